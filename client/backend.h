@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_BACKEND_H
+#define GM_CLIENT_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/types.h"
+#include "gpumem/gpumem.h"
+
+/*
+ * How chunks get into this process, and how its streams are watched: the client's half of a
+ * backend. All calls are thread-safe and return 0 or a negative errno. None of them waits for the
+ * GPU.
+ *
+ * A mapping needs no fd after map() has returned: the caller closes it. Ranges are whole chunks.
+ */
+
+struct gm_event; /* a point in some stream(s), recorded */
+
+struct gm_map_ops {
+	const char *name;
+	/* Address space and nothing more; aligned to GM_CHUNK_MIN at least. -ENOMEM: try less. */
+	int (*reserve)(void *backend, uint64_t bytes, void **ret_addr);
+	void (*unreserve)(void *backend, void *addr, uint64_t bytes);
+	/* Maps a chunk at a place inside a reservation that holds nothing now; usable once access()
+	 * covered it. */
+	int (*map)(void *backend, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle);
+	/* Lets the device (host: the CPU) use the range: one call for many chunks side by side. */
+	int (*access)(void *backend, void *addr, uint64_t bytes, bool read_only);
+	/* Moves a mapped chunk that nobody uses to another place of a reservation; contents need
+	 * not survive. Needs access() again. */
+	int (*move)(void *backend, void *from, void *to, uint64_t bytes);
+	/* The place is reserved and empty again. */
+	int (*unmap)(void *backend, void *addr, uint64_t bytes);
+
+	/* An event that passes when all that was launched so far on the stream (GPUMEM_STREAM_ANY:
+	 * in the context) is done. */
+	int (*record)(void *backend, gpumem_stream stream, struct gm_event **ret_event);
+	/* 1: passed, 0: not yet. */
+	int (*passed)(void *backend, struct gm_event *event);
+	/* Orders what is launched on the stream from now on behind the event. */
+	int (*order)(void *backend, gpumem_stream stream, struct gm_event *event);
+	void (*forget)(void *backend, struct gm_event *event);
+	/* The same stream has the same number, another stream (even at a reused handle) another
+	 * one. */
+	int (*stream_id)(void *backend, gpumem_stream stream, uint64_t *ret_id);
+};
+
+#endif

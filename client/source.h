@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_SOURCE_H
+#define GM_CLIENT_SOURCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpumem/status.h"
+
+/*
+ * Where a heap gets its chunks from and gives them back to: the session in a program, a table in a
+ * test. Calls may take long (a message and its answer), come from any thread, several at once, and
+ * never with a heap lock held.
+ */
+
+struct gm_source_chunk {
+	uint64_t id;
+	uint64_t bytes; /* a power of two */
+	int fd;         /* whoever gets the struct closes it; -1: none */
+};
+
+struct gm_source {
+	void *ctx;
+	/*
+	 * Chunks of at least bytes together. *ret_chunks is malloc'ed, the caller frees it and
+	 * closes the fds. On failure nothing was granted, and gpumem_error_detail() says why.
+	 */
+	gpumem_status (*get)(
+		void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n);
+	/* Chunks that are unmapped here. A daemon that is away takes them when it is back. */
+	void (*put)(void *ctx, const uint64_t *ids, size_t n);
+};
+
+#endif

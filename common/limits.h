@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_COMMON_LIMITS_H
+#define GM_COMMON_LIMITS_H
+
+#include <stdint.h>
+
+/*
+ * Every bound on what one side can make the other allocate, queue or keep open. Each row needs a
+ * test at limit + 1: a test case that opens with GM_LIMIT_TEST(NAME) (tests/limit.h);
+ * tests/check-limits fails when a row has none.
+ *
+ *   X(name, value, what happens to whoever goes past it)
+ */
+#define GM_LIMITS(X) \
+	X(PACKET_BYTES, 65536, "a longer packet is answered with an error, its sender dropped") \
+	X(PACKET_FDS, 64, "a longer list of handles is sent as several packets") \
+	X(FDS_IN_FLIGHT, 128, \
+		"further handles wait until the peer says that it read the ones before") \
+	X(ARENA_BYTES, 524288, \
+		"a packet that unpacks to more is answered with an error, its sender dropped") \
+	X(REQUESTS_IN_FLIGHT, 64, \
+		"further requests of a client are not read until one is answered") \
+	X(SEND_QUEUE_BYTES, 1048576, "a peer that does not read its answers is dropped") \
+	X(NAME_BYTES, 63, "a longer name or tag is refused") \
+	X(CONNECTIONS, 8192, "a further connection is refused") \
+	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
+	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
+	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
+	X(CHUNKS_PER_DEVICE, 8192, \
+		"pooled chunks are released, then a lease that needs more is refused") \
+	X(DEVICES, 16, "a configuration with more devices is refused") \
+	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
+	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed")
+
+enum gm_limit {
+#define GM_LIMIT_ENUM(name, value, text) GM_LIMIT_##name = (value),
+	GM_LIMITS(GM_LIMIT_ENUM)
+#undef GM_LIMIT_ENUM
+};
+
+/* Chunks of the fd transport and of the host backend are powers of two between these. */
+#define GM_CHUNK_MIN       UINT64_C(0x200000)
+#define GM_CHUNK_MAX       UINT64_C(0x40000000)
+#define GM_CHUNK_MIN_SHIFT 21
+#define GM_CHUNK_MAX_SHIFT 30
+#define GM_CHUNK_CLASSES   (GM_CHUNK_MAX_SHIFT - GM_CHUNK_MIN_SHIFT + 1)
+
+/* The most that one request may ask for: far above any device, far below where sums could overflow.
+ */
+#define GM_LEASE_BYTES_MAX (UINT64_C(1) << 46)
+
+#define GM_TOKEN_BYTES      16
+#define GM_IPC_HANDLE_BYTES 64
+#define GM_UUID_BYTES       16
+
+#endif

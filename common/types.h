@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_COMMON_TYPES_H
+#define GM_COMMON_TYPES_H
+
+#include <stdint.h>
+
+#include "common/limits.h"
+
+/* How a chunk is handed over. The values are those of the wire. */
+enum gm_transport {
+	GM_TRANSPORT_AUTO = 0,
+	GM_TRANSPORT_FD = 1,
+	GM_TRANSPORT_IPC = 2,
+};
+
+/* Pressure levels, in the order of the thresholds that separate them. */
+enum gm_level {
+	GM_LEVEL_LOW,
+	GM_LEVEL_MEDIUM,
+	GM_LEVEL_HIGH,
+	GM_LEVEL_CRITICAL,
+	GM_LEVELS,
+};
+
+/* Which buffers a client lists in its page. */
+enum gm_track {
+	GM_TRACK_OFF = 0,
+	GM_TRACK_LARGE = 1, /* of at least GM_TRACK_LARGE_BYTES */
+	GM_TRACK_ALL = 2,
+};
+#define GM_TRACK_LARGE_BYTES UINT64_C(0x100000)
+
+#endif

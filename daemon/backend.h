@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_BACKEND_H
+#define GM_DAEMON_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/types.h"
+#include "daemon/core/chunk.h"
+
+/*
+ * A backend makes physical memory. Everything but open, close and device_info may be slow and runs
+ * on the thread of the device it names, one call at a time per device; open, close and device_info
+ * run on the loop's thread before and after those threads.
+ */
+
+struct gm_backend_device {
+	char name[64];
+	uint8_t uuid[GM_UUID_BYTES];
+	char pci[32]; /* "" where there is none */
+	uint64_t total;
+	bool transport_fd;
+	bool transport_ipc;
+};
+
+struct gm_backend_config {
+	uint64_t size[GM_LIMIT_DEVICES]; /* host: bytes of device n; 0: the default (device 0), no
+					    such device (others) */
+};
+
+struct gm_backend_ops {
+	const char *name;
+	/* 0; -ENODEV: nothing of this kind on this host. why is for a person. */
+	int (*open)(const struct gm_backend_config *config, void **ret_backend,
+		uint32_t *ret_devices, char why[256]);
+	void (*close)(void *backend);
+	void (*device_info)(void *backend, uint32_t device, struct gm_backend_device *ret);
+	int (*memory_free)(void *backend, uint32_t device, uint64_t *ret_free);
+	/* -ENOMEM: the device is out of memory. */
+	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
+		struct gm_handle *ret);
+	/* Takes over an fd that outlived the daemon that made it. */
+	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
+	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
+		struct gm_handle *handle);
+};
+
+extern const struct gm_backend_ops gm_backend_host;
+
+#endif

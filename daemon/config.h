@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_CONFIG_H
+#define GM_DAEMON_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/path.h"
+#include "common/types.h"
+#include "daemon/core/core.h"
+
+/*
+ * The configuration: gpumemd.conf, then gpumemd.conf.d/ *.conf beside it in order of name, later
+ * ones winning, through libini_config. A bad file names file, line and key, and changes nothing.
+ * gpumemd, gpumemd --check-config and gpumemctl config check all use this one reader.
+ */
+
+enum gm_trust { GM_TRUST_UID, GM_TRUST_CONTAINER, GM_TRUST_CLIENT };
+
+/* What is set for one device: the general settings, with [device N] over them. */
+struct gm_config_device {
+	uint64_t size;           /* host backend; 0: not set */
+	struct gm_policy policy; /* policy.pooling follows from trust */
+};
+
+/* One line of gpumemctl config show. */
+struct gm_config_entry {
+	char *section; /* "" or "device 0" */
+	char *key;
+	char *value;
+	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12" */
+};
+
+struct gm_config {
+	char preset[GM_LIMIT_NAME_BYTES + 1];
+	char backend[GM_LIMIT_NAME_BYTES + 1]; /* "auto", "host" */
+	char socket[GM_PATH_BYTES];            /* "": by who runs the daemon */
+	mode_t socket_mode;
+	char socket_group[GM_LIMIT_NAME_BYTES + 1]; /* "": leave it */
+	char admin_group[GM_LIMIT_NAME_BYTES + 1];
+	enum gm_trust trust;
+	enum gm_transport transport;
+	enum gm_track track;
+	uint64_t decay_ns;
+	uint64_t hello_deadline_ns;
+	uint32_t connections_per_uid;
+	uint32_t n_devices; /* how many the file names: highest [device N] + 1 */
+	struct gm_config_device devices[GM_LIMIT_DEVICES];
+
+	struct gm_config_entry *entries;
+	size_t n_entries;
+};
+
+/*
+ * path: the file; NULL: /etc/gpumemd/gpumemd.conf for root and system users,
+ * $XDG_CONFIG_HOME/gpumemd/gpumemd.conf (else
+ * ~/.config/…) for others, and it may be missing then. A path that is named must exist.
+ * 0, or a negative errno with error, a malloc'ed text of one or more lines "file:line: key: what is
+ * wrong" (all of them, not the first only).
+ */
+int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_error);
+void gm_config_free(struct gm_config *config);
+/* What stays as it was at the start when a reload changes it (socket, backend, device sizes): a
+ * malloc'ed text naming the keys, or NULL. */
+char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);
+
+#endif

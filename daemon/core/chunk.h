@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_CHUNK_H
+#define GM_CORE_CHUNK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/types.h"
+
+/*
+ * A chunk: one physical allocation the daemon owns. Core decides what becomes of it; the backend
+ * made what is in its handle, and core never looks inside.
+ *
+ * State, and who holds the chunk in it:
+ *
+ *   creating ─→ leased ─→ pooled ─→ leased …          (its client said that it unmapped it)
+ *       │          │         └────→ doomed             (trimmed, or room is needed)
+ *       │          └─────────────→ doomed              (its client died, or the chunk is tainted)
+ *       └─→ pooled (reserve)   └─→ doomed              (creation failed, or nobody waits for it any
+ * more)
+ *
+ * A doomed chunk belongs to the device thread; core frees the struct when gm_core_destroyed() says
+ * it is gone.
+ */
+
+/* Trust domains are interned by the identity layer: equal numbers, equal domain. */
+typedef uint32_t gm_domain;
+#define GM_DOMAIN_FRESH \
+	((gm_domain)0) /* never leased: belongs to no domain, zeroed by the driver */
+
+enum gm_chunk_state {
+	GM_CHUNK_CREATING,
+	GM_CHUNK_POOLED,
+	GM_CHUNK_LEASED,
+	GM_CHUNK_DOOMED,
+};
+
+/* What the backend made. */
+struct gm_handle {
+	int fd;                           /* fd transport; -1 when empty */
+	uint64_t native;                  /* the backend's own name for it */
+	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
+};
+
+struct gm_lease;
+
+struct gm_chunk {
+	uint64_t id;
+	uint64_t bytes;
+	uint32_t device;
+	gm_domain domain;
+	enum gm_transport transport; /* FD or IPC, never AUTO */
+	enum gm_chunk_state state;
+	bool tainted; /* reached by who may still map it: never pooled again */
+	struct gm_handle handle;
+
+	/* Of the lease that holds it. */
+	struct gm_lease *lease;
+	uint64_t index; /* place in the lease; never given twice there */
+	/* Of the pool. */
+	uint64_t pooled_at; /* ns */
+
+	struct gm_chunk *prev, *next; /* one list at a time (utlist): a lease's or a bucket's */
+};
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_CORE_H
+#define GM_CORE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gpumem/status.h"
+#include "common/types.h"
+#include "daemon/core/chunk.h"
+
+/*
+ * The core: who holds what, who may have more, and what becomes of a chunk. It is plain C: it knows
+ * no socket, no protobuf, no libuv, no libsystemd and no CUDA, reads no clock and makes no id by
+ * itself. All of it runs on one thread (the daemon's loop, or a test).
+ *
+ * What it needs from above comes as a table of functions; what it promises:
+ *   - at every return: created = leased + quarantined + pooled, nothing admitted past the ceiling,
+ * and pooled + charged <= ceiling unless memory that is foreign took the room (then the pool is
+ * empty);
+ *   - a request ends exactly once, by its done() function, which may run before gm_core_request()
+ * returns;
+ *   - a chunk whose client did not say that it unmapped it is never given to anyone else;
+ *   - no call costs more as the number of leases or clients grows.
+ */
+
+struct gm_core;
+struct gm_session;
+struct gm_lease;
+struct gm_request;
+
+#define GM_DETAIL_BYTES 256
+
+/* What core asks of the one above it. */
+struct gm_core_ops {
+	/*
+	 * Start the creation of chunk->bytes on chunk->device by chunk->transport. Must not
+	 * complete before it returns; the end is told by gm_core_created(). Jobs of different turns
+	 * (sessions) take turns.
+	 */
+	void (*create)(void *ctx, struct gm_chunk *chunk, uint64_t turn);
+	/* Start the destruction of what chunk->handle names; goes before creations. The end:
+	 * gm_core_destroyed(). */
+	void (*destroy)(void *ctx, struct gm_chunk *chunk);
+	uint64_t (*now_ns)(void *ctx); /* monotonic */
+	uint64_t (*new_id)(void *ctx); /* never the same twice, not even after a restart; never 0 */
+	void (*random)(void *ctx, void *bytes, size_t n); /* for tokens */
+	/* A device's figures, or what a session holds on it, changed: for the shared pages. Cheap;
+	 * may come often. */
+	void (*device_changed)(void *ctx, uint32_t device);
+	void (*session_changed)(void *ctx, struct gm_session *session, uint32_t device);
+	/* A device's pressure went to another level. */
+	void (*level_changed)(void *ctx, uint32_t device, enum gm_level level);
+};
+
+/* Per device, from the configuration; may change on reload. */
+struct gm_policy {
+	double fraction;
+	uint64_t min_free;
+	uint64_t max_pool;       /* bytes; UINT64_MAX: a quarter of the capacity */
+	uint32_t max_per_bucket; /* chunks; 0: no bound */
+	uint64_t reserve;        /* bytes of fresh chunks kept ready */
+	bool pooling;            /* false: trust = client, nothing is pooled after use */
+	uint32_t level_ppm[GM_LEVELS - 1];
+	uint32_t hysteresis_ppm;
+	uint64_t dwell_ns;
+};
+
+struct gm_core_device_info {
+	uint64_t total;
+	bool transport_fd;
+	bool transport_ipc;
+	struct gm_policy policy;
+};
+
+int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_core);
+/* Everything must be gone before: no session, no chunk. gm_core_shutdown() gets it there. */
+void gm_core_free(struct gm_core *core);
+/* Ends every session, empties the pools. Idle (true) once no creation or destruction is under way.
+ */
+void gm_core_shutdown(struct gm_core *core);
+bool gm_core_idle(const struct gm_core *core);
+
+/* Devices are numbered in the order they are added. Starts to fill the reserve. */
+int gm_core_add_device(
+	struct gm_core *core, const struct gm_core_device_info *info, uint32_t *ret_device);
+uint32_t gm_core_device_count(const struct gm_core *core);
+/* A new policy; what is pooled past it is released, what is leased past it stays. */
+void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy);
+/* What the device thread saw: how much of the device is free. Corrects foreign, and so the ceiling.
+ */
+void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
+/* Timed work (dwell of the pressure level). Call it now and then; returns when it wants to be
+ * called next, ns, or UINT64_MAX. */
+uint64_t gm_core_tick(struct gm_core *core);
+
+/* The arithmetic of the design, as it stands now. */
+struct gm_device_figures {
+	uint64_t total, foreign, capacity, ceiling, available;
+	uint64_t leased, quarantined, admitted, pooled, created;
+	uint64_t peak_charged;
+	uint64_t chunks;
+	uint32_t pressure_ppm;
+	enum gm_level level;
+	uint64_t reclaim_epoch;
+	struct gm_policy policy;
+};
+void gm_core_device_figures(
+	const struct gm_core *core, uint32_t device, struct gm_device_figures *ret);
+
+/* ---- sessions: a client process, connected or not */
+
+struct gm_session_info {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+	gm_domain domain;
+	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
+	void *user;   /* the peer it belongs to; NULL while quarantined */
+};
+
+/* Makes the session and its resume token (only its hash is kept). */
+int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
+	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);
+uint64_t gm_session_id(const struct gm_session *session);
+const struct gm_session_info *gm_session_info(const struct gm_session *session);
+void gm_session_set_user(struct gm_session *session, void *user);
+uint64_t gm_session_held(
+	const struct gm_session *session, uint32_t device); /* what it is charged */
+uint64_t gm_session_lease_count(const struct gm_session *session);
+bool gm_session_quarantined(const struct gm_session *session);
+struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
+/* In order of age. NULL ends. */
+struct gm_session *gm_core_next_session(struct gm_core *core, struct gm_session *after);
+uint64_t gm_core_session_count(const struct gm_core *core);
+uint64_t gm_core_lease_count(const struct gm_core *core);
+
+/* The connection ended, the process lives: its pending requests end as cancelled, its chunks are
+ * quarantined and stay charged. */
+void gm_session_quarantine(struct gm_session *session);
+/* It is back with its token (compared in constant time): its chunks are leased again. -EACCES:
+ * wrong token. -EBUSY: not quarantined. */
+int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
+	uint8_t ret_token[GM_TOKEN_BYTES]);
+/*
+ * The end. unmapped: the client said that it unmapped everything (goodbye), so chunks may be
+ * pooled; otherwise the process died and its chunks are released. Pending requests end as
+ * cancelled. The session is freed.
+ */
+void gm_session_end_unmapped(struct gm_session *session);
+void gm_session_end_died(struct gm_session *session);
+
+/* ---- requests */
+
+/*
+ * A request for memory, embedded in the caller's own. Fill the first part; core uses the rest until
+ * done() is called, once. On success done() has status GPUMEM_OK and request->lease, whose chunks
+ * from first_index on are the new ones. Otherwise detail says cause and remedy, and nothing is
+ * held.
+ */
+struct gm_request {
+	struct gm_session *session;
+	struct gm_lease *lease; /* in: the lease to grow, or NULL for a new one; out: the lease */
+	uint32_t device;        /* of a new lease */
+	uint64_t bytes;
+	enum gm_transport transport; /* of a new lease */
+	const char *tag;             /* of a new lease; may be NULL; copied */
+	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
+
+	/* core's own */
+	uint64_t first_index;
+	uint64_t charged; /* admitted for it, bytes */
+	uint32_t missing; /* creations under way */
+	bool retried;
+	bool failed;
+	struct gm_chunk *chunks;        /* so far */
+	struct gm_request *prev, *next; /* of the session's pending ones */
+};
+void gm_core_request(struct gm_core *core, struct gm_request *request);
+
+/* ---- leases */
+
+/* A lease that the session made or opened; NULL: none of its. */
+struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t lease);
+/* In order of age; NULL ends. */
+struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after);
+
+struct gm_lease_info {
+	uint64_t id;
+	uint32_t device;
+	enum gm_transport transport;
+	uint64_t bytes;      /* whole chunks */
+	uint64_t user_bytes; /* what was asked for */
+	bool read_only;      /* for the session asking */
+	const char *tag;
+};
+void gm_lease_info(
+	const struct gm_lease *lease, const struct gm_session *session, struct gm_lease_info *ret);
+/* The chunk with the lowest index >= from; NULL: no more. Following chunk->next from there goes in
+ * order of index. */
+const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t from);
+
+/*
+ * Gives back some chunks of a lease the session made, all or nothing. GPUMEM_E_NOT_FOUND: one of
+ * the ids is not (or no longer) in the lease, or is named twice. GPUMEM_E_BUSY: the lease is
+ * shared, so it goes back as a whole.
+ */
+gpumem_status gm_lease_return_chunks(
+	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n);
+/* Gives back the whole lease, or the session's view of it if it opened it. The lease ends with its
+ * last holder. */
+void gm_lease_return(struct gm_session *session, struct gm_lease *lease);
+
+/* ---- sharing */
+
+enum gm_audience { GM_AUDIENCE_DOMAIN, GM_AUDIENCE_UID, GM_AUDIENCE_GID };
+
+struct gm_share_options {
+	enum gm_audience audience;
+	uint32_t id; /* uid or gid */
+	bool read_only;
+};
+gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES]);
+/* Unknown token and wrong audience look the same: GPUMEM_E_NOT_FOUND. Opening twice counts twice.
+ */
+gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease);
+gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease);
+
+/* ---- pool */
+
+struct gm_pool_totals {
+	uint64_t pooled, peak, max_pool, reserve;
+	uint64_t hits, misses, returns, released;
+};
+void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_pool_totals *ret);
+struct gm_pool_bucket_info {
+	enum gm_transport transport;
+	uint64_t chunk_bytes;
+	gm_domain domain;
+	uint64_t chunks;
+	uint64_t oldest_ns; /* age of the one longest there */
+};
+void gm_core_pool_each(const struct gm_core *core, uint32_t device,
+	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx);
+/* Empties a device's pool (the reserve too, which then fills again while pressure is low) and
+ * raises the reclaim epoch. Bytes released. */
+uint64_t gm_core_trim(struct gm_core *core, uint32_t device);
+
+/* ---- what the one above tells core about its jobs */
+
+/* result: 0 and chunk->handle filled, or a negative errno (-ENOMEM: the backend is out of memory).
+ */
+void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result);
+void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk);
+
+/* Counts since the start. */
+struct gm_core_counters {
+	uint64_t requests, refusals;
+};
+void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret);
+
+#endif

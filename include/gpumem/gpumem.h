@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GPUMEM_H
+#define GPUMEM_H
+
+/*
+ * libgpumem-client: device memory from gpumemd.
+ *
+ * Every call that can fail returns a status (status.h) and leaves a sentence about it in
+ * gpumem_error_detail(). Results are written on success only. All calls may be made from any
+ * thread. A child made by fork() may not use its parent's session: its calls fail with
+ * GPUMEM_E_FORKED, and it can connect for itself.
+ *
+ * Structs that begin with a size field grow in later versions: initialise them with their macro, or
+ * set size to sizeof.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "status.h"
+
+#define GPUMEM_VERSION_MAJOR 0
+#define GPUMEM_VERSION_MINOR 1
+#define GPUMEM_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define GPUMEM_API __attribute__((visibility("default")))
+#else
+#define GPUMEM_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- outcomes */
+
+/* A few words on a status, never NULL. */
+GPUMEM_API const char *gpumem_status_text(gpumem_status status);
+/* What went wrong in this thread's last failed call: cause and remedy, never NULL. Good until this
+ * thread's next call. */
+GPUMEM_API const char *gpumem_error_detail(void);
+/* The library's version, "0.1.0". */
+GPUMEM_API const char *gpumem_version(void);
+
+/* ---- session */
+
+typedef struct gpumem_session gpumem_session;
+
+typedef struct gpumem_connect_options {
+	size_t size;
+	/* NULL: $GPUMEM_SOCKET, else the user's daemon if it runs, else the system's. */
+	const char *socket;
+	/* What to call this client in gpumemctl; at most 63 bytes. NULL: the program's name. */
+	const char *name;
+	/* How long to wait for the daemon's answers, in milliseconds. 0: 10 s. */
+	uint32_t timeout_ms;
+} gpumem_connect_options;
+
+#define GPUMEM_CONNECT_OPTIONS_INIT \
+	{ \
+		sizeof(gpumem_connect_options), NULL, NULL, 0 \
+	}
+
+/* options may be NULL. */
+GPUMEM_API gpumem_status gpumem_connect(
+	const gpumem_connect_options *options, gpumem_session **ret_session);
+/*
+ * Gives everything back and ends the session: its pointers and buffers are invalid from now on.
+ * NULL is fine. No other thread may be using the session.
+ */
+GPUMEM_API void gpumem_disconnect(gpumem_session *session);
+
+typedef struct gpumem_device_info {
+	size_t size;
+	uint32_t number;
+	char name[64];
+	char backend[16]; /* "host", "cuda" */
+	uint8_t uuid[16];
+	uint64_t total;
+	uint64_t capacity;  /* what the broker may hand out at most */
+	uint64_t available; /* what it could hand out now */
+} gpumem_device_info_t;
+
+GPUMEM_API gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count);
+GPUMEM_API gpumem_status gpumem_device_info(
+	gpumem_session *session, uint32_t device, gpumem_device_info_t *ret_info);
+
+typedef enum gpumem_level {
+	GPUMEM_LEVEL_LOW = 0,
+	GPUMEM_LEVEL_MEDIUM = 1,
+	GPUMEM_LEVEL_HIGH = 2,
+	GPUMEM_LEVEL_CRITICAL = 3,
+} gpumem_level;
+
+/* The device's pressure, 0 to 1, and level: read from a shared page, no message. Either result may
+ * be NULL. */
+GPUMEM_API gpumem_status gpumem_pressure(
+	gpumem_session *session, uint32_t device, double *ret_pressure, gpumem_level *ret_level);
+
+typedef enum gpumem_event_kind {
+	GPUMEM_EVENT_PRESSURE = 1, /* level changed; device, level and pressure are set */
+	GPUMEM_EVENT_RECLAIM = 2,  /* the daemon wants unused memory back; the library returns what
+				      it caches by itself */
+	GPUMEM_EVENT_LIMITS = 3,   /* what this client may hold changed; device and bytes are set */
+	GPUMEM_EVENT_GOODBYE = 4,  /* the daemon is stopping; text says why */
+	GPUMEM_EVENT_LOST = 5, /* the connection is gone: what is held works on, new memory fails
+				  until it is back */
+	GPUMEM_EVENT_RESTORED = 6, /* connected again, everything held is still held */
+} gpumem_event_kind;
+
+typedef struct gpumem_event {
+	size_t size;
+	gpumem_event_kind kind;
+	uint32_t device;
+	gpumem_level level;
+	double pressure;
+	uint64_t bytes;
+	int urgent;
+	const char *text; /* good during the call only */
+} gpumem_event;
+
+/*
+ * Called on the library's own thread, one event at a time. The function may call anything of this
+ * library but gpumem_disconnect and gpumem_on_event. NULL ends it; when that call returns, the
+ * function is not running and will not run.
+ */
+typedef void (*gpumem_event_fn)(void *user, const gpumem_event *event);
+GPUMEM_API gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void *user);
+
+typedef struct gpumem_stats_t {
+	size_t size;
+	uint64_t allocated;      /* charged to this client: in use, cached and rounding */
+	uint64_t in_use;         /* asked for by the program and not freed */
+	uint64_t pooled;         /* cached here, ready for reuse without a message */
+	uint64_t peak;           /* of in_use */
+	uint64_t hits;           /* allocations answered without a message */
+	uint64_t misses;         /* allocations that asked the daemon */
+	double hit_rate;         /* hits / (hits + misses), 0 when there were none */
+	uint64_t returns;        /* chunks given back */
+	uint64_t cpu_fallbacks;  /* allocations placed in host memory because the device was full */
+	uint64_t active_buffers; /* pointers and buffers alive */
+} gpumem_stats_t;
+
+GPUMEM_API gpumem_status gpumem_stats(
+	gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats);
+
+/* Gives every chunk that nothing uses back to the daemon, on all devices. How many bytes went; may
+ * be NULL. */
+GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes);
+
+/* ---- memory: raw pointers, the hot path */
+
+/* A CUstream or cudaStream_t; NULL is the default stream. On the host backend any value that is no
+ * special one names a stream. */
+typedef void *gpumem_stream;
+/* alloc: usable on any stream at once. free: whatever was launched so far, on any stream, may still
+ * use it. */
+#define GPUMEM_STREAM_ANY ((gpumem_stream)(intptr_t)-1)
+/* free only: nothing uses it any more. */
+#define GPUMEM_STREAM_DONE ((gpumem_stream)(intptr_t)-2)
+
+typedef struct gpumem_alloc_options {
+	size_t size;
+	size_t alignment; /* a power of two; 0: 256 */
+	const char *tag;  /* shown by gpumemctl buffers; at most 63 bytes; may be NULL */
+} gpumem_alloc_options;
+
+#define GPUMEM_ALLOC_OPTIONS_INIT \
+	{ \
+		sizeof(gpumem_alloc_options), 0, NULL \
+	}
+
+/*
+ * Memory on a device, aligned to 256 bytes at least. Carved out of chunks this process holds
+ * already where that is possible: tens of nanoseconds, no message. options may be NULL. size 0 is
+ * invalid.
+ */
+GPUMEM_API gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr);
+/* Never waits for the device. ptr must come from gpumem_alloc on this session; NULL is fine. A
+ * pointer that is not: GPUMEM_E_INVALID. */
+GPUMEM_API gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream);
+
+/* ---- buffers: a lease of their own, so that they can be shared */
+
+typedef struct gpumem_buffer gpumem_buffer;
+
+typedef struct gpumem_buffer_options {
+	size_t size;
+	const char *tag; /* at most 63 bytes; may be NULL */
+} gpumem_buffer_options;
+
+#define GPUMEM_BUFFER_OPTIONS_INIT \
+	{ \
+		sizeof(gpumem_buffer_options), NULL \
+	}
+
+GPUMEM_API gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer);
+/* Nothing may use the memory any more. NULL is fine. For an opened buffer: closes this process's
+ * view. */
+GPUMEM_API void gpumem_buffer_destroy(gpumem_buffer *buffer);
+GPUMEM_API void *gpumem_buffer_ptr(const gpumem_buffer *buffer);
+GPUMEM_API size_t gpumem_buffer_size(const gpumem_buffer *buffer);
+GPUMEM_API uint32_t gpumem_buffer_device(const gpumem_buffer *buffer);
+GPUMEM_API const char *gpumem_buffer_tag(const gpumem_buffer *buffer);
+GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
+
+/* GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL; is destroyed when b goes out of scope. */
+static inline void gpumem_buffer_cleanup(gpumem_buffer **buffer)
+{
+	gpumem_buffer_destroy(*buffer);
+	*buffer = NULL;
+}
+#if defined(__GNUC__)
+#define GPUMEM_AUTO_BUFFER __attribute__((cleanup(gpumem_buffer_cleanup)))
+#endif
+
+/* ---- sharing */
+
+/* 128 random bits: whoever has them and is of the audience may open the buffer. */
+typedef struct gpumem_token {
+	uint8_t bytes[16];
+} gpumem_token;
+
+#define GPUMEM_TOKEN_TEXT_BYTES 33
+/* 32 hexadecimal digits and a 0. */
+GPUMEM_API void gpumem_token_to_text(const gpumem_token *token, char text[GPUMEM_TOKEN_TEXT_BYTES]);
+GPUMEM_API gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token);
+
+typedef enum gpumem_audience {
+	GPUMEM_AUDIENCE_DOMAIN =
+		0, /* processes of the maker's trust domain: its uid, in its container */
+	GPUMEM_AUDIENCE_UID = 1,
+	GPUMEM_AUDIENCE_GID = 2,
+} gpumem_audience;
+
+typedef enum gpumem_share_mode {
+	GPUMEM_SHARE_READ_WRITE = 0,
+	GPUMEM_SHARE_READ_ONLY = 1, /* enforced on host memory, advisory on a GPU */
+} gpumem_share_mode;
+
+typedef struct gpumem_share_options {
+	size_t size;
+	gpumem_audience audience;
+	uint32_t id; /* the uid or gid */
+	gpumem_share_mode mode;
+} gpumem_share_options;
+
+#define GPUMEM_SHARE_OPTIONS_INIT \
+	{ \
+		sizeof(gpumem_share_options), GPUMEM_AUDIENCE_DOMAIN, 0, GPUMEM_SHARE_READ_WRITE \
+	}
+
+/* options may be NULL: the trust domain, read and write. The maker pays for the memory while it
+ * lives, then the oldest opener. */
+GPUMEM_API gpumem_status gpumem_share(
+	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token);
+GPUMEM_API gpumem_status gpumem_open(
+	gpumem_session *session, const gpumem_token *token, gpumem_buffer **ret_buffer);
+/* Every token made for the buffer ends; who has opened it keeps it. */
+GPUMEM_API gpumem_status gpumem_unshare(gpumem_buffer *buffer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

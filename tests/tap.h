@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_TAP_H
+#define GM_TESTS_TAP_H
+
+#include <check.h>
+#include <stdlib.h>
+
+/* The main() of a Check program that speaks TAP on stdout: automake's driver counts each case. */
+static inline int gm_tap_run(Suite *suite)
+{
+	SRunner *runner = srunner_create(suite);
+	srunner_set_tap(runner, "-");
+	srunner_run_all(runner, CK_SILENT);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif
