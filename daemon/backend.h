@@ -30,6 +30,8 @@ struct gm_backend_config {
 
 struct gm_backend_ops {
 	const char *name;
+	/* Nobody else can take memory from these devices: there is nothing foreign to sample. */
+	bool exclusive;
 	/* 0; -ENODEV: nothing of this kind on this host. why is for a person. */
 	int (*open)(const struct gm_backend_config *config, void **ret_backend,
 		uint32_t *ret_devices, char why[256]);

@@ -62,6 +62,16 @@ struct gm_chunk {
 	uint64_t pooled_at; /* ns */
 
 	struct gm_chunk *prev, *next; /* one list at a time (utlist): a lease's or a bucket's */
+
+	/* The device thread's own, from a job's submission to the call that tells its end: a job
+	 * needs no memory of its own, so submitting one cannot fail. */
+	struct {
+		uint64_t turn;
+		int result;
+		bool destroy;
+		struct gm_chunk *next, *last;             /* of the same turn, or of one queue */
+		struct gm_chunk *turn_next, *bucket_next; /* of the turns */
+	} job;
 };
 
 #endif
