@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "common/limits.h"
 
@@ -24,6 +25,10 @@
 #define GM_PAGE_DAEMON_MAGIC UINT32_C(0x31444d47) /* "GMD1" */
 #define GM_PAGE_CLIENT_MAGIC UINT32_C(0x31434d47) /* "GMC1" */
 
+#define GM_PAGE_VERSION 1
+#define GM_PAGE_BLOCK   128
+
+/* Written once, before the page is handed over. */
 struct gm_page_header {
 	uint32_t magic;
 	uint32_t version;
@@ -86,10 +91,10 @@ struct gm_page_client {
 	struct gm_page_row rows[GM_LIMIT_TRACKED_BUFFERS];
 };
 
-_Static_assert(sizeof(struct gm_page_header) == 128, "blocks are 128 bytes");
-_Static_assert(sizeof(struct gm_page_device) == 128, "blocks are 128 bytes");
-_Static_assert(sizeof(struct gm_page_use) == 128, "blocks are 128 bytes");
-_Static_assert(sizeof(struct gm_page_row) == 128, "blocks are 128 bytes");
+_Static_assert(sizeof(struct gm_page_header) == GM_PAGE_BLOCK, "blocks are 128 bytes");
+_Static_assert(sizeof(struct gm_page_device) == GM_PAGE_BLOCK, "blocks are 128 bytes");
+_Static_assert(sizeof(struct gm_page_use) == GM_PAGE_BLOCK, "blocks are 128 bytes");
+_Static_assert(sizeof(struct gm_page_row) == GM_PAGE_BLOCK, "blocks are 128 bytes");
 
 /* Writer's side: everything between begin and end changes together. One writer per block at a time.
  */
@@ -105,5 +110,21 @@ static inline void gm_page_write_end(_Atomic uint32_t *seq)
 	atomic_store_explicit(
 		seq, atomic_load_explicit(seq, memory_order_relaxed) + 1, memory_order_release);
 }
+
+/*
+ * Publishes value (a whole block: its count is ignored) in one write_begin and write_end, word by
+ * word and atomically, so that a reader in the same process is no data race. n: a multiple of 8.
+ */
+void gm_page_write(void *block, const void *value, size_t n);
+
+/*
+ * Reader's side: one state of the block of n bytes (a multiple of 8, at most GM_PAGE_BLOCK), its
+ * count first. 0; -EAGAIN: its writer was at it at every one of a bounded number of tries, keep
+ * what you had; -EINVAL. The block is mapped memory, aligned to 8, or a copy made with pread(), of
+ * which this checks no more than that its count is even: such a copy can be torn.
+ */
+int gm_page_read(const void *block, size_t n, void *ret_copy);
+/* The same of a block in a file, untorn, without mapping it: three reads per try. Also -EIO, … */
+int gm_page_pread(int fd, off_t offset, size_t n, void *ret_copy);
 
 #endif

@@ -17,17 +17,33 @@
 #define GM_WIRE_MAJOR 1
 #define GM_WIRE_MINOR 0
 
+/*
+ * The arena is address space, mapped on first use and filled from its start: it costs memory only
+ * for the pages that packets touched. What a large packet touched past the first
+ * GM_ARENA_KEEP_BYTES goes back to the kernel at the next unpack (or gm_arena_trim()), so one
+ * arena per loop or session stays small for ever. One thread at a time.
+ */
+#define GM_ARENA_KEEP_BYTES 65536
 struct gm_arena {
 	uint8_t *base; /* made on first use */
-	size_t used;
-	size_t peak;
+	size_t used;   /* by the packet unpacked last */
+	size_t peak;   /* the most that any one packet used */
 };
 void gm_arena_init(struct gm_arena *arena);
 void gm_arena_deinit(struct gm_arena *arena);
+/* Forgets the packet unpacked last and gives back what it used past GM_ARENA_KEEP_BYTES. */
+void gm_arena_trim(struct gm_arena *arena);
+
+/* A positive outcome of gm_wire_unpack(). */
+#define GM_WIRE_E_UNKNOWN 1
 
 /*
- * 0; -EBADMSG: not a Packet, or one without a body; -E2BIG: needs more than the arena holds;
- * -ENOMEM: the arena itself could not be made. *ret_packet lives until the arena's next unpack.
+ * 0; GM_WIRE_E_UNKNOWN: a Packet whose body this version has no name for (its sender's minor is
+ * newer): *ret_packet is set, with the envelope alone and body_case NOT_SET, so that a request can
+ * be answered with GPUMEM_E_UNSUPPORTED and an event left alone; -EBADMSG: not a Packet, or one
+ * without a body; -E2BIG: needs more than the arena holds; -ENOMEM: the arena itself could not be
+ * made. *ret_packet lives until the arena's next unpack, trim or deinit, and is never freed by
+ * protobuf-c's own means. Enums and lengths in it are what the sender wrote: check them.
  */
 int gm_wire_unpack(
 	struct gm_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet);

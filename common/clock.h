@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_COMMON_CLOCK_H
+#define GM_COMMON_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define GM_NS_PER_US UINT64_C(1000)
+#define GM_NS_PER_MS UINT64_C(1000000)
+#define GM_NS_PER_S  UINT64_C(1000000000)
+
+/* CLOCK_MONOTONIC in nanoseconds: the same clock for every process of the host. */
+static inline uint64_t gm_clock_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail with a clock that exists */
+	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+#endif

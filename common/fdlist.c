@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The fds of one packet, as one owned object: what is not taken out is closed with it. Places keep
+ * their order and number, also after an fd was taken: the n-th handle of a packet is the n-th fd.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "common/cleanup.h"
+#include "common/fdlist.h"
+
+void gm_fdlist_init(struct gm_fdlist *list)
+{
+	list->n = 0;
+}
+
+void gm_fdlist_deinit(struct gm_fdlist *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		list->fds[i] = gm_close(list->fds[i]);
+	list->n = 0;
+}
+
+int gm_fdlist_add(struct gm_fdlist *list, int fd)
+{
+	if (fd < 0)
+		return -EBADF;
+	if (list->n >= GM_LIMIT_PACKET_FDS)
+		return -E2BIG;
+	list->fds[list->n++] = fd;
+	return 0;
+}
+
+int gm_fdlist_add_dup(struct gm_fdlist *list, int fd)
+{
+	int copy;
+
+	if (list->n >= GM_LIMIT_PACKET_FDS)
+		return -E2BIG;
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return -errno;
+	list->fds[list->n++] = copy;
+	return 0;
+}
+
+int gm_fdlist_steal(struct gm_fdlist *list, size_t i)
+{
+	return i < list->n ? gm_steal_fd(&list->fds[i]) : -1;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Log lines. A line is formatted once, bounded, and handed to the one sink; nothing is kept. May be
+ * called from any thread once the sink is set, and leaves errno alone. The default sink writes each
+ * line whole, so that lines of several threads do not mix, and shows control characters as '?':
+ * whatever a client sent cannot forge a line of its own.
+ */
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+/* A message that is longer is cut, and says so. */
+#define LOG_BYTES 2048
+#define LOG_CUT   " [cut]"
+
+static void log_to_stderr(enum gm_log_level level, const char *message, const char *const *fields);
+
+static _Atomic(gm_log_sink) log_sink = log_to_stderr;
+static _Atomic int log_most = GM_LOG_INFO;
+
+static void log_write(const char *line, size_t n)
+{
+	while (n > 0) {
+		ssize_t done = write(STDERR_FILENO, line, n);
+		if (done < 0) {
+			if (errno == EINTR)
+				continue;
+			return; /* there is nowhere left to say so */
+		}
+		line += done;
+		n -= (size_t)done;
+	}
+}
+
+/* One line per line of the message: a message of several lines is ours, only we write newlines. */
+static void log_to_stderr(enum gm_log_level level, const char *message, const char *const *fields)
+{
+	int terminal = isatty(STDERR_FILENO);
+	char line[LOG_BYTES + 8];
+
+	(void)fields;
+	for (;;) {
+		size_t length = strcspn(message, "\n"), n = 0;
+
+		if (!terminal)
+			n = (size_t)snprintf(line, sizeof(line), "<%d>", (int)level);
+		for (size_t i = 0; i < length && n < sizeof(line) - 1; i++) {
+			unsigned char c = (unsigned char)message[i];
+			line[n++] = (c < 0x20 && c != '\t') || c == 0x7f ? '?' : (char)c;
+		}
+		line[n++] = '\n';
+		log_write(line, n);
+		message += length;
+		if (*message == '\0' || *++message == '\0')
+			return;
+	}
+}
+
+void gm_log_set_sink(gm_log_sink sink)
+{
+	atomic_store(&log_sink, sink ? sink : log_to_stderr);
+}
+
+void gm_log_set_level(enum gm_log_level most)
+{
+	atomic_store(&log_most, (int)most);
+}
+
+static void log_format(
+	enum gm_log_level level, const char *const *fields, const char *format, va_list arguments)
+{
+	static const char *const none[] = {NULL};
+	char message[LOG_BYTES];
+	int saved = errno, n;
+
+	if ((int)level > atomic_load_explicit(&log_most, memory_order_relaxed))
+		return;
+	n = vsnprintf(message, sizeof(message), format, arguments);
+	if (n < 0) {
+		strcpy(message, "a message that could not be formatted");
+	} else if ((size_t)n >= sizeof(message)) {
+		size_t at = sizeof(message) - sizeof(LOG_CUT);
+		/* Not in the middle of a character. */
+		while (at > 0 && ((unsigned char)message[at] & 0xc0) == 0x80)
+			at--;
+		strcpy(message + at, LOG_CUT);
+	}
+	gm_log_sink sink = atomic_load(&log_sink);
+	sink(level, message, fields ? fields : none);
+	errno = saved;
+}
+
+void gm_log(enum gm_log_level level, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	log_format(level, NULL, format, arguments);
+	va_end(arguments);
+}
+
+void gm_log_fields(enum gm_log_level level, const char *const *fields, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	log_format(level, fields, format, arguments);
+	va_end(arguments);
+}

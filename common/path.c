@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Where daemons listen. Makes nothing and connects to nothing. A user's socket is believed in only
+ * inside a folder that nobody else could have put there: /tmp is everybody's. The environment is
+ * not asked in programs that run with more rights than who started them.
+ */
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/path.h"
+
+static int path_fits(int n)
+{
+	return n < 0 || n >= GM_PATH_BYTES ? -ENAMETOOLONG : 0;
+}
+
+int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES])
+{
+	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	char made[GM_PATH_BYTES];
+	int r;
+
+	/* A relative one is to be ignored, says the specification of that variable. */
+	if (runtime && runtime[0] == '/')
+		r = path_fits(snprintf(made, sizeof(made), "%s/gpumemd/socket", runtime));
+	else
+		r = path_fits(snprintf(
+			made, sizeof(made), "/tmp/gpumemd-%lu/socket", (unsigned long)uid));
+	if (r < 0)
+		return r;
+	strcpy(path, made);
+	return 0;
+}
+
+/* Something is at that path, in a folder of the user's (or root's) that no one else can change. */
+static bool path_is_users(const char *path, uid_t uid)
+{
+	char folder[GM_PATH_BYTES];
+	struct stat st;
+
+	strcpy(folder, path);
+	*strrchr(folder, '/') = '\0';
+	if (lstat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
+		return false;
+	if (st.st_uid != uid && st.st_uid != 0)
+		return false;
+	if (st.st_mode & (S_IWGRP | S_IWOTH))
+		return false;
+	return lstat(path, &st) == 0;
+}
+
+int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
+{
+	const char *named = secure_getenv("GPUMEM_SOCKET");
+	char users[GM_PATH_BYTES];
+	uid_t uid = geteuid();
+
+	if (named && named[0]) {
+		if (strlen(named) >= GM_PATH_BYTES)
+			return -ENAMETOOLONG;
+		strcpy(path, named);
+		*ret_why = "GPUMEM_SOCKET";
+		return 0;
+	}
+	if (gm_path_user_socket(uid, users) == 0 && path_is_users(users, uid)) {
+		strcpy(path, users);
+		*ret_why = "the user's daemon";
+		return 0;
+	}
+	strcpy(path, GM_SYSTEM_SOCKET);
+	*ret_why = "the system's daemon";
+	return 0;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Random bytes from the kernel. They are all there or the call fails: there is no weaker source to
+ * fall back on.
+ */
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/random.h>
+
+#include "common/random.h"
+
+int gm_random(void *bytes, size_t n)
+{
+	uint8_t *at = bytes;
+
+	while (n > 0) {
+		ssize_t got = getrandom(at, n, 0);
+		if (got < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		at += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Packets over a Unix socket, with their fds. Whatever fd the kernel put into this process is in
+ * the caller's list or closed when a call returns; none leaks, however odd the packet. The library
+ * side must not be killed by a closed socket, hence MSG_NOSIGNAL; nothing here waits, hence
+ * MSG_DONTWAIT.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include "common/cleanup.h"
+#include "common/seqpacket.h"
+
+/* Linux 6.5, where a socket's owner asked for it: not in Debian 12's headers. */
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 0x04
+#endif
+
+#define CONNECT_WAIT_S 10
+
+_Static_assert(GM_LIMIT_SOCKET_PATH_BYTES == sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
+	"a path of SOCKET_PATH_BYTES and its end fill the address");
+
+/* Room for a packet's fds, and for the credentials that a socket handed to us may be set to give:
+ * they come first and would push fds out. */
+union control_in {
+	struct cmsghdr align;
+	char bytes[CMSG_SPACE(sizeof(int) * GM_LIMIT_PACKET_FDS) +
+		   CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
+};
+
+union control_out {
+	struct cmsghdr align;
+	char bytes[CMSG_SPACE(sizeof(int) * GM_LIMIT_PACKET_FDS)];
+};
+
+/* true: one had no place */
+static bool take_fds(struct msghdr *message, struct gm_fdlist *list)
+{
+	bool cut = false;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+		if (c->cmsg_level != SOL_SOCKET ||
+			(c->cmsg_type != SCM_RIGHTS && c->cmsg_type != SCM_PIDFD))
+			continue;
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (fd < 0)
+				continue;
+			if (c->cmsg_type == SCM_PIDFD) {
+				gm_close(fd);
+			} else if (gm_fdlist_add(list, fd) < 0) {
+				gm_close(fd);
+				cut = true;
+			}
+		}
+	}
+	return cut;
+}
+
+/*
+ * recvmsg() said 0: the end, or a packet of length 0? After the end the socket is hung up and
+ * empty, for good. (A last packet of length 0 right before the end is taken for the end, which the
+ * caller treats alike.)
+ */
+static int end_or_empty(int socket)
+{
+	struct pollfd p = {.fd = socket, .events = POLLRDHUP};
+	int waiting = 0;
+
+	if (poll(&p, 1, 0) < 0)
+		return errno == EINTR ? -EBADMSG : -errno;
+	if (!(p.revents & (POLLRDHUP | POLLHUP)))
+		return -EBADMSG;
+	if (ioctl(socket, FIONREAD, &waiting) == 0 && waiting > 0)
+		return -EBADMSG;
+	return -EPIPE;
+}
+
+int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_in *ret)
+{
+	union control_in control;
+	struct iovec data = {.iov_base = bytes, .iov_len = room};
+	struct msghdr message;
+	struct gm_fdlist fds;
+	ssize_t n;
+	bool cut, reset = false;
+
+	for (;;) {
+		message = (struct msghdr){
+			.msg_iov = &data,
+			.msg_iovlen = 1,
+			.msg_control = control.bytes,
+			.msg_controllen = sizeof(control.bytes),
+		};
+		n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (n >= 0)
+			break;
+		if (errno == EINTR)
+			continue;
+		/* The other end closed with something of ours unread. The kernel says so once,
+		 * before it gives out what the other end had still sent. */
+		if (errno == ECONNRESET && !reset) {
+			reset = true;
+			continue;
+		}
+		return errno == ECONNRESET || errno == ENOTCONN ? -EPIPE : -errno;
+	}
+
+	gm_fdlist_init(&fds);
+	cut = take_fds(&message, &fds);
+	if (n == 0) {
+		gm_fdlist_deinit(&fds);
+		return end_or_empty(socket);
+	}
+	ret->n = (size_t)n;
+	ret->fds = fds;
+	ret->fds_cut = cut || (message.msg_flags & MSG_CTRUNC);
+	ret->data_cut = message.msg_flags & MSG_TRUNC;
+	return 0;
+}
+
+int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, size_t n_fds)
+{
+	union control_out control;
+	struct iovec data = {.iov_base = (void *)bytes, .iov_len = n};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+
+	if (n == 0)
+		return -EINVAL; /* would look like the end to the one who reads it */
+	if (n > GM_LIMIT_PACKET_BYTES)
+		return -EMSGSIZE;
+	if (n_fds > GM_LIMIT_PACKET_FDS)
+		return -E2BIG;
+	if (n_fds > 0) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+		memset(control.bytes, 0, message.msg_controllen);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+	}
+
+	for (;;) {
+		if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+			return 0; /* a packet goes whole or not at all */
+		switch (errno) {
+		case EINTR:
+			continue;
+		case ECONNRESET:
+		case ECONNREFUSED:
+		case ENOTCONN:
+		case EPIPE:
+			return -EPIPE;
+		default:
+			return -errno;
+		}
+	}
+}
+
+int gm_seqpacket_connect(const char *path, int *ret_socket)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval wait = {.tv_sec = CONNECT_WAIT_S}, forever = {0};
+	size_t length = strlen(path);
+	GM_AUTO_FD int fd = -1;
+
+	if (length == 0)
+		return -EINVAL; /* an address of the kernel's choice, to the kernel */
+	if (length > GM_LIMIT_SOCKET_PATH_BYTES)
+		return -ENAMETOOLONG;
+	memcpy(address.sun_path, path, length + 1);
+
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	/* Bounds how long connect() waits for a place in the listener's queue. */
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0)
+		return -errno;
+	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		if (errno == EINTR)
+			continue; /* a Unix socket is connected or not: there is no half-way */
+		return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	}
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof(forever)) < 0)
+		return -errno;
+	*ret_socket = gm_steal_fd(&fd);
+	return 0;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Sizes, times, fractions and names as people write and read them. Independent of the locale, all
+ * in integers but for the fraction itself, and exact: a number that does not fit is refused, never
+ * wrapped or cut.
+ */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/clock.h"
+#include "common/limits.h"
+#include "common/units.h"
+
+/* digits, and optionally a point and more digits: digits / 10^decimals */
+struct decimal {
+	uint64_t whole;
+	uint64_t part; /* of 10^decimals */
+	unsigned decimals;
+};
+
+/* Further decimals are read and left out: less than anything here is counted in. */
+#define DECIMALS_MAX 15
+
+static const uint64_t power10[DECIMALS_MAX + 1] = {UINT64_C(1), UINT64_C(10), UINT64_C(100),
+	UINT64_C(1000), UINT64_C(10000), UINT64_C(100000), UINT64_C(1000000), UINT64_C(10000000),
+	UINT64_C(100000000), UINT64_C(1000000000), UINT64_C(10000000000), UINT64_C(100000000000),
+	UINT64_C(1000000000000), UINT64_C(10000000000000), UINT64_C(100000000000000),
+	UINT64_C(1000000000000000)};
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static int parse_decimal(const char **text, struct decimal *ret)
+{
+	const char *at = *text;
+	struct decimal d = {0};
+	bool overflow = false;
+
+	if (!is_digit(*at))
+		return -EINVAL;
+	for (; is_digit(*at); at++)
+		overflow |= __builtin_mul_overflow(d.whole, (uint64_t)10, &d.whole) ||
+			    __builtin_add_overflow(d.whole, (uint64_t)(*at - '0'), &d.whole);
+	if (*at == '.') {
+		at++;
+		if (!is_digit(*at))
+			return -EINVAL;
+		for (; is_digit(*at); at++) {
+			if (d.decimals == DECIMALS_MAX)
+				continue;
+			d.part = d.part * 10 + (uint64_t)(*at - '0');
+			d.decimals++;
+		}
+	}
+	*text = at;
+	if (overflow)
+		d.whole = UINT64_MAX;
+	*ret = d;
+	return overflow ? -ERANGE : 0;
+}
+
+static int scale(const struct decimal *d, uint64_t unit, uint64_t *ret)
+{
+	unsigned __int128 value = (unsigned __int128)d->whole * unit +
+				  (unsigned __int128)d->part * unit / power10[d->decimals];
+
+	if (value > UINT64_MAX)
+		return -ERANGE;
+	*ret = (uint64_t)value;
+	return 0;
+}
+
+int gm_parse_size(const char *text, uint64_t *ret_bytes)
+{
+	static const char letters[] = "KMGTPE";
+	struct decimal d;
+	unsigned shift = 0;
+	int parsed = parse_decimal(&text, &d);
+
+	if (parsed == -EINVAL)
+		return parsed;
+	if (*text) {
+		char upper = *text >= 'a' && *text <= 'z' ? (char)(*text - 'a' + 'A') : *text;
+		const char *letter = strchr(letters, upper);
+		if (letter) {
+			shift = 10 * (unsigned)(letter - letters + 1);
+			text++;
+			if (*text == 'i' && text[1] == 'B')
+				text++;
+		}
+		if (*text == 'B')
+			text++;
+	}
+	/* Nonsense is nonsense, however large the number in front of it. */
+	if (*text || (shift == 0 && d.decimals > 0))
+		return -EINVAL;
+	return parsed < 0 ? parsed : scale(&d, UINT64_C(1) << shift, ret_bytes);
+}
+
+int gm_parse_duration(const char *text, uint64_t *ret_ns)
+{
+	static const struct {
+		const char *name;
+		uint64_t ns;
+	} units[] = {
+		{"", GM_NS_PER_S},
+		{"ns", 1},
+		{"us", GM_NS_PER_US},
+		{"ms", GM_NS_PER_MS},
+		{"s", GM_NS_PER_S},
+		{"min", 60 * GM_NS_PER_S},
+		{"h", 3600 * GM_NS_PER_S},
+		{"d", 86400 * GM_NS_PER_S},
+	};
+	struct decimal d;
+	int parsed = parse_decimal(&text, &d);
+
+	if (parsed == -EINVAL)
+		return parsed;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (strcmp(text, units[i].name) == 0)
+			return parsed < 0 ? parsed : scale(&d, units[i].ns, ret_ns);
+	return -EINVAL;
+}
+
+int gm_parse_fraction(const char *text, double *ret_fraction)
+{
+	struct decimal d;
+	uint64_t one = 1;
+	int parsed = parse_decimal(&text, &d);
+
+	if (parsed == -EINVAL)
+		return parsed;
+	if (*text == '%') {
+		one = 100;
+		text++;
+	}
+	if (*text)
+		return -EINVAL;
+	if (parsed < 0 || d.whole > one || (d.whole == one && d.part > 0))
+		return -ERANGE;
+	/* One division of two integers that a double holds exactly (up to 13 decimals of a
+	 * percent): the double nearest to what was written, as the compiler would read it. */
+	*ret_fraction = (double)(d.whole * power10[d.decimals] + d.part) /
+			((double)one * (double)power10[d.decimals]);
+	return 0;
+}
+
+int gm_parse_u64(const char *text, uint64_t *ret)
+{
+	struct decimal d;
+	int parsed = parse_decimal(&text, &d);
+
+	if (parsed == -EINVAL || d.decimals > 0 || *text)
+		return -EINVAL;
+	if (parsed < 0)
+		return parsed;
+	*ret = d.whole;
+	return 0;
+}
+
+int gm_parse_bool(const char *text, bool *ret)
+{
+	static const char *const yes[] = {"yes", "true", "on", "1"};
+	static const char *const no[] = {"no", "false", "off", "0"};
+
+	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+		if (strcasecmp(text, yes[i]) == 0) {
+			*ret = true;
+			return 0;
+		}
+		if (strcasecmp(text, no[i]) == 0) {
+			*ret = false;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+const char *gm_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
+{
+	static const char letters[] = "KMGTPE";
+
+	if (bytes < 1024) {
+		snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "B", bytes);
+		return text;
+	}
+	for (unsigned i = 0;; i++) {
+		unsigned shift = 10 * (i + 1);
+		/* In tenths, rounded to the nearest; one more unit if that makes it 1024.0. */
+		unsigned __int128 tenths =
+			((unsigned __int128)bytes * 10 + (UINT64_C(1) << (shift - 1))) >> shift;
+		if (tenths < 10240 || letters[i + 1] == '\0') {
+			snprintf(text, GM_UNITS_TEXT, "%u.%u%c", (unsigned)(tenths / 10),
+				(unsigned)(tenths % 10), letters[i]);
+			return text;
+		}
+	}
+}
+
+const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT])
+{
+	uint64_t s = ns / GM_NS_PER_S;
+	uint64_t large, small;
+	const char *large_name, *small_name;
+
+	if (ns == 0) {
+		strcpy(text, "0s");
+		return text;
+	}
+	if (s < 60) {
+		if (ns < GM_NS_PER_US)
+			snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "ns", ns);
+		else if (ns < GM_NS_PER_MS)
+			snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "us", ns / GM_NS_PER_US);
+		else if (ns < GM_NS_PER_S)
+			snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "ms", ns / GM_NS_PER_MS);
+		else
+			snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "s", s);
+		return text;
+	}
+	if (s < 3600) {
+		large = s / 60, small = s % 60, large_name = "min", small_name = "s";
+	} else if (s < 86400) {
+		large = s / 3600, small = s / 60 % 60, large_name = "h", small_name = "min";
+	} else {
+		large = s / 86400, small = s / 3600 % 24, large_name = "d", small_name = "h";
+	}
+	if (small)
+		snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "%s %" PRIu64 "%s", large, large_name,
+			small, small_name);
+	else
+		snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "%s", large, large_name);
+	return text;
+}
+
+/* The character at *at, which moves past it; -1: not valid UTF-8. Overlong forms, surrogates and
+ * what is past U+10FFFF are not. */
+static int32_t utf8_next(const unsigned char **at)
+{
+	static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
+	const unsigned char *p = *at;
+	int32_t c = *p++;
+	unsigned more;
+
+	if (c < 0x80)
+		more = 0;
+	else if ((c & 0xe0) == 0xc0)
+		more = 1, c &= 0x1f;
+	else if ((c & 0xf0) == 0xe0)
+		more = 2, c &= 0x0f;
+	else if ((c & 0xf8) == 0xf0)
+		more = 3, c &= 0x07;
+	else
+		return -1;
+	for (unsigned i = 0; i < more; i++, p++) {
+		if ((*p & 0xc0) != 0x80)
+			return -1; /* the terminating 0 is such a byte */
+		c = c << 6 | (*p & 0x3f);
+	}
+	if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+		return -1;
+	*at = p;
+	return c;
+}
+
+static bool printable(int32_t c)
+{
+	if (c < 0x20 || (c >= 0x7f && c < 0xa0))
+		return false; /* C0, DEL, C1 */
+	if (c == 0x2028 || c == 0x2029)
+		return false; /* a new line, a new paragraph */
+	if ((c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+		return false; /* turns the order of what stands beside it */
+	return (c & 0xfffe) != 0xfffe && !(c >= 0xfdd0 && c <= 0xfdef); /* no characters at all */
+}
+
+bool gm_name_ok(const char *name)
+{
+	const unsigned char *at = (const unsigned char *)name;
+
+	if (!name || strnlen(name, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
+		return false;
+	while (*at) {
+		int32_t c = utf8_next(&at);
+		if (c < 0 || !printable(c))
+			return false;
+	}
+	return true;
+}

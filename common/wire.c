@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Packets to bytes and back, through protobuf-c. It would take what a packet asks for from the heap
+ * (60 times the packet's length, if the packet is made for it); here it gets a bump allocator over
+ * an arena that ends at GM_LIMIT_ARENA_BYTES. Freeing one piece does nothing; the next unpack
+ * starts over. Stack depth is bounded by the schema, in which no message contains itself.
+ */
+
+#include <errno.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/wire.h"
+
+/* Field numbers of the Packet's oneof start here: what is below is the envelope's own. */
+#define WIRE_FIRST_BODY 10
+
+_Static_assert(GM_ARENA_KEEP_BYTES < GM_LIMIT_ARENA_BYTES, "what is kept is a part of the whole");
+
+void gm_arena_init(struct gm_arena *arena)
+{
+	*arena = (struct gm_arena){0};
+}
+
+void gm_arena_deinit(struct gm_arena *arena)
+{
+	if (arena->base)
+		munmap(arena->base, GM_LIMIT_ARENA_BYTES);
+	*arena = (struct gm_arena){0};
+}
+
+void gm_arena_trim(struct gm_arena *arena)
+{
+	/* Only memory is lost if the kernel says no. */
+	if (arena->used > GM_ARENA_KEEP_BYTES)
+		madvise(arena->base + GM_ARENA_KEEP_BYTES,
+			GM_LIMIT_ARENA_BYTES - GM_ARENA_KEEP_BYTES, MADV_DONTNEED);
+	arena->used = 0;
+}
+
+static int arena_reset(struct gm_arena *arena)
+{
+	if (!arena->base) {
+		void *base = mmap(NULL, GM_LIMIT_ARENA_BYTES, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (base == MAP_FAILED)
+			return -ENOMEM;
+		arena->base = base;
+	}
+	gm_arena_trim(arena);
+	return 0;
+}
+
+struct unpacking {
+	struct gm_arena *arena;
+	bool full;
+};
+
+static void *unpacking_alloc(void *data, size_t size)
+{
+	struct unpacking *unpacking = data;
+	struct gm_arena *arena = unpacking->arena;
+	size_t room = GM_LIMIT_ARENA_BYTES - arena->used;
+	size_t rounded;
+
+	if (size > room) {
+		unpacking->full = true;
+		return NULL;
+	}
+	rounded = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+	if (rounded > room)
+		rounded = room;
+	void *piece = arena->base + arena->used;
+	arena->used += rounded;
+	if (arena->used > arena->peak)
+		arena->peak = arena->used;
+	return piece;
+}
+
+static void unpacking_free(void *data, void *piece)
+{
+	(void)data;
+	(void)piece;
+}
+
+static bool has_unknown_body(const ProtobufCMessage *message)
+{
+	for (unsigned i = 0; i < message->n_unknown_fields; i++)
+		if (message->unknown_fields[i].tag >= WIRE_FIRST_BODY)
+			return true;
+	return false;
+}
+
+int gm_wire_unpack(
+	struct gm_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet)
+{
+	struct unpacking unpacking = {.arena = arena};
+	ProtobufCAllocator allocator = {
+		.alloc = unpacking_alloc,
+		.free = unpacking_free,
+		.allocator_data = &unpacking,
+	};
+	Gm__Wire__Packet *packet;
+	int r;
+
+	if (n > GM_LIMIT_PACKET_BYTES)
+		return -EBADMSG;
+	r = arena_reset(arena);
+	if (r < 0)
+		return r;
+	packet = gm__wire__packet__unpack(&allocator, n, bytes);
+	if (!packet)
+		return unpacking.full ? -E2BIG : -EBADMSG;
+	if (packet->body_case == GM__WIRE__PACKET__BODY__NOT_SET) {
+		if (!has_unknown_body(&packet->base))
+			return -EBADMSG;
+		*ret_packet = packet;
+		return GM_WIRE_E_UNKNOWN;
+	}
+	*ret_packet = packet;
+	return 0;
+}
+
+int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_t *ret_n)
+{
+	size_t n = gm__wire__packet__get_packed_size(packet);
+
+	if (n > room || n > GM_LIMIT_PACKET_BYTES)
+		return -E2BIG;
+	*ret_n = gm__wire__packet__pack(packet, bytes);
+	return 0;
+}
