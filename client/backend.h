@@ -34,8 +34,12 @@ struct gm_map_ops {
 	/* The place is reserved and empty again. */
 	int (*unmap)(void *backend, void *addr, uint64_t bytes);
 
-	/* An event that passes when all that was launched so far on the stream (GPUMEM_STREAM_ANY:
-	 * in the context) is done. */
+	/*
+	 * An event that passes when all that was launched so far on the stream (GPUMEM_STREAM_ANY:
+	 * in the context) is done. A backend where nothing is ever under way once the program frees
+	 * (memory that only the CPU uses) leaves record NULL: then this and the four below it are
+	 * never called, and what is freed can be reused at once.
+	 */
 	int (*record)(void *backend, gpumem_stream stream, struct gm_event **ret_event);
 	/* 1: passed, 0: not yet. */
 	int (*passed)(void *backend, struct gm_event *event);
