@@ -23,13 +23,14 @@ enum gm_trust { GM_TRUST_UID, GM_TRUST_CONTAINER, GM_TRUST_CLIENT };
 struct gm_config_device {
 	uint64_t size;           /* host backend; 0: not set */
 	struct gm_policy policy; /* policy.pooling follows from trust */
+	double max_pool_share; /* max_pool as a share of the capacity; negative: policy.max_pool */
 };
 
 /* One line of gpumemctl config show. */
 struct gm_config_entry {
-	char *section; /* "" or "device 0" */
+	char *section; /* "" (of [gpumemd]) or "device 0" */
 	char *key;
-	char *value;
+	char *value;  /* as it was written */
 	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12" */
 };
 
@@ -47,7 +48,7 @@ struct gm_config {
 	uint64_t hello_deadline_ns;
 	uint32_t connections_per_uid;
 	uint32_t n_devices; /* how many the file names: highest [device N] + 1 */
-	struct gm_config_device devices[GM_LIMIT_DEVICES];
+	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */
 
 	struct gm_config_entry *entries;
 	size_t n_entries;
@@ -55,15 +56,19 @@ struct gm_config {
 
 /*
  * path: the file; NULL: /etc/gpumemd/gpumemd.conf for root and system users,
- * $XDG_CONFIG_HOME/gpumemd/gpumemd.conf (else
- * ~/.config/…) for others, and it may be missing then. A path that is named must exist.
- * 0, or a negative errno with error, a malloc'ed text of one or more lines "file:line: key: what is
- * wrong" (all of them, not the first only).
+ * $XDG_CONFIG_HOME/gpumemd/gpumemd.conf (else ~/.config/…) for others, and it may be missing then.
+ * A path that is named must exist. The drop-ins are those in the folder path.d. 0, or a negative
+ * errno with error, a malloc'ed text of one or more lines "file:line: key: what is wrong" (all of
+ * them, not the first only). Only with -ENOMEM error can be NULL.
  */
 int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_error);
 void gm_config_free(struct gm_config *config);
-/* What stays as it was at the start when a reload changes it (socket, backend, device sizes): a
- * malloc'ed text naming the keys, or NULL. */
+/* The policy of a device of that many bytes: what depends on the size is worked out. device <
+ * GM_LIMIT_DEVICES. */
+void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
+	struct gm_policy *ret_policy);
+/* What stays as it was at the start when a reload changes it (the socket, the backend, the devices'
+ * number and sizes): a malloc'ed text naming the keys, or NULL. */
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);
 
 #endif

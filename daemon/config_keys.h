@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_CONFIG_KEYS_H
+#define GM_DAEMON_CONFIG_KEYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+
+/*
+ * Every key of gpumemd.conf, once: what it is called, how its value is read, where it may stand,
+ * its value by default and in each preset (NULL: as by default), and its bounds. Parsing,
+ * `gpumemctl config show` and the test that gpumemd.conf(5) explains every key go by this table.
+ *
+ *   X(id, name, kind, place, default, inference, constrained, least, most, choices)
+ *
+ * The bounds are bytes for a size, nanoseconds for a duration, parts per million for a fraction,
+ * and permission bits for a mode. A choice is the position of a word in `choices`, which stand in
+ * the order of the enum that they become.
+ */
+#define GM_CONFIG_SIZE_MAX GM_LEASE_BYTES_MAX
+#define GM_CONFIG_SECOND   UINT64_C(1000000000)
+#define GM_CONFIG_HOUR     (3600 * GM_CONFIG_SECOND)
+
+/* clang-format off */
+#define GM_CONFIG_KEYS(X) \
+	X(PRESET, "preset", CHOICE, GENERAL, "default", NULL, NULL, 0, 0, "default inference constrained") \
+	X(BACKEND, "backend", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto host") \
+	X(SOCKET, "socket", SOCKET, GENERAL, "auto", NULL, NULL, 0, GM_LIMIT_SOCKET_PATH_BYTES, NULL) \
+	X(SOCKET_MODE, "socket_mode", MODE, GENERAL, "0666", NULL, NULL, 0600, 0777, NULL) \
+	X(SOCKET_GROUP, "socket_group", GROUP, GENERAL, "", NULL, NULL, 0, GM_LIMIT_NAME_BYTES, NULL) \
+	X(ADMIN_GROUP, "admin_group", GROUP, GENERAL, "gpumem", NULL, NULL, 1, GM_LIMIT_NAME_BYTES, NULL) \
+	X(TRUST, "trust", CHOICE, GENERAL, "container", NULL, NULL, 0, 0, "uid container client") \
+	X(TRANSPORT, "transport", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto fd ipc") \
+	X(TRACK, "track", CHOICE, GENERAL, "large", NULL, NULL, 0, 0, "off large all") \
+	X(SIZE, "size", DEVICE_SIZE, DEVICE, "auto", NULL, NULL, GM_CHUNK_MIN, GM_CONFIG_SIZE_MAX, NULL) \
+	X(FRACTION, "fraction", FRACTION, BOTH, "0.9", "0.95", "0.6", 1, 1000000, NULL) \
+	X(MIN_FREE, "min_free", SIZE, BOTH, "512M", "256M", "1G", 0, GM_CONFIG_SIZE_MAX, NULL) \
+	X(MAX_POOL, "max_pool", POOL, BOTH, "25%", "50%", "5%", 0, GM_CONFIG_SIZE_MAX, NULL) \
+	X(MAX_POOLED_PER_BUCKET, "max_pooled_per_bucket", COUNT, BOTH, "0", NULL, "8", 0, GM_LIMIT_CHUNKS_PER_DEVICE, NULL) \
+	X(RESERVE, "reserve", SIZE, BOTH, "64M", "256M", "16M", 0, GM_CONFIG_SIZE_MAX, NULL) \
+	X(DECAY, "decay", DURATION, GENERAL, "10s", "60s", "1s", 0, 24 * GM_CONFIG_HOUR, NULL) \
+	X(PRESSURE_MEDIUM, "pressure_medium", FRACTION, GENERAL, "0.60", NULL, NULL, 1, 1000000, NULL) \
+	X(PRESSURE_HIGH, "pressure_high", FRACTION, GENERAL, "0.80", NULL, NULL, 1, 1000000, NULL) \
+	X(PRESSURE_CRITICAL, "pressure_critical", FRACTION, GENERAL, "0.95", NULL, NULL, 1, 1000000, NULL) \
+	X(PRESSURE_HYSTERESIS, "pressure_hysteresis", FRACTION, GENERAL, "0.05", NULL, NULL, 0, 500000, NULL) \
+	X(PRESSURE_DWELL, "pressure_dwell", DURATION, GENERAL, "1s", NULL, NULL, 0, GM_CONFIG_HOUR, NULL) \
+	X(HELLO_DEADLINE, "hello_deadline", DURATION, GENERAL, "5s", NULL, NULL, 1000000, GM_CONFIG_HOUR, NULL) \
+	X(CONNECTIONS_PER_UID, "connections_per_uid", COUNT, GENERAL, "1024", NULL, NULL, 1, GM_LIMIT_CONNECTIONS, NULL)
+/* clang-format on */
+
+enum gm_config_key_id {
+#define GM_CONFIG_KEY_ENUM( \
+	id, name, kind, place, def, inference, constrained, least, most, choices) \
+	GM_CONFIG_KEY_##id,
+	GM_CONFIG_KEYS(GM_CONFIG_KEY_ENUM)
+#undef GM_CONFIG_KEY_ENUM
+		GM_CONFIG_N_KEYS,
+};
+
+enum gm_config_kind {
+	GM_CONFIG_CHOICE,      /* one of a few words */
+	GM_CONFIG_SOCKET,      /* an absolute path, or "auto" */
+	GM_CONFIG_MODE,        /* octal permission bits */
+	GM_CONFIG_GROUP,       /* a group's name */
+	GM_CONFIG_FRACTION,    /* 0.9 or 90% */
+	GM_CONFIG_SIZE,        /* 512M */
+	GM_CONFIG_DEVICE_SIZE, /* 512M, or "auto" */
+	GM_CONFIG_POOL,        /* 512M, or 25% of the capacity */
+	GM_CONFIG_COUNT,       /* 1024 */
+	GM_CONFIG_DURATION,    /* 10s */
+};
+
+/* Where a key may stand, as a set. */
+enum gm_config_place {
+	GM_CONFIG_GENERAL = 1,
+	GM_CONFIG_DEVICE = 2,
+	GM_CONFIG_BOTH = GM_CONFIG_GENERAL | GM_CONFIG_DEVICE,
+};
+
+enum gm_config_preset {
+	GM_CONFIG_PRESET_DEFAULT,
+	GM_CONFIG_PRESET_INFERENCE,
+	GM_CONFIG_PRESET_CONSTRAINED,
+	GM_CONFIG_N_PRESETS,
+};
+
+struct gm_config_key {
+	const char *name;
+	enum gm_config_kind kind;
+	enum gm_config_place place;
+	const char *presets[GM_CONFIG_N_PRESETS]; /* [0] is the default */
+	uint64_t least, most;
+	const char *choices;
+};
+
+/* id < GM_CONFIG_N_KEYS */
+const struct gm_config_key *gm_config_key(size_t id);
+
+/* The general section's name; a device's is "device N". */
+#define GM_CONFIG_SECTION "gpumemd"
+
+#endif
