@@ -19,30 +19,31 @@
 /* Field numbers of the Packet's oneof start here: what is below is the envelope's own. */
 #define WIRE_FIRST_BODY 10
 
-_Static_assert(GM_ARENA_KEEP_BYTES < GM_LIMIT_ARENA_BYTES, "what is kept is a part of the whole");
+_Static_assert(
+	GM_WIRE_ARENA_KEEP_BYTES < GM_LIMIT_ARENA_BYTES, "what is kept is a part of the whole");
 
-void gm_arena_init(struct gm_arena *arena)
+void gm_wire_arena_init(struct gm_wire_arena *arena)
 {
-	*arena = (struct gm_arena){0};
+	*arena = (struct gm_wire_arena){0};
 }
 
-void gm_arena_deinit(struct gm_arena *arena)
+void gm_wire_arena_deinit(struct gm_wire_arena *arena)
 {
 	if (arena->base)
 		munmap(arena->base, GM_LIMIT_ARENA_BYTES);
-	*arena = (struct gm_arena){0};
+	*arena = (struct gm_wire_arena){0};
 }
 
-void gm_arena_trim(struct gm_arena *arena)
+void gm_wire_arena_trim(struct gm_wire_arena *arena)
 {
 	/* Only memory is lost if the kernel says no. */
-	if (arena->used > GM_ARENA_KEEP_BYTES)
-		madvise(arena->base + GM_ARENA_KEEP_BYTES,
-			GM_LIMIT_ARENA_BYTES - GM_ARENA_KEEP_BYTES, MADV_DONTNEED);
+	if (arena->used > GM_WIRE_ARENA_KEEP_BYTES)
+		madvise(arena->base + GM_WIRE_ARENA_KEEP_BYTES,
+			GM_LIMIT_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES, MADV_DONTNEED);
 	arena->used = 0;
 }
 
-static int arena_reset(struct gm_arena *arena)
+static int arena_reset(struct gm_wire_arena *arena)
 {
 	if (!arena->base) {
 		void *base = mmap(NULL, GM_LIMIT_ARENA_BYTES, PROT_READ | PROT_WRITE,
@@ -51,19 +52,19 @@ static int arena_reset(struct gm_arena *arena)
 			return -ENOMEM;
 		arena->base = base;
 	}
-	gm_arena_trim(arena);
+	gm_wire_arena_trim(arena);
 	return 0;
 }
 
 struct unpacking {
-	struct gm_arena *arena;
+	struct gm_wire_arena *arena;
 	bool full;
 };
 
 static void *unpacking_alloc(void *data, size_t size)
 {
 	struct unpacking *unpacking = data;
-	struct gm_arena *arena = unpacking->arena;
+	struct gm_wire_arena *arena = unpacking->arena;
 	size_t room = GM_LIMIT_ARENA_BYTES - arena->used;
 	size_t rounded;
 
@@ -96,7 +97,7 @@ static bool has_unknown_body(const ProtobufCMessage *message)
 }
 
 int gm_wire_unpack(
-	struct gm_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet)
+	struct gm_wire_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet)
 {
 	struct unpacking unpacking = {.arena = arena};
 	ProtobufCAllocator allocator = {

@@ -20,19 +20,19 @@
 /*
  * The arena is address space, mapped on first use and filled from its start: it costs memory only
  * for the pages that packets touched. What a large packet touched past the first
- * GM_ARENA_KEEP_BYTES goes back to the kernel at the next unpack (or gm_arena_trim()), so one
- * arena per loop or session stays small for ever. One thread at a time.
+ * GM_WIRE_ARENA_KEEP_BYTES goes back to the kernel at the next unpack (or gm_wire_arena_trim()), so
+ * one arena per loop or session stays small for ever. One thread at a time.
  */
-#define GM_ARENA_KEEP_BYTES 65536
-struct gm_arena {
+#define GM_WIRE_ARENA_KEEP_BYTES 65536
+struct gm_wire_arena {
 	uint8_t *base; /* made on first use */
 	size_t used;   /* by the packet unpacked last */
 	size_t peak;   /* the most that any one packet used */
 };
-void gm_arena_init(struct gm_arena *arena);
-void gm_arena_deinit(struct gm_arena *arena);
-/* Forgets the packet unpacked last and gives back what it used past GM_ARENA_KEEP_BYTES. */
-void gm_arena_trim(struct gm_arena *arena);
+void gm_wire_arena_init(struct gm_wire_arena *arena);
+void gm_wire_arena_deinit(struct gm_wire_arena *arena);
+/* Forgets the packet unpacked last and gives back what it used past GM_WIRE_ARENA_KEEP_BYTES. */
+void gm_wire_arena_trim(struct gm_wire_arena *arena);
 
 /* A positive outcome of gm_wire_unpack(). */
 #define GM_WIRE_E_UNKNOWN 1
@@ -46,7 +46,7 @@ void gm_arena_trim(struct gm_arena *arena);
  * protobuf-c's own means. Enums and lengths in it are what the sender wrote: check them.
  */
 int gm_wire_unpack(
-	struct gm_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet);
+	struct gm_wire_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet);
 
 /* 0 and the number of bytes written; -E2BIG: longer than GM_LIMIT_PACKET_BYTES (or than the room).
  */
