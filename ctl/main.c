@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl: reads the command line, runs one verb, writes what it said to stdout. Messages go to
+ * stderr, one line each, and every way to fail has its exit status (include/gpumem/status.h; 2 is
+ * wrong use).
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/units.h"
+#include "ctl/message.h"
+#include "ctl/text.h"
+#include "ctl/verb.h"
+
+#define EXIT_USAGE 2
+
+static const char own_name[] = "gpumemctl";
+
+static void style_init(struct gm_writer_style *style, bool utf8, bool legend)
+{
+	bool terminal = isatty(STDOUT_FILENO);
+	const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
+	const char *columns = getenv("COLUMNS");
+	struct winsize size;
+	uint64_t n;
+
+	*style = (struct gm_writer_style){
+		.colour = terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb"),
+		.ascii = terminal && !utf8,
+		.legend = legend,
+	};
+	/* Into a pipe or file everything goes in full, unless somebody says how wide it is. */
+	if (columns && gm_parse_u64(columns, &n) == 0 && n > 0 && n < 100000)
+		style->columns = n;
+	else if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+		style->columns = size.ws_col;
+	else if (terminal)
+		style->columns = 80;
+}
+
+static int run(const struct gm_options *options, bool utf8)
+{
+	struct gm_ctl ctl = {.options = options};
+	struct gm_writer_style style;
+	int exit_status;
+
+	style_init(&style, utf8, !options->no_legend);
+	ctl.writer = options->json ? gm_writer_json_new() : gm_writer_text_new(&style);
+	if (!ctl.writer) {
+		gm_message(own_name, "out of memory");
+		return EXIT_FAILURE;
+	}
+	gpumem_status status = options->verb->run(&ctl);
+	if (status != GPUMEM_OK) {
+		gm_message(own_name, ctl.trouble.text);
+		if (*ctl.trouble.hint)
+			gm_message(NULL, ctl.trouble.hint);
+		exit_status = ctl.usage ? EXIT_USAGE : gm_status_exit(status);
+	} else {
+		int r = gm_writer_finish(ctl.writer, stdout);
+		exit_status = gm_status_exit(ctl.status);
+		/* Whoever closed the pipe early (head) has what they wanted. */
+		if (r < 0 && r != -EPIPE) {
+			char text[256];
+			snprintf(text, sizeof(text), "cannot write the answer: %s", strerror(-r));
+			gm_message(own_name, text);
+			exit_status = EXIT_FAILURE;
+		}
+	}
+	gm_writer_free(ctl.writer);
+	return exit_status;
+}
+
+int main(int argc, char **argv)
+{
+	struct gm_options options;
+	char error[GM_OPTIONS_ERROR];
+	bool utf8;
+
+	gm_text_init(&utf8);
+	if (gm_options_parse(argc, argv, &options, error) < 0) {
+		gm_message(own_name, error);
+		return EXIT_USAGE;
+	}
+	gm_log_set_level(options.debug ? GM_LOG_DEBUG : GM_LOG_WARNING);
+	if (options.version) {
+		puts("gpumemctl " PACKAGE_VERSION);
+		return EXIT_SUCCESS;
+	}
+	if (options.help) {
+		gm_verb_print_help(options.verb_given ? options.verb : NULL);
+		return EXIT_SUCCESS;
+	}
+	return run(&options, utf8);
+}

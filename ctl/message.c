@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Messages on stderr. What they quote may come from anywhere, so they are cleaned like all else
+ * that reaches a terminal.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ctl/message.h"
+#include "ctl/text.h"
+
+void gm_message(const char *from, const char *text)
+{
+	char *clean = gm_text_clean(text, false);
+
+	fprintf(stderr, "%s%s%s\n", from ? from : "", from ? ": " : "",
+		clean ? clean : "out of memory");
+	free(clean);
+}

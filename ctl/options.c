@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The command line. getopt_long() finds the options; what they belong to and what a misspelt one
+ * may have meant is decided here. Prints nothing: the caller does, with the exit status it wants.
+ */
+
+#include "ctl/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "common/units.h"
+#include "ctl/verb.h"
+
+enum {
+	OPTION_JSON = 256,
+	OPTION_SOCKET,
+	OPTION_TIMEOUT,
+	OPTION_NO_LEGEND,
+	OPTION_DEBUG,
+	OPTION_VERSION,
+	OPTION_OLDER_THAN,
+	OPTION_DEVICE,
+};
+
+static const struct option long_options[] = {
+	{"help", no_argument, NULL, 'h'},
+	{"json", no_argument, NULL, OPTION_JSON},
+	{"socket", required_argument, NULL, OPTION_SOCKET},
+	{"timeout", required_argument, NULL, OPTION_TIMEOUT},
+	{"no-legend", no_argument, NULL, OPTION_NO_LEGEND},
+	{"debug", no_argument, NULL, OPTION_DEBUG},
+	{"version", no_argument, NULL, OPTION_VERSION},
+	{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
+	{"device", required_argument, NULL, OPTION_DEVICE},
+	{0},
+};
+#define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
+
+static int bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static int bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(error, GM_OPTIONS_ERROR, format, list);
+	va_end(list);
+	return -EINVAL;
+}
+
+#define WORD_BYTES 32
+
+/* How many letters must be put in, taken out, changed or swapped with their neighbour. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t n = strlen(a), m = strlen(b);
+	size_t d[WORD_BYTES + 1][WORD_BYTES + 1];
+
+	for (size_t i = 0; i <= n; i++)
+		d[i][0] = i;
+	for (size_t j = 0; j <= m; j++)
+		d[0][j] = j;
+	for (size_t i = 1; i <= n; i++) {
+		for (size_t j = 1; j <= m; j++) {
+			size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			if (d[i - 1][j] + 1 < best)
+				best = d[i - 1][j] + 1;
+			if (d[i][j - 1] + 1 < best)
+				best = d[i][j - 1] + 1;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+				d[i - 2][j - 2] + 1 < best)
+				best = d[i - 2][j - 2] + 1;
+			d[i][j] = best;
+		}
+	}
+	return d[n][m];
+}
+
+const char *gm_options_closest(const char *word, const char *const *candidates)
+{
+	const char *closest = NULL;
+	size_t best = 0;
+
+	if (!*word || strlen(word) > WORD_BYTES)
+		return NULL;
+	for (; *candidates; candidates++) {
+		size_t n = strlen(*candidates);
+		if (n > WORD_BYTES)
+			continue;
+		/* The beginning of a name is close to it, however much is missing. */
+		size_t d = strlen(word) > 1 && !strncmp(word, *candidates, strlen(word))
+				   ? 1
+				   : distance(word, *candidates);
+		if (d <= 1 + n / 4 && d < n && (!closest || d < best)) {
+			closest = *candidates;
+			best = d;
+		}
+	}
+	return closest;
+}
+
+static int unknown_option(const char *word, char error[GM_OPTIONS_ERROR])
+{
+	const char *names[N_LONG_OPTIONS + 1] = {0};
+	char name[WORD_BYTES + 1];
+
+	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
+		names[i] = long_options[i].name;
+	size_t n = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
+	if (n > WORD_BYTES)
+		n = 0;
+	memcpy(name, word + (n ? 2 : 0), n);
+	name[n] = '\0';
+	const char *closest = n ? gm_options_closest(name, names) : NULL;
+	if (closest)
+		return bad(error, "unknown option '%s'; did you mean '--%s'?", word, closest);
+	return bad(error, "unknown option '%s'; see 'gpumemctl help'", word);
+}
+
+static int unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
+{
+	const char *names[32] = {0};
+
+	for (size_t i = 0; gm_verbs[i].name && i < 31; i++)
+		names[i] = gm_verbs[i].name;
+	const char *closest = gm_options_closest(word, names);
+	if (closest)
+		return bad(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
+	return bad(error, "unknown verb '%s'; see 'gpumemctl help'", word);
+}
+
+static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ERROR])
+{
+	uint64_t n;
+
+	switch (option) {
+	case 'h':
+		options->help = true;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_SOCKET:
+		if (!*optarg)
+			return bad(error, "--socket needs a path");
+		options->socket = optarg;
+		return 0;
+	case OPTION_TIMEOUT:
+		if (gm_parse_duration(optarg, &n) < 0 || n < 1000000)
+			return bad(
+				error, "--timeout '%s' is no time; say 500ms, 10s or 1min", optarg);
+		options->timeout_ms = n / 1000000;
+		return 0;
+	case OPTION_NO_LEGEND:
+		options->no_legend = true;
+		return 0;
+	case OPTION_DEBUG:
+		options->debug = true;
+		return 0;
+	case OPTION_VERSION:
+		options->version = true;
+		return 0;
+	case OPTION_OLDER_THAN:
+		if (gm_parse_duration(optarg, &n) < 0)
+			return bad(
+				error, "--older-than '%s' is no time; say 30s, 5min or 2h", optarg);
+		options->older_than_ms = n / 1000000;
+		options->given |= GM_OPTION_OLDER_THAN;
+		return 0;
+	case OPTION_DEVICE:
+		if (gm_parse_u64(optarg, &n) < 0 || n >= GM_LIMIT_DEVICES)
+			return bad(error, "--device '%s' is no device; they are numbered 0 to %d",
+				optarg, GM_LIMIT_DEVICES - 1);
+		options->device = (uint32_t)n;
+		options->given |= GM_OPTION_DEVICE;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+int gm_options_parse(
+	int argc, char **argv, struct gm_options *ret_options, char error[GM_OPTIONS_ERROR])
+{
+	struct gm_options options = {.timeout_ms = GM_OPTIONS_TIMEOUT_MS};
+
+	optind = 0; /* GNU's way to begin anew, with the order of argv changed as needed */
+	opterr = 0;
+	for (;;) {
+		int at = optind ? optind : 1;
+		int option = getopt_long(argc, argv, ":h", long_options, NULL);
+		if (option == -1)
+			break;
+		/* What getopt stumbled over is the argument before optind, or, within a word of
+		 * short options, the one it was at. */
+		if (option == ':')
+			return bad(error, "option '%s' needs a value", argv[optind - 1]);
+		if (option == '?') {
+			const char *word = argv[optind > at ? optind - 1 : at];
+			if (!strncmp(word, "--", 2) && strchr(word, '=')) {
+				size_t n = strcspn(word + 2, "=");
+				for (size_t i = 0; i < N_LONG_OPTIONS; i++)
+					if (strlen(long_options[i].name) == n &&
+						!strncmp(long_options[i].name, word + 2, n))
+						return bad(error, "option '--%s' takes no value",
+							long_options[i].name);
+			}
+			return unknown_option(word, error);
+		}
+		int r = take(&options, option, error);
+		if (r < 0)
+			return r;
+	}
+	if (optind < argc) {
+		options.verb = gm_verb_find(argv[optind]);
+		if (!options.verb)
+			return unknown_verb(argv[optind], error);
+		options.verb_given = true;
+		optind++;
+	} else {
+		options.verb = gm_verb_find("status");
+	}
+	for (; optind < argc; optind++) {
+		if (options.n_args == options.verb->max_args || options.n_args == GM_OPTIONS_ARGS)
+			return bad(error,
+				"'%s' is one argument too many; see 'gpumemctl %s --help'",
+				argv[optind], options.verb->name);
+		options.args[options.n_args++] = argv[optind];
+	}
+	if (!options.help && (options.given & ~options.verb->takes))
+		return bad(error, "'gpumemctl %s' does not take %s", options.verb->name,
+			options.given & ~options.verb->takes & GM_OPTION_DEVICE ? "--device"
+										: "--older-than");
+	*ret_options = options;
+	return 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Tables: rows of typed values that own their texts. Adding never fails, so that a verb reads as
+ * the list of what it shows; a lack of memory is remembered and keeps the table from being shown
+ * incomplete.
+ */
+
+#include "ctl/table.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void gm_value_deinit(struct gm_value *value)
+{
+	free(value->text);
+	gm_table_free(value->rows);
+	*value = (struct gm_value){0};
+}
+
+struct gm_table *gm_table_new(const struct gm_column *columns, size_t n_columns)
+{
+	struct gm_table *table = calloc(1, sizeof(*table));
+	if (!table)
+		return NULL;
+	table->columns = columns;
+	table->n_columns = n_columns;
+	return table;
+}
+
+void gm_table_free(struct gm_table *table)
+{
+	if (!table)
+		return;
+	for (size_t r = 0; r < table->n_rows; r++) {
+		for (size_t c = 0; c < table->n_columns; c++)
+			gm_value_deinit(&table->rows[r].values[c]);
+		free(table->rows[r].values);
+	}
+	free(table->rows);
+	free(table);
+}
+
+static void begin(struct gm_table *table, bool more)
+{
+	if (!table || table->no_memory)
+		return;
+	assert(table->n_rows == 0 || table->filled == table->n_columns);
+	if (table->n_rows == table->room) {
+		size_t room = table->room ? 2 * table->room : 16;
+		struct gm_row *rows = reallocarray(table->rows, room, sizeof(*rows));
+		if (!rows) {
+			table->no_memory = true;
+			return;
+		}
+		table->rows = rows;
+		table->room = room;
+	}
+	struct gm_value *values = calloc(table->n_columns, sizeof(*values));
+	if (!values) {
+		table->no_memory = true;
+		return;
+	}
+	table->rows[table->n_rows++] = (struct gm_row){.values = values, .more = more};
+	table->filled = 0;
+}
+
+void gm_table_row(struct gm_table *table)
+{
+	begin(table, false);
+}
+
+void gm_table_more(struct gm_table *table)
+{
+	begin(table, true);
+}
+
+static void add(struct gm_table *table, struct gm_value value)
+{
+	if (!table || table->no_memory) {
+		gm_value_deinit(&value);
+		return;
+	}
+	assert(table->n_rows > 0 && table->filled < table->n_columns);
+	table->rows[table->n_rows - 1].values[table->filled++] = value;
+}
+
+void gm_table_none(struct gm_table *table)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_NONE});
+}
+
+void gm_table_text(struct gm_table *table, const char *text)
+{
+	if (!text || !*text) {
+		gm_table_none(table);
+		return;
+	}
+	char *copy = strdup(text);
+	if (!copy && table)
+		table->no_memory = true;
+	add(table, (struct gm_value){.kind = GM_VALUE_TEXT, .text = copy});
+}
+
+void gm_table_size(struct gm_table *table, uint64_t bytes)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_SIZE, .n = bytes});
+}
+
+void gm_table_count(struct gm_table *table, uint64_t n)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_COUNT, .n = n});
+}
+
+void gm_table_time(struct gm_table *table, uint64_t ms)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_TIME, .n = ms});
+}
+
+void gm_table_share(struct gm_table *table, uint64_t millionths)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_SHARE, .n = millionths});
+}
+
+void gm_table_bool(struct gm_table *table, bool yes)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_BOOL, .n = yes});
+}
+
+void gm_table_rows(struct gm_table *table, struct gm_table *rows)
+{
+	if (table && (!rows || rows->no_memory))
+		table->no_memory = true;
+	add(table, (struct gm_value){.kind = GM_VALUE_ROWS, .rows = rows});
+}
+
+void gm_table_mark(struct gm_table *table, enum gm_mark mark)
+{
+	if (table && !table->no_memory && table->n_rows && table->filled)
+		table->rows[table->n_rows - 1].values[table->filled - 1].mark = mark;
+}

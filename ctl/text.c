@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Cleaning, measuring and cutting of text. The promise: what gm_text_clean() returns is valid UTF-8
+ * that moves a terminal's cursor to the right and does nothing else to it. Decoding and widths are
+ * libc's, under a UTF-8 locale that is set here and never depends on the user's.
+ */
+
+#include "ctl/text.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+void gm_text_init(bool *ret_utf8)
+{
+	setlocale(LC_CTYPE, "");
+	*ret_utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
+	/* Without that locale every byte above 0x7f counts as invalid: ugly, but safe. */
+	if (!setlocale(LC_CTYPE, "C.UTF-8") && !*ret_utf8)
+		setlocale(LC_CTYPE, "C");
+}
+
+/* One character; its length, and 0 at the end. *ret_char is -1 where a byte is not UTF-8. */
+static size_t next(const char *text, wchar_t *ret_char)
+{
+	mbstate_t state = {0};
+
+	if (!*text)
+		return 0;
+	size_t n = mbrtowc(ret_char, text, strlen(text), &state);
+	if (n == (size_t)-1 || n == (size_t)-2 || n == 0 ||
+		(*ret_char >= 0xd800 && *ret_char <= 0xdfff)) {
+		*ret_char = -1;
+		return 1;
+	}
+	return n;
+}
+
+/* Characters that print nothing themselves but reorder or hide their neighbours. */
+static bool is_deceptive(wchar_t c)
+{
+	static const struct {
+		wchar_t first, last;
+	} ranges[] = {
+		{0x00ad, 0x00ad}, /* soft hyphen */
+		{0x061c, 0x061c}, /* Arabic letter mark */
+		{0x115f, 0x1160}, /* Hangul fillers */
+		{0x180e, 0x180e}, /* Mongolian vowel separator */
+		{0x200b, 0x200f}, /* zero width spaces and joiners, direction marks */
+		{0x2028, 0x202e}, /* line and paragraph separators, embeddings, overrides */
+		{0x2060, 0x206f}, /* word joiner, isolates */
+		{0x3164, 0x3164}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}, /* tags */
+	};
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
+		if (c >= ranges[i].first && c <= ranges[i].last)
+			return true;
+	return false;
+}
+
+char *gm_text_clean(const char *text, bool ascii)
+{
+	size_t n, room = 1;
+	wchar_t c;
+
+	/* No character grows by more than the escape of a byte, 4, or of a code point, 10. */
+	for (const char *t = text; (n = next(t, &c)); t += n)
+		room += 10;
+	char *clean = malloc(room), *end = clean;
+	if (!clean)
+		return NULL;
+	for (const char *t = text; (n = next(t, &c)); t += n) {
+		if (c == (wchar_t)-1)
+			end += sprintf(end, "\\x%02x", (unsigned char)*t);
+		else if (wcwidth(c) < 0 || is_deceptive(c))
+			end += sprintf(end,
+				c < 0x100     ? "\\x%02x"
+				: c < 0x10000 ? "\\u%04x"
+					      : "\\U%08x",
+				(unsigned)c);
+		else if (ascii && c > 0x7e)
+			*end++ = '?';
+		else
+			end = (char *)memcpy(end, t, n) + n;
+	}
+	*end = '\0';
+	return clean;
+}
+
+static size_t columns_of(wchar_t c)
+{
+	int width = c == (wchar_t)-1 ? 1 : wcwidth(c);
+	return width < 0 ? 1 : (size_t)width;
+}
+
+size_t gm_text_width(const char *clean)
+{
+	size_t n, width = 0;
+	wchar_t c;
+
+	for (; (n = next(clean, &c)); clean += n)
+		width += columns_of(c);
+	return width;
+}
+
+char *gm_text_fit(const char *clean, size_t columns, bool ascii)
+{
+	size_t n, width = 0;
+	const char *t = clean;
+	char *fit;
+	wchar_t c;
+
+	if (gm_text_width(clean) <= columns)
+		return strdup(clean);
+	/* One column is the ellipsis'. A mark of width 0 stays with the character before it. */
+	for (; (n = next(t, &c)); t += n) {
+		if (width + columns_of(c) > columns - 1)
+			break;
+		width += columns_of(c);
+	}
+	if (asprintf(&fit, "%.*s%s", (int)(t - clean), clean, ascii ? "~" : "…") < 0)
+		return NULL;
+	return fit;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl buffers: what clients track in their pages, oldest first, because what has been around
+ * for longest is the likeliest leak.
+ */
+
+#include <stdlib.h>
+
+#include "ctl/user.h"
+#include "ctl/verb.h"
+
+static const struct gm_column columns[] = {
+	{"age_ms", "AGE", GM_COLUMN_RIGHT},
+	{"bytes", "SIZE", GM_COLUMN_RIGHT},
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"tag", "TAG", GM_COLUMN_SHRINK},
+	{"session", NULL, 0},
+	{"pid", "PID", GM_COLUMN_RIGHT},
+	{"uid", NULL, 0},
+	{NULL, "USER", GM_COLUMN_SHRINK},
+	{"client", "CLIENT", GM_COLUMN_SHRINK},
+};
+enum { COLUMN_AGE, COLUMN_BYTES };
+
+struct answer {
+	struct gm_table *table;
+	uint64_t untracked;
+	uint64_t bytes;
+};
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct answer *answer = user;
+	struct gm_table *table = answer->table;
+	const Gm__Wire__BuffersReply *reply = packet->buffers;
+	char name[GM_USER_TEXT];
+
+	for (size_t i = 0; i < reply->n_buffers; i++) {
+		const Gm__Wire__Buffer *buffer = reply->buffers[i];
+		gm_table_row(table);
+		gm_table_time(table, buffer->age_ms);
+		gm_table_size(table, buffer->bytes);
+		gm_table_count(table, buffer->device);
+		gm_table_text(table, buffer->tag);
+		gm_table_count(table, buffer->session);
+		gm_table_count(table, buffer->pid > 0 ? (uint64_t)buffer->pid : 0);
+		gm_table_count(table, buffer->uid);
+		gm_table_text(table, gm_user_name(buffer->uid, name));
+		gm_table_text(table, buffer->client);
+		answer->bytes += buffer->bytes;
+	}
+	/* A total: the last packet's is as good as any. */
+	if (reply->untracked > answer->untracked)
+		answer->untracked = reply->untracked;
+}
+
+static int older_first(const void *a, const void *b)
+{
+	const struct gm_value *x = ((const struct gm_row *)a)->values;
+	const struct gm_value *y = ((const struct gm_row *)b)->values;
+
+	if (x[COLUMN_AGE].n != y[COLUMN_AGE].n)
+		return x[COLUMN_AGE].n < y[COLUMN_AGE].n ? 1 : -1;
+	if (x[COLUMN_BYTES].n != y[COLUMN_BYTES].n)
+		return x[COLUMN_BYTES].n < y[COLUMN_BYTES].n ? 1 : -1;
+	return 0;
+}
+
+gpumem_status gm_verb_buffers(struct gm_ctl *ctl)
+{
+	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct answer answer = {.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
+
+	body.older_than_ms = ctl->options->older_than_ms;
+	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
+	request.get_buffers = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_BUFFERS, take, &answer);
+	if (status != GPUMEM_OK) {
+		gm_table_free(answer.table);
+		return status;
+	}
+	if (answer.table && answer.table->n_rows == 0) {
+		gm_writer_line(ctl->writer, "", "%s",
+			ctl->options->given & GM_OPTION_OLDER_THAN
+				? "No tracked buffer is that old."
+				: "No buffer is tracked.");
+		gm_writer_data(ctl->writer, "buffers", answer.table);
+	} else {
+		if (answer.table)
+			qsort(answer.table->rows, answer.table->n_rows, sizeof(*answer.table->rows),
+				older_first);
+		gm_writer_table(ctl->writer, "buffers", answer.table);
+	}
+	gm_writer_count(ctl->writer, "untracked", answer.untracked);
+	if (answer.untracked)
+		gm_writer_note(ctl->writer, "untracked", GM_MARK_WARN,
+			"%llu more buffer%s found no place in the tables of their clients",
+			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
+	return GPUMEM_OK;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl clients: who holds memory, one line per client and device. What a client says of itself
+ * stands beside what the daemon charges it for; only the latter is known to be true.
+ */
+
+#include "ctl/user.h"
+#include "ctl/verb.h"
+
+static const struct gm_column columns[] = {
+	{"session", NULL, 0},
+	{"pid", "PID", GM_COLUMN_RIGHT},
+	{"uid", NULL, 0},
+	{NULL, "USER", GM_COLUMN_SHRINK},
+	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"command", NULL, 0},
+	{"unit", NULL, 0},
+	{"container", NULL, 0},
+	{"state", NULL, 0},
+	{"details", NULL, 0},
+	{"age_ms", "AGE", GM_COLUMN_RIGHT},
+	{"leases", "LEASES", GM_COLUMN_RIGHT},
+	{"use", NULL, 0},
+	{NULL, "DEV", GM_COLUMN_RIGHT},
+	{NULL, "HELD", GM_COLUMN_RIGHT},
+	{NULL, "IN USE", GM_COLUMN_RIGHT},
+	{NULL, "CACHED", GM_COLUMN_RIGHT},
+	{NULL, "PEAK", GM_COLUMN_RIGHT},
+	{NULL, "STATE", GM_COLUMN_OPTIONAL},
+	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
+};
+
+#define COLUMNS_BEFORE_USE 13
+#define COLUMNS_AFTER_USE  2
+
+static const struct gm_column use_columns[] = {
+	{"device", NULL, 0},
+	{"held", NULL, 0},
+	{"in_use", NULL, 0},
+	{"cached", NULL, 0},
+	{"peak", NULL, 0},
+	{"hits", NULL, 0},
+	{"misses", NULL, 0},
+	{"returns", NULL, 0},
+	{"cpu_fallbacks", NULL, 0},
+	{"active_buffers", NULL, 0},
+};
+
+static struct gm_table *use_table(const Gm__Wire__Client *client)
+{
+	struct gm_table *table =
+		gm_table_new(use_columns, sizeof(use_columns) / sizeof(*use_columns));
+
+	for (size_t i = 0; i < client->n_use; i++) {
+		const Gm__Wire__ClientUse *use = client->use[i];
+		gm_table_row(table);
+		gm_table_count(table, use->device);
+		gm_table_size(table, use->held);
+		gm_table_size(table, use->in_use);
+		gm_table_size(table, use->cached);
+		gm_table_size(table, use->peak);
+		gm_table_count(table, use->hits);
+		gm_table_count(table, use->misses);
+		gm_table_count(table, use->returns);
+		gm_table_count(table, use->cpu_fallbacks);
+		gm_table_count(table, use->active_buffers);
+	}
+	return table;
+}
+
+static void add_use(struct gm_table *table, const Gm__Wire__Client *client, size_t i)
+{
+	if (i >= client->n_use) {
+		for (int n = 0; n < 5; n++)
+			gm_table_none(table);
+		return;
+	}
+	const Gm__Wire__ClientUse *use = client->use[i];
+	gm_table_count(table, use->device);
+	gm_table_size(table, use->held);
+	if (client->details) {
+		gm_table_size(table, use->in_use);
+		gm_table_size(table, use->cached);
+		gm_table_size(table, use->peak);
+	} else {
+		for (int n = 0; n < 3; n++)
+			gm_table_none(table);
+	}
+}
+
+/* What an ordinary user may not see of others comes empty: it is unknown then, not 0. */
+static void add_known(struct gm_table *table, uint64_t n,
+	void (*how)(struct gm_table *table, uint64_t n), bool known)
+{
+	if (known || n)
+		how(table, n);
+	else
+		gm_table_none(table);
+}
+
+static void add_client(struct gm_table *table, const Gm__Wire__Client *client)
+{
+	char user[GM_USER_TEXT];
+	const char *where = *client->container ? client->container : client->unit;
+	const char *state = client->quarantined ? "quarantined" : "connected";
+
+	gm_table_row(table);
+	add_known(table, client->session, gm_table_count, client->details);
+	add_known(table, client->pid > 0 ? (uint64_t)client->pid : 0, gm_table_count, false);
+	gm_table_count(table, client->uid);
+	gm_table_text(table, gm_user_name(client->uid, user));
+	gm_table_text(table, client->name);
+	gm_table_text(table, client->command);
+	gm_table_text(table, client->unit);
+	gm_table_text(table, client->container);
+	gm_table_text(table, state);
+	gm_table_bool(table, client->details);
+	add_known(table, client->age_ms, gm_table_time, client->details);
+	add_known(table, client->leases, gm_table_count, client->details);
+	gm_table_rows(table, use_table(client));
+	add_use(table, client, 0);
+	gm_table_text(table, client->quarantined ? "quarantined" : NULL);
+	gm_table_mark(table, GM_MARK_WARN);
+	gm_table_text(table, where);
+
+	for (size_t i = 1; i < client->n_use; i++) {
+		gm_table_more(table);
+		for (int n = 0; n < COLUMNS_BEFORE_USE; n++)
+			gm_table_none(table);
+		add_use(table, client, i);
+		for (int n = 0; n < COLUMNS_AFTER_USE; n++)
+			gm_table_none(table);
+	}
+}
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	for (size_t i = 0; i < packet->clients->n_clients; i++)
+		add_client(user, packet->clients->clients[i]);
+}
+
+gpumem_status gm_verb_clients(struct gm_ctl *ctl)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
+	request.get_clients = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, take, table);
+	if (status != GPUMEM_OK) {
+		gm_table_free(table);
+		return status;
+	}
+	if (table && table->n_rows == 0) {
+		gm_writer_line(ctl->writer, "", "%s", "No client is connected.");
+		gm_writer_data(ctl->writer, "clients", table);
+	} else {
+		gm_writer_table(ctl->writer, "clients", table);
+	}
+	return GPUMEM_OK;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl trim: free chunks go back to the device, and clients are asked for what they cache. It
+ * takes nothing that is in use.
+ */
+
+#include "common/units.h"
+#include "ctl/verb.h"
+
+struct answer {
+	uint64_t released, clients_asked;
+};
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct answer *answer = user;
+
+	answer->released += packet->trim_reply->released;
+	answer->clients_asked += packet->trim_reply->clients_asked;
+}
+
+gpumem_status gm_verb_trim(struct gm_ctl *ctl)
+{
+	Gm__Wire__Trim body = GM__WIRE__TRIM__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct answer answer = {0};
+	char text[GM_UNITS_TEXT];
+
+	body.all_devices = !(ctl->options->given & GM_OPTION_DEVICE);
+	body.device = ctl->options->device;
+	request.body_case = GM__WIRE__PACKET__BODY_TRIM;
+	request.trim = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_TRIM_REPLY, take, &answer);
+	if (status != GPUMEM_OK)
+		return status;
+	gm_writer_size(ctl->writer, "released", answer.released);
+	gm_writer_count(ctl->writer, "clients_asked", answer.clients_asked);
+	gm_writer_line(ctl->writer, "", "%s of pooled memory went back%s",
+		gm_format_size(answer.released, text), answer.clients_asked ? "" : ".");
+	if (answer.clients_asked)
+		gm_writer_line(ctl->writer, "", "%llu client%s asked to return what they cache.",
+			(unsigned long long)answer.clients_asked,
+			answer.clients_asked == 1 ? " was" : "s were");
+	return GPUMEM_OK;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl version: its own, and the daemon's if one answers. That none does is no failure here:
+ * the first half of the answer needs none.
+ */
+
+#include <stdio.h>
+
+#include "ctl/verb.h"
+
+gpumem_status gm_verb_version(struct gm_ctl *ctl)
+{
+	struct gm_conn *conn;
+	char protocol[32];
+
+	snprintf(protocol, sizeof(protocol), "%d.%d", GM_WIRE_MAJOR, GM_WIRE_MINOR);
+	gm_writer_text(ctl->writer, "gpumemctl", PACKAGE_VERSION);
+	gm_writer_text(ctl->writer, "gpumemctl_protocol", protocol);
+	gm_writer_line(ctl->writer, "gpumemctl", "%s, protocol %s", PACKAGE_VERSION, protocol);
+	if (gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn) !=
+		GPUMEM_OK) {
+		gm_writer_text(ctl->writer, "gpumemd", NULL);
+		gm_writer_text(ctl->writer, "gpumemd_protocol", NULL);
+		gm_writer_line(ctl->writer, "gpumemd", "%s", ctl->trouble.text);
+		return GPUMEM_OK;
+	}
+	snprintf(protocol, sizeof(protocol), "%u.%u", gm_conn_daemon_major(conn),
+		gm_conn_daemon_minor(conn));
+	gm_writer_text(ctl->writer, "gpumemd", gm_conn_daemon_version(conn));
+	gm_writer_text(ctl->writer, "gpumemd_protocol", protocol);
+	gm_writer_line(
+		ctl->writer, "gpumemd", "%s, protocol %s", gm_conn_daemon_version(conn), protocol);
+	gm_conn_free(conn);
+	return GPUMEM_OK;
+}

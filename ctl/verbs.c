@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The table of verbs, and what they have in common: one connection, one question. The texts here
+ * are those of --help; gpumemctl(1) says the same at more length.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/verb.h"
+
+const struct gm_verb gm_verbs[] = {
+	{.name = "status",
+		.arguments = "",
+		.summary = "the daemon, its devices, anything unusual",
+		.help = "TOTAL is the device's memory, CAPACITY what the broker may hand out at most,\n"
+			"LEASED what clients hold, POOLED free chunks kept for reuse, FOREIGN what others\n"
+			"use, AVAIL what could be leased now. PRESSURE is the share of the capacity that is\n"
+			"not available.\n",
+		.run = gm_verb_status},
+	{.name = "devices",
+		.arguments = "",
+		.summary = "each device and the arithmetic of its memory",
+		.help = "Shows where each device's figures come from: what is there, what may be used,\n"
+			"what is used.\n",
+		.run = gm_verb_devices},
+	{.name = "pools",
+		.arguments = "",
+		.summary = "free chunks kept for reuse",
+		.help = "What is free and kept, by chunk size and trust domain.\n"
+			"HITS are leases' chunks that came from the pool, MISSES those that had to be made.\n"
+			"A used chunk goes to its own trust domain again, or back to the device; \"fresh\"\n"
+			"ones were never leased and can go to anybody.\n",
+		.run = gm_verb_pools},
+	{.name = "clients",
+		.arguments = "",
+		.summary = "who holds memory",
+		.help = "HELD is what the daemon charges, IN USE and CACHED what the client says of it.\n"
+			"Other users' clients are shown with their totals only, unless you administer the\n"
+			"daemon. A quarantined client is off the socket while its process lives: its memory\n"
+			"stays charged until it comes back or ends.\n",
+		.run = gm_verb_clients},
+	{.name = "buffers",
+		.arguments = "[--older-than TIME]",
+		.summary = "tracked buffers, oldest first",
+		.help = "  --older-than TIME  only buffers of at least this age: 60s, 5min, 2h\n\n"
+			"What has been around for longest is what may be leaked. Which buffers a client\n"
+			"tracks is set by 'track' in gpumemd.conf(5).\n",
+		.takes = GM_OPTION_OLDER_THAN,
+		.run = gm_verb_buffers},
+	{.name = "trim",
+		.arguments = "[--device N]",
+		.summary = "give pooled memory back to the devices",
+		.help = "  --device N  only this device; else all of them\n\n"
+			"Also asks clients to return what they cache. Takes nothing that is in use. For\n"
+			"administrators: root, the daemon's user, and the admin group.\n",
+		.takes = GM_OPTION_DEVICE,
+		.run = gm_verb_trim},
+	{.name = "config",
+		.arguments = "check [FILE] | show",
+		.summary = "check a configuration, or show the one in force",
+		.help = "  check [FILE]  read FILE, else the default one, as gpumemd would; needs no daemon\n"
+			"  show          what the running daemon goes by, and where each value comes from\n",
+		.max_args = 2,
+		.run = gm_verb_config},
+	{.name = "version",
+		.arguments = "",
+		.summary = "the versions of gpumemctl and of the daemon",
+		.help = "",
+		.run = gm_verb_version},
+	{.name = "help",
+		.arguments = "[VERB]",
+		.summary = "this, or more about a verb",
+		.help = "",
+		.max_args = 1,
+		.run = gm_verb_help},
+	{0},
+};
+
+const struct gm_verb *gm_verb_find(const char *name)
+{
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++)
+		if (!strcmp(verb->name, name))
+			return verb;
+	return NULL;
+}
+
+gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
+	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user)
+{
+	struct gm_conn *conn;
+
+	gpumem_status status =
+		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+	status = gm_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
+	gm_conn_free(conn);
+	return status;
+}
+
+static void print_options(void)
+{
+	fputs("  --json          for programs: one JSON object, sizes in bytes, times in ms\n"
+	      "  --no-legend     no headings\n"
+	      "  --socket PATH   where gpumemd listens (else $GPUMEM_SOCKET, your own daemon's\n"
+	      "                  socket, or the system's)\n"
+	      "  --timeout TIME  wait this long for each answer (10s)\n"
+	      "  --debug         say on stderr what is sent and received\n"
+	      "  --version       gpumemctl's own version\n"
+	      "  -h, --help      help; with a verb, help on that\n",
+		stdout);
+}
+
+void gm_verb_print_help(const struct gm_verb *verb)
+{
+	if (verb) {
+		printf("gpumemctl %s%s%s [OPTION...]\n\n%c%s.\n", verb->name,
+			*verb->arguments ? " " : "", verb->arguments,
+			verb->summary[0] -
+				('a' <= verb->summary[0] && verb->summary[0] <= 'z' ? 32 : 0),
+			verb->summary + 1);
+		if (*verb->help)
+			printf("\n%s", verb->help);
+		fputs("\nOptions of all verbs:\n", stdout);
+		print_options();
+		return;
+	}
+	fputs("gpumemctl [OPTION...] [VERB]\n\nShows and steers gpumemd, the GPU memory broker. Without a verb: status.\n\nVerbs:\n",
+		stdout);
+	for (verb = gm_verbs; verb->name; verb++) {
+		int n = printf("  %s %s", verb->name, verb->arguments);
+		printf("%*s%s\n", n < 31 ? 31 - n : 1, "", verb->summary);
+	}
+	fputs("\nOptions:\n", stdout);
+	print_options();
+	fputs("\nExit status: 0 ok, 1 failed, 2 wrong use, 3 daemon not reached, 4 denied,\n"
+	      "5 over a limit, 6 not enough memory. See gpumemctl(1).\n",
+		stdout);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The JSON writer: one object on stdout, fields and tables under their documented keys, numbers as
+ * integers. Texts are cleaned like those for people: JSON gets looked at on terminals too.
+ */
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "ctl/text.h"
+#include "ctl/writer.h"
+
+struct writer_json {
+	struct gm_writer base;
+	json_t *root;
+	json_t *warnings; /* in root, once there is one */
+};
+
+static json_t *clean_string(const char *text)
+{
+	char *clean = gm_text_clean(text, false);
+	json_t *string = clean ? json_string(clean) : NULL;
+	free(clean);
+	return string;
+}
+
+static json_t *integer(uint64_t n)
+{
+	/* JSON integers end where signed 64 bits do; no true figure of ours comes near. */
+	return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
+}
+
+static json_t *rows_of(const struct gm_table *table);
+
+static json_t *value_of(const struct gm_value *value)
+{
+	switch (value->kind) {
+	case GM_VALUE_TEXT:
+		return clean_string(value->text);
+	case GM_VALUE_SIZE:
+	case GM_VALUE_COUNT:
+	case GM_VALUE_TIME:
+		return integer(value->n);
+	case GM_VALUE_SHARE:
+		return json_real((double)value->n / 1e6);
+	case GM_VALUE_BOOL:
+		return json_boolean(value->n);
+	case GM_VALUE_ROWS:
+		return rows_of(value->rows);
+	case GM_VALUE_NONE:
+		break;
+	}
+	return json_null();
+}
+
+static json_t *rows_of(const struct gm_table *table)
+{
+	json_t *rows = json_array();
+
+	for (size_t r = 0; r < table->n_rows; r++) {
+		if (table->rows[r].more)
+			continue;
+		json_t *row = json_object();
+		/* The _new calls take what they are given and fail on NULL: one check does. */
+		if (json_array_append_new(rows, row) < 0)
+			goto fail;
+		for (size_t c = 0; c < table->n_columns; c++)
+			if (table->columns[c].key &&
+				json_object_set_new(row, table->columns[c].key,
+					value_of(&table->rows[r].values[c])) < 0)
+				goto fail;
+	}
+	return rows;
+fail:
+	json_decref(rows);
+	return NULL;
+}
+
+static void json_field(struct gm_writer *base, const char *key, const struct gm_value *value)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+	if (json_object_set_new(writer->root, key, value_of(value)) < 0)
+		base->error = -ENOMEM;
+}
+
+static void json_line(struct gm_writer *base, const char *label, const char *text)
+{
+}
+
+static void json_table(struct gm_writer *base, const char *key, const struct gm_table *table)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+	if (json_object_set_new(writer->root, key, rows_of(table)) < 0)
+		base->error = -ENOMEM;
+}
+
+static void json_note(struct gm_writer *base, const char *kind, enum gm_mark mark, const char *text)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+
+	if (!writer->warnings) {
+		json_t *warnings = json_array();
+		if (json_object_set_new(writer->root, "warnings", warnings) < 0) {
+			base->error = -ENOMEM;
+			return;
+		}
+		writer->warnings = warnings;
+	}
+	json_t *note = json_object();
+	if (json_array_append_new(writer->warnings, note) < 0 ||
+		json_object_set_new(note, "kind", clean_string(kind)) < 0 ||
+		json_object_set_new(note, "text", clean_string(text)) < 0)
+		base->error = -ENOMEM;
+}
+
+static int json_finish(struct gm_writer *base, FILE *out)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+
+	errno = 0;
+	if (json_dumpf(writer->root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) < 0)
+		return errno ? -errno : -EIO;
+	if (fputc('\n', out) == EOF)
+		return -errno;
+	return 0;
+}
+
+static void json_free(struct gm_writer *base)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+	json_decref(writer->root);
+	free(writer);
+}
+
+struct gm_writer *gm_writer_json_new(void)
+{
+	static const struct gm_writer_ops ops = {
+		.field = json_field,
+		.line = json_line,
+		.table = json_table,
+		.data = json_table,
+		.note = json_note,
+		.finish = json_finish,
+		.free = json_free,
+	};
+	struct writer_json *writer = calloc(1, sizeof(*writer));
+	if (!writer)
+		return NULL;
+	writer->base.ops = &ops;
+	writer->root = json_object();
+	if (!writer->root) {
+		free(writer);
+		return NULL;
+	}
+	return &writer->base;
+}

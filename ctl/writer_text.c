@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The text writer: labelled lines, tables and notes for a terminal. Columns are as wide as what is
+ * in them; on a terminal that is too narrow those that may shrink are cut, the widest first. Every
+ * text passes gm_text_clean() here, at the one door to the terminal.
+ */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/units.h"
+#include "ctl/text.h"
+#include "ctl/writer.h"
+
+#define LABEL_COLUMNS  11
+#define SHRUNK_COLUMNS 4 /* no column that shrinks gets narrower */
+
+struct writer_text {
+	struct gm_writer base;
+	struct gm_writer_style style;
+	FILE *stream; /* into bytes */
+	char *bytes;
+	size_t n_bytes;
+};
+
+static const char *colour_of(const struct writer_text *writer, enum gm_mark mark)
+{
+	static const char *const colours[] = {
+		[GM_MARK_NONE] = "",
+		[GM_MARK_GOOD] = "\033[32m",
+		[GM_MARK_WARN] = "\033[33m",
+		[GM_MARK_BAD] = "\033[1;31m",
+	};
+	return writer->style.colour ? colours[mark] : "";
+}
+
+static const char *plain(const struct writer_text *writer, enum gm_mark mark)
+{
+	return writer->style.colour && mark != GM_MARK_NONE ? "\033[0m" : "";
+}
+
+static void text_field(struct gm_writer *base, const char *key, const struct gm_value *value)
+{
+}
+
+static void text_line(struct gm_writer *base, const char *label, const char *text)
+{
+	struct writer_text *writer = (struct writer_text *)base;
+	char *clean = gm_text_clean(text, writer->style.ascii);
+
+	if (!clean)
+		base->error = -ENOMEM;
+	else if (*label)
+		fprintf(writer->stream, "%*s: %s\n", LABEL_COLUMNS, label, clean);
+	else
+		fprintf(writer->stream, "%s\n", clean);
+	free(clean);
+}
+
+/* malloc'ed and cleaned. NULL: out of memory. */
+static char *show(const struct writer_text *writer, const struct gm_value *value)
+{
+	char text[GM_UNITS_TEXT];
+	char *shown;
+
+	switch (value->kind) {
+	case GM_VALUE_TEXT:
+		return gm_text_clean(value->text, writer->style.ascii);
+	case GM_VALUE_SIZE:
+		return strdup(gm_format_size(value->n, text));
+	case GM_VALUE_COUNT:
+		return asprintf(&shown, "%llu", (unsigned long long)value->n) < 0 ? NULL : shown;
+	case GM_VALUE_TIME:
+		/* In a table the larger unit is enough: "3min", not "3min 20s". */
+		gm_format_duration(
+			value->n > UINT64_MAX / 1000000 ? UINT64_MAX : value->n * 1000000, text);
+		text[strcspn(text, " ")] = '\0';
+		return strdup(text);
+	case GM_VALUE_SHARE:
+		return asprintf(&shown, "%.0f%%", (double)value->n / 1e4) < 0 ? NULL : shown;
+	case GM_VALUE_BOOL:
+		return strdup(value->n ? "yes" : "no");
+	case GM_VALUE_NONE:
+	case GM_VALUE_ROWS:
+		break;
+	}
+	return strdup("-");
+}
+
+/* The columns that people see. */
+struct layout {
+	size_t n;
+	struct {
+		size_t column;
+		size_t width;
+		bool shrinks;
+	} * columns;
+	char **cells; /* row by row, n each */
+	size_t n_cells;
+};
+
+static void layout_deinit(struct layout *layout)
+{
+	for (size_t i = 0; i < layout->n_cells; i++)
+		free(layout->cells[i]);
+	free(layout->cells);
+	free(layout->columns);
+}
+
+static bool has_something(const struct gm_table *table, size_t column)
+{
+	for (size_t r = 0; r < table->n_rows; r++)
+		if (table->rows[r].values[column].kind != GM_VALUE_NONE)
+			return true;
+	return false;
+}
+
+static int layout_init(
+	struct layout *layout, const struct writer_text *writer, const struct gm_table *table)
+{
+	*layout = (struct layout){0};
+	layout->columns = calloc(table->n_columns, sizeof(*layout->columns));
+	if (!layout->columns)
+		return -ENOMEM;
+	for (size_t c = 0; c < table->n_columns; c++) {
+		const struct gm_column *column = &table->columns[c];
+		if (!column->title ||
+			((column->flags & GM_COLUMN_OPTIONAL) && !has_something(table, c)))
+			continue;
+		layout->columns[layout->n].column = c;
+		layout->columns[layout->n].width = writer->style.legend ? strlen(column->title) : 1;
+		layout->columns[layout->n].shrinks = column->flags & GM_COLUMN_SHRINK;
+		layout->n++;
+	}
+	if (!layout->n)
+		return 0;
+	layout->cells = calloc(table->n_rows * layout->n + 1, sizeof(*layout->cells));
+	if (!layout->cells)
+		return -ENOMEM;
+	for (size_t r = 0; r < table->n_rows; r++) {
+		for (size_t i = 0; i < layout->n; i++) {
+			const struct gm_value *value =
+				&table->rows[r].values[layout->columns[i].column];
+			/* A row that goes on with the one before repeats nothing, not even "-". */
+			char *cell = table->rows[r].more && value->kind == GM_VALUE_NONE
+					     ? strdup("")
+					     : show(writer, value);
+			if (!cell)
+				return -ENOMEM;
+			layout->cells[layout->n_cells++] = cell;
+			size_t width = gm_text_width(cell);
+			if (width > layout->columns[i].width)
+				layout->columns[i].width = width;
+		}
+	}
+	return 0;
+}
+
+static void layout_shrink(struct layout *layout, size_t columns)
+{
+	for (;;) {
+		size_t sum = layout->n - 1, widest = layout->n;
+		for (size_t i = 0; i < layout->n; i++) {
+			sum += layout->columns[i].width;
+			if (layout->columns[i].shrinks &&
+				layout->columns[i].width > SHRUNK_COLUMNS &&
+				(widest == layout->n ||
+					layout->columns[i].width > layout->columns[widest].width))
+				widest = i;
+		}
+		if (sum <= columns || widest == layout->n)
+			return;
+		layout->columns[widest].width--;
+	}
+}
+
+static int put_cell(struct writer_text *writer, const struct layout *layout, size_t i,
+	const char *text, bool right, enum gm_mark mark)
+{
+	size_t room = layout->columns[i].width;
+	char *fit = gm_text_fit(text, room, writer->style.ascii);
+	if (!fit)
+		return -ENOMEM;
+	int pad = (int)(room - gm_text_width(fit));
+	bool last = i + 1 == layout->n;
+
+	/* Nothing follows the last column: its padding would be blanks at the end of the line. */
+	fprintf(writer->stream, "%*s%s%s%s%*s%s", right ? pad : 0, "", colour_of(writer, mark), fit,
+		plain(writer, mark), right || last ? 0 : pad, "", last ? "\n" : " ");
+	free(fit);
+	return 0;
+}
+
+static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
+{
+	struct writer_text *writer = (struct writer_text *)base;
+	struct layout layout;
+	int r = layout_init(&layout, writer, table);
+
+	if (r == 0 && layout.n) {
+		if (writer->style.columns)
+			layout_shrink(&layout, writer->style.columns);
+		for (size_t i = 0; r == 0 && writer->style.legend && i < layout.n; i++) {
+			const struct gm_column *column = &table->columns[layout.columns[i].column];
+			r = put_cell(writer, &layout, i, column->title,
+				column->flags & GM_COLUMN_RIGHT, GM_MARK_NONE);
+		}
+		for (size_t k = 0; r == 0 && k < layout.n_cells; k++) {
+			size_t i = k % layout.n, c = layout.columns[i].column;
+			r = put_cell(writer, &layout, i, layout.cells[k],
+				table->columns[c].flags & GM_COLUMN_RIGHT,
+				table->rows[k / layout.n].values[c].mark);
+		}
+	}
+	layout_deinit(&layout);
+	if (r < 0)
+		base->error = r;
+}
+
+static void text_data(struct gm_writer *base, const char *key, const struct gm_table *table)
+{
+}
+
+static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mark, const char *text)
+{
+	struct writer_text *writer = (struct writer_text *)base;
+	char *clean = gm_text_clean(text, writer->style.ascii);
+
+	if (!clean)
+		base->error = -ENOMEM;
+	else
+		fprintf(writer->stream, "%s! %s%s\n", colour_of(writer, mark), clean,
+			plain(writer, mark));
+	free(clean);
+}
+
+static int text_finish(struct gm_writer *base, FILE *out)
+{
+	struct writer_text *writer = (struct writer_text *)base;
+
+	if (fflush(writer->stream) || ferror(writer->stream))
+		return -ENOMEM;
+	if (fwrite(writer->bytes, 1, writer->n_bytes, out) != writer->n_bytes)
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+static void text_free(struct gm_writer *base)
+{
+	struct writer_text *writer = (struct writer_text *)base;
+	fclose(writer->stream);
+	free(writer->bytes);
+	free(writer);
+}
+
+struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style)
+{
+	static const struct gm_writer_ops ops = {
+		.field = text_field,
+		.line = text_line,
+		.table = text_table,
+		.data = text_data,
+		.note = text_note,
+		.finish = text_finish,
+		.free = text_free,
+	};
+	struct writer_text *writer = calloc(1, sizeof(*writer));
+	if (!writer)
+		return NULL;
+	writer->base.ops = &ops;
+	writer->style = *style;
+	writer->stream = open_memstream(&writer->bytes, &writer->n_bytes);
+	if (!writer->stream) {
+		free(writer);
+		return NULL;
+	}
+	return &writer->base;
+}
