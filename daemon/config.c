@@ -337,12 +337,30 @@ static int check_slot(struct reader *reader, int slot, size_t preset)
 	return r;
 }
 
+/* Host devices are numbered without gaps; device 0 is there without being given a size. */
+static int check_gaps(struct reader *reader)
+{
+	int missing = 0, r = 0;
+	for (int i = 1; i < GM_LIMIT_DEVICES && r >= 0; i++) {
+		const struct setting *size =
+			&reader->settings[FIRST_DEVICE + i][GM_CONFIG_KEY_SIZE];
+		if (!size->text || !size->value.number)
+			missing = missing ? missing : i;
+		else if (missing)
+			r = gm_config_errors_add(&reader->errors, size->file, size->file_order,
+				size->line,
+				"size: [device %d] has a size but [device %d] has none; devices are numbered without gaps",
+				i, missing);
+	}
+	return r;
+}
+
 static int check(struct reader *reader, size_t preset)
 {
 	int r = check_pressure(reader, preset);
 	for (int slot = 0; slot < SLOTS && r >= 0; slot++)
 		r = check_slot(reader, slot, preset);
-	return r;
+	return r < 0 ? r : check_gaps(reader);
 }
 
 static int add_entry(
