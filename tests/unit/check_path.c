@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Where daemons listen, and whose folder is believed. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/path.h"
+#include "tests/tap.h"
+
+static char base[] = "/tmp/check_path.XXXXXX";
+static char folder[128], socket_path[160];
+
+static void setup(void)
+{
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	snprintf(folder, sizeof(folder), "%s/gpumemd", base);
+	snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
+	ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", base, 1), 0);
+	ck_assert_int_eq(unsetenv("GPUMEM_SOCKET"), 0);
+}
+
+static void teardown(void)
+{
+	unlink(socket_path);
+	if (rmdir(folder) < 0)
+		unlink(folder);
+	char elsewhere[160];
+	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere/socket", base);
+	unlink(elsewhere);
+	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", base);
+	rmdir(elsewhere);
+	ck_assert_int_eq(rmdir(base), 0);
+}
+
+static void make_file(const char *path)
+{
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+}
+
+static void expect(const char *path, const char *why)
+{
+	char found[GM_PATH_BYTES];
+	const char *because = NULL;
+
+	ck_assert_int_eq(gm_path_client_socket(found, &because), 0);
+	ck_assert_str_eq(found, path);
+	ck_assert_str_eq(because, why);
+}
+
+START_TEST(a_users_socket_is_in_the_runtime_directory)
+{
+	char path[GM_PATH_BYTES];
+
+	ck_assert_int_eq(gm_path_user_socket(1000, path), 0);
+	ck_assert_str_eq(path, socket_path);
+}
+END_TEST
+
+START_TEST(without_a_runtime_directory_it_is_in_tmp_under_the_uid)
+{
+	char path[GM_PATH_BYTES];
+
+	unsetenv("XDG_RUNTIME_DIR");
+	ck_assert_int_eq(gm_path_user_socket(4294967294u, path), 0);
+	ck_assert_str_eq(path, "/tmp/gpumemd-4294967294/socket");
+	setenv("XDG_RUNTIME_DIR", "relative/one", 1);
+	ck_assert_int_eq(gm_path_user_socket(1000, path), 0);
+	ck_assert_str_eq(path, "/tmp/gpumemd-1000/socket");
+	setenv("XDG_RUNTIME_DIR", "", 1);
+	ck_assert_int_eq(gm_path_user_socket(0, path), 0);
+	ck_assert_str_eq(path, "/tmp/gpumemd-0/socket");
+}
+END_TEST
+
+START_TEST(a_path_without_room_is_refused_and_writes_nothing)
+{
+	static char longest[GM_PATH_BYTES + 1];
+	char path[GM_PATH_BYTES] = "untouched";
+	const char *why = "untouched";
+
+	memset(longest, 'x', GM_PATH_BYTES);
+	longest[0] = '/';
+	setenv("XDG_RUNTIME_DIR", longest, 1);
+	ck_assert_int_eq(gm_path_user_socket(1000, path), -ENAMETOOLONG);
+	setenv("GPUMEM_SOCKET", longest, 1);
+	ck_assert_int_eq(gm_path_client_socket(path, &why), -ENAMETOOLONG);
+	ck_assert_str_eq(path, "untouched");
+	ck_assert_str_eq(why, "untouched");
+	/* The longest that has room. */
+	longest[GM_PATH_BYTES - 1] = '\0';
+	setenv("GPUMEM_SOCKET", longest, 1);
+	expect(longest, "GPUMEM_SOCKET");
+	/* A folder too long to be a user's is none; the system's daemon is still there. */
+	unsetenv("GPUMEM_SOCKET");
+	setenv("XDG_RUNTIME_DIR", longest, 1);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+}
+END_TEST
+
+START_TEST(the_named_socket_comes_first)
+{
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	make_file(socket_path);
+	setenv("GPUMEM_SOCKET", "/nowhere/at/all", 1);
+	expect("/nowhere/at/all", "GPUMEM_SOCKET");
+	setenv("GPUMEM_SOCKET", "", 1);
+	expect(socket_path, "the user's daemon");
+}
+END_TEST
+
+START_TEST(the_users_comes_before_the_systems_if_it_is_there)
+{
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+	make_file(socket_path);
+	expect(socket_path, "the user's daemon");
+}
+END_TEST
+
+START_TEST(a_folder_that_others_can_write_to_is_not_believed)
+{
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	make_file(socket_path);
+	ck_assert_int_eq(chmod(folder, 0770), 0);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+	ck_assert_int_eq(chmod(folder, 0702), 0);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+	ck_assert_int_eq(chmod(folder, 0755), 0);
+	expect(socket_path, "the user's daemon");
+}
+END_TEST
+
+START_TEST(a_link_to_a_folder_is_not_believed)
+{
+	char elsewhere[128], there[160];
+
+	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", base);
+	snprintf(there, sizeof(there), "%s/socket", elsewhere);
+	ck_assert_int_eq(mkdir(elsewhere, 0700), 0);
+	make_file(there);
+	ck_assert_int_eq(symlink(elsewhere, folder), 0);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+}
+END_TEST
+
+START_TEST(a_file_in_the_folders_place_is_not_believed)
+{
+	make_file(folder);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+}
+END_TEST
+
+START_TEST(another_users_folder_is_not_believed_and_roots_is)
+{
+	/* Needs two uids: as root the test becomes somebody else, otherwise there is only one. */
+	if (geteuid() != 0) {
+		ck_assert_int_eq(mkdir(folder, 0700), 0);
+		make_file(socket_path);
+		expect(socket_path, "the user's daemon");
+		return;
+	}
+	ck_assert_int_eq(chmod(base, 0755), 0);
+	ck_assert_int_eq(mkdir(folder, 0755), 0);
+	make_file(socket_path);
+	ck_assert_int_eq(seteuid(4711), 0);
+	expect(socket_path, "the user's daemon"); /* root's folder */
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_eq(chown(folder, 4712, (gid_t)-1), 0);
+	ck_assert_int_eq(seteuid(4711), 0);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_eq(chown(folder, 4711, (gid_t)-1), 0);
+	ck_assert_int_eq(seteuid(4711), 0);
+	expect(socket_path, "the user's daemon");
+	ck_assert_int_eq(seteuid(0), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("path");
+	TCase *tc = tcase_create("path");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, a_users_socket_is_in_the_runtime_directory);
+	tcase_add_test(tc, without_a_runtime_directory_it_is_in_tmp_under_the_uid);
+	tcase_add_test(tc, a_path_without_room_is_refused_and_writes_nothing);
+	tcase_add_test(tc, the_named_socket_comes_first);
+	tcase_add_test(tc, the_users_comes_before_the_systems_if_it_is_there);
+	tcase_add_test(tc, a_folder_that_others_can_write_to_is_not_believed);
+	tcase_add_test(tc, a_link_to_a_folder_is_not_believed);
+	tcase_add_test(tc, a_file_in_the_folders_place_is_not_believed);
+	tcase_add_test(tc, another_users_folder_is_not_believed_and_roots_is);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
