@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <uthash.h>
+
 #include "common/types.h"
 
 /*
@@ -14,11 +16,14 @@
  *
  * State, and who holds the chunk in it:
  *
- *   creating ─→ leased ─→ pooled ─→ leased …          (its client said that it unmapped it)
- *       │          │         └────→ doomed             (trimmed, or room is needed)
- *       │          └─────────────→ doomed              (its client died, or the chunk is tainted)
- *       └─→ pooled (reserve)   └─→ doomed              (creation failed, or nobody waits for it any
- * more)
+ *   creating -> leased -> pooled -> leased ...   (its client said that it unmapped it)
+ *      |          |         `-----> doomed       (trimmed, or room is needed)
+ *      |          `---------------> doomed       (its client died, or others may still map it)
+ *      |-> pooled                                (reserve, or nobody waits for it any more)
+ *      `-> doomed, or freed when it failed
+ *
+ * A chunk that waits in a request for the others of that request is leased without a lease: it is
+ * charged, and no client has seen it yet.
  *
  * A doomed chunk belongs to the device thread; core frees the struct when gm_core_destroyed() says
  * it is gone.
@@ -44,24 +49,31 @@ struct gm_handle {
 };
 
 struct gm_lease;
+struct gm_request;
 
 struct gm_chunk {
 	uint64_t id;
 	uint64_t bytes;
 	uint32_t device;
-	gm_domain domain;
+	gm_domain domain;            /* who may have seen it: changes when it is leased */
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
-	bool tainted; /* reached by who may still map it: never pooled again */
+	bool retried; /* the backend was out of memory once */
+	bool marked;  /* seen in the list of ids being returned */
+	bool reserve; /* under creation for the reserve */
 	struct gm_handle handle;
 
+	struct gm_request *request; /* that waits for it; NULL while creating: nobody does */
 	/* Of the lease that holds it. */
 	struct gm_lease *lease;
 	uint64_t index; /* place in the lease; never given twice there */
 	/* Of the pool. */
 	uint64_t pooled_at; /* ns */
 
-	struct gm_chunk *prev, *next; /* one list at a time (utlist): a lease's or a bucket's */
+	struct gm_chunk *prev, *next; /* one list at a time (utlist): a request's, a lease's or a
+					 bucket's */
+	struct gm_chunk *age_prev, *age_next; /* of its domain's pooled chunks, oldest first */
+	UT_hash_handle hh;                    /* of all chunks, by id; doomed ones are not in it */
 
 	/* The device thread's own, from a job's submission to the call that tells its end: a job
 	 * needs no memory of its own, so submitting one cannot fail. */

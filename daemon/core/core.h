@@ -89,11 +89,15 @@ int gm_core_add_device(
 uint32_t gm_core_device_count(const struct gm_core *core);
 /* A new policy; what is pooled past it is released, what is leased past it stays. */
 void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy);
-/* What the device thread saw: how much of the device is free. Corrects foreign, and so the ceiling.
+/*
+ * What the device thread saw: how much of the device is free. Corrects foreign, and so the ceiling.
+ * Samples, created() and destroyed() of one device must be told in the order in which the thread
+ * did them, so that a sample never counts what core does not know of. A sample before -ENOMEM is
+ * told makes the refusal name what is foreign now.
  */
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
-/* Timed work (dwell of the pressure level). Call it now and then; returns when it wants to be
- * called next, ns, or UINT64_MAX. */
+/* Timed work (dwell of the pressure level, another try at the reserve). Returns when it wants to be
+ * called next, ns, or UINT64_MAX; that may become earlier with a device_changed(). */
 uint64_t gm_core_tick(struct gm_core *core);
 
 /* The arithmetic of the design, as it stands now. */
@@ -157,8 +161,9 @@ void gm_session_end_died(struct gm_session *session);
 /*
  * A request for memory, embedded in the caller's own. Fill the first part; core uses the rest until
  * done() is called, once. On success done() has status GPUMEM_OK and request->lease, whose chunks
- * from first_index on are the new ones. Otherwise detail says cause and remedy, and nothing is
- * held.
+ * from first_index on are the new ones (detail is NULL). Otherwise detail says cause and remedy,
+ * and nothing is held. done() may free the request and call anything but what ends its session
+ * (gm_session_quarantine() is fine).
  */
 struct gm_request {
 	struct gm_session *session;
@@ -169,13 +174,13 @@ struct gm_request {
 	const char *tag;             /* of a new lease; may be NULL; copied */
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
-	/* core's own */
+	/* core's own; core sets it up */
 	uint64_t first_index;
 	uint64_t charged; /* admitted for it, bytes */
 	uint32_t missing; /* creations under way */
-	bool retried;
-	bool failed;
-	struct gm_chunk *chunks;        /* so far */
+	struct gm_lease
+		*target; /* the lease to be: not found by anyone before the request is done */
+	struct gm_chunk *chunks;        /* all of it, created or not, in the order of the lease */
 	struct gm_request *prev, *next; /* of the session's pending ones */
 };
 void gm_core_request(struct gm_core *core, struct gm_request *request);

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A device: ties its ledger and its pool together, so that a chunk never moves in one without
+ * moving in the other. It promises that pooled + charged stay under the ceiling (or the pool is
+ * empty), and that only what is reusable reaches the pool. It must never look at a client: who
+ * holds a chunk, and what they said of it, is for leases to know.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/device.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/core_private.h"
+#include "daemon/core/plan.h"
+
+/* ---- the figures */
+
+uint64_t gm_device_now(const struct gm_device *device)
+{
+	return device->core->ops.now_ns(device->core->ctx);
+}
+
+uint64_t gm_device_capacity(const struct gm_device *device)
+{
+	return gm_policy_capacity(&device->info.policy, device->info.total);
+}
+
+uint64_t gm_device_ceiling(const struct gm_device *device)
+{
+	return gm_policy_ceiling(&device->info.policy, device->info.total, device->ledger.foreign);
+}
+
+uint64_t gm_device_available(const struct gm_device *device)
+{
+	return gm_policy_available(gm_device_ceiling(device), gm_ledger_charged(&device->ledger));
+}
+
+uint32_t gm_device_pressure(const struct gm_device *device)
+{
+	return gm_policy_pressure(gm_device_capacity(device), gm_device_available(device));
+}
+
+/* ---- the ways of a chunk */
+
+struct gm_chunk *gm_device_new_chunk(
+	struct gm_device *device, enum gm_transport transport, uint64_t bytes)
+{
+	struct gm_core *core = device->core;
+	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
+	if (!chunk)
+		return NULL;
+	chunk->id = core->ops.new_id(core->ctx);
+	chunk->bytes = bytes;
+	chunk->device = device->number;
+	chunk->domain = GM_DOMAIN_FRESH;
+	chunk->transport = transport;
+	chunk->state = GM_CHUNK_CREATING;
+	chunk->handle.fd = -1;
+	HASH_ADD(hh, core->chunks, id, sizeof(chunk->id), chunk);
+	if (!GM_TABLE_ADDED(chunk)) {
+		free(chunk);
+		return NULL;
+	}
+	device->chunks++;
+	return chunk;
+}
+
+void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
+{
+	assert(chunk->state == GM_CHUNK_CREATING && device->chunks > 0);
+	HASH_DEL(device->core->chunks, chunk);
+	device->chunks--;
+	free(chunk);
+}
+
+void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn)
+{
+	assert(chunk->state == GM_CHUNK_CREATING);
+	device->jobs++;
+	device->core->ops.create(device->core->ctx, chunk, turn);
+}
+
+/* The ledger knows already. */
+static void doom(struct gm_device *device, struct gm_chunk *chunk)
+{
+	assert(device->chunks > 0);
+	HASH_DEL(device->core->chunks, chunk);
+	device->chunks--;
+	chunk->state = GM_CHUNK_DOOMED;
+	chunk->lease = NULL;
+	chunk->request = NULL;
+	device->jobs++;
+	device->core->ops.destroy(device->core->ctx, chunk);
+}
+
+static void pool_released(void *ctx, struct gm_chunk *chunk)
+{
+	struct gm_device *device = ctx;
+	if (chunk->domain == GM_DOMAIN_FRESH)
+		device->reserve.short_of = true;
+	gm_ledger_doom_pooled(&device->ledger, chunk->bytes);
+	doom(device, chunk);
+}
+
+/* Whether a chunk that is in no account any more may be pooled; charged is what is left charged. */
+static bool has_room(const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
+{
+	if (device->stopping)
+		return false;
+	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
+		return false;
+	/* Nobody asks for an ipc chunk that is of no class. */
+	if (chunk->transport == GM_TRANSPORT_IPC && chunk->bytes != gm_plan_ipc_class(chunk->bytes))
+		return false;
+	return device->ledger.pooled + chunk->bytes + charged <= gm_device_ceiling(device);
+}
+
+bool gm_device_release(
+	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account, bool reusable)
+{
+	assert(chunk->state == GM_CHUNK_LEASED);
+	uint64_t charged = gm_ledger_charged(&device->ledger) - chunk->bytes;
+	chunk->lease = NULL;
+	chunk->request = NULL;
+	if (reusable && has_room(device, chunk, charged)) {
+		/* Into the ledger first: putting it in may push others out. */
+		gm_ledger_pool_leased(&device->ledger, account, chunk->bytes);
+		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
+			return true;
+		gm_ledger_doom_pooled(&device->ledger, chunk->bytes);
+	} else {
+		gm_ledger_doom_leased(&device->ledger, account, chunk->bytes);
+	}
+	doom(device, chunk);
+	return false;
+}
+
+void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result)
+{
+	struct gm_ledger *ledger = &device->ledger;
+	if (chunk->reserve)
+		gm_reserve_created(device, chunk->bytes, result == 0);
+	chunk->reserve = false;
+	if (result < 0) {
+		gm_ledger_fail_unclaimed(ledger, chunk->bytes);
+		gm_device_free_chunk(device, chunk);
+		return;
+	}
+	if (has_room(device, chunk, gm_ledger_charged(ledger))) {
+		gm_ledger_pool_unclaimed(ledger, chunk->bytes);
+		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
+			return;
+		gm_ledger_doom_pooled(ledger, chunk->bytes);
+	} else {
+		gm_ledger_doom_unclaimed(ledger, chunk->bytes);
+	}
+	device->reserve.short_of = true;
+	doom(device, chunk);
+}
+
+void gm_device_make_room(struct gm_device *device, gm_domain spare)
+{
+	uint64_t used = device->ledger.pooled + gm_ledger_charged(&device->ledger);
+	uint64_t ceiling = gm_device_ceiling(device);
+	if (used > ceiling)
+		gm_pool_shrink(&device->pool, used - ceiling, spare);
+	while (device->chunks > GM_LIMIT_CHUNKS_PER_DEVICE)
+		if (!gm_pool_evict(&device->pool, spare))
+			break;
+}
+
+void gm_device_settle(struct gm_device *device)
+{
+	struct gm_core *core = device->core;
+	gm_device_make_room(device, GM_DOMAIN_FRESH);
+	assert(device->pool.bytes == device->ledger.pooled);
+	uint32_t ppm = gm_device_pressure(device);
+	if (gm_pressure_due(&device->pressure, &device->info.policy, ppm) != UINT64_MAX &&
+		gm_pressure_step(
+			&device->pressure, &device->info.policy, ppm, gm_device_now(device)))
+		core->ops.level_changed(core->ctx, device->number, device->pressure.level);
+	core->ops.device_changed(core->ctx, device->number);
+}
+
+/* ---- life */
+
+void gm_device_init(struct gm_device *device, struct gm_core *core, uint32_t number,
+	const struct gm_core_device_info *info)
+{
+	memset(device, 0, sizeof(*device));
+	device->core = core;
+	device->number = number;
+	device->info = *info;
+	gm_ledger_init(&device->ledger, info->total);
+	gm_pool_init(&device->pool, pool_released, device);
+	gm_device_set_policy(device, &info->policy);
+}
+
+void gm_device_deinit(struct gm_device *device)
+{
+	assert(device->chunks == 0 && device->jobs == 0);
+	gm_pool_deinit(&device->pool);
+	gm_ledger_deinit(&device->ledger);
+}
+
+void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy)
+{
+	device->info.policy = *policy;
+	gm_pool_set_bounds(&device->pool, gm_policy_max_pool(policy, device->info.total),
+		policy->max_per_bucket);
+	if (!policy->pooling)
+		gm_pool_clear_used(&device->pool);
+	gm_reserve_set(&device->reserve, policy->reserve);
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Leases: chunks granted for one purpose, their holders, and who of them pays. It promises that an
+ * index is never given twice in a lease, that the oldest holder pays for all of it, and that chunks
+ * reach the pool only when every holder said that it unmapped them. It must never decide whether
+ * memory may be had: that was settled before chunks come here.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/lease.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/core_private.h"
+#include "daemon/core/request.h"
+#include "daemon/core/session.h"
+#include "daemon/core/share.h"
+
+/* ---- life */
+
+struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device,
+	enum gm_transport transport, const char *tag)
+{
+	struct gm_core *core = maker->core;
+	struct gm_lease *lease = calloc(1, sizeof(*lease));
+	if (!lease)
+		return NULL;
+	lease->id = core->ops.new_id(core->ctx);
+	lease->core = core;
+	lease->device = device;
+	lease->transport = transport;
+	lease->domain = maker->info.domain;
+	lease->reusable = maker->info.pooling;
+	lease->maker = maker;
+	if (tag)
+		strncpy(lease->tag, tag, GM_LIMIT_NAME_BYTES);
+	return lease;
+}
+
+void gm_lease_free(struct gm_lease *lease)
+{
+	if (!lease)
+		return;
+	assert(!lease->holds && !lease->chunks && !lease->shares);
+	free(lease);
+}
+
+static int hold_add(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+{
+	hold->lease_id = lease->id;
+	hold->lease = lease;
+	hold->session = session;
+	hold->count = 1;
+	HASH_ADD(hh, session->holds, lease_id, sizeof(hold->lease_id), hold);
+	if (!GM_TABLE_ADDED(hold))
+		return -ENOMEM;
+	DL_APPEND(lease->holds, hold);
+	return 0;
+}
+
+int gm_lease_begin(struct gm_lease *lease)
+{
+	int r = hold_add(lease, lease->maker, &lease->own);
+	if (r == 0)
+		lease->core->n_leases++;
+	return r;
+}
+
+uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes)
+{
+	uint64_t first = lease->next_index;
+	struct gm_chunk *chunk;
+	DL_FOREACH (chunks, chunk) {
+		assert(chunk->state == GM_CHUNK_LEASED && !chunk->lease);
+		chunk->lease = lease;
+		chunk->request = NULL;
+		chunk->domain = lease->domain;
+		chunk->index = lease->next_index++;
+		lease->bytes += chunk->bytes;
+	}
+	DL_CONCAT(lease->chunks, chunks);
+	lease->user_bytes += user_bytes;
+	return first;
+}
+
+/* ---- holders */
+
+struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session)
+{
+	struct gm_hold *hold;
+	HASH_FIND(hh, session->holds, &lease->id, sizeof(lease->id), hold);
+	return hold;
+}
+
+int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool read_only)
+{
+	struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (hold) {
+		hold->count++;
+		hold->read_only = hold->read_only && read_only;
+		lease->n_opens++;
+		return 0;
+	}
+	hold = calloc(1, sizeof(*hold));
+	if (!hold)
+		return -ENOMEM;
+	hold->read_only = read_only;
+	int r = hold_add(lease, session, hold);
+	if (r < 0) {
+		free(hold);
+		return r;
+	}
+	lease->n_opens++;
+	if (session->info.domain != lease->domain || !session->info.pooling)
+		lease->reusable = false;
+	return 0;
+}
+
+static struct gm_account *payer_account(const struct gm_lease *lease)
+{
+	return &lease->holds->session->accounts[lease->device->number];
+}
+
+static void release(
+	struct gm_lease *lease, struct gm_chunk *chunk, struct gm_account *account, bool reusable)
+{
+	struct gm_device *device = lease->device;
+	DL_DELETE(lease->chunks, chunk);
+	chunk->prev = chunk->next = NULL;
+	assert(lease->bytes >= chunk->bytes);
+	lease->bytes -= chunk->bytes;
+	if (gm_device_release(device, chunk, account, reusable))
+		device->pool.returns++;
+}
+
+void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
+{
+	struct gm_session *session = hold->session;
+	struct gm_device *device = lease->device;
+	struct gm_account *account = &session->accounts[device->number];
+	bool paid = lease->holds == hold;
+
+	if (lease->maker == session) {
+		gm_request_cancel_grows(session, lease);
+		gm_share_end_all(lease);
+		lease->maker = NULL;
+		lease->n_opens -= hold->count - 1;
+	} else {
+		lease->n_opens -= hold->count;
+	}
+	DL_DELETE(lease->holds, hold);
+	HASH_DEL(session->holds, hold);
+	if (hold != &lease->own)
+		free(hold);
+	if (died)
+		lease->reusable = false;
+
+	if (!lease->holds) {
+		assert(paid);
+		while (lease->chunks)
+			release(lease, lease->chunks, account, lease->reusable);
+		lease->core->n_leases--;
+		gm_lease_free(lease);
+	} else if (paid) {
+		gm_ledger_move(&device->ledger, account, payer_account(lease), lease->bytes);
+		gm_session_changed(lease->holds->session, device->number);
+	}
+	if (paid)
+		gm_session_changed(session, device->number);
+}
+
+/* ---- what the one above may ask */
+
+struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t lease)
+{
+	struct gm_hold *hold;
+	HASH_FIND(hh, session->holds, &lease, sizeof(lease), hold);
+	return hold ? hold->lease : NULL;
+}
+
+struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after)
+{
+	struct gm_hold *hold = session->holds;
+	if (after) {
+		hold = gm_lease_find_hold(after, session);
+		hold = hold ? hold->hh.next : NULL;
+	}
+	return hold ? hold->lease : NULL;
+}
+
+uint64_t gm_session_lease_count(const struct gm_session *session)
+{
+	return HASH_COUNT(session->holds);
+}
+
+void gm_lease_info(
+	const struct gm_lease *lease, const struct gm_session *session, struct gm_lease_info *ret)
+{
+	const struct gm_hold *hold = session ? gm_lease_find_hold(lease, session) : NULL;
+	*ret = (struct gm_lease_info){
+		.id = lease->id,
+		.device = lease->device->number,
+		.transport = lease->transport,
+		.bytes = lease->bytes,
+		.user_bytes = lease->user_bytes,
+		.read_only = hold ? hold->read_only : true,
+		.tag = lease->tag,
+	};
+}
+
+const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t from)
+{
+	struct gm_chunk *chunk = lease->chunks;
+	if (!chunk || chunk->index >= from)
+		return chunk;
+	struct gm_chunk *last = chunk->prev;
+	if (last->index < from)
+		return NULL;
+	/* From the nearer end: what was just added is found at once however long the lease is. */
+	if (last->index - from < from - chunk->index) {
+		while (last->prev->index >= from)
+			last = last->prev;
+		return last;
+	}
+	while (chunk->index < from)
+		chunk = chunk->next;
+	return chunk;
+}
+
+static void unmark(struct gm_core *core, const uint64_t *ids, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct gm_chunk *chunk;
+		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
+		chunk->marked = false;
+	}
+}
+
+gpumem_status gm_lease_return_chunks(
+	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n)
+{
+	struct gm_core *core = lease->core;
+	struct gm_device *device = lease->device;
+	struct gm_chunk *chunk;
+	if (!gm_lease_find_hold(lease, session))
+		return GPUMEM_E_NOT_FOUND;
+	if (lease->maker != session || lease->holds != &lease->own || lease->own.next ||
+		lease->own.count > 1 || lease->shares)
+		return GPUMEM_E_BUSY;
+	for (size_t i = 0; i < n; i++) {
+		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
+		if (!chunk || chunk->lease != lease || chunk->marked) {
+			unmark(core, ids, i);
+			return GPUMEM_E_NOT_FOUND;
+		}
+		chunk->marked = true;
+	}
+	for (size_t i = 0; i < n; i++) {
+		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
+		chunk->marked = false;
+		release(lease, chunk, payer_account(lease), lease->reusable);
+	}
+	if (lease->user_bytes > lease->bytes)
+		lease->user_bytes = lease->bytes;
+	if (n > 0) {
+		gm_session_changed(session, device->number);
+		gm_device_settle(device);
+		gm_reserve_refill(device);
+	}
+	return GPUMEM_OK;
+}
+
+void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (!hold)
+		return;
+	if (hold->count > 1) {
+		hold->count--;
+		lease->n_opens--;
+		return;
+	}
+	gm_lease_drop(lease, hold, false);
+	gm_device_settle(device);
+	gm_reserve_refill(device);
+}

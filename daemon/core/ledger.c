@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger: where every byte of a device stands. It promises that no byte is in two columns or in
+ * none, that nothing is admitted past the ceiling, and that charges and accounts add up; each
+ * transition asserts that before it returns. It must never be written to from outside its
+ * functions, and it never decides: whether something may happen is asked before.
+ */
+#include "daemon/core/ledger.h"
+
+#include <assert.h>
+#include <string.h>
+
+static void check(const struct gm_ledger *ledger, const struct gm_account *account)
+{
+	assert(gm_ledger_charged(ledger) == ledger->held);
+	if (account) {
+		assert(account->admitted <= account->held);
+		assert(account->held <= ledger->held);
+		assert(!account->quarantined || account->admitted == 0);
+	}
+}
+
+static void take(uint64_t *column, uint64_t bytes)
+{
+	assert(*column >= bytes);
+	*column -= bytes;
+}
+
+static void put(uint64_t *column, uint64_t bytes)
+{
+	assert(bytes <= UINT64_MAX - *column);
+	*column += bytes;
+}
+
+/* The column of what an account has that is created. */
+static uint64_t *created_of(struct gm_ledger *ledger, const struct gm_account *account)
+{
+	return account->quarantined ? &ledger->quarantined : &ledger->leased;
+}
+
+static void uncharge_admitted(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	take(&ledger->admitted, bytes);
+	take(&account->admitted, bytes);
+	take(&account->held, bytes);
+	take(&ledger->held, bytes);
+}
+
+static void uncharge_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	assert(account->held - account->admitted >= bytes);
+	take(created_of(ledger, account), bytes);
+	take(&account->held, bytes);
+	take(&ledger->held, bytes);
+}
+
+void gm_ledger_init(struct gm_ledger *ledger, uint64_t total)
+{
+	memset(ledger, 0, sizeof(*ledger));
+	ledger->total = total;
+}
+
+void gm_ledger_deinit(struct gm_ledger *ledger)
+{
+	assert(gm_ledger_charged(ledger) == 0 && ledger->held == 0);
+	assert(ledger->pooled == 0 && ledger->unclaimed == 0 && ledger->doomed == 0);
+}
+
+int gm_ledger_admit(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes)
+{
+	assert(!account->quarantined);
+	uint64_t charged = gm_ledger_charged(ledger);
+	if (charged > ceiling || bytes > ceiling - charged)
+		return GM_LEDGER_E_NO_ROOM;
+	put(&ledger->admitted, bytes);
+	put(&ledger->held, bytes);
+	put(&account->admitted, bytes);
+	put(&account->held, bytes);
+	if (ledger->peak_charged < charged + bytes)
+		ledger->peak_charged = charged + bytes;
+	check(ledger, account);
+	return 0;
+}
+
+void gm_ledger_unadmit(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	uncharge_admitted(ledger, account, bytes);
+	check(ledger, account);
+}
+
+void gm_ledger_disown(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	uncharge_admitted(ledger, account, bytes);
+	put(&ledger->unclaimed, bytes);
+	check(ledger, account);
+}
+
+void gm_ledger_lease_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	assert(!account->quarantined);
+	take(&ledger->admitted, bytes);
+	take(&account->admitted, bytes);
+	put(&ledger->leased, bytes);
+	check(ledger, account);
+}
+
+void gm_ledger_lease_pooled(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	take(&ledger->pooled, bytes);
+	gm_ledger_lease_created(ledger, account, bytes);
+}
+
+void gm_ledger_pool_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	uncharge_created(ledger, account, bytes);
+	put(&ledger->pooled, bytes);
+	check(ledger, account);
+}
+
+void gm_ledger_doom_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	uncharge_created(ledger, account, bytes);
+	put(&ledger->doomed, bytes);
+	check(ledger, account);
+}
+
+void gm_ledger_doom_pooled(struct gm_ledger *ledger, uint64_t bytes)
+{
+	take(&ledger->pooled, bytes);
+	put(&ledger->doomed, bytes);
+}
+
+void gm_ledger_begin_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
+{
+	put(&ledger->unclaimed, bytes);
+}
+
+void gm_ledger_fail_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
+{
+	take(&ledger->unclaimed, bytes);
+}
+
+void gm_ledger_pool_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
+{
+	take(&ledger->unclaimed, bytes);
+	put(&ledger->pooled, bytes);
+}
+
+void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
+{
+	take(&ledger->unclaimed, bytes);
+	put(&ledger->doomed, bytes);
+}
+
+void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes)
+{
+	take(&ledger->doomed, bytes);
+}
+
+void gm_ledger_move(
+	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
+{
+	uncharge_created(ledger, from, bytes);
+	put(created_of(ledger, to), bytes);
+	put(&to->held, bytes);
+	put(&ledger->held, bytes);
+	check(ledger, from);
+	check(ledger, to);
+}
+
+void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account)
+{
+	assert(!account->quarantined && account->admitted == 0);
+	take(&ledger->leased, account->held);
+	put(&ledger->quarantined, account->held);
+	account->quarantined = true;
+	check(ledger, account);
+}
+
+void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account)
+{
+	assert(account->quarantined);
+	take(&ledger->quarantined, account->held);
+	put(&ledger->leased, account->held);
+	account->quarantined = false;
+	check(ledger, account);
+}
+
+bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes)
+{
+	uint64_t ours = gm_ledger_created(ledger) + ledger->doomed;
+	uint64_t used = free_bytes < ledger->total ? ledger->total - free_bytes : 0;
+	uint64_t foreign = used > ours ? used - ours : 0;
+	if (foreign == ledger->foreign)
+		return false;
+	ledger->foreign = foreign;
+	return true;
+}

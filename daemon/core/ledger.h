@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_LEDGER_H
+#define GM_CORE_LEDGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * One device's account. Every byte of every chunk is in exactly one column, and every way from one
+ * column to another is one function here:
+ *
+ *   admitted      charged to a session, its chunk not yet created
+ *   leased        created, charged to a session that is connected
+ *   quarantined   created, charged to a session that is off the socket
+ *   pooled        created, charged to nobody
+ *   unclaimed     under creation for nobody: the reserve, and what a cancelled request asked for
+ *   doomed        handed over for destruction; the device still has it until that is done
+ *
+ * charged = admitted + leased + quarantined = the sum of held over all accounts, always.
+ */
+struct gm_ledger {
+	uint64_t total;
+	uint64_t foreign;
+	uint64_t admitted, leased, quarantined;
+	uint64_t pooled, unclaimed, doomed;
+	uint64_t held; /* of all accounts */
+	uint64_t peak_charged;
+};
+
+/* What one session is charged on one device. */
+struct gm_account {
+	uint64_t held;     /* admitted included */
+	uint64_t admitted; /* 0 while quarantined: what was pending has ended */
+	bool quarantined;
+};
+
+void gm_ledger_init(struct gm_ledger *ledger, uint64_t total);
+/* Asserts that nothing is left in any column. */
+void gm_ledger_deinit(struct gm_ledger *ledger);
+
+static inline uint64_t gm_ledger_charged(const struct gm_ledger *ledger)
+{
+	return ledger->admitted + ledger->leased + ledger->quarantined;
+}
+
+static inline uint64_t gm_ledger_created(const struct gm_ledger *ledger)
+{
+	return ledger->leased + ledger->quarantined + ledger->pooled;
+}
+
+#define GM_LEDGER_E_NO_ROOM 1
+
+/* Charges at admission. GM_LEDGER_E_NO_ROOM: it would pass the ceiling; nothing was charged. */
+int gm_ledger_admit(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes);
+/* Nothing will be created for it. */
+void gm_ledger_unadmit(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+/* Its creation goes on for nobody. */
+void gm_ledger_disown(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+/* Its creation is done. */
+void gm_ledger_lease_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+/* It was found in the pool. */
+void gm_ledger_lease_pooled(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+
+void gm_ledger_pool_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+void gm_ledger_doom_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+void gm_ledger_doom_pooled(struct gm_ledger *ledger, uint64_t bytes);
+
+/* A creation for nobody begins, fails, is pooled, is too much. */
+void gm_ledger_begin_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
+void gm_ledger_fail_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
+void gm_ledger_pool_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
+void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
+
+void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes);
+
+/* A created charge goes to another account. */
+void gm_ledger_move(
+	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
+void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account);
+void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account);
+
+/* foreign = total - free - what is ours, doomed included. Whether it changed. */
+bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes);
+
+#endif

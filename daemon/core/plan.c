@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Planning a lease: which chunks, and which of them from the pool. It promises that whatever fits
+ * the budget gets a plan (powers of two from 2 MiB make up any size), that a plan never passes the
+ * budget, and that it has few chunks: mapping costs the client by the chunk. It must never change
+ * the pool.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define SLACK_PART 64
+
+static uint64_t round_up(uint64_t bytes, uint64_t step)
+{
+	return (bytes + step - 1) / step * step;
+}
+
+uint64_t gm_plan_exact(uint64_t bytes)
+{
+	return round_up(bytes, GM_CHUNK_MIN);
+}
+
+uint64_t gm_plan_ipc_class(uint64_t bytes)
+{
+	uint64_t exact = gm_plan_exact(bytes);
+	uint64_t quarter = (UINT64_C(1) << (63 - __builtin_clzll(exact))) / 4;
+	return round_up(exact, quarter > GM_CHUNK_MIN ? quarter : GM_CHUNK_MIN);
+}
+
+/* Chunks in the shortest sum for whole 2 MiB. */
+static uint64_t chunks_of(uint64_t bytes)
+{
+	return bytes / GM_CHUNK_MAX + (uint64_t)__builtin_popcountll(bytes % GM_CHUNK_MAX);
+}
+
+uint64_t gm_plan_round(uint64_t bytes, uint64_t budget)
+{
+	uint64_t exact = gm_plan_exact(bytes);
+	uint64_t best = exact;
+	for (unsigned shift = GM_CHUNK_MIN_SHIFT + 1; shift <= GM_CHUNK_MAX_SHIFT; shift++) {
+		uint64_t rounded = round_up(exact, UINT64_C(1) << shift);
+		if (rounded - exact > exact / SLACK_PART || rounded > budget)
+			break;
+		if (chunks_of(rounded) < chunks_of(best))
+			best = rounded;
+	}
+	return best;
+}
+
+static int plan_ipc(const struct gm_pool *pool, gm_domain domain, uint64_t bytes, uint64_t budget,
+	struct gm_plan *plan)
+{
+	plan->classes = 1;
+	plan->bytes = gm_plan_ipc_class(bytes);
+	if (plan->bytes > budget)
+		plan->bytes = gm_plan_exact(bytes);
+	if (plan->bytes > budget)
+		return GM_PLAN_E_NO_ROOM;
+	plan->size[0] = plan->bytes;
+	if (gm_pool_count(pool, GM_TRANSPORT_IPC, plan->bytes, domain))
+		plan->n_pooled = plan->pooled[0] = 1;
+	else
+		plan->n_created = plan->created[0] = 1;
+	return 0;
+}
+
+int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_domain domain,
+	uint64_t bytes, uint64_t budget, struct gm_plan *ret_plan)
+{
+	struct gm_plan plan;
+	assert(bytes > 0 && bytes <= GM_LEASE_BYTES_MAX);
+	memset(&plan, 0, sizeof(plan));
+	if (transport == GM_TRANSPORT_IPC) {
+		int r = plan_ipc(pool, domain, bytes, budget, &plan);
+		if (r == 0)
+			*ret_plan = plan;
+		return r;
+	}
+	if (gm_plan_exact(bytes) > budget)
+		return GM_PLAN_E_NO_ROOM;
+	plan.bytes = gm_plan_round(bytes, budget);
+	plan.classes = GM_CHUNK_CLASSES;
+
+	uint64_t left = plan.bytes;
+	uint64_t have[GM_CHUNK_CLASSES] = {0};
+	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0;) {
+		uint64_t size = plan.size[c] = GM_CHUNK_MIN << c;
+		if (size > left || pool->chunks == 0)
+			continue;
+		have[c] = gm_pool_count(pool, transport, size, domain);
+		if (size < plan.bytes / SLACK_PART)
+			continue;
+		uint64_t n = left / size < have[c] ? left / size : have[c];
+		plan.pooled[c] += (uint32_t)n;
+		plan.n_pooled += (uint32_t)n;
+		have[c] -= n;
+		left -= n * size;
+	}
+	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0 && left > 0;) {
+		uint64_t size = plan.size[c];
+		uint64_t n = left / size;
+		uint64_t from_pool = n < have[c] ? n : have[c];
+		plan.pooled[c] += (uint32_t)from_pool;
+		plan.n_pooled += (uint32_t)from_pool;
+		plan.created[c] += (uint32_t)(n - from_pool);
+		plan.n_created += (uint32_t)(n - from_pool);
+		left -= n * size;
+	}
+	assert(left == 0);
+	*ret_plan = plan;
+	return 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arithmetic of the design, as pure functions: capacity, ceiling, available, pressure and the
+ * level that follows from it. Reads no clock and changes nothing but the level it is given.
+ * Whatever decides about memory asks here, so a rule about owners (limits, guarantees) joins
+ * gm_policy_available() and nothing else has to learn of it.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/policy.h"
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* A fraction out of 0..1, or none at all, counts as the nearest one. */
+static uint64_t share_of(double fraction, uint64_t total)
+{
+	if (!(fraction > 0))
+		return 0;
+	if (fraction >= 1)
+		return total;
+	return min((uint64_t)(fraction * (double)total), total);
+}
+
+uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total)
+{
+	return gm_policy_ceiling(policy, total, 0);
+}
+
+uint64_t gm_policy_ceiling(const struct gm_policy *policy, uint64_t total, uint64_t foreign)
+{
+	return min(
+		share_of(policy->fraction, total), minus(minus(total, policy->min_free), foreign));
+}
+
+uint64_t gm_policy_available(uint64_t ceiling, uint64_t charged)
+{
+	return minus(ceiling, charged);
+}
+
+uint32_t gm_policy_pressure(uint64_t capacity, uint64_t available)
+{
+	if (capacity == 0)
+		return GM_PPM;
+	return (uint32_t)((unsigned __int128)minus(capacity, available) * GM_PPM / capacity);
+}
+
+uint64_t gm_policy_max_pool(const struct gm_policy *policy, uint64_t total)
+{
+	if (policy->max_pool != UINT64_MAX)
+		return policy->max_pool;
+	return gm_policy_capacity(policy, total) / 4;
+}
+
+enum gm_level gm_policy_level(
+	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_level from)
+{
+	enum gm_level level = GM_LEVEL_LOW;
+	for (unsigned l = GM_LEVEL_LOW + 1; l < GM_LEVELS; l++) {
+		uint64_t threshold = policy->level_ppm[l - 1];
+		if (l <= (unsigned)from)
+			threshold = minus(threshold, policy->hysteresis_ppm);
+		if (pressure_ppm >= threshold)
+			level = (enum gm_level)l;
+	}
+	return level;
+}
+
+uint64_t gm_pressure_due(
+	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm)
+{
+	enum gm_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
+	if (level == pressure->level)
+		return UINT64_MAX;
+	if (level > pressure->level)
+		return 0;
+	uint64_t due = pressure->since_ns + policy->dwell_ns;
+	return due < pressure->since_ns ? UINT64_MAX : due;
+}
+
+bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
+	uint32_t pressure_ppm, uint64_t now_ns)
+{
+	uint64_t due = gm_pressure_due(pressure, policy, pressure_ppm);
+	if (due == UINT64_MAX || now_ns < due)
+		return false;
+	pressure->level = gm_policy_level(policy, pressure_ppm, pressure->level);
+	pressure->since_ns = now_ns;
+	return true;
+}

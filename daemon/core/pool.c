@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pool: chunks that nobody is charged for, ready for the next request. It promises that a used
+ * chunk is only ever taken for the trust domain that used it, that its bounds hold at every return,
+ * and that an operation on one chunk costs the same whatever else it holds. It must never part with
+ * a chunk silently: each goes through release(), or to whoever took it.
+ *
+ * A domain that has nothing pooled any more is remembered for a while (GM_POOL_IDLE_DOMAINS of
+ * them, those unused longest forgotten first): the usual ping-pong of one chunk then costs no
+ * memory.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/pool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bucket_key {
+	uint64_t bytes;
+	uint32_t transport;
+	gm_domain domain;
+};
+
+struct gm_pool_bucket {
+	struct bucket_key key;
+	struct gm_pool_domain *domain;
+	struct gm_chunk *chunks; /* newest first */
+	uint64_t n;
+	struct gm_pool_bucket *prev, *next; /* of its domain */
+	UT_hash_handle hh;
+};
+
+struct gm_pool_domain {
+	gm_domain id;
+	uint64_t bytes;
+	struct gm_chunk *by_age; /* oldest first */
+	struct gm_pool_bucket *buckets;
+	struct gm_pool_domain *prev, *next; /* of busy or idle */
+	UT_hash_handle hh;
+};
+
+_Static_assert(sizeof(struct bucket_key) == 16, "a key without padding can be hashed as it is");
+
+void gm_pool_init(
+	struct gm_pool *pool, void (*release)(void *ctx, struct gm_chunk *chunk), void *ctx)
+{
+	memset(pool, 0, sizeof(*pool));
+	pool->release = release;
+	pool->ctx = ctx;
+	pool->max_bytes = UINT64_MAX;
+}
+
+/* ---- domains */
+
+static void domain_list_remove(struct gm_pool *pool, struct gm_pool_domain *domain)
+{
+	if (domain == pool->fresh)
+		return;
+	if (domain->by_age) {
+		DL_DELETE(pool->busy, domain);
+	} else {
+		DL_DELETE(pool->idle, domain);
+		pool->n_idle--;
+	}
+}
+
+static void domain_free(struct gm_pool *pool, struct gm_pool_domain *domain)
+{
+	struct gm_pool_bucket *bucket, *next;
+	assert(!domain->by_age);
+	domain_list_remove(pool, domain);
+	DL_FOREACH_SAFE (domain->buckets, bucket, next) {
+		assert(bucket->n == 0);
+		HASH_DEL(pool->buckets, bucket);
+		free(bucket);
+	}
+	HASH_DEL(pool->domains, domain);
+	free(domain);
+}
+
+/* To the end of the list it belongs to now. */
+static void domain_list_append(struct gm_pool *pool, struct gm_pool_domain *domain)
+{
+	if (domain == pool->fresh)
+		return;
+	if (domain->by_age) {
+		DL_APPEND(pool->busy, domain);
+		return;
+	}
+	DL_APPEND(pool->idle, domain);
+	if (++pool->n_idle > GM_POOL_IDLE_DOMAINS)
+		domain_free(pool, pool->idle);
+}
+
+static struct gm_pool_domain *domain_get(struct gm_pool *pool, gm_domain id)
+{
+	struct gm_pool_domain *domain;
+	HASH_FIND(hh, pool->domains, &id, sizeof(id), domain);
+	if (domain)
+		return domain;
+	domain = calloc(1, sizeof(*domain));
+	if (!domain)
+		return NULL;
+	domain->id = id;
+	HASH_ADD(hh, pool->domains, id, sizeof(domain->id), domain);
+	if (!GM_TABLE_ADDED(domain)) {
+		free(domain);
+		return NULL;
+	}
+	if (id == GM_DOMAIN_FRESH)
+		pool->fresh = domain;
+	else
+		domain_list_append(pool, domain);
+	return domain;
+}
+
+/* ---- buckets */
+
+static struct gm_pool_bucket *bucket_find(
+	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
+{
+	struct bucket_key key = {.bytes = bytes, .transport = transport, .domain = domain};
+	struct gm_pool_bucket *bucket;
+	HASH_FIND(hh, pool->buckets, &key, sizeof(key), bucket);
+	return bucket;
+}
+
+static struct gm_pool_bucket *bucket_get(struct gm_pool *pool, const struct gm_chunk *chunk)
+{
+	struct gm_pool_bucket *bucket =
+		bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
+	if (bucket)
+		return bucket;
+	struct gm_pool_domain *domain = domain_get(pool, chunk->domain);
+	bucket = domain ? calloc(1, sizeof(*bucket)) : NULL;
+	if (!bucket)
+		return NULL;
+	bucket->key = (struct bucket_key){
+		.bytes = chunk->bytes, .transport = chunk->transport, .domain = chunk->domain};
+	bucket->domain = domain;
+	HASH_ADD(hh, pool->buckets, key, sizeof(bucket->key), bucket);
+	if (!GM_TABLE_ADDED(bucket)) {
+		free(bucket);
+		return NULL;
+	}
+	DL_APPEND(domain->buckets, bucket);
+	return bucket;
+}
+
+static void add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk)
+{
+	struct gm_pool_domain *domain = bucket->domain;
+	domain_list_remove(pool, domain);
+	DL_PREPEND(bucket->chunks, chunk);
+	bucket->n++;
+	DL_APPEND2(domain->by_age, chunk, age_prev, age_next);
+	domain->bytes += chunk->bytes;
+	domain_list_append(pool, domain);
+	chunk->state = GM_CHUNK_POOLED;
+	pool->bytes += chunk->bytes;
+	pool->chunks++;
+	if (pool->peak < pool->bytes)
+		pool->peak = pool->bytes;
+}
+
+/* touch: the domain used the pool; otherwise it keeps its place in the order of use. */
+static void remove_chunk(
+	struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk, bool touch)
+{
+	struct gm_pool_domain *domain = bucket->domain;
+	bool last = domain->by_age->age_next == NULL;
+	if (touch || last)
+		domain_list_remove(pool, domain);
+	DL_DELETE(bucket->chunks, chunk);
+	assert(bucket->n > 0);
+	bucket->n--;
+	DL_DELETE2(domain->by_age, chunk, age_prev, age_next);
+	domain->bytes -= chunk->bytes;
+	if (touch || last)
+		domain_list_append(pool, domain);
+	chunk->prev = chunk->next = NULL;
+	chunk->age_prev = chunk->age_next = NULL;
+	assert(pool->bytes >= chunk->bytes && pool->chunks > 0);
+	pool->bytes -= chunk->bytes;
+	pool->chunks--;
+}
+
+static void part_with(struct gm_pool *pool, struct gm_chunk *chunk)
+{
+	struct gm_pool_bucket *bucket =
+		bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
+	assert(bucket);
+	remove_chunk(pool, bucket, chunk, false);
+	pool->released++;
+	pool->release(pool->ctx, chunk);
+}
+
+/* ---- operations */
+
+int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
+{
+	assert(chunk->state != GM_CHUNK_POOLED);
+	if (chunk->bytes > pool->max_bytes)
+		return GM_POOL_E_FULL;
+	struct gm_pool_bucket *bucket = bucket_get(pool, chunk);
+	if (!bucket)
+		return -ENOMEM;
+	if (pool->max_per_bucket && bucket->n >= pool->max_per_bucket)
+		return GM_POOL_E_FULL;
+	/* What can make room is what was used: a used chunk never pushes the reserve out. */
+	if (pool->fresh && pool->fresh->bytes > pool->max_bytes - chunk->bytes)
+		return GM_POOL_E_FULL;
+	chunk->pooled_at = now_ns;
+	add(pool, bucket, chunk);
+	while (pool->bytes > pool->max_bytes)
+		gm_pool_evict(pool, chunk->domain);
+	return 0;
+}
+
+uint64_t gm_pool_count(
+	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
+{
+	const struct gm_pool_bucket *own = bucket_find(pool, transport, bytes, domain);
+	uint64_t n = own ? own->n : 0;
+	if (domain != GM_DOMAIN_FRESH && pool->fresh && pool->fresh->by_age) {
+		const struct gm_pool_bucket *fresh =
+			bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
+		n += fresh ? fresh->n : 0;
+	}
+	return n;
+}
+
+struct gm_chunk *gm_pool_take(
+	struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
+{
+	struct gm_pool_bucket *bucket = bucket_find(pool, transport, bytes, domain);
+	if (!bucket || bucket->n == 0)
+		bucket = bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
+	if (!bucket || bucket->n == 0)
+		return NULL;
+	struct gm_chunk *chunk = bucket->chunks;
+	remove_chunk(pool, bucket, chunk, true);
+	pool->hits++;
+	return chunk;
+}
+
+bool gm_pool_evict(struct gm_pool *pool, gm_domain spare)
+{
+	struct gm_pool_domain *domain = pool->busy;
+	if (domain && domain->id == spare && domain->next)
+		domain = domain->next;
+	if (!domain)
+		domain = pool->fresh;
+	if (!domain || !domain->by_age)
+		return false;
+	part_with(pool, domain->by_age);
+	return true;
+}
+
+uint64_t gm_pool_shrink(struct gm_pool *pool, uint64_t bytes, gm_domain spare)
+{
+	uint64_t before = pool->bytes;
+	while (before - pool->bytes < bytes)
+		if (!gm_pool_evict(pool, spare))
+			break;
+	return before - pool->bytes;
+}
+
+uint64_t gm_pool_clear(struct gm_pool *pool)
+{
+	return gm_pool_shrink(pool, UINT64_MAX, GM_DOMAIN_FRESH);
+}
+
+void gm_pool_clear_used(struct gm_pool *pool)
+{
+	while (pool->busy)
+		part_with(pool, pool->busy->by_age);
+}
+
+void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_per_bucket)
+{
+	struct gm_pool_bucket *bucket;
+	pool->max_bytes = max_bytes;
+	pool->max_per_bucket = max_per_bucket;
+	/* Parting with a chunk frees no bucket but those of a domain that has nothing left, and
+	 * the bound is at least one here, so nothing is freed under this walk. */
+	for (bucket = max_per_bucket ? pool->buckets : NULL; bucket; bucket = bucket->hh.next)
+		while (bucket->n > max_per_bucket)
+			part_with(pool, bucket->chunks->prev);
+	if (pool->bytes > max_bytes)
+		gm_pool_shrink(pool, pool->bytes - max_bytes, GM_DOMAIN_FRESH);
+}
+
+void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
+	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx)
+{
+	for (const struct gm_pool_bucket *b = pool->buckets; b; b = b->hh.next) {
+		if (b->n == 0)
+			continue;
+		uint64_t oldest = b->chunks->prev->pooled_at;
+		visit(ctx, &(struct gm_pool_bucket_info){
+				   .transport = (enum gm_transport)b->key.transport,
+				   .chunk_bytes = b->key.bytes,
+				   .domain = b->key.domain,
+				   .chunks = b->n,
+				   .oldest_ns = now_ns > oldest ? now_ns - oldest : 0,
+			   });
+	}
+}
+
+void gm_pool_deinit(struct gm_pool *pool)
+{
+	assert(pool->chunks == 0 && pool->bytes == 0);
+	while (pool->idle)
+		domain_free(pool, pool->idle);
+	if (pool->fresh)
+		domain_free(pool, pool->fresh);
+	pool->fresh = NULL;
+	assert(!pool->domains && !pool->buckets);
+}

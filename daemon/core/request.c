@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests for memory: may it, from what, and what if that fails. It promises that a request ends
+ * exactly once, that it is charged before anything is made for it, and that what is not granted is
+ * neither charged nor lost: chunks that no client has seen go to the pool as they were. It must
+ * never wait: what has to be created is submitted, and gm_request_created() goes on from there.
+ *
+ * A request that does not fit is refused here, at one place (admit()): waiting for room and getting
+ * some back from clients begin there.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/request.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/units.h"
+#include "daemon/core/core_private.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/plan.h"
+#include "daemon/core/session.h"
+
+struct sizes {
+	char text[4][GM_UNITS_TEXT];
+};
+
+static struct gm_account *account_of(const struct gm_request *request)
+{
+	return &request->session->accounts[request->target->device->number];
+}
+
+static void __attribute__((format(printf, 2, 3))) say(char *detail, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(detail, GM_DETAIL_BYTES, format, args);
+	va_end(args);
+}
+
+/* ---- the end of a request */
+
+static void unlink_pending(struct gm_request *request)
+{
+	struct gm_session *session = request->session;
+	if (!request->prev)
+		return;
+	DL_DELETE(session->pending, request);
+	request->prev = request->next = NULL;
+	if (!request->lease)
+		session->n_new--;
+}
+
+/* Nothing is held for it any more; done() is still to be called. */
+static void undo(struct gm_request *request)
+{
+	struct gm_session *session = request->session;
+	struct gm_device *device = request->target->device;
+	struct gm_chunk *chunk, *next;
+	unlink_pending(request);
+	DL_FOREACH_SAFE (request->chunks, chunk, next) {
+		DL_DELETE(request->chunks, chunk);
+		chunk->prev = chunk->next = NULL;
+		chunk->request = NULL;
+		if (chunk->state == GM_CHUNK_CREATING)
+			gm_ledger_disown(&device->ledger, account_of(request), chunk->bytes);
+		else
+			gm_device_release(device, chunk, account_of(request), true);
+	}
+	if (!request->lease)
+		gm_lease_free(request->target);
+	request->target = NULL;
+	gm_session_changed(session, device->number);
+	gm_device_settle(device);
+}
+
+/* Ends an admitted request without success. */
+static void fail(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	struct gm_device *device = request->target->device;
+	if (status != GPUMEM_E_CANCELLED)
+		device->core->counters.refusals++;
+	undo(request);
+	request->done(request, status, detail);
+	gm_reserve_refill(device);
+}
+
+static void finish(struct gm_request *request)
+{
+	struct gm_lease *lease = request->target;
+	struct gm_device *device = lease->device;
+	assert(request->missing == 0);
+	if (!request->lease && gm_lease_begin(lease) < 0) {
+		fail(request, GPUMEM_E_HOST_MEMORY, "the daemon has no memory for another lease");
+		return;
+	}
+	unlink_pending(request);
+	request->first_index = gm_lease_append(lease, request->chunks, request->bytes);
+	request->chunks = NULL;
+	request->target = NULL;
+	request->lease = lease;
+	gm_session_changed(request->session, device->number);
+	gm_device_settle(device);
+	/* From here on the caller may have freed the request, and ended the session. */
+	request->done(request, GPUMEM_OK, NULL);
+	gm_reserve_refill(device);
+}
+
+void gm_request_cancel_all(struct gm_session *session)
+{
+	while (session->pending)
+		fail(session->pending, GPUMEM_E_CANCELLED, "the session went away");
+}
+
+void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_request *request = session->pending;
+	while (request) {
+		if (request->lease == lease) {
+			fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
+			/* done() may have changed the list. */
+			request = session->pending;
+		} else {
+			request = request->next;
+		}
+	}
+}
+
+/* ---- creations */
+
+static void refuse_backend(struct gm_request *request, const struct gm_chunk *chunk, int result)
+{
+	struct gm_device *device = request->target->device;
+	char detail[GM_DETAIL_BYTES];
+	struct sizes s;
+	gm_format_size(chunk->bytes, s.text[0]);
+	gm_format_size(device->ledger.foreign, s.text[1]);
+	if (result == -ENOMEM)
+		say(detail,
+			"device %u is out of memory: it could not make %s, with nothing pooled; "
+			"%s of it are used outside the broker; end those programs, or lower fraction",
+			device->number, s.text[0], s.text[1]);
+	else
+		say(detail, "device %u could not make a chunk of %s: %s; see the daemon's log",
+			device->number, s.text[0], strerror(-result));
+	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
+	fail(request, result == -ENOMEM ? GPUMEM_E_NO_MEMORY : GPUMEM_E_SYSTEM, detail);
+}
+
+void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result)
+{
+	struct gm_device *device = request->target->device;
+	if (result == 0) {
+		gm_ledger_lease_created(&device->ledger, account_of(request), chunk->bytes);
+		chunk->state = GM_CHUNK_LEASED;
+		assert(request->missing > 0);
+		if (--request->missing == 0)
+			finish(request);
+		else
+			gm_device_settle(device);
+		return;
+	}
+	if (result == -ENOMEM && !chunk->retried) {
+		/* Destructions go before creations, so what the pool had is free by then. */
+		chunk->retried = true;
+		gm_pool_clear(&device->pool);
+		gm_reserve_back_off(device);
+		gm_device_create(device, chunk, request->session->id);
+		gm_device_settle(device);
+		return;
+	}
+	DL_DELETE(request->chunks, chunk);
+	struct gm_chunk copy = *chunk;
+	gm_device_free_chunk(device, chunk);
+	refuse_backend(request, &copy, result);
+}
+
+/* ---- the beginning */
+
+static gpumem_status check(struct gm_core *core, const struct gm_request *request, char *detail)
+{
+	const struct gm_session *session = request->session;
+	struct sizes s;
+	if (core->stopping) {
+		say(detail, "the daemon is stopping");
+		return GPUMEM_E_DISCONNECTED;
+	}
+	if (session->ending || session->quarantined) {
+		say(detail, "the session is not connected");
+		return GPUMEM_E_DISCONNECTED;
+	}
+	if (request->bytes == 0 || request->bytes > GM_LEASE_BYTES_MAX) {
+		gm_format_size(GM_LEASE_BYTES_MAX, s.text[0]);
+		say(detail, "asked %llu bytes; a request is for 1 byte to %s",
+			(unsigned long long)request->bytes, s.text[0]);
+		return GPUMEM_E_INVALID;
+	}
+	if (request->lease) {
+		if (request->lease->maker != session) {
+			say(detail, "only the client that made a lease can grow it");
+			return GPUMEM_E_DENIED;
+		}
+		if (request->lease->transport == GM_TRANSPORT_IPC) {
+			say(detail,
+				"a lease on the ipc transport is one block and cannot grow; make "
+				"another one");
+			return GPUMEM_E_UNSUPPORTED;
+		}
+		return GPUMEM_OK;
+	}
+	if (request->device >= core->n_devices) {
+		say(detail, "there is no device %u; there are %u, numbered from 0", request->device,
+			core->n_devices);
+		return GPUMEM_E_NOT_FOUND;
+	}
+	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES) {
+		say(detail, "the tag is longer than %d bytes", GM_LIMIT_NAME_BYTES);
+		return GPUMEM_E_INVALID;
+	}
+	if (gm_session_full(session)) {
+		say(detail,
+			"this client has %d leases, which is the most; return some, or grow one",
+			GM_LIMIT_LEASES_PER_CLIENT);
+		return GPUMEM_E_LIMIT;
+	}
+	return GPUMEM_OK;
+}
+
+static gpumem_status pick_transport(const struct gm_device *device, enum gm_transport asked,
+	enum gm_transport *ret_transport, char *detail)
+{
+	const struct gm_core_device_info *info = &device->info;
+	switch (asked) {
+	case GM_TRANSPORT_AUTO:
+		if (info->transport_fd || info->transport_ipc) {
+			*ret_transport = info->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+			return GPUMEM_OK;
+		}
+		break;
+	case GM_TRANSPORT_FD:
+		if (info->transport_fd) {
+			*ret_transport = asked;
+			return GPUMEM_OK;
+		}
+		break;
+	case GM_TRANSPORT_IPC:
+		if (info->transport_ipc) {
+			*ret_transport = asked;
+			return GPUMEM_OK;
+		}
+		break;
+	default:
+		say(detail, "there is no transport %d", (int)asked);
+		return GPUMEM_E_INVALID;
+	}
+	say(detail, "device %u has no %s transport; ask for auto", device->number,
+		asked == GM_TRANSPORT_IPC ? "ipc" : "fd");
+	return GPUMEM_E_UNSUPPORTED;
+}
+
+static void say_no_room(const struct gm_device *device, uint64_t bytes, char *detail)
+{
+	struct sizes s;
+	uint64_t foreign = device->ledger.foreign;
+	gm_format_size(gm_device_available(device), s.text[0]);
+	gm_format_size(gm_device_capacity(device), s.text[1]);
+	gm_format_size(bytes, s.text[2]);
+	gm_format_size(foreign, s.text[3]);
+	say(detail, "device %u has %s available of %s, asked %s%s%s%s; see gpumemctl clients",
+		device->number, s.text[0], s.text[1], s.text[2], foreign ? "; " : "",
+		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
+}
+
+/* Chunk structs for all that the plan creates, before anything is charged. */
+static int make_chunks(struct gm_device *device, enum gm_transport transport,
+	const struct gm_plan *plan, struct gm_chunk **ret_chunks)
+{
+	struct gm_chunk *chunks = NULL, *chunk, *next;
+	for (unsigned c = plan->classes; c-- > 0;) {
+		for (uint32_t i = 0; i < plan->created[c]; i++) {
+			chunk = gm_device_new_chunk(device, transport, plan->size[c]);
+			if (!chunk)
+				goto fail;
+			DL_APPEND(chunks, chunk);
+		}
+	}
+	*ret_chunks = chunks;
+	return 0;
+fail:
+	DL_FOREACH_SAFE (chunks, chunk, next) {
+		DL_DELETE(chunks, chunk);
+		gm_device_free_chunk(device, chunk);
+	}
+	return -ENOMEM;
+}
+
+/* What the plan takes from the pool and what it creates, largest first; charged already. */
+static void gather(struct gm_request *request, struct gm_device *device,
+	enum gm_transport transport, const struct gm_plan *plan, struct gm_chunk *created)
+{
+	for (unsigned c = plan->classes; c-- > 0;) {
+		for (uint32_t i = 0; i < plan->pooled[c]; i++) {
+			struct gm_chunk *chunk = gm_pool_take(&device->pool, transport,
+				plan->size[c], request->session->info.domain);
+			assert(chunk);
+			if (chunk->domain == GM_DOMAIN_FRESH)
+				device->reserve.short_of = true;
+			chunk->state = GM_CHUNK_LEASED;
+			gm_ledger_lease_pooled(&device->ledger, account_of(request), chunk->bytes);
+			DL_APPEND(request->chunks, chunk);
+		}
+		for (uint32_t i = 0; i < plan->created[c]; i++) {
+			struct gm_chunk *chunk = created;
+			DL_DELETE(created, chunk);
+			chunk->request = request;
+			DL_APPEND(request->chunks, chunk);
+		}
+	}
+	device->pool.misses += plan->n_created;
+	request->missing = plan->n_created;
+}
+
+/* Charges the request, takes what is pooled and submits what is not. */
+static gpumem_status admit(struct gm_core *core, struct gm_request *request, char *detail)
+{
+	struct gm_session *session = request->session;
+	gpumem_status status = check(core, request, detail);
+	if (status != GPUMEM_OK)
+		return status;
+	struct gm_device *device =
+		request->lease ? request->lease->device : &core->devices[request->device];
+	enum gm_transport transport = GM_TRANSPORT_FD;
+	if (!request->lease)
+		status = pick_transport(device, request->transport, &transport, detail);
+	if (status != GPUMEM_OK)
+		return status;
+
+	struct gm_plan plan;
+	if (gm_plan_make(&device->pool, transport, session->info.domain, request->bytes,
+		    gm_device_available(device), &plan)) {
+		say_no_room(device, request->bytes, detail);
+		return GPUMEM_E_NO_MEMORY;
+	}
+	/* Of the chunks there are, those pooled and not used here can go. */
+	if (device->chunks - (device->pool.chunks - plan.n_pooled) + plan.n_created >
+		GM_LIMIT_CHUNKS_PER_DEVICE) {
+		say(detail,
+			"device %u has %llu chunks in use, of %d at most; return some, or ask for "
+			"larger leases",
+			device->number, (unsigned long long)(device->chunks - device->pool.chunks),
+			GM_LIMIT_CHUNKS_PER_DEVICE);
+		return GPUMEM_E_LIMIT;
+	}
+
+	struct gm_lease *target = request->lease;
+	struct gm_chunk *created = NULL;
+	if (!target)
+		target = gm_lease_new(session, device, transport, request->tag);
+	if (!target || make_chunks(device, transport, &plan, &created) < 0) {
+		if (!request->lease)
+			gm_lease_free(target);
+		say(detail, "the daemon has no memory for another lease");
+		return GPUMEM_E_HOST_MEMORY;
+	}
+	request->target = target;
+	request->charged = plan.bytes;
+	int r = gm_ledger_admit(
+		&device->ledger, account_of(request), gm_device_ceiling(device), plan.bytes);
+	assert(r == 0); /* the plan was made for what is available */
+	(void)r;
+	gather(request, device, transport, &plan, created);
+	gm_device_make_room(device, session->info.domain);
+	return GPUMEM_OK;
+}
+
+void gm_core_request(struct gm_core *core, struct gm_request *request)
+{
+	char detail[GM_DETAIL_BYTES] = "";
+	struct gm_session *session = request->session;
+	request->first_index = 0;
+	request->charged = 0;
+	request->missing = 0;
+	request->target = NULL;
+	request->chunks = NULL;
+	request->prev = request->next = NULL;
+	core->counters.requests++;
+
+	gpumem_status status = admit(core, request, detail);
+	if (status != GPUMEM_OK) {
+		core->counters.refusals++;
+		request->done(request, status, detail);
+		return;
+	}
+	if (request->missing == 0) {
+		finish(request);
+		return;
+	}
+	DL_APPEND(session->pending, request);
+	if (!request->lease)
+		session->n_new++;
+	/* Nothing completes before a submission returns, so the list stands still. */
+	struct gm_device *device = request->target->device;
+	struct gm_chunk *chunk;
+	DL_FOREACH (request->chunks, chunk)
+		if (chunk->state == GM_CHUNK_CREATING)
+			gm_device_create(device, chunk, session->id);
+	gm_session_changed(session, device->number);
+	gm_device_settle(device);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reserve: what it should hold, and when to start making it. It promises to ask for nothing
+ * that would pass the ceiling, the pool's size or the bound on chunks, and to wait longer and
+ * longer after failures. It must never make a request wait: jobs of the reserve belong to no
+ * session's turn.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/reserve.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "daemon/core/device.h"
+
+#define RETRY_FIRST_NS UINT64_C(1000000000)
+#define RETRY_DOUBLED  6
+
+static unsigned class_of(uint64_t bytes)
+{
+	return (unsigned)(63 - __builtin_clzll(bytes)) - GM_CHUNK_MIN_SHIFT;
+}
+
+void gm_reserve_sizes(uint64_t bytes, uint32_t ret_wanted[GM_CHUNK_CLASSES])
+{
+	memset(ret_wanted, 0, sizeof(uint32_t) * GM_CHUNK_CLASSES);
+	uint64_t largest = (uint64_t)GM_LIMIT_CHUNKS_PER_DEVICE * GM_CHUNK_MIN;
+	uint64_t left = bytes < largest ? bytes : largest;
+	while (left >= 2 * GM_CHUNK_MIN) {
+		uint64_t half = left / 2 < GM_CHUNK_MAX ? left / 2 : GM_CHUNK_MAX;
+		unsigned c = class_of(half);
+		ret_wanted[c]++;
+		left -= GM_CHUNK_MIN << c;
+	}
+	if (left >= GM_CHUNK_MIN)
+		ret_wanted[0]++;
+}
+
+void gm_reserve_set(struct gm_reserve *reserve, uint64_t bytes)
+{
+	gm_reserve_sizes(bytes, reserve->wanted);
+	reserve->short_of = true;
+	reserve->failures = 0;
+	reserve->retry_ns = 0;
+}
+
+static bool fits(const struct gm_device *device, uint64_t bytes)
+{
+	const struct gm_ledger *l = &device->ledger;
+	uint64_t pooled = l->pooled + l->unclaimed + bytes;
+	return pooled <= device->pool.max_bytes &&
+	       pooled + gm_ledger_charged(l) <= gm_device_ceiling(device) &&
+	       device->chunks < GM_LIMIT_CHUNKS_PER_DEVICE;
+}
+
+void gm_reserve_refill(struct gm_device *device)
+{
+	struct gm_reserve *reserve = &device->reserve;
+	if (!reserve->short_of || device->stopping || !device->info.transport_fd ||
+		device->pressure.level != GM_LEVEL_LOW)
+		return;
+	if (reserve->retry_ns && gm_device_now(device) < reserve->retry_ns)
+		return;
+	bool all = true;
+	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0;) {
+		uint64_t size = GM_CHUNK_MIN << c;
+		uint64_t have = reserve->coming[c];
+		if (have < reserve->wanted[c])
+			have += gm_pool_count(
+				&device->pool, GM_TRANSPORT_FD, size, GM_DOMAIN_FRESH);
+		uint64_t want = reserve->wanted[c];
+		if (device->pool.max_per_bucket && want > device->pool.max_per_bucket)
+			want = device->pool.max_per_bucket;
+		for (; have < want; have++) {
+			if (!fits(device, size)) {
+				all = false;
+				break;
+			}
+			struct gm_chunk *chunk = gm_device_new_chunk(device, GM_TRANSPORT_FD, size);
+			if (!chunk)
+				return;
+			chunk->reserve = true;
+			reserve->coming[c]++;
+			gm_ledger_begin_unclaimed(&device->ledger, size);
+			gm_device_create(device, chunk, 0);
+		}
+	}
+	reserve->short_of = !all;
+}
+
+void gm_reserve_back_off(struct gm_device *device)
+{
+	struct gm_reserve *reserve = &device->reserve;
+	unsigned doubled = reserve->failures < RETRY_DOUBLED ? reserve->failures : RETRY_DOUBLED;
+	reserve->retry_ns = gm_device_now(device) + (RETRY_FIRST_NS << doubled);
+	reserve->failures++;
+	reserve->short_of = true;
+}
+
+void gm_reserve_created(struct gm_device *device, uint64_t bytes, bool ok)
+{
+	struct gm_reserve *reserve = &device->reserve;
+	unsigned c = class_of(bytes);
+	assert(reserve->coming[c] > 0);
+	reserve->coming[c]--;
+	if (!ok) {
+		gm_reserve_back_off(device);
+		return;
+	}
+	reserve->failures = 0;
+	reserve->retry_ns = 0;
+}

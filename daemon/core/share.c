@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing by token. It promises that a lease is opened only by who shows a token made for it and is
+ * of the token's audience, and that nothing tells a wrong token from a wrong audience, in words or
+ * in time. It must never keep a token: see token_hash.c.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/share.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/token.h"
+#include "daemon/core/core_private.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/session.h"
+
+static void share_free(struct gm_share *share)
+{
+	struct gm_lease *lease = share->lease;
+	assert(lease->maker->n_shares > 0);
+	lease->maker->n_shares--;
+	DL_DELETE(lease->shares, share);
+	HASH_DEL(lease->core->shares, share);
+	free(share);
+}
+
+void gm_share_end_all(struct gm_lease *lease)
+{
+	while (lease->shares)
+		share_free(lease->shares);
+}
+
+gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	struct gm_core *core = session->core;
+	uint8_t token[GM_TOKEN_BYTES];
+	if (lease->maker != session)
+		return GPUMEM_E_DENIED;
+	switch (options->audience) {
+	case GM_AUDIENCE_DOMAIN:
+		break;
+	case GM_AUDIENCE_UID:
+	case GM_AUDIENCE_GID:
+		if (options->id == UINT32_MAX) /* nobody's, by convention of the system */
+			return GPUMEM_E_INVALID;
+		break;
+	default:
+		return GPUMEM_E_INVALID;
+	}
+	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+		return GPUMEM_E_LIMIT;
+	struct gm_share *share = calloc(1, sizeof(*share));
+	if (!share)
+		return GPUMEM_E_HOST_MEMORY;
+	core->ops.random(core->ctx, token, sizeof(token));
+	share->hash = gm_token_hash_make(&core->token_key, token);
+	share->lease = lease;
+	share->options = *options;
+	HASH_ADD(hh, core->shares, hash.h[0], sizeof(share->hash.h[0]), share);
+	if (!GM_TABLE_ADDED(share)) {
+		free(share);
+		return GPUMEM_E_HOST_MEMORY;
+	}
+	DL_APPEND(lease->shares, share);
+	session->n_shares++;
+	memcpy(ret_token, token, sizeof(token));
+	explicit_bzero(token, sizeof(token));
+	return GPUMEM_OK;
+}
+
+static bool in_audience(const struct gm_share *share, const struct gm_session *session,
+	const gid_t *groups, size_t n_groups)
+{
+	const struct gm_session_info *info = &session->info;
+	switch (share->options.audience) {
+	case GM_AUDIENCE_DOMAIN:
+		return info->domain == share->lease->domain;
+	case GM_AUDIENCE_UID:
+		return info->uid == share->options.id;
+	case GM_AUDIENCE_GID:
+		if (info->gid == share->options.id)
+			return true;
+		for (size_t i = 0; i < n_groups; i++)
+			if (groups[i] == share->options.id)
+				return true;
+		return false;
+	}
+	return false;
+}
+
+gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease)
+{
+	struct gm_core *core = session->core;
+	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
+	struct gm_share *share;
+	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
+	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
+		!in_audience(share, session, groups, n_groups))
+		return GPUMEM_E_NOT_FOUND;
+	struct gm_lease *lease = share->lease;
+	if (session->ending || session->quarantined)
+		return GPUMEM_E_DISCONNECTED;
+	if (lease->n_opens >= GM_LIMIT_OPENERS_PER_LEASE)
+		return GPUMEM_E_LIMIT;
+	if (!gm_lease_find_hold(lease, session) && gm_session_full(session))
+		return GPUMEM_E_LIMIT;
+	if (gm_lease_add_opener(lease, session, share->options.read_only) < 0)
+		return GPUMEM_E_HOST_MEMORY;
+	*ret_lease = lease;
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease)
+{
+	if (lease->maker != session)
+		return GPUMEM_E_DENIED;
+	gm_share_end_all(lease);
+	return GPUMEM_OK;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tokens as core keeps them: SipHash-2-4 with 128 bits of result, under a key drawn at the start.
+ *
+ * A token is 128 random bits, so guessing it is hopeless; what must not leak is how much of a guess
+ * was right. A table looked up by the token itself would compare byte by byte and tell. Looked up
+ * by a hash under a secret key, a guess lands anywhere: how long the lookup takes says nothing
+ * about the token, and the full comparison that decides takes as long for any two values. Keeping
+ * the hash instead of the token also means that nothing in core can print or copy out a token by
+ * mistake. It is not meant to withstand somebody who reads the daemon's memory, key and all: that
+ * reader has the memory's handles already.
+ */
+#include "daemon/core/token_hash.h"
+
+#include <endian.h>
+#include <string.h>
+
+static uint64_t rotate(uint64_t x, int by)
+{
+	return x << by | x >> (64 - by);
+}
+
+static void rounds(uint64_t v[4], int n)
+{
+	while (n-- > 0) {
+		v[0] += v[1];
+		v[1] = rotate(v[1], 13) ^ v[0];
+		v[0] = rotate(v[0], 32);
+		v[2] += v[3];
+		v[3] = rotate(v[3], 16) ^ v[2];
+		v[0] += v[3];
+		v[3] = rotate(v[3], 21) ^ v[0];
+		v[2] += v[1];
+		v[1] = rotate(v[1], 17) ^ v[2];
+		v[2] = rotate(v[2], 32);
+	}
+}
+
+struct gm_token_hash gm_token_hash_make(
+	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES])
+{
+	uint64_t v[4] = {
+		key->k0 ^ UINT64_C(0x736f6d6570736575),
+		key->k1 ^ UINT64_C(0x646f72616e646f6d) ^ 0xee,
+		key->k0 ^ UINT64_C(0x6c7967656e657261),
+		key->k1 ^ UINT64_C(0x7465646279746573),
+	};
+	for (size_t i = 0; i <= GM_TOKEN_BYTES; i += sizeof(uint64_t)) {
+		uint64_t word = (uint64_t)GM_TOKEN_BYTES << 56;
+		if (i < GM_TOKEN_BYTES) {
+			memcpy(&word, token + i, sizeof(word));
+			word = le64toh(word);
+		}
+		v[3] ^= word;
+		rounds(v, 2);
+		v[0] ^= word;
+	}
+	struct gm_token_hash hash;
+	v[2] ^= 0xee;
+	rounds(v, 4);
+	hash.h[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
+	v[1] ^= 0xdd;
+	rounds(v, 4);
+	hash.h[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
+	return hash;
+}

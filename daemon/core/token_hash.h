@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_TOKEN_HASH_H
+#define GM_CORE_TOKEN_HASH_H
+
+#include <stdint.h>
+
+#include "common/limits.h"
+
+/* What core keeps of a token: its keyed hash. Whoever holds the token gets in; the hash is nothing
+ * to anyone without the key. */
+
+struct gm_token_hash_key {
+	uint64_t k0, k1;
+};
+
+struct gm_token_hash {
+	uint64_t h[2];
+};
+
+struct gm_token_hash gm_token_hash_make(
+	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES]);
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See fake_core.h. It promises to do nothing by itself: time passes and jobs end when the test says
+ * so. It must never keep state that core would have to agree with by chance: what it counts, it
+ * counts from the jobs.
+ */
+#include "tests/unit/fake_core.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void push(struct fake_core *fake, struct gm_chunk *chunk, bool destroy, uint64_t turn)
+{
+	ck_assert_uint_lt(fake->n_jobs, fake->room);
+	fake->jobs[fake->n_jobs++] =
+		(struct fake_job){.chunk = chunk, .destroy = destroy, .turn = turn};
+}
+
+static void create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
+{
+	ck_assert_int_eq(chunk->state, GM_CHUNK_CREATING);
+	push(ctx, chunk, false, turn);
+}
+
+static void destroy(void *ctx, struct gm_chunk *chunk)
+{
+	ck_assert_int_eq(chunk->state, GM_CHUNK_DOOMED);
+	push(ctx, chunk, true, 0);
+}
+
+static uint64_t now_ns(void *ctx)
+{
+	return ((struct fake_core *)ctx)->now;
+}
+
+static uint64_t new_id(void *ctx)
+{
+	return ++((struct fake_core *)ctx)->last_id;
+}
+
+static void random_bytes(void *ctx, void *bytes, size_t n)
+{
+	struct fake_core *fake = ctx;
+	uint8_t *p = bytes;
+	while (n-- > 0) {
+		fake->random = fake->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		*p++ = (uint8_t)(fake->random >> 56);
+	}
+}
+
+static void device_changed(void *ctx, uint32_t device)
+{
+	((struct fake_core *)ctx)->device_changes++;
+}
+
+static void session_changed(void *ctx, struct gm_session *session, uint32_t device)
+{
+	struct fake_core *fake = ctx;
+	ck_assert_ptr_nonnull(session);
+	fake->session_changes++;
+}
+
+static void level_changed(void *ctx, uint32_t device, enum gm_level level)
+{
+	struct fake_core *fake = ctx;
+	fake->level_changes++;
+	fake->level = level;
+}
+
+struct gm_core_device_info fake_info(uint64_t total)
+{
+	return (struct gm_core_device_info){.total = total,
+		.transport_fd = true,
+		.policy = {
+			.fraction = 1,
+			.max_pool = total,
+			.pooling = true,
+			.level_ppm = {600000, 800000, 950000},
+			.hysteresis_ppm = 50000,
+			.dwell_ns = 1000000000,
+		}};
+}
+
+void fake_core_init(struct fake_core *fake)
+{
+	static const struct gm_core_ops ops = {
+		.create = create,
+		.destroy = destroy,
+		.now_ns = now_ns,
+		.new_id = new_id,
+		.random = random_bytes,
+		.device_changed = device_changed,
+		.session_changed = session_changed,
+		.level_changed = level_changed,
+	};
+	memset(fake, 0, sizeof(*fake));
+	fake->now = 1;
+	/* Room for every chunk there can be, made at once: the fake must not fail when memory is
+	 * made to fail. */
+	fake->room = (size_t)GM_LIMIT_CHUNKS_PER_DEVICE * 4;
+	fake->jobs = calloc(fake->room, sizeof(fake->jobs[0]));
+	ck_assert_ptr_nonnull(fake->jobs);
+	ck_assert_int_eq(gm_core_new(&ops, fake, &fake->core), 0);
+}
+
+uint32_t fake_core_add(struct fake_core *fake, const struct gm_core_device_info *info)
+{
+	uint32_t device;
+	ck_assert_int_eq(gm_core_add_device(fake->core, info, &device), 0);
+	return device;
+}
+
+void fake_core_deinit(struct fake_core *fake)
+{
+	gm_core_shutdown(fake->core);
+	fake_core_run(fake);
+	ck_assert(gm_core_idle(fake->core));
+	for (uint32_t d = 0; d < gm_core_device_count(fake->core); d++) {
+		ck_assert_uint_eq(fake->backend_bytes[d], 0);
+		ck_assert_uint_eq(fake->backend_chunks[d], 0);
+	}
+	gm_core_free(fake->core);
+	free(fake->jobs);
+	fake->jobs = NULL;
+}
+
+void fake_core_complete(struct fake_core *fake, size_t i, int result)
+{
+	ck_assert_uint_lt(i, fake->n_jobs);
+	struct fake_job job = fake->jobs[i];
+	memmove(&fake->jobs[i], &fake->jobs[i + 1], (--fake->n_jobs - i) * sizeof(job));
+	uint32_t d = job.chunk->device;
+	if (job.destroy) {
+		ck_assert_uint_ge(fake->backend_bytes[d], job.chunk->bytes);
+		fake->backend_bytes[d] -= job.chunk->bytes;
+		fake->backend_chunks[d]--;
+		gm_core_destroyed(fake->core, job.chunk);
+		return;
+	}
+	if (result == 0) {
+		fake->backend_bytes[d] += job.chunk->bytes;
+		fake->backend_chunks[d]++;
+		job.chunk->handle.native = job.chunk->id;
+	}
+	gm_core_created(fake->core, job.chunk, result);
+}
+
+size_t fake_core_count(const struct fake_core *fake, bool destroying)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < fake->n_jobs; i++)
+		n += fake->jobs[i].destroy == destroying;
+	return n;
+}
+
+void fake_core_run(struct fake_core *fake)
+{
+	while (fake->n_jobs > 0) {
+		size_t i = 0;
+		while (i < fake->n_jobs && !fake->jobs[i].destroy)
+			i++;
+		fake_core_complete(fake, i < fake->n_jobs ? i : 0, 0);
+	}
+}
+
+void fake_core_check(const struct fake_core *fake, uint32_t device)
+{
+	struct gm_device_figures f = fake_figures(fake, device);
+	uint64_t doomed = 0;
+	for (size_t i = 0; i < fake->n_jobs; i++)
+		if (fake->jobs[i].destroy && fake->jobs[i].chunk->device == device)
+			doomed += fake->jobs[i].chunk->bytes;
+	ck_assert_uint_eq(f.created, f.leased + f.quarantined + f.pooled);
+	ck_assert_uint_eq(f.created + doomed, fake->backend_bytes[device]);
+	uint64_t held = 0;
+	for (struct gm_session *s = gm_core_next_session(fake->core, NULL); s;
+		s = gm_core_next_session(fake->core, s))
+		held += gm_session_held(s, device);
+	ck_assert_uint_eq(held, f.leased + f.quarantined + f.admitted);
+	ck_assert(f.pooled == 0 || f.pooled + held <= f.ceiling);
+}
+
+struct gm_session *fake_session(struct fake_core *fake, gm_domain domain, uid_t uid)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *session;
+	struct gm_session_info info = {
+		.pid = 1, .uid = uid, .gid = uid, .domain = domain, .pooling = true};
+	ck_assert_int_eq(gm_session_new(fake->core, &info, token, &session), 0);
+	return session;
+}
+
+static void done(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	struct fake_request *q = (struct fake_request *)request;
+	ck_assert_uint_eq(q->ended, 0);
+	q->ended++;
+	q->status = status;
+	ck_assert(status == GPUMEM_OK || (detail && detail[0]));
+	strncpy(q->detail, detail ? detail : "", sizeof(q->detail) - 1);
+}
+
+void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
+	uint32_t device, uint64_t bytes, enum gm_transport transport)
+{
+	memset(q, 0, sizeof(*q));
+	q->r.session = session;
+	q->r.device = device;
+	q->r.bytes = bytes;
+	q->r.transport = transport;
+	q->r.tag = "test";
+	q->r.done = done;
+	gm_core_request(fake->core, &q->r);
+}
+
+void fake_grow(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
+	struct gm_lease *lease, uint64_t bytes)
+{
+	memset(q, 0, sizeof(*q));
+	q->r.session = session;
+	q->r.lease = lease;
+	q->r.bytes = bytes;
+	q->r.done = done;
+	gm_core_request(fake->core, &q->r);
+}
+
+struct gm_lease *fake_lease(
+	struct fake_core *fake, struct gm_session *session, uint32_t device, uint64_t bytes)
+{
+	struct fake_request q;
+	fake_ask(fake, &q, session, device, bytes, GM_TRANSPORT_AUTO);
+	fake_core_run(fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_msg(q.status == GPUMEM_OK, "refused: %s", q.detail);
+	return q.r.lease;
+}
+
+size_t fake_chunks(const struct gm_lease *lease)
+{
+	size_t n = 0;
+	for (const struct gm_chunk *c = gm_lease_chunk(lease, 0); c; c = c->next)
+		n++;
+	return n;
+}
+
+struct gm_device_figures fake_figures(const struct fake_core *fake, uint32_t device)
+{
+	struct gm_device_figures figures;
+	gm_core_device_figures(fake->core, device, &figures);
+	return figures;
+}
+
+struct gm_pool_totals fake_pool(const struct fake_core *fake, uint32_t device)
+{
+	struct gm_pool_totals totals;
+	gm_core_pool_totals(fake->core, device, &totals);
+	return totals;
+}

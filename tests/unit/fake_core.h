@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_FAKE_CORE_H
+#define GM_TESTS_FAKE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/core/core.h"
+
+/*
+ * What stands above core in its tests: a clock that moves when told, ids that count up, random
+ * bytes that repeat from run to run, and a queue of jobs that the test completes, in any order,
+ * well or badly. It keeps its own count of what the "backend" holds, to compare with.
+ */
+
+#define MiB (UINT64_C(1) << 20)
+#define GiB (UINT64_C(1) << 30)
+
+struct fake_job {
+	struct gm_chunk *chunk;
+	bool destroy;
+	uint64_t turn;
+};
+
+struct fake_core {
+	struct gm_core *core;
+	uint64_t now;
+	uint64_t last_id;
+	uint64_t random;
+	struct fake_job *jobs;
+	size_t n_jobs, room;
+	uint64_t backend_bytes[GM_LIMIT_DEVICES];
+	uint64_t backend_chunks[GM_LIMIT_DEVICES];
+	uint64_t device_changes, session_changes, level_changes;
+	enum gm_level level;
+	bool quiet; /* no device_changed counted: for measuring */
+};
+
+/* total of one device, fraction 1, min_free 0, pooling, no reserve, no bounds on the pool */
+struct gm_core_device_info fake_info(uint64_t total);
+void fake_core_init(struct fake_core *fake);
+uint32_t fake_core_add(struct fake_core *fake, const struct gm_core_device_info *info);
+/* Shuts down, completes all jobs, frees; fails the test when something is left. */
+void fake_core_deinit(struct fake_core *fake);
+
+/* Completes job i. result is that of a creation; a destruction always succeeds. */
+void fake_core_complete(struct fake_core *fake, size_t i, int result);
+/* Completes everything, and what comes of it, destructions first. */
+void fake_core_run(struct fake_core *fake);
+size_t fake_core_count(const struct fake_core *fake, bool destroy);
+/* Fails the test unless the figures of the device add up with what the backend holds. */
+void fake_core_check(const struct fake_core *fake, uint32_t device);
+
+struct gm_session *fake_session(struct fake_core *fake, gm_domain domain, uid_t uid);
+
+/* A request and how it ended. */
+struct fake_request {
+	struct gm_request r;
+	unsigned ended;
+	gpumem_status status;
+	char detail[GM_DETAIL_BYTES];
+};
+void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
+	uint32_t device, uint64_t bytes, enum gm_transport transport);
+void fake_grow(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
+	struct gm_lease *lease, uint64_t bytes);
+/* Asks, completes everything, fails the test unless it is granted. */
+struct gm_lease *fake_lease(
+	struct fake_core *fake, struct gm_session *session, uint32_t device, uint64_t bytes);
+size_t fake_chunks(const struct gm_lease *lease);
+
+struct gm_device_figures fake_figures(const struct fake_core *fake, uint32_t device);
+struct gm_pool_totals fake_pool(const struct fake_core *fake, uint32_t device);
+
+#endif
