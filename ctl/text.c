@@ -34,7 +34,7 @@ static size_t next(const char *text, wchar_t *ret_char)
 		return 0;
 	size_t n = mbrtowc(ret_char, text, strlen(text), &state);
 	if (n == (size_t)-1 || n == (size_t)-2 || n == 0 ||
-		(*ret_char >= 0xd800 && *ret_char <= 0xdfff)) {
+		(*ret_char >= 0xd800 && *ret_char <= 0xdfff) || *ret_char > 0x10ffff) {
 		*ret_char = -1;
 		return 1;
 	}

@@ -21,13 +21,12 @@ static const struct gm_column columns[] = {
 	{"state", NULL, 0},
 	{"details", NULL, 0},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
-	{"leases", "LEASES", GM_COLUMN_RIGHT},
+	{"leases", NULL, 0},
 	{"use", NULL, 0},
 	{NULL, "DEV", GM_COLUMN_RIGHT},
 	{NULL, "HELD", GM_COLUMN_RIGHT},
 	{NULL, "IN USE", GM_COLUMN_RIGHT},
 	{NULL, "CACHED", GM_COLUMN_RIGHT},
-	{NULL, "PEAK", GM_COLUMN_RIGHT},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
@@ -73,7 +72,7 @@ static struct gm_table *use_table(const Gm__Wire__Client *client)
 static void add_use(struct gm_table *table, const Gm__Wire__Client *client, size_t i)
 {
 	if (i >= client->n_use) {
-		for (int n = 0; n < 5; n++)
+		for (int n = 0; n < 4; n++)
 			gm_table_none(table);
 		return;
 	}
@@ -83,9 +82,8 @@ static void add_use(struct gm_table *table, const Gm__Wire__Client *client, size
 	if (client->details) {
 		gm_table_size(table, use->in_use);
 		gm_table_size(table, use->cached);
-		gm_table_size(table, use->peak);
 	} else {
-		for (int n = 0; n < 3; n++)
+		for (int n = 0; n < 2; n++)
 			gm_table_none(table);
 	}
 }

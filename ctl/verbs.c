@@ -17,8 +17,8 @@ const struct gm_verb gm_verbs[] = {
 		.summary = "the daemon, its devices, anything unusual",
 		.help = "TOTAL is the device's memory, CAPACITY what the broker may hand out at most,\n"
 			"LEASED what clients hold, POOLED free chunks kept for reuse, FOREIGN what others\n"
-			"use, AVAIL what could be leased now. PRESSURE is the share of the capacity that is\n"
-			"not available.\n",
+			"use, AVAIL what could be leased now. PRESSURE is the share of the capacity that\n"
+			"is not available.\n",
 		.run = gm_verb_status},
 	{.name = "devices",
 		.arguments = "",
@@ -30,7 +30,7 @@ const struct gm_verb gm_verbs[] = {
 		.arguments = "",
 		.summary = "free chunks kept for reuse",
 		.help = "What is free and kept, by chunk size and trust domain.\n"
-			"HITS are leases' chunks that came from the pool, MISSES those that had to be made.\n"
+			"HITS are chunks that came from the pool, MISSES those that had to be made.\n"
 			"A used chunk goes to its own trust domain again, or back to the device; \"fresh\"\n"
 			"ones were never leased and can go to anybody.\n",
 		.run = gm_verb_pools},
@@ -39,8 +39,8 @@ const struct gm_verb gm_verbs[] = {
 		.summary = "who holds memory",
 		.help = "HELD is what the daemon charges, IN USE and CACHED what the client says of it.\n"
 			"Other users' clients are shown with their totals only, unless you administer the\n"
-			"daemon. A quarantined client is off the socket while its process lives: its memory\n"
-			"stays charged until it comes back or ends.\n",
+			"daemon. A quarantined client is off the socket while its process lives: its\n"
+			"memory stays charged until it comes back or ends.\n",
 		.run = gm_verb_clients},
 	{.name = "buffers",
 		.arguments = "[--older-than TIME]",
@@ -61,7 +61,7 @@ const struct gm_verb gm_verbs[] = {
 	{.name = "config",
 		.arguments = "check [FILE] | show",
 		.summary = "check a configuration, or show the one in force",
-		.help = "  check [FILE]  read FILE, else the default one, as gpumemd would; needs no daemon\n"
+		.help = "  check [FILE]  read FILE, else the default one, as gpumemd would\n"
 			"  show          what the running daemon goes by, and where each value comes from\n",
 		.max_args = 2,
 		.run = gm_verb_config},

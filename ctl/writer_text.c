@@ -21,7 +21,8 @@
 struct writer_text {
 	struct gm_writer base;
 	struct gm_writer_style style;
-	FILE *stream; /* into bytes */
+	FILE *stream;  /* into bytes */
+	size_t blanks; /* due before the next cell of the row */
 	char *bytes;
 	size_t n_bytes;
 };
@@ -184,12 +185,20 @@ static int put_cell(struct writer_text *writer, const struct layout *layout, siz
 	char *fit = gm_text_fit(text, room, writer->style.ascii);
 	if (!fit)
 		return -ENOMEM;
-	int pad = (int)(room - gm_text_width(fit));
-	bool last = i + 1 == layout->n;
+	size_t pad = room - gm_text_width(fit);
 
-	/* Nothing follows the last column: its padding would be blanks at the end of the line. */
-	fprintf(writer->stream, "%*s%s%s%s%*s%s", right ? pad : 0, "", colour_of(writer, mark), fit,
-		plain(writer, mark), right || last ? 0 : pad, "", last ? "\n" : " ");
+	/* Blanks are written when something follows them: no line ends in any. */
+	writer->blanks += right ? pad : 0;
+	if (*fit) {
+		fprintf(writer->stream, "%*s%s%s%s", (int)writer->blanks, "",
+			colour_of(writer, mark), fit, plain(writer, mark));
+		writer->blanks = 0;
+	}
+	writer->blanks += right ? 1 : pad + 1;
+	if (i + 1 == layout->n) {
+		fputc('\n', writer->stream);
+		writer->blanks = 0;
+	}
 	free(fit);
 	return 0;
 }

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/* gpumemctl's command line: ctl/options.c. */
+
+#include <errno.h>
+#include <string.h>
+
+#include "ctl/options.h"
+#include "ctl/verb.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+static struct gm_options options;
+static char error[GM_OPTIONS_ERROR];
+
+/* The words after "gpumemctl". */
+#define PARSE(...) parse((char *[]){(char *)"gpumemctl", __VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static int parse(char **argv)
+{
+	int argc = 0;
+
+	while (argv[argc])
+		argc++;
+	memset(&options, 0, sizeof(options));
+	*error = '\0';
+	return gm_options_parse(argc, argv, &options, error);
+}
+
+START_TEST(no_verb_means_status)
+{
+	ck_assert_int_eq(PARSE(), 0);
+	ck_assert_str_eq(options.verb->name, "status");
+	ck_assert(!options.verb_given);
+	ck_assert(!options.json);
+	ck_assert_ptr_null(options.socket);
+	ck_assert_uint_eq(options.timeout_ms, GM_OPTIONS_TIMEOUT_MS);
+}
+END_TEST
+
+START_TEST(options_may_stand_on_both_sides_of_the_verb)
+{
+	ck_assert_int_eq(PARSE("--json", "--socket", "/x", "buffers", "--older-than=90s",
+				 "--no-legend", "--timeout", "500ms"),
+		0);
+	ck_assert_str_eq(options.verb->name, "buffers");
+	ck_assert(options.json && options.no_legend && options.verb_given);
+	ck_assert_str_eq(options.socket, "/x");
+	ck_assert_uint_eq(options.older_than_ms, 90000);
+	ck_assert_uint_eq(options.timeout_ms, 500);
+	ck_assert_uint_eq(options.given, GM_OPTION_OLDER_THAN);
+}
+END_TEST
+
+START_TEST(every_verb_is_found_and_takes_the_options_of_all)
+{
+	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
+		ck_assert_int_eq(PARSE((char *)verb->name, "--json", "--help"), 0);
+		ck_assert_ptr_eq(options.verb, verb);
+		ck_assert(options.help && options.json);
+	}
+}
+END_TEST
+
+START_TEST(a_misspelt_verb_is_told_what_it_may_have_meant)
+{
+	static const char *const pairs[][2] = {{"stauts", "'status'"}, {"client", "'clients'"},
+		{"buffer", "'buffers'"}, {"dev", "'devices'"}, {"pool", "'pools'"},
+		{"tirm", "'trim'"}, {"hlep", "'help'"}};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+		ck_assert_int_eq(PARSE((char *)pairs[i][0]), -EINVAL);
+		ck_assert_ptr_nonnull(strstr(error, "did you mean"));
+		ck_assert_ptr_nonnull(strstr(error, pairs[i][1]));
+	}
+	ck_assert_int_eq(PARSE("xyzzy"), -EINVAL);
+	ck_assert_ptr_null(strstr(error, "did you mean"));
+	ck_assert_int_eq(PARSE(""), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_misspelt_option_is_told_what_it_may_have_meant)
+{
+	ck_assert_int_eq(PARSE("--jsn"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '--jsn'; did you mean '--json'?");
+	ck_assert_int_eq(PARSE("status", "--scoket=/x"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "'--socket'"));
+	ck_assert_int_eq(PARSE("-z"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "'-z'"));
+	ck_assert_int_eq(PARSE("-hz"), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_word_of_any_length_is_safe)
+{
+	static char word[100000];
+
+	memset(word, 'a', sizeof(word) - 1);
+	ck_assert_int_eq(PARSE(word), -EINVAL);
+	word[0] = word[1] = '-';
+	ck_assert_int_eq(PARSE(word), -EINVAL);
+	word[33] = '\0';
+	ck_assert_int_eq(PARSE(word), -EINVAL);
+	ck_assert_int_eq(PARSE(word + 2), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_value_that_is_missing_or_not_wanted_is_named)
+{
+	ck_assert_int_eq(PARSE("--socket"), -EINVAL);
+	ck_assert_str_eq(error, "option '--socket' needs a value");
+	ck_assert_int_eq(PARSE("--json=1"), -EINVAL);
+	ck_assert_str_eq(error, "option '--json' takes no value");
+	ck_assert_int_eq(PARSE("--socket="), -EINVAL);
+}
+END_TEST
+
+START_TEST(nonsense_values_are_refused)
+{
+	static char *const words[] = {(char *)"--older-than=", (char *)"--older-than=abc",
+		(char *)"--older-than=-5s", (char *)"--older-than=5parsecs"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		ck_assert_int_eq(PARSE("buffers", words[i]), -EINVAL);
+	ck_assert_int_eq(PARSE("trim", "--device=-1"), -EINVAL);
+	ck_assert_int_eq(PARSE("trim", "--device=x"), -EINVAL);
+	ck_assert_int_eq(PARSE("trim", "--device=18446744073709551616"), -EINVAL);
+	ck_assert_int_eq(PARSE("--timeout=0"), -EINVAL);
+	ck_assert_int_eq(PARSE("--timeout=1ns"), -EINVAL);
+}
+END_TEST
+
+START_TEST(devices_are_numbered_up_to_the_limit)
+{
+	char number[32];
+
+	snprintf(number, sizeof(number), "--device=%d", GM_LIMIT_DEVICES - 1);
+	ck_assert_int_eq(PARSE("trim", number), 0);
+	ck_assert_uint_eq(options.device, GM_LIMIT_DEVICES - 1);
+	snprintf(number, sizeof(number), "--device=%d", GM_LIMIT_DEVICES);
+	ck_assert_int_eq(PARSE("trim", number), -EINVAL);
+}
+END_TEST
+
+START_TEST(an_option_of_another_verb_is_refused)
+{
+	ck_assert_int_eq(PARSE("pools", "--device", "1"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "does not take --device"));
+	ck_assert_int_eq(PARSE("--older-than", "1s", "trim"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "does not take --older-than"));
+}
+END_TEST
+
+START_TEST(too_many_arguments_are_refused)
+{
+	ck_assert_int_eq(PARSE("status", "now"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "'now'"));
+	ck_assert_int_eq(PARSE("config", "check", "file"), 0);
+	ck_assert_uint_eq(options.n_args, 2);
+	ck_assert_str_eq(options.args[1], "file");
+	ck_assert_int_eq(PARSE("config", "check", "file", "more"), -EINVAL);
+	ck_assert_int_eq(PARSE("config", "check", "--", "--odd-name"), 0);
+	ck_assert_str_eq(options.args[1], "--odd-name");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("options");
+	TCase *tcase = tcase_create("options");
+
+	tcase_add_test(tcase, no_verb_means_status);
+	tcase_add_test(tcase, options_may_stand_on_both_sides_of_the_verb);
+	tcase_add_test(tcase, every_verb_is_found_and_takes_the_options_of_all);
+	tcase_add_test(tcase, a_misspelt_verb_is_told_what_it_may_have_meant);
+	tcase_add_test(tcase, a_misspelt_option_is_told_what_it_may_have_meant);
+	tcase_add_test(tcase, a_word_of_any_length_is_safe);
+	tcase_add_test(tcase, a_value_that_is_missing_or_not_wanted_is_named);
+	tcase_add_test(tcase, nonsense_values_are_refused);
+	tcase_add_test(tcase, devices_are_numbered_up_to_the_limit);
+	tcase_add_test(tcase, an_option_of_another_verb_is_refused);
+	tcase_add_test(tcase, too_many_arguments_are_refused);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
