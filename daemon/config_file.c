@@ -256,6 +256,9 @@ static int scan(struct file *file)
 			if (start[0] == '[') {
 				before_sections = false;
 				r = scan_header(file, start, end, line);
+				/* The library takes blanks in a section's name, and no tabs. */
+				for (char *p = start; p < end; p++)
+					*p = *p == '\t' ? ' ' : *p;
 			} else {
 				r = scan_key(file, start, end, line, before_sections);
 				if (r > 0 && start[strspn(start, " \t")] == '[')
