@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds libcuda.so.1 and libnvidia-ml.so.1 at run time and fills a table of function pointers.
+ *
+ * Symbols come from cuGetProcAddress where the driver has it, asked for in the version whose
+ * signature cuda_abi.h declares, else from the library's own symbol table. The libraries stay
+ * loaded for the life of the process: a driver that is unloaded under running threads takes the
+ * process with it.
+ */
+#include "common/cuda.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+struct symbol {
+	const char *name;
+	const char *exported;
+	int version;
+	bool needed;
+	size_t offset;
+};
+
+static const struct symbol cuda_symbols[] = {
+#define SYMBOL(name, symbol, version, needed, parameters) \
+	{#name, symbol, version, needed, offsetof(struct gm_cuda, name)},
+	GM_CU_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+};
+
+static const struct symbol nvml_symbols[] = {
+#define SYMBOL(name, symbol, needed, parameters) \
+	{#name, symbol, 0, needed, offsetof(struct gm_nvml, name)},
+	GM_NVML_FUNCTIONS(SYMBOL)
+#undef SYMBOL
+};
+
+typedef gm_cu_result (*get_proc_fn)(const char *symbol, void **fn, int version, uint64_t flags);
+typedef gm_cu_result (*get_proc_v2_fn)(
+	const char *symbol, void **fn, int version, uint64_t flags, int *status);
+
+struct library {
+	void *handle;
+	get_proc_fn get_proc;
+	get_proc_v2_fn get_proc_v2;
+};
+
+/* One outcome per library and process, whoever asks first. */
+static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
+static struct gm_cuda cuda_table;
+static int cuda_result;
+static char cuda_why[GM_CUDA_WHY_BYTES];
+static pthread_once_t nvml_once = PTHREAD_ONCE_INIT;
+static struct gm_nvml nvml_table;
+static int nvml_result;
+static char nvml_why[GM_CUDA_WHY_BYTES];
+
+__attribute__((format(printf, 2, 3))) static int fail(
+	char why[GM_CUDA_WHY_BYTES], const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(why, GM_CUDA_WHY_BYTES, format, args);
+	va_end(args);
+	return -ENODEV;
+}
+
+static void *find(const struct library *library, const struct symbol *symbol)
+{
+	void *fn = NULL;
+	int status = 0;
+
+	if (library->get_proc_v2 &&
+		library->get_proc_v2(symbol->name, &fn, symbol->version,
+			GM_CU_GET_PROC_ADDRESS_DEFAULT, &status) == GM_CUDA_SUCCESS &&
+		fn)
+		return fn;
+	if (!library->get_proc_v2 && library->get_proc &&
+		library->get_proc(symbol->name, &fn, symbol->version,
+			GM_CU_GET_PROC_ADDRESS_DEFAULT) == GM_CUDA_SUCCESS &&
+		fn)
+		return fn;
+	return dlsym(library->handle, symbol->exported);
+}
+
+/* The first needed symbol that is missing, or NULL. */
+static const char *fill(
+	const struct library *library, const struct symbol *symbols, size_t n, void *table)
+{
+	for (size_t i = 0; i < n; i++) {
+		void *fn = find(library, &symbols[i]);
+		if (!fn && symbols[i].needed)
+			return symbols[i].exported;
+		memcpy((char *)table + symbols[i].offset, &fn, sizeof fn);
+	}
+	return NULL;
+}
+
+static int load_cuda(void)
+{
+	struct library library = {0};
+	const char *missing;
+	gm_cu_result result;
+	int count = 0;
+
+	library.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!library.handle)
+		return fail(cuda_why,
+			"no NVIDIA driver: libcuda.so.1 cannot be loaded (in a container: run it with the GPU's driver mounted)");
+	library.get_proc_v2 = (get_proc_v2_fn)dlsym(library.handle, "cuGetProcAddress_v2");
+	library.get_proc = (get_proc_fn)dlsym(library.handle, "cuGetProcAddress");
+	missing = fill(
+		&library, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, &cuda_table);
+	if (missing)
+		return fail(cuda_why,
+			"the NVIDIA driver is too old: it has no %s; CUDA 11.4 (driver 470) or newer is needed",
+			missing);
+	result = cuda_table.cuInit(0);
+	if (result != GM_CUDA_SUCCESS)
+		return fail(cuda_why, "the NVIDIA driver does not start: %s",
+			gm_cuda_error(&cuda_table, result));
+	result = cuda_table.cuDriverGetVersion(&cuda_table.driver_version);
+	if (result == GM_CUDA_SUCCESS)
+		result = cuda_table.cuDeviceGetCount(&count);
+	if (result != GM_CUDA_SUCCESS)
+		return fail(cuda_why, "the NVIDIA driver does not answer: %s",
+			gm_cuda_error(&cuda_table, result));
+	if (count == 0)
+		return fail(
+			cuda_why, "the NVIDIA driver sees no GPU (is CUDA_VISIBLE_DEVICES set?)");
+	return 0;
+}
+
+static int load_nvml(void)
+{
+	struct library library = {0};
+	const char *missing;
+	gm_nvml_return result;
+
+	library.handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!library.handle)
+		return fail(nvml_why, "no NVML: libnvidia-ml.so.1 cannot be loaded");
+	missing = fill(
+		&library, nvml_symbols, sizeof nvml_symbols / sizeof *nvml_symbols, &nvml_table);
+	if (missing)
+		return fail(nvml_why, "NVML is too old: it has no %s", missing);
+	result = nvml_table.nvmlInit();
+	if (result != GM_NVML_SUCCESS)
+		return fail(nvml_why, "NVML does not start: error %d", result);
+	return 0;
+}
+
+static void cuda_first(void)
+{
+	cuda_result = load_cuda();
+}
+
+static void nvml_first(void)
+{
+	nvml_result = load_nvml();
+}
+
+int gm_cuda_load(const struct gm_cuda **ret_cuda, char why[GM_CUDA_WHY_BYTES])
+{
+	pthread_once(&cuda_once, cuda_first);
+	if (cuda_result < 0) {
+		memcpy(why, cuda_why, GM_CUDA_WHY_BYTES);
+		return cuda_result;
+	}
+	*ret_cuda = &cuda_table;
+	return 0;
+}
+
+int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES])
+{
+	pthread_once(&nvml_once, nvml_first);
+	if (nvml_result < 0) {
+		memcpy(why, nvml_why, GM_CUDA_WHY_BYTES);
+		return nvml_result;
+	}
+	*ret_nvml = &nvml_table;
+	return 0;
+}
+
+const char *gm_cuda_error(const struct gm_cuda *cuda, gm_cu_result result)
+{
+	const char *name = NULL;
+
+	if (cuda->cuGetErrorName(result, &name) != GM_CUDA_SUCCESS || !name)
+		return "an error the driver has no name for";
+	return name;
+}
+
+int gm_cuda_errno(gm_cu_result result)
+{
+	switch (result) {
+	case GM_CUDA_SUCCESS:
+		return 0;
+	case GM_CUDA_ERROR_OUT_OF_MEMORY:
+		return -ENOMEM;
+	case GM_CUDA_ERROR_NO_DEVICE:
+	case GM_CUDA_ERROR_INVALID_DEVICE:
+	case GM_CUDA_ERROR_DEVICE_UNAVAILABLE:
+	case GM_CUDA_ERROR_ECC_UNCORRECTABLE:
+	case GM_CUDA_ERROR_DEINITIALIZED:
+	case GM_CUDA_ERROR_NOT_INITIALIZED:
+		return -ENODEV;
+	case GM_CUDA_ERROR_INVALID_VALUE:
+	case GM_CUDA_ERROR_INVALID_HANDLE:
+		return -EINVAL;
+	case GM_CUDA_ERROR_NOT_SUPPORTED:
+		return -EOPNOTSUPP;
+	case GM_CUDA_ERROR_NOT_PERMITTED:
+		return -EPERM;
+	default:
+		return -EIO;
+	}
+}

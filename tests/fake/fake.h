@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_FAKE_H
+#define GM_TESTS_FAKE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uthash.h>
+
+#include "common/cuda_abi.h"
+
+/*
+ * A libcuda.so.1 and a libnvidia-ml.so.1 for machines without a GPU. They behave across processes
+ * as the real ones do, because the kernel does the accounting: a device is a tmpfs of its size, an
+ * allocation an unlinked file on it, a mapping a real mapping of that file. So memory stays used
+ * while anyone, a forked child included, maps it or holds its fd, comes back when the last one
+ * dies, and is zero when it is new.
+ *
+ * Set from outside, by environment, unless said otherwise:
+ *
+ *   GPUMEM_FAKE_DIR            the folder with the devices: gpu0, gpu1, …, each a mounted tmpfs;
+ * the device's size is the file system's. None: no device is found. GPUMEM_FAKE_INIT_BYTES     what
+ * a process uses on each device after cuInit (default 1M) GPUMEM_FAKE_CONTEXT_BYTES  what it uses
+ * more once it has a context (default 16M) GPUMEM_FAKE_FAIL           CALL:N:RESULT[,…]: the N-th
+ * call fails with that result, for this process; N = 0: every call GPUMEM_FAKE_DELAY
+ * CALL:MICROSECONDS[,…] GPUMEM_FAKE_WITHOUT        of vmm, fd, ipc, rdma, hostnuma, p2p, streamid,
+ * ctxevent, nvml, comma-separated: what cannot be had GPUMEM_FAKE_VERSION        of the driver
+ * (default 13000) CUDA_VISIBLE_DEVICES       numbers or UUIDs, as the real one has it the file
+ * gpuN.lost in the folder: device N has fallen off the bus the file gpuN.mig in the folder: MIG
+ * mode is on
+ *
+ * What the real driver was seen to do and what this one does are compared by one suite
+ * (tests/gpu/conformance.c) that runs on both.
+ */
+
+#define FAKE_DEVICES     8
+#define FAKE_GRANULARITY ((size_t)2 << 20)
+#define FAKE_NVML_EXTRA  ((size_t)16 << 20) /* NVML's total counts memory that nobody can have */
+
+struct fake_device {
+	int number; /* of its folder: CUDA_VISIBLE_DEVICES may leave some out */
+	int dir;    /* its tmpfs */
+	dev_t st_dev;
+	size_t total;
+	gm_cu_uuid uuid;
+	int init_fd;    /* what cuInit takes, as an unlinked file */
+	int context_fd; /* likewise the primary context; -1: there is none */
+	int context_refs;
+};
+
+/* Physical memory. */
+struct fake_mem {
+	uint64_t id;
+	int fd;
+	size_t size;
+	int device;    /* ordinal; -1: host memory */
+	bool imported; /* cannot be exported */
+	bool shareable;
+	unsigned handles;
+	unsigned mappings;
+	UT_hash_handle hh;
+};
+
+/* A place in the address space that holds physical memory. The address itself is never readable by
+ * the CPU, unless the memory is the host's and the CPU was given access; copies and sets go through
+ * the shadow. */
+struct fake_map {
+	uintptr_t va;
+	size_t size;
+	struct fake_mem *mem;
+	char *shadow;
+	bool device_access;
+	bool host_access;
+	bool plain; /* made by cuMemAlloc or an IPC open, not by cuMemMap */
+	struct fake_map *prev, *next;
+};
+
+struct fake_reservation {
+	uintptr_t va;
+	size_t size;
+	struct fake_reservation *prev, *next;
+};
+
+/* All state of this process, behind one lock, except what streams do by themselves. */
+struct fake {
+	pthread_mutex_t lock;
+	bool initialised;
+	bool forked; /* a child of a process that had initialised */
+	int devices;
+	struct fake_device device[FAKE_DEVICES];
+	char folder[4096];
+	uint64_t next_id;
+	struct fake_mem *mems;
+	struct fake_map *maps;
+	struct fake_reservation *reservations;
+	int sticky; /* a context that went wrong stays wrong */
+};
+extern struct fake fake;
+
+/* fault.c: called first by every function of the driver. CUDA_SUCCESS: go on. */
+gm_cu_result fake_enter(const char *call);
+bool fake_without(const char *what);
+bool fake_device_lost(const struct fake_device *device);
+bool fake_device_mig(const struct fake_device *device);
+size_t fake_bytes_env(const char *name, size_t otherwise);
+
+/* device.c */
+gm_cu_result fake_find_devices(void);
+struct fake_device *fake_get_device(gm_cu_device device);
+size_t fake_free_bytes(const struct fake_device *device);
+void fake_uuid_text(const gm_cu_uuid *uuid, char text[41]);
+/* Writes down what this process uses of a device, for NVML. */
+void fake_account(struct fake_device *device, int64_t bytes);
+
+/* memory.c, with the lock held */
+gm_cu_result fake_mem_new(int device, size_t size, struct fake_mem **ret_mem);
+struct fake_mem *fake_mem_find(uint64_t id);
+void fake_mem_put(struct fake_mem *mem); /* frees it when neither a handle nor a mapping is left */
+gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **ret_map);
+struct fake_map *fake_map_find(uintptr_t addr);
+void fake_map_remove(struct fake_map *map, bool keep_reserved);
+
+/* context.c */
+gm_cu_result fake_need_context(struct fake_device **ret_device);
+
+/* stream.c */
+struct fake_stream;
+
+void fake_sync_all(void);
+
+/* What every function but the first few begins with. */
+#define FAKE_ENTER(call) \
+	do { \
+		gm_cu_result entered = fake_enter(call); \
+		if (entered) \
+			return entered; \
+		if (!fake.initialised) \
+			return GM_CUDA_ERROR_NOT_INITIALIZED; \
+	} while (0)
+
+#define FAKE_API __attribute__((visibility("default")))
+
+#endif

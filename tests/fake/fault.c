@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is set from outside: delays, failures, missing abilities, a device that is lost. Every
+ * function of the fake driver passes here first. Counts of calls are per process, as a program's
+ * are.
+ */
+#include "tests/fake/fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CALLS_MAX 128
+
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	const char *call;
+	unsigned long n;
+} counts[CALLS_MAX];
+
+static unsigned long count(const char *call)
+{
+	unsigned long n = 0;
+
+	pthread_mutex_lock(&count_lock);
+	for (size_t i = 0; i < CALLS_MAX; i++) {
+		if (!counts[i].call)
+			counts[i].call = call;
+		if (strcmp(counts[i].call, call) == 0) {
+			n = ++counts[i].n;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&count_lock);
+	return n;
+}
+
+/* In a comma-separated list, what follows "call:" in the first entry for it; NULL: none. */
+static const char *entry(const char *list, const char *call)
+{
+	size_t n = strlen(call);
+
+	while (list && *list) {
+		if (strncmp(list, call, n) == 0 && list[n] == ':')
+			return list + n + 1;
+		list = strchr(list, ',');
+		if (list)
+			list++;
+	}
+	return NULL;
+}
+
+static gm_cu_result planned_failure(const char *call, unsigned long n)
+{
+	const char *list = getenv("GPUMEM_FAKE_FAIL");
+	const char *at = entry(list, call);
+
+	while (at) {
+		unsigned long which;
+		int result;
+		if (sscanf(at, "%lu:%d", &which, &result) == 2 && (which == 0 || which == n))
+			return result;
+		at = entry(strchr(at, ',') ? strchr(at, ',') + 1 : NULL, call);
+	}
+	return GM_CUDA_SUCCESS;
+}
+
+gm_cu_result fake_enter(const char *call)
+{
+	unsigned long n = count(call);
+	const char *delay = entry(getenv("GPUMEM_FAKE_DELAY"), call);
+
+	if (delay) {
+		long us = atol(delay);
+		struct timespec t = {us / 1000000, us % 1000000 * 1000};
+		nanosleep(&t, NULL);
+	}
+	if (__atomic_load_n(&fake.forked, __ATOMIC_ACQUIRE))
+		return GM_CUDA_ERROR_NOT_INITIALIZED;
+	return planned_failure(call, n);
+}
+
+bool fake_without(const char *what)
+{
+	const char *list = getenv("GPUMEM_FAKE_WITHOUT");
+	size_t n = strlen(what);
+
+	while (list && *list) {
+		size_t length = strcspn(list, ",");
+		if (length == n && strncmp(list, what, n) == 0)
+			return true;
+		list += length + (list[length] == ',');
+	}
+	return false;
+}
+
+static bool marked(const struct fake_device *device, const char *mark)
+{
+	char path[4200];
+
+	snprintf(path, sizeof path, "%s/gpu%d.%s", fake.folder, device->number, mark);
+	return access(path, F_OK) == 0;
+}
+
+bool fake_device_lost(const struct fake_device *device)
+{
+	return marked(device, "lost");
+}
+
+bool fake_device_mig(const struct fake_device *device)
+{
+	return marked(device, "mig");
+}
+
+size_t fake_bytes_env(const char *name, size_t otherwise)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	if (!text || !*text)
+		return otherwise;
+	size_t n = strtoull(text, &end, 10);
+	switch (*end) {
+	case 'G':
+		n <<= 10; /* fall through */
+	case 'M':
+		n <<= 10; /* fall through */
+	case 'K':
+		n <<= 10;
+	}
+	return n;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fake libnvidia-ml.so.1: what the kernel counts on the devices' file systems, and what each
+ * process says that it uses. It is a library of its own, as the real one, and shares nothing with
+ * the fake driver but the folder.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/cuda_abi.h"
+
+#define API __attribute__((visibility("default")))
+#define EXTRA \
+	((unsigned long long)16 << 20) /* counted in the total, never to be had: as NVML does */
+
+struct gm_nvml_device_opaque {
+	int number;
+};
+
+static struct gm_nvml_device_opaque devices[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static bool initialised;
+
+static const char *folder(void)
+{
+	return getenv("GPUMEM_FAKE_DIR");
+}
+
+static bool is_there(int number, const char *mark)
+{
+	char path[4200];
+
+	snprintf(path, sizeof path, "%s/gpu%d%s", folder(), number, mark);
+	return access(path, F_OK) == 0;
+}
+
+static gm_nvml_return enter(gm_nvml_device device)
+{
+	if (!initialised)
+		return GM_NVML_ERROR_UNINITIALIZED;
+	if (device < devices || device >= devices + 8 || !is_there(device->number, ""))
+		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	return is_there(device->number, ".lost") ? GM_NVML_ERROR_GPU_IS_LOST : GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlInit_v2(void);
+API gm_nvml_return nvmlInit_v2(void)
+{
+	const char *without = getenv("GPUMEM_FAKE_WITHOUT");
+
+	if (!folder() || (without && strstr(without, "nvml")))
+		return GM_NVML_ERROR_DRIVER_NOT_LOADED;
+	initialised = true;
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlShutdown(void);
+API gm_nvml_return nvmlShutdown(void)
+{
+	initialised = false;
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlSystemGetDriverVersion(char *version, unsigned int room);
+API gm_nvml_return nvmlSystemGetDriverVersion(char *version, unsigned int room)
+{
+	if (!initialised)
+		return GM_NVML_ERROR_UNINITIALIZED;
+	if (!version || room < 8)
+		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	snprintf(version, room, "580.00");
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, gm_nvml_device *device);
+API gm_nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, gm_nvml_device *device)
+{
+	unsigned number;
+
+	if (!initialised)
+		return GM_NVML_ERROR_UNINITIALIZED;
+	if (!uuid || !device)
+		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	if (sscanf(uuid, "GPU-f46b6500-6770-756d-656d-6400000000%2x", &number) != 1 ||
+		number >= 8 || !is_there((int)number, ""))
+		return GM_NVML_ERROR_NOT_FOUND;
+	*device = &devices[number];
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlDeviceGetMemoryInfo(gm_nvml_device device, gm_nvml_memory *memory);
+API gm_nvml_return nvmlDeviceGetMemoryInfo(gm_nvml_device device, gm_nvml_memory *memory)
+{
+	gm_nvml_return result = enter(device);
+	struct statvfs vfs;
+	char path[4200];
+
+	if (result)
+		return result;
+	snprintf(path, sizeof path, "%s/gpu%d", folder(), device->number);
+	if (!memory || statvfs(path, &vfs) < 0)
+		return GM_NVML_ERROR_UNKNOWN;
+	memory->total = (unsigned long long)vfs.f_blocks * vfs.f_frsize + EXTRA;
+	memory->free = (unsigned long long)vfs.f_bavail * vfs.f_frsize;
+	memory->used = memory->total - memory->free;
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
+	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes);
+API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
+	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes)
+{
+	gm_nvml_return result = enter(device);
+	unsigned int found = 0;
+	struct dirent *entry;
+	char path[4200];
+	DIR *dir;
+
+	if (result)
+		return result;
+	if (!n || (*n && !processes))
+		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	snprintf(path, sizeof path, "%s/gpu%d.use", folder(), device->number);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		long pid = atol(entry->d_name);
+		int64_t used = 0;
+		int fd;
+		if (pid <= 0)
+			continue;
+		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			continue;
+		if (pread(fd, &used, sizeof used, 0) != sizeof used)
+			used = 0;
+		close(fd);
+		if (kill((pid_t)pid, 0) < 0 && errno == ESRCH) {
+			unlinkat(dirfd(dir), entry->d_name, 0);
+			continue;
+		}
+		if (found < *n)
+			processes[found] = (gm_nvml_process){
+				(unsigned)pid, (unsigned long long)used, 0xffffffff, 0xffffffff};
+		found++;
+	}
+	if (dir)
+		closedir(dir);
+	result = found > *n ? GM_NVML_ERROR_INSUFFICIENT_SIZE : GM_NVML_SUCCESS;
+	*n = found;
+	return result;
+}
+
+API gm_nvml_return nvmlDeviceGetGraphicsRunningProcesses_v3(
+	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes);
+API gm_nvml_return nvmlDeviceGetGraphicsRunningProcesses_v3(
+	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes)
+{
+	gm_nvml_return result = enter(device);
+
+	(void)processes;
+	if (!result && n)
+		*n = 0;
+	return result;
+}
+
+API gm_nvml_return nvmlDeviceGetPersistenceMode(gm_nvml_device device, int *mode);
+API gm_nvml_return nvmlDeviceGetPersistenceMode(gm_nvml_device device, int *mode)
+{
+	gm_nvml_return result = enter(device);
+
+	if (!result && mode)
+		*mode = 1;
+	return result;
+}
+
+API gm_nvml_return nvmlDeviceGetMigMode(
+	gm_nvml_device device, unsigned int *current, unsigned int *pending);
+API gm_nvml_return nvmlDeviceGetMigMode(
+	gm_nvml_device device, unsigned int *current, unsigned int *pending)
+{
+	gm_nvml_return result = enter(device);
+
+	if (!result && current && pending)
+		*current = *pending = is_there(device->number, ".mig");
+	return result;
+}

@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Puppets: see puppet.h. The program runs itself again with "--puppet FD", so that a puppet starts
+ * without anything that this process had of CUDA. A call and its answer are one packet each on a
+ * socket pair.
+ */
+#include "tests/gpu/puppet.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/cuda.h"
+
+static const struct gm_cuda *cuda;
+
+static void die(const char *what)
+{
+	printf("Bail out! %s: %s\n", what, strerror(errno));
+	fflush(stdout);
+	exit(99);
+}
+
+/* ---- packets with at most one fd */
+
+static bool send_packet(int socket, const void *data, size_t n, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {(void *)data, n};
+	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = sizeof control;
+		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	}
+	return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+static bool receive_packet(int socket, void *data, size_t n, int *ret_fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {data, n};
+	struct msghdr message = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof control};
+	ssize_t got;
+
+	do
+		got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
+	*ret_fd = -1;
+	if (got == (ssize_t)n && CMSG_FIRSTHDR(&message))
+		memcpy(ret_fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof *ret_fd);
+	return got == (ssize_t)n;
+}
+
+/* ---- in the puppet */
+
+static sem_t gate;
+static int busy;
+
+static void wait_at_gate(void *unused)
+{
+	(void)unused;
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+static int create(const struct puppet_call *call, uint64_t *ret)
+{
+	gm_cu_prop prop = {0};
+	gm_cu_mem handle = 0;
+	int result;
+
+	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.location.type = (int)call->b < 0 ? GM_CU_MEM_LOCATION_TYPE_HOST_NUMA
+					      : GM_CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = (int)call->b < 0 ? 0 : (int)call->b;
+	if (call->c)
+		prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	result = cuda->cuMemCreate(&handle, call->a, &prop, 0);
+	*ret = handle;
+	return result;
+}
+
+static int set_access(const struct puppet_call *call)
+{
+	gm_cu_access access = {0};
+
+	access.location.type =
+		(int)call->d < 0 ? GM_CU_MEM_LOCATION_TYPE_HOST : GM_CU_MEM_LOCATION_TYPE_DEVICE;
+	access.location.id = (int)call->d < 0 ? 0 : (int)call->d;
+	access.flags = (int)call->c;
+	return cuda->cuMemSetAccess(call->a, call->b, &access, 1);
+}
+
+static uint64_t count_bytes(const unsigned char *bytes, size_t n, unsigned char value)
+{
+	uint64_t found = 0;
+
+	for (size_t i = 0; i < n; i++)
+		found += bytes[i] == value;
+	return found;
+}
+
+static int count(const struct puppet_call *call, uint64_t *ret)
+{
+	gm_cu_stream stream = (gm_cu_stream)(uintptr_t)call->d;
+	unsigned char *copy = malloc(call->b);
+	int result;
+
+	if (!copy)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	memset(copy, (int)~call->c, call->b); /* a copy that is not made is not taken for one */
+	result = cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)copy, call->a, call->b, stream);
+	if (!result)
+		result = cuda->cuStreamSynchronize(stream);
+	if (!result)
+		*ret = count_bytes(copy, call->b, (unsigned char)call->c);
+	free(copy);
+	return result;
+}
+
+static int nvml_free(int device, struct puppet_answer *answer)
+{
+	const struct gm_nvml *nvml;
+	gm_nvml_device handle;
+	gm_nvml_memory memory;
+	char why[GM_CUDA_WHY_BYTES], text[64], *at = text + sprintf(text, "GPU-");
+	gm_cu_uuid uuid;
+	int result;
+
+	if (gm_nvml_load(&nvml, why) < 0)
+		return GM_NVML_ERROR_UNINITIALIZED;
+	if (cuda->cuDeviceGetUuid(&uuid, device))
+		return GM_NVML_ERROR_NOT_FOUND;
+	for (int i = 0; i < 16; i++)
+		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			(unsigned char)uuid.bytes[i]);
+	result = nvml->nvmlDeviceGetHandleByUUID(text, &handle);
+	if (!result)
+		result = nvml->nvmlDeviceGetMemoryInfo(handle, &memory);
+	if (!result) {
+		answer->value = memory.free;
+		answer->value2 = memory.total;
+	}
+	return result;
+}
+
+/* Functions that only tests of graphs call, and that are therefore in no table. */
+static void *driver_symbol(const char *name)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+	return library ? dlsym(library, name) : NULL;
+}
+
+static int capture(gm_cu_stream stream)
+{
+	int (*begin)(gm_cu_stream, int) =
+		(int (*)(gm_cu_stream, int))driver_symbol("cuStreamBeginCapture_v2");
+
+	return begin ? begin(stream, 2 /* relaxed */) : GM_CUDA_ERROR_NOT_FOUND;
+}
+
+static int capture_end(gm_cu_stream stream)
+{
+	int (*end)(gm_cu_stream, void **) =
+		(int (*)(gm_cu_stream, void **))driver_symbol("cuStreamEndCapture");
+	int (*destroy)(void *) = (int (*)(void *))driver_symbol("cuGraphDestroy");
+	void *graph = NULL;
+	int result = end ? end(stream, &graph) : GM_CUDA_ERROR_NOT_FOUND;
+
+	if (!result && graph && destroy)
+		result = destroy(graph);
+	return result;
+}
+
+static int fork_call(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		gm_cu_device device;
+		/* Results fit neither an exit status nor each other: what is asked is whether it is
+		 * the expected one. */
+		_exit(cuda->cuDeviceGet(&device, 0) == GM_CUDA_ERROR_NOT_INITIALIZED ? 3 : 0);
+	}
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) && WEXITSTATUS(status) == 3 ? GM_CUDA_ERROR_NOT_INITIALIZED
+							     : GM_CUDA_SUCCESS;
+}
+
+static void perform(const struct puppet_call *call, int fd, struct puppet_answer *answer, int *out)
+{
+	gm_cu_stream stream = (gm_cu_stream)(uintptr_t)call->a;
+	gm_cu_event event = NULL;
+	gm_cu_ctx context = NULL;
+	gm_cu_ipc_mem ipc;
+	uint64_t *value = &answer->value;
+	char why[GM_CUDA_WHY_BYTES];
+	size_t bytes = 0, bytes2 = 0;
+	int number = 0;
+
+	if (call->op == PUPPET_INIT) {
+		answer->result = gm_cuda_load(&cuda, why) < 0 ? GM_CUDA_ERROR_NO_DEVICE : 0;
+		if (answer->result)
+			fprintf(stderr, "%s\n", why);
+		return;
+	}
+	switch (call->op) {
+	case PUPPET_INIT:
+		break;
+	case PUPPET_CONTEXT:
+		answer->result = cuda->cuDevicePrimaryCtxRetain(&context, (int)call->a);
+		if (!answer->result)
+			answer->result = cuda->cuCtxSetCurrent(context);
+		break;
+	case PUPPET_CREATE:
+		answer->result = create(call, value);
+		break;
+	case PUPPET_RELEASE:
+		answer->result = cuda->cuMemRelease(call->a);
+		break;
+	case PUPPET_EXPORT:
+		answer->result = cuda->cuMemExportToShareableHandle(
+			out, call->a, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		break;
+	case PUPPET_IMPORT:
+		answer->result = cuda->cuMemImportFromShareableHandle((gm_cu_mem *)value,
+			(void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+		break;
+	case PUPPET_RESERVE:
+		answer->result = cuda->cuMemAddressReserve((gm_cu_ptr *)value, call->a, 0, 0, 0);
+		break;
+	case PUPPET_UNRESERVE:
+		answer->result = cuda->cuMemAddressFree(call->a, call->b);
+		break;
+	case PUPPET_MAP:
+		answer->result = cuda->cuMemMap(call->a, call->b, 0, call->c, 0);
+		break;
+	case PUPPET_UNMAP:
+		answer->result = cuda->cuMemUnmap(call->a, call->b);
+		break;
+	case PUPPET_ACCESS:
+		answer->result = set_access(call);
+		break;
+	case PUPPET_RETAIN:
+		answer->result = cuda->cuMemRetainAllocationHandle(
+			(gm_cu_mem *)value, (void *)(uintptr_t)call->a);
+		break;
+	case PUPPET_SET:
+		answer->result = cuda->cuMemsetD8Async(
+			call->a, (unsigned char)call->c, call->b, (gm_cu_stream)(uintptr_t)call->d);
+		break;
+	case PUPPET_COUNT:
+		answer->result = count(call, value);
+		break;
+	case PUPPET_CPU_COUNT:
+		*value = count_bytes(
+			(const unsigned char *)(uintptr_t)call->a, call->b, (unsigned char)call->c);
+		break;
+	case PUPPET_SYNC:
+		answer->result = cuda->cuStreamSynchronize(stream);
+		break;
+	case PUPPET_BUSY:
+		answer->result = cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL);
+		busy += !answer->result;
+		break;
+	case PUPPET_IDLE:
+		for (; busy; busy--)
+			sem_post(&gate);
+		break;
+	case PUPPET_STREAM_NEW:
+		answer->result = cuda->cuStreamCreate(&stream, (unsigned)call->a);
+		*value = (uintptr_t)stream;
+		break;
+	case PUPPET_STREAM_END:
+		answer->result = cuda->cuStreamDestroy(stream);
+		break;
+	case PUPPET_STREAM_ID:
+		answer->result = cuda->cuStreamGetId(stream, (unsigned long long *)value);
+		break;
+	case PUPPET_EVENT:
+	case PUPPET_CONTEXT_EVENT:
+		answer->result = cuda->cuEventCreate(&event, GM_CU_EVENT_DISABLE_TIMING);
+		if (!answer->result && call->op == PUPPET_EVENT)
+			answer->result = cuda->cuEventRecord(event, stream);
+		else if (!answer->result && !(answer->result = cuda->cuCtxGetCurrent(&context)))
+			answer->result = cuda->cuCtxRecordEvent(context, event);
+		*value = (uintptr_t)event;
+		break;
+	case PUPPET_EVENT_QUERY:
+		answer->result = cuda->cuEventQuery((gm_cu_event)(uintptr_t)call->a);
+		break;
+	case PUPPET_WAIT_EVENT:
+		answer->result =
+			cuda->cuStreamWaitEvent(stream, (gm_cu_event)(uintptr_t)call->b, 0);
+		break;
+	case PUPPET_ALLOC:
+		answer->result = cuda->cuMemAlloc((gm_cu_ptr *)value, call->a);
+		break;
+	case PUPPET_FREE:
+		answer->result = cuda->cuMemFree(call->a);
+		break;
+	case PUPPET_IPC_GET:
+		answer->result = cuda->cuIpcGetMemHandle(&ipc, call->a);
+		memcpy(answer->blob, &ipc, sizeof ipc);
+		break;
+	case PUPPET_IPC_OPEN:
+		memcpy(&ipc, call->blob, sizeof ipc);
+		answer->result = cuda->cuIpcOpenMemHandle(
+			(gm_cu_ptr *)value, ipc, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		break;
+	case PUPPET_IPC_CLOSE:
+		answer->result = cuda->cuIpcCloseMemHandle(call->a);
+		break;
+	case PUPPET_FORK: {
+		pid_t pid = fork();
+		if (pid == 0)
+			for (;;)
+				pause();
+		*value = (uint64_t)pid;
+		break;
+	}
+	case PUPPET_FORK_CALL:
+		answer->result = fork_call();
+		break;
+	case PUPPET_MEM_INFO:
+		answer->result = cuda->cuMemGetInfo(&bytes, &bytes2);
+		answer->value = bytes;
+		answer->value2 = bytes2;
+		break;
+	case PUPPET_NVML_FREE:
+		answer->result = nvml_free((int)call->a, answer);
+		break;
+	case PUPPET_CAPTURE:
+		answer->result = capture(stream);
+		break;
+	case PUPPET_CAPTURE_END:
+		answer->result = capture_end(stream);
+		break;
+	case PUPPET_CAPTURING:
+		answer->result = cuda->cuStreamIsCapturing(stream, &number);
+		*value = (uint64_t)number;
+		break;
+	case PUPPET_FD_FLAGS:
+		answer->result = cuda->cuMemExportToShareableHandle(
+			&number, call->a, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		if (!answer->result) {
+			*value = (uint64_t)fcntl(number, F_GETFD);
+			close(number);
+		}
+		break;
+	case PUPPET_ATTRIBUTE:
+		answer->result = cuda->cuDeviceGetAttribute(&number, (int)call->a, (int)call->b);
+		*value = (uint64_t)number;
+		break;
+	}
+}
+
+void puppet_main(int argc, char **argv)
+{
+	struct puppet_call call;
+	int socket, fd;
+
+	if (argc != 3 || strcmp(argv[1], "--puppet") != 0)
+		return;
+	socket = atoi(argv[2]);
+	sem_init(&gate, 0, 0);
+	while (receive_packet(socket, &call, sizeof call, &fd)) {
+		struct puppet_answer answer = {0};
+		int out = -1;
+		perform(&call, fd, &answer, &out);
+		if (fd >= 0)
+			close(fd);
+		if (!send_packet(socket, &answer, sizeof answer, out))
+			break;
+		if (out >= 0)
+			close(out);
+	}
+	/* No clean-up: a driver's exit handlers would wait for streams that are kept busy. */
+	_exit(0);
+}
+
+/* ---- in the test */
+
+struct puppet puppet_start(uid_t uid)
+{
+	struct puppet puppet;
+	int pair[2];
+	char number[16];
+
+	fflush(stdout);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		die("socketpair");
+	puppet.pid = fork();
+	if (puppet.pid < 0)
+		die("fork");
+	if (puppet.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (uid && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+				   setresuid(uid, uid, uid) < 0))
+			_exit(98);
+		snprintf(number, sizeof number, "%d", pair[1]);
+		fcntl(pair[1], F_SETFD, 0);
+		execl("/proc/self/exe", "puppet", "--puppet", number, (char *)NULL);
+		_exit(97);
+	}
+	close(pair[1]);
+	puppet.socket = pair[0];
+	return puppet;
+}
+
+void puppet_begin(struct puppet *puppet, const struct puppet_call *call)
+{
+	if (!send_packet(puppet->socket, call, sizeof *call, -1))
+		die("a puppet is gone");
+}
+
+bool puppet_finished(struct puppet *puppet)
+{
+	struct pollfd ready = {puppet->socket, POLLIN, 0};
+
+	return poll(&ready, 1, 0) == 1;
+}
+
+struct puppet_answer puppet_finish(struct puppet *puppet)
+{
+	struct puppet_answer answer;
+	int fd;
+
+	if (!receive_packet(puppet->socket, &answer, sizeof answer, &fd))
+		die("a puppet died");
+	if (fd >= 0)
+		close(fd);
+	return answer;
+}
+
+struct puppet_answer puppet_do(
+	struct puppet *puppet, const struct puppet_call *call, int fd, int *ret_fd)
+{
+	struct puppet_answer answer;
+	int got;
+
+	if (!send_packet(puppet->socket, call, sizeof *call, fd))
+		die("a puppet is gone");
+	if (!receive_packet(puppet->socket, &answer, sizeof answer, &got))
+		die("a puppet died");
+	if (ret_fd)
+		*ret_fd = got;
+	else if (got >= 0)
+		close(got);
+	return answer;
+}
+
+void puppet_kill(struct puppet *puppet)
+{
+	kill(puppet->pid, SIGKILL);
+	waitpid(puppet->pid, NULL, 0);
+	close(puppet->socket);
+	*puppet = (struct puppet){-1, -1};
+}
+
+void puppet_stop(struct puppet *puppet)
+{
+	close(puppet->socket);
+	waitpid(puppet->pid, NULL, 0);
+	*puppet = (struct puppet){-1, -1};
+}
+
+const char *puppet_result_name(int result)
+{
+	static const struct {
+		int value;
+		const char *name;
+	} names[] = {
+#define NAME(name, value) {value, #name},
+		GM_CU_VALUES(NAME)
+#undef NAME
+	};
+	static char text[32];
+
+	/* Results come first in the table. */
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (names[i].value == result && strncmp(names[i].name, "CUDA_", 5) == 0)
+			return names[i].name;
+	snprintf(text, sizeof text, "result %d", result);
+	return text;
+}

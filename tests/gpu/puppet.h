@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_PUPPET_H
+#define GM_TESTS_PUPPET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/*
+ * A process that makes driver calls as it is told, one at a time, and says what came of each. A
+ * test is then one sequence of calls in several processes, written down in one place; the process
+ * that runs the test uses no CUDA itself, so that it can hold an fd as one that never did, fork
+ * puppets at any time, and kill them.
+ */
+
+enum puppet_op {
+	PUPPET_INIT,      /* cuInit */
+	PUPPET_CONTEXT,   /* primary context of device a, made current */
+	PUPPET_CREATE,    /* a bytes, b device (-1: host memory), c shareable → handle */
+	PUPPET_RELEASE,   /* a handle */
+	PUPPET_EXPORT,    /* a handle → fd */
+	PUPPET_IMPORT,    /* fd → handle */
+	PUPPET_RESERVE,   /* a bytes → address */
+	PUPPET_UNRESERVE, /* a address, b bytes */
+	PUPPET_MAP,       /* a address, b bytes, c handle */
+	PUPPET_UNMAP,     /* a address, b bytes */
+	PUPPET_ACCESS,    /* a address, b bytes, c flags, d device (-1: the CPU) */
+	PUPPET_RETAIN,    /* a address → handle */
+	PUPPET_SET,       /* a address, b bytes, c value, d stream */
+	PUPPET_COUNT, /* a address, b bytes, c value → how many of the bytes have it (through a copy
+			 on stream d) */
+	PUPPET_CPU_COUNT,     /* the same, read by the CPU */
+	PUPPET_SYNC,          /* a stream */
+	PUPPET_BUSY,          /* stream a works until told otherwise */
+	PUPPET_IDLE,          /* … which is now, for all streams */
+	PUPPET_STREAM_NEW,    /* a flags → stream */
+	PUPPET_STREAM_END,    /* a stream */
+	PUPPET_STREAM_ID,     /* a stream → id */
+	PUPPET_EVENT,         /* recorded on stream a → event */
+	PUPPET_CONTEXT_EVENT, /* recorded on the context → event */
+	PUPPET_EVENT_QUERY,   /* a event */
+	PUPPET_WAIT_EVENT,    /* a stream, b event */
+	PUPPET_ALLOC,         /* a bytes → address */
+	PUPPET_FREE,          /* a address */
+	PUPPET_IPC_GET,       /* a address → blob */
+	PUPPET_IPC_OPEN,      /* blob → address */
+	PUPPET_IPC_CLOSE,     /* a address */
+	PUPPET_FORK,          /* a child that calls nothing and waits to be killed → its pid */
+	PUPPET_FORK_CALL,     /* what a driver call gives in a forked child */
+	PUPPET_MEM_INFO,      /* cuMemGetInfo: → free, and total in value2 */
+	PUPPET_NVML_FREE,     /* device a: → free, and total in value2 */
+	PUPPET_CAPTURE,       /* stream a is captured from now on */
+	PUPPET_CAPTURE_END,   /* stream a */
+	PUPPET_CAPTURING,     /* stream a → status */
+	PUPPET_FD_FLAGS,      /* export of handle a → the fd's flags as the driver made them */
+	PUPPET_ATTRIBUTE,     /* a attribute, b device → value */
+};
+
+struct puppet_call {
+	enum puppet_op op;
+	uint64_t a, b, c, d;
+	uint8_t blob[64];
+};
+
+struct puppet_answer {
+	int result; /* the driver's */
+	uint64_t value, value2;
+	uint8_t blob[64];
+};
+
+struct puppet {
+	pid_t pid;
+	int socket;
+};
+
+/* In main(), before all else: in a puppet's process this does not return. */
+void puppet_main(int argc, char **argv);
+/* Ends the test program if it cannot. uid: whose process it shall be; 0: as this one. */
+struct puppet puppet_start(uid_t uid);
+/* One call. fd: sent along, stays the caller's; -1: none. ret_fd may be NULL. Ends the test program
+ * if the puppet died. */
+struct puppet_answer puppet_do(
+	struct puppet *puppet, const struct puppet_call *call, int fd, int *ret_fd);
+/* Starts a call that may take long; puppet_finish() waits for its answer, puppet_finished() looks
+ * whether it is there. */
+void puppet_begin(struct puppet *puppet, const struct puppet_call *call);
+bool puppet_finished(struct puppet *puppet);
+struct puppet_answer puppet_finish(struct puppet *puppet);
+void puppet_kill(struct puppet *puppet); /* SIGKILL, and waits for its end */
+void puppet_stop(struct puppet *puppet); /* the end of its input; waits for its end */
+
+#define PUPPET(p, op_, ...) \
+	puppet_do((p), &(struct puppet_call){.op = PUPPET_##op_, __VA_ARGS__}, -1, NULL)
+
+/* The driver's name for a result. */
+const char *puppet_result_name(int result);
+
+#endif
