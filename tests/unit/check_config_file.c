@@ -87,13 +87,13 @@ END_TEST
 
 START_TEST(long_lines_are_neither_cut_nor_too_much)
 {
-	enum { LONG = 300000 };
+	enum { LONG = 200000 };
 	char *text = malloc(LONG + 100);
 	ck_assert_ptr_nonnull(text);
 	/* A comment, a value, a key and a section of that length, each with something behind it. */
 	static const char *const forms[][3] = {
 		{"[gpumemd]\n#", "", NULL},
-		{"[gpumemd]\nadmin_group = ", "", ":2: admin_group: the name has 300000 bytes"},
+		{"[gpumemd]\nadmin_group = ", "", ":2: admin_group: the name has 200000 bytes"},
 		{"[gpumemd]\ntrust = ", "", ":2: trust: \"xxxxxxxxx"},
 		{"[gpumemd]\n", "= 1", ":2: xxxxxxxxx"},
 		{"[", "]", ":1: [xxxxxxxxx"},
@@ -123,13 +123,15 @@ START_TEST(a_file_of_the_most_bytes_is_read_and_one_of_a_byte_more_is_not)
 {
 	char *text = malloc(GM_CONFIG_FILE_BYTES + 1);
 	ck_assert_ptr_nonnull(text);
-	memset(text, '\n', GM_CONFIG_FILE_BYTES + 1);
-	static const char last[] = "[gpumemd]\ntrust=uid\n";
+	memset(text, '#', GM_CONFIG_FILE_BYTES + 1);
+	for (size_t i = 999; i < GM_CONFIG_FILE_BYTES; i += 1000)
+		text[i] = '\n';
+	static const char last[] = "\n[gpumemd]\ntrust=uid\n";
 	memcpy(text + GM_CONFIG_FILE_BYTES - strlen(last), last, strlen(last));
 	ck_assert_int_eq(load_bytes(text, GM_CONFIG_FILE_BYTES), 0);
 	ck_assert_int_eq(config->trust, GM_TRUST_UID);
 	ck_assert_int_eq(load_bytes(text, GM_CONFIG_FILE_BYTES + 1), -EFBIG);
-	ck_assert_ptr_nonnull(strstr(error, "has more than 1048576 bytes"));
+	ck_assert_ptr_nonnull(strstr(error, "has more than 262144 bytes"));
 	free(text);
 }
 END_TEST
