@@ -277,9 +277,7 @@ END_TEST
 
 START_TEST(names_may_be_any_printable_utf8)
 {
-	static const char *const names[] = {"", "a", "worker 7", "~!@#$%^&*()\"'\\/",
-		"Gr\xc3\xb6\xc3\x9f"
-		"e",
+	static const char *const names[] = {"", "a", "worker 7", "~!@#$%^&*()\"'\\/", "Gr\xc3\xb6n",
 		"\xe6\xa8\xa1\xe5\x9e\x8b", "\xf0\x9f\xa6\x8a", "\xc2\xa0" /* U+00A0 */,
 		"\xdf\xbf" /* U+07FF */, "\xe0\xa0\x80" /* U+0800 */, "\xed\x9f\xbf" /* U+D7FF */,
 		"\xee\x80\x80" /* U+E000 */, "\xef\xbf\xbd" /* U+FFFD */,
@@ -305,9 +303,7 @@ START_TEST(names_with_control_characters_or_broken_utf8_are_none)
 		"\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf7\xbf\xbf\xbf", /* past U+10FFFF */
 		"\xf8\x88\x80\x80\x80", "\xfc\x84\x80\x80\x80\x80",         /* 5 and 6 bytes */
 		"\xe2\x80\xa8", "\xe2\x80\xa9",                             /* line, paragraph */
-		"\xe2\x80\xae"
-		"exe",
-		"\xe2\x81\xa6", /* right to left from here */
+		"\xe2\x80\xaetxt", "\xe2\x81\xa6", /* right to left from here */
 		"\xef\xbf\xbe", "\xef\xbf\xbf", "\xf0\x9f\xbf\xbf", "\xef\xb7\x90", /* none */
 	};
 
