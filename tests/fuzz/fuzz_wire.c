@@ -47,8 +47,15 @@ static bool in_arena(const void *pointer, size_t n)
 	return at >= arena.base && n <= arena.used && at <= arena.base + arena.used - n;
 }
 
+/*
+ * A field numbered 0 does not exist; protobuf-c refuses it when its tag is one byte and takes it
+ * when that is written in more. It packs as one byte, so such a packet does not unpack again.
+ */
+static bool met_field_0;
+static volatile uint64_t looked_at; /* so that no read is left out */
+
 /* Reads every byte that the message says it has. */
-static uint64_t look_at(const ProtobufCMessage *message)
+static void look_at(const ProtobufCMessage *message)
 {
 	const ProtobufCMessageDescriptor *type = message->descriptor;
 	uint64_t sum = 0;
@@ -73,7 +80,7 @@ static uint64_t look_at(const ProtobufCMessage *message)
 			meet(field, n);
 			for (size_t k = 0; k < n; k++) {
 				if (field->type == PROTOBUF_C_TYPE_MESSAGE)
-					sum += look_at(((ProtobufCMessage **)items)[k]);
+					look_at(((ProtobufCMessage **)items)[k]);
 				else if (field->type == PROTOBUF_C_TYPE_UINT64)
 					sum += ((uint64_t *)items)[k];
 				else
@@ -86,7 +93,7 @@ static uint64_t look_at(const ProtobufCMessage *message)
 			ProtobufCMessage *inner;
 			memcpy(&inner, member, sizeof(inner));
 			if (inner)
-				sum += look_at(inner);
+				look_at(inner);
 			meet(field, inner != NULL);
 			break;
 		}
@@ -115,16 +122,17 @@ static uint64_t look_at(const ProtobufCMessage *message)
 		}
 		}
 	}
-	for (unsigned i = 0; i < message->n_unknown_fields; i++)
+	for (unsigned i = 0; i < message->n_unknown_fields; i++) {
+		met_field_0 |= message->unknown_fields[i].tag == 0;
 		for (size_t k = 0; k < message->unknown_fields[i].len; k++)
 			sum += message->unknown_fields[i].data[k];
-	return sum;
+	}
+	looked_at = looked_at + sum;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
 	static uint8_t once[GM_LIMIT_PACKET_BYTES], twice[GM_LIMIT_PACKET_BYTES];
-	static volatile uint64_t sink;
 	Gm__Wire__Packet *packet = NULL, *again = NULL;
 	size_t n_once, n_twice;
 	int r = gm_wire_unpack(&arena, bytes, n, &packet);
@@ -134,11 +142,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 		MUST(n <= GM_LIMIT_PACKET_BYTES);
 		MUST((packet->body_case == GM__WIRE__PACKET__BODY__NOT_SET) ==
 			(r == GM_WIRE_E_UNKNOWN));
-		sink += look_at(&packet->base);
+		met_field_0 = false;
+		look_at(&packet->base);
 		int packed = gm_wire_pack(packet, once, sizeof(once), &n_once);
 		/* A negative enum of five bytes takes ten when packed: it may not fit any more. */
 		MUST(packed == 0 || packed == -E2BIG);
-		if (packed == 0) {
+		if (packed == 0 && !met_field_0) {
 			int unpacked = gm_wire_unpack(&second, once, n_once, &again);
 			MUST(unpacked == r);
 			MUST(gm_wire_pack(again, twice, sizeof(twice), &n_twice) == 0);

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Every bound of common/limits.h has a test that goes one past it: a case that says GM_LIMIT_TEST(NAME); somewhere below
+# tests/ (in a shell script: a comment, # GM_LIMIT_TEST(NAME)).
+# One TAP line per bound, then one per mark of a bound that does not exist.
+set -euo pipefail
+cd "${top_srcdir:-.}"
+tests=0
+
+# The rows: X(NAME, value, "text"), in the one table.
+limits=$(sed -n '/^#define GM_LIMITS(X)/,/[^\\]$/p' common/limits.h | grep -oE 'X\([A-Z][A-Z0-9_]*,' | sed 's/X(\(.*\),/\1/')
+[ -n "$limits" ] || { echo "Bail out! no row of GM_LIMITS found in common/limits.h"; exit 1; }
+marks=$(
+	{
+		grep -rE --include='*.c' '^[[:space:]]*GM_LIMIT_TEST\([A-Z0-9_]+\);' tests || true
+		grep -rE --include='*.sh' '^[[:space:]]*# GM_LIMIT_TEST\([A-Z0-9_]+\)' tests || true
+	} | sed 's/^\([^:]*\):.*\(GM_LIMIT_TEST([A-Z0-9_]*)\).*/\1:\2/' | grep -v '^tests/check-limits.sh:' | LC_ALL=C sort -u
+)
+
+for limit in $limits; do
+	tests=$((tests + 1))
+	where=$(sed -n "s/^\(.*\):GM_LIMIT_TEST($limit)\$/\1/p" <<<"$marks" | tr '\n' ' ')
+	if [ -n "$where" ]; then
+		echo "ok $tests - $limit: ${where% }"
+	else
+		echo "not ok $tests - $limit has no test at limit + 1: mark one with GM_LIMIT_TEST($limit)"
+	fi
+done
+while IFS=: read -r file mark; do
+	[ -n "$mark" ] || continue
+	name=${mark#GM_LIMIT_TEST(}
+	name=${name%)}
+	grep -qx "$name" <<<"$limits" && continue
+	tests=$((tests + 1))
+	echo "not ok $tests - $file marks a test of $name, which is no bound"
+done <<<"$marks"
+echo "1..$tests"
