@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Physical memory of NVIDIA GPUs: the only part of the daemon that knows CUDA. See backend_cuda.h
+ * for what it promises.
+ *
+ * Each device's calls come from that device's thread, one at a time, so a device's state needs no
+ * lock. It must never make a context for the fd transport: one costs some 500 MiB of the device.
+ */
+#include "daemon/backend_cuda.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cuda.h"
+#include "common/log.h"
+
+struct device {
+	gm_cu_device cu;
+	gm_nvml_device nvml; /* NULL: no figures from NVML */
+	struct gm_backend_device info;
+	bool rdma;
+	uint64_t ipc_blocks; /* how many hold the context */
+	gm_cu_ctx context;   /* NULL: none */
+};
+
+struct backend {
+	const struct gm_cuda *cuda;
+	const struct gm_nvml *nvml; /* NULL: none */
+	uint32_t n;
+	struct device devices[GM_LIMIT_DEVICES];
+};
+
+/* A driver call that failed, said once, where it happened. */
+static int failed(struct backend *backend, uint32_t device, const char *call, gm_cu_result result)
+{
+	char number[32];
+	const char *fields[] = {number, NULL};
+
+	snprintf(number, sizeof number, "GPUMEM_DEVICE=%u", device);
+	gm_log_fields(result == GM_CUDA_ERROR_OUT_OF_MEMORY ? GM_LOG_DEBUG : GM_LOG_WARNING, fields,
+		"device %u: %s: %s", device, call, gm_cuda_error(backend->cuda, result));
+	return gm_cuda_errno(result);
+}
+
+/* ---- devices */
+
+static void uuid_text(const uint8_t uuid[GM_UUID_BYTES], char text[41])
+{
+	char *at = text + sprintf(text, "GPU-");
+
+	for (int i = 0; i < GM_UUID_BYTES; i++)
+		at += sprintf(
+			at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+static bool can(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_attribute attribute)
+{
+	int value = 0;
+
+	return cuda->cuDeviceGetAttribute(&value, attribute, device) == GM_CUDA_SUCCESS && value;
+}
+
+/* Without its NVML handle a device still works: its figures then come from the ledger. */
+static void find_in_nvml(struct backend *backend, struct device *device)
+{
+	unsigned int mig = 0, pending = 0;
+	char uuid[41];
+
+	if (!backend->nvml)
+		return;
+	uuid_text(device->info.uuid, uuid);
+	if (backend->nvml->nvmlDeviceGetHandleByUUID(uuid, &device->nvml) != GM_NVML_SUCCESS) {
+		device->nvml = NULL;
+		gm_log(GM_LOG_WARNING,
+			"NVML does not know %s (%s): memory that others use on it will not be seen",
+			device->info.name, uuid);
+		return;
+	}
+	if (backend->nvml->nvmlDeviceGetMigMode &&
+		backend->nvml->nvmlDeviceGetMigMode(device->nvml, &mig, &pending) ==
+			GM_NVML_SUCCESS &&
+		mig)
+		gm_log(GM_LOG_NOTICE,
+			"%s is in MIG mode: a process sees one instance, and this daemon serves that one; for the others run one daemon each, with CUDA_VISIBLE_DEVICES naming the instance and a socket of its own",
+			device->info.name);
+}
+
+static int open_device(struct backend *backend, int ordinal, char why[256])
+{
+	const struct gm_cuda *cuda = backend->cuda;
+	struct device *device = &backend->devices[ordinal];
+	gm_cu_uuid uuid;
+	size_t total = 0;
+	bool vmm;
+	gm_cu_result result = cuda->cuDeviceGet(&device->cu, ordinal);
+
+	if (!result)
+		result = cuda->cuDeviceGetName(
+			device->info.name, sizeof device->info.name, device->cu);
+	if (!result)
+		result = cuda->cuDeviceGetUuid(&uuid, device->cu);
+	if (!result)
+		result = cuda->cuDeviceTotalMem(&total, device->cu);
+	if (!result)
+		result = cuda->cuDeviceGetPCIBusId(
+			device->info.pci, sizeof device->info.pci, device->cu);
+	if (result) {
+		snprintf(why, 256, "device %d cannot be read: %s", ordinal,
+			gm_cuda_error(cuda, result));
+		return -ENODEV;
+	}
+	memcpy(device->info.uuid, uuid.bytes, GM_UUID_BYTES);
+	device->info.total = total;
+	vmm = cuda->cuMemCreate && cuda->cuMemExportToShareableHandle &&
+	      can(cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	device->info.transport_fd =
+		vmm && can(cuda, device->cu,
+			       GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+	device->info.transport_ipc = cuda->cuIpcGetMemHandle &&
+				     !can(cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED);
+	device->rdma = can(
+		cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	find_in_nvml(backend, device);
+	return 0;
+}
+
+static void cuda_close(void *state)
+{
+	struct backend *backend = state;
+
+	free(backend);
+}
+
+static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
+	uint32_t *ret_devices, char why[256])
+{
+	char nvml_why[GM_CUDA_WHY_BYTES];
+	struct backend *backend;
+	int count = 0, r;
+
+	_Static_assert(GM_CUDA_WHY_BYTES == 256, "one size for reasons");
+	backend = calloc(1, sizeof *backend);
+	if (!backend)
+		return -ENOMEM;
+	r = gm_cuda_load(&backend->cuda, why);
+	if (r < 0) {
+		free(backend);
+		return r;
+	}
+	if (gm_nvml_load(&backend->nvml, nvml_why) < 0) {
+		backend->nvml = NULL;
+		gm_log(GM_LOG_WARNING, "%s: memory that others use will not be seen", nvml_why);
+	}
+	if (backend->cuda->cuDeviceGetCount(&count) != GM_CUDA_SUCCESS)
+		count = 0;
+	if (count > GM_LIMIT_DEVICES) {
+		gm_log(GM_LOG_WARNING, "%d GPUs, of which the first %d are served", count,
+			GM_LIMIT_DEVICES);
+		count = GM_LIMIT_DEVICES;
+	}
+	for (int i = 0; i < count; i++) {
+		r = open_device(backend, i, why);
+		if (r < 0) {
+			cuda_close(backend);
+			return r;
+		}
+	}
+	backend->n = (uint32_t)count;
+	*ret_devices = backend->n;
+	*ret_backend = backend;
+	return 0;
+}
+
+static void cuda_device_info(void *state, uint32_t device, struct gm_backend_device *ret)
+{
+	struct backend *backend = state;
+
+	*ret = backend->devices[device].info;
+}
+
+static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
+{
+	struct backend *backend = state;
+	struct device *device = &backend->devices[number];
+	gm_nvml_memory memory;
+
+	if (!device->nvml)
+		return -EOPNOTSUPP;
+	if (backend->nvml->nvmlDeviceGetMemoryInfo(device->nvml, &memory) != GM_NVML_SUCCESS)
+		return -EIO;
+	*ret_free = memory.free;
+	return 0;
+}
+
+/* ---- fd transport */
+
+static int create_fd(
+	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
+{
+	const struct gm_cuda *cuda = backend->cuda;
+	struct device *device = &backend->devices[number];
+	gm_cu_mem mem;
+	gm_cu_prop prop = {0};
+	gm_cu_result result;
+	int fd = -1;
+
+	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = device->cu;
+	prop.alloc_flags.gpu_direct_rdma_capable = device->rdma;
+	result = cuda->cuMemCreate(&mem, bytes, &prop, 0);
+	if (result)
+		return failed(backend, number, "cuMemCreate", result);
+	result = cuda->cuMemExportToShareableHandle(
+		&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	/* The fd keeps the memory from now on; without one, this frees it. */
+	cuda->cuMemRelease(mem);
+	if (result)
+		return failed(backend, number, "cuMemExportToShareableHandle", result);
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	*ret = (struct gm_handle){.fd = fd};
+	return 0;
+}
+
+static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
+{
+	struct backend *backend = state;
+	const struct gm_cuda *cuda = backend->cuda;
+	gm_cu_mem mem;
+	gm_cu_result result;
+
+	(void)bytes; /* the driver does not tell a handle's size; a client's mapping will */
+	result = cuda->cuMemImportFromShareableHandle(
+		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result)
+		return failed(backend, number, "cuMemImportFromShareableHandle", result);
+	cuda->cuMemRelease(mem);
+	*ret = (struct gm_handle){.fd = fd};
+	return 0;
+}
+
+/* ---- ipc transport */
+
+/* Makes the device's context current on this thread; the first block makes the context. */
+static gm_cu_result enter(struct backend *backend, struct device *device)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+
+	if (!device->context)
+		result = backend->cuda->cuDevicePrimaryCtxRetain(&device->context, device->cu);
+	if (result) {
+		device->context = NULL;
+		return result;
+	}
+	return backend->cuda->cuCtxPushCurrent(device->context);
+}
+
+/* The last block takes the context along: nobody pays for it while nobody uses the transport. */
+static void leave(struct backend *backend, struct device *device)
+{
+	backend->cuda->cuCtxPopCurrent(NULL);
+	if (device->ipc_blocks == 0 && device->context) {
+		device->context = NULL;
+		backend->cuda->cuDevicePrimaryCtxRelease(device->cu);
+	}
+}
+
+static int create_ipc(
+	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
+{
+	const struct gm_cuda *cuda = backend->cuda;
+	struct device *device = &backend->devices[number];
+	const char *call = "cuDevicePrimaryCtxRetain";
+	gm_cu_ptr ptr = 0;
+	gm_cu_ipc_mem handle;
+	gm_cu_result result = enter(backend, device);
+
+	_Static_assert(sizeof handle == GM_IPC_HANDLE_BYTES, "an IPC handle is 64 bytes");
+	if (result)
+		return failed(backend, number, call, result);
+	call = "cuMemAlloc";
+	result = cuda->cuMemAlloc(&ptr, bytes);
+	if (!result) {
+		call = "cuIpcGetMemHandle";
+		result = cuda->cuIpcGetMemHandle(&handle, ptr);
+		if (result)
+			cuda->cuMemFree(ptr);
+		else
+			device->ipc_blocks++;
+	}
+	leave(backend, device);
+	if (result)
+		return failed(backend, number, call, result);
+	*ret = (struct gm_handle){.fd = -1, .native = ptr};
+	memcpy(ret->ipc, &handle, sizeof handle);
+	return 0;
+}
+
+static void destroy_ipc(struct backend *backend, uint32_t number, struct gm_handle *handle)
+{
+	struct device *device = &backend->devices[number];
+	gm_cu_result result = enter(backend, device);
+
+	if (result) {
+		failed(backend, number, "cuCtxPushCurrent", result);
+		return;
+	}
+	result = backend->cuda->cuMemFree(handle->native);
+	if (result)
+		failed(backend, number, "cuMemFree", result);
+	device->ipc_blocks--;
+	leave(backend, device);
+}
+
+static int cuda_create(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,
+	struct gm_handle *ret)
+{
+	struct backend *backend = state;
+
+	return transport == GM_TRANSPORT_IPC ? create_ipc(backend, device, bytes, ret)
+					     : create_fd(backend, device, bytes, ret);
+}
+
+static void cuda_destroy(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,
+	struct gm_handle *handle)
+{
+	(void)bytes;
+	if (transport == GM_TRANSPORT_IPC) {
+		destroy_ipc(state, device, handle);
+	} else if (handle->fd >= 0) {
+		close(handle->fd);
+		handle->fd = -1;
+	}
+}
+
+const struct gm_backend_ops gm_backend_cuda = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.device_info = cuda_device_info,
+	.memory_free = cuda_memory_free,
+	.create = cuda_create,
+	.adopt = cuda_adopt,
+	.destroy = cuda_destroy,
+};

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_BACKEND_CUDA_H
+#define GM_DAEMON_BACKEND_CUDA_H
+
+#include "daemon/backend.h"
+
+/*
+ * NVIDIA GPUs, through the driver API. Devices are those the driver shows (CUDA_VISIBLE_DEVICES is
+ * respected), in its order.
+ *
+ * fd transport: a chunk is created and exported once; from then on the fd alone is the chunk, and
+ * closing the last copy of it frees the memory. No context is ever made for it. ipc transport: a
+ * chunk is a plain allocation in the device's primary context, which is made for the first one and
+ * kept while there is any.
+ *
+ * open() fails with -ENODEV where there is no driver or no device; why says what is missing.
+ */
+extern const struct gm_backend_ops gm_backend_cuda;
+
+#endif

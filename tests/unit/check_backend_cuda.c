@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's cuda backend over the fake driver (run it with tests/fake/with-fake-gpu -n 2). Each
+ * test is a process of its own, so what it puts into the environment is set before the driver is
+ * loaded.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/backend_cuda.h"
+#include "tests/tap.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static const struct gm_backend_ops *ops = &gm_backend_cuda;
+static void *backend;
+static uint32_t devices;
+static char why[256];
+
+static void open_it(void)
+{
+	struct gm_backend_config config = {0};
+	int r = ops->open(&config, &backend, &devices, why);
+
+	ck_assert_msg(r == 0, "open: %d, %s", r, why);
+}
+
+static uint64_t free_of(uint32_t device)
+{
+	uint64_t bytes = 0;
+
+	ck_assert_int_eq(ops->memory_free(backend, device, &bytes), 0);
+	return bytes;
+}
+
+START_TEST(devices_are_described)
+{
+	struct gm_backend_device a, b;
+
+	open_it();
+	ck_assert_uint_eq(devices, 2);
+	ops->device_info(backend, 0, &a);
+	ops->device_info(backend, 1, &b);
+	ck_assert_str_eq(a.name, "Fake GPU 0");
+	ck_assert_str_eq(a.pci, "0000:A0:00.0");
+	ck_assert_uint_eq(a.total, 512 * MIB);
+	ck_assert(a.transport_fd && a.transport_ipc);
+	ck_assert(memcmp(a.uuid, b.uuid, sizeof a.uuid) != 0);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(visible_devices_are_respected)
+{
+	struct gm_backend_device info;
+
+	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+	open_it();
+	ck_assert_uint_eq(devices, 1);
+	ops->device_info(backend, 0, &info);
+	ck_assert_str_eq(info.name, "Fake GPU 1");
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(an_fd_chunk_takes_memory_and_no_context_and_gives_it_back)
+{
+	struct gm_handle handle;
+	struct stat st;
+	uint64_t before;
+
+	open_it();
+	before = free_of(0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle), 0);
+	ck_assert_int_eq(fstat(handle.fd, &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_size, 64 * MIB);
+	ck_assert_uint_eq(free_of(0), before - 64 * MIB); /* a context would cost more */
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle);
+	ck_assert_int_eq(handle.fd, -1);
+	ck_assert_uint_eq(free_of(0), before);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_full_device_is_out_of_memory_and_stays_usable)
+{
+	struct gm_handle handle;
+	uint64_t before;
+
+	open_it();
+	before = free_of(0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 1024 * MIB, &handle), -ENOMEM);
+	ck_assert_uint_eq(free_of(0), before);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_failed_export_leaks_nothing)
+{
+	struct gm_handle handle = {.fd = 12345};
+	uint64_t before;
+
+	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:304", 1);
+	open_it();
+	before = free_of(0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle), -EIO);
+	ck_assert_int_eq(handle.fd, 12345); /* unwritten on failure */
+	ck_assert_uint_eq(free_of(0), before);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(an_ipc_block_makes_the_context_and_the_last_one_takes_it_along)
+{
+	struct gm_handle a, b;
+	uint8_t empty[GM_IPC_HANDLE_BYTES] = {0};
+	uint64_t before;
+
+	open_it();
+	before = free_of(0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &a), 0);
+	ck_assert_uint_lt(free_of(0), before - 4 * MIB);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &b), 0);
+	ck_assert(memcmp(a.ipc, empty, sizeof empty) != 0);
+	ck_assert(memcmp(a.ipc, b.ipc, sizeof empty) != 0);
+	ck_assert_int_eq(a.fd, -1);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &a);
+	ck_assert_uint_lt(free_of(0), before - 4 * MIB);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &b);
+	ck_assert_uint_eq(free_of(0), before);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_failed_ipc_block_leaves_neither_memory_nor_context)
+{
+	static const char *const plans[] = {
+		"cuDevicePrimaryCtxRetain:1:2", "cuMemAlloc:1:2", "cuIpcGetMemHandle:1:304"};
+	struct gm_handle handle;
+	uint64_t before;
+
+	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
+	open_it();
+	before = free_of(0);
+	ck_assert_int_lt(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
+	ck_assert_uint_eq(free_of(0), before);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle);
+	ck_assert_uint_eq(free_of(0), before);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_chunk_is_adopted_by_its_fd_and_nonsense_is_not)
+{
+	struct gm_handle handle, adopted;
+	int fds[2];
+
+	open_it();
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->adopt(backend, 1, handle.fd, 2 * MIB, &adopted), 0);
+	ck_assert_int_eq(adopted.fd, handle.fd);
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_lt(ops->adopt(backend, 1, fds[0], 2 * MIB, &adopted), 0);
+	close(fds[0]);
+	close(fds[1]);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_lost_device_fails_and_the_other_one_goes_on)
+{
+	struct gm_handle handle;
+	char mark[4200];
+	uint64_t bytes;
+
+	open_it();
+	snprintf(mark, sizeof mark, "%s/gpu0.lost", getenv("GPUMEM_FAKE_DIR"));
+	fclose(fopen(mark, "w"));
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), -ENODEV);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &handle), -ENODEV);
+	ck_assert_int_lt(ops->memory_free(backend, 0, &bytes), 0);
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	unlink(mark);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(what_a_device_cannot_do_is_known)
+{
+	struct gm_backend_device info;
+
+	setenv("GPUMEM_FAKE_WITHOUT", "fd,rdma", 1);
+	open_it();
+	ops->device_info(backend, 0, &info);
+	ck_assert(!info.transport_fd);
+	ck_assert(info.transport_ipc);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(without_rdma_chunks_are_made_all_the_same)
+{
+	struct gm_handle handle;
+
+	setenv("GPUMEM_FAKE_WITHOUT", "rdma", 1);
+	open_it();
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(without_nvml_it_works_and_has_no_figure)
+{
+	struct gm_handle handle;
+	uint64_t bytes;
+
+	setenv("GPUMEM_FAKE_WITHOUT", "nvml", 1);
+	open_it();
+	ck_assert_int_eq(ops->memory_free(backend, 0, &bytes), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(no_device_is_said_with_a_reason)
+{
+	struct gm_backend_config config = {0};
+
+	unsetenv("GPUMEM_FAKE_DIR");
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "CUDA_ERROR_NO_DEVICE"));
+}
+END_TEST
+
+START_TEST(an_old_driver_is_said_with_a_reason)
+{
+	struct gm_backend_config config = {0};
+
+	setenv("GPUMEM_FAKE_FAIL", "cuInit:0:803", 1);
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("backend_cuda");
+	TCase *tcase = tcase_create("fake driver");
+
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, devices_are_described);
+	tcase_add_test(tcase, visible_devices_are_respected);
+	tcase_add_test(tcase, an_fd_chunk_takes_memory_and_no_context_and_gives_it_back);
+	tcase_add_test(tcase, a_full_device_is_out_of_memory_and_stays_usable);
+	tcase_add_test(tcase, a_failed_export_leaks_nothing);
+	tcase_add_test(tcase, an_ipc_block_makes_the_context_and_the_last_one_takes_it_along);
+	tcase_add_loop_test(tcase, a_failed_ipc_block_leaves_neither_memory_nor_context, 0, 3);
+	tcase_add_test(tcase, a_chunk_is_adopted_by_its_fd_and_nonsense_is_not);
+	tcase_add_test(tcase, a_lost_device_fails_and_the_other_one_goes_on);
+	tcase_add_test(tcase, what_a_device_cannot_do_is_known);
+	tcase_add_test(tcase, without_rdma_chunks_are_made_all_the_same);
+	tcase_add_test(tcase, without_nvml_it_works_and_has_no_figure);
+	tcase_add_test(tcase, no_device_is_said_with_a_reason);
+	tcase_add_test(tcase, an_old_driver_is_said_with_a_reason);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
