@@ -69,23 +69,29 @@ static struct gm_table *use_table(const Gm__Wire__Client *client)
 	return table;
 }
 
-static void add_use(struct gm_table *table, const Gm__Wire__Client *client, size_t i)
+static void add_use(
+	struct gm_table *table, const Gm__Wire__Client *client, const Gm__Wire__ClientUse *use)
 {
-	if (i >= client->n_use) {
-		for (int n = 0; n < 4; n++)
-			gm_table_none(table);
-		return;
-	}
-	const Gm__Wire__ClientUse *use = client->use[i];
 	gm_table_count(table, use->device);
 	gm_table_size(table, use->held);
 	if (client->details) {
 		gm_table_size(table, use->in_use);
 		gm_table_size(table, use->cached);
 	} else {
-		for (int n = 0; n < 2; n++)
-			gm_table_none(table);
+		gm_table_none(table);
+		gm_table_none(table);
 	}
+}
+
+/* The next device it holds something of, from *i on; NULL: there is none. */
+static const Gm__Wire__ClientUse *next_use(const Gm__Wire__Client *client, size_t *i)
+{
+	while (*i < client->n_use) {
+		const Gm__Wire__ClientUse *use = client->use[(*i)++];
+		if (use->held)
+			return use;
+	}
+	return NULL;
 }
 
 /* What an ordinary user may not see of others comes empty: it is unknown then, not 0. */
@@ -102,6 +108,8 @@ static void add_client(struct gm_table *table, const Gm__Wire__Client *client)
 {
 	char user[GM_USER_TEXT];
 	const char *where = *client->container ? client->container : client->unit;
+	size_t at = 0;
+	const Gm__Wire__ClientUse *use = next_use(client, &at);
 	const char *state = client->quarantined ? "quarantined" : "connected";
 
 	gm_table_row(table);
@@ -118,16 +126,23 @@ static void add_client(struct gm_table *table, const Gm__Wire__Client *client)
 	add_known(table, client->age_ms, gm_table_time, client->details);
 	add_known(table, client->leases, gm_table_count, client->details);
 	gm_table_rows(table, use_table(client));
-	add_use(table, client, 0);
+	if (use) {
+		add_use(table, client, use);
+	} else {
+		gm_table_none(table);
+		gm_table_size(table, 0);
+		gm_table_none(table);
+		gm_table_none(table);
+	}
 	gm_table_text(table, client->quarantined ? "quarantined" : NULL);
 	gm_table_mark(table, GM_MARK_WARN);
 	gm_table_text(table, where);
 
-	for (size_t i = 1; i < client->n_use; i++) {
+	while (use && (use = next_use(client, &at))) {
 		gm_table_more(table);
 		for (int n = 0; n < COLUMNS_BEFORE_USE; n++)
 			gm_table_none(table);
-		add_use(table, client, i);
+		add_use(table, client, use);
 		for (int n = 0; n < COLUMNS_AFTER_USE; n++)
 			gm_table_none(table);
 	}

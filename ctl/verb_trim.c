@@ -38,8 +38,8 @@ gpumem_status gm_verb_trim(struct gm_ctl *ctl)
 		return status;
 	gm_writer_size(ctl->writer, "released", answer.released);
 	gm_writer_count(ctl->writer, "clients_asked", answer.clients_asked);
-	gm_writer_line(ctl->writer, "", "%s of pooled memory went back%s",
-		gm_format_size(answer.released, text), answer.clients_asked ? "" : ".");
+	gm_writer_line(ctl->writer, "", "%s of pooled memory went back to the device%s.",
+		gm_format_size(answer.released, text), body.all_devices ? "s" : "");
 	if (answer.clients_asked)
 		gm_writer_line(ctl->writer, "", "%llu client%s asked to return what they cache.",
 			(unsigned long long)answer.clients_asked,
