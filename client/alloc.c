@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Raw pointers: gpumem_alloc() and gpumem_free() on the heap of a device. A warm call costs the
+ * heap's own work, a load that tells whether this is still the process that connected, and one that
+ * tells whether the library's thread already watches: no pid is asked for, no clock read, no lock
+ * of the session taken. What is large enough to be listed in the client's page pays for that.
+ */
+#include "client/alloc.h"
+
+#include <string.h>
+
+#include "client/arena.h"
+#include "client/buffer.h"
+#include "client/supply.h"
+#include "client/use.h"
+#include "common/clock.h"
+
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* ---- the heap of a device */
+
+static gpumem_status arena_make(
+	struct gpumem_session *session, uint32_t device, struct gm_arena **ret_arena)
+{
+	struct gm_session_device *d = &session->device[device];
+	if (!d->map)
+		return gm_error(GPUMEM_E_UNSUPPORTED, "this library cannot map memory of device %u",
+			device);
+	pthread_mutex_lock(&session->lock);
+	uint64_t decay_ms = session->decay_ms;
+	pthread_mutex_unlock(&session->lock);
+	struct gm_arena_config config = {
+		.ops = d->map,
+		.backend = d->backend,
+		.source = gm_supply_source(d->supply),
+		.decay_ns = decay_ms > UINT64_MAX / 2 / GM_NS_PER_MS ? UINT64_MAX / 2
+								     : decay_ms * GM_NS_PER_MS,
+		.wake = gm_session_wake,
+		.wake_ctx = session,
+	};
+	struct gm_arena *arena, *other = NULL;
+	int r = gm_arena_new(&config, &arena);
+	if (r < 0)
+		return gm_error(GPUMEM_E_HOST_MEMORY,
+			"no address space for the heap of device %u: %s", device, strerror(-r));
+	if (!atomic_compare_exchange_strong(&d->arena, &other, arena)) {
+		gm_arena_free(arena);
+		arena = other;
+	}
+	*ret_arena = arena;
+	return GPUMEM_OK;
+}
+
+void gm_alloc_drop_all(struct gpumem_session *session)
+{
+	for (uint32_t i = 0; i < session->devices; i++)
+		gm_arena_free(atomic_exchange(&session->device[i].arena, NULL));
+}
+
+uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device)
+{
+	if (device >= session->devices)
+		return 0;
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	if (!arena)
+		return 0;
+	uint64_t bytes = gm_arena_trim(arena, UINT64_MAX);
+	(void)gm_use_publish(session, device);
+	return bytes;
+}
+
+uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
+{
+	uint64_t next = UINT64_MAX;
+	for (uint32_t i = 0; i < session->devices; i++) {
+		struct gm_arena *arena =
+			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
+		if (!arena)
+			continue;
+		uint64_t at = gm_arena_tick(arena, now_ns);
+		if (at < next)
+			next = at;
+	}
+	return next;
+}
+
+/* ---- the calls */
+
+static gpumem_status alloc_failed(int outcome, gpumem_status source, uint64_t size)
+{
+	if (outcome == GM_ARENA_E_SOURCE)
+		return source;
+	const char *text = gm_arena_text(outcome);
+	return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s",
+		(unsigned long long)size, text ? text : strerror(outcome < 0 ? -outcome : 0));
+}
+
+gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_status status;
+
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	if (unlikely(!ret_ptr))
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_ptr is NULL");
+	if (unlikely(device >= session->devices))
+		return gm_session_no_device(session, device);
+	if (unlikely(!size))
+		return gm_error(GPUMEM_E_INVALID, "0 bytes were asked for");
+	if (options) {
+		gm_sized_in(&given, sizeof(given), options);
+		status = gm_buffer_tag_check(given.tag);
+		if (status)
+			return status;
+	}
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	if (unlikely(!arena)) {
+		status = arena_make(session, device, &arena);
+		if (status)
+			return status;
+	}
+	bool listed = size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
+	void *ptr;
+	int r = gm_arena_alloc(
+		arena, size, given.alignment, stream, listed ? GM_ARENA_COOKIE : 0, &ptr, &status);
+	if (unlikely(r))
+		return alloc_failed(r, status, size);
+	if (listed) {
+		uint32_t row = gm_pages_row_add(&session->pages, device, size, given.tag);
+		if (gm_arena_set_cookie(arena, ptr, row))
+			gm_pages_row_remove(&session->pages, device, row);
+	}
+	gm_session_stir(session);
+	*ret_ptr = ptr;
+	return GPUMEM_OK;
+}
+
+static gpumem_status free_failed(int outcome, const void *ptr)
+{
+	const char *text = gm_arena_text(outcome);
+	return gm_error(gm_arena_status(outcome), "cannot free %p: %s", ptr,
+		text ? text : strerror(outcome < 0 ? -outcome : 0));
+}
+
+gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	if (!ptr)
+		return GPUMEM_OK;
+	for (uint32_t i = 0; i < session->devices; i++) {
+		struct gm_arena *arena =
+			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
+		if (!arena || !gm_arena_holds(arena, ptr))
+			continue;
+		uint32_t row = 0;
+		int r = gm_arena_dealloc(arena, ptr, stream, &row);
+		if (unlikely(r))
+			return free_failed(r, ptr);
+		if (row)
+			gm_pages_row_remove(&session->pages, i, row);
+		gm_session_stir(session);
+		return GPUMEM_OK;
+	}
+	return gm_error(
+		GPUMEM_E_INVALID, "cannot free %p: no memory of this session is there", ptr);
+}
+
+gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < session->devices; i++)
+		bytes += gm_alloc_trim(session, i);
+	if (ret_bytes)
+		*ret_bytes = bytes;
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_stats(gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (device >= session->devices)
+		return gm_session_no_device(session, device);
+	if (!ret_stats)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_stats is NULL");
+	gpumem_stats_t stats;
+	gm_use_read(session, device, &stats);
+	return gm_sized_out(ret_stats, &stats, sizeof(stats));
+}

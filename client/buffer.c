@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers: each a lease of its own, its chunks mapped side by side in a range of its own, so that
+ * it can be shared, and goes back as soon as it is destroyed. Making one is a message; programs
+ * that allocate often use gpumem_alloc().
+ *
+ * A destroyed buffer is unmapped before the daemon hears of it: the daemon may give the memory to
+ * another process of the same trust domain at once.
+ */
+#include "client/buffer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "client/use.h"
+#include "common/cleanup.h"
+#include "common/status.h"
+#include "common/units.h"
+
+gpumem_status gm_buffer_tag_check(const char *tag)
+{
+	if (tag && !gm_name_ok(tag))
+		return gm_error(GPUMEM_E_INVALID,
+			"a tag is printable UTF-8 of at most %d bytes; this one is not",
+			GM_LIMIT_NAME_BYTES);
+	return GPUMEM_OK;
+}
+
+/* ---- the address range */
+
+static void unmap(struct gpumem_buffer *buffer)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	if (!buffer->addr)
+		return;
+	/* The range ends as a whole: nothing of it needs to be reserved any more. */
+	d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
+	buffer->addr = NULL;
+}
+
+static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	struct gm_lease_chunk *chunk;
+	LL_FOREACH (chunks, chunk) {
+		buffer->bytes += chunk->bytes;
+		buffer->chunks++;
+	}
+	int r = d->map->reserve(d->backend, buffer->bytes, &buffer->addr);
+	if (r < 0) {
+		buffer->addr = NULL;
+		return r;
+	}
+	uint8_t *place = buffer->addr;
+	LL_FOREACH (chunks, chunk) {
+		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd, NULL);
+		if (r < 0)
+			return r;
+		chunk->fd = gm_close(chunk->fd);
+		place += chunk->bytes;
+	}
+	return d->map->access(d->backend, buffer->addr, buffer->bytes, buffer->lease->read_only);
+}
+
+/* ---- making and ending */
+
+static void enlist(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+	struct gm_session_device *d = &session->device[buffer->device];
+	pthread_mutex_lock(&session->lock);
+	DL_APPEND(session->list, buffer);
+	d->buffer_in_use += buffer->size;
+	if (!buffer->opened) {
+		d->buffer_held += buffer->bytes;
+		d->buffer_misses++;
+	}
+	d->buffers++;
+	pthread_mutex_unlock(&session->lock);
+	if (buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
+		buffer->row = gm_pages_row_add(
+			&session->pages, buffer->device, buffer->size, buffer->tag);
+	(void)gm_use_publish(session, buffer->device);
+}
+
+static void unlist(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+	struct gm_session_device *d = &session->device[buffer->device];
+	pthread_mutex_lock(&session->lock);
+	DL_DELETE(session->list, buffer);
+	d->buffer_in_use -= buffer->size;
+	if (!buffer->opened) {
+		d->buffer_held -= buffer->bytes;
+		d->buffer_returns += buffer->chunks;
+	}
+	d->buffers--;
+	pthread_mutex_unlock(&session->lock);
+	gm_pages_row_remove(&session->pages, buffer->device, buffer->row);
+	(void)gm_use_publish(session, buffer->device);
+}
+
+gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lease,
+	struct gm_lease_chunk *chunks, bool opened, gpumem_buffer **ret_buffer)
+{
+	gpumem_status status = GPUMEM_OK;
+	struct gpumem_buffer *buffer = calloc(1, sizeof(*buffer));
+	if (!buffer) {
+		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a buffer");
+		goto out;
+	}
+	buffer->session = session;
+	buffer->lease = lease;
+	buffer->device = lease->device;
+	buffer->opened = opened;
+	if (lease->device >= session->devices || !session->device[lease->device].map) {
+		status = gm_error(GPUMEM_E_UNSUPPORTED,
+			"the buffer is on device %u, which this library cannot map", lease->device);
+		goto out;
+	}
+	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
+	int r = map(buffer, chunks);
+	if (r < 0) {
+		status = gm_error(gm_status_from_errno(r), "cannot map %llu bytes: %s",
+			(unsigned long long)buffer->bytes, strerror(-r));
+		goto out;
+	}
+	buffer->size = lease->user_bytes;
+	if (!buffer->size || buffer->size > buffer->bytes) {
+		status = gm_error(GPUMEM_E_PROTOCOL,
+			"gpumemd granted %llu bytes for a buffer of %llu",
+			(unsigned long long)buffer->bytes, (unsigned long long)lease->user_bytes);
+		goto out;
+	}
+	enlist(buffer);
+	*ret_buffer = buffer;
+out:
+	gm_lease_chunks_free(chunks);
+	if (status) {
+		if (buffer)
+			unmap(buffer);
+		free(buffer);
+		gm_lease_give(session, lease);
+	}
+	return status;
+}
+
+gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer)
+{
+	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!ret_buffer)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_buffer is NULL");
+	if (device >= session->devices)
+		return gm_session_no_device(session, device);
+	if (!size || size > GM_LEASE_BYTES_MAX)
+		return gm_error(GPUMEM_E_INVALID,
+			"a buffer has 1 to %llu bytes; %zu were asked for",
+			(unsigned long long)GM_LEASE_BYTES_MAX, size);
+	gm_sized_in(&given, sizeof(given), options);
+	gpumem_status status = gm_buffer_tag_check(given.tag);
+	if (status)
+		return status;
+	if (!session->device[device].map)
+		return gm_error(GPUMEM_E_UNSUPPORTED, "this library cannot map memory of device %u",
+			device);
+	struct gm_lease *lease;
+	struct gm_lease_chunk *chunks;
+	status = gm_lease_take(session, device, size, given.tag, &lease, &chunks);
+	if (status)
+		return status;
+	/* What was asked for is known here better than from an echo. */
+	lease->user_bytes = size;
+	snprintf(lease->tag, sizeof(lease->tag), "%s", given.tag ? given.tag : "");
+	return gm_buffer_new(session, lease, chunks, false, ret_buffer);
+}
+
+void gpumem_buffer_destroy(gpumem_buffer *buffer)
+{
+	/* In a forked child there is nothing to end: neither mapping nor connection are its own. */
+	if (!buffer || !gm_session_ok(buffer->session))
+		return;
+	unlist(buffer);
+	unmap(buffer);
+	gm_lease_give(buffer->session, buffer->lease);
+	free(buffer);
+}
+
+void gm_buffer_drop_all(struct gpumem_session *session)
+{
+	struct gpumem_buffer *buffer, *tmp;
+	DL_FOREACH_SAFE (session->list, buffer, tmp) {
+		unlist(buffer);
+		unmap(buffer);
+		free(buffer);
+	}
+}
+
+/* ---- what it is */
+
+void *gpumem_buffer_ptr(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->addr : NULL;
+}
+
+size_t gpumem_buffer_size(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->size : 0;
+}
+
+uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->device : 0;
+}
+
+const char *gpumem_buffer_tag(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->tag : "";
+}
+
+gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
+{
+	if (!buffer)
+		return gm_error(GPUMEM_E_INVALID, "no buffer: it is NULL");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	gpumem_status status = gm_buffer_tag_check(tag);
+	if (status)
+		return status;
+	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
+	gm_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
+	return GPUMEM_OK;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_BUFFER_H
+#define GM_CLIENT_BUFFER_H
+
+#include "client/lease.h"
+#include "client/session.h"
+
+/* A lease with an address range of its own, made here or opened. */
+struct gpumem_buffer {
+	struct gpumem_session *session;
+	struct gm_lease *lease;
+	uint32_t device;
+	bool opened; /* another process made it, and pays for it */
+	void *addr;
+	uint64_t bytes; /* of the range: whole chunks */
+	size_t size;    /* as asked for */
+	size_t chunks;
+	uint32_t row; /* in the client's page; 0: not listed */
+	char tag[GM_LIMIT_NAME_BYTES + 1];
+	struct gpumem_buffer *prev, *next; /* the session's list */
+};
+
+/* Maps what a lease brought and makes a buffer of it. Takes both, also on failure. */
+gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lease,
+	struct gm_lease_chunk *chunks, bool opened, gpumem_buffer **ret_buffer);
+/* Unmaps all buffers and lets them go, without a message: the session ends. */
+void gm_buffer_drop_all(struct gpumem_session *session);
+
+/* Names and tags from a program: NULL is fine. */
+gpumem_status gm_buffer_tag_check(const char *tag);
+
+#endif

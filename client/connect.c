@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The beginning and the end of a session, and what can be asked of it without a message. The end
+ * unmaps everything first and says goodbye then: only after that may the daemon give the memory to
+ * somebody else. A forked child ends nothing: what it has are copies.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <utlist.h>
+
+#include "client/alloc.h"
+#include "client/buffer.h"
+#include "client/events.h"
+#include "client/lease.h"
+#include "client/map_host.h"
+#include "client/returns.h"
+#include "client/session.h"
+#include "client/supply.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/path.h"
+#include "common/status.h"
+#include "common/units.h"
+
+#define TIMEOUT_MS 10000
+
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+
+const char *gpumem_version(void)
+{
+	return TEXT(GPUMEM_VERSION_MAJOR) "." TEXT(GPUMEM_VERSION_MINOR) "." TEXT(
+		GPUMEM_VERSION_PATCH);
+}
+
+/* ---- the end */
+
+static void say_goodbye(struct gpumem_session *session, struct gm_conn *conn)
+{
+	Gm__Wire__Goodbye body = GM__WIRE__GOODBYE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE;
+	packet.goodbye = &body;
+	/* However that went, there is nothing more to do about it. */
+	(void)gm_session_tell(session, conn, &packet);
+}
+
+/* Takes half-built ones. */
+static void session_free(struct gpumem_session *session)
+{
+	if (!session)
+		return;
+	gm_events_stop(session);
+	pthread_mutex_lock(&session->lock);
+	session->state = GM_SESSION_CLOSED;
+	struct gm_conn *conn = session->conn;
+	session->conn = NULL;
+	pthread_mutex_unlock(&session->lock);
+
+	gm_buffer_drop_all(session);
+	gm_alloc_drop_all(session);
+	if (conn) {
+		say_goodbye(session, conn);
+		gm_conn_unref(conn);
+	}
+	/* Nothing of the connection is left that could come late. */
+	gm_returns_drop(session);
+	struct gm_lease *lease, *tmp;
+	DL_FOREACH_SAFE (session->leases, lease, tmp)
+		free(lease);
+	for (uint32_t i = 0; i < session->devices; i++) {
+		gm_supply_free(session->device[i].supply);
+		gm_map_host_free(session->device[i].backend);
+	}
+	gm_pages_deinit(&session->pages);
+	gm_close(session->wake);
+	pthread_mutex_destroy(&session->lock);
+	free(session);
+}
+
+void gpumem_disconnect(gpumem_session *session)
+{
+	if (!session)
+		return;
+	if (!gm_session_ok(session)) {
+		(void)gm_session_refused(session);
+		return;
+	}
+	if (gm_events_inside(session)) {
+		(void)gm_error(GPUMEM_E_BUSY,
+			"gpumem_disconnect cannot be called from the function that events are told "
+			"to");
+		return;
+	}
+	session_free(session);
+}
+
+/* ---- the beginning */
+
+static gpumem_status session_new(struct gpumem_session **ret_session)
+{
+	struct gpumem_session *session = calloc(1, sizeof(*session));
+	if (!session)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
+	pthread_mutex_init(&session->lock, NULL);
+	gm_pages_init(&session->pages);
+	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);
+	if (r < 0) {
+		session_free(session);
+		return gm_error(gm_status_from_errno(r), "cannot make a session: %s", strerror(-r));
+	}
+	*ret_session = session;
+	return GPUMEM_OK;
+}
+
+static gpumem_status find_socket(struct gpumem_session *session, const char *given)
+{
+	const char *why = "the socket given to gpumem_connect";
+	if (given) {
+		if (strlen(given) >= sizeof(session->path))
+			return gm_error(GPUMEM_E_INVALID, "the socket path is longer than %d bytes",
+				GM_LIMIT_SOCKET_PATH_BYTES);
+		snprintf(session->path, sizeof(session->path), "%s", given);
+	} else {
+		int r = gm_path_client_socket(session->path, &why);
+		if (r < 0)
+			return gm_error(gm_status_from_errno(r),
+				"cannot tell where gpumemd listens: %s; set GPUMEM_SOCKET",
+				strerror(-r));
+	}
+	snprintf(session->why, sizeof(session->why), "%s", why);
+	return GPUMEM_OK;
+}
+
+static gpumem_status find_name(struct gpumem_session *session, const char *given)
+{
+	if (given && !gm_name_ok(given))
+		return gm_error(GPUMEM_E_INVALID,
+			"a client's name is printable UTF-8 of at most %d bytes; this one is not",
+			GM_LIMIT_NAME_BYTES);
+	const char *name = given ? given : program_invocation_short_name;
+	if (gm_name_ok(name))
+		snprintf(session->name, sizeof(session->name), "%s", name);
+	return GPUMEM_OK;
+}
+
+static gpumem_status set_up_devices(struct gpumem_session *session)
+{
+	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
+	uint32_t n = 0;
+	gpumem_status status = gm_session_devices(session, NULL, infos, &n);
+	if (status)
+		return status;
+	for (uint32_t i = 0; i < n; i++) {
+		struct gm_session_device *d = &session->device[i];
+		d->info = infos[i];
+		session->devices = i + 1;
+		int r = gm_supply_new(session, i, &d->supply);
+		if (r < 0)
+			return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a device");
+		if (strcmp(d->info.backend, "host"))
+			continue;
+		struct gm_map_host *host;
+		r = gm_map_host_new(&host);
+		if (r < 0)
+			return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a device");
+		d->backend = host;
+		d->map = gm_map_host_ops();
+	}
+	return GPUMEM_OK;
+}
+
+static gpumem_status greet(struct gpumem_session *session)
+{
+	struct gm_hello_ask ask = {
+		.path = session->path,
+		.why = session->why,
+		.name = session->name,
+		.deadline_ns = gm_clock_ns() + session->timeout_ns,
+		.wake = gm_session_wake,
+		.wake_ctx = session,
+	};
+	struct gm_hello hello;
+	gpumem_status status = gm_hello(&ask, &hello);
+	if (status)
+		return status;
+	int r = gm_pages_map(&session->pages, hello.daemon_page, hello.client_page);
+	if (r < 0) {
+		gm_hello_deinit(&hello);
+		return gm_error(r == -EBADMSG ? GPUMEM_E_PROTOCOL : gm_status_from_errno(r),
+			"the pages that gpumemd at %s sent cannot be used: %s", session->path,
+			strerror(-r));
+	}
+	gm_session_adopt(session, &hello);
+	status = set_up_devices(session);
+	if (!status) {
+		r = gm_events_start(session, gm_steal_fd(&hello.events));
+		if (r < 0)
+			status = gm_error(gm_status_from_errno(r),
+				"cannot start the library's thread: %s", strerror(-r));
+	}
+	gm_hello_deinit(&hello);
+	return status;
+}
+
+gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_session **ret_session)
+{
+	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
+	if (!ret_session)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_session is NULL");
+	gm_sized_in(&given, sizeof(given), options);
+	struct gpumem_session *session = NULL;
+	gpumem_status status = session_new(&session);
+	if (status)
+		return status;
+	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
+	status = find_socket(session, given.socket);
+	if (!status)
+		status = find_name(session, given.name);
+	if (!status)
+		status = greet(session);
+	if (status) {
+		char text[GM_ERROR_BYTES];
+		snprintf(text, sizeof(text), "%s", gm_error_text());
+		session_free(session);
+		return gm_error(status, "%s", text);
+	}
+	*ret_session = session;
+	return GPUMEM_OK;
+}
+
+/* ---- what is known without asking */
+
+gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!ret_count)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_count is NULL");
+	*ret_count = session->devices;
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_device_info(
+	gpumem_session *session, uint32_t device, gpumem_device_info_t *ret_info)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (device >= session->devices)
+		return gm_session_no_device(session, device);
+	if (!ret_info)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_info is NULL");
+	gpumem_device_info_t info = session->device[device].info;
+	struct gm_page_device page;
+	if (gm_pages_device(&session->pages, device, &page) == 0) {
+		info.capacity = page.capacity;
+		info.available = page.available;
+	}
+	return gm_sized_out(ret_info, &info, sizeof(info));
+}
+
+gpumem_status gpumem_pressure(
+	gpumem_session *session, uint32_t device, double *ret_pressure, gpumem_level *ret_level)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (device >= session->devices)
+		return gm_session_no_device(session, device);
+	struct gm_session_device *d = &session->device[device];
+	struct gm_page_device page;
+	/* A daemon that died while it wrote leaves what was read before. */
+	if (gm_pages_device(&session->pages, device, &page) == 0)
+		atomic_store_explicit(&d->pressure, (uint64_t)page.level << 32 | page.pressure_ppm,
+			memory_order_relaxed);
+	uint64_t value = atomic_load_explicit(&d->pressure, memory_order_relaxed);
+	uint32_t ppm = (uint32_t)value, level = (uint32_t)(value >> 32);
+	if (ret_pressure)
+		*ret_pressure = ppm > 1000000 ? 1.0 : ppm / 1e6;
+	if (ret_level)
+		*ret_level =
+			level > GPUMEM_LEVEL_CRITICAL ? GPUMEM_LEVEL_CRITICAL : (gpumem_level)level;
+	return GPUMEM_OK;
+}
