@@ -45,6 +45,9 @@ struct gm_backend_ops {
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		struct gm_handle *handle);
+	/* A second fd for the same memory that can only be read, for the caller to close. Runs on
+	 * the loop's thread and must be quick. NULL: read-only is a request to the client. */
+	int (*read_only_fd)(void *backend, const struct gm_handle *handle, int *ret_fd);
 };
 
 extern const struct gm_backend_ops gm_backend_host;
