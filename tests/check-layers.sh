@@ -25,14 +25,15 @@ report() { # number of problems is the number of lines of $1; $2: what was check
 # The files of daemon/ in their order, by the first part of their names: a file includes what is in its own row or a
 # row above. A new file that fits none gets a row here: where it stands is a decision.
 daemon_rows=(
-	'backend config identity cgroup ids domain pages service'
-	'device'
+	'backend config identity cgroup ids domain pages service endpoint'
+	'worker'
 	'peer hub'
 	'events'
 	'client'
-	'dispatch handle admin'
-	'listener signals reload server loop daemon'
-	'main options'
+	'dispatch serve admin'
+	'listener'
+	'broker'
+	'main'
 )
 
 row_of() { # the row of daemon/$1; nothing if it has none

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The wiring. start() makes every part in the order in which they need one another and finish()
+ * takes them down in the opposite one, from wherever start() came to. In between, this is where
+ * core's needs (jobs, clock, ids, randomness) meet what provides them, and where signals arrive.
+ *
+ * Stopping is the same whether it was asked for or start() failed: clients are told, sessions end,
+ * core gives its chunks back, and the loop runs until no job is under way. A backend that is stuck
+ * in a call does not keep the daemon: after a while it ends all the same.
+ */
+#include <errno.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "daemon/backend.h"
+#include "daemon/broker.h"
+#include "daemon/client.h"
+#include "daemon/worker.h"
+#include "daemon/dispatch.h"
+#include "daemon/endpoint.h"
+#include "daemon/ids.h"
+#include "daemon/listener.h"
+#include "daemon/peer.h"
+#include "daemon/service.h"
+
+#define GM_BROKER_STOP_MS   3000
+#define GM_BROKER_SAMPLE_MS 1000
+
+static const struct gm_backend_ops *const backends[] = {&gm_backend_host};
+
+struct gm_broker {
+	const struct gm_broker_options *options;
+	struct gm_config *config;
+	uv_loop_t loop;
+	bool loop_open;
+	uv_signal_t signals[3];
+	uv_timer_t tick, sample, watchdog, stop;
+	bool timers_open, signals_open;
+
+	struct gm_endpoint endpoint;
+	bool endpoint_open;
+	struct gm_ids ids;
+	const struct gm_backend_ops *ops;
+	void *backend;
+	struct gm_worker *workers[GM_LIMIT_DEVICES];
+	struct gm_core *core;
+	struct gm_hub hub;
+	bool hub_open;
+	struct gm_clients clients;
+	bool clients_open;
+	struct gm_dispatch dispatch;
+	struct gm_listener *listener;
+	bool stopping;
+	bool stuck;
+};
+
+/* ---- core's needs */
+
+static void core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
+{
+	struct gm_broker *broker = ctx;
+	gm_worker_create(broker->workers[chunk->device], chunk, turn);
+}
+
+static void core_destroy(void *ctx, struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	gm_worker_destroy(broker->workers[chunk->device], chunk);
+}
+
+static uint64_t core_now_ns(void *ctx)
+{
+	return gm_clock_ns();
+}
+
+static uint64_t core_new_id(void *ctx)
+{
+	struct gm_broker *broker = ctx;
+	return gm_ids_next(&broker->ids);
+}
+
+static void core_random(void *ctx, void *bytes, size_t n)
+{
+	if (gm_random(bytes, n) < 0) {
+		/* A token that can be guessed is worse than no daemon. */
+		gm_log(GM_LOG_ERROR, "the kernel gives no random bytes");
+		abort();
+	}
+}
+
+static void core_device_changed(void *ctx, uint32_t device)
+{
+	struct gm_broker *broker = ctx;
+	if (broker->clients_open)
+		gm_clients_device_changed(&broker->clients, device);
+}
+
+static void core_session_changed(void *ctx, struct gm_session *session, uint32_t device)
+{
+	gm_clients_session_changed(session, device);
+}
+
+static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
+{
+	static const char *const names[GM_LEVELS] = {"low", "medium", "high", "critical"};
+	struct gm_broker *broker = ctx;
+	char field[32];
+	const char *const fields[] = {field, NULL};
+	snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", device);
+	gm_log_fields(GM_LOG_INFO, fields, "device %u: pressure is %s", device, names[level]);
+	if (broker->clients_open)
+		gm_clients_level_changed(&broker->clients, device);
+}
+
+static const struct gm_core_ops core_ops = {
+	.create = core_create,
+	.destroy = core_destroy,
+	.now_ns = core_now_ns,
+	.new_id = core_new_id,
+	.random = core_random,
+	.device_changed = core_device_changed,
+	.session_changed = core_session_changed,
+	.level_changed = core_level_changed,
+};
+
+/* ---- what the device threads and the clock tell core */
+
+static void check_idle(struct gm_broker *broker)
+{
+	if (broker->stopping && gm_core_idle(broker->core))
+		uv_stop(&broker->loop);
+}
+
+static void on_created(void *ctx, struct gm_chunk *chunk, int result)
+{
+	struct gm_broker *broker = ctx;
+	if (result < 0 && result != -ENOMEM) {
+		char field[32];
+		const char *const fields[] = {field, NULL};
+		snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", chunk->device);
+		gm_log_fields(GM_LOG_ERROR, fields, "device %u: a chunk could not be made: %s",
+			chunk->device, strerror(-result));
+	}
+	gm_core_created(broker->core, chunk, result);
+	check_idle(broker);
+}
+
+static void on_destroyed(void *ctx, struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	gm_core_destroyed(broker->core, chunk);
+	check_idle(broker);
+}
+
+static void on_sampled(void *ctx, uint32_t device, uint64_t free_bytes)
+{
+	struct gm_broker *broker = ctx;
+	gm_core_sample(broker->core, device, free_bytes);
+}
+
+static const struct gm_worker_events device_events = {
+	.created = on_created,
+	.destroyed = on_destroyed,
+	.sampled = on_sampled,
+};
+
+static void run_tick(struct gm_broker *broker);
+
+static void on_tick(uv_timer_t *timer)
+{
+	run_tick(timer->data);
+}
+
+static void run_tick(struct gm_broker *broker)
+{
+	uint64_t next = gm_core_tick(broker->core);
+	if (next == UINT64_MAX) {
+		uv_timer_stop(&broker->tick);
+		return;
+	}
+	uint64_t now = gm_clock_ns();
+	uint64_t wait_ms = next > now ? (next - now) / GM_NS_PER_MS + 1 : 1;
+	uv_timer_start(&broker->tick, on_tick, wait_ms, 0);
+}
+
+static void on_flushed(void *ctx)
+{
+	struct gm_broker *broker = ctx;
+	if (!broker->stopping)
+		run_tick(broker);
+}
+
+static void on_sample(uv_timer_t *timer)
+{
+	struct gm_broker *broker = timer->data;
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
+		gm_worker_sample(broker->workers[i]);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+	gm_service_alive();
+}
+
+/* ---- configuration */
+
+static gid_t find_admin_group(const struct gm_config *config)
+{
+	if (!config->admin_group[0])
+		return (gid_t)-1;
+	struct group *group = getgrnam(config->admin_group);
+	return group ? group->gr_gid : (gid_t)-1;
+}
+
+static void apply_config(struct gm_broker *broker)
+{
+	const struct gm_config *config = broker->config;
+	broker->dispatch.config = config;
+	broker->dispatch.admin_group = find_admin_group(config);
+	gm_listener_set_bounds(broker->listener, config->connections_per_uid,
+		config->hello_deadline_ns / GM_NS_PER_MS);
+}
+
+static void log_lines(enum gm_log_level level, char *text)
+{
+	char *rest = text;
+	for (char *line; (line = strsep(&rest, "\n"));)
+		if (*line)
+			gm_log(level, "%s", line);
+}
+
+static void status_text(const struct gm_broker *broker, char text[256])
+{
+	snprintf(text, 256, "Serving %u device%s (%s) on %.150s", broker->dispatch.n_devices,
+		broker->dispatch.n_devices == 1 ? "" : "s", broker->ops->name,
+		broker->endpoint.path);
+}
+
+static void reload(struct gm_broker *broker)
+{
+	struct gm_config *config = NULL;
+	char *error = NULL;
+	char status[256];
+	gm_service_reloading();
+	int r = gm_config_load(broker->options->config_path, &config, &error);
+	if (r < 0) {
+		if (error)
+			log_lines(GM_LOG_ERROR, error);
+		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
+		free(error);
+	} else {
+		char *fixed = gm_config_fixed_changes(broker->config, config);
+		if (fixed)
+			gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
+		free(fixed);
+		gm_config_free(broker->config);
+		broker->config = config;
+		apply_config(broker);
+		for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
+			struct gm_policy policy;
+			gm_config_policy(config, i, broker->dispatch.devices[i].total, &policy);
+			gm_core_set_policy(broker->core, i, &policy);
+		}
+		gm_log(GM_LOG_INFO, "configuration reloaded");
+	}
+	status_text(broker, status);
+	gm_service_ready(status);
+}
+
+/* ---- the end */
+
+static void on_stuck(uv_timer_t *timer)
+{
+	struct gm_broker *broker = timer->data;
+	broker->stuck = true;
+	uv_stop(&broker->loop);
+}
+
+static void begin_stop(struct gm_broker *broker, const char *reason)
+{
+	if (broker->stopping)
+		return;
+	broker->stopping = true;
+	gm_service_stopping();
+	if (broker->clients_open)
+		gm_clients_goodbye(&broker->clients, reason, false);
+	gm_listener_close(broker->listener);
+	broker->listener = NULL;
+	if (broker->clients_open)
+		gm_clients_end_all(&broker->clients);
+	gm_core_shutdown(broker->core);
+	uv_timer_start(&broker->stop, on_stuck, GM_BROKER_STOP_MS, 0);
+	check_idle(broker);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	struct gm_broker *broker = handle->data;
+	if (number == SIGHUP) {
+		if (!broker->stopping)
+			reload(broker);
+		return;
+	}
+	gm_log(GM_LOG_INFO, "stopping on SIG%s", number == SIGTERM ? "TERM" : "INT");
+	begin_stop(broker, "the daemon is stopping");
+}
+
+static void close_handle(uv_handle_t *handle, void *ctx)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+/* Everything is idle, or was never made. */
+static void finish(struct gm_broker *broker)
+{
+	if (broker->endpoint_open)
+		gm_endpoint_close(&broker->endpoint);
+	if (broker->stuck) {
+		gm_log(GM_LOG_WARNING,
+			"the backend does not come back from a call; ending without it");
+		_exit(EXIT_SUCCESS);
+	}
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+		gm_worker_stop(broker->workers[i]);
+	if (broker->clients_open)
+		gm_clients_close(&broker->clients);
+	if (broker->hub_open)
+		gm_hub_close(&broker->hub);
+	if (broker->loop_open) {
+		/* What is left are timers and signals of ours. */
+		uv_walk(&broker->loop, close_handle, NULL);
+		while (uv_run(&broker->loop, UV_RUN_DEFAULT))
+			;
+		uv_loop_close(&broker->loop);
+	}
+	gm_core_free(broker->core);
+	if (broker->clients_open)
+		gm_clients_deinit(&broker->clients);
+	if (broker->hub_open)
+		gm_hub_deinit(&broker->hub);
+	if (broker->backend)
+		broker->ops->close(broker->backend);
+	gm_config_free(broker->config);
+}
+
+/* ---- the beginning */
+
+static int fail(int error, const char *what)
+{
+	gm_log(GM_LOG_ERROR, "%s: %s", what, strerror(-error));
+	return error;
+}
+
+static int start_loop(struct gm_broker *broker)
+{
+	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+	int r = uv_loop_init(&broker->loop);
+	if (r < 0)
+		return fail(r, "the event loop");
+	broker->loop_open = true;
+	uv_timer_t *const timers[] = {
+		&broker->tick, &broker->sample, &broker->watchdog, &broker->stop};
+	for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
+		uv_timer_init(&broker->loop, timers[i]); /* cannot fail */
+		timers[i]->data = broker;
+	}
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		r = uv_signal_init(&broker->loop, &broker->signals[i]);
+		if (r == 0) {
+			broker->signals[i].data = broker;
+			r = uv_signal_start(&broker->signals[i], on_signal, numbers[i]);
+		}
+		if (r < 0)
+			return fail(r, "signals");
+	}
+	return 0;
+}
+
+static int start_endpoint(struct gm_broker *broker)
+{
+	char why[GM_ENDPOINT_WHY] = "";
+	int socket;
+	int r = gm_service_listen_socket(&socket);
+	if (r < 0) {
+		gm_log(GM_LOG_ERROR,
+			"socket activation: exactly one listening SOCK_SEQPACKET socket is wanted");
+		return r;
+	}
+	if (r > 0) {
+		r = gm_endpoint_adopt(&broker->endpoint, socket, why);
+	} else {
+		const char *path =
+			broker->options->socket ? broker->options->socket : broker->config->socket;
+		r = gm_endpoint_open(&broker->endpoint, path, broker->config->socket_mode,
+			broker->config->socket_group, why);
+	}
+	if (r < 0) {
+		gm_log(GM_LOG_ERROR, "%s", why);
+		return r;
+	}
+	broker->endpoint_open = true;
+	return 0;
+}
+
+static int start_ids(struct gm_broker *broker)
+{
+	char file[GM_PATH_BYTES + 16];
+	bool stored;
+	snprintf(file, sizeof(file), "%s", broker->endpoint.path);
+	char *slash = strrchr(file, '/');
+	if (slash)
+		strcpy(slash + 1, "generation");
+	int r = gm_ids_init(
+		&broker->ids, file[0] == '/' ? file : NULL, (int64_t)time(NULL), &stored);
+	if (r < 0)
+		return fail(r, "ids");
+	if (!stored)
+		gm_log(GM_LOG_WARNING,
+			"%s cannot be written: only the clock keeps this run's ids apart from those "
+			"of the next",
+			file);
+	return 0;
+}
+
+static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
+{
+	const char *name =
+		broker->options->backend ? broker->options->backend : broker->config->backend;
+	struct gm_backend_config config;
+	char why[256] = "";
+	int r = -ENODEV;
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+		config.size[i] = broker->config->devices[i].size;
+	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]) && r == -ENODEV; i++) {
+		if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
+			continue;
+		broker->ops = backends[i];
+		r = broker->ops->open(&config, &broker->backend, ret_devices, why);
+	}
+	if (r < 0)
+		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
+			why[0] ? why : "there is none of this name");
+	return r;
+}
+
+static int start_core(struct gm_broker *broker, uint32_t n)
+{
+	int r = gm_core_new(&core_ops, broker, &broker->core);
+	if (r < 0)
+		return fail(r, "core");
+	r = gm_clients_init(&broker->clients, &broker->hub, broker->core, n, on_flushed, broker);
+	if (r < 0)
+		return fail(r, "clients");
+	broker->clients_open = true;
+	for (uint32_t i = 0; i < n; i++) {
+		struct gm_backend_device *info = &broker->dispatch.devices[i];
+		broker->ops->device_info(broker->backend, i, info);
+		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i, &device_events,
+			broker, &broker->workers[i]);
+		if (r < 0)
+			return fail(r, "a device's thread");
+		struct gm_core_device_info core_info = {
+			.total = info->total,
+			.transport_fd = info->transport_fd,
+			.transport_ipc = info->transport_ipc,
+		};
+		gm_config_policy(broker->config, i, info->total, &core_info.policy);
+		uint32_t number;
+		r = gm_core_add_device(broker->core, &core_info, &number);
+		if (r < 0)
+			return fail(r, "a device");
+		broker->dispatch.n_devices = number + 1;
+	}
+	return 0;
+}
+
+static int start_listener(struct gm_broker *broker)
+{
+	static const struct gm_peer_ops ops = {
+		.packet = gm_dispatch_packet,
+		.closed = gm_dispatch_closed,
+	};
+	struct gm_dispatch *dispatch = &broker->dispatch;
+	dispatch->core = broker->core;
+	dispatch->clients = &broker->clients;
+	dispatch->ops = broker->ops;
+	dispatch->backend = broker->backend;
+	dispatch->socket = broker->endpoint.path;
+	dispatch->start_ns = gm_clock_ns();
+	dispatch->uid = geteuid();
+	int r = gm_listener_new(
+		&broker->hub, broker->endpoint.socket, &ops, dispatch, &broker->listener);
+	if (r < 0)
+		return fail(r, "the listening socket");
+	apply_config(broker);
+	return 0;
+}
+
+static int start(struct gm_broker *broker)
+{
+	uint32_t n;
+	int r = start_loop(broker);
+	if (r == 0)
+		r = start_endpoint(broker);
+	if (r == 0)
+		r = start_ids(broker);
+	if (r == 0)
+		r = start_backend(broker, &n);
+	if (r == 0) {
+		r = gm_hub_init(&broker->hub, &broker->loop, broker->ids.generation);
+		broker->hub_open = r == 0;
+	}
+	if (r == 0)
+		r = start_core(broker, n);
+	if (r == 0)
+		r = start_listener(broker);
+	if (r < 0)
+		return r;
+	if (!broker->ops->exclusive) {
+		on_sample(&broker->sample);
+		uv_timer_start(
+			&broker->sample, on_sample, GM_BROKER_SAMPLE_MS, GM_BROKER_SAMPLE_MS);
+	}
+	uint64_t watchdog_ms = gm_service_watchdog_ms();
+	if (watchdog_ms)
+		uv_timer_start(&broker->watchdog, on_watchdog, watchdog_ms, watchdog_ms);
+	return 0;
+}
+
+int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config)
+{
+	struct gm_broker *broker = calloc(1, sizeof(*broker));
+	if (!broker) {
+		gm_config_free(config);
+		return fail(-ENOMEM, "the broker");
+	}
+	broker->options = options;
+	broker->config = config;
+	int r = start(broker);
+	if (r == 0) {
+		char status[256];
+		status_text(broker, status);
+		gm_log(GM_LOG_INFO, "%s", status);
+		gm_service_ready(status);
+		uv_run(&broker->loop, UV_RUN_DEFAULT);
+	} else if (broker->core) {
+		begin_stop(broker, "the daemon could not start");
+		uv_run(&broker->loop, UV_RUN_DEFAULT);
+	}
+	finish(broker);
+	free(broker);
+	return r;
+}

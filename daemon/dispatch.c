@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of requests. It checks what holds for all of a kind (greeted or not, a session or not)
+ * and what the wire cannot: enums, lengths, names. Whatever a client asks for wrongly gets an
+ * answer that says what was wrong, and changes nothing.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/admin.h"
+#include "daemon/dispatch.h"
+#include "daemon/serve_lease.h"
+#include "daemon/serve_session.h"
+
+enum need {
+	NEED_NOTHING, /* a hello */
+	NEED_HELLO,   /* client or observer */
+	NEED_SESSION, /* a client */
+};
+
+static const struct row {
+	Gm__Wire__Packet__BodyCase body;
+	enum need need;
+	gm_handler handler;
+} table[] = {
+	{GM__WIRE__PACKET__BODY_HELLO, NEED_NOTHING, gm_serve_hello},
+	{GM__WIRE__PACKET__BODY_GOODBYE, NEED_SESSION, gm_serve_goodbye},
+	{GM__WIRE__PACKET__BODY_GET_DEVICES, NEED_HELLO, gm_serve_get_devices},
+	{GM__WIRE__PACKET__BODY_LEASE, NEED_SESSION, gm_serve_lease},
+	{GM__WIRE__PACKET__BODY_GROW, NEED_SESSION, gm_serve_grow},
+	{GM__WIRE__PACKET__BODY_RETURN_CHUNKS, NEED_SESSION, gm_serve_return},
+	{GM__WIRE__PACKET__BODY_GET_HANDLES, NEED_SESSION, gm_serve_get_handles},
+	{GM__WIRE__PACKET__BODY_SHARE, NEED_SESSION, gm_serve_share},
+	{GM__WIRE__PACKET__BODY_OPEN, NEED_SESSION, gm_serve_open},
+	{GM__WIRE__PACKET__BODY_UNSHARE, NEED_SESSION, gm_serve_unshare},
+	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},
+	{GM__WIRE__PACKET__BODY_GET_POOLS, NEED_HELLO, gm_admin_get_pools},
+	{GM__WIRE__PACKET__BODY_GET_CLIENTS, NEED_HELLO, gm_admin_get_clients},
+	{GM__WIRE__PACKET__BODY_GET_BUFFERS, NEED_HELLO, gm_admin_get_buffers},
+	{GM__WIRE__PACKET__BODY_TRIM, NEED_HELLO, gm_admin_trim},
+	{GM__WIRE__PACKET__BODY_GET_CONFIG, NEED_HELLO, gm_admin_get_config},
+};
+
+void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	struct gm_dispatch *dispatch = ctx;
+	const struct row *row = NULL;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]) && !row; i++)
+		if (table[i].body == packet->body_case)
+			row = &table[i];
+	if (!row) {
+		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
+			"answers and events come from the daemon alone");
+		return;
+	}
+	if (row->need != NEED_NOTHING && !gm_peer_greeted(peer)) {
+		gm_peer_refuse(
+			peer, packet->id, GPUMEM_E_PROTOCOL, "the first packet must be a hello");
+		return;
+	}
+	if (row->need == NEED_SESSION && !gm_peer_user(peer)) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_DENIED,
+			"this connection has no session: it is an observer's, or said goodbye");
+		return;
+	}
+	row->handler(dispatch, peer, packet);
+}
+
+void gm_dispatch_closed(void *ctx, struct gm_peer *peer)
+{
+	struct gm_client *client = gm_peer_user(peer);
+	if (client) {
+		gm_peer_set_user(peer, NULL);
+		gm_client_disconnected(client);
+	}
+}
+
+bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_peer *peer)
+{
+	return gm_identity_may_administer(
+		gm_peer_identity(peer), dispatch->uid, dispatch->admin_group);
+}
+
+void gm_dispatch_fill_device(
+	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__Device *ret)
+{
+	const struct gm_backend_device *info = &dispatch->devices[device];
+	struct gm_device_figures figures;
+	gm_core_device_figures(dispatch->core, device, &figures);
+	gm__wire__device__init(ret);
+	ret->number = device;
+	ret->name = (char *)info->name;
+	ret->uuid.data = (uint8_t *)info->uuid;
+	ret->uuid.len = sizeof(info->uuid);
+	ret->backend = (char *)dispatch->ops->name;
+	ret->total = figures.total;
+	ret->capacity = figures.capacity;
+	ret->ceiling = figures.ceiling;
+	ret->available = figures.available;
+	ret->leased = figures.leased;
+	ret->quarantined = figures.quarantined;
+	ret->admitted = figures.admitted;
+	ret->pooled = figures.pooled;
+	ret->foreign = figures.foreign;
+	ret->pressure_ppm = figures.pressure_ppm;
+	ret->level = figures.level;
+	ret->transport_fd = info->transport_fd;
+	ret->transport_ipc = info->transport_ipc;
+	ret->chunks = figures.chunks;
+	ret->pci = (char *)info->pci;
+	ret->fraction = figures.policy.fraction;
+	ret->min_free = figures.policy.min_free;
+	ret->peak_charged = figures.peak_charged;
+}

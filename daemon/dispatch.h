@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_DISPATCH_H
+#define GM_DAEMON_DISPATCH_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/backend.h"
+#include "daemon/client.h"
+#include "daemon/config.h"
+#include "daemon/peer.h"
+
+/* Requests, by a table: what each needs, what it does, and how it is answered. */
+struct gm_dispatch {
+	struct gm_core *core;
+	struct gm_clients *clients;
+	const struct gm_config *config; /* may be another one after a reload */
+	const struct gm_backend_ops *ops;
+	void *backend;
+	const char *socket;
+	uint32_t n_devices;
+	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	uint64_t start_ns;
+	uid_t uid;         /* the daemon's own */
+	gid_t admin_group; /* -1: there is none */
+};
+
+/* A peer's request; ctx is the struct gm_dispatch: gm_peer_ops.packet and .closed. */
+void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+void gm_dispatch_closed(void *ctx, struct gm_peer *peer);
+
+/* ---- for the files of handlers */
+
+typedef void (*gm_handler)(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+
+bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_peer *peer);
+/* Everything about a device but its strings' storage, which is the dispatch's. */
+void gm_dispatch_fill_device(
+	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__Device *ret);
+
+#endif

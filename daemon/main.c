@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpumemd's command line. It reads the configuration, raises the bound on file descriptors as far
+ * as it may, and hands over to the broker. Exit status: 0 stopped as told (or the configuration is
+ * good), 1 could not start, 2 wrong usage.
+ */
+#include <config.h>
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "common/log.h"
+#include "daemon/broker.h"
+#include "daemon/config.h"
+#include "daemon/service.h"
+
+enum { EXIT_USAGE = 2 };
+
+static void usage(FILE *to)
+{
+	fputs("Usage: gpumemd [OPTION]...\n"
+	      "The GPU memory broker: owns device memory and leases it to local processes.\n"
+	      "\n"
+	      "  -c, --config FILE     read FILE instead of the default configuration\n"
+	      "  -s, --socket PATH     listen on PATH instead of the configured socket\n"
+	      "  -b, --backend NAME    auto or host, over the configuration\n"
+	      "      --check-config    check the configuration, say what is wrong, and end\n"
+	      "  -f, --foreground      stay in the foreground (it always does)\n"
+	      "  -v, --verbose         log what happens to clients, too\n"
+	      "      --version         show the version\n"
+	      "  -h, --help            show this\n"
+	      "\n"
+	      "An ordinary user's daemon listens on $XDG_RUNTIME_DIR/gpumemd/socket. See gpumemd(8).\n",
+		to);
+}
+
+/* Every client costs a few descriptors, every chunk one. */
+static void raise_fd_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		gm_log(GM_LOG_WARNING, "the limit on file descriptors cannot be raised: %m");
+}
+
+int main(int argc, char **argv)
+{
+	enum { CHECK_CONFIG = 256, SHOW_VERSION };
+	static const struct option long_options[] = {
+		{"config", required_argument, NULL, 'c'},
+		{"socket", required_argument, NULL, 's'},
+		{"backend", required_argument, NULL, 'b'},
+		{"check-config", no_argument, NULL, CHECK_CONFIG},
+		{"foreground", no_argument, NULL, 'f'},
+		{"verbose", no_argument, NULL, 'v'},
+		{"version", no_argument, NULL, SHOW_VERSION},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct gm_broker_options options = {NULL, NULL, NULL};
+	bool check = false;
+	for (int c; (c = getopt_long(argc, argv, "c:s:b:fvh", long_options, NULL)) != -1;) {
+		switch (c) {
+		case 'c':
+			options.config_path = optarg;
+			break;
+		case 's':
+			options.socket = optarg;
+			break;
+		case 'b':
+			options.backend = optarg;
+			break;
+		case CHECK_CONFIG:
+			check = true;
+			break;
+		case 'f':
+			break;
+		case 'v':
+			gm_log_set_level(GM_LOG_DEBUG);
+			break;
+		case SHOW_VERSION:
+			puts("gpumemd " PACKAGE_VERSION);
+			return EXIT_SUCCESS;
+		case 'h':
+			usage(stdout);
+			return EXIT_SUCCESS;
+		default:
+			usage(stderr);
+			return EXIT_USAGE;
+		}
+	}
+	if (optind < argc) {
+		fprintf(stderr, "gpumemd: unexpected argument: %s\n", argv[optind]);
+		usage(stderr);
+		return EXIT_USAGE;
+	}
+	if (options.socket && !*options.socket) {
+		fputs("gpumemd: --socket needs a path\n", stderr);
+		usage(stderr);
+		return EXIT_USAGE;
+	}
+
+	struct gm_config *config = NULL;
+	char *error = NULL;
+	if (gm_config_load(options.config_path, &config, &error) < 0) {
+		fprintf(stderr, "%s%s", error ? error : "gpumemd: out of memory",
+			error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
+		free(error);
+		return EXIT_FAILURE;
+	}
+	if (check) {
+		gm_config_free(config);
+		return EXIT_SUCCESS;
+	}
+	gm_service_init_log();
+	signal(SIGPIPE, SIG_IGN);
+	raise_fd_limit();
+	return gm_broker_run(&options, config) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

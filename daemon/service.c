@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * systemd. All of libsystemd is used here and nowhere else, so that the daemon is the same program
+ * with and without a service manager. What cannot be told to the manager is not an error.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-journal.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "daemon/service.h"
+
+#define GM_SERVICE_FIELDS 16
+
+static void to_journal(enum gm_log_level level, const char *message, const char *const *fields)
+{
+	char priority[16];
+	char *text;
+	struct iovec parts[2 + GM_SERVICE_FIELDS];
+	int n = 0;
+	snprintf(priority, sizeof(priority), "PRIORITY=%d", (int)level);
+	if (asprintf(&text, "MESSAGE=%s", message) < 0)
+		return;
+	parts[n++] = (struct iovec){.iov_base = priority, .iov_len = strlen(priority)};
+	parts[n++] = (struct iovec){.iov_base = text, .iov_len = strlen(text)};
+	for (size_t i = 0; fields[i] && i < GM_SERVICE_FIELDS; i++)
+		parts[n++] =
+			(struct iovec){.iov_base = (char *)fields[i], .iov_len = strlen(fields[i])};
+	(void)sd_journal_sendv(parts, n);
+	free(text);
+}
+
+void gm_service_init_log(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long device, inode;
+	struct stat st;
+	if (!stream || sscanf(stream, "%llu:%llu", &device, &inode) != 2)
+		return;
+	/* It is inherited by children whose stderr goes elsewhere. */
+	if (fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode)
+		gm_log_set_sink(to_journal);
+}
+
+int gm_service_listen_socket(int *ret_socket)
+{
+	int n = sd_listen_fds(1);
+	if (n == 0)
+		return 0;
+	if (n < 0)
+		return n;
+	if (n > 1)
+		return -EINVAL;
+	int r = sd_is_socket_unix(SD_LISTEN_FDS_START, SOCK_SEQPACKET, 1, NULL, 0);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return -EINVAL;
+	*ret_socket = SD_LISTEN_FDS_START;
+	return 1;
+}
+
+void gm_service_ready(const char *status)
+{
+	(void)sd_notifyf(0, "READY=1\nSTATUS=%s", status);
+}
+
+void gm_service_status(const char *status)
+{
+	(void)sd_notifyf(0, "STATUS=%s", status);
+}
+
+void gm_service_reloading(void)
+{
+	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+		(unsigned long long)(gm_clock_ns() / GM_NS_PER_US));
+}
+
+void gm_service_stopping(void)
+{
+	(void)sd_notify(0, "STOPPING=1\nSTATUS=Stopping");
+}
+
+uint64_t gm_service_watchdog_ms(void)
+{
+	uint64_t usec;
+	if (sd_watchdog_enabled(0, &usec) <= 0)
+		return 0;
+	uint64_t half = usec / 2000;
+	return half ? half : 1;
+}
+
+void gm_service_alive(void)
+{
+	(void)sd_notify(0, "WATCHDOG=1");
+}

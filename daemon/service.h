@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_SERVICE_H
+#define GM_DAEMON_SERVICE_H
+
+#include <stdint.h>
+
+/*
+ * The service manager, where there is one; without one every call does nothing. The only user of
+ * libsystemd.
+ */
+
+/* Logs go to the journal, with their fields, if stderr does. */
+void gm_service_init_log(void);
+
+/*
+ * The socket that was passed by socket activation. 1 and the fd (CLOEXEC, a listening
+ * SOCK_SEQPACKET Unix socket); 0: none was passed; -EINVAL: what was passed is something else, or
+ * several.
+ */
+int gm_service_listen_socket(int *ret_socket);
+
+void gm_service_ready(const char *status);
+void gm_service_status(const char *status);
+void gm_service_reloading(void);
+void gm_service_stopping(void);
+/* How often it wants to hear from us, in milliseconds; 0: not at all. */
+uint64_t gm_service_watchdog_ms(void);
+void gm_service_alive(void);
+
+#endif
