@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every bound of common/limits.h has a test that goes one past it: a case that says GM_LIMIT_TEST(NAME); somewhere below
 # tests/ (in a shell script: a comment, # GM_LIMIT_TEST(NAME)).
-# One TAP line per bound, then one per mark of a bound that does not exist.
+# One TAP line per bound, then one per mark of a bound that does not exist, then whether doc/protocol.md lists the same values
+# in the same order.
 set -euo pipefail
 cd "${top_srcdir:-.}"
 tests=0
@@ -34,4 +35,19 @@ while IFS=: read -r file mark; do
 	tests=$((tests + 1))
 	echo "not ok $tests - $file marks a test of $name, which is no bound"
 done <<<"$marks"
+
+in_code=$(sed -n '/^#define GM_LIMITS(X)/,/[^\\]$/p' common/limits.h | grep -oE 'X\([A-Z][A-Z0-9_]*, [0-9]+' | sed 's/.*, //')
+in_words=$(sed -n '/^## Limits/,$p' doc/protocol.md | sed -n 's/^|[^|]*| *\([0-9][0-9,]*\) *\([KM]iB\)\{0,1\}[^|]*|.*/\1 \2/p' |
+	while read -r number unit; do
+		number=${number//,/}
+		case $unit in KiB) number=$((number * 1024)) ;; MiB) number=$((number * 1048576)) ;; esac
+		echo "$number"
+	done)
+tests=$((tests + 1))
+if [ "$in_code" = "$in_words" ]; then
+	echo "ok $tests - doc/protocol.md has the same values"
+else
+	echo "not ok $tests - doc/protocol.md has other values than common/limits.h (<)"
+	diff <(echo "$in_code") <(echo "$in_words") | sed 's/^/#   /' || true
+fi
 echo "1..$tests"
