@@ -1,0 +1,250 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# gpumemd as a service of a real systemd: our units, as they are installed, with the programs just built. What happens
+# is waited for where systemd and the daemon tell it: a log of events that the unit's own steps write, and the daemon's
+# log.
+set -u
+: "${top_srcdir:?}" "${top_builddir:?}"
+
+tests=(
+	units_are_free_of_complaints
+	sysusers_and_tmpfiles_make_user_group_and_folder
+	the_socket_is_there_before_the_daemon
+	a_connection_starts_the_daemon
+	ready_comes_with_a_status_text
+	the_daemon_runs_confined_as_its_own_user
+	members_of_the_group_administer_and_others_do_not
+	a_reload_takes_up_a_good_configuration
+	a_reload_keeps_the_old_configuration_when_the_new_one_is_bad
+	the_watchdog_restarts_a_daemon_that_hangs
+	a_killed_daemon_is_started_again
+	a_stop_is_clean_and_leaves_the_socket
+	a_connection_after_a_stop_starts_the_daemon_again
+	a_bad_configuration_keeps_it_from_starting_and_says_why
+	stopping_the_socket_leaves_the_folder
+)
+
+# ---- outside: make the sandbox's folder, and run this script again in it
+
+if [ "${1-}" != inside ]; then
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	mkdir -p "$work/units/gpumemd.service.d" "$work/root/bin"
+	install() { "$top_builddir/libtool" --silent --mode=install install -m 0755 "$1" "$2" >/dev/null; }
+	for program in daemon/gpumemd ctl/gpumemctl; do
+		install "$top_builddir/$program" "$work/root/bin/" ||
+			{ echo "Bail out! $program cannot be installed into the sandbox"; exit 1; }
+	done
+	sed 's|@sbindir@|/run/sandbox/bin|' "$top_srcdir/systemd/gpumemd.service.in" >"$work/units/gpumemd.service"
+	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
+	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
+	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
+	cp "$top_srcdir/tests/integration/systemd.sh" "$work/root/"
+	# There is no journal inside. Starts and ends are written down by the unit itself, outside of its confinement.
+	cat >"$work/units/gpumemd.service.d/test.conf" <<-'UNIT'
+		[Service]
+		WatchdogSec=2s
+		StandardOutput=append:/run/sandbox/log
+		StandardError=append:/run/sandbox/log
+		ExecStartPost=+/bin/sh -c 'echo "started $MAINPID" >>/run/sandbox/events'
+		ExecStopPost=+/bin/sh -c 'echo "ended $SERVICE_RESULT $EXIT_CODE $EXIT_STATUS" >>/run/sandbox/events'
+		# Where the build has sanitizers: looking for leaks needs ptrace, which the unit rightly denies.
+		Environment=ASAN_OPTIONS=detect_leaks=0
+	UNIT
+	# The thread sanitizer arranges its address space by personality().
+	if grep -q __tsan_init "$work/root/bin/gpumemd"; then
+		echo LockPersonality=no >>"$work/units/gpumemd.service.d/test.conf"
+	fi
+	"$top_srcdir/tests/integration/systemd-sandbox" "$work" bash /run/sandbox/systemd.sh inside \
+		2>"$work/stderr"
+	status=$?
+	sed 's/^/# /' "$work/stderr" >&2
+	if [ "$status" = 77 ]; then
+		echo "1..0 # SKIP $(tail -n 1 "$work/stderr")"
+		exit 0
+	fi
+	exit "$status"
+fi
+
+# ---- inside
+
+cd /run/sandbox || exit 99
+PATH=/run/sandbox/bin:$PATH
+socket=/run/gpumemd/socket
+touch events log
+unset GPUMEM_SOCKET XDG_RUNTIME_DIR
+
+# Waits for a line of a file that matches, from the given line on, and prints it. Woken by the file's growth.
+await() {
+	local file=$1 from=$2 pattern=$3 line status=1 fd tail
+	exec {fd}< <(exec tail -n "+$from" -F "$file" 2>/dev/null)
+	tail=$!
+	while read -r -t 60 -u "$fd" line; do
+		if [[ $line =~ $pattern ]]; then
+			echo "$line"
+			status=0
+			break
+		fi
+	done
+	kill "$tail" 2>/dev/null
+	exec {fd}<&-
+	[ "$status" = 0 ] || echo "no line like \"$pattern\" in $file from line $from on" >&2
+	return "$status"
+}
+next_line() { echo $(($(wc -l <"$1") + 1)); }
+property() { systemctl show -P "$1" "${2:-gpumemd.service}"; }
+# An ordinary user, who is in no group of ours.
+as_user() { setpriv --reuid 64998 --regid 64998 --clear-groups "$@"; }
+expect() { [ "$2" = "$3" ] || { echo "$1: expected \"$3\", got \"$2\"" >&2; return 1; }; }
+status_works() { as_user gpumemctl --socket "$socket" status >/dev/null; }
+
+units_are_free_of_complaints() {
+	local said
+	said=$(systemd-analyze verify --man=no gpumemd.service gpumemd.socket 2>&1 | grep -i gpumemd)
+	expect "systemd-analyze verify" "$said" ""
+}
+
+sysusers_and_tmpfiles_make_user_group_and_folder() {
+	systemd-sysusers /run/sandbox/sysusers.conf && systemd-tmpfiles --create /run/sandbox/tmpfiles.conf &&
+		getent passwd gpumemd >/dev/null && getent group gpumem >/dev/null &&
+		expect "the folder" "$(stat -c '%U:%G %a' /run/gpumemd)" "gpumemd:gpumemd 755"
+}
+
+the_socket_is_there_before_the_daemon() {
+	systemctl start gpumemd.socket && expect "the socket" "$(stat -c '%F %a' "$socket")" "socket 666" &&
+		expect "the service" "$(property ActiveState)" inactive
+}
+
+# Somebody connects to a service that is not running. Starting it then only waits for the start that is under way.
+activates() {
+	expect "the service before" "$(property MainPID)" 0 && status_works && [ "$(property MainPID)" != 0 ] &&
+		systemctl start gpumemd.service && expect "the service" "$(property ActiveState)" active
+}
+
+a_connection_starts_the_daemon() { activates; }
+
+ready_comes_with_a_status_text() {
+	expect "the service" "$(property SubState)" running && [ -n "$(property StatusText)" ]
+}
+
+# What LimitNOFILE= can come to: without the capability, systemd goes no higher than its own limit.
+most_files() {
+	local most=524288 own
+	own=$(awk '/^Max open files/ { print $5 }' /proc/1/limits)
+	if ! ((0x$(awk '/^CapEff:/ { print $2 }' /proc/1/status) >> 24 & 1)) && [ "$own" -lt "$most" ]; then
+		most=$own
+	fi
+	echo "$most"
+}
+
+the_daemon_runs_confined_as_its_own_user() {
+	local pid uid
+	pid=$(property MainPID) uid=$(id -u gpumemd)
+	expect "uids" "$(awk '/^Uid:/ { print $2, $3, $4, $5 }' "/proc/$pid/status")" "$uid $uid $uid $uid" &&
+		expect "capabilities" "$(awk '/^CapBnd:/ { print $2 }' "/proc/$pid/status")" 0000000000000000 &&
+		expect "no new privileges" "$(awk '/^NoNewPrivs:/ { print $2 }' "/proc/$pid/status")" 1 &&
+		expect "system call filter" "$(awk '/^Seccomp:/ { print $2 }' "/proc/$pid/status")" 2 &&
+		expect "open files" "$(awk '/^Max open files/ { print $4 }' "/proc/$pid/limits")" "$(most_files)"
+}
+
+members_of_the_group_administer_and_others_do_not() {
+	local status=0
+	as_user gpumemctl --socket "$socket" trim || status=$?
+	expect "trim by anyone" "$status" 4 &&
+		setpriv --reuid 64998 --regid 64998 --groups "$(getent group gpumem | cut -d: -f3)" \
+			gpumemctl --socket "$socket" trim
+}
+
+configure() { mkdir -p /etc/gpumemd && printf "$1" >/etc/gpumemd/gpumemd.conf; }
+effective() { gpumemctl --socket "$socket" config show --json | tr -d ' \n' | grep -o "\"key\":\"$1\",[^}]*" | head -n 1; }
+
+a_reload_takes_up_a_good_configuration() {
+	local from pid
+	from=$(next_line log) pid=$(property MainPID)
+	configure '[gpumemd]\nfraction = 0.71\n'
+	systemctl reload gpumemd.service && await log "$from" 'configuration reloaded' >/dev/null &&
+		effective fraction | grep -q 0.71 &&
+		expect "the process" "$(property MainPID)" "$pid"
+}
+
+a_reload_keeps_the_old_configuration_when_the_new_one_is_bad() {
+	local from pid
+	from=$(next_line log) pid=$(property MainPID)
+	configure '[gpumemd]\nfraction = 0.33\nfractoin = 1\n'
+	systemctl reload gpumemd.service &&
+		await log "$from" '/etc/gpumemd/gpumemd\.conf:3: fractoin: unknown key' >/dev/null &&
+		effective fraction | grep -q 0.71 && expect "the process" "$(property MainPID)" "$pid" &&
+		expect "the service" "$(property ActiveState)" active
+	local status=$?
+	configure ''
+	return "$status"
+}
+
+# A daemon that came back: by the log of events from that line on, another process, and it works.
+came_back() {
+	local from=$1 pid=$2 line
+	line=$(await events "$from" '^started') && [ "$line" != "started $pid" ] && status_works
+}
+
+the_watchdog_restarts_a_daemon_that_hangs() {
+	local from pid
+	from=$(next_line events) pid=$(property MainPID)
+	kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid"
+}
+
+a_killed_daemon_is_started_again() {
+	local from pid
+	from=$(next_line events) pid=$(property MainPID)
+	kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
+}
+
+a_stop_is_clean_and_leaves_the_socket() {
+	local from
+	from=$(next_line events)
+	systemctl stop gpumemd.service 2>/dev/null && await events "$from" '^ended' >/dev/null &&
+		expect "the end" "$(tail -n 1 events)" "ended success exited 0" &&
+		expect "the service" "$(property ActiveState)" inactive &&
+		expect "the folder" "$(stat -c '%U:%G %a' /run/gpumemd)" "gpumemd:gpumemd 755" &&
+		expect "the socket" "$(property ActiveState gpumemd.socket)" active && [ -S "$socket" ]
+}
+
+a_connection_after_a_stop_starts_the_daemon_again() { activates; }
+
+a_bad_configuration_keeps_it_from_starting_and_says_why() {
+	local from
+	systemctl stop gpumemd.socket gpumemd.service
+	from=$(next_line log)
+	configure '[gpumemd]\ntrust = everybody\n'
+	if systemctl start gpumemd.service 2>/dev/null; then
+		echo "it started" >&2
+		return 1
+	fi
+	await log "$from" '/etc/gpumemd/gpumemd\.conf:2: trust: "everybody" is none of' >/dev/null || return 1
+	systemctl stop gpumemd.service gpumemd.socket
+	systemctl reset-failed gpumemd.service gpumemd.socket
+	configure ''
+	systemctl start gpumemd.service && status_works
+}
+
+stopping_the_socket_leaves_the_folder() {
+	systemctl stop gpumemd.socket gpumemd.service && [ ! -e "$socket" ] &&
+		expect "the folder" "$(stat -c '%U:%G %a' /run/gpumemd)" "gpumemd:gpumemd 755"
+}
+
+echo "1..${#tests[@]}"
+n=0 failed=0
+for test in "${tests[@]}"; do
+	n=$((n + 1))
+	if "$test" >output 2>&1; then
+		echo "ok $n - $test"
+	else
+		failed=$((failed + 1))
+		echo "not ok $n - $test"
+		sed 's/^/# /' output
+	fi
+done
+if [ "$failed" != 0 ]; then
+	sed 's/^/# events: /' events
+	tail -n 100 log | sed 's/^/# log: /'
+fi
+exit $((failed != 0))
