@@ -3,7 +3,7 @@
 # Holds the direction of includes: downwards only, as the architecture has it.
 #
 #   include/gpumem < common < daemon/core < daemon (backends, device, peers, dispatch, main: the order below)
-#                           < client
+#                           < client (in it the heap, which knows neither session nor wire)
 #                           < ctl (and of the daemon its reader of the configuration)
 #
 # One TAP line per file; then what the core library needs from outside, read from its objects; then whether the public
@@ -46,12 +46,23 @@ row_of() { # the row of daemon/$1; nothing if it has none
 	done
 }
 
+# The heap's own files, as its makefile fragment lists them.
+heap_files=$(grep -oE 'client/[a-z_]+\.[ch]' "$src/client/heap.inc" | LC_ALL=C sort -u || true)
+in_heap() { grep -qx "$1" <<<"$heap_files"; }
+
 # What stands between $1's quotes and angle brackets: "x.h" as "x.h, <x.h> as <x.h.
 includes() { sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*\(["<][^">]*\)[">].*/\1/p' "$src/$1"; }
 
 # Says why $1 may not include $2; nothing if it may.
 objection() {
 	local file=$1 what=$2
+	if in_heap "$file"; then
+		case $what in
+		'"client/backend.h' | '"client/source.h') return ;;
+		'"client/'*) in_heap "${what#\"}" || echo "the heap knows its backend and its source, no session" ;;
+		'"common/wire.h' | '"common/seqpacket.h' | '"common/fdlist.h' | '"proto/'*) echo "the heap sends no messages" ;;
+		esac
+	fi
 	case $what in
 	'<uv.h')
 		case $file in daemon/core/*) ;; daemon/*) return ;; esac
