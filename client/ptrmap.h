@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_PTRMAP_H
+#define GM_CLIENT_PTRMAP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * From an address in a range to a value, one per granule. Reading takes no lock and never fails:
+ * where nothing was set it finds 0. Writers need a lock of their own.
+ */
+
+#define GM_PTRMAP_LEAF_SHIFT 12
+#define GM_PTRMAP_LEAF       (1 << GM_PTRMAP_LEAF_SHIFT)
+
+typedef _Atomic uintptr_t gm_ptrmap_leaf[GM_PTRMAP_LEAF];
+
+struct gm_ptrmap {
+	uint64_t base;
+	uint64_t bytes;
+	unsigned shift; /* of a granule */
+	size_t n_leaves;
+	gm_ptrmap_leaf *_Atomic *leaves;
+};
+
+/* -ENOMEM. */
+int gm_ptrmap_init(struct gm_ptrmap *map, uint64_t base, uint64_t bytes, unsigned shift);
+/* Nobody may be reading. Fine on a zeroed map. */
+void gm_ptrmap_deinit(struct gm_ptrmap *map);
+/* Makes room for values of [addr, addr + bytes), which stays until the map ends. -ENOMEM. */
+int gm_ptrmap_cover(struct gm_ptrmap *map, uint64_t addr, uint64_t bytes);
+
+static inline bool gm_ptrmap_holds(const struct gm_ptrmap *map, uint64_t addr)
+{
+	return addr - map->base < map->bytes;
+}
+
+/* addr is covered. */
+static inline void gm_ptrmap_set(struct gm_ptrmap *map, uint64_t addr, uintptr_t value)
+{
+	uint64_t granule = (addr - map->base) >> map->shift;
+	gm_ptrmap_leaf *leaf = atomic_load_explicit(
+		&map->leaves[granule >> GM_PTRMAP_LEAF_SHIFT], memory_order_relaxed);
+
+	atomic_store_explicit(
+		&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], value, memory_order_release);
+}
+
+/* Any address. */
+static inline uintptr_t gm_ptrmap_get(const struct gm_ptrmap *map, uint64_t addr)
+{
+	uint64_t offset = addr - map->base;
+	uint64_t granule = offset >> map->shift;
+	gm_ptrmap_leaf *leaf;
+
+	if (offset >= map->bytes)
+		return 0;
+	leaf = atomic_load_explicit(
+		&map->leaves[granule >> GM_PTRMAP_LEAF_SHIFT], memory_order_acquire);
+	if (!leaf)
+		return 0;
+	return atomic_load_explicit(&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], memory_order_acquire);
+}
+
+/* The last value at or below addr that is not 0, and where its granule starts; 0: there is none.
+ * Slow; for telling apart what is wrong. */
+uintptr_t gm_ptrmap_below(const struct gm_ptrmap *map, uint64_t addr);
+
+#endif
