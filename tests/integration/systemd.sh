@@ -13,6 +13,7 @@ tests=(
 	a_connection_starts_the_daemon
 	ready_comes_with_a_status_text
 	the_daemon_runs_confined_as_its_own_user
+	memory_is_given_out_and_shared_under_confinement
 	members_of_the_group_administer_and_others_do_not
 	a_reload_takes_up_a_good_configuration
 	a_reload_keeps_the_old_configuration_when_the_new_one_is_bad
@@ -31,7 +32,7 @@ if [ "${1-}" != inside ]; then
 	trap 'rm -rf "$work"' EXIT
 	mkdir -p "$work/units/gpumemd.service.d" "$work/root/bin"
 	install() { "$top_builddir/libtool" --silent --mode=install install -m 0755 "$1" "$2" >/dev/null; }
-	for program in daemon/gpumemd ctl/gpumemctl; do
+	for program in daemon/gpumemd ctl/gpumemctl tests/integration/systemd_worker; do
 		install "$top_builddir/$program" "$work/root/bin/" ||
 			{ echo "Bail out! $program cannot be installed into the sandbox"; exit 1; }
 	done
@@ -145,6 +146,10 @@ the_daemon_runs_confined_as_its_own_user() {
 		expect "no new privileges" "$(awk '/^NoNewPrivs:/ { print $2 }' "/proc/$pid/status")" 1 &&
 		expect "system call filter" "$(awk '/^Seccomp:/ { print $2 }' "/proc/$pid/status")" 2 &&
 		expect "open files" "$(awk '/^Max open files/ { print $4 }' "/proc/$pid/limits")" "$(most_files)"
+}
+
+memory_is_given_out_and_shared_under_confinement() {
+	GPUMEM_SOCKET=$socket as_user systemd_worker
 }
 
 members_of_the_group_administer_and_others_do_not() {

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client of the service: takes memory, writes and reads it, shares a buffer, and lets another
+ * process find in it what was written. Status 0 when all of that works; the reason on stderr when
+ * not.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpumem/gpumem.h"
+
+enum { BYTES = 3 << 20 };
+
+static void must(gpumem_status status, const char *what)
+{
+	if (status == GPUMEM_OK)
+		return;
+	fprintf(stderr, "%s: %s: %s\n", what, gpumem_status_text(status), gpumem_error_detail());
+	exit(1);
+}
+
+static void must_hold(const void *memory, int byte, const char *what)
+{
+	const unsigned char *p = memory;
+	for (size_t i = 0; i < BYTES; i++) {
+		if (p[i] == byte)
+			continue;
+		fprintf(stderr, "%s: byte %zu is %d, not %d\n", what, i, p[i], byte);
+		exit(1);
+	}
+}
+
+/* The other process: the token comes on standard input. */
+static int open_shared(void)
+{
+	char text[GPUMEM_TOKEN_TEXT_BYTES] = "";
+	gpumem_token token;
+	gpumem_session *session;
+	gpumem_buffer *buffer;
+	if (fread(text, 1, sizeof(text) - 1, stdin) != sizeof(text) - 1)
+		return 1;
+	must(gpumem_token_from_text(text, &token), "the token");
+	must(gpumem_connect(NULL, &session), "connecting the other process");
+	must(gpumem_open(session, &token, &buffer), "opening");
+	must_hold(gpumem_buffer_ptr(buffer), 7, "the opened buffer");
+	memset(gpumem_buffer_ptr(buffer), 9, BYTES);
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		return open_shared();
+
+	gpumem_session *session;
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	void *memory;
+	char text[GPUMEM_TOKEN_TEXT_BYTES];
+	must(gpumem_connect(NULL, &session), "connecting");
+	must(gpumem_alloc(session, 0, BYTES, GPUMEM_STREAM_ANY, NULL, &memory), "allocating");
+	memset(memory, 5, BYTES);
+	must(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer), "creating a buffer");
+	memset(gpumem_buffer_ptr(buffer), 7, BYTES);
+	must(gpumem_share(buffer, NULL, &token), "sharing");
+	gpumem_token_to_text(&token, text);
+
+	char command[4096];
+	snprintf(command, sizeof(command), "'%s' open", argv[0]);
+	FILE *other = popen(command, "we");
+	if (!other || fputs(text, other) < 0 || pclose(other) != 0) {
+		fputs("the other process failed\n", stderr);
+		return 1;
+	}
+	must_hold(gpumem_buffer_ptr(buffer), 9, "the shared buffer");
+	must_hold(memory, 5, "the allocation");
+	gpumem_buffer_destroy(buffer);
+	must(gpumem_free(session, memory, GPUMEM_STREAM_DONE), "freeing");
+	gpumem_disconnect(session);
+	return 0;
+}
