@@ -59,6 +59,7 @@ typedef int gm_cu_attribute;
 typedef int gm_cu_handle_type;
 typedef int gm_cu_granularity;
 typedef int gm_cu_capture_status;
+typedef int gm_cu_capture_mode;
 typedef int gm_cu_query_result;
 typedef void (*gm_cu_host_fn)(void *user);
 #endif
@@ -120,6 +121,7 @@ typedef void (*gm_cu_host_fn)(void *user);
 	X(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0) \
 	X(CU_STREAM_CAPTURE_STATUS_NONE, 0) \
 	X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1) \
+	X(CU_STREAM_CAPTURE_MODE_RELAXED, 2) \
 	X(CU_STREAM_NON_BLOCKING, 1) \
 	X(CU_EVENT_DISABLE_TIMING, 2) \
 	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1) \
@@ -219,6 +221,8 @@ enum gm_cu_value {
 	X(cuStreamGetId, "cuStreamGetId", 12000, 0, (gm_cu_stream stream, unsigned long long *id)) \
 	X(cuStreamIsCapturing, "cuStreamIsCapturing", 10000, 0, \
 		(gm_cu_stream stream, gm_cu_capture_status * status)) \
+	X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010, 0, \
+		(gm_cu_capture_mode * mode)) \
 	X(cuLaunchHostFunc, "cuLaunchHostFunc", 10000, 0, \
 		(gm_cu_stream stream, gm_cu_host_fn fn, void *user)) \
 	X(cuEventCreate, "cuEventCreate", 2000, 1, (gm_cu_event * event, unsigned int flags)) \

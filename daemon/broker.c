@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "daemon/backend.h"
+#include "daemon/backend_cuda.h"
 #include "daemon/broker.h"
 #include "daemon/client.h"
 #include "daemon/worker.h"
@@ -35,7 +36,8 @@
 #define GM_BROKER_STOP_MS   3000
 #define GM_BROKER_SAMPLE_MS 1000
 
-static const struct gm_backend_ops *const backends[] = {&gm_backend_host};
+static const struct gm_backend_ops *const backends[] = {
+	&gm_backend_cuda, &gm_backend_host}; /* auto: the first there is */
 
 struct gm_broker {
 	const struct gm_broker_options *options;
@@ -446,6 +448,8 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 			continue;
 		broker->ops = backends[i];
 		r = broker->ops->open(&config, &broker->backend, ret_devices, why);
+		if (r == -ENODEV && strcmp(name, "auto") == 0)
+			gm_log(GM_LOG_INFO, "backend %s: %s", backends[i]->name, why);
 	}
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "backend %s: %s", name,

@@ -36,7 +36,7 @@ struct gm_config_entry {
 
 struct gm_config {
 	char preset[GM_LIMIT_NAME_BYTES + 1];
-	char backend[GM_LIMIT_NAME_BYTES + 1]; /* "auto", "host" */
+	char backend[GM_LIMIT_NAME_BYTES + 1]; /* "auto", "cuda", "host" */
 	char socket[GM_PATH_BYTES];            /* "": by who runs the daemon */
 	mode_t socket_mode;
 	char socket_group[GM_LIMIT_NAME_BYTES + 1]; /* "": leave it */

@@ -25,7 +25,7 @@
 /* clang-format off */
 #define GM_CONFIG_KEYS(X) \
 	X(PRESET, "preset", CHOICE, GENERAL, "default", NULL, NULL, 0, 0, "default inference constrained") \
-	X(BACKEND, "backend", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto host") \
+	X(BACKEND, "backend", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto cuda host") \
 	X(SOCKET, "socket", SOCKET, GENERAL, "auto", NULL, NULL, 0, GM_LIMIT_SOCKET_PATH_BYTES, NULL) \
 	X(SOCKET_MODE, "socket_mode", MODE, GENERAL, "0666", NULL, NULL, 0600, 0777, NULL) \
 	X(SOCKET_GROUP, "socket_group", GROUP, GENERAL, "", NULL, NULL, 0, GM_LIMIT_NAME_BYTES, NULL) \

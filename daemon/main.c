@@ -28,7 +28,7 @@ static void usage(FILE *to)
 	      "\n"
 	      "  -c, --config FILE     read FILE instead of the default configuration\n"
 	      "  -s, --socket PATH     listen on PATH instead of the configured socket\n"
-	      "  -b, --backend NAME    auto or host, over the configuration\n"
+	      "  -b, --backend NAME    auto, cuda or host, over the configuration\n"
 	      "      --check-config    check the configuration, say what is wrong, and end\n"
 	      "  -f, --foreground      stay in the foreground (it always does)\n"
 	      "  -v, --verbose         log what happens to clients, too\n"

@@ -417,6 +417,22 @@ FAKE_API gm_cu_result cuStreamIsCapturing(gm_cu_stream handle, gm_cu_capture_sta
 	return stream ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* What a thread may call while somebody captures. The fake refuses nothing but context events, so
+ * it only keeps the mode. */
+FAKE_API gm_cu_result cuThreadExchangeStreamCaptureMode(gm_cu_capture_mode *mode);
+FAKE_API gm_cu_result cuThreadExchangeStreamCaptureMode(gm_cu_capture_mode *mode)
+{
+	static __thread gm_cu_capture_mode mine; /* global, at first */
+	gm_cu_capture_mode old = mine;
+
+	FAKE_ENTER("cuThreadExchangeStreamCaptureMode");
+	if (!mode || *mode < 0 || *mode > GM_CU_STREAM_CAPTURE_MODE_RELAXED)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	mine = *mode;
+	*mode = old;
+	return GM_CUDA_SUCCESS;
+}
+
 /* Capture into a graph: what is submitted is not run, and the graph is only a thing to destroy. */
 FAKE_API gm_cu_result cuStreamBeginCapture_v2(gm_cu_stream handle, int mode);
 FAKE_API gm_cu_result cuStreamBeginCapture_v2(gm_cu_stream handle, int mode)

@@ -364,7 +364,7 @@ END_TEST
 /* key, value, and the reason after "2: key: " */
 static const char *const bad_values[][3] = {
 	{"preset", "fast", "\"fast\" is none of default, inference, constrained"},
-	{"backend", "cuda", "\"cuda\" is none of auto, host"},
+	{"backend", "rocm", "\"rocm\" is none of auto, cuda, host"},
 	{"transport", "FD", "\"FD\" is none of auto, fd, ipc; did you mean fd?"},
 	{"track", "on", "\"on\" is none of off, large, all"},
 	{"trust", "uid container", "\"uid container\" is none of uid, container, client"},

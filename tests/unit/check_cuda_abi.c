@@ -45,6 +45,7 @@ SAME_SIZE(gm_cu_attribute, CUdevice_attribute);
 SAME_SIZE(gm_cu_handle_type, CUmemAllocationHandleType);
 SAME_SIZE(gm_cu_granularity, CUmemAllocationGranularity_flags);
 SAME_SIZE(gm_cu_capture_status, CUstreamCaptureStatus);
+SAME_SIZE(gm_cu_capture_mode, CUstreamCaptureMode);
 SAME_SIZE(gm_cu_query_result, CUdriverProcAddressQueryResult);
 _Static_assert((uintptr_t)GM_CU_STREAM_LEGACY == 1 && (uintptr_t)GM_CU_STREAM_PER_THREAD == 2,
 	"default streams");

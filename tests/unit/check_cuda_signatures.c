@@ -25,6 +25,7 @@ typedef CUdevice_attribute gm_cu_attribute;
 typedef CUmemAllocationHandleType gm_cu_handle_type;
 typedef CUmemAllocationGranularity_flags gm_cu_granularity;
 typedef CUstreamCaptureStatus gm_cu_capture_status;
+typedef CUstreamCaptureMode gm_cu_capture_mode;
 typedef CUdriverProcAddressQueryResult gm_cu_query_result;
 typedef CUhostFn gm_cu_host_fn;
 #define GM_CU_ABI_TYPES_GIVEN

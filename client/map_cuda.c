@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client's half of the cuda backend: imported chunks mapped into reserved device addresses, and
+ * events on the program's streams. See map_cuda.h for what it promises. It never waits for the GPU,
+ * never leaves a context current that was not, and keeps no handle of a chunk: what is mapped can
+ * be found again from its address.
+ */
+#include "client/map_cuda.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cuda.h"
+
+#define PEERS_MAX GM_LIMIT_DEVICES
+
+struct gm_event {
+	gm_cu_event cu;
+	struct gm_event *next; /* of the spare ones */
+};
+
+struct gm_map_cuda {
+	const struct gm_cuda *cuda;
+	gm_cu_device device;
+	_Atomic(gpumem_stream) captured; /* the stream last seen captured; NULL: none */
+	pthread_mutex_t lock;            /* of what follows */
+	gm_cu_ctx primary;               /* NULL: not made for us yet */
+	struct gm_event *spare;
+	gm_cu_device peers[PEERS_MAX];
+	size_t n_peers;
+};
+
+static __thread const char *last_error = "";
+
+const char *gm_map_cuda_error(void)
+{
+	return last_error;
+}
+
+static int outcome(struct gm_map_cuda *backend, gm_cu_result result)
+{
+	last_error = result ? gm_cuda_error(backend->cuda, result) : "";
+	return gm_cuda_errno(result);
+}
+
+/* ---- entering the driver */
+
+/* What enter() changed in this thread, for leave() to undo. */
+struct entered {
+	bool pushed;
+	bool exchanged;
+	gm_cu_capture_mode mode;
+};
+
+static void leave(struct gm_map_cuda *backend, struct entered *entered)
+{
+	if (entered->pushed)
+		backend->cuda->cuCtxPopCurrent(NULL);
+	if (entered->exchanged)
+		backend->cuda->cuThreadExchangeStreamCaptureMode(&entered->mode);
+}
+
+/*
+ * Makes a context of the device current, and says to the driver that our calls mean no harm to a
+ * capture that the program may have under way in another thread: in its default mode it would
+ * refuse many of them, and break the capture.
+ */
+static gm_cu_result enter(struct gm_map_cuda *backend, struct entered *ret)
+{
+	const struct gm_cuda *cuda = backend->cuda;
+	gm_cu_ctx current = NULL;
+	gm_cu_device device;
+	gm_cu_result result;
+
+	*ret = (struct entered){.mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED};
+	result = cuda->cuCtxGetCurrent(&current);
+	if (result)
+		return result;
+	if (!current || cuda->cuCtxGetDevice(&device) || device != backend->device) {
+		pthread_mutex_lock(&backend->lock);
+		if (!backend->primary)
+			result = cuda->cuDevicePrimaryCtxRetain(&current, backend->device);
+		if (!backend->primary && !result)
+			backend->primary = current;
+		current = backend->primary;
+		pthread_mutex_unlock(&backend->lock);
+		if (!result)
+			result = cuda->cuCtxPushCurrent(current);
+		if (result)
+			return result;
+		ret->pushed = true;
+	}
+	if (cuda->cuThreadExchangeStreamCaptureMode)
+		ret->exchanged =
+			cuda->cuThreadExchangeStreamCaptureMode(&ret->mode) == GM_CUDA_SUCCESS;
+	return GM_CUDA_SUCCESS;
+}
+
+/* ---- the backend */
+
+static int find_device(
+	const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BYTES], gm_cu_device *ret_device)
+{
+	int count = 0;
+
+	if (cuda->cuDeviceGetCount(&count))
+		return -ENODEV;
+	for (int i = 0; i < count; i++) {
+		gm_cu_device device;
+		gm_cu_uuid theirs;
+		if (!cuda->cuDeviceGet(&device, i) && !cuda->cuDeviceGetUuid(&theirs, device) &&
+			memcmp(theirs.bytes, uuid, GM_UUID_BYTES) == 0) {
+			*ret_device = device;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_backend,
+	char why[GM_MAP_CUDA_WHY])
+{
+	struct gm_map_cuda *backend;
+	const struct gm_cuda *cuda;
+	gm_cu_device device;
+	int r;
+
+	_Static_assert(GM_MAP_CUDA_WHY == GM_CUDA_WHY_BYTES, "one size for reasons");
+	r = gm_cuda_load(&cuda, why);
+	if (r < 0)
+		return r;
+	if (!cuda->cuMemMap || !cuda->cuMemImportFromShareableHandle ||
+		!cuda->cuMemRetainAllocationHandle) {
+		snprintf(why, GM_MAP_CUDA_WHY,
+			"the NVIDIA driver is too old to map memory of another process: CUDA 11.0 or newer is needed");
+		return -ENODEV;
+	}
+	r = find_device(cuda, uuid, &device);
+	if (r < 0) {
+		snprintf(why, GM_MAP_CUDA_WHY,
+			"this process does not see the GPU that the daemon serves: check CUDA_VISIBLE_DEVICES, and which GPUs its container was given");
+		return r;
+	}
+	backend = calloc(1, sizeof(*backend));
+	if (!backend) {
+		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+		return -ENOMEM;
+	}
+	backend->cuda = cuda;
+	backend->device = device;
+	pthread_mutex_init(&backend->lock, NULL);
+	*ret_backend = backend;
+	return 0;
+}
+
+void gm_map_cuda_free(struct gm_map_cuda *backend)
+{
+	struct gm_event *event;
+	struct entered entered;
+
+	if (!backend)
+		return;
+	if (backend->spare && enter(backend, &entered) == GM_CUDA_SUCCESS) {
+		for (event = backend->spare; event; event = event->next)
+			backend->cuda->cuEventDestroy(event->cu);
+		leave(backend, &entered);
+	}
+	while ((event = backend->spare)) {
+		backend->spare = event->next;
+		free(event);
+	}
+	if (backend->primary)
+		backend->cuda->cuDevicePrimaryCtxRelease(backend->device);
+	pthread_mutex_destroy(&backend->lock);
+	free(backend);
+}
+
+int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID_BYTES])
+{
+	gm_cu_device peer;
+	int can = 0, r = find_device(backend->cuda, uuid, &peer);
+	bool known;
+
+	if (r < 0)
+		return r;
+	if (peer == backend->device)
+		return 0;
+	if (!backend->cuda->cuDeviceCanAccessPeer ||
+		backend->cuda->cuDeviceCanAccessPeer(&can, peer, backend->device) || !can)
+		return -EOPNOTSUPP;
+	pthread_mutex_lock(&backend->lock);
+	known = false;
+	for (size_t i = 0; i < backend->n_peers; i++)
+		known = known || backend->peers[i] == peer;
+	if (!known && backend->n_peers < PEERS_MAX)
+		backend->peers[backend->n_peers++] = peer;
+	pthread_mutex_unlock(&backend->lock);
+	return 0;
+}
+
+/* ---- memory */
+
+static gm_cu_ptr at(void *addr)
+{
+	return (gm_cu_ptr)(uintptr_t)addr;
+}
+
+static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+	gm_cu_ptr ptr = 0;
+	gm_cu_result result = enter(backend, &entered);
+
+	if (!result) {
+		result = backend->cuda->cuMemAddressReserve(&ptr, bytes, GM_CHUNK_MIN, 0, 0);
+		leave(backend, &entered);
+	}
+	if (result)
+		return outcome(backend, result);
+	*ret_addr = (void *)(uintptr_t)ptr;
+	return 0;
+}
+
+static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+
+	if (enter(backend, &entered) == GM_CUDA_SUCCESS) {
+		backend->cuda->cuMemAddressFree(at(addr), bytes);
+		leave(backend, &entered);
+	}
+}
+
+static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle)
+{
+	struct gm_map_cuda *backend = ctx;
+	const struct gm_cuda *cuda = backend->cuda;
+	struct entered entered;
+	gm_cu_result result;
+	gm_cu_mem mem;
+
+	last_error = "";
+	if (ipc_handle || fd < 0)
+		return -EOPNOTSUPP;
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	result = cuda->cuMemImportFromShareableHandle(
+		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (!result) {
+		result = cuda->cuMemMap(at(addr), bytes, 0, mem, 0);
+		cuda->cuMemRelease(mem); /* a mapping keeps the memory by itself */
+	}
+	leave(backend, &entered);
+	return outcome(backend, result);
+}
+
+static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
+{
+	struct gm_map_cuda *backend = ctx;
+	gm_cu_access access[1 + PEERS_MAX] = {0};
+	struct entered entered;
+	gm_cu_result result;
+	size_t n = 0;
+
+	access[n++].location.id = backend->device;
+	pthread_mutex_lock(&backend->lock);
+	for (size_t i = 0; i < backend->n_peers; i++)
+		access[n++].location.id = backend->peers[i];
+	pthread_mutex_unlock(&backend->lock);
+	for (size_t i = 0; i < n; i++) {
+		access[i].location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
+		access[i].flags = read_only ? GM_CU_MEM_ACCESS_FLAGS_PROT_READ
+					    : GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	}
+	result = enter(backend, &entered);
+	if (!result) {
+		result = backend->cuda->cuMemSetAccess(at(addr), bytes, access, n);
+		leave(backend, &entered);
+	}
+	return outcome(backend, result);
+}
+
+static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	const struct gm_cuda *cuda = backend->cuda;
+	struct entered entered;
+	gm_cu_result result;
+	gm_cu_mem mem;
+
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	result = cuda->cuMemRetainAllocationHandle(&mem, from);
+	if (!result) {
+		/* The new place first: should that fail, the chunk is where it was. */
+		result = cuda->cuMemMap(at(to), bytes, 0, mem, 0);
+		if (!result) {
+			result = cuda->cuMemUnmap(at(from), bytes);
+			if (result)
+				cuda->cuMemUnmap(at(to), bytes);
+		}
+		cuda->cuMemRelease(mem);
+	}
+	leave(backend, &entered);
+	return outcome(backend, result);
+}
+
+static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+	gm_cu_result result = enter(backend, &entered);
+
+	if (!result) {
+		result = backend->cuda->cuMemUnmap(at(addr), bytes);
+		leave(backend, &entered);
+	}
+	return outcome(backend, result);
+}
+
+/* ---- streams and events */
+
+static bool is_captured(struct gm_map_cuda *backend, gpumem_stream stream)
+{
+	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return backend->cuda->cuStreamIsCapturing &&
+	       backend->cuda->cuStreamIsCapturing((gm_cu_stream)stream, &status) ==
+		       GM_CUDA_SUCCESS &&
+	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Whether the program is known to be capturing: the stream last seen at it still says so. */
+static bool capturing(struct gm_map_cuda *backend)
+{
+	gpumem_stream stream = atomic_load_explicit(&backend->captured, memory_order_acquire);
+
+	if (!stream)
+		return false;
+	if (is_captured(backend, stream))
+		return true;
+	atomic_compare_exchange_strong(&backend->captured, &stream, NULL);
+	return false;
+}
+
+static struct gm_event *event_new(struct gm_map_cuda *backend, gm_cu_result *ret_result)
+{
+	struct gm_event *event;
+
+	*ret_result = GM_CUDA_SUCCESS;
+	pthread_mutex_lock(&backend->lock);
+	event = backend->spare;
+	if (event)
+		backend->spare = event->next;
+	pthread_mutex_unlock(&backend->lock);
+	if (event)
+		return event;
+	event = calloc(1, sizeof(*event));
+	if (!event) {
+		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+		return NULL;
+	}
+	*ret_result = backend->cuda->cuEventCreate(&event->cu, GM_CU_EVENT_DISABLE_TIMING);
+	if (*ret_result) {
+		free(event);
+		return NULL;
+	}
+	return event;
+}
+
+static void cuda_forget(void *ctx, struct gm_event *event)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	pthread_mutex_lock(&backend->lock);
+	event->next = backend->spare;
+	backend->spare = event;
+	pthread_mutex_unlock(&backend->lock);
+}
+
+static int cuda_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
+{
+	struct gm_map_cuda *backend = ctx;
+	const struct gm_cuda *cuda = backend->cuda;
+	struct gm_event *event;
+	struct entered entered;
+	gm_cu_result result;
+	gm_cu_ctx current;
+
+	last_error = "";
+	if (stream == GPUMEM_STREAM_ANY && !cuda->cuCtxRecordEvent)
+		return -EOPNOTSUPP;
+	if (stream == GPUMEM_STREAM_ANY && capturing(backend))
+		return -EAGAIN;
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	event = event_new(backend, &result);
+	if (event && stream == GPUMEM_STREAM_ANY) {
+		result = cuda->cuCtxGetCurrent(&current);
+		if (!result)
+			result = cuda->cuCtxRecordEvent(current, event->cu);
+	} else if (event) {
+		result = cuda->cuEventRecord(event->cu, (gm_cu_stream)stream);
+	}
+	leave(backend, &entered);
+	if (result) {
+		if (event)
+			cuda_forget(backend, event);
+		return outcome(backend, result);
+	}
+	*ret_event = event;
+	return 0;
+}
+
+static int cuda_passed(void *ctx, struct gm_event *event)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+	gm_cu_result result = enter(backend, &entered);
+
+	if (result)
+		return outcome(backend, result);
+	result = backend->cuda->cuEventQuery(event->cu);
+	leave(backend, &entered);
+	if (result == GM_CUDA_ERROR_NOT_READY)
+		return 0;
+	return result ? outcome(backend, result) : 1;
+}
+
+static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+	gm_cu_result result;
+
+	/* A capture would take the event for a part of its graph, which it is not. */
+	if (is_captured(backend, stream)) {
+		atomic_store_explicit(&backend->captured, stream, memory_order_release);
+		return -EAGAIN;
+	}
+	result = enter(backend, &entered);
+	if (!result) {
+		result = backend->cuda->cuStreamWaitEvent((gm_cu_stream)stream, event->cu, 0);
+		leave(backend, &entered);
+	}
+	return outcome(backend, result);
+}
+
+static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
+{
+	struct gm_map_cuda *backend = ctx;
+	unsigned long long id;
+	gm_cu_result result;
+
+	if (is_captured(backend, stream))
+		atomic_store_explicit(&backend->captured, stream, memory_order_release);
+	/* An older driver cannot tell two streams at one handle apart. */
+	if (!backend->cuda->cuStreamGetId)
+		return -EOPNOTSUPP;
+	result = backend->cuda->cuStreamGetId((gm_cu_stream)stream, &id);
+	if (result)
+		return outcome(backend, result);
+	*ret_id = id;
+	return 0;
+}
+
+const struct gm_map_ops *gm_map_cuda_ops(void)
+{
+	static const struct gm_map_ops ops = {
+		.name = "cuda",
+		.reserve = cuda_reserve,
+		.unreserve = cuda_unreserve,
+		.map = cuda_map,
+		.access = cuda_access,
+		.move = cuda_move,
+		.unmap = cuda_unmap,
+		.record = cuda_record,
+		.passed = cuda_passed,
+		.order = cuda_order,
+		.forget = cuda_forget,
+		.stream_id = cuda_stream_id,
+	};
+	return &ops;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_MAP_CUDA_H
+#define GM_CLIENT_MAP_CUDA_H
+
+#include "client/backend.h"
+
+/*
+ * Chunks of an NVIDIA GPU in this process (fd transport), and its streams. Works in whatever
+ * context the calling thread has, if that is one of the device; else in the device's primary
+ * context, which is made for the first call that needs one and is current during that call only.
+ *
+ * An event for all streams (GPUMEM_STREAM_ANY) is recorded on the context. The driver refuses that
+ * while a stream of the context is captured into a graph, and breaks the capture; so while a stream
+ * that was given to this library says that it is captured, such events are refused here with
+ * -EAGAIN, and what waits for one waits on. A program that captures streams which this library
+ * never sees should free with a stream, or with GPUMEM_STREAM_DONE.
+ */
+struct gm_map_cuda;
+
+#define GM_MAP_CUDA_WHY 256
+
+/* The device with that UUID, as this process sees it. -ENODEV: it does not; why says what to do.
+ * -ENOMEM. */
+int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_backend,
+	char why[GM_MAP_CUDA_WHY]);
+/* Events must be forgotten before. When the driver is gone already (the process is exiting) this
+ * only frees memory. */
+void gm_map_cuda_free(struct gm_map_cuda *backend);
+const struct gm_map_ops *gm_map_cuda_ops(void);
+
+/* Lets another GPU of this process use what is given access from now on. -ENODEV; -EOPNOTSUPP: the
+ * two cannot reach one another. */
+int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID_BYTES]);
+
+/* The driver's name for what this thread's last failed call here met; "" if the driver had no part
+ * in it. */
+const char *gm_map_cuda_error(void);
+
+#endif
