@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A device's thread, driven through a backend that notes what it was asked for and in which order.
+ */
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/worker.h"
+#include "tests/tap.h"
+
+#define JOBS 64
+
+/* The backend: creations wait for a permit, everything is noted. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned int permits, waiting;
+	uint64_t
+		order[JOBS]; /* bytes of each creation; those of a destruction are 0x1000 + bytes */
+	size_t n;
+	int fail_with;
+	uint64_t free_bytes;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void note(uint64_t what)
+{
+	ck_assert_uint_lt(fake.n, JOBS);
+	fake.order[fake.n++] = what;
+}
+
+static int fake_create(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
+	struct gm_handle *ret)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.waiting++;
+	pthread_cond_broadcast(&fake.changed);
+	while (fake.permits == 0)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	fake.permits--;
+	fake.waiting--;
+	note(bytes);
+	int r = fake.fail_with;
+	pthread_mutex_unlock(&fake.lock);
+	ret->fd = -1;
+	return r;
+}
+
+static void fake_destroy(void *backend, uint32_t device, enum gm_transport transport,
+	uint64_t bytes, struct gm_handle *handle)
+{
+	pthread_mutex_lock(&fake.lock);
+	note(0x1000 + bytes);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+static int fake_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
+{
+	pthread_mutex_lock(&fake.lock);
+	*ret_free = fake.free_bytes;
+	pthread_mutex_unlock(&fake.lock);
+	return 0;
+}
+
+static const struct gm_backend_ops shared_ops = {
+	.name = "fake",
+	.create = fake_create,
+	.destroy = fake_destroy,
+	.memory_free = fake_memory_free,
+};
+static const struct gm_backend_ops exclusive_ops = {
+	.name = "fake",
+	.exclusive = true,
+	.create = fake_create,
+	.destroy = fake_destroy,
+	.memory_free = fake_memory_free,
+};
+
+static uv_loop_t loop;
+static struct gm_worker *worker;
+static struct gm_chunk chunks[JOBS];
+static pthread_t loop_thread;
+static struct {
+	size_t created, destroyed, sampled, failed;
+	uint64_t last_free;
+	size_t created_before_sample;
+} told;
+static size_t expect;
+
+static void tell(void)
+{
+	ck_assert(pthread_equal(pthread_self(), loop_thread));
+	if (told.created + told.destroyed + told.sampled == expect)
+		uv_stop(&loop);
+}
+
+static void on_created(void *ctx, struct gm_chunk *chunk, int result)
+{
+	told.created++;
+	if (result < 0)
+		told.failed++;
+	tell();
+}
+
+static void on_destroyed(void *ctx, struct gm_chunk *chunk)
+{
+	told.destroyed++;
+	tell();
+}
+
+static void on_sampled(void *ctx, uint32_t device, uint64_t free_bytes)
+{
+	ck_assert_uint_eq(device, 3);
+	told.sampled++;
+	told.last_free = free_bytes;
+	told.created_before_sample = told.created;
+	tell();
+}
+
+static const struct gm_worker_events events = {on_created, on_destroyed, on_sampled};
+
+static void start(const struct gm_backend_ops *ops)
+{
+	loop_thread = pthread_self();
+	ck_assert_int_eq(uv_loop_init(&loop), 0);
+	ck_assert_int_eq(gm_worker_new(&loop, ops, NULL, 3, &events, NULL, &worker), 0);
+	for (size_t i = 0; i < JOBS; i++)
+		chunks[i] = (struct gm_chunk){.bytes = i, .transport = GM_TRANSPORT_FD};
+}
+
+static void stop(void)
+{
+	gm_worker_stop(worker);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&loop), 0);
+}
+
+static void run_until(size_t n)
+{
+	expect = n;
+	if (told.created + told.destroyed + told.sampled < n)
+		uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_uint_eq(told.created + told.destroyed + told.sampled, n);
+}
+
+static void permit(unsigned int n)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.permits += n;
+	pthread_cond_broadcast(&fake.changed);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+static void wait_until_stuck(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	while (fake.waiting == 0)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+START_TEST(creations_of_different_sessions_take_turns)
+{
+	start(&exclusive_ops);
+	/* The thread is held with job 0, so that all others are queued. */
+	gm_worker_create(worker, &chunks[0], 99);
+	wait_until_stuck();
+	for (size_t i = 1; i <= 6; i++)
+		gm_worker_create(worker, &chunks[i], 1);
+	gm_worker_create(worker, &chunks[10], 2);
+	gm_worker_create(worker, &chunks[11], 2);
+	gm_worker_create(worker, &chunks[20], 3);
+	permit(10);
+	run_until(10);
+	static const uint64_t order[] = {0, 1, 10, 20, 2, 11, 3, 4, 5, 6};
+	for (size_t i = 0; i < 10; i++)
+		ck_assert_uint_eq(fake.order[i], order[i]);
+	stop();
+}
+END_TEST
+
+START_TEST(turns_that_share_a_bucket_are_kept_apart)
+{
+	start(&exclusive_ops);
+	gm_worker_create(worker, &chunks[0], 1);
+	wait_until_stuck();
+	/* More turns than buckets' worth of luck, two jobs each. */
+	for (uint64_t turn = 0; turn < 20; turn++)
+		for (size_t i = 0; i < 2; i++)
+			gm_worker_create(worker, &chunks[1 + 2 * turn + i], turn << 56 | turn);
+	permit(41);
+	run_until(41);
+	for (uint64_t turn = 0; turn < 20; turn++) {
+		ck_assert_uint_eq(fake.order[1 + turn], 1 + 2 * turn);
+		ck_assert_uint_eq(fake.order[21 + turn], 2 + 2 * turn);
+	}
+	stop();
+}
+END_TEST
+
+START_TEST(destructions_go_before_creations)
+{
+	start(&exclusive_ops);
+	gm_worker_create(worker, &chunks[0], 1);
+	wait_until_stuck();
+	gm_worker_create(worker, &chunks[1], 1);
+	gm_worker_destroy(worker, &chunks[2]);
+	gm_worker_destroy(worker, &chunks[3]);
+	permit(2);
+	run_until(4);
+	static const uint64_t order[] = {0, 0x1002, 0x1003, 1};
+	for (size_t i = 0; i < 4; i++)
+		ck_assert_uint_eq(fake.order[i], order[i]);
+	ck_assert_uint_eq(told.destroyed, 2);
+	stop();
+}
+END_TEST
+
+START_TEST(the_loop_turns_while_the_backend_is_stuck)
+{
+	start(&exclusive_ops);
+	gm_worker_create(worker, &chunks[0], 1);
+	wait_until_stuck();
+	ck_assert_int_ne(uv_run(&loop, UV_RUN_NOWAIT), 0);
+	ck_assert_uint_eq(told.created, 0);
+	permit(1);
+	run_until(1);
+	stop();
+}
+END_TEST
+
+START_TEST(a_failed_creation_is_told_with_its_error_behind_a_fresh_sample)
+{
+	start(&shared_ops);
+	fake.fail_with = -ENOMEM;
+	fake.free_bytes = 4711;
+	gm_worker_create(worker, &chunks[0], 1);
+	permit(1);
+	run_until(2);
+	ck_assert_uint_eq(told.failed, 1);
+	ck_assert_uint_eq(told.sampled, 1);
+	ck_assert_uint_eq(told.last_free, 4711);
+	ck_assert_uint_eq(told.created_before_sample, 0);
+	stop();
+}
+END_TEST
+
+START_TEST(a_sample_is_told_when_it_is_asked_for)
+{
+	start(&shared_ops);
+	fake.free_bytes = 17;
+	gm_worker_sample(worker);
+	run_until(1);
+	ck_assert_uint_eq(told.last_free, 17);
+	stop();
+}
+END_TEST
+
+START_TEST(devices_that_are_exclusive_are_not_sampled)
+{
+	start(&exclusive_ops);
+	fake.fail_with = -ENOMEM;
+	gm_worker_sample(worker);
+	gm_worker_create(worker, &chunks[0], 1);
+	permit(1);
+	run_until(1);
+	ck_assert_uint_eq(told.created, 1);
+	ck_assert_uint_eq(told.failed, 1);
+	stop();
+	ck_assert_uint_eq(told.sampled, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("worker");
+	TCase *tests = tcase_create("worker");
+	tcase_add_test(tests, creations_of_different_sessions_take_turns);
+	tcase_add_test(tests, turns_that_share_a_bucket_are_kept_apart);
+	tcase_add_test(tests, destructions_go_before_creations);
+	tcase_add_test(tests, the_loop_turns_while_the_backend_is_stuck);
+	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);
+	tcase_add_test(tests, a_sample_is_told_when_it_is_asked_for);
+	tcase_add_test(tests, devices_that_are_exclusive_are_not_sampled);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}
