@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One buffer in two processes, without a copy. The parent fills a buffer and shares it; all that
+ * goes to the child is a token, here through a pipe. The child opens it read-only, finds what the
+ * parent wrote, and sees the parent's next word appear in place.
+ */
+#include <gpumem/gpumem.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BYTES (32 << 20)
+
+static void check(gpumem_status status, const char *what)
+{
+	if (!status)
+		return;
+	fprintf(stderr, "share: %s: %s (%s)\n", what, gpumem_error_detail(),
+		gpumem_status_text(status));
+	exit(1);
+}
+
+static int child(int from, int to)
+{
+	char text[GPUMEM_TOKEN_TEXT_BYTES], word;
+	gpumem_session *session;
+	gpumem_token token;
+
+	if (read(from, text, sizeof(text)) != sizeof(text))
+		return 1;
+	check(gpumem_token_from_text(text, &token), "token");
+	/* A session is not inherited: the child makes its own. */
+	check(gpumem_connect(NULL, &session), "connect");
+	{
+		GPUMEM_AUTO_BUFFER gpumem_buffer *buffer = NULL;
+		check(gpumem_open(session, &token, &buffer), "open");
+		const char *bytes = gpumem_buffer_ptr(buffer);
+		printf("child %d: %zu bytes \"%s\" at %p: %s\n", (int)getpid(),
+			gpumem_buffer_size(buffer), gpumem_buffer_tag(buffer), (void *)bytes,
+			bytes);
+		if (write(to, "r", 1) != 1 || read(from, &word, 1) != 1)
+			return 1;
+		printf("child %d: the same place now says: %s\n", (int)getpid(), bytes);
+	}
+	gpumem_disconnect(session);
+	fflush(stdout);
+	return 0;
+}
+
+int main(void)
+{
+	int down[2], up[2], status = 0;
+	char text[GPUMEM_TOKEN_TEXT_BYTES], word;
+	gpumem_session *session;
+	gpumem_token token;
+	gpumem_buffer *buffer;
+	gpumem_buffer_options buffer_options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_share_options share_options = GPUMEM_SHARE_OPTIONS_INIT;
+
+	if (pipe(down) || pipe(up))
+		return 1;
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(child(down[0], up[1]));
+
+	buffer_options.tag = "greeting";
+	share_options.mode = GPUMEM_SHARE_READ_ONLY;
+	check(gpumem_connect(NULL, &session), "connect");
+	check(gpumem_buffer_create(session, 0, BYTES, &buffer_options, &buffer), "create");
+	strcpy(gpumem_buffer_ptr(buffer), "hello from the parent");
+	check(gpumem_share(buffer, &share_options, &token), "share");
+	gpumem_token_to_text(&token, text);
+	if (write(down[1], text, sizeof(text)) != sizeof(text) || read(up[0], &word, 1) != 1)
+		return 1;
+	strcpy(gpumem_buffer_ptr(buffer), "hello again");
+	if (write(down[1], "w", 1) != 1 || waitpid(pid, &status, 0) != pid)
+		return 1;
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
