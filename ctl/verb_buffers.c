@@ -96,6 +96,7 @@ gpumem_status gm_verb_buffers(struct gm_ctl *ctl)
 		gm_writer_table(ctl->writer, "buffers", answer.table);
 	}
 	gm_writer_count(ctl->writer, "untracked", answer.untracked);
+	gm_writer_notes(ctl->writer);
 	if (answer.untracked)
 		gm_writer_note(ctl->writer, "untracked", GM_MARK_WARN,
 			"%llu more buffer%s found no place in the tables of their clients",

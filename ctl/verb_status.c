@@ -88,6 +88,7 @@ static void tell_unusual(struct answer *answer)
 	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
 	uint64_t quarantined = 0;
 
+	gm_writer_notes(writer);
 	if (answer->n_seen == 0)
 		gm_writer_note(writer, "no-devices", GM_MARK_BAD,
 			"there is no device: nothing can be leased");

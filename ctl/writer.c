@@ -84,6 +84,11 @@ void gm_writer_data(struct gm_writer *writer, const char *key, struct gm_table *
 	gm_table_free(table);
 }
 
+void gm_writer_notes(struct gm_writer *writer)
+{
+	writer->ops->notes(writer);
+}
+
 void gm_writer_note(
 	struct gm_writer *writer, const char *kind, enum gm_mark mark, const char *format, ...)
 {

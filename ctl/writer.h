@@ -21,6 +21,7 @@ struct gm_writer_ops {
 	void (*line)(struct gm_writer *writer, const char *label, const char *text);
 	void (*table)(struct gm_writer *writer, const char *key, const struct gm_table *table);
 	void (*data)(struct gm_writer *writer, const char *key, const struct gm_table *table);
+	void (*notes)(struct gm_writer *writer);
 	void (*note)(
 		struct gm_writer *writer, const char *kind, enum gm_mark mark, const char *text);
 	int (*finish)(struct gm_writer *writer, FILE *out);
@@ -60,7 +61,9 @@ void gm_writer_table(struct gm_writer *writer, const char *key, struct gm_table 
 /* The same for programs alone: people get lines instead. */
 void gm_writer_data(struct gm_writer *writer, const char *key, struct gm_table *table);
 
-/* For both: something unusual. kind is a stable word for programs, under "warnings". */
+/* Notes may follow: programs get a list of them, "warnings", even if none does. Call it once. */
+void gm_writer_notes(struct gm_writer *writer);
+/* For both: something unusual. kind is a stable word for programs. */
 void gm_writer_note(struct gm_writer *writer, const char *kind, enum gm_mark mark,
 	const char *format, ...) __attribute__((format(printf, 4, 5)));
 

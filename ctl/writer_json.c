@@ -16,7 +16,6 @@
 struct writer_json {
 	struct gm_writer base;
 	json_t *root;
-	json_t *warnings; /* in root, once there is one */
 };
 
 static json_t *clean_string(const char *text)
@@ -97,20 +96,20 @@ static void json_table(struct gm_writer *base, const char *key, const struct gm_
 		base->error = -ENOMEM;
 }
 
+static void json_notes(struct gm_writer *base)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+	if (json_object_set_new(writer->root, "warnings", json_array()) < 0)
+		base->error = -ENOMEM;
+}
+
 static void json_note(struct gm_writer *base, const char *kind, enum gm_mark mark, const char *text)
 {
 	struct writer_json *writer = (struct writer_json *)base;
 
-	if (!writer->warnings) {
-		json_t *warnings = json_array();
-		if (json_object_set_new(writer->root, "warnings", warnings) < 0) {
-			base->error = -ENOMEM;
-			return;
-		}
-		writer->warnings = warnings;
-	}
-	json_t *note = json_object();
-	if (json_array_append_new(writer->warnings, note) < 0 ||
+	json_t *warnings = json_object_get(writer->root, "warnings"), *note = json_object();
+
+	if (json_array_append_new(warnings, note) < 0 ||
 		json_object_set_new(note, "kind", clean_string(kind)) < 0 ||
 		json_object_set_new(note, "text", clean_string(text)) < 0)
 		base->error = -ENOMEM;
@@ -142,6 +141,7 @@ struct gm_writer *gm_writer_json_new(void)
 		.line = json_line,
 		.table = json_table,
 		.data = json_table,
+		.notes = json_notes,
 		.note = json_note,
 		.finish = json_finish,
 		.free = json_free,

@@ -233,6 +233,10 @@ static void text_data(struct gm_writer *base, const char *key, const struct gm_t
 {
 }
 
+static void text_notes(struct gm_writer *base)
+{
+}
+
 static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mark, const char *text)
 {
 	struct writer_text *writer = (struct writer_text *)base;
@@ -272,6 +276,7 @@ struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style)
 		.line = text_line,
 		.table = text_table,
 		.data = text_data,
+		.notes = text_notes,
 		.note = text_note,
 		.finish = text_finish,
 		.free = text_free,

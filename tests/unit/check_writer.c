@@ -151,6 +151,7 @@ START_TEST(names_from_clients_cannot_command_the_terminal)
 	row(table, "\033]0;owned\007\377", 1);
 	gm_writer_table(writer, "rows", table);
 	gm_writer_line(writer, "label", "%s", "x\033[31m\ny");
+	gm_writer_notes(writer);
 	gm_writer_note(writer, "kind", GM_MARK_NONE, "%s", "\r!");
 	is_text(writer, "\\x1b]0;owned\\x07\\xff 1B fine\n"
 			"      label: x\\x1b[31m\\x0ay\n"
@@ -234,6 +235,7 @@ START_TEST(json_has_the_keys_and_exact_numbers)
 	for (int i = 0; i < 5; i++)
 		gm_table_none(table);
 	gm_writer_table(writer, "rows", table);
+	gm_writer_notes(writer);
 	gm_writer_note(writer, "pressure", GM_MARK_BAD, "device %d", 0);
 
 	json_t *json = json_of(writer);
