@@ -1,0 +1,297 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gpumemctl against a private daemon with real workers: every verb, for people and for programs, its exit status, and
+# what root, an administrator and an ordinary user get to see and to do.
+set -u
+build=${top_builddir:-.} source=${top_srcdir:-.}
+gpumemd=$build/daemon/gpumemd examples=$build/examples json=$build/tests/integration/json-get
+size=67108864
+declare -A pid=() in=() out=()
+n=0 dir=''
+
+ok() { n=$((n + 1)); echo "ok $n - $1"; }
+not_ok() {
+	n=$((n + 1))
+	echo "not ok $n - $1"
+	shift
+	for line; do printf '%s\n' "$line" | sed 's/^/# /'; done
+}
+bail() {
+	echo "Bail out! $*"
+	[ -s "$dir/log" ] && sed 's/^/# gpumemd: /' "$dir/log"
+	exit 1
+}
+clean() {
+	trap - EXIT
+	[ -n "${pid[daemon]:-}" ] && kill -CONT "${pid[daemon]}" 2>/dev/null
+	[ ${#pid[@]} -gt 0 ] && kill "${pid[@]}" 2>/dev/null
+	wait
+	[ -n "$dir" ] && rm -rf "$dir"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM HUP
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-ctl.XXXXXX") || bail "no temporary folder"
+# Other users must get to the socket and to the program.
+chmod 755 "$dir"
+cp "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"
+gpumemctl=$dir/gpumemctl
+export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
+unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
+
+# run EXPECTED-STATUS ARGUMENT...: leaves stdout and stderr in files; true if the status is that.
+as=()
+run() {
+	local expected=$1
+	shift
+	"${as[@]}" "$gpumemctl" "$@" >"$dir/stdout" 2>"$dir/stderr"
+	status=$?
+	[ $status = "$expected" ]
+}
+# check NAME CONDITION...: one test.
+check() {
+	if "${@:2}"; then
+		ok "$1"
+	else
+		not_ok "$1" "not so: ${*:2}" "status ${status:-}" "$(cat "$dir/stdout")" "$(cat "$dir/stderr")"
+	fi
+}
+says() { grep -qF -- "$1" "$dir/stdout"; }
+complains() { grep -qF -- "$1" "$dir/stderr"; }
+silent() { [ ! -s "$dir/$1" ]; }
+fits() { ! sed 's/…/./g' "$dir/stdout" | awk 'length > 80 { bad = 1 } END { exit !bad }'; }
+value() { "$json" "$1" <"$dir/stdout" 2>/dev/null; }
+parses() { "$json" keys <"$dir/stdout" >/dev/null; }
+is() { [ "$(value "$1")" = "$2" ]; }
+all() {
+	local condition
+	for condition; do $condition || return 1; done
+}
+
+with_us() {
+	local fd
+	for fd in "${in[@]}" "${out[@]}" ${ready:-}; do exec {fd}>&-; done
+	exec setpriv --pdeathsig TERM -- "$@"
+}
+await() { read -r -t 60 -u "$ready" line && [ "$line" = "$1" ]; }
+start_daemon() {
+	with_us "$examples/demo-ready" "$dir/notify" >"$dir/ready" &
+	pid[ready]=$!
+	await listening || bail "cannot wait for the daemon"
+	NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --backend host --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
+		2>>"$dir/log" &
+	pid[daemon]=$!
+	await ready || bail "the daemon did not start"
+	wait "${pid[ready]}"
+	unset 'pid[ready]'
+}
+start_worker() {
+	mkfifo "$dir/$1.in" "$dir/$1.out" || bail "no pipe"
+	local to from
+	exec {to}<>"$dir/$1.in" {from}<>"$dir/$1.out"
+	in[$1]=$to out[$1]=$from
+	with_us "$examples/demo-worker" "$1" <"$dir/$1.in" >"$dir/$1.out" &
+	pid[$1]=$!
+	answer "$1"
+}
+answer() {
+	local line
+	read -r -t 60 -u "${out[$1]}" line || bail "$1 does not answer"
+	case $line in ok*) ;; *) bail "$1: $line" ;; esac
+}
+ask() {
+	echo "${*:2}" >&"${in[$1]}"
+	answer "$1"
+}
+# await_value VERB PATH VALUE: asks until it is so; a hang becomes a failure.
+await_value() {
+	local end=$((SECONDS + 60))
+	until run 0 "$1" --json && is "$2" "$3"; do
+		[ $SECONDS -lt $end ] || return 1
+	done
+}
+
+cat >"$dir/gpumemd.conf" <<EOF
+[gpumemd]
+min_free = 64M
+reserve = 0
+track = all
+admin_group = games
+[device 0]
+size = 1G
+EOF
+mkfifo "$dir/ready"
+exec {ready}<>"$dir/ready"
+
+# ---- no daemon
+
+run 3 status
+check "without a daemon the exit status is 3" [ $status = 3 ]
+check "and the message names the socket and a remedy" all "complains $GPUMEM_SOCKET" "complains gpumemd" "silent stdout"
+run 3 --json clients
+check "for programs too, with nothing on stdout" all "[ $status = 3 ]" "silent stdout"
+check "version answers without a daemon" run 0 version
+run 0 config check "$dir/gpumemd.conf"
+check "config check needs none" all "[ $status = 0 ]" "says $dir/gpumemd.conf"
+printf '[gpumemd]\nfraction = 0.9\nfractoin = 2\nmin_free = much\n' >"$dir/bad.conf"
+run 1 config check "$dir/bad.conf"
+check "config check names file, line and key of every mistake" \
+	all "[ $status = 1 ]" "complains $dir/bad.conf:3:" "complains $dir/bad.conf:4:" "complains fractoin" "silent stdout"
+run 1 config check "$dir/bad.conf" --json
+check "and tells programs" all "[ $status = 1 ]" "is ok false" "is errors.# 2" "silent stderr"
+run 1 config check "$dir/missing.conf"
+check "a file that is named must exist" all "[ $status = 1 ]" "complains missing.conf"
+for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense"; do
+	# shellcheck disable=SC2086 # the words are meant to be split
+	run 2 $words
+	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
+done
+for verb in status devices pools clients buffers trim config version help; do
+	run 0 $verb --help
+	check "$verb --help helps without a daemon" all "[ $status = 0 ]" "says gpumemctl" fits
+done
+
+# shellcheck source=ctl/completion/gpumemctl
+. "$source/ctl/completion/gpumemctl"
+# complete_is WORD...: what completion offers after these words.
+complete_is() {
+	COMP_WORDS=(gpumemctl "$@")
+	COMP_CWORD=$#
+	COMPREPLY=()
+	_gpumemctl
+	[ "${COMPREPLY[*]}" = "$offered" ]
+}
+run 0 help --json
+offered=$(for ((i = 0; i < $(value 'verbs.#'); i++)); do value verbs.$i.name; done | tr '\n' ' ')
+offered=${offered% }
+check "completion knows every verb" complete_is ""
+"$gpumemctl" help >"$dir/stdout"
+offered=$(sed -n '/^Options/,$s/^ .*\(--[a-z-]*\).*  .*/\1/p' "$dir/stdout" | tr '\n' ' ')
+offered=${offered% }
+check "completion knows every option" complete_is status --
+offered='--older-than'
+check "and those of one verb" complete_is --socket x buffers --o
+offered='show'
+check "and what follows config" complete_is config s
+
+# ---- a daemon, nobody there yet
+
+start_daemon
+run 0 clients
+check "no client is said in words" says "No client"
+run 0 clients --json
+check "and is an empty list for programs" is "clients.#" 0
+
+# ---- with workers
+
+start_worker ann
+ask ann make $size weights
+ask ann share
+start_worker ben
+ask ben make $((size / 2)) scratch
+
+every=("status" "devices" "pools" "clients" "buffers" "config show" "version" "help")
+for words in "${every[@]}"; do
+	# shellcheck disable=SC2086
+	run 0 $words
+	check "$words: text, within 80 columns" all "[ $status = 0 ]" "silent stderr" fits "[ -s $dir/stdout ]"
+	if grep -q $'\033' "$dir/stdout"; then not_ok "$words: no colour into a pipe"; else ok "$words: no colour into a pipe"; fi
+	# shellcheck disable=SC2086
+	run 0 $words --json
+	check "$words: JSON" all "[ $status = 0 ]" "silent stderr" parses
+	undocumented=
+	while read -r key; do
+		grep -q "_${key}_" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $key"
+	done < <("$json" keys <"$dir/stdout" 2>/dev/null | sort -u)
+	check "$words: every key is in gpumemctl(1)" [ -z "$undocumented" ]
+done
+
+run 0
+check "without a verb it is the status" says "gpumemd"
+run 0 status --json
+check "status: the device's figures" all "is devices.# 1" "is devices.0.total 1073741824" \
+	"is devices.0.leased $((size * 3 / 2))" "is devices.0.backend host" "is clients 2" "is leases 2" "is socket $GPUMEM_SOCKET"
+check "status: the daemon" all "is pid ${pid[daemon]}" "is uid $(id -u)"
+run 0 clients --json
+check "clients: who holds what" all "is clients.# 2" "is clients.0.pid ${pid[ann]}" "is clients.0.name ann" \
+	"is clients.0.use.0.held $size" "is clients.0.details true" "is clients.0.state connected"
+run 0 clients
+check "clients: for people" all "says ann" "says ben" "says 64.0M"
+run 0 clients --no-legend
+check "--no-legend leaves the headings out" all "says ann" "[ $(wc -l <"$dir/stdout") = 2 ]"
+run 0 buffers --json
+check "buffers: tag, size and owner" all "is buffers.# 2" "is buffers.0.bytes $size" "is buffers.0.tag weights" \
+	"is buffers.0.pid ${pid[ann]}" "is buffers.1.client ben" "is untracked 0"
+run 0 buffers --older-than 1h --json
+check "buffers: none is that old" all "[ $status = 0 ]" "is buffers.# 0"
+run 0 config show --json
+line=$(grep -n min_free "$dir/gpumemd.conf" | cut -d: -f1)
+index=0
+while [ "$(value config.$index.key)" != min_free ] && value config.$index.key >/dev/null; do index=$((index + 1)); done
+check "config show: the source of a value" is config.$index.source "$dir/gpumemd.conf:$line"
+"$gpumemctl" status >/dev/full 2>"$dir/stderr"
+status=$?
+check "a full disk is no success" all "[ $status = 1 ]" "complains write"
+
+# ---- who may do what
+
+# Ben goes; what he gave back is pooled for his trust domain, until somebody trims.
+to=${in[ben]}
+exec {to}>&-
+unset 'in[ben]'
+wait "${pid[ben]}"
+unset 'pid[ben]'
+await_value status clients 1 || bail "ben did not go"
+run 0 pools --json
+check "what a client gives back is pooled" all "is pools.0.pooled $((size / 2))" "is buckets.0.chunk_bytes $((size / 2))"
+
+if [ "$(id -u)" = 0 ]; then
+	games=$(getent group games | cut -d: -f3)
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
+	run 0 status --json
+	check "an ordinary user sees the totals" all "[ $status = 0 ]" "is devices.0.leased $size" "is clients 1"
+	run 0 clients --json
+	check "but not who others are" all "[ $status = 0 ]" "is clients.# 1" "is clients.0.details false" \
+		"is clients.0.name null" "is clients.0.use.0.held $size"
+	run 0 buffers --json
+	check "nor what they keep there" all "[ $status = 0 ]" "is buffers.# 0"
+	run 4 trim
+	check "trim is denied to an ordinary user, with 4" all "[ $status = 4 ]" "silent stdout" "complains games"
+	as=()
+	run 0 pools --json
+	check "and nothing was trimmed" is pools.0.pooled $((size / 2))
+	as=(setpriv --reuid 65534 --regid 65534 --groups "$games" --)
+	run 0 trim --json
+	check "the admin group may trim" all "[ $status = 0 ]" "is released $((size / 2))"
+	run 0 clients --json
+	check "and sees everybody" is clients.0.name ann
+	as=()
+else
+	for name in "an ordinary user sees the totals" "but not who others are" "nor what they keep there" \
+		"trim is denied to an ordinary user, with 4" "and nothing was trimmed" "the admin group may trim" \
+		"and sees everybody"; do
+		ok "$name # SKIP needs root to become another user"
+	done
+	run 0 trim
+fi
+run 0 pools --json
+check "trim empties the pool" is pools.0.pooled 0
+run 0 trim --device 0
+check "trim of one device, with nothing left to give" all "[ $status = 0 ]" "says 0B"
+run 1 trim --device 7
+check "a device that is not there is a failure" all "[ $status = 1 ]" "silent stdout" "complains 7"
+
+# ---- a daemon in trouble
+
+kill -STOP "${pid[daemon]}"
+run 1 status --timeout 50ms
+check "a stopped daemon is not waited for for ever" all "[ $status = 1 ]" "complains answer" "silent stdout"
+kill -CONT "${pid[daemon]}"
+check "and serves again when it goes on" run 0 status
+kill -KILL "${pid[daemon]}"
+wait "${pid[daemon]}" 2>/dev/null
+unset 'pid[daemon]'
+run 3 status
+check "a dead daemon's socket: 3, and what to do" all "[ $status = 3 ]" "complains systemctl"
+
+echo "1..$n"

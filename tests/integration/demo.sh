@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# make demo holds what it claims, and leaves nothing behind: not when it ends, not when it is stopped half-way.
+set -u
+source=${top_srcdir:-.}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-demo-test.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+mkdir "$dir/tmp"
+export TMPDIR=$dir/tmp
+n=0
+report() { # NAME COMMAND...
+	n=$((n + 1))
+	if "${@:2}"; then echo "ok $n - $1"; else
+		echo "not ok $n - $1"
+		sed 's/^/# /' "$dir/output"
+	fi
+}
+# The demo keeps all its files in one folder, and its daemon's command line names it.
+nothing_left() { [ -z "$(ls -A "$TMPDIR")" ] && ! pgrep -f -- "--socket $TMPDIR" >"$dir/left"; }
+says() { grep -qF -- "$1" "$dir/output"; }
+
+bash "$source/examples/demo.sh" >"$dir/output" 2>&1
+report "the demo shows what it claims" [ $? = 0 ]
+report "it says so" says "Ben's 128 MiB are back"
+report "it leaves nothing behind" nothing_left
+awk 'length > 80' "$dir/output" >"$dir/wide"
+report "it fits 80 columns" [ ! -s "$dir/wide" ]
+
+# Stopped when its workers are at work. PIPE: nobody reads any further.
+for signal in INT TERM HUP PIPE; do
+	rm -f "$dir/pipe"
+	mkfifo "$dir/pipe"
+	exec {pipe}<>"$dir/pipe"
+	# A command in the background has SIGINT ignored, and bash cannot undo that: env can.
+	env --default-signal=INT bash "$source/examples/demo.sh" >"$dir/pipe" 2>&1 {pipe}>&- &
+	demo=$!
+	: >"$dir/output"
+	while read -r -t 60 -u "$pipe" line; do
+		echo "$line" >>"$dir/output"
+		case $line in *"in place"*) break ;; esac
+	done
+	[ $signal = PIPE ] || kill -$signal $demo
+	exec {pipe}>&-
+	wait $demo
+	report "stopped with SIG$signal it does not claim success" [ $? != 0 ]
+	report "and leaves nothing behind" nothing_left
+done
+echo "1..$n"
