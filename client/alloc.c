@@ -12,6 +12,7 @@
 #include "client/arena.h"
 #include "client/buffer.h"
 #include "client/supply.h"
+#include "client/mapping.h"
 #include "client/use.h"
 #include "common/clock.h"
 
@@ -23,9 +24,9 @@ static gpumem_status arena_make(
 	struct gpumem_session *session, uint32_t device, struct gm_arena **ret_arena)
 {
 	struct gm_session_device *d = &session->device[device];
-	if (!d->map)
-		return gm_error(GPUMEM_E_UNSUPPORTED, "this library cannot map memory of device %u",
-			device);
+	gpumem_status status = gm_mapping_open(session, device);
+	if (status)
+		return status;
 	pthread_mutex_lock(&session->lock);
 	uint64_t decay_ms = session->decay_ms;
 	pthread_mutex_unlock(&session->lock);
@@ -42,7 +43,8 @@ static gpumem_status arena_make(
 	int r = gm_arena_new(&config, &arena);
 	if (r < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY,
-			"no address space for the heap of device %u: %s", device, strerror(-r));
+			"no address space for the heap of device %u: %s", device,
+			gm_mapping_error(d, r));
 	if (!atomic_compare_exchange_strong(&d->arena, &other, arena)) {
 		gm_arena_free(arena);
 		arena = other;

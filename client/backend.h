@@ -20,8 +20,14 @@ struct gm_event; /* a point in some stream(s), recorded */
 
 struct gm_map_ops {
 	const char *name;
+	/* The backend's end; nothing is mapped, no event is left. */
+	void (*close)(void *backend);
+	/* In the driver's own words, why this thread's last call failed; "" if the driver had no
+	 * part in it. May be NULL. */
+	const char *(*error)(void);
 	/* Address space and nothing more; aligned to GM_CHUNK_MIN at least. -ENOMEM: try less. */
 	int (*reserve)(void *backend, uint64_t bytes, void **ret_addr);
+	/* A whole reservation; what is still mapped in it is unmapped. */
 	void (*unreserve)(void *backend, void *addr, uint64_t bytes);
 	/* Maps a chunk at a place inside a reservation that holds nothing now; usable once access()
 	 * covered it. */

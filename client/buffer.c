@@ -14,6 +14,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "client/mapping.h"
 #include "client/use.h"
 #include "common/cleanup.h"
 #include "common/status.h"
@@ -115,16 +116,19 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
 	buffer->lease = lease;
 	buffer->device = lease->device;
 	buffer->opened = opened;
-	if (lease->device >= session->devices || !session->device[lease->device].map) {
-		status = gm_error(GPUMEM_E_UNSUPPORTED,
-			"the buffer is on device %u, which this library cannot map", lease->device);
+	if (lease->device >= session->devices) {
+		status = gm_session_no_device(session, lease->device);
 		goto out;
 	}
+	status = gm_mapping_open(session, lease->device);
+	if (status)
+		goto out;
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
 	int r = map(buffer, chunks);
 	if (r < 0) {
 		status = gm_error(gm_status_from_errno(r), "cannot map %llu bytes: %s",
-			(unsigned long long)buffer->bytes, strerror(-r));
+			(unsigned long long)buffer->bytes,
+			gm_mapping_error(&session->device[lease->device], r));
 		goto out;
 	}
 	buffer->size = lease->user_bytes;
@@ -165,9 +169,9 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, siz
 	gpumem_status status = gm_buffer_tag_check(given.tag);
 	if (status)
 		return status;
-	if (!session->device[device].map)
-		return gm_error(GPUMEM_E_UNSUPPORTED, "this library cannot map memory of device %u",
-			device);
+	status = gm_mapping_open(session, device);
+	if (status)
+		return status;
 	struct gm_lease *lease;
 	struct gm_lease_chunk *chunks;
 	status = gm_lease_take(session, device, size, given.tag, &lease, &chunks);

@@ -15,7 +15,7 @@
 #include "client/buffer.h"
 #include "client/events.h"
 #include "client/lease.h"
-#include "client/map_host.h"
+#include "client/mapping.h"
 #include "client/returns.h"
 #include "client/session.h"
 #include "client/supply.h"
@@ -73,7 +73,7 @@ static void session_free(struct gpumem_session *session)
 		free(lease);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_supply_free(session->device[i].supply);
-		gm_map_host_free(session->device[i].backend);
+		gm_mapping_close(&session->device[i]);
 	}
 	gm_pages_deinit(&session->pages);
 	gm_close(session->wake);
@@ -162,14 +162,6 @@ static gpumem_status set_up_devices(struct gpumem_session *session)
 		int r = gm_supply_new(session, i, &d->supply);
 		if (r < 0)
 			return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a device");
-		if (strcmp(d->info.backend, "host"))
-			continue;
-		struct gm_map_host *host;
-		r = gm_map_host_new(&host);
-		if (r < 0)
-			return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a device");
-		d->backend = host;
-		d->map = gm_map_host_ops();
 	}
 	return GPUMEM_OK;
 }

@@ -232,6 +232,8 @@ static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
 	struct entered entered;
 
 	if (enter(backend, &entered) == GM_CUDA_SUCCESS) {
+		backend->cuda->cuMemUnmap(
+			at(addr), bytes); /* where nothing is mapped that is no error */
 		backend->cuda->cuMemAddressFree(at(addr), bytes);
 		leave(backend, &entered);
 	}
@@ -473,10 +475,17 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	return 0;
 }
 
+static void cuda_close(void *ctx)
+{
+	gm_map_cuda_free(ctx);
+}
+
 const struct gm_map_ops *gm_map_cuda_ops(void)
 {
 	static const struct gm_map_ops ops = {
 		.name = "cuda",
+		.close = cuda_close,
+		.error = gm_map_cuda_error,
 		.reserve = cuda_reserve,
 		.unreserve = cuda_unreserve,
 		.map = cuda_map,

@@ -214,10 +214,16 @@ uint64_t gm_map_host_orders(struct gm_map_host *backend)
 	return orders;
 }
 
+static void host_close(void *backend)
+{
+	gm_map_host_free(backend);
+}
+
 const struct gm_map_ops *gm_map_host_ops(void)
 {
 	static const struct gm_map_ops ops = {
 		.name = "host",
+		.close = host_close,
 		.reserve = host_reserve,
 		.unreserve = host_unreserve,
 		.map = host_map,

@@ -25,9 +25,9 @@ struct gm_supply;
 
 /* One device, as this process uses it. */
 struct gm_session_device {
-	_Atomic(struct gm_arena *) arena; /* made by the first gpumem_alloc() */
-	struct gm_supply *supply;         /* its chunks */
-	const struct gm_map_ops *map;     /* NULL: this library cannot map what the device has */
+	_Atomic(struct gm_arena *) arena;       /* made by the first gpumem_alloc() */
+	struct gm_supply *supply;               /* its chunks */
+	_Atomic(const struct gm_map_ops *) map; /* NULL until gm_mapping_open() */
 	void *backend;
 	gpumem_device_info_t info; /* as of the hello; capacity and available go stale */
 	_Atomic uint64_t pressure; /* as last read from the page: level << 32 | ppm */

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which half of a backend maps a device's chunks here: by the name the daemon gave for it. The only
+ * file that knows all of them. What it makes lives as long as the session and does not change once
+ * it is there.
+ */
+#include "client/mapping.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "client/map_cuda.h"
+#include "client/map_host.h"
+#include "client/session.h"
+
+/* One at a time, for all sessions: starting a driver from two threads at once gains nothing. */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+static gpumem_status open_host(struct gm_session_device *d)
+{
+	struct gm_map_host *host;
+	if (gm_map_host_new(&host) < 0)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for device %u", d->info.number);
+	d->backend = host;
+	atomic_store_explicit(&d->map, gm_map_host_ops(), memory_order_release);
+	return GPUMEM_OK;
+}
+
+static gpumem_status open_cuda(struct gm_session_device *d)
+{
+	struct gm_map_cuda *cuda;
+	char why[GM_MAP_CUDA_WHY] = "";
+	int r = gm_map_cuda_new(d->info.uuid, &cuda, why);
+	if (r < 0)
+		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
+			"device %u (%s) cannot be used: %s", d->info.number, d->info.name, why);
+	d->backend = cuda;
+	atomic_store_explicit(&d->map, gm_map_cuda_ops(), memory_order_release);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	gpumem_status status = GPUMEM_OK;
+	if (atomic_load_explicit(&d->map, memory_order_acquire))
+		return GPUMEM_OK;
+	pthread_mutex_lock(&opening);
+	if (atomic_load_explicit(&d->map, memory_order_acquire))
+		;
+	else if (strcmp(d->info.backend, "host") == 0)
+		status = open_host(d);
+	else if (strcmp(d->info.backend, "cuda") == 0)
+		status = open_cuda(d);
+	else
+		status = gm_error(GPUMEM_E_UNSUPPORTED,
+			"this library cannot map memory of device %u, which is of backend %s",
+			device, d->info.backend);
+	pthread_mutex_unlock(&opening);
+	return status;
+}
+
+void gm_mapping_close(struct gm_session_device *d)
+{
+	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+	if (map)
+		map->close(d->backend);
+}
+
+const char *gm_mapping_error(const struct gm_session_device *d, int error)
+{
+	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+	const char *text = map && map->error ? map->error() : "";
+	return *text ? text : strerror(-error);
+}
