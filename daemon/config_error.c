@@ -66,7 +66,7 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 			fprintf(stream, "%s: %s", error->file, error->text);
 	}
 	int failed = ferror(stream);
-	if (fclose(stream) || failed) {
+	if (fclose(stream) || failed || !text) {
 		free(text);
 		return -ENOMEM;
 	}

@@ -25,6 +25,8 @@
 
 #include "daemon/config_value.h"
 
+#define LIBRARY_BYTES (32 * 1024 * 1024)
+
 struct file {
 	const char *path;
 	size_t order;
@@ -392,19 +394,37 @@ out:
 	return r;
 }
 
+/*
+ * The library does not survive running out of memory half way, so it is asked for beforehand: far
+ * more than the longest file that may be has ever needed.
+ */
+static int probe_memory(void)
+{
+	void *memory = malloc(LIBRARY_BYTES);
+	int r = memory ? 0 : -ENOMEM;
+	free(memory);
+	return r;
+}
+
 int gm_config_file_read(const char *path, size_t file_order, const struct gm_config_file_ops *ops,
 	void *ctx, struct gm_config_errors *errors)
 {
 	struct file file = {
 		.path = path, .order = file_order, .ops = ops, .ctx = ctx, .errors = errors};
+	size_t told = errors->n;
 	int r = slurp(&file);
 	if (r == 0)
 		r = scan(&file);
+	if (r == 0)
+		r = probe_memory();
 	/* Each further try is with at least one line less. */
 	for (bool again = true; again && r >= 0;) {
 		again = false;
 		r = parse(&file, &again);
 	}
+	/* Whatever failed, it does not go without a word. */
+	if (r < 0 && r != -ENOMEM && errors->n == told)
+		r = complain_errno(&file, -r);
 	free(file.section);
 	free(file.text);
 	return r < 0 ? r : 0;

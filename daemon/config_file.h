@@ -10,7 +10,7 @@
 
 /* The most that a file may have: more than anybody writes, and little enough for the library, which
  * takes its time over a long file. */
-#define GM_CONFIG_FILE_BYTES (256 * 1024)
+#define GM_CONFIG_FILE_BYTES (64 * 1024)
 
 /*
  * What the reader of one file tells: first each section's header and each key's name, in the order

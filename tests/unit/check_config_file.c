@@ -87,13 +87,13 @@ END_TEST
 
 START_TEST(long_lines_are_neither_cut_nor_too_much)
 {
-	enum { LONG = 200000 };
+	enum { LONG = 50000 };
 	char *text = malloc(LONG + 100);
 	ck_assert_ptr_nonnull(text);
 	/* A comment, a value, a key and a section of that length, each with something behind it. */
 	static const char *const forms[][3] = {
 		{"[gpumemd]\n#", "", NULL},
-		{"[gpumemd]\nadmin_group = ", "", ":2: admin_group: the name has 200000 bytes"},
+		{"[gpumemd]\nadmin_group = ", "", ":2: admin_group: the name has 50000 bytes"},
 		{"[gpumemd]\ntrust = ", "", ":2: trust: \"xxxxxxxxx"},
 		{"[gpumemd]\n", "= 1", ":2: xxxxxxxxx"},
 		{"[", "]", ":1: [xxxxxxxxx"},
@@ -131,7 +131,7 @@ START_TEST(a_file_of_the_most_bytes_is_read_and_one_of_a_byte_more_is_not)
 	ck_assert_int_eq(load_bytes(text, GM_CONFIG_FILE_BYTES), 0);
 	ck_assert_int_eq(config->trust, GM_TRUST_UID);
 	ck_assert_int_eq(load_bytes(text, GM_CONFIG_FILE_BYTES + 1), -EFBIG);
-	ck_assert_ptr_nonnull(strstr(error, "has more than 262144 bytes"));
+	ck_assert_ptr_nonnull(strstr(error, "has more than 65536 bytes"));
 	free(text);
 }
 END_TEST
