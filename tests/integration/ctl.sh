@@ -184,6 +184,11 @@ check "and is an empty list for programs" is "clients.#" 0
 
 # ---- with workers
 
+"$examples/worker" >"$dir/stdout" 2>"$dir/stderr"
+status=$?
+check "the README's worker runs" all "[ $status = 0 ]" "says MiB"
+await_value status clients 0 || bail "the worker did not go"
+run 0 trim
 start_worker ann
 ask ann make $size weights
 ask ann share
@@ -288,8 +293,7 @@ run 1 status --timeout 50ms
 check "a stopped daemon is not waited for for ever" all "[ $status = 1 ]" "complains answer" "silent stdout"
 kill -CONT "${pid[daemon]}"
 check "and serves again when it goes on" run 0 status
-kill -KILL "${pid[daemon]}"
-wait "${pid[daemon]}" 2>/dev/null
+{ kill -KILL "${pid[daemon]}" && wait "${pid[daemon]}"; } 2>/dev/null # the shell need not report it
 unset 'pid[daemon]'
 run 3 status
 check "a dead daemon's socket: 3, and what to do" all "[ $status = 3 ]" "complains systemctl"
