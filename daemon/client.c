@@ -379,14 +379,16 @@ static int resume(struct gm_clients *clients, struct gm_peer *peer, uint64_t id,
 	if (!identity->pid || identity->pid != client->identity->pid ||
 		identity->uid != client->identity->uid)
 		return -EACCES;
-	/* It is back before the end of its old connection was seen. */
-	if (client->peer) {
+	int r = gm_session_resume(client->session, token, client, new_token);
+	if (r == -EBUSY) {
+		/* It is back before the end of its old connection was seen. Only the right token
+		 * gets here: a wrong one disturbs nobody. */
 		gm_peer_close(client->peer);
 		HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
 		if (!client)
 			return -ENOENT;
+		r = gm_session_resume(client->session, token, client, new_token);
 	}
-	int r = gm_session_resume(client->session, token, client, new_token);
 	if (r < 0)
 		return r;
 	clients->quarantined--;
