@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * One past each bound of common/limits.h that a client can reach over the socket: it happens what
+ * the table says, to the one who did it, and a witness does not notice.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/integration/witness.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+static struct gm_witness witness;
+static struct gm_raw peer;
+
+static void set_up(void)
+{
+	gm_witness_start(&witness, NULL);
+	gm_raw_join(&peer, &witness.daemon);
+}
+
+static void tear_down(void)
+{
+	gm_raw_close(&peer);
+	gm_witness_stop(&witness);
+}
+
+/* A lease of n chunks of the smallest size. */
+static void lease_chunks(struct gm_raw *raw, size_t n, struct gm_raw_lease *ret)
+{
+	GM_REQUIRE_EQ(gm_raw_lease(raw, 0, GM_CHUNK_MIN, ret), GPUMEM_OK);
+	while (ret->n < n)
+		GM_REQUIRE_EQ(gm_raw_grow(raw, ret, GM_CHUNK_MIN), GPUMEM_OK);
+	GM_REQUIRE_EQ(ret->n, n);
+}
+
+static void give_back(struct gm_raw *raw, struct gm_raw_lease *lease)
+{
+	uint64_t id = lease->id;
+	gm_raw_lease_clear(lease);
+	GM_REQUIRE_EQ(gm_raw_return(raw, id, NULL, 0), GPUMEM_OK);
+}
+
+START_TEST(handles_past_a_packets_fds_come_in_further_packets)
+{
+	GM_LIMIT_TEST(PACKET_FDS);
+	struct gm_raw_lease lease, again;
+	lease_chunks(&peer, GM_LIMIT_PACKET_FDS + 1, &lease);
+	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, 0, &again), GPUMEM_OK);
+	GM_REQUIRE_EQ(again.n, GM_LIMIT_PACKET_FDS + 1);
+	GM_REQUIRE_EQ(again.packets, 2);
+	GM_REQUIRE(!again.fds_lost);
+	for (size_t i = 0; i < lease.n; i++) {
+		struct stat a, b;
+		GM_REQUIRE_EQ(again.chunks[i].id, lease.chunks[i].id);
+		GM_REQUIRE_EQ(again.chunks[i].index, lease.chunks[i].index);
+		GM_REQUIRE(fstat(lease.chunks[i].fd, &a) == 0);
+		GM_REQUIRE(fstat(again.chunks[i].fd, &b) == 0);
+		GM_REQUIRE_EQ(a.st_ino, b.st_ino);
+	}
+	gm_raw_lease_clear(&again);
+	/* From the middle; from past the end. */
+	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, lease.chunks[60].index, &again), GPUMEM_OK);
+	GM_REQUIRE_EQ(again.n, GM_LIMIT_PACKET_FDS + 1 - 60);
+	GM_REQUIRE_EQ(again.chunks[0].id, lease.chunks[60].id);
+	gm_raw_lease_clear(&again);
+	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, UINT64_MAX, &again), GPUMEM_OK);
+	GM_REQUIRE_EQ(again.n, 0);
+	gm_raw_lease_clear(&again);
+	give_back(&peer, &lease);
+}
+END_TEST
+
+START_TEST(handles_past_those_in_flight_wait_until_the_peer_says_that_it_read)
+{
+	GM_LIMIT_TEST(FDS_IN_FLIGHT);
+	struct gm_raw_lease lease, again = {0};
+	lease_chunks(&peer, GM_LIMIT_FDS_IN_FLIGHT + 1, &lease);
+	peer.mute = true;
+	/* What was announced until now is acknowledged; from here on nothing is. */
+	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
+	get.lease = lease.id;
+	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_HANDLES, get_handles, &get);
+	p->fds_seen = peer.fds_seen;
+	uint64_t seen = peer.fds_seen;
+	gm_raw_send(&peer, p);
+	do {
+		GM_REQUIRE(gm_raw_receive(&peer));
+		GM_REQUIRE(peer.packet->more);
+		GM_REQUIRE(peer.fds_seen - seen <= GM_LIMIT_FDS_IN_FLIGHT);
+	} while (peer.fds_seen - seen < GM_LIMIT_FDS_IN_FLIGHT);
+	/* The daemon has long served somebody else: it does wait. */
+	gm_witness_served(&witness);
+	GM_REQUIRE(!gm_raw_readable(peer.socket));
+	/* A word that acknowledges one lets one more come. */
+	Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
+	p = GM_RAW_PACKET(ACK, ack, &ack);
+	p->fds_seen = seen + 1;
+	gm_raw_send(&peer, p);
+	GM_REQUIRE(gm_raw_receive(&peer));
+	GM_REQUIRE_EQ(peer.packet->fds, 1);
+	GM_REQUIRE(!peer.packet->more);
+	peer.mute = false;
+	gm_raw_lease_clear(&again);
+	give_back(&peer, &lease);
+}
+END_TEST
+
+START_TEST(who_acknowledges_more_fds_than_it_was_sent_is_told_so)
+{
+	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_DEVICES, get_devices, &get);
+	peer.mute = true;
+	p->fds_seen = UINT64_MAX;
+	GM_REQUIRE_EQ(gm_raw_call(&peer, p), GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(a_client_that_never_acknowledges_still_gets_answers_without_fds)
+{
+	struct gm_raw_lease lease;
+	peer.mute = true;
+	size_t n = 0;
+	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
+	ask.bytes = GM_CHUNK_MIN;
+	/* Until the daemon holds an answer back; GetStatus, asked by another, says that it could
+	 * have sent it. */
+	for (;;) {
+		gm_raw_send(&peer, GM_RAW_PACKET(LEASE, lease, &ask));
+		n++;
+		GM_UNTIL(gm_figures_now(&witness.daemon).leases == n + 1);
+		if (!gm_raw_readable(peer.socket))
+			break;
+		GM_REQUIRE(gm_raw_receive(&peer));
+		GM_REQUIRE(n <= GM_LIMIT_FDS_IN_FLIGHT);
+	}
+	GM_REQUIRE(n >= GM_LIMIT_FDS_IN_FLIGHT - 3);
+	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
+	Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
+	peer.mute = false;
+	gm_raw_send(&peer, GM_RAW_PACKET(ACK, ack, &ack));
+	GM_REQUIRE(gm_raw_receive(&peer));
+	lease = (struct gm_raw_lease){0};
+	GM_REQUIRE_EQ(gm_raw_collect(&peer, &lease), GPUMEM_OK);
+	GM_REQUIRE_EQ(lease.n, 1);
+	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&peer), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(a_client_at_its_fd_limit_loses_handles_and_can_ask_again)
+{
+	struct gm_raw_lease lease, again;
+	lease_chunks(&peer, 20, &lease);
+	uint64_t id = lease.id;
+	for (size_t i = 0; i < lease.n; i++) {
+		close(lease.chunks[i].fd);
+		lease.chunks[i].fd = -1;
+	}
+	gm_raw_lease_clear(&lease);
+	/* Room for five more fds in this process. */
+	struct rlimit before, limit;
+	int next = dup(0);
+	GM_REQUIRE(next >= 0);
+	close(next);
+	GM_REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	limit = before;
+	limit.rlim_cur = (rlim_t)next + 5;
+	GM_REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (int i = 0; i < 3; i++) {
+		GM_REQUIRE_EQ(gm_raw_handles(&peer, id, 0, &again), GPUMEM_OK);
+		GM_REQUIRE(again.fds_lost);
+		GM_REQUIRE_EQ(again.n, 20);
+		/* What did come is of use: the first ones, in order. */
+		GM_REQUIRE(again.chunks[0].fd >= 0);
+		GM_REQUIRE(again.chunks[19].fd == -1);
+		gm_raw_lease_clear(&again);
+	}
+	GM_REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	GM_REQUIRE_EQ(gm_raw_handles(&peer, id, 0, &again), GPUMEM_OK);
+	GM_REQUIRE(!again.fds_lost);
+	for (size_t i = 0; i < again.n; i++)
+		gm_raw_chunk_fill(&again.chunks[i], 1);
+	give_back(&peer, &again);
+}
+END_TEST
+
+/* Asks and asks without reading; until the daemon has had enough. */
+static void ask_until_dropped(struct gm_raw *deaf)
+{
+	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_DEVICES, get_devices, &get);
+	uint8_t bytes[64];
+	size_t n;
+	int r = 0;
+	for (uint64_t i = 0; r == 0; i++) {
+		p->id = 1000 + i;
+		GM_REQUIRE(gm_wire_pack(p, bytes, sizeof(bytes), &n) == 0);
+		r = gm_raw_send_bytes(deaf, bytes, n, NULL, 0);
+		if (i % 500 == 0)
+			gm_witness_served(&witness);
+		if (i > 1000000)
+			GM_FAIL("never dropped");
+	}
+	GM_REQUIRE(r == -EPIPE || r == -ECONNRESET);
+}
+
+START_TEST(a_peer_that_does_not_read_is_dropped_and_others_are_served)
+{
+	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	struct gm_raw deaf;
+	gm_raw_observe(&deaf, &witness.daemon);
+	uint64_t before = gm_daemon_rss(&witness.daemon);
+	ask_until_dropped(&deaf);
+	/* Its queue was bounded, and is gone. */
+	GM_REQUIRE(gm_daemon_rss(&witness.daemon) < before + 16 * GM_LIMIT_SEND_QUEUE_BYTES);
+	gm_raw_close(&deaf);
+}
+END_TEST
+
+START_TEST(a_peer_that_does_not_read_long_answers_holds_up_nobody)
+{
+	/* They are made packet by packet, as they are read: once 64 requests are under way, no more
+	 * are read. */
+	struct gm_raw deaf;
+	gm_raw_observe(&deaf, &witness.daemon);
+	Gm__Wire__GetConfig get = GM__WIRE__GET_CONFIG__INIT;
+	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_CONFIG, get_config, &get);
+	uint8_t bytes[64];
+	size_t n, asked = 0;
+	int r;
+	do {
+		p->id = 1000 + asked;
+		GM_REQUIRE(gm_wire_pack(p, bytes, sizeof(bytes), &n) == 0);
+		r = gm_seqpacket_send(deaf.socket, bytes, n, NULL, 0);
+		asked += r == 0;
+		if (asked % 20 == 0)
+			gm_witness_served(&witness);
+	} while (r == 0);
+	GM_REQUIRE_EQ(r, -EAGAIN);
+	gm_witness_served(&witness);
+	/* It reads after all: every question is answered, in full. */
+	for (size_t answers = 0; answers < asked;) {
+		GM_REQUIRE(gm_raw_receive(&deaf));
+		GM_REQUIRE_EQ(deaf.packet->body_case, GM__WIRE__PACKET__BODY_CONFIG);
+		answers += !deaf.packet->more;
+	}
+	gm_raw_close(&deaf);
+}
+END_TEST
+
+START_TEST(a_client_that_does_not_read_is_dropped_with_what_it_holds_still_charged)
+{
+	struct gm_raw deaf;
+	struct gm_raw_lease lease;
+	gm_raw_join(&deaf, &witness.daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&deaf, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	ask_until_dropped(&deaf);
+	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined == GM_CHUNK_MIN);
+	gm_raw_chunk_fill(&lease.chunks[0], 9);
+	gm_raw_lease_clear(&lease);
+	/* It comes back, and lets go. */
+	struct gm_raw back;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.session = deaf.session;
+	hello.token.data = deaf.token;
+	hello.token.len = GM_TOKEN_BYTES;
+	GM_REQUIRE_EQ(gm_raw_hello(&back, witness.daemon.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE(back.resumed);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
+	gm_raw_close(&back);
+	gm_raw_close(&deaf);
+}
+END_TEST
+
+START_TEST(a_share_past_the_limit_is_refused)
+{
+	GM_LIMIT_TEST(SHARES_PER_CLIENT);
+	struct gm_raw_lease lease;
+	uint8_t token[GM_TOKEN_BYTES];
+	lease_chunks(&peer, 1, &lease);
+	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++)
+		GM_REQUIRE_EQ(gm_raw_share(&peer, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0,
+				      false, token),
+			GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		gm_raw_share(&peer, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false, token),
+		GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(gm_raw_unshare(&peer, lease.id), GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		gm_raw_share(&peer, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false, token),
+		GPUMEM_OK);
+	give_back(&peer, &lease);
+}
+END_TEST
+
+START_TEST(an_opener_past_the_limit_is_refused)
+{
+	GM_LIMIT_TEST(OPENERS_PER_LEASE);
+	struct gm_raw_lease lease, view;
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_raw other;
+	gm_raw_join(&other, &witness.daemon);
+	lease_chunks(&peer, 1, &lease);
+	GM_REQUIRE_EQ(
+		gm_raw_share(&peer, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false, token),
+		GPUMEM_OK);
+	for (int i = 0; i < GM_LIMIT_OPENERS_PER_LEASE; i++) {
+		GM_REQUIRE_EQ(gm_raw_open(&other, token, &view), GPUMEM_OK);
+		gm_raw_lease_clear(&view);
+	}
+	GM_REQUIRE_EQ(gm_raw_open(&other, token, &view), GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&other), GPUMEM_OK);
+	gm_raw_close(&other);
+	/* Room again. */
+	gm_raw_join(&other, &witness.daemon);
+	GM_REQUIRE_EQ(gm_raw_open(&other, token, &view), GPUMEM_OK);
+	gm_raw_lease_clear(&view);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&other), GPUMEM_OK);
+	gm_raw_close(&other);
+	give_back(&peer, &lease);
+}
+END_TEST
+
+START_TEST(a_lease_past_the_limit_is_refused)
+{
+	GM_LIMIT_TEST(LEASES_PER_CLIENT);
+	/* A lease whose chunks went back one by one is still a lease. */
+	struct gm_raw_lease lease;
+	for (int i = 0; i < GM_LIMIT_LEASES_PER_CLIENT; i++) {
+		GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+		uint64_t chunk = lease.chunks[0].id, id = lease.id;
+		gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_return(&peer, id, &chunk, 1), GPUMEM_OK);
+	}
+	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&peer), GPUMEM_OK);
+}
+END_TEST
+
+/* ---- with a configuration of their own */
+
+START_TEST(requests_past_those_in_flight_are_read_once_one_is_answered)
+{
+	GM_LIMIT_TEST(REQUESTS_IN_FLIGHT);
+	char gate[128], variable[160];
+	snprintf(gate, sizeof(gate), "/tmp/gpumem-test-gate-%d", (int)getpid());
+	snprintf(variable, sizeof(variable), "GPUMEM_TEST_HOST_GATE=%s", gate);
+	unlink(gate);
+	GM_REQUIRE(mkfifo(gate, 0666) == 0);
+	int open_gate = open(gate, O_RDWR | O_CLOEXEC);
+	GM_REQUIRE(open_gate >= 0);
+	const char *env[] = {variable, NULL};
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = env});
+	gm_raw_join(&raw, &daemon);
+	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
+	ask.bytes = GM_CHUNK_MIN;
+	for (int i = 0; i < GM_LIMIT_REQUESTS_IN_FLIGHT; i++)
+		gm_raw_send(&raw, GM_RAW_PACKET(LEASE, lease, &ask));
+	/* All 64 are under way. */
+	GM_UNTIL(gm_figures_now(&daemon).admitted == GM_LIMIT_REQUESTS_IN_FLIGHT * GM_CHUNK_MIN);
+	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	uint64_t last = gm_raw_send(&raw, GM_RAW_PACKET(GET_DEVICES, get_devices, &get));
+	/* Others are answered; the 65th is not even read, though it would need no memory. */
+	for (int i = 0; i < 10; i++)
+		gm_figures_now(&daemon);
+	GM_REQUIRE(!gm_raw_readable(raw.socket));
+	/* One creation ends, one lease is answered, and then the 65th request. */
+	GM_REQUIRE(write(open_gate, "x", 1) == 1);
+	GM_REQUIRE(gm_raw_receive(&raw));
+	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
+	GM_REQUIRE(gm_raw_receive(&raw));
+	GM_REQUIRE_EQ(raw.packet->id, last);
+	/* The rest goes through. */
+	for (int i = 1; i < GM_LIMIT_REQUESTS_IN_FLIGHT; i++) {
+		GM_REQUIRE(write(open_gate, "x", 1) == 1);
+		GM_REQUIRE(gm_raw_receive(&raw));
+		GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
+	}
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
+	close(open_gate);
+	unlink(gate);
+}
+END_TEST
+
+START_TEST(a_hello_that_never_comes_ends_the_connection)
+{
+	struct gm_daemon_options options = {
+		.config = GM_DAEMON_CONFIG_WITH("hello_deadline = 50ms\n", "1G"),
+	};
+	gm_witness_start(&witness, &options);
+	struct gm_raw raw;
+	GM_REQUIRE(gm_raw_connect(&raw, witness.daemon.socket) == 0);
+	gpumem_status last;
+	size_t n = gm_raw_drain(&raw, &last);
+	GM_REQUIRE_EQ(n, 1);
+	GM_REQUIRE_EQ(last, GPUMEM_E_TIMEOUT);
+	gm_raw_close(&raw);
+	/* Who said hello stays, however long it is quiet after that: the witness did. */
+	gm_witness_stop(&witness);
+}
+END_TEST
+
+/* What a refused connection hears. */
+static void require_refused(const char *path)
+{
+	struct gm_raw raw;
+	GM_REQUIRE(gm_raw_connect(&raw, path) == 0);
+	gpumem_status last;
+	GM_REQUIRE_EQ(gm_raw_drain(&raw, &last), 1);
+	GM_REQUIRE_EQ(last, GPUMEM_E_LIMIT);
+	gm_raw_close(&raw);
+}
+
+START_TEST(a_connection_past_those_of_a_uid_is_refused_until_one_ends)
+{
+	struct gm_daemon_options options = {
+		.config = GM_DAEMON_CONFIG_WITH("connections_per_uid = 4\n", "1G"),
+	};
+	struct gm_daemon daemon;
+	struct gm_raw raw[4];
+	gm_daemon_start(&daemon, &options);
+	for (int i = 0; i < 4; i++)
+		gm_raw_join(&raw[i], &daemon);
+	require_refused(daemon.socket);
+	require_refused(daemon.socket);
+	struct gm_raw_lease lease;
+	GM_REQUIRE_EQ(gm_raw_lease(&raw[3], 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	give_back(&raw[3], &lease);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw[0]), GPUMEM_OK);
+	gm_raw_close(&raw[0]);
+	/* The goodbye's end of the connection is the daemon's to see: ask until it has. */
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	struct gm_patience patience = {0};
+	for (;;) {
+		GM_REQUIRE(gm_raw_connect(&raw[0], daemon.socket) == 0);
+		if (gm_raw_call(&raw[0], GM_RAW_PACKET(HELLO, hello, &hello)) == GPUMEM_OK)
+			break;
+		gm_raw_close(&raw[0]);
+		gm_patience_wait(&patience, __FILE__, __LINE__, "a place is free again");
+	}
+	for (int i = 0; i < 4; i++)
+		gm_raw_close(&raw[i]);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+START_TEST(a_connection_past_all_is_refused)
+{
+	GM_LIMIT_TEST(CONNECTIONS);
+	struct rlimit limit;
+	GM_REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = limit.rlim_max;
+	GM_REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	if (limit.rlim_max < 2 * GM_LIMIT_CONNECTIONS + 512)
+		GM_FAIL("needs RLIMIT_NOFILE of %d", 2 * GM_LIMIT_CONNECTIONS + 512);
+	struct gm_daemon_options options = {
+		.config = GM_DAEMON_CONFIG_WITH(
+			"connections_per_uid = 8192\nhello_deadline = 1h\n", "1G"),
+	};
+	struct gm_daemon daemon;
+	gm_daemon_start(&daemon, &options);
+	struct gm_raw first;
+	gm_raw_join(&first, &daemon);
+	int *sockets = calloc(GM_LIMIT_CONNECTIONS, sizeof(int));
+	GM_REQUIRE(sockets);
+	for (int i = 1; i < GM_LIMIT_CONNECTIONS; i++) {
+		int r;
+		/* A full backlog says EAGAIN: the daemon is still accepting the ones before. */
+		GM_UNTIL((r = gm_seqpacket_connect(daemon.socket, &sockets[i])) != -EAGAIN);
+		GM_REQUIRE_EQ(r, 0);
+	}
+	require_refused(daemon.socket);
+	struct gm_raw_lease lease;
+	GM_REQUIRE_EQ(gm_raw_lease(&first, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	give_back(&first, &lease);
+	for (int i = 1; i < GM_LIMIT_CONNECTIONS; i++)
+		close(sockets[i]);
+	free(sockets);
+	gm_raw_close(&first);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("limits");
+	TCase *tc = tcase_create("beside a witness");
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_set_timeout(tc, 240);
+	tcase_add_test(tc, handles_past_a_packets_fds_come_in_further_packets);
+	tcase_add_test(tc, handles_past_those_in_flight_wait_until_the_peer_says_that_it_read);
+	tcase_add_test(tc, who_acknowledges_more_fds_than_it_was_sent_is_told_so);
+	tcase_add_test(tc, a_client_that_never_acknowledges_still_gets_answers_without_fds);
+	tcase_add_test(tc, a_client_at_its_fd_limit_loses_handles_and_can_ask_again);
+	tcase_add_test(tc, a_peer_that_does_not_read_is_dropped_and_others_are_served);
+	tcase_add_test(tc, a_peer_that_does_not_read_long_answers_holds_up_nobody);
+	tcase_add_test(tc, a_client_that_does_not_read_is_dropped_with_what_it_holds_still_charged);
+	tcase_add_test(tc, a_share_past_the_limit_is_refused);
+	tcase_add_test(tc, an_opener_past_the_limit_is_refused);
+	tcase_add_test(tc, a_lease_past_the_limit_is_refused);
+	suite_add_tcase(suite, tc);
+	tc = tcase_create("by themselves");
+	tcase_set_timeout(tc, 240);
+	tcase_add_test(tc, requests_past_those_in_flight_are_read_once_one_is_answered);
+	tcase_add_test(tc, a_hello_that_never_comes_ends_the_connection);
+	tcase_add_test(tc, a_connection_past_those_of_a_uid_is_refused_until_one_ends);
+	tcase_add_test(tc, a_connection_past_all_is_refused);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The raw peer: the wire by hand, for tests that say what no library would.
+ *
+ * Promises to show exactly what came, fds included, and to wait for it without a fixed time. Must
+ * never hide a wrong answer by repairing it.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/integration/raw.h"
+
+int gm_raw_connect(struct gm_raw *raw, const char *path)
+{
+	*raw = (struct gm_raw){
+		.socket = -1, .events = -1, .daemon_page = -1, .client_page = -1, .next_id = 1};
+	gm_wire_arena_init(&raw->arena);
+	gm_fdlist_init(&raw->fds);
+	raw->bytes = malloc(GM_LIMIT_PACKET_BYTES);
+	GM_REQUIRE(raw->bytes);
+	int r = gm_seqpacket_connect(path, &raw->socket);
+	if (r < 0)
+		gm_raw_close(raw);
+	return r;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+void gm_raw_close(struct gm_raw *raw)
+{
+	close_fd(&raw->socket);
+	close_fd(&raw->events);
+	close_fd(&raw->daemon_page);
+	close_fd(&raw->client_page);
+	gm_fdlist_deinit(&raw->fds);
+	gm_fdlist_init(&raw->fds);
+	gm_wire_arena_deinit(&raw->arena);
+	gm_wire_arena_init(&raw->arena);
+	free(raw->bytes);
+	raw->bytes = NULL;
+	raw->packet = NULL;
+}
+
+int gm_raw_send_bytes(struct gm_raw *raw, const void *bytes, size_t n, const int *fds, size_t n_fds)
+{
+	for (;;) {
+		int r = gm_seqpacket_send(raw->socket, bytes, n, fds, n_fds);
+		if (r != -EAGAIN)
+			return r;
+		struct pollfd fd = {.fd = raw->socket, .events = POLLOUT};
+		if (poll(&fd, 1, GM_PATIENCE_MS) != 1)
+			GM_FAIL("the daemon does not read");
+	}
+}
+
+uint64_t gm_raw_send(struct gm_raw *raw, const Gm__Wire__Packet *packet)
+{
+	Gm__Wire__Packet p = *packet;
+	if (p.id == 0 && p.body_case != GM__WIRE__PACKET__BODY_ACK)
+		p.id = raw->next_id++;
+	if (!raw->mute)
+		p.fds_seen = raw->fds_seen;
+	uint8_t bytes[4096];
+	uint8_t *room = bytes;
+	size_t size = sizeof(bytes), n;
+	if (gm__wire__packet__get_packed_size(&p) > size) {
+		size = GM_LIMIT_PACKET_BYTES;
+		room = malloc(size);
+		GM_REQUIRE(room);
+	}
+	GM_REQUIRE(gm_wire_pack(&p, room, size, &n) == 0);
+	int r = gm_raw_send_bytes(raw, room, n, NULL, 0);
+	if (r < 0 && r != -EPIPE && r != -ECONNRESET)
+		GM_FAIL("send: %s", strerror(-r));
+	if (room != bytes)
+		free(room);
+	return p.id;
+}
+
+bool gm_raw_readable(int socket)
+{
+	struct pollfd fd = {.fd = socket, .events = POLLIN};
+	return poll(&fd, 1, 0) == 1;
+}
+
+static bool receive(struct gm_raw *raw, int socket)
+{
+	struct gm_packet_in in;
+	int r;
+	raw->packet = NULL;
+	for (;;) {
+		struct pollfd fd = {.fd = socket, .events = POLLIN};
+		if (poll(&fd, 1, GM_PATIENCE_MS) != 1)
+			GM_FAIL("the daemon said nothing");
+		r = gm_seqpacket_receive(socket, raw->bytes, GM_LIMIT_PACKET_BYTES, &in);
+		if (r != -EAGAIN)
+			break;
+	}
+	if (r == -EPIPE || r == -ECONNRESET)
+		return false;
+	if (r < 0)
+		GM_FAIL("receive: %s", strerror(-r));
+	GM_REQUIRE(!in.data_cut);
+	gm_fdlist_deinit(&raw->fds);
+	raw->fds = in.fds;
+	raw->n_fds_got = in.fds.n;
+	raw->fds_cut = in.fds_cut;
+	GM_REQUIRE(gm_wire_unpack(&raw->arena, raw->bytes, in.n, &raw->packet) == 0);
+	GM_REQUIRE(raw->packet->fds >= in.fds.n);
+	if (socket == raw->socket)
+		raw->fds_seen += raw->packet->fds;
+	raw->sequence = raw->packet->sequence;
+	raw->generation = raw->packet->generation;
+	return true;
+}
+
+bool gm_raw_receive(struct gm_raw *raw)
+{
+	return receive(raw, raw->socket);
+}
+
+bool gm_raw_receive_event(struct gm_raw *raw)
+{
+	return receive(raw, raw->events);
+}
+
+static gpumem_status outcome(const struct gm_raw *raw)
+{
+	if (!raw->packet)
+		return GPUMEM_E_DISCONNECTED;
+	if (raw->packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
+		GM_REQUIRE(raw->packet->failure->status != GPUMEM_OK);
+		/* A refusal says cause and remedy. */
+		GM_REQUIRE(strlen(raw->packet->failure->detail) > 0);
+		return (gpumem_status)raw->packet->failure->status;
+	}
+	return GPUMEM_OK;
+}
+
+const char *gm_raw_detail(const struct gm_raw *raw)
+{
+	GM_REQUIRE(raw->packet && raw->packet->body_case == GM__WIRE__PACKET__BODY_FAILURE);
+	return raw->packet->failure->detail;
+}
+
+gpumem_status gm_raw_call(struct gm_raw *raw, const Gm__Wire__Packet *packet)
+{
+	uint64_t id = gm_raw_send(raw, packet);
+	if (gm_raw_receive(raw) && raw->packet->id != id)
+		GM_FAIL("asked as %llu, answered as %llu", (unsigned long long)id,
+			(unsigned long long)raw->packet->id);
+	return outcome(raw);
+}
+
+size_t gm_raw_drain(struct gm_raw *raw, gpumem_status *ret_last_failure)
+{
+	size_t n = 0;
+	*ret_last_failure = GPUMEM_OK;
+	while (gm_raw_receive(raw)) {
+		n++;
+		if (raw->packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
+			*ret_last_failure = (gpumem_status)raw->packet->failure->status;
+	}
+	return n;
+}
+
+gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire__Hello *hello)
+{
+	int r = gm_raw_connect(raw, path);
+	if (r < 0)
+		GM_FAIL("connect to %s: %s", path, strerror(-r));
+	gpumem_status status =
+		gm_raw_call(raw, GM_RAW_PACKET(HELLO, hello, (Gm__Wire__Hello *)(uintptr_t)hello));
+	if (status != GPUMEM_OK)
+		return status;
+	GM_REQUIRE(raw->packet->body_case == GM__WIRE__PACKET__BODY_HELLO_REPLY);
+	const Gm__Wire__HelloReply *reply = raw->packet->hello_reply;
+	raw->session = reply->session;
+	raw->resumed = reply->resumed;
+	GM_REQUIRE_EQ(reply->major, GM_WIRE_MAJOR);
+	if (hello->observer) {
+		GM_REQUIRE_EQ(raw->packet->fds, 0);
+		return status;
+	}
+	GM_REQUIRE_EQ(raw->packet->fds, 3);
+	GM_REQUIRE(reply->session != 0);
+	GM_REQUIRE_EQ(reply->token.len, GM_TOKEN_BYTES);
+	memcpy(raw->token, reply->token.data, GM_TOKEN_BYTES);
+	raw->events = gm_fdlist_steal(&raw->fds, 0);
+	raw->daemon_page = gm_fdlist_steal(&raw->fds, 1);
+	raw->client_page = gm_fdlist_steal(&raw->fds, 2);
+	return status;
+}
+
+static void hello_must_do(struct gm_raw *raw, const struct gm_daemon *daemon, bool observer)
+{
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = (char *)(observer ? "observer" : "raw");
+	hello.observer = observer;
+	gpumem_status status = gm_raw_hello(raw, daemon->socket, &hello);
+	if (status != GPUMEM_OK)
+		GM_FAIL("hello: status %d: %s", (int)status,
+			raw->packet ? gm_raw_detail(raw) : "hung up");
+}
+
+void gm_raw_join(struct gm_raw *raw, const struct gm_daemon *daemon)
+{
+	hello_must_do(raw, daemon, false);
+}
+
+void gm_raw_observe(struct gm_raw *raw, const struct gm_daemon *daemon)
+{
+	hello_must_do(raw, daemon, true);
+}
+
+/* ---- leases */
+
+void gm_raw_lease_clear(struct gm_raw_lease *lease)
+{
+	for (size_t i = 0; i < lease->n; i++)
+		close_fd(&lease->chunks[i].fd);
+	free(lease->chunks);
+	*lease = (struct gm_raw_lease){0};
+}
+
+gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease)
+{
+	uint64_t id = raw->packet->id;
+	for (;;) {
+		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
+		const Gm__Wire__LeaseReply *reply = raw->packet->lease_reply;
+		GM_REQUIRE(raw->packet->fds <= GM_LIMIT_PACKET_FDS);
+		GM_REQUIRE_EQ(raw->packet->fds, reply->n_chunks);
+		lease->packets++;
+		lease->id = reply->lease;
+		lease->bytes = reply->bytes;
+		lease->user_bytes = reply->user_bytes;
+		lease->device = reply->device;
+		lease->read_only = reply->read_only;
+		if (raw->fds_cut || raw->n_fds_got < reply->n_chunks)
+			lease->fds_lost = true;
+		size_t n = lease->n + reply->n_chunks;
+		struct gm_raw_chunk *chunks = realloc(lease->chunks, (n + 1) * sizeof(*chunks));
+		GM_REQUIRE(chunks);
+		lease->chunks = chunks;
+		for (size_t i = 0; i < reply->n_chunks; i++) {
+			const Gm__Wire__Chunk *c = reply->chunks[i];
+			chunks[lease->n++] = (struct gm_raw_chunk){.id = c->id,
+				.index = c->index,
+				.bytes = c->bytes,
+				.fd = gm_fdlist_steal(&raw->fds, i)};
+		}
+		if (!raw->packet->more)
+			return GPUMEM_OK;
+		if (!raw->mute) {
+			Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
+			gm_raw_send(raw, GM_RAW_PACKET(ACK, ack, &ack));
+		}
+		if (!gm_raw_receive(raw))
+			return GPUMEM_E_DISCONNECTED;
+		GM_REQUIRE_EQ(raw->packet->id, id);
+	}
+}
+
+static gpumem_status call_lease(
+	struct gm_raw *raw, const Gm__Wire__Packet *packet, struct gm_raw_lease *lease)
+{
+	gpumem_status status = gm_raw_call(raw, packet);
+	return status == GPUMEM_OK ? gm_raw_collect(raw, lease) : status;
+}
+
+gpumem_status gm_raw_lease(
+	struct gm_raw *raw, uint32_t device, uint64_t bytes, struct gm_raw_lease *ret)
+{
+	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
+	lease.device = device;
+	lease.bytes = bytes;
+	*ret = (struct gm_raw_lease){0};
+	return call_lease(raw, GM_RAW_PACKET(LEASE, lease, &lease), ret);
+}
+
+gpumem_status gm_raw_grow(struct gm_raw *raw, struct gm_raw_lease *lease, uint64_t bytes)
+{
+	Gm__Wire__Grow grow = GM__WIRE__GROW__INIT;
+	grow.lease = lease->id;
+	grow.bytes = bytes;
+	return call_lease(raw, GM_RAW_PACKET(GROW, grow, &grow), lease);
+}
+
+gpumem_status gm_raw_handles(
+	struct gm_raw *raw, uint64_t lease, uint64_t from, struct gm_raw_lease *ret)
+{
+	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
+	get.lease = lease;
+	get.from = from;
+	*ret = (struct gm_raw_lease){0};
+	return call_lease(raw, GM_RAW_PACKET(GET_HANDLES, get_handles, &get), ret);
+}
+
+gpumem_status gm_raw_return(struct gm_raw *raw, uint64_t lease, const uint64_t *chunks, size_t n)
+{
+	Gm__Wire__Return give = GM__WIRE__RETURN__INIT;
+	give.lease = lease;
+	give.chunks = (uint64_t *)(uintptr_t)chunks;
+	give.n_chunks = n;
+	return gm_raw_call(raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &give));
+}
+
+gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audience audience,
+	uint32_t id, bool read_only, uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	Gm__Wire__Share share = GM__WIRE__SHARE__INIT;
+	share.lease = lease;
+	share.audience = audience;
+	share.audience_id = id;
+	share.read_only = read_only;
+	gpumem_status status = gm_raw_call(raw, GM_RAW_PACKET(SHARE, share, &share));
+	if (status != GPUMEM_OK)
+		return status;
+	GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_SHARE_REPLY);
+	GM_REQUIRE_EQ(raw->packet->share_reply->token.len, GM_TOKEN_BYTES);
+	memcpy(ret_token, raw->packet->share_reply->token.data, GM_TOKEN_BYTES);
+	return status;
+}
+
+gpumem_status gm_raw_open(
+	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], struct gm_raw_lease *ret)
+{
+	Gm__Wire__Open open = GM__WIRE__OPEN__INIT;
+	open.token.data = (uint8_t *)(uintptr_t)token;
+	open.token.len = GM_TOKEN_BYTES;
+	*ret = (struct gm_raw_lease){0};
+	return call_lease(raw, GM_RAW_PACKET(OPEN, open, &open), ret);
+}
+
+gpumem_status gm_raw_unshare(struct gm_raw *raw, uint64_t lease)
+{
+	Gm__Wire__Unshare unshare = GM__WIRE__UNSHARE__INIT;
+	unshare.lease = lease;
+	return gm_raw_call(raw, GM_RAW_PACKET(UNSHARE, unshare, &unshare));
+}
+
+gpumem_status gm_raw_goodbye(struct gm_raw *raw)
+{
+	Gm__Wire__Goodbye goodbye = GM__WIRE__GOODBYE__INIT;
+	return gm_raw_call(raw, GM_RAW_PACKET(GOODBYE, goodbye, &goodbye));
+}
+
+/* ---- chunks */
+
+void *gm_raw_map(const struct gm_raw_chunk *chunk, bool writable)
+{
+	return mmap(NULL, chunk->bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+		chunk->fd, 0);
+}
+
+bool gm_raw_chunk_is(const struct gm_raw_chunk *chunk, uint8_t byte)
+{
+	uint8_t *at = gm_raw_map(chunk, false);
+	GM_REQUIRE(at != MAP_FAILED);
+	bool same = at[0] == byte && memcmp(at, at + 1, chunk->bytes - 1) == 0;
+	munmap(at, chunk->bytes);
+	return same;
+}
+
+void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte)
+{
+	uint8_t *at = gm_raw_map(chunk, true);
+	GM_REQUIRE(at != MAP_FAILED);
+	memset(at, byte, chunk->bytes);
+	munmap(at, chunk->bytes);
+}
+
+/* ---- what the daemon says of itself */
+
+void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret)
+{
+	struct gm_raw raw;
+	gm_raw_observe(&raw, daemon);
+	Gm__Wire__GetStatus get = GM__WIRE__GET_STATUS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &get)), GPUMEM_OK);
+	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_STATUS);
+	const Gm__Wire__StatusReply *s = raw.packet->status;
+	GM_REQUIRE(s->n_devices >= 1);
+	const Gm__Wire__Device *d = s->devices[0];
+	*ret = (struct gm_figures){.clients = s->clients,
+		.quarantined_clients = s->quarantined_clients,
+		.leases = s->leases,
+		.requests = s->requests,
+		.refusals = s->refusals,
+		.total = d->total,
+		.capacity = d->capacity,
+		.ceiling = d->ceiling,
+		.available = d->available,
+		.leased = d->leased,
+		.quarantined = d->quarantined,
+		.admitted = d->admitted,
+		.pooled = d->pooled,
+		.foreign = d->foreign,
+		.chunks = d->chunks,
+		.peak_charged = d->peak_charged,
+		.generation = raw.generation};
+	gm_raw_close(&raw);
+}
+
+struct gm_figures gm_figures_now(const struct gm_daemon *daemon)
+{
+	struct gm_figures figures;
+	gm_figures(daemon, &figures);
+	return figures;
+}
+
+bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret)
+{
+	struct gm_raw raw;
+	gm_raw_observe(&raw, daemon);
+	Gm__Wire__GetClients get = GM__WIRE__GET_CLIENTS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_CLIENTS, get_clients, &get)), GPUMEM_OK);
+	bool found = false;
+	for (;;) {
+		GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_CLIENTS);
+		const Gm__Wire__ClientsReply *reply = raw.packet->clients;
+		for (size_t i = 0; i < reply->n_clients; i++) {
+			const Gm__Wire__Client *c = reply->clients[i];
+			if (c->session != session)
+				continue;
+			found = true;
+			*ret = (struct gm_client_row){.session = c->session,
+				.leases = c->leases,
+				.pid = c->pid,
+				.uid = c->uid,
+				.quarantined = c->quarantined,
+				.details = c->details};
+			GM_REQUIRE(strlen(c->name) <= GM_LIMIT_NAME_BYTES);
+			strcpy(ret->name, c->name);
+			if (c->n_use > 0) {
+				ret->held = c->use[0]->held;
+				ret->in_use = c->use[0]->in_use;
+				ret->cached = c->use[0]->cached;
+				ret->active_buffers = c->use[0]->active_buffers;
+			}
+		}
+		if (!raw.packet->more)
+			break;
+		GM_REQUIRE(gm_raw_receive(&raw));
+	}
+	gm_raw_close(&raw);
+	return found;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_INTEGRATION_RAW_H
+#define GM_TESTS_INTEGRATION_RAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/seqpacket.h"
+#include "common/wire.h"
+#include "gpumem/status.h"
+#include "tests/integration/harness.h"
+
+/*
+ * A peer without manners: it speaks the wire packet by packet, right or wrong, and shows all that
+ * comes back. What fails here that has nothing to do with the daemon's answer fails the test.
+ */
+
+struct gm_raw {
+	int socket;
+	int events, daemon_page, client_page; /* from the hello reply; -1: none */
+	uint64_t next_id;
+	uint64_t session;
+	uint8_t token[GM_TOKEN_BYTES];
+	bool resumed;
+	bool mute;                     /* acknowledges no fds */
+	uint64_t fds_seen;             /* announced so far */
+	uint64_t sequence, generation; /* of the last packet */
+	size_t n_fds_got;              /* that came with it */
+	bool fds_cut;
+	struct gm_wire_arena arena;
+	uint8_t *bytes;
+	struct gm_fdlist fds;     /* of the last packet, until the next one comes */
+	Gm__Wire__Packet *packet; /* the last one, until the next one comes; NULL: the end */
+};
+
+#define GM_RAW_PACKET(which, member, value) \
+	(&(Gm__Wire__Packet){.base = PROTOBUF_C_MESSAGE_INIT(&gm__wire__packet__descriptor), \
+		.body_case = GM__WIRE__PACKET__BODY_##which, \
+		.member = (value)})
+
+/* 0 or a negative errno; nothing is said yet. */
+int gm_raw_connect(struct gm_raw *raw, const char *path);
+/* Connects and says hello, as one should. */
+void gm_raw_join(struct gm_raw *raw, const struct gm_daemon *daemon);
+/* The same as an observer. */
+void gm_raw_observe(struct gm_raw *raw, const struct gm_daemon *daemon);
+/* Connects and says this hello; the outcome. */
+gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire__Hello *hello);
+void gm_raw_close(struct gm_raw *raw);
+
+/* 0 or a negative errno. */
+int gm_raw_send_bytes(
+	struct gm_raw *raw, const void *bytes, size_t n, const int *fds, size_t n_fds);
+/* Gives it an id (but not to an Ack), which is returned. The packet must go. */
+uint64_t gm_raw_send(struct gm_raw *raw, const Gm__Wire__Packet *packet);
+/* Waits for a packet on the connection: true, raw->packet. The daemon hung up: false. */
+bool gm_raw_receive(struct gm_raw *raw);
+/* The same on the event channel. */
+bool gm_raw_receive_event(struct gm_raw *raw);
+/* Whether something can be read now. */
+bool gm_raw_readable(int socket);
+/* Sends and waits for the (first) packet of the answer; GPUMEM_OK, or what the Failure said.
+ * GPUMEM_E_DISCONNECTED: the daemon hung up. */
+gpumem_status gm_raw_call(struct gm_raw *raw, const Gm__Wire__Packet *packet);
+/* The detail of the last Failure. */
+const char *gm_raw_detail(const struct gm_raw *raw);
+/* Reads until the daemon hangs up; how many packets came, and the last Failure's status. */
+size_t gm_raw_drain(struct gm_raw *raw, gpumem_status *ret_last_failure);
+
+struct gm_raw_chunk {
+	uint64_t id, index, bytes;
+	int fd;
+};
+struct gm_raw_lease {
+	uint64_t id, bytes, user_bytes;
+	uint32_t device;
+	bool read_only;
+	size_t n;
+	struct gm_raw_chunk *chunks;
+	size_t packets; /* that the answer took */
+	bool fds_lost;
+};
+void gm_raw_lease_clear(struct gm_raw_lease *lease); /* closes the fds */
+
+gpumem_status gm_raw_lease(
+	struct gm_raw *raw, uint32_t device, uint64_t bytes, struct gm_raw_lease *ret);
+/* What is new is added to the lease. */
+gpumem_status gm_raw_grow(struct gm_raw *raw, struct gm_raw_lease *lease, uint64_t bytes);
+gpumem_status gm_raw_handles(
+	struct gm_raw *raw, uint64_t lease, uint64_t from, struct gm_raw_lease *ret);
+gpumem_status gm_raw_return(struct gm_raw *raw, uint64_t lease, const uint64_t *chunks, size_t n);
+gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audience audience,
+	uint32_t id, bool read_only, uint8_t ret_token[GM_TOKEN_BYTES]);
+gpumem_status gm_raw_open(
+	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], struct gm_raw_lease *ret);
+gpumem_status gm_raw_unshare(struct gm_raw *raw, uint64_t lease);
+gpumem_status gm_raw_goodbye(struct gm_raw *raw);
+/* Collects the packets of a LeaseReply that has begun (raw->packet is its first) into the lease. */
+gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease);
+
+/* Maps a chunk shared, read-write or read-only; MAP_FAILED as mmap() has it. */
+void *gm_raw_map(const struct gm_raw_chunk *chunk, bool writable);
+/* Every byte of the chunk is this one. */
+bool gm_raw_chunk_is(const struct gm_raw_chunk *chunk, uint8_t byte);
+void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte);
+
+/* What the daemon says of itself and of device 0, asked by an observer on a connection of its own.
+ */
+struct gm_figures {
+	uint64_t clients, quarantined_clients, leases, requests, refusals;
+	uint64_t total, capacity, ceiling, available;
+	uint64_t leased, quarantined, admitted, pooled, foreign, chunks, peak_charged;
+	uint64_t generation;
+};
+void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret);
+struct gm_figures gm_figures_now(const struct gm_daemon *daemon);
+/* One client as GetClients shows it to this process; false: not there. */
+struct gm_client_row {
+	uint64_t session, leases, held, in_use, cached, active_buffers;
+	int64_t pid;
+	uint32_t uid;
+	bool quarantined, details;
+	char name[GM_LIMIT_NAME_BYTES + 1];
+};
+bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret);
+
+#endif
