@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_BENCH_MEASURE_H
+#define GM_BENCH_MEASURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the benchmarks share: percentiles, and one way to print a figure. */
+
+/* Sorts the samples. 0 <= p <= 100. */
+double gm_percentile(double *samples, size_t n, double p);
+double gm_median(double *samples, size_t n);
+
+/*
+ * One line: what, the figure measured, its peer measured in the same run, their ratio, what was
+ * asked. asked < 0: nothing was.
+ */
+void gm_print_ratio(const char *what, double figure, double peer, const char *unit, double asked);
+void gm_print_title(const char *title);
+
+#endif
