@@ -145,11 +145,7 @@ static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block,
 	block->stamp = size;
 	gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
 	touch(arena, block);
-	arena->allocs++;
-	arena->in_use += size;
-	arena->in_use_rounded += block->bytes;
-	if (arena->in_use > arena->peak)
-		arena->peak = arena->in_use;
+	gm_arena_count(arena, (int64_t)size, (int64_t)block->bytes);
 }
 
 static int alloc_heap(
@@ -273,9 +269,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	touch(arena, block);
 	if (ret_cookie)
 		*ret_cookie = block->cookie;
-	arena->frees++;
-	arena->in_use -= block->stamp;
-	arena->in_use_rounded -= block->bytes;
+	gm_arena_count(arena, -(int64_t)block->stamp, -(int64_t)block->bytes);
 	if (key == GM_STREAM_DONE) {
 		block = gm_heap_release(&arena->heap, block, &arena->clean, 0);
 		if (block->bytes >= GM_CHUNK_MIN)
@@ -340,7 +334,8 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 
 /* ---- what waits */
 
-uint64_t gm_arena_pump(struct gm_arena *arena)
+/* One round; *ret_again: room for another event was made. */
+static uint64_t pump_once(struct gm_arena *arena, bool *ret_again)
 {
 	const struct gm_arena_config *config = &arena->config;
 	struct gm_event *events[GM_PENDING_EVENTS];
@@ -348,8 +343,6 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 	unsigned n, passed = 0;
 	bool wake = false;
 
-	if (!arena->streams)
-		return 0;
 	pthread_mutex_lock(&arena->lock);
 	if (gm_pending_record_begin(&arena->pending, &epoch)) {
 		struct gm_event *event = NULL;
@@ -373,10 +366,24 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 		}
 		pthread_cond_broadcast(&arena->changed);
 	}
+	*ret_again = passed && arena->pending.open;
 	pthread_mutex_unlock(&arena->lock);
 	for (unsigned i = 0; i < passed; i++)
 		config->ops->forget(config->backend, events[i]);
 	gm_arena_wake(arena, wake);
+	return bytes;
+}
+
+uint64_t gm_arena_pump(struct gm_arena *arena)
+{
+	uint64_t bytes;
+	bool again;
+
+	if (!arena->streams)
+		return 0;
+	bytes = pump_once(arena, &again);
+	if (again)
+		bytes += pump_once(arena, &again);
 	return bytes;
 }
 
@@ -417,7 +424,7 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 	stats->rounding = at_least_0(
 		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
 	stats->cached = at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
-	stats->peak = arena->in_use + at_least_0(sums.peak);
+	stats->peak = at_least_0((int64_t)arena->in_use + sums.peak);
 	if (stats->peak < arena->peak)
 		stats->peak = arena->peak;
 	stats->misses = arena->misses;

@@ -42,12 +42,14 @@ struct gm_arena {
 	pthread_cond_t changed; /* memory came free or came in, a request or a poll ended */
 	unsigned waiters;
 	_Atomic bool armed; /* a tick will come; written with the lock held, read by anybody */
+	bool odd_source;    /* it gave something else than the chunk of one slab */
 	bool eager;         /* what waits for the device goes back as soon as it can */
 	struct gm_heap heap;
 	struct gm_heap_bins clean; /* free for everybody */
 	struct gm_pending pending;
 	struct gm_small small;
 	struct gm_chunks chunks;
+	struct gm_chunk *stuck; /* could neither be used nor unmapped; a list by also */
 	struct gm_arena_ask *asks;
 	uint64_t next_ask;
 	uint64_t held;
@@ -88,6 +90,33 @@ static inline gm_stream_key gm_arena_key(const struct gm_arena *arena, gpumem_st
 {
 	return arena->streams ? gm_pending_key(arena->config.ops, arena->config.backend, stream)
 			      : GM_STREAM_DONE;
+}
+
+/*
+ * A block came or went past the caches. in_use and what the calling thread's cache counted since it
+ * was folded make the peak; so it is exact with one thread, and with several short by no more than
+ * what the others' caches hold. Lock.
+ */
+static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t rounded)
+{
+	struct gm_tcache_hot *hot = gm_tcache_hot();
+	int64_t cached = 0, cached_peak = 0;
+
+	if (hot->id == arena->caches.id) {
+		cached = atomic_load_explicit(&hot->cache->in_use, memory_order_relaxed);
+		cached_peak = atomic_load_explicit(&hot->cache->in_use_peak, memory_order_relaxed);
+		atomic_store_explicit(&hot->cache->in_use_peak, cached, memory_order_relaxed);
+	}
+	if ((int64_t)arena->in_use + cached_peak > (int64_t)arena->peak)
+		arena->peak = arena->in_use + (uint64_t)cached_peak;
+	arena->in_use += (uint64_t)asked;
+	arena->in_use_rounded += (uint64_t)rounded;
+	if ((int64_t)arena->in_use + cached > (int64_t)arena->peak)
+		arena->peak = arena->in_use + (uint64_t)cached;
+	if (asked > 0)
+		arena->allocs++;
+	else
+		arena->frees++;
 }
 
 /* ---- arena_small.c */

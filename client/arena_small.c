@@ -210,11 +210,7 @@ static bool alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key 
 	object = take_one(arena, key, class);
 	if (object) {
 		atomic_store_explicit(word_of(arena, object), (uint16_t)size, memory_order_relaxed);
-		arena->allocs++;
-		arena->in_use += size;
-		arena->in_use_rounded += gm_small_bytes(class);
-		if (arena->in_use > arena->peak)
-			arena->peak = arena->in_use;
+		gm_arena_count(arena, (int64_t)size, (int64_t)gm_small_bytes(class));
 		if (asked)
 			arena->misses++;
 	}
@@ -297,9 +293,7 @@ static int dealloc_uncached(
 
 	pthread_mutex_lock(&arena->lock);
 	put_back(arena, key, class, object);
-	arena->frees++;
-	arena->in_use -= asked;
-	arena->in_use_rounded -= gm_small_bytes(class);
+	gm_arena_count(arena, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);

@@ -26,6 +26,7 @@ struct gm_chunk {
 	enum gm_chunk_kind kind;
 	bool touched; /* something in it was allocated or freed since the last tick */
 	bool chosen;
+	bool unusable;                /* mapped, but the device may not use it */
 	uint64_t idle_since;          /* if it was free at the last tick: the first such tick */
 	struct gm_chunk *prev, *next; /* by address */
 	struct gm_chunk *also;        /* of a list somebody made */

@@ -207,46 +207,61 @@ static uint64_t choose_moves(struct growth *g, uint64_t missing, unsigned max)
 	return left;
 }
 
-/* Moves them. No lock. Returns how much is still missing. */
-static uint64_t growth_move(struct growth *g, uint64_t missing)
+/* Own chunks that stay where they are. Lock. */
+static void stay(struct gm_arena *arena, struct gm_chunk *list)
 {
-	struct gm_arena *arena = g->arena;
-	const struct gm_arena_config *config = &arena->config;
-	struct gm_chunk *stuck = NULL, *chunk;
+	struct gm_chunk *chunk;
 
-	while ((chunk = g->moving)) {
-		int r = -ENOSPC;
-		g->moving = chunk->also;
-		if (chunk->bytes <= g->room->addr + g->room->bytes - g->cursor)
-			r = config->ops->move(config->backend, (void *)chunk->addr,
-				(void *)g->cursor, chunk->bytes);
-		if (r < 0) {
-			chunk->also = stuck;
-			stuck = chunk;
-			continue;
-		}
-		chunk->to = g->cursor;
-		g->cursor += chunk->bytes;
-		missing -= smaller(chunk->bytes, missing);
-		append(g, chunk);
-	}
-	/* Their old places stayed taken until now. */
-	pthread_mutex_lock(&arena->lock);
-	for (chunk = g->placed; chunk; chunk = chunk->also) {
-		gm_chunks_remove(&arena->chunks, chunk);
-		chunk->addr = chunk->to;
-		arena->moves++;
-	}
-	while ((chunk = stuck)) {
-		stuck = chunk->also;
+	while ((chunk = list)) {
+		list = chunk->also;
 		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, NULL) ==
 			0) {
 			chunk->kind = GM_CHUNK_HEAP;
 			chunk->touched = true;
+		} else {
+			chunk->also = arena->stuck;
+			arena->stuck = chunk;
 		}
 	}
+}
+
+/* Moves them, or not, when the rest of what is missing did not come. No lock. */
+static void growth_move(struct growth *g, bool go)
+{
+	struct gm_arena *arena = g->arena;
+	const struct gm_arena_config *config = &arena->config;
+	struct gm_chunk *moved = NULL, **end = &moved, *staying = NULL, *chunk;
+
+	if (!g->moving)
+		return;
+	while ((chunk = g->moving)) {
+		int r = -ECANCELED;
+		g->moving = chunk->also;
+		if (go && chunk->bytes <= g->room->addr + g->room->bytes - g->cursor)
+			r = config->ops->move(config->backend, (void *)chunk->addr,
+				(void *)g->cursor, chunk->bytes);
+		if (r < 0) {
+			chunk->also = staying;
+			staying = chunk;
+			continue;
+		}
+		chunk->to = g->cursor;
+		g->cursor += chunk->bytes;
+		chunk->also = NULL;
+		*end = chunk;
+		end = &chunk->also;
+	}
+	/* Their old places stayed taken until now. */
+	pthread_mutex_lock(&arena->lock);
+	while ((chunk = moved)) {
+		moved = chunk->also;
+		gm_chunks_remove(&arena->chunks, chunk);
+		chunk->addr = chunk->to;
+		arena->moves++;
+		append(g, chunk);
+	}
+	stay(arena, staying);
 	pthread_mutex_unlock(&arena->lock);
-	return missing;
 }
 
 static int by_size(const void *a, const void *b)
@@ -299,6 +314,8 @@ static void growth_access(struct growth *g)
 		return;
 	g->error = r;
 	g->bad = g->placed;
+	for (struct gm_chunk *chunk = g->bad; chunk; chunk = chunk->also)
+		chunk->unusable = true;
 	g->placed = g->placed_end = NULL;
 	g->cursor = g->place.addr;
 }
@@ -442,13 +459,12 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum st
 		ask.serial = 0;
 	pthread_mutex_unlock(&arena->lock);
 	if (r == 0) {
-		if (g.moving)
-			missing = growth_move(&g, missing);
-		/* A move that failed is made good only if the others know of the request. */
-		if (missing && ask.serial) {
+		/* The source first: if it refuses, nothing was moved in vain. */
+		if (missing) {
 			want->asked = true;
 			r_source = growth_fetch(&g, missing + more, &want->status);
 		}
+		growth_move(&g, r_source == 0);
 		growth_access(&g);
 	}
 	pthread_mutex_lock(&arena->lock);
@@ -566,7 +582,8 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 	struct growth g = {.arena = arena};
 	struct gm_arena_ask ask;
 	struct gm_chunk *chunk;
-	uint64_t joined = 0, addr;
+	uint64_t joined = 0, addr, missing;
+	bool odd;
 	int r;
 
 	pthread_mutex_lock(&arena->lock);
@@ -585,15 +602,16 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 		pthread_mutex_unlock(&arena->lock);
 		return r;
 	}
-	uint64_t missing = choose_moves(&g, GM_SMALL_SLAB_BYTES, MOVES_MAX);
+	missing = choose_moves(&g, GM_SMALL_SLAB_BYTES, MOVES_MAX);
+	odd = arena->odd_source;
 	ask_begin(arena, &ask, 0, true);
 	pthread_mutex_unlock(&arena->lock);
 
-	if (g.moving)
-		missing = growth_move(&g, missing);
-	if (missing) {
+	growth_move(&g, true);
+	if (missing && !odd) {
 		*ret_asked = true;
 		r = growth_fetch(&g, GM_SMALL_SLAB_BYTES, ret_status);
+		odd = r == 0 && !g.placed && !g.error;
 	}
 	growth_access(&g);
 
@@ -612,7 +630,9 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 		r = -ENOMEM;
 		g.bad = chunk;
 	} else if (r == 0) {
-		/* Nothing of the right size came; what came is in the heap. */
+		/* Nothing of the right size came; what came is in the heap. Asking again would
+		 * bring more of that. */
+		arena->odd_source = odd;
 		r = g.error ? g.error : GM_ARENA_E_SPACE;
 	}
 	ask_end(arena, &ask);

@@ -55,14 +55,16 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 			free(chunk);
 		}
 		while (kept) {
-			/* Still mapped, so still good. If there is no memory to note that, it stays
-			 * out of use; it is held and counted either way. */
 			struct gm_chunk *chunk = kept;
 			kept = chunk->also;
-			if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0,
-				    NULL) == 0) {
+			/* Still mapped, so still good, unless it never was. */
+			if (!chunk->unusable && gm_heap_add(&arena->heap, chunk->addr, chunk->bytes,
+							&arena->clean, 0, NULL) == 0) {
 				chunk->kind = GM_CHUNK_HEAP;
 				chunk->touched = true;
+			} else {
+				chunk->also = arena->stuck;
+				arena->stuck = chunk;
 			}
 		}
 		pthread_mutex_unlock(&arena->lock);
@@ -145,6 +147,8 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 		bytes += chunk->bytes;
 	}
 	list = gm_arena_detach(arena, list);
+	list = join(list, arena->stuck);
+	arena->stuck = NULL;
 	slabs = bytes < min_bytes ? gm_arena_detach_slabs(arena, min_bytes - bytes, NULL) : NULL;
 	if (min_bytes == UINT64_MAX && gm_pending_bytes(&arena->pending)) {
 		arena->eager = true;
@@ -209,6 +213,10 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 		if (gm_small_slab_empty(slab) && decayed(arena, chunk, now_ns, &next))
 			slabs = detach_slab(arena, slab, slabs);
 	}
+	if (arena->stuck)
+		next = earlier(next, now_ns + POLL_MAX_NS);
+	list = join(list, arena->stuck);
+	arena->stuck = NULL;
 	if (gm_pending_bytes(&arena->pending))
 		next = earlier(next, now_ns + clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
 	else

@@ -153,6 +153,8 @@ static int world_move(void *ctx, void *from, void *to, uint64_t bytes)
 	if (fails(&w->fail_move)) {
 		r = -EIO;
 	} else {
+		if (w->leaving)
+			w->leaving(w, (uintptr_t)from, bytes);
 		r = seal(from, bytes);
 		c->addr = (uintptr_t)to;
 		c->access = false;
@@ -174,6 +176,8 @@ static int world_unmap(void *ctx, void *addr, uint64_t bytes)
 	if (fails(&w->fail_unmap)) {
 		r = -EIO;
 	} else {
+		if (w->leaving)
+			w->leaving(w, (uintptr_t)addr, bytes);
 		r = seal(addr, bytes);
 		c->addr = 0;
 	}

@@ -54,6 +54,8 @@ struct world {
 	/* what of another stream's work a stream is ordered behind */
 	uint64_t behind[WORLD_STREAMS][WORLD_STREAMS];
 	unsigned wakes;
+	/* Called before memory leaves its place, with the lock held. May be NULL. */
+	void (*leaving)(struct world *world, uint64_t addr, uint64_t bytes);
 };
 
 /* streams: whether the backend has any. */
