@@ -15,8 +15,10 @@
 
 void gm_value_deinit(struct gm_value *value)
 {
-	free(value->text);
-	gm_table_free(value->rows);
+	if (value->kind == GM_VALUE_TEXT)
+		free(value->text);
+	else if (value->kind == GM_VALUE_ROWS)
+		gm_table_free(value->rows);
 	*value = (struct gm_value){0};
 }
 

@@ -30,9 +30,11 @@ struct gm_table;
 struct gm_value {
 	enum gm_value_kind kind;
 	enum gm_mark mark;
-	uint64_t n;
-	char *text; /* owned, not cleaned */
-	struct gm_table *rows;
+	union { /* by kind: there may be a million of them */
+		uint64_t n;
+		char *text; /* owned, not cleaned */
+		struct gm_table *rows;
+	};
 };
 void gm_value_deinit(struct gm_value *value);
 

@@ -9,8 +9,8 @@
 #include "ctl/writer.h"
 
 /*
- * One verb of gpumemctl. All of them are in the table of verbs.c, which feeds the parser, the help
- * and the completion.
+ * One verb of gpumemctl. All of them are in the table of verbs.c, which feeds the parser and the
+ * help.
  */
 
 /* What a verb runs with. */

@@ -91,7 +91,7 @@ static char *show(const struct writer_text *writer, const struct gm_value *value
 	return strdup("-");
 }
 
-/* The columns that people see. */
+/* The columns that people see, and how wide they are. */
 struct layout {
 	size_t n;
 	struct {
@@ -99,17 +99,7 @@ struct layout {
 		size_t width;
 		bool shrinks;
 	} * columns;
-	char **cells; /* row by row, n each */
-	size_t n_cells;
 };
-
-static void layout_deinit(struct layout *layout)
-{
-	for (size_t i = 0; i < layout->n_cells; i++)
-		free(layout->cells[i]);
-	free(layout->cells);
-	free(layout->columns);
-}
 
 static bool has_something(const struct gm_table *table, size_t column)
 {
@@ -119,6 +109,18 @@ static bool has_something(const struct gm_table *table, size_t column)
 	return false;
 }
 
+/* malloc'ed: the cell's text. A row that goes on with the one before repeats nothing, not even "-".
+ */
+static char *show_cell(const struct writer_text *writer, const struct gm_row *row, size_t column)
+{
+	const struct gm_value *value = &row->values[column];
+
+	if (row->more && value->kind == GM_VALUE_NONE)
+		return strdup("");
+	return show(writer, value);
+}
+
+/* Every cell is made twice, here and when it is written, and none is kept: tables can be long. */
 static int layout_init(
 	struct layout *layout, const struct writer_text *writer, const struct gm_table *table)
 {
@@ -131,31 +133,19 @@ static int layout_init(
 		if (!column->title ||
 			((column->flags & GM_COLUMN_OPTIONAL) && !has_something(table, c)))
 			continue;
-		layout->columns[layout->n].column = c;
-		layout->columns[layout->n].width = writer->style.legend ? strlen(column->title) : 1;
-		layout->columns[layout->n].shrinks = column->flags & GM_COLUMN_SHRINK;
-		layout->n++;
-	}
-	if (!layout->n)
-		return 0;
-	layout->cells = calloc(table->n_rows * layout->n + 1, sizeof(*layout->cells));
-	if (!layout->cells)
-		return -ENOMEM;
-	for (size_t r = 0; r < table->n_rows; r++) {
-		for (size_t i = 0; i < layout->n; i++) {
-			const struct gm_value *value =
-				&table->rows[r].values[layout->columns[i].column];
-			/* A row that goes on with the one before repeats nothing, not even "-". */
-			char *cell = table->rows[r].more && value->kind == GM_VALUE_NONE
-					     ? strdup("")
-					     : show(writer, value);
+		size_t width = writer->style.legend ? strlen(column->title) : 1;
+		for (size_t r = 0; r < table->n_rows; r++) {
+			char *cell = show_cell(writer, &table->rows[r], c);
 			if (!cell)
 				return -ENOMEM;
-			layout->cells[layout->n_cells++] = cell;
-			size_t width = gm_text_width(cell);
-			if (width > layout->columns[i].width)
-				layout->columns[i].width = width;
+			size_t w = gm_text_width(cell);
+			width = w > width ? w : width;
+			free(cell);
 		}
+		layout->columns[layout->n].column = c;
+		layout->columns[layout->n].width = width;
+		layout->columns[layout->n].shrinks = column->flags & GM_COLUMN_SHRINK;
+		layout->n++;
 	}
 	return 0;
 }
@@ -203,6 +193,23 @@ static int put_cell(struct writer_text *writer, const struct layout *layout, siz
 	return 0;
 }
 
+static int put_row(struct writer_text *writer, const struct layout *layout,
+	const struct gm_table *table, const struct gm_row *row)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < layout->n; i++) {
+		size_t c = layout->columns[i].column;
+		char *cell = row ? show_cell(writer, row, c) : strdup(table->columns[c].title);
+		r = cell ? put_cell(writer, layout, i, cell,
+				   table->columns[c].flags & GM_COLUMN_RIGHT,
+				   row ? row->values[c].mark : GM_MARK_NONE)
+			 : -ENOMEM;
+		free(cell);
+	}
+	return r;
+}
+
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_text *writer = (struct writer_text *)base;
@@ -212,19 +219,12 @@ static void text_table(struct gm_writer *base, const char *key, const struct gm_
 	if (r == 0 && layout.n) {
 		if (writer->style.columns)
 			layout_shrink(&layout, writer->style.columns);
-		for (size_t i = 0; r == 0 && writer->style.legend && i < layout.n; i++) {
-			const struct gm_column *column = &table->columns[layout.columns[i].column];
-			r = put_cell(writer, &layout, i, column->title,
-				column->flags & GM_COLUMN_RIGHT, GM_MARK_NONE);
-		}
-		for (size_t k = 0; r == 0 && k < layout.n_cells; k++) {
-			size_t i = k % layout.n, c = layout.columns[i].column;
-			r = put_cell(writer, &layout, i, layout.cells[k],
-				table->columns[c].flags & GM_COLUMN_RIGHT,
-				table->rows[k / layout.n].values[c].mark);
-		}
+		if (writer->style.legend)
+			r = put_row(writer, &layout, table, NULL);
+		for (size_t i = 0; r == 0 && i < table->n_rows; i++)
+			r = put_row(writer, &layout, table, &table->rows[i]);
 	}
-	layout_deinit(&layout);
+	free(layout.columns);
 	if (r < 0)
 		base->error = r;
 }

@@ -426,6 +426,50 @@ START_TEST(the_age_asked_for_goes_to_the_daemon)
 }
 END_TEST
 
+#define MANY_PACKETS 200
+#define MANY_ROWS    500
+
+static void script_many_buffers(struct gm_fake *f, void *user)
+{
+	static Gm__Wire__Buffer buffer, *list[MANY_ROWS];
+
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_BUFFERS);
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	gm__wire__buffer__init(&buffer);
+	buffer.tag = (char *)"one of many";
+	for (size_t i = 0; i < MANY_ROWS; i++)
+		list[i] = &buffer;
+	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
+	packet.buffers = &reply;
+	reply.n_buffers = MANY_ROWS;
+	reply.buffers = list;
+	for (size_t i = 0; i < MANY_PACKETS; i++)
+		send_answer(f, &packet, id, i + 1 < MANY_PACKETS);
+}
+
+START_TEST(a_hundred_thousand_buffers_are_all_listed)
+{
+	char *text = run_text("buffers", script_many_buffers);
+	size_t lines = 0;
+
+	for (const char *t = text; (t = strchr(t, '\n')); t++)
+		lines++;
+	ck_assert_uint_eq(lines, MANY_PACKETS * MANY_ROWS + 1);
+	free(text);
+	json_t *json = run_json("buffers", script_many_buffers);
+	ck_assert_uint_eq(
+		json_array_size(json_object_get(json, "buffers")), MANY_PACKETS * MANY_ROWS);
+	json_decref(json);
+}
+END_TEST
+
 static Gm__Wire__Trim asked_trim;
 
 static void script_trim(struct gm_fake *f, void *user)
@@ -559,6 +603,7 @@ int main(void)
 	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
 	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
 	tcase_add_test(tcase, buffers_come_oldest_first);
+	tcase_add_test(tcase, a_hundred_thousand_buffers_are_all_listed);
 	tcase_add_test(tcase, the_age_asked_for_goes_to_the_daemon);
 	tcase_add_test(tcase, trim_says_what_came_back);
 	tcase_add_test(tcase, a_refusal_leaves_nothing_on_stdout);
