@@ -11,7 +11,14 @@
  * GPUMEM_E_FORKED, and it can connect for itself.
  *
  * Structs that begin with a size field grow in later versions: initialise them with their macro, or
- * set size to sizeof.
+ * set size to sizeof. A library that is older or newer than the program reads and writes the fields
+ * that both know.
+ *
+ * When the daemon goes, a session stays: what is held works on, what the heap has cached can still
+ * be allocated, and new memory fails with GPUMEM_E_DISCONNECTED until the daemon is back. Then the
+ * library takes the session up again by itself. A daemon that was started anew does not know it:
+ * the session goes on as a new one, and what was held before can be used and freed as ever, but
+ * stands in no book of the daemon and cannot be shared.
  */
 
 #include <stddef.h>
@@ -67,7 +74,8 @@ GPUMEM_API gpumem_status gpumem_connect(
 	const gpumem_connect_options *options, gpumem_session **ret_session);
 /*
  * Gives everything back and ends the session: its pointers and buffers are invalid from now on.
- * NULL is fine. No other thread may be using the session.
+ * NULL is fine. No other thread may be using the session. Does nothing in a forked child, or in the
+ * function given to gpumem_on_event().
  */
 GPUMEM_API void gpumem_disconnect(gpumem_session *session);
 
@@ -81,6 +89,11 @@ typedef struct gpumem_device_info {
 	uint64_t capacity;  /* what the broker may hand out at most */
 	uint64_t available; /* what it could hand out now */
 } gpumem_device_info_t;
+
+#define GPUMEM_DEVICE_INFO_INIT \
+	{ \
+		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0 \
+	}
 
 GPUMEM_API gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count);
 GPUMEM_API gpumem_status gpumem_device_info(
@@ -106,7 +119,8 @@ typedef enum gpumem_event_kind {
 	GPUMEM_EVENT_GOODBYE = 4,  /* the daemon is stopping; text says why */
 	GPUMEM_EVENT_LOST = 5, /* the connection is gone: what is held works on, new memory fails
 				  until it is back */
-	GPUMEM_EVENT_RESTORED = 6, /* connected again, everything held is still held */
+	GPUMEM_EVENT_RESTORED = 6, /* connected again, everything held is still held; text says
+				      whether the daemon still knows of it */
 } gpumem_event_kind;
 
 typedef struct gpumem_event {
@@ -141,6 +155,11 @@ typedef struct gpumem_stats_t {
 	uint64_t cpu_fallbacks;  /* allocations placed in host memory because the device was full */
 	uint64_t active_buffers; /* pointers and buffers alive */
 } gpumem_stats_t;
+
+#define GPUMEM_STATS_INIT \
+	{ \
+		sizeof(gpumem_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+	}
 
 GPUMEM_API gpumem_status gpumem_stats(
 	gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats);

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What the built library exports, what its version script lists and what the public headers declare are the same
+# names; the headers compile by themselves as C and as C++; the library needs no more than it says. TAP.
+set -u
+lib=${top_builddir:?}/client/.libs/libgpumem-client.so
+map=${top_srcdir:?}/client/libgpumem-client.map
+headers=$top_srcdir/include/gpumem
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+n=0
+
+# result WORDS: of the command before, with what it said in $work/why
+result() {
+	local status=$?
+	n=$((n + 1))
+	if [ $status = 0 ]; then
+		echo "ok $n - $1"
+	else
+		echo "not ok $n - $1"
+		sed 's/^/# /' "$work/why"
+	fi
+}
+
+nm -D --defined-only "$lib" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$work/exported"
+sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-z_0-9]*\);.*/\1/p' "$map" | sort >"$work/listed"
+# A declaration may span lines: its name is what stands before the first parenthesis after GPUMEM_API.
+cat "$headers"/*.h | tr '\n' ' ' | grep -o 'GPUMEM_API[^;(]*(' | grep -v '__attribute__' |
+	sed 's/.*[ *]\([a-z_0-9]*\)($/\1/' | sort >"$work/declared"
+
+[ -s "$work/exported" ] && diff "$work/listed" "$work/exported" >"$work/why" 2>&1
+result "the library exports what its version script lists"
+[ -s "$work/declared" ] && diff "$work/declared" "$work/exported" >"$work/why" 2>&1
+result "the library exports what the public headers declare"
+! nm -D --defined-only "$lib" | awk '$2 != "A"' | grep -v '@@GPUMEM_0$' >"$work/why" 2>&1
+result "every symbol has a version"
+# sanitizers bring libraries of their own
+! readelf -d "$lib" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+	grep -Ev '^(libc|libpthread|libdl|libprotobuf-c|ld-linux.*|lib(a|t|ub)san.*|libgcc_s|libm|librt|libresolv|libstdc\+\+)\.so' >"$work/why" 2>&1
+result "the library needs libc and protobuf-c only"
+readelf -d "$lib" | grep -q NODELETE 2>"$work/why"
+result "the library stays loaded"
+
+for header in "$headers"/*.h; do
+	name=$(basename "$header")
+	printf '#include <gpumem/%s>\nint main(void) { return 0; }\n' "$name" >"$work/alone.c"
+	${CC:-cc} -std=c99 -pedantic -Wall -Wextra -Wstrict-prototypes -Werror -I"$top_srcdir/include" \
+		-fsyntax-only "$work/alone.c" >"$work/why" 2>&1
+	result "$name compiles by itself as C"
+	cp "$work/alone.c" "$work/alone.cc"
+	${CXX:-c++} -std=c++11 -pedantic -Wall -Wextra -Werror -I"$top_srcdir/include" \
+		-fsyntax-only "$work/alone.cc" >"$work/why" 2>&1
+	result "$name compiles by itself as C++"
+done
+
+cat >"$work/use.cc" <<'END'
+#include <gpumem/gpumem.h>
+int main()
+{
+	gpumem_connect_options connect = GPUMEM_CONNECT_OPTIONS_INIT;
+	gpumem_alloc_options alloc = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_buffer_options buffer = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_share_options share = GPUMEM_SHARE_OPTIONS_INIT;
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	void *ptr = GPUMEM_STREAM_ANY;
+	return connect.size && alloc.size && buffer.size && share.size && info.size && stats.size &&
+	       ptr ? 0 : 1;
+}
+END
+cp "$work/use.cc" "$work/use.c"
+sed -i 's/main()/main(void)/' "$work/use.c"
+${CC:-cc} -std=c99 -Wall -Wextra -Werror -I"$top_srcdir/include" -fsyntax-only "$work/use.c" >"$work/why" 2>&1
+result "every struct with a size can be initialised in C"
+${CXX:-c++} -std=c++11 -Wall -Wextra -Werror -I"$top_srcdir/include" -fsyntax-only "$work/use.cc" >"$work/why" 2>&1
+result "every struct with a size can be initialised in C++"
+echo "1..$n"
