@@ -29,8 +29,9 @@
  * it is gone.
  */
 
-/* Trust domains are interned by the identity layer: equal numbers, equal domain. */
-typedef uint32_t gm_domain;
+/* Trust domains are interned by the identity layer: equal numbers, equal domain. No number is used
+ * twice, which is why it is this long: a client may make as many domains as it can connect. */
+typedef uint64_t gm_domain;
 #define GM_DOMAIN_FRESH \
 	((gm_domain)0) /* never leased: belongs to no domain, zeroed by the driver */
 

@@ -19,8 +19,8 @@
 
 struct bucket_key {
 	uint64_t bytes;
-	uint32_t transport;
 	gm_domain domain;
+	uint64_t transport;
 };
 
 struct gm_pool_bucket {
@@ -41,7 +41,7 @@ struct gm_pool_domain {
 	UT_hash_handle hh;
 };
 
-_Static_assert(sizeof(struct bucket_key) == 16, "a key without padding can be hashed as it is");
+_Static_assert(sizeof(struct bucket_key) == 24, "a key without padding can be hashed as it is");
 
 void gm_pool_init(
 	struct gm_pool *pool, void (*release)(void *ctx, struct gm_chunk *chunk), void *ctx)

@@ -61,6 +61,7 @@ void gm_reserve_refill(struct gm_device *device)
 		return;
 	if (reserve->retry_ns && gm_device_now(device) < reserve->retry_ns)
 		return;
+	reserve->retry_ns = 0;
 	bool all = true;
 	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0;) {
 		uint64_t size = GM_CHUNK_MIN << c;

@@ -173,6 +173,7 @@ START_TEST(what_is_returned_above_the_ceiling_is_destroyed)
 	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 0);
 	gm_session_end_unmapped(s);
 	ck_assert_uint_eq(fake_figures(&fake, d).created, 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).returns, 1);
 }
 END_TEST
 
@@ -200,7 +201,7 @@ START_TEST(a_lease_too_many_is_refused)
 	struct gm_core_device_info info = fake_info(256 * GiB);
 	struct fake_core big;
 	fake_core_init(&big);
-	/* Two devices, because the chunks of one would not do. */
+	/* Several devices, because the chunks of one would not do. */
 	uint32_t n[3] = {
 		fake_core_add(&big, &info), fake_core_add(&big, &info), fake_core_add(&big, &info)};
 	struct gm_session *x = fake_session(&big, 1, 1);
@@ -220,6 +221,13 @@ START_TEST(a_lease_too_many_is_refused)
 	ck_assert_int_eq(last.status, GPUMEM_OK);
 	fake_ask(&big, &q, x, n[2], MiB, GM_TRANSPORT_AUTO);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	/* Opening one is having one more. */
+	struct gm_session *y = fake_session(&big, 1, 1);
+	struct gm_lease *shared = fake_lease(&big, y, n[2], MiB), *opened;
+	uint8_t token[GM_TOKEN_BYTES];
+	ck_assert_int_eq(
+		gm_lease_share(y, shared, &(struct gm_share_options){0}, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_open(x, token, NULL, 0, &opened), GPUMEM_E_LIMIT);
 	/* Growing is not a lease, and one returned makes room for one. */
 	fake_grow(&big, &q, x, last.r.lease, MiB);
 	fake_core_run(&big);

@@ -160,6 +160,24 @@ START_TEST(pooled_chunks_of_the_wrong_kind_make_room)
 }
 END_TEST
 
+START_TEST(room_is_made_before_anything_is_created_and_from_others_first)
+{
+	struct gm_session *other = fake_session(&fake, 2, 1001);
+	fake_lease(&fake, fake_session(&fake, 3, 1002), d, 2 * GiB + 512 * MiB);
+	gm_lease_return(s, fake_lease(&fake, s, d, 512 * MiB));
+	gm_lease_return(other, fake_lease(&fake, other, d, GiB));
+	ck_assert_uint_eq(fake_figures(&fake, d).created, 4 * GiB);
+	/* Domain 1 used the pool longer ago, but it is the one that asks. */
+	fake_ask(&fake, &q, s, d, 256 * MiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake.n_jobs, 2);
+	ck_assert(fake.jobs[0].destroy);
+	ck_assert_uint_eq(fake.jobs[0].chunk->domain, 2);
+	ck_assert(!fake.jobs[1].destroy);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 512 * MiB);
+}
+END_TEST
+
 START_TEST(out_of_memory_drops_the_pool_and_tries_once_more)
 {
 	gm_lease_return(s, fake_lease(&fake, s, d, 256 * MiB));
@@ -379,6 +397,7 @@ int main(void)
 	tcase_add_test(tcase, a_hit_ends_before_the_call_returns);
 	tcase_add_test(tcase, another_domain_gets_new_chunks);
 	tcase_add_test(tcase, pooled_chunks_of_the_wrong_kind_make_room);
+	tcase_add_test(tcase, room_is_made_before_anything_is_created_and_from_others_first);
 	tcase_add_test(tcase, out_of_memory_drops_the_pool_and_tries_once_more);
 	tcase_add_test(tcase, out_of_memory_twice_is_refused_and_names_foreign_use);
 	tcase_add_test(tcase, another_failure_of_the_backend_is_told_at_once);

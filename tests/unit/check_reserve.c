@@ -146,6 +146,26 @@ START_TEST(a_failure_is_tried_again_later_and_later)
 }
 END_TEST
 
+START_TEST(what_does_not_fit_when_it_is_time_waits_for_an_event)
+{
+	struct gm_core_device_info info = with_reserve(GiB, 2 * MiB);
+	uint32_t d = fake_core_add(&fake, &info);
+	fake_core_complete(&fake, 0, -ENOMEM);
+	fake.now += SECOND;
+	/* Others have taken all of it by now; the level stays low as long as it may. */
+	info.policy.level_ppm[0] = info.policy.level_ppm[1] = info.policy.level_ppm[2] = 2000000;
+	gm_core_set_policy(fake.core, d, &info.policy);
+	fake_core_complete(&fake, 0, -ENOMEM);
+	gm_core_sample(fake.core, d, 0);
+	fake.now = gm_core_tick(fake.core);
+	ck_assert_uint_ne(fake.now, UINT64_MAX);
+	ck_assert_uint_eq(gm_core_tick(fake.core), UINT64_MAX);
+	ck_assert_uint_eq(fake.n_jobs, 0);
+	gm_core_sample(fake.core, d, GiB);
+	ck_assert_uint_eq(fake.n_jobs, 1);
+}
+END_TEST
+
 START_TEST(an_ipc_device_has_none)
 {
 	struct gm_core_device_info info = with_reserve(GiB, 64 * MiB);
@@ -179,6 +199,7 @@ int main(void)
 	tcase_add_test(tcase, it_is_not_made_again_under_pressure);
 	tcase_add_test(tcase, it_stays_within_the_size_of_the_pool_and_its_buckets);
 	tcase_add_test(tcase, a_failure_is_tried_again_later_and_later);
+	tcase_add_test(tcase, what_does_not_fit_when_it_is_time_waits_for_an_event);
 	tcase_add_test(tcase, an_ipc_device_has_none);
 	tcase_add_test(tcase, a_trim_takes_it_and_it_fills_again);
 	suite_add_tcase(suite, tcase);

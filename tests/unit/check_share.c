@@ -182,6 +182,20 @@ START_TEST(a_lease_opened_across_domains_is_never_pooled)
 }
 END_TEST
 
+START_TEST(a_lease_opened_by_a_client_that_nobody_trusts_is_never_pooled)
+{
+	struct gm_session_info info = {.uid = 1000, .domain = 1, .pooling = false};
+	uint8_t unused[GM_TOKEN_BYTES];
+	struct gm_session *loner;
+	ck_assert_int_eq(gm_session_new(fake.core, &info, unused, &loner), 0);
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(loner), GPUMEM_OK);
+	gm_lease_return(loner, l);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+}
+END_TEST
+
 START_TEST(a_holder_that_dies_spoils_the_chunks_for_good)
 {
 	share(GM_AUDIENCE_DOMAIN, 0);
@@ -260,7 +274,9 @@ START_TEST(an_opener_too_many_is_refused)
 	gm_lease_return(mate, l);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_session_end_died(mate);
-	ck_assert_int_eq(open_it(maker), GPUMEM_OK);
+	for (int i = 100; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
+		ck_assert_int_eq(open_it(maker), GPUMEM_OK);
+	ck_assert_int_eq(open_it(maker), GPUMEM_E_LIMIT);
 }
 END_TEST
 
@@ -310,6 +326,7 @@ int main(void)
 	tcase_add_test(tcase, an_openers_return_changes_no_charge);
 	tcase_add_test(tcase, the_payers_quarantine_counts_and_an_openers_does_not);
 	tcase_add_test(tcase, a_lease_opened_across_domains_is_never_pooled);
+	tcase_add_test(tcase, a_lease_opened_by_a_client_that_nobody_trusts_is_never_pooled);
 	tcase_add_test(tcase, a_holder_that_dies_spoils_the_chunks_for_good);
 	tcase_add_test(tcase, opening_twice_counts_twice);
 	tcase_add_test(tcase, read_only_holds_until_it_is_opened_for_writing);
