@@ -108,6 +108,19 @@ static gpumem_status obtain(
 	}
 }
 
+/* Locked. Whether one of them is here already: a chunk used twice would be two programs' memory. */
+static bool known(struct gm_supply *supply, struct gm_lease_chunk *chunks)
+{
+	struct gm_lease_chunk *chunk, *other;
+	LL_FOREACH (chunks, chunk) {
+		LL_SEARCH_SCALAR(
+			*bucket(supply, chunk->held.chunk), other, held.chunk, chunk->held.chunk);
+		if (other)
+			return true;
+	}
+	return false;
+}
+
 static gpumem_status supply_get(
 	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
 {
@@ -125,6 +138,12 @@ static gpumem_status supply_get(
 	}
 	n = 0;
 	pthread_mutex_lock(&supply->lock);
+	if (known(supply, chunks)) {
+		pthread_mutex_unlock(&supply->lock);
+		gm_lease_chunks_free(chunks);
+		free(array);
+		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a chunk that is in use");
+	}
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
 		array[n++] = (struct gm_source_chunk){
 			.id = chunk->held.chunk,

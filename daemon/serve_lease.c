@@ -20,7 +20,7 @@ struct handles {
 	struct gm_stream stream;
 	struct gm_dispatch *dispatch;
 	uint64_t lease;
-	uint64_t from;
+	uint64_t from, to; /* indexes; to itself is not meant */
 };
 
 static void handles_free(struct gm_stream *stream)
@@ -89,7 +89,9 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	size_t n = 0, n_fds = 0;
 	const struct gm_chunk *chunk = gm_lease_chunk(lease, handles->from);
 	uint64_t last = handles->from;
-	for (; chunk && n < GM_LIMIT_PACKET_FDS; chunk = chunk->next) {
+	if (chunk && chunk->index >= handles->to)
+		chunk = NULL;
+	while (chunk && n < GM_LIMIT_PACKET_FDS) {
 		gm__wire__chunk__init(&chunks[n]);
 		chunks[n].id = chunk->id;
 		chunks[n].index = chunk->index;
@@ -103,6 +105,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 		last = chunk->index;
 		list[n] = &chunks[n];
 		n++;
+		chunk = chunk->next && chunk->next->index < handles->to ? chunk->next : NULL;
 	}
 	Gm__Wire__LeaseReply reply = GM__WIRE__LEASE_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -129,7 +132,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 }
 
 static int send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	uint64_t lease, uint64_t from)
+	uint64_t lease, uint64_t from, uint64_t to)
 {
 	struct handles *handles = calloc(1, sizeof(*handles));
 	if (!handles)
@@ -140,6 +143,7 @@ static int send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint
 	handles->dispatch = dispatch;
 	handles->lease = lease;
 	handles->from = from;
+	handles->to = to;
 	gm_peer_start(peer, &handles->stream);
 	return 0;
 }
@@ -179,11 +183,15 @@ static void on_done(struct gm_request *request, gpumem_status status, const char
 	}
 	struct gm_lease_info info;
 	gm_lease_info(request->lease, request->session, &info);
-	uint64_t from = request->first_index;
+	/* What another request adds to the lease before the last packet of this answer is that
+	 * one's to tell: a chunk told twice would be used twice. */
+	uint64_t from = request->first_index, to = from;
+	for (const struct gm_chunk *c = gm_lease_chunk(request->lease, from); c; c = c->next)
+		to = c->index + 1;
 	free(asked);
 	/* Without an answer the client could not know what it holds: off it goes, and its chunks
 	 * with it when it ends. */
-	if (send_handles(dispatch, peer, id, info.id, from) < 0)
+	if (send_handles(dispatch, peer, id, info.id, from, to) < 0)
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
@@ -330,7 +338,7 @@ void gm_serve_get_handles(
 	if (!find(peer, packet->id, packet->get_handles->lease))
 		return;
 	if (send_handles(dispatch, peer, packet->id, packet->get_handles->lease,
-		    packet->get_handles->from) < 0)
+		    packet->get_handles->from, UINT64_MAX) < 0)
 		fail_memory(peer, packet->id);
 }
 
@@ -408,7 +416,7 @@ void gm_serve_open(
 	}
 	struct gm_lease_info info;
 	gm_lease_info(lease, session_of(peer), &info);
-	if (send_handles(dispatch, peer, packet->id, info.id, 0) < 0) {
+	if (send_handles(dispatch, peer, packet->id, info.id, 0, UINT64_MAX) < 0) {
 		gm_lease_return(session_of(peer), lease);
 		fail_memory(peer, packet->id);
 	}
