@@ -80,6 +80,7 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device numb
 			result = GM_CUDA_ERROR_OUT_OF_MEMORY;
 		} else {
 			fake_account(device, (int64_t)bytes);
+			fake_account_context(device, true);
 		}
 	}
 	if (!result) {
@@ -106,6 +107,7 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRelease_v2(gm_cu_device number)
 		struct stat st;
 		if (fstat(device->context_fd, &st) == 0)
 			fake_account(device, -(int64_t)st.st_size);
+		fake_account_context(device, false);
 		close(device->context_fd);
 		device->context_fd = -1;
 	}
@@ -449,7 +451,6 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 		mem->device = (int)(device - fake.device);
 		mem->imported = true;
 		HASH_ADD(hh, fake.mems, id, sizeof mem->id, mem);
-		fake_account(device, st.st_size);
 		result = fake_map_add(0, mem, &map);
 		if (result) {
 			fake_mem_put(mem);

@@ -150,10 +150,10 @@ size_t fake_free_bytes(const struct fake_device *device)
 	return fstatvfs(device->dir, &vfs) < 0 ? 0 : (size_t)vfs.f_bavail * vfs.f_frsize;
 }
 
-void fake_account(struct fake_device *device, int64_t bytes)
+static void account(struct fake_device *device, int64_t bytes, int64_t contexts)
 {
 	static __thread char path[4300];
-	int64_t used = 0;
+	struct fake_use use = {0};
 	int fd;
 
 	snprintf(
@@ -161,11 +161,22 @@ void fake_account(struct fake_device *device, int64_t bytes)
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return;
-	if (pread(fd, &used, sizeof used, 0) != sizeof used)
-		used = 0;
-	used += bytes;
-	(void)!pwrite(fd, &used, sizeof used, 0);
+	if (pread(fd, &use, sizeof use, 0) != sizeof use)
+		use = (struct fake_use){0};
+	use.bytes += bytes;
+	use.contexts += contexts;
+	(void)!pwrite(fd, &use, sizeof use, 0);
 	close(fd);
+}
+
+void fake_account(struct fake_device *device, int64_t bytes)
+{
+	account(device, bytes, 0);
+}
+
+void fake_account_context(struct fake_device *device, bool made)
+{
+	account(device, 0, made ? 1 : -1);
 }
 
 /* ---- the driver's functions */

@@ -112,8 +112,14 @@ gm_cu_result fake_find_devices(void);
 struct fake_device *fake_get_device(gm_cu_device device);
 size_t fake_free_bytes(const struct fake_device *device);
 void fake_uuid_text(const gm_cu_uuid *uuid, char text[41]);
-/* Writes down what this process uses of a device, for NVML. */
+/* Writes down what this process uses of a device, for NVML, which tells it of processes that have a
+ * context there and of no others. */
+struct fake_use {
+	int64_t bytes;
+	int64_t contexts;
+};
 void fake_account(struct fake_device *device, int64_t bytes);
+void fake_account_context(struct fake_device *device, bool made);
 
 /* memory.c, with the lock held */
 gm_cu_result fake_mem_new(int device, size_t size, struct fake_mem **ret_mem);

@@ -70,7 +70,8 @@ void fake_mem_put(struct fake_mem *mem)
 	if (mem->handles || mem->mappings)
 		return;
 	HASH_DEL(fake.mems, mem);
-	if (mem->device >= 0)
+	/* What is another's counts for nobody here: so does the real driver. */
+	if (mem->device >= 0 && !mem->imported)
 		fake_account(fake_get_device(mem->device), -(int64_t)mem->size);
 	close(mem->fd);
 	free(mem);
@@ -293,8 +294,6 @@ FAKE_API gm_cu_result cuMemImportFromShareableHandle(
 			mem->imported = true;
 			mem->handles = 1;
 			HASH_ADD(hh, fake.mems, id, sizeof mem->id, mem);
-			if (device >= 0)
-				fake_account(&fake.device[device], st.st_size);
 			*handle = mem->id;
 			result = GM_CUDA_SUCCESS;
 		}

@@ -15,7 +15,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/cuda_abi.h"
+#include "tests/fake/fake.h"
 
 #define API __attribute__((visibility("default")))
 #define EXTRA \
@@ -132,23 +132,25 @@ API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
 	dir = opendir(path);
 	while (dir && (entry = readdir(dir))) {
 		long pid = atol(entry->d_name);
-		int64_t used = 0;
+		struct fake_use use = {0};
 		int fd;
 		if (pid <= 0)
 			continue;
 		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
 			continue;
-		if (pread(fd, &used, sizeof used, 0) != sizeof used)
-			used = 0;
+		if (pread(fd, &use, sizeof use, 0) != sizeof use)
+			use.contexts = 0;
 		close(fd);
 		if (kill((pid_t)pid, 0) < 0 && errno == ESRCH) {
 			unlinkat(dirfd(dir), entry->d_name, 0);
 			continue;
 		}
+		if (use.contexts <= 0)
+			continue; /* as the real one: without a context it is not listed */
 		if (found < *n)
-			processes[found] = (gm_nvml_process){
-				(unsigned)pid, (unsigned long long)used, 0xffffffff, 0xffffffff};
+			processes[found] = (gm_nvml_process){(unsigned)pid,
+				(unsigned long long)use.bytes, 0xffffffff, 0xffffffff};
 		found++;
 	}
 	if (dir)

@@ -604,6 +604,43 @@ static void a_context_costs_memory(void)
 	test_end("a context costs device memory, which comes back with the process's end");
 }
 
+static bool listed(struct puppet *watcher, const struct puppet *p)
+{
+	return PUPPET(watcher, NVML_PROCESS, .a = 0, .b = (uint64_t)p->pid).value2;
+}
+
+static uint64_t said_of(struct puppet *watcher, const struct puppet *p)
+{
+	return OK(watcher, NVML_PROCESS, .a = 0, .b = (uint64_t)p->pid);
+}
+
+/* So what NVML says of a client is what it uses besides the broker's memory. */
+static void nvml_counts_a_process_for_what_it_made_and_not_for_what_it_imports(void)
+{
+	struct puppet watcher = begin(false), owner = begin(false), user = begin(true);
+	uint64_t handle = OK(&owner, CREATE, .a = FULL, .b = 0, .c = 1), context, imported, va;
+	int fd = export_fd(&owner, handle);
+
+	expect_true("without a context it is not listed", !listed(&watcher, &owner));
+	context = said_of(&watcher, &user);
+	expect_true("with one it is", listed(&watcher, &user) && context > 0);
+	imported = import_fd(&user, fd).value;
+	va = OK(&user, RESERVE, .a = FULL);
+	OK(&user, MAP, .a = va, .b = FULL, .c = imported);
+	OK(&user, ACCESS, .a = va, .b = FULL, .c = GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE, .d = 0);
+	expect_value("after mapping another's memory", said_of(&watcher, &user), context);
+	OK(&user, ALLOC, .a = FULL);
+	expect_value("after allocating", said_of(&watcher, &user), context + FULL);
+	OK(&user, CREATE, .a = FULL, .b = 0, .c = 1);
+	expect_value("after creating", said_of(&watcher, &user), context + 2 * FULL);
+	close(fd);
+	puppet_stop(&user);
+	puppet_stop(&owner);
+	puppet_stop(&watcher);
+	test_end(
+		"NVML lists processes with a context, and counts what they made, not what they import");
+}
+
 static void exported_fds_close_on_exec(void)
 {
 	struct puppet p = begin(false);
@@ -643,6 +680,7 @@ int main(int argc, char **argv)
 	ipc_nonsense_is_refused();
 	nvml_and_the_driver_agree();
 	a_context_costs_memory();
+	nvml_counts_a_process_for_what_it_made_and_not_for_what_it_imports();
 	exported_fds_close_on_exec();
 	printf("1..%d\n", tests);
 	return failures != 0;

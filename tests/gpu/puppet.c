@@ -144,29 +144,52 @@ static int count(const struct puppet_call *call, uint64_t *ret)
 	return result;
 }
 
-static int nvml_free(int device, struct puppet_answer *answer)
+static int nvml_device(int device, const struct gm_nvml **ret_nvml, gm_nvml_device *ret_handle)
 {
-	const struct gm_nvml *nvml;
-	gm_nvml_device handle;
-	gm_nvml_memory memory;
 	char why[GM_CUDA_WHY_BYTES], text[64], *at = text + sprintf(text, "GPU-");
 	gm_cu_uuid uuid;
-	int result;
 
-	if (gm_nvml_load(&nvml, why) < 0)
+	if (gm_nvml_load(ret_nvml, why) < 0)
 		return GM_NVML_ERROR_UNINITIALIZED;
 	if (cuda->cuDeviceGetUuid(&uuid, device))
 		return GM_NVML_ERROR_NOT_FOUND;
 	for (int i = 0; i < 16; i++)
 		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
 			(unsigned char)uuid.bytes[i]);
-	result = nvml->nvmlDeviceGetHandleByUUID(text, &handle);
+	return (*ret_nvml)->nvmlDeviceGetHandleByUUID(text, ret_handle);
+}
+
+static int nvml_free(int device, struct puppet_answer *answer)
+{
+	const struct gm_nvml *nvml;
+	gm_nvml_device handle;
+	gm_nvml_memory memory;
+	int result = nvml_device(device, &nvml, &handle);
+
 	if (!result)
 		result = nvml->nvmlDeviceGetMemoryInfo(handle, &memory);
 	if (!result) {
 		answer->value = memory.free;
 		answer->value2 = memory.total;
 	}
+	return result;
+}
+
+static int nvml_process(int device, unsigned int pid, struct puppet_answer *answer)
+{
+	gm_nvml_process processes[256];
+	unsigned int n = 256;
+	const struct gm_nvml *nvml;
+	gm_nvml_device handle;
+	int result = nvml_device(device, &nvml, &handle);
+
+	if (!result)
+		result = nvml->nvmlDeviceGetComputeRunningProcesses(handle, &n, processes);
+	for (unsigned int i = 0; !result && i < n; i++)
+		if (processes[i].pid == pid) {
+			answer->value = processes[i].used;
+			answer->value2 = 1;
+		}
 	return result;
 }
 
@@ -357,6 +380,9 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		break;
 	case PUPPET_NVML_FREE:
 		answer->result = nvml_free((int)call->a, answer);
+		break;
+	case PUPPET_NVML_PROCESS:
+		answer->result = nvml_process((int)call->a, (unsigned)call->b, answer);
 		break;
 	case PUPPET_CAPTURE:
 		answer->result = capture(stream);

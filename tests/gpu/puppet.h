@@ -50,11 +50,12 @@ enum puppet_op {
 	PUPPET_FORK_CALL,     /* what a driver call gives in a forked child */
 	PUPPET_MEM_INFO,      /* cuMemGetInfo: → free, and total in value2 */
 	PUPPET_NVML_FREE,     /* device a: → free, and total in value2 */
-	PUPPET_CAPTURE,       /* stream a is captured from now on */
-	PUPPET_CAPTURE_END,   /* stream a */
-	PUPPET_CAPTURING,     /* stream a → status */
-	PUPPET_FD_FLAGS,      /* export of handle a → the fd's flags as the driver made them */
-	PUPPET_ATTRIBUTE,     /* a attribute, b device → value */
+	PUPPET_NVML_PROCESS, /* device a, pid b: → what NVML says it uses; value2: it is listed */
+	PUPPET_CAPTURE,      /* stream a is captured from now on */
+	PUPPET_CAPTURE_END,  /* stream a */
+	PUPPET_CAPTURING,    /* stream a → status */
+	PUPPET_FD_FLAGS,     /* export of handle a → the fd's flags as the driver made them */
+	PUPPET_ATTRIBUTE,    /* a attribute, b device → value */
 };
 
 struct puppet_call {
