@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The same question as bench/scale, free of noise: how many instructions the daemon executes for a
+ * lease and its return, counted by valgrind (callgrind), with 10,000 leases and with 1,000 clients
+ * against one. Two runs that differ only in the number of requests give the cost of one. Kernel
+ * time is not in it; on the host it is most of a request.
+ */
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "bench/measure.h"
+#include "tests/integration/raw.h"
+
+#define LEASES  10000
+#define CLIENTS 1000
+#define CALLS   1000
+
+static const char config[] = "[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\n"
+			     "[device 0]\nsize = 32G\n[device 1]\nsize = 32G\n";
+static const char *const valgrind[] = { "valgrind", "--tool=callgrind",
+	"--callgrind-out-file=/dev/null", NULL };
+
+/* All instructions of a daemon that serves so many pairs of lease and return. */
+static double count(size_t leases, size_t clients, size_t calls)
+{
+	struct gm_daemon daemon;
+	gm_daemon_start(&daemon,
+		&(struct gm_daemon_options){ .config = config, .runner = valgrind });
+	struct gm_raw *raws = calloc(clients, sizeof(*raws));
+	GM_REQUIRE(raws);
+	struct gm_raw_lease lease;
+	for (size_t i = 0; i < clients; i++)
+		gm_raw_join(&raws[i], &daemon);
+	for (size_t i = 0; i < leases; i++) {
+		GM_REQUIRE_EQ(gm_raw_lease(&raws[i % clients], i & 1, GM_CHUNK_MIN, &lease),
+			GPUMEM_OK);
+		gm_raw_lease_clear(&lease);
+	}
+	for (size_t i = 0; i < calls; i++) {
+		GM_REQUIRE_EQ(gm_raw_lease(&raws[0], 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_raw_return(&raws[0], lease.id, NULL, 0), GPUMEM_OK);
+		gm_raw_lease_clear(&lease);
+	}
+	gm_daemon_signal(&daemon, SIGTERM);
+	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
+	char *log = gm_daemon_log(&daemon);
+	const char *at = strstr(log, "Collected :");
+	GM_REQUIRE(at);
+	double instructions = strtod(at + strlen("Collected :"), NULL);
+	free(log);
+	for (size_t i = 0; i < clients; i++)
+		gm_raw_close(&raws[i]);
+	free(raws);
+	gm_daemon_stop(&daemon);
+	return instructions;
+}
+
+static double per_call(size_t leases, size_t clients)
+{
+	return (count(leases, clients, 2 * CALLS) - count(leases, clients, CALLS)) / CALLS;
+}
+
+int main(void)
+{
+	struct rlimit limit;
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	gm_print_title("Instructions of the daemon per lease and return, with much against little to "
+		       "look after");
+	if (system("valgrind --version >/dev/null 2>&1") != 0) {
+		printf("  not measured: valgrind is not installed\n");
+		return 0;
+	}
+	double few = per_call(1, 1);
+	gm_print_ratio(
+		"one client with 10,000 leases, against 1", per_call(LEASES, 1), few, "", 1.0);
+	gm_print_ratio("1,000 clients, against 1", per_call(CLIENTS, CLIENTS), few, "", 1.0);
+	return 0;
+}
