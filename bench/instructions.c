@@ -23,23 +23,22 @@
 
 static const char config[] = "[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\n"
 			     "[device 0]\nsize = 32G\n[device 1]\nsize = 32G\n";
-static const char *const valgrind[] = { "valgrind", "--tool=callgrind",
-	"--callgrind-out-file=/dev/null", NULL };
+static const char *const valgrind[] = {
+	"valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", NULL};
 
 /* All instructions of a daemon that serves so many pairs of lease and return. */
 static double count(size_t leases, size_t clients, size_t calls)
 {
 	struct gm_daemon daemon;
-	gm_daemon_start(&daemon,
-		&(struct gm_daemon_options){ .config = config, .runner = valgrind });
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = config, .runner = valgrind});
 	struct gm_raw *raws = calloc(clients, sizeof(*raws));
 	GM_REQUIRE(raws);
 	struct gm_raw_lease lease;
 	for (size_t i = 0; i < clients; i++)
 		gm_raw_join(&raws[i], &daemon);
 	for (size_t i = 0; i < leases; i++) {
-		GM_REQUIRE_EQ(gm_raw_lease(&raws[i % clients], i & 1, GM_CHUNK_MIN, &lease),
-			GPUMEM_OK);
+		GM_REQUIRE_EQ(
+			gm_raw_lease(&raws[i % clients], i & 1, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 		gm_raw_lease_clear(&lease);
 	}
 	for (size_t i = 0; i < calls; i++) {
@@ -72,8 +71,9 @@ int main(void)
 	getrlimit(RLIMIT_NOFILE, &limit);
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	gm_print_title("Instructions of the daemon per lease and return, with much against little to "
-		       "look after");
+	gm_print_title(
+		"Instructions of the daemon per lease and return, with much against little to "
+		"look after");
 	if (system("valgrind --version >/dev/null 2>&1") != 0) {
 		printf("  not measured: valgrind is not installed\n");
 		return 0;

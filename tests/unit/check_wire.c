@@ -126,6 +126,55 @@ START_TEST(a_packet_comes_back_as_it_went)
 }
 END_TEST
 
+static void require_packed_as_protobuf_does(const Gm__Wire__Packet *packet)
+{
+	static uint8_t theirs[2 * GM_LIMIT_PACKET_BYTES];
+	size_t n = gm__wire__packet__pack(packet, theirs);
+
+	ck_assert_uint_eq(gm__wire__packet__get_packed_size(packet), n);
+	ck_assert_int_eq(gm_wire_pack(packet, bytes, n, &n_bytes), 0);
+	ck_assert_uint_eq(n_bytes, n);
+	ck_assert_int_eq(memcmp(bytes, theirs, n), 0);
+	ck_assert_int_eq(gm_wire_pack(packet, bytes, n - 1, &n_bytes), -E2BIG);
+}
+
+START_TEST(packets_are_packed_to_the_bytes_that_protobuf_would_make)
+{
+	static const uint64_t values[] = {0, 1, 127, 128, 1 << 21, UINT32_MAX, UINT64_MAX};
+	const ProtobufCMessageDescriptor *descriptor = &gm__wire__packet__descriptor;
+	Gm__Wire__Packet packet;
+	Gm__Wire__LeaseReply reply;
+	Gm__Wire__Chunk chunks[3], *pointers[3];
+
+	make_reply(&packet, &reply, chunks, pointers);
+	require_packed_as_protobuf_does(&packet);
+	/* Every body there is, empty, and every field of the envelope with every length. */
+	for (unsigned i = 0; i < descriptor->n_fields; i++) {
+		const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
+		if (!(field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
+			continue;
+		const ProtobufCMessageDescriptor *of = field->descriptor;
+		ProtobufCMessage *body = malloc(of->sizeof_message);
+		ck_assert_ptr_nonnull(body);
+		protobuf_c_message_init(of, body);
+		for (size_t k = 0; k < 7 * 6; k++) {
+			uint64_t v = values[k % 7];
+			packet = (Gm__Wire__Packet)GM__WIRE__PACKET__INIT;
+			packet.id = k / 7 == 0 ? v : 1;
+			packet.sequence = k / 7 == 1 ? v : 2;
+			packet.generation = k / 7 == 2 ? v : 0;
+			packet.more = k / 7 == 3;
+			packet.fds = k / 7 == 4 ? (uint32_t)v : 0;
+			packet.fds_seen = k / 7 == 5 ? v : 0;
+			packet.body_case = (Gm__Wire__Packet__BodyCase)field->id;
+			*(ProtobufCMessage **)((char *)&packet + field->offset) = body;
+			require_packed_as_protobuf_does(&packet);
+		}
+		free(body);
+	}
+}
+END_TEST
+
 START_TEST(strings_that_were_not_sent_are_empty_and_never_null)
 {
 	Gm__Wire__Packet *back;
@@ -526,6 +575,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_packet_comes_back_as_it_went);
+	tcase_add_test(tc, packets_are_packed_to_the_bytes_that_protobuf_would_make);
 	tcase_add_test(tc, strings_that_were_not_sent_are_empty_and_never_null);
 	tcase_add_test(tc, a_packet_cut_anywhere_is_refused_or_whole_and_never_more);
 	tcase_add_test(tc, a_packet_with_any_bit_turned_does_no_harm);
