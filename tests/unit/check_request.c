@@ -67,6 +67,37 @@ START_TEST(an_unknown_device_or_transport_is_refused)
 }
 END_TEST
 
+START_TEST(a_transport_is_had_by_name_where_the_device_has_it)
+{
+	struct gm_core_device_info info = fake_info(GiB);
+	struct fake_core other;
+	fake_ask(&fake, &q, s, d, MiB, GM_TRANSPORT_FD);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_core_init(&other);
+	info.transport_ipc = true;
+	uint32_t both = fake_core_add(&other, &info);
+	info.transport_fd = false;
+	uint32_t ipc = fake_core_add(&other, &info);
+	info.transport_ipc = false;
+	uint32_t none = fake_core_add(&other, &info);
+	struct gm_session *x = fake_session(&other, 1, 1);
+	struct gm_lease_info got;
+	gm_lease_info(fake_lease(&other, x, both, MiB), x, &got);
+	ck_assert_int_eq(got.transport, GM_TRANSPORT_FD);
+	gm_lease_info(fake_lease(&other, x, ipc, MiB), x, &got);
+	ck_assert_int_eq(got.transport, GM_TRANSPORT_IPC);
+	fake_ask(&other, &q, x, both, MiB, GM_TRANSPORT_IPC);
+	fake_core_run(&other);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_ask(&other, &q, x, ipc, MiB, GM_TRANSPORT_FD);
+	ck_assert_int_eq(q.status, GPUMEM_E_UNSUPPORTED);
+	fake_ask(&other, &q, x, none, MiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(q.status, GPUMEM_E_UNSUPPORTED);
+	fake_core_deinit(&other);
+}
+END_TEST
+
 START_TEST(a_refusal_names_the_figures)
 {
 	fake_lease(&fake, s, d, 3 * GiB);
@@ -383,6 +414,27 @@ START_TEST(what_done_asks_for_is_served)
 }
 END_TEST
 
+static struct gm_session *survivor;
+
+static void ask_for_another(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	struct fake_request *first = (struct fake_request *)request;
+	first->status = status;
+	fake_ask(&fake, &q, survivor, d, MiB, GM_TRANSPORT_AUTO);
+}
+
+START_TEST(nothing_is_granted_while_the_daemon_stops)
+{
+	struct fake_request first = {
+		.r = {.session = s, .device = d, .bytes = MiB, .done = ask_for_another}};
+	survivor = fake_session(&fake, 1, 1000);
+	gm_core_request(fake.core, &first.r);
+	gm_core_shutdown(fake.core);
+	ck_assert_int_eq(first.status, GPUMEM_E_CANCELLED);
+	refused(GPUMEM_E_DISCONNECTED, "stopping");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("request");
@@ -391,6 +443,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, sizes_that_make_no_sense_are_invalid);
 	tcase_add_test(tcase, an_unknown_device_or_transport_is_refused);
+	tcase_add_test(tcase, a_transport_is_had_by_name_where_the_device_has_it);
 	tcase_add_test(tcase, a_refusal_names_the_figures);
 	tcase_add_test(tcase, all_that_is_available_can_be_had_to_the_last_chunk);
 	tcase_add_test(tcase, memory_is_charged_before_it_is_created);
@@ -407,6 +460,7 @@ int main(void)
 	tcase_add_test(tcase, no_device_has_more_chunks_than_its_bound);
 	tcase_add_test(tcase, each_allocation_that_fails_is_a_refusal_and_nothing_else);
 	tcase_add_test(tcase, what_done_asks_for_is_served);
+	tcase_add_test(tcase, nothing_is_granted_while_the_daemon_stops);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -85,6 +85,17 @@ START_TEST(a_guess_is_not_found_whichever_bit_is_wrong)
 }
 END_TEST
 
+START_TEST(a_session_that_is_away_opens_nothing)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	gm_session_quarantine(mate);
+	ck_assert_int_eq(open_it(mate), GPUMEM_E_DISCONNECTED);
+	/* The maker's being away does not end its tokens: its process lives. */
+	gm_session_quarantine(maker);
+	ck_assert_int_eq(open_it(fake_session(&fake, 1, 1000)), GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(an_audience_that_is_nobody_is_invalid)
 {
 	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = UINT32_MAX};
@@ -319,6 +330,7 @@ int main(void)
 	tcase_add_test(tcase, a_token_for_the_domain_is_good_for_the_domain_alone);
 	tcase_add_test(tcase, a_token_for_a_uid_or_gid_is_good_for_those);
 	tcase_add_test(tcase, a_guess_is_not_found_whichever_bit_is_wrong);
+	tcase_add_test(tcase, a_session_that_is_away_opens_nothing);
 	tcase_add_test(tcase, an_audience_that_is_nobody_is_invalid);
 	tcase_add_test(tcase, only_the_maker_shares_and_unshares);
 	tcase_add_test(tcase, a_shared_lease_goes_back_as_a_whole);
