@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A worker for the demo: it does what the lines on its stdin say, one after the other, and answers
- * each with one line. It uses nothing but the public interface of libgpumem-client.
+ * each with one line. All memory comes through the public interface of libgpumem-client.
  *
  *   make BYTES TAG   ask the broker for a buffer       check N   is number i still N + i, for all?
  *   fill N           number i becomes N + i            add N     add N to every number, in place
@@ -19,7 +19,10 @@
 
 #include <gpumem/gpumem.h>
 
+#include "demo-gpu.h"
+
 static gpumem_session *session;
+static int gpu; /* the memory is a GPU's */
 static gpumem_buffer *buffer, *held;
 
 static int failed(const char *what)
@@ -75,25 +78,35 @@ static int where(void)
 	if (maps)
 		fclose(maps);
 	if (!found)
-		return printf("error where: the memory has no name\n");
+		return printf("error where: the memory has no inode\n");
 	return printf("ok %lu\n", found);
 }
 
 static int numbers(const char *verb, uint64_t n)
 {
-	uint64_t *at = gpumem_buffer_ptr(buffer);
-	size_t count = gpumem_buffer_size(buffer) / sizeof(*at);
+	size_t bytes = gpumem_buffer_size(buffer), count = bytes / sizeof(uint64_t);
+	void *memory = gpumem_buffer_ptr(buffer);
+	uint64_t *at = gpu ? malloc(bytes) : memory;
+	const char *error = at ? NULL : "no memory";
+	size_t i;
 
-	for (size_t i = 0; i < count; i++) {
+	if (gpu && !error && strcmp(verb, "fill"))
+		error = demo_gpu_copy(at, memory, bytes);
+	for (i = 0; !error && i < count; i++) {
 		if (!strcmp(verb, "fill"))
 			at[i] = n + i;
 		else if (!strcmp(verb, "add"))
 			at[i] += n;
 		else if (at[i] != n + i)
-			return printf("error check: number %zu is %" PRIu64 ", not %" PRIu64 "\n",
-				i, at[i], n + i);
+			break;
 	}
-	return printf("ok %zu\n", count);
+	if (!error && i < count)
+		error = "a number is not what it should be";
+	if (gpu && !error && strcmp(verb, "check"))
+		error = demo_gpu_copy(memory, at, bytes);
+	if (gpu)
+		free(at);
+	return error ? printf("error %s: %s\n", verb, error) : printf("ok %zu\n", count);
 }
 
 static int obey(char *line)
@@ -123,12 +136,20 @@ static int obey(char *line)
 int main(int argc, char **argv)
 {
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	const char *error;
 	char line[256];
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	options.name = argc > 1 ? argv[1] : "worker";
-	if (gpumem_connect(&options, &session) != GPUMEM_OK) {
+	if (gpumem_connect(&options, &session) != GPUMEM_OK ||
+		gpumem_device_info(session, 0, &info) != GPUMEM_OK) {
 		failed("connect");
+		return 1;
+	}
+	gpu = strcmp(info.backend, "host") != 0;
+	if (gpu && (error = demo_gpu_start(info.uuid))) {
+		printf("error connect: %s\n", error);
 		return 1;
 	}
 	printf("ok %d\n", (int)getpid());

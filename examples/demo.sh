@@ -79,32 +79,35 @@ unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
 cat >"$dir/gpumemd.conf" <<EOF
 [gpumemd]
 min_free = 64M
+reserve = 16M
+# Only where there is no GPU.
 [device 0]
 size = 1G
 EOF
 
-say "1. A broker of our own. Here 1 GiB of host memory stands in for a GPU's."
+say "1. A broker of our own starts."
 mkfifo "$dir/ready"
 exec {ready}<>"$dir/ready"
 await() { read -r -t 30 -u "$ready" line && [ "$line" = "$1" ]; }
 with_us "$examples/demo-ready" "$dir/notify" >"$dir/ready" &
 pid[ready]=$!
 await listening || fail "cannot wait for the daemon"
-NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --backend host --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
+NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
 	2>"$dir/log" &
 pid[daemon]=$!
 await ready || fail "the daemon did not start"
 wait "${pid[ready]}"
 unset 'pid[ready]'
 show status
+gpu=1
+"$gpumemctl" devices --json | grep -q '"backend": "host"' && gpu=''
+[ -n "$gpu" ] || echo "   (There is no GPU here: 1 GiB of host memory stands in for one.)"
 
 say "2. Three worker processes connect. Ann asks for 64 MiB, and fills them."
 for name in ann ben cleo; do start $name; done
 ask ann make $size weights
 ask ann fill 1000
 echo "   ann  (process ${pid[ann]}) wrote $reply numbers: 1000, 1001, 1002, ..."
-ask ann where
-memory=$reply
 
 say "3. The buffer goes from process to process. A token travels, the 64 MiB stay."
 ask ann share
@@ -112,18 +115,23 @@ token=$reply
 ask ben open "$token"
 ask ben check 1000
 ask ben add 1
-echo "   ben  (process ${pid[ben]}) found them, and added 1 to each, in place"
+echo "   ben  (process ${pid[ben]}) found them, and adds 1 to each"
 ask cleo open "$token"
 ask cleo check 1001
 echo "   cleo (process ${pid[cleo]}) reads 1001, 1002, 1003, ..."
 ask ann check 1001
 echo "   ann  sees it too: it is one piece of memory, mapped three times"
-for name in ben cleo; do
-	ask $name where
-	[ "$reply" = "$memory" ] || fail "$name has a copy (inode $reply, not $memory)"
-done
+if [ -z "$gpu" ]; then
+	ask ann where
+	memory=$reply
+	for name in ben cleo; do
+		ask $name where
+		[ "$reply" = "$memory" ] || fail "$name has a copy (inode $reply, not $memory)"
+	done
+	echo "   (the kernel says so too: inode $memory in all three processes)"
+fi
 [ "$(number leased status)" = $size ] || fail "the broker charges for more than one buffer"
-echo "   (inode $memory in all three processes; the broker charges 64 MiB, once)"
+echo "   the broker charges 64 MiB, once"
 
 say "4. Ben takes 128 MiB more. Who holds what, and what is kept ready for reuse?"
 ask ben hold $((2 * size)) scratch

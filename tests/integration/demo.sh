@@ -26,6 +26,18 @@ report "it leaves nothing behind" nothing_left
 awk 'length > 80' "$dir/output" >"$dir/wide"
 report "it fits 80 columns" [ ! -s "$dir/wide" ]
 
+"$source/tests/fake/with-fake-gpu" bash "$source/examples/demo.sh" >"$dir/output" 2>&1
+status=$?
+if [ $status = 77 ]; then
+	for name in "the demo runs on a (fake) GPU" "and says so"; do
+		n=$((n + 1))
+		echo "ok $n - $name # SKIP neither root nor user namespaces"
+	done
+else
+	report "the demo runs on a (fake) GPU" [ $status = 0 ]
+	report "and says so" says "backend: cuda"
+fi
+
 # Stopped when its workers are at work. PIPE: nobody reads any further.
 for signal in INT TERM HUP PIPE; do
 	rm -f "$dir/pipe"
@@ -37,7 +49,7 @@ for signal in INT TERM HUP PIPE; do
 	: >"$dir/output"
 	while read -r -t 60 -u "$pipe" line; do
 		echo "$line" >>"$dir/output"
-		case $line in *"in place"*) break ;; esac
+		case $line in *"adds 1 to each"*) break ;; esac
 	done
 	[ $signal = PIPE ] || kill -$signal $demo
 	exec {pipe}>&-
