@@ -8,9 +8,9 @@
  * Promises: an answer is given to its call or to nobody; an fd that came is in the call or closed;
  * every fd announced is counted as seen exactly once, and the daemon is told so before it could run
  * into its bound; a caller that gives up leaves its call behind, so that what the daemon granted it
- * is still noticed. No more than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time, so
- * the daemon always reads, and a full socket drains without anybody here reading. Must never wait
- * with the lock held.
+ * is still noticed. Fewer than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time, so
+ * the daemon always reads, acknowledgements too, and a full socket drains without anybody here
+ * reading. Must never wait with the lock held.
  */
 #include "client/conn.h"
 
@@ -29,6 +29,9 @@
 /* Handles read and not yet acknowledged that make an Ack worth a packet of its own. */
 #define ACK_AT 32
 
+/* At the daemon's bound it would read no further, and miss an acknowledgement that it waits for. */
+#define IN_FLIGHT_MAX (GM_LIMIT_REQUESTS_IN_FLIGHT - 1)
+
 struct gm_conn {
 	unsigned refs; /* atomic */
 	int socket;
@@ -42,6 +45,7 @@ struct gm_conn {
 	pthread_cond_t slot; /* in_flight fell */
 	bool reading;        /* somebody leads */
 	bool dead;
+	gpumem_status status; /* of its end, as the daemon gave it */
 	char reason[GM_ERROR_BYTES];
 	uint64_t fds_seen;  /* read or lost */
 	uint64_t fds_acked; /* as told to the daemon */
@@ -92,6 +96,7 @@ int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn *
 	conn->socket = socket;
 	conn->wake = wake;
 	conn->wake_ctx = ctx;
+	conn->status = GPUMEM_E_DISCONNECTED;
 	pthread_mutex_init(&conn->lock, NULL);
 	cond_init(&conn->slot);
 	gm_wire_arena_init(&conn->arena);
@@ -179,11 +184,13 @@ bool gm_conn_dead(struct gm_conn *conn)
 	return dead;
 }
 
-void gm_conn_reason(struct gm_conn *conn, char reason[GM_ERROR_BYTES])
+gpumem_status gm_conn_reason(struct gm_conn *conn, char reason[GM_ERROR_BYTES])
 {
 	pthread_mutex_lock(&conn->lock);
 	memcpy(reason, conn->reason, GM_ERROR_BYTES);
+	gpumem_status status = conn->status;
 	pthread_mutex_unlock(&conn->lock);
+	return status;
 }
 
 int gm_conn_fd(const struct gm_conn *conn)
@@ -227,6 +234,17 @@ static bool ack_due(const struct gm_conn *conn)
 
 /* ---- reading */
 
+static gpumem_status failure_status(const Gm__Wire__Failure *failure)
+{
+	return failure->status ? (gpumem_status)failure->status : GPUMEM_E_PROTOCOL;
+}
+
+static const char *failure_text(const Gm__Wire__Failure *failure)
+{
+	return failure->detail && failure->detail[0] ? failure->detail
+						     : gm_status_text(failure_status(failure));
+}
+
 /* Locked. A packet that breaks the rules ends the connection: nothing after it can be trusted. */
 static const char *dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet,
 	struct gm_packet_in *in, struct gm_call **late)
@@ -236,16 +254,20 @@ static const char *dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet
 	conn->fds_seen += packet->fds;
 	ack(conn);
 
+	/* A failure that answers no request is why the daemon ends the connection. */
+	if (!packet->id && packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
+		const Gm__Wire__Failure *failure = packet->failure;
+		conn->status = failure_status(failure);
+		return failure_text(failure);
+	}
 	struct gm_call *call;
 	DL_SEARCH_SCALAR(conn->calls, call, id, packet->id);
 	if (!call)
 		return NULL; /* nobody's: its fds are closed by the reader */
 	if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
 		const Gm__Wire__Failure *failure = packet->failure;
-		call->status = failure->status ? (gpumem_status)failure->status : GPUMEM_E_PROTOCOL;
-		snprintf(call->detail, sizeof(call->detail), "%s",
-			failure->detail && failure->detail[0] ? failure->detail
-							      : gm_status_text(call->status));
+		call->status = failure_status(failure);
+		snprintf(call->detail, sizeof(call->detail), "%s", failure_text(failure));
 	} else {
 		int r = call->ops->take(call, packet, in);
 		if (r < 0 && !call->result)
@@ -357,9 +379,9 @@ bool gm_conn_unread(struct gm_conn *conn)
 /* Locked. Waits for a place among the unanswered ones. */
 static int wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
 {
-	while (!conn->dead && conn->in_flight >= GM_LIMIT_REQUESTS_IN_FLIGHT) {
+	while (!conn->dead && conn->in_flight >= IN_FLIGHT_MAX) {
 		if (!cond_wait(&conn->slot, &conn->lock, deadline_ns) &&
-			conn->in_flight >= GM_LIMIT_REQUESTS_IN_FLIGHT)
+			conn->in_flight >= IN_FLIGHT_MAX)
 			return -ETIMEDOUT;
 	}
 	return conn->dead ? -EPIPE : 0;
@@ -427,6 +449,9 @@ int gm_conn_call(
 	DL_APPEND(conn->calls, call);
 	conn->in_flight++;
 	r = send_wait(conn, request, deadline_ns);
+	/* What the daemon said before it closed may still be there to read, and is worth more. */
+	if (r == -EPIPE && !conn->dead)
+		r = 0;
 	if (r < 0) {
 		if (!unsent_error(r)) {
 			die(conn, "the daemon closed the connection", &late);

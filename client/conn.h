@@ -79,8 +79,9 @@ bool gm_conn_unread(struct gm_conn *conn);
 /* Ends the connection now: every call returns. The first reason stays. */
 void gm_conn_kill(struct gm_conn *conn, const char *reason);
 bool gm_conn_dead(struct gm_conn *conn);
-/* Why it ended, for a person; "" while it lives. */
-void gm_conn_reason(struct gm_conn *conn, char reason[GM_ERROR_BYTES]);
+/* Why it ended: the daemon's own status and words if it gave any, else GPUMEM_E_DISCONNECTED and
+ * what was seen of it; "" while it lives. */
+gpumem_status gm_conn_reason(struct gm_conn *conn, char reason[GM_ERROR_BYTES]);
 /* To poll for its end; stays the connection's. */
 int gm_conn_fd(const struct gm_conn *conn);
 

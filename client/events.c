@@ -158,7 +158,7 @@ static void go_away(struct gm_events *events, const char *reason)
 	pthread_mutex_lock(&session->lock);
 	session->conn = NULL;
 	session->state = GM_SESSION_AWAY;
-	gm_conn_reason(conn, session->away);
+	(void)gm_conn_reason(conn, session->away);
 	pthread_mutex_unlock(&session->lock);
 	gm_conn_unref(conn);
 	events->socket = gm_close(events->socket);
@@ -265,8 +265,11 @@ static void *run(void *ctx)
 			eventfd_t count;
 			(void)eventfd_read(session->wake, &count);
 		}
-		if (conn && n > 0 && p[1].revents && listen_once(events) < 0)
+		if (conn && n > 0 && p[1].revents && listen_once(events) < 0) {
+			/* What it still said to requests is worth hearing. */
+			gm_conn_drain(conn);
 			gm_conn_kill(conn, "the daemon closed the event channel");
+		}
 		if (conn && n > 0 && p[2].revents)
 			gm_conn_drain(conn);
 		if (conn && gm_conn_dead(conn))

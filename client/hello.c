@@ -155,11 +155,14 @@ static gpumem_status say_hello(
 	gpumem_status status;
 	if (r < 0) {
 		char reason[GM_ERROR_BYTES];
-		gm_conn_reason(conn, reason);
-		status = gm_error(GPUMEM_E_DISCONNECTED,
-			"gpumemd at %s (%s) ended the connection before it answered the hello: "
-			"%.200s",
-			ask->path, ask->why, reason);
+		status = gm_conn_reason(conn, reason);
+		if (status == GPUMEM_E_DISCONNECTED)
+			gm_error(status,
+				"gpumemd at %s (%s) ended the connection before it answered the "
+				"hello: %.200s",
+				ask->path, ask->why, reason);
+		else
+			gm_error(status, "%s", reason);
 	} else if (call->call.status) {
 		status = gm_error(call->call.status, "%s", call->call.detail);
 	} else if (call->answered && call->major != GM_WIRE_MAJOR) {

@@ -78,7 +78,7 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 			session->path, (unsigned long long)(session->timeout_ns / GM_NS_PER_MS));
 	} else if (r == -EPIPE) {
 		char reason[GM_ERROR_BYTES];
-		gm_conn_reason(conn, reason);
+		(void)gm_conn_reason(conn, reason);
 		gm_session_wake(session);
 		status = gm_error(GPUMEM_E_DISCONNECTED,
 			"the connection to gpumemd at %s ended: %.200s", session->path, reason);

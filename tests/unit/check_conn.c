@@ -233,6 +233,45 @@ START_TEST(a_failure_is_told_with_status_and_detail)
 }
 END_TEST
 
+static void far_refuse(gpumem_status status, const char *detail)
+{
+	Gm__Wire__Failure body = GM__WIRE__FAILURE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	body.status = status;
+	body.detail = (char *)detail;
+	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+	packet.failure = &body;
+	far_send(&packet, NULL, 0);
+}
+
+START_TEST(a_failure_that_answers_nothing_is_why_the_connection_ends)
+{
+	char reason[GM_ERROR_BYTES];
+	struct caller caller = {0};
+	caller_start(&caller, 7, LONG_NS);
+	far_read();
+	far_refuse(GPUMEM_E_PROTOCOL, "fds from a client");
+	far_end = gm_close(far_end);
+	caller_join(&caller);
+	ck_assert_int_eq(caller.r, -EPIPE);
+	ck_assert_int_eq(gm_conn_reason(conn, reason), GPUMEM_E_PROTOCOL);
+	ck_assert_str_eq(reason, "fds from a client");
+}
+END_TEST
+
+START_TEST(words_said_before_the_end_are_read_though_nothing_can_be_sent)
+{
+	char reason[GM_ERROR_BYTES];
+	struct probe probe;
+	far_refuse(GPUMEM_E_LIMIT, "too many connections");
+	far_end = gm_close(far_end);
+	ck_assert_int_eq(call_for(&probe, 7, LONG_NS), -EPIPE);
+	ck_assert_int_eq(gm_conn_reason(conn, reason), GPUMEM_E_LIMIT);
+	ck_assert_str_eq(reason, "too many connections");
+	ck_assert(!probe.late);
+}
+END_TEST
+
 START_TEST(a_long_answer_comes_in_pieces)
 {
 	struct caller caller = {0};
@@ -350,7 +389,8 @@ END_TEST
 
 START_TEST(no_more_requests_are_out_than_the_daemon_reads)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT + 1 };
+	/* One less than the daemon's bound: at it, the daemon would read no acknowledgement. */
+	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT };
 	static struct caller callers[N];
 	static struct asked asked[N];
 	for (unsigned i = 0; i < N; i++)
@@ -547,7 +587,7 @@ END_TEST
 
 START_TEST(a_request_that_was_never_sent_ends_late_as_cancelled)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT };
+	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
 	static struct caller callers[N];
 	for (unsigned i = 0; i < N; i++)
 		caller_start(&callers[i], 1 + i, LONG_NS);
@@ -656,6 +696,8 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, a_request_gets_its_answer);
 	tcase_add_test(tc, a_failure_is_told_with_status_and_detail);
+	tcase_add_test(tc, a_failure_that_answers_nothing_is_why_the_connection_ends);
+	tcase_add_test(tc, words_said_before_the_end_are_read_though_nothing_can_be_sent);
 	tcase_add_test(tc, a_long_answer_comes_in_pieces);
 	tcase_add_test(tc, a_refusal_by_its_taker_ends_a_call_after_its_last_packet);
 	tcase_add_test(tc, a_request_that_is_too_long_is_not_sent);
