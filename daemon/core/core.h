@@ -61,7 +61,7 @@ struct gm_policy {
 	uint64_t min_free;
 	uint64_t max_pool;       /* bytes; UINT64_MAX: a quarter of the capacity */
 	uint32_t max_per_bucket; /* chunks; 0: no bound */
-	uint64_t reserve;        /* bytes of fresh chunks kept ready */
+	uint64_t reserve;        /* bytes of fresh chunks kept ready: pooled, within max_pool */
 	bool pooling;            /* false: trust = client, nothing is pooled after use */
 	uint32_t level_ppm[GM_LEVELS - 1];
 	uint32_t hysteresis_ppm;
@@ -238,7 +238,9 @@ gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *leas
 /* ---- pool */
 
 struct gm_pool_totals {
-	uint64_t pooled, peak, max_pool, reserve;
+	uint64_t pooled, peak, max_pool, reserve; /* bytes */
+	/* In chunks: taken from the pool for a request; created for one; put in after use;
+	 * destroyed to make room, by a trim or by a new bound. */
 	uint64_t hits, misses, returns, released;
 };
 void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_pool_totals *ret);

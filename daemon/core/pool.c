@@ -17,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A size is whole 2 MiB, so the transport has room in its low bits: half the key to hash. */
 struct bucket_key {
-	uint64_t bytes;
+	uint64_t kind;
 	gm_domain domain;
-	uint64_t transport;
 };
 
 struct gm_pool_bucket {
@@ -41,7 +41,7 @@ struct gm_pool_domain {
 	UT_hash_handle hh;
 };
 
-_Static_assert(sizeof(struct bucket_key) == 24, "a key without padding can be hashed as it is");
+_Static_assert(sizeof(struct bucket_key) == 16, "a key without padding can be hashed as it is");
 
 void gm_pool_init(
 	struct gm_pool *pool, void (*release)(void *ctx, struct gm_chunk *chunk), void *ctx)
@@ -118,10 +118,16 @@ static struct gm_pool_domain *domain_get(struct gm_pool *pool, gm_domain id)
 
 /* ---- buckets */
 
+static struct bucket_key make_key(enum gm_transport transport, uint64_t bytes, gm_domain domain)
+{
+	assert((bytes & (GM_CHUNK_MIN - 1)) == 0);
+	return (struct bucket_key){.kind = bytes | (uint64_t)transport, .domain = domain};
+}
+
 static struct gm_pool_bucket *bucket_find(
 	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
-	struct bucket_key key = {.bytes = bytes, .transport = transport, .domain = domain};
+	struct bucket_key key = make_key(transport, bytes, domain);
 	struct gm_pool_bucket *bucket;
 	HASH_FIND(hh, pool->buckets, &key, sizeof(key), bucket);
 	return bucket;
@@ -137,8 +143,7 @@ static struct gm_pool_bucket *bucket_get(struct gm_pool *pool, const struct gm_c
 	bucket = domain ? calloc(1, sizeof(*bucket)) : NULL;
 	if (!bucket)
 		return NULL;
-	bucket->key = (struct bucket_key){
-		.bytes = chunk->bytes, .transport = chunk->transport, .domain = chunk->domain};
+	bucket->key = make_key(chunk->transport, chunk->bytes, chunk->domain);
 	bucket->domain = domain;
 	HASH_ADD(hh, pool->buckets, key, sizeof(bucket->key), bucket);
 	if (!GM_TABLE_ADDED(bucket)) {
@@ -300,13 +305,14 @@ void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
 		if (b->n == 0)
 			continue;
 		uint64_t oldest = b->chunks->prev->pooled_at;
-		visit(ctx, &(struct gm_pool_bucket_info){
-				   .transport = (enum gm_transport)b->key.transport,
-				   .chunk_bytes = b->key.bytes,
-				   .domain = b->key.domain,
-				   .chunks = b->n,
-				   .oldest_ns = now_ns > oldest ? now_ns - oldest : 0,
-			   });
+		visit(ctx,
+			&(struct gm_pool_bucket_info){
+				.transport = (enum gm_transport)(b->key.kind & (GM_CHUNK_MIN - 1)),
+				.chunk_bytes = b->key.kind & ~(GM_CHUNK_MIN - 1),
+				.domain = b->key.domain,
+				.chunks = b->n,
+				.oldest_ns = now_ns > oldest ? now_ns - oldest : 0,
+			});
 	}
 }
 
