@@ -420,10 +420,9 @@ static int start_ids(struct gm_broker *broker)
 	bool stored;
 	snprintf(file, sizeof(file), "%s", broker->endpoint.path);
 	char *slash = strrchr(file, '/');
-	if (slash)
-		strcpy(slash + 1, "generation");
-	int r = gm_ids_init(
-		&broker->ids, file[0] == '/' ? file : NULL, (int64_t)time(NULL), &stored);
+	bool has_path = slash || broker->endpoint.own;
+	strcpy(slash ? slash + 1 : file, "generation");
+	int r = gm_ids_init(&broker->ids, has_path ? file : NULL, (int64_t)time(NULL), &stored);
 	if (r < 0)
 		return fail(r, "ids");
 	if (!stored)

@@ -104,17 +104,18 @@ static int read_start_time(pid_t pid, unsigned long long *ret)
 }
 
 /*
- * For kernels that cannot give the socket's own pidfd. The number may have been reused since the
- * peer connected; the process is the one that connected if it started before that, which is known
- * only as "before now", and is still the same one after it was pinned. That leaves the time between
- * connect() and accept(), which the credentials' uid narrows to processes of the same user.
+ * The number may have been reused since the peer connected; the process is the one that connected
+ * if it started before that, which is known only as "before now", and is still the same one after
+ * it was pinned. That leaves the time between connect() and accept(), which the credentials' uid
+ * narrows to processes of the same user (and of root's, whose /proc entry a process that changed
+ * its user has).
  */
-static int open_pidfd(pid_t pid, uid_t uid, int *ret_pidfd)
+int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 {
 	unsigned long long before, after;
 	int r = read_start_time(pid, &before);
 	if (r < 0)
-		return r;
+		return r == -ENOENT ? -ESRCH : r;
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0)
 		return -errno;
@@ -122,6 +123,8 @@ static int open_pidfd(pid_t pid, uid_t uid, int *ret_pidfd)
 	struct stat st;
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
 	r = read_start_time(pid, &after);
+	if (r == -ENOENT)
+		r = -ESRCH;
 	if (r == 0 &&
 		(before != after || stat(path, &st) < 0 || (st.st_uid != uid && st.st_uid != 0)))
 		r = -ESRCH;
@@ -242,7 +245,7 @@ static int read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) < 0) {
 		if (errno != ENOPROTOOPT)
 			return -errno;
-		return cred->pid > 0 ? open_pidfd(cred->pid, cred->uid, ret_pidfd) : -ESRCH;
+		return cred->pid > 0 ? gm_identity_pin(cred->pid, cred->uid, ret_pidfd) : -ESRCH;
 	}
 	/* Not every kernel marks it. */
 	if (fcntl(pidfd, F_SETFD, FD_CLOEXEC) < 0) {

@@ -56,6 +56,12 @@ bool gm_identity_may_administer(
 /* Whether the process has ended. */
 bool gm_identity_dead(const struct gm_identity *identity);
 
+/*
+ * A pidfd of a process that is known by its number and its user, for kernels before 6.5, which
+ * cannot give a socket's own. -ESRCH: there is none, or it is another one by now.
+ */
+int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd);
+
 /* For tests: how many numbers the NSpid line of a /proc/PID/status has; 0 without one. */
 size_t gm_identity_pid_depth(const char *status);
 

@@ -206,6 +206,24 @@ START_TEST(a_process_is_identified_and_its_end_is_seen)
 }
 END_TEST
 
+START_TEST(a_process_is_pinned_by_its_number_only_if_it_is_its_users)
+{
+	int ends[2], pidfd = -1;
+	pid_t child = child_at(ends);
+	ck_assert_int_eq(gm_identity_pin(child, getuid(), &pidfd), 0);
+	struct gm_identity who = {.pidfd = pidfd};
+	ck_assert(!gm_identity_dead(&who));
+	if (getuid() != 0)
+		ck_assert_int_eq(gm_identity_pin(child, getuid() + 1, &pidfd), -ESRCH);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert(gm_identity_dead(&who));
+	close(who.pidfd);
+	ck_assert_int_eq(gm_identity_pin(child, getuid(), &pidfd), -ESRCH);
+	close(ends[0]);
+}
+END_TEST
+
 START_TEST(administration_needs_a_right_and_the_daemons_pid_namespace)
 {
 	gid_t groups[] = {7, 42};
@@ -349,6 +367,7 @@ int main(void)
 	tcase_add_test(tests, a_path_too_long_to_be_told_from_another_is_an_error);
 	tcase_add_test(tests, the_depth_of_pid_namespaces_is_counted);
 	tcase_add_test(tests, a_process_is_identified_and_its_end_is_seen);
+	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
 	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
 	tcase_add_test(tests, domains_follow_the_trust_setting);
 	tcase_add_test(tests, who_cannot_be_told_shares_with_nobody);

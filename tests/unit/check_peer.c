@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -473,6 +474,42 @@ START_TEST(streams_take_turns)
 }
 END_TEST
 
+START_TEST(handles_that_the_kernel_takes_no_more_of_wait_and_arrive)
+{
+	enum { MOST = 8 };
+	const struct rlimit few = {.rlim_cur = 300, .rlim_max = 300};
+	struct gm_peer *others[MOST];
+	int ends[MOST];
+	/* The kernel counts fds in flight per user against this limit, but not for root. */
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	if (getuid() == 0)
+		ck_assert_int_eq(setresuid(54321, 54321, 54321), 0);
+	struct gm_peer *first = peer;
+	for (int i = 0; i < MOST; i++) {
+		others[i] = new_peer(&ends[i], 60000);
+		peer = others[i];
+		start_stream(1, 2, GM_LIMIT_PACKET_FDS);
+	}
+	peer = first;
+	ck_assert_uint_gt(streams_alive, 0); /* not all of 8 times 128 went out */
+	for (int i = 0; i < MOST; i++) {
+		last_sequence = 0;
+		for (int k = 0; k < 2; k++) {
+			ck_assert_ptr_nonnull(receive(ends[i]));
+			ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+			gm_fdlist_deinit(&in.fds);
+		}
+	}
+	ck_assert_uint_eq(streams_alive, 0);
+	ck_assert_uint_eq(n_closed, 0);
+	for (int i = 0; i < MOST; i++) {
+		gm_peer_close(others[i]);
+		close(ends[i]);
+	}
+	n_closed = 0;
+}
+END_TEST
+
 START_TEST(a_stream_ends_with_its_connection)
 {
 	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
@@ -513,6 +550,7 @@ int main(void)
 	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
 	tcase_add_test(tests, an_answer_of_more_than_a_packets_fds_is_several_packets);
 	tcase_add_test(tests, streams_take_turns);
+	tcase_add_test(tests, handles_that_the_kernel_takes_no_more_of_wait_and_arrive);
 	tcase_add_test(tests, a_stream_ends_with_its_connection);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);

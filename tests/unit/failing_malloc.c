@@ -12,11 +12,11 @@ void *__wrap_calloc(size_t n, size_t m);
 void *__wrap_realloc(void *p, size_t n);
 
 static uint64_t countdown;
-static bool fired;
+static bool fired, paused;
 
 static bool fails(void)
 {
-	if (countdown == 0 || --countdown > 0)
+	if (paused || countdown == 0 || --countdown > 0)
 		return false;
 	fired = true;
 	return true;
@@ -35,6 +35,11 @@ void *__wrap_calloc(size_t n, size_t m)
 void *__wrap_realloc(void *p, size_t n)
 {
 	return fails() ? NULL : __real_realloc(p, n);
+}
+
+void failing_malloc_pause(bool now)
+{
+	paused = now;
 }
 
 void failing_malloc_arm(uint64_t n)

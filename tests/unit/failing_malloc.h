@@ -13,6 +13,8 @@
 
 /* The n-th allocation from now on fails, once; 0: none does. */
 void failing_malloc_arm(uint64_t n);
+/* While paused nothing fails and nothing is counted: for what a test itself allocates. */
+void failing_malloc_pause(bool paused);
 /* Whether it has happened. Disarms. */
 bool failing_malloc_fired(void);
 

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Requests, from a connection through core to a device's thread and back, in one process, so that
+ * each allocation of the daemon's can be made to fail in turn: whoever asked gets an answer or the
+ * end of the connection, nothing is lost, and the next client finds everything as it should be.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "daemon/backend.h"
+#include "daemon/dispatch.h"
+#include "daemon/worker.h"
+#include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
+#include "tests/unit/wire_client.h"
+
+#define MIB UINT64_C(0x100000)
+
+static uv_loop_t loop;
+static struct gm_hub hub;
+static struct gm_core *core;
+static struct gm_clients clients;
+static struct gm_dispatch dispatch;
+static struct gm_worker *device;
+static struct gm_config config = {
+	.trust = GM_TRUST_UID, .track = GM_TRACK_ALL, .preset = "default"};
+static void *backend;
+static uint64_t last_id;
+static size_t peers;
+
+static void do_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
+{
+	gm_worker_create(device, chunk, turn);
+}
+
+static void do_destroy(void *ctx, struct gm_chunk *chunk)
+{
+	gm_worker_destroy(device, chunk);
+}
+
+static uint64_t now_ns(void *ctx)
+{
+	return gm_clock_ns();
+}
+
+static uint64_t new_id(void *ctx)
+{
+	return ++last_id;
+}
+
+static void random_bytes(void *ctx, void *bytes, size_t n)
+{
+	if (gm_random(bytes, n) < 0)
+		abort(); /* an assertion would allocate */
+}
+
+static void device_changed(void *ctx, uint32_t number)
+{
+	gm_clients_device_changed(&clients, number);
+}
+
+static void session_changed(void *ctx, struct gm_session *session, uint32_t number)
+{
+	gm_clients_session_changed(session, number);
+}
+
+static void level_changed(void *ctx, uint32_t number, enum gm_level level)
+{
+	gm_clients_level_changed(&clients, number);
+}
+
+static const struct gm_core_ops core_ops = {do_create, do_destroy, now_ns, new_id, random_bytes,
+	device_changed, session_changed, level_changed};
+
+static void on_created(void *ctx, struct gm_chunk *chunk, int result)
+{
+	gm_core_created(core, chunk, result);
+}
+
+static void on_destroyed(void *ctx, struct gm_chunk *chunk)
+{
+	gm_core_destroyed(core, chunk);
+}
+
+static void on_sampled(void *ctx, uint32_t number, uint64_t free_bytes)
+{
+	gm_core_sample(core, number, free_bytes);
+}
+
+static const struct gm_worker_events worker_events = {on_created, on_destroyed, on_sampled};
+
+static void on_closed(void *ctx, struct gm_peer *peer)
+{
+	peers--;
+	gm_dispatch_closed(ctx, peer);
+}
+
+static const struct gm_peer_ops peer_ops = {.packet = gm_dispatch_packet, .closed = on_closed};
+
+static void on_flushed(void *ctx)
+{
+}
+
+static void setup(void)
+{
+	struct gm_backend_config sizes = {.size = {256 * MIB}};
+	const struct gm_core_device_info info = {
+		.total = 256 * MIB,
+		.transport_fd = true,
+		.policy = {.fraction = 1,
+			.max_pool = 256 * MIB,
+			.pooling = true,
+			.level_ppm = {600000, 800000, 950000}},
+	};
+	char why[256];
+	uint32_t n;
+	ck_assert_int_eq(uv_loop_init(&loop), 0);
+	ck_assert_int_eq(gm_backend_host.open(&sizes, &backend, &n, why), 0);
+	ck_assert_int_eq(gm_hub_init(&hub, &loop, 1), 0);
+	ck_assert_int_eq(gm_core_new(&core_ops, NULL, &core), 0);
+	ck_assert_int_eq(gm_clients_init(&clients, &hub, core, 1, on_flushed, NULL), 0);
+	ck_assert_int_eq(
+		gm_worker_new(&loop, &gm_backend_host, backend, 0, &worker_events, NULL, &device),
+		0);
+	ck_assert_int_eq(gm_core_add_device(core, &info, &n), 0);
+	dispatch = (struct gm_dispatch){.core = core,
+		.clients = &clients,
+		.config = &config,
+		.ops = &gm_backend_host,
+		.backend = backend,
+		.socket = "/nowhere",
+		.n_devices = 1,
+		.uid = geteuid(),
+		.admin_group = (gid_t)-1};
+	gm_backend_host.device_info(backend, 0, &dispatch.devices[0]);
+}
+
+static void teardown(void)
+{
+	gm_clients_end_all(&clients);
+	gm_core_shutdown(core);
+	while (!gm_core_idle(core))
+		uv_run(&loop, UV_RUN_ONCE);
+	uint64_t free_bytes;
+	ck_assert_int_eq(gm_backend_host.memory_free(backend, 0, &free_bytes), 0);
+	ck_assert_uint_eq(free_bytes, 256 * MIB);
+	gm_worker_stop(device);
+	gm_clients_close(&clients);
+	gm_hub_close(&hub);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&loop), 0);
+	gm_core_free(core);
+	gm_clients_deinit(&clients);
+	gm_hub_deinit(&hub);
+	gm_backend_host.close(backend);
+	ck_assert_uint_eq(peers, 0);
+}
+
+/* Only the daemon's allocations are to fail, not the test's. */
+static void turn_loop(void)
+{
+	failing_malloc_pause(false);
+	uv_run(&loop, UV_RUN_ONCE);
+	failing_malloc_pause(true);
+}
+
+/* A client in this process. false: not even its connection could be taken. */
+static bool join(struct wire_client *client)
+{
+	int ends[2];
+	char why[256];
+	struct gm_identity *identity;
+	struct gm_peer *peer;
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	client->socket = ends[1];
+	failing_malloc_pause(false);
+	int r = gm_identity_read(ends[0], &identity, why);
+	if (r == 0) {
+		r = gm_peer_new(&hub, ends[0], identity, 60000, &peer_ops, &dispatch, &peer);
+		gm_identity_unref(identity);
+	}
+	failing_malloc_pause(true);
+	if (r < 0) {
+		ck_assert_int_eq(r, -ENOMEM);
+		close(ends[0]);
+		return false;
+	}
+	peers++;
+	return true;
+}
+
+static struct wire_client *new_client(void)
+{
+	struct wire_client *client = calloc(1, sizeof(*client));
+	ck_assert_ptr_nonnull(client);
+	client->socket = client->events = client->daemon_page = client->client_page = -1;
+	gm_wire_arena_init(&client->arena);
+	gm_fdlist_init(&client->in.fds);
+	return client;
+}
+
+static bool readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	return poll(&p, 1, 0) == 1;
+}
+
+/* The last packet of the answer, with the loop turning meanwhile; NULL: the connection ended. */
+static Gm__Wire__Packet *call(
+	struct wire_client *client, Gm__Wire__Packet__BodyCase body, void *message)
+{
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet *answer;
+	packet.body_case = body;
+	packet.hello = message; /* every member of the union is a pointer */
+	wire_send(client, &packet);
+	do {
+		while (!readable(client->socket))
+			turn_loop();
+		answer = wire_receive(client);
+	} while (answer && answer->more);
+	return answer;
+}
+
+static bool failed(const Gm__Wire__Packet *answer)
+{
+	return !answer || answer->body_case == GM__WIRE__PACKET__BODY_FAILURE;
+}
+
+/* Everything a client and gpumemctl do. Stops at the first thing that fails. */
+static bool scenario(struct wire_client *client)
+{
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
+	Gm__Wire__Grow grow = GM__WIRE__GROW__INIT;
+	Gm__Wire__GetHandles handles = GM__WIRE__GET_HANDLES__INIT;
+	Gm__Wire__Share share = GM__WIRE__SHARE__INIT;
+	Gm__Wire__Open open = GM__WIRE__OPEN__INIT;
+	Gm__Wire__Unshare unshare = GM__WIRE__UNSHARE__INIT;
+	Gm__Wire__Return back = GM__WIRE__RETURN__INIT;
+	Gm__Wire__GetDevices devices = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__GetStatus status = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__GetPools pools = GM__WIRE__GET_POOLS__INIT;
+	Gm__Wire__GetClients list = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__GetBuffers buffers = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__GetConfig settings = GM__WIRE__GET_CONFIG__INIT;
+	Gm__Wire__Trim trim = GM__WIRE__TRIM__INIT;
+	Gm__Wire__Goodbye goodbye = GM__WIRE__GOODBYE__INIT;
+	uint8_t token[GM_TOKEN_BYTES];
+	Gm__Wire__Packet *answer;
+
+	if (!join(client))
+		return false;
+	hello.major = GM_WIRE_MAJOR;
+	if (failed(call(client, GM__WIRE__PACKET__BODY_HELLO, &hello)))
+		return false;
+	lease.bytes = 3 * MIB;
+	lease.tag = (char *)"tag";
+	answer = call(client, GM__WIRE__PACKET__BODY_LEASE, &lease);
+	if (failed(answer))
+		return false;
+	ck_assert_uint_eq(client->in.fds.n, answer->lease_reply->n_chunks);
+	grow.lease = handles.lease = share.lease = unshare.lease = back.lease =
+		answer->lease_reply->lease;
+	grow.bytes = 4 * MIB;
+	if (failed(call(client, GM__WIRE__PACKET__BODY_GROW, &grow)) ||
+		failed(call(client, GM__WIRE__PACKET__BODY_GET_HANDLES, &handles)))
+		return false;
+	answer = call(client, GM__WIRE__PACKET__BODY_SHARE, &share);
+	if (failed(answer))
+		return false;
+	memcpy(token, answer->share_reply->token.data, sizeof(token));
+	open.token.data = token;
+	open.token.len = sizeof(token);
+	trim.all_devices = true;
+	return !failed(call(client, GM__WIRE__PACKET__BODY_OPEN, &open)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_UNSHARE, &unshare)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GET_DEVICES, &devices)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GET_STATUS, &status)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GET_POOLS, &pools)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GET_CLIENTS, &list)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GET_BUFFERS, &buffers)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GET_CONFIG, &settings)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_RETURN_CHUNKS, &back)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_RETURN_CHUNKS, &back)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_TRIM, &trim)) &&
+	       !failed(call(client, GM__WIRE__PACKET__BODY_GOODBYE, &goodbye));
+}
+
+static void leave(struct wire_client *client)
+{
+	wire_close(client);
+	while (peers)
+		uv_run(&loop, UV_RUN_ONCE);
+	/* What it still holds stays charged, because this process lives; it must not be kept from
+	 * ending for good. */
+	gm_clients_end_all(&clients);
+}
+
+START_TEST(every_request_is_answered)
+{
+	struct wire_client *client = new_client();
+	ck_assert(scenario(client));
+	leave(client);
+}
+END_TEST
+
+START_TEST(whichever_allocation_fails_somebody_is_told_and_nothing_is_lost)
+{
+	uint64_t n = 0;
+	bool fired;
+	do {
+		struct wire_client *client = new_client();
+		failing_malloc_pause(true);
+		failing_malloc_arm(++n);
+		bool ok = scenario(client);
+		fired = failing_malloc_fired();
+		ck_assert(ok || fired);
+		leave(client);
+		/* The next one is served as if nothing had been. */
+		client = new_client();
+		ck_assert(scenario(client));
+		leave(client);
+	} while (fired);
+	ck_assert_uint_gt(n, 20);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("dispatch");
+	TCase *tests = tcase_create("dispatch");
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_set_timeout(tests, 60);
+	tcase_add_test(tests, every_request_is_answered);
+	tcase_add_test(tests, whichever_allocation_fails_somebody_is_told_and_nothing_is_lost);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}
