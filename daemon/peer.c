@@ -28,6 +28,8 @@
 #define GM_PEER_PACKETS_PER_WAKEUP 16
 /* How long to wait when the kernel will take no more fds from us: they are other peers' to read. */
 #define GM_PEER_RETRY_MS 20
+/* What a request past those in flight counts as, in bytes not read; more than it costs. */
+#define GM_PEER_WAITING_BYTES 1024
 
 struct queued {
 	struct queued *next;
@@ -52,6 +54,7 @@ struct gm_peer {
 	bool closed;
 	bool want_write;
 	bool pumping;
+	bool starved;                /* an answer waits for the other end to say that it read fds */
 	struct gm_peer *prev, *next; /* of the doomed */
 
 	uint32_t pending; /* requests read and not answered */
@@ -160,12 +163,30 @@ void gm_peer_close(struct gm_peer *peer)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
+/*
+ * Whether its next packet is read. While answers wait for its word that it read fds, that word must
+ * get through, whatever requests are before it: they are taken, too, and count as answers that it
+ * does not read.
+ */
+static bool may_read(const struct gm_peer *peer)
+{
+	return peer->pending < GM_LIMIT_REQUESTS_IN_FLIGHT || peer->starved;
+}
+
+static bool too_many_waiting(const struct gm_peer *peer)
+{
+	return peer->pending > GM_LIMIT_REQUESTS_IN_FLIGHT &&
+	       peer->queue_bytes + (size_t)(peer->pending - GM_LIMIT_REQUESTS_IN_FLIGHT) *
+					   GM_PEER_WAITING_BYTES >
+		       GM_LIMIT_SEND_QUEUE_BYTES;
+}
+
 static void update_poll(struct gm_peer *peer)
 {
 	if (peer->doomed)
 		return;
 	int events = UV_DISCONNECT;
-	if (peer->pending < GM_LIMIT_REQUESTS_IN_FLIGHT)
+	if (may_read(peer))
 		events |= UV_READABLE;
 	if (peer->want_write)
 		events |= UV_WRITABLE;
@@ -227,6 +248,7 @@ static void pump(struct gm_peer *peer)
 		return;
 	peer->pumping = true;
 	peer->want_write = false;
+	peer->starved = false;
 	int r = flush_queue(peer);
 	while (r == 0 && peer->streams && !peer->doomed) {
 		struct gm_stream *stream = peer->streams;
@@ -254,8 +276,10 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 	if (peer->doomed)
 		return -EPIPE;
 	/* Its next packet says that it read some, and pumps. */
-	if (n_fds && peer->fds_sent - peer->fds_seen + n_fds > GM_LIMIT_FDS_IN_FLIGHT)
+	if (n_fds && peer->fds_sent - peer->fds_seen + n_fds > GM_LIMIT_FDS_IN_FLIGHT) {
+		peer->starved = true;
 		return -EAGAIN;
+	}
 	size_t n;
 	int r = gm_hub_pack(peer->hub, packet, n_fds, &n);
 	if (r < 0)
@@ -393,6 +417,11 @@ static void take_packet(struct gm_peer *peer, size_t n)
 		return;
 	}
 	peer->pending++;
+	if (too_many_waiting(peer)) {
+		gm_peer_refuse(peer, packet->id, GPUMEM_E_LIMIT,
+			"too many requests wait for this client to say that it read its handles");
+		return;
+	}
 	if (r == GM_WIRE_E_UNKNOWN)
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
 			"this daemon does not know the request; it may be older than the client");
@@ -438,7 +467,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		pump(peer);
 	if (events & UV_READABLE) {
 		for (int i = 0; i < GM_PEER_PACKETS_PER_WAKEUP && !peer->doomed; i++) {
-			if (peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT)
+			if (!may_read(peer))
 				break;
 			if (!receive_one(peer))
 				return;

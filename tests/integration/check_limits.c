@@ -117,6 +117,67 @@ START_TEST(handles_past_those_in_flight_wait_until_the_peer_says_that_it_read)
 }
 END_TEST
 
+START_TEST(acknowledgements_are_heard_when_every_answer_waits_for_one)
+{
+	struct gm_raw_lease lease;
+	enum { ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT + 6 };
+	lease_chunks(&peer, GM_LIMIT_FDS_IN_FLIGHT + 1, &lease);
+	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
+	get.lease = lease.id;
+	/* More requests than may be in flight, each with more handles than may be: all wait. The
+	 * acknowledgement comes behind the requests. */
+	for (int i = 0; i < ASKED; i++)
+		gm_raw_send(&peer, GM_RAW_PACKET(GET_HANDLES, get_handles, &get));
+	for (int answered = 0; answered < ASKED;) {
+		GM_REQUIRE(gm_raw_receive(&peer));
+		GM_REQUIRE_EQ(peer.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
+		answered += !peer.packet->more;
+		Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
+		gm_raw_send(&peer, GM_RAW_PACKET(ACK, ack, &ack));
+	}
+	give_back(&peer, &lease);
+}
+END_TEST
+
+START_TEST(a_client_that_asks_on_and_never_acknowledges_is_dropped)
+{
+	struct gm_raw_lease lease;
+	lease_chunks(&peer, GM_LIMIT_FDS_IN_FLIGHT + 1, &lease);
+	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
+	get.lease = lease.id;
+	gm_raw_send(&peer, GM_RAW_PACKET(GET_HANDLES, get_handles, &get));
+	GM_REQUIRE(gm_raw_receive(&peer));
+	GM_REQUIRE(gm_raw_receive(&peer));
+	peer.mute = true;
+	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_HANDLES, get_handles, &get);
+	uint8_t bytes[64];
+	size_t n;
+	int r = 0;
+	for (uint64_t i = 0; r == 0; i++) {
+		p->id = 1000 + i;
+		GM_REQUIRE(gm_wire_pack(p, bytes, sizeof(bytes), &n) == 0);
+		r = gm_raw_send_bytes(&peer, bytes, n, NULL, 0);
+		GM_REQUIRE(i < 1000000);
+	}
+	GM_REQUIRE(r == -EPIPE || r == -ECONNRESET);
+	gpumem_status last;
+	gm_raw_drain(&peer, &last);
+	GM_REQUIRE_EQ(last, GPUMEM_E_LIMIT);
+	/* What it holds waits for it, as ever. */
+	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined_clients == 1);
+	struct gm_raw back;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.session = peer.session;
+	hello.token.data = peer.token;
+	hello.token.len = GM_TOKEN_BYTES;
+	GM_REQUIRE_EQ(gm_raw_hello(&back, witness.daemon.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE(back.resumed);
+	give_back(&back, &lease);
+	gm_raw_close(&back);
+}
+END_TEST
+
 START_TEST(who_acknowledges_more_fds_than_it_was_sent_is_told_so)
 {
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
@@ -508,6 +569,8 @@ int main(void)
 	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, handles_past_a_packets_fds_come_in_further_packets);
 	tcase_add_test(tc, handles_past_those_in_flight_wait_until_the_peer_says_that_it_read);
+	tcase_add_test(tc, acknowledgements_are_heard_when_every_answer_waits_for_one);
+	tcase_add_test(tc, a_client_that_asks_on_and_never_acknowledges_is_dropped);
 	tcase_add_test(tc, who_acknowledges_more_fds_than_it_was_sent_is_told_so);
 	tcase_add_test(tc, a_client_that_never_acknowledges_still_gets_answers_without_fds);
 	tcase_add_test(tc, a_client_at_its_fd_limit_loses_handles_and_can_ask_again);
