@@ -60,19 +60,26 @@ static int check(int fd, size_t bytes, uint32_t magic)
 	return 0;
 }
 
-/* over: where an older page is, or NULL. A child has no use for either. */
-static int map(int fd, size_t bytes, int prot, void *over, void **ret)
+/* A child has no use for a page. */
+static int map(int fd, size_t bytes, int prot, void **ret)
 {
-	void *p = mmap(over, bytes, prot, MAP_SHARED | (over ? MAP_FIXED : 0), fd, 0);
+	void *p = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
-	if (madvise(p, bytes, MADV_DONTFORK) < 0 && !over) {
+	if (madvise(p, bytes, MADV_DONTFORK) < 0) {
 		int r = -errno;
 		munmap(p, bytes);
 		return r;
 	}
 	*ret = p;
 	return 0;
+}
+
+/* Puts a fresh mapping where an older one is, in one step: whoever reads there sees either. */
+static int replace(void *fresh, size_t bytes, const void *old)
+{
+	void *p = mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old);
+	return p == MAP_FAILED ? -errno : 0;
 }
 
 int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd)
@@ -85,31 +92,32 @@ int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd)
 	if (r < 0)
 		return r;
 
-	/* The client's first, to one side: what can fail is over before anything is replaced. */
-	r = map(client_fd, sizeof(*pages->client), PROT_READ | PROT_WRITE, NULL, &client);
+	/* Both to one side: what is likely to fail is over before anything is replaced. */
+	r = map(client_fd, sizeof(*pages->client), PROT_READ | PROT_WRITE, &client);
 	if (r < 0)
 		return r;
-	r = map(daemon_fd, sizeof(*pages->daemon), PROT_READ, (void *)pages->daemon, &daemon);
+	r = map(daemon_fd, sizeof(*pages->daemon), PROT_READ, &daemon);
 	if (r < 0) {
 		munmap(client, sizeof(*pages->client));
 		return r;
 	}
 	pthread_mutex_lock(&pages->lock);
-	if (!pages->daemon)
+	if (!pages->client) {
 		pages->daemon = daemon;
-	if (pages->client) {
+		pages->client = client;
+	} else {
 		struct gm_page_client *fresh = client;
 		memcpy(fresh->use, pages->client->use, sizeof(fresh->use));
 		memcpy(fresh->rows, pages->client->rows, sizeof(fresh->rows));
-		if (mremap(client, sizeof(*fresh), sizeof(*fresh), MREMAP_MAYMOVE | MREMAP_FIXED,
-			    pages->client) == MAP_FAILED)
-			r = -errno;
-	} else {
-		pages->client = client;
+		r = replace(daemon, sizeof(*pages->daemon), pages->daemon);
+		if (r < 0)
+			munmap(daemon, sizeof(*pages->daemon));
+		else
+			r = replace(client, sizeof(*pages->client), pages->client);
+		if (r < 0)
+			munmap(client, sizeof(*pages->client));
 	}
 	pthread_mutex_unlock(&pages->lock);
-	if (r < 0)
-		munmap(client, sizeof(*pages->client));
 	return r;
 }
 
