@@ -427,7 +427,7 @@ static int wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t dead
 	return 0;
 }
 
-int gm_conn_call(
+static int call_whole(
 	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
 {
 	struct gm_call *late = NULL;
@@ -489,5 +489,17 @@ unsent:
 		call->result = -ECANCELED;
 		call->ops->late(call);
 	}
+	return r;
+}
+
+int gm_conn_call(
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
+{
+	/* A thread of the program that is cancelled while it leads would take everybody's answers
+	 * along: it ends after its call. */
+	int cancelable;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
+	int r = call_whole(conn, request, call, deadline_ns);
+	pthread_setcancelstate(cancelable, NULL);
 	return r;
 }

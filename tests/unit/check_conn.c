@@ -585,6 +585,23 @@ START_TEST(a_leader_that_gives_up_leaves_the_reading_to_another)
 }
 END_TEST
 
+START_TEST(a_leader_that_is_cancelled_ends_after_its_call)
+{
+	struct caller leader = {0}, follower = {0};
+	caller_start(&leader, 1, LONG_NS);
+	struct asked first = far_read();
+	caller_start(&follower, 2, LONG_NS);
+	struct asked second = far_read();
+	ck_assert_int_eq(pthread_cancel(leader.thread), 0);
+	far_answer(&second);
+	caller_join(&follower);
+	ck_assert_int_eq(follower.r, 0);
+	far_answer(&first);
+	caller_join(&leader);
+	ck_assert_uint_eq(leader.probe.lease, 1);
+}
+END_TEST
+
 START_TEST(a_request_that_was_never_sent_ends_late_as_cancelled)
 {
 	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
@@ -714,6 +731,7 @@ int main(void)
 	tcase_add_test(tc, a_call_nobody_waits_for_ends_with_the_connection);
 	tcase_add_test(tc, a_late_answer_is_read_by_whoever_waits);
 	tcase_add_test(tc, a_leader_that_gives_up_leaves_the_reading_to_another);
+	tcase_add_test(tc, a_leader_that_is_cancelled_ends_after_its_call);
 	tcase_add_test(tc, a_request_that_was_never_sent_ends_late_as_cancelled);
 	tcase_add_test(tc, an_answer_to_nobody_is_dropped_with_its_handles);
 	tcase_add_test(tc, handles_seen_are_told_with_the_next_request);
