@@ -6,7 +6,7 @@ source=${top_srcdir:-.}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-demo-test.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/tmp"
-export TMPDIR=$dir/tmp
+export TMPDIR=$dir/tmp top_builddir=${top_builddir:-.}
 n=0
 report() { # NAME COMMAND...
 	n=$((n + 1))
