@@ -432,6 +432,7 @@ END_TEST
 static void sized_buffer(size_t size)
 {
 	GPUMEM_AUTO_BUFFER gpumem_buffer *buffer = make_buffer(size);
+	ck_assert_uint_eq(gpumem_buffer_size(buffer), size);
 	ck_assert_uint_eq(fake_leases(fake), 1);
 }
 
