@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The whole broker on GPUs: a private daemon on the cuda backend, real worker processes that
+ * compute in what they get. One source for the fake driver (make check) and a real GPU (make
+ * check-gpu). The test itself never touches CUDA, so that it may fork workers at any time; memory
+ * is set and read by the driver, in the worker that holds it.
+ */
+
+#include <errno.h>
+#include <grp.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/cuda.h"
+#include "gpumem/gpumem.h"
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+#define MIB   (UINT64_C(1) << 20)
+#define UID_A 54321
+
+static struct gm_daemon daemon_;
+
+/* Sizes that fit a fake device of 512 MiB and do not hurt a real one. */
+#define CONFIG(general) "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 8M\n" general
+
+static void start_with(const char *config)
+{
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .args = args});
+}
+
+static void set_up(void)
+{
+	start_with(CONFIG(""));
+}
+
+static void tear_down(void)
+{
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
+	gm_daemon_stop(&daemon_);
+}
+
+/* ---- in a worker */
+
+static const struct gm_cuda *cuda;
+static gpumem_session *session;
+
+static void require_ok_(gpumem_status status, const char *what, int line)
+{
+	if (status != GPUMEM_OK)
+		gm_fail(__FILE__, line, "%s: %s: %s", what, gpumem_status_text(status),
+			gpumem_error_detail());
+}
+#define OK(call) require_ok_((call), #call, __LINE__)
+
+static void require_cuda_(gm_cu_result result, const char *what, int line)
+{
+	if (result)
+		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
+}
+#define CU(call) require_cuda_((call), #call, __LINE__)
+
+static void join(const char *name)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.name = name;
+	OK(gpumem_connect(&options, &session));
+}
+
+/* A context, as a program that computes has one. */
+static void use_gpu(void)
+{
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	if (gm_cuda_load(&cuda, why) < 0)
+		GM_FAIL("%s", why);
+	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
+	CU(cuda->cuCtxSetCurrent(context));
+}
+
+static gm_cu_stream stream_new(void)
+{
+	gm_cu_stream stream;
+	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static void fill(void *ptr, uint64_t bytes, unsigned char value, gm_cu_stream stream)
+{
+	CU(cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, value, bytes, stream));
+}
+
+/* Whether every byte has that value, once the stream's work is done. */
+static bool all(void *ptr, uint64_t bytes, unsigned char value, gm_cu_stream stream)
+{
+	unsigned char *copy = malloc(bytes);
+	GM_REQUIRE(copy);
+	memset(copy, ~value, bytes);
+	CU(cuda->cuMemcpyAsync(
+		(gm_cu_ptr)(uintptr_t)copy, (gm_cu_ptr)(uintptr_t)ptr, bytes, stream));
+	CU(cuda->cuStreamSynchronize(stream));
+	bool same = true;
+	for (uint64_t i = 0; i < bytes && same; i++)
+		same = copy[i] == value;
+	free(copy);
+	return same;
+}
+
+static sem_t gate;
+
+static void wait_at_gate(void *unused)
+{
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+/* The stream works until the gate is opened. */
+static void keep_busy(gm_cu_stream stream)
+{
+	GM_REQUIRE(sem_init(&gate, 0, 0) == 0);
+	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
+}
+
+static void open_gate(void)
+{
+	sem_post(&gate);
+}
+
+static uint64_t free_on_device(void)
+{
+	size_t free_bytes, total;
+	CU(cuda->cuMemGetInfo(&free_bytes, &total));
+	return free_bytes;
+}
+
+/* ---- memory that another process sees */
+
+static void maker(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
+	gpumem_token token;
+	if (argument) {
+		options.audience = GPUMEM_AUDIENCE_UID;
+		options.id = UID_A;
+	}
+	join("maker");
+	use_gpu();
+	OK(gpumem_buffer_create(session, 0, 48 * MIB, NULL, &buffer));
+	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	OK(gpumem_share(buffer, &options, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'r');
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+static void opener(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	if (argument) {
+		uid_t uid = UID_A;
+		GM_REQUIRE(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
+			   setresuid(uid, uid, uid) == 0);
+	}
+	gm_hear(channel, &token, sizeof(token));
+	join("opener");
+	use_gpu();
+	OK(gpumem_open(session, &token, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 48 * MIB);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL));
+	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+static void pass_a_buffer(void *other_uid)
+{
+	struct gm_worker a, b;
+	gpumem_token token;
+	gm_worker_start(&a, maker, other_uid);
+	gm_worker_start(&b, opener, other_uid);
+	gm_hear(a.channel, &token, sizeof(token));
+	gm_say(b.channel, &token, sizeof(token));
+	gm_worker_join(&b);
+	gm_say_word(a.channel, 'r');
+	gm_worker_join(&a);
+}
+
+START_TEST(what_one_process_computes_another_finds_and_changes)
+{
+	pass_a_buffer(NULL);
+}
+END_TEST
+
+START_TEST(a_buffer_goes_to_another_uid)
+{
+	pass_a_buffer("");
+}
+END_TEST
+
+/* ---- life and death */
+
+static void holder(int channel, void *argument)
+{
+	void *ptr;
+	join("holder");
+	use_gpu();
+	OK(gpumem_alloc(session, 0, 96 * MIB, NULL, NULL, &ptr));
+	fill(ptr, 96 * MIB, 0x33, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	pid_t child = 0;
+	if (argument) {
+		child = fork();
+		if (child == 0)
+			for (;;)
+				pause();
+	}
+	gm_say(channel, &child, sizeof(child));
+	gm_hear_word(channel, 'g');
+	/* Whatever happened meanwhile, the memory is as it was. */
+	GM_REQUIRE(all(ptr, 96 * MIB, 0x33, NULL));
+	fill(ptr, 96 * MIB, 0x34, NULL);
+	GM_REQUIRE(all(ptr, 96 * MIB, 0x34, NULL));
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'e');
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+static void watcher(int channel, void *argument)
+{
+	use_gpu();
+	for (;;) {
+		char word;
+		uint64_t bytes;
+		gm_hear(channel, &word, 1);
+		if (word == 'e')
+			return;
+		bytes = free_on_device();
+		gm_say(channel, &bytes, sizeof(bytes));
+	}
+}
+
+static uint64_t ask_free(struct gm_worker *worker)
+{
+	uint64_t bytes;
+	gm_say_word(worker->channel, 'f');
+	gm_hear(worker->channel, &bytes, sizeof(bytes));
+	return bytes;
+}
+
+START_TEST(a_killed_workers_memory_is_free_on_the_device)
+{
+	struct gm_worker watch, hold;
+	pid_t none;
+	gm_worker_start(&watch, watcher, NULL);
+	uint64_t before = ask_free(&watch);
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear(hold.channel, &none, sizeof(none));
+	GM_REQUIRE(ask_free(&watch) <= before - 96 * MIB);
+	gm_worker_kill(&hold);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	GM_UNTIL(ask_free(&watch) + 8 * MIB >= before); /* the reserve may have grown meanwhile */
+	gm_say_word(watch.channel, 'e');
+	gm_worker_join(&watch);
+}
+END_TEST
+
+/* Takes all there is, and finds not one byte that somebody left. */
+static void taker(int channel, void *argument)
+{
+	uint64_t taken = 0;
+	join("taker");
+	use_gpu();
+	for (;;) {
+		gpumem_buffer *buffer;
+		if (gpumem_buffer_create(session, 0, 16 * MIB, NULL, &buffer) != GPUMEM_OK)
+			break;
+		GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 16 * MIB, 0, NULL));
+		taken += 16 * MIB;
+		/* A real device has far more than this test needs to see. */
+		if (taken >= 1024 * MIB)
+			break;
+	}
+	gm_say(channel, &taken, sizeof(taken));
+	gpumem_disconnect(session);
+}
+
+START_TEST(nobody_gets_what_a_dead_workers_child_still_maps)
+{
+	struct gm_worker watch, hold, take;
+	pid_t child;
+	uint64_t taken;
+	gm_worker_start(&watch, watcher, NULL);
+	gm_worker_start(&hold, holder, "fork");
+	gm_hear(hold.channel, &child, sizeof(child));
+	uint64_t held = ask_free(&watch);
+	gm_worker_kill(&hold);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	/* Its context went with it, its memory did not. */
+	GM_REQUIRE(ask_free(&watch) < held + 96 * MIB);
+	gm_worker_start(&take, taker, NULL);
+	gm_hear(take.channel, &taken, sizeof(taken));
+	gm_worker_join(&take);
+	GM_REQUIRE(taken > 0);
+	uint64_t before = ask_free(&watch);
+	kill(child, SIGKILL);
+	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before + 96 * MIB);
+	gm_say_word(watch.channel, 'e');
+	gm_worker_join(&watch);
+}
+END_TEST
+
+START_TEST(workers_compute_on_while_the_daemon_is_dead)
+{
+	struct gm_worker hold;
+	pid_t none;
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear(hold.channel, &none, sizeof(none));
+	gm_daemon_kill(&daemon_);
+	gm_say_word(hold.channel, 'g');
+	gm_hear_word(hold.channel, 'd');
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(hold.channel, 'e');
+	gm_worker_join(&hold);
+}
+END_TEST
+
+/* ---- streams */
+
+static void freer(int channel, void *argument)
+{
+	void *ptr, *other;
+	join("freer");
+	use_gpu();
+	gm_cu_stream busy = stream_new(), idle = stream_new();
+	OK(gpumem_alloc(session, 0, 8 * MIB, busy, NULL, &ptr));
+	keep_busy(busy);
+	fill(ptr, 8 * MIB, 0xaa, busy); /* comes when the gate is open */
+	/* Would hang here if it waited. */
+	OK(gpumem_free(session, ptr, argument ? GPUMEM_STREAM_ANY : busy));
+	/* Whatever this is, what is written to it now must stand in the end. */
+	OK(gpumem_alloc(session, 0, 8 * MIB, idle, NULL, &other));
+	fill(other, 8 * MIB, 0xbb, idle);
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	GM_REQUIRE(all(other, 8 * MIB, 0xbb, idle));
+	OK(gpumem_free(session, other, idle));
+	gpumem_disconnect(session);
+}
+
+START_TEST(freeing_does_not_wait_and_reuse_on_another_stream_does)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, freer, _i ? "any" : NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void reuser(int channel, void *argument)
+{
+	void *ptr, *again;
+	join("reuser");
+	use_gpu();
+	gm_cu_stream busy = stream_new();
+	OK(gpumem_alloc(session, 0, 8 * MIB, busy, NULL, &ptr));
+	keep_busy(busy);
+	fill(ptr, 8 * MIB, 0xaa, busy);
+	OK(gpumem_free(session, ptr, busy));
+	OK(gpumem_alloc(session, 0, 8 * MIB, busy, NULL, &again));
+	GM_REQUIRE(again == ptr); /* the stream orders it */
+	fill(again, 8 * MIB, 0xbb, busy);
+	open_gate();
+	GM_REQUIRE(all(again, 8 * MIB, 0xbb, busy));
+	OK(gpumem_free(session, again, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_block_freed_on_a_stream_is_reused_on_it_at_once)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, reuser, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void leaver(int channel, void *argument)
+{
+	void *ptr;
+	uint64_t bytes;
+	gpumem_stats_t stats = {.size = sizeof(stats)};
+	join("leaver");
+	use_gpu();
+	gm_cu_stream busy = stream_new();
+	OK(gpumem_alloc(session, 0, 64 * MIB, busy, NULL, &ptr));
+	keep_busy(busy);
+	fill(ptr, 64 * MIB, 0xaa, busy);
+	OK(gpumem_free(session, ptr, busy));
+	OK(gpumem_trim(session, &bytes)); /* the device still writes there: it must stay */
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE(stats.allocated >= 64 * MIB);
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
+		OK(gpumem_trim(session, &bytes));
+		OK(gpumem_stats(session, 0, &stats));
+		if (stats.allocated == 0)
+			break;
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(chunks_go_back_only_after_their_last_use)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, leaver, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* ---- the budget */
+
+static void filler(int channel, void *argument)
+{
+	uint64_t taken = 0, bytes = 256 * MIB;
+	gpumem_device_info_t info = {.size = sizeof(info)};
+	join("filler");
+	use_gpu();
+	while (bytes >= 2 * MIB) {
+		gpumem_buffer *buffer;
+		gpumem_status status = gpumem_buffer_create(session, 0, bytes, NULL, &buffer);
+		if (status == GPUMEM_OK) {
+			fill(gpumem_buffer_ptr(buffer), bytes, 0x44, NULL);
+			taken += bytes;
+		} else {
+			GM_REQUIRE_EQ(status, GPUMEM_E_NO_MEMORY);
+			bytes /= 2;
+		}
+	}
+	CU(cuda->cuStreamSynchronize(NULL));
+	OK(gpumem_device_info(session, 0, &info));
+	GM_REQUIRE(taken <= info.capacity);
+	GM_REQUIRE(info.available < 2 * MIB);
+	GM_REQUIRE(free_on_device() >= 16 * MIB); /* min_free */
+	gpumem_disconnect(session);
+}
+
+START_TEST(the_budget_is_used_to_the_last_chunk_and_no_further)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, filler, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("broker on GPUs");
+	TCase *t = tcase_create("cuda");
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, what_one_process_computes_another_finds_and_changes);
+	tcase_add_test(t, a_buffer_goes_to_another_uid);
+	tcase_add_test(t, a_killed_workers_memory_is_free_on_the_device);
+	tcase_add_test(t, nobody_gets_what_a_dead_workers_child_still_maps);
+	tcase_add_test(t, workers_compute_on_while_the_daemon_is_dead);
+	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_on_another_stream_does, 0, 2);
+	tcase_add_test(t, a_block_freed_on_a_stream_is_reused_on_it_at_once);
+	tcase_add_test(t, chunks_go_back_only_after_their_last_use);
+	tcase_add_test(t, the_budget_is_used_to_the_last_chunk_and_no_further);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+int main(void)
+{
+	return gm_tap_run(suite());
+}
