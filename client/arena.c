@@ -130,7 +130,8 @@ int gm_arena_take(
 	return gm_heap_alloc(&arena->heap, &arena->clean, want->bytes, want->alignment, ret_block);
 }
 
-/* Marks the chunks under a block, for the tick. */
+/* Marks the chunks under a block that is freed, for the tick. (One that is allocated needs no mark:
+ * it shows by itself until it is freed.) */
 static inline void touch(struct gm_arena *arena, const struct gm_heap_block *block)
 {
 	uint64_t end = block->addr + block->bytes;
@@ -144,7 +145,6 @@ static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block,
 {
 	block->stamp = size;
 	gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
-	touch(arena, block);
 	gm_arena_count(arena, (int64_t)size, (int64_t)block->bytes);
 }
 
