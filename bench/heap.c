@@ -360,14 +360,11 @@ static void pack(const char *name, void (*trace)(void))
 {
 	char line[128];
 	struct gm_arena_stats stats;
-	uint64_t start;
 
 	begin(false, 512 * GIB);
 	memset(&t, 0, sizeof(t));
 	t.seed = 1;
-	start = now_ns();
 	trace();
-	start = now_ns() - start;
 	gm_arena_stats(arena, &stats);
 	snprintf(line, sizeof(line), "%s (%llu allocs, %.0f%% hits, %llu chunks moved)", name,
 		(unsigned long long)t.allocs,
