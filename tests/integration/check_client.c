@@ -22,6 +22,14 @@
 
 #define MIB (UINT64_C(1) << 20)
 
+/* Workers are forked while the library's thread runs, and start threads of their own: thread
+ * sanitizer takes that for a mistake unless told. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
+
 static struct gm_daemon daemon_;
 static gpumem_session *session;
 
