@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Collects an x86-64 folder that runs on a GPU host where nothing can be installed: programs, tests, benchmarks and every library they
+# need beyond the C library's own.
+#
+#   stage.sh SOURCE BUILD STAGE
+#
+# On x86-64 it takes the build at BUILD. Elsewhere it cross-builds SOURCE first, with Debian's compiler and amd64 packages, in a folder of
+# its own; as root it installs those. STAGE/run.sh then runs the suite there.
+set -euo pipefail
+source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
+machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
+programs="daemon/gpumemd ctl/gpumemctl"
+tests="tests/gpu/conformance tests/gpu/check_broker"
+mapfile -t benches < <(cd "$source_dir" && sed -n 's#^bench_gpu_programs = ##p' bench/*.inc | tr ' ' '\n' | sed '/^$/d')
+
+if [ "$machine" != x86_64 ]; then
+	if [ "$(id -u)" = 0 ]; then
+		dpkg --add-architecture amd64
+		apt-get update -q
+		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu libc6-dev-amd64-cross \
+			libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64 libini-config-dev:amd64 \
+			libjansson-dev:amd64 check:amd64 uthash-dev
+	fi
+	cross=$(mktemp -d)
+	trap 'rm -rf "$cross"' EXIT
+	git clone -q "$source_dir" "$cross/gpumemd"
+	cd "$cross/gpumemd"
+	autoreconf --install >/dev/null
+	./configure --host=x86_64-linux-gnu PKG_CONFIG_LIBDIR=/usr/lib/x86_64-linux-gnu/pkgconfig:/usr/share/pkgconfig >/dev/null
+	make -s -j"$(nproc)"
+	# shellcheck disable=SC2086
+	make -s $tests "${benches[@]}"
+	build=$PWD
+fi
+
+rm -rf "$stage"
+mkdir -p "$stage/lib"
+# A program that links a shared library of ours is a script of libtool's here; the real one lies beside it.
+real() {
+	local beside
+	beside=$(dirname "$1")/.libs/$(basename "$1")
+	if [ -x "$beside" ]; then echo "$beside"; else echo "$1"; fi
+}
+# The libraries a file needs, from where the linker would take them, less those of the C library.
+needs() {
+	local name
+	for name in $(objdump -p "$1" | sed -n 's/^ *NEEDED *//p'); do
+		case $name in libc.so.*|ld-linux*|libm.so.*|libpthread.so.*|libdl.so.*|librt.so.*) continue ;; esac
+		local found=
+		for folder in "$build/client/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
+			if [ -e "$folder/$name" ]; then found=$folder/$name; break; fi
+		done
+		[ -n "$found" ] || { echo "stage: $name, needed by $1, is not to be found" >&2; exit 1; }
+		[ -e "$stage/lib/$name" ] && continue
+		cp -L "$found" "$stage/lib/$name"
+		needs "$found"
+	done
+}
+for program in $programs $tests "${benches[@]}"; do
+	mkdir -p "$stage/$(dirname "$program")"
+	cp "$(real "$build/$program")" "$stage/$program"
+	needs "$stage/$program"
+done
+cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
+chmod +x "$stage/run.sh"
+size=$(du -sm "$stage" | cut -f1)
+echo "$stage: $size MiB"
+[ "$size" -lt 40 ] || { echo "stage: more than 40 MiB" >&2; exit 1; }
