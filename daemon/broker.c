@@ -61,6 +61,7 @@ struct gm_broker {
 	bool clients_open;
 	struct gm_dispatch dispatch;
 	struct gm_listener *listener;
+	uint32_t failing; /* a bit per device whose last creation failed oddly */
 	bool stopping;
 	bool stuck;
 };
@@ -145,7 +146,12 @@ static void check_idle(struct gm_broker *broker)
 static void on_created(void *ctx, struct gm_chunk *chunk, int result)
 {
 	struct gm_broker *broker = ctx;
-	if (result < 0 && result != -ENOMEM) {
+	uint32_t bit = UINT32_C(1) << chunk->device;
+	if (result == 0 || result == -ENOMEM) {
+		broker->failing &= ~bit;
+	} else if (!(broker->failing & bit)) {
+		/* Said once: whoever asks again and again must not fill the log. */
+		broker->failing |= bit;
 		char field[32];
 		const char *const fields[] = {field, NULL};
 		snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", chunk->device);
@@ -295,10 +301,11 @@ static void begin_stop(struct gm_broker *broker, const char *reason)
 	gm_service_stopping();
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, false);
-	gm_listener_close(broker->listener);
-	broker->listener = NULL;
+	/* Clients first: what ends with the daemon is not quarantined. */
 	if (broker->clients_open)
 		gm_clients_end_all(&broker->clients);
+	gm_listener_close(broker->listener);
+	broker->listener = NULL;
 	gm_core_shutdown(broker->core);
 	uv_timer_start(&broker->stop, on_stuck, GM_BROKER_STOP_MS, 0);
 	check_idle(broker);

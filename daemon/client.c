@@ -216,6 +216,11 @@ static void on_process_end(uv_poll_t *poll, int status, int events)
 {
 	struct gm_client *client = poll->data;
 	uv_poll_stop(poll);
+	if (!gm_identity_dead(client->identity)) {
+		/* Not its end, but an error of polling: what it holds stays charged. */
+		log_client(client, GM_LOG_ERROR, "cannot be watched any more");
+		return;
+	}
 	log_client(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
 	end_died(client);
 }
