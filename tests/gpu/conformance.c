@@ -388,9 +388,13 @@ static void host_chunks_serve_cpu_and_gpu(void)
 		OK(&user, CPU_COUNT, .a = va, .b = 4 * MIB, .c = 0x44), 4 * MIB);
 	OK(&user, MAP, .a = va + 4 * MIB, .b = 4 * MIB, .c = device);
 	OK(&user, ACCESS, .a = va + 4 * MIB, .b = 4 * MIB, .c = RW, .d = 0);
+	/* One set may cross the border. One copy may not: the driver takes the whole for host
+	 * memory, and the process dies. */
 	OK(&user, SET, .a = va, .b = 8 * MIB, .c = 0x45);
-	expect_value("a set across host and device memory",
-		OK(&user, COUNT, .a = va, .b = 8 * MIB, .c = 0x45), 8 * MIB);
+	expect_value(
+		"the host's half", OK(&user, COUNT, .a = va, .b = 4 * MIB, .c = 0x45), 4 * MIB);
+	expect_value("the device's half",
+		OK(&user, COUNT, .a = va + 4 * MIB, .b = 4 * MIB, .c = 0x45), 4 * MIB);
 	GIVES(GM_CUDA_ERROR_NOT_SUPPORTED, &user, ACCESS, .a = va + 4 * MIB, .b = 4 * MIB, .c = RW,
 		.d = (uint64_t)-1);
 	puppet_stop(&user);
