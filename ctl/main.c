@@ -91,13 +91,11 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	gm_log_set_level(options.debug ? GM_LOG_DEBUG : GM_LOG_WARNING);
-	if (options.version) {
+	if (!options.version && !options.help)
+		return run(&options, utf8);
+	if (options.version)
 		puts("gpumemctl " PACKAGE_VERSION);
-		return EXIT_SUCCESS;
-	}
-	if (options.help) {
+	else
 		gm_verb_print_help(options.verb_given ? options.verb : NULL);
-		return EXIT_SUCCESS;
-	}
-	return run(&options, utf8);
+	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

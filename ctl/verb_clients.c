@@ -46,6 +46,7 @@ static const struct gm_column use_columns[] = {
 	{"cpu_fallbacks", NULL, 0},
 	{"active_buffers", NULL, 0},
 };
+#define COLUMNS_OF_DETAILS 8
 
 static struct gm_table *use_table(const Gm__Wire__Client *client)
 {
@@ -57,6 +58,11 @@ static struct gm_table *use_table(const Gm__Wire__Client *client)
 		gm_table_row(table);
 		gm_table_count(table, use->device);
 		gm_table_size(table, use->held);
+		if (!client->details) {
+			for (int n = 0; n < COLUMNS_OF_DETAILS; n++)
+				gm_table_none(table);
+			continue;
+		}
 		gm_table_size(table, use->in_use);
 		gm_table_size(table, use->cached);
 		gm_table_size(table, use->peak);

@@ -369,6 +369,8 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert(json_is_false(at(json, "clients", 1, "details")));
 	json_t *use = json_array_get(at(json, "clients", 1, "use"), 0);
 	ck_assert_int_gt(json_integer_value(json_object_get(use, "held")), 0);
+	ck_assert(json_is_null(json_object_get(use, "in_use")));
+	ck_assert(json_is_null(json_object_get(use, "active_buffers")));
 	json_decref(json);
 }
 END_TEST
