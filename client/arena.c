@@ -288,13 +288,17 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 
 int gm_arena_set_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie)
 {
-	struct gm_heap_block *block;
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
 	int r;
 
-	pthread_mutex_lock(&arena->lock);
-	r = find(arena, (uint64_t)(uintptr_t)ptr, &block);
-	if (r == 0)
+	/* The block is the caller's: it stays what it is, and nobody else looks at the cookie. */
+	if (block && !((uintptr_t)block & GM_SMALL_MARK) && block->addr == addr) {
 		block->cookie = cookie;
+		return 0;
+	}
+	pthread_mutex_lock(&arena->lock);
+	r = blame(arena, addr);
 	pthread_mutex_unlock(&arena->lock);
 	return r;
 }

@@ -74,8 +74,8 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 /* Never waits, never calls the source. ret_cookie may be NULL; 0: the block carries none. */
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie);
 
-/* A number that gm_arena_dealloc() gives back. The block was allocated with GM_ARENA_COOKIE and is
- * not being freed. */
+/* A number that gm_arena_dealloc() gives back. The block was allocated with GM_ARENA_COOKIE, is not
+ * being freed, and gets its cookie from one thread at a time. Takes no lock. */
 int gm_arena_set_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie);
 
 /* Whether the address lies in the arena's range: says which device a pointer is of. */

@@ -119,31 +119,39 @@ struct gm_tcache_hot *gm_tcache_hot(void)
 	return &hot;
 }
 
-struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
+/* Frees this thread's caches of arenas that are gone; only this thread still knew them. */
+static void reap(void)
 {
-	struct gm_tcache *cache, **link;
+	struct gm_tcache **link = &mine, *cache;
 
-	if (ended)
-		return NULL;
 	pthread_mutex_lock(&all_lock);
-	for (link = &mine; (cache = *link);) {
-		if (cache->group == group)
-			break;
-		if (!cache->group) {
-			/* Its arena is gone; only this thread still knew it. */
+	while ((cache = *link)) {
+		if (cache->group) {
+			link = &cache->sibling;
+		} else {
 			*link = cache->sibling;
 			cache_free(cache);
-		} else {
-			link = &cache->sibling;
 		}
 	}
 	pthread_mutex_unlock(&all_lock);
-	if (cache) {
-		pthread_setspecific(key, mine);
-		hot.id = group->id;
-		hot.cache = cache;
-		return cache;
+	pthread_setspecific(key, mine);
+}
+
+struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
+{
+	struct gm_tcache *cache;
+
+	if (ended)
+		return NULL;
+	/* A group that is gone has an id that nobody asks for any more. */
+	for (cache = mine; cache; cache = cache->sibling) {
+		if (cache->id == group->id) {
+			hot.id = group->id;
+			hot.cache = cache;
+			return cache;
+		}
 	}
+	reap();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return NULL;
@@ -152,6 +160,7 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 	if (!cache->sets[0])
 		goto fail;
 	cache->sets[0]->key = GM_STREAM_DONE;
+	cache->id = group->id;
 	cache->sibling = mine;
 	if (pthread_setspecific(key, cache))
 		goto fail;
@@ -170,15 +179,6 @@ fail:
 	pthread_setspecific(key, mine);
 	cache_free(cache);
 	return NULL;
-}
-
-bool gm_tcache_set_empty(const struct gm_tcache_set *set)
-{
-	for (unsigned i = 0; i < GM_SMALL_CLASSES; i++) {
-		if (set->bins[i].n)
-			return false;
-	}
-	return true;
 }
 
 struct gm_tcache_set *gm_tcache_choose(struct gm_tcache *cache)

@@ -49,10 +49,11 @@ struct gm_tcache {
 	_Atomic int64_t in_use, in_use_rounded, in_use_peak; /* since they were folded */
 	uint64_t seen; /* allocs + frees at the last tick; the ticker's */
 	struct gm_tcache_set *sets[1 + GM_TCACHE_STREAMS]; /* the first: free for everybody */
+	uint64_t id;                                       /* its group's */
 	/* Under the lock of all caches. */
 	struct gm_tcache_group *group; /* NULL: it is gone */
 	struct gm_tcache *prev, *next; /* in the group */
-	struct gm_tcache *sibling;     /* of the thread */
+	struct gm_tcache *sibling;     /* of the thread, which alone looks at it */
 };
 
 /* The caches of one arena. */
@@ -109,7 +110,6 @@ static inline struct gm_tcache_set *gm_tcache_find(struct gm_tcache *cache, gm_s
 /* A set for a stream that has none: an empty one, or the one not used for longest, which the caller
  * empties before it writes the key. NULL: no memory. */
 struct gm_tcache_set *gm_tcache_choose(struct gm_tcache *cache);
-bool gm_tcache_set_empty(const struct gm_tcache_set *set);
 
 /* Drains every cache of the group; idle_only: those not used since the last such call. Returns
  * whether any is left with something in it. */

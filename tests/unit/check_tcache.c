@@ -280,6 +280,33 @@ START_TEST(a_thread_may_outlive_an_arena_and_use_the_next)
 }
 END_TEST
 
+START_TEST(a_thread_has_a_cache_for_each_arena_it_uses)
+{
+	static struct world other_world;
+	struct gm_arena *first = arena, *other;
+
+	world_init(&other_world, false, 64 * MIB);
+	other = world_arena(&other_world, 1000);
+	for (unsigned i = 0; i < 100; i++) {
+		void *a, *b;
+		arena = first;
+		a = take(1000, ANY);
+		arena = other;
+		b = take(1000, ANY);
+		ck_assert(gm_arena_holds(first, a) && !gm_arena_holds(first, b));
+		give(b, DONE);
+		arena = first;
+		give(a, DONE);
+	}
+	/* Each was served from its own cache, after the first time. */
+	ck_assert_uint_eq(w.gets, 1);
+	ck_assert_uint_eq(other_world.gets, 1);
+	gm_arena_free(other);
+	world_deinit(&other_world);
+	give(take(1000, ANY), DONE);
+}
+END_TEST
+
 static pthread_key_t late_key;
 
 static void free_late(void *ptr)
@@ -403,6 +430,7 @@ int main(void)
 	tcase_add_test(
 		caches, a_threads_end_empties_its_cache_and_what_it_freed_on_streams_still_waits);
 	tcase_add_test(caches, a_thread_may_outlive_an_arena_and_use_the_next);
+	tcase_add_test(caches, a_thread_has_a_cache_for_each_arena_it_uses);
 	tcase_add_test(caches, what_a_thread_frees_in_its_last_moments_is_not_lost);
 	tcase_add_test(caches, a_forked_child_can_start_afresh_and_leaves_its_parents_alone);
 	tcase_add_test(caches, caches_can_be_drained_while_their_threads_use_them);
