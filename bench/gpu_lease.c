@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Memory of a GPU from the broker, beside what the driver itself takes in the same run: what the
+ * daemon costs on the device, a buffer from the pool from request to usable pointer, giving it
+ * back, a pair from the client's own cache, freeing under a busy stream, and a pool hit while
+ * somebody else's miss makes the driver work. Needs a GPU, or the fake driver to try it.
+ */
+
+#include <errno.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/measure.h"
+#include "common/cuda.h"
+#include "gpumem/gpumem.h"
+#include "tests/integration/harness.h"
+
+#define MIB    (UINT64_C(1) << 20)
+#define ROUNDS 51
+#define PAIRS  2000
+
+static struct gm_daemon daemon_;
+static const struct gm_cuda *cuda;
+static const struct gm_nvml *nvml;
+static gm_nvml_device nvml_device;
+
+static void ok_(gpumem_status status, const char *what, int line)
+{
+	if (status)
+		gm_fail(__FILE__, line, "%s: %s", what, gpumem_error_detail());
+}
+#define OK(call) ok_((call), #call, __LINE__)
+
+static void cu_(gm_cu_result result, const char *what, int line)
+{
+	if (result)
+		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
+}
+#define CU(call) cu_((call), #call, __LINE__)
+
+static gpumem_session *join(const char *name)
+{
+	gpumem_session *session;
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.name = name;
+	OK(gpumem_connect(&options, &session));
+	return session;
+}
+
+/* CUDA and a context in this process. false: there is no GPU. */
+static bool use_gpu(void)
+{
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	if (gm_cuda_load(&cuda, why) < 0) {
+		printf("  no GPU: %s\n", why);
+		return false;
+	}
+	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
+	CU(cuda->cuCtxSetCurrent(context));
+	return true;
+}
+
+static double since_us(uint64_t start)
+{
+	return (double)(gm_monotonic_ns() - start) / 1000;
+}
+
+/* ---- what the daemon costs */
+
+static void find_nvml(void)
+{
+	char why[GM_CUDA_WHY_BYTES], text[64], *at = text + sprintf(text, "GPU-");
+	gm_cu_uuid uuid;
+	if (gm_nvml_load(&nvml, why) < 0)
+		GM_FAIL("%s", why);
+	CU(cuda->cuDeviceGetUuid(&uuid, 0));
+	for (int i = 0; i < 16; i++)
+		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			(unsigned char)uuid.bytes[i]);
+	if (nvml->nvmlDeviceGetHandleByUUID(text, &nvml_device))
+		GM_FAIL("NVML does not know %s", text);
+}
+
+static uint64_t used_bytes(void)
+{
+	gm_nvml_memory memory;
+	if (nvml->nvmlDeviceGetMemoryInfo(nvml_device, &memory))
+		GM_FAIL("nvmlDeviceGetMemoryInfo");
+	return memory.total - memory.free;
+}
+
+/* ---- from the pool */
+
+static void from_the_pool(
+	gpumem_session *session, uint64_t bytes, const char *name, double asked_us)
+{
+	double get[ROUNDS], give[ROUNDS], peer_get[ROUNDS], peer_give[ROUNDS];
+	char text[96];
+	for (int i = -2; i < ROUNDS; i++) {
+		gpumem_buffer *buffer;
+		gm_cu_ptr ptr;
+		uint64_t start = gm_monotonic_ns();
+		OK(gpumem_buffer_create(session, 0, bytes, NULL, &buffer));
+		double a = since_us(start);
+		CU(cuda->cuMemsetD8Async(
+			(gm_cu_ptr)(uintptr_t)gpumem_buffer_ptr(buffer), 1, bytes, NULL));
+		CU(cuda->cuStreamSynchronize(NULL));
+		start = gm_monotonic_ns();
+		gpumem_buffer_destroy(buffer);
+		double b = since_us(start);
+		start = gm_monotonic_ns();
+		CU(cuda->cuMemAlloc(&ptr, bytes));
+		double c = since_us(start);
+		start = gm_monotonic_ns();
+		CU(cuda->cuMemFree(ptr));
+		double d = since_us(start);
+		if (i < 0)
+			continue; /* the first ones fill the pool */
+		get[i] = a, give[i] = b, peer_get[i] = c, peer_give[i] = d;
+	}
+	snprintf(text, sizeof(text), "%s from the pool, mapped anew; peer cuMemAlloc", name);
+	gm_print_ratio(text, gm_median(get, ROUNDS), gm_median(peer_get, ROUNDS), "us", -1);
+	printf("    (asked: at most %.0f us)\n", asked_us);
+	snprintf(text, sizeof(text), "%s given back; peer cuMemFree", name);
+	gm_print_ratio(text, gm_median(give, ROUNDS), gm_median(peer_give, ROUNDS), "us", -1);
+	printf("    (asked: at most 100 us)\n");
+}
+
+/* ---- from the client's cache, and under a busy stream */
+
+static sem_t gate;
+
+static void wait_at_gate(void *unused)
+{
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+static void from_the_cache(gpumem_session *session)
+{
+	static double pair[PAIRS];
+	static const uint64_t sizes[] = {4096, 1 << 20, 64 * MIB};
+	gm_cu_stream stream;
+	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	for (size_t s = 0; s < 3; s++)
+		for (int on_stream = 0; on_stream < 2; on_stream++) {
+			char text[96];
+			void *ptr;
+			for (int i = -10; i < PAIRS; i++) {
+				uint64_t start = gm_monotonic_ns();
+				OK(gpumem_alloc(session, 0, sizes[s], on_stream ? stream : NULL,
+					NULL, &ptr));
+				OK(gpumem_free(session, ptr, on_stream ? stream : NULL));
+				if (i >= 0)
+					pair[i] = since_us(start);
+			}
+			snprintf(text, sizeof(text), "  %8llu KiB, alloc and free, %s",
+				(unsigned long long)(sizes[s] / 1024),
+				on_stream ? "on a stream" : "on the default stream");
+			printf("%-58s %10.3f us  (asked: at most 1)\n", text,
+				gm_median(pair, PAIRS));
+		}
+}
+
+static void free_while_busy(gpumem_session *session)
+{
+	enum { N = 64 };
+	void *blocks[N];
+	double ours[N], theirs;
+	gm_cu_stream stream;
+	gm_cu_ptr plain;
+	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cuda->cuMemAlloc(&plain, 64 * MIB));
+	for (int i = 0; i < N; i++)
+		OK(gpumem_alloc(session, 0, 2 * MIB, stream, NULL, &blocks[i]));
+	sem_init(&gate, 0, 0);
+	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
+	for (int i = 0; i < N; i++) {
+		uint64_t start = gm_monotonic_ns();
+		OK(gpumem_free(session, blocks[i], i % 2 ? GPUMEM_STREAM_ANY : stream));
+		ours[i] = since_us(start);
+	}
+	sem_post(&gate);
+	CU(cuda->cuStreamSynchronize(stream));
+	/* The driver's own free waits for the GPU: give it 20 ms of work to wait for. */
+	for (int i = 0; i < 40; i++)
+		CU(cuda->cuMemsetD8Async(plain, (unsigned char)i, 64 * MIB, stream));
+	uint64_t start = gm_monotonic_ns();
+	CU(cuda->cuMemFree(plain));
+	theirs = since_us(start);
+	gm_print_ratio("gpumem_free under a busy stream; peer cuMemFree (which waits)",
+		gm_median(ours, N), theirs, "us", -1);
+	printf("    (asked: at most 2 us)\n");
+}
+
+/* ---- a hit while another one misses */
+
+static void misser(int channel, void *argument)
+{
+	if (!use_gpu())
+		GM_FAIL("no GPU in the second worker");
+	gpumem_session *session = join("misser");
+	for (;;) {
+		char word;
+		gm_hear(channel, &word, 1);
+		if (word == 'e')
+			break;
+		/* Ever other sizes, so that every one makes the driver create chunks. */
+		gpumem_buffer *held[16];
+		for (int i = 0; i < 16; i++)
+			OK(gpumem_buffer_create(
+				session, 0, (uint64_t)(i % 4 + 1) * 34 * MIB, NULL, &held[i]));
+		for (int i = 0; i < 16; i++)
+			gpumem_buffer_destroy(held[i]);
+		uint64_t trimmed;
+		OK(gpumem_trim(session, &trimmed));
+		gm_say_word(channel, 'd');
+	}
+	gpumem_disconnect(session);
+}
+
+static double hit_us(gpumem_session *session)
+{
+	gpumem_buffer *buffer;
+	uint64_t start = gm_monotonic_ns();
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &buffer));
+	double us = since_us(start);
+	gpumem_buffer_destroy(buffer);
+	return us;
+}
+
+static void hit_beside_misses(struct gm_worker *other, gpumem_session *session)
+{
+	enum { N = 400 };
+	static double idle[N], busy[N];
+	hit_us(session);
+	for (int i = 0; i < N; i++)
+		idle[i] = hit_us(session);
+	for (int i = 0; i < N; i++) {
+		if (i % 50 == 0) {
+			if (i)
+				gm_hear_word(other->channel, 'd');
+			gm_say_word(other->channel, 'm');
+		}
+		busy[i] = hit_us(session);
+	}
+	gm_hear_word(other->channel, 'd');
+	gm_print_ratio("2 MiB pool hit, mapped, beside another's misses; peer alone",
+		gm_median(busy, N), gm_median(idle, N), "us", 1.5);
+}
+
+int main(void)
+{
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	static const char config[] =
+		"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 50%\ntrack = off\n";
+	struct gm_daemon_options options = {.config = config, .args = args};
+	struct gm_worker other;
+
+	gm_print_title("Memory of a GPU from the broker, against the driver's own");
+	/* The second worker is forked before this process uses CUDA. */
+	gm_daemon_prepare(&daemon_, &options);
+	gm_worker_start(&other, misser, NULL);
+	if (!use_gpu()) {
+		gm_worker_kill(&other);
+		return 0;
+	}
+	find_nvml();
+	uint64_t before = used_bytes();
+	if (gm_daemon_spawn(&daemon_) != -1)
+		GM_FAIL("the daemon does not start");
+	printf("%-58s %10.1f MiB  (asked: at most 8)\n",
+		"  the daemon's device memory on the fd path",
+		(double)(used_bytes() - before) / MIB);
+	gpumem_session *session = join("bench");
+	from_the_pool(session, 64 * MIB, "64 MiB", 300);
+	size_t total = 0;
+	CU(cuda->cuDeviceTotalMem(&total, 0));
+	if (total > 8192 * MIB)
+		from_the_pool(session, 1024 * MIB, "1 GiB", 800);
+	from_the_cache(session);
+	free_while_busy(session);
+	hit_beside_misses(&other, session);
+	gpumem_disconnect(session);
+	gm_say_word(other.channel, 'e');
+	gm_worker_join(&other);
+	gm_daemon_stop(&daemon_);
+	return 0;
+}
