@@ -45,7 +45,7 @@ static void say_goodbye(struct gpumem_session *session, struct gm_conn *conn)
 	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE;
 	packet.goodbye = &body;
 	/* However that went, there is nothing more to do about it. */
-	(void)gm_session_tell(session, conn, &packet);
+	(void)gm_session_tell_with(session, conn, &packet, &session->goodbye);
 }
 
 /* Takes half-built ones. */

@@ -122,6 +122,19 @@ gpumem_status gm_session_tell(
 	return status;
 }
 
+static void kept_late(struct gm_call *call)
+{
+}
+
+static const struct gm_call_ops kept_ops = {.take = done_take, .late = kept_late};
+
+gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, struct gm_call *call)
+{
+	call->ops = &kept_ops;
+	return gm_session_call(session, via, request, &call);
+}
+
 /* ---- devices */
 
 struct devices_call {

@@ -62,7 +62,8 @@ struct gpumem_session {
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	uint64_t timeout_ns;
 	struct gm_pages pages;
-	int wake; /* an eventfd */
+	int wake;               /* an eventfd */
+	struct gm_call goodbye; /* kept ready: the end must not fail for want of memory */
 	struct gm_events *events;
 
 	pthread_mutex_t lock; /* of what follows, and of a device's marked fields; held shortly */
@@ -115,6 +116,10 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 /* The same for a request whose answer says nothing but Done. */
 gpumem_status gm_session_tell(
 	struct gpumem_session *session, struct gm_conn *via, Gm__Wire__Packet *request);
+
+/* The same with a call of the caller's, which must outlive the connection: needs no memory. */
+gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, struct gm_call *call);
 
 /* Reads the device list. ret_infos has room for GM_LIMIT_DEVICES. */
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,

@@ -11,8 +11,8 @@ void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t m);
 void *__wrap_realloc(void *p, size_t n);
 
-static uint64_t countdown;
-static bool fired, paused;
+static __thread uint64_t countdown;
+static __thread bool fired, paused;
 
 static bool fails(void)
 {

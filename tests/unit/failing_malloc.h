@@ -7,7 +7,8 @@
 
 /*
  * Memory that fails when told: malloc, calloc and realloc of what is linked into the program (not
- * of shared libraries) go through here, by the linker's --wrap. Link with
+ * of shared libraries) go through here, by the linker's --wrap; of the thread that arms it alone.
+ * Link with
  * $(failing_malloc_ldflags).
  */
 

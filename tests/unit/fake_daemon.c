@@ -709,6 +709,23 @@ void fake_wait_leases(struct fake *fake, unsigned n)
 	pthread_mutex_unlock(&fake->lock);
 }
 
+static bool connected(const struct fake *fake)
+{
+	for (int i = 0; i < CONNS; i++) {
+		if (fake->conns[i] >= 0)
+			return true;
+	}
+	return false;
+}
+
+void fake_wait_idle(struct fake *fake)
+{
+	pthread_mutex_lock(&fake->lock);
+	while (connected(fake))
+		pthread_cond_wait(&fake->changed, &fake->lock);
+	pthread_mutex_unlock(&fake->lock);
+}
+
 void fake_add_lease(struct fake *fake, uint64_t bytes)
 {
 	pthread_mutex_lock(&fake->lock);

@@ -46,6 +46,8 @@ void fake_wait_seen(struct fake *fake, int body, unsigned n);
 unsigned fake_leases(struct fake *fake);
 unsigned fake_chunks(struct fake *fake);
 void fake_wait_leases(struct fake *fake, unsigned n);
+/* Until no client is connected any more. */
+void fake_wait_idle(struct fake *fake);
 /* Puts a lease into the books that no client asked for. */
 void fake_add_lease(struct fake *fake, uint64_t bytes);
 
