@@ -43,7 +43,9 @@ struct gm_arena {
 	unsigned waiters;
 	_Atomic bool armed; /* a tick will come; written with the lock held, read by anybody */
 	bool odd_source;    /* it gave something else than the chunk of one slab */
-	bool eager;         /* what waits for the device goes back as soon as it can */
+	/* A trim could not take what waited for the device in these epochs: it goes when it can. 0:
+	 * there is none. */
+	uint64_t eager_until;
 	struct gm_heap heap;
 	struct gm_heap_bins clean; /* free for everybody */
 	struct gm_pending pending;

@@ -184,6 +184,7 @@ uint64_t gm_pending_settle(struct gm_pending *pending, uint64_t epoch, struct gm
 {
 	uint64_t bytes = 0;
 
+	pending->settled = epoch;
 	for (unsigned i = 0; i < pending->n_sets; i++) {
 		struct gm_pending_set *set = pending->sets[i];
 		while (set->bins.oldest && set->bins.oldest->stamp <= epoch) {

@@ -41,9 +41,10 @@ struct gm_pending_set {
 };
 
 struct gm_pending {
-	uint64_t epoch; /* what is freed now gets this one */
-	bool open;      /* something was freed in it */
-	bool recording; /* between begin and end */
+	uint64_t epoch;   /* what is freed now gets this one */
+	uint64_t settled; /* everything freed in this one or before is done */
+	bool open;        /* something was freed in it */
+	bool recording;   /* between begin and end */
 	bool polling;
 	unsigned n_events;
 	struct {

@@ -151,7 +151,7 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 	arena->stuck = NULL;
 	slabs = bytes < min_bytes ? gm_arena_detach_slabs(arena, min_bytes - bytes, NULL) : NULL;
 	if (min_bytes == UINT64_MAX && gm_pending_bytes(&arena->pending)) {
-		arena->eager = true;
+		arena->eager_until = arena->pending.epoch;
 		wake = gm_arena_arm(arena);
 	}
 	pthread_mutex_unlock(&arena->lock);
@@ -178,7 +178,7 @@ static bool decayed(
 		chunk->touched = false;
 		chunk->idle_since = now;
 	}
-	if (arena->eager || now - chunk->idle_since >= arena->config.decay_ns)
+	if (arena->eager_until || now - chunk->idle_since >= arena->config.decay_ns)
 		return true;
 	*next = earlier(*next, chunk->idle_since + arena->config.decay_ns);
 	return false;
@@ -219,8 +219,8 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	arena->stuck = NULL;
 	if (gm_pending_bytes(&arena->pending))
 		next = earlier(next, now_ns + clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
-	else
-		arena->eager = false;
+	if (arena->pending.settled >= arena->eager_until)
+		arena->eager_until = 0;
 	if (next != GM_ARENA_NEVER)
 		arena->armed = true;
 	else if (arena->armed)

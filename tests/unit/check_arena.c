@@ -702,6 +702,33 @@ START_TEST(chunks_go_back_only_after_their_last_use_has_passed)
 }
 END_TEST
 
+START_TEST(a_trim_does_not_end_decay_for_what_is_freed_later)
+{
+	void *ptr = take_on(8 * MIB, world_stream(1)), *later = take_on(4 * MIB, world_stream(2));
+
+	use(1);
+	give_on(ptr, 1);
+	gm_arena_trim(arena, UINT64_MAX);
+	/* The device is never idle from now on. */
+	use(2);
+	give_on(later, 2);
+	gm_arena_tick(arena, SECOND);
+	world_finish(&w, 1);
+	gm_arena_tick(arena, 2 * SECOND);
+	world_finish(&w, 2);
+	ptr = take_on(16 * MIB, world_stream(3));
+	use(3);
+	gm_arena_tick(arena, 3 * SECOND);
+	ck_assert_uint_eq(gm_arena_dealloc(arena, ptr, world_stream(3), NULL), 0);
+	gm_arena_tick(arena, 4 * SECOND);
+	world_finish(&w, 3);
+	gm_arena_tick(arena, 5 * SECOND);
+	ck_assert_uint_ge(w.granted, 16 * MIB);
+	gm_arena_tick(arena, 16 * SECOND);
+	ck_assert_uint_eq(w.granted, 0);
+}
+END_TEST
+
 START_TEST(what_was_freed_for_any_stream_waits_for_all_of_them)
 {
 	void *ptr = take_on(2 * MIB, ANY);
@@ -987,6 +1014,7 @@ int main(void)
 	tcase_add_test(streams, free_memory_between_pending_blocks_is_used_too_before_failing);
 	tcase_add_test(streams, an_alloc_for_any_stream_fails_rather_than_use_what_is_pending);
 	tcase_add_test(streams, chunks_go_back_only_after_their_last_use_has_passed);
+	tcase_add_test(streams, a_trim_does_not_end_decay_for_what_is_freed_later);
 	tcase_add_test(streams, what_was_freed_for_any_stream_waits_for_all_of_them);
 	tcase_add_test(streams, a_recording_that_fails_is_tried_again);
 	tcase_add_test(streams, many_streams_are_kept_apart_as_far_as_possible_and_never_mixed_up);

@@ -510,13 +510,19 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("heap_model");
-	TCase *tcase = tcase_create("heap_model");
+	/* CK_RUN_CASE=random runs that one alone, for a seed to be looked into. */
+	TCase *alone = tcase_create("alone"), *random = tcase_create("random");
+	TCase *threads = tcase_create("threads");
 
-	tcase_set_timeout(tcase, 300);
-	tcase_add_loop_test(tcase, random_use_by_one_thread_without_streams, 0, 4);
-	tcase_add_loop_test(tcase, random_use_by_one_thread_with_streams, 0, 8);
-	tcase_add_test(tcase, random_use_with_another_seed_each_time);
-	tcase_add_loop_test(tcase, random_use_by_several_threads, 0, 4);
-	suite_add_tcase(suite, tcase);
+	tcase_set_timeout(alone, 300);
+	tcase_add_loop_test(alone, random_use_by_one_thread_without_streams, 0, 4);
+	tcase_add_loop_test(alone, random_use_by_one_thread_with_streams, 0, 8);
+	suite_add_tcase(suite, alone);
+	tcase_set_timeout(random, 300);
+	tcase_add_test(random, random_use_with_another_seed_each_time);
+	suite_add_tcase(suite, random);
+	tcase_set_timeout(threads, 300);
+	tcase_add_loop_test(threads, random_use_by_several_threads, 0, 4);
+	suite_add_tcase(suite, threads);
 	return gm_tap_run(suite);
 }
