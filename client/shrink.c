@@ -151,7 +151,8 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 	arena->stuck = NULL;
 	slabs = bytes < min_bytes ? gm_arena_detach_slabs(arena, min_bytes - bytes, NULL) : NULL;
 	if (min_bytes == UINT64_MAX && gm_pending_bytes(&arena->pending)) {
-		arena->eager_until = arena->pending.epoch;
+		/* Nothing was freed in the epoch that has just begun. */
+		arena->eager_until = arena->pending.epoch - !arena->pending.open;
 		wake = gm_arena_arm(arena);
 	}
 	pthread_mutex_unlock(&arena->lock);
