@@ -49,20 +49,16 @@ static double p50_ns(void (*pair)(size_t size), size_t size)
 	return gm_percentile(samples, GROUPS, 50);
 }
 
-int main(void)
+static void measure(const char *config, const size_t *sizes, const char *const *names, size_t n)
 {
-	static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 8 << 20};
-	static const char *const names[] = {"512 B", "4 KiB", "64 KiB", "1 MiB", "8 MiB"};
 	struct gm_daemon daemon;
-	gm_daemon_start(&daemon, NULL);
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = config});
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = daemon.socket;
 	options.name = "bench";
 	if (gpumem_connect(&options, &session) != GPUMEM_OK)
 		GM_FAIL("%s", gpumem_error_detail());
-	gm_print_title("gpumem_alloc and gpumem_free, warm, one thread, against malloc and free "
-		       "(asked: at most 100 ns)");
-	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+	for (size_t s = 0; s < n; s++) {
 		double a[ROUNDS], b[ROUNDS];
 		p50_ns(ours, sizes[s]);
 		for (size_t r = 0; r < ROUNDS; r++) {
@@ -73,5 +69,17 @@ int main(void)
 	}
 	gpumem_disconnect(session);
 	gm_daemon_stop(&daemon);
+}
+
+int main(void)
+{
+	static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 8 << 20};
+	static const char *const names[] = {"512 B", "4 KiB", "64 KiB", "1 MiB", "8 MiB"};
+	static const char *const unlisted[] = {"1 MiB, track = off", "8 MiB, track = off"};
+	gm_print_title("gpumem_alloc and gpumem_free, warm, one thread, against malloc and free "
+		       "(asked: at most 100 ns)");
+	measure(GM_DAEMON_CONFIG, sizes, names, 5);
+	/* What it costs to list the large ones for gpumemctl buffers. */
+	measure(GM_DAEMON_CONFIG_WITH("track = off\n", "1G"), sizes + 3, unlisted, 2);
 	return 0;
 }

@@ -622,6 +622,25 @@ START_TEST(no_daemon_is_said_at_once)
 }
 END_TEST
 
+START_TEST(a_refused_connection_is_told_why)
+{
+	gm_daemon_configure(&daemon_, GM_DAEMON_CONFIG_WITH("connections_per_uid = 2\n", "1G"));
+	gm_daemon_signal(&daemon_, SIGHUP);
+	gm_daemon_await_notice(&daemon_, "RELOADING=1");
+	gm_daemon_await_notice(&daemon_, "READY=1");
+	gpumem_session *second = join("second"), *third = NULL;
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	GM_REQUIRE_EQ(gpumem_connect(&options, &third), GPUMEM_E_LIMIT);
+	GM_REQUIRE(strlen(gpumem_error_detail()) > 0);
+	gpumem_disconnect(second);
+	/* The two there are left can be asked for their figures again. */
+	gm_daemon_configure(&daemon_, GM_DAEMON_CONFIG);
+	gm_daemon_signal(&daemon_, SIGHUP);
+	gm_daemon_await_notice(&daemon_, "READY=1");
+}
+END_TEST
+
 START_TEST(many_sessions_in_one_process_are_apart)
 {
 	gpumem_session *s[8];
@@ -664,6 +683,7 @@ int main(void)
 	tcase_add_test(tc, memory_outlives_a_killed_daemon_and_the_session_comes_back);
 	tcase_add_test(tc, a_daemon_that_stops_says_goodbye_first);
 	tcase_add_test(tc, no_daemon_is_said_at_once);
+	tcase_add_test(tc, a_refused_connection_is_told_why);
 	tcase_add_test(tc, many_sessions_in_one_process_are_apart);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
