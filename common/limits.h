@@ -30,7 +30,8 @@
 		"pooled chunks are released, then a lease that needs more is refused") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \
 	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
-	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed")
+	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
+	X(PROCESSES, 256, "further processes that use a device are counted but not listed")
 
 enum gm_limit {
 #define GM_LIMIT_ENUM(name, value, text) GM_LIMIT_##name = (value),

@@ -31,6 +31,8 @@ static const struct gm_column columns[] = {
 	{"admitted", NULL, 0},
 	{"pooled", "POOLED", GM_COLUMN_RIGHT},
 	{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
+	{"free", NULL, 0},
+	{"measured", NULL, 0},
 	{"available", "AVAIL", GM_COLUMN_RIGHT},
 	{"peak_charged", NULL, 0},
 	{"chunks", NULL, 0},
@@ -68,7 +70,12 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_size(table, device->quarantined);
 	gm_table_size(table, device->admitted);
 	gm_table_size(table, device->pooled);
-	gm_table_size(table, device->foreign);
+	if (device->measured)
+		gm_table_size(table, device->foreign);
+	else
+		gm_table_none(table);
+	gm_table_size(table, device->free);
+	gm_table_bool(table, device->measured);
 	gm_table_size(table, device->available);
 	gm_table_size(table, device->peak_charged);
 	gm_table_count(table, device->chunks);

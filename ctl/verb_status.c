@@ -21,6 +21,7 @@ struct answer {
 	struct {
 		uint32_t number, level, pressure_ppm;
 		uint64_t capacity, ceiling, foreign, available, quarantined;
+		bool measured;
 	} seen[GM_LIMIT_DEVICES];
 	size_t n_seen;
 };
@@ -78,6 +79,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 		answer->seen[answer->n_seen].foreign = device->foreign;
 		answer->seen[answer->n_seen].available = device->available;
 		answer->seen[answer->n_seen].quarantined = device->quarantined;
+		answer->seen[answer->n_seen].measured = device->measured;
 		answer->n_seen++;
 	}
 }
@@ -101,6 +103,10 @@ static void tell_unusual(struct answer *answer)
 				"device %u: pressure is %s, %s left; see gpumemctl clients",
 				answer->seen[i].number, gm_device_level(answer->seen[i].level),
 				gm_format_size(answer->seen[i].available, a));
+		if (!answer->seen[i].measured)
+			gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
+				"device %u: no figures from NVML: what others use is not seen; see gpumemctl doctor",
+				answer->seen[i].number);
 		/* A context or two is nothing to wake up for. */
 		if (ceiling < capacity && capacity - ceiling > capacity / 10)
 			gm_writer_note(writer, "foreign", GM_MARK_WARN,

@@ -23,8 +23,9 @@ const struct gm_verb gm_verbs[] = {
 	{.name = "devices",
 		.arguments = "",
 		.summary = "each device and the arithmetic of its memory",
-		.help = "Shows where each device's figures come from: what is there, what may be used,\n"
-			"what is used.\n",
+		.help = "Shows where each device's figures come from: what is there, who has it, what may\n"
+			"be used. Below stand the processes that use a device besides the broker's\n"
+			"memory; what a client uses by itself (its CUDA context) counts as foreign, too.\n",
 		.run = gm_verb_devices},
 	{.name = "pools",
 		.arguments = "",

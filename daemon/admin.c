@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -30,10 +31,12 @@ void gm_admin_get_status(
 	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
 	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
 	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
 	struct gm_core_counters counters;
+	struct rlimit files;
 	gm_core_counters(dispatch->core, &counters);
 	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		gm_dispatch_fill_device(dispatch, i, &devices[i]);
+		gm_dispatch_fill_device(dispatch, i, troubles[i], &devices[i]);
 		list[i] = &devices[i];
 	}
 	reply.version = (char *)PACKAGE_VERSION;
@@ -50,6 +53,9 @@ void gm_admin_get_status(
 	reply.requests = counters.requests;
 	reply.refusals = counters.refusals;
 	reply.uid = dispatch->uid;
+	reply.backend_note = (char *)dispatch->backend_note;
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+		reply.fd_limit = files.rlim_cur;
 	answer.id = packet->id;
 	answer.body_case = GM__WIRE__PACKET__BODY_STATUS;
 	answer.status = &reply;

@@ -4,14 +4,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/types.h"
 #include "daemon/core/chunk.h"
 
 /*
- * A backend makes physical memory. Everything but open, close and device_info may be slow and runs
- * on the thread of the device it names, one call at a time per device; open, close and device_info
- * run on the loop's thread before and after those threads.
+ * A backend makes physical memory. Everything but open, close, device_info, trouble and
+ * read_only_fd may be slow and runs on the thread of the device it names, one call at a time per
+ * device; open, close and device_info run on the loop's thread before and after those threads.
  */
 
 struct gm_backend_device {
@@ -21,7 +22,17 @@ struct gm_backend_device {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
+	bool measured; /* memory_free() and processes() have something to say */
 };
+
+/* A process that uses a device. */
+struct gm_backend_process {
+	pid_t pid;
+	uint64_t bytes; /* GM_BACKEND_UNKNOWN: the driver does not tell */
+};
+#define GM_BACKEND_UNKNOWN UINT64_MAX
+
+#define GM_BACKEND_TROUBLE 160
 
 struct gm_backend_config {
 	uint64_t size[GM_LIMIT_DEVICES]; /* host: bytes of device n; 0: the default (device 0), no
@@ -38,6 +49,17 @@ struct gm_backend_ops {
 	void (*close)(void *backend);
 	void (*device_info)(void *backend, uint32_t device, struct gm_backend_device *ret);
 	int (*memory_free)(void *backend, uint32_t device, uint64_t *ret_free);
+	/*
+	 * Which processes use the device, each once, by what they made themselves: memory of the
+	 * broker's that they map does not count. *ret_list is malloc'ed. -EOPNOTSUPP: it cannot be
+	 * told. NULL: there can be none.
+	 */
+	int (*processes)(void *backend, uint32_t device, struct gm_backend_process **ret_list,
+		size_t *ret_n);
+	/* What went wrong there last, and when (monotonic); false: nothing. Any thread, quick.
+	 * NULL: nothing ever does. */
+	bool (*trouble)(
+		void *backend, uint32_t device, char text[GM_BACKEND_TROUBLE], uint64_t *ret_ns);
 	/* -ENOMEM: the device is out of memory. */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		struct gm_handle *ret);

@@ -10,11 +10,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/cuda.h"
 #include "common/log.h"
 
@@ -23,8 +25,13 @@ struct device {
 	gm_nvml_device nvml; /* NULL: no figures from NVML */
 	struct gm_backend_device info;
 	bool rdma;
-	uint64_t ipc_blocks; /* how many hold the context */
-	gm_cu_ctx context;   /* NULL: none */
+	uint64_t ipc_blocks;       /* how many hold the context */
+	gm_cu_ctx context;         /* NULL: none */
+	gm_nvml_return nvml_error; /* the last one that was logged */
+	/* What went wrong last, for who asks. */
+	pthread_mutex_t trouble_lock;
+	uint64_t trouble_ns; /* 0: nothing did */
+	char trouble[GM_BACKEND_TROUBLE];
 };
 
 struct backend {
@@ -34,11 +41,23 @@ struct backend {
 	struct device devices[GM_LIMIT_DEVICES];
 };
 
+/* A full device is no trouble: it is what the ledger is for. */
+static void note_trouble(struct device *device, const char *call, const char *name)
+{
+	pthread_mutex_lock(&device->trouble_lock);
+	snprintf(device->trouble, sizeof device->trouble, "%s: %s", call, name);
+	device->trouble_ns = gm_clock_ns();
+	pthread_mutex_unlock(&device->trouble_lock);
+}
+
 /* A driver call that failed, said once, where it happened. */
 static int failed(struct backend *backend, uint32_t device, const char *call, gm_cu_result result)
 {
 	char number[32];
 	const char *fields[] = {number, NULL};
+
+	if (result != GM_CUDA_ERROR_OUT_OF_MEMORY)
+		note_trouble(&backend->devices[device], call, gm_cuda_error(backend->cuda, result));
 
 	snprintf(number, sizeof number, "GPUMEM_DEVICE=%u", device);
 	gm_log_fields(result == GM_CUDA_ERROR_OUT_OF_MEMORY ? GM_LOG_DEBUG : GM_LOG_WARNING, fields,
@@ -98,6 +117,8 @@ static int open_device(struct backend *backend, int ordinal, char why[256])
 	bool vmm;
 	gm_cu_result result = cuda->cuDeviceGet(&device->cu, ordinal);
 
+	pthread_mutex_init(&device->trouble_lock, NULL);
+
 	if (!result)
 		result = cuda->cuDeviceGetName(
 			device->info.name, sizeof device->info.name, device->cu);
@@ -125,6 +146,7 @@ static int open_device(struct backend *backend, int ordinal, char why[256])
 	device->rdma = can(
 		cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 	find_in_nvml(backend, device);
+	device->info.measured = device->nvml != NULL;
 	return 0;
 }
 
@@ -182,18 +204,149 @@ static void cuda_device_info(void *state, uint32_t device, struct gm_backend_dev
 	*ret = backend->devices[device].info;
 }
 
+/* Asked every second: what stays wrong is logged once. */
+static int nvml_failed(struct device *device, const char *call, gm_nvml_return result)
+{
+	char text[32];
+
+	snprintf(text, sizeof text, "NVML error %d", result);
+	if (device->nvml_error != result)
+		gm_log(GM_LOG_WARNING, "%s: %s: %s", device->info.name, call, text);
+	device->nvml_error = result;
+	note_trouble(device, call, text);
+	return result == GM_NVML_ERROR_GPU_IS_LOST ? -ENODEV : -EIO;
+}
+
 static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 {
 	struct backend *backend = state;
 	struct device *device = &backend->devices[number];
 	gm_nvml_memory memory;
+	gm_nvml_return result;
 
 	if (!device->nvml)
 		return -EOPNOTSUPP;
-	if (backend->nvml->nvmlDeviceGetMemoryInfo(device->nvml, &memory) != GM_NVML_SUCCESS)
-		return -EIO;
+	result = backend->nvml->nvmlDeviceGetMemoryInfo(device->nvml, &memory);
+	if (result != GM_NVML_SUCCESS)
+		return nvml_failed(device, "nvmlDeviceGetMemoryInfo", result);
 	*ret_free = memory.free;
 	return 0;
+}
+
+/* ---- who uses it */
+
+typedef gm_nvml_return (*list_fn)(
+	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes);
+
+/* One of NVML's lists, as a whole: it may grow between being counted and being read. */
+static int nvml_list(
+	struct device *device, list_fn fn, const char *call, gm_nvml_process **ret, unsigned *ret_n)
+{
+	enum { ROOM = 64, MOST = 65536 };
+	gm_nvml_process *list = NULL;
+	unsigned int room = ROOM;
+
+	for (;;) {
+		gm_nvml_process *larger = realloc(list, room * sizeof *list);
+		unsigned int n = room;
+		gm_nvml_return result;
+		if (!larger) {
+			free(list);
+			return -ENOMEM;
+		}
+		list = larger;
+		result = fn(device->nvml, &n, list);
+		if (result == GM_NVML_SUCCESS && n <= room) {
+			*ret = list;
+			*ret_n = n;
+			return 0;
+		}
+		if (result != GM_NVML_ERROR_INSUFFICIENT_SIZE || room >= MOST) {
+			free(list);
+			if (result == GM_NVML_ERROR_NOT_SUPPORTED)
+				return -EOPNOTSUPP;
+			return nvml_failed(device, call, result);
+		}
+		room = n > room && n < MOST / 2 ? n + n / 2 : room * 2;
+	}
+}
+
+/* Adds to the list what is not in it yet: a process that draws and computes is in both of NVML's
+ * lists, with the same figure. */
+static size_t merge(
+	struct gm_backend_process *list, size_t n, const gm_nvml_process *from, unsigned int n_from)
+{
+	size_t had = n;
+
+	for (unsigned int i = 0; i < n_from; i++) {
+		struct gm_backend_process process = {
+			(pid_t)from[i].pid,
+			from[i].used == GM_NVML_USED_UNKNOWN ? GM_BACKEND_UNKNOWN : from[i].used,
+		};
+		size_t at = 0;
+		while (at < had && list[at].pid != process.pid)
+			at++;
+		if (at == had)
+			list[n++] = process;
+		else if (list[at].bytes == GM_BACKEND_UNKNOWN ||
+			 (process.bytes != GM_BACKEND_UNKNOWN && process.bytes > list[at].bytes))
+			list[at].bytes = process.bytes;
+	}
+	return n;
+}
+
+static int cuda_processes(
+	void *state, uint32_t number, struct gm_backend_process **ret_list, size_t *ret_n)
+{
+	struct backend *backend = state;
+	struct device *device = &backend->devices[number];
+	const struct gm_nvml *nvml = backend->nvml;
+	gm_nvml_process *compute = NULL, *graphics = NULL;
+	unsigned int n_compute = 0, n_graphics = 0;
+	struct gm_backend_process *list = NULL;
+	int r;
+
+	if (!device->nvml || !nvml->nvmlDeviceGetComputeRunningProcesses)
+		return -EOPNOTSUPP;
+	r = nvml_list(device, nvml->nvmlDeviceGetComputeRunningProcesses,
+		"nvmlDeviceGetComputeRunningProcesses", &compute, &n_compute);
+	if (r < 0)
+		return r;
+	if (nvml->nvmlDeviceGetGraphicsRunningProcesses) {
+		r = nvml_list(device, nvml->nvmlDeviceGetGraphicsRunningProcesses,
+			"nvmlDeviceGetGraphicsRunningProcesses", &graphics, &n_graphics);
+		if (r == -EOPNOTSUPP)
+			r = 0; /* a device that cannot draw */
+	}
+	if (r == 0) {
+		list = calloc((size_t)n_compute + n_graphics + 1, sizeof *list);
+		r = list ? 0 : -ENOMEM;
+	}
+	if (r == 0) {
+		*ret_n = merge(list, 0, compute, n_compute);
+		*ret_n = merge(list, *ret_n, graphics, n_graphics);
+		*ret_list = list;
+	}
+	free(compute);
+	free(graphics);
+	return r;
+}
+
+static bool cuda_trouble(
+	void *state, uint32_t number, char text[GM_BACKEND_TROUBLE], uint64_t *ret_ns)
+{
+	struct backend *backend = state;
+	struct device *device = &backend->devices[number];
+	bool any;
+
+	pthread_mutex_lock(&device->trouble_lock);
+	any = device->trouble_ns != 0;
+	if (any) {
+		memcpy(text, device->trouble, GM_BACKEND_TROUBLE);
+		*ret_ns = device->trouble_ns;
+	}
+	pthread_mutex_unlock(&device->trouble_lock);
+	return any;
 }
 
 /* ---- fd transport */
@@ -344,6 +497,8 @@ const struct gm_backend_ops gm_backend_cuda = {
 	.close = cuda_close,
 	.device_info = cuda_device_info,
 	.memory_free = cuda_memory_free,
+	.processes = cuda_processes,
+	.trouble = cuda_trouble,
 	.create = cuda_create,
 	.adopt = cuda_adopt,
 	.destroy = cuda_destroy,

@@ -26,6 +26,7 @@
 #include "daemon/broker.h"
 #include "daemon/client.h"
 #include "daemon/worker.h"
+#include "daemon/admin_processes.h"
 #include "daemon/dispatch.h"
 #include "daemon/endpoint.h"
 #include "daemon/ids.h"
@@ -169,16 +170,26 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	check_idle(broker);
 }
 
-static void on_sampled(void *ctx, uint32_t device, uint64_t free_bytes)
+static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes)
 {
 	struct gm_broker *broker = ctx;
-	gm_core_sample(broker->core, device, free_bytes);
+	if (result < 0)
+		gm_core_sample_failed(broker->core, device);
+	else
+		gm_core_sample(broker->core, device, free_bytes);
+}
+
+static void on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
+{
+	struct gm_broker *broker = ctx;
+	gm_processes_looked(broker->dispatch.processes, device, usage);
 }
 
 static const struct gm_worker_events device_events = {
 	.created = on_created,
 	.destroyed = on_destroyed,
 	.sampled = on_sampled,
+	.looked = on_looked,
 };
 
 static void run_tick(struct gm_broker *broker);
@@ -211,7 +222,8 @@ static void on_sample(uv_timer_t *timer)
 {
 	struct gm_broker *broker = timer->data;
 	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
-		gm_worker_sample(broker->workers[i]);
+		if (broker->dispatch.devices[i].measured)
+			gm_worker_sample(broker->workers[i]);
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -341,6 +353,7 @@ static void finish(struct gm_broker *broker)
 	}
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
+	gm_processes_free(broker->dispatch.processes);
 	if (broker->clients_open)
 		gm_clients_close(&broker->clients);
 	if (broker->hub_open)
@@ -454,8 +467,12 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 			continue;
 		broker->ops = backends[i];
 		r = broker->ops->open(&config, &broker->backend, ret_devices, why);
-		if (r == -ENODEV && strcmp(name, "auto") == 0)
+		if (r == -ENODEV && strcmp(name, "auto") == 0) {
 			gm_log(GM_LOG_INFO, "backend %s: %s", backends[i]->name, why);
+			snprintf(broker->dispatch.backend_note,
+				sizeof(broker->dispatch.backend_note), "%s: %.200s",
+				backends[i]->name, why);
+		}
 	}
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
@@ -491,6 +508,10 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 			return fail(r, "a device");
 		broker->dispatch.n_devices = number + 1;
 	}
+	r = gm_processes_new(
+		&broker->loop, broker->ops, broker->workers, n, &broker->dispatch.processes);
+	if (r < 0)
+		return fail(r, "who uses the devices");
 	return 0;
 }
 
@@ -516,6 +537,15 @@ static int start_listener(struct gm_broker *broker)
 	return 0;
 }
 
+/* Where nothing can be sampled nothing wakes up for it. */
+static bool is_measured(const struct gm_broker *broker)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
+		any = any || broker->dispatch.devices[i].measured;
+	return any && !broker->ops->exclusive;
+}
+
 static int start(struct gm_broker *broker)
 {
 	uint32_t n;
@@ -536,7 +566,7 @@ static int start(struct gm_broker *broker)
 		r = start_listener(broker);
 	if (r < 0)
 		return r;
-	if (!broker->ops->exclusive) {
+	if (is_measured(broker)) {
 		on_sample(&broker->sample);
 		uv_timer_start(
 			&broker->sample, on_sample, GM_BROKER_SAMPLE_MS, GM_BROKER_SAMPLE_MS);

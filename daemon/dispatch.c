@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "daemon/admin.h"
+#include "daemon/admin_processes.h"
 #include "daemon/dispatch.h"
 #include "daemon/serve_lease.h"
 #include "daemon/serve_session.h"
@@ -34,6 +36,7 @@ static const struct row {
 	{GM__WIRE__PACKET__BODY_OPEN, NEED_SESSION, gm_serve_open},
 	{GM__WIRE__PACKET__BODY_UNSHARE, NEED_SESSION, gm_serve_unshare},
 	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},
+	{GM__WIRE__PACKET__BODY_GET_PROCESSES, NEED_HELLO, gm_admin_get_processes},
 	{GM__WIRE__PACKET__BODY_GET_POOLS, NEED_HELLO, gm_admin_get_pools},
 	{GM__WIRE__PACKET__BODY_GET_CLIENTS, NEED_HELLO, gm_admin_get_clients},
 	{GM__WIRE__PACKET__BODY_GET_BUFFERS, NEED_HELLO, gm_admin_get_buffers},
@@ -68,7 +71,9 @@ void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet 
 
 void gm_dispatch_closed(void *ctx, struct gm_peer *peer)
 {
+	struct gm_dispatch *dispatch = ctx;
 	struct gm_client *client = gm_peer_user(peer);
+	gm_processes_peer_closed(dispatch->processes, peer);
 	if (client) {
 		gm_peer_set_user(peer, NULL);
 		gm_client_disconnected(client);
@@ -81,8 +86,8 @@ bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_pe
 		gm_peer_identity(peer), dispatch->uid, dispatch->admin_group);
 }
 
-void gm_dispatch_fill_device(
-	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__Device *ret)
+void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device,
+	char trouble[GM_BACKEND_TROUBLE], Gm__Wire__Device *ret)
 {
 	const struct gm_backend_device *info = &dispatch->devices[device];
 	struct gm_device_figures figures;
@@ -111,4 +116,12 @@ void gm_dispatch_fill_device(
 	ret->fraction = figures.policy.fraction;
 	ret->min_free = figures.policy.min_free;
 	ret->peak_charged = figures.peak_charged;
+	ret->free = figures.free;
+	ret->measured = dispatch->ops->exclusive || figures.measured;
+	uint64_t when;
+	if (dispatch->ops->trouble &&
+		dispatch->ops->trouble(dispatch->backend, device, trouble, &when)) {
+		ret->trouble = trouble;
+		ret->trouble_age_ms = (gm_clock_ns() - when) / GM_NS_PER_MS;
+	}
 }

@@ -10,6 +10,8 @@
 #include "daemon/config.h"
 #include "daemon/peer.h"
 
+struct gm_processes;
+
 /* Requests, by a table: what each needs, what it does, and how it is answered. */
 struct gm_dispatch {
 	struct gm_core *core;
@@ -18,6 +20,8 @@ struct gm_dispatch {
 	const struct gm_backend_ops *ops;
 	void *backend;
 	const char *socket;
+	struct gm_processes *processes; /* who waits to hear who uses the devices */
+	char backend_note[256];         /* why not the backend before this one; "" */
 	uint32_t n_devices;
 	struct gm_backend_device devices[GM_LIMIT_DEVICES];
 	uint64_t start_ns;
@@ -35,8 +39,9 @@ typedef void (*gm_handler)(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 
 bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_peer *peer);
-/* Everything about a device but its strings' storage, which is the dispatch's. */
-void gm_dispatch_fill_device(
-	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__Device *ret);
+/* Everything about a device but its strings' storage, which is the dispatch's, and the caller's for
+ * the last trouble. */
+void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device,
+	char trouble[GM_BACKEND_TROUBLE], Gm__Wire__Device *ret);
 
 #endif

@@ -185,8 +185,9 @@ void gm_serve_get_devices(
 	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
 	Gm__Wire__DevicesReply reply = GM__WIRE__DEVICES_REPLY__INIT;
 	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
 	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		gm_dispatch_fill_device(dispatch, i, &devices[i]);
+		gm_dispatch_fill_device(dispatch, i, troubles[i], &devices[i]);
 		list[i] = &devices[i];
 	}
 	reply.n_devices = dispatch->n_devices;

@@ -43,8 +43,13 @@ struct gm_worker {
 	uint64_t n_done; /* since the start */
 	bool want_sample;
 	bool have_sample;
+	int sample_result;
 	uint64_t sample;
 	uint64_t sample_after; /* n_done when it was taken */
+	bool want_look;
+	bool have_look;
+	struct gm_usage *look; /* NULL: no memory for it */
+	uint64_t look_after;
 	bool stop;
 
 	uint64_t n_told; /* the loop's own: how many of n_done it has passed on */
@@ -150,11 +155,25 @@ static void take_sample(struct gm_worker *worker)
 	pthread_mutex_unlock(&worker->lock);
 	int r = worker->ops->memory_free(worker->backend, worker->number, &free_bytes);
 	pthread_mutex_lock(&worker->lock);
-	if (r < 0)
-		return;
 	worker->have_sample = true;
+	worker->sample_result = r;
 	worker->sample = free_bytes;
 	worker->sample_after = worker->n_done;
+	uv_async_send(&worker->async);
+}
+
+/* The same. What is free is seen together with who uses it. */
+static void take_look(struct gm_worker *worker)
+{
+	worker->want_look = false;
+	take_sample(worker);
+	pthread_mutex_unlock(&worker->lock);
+	struct gm_usage *look = gm_usage_read(worker->ops, worker->backend, worker->number);
+	pthread_mutex_lock(&worker->lock);
+	gm_usage_free(worker->look);
+	worker->have_look = true;
+	worker->look = look;
+	worker->look_after = worker->n_done;
 	uv_async_send(&worker->async);
 }
 
@@ -163,7 +182,9 @@ static void *thread_main(void *arg)
 	struct gm_worker *worker = arg;
 	pthread_mutex_lock(&worker->lock);
 	for (;;) {
-		if (worker->want_sample)
+		if (worker->want_look)
+			take_look(worker);
+		else if (worker->want_sample)
 			take_sample(worker);
 		struct gm_chunk *chunk = queue_pop(&worker->destroys);
 		if (!chunk)
@@ -181,7 +202,7 @@ static void *thread_main(void *arg)
 			uv_async_send(&worker->async);
 			continue;
 		}
-		if (worker->want_sample)
+		if (worker->want_sample || worker->want_look)
 			continue;
 		if (worker->stop)
 			break;
@@ -198,16 +219,26 @@ static void on_async(uv_async_t *async)
 	struct gm_job_queue done = worker->done;
 	worker->done = (struct gm_job_queue){NULL, NULL};
 	bool have_sample = worker->have_sample;
+	int sample_result = worker->sample_result;
 	uint64_t sample = worker->sample;
 	uint64_t sample_after = worker->sample_after;
 	worker->have_sample = false;
+	struct gm_usage *look = worker->look;
+	bool have_look = worker->have_look;
+	uint64_t look_after = worker->look_after;
+	worker->have_look = false;
+	worker->look = NULL;
 	pthread_mutex_unlock(&worker->lock);
 
 	struct gm_chunk *chunk;
 	for (;;) {
 		if (have_sample && worker->n_told == sample_after) {
 			have_sample = false;
-			worker->events->sampled(worker->ctx, worker->number, sample);
+			worker->events->sampled(worker->ctx, worker->number, sample_result, sample);
+		}
+		if (have_look && worker->n_told == look_after) {
+			have_look = false;
+			worker->events->looked(worker->ctx, worker->number, look);
 		}
 		chunk = queue_pop(&done);
 		if (!chunk)
@@ -223,6 +254,7 @@ static void on_async(uv_async_t *async)
 static void on_closed(uv_handle_t *handle)
 {
 	struct gm_worker *worker = handle->data;
+	gm_usage_free(worker->look);
 	pthread_cond_destroy(&worker->wake);
 	pthread_mutex_destroy(&worker->lock);
 	free(worker);
@@ -324,6 +356,14 @@ void gm_worker_sample(struct gm_worker *worker)
 		return;
 	pthread_mutex_lock(&worker->lock);
 	worker->want_sample = true;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+void gm_worker_look(struct gm_worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	worker->want_look = true;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }

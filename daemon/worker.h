@@ -7,6 +7,7 @@
 
 #include "daemon/backend.h"
 #include "daemon/core/chunk.h"
+#include "daemon/usage.h"
 
 /*
  * A device's thread, the only place where the backend's slow calls run, and the queues before and
@@ -18,7 +19,10 @@ struct gm_worker;
 struct gm_worker_events {
 	void (*created)(void *ctx, struct gm_chunk *chunk, int result);
 	void (*destroyed)(void *ctx, struct gm_chunk *chunk);
-	void (*sampled)(void *ctx, uint32_t device, uint64_t free_bytes);
+	/* result: 0, or a negative errno: the device could not say. */
+	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes);
+	/* Takes usage; NULL: no memory for it. */
+	void (*looked)(void *ctx, uint32_t device, struct gm_usage *usage);
 };
 
 int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backend, uint32_t number,
@@ -35,5 +39,8 @@ void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk);
 /* Look how much is free, between two jobs. Nothing where the backend's devices are exclusive. */
 void gm_worker_sample(struct gm_worker *worker);
+/* Look who uses the device, and how much is free, between two jobs: a sample, then looked(). Not
+ * where the backend's devices are exclusive. Asked for again before looked(), it is one look. */
+void gm_worker_look(struct gm_worker *worker);
 
 #endif

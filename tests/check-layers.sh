@@ -26,6 +26,7 @@ report() { # number of problems is the number of lines of $1; $2: what was check
 # row above. A new file that fits none gets a row here: where it stands is a decision.
 daemon_rows=(
 	'backend config identity cgroup ids domain pages service endpoint'
+	'usage'
 	'worker'
 	'peer hub'
 	'events'

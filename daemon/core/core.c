@@ -106,6 +106,11 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 	gm_reserve_refill(d);
 }
 
+void gm_core_sample_failed(struct gm_core *core, uint32_t device)
+{
+	device_of(core, device)->ledger.measured = false;
+}
+
 uint64_t gm_core_tick(struct gm_core *core)
 {
 	uint64_t next = UINT64_MAX;
@@ -145,6 +150,8 @@ void gm_core_device_figures(
 		.admitted = d->ledger.admitted,
 		.pooled = d->ledger.pooled,
 		.created = gm_ledger_created(&d->ledger),
+		.free = gm_ledger_free(&d->ledger),
+		.measured = d->ledger.measured,
 		.peak_charged = d->ledger.peak_charged,
 		.chunks = d->chunks,
 		.pressure_ppm = gm_device_pressure(d),

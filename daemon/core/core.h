@@ -96,6 +96,8 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
  * told makes the refusal name what is foreign now.
  */
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
+/* The device could not say: foreign stays what it was, and is not measured any more. */
+void gm_core_sample_failed(struct gm_core *core, uint32_t device);
 /* Timed work (dwell of the pressure level, another try at the reserve). Returns when it wants to be
  * called next, ns, or UINT64_MAX; that may become earlier with a device_changed(). */
 uint64_t gm_core_tick(struct gm_core *core);
@@ -104,6 +106,8 @@ uint64_t gm_core_tick(struct gm_core *core);
 struct gm_device_figures {
 	uint64_t total, foreign, capacity, ceiling, available;
 	uint64_t leased, quarantined, admitted, pooled, created;
+	uint64_t free; /* total - foreign - created - what is being destroyed */
+	bool measured; /* by a sample; false: nothing is known of what is foreign */
 	uint64_t peak_charged;
 	uint64_t chunks;
 	uint32_t pressure_ppm;

@@ -187,11 +187,18 @@ void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account)
 	check(ledger, account);
 }
 
+uint64_t gm_ledger_free(const struct gm_ledger *ledger)
+{
+	uint64_t used = ledger->foreign + gm_ledger_created(ledger) + ledger->doomed;
+	return used < ledger->total ? ledger->total - used : 0;
+}
+
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes)
 {
 	uint64_t ours = gm_ledger_created(ledger) + ledger->doomed;
 	uint64_t used = free_bytes < ledger->total ? ledger->total - free_bytes : 0;
 	uint64_t foreign = used > ours ? used - ours : 0;
+	ledger->measured = true;
 	if (foreign == ledger->foreign)
 		return false;
 	ledger->foreign = foreign;

@@ -21,6 +21,7 @@
 struct gm_ledger {
 	uint64_t total;
 	uint64_t foreign;
+	bool measured; /* foreign is what the last sample says */
 	uint64_t admitted, leased, quarantined;
 	uint64_t pooled, unclaimed, doomed;
 	uint64_t held; /* of all accounts */
@@ -80,6 +81,8 @@ void gm_ledger_move(
 void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account);
 void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account);
 
+/* What nobody has: total - foreign - all that is ours, doomed included. */
+uint64_t gm_ledger_free(const struct gm_ledger *ledger);
 /* foreign = total - free - what is ours, doomed included. Whether it changed. */
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes);
 

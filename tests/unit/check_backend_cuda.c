@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/cuda.h"
 #include "daemon/backend_cuda.h"
 #include "tests/tap.h"
 
@@ -50,6 +53,115 @@ START_TEST(devices_are_described)
 	ck_assert_uint_eq(a.total, 512 * MIB);
 	ck_assert(a.transport_fd && a.transport_ipc);
 	ck_assert(memcmp(a.uuid, b.uuid, sizeof a.uuid) != 0);
+	ops->close(backend);
+}
+END_TEST
+
+/* Forks before the driver is loaded here: a process of its own that has a context and so much. */
+static pid_t start_other(uint32_t device, uint64_t bytes)
+{
+	int ready[2];
+	char byte;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	pid_t pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		const struct gm_cuda *cuda;
+		gm_cu_ctx context;
+		gm_cu_ptr ptr;
+		if (gm_cuda_load(&cuda, why) < 0 ||
+			cuda->cuDevicePrimaryCtxRetain(&context, (int)device) ||
+			cuda->cuCtxSetCurrent(context) || cuda->cuMemAlloc(&ptr, bytes))
+			_exit(1);
+		(void)!write(ready[1], "r", 1);
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+START_TEST(others_are_listed_with_what_they_use)
+{
+	struct gm_backend_process *list;
+	struct gm_handle handle;
+	size_t n;
+	pid_t other = start_other(1, 32 * MIB);
+
+	open_it();
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 64 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->processes(backend, 1, &list, &n), 0);
+	/* We have no context and are not there. */
+	ck_assert_uint_eq(n, 1);
+	ck_assert_int_eq(list[0].pid, other);
+	ck_assert_uint_eq(list[0].bytes, (1 + 16 + 32) * MIB);
+	free(list);
+	ck_assert_int_eq(ops->processes(backend, 0, &list, &n), 0);
+	ck_assert_uint_eq(n, 0);
+	free(list);
+	ck_assert_int_eq(kill(other, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(other, NULL, 0), other);
+	ck_assert_int_eq(ops->processes(backend, 1, &list, &n), 0);
+	ck_assert_uint_eq(n, 0);
+	free(list);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 64 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(more_others_than_expected_are_listed_all_the_same)
+{
+	struct gm_backend_process *list;
+	char path[256];
+	size_t n;
+
+	open_it();
+	/* Written down as the fake driver does it, for one process under many names. */
+	for (int i = 0; i < 200; i++) {
+		const int64_t use[2] = {1000 + i, 1};
+		snprintf(path, sizeof path, "%s/gpu0.use/%d.%d", getenv("GPUMEM_FAKE_DIR"),
+			(int)getpid(), i);
+		FILE *file = fopen(path, "w");
+		ck_assert_ptr_nonnull(file);
+		ck_assert_uint_eq(fwrite(use, sizeof use, 1, file), 1);
+		fclose(file);
+	}
+	ck_assert_int_eq(ops->processes(backend, 0, &list, &n), 0);
+	ck_assert_uint_eq(n, 200);
+	free(list);
+	snprintf(path, sizeof path, "rm -r %s/gpu0.use/*", getenv("GPUMEM_FAKE_DIR"));
+	ck_assert_int_eq(system(path), 0);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(the_last_trouble_is_kept_and_a_full_device_is_none)
+{
+	char text[GM_BACKEND_TROUBLE];
+	struct gm_handle handle;
+	uint64_t when = 0, bytes;
+
+	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:999", 1);
+	open_it();
+	ck_assert(!ops->trouble(backend, 0, text, &when));
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, (uint64_t)4096 * MIB, &handle), -ENOMEM);
+	ck_assert(!ops->trouble(backend, 0, text, &when));
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), -EIO);
+	ck_assert(ops->trouble(backend, 0, text, &when));
+	ck_assert_str_eq(text, "cuMemExportToShareableHandle: CUDA_ERROR_UNKNOWN");
+	ck_assert_uint_gt(when, 0);
+	ck_assert(!ops->trouble(backend, 1, text, &when));
+	char path[256];
+	snprintf(path, sizeof path, "%s/gpu1.lost", getenv("GPUMEM_FAKE_DIR"));
+	fclose(fopen(path, "w"));
+	ck_assert_int_eq(ops->memory_free(backend, 1, &bytes), -ENODEV);
+	unlink(path);
+	ck_assert(ops->trouble(backend, 1, text, &when));
+	ck_assert_str_eq(text, "nvmlDeviceGetMemoryInfo: NVML error 15");
 	ops->close(backend);
 }
 END_TEST
@@ -263,6 +375,9 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, devices_are_described);
 	tcase_add_test(tcase, visible_devices_are_respected);
+	tcase_add_test(tcase, others_are_listed_with_what_they_use);
+	tcase_add_test(tcase, more_others_than_expected_are_listed_all_the_same);
+	tcase_add_test(tcase, the_last_trouble_is_kept_and_a_full_device_is_none);
 	tcase_add_test(tcase, an_fd_chunk_takes_memory_and_no_context_and_gives_it_back);
 	tcase_add_test(tcase, a_full_device_is_out_of_memory_and_stays_usable);
 	tcase_add_test(tcase, a_failed_export_leaks_nothing);

@@ -90,12 +90,19 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	gm_core_destroyed(core, chunk);
 }
 
-static void on_sampled(void *ctx, uint32_t number, uint64_t free_bytes)
+static void on_sampled(void *ctx, uint32_t number, int result, uint64_t free_bytes)
 {
+	ck_assert_int_eq(result, 0);
 	gm_core_sample(core, number, free_bytes);
 }
 
-static const struct gm_worker_events worker_events = {on_created, on_destroyed, on_sampled};
+static void on_looked(void *ctx, uint32_t number, struct gm_usage *usage)
+{
+	gm_usage_free(usage);
+}
+
+static const struct gm_worker_events worker_events = {
+	on_created, on_destroyed, on_sampled, on_looked};
 
 static void on_closed(void *ctx, struct gm_peer *peer)
 {

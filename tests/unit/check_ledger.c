@@ -101,15 +101,20 @@ END_TEST
 
 START_TEST(foreign_is_what_is_neither_free_nor_ours)
 {
+	ck_assert(!l.measured);
+	ck_assert_uint_eq(gm_ledger_free(&l), 100);
 	ck_assert_int_eq(gm_ledger_admit(&l, &a, 100, 30), 0);
 	/* Admitted is not made yet: all of what is used is foreign. */
 	ck_assert(gm_ledger_sample(&l, 95));
+	ck_assert(l.measured);
 	ck_assert_uint_eq(l.foreign, 5);
+	ck_assert_uint_eq(gm_ledger_free(&l), 95);
 	gm_ledger_lease_created(&l, &a, 30);
 	ck_assert(!gm_ledger_sample(&l, 65));
 	/* What waits for destruction is still ours. */
 	gm_ledger_doom_leased(&l, &a, 30);
 	ck_assert(!gm_ledger_sample(&l, 65));
+	ck_assert_uint_eq(gm_ledger_free(&l), 65);
 	/* Destroyed, but somebody maps it still: foreign. */
 	gm_ledger_destroyed(&l, 30);
 	ck_assert(gm_ledger_sample(&l, 65));

@@ -123,6 +123,7 @@ static void device_init(Gm__Wire__Device *device, uint32_t number)
 	device->peak_charged = 50 * G;
 	device->chunks = 90;
 	device->transport_fd = device->transport_ipc = true;
+	device->measured = true;
 }
 
 static void script_status(struct gm_fake *f, void *user)
@@ -200,10 +201,51 @@ START_TEST(status_gives_programs_bytes)
 }
 END_TEST
 
+/* Device 0: a client, another, one that ended meanwhile. Device 1: more than can be listed. Device
+ * 2: nobody knows. */
+static void send_processes(struct gm_fake *f)
+{
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_PROCESSES);
+	Gm__Wire__ProcessesReply reply = GM__WIRE__PROCESSES_REPLY__INIT;
+	Gm__Wire__DeviceProcesses device = GM__WIRE__DEVICE_PROCESSES__INIT, *devices = &device;
+	Gm__Wire__Process processes[3], *list[3] = {&processes[0], &processes[1], &processes[2]};
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	for (int i = 0; i < 3; i++) {
+		gm__wire__process__init(&processes[i]);
+		processes[i].pid = 4711 + i;
+		processes[i].bytes = 10 * G;
+		processes[i].bytes_known = i != 2;
+		processes[i].uid_known = i != 2;
+	}
+	processes[0].command = (char *)"python3 -m something.long.enough.to.be.cut.off";
+	processes[1].kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
+	processes[1].bytes = G / 2;
+	packet.body_case = GM__WIRE__PACKET__BODY_PROCESSES;
+	packet.processes = &reply;
+	reply.n_devices = 1;
+	reply.devices = &devices;
+	device.known = true;
+	device.n_processes = 2;
+	device.processes = list;
+	send_answer(f, &packet, id, true);
+	device.device = 1;
+	device.n_processes = 3;
+	device.unlisted = 7;
+	send_answer(f, &packet, id, true);
+	device = (Gm__Wire__DeviceProcesses)GM__WIRE__DEVICE_PROCESSES__INIT;
+	device.device = 2;
+	send_answer(f, &packet, id, false);
+}
+
 static void script_devices(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
 		return;
+	send_processes(f);
 	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_DEVICES);
 	Gm__Wire__DevicesReply reply = GM__WIRE__DEVICES_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -219,6 +261,8 @@ static void script_devices(struct gm_fake *f, void *user)
 	for (uint32_t i = 0; i < 16; i++) {
 		device_init(&device, i);
 		device.uuid.len = i == 3 ? 5 : 16; /* not one: left out */
+		device.measured = i != 2;
+		device.free = 79 * G;
 		send_answer(f, &packet, id, i < 15);
 	}
 }
@@ -230,6 +274,15 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	has(text, "device: 15,");
 	has(text, "capacity: 126.0G (fraction 0.9, min_free 512.0M)\n");
 	has(text, "charged: 48.0G, at most 50.0G so far\n");
+	has(text, "brokered: 48.0G (leased 47.0G, quarantined 1.0G)\n");
+	has(text, "foreign: 12.0G, which leaves a ceiling of 120.0G\n");
+	has(text, "free: 79.0G\n");
+	has(text, "foreign: not known: no figures from NVML, the ledger alone counts\n");
+	has(text, "free: at most 79.0G\n");
+	has(text, "  0 4711 root");
+	has(text, "512.0M client, its own part\n");
+	has(text, "1.5G no process listed for it\n");
+	has(text, "7 more processes use less");
 	has(text, "uuid: deadbeef-0102-0304-0506-0708090a0b0c\n");
 	fits_screen(text, 1000);
 	free(text);
@@ -237,6 +290,23 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "devices")), 16);
 	ck_assert_int_eq(json_integer_value(at(json, "devices", 15, "device")), 15);
 	ck_assert(json_is_null(at(json, "devices", 3, "uuid")));
+	ck_assert(json_is_true(at(json, "devices", 0, "measured")));
+	ck_assert(json_is_null(at(json, "devices", 2, "foreign")));
+	ck_assert(json_is_false(at(json, "devices", 2, "measured")));
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 0, "free")), (int64_t)(79 * G));
+	/* Two and three listed; one rest on device 0 (on 1 it cannot be told), one on each other.
+	 */
+	ck_assert_int_eq(json_integer_value(at(json, "processes", 0, "pid")), 4711);
+	ck_assert_str_eq(json_string_value(at(json, "processes", 0, "kind")), "other");
+	ck_assert_str_eq(json_string_value(at(json, "processes", 1, "kind")), "client");
+	ck_assert_int_eq(json_integer_value(at(json, "processes", 1, "bytes")), (int64_t)(G / 2));
+	ck_assert(json_is_null(at(json, "processes", 4, "bytes")));
+	ck_assert(json_is_null(at(json, "processes", 4, "uid")));
+	ck_assert_str_eq(json_string_value(at(json, "processes", 5, "kind")), "unlisted");
+	ck_assert_int_eq(
+		json_integer_value(at(json, "processes", 5, "bytes")), (int64_t)(G + G / 2));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "processes")), 6);
+	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "unlisted");
 	json_decref(json);
 }
 END_TEST

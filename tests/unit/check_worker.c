@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/worker.h"
 #include "tests/tap.h"
@@ -23,6 +24,8 @@ static struct {
 	size_t n;
 	int fail_with;
 	uint64_t free_bytes;
+	int sample_fails_with;
+	bool processes_fail;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void note(uint64_t what)
@@ -60,7 +63,20 @@ static int fake_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
 {
 	pthread_mutex_lock(&fake.lock);
 	*ret_free = fake.free_bytes;
+	int r = fake.sample_fails_with;
 	pthread_mutex_unlock(&fake.lock);
+	return r;
+}
+
+static int fake_processes(
+	void *backend, uint32_t device, struct gm_backend_process **ret_list, size_t *ret_n)
+{
+	if (fake.processes_fail)
+		return -EOPNOTSUPP;
+	*ret_list = calloc(2, sizeof(**ret_list));
+	(*ret_list)[0] = (struct gm_backend_process){getpid(), 5};
+	(*ret_list)[1] = (struct gm_backend_process){1, 7};
+	*ret_n = 2;
 	return 0;
 }
 
@@ -69,6 +85,7 @@ static const struct gm_backend_ops shared_ops = {
 	.create = fake_create,
 	.destroy = fake_destroy,
 	.memory_free = fake_memory_free,
+	.processes = fake_processes,
 };
 static const struct gm_backend_ops exclusive_ops = {
 	.name = "fake",
@@ -83,16 +100,17 @@ static struct gm_worker *worker;
 static struct gm_chunk chunks[JOBS];
 static pthread_t loop_thread;
 static struct {
-	size_t created, destroyed, sampled, failed;
+	size_t created, destroyed, sampled, failed, looked, not_sampled;
 	uint64_t last_free;
-	size_t created_before_sample;
+	size_t created_before_sample, created_before_look, sampled_before_look;
+	struct gm_usage *usage;
 } told;
 static size_t expect;
 
 static void tell(void)
 {
 	ck_assert(pthread_equal(pthread_self(), loop_thread));
-	if (told.created + told.destroyed + told.sampled == expect)
+	if (told.created + told.destroyed + told.sampled + told.looked == expect)
 		uv_stop(&loop);
 }
 
@@ -110,16 +128,28 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	tell();
 }
 
-static void on_sampled(void *ctx, uint32_t device, uint64_t free_bytes)
+static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes)
 {
 	ck_assert_uint_eq(device, 3);
 	told.sampled++;
+	told.not_sampled += result < 0;
 	told.last_free = free_bytes;
 	told.created_before_sample = told.created;
 	tell();
 }
 
-static const struct gm_worker_events events = {on_created, on_destroyed, on_sampled};
+static void on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
+{
+	ck_assert_uint_eq(device, 3);
+	told.looked++;
+	told.created_before_look = told.created;
+	told.sampled_before_look = told.sampled;
+	gm_usage_free(told.usage);
+	told.usage = usage;
+	tell();
+}
+
+static const struct gm_worker_events events = {on_created, on_destroyed, on_sampled, on_looked};
 
 static void start(const struct gm_backend_ops *ops)
 {
@@ -140,9 +170,9 @@ static void stop(void)
 static void run_until(size_t n)
 {
 	expect = n;
-	if (told.created + told.destroyed + told.sampled < n)
+	if (told.created + told.destroyed + told.sampled + told.looked < n)
 		uv_run(&loop, UV_RUN_DEFAULT);
-	ck_assert_uint_eq(told.created + told.destroyed + told.sampled, n);
+	ck_assert_uint_eq(told.created + told.destroyed + told.sampled + told.looked, n);
 }
 
 static void permit(unsigned int n)
@@ -273,6 +303,57 @@ START_TEST(devices_that_are_exclusive_are_not_sampled)
 }
 END_TEST
 
+START_TEST(a_sample_that_fails_is_told_as_such)
+{
+	start(&shared_ops);
+	fake.sample_fails_with = -EIO;
+	gm_worker_sample(worker);
+	run_until(1);
+	ck_assert_uint_eq(told.not_sampled, 1);
+	stop();
+}
+END_TEST
+
+START_TEST(a_look_comes_between_two_jobs_with_a_sample_before_it)
+{
+	start(&shared_ops);
+	fake.free_bytes = 4711;
+	gm_worker_create(worker, &chunks[0], 1);
+	wait_until_stuck();
+	gm_worker_create(worker, &chunks[1], 1);
+	gm_worker_look(worker);
+	gm_worker_look(worker); /* the same one */
+	permit(2);
+	run_until(4);
+	ck_assert_uint_eq(told.looked, 1);
+	ck_assert_uint_eq(told.sampled, 1);
+	ck_assert_uint_eq(told.sampled_before_look, 1);
+	ck_assert_uint_eq(told.last_free, 4711);
+	/* Both mean the device as it was when one chunk had been made and the other had not. */
+	ck_assert_uint_eq(told.created_before_sample, 1);
+	ck_assert_uint_eq(told.created_before_look, 1);
+	ck_assert(told.usage->known);
+	ck_assert_uint_eq(told.usage->n, 2);
+	ck_assert_int_eq(told.usage->list[0].pid, 1);
+	ck_assert_int_eq(told.usage->list[1].pid, getpid());
+	gm_usage_free(told.usage);
+	stop();
+}
+END_TEST
+
+START_TEST(a_look_that_fails_says_that_nothing_is_known)
+{
+	start(&shared_ops);
+	fake.processes_fail = true;
+	gm_worker_look(worker);
+	run_until(2);
+	ck_assert(!told.usage->known);
+	ck_assert_uint_eq(told.usage->n, 0);
+	gm_usage_free(told.usage);
+	stop();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("worker");
@@ -284,6 +365,9 @@ int main(void)
 	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);
 	tcase_add_test(tests, a_sample_is_told_when_it_is_asked_for);
 	tcase_add_test(tests, devices_that_are_exclusive_are_not_sampled);
+	tcase_add_test(tests, a_sample_that_fails_is_told_as_such);
+	tcase_add_test(tests, a_look_comes_between_two_jobs_with_a_sample_before_it);
+	tcase_add_test(tests, a_look_that_fails_says_that_nothing_is_known);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
