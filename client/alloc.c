@@ -177,6 +177,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	uint64_t bytes = 0;
+	gm_buffer_settle(session);
 	for (uint32_t i = 0; i < session->devices; i++)
 		bytes += gm_alloc_trim(session, i);
 	if (ret_bytes)

@@ -172,6 +172,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, siz
 	status = gm_mapping_open(session, device);
 	if (status)
 		return status;
+	gm_buffer_settle(session);
 	struct gm_lease *lease;
 	struct gm_lease_chunk *chunks;
 	status = gm_lease_take(session, device, size, given.tag, &lease, &chunks);
@@ -188,14 +189,37 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 	/* In a forked child there is nothing to end: neither mapping nor connection are its own. */
 	if (!buffer || !gm_session_ok(buffer->session))
 		return;
+	struct gpumem_session *session = buffer->session;
 	unlist(buffer);
-	unmap(buffer);
-	gm_lease_give(buffer->session, buffer->lease);
-	free(buffer);
+	atomic_fetch_add(&session->unsettled, 1);
+	pthread_mutex_lock(&session->lock);
+	LL_PREPEND(session->ended, buffer);
+	pthread_mutex_unlock(&session->lock);
+	gm_session_wake(session);
+}
+
+void gm_buffer_settle(struct gpumem_session *session)
+{
+	struct gpumem_buffer *list, *buffer, *tmp;
+	if (!atomic_load(&session->unsettled))
+		return;
+	pthread_mutex_lock(&session->settling);
+	pthread_mutex_lock(&session->lock);
+	list = session->ended;
+	session->ended = NULL;
+	pthread_mutex_unlock(&session->lock);
+	LL_FOREACH_SAFE (list, buffer, tmp) {
+		unmap(buffer);
+		gm_lease_give(session, buffer->lease);
+		free(buffer);
+		atomic_fetch_sub(&session->unsettled, 1);
+	}
+	pthread_mutex_unlock(&session->settling);
 }
 
 void gm_buffer_drop_all(struct gpumem_session *session)
 {
+	gm_buffer_settle(session);
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
 		unlist(buffer);

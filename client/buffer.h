@@ -23,6 +23,13 @@ struct gpumem_buffer {
 /* Maps what a lease brought and makes a buffer of it. Takes both, also on failure. */
 gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lease,
 	struct gm_lease_chunk *chunks, bool opened, gpumem_buffer **ret_buffer);
+/*
+ * Unmaps buffers that were destroyed and gives them back, and waits for whoever is at it: when it
+ * returns, the daemon has what was destroyed before it was called. Unmapping takes the driver
+ * hundreds of microseconds for large ones, so destroying only notes it; the library's thread does
+ * it, or a caller that is about to ask for more. Costs a load when there is nothing to do.
+ */
+void gm_buffer_settle(struct gpumem_session *session);
 /* Unmaps all buffers and lets them go, without a message: the session ends. */
 void gm_buffer_drop_all(struct gpumem_session *session);
 

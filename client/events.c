@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 
 #include "client/alloc.h"
+#include "client/buffer.h"
 #include "client/resume.h"
 #include "client/returns.h"
 #include "client/use.h"
@@ -230,6 +231,8 @@ static void on_time(struct gm_events *events, bool woken)
 {
 	struct gpumem_session *session = events->session;
 	uint64_t now = gm_clock_ns();
+	if (woken)
+		gm_buffer_settle(session);
 	if (woken || now >= events->tick_at)
 		events->tick_at = gm_alloc_tick(session, now);
 	if (woken && events->publish_at == NEVER &&

@@ -66,6 +66,8 @@ struct gpumem_session {
 	struct gm_call goodbye; /* kept ready: the end must not fail for want of memory */
 	struct gm_events *events;
 
+	pthread_mutex_t settling;   /* held while ended buffers are unmapped and given back */
+	_Atomic uint64_t unsettled; /* how many there are, those at work on included */
 	pthread_mutex_t lock; /* of what follows, and of a device's marked fields; held shortly */
 	enum gm_session_state state;
 	char away[GM_ERROR_BYTES];
@@ -77,9 +79,10 @@ struct gpumem_session {
 	/* Grows when the daemon knows the old session no more: leases of an older epoch are in no
 	 * book, and are let go without a message. */
 	uint64_t epoch;
-	struct gm_lease *leases;    /* all that the daemon may have granted */
-	struct gm_held *returning;  /* to give back when the daemon is there */
-	struct gpumem_buffer *list; /* buffers alive */
+	struct gm_lease *leases;     /* all that the daemon may have granted */
+	struct gm_held *returning;   /* to give back when the daemon is there */
+	struct gpumem_buffer *list;  /* buffers alive */
+	struct gpumem_buffer *ended; /* destroyed, and still mapped: gm_buffer_settle() */
 };
 
 /* The checks every call begins with. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "client/buffer.h"
 #include "client/lease.h"
 #include "common/cleanup.h"
 
@@ -93,6 +94,7 @@ static gpumem_status obtain(
 	struct gm_supply *supply, uint64_t bytes, struct gm_lease_chunk **ret_chunks)
 {
 	const struct gm_lease *gone = NULL;
+	gm_buffer_settle(supply->session);
 	for (;;) {
 		struct gm_lease *lease = current(supply);
 		if (!lease || lease == gone) {
