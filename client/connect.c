@@ -79,6 +79,7 @@ static void session_free(struct gpumem_session *session)
 	gm_close(session->wake);
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->settling);
+	pthread_mutex_destroy(&session->opening);
 	free(session);
 }
 
@@ -108,6 +109,7 @@ static gpumem_status session_new(struct gpumem_session **ret_session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->settling, NULL);
+	pthread_mutex_init(&session->opening, NULL);
 	gm_pages_init(&session->pages);
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);

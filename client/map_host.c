@@ -219,17 +219,20 @@ static void host_close(void *backend)
 	gm_map_host_free(backend);
 }
 
+#define MEMORY_OPS \
+	.name = "host", .close = host_close, .reserve = host_reserve, .unreserve = host_unreserve, \
+	.map = host_map, .access = host_access, .move = host_move, .unmap = host_unmap
+
 const struct gm_map_ops *gm_map_host_ops(void)
 {
+	static const struct gm_map_ops ops = {MEMORY_OPS};
+	return &ops;
+}
+
+const struct gm_map_ops *gm_map_host_streams_ops(void)
+{
 	static const struct gm_map_ops ops = {
-		.name = "host",
-		.close = host_close,
-		.reserve = host_reserve,
-		.unreserve = host_unreserve,
-		.map = host_map,
-		.access = host_access,
-		.move = host_move,
-		.unmap = host_unmap,
+		MEMORY_OPS,
 		.record = host_record,
 		.passed = host_passed,
 		.order = host_order,

@@ -12,7 +12,10 @@ struct gm_map_host;
 int gm_map_host_new(struct gm_map_host **ret_backend);
 /* Events must be forgotten before. */
 void gm_map_host_free(struct gm_map_host *backend);
+/* Memory alone: the processor that frees has done with it, so there is no stream to wait for. */
 const struct gm_map_ops *gm_map_host_ops(void);
+/* The same with streams and events, for tests of what a backend has that works on its own. */
+const struct gm_map_ops *gm_map_host_streams_ops(void);
 
 /*
  * For tests: events recorded on the stream (GPUMEM_STREAM_ANY: on any) from now on do not pass

@@ -13,9 +13,6 @@
 #include "client/map_host.h"
 #include "client/session.h"
 
-/* One at a time, for all sessions: starting a driver from two threads at once gains nothing. */
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-
 static gpumem_status open_host(struct gm_session_device *d)
 {
 	struct gm_map_host *host;
@@ -45,7 +42,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 	gpumem_status status = GPUMEM_OK;
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		return GPUMEM_OK;
-	pthread_mutex_lock(&opening);
+	pthread_mutex_lock(&session->opening);
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		;
 	else if (strcmp(d->info.backend, "host") == 0)
@@ -56,7 +53,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
 			"this library cannot map memory of device %u, which is of backend %s",
 			device, d->info.backend);
-	pthread_mutex_unlock(&opening);
+	pthread_mutex_unlock(&session->opening);
 	return status;
 }
 

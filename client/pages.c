@@ -148,16 +148,40 @@ static uint64_t coarse_ns(void)
 	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+/*
+ * A row changes with every larger allocation, so no more of it is written than differs: the tag
+ * only where there is one, or was one before.
+ */
+static void row_write(struct gm_page_row *row, uint32_t device, uint64_t bytes, uint64_t born_ns)
 {
-	struct gm_page_row value = {.device = device, .bytes = bytes, .born_ns = coarse_ns()};
+	gm_page_write_begin(&row->seq);
+	__atomic_store_n(&row->device, device, __ATOMIC_RELAXED);
+	__atomic_store_n(&row->bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&row->born_ns, born_ns, __ATOMIC_RELAXED);
+	gm_page_write_end(&row->seq);
+}
+
+static void row_write_tagged(
+	struct gm_page_row *row, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
+{
+	struct gm_page_row value = {.device = device, .bytes = bytes, .born_ns = born_ns};
 	if (tag)
 		snprintf(value.tag, sizeof(value.tag), "%s", tag);
+	gm_page_write(row, &value, sizeof(value));
+}
+
+uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+{
+	uint64_t born_ns = coarse_ns();
 	uint32_t row = GM_PAGES_UNTRACKED;
 	pthread_mutex_lock(&pages->lock);
 	if (pages->n_free) {
 		uint32_t i = pages->free_rows[--pages->n_free];
-		gm_page_write(&pages->client->rows[i], &value, sizeof(value));
+		struct gm_page_row *place = &pages->client->rows[i];
+		if ((tag && *tag) || place->tag[0])
+			row_write_tagged(place, device, bytes, born_ns, tag);
+		else
+			row_write(place, device, bytes, born_ns);
 		row = i + 1;
 	} else {
 		pages->untracked[device]++;
@@ -184,12 +208,11 @@ void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row)
 {
 	if (!row)
 		return;
-	struct gm_page_row value = {.bytes = 0};
 	pthread_mutex_lock(&pages->lock);
 	if (row == GM_PAGES_UNTRACKED) {
 		pages->untracked[device]--;
 	} else {
-		gm_page_write(&pages->client->rows[row - 1], &value, sizeof(value));
+		row_write(&pages->client->rows[row - 1], 0, 0, 0);
 		pages->free_rows[pages->n_free++] = (uint16_t)(row - 1);
 	}
 	pthread_mutex_unlock(&pages->lock);

@@ -66,6 +66,7 @@ struct gpumem_session {
 	struct gm_call goodbye; /* kept ready: the end must not fail for want of memory */
 	struct gm_events *events;
 
+	pthread_mutex_t opening;    /* held while a device's mapping is made */
 	pthread_mutex_t settling;   /* held while ended buffers are unmapped and given back */
 	_Atomic uint64_t unsettled; /* how many there are, those at work on included */
 	pthread_mutex_t lock; /* of what follows, and of a device's marked fields; held shortly */

@@ -302,7 +302,7 @@ START_TEST(a_buffer_is_one_range_of_several_chunks)
 	ck_assert_uint_eq(stats.active_buffers, 1);
 	ck_assert_uint_eq(stats.misses, 1);
 	gpumem_buffer_destroy(buffer);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 	ck_assert_uint_eq(open_fds(), before);
 	ck_assert_int_eq(gpumem_stats(session, 1, &stats), GPUMEM_OK);
 	ck_assert_uint_eq(stats.in_use, 0);
@@ -433,13 +433,13 @@ static void sized_buffer(size_t size)
 {
 	GPUMEM_AUTO_BUFFER gpumem_buffer *buffer = make_buffer(size);
 	ck_assert_uint_eq(gpumem_buffer_size(buffer), size);
-	ck_assert_uint_eq(fake_leases(fake), 1);
+	fake_wait_leases(fake, 1);
 }
 
 START_TEST(an_auto_buffer_ends_with_its_scope)
 {
 	sized_buffer(MIB);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 }
 END_TEST
 
@@ -456,7 +456,7 @@ START_TEST(a_session_that_ends_takes_everything_along)
 	session = NULL;
 	ck_assert_uint_eq(fake_seen(fake, GM__WIRE__PACKET__BODY_GOODBYE), 1);
 	ck_assert_uint_eq(fake_seen(fake, GM__WIRE__PACKET__BODY_RETURN_CHUNKS), returns);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 	fake_hang_up(fake);
 	ck_assert_uint_lt(open_fds(), before);
 }
@@ -488,7 +488,7 @@ START_TEST(a_shared_buffer_is_the_same_memory)
 	gpumem_buffer_destroy(mine);
 	ck_assert_int_eq(b[6 * MIB - 1], 42);
 	gpumem_buffer_destroy(theirs);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 	gpumem_disconnect(other);
 }
 END_TEST
@@ -523,7 +523,7 @@ START_TEST(a_lease_that_comes_too_late_goes_back_by_itself)
 	fake_will(fake, &will);
 	ck_assert_int_eq(gpumem_buffer_create(hasty, 0, 6 * MIB, NULL, &buffer), GPUMEM_E_TIMEOUT);
 	says("within 50 ms");
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 	/* The daemon gets round to it: it grants, in two packets, and has it back. */
 	will = (struct fake_will){.per_packet = 1};
 	fake_will(fake, &will);
@@ -566,7 +566,7 @@ START_TEST(handles_lost_on_the_way_are_asked_for_again)
 	ck_assert_uint_ge(fake_seen(fake, GM__WIRE__PACKET__BODY_GET_HANDLES), 1);
 	memset(gpumem_buffer_ptr(buffer), 7, 14 * MIB);
 	gpumem_buffer_destroy(buffer);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 	ck_assert_uint_eq(open_fds(), before);
 }
 END_TEST
@@ -580,7 +580,7 @@ START_TEST(a_process_that_stays_at_its_limit_of_files_is_told_so)
 	says("open files");
 	says("ulimit -n");
 	ck_assert_ptr_null(buffer);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 }
 END_TEST
 
@@ -622,7 +622,7 @@ START_TEST(a_session_is_taken_up_again_with_all_it_holds)
 	wait_event(GPUMEM_EVENT_LOST, 1);
 	/* Given back while nobody listens; and the daemon has one that nobody here knows. */
 	gpumem_buffer_destroy(given);
-	ck_assert_uint_eq(fake_leases(fake), 2);
+	fake_wait_leases(fake, 2);
 	fake_add_lease(fake, 2 * MIB);
 	fake_back(fake);
 	gpumem_event event = wait_event(GPUMEM_EVENT_RESTORED, 1);
@@ -645,7 +645,7 @@ START_TEST(a_session_is_taken_up_again_with_all_it_holds)
 	ck_assert_int_eq(gpumem_share(kept, NULL, &token), GPUMEM_OK);
 	gpumem_buffer_destroy(fresh);
 	gpumem_buffer_destroy(kept);
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 }
 END_TEST
 
@@ -668,7 +668,7 @@ START_TEST(a_grant_whose_answer_was_lost_goes_back_at_the_resume)
 	ck_assert_int_eq(
 		gpumem_buffer_create(session, 0, 8 * MIB, NULL, &buffer), GPUMEM_E_DISCONNECTED);
 	wait_event(GPUMEM_EVENT_RESTORED, 2);
-	ck_assert_uint_eq(fake_leases(fake), 1);
+	fake_wait_leases(fake, 1);
 	ck_assert_uint_eq(fake_chunks(fake), chunks);
 	memset(first, 1, 3 * MIB);
 	ck_assert_int_eq(gpumem_free(session, first, GPUMEM_STREAM_DONE), GPUMEM_OK);
@@ -690,7 +690,7 @@ START_TEST(a_daemon_that_forgot_the_session_gives_a_new_one)
 	wait_event(GPUMEM_EVENT_RESTORED, 1);
 	ck_assert_ptr_nonnull(strstr(heard.text, "started anew"));
 	fake_will(fake, &(struct fake_will){0});
-	ck_assert_uint_eq(fake_leases(fake), 0);
+	fake_wait_leases(fake, 0);
 	/* What was held works on, but the daemon knows nothing of it. */
 	memset(ptr, 4, 3 * MIB);
 	ck_assert_int_eq(((char *)gpumem_buffer_ptr(old))[4 * MIB - 1], 3);
@@ -699,12 +699,12 @@ START_TEST(a_daemon_that_forgot_the_session_gives_a_new_one)
 	says("started anew");
 	ck_assert_int_eq(gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more), GPUMEM_OK);
 	gpumem_buffer *fresh = make_buffer(2 * MIB);
-	ck_assert_uint_eq(fake_leases(fake), 2);
+	fake_wait_leases(fake, 2);
 	unsigned returns = fake_seen(fake, GM__WIRE__PACKET__BODY_RETURN_CHUNKS);
 	gpumem_buffer_destroy(old);
 	ck_assert_uint_eq(fake_seen(fake, GM__WIRE__PACKET__BODY_RETURN_CHUNKS), returns);
 	gpumem_buffer_destroy(fresh);
-	ck_assert_uint_eq(fake_leases(fake), 1);
+	fake_wait_leases(fake, 1);
 	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
 	ck_assert_int_eq(gpumem_free(session, more, GPUMEM_STREAM_DONE), GPUMEM_OK);
 	uint64_t bytes = 0;

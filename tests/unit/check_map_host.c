@@ -23,7 +23,7 @@ static const struct gm_map_ops *ops;
 static void set_up(void)
 {
 	ck_assert_int_eq(gm_map_host_new(&host), 0);
-	ops = gm_map_host_ops();
+	ops = gm_map_host_streams_ops();
 }
 
 static void tear_down(void)
