@@ -98,18 +98,14 @@ static gpumem_status alloc_failed(int outcome, gpumem_status source, uint64_t si
 		(unsigned long long)size, text ? text : strerror(outcome < 0 ? -outcome : 0));
 }
 
-gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
+static inline gpumem_status take(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
 {
 	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
 	gpumem_status status;
 
-	if (unlikely(!gm_session_ok(session)))
-		return gm_session_refused(session);
 	if (unlikely(!ret_ptr))
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_ptr is NULL");
-	if (unlikely(device >= session->devices))
-		return gm_session_no_device(session, device);
 	if (unlikely(!size))
 		return gm_error(GPUMEM_E_INVALID, "0 bytes were asked for");
 	if (options) {
@@ -141,6 +137,33 @@ gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size
 	return GPUMEM_OK;
 }
 
+gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	if (unlikely(device >= session->counted)) {
+		if (device == GPUMEM_DEVICE_HOST)
+			return gm_error(GPUMEM_E_INVALID,
+				"pinned host memory is in no stream's order, because the CPU uses it, too: "
+				"use gpumem_host_alloc");
+		return gm_session_no_device(session, device);
+	}
+	return take(session, device, size, stream, options, ret_ptr);
+}
+
+gpumem_status gpumem_host_alloc(
+	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	uint32_t device;
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	if (unlikely(!gm_session_find_device(session, GPUMEM_DEVICE_HOST, &device)))
+		return gm_session_no_device(session, GPUMEM_DEVICE_HOST);
+	/* What a GPU may still use is nothing that the CPU could write into by now. */
+	return take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
+}
+
 static gpumem_status free_failed(int outcome, const void *ptr)
 {
 	const char *text = gm_arena_text(outcome);
@@ -148,13 +171,13 @@ static gpumem_status free_failed(int outcome, const void *ptr)
 		text ? text : strerror(outcome < 0 ? -outcome : 0));
 }
 
-gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream)
+/* Of the devices from first on. */
+static inline gpumem_status give(
+	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
 {
-	if (unlikely(!gm_session_ok(session)))
-		return gm_session_refused(session);
 	if (!ptr)
 		return GPUMEM_OK;
-	for (uint32_t i = 0; i < session->devices; i++) {
+	for (uint32_t i = first; i < session->devices; i++) {
 		struct gm_arena *arena =
 			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
 		if (!arena || !gm_arena_holds(arena, ptr))
@@ -168,8 +191,22 @@ gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stre
 		gm_session_stir(session);
 		return GPUMEM_OK;
 	}
-	return gm_error(
-		GPUMEM_E_INVALID, "cannot free %p: no memory of this session is there", ptr);
+	return gm_error(GPUMEM_E_INVALID, "cannot free %p: no %smemory of this session is there",
+		ptr, first ? "pinned host " : "");
+}
+
+gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	return give(session, 0, ptr, stream);
+}
+
+gpumem_status gpumem_host_free(gpumem_session *session, void *ptr)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	return give(session, session->counted, ptr, GPUMEM_STREAM_ANY);
 }
 
 gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
@@ -185,12 +222,13 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 	return GPUMEM_OK;
 }
 
-gpumem_status gpumem_stats(gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats)
+gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_t *ret_stats)
 {
+	uint32_t device;
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	if (device >= session->devices)
-		return gm_session_no_device(session, device);
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
 	if (!ret_stats)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_stats is NULL");
 	gpumem_stats_t stats;

@@ -151,16 +151,17 @@ out:
 	return status;
 }
 
-gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,
+gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_t size,
 	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer)
 {
+	uint32_t device;
 	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_buffer is NULL");
-	if (device >= session->devices)
-		return gm_session_no_device(session, device);
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
 	if (!size || size > GM_LEASE_BYTES_MAX)
 		return gm_error(GPUMEM_E_INVALID,
 			"a buffer has 1 to %llu bytes; %zu were asked for",
@@ -242,7 +243,7 @@ size_t gpumem_buffer_size(const gpumem_buffer *buffer)
 
 uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
 {
-	return buffer ? buffer->device : 0;
+	return buffer ? gm_session_device_name(buffer->session, buffer->device) : 0;
 }
 
 const char *gpumem_buffer_tag(const gpumem_buffer *buffer)

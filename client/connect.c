@@ -163,6 +163,7 @@ static gpumem_status set_up_devices(struct gpumem_session *session)
 		struct gm_session_device *d = &session->device[i];
 		d->info = infos[i];
 		session->devices = i + 1;
+		session->counted += d->info.number != GPUMEM_DEVICE_HOST;
 		int r = gm_supply_new(session, i, &d->supply);
 		if (r < 0)
 			return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a device");
@@ -237,17 +238,18 @@ gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count)
 		return gm_session_refused(session);
 	if (!ret_count)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_count is NULL");
-	*ret_count = session->devices;
+	*ret_count = session->counted;
 	return GPUMEM_OK;
 }
 
 gpumem_status gpumem_device_info(
-	gpumem_session *session, uint32_t device, gpumem_device_info_t *ret_info)
+	gpumem_session *session, uint32_t name, gpumem_device_info_t *ret_info)
 {
+	uint32_t device;
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	if (device >= session->devices)
-		return gm_session_no_device(session, device);
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
 	if (!ret_info)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_info is NULL");
 	gpumem_device_info_t info = session->device[device].info;
@@ -260,12 +262,13 @@ gpumem_status gpumem_device_info(
 }
 
 gpumem_status gpumem_pressure(
-	gpumem_session *session, uint32_t device, double *ret_pressure, gpumem_level *ret_level)
+	gpumem_session *session, uint32_t name, double *ret_pressure, gpumem_level *ret_level)
 {
+	uint32_t device;
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	if (device >= session->devices)
-		return gm_session_no_device(session, device);
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
 	struct gm_session_device *d = &session->device[device];
 	struct gm_page_device page;
 	/* A daemon that died while it wrote leaves what was read before. */

@@ -98,20 +98,23 @@ static void heard(struct gm_events *events, const Gm__Wire__Packet *packet)
 	switch (packet->body_case) {
 	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
 		event.kind = GPUMEM_EVENT_PRESSURE;
-		event.device = packet->pressure_event->device;
+		event.device =
+			gm_session_device_name(events->session, packet->pressure_event->device);
 		event.level = level(packet->pressure_event->level);
 		event.pressure = packet->pressure_event->pressure_ppm / 1e6;
 		break;
 	case GM__WIRE__PACKET__BODY_RECLAIM_EVENT:
 		event.kind = GPUMEM_EVENT_RECLAIM;
-		event.device = packet->reclaim_event->device;
+		event.device =
+			gm_session_device_name(events->session, packet->reclaim_event->device);
 		event.urgent = packet->reclaim_event->urgent;
 		/* First what can be done at once, then what the program makes of it. */
-		event.bytes = gm_alloc_trim(events->session, event.device);
+		event.bytes = gm_alloc_trim(events->session, packet->reclaim_event->device);
 		break;
 	case GM__WIRE__PACKET__BODY_LIMITS_EVENT:
 		event.kind = GPUMEM_EVENT_LIMITS;
-		event.device = packet->limits_event->device;
+		event.device =
+			gm_session_device_name(events->session, packet->limits_event->device);
 		event.bytes = packet->limits_event->max;
 		break;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:

@@ -26,15 +26,23 @@ struct gm_event {
 struct gm_map_cuda {
 	const struct gm_cuda *cuda;
 	gm_cu_device device;
-	_Atomic(gpumem_stream) captured; /* the stream last seen captured; NULL: none */
-	pthread_mutex_t lock;            /* of what follows */
-	gm_cu_ctx primary;               /* NULL: not made for us yet */
+	pthread_mutex_t lock; /* of what follows */
+	gm_cu_ctx primary;    /* NULL: not made for us yet */
 	struct gm_event *spare;
 	gm_cu_device peers[PEERS_MAX];
 	size_t n_peers;
 };
 
 static __thread const char *last_error = "";
+
+/* The stream last seen captured on each device; NULL: none. For all mappings of a device together:
+ * pinned host memory has one of its own. */
+static _Atomic(gpumem_stream) captured[GM_LIMIT_DEVICES];
+
+static _Atomic(gpumem_stream) *captured_on(const struct gm_map_cuda *backend)
+{
+	return &captured[(unsigned)backend->device % GM_LIMIT_DEVICES];
+}
 
 const char *gm_map_cuda_error(void)
 {
@@ -98,6 +106,19 @@ static gm_cu_result enter(struct gm_map_cuda *backend, struct entered *ret)
 		ret->exchanged =
 			cuda->cuThreadExchangeStreamCaptureMode(&ret->mode) == GM_CUDA_SUCCESS;
 	return GM_CUDA_SUCCESS;
+}
+
+int gm_map_cuda_call(struct gm_map_cuda *backend,
+	gm_cu_result (*fn)(const struct gm_cuda *cuda, void *arg), void *arg)
+{
+	struct entered entered;
+	gm_cu_result result = enter(backend, &entered);
+
+	if (!result) {
+		result = fn(backend->cuda, arg);
+		leave(backend, &entered);
+	}
+	return outcome(backend, result);
 }
 
 /* ---- the backend */
@@ -343,13 +364,13 @@ static bool is_captured(struct gm_map_cuda *backend, gpumem_stream stream)
 /* Whether the program is known to be capturing: the stream last seen at it still says so. */
 static bool capturing(struct gm_map_cuda *backend)
 {
-	gpumem_stream stream = atomic_load_explicit(&backend->captured, memory_order_acquire);
+	gpumem_stream stream = atomic_load_explicit(captured_on(backend), memory_order_acquire);
 
 	if (!stream)
 		return false;
 	if (is_captured(backend, stream))
 		return true;
-	atomic_compare_exchange_strong(&backend->captured, &stream, NULL);
+	atomic_compare_exchange_strong(captured_on(backend), &stream, NULL);
 	return false;
 }
 
@@ -446,7 +467,7 @@ static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
 
 	/* A capture would take the event for a part of its graph, which it is not. */
 	if (is_captured(backend, stream)) {
-		atomic_store_explicit(&backend->captured, stream, memory_order_release);
+		atomic_store_explicit(captured_on(backend), stream, memory_order_release);
 		return -EAGAIN;
 	}
 	result = enter(backend, &entered);
@@ -464,7 +485,7 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	gm_cu_result result;
 
 	if (is_captured(backend, stream))
-		atomic_store_explicit(&backend->captured, stream, memory_order_release);
+		atomic_store_explicit(captured_on(backend), stream, memory_order_release);
 	/* An older driver cannot tell two streams at one handle apart. */
 	if (!backend->cuda->cuStreamGetId)
 		return -EOPNOTSUPP;

@@ -3,6 +3,7 @@
 #define GM_CLIENT_MAP_CUDA_H
 
 #include "client/backend.h"
+#include "common/cuda.h"
 
 /*
  * Chunks of an NVIDIA GPU in this process (fd transport), and its streams. Works in whatever
@@ -31,6 +32,11 @@ const struct gm_map_ops *gm_map_cuda_ops(void);
 /* Lets another GPU of this process use what is given access from now on. -ENODEV; -EOPNOTSUPP: the
  * two cannot reach one another. */
 int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID_BYTES]);
+
+/* Runs calls of the driver as this file's own are run: in a context of the device, and harmless to
+ * captures. */
+int gm_map_cuda_call(struct gm_map_cuda *backend,
+	gm_cu_result (*fn)(const struct gm_cuda *cuda, void *arg), void *arg);
 
 /* The driver's name for what this thread's last failed call here met; "" if the driver had no part
  * in it. */

@@ -11,6 +11,7 @@
 
 #include "client/map_cuda.h"
 #include "client/map_host.h"
+#include "client/map_pinned.h"
 #include "client/session.h"
 
 static gpumem_status open_host(struct gm_session_device *d)
@@ -36,6 +37,34 @@ static gpumem_status open_cuda(struct gm_session_device *d)
 	return GPUMEM_OK;
 }
 
+/* Whether the daemon serves GPUs: only then is there anybody to pin host memory for. */
+static bool serves_gpus(const struct gpumem_session *session)
+{
+	for (uint32_t i = 0; i < session->counted; i++)
+		if (strcmp(session->device[i].info.backend, "cuda") == 0)
+			return true;
+	return false;
+}
+
+static gpumem_status open_pinned(struct gpumem_session *session, struct gm_session_device *d)
+{
+	struct gm_map_pinned *pinned;
+	char why[GM_MAP_CUDA_WHY] = "";
+	bool memfd = strcmp(d->info.backend, "host") == 0;
+	int r = -ENODEV;
+	if (serves_gpus(session))
+		r = gm_map_pinned_new(memfd, &pinned, why);
+	/* What is shared as a memfd needs no driver where no GPU is used. */
+	if (r == -ENODEV && memfd)
+		return open_host(d);
+	if (r < 0)
+		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
+			"pinned host memory cannot be used: %s", why);
+	d->backend = pinned;
+	atomic_store_explicit(&d->map, gm_map_pinned_ops(), memory_order_release);
+	return GPUMEM_OK;
+}
+
 gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 {
 	struct gm_session_device *d = &session->device[device];
@@ -45,6 +74,9 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 	pthread_mutex_lock(&session->opening);
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		;
+	else if (d->info.number == GPUMEM_DEVICE_HOST &&
+		 (strcmp(d->info.backend, "host") == 0 || strcmp(d->info.backend, "cuda") == 0))
+		status = open_pinned(session, d);
 	else if (strcmp(d->info.backend, "host") == 0)
 		status = open_host(d);
 	else if (strcmp(d->info.backend, "cuda") == 0)

@@ -47,7 +47,8 @@ static gpumem_status check_devices(struct gpumem_session *session, struct gm_con
 	if (n < session->devices)
 		return gm_error(GPUMEM_E_DISCONNECTED, "gpumemd came back with fewer devices");
 	for (uint32_t i = 0; i < session->devices; i++) {
-		if (strcmp(infos[i].backend, session->device[i].info.backend))
+		if (infos[i].number != session->device[i].info.number ||
+			strcmp(infos[i].backend, session->device[i].info.backend))
 			return gm_error(GPUMEM_E_DISCONNECTED,
 				"gpumemd came back with another kind of device %u", i);
 	}

@@ -26,8 +26,13 @@ gpumem_status gm_session_refused(const struct gpumem_session *session)
 
 gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_t device)
 {
+	if (device == GPUMEM_DEVICE_HOST)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"gpumemd at %s hands out no pinned host memory: see host_limit in "
+			"gpumemd.conf",
+			session->path);
 	return gm_error(GPUMEM_E_INVALID, "no device %u: there %s %u, numbered from 0", device,
-		session->devices == 1 ? "is" : "are", session->devices);
+		session->counted == 1 ? "is" : "are", session->counted);
 }
 
 void gm_session_wake(void *ctx)
@@ -151,12 +156,14 @@ static int devices_take(
 		return -EPROTO;
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
-		/* In order and without gaps: a number is an index everywhere. */
-		if (call->n >= GM_LIMIT_DEVICES || device->number != call->n)
+		/* In order and without gaps: a number is an index everywhere. Nothing comes after
+		 * the pinned one. */
+		if (call->n >= GM_LIMIT_DEVICES || device->number != call->n ||
+			(call->n && call->infos[call->n - 1].number == GPUMEM_DEVICE_HOST))
 			return -EPROTO;
 		gpumem_device_info_t *info = &call->infos[call->n++];
 		info->size = sizeof(*info);
-		info->number = device->number;
+		info->number = device->pinned ? GPUMEM_DEVICE_HOST : device->number;
 		snprintf(info->name, sizeof(info->name), "%s", device->name);
 		snprintf(info->backend, sizeof(info->backend), "%s", device->backend);
 		if (device->uuid.len == GM_UUID_BYTES)

@@ -52,7 +52,8 @@ enum gm_session_state {
  */
 struct gpumem_session {
 	struct gm_fork_mark mark;
-	uint32_t devices;
+	uint32_t devices; /* all of them */
+	uint32_t counted; /* those that a program counts: pinned host memory comes after them */
 	_Atomic uint64_t track_from; /* buffers of this many bytes are listed in the page */
 	_Atomic bool stirred;        /* the library's thread watches the figures */
 	struct gm_session_device device[GM_LIMIT_DEVICES];
@@ -94,6 +95,20 @@ static inline bool gm_session_ok(const struct gpumem_session *session)
 }
 gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_t device);
 
+/* The number that a program uses for a device, and back: pinned host memory has none that could
+ * change with the number of GPUs. false: there is no such device. */
+static inline uint32_t gm_session_device_name(const struct gpumem_session *session, uint32_t device)
+{
+	return device < session->counted ? device : GPUMEM_DEVICE_HOST;
+}
+static inline bool gm_session_find_device(
+	const struct gpumem_session *session, uint32_t name, uint32_t *ret_device)
+{
+	*ret_device = name == GPUMEM_DEVICE_HOST ? session->counted : name;
+	return name < session->counted ||
+	       (name == GPUMEM_DEVICE_HOST && session->counted < session->devices);
+}
+
 /* Makes the library's thread look around: for the end of the connection, work, or the time. */
 void gm_session_wake(void *session);
 
@@ -125,7 +140,8 @@ gpumem_status gm_session_tell(
 gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, struct gm_call *call);
 
-/* Reads the device list. ret_infos has room for GM_LIMIT_DEVICES. */
+/* Reads the device list; pinned host memory, the last one, has the number GPUMEM_DEVICE_HOST.
+ * ret_infos has room for GM_LIMIT_DEVICES. */
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
 	gpumem_device_info_t *ret_infos, uint32_t *ret_n);
 

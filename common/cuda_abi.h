@@ -165,6 +165,8 @@ enum gm_cu_value {
 		(gm_cu_ctx * ctx, gm_cu_device device)) \
 	X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", 11000, 1, \
 		(gm_cu_device device)) \
+	X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 1, \
+		(gm_cu_device device, unsigned int *flags, int *active)) \
 	X(cuCtxGetCurrent, "cuCtxGetCurrent", 4000, 1, (gm_cu_ctx * ctx)) \
 	X(cuCtxSetCurrent, "cuCtxSetCurrent", 4000, 1, (gm_cu_ctx ctx)) \
 	X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", 4000, 1, (gm_cu_ctx ctx)) \

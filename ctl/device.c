@@ -19,6 +19,7 @@ static const struct gm_column columns[] = {
 	{"uuid", NULL, 0},
 	{"pci", NULL, 0},
 	{"backend", NULL, 0},
+	{"pinned", NULL, 0},
 	{"transport_fd", NULL, 0},
 	{"transport_ipc", NULL, 0},
 	{"total", "TOTAL", GM_COLUMN_RIGHT},
@@ -56,6 +57,7 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_text(table, gm_device_uuid(&device->uuid, uuid));
 	gm_table_text(table, device->pci);
 	gm_table_text(table, device->backend);
+	gm_table_bool(table, device->pinned);
 	gm_table_bool(table, device->transport_fd);
 	gm_table_bool(table, device->transport_ipc);
 	gm_table_size(table, device->total);

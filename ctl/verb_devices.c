@@ -120,6 +120,21 @@ static void add_rest(struct answer *answer, const Gm__Wire__Device *device)
 
 /* ---- figures */
 
+static void tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *device)
+{
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+
+	if (device->measured) {
+		gm_writer_line(writer, "foreign", "%s, which leaves a ceiling of %s",
+			gm_format_size(device->foreign, a), gm_format_size(device->ceiling, b));
+		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
+	} else {
+		gm_writer_line(writer, "foreign",
+			"not known: no figures from NVML, the ledger alone counts");
+		gm_writer_line(writer, "free", "at most %s", gm_format_size(device->free, a));
+	}
+}
+
 static void tell(struct answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_writer *writer = answer->writer;
@@ -142,18 +157,17 @@ static void tell(struct answer *answer, const Gm__Wire__Device *device)
 		gm_format_size(device->leased + device->quarantined, a),
 		gm_format_size(device->leased, b), gm_format_size(device->quarantined, c));
 	gm_writer_line(writer, "pooled", "%s", gm_format_size(device->pooled, a));
-	if (device->measured) {
-		gm_writer_line(writer, "foreign", "%s, which leaves a ceiling of %s",
-			gm_format_size(device->foreign, a), gm_format_size(device->ceiling, b));
+	if (device->pinned) {
+		/* Nobody else takes from it. */
 		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
+		gm_writer_line(
+			writer, "capacity", "%s (host_limit)", gm_format_size(device->capacity, a));
 	} else {
-		gm_writer_line(writer, "foreign",
-			"not known: no figures from NVML, the ledger alone counts");
-		gm_writer_line(writer, "free", "at most %s", gm_format_size(device->free, a));
+		tell_foreign(writer, device);
+		gm_writer_line(writer, "capacity", "%s (fraction %.4g, min_free %s)",
+			gm_format_size(device->capacity, a), device->fraction,
+			gm_format_size(device->min_free, b));
 	}
-	gm_writer_line(writer, "capacity", "%s (fraction %.4g, min_free %s)",
-		gm_format_size(device->capacity, a), device->fraction,
-		gm_format_size(device->min_free, b));
 	gm_writer_line(writer, "admitted", "%s", gm_format_size(device->admitted, a));
 	gm_writer_line(writer, "charged", "%s, at most %s so far",
 		gm_format_size(device->leased + device->quarantined + device->admitted, a),

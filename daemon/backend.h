@@ -23,6 +23,10 @@ struct gm_backend_device {
 	bool transport_fd;
 	bool transport_ipc;
 	bool measured; /* memory_free() and processes() have something to say */
+	/* Host memory that the GPUs can reach, and no device of its own: at most one, the last. */
+	bool pinned;
+	/* The half of a backend that maps its chunks in a client; NULL: the one of this name. */
+	const char *mapping;
 };
 
 /* A process that uses a device. */
@@ -37,13 +41,19 @@ struct gm_backend_process {
 struct gm_backend_config {
 	uint64_t size[GM_LIMIT_DEVICES]; /* host: bytes of device n; 0: the default (device 0), no
 					    such device (others) */
+	uint64_t host_limit;             /* bytes of pinned host memory; 0: none */
 };
+
+#define GM_BACKEND_PINNED_NAME "pinned memory"
 
 struct gm_backend_ops {
 	const char *name;
 	/* Nobody else can take memory from these devices: there is nothing foreign to sample. */
 	bool exclusive;
-	/* 0; -ENODEV: nothing of this kind on this host. why is for a person. */
+	/*
+	 * 0; -ENODEV: nothing of this kind on this host. why is for a person. ret_devices counts
+	 * the pinned host memory, too, which is there if it is wanted and a number is left for it.
+	 */
 	int (*open)(const struct gm_backend_config *config, void **ret_backend,
 		uint32_t *ret_devices, char why[256]);
 	void (*close)(void *backend);

@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/cuda.h"
 #include "common/log.h"
+#include "daemon/backend_ram.h"
 
 struct device {
 	gm_cu_device cu;
@@ -32,12 +33,15 @@ struct device {
 	pthread_mutex_t trouble_lock;
 	uint64_t trouble_ns; /* 0: nothing did */
 	char trouble[GM_BACKEND_TROUBLE];
+	uint64_t used; /* of pinned host memory */
 };
 
 struct backend {
 	const struct gm_cuda *cuda;
 	const struct gm_nvml *nvml; /* NULL: none */
 	uint32_t n;
+	int numa_node; /* of the driver's pinned memory; -1: it has none to share, memfds stand in
+			*/
 	struct device devices[GM_LIMIT_DEVICES];
 };
 
@@ -150,6 +154,152 @@ static int open_device(struct backend *backend, int ordinal, char why[256])
 	return 0;
 }
 
+/* ---- fd transport */
+
+/* Memory of the driver's, as an fd. call is what failed. */
+static gm_cu_result export_new(const struct gm_cuda *cuda, const gm_cu_prop *prop, uint64_t bytes,
+	int *ret_fd, const char **call)
+{
+	gm_cu_mem mem;
+	gm_cu_result result;
+	int fd = -1;
+
+	*call = "cuMemCreate";
+	result = cuda->cuMemCreate(&mem, bytes, prop, 0);
+	if (result)
+		return result;
+	*call = "cuMemExportToShareableHandle";
+	result = cuda->cuMemExportToShareableHandle(
+		&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	/* The fd keeps the memory from now on; without one, this frees it. */
+	cuda->cuMemRelease(mem);
+	if (result)
+		return result;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	*ret_fd = fd;
+	return GM_CUDA_SUCCESS;
+}
+
+static int create_fd(
+	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
+{
+	struct device *device = &backend->devices[number];
+	gm_cu_prop prop = {0};
+	gm_cu_result result;
+	const char *call;
+	int fd;
+
+	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = device->cu;
+	prop.alloc_flags.gpu_direct_rdma_capable = device->rdma;
+	result = export_new(backend->cuda, &prop, bytes, &fd, &call);
+	if (result)
+		return failed(backend, number, call, result);
+	*ret = (struct gm_handle){.fd = fd};
+	return 0;
+}
+
+/* ---- pinned host memory */
+
+static gm_cu_prop pinned_prop(int numa_node)
+{
+	gm_cu_prop prop = {0};
+
+	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.location.type = GM_CU_MEM_LOCATION_TYPE_HOST_NUMA;
+	prop.location.id = numa_node;
+	return prop;
+}
+
+/*
+ * The node that the driver's own pinned memory comes from: the one next to the first GPU. -1: a GPU
+ * or the driver cannot share such memory. What the driver says of itself is tried on one small
+ * chunk, because clients have to be told before the first real one.
+ */
+static int find_numa_node(struct backend *backend, uint32_t gpus)
+{
+	const struct gm_cuda *cuda = backend->cuda;
+	gm_cu_result result;
+	const char *call;
+	gm_cu_prop prop;
+	int node = 0, fd;
+
+	for (uint32_t i = 0; i < gpus; i++)
+		if (!backend->devices[i].info.transport_fd ||
+			!can(cuda, backend->devices[i].cu,
+				GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+			return -1;
+	if (cuda->cuDeviceGetAttribute(&node, GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+		    backend->devices[0].cu) != GM_CUDA_SUCCESS ||
+		node < 0)
+		node = 0; /* a machine without NUMA has one node */
+	prop = pinned_prop(node);
+	result = export_new(cuda, &prop, GM_CHUNK_MIN, &fd, &call);
+	if (result) {
+		gm_log(GM_LOG_NOTICE, "the driver shares no pinned host memory (%s: %s)", call,
+			gm_cuda_error(cuda, result));
+		return -1;
+	}
+	close(fd);
+	return node;
+}
+
+static void open_pinned(struct backend *backend, uint64_t limit)
+{
+	struct device *device = &backend->devices[backend->n];
+
+	if (!limit)
+		return;
+	if (backend->n == GM_LIMIT_DEVICES) {
+		gm_log(GM_LOG_WARNING,
+			"no pinned host memory: %d GPUs leave no number for it; hide one by CUDA_VISIBLE_DEVICES",
+			GM_LIMIT_DEVICES);
+		return;
+	}
+	backend->numa_node = find_numa_node(backend, backend->n);
+	if (backend->numa_node < 0)
+		gm_log(GM_LOG_NOTICE,
+			"pinned host memory is registered by each client, which takes longer than sharing the driver's own");
+	snprintf(device->info.name, sizeof device->info.name, "%s", GM_BACKEND_PINNED_NAME);
+	device->info.total = limit;
+	device->info.transport_fd = true;
+	device->info.pinned = true;
+	device->info.measured = true; /* by its own count: nobody else takes from it */
+	pthread_mutex_init(&device->trouble_lock, NULL);
+	device->info.mapping = backend->numa_node < 0 ? "host" : NULL;
+	backend->n++;
+}
+
+static int create_pinned(
+	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
+{
+	struct device *device = &backend->devices[number];
+	gm_cu_result result;
+	const char *call;
+	int fd, r;
+
+	if (bytes > device->info.total - device->used)
+		return -ENOMEM;
+	if (backend->numa_node < 0) {
+		r = gm_backend_ram_create(bytes, &fd);
+		if (r < 0)
+			return r;
+	} else {
+		gm_cu_prop prop = pinned_prop(backend->numa_node);
+		result = export_new(backend->cuda, &prop, bytes, &fd, &call);
+		if (result)
+			return failed(backend, number, call, result);
+	}
+	device->used += bytes;
+	*ret = (struct gm_handle){.fd = fd};
+	return 0;
+}
+
+/* ---- the backend as a whole */
+
 static void cuda_close(void *state)
 {
 	struct backend *backend = state;
@@ -192,6 +342,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		}
 	}
 	backend->n = (uint32_t)count;
+	open_pinned(backend, config->host_limit);
 	*ret_devices = backend->n;
 	*ret_backend = backend;
 	return 0;
@@ -224,6 +375,11 @@ static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 	gm_nvml_memory memory;
 	gm_nvml_return result;
 
+	/* Nobody else takes from the limit, and no figure of a device knows of it. */
+	if (device->info.pinned) {
+		*ret_free = device->info.total - device->used;
+		return 0;
+	}
 	if (!device->nvml)
 		return -EOPNOTSUPP;
 	result = backend->nvml->nvmlDeviceGetMemoryInfo(device->nvml, &memory);
@@ -349,50 +505,35 @@ static bool cuda_trouble(
 	return any;
 }
 
-/* ---- fd transport */
-
-static int create_fd(
-	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
-{
-	const struct gm_cuda *cuda = backend->cuda;
-	struct device *device = &backend->devices[number];
-	gm_cu_mem mem;
-	gm_cu_prop prop = {0};
-	gm_cu_result result;
-	int fd = -1;
-
-	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
-	prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	prop.location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
-	prop.location.id = device->cu;
-	prop.alloc_flags.gpu_direct_rdma_capable = device->rdma;
-	result = cuda->cuMemCreate(&mem, bytes, &prop, 0);
-	if (result)
-		return failed(backend, number, "cuMemCreate", result);
-	result = cuda->cuMemExportToShareableHandle(
-		&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	/* The fd keeps the memory from now on; without one, this frees it. */
-	cuda->cuMemRelease(mem);
-	if (result)
-		return failed(backend, number, "cuMemExportToShareableHandle", result);
-	fcntl(fd, F_SETFD, FD_CLOEXEC);
-	*ret = (struct gm_handle){.fd = fd};
-	return 0;
-}
+/* ---- chunks of an earlier daemon */
 
 static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
 {
 	struct backend *backend = state;
 	const struct gm_cuda *cuda = backend->cuda;
+	struct device *device = &backend->devices[number];
 	gm_cu_mem mem;
 	gm_cu_result result;
+	int r;
 
-	(void)bytes; /* the driver does not tell a handle's size; a client's mapping will */
+	if (device->info.pinned && bytes > device->info.total - device->used)
+		return -ENOMEM;
+	if (device->info.pinned && backend->numa_node < 0) {
+		r = gm_backend_ram_check(fd, bytes);
+		if (r < 0)
+			return r;
+		device->used += bytes;
+		*ret = (struct gm_handle){.fd = fd};
+		return 0;
+	}
+	/* The driver does not tell a handle's size; a client's mapping will. */
 	result = cuda->cuMemImportFromShareableHandle(
 		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (result)
 		return failed(backend, number, "cuMemImportFromShareableHandle", result);
 	cuda->cuMemRelease(mem);
+	if (device->info.pinned)
+		device->used += bytes;
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
 }
@@ -475,19 +616,26 @@ static int cuda_create(void *state, uint32_t device, enum gm_transport transport
 {
 	struct backend *backend = state;
 
-	return transport == GM_TRANSPORT_IPC ? create_ipc(backend, device, bytes, ret)
-					     : create_fd(backend, device, bytes, ret);
+	if (transport == GM_TRANSPORT_IPC)
+		return create_ipc(backend, device, bytes, ret);
+	if (backend->devices[device].info.pinned)
+		return create_pinned(backend, device, bytes, ret);
+	return create_fd(backend, device, bytes, ret);
 }
 
-static void cuda_destroy(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,
+static void cuda_destroy(void *state, uint32_t number, enum gm_transport transport, uint64_t bytes,
 	struct gm_handle *handle)
 {
-	(void)bytes;
+	struct backend *backend = state;
+	struct device *device = &backend->devices[number];
+
 	if (transport == GM_TRANSPORT_IPC) {
-		destroy_ipc(state, device, handle);
+		destroy_ipc(state, number, handle);
 	} else if (handle->fd >= 0) {
 		close(handle->fd);
 		handle->fd = -1;
+		if (device->info.pinned)
+			device->used -= bytes;
 	}
 }
 

@@ -13,6 +13,10 @@
  * chunk is a plain allocation in the device's primary context, which is made for the first one and
  * kept while there is any.
  *
+ * Pinned host memory is the driver's own (HOST_NUMA memory of the node next to the first GPU),
+ * shared by fd and made without a context, too; where a GPU or the driver has none to share, it is
+ * memfds, which clients register with the driver.
+ *
  * open() fails with -ENODEV where there is no driver or no device; why says what is missing.
  */
 extern const struct gm_backend_ops gm_backend_cuda;

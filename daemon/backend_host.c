@@ -7,27 +7,19 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "common/units.h"
 #include "daemon/backend_host.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-
-#define GM_HOST_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#include "daemon/backend_ram.h"
 
 struct gm_host_device {
 	uint64_t total;
+	bool pinned;
 	_Atomic uint64_t used;
 };
 
@@ -41,81 +33,6 @@ struct gm_host {
 	bool fail_all;
 	_Atomic uint64_t creations;
 };
-
-/* The number in a small file of /sys; UINT64_MAX where there is none ("max" among others). */
-static uint64_t read_limit(const char *path)
-{
-	char text[32];
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return UINT64_MAX;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return UINT64_MAX;
-	text[n] = '\0';
-	text[strcspn(text, "\n")] = '\0';
-	uint64_t value;
-	return gm_parse_u64(text, &value) == 0 ? value : UINT64_MAX;
-}
-
-/* The least limit at the cgroup named by path and at all above it. */
-static uint64_t least_limit(const char *root, char *path, const char *file)
-{
-	uint64_t least = UINT64_MAX;
-	for (;;) {
-		char name[PATH_MAX];
-		int n = snprintf(name, sizeof(name), "%s%s/%s", root, path, file);
-		if (n > 0 && (size_t)n < sizeof(name)) {
-			uint64_t limit = read_limit(name);
-			least = limit < least ? limit : least;
-		}
-		char *slash = strrchr(path, '/');
-		if (!slash)
-			return least;
-		*slash = '\0';
-	}
-}
-
-static uint64_t cgroup_limit(void)
-{
-	uint64_t least = UINT64_MAX;
-	FILE *file = fopen("/proc/self/cgroup", "re");
-	if (!file)
-		return least;
-	char line[PATH_MAX + 64];
-	while (fgets(line, sizeof(line), file)) {
-		line[strcspn(line, "\n")] = '\0';
-		char *controllers = strchr(line, ':');
-		char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-		if (!path)
-			continue;
-		*path++ = '\0';
-		controllers++;
-		uint64_t limit = UINT64_MAX;
-		if (*controllers == '\0')
-			limit = least_limit("/sys/fs/cgroup", path, "memory.max");
-		else if (strcmp(controllers, "memory") == 0)
-			limit = least_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
-		least = limit < least ? limit : least;
-	}
-	fclose(file);
-	return least;
-}
-
-uint64_t gm_backend_host_default_size(void)
-{
-	uint64_t memory = cgroup_limit();
-	struct sysinfo info;
-	if (sysinfo(&info) == 0) {
-		uint64_t ram = (uint64_t)info.totalram * info.mem_unit;
-		memory = ram < memory ? ram : memory;
-	}
-	if (memory == UINT64_MAX)
-		memory = UINT64_C(1) << 30;
-	uint64_t size = memory / 4 / GM_CHUNK_MIN * GM_CHUNK_MIN;
-	return size ? size : GM_CHUNK_MIN;
-}
 
 static int open_test_controls(struct gm_host *host, char why[256])
 {
@@ -177,7 +94,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		uint64_t size = config->size[i];
 		if (size == 0 && i == 0)
-			size = gm_backend_host_default_size();
+			size = gm_backend_ram_quarter();
 		if (size == 0)
 			continue;
 		/* A gap would give the devices behind it other numbers than their own. */
@@ -188,6 +105,12 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 			return -EINVAL;
 		}
 		host->devices[host->n_devices++].total = size;
+	}
+	/* Without a GPU nothing needs to be pinned: it is memory as any other here, with a limit of
+	 * its own. */
+	if (config->host_limit && host->n_devices < GM_LIMIT_DEVICES) {
+		host->devices[host->n_devices].pinned = true;
+		host->devices[host->n_devices++].total = config->host_limit;
 	}
 	*ret_devices = host->n_devices;
 	*ret_backend = host;
@@ -208,6 +131,13 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 	struct gm_host *host = backend;
 	const struct gm_host_device *d = &host->devices[device];
 	memset(ret, 0, sizeof(*ret));
+	ret->total = d->total;
+	ret->transport_fd = true;
+	if (d->pinned) {
+		snprintf(ret->name, sizeof(ret->name), "%s", GM_BACKEND_PINNED_NAME);
+		ret->pinned = true;
+		return;
+	}
 	snprintf(ret->name, sizeof(ret->name), "host memory %u", device);
 	char id[64] = "";
 	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
@@ -223,9 +153,6 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 		hash = mix(hash, &device, sizeof(device));
 		memcpy(ret->uuid + 8 * half, &hash, sizeof(hash));
 	}
-	ret->total = d->total;
-	ret->transport_fd = true;
-	ret->transport_ipc = false;
 }
 
 static int host_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
@@ -242,25 +169,6 @@ static int charge(struct gm_host_device *device, uint64_t bytes)
 	if (bytes > device->total - atomic_load(&device->used))
 		return -ENOMEM;
 	atomic_fetch_add(&device->used, bytes);
-	return 0;
-}
-
-/* A memfd that only whoever is handed it can use. */
-static int make_memfd(uint64_t bytes, int *ret_fd)
-{
-	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-	int fd = memfd_create("gpumem-chunk", flags | MFD_NOEXEC_SEAL);
-	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
-		fd = memfd_create("gpumem-chunk", flags);
-	if (fd < 0)
-		return -errno;
-	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
-		fcntl(fd, F_ADD_SEALS, GM_HOST_SEALS) < 0) {
-		int error = errno;
-		close(fd);
-		return -error;
-	}
-	*ret_fd = fd;
 	return 0;
 }
 
@@ -293,7 +201,7 @@ static int host_create(void *backend, uint32_t device, enum gm_transport transpo
 	if (r < 0)
 		return r;
 	int fd = -1;
-	r = make_memfd(bytes, &fd);
+	r = gm_backend_ram_create(bytes, &fd);
 	if (r < 0) {
 		atomic_fetch_sub(&d->used, bytes);
 		return r;
@@ -308,13 +216,9 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 {
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
-	struct stat st;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	int seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & GM_HOST_SEALS) != GM_HOST_SEALS || (uint64_t)st.st_size != bytes)
-		return -EINVAL;
-	int r = charge(d, bytes);
+	int r = gm_backend_ram_check(fd, bytes);
+	if (r == 0)
+		r = charge(d, bytes);
 	if (r < 0)
 		return r;
 	memset(ret, 0, sizeof(*ret));
@@ -336,13 +240,7 @@ static void host_destroy(void *backend, uint32_t device, enum gm_transport trans
 
 static int host_read_only_fd(void *backend, const struct gm_handle *handle, int *ret_fd)
 {
-	char path[32];
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", handle->fd);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	*ret_fd = fd;
-	return 0;
+	return gm_backend_ram_read_only(handle->fd, ret_fd);
 }
 
 const struct gm_backend_ops gm_backend_host = {

@@ -2,14 +2,12 @@
 #ifndef GM_DAEMON_BACKEND_HOST_H
 #define GM_DAEMON_BACKEND_HOST_H
 
-#include <stdint.h>
-
 #include "daemon/backend.h"
 
 /*
  * Host memory as devices: gm_backend_host of daemon/backend.h. Device 0 is always there; the others
- * are those the configuration gives a size. A chunk is a sealed memfd that nobody can resize, and
- * costs no memory until somebody touches it.
+ * are those the configuration gives a size, and the last is the pinned host memory. A chunk is a
+ * sealed memfd (daemon/backend_ram.h).
  *
  * For tests, and read by this backend only, when it is opened:
  *
@@ -19,9 +17,5 @@
  *   GPUMEM_TEST_HOST_FAIL=N or N+   the N-th creation (from 1, over all devices) fails as if the
  *                                   device were out of memory; N+: that one and all after it.
  */
-
-/* A quarter of the memory that this process may have (RAM, or the least its cgroups allow), in
- * whole chunks of the smallest size. */
-uint64_t gm_backend_host_default_size(void);
 
 #endif

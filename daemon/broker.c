@@ -23,6 +23,7 @@
 #include "common/random.h"
 #include "daemon/backend.h"
 #include "daemon/backend_cuda.h"
+#include "daemon/backend_ram.h"
 #include "daemon/broker.h"
 #include "daemon/client.h"
 #include "daemon/worker.h"
@@ -258,11 +259,23 @@ static void log_lines(enum gm_log_level level, char *text)
 			gm_log(level, "%s", line);
 }
 
+static void device_policy(
+	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy)
+{
+	const struct gm_backend_device *info = &broker->dispatch.devices[device];
+	if (info->pinned)
+		gm_config_pinned_policy(broker->config, info->total, ret_policy);
+	else
+		gm_config_policy(broker->config, device, info->total, ret_policy);
+}
+
 static void status_text(const struct gm_broker *broker, char text[256])
 {
-	snprintf(text, 256, "Serving %u device%s (%s) on %.150s", broker->dispatch.n_devices,
-		broker->dispatch.n_devices == 1 ? "" : "s", broker->ops->name,
-		broker->endpoint.path);
+	uint32_t n = broker->dispatch.n_devices;
+	bool pinned = n && broker->dispatch.devices[n - 1].pinned;
+	n -= pinned;
+	snprintf(text, 256, "Serving %u device%s (%s)%s on %.150s", n, n == 1 ? "" : "s",
+		broker->ops->name, pinned ? " and pinned host memory" : "", broker->endpoint.path);
 }
 
 static void reload(struct gm_broker *broker)
@@ -287,7 +300,7 @@ static void reload(struct gm_broker *broker)
 		apply_config(broker);
 		for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
 			struct gm_policy policy;
-			gm_config_policy(config, i, broker->dispatch.devices[i].total, &policy);
+			device_policy(broker, i, &policy);
 			gm_core_set_policy(broker->core, i, &policy);
 		}
 		gm_log(GM_LOG_INFO, "configuration reloaded");
@@ -462,6 +475,10 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	int r = -ENODEV;
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		config.size[i] = broker->config->devices[i].size;
+	config.host_limit = broker->config->host_limit;
+	if (config.host_limit == UINT64_MAX)
+		config.host_limit = gm_backend_ram_quarter();
+	config.host_limit = config.host_limit / GM_CHUNK_MIN * GM_CHUNK_MIN;
 	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]) && r == -ENODEV; i++) {
 		if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
 			continue;
@@ -501,7 +518,7 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 			.transport_fd = info->transport_fd,
 			.transport_ipc = info->transport_ipc,
 		};
-		gm_config_policy(broker->config, i, info->total, &core_info.policy);
+		device_policy(broker, i, &core_info.policy);
 		uint32_t number;
 		r = gm_core_add_device(broker->core, &core_info, &number);
 		if (r < 0)

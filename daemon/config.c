@@ -451,10 +451,12 @@ static int fill(const struct reader *reader, size_t preset, struct gm_config *co
 	config->trust = (enum gm_trust)EFFECTIVE(TRUST).value.number;
 	config->transport = (enum gm_transport)EFFECTIVE(TRANSPORT).value.number;
 	config->track = (enum gm_track)EFFECTIVE(TRACK).value.number;
+	config->host_limit = EFFECTIVE(HOST_LIMIT).value.number;
 	config->decay_ns = EFFECTIVE(DECAY).value.number;
 	config->hello_deadline_ns = EFFECTIVE(HELLO_DEADLINE).value.number;
 	config->connections_per_uid = (uint32_t)EFFECTIVE(CONNECTIONS_PER_UID).value.number;
 #undef EFFECTIVE
+	fill_device(reader, preset, GENERAL, &config->pinned);
 	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
 		fill_device(reader, preset, FIRST_DEVICE + i, &config->devices[i]);
 		if (reader->named[FIRST_DEVICE + i])
@@ -563,10 +565,9 @@ void gm_config_free(struct gm_config *config)
 	free(config);
 }
 
-void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
-	struct gm_policy *ret_policy)
+static void work_out(
+	const struct gm_config_device *set, uint64_t total, struct gm_policy *ret_policy)
 {
-	const struct gm_config_device *set = &config->devices[device];
 	struct gm_policy policy = set->policy;
 	if (set->max_pool_share >= 0) {
 		uint64_t most = (uint64_t)(policy.fraction * (double)total);
@@ -577,6 +578,22 @@ void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t 
 	if (policy.reserve > policy.max_pool)
 		policy.reserve = policy.max_pool;
 	*ret_policy = policy;
+}
+
+void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
+	struct gm_policy *ret_policy)
+{
+	work_out(&config->devices[device], total, ret_policy);
+}
+
+void gm_config_pinned_policy(
+	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy)
+{
+	struct gm_config_device set = config->pinned;
+	set.policy.fraction = 1;
+	set.policy.min_free = 0;
+	set.policy.reserve = 0;
+	work_out(&set, total, ret_policy);
 }
 
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new)
@@ -596,6 +613,7 @@ char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_confi
 		} \
 	} while (0)
 	CHANGED(strcmp(old->backend, new->backend), "backend");
+	CHANGED(old->host_limit != new->host_limit, "host_limit");
 	CHANGED(strcmp(old->socket, new->socket), "socket");
 	CHANGED(old->socket_mode != new->socket_mode, "socket_mode");
 	CHANGED(strcmp(old->socket_group, new->socket_group), "socket_group");

@@ -47,6 +47,9 @@ struct gm_config {
 	uint64_t decay_ns;
 	uint64_t hello_deadline_ns;
 	uint32_t connections_per_uid;
+	uint64_t
+		host_limit; /* of pinned host memory; 0: none of it; UINT64_MAX: a quarter of RAM */
+	struct gm_config_device pinned;
 	uint32_t n_devices; /* how many the file names: highest [device N] + 1 */
 	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */
 
@@ -67,8 +70,11 @@ void gm_config_free(struct gm_config *config);
  * GM_LIMIT_DEVICES. */
 void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
 	struct gm_policy *ret_policy);
+/* The policy of pinned host memory: its limit is its capacity, and none is kept in reserve. */
+void gm_config_pinned_policy(
+	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy);
 /* What stays as it was at the start when a reload changes it (the socket, the backend, the devices'
- * number and sizes): a malloc'ed text naming the keys, or NULL. */
+ * number and sizes, host_limit): a malloc'ed text naming the keys, or NULL. */
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);
 
 #endif

@@ -39,6 +39,7 @@
 	X(MAX_POOL, "max_pool", POOL, BOTH, "25%", "50%", "5%", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(MAX_POOLED_PER_BUCKET, "max_pooled_per_bucket", COUNT, BOTH, "0", NULL, "8", 0, GM_LIMIT_CHUNKS_PER_DEVICE, NULL) \
 	X(RESERVE, "reserve", SIZE, BOTH, "64M", "256M", "16M", 0, GM_CONFIG_SIZE_MAX, NULL) \
+	X(HOST_LIMIT, "host_limit", HOST_LIMIT, GENERAL, "auto", NULL, NULL, GM_CHUNK_MIN, GM_CONFIG_SIZE_MAX, NULL) \
 	X(DECAY, "decay", DURATION, GENERAL, "10s", "60s", "1s", 0, 24 * GM_CONFIG_HOUR, NULL) \
 	X(PRESSURE_MEDIUM, "pressure_medium", FRACTION, GENERAL, "0.60", NULL, NULL, 1, 1000000, NULL) \
 	X(PRESSURE_HIGH, "pressure_high", FRACTION, GENERAL, "0.80", NULL, NULL, 1, 1000000, NULL) \
@@ -66,6 +67,7 @@ enum gm_config_kind {
 	GM_CONFIG_FRACTION,    /* 0.9 or 90% */
 	GM_CONFIG_SIZE,        /* 512M */
 	GM_CONFIG_DEVICE_SIZE, /* 512M, or "auto" */
+	GM_CONFIG_HOST_LIMIT,  /* 512M, 0 for none, or "auto" */
 	GM_CONFIG_POOL,        /* 512M, or 25% of the capacity */
 	GM_CONFIG_COUNT,       /* 1024 */
 	GM_CONFIG_DURATION,    /* 10s */

@@ -259,6 +259,21 @@ static int parse_size(const struct gm_config_key *key, const char *text,
 	return 0;
 }
 
+static int parse_host_limit(const struct gm_config_key *key, const char *text,
+	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
+{
+	uint64_t bytes;
+	if (!strcmp(text, "auto")) {
+		value->number = UINT64_MAX;
+		return 0;
+	}
+	if (gm_parse_size(text, &bytes) == 0 && bytes == 0) {
+		value->number = 0;
+		return 0;
+	}
+	return parse_size(key, text, value, why);
+}
+
 static int parse_pool(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
@@ -336,6 +351,9 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 		break;
 	case GM_CONFIG_FRACTION:
 		r = parse_fraction(key, text, &value, ret_why);
+		break;
+	case GM_CONFIG_HOST_LIMIT:
+		r = parse_host_limit(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_DEVICE_SIZE:
 		if (!strcmp(text, "auto")) {

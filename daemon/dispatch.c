@@ -95,9 +95,12 @@ void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device
 	gm__wire__device__init(ret);
 	ret->number = device;
 	ret->name = (char *)info->name;
-	ret->uuid.data = (uint8_t *)info->uuid;
-	ret->uuid.len = sizeof(info->uuid);
-	ret->backend = (char *)dispatch->ops->name;
+	ret->pinned = info->pinned;
+	if (!info->pinned) {
+		ret->uuid.data = (uint8_t *)info->uuid;
+		ret->uuid.len = sizeof(info->uuid);
+	}
+	ret->backend = (char *)(info->mapping ? info->mapping : dispatch->ops->name);
 	ret->total = figures.total;
 	ret->capacity = figures.capacity;
 	ret->ceiling = figures.ceiling;

@@ -246,7 +246,8 @@ void gm_serve_lease(
 	switch (lease->transport) {
 	case GM__WIRE__TRANSPORT__TRANSPORT_AUTO:
 		transport = dispatch->config->transport;
-		if (transport == GM_TRANSPORT_AUTO)
+		/* Pinned host memory has one way, whatever the GPUs are to use. */
+		if (transport == GM_TRANSPORT_AUTO || device->pinned)
 			transport = device->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
 		break;
 	case GM__WIRE__TRANSPORT__TRANSPORT_FD:

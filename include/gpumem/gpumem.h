@@ -95,6 +95,13 @@ typedef struct gpumem_device_info {
 		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0 \
 	}
 
+/*
+ * Pinned host memory in place of a device's number: in gpumem_device_info, gpumem_pressure,
+ * gpumem_stats and gpumem_buffer_create, and where a number is told. It is not counted by
+ * gpumem_device_count.
+ */
+#define GPUMEM_DEVICE_HOST UINT32_MAX
+
 GPUMEM_API gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count);
 GPUMEM_API gpumem_status gpumem_device_info(
 	gpumem_session *session, uint32_t device, gpumem_device_info_t *ret_info);
@@ -197,9 +204,23 @@ typedef struct gpumem_alloc_options {
  */
 GPUMEM_API gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr);
-/* Never waits for the device. ptr must come from gpumem_alloc on this session; NULL is fine. A
- * pointer that is not: GPUMEM_E_INVALID. */
+/* Never waits for the device. ptr must come from gpumem_alloc or gpumem_host_alloc on this
+ * session; NULL is fine. A pointer that does not: GPUMEM_E_INVALID. */
 GPUMEM_API gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream);
+
+/*
+ * Host memory that the GPUs reach at the same address: copies to and from it run at full speed and
+ * need not be waited for. Where the daemon serves no GPU it is ordinary host memory. Aligned to 256
+ * bytes at least. What this process caches is reused without a message; the daemon's host_limit
+ * bounds what all processes hold. GPUMEM_E_UNSUPPORTED: the daemon hands out none, or this process
+ * sees no GPU. options may be NULL.
+ */
+GPUMEM_API gpumem_status gpumem_host_alloc(
+	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr);
+/* Never waits: what was launched so far may still use it, and it is reused when that is done.
+ * gpumem_free does the same for a stream that is named. ptr must come from gpumem_host_alloc; NULL
+ * is fine. */
+GPUMEM_API gpumem_status gpumem_host_free(gpumem_session *session, void *ptr);
 
 /* ---- buffers: a lease of their own, so that they can be shared */
 

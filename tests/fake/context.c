@@ -115,6 +115,25 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRelease_v2(gm_cu_device number)
 	return result;
 }
 
+FAKE_API gm_cu_result cuDevicePrimaryCtxGetState(
+	gm_cu_device number, unsigned int *flags, int *active);
+FAKE_API gm_cu_result cuDevicePrimaryCtxGetState(
+	gm_cu_device number, unsigned int *flags, int *active)
+{
+	struct fake_device *device = fake_get_device(number);
+
+	FAKE_ENTER("cuDevicePrimaryCtxGetState");
+	if (!device)
+		return GM_CUDA_ERROR_INVALID_DEVICE;
+	if (!flags || !active)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake.lock);
+	*flags = 0;
+	*active = device->context_refs > 0;
+	pthread_mutex_unlock(&fake.lock);
+	return GM_CUDA_SUCCESS;
+}
+
 FAKE_API gm_cu_result cuCtxGetCurrent(gm_cu_ctx *ctx);
 FAKE_API gm_cu_result cuCtxGetCurrent(gm_cu_ctx *ctx)
 {

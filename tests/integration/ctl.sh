@@ -114,6 +114,7 @@ await_value() {
 cat >"$dir/gpumemd.conf" <<EOF
 [gpumemd]
 min_free = 64M
+host_limit = 0
 reserve = 0
 track = all
 admin_group = games

@@ -43,12 +43,12 @@ struct gm_daemon_options {
 	const char *const *runner; /* what runs the daemon (valgrind …), NULL-ended; may be NULL */
 };
 
-/* One host device of 1 GiB, all of it to be handed out and pooled, no reserve. */
+/* One host device of 1 GiB, all of it to be handed out and pooled, no reserve; no pinned memory. */
 #define GM_DAEMON_CONFIG GM_DAEMON_CONFIG_WITH("", "1G")
 /* The same with further lines of the general section, and another size. */
 #define GM_DAEMON_CONFIG_WITH(general, device_size) \
-	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n" general \
-	"[device 0]\nsize = " device_size "\n"
+	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n" \
+	"host_limit = 0\n" general "[device 0]\nsize = " device_size "\n"
 
 struct gm_daemon {
 	char folder[64];

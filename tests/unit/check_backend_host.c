@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/backend_host.h"
+#include "daemon/backend_ram.h"
 #include "tests/tap.h"
 
 #define MIB UINT64_C(0x100000)
@@ -121,7 +122,7 @@ END_TEST
 
 START_TEST(the_default_size_is_whole_chunks_and_at_most_a_quarter_of_the_ram)
 {
-	uint64_t size = gm_backend_host_default_size();
+	uint64_t size = gm_backend_ram_quarter();
 	ck_assert_uint_ge(size, GM_CHUNK_MIN);
 	ck_assert_uint_eq(size % GM_CHUNK_MIN, 0);
 	ck_assert_uint_le(

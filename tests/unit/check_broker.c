@@ -32,7 +32,7 @@ static pid_t daemon_pid;
 static int notify = -1;
 static const char *const plain =
 	"[gpumemd]\nbackend = host\nfraction = 1\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n"
-	"[device 0]\nsize = 256M\n";
+	"host_limit = 0\n[device 0]\nsize = 256M\n";
 
 static void write_file(const char *name, const char *text)
 {

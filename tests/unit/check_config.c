@@ -295,12 +295,12 @@ END_TEST
 START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
 {
 	refuse_text("[gpumemd]\nfractoin = 0.5\nmin-free = 1G\nmax pool = 1\nFRACTIONS = 1\n"
-		    "host_limit = 1G\noom = wait\nsize = 1G\n a.b = 1\na!b = 1\n\xc3\xa4 = 1\n",
+		    "hostlimit = 1G\noom = wait\nsize = 1G\n a.b = 1\na!b = 1\n\xc3\xa4 = 1\n",
 		"2: fractoin: unknown key; did you mean fraction?\n"
 		"3: min-free: unknown key; did you mean min_free?\n"
 		"4: max pool: unknown key; did you mean max_pool?\n"
 		"5: FRACTIONS: unknown key; did you mean fraction?\n"
-		"6: host_limit: unknown key; see gpumemd.conf(5)\n"
+		"6: hostlimit: unknown key; did you mean host_limit?\n"
 		"7: oom: unknown key; see gpumemd.conf(5)\n"
 		"8: size: belongs into a [device N] section, not into [gpumemd]\n"
 		"9: a.b: unknown key; see gpumemd.conf(5)\n"
@@ -408,6 +408,10 @@ static const char *const bad_values[][3] = {
 	{"max_pooled_per_bucket", "many", "\"many\" is not a whole number"},
 	{"max_pooled_per_bucket", "8.5", "\"8.5\" is not a whole number"},
 	{"reserve", "64m?", "\"64m?\" is not a size, such as 512M or 1.5G"},
+	{"host_limit", "1M", "\"1M\" is too small; the least is 2.0M"},
+	{"host_limit", "65T", "\"65T\" is too much; the most is 64.0T"},
+	{"host_limit", "25%", "\"25%\" is not a size, such as 512M or 1.5G"},
+	{"host_limit", "", "has no value"},
 	{"decay", "10 parsecs", "\"10 parsecs\" is not a time, such as 100ms or 10s"},
 	{"decay", "2d", "\"2d\" is not within 0s and 1d"},
 	{"decay", "99999999999999999999s", "\"99999999999999999999s\" is not within 0s and 1d"},
@@ -508,6 +512,27 @@ START_TEST(what_depends_on_the_size_is_worked_out_for_a_device)
 }
 END_TEST
 
+START_TEST(pinned_memory_has_its_limit_for_capacity_and_no_reserve)
+{
+	struct gm_policy policy;
+	accept_text("[gpumemd]\nmin_free=100M\nfraction=0.5\nmax_pool=10%\nreserve=1M\n");
+	ck_assert_uint_eq(config->host_limit, UINT64_MAX);
+	gm_config_pinned_policy(config, UINT64_C(1000) << 20, &policy);
+	ck_assert_double_eq(policy.fraction, 1);
+	ck_assert_uint_eq(policy.min_free, 0);
+	ck_assert_uint_eq(policy.max_pool, UINT64_C(100) << 20);
+	ck_assert_uint_eq(policy.reserve, 0);
+	ck_assert(policy.pooling);
+	accept_text("[gpumemd]\nhost_limit=2M\ntrust=client\nmax_pool=1M\n");
+	ck_assert_uint_eq(config->host_limit, UINT64_C(2) << 20);
+	gm_config_pinned_policy(config, UINT64_C(1000) << 20, &policy);
+	ck_assert_uint_eq(policy.max_pool, UINT64_C(1) << 20);
+	ck_assert(!policy.pooling);
+	accept_text("[gpumemd]\nhost_limit=0\n");
+	ck_assert_uint_eq(config->host_limit, 0);
+}
+END_TEST
+
 START_TEST(what_a_reload_cannot_change_is_named)
 {
 	static const char base[] =
@@ -522,11 +547,11 @@ START_TEST(what_a_reload_cannot_change_is_named)
 		"[device 1]\nsize=1G\nreserve=0\n");
 	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
 	accept_text(
-		"[gpumemd]\nmin_free=0\nbackend=auto\nsocket=/x\nsocket_mode=0600\nsocket_group=x\n"
+		"[gpumemd]\nmin_free=0\nhost_limit=1G\nbackend=auto\nsocket=/x\nsocket_mode=0600\nsocket_group=x\n"
 		"[device 0]\nsize=2G\n");
 	char *changes = gm_config_fixed_changes(old, config);
 	ck_assert_str_eq(changes,
-		"backend, socket, socket_mode, socket_group, size of [device 0], size of [device 1]");
+		"backend, host_limit, socket, socket_mode, socket_group, size of [device 0], size of [device 1]");
 	free(changes);
 	gm_config_free(old);
 	gm_config_free(NULL);
@@ -559,6 +584,7 @@ int main(void)
 	tcase_add_test(tcase, a_group_name_one_byte_too_long_is_refused_not_cut);
 	tcase_add_test(tcase, values_that_contradict_each_other_are_refused);
 	tcase_add_test(tcase, what_depends_on_the_size_is_worked_out_for_a_device);
+	tcase_add_test(tcase, pinned_memory_has_its_limit_for_capacity_and_no_reserve);
 	tcase_add_test(tcase, what_a_reload_cannot_change_is_named);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_BACKEND_RAM_H
+#define GM_DAEMON_BACKEND_RAM_H
+
+#include <stdint.h>
+
+/*
+ * Host memory, for the backends that hand it out: how much of it there is for us, and chunks made
+ * of it.
+ */
+
+/* A quarter of the memory that this process may have (RAM, or the least its cgroups allow), in
+ * whole chunks of the smallest size, at least one. */
+uint64_t gm_backend_ram_quarter(void);
+
+/* A chunk: a sealed memfd of exactly that size, which nobody can resize and only who is given the
+ * fd can open. It costs no memory until somebody touches it. */
+int gm_backend_ram_create(uint64_t bytes, int *ret_fd);
+/* Whether an fd is such a chunk of that size. -EINVAL: it is not. */
+int gm_backend_ram_check(int fd, uint64_t bytes);
+/* A second fd for it that can only be read. */
+int gm_backend_ram_read_only(int fd, int *ret_fd);
+
+#endif
