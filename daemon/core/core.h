@@ -10,6 +10,7 @@
 #include "gpumem/status.h"
 #include "common/types.h"
 #include "daemon/core/chunk.h"
+#include "daemon/core/event.h"
 
 /*
  * The core: who holds what, who may have more, and what becomes of a chunk. It is plain C: it knows
@@ -22,8 +23,13 @@
  * empty);
  *   - a request ends exactly once, by its done() function, which may run before gm_core_request()
  * returns;
+ *   - no owner's limit is passed by a byte at admission, and what is guaranteed to an owner is not
+ * given to another (quota.h);
+ *   - a request that waits is granted in the very call that brings back what it waits for, in the
+ * order that queue.h promises;
  *   - a chunk whose client did not say that it unmapped it is never given to anyone else;
- *   - no call costs more as the number of leases or clients grows.
+ *   - no call costs more as the number of leases or clients grows, but for those that must look at
+ * every client: a new limit, a cleanup, and a request that does not fit.
  */
 
 struct gm_core;
@@ -53,6 +59,39 @@ struct gm_core_ops {
 	void (*session_changed)(void *ctx, struct gm_session *session, uint32_t device);
 	/* A device's pressure went to another level. */
 	void (*level_changed)(void *ctx, uint32_t device, enum gm_level level);
+
+	/* ---- from here on a function may be NULL: then there is nobody to ask or to tell */
+
+	/*
+	 * What a client says of its use of a device, from its page: called while a plan is made.
+	 * Believed as far as it can be true (no more than the client holds), and no further: a
+	 * client that says it has nothing cached may still be asked.
+	 */
+	void (*use)(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret);
+	/*
+	 * Asks a connected client to give memory back. Core hears of the effect by what is returned
+	 * (or by the client's end), and of nothing else; whoever says nothing by the deadline is
+	 * left alone for a while. Must not return memory or end a session before it returns.
+	 */
+	void (*reclaim)(void *ctx, struct gm_session *session, const struct gm_reclaim *ask);
+	/*
+	 * End this client's process: only with oom = terminate, and only at the end of the ladder.
+	 * Core waits for gm_session_end_died(). A negative errno: it cannot be done (no right to
+	 * send signals); core does not ask for it again while the device stays critical.
+	 */
+	int (*terminate)(void *ctx, struct gm_session *session, uint32_t device);
+	/* gm_core_tick() is wanted at that time, earlier than it said when it last returned.
+	 * Without this, deadlines are kept only as well as ticks come. */
+	void (*wake_at)(void *ctx, uint64_t ns);
+	/* For the journal and gpumemctl watch. What it points to is good during the call. */
+	void (*event)(void *ctx, const struct gm_event *event);
+};
+
+/* What a device's memory shortage means for a request that does not say so itself. */
+enum gm_oom {
+	GM_OOM_REFUSE,    /* refused, after reclaim */
+	GM_OOM_WAIT,      /* it waits, wait_ns at most */
+	GM_OOM_TERMINATE, /* the same, and at critical pressure the ladder has its last rung */
 };
 
 /* Per device, from the configuration; may change on reload. */
@@ -66,7 +105,14 @@ struct gm_policy {
 	uint32_t level_ppm[GM_LEVELS - 1];
 	uint32_t hysteresis_ppm;
 	uint64_t dwell_ns;
+	enum gm_oom oom;
+	uint64_t wait_ns;    /* how long a request waits that does not say; 0: GM_WAIT_NS */
+	uint64_t reclaim_ns; /* what a client has to answer a reclaim; 0: GM_RECLAIM_NS */
+	uint64_t settle_ns;  /* from an action of the ladder to the next; 0: GM_SETTLE_NS */
 };
+#define GM_WAIT_NS    UINT64_C(30000000000)
+#define GM_RECLAIM_NS UINT64_C(100000000)
+#define GM_SETTLE_NS  UINT64_C(1000000000)
 
 struct gm_core_device_info {
 	uint64_t total;
@@ -98,8 +144,9 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
 /* The device could not say: foreign stays what it was, and is not measured any more. */
 void gm_core_sample_failed(struct gm_core *core, uint32_t device);
-/* Timed work (dwell of the pressure level, another try at the reserve). Returns when it wants to be
- * called next, ns, or UINT64_MAX; that may become earlier with a device_changed(). */
+/* Timed work (dwell of the pressure level, another try at the reserve, deadlines of waiting
+ * requests and of clients that were asked for memory, the ladder's next step). Returns when it
+ * wants to be called next, ns, or UINT64_MAX; that may become earlier: see wake_at(). */
 uint64_t gm_core_tick(struct gm_core *core);
 
 /* The arithmetic of the design, as it stands now. */
@@ -127,6 +174,10 @@ struct gm_session_info {
 	gm_domain domain;
 	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
 	void *user;   /* the peer it belongs to; NULL while quarantined */
+	/* Owners that limits can be given to. Copied; NULL or "": none. The name is the client's
+	 * own word and can only tighten its limits. One that is too long is none
+	 * (GM_OWNER_NAME_BYTES). */
+	const char *unit, *container, *name;
 };
 
 /* Makes the session and its resume token (only its hash is kept). */
@@ -137,6 +188,10 @@ const struct gm_session_info *gm_session_info(const struct gm_session *session);
 void gm_session_set_user(struct gm_session *session, void *user);
 uint64_t gm_session_held(
 	const struct gm_session *session, uint32_t device); /* what it is charged */
+/* The most that all limits of its owners together let it hold (of each: max, less what its other
+ * clients hold); UINT64_MAX: no limit. */
+uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
+int32_t gm_session_priority(const struct gm_session *session, uint32_t device);
 uint64_t gm_session_lease_count(const struct gm_session *session);
 bool gm_session_quarantined(const struct gm_session *session);
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
@@ -163,6 +218,29 @@ void gm_session_end_died(struct gm_session *session);
 /* ---- requests */
 
 /*
+ * A waiting request's place: core's own. A request is in the queue of its device from the moment it
+ * did not fit until it is granted or refused; parked ones are those that may not wait and are there
+ * only while clients are asked for what it lacks.
+ */
+struct gm_waiting {
+	bool queued;
+	bool parked;
+	bool told;          /* QUEUED was told, so its end will be */
+	uint8_t rounds;     /* how often clients were asked on its behalf */
+	uint32_t overtaken; /* by requests behind it that were granted what it waits for */
+	int32_t priority;
+	enum gm_block block;
+	const void *quota; /* GM_BLOCK_QUOTA: which */
+	uint64_t order;    /* of arrival */
+	uint64_t exact;    /* bytes it needs at least */
+	uint32_t device;
+	uint64_t since_ns;
+	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
+	uint64_t again_ns; /* clients are asked again then */
+	struct gm_request *prev, *next;
+};
+
+/*
  * A request for memory, embedded in the caller's own. Fill the first part; core uses the rest until
  * done() is called, once. On success done() has status GPUMEM_OK and request->lease, whose chunks
  * from first_index on are the new ones (detail is NULL). Otherwise detail says cause and remedy,
@@ -176,6 +254,9 @@ struct gm_request {
 	uint64_t bytes;
 	enum gm_transport transport; /* of a new lease */
 	const char *tag;             /* of a new lease; may be NULL; copied */
+	/* How long it may wait for room, ns. 0: as the device's policy says (oom). GM_WAIT_NEVER:
+	 * refused if it does not fit, once clients had their time to return what is missing. */
+	uint64_t wait_ns;
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
 	/* core's own; core sets it up */
@@ -186,8 +267,20 @@ struct gm_request {
 		*target; /* the lease to be: not found by anyone before the request is done */
 	struct gm_chunk *chunks;        /* all of it, created or not, in the order of the lease */
 	struct gm_request *prev, *next; /* of the session's pending ones */
+	struct gm_waiting waiting;      /* while it is in the queue */
 };
+#define GM_WAIT_NEVER UINT64_MAX
+
+/*
+ * Asks for memory. A request that does not fit is refused at once when it never could be granted
+ * (GPUMEM_E_LIMIT, GPUMEM_E_NO_MEMORY); otherwise clients are asked for what is missing, and it is
+ * queued, for the time of the reclaim or as long as it may wait: see queue.h. While it waits its
+ * tag must stay. Outcomes of waiting: GPUMEM_E_TIMEOUT, GPUMEM_E_DEADLOCK, GPUMEM_E_CANCELLED.
+ */
 void gm_core_request(struct gm_core *core, struct gm_request *request);
+/* Ends a request that is not done: it waits, or its chunks are being made. done() is called with
+ * GPUMEM_E_CANCELLED before this returns. */
+void gm_core_cancel(struct gm_core *core, struct gm_request *request);
 
 /* ---- leases */
 

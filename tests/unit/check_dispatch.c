@@ -77,8 +77,16 @@ static void level_changed(void *ctx, uint32_t number, enum gm_level level)
 	gm_clients_level_changed(&clients, number);
 }
 
-static const struct gm_core_ops core_ops = {do_create, do_destroy, now_ns, new_id, random_bytes,
-	device_changed, session_changed, level_changed};
+static const struct gm_core_ops core_ops = {
+	.create = do_create,
+	.destroy = do_destroy,
+	.now_ns = now_ns,
+	.new_id = new_id,
+	.random = random_bytes,
+	.device_changed = device_changed,
+	.session_changed = session_changed,
+	.level_changed = level_changed,
+};
 
 static void on_created(void *ctx, struct gm_chunk *chunk, int result)
 {

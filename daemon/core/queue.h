@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_QUEUE_H
+#define GM_CORE_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/core.h"
+
+/*
+ * Requests that wait, one queue per device.
+ *
+ * Order: by priority (more first), then by arrival. Whenever memory comes back, a limit is raised
+ * or the level falls, the queue is gone through in that order and whatever fits is granted, before
+ * the call that brought it returns.
+ *
+ * A request that fits may be granted although one before it waits, or else a large request would
+ * leave the device idle. But it is counted: once GM_QUEUE_OVERTAKES requests behind it in the order
+ * have been granted what it waits for (room on the device, or room under the limit that blocks it),
+ * nothing behind it gets any of that until it is granted, refused or gone. So nobody is overtaken
+ * by equals for ever. Requests of a higher priority are before it by definition and are not
+ * counted.
+ *
+ * A request leaves the queue
+ *   - granted;
+ *   - when its time is over: GPUMEM_E_TIMEOUT. One that must not wait is there only while clients
+ * are asked for what it lacks, and leaves as GPUMEM_E_NO_MEMORY or GPUMEM_E_LIMIT;
+ *   - as soon as it can never be granted any more (a lower limit, a new policy): GPUMEM_E_LIMIT or
+ *     GPUMEM_E_NO_MEMORY;
+ *   - when its session is off the socket or gone, its lease returned, or gm_core_cancel() is
+ * called: GPUMEM_E_CANCELLED;
+ *   - with GPUMEM_E_DEADLOCK, when everybody who could bring back what is missing (who holds memory
+ *     on the device, or under the limit in the way) waits for more there and nobody has been asked
+ *     for memory: then the last of them in the order is refused, and so on until something moves. A
+ *     session that is off the socket does not wait.
+ *
+ * Never by itself: what can never be granted is not queued.
+ */
+
+#define GM_QUEUE_OVERTAKES 16
+
+struct gm_queue_info {
+	const struct gm_request *request;
+	const struct gm_session *session;
+	uint64_t bytes; /* whole 2 MiB */
+	int32_t priority;
+	uint64_t waited_ns;
+	uint64_t left_ns; /* UINT64_MAX: no end */
+	uint32_t overtaken;
+	bool parked; /* may not wait: is there while clients are asked */
+	enum gm_block block;
+	const struct gm_owner *owner; /* GM_BLOCK_QUOTA: of the limit */
+};
+/* In order. */
+void gm_core_queue_each(const struct gm_core *core, uint32_t device,
+	void (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
+uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device);
+
+/* ---- core's own */
+
+struct gm_device;
+
+struct gm_queue {
+	struct gm_request *requests; /* in order */
+	uint64_t length;
+	uint64_t last_order;
+	bool woken;       /* something may have come back */
+	uint64_t witness; /* a session that holds and does not wait, when last looked */
+	uint64_t next_ns; /* when something in it is due; UINT64_MAX: nothing */
+};
+
+/* A request that does not fit, and could one day. Queues it, or ends it. */
+void gm_queue_enter(struct gm_device *device, struct gm_request *request, enum gm_block block,
+	const void *quota, const char *detail);
+/* Takes it out, whatever becomes of it. */
+void gm_queue_remove(struct gm_device *device, struct gm_request *request);
+/* Whether a request must let others go first: they wait, were overtaken enough, and want the same.
+ */
+bool gm_queue_bars(const struct gm_device *device, const struct gm_request *request);
+/* The request is being granted: those it overtakes are counted. */
+void gm_queue_overtake(struct gm_device *device, const struct gm_request *request);
+/* Grants what fits, ends what is over, asks again what is due. Calls done(): only at the outermost
+ * level of core. */
+void gm_queue_run(struct gm_device *device);
+/* When it wants to run without anything having happened. */
+uint64_t gm_queue_due(const struct gm_device *device);
+
+#endif
