@@ -15,7 +15,7 @@
  */
 
 #define GM_WIRE_MAJOR 1
-#define GM_WIRE_MINOR 0
+#define GM_WIRE_MINOR 1
 
 /*
  * The arena is address space, mapped on first use and filled from its start: it costs memory only
