@@ -558,6 +558,19 @@ FAKE_API gm_cu_result cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int
 	return result;
 }
 
+/* For tests: how many registrations this process has. */
+FAKE_API int fake_registered(void);
+FAKE_API int fake_registered(void)
+{
+	int n = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	for (int i = 0; i < REGISTERED_MAX; i++)
+		n += registered[i].ptr != NULL;
+	pthread_mutex_unlock(&fake.lock);
+	return n;
+}
+
 FAKE_API gm_cu_result cuMemHostUnregister(void *ptr);
 FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
 {

@@ -391,7 +391,7 @@ void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte)
 
 /* ---- what the daemon says of itself */
 
-void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret)
+void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_figures *ret)
 {
 	struct gm_raw raw;
 	gm_raw_observe(&raw, daemon);
@@ -399,8 +399,8 @@ void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret)
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &get)), GPUMEM_OK);
 	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_STATUS);
 	const Gm__Wire__StatusReply *s = raw.packet->status;
-	GM_REQUIRE(s->n_devices >= 1);
-	const Gm__Wire__Device *d = s->devices[0];
+	GM_REQUIRE(s->n_devices > device);
+	const Gm__Wire__Device *d = s->devices[device];
 	*ret = (struct gm_figures){.clients = s->clients,
 		.quarantined_clients = s->quarantined_clients,
 		.leases = s->leases,
@@ -419,6 +419,11 @@ void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret)
 		.peak_charged = d->peak_charged,
 		.generation = raw.generation};
 	gm_raw_close(&raw);
+}
+
+void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret)
+{
+	gm_figures_of(daemon, 0, ret);
 }
 
 struct gm_figures gm_figures_now(const struct gm_daemon *daemon)

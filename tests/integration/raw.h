@@ -114,6 +114,8 @@ struct gm_figures {
 	uint64_t generation;
 };
 void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret);
+/* The same of another device. */
+void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_figures *ret);
 struct gm_figures gm_figures_now(const struct gm_daemon *daemon);
 /* One client as GetClients shows it to this process; false: not there. */
 struct gm_client_row {

@@ -1,0 +1,730 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Pinned host memory from the broker: a private daemon and real worker processes that write it with
+ * the CPU and copy it with a GPU. One source for the host backend (GPUMEM_TEST_BACKEND=host, where
+ * copying is the CPU's work, too), the fake driver with and without HOST_NUMA memory, and a real
+ * GPU. The test itself never touches CUDA, so that it may fork workers at any time.
+ */
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <grp.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cuda.h"
+#include "gpumem/gpumem.h"
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+#define MIB   (UINT64_C(1) << 20)
+#define LIMIT (64 * MIB)
+#define UID_A 54321
+
+static struct gm_daemon daemon_;
+static uint32_t pinned; /* its number on the wire */
+
+#define CONFIG(general) \
+	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 100%\n" general
+
+static const char *backend_name(void)
+{
+	const char *name = getenv("GPUMEM_TEST_BACKEND");
+	return name && *name ? name : "cuda";
+}
+
+static bool on_host(void)
+{
+	return strcmp(backend_name(), "host") == 0;
+}
+
+static bool without(const char *what)
+{
+	const char *list = getenv("GPUMEM_FAKE_WITHOUT");
+	return list && strstr(list, what);
+}
+
+/* Whether chunks are memfds that clients register. */
+static bool registers(void)
+{
+	return !on_host() && without("hostnuma");
+}
+
+static bool on_fake(void)
+{
+	return getenv("GPUMEM_FAKE_DIR") != NULL;
+}
+
+static struct gm_figures now(void)
+{
+	struct gm_figures figures;
+	gm_figures_of(&daemon_, pinned, &figures);
+	return figures;
+}
+
+static void start_with(const char *config)
+{
+	const char *args[] = {"--backend", backend_name(), NULL};
+	struct gm_raw raw;
+	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .args = args});
+	gm_raw_observe(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
+	const Gm__Wire__DevicesReply *reply = raw.packet->devices;
+	pinned = (uint32_t)reply->n_devices - 1;
+	for (size_t i = 0; i < reply->n_devices; i++)
+		GM_REQUIRE(!reply->devices[i]->pinned || i == pinned);
+	gm_raw_close(&raw);
+}
+
+static void set_up(void)
+{
+	start_with(CONFIG("host_limit = 64M\n"));
+}
+
+static void tear_down(void)
+{
+	GM_UNTIL(now().clients == 0);
+	struct gm_figures f = now();
+	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
+	gm_daemon_stop(&daemon_);
+}
+
+/* ---- in a worker */
+
+static const struct gm_cuda *cuda;
+static gpumem_session *session;
+static uint32_t counted;
+
+static void require_ok_(gpumem_status status, const char *what, int line)
+{
+	if (status != GPUMEM_OK)
+		gm_fail(__FILE__, line, "%s: %s: %s", what, gpumem_status_text(status),
+			gpumem_error_detail());
+}
+#define OK(call) require_ok_((call), #call, __LINE__)
+
+static void require_cuda_(gm_cu_result result, const char *what, int line)
+{
+	if (result)
+		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
+}
+#define CU(call) require_cuda_((call), #call, __LINE__)
+
+static void join(const char *name)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.name = name;
+	OK(gpumem_connect(&options, &session));
+	OK(gpumem_device_count(session, &counted));
+}
+
+static void use_gpu(int ordinal)
+{
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	if (on_host())
+		return;
+	if (gm_cuda_load(&cuda, why) < 0)
+		GM_FAIL("%s", why);
+	CU(cuda->cuDevicePrimaryCtxRetain(&context, ordinal));
+	CU(cuda->cuCtxSetCurrent(context));
+}
+
+/* By the GPU, unless there is none. */
+static void copy(void *to, const void *from, uint64_t bytes)
+{
+	if (on_host()) {
+		memcpy(to, from, bytes);
+		return;
+	}
+	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, bytes, NULL));
+	CU(cuda->cuStreamSynchronize(NULL));
+}
+
+static void set(void *ptr, uint64_t bytes, unsigned char value)
+{
+	if (on_host()) {
+		memset(ptr, value, bytes);
+		return;
+	}
+	CU(cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, value, bytes, NULL));
+	CU(cuda->cuStreamSynchronize(NULL));
+}
+
+static bool all(const void *ptr, uint64_t bytes, unsigned char value)
+{
+	const unsigned char *at = ptr;
+	for (uint64_t i = 0; i < bytes; i++)
+		if (at[i] != value)
+			return false;
+	return true;
+}
+
+/* How many registrations the driver has of this process; 0 where it is no fake. */
+static int registered(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	int (*count)(void) = NULL;
+	if (library)
+		count = (int (*)(void))dlsym(library, "fake_registered");
+	return count ? count() : 0;
+}
+
+/* ---- what it is for */
+
+static void sender(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	unsigned char *host;
+	join("sender");
+	use_gpu(0);
+	OK(gpumem_host_alloc(session, 5 * MIB, NULL, (void **)&host));
+	GM_REQUIRE_EQ((uintptr_t)host % 256, 0);
+	for (uint64_t i = 0; i < 5 * MIB; i++)
+		host[i] = (unsigned char)(i * 7 + (i >> 12));
+	OK(gpumem_buffer_create(session, 0, 5 * MIB, NULL, &buffer));
+	copy(gpumem_buffer_ptr(buffer), host, 5 * MIB);
+	OK(gpumem_host_free(session, host));
+	OK(gpumem_share(buffer, NULL, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+static void receiver(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	unsigned char *host;
+	gm_hear(channel, &token, sizeof(token));
+	join("receiver");
+	use_gpu(0);
+	OK(gpumem_open(session, &token, &buffer));
+	OK(gpumem_host_alloc(session, 5 * MIB, NULL, (void **)&host));
+	memset(host, 0, 5 * MIB);
+	copy(host, gpumem_buffer_ptr(buffer), 5 * MIB);
+	for (uint64_t i = 0; i < 5 * MIB; i++)
+		GM_REQUIRE_EQ(host[i], (unsigned char)(i * 7 + (i >> 12)));
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+static void pass_token(gm_worker_fn from, gm_worker_fn to, void *argument)
+{
+	struct gm_worker a, b;
+	gpumem_token token;
+	gm_worker_start(&a, from, argument);
+	gm_worker_start(&b, to, argument);
+	gm_hear(a.channel, &token, sizeof(token));
+	gm_say(b.channel, &token, sizeof(token));
+	gm_worker_join(&b);
+	gm_say_word(a.channel, 'e');
+	gm_worker_join(&a);
+}
+
+START_TEST(what_the_cpu_writes_a_gpu_copies_and_another_process_reads)
+{
+	pass_token(sender, receiver, NULL);
+}
+END_TEST
+
+static void host_maker(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
+	if (argument)
+		options.mode = GPUMEM_SHARE_READ_ONLY;
+	join("maker");
+	use_gpu(0);
+	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 6 * MIB, NULL, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_device(buffer), GPUMEM_DEVICE_HOST);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 6 * MIB, 0)); /* it is new */
+	memset(gpumem_buffer_ptr(buffer), 0x11, 6 * MIB);
+	OK(gpumem_share(buffer, &options, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'e');
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 6 * MIB, argument ? 0x11 : 0x22));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+static void host_opener(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	unsigned char *mine;
+	gm_hear(channel, &token, sizeof(token));
+	join("opener");
+	use_gpu(0);
+	OK(gpumem_open(session, &token, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_device(buffer), GPUMEM_DEVICE_HOST);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 6 * MIB, 0x11));
+	OK(gpumem_host_alloc(session, 6 * MIB, NULL, (void **)&mine));
+	copy(mine, gpumem_buffer_ptr(buffer), 6 * MIB); /* the GPU reads it */
+	GM_REQUIRE(all(mine, 6 * MIB, 0x11));
+	if (!argument)
+		set(gpumem_buffer_ptr(buffer), 6 * MIB, 0x22); /* and writes it */
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+START_TEST(a_pinned_buffer_is_one_memory_for_two_processes_and_a_gpu)
+{
+	pass_token(host_maker, host_opener, NULL);
+}
+END_TEST
+
+START_TEST(a_pinned_buffer_can_be_shared_for_reading)
+{
+	pass_token(host_maker, host_opener, "read-only");
+}
+END_TEST
+
+/* ---- the limit */
+
+static void limited(int channel, void *argument)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	void *pointers[LIMIT / (2 * MIB)], *further;
+	size_t n = LIMIT / (2 * MIB);
+	double pressure;
+	gpumem_level level;
+	join("limited");
+	use_gpu(0);
+	OK(gpumem_device_info(session, GPUMEM_DEVICE_HOST, &info));
+	GM_REQUIRE_EQ(info.number, GPUMEM_DEVICE_HOST);
+	GM_REQUIRE_EQ(info.total, LIMIT);
+	GM_REQUIRE_EQ(info.capacity, LIMIT);
+	for (size_t i = 0; i < n; i++) {
+		OK(gpumem_host_alloc(session, 2 * MIB, NULL, &pointers[i]));
+		memset(pointers[i], (int)i + 1, 2 * MIB);
+	}
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, &further), GPUMEM_E_NO_MEMORY);
+	for (size_t i = 0; i < n; i++)
+		GM_REQUIRE(all(pointers[i], 2 * MIB, (unsigned char)(i + 1)));
+	OK(gpumem_stats(session, GPUMEM_DEVICE_HOST, &stats));
+	GM_REQUIRE_EQ(stats.in_use, LIMIT);
+	GM_REQUIRE_EQ(stats.allocated, LIMIT);
+	GM_REQUIRE_EQ(stats.active_buffers, n);
+	GM_REQUIRE_EQ(now().leased, LIMIT);
+	GM_UNTIL(gpumem_pressure(session, GPUMEM_DEVICE_HOST, &pressure, &level) == GPUMEM_OK &&
+		 level == GPUMEM_LEVEL_CRITICAL);
+	/* The devices' own are another matter. */
+	OK(gpumem_alloc(session, 0, 4 * MIB, NULL, NULL, &further));
+	OK(gpumem_free(session, further, GPUMEM_STREAM_DONE));
+	for (size_t i = 0; i < n; i++)
+		OK(i % 2 ? gpumem_host_free(session, pointers[i])
+			 : gpumem_free(session, pointers[i], GPUMEM_STREAM_DONE));
+	OK(gpumem_host_alloc(session, LIMIT, NULL, &further));
+	memset(further, 0x7f, LIMIT);
+	OK(gpumem_host_free(session, further));
+	GM_UNTIL(gpumem_trim(session, NULL) == GPUMEM_OK && now().leased == 0);
+	GM_REQUIRE_EQ(registered(), 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(the_limit_is_used_to_the_last_chunk_and_no_further)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, limited, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* ---- life and death */
+
+static void holder(int channel, void *argument)
+{
+	void *ptr;
+	join("holder");
+	use_gpu(0);
+	OK(gpumem_host_alloc(session, 48 * MIB, NULL, &ptr));
+	memset(ptr, 0x33, 48 * MIB);
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+static void finder(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	if (argument) {
+		uid_t uid = UID_A;
+		GM_REQUIRE(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
+			   setresuid(uid, uid, uid) == 0);
+	}
+	join("finder");
+	use_gpu(0);
+	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 48 * MIB, NULL, &buffer));
+	unsigned char found = *(unsigned char *)gpumem_buffer_ptr(buffer);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, found));
+	gm_say(channel, &found, 1);
+	gpumem_disconnect(session);
+}
+
+/* The byte that a process finds in all of what it gets. */
+static unsigned char find(void *other_uid)
+{
+	struct gm_worker worker;
+	unsigned char found;
+	gm_worker_start(&worker, finder, other_uid);
+	gm_hear(worker.channel, &found, 1);
+	gm_worker_join(&worker);
+	return found;
+}
+
+START_TEST(a_killed_workers_memory_is_back_and_never_reused)
+{
+	struct gm_worker hold;
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear_word(hold.channel, 'h');
+	GM_REQUIRE_EQ(now().leased, 48 * MIB);
+	gm_worker_kill(&hold);
+	GM_UNTIL(now().available == LIMIT);
+	GM_REQUIRE_EQ(now().pooled, 0);
+	GM_REQUIRE_EQ(find(NULL), 0);
+}
+END_TEST
+
+START_TEST(pooled_chunks_are_reused_within_a_domain_and_by_nobody_else)
+{
+	struct gm_worker hold;
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear_word(hold.channel, 'h');
+	gm_say_word(hold.channel, 'e');
+	gm_worker_join(&hold);
+	GM_UNTIL(now().pooled == 48 * MIB);
+	GM_REQUIRE_EQ(find(NULL), 0x33);
+	GM_UNTIL(now().pooled == 48 * MIB);
+	if (geteuid() == 0)
+		GM_REQUIRE_EQ(find("other uid"), 0);
+}
+END_TEST
+
+START_TEST(a_worker_uses_it_on_while_the_daemon_is_dead)
+{
+	struct gm_worker hold;
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear_word(hold.channel, 'h');
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(hold.channel, 'e');
+	gm_worker_join(&hold);
+}
+END_TEST
+
+/* ---- streams */
+
+static sem_t gate;
+
+static void wait_at_gate(void *unused)
+{
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+static void busy(int channel, void *argument)
+{
+	gm_cu_stream stream;
+	void *host, *device, *other;
+	unsigned char check[16];
+	use_gpu(0);
+	join("busy");
+	GM_REQUIRE(sem_init(&gate, 0, 0) == 0);
+	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &device));
+	OK(gpumem_host_alloc(session, 4 * MIB, NULL, &host));
+	memset(host, 0x55, 4 * MIB);
+	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
+	CU(cuda->cuMemcpyAsync(
+		(gm_cu_ptr)(uintptr_t)device, (gm_cu_ptr)(uintptr_t)host, 4 * MIB, stream));
+	/* The copy has not begun. Freeing does not wait for it, and nobody gets the memory. */
+	if (argument)
+		OK(gpumem_free(session, host, stream));
+	else
+		OK(gpumem_host_free(session, host));
+	for (int i = 0; i < 8; i++) {
+		OK(gpumem_host_alloc(session, 4 * MIB, NULL, &other));
+		GM_REQUIRE(other != host);
+		memset(other, 0x66, 4 * MIB);
+	}
+	OK(gpumem_trim(session, NULL));
+	sem_post(&gate);
+	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)check,
+		(gm_cu_ptr)(uintptr_t)device + 4 * MIB - sizeof(check), sizeof(check), stream));
+	CU(cuda->cuStreamSynchronize(stream));
+	GM_REQUIRE(all(check, sizeof(check), 0x55));
+	OK(gpumem_free(session, device, stream));
+	CU(cuda->cuStreamSynchronize(stream));
+	/* Now it can be had again, or goes back. */
+	GM_UNTIL(gpumem_trim(session, NULL) == GPUMEM_OK && now().leased == 32 * MIB);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+START_TEST(freeing_does_not_wait_and_reuse_does)
+{
+	struct gm_worker worker;
+	if (on_host())
+		return; /* nothing is ever under way */
+	gm_worker_start(&worker, busy, _i ? "on its stream" : NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* ---- several GPUs */
+
+static void second(int channel, void *argument)
+{
+	unsigned int flags;
+	int active, count;
+	unsigned char *host;
+	void *device;
+	use_gpu(1);
+	CU(cuda->cuDeviceGetCount(&count));
+	GM_REQUIRE(count >= 2);
+	join("second");
+	OK(gpumem_host_alloc(session, 3 * MIB, NULL, (void **)&host));
+	memset(host, 0x77, 3 * MIB);
+	OK(gpumem_alloc(session, 1, 3 * MIB, NULL, NULL, &device));
+	copy(device, host, 3 * MIB);
+	memset(host, 0, 3 * MIB);
+	copy(host, device, 3 * MIB);
+	GM_REQUIRE(all(host, 3 * MIB, 0x77));
+	OK(gpumem_host_free(session, host));
+	OK(gpumem_trim(session, NULL));
+	CU(cuda->cuDevicePrimaryCtxGetState(0, &flags, &active));
+	GM_REQUIRE(!active); /* the other GPU was none of this process's business */
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+START_TEST(only_the_gpu_that_is_used_gets_a_context)
+{
+	struct gm_worker worker;
+	if (!on_fake() || on_host())
+		return; /* needs two GPUs */
+	gm_worker_start(&worker, second, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* ---- what bad input gets */
+
+static void wrong(int channel, void *argument)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	void *host, *device, *none = NULL;
+	join("wrong");
+	use_gpu(0);
+	GM_REQUIRE_EQ(counted, pinned);
+	GM_REQUIRE_EQ(gpumem_device_info(session, pinned, &info), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_alloc(session, pinned, 1, NULL, NULL, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(
+		gpumem_alloc(session, GPUMEM_DEVICE_HOST, 1, NULL, NULL, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "gpumem_host_alloc"));
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 0, NULL, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, NULL), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_host_alloc(NULL, 1, NULL, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, LIMIT + 1, NULL, &none), GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE(!none);
+	OK(gpumem_host_alloc(session, 100, NULL, &host));
+	OK(gpumem_alloc(session, 0, 100, NULL, NULL, &device));
+	GM_REQUIRE_EQ(gpumem_host_free(session, device), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_host_free(session, &host), GPUMEM_E_INVALID);
+	OK(gpumem_host_free(session, NULL));
+	OK(gpumem_host_free(session, host));
+	GM_REQUIRE_EQ(gpumem_host_free(session, host), GPUMEM_E_INVALID);
+	OK(gpumem_free(session, device, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+START_TEST(wrong_calls_are_refused)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, wrong, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void denied(int channel, void *argument)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	gpumem_buffer *buffer;
+	void *host, *device;
+	join("denied");
+	use_gpu(0);
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, &host), GPUMEM_E_UNSUPPORTED);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "host_limit"));
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 1, NULL, &buffer),
+		GPUMEM_E_UNSUPPORTED);
+	GM_REQUIRE_EQ(gpumem_stats(session, GPUMEM_DEVICE_HOST, &stats), GPUMEM_E_UNSUPPORTED);
+	OK(gpumem_alloc(session, 0, 1, NULL, NULL, &device));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_limit_of_0_turns_it_off)
+{
+	struct gm_worker worker;
+	start_with(CONFIG("host_limit = 0\n"));
+	gm_worker_start(&worker, denied, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void blind(int channel, void *argument)
+{
+	void *host;
+	setenv("CUDA_VISIBLE_DEVICES", "", 1);
+	join("blind");
+	gpumem_status status = gpumem_host_alloc(session, 3 * MIB, NULL, &host);
+	if (on_host() || registers()) {
+		require_ok_(status, "gpumem_host_alloc", __LINE__);
+		memset(host, 1, 3 * MIB);
+	} else {
+		GM_REQUIRE_EQ(status, GPUMEM_E_UNSUPPORTED);
+		GM_REQUIRE(strstr(gpumem_error_detail(), "pinned host memory cannot be used"));
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_process_without_a_gpu_gets_what_it_can_use)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, blind, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* The driver fails in the client, at the call that its argument names; 14 MiB are three chunks. */
+static void unlucky(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	setenv("GPUMEM_FAKE_FAIL", argument, 1);
+	join("unlucky");
+	use_gpu(0);
+	GM_REQUIRE(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
+	GM_REQUIRE(strstr(gpumem_error_detail(), "CUDA_ERROR_OPERATING_SYSTEM"));
+	GM_REQUIRE_EQ(registered(), 0);
+	GM_UNTIL(now().leased == 0);
+	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
+	memset(gpumem_buffer_ptr(buffer), 1, 14 * MIB);
+	GM_REQUIRE_EQ(registered(), registers() ? 3 : 0);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+START_TEST(a_mapping_that_fails_halfway_leaves_nothing)
+{
+	static const char *const vmm[] = {
+		"cuMemImportFromShareableHandle:2:304", "cuMemMap:2:304", "cuMemSetAccess:1:304"};
+	static const char *const memfd[] = {
+		"cuMemHostRegister:1:304", "cuMemHostRegister:2:304", "cuMemHostRegister:3:304"};
+	struct gm_worker worker;
+	if (!on_fake() || on_host())
+		return;
+	gm_worker_start(&worker, unlucky, (void *)(registers() ? memfd[_i] : vmm[_i]));
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* In the heap, and for good. */
+static void hopeless(int channel, void *argument)
+{
+	void *host;
+	setenv("GPUMEM_FAKE_FAIL", argument, 1);
+	join("hopeless");
+	use_gpu(0);
+	for (int i = 0; i < 3; i++)
+		GM_REQUIRE(gpumem_host_alloc(session, 7 * MIB, NULL, &host) != GPUMEM_OK);
+	GM_REQUIRE_EQ(registered(), 0);
+	GM_UNTIL(gpumem_trim(session, NULL) == GPUMEM_OK && now().leased == 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_driver_that_maps_nothing_is_told_and_costs_nothing)
+{
+	struct gm_worker worker;
+	if (!on_fake() || on_host())
+		return;
+	gm_worker_start(&worker, hopeless,
+		(void *)(registers() ? "cuMemHostRegister:0:304" : "cuMemSetAccess:0:304"));
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void hungry(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("hungry");
+	use_gpu(0);
+	GM_REQUIRE(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
+	GM_UNTIL(now().leased == 0);
+	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
+	memset(gpumem_buffer_ptr(buffer), 1, 14 * MIB);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_creation_that_fails_halfway_leaves_nothing)
+{
+	struct gm_worker worker;
+	if (!on_fake() || on_host() || registers())
+		return;
+	/* In the daemon: the first one is its trial at the start, 14 MiB are three chunks. */
+	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:3:304", 1);
+	start_with(CONFIG("host_limit = 64M\n"));
+	unsetenv("GPUMEM_FAKE_FAIL");
+	gm_worker_start(&worker, hungry, NULL);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("pinned host memory");
+	TCase *t = tcase_create(on_host() ? "host" : registers() ? "registered" : "shared");
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, what_the_cpu_writes_a_gpu_copies_and_another_process_reads);
+	tcase_add_test(t, a_pinned_buffer_is_one_memory_for_two_processes_and_a_gpu);
+	tcase_add_test(t, a_pinned_buffer_can_be_shared_for_reading);
+	tcase_add_test(t, the_limit_is_used_to_the_last_chunk_and_no_further);
+	tcase_add_test(t, a_killed_workers_memory_is_back_and_never_reused);
+	tcase_add_test(t, pooled_chunks_are_reused_within_a_domain_and_by_nobody_else);
+	tcase_add_test(t, a_worker_uses_it_on_while_the_daemon_is_dead);
+	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_does, 0, 2);
+	tcase_add_test(t, only_the_gpu_that_is_used_gets_a_context);
+	tcase_add_test(t, wrong_calls_are_refused);
+	tcase_add_test(t, a_process_without_a_gpu_gets_what_it_can_use);
+	tcase_add_loop_test(t, a_mapping_that_fails_halfway_leaves_nothing, 0, 3);
+	tcase_add_test(t, a_driver_that_maps_nothing_is_told_and_costs_nothing);
+	suite_add_tcase(s, t);
+	t = tcase_create("without a fixture");
+	tcase_set_timeout(t, 120);
+	tcase_add_test(t, a_creation_that_fails_halfway_leaves_nothing);
+	suite_add_tcase(s, t);
+	t = tcase_create("off");
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, NULL, tear_down);
+	tcase_add_test(t, a_limit_of_0_turns_it_off);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+int main(void)
+{
+	return gm_tap_run(suite());
+}
