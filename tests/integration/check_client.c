@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/types.h"
 #include "gpumem/gpumem.h"
 #include "tests/integration/raw.h"
 #include "tests/limit.h"
@@ -287,8 +288,9 @@ START_TEST(large_buffers_are_listed_with_tag_and_size)
 	uint64_t untracked;
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 	options.tag = "leaked?";
-	OK(gpumem_alloc(session, 0, 4 * MIB, NULL, &options, &p));
-	OK(gpumem_alloc(session, 0, 4096, NULL, NULL, &q)); /* too small to be tracked */
+	OK(gpumem_alloc(session, 0, GM_TRACK_LARGE_BYTES, NULL, &options, &p));
+	OK(gpumem_alloc(session, 0, GM_TRACK_LARGE_BYTES - 1, NULL, NULL,
+		&q)); /* too small to be tracked */
 	GM_UNTIL(listed(&untracked, tag) == 1);
 	GM_REQUIRE(strcmp(tag, "leaked?") == 0);
 	OK(gpumem_free(session, p, NULL));

@@ -14,12 +14,14 @@
 #include <unistd.h>
 
 #include "common/wire.h"
+#include "common/types.h"
 #include "gpumem/gpumem.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/fake_daemon.h"
 
-#define MIB (UINT64_C(1) << 20)
+#define LARGE GM_TRACK_LARGE_BYTES
+#define MIB   (UINT64_C(1) << 20)
 
 static struct fake *fake;
 static gpumem_session *session;
@@ -318,19 +320,19 @@ START_TEST(a_buffer_is_listed_in_the_clients_page)
 	struct gm_page_use use;
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 	gpumem_buffer *small, *large;
-	ck_assert_int_eq(gpumem_buffer_create(session, 0, MIB - 1, NULL, &small), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_buffer_create(session, 0, LARGE - 1, NULL, &small), GPUMEM_OK);
 	fake_read_row(fake, 0, &row);
 	ck_assert_uint_eq(row.bytes, 0);
 	options.tag = "large";
-	ck_assert_int_eq(gpumem_buffer_create(session, 0, MIB, &options, &large), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_buffer_create(session, 0, LARGE, &options, &large), GPUMEM_OK);
 	fake_read_row(fake, 0, &row);
-	ck_assert_uint_eq(row.bytes, MIB);
+	ck_assert_uint_eq(row.bytes, LARGE);
 	ck_assert_uint_eq(row.device, 0);
 	ck_assert_str_eq(row.tag, "large");
 	ck_assert_uint_ne(row.born_ns, 0);
 	fake_read_use(fake, 0, &use);
 	ck_assert_uint_eq(use.active_buffers, 2);
-	ck_assert_uint_eq(use.in_use, 2 * MIB - 1);
+	ck_assert_uint_eq(use.in_use, 2 * LARGE - 1);
 	ck_assert_int_eq(gpumem_buffer_set_tag(large, "renamed"), GPUMEM_OK);
 	fake_read_row(fake, 0, &row);
 	ck_assert_str_eq(row.tag, "renamed");
@@ -616,8 +618,8 @@ END_TEST
 START_TEST(a_session_is_taken_up_again_with_all_it_holds)
 {
 	listen_to(session);
-	gpumem_buffer *kept = make_buffer(4 * MIB), *given = make_buffer(2 * MIB), *fresh;
-	memset(gpumem_buffer_ptr(kept), 3, 4 * MIB);
+	gpumem_buffer *kept = make_buffer(LARGE), *given = make_buffer(2 * MIB), *fresh;
+	memset(gpumem_buffer_ptr(kept), 3, LARGE);
 	fake_away(fake);
 	wait_event(GPUMEM_EVENT_LOST, 1);
 	/* Given back while nobody listens; and the daemon has one that nobody here knows. */
@@ -633,7 +635,7 @@ START_TEST(a_session_is_taken_up_again_with_all_it_holds)
 	/* The new pages go on where the old ones ended. */
 	struct gm_page_row row;
 	fake_read_row(fake, 0, &row);
-	ck_assert_uint_eq(row.bytes, 4 * MIB);
+	ck_assert_uint_eq(row.bytes, LARGE);
 	fake_pressure(fake, 0, 750000, 3);
 	double pressure;
 	ck_assert_int_eq(gpumem_pressure(session, 0, &pressure, NULL), GPUMEM_OK);
