@@ -19,18 +19,21 @@
  * while anyone, a forked child included, maps it or holds its fd, comes back when the last one
  * dies, and is zero when it is new.
  *
- * Set from outside, by environment, unless said otherwise:
+ * Set from outside, by environment unless said otherwise. A list is comma-separated.
  *
- *   GPUMEM_FAKE_DIR            the folder with the devices: gpu0, gpu1, …, each a mounted tmpfs;
- * the device's size is the file system's. None: no device is found. GPUMEM_FAKE_INIT_BYTES     what
- * a process uses on each device after cuInit (default 1M) GPUMEM_FAKE_CONTEXT_BYTES  what it uses
- * more once it has a context (default 16M) GPUMEM_FAKE_FAIL           CALL:N:RESULT[,…]: the N-th
- * call fails with that result, for this process; N = 0: every call GPUMEM_FAKE_DELAY
- * CALL:MICROSECONDS[,…] GPUMEM_FAKE_WITHOUT        of vmm, fd, ipc, rdma, hostnuma, p2p, streamid,
- * ctxevent, nvml, comma-separated: what cannot be had GPUMEM_FAKE_VERSION        of the driver
- * (default 13000) CUDA_VISIBLE_DEVICES       numbers or UUIDs, as the real one has it the file
- * gpuN.lost in the folder: device N has fallen off the bus the file gpuN.mig in the folder: MIG
- * mode is on
+ * - GPUMEM_FAKE_DIR: the folder with the devices: gpu0, gpu1, …, each a mounted tmpfs; the device's
+ *   size is the file system's. None: no device is found.
+ * - GPUMEM_FAKE_INIT_BYTES: what a process uses on each device after cuInit (default 1M).
+ * - GPUMEM_FAKE_CONTEXT_BYTES: what it uses more once it has a context (default 16M).
+ * - GPUMEM_FAKE_FAIL, a list of CALL:N:RESULT: the N-th call fails with that result, for this
+ *   process; N+: that one and all after it; 0: every call.
+ * - GPUMEM_FAKE_DELAY, a list of CALL:MICROSECONDS.
+ * - GPUMEM_FAKE_GATE, a list of CALL:PATH: each such call first reads a byte from that FIFO.
+ * - GPUMEM_FAKE_WITHOUT, a list of vmm, fd, ipc, rdma, hostnuma, p2p, streamid, ctxevent, nvml:
+ * what cannot be had.
+ * - GPUMEM_FAKE_VERSION: of the driver (default 13000).
+ * - CUDA_VISIBLE_DEVICES: numbers or UUIDs, as the real one has it.
+ * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.mig: MIG mode is on.
  *
  * What the real driver was seen to do and what this one does are compared by one suite
  * (tests/gpu/conformance.c) that runs on both.

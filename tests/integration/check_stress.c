@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "gpumem/gpumem.h"
+#include "tests/integration/device.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
@@ -62,8 +63,9 @@ struct held {
 static void step_pointer(gpumem_session *session, struct held *held, unsigned *seed)
 {
 	if (held->p) {
-		if (held->p[0] != held->mark || held->p[held->n / 2] != held->mark ||
-			held->p[held->n - 1] != held->mark)
+		if (!gm_device_is(held->p, 1, held->mark) ||
+			!gm_device_is(held->p + held->n / 2, 1, held->mark) ||
+			!gm_device_is(held->p + held->n - 1, 1, held->mark))
 			GM_FAIL("somebody wrote into %zu bytes of mine", held->n);
 		if (gpumem_free(session, held->p, GPUMEM_STREAM_DONE) != GPUMEM_OK)
 			GM_FAIL("%s", gpumem_error_detail());
@@ -76,7 +78,9 @@ static void step_pointer(gpumem_session *session, struct held *held, unsigned *s
 	if (!granted(gpumem_alloc(session, 0, held->n, NULL, NULL, &p)))
 		return;
 	held->p = p;
-	held->p[0] = held->p[held->n / 2] = held->p[held->n - 1] = held->mark;
+	gm_device_set(held->p, 1, held->mark);
+	gm_device_set(held->p + held->n / 2, 1, held->mark);
+	gm_device_set(held->p + held->n - 1, 1, held->mark);
 }
 
 static void step_buffer(gpumem_session *session, gpumem_buffer **buffer, gpumem_buffer **view,
@@ -91,7 +95,7 @@ static void step_buffer(gpumem_session *session, gpumem_buffer **buffer, gpumem_
 		break;
 	case 1:
 		if (*buffer) {
-			((uint8_t *)gpumem_buffer_ptr(*buffer))[0] = (uint8_t)role->number;
+			gm_device_set(gpumem_buffer_ptr(*buffer), 1, (uint8_t)role->number);
 			gpumem_status status = gpumem_share(*buffer, NULL, &token);
 			if (status == GPUMEM_OK)
 				board[role->number] = token;
@@ -106,8 +110,9 @@ static void step_buffer(gpumem_session *session, gpumem_buffer **buffer, gpumem_
 			if (status != GPUMEM_OK && status != GPUMEM_E_NOT_FOUND)
 				GM_FAIL("open: %d: %s", (int)status, gpumem_error_detail());
 			if (status == GPUMEM_OK)
-				((uint8_t *)gpumem_buffer_ptr(
-					*view))[gpumem_buffer_size(*view) - 1] = 1;
+				gm_device_set((uint8_t *)gpumem_buffer_ptr(*view) +
+						      gpumem_buffer_size(*view) - 1,
+					1, 1);
 		}
 		break;
 	case 3:
@@ -221,7 +226,7 @@ START_TEST(everything_at_once_leaves_nothing_behind)
 	gpumem_session *session = join();
 	void *p;
 	GM_REQUIRE(granted(gpumem_alloc(session, 0, f.capacity, NULL, NULL, &p)));
-	memset(p, 1, f.capacity);
+	gm_device_set(p, f.capacity, 1);
 	gpumem_disconnect(session);
 	gm_daemon_stop(&daemon_);
 	munmap(board, 4096);

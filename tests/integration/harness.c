@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -95,6 +96,46 @@ bool gm_sanitized(void)
 #else
 	return false;
 #endif
+}
+
+/* ---- on a fake GPU */
+
+bool gm_on_gpu(void)
+{
+	const char *backend = getenv("GPUMEM_TEST_BACKEND");
+	return backend && strcmp(backend, "cuda") == 0;
+}
+
+/* The fake GPU is a file system: it gets the size that the configuration says. */
+static void size_fake_gpu(const struct gm_daemon *daemon)
+{
+	char line[256], path[4200], option[64], size[32];
+	FILE *f = fopen(daemon->config, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "size = %31s", size) != 1)
+			continue;
+		snprintf(path, sizeof(path), "%s/gpu0", getenv("GPUMEM_FAKE_DIR"));
+		snprintf(option, sizeof(option), "size=%s", size);
+		if (mount("tmpfs", path, "tmpfs", MS_REMOUNT, option) != 0)
+			GM_FAIL("%s of %s: %s", path, option, strerror(errno));
+		break;
+	}
+	if (f)
+		fclose(f);
+}
+
+/* What a test sets for the host backend, in the fake driver's words. */
+static void set_for_fake(const char *variable)
+{
+	char text[256];
+	const char *value = strchr(variable, '=');
+	if (strncmp(variable, "GPUMEM_TEST_HOST_GATE=", 22) == 0) {
+		snprintf(text, sizeof(text), "cuMemCreate:%s", value + 1);
+		setenv("GPUMEM_FAKE_GATE", text, 1);
+	} else if (strncmp(variable, "GPUMEM_TEST_HOST_FAIL=", 22) == 0) {
+		snprintf(text, sizeof(text), "cuMemCreate:%s:2", value + 1);
+		setenv("GPUMEM_FAKE_FAIL", text, 1);
+	}
 }
 
 /* ---- daemons */
@@ -195,7 +236,7 @@ static _Noreturn void exec_daemon(struct gm_daemon *daemon, pid_t parent)
 	argv[n++] = "--socket";
 	argv[n++] = daemon->socket;
 	argv[n++] = "--backend";
-	argv[n++] = "host";
+	argv[n++] = gm_on_gpu() ? "cuda" : "host";
 	for (size_t i = 0; o->args && o->args[i] && n < 63; i++)
 		argv[n++] = o->args[i];
 	argv[n] = NULL;
@@ -206,8 +247,11 @@ static _Noreturn void exec_daemon(struct gm_daemon *daemon, pid_t parent)
 	unsetenv("LISTEN_FDS");
 	unsetenv("LISTEN_PID");
 	unsetenv("WATCHDOG_USEC");
-	for (size_t i = 0; o->env && o->env[i]; i++)
+	for (size_t i = 0; o->env && o->env[i]; i++) {
 		putenv((char *)o->env[i]);
+		if (gm_on_gpu())
+			set_for_fake(o->env[i]);
+	}
 	int log = open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	if (log < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
 		_exit(126);
@@ -244,6 +288,8 @@ int gm_daemon_spawn(struct gm_daemon *daemon)
 {
 	pid_t parent = getpid();
 	fflush(NULL);
+	if (gm_on_gpu())
+		size_fake_gpu(daemon);
 	pid_t pid = fork();
 	GM_REQUIRE(pid >= 0);
 	if (pid == 0)

@@ -17,6 +17,14 @@
 
 #define GM_PATIENCE_MS 60000
 
+/*
+ * GPUMEM_TEST_BACKEND=cuda: the daemon runs on the cuda backend, over the fake driver
+ * (tests/integration/on-fake.sh). The size that a configuration gives device 0 is then the fake
+ * GPU's, and what holds up the host backend or makes it fail does so to cuMemCreate. Device
+ * pointers cannot be read by the CPU there: see device.h.
+ */
+bool gm_on_gpu(void);
+
 /* Says where and what on stderr and ends the process (a worker by _exit, a test by exit). */
 _Noreturn void gm_fail(const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
