@@ -2,7 +2,7 @@
 /*
  * One connection. libuv cannot pass fds, so the socket is a uv_poll_t with our own sendmsg and
  * recvmsg: send first, wait for writability only after EAGAIN. Everything the other end can make us
- * keep is bounded: requests in flight (then it is not read), fds it has not said it read (then
+ * keep is bounded: requests in flight (then it is not read), fds it has not read (then
  * handles wait), bytes it does not read (then it is dropped). A bounded number of packets is read
  * per wakeup, so that one busy client does not starve the others.
  *
@@ -17,7 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <linux/sockios.h>
 
 #include <utlist.h>
 
@@ -59,6 +62,7 @@ struct gm_peer {
 
 	uint32_t pending; /* requests read and not answered */
 	uint64_t fds_sent, fds_seen;
+	uint64_t fds_gone; /* of those sent: known from the kernel to be read */
 	struct queued *first, *last;
 	size_t queue_bytes;
 	struct gm_stream *streams;
@@ -271,6 +275,24 @@ static void pump(struct gm_peer *peer)
 		update_poll(peer);
 }
 
+/*
+ * Whether the kernel, too, says that it reads. What a client says of itself is not enough: fds that
+ * nobody reads count for the daemon's user, and past a bound the kernel takes no more of them, for
+ * any client. Nobody has to have an empty socket at once: there are FDS_IN_FLIGHT chances for it.
+ */
+static bool really_reads(struct gm_peer *peer, size_t n_fds)
+{
+	uint64_t unsure = peer->fds_sent - peer->fds_gone + n_fds;
+	int unread;
+	if (unsure <= GM_LIMIT_FDS_IN_FLIGHT)
+		return true;
+	if (ioctl(peer->socket, SIOCOUTQ, &unread) == 0 && unread == 0) {
+		peer->fds_gone = peer->fds_sent;
+		return true;
+	}
+	return unsure <= 2 * GM_LIMIT_FDS_IN_FLIGHT;
+}
+
 int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds)
 {
 	if (peer->doomed)
@@ -278,6 +300,10 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 	/* Its next packet says that it read some, and pumps. */
 	if (n_fds && peer->fds_sent - peer->fds_seen + n_fds > GM_LIMIT_FDS_IN_FLIGHT) {
 		peer->starved = true;
+		return -EAGAIN;
+	}
+	if (n_fds && !really_reads(peer, n_fds)) {
+		uv_timer_start(&peer->timer, on_retry, GM_PEER_RETRY_MS, 0);
 		return -EAGAIN;
 	}
 	size_t n;

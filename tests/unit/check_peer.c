@@ -439,6 +439,38 @@ START_TEST(handles_wait_until_the_client_says_that_it_read_those_before)
 }
 END_TEST
 
+START_TEST(handles_wait_for_a_client_that_says_that_it_read_and_did_not)
+{
+	enum { PACKETS = 12 };
+	size_t unread = 0;
+	start_stream(1, PACKETS, GM_LIMIT_PACKET_FDS);
+	for (uint64_t said = 1; said <= PACKETS; said++) {
+		/* The most it can claim without being caught: all that may have been sent. */
+		uint64_t most = 2 * GM_LIMIT_FDS_IN_FLIGHT / GM_LIMIT_PACKET_FDS;
+		send_request(far, 0, (said < most ? said : most) * GM_LIMIT_PACKET_FDS);
+		for (int i = 0; i < 5; i++)
+			uv_run(&loop, UV_RUN_NOWAIT);
+	}
+	ck_assert_uint_eq(n_closed, 0);
+	ck_assert_uint_eq(streams_alive, 1);
+	/* What lies in its socket is not more than twice what may be in flight. */
+	while (readable(far)) {
+		ck_assert_ptr_nonnull(receive(far));
+		unread += in.fds.n;
+		gm_fdlist_deinit(&in.fds);
+	}
+	ck_assert_uint_le(unread, 2 * GM_LIMIT_FDS_IN_FLIGHT);
+	/* It does read now, and gets the rest. */
+	while (unread < PACKETS * GM_LIMIT_PACKET_FDS) {
+		ck_assert_ptr_nonnull(receive(far));
+		unread += in.fds.n;
+		gm_fdlist_deinit(&in.fds);
+		send_request(far, 0, unread);
+	}
+	ck_assert_uint_eq(streams_alive, 0);
+}
+END_TEST
+
 START_TEST(an_answer_of_more_than_a_packets_fds_is_several_packets)
 {
 	GM_LIMIT_TEST(PACKET_FDS);
@@ -548,6 +580,7 @@ int main(void)
 	tcase_add_test(tests, a_client_that_does_not_read_its_answers_is_dropped);
 	tcase_add_test(tests, queued_answers_arrive_in_order_once_the_client_reads);
 	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
+	tcase_add_test(tests, handles_wait_for_a_client_that_says_that_it_read_and_did_not);
 	tcase_add_test(tests, an_answer_of_more_than_a_packets_fds_is_several_packets);
 	tcase_add_test(tests, streams_take_turns);
 	tcase_add_test(tests, handles_that_the_kernel_takes_no_more_of_wait_and_arrive);
