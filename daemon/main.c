@@ -6,6 +6,8 @@
  */
 #include <config.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "daemon/broker.h"
@@ -37,6 +40,22 @@ static void usage(FILE *to)
 	      "\n"
 	      "An ordinary user's daemon listens on $XDG_RUNTIME_DIR/gpumemd/socket. See gpumemd(8).\n",
 		to);
+}
+
+/*
+ * Without the standard files the next ones opened would take their numbers, and log lines would go
+ * to clients or into the loop's own pipe.
+ */
+static int open_standard_files(void)
+{
+	int fd;
+	do {
+		fd = open("/dev/null", O_RDWR);
+		if (fd < 0)
+			return -errno;
+	} while (fd <= STDERR_FILENO);
+	close(fd);
+	return 0;
 }
 
 /* Every client costs a few descriptors, every chunk one. */
@@ -65,6 +84,8 @@ int main(int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	struct gm_broker_options options = {NULL, NULL, NULL};
+	if (open_standard_files() < 0)
+		return EXIT_FAILURE;
 	bool check = false;
 	for (int c; (c = getopt_long(argc, argv, "c:s:b:fvh", long_options, NULL)) != -1;) {
 		switch (c) {
