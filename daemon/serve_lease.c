@@ -21,6 +21,7 @@ struct handles {
 	struct gm_dispatch *dispatch;
 	uint64_t lease;
 	uint64_t from, to; /* indexes; to itself is not meant */
+	bool opening;      /* the answer to an Open: if it fails, the view ends with it */
 };
 
 static void handles_free(struct gm_stream *stream)
@@ -125,14 +126,17 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	int r = emit_handles(handles, peer, &packet, info.read_only, fds, n_fds);
 	if (r < 0)
 		return r;
-	if (r > 0)
+	if (r > 0) {
+		if (handles->opening)
+			gm_lease_return(client->session, lease);
 		return 0;
+	}
 	handles->from = last + 1;
 	return chunk != NULL;
 }
 
 static int send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	uint64_t lease, uint64_t from, uint64_t to)
+	uint64_t lease, uint64_t from, uint64_t to, bool opening)
 {
 	struct handles *handles = calloc(1, sizeof(*handles));
 	if (!handles)
@@ -144,6 +148,7 @@ static int send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint
 	handles->lease = lease;
 	handles->from = from;
 	handles->to = to;
+	handles->opening = opening;
 	gm_peer_start(peer, &handles->stream);
 	return 0;
 }
@@ -191,7 +196,7 @@ static void on_done(struct gm_request *request, gpumem_status status, const char
 	free(asked);
 	/* Without an answer the client could not know what it holds: off it goes, and its chunks
 	 * with it when it ends. */
-	if (send_handles(dispatch, peer, id, info.id, from, to) < 0)
+	if (send_handles(dispatch, peer, id, info.id, from, to, false) < 0)
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
@@ -339,7 +344,7 @@ void gm_serve_get_handles(
 	if (!find(peer, packet->id, packet->get_handles->lease))
 		return;
 	if (send_handles(dispatch, peer, packet->id, packet->get_handles->lease,
-		    packet->get_handles->from, UINT64_MAX) < 0)
+		    packet->get_handles->from, UINT64_MAX, false) < 0)
 		fail_memory(peer, packet->id);
 }
 
@@ -417,7 +422,7 @@ void gm_serve_open(
 	}
 	struct gm_lease_info info;
 	gm_lease_info(lease, session_of(peer), &info);
-	if (send_handles(dispatch, peer, packet->id, info.id, 0, UINT64_MAX) < 0) {
+	if (send_handles(dispatch, peer, packet->id, info.id, 0, UINT64_MAX, true) < 0) {
 		gm_lease_return(session_of(peer), lease);
 		fail_memory(peer, packet->id);
 	}
