@@ -249,6 +249,7 @@ static void apply_config(struct gm_broker *broker)
 	broker->dispatch.admin_group = find_admin_group(config);
 	gm_listener_set_bounds(broker->listener, config->connections_per_uid,
 		config->hello_deadline_ns / GM_NS_PER_MS);
+	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }
 
 static void log_lines(enum gm_log_level level, char *text)

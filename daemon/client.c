@@ -117,6 +117,7 @@ int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_co
 	clients->devices = devices;
 	clients->flushed = flushed;
 	clients->ctx = ctx;
+	clients->per_uid = GM_LIMIT_CONNECTIONS;
 	int r = gm_domains_new(&clients->domains);
 	if (r < 0)
 		return r;
@@ -156,6 +157,41 @@ struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id)
 	return NULL;
 }
 
+void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
+{
+	clients->per_uid = per_uid;
+}
+
+static int count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user **ret_user)
+{
+	struct gm_client_user *user;
+	HASH_FIND(hh, clients->users, &uid, sizeof(uid), user);
+	if (!user) {
+		user = calloc(1, sizeof(*user));
+		if (!user)
+			return -ENOMEM;
+		user->uid = uid;
+		HASH_ADD(hh, clients->users, uid, sizeof(user->uid), user);
+		if (!user->hh.tbl) {
+			free(user);
+			return -ENOMEM;
+		}
+	} else if (user->clients >= clients->per_uid) {
+		return -EUSERS;
+	}
+	user->clients++;
+	*ret_user = user;
+	return 0;
+}
+
+static void count_out(struct gm_clients *clients, struct gm_client_user *user)
+{
+	if (--user->clients > 0)
+		return;
+	HASH_DELETE(hh, clients->users, user);
+	free(user);
+}
+
 static void on_process_closed(uv_handle_t *handle)
 {
 	struct gm_client *client = handle->data;
@@ -169,6 +205,7 @@ static void forget(struct gm_client *client)
 	struct gm_clients *clients = client->clients;
 	HASH_DELETE(hh, clients->by_id, client);
 	DL_DELETE(clients->list, client);
+	count_out(clients, client->of_user);
 	gm_domains_release(clients->domains, client->domain);
 	gm_events_free(client->events);
 	client->events = NULL;
@@ -327,11 +364,12 @@ static int new_client(struct gm_clients *clients, struct gm_peer *peer, enum gm_
 		.uid = identity->uid,
 		.gid = identity->gid,
 	};
-	int r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
-	if (r < 0) {
-		free(client);
-		return r;
-	}
+	int r = count_in(clients, identity->uid, &client->of_user);
+	if (r < 0)
+		goto not_counted;
+	r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
+	if (r < 0)
+		goto no_domain;
 	info.domain = client->domain;
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)
@@ -346,6 +384,7 @@ static int new_client(struct gm_clients *clients, struct gm_peer *peer, enum gm_
 	if (!client->hh.tbl) {
 		gm_session_end_died(client->session);
 		gm_domains_release(clients->domains, client->domain);
+		count_out(clients, client->of_user);
 		uv_close((uv_handle_t *)&client->process, on_process_closed);
 		return -ENOMEM;
 	}
@@ -366,6 +405,9 @@ no_process:
 	gm_session_end_died(client->session);
 no_session:
 	gm_domains_release(clients->domains, client->domain);
+no_domain:
+	count_out(clients, client->of_user);
+not_counted:
 	free(client);
 	return r;
 }

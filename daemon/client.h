@@ -36,6 +36,14 @@ struct gm_client {
 	bool ended;
 	uv_poll_t process;             /* its pidfd */
 	struct gm_client *prev, *next; /* in order of age */
+	struct gm_client_user *of_user;
+	UT_hash_handle hh;
+};
+
+/* How many clients a user has, those off the socket included. */
+struct gm_client_user {
+	uid_t uid;
+	uint32_t clients;
 	UT_hash_handle hh;
 };
 
@@ -46,6 +54,8 @@ struct gm_clients {
 	uint32_t devices;
 	struct gm_client *list;
 	struct gm_client *by_id;
+	struct gm_client_user *users;
+	uint32_t per_uid;
 	uint64_t quarantined;
 	/* Pages whose device figures are to be written at the end of this interval. */
 	uint32_t dirty; /* a bit per device */
@@ -59,6 +69,11 @@ int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_co
 	uint32_t devices, void (*flushed)(void *ctx), void *ctx);
 void gm_clients_close(struct gm_clients *clients); /* its handle; then let the loop turn */
 void gm_clients_deinit(struct gm_clients *clients);
+/*
+ * How many clients a user may have. A connection that ends leaves a quarantined client while its
+ * process lives, so the bound on connections alone bounds nothing.
+ */
+void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid);
 
 /* What a new client gets with its hello's answer; fds are the caller's. */
 struct gm_client_welcome {
@@ -71,7 +86,7 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 /*
  * A new client, or (resume_id not 0) the one that was away, for the same process with the right
  * token only; one that is not there any more begins anew. 0; -EACCES: wrong token or another
- * process; -EMFILE, -ENOMEM, …
+ * process; -EUSERS: the user has as many clients as it may have; -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
 	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,

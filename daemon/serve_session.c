@@ -106,14 +106,19 @@ static void refuse_join(struct gm_peer *peer, uint64_t id, int error)
 		return;
 	}
 	char detail[GM_DETAIL_BYTES];
-	if (error == -EMFILE || error == -ENFILE)
+	bool limit = error == -EMFILE || error == -ENFILE || error == -EUSERS;
+	if (error == -EUSERS)
+		snprintf(detail, sizeof(detail),
+			"uid %u has as many sessions as it may have, those included that its processes "
+			"left without a goodbye; see connections_per_uid",
+			gm_peer_identity(peer)->uid);
+	else if (limit)
 		snprintf(detail, sizeof(detail),
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 	else
 		snprintf(
 			detail, sizeof(detail), "the session cannot be made: %s", strerror(-error));
-	gm_peer_refuse(peer, id,
-		error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : GPUMEM_E_SYSTEM, detail);
+	gm_peer_refuse(peer, id, limit ? GPUMEM_E_LIMIT : GPUMEM_E_SYSTEM, detail);
 }
 
 void gm_serve_hello(
