@@ -3,8 +3,8 @@
  * The configuration as a whole: the files in their order, each value checked where it stands, then
  * presets and defaults under what was written, then what only makes sense together. A configuration
  * comes out complete or not at all, and everything that is wrong with it is said in one go. It
- * reads files and nothing else: no group is looked up, no socket touched, so that a configuration
- * can be checked on any machine.
+ * reads files and touches no socket, so that a configuration can be checked on any machine that
+ * knows the users and groups its limits name.
  */
 #include "daemon/config.h"
 
@@ -23,19 +23,11 @@
 #include "daemon/config_error.h"
 #include "daemon/config_file.h"
 #include "daemon/config_keys.h"
+#include "daemon/config_reader.h"
 #include "daemon/config_value.h"
 
 #define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
 #define FIRST_USER  1000 /* uids below are root and system users */
-
-/* A value that was written, and where. text is NULL: it was not. */
-struct setting {
-	char *text;
-	char *file;
-	size_t file_order;
-	uint32_t line;
-	struct gm_config_value value;
-};
 
 /* Slot 0 is the general section, slot N + 1 is [device N]. */
 enum { GENERAL, FIRST_DEVICE, SLOTS = FIRST_DEVICE + GM_LIMIT_DEVICES };
@@ -45,13 +37,14 @@ struct reader {
 	const char *file;
 	size_t file_order;
 	bool named[SLOTS];
-	struct setting settings[SLOTS][GM_CONFIG_N_KEYS];
+	struct gm_config_setting settings[SLOTS][GM_CONFIG_N_KEYS];
+	struct gm_config_limits limits;
 };
 
 /* What holds in the end: a setting, or a value of a preset. */
 struct effective {
 	size_t id;
-	const struct setting *setting; /* NULL: not written anywhere */
+	const struct gm_config_setting *setting; /* NULL: not written anywhere */
 	const char *text;
 	const char *preset; /* where the text is from, if not from a setting; NULL: the default */
 	struct gm_config_value value;
@@ -60,13 +53,6 @@ struct effective {
 #define COMPLAIN(reader, line, ...) \
 	gm_config_errors_add( \
 		&(reader)->errors, (reader)->file, (reader)->file_order, line, __VA_ARGS__)
-
-static void setting_deinit(struct setting *setting)
-{
-	free(setting->text);
-	free(setting->file);
-	*setting = (struct setting){0};
-}
 
 /* The slot of a section. -1: none; -2: a device with a number that there cannot be. */
 static int slot_of(const char *section)
@@ -86,7 +72,8 @@ static int slot_of(const char *section)
 
 static const char *nth_section(void *ctx, size_t i)
 {
-	return i ? "device 0" : GM_CONFIG_SECTION;
+	static const char *const names[] = {GM_CONFIG_SECTION, "device 0", "limit uid:0"};
+	return names[i];
 }
 
 static int on_section(void *ctx, const char *section, uint32_t line)
@@ -94,6 +81,9 @@ static int on_section(void *ctx, const char *section, uint32_t line)
 	struct reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
 	int slot = slot_of(section), r;
+	if (gm_config_limit_named(section))
+		return gm_config_limit_section(&reader->limits, &reader->errors, reader->file,
+			reader->file_order, line, section);
 	if (slot >= 0) {
 		reader->named[slot] = true;
 		return 0;
@@ -103,10 +93,11 @@ static int on_section(void *ctx, const char *section, uint32_t line)
 		r = COMPLAIN(reader, line, "[%s]: devices are numbered from 0 to %d", shown,
 			GM_LIMIT_DEVICES - 1);
 	} else {
-		const char *nearest = gm_config_nearest(section, nth_section, NULL, 2);
+		const char *nearest = gm_config_nearest(section, nth_section, NULL, 3);
 		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
-			nearest ? "did you mean " : "there are [" GM_CONFIG_SECTION "] and ",
-			nearest ? nearest : "device N", nearest ? "?" : "");
+			nearest ? "did you mean "
+				: "there are [" GM_CONFIG_SECTION "], [device N] and ",
+			nearest ? nearest : "limit OWNER", nearest ? "?" : "");
 	}
 	return r < 0 ? r : 1;
 }
@@ -124,6 +115,13 @@ static enum gm_config_place place_of(int slot)
 	return slot == GENERAL ? GM_CONFIG_GENERAL : GM_CONFIG_DEVICE;
 }
 
+static const char *home_of(const struct gm_config_key *key)
+{
+	if (key->place & GM_CONFIG_GENERAL)
+		return "[" GM_CONFIG_SECTION "]";
+	return key->place & GM_CONFIG_DEVICE ? "a [device N] section" : "a [limit OWNER] section";
+}
+
 static const char *nth_key(void *ctx, size_t i)
 {
 	const struct gm_config_key *key = gm_config_key(i);
@@ -134,16 +132,15 @@ static int on_key(void *ctx, const char *section, const char *name, uint32_t lin
 {
 	struct reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
-	enum gm_config_place place = place_of(slot_of(section));
+	enum gm_config_place place =
+		gm_config_limit_named(section) ? GM_CONFIG_LIMIT : place_of(slot_of(section));
 	int id = find_key(name), r;
 	if (id >= 0 && gm_config_key(id)->place & place)
 		return 0;
 	gm_config_shown(name, shown);
 	if (id >= 0) {
 		r = COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
-			place == GM_CONFIG_GENERAL ? "a [device N] section"
-						   : "[" GM_CONFIG_SECTION "]",
-			section);
+			home_of(gm_config_key(id)), section);
 	} else {
 		const char *nearest = gm_config_nearest(name, nth_key, &place, GM_CONFIG_N_KEYS);
 		r = nearest ? COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown,
@@ -158,15 +155,17 @@ static int on_value(
 {
 	struct reader *reader = ctx;
 	int slot = slot_of(section), id = find_key(name);
-	if (slot < 0 || id < 0)
+	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
+	if ((slot < 0 && !limit) || id < 0)
 		return COMPLAIN(reader, line, "%s: unknown", name); /* refused before by on_key() */
 	const struct gm_config_key *key = gm_config_key(id);
-	struct setting *setting = &reader->settings[slot][id];
+	struct gm_config_setting *setting =
+		limit ? &limit->settings[id] : &reader->settings[slot][id];
 	if (setting->text && setting->file_order == reader->file_order)
 		return COMPLAIN(reader, line, "%s: is set twice, on line %u already", key->name,
 			setting->line);
 
-	struct setting new = {.text = strdup(text),
+	struct gm_config_setting new = {.text = strdup(text),
 		.file = strdup(reader->file),
 		.file_order = reader->file_order,
 		.line = line};
@@ -181,10 +180,10 @@ static int on_value(
 			r = gm_config_value_parse(key, key->presets[0], &new.value, why);
 	}
 	if (r < 0) {
-		setting_deinit(&new);
+		gm_config_setting_deinit(&new);
 		return r;
 	}
-	setting_deinit(setting);
+	gm_config_setting_deinit(setting);
 	*setting = new;
 	return 0;
 }
@@ -247,7 +246,7 @@ static struct effective effective(const struct reader *reader, size_t id, int sl
 {
 	static const char *const presets[GM_CONFIG_N_PRESETS] = {NULL, "inference", "constrained"};
 	const struct gm_config_key *key = gm_config_key(id);
-	const struct setting *setting = &reader->settings[slot][id];
+	const struct gm_config_setting *setting = &reader->settings[slot][id];
 	if (!setting->text && key->place & GM_CONFIG_GENERAL)
 		setting = &reader->settings[GENERAL][id];
 	if (setting->text)
@@ -342,7 +341,7 @@ static int check_gaps(struct reader *reader)
 {
 	int missing = 0, r = 0;
 	for (int i = 1; i < GM_LIMIT_DEVICES && r >= 0; i++) {
-		const struct setting *size =
+		const struct gm_config_setting *size =
 			&reader->settings[FIRST_DEVICE + i][GM_CONFIG_KEY_SIZE];
 		if (!size->text || !size->value.number)
 			missing = missing ? missing : i;
@@ -360,7 +359,9 @@ static int check(struct reader *reader, size_t preset)
 	int r = check_pressure(reader, preset);
 	for (int slot = 0; slot < SLOTS && r >= 0; slot++)
 		r = check_slot(reader, slot, preset);
-	return r < 0 ? r : check_gaps(reader);
+	if (r >= 0)
+		r = check_gaps(reader);
+	return r < 0 ? r : gm_config_limits_check(&reader->limits, &reader->errors);
 }
 
 static int add_entry(
@@ -424,6 +425,10 @@ static void fill_device(
 			(uint32_t)NUMBER(PRESSURE_CRITICAL)},
 		.hysteresis_ppm = (uint32_t)NUMBER(PRESSURE_HYSTERESIS),
 		.dwell_ns = NUMBER(PRESSURE_DWELL),
+		.oom = (enum gm_oom)NUMBER(OOM),
+		.wait_ns = NUMBER(OOM_WAIT),
+		.reclaim_ns = NUMBER(RECLAIM_DEADLINE),
+		.settle_ns = NUMBER(AFTER_ACTION),
 	};
 #undef NUMBER
 }
@@ -454,6 +459,7 @@ static int fill(const struct reader *reader, size_t preset, struct gm_config *co
 	config->host_limit = EFFECTIVE(HOST_LIMIT).value.number;
 	config->decay_ns = EFFECTIVE(DECAY).value.number;
 	config->hello_deadline_ns = EFFECTIVE(HELLO_DEADLINE).value.number;
+	config->terminate_grace_ns = EFFECTIVE(TERMINATE_GRACE).value.number;
 	config->connections_per_uid = (uint32_t)EFFECTIVE(CONNECTIONS_PER_UID).value.number;
 #undef EFFECTIVE
 	fill_device(reader, preset, GENERAL, &config->pinned);
@@ -462,7 +468,8 @@ static int fill(const struct reader *reader, size_t preset, struct gm_config *co
 		if (reader->named[FIRST_DEVICE + i])
 			config->n_devices = i + 1;
 	}
-	return fill_entries(reader, preset, config);
+	int r = fill_entries(reader, preset, config);
+	return r < 0 ? r : gm_config_limits_fill(&reader->limits, config);
 }
 
 /* The file when none is named. *ret_path is NULL when there is nowhere to look. */
@@ -516,7 +523,8 @@ int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_e
 	int r = reader ? read_all(reader, path) : -ENOMEM;
 	if (r != -ENOMEM) {
 		size_t preset = 0;
-		const struct setting *setting = &reader->settings[GENERAL][GM_CONFIG_KEY_PRESET];
+		const struct gm_config_setting *setting =
+			&reader->settings[GENERAL][GM_CONFIG_KEY_PRESET];
 		if (setting->text)
 			preset = setting->value.number;
 		/* What goes together is judged only once each by itself is right: a refused value
@@ -538,7 +546,8 @@ int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_e
 	if (reader) {
 		for (int slot = 0; slot < SLOTS; slot++)
 			for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++)
-				setting_deinit(&reader->settings[slot][id]);
+				gm_config_setting_deinit(&reader->settings[slot][id]);
+		gm_config_limits_deinit(&reader->limits);
 		gm_config_errors_deinit(&reader->errors);
 		free(reader);
 	}
@@ -562,6 +571,7 @@ void gm_config_free(struct gm_config *config)
 		free(config->entries[i].source);
 	}
 	free(config->entries);
+	free(config->limits);
 	free(config);
 }
 

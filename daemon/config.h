@@ -9,6 +9,7 @@
 
 #include "common/path.h"
 #include "common/types.h"
+#include "daemon/config_owner.h"
 #include "daemon/core/core.h"
 
 /*
@@ -26,9 +27,18 @@ struct gm_config_device {
 	double max_pool_share; /* max_pool as a share of the capacity; negative: policy.max_pool */
 };
 
+/* A [limit OWNER]. Holds on each device by itself. */
+struct gm_config_limit {
+	char owner[GM_CONFIG_OWNER_BYTES]; /* "uid:1002": as gm_config_owner_parse() writes it */
+	bool has_max, has_guarantee, has_priority;
+	uint64_t max; /* UINT64_MAX: none */
+	uint64_t guarantee;
+	int32_t priority;
+};
+
 /* One line of gpumemctl config show. */
 struct gm_config_entry {
-	char *section; /* "" (of [gpumemd]) or "device 0" */
+	char *section; /* "" (of [gpumemd]), "device 0" or "limit uid:1002" */
 	char *key;
 	char *value;  /* as it was written */
 	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12" */
@@ -52,6 +62,10 @@ struct gm_config {
 	struct gm_config_device pinned;
 	uint32_t n_devices; /* how many the file names: highest [device N] + 1 */
 	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */
+
+	uint64_t terminate_grace_ns;
+	struct gm_config_limit *limits;
+	size_t n_limits;
 
 	struct gm_config_entry *entries;
 	size_t n_entries;

@@ -21,6 +21,8 @@
 #define GM_CONFIG_SIZE_MAX GM_LEASE_BYTES_MAX
 #define GM_CONFIG_SECOND   UINT64_C(1000000000)
 #define GM_CONFIG_HOUR     (3600 * GM_CONFIG_SECOND)
+/* Priorities are from minus this to this. */
+#define GM_CONFIG_PRIORITY_MAX 1000
 
 /* clang-format off */
 #define GM_CONFIG_KEYS(X) \
@@ -47,7 +49,15 @@
 	X(PRESSURE_HYSTERESIS, "pressure_hysteresis", FRACTION, GENERAL, "0.05", NULL, NULL, 0, 500000, NULL) \
 	X(PRESSURE_DWELL, "pressure_dwell", DURATION, GENERAL, "1s", NULL, NULL, 0, GM_CONFIG_HOUR, NULL) \
 	X(HELLO_DEADLINE, "hello_deadline", DURATION, GENERAL, "5s", NULL, NULL, 1000000, GM_CONFIG_HOUR, NULL) \
-	X(CONNECTIONS_PER_UID, "connections_per_uid", COUNT, GENERAL, "1024", NULL, NULL, 1, GM_LIMIT_CONNECTIONS, NULL)
+	X(CONNECTIONS_PER_UID, "connections_per_uid", COUNT, GENERAL, "1024", NULL, NULL, 1, GM_LIMIT_CONNECTIONS, NULL) \
+	X(OOM, "oom", CHOICE, BOTH, "refuse", NULL, NULL, 0, 0, "refuse wait terminate") \
+	X(OOM_WAIT, "oom_wait", DURATION, BOTH, "30s", NULL, NULL, 1000000, 24 * GM_CONFIG_HOUR, NULL) \
+	X(RECLAIM_DEADLINE, "reclaim_deadline", DURATION, GENERAL, "100ms", NULL, NULL, 1000000, GM_CONFIG_HOUR, NULL) \
+	X(AFTER_ACTION, "after_action", DURATION, GENERAL, "1s", NULL, NULL, 1000000, GM_CONFIG_HOUR, NULL) \
+	X(TERMINATE_GRACE, "terminate_grace", DURATION, GENERAL, "5s", NULL, NULL, 0, GM_CONFIG_HOUR, NULL) \
+	X(MAX, "max", MAX, LIMIT, "none", NULL, NULL, 0, GM_CONFIG_SIZE_MAX, NULL) \
+	X(GUARANTEE, "guarantee", SIZE, LIMIT, "0", NULL, NULL, 0, GM_CONFIG_SIZE_MAX, NULL) \
+	X(PRIORITY, "priority", PRIORITY, LIMIT, "0", NULL, NULL, GM_CONFIG_PRIORITY_MAX, GM_CONFIG_PRIORITY_MAX, NULL)
 /* clang-format on */
 
 enum gm_config_key_id {
@@ -71,6 +81,8 @@ enum gm_config_kind {
 	GM_CONFIG_POOL,        /* 512M, or 25% of the capacity */
 	GM_CONFIG_COUNT,       /* 1024 */
 	GM_CONFIG_DURATION,    /* 10s */
+	GM_CONFIG_MAX,         /* 512M, or "none" */
+	GM_CONFIG_PRIORITY,    /* -10 */
 };
 
 /* Where a key may stand, as a set. */
@@ -78,6 +90,7 @@ enum gm_config_place {
 	GM_CONFIG_GENERAL = 1,
 	GM_CONFIG_DEVICE = 2,
 	GM_CONFIG_BOTH = GM_CONFIG_GENERAL | GM_CONFIG_DEVICE,
+	GM_CONFIG_LIMIT = 4,
 };
 
 enum gm_config_preset {
@@ -99,7 +112,7 @@ struct gm_config_key {
 /* id < GM_CONFIG_N_KEYS */
 const struct gm_config_key *gm_config_key(size_t id);
 
-/* The general section's name; a device's is "device N". */
+/* The general section's name; a device's is "device N", a limit's "limit OWNER". */
 #define GM_CONFIG_SECTION "gpumemd"
 
 #endif

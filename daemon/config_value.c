@@ -274,6 +274,35 @@ static int parse_host_limit(const struct gm_config_key *key, const char *text,
 	return parse_size(key, text, value, why);
 }
 
+static int parse_max(const struct gm_config_key *key, const char *text,
+	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
+{
+	if (!strcmp(text, "none")) {
+		value->number = UINT64_MAX;
+		return 0;
+	}
+	return parse_size(key, text, value, why);
+}
+
+static int parse_priority(const struct gm_config_key *key, const char *text,
+	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
+{
+	uint64_t n;
+	bool negative = text[0] == '-';
+	int r = gm_parse_u64(text + negative, &n);
+	if (r < 0 && r != -ERANGE)
+		return refuse(text, "is not a whole number, such as 10 or -10", why);
+	if (r == -ERANGE || n > key->most) {
+		char shown[GM_CONFIG_SHOW_BYTES];
+		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within -%llu and %llu",
+			gm_config_shown(text, shown), (unsigned long long)key->most,
+			(unsigned long long)key->most);
+		return GM_CONFIG_E_VALUE;
+	}
+	value->priority = negative ? -(int32_t)n : (int32_t)n;
+	return 0;
+}
+
 static int parse_pool(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
@@ -372,6 +401,12 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 		break;
 	case GM_CONFIG_DURATION:
 		r = parse_duration(key, text, &value, ret_why);
+		break;
+	case GM_CONFIG_MAX:
+		r = parse_max(key, text, &value, ret_why);
+		break;
+	case GM_CONFIG_PRIORITY:
+		r = parse_priority(key, text, &value, ret_why);
 		break;
 	}
 	if (r == 0)

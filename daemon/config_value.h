@@ -10,9 +10,10 @@
 
 /* What one value of the configuration means. */
 struct gm_config_value {
-	uint64_t number;  /* bytes, nanoseconds, bits, a count, a choice's position, ppm */
-	double fraction;  /* of a fraction or a share */
-	bool share;       /* of max_pool: a share of the capacity, not bytes */
+	uint64_t number; /* bytes, nanoseconds, bits, a count, a choice's position, ppm */
+	double fraction; /* of a fraction or a share */
+	bool share;      /* of max_pool: a share of the capacity, not bytes */
+	int32_t priority;
 	const char *text; /* of a path or a group: the text itself, not copied */
 };
 

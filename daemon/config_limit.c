@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sections [limit OWNER]. An owner's keys may stand in several files, and may call the owner by
+ * name in one and by number in another: what counts is who is meant. What can be seen to contradict
+ * itself without knowing the devices is refused here; what a device's capacity decides is core's.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/units.h"
+#include "daemon/config_reader.h"
+
+#define WORD "limit"
+
+void gm_config_setting_deinit(struct gm_config_setting *setting)
+{
+	free(setting->text);
+	free(setting->file);
+	*setting = (struct gm_config_setting){0};
+}
+
+void gm_config_limits_deinit(struct gm_config_limits *limits)
+{
+	while (limits->list) {
+		struct gm_config_limit_section *limit = limits->list;
+		limits->list = limit->next;
+		for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++)
+			gm_config_setting_deinit(&limit->settings[i]);
+		free(limit->file);
+		free(limit);
+	}
+	limits->n = 0;
+}
+
+bool gm_config_limit_named(const char *section)
+{
+	size_t n = strlen(WORD);
+	return !strncasecmp(section, WORD, n) && (!section[n] || strchr(" \t", section[n]));
+}
+
+static const char *owner_of(const char *section)
+{
+	const char *owner = section + strlen(WORD);
+	return owner + strspn(owner, " \t");
+}
+
+static struct gm_config_limit_section *find(
+	const struct gm_config_limits *limits, const char *owner)
+{
+	struct gm_config_limit_section *limit = limits->list;
+	while (limit && strcmp(limit->owner, owner))
+		limit = limit->next;
+	return limit;
+}
+
+struct gm_config_limit_section *gm_config_limit_find(
+	struct gm_config_limits *limits, const char *section)
+{
+	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY];
+	if (!gm_config_limit_named(section) ||
+		gm_config_owner_parse(owner_of(section), false, owner, why) != 0)
+		return NULL;
+	return find(limits, owner);
+}
+
+int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_errors *errors,
+	const char *file, size_t file_order, uint32_t line, const char *section)
+{
+	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY], shown[GM_CONFIG_SHOW_BYTES];
+	gm_config_shown(section, shown);
+	if (gm_config_owner_parse(owner_of(section), false, owner, why) != 0) {
+		int r = gm_config_errors_add(
+			errors, file, file_order, line, "[%s]: %s", shown, why);
+		return r < 0 ? r : 1;
+	}
+	/* The library that reads the files takes no such names, and would not say why. */
+	for (const char *p = owner; *p; p++) {
+		if (*p != '!' && (unsigned char)*p < 0x80)
+			continue;
+		int r = gm_config_errors_add(errors, file, file_order, line,
+			"[%s]: a name here has ASCII characters only, and no '!'; use gpumemctl limit set",
+			shown);
+		return r < 0 ? r : 1;
+	}
+	if (find(limits, owner))
+		return 0;
+	struct gm_config_limit_section **end = &limits->list;
+	for (; *end; end = &(*end)->next) {
+		/* The files' syntax does not tell them apart, and the wrong one would be limited.
+		 */
+		if (strcasecmp((*end)->owner, owner))
+			continue;
+		int r = gm_config_errors_add(errors, file, file_order, line,
+			"[%s]: differs from [" WORD " %s] only in case, which does not count here",
+			shown, (*end)->owner);
+		return r < 0 ? r : 1;
+	}
+	if (limits->n == GM_LIMIT_QUOTAS) {
+		int r = gm_config_errors_add(errors, file, file_order, line,
+			"[%s]: is one limit too many; there can be %d", shown, GM_LIMIT_QUOTAS);
+		return r < 0 ? r : 1;
+	}
+	struct gm_config_limit_section *limit = calloc(1, sizeof(*limit));
+	if (!limit)
+		return -ENOMEM;
+	limit->file = strdup(file);
+	if (!limit->file) {
+		free(limit);
+		return -ENOMEM;
+	}
+	strcpy(limit->owner, owner);
+	limit->file_order = file_order;
+	limit->line = line;
+	*end = limit;
+	limits->n++;
+	return 0;
+}
+
+static size_t kind_bytes(const char *owner)
+{
+	return strcspn(owner, ":");
+}
+
+static int complain(struct gm_config_errors *errors, const struct gm_config_setting *at,
+	const char *key, const char *text)
+{
+	return gm_config_errors_add(
+		errors, at->file, at->file_order, at->line, "%s: %s", key, text);
+}
+
+/* Of two settings the one written later. */
+static const struct gm_config_setting *later(
+	const struct gm_config_setting *a, const struct gm_config_setting *b)
+{
+	bool second = b->file_order > a->file_order ||
+		      (b->file_order == a->file_order && b->line > a->line);
+	return second ? b : a;
+}
+
+int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_config_errors *errors)
+{
+	const struct gm_config_limit_section *limit, *first = NULL;
+	char text[GM_CONFIG_WHY_BYTES];
+	int r = 0;
+	for (limit = limits->list; limit && r >= 0; limit = limit->next) {
+		const struct gm_config_setting *max = &limit->settings[GM_CONFIG_KEY_MAX];
+		const struct gm_config_setting *guarantee =
+			&limit->settings[GM_CONFIG_KEY_GUARANTEE];
+		const struct gm_config_setting *priority = &limit->settings[GM_CONFIG_KEY_PRIORITY];
+		if (!max->text && !guarantee->text && !priority->text) {
+			r = gm_config_errors_add(errors, limit->file, limit->file_order,
+				limit->line,
+				"[" WORD " %s]: sets nothing; say max, guarantee or priority",
+				limit->owner);
+			continue;
+		}
+		if (!guarantee->text)
+			continue;
+		if (max->text && max->value.number < guarantee->value.number) {
+			const struct gm_config_setting *at = later(max, guarantee);
+			snprintf(text, sizeof(text), "max (%s) is less than guarantee (%s)",
+				max->text, guarantee->text);
+			r = complain(errors, at, at == max ? "max" : "guarantee", text);
+		}
+		if (r < 0 || guarantee->value.number == 0)
+			continue;
+		if (!strncmp(limit->owner, "client:", 7)) {
+			r = complain(errors, guarantee, "guarantee",
+				"a client's name is its own word, so nothing can be guaranteed to it; "
+				"use uid:, gid:, unit: or container:");
+		} else if (!first) {
+			first = limit;
+		} else if (strncmp(limit->owner, first->owner, kind_bytes(first->owner) + 1)) {
+			snprintf(text, sizeof(text),
+				"guarantees are given to one kind of owner only, and %.80s has one",
+				first->owner);
+			r = complain(errors, guarantee, "guarantee", text);
+		}
+	}
+	return r;
+}
+
+static int add_entry(struct gm_config *config, const struct gm_config_limit_section *limit,
+	size_t id, const struct gm_config_setting *setting)
+{
+	struct gm_config_entry *entry = &config->entries[config->n_entries++];
+	if (asprintf(&entry->section, WORD " %s", limit->owner) < 0)
+		entry->section = NULL;
+	entry->key = strdup(gm_config_key(id)->name);
+	entry->value = strdup(setting->text);
+	if (asprintf(&entry->source, "%s:%u", setting->file, setting->line) < 0)
+		entry->source = NULL;
+	return entry->section && entry->key && entry->value && entry->source ? 0 : -ENOMEM;
+}
+
+int gm_config_limits_fill(const struct gm_config_limits *limits, struct gm_config *config)
+{
+	static const size_t ids[] = {
+		GM_CONFIG_KEY_MAX, GM_CONFIG_KEY_GUARANTEE, GM_CONFIG_KEY_PRIORITY};
+	if (!limits->n)
+		return 0;
+	config->limits = calloc(limits->n, sizeof(*config->limits));
+	if (!config->limits)
+		return -ENOMEM;
+	struct gm_config_entry *entries = reallocarray(config->entries,
+		config->n_entries + limits->n * sizeof(ids) / sizeof(ids[0]), sizeof(*entries));
+	if (!entries)
+		return -ENOMEM;
+	config->entries = entries;
+	for (const struct gm_config_limit_section *limit = limits->list; limit;
+		limit = limit->next) {
+		struct gm_config_limit *out = &config->limits[config->n_limits++];
+		strcpy(out->owner, limit->owner);
+		for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+			const struct gm_config_setting *setting = &limit->settings[ids[i]];
+			if (!setting->text)
+				continue;
+			int r = add_entry(config, limit, ids[i], setting);
+			if (r < 0)
+				return r;
+			out->has_max |= ids[i] == GM_CONFIG_KEY_MAX;
+			out->has_guarantee |= ids[i] == GM_CONFIG_KEY_GUARANTEE;
+			out->has_priority |= ids[i] == GM_CONFIG_KEY_PRIORITY;
+		}
+		out->max = limit->settings[GM_CONFIG_KEY_MAX].value.number;
+		out->guarantee = limit->settings[GM_CONFIG_KEY_GUARANTEE].value.number;
+		out->priority = limit->settings[GM_CONFIG_KEY_PRIORITY].value.priority;
+	}
+	return 0;
+}
