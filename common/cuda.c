@@ -100,6 +100,9 @@ static const char *fill(
 	return NULL;
 }
 
+/* What cuda_abi.h declares is all there from here on, but for what it says is not needed. */
+#define OLDEST 11040
+
 static int load_cuda(void)
 {
 	struct library library = {0};
@@ -124,6 +127,10 @@ static int load_cuda(void)
 		return fail(cuda_why, "the NVIDIA driver does not start: %s",
 			gm_cuda_error(&cuda_table, result));
 	result = cuda_table.cuDriverGetVersion(&cuda_table.driver_version);
+	if (result == GM_CUDA_SUCCESS && cuda_table.driver_version < OLDEST)
+		return fail(cuda_why,
+			"the NVIDIA driver is too old: it has CUDA %d.%d; 11.4 (driver 470) or newer is needed",
+			cuda_table.driver_version / 1000, cuda_table.driver_version % 1000 / 10);
 	if (result == GM_CUDA_SUCCESS)
 		result = cuda_table.cuDeviceGetCount(&count);
 	if (result != GM_CUDA_SUCCESS)

@@ -27,6 +27,7 @@ enum {
 	OPTION_VERSION,
 	OPTION_OLDER_THAN,
 	OPTION_DEVICE,
+	OPTION_MEASURE,
 };
 
 static const struct option long_options[] = {
@@ -39,6 +40,7 @@ static const struct option long_options[] = {
 	{"version", no_argument, NULL, OPTION_VERSION},
 	{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
 	{"device", required_argument, NULL, OPTION_DEVICE},
+	{"measure", no_argument, NULL, OPTION_MEASURE},
 	{0},
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
@@ -182,6 +184,9 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 		options->device = (uint32_t)n;
 		options->given |= GM_OPTION_DEVICE;
 		return 0;
+	case OPTION_MEASURE:
+		options->given |= GM_OPTION_MEASURE;
+		return 0;
 	}
 	return -EINVAL;
 }
@@ -234,10 +239,12 @@ int gm_options_parse(
 				argv[optind], options.verb->name);
 		options.args[options.n_args++] = argv[optind];
 	}
-	if (!options.help && (options.given & ~options.verb->takes))
+	unsigned wrong = options.given & ~options.verb->takes;
+	if (!options.help && wrong)
 		return bad(error, "'gpumemctl %s' does not take %s", options.verb->name,
-			options.given & ~options.verb->takes & GM_OPTION_DEVICE ? "--device"
-										: "--older-than");
+			wrong & GM_OPTION_DEVICE    ? "--device"
+			: wrong & GM_OPTION_MEASURE ? "--measure"
+						    : "--older-than");
 	*ret_options = options;
 	return 0;
 }

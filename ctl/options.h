@@ -14,6 +14,7 @@ struct gm_verb;
 enum gm_option_bits {
 	GM_OPTION_OLDER_THAN = 1,
 	GM_OPTION_DEVICE = 2,
+	GM_OPTION_MEASURE = 4,
 };
 
 #define GM_OPTIONS_ARGS       2

@@ -45,6 +45,7 @@ gpumem_status gm_verb_clients(struct gm_ctl *ctl);
 gpumem_status gm_verb_buffers(struct gm_ctl *ctl);
 gpumem_status gm_verb_trim(struct gm_ctl *ctl);
 gpumem_status gm_verb_config(struct gm_ctl *ctl);
+gpumem_status gm_verb_doctor(struct gm_ctl *ctl);
 gpumem_status gm_verb_version(struct gm_ctl *ctl);
 gpumem_status gm_verb_help(struct gm_ctl *ctl);
 

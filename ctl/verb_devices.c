@@ -103,7 +103,7 @@ static void add_rest(struct answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_table *table = answer->processes;
 
-	if (device->number >= GM_LIMIT_DEVICES || !device->measured ||
+	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
 		!answer->sums[device->number].told ||
 		device->foreign <= answer->sums[device->number].bytes)
 		return;

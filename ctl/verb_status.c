@@ -105,7 +105,7 @@ static void tell_unusual(struct answer *answer)
 				gm_format_size(answer->seen[i].available, a));
 		if (!answer->seen[i].measured)
 			gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
-				"device %u: no figures from NVML: what others use is not seen; see gpumemctl doctor",
+				"device %u: no NVML: what others use is not seen; see gpumemctl doctor",
 				answer->seen[i].number);
 		/* A context or two is nothing to wake up for. */
 		if (ceiling < capacity && capacity - ceiling > capacity / 10)

@@ -66,6 +66,15 @@ const struct gm_verb gm_verbs[] = {
 			"  show          what the running daemon goes by, and where each value comes from\n",
 		.max_args = 2,
 		.run = gm_verb_config},
+	{.name = "doctor",
+		.arguments = "[--measure]",
+		.summary = "what this host can do, and what is amiss",
+		.help = "  --measure  make a CUDA context on each device for a moment: what does it cost?\n\n"
+			"Works whether the daemon runs or not. A remedy stands behind an arrow. The state\n"
+			"is ok, note, warn (it serves, but not as well as it could) or fail (it cannot\n"
+			"serve what is configured: the exit status is 1).\n",
+		.takes = GM_OPTION_MEASURE,
+		.run = gm_verb_doctor},
 	{.name = "version",
 		.arguments = "",
 		.summary = "the versions of gpumemctl and of the daemon",

@@ -22,7 +22,7 @@ struct gm_backend_device {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
-	bool measured; /* memory_free() and processes() have something to say */
+	bool measured; /* what others take from it can be sampled */
 	/* Host memory that the GPUs can reach, and no device of its own: at most one, the last. */
 	bool pinned;
 	/* The half of a backend that maps its chunks in a client; NULL: the one of this name. */

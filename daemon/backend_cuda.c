@@ -18,14 +18,16 @@
 
 #include "common/clock.h"
 #include "common/cuda.h"
+#include "common/cuda_device.h"
 #include "common/log.h"
+#include "common/platform.h"
 #include "daemon/backend_ram.h"
 
 struct device {
 	gm_cu_device cu;
 	gm_nvml_device nvml; /* NULL: no figures from NVML */
 	struct gm_backend_device info;
-	bool rdma;
+	bool rdma, host_numa;
 	uint64_t ipc_blocks;       /* how many hold the context */
 	gm_cu_ctx context;         /* NULL: none */
 	gm_nvml_return nvml_error; /* the last one that was logged */
@@ -71,31 +73,15 @@ static int failed(struct backend *backend, uint32_t device, const char *call, gm
 
 /* ---- devices */
 
-static void uuid_text(const uint8_t uuid[GM_UUID_BYTES], char text[41])
-{
-	char *at = text + sprintf(text, "GPU-");
-
-	for (int i = 0; i < GM_UUID_BYTES; i++)
-		at += sprintf(
-			at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-}
-
-static bool can(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_attribute attribute)
-{
-	int value = 0;
-
-	return cuda->cuDeviceGetAttribute(&value, attribute, device) == GM_CUDA_SUCCESS && value;
-}
-
 /* Without its NVML handle a device still works: its figures then come from the ledger. */
 static void find_in_nvml(struct backend *backend, struct device *device)
 {
 	unsigned int mig = 0, pending = 0;
-	char uuid[41];
+	char uuid[GM_CUDA_UUID_TEXT];
 
 	if (!backend->nvml)
 		return;
-	uuid_text(device->info.uuid, uuid);
+	gm_cuda_uuid_text(device->info.uuid, uuid);
 	if (backend->nvml->nvmlDeviceGetHandleByUUID(uuid, &device->nvml) != GM_NVML_SUCCESS) {
 		device->nvml = NULL;
 		gm_log(GM_LOG_WARNING,
@@ -112,43 +98,28 @@ static void find_in_nvml(struct backend *backend, struct device *device)
 			device->info.name);
 }
 
-static int open_device(struct backend *backend, int ordinal, char why[256])
+static int open_device(struct backend *backend, int ordinal, bool wsl, char why[256])
 {
-	const struct gm_cuda *cuda = backend->cuda;
 	struct device *device = &backend->devices[ordinal];
-	gm_cu_uuid uuid;
-	size_t total = 0;
-	bool vmm;
-	gm_cu_result result = cuda->cuDeviceGet(&device->cu, ordinal);
+	struct gm_cuda_device found;
+	int r = gm_cuda_device_read(backend->cuda, ordinal, wsl, &found, why);
 
+	if (r < 0)
+		return r;
 	pthread_mutex_init(&device->trouble_lock, NULL);
-
-	if (!result)
-		result = cuda->cuDeviceGetName(
-			device->info.name, sizeof device->info.name, device->cu);
-	if (!result)
-		result = cuda->cuDeviceGetUuid(&uuid, device->cu);
-	if (!result)
-		result = cuda->cuDeviceTotalMem(&total, device->cu);
-	if (!result)
-		result = cuda->cuDeviceGetPCIBusId(
-			device->info.pci, sizeof device->info.pci, device->cu);
-	if (result) {
-		snprintf(why, 256, "device %d cannot be read: %s", ordinal,
-			gm_cuda_error(cuda, result));
-		return -ENODEV;
-	}
-	memcpy(device->info.uuid, uuid.bytes, GM_UUID_BYTES);
-	device->info.total = total;
-	vmm = cuda->cuMemCreate && cuda->cuMemExportToShareableHandle &&
-	      can(cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
-	device->info.transport_fd =
-		vmm && can(cuda, device->cu,
-			       GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-	device->info.transport_ipc = cuda->cuIpcGetMemHandle &&
-				     !can(cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED);
-	device->rdma = can(
-		cuda, device->cu, GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	device->cu = found.number;
+	device->rdma = found.rdma;
+	device->host_numa = found.host_numa;
+	_Static_assert(sizeof found.name == sizeof device->info.name, "one size for names");
+	memcpy(device->info.name, found.name, sizeof found.name);
+	memcpy(device->info.uuid, found.uuid, GM_UUID_BYTES);
+	_Static_assert(sizeof found.pci == sizeof device->info.pci, "one size for addresses");
+	memcpy(device->info.pci, found.pci, sizeof found.pci);
+	device->info.total = found.total;
+	device->info.transport_fd = found.fd;
+	device->info.transport_ipc = found.ipc;
+	if (!found.fd)
+		gm_log(GM_LOG_NOTICE, "%s: no fd transport: %s", found.name, found.fd_why);
 	find_in_nvml(backend, device);
 	device->info.measured = device->nvml != NULL;
 	return 0;
@@ -228,9 +199,7 @@ static int find_numa_node(struct backend *backend, uint32_t gpus)
 	int node = 0, fd;
 
 	for (uint32_t i = 0; i < gpus; i++)
-		if (!backend->devices[i].info.transport_fd ||
-			!can(cuda, backend->devices[i].cu,
-				GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		if (!backend->devices[i].info.transport_fd || !backend->devices[i].host_numa)
 			return -1;
 	if (cuda->cuDeviceGetAttribute(&node, GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
 		    backend->devices[0].cu) != GM_CUDA_SUCCESS ||
@@ -267,7 +236,6 @@ static void open_pinned(struct backend *backend, uint64_t limit)
 	device->info.total = limit;
 	device->info.transport_fd = true;
 	device->info.pinned = true;
-	device->info.measured = true; /* by its own count: nobody else takes from it */
 	pthread_mutex_init(&device->trouble_lock, NULL);
 	device->info.mapping = backend->numa_node < 0 ? "host" : NULL;
 	backend->n++;
@@ -311,6 +279,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 	uint32_t *ret_devices, char why[256])
 {
 	char nvml_why[GM_CUDA_WHY_BYTES];
+	bool wsl = gm_platform_is_wsl(gm_platform_root());
 	struct backend *backend;
 	int count = 0, r;
 
@@ -335,7 +304,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		count = GM_LIMIT_DEVICES;
 	}
 	for (int i = 0; i < count; i++) {
-		r = open_device(backend, i, why);
+		r = open_device(backend, i, wsl, why);
 		if (r < 0) {
 			cuda_close(backend);
 			return r;
@@ -462,6 +431,11 @@ static int cuda_processes(
 	struct gm_backend_process *list = NULL;
 	int r;
 
+	if (device->info.pinned) { /* nobody else takes from the limit */
+		*ret_list = NULL;
+		*ret_n = 0;
+		return 0;
+	}
 	if (!device->nvml || !nvml->nvmlDeviceGetComputeRunningProcesses)
 		return -EOPNOTSUPP;
 	r = nvml_list(device, nvml->nvmlDeviceGetComputeRunningProcesses,

@@ -120,7 +120,7 @@ void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device
 	ret->min_free = figures.policy.min_free;
 	ret->peak_charged = figures.peak_charged;
 	ret->free = figures.free;
-	ret->measured = dispatch->ops->exclusive || figures.measured;
+	ret->measured = dispatch->ops->exclusive || info->pinned || figures.measured;
 	uint64_t when;
 	if (dispatch->ops->trouble &&
 		dispatch->ops->trouble(dispatch->backend, device, trouble, &when)) {

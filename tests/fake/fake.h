@@ -34,6 +34,7 @@
  * - GPUMEM_FAKE_VERSION: of the driver (default 13000).
  * - CUDA_VISIBLE_DEVICES: numbers or UUIDs, as the real one has it.
  * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.mig: MIG mode is on.
+ *   gpuN.nopm: persistence mode is off.
  *
  * What the real driver was seen to do and what this one does are compared by one suite
  * (tests/gpu/conformance.c) that runs on both.

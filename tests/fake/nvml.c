@@ -179,7 +179,7 @@ API gm_nvml_return nvmlDeviceGetPersistenceMode(gm_nvml_device device, int *mode
 	gm_nvml_return result = enter(device);
 
 	if (!result && mode)
-		*mode = 1;
+		*mode = !is_there(device->number, ".nopm");
 	return result;
 }
 

@@ -367,6 +367,65 @@ START_TEST(an_old_driver_is_said_with_a_reason)
 }
 END_TEST
 
+START_TEST(a_driver_below_the_oldest_is_said_with_its_version)
+{
+	struct gm_backend_config config = {0};
+
+	setenv("GPUMEM_FAKE_VERSION", "11030", 1);
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "CUDA 11.3; 11.4 (driver 470) or newer"));
+}
+END_TEST
+
+/* A /proc/version as WSL2 has it, below a root of its own. */
+static void be_wsl(void)
+{
+	static char root[] = "/tmp/gpumem-root-XXXXXX";
+	char path[64];
+
+	ck_assert_ptr_nonnull(mkdtemp(root));
+	snprintf(path, sizeof path, "%s/proc", root);
+	ck_assert_int_eq(mkdir(path, 0755), 0);
+	snprintf(path, sizeof path, "%s/proc/version", root);
+	FILE *file = fopen(path, "w");
+	fputs("Linux version 6.6.87.2-microsoft-standard-WSL2 (root@439a258ad544) (gcc)\n", file);
+	fclose(file);
+	setenv("GPUMEM_TEST_ROOT", root, 1);
+	open_it();
+	unlink(path);
+	snprintf(path, sizeof path, "%s/proc", root);
+	rmdir(path);
+	rmdir(root);
+}
+
+START_TEST(on_wsl_the_fd_transport_is_tried_and_ipc_left_alone)
+{
+	struct gm_backend_device info;
+	uint64_t before;
+
+	be_wsl();
+	ops->device_info(backend, 0, &info);
+	ck_assert(info.transport_fd && !info.transport_ipc);
+	before = free_of(0);
+	ck_assert_uint_eq(before, (512 - 1) * MIB); /* nothing is left of the trial */
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(on_wsl_ipc_is_what_remains_when_the_trial_fails)
+{
+	struct gm_backend_device info;
+
+	setenv("GPUMEM_FAKE_FAIL", _i ? "cuMemExportToShareableHandle:0:1" : "cuMemCreate:0:101",
+		1);
+	be_wsl();
+	ops->device_info(backend, 0, &info);
+	ck_assert(!info.transport_fd && info.transport_ipc);
+	ck_assert_uint_eq(free_of(0), (512 - 1) * MIB);
+	ops->close(backend);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("backend_cuda");
@@ -390,6 +449,9 @@ int main(void)
 	tcase_add_test(tcase, without_nvml_it_works_and_has_no_figure);
 	tcase_add_test(tcase, no_device_is_said_with_a_reason);
 	tcase_add_test(tcase, an_old_driver_is_said_with_a_reason);
+	tcase_add_test(tcase, a_driver_below_the_oldest_is_said_with_its_version);
+	tcase_add_test(tcase, on_wsl_the_fd_transport_is_tried_and_ipc_left_alone);
+	tcase_add_loop_test(tcase, on_wsl_ipc_is_what_remains_when_the_trial_fails, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a GPU is and can do: the one place that reads its attributes, for the daemon, which acts on
+ * them, and for gpumemctl doctor, which shows them.
+ *
+ * On WSL2 the attributes are not to be believed. What was seen there, and where it is told:
+ *
+ * Memory made with gpuDirectRDMACapable, which the driver says it can do, cannot be given access to
+ * (cuMemSetAccess: CUDA_ERROR_UNKNOWN); without the flag it can (pytorch/pytorch 192330; mended in
+ * driver 615). With the flag left out, memory for POSIX file descriptors works
+ * (NVIDIA/cuda-python 1127, 1175, 1179), while pools of it are refused although the driver says it
+ * can (NVIDIA/cuda-python 1045). CUDA IPC handles are said to be supported since driver 510, but
+ * programs that open one get "invalid resource handle" (sgl-project/sglang 36212).
+ *
+ * So there: no RDMA, fd if a chunk can really be made and exported, and ipc only where fd cannot be
+ * had. Whether an ipc handle opens is known only to the client that tries.
+ */
+#include "common/cuda_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool can(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_attribute attribute)
+{
+	int value = 0;
+
+	return cuda->cuDeviceGetAttribute(&value, attribute, device) == GM_CUDA_SUCCESS && value;
+}
+
+/* Makes a chunk and exports it, as the daemon will. */
+static bool try_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device)
+{
+	const char *call = "cuMemCreate";
+	gm_cu_prop prop = {0};
+	gm_cu_mem mem;
+	gm_cu_result result;
+	int fd = -1;
+
+	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = device->number;
+	result = cuda->cuMemCreate(&mem, GM_CHUNK_MIN, &prop, 0);
+	if (!result) {
+		call = "cuMemExportToShareableHandle";
+		result = cuda->cuMemExportToShareableHandle(
+			&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		if (!result)
+			close(fd);
+		cuda->cuMemRelease(mem);
+	}
+	if (result)
+		snprintf(device->fd_why, sizeof device->fd_why, "%s: %s", call,
+			gm_cuda_error(cuda, result));
+	return !result;
+}
+
+static bool has_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
+{
+	if (!cuda->cuMemCreate || !cuda->cuMemExportToShareableHandle ||
+		!cuda->cuMemImportFromShareableHandle) {
+		snprintf(device->fd_why, sizeof device->fd_why, "the driver is older than 450");
+		return false;
+	}
+	if (!can(cuda, device->number,
+		    GM_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
+		!can(cuda, device->number,
+			GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)) {
+		snprintf(device->fd_why, sizeof device->fd_why, "the driver says that it cannot");
+		return false;
+	}
+	return !wsl || try_fd(cuda, device);
+}
+
+int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
+	struct gm_cuda_device *ret, char why[GM_CUDA_WHY_BYTES])
+{
+	struct gm_cuda_device device = {0};
+	gm_cu_uuid uuid;
+	size_t total = 0;
+	gm_cu_result result = cuda->cuDeviceGet(&device.number, ordinal);
+
+	if (!result)
+		result = cuda->cuDeviceGetName(device.name, sizeof device.name, device.number);
+	if (!result)
+		result = cuda->cuDeviceGetUuid(&uuid, device.number);
+	if (!result)
+		result = cuda->cuDeviceTotalMem(&total, device.number);
+	if (!result)
+		result = cuda->cuDeviceGetPCIBusId(device.pci, sizeof device.pci, device.number);
+	if (result) {
+		snprintf(why, GM_CUDA_WHY_BYTES, "device %d cannot be read: %s", ordinal,
+			gm_cuda_error(cuda, result));
+		return -ENODEV;
+	}
+	memcpy(device.uuid, uuid.bytes, GM_UUID_BYTES);
+	device.total = total;
+	device.fd = has_fd(cuda, &device, wsl);
+	device.ipc = cuda->cuIpcGetMemHandle && cuda->cuIpcOpenMemHandle &&
+		     !can(cuda, device.number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED) &&
+		     !(wsl && device.fd);
+	device.rdma =
+		!wsl && can(cuda, device.number,
+				GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+	device.host_numa = can(cuda, device.number,
+		GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	device.fabric =
+		can(cuda, device.number, GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+	*ret = device;
+	return 0;
+}
+
+void gm_cuda_uuid_text(const uint8_t uuid[GM_UUID_BYTES], char text[GM_CUDA_UUID_TEXT])
+{
+	char *at = text + sprintf(text, "GPU-");
+
+	for (int i = 0; i < GM_UUID_BYTES; i++)
+		at += sprintf(
+			at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}

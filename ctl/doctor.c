@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * What the checks of gpumemctl doctor have in common: a table of findings, and files below a root.
+ * For people a finding is folded to a screen's width, its remedy below it behind an arrow: what to
+ * do must not be cut off.
+ */
+
+#include "ctl/doctor.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* STATE and CHECK, with their gaps, leave this much of 80 columns. */
+#define WIDTH 61
+
+static const struct gm_column columns[] = {
+	{"state", "STATE", 0},
+	{"check", "CHECK", 0},
+	{"device", NULL, 0},
+	{"what", NULL, 0},
+	{"remedy", NULL, 0},
+	{NULL, "WHAT", GM_COLUMN_SHRINK},
+};
+
+struct gm_table *gm_doctor_table_new(void)
+{
+	return gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+}
+
+/* How many bytes of a text go on a line: to the last gap that fits, else all that fits. */
+static size_t line_length(const char *text)
+{
+	size_t n = strlen(text), at = 0;
+
+	if (n <= WIDTH)
+		return n;
+	for (size_t i = 0; i <= WIDTH; i++)
+		if (text[i] == ' ')
+			at = i;
+	return at ? at : WIDTH;
+}
+
+/* The text in lines; the first one ends the row that is begun, if there is one. */
+static void fold(struct gm_table *table, bool begun, const char *text)
+{
+	char line[WIDTH + 1];
+
+	while (*text) {
+		size_t n = line_length(text);
+		memcpy(line, text, n);
+		line[n] = '\0';
+		if (!begun) {
+			gm_table_more(table);
+			for (size_t i = 0; i + 1 < sizeof(columns) / sizeof(*columns); i++)
+				gm_table_none(table);
+		}
+		gm_table_text(table, line);
+		begun = false;
+		text += n;
+		while (*text == ' ')
+			text++;
+	}
+}
+
+void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const char *check,
+	int device, const char *remedy, const char *format, ...)
+{
+	static const char *const words[] = {"ok", "note", "warn", "fail"};
+	static const enum gm_mark marks[] = {GM_MARK_GOOD, GM_MARK_NONE, GM_MARK_WARN, GM_MARK_BAD};
+	char text[512], full[640];
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	gm_table_row(doctor->table);
+	gm_table_text(doctor->table, words[state]);
+	gm_table_mark(doctor->table, marks[state]);
+	gm_table_text(doctor->table, check);
+	if (device >= 0)
+		gm_table_count(doctor->table, (uint64_t)device);
+	else
+		gm_table_none(doctor->table);
+	gm_table_text(doctor->table, text);
+	gm_table_text(doctor->table, remedy);
+	if (device >= 0)
+		snprintf(full, sizeof(full), "%d: %s", device, text);
+	else
+		snprintf(full, sizeof(full), "%s", text);
+	fold(doctor->table, true, full);
+	if (remedy) {
+		snprintf(full, sizeof(full), "-> %s", remedy);
+		fold(doctor->table, false, full);
+	}
+	if (state == GM_DOCTOR_FAIL)
+		doctor->failed = true;
+}
+
+bool gm_doctor_wants(const struct gm_doctor *doctor, const char *backend)
+{
+	return doctor->config && !strcmp(doctor->config->backend, backend);
+}
+
+const char *gm_doctor_path(const struct gm_doctor *doctor, const char *path, char *ret, size_t n)
+{
+	snprintf(ret, n, "%s%s", doctor->root, path);
+	return ret;
+}
+
+bool gm_doctor_exists(const struct gm_doctor *doctor, const char *path)
+{
+	char full[PATH_MAX];
+
+	return access(gm_doctor_path(doctor, path, full, sizeof(full)), F_OK) == 0;
+}
+
+bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text, size_t n)
+{
+	char full[PATH_MAX];
+	int fd = open(gm_doctor_path(doctor, path, full, sizeof(full)), O_RDONLY | O_CLOEXEC);
+	size_t used = 0;
+	ssize_t got = 0;
+
+	if (fd < 0)
+		return false;
+	while (used + 1 < n && (got = read(fd, text + used, n - 1 - used)) > 0)
+		used += (size_t)got;
+	close(fd);
+	text[used] = '\0';
+	return got >= 0;
+}

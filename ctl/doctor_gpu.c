@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl doctor on GPUs: the driver, what it finds, and what its devices can do. Nothing here
+ * makes a context, which would take hundreds of MiB of a device that others may need, unless the
+ * user asked for just that (--measure).
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/units.h"
+#include "ctl/doctor.h"
+
+/* How bad it is that something of the GPUs is missing: with backend = auto there is another. */
+static enum gm_doctor_state without_gpu(const struct gm_doctor *doctor)
+{
+	return gm_doctor_wants(doctor, "cuda") ? GM_DOCTOR_FAIL : GM_DOCTOR_NOTE;
+}
+
+static const char *driver_remedy(const struct gm_doctor *doctor)
+{
+	if (doctor->wsl)
+		return "install NVIDIA's driver in Windows (none in Linux), and have "
+		       "/usr/lib/wsl/lib in the loader's path";
+	if (doctor->container)
+		return "start the container with the GPU and its driver: 'docker run --gpus all', "
+		       "or the like";
+	if (!gm_doctor_exists(doctor, "/proc/driver/nvidia/version"))
+		return "install NVIDIA's driver, 470 or newer, and load it: 'modprobe nvidia'";
+	return "'nvidia-smi' and the kernel's log may say more; CUDA 11.4 (driver 470) is needed";
+}
+
+void gm_doctor_driver(struct gm_doctor *doctor)
+{
+	char why[GM_CUDA_WHY_BYTES], version[80] = "";
+	int count = 0;
+
+	if (gm_doctor_wants(doctor, "host")) {
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "driver", GM_DOCTOR_NO_DEVICE, NULL,
+			"not used: backend = host");
+		return;
+	}
+	if (gm_cuda_load(&doctor->cuda, why) < 0) {
+		doctor->cuda = NULL;
+		gm_doctor_say(doctor, without_gpu(doctor), "driver", GM_DOCTOR_NO_DEVICE,
+			driver_remedy(doctor), "%s%s", why,
+			gm_doctor_wants(doctor, "cuda") ? "" : "; host memory is served instead");
+		return;
+	}
+	if (gm_nvml_load(&doctor->nvml, why) < 0)
+		doctor->nvml = NULL;
+	else if (doctor->nvml->nvmlSystemGetDriverVersion(version, sizeof(version)))
+		*version = '\0';
+	gm_doctor_say(doctor, GM_DOCTOR_OK, "driver", GM_DOCTOR_NO_DEVICE, NULL, "CUDA %d.%d%s%s",
+		doctor->cuda->driver_version / 1000, doctor->cuda->driver_version % 1000 / 10,
+		*version ? ", driver " : "", version);
+	if (doctor->cuda->cuDeviceGetCount(&count))
+		count = 0;
+	doctor->n_devices = count > GM_LIMIT_DEVICES ? GM_LIMIT_DEVICES : (uint32_t)count;
+}
+
+/*
+ * Without nvidia-uvm cuInit fails; the driver's library has it made by a setuid helper, which an
+ * unprivileged daemon without new privileges cannot run.
+ */
+void gm_doctor_nodes(struct gm_doctor *doctor)
+{
+	static const char *const names[] = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
+	char path[4096];
+
+	if (gm_doctor_wants(doctor, "host"))
+		return;
+	if (doctor->wsl) {
+		if (gm_doctor_exists(doctor, "/dev/dxg"))
+			gm_doctor_say(doctor, GM_DOCTOR_OK, "nodes", GM_DOCTOR_NO_DEVICE, NULL,
+				"/dev/dxg, as it is on WSL2");
+		else
+			gm_doctor_say(doctor, without_gpu(doctor), "nodes", GM_DOCTOR_NO_DEVICE,
+				"'wsl --update' in Windows; in a container: give it /dev/dxg",
+				"/dev/dxg is missing");
+		return;
+	}
+	/* Nothing of NVIDIA's here at all: the driver's line has said so. */
+	if (!doctor->cuda && !gm_doctor_exists(doctor, names[0]) &&
+		!gm_doctor_exists(doctor, "/proc/driver/nvidia/version"))
+		return;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		enum gm_doctor_state state = doctor->cuda ? GM_DOCTOR_WARN : without_gpu(doctor);
+		gm_doctor_path(doctor, names[i], path, sizeof(path));
+		if (access(path, F_OK)) {
+			gm_doctor_say(doctor, state, "nodes", GM_DOCTOR_NO_DEVICE,
+				doctor->container ? "start the container with this device node"
+				: i == 0 ? "'nvidia-modprobe -c=255 -c=0' as root, at each boot"
+					 : "'nvidia-modprobe -u -c=0' as root, at each boot: "
+					   "the daemon itself may not",
+				"%s is missing", names[i]);
+			return;
+		}
+		if (access(path, R_OK | W_OK)) {
+			gm_doctor_say(doctor, state, "nodes", GM_DOCTOR_NO_DEVICE,
+				"give the daemon's user the group that may "
+				"(NVreg_DeviceFileGID, NVreg_DeviceFileMode)",
+				"%s may not be opened", names[i]);
+			return;
+		}
+	}
+	gm_doctor_say(doctor, GM_DOCTOR_OK, "nodes", GM_DOCTOR_NO_DEVICE, NULL, "%s, %s", names[0],
+		names[1]);
+}
+
+void gm_doctor_nvml(struct gm_doctor *doctor)
+{
+	const struct gm_nvml *nvml;
+	char why[GM_CUDA_WHY_BYTES];
+
+	if (!doctor->cuda)
+		return;
+	if (gm_nvml_load(&nvml, why) < 0) {
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "nvml", GM_DOCTOR_NO_DEVICE,
+			doctor->container ? "start the container with the driver's 'utility' part "
+					    "(NVIDIA_DRIVER_CAPABILITIES)"
+					  : "install the package with libnvidia-ml.so.1, of the "
+					    "driver's own version",
+			"%s: what others use is not seen, and min_free not kept", why);
+		return;
+	}
+	if (!nvml->nvmlDeviceGetComputeRunningProcesses)
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "nvml", GM_DOCTOR_NO_DEVICE,
+			"a driver of 510 or newer names them",
+			"what is free is known, who uses the rest is not");
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "nvml", GM_DOCTOR_NO_DEVICE, NULL,
+			"says what is free, and who uses the rest");
+}
+
+void gm_doctor_devices(struct gm_doctor *doctor)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	char why[GM_CUDA_WHY_BYTES], uuid[GM_CUDA_UUID_TEXT], size[GM_UNITS_TEXT];
+	uint32_t good = 0;
+
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		struct gm_cuda_device *device = &doctor->devices[i];
+		gm_nvml_memory memory;
+		gm_nvml_return result = GM_NVML_SUCCESS;
+		if (gm_cuda_device_read(doctor->cuda, (int)i, doctor->wsl, device, why) < 0) {
+			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "device", (int)i,
+				"'nvidia-smi' may say more", "%s", why);
+			continue;
+		}
+		good++;
+		if (doctor->nvml) {
+			gm_cuda_uuid_text(device->uuid, uuid);
+			if (doctor->nvml->nvmlDeviceGetHandleByUUID(uuid, &doctor->handles[i]))
+				doctor->handles[i] = NULL;
+		}
+		if (doctor->handles[i])
+			result = doctor->nvml->nvmlDeviceGetMemoryInfo(doctor->handles[i], &memory);
+		if (result == GM_NVML_ERROR_GPU_IS_LOST)
+			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "device", (int)i,
+				"the kernel's log has its Xid; 'nvidia-smi -r', else a reboot, "
+				"may bring it back",
+				"%s is lost: it has fallen off the bus", device->name);
+		else if (result)
+			gm_doctor_say(doctor, GM_DOCTOR_WARN, "device", (int)i,
+				"'nvidia-smi -q' may say more", "%s: NVML error %d", device->name,
+				result);
+		else
+			gm_doctor_say(doctor, GM_DOCTOR_OK, "device", (int)i, NULL, "%s, %s, %s",
+				device->name, gm_format_size(device->total, size), device->pci);
+	}
+	if (doctor->cuda && visible)
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "devices", GM_DOCTOR_NO_DEVICE, NULL,
+			"CUDA_VISIBLE_DEVICES is set here: %.200s", visible);
+	if (doctor->cuda && !good)
+		gm_doctor_say(doctor, without_gpu(doctor), "devices", GM_DOCTOR_NO_DEVICE,
+			"see the lines above", "no device can be used");
+}
+
+static bool read_well(const struct gm_cuda_device *device)
+{
+	return device->total > 0;
+}
+
+/* Which one a client gets that asks for none, as the daemon decides it. */
+void gm_doctor_transports(struct gm_doctor *doctor)
+{
+	enum gm_transport wanted = doctor->config ? doctor->config->transport : GM_TRANSPORT_AUTO;
+
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		const struct gm_cuda_device *device = &doctor->devices[i];
+		if (!read_well(device))
+			continue;
+		if (!device->fd && !device->ipc)
+			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
+				"a newer driver may have one", "none: no fd (%s), and no ipc",
+				device->fd_why);
+		else if (wanted == GM_TRANSPORT_FD && !device->fd)
+			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
+				"set transport = auto or ipc in gpumemd.conf",
+				"fd is configured and cannot be had: %s", device->fd_why);
+		else if (wanted == GM_TRANSPORT_IPC && !device->ipc)
+			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
+				"set transport = auto or fd in gpumemd.conf",
+				"ipc is configured and cannot be had%s",
+				doctor->wsl ? " on WSL2, where handles do not open" : "");
+		else if (!device->fd)
+			gm_doctor_say(doctor, GM_DOCTOR_WARN, "transport", (int)i,
+				"a newer driver may have fd",
+				"ipc alone, which costs the daemon a context%s; no fd: %s",
+				doctor->wsl ? " and is known to fail on WSL2" : "", device->fd_why);
+		else
+			gm_doctor_say(doctor, GM_DOCTOR_OK, "transport", (int)i, NULL,
+				"%s; clients get %s%s", device->ipc ? "fd and ipc" : "fd",
+				wanted == GM_TRANSPORT_IPC ? "ipc" : "fd",
+				doctor->wsl ? " (tried: this is WSL2)" : "");
+	}
+}
+
+void gm_doctor_persistence(struct gm_doctor *doctor)
+{
+	int mode;
+
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		if (!doctor->handles[i] || !doctor->nvml->nvmlDeviceGetPersistenceMode ||
+			doctor->nvml->nvmlDeviceGetPersistenceMode(doctor->handles[i], &mode))
+			continue;
+		if (mode)
+			gm_doctor_say(doctor, GM_DOCTOR_OK, "persistence", (int)i, NULL, "on");
+		else
+			gm_doctor_say(doctor, GM_DOCTOR_NOTE, "persistence", (int)i,
+				"enable nvidia-persistenced, or 'nvidia-smi -pm 1'",
+				"off: the driver lets go of the GPU when its last user ends, and "
+				"the daemon's next start takes seconds");
+	}
+}
+
+void gm_doctor_mig(struct gm_doctor *doctor)
+{
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		unsigned int now = 0, pending = 0;
+		if (!doctor->handles[i] || !doctor->nvml->nvmlDeviceGetMigMode ||
+			doctor->nvml->nvmlDeviceGetMigMode(doctor->handles[i], &now, &pending))
+			continue;
+		if (now)
+			gm_doctor_say(doctor, GM_DOCTOR_NOTE, "mig", (int)i,
+				"for each other instance run a daemon with CUDA_VISIBLE_DEVICES "
+				"naming it and a socket of its own",
+				"on: a process sees one instance, and a daemon serves that one");
+		else
+			gm_doctor_say(doctor, GM_DOCTOR_OK, "mig", (int)i, NULL, "off");
+		if (now != pending)
+			gm_doctor_say(doctor, GM_DOCTOR_NOTE, "mig", (int)i, NULL,
+				"will be %s after the GPU's next reset", pending ? "on" : "off");
+	}
+}
+
+void gm_doctor_fabric(struct gm_doctor *doctor)
+{
+	bool channel = gm_doctor_exists(doctor, "/dev/nvidia-caps-imex-channels");
+
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		if (!read_well(&doctor->devices[i]))
+			continue;
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "fabric", (int)i, NULL,
+			!doctor->devices[i].fabric ? "none"
+			: channel                  ? "there, with an IMEX channel"
+						   : "there, without an IMEX channel");
+	}
+}
+
+/*
+ * Whoever starts CUDA joins a running MPS. Its server serves one user at a time: a daemon of
+ * another user in it keeps everybody else waiting.
+ */
+void gm_doctor_mps(struct gm_doctor *doctor)
+{
+	const char *given = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	char path[4096], text[32], proc[48];
+
+	if (!doctor->cuda)
+		return;
+	snprintf(path, sizeof(path), "%s/nvidia-cuda-mps-control.pid",
+		given && *given ? given : "/tmp/nvidia-mps");
+	if (!gm_doctor_read(doctor, path, text, sizeof(text))) {
+		gm_doctor_say(
+			doctor, GM_DOCTOR_OK, "mps", GM_DOCTOR_NO_DEVICE, NULL, "not running");
+		return;
+	}
+	snprintf(proc, sizeof(proc), "/proc/%d", atoi(text));
+	if (!gm_doctor_exists(doctor, proc)) {
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "mps", GM_DOCTOR_NO_DEVICE, NULL,
+			"not running any more");
+		return;
+	}
+	gm_doctor_say(doctor, GM_DOCTOR_NOTE, "mps", GM_DOCTOR_NO_DEVICE,
+		"keep the daemon out of it: its unit does (PrivateTmp=); elsewhere start it with "
+		"CUDA_MPS_PIPE_DIRECTORY=/nowhere",
+		"running (pid %d); clients may be in it", atoi(text));
+}
+
+/* What NVML says of this process; false: nothing. */
+static bool own_use(const struct gm_doctor *doctor, uint32_t device, uint64_t *ret)
+{
+	gm_nvml_process list[512];
+	unsigned int n = sizeof(list) / sizeof(*list);
+
+	if (!doctor->handles[device] || !doctor->nvml->nvmlDeviceGetComputeRunningProcesses ||
+		doctor->nvml->nvmlDeviceGetComputeRunningProcesses(
+			doctor->handles[device], &n, list))
+		return false;
+	for (unsigned int i = 0; i < n; i++)
+		if (list[i].pid == (unsigned int)getpid() && list[i].used != GM_NVML_USED_UNKNOWN) {
+			*ret = list[i].used;
+			return true;
+		}
+	return false;
+}
+
+static void measure(struct gm_doctor *doctor, uint32_t i)
+{
+	gm_nvml_memory before = {0}, after = {0};
+	char size[GM_UNITS_TEXT];
+	gm_cu_ctx context;
+	uint64_t bytes = 0;
+	bool known = doctor->handles[i] &&
+		     !doctor->nvml->nvmlDeviceGetMemoryInfo(doctor->handles[i], &before);
+	gm_cu_result result =
+		doctor->cuda->cuDevicePrimaryCtxRetain(&context, doctor->devices[i].number);
+
+	if (result) {
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "context", (int)i,
+			"free some of the device's memory, or see the lines above",
+			"none could be made: %s", gm_cuda_error(doctor->cuda, result));
+		return;
+	}
+	if (!own_use(doctor, i, &bytes)) {
+		known = known && !doctor->nvml->nvmlDeviceGetMemoryInfo(doctor->handles[i], &after);
+		bytes = known && before.free > after.free ? before.free - after.free : 0;
+	}
+	doctor->cuda->cuDevicePrimaryCtxRelease(doctor->devices[i].number);
+	if (bytes)
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "context", (int)i, NULL,
+			"%s for each process that computes there; on fd the daemon has none",
+			gm_format_size(bytes, size));
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "context", (int)i, NULL,
+			"made, but what it costs cannot be told without NVML");
+}
+
+void gm_doctor_context(struct gm_doctor *doctor)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		if (!read_well(&doctor->devices[i]))
+			continue;
+		any = true;
+		if (doctor->options->given & GM_OPTION_MEASURE)
+			measure(doctor, i);
+	}
+	if (any && !(doctor->options->given & GM_OPTION_MEASURE))
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "context", GM_DOCTOR_NO_DEVICE,
+			"'gpumemctl doctor --measure' makes one on each device and tells",
+			"costs device memory, for each process that computes; not measured");
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl doctor on everything but GPUs: the configuration, the machine, the daemon and its
+ * socket, descriptors, the service manager. It looks and asks; it changes nothing.
+ */
+
+#include <ctype.h>
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "common/path.h"
+#include "common/platform.h"
+#include "common/units.h"
+#include "ctl/doctor.h"
+#include "ctl/user.h"
+
+#define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
+
+/* What the daemon keeps open for a client: its socket, the event socket, a pidfd, two pages. */
+#define FDS_PER_CLIENT 5
+#define FDS_OF_ITS_OWN 64
+
+void gm_doctor_configuration(struct gm_doctor *doctor)
+{
+	char path[PATH_MAX];
+	char *error = NULL;
+	/* A test's root may have one; else the daemon's own rules find it. */
+	bool own = *doctor->root && gm_doctor_exists(doctor, SYSTEM_CONFIG);
+	int r = gm_config_load(
+		own ? gm_doctor_path(doctor, SYSTEM_CONFIG, path, sizeof(path)) : NULL,
+		&doctor->config, &error);
+
+	if (r < 0) {
+		doctor->config = NULL;
+		if (error)
+			error[strcspn(error, "\n")] = '\0';
+		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "config", GM_DOCTOR_NO_DEVICE,
+			"'gpumemctl config check' lists all that is wrong", "%.400s",
+			error ? error : strerror(-r));
+	} else {
+		static const char *const transports[] = {"auto", "fd", "ipc"};
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "config", GM_DOCTOR_NO_DEVICE, NULL,
+			"backend %s, transport %s, preset %s", doctor->config->backend,
+			transports[doctor->config->transport], doctor->config->preset);
+	}
+	free(error);
+}
+
+void gm_doctor_platform(struct gm_doctor *doctor)
+{
+	struct utsname name;
+
+	doctor->wsl = gm_platform_is_wsl(doctor->root);
+	if (uname(&name) < 0)
+		return;
+	if (doctor->wsl)
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "platform", GM_DOCTOR_NO_DEVICE, NULL,
+			"WSL2, %s: the fd transport is tried before it is used; NVML names no "
+			"processes",
+			name.machine);
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "platform", GM_DOCTOR_NO_DEVICE, NULL,
+			"Linux %s, %s", name.release, name.machine);
+}
+
+void gm_doctor_container(struct gm_doctor *doctor)
+{
+	static const struct {
+		const char *path, *kind;
+	} marks[] = {
+		{"/.dockerenv", "Docker"},
+		{"/run/.containerenv", "Podman"},
+	};
+	char kind[64] = "", cgroup[4096];
+
+	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks) && !*kind; i++)
+		if (gm_doctor_exists(doctor, marks[i].path))
+			snprintf(kind, sizeof(kind), "%s", marks[i].kind);
+	if (!*kind && gm_doctor_read(doctor, "/run/systemd/container", kind, sizeof(kind)))
+		kind[strcspn(kind, "\n")] = '\0';
+	if (!*kind && gm_doctor_read(doctor, "/proc/self/cgroup", cgroup, sizeof(cgroup)) &&
+		(strstr(cgroup, "kubepods") || strstr(cgroup, "/docker") ||
+			strstr(cgroup, "libpod")))
+		snprintf(kind, sizeof(kind), "by its cgroup");
+	doctor->container = *kind;
+	if (*kind)
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "container", GM_DOCTOR_NO_DEVICE,
+			"for clients of other containers, mount the folder of the socket into both",
+			"in one (%s): a daemon here is reached from here only", kind);
+	else
+		gm_doctor_say(
+			doctor, GM_DOCTOR_OK, "container", GM_DOCTOR_NO_DEVICE, NULL, "in none");
+}
+
+/* ---- the daemon */
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_doctor *doctor = user;
+	const Gm__Wire__StatusReply *status = packet->status;
+	struct gm_doctor_daemon *daemon = &doctor->daemon;
+
+	if (!daemon->up) {
+		daemon->up = true;
+		snprintf(daemon->version, sizeof(daemon->version), "%s", status->version);
+		snprintf(daemon->backend, sizeof(daemon->backend), "%s", status->backend);
+		snprintf(daemon->backend_note, sizeof(daemon->backend_note), "%s",
+			status->backend_note);
+		daemon->pid = status->pid;
+		daemon->fd_limit = status->fd_limit;
+	}
+	for (size_t i = 0; i < status->n_devices; i++) {
+		const Gm__Wire__Device *device = status->devices[i];
+		char age[GM_UNITS_TEXT];
+		daemon->n_devices += !device->pinned;
+		if (*device->trouble)
+			gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", (int)device->number,
+				"its log may say more: 'journalctl -u gpumemd'",
+				"the driver refused it %s ago: %.200s",
+				gm_format_duration(gm_ms_to_ns(device->trouble_age_ms), age),
+				device->trouble);
+	}
+}
+
+static void tell_daemon(struct gm_doctor *doctor)
+{
+	const struct gm_doctor_daemon *daemon = &doctor->daemon;
+
+	if (!strcmp(daemon->backend, "host") && doctor->cuda && !gm_doctor_wants(doctor, "host"))
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", GM_DOCTOR_NO_DEVICE,
+			"restart it, if the lines above are well; as its user, "
+			"'gpumemctl doctor' sees what it sees",
+			"gpumemd %s serves host memory, though there is a GPU%s%s", daemon->version,
+			*daemon->backend_note ? ": " : "", daemon->backend_note);
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "daemon", GM_DOCTOR_NO_DEVICE, NULL,
+			"gpumemd %s, pid %llu, serves %u device%s (%s)", daemon->version,
+			(unsigned long long)daemon->pid, daemon->n_devices,
+			daemon->n_devices == 1 ? "" : "s", daemon->backend);
+}
+
+void gm_doctor_daemon(struct gm_doctor *doctor)
+{
+	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	char path[GM_PATH_BYTES], owner[GM_USER_TEXT];
+	const char *why = "--socket", *given = doctor->options->socket;
+	struct gm_trouble trouble;
+	struct gm_conn *conn;
+	struct stat st;
+
+	if (given)
+		snprintf(path, sizeof(path), "%s", given);
+	else if (gm_path_client_socket(path, &why) < 0)
+		snprintf(path, sizeof(path), "%s", GM_SYSTEM_SOCKET);
+	if (lstat(path, &st) < 0) {
+		gm_doctor_say(doctor, errno == ENOENT ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
+			GM_DOCTOR_NO_DEVICE,
+			errno == ENOENT
+				? "'systemctl start gpumemd', or 'gpumemd' as yourself"
+				: "the folder of the socket must be open to its clients (0755)",
+			"%.200s (%s): %s", path, why,
+			errno == ENOENT ? "the daemon is not running" : strerror(errno));
+		return;
+	}
+	gpumem_status status = gm_conn_open(path, doctor->options->timeout_ms, &trouble, &conn);
+	if (status != GPUMEM_OK) {
+		bool down = trouble.status == GPUMEM_E_DISCONNECTED && access(path, W_OK) == 0;
+		gm_doctor_say(doctor, down ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
+			GM_DOCTOR_NO_DEVICE, *trouble.hint ? trouble.hint : NULL, "%.400s",
+			trouble.text);
+		return;
+	}
+	gm_doctor_say(doctor, GM_DOCTOR_OK, "socket", GM_DOCTOR_NO_DEVICE, NULL,
+		"%.200s (%s), mode %04o, of %s", path, why, (unsigned)st.st_mode & 07777,
+		gm_user_name(st.st_uid, owner));
+	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
+	request.get_status = &body;
+	status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, take, doctor, &trouble);
+	if (status != GPUMEM_OK)
+		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "daemon", GM_DOCTOR_NO_DEVICE,
+			*trouble.hint ? trouble.hint : NULL, "%.400s", trouble.text);
+	else
+		tell_daemon(doctor);
+	gm_conn_free(conn);
+}
+
+/* ---- the service manager */
+
+static const char *const unit_folders[] = {"/etc/systemd/system", "/run/systemd/system",
+	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
+
+/* The last "KEY=number" of a unit's file; false: there is none. */
+static bool find_number(const char *path, const char *key, uint64_t *ret)
+{
+	FILE *file = fopen(path, "re");
+	size_t n = strlen(key);
+	char line[512];
+	bool found = false;
+
+	if (!file)
+		return false;
+	while (fgets(line, sizeof(line), file)) {
+		const char *at = line + strspn(line, " \t");
+		if (strncmp(at, key, n) || at[n] != '=')
+			continue;
+		at += n + 1;
+		if (!strncmp(at, "infinity", 8)) {
+			*ret = UINT64_MAX;
+			found = true;
+		} else if (isdigit((unsigned char)*at)) {
+			*ret = strtoull(at, NULL, 10);
+			found = true;
+		}
+	}
+	fclose(file);
+	return found;
+}
+
+/* The unit that counts, and in drop-ins what is set over it. false: there is no unit. */
+static bool unit_number(
+	const struct gm_doctor *doctor, const char *key, bool *ret_found, uint64_t *ret)
+{
+	size_t n = sizeof(unit_folders) / sizeof(*unit_folders);
+	char name[128], path[PATH_MAX];
+	bool unit = false;
+
+	*ret_found = false;
+	for (size_t i = 0; i < n && !unit; i++) {
+		snprintf(name, sizeof(name), "%s/gpumemd.service", unit_folders[i]);
+		unit = gm_doctor_exists(doctor, name);
+		if (unit)
+			*ret_found = find_number(
+				gm_doctor_path(doctor, name, path, sizeof(path)), key, ret);
+	}
+	/* The folder that is first has the last word. */
+	for (size_t i = n; unit && i-- > 0;) {
+		glob_t found = {0};
+		snprintf(name, sizeof(name), "%s/gpumemd.service.d/*.conf", unit_folders[i]);
+		if (glob(gm_doctor_path(doctor, name, path, sizeof(path)), 0, NULL, &found) == 0)
+			for (size_t j = 0; j < found.gl_pathc; j++)
+				if (find_number(found.gl_pathv[j], key, ret))
+					*ret_found = true;
+		globfree(&found);
+	}
+	return unit;
+}
+
+static uint64_t devices_of(const struct gm_doctor *doctor)
+{
+	uint64_t n = doctor->n_devices ? doctor->n_devices : doctor->daemon.n_devices;
+
+	return n ? n : 1;
+}
+
+void gm_doctor_files(struct gm_doctor *doctor)
+{
+	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * devices_of(doctor) +
+			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_ITS_OWN;
+	const char *whose = "here";
+	struct rlimit limit;
+	uint64_t n = 0;
+	bool found = false;
+
+	if (doctor->daemon.up && doctor->daemon.fd_limit) {
+		n = doctor->daemon.fd_limit;
+		whose = "of the daemon";
+	} else if (unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
+		whose = "of its unit";
+	} else if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		n = limit.rlim_max; /* up to which the daemon raises it */
+	} else {
+		return;
+	}
+	if (n >= wanted)
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "descriptors", GM_DOCTOR_NO_DEVICE, NULL,
+			"the limit %s is %llu; %llu are the most that can be needed", whose,
+			(unsigned long long)n, (unsigned long long)wanted);
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE,
+			"LimitNOFILE=524288 in its unit, or 'ulimit -Hn' before it starts",
+			"the limit %s is %llu; all chunks and clients that may be need %llu", whose,
+			(unsigned long long)n, (unsigned long long)wanted);
+}
+
+void gm_doctor_service(struct gm_doctor *doctor)
+{
+	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * devices_of(doctor) + 256;
+	uint64_t room = 0;
+	bool found;
+
+	if (!gm_doctor_exists(doctor, "/run/systemd/system")) {
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
+			"start gpumemd by hand, or from what supervises the container",
+			"no systemd here: nothing restarts the daemon, and no fd store");
+		return;
+	}
+	if (!unit_number(doctor, "FileDescriptorStoreMax", &found, &room)) {
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
+			"'make install' puts gpumemd.service and gpumemd.socket in place",
+			"systemd, without a unit for gpumemd");
+		return;
+	}
+	if (!found || room < wanted)
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "service", GM_DOCTOR_NO_DEVICE,
+			"'systemctl edit gpumemd': [Service] FileDescriptorStoreMax= at least that",
+			"systemd's fd store has room for %llu; all chunks that may be need %llu",
+			(unsigned long long)room, (unsigned long long)wanted);
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "service", GM_DOCTOR_NO_DEVICE, NULL,
+			"systemd, unit installed, fd store for %llu", (unsigned long long)room);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl doctor: what this host can do and what gpumemd will do on it, whether it runs or not.
+ * The exit status says whether something stops it from serving what is configured.
+ */
+
+#include "common/platform.h"
+#include "ctl/doctor.h"
+
+static void (*const checks[])(struct gm_doctor *doctor) = {
+	gm_doctor_configuration,
+	gm_doctor_platform,
+	gm_doctor_container,
+	gm_doctor_driver,
+	gm_doctor_nodes,
+	gm_doctor_nvml,
+	gm_doctor_devices,
+	gm_doctor_transports,
+	gm_doctor_persistence,
+	gm_doctor_mig,
+	gm_doctor_fabric,
+	gm_doctor_mps,
+	gm_doctor_context,
+	gm_doctor_daemon,
+	gm_doctor_files,
+	gm_doctor_service,
+};
+
+gpumem_status gm_verb_doctor(struct gm_ctl *ctl)
+{
+	struct gm_doctor doctor = {
+		.options = ctl->options,
+		.root = gm_platform_root(),
+		.table = gm_doctor_table_new(),
+	};
+
+	for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++)
+		checks[i](&doctor);
+	gm_config_free(doctor.config);
+	gm_writer_bool(ctl->writer, "ok", !doctor.failed);
+	gm_writer_table(ctl->writer, "checks", doctor.table);
+	if (doctor.failed)
+		ctl->status = GPUMEM_E_INVALID;
+	return GPUMEM_OK;
+}

@@ -1,0 +1,269 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# gpumemctl doctor on machines of every kind: a root of its own stands for /proc, /dev, /run and /etc, the fake driver for the GPUs.
+# Each check is asked for by name: its state and, where it is not ok, that there is a remedy.
+set -u
+build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+if [ -z "${GPUMEM_FAKE_DIR:-}" ]; then
+	export top_builddir=$build top_srcdir=$source
+	exec "$source/tests/fake/run-fake.sh" -n 2 "$0"
+fi
+json=$build/tests/integration/json-get gpumemd=$build/daemon/gpumemd
+n=0 daemon=
+libraries=$LD_LIBRARY_PATH
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-doctor.XXXXXX") || { echo "Bail out! no temporary folder"; exit 1; }
+clean() {
+	trap - EXIT
+	[ -n "$daemon" ] && kill "$daemon" 2>/dev/null && wait "$daemon"
+	rm -rf "$dir"
+}
+trap clean EXIT
+trap 'exit 1' INT TERM HUP
+export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8 GPUMEM_TEST_ROOT=$dir/root
+unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS_PIPE_DIRECTORY
+
+ok() { n=$((n + 1)); echo "ok $n - $1"; }
+not_ok() {
+	n=$((n + 1))
+	echo "not ok $n - $1"
+	shift
+	for line; do printf '%s\n' "$line" | sed 's/^/# /'; done
+}
+
+# A machine where all is well.
+fresh() {
+	rm -rf "$dir/root"
+	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system}
+	echo 'Linux version 6.1.0-30-amd64 (debian-kernel@lists.debian.org) (gcc-12)' >"$dir/root/proc/version"
+	echo '0::/user.slice' >"$dir/root/proc/self/cgroup"
+	touch "$dir"/root/dev/{nvidiactl,nvidia-uvm,nvidia0}
+	printf '[gpumemd]\nmin_free = 0\n%s' "${config:-}" >"$dir/root/etc/gpumemd/gpumemd.conf"
+	printf '[Service]\nLimitNOFILE=524288\nFileDescriptorStoreMax=20000\n' >"$dir/root/usr/lib/systemd/system/gpumemd.service"
+	rm -f "$GPUMEM_FAKE_DIR"/gpu*.{lost,mig,nopm}
+	unset GPUMEM_FAKE_WITHOUT GPUMEM_FAKE_FAIL GPUMEM_FAKE_VERSION
+	LD_LIBRARY_PATH=$libraries
+}
+doctor() {
+	"$build/ctl/gpumemctl" doctor --json "$@" >"$dir/json" 2>"$dir/stderr"
+	status=$?
+}
+value() { "$json" "$1" <"$dir/json" 2>/dev/null; }
+# row CHECK [DEVICE]: which row it is.
+row() {
+	local i count
+	count=$(value 'checks.#')
+	for ((i = 0; i < ${count:-0}; i++)); do
+		[ "$(value "checks.$i.check")" = "$1" ] && [ "$(value "checks.$i.device")" = "${2:-null}" ] && { echo "$i"; return 0; }
+	done
+	return 1
+}
+# found NAME STATUS CHECK DEVICE STATE WORDS REMEDY: one test. WORDS and REMEDY are parts of the texts; a remedy of "-" means none.
+found() {
+	local name=$1 wanted=$2 i state what remedy
+	i=$(row "$3" "$4") || { not_ok "$name" "no row $3 $4" "$(cat "$dir/json" "$dir/stderr")"; return; }
+	state=$(value "checks.$i.state") what=$(value "checks.$i.what") remedy=$(value "checks.$i.remedy")
+	if [ "$status" = "$wanted" ] && [ "$state" = "$5" ] && [[ $what == *"$6"* ]] &&
+		{ if [ "$7" = - ]; then [ "$remedy" = null ]; else [[ $remedy == *"$7"* ]]; fi; }; then
+		ok "$name"
+	else
+		not_ok "$name" "status $status, $state, '$what', '$remedy'" "$(cat "$dir/stderr")"
+	fi
+}
+
+# ---- all is well
+
+fresh
+doctor
+found "a driver is shown with its version" 0 driver null ok "CUDA 13.0, driver 580.00" -
+found "each device is shown" 0 device 1 ok "Fake GPU 1, 512.0M, 0000:A1:00.0" -
+found "transports are shown, and which one clients get" 0 transport 0 ok "fd and ipc; clients get fd" -
+found "NVML is there" 0 nvml null ok "who uses the rest" -
+found "device nodes are there" 0 nodes null ok "/dev/nvidia-uvm" -
+found "persistence mode is on" 0 persistence 0 ok on -
+found "MIG is off" 0 mig 0 ok off -
+found "a fabric is not needed" 0 fabric 0 ok none -
+found "MPS does not run" 0 mps null ok "not running" -
+found "the cost of a context is not claimed but measured on request" 0 context null note "not measured" --measure
+found "no container" 0 container null ok "in none" -
+found "a daemon that does not run is no failure" 0 socket null note "not running" "systemctl start"
+found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
+found "systemd's fd store is there" 0 service null ok "fd store for 20000" -
+found "the configuration is read" 0 config null ok "backend auto, transport auto" -
+[ "$(value ok)" = true ] && ok "and all of it is ok" || not_ok "and all of it is ok"
+doctor --measure
+found "a context is measured on request" 0 context 1 ok 17.0M -
+
+undocumented=
+while read -r key; do
+	grep -q "_${key}_" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $key"
+done < <("$json" keys <"$dir/json" | sort -u)
+[ -z "$undocumented" ] && ok "every key is in gpumemctl(1)" || not_ok "every key is in gpumemctl(1)" "$undocumented"
+for kind in driver device transport nvml nodes persistence mig fabric mps context container socket descriptors service config \
+	platform daemon; do
+	grep -q "\*$kind\*" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $kind"
+done
+[ -z "$undocumented" ] && ok "every check is in gpumemctl(1)" || not_ok "every check is in gpumemctl(1)" "$undocumented"
+"$build/ctl/gpumemctl" doctor >"$dir/text" 2>&1
+if awk 'length > 80 { bad = 1 } END { exit bad }' "$dir/text" && grep -q -- '-> ' "$dir/text"; then
+	ok "for people it fits 80 columns, remedies behind an arrow"
+else
+	not_ok "for people it fits 80 columns, remedies behind an arrow" "$(cat "$dir/text")"
+fi
+
+# ---- the driver
+
+fresh
+LD_LIBRARY_PATH=
+doctor
+found "no driver: host memory is served, and what to do" 0 driver null note "host memory is served instead" "modprobe nvidia"
+config=$'backend = cuda\n'
+fresh
+LD_LIBRARY_PATH=
+doctor
+found "no driver, though backend = cuda: a failure" 1 driver null fail "libcuda.so.1 cannot be loaded" "install NVIDIA's driver"
+fresh
+export GPUMEM_FAKE_VERSION=11020
+doctor
+found "a driver that is too old" 1 driver null fail "CUDA 11.2; 11.4" "470 or newer"
+fresh
+export GPUMEM_FAKE_FAIL=cuInit:0:999
+rm "$dir/root/dev/nvidia-uvm"
+doctor
+found "a driver that does not start" 1 driver null fail "CUDA_ERROR_UNKNOWN" "driver"
+found "because /dev/nvidia-uvm is missing" 1 nodes null fail "/dev/nvidia-uvm is missing" "nvidia-modprobe -u -c=0"
+config=$'backend = host\n'
+fresh
+doctor
+found "backend = host asks for no driver" 0 driver null ok "not used" -
+config=
+
+# ---- what devices can do
+
+fresh
+export GPUMEM_FAKE_WITHOUT=fd
+doctor
+found "no fd: ipc alone, with a warning" 0 transport 0 warn "ipc alone" "newer driver"
+config=$'transport = fd\n'
+fresh
+export GPUMEM_FAKE_WITHOUT=vmm
+doctor
+found "fd is configured and cannot be had: a failure" 1 transport 1 fail "cannot be had" "transport = auto"
+config=
+fresh
+export GPUMEM_FAKE_WITHOUT=nvml
+doctor
+found "no NVML: a warning" 0 nvml null warn "what others use is not seen" libnvidia-ml
+doctor --measure
+found "and a context's cost cannot be told" 0 context 0 note "cannot be told" -
+fresh
+touch "$GPUMEM_FAKE_DIR"/gpu1.lost "$GPUMEM_FAKE_DIR"/gpu0.{mig,nopm}
+doctor
+found "a lost device is a failure" 1 device 1 fail "fallen off the bus" Xid
+found "beside one that is well" 1 device 0 ok "Fake GPU 0" -
+found "MIG: one instance, and how to serve the others" 1 mig 0 note "one instance" CUDA_VISIBLE_DEVICES
+found "persistence mode is off" 1 persistence 0 note off persistenced
+fresh
+export GPUMEM_FAKE_FAIL=cuDevicePrimaryCtxRetain:0:2
+doctor --measure
+found "a context that cannot be made" 0 context 0 warn CUDA_ERROR_OUT_OF_MEMORY memory
+
+# ---- the host
+
+fresh
+echo 'Linux version 6.6.87.2-microsoft-standard-WSL2 (root@439a258ad544) (gcc)' >"$dir/root/proc/version"
+doctor
+found "WSL2 by the kernel's version" 0 platform null note WSL2 -
+found "WSL2: the transport that was tried" 0 transport 0 ok "fd; clients get fd (tried" -
+found "WSL2: /dev/dxg is wanted" 0 nodes null note "/dev/dxg is missing" "wsl --update"
+export GPUMEM_FAKE_FAIL=cuMemExportToShareableHandle:0:1
+doctor
+found "WSL2: ipc when the trial fails" 0 transport 0 warn "CUDA_ERROR_INVALID_VALUE" "newer driver"
+touch "$dir/root/dev/dxg"
+unset GPUMEM_FAKE_FAIL
+doctor
+found "WSL2: /dev/dxg is there" 0 nodes null ok /dev/dxg -
+
+fresh
+touch "$dir/root/.dockerenv"
+rm "$dir/root/dev/nvidiactl"
+doctor
+found "a container" 0 container null note Docker "mount the folder of the socket"
+found "a container without a device node" 0 nodes null warn nvidiactl "start the container"
+fresh
+echo '0::/kubepods.slice/x' >"$dir/root/proc/self/cgroup"
+doctor
+found "a container by its cgroup" 0 container null note cgroup mount
+fresh
+mkdir -p "$dir/root/tmp/nvidia-mps" "$dir/root/proc/4711"
+echo 4711 >"$dir/root/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"
+doctor
+found "MPS runs" 0 mps null note "pid 4711" CUDA_MPS_PIPE_DIRECTORY
+rmdir "$dir/root/proc/4711"
+doctor
+found "MPS ran once" 0 mps null ok "not running any more" -
+mkdir -p "$dir/root/else" "$dir/root/proc/4712"
+echo 4712 >"$dir/root/else/nvidia-cuda-mps-control.pid"
+CUDA_MPS_PIPE_DIRECTORY=/else doctor
+found "MPS elsewhere" 0 mps null note "pid 4712" PrivateTmp
+fresh
+rm "$dir/root/usr/lib/systemd/system/gpumemd.service"
+doctor
+found "no unit" 0 service null note "without a unit" "make install"
+fresh
+mkdir -p "$dir/root/etc/systemd/system/gpumemd.service.d"
+printf '[Service]\nFileDescriptorStoreMax=8448\nLimitNOFILE=1024\n' >"$dir/root/etc/systemd/system/gpumemd.service.d/small.conf"
+doctor
+found "a drop-in leaves too little of the fd store for two devices" 0 service null warn "need 16640" FileDescriptorStoreMax
+found "and too few descriptors" 0 descriptors null warn "of its unit is 1024" LimitNOFILE
+rm -r "$dir/root/run/systemd"
+doctor
+found "no systemd" 0 service null note "no systemd" "by hand"
+config=$'colour = blue\n'
+fresh
+doctor
+found "a configuration that cannot be read is a failure" 1 config null fail colour "config check"
+config=
+
+# ---- with a daemon
+
+start_daemon() {
+	NOTIFY_SOCKET='' "$gpumemd" --config "$dir/root/etc/gpumemd/gpumemd.conf" --socket "$GPUMEM_SOCKET" "$@" 2>"$dir/log" &
+	daemon=$!
+	until "$build/ctl/gpumemctl" version --json >"$dir/json" 2>/dev/null && [ "$(value gpumemd)" != null ]; do
+		kill -0 "$daemon" 2>/dev/null || { echo "Bail out! no daemon"; sed 's/^/# /' "$dir/log"; exit 1; }
+	done
+}
+stop_daemon() {
+	kill "$daemon" && wait "$daemon"
+	daemon=
+}
+fresh
+start_daemon
+doctor
+found "the daemon says what it serves" 0 daemon null ok "serves 2 devices (cuda)" -
+found "its socket, and its mode" 0 socket null ok "mode 0666" -
+found "its own limit of descriptors" 0 descriptors null "$(value "checks.$(row descriptors).state")" "of the daemon is $(ulimit -Hn)" \
+	"$([ "$(ulimit -Hn)" -ge 57408 ] && echo - || echo LimitNOFILE)"
+stop_daemon
+GPUMEM_FAKE_FAIL=cuMemExportToShareableHandle:0:999 start_daemon
+until doctor && row daemon 0 >/dev/null; do kill -0 "$daemon" 2>/dev/null || break; done
+found "what the driver refused the daemon" 0 daemon 0 warn "cuMemExportToShareableHandle: CUDA_ERROR_UNKNOWN" journalctl
+stop_daemon
+LD_LIBRARY_PATH='' start_daemon
+doctor
+found "a daemon that missed the GPU" 0 daemon null warn "cuda: no NVIDIA driver" restart
+if [ "$(id -u)" = 0 ]; then
+	chmod 0600 "$GPUMEM_SOCKET"
+	chmod 0755 "$dir"
+	cp "$build/ctl/gpumemctl" "$dir/gpumemctl"
+	setpriv --reuid 65534 --regid 65534 --clear-groups -- env LD_LIBRARY_PATH="$libraries" "$dir/gpumemctl" doctor --json \
+		>"$dir/json" 2>"$dir/stderr"
+	status=$?
+	found "a socket that may not be opened is a failure" 1 socket null fail "Permission denied" "group"
+else
+	ok "a socket that may not be opened is a failure # SKIP needs root to become another user"
+fi
+stop_daemon
+
+echo "1..$n"
