@@ -295,13 +295,13 @@ END_TEST
 START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
 {
 	refuse_text("[gpumemd]\nfractoin = 0.5\nmin-free = 1G\nmax pool = 1\nFRACTIONS = 1\n"
-		    "hostlimit = 1G\ngrace = wait\nsize = 1G\n a.b = 1\na!b = 1\n\xc3\xa4 = 1\n",
+		    "hostlimit = 1G\nswizzle = wait\nsize = 1G\n a.b = 1\na!b = 1\n\xc3\xa4 = 1\n",
 		"2: fractoin: unknown key; did you mean fraction?\n"
 		"3: min-free: unknown key; did you mean min_free?\n"
 		"4: max pool: unknown key; did you mean max_pool?\n"
 		"5: FRACTIONS: unknown key; did you mean fraction?\n"
 		"6: hostlimit: unknown key; did you mean host_limit?\n"
-		"7: grace: unknown key; see gpumemd.conf(5)\n"
+		"7: swizzle: unknown key; see gpumemd.conf(5)\n"
 		"8: size: belongs into a [device N] section, not into [gpumemd]\n"
 		"9: a.b: unknown key; see gpumemd.conf(5)\n"
 		"10: a!b: unknown key; see gpumemd.conf(5)\n"
