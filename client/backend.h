@@ -41,6 +41,15 @@ struct gm_map_ops {
 	int (*unmap)(void *backend, void *addr, uint64_t bytes);
 
 	/*
+	 * The ipc transport: opens a block where the driver wants it to be, usable at once. A block
+	 * that is open already has the same address, and is counted. detach() ends one such opening
+	 * and is the last use of the block: only then may it go back to the daemon. It may wait for
+	 * the device. NULL: memory of this kind has no such handles.
+	 */
+	int (*attach)(void *backend, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr);
+	int (*detach)(void *backend, void *addr);
+
+	/*
 	 * An event that passes when all that was launched so far on the stream (GPUMEM_STREAM_ANY:
 	 * in the context) is done. A backend where nothing is ever under way once the program frees
 	 * (memory that only the CPU uses) leaves record NULL: then this and the four below it are

@@ -9,6 +9,7 @@
  */
 #include "client/buffer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +38,35 @@ static void unmap(struct gpumem_buffer *buffer)
 	if (!buffer->addr)
 		return;
 	/* The range ends as a whole: nothing of it needs to be reserved any more. */
-	d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
+	if (buffer->lease->transport == GM_TRANSPORT_IPC)
+		(void)d->map->detach(d->backend, buffer->addr);
+	else
+		d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
 	buffer->addr = NULL;
+}
+
+/* One block, at the driver's address. */
+static int open_ipc(struct gpumem_buffer *buffer, const struct gm_lease_chunk *chunk)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	void *addr;
+	buffer->bytes = chunk->bytes;
+	buffer->chunks = 1;
+	memcpy(buffer->ipc, chunk->ipc, sizeof(buffer->ipc));
+	if (!d->map->attach)
+		return -EOPNOTSUPP;
+	int r = d->map->attach(d->backend, chunk->ipc, &addr);
+	if (r == 0)
+		buffer->addr = addr;
+	return r;
 }
 
 static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	struct gm_lease_chunk *chunk;
+	if (buffer->lease->transport == GM_TRANSPORT_IPC)
+		return open_ipc(buffer, chunks);
 	LL_FOREACH (chunks, chunk) {
 		buffer->bytes += chunk->bytes;
 		buffer->chunks++;
@@ -170,13 +192,17 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	gpumem_status status = gm_buffer_tag_check(given.tag);
 	if (status)
 		return status;
+	if (given.transport != GPUMEM_TRANSPORT_AUTO && given.transport != GPUMEM_TRANSPORT_FD &&
+		given.transport != GPUMEM_TRANSPORT_IPC)
+		return gm_error(GPUMEM_E_INVALID, "there is no transport %d", (int)given.transport);
 	status = gm_mapping_open(session, device);
 	if (status)
 		return status;
 	gm_buffer_settle(session);
 	struct gm_lease *lease;
 	struct gm_lease_chunk *chunks;
-	status = gm_lease_take(session, device, size, given.tag, &lease, &chunks);
+	status = gm_lease_take(session, device, size, (enum gm_transport)given.transport, given.tag,
+		&lease, &chunks);
 	if (status)
 		return status;
 	/* What was asked for is known here better than from an echo. */
@@ -244,6 +270,31 @@ size_t gpumem_buffer_size(const gpumem_buffer *buffer)
 uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
 {
 	return buffer ? gm_session_device_name(buffer->session, buffer->device) : 0;
+}
+
+gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
+{
+	return buffer ? (gpumem_transport)buffer->lease->transport : GPUMEM_TRANSPORT_AUTO;
+}
+
+gpumem_status gpumem_buffer_ipc_handle(
+	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES])
+{
+	_Static_assert(GPUMEM_IPC_HANDLE_BYTES == GM_IPC_HANDLE_BYTES, "one size of handle");
+	if (!buffer || !ret_handle)
+		return gm_error(GPUMEM_E_INVALID, "%s is NULL", buffer ? "ret_handle" : "buffer");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	if (buffer->lease->transport != GM_TRANSPORT_IPC)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"this buffer's memory came by file descriptor and has no CUDA IPC handle: "
+			"create it with transport GPUMEM_TRANSPORT_IPC");
+	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
+		return gm_error(GPUMEM_E_DISCONNECTED,
+			"the gpumemd that made this buffer is gone, and its CUDA IPC handle with "
+			"it: the buffer works on here, but nobody else can open it");
+	memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
+	return GPUMEM_OK;
 }
 
 const char *gpumem_buffer_tag(const gpumem_buffer *buffer)

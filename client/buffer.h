@@ -10,7 +10,8 @@ struct gpumem_buffer {
 	struct gpumem_session *session;
 	struct gm_lease *lease;
 	uint32_t device;
-	bool opened; /* another process made it, and pays for it */
+	bool opened;                      /* another process made it, and pays for it */
+	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 	void *addr;
 	uint64_t bytes; /* of the range: whole chunks */
 	size_t size;    /* as asked for */

@@ -25,6 +25,7 @@ struct lease_call {
 	struct gm_lease *lease;        /* LEASE, OPEN: owned until it succeeded */
 	struct gm_lease *grown;        /* GROW: lives as long as the session */
 	uint64_t lease_id;             /* GROW, HANDLES */
+	enum gm_transport transport;   /* as answered */
 	struct gm_lease_chunk *chunks; /* collected so far */
 };
 
@@ -86,10 +87,15 @@ void gm_lease_chunks_give(struct gpumem_session *session, struct gm_lease_chunk 
 
 /* ---- answers */
 
-static bool chunk_ok(const Gm__Wire__Chunk *chunk)
+static bool chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
 {
-	return chunk->id && chunk->bytes >= GM_CHUNK_MIN && chunk->bytes <= GM_CHUNK_MAX &&
-	       !(chunk->bytes & (chunk->bytes - 1)) && chunk->index < UINT64_MAX;
+	if (!chunk->id || chunk->bytes < GM_CHUNK_MIN || chunk->index == UINT64_MAX)
+		return false;
+	if (ipc)
+		return chunk->ipc_handle.len == GM_IPC_HANDLE_BYTES &&
+		       chunk->bytes % GM_CHUNK_MIN == 0 && chunk->bytes <= 2 * GM_LEASE_BYTES_MAX;
+	return chunk->ipc_handle.len == 0 && chunk->bytes <= GM_CHUNK_MAX &&
+	       !(chunk->bytes & (chunk->bytes - 1));
 }
 
 static int take_chunks(
@@ -98,9 +104,10 @@ static int take_chunks(
 	/* At once, not when the caller wakes: a resume in between must take nothing of it for news.
 	 */
 	struct gm_lease *lease = call->lease ? call->lease : call->grown;
+	bool ipc = reply->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC;
 	for (size_t i = 0; i < reply->n_chunks; i++) {
 		const Gm__Wire__Chunk *from = reply->chunks[i];
-		if (!chunk_ok(from))
+		if (!chunk_ok(from, ipc))
 			return -EPROTO;
 		struct gm_lease_chunk *chunk = calloc(1, sizeof(*chunk));
 		if (!chunk)
@@ -110,8 +117,11 @@ static int take_chunks(
 		chunk->held.chunk = from->id;
 		chunk->index = from->index;
 		chunk->bytes = from->bytes;
-		/* Cut control data loses the last ones. */
-		chunk->fd = gm_fdlist_steal(&in->fds, i);
+		chunk->fd = -1;
+		if (ipc)
+			memcpy(chunk->ipc, from->ipc_handle.data, sizeof(chunk->ipc));
+		else /* Cut control data loses the last ones. */
+			chunk->fd = gm_fdlist_steal(&in->fds, i);
 		LL_PREPEND(call->chunks, chunk);
 		if (lease && from->index >= lease->next_index)
 			lease->next_index = from->index + 1;
@@ -138,8 +148,23 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->lease->read_only = reply->read_only;
 		snprintf(call->lease->tag, sizeof(call->lease->tag), "%s", reply->tag);
 	}
-	if (packet->fds != reply->n_chunks || reply->transport != GM__WIRE__TRANSPORT__TRANSPORT_FD)
+	switch (reply->transport) {
+	case GM__WIRE__TRANSPORT__TRANSPORT_FD:
+		call->transport = GM_TRANSPORT_FD;
+		if (packet->fds != reply->n_chunks)
+			return -EPROTO;
+		break;
+	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
+		/* One block; anything else could not be one range of addresses. */
+		call->transport = GM_TRANSPORT_IPC;
+		if (packet->fds || reply->n_chunks > 1 || call->chunks)
+			return -EPROTO;
+		break;
+	default:
 		return -EPROTO;
+	}
+	if (call->lease)
+		call->lease->transport = call->transport;
 	return take_chunks(call, reply, in);
 }
 
@@ -243,6 +268,8 @@ static gpumem_status get_handles(struct gpumem_session *session, struct gm_conn 
 static const struct gm_lease_chunk *first_missing(const struct lease_call *call)
 {
 	const struct gm_lease_chunk *chunk, *first = NULL;
+	if (call->transport == GM_TRANSPORT_IPC)
+		return NULL;
 	LL_FOREACH (call->chunks, chunk) {
 		if (chunk->fd < 0 && (!first || chunk->index < first->index))
 			first = chunk;
@@ -314,7 +341,8 @@ static gpumem_status ask(struct gpumem_session *session, struct lease_call *call
 }
 
 gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	const char *tag, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
+	enum gm_transport transport, const char *tag, struct gm_lease **ret_lease,
+	struct gm_lease_chunk **ret_chunks)
 {
 	struct lease_call *call = call_new(session, LEASE);
 	if (!call)
@@ -322,7 +350,7 @@ gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uin
 	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
 	body.device = device;
 	body.bytes = bytes;
-	body.transport = GM__WIRE__TRANSPORT__TRANSPORT_FD;
+	body.transport = (Gm__Wire__Transport)transport;
 	body.tag = (char *)(tag ? tag : "");
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;

@@ -13,7 +13,9 @@ struct gm_lease_chunk {
 	struct gm_held held;
 	uint64_t index; /* in its lease */
 	uint64_t bytes;
-	int fd;                      /* -1 once it was mapped (or lost on the way) */
+	int fd; /* fd transport; -1 once it was mapped (or lost on the way) */
+	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
+	struct gm_lease *whole;      /* ipc transport, in a heap: the lease that it is all of */
 	struct gm_lease_chunk *next; /* of whoever keeps it */
 };
 
@@ -24,6 +26,7 @@ struct gm_lease_chunk {
 struct gm_lease {
 	struct gm_held held; /* held.lease is its id, 0 until known; held.chunk is 0 */
 	uint32_t device;
+	enum gm_transport transport;
 	uint64_t bytes;      /* of its chunks */
 	uint64_t user_bytes; /* what was asked for */
 	uint64_t next_index; /* past the last chunk ever seen of it; written by who reads answers */
@@ -32,10 +35,11 @@ struct gm_lease {
 	struct gm_lease *prev, *next; /* the session's list */
 };
 
-/* All of these: the chunks' list is the caller's, each with its fd. On failure nothing is held, and
- * the sentence is left. tag may be NULL. */
+/* All of these: the chunks' list is the caller's, each with its handle (ipc: it is one chunk). On
+ * failure nothing is held, and the sentence is left. tag may be NULL. */
 gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	const char *tag, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks);
+	enum gm_transport transport, const char *tag, struct gm_lease **ret_lease,
+	struct gm_lease_chunk **ret_chunks);
 gpumem_status gm_lease_open(struct gpumem_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks);
 gpumem_status gm_lease_grow(struct gpumem_session *session, struct gm_lease *lease, uint64_t bytes,

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/ipc_cache.h"
 #include "common/cuda.h"
 
 #define PEERS_MAX GM_LIMIT_DEVICES
@@ -142,6 +143,13 @@ static int find_device(
 	return -ENODEV;
 }
 
+/* Whether this driver can put memory at an address of our choice, which the fd transport is. */
+static bool can_place(const struct gm_cuda *cuda)
+{
+	return cuda->cuMemAddressReserve && cuda->cuMemMap &&
+	       cuda->cuMemImportFromShareableHandle && cuda->cuMemRetainAllocationHandle;
+}
+
 int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_backend,
 	char why[GM_MAP_CUDA_WHY])
 {
@@ -154,8 +162,7 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 	r = gm_cuda_load(&cuda, why);
 	if (r < 0)
 		return r;
-	if (!cuda->cuMemMap || !cuda->cuMemImportFromShareableHandle ||
-		!cuda->cuMemRetainAllocationHandle) {
+	if (!can_place(cuda) && !cuda->cuIpcOpenMemHandle) {
 		snprintf(why, GM_MAP_CUDA_WHY,
 			"the NVIDIA driver is too old to map memory of another process: CUDA 11.0 or newer is needed");
 		return -ENODEV;
@@ -235,8 +242,12 @@ static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 	struct gm_map_cuda *backend = ctx;
 	struct entered entered;
 	gm_cu_ptr ptr = 0;
-	gm_cu_result result = enter(backend, &entered);
+	gm_cu_result result;
 
+	last_error = "";
+	if (!can_place(backend->cuda))
+		return -EOPNOTSUPP;
+	result = enter(backend, &entered);
 	if (!result) {
 		result = backend->cuda->cuMemAddressReserve(&ptr, bytes, GM_CHUNK_MIN, 0, 0);
 		leave(backend, &entered);
@@ -347,6 +358,82 @@ static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 		leave(backend, &entered);
 	}
 	return outcome(backend, result);
+}
+
+/* ---- the ipc transport */
+
+/* One for the process: the driver's openings are the process's, whatever session they came by. */
+static struct gm_ipc_cache ipc_blocks = GM_IPC_CACHE_INIT;
+
+static int ipc_open(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	gm_cu_ipc_mem given;
+	gm_cu_ptr ptr = 0;
+	gm_cu_result result;
+
+	memcpy(&given, handle, sizeof given);
+	result = backend->cuda->cuIpcOpenMemHandle(
+		&ptr, given, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	if (result)
+		return outcome(backend, result);
+	*ret_addr = (void *)(uintptr_t)ptr;
+	return 0;
+}
+
+static int ipc_close(void *ctx, void *context, void *addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	const struct gm_cuda *cuda = backend->cuda;
+	gm_cu_result result = cuda->cuCtxPushCurrent(context);
+
+	if (!result) {
+		result = cuda->cuIpcCloseMemHandle(at(addr));
+		cuda->cuCtxPopCurrent(NULL);
+	}
+	/* With its context, or with the driver, it was closed already. */
+	if (result == GM_CUDA_ERROR_DEINITIALIZED || result == GM_CUDA_ERROR_INVALID_CONTEXT ||
+		result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		result = GM_CUDA_SUCCESS;
+	return outcome(backend, result);
+}
+
+static const struct gm_ipc_ops ipc_ops = {.open = ipc_open, .close = ipc_close};
+
+static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+	gm_cu_ctx current = NULL;
+	gm_cu_result result;
+	int r;
+
+	last_error = "";
+	if (!backend->cuda->cuIpcOpenMemHandle || !backend->cuda->cuIpcCloseMemHandle)
+		return -EOPNOTSUPP;
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	result = backend->cuda->cuCtxGetCurrent(&current);
+	r = result ? outcome(backend, result)
+		   : gm_ipc_cache_take(&ipc_blocks, &ipc_ops, backend, handle, current, ret_addr);
+	leave(backend, &entered);
+	return r;
+}
+
+static int cuda_detach(void *ctx, void *addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct entered entered;
+	int r;
+
+	last_error = "";
+	/* For the capture mode alone: the block is closed in its own context. */
+	if (enter(backend, &entered))
+		entered = (struct entered){0};
+	r = gm_ipc_cache_put(&ipc_blocks, &ipc_ops, backend, addr);
+	leave(backend, &entered);
+	return r;
 }
 
 /* ---- streams and events */
@@ -513,6 +600,8 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.access = cuda_access,
 		.move = cuda_move,
 		.unmap = cuda_unmap,
+		.attach = cuda_attach,
+		.detach = cuda_detach,
 		.record = cuda_record,
 		.passed = cuda_passed,
 		.order = cuda_order,

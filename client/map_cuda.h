@@ -6,7 +6,7 @@
 #include "common/cuda.h"
 
 /*
- * Chunks of an NVIDIA GPU in this process (fd transport), and its streams. Works in whatever
+ * Chunks of an NVIDIA GPU in this process, by either transport, and its streams. Works in whatever
  * context the calling thread has, if that is one of the device; else in the device's primary
  * context, which is made for the first call that needs one and is current during that call only.
  *

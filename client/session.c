@@ -171,6 +171,14 @@ static int devices_take(
 		info->total = device->total;
 		info->capacity = device->capacity;
 		info->available = device->available;
+		info->transports =
+			(device->transport_fd ? UINT32_C(1) << GPUMEM_TRANSPORT_FD : 0) |
+			(device->transport_ipc ? UINT32_C(1) << GPUMEM_TRANSPORT_IPC : 0);
+		/* An older daemon does not say; it did as follows. */
+		info->transport = device->transport_fd ? GPUMEM_TRANSPORT_FD : GPUMEM_TRANSPORT_IPC;
+		if (device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD ||
+			device->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC)
+			info->transport = (gpumem_transport)device->transport;
 	}
 	return 0;
 }

@@ -74,8 +74,8 @@ static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone,
 	pthread_mutex_lock(&supply->making);
 	struct gm_lease *lease = current(supply);
 	if (!lease || lease == gone) {
-		status = gm_lease_take(
-			supply->session, supply->device, bytes, "heap", &lease, ret_chunks);
+		status = gm_lease_take(supply->session, supply->device, bytes, GM_TRANSPORT_FD,
+			"heap", &lease, ret_chunks);
 		if (!status) {
 			pthread_mutex_lock(&supply->lock);
 			/* The old one stays listed: chunks of it are out there, and requests too.

@@ -86,6 +86,16 @@ bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_pe
 		gm_peer_identity(peer), dispatch->uid, dispatch->admin_group);
 }
 
+enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t device)
+{
+	enum gm_transport transport = dispatch->config->transport;
+	/* Pinned host memory has one way, whatever the GPUs are to use. */
+	if (transport == GM_TRANSPORT_AUTO || dispatch->devices[device].pinned)
+		transport =
+			dispatch->devices[device].transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+	return transport;
+}
+
 void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device,
 	char trouble[GM_BACKEND_TROUBLE], Gm__Wire__Device *ret)
 {
@@ -114,6 +124,7 @@ void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device
 	ret->level = figures.level;
 	ret->transport_fd = info->transport_fd;
 	ret->transport_ipc = info->transport_ipc;
+	ret->transport = (Gm__Wire__Transport)gm_dispatch_auto(dispatch, device);
 	ret->chunks = figures.chunks;
 	ret->pci = (char *)info->pci;
 	ret->fraction = figures.policy.fraction;

@@ -39,6 +39,8 @@ typedef void (*gm_handler)(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 
 bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_peer *peer);
+/* The transport of a lease that asks for none by name: FD or IPC, which the device may not have. */
+enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t device);
 /* Everything about a device but its strings' storage, which is the dispatch's, and the caller's for
  * the last trouble. */
 void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device,

@@ -235,6 +235,28 @@ static bool device_ok(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64
 	return false;
 }
 
+/* Why a device does not do what was asked of it, and what to do. */
+static void no_transport(const struct gm_dispatch *dispatch, const Gm__Wire__Lease *lease,
+	enum gm_transport transport, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_backend_device *device = &dispatch->devices[lease->device];
+	bool ipc = transport == GM_TRANSPORT_IPC;
+	const char *reason = "its driver does not share memory by file descriptor";
+	const char *remedy = "ask for ipc or auto";
+	if (ipc) {
+		reason = strcmp(dispatch->ops->name, "host") == 0
+				 ? "host memory has no CUDA IPC handles"
+				 : "its driver has no CUDA IPC for this kind of GPU";
+		remedy = "ask for fd or auto";
+	}
+	if (lease->transport == GM__WIRE__TRANSPORT__TRANSPORT_AUTO)
+		remedy = "gpumemd.conf asks for it: set transport = auto";
+	if (!device->transport_fd && !device->transport_ipc)
+		remedy = "it can share memory in no way; see gpumemctl doctor";
+	snprintf(detail, GM_DETAIL_BYTES, "device %u has no %s transport: %s; %s", lease->device,
+		ipc ? "ipc" : "fd", reason, remedy);
+}
+
 void gm_serve_lease(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
@@ -250,10 +272,7 @@ void gm_serve_lease(
 	enum gm_transport transport = GM_TRANSPORT_AUTO;
 	switch (lease->transport) {
 	case GM__WIRE__TRANSPORT__TRANSPORT_AUTO:
-		transport = dispatch->config->transport;
-		/* Pinned host memory has one way, whatever the GPUs are to use. */
-		if (transport == GM_TRANSPORT_AUTO || device->pinned)
-			transport = device->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+		transport = gm_dispatch_auto(dispatch, lease->device);
 		break;
 	case GM__WIRE__TRANSPORT__TRANSPORT_FD:
 		transport = GM_TRANSPORT_FD;
@@ -267,8 +286,7 @@ void gm_serve_lease(
 	}
 	if (!(transport == GM_TRANSPORT_FD ? device->transport_fd : device->transport_ipc)) {
 		char detail[GM_DETAIL_BYTES];
-		snprintf(detail, sizeof(detail), "device %u has no %s transport", lease->device,
-			transport == GM_TRANSPORT_FD ? "fd" : "ipc");
+		no_transport(dispatch, lease, transport, detail);
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED, detail);
 		return;
 	}

@@ -79,6 +79,13 @@ GPUMEM_API gpumem_status gpumem_connect(
  */
 GPUMEM_API void gpumem_disconnect(gpumem_session *session);
 
+/* How memory is handed over by the daemon. */
+typedef enum gpumem_transport {
+	GPUMEM_TRANSPORT_AUTO = 0, /* what the daemon prefers on that device */
+	GPUMEM_TRANSPORT_FD = 1,   /* as file descriptors, mapped side by side */
+	GPUMEM_TRANSPORT_IPC = 2,  /* as one CUDA IPC handle, at an address the driver chooses */
+} gpumem_transport;
+
 typedef struct gpumem_device_info {
 	size_t size;
 	uint32_t number;
@@ -86,13 +93,15 @@ typedef struct gpumem_device_info {
 	char backend[16]; /* "host", "cuda" */
 	uint8_t uuid[16];
 	uint64_t total;
-	uint64_t capacity;  /* what the broker may hand out at most */
-	uint64_t available; /* what it could hand out now */
+	uint64_t capacity;          /* what the broker may hand out at most */
+	uint64_t available;         /* what it could hand out now */
+	uint32_t transports;        /* what the device can do: 1 << GPUMEM_TRANSPORT_FD and _IPC */
+	gpumem_transport transport; /* what GPUMEM_TRANSPORT_AUTO means on it */
 } gpumem_device_info_t;
 
 #define GPUMEM_DEVICE_INFO_INIT \
 	{ \
-		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0 \
+		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0, 0, GPUMEM_TRANSPORT_AUTO \
 	}
 
 /*
@@ -228,12 +237,13 @@ typedef struct gpumem_buffer gpumem_buffer;
 
 typedef struct gpumem_buffer_options {
 	size_t size;
-	const char *tag; /* at most 63 bytes; may be NULL */
+	const char *tag;            /* at most 63 bytes; may be NULL */
+	gpumem_transport transport; /* one that the device has not: GPUMEM_E_UNSUPPORTED */
 } gpumem_buffer_options;
 
 #define GPUMEM_BUFFER_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_buffer_options), NULL \
+		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO \
 	}
 
 GPUMEM_API gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,
@@ -245,6 +255,17 @@ GPUMEM_API void *gpumem_buffer_ptr(const gpumem_buffer *buffer);
 GPUMEM_API size_t gpumem_buffer_size(const gpumem_buffer *buffer);
 GPUMEM_API uint32_t gpumem_buffer_device(const gpumem_buffer *buffer);
 GPUMEM_API const char *gpumem_buffer_tag(const gpumem_buffer *buffer);
+/* How its memory came here: GPUMEM_TRANSPORT_FD or _IPC. */
+GPUMEM_API gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer);
+#define GPUMEM_IPC_HANDLE_BYTES 64
+/*
+ * The CUDA IPC handle of a buffer on the ipc transport, for a program that opens it by itself with
+ * cuIpcOpenMemHandle or cudaIpcOpenMemHandle; other buffers: GPUMEM_E_UNSUPPORTED. Whoever sees
+ * these bytes can open the memory, whatever its uid: pass them on with care. The daemon does not
+ * know of who opened it so: destroy the buffer only after all of them have closed it.
+ */
+GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
+	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
 
 /* GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL; is destroyed when b goes out of scope. */

@@ -101,7 +101,23 @@ gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **
 		free(map);
 		return GM_CUDA_ERROR_MAP_FAILED;
 	}
-	at = mmap((void *)va, mem->size, PROT_NONE, MAP_SHARED | (va ? MAP_FIXED : 0), mem->fd, 0);
+	if (!va) {
+		/* The driver picks multiples of its granularity. */
+		char *space = mmap(NULL, mem->size + FAKE_GRANULARITY, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		char *end = space + mem->size + FAKE_GRANULARITY;
+		if (space == MAP_FAILED) {
+			munmap(map->shadow, mem->size);
+			free(map);
+			return GM_CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		va = ((uintptr_t)space + FAKE_GRANULARITY - 1) & ~(FAKE_GRANULARITY - 1);
+		if (va > (uintptr_t)space)
+			munmap(space, va - (uintptr_t)space);
+		if ((uintptr_t)end > va + mem->size)
+			munmap((char *)va + mem->size, (uintptr_t)end - va - mem->size);
+	}
+	at = mmap((void *)va, mem->size, PROT_NONE, MAP_SHARED | MAP_FIXED, mem->fd, 0);
 	if (at == MAP_FAILED) {
 		munmap(map->shadow, mem->size);
 		free(map);
