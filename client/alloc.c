@@ -34,6 +34,7 @@ static gpumem_status arena_make(
 		.ops = d->map,
 		.backend = d->backend,
 		.source = gm_supply_source(d->supply),
+		.regions = d->info.transport == GPUMEM_TRANSPORT_IPC,
 		.decay_ns = decay_ms > UINT64_MAX / 2 / GM_NS_PER_MS ? UINT64_MAX / 2
 								     : decay_ms * GM_NS_PER_MS,
 		.wake = gm_session_wake,

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "client/arena_impl.h"
+#include "client/region.h"
 #include "common/limits.h"
 
 #define RESERVE_DEFAULT (UINT64_C(4) << 40)
@@ -30,6 +31,8 @@ static int reserve(struct gm_arena *arena)
 	void *addr;
 	int r;
 
+	if (config->regions)
+		return config->ops->attach ? 0 : -EOPNOTSUPP;
 	bytes &= ~(GM_CHUNK_MIN - 1);
 	for (;;) {
 		r = config->ops->reserve(config->backend, bytes, &addr);
@@ -63,6 +66,7 @@ static void arena_drop(struct gm_arena *arena)
 int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_arena)
 {
 	struct gm_arena *arena = calloc(1, sizeof(*arena));
+	uint64_t range;
 	int r;
 
 	if (!arena)
@@ -72,14 +76,15 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 	pthread_mutex_init(&arena->lock, NULL);
 	pthread_cond_init(&arena->changed, NULL);
 	gm_heap_init(&arena->heap);
+	arena->heap.apart = config->regions;
 	gm_heap_bins_init(&arena->clean, false);
 	gm_small_init(&arena->small, &arena->blocks);
 	r = reserve(arena);
+	range = config->regions ? GM_REGION_RANGE : arena->reserved;
 	if (r == 0)
-		r = gm_ptrmap_init(
-			&arena->blocks, arena->base, arena->reserved, GM_ARENA_GRANULE_SHIFT);
+		r = gm_ptrmap_init(&arena->blocks, arena->base, range, GM_ARENA_GRANULE_SHIFT);
 	if (r == 0)
-		r = gm_chunks_init(&arena->chunks, arena->base, arena->reserved);
+		r = gm_chunks_init(&arena->chunks, arena->base, range);
 	if (r == 0)
 		r = gm_pending_init(&arena->pending);
 	if (r == 0)
@@ -212,7 +217,7 @@ static int blame(struct gm_arena *arena, uint64_t addr)
 {
 	uintptr_t value;
 
-	if (!gm_ptrmap_holds(&arena->blocks, addr))
+	if (!gm_arena_holds(arena, (void *)addr))
 		return GM_ARENA_E_FOREIGN;
 	value = gm_ptrmap_below(&arena->blocks, addr);
 	if (value && !(value & GM_SMALL_MARK)) {
@@ -305,7 +310,10 @@ int gm_arena_set_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie)
 
 bool gm_arena_holds(const struct gm_arena *arena, const void *ptr)
 {
-	return gm_ptrmap_holds(&arena->blocks, (uint64_t)(uintptr_t)ptr);
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+
+	return arena->config.regions ? gm_chunks_at(&arena->chunks, addr) != NULL
+				     : gm_ptrmap_holds(&arena->blocks, addr);
 }
 
 int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)

@@ -15,6 +15,10 @@
  * range, cut into blocks by one heap, small sizes cached per thread. What gpumem_alloc() and
  * gpumem_free() do, for one device.
  *
+ * Memory that cannot be put at an address of our choice (the ipc transport) is had in regions, one
+ * per chunk, wherever each one lies: nothing merges or moves across their borders, and a region
+ * goes back when all of it is free.
+ *
  * All calls may be made from any thread, several at once, but for _new and _free. No lock is held
  * while the source, the backend or wake() is called. A fork's child must not come here at all.
  */
@@ -25,6 +29,7 @@ struct gm_arena_config {
 	const struct gm_map_ops *ops;
 	void *backend;
 	struct gm_source source;
+	bool regions; /* chunks are attached where the backend wants them to be; reserves nothing */
 	/* Address space to reserve; halved until the platform gives it. 0: 4 TiB. */
 	uint64_t reserve;
 	/* How long a chunk stays here that nothing uses. 0: it goes at the next tick. */
@@ -78,7 +83,8 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
  * being freed, and gets its cookie from one thread at a time. Takes no lock. */
 int gm_arena_set_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie);
 
-/* Whether the address lies in the arena's range: says which device a pointer is of. */
+/* Whether the address lies in the arena's range, or in one of its regions: says which device a
+ * pointer is of. */
 bool gm_arena_holds(const struct gm_arena *arena, const void *ptr);
 /* What was asked for at the start of a live block; else an outcome as of gm_arena_dealloc(). */
 int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size);

@@ -32,17 +32,20 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 
 /* ---- the address range */
 
-static void unmap(struct gpumem_buffer *buffer)
+/* false: it is open still, and must not go back. */
+static bool unmap(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	bool gone = true;
 	if (!buffer->addr)
-		return;
+		return true;
 	/* The range ends as a whole: nothing of it needs to be reserved any more. */
 	if (buffer->lease->transport == GM_TRANSPORT_IPC)
-		(void)d->map->detach(d->backend, buffer->addr);
+		gone = d->map->detach(d->backend, buffer->addr) == 0;
 	else
 		d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
 	buffer->addr = NULL;
+	return gone;
 }
 
 /* One block, at the driver's address. */
@@ -165,10 +168,9 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
 out:
 	gm_lease_chunks_free(chunks);
 	if (status) {
-		if (buffer)
-			unmap(buffer);
+		if (!buffer || unmap(buffer))
+			gm_lease_give(session, lease);
 		free(buffer);
-		gm_lease_give(session, lease);
 	}
 	return status;
 }
@@ -236,8 +238,9 @@ void gm_buffer_settle(struct gpumem_session *session)
 	session->ended = NULL;
 	pthread_mutex_unlock(&session->lock);
 	LL_FOREACH_SAFE (list, buffer, tmp) {
-		unmap(buffer);
-		gm_lease_give(session, buffer->lease);
+		/* What cannot be closed stays leased, and charged, while the session lasts. */
+		if (unmap(buffer))
+			gm_lease_give(session, buffer->lease);
 		free(buffer);
 		atomic_fetch_sub(&session->unsettled, 1);
 	}
@@ -250,7 +253,7 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
 		unlist(buffer);
-		unmap(buffer);
+		(void)unmap(buffer);
 		free(buffer);
 	}
 }

@@ -164,7 +164,8 @@ static gpumem_status set_up_devices(struct gpumem_session *session)
 		d->info = infos[i];
 		session->devices = i + 1;
 		session->counted += d->info.number != GPUMEM_DEVICE_HOST;
-		int r = gm_supply_new(session, i, &d->supply);
+		int r = gm_supply_new(
+			session, i, d->info.transport == GPUMEM_TRANSPORT_IPC, &d->supply);
 		if (r < 0)
 			return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a device");
 	}

@@ -10,6 +10,9 @@
  * it at once: one whose need is covered by what another's request brings beyond its own waits for
  * that, the others ask for themselves.
  *
+ * An arena of regions cannot choose places: it gets a region for what is needed, and before it
+ * gives up, gives back those that are free but of the wrong size.
+ *
  * It must never fail while what is here, moved together or ordered behind the device's work, would
  * do.
  */
@@ -20,6 +23,7 @@
 #include <string.h>
 
 #include "client/growth.h"
+#include "client/region.h"
 #include "common/limits.h"
 
 #define STEP_MAX (UINT64_C(32) << 20)
@@ -165,6 +169,70 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum st
 	return r;
 }
 
+/* Gives back every region that is wholly free. Lock, which is let go in between. */
+static void give_back(struct gm_arena *arena)
+{
+	struct gm_chunk *list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+
+	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
+		chunk->chosen = true;
+	list = gm_arena_detach_slabs(arena, UINT64_MAX, gm_arena_detach(arena, list));
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_discard(arena, list);
+	pthread_mutex_lock(&arena->lock);
+}
+
+/* As grow_once(), for an arena of regions. */
+static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum stage stage,
+	struct gm_heap_block **ret_block)
+{
+	struct gm_chunk *list = NULL, *bad = NULL, *chunk;
+	struct gm_heap_block *block, *fits = NULL;
+	struct gm_arena_ask ask;
+	uint64_t bytes = want->bytes, start = 0;
+	int r;
+
+	/* A region starts at a multiple of GM_CHUNK_MIN and no more. */
+	if (want->alignment > GM_CHUNK_MIN)
+		bytes += want->alignment - GM_CHUNK_MIN;
+	bytes = (bytes + GM_CHUNK_MIN - 1) & ~(GM_CHUNK_MIN - 1);
+	if (stage == STAGE_STEP)
+		bytes = gm_region_step(arena, bytes);
+	if (stage == STAGE_ALL)
+		give_back(arena);
+	ask_begin(arena, &ask, bytes - want->bytes, false);
+	pthread_mutex_unlock(&arena->lock);
+	want->asked = true;
+	r = gm_region_fetch(arena, bytes, &list, &want->status);
+	pthread_mutex_lock(&arena->lock);
+	while ((chunk = list)) {
+		list = chunk->also;
+		int added = gm_region_add(arena, chunk, &block);
+		if (added < 0) {
+			r = added;
+			chunk->also = bad;
+			bad = chunk;
+			continue;
+		}
+		start = (block->addr + want->alignment - 1) & ~(want->alignment - 1);
+		if (start + want->bytes <= block->addr + block->bytes)
+			fits = block;
+	}
+	if (fits) {
+		start = (fits->addr + want->alignment - 1) & ~(want->alignment - 1);
+		r = gm_heap_carve(&arena->heap, fits, start, want->bytes, ret_block);
+	} else if (r == 0) {
+		r = GM_ARENA_E_SPACE;
+	}
+	ask_end(arena, &ask);
+	if (bad) {
+		pthread_mutex_unlock(&arena->lock);
+		gm_region_undo(arena, bad);
+		pthread_mutex_lock(&arena->lock);
+	}
+	return r;
+}
+
 /* Everything that waits for the device becomes the stream's, which first waits for it there. Lock,
  * which is let go in between. Returns whether that brought anything. */
 static bool order(struct gm_arena *arena, const struct gm_arena_want *want)
@@ -238,7 +306,8 @@ int gm_arena_grow(
 			stage = STAGE_FAIL;
 			continue;
 		}
-		r = grow_once(arena, want, stage, ret_block);
+		r = arena->config.regions ? grow_region(arena, want, stage, ret_block)
+					  : grow_once(arena, want, stage, ret_block);
 		if (r == 0)
 			break;
 		if (r == AGAIN && ++again < 8)
@@ -256,6 +325,49 @@ int gm_arena_grow(
 	return r;
 }
 
+/* As gm_arena_grow_small(), for an arena of regions. */
+static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
+{
+	struct gm_chunk *list = NULL, *bad = NULL, *chunk;
+	struct gm_arena_ask ask;
+	uint64_t joined = 0;
+	bool slab = false;
+	int r;
+
+	pthread_mutex_lock(&arena->lock);
+	if (arena->odd_source || ask_join(arena, 0, true, &joined)) {
+		r = arena->odd_source ? GM_ARENA_E_SPACE : 0;
+		pthread_mutex_unlock(&arena->lock);
+		return r;
+	}
+	ask_begin(arena, &ask, 0, true);
+	pthread_mutex_unlock(&arena->lock);
+	*ret_asked = true;
+	r = gm_region_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
+	pthread_mutex_lock(&arena->lock);
+	while ((chunk = list)) {
+		list = chunk->also;
+		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
+		int added =
+			fits ? gm_region_add_slab(arena, chunk) : gm_region_add(arena, chunk, NULL);
+		slab = slab || (fits && added == 0);
+		if (added < 0) {
+			r = added;
+			chunk->also = bad;
+			bad = chunk;
+		}
+	}
+	if (r == 0 && !slab) {
+		/* What came is in the heap. Asking again would bring more of that. */
+		arena->odd_source = true;
+		r = GM_ARENA_E_SPACE;
+	}
+	ask_end(arena, &ask);
+	pthread_mutex_unlock(&arena->lock);
+	gm_region_undo(arena, bad);
+	return r;
+}
+
 int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
 {
 	struct gm_growth g = {.arena = arena};
@@ -265,6 +377,8 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 	bool odd;
 	int r;
 
+	if (arena->config.regions)
+		return grow_small_region(arena, ret_asked, ret_status);
 	pthread_mutex_lock(&arena->lock);
 	if (ask_join(arena, 0, true, &joined)) {
 		pthread_mutex_unlock(&arena->lock);

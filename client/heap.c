@@ -444,8 +444,8 @@ struct gm_heap_block *gm_heap_rebin(struct gm_heap *heap, struct gm_heap_block *
 int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_heap_bins *bins,
 	uint64_t stamp, struct gm_heap_block **ret_block)
 {
-	struct gm_heap_range *low = range_until(heap, addr);
-	struct gm_heap_range *high = range_from(heap, addr + bytes);
+	struct gm_heap_range *low = heap->apart ? NULL : range_until(heap, addr);
+	struct gm_heap_range *high = heap->apart ? NULL : range_from(heap, addr + bytes);
 	struct gm_heap_block *block;
 	int r;
 

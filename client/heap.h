@@ -49,6 +49,7 @@ struct gm_heap_range;
 
 struct gm_heap {
 	uint64_t bytes; /* of all ranges */
+	bool apart;     /* ranges stay as they were added: nothing merges across their borders */
 	struct gm_heap_block *spare;
 	unsigned n_spare;
 	struct gm_heap_slab *slabs;
@@ -65,8 +66,8 @@ void gm_heap_init(struct gm_heap *heap);
 void gm_heap_deinit(struct gm_heap *heap);
 void gm_heap_bins_init(struct gm_heap_bins *bins, bool aged);
 
-/* A new range, overlapping none; it joins with those it touches. It is free in bins, as a part of
- * *ret_block (may be NULL). -ENOMEM. */
+/* A new range, overlapping none; it joins with those it touches, unless they stay apart. It is free
+ * in bins, as a part of *ret_block (may be NULL). -ENOMEM. */
 int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_heap_bins *bins,
 	uint64_t stamp, struct gm_heap_block **ret_block);
 /* Takes a piece of a free block out of the heap, which leaves a hole. What is left below the piece

@@ -74,10 +74,18 @@ static void leave(struct gm_map_cuda *backend, struct entered *entered)
 }
 
 /*
- * Makes a context of the device current, and says to the driver that our calls mean no harm to a
- * capture that the program may have under way in another thread: in its default mode it would
- * refuse many of them, and break the capture.
+ * Says to the driver that our calls mean no harm to a capture that the program may have under way
+ * in another thread: in its default mode it would refuse many of them, and break the capture.
  */
+static void relax(struct gm_map_cuda *backend, struct entered *entered)
+{
+	entered->mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED;
+	entered->exchanged =
+		backend->cuda->cuThreadExchangeStreamCaptureMode &&
+		backend->cuda->cuThreadExchangeStreamCaptureMode(&entered->mode) == GM_CUDA_SUCCESS;
+}
+
+/* Makes a context of the device current, and relaxes. */
 static gm_cu_result enter(struct gm_map_cuda *backend, struct entered *ret)
 {
 	const struct gm_cuda *cuda = backend->cuda;
@@ -85,7 +93,7 @@ static gm_cu_result enter(struct gm_map_cuda *backend, struct entered *ret)
 	gm_cu_device device;
 	gm_cu_result result;
 
-	*ret = (struct entered){.mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED};
+	*ret = (struct entered){0};
 	result = cuda->cuCtxGetCurrent(&current);
 	if (result)
 		return result;
@@ -103,9 +111,7 @@ static gm_cu_result enter(struct gm_map_cuda *backend, struct entered *ret)
 			return result;
 		ret->pushed = true;
 	}
-	if (cuda->cuThreadExchangeStreamCaptureMode)
-		ret->exchanged =
-			cuda->cuThreadExchangeStreamCaptureMode(&ret->mode) == GM_CUDA_SUCCESS;
+	relax(backend, ret);
 	return GM_CUDA_SUCCESS;
 }
 
@@ -424,13 +430,12 @@ static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], voi
 static int cuda_detach(void *ctx, void *addr)
 {
 	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
+	struct entered entered = {0};
 	int r;
 
 	last_error = "";
-	/* For the capture mode alone: the block is closed in its own context. */
-	if (enter(backend, &entered))
-		entered = (struct entered){0};
+	/* No context is needed: the block is closed in its own. */
+	relax(backend, &entered);
 	r = gm_ipc_cache_put(&ipc_blocks, &ipc_ops, backend, addr);
 	leave(backend, &entered);
 	return r;

@@ -21,6 +21,13 @@
 #define CACHE_MIN_NS (100 * MILLISECOND)
 #define CACHE_MAX_NS (5000 * MILLISECOND)
 
+static int unmap(const struct gm_arena_config *config, const struct gm_chunk *chunk)
+{
+	return config->regions
+		       ? config->ops->detach(config->backend, (void *)chunk->addr)
+		       : config->ops->unmap(config->backend, (void *)chunk->addr, chunk->bytes);
+}
+
 uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 {
 	const struct gm_arena_config *config = &arena->config;
@@ -34,8 +41,7 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 		while (list && n < PUT_BATCH) {
 			struct gm_chunk *chunk = list;
 			list = chunk->also;
-			if (config->ops->unmap(config->backend, (void *)chunk->addr, chunk->bytes) <
-				0) {
+			if (unmap(config, chunk) < 0) {
 				chunk->also = kept;
 				kept = chunk;
 				continue;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/limits.h"
 #include "gpumem/status.h"
 
 /*
@@ -15,8 +16,9 @@
 
 struct gm_source_chunk {
 	uint64_t id;
-	uint64_t bytes; /* a power of two */
+	uint64_t bytes; /* a power of two; on the ipc transport whole GM_CHUNK_MIN */
 	int fd;         /* whoever gets the struct closes it; -1: none */
+	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 };
 
 struct gm_source {

@@ -3,12 +3,14 @@
  * A heap's chunks. The heap knows ids; the daemon knows chunks of a lease; this knows which lease
  * each chunk is of, because a daemon that forgot the session leaves the heap with chunks of a lease
  * that is no more, next to those of a new one. The first chunks of an epoch make the lease, all
- * others grow it. Growing runs from several threads at once; making the lease does not.
+ * others grow it. Growing runs from several threads at once; making the lease does not. A lease on
+ * the ipc transport is one block and cannot grow: there each chunk is a lease of its own.
  */
 #include "client/supply.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utlist.h>
 
 #include "client/buffer.h"
@@ -20,6 +22,7 @@
 struct gm_supply {
 	struct gpumem_session *session;
 	uint32_t device;
+	bool ipc;
 	pthread_mutex_t making; /* of the lease: held across a message */
 	pthread_mutex_t lock;   /* of what follows */
 	struct gm_lease *lease;
@@ -27,13 +30,15 @@ struct gm_supply {
 	struct gm_lease_chunk *chunks[BUCKETS];
 };
 
-int gm_supply_new(struct gpumem_session *session, uint32_t device, struct gm_supply **ret_supply)
+int gm_supply_new(
+	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply)
 {
 	struct gm_supply *supply = calloc(1, sizeof(*supply));
 	if (!supply)
 		return -ENOMEM;
 	supply->session = session;
 	supply->device = device;
+	supply->ipc = ipc;
 	pthread_mutex_init(&supply->making, NULL);
 	pthread_mutex_init(&supply->lock, NULL);
 	*ret_supply = supply;
@@ -93,6 +98,14 @@ static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone,
 static gpumem_status obtain(
 	struct gm_supply *supply, uint64_t bytes, struct gm_lease_chunk **ret_chunks)
 {
+	if (supply->ipc) {
+		struct gm_lease *lease;
+		gpumem_status status = gm_lease_take(supply->session, supply->device, bytes,
+			GM_TRANSPORT_IPC, "heap", &lease, ret_chunks);
+		if (!status)
+			(*ret_chunks)->whole = lease;
+		return status;
+	}
 	const struct gm_lease *gone = NULL;
 	gm_buffer_settle(supply->session);
 	for (;;) {
@@ -135,7 +148,12 @@ static gpumem_status supply_get(
 	LL_COUNT(chunks, chunk, n);
 	struct gm_source_chunk *array = calloc(n, sizeof(*array));
 	if (!array) {
-		gm_lease_chunks_give(supply->session, chunks);
+		if (supply->ipc) {
+			gm_lease_give(supply->session, chunks->whole);
+			gm_lease_chunks_free(chunks);
+		} else {
+			gm_lease_chunks_give(supply->session, chunks);
+		}
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
 	}
 	n = 0;
@@ -152,6 +170,7 @@ static gpumem_status supply_get(
 			.bytes = chunk->bytes,
 			.fd = gm_steal_fd(&chunk->fd),
 		};
+		memcpy(array[n - 1].ipc, chunk->ipc, sizeof(chunk->ipc));
 		LL_PREPEND(*bucket(supply, chunk->held.chunk), chunk);
 	}
 	pthread_mutex_unlock(&supply->lock);
@@ -165,17 +184,25 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 {
 	struct gm_supply *supply = ctx;
 	struct gm_held *list = NULL;
+	struct gm_lease_chunk *whole = NULL, *given, *tmp;
 	pthread_mutex_lock(&supply->lock);
 	for (size_t i = 0; i < n; i++) {
 		struct gm_lease_chunk **from = bucket(supply, ids[i]), *chunk;
 		LL_SEARCH_SCALAR(*from, chunk, held.chunk, ids[i]);
 		if (chunk) {
 			LL_DELETE(*from, chunk);
-			LL_PREPEND(list, &chunk->held);
+			if (chunk->whole)
+				LL_PREPEND(whole, chunk);
+			else
+				LL_PREPEND(list, &chunk->held);
 		}
 	}
 	pthread_mutex_unlock(&supply->lock);
 	gm_returns_send(supply->session, NULL, list);
+	LL_FOREACH_SAFE (whole, given, tmp) {
+		gm_lease_give(supply->session, given->whole);
+		free(given);
+	}
 	gm_session_stir(supply->session);
 }
 
