@@ -7,6 +7,7 @@
  */
 #include "client/alloc.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "client/arena.h"
@@ -90,13 +91,17 @@ uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 
 /* ---- the calls */
 
-static gpumem_status alloc_failed(int outcome, gpumem_status source, uint64_t size)
+static gpumem_status alloc_failed(
+	const struct gm_session_device *d, int outcome, gpumem_status source, uint64_t size)
 {
 	if (outcome == GM_ARENA_E_SOURCE)
 		return source;
 	const char *text = gm_arena_text(outcome);
+	if (outcome < 0 && outcome != -ENOMEM)
+		return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s: %s",
+			(unsigned long long)size, text, gm_mapping_error(d, outcome));
 	return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s",
-		(unsigned long long)size, text ? text : strerror(outcome < 0 ? -outcome : 0));
+		(unsigned long long)size, text ? text : "");
 }
 
 static inline gpumem_status take(struct gpumem_session *session, uint32_t device, size_t size,
@@ -127,7 +132,7 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	int r = gm_arena_alloc(
 		arena, size, given.alignment, stream, listed ? GM_ARENA_COOKIE : 0, &ptr, &status);
 	if (unlikely(r))
-		return alloc_failed(r, status, size);
+		return alloc_failed(&session->device[device], r, status, size);
 	if (listed) {
 		uint32_t row = gm_pages_row_add(&session->pages, device, size, given.tag);
 		if (gm_arena_set_cookie(arena, ptr, row))

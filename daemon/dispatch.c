@@ -89,8 +89,9 @@ bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_pe
 enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t device)
 {
 	enum gm_transport transport = dispatch->config->transport;
-	/* Pinned host memory has one way, whatever the GPUs are to use. */
-	if (transport == GM_TRANSPORT_AUTO || dispatch->devices[device].pinned)
+	/* Host memory has one way, whatever the GPUs are to use. */
+	if (transport == GM_TRANSPORT_AUTO || dispatch->devices[device].pinned ||
+		strcmp(dispatch->ops->name, "host") == 0)
 		transport =
 			dispatch->devices[device].transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
 	return transport;

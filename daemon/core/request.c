@@ -142,11 +142,20 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 			"device %u is out of memory: it could not make %s, with nothing pooled; "
 			"%s of it are used outside the broker; end those programs, or lower fraction",
 			device->number, s.text[0], s.text[1]);
+	else if (result == -EOPNOTSUPP)
+		say(detail,
+			"device %u has no %s transport: its driver refused; ask for the other one, "
+			"or set transport = auto in gpumemd.conf",
+			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else
 		say(detail, "device %u could not make a chunk of %s: %s; see the daemon's log",
 			device->number, s.text[0], strerror(-result));
 	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
-	fail(request, result == -ENOMEM ? GPUMEM_E_NO_MEMORY : GPUMEM_E_SYSTEM, detail);
+	fail(request,
+		result == -ENOMEM       ? GPUMEM_E_NO_MEMORY
+		: result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED
+					: GPUMEM_E_SYSTEM,
+		detail);
 }
 
 void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result)

@@ -4,144 +4,14 @@
 /*
  * The whole broker on GPUs: a private daemon on the cuda backend, real worker processes that
  * compute in what they get. One source for the fake driver (make check) and a real GPU (make
- * check-gpu). The test itself never touches CUDA, so that it may fork workers at any time; memory
- * is set and read by the driver, in the worker that holds it.
+ * check-gpu).
  */
 
-#include <errno.h>
-#include <grp.h>
-#include <semaphore.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "common/cuda.h"
-#include "gpumem/gpumem.h"
-#include "tests/integration/raw.h"
-#include "tests/tap.h"
-
-#define MIB   (UINT64_C(1) << 20)
-#define UID_A 54321
-
-static struct gm_daemon daemon_;
-
-/* Sizes that fit a fake device of 512 MiB and do not hurt a real one. */
-#define CONFIG(general) "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 8M\n" general
-
-static void start_with(const char *config)
-{
-	static const char *const args[] = {"--backend", "cuda", NULL};
-	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .args = args});
-}
+#include "tests/gpu/broker.h"
 
 static void set_up(void)
 {
 	start_with(CONFIG(""));
-}
-
-static void tear_down(void)
-{
-	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	struct gm_figures f = gm_figures_now(&daemon_);
-	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
-	gm_daemon_stop(&daemon_);
-}
-
-/* ---- in a worker */
-
-static const struct gm_cuda *cuda;
-static gpumem_session *session;
-
-static void require_ok_(gpumem_status status, const char *what, int line)
-{
-	if (status != GPUMEM_OK)
-		gm_fail(__FILE__, line, "%s: %s: %s", what, gpumem_status_text(status),
-			gpumem_error_detail());
-}
-#define OK(call) require_ok_((call), #call, __LINE__)
-
-static void require_cuda_(gm_cu_result result, const char *what, int line)
-{
-	if (result)
-		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
-}
-#define CU(call) require_cuda_((call), #call, __LINE__)
-
-static void join(const char *name)
-{
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon_.socket;
-	options.name = name;
-	OK(gpumem_connect(&options, &session));
-}
-
-/* A context, as a program that computes has one. */
-static void use_gpu(void)
-{
-	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
-	if (gm_cuda_load(&cuda, why) < 0)
-		GM_FAIL("%s", why);
-	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
-	CU(cuda->cuCtxSetCurrent(context));
-}
-
-static gm_cu_stream stream_new(void)
-{
-	gm_cu_stream stream;
-	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
-static void fill(void *ptr, uint64_t bytes, unsigned char value, gm_cu_stream stream)
-{
-	CU(cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, value, bytes, stream));
-}
-
-/* Whether every byte has that value, once the stream's work is done. */
-static bool all(void *ptr, uint64_t bytes, unsigned char value, gm_cu_stream stream)
-{
-	unsigned char *copy = malloc(bytes);
-	GM_REQUIRE(copy);
-	memset(copy, ~value, bytes);
-	CU(cuda->cuMemcpyAsync(
-		(gm_cu_ptr)(uintptr_t)copy, (gm_cu_ptr)(uintptr_t)ptr, bytes, stream));
-	CU(cuda->cuStreamSynchronize(stream));
-	bool same = true;
-	for (uint64_t i = 0; i < bytes && same; i++)
-		same = copy[i] == value;
-	free(copy);
-	return same;
-}
-
-static sem_t gate;
-
-static void wait_at_gate(void *unused)
-{
-	while (sem_wait(&gate) < 0 && errno == EINTR)
-		;
-}
-
-/* The stream works until the gate is opened. */
-static void keep_busy(gm_cu_stream stream)
-{
-	GM_REQUIRE(sem_init(&gate, 0, 0) == 0);
-	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
-}
-
-static void open_gate(void)
-{
-	sem_post(&gate);
-}
-
-static uint64_t free_on_device(void)
-{
-	size_t free_bytes, total;
-	CU(cuda->cuMemGetInfo(&free_bytes, &total));
-	return free_bytes;
 }
 
 /* ---- memory that another process sees */
@@ -172,11 +42,8 @@ static void opener(int channel, void *argument)
 {
 	gpumem_buffer *buffer;
 	gpumem_token token;
-	if (argument) {
-		uid_t uid = UID_A;
-		GM_REQUIRE(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
-			   setresuid(uid, uid, uid) == 0);
-	}
+	if (argument)
+		become(UID_A);
 	gm_hear(channel, &token, sizeof(token));
 	join("opener");
 	use_gpu();

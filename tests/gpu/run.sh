@@ -16,7 +16,7 @@ if [ "${1:-}" = bench ]; then
 	exit 0
 fi
 passed=0 failed=0
-for program in conformance check_broker; do
+for program in conformance check_broker check_ipc; do
 	echo "== $program"
 	log=$(mktemp)
 	timeout 300 "$top_builddir/tests/gpu/$program" | tee "$log"

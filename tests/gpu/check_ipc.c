@@ -1,0 +1,674 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The ipc transport, end to end: blocks of the daemon's, opened by workers that compute in them.
+ * One source for the fake driver (make check) and a real GPU (make check-gpu). What only the fake
+ * can be told to do (a device without a transport, a handle that does not open) is left out on a
+ * real one.
+ */
+
+#include "tests/gpu/broker.h"
+
+#define IPC_CONFIG "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\ntransport = ipc\n"
+
+static bool fake_driver(void)
+{
+	return getenv("GPUMEM_FAKE_DIR") != NULL;
+}
+
+static void start_without(const char *what)
+{
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	char text[64];
+	snprintf(text, sizeof(text), "GPUMEM_FAKE_WITHOUT=%s", what);
+	const char *const env[] = {text, NULL};
+	gm_daemon_start(&daemon_,
+		&(struct gm_daemon_options){.config = CONFIG(""), .args = args, .env = env});
+}
+
+static gpumem_status create(uint64_t bytes, gpumem_transport transport, gpumem_buffer **ret)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.transport = transport;
+	return gpumem_buffer_create(session, 0, bytes, &options, ret);
+}
+
+static void require_refused_(gpumem_status got, gpumem_status status, const char *word, int line)
+{
+	if (got != status || !strstr(gpumem_error_detail(), word))
+		gm_fail(__FILE__, line, "%s: %s (expected: %s, \"%s\")", gpumem_status_text(got),
+			gpumem_error_detail(), gpumem_status_text(status), word);
+}
+#define REFUSED(call, status, word) require_refused_((call), (status), (word), __LINE__)
+
+static void one_worker(gm_worker_fn fn, void *argument)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, fn, argument);
+	gm_worker_join(&worker);
+}
+
+/* ---- memory that another process sees */
+
+static void maker(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
+	gpumem_token token;
+	if (argument) {
+		options.audience = GPUMEM_AUDIENCE_UID;
+		options.id = UID_A;
+	}
+	join("maker");
+	use_gpu();
+	OK(create(48 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), GPUMEM_TRANSPORT_IPC);
+	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	OK(gpumem_share(buffer, &options, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'r');
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+static void opener(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	if (argument)
+		become(UID_A);
+	gm_hear(channel, &token, sizeof(token));
+	join("opener");
+	use_gpu();
+	OK(gpumem_open(session, &token, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 48 * MIB);
+	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), GPUMEM_TRANSPORT_IPC);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL));
+	gm_say_word(channel, 'o');
+	gm_hear_word(channel, 'w');
+	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(what_one_process_computes_another_finds_and_changes)
+{
+	struct gm_worker a, b;
+	gpumem_token token;
+	void *other_uid = _i ? "" : NULL;
+	start_with(CONFIG(""));
+	gm_worker_start(&a, maker, other_uid);
+	gm_worker_start(&b, opener, other_uid);
+	gm_hear(a.channel, &token, sizeof(token));
+	gm_say(b.channel, &token, sizeof(token));
+	gm_hear_word(b.channel, 'o');
+	gm_say_word(b.channel, 'w');
+	gm_worker_join(&b);
+	gm_say_word(a.channel, 'r');
+	gm_worker_join(&a);
+}
+END_TEST
+
+static void watcher(int channel, void *argument)
+{
+	use_gpu();
+	for (;;) {
+		char word;
+		uint64_t bytes;
+		gm_hear(channel, &word, 1);
+		if (word == 'e')
+			return;
+		bytes = free_on_device();
+		gm_say(channel, &bytes, sizeof(bytes));
+	}
+}
+
+static uint64_t ask_free(struct gm_worker *worker)
+{
+	uint64_t bytes;
+	gm_say_word(worker->channel, 'f');
+	gm_hear(worker->channel, &bytes, sizeof(bytes));
+	return bytes;
+}
+
+START_TEST(a_shared_block_outlives_its_killed_maker)
+{
+	struct gm_worker watch, a, b;
+	gpumem_token token;
+	start_with(IPC_CONFIG);
+	gm_worker_start(&watch, watcher, NULL);
+	uint64_t before = ask_free(&watch);
+	gm_worker_start(&a, maker, NULL);
+	gm_worker_start(&b, opener, NULL);
+	gm_hear(a.channel, &token, sizeof(token));
+	gm_say(b.channel, &token, sizeof(token));
+	gm_hear_word(b.channel, 'o');
+	gm_worker_kill(&a);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
+	GM_REQUIRE(gm_figures_now(&daemon_).leased >= 48 * MIB); /* the opener pays now */
+	gm_say_word(b.channel, 'w');
+	gm_worker_join(&b);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	/* Its maker did not say that it closed it: it is not pooled. The context goes with it. */
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
+	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before);
+	gm_say_word(watch.channel, 'e');
+	gm_worker_join(&watch);
+}
+END_TEST
+
+/* ---- the raw handle */
+
+static void giver(int channel, void *argument)
+{
+	gpumem_buffer *buffer, *other;
+	unsigned char handle[GPUMEM_IPC_HANDLE_BYTES];
+	join("giver");
+	use_gpu();
+	OK(create(8 * MIB, GPUMEM_TRANSPORT_FD, &other));
+	REFUSED(gpumem_buffer_ipc_handle(other, handle), GPUMEM_E_UNSUPPORTED,
+		"GPUMEM_TRANSPORT_IPC");
+	REFUSED(gpumem_buffer_ipc_handle(NULL, handle), GPUMEM_E_INVALID, "buffer is NULL");
+	gpumem_buffer_destroy(other);
+	OK(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
+	REFUSED(gpumem_buffer_ipc_handle(buffer, NULL), GPUMEM_E_INVALID, "ret_handle is NULL");
+	OK(gpumem_buffer_ipc_handle(buffer, handle));
+	fill(gpumem_buffer_ptr(buffer), 8 * MIB, 0x55, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	gm_say(channel, handle, sizeof(handle));
+	gm_hear_word(channel, 'r');
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 8 * MIB, 0x66, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+/* A program that has never heard of gpumemd. */
+static void stranger(int channel, void *argument)
+{
+	gm_cu_ipc_mem handle;
+	gm_cu_ptr ptr;
+	if (argument)
+		become(UID_A);
+	gm_hear(channel, &handle, sizeof(handle));
+	use_gpu();
+	CU(cuda->cuIpcOpenMemHandle(&ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	GM_REQUIRE(all((void *)(uintptr_t)ptr, 8 * MIB, 0x55, NULL));
+	fill((void *)(uintptr_t)ptr, 8 * MIB, 0x66, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	CU(cuda->cuIpcCloseMemHandle(ptr));
+}
+
+START_TEST(a_plain_program_opens_the_raw_handle)
+{
+	struct gm_worker a, b;
+	unsigned char handle[GPUMEM_IPC_HANDLE_BYTES];
+	start_with(CONFIG(""));
+	gm_worker_start(&a, giver, NULL);
+	gm_hear(a.channel, handle, sizeof(handle));
+	gm_worker_start(&b, stranger, _i ? "" : NULL);
+	gm_say(b.channel, handle, sizeof(handle));
+	gm_worker_join(&b);
+	gm_say_word(a.channel, 'r');
+	gm_worker_join(&a);
+}
+END_TEST
+
+/* ---- opened once */
+
+static void twice(int channel, void *argument)
+{
+	gpumem_buffer *first, *again, *once_more;
+	gpumem_session *other;
+	gpumem_token token;
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	join("twice");
+	use_gpu();
+	/* Of all openings but the first the driver must not hear. */
+	GM_REQUIRE(setenv("GPUMEM_FAKE_FAIL", "cuIpcOpenMemHandle:2:1", 1) == 0);
+	OK(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &first));
+	OK(gpumem_share(first, NULL, &token));
+	OK(gpumem_open(session, &token, &again));
+	options.socket = daemon_.socket;
+	OK(gpumem_connect(&options, &other));
+	OK(gpumem_open(other, &token, &once_more));
+	GM_REQUIRE(gpumem_buffer_ptr(again) == gpumem_buffer_ptr(first));
+	GM_REQUIRE(gpumem_buffer_ptr(once_more) == gpumem_buffer_ptr(first));
+	void *ptr = gpumem_buffer_ptr(first);
+	fill(ptr, 8 * MIB, 0x77, NULL);
+	/* In whichever order they go, the last one finds it as it was. */
+	gpumem_buffer_destroy(first);
+	gpumem_disconnect(session);
+	GM_REQUIRE(all(ptr, 8 * MIB, 0x77, NULL));
+	gpumem_disconnect(other);
+}
+
+START_TEST(a_block_is_opened_once_in_a_process)
+{
+	start_with(CONFIG(""));
+	one_worker(twice, NULL);
+}
+END_TEST
+
+/* ---- what cannot be had */
+
+static void refused(int channel, void *argument)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_buffer *buffer = NULL;
+	const char *lacks = argument;
+	bool no_fd = strcmp(lacks, "fd") == 0;
+	gpumem_transport asked = no_fd ? GPUMEM_TRANSPORT_FD : GPUMEM_TRANSPORT_IPC;
+	gpumem_transport has = no_fd ? GPUMEM_TRANSPORT_IPC : GPUMEM_TRANSPORT_FD;
+	join("refused");
+	OK(gpumem_device_info(session, 0, &info));
+	GM_REQUIRE_EQ(info.transport, has);
+	GM_REQUIRE(info.transports & 1 << has);
+	GM_REQUIRE(!no_fd || info.transports == UINT32_C(1) << has);
+	REFUSED(create(8 * MIB, asked, &buffer), GPUMEM_E_UNSUPPORTED,
+		no_fd ? "no fd transport" : "no ipc transport");
+	REFUSED(create(8 * MIB, (gpumem_transport)7, &buffer), GPUMEM_E_INVALID, "transport 7");
+	GM_REQUIRE(!buffer);
+	OK(create(8 * MIB, GPUMEM_TRANSPORT_AUTO, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), has);
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_transport_that_the_device_lacks_is_refused_with_the_reason)
+{
+	if (!fake_driver()) {
+		start_with(CONFIG(""));
+		return;
+	}
+	start_without(_i ? "ipc" : "fd");
+	one_worker(refused, _i ? "ipc" : "fd");
+}
+END_TEST
+
+static void misled(int channel, void *argument)
+{
+	join("misled");
+	gpumem_buffer *buffer;
+	void *ptr;
+	REFUSED(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &ptr), GPUMEM_E_UNSUPPORTED,
+		"transport = auto");
+	REFUSED(create(8 * MIB, GPUMEM_TRANSPORT_AUTO, &buffer), GPUMEM_E_UNSUPPORTED,
+		"transport = auto");
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_configured_transport_that_the_device_lacks_is_named_as_the_cause)
+{
+	if (!fake_driver()) {
+		start_with(CONFIG(""));
+		return;
+	}
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	static const char *const env[] = {"GPUMEM_FAKE_WITHOUT=ipc", NULL};
+	gm_daemon_start(&daemon_,
+		&(struct gm_daemon_options){.config = IPC_CONFIG, .args = args, .env = env});
+	one_worker(misled, NULL);
+}
+END_TEST
+
+static void unlucky(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	void *ptr;
+	join("unlucky");
+	use_gpu();
+	GM_REQUIRE(setenv("GPUMEM_FAKE_FAIL", "cuIpcOpenMemHandle:0:205", 1) == 0);
+	REFUSED(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &buffer), GPUMEM_E_SYSTEM,
+		"CUDA_ERROR_MAP_FAILED");
+	REFUSED(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &ptr), GPUMEM_E_SYSTEM,
+		"CUDA_ERROR_MAP_FAILED");
+	REFUSED(gpumem_alloc(session, 0, 64, NULL, NULL, &ptr), GPUMEM_E_SYSTEM,
+		"CUDA_ERROR_MAP_FAILED");
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'g');
+	GM_REQUIRE(unsetenv("GPUMEM_FAKE_FAIL") == 0);
+	OK(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
+	OK(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &ptr));
+	fill(ptr, 8 * MIB, 0x12, NULL);
+	GM_REQUIRE(all(ptr, 8 * MIB, 0x12, NULL));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_handle_that_does_not_open_is_an_error_with_the_drivers_word_and_goes_back)
+{
+	struct gm_worker worker;
+	start_with(IPC_CONFIG);
+	if (!fake_driver())
+		return;
+	gm_worker_start(&worker, unlucky, NULL);
+	gm_hear_word(worker.channel, 'f');
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	gm_say_word(worker.channel, 'g');
+	gm_worker_join(&worker);
+}
+END_TEST
+
+/* ---- the heap */
+
+#define BLOCKS 64
+
+static void allocator(int channel, void *argument)
+{
+	static const uint64_t sizes[] = {1, 256, 4096, 32 * 1024, 100000, MIB, 3 * MIB, 9 * MIB};
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	void *ptr[BLOCKS];
+	uint64_t bytes, given = 0;
+	join("allocator");
+	use_gpu();
+	OK(gpumem_device_info(session, 0, &info));
+	GM_REQUIRE_EQ(info.transport, GPUMEM_TRANSPORT_IPC);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < BLOCKS; i++) {
+			gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+			bytes = sizes[i % 8];
+			options.alignment = i == 6 ? 8 * MIB : 0;
+			OK(gpumem_alloc(session, 0, bytes, NULL, &options, &ptr[i]));
+			GM_REQUIRE((uintptr_t)ptr[i] % (i == 6 ? 8 * MIB : 256) == 0);
+			fill(ptr[i], bytes, (unsigned char)(i + 1), NULL);
+		}
+		for (int i = 0; i < BLOCKS; i++)
+			GM_REQUIRE(all(ptr[i], sizes[i % 8], (unsigned char)(i + 1), NULL));
+		REFUSED(gpumem_free(session, (char *)ptr[7] + MIB, NULL), GPUMEM_E_INVALID,
+			"inside a block");
+		REFUSED(gpumem_free(session, &stats, NULL), GPUMEM_E_INVALID, "no memory of this");
+		for (int i = 0; i < BLOCKS; i++)
+			OK(gpumem_free(session, ptr[i], NULL));
+	}
+	/* What was freed is used again, and all of it goes back. */
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE(stats.allocated < 4 * 120 * MIB && stats.hits > stats.misses);
+	CU(cuda->cuStreamSynchronize(NULL));
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
+		OK(gpumem_trim(session, &bytes));
+		given += bytes;
+		OK(gpumem_stats(session, 0, &stats));
+		if (stats.allocated == 0)
+			break;
+	}
+	GM_REQUIRE(given > 0);
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+START_TEST(allocating_works_on_a_device_without_the_fd_transport)
+{
+	struct gm_worker worker;
+	if (_i && fake_driver())
+		start_without("fd");
+	else
+		start_with(IPC_CONFIG);
+	gm_worker_start(&worker, allocator, NULL);
+	gm_hear_word(worker.channel, 'd');
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void filler(int channel, void *argument)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	void *ptr[512], *large;
+	unsigned n = 0;
+	join("filler");
+	use_gpu();
+	OK(gpumem_device_info(session, 0, &info));
+	uint64_t bytes = info.capacity / 48 / MIB * MIB;
+	gpumem_status status;
+	for (;;) {
+		status = gpumem_alloc(session, 0, bytes, NULL, NULL, &ptr[n]);
+		if (status || ++n == 512)
+			break;
+	}
+	GM_REQUIRE_EQ(status, GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE(n >= 16);
+	for (unsigned i = 0; i < n; i++)
+		fill(ptr[i], bytes, (unsigned char)i, NULL);
+	for (unsigned i = 0; i < n; i += 7)
+		GM_REQUIRE(all(ptr[i], bytes, (unsigned char)i, NULL));
+	for (unsigned i = 0; i < n; i++)
+		OK(gpumem_free(session, ptr[i], GPUMEM_STREAM_DONE));
+	/* Half of it in one piece: none of the regions here is large enough, so they go back. */
+	OK(gpumem_alloc(session, 0, bytes * 20, NULL, NULL, &large));
+	OK(gpumem_free(session, large, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+START_TEST(what_is_free_in_small_regions_can_be_had_in_one_piece)
+{
+	start_with(IPC_CONFIG);
+	one_worker(filler, NULL);
+}
+END_TEST
+
+static void freer(int channel, void *argument)
+{
+	void *ptr, *other;
+	uint64_t bytes;
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	join("freer");
+	use_gpu();
+	gm_cu_stream busy = stream_new(), idle = stream_new();
+	OK(gpumem_alloc(session, 0, 8 * MIB, busy, NULL, &ptr));
+	keep_busy(busy);
+	fill(ptr, 8 * MIB, 0xaa, busy);
+	OK(gpumem_free(session, ptr, busy)); /* would hang here if it waited */
+	OK(gpumem_alloc(session, 0, 8 * MIB, idle, NULL, &other));
+	fill(other, 8 * MIB, 0xbb, idle);
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE(stats.allocated >= 16 * MIB);
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	GM_REQUIRE(all(other, 8 * MIB, 0xbb, idle));
+	OK(gpumem_free(session, other, idle));
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
+		OK(gpumem_trim(session, &bytes));
+		OK(gpumem_stats(session, 0, &stats));
+		if (stats.allocated == 0)
+			break;
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(freeing_does_not_wait_and_regions_go_after_their_last_use)
+{
+	start_with(IPC_CONFIG);
+	one_worker(freer, NULL);
+}
+END_TEST
+
+static void both(int channel, void *argument)
+{
+	uint32_t count;
+	void *a[8], *b[8];
+	join("both");
+	OK(gpumem_device_count(session, &count));
+	if (count < 2) {
+		gpumem_disconnect(session);
+		return;
+	}
+	use_gpu();
+	/* Regions of two devices lie among one another. */
+	for (int i = 0; i < 8; i++) {
+		OK(gpumem_alloc(session, 0, 3 * MIB, NULL, NULL, &a[i]));
+		OK(gpumem_alloc(session, 1, 3 * MIB, NULL, NULL, &b[i]));
+	}
+	for (int i = 0; i < 8; i++) {
+		gpumem_stats_t stats = GPUMEM_STATS_INIT;
+		OK(gpumem_free(session, b[i], GPUMEM_STREAM_DONE));
+		OK(gpumem_stats(session, 1, &stats));
+		GM_REQUIRE_EQ(stats.active_buffers, 7 - i);
+		OK(gpumem_stats(session, 0, &stats));
+		GM_REQUIRE_EQ(stats.active_buffers, 8);
+	}
+	for (int i = 0; i < 8; i++)
+		OK(gpumem_free(session, a[i], GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+START_TEST(pointers_of_two_devices_are_told_apart)
+{
+	start_with(IPC_CONFIG);
+	one_worker(both, NULL);
+}
+END_TEST
+
+/* ---- life and death */
+
+static void holder(int channel, void *argument)
+{
+	void *ptr, *more;
+	join("holder");
+	use_gpu();
+	OK(gpumem_alloc(session, 0, 96 * MIB, NULL, NULL, &ptr));
+	fill(ptr, 96 * MIB, 0x33, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'g');
+	/* Whatever happened meanwhile, the memory is as it was. */
+	GM_REQUIRE(all(ptr, 96 * MIB, 0x33, NULL));
+	fill(ptr, 96 * MIB, 0x34, NULL);
+	GM_REQUIRE(all(ptr, 96 * MIB, 0x34, NULL));
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'e');
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "it is back"))
+		if (gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more) == GPUMEM_OK)
+			break;
+	fill(more, 64 * MIB, 0x35, NULL);
+	GM_REQUIRE(all(more, 64 * MIB, 0x35, NULL));
+	GM_REQUIRE(all(ptr, 96 * MIB, 0x34, NULL));
+	OK(gpumem_free(session, more, GPUMEM_STREAM_DONE));
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_killed_workers_block_is_free_on_the_device)
+{
+	struct gm_worker watch, hold;
+	start_with(IPC_CONFIG);
+	gm_worker_start(&watch, watcher, NULL);
+	uint64_t before = ask_free(&watch);
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear_word(hold.channel, 'h');
+	GM_REQUIRE(ask_free(&watch) <= before - 96 * MIB);
+	gm_worker_kill(&hold);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
+	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before);
+	gm_say_word(watch.channel, 'e');
+	gm_worker_join(&watch);
+}
+END_TEST
+
+START_TEST(workers_compute_on_while_the_daemon_is_dead)
+{
+	struct gm_worker hold;
+	start_with(IPC_CONFIG);
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear_word(hold.channel, 'h');
+	gm_daemon_kill(&daemon_);
+	gm_say_word(hold.channel, 'g');
+	gm_hear_word(hold.channel, 'd');
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(hold.channel, 'e');
+	gm_worker_join(&hold);
+}
+END_TEST
+
+static void reuser(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("reuser");
+	use_gpu();
+	/* Five eighths of a doubling: the class above it is what is pooled. */
+	for (int i = 0; i < 3; i++) {
+		OK(create(33 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
+		gpumem_buffer_destroy(buffer);
+		gm_say_word(channel, 'd');
+		gm_hear_word(channel, 'n');
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_returned_block_is_pooled_by_its_class_and_used_again)
+{
+	struct gm_worker worker;
+	start_with(CONFIG(""));
+	uint64_t fresh = gm_figures_now(&daemon_).pooled;
+	gm_worker_start(&worker, reuser, NULL);
+	for (int i = 0; i < 3; i++) {
+		gm_hear_word(worker.channel, 'd');
+		GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+		/* 40 MiB, once, however often; the reserve of the other transport aside. */
+		GM_REQUIRE(gm_figures_now(&daemon_).pooled >= 40 * MIB);
+		GM_REQUIRE(gm_figures_now(&daemon_).pooled <= fresh + 8 * MIB + 40 * MIB);
+		gm_say_word(worker.channel, 'n');
+	}
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void sizer(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("sizer");
+	use_gpu();
+	uint64_t before = free_on_device();
+	OK(create(32 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
+	/* The block, and the context that the daemon made for it. */
+	GM_REQUIRE(free_on_device() + 40 * MIB <= before);
+	gpumem_buffer_destroy(buffer);
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "all is back"))
+		if (free_on_device() + 8 * MIB >= before)
+			break;
+	gpumem_disconnect(session);
+}
+
+START_TEST(the_daemons_context_goes_with_the_last_block)
+{
+	start_with(CONFIG("trust = client\n"));
+	one_worker(sizer, NULL);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("ipc transport on GPUs");
+	TCase *t = tcase_create("ipc");
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, NULL, tear_down);
+	tcase_add_loop_test(t, what_one_process_computes_another_finds_and_changes, 0, 2);
+	tcase_add_test(t, a_shared_block_outlives_its_killed_maker);
+	tcase_add_loop_test(t, a_plain_program_opens_the_raw_handle, 0, 2);
+	tcase_add_test(t, a_block_is_opened_once_in_a_process);
+	tcase_add_loop_test(t, a_transport_that_the_device_lacks_is_refused_with_the_reason, 0, 2);
+	tcase_add_test(t, a_configured_transport_that_the_device_lacks_is_named_as_the_cause);
+	tcase_add_test(
+		t, a_handle_that_does_not_open_is_an_error_with_the_drivers_word_and_goes_back);
+	tcase_add_loop_test(t, allocating_works_on_a_device_without_the_fd_transport, 0, 2);
+	tcase_add_test(t, what_is_free_in_small_regions_can_be_had_in_one_piece);
+	tcase_add_test(t, freeing_does_not_wait_and_regions_go_after_their_last_use);
+	tcase_add_test(t, pointers_of_two_devices_are_told_apart);
+	tcase_add_test(t, a_killed_workers_block_is_free_on_the_device);
+	tcase_add_test(t, workers_compute_on_while_the_daemon_is_dead);
+	tcase_add_test(t, a_returned_block_is_pooled_by_its_class_and_used_again);
+	tcase_add_test(t, the_daemons_context_goes_with_the_last_block);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+int main(void)
+{
+	return gm_tap_run(suite());
+}
