@@ -115,8 +115,9 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	if (unlikely(!size))
 		return gm_error(GPUMEM_E_INVALID, "0 bytes were asked for");
 	if (options) {
-		gm_sized_in(&given, sizeof(given), options);
-		status = gm_buffer_tag_check(given.tag);
+		status = gm_sized_in(&given, sizeof(given), options);
+		if (!status)
+			status = gm_buffer_tag_check(given.tag);
 		if (status)
 			return status;
 	}

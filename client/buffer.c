@@ -190,8 +190,9 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 		return gm_error(GPUMEM_E_INVALID,
 			"a buffer has 1 to %llu bytes; %zu were asked for",
 			(unsigned long long)GM_LEASE_BYTES_MAX, size);
-	gm_sized_in(&given, sizeof(given), options);
-	gpumem_status status = gm_buffer_tag_check(given.tag);
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	if (!status)
+		status = gm_buffer_tag_check(given.tag);
 	if (status)
 		return status;
 	if (given.transport != GPUMEM_TRANSPORT_AUTO && given.transport != GPUMEM_TRANSPORT_FD &&

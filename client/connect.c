@@ -210,9 +210,11 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
 	if (!ret_session)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_session is NULL");
-	gm_sized_in(&given, sizeof(given), options);
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
 	struct gpumem_session *session = NULL;
-	gpumem_status status = session_new(&session);
+	status = session_new(&session);
 	if (status)
 		return status;
 	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;

@@ -239,17 +239,25 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 
 /* ---- structs that grow */
 
-void gm_sized_in(void *known, size_t known_bytes, const void *given)
+static gpumem_status size_not_set(size_t bytes)
+{
+	return gm_error(
+		GPUMEM_E_INVALID, "the struct's size field is not set: it says %zu bytes", bytes);
+}
+
+gpumem_status gm_sized_in(void *known, size_t known_bytes, const void *given)
 {
 	size_t bytes;
 	if (!given)
-		return;
+		return GPUMEM_OK;
 	memcpy(&bytes, given, sizeof(bytes));
+	if (bytes <= sizeof(size_t))
+		return size_not_set(bytes);
 	if (bytes > known_bytes)
 		bytes = known_bytes;
-	if (bytes > sizeof(size_t))
-		memcpy((char *)known + sizeof(size_t), (const char *)given + sizeof(size_t),
-			bytes - sizeof(size_t));
+	memcpy((char *)known + sizeof(size_t), (const char *)given + sizeof(size_t),
+		bytes - sizeof(size_t));
+	return GPUMEM_OK;
 }
 
 gpumem_status gm_sized_out(void *given, const void *known, size_t known_bytes)
@@ -257,8 +265,7 @@ gpumem_status gm_sized_out(void *given, const void *known, size_t known_bytes)
 	size_t bytes;
 	memcpy(&bytes, given, sizeof(bytes));
 	if (bytes <= sizeof(size_t))
-		return gm_error(GPUMEM_E_INVALID,
-			"the struct's size field is not set: it says %zu bytes", bytes);
+		return size_not_set(bytes);
 	if (bytes > known_bytes)
 		bytes = known_bytes;
 	memcpy((char *)given + sizeof(size_t), (const char *)known + sizeof(size_t),

@@ -149,8 +149,9 @@ gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn 
 void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello);
 
 /* Structs with a size: reads (writes) as much of one as both sides know. The rest of known stays
- * as it was. */
-void gm_sized_in(void *known, size_t known_bytes, const void *given);
+ * as it was. GPUMEM_E_INVALID: its size was not set, so that what it asks for would go unheard.
+ * given may be NULL in gm_sized_in(). */
+gpumem_status gm_sized_in(void *known, size_t known_bytes, const void *given);
 gpumem_status gm_sized_out(void *given, const void *known, size_t known_bytes);
 
 #endif

@@ -60,7 +60,9 @@ gpumem_status gpumem_share(
 		return status;
 	if (!ret_token)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_token is NULL");
-	gm_sized_in(&given, sizeof(given), options);
+	status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
 	if (given.audience != GPUMEM_AUDIENCE_DOMAIN && given.audience != GPUMEM_AUDIENCE_UID &&
 		given.audience != GPUMEM_AUDIENCE_GID)
 		return gm_error(GPUMEM_E_INVALID, "no such audience: %d", (int)given.audience);

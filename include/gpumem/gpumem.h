@@ -11,8 +11,8 @@
  * GPUMEM_E_FORKED, and it can connect for itself.
  *
  * Structs that begin with a size field grow in later versions: initialise them with their macro, or
- * set size to sizeof. A library that is older or newer than the program reads and writes the fields
- * that both know.
+ * set size to sizeof; with size 0 they are refused. A library that is older or newer than the
+ * program reads and writes the fields that both know.
  *
  * When the daemon goes, a session stays: what is held works on, what the heap has cached can still
  * be allocated, and new memory fails with GPUMEM_E_DISCONNECTED until the daemon is back. Then the

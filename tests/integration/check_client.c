@@ -152,6 +152,38 @@ START_TEST(what_makes_no_sense_is_refused_with_a_sentence)
 }
 END_TEST
 
+START_TEST(options_whose_size_was_forgotten_are_refused_and_not_left_unheard)
+{
+	/* Most of all this one: it would share for writing. */
+	const gpumem_share_options share = {.mode = GPUMEM_SHARE_READ_ONLY};
+	const gpumem_connect_options connect = {.name = "somebody"};
+	const gpumem_alloc_options alloc = {.tag = "tag"};
+	const gpumem_buffer_options buffer_options = {.tag = "tag"};
+	gpumem_session *other = NULL;
+	gpumem_buffer *buffer = NULL;
+	gpumem_token token;
+	void *p = NULL;
+	GM_REQUIRE_EQ(gpumem_connect(&connect, &other), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_alloc(session, 0, 4096, NULL, &alloc, &p), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(
+		gpumem_buffer_create(session, 0, MIB, &buffer_options, &buffer), GPUMEM_E_INVALID);
+	GM_REQUIRE(!other && !p && !buffer);
+	OK(gpumem_buffer_create(session, 0, MIB, NULL, &buffer));
+	GM_REQUIRE_EQ(gpumem_share(buffer, &share, &token), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "size"));
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(the_library_says_the_version_of_its_header)
+{
+	char version[32];
+	snprintf(version, sizeof(version), "%d.%d.%d", GPUMEM_VERSION_MAJOR, GPUMEM_VERSION_MINOR,
+		GPUMEM_VERSION_PATCH);
+	GM_REQUIRE(strcmp(gpumem_version(), version) == 0);
+}
+END_TEST
+
 START_TEST(all_of_the_device_can_be_had_and_no_more)
 {
 	void *p, *q;
@@ -669,6 +701,8 @@ int main(void)
 	tcase_add_test(tc, memory_can_be_had_written_and_given_back);
 	tcase_add_test(tc, a_trim_gives_all_that_is_unused_to_the_daemon);
 	tcase_add_test(tc, what_makes_no_sense_is_refused_with_a_sentence);
+	tcase_add_test(tc, options_whose_size_was_forgotten_are_refused_and_not_left_unheard);
+	tcase_add_test(tc, the_library_says_the_version_of_its_header);
 	tcase_add_test(tc, all_of_the_device_can_be_had_and_no_more);
 	tcase_add_test(tc, several_threads_share_a_session);
 	tcase_add_test(tc, several_threads_make_share_and_open_buffers);
