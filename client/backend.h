@@ -22,8 +22,8 @@ struct gm_map_ops {
 	const char *name;
 	/* The backend's end; nothing is mapped, no event is left. */
 	void (*close)(void *backend);
-	/* In the driver's own words, why this thread's last call failed; "" if the driver had no
-	 * part in it. May be NULL. */
+	/* In the driver's own words, why this thread's last call that failed did so, whatever
+	 * succeeded since; "" if the driver had no part in it. May be NULL. */
 	const char *(*error)(void);
 	/* Address space and nothing more; aligned to GM_CHUNK_MIN at least. -ENOMEM: try less. */
 	int (*reserve)(void *backend, uint64_t bytes, void **ret_addr);

@@ -52,7 +52,9 @@ const char *gm_map_cuda_error(void)
 
 static int outcome(struct gm_map_cuda *backend, gm_cu_result result)
 {
-	last_error = result ? gm_cuda_error(backend->cuda, result) : "";
+	/* What is undone after a failure must not hide it. */
+	if (result)
+		last_error = gm_cuda_error(backend->cuda, result);
 	return gm_cuda_errno(result);
 }
 
