@@ -16,10 +16,11 @@ if [ "${1:-}" = bench ]; then
 	exit 0
 fi
 passed=0 failed=0
-for program in conformance check_broker check_ipc; do
-	echo "== $program"
+for program in "$top_builddir"/tests/gpu/conformance "$top_builddir"/tests/gpu/check_*; do
+	case ${program##*/} in *.*) continue ;; esac
+	echo "== ${program##*/}"
 	log=$(mktemp)
-	timeout 300 "$top_builddir/tests/gpu/$program" | tee "$log"
+	timeout 300 "$program" | tee "$log"
 	status=${PIPESTATUS[0]}
 	passed=$((passed + $(grep -c '^ok ' "$log")))
 	bad=$(grep -c '^not ok ' "$log")

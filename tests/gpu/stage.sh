@@ -11,7 +11,7 @@ set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
 programs="daemon/gpumemd ctl/gpumemctl"
-tests="tests/gpu/conformance tests/gpu/check_broker tests/gpu/check_ipc"
+tests=$(cd "$source_dir" && sed -n 's#^check_PROGRAMS += \(tests/gpu/[a-z_]*\)$#\1#p' tests/gpu/*.inc | tr '\n' ' ')
 mapfile -t benches < <(cd "$source_dir" && sed -n 's#^bench_gpu_programs = ##p' bench/*.inc | tr ' ' '\n' | sed '/^$/d')
 
 if [ "$machine" != x86_64 ]; then
