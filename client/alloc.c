@@ -14,6 +14,7 @@
 #include "client/buffer.h"
 #include "client/supply.h"
 #include "client/mapping.h"
+#include "client/pinned.h"
 #include "client/use.h"
 #include "common/clock.h"
 
@@ -86,7 +87,8 @@ uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 		if (at < next)
 			next = at;
 	}
-	return next;
+	uint64_t at = gm_pinned_tick(session, now_ns);
+	return at < next ? at : next;
 }
 
 /* ---- the calls */
@@ -167,6 +169,11 @@ gpumem_status gpumem_host_alloc(
 		return gm_session_refused(session);
 	if (unlikely(!gm_session_find_device(session, GPUMEM_DEVICE_HOST, &device)))
 		return gm_session_no_device(session, GPUMEM_DEVICE_HOST);
+	gpumem_status status = gm_mapping_open(session, device);
+	if (unlikely(status))
+		return status;
+	if (gm_pinned_apart(session, device) && ret_ptr && size)
+		return gm_pinned_alloc(session, size, options, ret_ptr);
 	/* What a GPU may still use is nothing that the CPU could write into by now. */
 	return take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
 }
@@ -198,6 +205,8 @@ static inline gpumem_status give(
 		gm_session_stir(session);
 		return GPUMEM_OK;
 	}
+	if (session->counted < session->devices && gm_pinned_free(session, ptr, stream))
+		return GPUMEM_OK;
 	return gm_error(GPUMEM_E_INVALID, "cannot free %p: no %smemory of this session is there",
 		ptr, first ? "pinned host " : "");
 }
@@ -221,6 +230,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	uint64_t bytes = 0;
+	(void)gm_pinned_tick(session, gm_clock_ns());
 	gm_buffer_settle(session);
 	for (uint32_t i = 0; i < session->devices; i++)
 		bytes += gm_alloc_trim(session, i);

@@ -20,6 +20,9 @@ struct gm_event; /* a point in some stream(s), recorded */
 
 struct gm_map_ops {
 	const char *name;
+	/* What is used as one must have been given access as one: no heap can run over it, each
+	 * block needs a range of its own. */
+	bool whole;
 	/* The backend's end; nothing is mapped, no event is left. */
 	void (*close)(void *backend);
 	/* In the driver's own words, why this thread's last call that failed did so, whatever

@@ -16,6 +16,7 @@
 #include "client/events.h"
 #include "client/lease.h"
 #include "client/mapping.h"
+#include "client/pinned.h"
 #include "client/returns.h"
 #include "client/session.h"
 #include "client/supply.h"
@@ -60,6 +61,7 @@ static void session_free(struct gpumem_session *session)
 	session->conn = NULL;
 	pthread_mutex_unlock(&session->lock);
 
+	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
 	gm_alloc_drop_all(session);
 	if (conn) {

@@ -2,8 +2,8 @@
 /*
  * Pinned host memory, over the mappings of the GPUs and of the host: see map_pinned.h for what it
  * promises. It must never leave a registration behind: the driver would keep pages pinned that the
- * daemon believes to be somebody else's by now. So every mapped memfd is in a list, and whatever
- * unmaps one unregisters it first.
+ * daemon believes to be somebody else's by now. So every registration is in a list, and whatever
+ * unmaps a part of one ends it first.
  */
 #include "client/map_pinned.h"
 
@@ -21,12 +21,13 @@ struct gm_event {
 	struct gm_event *parts[GM_LIMIT_DEVICES];
 };
 
-/* A memfd that is mapped. */
-struct chunk {
-	uintptr_t addr;
+/* A range of memfds, registered as one. */
+struct range {
+	struct gm_map_pinned *backend;
+	void *addr;
 	uint64_t bytes;
-	bool registered;
-	struct chunk *prev, *next;
+	bool read_only;
+	struct range *prev, *next;
 };
 
 struct gm_map_pinned {
@@ -35,8 +36,8 @@ struct gm_map_pinned {
 	gm_cu_device devices[GM_LIMIT_DEVICES];
 	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
 	struct gm_map_host *host; /* NULL: the driver's own memory */
-	pthread_mutex_t lock;     /* of the list; who maps, moves or unmaps a chunk has it alone */
-	struct chunk *chunks;
+	pthread_mutex_t lock;     /* of the list */
+	struct range *registered;
 };
 
 /* ---- the GPUs */
@@ -142,13 +143,6 @@ void gm_map_pinned_free(struct gm_map_pinned *backend)
 
 /* ---- memory of the driver's own */
 
-struct range {
-	struct gm_map_pinned *backend;
-	void *addr;
-	uint64_t bytes;
-	bool read_only;
-};
-
 static gm_cu_result set_access(const struct gm_cuda *cuda, void *arg)
 {
 	const struct range *range = arg;
@@ -173,65 +167,59 @@ static gm_cu_result set_access(const struct gm_cuda *cuda, void *arg)
 
 static gm_cu_result host_register(const struct gm_cuda *cuda, void *arg)
 {
-	const struct chunk *chunk = arg;
+	const struct range *range = arg;
 
-	return cuda->cuMemHostRegister((void *)chunk->addr, chunk->bytes,
+	return cuda->cuMemHostRegister(range->addr, range->bytes,
 		GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
 }
 
 static gm_cu_result host_unregister(const struct gm_cuda *cuda, void *arg)
 {
-	const struct chunk *chunk = arg;
+	const struct range *range = arg;
 
-	return cuda->cuMemHostUnregister((void *)chunk->addr);
+	return cuda->cuMemHostUnregister(range->addr);
 }
 
-static int chunk_register(struct gm_map_pinned *backend, struct chunk *chunk)
+/* As a whole: no copy may go across the border of two registrations. */
+static int register_range(struct gm_map_pinned *backend, void *addr, uint64_t bytes)
 {
-	int r = 0;
+	struct range *range = calloc(1, sizeof(*range));
+	int r;
 
-	if (!chunk->registered)
-		r = gm_map_cuda_call(any_gpu(backend), host_register, chunk);
-	if (r == 0)
-		chunk->registered = true;
-	return r;
-}
-
-/* Fails only where the registration is gone already: with its context, or with the driver. */
-static void chunk_unregister(struct gm_map_pinned *backend, struct chunk *chunk)
-{
-	if (chunk->registered)
-		(void)gm_map_cuda_call(any_gpu(backend), host_unregister, chunk);
-	chunk->registered = false;
-}
-
-/* The next chunk in the range, in no order, that is (or is not) registered; NULL: there is none. */
-static struct chunk *find(
-	struct gm_map_pinned *backend, const void *addr, uint64_t bytes, bool registered)
-{
-	struct chunk *chunk;
-
-	pthread_mutex_lock(&backend->lock);
-	DL_FOREACH (backend->chunks, chunk)
-		if (chunk->registered == registered && chunk->addr >= (uintptr_t)addr &&
-			chunk->addr - (uintptr_t)addr < bytes)
-			break;
-	pthread_mutex_unlock(&backend->lock);
-	return chunk;
-}
-
-static void drop(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
-{
-	struct chunk *chunk;
-
-	while ((chunk = find(backend, addr, bytes, true)))
-		chunk_unregister(backend, chunk);
-	while ((chunk = find(backend, addr, bytes, false))) {
-		pthread_mutex_lock(&backend->lock);
-		DL_DELETE(backend->chunks, chunk);
-		pthread_mutex_unlock(&backend->lock);
-		free(chunk);
+	if (!range)
+		return -ENOMEM;
+	*range = (struct range){.backend = backend, .addr = addr, .bytes = bytes};
+	r = gm_map_cuda_call(any_gpu(backend), host_register, range);
+	if (r < 0) {
+		free(range);
+		return r;
 	}
+	pthread_mutex_lock(&backend->lock);
+	DL_APPEND(backend->registered, range);
+	pthread_mutex_unlock(&backend->lock);
+	return 0;
+}
+
+/* Whatever is registered there is so no more. That fails only where the registration is gone
+ * already: with its context, or with the driver. */
+static void unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
+{
+	uintptr_t first = (uintptr_t)addr;
+	struct range *range;
+
+	do {
+		pthread_mutex_lock(&backend->lock);
+		DL_FOREACH (backend->registered, range)
+			if ((uintptr_t)range->addr < first + bytes &&
+				first < (uintptr_t)range->addr + range->bytes)
+				break;
+		if (range)
+			DL_DELETE(backend->registered, range);
+		pthread_mutex_unlock(&backend->lock);
+		if (range)
+			(void)gm_map_cuda_call(any_gpu(backend), host_unregister, range);
+		free(range);
+	} while (range);
 }
 
 /* ---- both */
@@ -253,47 +241,32 @@ static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
 		gm_map_cuda_ops()->unreserve(any_gpu(backend), addr, bytes);
 		return;
 	}
-	drop(backend, addr, bytes);
+	unregister(backend, addr, bytes);
 	gm_map_host_ops()->unreserve(backend->host, addr, bytes);
 }
 
 static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle)
 {
 	struct gm_map_pinned *backend = ctx;
-	struct chunk *chunk;
-	int r;
 
-	if (!backend->host)
-		return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd, ipc_handle);
-	chunk = calloc(1, sizeof(*chunk));
-	if (!chunk)
-		return -ENOMEM;
-	r = gm_map_host_ops()->map(backend->host, addr, bytes, fd, NULL);
-	if (r < 0) {
-		free(chunk);
-		return r;
-	}
-	chunk->addr = (uintptr_t)addr;
-	chunk->bytes = bytes;
-	pthread_mutex_lock(&backend->lock);
-	DL_APPEND(backend->chunks, chunk);
-	pthread_mutex_unlock(&backend->lock);
-	return 0;
+	if (backend->host)
+		return gm_map_host_ops()->map(backend->host, addr, bytes, fd, NULL);
+	return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd, ipc_handle);
 }
 
 static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 {
 	struct gm_map_pinned *backend = ctx;
-	struct range range = {backend, addr, bytes, read_only};
-	struct chunk *chunk;
+	struct range range = {
+		.backend = backend, .addr = addr, .bytes = bytes, .read_only = read_only};
 	int r;
 
 	if (!backend->host)
 		return gm_map_cuda_call(any_gpu(backend), set_access, &range);
 	/* The driver pins pages for writing, so they have to be writable while it does. */
 	r = gm_map_host_ops()->access(backend->host, addr, bytes, false);
-	while (r == 0 && (chunk = find(backend, addr, bytes, false)))
-		r = chunk_register(backend, chunk);
+	if (r == 0)
+		r = register_range(backend, addr, bytes);
 	if (r == 0 && read_only)
 		r = gm_map_host_ops()->access(backend->host, addr, bytes, true);
 	return r;
@@ -302,26 +275,11 @@ static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 static int pinned_move(void *ctx, void *from, void *to, uint64_t bytes)
 {
 	struct gm_map_pinned *backend = ctx;
-	struct chunk *chunk;
-	int r;
 
-	if (!backend->host)
-		return gm_map_cuda_ops()->move(any_gpu(backend), from, to, bytes);
-	chunk = find(backend, from, bytes, true);
-	if (!chunk)
-		return -EINVAL;
-	chunk_unregister(backend, chunk);
-	r = gm_map_host_ops()->move(backend->host, from, to, bytes);
-	if (r < 0) {
-		/* It stays in use where it is. A GPU that cannot pin it again copies it more
-		 * slowly. */
-		(void)chunk_register(backend, chunk);
-		return r;
-	}
-	pthread_mutex_lock(&backend->lock);
-	chunk->addr = (uintptr_t)to;
-	pthread_mutex_unlock(&backend->lock);
-	return 0;
+	/* Others may be using the rest of what is registered with it. */
+	if (backend->host)
+		return -EOPNOTSUPP;
+	return gm_map_cuda_ops()->move(any_gpu(backend), from, to, bytes);
 }
 
 static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
@@ -330,7 +288,7 @@ static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
 
 	if (!backend->host)
 		return gm_map_cuda_ops()->unmap(any_gpu(backend), addr, bytes);
-	drop(backend, addr, bytes);
+	unregister(backend, addr, bytes);
 	return gm_map_host_ops()->unmap(backend->host, addr, bytes);
 }
 
@@ -401,23 +359,19 @@ static void pinned_close(void *ctx)
 	gm_map_pinned_free(ctx);
 }
 
-const struct gm_map_ops *gm_map_pinned_ops(void)
+#define OPS(whole_) \
+	{ \
+		.name = "pinned", .whole = (whole_), .close = pinned_close, \
+		.error = gm_map_cuda_error, .reserve = pinned_reserve, \
+		.unreserve = pinned_unreserve, .map = pinned_map, .access = pinned_access, \
+		.move = pinned_move, .unmap = pinned_unmap, .record = pinned_record, \
+		.passed = pinned_passed, .order = pinned_order, .forget = pinned_forget, \
+		.stream_id = pinned_stream_id, \
+	}
+
+const struct gm_map_ops *gm_map_pinned_ops(bool memfd)
 {
-	static const struct gm_map_ops ops = {
-		.name = "pinned",
-		.close = pinned_close,
-		.error = gm_map_cuda_error,
-		.reserve = pinned_reserve,
-		.unreserve = pinned_unreserve,
-		.map = pinned_map,
-		.access = pinned_access,
-		.move = pinned_move,
-		.unmap = pinned_unmap,
-		.record = pinned_record,
-		.passed = pinned_passed,
-		.order = pinned_order,
-		.forget = pinned_forget,
-		.stream_id = pinned_stream_id,
-	};
-	return &ops;
+	static const struct gm_map_ops shared = OPS(false), registered = OPS(true);
+
+	return memfd ? &registered : &shared;
 }

@@ -10,8 +10,9 @@
 /*
  * Pinned host memory in this process: chunks that the CPU and all GPUs it sees reach at the same
  * address. They come in one of two kinds, as the daemon has it: memory of the driver's own,
- * imported and mapped; or memfds, mapped as on the host and registered with the driver, chunk by
- * chunk.
+ * imported and mapped; or memfds, mapped as on the host, each range that access() is called for
+ * registered with the driver as a whole. The driver refuses a copy across two registrations, so no
+ * heap can run over the second kind (whole in struct gm_map_ops).
  *
  * A GPU may be using a block when it is freed, and which one is not known: an event here is one on
  * each GPU on which this process has a context. It never makes a context on a GPU that the program
@@ -23,6 +24,6 @@ struct gm_map_pinned;
 int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[GM_MAP_CUDA_WHY]);
 /* Events must be forgotten before. */
 void gm_map_pinned_free(struct gm_map_pinned *backend);
-const struct gm_map_ops *gm_map_pinned_ops(void);
+const struct gm_map_ops *gm_map_pinned_ops(bool memfd);
 
 #endif

@@ -61,7 +61,7 @@ static gpumem_status open_pinned(struct gpumem_session *session, struct gm_sessi
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
 			"pinned host memory cannot be used: %s", why);
 	d->backend = pinned;
-	atomic_store_explicit(&d->map, gm_map_pinned_ops(), memory_order_release);
+	atomic_store_explicit(&d->map, gm_map_pinned_ops(memfd), memory_order_release);
 	return GPUMEM_OK;
 }
 

@@ -17,6 +17,7 @@
 #include "gpumem/gpumem.h"
 
 struct gm_arena;
+struct gm_block;
 struct gm_buffers;
 struct gm_events;
 struct gm_held;
@@ -83,6 +84,8 @@ struct gpumem_session {
 	uint64_t epoch;
 	struct gm_lease *leases;     /* all that the daemon may have granted */
 	struct gm_held *returning;   /* to give back when the daemon is there */
+	struct gm_block *blocks;     /* of pinned memory, where each is a buffer: pinned.c */
+	struct gm_block *leaving;    /* freed, perhaps still used by the device */
 	struct gpumem_buffer *list;  /* buffers alive */
 	struct gpumem_buffer *ended; /* destroyed, and still mapped: gm_buffer_settle() */
 };

@@ -15,7 +15,8 @@
  *
  * Pinned host memory is the driver's own (HOST_NUMA memory of the node next to the first GPU),
  * shared by fd and made without a context, too; where a GPU or the driver has none to share, it is
- * memfds, which clients register with the driver.
+ * memfds, which clients register with the driver. GPUMEM_TEST_PINNED=memfd, for tests, makes
+ * it so in any case.
  *
  * open() fails with -ENODEV where there is no driver or no device; why says what is missing.
  */

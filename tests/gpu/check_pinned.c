@@ -5,7 +5,8 @@
  * Pinned host memory from the broker: a private daemon and real worker processes that write it with
  * the CPU and copy it with a GPU. One source for the host backend (GPUMEM_TEST_BACKEND=host, where
  * copying is the CPU's work, too), the fake driver with and without HOST_NUMA memory, and a real
- * GPU. The test itself never touches CUDA, so that it may fork workers at any time.
+ * GPU (GPUMEM_TEST_PINNED=memfd: as if it had none). The test itself never touches CUDA, so that it
+ * may fork workers at any time.
  */
 
 #include <dlfcn.h>
@@ -52,7 +53,8 @@ static bool without(const char *what)
 /* Whether chunks are memfds that clients register. */
 static bool registers(void)
 {
-	return !on_host() && without("hostnuma");
+	const char *wanted = getenv("GPUMEM_TEST_PINNED");
+	return !on_host() && (without("hostnuma") || (wanted && strcmp(wanted, "memfd") == 0));
 }
 
 static bool on_fake(void)
@@ -69,9 +71,10 @@ static struct gm_figures now(void)
 
 static void start_with(const char *config)
 {
-	const char *args[] = {"--backend", backend_name(), NULL};
+	static const char *args[] = {"--backend", NULL, NULL}; /* the daemon may start again */
 	struct gm_raw raw;
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	args[1] = backend_name();
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .args = args});
 	gm_raw_observe(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
@@ -154,7 +157,10 @@ static void set(void *ptr, uint64_t bytes, unsigned char value)
 		memset(ptr, value, bytes);
 		return;
 	}
-	CU(cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, value, bytes, NULL));
+	/* A real driver refuses to set more than one chunk of its own at a time. */
+	for (uint64_t at = 0; at < bytes; at += 2 * MIB)
+		CU(cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr + at, value,
+			bytes - at < 2 * MIB ? bytes - at : 2 * MIB, NULL));
 	CU(cuda->cuStreamSynchronize(NULL));
 }
 
@@ -327,7 +333,8 @@ static void limited(int channel, void *argument)
 	for (size_t i = 0; i < n; i++)
 		OK(i % 2 ? gpumem_host_free(session, pointers[i])
 			 : gpumem_free(session, pointers[i], GPUMEM_STREAM_DONE));
-	OK(gpumem_host_alloc(session, LIMIT, NULL, &further));
+	/* A GPU may take a moment to say that it does nothing. */
+	GM_UNTIL(gpumem_host_alloc(session, LIMIT, NULL, &further) == GPUMEM_OK);
 	memset(further, 0x7f, LIMIT);
 	OK(gpumem_host_free(session, further));
 	GM_UNTIL(gpumem_trim(session, NULL) == GPUMEM_OK && now().leased == 0);
@@ -621,7 +628,7 @@ static void unlucky(int channel, void *argument)
 	GM_UNTIL(now().leased == 0);
 	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
 	memset(gpumem_buffer_ptr(buffer), 1, 14 * MIB);
-	GM_REQUIRE_EQ(registered(), registers() ? 3 : 0);
+	GM_REQUIRE_EQ(registered(), registers() ? 1 : 0);
 	gpumem_disconnect(session);
 	GM_REQUIRE_EQ(registered(), 0);
 }
@@ -630,10 +637,9 @@ START_TEST(a_mapping_that_fails_halfway_leaves_nothing)
 {
 	static const char *const vmm[] = {
 		"cuMemImportFromShareableHandle:2:304", "cuMemMap:2:304", "cuMemSetAccess:1:304"};
-	static const char *const memfd[] = {
-		"cuMemHostRegister:1:304", "cuMemHostRegister:2:304", "cuMemHostRegister:3:304"};
+	static const char *const memfd[] = {"cuMemHostRegister:1:304", NULL, NULL};
 	struct gm_worker worker;
-	if (!on_fake() || on_host())
+	if (!on_fake() || on_host() || (registers() && !memfd[_i]))
 		return;
 	gm_worker_start(&worker, unlucky, (void *)(registers() ? memfd[_i] : vmm[_i]));
 	gm_worker_join(&worker);

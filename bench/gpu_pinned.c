@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Pinned host memory from the broker, beside the driver's own in the same run: a buffer from the
+ * pool from request to usable pointer, a pair from the client's own cache, and copies to the GPU.
+ * Needs a GPU, or the fake driver to try it (which has less memory, and other figures).
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/measure.h"
+#include "common/cuda.h"
+#include "gpumem/gpumem.h"
+#include "tests/integration/raw.h"
+
+#define MIB    (UINT64_C(1) << 20)
+#define ROUNDS 11
+#define PAIRS  2000
+
+static struct gm_daemon daemon_;
+static const struct gm_cuda *cuda;
+static gpumem_session *session;
+static uint32_t pinned; /* its number on the wire: after the GPUs */
+
+static void ok_(gpumem_status status, const char *what, int line)
+{
+	if (status)
+		gm_fail(__FILE__, line, "%s: %s", what, gpumem_error_detail());
+}
+#define OK(call) ok_((call), #call, __LINE__)
+
+static void cu_(gm_cu_result result, const char *what, int line)
+{
+	if (result)
+		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
+}
+#define CU(call) cu_((call), #call, __LINE__)
+
+/* CUDA and a context in this process. false: there is no GPU. */
+static bool use_gpu(void)
+{
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	if (gm_cuda_load(&cuda, why) < 0) {
+		printf("  no GPU: %s\n", why);
+		return false;
+	}
+	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
+	CU(cuda->cuCtxSetCurrent(context));
+	return true;
+}
+
+static double since_ms(uint64_t start)
+{
+	return (double)(gm_monotonic_ns() - start) / 1e6;
+}
+
+static uint64_t pooled(void)
+{
+	struct gm_figures figures;
+	gm_figures_of(&daemon_, pinned, &figures);
+	return figures.pooled;
+}
+
+static void from_the_pool(uint64_t bytes, const char *name, double asked_ms)
+{
+	double get[ROUNDS], peer[ROUNDS];
+	char text[96];
+	uint64_t start;
+	for (int i = -1; i < ROUNDS; i++) {
+		gpumem_buffer *buffer;
+		void *ptr;
+		start = gm_monotonic_ns();
+		OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, bytes, NULL, &buffer));
+		double a = since_ms(start);
+		memset(gpumem_buffer_ptr(buffer), 1, bytes);
+		gpumem_buffer_destroy(buffer);
+		/* What is given back is unmapped a moment later. */
+		GM_UNTIL(pooled() >= bytes);
+		start = gm_monotonic_ns();
+		CU(cuda->cuMemHostAlloc(&ptr, bytes, 0));
+		double b = since_ms(start);
+		CU(cuda->cuMemFreeHost(ptr));
+		if (i < 0) {
+			snprintf(text, sizeof(text), "  %s, made anew by the daemon", name);
+			printf("%-58s %10.3f ms\n", text, a);
+		} else {
+			get[i] = a, peer[i] = b;
+		}
+	}
+	snprintf(text, sizeof(text), "%s from the pool, mapped anew; peer cuMemHostAlloc", name);
+	gm_print_ratio(text, gm_median(get, ROUNDS), gm_median(peer, ROUNDS), "ms", -1);
+	if (asked_ms > 0)
+		printf("    (asked: at most %.0f ms)\n", asked_ms);
+}
+
+static void from_the_cache(void)
+{
+	static double pair[PAIRS], peer[PAIRS / 20];
+	static const uint64_t sizes[] = {4096, MIB, 32 * MIB};
+	for (size_t s = 0; s < 3; s++) {
+		size_t n = sizes[s] > MIB ? PAIRS / 100 : PAIRS / 20;
+		char text[96];
+		void *ptr;
+		for (int i = -10; i < PAIRS; i++) {
+			uint64_t start = gm_monotonic_ns();
+			OK(gpumem_host_alloc(session, sizes[s], NULL, &ptr));
+			OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+			if (i >= 0)
+				pair[i] = since_ms(start) * 1000;
+		}
+		for (size_t i = 0; i < n; i++) {
+			uint64_t start = gm_monotonic_ns();
+			CU(cuda->cuMemHostAlloc(&ptr, sizes[s], 0));
+			CU(cuda->cuMemFreeHost(ptr));
+			peer[i] = since_ms(start) * 1000;
+		}
+		snprintf(text, sizeof(text), "%llu KiB from the cache and back; peer the driver's",
+			(unsigned long long)(sizes[s] / 1024));
+		gm_print_ratio(text, gm_median(pair, PAIRS), gm_median(peer, n), "us", -1);
+	}
+}
+
+/* GB/s */
+static double speed(gm_cu_ptr to, void *from, uint64_t bytes)
+{
+	CU(cuda->cuStreamSynchronize(NULL));
+	uint64_t start = gm_monotonic_ns();
+	CU(cuda->cuMemcpyAsync(to, (gm_cu_ptr)(uintptr_t)from, bytes, NULL));
+	CU(cuda->cuStreamSynchronize(NULL));
+	return (double)bytes / (double)(gm_monotonic_ns() - start);
+}
+
+static void copies(uint64_t bytes)
+{
+	double ours[ROUNDS], theirs[ROUNDS], pageable[ROUNDS];
+	void *host, *peer, *plain = malloc(bytes);
+	gm_cu_ptr device;
+	GM_REQUIRE(plain);
+	OK(gpumem_host_alloc(session, bytes, NULL, &host));
+	CU(cuda->cuMemHostAlloc(&peer, bytes, 0));
+	CU(cuda->cuMemAlloc(&device, bytes));
+	memset(plain, 1, bytes);
+	memset(host, 2, bytes);
+	memset(peer, 3, bytes);
+	for (int i = 0; i < ROUNDS; i++) {
+		ours[i] = speed(device, host, bytes);
+		theirs[i] = speed(device, peer, bytes);
+		pageable[i] = speed(device, plain, bytes);
+	}
+	gm_print_ratio("copy to the GPU; peer from cuMemHostAlloc", gm_median(ours, ROUNDS),
+		gm_median(theirs, ROUNDS), "GB/s", -1);
+	gm_print_ratio("copy to the GPU; peer from malloc", gm_median(ours, ROUNDS),
+		gm_median(pageable, ROUNDS), "GB/s", -1);
+	CU(cuda->cuMemFree(device));
+	CU(cuda->cuMemFreeHost(peer));
+	OK(gpumem_host_free(session, host));
+	free(plain);
+}
+
+int main(void)
+{
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	static const char config[] = "[gpumemd]\nreserve = 0\nmin_free = 16M\nhost_limit = 4G\n"
+				     "max_pool = 100%\ntrack = off\n";
+	struct gm_daemon_options options = {.config = config, .args = args};
+	gpumem_connect_options to = GPUMEM_CONNECT_OPTIONS_INIT;
+
+	gm_print_title("Pinned host memory from the broker, against the driver's own");
+	if (!use_gpu())
+		return 0;
+	gm_daemon_start(&daemon_, &options);
+	to.socket = daemon_.socket;
+	to.name = "bench";
+	OK(gpumem_connect(&to, &session));
+	OK(gpumem_device_count(session, &pinned));
+	size_t total = 0;
+	CU(cuda->cuDeviceTotalMem(&total, 0));
+	bool real = total > 8192 * MIB;
+	from_the_pool(32 * MIB, "32 MiB", -1);
+	if (real)
+		from_the_pool(1024 * MIB, "1 GiB", 40);
+	from_the_cache();
+	copies(real ? 1024 * MIB : 32 * MIB);
+	gpumem_disconnect(session);
+	gm_daemon_stop(&daemon_);
+	return 0;
+}
