@@ -8,6 +8,8 @@
  * real one.
  */
 
+#include <fcntl.h>
+
 #include "tests/gpu/broker.h"
 
 #define IPC_CONFIG "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\ntransport = ipc\n"
@@ -214,6 +216,85 @@ START_TEST(a_plain_program_opens_the_raw_handle)
 	gm_worker_join(&b);
 	gm_say_word(a.channel, 'r');
 	gm_worker_join(&a);
+}
+END_TEST
+
+/* ---- the examples */
+
+/* The first line that a program prints; the rest is read to its end. Returns its exit status. */
+static int first_line(const char *program, const char *argument, char line[256])
+{
+	char command[1024], rest[256];
+	snprintf(command, sizeof(command), "%s/examples/%s %s", getenv("top_builddir"), program,
+		argument);
+	FILE *out = popen(command, "r");
+	GM_REQUIRE(out);
+	line[0] = '\0';
+	if (fgets(line, 256, out))
+		while (fgets(rest, sizeof(rest), out))
+			;
+	int status = pclose(out);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Opens a buffer's handle with the example that knows nothing of gpumemd. */
+static void displayer(int channel, void *argument)
+{
+	unsigned char handle[GPUMEM_IPC_HANDLE_BYTES];
+	char text[2 * sizeof(handle) + 1], line[256];
+	gpumem_buffer *buffer;
+	join("displayer");
+	use_gpu();
+	OK(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
+	fill(gpumem_buffer_ptr(buffer), 8 * MIB, 0x55, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	OK(gpumem_buffer_ipc_handle(buffer, handle));
+	for (size_t i = 0; i < sizeof(handle); i++)
+		snprintf(text + 2 * i, 3, "%02x", handle[i]);
+	GM_REQUIRE_EQ(first_line("ipc_open", text, line), 0);
+	GM_REQUIRE(strcmp(line, "55 55 55 55 55 55 55 55 55 55 55 55 55 55 55 55\n") == 0);
+	text[0] = 'x';
+	GM_REQUIRE_EQ(first_line("ipc_open", text, line), 2);
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(the_example_opens_a_raw_handle)
+{
+	start_with(CONFIG(""));
+	one_worker(displayer, NULL);
+}
+END_TEST
+
+/* A kernel's results, read by the other example. The fake driver runs no kernels. */
+static void computer(int channel, void *argument)
+{
+	char command[1024], line[256] = "", handle[256] = "";
+	int in[2];
+	GM_REQUIRE(setenv("GPUMEM_SOCKET", daemon_.socket, 1) == 0);
+	if (fake_driver()) {
+		GM_REQUIRE_EQ(first_line("cuda_worker", "2>&1", line), 1);
+		GM_REQUIRE(strstr(line, "no kernels"));
+		return;
+	}
+	GM_REQUIRE_EQ(first_line("cuda_worker", "", line), 0);
+	GM_REQUIRE(strstr(line, "1000000 numbers"));
+	/* It keeps its buffer until its input ends. */
+	GM_REQUIRE(pipe2(in, O_CLOEXEC) == 0 && dup2(in[0], 0) == 0);
+	snprintf(command, sizeof(command), "%s/examples/cuda_worker --ipc", getenv("top_builddir"));
+	FILE *out = popen(command, "r");
+	GM_REQUIRE(out && fgets(line, sizeof(line), out) && fgets(handle, sizeof(handle), out));
+	handle[strcspn(handle, "\n")] = '\0';
+	GM_REQUIRE_EQ(first_line("ipc_open", handle, line), 0);
+	GM_REQUIRE(strcmp(line, "00 00 80 3f 00 00 40 40 00 00 a0 40 00 00 e0 40\n") == 0);
+	close(in[1]);
+	GM_REQUIRE_EQ(pclose(out), 0);
+}
+
+START_TEST(the_example_computes_in_memory_of_the_broker)
+{
+	start_with(CONFIG(""));
+	one_worker(computer, NULL);
 }
 END_TEST
 
@@ -651,6 +732,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, what_one_process_computes_another_finds_and_changes, 0, 2);
 	tcase_add_test(t, a_shared_block_outlives_its_killed_maker);
 	tcase_add_loop_test(t, a_plain_program_opens_the_raw_handle, 0, 2);
+	tcase_add_test(t, the_example_opens_a_raw_handle);
+	tcase_add_test(t, the_example_computes_in_memory_of_the_broker);
 	tcase_add_test(t, a_block_is_opened_once_in_a_process);
 	tcase_add_loop_test(t, a_transport_that_the_device_lacks_is_refused_with_the_reason, 0, 2);
 	tcase_add_test(t, a_configured_transport_that_the_device_lacks_is_named_as_the_cause);

@@ -10,7 +10,7 @@
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
-programs="daemon/gpumemd ctl/gpumemctl"
+programs="daemon/gpumemd ctl/gpumemctl examples/cuda_worker examples/ipc_open"
 tests=$4 # those of the GPU suite
 mapfile -t benches < <(cd "$source_dir" && sed -n 's#^bench_gpu_programs = ##p' bench/*.inc | tr ' ' '\n' | sed '/^$/d')
 
