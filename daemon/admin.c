@@ -20,6 +20,8 @@
 /* How many entries a packet takes at most: each is far below PACKET_BYTES divided by this. */
 #define GM_ADMIN_CLIENTS 32
 #define GM_ADMIN_BUFFERS 128
+/* How many clients' pages are read for a packet: a page that is full of rows takes a while. */
+#define GM_ADMIN_PAGES   8
 #define GM_ADMIN_BUCKETS 128
 /* What a packet's list may come to, packed; the envelope fits in the rest. */
 #define GM_ADMIN_BYTES (GM_LIMIT_PACKET_BYTES - 1024)
@@ -258,8 +260,12 @@ static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct buffer_list out;
 	out.n = 0;
 	bool more = false;
-	for (;;) {
+	for (int pages = 0;; pages++) {
 		struct gm_client *client = NULL;
+		if (pages == GM_ADMIN_PAGES) {
+			more = gm_clients_after(clients, at.client) != NULL;
+			break;
+		}
 		if (at.inside)
 			HASH_FIND(hh, clients->by_id, &at.client, sizeof(at.client), client);
 		if (!client) {
@@ -270,8 +276,10 @@ static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 		if (!client)
 			break;
 		at.client = client->id;
-		if (!may_see(listing, peer, client))
+		if (!may_see(listing, peer, client)) {
+			pages--; /* which costs next to nothing */
 			continue;
+		}
 		if (!at.inside)
 			at.untracked += count_untracked(listing, client);
 		at.inside = !list_rows(listing, client, &at.row, &out);

@@ -4,7 +4,8 @@
  * recvmsg: send first, wait for writability only after EAGAIN. Everything the other end can make us
  * keep is bounded: requests in flight (then it is not read), fds it has not read (then
  * handles wait), bytes it does not read (then it is dropped). A bounded number of packets is read
- * per wakeup, so that one busy client does not starve the others.
+ * per wakeup, and answers are made for a bounded time, so that one busy client does not starve the
+ * others.
  *
  * Answers with fds are streams: their packets are made when they can be sent, with fds that are
  * owned elsewhere, so that nothing is duplicated and nothing queued holds an fd. Packets without
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <linux/sockios.h>
@@ -29,6 +31,9 @@
 #include "daemon/peer_private.h"
 
 #define GM_PEER_PACKETS_PER_WAKEUP 16
+/* How long one client's long answers may take before it is the others' turn; a packet ends first.
+ */
+#define GM_PEER_TURN_NS 1000000
 /* How long to wait when the kernel will take no more fds from us: they are other peers' to read. */
 #define GM_PEER_RETRY_MS 20
 /* What a request past those in flight counts as, in bytes not read; more than it costs. */
@@ -254,8 +259,13 @@ static void pump(struct gm_peer *peer)
 	peer->want_write = false;
 	peer->starved = false;
 	int r = flush_queue(peer);
-	while (r == 0 && peer->streams && !peer->doomed) {
+	uint64_t began = uv_hrtime();
+	for (bool first = true; r == 0 && peer->streams && !peer->doomed; first = false) {
 		struct gm_stream *stream = peer->streams;
+		if (!first && uv_hrtime() - began > GM_PEER_TURN_NS) {
+			peer->want_write = true; /* it can be written to: the loop comes back */
+			break;
+		}
 		r = stream->next(stream, peer);
 		if (r < 0)
 			break;
@@ -324,7 +334,8 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 		return;
 	}
 	DL_APPEND2(peer->streams, stream, list_prev, list_next);
-	pump(peer);
+	if (!peer->want_write)
+		pump(peer);
 }
 
 static int enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
@@ -506,7 +517,14 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void on_hello_deadline(uv_timer_t *timer)
 {
-	gm_peer_refuse(timer->data, 0, GPUMEM_E_TIMEOUT, "no hello within the deadline");
+	struct gm_peer *peer = timer->data;
+	char byte;
+	/* It has spoken, and the loop was too busy to hear: that is next. */
+	if (recv(peer->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+		uv_timer_start(timer, on_hello_deadline, GM_PEER_RETRY_MS, 0);
+		return;
+	}
+	gm_peer_refuse(peer, 0, GPUMEM_E_TIMEOUT, "no hello within the deadline");
 }
 
 int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t hello_ms,

@@ -369,6 +369,7 @@ struct fds_stream {
 	struct gm_stream stream;
 	unsigned int left;
 	size_t fds_each;
+	uint64_t takes_ns; /* to make a packet */
 };
 
 static int stream_next(struct gm_stream *stream, struct gm_peer *to)
@@ -377,6 +378,8 @@ static int stream_next(struct gm_stream *stream, struct gm_peer *to)
 	int fds[GM_LIMIT_PACKET_FDS];
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	for (uint64_t began = uv_hrtime(); uv_hrtime() - began < own->takes_ns;)
+		;
 	for (size_t i = 0; i < own->fds_each; i++)
 		fds[i] = STDIN_FILENO;
 	packet.id = stream->id;
@@ -395,7 +398,7 @@ static void stream_free(struct gm_stream *stream)
 	free(stream);
 }
 
-static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
+static void start_slow_stream(uint64_t id, unsigned int packets, size_t fds_each, uint64_t takes_ns)
 {
 	struct fds_stream *own = calloc(1, sizeof(*own));
 	own->stream.id = id;
@@ -403,9 +406,57 @@ static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
 	own->stream.free = stream_free;
 	own->left = packets;
 	own->fds_each = fds_each;
+	own->takes_ns = takes_ns;
 	streams_alive++;
 	gm_peer_start(peer, &own->stream);
 }
+
+static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
+{
+	start_slow_stream(id, packets, fds_each, 0);
+}
+
+START_TEST(a_long_answer_that_takes_a_while_does_not_starve_another_client)
+{
+	int second;
+	struct gm_peer *other = new_peer(&second, 60000);
+	send_request(second, 9999, 0);
+	/* Each packet takes longer than a turn; so many of them fit the socket. */
+	start_slow_stream(1, 40, 0, 2000000);
+	start_slow_stream(2, 40, 0, 2000000);
+	ck_assert_uint_eq(streams_alive, 2);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(streams_alive, 2);
+	ck_assert_uint_eq(n_packets, 1);
+	ck_assert_uint_eq(ids[0], 9999);
+	/* And all of it comes. */
+	for (int i = 0; i < 80; i++)
+		ck_assert_ptr_nonnull(receive(far));
+	ck_assert_uint_eq(streams_alive, 0);
+	gm_peer_close(other);
+	n_closed = 0;
+	close(second);
+}
+END_TEST
+
+START_TEST(who_said_hello_in_time_is_not_dropped_because_the_loop_was_late)
+{
+	int late;
+	struct gm_peer *other = new_peer(&late, 1);
+	answer_at_once = true;
+	send_request(late, 7, 0);
+	for (uint64_t began = uv_hrtime(); uv_hrtime() - began < 5000000;)
+		;
+	uv_update_time(&loop);
+	last_sequence = 0;
+	ck_assert_uint_eq(receive(late)->id, 7);
+	ck_assert_uint_eq(n_closed, 0);
+	gm_peer_close(other);
+	n_closed = 0;
+	close(late);
+}
+END_TEST
 
 START_TEST(handles_wait_until_the_client_says_that_it_read_those_before)
 {
@@ -582,6 +633,8 @@ int main(void)
 	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
 	tcase_add_test(tests, handles_wait_for_a_client_that_says_that_it_read_and_did_not);
 	tcase_add_test(tests, an_answer_of_more_than_a_packets_fds_is_several_packets);
+	tcase_add_test(tests, a_long_answer_that_takes_a_while_does_not_starve_another_client);
+	tcase_add_test(tests, who_said_hello_in_time_is_not_dropped_because_the_loop_was_late);
 	tcase_add_test(tests, streams_take_turns);
 	tcase_add_test(tests, handles_that_the_kernel_takes_no_more_of_wait_and_arrive);
 	tcase_add_test(tests, a_stream_ends_with_its_connection);
