@@ -23,6 +23,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 		return -ENOMEM;
 	core->ops = *ops;
 	core->ctx = ctx;
+	core->armed_ns = UINT64_MAX;
 	core->ops.random(ctx, &core->token_key, sizeof(core->token_key));
 	*ret_core = core;
 	return 0;
@@ -36,12 +37,14 @@ void gm_core_free(struct gm_core *core)
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		gm_device_deinit(&core->devices[d]);
 	assert(!core->chunks);
+	gm_quotas_deinit(&core->quotas);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
 	free(core);
 }
 
 void gm_core_shutdown(struct gm_core *core)
 {
+	gm_core_enter(core);
 	core->stopping = true;
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		core->devices[d].stopping = true;
@@ -52,6 +55,7 @@ void gm_core_shutdown(struct gm_core *core)
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 	}
+	gm_core_leave(core);
 }
 
 bool gm_core_idle(const struct gm_core *core)
@@ -67,14 +71,16 @@ int gm_core_add_device(
 {
 	if (core->n_devices >= GM_LIMIT_DEVICES)
 		return -E2BIG;
-	if (core->sessions) /* they have an account per device */
+	if (core->sessions || core->quotas.by_owner) /* they have an account per device */
 		return -EBUSY;
 	uint32_t number = core->n_devices++;
 	struct gm_device *device = &core->devices[number];
 	gm_device_init(device, core, number, info);
 	*ret_device = number;
+	gm_core_enter(core);
 	gm_device_settle(device);
 	gm_reserve_refill(device);
+	gm_core_leave(core);
 	return 0;
 }
 
@@ -92,9 +98,11 @@ static struct gm_device *device_of(struct gm_core *core, uint32_t device)
 void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy)
 {
 	struct gm_device *d = device_of(core, device);
+	gm_core_enter(core);
 	gm_device_set_policy(d, policy);
 	gm_device_settle(d);
 	gm_reserve_refill(d);
+	gm_core_leave(core);
 }
 
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
@@ -102,8 +110,13 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 	struct gm_device *d = device_of(core, device);
 	if (!gm_ledger_sample(&d->ledger, free_bytes))
 		return;
+	gm_core_enter(core);
+	uint64_t pooled = d->pool.bytes;
 	gm_device_settle(d);
+	if (free_bytes < d->info.policy.min_free && d->pool.bytes < pooled)
+		gm_ladder_min_free(d, d->info.policy.min_free - free_bytes, pooled - d->pool.bytes);
 	gm_reserve_refill(d);
+	gm_core_leave(core);
 }
 
 void gm_core_sample_failed(struct gm_core *core, uint32_t device)
@@ -111,27 +124,76 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device)
 	device_of(core, device)->ledger.measured = false;
 }
 
-uint64_t gm_core_tick(struct gm_core *core)
+/* ---- time */
+
+static uint64_t due_of(const struct gm_device *d)
+{
+	uint64_t due = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
+	uint64_t queue = gm_queue_due(d), ladder = gm_ladder_due(d);
+	uint64_t retry =
+		d->reserve.short_of && d->pressure.level == GM_LEVEL_LOW ? d->reserve.retry_ns : 0;
+	if (queue < due)
+		due = queue;
+	if (ladder < due)
+		due = ladder;
+	return retry > 0 && retry < due ? retry : due;
+}
+
+static uint64_t next_due(const struct gm_core *core)
 {
 	uint64_t next = UINT64_MAX;
 	for (uint32_t n = 0; n < core->n_devices; n++) {
-		struct gm_device *d = &core->devices[n];
-		const struct gm_policy *policy = &d->info.policy;
-		uint64_t due = gm_pressure_due(&d->pressure, policy, gm_device_pressure(d));
-		if (due != UINT64_MAX && due <= gm_device_now(d)) {
-			gm_device_settle(d);
-			due = gm_pressure_due(&d->pressure, policy, gm_device_pressure(d));
-		}
-		gm_reserve_refill(d);
+		uint64_t due = due_of(&core->devices[n]);
 		if (due < next)
 			next = due;
-		uint64_t retry = d->reserve.short_of && d->pressure.level == GM_LEVEL_LOW
-					 ? d->reserve.retry_ns
-					 : 0;
-		if (retry > 0 && retry < next)
-			next = retry;
 	}
 	return next;
+}
+
+/* One that grants, whose done() asks again, could go on for ever: then the rest waits for a tick.
+ */
+#define PUMP_ROUNDS 1024
+
+void gm_core_pump(struct gm_core *core)
+{
+	unsigned rounds = 0;
+	/* What done() does in here is looked at in the next round. */
+	core->depth++;
+	for (; core->woken && rounds < PUMP_ROUNDS; rounds++) {
+		core->woken = false;
+		for (uint32_t n = 0; n < core->n_devices; n++) {
+			struct gm_device *d = &core->devices[n];
+			gm_ladder_act(d);
+			if (d->queue.woken)
+				gm_queue_run(d);
+		}
+	}
+	core->depth--;
+	uint64_t next = core->woken ? core->ops.now_ns(core->ctx) : next_due(core);
+	if (next < core->armed_ns) {
+		core->armed_ns = next;
+		if (core->ops.wake_at)
+			core->ops.wake_at(core->ctx, next);
+	}
+}
+
+uint64_t gm_core_tick(struct gm_core *core)
+{
+	gm_core_enter(core);
+	for (uint32_t n = 0; n < core->n_devices; n++) {
+		struct gm_device *d = &core->devices[n];
+		uint64_t now = gm_device_now(d);
+		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
+			gm_device_settle(d);
+		if (gm_queue_due(d) <= now)
+			core->woken = d->queue.woken = true;
+		if (gm_ladder_due(d) <= now)
+			core->woken = true;
+		gm_reserve_refill(d);
+	}
+	gm_core_leave(core);
+	core->armed_ns = core->woken ? core->ops.now_ns(core->ctx) : next_due(core);
+	return core->armed_ns;
 }
 
 void gm_core_device_figures(
@@ -188,10 +250,12 @@ void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 uint64_t gm_core_trim(struct gm_core *core, uint32_t device)
 {
 	struct gm_device *d = device_of(core, device);
+	gm_core_enter(core);
 	uint64_t released = gm_pool_clear(&d->pool);
 	d->reclaim_epoch++;
 	gm_device_settle(d);
 	gm_reserve_refill(d);
+	gm_core_leave(core);
 	return released;
 }
 
@@ -200,13 +264,15 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 	struct gm_device *d = device_of(core, chunk->device);
 	assert(chunk->state == GM_CHUNK_CREATING && d->jobs > 0);
 	d->jobs--;
+	gm_core_enter(core);
 	if (chunk->request) {
 		gm_request_created(chunk->request, chunk, result);
-		return;
+	} else {
+		gm_device_created_unclaimed(d, chunk, result);
+		gm_device_settle(d);
+		gm_reserve_refill(d);
 	}
-	gm_device_created_unclaimed(d, chunk, result);
-	gm_device_settle(d);
-	gm_reserve_refill(d);
+	gm_core_leave(core);
 }
 
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)

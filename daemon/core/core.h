@@ -36,6 +36,7 @@ struct gm_core;
 struct gm_session;
 struct gm_lease;
 struct gm_request;
+struct gm_tally;
 
 #define GM_DETAIL_BYTES 256
 
@@ -188,8 +189,7 @@ const struct gm_session_info *gm_session_info(const struct gm_session *session);
 void gm_session_set_user(struct gm_session *session, void *user);
 uint64_t gm_session_held(
 	const struct gm_session *session, uint32_t device); /* what it is charged */
-/* The most that all limits of its owners together let it hold (of each: max, less what its other
- * clients hold); UINT64_MAX: no limit. */
+/* The lowest max of all limits that apply to it, on its own or with others; UINT64_MAX: none. */
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
 int32_t gm_session_priority(const struct gm_session *session, uint32_t device);
 uint64_t gm_session_lease_count(const struct gm_session *session);
@@ -230,9 +230,9 @@ struct gm_waiting {
 	uint32_t overtaken; /* by requests behind it that were granted what it waits for */
 	int32_t priority;
 	enum gm_block block;
-	const void *quota; /* GM_BLOCK_QUOTA: which */
-	uint64_t order;    /* of arrival */
-	uint64_t exact;    /* bytes it needs at least */
+	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
+	uint64_t order;               /* of arrival */
+	uint64_t exact;               /* bytes it needs at least */
 	uint32_t device;
 	uint64_t since_ns;
 	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */

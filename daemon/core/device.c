@@ -16,6 +16,11 @@
 #include "daemon/core/core_private.h"
 #include "daemon/core/plan.h"
 
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* ---- the figures */
 
 uint64_t gm_device_now(const struct gm_device *device)
@@ -25,12 +30,13 @@ uint64_t gm_device_now(const struct gm_device *device)
 
 uint64_t gm_device_capacity(const struct gm_device *device)
 {
-	return gm_policy_capacity(&device->info.policy, device->info.total);
+	return min(device->share, device->beyond_min_free);
 }
 
 uint64_t gm_device_ceiling(const struct gm_device *device)
 {
-	return gm_policy_ceiling(&device->info.policy, device->info.total, device->ledger.foreign);
+	uint64_t foreign = device->ledger.foreign, of = device->beyond_min_free;
+	return min(device->share, of > foreign ? of - foreign : 0);
 }
 
 uint64_t gm_device_available(const struct gm_device *device)
@@ -108,7 +114,7 @@ static void pool_released(void *ctx, struct gm_chunk *chunk)
 /* Whether a chunk that is in no account any more may be pooled; charged is what is left charged. */
 static bool has_room(const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
 {
-	if (device->stopping)
+	if (device->stopping || device->pressure.level == GM_LEVEL_CRITICAL)
 		return false;
 	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
 		return false;
@@ -178,10 +184,18 @@ void gm_device_settle(struct gm_device *device)
 	gm_device_make_room(device, GM_DOMAIN_FRESH);
 	assert(device->pool.bytes == device->ledger.pooled);
 	uint32_t ppm = gm_device_pressure(device);
-	if (gm_pressure_due(&device->pressure, &device->info.policy, ppm) != UINT64_MAX &&
-		gm_pressure_step(
-			&device->pressure, &device->info.policy, ppm, gm_device_now(device)))
-		core->ops.level_changed(core->ctx, device->number, device->pressure.level);
+	if (!gm_pressure_steady(&device->pressure, &device->info.policy, ppm)) {
+		bool calm = device->pressure.calm;
+		bool changed = gm_pressure_step(
+			&device->pressure, &device->info.policy, ppm, gm_device_now(device));
+		/* The ladder acts on a new level, and a fall that waits has its time. */
+		if (changed || calm != device->pressure.calm)
+			core->woken = true;
+		if (changed)
+			core->ops.level_changed(core->ctx, device->number, device->pressure.level);
+	}
+	if (device->queue.length > 0)
+		core->woken = device->queue.woken = true;
 	core->ops.device_changed(core->ctx, device->number);
 }
 
@@ -196,19 +210,23 @@ void gm_device_init(struct gm_device *device, struct gm_core *core, uint32_t num
 	device->info = *info;
 	gm_ledger_init(&device->ledger, info->total);
 	gm_pool_init(&device->pool, pool_released, device);
+	gm_ladder_init(&device->ladder);
 	gm_device_set_policy(device, &info->policy);
 }
 
 void gm_device_deinit(struct gm_device *device)
 {
-	assert(device->chunks == 0 && device->jobs == 0);
+	assert(device->chunks == 0 && device->jobs == 0 && device->queue.length == 0);
 	gm_pool_deinit(&device->pool);
 	gm_ledger_deinit(&device->ledger);
 }
 
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy)
 {
+	uint64_t total = device->info.total;
 	device->info.policy = *policy;
+	device->share = gm_policy_share(policy, total);
+	device->beyond_min_free = total - min(total, policy->min_free);
 	gm_pool_set_bounds(&device->pool, gm_policy_max_pool(policy, device->info.total),
 		policy->max_per_bucket);
 	if (!policy->pooling)

@@ -6,9 +6,11 @@
 #include <stdint.h>
 
 #include "daemon/core/core.h"
+#include "daemon/core/ladder.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/queue.h"
 #include "daemon/core/reserve.h"
 
 /* A device as core knows it: its ledger, its pool, its policy, and the ways a chunk goes. */
@@ -17,12 +19,18 @@ struct gm_device {
 	uint32_t number;
 	bool stopping; /* nothing is pooled or made any more */
 	struct gm_core_device_info info;
+	/* Of the policy, worked out once: the share of the whole, and what is not min_free. */
+	uint64_t share, beyond_min_free;
 	struct gm_ledger ledger;
 	struct gm_pool pool;
 	struct gm_reserve reserve;
 	struct gm_pressure pressure;
-	uint64_t chunks; /* all but the doomed */
-	uint64_t jobs;   /* creations and destructions under way */
+	struct gm_queue queue;
+	struct gm_ladder ladder;
+	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
+	int32_t top_priority; /* of all sessions, unless core->tops_stale */
+	uint64_t chunks;      /* all but the doomed */
+	uint64_t jobs;        /* creations and destructions under way */
 	uint64_t reclaim_epoch;
 };
 

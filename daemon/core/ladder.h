@@ -42,6 +42,7 @@ struct gm_ladder_step {
 	uint64_t bytes;             /* wanted of it */
 	uint64_t held;              /* by it, there */
 	int32_t priority;
+	bool claimed; /* it says that it has them */
 };
 
 struct gm_ladder_plan {
@@ -94,8 +95,8 @@ struct gm_ladder_run {
 	bool active;
 	uint64_t deadline_ns;
 	uint64_t need;
-	uint64_t target;          /* what the measure of this trigger should come to */
 	uint64_t owing;           /* accounts that were asked and did not return all of it */
+	uint64_t owed;            /* bytes, of them */
 	uint64_t rungs[GM_RUNGS]; /* given */
 	struct gm_reclaim_totals totals;
 };
@@ -110,13 +111,31 @@ struct gm_ladder {
 };
 
 void gm_ladder_init(struct gm_ladder *ladder);
+uint64_t gm_ladder_settle_ns(const struct gm_device *device);
 
-/* Asks clients for bytes on behalf of a request: the accounts of one limit (tally), or all of the
- * device. widely: everybody who holds something, whatever it says. How many bytes were asked for.
+/* Building a plan, rung by rung; -ENOMEM leaves it to be deinited. */
+void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint64_t need,
+	struct gm_ladder_plan *plan);
+int gm_ladder_plan_pool(struct gm_device *device, struct gm_ladder_plan *plan, uint64_t bytes);
+/* self: who wants the memory; NULL: nobody in particular. tally: only its clients. */
+int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *self,
+	const struct gm_tally *tally, enum gm_rung rung, uint64_t bytes,
+	struct gm_ladder_plan *plan);
+/* Does what the plan says, and tells of it; a run of the same trigger that goes on takes it in. */
+void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan);
+/* Those where nobody owes anything any more, or whose deadline has come. */
+void gm_ladder_end_runs(struct gm_device *device);
+
+/*
+ * Asks clients for bytes on behalf of a request of self: the accounts of one limit (tally), or all
+ * of the device. First those who say they have them; if that is not enough, or widely, everybody
+ * who holds something. fully: nobody, unless all of it could come. How many bytes were asked for.
  */
-uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_request *request,
-	const struct gm_tally *tally, uint64_t bytes, bool widely);
-/* Whether anything asked for on behalf of requests is still to come. */
+uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_session *self,
+	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully);
+/* What was asked for on behalf of requests and is still to come. */
+uint64_t gm_ladder_owed(const struct gm_device *device);
+/* Whether clients still have time to return what they were asked for. */
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
 /* An account that was asked for memory returned a chunk. Whether the chunk is to be destroyed. */
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes);

@@ -131,6 +131,8 @@ static void release(
 	chunk->prev = chunk->next = NULL;
 	assert(lease->bytes >= chunk->bytes);
 	lease->bytes -= chunk->bytes;
+	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
+		reusable = false;
 	if (gm_device_release(device, chunk, account, reusable))
 		device->pool.returns++;
 }
@@ -257,6 +259,7 @@ gpumem_status gm_lease_return_chunks(
 		}
 		chunk->marked = true;
 	}
+	gm_core_enter(core);
 	for (size_t i = 0; i < n; i++) {
 		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
@@ -269,6 +272,7 @@ gpumem_status gm_lease_return_chunks(
 		gm_device_settle(device);
 		gm_reserve_refill(device);
 	}
+	gm_core_leave(core);
 	return GPUMEM_OK;
 }
 
@@ -283,7 +287,9 @@ void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 		lease->n_opens--;
 		return;
 	}
+	gm_core_enter(device->core);
 	gm_lease_drop(lease, hold, false);
 	gm_device_settle(device);
 	gm_reserve_refill(device);
+	gm_core_leave(device->core);
 }

@@ -3,7 +3,8 @@
  * The ledger: where every byte of a device stands. It promises that no byte is in two columns or in
  * none, that nothing is admitted past the ceiling, and that charges and accounts add up; each
  * transition asserts that before it returns. It must never be written to from outside its
- * functions, and it never decides: whether something may happen is asked before.
+ * functions, and it never decides: whether something may happen is asked before. (Its one refusal,
+ * at admission, is what makes the check and the charge one step.)
  */
 #include "daemon/core/ledger.h"
 
@@ -32,6 +33,31 @@ static void put(uint64_t *column, uint64_t bytes)
 	*column += bytes;
 }
 
+static void count(struct gm_ledger *ledger, struct gm_tally *tally, uint64_t held)
+{
+	ledger->unmet -= gm_tally_unmet(tally);
+	tally->held = held;
+	ledger->unmet += gm_tally_unmet(tally);
+}
+
+static void charge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	put(&ledger->held, bytes);
+	put(&account->held, bytes);
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		count(ledger, account->tallies[i], account->tallies[i]->held + bytes);
+}
+
+static void uncharge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	take(&account->held, bytes);
+	take(&ledger->held, bytes);
+	for (unsigned i = 0; i < account->n_tallies; i++) {
+		assert(account->tallies[i]->held >= bytes);
+		count(ledger, account->tallies[i], account->tallies[i]->held - bytes);
+	}
+}
+
 /* The column of what an account has that is created. */
 static uint64_t *created_of(struct gm_ledger *ledger, const struct gm_account *account)
 {
@@ -42,16 +68,14 @@ static void uncharge_admitted(struct gm_ledger *ledger, struct gm_account *accou
 {
 	take(&ledger->admitted, bytes);
 	take(&account->admitted, bytes);
-	take(&account->held, bytes);
-	take(&ledger->held, bytes);
+	uncharge(ledger, account, bytes);
 }
 
 static void uncharge_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	assert(account->held - account->admitted >= bytes);
 	take(created_of(ledger, account), bytes);
-	take(&account->held, bytes);
-	take(&ledger->held, bytes);
+	uncharge(ledger, account, bytes);
 }
 
 void gm_ledger_init(struct gm_ledger *ledger, uint64_t total)
@@ -66,19 +90,42 @@ void gm_ledger_deinit(struct gm_ledger *ledger)
 	assert(ledger->pooled == 0 && ledger->unclaimed == 0 && ledger->doomed == 0);
 }
 
+uint64_t gm_ledger_room(
+	const struct gm_ledger *ledger, const struct gm_account *account, uint64_t ceiling)
+{
+	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
+	uint64_t room = ceiling > taken ? ceiling - taken : 0;
+	for (unsigned i = 0; i < account->n_tallies; i++) {
+		const struct gm_tally *tally = account->tallies[i];
+		uint64_t left = tally->max > tally->held ? tally->max - tally->held : 0;
+		if (left < room)
+			room = left;
+	}
+	return room;
+}
+
+void gm_ledger_join(struct gm_ledger *ledger, struct gm_account *account, struct gm_tally *tally)
+{
+	assert(account->n_tallies < GM_TALLIES);
+	account->tallies[account->n_tallies++] = tally;
+	if (tally->guarantee) {
+		assert(!account->guaranteed);
+		account->guaranteed = tally;
+	}
+	count(ledger, tally, tally->held + account->held);
+}
+
 int gm_ledger_admit(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes)
 {
 	assert(!account->quarantined);
-	uint64_t charged = gm_ledger_charged(ledger);
-	if (charged > ceiling || bytes > ceiling - charged)
+	if (bytes > gm_ledger_room(ledger, account, ceiling))
 		return GM_LEDGER_E_NO_ROOM;
 	put(&ledger->admitted, bytes);
-	put(&ledger->held, bytes);
 	put(&account->admitted, bytes);
-	put(&account->held, bytes);
-	if (ledger->peak_charged < charged + bytes)
-		ledger->peak_charged = charged + bytes;
+	charge(ledger, account, bytes);
+	if (ledger->peak_charged < ledger->held)
+		ledger->peak_charged = ledger->held;
 	check(ledger, account);
 	return 0;
 }
@@ -163,8 +210,7 @@ void gm_ledger_move(
 {
 	uncharge_created(ledger, from, bytes);
 	put(created_of(ledger, to), bytes);
-	put(&to->held, bytes);
-	put(&ledger->held, bytes);
+	charge(ledger, to, bytes);
 	check(ledger, from);
 	check(ledger, to);
 }

@@ -16,7 +16,9 @@
  *   unclaimed     under creation for nobody: the reserve, and what a cancelled request asked for
  *   doomed        handed over for destruction; the device still has it until that is done
  *
- * charged = admitted + leased + quarantined = the sum of held over all accounts, always.
+ * charged = admitted + leased + quarantined = the sum of held over all accounts, always. An owner
+ * that has a limit has a tally: the sum of held over the accounts that count for it. unmet is the
+ * sum over all tallies of guarantee - held, where positive.
  */
 struct gm_ledger {
 	uint64_t total;
@@ -25,7 +27,33 @@ struct gm_ledger {
 	uint64_t admitted, leased, quarantined;
 	uint64_t pooled, unclaimed, doomed;
 	uint64_t held; /* of all accounts */
+	uint64_t unmet;
 	uint64_t peak_charged;
+};
+
+struct gm_quota;
+
+/* What an owner with a limit is charged on one device. */
+struct gm_tally {
+	struct gm_quota *quota;
+	uint64_t held;
+	uint64_t max; /* UINT64_MAX: none */
+	uint64_t guarantee;
+	uint64_t planned; /* while a plan is made: what it takes of this owner */
+};
+
+/* One kind of owner, one tally at most. */
+#define GM_TALLIES 6
+
+/* What was asked back of an account (ladder.c keeps it). */
+struct gm_asked {
+	bool owing;        /* bytes are still to come by the deadline */
+	bool claimed;      /* the client had said that it has them */
+	uint8_t trigger;   /* enum gm_trigger */
+	uint8_t rung;      /* enum gm_rung */
+	uint8_t ignored;   /* deadlines passed in a row */
+	uint64_t bytes;    /* to come */
+	uint64_t quiet_ns; /* it is left alone until then */
 };
 
 /* What one session is charged on one device. */
@@ -33,6 +61,12 @@ struct gm_account {
 	uint64_t held;     /* admitted included */
 	uint64_t admitted; /* 0 while quarantined: what was pending has ended */
 	bool quarantined;
+	uint8_t n_tallies;
+	struct gm_tally *tallies[GM_TALLIES]; /* that it counts for (quota.c keeps them) */
+	struct gm_tally *guaranteed;          /* the one of them with a guarantee; NULL: none */
+	int32_t priority;
+	uint32_t waiting; /* requests that wait there (queue.c) */
+	struct gm_asked asked;
 };
 
 void gm_ledger_init(struct gm_ledger *ledger, uint64_t total);
@@ -51,7 +85,27 @@ static inline uint64_t gm_ledger_created(const struct gm_ledger *ledger)
 
 #define GM_LEDGER_E_NO_ROOM 1
 
-/* Charges at admission. GM_LEDGER_E_NO_ROOM: it would pass the ceiling; nothing was charged. */
+static inline uint64_t gm_tally_unmet(const struct gm_tally *tally)
+{
+	return tally->guarantee > tally->held ? tally->guarantee - tally->held : 0;
+}
+
+/* What is kept for the owners of others. */
+static inline uint64_t gm_ledger_kept_from(
+	const struct gm_ledger *ledger, const struct gm_account *account)
+{
+	return ledger->unmet - (account->guaranteed ? gm_tally_unmet(account->guaranteed) : 0);
+}
+
+/* What the account may be charged now: below the ceiling, not kept for others, within each max of
+ * its owners. */
+uint64_t gm_ledger_room(
+	const struct gm_ledger *ledger, const struct gm_account *account, uint64_t ceiling);
+/* The account counts for this owner from now on. */
+void gm_ledger_join(struct gm_ledger *ledger, struct gm_account *account, struct gm_tally *tally);
+
+/* Charges at admission. GM_LEDGER_E_NO_ROOM: it would pass gm_ledger_room(); nothing was charged.
+ */
 int gm_ledger_admit(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes);
 /* Nothing will be created for it. */

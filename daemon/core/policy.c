@@ -2,8 +2,7 @@
 /*
  * The arithmetic of the design, as pure functions: capacity, ceiling, available, pressure and the
  * level that follows from it. Reads no clock and changes nothing but the level it is given.
- * Whatever decides about memory asks here, so a rule about owners (limits, guarantees) joins
- * gm_policy_available() and nothing else has to learn of it.
+ * What it knows is the device; owners and their limits are in quota.c and the ledger.
  */
 #include "daemon/core/table.h"
 #include "daemon/core/policy.h"
@@ -19,8 +18,9 @@ static uint64_t min(uint64_t a, uint64_t b)
 }
 
 /* A fraction out of 0..1, or none at all, counts as the nearest one. */
-static uint64_t share_of(double fraction, uint64_t total)
+uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total)
 {
+	double fraction = policy->fraction;
 	if (!(fraction > 0))
 		return 0;
 	if (fraction >= 1)
@@ -35,8 +35,7 @@ uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total)
 
 uint64_t gm_policy_ceiling(const struct gm_policy *policy, uint64_t total, uint64_t foreign)
 {
-	return min(
-		share_of(policy->fraction, total), minus(minus(total, policy->min_free), foreign));
+	return min(gm_policy_share(policy, total), minus(minus(total, policy->min_free), foreign));
 }
 
 uint64_t gm_policy_available(uint64_t ceiling, uint64_t charged)
@@ -72,25 +71,43 @@ enum gm_level gm_policy_level(
 	return level;
 }
 
+bool gm_pressure_steady(
+	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm)
+{
+	return !pressure->calm &&
+	       gm_policy_level(policy, pressure_ppm, pressure->level) == pressure->level;
+}
+
+static uint64_t after(uint64_t ns, uint64_t more)
+{
+	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
+}
+
 uint64_t gm_pressure_due(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm)
 {
 	enum gm_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
 	if (level == pressure->level)
 		return UINT64_MAX;
-	if (level > pressure->level)
-		return 0;
-	uint64_t due = pressure->since_ns + policy->dwell_ns;
-	return due < pressure->since_ns ? UINT64_MAX : due;
+	if (level < pressure->level) /* without a step it is not known since when it is calm */
+		return pressure->calm ? after(pressure->calm_ns, policy->dwell_ns) : 0;
+	return level <= pressure->fell_from ? after(pressure->since_ns, policy->dwell_ns) : 0;
 }
 
 bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
 	uint32_t pressure_ppm, uint64_t now_ns)
 {
+	enum gm_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
+	bool calm = level < pressure->level;
+	if (calm && !pressure->calm)
+		pressure->calm_ns = now_ns;
+	pressure->calm = calm;
 	uint64_t due = gm_pressure_due(pressure, policy, pressure_ppm);
 	if (due == UINT64_MAX || now_ns < due)
 		return false;
-	pressure->level = gm_policy_level(policy, pressure_ppm, pressure->level);
+	pressure->fell_from = calm ? pressure->level : GM_LEVEL_LOW;
+	pressure->level = level;
 	pressure->since_ns = now_ns;
+	pressure->calm = false;
 	return true;
 }

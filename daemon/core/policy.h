@@ -12,6 +12,8 @@
 
 #define GM_PPM 1000000u
 
+/* fraction x total */
+uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total);
 /* min(fraction x total, total - min_free) */
 uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total);
 /* min(fraction x total, total - min_free - foreign) */
@@ -24,21 +26,28 @@ uint32_t gm_policy_pressure(uint64_t capacity, uint64_t available);
 uint64_t gm_policy_max_pool(const struct gm_policy *policy, uint64_t total);
 
 /*
- * The level: pressure is there at once when a threshold is reached, and gone only when pressure is
- * below the threshold by the hysteresis and the level has lasted for the dwell. So relief never
- * comes too early, and at most one rise and one fall are told per dwell.
+ * The level. It rises at once when a threshold is reached. It falls when pressure has been below
+ * the threshold, by the hysteresis, for as long as the dwell without a break. And it does not go
+ * back to where it fell from within the dwell. So relief never comes too early, and a load that
+ * swings around a threshold gives at most one change per dwell, most often none: it stays above.
  */
 struct gm_pressure {
 	enum gm_level level;
-	uint64_t since_ns;
+	enum gm_level fell_from; /* GM_LEVEL_LOW: the last change was a rise, or there was none */
+	bool calm;               /* pressure asks for a lower level, since calm_ns */
+	uint64_t since_ns;       /* of the last change */
+	uint64_t calm_ns;
 };
 /* The level that this pressure asks for, coming from the one given. */
 enum gm_level gm_policy_level(
 	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_level from);
-/* Goes to the level asked for, if it may by now. Whether it changed. */
+/* Nothing to do: pressure asks for the level there is, and always did since it was there. */
+bool gm_pressure_steady(
+	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
+/* Takes note of pressure, and goes to the level asked for if it may by now. Whether it changed. */
 bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
 	uint32_t pressure_ppm, uint64_t now_ns);
-/* When a step would change it, if pressure stays as it is; UINT64_MAX: never. */
+/* When a step would change it, if pressure stays as it was at the last step; UINT64_MAX: never. */
 uint64_t gm_pressure_due(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
 

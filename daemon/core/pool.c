@@ -278,6 +278,48 @@ uint64_t gm_pool_clear(struct gm_pool *pool)
 	return gm_pool_shrink(pool, UINT64_MAX, GM_DOMAIN_FRESH);
 }
 
+static uint64_t count_oldest(const struct gm_pool_domain *domain, uint64_t bytes)
+{
+	uint64_t sum = 0;
+	for (const struct gm_chunk *c = domain->by_age; c && sum < bytes; c = c->age_next)
+		sum += c->bytes;
+	return sum;
+}
+
+uint64_t gm_pool_shrinkable(const struct gm_pool *pool, uint64_t bytes)
+{
+	uint64_t sum = 0;
+	if (bytes >= pool->bytes)
+		return pool->bytes;
+	for (const struct gm_pool_domain *d = pool->busy; d && sum < bytes; d = d->next)
+		sum += count_oldest(d, bytes - sum);
+	if (pool->fresh && sum < bytes)
+		sum += count_oldest(pool->fresh, bytes - sum);
+	return sum;
+}
+
+static void clear_older(struct gm_pool *pool, struct gm_pool_domain *domain, uint64_t before_ns)
+{
+	/* The domain may be freed with its last chunk. */
+	uint64_t n = 0;
+	for (const struct gm_chunk *c = domain->by_age; c && c->pooled_at < before_ns;
+		c = c->age_next)
+		n++;
+	while (n-- > 0)
+		part_with(pool, domain->by_age);
+}
+
+uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns)
+{
+	uint64_t bytes = pool->bytes;
+	struct gm_pool_domain *domain, *next;
+	DL_FOREACH_SAFE (pool->busy, domain, next)
+		clear_older(pool, domain, before_ns);
+	if (pool->fresh)
+		clear_older(pool, pool->fresh, before_ns);
+	return bytes - pool->bytes;
+}
+
 void gm_pool_clear_used(struct gm_pool *pool)
 {
 	while (pool->busy)

@@ -70,6 +70,11 @@ bool gm_pool_evict(struct gm_pool *pool, gm_domain spare);
 /* Parts with chunks of that many bytes at least, or with all. Bytes released. */
 uint64_t gm_pool_shrink(struct gm_pool *pool, uint64_t bytes, gm_domain spare);
 uint64_t gm_pool_clear(struct gm_pool *pool);
+/* What gm_pool_shrink(), sparing nobody, would release. */
+uint64_t gm_pool_shrinkable(const struct gm_pool *pool, uint64_t bytes);
+/* Parts with what was put in before that time, of the domain longest unused first. Bytes released.
+ */
+uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns);
 /* Parts with everything that was used. */
 void gm_pool_clear_used(struct gm_pool *pool);
 /* New bounds; what is past them goes. */

@@ -59,26 +59,36 @@ uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device);
 /* ---- core's own */
 
 struct gm_device;
+struct gm_refusal;
 
 struct gm_queue {
 	struct gm_request *requests; /* in order */
 	uint64_t length;
 	uint64_t last_order;
-	bool woken;       /* something may have come back */
-	uint64_t witness; /* a session that holds and does not wait, when last looked */
-	uint64_t next_ns; /* when something in it is due; UINT64_MAX: nothing */
+	uint64_t changes;   /* of the list: whoever walks it sees that it moved */
+	uint64_t exhausted; /* requests that may be overtaken no more */
+	bool woken;         /* something may have come back */
+	uint64_t witness;   /* a session that holds and does not wait, when last looked */
+	uint64_t due_ns;    /* when something in it is; good while it is not woken */
 };
 
-/* A request that does not fit, and could one day. Queues it, or ends it. */
-void gm_queue_enter(struct gm_device *device, struct gm_request *request, enum gm_block block,
-	const void *quota, const char *detail);
-/* Takes it out, whatever becomes of it. */
-void gm_queue_remove(struct gm_device *device, struct gm_request *request);
-/* Whether a request must let others go first: they wait, were overtaken enough, and want the same.
+/*
+ * A request that does not fit, and why. GPUMEM_OK: it is queued, and clients were asked for what it
+ * lacks. Otherwise it is to be refused with that and detail: it may not wait and nobody can be
+ * asked, it could never be granted, or too many wait (GM_LIMIT_WAITING_PER_DEVICE).
  */
-bool gm_queue_bars(const struct gm_device *device, const struct gm_request *request);
-/* The request is being granted: those it overtakes are counted. */
-void gm_queue_overtake(struct gm_device *device, const struct gm_request *request);
+gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+/* Ends a request that waits. */
+void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail);
+/* Whether a request of this session must let others go first: they are before it in the order, were
+ * overtaken enough, and want the same. order: its place; UINT64_MAX: it comes now. */
+bool gm_queue_bars(
+	const struct gm_device *device, const struct gm_session *session, uint64_t order);
+/* A request of this session is granted: those it overtakes are counted. */
+void gm_queue_overtake(struct gm_device *device, const struct gm_session *session, uint64_t order);
+/* Priorities changed. */
+void gm_queue_sort(struct gm_device *device);
 /* Grants what fits, ends what is over, asks again what is due. Calls done(): only at the outermost
  * level of core. */
 void gm_queue_run(struct gm_device *device);

@@ -10,6 +10,7 @@
 
 #include "gpumem/status.h"
 #include "daemon/core/core.h"
+#include "daemon/core/owner.h"
 
 /*
  * Limits of owners, per device: max, guarantee, priority. (A limit is called quota in the code:
@@ -32,35 +33,6 @@
  * Charges can pass a max in two ways only, both shown as over: the limit was set below what was
  * held, or a shared lease's payer went and its oldest opener pays now.
  */
-
-enum gm_owner_kind {
-	GM_OWNER_UID,
-	GM_OWNER_GID, /* a process's own group, not its supplementary ones */
-	GM_OWNER_UNIT,
-	GM_OWNER_CONTAINER,
-	GM_OWNER_NAME,    /* what a client calls itself */
-	GM_OWNER_SESSION, /* one client; run time only, and gone with it */
-	GM_OWNER_KINDS,
-};
-
-#define GM_OWNER_NAME_BYTES 255
-
-/* Made by the functions below, which fill all of it: it is hashed as it is. */
-struct gm_owner {
-	uint64_t kind; /* enum gm_owner_kind */
-	uint64_t id;   /* uid, gid, session */
-	char name[GM_OWNER_NAME_BYTES + 1];
-};
-void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_owner);
-/* -EINVAL: empty, too long, or a kind that has no names. */
-int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
-
-#define GM_OWNER_TEXT (GM_OWNER_NAME_BYTES + 16)
-/* "uid 1002", "unit training.service", "client 17 " …; the configuration's names of the kinds. */
-const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
-/* "uid:1002", "gid:", "unit:", "container:", "client:NAME", "session:17". Ids are numbers here. 0
- * or -EINVAL. */
-int gm_owner_parse(const char *text, struct gm_owner *ret_owner);
 
 enum {
 	GM_QUOTA_MAX = 1,
@@ -132,6 +104,8 @@ void gm_quotas_deinit(struct gm_quotas *quotas);
 void gm_quotas_join(struct gm_core *core, struct gm_session *session);
 /* It holds nothing any more. Limits for it alone go. */
 void gm_quotas_leave(struct gm_core *core, struct gm_session *session);
+/* The highest priority of all sessions there are; INT32_MIN: there is none. */
+int32_t gm_quotas_top(struct gm_core *core, uint32_t device);
 const struct gm_owner *gm_quota_owner(const struct gm_quota *quota);
 
 #endif

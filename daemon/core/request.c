@@ -5,22 +5,21 @@
  * neither charged nor lost: chunks that no client has seen go to the pool as they were. It must
  * never wait: what has to be created is submitted, and gm_request_created() goes on from there.
  *
- * A request that does not fit is refused here, at one place (admit()): waiting for room and getting
- * some back from clients begin there.
+ * A request that does not fit goes to the queue (queue.c), which comes back here when it does.
  */
 #include "daemon/core/table.h"
 #include "daemon/core/request.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/units.h"
+#include "daemon/core/admit.h"
 #include "daemon/core/core_private.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/plan.h"
+#include "daemon/core/say.h"
 #include "daemon/core/session.h"
 
 struct sizes {
@@ -32,17 +31,9 @@ static struct gm_account *account_of(const struct gm_request *request)
 	return &request->session->accounts[request->target->device->number];
 }
 
-static void __attribute__((format(printf, 2, 3))) say(char *detail, const char *format, ...)
-{
-	va_list args;
-	va_start(args, format);
-	vsnprintf(detail, GM_DETAIL_BYTES, format, args);
-	va_end(args);
-}
-
 /* ---- the end of a request */
 
-static void unlink_pending(struct gm_request *request)
+void gm_request_unlink(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	if (!request->prev)
@@ -53,13 +44,21 @@ static void unlink_pending(struct gm_request *request)
 		session->n_new--;
 }
 
+void gm_request_link(struct gm_request *request)
+{
+	struct gm_session *session = request->session;
+	DL_APPEND(session->pending, request);
+	if (!request->lease)
+		session->n_new++;
+}
+
 /* Nothing is held for it any more; done() is still to be called. */
 static void undo(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
 	struct gm_chunk *chunk, *next;
-	unlink_pending(request);
+	gm_request_unlink(request);
 	DL_FOREACH_SAFE (request->chunks, chunk, next) {
 		DL_DELETE(request->chunks, chunk);
 		chunk->prev = chunk->next = NULL;
@@ -76,14 +75,23 @@ static void undo(struct gm_request *request)
 	gm_device_settle(device);
 }
 
-/* Ends an admitted request without success. */
+void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	if (status != GPUMEM_E_CANCELLED)
+		request->session->core->counters.refusals++;
+	request->done(request, status, detail);
+}
+
+/* Ends a request that waits or is admitted, without success. */
 static void fail(struct gm_request *request, gpumem_status status, const char *detail)
 {
+	if (request->waiting.queued) {
+		gm_queue_end(request, status, detail);
+		return;
+	}
 	struct gm_device *device = request->target->device;
-	if (status != GPUMEM_E_CANCELLED)
-		device->core->counters.refusals++;
 	undo(request);
-	request->done(request, status, detail);
+	gm_request_refuse(request, status, detail);
 	gm_reserve_refill(device);
 }
 
@@ -96,7 +104,7 @@ static void finish(struct gm_request *request)
 		fail(request, GPUMEM_E_HOST_MEMORY, "the daemon has no memory for another lease");
 		return;
 	}
-	unlink_pending(request);
+	gm_request_unlink(request);
 	request->first_index = gm_lease_append(lease, request->chunks, request->bytes);
 	request->chunks = NULL;
 	request->target = NULL;
@@ -138,17 +146,17 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 	gm_format_size(chunk->bytes, s.text[0]);
 	gm_format_size(device->ledger.foreign, s.text[1]);
 	if (result == -ENOMEM)
-		say(detail,
+		gm_say(detail,
 			"device %u is out of memory: it could not make %s, with nothing pooled; "
 			"%s of it are used outside the broker; end those programs, or lower fraction",
 			device->number, s.text[0], s.text[1]);
 	else if (result == -EOPNOTSUPP)
-		say(detail,
+		gm_say(detail,
 			"device %u has no %s transport: its driver refused; ask for the other one, "
 			"or set transport = auto in gpumemd.conf",
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else
-		say(detail, "device %u could not make a chunk of %s: %s; see the daemon's log",
+		gm_say(detail, "device %u could not make a chunk of %s: %s; see the daemon's log",
 			device->number, s.text[0], strerror(-result));
 	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
 	fail(request,
@@ -193,26 +201,26 @@ static gpumem_status check(struct gm_core *core, const struct gm_request *reques
 	const struct gm_session *session = request->session;
 	struct sizes s;
 	if (core->stopping) {
-		say(detail, "the daemon is stopping");
+		gm_say(detail, "the daemon is stopping");
 		return GPUMEM_E_DISCONNECTED;
 	}
 	if (session->ending || session->quarantined) {
-		say(detail, "the session is not connected");
+		gm_say(detail, "the session is not connected");
 		return GPUMEM_E_DISCONNECTED;
 	}
 	if (request->bytes == 0 || request->bytes > GM_LEASE_BYTES_MAX) {
 		gm_format_size(GM_LEASE_BYTES_MAX, s.text[0]);
-		say(detail, "asked %llu bytes; a request is for 1 byte to %s",
+		gm_say(detail, "asked %llu bytes; a request is for 1 byte to %s",
 			(unsigned long long)request->bytes, s.text[0]);
 		return GPUMEM_E_INVALID;
 	}
 	if (request->lease) {
 		if (request->lease->maker != session) {
-			say(detail, "only the client that made a lease can grow it");
+			gm_say(detail, "only the client that made a lease can grow it");
 			return GPUMEM_E_DENIED;
 		}
 		if (request->lease->transport == GM_TRANSPORT_IPC) {
-			say(detail,
+			gm_say(detail,
 				"a lease on the ipc transport is one block and cannot grow; make "
 				"another one");
 			return GPUMEM_E_UNSUPPORTED;
@@ -220,16 +228,16 @@ static gpumem_status check(struct gm_core *core, const struct gm_request *reques
 		return GPUMEM_OK;
 	}
 	if (request->device >= core->n_devices) {
-		say(detail, "there is no device %u; there are %u, numbered from 0", request->device,
-			core->n_devices);
+		gm_say(detail, "there is no device %u; there are %u, numbered from 0",
+			request->device, core->n_devices);
 		return GPUMEM_E_NOT_FOUND;
 	}
 	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES) {
-		say(detail, "the tag is longer than %d bytes", GM_LIMIT_NAME_BYTES);
+		gm_say(detail, "the tag is longer than %d bytes", GM_LIMIT_NAME_BYTES);
 		return GPUMEM_E_INVALID;
 	}
 	if (gm_session_full(session)) {
-		say(detail,
+		gm_say(detail,
 			"this client has %d leases, which is the most; return some, or grow one",
 			GM_LIMIT_LEASES_PER_CLIENT);
 		return GPUMEM_E_LIMIT;
@@ -261,25 +269,12 @@ static gpumem_status pick_transport(const struct gm_device *device, enum gm_tran
 		}
 		break;
 	default:
-		say(detail, "there is no transport %d", (int)asked);
+		gm_say(detail, "there is no transport %d", (int)asked);
 		return GPUMEM_E_INVALID;
 	}
-	say(detail, "device %u has no %s transport; ask for auto", device->number,
+	gm_say(detail, "device %u has no %s transport; ask for auto", device->number,
 		asked == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	return GPUMEM_E_UNSUPPORTED;
-}
-
-static void say_no_room(const struct gm_device *device, uint64_t bytes, char *detail)
-{
-	struct sizes s;
-	uint64_t foreign = device->ledger.foreign;
-	gm_format_size(gm_device_available(device), s.text[0]);
-	gm_format_size(gm_device_capacity(device), s.text[1]);
-	gm_format_size(bytes, s.text[2]);
-	gm_format_size(foreign, s.text[3]);
-	say(detail, "device %u has %s available of %s, asked %s%s%s%s; see gpumemctl clients",
-		device->number, s.text[0], s.text[1], s.text[2], foreign ? "; " : "",
-		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
 }
 
 /* Chunk structs for all that the plan creates, before anything is charged. */
@@ -331,31 +326,28 @@ static void gather(struct gm_request *request, struct gm_device *device,
 	request->missing = plan->n_created;
 }
 
-/* Charges the request, takes what is pooled and submits what is not. */
-static gpumem_status admit(struct gm_core *core, struct gm_request *request, char *detail)
+gpumem_status gm_request_admit(
+	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_session *session = request->session;
-	gpumem_status status = check(core, request, detail);
-	if (status != GPUMEM_OK)
-		return status;
-	struct gm_device *device =
-		request->lease ? request->lease->device : &core->devices[request->device];
 	enum gm_transport transport = GM_TRANSPORT_FD;
+	gpumem_status status = GPUMEM_OK;
 	if (!request->lease)
 		status = pick_transport(device, request->transport, &transport, detail);
 	if (status != GPUMEM_OK)
 		return status;
 
 	struct gm_plan plan;
-	if (gm_plan_make(&device->pool, transport, session->info.domain, request->bytes,
-		    gm_device_available(device), &plan)) {
-		say_no_room(device, request->bytes, detail);
-		return GPUMEM_E_NO_MEMORY;
-	}
+	uint64_t ceiling = gm_device_ceiling(device);
+	uint64_t room =
+		gm_ledger_room(&device->ledger, &session->accounts[device->number], ceiling);
+	int r = gm_plan_make(
+		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
+	assert(r == 0); /* gm_admit_now() said that it fits */
 	/* Of the chunks there are, those pooled and not used here can go. */
 	if (device->chunks - (device->pool.chunks - plan.n_pooled) + plan.n_created >
 		GM_LIMIT_CHUNKS_PER_DEVICE) {
-		say(detail,
+		gm_say(detail,
 			"device %u has %llu chunks in use, of %d at most; return some, or ask for "
 			"larger leases",
 			device->number, (unsigned long long)(device->chunks - device->pool.chunks),
@@ -370,46 +362,30 @@ static gpumem_status admit(struct gm_core *core, struct gm_request *request, cha
 	if (!target || make_chunks(device, transport, &plan, &created) < 0) {
 		if (!request->lease)
 			gm_lease_free(target);
-		say(detail, "the daemon has no memory for another lease");
+		gm_say(detail, "the daemon has no memory for another lease");
 		return GPUMEM_E_HOST_MEMORY;
 	}
 	request->target = target;
 	request->charged = plan.bytes;
-	int r = gm_ledger_admit(
-		&device->ledger, account_of(request), gm_device_ceiling(device), plan.bytes);
-	assert(r == 0); /* the plan was made for what is available */
+	r = gm_ledger_admit(&device->ledger, account_of(request), ceiling, plan.bytes);
+	assert(r == 0); /* the plan was made for what there is room for */
 	(void)r;
 	gather(request, device, transport, &plan, created);
 	gm_device_make_room(device, session->info.domain);
+	if (device->queue.length > 0)
+		gm_queue_overtake(device, session, request->waiting.order);
 	return GPUMEM_OK;
 }
 
-void gm_core_request(struct gm_core *core, struct gm_request *request)
+void gm_request_start(struct gm_request *request)
 {
-	char detail[GM_DETAIL_BYTES] = "";
-	struct gm_session *session = request->session;
-	request->first_index = 0;
-	request->charged = 0;
-	request->missing = 0;
-	request->target = NULL;
-	request->chunks = NULL;
-	request->prev = request->next = NULL;
-	core->counters.requests++;
-
-	gpumem_status status = admit(core, request, detail);
-	if (status != GPUMEM_OK) {
-		core->counters.refusals++;
-		request->done(request, status, detail);
-		return;
-	}
 	if (request->missing == 0) {
 		finish(request);
 		return;
 	}
-	DL_APPEND(session->pending, request);
-	if (!request->lease)
-		session->n_new++;
+	gm_request_link(request);
 	/* Nothing completes before a submission returns, so the list stands still. */
+	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
 	struct gm_chunk *chunk;
 	DL_FOREACH (request->chunks, chunk)
@@ -417,4 +393,62 @@ void gm_core_request(struct gm_core *core, struct gm_request *request)
 			gm_device_create(device, chunk, session->id);
 	gm_session_changed(session, device->number);
 	gm_device_settle(device);
+}
+
+/* Grants it, queues it or refuses it. */
+static gpumem_status take(struct gm_core *core, struct gm_request *request, char *detail)
+{
+	struct gm_session *session = request->session;
+	gpumem_status status = check(core, request, detail);
+	if (status != GPUMEM_OK)
+		return status;
+	struct gm_device *device =
+		request->lease ? request->lease->device : &core->devices[request->device];
+	uint64_t exact = gm_plan_exact(request->bytes);
+	struct gm_refusal refusal = {0};
+	bool fits = gm_admit_now(device, session, exact, &refusal);
+	if (fits && device->queue.exhausted > 0 && gm_queue_bars(device, session, UINT64_MAX)) {
+		refusal.block = GM_BLOCK_TURN;
+		fits = false;
+	}
+	if (fits) {
+		status = gm_request_admit(request, device, detail);
+		if (status == GPUMEM_OK)
+			gm_request_start(request);
+		return status;
+	}
+	/* Asked for in a way that is not to be had here: no reason to wait. */
+	enum gm_transport transport;
+	if (!request->lease)
+		status = pick_transport(device, request->transport, &transport, detail);
+	if (status == GPUMEM_OK)
+		status = gm_queue_enter(device, request, exact, &refusal, detail);
+	return status;
+}
+
+void gm_core_request(struct gm_core *core, struct gm_request *request)
+{
+	char detail[GM_DETAIL_BYTES] = "";
+	request->first_index = 0;
+	request->charged = 0;
+	request->missing = 0;
+	request->target = NULL;
+	request->chunks = NULL;
+	request->prev = request->next = NULL;
+	request->waiting.queued = false;
+	request->waiting.order = UINT64_MAX;
+	core->counters.requests++;
+
+	gm_core_enter(core);
+	gpumem_status status = take(core, request, detail);
+	if (status != GPUMEM_OK)
+		gm_request_refuse(request, status, detail);
+	gm_core_leave(core);
+}
+
+void gm_core_cancel(struct gm_core *core, struct gm_request *request)
+{
+	gm_core_enter(core);
+	fail(request, GPUMEM_E_CANCELLED, "the request was cancelled");
+	gm_core_leave(core);
 }

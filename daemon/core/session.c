@@ -25,6 +25,38 @@ static void new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYT
 	session->token = gm_token_hash_make(&core->token_key, ret_token);
 }
 
+/* The names that limits can be given to, kept with the session. */
+static int copy_names(struct gm_session *session, const struct gm_session_info *info)
+{
+	const char *from[] = {info->unit, info->container, info->name};
+	const char **to[] = {&session->info.unit, &session->info.container, &session->info.name};
+	size_t sizes[3], total = 0;
+	for (int i = 0; i < 3; i++) {
+		size_t n = from[i] ? strnlen(from[i], GM_OWNER_NAME_BYTES + 1) : 0;
+		sizes[i] = n > 0 && n <= GM_OWNER_NAME_BYTES ? n + 1 : 0;
+		total += sizes[i];
+		*to[i] = NULL;
+	}
+	if (total == 0)
+		return 0;
+	char *at = session->names = malloc(total);
+	if (!at)
+		return -ENOMEM;
+	for (int i = 0; i < 3; i++) {
+		if (sizes[i] == 0)
+			continue;
+		*to[i] = memcpy(at, from[i], sizes[i]);
+		at += sizes[i];
+	}
+	return 0;
+}
+
+static void session_free(struct gm_session *session)
+{
+	free(session->names);
+	free(session);
+}
+
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session)
 {
@@ -38,11 +70,16 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	session->core = core;
 	session->id = core->ops.new_id(core->ctx);
 	session->info = *info;
-	HASH_ADD(hh, core->sessions, id, sizeof(session->id), session);
-	if (!GM_TABLE_ADDED(session)) {
-		free(session);
+	if (copy_names(session, info) < 0) {
+		session_free(session);
 		return -ENOMEM;
 	}
+	HASH_ADD(hh, core->sessions, id, sizeof(session->id), session);
+	if (!GM_TABLE_ADDED(session)) {
+		session_free(session);
+		return -ENOMEM;
+	}
+	gm_quotas_join(core, session);
 	new_token(session, ret_token);
 	*ret_session = session;
 	return 0;
@@ -97,13 +134,18 @@ void gm_session_quarantine(struct gm_session *session)
 	struct gm_core *core = session->core;
 	if (session->quarantined)
 		return;
+	gm_core_enter(core);
 	/* Before anything is cancelled, so that what done() may ask for is refused. */
 	session->quarantined = true;
 	session->info.user = NULL;
 	gm_request_cancel_all(session);
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		gm_ledger_quarantine(&core->devices[d].ledger, &session->accounts[d]);
+	/* Whoever is off the socket cannot be asked for anything. */
+	for (uint32_t d = 0; d < core->n_devices; d++)
+		gm_ladder_gone(&core->devices[d], session);
 	settle_all(core);
+	gm_core_leave(core);
 }
 
 int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
@@ -115,12 +157,14 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 		return -EACCES;
 	if (!session->quarantined)
 		return -EBUSY;
+	gm_core_enter(core);
 	session->quarantined = false;
 	session->info.user = user;
 	new_token(session, ret_token);
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		gm_ledger_resume(&core->devices[d].ledger, &session->accounts[d]);
 	settle_all(core);
+	gm_core_leave(core);
 	return 0;
 }
 
@@ -128,6 +172,7 @@ static void end(struct gm_session *session, bool died)
 {
 	struct gm_core *core = session->core;
 	assert(!session->ending);
+	gm_core_enter(core);
 	session->ending = true;
 	gm_request_cancel_all(session);
 	while (session->holds)
@@ -135,9 +180,13 @@ static void end(struct gm_session *session, bool died)
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		assert(session->accounts[d].held == 0);
 	assert(session->n_shares == 0 && session->n_new == 0);
+	for (uint32_t d = 0; d < core->n_devices; d++)
+		gm_ladder_gone(&core->devices[d], session);
+	gm_quotas_leave(core, session);
 	HASH_DEL(core->sessions, session);
-	free(session);
+	session_free(session);
 	settle_all(core);
+	gm_core_leave(core);
 }
 
 void gm_session_end_unmapped(struct gm_session *session)

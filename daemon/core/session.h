@@ -25,6 +25,8 @@ struct gm_session {
 	struct gm_token_hash token;
 	bool quarantined;
 	bool ending;
+	bool limited; /* a limit applies to it */
+	char *names;  /* what info's unit, container and name point to */
 	uint64_t n_shares;
 	uint64_t n_new;             /* requests for a new lease that are pending */
 	struct gm_request *pending; /* oldest first */

@@ -193,6 +193,9 @@ END_TEST
 
 START_TEST(room_is_made_before_anything_is_created_and_from_others_first)
 {
+	struct gm_policy p = fake_figures(&fake, d).policy;
+	fake_no_levels(&p);
+	gm_core_set_policy(fake.core, d, &p);
 	struct gm_session *other = fake_session(&fake, 2, 1001);
 	fake_lease(&fake, fake_session(&fake, 3, 1002), d, 2 * GiB + 512 * MiB);
 	gm_lease_return(s, fake_lease(&fake, s, d, 512 * MiB));

@@ -76,6 +76,104 @@ static void level_changed(void *ctx, uint32_t device, enum gm_level level)
 	fake->level = level;
 }
 
+/* ---- what clients are asked and what is told */
+
+static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+{
+	struct fake_core *fake = ctx;
+	*ret = fake->use[gm_session_id(session) % FAKE_LOG][device];
+}
+
+static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+{
+	struct fake_core *fake = ctx;
+	must(ask->bytes > 0 && ask->deadline_ns > fake->now);
+	must(!gm_session_quarantined(session));
+	fake->asks[fake->n_asks++ % FAKE_LOG] =
+		(struct fake_ask){.session = gm_session_id(session), .ask = *ask};
+}
+
+static int terminate(void *ctx, struct gm_session *session, uint32_t device)
+{
+	struct fake_core *fake = ctx;
+	fake->victim = gm_session_id(session);
+	fake->victims++;
+	return fake->terminate;
+}
+
+static void wake_at(void *ctx, uint64_t ns)
+{
+	((struct fake_core *)ctx)->wake_ns = ns;
+}
+
+static void event(void *ctx, const struct gm_event *told)
+{
+	struct fake_core *fake = ctx;
+	struct fake_event *e = &fake->events[fake->n_events++ % FAKE_LOG];
+	must(told->text && told->text[0]);
+	memset(e, 0, sizeof(*e));
+	e->event = *told;
+	e->session = told->session ? gm_session_id(told->session) : 0;
+	if (told->owner)
+		e->owner = *told->owner;
+	strncpy(e->text, told->text, sizeof(e->text) - 1);
+	e->event.session = NULL;
+	e->event.owner = NULL;
+	e->event.text = NULL;
+}
+
+void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
+	uint64_t cached, uint64_t evictable)
+{
+	fake->use[gm_session_id(session) % FAKE_LOG][device] =
+		(struct gm_use){.cached = cached, .evictable = evictable};
+}
+
+const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session)
+{
+	for (size_t i = fake->n_asks; i > 0 && i + FAKE_LOG > fake->n_asks; i--)
+		if (fake->asks[(i - 1) % FAKE_LOG].session == gm_session_id(session))
+			return &fake->asks[(i - 1) % FAKE_LOG].ask;
+	return NULL;
+}
+
+const struct fake_event *fake_told(const struct fake_core *fake, enum gm_event_kind kind)
+{
+	for (size_t i = fake->n_events; i > 0 && i + FAKE_LOG > fake->n_events; i--)
+		if (fake->events[(i - 1) % FAKE_LOG].event.kind == kind)
+			return &fake->events[(i - 1) % FAKE_LOG];
+	return NULL;
+}
+
+uint64_t fake_count_told(const struct fake_core *fake, enum gm_event_kind kind)
+{
+	uint64_t n = 0;
+	must(fake->n_events <= FAKE_LOG);
+	for (size_t i = 0; i < fake->n_events; i++)
+		n += fake->events[i].event.kind == kind;
+	return n;
+}
+
+void fake_pass(struct fake_core *fake, uint64_t ns)
+{
+	uint64_t end = fake->now + ns, next = gm_core_tick(fake->core);
+	while (next <= end) {
+		if (next > fake->now)
+			fake->now = next;
+		uint64_t due = gm_core_tick(fake->core);
+		must(due > fake->now || due > next);
+		next = due;
+	}
+	fake->now = end;
+	gm_core_tick(fake->core);
+}
+
+void fake_no_levels(struct gm_policy *policy)
+{
+	for (unsigned i = 0; i < GM_LEVELS - 1; i++)
+		policy->level_ppm[i] = 2000000;
+}
+
 struct gm_core_device_info fake_info(uint64_t total)
 {
 	return (struct gm_core_device_info){.total = total,
@@ -90,9 +188,9 @@ struct gm_core_device_info fake_info(uint64_t total)
 		}};
 }
 
-void fake_core_init(struct fake_core *fake)
+static void init(struct fake_core *fake, bool asking)
 {
-	static const struct gm_core_ops ops = {
+	struct gm_core_ops ops = {
 		.create = create,
 		.destroy = destroy,
 		.now_ns = now_ns,
@@ -102,6 +200,13 @@ void fake_core_init(struct fake_core *fake)
 		.session_changed = session_changed,
 		.level_changed = level_changed,
 	};
+	if (asking) {
+		ops.use = use;
+		ops.reclaim = reclaim;
+		ops.terminate = terminate;
+		ops.wake_at = wake_at;
+		ops.event = event;
+	}
 	memset(fake, 0, sizeof(*fake));
 	fake->now = 1;
 	/* Room for every chunk there can be, made at once: the fake must not fail when memory is
@@ -110,6 +215,16 @@ void fake_core_init(struct fake_core *fake)
 	fake->jobs = calloc(fake->room, sizeof(fake->jobs[0]));
 	ck_assert_ptr_nonnull(fake->jobs);
 	ck_assert_int_eq(gm_core_new(&ops, fake, &fake->core), 0);
+}
+
+void fake_core_init(struct fake_core *fake)
+{
+	init(fake, false);
+}
+
+void fake_core_init_asking(struct fake_core *fake)
+{
+	init(fake, true);
 }
 
 uint32_t fake_core_add(struct fake_core *fake, const struct gm_core_device_info *info)
@@ -218,6 +333,18 @@ void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session 
 	q->r.bytes = bytes;
 	q->r.transport = transport;
 	q->r.tag = "test";
+	q->r.done = done;
+	gm_core_request(fake->core, &q->r);
+}
+
+void fake_wait(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
+	uint32_t device, uint64_t bytes, uint64_t wait_ns)
+{
+	memset(q, 0, sizeof(*q));
+	q->r.session = session;
+	q->r.device = device;
+	q->r.bytes = bytes;
+	q->r.wait_ns = wait_ns;
 	q->r.done = done;
 	gm_core_request(fake->core, &q->r);
 }

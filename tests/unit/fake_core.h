@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "daemon/core/core.h"
+#include "daemon/core/owner.h"
 
 /*
  * What stands above core in its tests: a clock that moves when told, ids that count up, random
@@ -23,6 +24,22 @@ struct fake_job {
 	uint64_t turn;
 };
 
+/* What a client was asked for, and what it says of itself. */
+struct fake_ask {
+	uint64_t session;
+	struct gm_reclaim ask;
+};
+
+/* One event, without its pointers. */
+struct fake_event {
+	struct gm_event event;
+	uint64_t session;
+	struct gm_owner owner;
+	char text[GM_DETAIL_BYTES];
+};
+
+#define FAKE_LOG 4096
+
 struct fake_core {
 	struct gm_core *core;
 	uint64_t now;
@@ -35,11 +52,37 @@ struct fake_core {
 	uint64_t device_changes, session_changes, level_changes;
 	enum gm_level level;
 	bool quiet; /* no device_changed counted: for measuring */
+
+	/* What a client says it has, by the last digits of its session's id. */
+	struct gm_use use[FAKE_LOG][GM_LIMIT_DEVICES];
+	/* The latest of each; older ones are forgotten. */
+	struct fake_ask asks[FAKE_LOG];
+	size_t n_asks;
+	struct fake_event events[FAKE_LOG];
+	size_t n_events;
+	uint64_t victim;  /* session that was to be terminated last */
+	uint64_t victims; /* how many */
+	int terminate;    /* what terminate() returns */
+	uint64_t wake_ns; /* of the last wake_at() */
 };
 
 /* total of one device, fraction 1, min_free 0, pooling, no reserve, no bounds on the pool */
 struct gm_core_device_info fake_info(uint64_t total);
+/* No pressure makes a level. */
+void fake_no_levels(struct gm_policy *policy);
 void fake_core_init(struct fake_core *fake);
+/* The same with clients that can be asked, told and terminated. */
+void fake_core_init_asking(struct fake_core *fake);
+/* What the client's page would say. */
+void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
+	uint64_t cached, uint64_t evictable);
+/* The last ask of that client; NULL: it was not asked. */
+const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session);
+/* The last event of that kind; NULL: there was none. */
+const struct fake_event *fake_told(const struct fake_core *fake, enum gm_event_kind kind);
+uint64_t fake_count_told(const struct fake_core *fake, enum gm_event_kind kind);
+/* Moves the clock, tick by tick as core wants them. */
+void fake_pass(struct fake_core *fake, uint64_t ns);
 uint32_t fake_core_add(struct fake_core *fake, const struct gm_core_device_info *info);
 /* Shuts down, completes all jobs, frees; fails the test when something is left. */
 void fake_core_deinit(struct fake_core *fake);
@@ -63,6 +106,9 @@ struct fake_request {
 };
 void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
 	uint32_t device, uint64_t bytes, enum gm_transport transport);
+/* The same, and it may wait so long. */
+void fake_wait(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
+	uint32_t device, uint64_t bytes, uint64_t wait_ns);
 void fake_grow(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
 	struct gm_lease *lease, uint64_t bytes);
 /* Asks, completes everything, fails the test unless it is granted. */

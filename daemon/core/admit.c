@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Admission: the one place that knows why a request cannot have memory. It promises that its yes is
+ * the ledger's yes, and that its no names the cause with its figures and what to do about it. It
+ * must never change anything.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/admit.h"
+
+#include "common/units.h"
+#include "daemon/core/core_private.h"
+#include "daemon/core/quota.h"
+#include "daemon/core/say.h"
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static const struct gm_account *account_of(
+	const struct gm_device *device, const struct gm_session *session)
+{
+	return &session->accounts[device->number];
+}
+
+/* Lower priorities get nothing new while pressure is critical. */
+static bool held_back(struct gm_device *device, const struct gm_account *account)
+{
+	return device->pressure.level == GM_LEVEL_CRITICAL &&
+	       account->priority < gm_quotas_top(device->core, device->number);
+}
+
+bool gm_admit_now(struct gm_device *device, const struct gm_session *session, uint64_t bytes,
+	struct gm_refusal *ret)
+{
+	const struct gm_account *account = account_of(device, session);
+	const struct gm_ledger *ledger = &device->ledger;
+	uint64_t ceiling = gm_device_ceiling(device);
+	bool fits = bytes <= gm_ledger_room(ledger, account, ceiling);
+	if (fits && !held_back(device, account))
+		return true;
+	*ret = (struct gm_refusal){0};
+	for (unsigned i = 0; i < account->n_tallies && !ret->tally; i++)
+		if (bytes > minus(account->tallies[i]->max, account->tallies[i]->held))
+			ret->tally = account->tallies[i];
+	if (ret->tally)
+		ret->block = GM_BLOCK_QUOTA;
+	else if (fits || held_back(device, account))
+		ret->block = GM_BLOCK_CRITICAL;
+	else if (bytes > gm_policy_available(ceiling, gm_ledger_charged(ledger)))
+		ret->block = GM_BLOCK_DEVICE;
+	else
+		ret->block = GM_BLOCK_GUARANTEE;
+	return false;
+}
+
+bool gm_admit_ever(const struct gm_device *device, const struct gm_session *session, uint64_t bytes,
+	struct gm_refusal *ret)
+{
+	const struct gm_account *account = account_of(device, session);
+	for (unsigned i = 0; i < account->n_tallies; i++) {
+		if (bytes <= account->tallies[i]->max)
+			continue;
+		*ret = (struct gm_refusal){
+			.block = GM_BLOCK_QUOTA, .tally = account->tallies[i], .never = true};
+		return false;
+	}
+	uint64_t capacity = gm_device_capacity(device);
+	uint64_t own = account->guaranteed ? account->guaranteed->guarantee : 0;
+	if (bytes <= minus(capacity, device->guaranteed - own))
+		return true;
+	*ret = (struct gm_refusal){
+		.block = bytes > capacity ? GM_BLOCK_DEVICE : GM_BLOCK_GUARANTEE, .never = true};
+	return false;
+}
+
+uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_session *session,
+	uint64_t bytes, const struct gm_refusal *refusal)
+{
+	const struct gm_ledger *ledger = &device->ledger;
+	if (refusal->block == GM_BLOCK_QUOTA)
+		return minus(bytes, minus(refusal->tally->max, refusal->tally->held));
+	/* What is charged past the ceiling (foreign memory took the room) must come back, too. */
+	uint64_t taken = gm_ledger_charged(ledger) +
+			 gm_ledger_kept_from(ledger, account_of(device, session));
+	return minus(taken + bytes, gm_device_ceiling(device));
+}
+
+/* ---- the sentences */
+
+struct sizes {
+	char text[4][GM_UNITS_TEXT];
+};
+
+static void say_quota(const struct gm_refusal *refusal, uint64_t bytes, char *detail)
+{
+	const struct gm_tally *tally = refusal->tally;
+	char owner[GM_OWNER_TEXT];
+	struct sizes s;
+	gm_owner_format(gm_quota_owner(tally->quota), owner);
+	gm_say(detail, "%.100s may hold %s, holds %s, asked %s%s; see gpumemctl limit", owner,
+		gm_format_size(tally->max, s.text[0]), gm_format_size(tally->held, s.text[1]),
+		gm_format_size(bytes, s.text[2]),
+		refusal->never ? ", which it can never have" : "");
+}
+
+static void say_device(const struct gm_device *device, uint64_t bytes, char *detail)
+{
+	struct sizes s;
+	uint64_t foreign = device->ledger.foreign;
+	gm_format_size(gm_device_available(device), s.text[0]);
+	gm_format_size(gm_device_capacity(device), s.text[1]);
+	gm_format_size(bytes, s.text[2]);
+	gm_format_size(foreign, s.text[3]);
+	gm_say(detail, "device %u has %s available of %s, asked %s%s%s%s; see gpumemctl clients",
+		device->number, s.text[0], s.text[1], s.text[2], foreign ? "; " : "",
+		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
+}
+
+static void say_guarantee(const struct gm_device *device, const struct gm_session *session,
+	uint64_t bytes, bool never, char *detail)
+{
+	const struct gm_account *account = account_of(device, session);
+	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
+	uint64_t of = gm_device_available(device);
+	struct sizes s;
+	if (never) {
+		kept = device->guaranteed;
+		of = gm_device_capacity(device);
+	}
+	gm_say(detail,
+		"device %u keeps %s of %s for owners with a guarantee, asked %s; see gpumemctl limit",
+		device->number, gm_format_size(kept, s.text[0]), gm_format_size(of, s.text[1]),
+		gm_format_size(bytes, s.text[2]));
+}
+
+gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *session,
+	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+{
+	char size[GM_UNITS_TEXT];
+	switch (refusal->block) {
+	case GM_BLOCK_QUOTA:
+		say_quota(refusal, bytes, detail);
+		return GPUMEM_E_LIMIT;
+	case GM_BLOCK_CRITICAL:
+		gm_say(detail,
+			"device %u is at critical pressure, and priority %d gets nothing new while "
+			"clients of priority %d are there, asked %s; see gpumemctl pressure",
+			device->number, account_of(device, session)->priority,
+			gm_quotas_top(device->core, device->number), gm_format_size(bytes, size));
+		break;
+	case GM_BLOCK_GUARANTEE:
+		say_guarantee(device, session, bytes, refusal->never, detail);
+		break;
+	case GM_BLOCK_TURN:
+		gm_say(detail,
+			"other requests wait for device %u and go first, asked %s; see gpumemctl "
+			"queue",
+			device->number, gm_format_size(bytes, size));
+		break;
+	case GM_BLOCK_NONE:
+	case GM_BLOCK_DEVICE:
+		say_device(device, bytes, detail);
+		break;
+	}
+	return GPUMEM_E_NO_MEMORY;
+}

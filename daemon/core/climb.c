@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ladder under pressure: which rung now, and when the next. It promises that a higher level
+ * acts at once, that otherwise settle_ns pass between two actions so that the first can be seen to
+ * work, and that a client is terminated only where the administrator chose that and everything else
+ * has been tried. It must never act below high: medium only keeps the reserve from being filled.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/ladder.h"
+
+#include <assert.h>
+
+#include "common/units.h"
+#include "daemon/core/core_private.h"
+#include "daemon/core/say.h"
+#include "daemon/core/session.h"
+
+/* At critical, in this order, a rung per action. */
+enum stage { CLEANUP, SPILL, TERMINATE };
+
+static uint64_t after(uint64_t ns, uint64_t more)
+{
+	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
+}
+
+/* How much less must be charged for the level to go. */
+static uint64_t excess(const struct gm_device *device, enum gm_level level)
+{
+	const struct gm_policy *policy = &device->info.policy;
+	uint32_t threshold = policy->level_ppm[level - 1];
+	uint64_t capacity = gm_device_capacity(device);
+	threshold -= policy->hysteresis_ppm < threshold ? policy->hysteresis_ppm : threshold;
+	uint64_t used = capacity - gm_device_available(device);
+	uint64_t allowed = (uint64_t)((unsigned __int128)capacity * threshold / GM_PPM);
+	uint64_t charged = gm_ledger_charged(&device->ledger);
+	uint64_t bytes = used > allowed ? used - allowed + GM_CHUNK_MIN : 0;
+	return bytes < charged ? bytes : charged;
+}
+
+/* First all of the pool; later, while the level lasts, what nobody took since the last action. */
+static void at_high(struct gm_device *device, bool rising)
+{
+	struct gm_ladder_plan plan;
+	struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_PRESSURE];
+	gm_ladder_plan_init(device, GM_TRIGGER_PRESSURE, excess(device, GM_LEVEL_HIGH), &plan);
+	uint64_t idle = 0;
+	int r = 0;
+	if (rising)
+		r = gm_ladder_plan_pool(device, &plan, UINT64_MAX);
+	else
+		idle = gm_pool_clear_idle(
+			&device->pool, gm_device_now(device) - gm_ladder_settle_ns(device));
+	if (r == 0)
+		r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_CACHED, plan.need, &plan);
+	plan.rungs[GM_RUNG_POOL] += idle;
+	if (r == 0 && plan.planned + idle > 0) {
+		gm_ladder_carry_out(device, &plan);
+		run->rungs[GM_RUNG_POOL] += idle;
+	}
+	gm_ladder_plan_deinit(&plan);
+}
+
+/* Everything pooled goes; everybody returns what they do not use. */
+static void clean_up(struct gm_device *device, bool rising)
+{
+	struct gm_core *core = device->core;
+	struct gm_ladder_plan plan;
+	uint64_t deadline = after(gm_device_now(device),
+		device->info.policy.reclaim_ns ? device->info.policy.reclaim_ns : GM_RECLAIM_NS);
+	gm_ladder_plan_init(device, GM_TRIGGER_PRESSURE, excess(device, GM_LEVEL_CRITICAL), &plan);
+	int r = gm_ladder_plan_pool(device, &plan, UINT64_MAX);
+	size_t pool_steps = plan.n_steps;
+	if (r == 0)
+		r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_CACHED, UINT64_MAX, &plan);
+	/* All that they say they have, and whatever else they find: it is the urgent rung. */
+	plan.rungs[GM_RUNG_UNUSED] = plan.rungs[GM_RUNG_CACHED];
+	plan.rungs[GM_RUNG_CACHED] = 0;
+	for (size_t i = pool_steps; i < plan.n_steps; i++)
+		plan.steps[i].rung = GM_RUNG_UNUSED;
+	if (r == 0 && (rising || plan.n_steps > 0))
+		gm_ladder_carry_out(device, &plan);
+	gm_ladder_plan_deinit(&plan);
+	if (!rising || !core->ops.reclaim)
+		return;
+	/* Who says it has nothing is told as well, and owes nothing. */
+	for (struct gm_session *s = core->sessions; s; s = s->hh.next) {
+		const struct gm_account *account = &s->accounts[device->number];
+		if (s->ending || s->quarantined || account->asked.owing ||
+			account->held == account->admitted)
+			continue;
+		core->ops.reclaim(core->ctx, s,
+			&(struct gm_reclaim){
+				.device = device->number,
+				.trigger = GM_TRIGGER_PRESSURE,
+				.rung = GM_RUNG_UNUSED,
+				.bytes = account->held - account->admitted,
+				.urgent = true,
+				.deadline_ns = deadline,
+			});
+	}
+}
+
+/* Whether there was anything to spill. */
+static bool spill(struct gm_device *device)
+{
+	struct gm_ladder_plan plan;
+	gm_ladder_plan_init(device, GM_TRIGGER_PRESSURE, excess(device, GM_LEVEL_CRITICAL), &plan);
+	int r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_SPILL, plan.need, &plan);
+	bool any = r == 0 && plan.n_steps > 0;
+	if (any)
+		gm_ladder_carry_out(device, &plan);
+	gm_ladder_plan_deinit(&plan);
+	return any;
+}
+
+/* ---- the last rung */
+
+/* The lowest priority, then the largest, then the youngest, over its guarantee. */
+static struct gm_session *find_victim(const struct gm_device *device)
+{
+	const struct gm_policy *policy = &device->info.policy;
+	uint32_t d = device->number;
+	struct gm_session *victim = NULL;
+	/* Without any client it would be critical all the same: their end helps nobody. */
+	uint32_t at_best =
+		gm_policy_pressure(gm_device_capacity(device), gm_device_ceiling(device));
+	if (gm_policy_level(policy, at_best, GM_LEVEL_CRITICAL) == GM_LEVEL_CRITICAL)
+		return NULL;
+	for (struct gm_session *s = device->core->sessions; s; s = s->hh.next) {
+		const struct gm_account *a = &s->accounts[d];
+		const struct gm_account *v = victim ? &victim->accounts[d] : NULL;
+		if (s->ending || a->held == 0)
+			continue;
+		if (a->guaranteed && a->guaranteed->held <= a->guaranteed->guarantee)
+			continue;
+		if (!v || a->priority < v->priority ||
+			(a->priority == v->priority && a->held >= v->held))
+			victim = s;
+	}
+	return victim;
+}
+
+static void terminate(struct gm_device *device)
+{
+	struct gm_core *core = device->core;
+	struct gm_ladder *ladder = &device->ladder;
+	if (!core->ops.terminate || ladder->powerless || ladder->victim)
+		return;
+	struct gm_session *victim = find_victim(device);
+	if (!victim)
+		return;
+	const struct gm_account *account = &victim->accounts[device->number];
+	char text[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
+	int r = core->ops.terminate(core->ctx, victim, device->number);
+	ladder->powerless = r < 0;
+	ladder->victim = r < 0 ? 0 : victim->id;
+	gm_say(text, "device %u is at critical pressure: client %llu (priority %d, holds %s) %s",
+		device->number, (unsigned long long)victim->id, account->priority,
+		gm_format_size(account->held, size),
+		r < 0 ? "should be terminated, but the daemon has no right to" : "is terminated");
+	gm_core_tell(core, &(struct gm_event){.kind = GM_EVENT_VICTIM,
+				   .device = device->number,
+				   .text = text,
+				   .session = victim,
+				   .held = account->held,
+				   .priority = account->priority,
+				   .trigger = GM_TRIGGER_PRESSURE,
+				   .error = r});
+}
+
+static void at_critical(struct gm_device *device, bool rising)
+{
+	struct gm_ladder *ladder = &device->ladder;
+	if (rising)
+		ladder->stage = CLEANUP;
+	switch (ladder->stage) {
+	case CLEANUP:
+		clean_up(device, rising);
+		ladder->stage = SPILL;
+		return;
+	case SPILL:
+		ladder->stage = TERMINATE;
+		if (spill(device))
+			return;
+		/* fall through */
+	case TERMINATE:
+		ladder->stage = CLEANUP;
+		if (device->info.policy.oom == GM_OOM_TERMINATE)
+			terminate(device);
+		else
+			at_critical(device, false);
+		return;
+	}
+}
+
+void gm_ladder_act(struct gm_device *device)
+{
+	struct gm_ladder *ladder = &device->ladder;
+	enum gm_level level = device->pressure.level;
+	gm_ladder_end_runs(device);
+	if (device->stopping)
+		return;
+	if (level != GM_LEVEL_CRITICAL)
+		ladder->powerless = false;
+	if (level < GM_LEVEL_HIGH) {
+		ladder->level = level;
+		ladder->next_ns = UINT64_MAX;
+		return;
+	}
+	bool rising = level > ladder->level;
+	ladder->level = level;
+	uint64_t now = gm_device_now(device);
+	if (!rising && now < ladder->next_ns)
+		return;
+	ladder->next_ns = after(now, gm_ladder_settle_ns(device));
+	if (level == GM_LEVEL_CRITICAL)
+		at_critical(device, rising);
+	else
+		at_high(device, rising);
+	/* What nobody has to answer is over already. */
+	gm_ladder_end_runs(device);
+}
+
+uint64_t gm_ladder_due(const struct gm_device *device)
+{
+	uint64_t due = device->ladder.next_ns;
+	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
+		const struct gm_ladder_run *run = &device->ladder.runs[t];
+		if (run->active && run->deadline_ns < due)
+			due = run->deadline_ns;
+	}
+	return due;
+}

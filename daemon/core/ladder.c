@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Getting memory back: who is asked for how much, how long they have, and what came of it. It
+ * promises that what is carried out is the plan that was made, that nobody is asked twice at once,
+ * and that each reclaim is reported once, against what triggered it. It must never take memory by
+ * force, nor believe a client more than the ledger allows.
+ *
+ * When the ladder of a pressure level acts is in climb.c.
+ */
+#include "daemon/core/table.h"
+#include "daemon/core/ladder.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/units.h"
+#include "daemon/core/core_private.h"
+#include "daemon/core/say.h"
+#include "daemon/core/session.h"
+
+#define QUIET_DOUBLED 6
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+static uint64_t after(uint64_t ns, uint64_t more)
+{
+	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
+}
+
+uint64_t gm_ladder_settle_ns(const struct gm_device *device)
+{
+	uint64_t ns = device->info.policy.settle_ns;
+	return ns ? ns : GM_SETTLE_NS;
+}
+
+void gm_ladder_init(struct gm_ladder *ladder)
+{
+	memset(ladder, 0, sizeof(*ladder));
+	ladder->next_ns = UINT64_MAX;
+}
+
+/* ---- plans */
+
+void gm_ladder_plan_deinit(struct gm_ladder_plan *plan)
+{
+	free(plan->steps);
+	plan->steps = NULL;
+	plan->n_steps = 0;
+}
+
+void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint64_t need,
+	struct gm_ladder_plan *plan)
+{
+	*plan = (struct gm_ladder_plan){.device = device->number, .trigger = trigger, .need = need};
+}
+
+static int add_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
+{
+	/* By powers of two, as realloc() likes it. */
+	if ((plan->n_steps & (plan->n_steps - 1)) == 0) {
+		size_t room = plan->n_steps ? plan->n_steps * 2 : 1;
+		void *steps = realloc(plan->steps, room * sizeof(plan->steps[0]));
+		if (!steps)
+			return -ENOMEM;
+		plan->steps = steps;
+	}
+	plan->steps[plan->n_steps++] = *step;
+	plan->planned += step->bytes;
+	plan->rungs[step->rung] += step->bytes;
+	return 0;
+}
+
+int gm_ladder_plan_pool(struct gm_device *device, struct gm_ladder_plan *plan, uint64_t bytes)
+{
+	bytes = gm_pool_shrinkable(&device->pool, bytes);
+	if (bytes == 0)
+		return 0;
+	return add_step(plan,
+		&(struct gm_ladder_step){
+			.rung = GM_RUNG_POOL, .bytes = bytes, .held = bytes, .claimed = true});
+}
+
+static bool counts_for(const struct gm_account *account, const struct gm_tally *tally)
+{
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		if (account->tallies[i] == tally)
+			return true;
+	return false;
+}
+
+/* Lower priority first, then who has most, then who came first; the one who asks last. */
+struct candidate {
+	struct gm_ladder_step step;
+	bool self;
+};
+
+static int compare(const void *left, const void *right)
+{
+	const struct candidate *a = left, *b = right;
+	if (a->self != b->self)
+		return a->self ? 1 : -1;
+	if (a->step.priority != b->step.priority)
+		return a->step.priority < b->step.priority ? -1 : 1;
+	if (a->step.bytes != b->step.bytes)
+		return a->step.bytes > b->step.bytes ? -1 : 1;
+	return a->step.session->id < b->step.session->id ? -1 : 1;
+}
+
+/* What the client could give on this rung; 0: nothing to ask it for. */
+static uint64_t offer_of(struct gm_device *device, struct gm_session *session, enum gm_rung rung,
+	bool self, bool *ret_claimed)
+{
+	struct gm_core *core = device->core;
+	const struct gm_account *account = &session->accounts[device->number];
+	uint64_t held = account->held - account->admitted;
+	struct gm_use use = {0};
+	if (core->ops.use)
+		core->ops.use(core->ctx, session, device->number, &use);
+	uint64_t cached = min(use.cached, held);
+	*ret_claimed = true;
+	switch (rung) {
+	case GM_RUNG_CACHED:
+		return cached;
+	case GM_RUNG_SPILL:
+		return min(use.evictable, held - cached);
+	case GM_RUNG_UNUSED:
+		/* The one who asks knows what it does not use, and has tried that already. */
+		*ret_claimed = cached > 0;
+		return self ? cached : held;
+	default:
+		return 0;
+	}
+}
+
+int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *self,
+	const struct gm_tally *tally, enum gm_rung rung, uint64_t bytes,
+	struct gm_ladder_plan *plan)
+{
+	struct gm_core *core = device->core;
+	uint32_t d = device->number;
+	uint64_t now = gm_device_now(device);
+	/* What one owner gives up within its guarantee does not help another one's request. */
+	const struct gm_tally *own = self ? self->accounts[d].guaranteed : NULL;
+	bool guarded = plan->trigger == GM_TRIGGER_REQUEST && !tally;
+	if (!core->ops.reclaim || bytes == 0 || !core->sessions)
+		return 0;
+	struct candidate *list = malloc(HASH_COUNT(core->sessions) * sizeof(*list));
+	size_t n = 0;
+	if (!list)
+		return -ENOMEM;
+	for (struct gm_session *s = core->sessions; s; s = s->hh.next) {
+		struct gm_account *account = &s->accounts[d];
+		const struct gm_asked *asked = &account->asked;
+		if (s->ending || s->quarantined || account->held == account->admitted)
+			continue;
+		if (tally && !counts_for(account, tally))
+			continue;
+		if (plan->trigger == GM_TRIGGER_REQUEST && (asked->owing || now < asked->quiet_ns))
+			continue;
+		if (plan->trigger == GM_TRIGGER_PRESSURE && now < asked->quiet_ns)
+			continue;
+		struct candidate c = {.self = s == self,
+			.step = {.rung = rung,
+				.session = s,
+				.held = account->held - account->admitted,
+				.priority = account->priority}};
+		c.step.bytes = offer_of(device, s, rung, c.self, &c.step.claimed);
+		if (c.step.bytes == 0)
+			continue;
+		if (account->guaranteed)
+			account->guaranteed->planned = 0;
+		list[n++] = c;
+	}
+	qsort(list, n, sizeof(*list), compare);
+	int r = 0;
+	for (size_t i = 0; i < n && bytes > 0 && r == 0; i++) {
+		struct gm_ladder_step *step = &list[i].step;
+		struct gm_tally *kept = step->session->accounts[d].guaranteed;
+		step->bytes = min(step->bytes, bytes);
+		if (guarded && kept && kept != own) {
+			uint64_t over = minus(kept->held, kept->guarantee);
+			step->bytes = min(step->bytes, minus(over, kept->planned));
+			kept->planned += step->bytes;
+		}
+		if (step->bytes == 0)
+			continue;
+		bytes -= step->bytes;
+		r = add_step(plan, step);
+	}
+	free(list);
+	return r;
+}
+
+/* ---- carrying out */
+
+static const char *const trigger_names[GM_TRIGGERS] = {
+	"a request", "pressure", "min_free", "a cleanup by hand"};
+
+static void tell_run(struct gm_device *device, enum gm_trigger trigger, enum gm_event_kind kind,
+	const uint64_t rungs[GM_RUNGS], bool reached)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
+	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
+		clients[GM_UNITS_TEXT];
+	gm_format_size(rungs[GM_RUNG_POOL], pool);
+	gm_format_size(
+		rungs[GM_RUNG_CACHED] + rungs[GM_RUNG_UNUSED] + rungs[GM_RUNG_SPILL], clients);
+	if (run->need == UINT64_MAX)
+		snprintf(need, sizeof(need), "all there is");
+	else
+		gm_format_size(run->need, need);
+	if (kind == GM_EVENT_RECLAIM_STARTED)
+		gm_say(text, "device %u: reclaim for %s: %s wanted; %s pooled, %s asked of clients",
+			device->number, trigger_names[trigger], need, pool, clients);
+	else
+		gm_say(text,
+			"device %u: reclaim for %s ended: %s wanted; %s of the pool released, %s "
+			"returned by clients; %s",
+			device->number, trigger_names[trigger], need, pool, clients,
+			reached ? "enough" : "not enough");
+	struct gm_event event = {
+		.kind = kind,
+		.device = device->number,
+		.text = text,
+		.trigger = trigger,
+		.need = run->need,
+		.reached = reached,
+	};
+	memcpy(event.rungs, rungs, sizeof(event.rungs));
+	gm_core_tell(device->core, &event);
+}
+
+/* It owes nothing any more, to whomever it did. */
+static void settle_account(struct gm_device *device, struct gm_account *account)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
+	if (!account->asked.owing)
+		return;
+	assert(run->owing > 0 && run->owed >= account->asked.bytes);
+	run->owing--;
+	run->owed -= account->asked.bytes;
+	account->asked.owing = false;
+	account->asked.bytes = 0;
+	device->core->woken = true; /* it may have been the last */
+}
+
+static void ask_client(struct gm_device *device, const struct gm_ladder_plan *plan,
+	const struct gm_ladder_step *step, uint64_t deadline)
+{
+	struct gm_core *core = device->core;
+	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
+	struct gm_account *account = &step->session->accounts[device->number];
+	settle_account(device, account);
+	account->asked.owing = true;
+	account->asked.claimed = step->claimed;
+	account->asked.trigger = (uint8_t)plan->trigger;
+	account->asked.rung = (uint8_t)step->rung;
+	account->asked.bytes = step->bytes;
+	run->owing++;
+	run->owed += step->bytes;
+	run->totals.asked += step->bytes;
+	core->ops.reclaim(core->ctx, step->session,
+		&(struct gm_reclaim){
+			.device = device->number,
+			.trigger = plan->trigger,
+			.rung = step->rung,
+			.bytes = step->bytes,
+			.urgent = step->rung >= GM_RUNG_UNUSED,
+			.deadline_ns = deadline,
+		});
+}
+
+void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
+	uint64_t ns = device->info.policy.reclaim_ns;
+	uint64_t deadline = after(gm_device_now(device), ns ? ns : GM_RECLAIM_NS);
+	if (run->active) {
+		run->need = after(run->need, plan->need);
+	} else {
+		memset(run->rungs, 0, sizeof(run->rungs));
+		run->active = true;
+		run->need = plan->need;
+		run->totals.runs++;
+		tell_run(device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
+	}
+	run->deadline_ns = deadline;
+	device->reclaim_epoch++;
+	for (size_t i = 0; i < plan->n_steps; i++) {
+		const struct gm_ladder_step *step = &plan->steps[i];
+		if (step->rung == GM_RUNG_POOL)
+			run->rungs[GM_RUNG_POOL] +=
+				gm_pool_shrink(&device->pool, step->bytes, GM_DOMAIN_FRESH);
+		else
+			ask_client(device, plan, step, deadline);
+	}
+	device->core->woken = true;
+	gm_device_settle(device);
+}
+
+/* ---- what came of it */
+
+uint64_t gm_ladder_owed(const struct gm_device *device)
+{
+	return device->ladder.runs[GM_TRIGGER_REQUEST].owed;
+}
+
+bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
+{
+	return device->ladder.runs[trigger].owing > 0;
+}
+
+bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes)
+{
+	struct gm_asked *asked = &account->asked;
+	struct gm_ladder_run *run = &device->ladder.runs[asked->trigger];
+	uint64_t of_it = min(bytes, asked->bytes);
+	run->rungs[asked->rung] += bytes;
+	asked->bytes -= of_it;
+	run->owed -= of_it;
+	asked->ignored = 0;
+	if (asked->bytes == 0)
+		settle_account(device, account);
+	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];
+}
+
+void gm_ladder_gone(struct gm_device *device, struct gm_session *session)
+{
+	settle_account(device, &session->accounts[device->number]);
+	if (device->ladder.victim == session->id && session->ending) {
+		/* Time to see what its end brings, before the next. */
+		device->ladder.victim = 0;
+		device->ladder.next_ns = after(gm_device_now(device), gm_ladder_settle_ns(device));
+	}
+}
+
+static void give_up_on(struct gm_device *device, struct gm_session *session)
+{
+	struct gm_account *account = &session->accounts[device->number];
+	struct gm_asked *asked = &account->asked;
+	uint64_t left = asked->bytes, quiet = gm_ladder_settle_ns(device);
+	bool claimed = asked->claimed;
+	settle_account(device, account);
+	if (claimed) {
+		/* It said that it had them. */
+		quiet <<= asked->ignored < QUIET_DOUBLED ? asked->ignored : QUIET_DOUBLED;
+		if (asked->ignored < UINT8_MAX)
+			asked->ignored++;
+		char text[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
+		gm_say(text,
+			"device %u: client %llu was asked for memory and did not return %s of it "
+			"in time",
+			device->number, (unsigned long long)session->id,
+			gm_format_size(left, size));
+		gm_core_tell(device->core, &(struct gm_event){.kind = GM_EVENT_IGNORED,
+						   .device = device->number,
+						   .text = text,
+						   .session = session,
+						   .held = account->held,
+						   .trigger = asked->trigger,
+						   .asked = left});
+	}
+	asked->quiet_ns = after(gm_device_now(device), quiet);
+}
+
+static bool reached(const struct gm_device *device, enum gm_trigger trigger)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
+	uint64_t sum = 0;
+	if (trigger == GM_TRIGGER_PRESSURE)
+		return gm_policy_level(&device->info.policy, gm_device_pressure(device),
+			       device->ladder.level) < device->ladder.level;
+	for (unsigned r = 0; r < GM_RUNGS; r++)
+		sum += run->rungs[r];
+	/* All there is was wanted: it came if nobody owes any. */
+	return run->need == UINT64_MAX ? run->owing == 0 : sum >= run->need;
+}
+
+static void end_run(struct gm_device *device, enum gm_trigger trigger)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[trigger];
+	bool ok = reached(device, trigger);
+	if (run->owing > 0)
+		for (struct gm_session *s = device->core->sessions; s; s = s->hh.next)
+			if (s->accounts[device->number].asked.owing &&
+				s->accounts[device->number].asked.trigger == trigger)
+				give_up_on(device, s);
+	assert(run->owing == 0 && run->owed == 0);
+	run->active = false;
+	run->totals.reached += ok;
+	for (unsigned r = 0; r < GM_RUNGS; r++)
+		run->totals.freed[r] += run->rungs[r];
+	tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
+	if (device->queue.length > 0)
+		device->core->woken = device->queue.woken = true;
+}
+
+void gm_ladder_end_runs(struct gm_device *device)
+{
+	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
+		struct gm_ladder_run *run = &device->ladder.runs[t];
+		if (run->active && (run->owing == 0 || gm_device_now(device) >= run->deadline_ns))
+			end_run(device, t);
+	}
+}
+
+/* ---- the triggers but pressure */
+
+uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_session *self,
+	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully)
+{
+	struct gm_ladder_plan plan, all;
+	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &plan);
+	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &all);
+	int r = 0;
+	if (!widely)
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
+	if (r == 0 && plan.planned < bytes) {
+		/* Not enough by what they say: then from anybody, for one figure is as old as the
+		 * other. */
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &all);
+		gm_ladder_plan_deinit(&plan);
+		plan = all;
+		all.steps = NULL;
+	}
+	/* For want of memory of our own nobody is asked. */
+	uint64_t asked =
+		r == 0 && plan.planned > 0 && (!fully || plan.planned >= bytes) ? plan.planned : 0;
+	if (asked > 0)
+		gm_ladder_carry_out(device, &plan);
+	gm_ladder_plan_deinit(&plan);
+	return asked;
+}
+
+void gm_ladder_min_free(struct gm_device *device, uint64_t need, uint64_t bytes)
+{
+	struct gm_ladder_plan plan;
+	struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_MIN_FREE];
+	gm_ladder_plan_init(device, GM_TRIGGER_MIN_FREE, need, &plan);
+	plan.rungs[GM_RUNG_POOL] = bytes;
+	gm_ladder_carry_out(device, &plan);
+	run->rungs[GM_RUNG_POOL] += bytes;
+}
+
+/* ---- by hand */
+
+gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,
+	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+{
+	if (device >= core->n_devices) {
+		gm_say(detail, "there is no device %u; there are %u, numbered from 0", device,
+			core->n_devices);
+		return GPUMEM_E_NOT_FOUND;
+	}
+	struct gm_device *d = &core->devices[device];
+	uint64_t has = gm_ledger_free(&d->ledger) + d->ledger.doomed;
+	uint64_t need = free_bytes ? minus(free_bytes, has) : UINT64_MAX;
+	struct gm_ladder_plan plan;
+	gm_ladder_plan_init(d, GM_TRIGGER_MANUAL, need, &plan);
+	int r = gm_ladder_plan_pool(d, &plan, need);
+	for (unsigned rung = GM_RUNG_CACHED; rung <= GM_RUNG_SPILL && r == 0; rung++)
+		if (rung != GM_RUNG_UNUSED)
+			r = gm_ladder_plan_clients(
+				d, NULL, NULL, rung, minus(need, plan.planned), &plan);
+	if (r < 0) {
+		gm_ladder_plan_deinit(&plan);
+		gm_say(detail, "the daemon has no memory for a plan");
+		return GPUMEM_E_HOST_MEMORY;
+	}
+	*ret_plan = plan;
+	if (need == UINT64_MAX || plan.planned >= need)
+		return GPUMEM_OK;
+	char asked[GM_UNITS_TEXT], free_text[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
+		clients[GM_UNITS_TEXT];
+	gm_say(detail,
+		"device %u: %s cannot be made free: %s are, the pool has %s, and clients say they "
+		"could return %s; see gpumemctl clients",
+		device, gm_format_size(free_bytes, asked), gm_format_size(has, free_text),
+		gm_format_size(plan.rungs[GM_RUNG_POOL], pool),
+		gm_format_size(plan.planned - plan.rungs[GM_RUNG_POOL], clients));
+	return GPUMEM_E_NO_MEMORY;
+}
+
+gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t free_bytes,
+	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_ladder_plan plan = {0};
+	gpumem_status status = gm_core_cleanup_plan(core, device, free_bytes, &plan, detail);
+	if (status == GPUMEM_OK && plan.n_steps > 0) {
+		gm_core_enter(core);
+		/* What was made free is not for the reserve, at least for a while. */
+		gm_reserve_back_off(&core->devices[device]);
+		gm_ladder_carry_out(&core->devices[device], &plan);
+		gm_core_leave(core);
+	}
+	if (ret_plan && (status == GPUMEM_OK || status == GPUMEM_E_NO_MEMORY))
+		*ret_plan = plan;
+	else
+		gm_ladder_plan_deinit(&plan);
+	return status;
+}
+
+void gm_core_reclaim_totals(const struct gm_core *core, uint32_t device, enum gm_trigger trigger,
+	struct gm_reclaim_totals *ret)
+{
+	assert(device < core->n_devices);
+	const struct gm_ladder_run *run = &core->devices[device].ladder.runs[trigger];
+	*ret = run->totals;
+	ret->active = run->active;
+}
