@@ -185,6 +185,52 @@ static int world_unmap(void *ctx, void *addr, uint64_t bytes)
 	return r;
 }
 
+/* ---- regions */
+
+static int world_attach(void *ctx, const uint8_t *handle, void **ret_addr)
+{
+	struct world *w = ctx;
+	uint64_t id;
+	int r = 0;
+
+	memcpy(&id, handle, sizeof(id));
+	pthread_mutex_lock(&w->lock);
+	demand(id > 0 && id < w->next_id);
+	demand(w->chunks[id].out && !w->chunks[id].addr);
+	if (fails(&w->fail_map)) {
+		r = -EIO;
+	} else {
+		if (!w->next_addr)
+			w->next_addr = UINT64_C(0x7e0000000000);
+		w->chunks[id].addr = w->next_addr;
+		w->chunks[id].access = true;
+		w->next_addr += w->chunks[id].bytes;
+		*ret_addr = (void *)(uintptr_t)w->chunks[id].addr;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+static int world_detach(void *ctx, void *addr)
+{
+	struct world *w = ctx;
+	struct world_chunk *c;
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	c = chunk_at(w, (uintptr_t)addr);
+	demand(c && c->addr == (uintptr_t)addr);
+	if (fails(&w->fail_unmap)) {
+		r = -EIO;
+	} else {
+		if (w->leaving)
+			w->leaving(w, c->addr, c->bytes);
+		c->addr = 0;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
 /* ---- streams */
 
 static unsigned number(gpumem_stream stream)
@@ -320,6 +366,15 @@ static gpumem_status world_get(
 	}
 	chunks = calloc(bytes / min, sizeof(*chunks));
 	demand(chunks != NULL);
+	if (w->regions) {
+		uint64_t id = w->next_id++;
+		demand(id < WORLD_CHUNKS);
+		w->chunks[id] = (struct world_chunk){.bytes = bytes, .out = true};
+		w->granted += bytes;
+		chunks[n] = (struct gm_source_chunk){.id = id, .bytes = bytes, .fd = -1};
+		memcpy(chunks[n++].ipc, &id, sizeof(id));
+		bytes = 0;
+	}
 	for (uint64_t size = most; bytes; size /= 2) {
 		for (; bytes >= size; bytes -= size) {
 			uint64_t id = w->next_id++;
@@ -391,6 +446,8 @@ void world_init(struct world *w, bool streams, uint64_t capacity)
 		.access = world_access,
 		.move = world_move,
 		.unmap = world_unmap,
+		.attach = world_attach,
+		.detach = world_detach,
 		.record = streams ? world_record : NULL,
 		.passed = world_passed,
 		.order = world_order,
@@ -426,6 +483,7 @@ struct gm_arena *world_arena(struct world *w, uint64_t decay_ns)
 		.ops = &w->ops,
 		.backend = w,
 		.source = w->source,
+		.regions = w->regions,
 		.decay_ns = decay_ns,
 		.wake = count_wake,
 		.wake_ctx = w,

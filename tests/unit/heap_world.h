@@ -38,6 +38,9 @@ struct world {
 	gpumem_status fail_status;
 	uint64_t chunk_min;  /* no chunk is smaller; 0: GM_CHUNK_MIN */
 	uint64_t chunk_most; /* no chunk is larger; 0: GM_CHUNK_MAX */
+	bool regions;        /* each get is one chunk, attached where the world wants it: next to
+				the one before; set before the arena is made */
+	uint64_t next_addr;  /* of the next region; 0: a default */
 	bool hold_gets;      /* get waits until this is false */
 	unsigned in_get;
 	pthread_cond_t changed;
