@@ -219,6 +219,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	status = session_new(&session);
 	if (status)
 		return status;
+	session->peers = given.peers != 0;
 	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
 	status = find_socket(session, given.socket);
 	if (!status)

@@ -24,7 +24,15 @@ static gpumem_status open_host(struct gm_session_device *d)
 	return GPUMEM_OK;
 }
 
-static gpumem_status open_cuda(struct gm_session_device *d)
+/* Those that cannot reach it, or that this process does not see, have no part in it. */
+static void add_peers(struct gpumem_session *session, struct gm_map_cuda *cuda)
+{
+	for (uint32_t i = 0; i < session->counted; i++)
+		if (strcmp(session->device[i].info.backend, "cuda") == 0)
+			(void)gm_map_cuda_add_peer(cuda, session->device[i].info.uuid);
+}
+
+static gpumem_status open_cuda(struct gpumem_session *session, struct gm_session_device *d)
 {
 	struct gm_map_cuda *cuda;
 	char why[GM_MAP_CUDA_WHY] = "";
@@ -32,6 +40,8 @@ static gpumem_status open_cuda(struct gm_session_device *d)
 	if (r < 0)
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
 			"device %u (%s) cannot be used: %s", d->info.number, d->info.name, why);
+	if (session->peers)
+		add_peers(session, cuda);
 	d->backend = cuda;
 	atomic_store_explicit(&d->map, gm_map_cuda_ops(), memory_order_release);
 	return GPUMEM_OK;
@@ -80,7 +90,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 	else if (strcmp(d->info.backend, "host") == 0)
 		status = open_host(d);
 	else if (strcmp(d->info.backend, "cuda") == 0)
-		status = open_cuda(d);
+		status = open_cuda(session, d);
 	else
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
 			"this library cannot map memory of device %u, which is of backend %s",

@@ -57,6 +57,7 @@ struct gpumem_session {
 	uint32_t counted; /* those that a program counts: pinned host memory comes after them */
 	_Atomic uint64_t track_from; /* buffers of this many bytes are listed in the page */
 	_Atomic bool stirred;        /* the library's thread watches the figures */
+	bool peers;                  /* GPUs may use one another's memory */
 	struct gm_session_device device[GM_LIMIT_DEVICES];
 
 	char path[GM_PATH_BYTES];

@@ -62,11 +62,14 @@ typedef struct gpumem_connect_options {
 	const char *name;
 	/* How long to wait for the daemon's answers, in milliseconds. 0: 10 s. */
 	uint32_t timeout_ms;
+	/* Not 0: memory of each GPU can be used by the program's other GPUs, too, where they can
+	 * reach it (P2P). Mapping takes longer then. Memory of the ipc transport always can. */
+	uint32_t peers;
 } gpumem_connect_options;
 
 #define GPUMEM_CONNECT_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_connect_options), NULL, NULL, 0 \
+		sizeof(gpumem_connect_options), NULL, NULL, 0, 0 \
 	}
 
 /* options may be NULL. */

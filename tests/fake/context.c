@@ -236,7 +236,7 @@ FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 			fake_mem_put(mem);
 		} else {
 			map->plain = true;
-			map->device_access = true;
+			map->device_access = ~0u;
 			*ptr = (gm_cu_ptr)map->va;
 		}
 	}
@@ -476,7 +476,7 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 		} else {
 			mem->handles = 1;
 			map->plain = true;
-			map->device_access = true;
+			map->device_access = ~0u;
 			*ptr = (gm_cu_ptr)map->va;
 		}
 	}

@@ -76,7 +76,7 @@ struct fake_map {
 	size_t size;
 	struct fake_mem *mem;
 	char *shadow;
-	bool device_access;
+	unsigned device_access; /* a bit for each device that may use it */
 	bool host_access;
 	bool plain; /* made by cuMemAlloc or an IPC open, not by cuMemMap */
 	struct fake_map *prev, *next;

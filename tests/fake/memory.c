@@ -459,6 +459,14 @@ FAKE_API gm_cu_result cuMemUnmap(gm_cu_ptr ptr, size_t size)
 	return result;
 }
 
+static void set_device_access(struct fake_map *map, int device, bool on)
+{
+	if (on)
+		map->device_access |= 1u << device;
+	else
+		map->device_access &= ~(1u << device);
+}
+
 FAKE_API gm_cu_result cuMemSetAccess(
 	gm_cu_ptr ptr, size_t size, const gm_cu_access *access, size_t n_access);
 FAKE_API gm_cu_result cuMemSetAccess(
@@ -494,8 +502,8 @@ FAKE_API gm_cu_result cuMemSetAccess(
 					fake_without("p2p"))
 					result = GM_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 				else
-					map->device_access =
-						flags != GM_CU_MEM_ACCESS_FLAGS_PROT_NONE;
+					set_device_access(map, access[j].location.id,
+						flags != GM_CU_MEM_ACCESS_FLAGS_PROT_NONE);
 			} else if (map->mem->device >= 0) {
 				result = GM_CUDA_ERROR_NOT_SUPPORTED; /* the CPU cannot reach it */
 			} else {

@@ -22,6 +22,19 @@ static const struct {
 	{"cuCtxSynchronize", "cuCtxSynchronize", 2000, NULL},
 };
 
+/*
+ * What a driver may lack must not be in the library's symbol table either, where a program looks
+ * next: it stands there under a name that nobody asks for.
+ */
+static const char *own_name(size_t i)
+{
+	if (strcmp(symbols[i].name, "cuStreamGetId") == 0)
+		return "fake_cuStreamGetId";
+	if (strcmp(symbols[i].name, "cuCtxRecordEvent") == 0)
+		return "fake_cuCtxRecordEvent";
+	return symbols[i].exported;
+}
+
 static bool absent(const char *name)
 {
 	return (strcmp(name, "cuStreamGetId") == 0 && fake_without("streamid")) ||
@@ -46,13 +59,13 @@ FAKE_API gm_cu_result cuGetProcAddress_v2(
 				*status = enough ? 0 : 2;
 			if (!enough)
 				return GM_CUDA_ERROR_NOT_FOUND;
-			*fn = dlsym(RTLD_DEFAULT, symbols[i].exported);
+			*fn = dlsym(RTLD_DEFAULT, own_name(i));
 			if (!*fn) {
 				Dl_info self;
 				if (dladdr((void *)cuGetProcAddress_v2, &self)) {
 					void *handle =
 						dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-					*fn = handle ? dlsym(handle, symbols[i].exported) : NULL;
+					*fn = handle ? dlsym(handle, own_name(i)) : NULL;
 				}
 			}
 			return *fn ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_FOUND;

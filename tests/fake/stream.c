@@ -384,8 +384,8 @@ FAKE_API gm_cu_result cuStreamQuery(gm_cu_stream handle)
 	return result;
 }
 
-FAKE_API gm_cu_result cuStreamGetId(gm_cu_stream handle, unsigned long long *id);
-FAKE_API gm_cu_result cuStreamGetId(gm_cu_stream handle, unsigned long long *id)
+FAKE_API gm_cu_result fake_cuStreamGetId(gm_cu_stream handle, unsigned long long *id);
+FAKE_API gm_cu_result fake_cuStreamGetId(gm_cu_stream handle, unsigned long long *id)
 {
 	struct fake_stream *stream;
 
@@ -482,15 +482,23 @@ FAKE_API gm_cu_result cuGraphDestroy(void *graph)
 
 /* ---- the driver's functions: work */
 
-/* A range that is refused at once: nothing there, or no access. */
+/* A range that is refused at once: nothing there, or no access from the device that shall work on
+ * it. */
 static bool range_ok(gm_cu_ptr ptr, size_t n)
 {
+	struct fake_device *device;
+	struct fake_map *map;
 	bool bad = false;
+
+	if (fake_need_context(&device))
+		return false;
 
 	pthread_mutex_lock(&fake.lock);
 	for (gm_cu_ptr at = ptr; at < ptr + n && !bad;) {
 		size_t piece;
 		reach(at, (size_t)(ptr + n - at), &piece, &bad);
+		map = fake_map_find((uintptr_t)at);
+		bad = bad || (map && !(map->device_access & 1u << (device - fake.device)));
 		at += piece;
 	}
 	pthread_mutex_unlock(&fake.lock);
@@ -595,8 +603,8 @@ FAKE_API gm_cu_result cuEventRecord(gm_cu_event event, gm_cu_stream handle)
 	return result;
 }
 
-FAKE_API gm_cu_result cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event);
-FAKE_API gm_cu_result cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event)
+FAKE_API gm_cu_result fake_cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event);
+FAKE_API gm_cu_result fake_cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct fake_stream *stream;

@@ -461,6 +461,52 @@ START_TEST(a_refusal_names_what_others_use)
 }
 END_TEST
 
+/* ---- GPUs that use one another's memory */
+
+static void copy_to_a_peer(int channel, void *argument)
+{
+	const struct gm_cuda *cuda;
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	void *on_0, *on_1;
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.peers = argument != NULL;
+	OK(gpumem_connect(&options, &session));
+	OK(gpumem_alloc(session, 0, 4 * MIB, NULL, NULL, &on_0));
+	OK(gpumem_alloc(session, 1, 4 * MIB, NULL, NULL, &on_1));
+	gm_device_set(on_0, 4 * MIB, 5);
+	/* In a context of device 1, which is not the memory's own. */
+	GM_REQUIRE(gm_cuda_load(&cuda, why) == 0);
+	GM_REQUIRE_EQ(cuda->cuDevicePrimaryCtxRetain(&context, 1), 0);
+	GM_REQUIRE_EQ(cuda->cuCtxSetCurrent(context), 0);
+	gm_cu_result result = cuda->cuMemcpyAsync(
+		(gm_cu_ptr)(uintptr_t)on_1, (gm_cu_ptr)(uintptr_t)on_0, 4 * MIB, NULL);
+	bool reachable = argument && !getenv("GPUMEM_FAKE_WITHOUT");
+	GM_REQUIRE_EQ(result, reachable ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_VALUE);
+	if (reachable) {
+		uint8_t byte = 0;
+		GM_REQUIRE_EQ(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)&byte,
+				      (gm_cu_ptr)(uintptr_t)on_1 + 4 * MIB - 1, 1, NULL),
+			0);
+		GM_REQUIRE_EQ(cuda->cuStreamSynchronize(NULL), 0);
+		GM_REQUIRE_EQ(byte, 5);
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(gpus_use_one_anothers_memory_if_the_program_wants_it_and_they_can)
+{
+	struct gm_worker worker;
+	if (_i == 2)
+		setenv("GPUMEM_FAKE_WITHOUT", "p2p", 1);
+	start(NULL);
+	gm_worker_start(&worker, copy_to_a_peer, _i ? "" : NULL);
+	gm_worker_join(&worker);
+	stop();
+}
+END_TEST
+
 START_TEST(in_mig_mode_the_daemon_says_how_to_serve_the_other_instances)
 {
 	mark(1, ".mig", true);
@@ -493,6 +539,8 @@ int main(int argc, char **argv)
 		2 * UNOPENED);
 	tcase_add_test(tc, a_client_that_dies_between_grant_and_map_leaves_nothing);
 	tcase_add_test(tc, a_refusal_names_what_others_use);
+	tcase_add_loop_test(
+		tc, gpus_use_one_anothers_memory_if_the_program_wants_it_and_they_can, 0, 3);
 	tcase_add_test(tc, in_mig_mode_the_daemon_says_how_to_serve_the_other_instances);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
