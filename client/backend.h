@@ -34,7 +34,7 @@ struct gm_map_ops {
 	void (*unreserve)(void *backend, void *addr, uint64_t bytes);
 	/* Maps a chunk at a place inside a reservation that holds nothing now; usable once access()
 	 * covered it. */
-	int (*map)(void *backend, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle);
+	int (*map)(void *backend, void *addr, uint64_t bytes, int fd);
 	/* Lets the device (host: the CPU) use the range: one call for many chunks side by side. */
 	int (*access)(void *backend, void *addr, uint64_t bytes, bool read_only);
 	/* Moves a mapped chunk that nobody uses to another place of a reservation; contents need

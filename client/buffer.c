@@ -81,7 +81,7 @@ static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
 	}
 	uint8_t *place = buffer->addr;
 	LL_FOREACH (chunks, chunk) {
-		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd, NULL);
+		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd);
 		if (r < 0)
 			return r;
 		chunk->fd = gm_close(chunk->fd);

@@ -178,8 +178,7 @@ static void growth_map(struct gm_growth *g, struct gm_source_chunk *got)
 		chunk->id = got->id;
 		chunk->bytes = got->bytes;
 		chunk->addr = g->cursor;
-		r = config->ops->map(
-			config->backend, (void *)chunk->addr, chunk->bytes, got->fd, NULL);
+		r = config->ops->map(config->backend, (void *)chunk->addr, chunk->bytes, got->fd);
 	}
 	if (got->fd >= 0)
 		close(got->fd);

@@ -279,7 +279,7 @@ static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
 	}
 }
 
-static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle)
+static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd)
 {
 	struct gm_map_cuda *backend = ctx;
 	const struct gm_cuda *cuda = backend->cuda;
@@ -288,7 +288,7 @@ static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd, const uint8_t
 	gm_cu_mem mem;
 
 	last_error = "";
-	if (ipc_handle || fd < 0)
+	if (fd < 0)
 		return -EOPNOTSUPP;
 	result = enter(backend, &entered);
 	if (result)

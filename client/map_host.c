@@ -83,7 +83,7 @@ static void host_unreserve(void *backend, void *addr, uint64_t bytes)
 	munmap(addr, bytes);
 }
 
-static int host_map(void *backend, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle)
+static int host_map(void *backend, void *addr, uint64_t bytes, int fd)
 {
 	if (fd < 0)
 		return -EBADF;

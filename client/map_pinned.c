@@ -245,13 +245,13 @@ static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
 	gm_map_host_ops()->unreserve(backend->host, addr, bytes);
 }
 
-static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle)
+static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd)
 {
 	struct gm_map_pinned *backend = ctx;
 
 	if (backend->host)
-		return gm_map_host_ops()->map(backend->host, addr, bytes, fd, NULL);
-	return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd, ipc_handle);
+		return gm_map_host_ops()->map(backend->host, addr, bytes, fd);
+	return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd);
 }
 
 static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)

@@ -14,6 +14,9 @@
 
 #define IPC_CONFIG "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\ntransport = ipc\n"
 
+/* What a driver may keep for itself when contexts come and go. Less than any block here. */
+#define SLACK ((fake_driver() ? 16 : 40) * MIB)
+
 static bool fake_driver(void)
 {
 	return getenv("GPUMEM_FAKE_DIR") != NULL;
@@ -157,7 +160,7 @@ START_TEST(a_shared_block_outlives_its_killed_maker)
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	/* Its maker did not say that it closed it: it is not pooled. The context goes with it. */
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
-	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before);
+	GM_UNTIL(ask_free(&watch) + SLACK >= before);
 	gm_say_word(watch.channel, 'e');
 	gm_worker_join(&watch);
 }
@@ -517,7 +520,7 @@ static void filler(int channel, void *argument)
 	for (unsigned i = 0; i < n; i++)
 		fill(ptr[i], bytes, (unsigned char)i, NULL);
 	for (unsigned i = 0; i < n; i += 7)
-		GM_REQUIRE(all(ptr[i], bytes, (unsigned char)i, NULL));
+		GM_REQUIRE(all((char *)ptr[i] + bytes - MIB, MIB, (unsigned char)i, NULL));
 	for (unsigned i = 0; i < n; i++)
 		OK(gpumem_free(session, ptr[i], GPUMEM_STREAM_DONE));
 	/* Half of it in one piece: none of the regions here is large enough, so they go back. */
@@ -646,7 +649,7 @@ START_TEST(a_killed_workers_block_is_free_on_the_device)
 	gm_worker_kill(&hold);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
-	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before);
+	GM_UNTIL(ask_free(&watch) + SLACK >= before);
 	gm_say_word(watch.channel, 'e');
 	gm_worker_join(&watch);
 }
@@ -711,7 +714,7 @@ static void sizer(int channel, void *argument)
 	GM_REQUIRE(free_on_device() + 40 * MIB <= before);
 	gpumem_buffer_destroy(buffer);
 	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "all is back"))
-		if (free_on_device() + 8 * MIB >= before)
+		if (free_on_device() + SLACK >= before)
 			break;
 	gpumem_disconnect(session);
 }

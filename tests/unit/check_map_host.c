@@ -101,8 +101,8 @@ START_TEST(chunks_side_by_side_are_one_range_and_need_no_fd)
 	uint8_t *p;
 	ck_assert_int_eq(ops->reserve(host, 4 * M, (void **)&p), 0);
 	int a = chunk(M), b = chunk(2 * M);
-	ck_assert_int_eq(ops->map(host, p, M, a, NULL), 0);
-	ck_assert_int_eq(ops->map(host, p + M, 2 * M, b, NULL), 0);
+	ck_assert_int_eq(ops->map(host, p, M, a), 0);
+	ck_assert_int_eq(ops->map(host, p + M, 2 * M, b), 0);
 	ck_assert(!readable(p));
 	ck_assert_int_eq(ops->access(host, p, 3 * M, false), 0);
 	memset(p, 0x5a, 3 * M);
@@ -125,7 +125,7 @@ START_TEST(a_moved_chunk_is_at_the_new_place_only)
 	uint8_t *p;
 	ck_assert_int_eq(ops->reserve(host, 4 * M, (void **)&p), 0);
 	int fd = chunk(M);
-	ck_assert_int_eq(ops->map(host, p, M, fd, NULL), 0);
+	ck_assert_int_eq(ops->map(host, p, M, fd), 0);
 	ck_assert_int_eq(ops->access(host, p, M, false), 0);
 	p[7] = 42;
 	ck_assert_int_eq(ops->move(host, p, p + 2 * M, M), 0);
@@ -146,7 +146,7 @@ START_TEST(read_only_access_cannot_be_written)
 	uint8_t *p;
 	ck_assert_int_eq(ops->reserve(host, M, (void **)&p), 0);
 	int fd = chunk(M);
-	ck_assert_int_eq(ops->map(host, p, M, fd, NULL), 0);
+	ck_assert_int_eq(ops->map(host, p, M, fd), 0);
 	ck_assert_int_eq(ops->access(host, p, M, true), 0);
 	ck_assert(readable(p));
 	ck_assert(!writable(p));
@@ -156,7 +156,7 @@ START_TEST(read_only_access_cannot_be_written)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	int weak = open(path, O_RDONLY | O_CLOEXEC);
 	ck_assert_int_ge(weak, 0);
-	ck_assert_int_eq(ops->map(host, p, M, weak, NULL), 0);
+	ck_assert_int_eq(ops->map(host, p, M, weak), 0);
 	ck_assert_int_eq(ops->access(host, p, M, false), -EACCES);
 	ck_assert_int_eq(ops->access(host, p, M, true), 0);
 	close(weak);
@@ -170,7 +170,7 @@ START_TEST(a_child_does_not_inherit_chunks)
 	uint8_t *p;
 	ck_assert_int_eq(ops->reserve(host, M, (void **)&p), 0);
 	int fd = chunk(M);
-	ck_assert_int_eq(ops->map(host, p, M, fd, NULL), 0);
+	ck_assert_int_eq(ops->map(host, p, M, fd), 0);
 	ck_assert_int_eq(ops->access(host, p, M, false), 0);
 	p[0] = 1;
 	ck_assert(kills(p, false));
@@ -185,7 +185,7 @@ START_TEST(a_missing_fd_is_refused)
 {
 	uint8_t *p;
 	ck_assert_int_eq(ops->reserve(host, M, (void **)&p), 0);
-	ck_assert_int_eq(ops->map(host, p, M, -1, NULL), -EBADF);
+	ck_assert_int_eq(ops->map(host, p, M, -1), -EBADF);
 	ck_assert(!readable(p));
 	ops->unreserve(host, p, M);
 }

@@ -89,7 +89,7 @@ static bool fails(unsigned *counter)
 	return true;
 }
 
-static int world_map(void *ctx, void *addr, uint64_t bytes, int fd, const uint8_t *ipc_handle)
+static int world_map(void *ctx, void *addr, uint64_t bytes, int fd)
 {
 	struct world *w = ctx;
 	uint64_t id = 0;
