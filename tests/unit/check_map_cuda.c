@@ -100,7 +100,7 @@ static void map_at(void *addr)
 {
 	int fd = chunk();
 
-	ck_assert_int_eq(ops->map(map, addr, M, fd, NULL), 0);
+	ck_assert_int_eq(ops->map(map, addr, M, fd), 0);
 	close(fd);
 }
 
@@ -157,12 +157,16 @@ START_TEST(what_is_no_handle_is_refused_without_a_word_of_the_driver)
 	char *addr = reserve();
 	ck_assert_int_eq(ops->unmap(map, addr, M), -EIO);
 	ck_assert_str_eq(ops->error(), "CUDA_ERROR_UNKNOWN");
-	ck_assert_int_eq(ops->map(map, addr, M, -1, NULL), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->map(map, addr, M, -1), -EOPNOTSUPP);
 	ck_assert_str_eq(ops->error(), "");
-	ck_assert_int_eq(ops->map(map, addr, M, 0, handle), -EOPNOTSUPP);
+	void *there;
+	ck_assert_int_eq(ops->attach(map, handle, &there), -EINVAL);
+	ck_assert_str_eq(ops->error(), "CUDA_ERROR_INVALID_VALUE");
+	ck_assert_int_eq(ops->detach(map, addr), -ENOENT);
+	ck_assert_str_eq(ops->error(), "");
 	int fds[2];
 	ck_assert_int_eq(pipe(fds), 0);
-	ck_assert_int_lt(ops->map(map, addr, M, fds[0], NULL), 0);
+	ck_assert_int_lt(ops->map(map, addr, M, fds[0]), 0);
 	ck_assert_str_eq(ops->error(), "CUDA_ERROR_INVALID_VALUE");
 	ops->unreserve(map, addr, 4 * M);
 	ops->close(map);
@@ -400,7 +404,7 @@ static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct 
 	case RESERVE:
 		return ops->reserve(map, M, &other);
 	case MAP:
-		return ops->map(map, addr + M, M, fd, NULL);
+		return ops->map(map, addr + M, M, fd);
 	case ACCESS:
 		return ops->access(map, addr, M, false);
 	case MOVE:
