@@ -77,7 +77,7 @@ static struct listed queue(void)
 START_TEST(a_request_that_waits_is_granted_in_the_call_that_brings_the_memory_back)
 {
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request q;
+	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 2 * GiB, 10 * SECOND);
 	ck_assert_uint_eq(q.ended, 0);
 	fake.now += 3 * SECOND;
@@ -104,7 +104,7 @@ START_TEST(what_is_pooled_for_it_is_granted_before_the_return_returns)
 {
 	struct gm_session *same = fake_session(&fake, 1, 1);
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request q;
+	static struct fake_request q;
 	fake_wait(&fake, &q, same, d, 16 * GiB, SECOND);
 	ck_assert_uint_eq(q.ended, 0);
 	gm_lease_return(a, lease);
@@ -115,7 +115,7 @@ END_TEST
 
 START_TEST(every_way_memory_comes_back_grants)
 {
-	struct fake_request q;
+	static struct fake_request q;
 	uint8_t token[GM_TOKEN_BYTES];
 	for (int way = 0; way < 7; way++) {
 		struct gm_session *holder = fake_session(&fake, 9, 9);
@@ -180,7 +180,7 @@ END_TEST
 START_TEST(the_order_is_priority_then_arrival)
 {
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request q[4];
+	static struct fake_request q[4];
 	prefer(3, 10);
 	fake_wait(&fake, &q[0], b, d, 4 * GiB, SECOND);
 	fake_wait(&fake, &q[1], c, d, 4 * GiB, SECOND);
@@ -209,7 +209,7 @@ END_TEST
 START_TEST(its_time_is_kept)
 {
 	fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request q, r;
+	static struct fake_request q, r;
 	fake_wait(&fake, &q, b, d, 2 * GiB, 250 * MS);
 	fake_wait(&fake, &r, b, d, 2 * GiB, 2 * SECOND);
 	fake_pass(&fake, 250 * MS - 1);
@@ -229,7 +229,7 @@ END_TEST
 START_TEST(a_time_without_end_does_not_overflow)
 {
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request q;
+	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 2 * GiB, UINT64_MAX - 1);
 	ck_assert_uint_eq(queue().info[0].left_ns, UINT64_MAX);
 	fake_pass(&fake, 3600 * SECOND);
@@ -243,7 +243,7 @@ START_TEST(oom_says_what_becomes_of_a_request_that_does_not_say)
 {
 	struct gm_policy policy = fake_figures(&fake, d).policy;
 	fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request q;
+	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 2 * GiB, 0);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
 	policy.oom = GM_OOM_WAIT;
@@ -266,7 +266,7 @@ END_TEST
 
 START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 {
-	struct fake_request q;
+	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 16 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
 	limit(2, 4 * GiB, 0);
@@ -281,7 +281,7 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
 	/* And as soon as it can never be granted any more. */
-	struct fake_request w;
+	static struct fake_request w;
 	fake_wait(&fake, &w, a, d, 5 * GiB, SECOND);
 	ck_assert_uint_eq(w.ended, 0);
 	limit(1, 4 * GiB, 0);
@@ -293,7 +293,7 @@ START_TEST(it_is_dropped_when_its_client_goes_and_when_it_is_cancelled)
 {
 	struct gm_lease *lease = fake_lease(&fake, a, d, 14 * GiB);
 	struct gm_lease *grown = fake_lease(&fake, c, d, 2 * GiB);
-	struct fake_request q[5];
+	static struct fake_request q[5];
 	for (int i = 0; i < 3; i++)
 		fake_wait(&fake, &q[i], i < 2 ? b : c, d, 2 * GiB, SECOND);
 	gm_core_cancel(fake.core, &q[0].r);
@@ -331,7 +331,7 @@ END_TEST
 START_TEST(a_large_request_is_overtaken_so_often_and_no_more)
 {
 	struct gm_lease *lease = fake_lease(&fake, a, d, 14 * GiB);
-	struct fake_request large, q[64];
+	static struct fake_request large, q[64];
 	unsigned granted = 0;
 	fake_wait(&fake, &large, b, d, 8 * GiB, SECOND);
 	for (int i = 0; i < 64; i++) {
@@ -378,7 +378,7 @@ START_TEST(who_waits_for_its_own_limit_is_in_nobody_elses_way)
 	limit(2, 2 * GiB, 0);
 	fake_lease(&fake, b, d, GiB);
 	struct gm_session *twin = fake_session(&fake, 2, 2);
-	struct fake_request w, q;
+	static struct fake_request w, q;
 	fake_wait(&fake, &w, twin, d, 2 * GiB, SECOND);
 	ck_assert_int_eq(queue().info[0].block, GM_BLOCK_QUOTA);
 	ck_assert_uint_eq(queue().info[0].owner->id, 2);
@@ -402,7 +402,7 @@ START_TEST(two_that_hold_half_and_wait_for_more_are_told_so)
 {
 	struct gm_lease *first = fake_lease(&fake, a, d, 8 * GiB);
 	fake_lease(&fake, b, d, 8 * GiB);
-	struct fake_request q, r;
+	static struct fake_request q, r;
 	fake_wait(&fake, &q, a, d, 4 * GiB, 10 * SECOND);
 	ck_assert_uint_eq(q.ended, 0);
 	fake_wait(&fake, &r, b, d, 4 * GiB, 10 * SECOND);
@@ -422,7 +422,7 @@ START_TEST(of_a_deadlock_the_lowest_priority_is_refused)
 	prefer(2, 5);
 	fake_lease(&fake, a, d, 8 * GiB);
 	fake_lease(&fake, b, d, 8 * GiB);
-	struct fake_request q[2], r;
+	static struct fake_request q[2], r;
 	fake_wait(&fake, &q[0], a, d, 4 * GiB, 10 * SECOND);
 	fake_wait(&fake, &q[1], a, d, 4 * GiB, 10 * SECOND);
 	fake_wait(&fake, &r, b, d, 4 * GiB, 10 * SECOND);
@@ -438,7 +438,7 @@ START_TEST(it_is_no_deadlock_while_somebody_could_return_something)
 	struct gm_lease *lease = fake_lease(&fake, a, d, 4 * GiB);
 	fake_lease(&fake, b, d, 6 * GiB);
 	fake_lease(&fake, c, d, 6 * GiB);
-	struct fake_request q, r;
+	static struct fake_request q, r;
 	fake_wait(&fake, &q, b, d, 5 * GiB, 10 * SECOND);
 	fake_wait(&fake, &r, c, d, 5 * GiB, 10 * SECOND);
 	ck_assert(!q.ended && !r.ended);
@@ -457,7 +457,7 @@ START_TEST(who_waits_for_a_foreign_program_is_not_in_a_deadlock)
 {
 	fake_lease(&fake, a, d, 8 * GiB);
 	gm_core_sample(fake.core, d, 0);
-	struct fake_request q;
+	static struct fake_request q;
 	fake_wait(&fake, &q, a, d, 4 * GiB, 10 * SECOND);
 	ck_assert_uint_eq(q.ended, 0);
 	gm_core_sample(fake.core, d, 8 * GiB);
@@ -473,7 +473,7 @@ START_TEST(clients_of_one_owner_can_deadlock_under_its_limit)
 	fake_lease(&fake, a, d, 2 * GiB);
 	fake_lease(&fake, b, d, 2 * GiB);
 	fake_lease(&fake, twin, d, 2 * GiB);
-	struct fake_request q, r;
+	static struct fake_request q, r;
 	fake_wait(&fake, &q, b, d, GiB, 10 * SECOND);
 	ck_assert_uint_eq(q.ended, 0);
 	fake_wait(&fake, &r, twin, d, GiB, 10 * SECOND);
