@@ -103,15 +103,10 @@ static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, ui
 
 /* ---- clients */
 
-/* One's own: the same user, in the same container. Where that cannot be told, nobody's. */
 static bool may_see(
 	const struct listing *listing, const struct gm_peer *peer, const struct gm_client *client)
 {
-	const struct gm_identity *asker = gm_peer_identity(peer);
-	const struct gm_identity *other = client->identity;
-	return listing->admin ||
-	       (!asker->confined && !other->confined && asker->uid == other->uid &&
-		       strcmp(asker->cgroup.scope, other->cgroup.scope) == 0);
+	return listing->admin || gm_identity_same_owner(gm_peer_identity(peer), client->identity);
 }
 
 struct client_entry {
@@ -405,22 +400,10 @@ void gm_admin_trim(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Trim *trim = packet->trim;
-	if (!gm_dispatch_is_admin(dispatch, peer)) {
-		char detail[GM_DETAIL_BYTES];
-		snprintf(detail, sizeof(detail),
-			"trimming needs root, uid %u or the group %s, outside of containers",
-			dispatch->uid,
-			dispatch->config->admin_group[0] ? dispatch->config->admin_group
-							 : "(none)");
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_DENIED, detail);
+	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "trimming"))
 		return;
-	}
 	if (!trim->all_devices && trim->device >= dispatch->n_devices) {
-		char detail[GM_DETAIL_BYTES];
-		snprintf(detail, sizeof(detail),
-			"there is no device %u; there are %u, numbered from 0", trim->device,
-			dispatch->n_devices);
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_NOT_FOUND, detail);
+		gm_dispatch_no_device(dispatch, peer, packet->id, trim->device);
 		return;
 	}
 	Gm__Wire__TrimReply reply = GM__WIRE__TRIM_REPLY__INIT;

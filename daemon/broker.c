@@ -27,13 +27,17 @@
 #include "daemon/broker.h"
 #include "daemon/client.h"
 #include "daemon/worker.h"
+#include "daemon/admin_limits.h"
 #include "daemon/admin_processes.h"
 #include "daemon/dispatch.h"
 #include "daemon/endpoint.h"
 #include "daemon/ids.h"
+#include "daemon/journal.h"
 #include "daemon/listener.h"
 #include "daemon/peer.h"
 #include "daemon/service.h"
+#include "daemon/terminate.h"
+#include "daemon/watch.h"
 
 #define GM_BROKER_STOP_MS   3000
 #define GM_BROKER_SAMPLE_MS 1000
@@ -48,6 +52,8 @@ struct gm_broker {
 	bool loop_open;
 	uv_signal_t signals[3];
 	uv_timer_t tick, sample, watchdog, stop;
+	uint64_t tick_ns; /* when the tick is due */
+	struct gm_terminator *terminator;
 	bool timers_open, signals_open;
 
 	struct gm_endpoint endpoint;
@@ -116,15 +122,40 @@ static void core_session_changed(void *ctx, struct gm_session *session, uint32_t
 
 static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
 {
-	static const char *const names[GM_LEVELS] = {"low", "medium", "high", "critical"};
 	struct gm_broker *broker = ctx;
-	char field[32];
-	const char *const fields[] = {field, NULL};
-	snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", device);
-	gm_log_fields(GM_LOG_INFO, fields, "device %u: pressure is %s", device, names[level]);
+	gm_watch_level(&broker->dispatch, device);
 	if (broker->clients_open)
 		gm_clients_level_changed(&broker->clients, device);
 }
+
+static void core_use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+{
+	gm_clients_use(session, device, ret);
+}
+
+static void core_reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+{
+	gm_clients_reclaim_from(session, ask);
+}
+
+static int core_terminate(void *ctx, struct gm_session *session, uint32_t device)
+{
+	struct gm_broker *broker = ctx;
+	struct gm_client *client = gm_clients_of(&broker->clients, session);
+	if (!client)
+		return -ESRCH;
+	return gm_terminator_end(
+		broker->terminator, client->identity, broker->config->terminate_grace_ns);
+}
+
+static void core_event(void *ctx, const struct gm_event *event)
+{
+	struct gm_broker *broker = ctx;
+	if (broker->dispatch.watch && broker->clients_open)
+		gm_watch_event(&broker->dispatch, event);
+}
+
+static void core_wake_at(void *ctx, uint64_t ns);
 
 static const struct gm_core_ops core_ops = {
 	.create = core_create,
@@ -135,6 +166,11 @@ static const struct gm_core_ops core_ops = {
 	.device_changed = core_device_changed,
 	.session_changed = core_session_changed,
 	.level_changed = core_level_changed,
+	.use = core_use,
+	.reclaim = core_reclaim,
+	.terminate = core_terminate,
+	.wake_at = core_wake_at,
+	.event = core_event,
 };
 
 /* ---- what the device threads and the clock tell core */
@@ -200,16 +236,33 @@ static void on_tick(uv_timer_t *timer)
 	run_tick(timer->data);
 }
 
+static void tick_at(struct gm_broker *broker, uint64_t ns)
+{
+	uint64_t now = gm_clock_ns();
+	uint64_t wait_ms = ns > now ? (ns - now) / GM_NS_PER_MS + 1 : 1;
+	/* The loop's own idea of the time may be as old as the turn is. */
+	uv_update_time(&broker->loop);
+	uv_timer_start(&broker->tick, on_tick, wait_ms, 0);
+	broker->tick_ns = ns;
+}
+
 static void run_tick(struct gm_broker *broker)
 {
 	uint64_t next = gm_core_tick(broker->core);
 	if (next == UINT64_MAX) {
 		uv_timer_stop(&broker->tick);
+		broker->tick_ns = UINT64_MAX;
 		return;
 	}
-	uint64_t now = gm_clock_ns();
-	uint64_t wait_ms = next > now ? (next - now) / GM_NS_PER_MS + 1 : 1;
-	uv_timer_start(&broker->tick, on_tick, wait_ms, 0);
+	tick_at(broker, next);
+}
+
+static void core_wake_at(void *ctx, uint64_t ns)
+{
+	struct gm_broker *broker = ctx;
+	if (!broker->stopping &&
+		(!uv_is_active((uv_handle_t *)&broker->tick) || ns < broker->tick_ns))
+		tick_at(broker, ns);
 }
 
 static void on_flushed(void *ctx)
@@ -279,11 +332,64 @@ static void status_text(const struct gm_broker *broker, char text[256])
 		broker->ops->name, pinned ? " and pinned host memory" : "", broker->endpoint.path);
 }
 
+static void set_policies(struct gm_broker *broker)
+{
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
+		struct gm_policy policy;
+		device_policy(broker, i, &policy);
+		gm_core_set_policy(broker->core, i, &policy);
+	}
+}
+
+/* Says it at once, not when it is too late: the last rung may be missing. */
+static void check_oom(const struct gm_broker *broker)
+{
+	bool wanted = false;
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
+		struct gm_policy policy;
+		device_policy(broker, i, &policy);
+		wanted = wanted || policy.oom == GM_OOM_TERMINATE;
+	}
+	if (!wanted || gm_terminator_may())
+		return;
+	const char *const fields[] = {"MESSAGE_ID=" GM_MESSAGE_POWERLESS, NULL};
+	gm_log_fields(GM_LOG_WARNING, fields,
+		"oom = terminate: this daemon cannot end clients of other users, because it has no "
+		"CAP_KILL; see ENDING CLIENTS in gpumemd(8)");
+}
+
+/* The new configuration, all of it or, if its limits contradict what there is, nothing. Takes it on
+ * success. */
+static bool put_to_use(
+	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_config *old = broker->config;
+	broker->config = config;
+	/* Guarantees are held against the capacity that will be. */
+	set_policies(broker);
+	if (gm_admin_configure_limits(broker->core, config, detail) != GPUMEM_OK) {
+		broker->config = old;
+		set_policies(broker);
+		return false;
+	}
+	char *fixed = gm_config_fixed_changes(old, config);
+	if (fixed)
+		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
+	free(fixed);
+	apply_config(broker);
+	gm_config_free(old);
+	check_oom(broker);
+	gm_clients_limits_changed(&broker->clients);
+	gm_watch_limits(
+		&broker->dispatch, NULL, "", "as configured anew, but for those set at run time");
+	return true;
+}
+
 static void reload(struct gm_broker *broker)
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
-	char status[256];
+	char status[256], detail[GM_DETAIL_BYTES];
 	gm_service_reloading();
 	int r = gm_config_load(broker->options->config_path, &config, &error);
 	if (r < 0) {
@@ -291,19 +397,11 @@ static void reload(struct gm_broker *broker)
 			log_lines(GM_LOG_ERROR, error);
 		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
 		free(error);
+	} else if (!put_to_use(broker, config, detail)) {
+		gm_log(GM_LOG_ERROR, "limits: %s", detail);
+		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
+		gm_config_free(config);
 	} else {
-		char *fixed = gm_config_fixed_changes(broker->config, config);
-		if (fixed)
-			gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
-		free(fixed);
-		gm_config_free(broker->config);
-		broker->config = config;
-		apply_config(broker);
-		for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
-			struct gm_policy policy;
-			device_policy(broker, i, &policy);
-			gm_core_set_policy(broker->core, i, &policy);
-		}
 		gm_log(GM_LOG_INFO, "configuration reloaded");
 	}
 	status_text(broker, status);
@@ -327,6 +425,7 @@ static void begin_stop(struct gm_broker *broker, const char *reason)
 	gm_service_stopping();
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, false);
+	gm_watch_goodbye(&broker->dispatch, reason, false);
 	/* Clients first: what ends with the daemon is not quarantined. */
 	if (broker->clients_open)
 		gm_clients_end_all(&broker->clients);
@@ -368,6 +467,9 @@ static void finish(struct gm_broker *broker)
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
 	gm_processes_free(broker->dispatch.processes);
+	gm_terminator_free(broker->terminator);
+	gm_watch_free(broker->dispatch.watch);
+	broker->dispatch.watch = NULL;
 	if (broker->clients_open)
 		gm_clients_close(&broker->clients);
 	if (broker->hub_open)
@@ -500,9 +602,17 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 
 static int start_core(struct gm_broker *broker, uint32_t n)
 {
-	int r = gm_core_new(&core_ops, broker, &broker->core);
+	int r = gm_watch_new(&broker->dispatch.watch);
+	if (r < 0)
+		return fail(r, "news");
+	r = gm_terminator_new(&broker->loop, &broker->terminator);
+	if (r < 0)
+		return fail(r, "the last rung");
+	r = gm_core_new(&core_ops, broker, &broker->core);
 	if (r < 0)
 		return fail(r, "core");
+	broker->dispatch.core = broker->core;
+	broker->dispatch.clients = &broker->clients;
 	r = gm_clients_init(&broker->clients, &broker->hub, broker->core, n, on_flushed, broker);
 	if (r < 0)
 		return fail(r, "clients");
@@ -530,6 +640,12 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 		&broker->loop, broker->ops, broker->workers, n, &broker->dispatch.processes);
 	if (r < 0)
 		return fail(r, "who uses the devices");
+	char detail[GM_DETAIL_BYTES];
+	if (gm_admin_configure_limits(broker->core, broker->config, detail) != GPUMEM_OK) {
+		gm_log(GM_LOG_ERROR, "limits: %s", detail);
+		return -EINVAL;
+	}
+	check_oom(broker);
 	return 0;
 }
 
@@ -540,8 +656,6 @@ static int start_listener(struct gm_broker *broker)
 		.closed = gm_dispatch_closed,
 	};
 	struct gm_dispatch *dispatch = &broker->dispatch;
-	dispatch->core = broker->core;
-	dispatch->clients = &broker->clients;
 	dispatch->ops = broker->ops;
 	dispatch->backend = broker->backend;
 	dispatch->socket = broker->endpoint.path;

@@ -48,7 +48,7 @@ static void write_device(struct gm_clients *clients, uint32_t device)
 	gm_core_device_figures(clients->core, device, &figures);
 	DL_FOREACH (clients->list, client)
 		gm_pages_write_device(&client->pages, device, &figures,
-			gm_session_held(client->session, device), UINT64_MAX);
+			gm_session_held(client->session, device), client->max[device]);
 	clients->dirty &= ~(UINT32_C(1) << device);
 }
 
@@ -91,11 +91,48 @@ uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool ur
 	write_device(clients, device);
 	DL_FOREACH (clients->list, client) {
 		if (client->events && gm_session_held(client->session, device)) {
-			gm_events_reclaim(client->events, device, urgent);
+			gm_events_reclaim(client->events, device, urgent, 0);
 			asked++;
 		}
 	}
 	return asked;
+}
+
+void gm_clients_limits_changed(struct gm_clients *clients)
+{
+	struct gm_client *client;
+	for (uint32_t i = 0; i < clients->devices; i++) {
+		struct gm_device_figures figures;
+		gm_core_device_figures(clients->core, i, &figures);
+		DL_FOREACH (clients->list, client) {
+			uint64_t max = gm_session_max(client->session, i);
+			if (max == client->max[i])
+				continue;
+			client->max[i] = max;
+			gm_pages_write_device(&client->pages, i, &figures,
+				gm_session_held(client->session, i), max);
+			if (client->events)
+				gm_events_limits(client->events, i, max);
+		}
+	}
+}
+
+void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask)
+{
+	struct gm_client *client = gm_session_info(session)->user;
+	if (client && client->events)
+		gm_events_reclaim(client->events, ask->device, ask->urgent, ask->bytes);
+}
+
+void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)
+{
+	struct gm_client *client = gm_session_info(session)->user;
+	struct gm_page_use said;
+	*ret = (struct gm_use){0};
+	if (client && client->events &&
+		gm_pages_read_use(
+			&client->pages, device, gm_session_held(session, device), &said) == 0)
+		ret->cached = said.cached;
 }
 
 void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart)
@@ -142,6 +179,14 @@ void gm_clients_deinit(struct gm_clients *clients)
 {
 	gm_domains_free(clients->domains);
 	clients->domains = NULL;
+}
+
+struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session)
+{
+	uint64_t id = gm_session_id(session);
+	struct gm_client *client;
+	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+	return client;
 }
 
 struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id)
@@ -343,14 +388,15 @@ static int equip(struct gm_client *client, struct gm_client_welcome *welcome)
 	for (uint32_t i = 0; i < clients->devices; i++) {
 		struct gm_device_figures figures;
 		gm_core_device_figures(clients->core, i, &figures);
+		client->max[i] = gm_session_max(client->session, i);
 		gm_pages_write_device(&client->pages, i, &figures,
-			gm_session_held(client->session, i), UINT64_MAX);
+			gm_session_held(client->session, i), client->max[i]);
 	}
 	return 0;
 }
 
-static int new_client(struct gm_clients *clients, struct gm_peer *peer, enum gm_trust trust,
-	uint8_t token[GM_TOKEN_BYTES], struct gm_client **ret_client)
+static int new_client(struct gm_clients *clients, struct gm_peer *peer, const char *name,
+	enum gm_trust trust, uint8_t token[GM_TOKEN_BYTES], struct gm_client **ret_client)
 {
 	struct gm_identity *identity = gm_peer_identity(peer);
 	struct gm_client *client = calloc(1, sizeof(*client));
@@ -363,6 +409,9 @@ static int new_client(struct gm_clients *clients, struct gm_peer *peer, enum gm_
 		.pid = identity->pid,
 		.uid = identity->uid,
 		.gid = identity->gid,
+		.unit = identity->cgroup.unit,
+		.container = identity->cgroup.container,
+		.name = name,
 	};
 	int r = count_in(clients, identity->uid, &client->of_user);
 	if (r < 0)
@@ -455,7 +504,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 		r = resume(clients, peer, resume_id, resume_token, welcome.token, &client);
 	welcome.resumed = r == 0;
 	if (r == -ENOENT)
-		r = new_client(clients, peer, trust, welcome.token, &client);
+		r = new_client(clients, peer, name, trust, welcome.token, &client);
 	if (r < 0)
 		return r;
 	r = equip(client, &welcome);

@@ -34,8 +34,12 @@ struct gm_client {
 	struct gm_pages pages;
 	struct gm_events *events;
 	bool ended;
-	uv_poll_t process;             /* its pidfd */
-	struct gm_client *prev, *next; /* in order of age */
+	uint64_t max[GM_LIMIT_DEVICES]; /* as it was told; UINT64_MAX: no limit */
+	uint64_t said_ns[GM_EVENTS];    /* when the journal last had one of this kind about it */
+	struct gm_asked *asked;         /* requests for memory without an answer: serve_lease's */
+	uint32_t n_waiting;             /* of them, those that may wait */
+	uv_poll_t process;              /* its pidfd */
+	struct gm_client *prev, *next;  /* in order of age */
 	struct gm_client_user *of_user;
 	UT_hash_handle hh;
 };
@@ -95,6 +99,8 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 void gm_client_disconnected(struct gm_client *client);
 /* It said that it unmapped everything. Ends the client. */
 void gm_client_goodbye(struct gm_client *client);
+/* Whose session it is; NULL: it is not there yet, or no more. */
+struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session);
 /* In order of age: the first with an id above that one; NULL: none. */
 struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id);
 
@@ -102,6 +108,13 @@ struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id);
 void gm_clients_device_changed(struct gm_clients *clients, uint32_t device);
 void gm_clients_session_changed(struct gm_session *session, uint32_t device);
 void gm_clients_level_changed(struct gm_clients *clients, uint32_t device);
+/* Limits changed: whoever may hold more or less than before is told, on its page and by an event.
+ */
+void gm_clients_limits_changed(struct gm_clients *clients);
+/* Asks one client, as core wants it. */
+void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask);
+/* What a client says it could give back, as far as it can be true. */
+void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret);
 /* Asks everybody who holds something there for what is unused. How many were asked. */
 uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool urgent);
 void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart);

@@ -9,10 +9,12 @@
 
 #include "common/clock.h"
 #include "daemon/admin.h"
+#include "daemon/admin_limits.h"
 #include "daemon/admin_processes.h"
 #include "daemon/dispatch.h"
 #include "daemon/serve_lease.h"
 #include "daemon/serve_session.h"
+#include "daemon/watch.h"
 
 enum need {
 	NEED_NOTHING, /* a hello */
@@ -30,6 +32,7 @@ static const struct row {
 	{GM__WIRE__PACKET__BODY_GET_DEVICES, NEED_HELLO, gm_serve_get_devices},
 	{GM__WIRE__PACKET__BODY_LEASE, NEED_SESSION, gm_serve_lease},
 	{GM__WIRE__PACKET__BODY_GROW, NEED_SESSION, gm_serve_grow},
+	{GM__WIRE__PACKET__BODY_CANCEL, NEED_SESSION, gm_serve_cancel},
 	{GM__WIRE__PACKET__BODY_RETURN_CHUNKS, NEED_SESSION, gm_serve_return},
 	{GM__WIRE__PACKET__BODY_GET_HANDLES, NEED_SESSION, gm_serve_get_handles},
 	{GM__WIRE__PACKET__BODY_SHARE, NEED_SESSION, gm_serve_share},
@@ -42,6 +45,12 @@ static const struct row {
 	{GM__WIRE__PACKET__BODY_GET_BUFFERS, NEED_HELLO, gm_admin_get_buffers},
 	{GM__WIRE__PACKET__BODY_TRIM, NEED_HELLO, gm_admin_trim},
 	{GM__WIRE__PACKET__BODY_GET_CONFIG, NEED_HELLO, gm_admin_get_config},
+	{GM__WIRE__PACKET__BODY_GET_LIMITS, NEED_HELLO, gm_admin_get_limits},
+	{GM__WIRE__PACKET__BODY_SET_LIMIT, NEED_HELLO, gm_admin_set_limit},
+	{GM__WIRE__PACKET__BODY_RESET_LIMIT, NEED_HELLO, gm_admin_reset_limit},
+	{GM__WIRE__PACKET__BODY_GET_QUEUE, NEED_HELLO, gm_admin_get_queue},
+	{GM__WIRE__PACKET__BODY_CLEANUP, NEED_HELLO, gm_watch_cleanup},
+	{GM__WIRE__PACKET__BODY_WATCH, NEED_HELLO, gm_watch_start},
 };
 
 void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -74,6 +83,7 @@ void gm_dispatch_closed(void *ctx, struct gm_peer *peer)
 	struct gm_dispatch *dispatch = ctx;
 	struct gm_client *client = gm_peer_user(peer);
 	gm_processes_peer_closed(dispatch->processes, peer);
+	gm_watch_peer_closed(dispatch->watch, peer);
 	if (client) {
 		gm_peer_set_user(peer, NULL);
 		gm_client_disconnected(client);
@@ -95,6 +105,28 @@ enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t 
 		transport =
 			dispatch->devices[device].transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
 	return transport;
+}
+
+bool gm_dispatch_require_admin(
+	const struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, const char *what)
+{
+	if (gm_dispatch_is_admin(dispatch, peer))
+		return true;
+	char detail[GM_DETAIL_BYTES];
+	snprintf(detail, sizeof(detail),
+		"%s needs root, uid %u or the group %s, outside of containers", what, dispatch->uid,
+		dispatch->config->admin_group[0] ? dispatch->config->admin_group : "(none)");
+	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
+	return false;
+}
+
+void gm_dispatch_no_device(
+	const struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, uint32_t device)
+{
+	char detail[GM_DETAIL_BYTES];
+	snprintf(detail, sizeof(detail), "there is no device %u; there are %u, numbered from 0",
+		device, dispatch->n_devices);
+	gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND, detail);
 }
 
 void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device,

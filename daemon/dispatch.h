@@ -11,6 +11,7 @@
 #include "daemon/peer.h"
 
 struct gm_processes;
+struct gm_watch;
 
 /* Requests, by a table: what each needs, what it does, and how it is answered. */
 struct gm_dispatch {
@@ -21,6 +22,7 @@ struct gm_dispatch {
 	void *backend;
 	const char *socket;
 	struct gm_processes *processes; /* who waits to hear who uses the devices */
+	struct gm_watch *watch;         /* who wants to hear what happens */
 	char backend_note[256];         /* why not the backend before this one; "" */
 	uint32_t n_devices;
 	struct gm_backend_device devices[GM_LIMIT_DEVICES];
@@ -41,6 +43,12 @@ typedef void (*gm_handler)(
 bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_peer *peer);
 /* The transport of a lease that asks for none by name: FD or IPC, which the device may not have. */
 enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t device);
+/* False: the asker is none, and was told so. what: "a cleanup", "setting a limit". */
+bool gm_dispatch_require_admin(
+	const struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, const char *what);
+/* Answers that there is none of that number. */
+void gm_dispatch_no_device(
+	const struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, uint32_t device);
 /* Everything about a device but its strings' storage, which is the dispatch's, and the caller's for
  * the last trouble. */
 void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device,

@@ -18,7 +18,9 @@ struct gm_events {
 	struct gm_hub *hub;
 	const struct gm_core *core;
 	int socket;
-	uint32_t pressure, reclaim, urgent; /* a bit per device */
+	uint32_t pressure, reclaim, urgent, limits; /* a bit per device */
+	uint64_t wanted[GM_LIMIT_DEVICES];          /* of a reclaim that waits */
+	uint64_t max[GM_LIMIT_DEVICES];
 	bool goodbye, restart;
 	const char *reason;
 	bool broken;
@@ -96,8 +98,20 @@ static int send_reclaim(struct gm_events *events, uint32_t device, bool urgent)
 	event.device = device;
 	event.epoch = figures.reclaim_epoch;
 	event.urgent = urgent;
+	event.bytes = events->wanted[device];
 	packet.body_case = GM__WIRE__PACKET__BODY_RECLAIM_EVENT;
 	packet.reclaim_event = &event;
+	return send_packet(events, &packet);
+}
+
+static int send_limits(struct gm_events *events, uint32_t device)
+{
+	Gm__Wire__LimitsEvent event = GM__WIRE__LIMITS_EVENT__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	event.device = device;
+	event.max = events->max[device];
+	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS_EVENT;
+	packet.limits_event = &event;
 	return send_packet(events, &packet);
 }
 
@@ -129,6 +143,13 @@ static int send_waiting(struct gm_events *events)
 				return r;
 			events->reclaim &= ~bit;
 			events->urgent &= ~bit;
+			events->wanted[i] = 0;
+		}
+		if (events->limits & bit) {
+			r = send_limits(events, i);
+			if (r < 0)
+				return r;
+			events->limits &= ~bit;
 		}
 	}
 	if (events->goodbye) {
@@ -191,11 +212,24 @@ void gm_events_pressure(struct gm_events *events, uint32_t device)
 	pump(events);
 }
 
-void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent)
+void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes)
 {
-	events->reclaim |= UINT32_C(1) << device;
+	uint32_t bit = UINT32_C(1) << device;
+	bool all = (events->reclaim & bit) && events->wanted[device] == 0;
+	if (bytes == 0 || all)
+		events->wanted[device] = 0;
+	else if (bytes > events->wanted[device])
+		events->wanted[device] = bytes;
+	events->reclaim |= bit;
 	if (urgent)
-		events->urgent |= UINT32_C(1) << device;
+		events->urgent |= bit;
+	pump(events);
+}
+
+void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max)
+{
+	events->limits |= UINT32_C(1) << device;
+	events->max[device] = max;
 	pump(events);
 }
 

@@ -21,7 +21,10 @@ int gm_events_new(struct gm_hub *hub, const struct gm_core *core, int *ret_clien
 void gm_events_free(struct gm_events *events);
 
 void gm_events_pressure(struct gm_events *events, uint32_t device);
-void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent);
+/* bytes: so many are wanted; 0: all. Of several that wait the largest counts. */
+void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes);
+/* max: what the client may hold from now on. */
+void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max);
 /* reason is kept by the caller for as long as the channel lives. */
 void gm_events_goodbye(struct gm_events *events, const char *reason, bool restart);
 

@@ -299,6 +299,12 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 	return 0;
 }
 
+bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b)
+{
+	return !a->confined && !b->confined && a->uid == b->uid &&
+	       strcmp(a->cgroup.scope, b->cgroup.scope) == 0;
+}
+
 bool gm_identity_dead(const struct gm_identity *identity)
 {
 	struct pollfd poll_one = {.fd = identity->pidfd, .events = POLLIN};

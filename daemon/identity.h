@@ -53,6 +53,8 @@ void gm_identity_unref(struct gm_identity *identity);
  * namespace. */
 bool gm_identity_may_administer(
 	const struct gm_identity *identity, uid_t daemon_uid, gid_t admin_group);
+/* The same user, in the same container. Where that cannot be told: no. */
+bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b);
 /* Whether the process has ended. */
 bool gm_identity_dead(const struct gm_identity *identity);
 

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <utlist.h>
+
+#include "common/clock.h"
 #include "common/fdlist.h"
 #include "common/units.h"
 #include "daemon/serve_lease.h"
@@ -168,19 +171,28 @@ static void fail_no_lease(struct gm_peer *peer, uint64_t id, uint64_t lease)
 
 /* ---- asking for memory */
 
-struct asked {
+struct gm_asked {
 	struct gm_request request;
 	struct gm_dispatch *dispatch;
-	struct gm_peer *peer; /* outlives the request: the end of a connection cancels it */
+	struct gm_client *client; /* both outlive the request: the end of a connection cancels it */
+	struct gm_peer *peer;
 	uint64_t id;
+	bool waits;                        /* it may */
+	char tag[GM_LIMIT_NAME_BYTES + 1]; /* while it waits the packet is gone */
+	struct gm_asked *prev, *next;      /* of the client */
 };
+
+/* The longest that anybody can mean. */
+#define GM_ASK_WAIT_MS (UINT64_C(1000) * 3600 * 24 * 365)
 
 static void on_done(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	struct asked *asked = (struct asked *)request;
+	struct gm_asked *asked = (struct gm_asked *)request;
 	struct gm_dispatch *dispatch = asked->dispatch;
 	struct gm_peer *peer = asked->peer;
 	uint64_t id = asked->id;
+	DL_DELETE(asked->client->asked, asked);
+	asked->client->n_waiting -= asked->waits;
 	if (status != GPUMEM_OK) {
 		free(asked);
 		gm_peer_send_failure(peer, id, status, detail);
@@ -200,38 +212,86 @@ static void on_done(struct gm_request *request, gpumem_status status, const char
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
-static void ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	const struct gm_request *what)
+/* Whether it waits if it does not fit, and for how long. */
+static bool set_wait(const struct gm_dispatch *dispatch, uint32_t device, uint64_t wait_ms,
+	bool no_wait, struct gm_request *request)
 {
+	struct gm_device_figures figures;
+	if (no_wait) {
+		request->wait_ns = GM_WAIT_NEVER;
+		return false;
+	}
+	if (wait_ms) {
+		request->wait_ns =
+			(wait_ms < GM_ASK_WAIT_MS ? wait_ms : GM_ASK_WAIT_MS) * GM_NS_PER_MS;
+		return true;
+	}
+	gm_core_device_figures(dispatch->core, device, &figures);
+	return figures.policy.oom != GM_OOM_REFUSE;
+}
+
+static void ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	const struct gm_request *what, uint64_t wait_ms, bool no_wait)
+{
+	struct gm_client *client = gm_peer_user(peer);
+	char detail[GM_DETAIL_BYTES];
 	if (what->bytes == 0 || what->bytes > GM_LEASE_BYTES_MAX) {
-		char detail[GM_DETAIL_BYTES];
 		snprintf(detail, sizeof(detail), "a lease of %llu bytes: must be 1 to %llu",
 			(unsigned long long)what->bytes, (unsigned long long)GM_LEASE_BYTES_MAX);
 		gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
 		return;
 	}
-	struct asked *asked = calloc(1, sizeof(*asked));
+	struct gm_asked *asked = calloc(1, sizeof(*asked));
 	if (!asked) {
 		fail_memory(peer, id);
 		return;
 	}
 	asked->request = *what;
-	asked->request.session = ((struct gm_client *)gm_peer_user(peer))->session;
+	asked->request.session = client->session;
 	asked->request.done = on_done;
+	if (what->tag)
+		strncpy(asked->tag, what->tag, sizeof(asked->tag) - 1);
+	asked->request.tag = asked->tag;
 	asked->dispatch = dispatch;
+	asked->client = client;
 	asked->peer = peer;
 	asked->id = id;
+	asked->waits = set_wait(dispatch, what->device, wait_ms, no_wait, &asked->request);
+	/* Requests without an answer are bounded, and returns come the same way as they do: what
+	 * may wait for long must leave room for what it waits for. */
+	if (asked->waits && client->n_waiting >= GM_LIMIT_WAITING_PER_CLIENT) {
+		snprintf(detail, sizeof(detail),
+			"%d requests of this client wait already; cancel one, or ask without waiting",
+			GM_LIMIT_WAITING_PER_CLIENT);
+		free(asked);
+		gm_peer_send_failure(peer, id, GPUMEM_E_LIMIT, detail);
+		return;
+	}
+	client->n_waiting += asked->waits;
+	DL_APPEND(client->asked, asked);
 	gm_core_request(dispatch->core, &asked->request);
+}
+
+void gm_serve_cancel(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const struct gm_client *client = gm_peer_user(peer);
+	struct gm_asked *asked = NULL;
+	DL_SEARCH_SCALAR(client->asked, asked, id, packet->cancel->request);
+	if (!asked) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_NOT_FOUND,
+			"no request of this connection with this id is without an answer");
+		return;
+	}
+	gm_core_cancel(dispatch->core, &asked->request);
+	gm_peer_send_done(peer, packet->id);
 }
 
 static bool device_ok(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, uint32_t n)
 {
 	if (n < dispatch->n_devices)
 		return true;
-	char detail[GM_DETAIL_BYTES];
-	snprintf(detail, sizeof(detail), "there is no device %u; there are %u, numbered from 0", n,
-		dispatch->n_devices);
-	gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND, detail);
+	gm_dispatch_no_device(dispatch, peer, id, n);
 	return false;
 }
 
@@ -296,7 +356,7 @@ void gm_serve_lease(
 		.transport = transport,
 		.tag = lease->tag,
 	};
-	ask(dispatch, peer, packet->id, &what);
+	ask(dispatch, peer, packet->id, &what, lease->wait_ms, lease->no_wait);
 }
 
 /* The lease a request names, or NULL when its answer was sent. */
@@ -320,8 +380,11 @@ void gm_serve_grow(
 	struct gm_lease *lease = find(peer, packet->id, packet->grow->lease);
 	if (!lease)
 		return;
-	const struct gm_request what = {.lease = lease, .bytes = packet->grow->bytes};
-	ask(dispatch, peer, packet->id, &what);
+	struct gm_lease_info info;
+	gm_lease_info(lease, session_of(peer), &info);
+	const struct gm_request what = {
+		.lease = lease, .device = info.device, .bytes = packet->grow->bytes};
+	ask(dispatch, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait);
 }
 
 static void answer_status(

@@ -9,6 +9,8 @@ void gm_serve_lease(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 void gm_serve_grow(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+void gm_serve_cancel(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 void gm_serve_return(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 void gm_serve_get_handles(

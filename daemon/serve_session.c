@@ -41,6 +41,14 @@ static void fill_hello(const struct gm_dispatch *dispatch, Gm__Wire__HelloReply 
 	reply->minor = GM_WIRE_MINOR;
 	reply->version = (char *)PACKAGE_VERSION;
 	reply->decay_ms = dispatch->config->decay_ns / GM_NS_PER_MS;
+	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+		struct gm_device_figures figures;
+		gm_core_device_figures(dispatch->core, i, &figures);
+		uint64_t wait_ms = (figures.policy.wait_ns ? figures.policy.wait_ns : GM_WAIT_NS) /
+				   GM_NS_PER_MS;
+		if (figures.policy.oom != GM_OOM_REFUSE && wait_ms > reply->wait_ms)
+			reply->wait_ms = wait_ms;
+	}
 	reply->track = (Gm__Wire__Track)dispatch->config->track;
 }
 

@@ -18,7 +18,7 @@
 #include "common/log.h"
 #include "daemon/service.h"
 
-#define GM_SERVICE_FIELDS 16
+#define GM_SERVICE_FIELDS 32
 
 static void to_journal(enum gm_log_level level, const char *message, const char *const *fields)
 {

@@ -26,12 +26,13 @@ report() { # number of problems is the number of lines of $1; $2: what was check
 # row above. A new file that fits none gets a row here: where it stands is a decision.
 daemon_rows=(
 	'backend config identity cgroup ids domain pages service endpoint'
+	'journal terminate'
 	'usage'
 	'worker'
 	'peer hub'
 	'events'
 	'client'
-	'dispatch serve admin'
+	'dispatch serve admin watch'
 	'listener'
 	'broker'
 	'main'

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Limits and the queue, shown and set. Whether a limit makes sense is core's to say; here it is
+ * made sure that only an administrator sets one, that it is told to whom it concerns, and that a
+ * list without a bound that fits a packet goes out in several.
+ */
+#include "daemon/admin_limits.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/units.h"
+#include "daemon/config_keys.h"
+#include "daemon/core/queue.h"
+#include "daemon/core/quota.h"
+#include "daemon/watch.h"
+
+/* How many rows a packet takes: each is below 512 bytes. */
+#define GM_ADMIN_ROWS 100
+
+gpumem_status gm_admin_configure_limits(
+	struct gm_core *core, const struct gm_config *config, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_quota_rule *rules =
+		calloc(config->n_limits ? config->n_limits : 1, sizeof(*rules));
+	if (!rules) {
+		snprintf(detail, GM_DETAIL_BYTES, "the daemon is out of memory");
+		return GPUMEM_E_HOST_MEMORY;
+	}
+	gpumem_status status = GPUMEM_OK;
+	for (size_t i = 0; i < config->n_limits && status == GPUMEM_OK; i++) {
+		const struct gm_config_limit *from = &config->limits[i];
+		if (gm_owner_parse(from->owner, &rules[i].owner) < 0) {
+			snprintf(detail, GM_DETAIL_BYTES, "%.100s names no owner", from->owner);
+			status = GPUMEM_E_INVALID;
+		}
+		rules[i].device = GM_ALL_DEVICES;
+		rules[i].values = (struct gm_quota_values){
+			.set = (from->has_max ? GM_QUOTA_MAX : 0u) |
+			       (from->has_guarantee ? GM_QUOTA_GUARANTEE : 0u) |
+			       (from->has_priority ? GM_QUOTA_PRIORITY : 0u),
+			.max = from->max,
+			.guarantee = from->guarantee,
+			.priority = from->priority,
+		};
+	}
+	if (status == GPUMEM_OK)
+		status = gm_core_configure_quotas(core, rules, config->n_limits, detail);
+	free(rules);
+	return status;
+}
+
+/* ---- rows of an answer, a packet's worth at a time */
+
+struct limit_rows {
+	struct gm_dispatch *dispatch;
+	struct gm_peer *peer;
+	uint64_t id;
+	const struct gm_owner *only; /* NULL: all */
+	size_t n;
+	Gm__Wire__Limit rows[GM_ADMIN_ROWS];
+	Gm__Wire__Limit *list[GM_ADMIN_ROWS];
+	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
+};
+
+static void send_limits(struct limit_rows *out, bool more)
+{
+	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	reply.n_limits = out->n;
+	reply.limits = out->list;
+	packet.id = out->id;
+	packet.more = more;
+	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
+	packet.limits = &reply;
+	gm_peer_send(out->peer, &packet);
+	out->n = 0;
+}
+
+/* As it is written in the configuration and on the command line. */
+static void owner_text(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
+{
+	static const char *const kinds[GM_OWNER_KINDS] = {
+		[GM_OWNER_UID] = "uid",
+		[GM_OWNER_GID] = "gid",
+		[GM_OWNER_UNIT] = "unit",
+		[GM_OWNER_CONTAINER] = "container",
+		[GM_OWNER_NAME] = "client",
+		[GM_OWNER_SESSION] = "session",
+	};
+	if (owner->name[0])
+		snprintf(text, GM_OWNER_TEXT, "%s:%s", kinds[owner->kind], owner->name);
+	else
+		snprintf(text, GM_OWNER_TEXT, "%s:%llu", kinds[owner->kind],
+			(unsigned long long)owner->id);
+}
+
+static void add_limit(void *ctx, const struct gm_quota_info *info)
+{
+	struct limit_rows *out = ctx;
+	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
+		return;
+	if (out->n == GM_ADMIN_ROWS)
+		send_limits(out, true);
+	Gm__Wire__Limit *row = &out->rows[out->n];
+	gm__wire__limit__init(row);
+	owner_text(&info->owner, out->owners[out->n]);
+	row->owner = out->owners[out->n];
+	row->device = info->device;
+	row->set = info->values.set;
+	row->max = info->values.set & GM_QUOTA_MAX ? info->values.max : UINT64_MAX;
+	row->guarantee = info->values.guarantee;
+	row->priority = info->values.priority;
+	row->run_time = info->run_time.set;
+	row->held = info->held;
+	row->clients = info->clients;
+	row->over = info->over;
+	out->list[out->n++] = row;
+}
+
+static void answer_limits(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	const struct gm_owner *only)
+{
+	struct limit_rows *out = calloc(1, sizeof(*out));
+	if (!out) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+		return;
+	}
+	out->dispatch = dispatch;
+	out->peer = peer;
+	out->id = id;
+	out->only = only;
+	gm_core_quota_each(dispatch->core, add_limit, out);
+	send_limits(out, false);
+	free(out);
+}
+
+void gm_admin_get_limits(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	answer_limits(dispatch, peer, packet->id, NULL);
+}
+
+/* ---- changing them */
+
+static bool parse_owner(struct gm_peer *peer, uint64_t id, const char *text, struct gm_owner *ret)
+{
+	if (gm_owner_parse(text, ret) == 0)
+		return true;
+	char detail[GM_DETAIL_BYTES];
+	snprintf(detail, sizeof(detail),
+		"\"%.80s\" names no owner; say uid:, gid:, unit:, container:, client: or session: and whose",
+		text);
+	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
+	return false;
+}
+
+static void describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_BYTES])
+{
+	char size[GM_UNITS_TEXT];
+	int n = snprintf(text, GM_DETAIL_BYTES, "now");
+	if (set->set & GM_QUOTA_MAX)
+		n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " max %s",
+			set->max == UINT64_MAX ? "none" : gm_format_size(set->max, size));
+	if (set->set & GM_QUOTA_GUARANTEE)
+		n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " guarantee %s",
+			gm_format_size(set->guarantee, size));
+	if (set->set & GM_QUOTA_PRIORITY)
+		n += snprintf(
+			text + n, (size_t)(GM_DETAIL_BYTES - n), " priority %d", set->priority);
+	if (!set->all_devices)
+		snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " on device %u", set->device);
+}
+
+void gm_admin_set_limit(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__SetLimit *set = packet->set_limit;
+	char detail[GM_DETAIL_BYTES] = "";
+	struct gm_owner owner;
+	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "setting a limit") ||
+		!parse_owner(peer, packet->id, set->owner, &owner))
+		return;
+	struct gm_quota_values values = {
+		.set = set->set,
+		.max = set->max,
+		.guarantee = set->guarantee,
+		.priority = set->priority,
+	};
+	if (set->set & ~(uint32_t)(GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY) ||
+		set->priority > GM_CONFIG_PRIORITY_MAX || set->priority < -GM_CONFIG_PRIORITY_MAX) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"a limit has max, guarantee and priority, which is from -1000 to 1000");
+		return;
+	}
+	gpumem_status status = gm_core_set_quota(dispatch->core, &owner,
+		set->all_devices ? GM_ALL_DEVICES : set->device, &values, detail);
+	if (status != GPUMEM_OK) {
+		gm_peer_send_failure(peer, packet->id, status, detail);
+		return;
+	}
+	describe(set, detail);
+	gm_clients_limits_changed(dispatch->clients);
+	gm_watch_limits(dispatch, gm_peer_identity(peer), set->owner, detail);
+	answer_limits(dispatch, peer, packet->id, &owner);
+}
+
+void gm_admin_reset_limit(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__ResetLimit *reset = packet->reset_limit;
+	char detail[GM_DETAIL_BYTES] = "";
+	struct gm_owner owner;
+	bool all = !reset->owner[0];
+	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "resetting a limit") ||
+		(!all && !parse_owner(peer, packet->id, reset->owner, &owner)))
+		return;
+	gpumem_status status = gm_core_reset_quota(dispatch->core, all ? NULL : &owner,
+		reset->all_devices ? GM_ALL_DEVICES : reset->device, detail);
+	if (status != GPUMEM_OK) {
+		gm_peer_send_failure(peer, packet->id, status, detail);
+		return;
+	}
+	gm_clients_limits_changed(dispatch->clients);
+	gm_watch_limits(dispatch, gm_peer_identity(peer), all ? "all" : reset->owner,
+		"as configured again");
+	answer_limits(dispatch, peer, packet->id, all ? NULL : &owner);
+}
+
+/* ---- the queue */
+
+struct queue_rows {
+	struct gm_dispatch *dispatch;
+	struct gm_peer *peer;
+	uint64_t id;
+	uint32_t device;
+	bool admin;
+	size_t n;
+	Gm__Wire__Waiting rows[GM_ADMIN_ROWS];
+	Gm__Wire__Waiting *list[GM_ADMIN_ROWS];
+	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
+};
+
+static void send_queue(struct queue_rows *out, bool more)
+{
+	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	reply.n_requests = out->n;
+	reply.requests = out->list;
+	packet.id = out->id;
+	packet.more = more;
+	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
+	packet.queue = &reply;
+	gm_peer_send(out->peer, &packet);
+	out->n = 0;
+}
+
+static void add_waiting(void *ctx, const struct gm_queue_info *info)
+{
+	struct queue_rows *out = ctx;
+	if (out->n == GM_ADMIN_ROWS)
+		send_queue(out, true);
+	const struct gm_client *client = gm_clients_of(out->dispatch->clients, info->session);
+	Gm__Wire__Waiting *row = &out->rows[out->n];
+	gm__wire__waiting__init(row);
+	row->device = out->device;
+	row->session = gm_session_id(info->session);
+	if (client) {
+		row->pid = client->identity->pid;
+		row->uid = client->identity->uid;
+		if (out->admin ||
+			gm_identity_same_owner(gm_peer_identity(out->peer), client->identity))
+			row->client = (char *)client->name;
+	}
+	row->bytes = info->bytes;
+	row->priority = info->priority;
+	row->waited_ms = info->waited_ns / GM_NS_PER_MS;
+	row->left_ms = info->left_ns == UINT64_MAX ? UINT64_MAX : info->left_ns / GM_NS_PER_MS;
+	row->overtaken = info->overtaken;
+	row->parked = info->parked;
+	row->block = (Gm__Wire__Block)info->block;
+	if (info->owner) {
+		owner_text(info->owner, out->owners[out->n]);
+		row->owner = out->owners[out->n];
+	}
+	out->list[out->n++] = row;
+}
+
+void gm_admin_get_queue(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	struct queue_rows *out = calloc(1, sizeof(*out));
+	if (!out) {
+		gm_peer_send_failure(
+			peer, packet->id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+		return;
+	}
+	out->dispatch = dispatch;
+	out->peer = peer;
+	out->id = packet->id;
+	out->admin = gm_dispatch_is_admin(dispatch, peer);
+	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+		out->device = i;
+		gm_core_queue_each(dispatch->core, i, add_waiting, out);
+	}
+	send_queue(out, false);
+	free(out);
+}
