@@ -28,12 +28,12 @@
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
 	X(CHUNKS_PER_DEVICE, 8192, \
 		"pooled chunks are released, then a lease that needs more is refused") \
+	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
 	X(WAITING_PER_DEVICE, 4096, "a further request that does not fit is refused at once") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \
 	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
 	X(QUOTAS, 1024, "a further limit of an owner is refused") \
-	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
 	X(PROCESSES, 256, "further processes that use a device are counted but not listed")
 
 enum gm_limit {
