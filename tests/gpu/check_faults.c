@@ -129,11 +129,11 @@ static const struct {
 	gpumem_status status;
 	const char *says;
 } halfway[] = {
-	{"cuMemCreate:3:999", GPUMEM_E_SYSTEM, "could not make a chunk"},
-	{"cuMemCreate:4:46", GPUMEM_E_SYSTEM, "could not make a chunk"},
+	{"cuMemCreate:4:999", GPUMEM_E_SYSTEM, "could not make a chunk"},
+	{"cuMemCreate:3:46", GPUMEM_E_SYSTEM, "could not make a chunk"},
 	/* Out of memory is tried once more: this one stays so. */
 	{"cuMemCreate:3+:2", GPUMEM_E_NO_MEMORY, "out of memory"},
-	{"cuMemExportToShareableHandle:1:304", GPUMEM_E_SYSTEM, "could not make a chunk"},
+	{"cuMemExportToShareableHandle:3:304", GPUMEM_E_SYSTEM, "could not make a chunk"},
 	{"cuMemExportToShareableHandle:4:999", GPUMEM_E_SYSTEM, "could not make a chunk"},
 };
 

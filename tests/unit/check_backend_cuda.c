@@ -347,6 +347,96 @@ START_TEST(without_nvml_it_works_and_has_no_figure)
 }
 END_TEST
 
+static void open_pinned(void)
+{
+	struct gm_backend_config config = {.host_limit = 16 * MIB};
+	int r = ops->open(&config, &backend, &devices, why);
+
+	ck_assert_msg(r == 0, "open: %d, %s", r, why);
+	ck_assert_uint_eq(devices, 3);
+}
+
+START_TEST(pinned_memory_is_adopted_within_its_limit)
+{
+	struct gm_handle handle, adopted;
+	uint64_t bytes;
+	int fds[2];
+
+	if (_i)
+		setenv("GPUMEM_FAKE_WITHOUT", "hostnuma", 1);
+	open_pinned();
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 16 * MIB, &adopted), -ENOMEM);
+	int again = dup(handle.fd);
+	ck_assert_int_eq(ops->adopt(backend, 2, again, 8 * MIB, &adopted), 0);
+	ck_assert_int_eq(ops->memory_free(backend, 2, &bytes), 0);
+	ck_assert_uint_eq(bytes, 0);
+	ck_assert_int_eq(ops->adopt(backend, 2, handle.fd, 8 * MIB, &adopted), -ENOMEM);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &adopted);
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_lt(ops->adopt(backend, 2, fds[0], 8 * MIB, &adopted), 0);
+	ck_assert_int_eq(ops->memory_free(backend, 2, &bytes), 0);
+	ck_assert_uint_eq(bytes, 8 * MIB);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start)
+{
+	struct gm_backend_device info;
+	struct gm_handle handle;
+
+	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:801", 1);
+	open_pinned();
+	ops->device_info(backend, 2, &info);
+	ck_assert_str_eq(info.mapping, "host"); /* memfds, which clients register */
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle), 0);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_device_that_cannot_be_read_is_no_device)
+{
+	static const char *const plans[] = {"cuDeviceGet:1:999", "cuDeviceGetName:1:999",
+		"cuDeviceGetUuid:2:999", "cuDeviceTotalMem:1:999", "cuDeviceGetPCIBusId:2:999"};
+	struct gm_backend_config config = {0};
+
+	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "CUDA_ERROR_UNKNOWN"));
+}
+END_TEST
+
+START_TEST(a_driver_that_stops_answering_is_said_so)
+{
+	struct gm_backend_config config = {0};
+
+	setenv("GPUMEM_FAKE_FAIL", "cuDeviceGetCount:1:999", 1);
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "does not answer: CUDA_ERROR_UNKNOWN"));
+}
+END_TEST
+
+START_TEST(an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more)
+{
+	char text[GM_BACKEND_TROUBLE];
+	struct gm_handle handle;
+	uint64_t when;
+
+	setenv("GPUMEM_FAKE_FAIL", _i ? "cuCtxPushCurrent:2:999" : "cuMemFree:1:999", 1);
+	open_it();
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle);
+	ck_assert(ops->trouble(backend, 0, text, &when));
+	ck_assert_ptr_nonnull(strstr(text, "CUDA_ERROR_UNKNOWN"));
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(no_device_is_said_with_a_reason)
 {
 	struct gm_backend_config config = {0};
@@ -447,6 +537,11 @@ int main(void)
 	tcase_add_test(tcase, what_a_device_cannot_do_is_known);
 	tcase_add_test(tcase, without_rdma_chunks_are_made_all_the_same);
 	tcase_add_test(tcase, without_nvml_it_works_and_has_no_figure);
+	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, 2);
+	tcase_add_test(tcase, a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start);
+	tcase_add_loop_test(tcase, a_device_that_cannot_be_read_is_no_device, 0, 5);
+	tcase_add_test(tcase, a_driver_that_stops_answering_is_said_so);
+	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);
 	tcase_add_test(tcase, no_device_is_said_with_a_reason);
 	tcase_add_test(tcase, an_old_driver_is_said_with_a_reason);
 	tcase_add_test(tcase, a_driver_below_the_oldest_is_said_with_its_version);
