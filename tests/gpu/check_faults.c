@@ -525,6 +525,10 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], no_driver) == 0)
 		return without_a_driver(argv[2]);
+	if (!getenv("GPUMEM_FAKE_DIR")) {
+		printf("1..0 # SKIP what goes wrong is made to by the fake driver\n");
+		return 0;
+	}
 	Suite *suite = suite_create("faults");
 	TCase *tc = tcase_create("faults");
 	tcase_set_timeout(tc, 120);
