@@ -27,7 +27,7 @@
 
 struct gm_conn {
 	int socket;
-	int timeout_ms;
+	int timeout_ms; /* -1: for ever */
 	char path[GM_PATH_BYTES];
 	uint64_t last_id;
 	bool heard; /* there is a last_sequence */
@@ -116,7 +116,8 @@ static int wait_for(struct gm_conn *conn, short events)
 	for (;;) {
 		struct pollfd pollfd = {.fd = conn->socket, .events = events};
 		int64_t left = end - now_ms();
-		int n = poll(&pollfd, 1, left > 0 ? (int)left : 0);
+		int patience = conn->timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0;
+		int n = poll(&pollfd, 1, patience);
 		if (n > 0)
 			return 0;
 		if (n == 0)
@@ -231,6 +232,40 @@ gpumem_status gm_conn_ask(struct gm_conn *conn, Gm__Wire__Packet *request,
 			return protocol_error(trouble, conn, "an answer of another kind");
 		fn(user, packet);
 		if (!packet->more)
+			return GPUMEM_OK;
+	}
+}
+
+static void take_nothing(void *user, const Gm__Wire__Packet *packet)
+{
+	(void)user;
+	(void)packet;
+}
+
+gpumem_status gm_conn_watch(
+	struct gm_conn *conn, gm_conn_event_fn fn, void *user, struct gm_trouble *trouble)
+{
+	Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT, *packet;
+
+	request.body_case = GM__WIRE__PACKET__BODY_WATCH;
+	request.watch = &body;
+	gpumem_status status = gm_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_DONE, take_nothing, NULL, trouble);
+	if (status != GPUMEM_OK)
+		return status;
+	for (;;) {
+		conn->timeout_ms = -1;
+		int r = receive_packet(conn, &packet);
+		if (r < 0)
+			return broken(trouble, conn, r);
+		if (conn->heard && packet->sequence <= conn->last_sequence)
+			return protocol_error(trouble, conn, "packets out of order");
+		conn->last_sequence = packet->sequence;
+		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
+			return failure(trouble, packet->failure);
+		/* One that this version has no name for is passed over. */
+		if (r == 0 && packet->id == 0 && !fn(user, packet))
 			return GPUMEM_OK;
 	}
 }

@@ -2,6 +2,7 @@
 #ifndef GM_CTL_CONN_H
 #define GM_CTL_CONN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -48,5 +49,13 @@ typedef void (*gm_conn_answer_fn)(void *user, const Gm__Wire__Packet *packet);
 gpumem_status gm_conn_ask(struct gm_conn *conn, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user,
 	struct gm_trouble *trouble);
+
+/* An event; the packet is good during the call only. false: enough. */
+typedef bool (*gm_conn_event_fn)(void *user, const Gm__Wire__Packet *packet);
+
+/* Asks for events and hands them over until the function has enough; there is no time between them
+ * that would be too long. The daemon's end is GPUMEM_E_DISCONNECTED. */
+gpumem_status gm_conn_watch(
+	struct gm_conn *conn, gm_conn_event_fn fn, void *user, struct gm_trouble *trouble);
 
 #endif

@@ -64,6 +64,8 @@ static int run(const struct gm_options *options, bool utf8)
 		if (*ctl.trouble.hint)
 			gm_message(NULL, ctl.trouble.hint);
 		exit_status = ctl.usage ? EXIT_USAGE : gm_status_exit(status);
+	} else if (ctl.streamed) {
+		exit_status = gm_status_exit(ctl.status);
 	} else {
 		int r = gm_writer_finish(ctl.writer, stdout);
 		exit_status = gm_status_exit(ctl.status);

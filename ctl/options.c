@@ -15,7 +15,9 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "common/types.h"
 #include "common/units.h"
+#include "ctl/device.h"
 #include "ctl/verb.h"
 
 enum {
@@ -28,6 +30,9 @@ enum {
 	OPTION_OLDER_THAN,
 	OPTION_DEVICE,
 	OPTION_MEASURE,
+	OPTION_AT_LEAST,
+	OPTION_NEED,
+	OPTION_DRY_RUN,
 };
 
 static const struct option long_options[] = {
@@ -41,6 +46,9 @@ static const struct option long_options[] = {
 	{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
 	{"device", required_argument, NULL, OPTION_DEVICE},
 	{"measure", no_argument, NULL, OPTION_MEASURE},
+	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
+	{"need", required_argument, NULL, OPTION_NEED},
+	{"dry-run", no_argument, NULL, OPTION_DRY_RUN},
 	{0},
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
@@ -187,8 +195,46 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 	case OPTION_MEASURE:
 		options->given |= GM_OPTION_MEASURE;
 		return 0;
+	case OPTION_AT_LEAST:
+		for (options->at_least = 0; options->at_least < GM_LEVELS; options->at_least++)
+			if (!strcmp(optarg, gm_device_level(options->at_least)))
+				break;
+		if (options->at_least == GM_LEVELS)
+			return bad(error,
+				"--at-least '%s' is no level; say low, medium, high or critical",
+				optarg);
+		options->given |= GM_OPTION_AT_LEAST;
+		return 0;
+	case OPTION_NEED:
+		if (gm_parse_size(optarg, &options->need) < 0 || !options->need)
+			return bad(error, "--need '%s' is no size; say 512M or 16G", optarg);
+		options->given |= GM_OPTION_NEED;
+		return 0;
+	case OPTION_DRY_RUN:
+		options->given |= GM_OPTION_DRY_RUN;
+		return 0;
 	}
 	return -EINVAL;
+}
+
+/* The first of a set of options. */
+static const char *option_name(unsigned set)
+{
+	static const struct {
+		unsigned bit;
+		const char *name;
+	} names[] = {
+		{GM_OPTION_DEVICE, "--device"},
+		{GM_OPTION_MEASURE, "--measure"},
+		{GM_OPTION_AT_LEAST, "--at-least"},
+		{GM_OPTION_NEED, "--need"},
+		{GM_OPTION_DRY_RUN, "--dry-run"},
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (set & names[i].bit)
+			return names[i].name;
+	return "--older-than";
 }
 
 int gm_options_parse(
@@ -242,9 +288,7 @@ int gm_options_parse(
 	unsigned wrong = options.given & ~options.verb->takes;
 	if (!options.help && wrong)
 		return bad(error, "'gpumemctl %s' does not take %s", options.verb->name,
-			wrong & GM_OPTION_DEVICE    ? "--device"
-			: wrong & GM_OPTION_MEASURE ? "--measure"
-						    : "--older-than");
+			option_name(wrong));
 	*ret_options = options;
 	return 0;
 }

@@ -15,9 +15,12 @@ enum gm_option_bits {
 	GM_OPTION_OLDER_THAN = 1,
 	GM_OPTION_DEVICE = 2,
 	GM_OPTION_MEASURE = 4,
+	GM_OPTION_AT_LEAST = 8,
+	GM_OPTION_NEED = 16,
+	GM_OPTION_DRY_RUN = 32,
 };
 
-#define GM_OPTIONS_ARGS       2
+#define GM_OPTIONS_ARGS       5
 #define GM_OPTIONS_TIMEOUT_MS 10000
 
 struct gm_options {
@@ -35,6 +38,8 @@ struct gm_options {
 	unsigned given; /* enum gm_option_bits */
 	uint64_t older_than_ms;
 	uint32_t device;
+	uint32_t at_least; /* a pressure level, 0 to 3 */
+	uint64_t need;
 };
 
 #define GM_OPTIONS_ERROR 512

@@ -116,6 +116,11 @@ void gm_table_count(struct gm_table *table, uint64_t n)
 	add(table, (struct gm_value){.kind = GM_VALUE_COUNT, .n = n});
 }
 
+void gm_table_signed(struct gm_table *table, int64_t n)
+{
+	add(table, (struct gm_value){.kind = GM_VALUE_SIGNED, .n = (uint64_t)n});
+}
+
 void gm_table_time(struct gm_table *table, uint64_t ms)
 {
 	add(table, (struct gm_value){.kind = GM_VALUE_TIME, .n = ms});

@@ -16,8 +16,9 @@ enum gm_value_kind {
 	GM_VALUE_TEXT,
 	GM_VALUE_SIZE, /* bytes */
 	GM_VALUE_COUNT,
-	GM_VALUE_TIME,  /* milliseconds */
-	GM_VALUE_SHARE, /* millionths: 38%, 0.38 */
+	GM_VALUE_SIGNED, /* n is an int64_t */
+	GM_VALUE_TIME,   /* milliseconds */
+	GM_VALUE_SHARE,  /* millionths: 38%, 0.38 */
 	GM_VALUE_BOOL,
 	GM_VALUE_ROWS, /* a table within a row, for programs only */
 };
@@ -79,6 +80,7 @@ void gm_table_none(struct gm_table *table);
 void gm_table_text(struct gm_table *table, const char *text); /* NULL or "": none */
 void gm_table_size(struct gm_table *table, uint64_t bytes);
 void gm_table_count(struct gm_table *table, uint64_t n);
+void gm_table_signed(struct gm_table *table, int64_t n);
 void gm_table_time(struct gm_table *table, uint64_t ms);
 void gm_table_share(struct gm_table *table, uint64_t millionths);
 void gm_table_bool(struct gm_table *table, bool yes);

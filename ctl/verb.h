@@ -20,6 +20,7 @@ struct gm_ctl {
 	struct gm_trouble trouble; /* why it failed */
 	bool usage;                /* it was called in a wrong way */
 	gpumem_status status;      /* how a verb that has an answer ends all the same */
+	bool streamed;             /* it wrote by itself: there is nothing left for the writer */
 };
 
 struct gm_verb {
@@ -44,6 +45,11 @@ gpumem_status gm_verb_pools(struct gm_ctl *ctl);
 gpumem_status gm_verb_clients(struct gm_ctl *ctl);
 gpumem_status gm_verb_buffers(struct gm_ctl *ctl);
 gpumem_status gm_verb_trim(struct gm_ctl *ctl);
+gpumem_status gm_verb_cleanup(struct gm_ctl *ctl);
+gpumem_status gm_verb_limit(struct gm_ctl *ctl);
+gpumem_status gm_verb_pressure(struct gm_ctl *ctl);
+gpumem_status gm_verb_queue(struct gm_ctl *ctl);
+gpumem_status gm_verb_watch(struct gm_ctl *ctl);
 gpumem_status gm_verb_config(struct gm_ctl *ctl);
 gpumem_status gm_verb_doctor(struct gm_ctl *ctl);
 gpumem_status gm_verb_version(struct gm_ctl *ctl);

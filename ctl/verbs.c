@@ -59,6 +59,54 @@ const struct gm_verb gm_verbs[] = {
 			"administrators: root, the daemon's user, and the admin group.\n",
 		.takes = GM_OPTION_DEVICE,
 		.run = gm_verb_trim},
+	{.name = "limit",
+		.arguments = "show | set ... | reset ...",
+		.summary = "what owners may hold: show, change",
+		.help = "  show                show all limits, and who is over one\n"
+			"  set OWNER VALUE...  change some of max=SIZE (or none), guarantee=SIZE,\n"
+			"                      priority=N, until it is reset\n"
+			"  reset [OWNER]       what was set ends, what is configured holds again\n"
+			"  --device N          only on this device; else on each of them\n\n"
+			"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (what it\n"
+			"calls itself) or session:N (one client). A max below what is held takes nothing\n"
+			"away. Setting is for administrators.\n",
+		.takes = GM_OPTION_DEVICE,
+		.max_args = 5,
+		.run = gm_verb_limit},
+	{.name = "pressure",
+		.arguments = "[--at-least LEVEL]",
+		.summary = "how short memory is",
+		.help = "  --at-least LEVEL  exit status 0 if a device is at this level (low, medium,\n"
+			"                    high, critical) or above it, else 1\n"
+			"  --device N        only this device\n",
+		.takes = GM_OPTION_AT_LEAST | GM_OPTION_DEVICE,
+		.run = gm_verb_pressure},
+	{.name = "queue",
+		.arguments = "",
+		.summary = "requests that wait for memory",
+		.help = "In the order in which they are looked at: by priority, then as they came. LEFT\n"
+			"is the time until it ends by itself, OVERTAKEN how many behind it were granted.\n"
+			"It waits for the device (not enough is available), a limit, a guarantee (kept\n"
+			"for others), pressure (critical, and its priority is low) or its turn.\n",
+		.run = gm_verb_queue},
+	{.name = "cleanup",
+		.arguments = "[--need SIZE] [--dry-run]",
+		.summary = "get unused memory back",
+		.help = "  --need SIZE  so much is to be free on the device; else all there is to be had\n"
+			"  --dry-run    show the plan, do nothing\n"
+			"  --device N   only this device; else each of them\n\n"
+			"Pooled chunks go first, then clients are asked for what they cache, those of low\n"
+			"priority first. Takes nothing that is in use. For administrators.\n",
+		.takes = GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE,
+		.run = gm_verb_cleanup},
+	{.name = "watch",
+		.arguments = "[--device N]",
+		.summary = "what happens, a line per event",
+		.help = "  --device N  only this device\n\n"
+			"Pressure, limits that are met or changed, requests that wait, reclaims. Ends\n"
+			"with the daemon. With --json each line is an object.\n",
+		.takes = GM_OPTION_DEVICE,
+		.run = gm_verb_watch},
 	{.name = "config",
 		.arguments = "check [FILE] | show",
 		.summary = "check a configuration, or show the one in force",

@@ -43,6 +43,8 @@ static json_t *value_of(const struct gm_value *value)
 	case GM_VALUE_COUNT:
 	case GM_VALUE_TIME:
 		return integer(value->n);
+	case GM_VALUE_SIGNED:
+		return json_integer((json_int_t)(int64_t)value->n);
 	case GM_VALUE_SHARE:
 		return json_real((double)value->n / 1e6);
 	case GM_VALUE_BOOL:

@@ -74,6 +74,8 @@ static char *show(const struct writer_text *writer, const struct gm_value *value
 		return strdup(gm_format_size(value->n, text));
 	case GM_VALUE_COUNT:
 		return asprintf(&shown, "%llu", (unsigned long long)value->n) < 0 ? NULL : shown;
+	case GM_VALUE_SIGNED:
+		return asprintf(&shown, "%lld", (long long)value->n) < 0 ? NULL : shown;
 	case GM_VALUE_TIME:
 		/* In a table the larger unit is enough: "3min", not "3min 20s". */
 		gm_format_duration(

@@ -142,12 +142,15 @@ run 1 config check "$dir/bad.conf" --json
 check "and tells programs" all "[ $status = 1 ]" "is ok false" "is errors.# 2" "silent stderr"
 run 1 config check "$dir/missing.conf"
 check "a file that is named must exist" all "[ $status = 1 ]" "complains missing.conf"
-for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense"; do
+for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense" \
+	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
+	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
+	"queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
 done
-for verb in status devices pools clients buffers trim config version help; do
+for verb in status devices pools clients buffers trim limit pressure queue cleanup watch config version help; do
 	run 0 $verb --help
 	check "$verb --help helps without a daemon" all "[ $status = 0 ]" "says gpumemctl" fits
 done
@@ -196,7 +199,10 @@ ask ann share
 start_worker ben
 ask ben make $((size / 2)) scratch
 
-every=("status" "devices" "pools" "clients" "buffers" "config show" "version" "help")
+run 0 limit set uid:0 priority=-3
+check "a limit is set" all "[ $status = 0 ]" "says uid:0"
+every=("status" "devices" "pools" "clients" "buffers" "limit" "pressure" "queue" "cleanup --dry-run" "config show" "version"
+	"help")
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086
 	run 0 $words
@@ -238,6 +244,37 @@ check "config show: the source of a value" is config.$index.source "$dir/gpumemd
 "$gpumemctl" status >/dev/full 2>"$dir/stderr"
 status=$?
 check "a full disk is no success" all "[ $status = 1 ]" "complains write"
+
+# ---- limits, pressure, cleanup, watching
+
+run 0 limit set "uid:$(id -un)" max=32M
+check "a limit below what is held is accepted and shown as over" all "[ $status = 0 ]" "says over"
+run 0 limit --json
+check "and for programs" all "is limits.0.owner uid:$(id -u)" "is limits.0.max 33554432" "is limits.0.state over" \
+	"is limits.0.priority -3" "is limits.0.source run-time"
+run 1 limit set "uid:$(id -u)" guarantee=64M
+check "a guarantee above the max is refused with the reason" all "[ $status = 1 ]" "complains below" "silent stdout"
+run 0 limit reset
+check "a limit is reset" all "[ $status = 0 ]" "says limits"
+run 1 pressure --at-least critical
+check "pressure tells by its exit status that it is lower" all "[ $status = 1 ]" "says low" "silent stderr"
+run 0 pressure --at-least low --json
+check "and that it is reached" all "[ $status = 0 ]" "is reached true"
+run 1 pressure --device 7
+check "a device that is not there has none" all "[ $status = 1 ]" "complains 7"
+run 6 cleanup --need 2G
+check "more than there is cannot be cleaned up" all "[ $status = 6 ]" "complains 2.0G" "silent stdout"
+run 0 cleanup
+check "a cleanup says what came back" all "[ $status = 0 ]" "says Device"
+run 0 pools --json
+check "and leaves nothing pooled" is pools.0.pooled 0
+exec {eye}< <("$gpumemctl" watch --json 2>&1)
+read -r -t 60 -u "$eye" line
+run 0 limit set client:nobody max=1G
+read -r -t 60 -u "$eye" line
+check "watch tells a line per event" grep -q '"event":"limits".*client:nobody' <<<"$line"
+exec {eye}<&-
+run 0 limit reset
 
 # ---- who may do what
 

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl queue: requests that wait, in the order in which they are looked at.
+ */
+
+#include <stdio.h>
+
+#include "ctl/user.h"
+#include "ctl/verb.h"
+
+static const struct gm_column columns[] = {
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"session", NULL, 0},
+	{"pid", "PID", GM_COLUMN_RIGHT},
+	{"uid", NULL, 0},
+	{NULL, "USER", 0},
+	{"client", "CLIENT", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	{"bytes", "ASKED", GM_COLUMN_RIGHT},
+	{"priority", "PRIORITY", GM_COLUMN_RIGHT},
+	{"waited_ms", "WAITED", GM_COLUMN_RIGHT},
+	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
+	{"overtaken", "OVERTAKEN", GM_COLUMN_RIGHT},
+	{"parked", NULL, 0},
+	{"block", "WAITS FOR", 0},
+	{"owner", "OF", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+};
+
+static const char *block_word(Gm__Wire__Block block)
+{
+	switch (block) {
+	case GM__WIRE__BLOCK__BLOCK_LIMIT:
+		return "limit";
+	case GM__WIRE__BLOCK__BLOCK_DEVICE:
+		return "device";
+	case GM__WIRE__BLOCK__BLOCK_GUARANTEE:
+		return "guarantee";
+	case GM__WIRE__BLOCK__BLOCK_CRITICAL:
+		return "pressure";
+	case GM__WIRE__BLOCK__BLOCK_TURN:
+		return "turn";
+	default:
+		return NULL;
+	}
+}
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_table *table = user;
+
+	for (size_t i = 0; i < packet->queue->n_requests; i++) {
+		const Gm__Wire__Waiting *row = packet->queue->requests[i];
+		char name[GM_USER_TEXT];
+		gm_table_row(table);
+		gm_table_count(table, row->device);
+		gm_table_count(table, row->session);
+		gm_table_count(table, row->pid > 0 ? (uint64_t)row->pid : 0);
+		gm_table_count(table, row->uid);
+		gm_table_text(table, gm_user_name(row->uid, name));
+		gm_table_text(table, row->client);
+		gm_table_size(table, row->bytes);
+		gm_table_signed(table, row->priority);
+		gm_table_time(table, row->waited_ms);
+		if (row->left_ms == UINT64_MAX)
+			gm_table_none(table);
+		else
+			gm_table_time(table, row->left_ms);
+		gm_table_count(table, row->overtaken);
+		gm_table_bool(table, row->parked);
+		gm_table_text(table, block_word(row->block));
+		gm_table_text(table, row->owner);
+	}
+}
+
+gpumem_status gm_verb_queue(struct gm_ctl *ctl)
+{
+	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_QUEUE;
+	request.get_queue = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_QUEUE, take, table);
+	if (status != GPUMEM_OK) {
+		gm_table_free(table);
+		return status;
+	}
+	if (table && table->n_rows == 0) {
+		gm_writer_line(ctl->writer, "", "%s", "No request waits.");
+		gm_writer_data(ctl->writer, "queue", table);
+	} else {
+		gm_writer_table(ctl->writer, "queue", table);
+	}
+	return GPUMEM_OK;
+}
