@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_POLICY_MODEL_H
+#define GM_TESTS_POLICY_MODEL_H
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/core/ladder.h"
+#include "daemon/core/queue.h"
+#include "daemon/core/quota.h"
+#include "tests/unit/fake_core.h"
+
+/* A model of limits, queue and ladder on one device: who asked for what, who was asked, and what
+ * each may have by the rules alone. What must be true of it is in policy_model.c. */
+
+#define SECOND   UINT64_C(1000000000)
+#define SESSIONS 12
+#define REQUESTS 40
+#define OWNERS   9
+
+struct m_session {
+	struct gm_session *s;
+	uid_t uid;
+	gid_t gid;
+	const char *unit, *container, *name;
+	bool away;
+	uint64_t held; /* at the last check */
+	uint64_t asked_until, asked, returned;
+};
+
+struct m_request {
+	struct fake_request q;
+	bool used, waits, seen;
+	int session;
+	uint64_t exact, until, arrival;
+	bool always_device; /* blocked by the device whenever it was looked at */
+	int32_t priority;   /* when it was last looked at */
+	unsigned behind;    /* grants to those behind it */
+};
+
+struct model {
+	struct fake_core fake;
+	uint64_t seed, step, random, arrivals;
+	struct gm_policy policy;
+	uint64_t total, foreign;
+	struct m_session sessions[SESSIONS];
+	struct m_request requests[REQUESTS];
+	enum gm_level level, fell_from;
+	uint64_t fell_ns;
+	uint64_t asks;
+	struct {
+		uint64_t granted, late, refused, limit, timeout, deadlock, never, exhausted, turned;
+		uint64_t asked, ignored, victims;
+	} n;
+};
+
+#define must(m, condition, ...) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 " step %" PRIu64 ": ", \
+				(m)->seed, (m)->step); \
+			fprintf(stderr, __VA_ARGS__); \
+			fprintf(stderr, "\n"); \
+			ck_abort_msg("seed %" PRIu64 " step %" PRIu64 ": %s", (m)->seed, \
+				(m)->step, #condition); \
+		} \
+	} while (0)
+
+/* Below the bound given; repeats from run to run. */
+uint64_t model_roll(struct model *m, uint64_t below);
+uint64_t model_less(uint64_t a, uint64_t b); /* not under 0 */
+/* Takes note of requests that ended since the last time. */
+void model_sweep(struct model *m);
+/* The invariants. */
+void model_check(struct model *m);
+
+#endif
