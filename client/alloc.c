@@ -106,6 +106,15 @@ static gpumem_status alloc_failed(
 		(unsigned long long)size, text ? text : "");
 }
 
+/* The graph that what is done on the stream now becomes a part of; 0: none. */
+static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream stream)
+{
+	if (!stream || stream == GPUMEM_STREAM_ANY || stream == GPUMEM_STREAM_DONE)
+		return 0;
+	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+	return map && map->captured_into ? map->captured_into(d->backend, stream) : 0;
+}
+
 static inline gpumem_status take(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
 {
@@ -136,6 +145,11 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 		arena, size, given.alignment, stream, listed ? GM_ARENA_COOKIE : 0, &ptr, &status);
 	if (unlikely(r))
 		return alloc_failed(&session->device[device], r, status, size);
+	uint64_t graph = graph_of(&session->device[device], stream);
+	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
+		(void)gm_arena_dealloc(arena, ptr, GPUMEM_STREAM_DONE, NULL);
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
+	}
 	if (listed) {
 		uint32_t row = gm_pages_row_add(&session->pages, device, size, given.tag);
 		if (gm_arena_set_cookie(arena, ptr, row))
@@ -185,6 +199,24 @@ static gpumem_status free_failed(int outcome, const void *ptr)
 		text ? text : strerror(outcome < 0 ? -outcome : 0));
 }
 
+/* What a graph uses stays put. *ret_kept: this does. */
+static gpumem_status keep_for_graph(struct gpumem_session *session, uint32_t device,
+	struct gm_arena *arena, void *ptr, uint64_t graph, bool *ret_kept)
+{
+	uint64_t size;
+	int r = gm_arena_size(arena, ptr, &size);
+	if (r)
+		return free_failed(r, ptr);
+	r = gm_captures_free(&session->captures, ptr, device, graph);
+	if (r < 0)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
+	if (r == GM_CAPTURE_E_FREED)
+		return gm_error(GPUMEM_E_INVALID,
+			"cannot free %p: it was freed already, and stays for a graph", ptr);
+	*ret_kept = r == GM_CAPTURE_KEPT;
+	return GPUMEM_OK;
+}
+
 /* Of the devices from first on. */
 static inline gpumem_status give(
 	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
@@ -196,6 +228,13 @@ static inline gpumem_status give(
 			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
 		if (!arena || !gm_arena_holds(arena, ptr))
 			continue;
+		uint64_t graph = graph_of(&session->device[i], stream);
+		if (unlikely(graph || gm_captures_any(&session->captures))) {
+			bool kept = false;
+			gpumem_status status = keep_for_graph(session, i, arena, ptr, graph, &kept);
+			if (status || kept)
+				return status;
+		}
 		uint32_t row = 0;
 		int r = gm_arena_dealloc(arena, ptr, stream, &row);
 		if (unlikely(r))
@@ -223,6 +262,46 @@ gpumem_status gpumem_host_free(gpumem_session *session, void *ptr)
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
 	return give(session, session->counted, ptr, GPUMEM_STREAM_ANY);
+}
+
+/* ---- graphs */
+
+gpumem_status gpumem_graph_of(
+	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!ret_graph)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_graph is NULL");
+	if (device >= session->counted)
+		return gm_session_no_device(session, device);
+	gpumem_status status = gm_mapping_open(session, device);
+	if (status)
+		return status;
+	*ret_graph = graph_of(&session->device[device], stream);
+	return GPUMEM_OK;
+}
+
+static void free_of_graph(void *ctx, void *ptr, uint32_t device)
+{
+	struct gpumem_session *session = ctx;
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	uint32_t row = 0;
+	/* Launches of the graph may still be under way, on any stream. */
+	if (gm_arena_dealloc(arena, ptr, GPUMEM_STREAM_ANY, &row) == 0 && row)
+		gm_pages_row_remove(&session->pages, device, row);
+}
+
+gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!graph || !gm_captures_gone(&session->captures, graph, free_of_graph, session))
+		return gm_error(GPUMEM_E_NOT_FOUND, "nothing is kept for graph %llu",
+			(unsigned long long)graph);
+	gm_session_stir(session);
+	return GPUMEM_OK;
 }
 
 gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)

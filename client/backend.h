@@ -67,6 +67,9 @@ struct gm_map_ops {
 	/* The same stream has the same number, another stream (even at a reused handle) another
 	 * one. */
 	int (*stream_id)(void *backend, gpumem_stream stream, uint64_t *ret_id);
+	/* The number of the graph that the stream, not a default one, is being captured into; 0:
+	 * none. Numbers are not given twice. NULL: streams of this backend are not captured. */
+	uint64_t (*captured_into)(void *backend, gpumem_stream stream);
 };
 
 #endif

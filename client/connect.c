@@ -82,6 +82,7 @@ static void session_free(struct gpumem_session *session)
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->settling);
 	pthread_mutex_destroy(&session->opening);
+	gm_captures_deinit(&session->captures);
 	free(session);
 }
 
@@ -112,6 +113,7 @@ static gpumem_status session_new(struct gpumem_session **ret_session)
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->settling, NULL);
 	pthread_mutex_init(&session->opening, NULL);
+	gm_captures_init(&session->captures);
 	gm_pages_init(&session->pages);
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);

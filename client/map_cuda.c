@@ -590,6 +590,19 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	return 0;
 }
 
+static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
+{
+	struct gm_map_cuda *backend = ctx;
+	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
+	gm_cu_u64 id = 0;
+
+	if (!backend->cuda->cuStreamGetCaptureInfo ||
+		backend->cuda->cuStreamGetCaptureInfo((gm_cu_stream)stream, &status, &id) ||
+		status != GM_CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		return 0;
+	return id;
+}
+
 static void cuda_close(void *ctx)
 {
 	gm_map_cuda_free(ctx);
@@ -614,6 +627,7 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.order = cuda_order,
 		.forget = cuda_forget,
 		.stream_id = cuda_stream_id,
+		.captured_into = cuda_captured_into,
 	};
 	return &ops;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "client/backend.h"
+#include "client/capture.h"
 #include "client/conn.h"
 #include "client/error.h"
 #include "client/fork.h"
@@ -69,9 +70,10 @@ struct gpumem_session {
 	struct gm_call goodbye; /* kept ready: the end must not fail for want of memory */
 	struct gm_events *events;
 
-	pthread_mutex_t opening;    /* held while a device's mapping is made */
-	pthread_mutex_t settling;   /* held while ended buffers are unmapped and given back */
-	_Atomic uint64_t unsettled; /* how many there are, those at work on included */
+	struct gm_captures captures; /* what graphs use */
+	pthread_mutex_t opening;     /* held while a device's mapping is made */
+	pthread_mutex_t settling;    /* held while ended buffers are unmapped and given back */
+	_Atomic uint64_t unsettled;  /* how many there are, those at work on included */
 	pthread_mutex_t lock; /* of what follows, and of a device's marked fields; held shortly */
 	enum gm_session_state state;
 	char away[GM_ERROR_BYTES];

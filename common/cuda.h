@@ -17,6 +17,7 @@
 struct gm_cuda {
 #define GM_CU_MEMBER(name, symbol, version, needed, parameters) gm_cu_result(*name) parameters;
 	GM_CU_FUNCTIONS(GM_CU_MEMBER)
+	GM_CU_OLD_FUNCTIONS(GM_CU_MEMBER)
 #undef GM_CU_MEMBER
 	int driver_version; /* 13000 */
 };

@@ -233,6 +233,14 @@ enum gm_cu_value {
 	X(cuEventQuery, "cuEventQuery", 2000, 1, (gm_cu_event event)) \
 	X(cuEventDestroy, "cuEventDestroy_v2", 4000, 1, (gm_cu_event event))
 
+/*
+ * Functions in an older version than the cuda.h of today declares, so that nothing holds their
+ * signatures against it; the driver goes on having them.
+ */
+#define GM_CU_OLD_FUNCTIONS(X) \
+	X(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, 0, \
+		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id))
+
 /* ---- NVML. Its header may be missing even where the Toolkit is; the values are those of its
  * documentation. */
 

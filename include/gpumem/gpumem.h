@@ -234,6 +234,23 @@ GPUMEM_API gpumem_status gpumem_host_alloc(
  * is fine. */
 GPUMEM_API gpumem_status gpumem_host_free(gpumem_session *session, void *ptr);
 
+/* ---- graphs */
+
+/*
+ * A graph uses the addresses it was captured with each time it is launched. So memory that is
+ * allocated or freed with gpumem_alloc and gpumem_free on a stream while that is being captured
+ * stays where it is: it is neither reused nor given back, even when freed, until the program says
+ * that the graph, and everything instantiated from it, is gone.
+ */
+
+/* The number of the graph that a stream of the device is being captured into; 0: none. Ask between
+ * begin and end of the capture. */
+GPUMEM_API gpumem_status gpumem_graph_of(
+	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph);
+/* That graph will not be launched again: what was freed is free from now on. A number that is not
+ * known is GPUMEM_E_NOT_FOUND. */
+GPUMEM_API gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph);
+
 /* ---- buffers: a lease of their own, so that they can be shared */
 
 typedef struct gpumem_buffer gpumem_buffer;

@@ -14,7 +14,7 @@ static const struct {
 	const char *ability; /* absent when GPUMEM_FAKE_WITHOUT names it */
 } symbols[] = {
 #define SYMBOL(name, symbol, version, needed, parameters) {#name, symbol, version, NULL},
-	GM_CU_FUNCTIONS(SYMBOL)
+	GM_CU_FUNCTIONS(SYMBOL) GM_CU_OLD_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 		{"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010, NULL},
 	{"cuStreamEndCapture", "cuStreamEndCapture", 10000, NULL},

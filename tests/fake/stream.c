@@ -47,6 +47,7 @@ struct fake_stream {
 	bool threaded;
 	bool capturing;
 	bool capture_broken;
+	gm_cu_u64 capture_id; /* of the last capture; never given twice */
 	pthread_t thread;
 	uint64_t submitted, completed;
 	struct op *queue;
@@ -64,6 +65,7 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static struct fake_stream *streams;
 static struct fake_stream legacy = {.id = 1, .blocking = true};
 static unsigned long long next_id = 3;
+static gm_cu_u64 next_capture = 1;
 static __thread struct fake_stream *per_thread;
 
 static bool passed(const struct points *points)
@@ -447,10 +449,33 @@ FAKE_API gm_cu_result cuStreamBeginCapture_v2(gm_cu_stream handle, int mode)
 	if (stream && stream != &legacy && !stream->capturing) {
 		stream->capturing = true;
 		stream->capture_broken = false;
+		stream->capture_id = next_capture++;
 		result = GM_CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);
 	return result;
+}
+
+FAKE_API gm_cu_result cuStreamGetCaptureInfo(
+	gm_cu_stream handle, gm_cu_capture_status *status, gm_cu_u64 *id);
+FAKE_API gm_cu_result cuStreamGetCaptureInfo(
+	gm_cu_stream handle, gm_cu_capture_status *status, gm_cu_u64 *id)
+{
+	struct fake_stream *stream;
+
+	FAKE_ENTER("cuStreamGetCaptureInfo");
+	if (!status)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	stream = resolve(handle);
+	if (stream) {
+		*status = stream->capturing ? GM_CU_STREAM_CAPTURE_STATUS_ACTIVE
+					    : GM_CU_STREAM_CAPTURE_STATUS_NONE;
+		if (stream->capturing && id)
+			*id = stream->capture_id;
+	}
+	pthread_mutex_unlock(&lock);
+	return stream ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_HANDLE;
 }
 
 FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph);

@@ -7,6 +7,8 @@
  * check-gpu).
  */
 
+#include <dlfcn.h>
+
 #include "tests/gpu/broker.h"
 
 static void set_up(void)
@@ -301,6 +303,101 @@ START_TEST(chunks_go_back_only_after_their_last_use)
 }
 END_TEST
 
+/* ---- graphs */
+
+/* Functions of the driver that only a program with graphs calls. */
+static void *driver_symbol(const char *name)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	return library ? dlsym(library, name) : NULL;
+}
+
+/* Ends the capture. What can launch the graph; NULL on the fake driver, which runs none. */
+static void *end_capture(gm_cu_stream stream)
+{
+	gm_cu_result (*end)(gm_cu_stream, void **) =
+		(gm_cu_result(*)(gm_cu_stream, void **))driver_symbol("cuStreamEndCapture");
+	gm_cu_result (*instantiate)(void **, void *, unsigned long long) = (gm_cu_result(*)(
+		void **, void *, unsigned long long))driver_symbol("cuGraphInstantiateWithFlags");
+	gm_cu_result (*destroy)(void *) = (gm_cu_result(*)(void *))driver_symbol("cuGraphDestroy");
+	void *graph, *runnable = NULL;
+	CU(end(stream, &graph));
+	if (instantiate)
+		CU(instantiate(&runnable, graph, 0));
+	CU(destroy(graph));
+	return runnable;
+}
+
+static void capturer(int channel, void *argument)
+{
+	enum { N = 24 };
+	void *before, *during, *late, *others[N];
+	uint64_t graph, none, trimmed;
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	join("capturer");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gm_cu_result (*begin)(gm_cu_stream, int) =
+		(gm_cu_result(*)(gm_cu_stream, int))driver_symbol("cuStreamBeginCapture_v2");
+	gm_cu_result (*launch)(void *, gm_cu_stream) =
+		(gm_cu_result(*)(void *, gm_cu_stream))driver_symbol("cuGraphLaunch");
+	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &before));
+	OK(gpumem_graph_of(session, 0, stream, &none));
+	GM_REQUIRE_EQ(none, 0);
+
+	CU(begin(stream, 0 /* global: the strictest */));
+	OK(gpumem_graph_of(session, 0, stream, &graph));
+	GM_REQUIRE(graph != 0);
+	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &during)); /* grows the heap, too */
+	OK(gpumem_alloc(session, 0, 4096, stream, NULL, &late));
+	fill(during, 4 * MIB, 0x55, stream);
+	fill(before, 4 * MIB, 0x56, stream);
+	OK(gpumem_free(session, during, stream));
+	OK(gpumem_free(session, before, stream));
+	GM_REQUIRE_EQ(gpumem_free(session, during, stream), GPUMEM_E_INVALID);
+	void *runnable = end_capture(stream); /* nothing of ours broke it */
+
+	OK(gpumem_free(session, late, stream)); /* freed afterwards, and still the graph's */
+	for (int i = 0; i < N; i++) {
+		OK(gpumem_alloc(session, 0, i % 2 ? 4 * MIB : 4096,
+			i % 3 ? stream : GPUMEM_STREAM_ANY, NULL, &others[i]));
+		GM_REQUIRE(others[i] != during && others[i] != before && others[i] != late);
+		fill(others[i], i % 2 ? 4 * MIB : 4096, 0x66, stream);
+	}
+	OK(gpumem_trim(session, &trimmed));
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE_EQ(stats.in_use, 8 * MIB + 4096 + N / 2 * (4 * MIB + 4096));
+	if (runnable) {
+		CU(launch(runnable, stream));
+		GM_REQUIRE(all(during, 4 * MIB, 0x55, stream));
+		GM_REQUIRE(all(before, 4 * MIB, 0x56, stream));
+	}
+	for (int i = 0; i < N; i++) {
+		GM_REQUIRE(all(others[i], i % 2 ? 4 * MIB : 4096, 0x66, stream));
+		OK(gpumem_free(session, others[i], stream));
+	}
+	OK(gpumem_graph_gone(session, graph));
+	GM_REQUIRE_EQ(gpumem_graph_gone(session, graph), GPUMEM_E_NOT_FOUND);
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE_EQ(stats.in_use, 0);
+	CU(cuda->cuStreamSynchronize(stream));
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
+		OK(gpumem_trim(session, &trimmed));
+		OK(gpumem_stats(session, 0, &stats));
+		if (stats.allocated == 0)
+			break;
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(what_a_captured_graph_uses_stays_until_the_graph_is_gone)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, capturer, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
 /* ---- the budget */
 
 static void filler(int channel, void *argument)
@@ -354,6 +451,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_on_another_stream_does, 0, 2);
 	tcase_add_test(t, a_block_freed_on_a_stream_is_reused_on_it_at_once);
 	tcase_add_test(t, chunks_go_back_only_after_their_last_use);
+	tcase_add_test(t, what_a_captured_graph_uses_stays_until_the_graph_is_gone);
 	tcase_add_test(t, the_budget_is_used_to_the_last_chunk_and_no_further);
 	suite_add_tcase(s, t);
 	return s;
