@@ -12,6 +12,7 @@
 
 #include "client/arena.h"
 #include "client/buffer.h"
+#include "client/lease.h"
 #include "client/supply.h"
 #include "client/mapping.h"
 #include "client/pinned.h"
@@ -62,7 +63,7 @@ void gm_alloc_drop_all(struct gpumem_session *session)
 		gm_arena_free(atomic_exchange(&session->device[i].arena, NULL));
 }
 
-uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device)
+uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t bytes)
 {
 	if (device >= session->devices)
 		return 0;
@@ -70,9 +71,9 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device)
 		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
 	if (!arena)
 		return 0;
-	uint64_t bytes = gm_arena_trim(arena, UINT64_MAX);
+	uint64_t went = gm_arena_trim(arena, bytes);
 	(void)gm_use_publish(session, device);
-	return bytes;
+	return went;
 }
 
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
@@ -115,6 +116,35 @@ static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream
 	return map && map->captured_into ? map->captured_into(d->backend, stream) : 0;
 }
 
+/* Waits for the memory of one allocation. The heap may need more than that by the time it is there,
+ * when other threads were quicker: then it is waited for again, while there is time. */
+static gpumem_status await(struct gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, void **ret_ptr)
+{
+	struct gm_session_device *d = &session->device[device];
+	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
+	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
+	uint64_t wait_ms =
+		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
+	uint64_t end = gm_clock_ns() + wait_ms * GM_NS_PER_MS;
+	for (;;) {
+		struct gm_supply_offer offer;
+		gpumem_status status = gm_supply_wait(d->supply, bytes, wait_ms, &offer);
+		if (status)
+			return status;
+		gm_supply_offer(&offer);
+		int r = gm_arena_alloc(
+			arena, size, given->alignment, stream, flags, ret_ptr, &status);
+		gm_supply_withdraw(&offer);
+		if (r == 0)
+			return GPUMEM_OK;
+		uint64_t now = gm_clock_ns();
+		if (r != GM_ARENA_E_SOURCE || now >= end)
+			return alloc_failed(d, r, status, size);
+		wait_ms = (end - now) / GM_NS_PER_MS + 1;
+	}
+}
+
 static inline gpumem_status take(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
 {
@@ -141,10 +171,21 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	}
 	bool listed = size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
 	void *ptr;
-	int r = gm_arena_alloc(
-		arena, size, given.alignment, stream, listed ? GM_ARENA_COOKIE : 0, &ptr, &status);
-	if (unlikely(r))
-		return alloc_failed(&session->device[device], r, status, size);
+	unsigned flags = listed ? GM_ARENA_COOKIE : 0;
+	if (unlikely(given.wait_ms))
+		gm_supply_hurry(true);
+	int r = gm_arena_alloc(arena, size, given.alignment, stream, flags, &ptr, &status);
+	if (unlikely(given.wait_ms))
+		gm_supply_hurry(false);
+	if (unlikely(r)) {
+		/* Only what can change is worth waiting for. */
+		if (!given.wait_ms || r != GM_ARENA_E_SOURCE ||
+			(status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT))
+			return alloc_failed(&session->device[device], r, status, size);
+		status = await(session, device, size, stream, &given, flags, &ptr);
+		if (status)
+			return status;
+	}
 	uint64_t graph = graph_of(&session->device[device], stream);
 	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
 		(void)gm_arena_dealloc(arena, ptr, GPUMEM_STREAM_DONE, NULL);
@@ -312,7 +353,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 	(void)gm_pinned_tick(session, gm_clock_ns());
 	gm_buffer_settle(session);
 	for (uint32_t i = 0; i < session->devices; i++)
-		bytes += gm_alloc_trim(session, i);
+		bytes += gm_alloc_trim(session, i, UINT64_MAX);
 	if (ret_bytes)
 		*ret_bytes = bytes;
 	return GPUMEM_OK;

@@ -205,7 +205,8 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	struct gm_lease *lease;
 	struct gm_lease_chunk *chunks;
 	status = gm_lease_take(session, device, size, (enum gm_transport)given.transport, given.tag,
-		&lease, &chunks);
+		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms, &lease,
+		&chunks);
 	if (status)
 		return status;
 	/* What was asked for is known here better than from an echo. */

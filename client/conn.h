@@ -44,7 +44,8 @@ struct gm_call {
 	int result;
 	gpumem_status status;
 	char detail[GM_ERROR_BYTES];
-	uint64_t epoch; /* the session's own: which of its lives the request went out in */
+	uint64_t extra_ns; /* the session's own: how much longer than usual an answer may take */
+	uint64_t epoch;    /* the session's own: which of its lives the request went out in */
 
 	/* the connection's own */
 	uint64_t id;

@@ -109,7 +109,11 @@ static void heard(struct gm_events *events, const Gm__Wire__Packet *packet)
 			gm_session_device_name(events->session, packet->reclaim_event->device);
 		event.urgent = packet->reclaim_event->urgent;
 		/* First what can be done at once, then what the program makes of it. */
-		event.bytes = gm_alloc_trim(events->session, packet->reclaim_event->device);
+		gm_buffer_settle(events->session);
+		event.bytes = gm_alloc_trim(events->session, packet->reclaim_event->device,
+			packet->reclaim_event->urgent || !packet->reclaim_event->bytes
+				? UINT64_MAX
+				: packet->reclaim_event->bytes);
 		break;
 	case GM__WIRE__PACKET__BODY_LIMITS_EVENT:
 		event.kind = GPUMEM_EVENT_LIMITS;

@@ -65,6 +65,7 @@ static int hello_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		hello->session = reply->session;
 		memcpy(hello->token, reply->token.data, GM_TOKEN_BYTES);
 		hello->decay_ms = reply->decay_ms;
+		hello->wait_ms = reply->wait_ms;
 		hello->track = (enum gm_track)reply->track;
 		hello->resumed = reply->resumed;
 	}

@@ -31,6 +31,7 @@ struct gm_hello {
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t decay_ms;
+	uint64_t wait_ms;
 	enum gm_track track;
 	bool resumed;
 	uint64_t *leases; /* of a resumed session */

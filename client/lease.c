@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 
 enum kind { LEASE, GROW, OPEN, HANDLES };
 
@@ -340,8 +341,22 @@ static gpumem_status ask(struct gpumem_session *session, struct lease_call *call
 	return GPUMEM_OK;
 }
 
+/* The daemon answers when it has something to say: a request that waits is not overdue. */
+static void set_patience(struct gpumem_session *session, struct lease_call *call, uint64_t wait_ms)
+{
+	if (wait_ms == 0) {
+		pthread_mutex_lock(&session->lock);
+		wait_ms = session->wait_ms;
+		pthread_mutex_unlock(&session->lock);
+	}
+	if (wait_ms == GM_LEASE_NO_WAIT)
+		wait_ms = 0;
+	call->call.extra_ns =
+		(wait_ms < GM_LEASE_WAIT_MOST ? wait_ms : GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+}
+
 gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, struct gm_lease **ret_lease,
+	enum gm_transport transport, const char *tag, uint64_t wait_ms, struct gm_lease **ret_lease,
 	struct gm_lease_chunk **ret_chunks)
 {
 	struct lease_call *call = call_new(session, LEASE);
@@ -352,6 +367,9 @@ gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uin
 	body.bytes = bytes;
 	body.transport = (Gm__Wire__Transport)transport;
 	body.tag = (char *)(tag ? tag : "");
+	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
+	body.wait_ms = body.no_wait ? 0 : wait_ms;
+	set_patience(session, call, wait_ms);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;
 	packet.lease = &body;
@@ -374,7 +392,7 @@ gpumem_status gm_lease_open(struct gpumem_session *session, const uint8_t token[
 }
 
 gpumem_status gm_lease_grow(struct gpumem_session *session, struct gm_lease *lease, uint64_t bytes,
-	struct gm_lease_chunk **ret_chunks)
+	uint64_t wait_ms, struct gm_lease_chunk **ret_chunks)
 {
 	struct lease_call *call = call_new(session, GROW);
 	if (!call)
@@ -384,6 +402,9 @@ gpumem_status gm_lease_grow(struct gpumem_session *session, struct gm_lease *lea
 	Gm__Wire__Grow body = GM__WIRE__GROW__INIT;
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
+	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
+	body.wait_ms = body.no_wait ? 0 : wait_ms;
+	set_patience(session, call, wait_ms);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GROW;
 	packet.grow = &body;

@@ -35,15 +35,19 @@ struct gm_lease {
 	struct gm_lease *prev, *next; /* the session's list */
 };
 
+/* How long a request may wait for room, in milliseconds; 0: as the daemon is configured. */
+#define GM_LEASE_NO_WAIT   UINT64_MAX
+#define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
+
 /* All of these: the chunks' list is the caller's, each with its handle (ipc: it is one chunk). On
  * failure nothing is held, and the sentence is left. tag may be NULL. */
 gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, struct gm_lease **ret_lease,
+	enum gm_transport transport, const char *tag, uint64_t wait_ms, struct gm_lease **ret_lease,
 	struct gm_lease_chunk **ret_chunks);
 gpumem_status gm_lease_open(struct gpumem_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks);
 gpumem_status gm_lease_grow(struct gpumem_session *session, struct gm_lease *lease, uint64_t bytes,
-	struct gm_lease_chunk **ret_chunks);
+	uint64_t wait_ms, struct gm_lease_chunk **ret_chunks);
 
 /* The whole lease goes back, all of it unmapped; takes the struct. Chunks are the caller's to
  * free. */

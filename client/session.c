@@ -75,12 +75,13 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	pthread_mutex_unlock(&session->lock);
 	if (!conn)
 		return away(session);
-	int r = gm_conn_call(conn, request, *call, gm_clock_ns() + session->timeout_ns);
+	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
+	int r = gm_conn_call(conn, request, *call, gm_clock_ns() + patience_ns);
 	gpumem_status status = GPUMEM_OK;
 	if (r == -ETIMEDOUT) {
 		*call = NULL;
 		status = gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %llu ms",
-			session->path, (unsigned long long)(session->timeout_ns / GM_NS_PER_MS));
+			session->path, (unsigned long long)(patience_ns / GM_NS_PER_MS));
 	} else if (r == -EPIPE) {
 		char reason[GM_ERROR_BYTES];
 		(void)gm_conn_reason(conn, reason);
@@ -230,6 +231,7 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 	memcpy(session->token, hello->token, sizeof(session->token));
 	session->generation = hello->generation;
 	session->decay_ms = hello->decay_ms;
+	session->wait_ms = hello->wait_ms;
 	if (!hello->resumed)
 		session->epoch++;
 	session->state = GM_SESSION_UP;

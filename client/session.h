@@ -82,6 +82,7 @@ struct gpumem_session {
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t generation;
 	uint64_t decay_ms;
+	uint64_t wait_ms; /* how long the daemon lets a request wait that does not say */
 	/* Grows when the daemon knows the old session no more: leases of an older epoch are in no
 	 * book, and are let go without a message. */
 	uint64_t epoch;

@@ -30,6 +30,11 @@ struct gm_supply {
 	struct gm_lease_chunk *chunks[BUCKETS];
 };
 
+/* The heap lies between who knows how long a call may wait and who asks the daemon, and is no part
+ * of it: both are on one thread. */
+static _Thread_local bool hasty;
+static _Thread_local struct gm_supply_offer *offered;
+
 int gm_supply_new(
 	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply)
 {
@@ -73,14 +78,18 @@ static struct gm_lease *current(struct gm_supply *supply)
 
 /* Makes the lease, unless another thread did meanwhile: then *ret_lease is that one, to grow. */
 static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone, uint64_t bytes,
-	struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
+	uint64_t wait_ms, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
 {
 	gpumem_status status = GPUMEM_OK;
-	pthread_mutex_lock(&supply->making);
+	/* Who waits for long holds nobody up. Then there may be two leases, which is no harm: each
+	 * chunk knows its own. */
+	bool alone = wait_ms == 0 || wait_ms == GM_LEASE_NO_WAIT;
+	if (alone)
+		pthread_mutex_lock(&supply->making);
 	struct gm_lease *lease = current(supply);
 	if (!lease || lease == gone) {
 		status = gm_lease_take(supply->session, supply->device, bytes, GM_TRANSPORT_FD,
-			"heap", &lease, ret_chunks);
+			"heap", wait_ms, &lease, ret_chunks);
 		if (!status) {
 			pthread_mutex_lock(&supply->lock);
 			/* The old one stays listed: chunks of it are out there, and requests too.
@@ -90,18 +99,19 @@ static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone,
 		}
 		lease = NULL;
 	}
-	pthread_mutex_unlock(&supply->making);
+	if (alone)
+		pthread_mutex_unlock(&supply->making);
 	*ret_lease = lease;
 	return status;
 }
 
-static gpumem_status obtain(
-	struct gm_supply *supply, uint64_t bytes, struct gm_lease_chunk **ret_chunks)
+static gpumem_status obtain(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
+	struct gm_lease_chunk **ret_chunks)
 {
 	if (supply->ipc) {
 		struct gm_lease *lease;
 		gpumem_status status = gm_lease_take(supply->session, supply->device, bytes,
-			GM_TRANSPORT_IPC, "heap", &lease, ret_chunks);
+			GM_TRANSPORT_IPC, "heap", wait_ms, &lease, ret_chunks);
 		if (!status)
 			(*ret_chunks)->whole = lease;
 		return status;
@@ -111,11 +121,13 @@ static gpumem_status obtain(
 	for (;;) {
 		struct gm_lease *lease = current(supply);
 		if (!lease || lease == gone) {
-			gpumem_status status = make(supply, gone, bytes, &lease, ret_chunks);
+			gpumem_status status =
+				make(supply, gone, bytes, wait_ms, &lease, ret_chunks);
 			if (status || !lease)
 				return status;
 		}
-		gpumem_status status = gm_lease_grow(supply->session, lease, bytes, ret_chunks);
+		gpumem_status status =
+			gm_lease_grow(supply->session, lease, bytes, wait_ms, ret_chunks);
 		/* A lease that the daemon does not know any more is made anew, once. */
 		if (status != GPUMEM_E_NOT_FOUND || gone)
 			return status;
@@ -136,24 +148,67 @@ static bool known(struct gm_supply *supply, struct gm_lease_chunk *chunks)
 	return false;
 }
 
+static void give_back(struct gm_supply *supply, struct gm_lease_chunk *chunks)
+{
+	if (supply->ipc) {
+		gm_lease_give(supply->session, chunks->whole);
+		gm_lease_chunks_free(chunks);
+	} else {
+		gm_lease_chunks_give(supply->session, chunks);
+	}
+}
+
+gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
+	struct gm_supply_offer *ret_offer)
+{
+	struct gm_lease_chunk *chunks, *chunk;
+	gpumem_status status = obtain(supply, bytes, wait_ms, &chunks);
+	if (status)
+		return status;
+	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
+	LL_FOREACH (chunks, chunk)
+		ret_offer->bytes += chunk->bytes;
+	return GPUMEM_OK;
+}
+
+void gm_supply_offer(struct gm_supply_offer *offer)
+{
+	offered = offer;
+}
+
+void gm_supply_withdraw(struct gm_supply_offer *offer)
+{
+	offered = NULL;
+	if (offer->chunks)
+		give_back(offer->supply, offer->chunks);
+	offer->chunks = NULL;
+}
+
+void gm_supply_hurry(bool yes)
+{
+	hasty = yes;
+}
+
 static gpumem_status supply_get(
 	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct gm_supply *supply = ctx;
 	struct gm_lease_chunk *chunks, *chunk, *tmp;
-	gpumem_status status = obtain(supply, bytes, &chunks);
-	if (status)
-		return status;
+	if (offered && offered->supply == supply) {
+		if (!offered->chunks || offered->bytes < bytes)
+			return gm_error(GPUMEM_E_NO_MEMORY,
+				"what was waited for is less than what is needed by now");
+		chunks = gm_steal_ptr(&offered->chunks);
+	} else {
+		gpumem_status status = obtain(supply, bytes, hasty ? GM_LEASE_NO_WAIT : 0, &chunks);
+		if (status)
+			return status;
+	}
 	size_t n = 0;
 	LL_COUNT(chunks, chunk, n);
 	struct gm_source_chunk *array = calloc(n, sizeof(*array));
 	if (!array) {
-		if (supply->ipc) {
-			gm_lease_give(supply->session, chunks->whole);
-			gm_lease_chunks_free(chunks);
-		} else {
-			gm_lease_chunks_give(supply->session, chunks);
-		}
+		give_back(supply, chunks);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
 	}
 	n = 0;

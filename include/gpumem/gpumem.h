@@ -187,6 +187,16 @@ GPUMEM_API gpumem_status gpumem_stats(
  * be NULL. */
 GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes);
 
+/* ---- waiting */
+
+/*
+ * wait_ms in options: how many milliseconds to wait when there is no room. 0: not at all, unless
+ * the daemon is configured to let requests wait (oom). Waiting ends with the memory, or with
+ * GPUMEM_E_TIMEOUT; GPUMEM_E_DEADLOCK: everybody who holds memory waits for more, so free some and
+ * try again; GPUMEM_E_LIMIT or GPUMEM_E_NO_MEMORY, at once: so much can never be had.
+ */
+#define GPUMEM_WAIT_FOREVER UINT32_MAX
+
 /* ---- memory: raw pointers, the hot path */
 
 /* A CUstream or cudaStream_t; NULL is the default stream. On the host backend any value that is no
@@ -202,11 +212,12 @@ typedef struct gpumem_alloc_options {
 	size_t size;
 	size_t alignment; /* a power of two; 0: 256 */
 	const char *tag;  /* shown by gpumemctl buffers; at most 63 bytes; may be NULL */
+	uint32_t wait_ms; /* how long to wait for room, see below */
 } gpumem_alloc_options;
 
 #define GPUMEM_ALLOC_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_alloc_options), 0, NULL \
+		sizeof(gpumem_alloc_options), 0, NULL, 0 \
 	}
 
 /*
@@ -259,11 +270,12 @@ typedef struct gpumem_buffer_options {
 	size_t size;
 	const char *tag;            /* at most 63 bytes; may be NULL */
 	gpumem_transport transport; /* one that the device has not: GPUMEM_E_UNSUPPORTED */
+	uint32_t wait_ms;           /* how long to wait for room, as in gpumem_alloc_options */
 } gpumem_buffer_options;
 
 #define GPUMEM_BUFFER_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO \
+		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0 \
 	}
 
 GPUMEM_API gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,

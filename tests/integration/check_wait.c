@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Programs that wait for memory through the library, and give back what they cache when it is
+ * wanted: two real processes against a daemon.
+ */
+
+#include <signal.h>
+#include <string.h>
+
+#include "gpumem/gpumem.h"
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+#define MiB (UINT64_C(1) << 20)
+
+static struct gm_daemon daemon_;
+
+static gpumem_session *join(const struct gm_daemon *daemon)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	gpumem_session *session;
+	options.socket = daemon->socket;
+	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
+	return session;
+}
+
+static void *alloc(gpumem_session *session, uint64_t bytes, uint32_t wait_ms, gpumem_status want)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *ptr = NULL;
+	options.wait_ms = wait_ms;
+	gpumem_status status = gpumem_alloc(session, 0, bytes, GPUMEM_STREAM_ANY, &options, &ptr);
+	if (status != want)
+		GM_FAIL("%s: %s", gpumem_status_text(status), gpumem_error_detail());
+	return ptr;
+}
+
+static uint64_t waiting(void)
+{
+	struct gm_raw ctl;
+	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
+	gm_raw_observe(&ctl, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_QUEUE, get_queue, &body)), GPUMEM_OK);
+	uint64_t n = 0;
+	for (size_t i = 0; i < ctl.packet->queue->n_requests; i++)
+		n += !ctl.packet->queue->requests[i]->parked;
+	gm_raw_close(&ctl);
+	return n;
+}
+
+/* Holds memory, and frees it when told. */
+static void holder(int channel, void *argument)
+{
+	gpumem_session *session = join(&daemon_);
+	void *ptr = alloc(session, *(uint64_t *)argument, 0, GPUMEM_OK);
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'f');
+	GM_REQUIRE_EQ(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+static void waiter(int channel, void *argument)
+{
+	gpumem_session *session = join(&daemon_);
+	char *ptr = alloc(session, *(uint64_t *)argument, GPUMEM_WAIT_FOREVER, GPUMEM_OK);
+	memset(ptr, 'w', *(uint64_t *)argument);
+	gm_say_word(channel, 'w');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+static void buffer_waiter(int channel, void *argument)
+{
+	gpumem_session *session = join(&daemon_);
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.wait_ms = 3600000;
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, *(uint64_t *)argument, &options, &buffer),
+		GPUMEM_OK);
+	memset(gpumem_buffer_ptr(buffer), 'b', gpumem_buffer_size(buffer));
+	gm_say_word(channel, 'w');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+static void wait_for_free(gm_worker_fn fn)
+{
+	uint64_t all = 60 * MiB, some = 20 * MiB;
+	struct gm_worker a, b;
+	/* What is freed stays cached for an hour, unless it is wanted. */
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){
+					  .config = GM_DAEMON_CONFIG_WITH("decay = 1h\n", "64M")});
+	gm_worker_start(&a, holder, &all);
+	gm_hear_word(a.channel, 'h');
+	gm_worker_start(&b, fn, &some);
+	GM_UNTIL(waiting() == 1);
+	gm_say_word(a.channel, 'f');
+	gm_hear_word(a.channel, 'f');
+	gm_hear_word(b.channel, 'w');
+	gm_say_word(a.channel, 'e');
+	gm_say_word(b.channel, 'e');
+	gm_worker_join(&a);
+	gm_worker_join(&b);
+	gm_daemon_stop(&daemon_);
+}
+
+START_TEST(an_alloc_that_waits_gets_what_another_process_frees)
+{
+	wait_for_free(waiter);
+}
+END_TEST
+
+START_TEST(a_buffer_that_waits_gets_what_another_process_frees)
+{
+	wait_for_free(buffer_waiter);
+}
+END_TEST
+
+START_TEST(waiting_ends_with_the_reason)
+{
+	uint64_t all = 60 * MiB;
+	struct gm_worker a;
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "64M")});
+	gm_worker_start(&a, holder, &all);
+	gm_hear_word(a.channel, 'h');
+	gpumem_session *session = join(&daemon_);
+	(void)alloc(session, 20 * MiB, 0, GPUMEM_E_NO_MEMORY);
+	(void)alloc(session, 20 * MiB, 1, GPUMEM_E_TIMEOUT);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "waited"));
+	/* More than could ever be: at once. */
+	(void)alloc(session, 65 * MiB, GPUMEM_WAIT_FOREVER, GPUMEM_E_NO_MEMORY);
+	/* What fits does not wait, and what was refused left nothing behind. */
+	void *ptr = alloc(session, 2 * MiB, GPUMEM_WAIT_FOREVER, GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	GM_REQUIRE_EQ(gpumem_stats(session, 0, &stats), GPUMEM_OK);
+	GM_REQUIRE_EQ(stats.in_use, 0);
+	gm_say_word(a.channel, 'f');
+	gm_hear_word(a.channel, 'f');
+	gm_say_word(a.channel, 'e');
+	gm_worker_join(&a);
+	gpumem_disconnect(session);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
+/* Holds half, and waits for more than the other half. */
+static void greedy(int channel, void *argument)
+{
+	gpumem_session *session = join(&daemon_);
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *half = alloc(session, 32 * MiB, 0, GPUMEM_OK), *more;
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'm');
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	gpumem_status status =
+		gpumem_alloc(session, 0, 16 * MiB, GPUMEM_STREAM_ANY, &options, &more);
+	if (status == GPUMEM_E_DEADLOCK) {
+		gm_say_word(channel, 'd');
+		GM_REQUIRE_EQ(gpumem_free(session, half, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	} else {
+		GM_REQUIRE_EQ(status, GPUMEM_OK);
+		gm_say_word(channel, 'g');
+	}
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+START_TEST(of_two_who_hold_half_and_wait_one_is_told_and_the_other_served)
+{
+	struct gm_worker a, b;
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "64M")});
+	gm_worker_start(&a, greedy, NULL);
+	gm_hear_word(a.channel, 'h');
+	gm_worker_start(&b, greedy, NULL);
+	gm_hear_word(b.channel, 'h');
+	gm_say_word(a.channel, 'm');
+	GM_UNTIL(waiting() == 1);
+	gm_say_word(b.channel, 'm');
+	gm_hear_word(b.channel, 'd');
+	gm_hear_word(a.channel, 'g');
+	gm_say_word(a.channel, 'e');
+	gm_say_word(b.channel, 'e');
+	gm_worker_join(&a);
+	gm_worker_join(&b);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
+START_TEST(a_waiting_process_that_is_killed_leaves_nothing)
+{
+	uint64_t all = 60 * MiB, some = 20 * MiB;
+	struct gm_worker a, b;
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "64M")});
+	gm_worker_start(&a, holder, &all);
+	gm_hear_word(a.channel, 'h');
+	gm_worker_start(&b, waiter, &some);
+	GM_UNTIL(waiting() == 1);
+	gm_worker_kill(&b);
+	GM_UNTIL(waiting() == 0);
+	gm_say_word(a.channel, 'f');
+	gm_hear_word(a.channel, 'f');
+	gm_say_word(a.channel, 'e');
+	gm_worker_join(&a);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("wait");
+	TCase *tcase = tcase_create("wait");
+	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, an_alloc_that_waits_gets_what_another_process_frees);
+	tcase_add_test(tcase, a_buffer_that_waits_gets_what_another_process_frees);
+	tcase_add_test(tcase, waiting_ends_with_the_reason);
+	tcase_add_test(tcase, of_two_who_hold_half_and_wait_one_is_told_and_the_other_served);
+	tcase_add_test(tcase, a_waiting_process_that_is_killed_leaves_nothing);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
