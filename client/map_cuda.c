@@ -578,8 +578,10 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	unsigned long long id;
 	gm_cu_result result;
 
-	if (is_captured(backend, stream))
+	if (is_captured(backend, stream)) {
 		atomic_store_explicit(captured_on(backend), stream, memory_order_release);
+		return -EAGAIN; /* asking for its id would break the capture */
+	}
 	/* An older driver cannot tell two streams at one handle apart. */
 	if (!backend->cuda->cuStreamGetId)
 		return -EOPNOTSUPP;

@@ -390,15 +390,22 @@ FAKE_API gm_cu_result fake_cuStreamGetId(gm_cu_stream handle, unsigned long long
 FAKE_API gm_cu_result fake_cuStreamGetId(gm_cu_stream handle, unsigned long long *id)
 {
 	struct fake_stream *stream;
+	bool captured;
 
 	FAKE_ENTER("cuStreamGetId");
 	if (!id)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
 	stream = resolve(handle);
-	if (stream)
+	captured = stream && stream->capturing;
+	if (captured)
+		stream->capture_broken =
+			true; /* as the real one: it takes the capture down with it */
+	else if (stream)
 		*id = stream->id;
 	pthread_mutex_unlock(&lock);
+	if (captured)
+		return GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	return stream ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_HANDLE;
 }
 

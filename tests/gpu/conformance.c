@@ -511,6 +511,18 @@ static void a_context_event_breaks_a_capture(void)
 	test_end("an event on the whole context is refused during a capture, and breaks it");
 }
 
+static void asking_a_captured_stream_for_its_id_breaks_the_capture(void)
+{
+	struct puppet p = begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+
+	OK(&p, CAPTURE, .a = s);
+	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, &p, STREAM_ID, .a = s);
+	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
+	puppet_stop(&p);
+	test_end("asking a captured stream for its id is refused, and breaks the capture");
+}
+
 /* ---- ipc */
 
 static void ipc_handles_open_in_other_processes(void)
@@ -681,6 +693,7 @@ int main(int argc, char **argv)
 	unmapping_does_not_wait_and_freeing_does();
 	capture_is_seen();
 	a_context_event_breaks_a_capture();
+	asking_a_captured_stream_for_its_id_breaks_the_capture();
 	ipc_handles_open_in_other_processes();
 	an_ipc_client_computes_on_after_the_owner_died();
 	ipc_nonsense_is_refused();
