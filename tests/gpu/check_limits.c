@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Limits, waiting and foreign use on GPUs: a worker over its limit, one that waits for what another
+ * holds, a program that takes memory past the broker; and at every step the broker's figures are
+ * NVML's. One source for the fake driver and a real GPU.
+ */
+
+#include "tests/gpu/broker.h"
+
+#define CONFIG_LIMITS \
+	CONFIG("host_limit = 0\n") \
+	"[limit client:greedy]\nmax = 64M\n[limit client:pair]\nmax = 128M\n"
+
+static void set_up(void)
+{
+	start_with(CONFIG_LIMITS);
+}
+
+/* ---- what NVML says */
+
+static void watcher(int channel, void *argument)
+{
+	const struct gm_nvml *nvml;
+	gm_nvml_device device;
+	gm_cu_uuid uuid;
+	char why[GM_CUDA_WHY_BYTES], text[64], *at = text + sprintf(text, "GPU-");
+	if (gm_cuda_load(&cuda, why) < 0 || gm_nvml_load(&nvml, why) < 0)
+		GM_FAIL("%s", why);
+	CU(cuda->cuDeviceGetUuid(&uuid, 0));
+	for (int i = 0; i < 16; i++)
+		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			(unsigned char)uuid.bytes[i]);
+	GM_REQUIRE_EQ(nvml->nvmlDeviceGetHandleByUUID(text, &device), GM_NVML_SUCCESS);
+	for (;;) {
+		gm_nvml_memory memory;
+		uint64_t free_bytes;
+		char word;
+		gm_hear(channel, &word, 1);
+		if (word == 'e')
+			return;
+		GM_REQUIRE_EQ(nvml->nvmlDeviceGetMemoryInfo(device, &memory), GM_NVML_SUCCESS);
+		free_bytes = memory.free;
+		gm_say(channel, &free_bytes, sizeof(free_bytes));
+	}
+}
+
+static struct gm_worker watch;
+
+static uint64_t nvml_free(void)
+{
+	uint64_t bytes;
+	gm_say_word(watch.channel, 'f');
+	gm_hear(watch.channel, &bytes, sizeof(bytes));
+	return bytes;
+}
+
+/* total = free + what the broker made + foreign: the broker's books and NVML's count, to the byte,
+ * once the next sample is in. */
+static void figures_agree(void)
+{
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "they agree")) {
+		struct gm_figures f = gm_figures_now(&daemon_);
+		if (f.total == nvml_free() + f.leased + f.quarantined + f.pooled + f.foreign)
+			return;
+	}
+}
+
+/* ---- workers */
+
+static void greedy(int channel, void *argument)
+{
+	gpumem_buffer *one, *two;
+	join("greedy");
+	use_gpu();
+	OK(gpumem_buffer_create(session, 0, 64 * MIB, NULL, &one));
+	fill(gpumem_buffer_ptr(one), 64 * MIB, 1, NULL);
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &two), GPUMEM_E_LIMIT);
+	const char *why = gpumem_error_detail();
+	if (!strstr(why, "greedy") || !strstr(why, "64.0M") || !strstr(why, "2.0M"))
+		GM_FAIL("the refusal does not name the limit, what is held and what was asked: %s",
+			why);
+	GM_REQUIRE(all(gpumem_buffer_ptr(one), 64 * MIB, 1, NULL));
+	gm_say_word(channel, 'l');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+static void holder(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("pair");
+	use_gpu();
+	OK(gpumem_buffer_create(session, 0, 96 * MIB, NULL, &buffer));
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'r');
+	gpumem_buffer_destroy(buffer);
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+static void patient(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.wait_ms = GM_PATIENCE_MS;
+	join("pair");
+	use_gpu();
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 64 * MIB, NULL, &buffer), GPUMEM_E_LIMIT);
+	gm_say_word(channel, 'w');
+	OK(gpumem_buffer_create(session, 0, 64 * MIB, &options, &buffer));
+	fill(gpumem_buffer_ptr(buffer), 64 * MIB, 2, NULL);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 64 * MIB, 2, NULL));
+	gm_say_word(channel, 'g');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+/* Knows nothing of the broker. */
+static void foreigner(int channel, void *argument)
+{
+	gm_cu_ptr ptr;
+	use_gpu();
+	CU(cuda->cuMemAlloc(&ptr, 96 * MIB));
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+}
+
+static void end(struct gm_worker *worker)
+{
+	gm_say_word(worker->channel, 'e');
+	gm_worker_join(worker);
+}
+
+START_TEST(one_is_over_its_limit_one_waits_and_a_stranger_eats_memory)
+{
+	struct gm_worker over, hold, wait, strange;
+	gm_worker_start(&watch, watcher, NULL);
+	figures_agree();
+	gm_worker_start(&over, greedy, NULL);
+	gm_hear_word(over.channel, 'l');
+	figures_agree();
+
+	gm_worker_start(&hold, holder, NULL);
+	gm_hear_word(hold.channel, 'h');
+	gm_worker_start(&wait, patient, NULL);
+	gm_hear_word(wait.channel, 'w');
+	figures_agree();
+
+	uint64_t foreign = gm_figures_now(&daemon_).foreign;
+	gm_worker_start(&strange, foreigner, NULL);
+	gm_hear_word(strange.channel, 'f');
+	GM_UNTIL(gm_figures_now(&daemon_).foreign >= foreign + 96 * MIB);
+	figures_agree();
+
+	gm_say_word(hold.channel, 'r'); /* gives back: the one that waits gets its memory */
+	gm_hear_word(wait.channel, 'g');
+	figures_agree();
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 128 * MIB);
+
+	gm_worker_kill(&strange);
+	GM_UNTIL(gm_figures_now(&daemon_).foreign < foreign + 96 * MIB);
+	figures_agree();
+	end(&over);
+	end(&hold);
+	end(&wait);
+	figures_agree();
+	end(&watch);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("limits on GPUs");
+	TCase *t = tcase_create("cuda");
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, one_is_over_its_limit_one_waits_and_a_stranger_eats_memory);
+	suite_add_tcase(s, t);
+	return gm_tap_run(s);
+}
