@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * 64 processes that ask for memory as fast as they can, against a device and limits that have room
+ * for a fraction of it: some wait, some do not, some cancel, some die. Whatever they do, no limit
+ * is passed by a byte, and in the end the books say what the backend has.
+ */
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+#define MiB      (UINT64_C(1) << 20)
+#define CLIENTS  64
+#define REQUESTS 4000 /* each: 256,000 requests for memory in all, and as many returns */
+#define LOW_MAX  (48 * MiB)
+
+#define CONFIG \
+	GM_DAEMON_CONFIG_WITH("reclaim_deadline = 1ms\n", "160M") \
+	"[limit client:low]\nmax = 48M\n"
+
+static struct gm_daemon daemon_;
+
+struct racer {
+	unsigned number;
+	unsigned requests;
+};
+
+static uint32_t next(uint32_t *state)
+{
+	*state = *state * 1664525 + 1013904223;
+	return *state >> 8;
+}
+
+/* Half of them call themselves "low", and may hold 48 MiB together. */
+static void race(int channel, void *argument)
+{
+	const struct racer *me = argument;
+	struct gm_raw raw;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	uint64_t held[8], n = 0, granted = 0;
+	uint32_t state = me->number * 7919 + 1;
+	unsigned requests = me->requests;
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = (char *)(me->number % 2 ? "low" : "high");
+	GM_REQUIRE_EQ(gm_raw_hello(&raw, daemon_.socket, &hello), GPUMEM_OK);
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'g');
+	for (unsigned i = 0; i < requests; i++) {
+		Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+		body.bytes = (1 + next(&state) % 6) * 2 * MiB;
+		/* Who holds something does not wait for ever: that is what deadlocks are for. */
+		body.wait_ms = next(&state) % 4 == 0 ? 1 + next(&state) % 20 : 0;
+		body.no_wait = !body.wait_ms;
+		gpumem_status status = gm_raw_call(&raw, GM_RAW_PACKET(LEASE, lease, &body));
+		if (status == GPUMEM_OK) {
+			struct gm_raw_lease got = {0};
+			held[n++] = raw.packet->lease_reply->lease;
+			GM_REQUIRE_EQ(gm_raw_collect(&raw, &got), GPUMEM_OK);
+			gm_raw_lease_clear(&got);
+			granted++;
+		} else {
+			GM_REQUIRE(status == GPUMEM_E_NO_MEMORY || status == GPUMEM_E_LIMIT ||
+				   status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_DEADLOCK);
+		}
+		while (n && (status != GPUMEM_OK || n == 8 || next(&state) % 2))
+			GM_REQUIRE_EQ(gm_raw_return(&raw, held[--n], NULL, 0), GPUMEM_OK);
+	}
+	gm_say(channel, &granted, sizeof(granted));
+	/* One in four dies with what it holds. */
+	if (me->number % 4 == 3)
+		_exit(0);
+	gm_raw_close(&raw);
+}
+
+/* What is held must never be above what may be; asked again and again while they race. */
+static void look(struct gm_raw *ctl)
+{
+	Gm__Wire__GetLimits limits = GM__WIRE__GET_LIMITS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(ctl, GM_RAW_PACKET(GET_LIMITS, get_limits, &limits)), GPUMEM_OK);
+	GM_REQUIRE_EQ(ctl->packet->limits->n_limits, 1);
+	GM_REQUIRE(!ctl->packet->limits->limits[0]->over);
+	GM_REQUIRE(ctl->packet->limits->limits[0]->held <= LOW_MAX);
+	Gm__Wire__GetDevices devices = GM__WIRE__GET_DEVICES__INIT;
+	GM_REQUIRE_EQ(
+		gm_raw_call(ctl, GM_RAW_PACKET(GET_DEVICES, get_devices, &devices)), GPUMEM_OK);
+	const Gm__Wire__Device *d = ctl->packet->devices->devices[0];
+	uint64_t charged = d->leased + d->quarantined + d->admitted;
+	GM_REQUIRE(charged <= d->ceiling);
+	GM_REQUIRE(charged + d->pooled <= d->ceiling);
+	GM_REQUIRE_EQ(d->available, d->ceiling - charged);
+}
+
+/* How many chunks the backend has: each is a memfd of the daemon's. */
+static uint64_t backend_bytes(void)
+{
+	char command[256];
+	unsigned long long bytes = 0, one;
+	snprintf(command, sizeof(command),
+		"for f in /proc/%d/fd/*; do case $(readlink $f) in *gpumem-chunk*|*memfd:gpumem*) "
+		"stat -L -c '%%s' $f;; esac; done",
+		(int)daemon_.pid);
+	FILE *pipe = popen(command, "re");
+	GM_REQUIRE(pipe);
+	while (fscanf(pipe, "%llu", &one) == 1)
+		if (one >= GM_CHUNK_MIN)
+			bytes += one;
+	pclose(pipe);
+	return bytes;
+}
+
+START_TEST(racing_processes_pass_no_limit_and_leave_true_books)
+{
+	static struct gm_worker workers[CLIENTS];
+	static struct racer racers[CLIENTS];
+	struct gm_raw ctl;
+	uint64_t granted = 0;
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = CONFIG});
+	gm_raw_observe(&ctl, &daemon_);
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		racers[i] = (struct racer){i, gm_sanitized() ? REQUESTS / 10 : REQUESTS};
+		gm_worker_start(&workers[i], race, &racers[i]);
+		gm_hear_word(workers[i].channel, 'r');
+	}
+	for (unsigned i = 0; i < CLIENTS; i++)
+		gm_say_word(workers[i].channel, 'g');
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		while (!gm_raw_readable(workers[i].channel))
+			look(&ctl);
+		uint64_t one;
+		gm_hear(workers[i].channel, &one, sizeof(one));
+		granted += one;
+	}
+	for (unsigned i = 0; i < CLIENTS; i++)
+		gm_worker_join(&workers[i]);
+	look(&ctl);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0 && gm_figures_now(&daemon_).quarantined == 0);
+	/* What is left is the pool, and the backend has that and no more. */
+	GM_UNTIL(gm_figures_now(&daemon_).pooled == backend_bytes());
+	printf("# %u clients, %u requests each, %llu granted\n", CLIENTS, racers[0].requests,
+		(unsigned long long)granted);
+	GM_REQUIRE(granted > CLIENTS);
+	GM_REQUIRE(gm_figures_now(&daemon_).pooled > 0);
+	gm_raw_close(&ctl);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("race");
+	TCase *tcase = tcase_create("race");
+	tcase_set_timeout(tcase, 240);
+	tcase_add_test(tcase, racing_processes_pass_no_limit_and_leave_true_books);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
