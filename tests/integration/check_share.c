@@ -128,10 +128,13 @@ static void obey(int channel, void *argument)
 		case UNSHARE:
 			report.status = gm_raw_unshare(&raw, lease.id);
 			break;
-		case RETURN:
-			report.status = gm_raw_return(&raw, lease.id, NULL, 0);
+		case RETURN: {
+			/* To return is to say that nothing of it is held here any more. */
+			uint64_t id = lease.id;
 			gm_raw_lease_clear(&lease);
+			report.status = gm_raw_return(&raw, id, NULL, 0);
 			break;
+		}
 		case GOODBYE:
 			gm_raw_lease_clear(&lease);
 			report.status = gm_raw_goodbye(&raw);
