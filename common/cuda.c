@@ -28,8 +28,7 @@ struct symbol {
 static const struct symbol cuda_symbols[] = {
 #define SYMBOL(name, symbol, version, needed, parameters) \
 	{#name, symbol, version, needed, offsetof(struct gm_cuda, name)},
-	GM_CU_FUNCTIONS(SYMBOL)
-	GM_CU_OLD_FUNCTIONS(SYMBOL)
+	GM_CU_FUNCTIONS(SYMBOL) GM_CU_OLD_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 };
 
