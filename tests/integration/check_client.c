@@ -61,6 +61,17 @@ static void set_up(void)
 	session = join("the test");
 }
 
+/*
+ * A worker is forked while no thread but this one is there: the sanitizers' own locks do not
+ * survive a fork that happens while the library's thread begins.
+ */
+static void start_worker(struct gm_worker *worker, gm_worker_fn fn)
+{
+	gpumem_disconnect(session);
+	gm_worker_start(worker, fn, NULL);
+	session = join("the test");
+}
+
 static void tear_down(void)
 {
 	gpumem_disconnect(session);
@@ -384,7 +395,7 @@ START_TEST(a_buffer_passes_from_process_to_process_without_a_copy)
 	struct gm_worker worker;
 	gpumem_buffer *b = NULL;
 	gpumem_token token;
-	gm_worker_start(&worker, open_and_answer, NULL);
+	start_worker(&worker, open_and_answer);
 	OK(gpumem_buffer_create(session, 0, 70 * MIB, NULL, &b));
 	uint8_t *p = gpumem_buffer_ptr(b);
 	gm_device_set(p, 70 * MIB, 0x11);
@@ -457,8 +468,8 @@ START_TEST(a_read_only_buffer_can_be_read_and_not_written)
 	gpumem_token token;
 	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
 	options.mode = GPUMEM_SHARE_READ_ONLY;
-	gm_worker_start(&reader, read_it_only, NULL);
-	gm_worker_start(&writer, write_it_nonetheless, NULL);
+	start_worker(&reader, read_it_only);
+	start_worker(&writer, write_it_nonetheless);
 	OK(gpumem_buffer_create(session, 0, MIB, NULL, &b));
 	gm_device_set(gpumem_buffer_ptr(b), MIB, 0x33);
 	OK(gpumem_share(b, &options, &token));
@@ -526,7 +537,7 @@ static void die_with_memory(int channel, void *argument)
 START_TEST(the_memory_of_a_killed_worker_comes_back)
 {
 	struct gm_worker worker;
-	gm_worker_start(&worker, die_with_memory, NULL);
+	start_worker(&worker, die_with_memory);
 	gm_hear_word(worker.channel, 'h');
 	GM_REQUIRE(gm_figures_now(&daemon_).leased >= 200 * MIB);
 	gm_worker_kill(&worker);
