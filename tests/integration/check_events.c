@@ -48,8 +48,10 @@ START_TEST(a_client_that_does_not_read_its_events_stays_and_hears_the_latest)
 	uint64_t before = gm_daemon_rss(&witness.daemon);
 	for (int i = 0; i < 3000; i++)
 		press();
-	/* A sanitizer keeps what was freed for a while. */
-	GM_REQUIRE(gm_sanitized() || gm_daemon_rss(&witness.daemon) < before + (16 << 20));
+	/* Not with a sanitizer in the fake driver, where the bound was passed; it is believed, not
+	 * shown, that this is freed memory the sanitizer keeps. */
+	GM_REQUIRE((gm_sanitized() && gm_on_gpu()) ||
+		   gm_daemon_rss(&witness.daemon) < before + (16 << 20));
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
 	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
 	/* Full, for good: the last thing it hears is that. */
