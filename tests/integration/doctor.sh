@@ -254,11 +254,11 @@ LD_LIBRARY_PATH='' start_daemon
 doctor
 found "a daemon that missed the GPU" 0 daemon null warn "cuda: no NVIDIA driver" restart
 if [ "$(id -u)" = 0 ]; then
+	# May look into every folder, wherever the suite was put and whatever the umask, but may not open the socket.
 	chmod 0600 "$GPUMEM_SOCKET"
-	chmod 0755 "$dir"
-	cp "$build/ctl/gpumemctl" "$dir/gpumemctl"
-	setpriv --reuid 65534 --regid 65534 --clear-groups -- env LD_LIBRARY_PATH="$libraries" "$dir/gpumemctl" doctor --json \
-		>"$dir/json" 2>"$dir/stderr"
+	install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl"
+	setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search -- \
+		env LD_LIBRARY_PATH="$libraries" "$dir/gpumemctl" doctor --json >"$dir/json" 2>"$dir/stderr"
 	status=$?
 	found "a socket that may not be opened is a failure" 1 socket null fail "Permission denied" "group"
 else
