@@ -2,15 +2,21 @@
 #include "config.h"
 
 /*
- * 64 processes that ask for memory as fast as they can, against a device and limits that have room
- * for a fraction of it: some wait, some do not, some cancel, some die. Whatever they do, no limit
- * is passed by a byte, and in the end the books say what the backend has.
+ * 64 processes that make 1,000,000 requests as fast as they can, against a device and limits that
+ * have room for a fraction of it: some wait, some do not, some die. Whatever they do, and whenever
+ * one looks, no limit is passed by a byte and the backend has no more than the device; and whenever
+ * they pause, as in the end, the books say what the backend has. A build with sanitizers makes a
+ * tenth of the requests.
  */
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +25,11 @@
 
 #define MiB      (UINT64_C(1) << 20)
 #define CLIENTS  64
-#define REQUESTS 4000 /* each: 256,000 requests for memory in all, and as many returns */
+#define ROUNDS   5
+#define REQUESTS 3125 /* each, a round; and as many returns */
+#define DEVICE   (160 * MiB)
 #define LOW_MAX  (48 * MiB)
+_Static_assert(CLIENTS *ROUNDS *REQUESTS == 1000000, "as many as are promised");
 
 #define CONFIG \
 	GM_DAEMON_CONFIG_WITH("reclaim_deadline = 1ms\n", "160M") \
@@ -30,7 +39,7 @@ static struct gm_daemon daemon_;
 
 struct racer {
 	unsigned number;
-	unsigned requests;
+	unsigned requests; /* a round */
 };
 
 static uint32_t next(uint32_t *state)
@@ -47,14 +56,18 @@ static void race(int channel, void *argument)
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	uint64_t held[8], n = 0, granted = 0;
 	uint32_t state = me->number * 7919 + 1;
-	unsigned requests = me->requests;
 	hello.major = GM_WIRE_MAJOR;
 	hello.minor = GM_WIRE_MINOR;
 	hello.name = (char *)(me->number % 2 ? "low" : "high");
 	GM_REQUIRE_EQ(gm_raw_hello(&raw, daemon_.socket, &hello), GPUMEM_OK);
 	gm_say_word(channel, 'r');
 	gm_hear_word(channel, 'g');
-	for (unsigned i = 0; i < requests; i++) {
+	for (unsigned i = 0; i < ROUNDS * me->requests; i++) {
+		/* Between two rounds everybody keeps still with what it holds. */
+		if (i && i % me->requests == 0) {
+			gm_say_word(channel, 'p');
+			gm_hear_word(channel, 'g');
+		}
 		Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
 		body.bytes = (1 + next(&state) % 6) * 2 * MiB;
 		/* Who holds something does not wait for ever: that is what deadlocks are for. */
@@ -99,22 +112,41 @@ static void look(struct gm_raw *ctl)
 	GM_REQUIRE_EQ(d->available, d->ceiling - charged);
 }
 
-/* How many chunks the backend has: each is a memfd of the daemon's. */
+/* What the backend has: each chunk is a memfd of the daemon's. */
 static uint64_t backend_bytes(void)
 {
-	char command[256];
-	unsigned long long bytes = 0, one;
-	snprintf(command, sizeof(command),
-		"for f in /proc/%d/fd/*; do case $(readlink $f) in *gpumem-chunk*|*memfd:gpumem*) "
-		"stat -L -c '%%s' $f;; esac; done",
-		(int)daemon_.pid);
-	FILE *pipe = popen(command, "re");
-	GM_REQUIRE(pipe);
-	while (fscanf(pipe, "%llu", &one) == 1)
-		if (one >= GM_CHUNK_MIN)
-			bytes += one;
-	pclose(pipe);
+	char folder[64];
+	uint64_t bytes = 0;
+	snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)daemon_.pid);
+	DIR *fds = opendir(folder);
+	GM_REQUIRE(fds);
+	for (struct dirent *entry; (entry = readdir(fds));) {
+		char target[128];
+		struct stat st;
+		ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
+		if (n < 0)
+			continue;
+		target[n] = '\0';
+		if (!strstr(target, "memfd:gpumem-chunk") ||
+			fstatat(dirfd(fds), entry->d_name, &st, 0) < 0)
+			continue;
+		bytes += (uint64_t)st.st_size;
+	}
+	closedir(fds);
 	return bytes;
+}
+
+/* The same at one moment of the race: nothing comes or goes while it is counted. */
+static void count(void)
+{
+	siginfo_t info;
+	gm_daemon_signal(&daemon_, SIGSTOP);
+	GM_REQUIRE(waitid(P_PID, (id_t)daemon_.pid, &info, WSTOPPED) == 0);
+	uint64_t bytes = backend_bytes();
+	gm_daemon_signal(&daemon_, SIGCONT);
+	if (bytes > DEVICE)
+		GM_FAIL("the backend has %llu bytes, and the device %llu",
+			(unsigned long long)bytes, (unsigned long long)DEVICE);
 }
 
 static uint64_t booked(void)
@@ -123,12 +155,26 @@ static uint64_t booked(void)
 	return now.leased + now.quarantined + now.pooled;
 }
 
+static bool heard_within(int channel, int ms)
+{
+	struct pollfd fd = {.fd = channel, .events = POLLIN};
+	return poll(&fd, 1, ms) == 1;
+}
+
+/* Nobody asks for anything: the books say what the backend has, down to the byte. */
+static void compare(struct gm_raw *ctl)
+{
+	look(ctl);
+	GM_UNTIL(booked() == backend_bytes());
+	GM_REQUIRE(backend_bytes() > 0);
+}
+
 START_TEST(racing_processes_pass_no_limit_and_leave_true_books)
 {
 	static struct gm_worker workers[CLIENTS];
 	static struct racer racers[CLIENTS];
 	struct gm_raw ctl;
-	uint64_t granted = 0;
+	uint64_t granted = 0, looks = 0;
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = CONFIG});
 	gm_raw_observe(&ctl, &daemon_);
 	for (unsigned i = 0; i < CLIENTS; i++) {
@@ -136,14 +182,25 @@ START_TEST(racing_processes_pass_no_limit_and_leave_true_books)
 		gm_worker_start(&workers[i], race, &racers[i]);
 		gm_hear_word(workers[i].channel, 'r');
 	}
-	for (unsigned i = 0; i < CLIENTS; i++)
-		gm_say_word(workers[i].channel, 'g');
-	for (unsigned i = 0; i < CLIENTS; i++) {
-		while (!gm_raw_readable(workers[i].channel))
-			look(&ctl);
-		uint64_t one;
-		gm_hear(workers[i].channel, &one, sizeof(one));
-		granted += one;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < CLIENTS; i++)
+			gm_say_word(workers[i].channel, 'g');
+		for (unsigned i = 0; i < CLIENTS; i++) {
+			uint64_t one;
+			while (!heard_within(workers[i].channel, 1)) {
+				look(&ctl);
+				if (looks++ % 8 == 0)
+					count();
+			}
+			if (round + 1 < ROUNDS) {
+				gm_hear_word(workers[i].channel, 'p');
+				continue;
+			}
+			gm_hear(workers[i].channel, &one, sizeof(one));
+			granted += one;
+		}
+		if (round + 1 < ROUNDS)
+			compare(&ctl);
 	}
 	for (unsigned i = 0; i < CLIENTS; i++)
 		gm_worker_join(&workers[i]);
@@ -158,8 +215,9 @@ START_TEST(racing_processes_pass_no_limit_and_leave_true_books)
 	GM_UNTIL(booked() == backend_bytes());
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 40 * MiB);
 	gm_raw_close(&after);
-	printf("# %u clients, %u requests each, %llu granted\n", CLIENTS, racers[0].requests,
-		(unsigned long long)granted);
+	printf("# %u clients, %u requests, %llu granted, %llu looks\n", CLIENTS,
+		CLIENTS * ROUNDS * racers[0].requests, (unsigned long long)granted,
+		(unsigned long long)looks);
 	GM_REQUIRE(granted > CLIENTS);
 	gm_raw_close(&ctl);
 	gm_daemon_stop(&daemon_);
@@ -170,7 +228,7 @@ int main(void)
 {
 	Suite *suite = suite_create("race");
 	TCase *tcase = tcase_create("race");
-	tcase_set_timeout(tcase, 240);
+	tcase_set_timeout(tcase, 600);
 	tcase_add_test(tcase, racing_processes_pass_no_limit_and_leave_true_books);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
