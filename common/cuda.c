@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct symbol {
@@ -53,6 +54,7 @@ struct library {
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 static struct gm_cuda cuda_table;
 static int cuda_result;
+static enum gm_cuda_lack cuda_lack;
 static char cuda_why[GM_CUDA_WHY_BYTES];
 static pthread_once_t nvml_once = PTHREAD_ONCE_INIT;
 static struct gm_nvml nvml_table;
@@ -103,6 +105,49 @@ static const char *fill(
 /* What cuda_abi.h declares is all there from here on, but for what it says is not needed. */
 #define OLDEST 11040
 
+/* What is behind an error of cuInit, as far as it is known; "": nothing is. */
+static const char *cause(gm_cu_result result)
+{
+	switch (result) {
+	case GM_CUDA_ERROR_STUB_LIBRARY:
+		return ": this libcuda.so.1 is the Toolkit's stub, not the driver's";
+	case GM_CUDA_ERROR_SYSTEM_NOT_READY:
+		return ": on machines with NVSwitch, nvidia-fabricmanager must run";
+	case GM_CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+		return ": its library and its kernel module differ in version; a reboot loads the new module";
+	case GM_CUDA_ERROR_OPERATING_SYSTEM:
+	case GM_CUDA_ERROR_UNKNOWN:
+		return ": /dev/nvidia-uvm may be missing, or not be open to this user";
+	default:
+		return "";
+	}
+}
+
+static int no_device(void)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+	cuda_lack = GM_CUDA_NO_DEVICE;
+	if (visible)
+		return fail(cuda_why,
+			"the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE): CUDA_VISIBLE_DEVICES is \"%.60s\", which leaves none",
+			visible);
+	return fail(cuda_why,
+		"the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE) that this process may use");
+}
+
+/* Anything but a library that is not there is worth the loader's own words. */
+static int no_library(void)
+{
+	const char *text = dlerror();
+
+	cuda_lack = GM_CUDA_NO_DRIVER;
+	if (text && strncmp(text, "libcuda.so.1: cannot open", 25) != 0)
+		return fail(cuda_why, "libcuda.so.1 cannot be loaded: %.180s", text);
+	return fail(cuda_why,
+		"no NVIDIA driver: libcuda.so.1 cannot be loaded (in a container: run it with the GPU's driver mounted)");
+}
+
 static int load_cuda(void)
 {
 	struct library library = {0};
@@ -112,8 +157,8 @@ static int load_cuda(void)
 
 	library.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library.handle)
-		return fail(cuda_why,
-			"no NVIDIA driver: libcuda.so.1 cannot be loaded (in a container: run it with the GPU's driver mounted)");
+		return no_library();
+	cuda_lack = GM_CUDA_TOO_OLD;
 	library.get_proc_v2 = (get_proc_v2_fn)dlsym(library.handle, "cuGetProcAddress_v2");
 	library.get_proc = (get_proc_fn)dlsym(library.handle, "cuGetProcAddress");
 	missing = fill(
@@ -122,23 +167,28 @@ static int load_cuda(void)
 		return fail(cuda_why,
 			"the NVIDIA driver is too old: it has no %s; CUDA 11.4 (driver 470) or newer is needed",
 			missing);
+	cuda_lack = GM_CUDA_BROKEN;
 	result = cuda_table.cuInit(0);
+	if (result == GM_CUDA_ERROR_NO_DEVICE)
+		return no_device();
 	if (result != GM_CUDA_SUCCESS)
-		return fail(cuda_why, "the NVIDIA driver does not start: %s",
-			gm_cuda_error(&cuda_table, result));
+		return fail(cuda_why, "the NVIDIA driver does not start: %s%s",
+			gm_cuda_error(&cuda_table, result), cause(result));
 	result = cuda_table.cuDriverGetVersion(&cuda_table.driver_version);
-	if (result == GM_CUDA_SUCCESS && cuda_table.driver_version < OLDEST)
+	if (result == GM_CUDA_SUCCESS && cuda_table.driver_version < OLDEST) {
+		cuda_lack = GM_CUDA_TOO_OLD;
 		return fail(cuda_why,
 			"the NVIDIA driver is too old: it has CUDA %d.%d; 11.4 (driver 470) or newer is needed",
 			cuda_table.driver_version / 1000, cuda_table.driver_version % 1000 / 10);
+	}
 	if (result == GM_CUDA_SUCCESS)
 		result = cuda_table.cuDeviceGetCount(&count);
 	if (result != GM_CUDA_SUCCESS)
 		return fail(cuda_why, "the NVIDIA driver does not answer: %s",
 			gm_cuda_error(&cuda_table, result));
 	if (count == 0)
-		return fail(
-			cuda_why, "the NVIDIA driver sees no GPU (is CUDA_VISIBLE_DEVICES set?)");
+		return no_device();
+	cuda_lack = GM_CUDA_THERE;
 	return 0;
 }
 
@@ -180,6 +230,12 @@ int gm_cuda_load(const struct gm_cuda **ret_cuda, char why[GM_CUDA_WHY_BYTES])
 	}
 	*ret_cuda = &cuda_table;
 	return 0;
+}
+
+enum gm_cuda_lack gm_cuda_lack(void)
+{
+	pthread_once(&cuda_once, cuda_first);
+	return cuda_lack;
 }
 
 int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES])

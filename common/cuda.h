@@ -33,6 +33,15 @@ struct gm_nvml {
  * context). -ENODEV: no driver, no device, or one too old; why says which and what to do.
  */
 int gm_cuda_load(const struct gm_cuda **ret_cuda, char why[GM_CUDA_WHY_BYTES]);
+/* What it was that gm_cuda_load() lacked. */
+enum gm_cuda_lack {
+	GM_CUDA_THERE,     /* nothing */
+	GM_CUDA_NO_DRIVER, /* no libcuda.so.1, or none that can be loaded */
+	GM_CUDA_TOO_OLD,
+	GM_CUDA_NO_DEVICE, /* none that this process may see */
+	GM_CUDA_BROKEN,    /* it does not start, or does not answer */
+};
+enum gm_cuda_lack gm_cuda_lack(void);
 /* NVML, loaded and initialised. -ENODEV likewise: figures then come from the broker's own ledger.
  */
 int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES]);

@@ -21,12 +21,23 @@ static enum gm_doctor_state without_gpu(const struct gm_doctor *doctor)
 	return gm_doctor_wants(doctor, "cuda") ? GM_DOCTOR_FAIL : GM_DOCTOR_NOTE;
 }
 
+static const char *device_remedy(const struct gm_doctor *doctor)
+{
+	if (getenv("CUDA_VISIBLE_DEVICES"))
+		return "unset CUDA_VISIBLE_DEVICES, or name GPUs that 'nvidia-smi -L' lists";
+	if (doctor->container)
+		return "start the container with the GPU: 'docker run --gpus all', or the like";
+	return "'nvidia-smi -L' lists the GPUs that the driver knows, 'lspci' those there are";
+}
+
 static const char *driver_remedy(const struct gm_doctor *doctor)
 {
+	if (gm_cuda_lack() == GM_CUDA_NO_DEVICE)
+		return device_remedy(doctor);
 	if (doctor->wsl)
 		return "install NVIDIA's driver in Windows (none in Linux), and have "
 		       "/usr/lib/wsl/lib in the loader's path";
-	if (doctor->container)
+	if (doctor->container && gm_cuda_lack() == GM_CUDA_NO_DRIVER)
 		return "start the container with the GPU and its driver: 'docker run --gpus all', "
 		       "or the like";
 	if (!gm_doctor_exists(doctor, "/proc/driver/nvidia/version"))

@@ -132,6 +132,13 @@ rm "$dir/root/dev/nvidia-uvm"
 doctor
 found "a driver that does not start" 1 driver null fail "CUDA_ERROR_UNKNOWN" "driver"
 found "because /dev/nvidia-uvm is missing" 1 nodes null fail "/dev/nvidia-uvm is missing" "nvidia-modprobe -u -c=0"
+config=
+fresh
+CUDA_VISIBLE_DEVICES=nonsense doctor
+found "no GPU is visible: the variable that hides them" 0 driver null note 'CUDA_VISIBLE_DEVICES is "nonsense"' "nvidia-smi -L"
+touch "$dir/root/.dockerenv"
+GPUMEM_FAKE_DIR='' doctor
+found "no GPU at all, in a container" 0 driver null note "finds no GPU" "docker run --gpus all"
 config=$'backend = host\n'
 fresh
 doctor

@@ -447,13 +447,40 @@ START_TEST(no_device_is_said_with_a_reason)
 }
 END_TEST
 
-START_TEST(an_old_driver_is_said_with_a_reason)
+START_TEST(devices_that_are_not_visible_are_said_with_the_variable_that_hides_them)
 {
+	static const char *const nonsense[] = {"", "nonsense", "7", "-1", "GPU-0123"};
 	struct gm_backend_config config = {0};
 
-	setenv("GPUMEM_FAKE_FAIL", "cuInit:0:803", 1);
+	setenv("CUDA_VISIBLE_DEVICES", nonsense[_i], 1);
 	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
-	ck_assert_ptr_nonnull(strstr(why, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"));
+	ck_assert_ptr_nonnull(strstr(why, "finds no GPU"));
+	char named[64];
+	snprintf(named, sizeof named, "CUDA_VISIBLE_DEVICES is \"%s\"", nonsense[_i]);
+	ck_assert_ptr_nonnull(strstr(why, named));
+}
+END_TEST
+
+START_TEST(a_driver_that_does_not_start_is_said_with_what_may_be_behind_it)
+{
+	static const struct {
+		int result;
+		const char *name, *says;
+	} known[] = {
+		{34, "CUDA_ERROR_STUB_LIBRARY", "stub"},
+		{304, "CUDA_ERROR_OPERATING_SYSTEM", "/dev/nvidia-uvm"},
+		{802, "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-fabricmanager"},
+		{803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "reboot"},
+		{999, "CUDA_ERROR_UNKNOWN", "/dev/nvidia-uvm"},
+	};
+	struct gm_backend_config config = {0};
+	char plan[32];
+
+	snprintf(plan, sizeof plan, "cuInit:0:%d", known[_i].result);
+	setenv("GPUMEM_FAKE_FAIL", plan, 1);
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, known[_i].name));
+	ck_assert_ptr_nonnull(strstr(why, known[_i].says));
 }
 END_TEST
 
@@ -543,7 +570,10 @@ int main(void)
 	tcase_add_test(tcase, a_driver_that_stops_answering_is_said_so);
 	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);
 	tcase_add_test(tcase, no_device_is_said_with_a_reason);
-	tcase_add_test(tcase, an_old_driver_is_said_with_a_reason);
+	tcase_add_loop_test(tcase,
+		devices_that_are_not_visible_are_said_with_the_variable_that_hides_them, 0, 5);
+	tcase_add_loop_test(
+		tcase, a_driver_that_does_not_start_is_said_with_what_may_be_behind_it, 0, 5);
 	tcase_add_test(tcase, a_driver_below_the_oldest_is_said_with_its_version);
 	tcase_add_test(tcase, on_wsl_the_fd_transport_is_tried_and_ipc_left_alone);
 	tcase_add_loop_test(tcase, on_wsl_ipc_is_what_remains_when_the_trial_fails, 0, 2);
