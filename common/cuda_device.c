@@ -74,6 +74,21 @@ static bool has_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device, bo
 	return !wsl || try_fd(cuda, device);
 }
 
+/* A driver before CUDA 12.0 does not know the question; there the functions are the answer. */
+static bool has_ipc(const struct gm_cuda *cuda, const struct gm_cuda_device *device, bool wsl)
+{
+	int value = 1;
+
+	if (!cuda->cuIpcGetMemHandle || !cuda->cuIpcOpenMemHandle || !cuda->cuIpcCloseMemHandle)
+		return false;
+	if (can(cuda, device->number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED))
+		return false;
+	if (cuda->cuDeviceGetAttribute(
+		    &value, GM_CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, device->number))
+		value = 1;
+	return value && !(wsl && device->fd);
+}
+
 int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 	struct gm_cuda_device *ret, char why[GM_CUDA_WHY_BYTES])
 {
@@ -98,9 +113,7 @@ int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 	memcpy(device.uuid, uuid.bytes, GM_UUID_BYTES);
 	device.total = total;
 	device.fd = has_fd(cuda, &device, wsl);
-	device.ipc = cuda->cuIpcGetMemHandle && cuda->cuIpcOpenMemHandle &&
-		     !can(cuda, device.number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED) &&
-		     !(wsl && device.fd);
+	device.ipc = has_ipc(cuda, &device, wsl);
 	device.rdma =
 		!wsl && can(cuda, device.number,
 				GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);

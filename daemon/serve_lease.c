@@ -309,7 +309,9 @@ static void no_transport(const struct gm_dispatch *dispatch, const Gm__Wire__Lea
 				 : "its driver has no CUDA IPC for this kind of GPU";
 		remedy = "ask for fd or auto";
 	}
-	if (lease->transport == GM__WIRE__TRANSPORT__TRANSPORT_AUTO)
+	/* A client's heap asks by name for what it was told is used here. */
+	if (lease->transport == GM__WIRE__TRANSPORT__TRANSPORT_AUTO ||
+		dispatch->config->transport == transport)
 		remedy = "gpumemd.conf asks for it: set transport = auto";
 	if (!device->transport_fd && !device->transport_ipc)
 		remedy = "it can share memory in no way; see gpumemctl doctor";

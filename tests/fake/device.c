@@ -320,6 +320,11 @@ FAKE_API gm_cu_result cuDeviceGetAttribute(
 	case GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 		*value = !fake_without("vmm") && !fake_without("fd");
 		break;
+	case GM_CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
+		if (fake_bytes_env("GPUMEM_FAKE_VERSION", 13000) < 12000)
+			return GM_CUDA_ERROR_INVALID_VALUE; /* not known to it yet */
+		*value = !fake_without("ipc");
+		break;
 	case GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		*value = !fake_without("rdma");
 		break;

@@ -158,6 +158,16 @@ doctor
 found "fd is configured and cannot be had: a failure" 1 transport 1 fail "cannot be had" "transport = auto"
 config=
 fresh
+export GPUMEM_FAKE_WITHOUT=ipc
+doctor
+found "no ipc: fd alone, which is enough" 0 transport 0 ok "fd; clients get fd" -
+config=$'transport = ipc\n'
+fresh
+export GPUMEM_FAKE_WITHOUT=ipc
+doctor
+found "ipc is configured and cannot be had: a failure" 1 transport 0 fail "cannot be had" "transport = auto"
+config=
+fresh
 export GPUMEM_FAKE_WITHOUT=nvml
 doctor
 found "no NVML: a warning" 0 nvml null warn "what others use is not seen" libnvidia-ml

@@ -321,6 +321,32 @@ START_TEST(what_a_device_cannot_do_is_known)
 }
 END_TEST
 
+START_TEST(a_device_without_ipc_says_so)
+{
+	struct gm_backend_device info;
+
+	setenv("GPUMEM_FAKE_WITHOUT", "ipc", 1);
+	open_it();
+	ops->device_info(backend, 0, &info);
+	ck_assert(info.transport_fd);
+	ck_assert(!info.transport_ipc);
+	ops->close(backend);
+}
+END_TEST
+
+/* The attribute that tells is younger than what it tells of. */
+START_TEST(an_older_driver_that_cannot_say_is_taken_to_have_ipc)
+{
+	struct gm_backend_device info;
+
+	setenv("GPUMEM_FAKE_VERSION", "11040", 1);
+	open_it();
+	ops->device_info(backend, 0, &info);
+	ck_assert(info.transport_ipc);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(without_rdma_chunks_are_made_all_the_same)
 {
 	struct gm_handle handle;
@@ -562,6 +588,8 @@ int main(void)
 	tcase_add_test(tcase, a_chunk_is_adopted_by_its_fd_and_nonsense_is_not);
 	tcase_add_test(tcase, a_lost_device_fails_and_the_other_one_goes_on);
 	tcase_add_test(tcase, what_a_device_cannot_do_is_known);
+	tcase_add_test(tcase, a_device_without_ipc_says_so);
+	tcase_add_test(tcase, an_older_driver_that_cannot_say_is_taken_to_have_ipc);
 	tcase_add_test(tcase, without_rdma_chunks_are_made_all_the_same);
 	tcase_add_test(tcase, without_nvml_it_works_and_has_no_figure);
 	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, 2);
