@@ -136,14 +136,15 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 	return 0;
 }
 
-/* The process's number as seen from here, by its pidfd; 0: not in our namespace. */
+/* The process's number as seen from here, by its pidfd; 0: not in our namespace. -ENOMEM. */
 static pid_t pid_of(int pidfd)
 {
 	char file[32];
 	char *text;
 	snprintf(file, sizeof(file), "fdinfo/%d", pidfd);
-	if (read_proc(0, file, &text) < 0)
-		return 0;
+	int r = read_proc(0, file, &text);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
 	int pid = 0;
 	const char *line = strstr(text, "\nPid:");
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
@@ -189,12 +190,14 @@ size_t gm_identity_pid_depth(const char *status)
 }
 
 /* Seen through the daemon's own /proc, a process with one number is in the namespace of that
- * /proc. Where the daemon itself has several, siblings look like it, and only the link tells. */
-static bool in_own_pid_namespace(pid_t pid, const char *status)
+ * /proc. Where the daemon itself has several, siblings look like it, and only the link tells. 0, 1
+ * or -ENOMEM. */
+static int in_own_pid_namespace(pid_t pid, const char *status)
 {
 	char *own;
-	if (read_proc(0, "status", &own) < 0)
-		return false;
+	int r = read_proc(0, "status", &own);
+	if (r < 0)
+		return r == -ENOMEM ? r : false;
 	size_t depth = gm_identity_pid_depth(own);
 	free(own);
 	if (depth == 0 || gm_identity_pid_depth(status) != depth)
@@ -208,33 +211,43 @@ static bool in_own_pid_namespace(pid_t pid, const char *status)
 	return n > 0 && n == m && memcmp(theirs, ours, (size_t)n) == 0;
 }
 
-static void read_command(pid_t pid, struct gm_identity *identity)
+static int read_command(pid_t pid, struct gm_identity *identity)
 {
 	char *text;
-	if (read_proc(pid, "comm", &text) < 0)
-		return;
+	int r = read_proc(pid, "comm", &text);
+	if (r < 0)
+		return r;
 	size_t i = 0;
 	for (; i + 1 < sizeof(identity->command) && text[i] && text[i] != '\n'; i++)
 		identity->command[i] = (text[i] >= ' ' && text[i] < 127) ? text[i] : '?';
 	identity->command[i] = '\0';
 	free(text);
+	return 0;
 }
 
-static void read_surroundings(struct gm_identity *identity)
+/* What cannot be read is taken for the worse; only for want of memory nothing is taken for
+ * anything, or a moment's shortage would cost a client its rights for life: -ENOMEM. */
+static int read_surroundings(struct gm_identity *identity)
 {
 	char *text;
 	identity->confined = true;
 	if (!identity->pid)
-		return;
-	if (read_proc(identity->pid, "cgroup", &text) == 0) {
+		return 0;
+	int r = read_proc(identity->pid, "cgroup", &text);
+	if (r == 0) {
 		identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
 		free(text);
 	}
-	if (read_proc(identity->pid, "status", &text) == 0) {
-		identity->own_pid_namespace = in_own_pid_namespace(identity->pid, text);
+	if (r != -ENOMEM)
+		r = read_proc(identity->pid, "status", &text);
+	if (r == 0) {
+		r = in_own_pid_namespace(identity->pid, text);
+		identity->own_pid_namespace = r == 1;
 		free(text);
 	}
-	read_command(identity->pid, identity);
+	if (r != -ENOMEM)
+		r = read_command(identity->pid, identity);
+	return r == -ENOMEM ? r : 0;
 }
 
 /* The process behind the socket, for good. */
@@ -257,7 +270,7 @@ static int read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
 	return 0;
 }
 
-int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256])
+static int read_identity(int socket, struct gm_identity *identity, char why[256])
 {
 	struct ucred cred;
 	socklen_t n = sizeof(cred);
@@ -266,34 +279,47 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 		snprintf(why, 256, "its credentials cannot be read: %s", strerror(error));
 		return -error;
 	}
-	struct gm_identity *identity = calloc(1, sizeof(*identity));
-	if (!identity) {
-		snprintf(why, 256, "the daemon is out of memory");
-		return -ENOMEM;
-	}
-	identity->references = 1;
-	identity->pidfd = -1;
 	identity->uid = cred.uid;
 	identity->gid = cred.gid;
 	int r = read_pidfd(socket, &cred, &identity->pidfd);
 	if (r < 0) {
 		snprintf(why, 256, "its process cannot be identified: %s", strerror(-r));
-		gm_identity_unref(identity);
 		return r;
 	}
-	identity->pid = pid_of(identity->pidfd);
+	r = pid_of(identity->pidfd);
+	if (r < 0)
+		return r;
+	identity->pid = r;
 	r = read_groups(socket, identity);
 	if (r < 0) {
 		snprintf(why, 256, "its groups cannot be read: %s", strerror(-r));
-		gm_identity_unref(identity);
 		return r;
 	}
-	read_surroundings(identity);
+	r = read_surroundings(identity);
+	if (r < 0)
+		return r;
 	/* All that was read from /proc was this process's if it still lives now. */
 	if (gm_identity_dead(identity)) {
 		snprintf(why, 256, "its process has ended");
-		gm_identity_unref(identity);
 		return -ESRCH;
+	}
+	return 0;
+}
+
+int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256])
+{
+	struct gm_identity *identity = calloc(1, sizeof(*identity));
+	int r = -ENOMEM;
+	if (identity) {
+		identity->references = 1;
+		identity->pidfd = -1;
+		r = read_identity(socket, identity, why);
+	}
+	if (r < 0) {
+		if (r == -ENOMEM)
+			snprintf(why, 256, "the daemon is out of memory");
+		gm_identity_unref(identity);
+		return r;
 	}
 	*ret_identity = identity;
 	return 0;

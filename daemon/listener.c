@@ -123,6 +123,14 @@ static void refuse(struct gm_listener *listener, int socket, const struct gm_ide
 	close(socket);
 }
 
+/* What the daemon itself lacks is no fault of the client's. */
+static gpumem_status status_of(int error, gpumem_status otherwise)
+{
+	if (error == -ENOMEM)
+		return GPUMEM_E_HOST_MEMORY;
+	return error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : otherwise;
+}
+
 static void admit(struct gm_listener *listener, int socket)
 {
 	char why[256], detail[320];
@@ -131,8 +139,7 @@ static void admit(struct gm_listener *listener, int socket)
 	int r = gm_identity_read(socket, &identity, why);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
-		refuse(listener, socket, NULL,
-			r == -EMFILE || r == -ENFILE ? GPUMEM_E_LIMIT : GPUMEM_E_DENIED, detail);
+		refuse(listener, socket, NULL, status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
 	HASH_FIND(hh, listener->users, &identity->uid, sizeof(identity->uid), user);
@@ -164,7 +171,7 @@ static void admit(struct gm_listener *listener, int socket)
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot take the connection: %s",
 			strerror(-r));
-		refuse(listener, socket, identity, GPUMEM_E_SYSTEM, detail);
+		refuse(listener, socket, identity, status_of(r, GPUMEM_E_SYSTEM), detail);
 		free(connection);
 	}
 	gm_identity_unref(identity);
