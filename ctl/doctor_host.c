@@ -256,11 +256,12 @@ static bool unit_number(
 	return unit;
 }
 
+/* Of what there can be chunks: the pinned host memory counts, too, where it is not turned off. */
 static uint64_t devices_of(const struct gm_doctor *doctor)
 {
 	uint64_t n = doctor->n_devices ? doctor->n_devices : doctor->daemon.n_devices;
 
-	return n ? n : 1;
+	return (n ? n : 1) + (!doctor->config || doctor->config->host_limit != 0);
 }
 
 void gm_doctor_files(struct gm_doctor *doctor)
