@@ -73,11 +73,6 @@ void gm_service_ready(const char *status)
 	(void)sd_notifyf(0, "READY=1\nSTATUS=%s", status);
 }
 
-void gm_service_status(const char *status)
-{
-	(void)sd_notifyf(0, "STATUS=%s", status);
-}
-
 void gm_service_reloading(void)
 {
 	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",

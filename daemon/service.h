@@ -20,7 +20,6 @@ void gm_service_init_log(void);
 int gm_service_listen_socket(int *ret_socket);
 
 void gm_service_ready(const char *status);
-void gm_service_status(const char *status);
 void gm_service_reloading(void);
 void gm_service_stopping(void);
 /* How often it wants to hear from us, in milliseconds; 0: not at all. */
