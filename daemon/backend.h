@@ -50,6 +50,9 @@ struct gm_backend_ops {
 	const char *name;
 	/* Nobody else can take memory from these devices: there is nothing foreign to sample. */
 	bool exclusive;
+	/* Its devices are as many and as large as the configuration says (gm_backend_config.size).
+	 */
+	bool sized;
 	/*
 	 * 0; -ENODEV: nothing of this kind on this host. why is for a person. ret_devices counts
 	 * the pinned host memory, too, which is there if it is wanted and a number is left for it.

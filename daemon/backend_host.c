@@ -246,6 +246,7 @@ static int host_read_only_fd(void *backend, const struct gm_handle *handle, int 
 const struct gm_backend_ops gm_backend_host = {
 	.name = "host",
 	.exclusive = true,
+	.sized = true,
 	.open = host_open,
 	.close = host_close,
 	.device_info = host_device_info,

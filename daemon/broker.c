@@ -298,7 +298,6 @@ static gid_t find_admin_group(const struct gm_config *config)
 static void apply_config(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
-	broker->dispatch.config = config;
 	broker->dispatch.admin_group = find_admin_group(config);
 	gm_listener_set_bounds(broker->listener, config->connections_per_uid,
 		config->hello_deadline_ns / GM_NS_PER_MS);
@@ -313,6 +312,12 @@ static void log_lines(enum gm_log_level level, char *text)
 			gm_log(level, "%s", line);
 }
 
+static void use_config(struct gm_broker *broker, struct gm_config *config)
+{
+	broker->config = config;
+	broker->dispatch.config = config;
+}
+
 static void device_policy(
 	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy)
 {
@@ -321,6 +326,26 @@ static void device_policy(
 		gm_config_pinned_policy(broker->config, info->total, ret_policy);
 	else
 		gm_config_policy(broker->config, device, info->total, ret_policy);
+	/* The reserve is fd chunks, which nobody gets there without asking for them by name. */
+	if (gm_dispatch_auto(&broker->dispatch, device) != GM_TRANSPORT_FD)
+		ret_policy->reserve = 0;
+}
+
+/* One file may serve hosts with and without GPUs, so what has no effect on this one is no error. */
+static void check_devices(const struct gm_broker *broker)
+{
+	const struct gm_config *config = broker->config;
+	uint32_t n = broker->dispatch.n_devices;
+	n -= n && broker->dispatch.devices[n - 1].pinned;
+	for (uint32_t i = 0; i < n && !broker->ops->sized; i++)
+		if (config->devices[i].size)
+			gm_log(GM_LOG_WARNING,
+				"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
+				i, i, broker->dispatch.devices[i].name);
+	if (config->n_devices > n)
+		gm_log(GM_LOG_WARNING,
+			"[device %u] has no effect: there %s %u device%s here, numbered from 0",
+			config->n_devices - 1, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
 }
 
 static void status_text(const struct gm_broker *broker, char text[256])
@@ -364,11 +389,11 @@ static bool put_to_use(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *old = broker->config;
-	broker->config = config;
+	use_config(broker, config);
 	/* Guarantees are held against the capacity that will be. */
 	set_policies(broker);
 	if (gm_admin_configure_limits(broker->core, config, detail) != GPUMEM_OK) {
-		broker->config = old;
+		use_config(broker, old);
 		set_policies(broker);
 		return false;
 	}
@@ -378,6 +403,7 @@ static bool put_to_use(
 	free(fixed);
 	apply_config(broker);
 	gm_config_free(old);
+	check_devices(broker);
 	check_oom(broker);
 	gm_clients_limits_changed(&broker->clients);
 	gm_watch_limits(
@@ -597,6 +623,8 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
 			why[0] ? why : "there is none of this name");
+	broker->dispatch.ops = broker->ops;
+	broker->dispatch.backend = broker->backend;
 	return r;
 }
 
@@ -645,6 +673,7 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		return -EINVAL;
 	}
+	check_devices(broker);
 	check_oom(broker);
 	return 0;
 }
@@ -656,8 +685,6 @@ static int start_listener(struct gm_broker *broker)
 		.closed = gm_dispatch_closed,
 	};
 	struct gm_dispatch *dispatch = &broker->dispatch;
-	dispatch->ops = broker->ops;
-	dispatch->backend = broker->backend;
 	dispatch->socket = broker->endpoint.path;
 	dispatch->start_ns = gm_clock_ns();
 	dispatch->uid = geteuid();
@@ -717,7 +744,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		return fail(-ENOMEM, "the broker");
 	}
 	broker->options = options;
-	broker->config = config;
+	use_config(broker, config);
 	int r = start(broker);
 	if (r == 0) {
 		char status[256];

@@ -320,7 +320,13 @@ static int check_slot(struct reader *reader, int slot, size_t preset)
 	struct effective min_free = effective(reader, GM_CONFIG_KEY_MIN_FREE, slot, preset);
 	struct effective pool = effective(reader, GM_CONFIG_KEY_MAX_POOL, slot, preset);
 	struct effective reserve = effective(reader, GM_CONFIG_KEY_RESERVE, slot, preset);
+	struct effective transport = effective(reader, GM_CONFIG_KEY_TRANSPORT, GENERAL, preset);
+	struct effective backend = effective(reader, GM_CONFIG_KEY_BACKEND, GENERAL, preset);
 	int r = 0;
+	if (slot != GENERAL && size.value.number && !strcmp(backend.text, "cuda"))
+		r = complain_about(reader, &size, &backend,
+			"a GPU is as large as it is: [device %d] can have a size on the host backend only, and backend is %s",
+			slot - FIRST_DEVICE, backend.text);
 	if (slot != GENERAL && size.value.number && size.value.number <= min_free.value.number)
 		r = complain_about(reader, &size, &min_free,
 			"a size of %s leaves nothing to give out, because min_free is %s",
@@ -333,6 +339,13 @@ static int check_slot(struct reader *reader, int slot, size_t preset)
 		r = complain_about(reader, &pool, &reserve,
 			"the reserve (%s) is a part of the pool and cannot be more than max_pool (%s)",
 			reserve.text, pool.text);
+	/* By default it gives way, too (broker.c). */
+	bool first = slot == GENERAL || reader->settings[slot][GM_CONFIG_KEY_RESERVE].text;
+	if (r >= 0 && first && reserve.setting && reserve.value.number &&
+		transport.value.number == GM_TRANSPORT_IPC)
+		r = complain_about(reader, &reserve, &transport,
+			"the reserve (%s) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out",
+			reserve.text);
 	return r;
 }
 

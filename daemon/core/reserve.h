@@ -15,7 +15,8 @@
  *
  * Its sizes go down by halves: 64M is 32 + 16 + 8 + 4 + 2 + 2, so that any step of 2 to 32 MiB by
  * which a client's heap grows is there. fd transport only: an ipc chunk has one of too many sizes,
- * and the first one costs the daemon a context.
+ * and the first one costs the daemon a context. Where clients are given ipc unless they ask for
+ * the other by name, its size is to be set to 0.
  */
 struct gm_reserve {
 	uint32_t wanted[GM_CHUNK_CLASSES];

@@ -521,6 +521,58 @@ START_TEST(in_mig_mode_the_daemon_says_how_to_serve_the_other_instances)
 }
 END_TEST
 
+START_TEST(what_is_configured_for_no_device_here_is_said)
+{
+	static const char sizes[] = "[gpumemd]\nhost_limit = 0\nmin_free = 0\n"
+				    "[device 0]\nsize = 1G\n[device 1]\nsize = auto\n"
+				    "[device 7]\nfraction = 0.5\n";
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = sizes});
+	char *log = gm_daemon_log(&daemon_);
+	GM_REQUIRE(strstr(log, "size of [device 0] has no effect: it is for the host backend, and "
+			       "device 0 is a GPU (Fake GPU 0)"));
+	GM_REQUIRE(!strstr(log, "size of [device 1]"));
+	GM_REQUIRE(strstr(log, "[device 7] has no effect: there are 2 devices here"));
+	free(log);
+	gm_daemon_configure(&daemon_, "[gpumemd]\nhost_limit = 0\nmin_free = 0\n"
+				      "[device 0]\nsize = auto\n[device 1]\nsize = 1G\n");
+	gm_daemon_signal(&daemon_, SIGHUP);
+	gm_daemon_await_notice(&daemon_, "READY=1");
+	log = gm_daemon_log(&daemon_);
+	GM_REQUIRE(strstr(log, "size of [device 1] has no effect"));
+	free(log);
+	stop();
+}
+END_TEST
+
+static void lease_and_return(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("ipc");
+	OK(gpumem_buffer_create(session, 0, 4 * MIB, NULL, &buffer));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(by_transport_ipc_no_reserve_is_made_of_the_other_one)
+{
+	/* Were a chunk of the fd transport ever to be made, the driver would fail, which is said.
+	 */
+	static const char *const env[] = {"GPUMEM_FAKE_FAIL=cuMemCreate:0:999", NULL};
+	static const char ipc[] = "[gpumemd]\nhost_limit = 0\nmin_free = 0\ntransport = ipc\n"
+				  "preset = inference\n";
+	struct gm_worker worker;
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = ipc, .env = env});
+	gm_worker_start(&worker, lease_and_return, NULL);
+	gm_worker_join(&worker);
+	gm_daemon_signal(&daemon_, SIGTERM);
+	GM_REQUIRE_EQ(gm_daemon_wait(&daemon_), 0);
+	char *log = gm_daemon_log(&daemon_);
+	GM_REQUIRE(!strstr(log, "cuMemCreate"));
+	free(log);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], no_driver) == 0)
@@ -546,6 +598,8 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(
 		tc, gpus_use_one_anothers_memory_if_the_program_wants_it_and_they_can, 0, 3);
 	tcase_add_test(tc, in_mig_mode_the_daemon_says_how_to_serve_the_other_instances);
+	tcase_add_test(tc, what_is_configured_for_no_device_here_is_said);
+	tcase_add_test(tc, by_transport_ipc_no_reserve_is_made_of_the_other_one);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

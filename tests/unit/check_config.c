@@ -61,7 +61,7 @@ START_TEST(every_key_can_be_written)
 	accept_text("[gpumemd]\npreset=constrained\nbackend=host\nsocket=/x/y\nsocket_mode=0640\n"
 		    "socket_group=gpu\nadmin_group=ops\ntrust=client\ntransport=ipc\ntrack=all\n"
 		    "fraction=50%\nmin_free=1.5G\nmax_pool=3G\nmax_pooled_per_bucket=7\n"
-		    "reserve=32M\ndecay=250ms\npressure_medium=0.1\npressure_high=20%\n"
+		    "reserve=0\ndecay=250ms\npressure_medium=0.1\npressure_high=20%\n"
 		    "pressure_critical=1\npressure_hysteresis=0\npressure_dwell=0\n"
 		    "hello_deadline=1min\nconnections_per_uid=8192\n[device 0]\nsize=2G\n");
 	const struct gm_policy *policy = &config->devices[0].policy;
@@ -80,7 +80,7 @@ START_TEST(every_key_can_be_written)
 	ck_assert_uint_eq(policy->max_pool, UINT64_C(3) << 30);
 	ck_assert_double_lt(config->devices[0].max_pool_share, 0);
 	ck_assert_uint_eq(policy->max_per_bucket, 7);
-	ck_assert_uint_eq(policy->reserve, 32 << 20);
+	ck_assert_uint_eq(policy->reserve, 0);
 	ck_assert_uint_eq(config->decay_ns, 250000000);
 	ck_assert_uint_eq(policy->level_ppm[0], 100000);
 	ck_assert_uint_eq(policy->level_ppm[1], 200000);
@@ -488,8 +488,18 @@ START_TEST(values_that_contradict_each_other_are_refused)
 		"5: min_free: a size of 512M leaves nothing to give out, because min_free is 1G");
 	refuse_text("[gpumemd]\nmin_free=0\n[device 3]\nsize=1G\n[device 1]\nsize=1G\n",
 		"4: size: [device 3] has a size but [device 2] has none; devices are numbered without gaps");
+	refuse_text("[gpumemd]\ntransport=ipc\nreserve=32M\n",
+		"3: reserve: the reserve (32M) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out");
+	refuse_text("[device 1]\nreserve=32M\n[gpumemd]\nreserve=0\ntransport=ipc\n",
+		"5: transport: the reserve (32M) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out");
+	refuse_text("[gpumemd]\nbackend=cuda\n[device 0]\nsize=1G\n",
+		"4: size: a GPU is as large as it is: [device 0] can have a size on the host backend only, and backend is cuda");
 	accept_text("[gpumemd]\nmin_free=0\n[device 2]\nsize=1G\n[device 1]\nsize=2M\n");
 	accept_text("[gpumemd]\nmax_pool=0\n");
+	accept_text("[gpumemd]\ntransport=ipc\npreset=inference\n");
+	accept_text("[gpumemd]\ntransport=ipc\nreserve=0\n[device 0]\nfraction=0.5\n");
+	accept_text("[gpumemd]\ntransport=fd\nreserve=32M\n");
+	accept_text("[gpumemd]\nbackend=cuda\n[device 0]\nsize=auto\n");
 }
 END_TEST
 
