@@ -34,6 +34,11 @@ static gpumem_status check(struct gm_ctl *ctl)
 	char *error = NULL;
 
 	int r = gm_config_load(path, &config, &error);
+	if (r == 0 && !strcmp(config->backend, "host")) {
+		r = gm_config_limits_fit_host(config, &error);
+		if (r < 0)
+			gm_config_free(config);
+	}
 	gm_writer_text(ctl->writer, "file", path);
 	gm_writer_bool(ctl->writer, "ok", r == 0);
 	if (r == 0) {

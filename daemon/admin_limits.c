@@ -21,23 +21,48 @@
 /* How many rows a packet takes: each is below 512 bytes. */
 #define GM_ADMIN_ROWS 100
 
+/* What the files can be blamed for, with the line; whatever is left is core's to say. */
+static gpumem_status fit(
+	const struct gm_core *core, const struct gm_config *config, char detail[GM_DETAIL_BYTES])
+{
+	uint64_t capacities[GM_LIMIT_DEVICES];
+	uint32_t n = gm_core_device_count(core);
+	char *error = NULL;
+	for (uint32_t i = 0; i < n; i++) {
+		struct gm_device_figures figures;
+		gm_core_device_figures(core, i, &figures);
+		capacities[i] = figures.capacity;
+	}
+	int r = gm_config_limits_fit(config, capacities, n, &error);
+	if (r == 0)
+		return GPUMEM_OK;
+	snprintf(detail, GM_DETAIL_BYTES, "%s", error ? error : "the daemon is out of memory");
+	/* One line is one line of the log: the first has to do. */
+	detail[strcspn(detail, "\n")] = '\0';
+	free(error);
+	return r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_INVALID;
+}
+
 gpumem_status gm_admin_configure_limits(
 	struct gm_core *core, const struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
+	gpumem_status status = fit(core, config, detail);
+	if (status != GPUMEM_OK)
+		return status;
 	struct gm_quota_rule *rules =
 		calloc(config->n_limits ? config->n_limits : 1, sizeof(*rules));
 	if (!rules) {
 		snprintf(detail, GM_DETAIL_BYTES, "the daemon is out of memory");
 		return GPUMEM_E_HOST_MEMORY;
 	}
-	gpumem_status status = GPUMEM_OK;
 	for (size_t i = 0; i < config->n_limits && status == GPUMEM_OK; i++) {
 		const struct gm_config_limit *from = &config->limits[i];
 		if (gm_owner_parse(from->owner, &rules[i].owner) < 0) {
 			snprintf(detail, GM_DETAIL_BYTES, "%.100s names no owner", from->owner);
 			status = GPUMEM_E_INVALID;
 		}
-		rules[i].device = GM_ALL_DEVICES;
+		rules[i].device =
+			from->device == GM_CONFIG_ALL_DEVICES ? GM_ALL_DEVICES : from->device;
 		rules[i].values = (struct gm_quota_values){
 			.set = (from->has_max ? GM_QUOTA_MAX : 0u) |
 			       (from->has_guarantee ? GM_QUOTA_GUARANTEE : 0u) |

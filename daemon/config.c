@@ -72,7 +72,8 @@ static int slot_of(const char *section)
 
 static const char *nth_section(void *ctx, size_t i)
 {
-	static const char *const names[] = {GM_CONFIG_SECTION, "device 0", "limit uid:0"};
+	static const char *const names[] = {
+		GM_CONFIG_SECTION, "device 0", "limit uid:0", "device 0 limit uid:0"};
 	return names[i];
 }
 
@@ -93,11 +94,12 @@ static int on_section(void *ctx, const char *section, uint32_t line)
 		r = COMPLAIN(reader, line, "[%s]: devices are numbered from 0 to %d", shown,
 			GM_LIMIT_DEVICES - 1);
 	} else {
-		const char *nearest = gm_config_nearest(section, nth_section, NULL, 3);
+		const char *nearest = gm_config_nearest(section, nth_section, NULL, 4);
 		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
 			nearest ? "did you mean "
-				: "there are [" GM_CONFIG_SECTION "], [device N] and ",
-			nearest ? nearest : "limit OWNER", nearest ? "?" : "");
+				: "there are [" GM_CONFIG_SECTION
+				  "], [device N], [limit OWNER] and ",
+			nearest ? nearest : "device N limit OWNER", nearest ? "?" : "");
 	}
 	return r < 0 ? r : 1;
 }
@@ -588,16 +590,21 @@ void gm_config_free(struct gm_config *config)
 	free(config);
 }
 
+uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t total)
+{
+	const struct gm_policy *policy = &device->policy;
+	uint64_t most = (uint64_t)(policy->fraction * (double)total);
+	uint64_t rest = total > policy->min_free ? total - policy->min_free : 0;
+	return most < rest ? most : rest;
+}
+
 static void work_out(
 	const struct gm_config_device *set, uint64_t total, struct gm_policy *ret_policy)
 {
 	struct gm_policy policy = set->policy;
-	if (set->max_pool_share >= 0) {
-		uint64_t most = (uint64_t)(policy.fraction * (double)total);
-		uint64_t rest = total > policy.min_free ? total - policy.min_free : 0;
-		uint64_t capacity = most < rest ? most : rest;
-		policy.max_pool = (uint64_t)(set->max_pool_share * (double)capacity);
-	}
+	if (set->max_pool_share >= 0)
+		policy.max_pool =
+			(uint64_t)(set->max_pool_share * (double)gm_config_capacity(set, total));
 	if (policy.reserve > policy.max_pool)
 		policy.reserve = policy.max_pool;
 	*ret_policy = policy;

@@ -27,9 +27,13 @@ struct gm_config_device {
 	double max_pool_share; /* max_pool as a share of the capacity; negative: policy.max_pool */
 };
 
-/* A [limit OWNER]. Holds on each device by itself. */
+#define GM_CONFIG_ALL_DEVICES UINT32_MAX
+
+/* A [limit OWNER], which holds on each device by itself, or a [device N limit OWNER], which goes
+ * over it there, key by key. */
 struct gm_config_limit {
 	char owner[GM_CONFIG_OWNER_BYTES]; /* "uid:1002": as gm_config_owner_parse() writes it */
+	uint32_t device;                   /* or GM_CONFIG_ALL_DEVICES */
 	bool has_max, has_guarantee, has_priority;
 	uint64_t max; /* UINT64_MAX: none */
 	uint64_t guarantee;
@@ -38,7 +42,8 @@ struct gm_config_limit {
 
 /* One line of gpumemctl config show. */
 struct gm_config_entry {
-	char *section; /* "" (of [gpumemd]), "device 0" or "limit uid:1002" */
+	char *section; /* "" (of [gpumemd]), "device 0", "limit uid:1002", "device 0 limit uid:1002"
+			*/
 	char *key;
 	char *value;  /* as it was written */
 	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12" */
@@ -84,9 +89,20 @@ void gm_config_free(struct gm_config *config);
  * GM_LIMIT_DEVICES. */
 void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
 	struct gm_policy *ret_policy);
+/* What a device of that many bytes can give out. */
+uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t total);
 /* The policy of pinned host memory: its limit is its capacity, and none is kept in reserve. */
 void gm_config_pinned_policy(
 	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy);
+/*
+ * Whether the limits can stand on these devices: each is there, and guarantees go beyond the
+ * capacity of none. UINT64_MAX: it is not known. 0; -EINVAL with error as gm_config_load() has it;
+ * -ENOMEM.
+ */
+int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacities,
+	uint32_t n_devices, char **ret_error);
+/* The same on the devices that the configuration gives the host backend. */
+int gm_config_limits_fit_host(const struct gm_config *config, char **ret_error);
 /* What stays as it was at the start when a reload changes it (the socket, the backend, the devices'
  * number and sizes, host_limit): a malloc'ed text naming the keys, or NULL. */
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);

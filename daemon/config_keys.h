@@ -112,7 +112,8 @@ struct gm_config_key {
 /* id < GM_CONFIG_N_KEYS */
 const struct gm_config_key *gm_config_key(size_t id);
 
-/* The general section's name; a device's is "device N", a limit's "limit OWNER". */
+/* The general section's name; a device's is "device N", a limit's "limit OWNER" or "device N
+ * limit OWNER". */
 #define GM_CONFIG_SECTION "gpumemd"
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sections [limit OWNER]. An owner's keys may stand in several files, and may call the owner by
- * name in one and by number in another: what counts is who is meant. What can be seen to contradict
- * itself without knowing the devices is refused here; what a device's capacity decides is core's.
+ * The sections [limit OWNER] and [device N limit OWNER]. An owner's keys may stand in several
+ * files, and may call the owner by name in one and by number in another: what counts is who is
+ * meant. What can be seen to contradict itself without knowing the devices is refused here; what
+ * depends on them is for config_fit.c.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,26 +33,64 @@ void gm_config_limits_deinit(struct gm_config_limits *limits)
 		free(limit->file);
 		free(limit);
 	}
-	limits->n = 0;
+	limits->n = limits->n_owners = 0;
+}
+
+/* What stands behind a word and the blanks after it. NULL: the text does not begin with it. */
+static const char *behind(const char *text, const char *word)
+{
+	size_t n = strlen(word);
+	if (strncasecmp(text, word, n) || !(text[n] == '\0' || strchr(" \t", text[n])))
+		return NULL;
+	return text + n + strspn(text + n, " \t");
+}
+
+/* The owner's part comes last, because a name may have blanks and any word in it. Without a device
+ * its part is NULL. */
+static bool split(const char *section, const char **ret_device, const char **ret_owner)
+{
+	*ret_device = NULL;
+	*ret_owner = behind(section, WORD);
+	if (*ret_owner)
+		return true;
+	*ret_device = behind(section, "device");
+	if (!*ret_device)
+		return false;
+	const char *rest = *ret_device + strcspn(*ret_device, " \t");
+	*ret_owner = behind(rest + strspn(rest, " \t"), WORD);
+	return *ret_owner;
 }
 
 bool gm_config_limit_named(const char *section)
 {
-	size_t n = strlen(WORD);
-	return !strncasecmp(section, WORD, n) && (!section[n] || strchr(" \t", section[n]));
+	const char *device, *owner;
+	return split(section, &device, &owner);
 }
 
-static const char *owner_of(const char *section)
+/* false: there cannot be such a device. */
+static bool parse_device(const char *text, uint32_t *ret_device)
 {
-	const char *owner = section + strlen(WORD);
-	return owner + strspn(owner, " \t");
+	char number[24];
+	uint64_t device;
+	*ret_device = GM_CONFIG_ALL_DEVICES;
+	if (!text)
+		return true;
+	size_t n = strcspn(text, " \t");
+	if (n >= sizeof(number))
+		return false;
+	memcpy(number, text, n);
+	number[n] = '\0';
+	if (gm_parse_u64(number, &device) < 0 || device >= GM_LIMIT_DEVICES)
+		return false;
+	*ret_device = (uint32_t)device;
+	return true;
 }
 
 static struct gm_config_limit_section *find(
-	const struct gm_config_limits *limits, const char *owner)
+	const struct gm_config_limits *limits, const char *owner, uint32_t device)
 {
 	struct gm_config_limit_section *limit = limits->list;
-	while (limit && strcmp(limit->owner, owner))
+	while (limit && (limit->device != device || strcmp(limit->owner, owner)))
 		limit = limit->next;
 	return limit;
 }
@@ -60,18 +99,29 @@ struct gm_config_limit_section *gm_config_limit_find(
 	struct gm_config_limits *limits, const char *section)
 {
 	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY];
-	if (!gm_config_limit_named(section) ||
-		gm_config_owner_parse(owner_of(section), false, owner, why) != 0)
+	const char *device_text, *owner_text;
+	uint32_t device;
+	if (!split(section, &device_text, &owner_text) || !parse_device(device_text, &device) ||
+		gm_config_owner_parse(owner_text, false, owner, why) != 0)
 		return NULL;
-	return find(limits, owner);
+	return find(limits, owner, device);
 }
 
 int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_errors *errors,
 	const char *file, size_t file_order, uint32_t line, const char *section)
 {
 	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY], shown[GM_CONFIG_SHOW_BYTES];
+	const char *device_text, *owner_text;
+	uint32_t device;
+	if (!split(section, &device_text, &owner_text))
+		return 1;
 	gm_config_shown(section, shown);
-	if (gm_config_owner_parse(owner_of(section), false, owner, why) != 0) {
+	if (!parse_device(device_text, &device)) {
+		int r = gm_config_errors_add(errors, file, file_order, line,
+			"[%s]: devices are numbered from 0 to %d", shown, GM_LIMIT_DEVICES - 1);
+		return r < 0 ? r : 1;
+	}
+	if (gm_config_owner_parse(owner_text, false, owner, why) != 0) {
 		int r = gm_config_errors_add(
 			errors, file, file_order, line, "[%s]: %s", shown, why);
 		return r < 0 ? r : 1;
@@ -85,20 +135,22 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 			shown);
 		return r < 0 ? r : 1;
 	}
-	if (find(limits, owner))
+	if (find(limits, owner, device))
 		return 0;
 	struct gm_config_limit_section **end = &limits->list;
+	bool known = false;
 	for (; *end; end = &(*end)->next) {
+		known = known || !strcmp((*end)->owner, owner);
 		/* The files' syntax does not tell them apart, and the wrong one would be limited.
 		 */
-		if (strcasecmp((*end)->owner, owner))
+		if (!strcmp((*end)->owner, owner) || strcasecmp((*end)->owner, owner))
 			continue;
 		int r = gm_config_errors_add(errors, file, file_order, line,
 			"[%s]: differs from [" WORD " %s] only in case, which does not count here",
 			shown, (*end)->owner);
 		return r < 0 ? r : 1;
 	}
-	if (limits->n == GM_LIMIT_QUOTAS) {
+	if (!known && limits->n_owners == GM_LIMIT_QUOTAS) {
 		int r = gm_config_errors_add(errors, file, file_order, line,
 			"[%s]: is one limit too many; there can be %d", shown, GM_LIMIT_QUOTAS);
 		return r < 0 ? r : 1;
@@ -112,11 +164,25 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 		return -ENOMEM;
 	}
 	strcpy(limit->owner, owner);
+	limit->device = device;
 	limit->file_order = file_order;
 	limit->line = line;
 	*end = limit;
 	limits->n++;
+	limits->n_owners += !known;
 	return 0;
+}
+
+#define SECTION_BYTES (GM_CONFIG_OWNER_BYTES + 32)
+
+static const char *section_text(
+	const struct gm_config_limit_section *limit, char text[SECTION_BYTES])
+{
+	if (limit->device == GM_CONFIG_ALL_DEVICES)
+		snprintf(text, SECTION_BYTES, WORD " %s", limit->owner);
+	else
+		snprintf(text, SECTION_BYTES, "device %u " WORD " %s", limit->device, limit->owner);
+	return text;
 }
 
 static size_t kind_bytes(const char *owner)
@@ -140,32 +206,52 @@ static const struct gm_config_setting *later(
 	return second ? b : a;
 }
 
+/* What holds where the section does: its own setting, else that for all devices. */
+static const struct gm_config_setting *in_force(const struct gm_config_limits *limits,
+	const struct gm_config_limit_section *limit, size_t id)
+{
+	const struct gm_config_limit_section *all =
+		find(limits, limit->owner, GM_CONFIG_ALL_DEVICES);
+	return limit->settings[id].text || !all ? &limit->settings[id] : &all->settings[id];
+}
+
+/* max below guarantee. Told once: not again for a device that has both from [limit OWNER]. */
+static int check_order(const struct gm_config_limits *limits, struct gm_config_errors *errors,
+	const struct gm_config_limit_section *limit)
+{
+	const struct gm_config_setting *max = in_force(limits, limit, GM_CONFIG_KEY_MAX);
+	const struct gm_config_setting *guarantee =
+		in_force(limits, limit, GM_CONFIG_KEY_GUARANTEE);
+	if (!max->text || !guarantee->text || max->value.number >= guarantee->value.number ||
+		(max != &limit->settings[GM_CONFIG_KEY_MAX] &&
+			guarantee != &limit->settings[GM_CONFIG_KEY_GUARANTEE]))
+		return 0;
+	char text[GM_CONFIG_WHY_BYTES], where[32] = "";
+	const struct gm_config_setting *at = later(max, guarantee);
+	if (limit->device != GM_CONFIG_ALL_DEVICES)
+		snprintf(where, sizeof(where), "on device %u, ", limit->device);
+	snprintf(text, sizeof(text), "%smax (%s) is less than guarantee (%s)", where, max->text,
+		guarantee->text);
+	return complain(errors, at, at == max ? "max" : "guarantee", text);
+}
+
 int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_config_errors *errors)
 {
 	const struct gm_config_limit_section *limit, *first = NULL;
-	char text[GM_CONFIG_WHY_BYTES];
+	char text[GM_CONFIG_WHY_BYTES], section[SECTION_BYTES];
 	int r = 0;
 	for (limit = limits->list; limit && r >= 0; limit = limit->next) {
-		const struct gm_config_setting *max = &limit->settings[GM_CONFIG_KEY_MAX];
 		const struct gm_config_setting *guarantee =
 			&limit->settings[GM_CONFIG_KEY_GUARANTEE];
-		const struct gm_config_setting *priority = &limit->settings[GM_CONFIG_KEY_PRIORITY];
-		if (!max->text && !guarantee->text && !priority->text) {
+		if (!limit->settings[GM_CONFIG_KEY_MAX].text && !guarantee->text &&
+			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
 			r = gm_config_errors_add(errors, limit->file, limit->file_order,
-				limit->line,
-				"[" WORD " %s]: sets nothing; say max, guarantee or priority",
-				limit->owner);
+				limit->line, "[%s]: sets nothing; say max, guarantee or priority",
+				section_text(limit, section));
 			continue;
 		}
-		if (!guarantee->text)
-			continue;
-		if (max->text && max->value.number < guarantee->value.number) {
-			const struct gm_config_setting *at = later(max, guarantee);
-			snprintf(text, sizeof(text), "max (%s) is less than guarantee (%s)",
-				max->text, guarantee->text);
-			r = complain(errors, at, at == max ? "max" : "guarantee", text);
-		}
-		if (r < 0 || guarantee->value.number == 0)
+		r = check_order(limits, errors, limit);
+		if (r < 0 || !guarantee->text || guarantee->value.number == 0)
 			continue;
 		if (!strncmp(limit->owner, "client:", 7)) {
 			r = complain(errors, guarantee, "guarantee",
@@ -186,9 +272,9 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 static int add_entry(struct gm_config *config, const struct gm_config_limit_section *limit,
 	size_t id, const struct gm_config_setting *setting)
 {
+	char section[SECTION_BYTES];
 	struct gm_config_entry *entry = &config->entries[config->n_entries++];
-	if (asprintf(&entry->section, WORD " %s", limit->owner) < 0)
-		entry->section = NULL;
+	entry->section = strdup(section_text(limit, section));
 	entry->key = strdup(gm_config_key(id)->name);
 	entry->value = strdup(setting->text);
 	if (asprintf(&entry->source, "%s:%u", setting->file, setting->line) < 0)
@@ -214,6 +300,7 @@ int gm_config_limits_fill(const struct gm_config_limits *limits, struct gm_confi
 		limit = limit->next) {
 		struct gm_config_limit *out = &config->limits[config->n_limits++];
 		strcpy(out->owner, limit->owner);
+		out->device = limit->device;
 		for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 			const struct gm_config_setting *setting = &limit->settings[ids[i]];
 			if (!setting->text)

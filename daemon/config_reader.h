@@ -23,10 +23,11 @@ struct gm_config_setting {
 };
 void gm_config_setting_deinit(struct gm_config_setting *setting);
 
-/* One owner's limit, of all files together. */
+/* One owner's limit, on all devices or on one, of all files together. */
 struct gm_config_limit_section {
 	char owner[GM_CONFIG_OWNER_BYTES];
-	char *file; /* where it was first named */
+	uint32_t device; /* or GM_CONFIG_ALL_DEVICES */
+	char *file;      /* where it was first named */
 	size_t file_order;
 	uint32_t line;
 	struct gm_config_setting settings[GM_CONFIG_N_KEYS];
@@ -35,11 +36,12 @@ struct gm_config_limit_section {
 
 struct gm_config_limits {
 	struct gm_config_limit_section *list; /* in the order in which they were named */
-	size_t n;
+	size_t n, n_owners;
 };
 void gm_config_limits_deinit(struct gm_config_limits *limits);
 
-/* Whether the section's name begins with "limit", so that it is one or was meant to be. */
+/* Whether the section's name is "limit …" or "device … limit …", so that it is one or was meant to
+ * be. */
 bool gm_config_limit_named(const char *section);
 /* The limit of a section, NULL: none such (yet). */
 struct gm_config_limit_section *gm_config_limit_find(

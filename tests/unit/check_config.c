@@ -310,14 +310,18 @@ START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
 		"[gpumem]\nx=1\n[quota uid:0]\nmax=1G\n[device]\n[device x]\n[device -1]\n[default]\n"
 		"fraction=0.5\n[device0]\n[]\n[a.b!c]\n[device 1 ]\ntrust=uid\n",
 		"1: [gpumem]: unknown section; did you mean [gpumemd]?\n"
-		"3: [quota uid:0]: unknown section; there are [gpumemd], [device N] and [limit OWNER]\n"
+		"3: [quota uid:0]: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
 		"5: [device]: unknown section; did you mean [device 0]?\n"
 		"6: [device x]: unknown section; did you mean [device 0]?\n"
 		"7: [device -1]: unknown section; did you mean [device 0]?\n"
-		"8: [default]: unknown section; there are [gpumemd], [device N] and [limit OWNER]\n"
+		"8: [default]: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
 		"10: [device0]: unknown section; did you mean [device 0]?\n"
-		"11: []: unknown section; there are [gpumemd], [device N] and [limit OWNER]\n"
-		"12: [a.b!c]: unknown section; there are [gpumemd], [device N] and [limit OWNER]\n"
+		"11: []: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
+		"12: [a.b!c]: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
 		"14: trust: belongs into [gpumemd], not into [device 1]\n");
 }
 END_TEST
@@ -568,114 +572,6 @@ START_TEST(what_a_reload_cannot_change_is_named)
 }
 END_TEST
 
-START_TEST(limits_are_read_with_their_owners_by_name_or_number)
-{
-	accept_text("[limit uid:root]\nmax = 48G\nguarantee = 8G\npriority = -10\n"
-		    "[limit gid:4711]\nmax = none\n"
-		    "[limit unit:training@1.service]\npriority = 1000\n"
-		    "[Limit container:Box 7]\nmax = 0\n[limit\tclient:a b]\nmax=1\n");
-	ck_assert_uint_eq(config->n_limits, 5);
-	const struct gm_config_limit *l = config->limits;
-	ck_assert_str_eq(l[0].owner, "uid:0");
-	ck_assert(l[0].has_max && l[0].has_guarantee && l[0].has_priority);
-	ck_assert_uint_eq(l[0].max, UINT64_C(48) << 30);
-	ck_assert_uint_eq(l[0].guarantee, UINT64_C(8) << 30);
-	ck_assert_int_eq(l[0].priority, -10);
-	ck_assert_str_eq(l[1].owner, "gid:4711");
-	ck_assert(l[1].has_max && !l[1].has_guarantee && !l[1].has_priority);
-	ck_assert_uint_eq(l[1].max, UINT64_MAX);
-	ck_assert_str_eq(l[2].owner, "unit:training@1.service");
-	ck_assert_int_eq(l[2].priority, 1000);
-	ck_assert_str_eq(l[3].owner, "container:Box 7");
-	ck_assert_uint_eq(l[3].max, 0);
-	ck_assert_str_eq(l[4].owner, "client:a b");
-	expect("limit uid:0", "max", "48G", ":2");
-	expect("limit container:Box 7", "max", "0", ":10");
-}
-END_TEST
-
-START_TEST(an_owners_limit_may_stand_in_several_files_under_several_names)
-{
-	put_drop_in("a.conf", "[limit uid:0]\nmax = 2G\n");
-	put_drop_in("b.conf", "[limit uid:root]\npriority = 3\n");
-	accept_text("[limit uid:root]\nmax = 1G\nguarantee = 1G\n");
-	ck_assert_uint_eq(config->n_limits, 1);
-	ck_assert_uint_eq(config->limits[0].max, UINT64_C(2) << 30);
-	ck_assert_uint_eq(config->limits[0].guarantee, UINT64_C(1) << 30);
-	ck_assert_int_eq(config->limits[0].priority, 3);
-	expect("limit uid:0", "max", "2G", "/a.conf:2");
-	expect("limit uid:0", "priority", "3", "/b.conf:2");
-}
-END_TEST
-
-START_TEST(owners_that_there_are_not_are_named_with_their_line)
-{
-	refuse_text("[limit uid:nobody-has-this-name]\nmax = 1G\n"
-		    "[limit gid:nor-this]\nmax = 1G\n"
-		    "[limit uid:4294967295]\nmax = 1G\n"
-		    "[limit unit:training]\nmax = 1G\n"
-		    "[limit unit:a b.service]\nmax = 1G\n"
-		    "[limit session:7]\nmax = 1G\n"
-		    "[limit uid:]\nmax = 1G\n[limit]\n[limits uid:0]\n"
-		    "[limit client:Ünit]\nmax = 1G\n",
-		"1: [limit uid:nobody-has-this-name]: there is no user \"nobody-has-this-name\"\n"
-		"3: [limit gid:nor-this]: there is no group \"nor-this\"\n"
-		"5: [limit uid:4294967295]: \"4294967295\" is too large for a uid\n"
-		"7: [limit unit:training]: \"training\" is not a unit's name; did you mean "
-		"training.service?\n"
-		"9: [limit unit:a b.service]: \"a b.service\" is not a unit's name\n"
-		"11: [limit session:7]: \"session:7\" names no owner; say uid:, gid:, unit:, "
-		"container: or client: and whose\n"
-		"13: [limit uid:]: \"uid:\" does not say whose limit it is\n"
-		"15: [limit]: \"\" names no owner; say uid:, gid:, unit:, container: or client: and "
-		"whose\n"
-		"16: [limits uid:0]: unknown section; did you mean [limit uid:0]?\n"
-		"17: [limit client:Ünit]: a name here has ASCII characters only, and no '!'; use "
-		"gpumemctl limit set");
-}
-END_TEST
-
-START_TEST(limits_that_contradict_each_other_are_refused)
-{
-	refuse_text("[limit uid:0]\nmax = 1G\nguarantee = 2G\n",
-		"3: guarantee: max (1G) is less than guarantee (2G)");
-	refuse_text("[limit uid:0]\nguarantee = 2G\n[limit unit:a.service]\nguarantee = 1G\n",
-		"4: guarantee: guarantees are given to one kind of owner only, and uid:0 has one");
-	refuse_text("[limit client:x]\nguarantee = 2G\n",
-		"2: guarantee: a client's name is its own word, so nothing can be guaranteed to it; "
-		"use uid:, gid:, unit: or container:");
-	refuse_text("[limit uid:0]\n",
-		"1: [limit uid:0]: sets nothing; say max, guarantee or priority");
-	refuse_text("[limit unit:A.service]\nmax = 1G\n[limit unit:a.service]\nmax = 1G\n",
-		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, which "
-		"does not count here");
-	refuse_text("[limit uid:0]\nmaximum = 1G\nfraction = 0.5\npriority = 1001\n"
-		    "[gpumemd]\nmax = 1G\noom = kill\n[limit uid:root]\npriority = 1.5\n",
-		"2: maximum: unknown key; see gpumemd.conf(5)\n"
-		"3: fraction: belongs into [gpumemd], not into [limit uid:0]\n"
-		"4: priority: \"1001\" is not within -1000 and 1000\n"
-		"6: max: belongs into a [limit OWNER] section, not into [gpumemd]\n"
-		"7: oom: \"kill\" is none of refuse, wait, terminate\n"
-		"9: priority: is set twice, on line 4 already");
-	/* No guarantee at all is none that could count twice. */
-	accept_text("[limit uid:0]\nguarantee = 1G\n[limit gid:0]\nguarantee = 0\n");
-}
-END_TEST
-
-START_TEST(a_limit_past_the_most_is_refused)
-{
-	GM_LIMIT_TEST(QUOTAS);
-	static char text[64 * 1024];
-	size_t n = 0;
-	for (int i = 0; i < GM_LIMIT_QUOTAS; i++)
-		n += snprintf(text + n, sizeof(text) - n, "[limit uid:%d]\nmax = 1G\n", i);
-	accept_text(text);
-	ck_assert_uint_eq(config->n_limits, GM_LIMIT_QUOTAS);
-	snprintf(text + n, sizeof(text) - n, "[limit uid:70000]\nmax = 1G\n");
-	refuse_text(text, "2049: [limit uid:70000]: is one limit too many; there can be 1024");
-}
-END_TEST
-
 START_TEST(what_happens_when_memory_is_short_is_read_per_device)
 {
 	accept_text("[gpumemd]\noom = wait\noom_wait = 2s\nreclaim_deadline = 50ms\n"
@@ -720,11 +616,6 @@ int main(void)
 	tcase_add_test(tcase, what_depends_on_the_size_is_worked_out_for_a_device);
 	tcase_add_test(tcase, pinned_memory_has_its_limit_for_capacity_and_no_reserve);
 	tcase_add_test(tcase, what_a_reload_cannot_change_is_named);
-	tcase_add_test(tcase, limits_are_read_with_their_owners_by_name_or_number);
-	tcase_add_test(tcase, an_owners_limit_may_stand_in_several_files_under_several_names);
-	tcase_add_test(tcase, owners_that_there_are_not_are_named_with_their_line);
-	tcase_add_test(tcase, limits_that_contradict_each_other_are_refused);
-	tcase_add_test(tcase, a_limit_past_the_most_is_refused);
 	tcase_add_test(tcase, what_happens_when_memory_is_short_is_read_per_device);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

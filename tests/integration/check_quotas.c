@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Limits of one device among several, from the configuration: where they hold and where not, what a
+ * reload makes of them, and what the daemon says of those that cannot stand.
+ */
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+#define MiB (UINT64_C(1) << 20)
+
+/* Two devices of host memory, of 256 and 128 MiB, and room for limits. */
+#define DEVICES GM_DAEMON_CONFIG_WITH("", "256M") "[device 1]\nsize = 128M\n"
+
+static struct gm_daemon daemon_;
+static struct gm_raw a, ctl;
+
+static const char *with_limits(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static const char *with_limits(const char *format, ...)
+{
+	static char text[1024];
+	va_list args;
+	int n = snprintf(text, sizeof(text), "%s", DEVICES);
+	va_start(args, format);
+	vsnprintf(text + n, sizeof(text) - (size_t)n, format, args);
+	va_end(args);
+	return text;
+}
+
+static gpumem_status lease(uint32_t device, uint64_t bytes)
+{
+	struct gm_raw_lease got;
+	gpumem_status status = gm_raw_lease(&a, device, bytes, &got);
+	if (status == GPUMEM_OK)
+		gm_raw_lease_clear(&got);
+	return status;
+}
+
+/* An owner's limit on a device, as it is shown. NULL: none. Good until the next packet. */
+static const Gm__Wire__Limit *limit(const char *owner, uint32_t device)
+{
+	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_LIMITS, get_limits, &body)), GPUMEM_OK);
+	for (size_t i = 0; i < ctl.packet->limits->n_limits; i++) {
+		const Gm__Wire__Limit *row = ctl.packet->limits->limits[i];
+		if (!strcmp(row->owner, owner) && row->device == device)
+			return row;
+	}
+	return NULL;
+}
+
+static const char *own_uid(void)
+{
+	static char text[32];
+	snprintf(text, sizeof(text), "uid:%u", getuid());
+	return text;
+}
+
+static bool logged(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static bool logged(const char *format, ...)
+{
+	char want[512];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(want, sizeof(want), format, args);
+	va_end(args);
+	char *log = gm_daemon_log(&daemon_);
+	bool found = strstr(log, want) != NULL;
+	free(log);
+	return found;
+}
+
+static void reload(const char *config)
+{
+	gm_daemon_configure(&daemon_, config);
+	gm_daemon_signal(&daemon_, SIGHUP);
+	gm_daemon_await_notice(&daemon_, "READY=1");
+}
+
+static void start(const char *config)
+{
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
+	gm_raw_join(&a, &daemon_);
+	gm_raw_observe(&ctl, &daemon_);
+}
+
+static void stop(void)
+{
+	gm_raw_close(&a);
+	gm_raw_close(&ctl);
+	gm_daemon_stop(&daemon_);
+}
+
+START_TEST(a_devices_own_limit_holds_there_and_nowhere_else)
+{
+	char want[128];
+	start(with_limits("[limit %s]\nmax = 64M\npriority = 2\n[device 1 limit %s]\nmax = 16M\n"
+			  "[device 0 limit uid:64999]\nguarantee = 160M\n",
+		own_uid(), own_uid()));
+	GM_REQUIRE_EQ(lease(1, 18 * MiB), GPUMEM_E_LIMIT);
+	snprintf(want, sizeof(want), "uid %u may hold 16.0M, holds 0B, asked 18.0M", getuid());
+	GM_REQUIRE(strstr(gm_raw_detail(&a), want));
+	GM_REQUIRE_EQ(lease(1, 16 * MiB), GPUMEM_OK);
+	GM_REQUIRE_EQ(lease(1, 1), GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(lease(0, 66 * MiB), GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(lease(0, 64 * MiB), GPUMEM_OK);
+	const Gm__Wire__Limit *row = limit(own_uid(), 0);
+	GM_REQUIRE(row && row->max == 64 * MiB && row->held == 64 * MiB && row->priority == 2);
+	row = limit(own_uid(), 1);
+	GM_REQUIRE(row && row->max == 16 * MiB && row->held == 16 * MiB && row->priority == 2);
+	GM_REQUIRE(limit("uid:64999", 0) && !limit("uid:64999", 1));
+	/* What is guaranteed on device 0 is missing there alone. */
+	reload(with_limits("[device 0 limit uid:64999]\nguarantee = 160M\n"));
+	GM_REQUIRE_EQ(lease(0, 34 * MiB), GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE_EQ(lease(0, 32 * MiB), GPUMEM_OK);
+	GM_REQUIRE_EQ(lease(1, 112 * MiB), GPUMEM_OK);
+	stop();
+}
+END_TEST
+
+START_TEST(a_reload_changes_it_and_what_was_set_at_run_time_stays_until_it_is_reset)
+{
+	Gm__Wire__SetLimit set = GM__WIRE__SET_LIMIT__INIT;
+	Gm__Wire__ResetLimit reset = GM__WIRE__RESET_LIMIT__INIT;
+	start(with_limits("[device 1 limit %s]\nmax = 16M\n", own_uid()));
+	GM_REQUIRE(!limit(own_uid(), 0));
+	GM_REQUIRE_EQ(limit(own_uid(), 1)->max, 16 * MiB);
+	set.owner = reset.owner = (char *)own_uid();
+	set.device = reset.device = 1;
+	set.set = 1;
+	set.max = 8 * MiB;
+	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(SET_LIMIT, set_limit, &set)), GPUMEM_OK);
+	reload(with_limits("[device 1 limit %s]\nmax = 32M\npriority = 5\n"
+			   "[device 0 limit %s]\nmax = 4M\n",
+		own_uid(), own_uid()));
+	GM_REQUIRE_EQ(limit(own_uid(), 0)->max, 4 * MiB);
+	GM_REQUIRE_EQ(limit(own_uid(), 0)->run_time, 0);
+	GM_REQUIRE_EQ(limit(own_uid(), 1)->max, 8 * MiB);
+	GM_REQUIRE_EQ(limit(own_uid(), 1)->run_time, 1);
+	GM_REQUIRE_EQ(limit(own_uid(), 1)->priority, 5);
+	GM_REQUIRE_EQ(lease(1, 10 * MiB), GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(
+		gm_raw_call(&ctl, GM_RAW_PACKET(RESET_LIMIT, reset_limit, &reset)), GPUMEM_OK);
+	GM_REQUIRE_EQ(limit(own_uid(), 1)->max, 32 * MiB);
+	GM_REQUIRE_EQ(lease(1, 10 * MiB), GPUMEM_OK);
+	/* Without its section it is gone, and what is held is kept. */
+	reload(DEVICES);
+	GM_REQUIRE(!limit(own_uid(), 0) && !limit(own_uid(), 1));
+	stop();
+}
+END_TEST
+
+START_TEST(what_cannot_stand_is_told_with_its_line_and_changes_nothing)
+{
+	start(with_limits("[device 1 limit %s]\nmax = 16M\n", own_uid()));
+	reload(with_limits("[device 2 limit %s]\nmax = 8M\n", own_uid()));
+	GM_REQUIRE(logged("%s:12: [device 2 limit %s]: there is no device 2; there are 2, numbered "
+			  "from 0",
+		daemon_.config, own_uid()));
+	reload(with_limits("[device 1 limit uid:7]\nguarantee = 64M\n"
+			   "[device 1 limit uid:8]\nguarantee = 66M\n"));
+	GM_REQUIRE(
+		logged("%s:14: guarantee: with 66.0M for uid:8, guarantees on device 1 go beyond "
+		       "its capacity of 128.0M",
+			daemon_.config));
+	reload(with_limits("[device 1 limit uid:7]\nguarantee = 64M\nmax = 32M\n"));
+	GM_REQUIRE(logged(
+		"%s:13: max: on device 1, max (32M) is less than guarantee (64M)", daemon_.config));
+	GM_REQUIRE_EQ(limit(own_uid(), 1)->max, 16 * MiB);
+	GM_REQUIRE(!limit("uid:7", 1));
+	/* As much as there is can stand. */
+	reload(with_limits("[device 1 limit uid:7]\nguarantee = 64M\n"
+			   "[device 1 limit uid:8]\nguarantee = 64M\n"));
+	GM_REQUIRE_EQ(limit("uid:8", 1)->guarantee, 64 * MiB);
+	GM_REQUIRE_EQ(lease(1, 2 * MiB), GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE_EQ(lease(0, 256 * MiB), GPUMEM_OK);
+	stop();
+	/* And nothing starts with what cannot. */
+	gm_daemon_prepare(
+		&daemon_, &(struct gm_daemon_options){
+				  .config = with_limits("[device 5 limit uid:7]\nmax = 1M\n")});
+	int status = gm_daemon_spawn(&daemon_);
+	GM_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	GM_REQUIRE(logged("%s:12: [device 5 limit uid:7]: there is no device 5", daemon_.config));
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("quotas");
+	TCase *tcase = tcase_create("devices");
+	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, a_devices_own_limit_holds_there_and_nowhere_else);
+	tcase_add_test(
+		tcase, a_reload_changes_it_and_what_was_set_at_run_time_stays_until_it_is_reset);
+	tcase_add_test(tcase, what_cannot_stand_is_told_with_its_line_and_changes_nothing);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
