@@ -20,6 +20,8 @@
 #include "common/log.h"
 #include "daemon/broker.h"
 #include "daemon/config.h"
+#include "daemon/config_keys.h"
+#include "daemon/config_value.h"
 #include "daemon/service.h"
 
 enum { EXIT_USAGE = 2 };
@@ -67,6 +69,34 @@ static void raise_fd_limit(void)
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 		gm_log(GM_LOG_WARNING, "the limit on file descriptors cannot be raised: %m");
+}
+
+/* By the words that the key takes in the configuration. */
+static bool is_backend(const char *name, char why[GM_CONFIG_WHY_BYTES])
+{
+	struct gm_config_value value;
+	return gm_config_value_parse(gm_config_key(GM_CONFIG_KEY_BACKEND), name, &value, why) == 0;
+}
+
+static void complain(const char *error)
+{
+	fprintf(stderr, "%s%s", error ? error : "gpumemd: out of memory",
+		error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
+}
+
+/* What can be said of limits without the devices: those of host memory stand in the file. Takes the
+ * configuration; the exit status. */
+static int check_limits(struct gm_config *config, const char *backend)
+{
+	char *error = NULL;
+	int r = 0;
+	if (!strcmp(backend ? backend : config->backend, "host"))
+		r = gm_config_limits_fit_host(config, &error);
+	if (r < 0)
+		complain(error);
+	free(error);
+	gm_config_free(config);
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int main(int argc, char **argv)
@@ -127,19 +157,22 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return EXIT_USAGE;
 	}
+	char why[GM_CONFIG_WHY_BYTES];
+	if (options.backend && !is_backend(options.backend, why)) {
+		fprintf(stderr, "gpumemd: --backend: %s\n", why);
+		usage(stderr);
+		return EXIT_USAGE;
+	}
 
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	if (gm_config_load(options.config_path, &config, &error) < 0) {
-		fprintf(stderr, "%s%s", error ? error : "gpumemd: out of memory",
-			error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
+		complain(error);
 		free(error);
 		return EXIT_FAILURE;
 	}
-	if (check) {
-		gm_config_free(config);
-		return EXIT_SUCCESS;
-	}
+	if (check)
+		return check_limits(config, options.backend);
 	gm_service_init_log();
 	signal(SIGPIPE, SIG_IGN);
 	raise_fd_limit();

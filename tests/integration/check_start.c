@@ -59,6 +59,47 @@ START_TEST(a_value_that_makes_no_sense_names_file_line_and_key)
 }
 END_TEST
 
+/* A command line that is not to start anything: its exit status, and a word of what it says. */
+static void require_exit(
+	const char *config, const char *const *args, int expected, const char *word)
+{
+	struct gm_daemon daemon;
+	gm_daemon_prepare(&daemon, &(struct gm_daemon_options){.config = config, .args = args});
+	int status = gm_daemon_spawn(&daemon);
+	char *log = gm_daemon_log(&daemon);
+	if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) != expected)
+		GM_FAIL("wait status %#x, not exit %d:\n%s", (unsigned)status, expected, log);
+	if (word ? !strstr(log, word) : log[0])
+		GM_FAIL("it does not say \"%s\" but:\n%s", word ? word : "nothing", log);
+	free(log);
+	gm_daemon_stop(&daemon);
+}
+
+START_TEST(a_backend_that_there_is_not_is_wrong_usage)
+{
+	static const char why[] =
+		"gpumemd: --backend: \"nosuch\" is none of auto, cuda, host\nUsage:";
+	require_exit(NULL, (const char *[]){"--backend", "nosuch", NULL}, 2, why);
+	require_exit(NULL, (const char *[]){"--check-config", "--backend", "nosuch", NULL}, 2, why);
+	require_exit(NULL, (const char *[]){"--backend", "", NULL}, 2, "--backend: has no value");
+	require_exit(NULL, (const char *[]){"-b", "hosts", NULL}, 2, "did you mean host?");
+}
+END_TEST
+
+START_TEST(a_check_of_the_configuration_knows_what_host_memory_can_hold)
+{
+	static const char config[] = GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 2G\n";
+	require_exit(config, (const char *[]){"--check-config", "--backend", "host", NULL}, 1,
+		"gpumemd.conf:10: guarantee: with 2.0G for uid:7, guarantees on device 0 go beyond "
+		"its capacity of 1.0G");
+	/* What a GPU can hold only the GPU knows. */
+	require_exit(
+		config, (const char *[]){"--check-config", "--backend", "cuda", NULL}, 0, NULL);
+	require_exit(GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 1G\n",
+		(const char *[]){"--check-config", "--backend", "host", NULL}, 0, NULL);
+}
+END_TEST
+
 START_TEST(a_configuration_that_is_not_there_is_an_error_when_it_was_named)
 {
 	struct gm_daemon daemon;
@@ -372,6 +413,8 @@ int main(void)
 	tcase_set_timeout(tc, 180);
 	tcase_add_test(tc, a_configuration_with_a_typo_names_file_line_and_key);
 	tcase_add_test(tc, a_value_that_makes_no_sense_names_file_line_and_key);
+	tcase_add_test(tc, a_backend_that_there_is_not_is_wrong_usage);
+	tcase_add_test(tc, a_check_of_the_configuration_knows_what_host_memory_can_hold);
 	tcase_add_test(tc, a_configuration_that_is_not_there_is_an_error_when_it_was_named);
 	tcase_add_test(tc, a_socket_path_that_is_too_long_is_refused);
 	tcase_add_test(tc, a_socket_of_a_live_daemon_is_not_taken);
