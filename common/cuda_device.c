@@ -125,11 +125,26 @@ int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 	return 0;
 }
 
-void gm_cuda_uuid_text(const uint8_t uuid[GM_UUID_BYTES], char text[GM_CUDA_UUID_TEXT])
+void gm_cuda_uuid_text(const uint8_t uuid[GM_UUID_BYTES], bool mig, char text[GM_CUDA_UUID_TEXT])
 {
-	char *at = text + sprintf(text, "GPU-");
+	char *at = text + sprintf(text, mig ? "MIG-" : "GPU-");
 
 	for (int i = 0; i < GM_UUID_BYTES; i++)
 		at += sprintf(
 			at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+int gm_cuda_device_in_nvml(const struct gm_nvml *nvml, const uint8_t uuid[GM_UUID_BYTES],
+	gm_nvml_device *ret_device, bool *ret_mig)
+{
+	char text[GM_CUDA_UUID_TEXT];
+
+	for (int mig = 0; mig < 2; mig++) {
+		gm_cuda_uuid_text(uuid, mig, text);
+		if (nvml->nvmlDeviceGetHandleByUUID(text, ret_device) == GM_NVML_SUCCESS) {
+			*ret_mig = mig;
+			return 0;
+		}
+	}
+	return -ENOENT;
 }

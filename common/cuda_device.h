@@ -33,7 +33,14 @@ struct gm_cuda_device {
  */
 int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 	struct gm_cuda_device *ret, char why[GM_CUDA_WHY_BYTES]);
-/* As NVML wants it: "GPU-0123…". */
-void gm_cuda_uuid_text(const uint8_t uuid[GM_UUID_BYTES], char text[GM_CUDA_UUID_TEXT]);
+/* As NVML and CUDA_VISIBLE_DEVICES have it: "GPU-0123…", of a MIG instance "MIG-0123…". */
+void gm_cuda_uuid_text(const uint8_t uuid[GM_UUID_BYTES], bool mig, char text[GM_CUDA_UUID_TEXT]);
+/*
+ * The same device in NVML. Where MIG is on, the UUID that the driver tells is that of the instance
+ * that this process sees (ret_mig), and NVML's handle is the instance's: its memory, its processes.
+ * -ENOENT: NVML does not know it.
+ */
+int gm_cuda_device_in_nvml(const struct gm_nvml *nvml, const uint8_t uuid[GM_UUID_BYTES],
+	gm_nvml_device *ret_device, bool *ret_mig);
 
 #endif

@@ -9,6 +9,7 @@
 #include "ctl/device.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/limits.h"
 #include "common/types.h"
@@ -54,7 +55,7 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_row(table);
 	gm_table_count(table, device->number);
 	gm_table_text(table, device->name);
-	gm_table_text(table, gm_device_uuid(&device->uuid, uuid));
+	gm_table_text(table, gm_device_uuid(device, uuid));
 	gm_table_text(table, device->pci);
 	gm_table_text(table, device->backend);
 	gm_table_bool(table, device->pinned);
@@ -118,13 +119,16 @@ const char *gm_device_transport(Gm__Wire__Transport transport)
 	return "unknown";
 }
 
-const char *gm_device_uuid(const ProtobufCBinaryData *uuid, char text[GM_DEVICE_UUID_TEXT])
+const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_UUID_TEXT])
 {
+	const ProtobufCBinaryData *uuid = &device->uuid;
 	char *end = text;
 
 	*end = '\0';
 	if (uuid->len != GM_UUID_BYTES)
 		return text;
+	if (!strcmp(device->backend, "cuda"))
+		end += sprintf(end, device->mig ? "MIG-" : "GPU-");
 	for (size_t i = 0; i < GM_UUID_BYTES; i++)
 		end += sprintf(end, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
 			uuid->data[i]);

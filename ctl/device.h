@@ -17,8 +17,9 @@ const char *gm_device_level(uint32_t level); /* "low" … "critical" */
 enum gm_mark gm_device_level_mark(uint32_t level);
 const char *gm_device_transport(Gm__Wire__Transport transport); /* "auto", "fd", "ipc" */
 
-#define GM_DEVICE_UUID_TEXT 37
-/* As people write UUIDs; "" if there is none. */
-const char *gm_device_uuid(const ProtobufCBinaryData *uuid, char text[GM_DEVICE_UUID_TEXT]);
+#define GM_DEVICE_UUID_TEXT 41
+/* As CUDA_VISIBLE_DEVICES and nvidia-smi have it, with GPU- or MIG- before it, where the device is
+ * one; "" if there is none. */
+const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_UUID_TEXT]);
 
 #endif

@@ -44,6 +44,7 @@ struct gm_doctor {
 	uint32_t n_devices;         /* of the driver */
 	struct gm_cuda_device devices[GM_LIMIT_DEVICES];
 	gm_nvml_device handles[GM_LIMIT_DEVICES]; /* NULL: NVML does not know it */
+	bool mig[GM_LIMIT_DEVICES];               /* it is a MIG instance, and so is its handle */
 	struct gm_doctor_daemon daemon;
 	struct gm_table *table;
 	bool failed;

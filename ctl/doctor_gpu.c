@@ -151,7 +151,7 @@ void gm_doctor_nvml(struct gm_doctor *doctor)
 void gm_doctor_devices(struct gm_doctor *doctor)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	char why[GM_CUDA_WHY_BYTES], uuid[GM_CUDA_UUID_TEXT], size[GM_UNITS_TEXT];
+	char why[GM_CUDA_WHY_BYTES], size[GM_UNITS_TEXT];
 	uint32_t good = 0;
 
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
@@ -164,11 +164,9 @@ void gm_doctor_devices(struct gm_doctor *doctor)
 			continue;
 		}
 		good++;
-		if (doctor->nvml) {
-			gm_cuda_uuid_text(device->uuid, uuid);
-			if (doctor->nvml->nvmlDeviceGetHandleByUUID(uuid, &doctor->handles[i]))
-				doctor->handles[i] = NULL;
-		}
+		if (doctor->nvml && gm_cuda_device_in_nvml(doctor->nvml, device->uuid,
+					    &doctor->handles[i], &doctor->mig[i]) < 0)
+			doctor->handles[i] = NULL;
 		if (doctor->handles[i])
 			result = doctor->nvml->nvmlDeviceGetMemoryInfo(doctor->handles[i], &memory);
 		if (result == GM_NVML_ERROR_GPU_IS_LOST)
@@ -254,16 +252,21 @@ void gm_doctor_mig(struct gm_doctor *doctor)
 {
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
 		unsigned int now = 0, pending = 0;
+		char uuid[GM_CUDA_UUID_TEXT];
+		if (doctor->mig[i]) {
+			gm_cuda_uuid_text(doctor->devices[i].uuid, true, uuid);
+			gm_doctor_say(doctor, GM_DOCTOR_NOTE, "mig", (int)i,
+				"for each other instance ('nvidia-smi -L') run a daemon with "
+				"CUDA_VISIBLE_DEVICES naming it and a socket of its own",
+				"on: a process sees one instance, and a daemon serves that one, "
+				"here %s",
+				uuid);
+			continue;
+		}
 		if (!doctor->handles[i] || !doctor->nvml->nvmlDeviceGetMigMode ||
 			doctor->nvml->nvmlDeviceGetMigMode(doctor->handles[i], &now, &pending))
 			continue;
-		if (now)
-			gm_doctor_say(doctor, GM_DOCTOR_NOTE, "mig", (int)i,
-				"for each other instance run a daemon with CUDA_VISIBLE_DEVICES "
-				"naming it and a socket of its own",
-				"on: a process sees one instance, and a daemon serves that one");
-		else
-			gm_doctor_say(doctor, GM_DOCTOR_OK, "mig", (int)i, NULL, "off");
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "mig", (int)i, NULL, now ? "on" : "off");
 		if (now != pending)
 			gm_doctor_say(doctor, GM_DOCTOR_NOTE, "mig", (int)i, NULL,
 				"will be %s after the GPU's next reset", pending ? "on" : "off");

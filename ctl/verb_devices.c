@@ -143,7 +143,7 @@ static void tell(struct answer *answer, const Gm__Wire__Device *device)
 	if (answer->n++)
 		gm_writer_line(writer, "", "%s", "");
 	gm_writer_line(writer, "device", "%u, %s", device->number, device->name);
-	if (*gm_device_uuid(&device->uuid, uuid))
+	if (*gm_device_uuid(device, uuid))
 		gm_writer_line(writer, "uuid", "%s", uuid);
 	if (*device->pci)
 		gm_writer_line(writer, "pci", "%s", device->pci);

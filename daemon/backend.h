@@ -22,6 +22,7 @@ struct gm_backend_device {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
+	bool mig;      /* an instance of a GPU that is in MIG mode */
 	bool measured; /* what others take from it can be sampled */
 	/* Host memory that the GPUs can reach, and no device of its own: at most one, the last. */
 	bool pinned;

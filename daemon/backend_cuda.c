@@ -76,26 +76,24 @@ static int failed(struct backend *backend, uint32_t device, const char *call, gm
 /* Without its NVML handle a device still works: its figures then come from the ledger. */
 static void find_in_nvml(struct backend *backend, struct device *device)
 {
-	unsigned int mig = 0, pending = 0;
 	char uuid[GM_CUDA_UUID_TEXT];
 
 	if (!backend->nvml)
 		return;
-	gm_cuda_uuid_text(device->info.uuid, uuid);
-	if (backend->nvml->nvmlDeviceGetHandleByUUID(uuid, &device->nvml) != GM_NVML_SUCCESS) {
+	gm_cuda_uuid_text(device->info.uuid, false, uuid);
+	if (gm_cuda_device_in_nvml(
+		    backend->nvml, device->info.uuid, &device->nvml, &device->info.mig) < 0) {
 		device->nvml = NULL;
 		gm_log(GM_LOG_WARNING,
 			"NVML does not know %s (%s): memory that others use on it will not be seen",
 			device->info.name, uuid);
 		return;
 	}
-	if (backend->nvml->nvmlDeviceGetMigMode &&
-		backend->nvml->nvmlDeviceGetMigMode(device->nvml, &mig, &pending) ==
-			GM_NVML_SUCCESS &&
-		mig)
+	gm_cuda_uuid_text(device->info.uuid, device->info.mig, uuid);
+	if (device->info.mig)
 		gm_log(GM_LOG_NOTICE,
-			"%s is in MIG mode: a process sees one instance, and this daemon serves that one; for the others run one daemon each, with CUDA_VISIBLE_DEVICES naming the instance and a socket of its own",
-			device->info.name);
+			"%s (%s) is a MIG instance: a process sees one, and this daemon serves this one; for each other one run a daemon with CUDA_VISIBLE_DEVICES naming it and a socket of its own, see GPUS in gpumemd(8)",
+			device->info.name, uuid);
 }
 
 static int open_device(struct backend *backend, int ordinal, bool wsl, char why[256])

@@ -139,6 +139,7 @@ void gm_dispatch_fill_device(const struct gm_dispatch *dispatch, uint32_t device
 	ret->number = device;
 	ret->name = (char *)info->name;
 	ret->pinned = info->pinned;
+	ret->mig = info->mig;
 	if (!info->pinned) {
 		ret->uuid.data = (uint8_t *)info->uuid;
 		ret->uuid.len = sizeof(info->uuid);

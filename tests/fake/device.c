@@ -17,20 +17,21 @@
 
 struct fake fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_id = 1};
 
-/* GPU n has the UUID f4k3 … n: stable over processes and runs. */
-static void make_uuid(int number, gm_cu_uuid *uuid)
+/* GPU n has the UUID f4k3 … n, stable over processes and runs, its MIG instance another one. */
+static void make_uuid(int number, bool mig, gm_cu_uuid *uuid)
 {
 	static const unsigned char base[16] = {0xf4, 0x6b, 0x65, 0x00, 0x67, 0x70, 0x75, 0x6d, 0x65,
 		0x6d, 0x64, 0x00, 0x00, 0x00, 0x00, 0x00};
 
 	memcpy(uuid->bytes, base, 16);
+	uuid->bytes[14] = (char)(mig ? 1 : 0);
 	uuid->bytes[15] = (char)number;
 }
 
-void fake_uuid_text(const gm_cu_uuid *uuid, char text[41])
+static void uuid_text(const gm_cu_uuid *uuid, bool mig, char text[41])
 {
 	const unsigned char *b = (const unsigned char *)uuid->bytes;
-	char *at = text + sprintf(text, "GPU-");
+	char *at = text + sprintf(text, mig ? "MIG-" : "GPU-");
 
 	for (int i = 0; i < 16; i++)
 		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", b[i]);
@@ -69,7 +70,8 @@ static bool open_device(int number, struct fake_device *device)
 	}
 	device->st_dev = st.st_dev;
 	device->total = (size_t)vfs.f_blocks * vfs.f_frsize;
-	make_uuid(number, &device->uuid);
+	device->mig = fake_device_mig(device);
+	make_uuid(number, device->mig, &device->uuid);
 	snprintf(path, sizeof path, "%s/gpu%d.use", fake.folder, number);
 	if (mkdir(path, 01777) == 0)
 		(void)!chmod(path, 01777);
@@ -91,12 +93,15 @@ static int visible(int order[FAKE_DEVICES])
 	while (*list && n < FAKE_DEVICES) {
 		size_t length = strcspn(list, ",");
 		int found = -1;
-		if (strncmp(list, "GPU-", 4) == 0) {
+		bool mig = strncmp(list, "MIG-", 4) == 0;
+		if (mig || strncmp(list, "GPU-", 4) == 0) {
 			for (int i = 0; i < FAKE_DEVICES && found < 0; i++) {
 				gm_cu_uuid uuid;
 				char text[41];
-				make_uuid(i, &uuid);
-				fake_uuid_text(&uuid, text);
+				make_uuid(i, mig, &uuid);
+				uuid_text(&uuid, mig, text);
+				if (mig && !fake_device_mig(&(struct fake_device){.number = i}))
+					continue;
 				if (length <= 40 && strncmp(text, list, length) == 0)
 					found = i;
 			}
@@ -128,6 +133,14 @@ gm_cu_result fake_find_devices(void)
 		struct fake_device *device = &fake.device[fake.devices];
 		if (!open_device(order[i], device))
 			break;
+		/* Of MIG instances a process sees one, whatever is visible. */
+		bool second = false;
+		for (int j = 0; j < fake.devices; j++)
+			second = second || (device->mig && fake.device[j].mig);
+		if (second) {
+			close(device->dir);
+			continue;
+		}
 		size_t bytes = fake_bytes_env("GPUMEM_FAKE_INIT_BYTES", (size_t)1 << 20);
 		device->init_fd = hold(device, bytes);
 		if (device->init_fd < 0)

@@ -33,8 +33,10 @@
  * what cannot be had.
  * - GPUMEM_FAKE_VERSION: of the driver (default 13000).
  * - CUDA_VISIBLE_DEVICES: numbers or UUIDs, as the real one has it.
- * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.mig: MIG mode is on.
- *   gpuN.nopm: persistence mode is off.
+ * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.nopm: persistence mode
+ *   is off. gpuN.mig: MIG mode is on, and all of the GPU is one instance. As on the real ones, it
+ *   has a UUID of its own, which NVML knows as MIG-…, as CUDA_VISIBLE_DEVICES does, and of several
+ *   a process sees one.
  *
  * What the real driver was seen to do and what this one does are compared by one suite
  * (tests/gpu/conformance.c) that runs on both.
@@ -49,6 +51,7 @@ struct fake_device {
 	int dir;    /* its tmpfs */
 	dev_t st_dev;
 	size_t total;
+	bool mig;
 	gm_cu_uuid uuid;
 	int init_fd;    /* what cuInit takes, as an unlinked file */
 	int context_fd; /* likewise the primary context; -1: there is none */
@@ -115,7 +118,6 @@ size_t fake_bytes_env(const char *name, size_t otherwise);
 gm_cu_result fake_find_devices(void);
 struct fake_device *fake_get_device(gm_cu_device device);
 size_t fake_free_bytes(const struct fake_device *device);
-void fake_uuid_text(const gm_cu_uuid *uuid, char text[41]);
 /* Writes down what this process uses of a device, for NVML, which tells it of processes that have a
  * context there and of no others. */
 struct fake_use {

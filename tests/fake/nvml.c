@@ -26,6 +26,8 @@ struct gm_nvml_device_opaque {
 };
 
 static struct gm_nvml_device_opaque devices[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+/* Their MIG instances, one each. */
+static struct gm_nvml_device_opaque instances[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
 static bool initialised;
 
 static const char *folder(void)
@@ -41,11 +43,18 @@ static bool is_there(int number, const char *mark)
 	return access(path, F_OK) == 0;
 }
 
+static bool is_instance(gm_nvml_device device)
+{
+	return device >= instances && device < instances + 8;
+}
+
 static gm_nvml_return enter(gm_nvml_device device)
 {
 	if (!initialised)
 		return GM_NVML_ERROR_UNINITIALIZED;
-	if (device < devices || device >= devices + 8 || !is_there(device->number, ""))
+	if (!is_instance(device) && (device < devices || device >= devices + 8))
+		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	if (!is_there(device->number, ""))
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
 	return is_there(device->number, ".lost") ? GM_NVML_ERROR_GPU_IS_LOST : GM_NVML_SUCCESS;
 }
@@ -88,11 +97,17 @@ API gm_nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, gm_nvml_device *d
 		return GM_NVML_ERROR_UNINITIALIZED;
 	if (!uuid || !device)
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
-	if (sscanf(uuid, "GPU-f46b6500-6770-756d-656d-6400000000%2x", &number) != 1 ||
-		number >= 8 || !is_there((int)number, ""))
-		return GM_NVML_ERROR_NOT_FOUND;
-	*device = &devices[number];
-	return GM_NVML_SUCCESS;
+	if (sscanf(uuid, "GPU-f46b6500-6770-756d-656d-6400000000%2x", &number) == 1 && number < 8 &&
+		is_there((int)number, "")) {
+		*device = &devices[number];
+		return GM_NVML_SUCCESS;
+	}
+	if (sscanf(uuid, "MIG-f46b6500-6770-756d-656d-6400000001%2x", &number) == 1 && number < 8 &&
+		is_there((int)number, ".mig")) {
+		*device = &instances[number];
+		return GM_NVML_SUCCESS;
+	}
+	return GM_NVML_ERROR_NOT_FOUND;
 }
 
 API gm_nvml_return nvmlDeviceGetMemoryInfo(gm_nvml_device device, gm_nvml_memory *memory);
@@ -178,6 +193,8 @@ API gm_nvml_return nvmlDeviceGetPersistenceMode(gm_nvml_device device, int *mode
 {
 	gm_nvml_return result = enter(device);
 
+	if (!result && is_instance(device))
+		return GM_NVML_ERROR_NOT_SUPPORTED;
 	if (!result && mode)
 		*mode = !is_there(device->number, ".nopm");
 	return result;
@@ -190,6 +207,8 @@ API gm_nvml_return nvmlDeviceGetMigMode(
 {
 	gm_nvml_return result = enter(device);
 
+	if (!result && is_instance(device))
+		return GM_NVML_ERROR_NOT_SUPPORTED;
 	if (!result && current && pending)
 		*current = *pending = is_there(device->number, ".mig");
 	return result;

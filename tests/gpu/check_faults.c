@@ -507,16 +507,37 @@ START_TEST(gpus_use_one_anothers_memory_if_the_program_wants_it_and_they_can)
 }
 END_TEST
 
+static void use_an_instance(int channel, void *argument)
+{
+	void *ptr;
+	join("instance");
+	OK(gpumem_alloc(session, 0, 32 * MIB, NULL, NULL, &ptr));
+	gm_device_set(ptr, 32 * MIB, 9);
+	GM_REQUIRE(gm_device_is(ptr, 32 * MIB, 9));
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'b');
+	gpumem_disconnect(session);
+}
+
 START_TEST(in_mig_mode_the_daemon_says_how_to_serve_the_other_instances)
 {
-	mark(1, ".mig", true);
+	struct gm_worker worker;
+	mark(0, ".mig", true);
 	start(NULL);
-	mark(1, ".mig", false);
 	char *log = gm_daemon_log(&daemon_);
-	GM_REQUIRE(strstr(log, "Fake GPU 1 is in MIG mode"));
-	GM_REQUIRE(strstr(log, "run one daemon each"));
-	GM_REQUIRE(!strstr(log, "Fake GPU 0 is in MIG mode"));
+	GM_REQUIRE(strstr(
+		log, "Fake GPU 0 (MIG-f46b6500-6770-756d-656d-640000000100) is a MIG instance"));
+	GM_REQUIRE(strstr(log, "for each other one run a daemon"));
+	GM_REQUIRE(!strstr(log, "Fake GPU 1 ("));
 	free(log);
+	/* A client finds the instance by its UUID. */
+	gm_worker_start(&worker, use_an_instance, NULL);
+	gm_hear_word(worker.channel, 'h');
+	GM_REQUIRE_EQ(figures(0).leased, 32 * MIB);
+	GM_REQUIRE(ledger_is_true(0));
+	gm_say_word(worker.channel, 'b');
+	gm_worker_join(&worker);
+	mark(0, ".mig", false);
 	stop();
 }
 END_TEST

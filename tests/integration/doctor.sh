@@ -178,8 +178,11 @@ touch "$GPUMEM_FAKE_DIR"/gpu1.lost "$GPUMEM_FAKE_DIR"/gpu0.{mig,nopm}
 doctor
 found "a lost device is a failure" 1 device 1 fail "fallen off the bus" Xid
 found "beside one that is well" 1 device 0 ok "Fake GPU 0" -
-found "MIG: one instance, and how to serve the others" 1 mig 0 note "one instance" CUDA_VISIBLE_DEVICES
-found "persistence mode is off" 1 persistence 0 note off persistenced
+found "MIG: one instance, and how to serve the others" 1 mig 0 note "MIG-f46b6500-6770-756d-656d-640000000100" CUDA_VISIBLE_DEVICES
+fresh
+touch "$GPUMEM_FAKE_DIR"/gpu0.nopm
+doctor
+found "persistence mode is off" 0 persistence 0 note off persistenced
 fresh
 export GPUMEM_FAKE_FAIL=cuDevicePrimaryCtxRetain:0:2
 doctor --measure

@@ -179,6 +179,48 @@ START_TEST(visible_devices_are_respected)
 }
 END_TEST
 
+static void set_mig(int device, bool on)
+{
+	char path[4200];
+
+	snprintf(path, sizeof path, "%s/gpu%d.mig", getenv("GPUMEM_FAKE_DIR"), device);
+	if (on)
+		fclose(fopen(path, "w"));
+	else
+		unlink(path);
+}
+
+/* Where MIG is on, the driver tells the instance's UUID, which is not the GPU's, and NVML knows
+ * instances by a name of another kind. */
+START_TEST(a_mig_instance_is_found_by_its_own_uuid_and_measured_by_it)
+{
+	static const char instance[] = "MIG-f46b6500-6770-756d-656d-640000000101";
+	struct gm_backend_process *list;
+	struct gm_backend_device info;
+	uint64_t bytes;
+	size_t n;
+
+	set_mig(0, true);
+	set_mig(1, true);
+	if (_i)
+		setenv("CUDA_VISIBLE_DEVICES", instance, 1);
+	open_it();
+	set_mig(0, false);
+	set_mig(1, false);
+	/* Of two a process sees one, whichever it names. */
+	ck_assert_uint_eq(devices, 1);
+	ops->device_info(backend, 0, &info);
+	ck_assert_str_eq(info.name, _i ? "Fake GPU 1" : "Fake GPU 0");
+	ck_assert(info.mig);
+	ck_assert(info.measured);
+	ck_assert_int_eq(ops->memory_free(backend, 0, &bytes), 0);
+	ck_assert_uint_eq(bytes, (512 - 1) * MIB);
+	ck_assert_int_eq(ops->processes(backend, 0, &list, &n), 0);
+	free(list);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(an_fd_chunk_takes_memory_and_no_context_and_gives_it_back)
 {
 	struct gm_handle handle;
@@ -577,6 +619,8 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, devices_are_described);
 	tcase_add_test(tcase, visible_devices_are_respected);
+	tcase_add_loop_test(
+		tcase, a_mig_instance_is_found_by_its_own_uuid_and_measured_by_it, 0, 2);
 	tcase_add_test(tcase, others_are_listed_with_what_they_use);
 	tcase_add_test(tcase, more_others_than_expected_are_listed_all_the_same);
 	tcase_add_test(tcase, the_last_trouble_is_kept_and_a_full_device_is_none);

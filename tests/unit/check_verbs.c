@@ -194,7 +194,7 @@ START_TEST(status_gives_programs_bytes)
 	ck_assert_double_eq_tol(json_real_value(at(json, "devices", 0, "fraction")), 0.9, 1e-9);
 	ck_assert_str_eq(json_string_value(at(json, "devices", 1, "level")), "critical");
 	ck_assert_str_eq(json_string_value(at(json, "devices", 0, "uuid")),
-		"deadbeef-0102-0304-0506-0708090a0b0c");
+		"GPU-deadbeef-0102-0304-0506-0708090a0b0c");
 	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "pressure");
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 3);
 	json_decref(json);
@@ -283,7 +283,7 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	has(text, "512.0M client, its own part\n");
 	has(text, "1.5G no process listed for it\n");
 	has(text, "7 more processes use less");
-	has(text, "uuid: deadbeef-0102-0304-0506-0708090a0b0c\n");
+	has(text, "uuid: GPU-deadbeef-0102-0304-0506-0708090a0b0c\n");
 	fits_screen(text, 1000);
 	free(text);
 	json_t *json = run_json("devices", script_devices);
