@@ -22,6 +22,7 @@
 #include "gpumem/gpumem.h"
 #include "tests/integration/device.h"
 #include "tests/integration/raw.h"
+#include "tests/integration/scratch.h"
 #include "tests/tap.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -401,7 +402,7 @@ START_TEST(a_client_that_dies_between_grant_and_map_leaves_nothing)
 	struct gm_worker worker;
 	char gate[64];
 	start(NULL);
-	snprintf(gate, sizeof(gate), "/tmp/gpumem-test-gate-%d", (int)getpid());
+	gm_scratch_path("gate", gate, sizeof(gate));
 	unlink(gate);
 	GM_REQUIRE(mkfifo(gate, 0666) == 0);
 	gm_worker_start(&worker, stop_before_mapping, gate);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/integration/witness.h"
+#include "tests/integration/scratch.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 
@@ -418,7 +419,7 @@ START_TEST(requests_past_those_in_flight_are_read_once_one_is_answered)
 {
 	GM_LIMIT_TEST(REQUESTS_IN_FLIGHT);
 	char gate[128], variable[160];
-	snprintf(gate, sizeof(gate), "/tmp/gpumem-test-gate-%d", (int)getpid());
+	gm_scratch_path("gate", gate, sizeof(gate));
 	snprintf(variable, sizeof(variable), "GPUMEM_TEST_HOST_GATE=%s", gate);
 	unlink(gate);
 	GM_REQUIRE(mkfifo(gate, 0666) == 0);

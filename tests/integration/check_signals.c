@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tests/integration/raw.h"
+#include "tests/integration/scratch.h"
 #include "tests/tap.h"
 
 START_TEST(sigterm_says_goodbye_to_clients_and_ends_with_status_0)
@@ -211,7 +212,7 @@ struct gate {
 
 static void make_gate(struct gate *gate)
 {
-	snprintf(gate->path, sizeof(gate->path), "/tmp/gpumem-test-gate-%d", (int)getpid());
+	gm_scratch_path("gate", gate->path, sizeof(gate->path));
 	snprintf(gate->variable, sizeof(gate->variable), "GPUMEM_TEST_HOST_GATE=%s", gate->path);
 	gate->env[0] = gate->variable;
 	gate->env[1] = NULL;

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "tests/integration/harness.h"
+#include "tests/integration/scratch.h"
 
 /* The daemons of this process that run, for the log of a failing test. */
 #define MOST_DAEMONS 8
@@ -182,8 +183,7 @@ void gm_daemon_prepare(struct gm_daemon *daemon, const struct gm_daemon_options 
 	*daemon = (struct gm_daemon){.pidfd = -1, .notify = -1};
 	if (options)
 		daemon->options = *options;
-	snprintf(daemon->folder, sizeof(daemon->folder), "/tmp/gpumem-test-XXXXXX");
-	GM_REQUIRE(mkdtemp(daemon->folder));
+	gm_scratch_folder(daemon->folder, sizeof(daemon->folder));
 	/* Workers of other uids must get at the socket. */
 	GM_REQUIRE(chmod(daemon->folder, 0755) == 0);
 	char run[96];

@@ -9,10 +9,10 @@
 #include <sys/types.h>
 
 /*
- * A private gpumemd for a test or a benchmark: the built binary, a folder of its own under /tmp, a
- * socket in it, and nothing shared with any other daemon. Readiness is what the daemon itself says
- * on NOTIFY_SOCKET. Nothing here decides an outcome by time: every wait is for an event or a
- * condition, and the one deadline (GM_PATIENCE_MS) only turns a hang into a failure.
+ * A private gpumemd for a test or a benchmark: the built binary, a folder of its own under /tmp
+ * (scratch.h), a socket in it, and nothing shared with any other daemon. Readiness is what the
+ * daemon itself says on NOTIFY_SOCKET. Nothing here decides an outcome by time: every wait is for
+ * an event or a condition, and the one deadline (GM_PATIENCE_MS) only turns a hang into a failure.
  */
 
 #define GM_PATIENCE_MS 60000
