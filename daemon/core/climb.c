@@ -2,13 +2,15 @@
 /*
  * The ladder under pressure: which rung now, and when the next. It promises that a higher level
  * acts at once, that otherwise settle_ns pass between two actions so that the first can be seen to
- * work, and that a client is terminated only where the administrator chose that and everything else
- * has been tried. It must never act below high: medium only keeps the reserve from being filled.
+ * work, that nothing is done about a level which pressure has left, and that a client is terminated
+ * only where the administrator chose that and everything else has been tried. It must never act
+ * below high: medium only keeps the reserve from being filled.
  */
 #include "daemon/core/table.h"
 #include "daemon/core/ladder.h"
 
 #include <assert.h>
+#include <errno.h>
 
 #include "common/units.h"
 #include "daemon/core/core_private.h"
@@ -152,12 +154,17 @@ static void terminate(struct gm_device *device)
 	const struct gm_account *account = &victim->accounts[device->number];
 	char text[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
 	int r = core->ops.terminate(core->ctx, victim, device->number);
-	ladder->powerless = r < 0;
-	ladder->victim = r < 0 ? 0 : victim->id;
+	ladder->powerless = r < 0 && r != -ESRCH;
+	ladder->victim = ladder->powerless ? 0 : victim->id;
+	/* It ended by itself, and its session is about to. */
+	if (r == -ESRCH)
+		return;
 	gm_say(text, "device %u is at critical pressure: client %llu (priority %d, holds %s) %s",
 		device->number, (unsigned long long)victim->id, account->priority,
 		gm_format_size(account->held, size),
-		r < 0 ? "should be terminated, but the daemon has no right to" : "is terminated");
+		r == 0        ? "is terminated"
+		: r == -EPERM ? "should be terminated, but the daemon has no right to"
+			      : "should be terminated, but cannot be");
 	gm_core_tell(core, &(struct gm_event){.kind = GM_EVENT_VICTIM,
 				   .device = device->number,
 				   .text = text,
@@ -173,6 +180,8 @@ static void at_critical(struct gm_device *device, bool rising)
 	struct gm_ladder *ladder = &device->ladder;
 	if (rising)
 		ladder->stage = CLEANUP;
+	else if (excess(device, GM_LEVEL_CRITICAL) == 0)
+		return; /* it is over, and only the level waits for its dwell */
 	switch (ladder->stage) {
 	case CLEANUP:
 		clean_up(device, rising);

@@ -553,6 +553,56 @@ START_TEST(cleanup_comes_a_second_before_the_first_termination)
 }
 END_TEST
 
+START_TEST(nobody_is_terminated_while_a_level_only_waits_to_fall)
+{
+	policy.oom = GM_OOM_TERMINATE;
+	policy.dwell_ns = 10 * SECOND;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_lease(&fake, b, d, 36 * GiB);
+	fake_pass(&fake, 2500 * MS);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_uint_eq(fake.victim, gm_session_id(a));
+	/* It ends, and 64 GiB are free; the level stays for its dwell, but there is nothing to do.
+	 */
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	asks();
+	fake_pass(&fake, 9 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_uint_eq(asks(), 0);
+	/* When it is short again within the dwell, somebody is. */
+	struct gm_session *e = fake_session(&fake, 5, 5);
+	fake_lease(&fake, e, d, 60 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	ck_assert_uint_eq(fake.victims, 2);
+	ck_assert_uint_eq(fake.victim, gm_session_id(e));
+}
+END_TEST
+
+START_TEST(a_victim_that_ended_by_itself_is_no_lack_of_rights)
+{
+	policy.oom = GM_OOM_TERMINATE;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake.terminate = -ESRCH;
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_lease(&fake, b, d, 46 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_ptr_null(fake_told(&fake, GM_EVENT_VICTIM));
+	/* Its memory is as good as back; when it is and does not do, the next one goes. */
+	fake.terminate = 0;
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	fake_lease(&fake, b, d, 50 * GiB);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_uint_eq(fake.victims, 2);
+	ck_assert_uint_eq(fake.victim, gm_session_id(b));
+	ck_assert_int_eq(fake_told(&fake, GM_EVENT_VICTIM)->event.error, 0);
+}
+END_TEST
+
 START_TEST(without_the_right_to_terminate_it_is_told_once)
 {
 	policy.oom = GM_OOM_TERMINATE;
@@ -562,6 +612,18 @@ START_TEST(without_the_right_to_terminate_it_is_told_once)
 	fake_pass(&fake, 20 * SECOND);
 	ck_assert_uint_eq(fake.victims, 1);
 	ck_assert_int_eq(fake_told(&fake, GM_EVENT_VICTIM)->event.error, -EPERM);
+	ck_assert_ptr_nonnull(
+		strstr(fake_told(&fake, GM_EVENT_VICTIM)->text, "the daemon has no right to"));
+	/* Nor for another reason, and that is not called a right. */
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	fake.terminate = -ENOMEM;
+	fake_lease(&fake, b, d, 96 * GiB);
+	fake_pass(&fake, 20 * SECOND);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_VICTIM), 2);
+	ck_assert_ptr_nonnull(strstr(fake_told(&fake, GM_EVENT_VICTIM)->text, "but cannot be"));
 }
 END_TEST
 
@@ -754,6 +816,8 @@ int main(void)
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);
 	tcase_add_test(tcase, only_oom_terminate_ends_a_client_and_the_right_one);
 	tcase_add_test(tcase, cleanup_comes_a_second_before_the_first_termination);
+	tcase_add_test(tcase, nobody_is_terminated_while_a_level_only_waits_to_fall);
+	tcase_add_test(tcase, a_victim_that_ended_by_itself_is_no_lack_of_rights);
 	tcase_add_test(tcase, without_the_right_to_terminate_it_is_told_once);
 	tcase_add_test(tcase, nobody_is_terminated_for_what_foreign_programs_use);
 	tcase_add_test(tcase, below_min_free_the_pool_gives_and_nobody_else);
