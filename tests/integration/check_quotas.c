@@ -3,7 +3,8 @@
 
 /*
  * Limits of one device among several, from the configuration: where they hold and where not, what a
- * reload makes of them, and what the daemon says of those that cannot stand.
+ * reload makes of them, and what the daemon says of those that cannot stand. And a daemon that is
+ * to end clients and may not.
  */
 
 #include <signal.h>
@@ -198,6 +199,61 @@ START_TEST(what_cannot_stand_is_told_with_its_line_and_changes_nothing)
 }
 END_TEST
 
+/* ---- the last rung, without the right to it */
+
+#define STRANGER 64999
+
+/* Takes nearly all there is, and gives nothing back. */
+static void eat(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease got;
+	GM_REQUIRE(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+	gm_raw_join(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, *(uint64_t *)argument, &got), GPUMEM_OK);
+	gm_raw_lease_clear(&got);
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&raw);
+}
+
+START_TEST(a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses)
+{
+	uint64_t most = 250 * MiB;
+	struct gm_worker worker;
+	if (getuid() != 0) {
+		puts("# not root: no second user to be");
+		return;
+	}
+	static const char *const without[] = {
+		"setpriv", "--bounding-set=-kill", "--inh-caps=-kill", NULL};
+	static const char config[] =
+		GM_DAEMON_CONFIG_WITH("oom = terminate\noom_wait = 1ms\nafter_action = 1ms\n"
+				      "reclaim_deadline = 1ms\n",
+			"256M");
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .runner = without});
+	GM_REQUIRE(logged("oom = terminate: this daemon cannot end clients of other users"));
+	gm_raw_join(&a, &daemon_);
+	gm_worker_start(&worker, eat, &most);
+	gm_hear_word(worker.channel, 'h');
+	GM_UNTIL(logged("should be terminated, but the daemon has no right to"));
+	GM_UNTIL(logged("pid %d, uid %d)", (int)worker.pid, STRANGER));
+	/* It goes no further than refusing, and says it once while it lasts. */
+	GM_REQUIRE_EQ(lease(0, 8 * MiB), GPUMEM_E_TIMEOUT);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, most);
+	GM_REQUIRE_EQ(kill(worker.pid, 0), 0);
+	char *log = gm_daemon_log(&daemon_);
+	const char *first = strstr(log, "should be terminated");
+	GM_REQUIRE(first && !strstr(first + 1, "should be terminated"));
+	free(log);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	GM_REQUIRE_EQ(lease(0, 8 * MiB), GPUMEM_OK);
+	gm_raw_close(&a);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("quotas");
@@ -207,6 +263,8 @@ int main(void)
 	tcase_add_test(
 		tcase, a_reload_changes_it_and_what_was_set_at_run_time_stays_until_it_is_reset);
 	tcase_add_test(tcase, what_cannot_stand_is_told_with_its_line_and_changes_nothing);
+	tcase_add_test(
+		tcase, a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

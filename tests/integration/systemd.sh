@@ -22,6 +22,9 @@ tests=(
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
+	without_the_right_to_end_clients_it_says_so_at_start
+	without_the_right_it_refuses_and_ends_nobody
+	with_the_drop_in_it_ends_a_client_of_another_user
 	stopping_the_socket_leaves_the_folder
 )
 
@@ -40,6 +43,7 @@ if [ "${1-}" != inside ]; then
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
 	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
+	cp "$top_srcdir/systemd/gpumemd.service.d/terminate.conf" "$work/root/"
 	cp "$top_srcdir/tests/integration/systemd.sh" "$work/root/"
 	# There is no journal inside. Starts and ends are written down by the unit itself, outside of its confinement.
 	cat >"$work/units/gpumemd.service.d/test.conf" <<-'UNIT'
@@ -229,6 +233,71 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 	systemctl reset-failed gpumemd.service gpumemd.socket
 	configure ''
 	systemctl start gpumemd.service && status_works
+}
+
+# Somebody of that uid who takes so many MiB and keeps them. False if it does not get them: held.UID says why.
+declare -A holder=()
+hold() {
+	(exec setpriv --reuid "$1" --regid "$1" --clear-groups env GPUMEM_SOCKET="$socket" \
+		systemd_worker hold "$2" >"held.$1" 2>&1) &
+	holder[$1]=$!
+	[ "$(await "held.$1" 1 .)" = held ]
+}
+let_go() {
+	local uid
+	for uid in "${!holder[@]}"; do
+		kill -KILL "${holder[$uid]}" 2>/dev/null
+		wait "${holder[$uid]}" 2>/dev/null
+	done
+	holder=()
+}
+lives() { kill -0 "${holder[$1]}" 2>/dev/null; }
+# 1 GiB of host memory, of which 64997 is sure of 256 MiB and 64998 of 64.
+shortage='[gpumemd]\nbackend = host\nmin_free = 0\nfraction = 1\nreserve = 0\nhost_limit = 0\noom = terminate\n'
+shortage+='oom_wait = 100ms\nafter_action = 10ms\nreclaim_deadline = 10ms\n[device 0]\nsize = 1G\n'
+shortage+='[limit uid:64997]\nguarantee = 256M\n[limit uid:64998]\nguarantee = 64M\n'
+capabilities() { awk -v set="Cap$1:" '$1 == set { print $2 }' "/proc/$(property MainPID)/status"; }
+
+without_the_right_to_end_clients_it_says_so_at_start() {
+	local from
+	from=$(next_line log)
+	configure "$shortage"
+	systemctl restart gpumemd.service && status_works &&
+		await log "$from" 'oom = terminate: this daemon cannot end clients of other users.*CAP_KILL' >/dev/null &&
+		expect "capabilities" "$(capabilities Eff)" 0000000000000000
+}
+
+without_the_right_it_refuses_and_ends_nobody() {
+	local from status=0
+	from=$(next_line log)
+	hold 64997 256 && hold 64998 740 &&
+		await log "$from" 'client .* should be terminated, but the daemon has no right to .*uid 64998' >/dev/null &&
+		! hold 64996 100 && lives 64997 && lives 64998 && status_works || status=1
+	cat held.64996 >&2
+	grep -q '^allocating: .*asked 100.0M' held.64996 || status=1
+	let_go
+	return "$status"
+}
+
+with_the_drop_in_it_ends_a_client_of_another_user() {
+	local from status=0
+	from=$(next_line log)
+	mkdir -p "$SYSTEMD_UNIT_PATH/gpumemd.service.d" &&
+		cp terminate.conf "$SYSTEMD_UNIT_PATH/gpumemd.service.d/" && systemctl daemon-reload &&
+		systemctl restart gpumemd.service && status_works &&
+		expect "capabilities" "$(capabilities Eff) $(capabilities Bnd)" "0000000000000020 0000000000000020" || return 1
+	# Not 64997, though it came first: it is within what is guaranteed to it.
+	hold 64997 256 && hold 64998 740 &&
+		await log "$from" 'client .* is terminated .*uid 64998' >/dev/null || status=1
+	if [ "$status" = 0 ]; then
+		wait "${holder[64998]}" 2>/dev/null
+		expect "how it ended" "$?" 143 && lives 64997 && hold 64996 100 && ! tail -n "+$from" log | grep 'cannot end clients' ||
+			status=1
+	fi
+	let_go
+	rm "$SYSTEMD_UNIT_PATH/gpumemd.service.d/terminate.conf" && systemctl daemon-reload
+	configure ''
+	return "$status"
 }
 
 stopping_the_socket_leaves_the_folder() {

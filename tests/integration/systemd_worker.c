@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client of the service: takes memory, writes and reads it, shares a buffer, and lets another
- * process find in it what was written. Status 0 when all of that works; the reason on stderr when
- * not.
+ * process find in it what was written. Or, with "hold MIB", takes so much, says "held", and keeps
+ * it until somebody ends it. Status 0 when all of that works; the reason on stderr when not.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -53,8 +53,24 @@ static int open_shared(void)
 	return 0;
 }
 
+static _Noreturn void hold(const char *mib)
+{
+	gpumem_session *session;
+	void *memory;
+	must(gpumem_connect(NULL, &session), "connecting");
+	must(gpumem_alloc(
+		     session, 0, strtoull(mib, NULL, 10) << 20, GPUMEM_STREAM_ANY, NULL, &memory),
+		"allocating");
+	puts("held");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "hold") == 0)
+		hold(argv[2]);
 	if (argc > 1)
 		return open_shared();
 
