@@ -188,7 +188,7 @@ void gm_daemon_prepare(struct gm_daemon *daemon, const struct gm_daemon_options 
 	GM_REQUIRE(chmod(daemon->folder, 0755) == 0);
 	char run[96];
 	snprintf(run, sizeof(run), "%s/run", daemon->folder);
-	GM_REQUIRE(mkdir(run, 0755) == 0);
+	GM_REQUIRE(mkdir(run, 0755) == 0 && chmod(run, 0755) == 0); /* whatever the umask */
 	if (daemon->options.uid)
 		GM_REQUIRE(chown(run, daemon->options.uid, (gid_t)-1) == 0);
 	snprintf(daemon->config, sizeof(daemon->config), "%s/gpumemd.conf", daemon->folder);
