@@ -42,7 +42,7 @@
  * (tests/gpu/conformance.c) that runs on both.
  */
 
-#define FAKE_DEVICES     8
+#define FAKE_DEVICES     20 /* more than the daemon serves */
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_NVML_EXTRA  ((size_t)16 << 20) /* NVML's total counts memory that nobody can have */
 

@@ -21,13 +21,14 @@
 #define EXTRA \
 	((unsigned long long)16 << 20) /* counted in the total, never to be had: as NVML does */
 
+/* A handle is a place in one of two tables, and that place is all there is to it. */
 struct gm_nvml_device_opaque {
-	int number;
+	char unused;
 };
 
-static struct gm_nvml_device_opaque devices[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static struct gm_nvml_device_opaque devices[FAKE_DEVICES];
 /* Their MIG instances, one each. */
-static struct gm_nvml_device_opaque instances[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static struct gm_nvml_device_opaque instances[FAKE_DEVICES];
 static bool initialised;
 
 static const char *folder(void)
@@ -45,18 +46,23 @@ static bool is_there(int number, const char *mark)
 
 static bool is_instance(gm_nvml_device device)
 {
-	return device >= instances && device < instances + 8;
+	return device >= instances && device < instances + FAKE_DEVICES;
+}
+
+static int number_of(gm_nvml_device device)
+{
+	return (int)(device - (is_instance(device) ? instances : devices));
 }
 
 static gm_nvml_return enter(gm_nvml_device device)
 {
 	if (!initialised)
 		return GM_NVML_ERROR_UNINITIALIZED;
-	if (!is_instance(device) && (device < devices || device >= devices + 8))
+	if (!is_instance(device) && (device < devices || device >= devices + FAKE_DEVICES))
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
-	if (!is_there(device->number, ""))
+	if (!is_there(number_of(device), ""))
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
-	return is_there(device->number, ".lost") ? GM_NVML_ERROR_GPU_IS_LOST : GM_NVML_SUCCESS;
+	return is_there(number_of(device), ".lost") ? GM_NVML_ERROR_GPU_IS_LOST : GM_NVML_SUCCESS;
 }
 
 API gm_nvml_return nvmlInit_v2(void);
@@ -97,13 +103,13 @@ API gm_nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, gm_nvml_device *d
 		return GM_NVML_ERROR_UNINITIALIZED;
 	if (!uuid || !device)
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
-	if (sscanf(uuid, "GPU-f46b6500-6770-756d-656d-6400000000%2x", &number) == 1 && number < 8 &&
-		is_there((int)number, "")) {
+	if (sscanf(uuid, "GPU-f46b6500-6770-756d-656d-6400000000%2x", &number) == 1 &&
+		number < FAKE_DEVICES && is_there((int)number, "")) {
 		*device = &devices[number];
 		return GM_NVML_SUCCESS;
 	}
-	if (sscanf(uuid, "MIG-f46b6500-6770-756d-656d-6400000001%2x", &number) == 1 && number < 8 &&
-		is_there((int)number, ".mig")) {
+	if (sscanf(uuid, "MIG-f46b6500-6770-756d-656d-6400000001%2x", &number) == 1 &&
+		number < FAKE_DEVICES && is_there((int)number, ".mig")) {
 		*device = &instances[number];
 		return GM_NVML_SUCCESS;
 	}
@@ -119,7 +125,7 @@ API gm_nvml_return nvmlDeviceGetMemoryInfo(gm_nvml_device device, gm_nvml_memory
 
 	if (result)
 		return result;
-	snprintf(path, sizeof path, "%s/gpu%d", folder(), device->number);
+	snprintf(path, sizeof path, "%s/gpu%d", folder(), number_of(device));
 	if (!memory || statvfs(path, &vfs) < 0)
 		return GM_NVML_ERROR_UNKNOWN;
 	memory->total = (unsigned long long)vfs.f_blocks * vfs.f_frsize + EXTRA;
@@ -143,7 +149,7 @@ API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
 		return result;
 	if (!n || (*n && !processes))
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
-	snprintf(path, sizeof path, "%s/gpu%d.use", folder(), device->number);
+	snprintf(path, sizeof path, "%s/gpu%d.use", folder(), number_of(device));
 	dir = opendir(path);
 	while (dir && (entry = readdir(dir))) {
 		long pid = atol(entry->d_name);
@@ -196,7 +202,7 @@ API gm_nvml_return nvmlDeviceGetPersistenceMode(gm_nvml_device device, int *mode
 	if (!result && is_instance(device))
 		return GM_NVML_ERROR_NOT_SUPPORTED;
 	if (!result && mode)
-		*mode = !is_there(device->number, ".nopm");
+		*mode = !is_there(number_of(device), ".nopm");
 	return result;
 }
 
@@ -210,6 +216,6 @@ API gm_nvml_return nvmlDeviceGetMigMode(
 	if (!result && is_instance(device))
 		return GM_NVML_ERROR_NOT_SUPPORTED;
 	if (!result && current && pending)
-		*current = *pending = is_there(device->number, ".mig");
+		*current = *pending = is_there(number_of(device), ".mig");
 	return result;
 }

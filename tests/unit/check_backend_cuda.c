@@ -4,17 +4,23 @@
  * test is a process of its own, so what it puts into the environment is set before the driver is
  * loaded.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/cuda.h"
 #include "daemon/backend_cuda.h"
+#include "tests/limit.h"
 #include "tests/tap.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -424,6 +430,222 @@ static void open_pinned(void)
 	ck_assert_uint_eq(devices, 3);
 }
 
+/* The kinds of pinned memory: the driver's own; memfds, because a GPU cannot share the driver's;
+ * memfds, because a test wants them. */
+enum { OWN, CANNOT, MAY_NOT, KINDS };
+
+static void be_of_kind(int kind)
+{
+	if (kind == CANNOT)
+		setenv("GPUMEM_FAKE_WITHOUT", "hostnuma", 1);
+	if (kind == MAY_NOT)
+		setenv("GPUMEM_TEST_PINNED", "memfd", 1);
+}
+
+static bool imports(int fd)
+{
+	const struct gm_cuda *cuda;
+	gm_cu_mem mem;
+
+	ck_assert_int_eq(gm_cuda_load(&cuda, why), 0);
+	if (cuda->cuMemImportFromShareableHandle(
+		    &mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+		return false;
+	ck_assert_int_eq(cuda->cuMemRelease(mem), 0);
+	return true;
+}
+
+START_TEST(pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu)
+{
+	struct gm_backend_device info;
+	struct gm_backend_process *list = (void *)1;
+	struct gm_handle handle;
+	struct stat st;
+	uint64_t before;
+	size_t n = 1;
+
+	be_of_kind(_i);
+	open_pinned();
+	ops->device_info(backend, 2, &info);
+	ck_assert(info.pinned && info.transport_fd && !info.transport_ipc && !info.measured);
+	ck_assert_str_eq(info.name, GM_BACKEND_PINNED_NAME);
+	ck_assert_uint_eq(info.total, 16 * MIB);
+	if (_i == OWN)
+		ck_assert_ptr_null(info.mapping); /* the backend's own half of it */
+	else
+		ck_assert_str_eq(info.mapping, "host");
+	before = free_of(0);
+	ck_assert_uint_eq(before, (512 - 1) * MIB); /* nothing is left of a trial, either */
+
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle), 0);
+	ck_assert_int_eq(fstat(handle.fd, &st), 0);
+	ck_assert_uint_eq((uint64_t)st.st_size, 8 * MIB);
+	ck_assert(fcntl(handle.fd, F_GETFD) & FD_CLOEXEC);
+	ck_assert(imports(handle.fd) == (_i == OWN));
+	if (_i != OWN)
+		ck_assert(fcntl(handle.fd, F_GET_SEALS) & F_SEAL_SHRINK);
+	ck_assert_uint_eq(free_of(2), 8 * MIB);
+	ck_assert_uint_eq(free_of(0), before);
+	/* Nobody else takes from the limit. */
+	ck_assert_int_eq(ops->processes(backend, 2, &list, &n), 0);
+	ck_assert_ptr_null(list);
+	ck_assert_uint_eq(n, 0);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ck_assert_int_eq(handle.fd, -1);
+	ck_assert_uint_eq(free_of(2), 16 * MIB);
+	/* A handle that is empty is nobody's to give back twice. */
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ck_assert_uint_eq(free_of(2), 16 * MIB);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(pinned_memory_goes_to_its_limit_and_no_further)
+{
+	struct gm_handle handles[4], one = {.fd = 12345};
+
+	be_of_kind(_i);
+	open_pinned();
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[i]), 0);
+	ck_assert_uint_eq(free_of(2), 0);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 2 * MIB, &one), -ENOMEM);
+	ck_assert_int_eq(one.fd, 12345); /* unwritten on failure */
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[1]);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &one), -ENOMEM);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[1]), 0);
+	for (int i = 0; i < 4; i++)
+		ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[i]);
+	ck_assert_uint_eq(free_of(2), 16 * MIB);
+	ops->close(backend);
+}
+END_TEST
+
+static size_t count_fds(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+START_TEST(pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing)
+{
+	/* The first of each is the trial at the start. */
+	static const struct {
+		const char *plan;
+		int error;
+		const char *trouble;
+	} rows[] = {
+		{"cuMemCreate:3:2", -ENOMEM, NULL},
+		{"cuMemCreate:3:100", -ENODEV, "cuMemCreate: CUDA_ERROR_NO_DEVICE"},
+		{"cuMemExportToShareableHandle:3:999", -EIO,
+			"cuMemExportToShareableHandle: CUDA_ERROR_UNKNOWN"},
+		{"cuMemExportToShareableHandle:3:801", -EOPNOTSUPP,
+			"cuMemExportToShareableHandle: CUDA_ERROR_NOT_SUPPORTED"},
+	};
+	char text[GM_BACKEND_TROUBLE];
+	struct gm_handle first, handle = {.fd = 12345};
+	uint64_t when;
+
+	setenv("GPUMEM_FAKE_FAIL", rows[_i].plan, 1);
+	open_pinned();
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &first), 0);
+	size_t fds = count_fds();
+	ck_assert_int_eq(
+		ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle), rows[_i].error);
+	ck_assert_int_eq(handle.fd, 12345);
+	ck_assert_uint_eq(free_of(2), 12 * MIB);
+	ck_assert_uint_eq(count_fds(), fds);
+	/* It is the pinned memory's trouble, and no GPU's. */
+	ck_assert(ops->trouble(backend, 2, text, &when) == !!rows[_i].trouble);
+	if (rows[_i].trouble)
+		ck_assert_str_eq(text, rows[_i].trouble);
+	ck_assert(!ops->trouble(backend, 0, text, &when));
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle), 0);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &first);
+	ck_assert_uint_eq(free_of(2), 16 * MIB);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted)
+{
+	struct rlimit few, before;
+	struct gm_handle handle;
+
+	be_of_kind(CANNOT);
+	open_pinned();
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = before;
+	few.rlim_cur = 0;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+	ck_assert_int_eq(r, -EMFILE);
+	ck_assert_uint_eq(free_of(2), 16 * MIB);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(without_a_host_limit_there_is_no_pinned_memory)
+{
+	struct gm_backend_device info;
+
+	open_it();
+	ck_assert_uint_eq(devices, 2);
+	for (uint32_t i = 0; i < devices; i++) {
+		ops->device_info(backend, i, &info);
+		ck_assert(!info.pinned);
+	}
+	ops->close(backend);
+}
+END_TEST
+
+/* Devices beside the two there are, while the backend opens. */
+static void with_gpus(int n, void (*fn)(void))
+{
+	char path[4200];
+
+	for (int i = 2; i < n; i++) {
+		snprintf(path, sizeof path, "%s/gpu%d", getenv("GPUMEM_FAKE_DIR"), i);
+		ck_assert_int_eq(mkdir(path, 0755), 0);
+		ck_assert_int_eq(mount("tmpfs", path, "tmpfs", 0, "size=4m"), 0);
+	}
+	fn();
+	for (int i = 2; i < n; i++) {
+		snprintf(path, sizeof path, "%s/gpu%d", getenv("GPUMEM_FAKE_DIR"), i);
+		ck_assert_int_eq(umount2(path, MNT_DETACH), 0);
+		ck_assert_int_eq(rmdir(path), 0);
+	}
+}
+
+static void open_with_pinned(void)
+{
+	struct gm_backend_config config = {.host_limit = 16 * MIB};
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), 0);
+}
+
+START_TEST(of_more_gpus_than_there_are_numbers_the_first_are_served_and_none_is_pinned)
+{
+	static const int gpus[] = {GM_LIMIT_DEVICES - 1, GM_LIMIT_DEVICES, GM_LIMIT_DEVICES + 1};
+	struct gm_backend_device info;
+
+	GM_LIMIT_TEST(DEVICES);
+	with_gpus(gpus[_i], open_with_pinned);
+	ck_assert_uint_eq(devices, GM_LIMIT_DEVICES);
+	ops->device_info(backend, GM_LIMIT_DEVICES - 1, &info);
+	ck_assert(info.pinned == (_i == 0));
+	ops->device_info(backend, GM_LIMIT_DEVICES - 2, &info);
+	ck_assert_str_eq(info.name, "Fake GPU 14");
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(pinned_memory_is_adopted_within_its_limit)
 {
 	struct gm_handle handle, adopted;
@@ -636,6 +858,15 @@ int main(void)
 	tcase_add_test(tcase, an_older_driver_that_cannot_say_is_taken_to_have_ipc);
 	tcase_add_test(tcase, without_rdma_chunks_are_made_all_the_same);
 	tcase_add_test(tcase, without_nvml_it_works_and_has_no_figure);
+	tcase_add_loop_test(
+		tcase, pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu, 0, KINDS);
+	tcase_add_loop_test(tcase, pinned_memory_goes_to_its_limit_and_no_further, 0, KINDS);
+	tcase_add_loop_test(
+		tcase, pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing, 0, 4);
+	tcase_add_test(tcase, a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted);
+	tcase_add_test(tcase, without_a_host_limit_there_is_no_pinned_memory);
+	tcase_add_loop_test(tcase,
+		of_more_gpus_than_there_are_numbers_the_first_are_served_and_none_is_pinned, 0, 3);
 	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, 2);
 	tcase_add_test(tcase, a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start);
 	tcase_add_loop_test(tcase, a_device_that_cannot_be_read_is_no_device, 0, 5);
