@@ -4,10 +4,13 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
-/* The main() of a Check program that speaks TAP on stdout: automake's driver counts each case. */
+/* The main() of a Check program that speaks TAP on stdout: automake's driver counts each case.
+ * Whatever the umask of who runs it: other users look into folders that tests make. */
 static inline int gm_tap_run(Suite *suite)
 {
+	umask(022);
 	SRunner *runner = srunner_create(suite);
 	srunner_set_tap(runner, "-");
 	srunner_run_all(runner, CK_SILENT);

@@ -3,6 +3,7 @@
 # gpumemctl against a private daemon with real workers: every verb, for people and for programs, its exit status, and
 # what root, an administrator and an ordinary user get to see and to do.
 set -u
+umask 022 # another user looks into what is made here
 build=${top_builddir:-.} source=${top_srcdir:-.}
 gpumemd=$build/daemon/gpumemd examples=$build/examples json=$build/tests/integration/json-get
 size=67108864
@@ -34,7 +35,7 @@ trap 'exit 1' INT TERM HUP
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-ctl.XXXXXX") || bail "no temporary folder"
 # Other users must get to the socket and to the program.
 chmod 755 "$dir"
-cp "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"
+install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"
 gpumemctl=$dir/gpumemctl
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR

@@ -4,6 +4,7 @@
 # is waited for where systemd and the daemon tell it: a log of events that the unit's own steps write, and the daemon's
 # log.
 set -u
+umask 022 # services of other users look into what is made here
 : "${top_srcdir:?}" "${top_builddir:?}"
 
 tests=(
