@@ -46,7 +46,7 @@ static void style_init(struct gm_writer_style *style, bool utf8, bool legend)
 		style->columns = 80;
 }
 
-static int run(const struct gm_options *options, bool utf8)
+static int run(struct gm_options *options, bool utf8)
 {
 	struct gm_ctl ctl = {.options = options};
 	struct gm_writer_style style;
@@ -58,7 +58,9 @@ static int run(const struct gm_options *options, bool utf8)
 		gm_message(own_name, "out of memory");
 		return EXIT_FAILURE;
 	}
-	gpumem_status status = options->verb->run(&ctl);
+	gpumem_status status = gm_verb_resolve_device(&ctl, options);
+	if (status == GPUMEM_OK)
+		status = options->verb->run(&ctl);
 	if (status != GPUMEM_OK) {
 		gm_message(own_name, ctl.trouble.text);
 		if (*ctl.trouble.hint)

@@ -186,10 +186,12 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 		options->given |= GM_OPTION_OLDER_THAN;
 		return 0;
 	case OPTION_DEVICE:
-		if (gm_parse_u64(optarg, &n) < 0 || n >= GM_LIMIT_DEVICES)
-			return bad(error, "--device '%s' is no device; they are numbered 0 to %d",
+		if (gm_device_name_parse(optarg, &options->device_name) < 0)
+			return bad(error,
+				"--device '%s' is no device; they are numbered 0 to %d, or named by UUID or PCI address",
 				optarg, GM_LIMIT_DEVICES - 1);
-		options->device = (uint32_t)n;
+		options->device = options->device_name.number;
+		options->device_text = optarg;
 		options->given |= GM_OPTION_DEVICE;
 		return 0;
 	case OPTION_MEASURE:

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/device_name.h"
+
 struct gm_verb;
 
 /* The command line, understood. */
@@ -37,7 +39,9 @@ struct gm_options {
 	bool version;
 	unsigned given; /* enum gm_option_bits */
 	uint64_t older_than_ms;
-	uint32_t device;
+	uint32_t device;                   /* its number, once its name is resolved */
+	struct gm_device_name device_name; /* as it was given */
+	const char *device_text;
 	uint32_t at_least; /* a pressure level, 0 to 3 */
 	uint64_t need;
 };

@@ -55,6 +55,10 @@ gpumem_status gm_verb_doctor(struct gm_ctl *ctl);
 gpumem_status gm_verb_version(struct gm_ctl *ctl);
 gpumem_status gm_verb_help(struct gm_ctl *ctl);
 
+/* The number of the device that the options name otherwise, as the daemon has it. Without such a
+ * name it asks nobody. */
+gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *options);
+
 /* Connects, asks once, and closes. */
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user);

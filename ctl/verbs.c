@@ -54,7 +54,7 @@ const struct gm_verb gm_verbs[] = {
 	{.name = "trim",
 		.arguments = "[--device N]",
 		.summary = "give pooled memory back to the devices",
-		.help = "  --device N  only this device; else all of them\n\n"
+		.help = "  --device N  only this device, by number, UUID or PCI address; else all\n\n"
 			"Also asks clients to return what they cache. Takes nothing that is in use. For\n"
 			"administrators: root, the daemon's user, and the admin group.\n",
 		.takes = GM_OPTION_DEVICE,
@@ -157,6 +157,49 @@ gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	status = gm_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
 	gm_conn_free(conn);
 	return status;
+}
+
+struct wanted {
+	const struct gm_device_name *name;
+	uint32_t number;
+	bool found;
+};
+
+static void look_for(void *user, const Gm__Wire__Packet *packet)
+{
+	struct wanted *wanted = user;
+
+	for (size_t i = 0; i < packet->devices->n_devices; i++) {
+		const Gm__Wire__Device *device = packet->devices->devices[i];
+		if (!gm_device_name_means(wanted->name, device->number,
+			    device->uuid.len == GM_UUID_BYTES ? device->uuid.data : NULL,
+			    device->pci))
+			continue;
+		wanted->number = device->number;
+		wanted->found = true;
+	}
+}
+
+gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *options)
+{
+	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct wanted wanted = {.name = &options->device_name};
+
+	if (!(options->given & GM_OPTION_DEVICE) || options->device_name.kind == GM_DEVICE_NUMBER)
+		return GPUMEM_OK;
+	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
+	request.get_devices = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, look_for, &wanted);
+	if (status != GPUMEM_OK)
+		return status;
+	if (!wanted.found)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"the daemon serves no device %s; 'gpumemctl devices' shows them",
+			options->device_text);
+	options->device = wanted.number;
+	return GPUMEM_OK;
 }
 
 static void print_options(void)

@@ -342,6 +342,10 @@ static void check_devices(const struct gm_broker *broker)
 			gm_log(GM_LOG_WARNING,
 				"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
 				i, i, broker->dispatch.devices[i].name);
+	for (uint32_t i = 0; i < config->n_strangers; i++)
+		gm_log(GM_LOG_WARNING,
+			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
+			config->strangers[i]);
 	if (config->n_devices > n)
 		gm_log(GM_LOG_WARNING,
 			"[device %u] has no effect: there %s %u device%s here, numbered from 0",
@@ -411,13 +415,27 @@ static bool put_to_use(
 	return true;
 }
 
+/* Reads the configuration by the devices there are, so that it may name them by UUID or PCI
+ * address. */
+static int load_for_devices(
+	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
+{
+	struct gm_config_known known = {.n = n};
+	for (uint32_t i = 0; i < n; i++) {
+		const struct gm_backend_device *device = &broker->dispatch.devices[i];
+		known.devices[i].uuid = device->pinned ? NULL : device->uuid;
+		known.devices[i].pci = device->pci;
+	}
+	return gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
+}
+
 static void reload(struct gm_broker *broker)
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	char status[256], detail[GM_DETAIL_BYTES];
 	gm_service_reloading();
-	int r = gm_config_load(broker->options->config_path, &config, &error);
+	int r = load_for_devices(broker, broker->dispatch.n_devices, &config, &error);
 	if (r < 0) {
 		if (error)
 			log_lines(GM_LOG_ERROR, error);
@@ -628,6 +646,27 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	return r;
 }
 
+/* What the devices are; and if the configuration names some, it is read again to know which. */
+static int start_devices(struct gm_broker *broker, uint32_t n)
+{
+	struct gm_config *config = NULL;
+	char *error = NULL;
+	for (uint32_t i = 0; i < n; i++)
+		broker->ops->device_info(broker->backend, i, &broker->dispatch.devices[i]);
+	if (broker->config->n_strangers == 0)
+		return 0;
+	int r = load_for_devices(broker, n, &config, &error);
+	if (r < 0) {
+		if (error)
+			log_lines(GM_LOG_ERROR, error);
+		free(error);
+		return r;
+	}
+	gm_config_free(broker->config);
+	broker->config = config;
+	return 0;
+}
+
 static int start_core(struct gm_broker *broker, uint32_t n)
 {
 	int r = gm_watch_new(&broker->dispatch.watch);
@@ -647,7 +686,6 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 	broker->clients_open = true;
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->dispatch.devices[i];
-		broker->ops->device_info(broker->backend, i, info);
 		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i, &device_events,
 			broker, &broker->workers[i]);
 		if (r < 0)
@@ -719,6 +757,8 @@ static int start(struct gm_broker *broker)
 		r = gm_hub_init(&broker->hub, &broker->loop, broker->ids.generation);
 		broker->hub_open = r == 0;
 	}
+	if (r == 0)
+		r = start_devices(broker, n);
 	if (r == 0)
 		r = start_core(broker, n);
 	if (r == 0)

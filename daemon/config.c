@@ -29,14 +29,20 @@
 #define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
 #define FIRST_USER  1000 /* uids below are root and system users */
 
-/* Slot 0 is the general section, slot N + 1 is [device N]. */
-enum { GENERAL, FIRST_DEVICE, SLOTS = FIRST_DEVICE + GM_LIMIT_DEVICES };
+/* Slot 0 is the general section, slot N + 1 is [device N]; then come those of strangers. */
+enum {
+	GENERAL,
+	FIRST_DEVICE,
+	FIRST_STRANGER = FIRST_DEVICE + GM_LIMIT_DEVICES,
+	SLOTS = FIRST_STRANGER + GM_CONFIG_STRANGERS
+};
 
 struct reader {
 	struct gm_config_errors errors;
 	const char *file;
 	size_t file_order;
 	bool named[SLOTS];
+	struct gm_config_names names;
 	struct gm_config_setting settings[SLOTS][GM_CONFIG_N_KEYS];
 	struct gm_config_limits limits;
 };
@@ -54,20 +60,31 @@ struct effective {
 	gm_config_errors_add( \
 		&(reader)->errors, (reader)->file, (reader)->file_order, line, __VA_ARGS__)
 
-/* The slot of a section. -1: none; -2: a device with a number that there cannot be. */
-static int slot_of(const char *section)
+/* What a device's section calls it; NULL: it is none. */
+static const char *device_of(const char *section)
+{
+	size_t n = strlen("device");
+	if (strncasecmp(section, "device", n) || !strspn(section + n, " \t"))
+		return NULL;
+	return section + n + strspn(section + n, " \t");
+}
+
+/* The slot of a section. -EINVAL: none; -ERANGE, -E2BIG: a device that there cannot be. */
+static int slot_of(struct reader *reader, const char *section)
 {
 	if (!strcasecmp(section, GM_CONFIG_SECTION))
 		return GENERAL;
-	size_t n = strlen("device");
-	if (strncasecmp(section, "device", n) || !strspn(section + n, " \t"))
-		return -1;
-	uint64_t number;
-	const char *digits = section + n + strspn(section + n, " \t");
-	int r = gm_parse_u64(digits, &number);
-	if (r == -ERANGE || (r == 0 && number >= GM_LIMIT_DEVICES))
-		return -2;
-	return r < 0 ? -1 : FIRST_DEVICE + (int)number;
+	const char *name = device_of(section);
+	uint32_t device;
+	int r = name ? gm_config_names_find(&reader->names, name, strlen(name), &device) : -EINVAL;
+	return r < 0 ? r : FIRST_DEVICE + (int)device;
+}
+
+/* A size is given to a piece of host memory, which has a number and no name that lasts. */
+static bool may_have_size(const char *section)
+{
+	const char *name = device_of(section);
+	return name && !name[strspn(name, "0123456789")];
 }
 
 static const char *nth_section(void *ctx, size_t i)
@@ -81,18 +98,19 @@ static int on_section(void *ctx, const char *section, uint32_t line)
 {
 	struct reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
-	int slot = slot_of(section), r;
 	if (gm_config_limit_named(section))
 		return gm_config_limit_section(&reader->limits, &reader->errors, reader->file,
 			reader->file_order, line, section);
+	int slot = slot_of(reader, section), r;
 	if (slot >= 0) {
 		reader->named[slot] = true;
 		return 0;
 	}
 	gm_config_shown(section, shown);
-	if (slot == -2) {
-		r = COMPLAIN(reader, line, "[%s]: devices are numbered from 0 to %d", shown,
-			GM_LIMIT_DEVICES - 1);
+	if (slot != -EINVAL) {
+		char why[GM_CONFIG_WHY_BYTES];
+		gm_config_names_why(slot, why);
+		r = COMPLAIN(reader, line, "[%s]: %s", shown, why);
 	} else {
 		const char *nearest = gm_config_nearest(section, nth_section, NULL, 4);
 		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
@@ -134,13 +152,19 @@ static int on_key(void *ctx, const char *section, const char *name, uint32_t lin
 {
 	struct reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
-	enum gm_config_place place =
-		gm_config_limit_named(section) ? GM_CONFIG_LIMIT : place_of(slot_of(section));
+	enum gm_config_place place = gm_config_limit_named(section)
+					     ? GM_CONFIG_LIMIT
+					     : place_of(slot_of(reader, section));
 	int id = find_key(name), r;
-	if (id >= 0 && gm_config_key(id)->place & place)
+	bool unsized =
+		id == GM_CONFIG_KEY_SIZE && place == GM_CONFIG_DEVICE && !may_have_size(section);
+	if (id >= 0 && gm_config_key(id)->place & place && !unsized)
 		return 0;
 	gm_config_shown(name, shown);
-	if (id >= 0) {
+	if (unsized) {
+		r = COMPLAIN(reader, line,
+			"%s: is for host memory, which goes by number: [device N]", shown);
+	} else if (id >= 0) {
 		r = COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
 			home_of(gm_config_key(id)), section);
 	} else {
@@ -156,8 +180,8 @@ static int on_value(
 	void *ctx, const char *section, const char *name, const char *text, uint32_t line)
 {
 	struct reader *reader = ctx;
-	int slot = slot_of(section), id = find_key(name);
 	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
+	int slot = limit ? -EINVAL : slot_of(reader, section), id = find_key(name);
 	if ((slot < 0 && !limit) || id < 0)
 		return COMPLAIN(reader, line, "%s: unknown", name); /* refused before by on_key() */
 	const struct gm_config_key *key = gm_config_key(id);
@@ -404,11 +428,13 @@ static int fill_entries(const struct reader *reader, size_t preset, struct gm_co
 	if (!config->entries)
 		return -ENOMEM;
 	for (int slot = 0; slot < SLOTS; slot++) {
-		char section[32] = "";
+		char section[GM_DEVICE_NAME_TEXT + 16] = "", name[GM_DEVICE_NAME_TEXT];
 		if (slot != GENERAL) {
 			if (!reader->named[slot])
 				continue;
-			snprintf(section, sizeof(section), "device %d", slot - FIRST_DEVICE);
+			snprintf(section, sizeof(section), "device %s",
+				gm_config_names_text(
+					&reader->names, (uint32_t)(slot - FIRST_DEVICE), name));
 		}
 		for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++) {
 			if (!(gm_config_key(id)->place & place_of(slot)))
@@ -483,6 +509,9 @@ static int fill(const struct reader *reader, size_t preset, struct gm_config *co
 		if (reader->named[FIRST_DEVICE + i])
 			config->n_devices = i + 1;
 	}
+	config->n_strangers = reader->names.n;
+	for (uint32_t i = 0; i < reader->names.n; i++)
+		strcpy(config->strangers[i], reader->names.strangers[i].text);
 	int r = fill_entries(reader, preset, config);
 	return r < 0 ? r : gm_config_limits_fill(&reader->limits, config);
 }
@@ -532,9 +561,19 @@ static int read_all(struct reader *reader, const char *path)
 
 int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_error)
 {
+	return gm_config_load_for(path, NULL, ret_config, ret_error);
+}
+
+int gm_config_load_for(const char *path, const struct gm_config_known *known,
+	struct gm_config **ret_config, char **ret_error)
+{
 	struct gm_config *config = NULL;
 	char *text = NULL;
 	struct reader *reader = calloc(1, sizeof(*reader));
+	if (reader) {
+		reader->names.known = known;
+		reader->limits.names = &reader->names;
+	}
 	int r = reader ? read_all(reader, path) : -ENOMEM;
 	if (r != -ENOMEM) {
 		size_t preset = 0;
@@ -649,9 +688,7 @@ char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_confi
 	CHANGED(strcmp(old->socket_group, new->socket_group), "socket_group");
 	uint32_t most = old->n_devices > new->n_devices ? old->n_devices : new->n_devices;
 	for (uint32_t i = 0; i < most; i++)
-		CHANGED(old->devices[i].size != new->devices[i].size ||
-				(i < old->n_devices) != (i < new->n_devices),
-			"size of [device %u]", i);
+		CHANGED(old->devices[i].size != new->devices[i].size, "size of [device %u]", i);
 #undef CHANGED
 	int failed = ferror(stream);
 	if (fclose(stream) || failed || !size) {

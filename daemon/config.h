@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/device_name.h"
 #include "common/path.h"
 #include "common/types.h"
 #include "daemon/config_owner.h"
@@ -20,7 +21,7 @@
 
 enum gm_trust { GM_TRUST_UID, GM_TRUST_CONTAINER, GM_TRUST_CLIENT };
 
-/* What is set for one device: the general settings, with [device N] over them. */
+/* What is set for one device: the general settings, with its [device …] over them. */
 struct gm_config_device {
 	uint64_t size;           /* host backend; 0: not set */
 	struct gm_policy policy; /* policy.pooling follows from trust */
@@ -65,15 +66,29 @@ struct gm_config {
 	uint64_t
 		host_limit; /* of pinned host memory; 0: none of it; UINT64_MAX: a quarter of RAM */
 	struct gm_config_device pinned;
-	uint32_t n_devices; /* how many the file names: highest [device N] + 1 */
+	uint32_t n_devices; /* how many the file names: the highest number + 1 */
 	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */
 
 	uint64_t terminate_grace_ns;
 	struct gm_config_limit *limits;
 	size_t n_limits;
 
+	/* Devices that sections name by UUID or PCI address and that are not known: what is set for
+	 * them holds for nobody. */
+	char strangers[GM_LIMIT_DEVICES][GM_DEVICE_NAME_TEXT];
+	uint32_t n_strangers;
+
 	struct gm_config_entry *entries;
 	size_t n_entries;
+};
+
+/* The devices there are, by which their names in the files are understood. */
+struct gm_config_known {
+	uint32_t n;
+	struct {
+		const uint8_t *uuid; /* NULL: it has none */
+		const char *pci;     /* "": it has none */
+	} devices[GM_LIMIT_DEVICES];
 };
 
 /*
@@ -84,6 +99,10 @@ struct gm_config {
  * them, not the first only). Only with -ENOMEM error can be NULL.
  */
 int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_error);
+/* The same where the devices are known; without, every device that is not named by its number is a
+ * stranger. */
+int gm_config_load_for(const char *path, const struct gm_config_known *known,
+	struct gm_config **ret_config, char **ret_error);
 void gm_config_free(struct gm_config *config);
 /* The policy of a device of that many bytes: what depends on the size is worked out. device <
  * GM_LIMIT_DEVICES. */

@@ -67,23 +67,14 @@ bool gm_config_limit_named(const char *section)
 	return split(section, &device, &owner);
 }
 
-/* false: there cannot be such a device. */
-static bool parse_device(const char *text, uint32_t *ret_device)
+/* 0, or why there cannot be such a device. */
+static int parse_device(
+	const struct gm_config_limits *limits, const char *text, uint32_t *ret_device)
 {
-	char number[24];
-	uint64_t device;
 	*ret_device = GM_CONFIG_ALL_DEVICES;
 	if (!text)
-		return true;
-	size_t n = strcspn(text, " \t");
-	if (n >= sizeof(number))
-		return false;
-	memcpy(number, text, n);
-	number[n] = '\0';
-	if (gm_parse_u64(number, &device) < 0 || device >= GM_LIMIT_DEVICES)
-		return false;
-	*ret_device = (uint32_t)device;
-	return true;
+		return 0;
+	return gm_config_names_find(limits->names, text, strcspn(text, " \t"), ret_device);
 }
 
 static struct gm_config_limit_section *find(
@@ -101,7 +92,8 @@ struct gm_config_limit_section *gm_config_limit_find(
 	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY];
 	const char *device_text, *owner_text;
 	uint32_t device;
-	if (!split(section, &device_text, &owner_text) || !parse_device(device_text, &device) ||
+	if (!split(section, &device_text, &owner_text) ||
+		parse_device(limits, device_text, &device) < 0 ||
 		gm_config_owner_parse(owner_text, false, owner, why) != 0)
 		return NULL;
 	return find(limits, owner, device);
@@ -116,21 +108,23 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 	if (!split(section, &device_text, &owner_text))
 		return 1;
 	gm_config_shown(section, shown);
-	if (!parse_device(device_text, &device)) {
-		int r = gm_config_errors_add(errors, file, file_order, line,
-			"[%s]: devices are numbered from 0 to %d", shown, GM_LIMIT_DEVICES - 1);
+	int r = parse_device(limits, device_text, &device);
+	if (r < 0) {
+		char device_why[GM_CONFIG_WHY_BYTES];
+		gm_config_names_why(r, device_why);
+		r = gm_config_errors_add(
+			errors, file, file_order, line, "[%s]: %s", shown, device_why);
 		return r < 0 ? r : 1;
 	}
 	if (gm_config_owner_parse(owner_text, false, owner, why) != 0) {
-		int r = gm_config_errors_add(
-			errors, file, file_order, line, "[%s]: %s", shown, why);
+		r = gm_config_errors_add(errors, file, file_order, line, "[%s]: %s", shown, why);
 		return r < 0 ? r : 1;
 	}
 	/* The library that reads the files takes no such names, and would not say why. */
 	for (const char *p = owner; *p; p++) {
 		if (*p != '!' && (unsigned char)*p < 0x80)
 			continue;
-		int r = gm_config_errors_add(errors, file, file_order, line,
+		r = gm_config_errors_add(errors, file, file_order, line,
 			"[%s]: a name here has ASCII characters only, and no '!'; use gpumemctl limit set",
 			shown);
 		return r < 0 ? r : 1;
@@ -145,13 +139,13 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 		 */
 		if (!strcmp((*end)->owner, owner) || strcasecmp((*end)->owner, owner))
 			continue;
-		int r = gm_config_errors_add(errors, file, file_order, line,
+		r = gm_config_errors_add(errors, file, file_order, line,
 			"[%s]: differs from [" WORD " %s] only in case, which does not count here",
 			shown, (*end)->owner);
 		return r < 0 ? r : 1;
 	}
 	if (!known && limits->n_owners == GM_LIMIT_QUOTAS) {
-		int r = gm_config_errors_add(errors, file, file_order, line,
+		r = gm_config_errors_add(errors, file, file_order, line,
 			"[%s]: is one limit too many; there can be %d", shown, GM_LIMIT_QUOTAS);
 		return r < 0 ? r : 1;
 	}
@@ -173,15 +167,17 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 	return 0;
 }
 
-#define SECTION_BYTES (GM_CONFIG_OWNER_BYTES + 32)
+#define SECTION_BYTES (GM_CONFIG_OWNER_BYTES + GM_DEVICE_NAME_TEXT + 16)
 
-static const char *section_text(
+static const char *section_text(const struct gm_config_limits *limits,
 	const struct gm_config_limit_section *limit, char text[SECTION_BYTES])
 {
+	char device[GM_DEVICE_NAME_TEXT];
 	if (limit->device == GM_CONFIG_ALL_DEVICES)
 		snprintf(text, SECTION_BYTES, WORD " %s", limit->owner);
 	else
-		snprintf(text, SECTION_BYTES, "device %u " WORD " %s", limit->device, limit->owner);
+		snprintf(text, SECTION_BYTES, "device %s " WORD " %s",
+			gm_config_names_text(limits->names, limit->device, device), limit->owner);
 	return text;
 }
 
@@ -226,10 +222,12 @@ static int check_order(const struct gm_config_limits *limits, struct gm_config_e
 		(max != &limit->settings[GM_CONFIG_KEY_MAX] &&
 			guarantee != &limit->settings[GM_CONFIG_KEY_GUARANTEE]))
 		return 0;
-	char text[GM_CONFIG_WHY_BYTES], where[32] = "";
+	char text[GM_CONFIG_WHY_BYTES], where[GM_DEVICE_NAME_TEXT + 16] = "";
+	char device[GM_DEVICE_NAME_TEXT];
 	const struct gm_config_setting *at = later(max, guarantee);
 	if (limit->device != GM_CONFIG_ALL_DEVICES)
-		snprintf(where, sizeof(where), "on device %u, ", limit->device);
+		snprintf(where, sizeof(where), "on device %s, ",
+			gm_config_names_text(limits->names, limit->device, device));
 	snprintf(text, sizeof(text), "%smax (%s) is less than guarantee (%s)", where, max->text,
 		guarantee->text);
 	return complain(errors, at, at == max ? "max" : "guarantee", text);
@@ -247,7 +245,7 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
 			r = gm_config_errors_add(errors, limit->file, limit->file_order,
 				limit->line, "[%s]: sets nothing; say max, guarantee or priority",
-				section_text(limit, section));
+				section_text(limits, limit, section));
 			continue;
 		}
 		r = check_order(limits, errors, limit);
@@ -269,12 +267,13 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 	return r;
 }
 
-static int add_entry(struct gm_config *config, const struct gm_config_limit_section *limit,
-	size_t id, const struct gm_config_setting *setting)
+static int add_entry(struct gm_config *config, const struct gm_config_limits *limits,
+	const struct gm_config_limit_section *limit, size_t id,
+	const struct gm_config_setting *setting)
 {
 	char section[SECTION_BYTES];
 	struct gm_config_entry *entry = &config->entries[config->n_entries++];
-	entry->section = strdup(section_text(limit, section));
+	entry->section = strdup(section_text(limits, limit, section));
 	entry->key = strdup(gm_config_key(id)->name);
 	entry->value = strdup(setting->text);
 	if (asprintf(&entry->source, "%s:%u", setting->file, setting->line) < 0)
@@ -298,14 +297,17 @@ int gm_config_limits_fill(const struct gm_config_limits *limits, struct gm_confi
 	config->entries = entries;
 	for (const struct gm_config_limit_section *limit = limits->list; limit;
 		limit = limit->next) {
-		struct gm_config_limit *out = &config->limits[config->n_limits++];
+		/* Of a device that is not here it is shown, and holds for nobody. */
+		struct gm_config_limit nobody = {0}, *out = &nobody;
+		if (limit->device < GM_LIMIT_DEVICES || limit->device == GM_CONFIG_ALL_DEVICES)
+			out = &config->limits[config->n_limits++];
 		strcpy(out->owner, limit->owner);
 		out->device = limit->device;
 		for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
 			const struct gm_config_setting *setting = &limit->settings[ids[i]];
 			if (!setting->text)
 				continue;
-			int r = add_entry(config, limit, ids[i], setting);
+			int r = add_entry(config, limits, limit, ids[i], setting);
 			if (r < 0)
 				return r;
 			out->has_max |= ids[i] == GM_CONFIG_KEY_MAX;

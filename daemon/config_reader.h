@@ -11,7 +11,8 @@
 #include "daemon/config_keys.h"
 #include "daemon/config_value.h"
 
-/* What the files said, before it is a configuration: between config.c and config_limit.c. */
+/* What the files said, before it is a configuration: between config.c,
+ * config_limit.c and config_names.c. */
 
 /* A value that was written, and where. text is NULL: it was not. */
 struct gm_config_setting {
@@ -23,10 +24,33 @@ struct gm_config_setting {
 };
 void gm_config_setting_deinit(struct gm_config_setting *setting);
 
+/* How many devices can be named by UUID or PCI address that are not here. */
+#define GM_CONFIG_STRANGERS GM_LIMIT_DEVICES
+
+struct gm_config_names {
+	const struct gm_config_known *known; /* NULL: nobody knows which devices there are */
+	struct {
+		struct gm_device_name name;
+		char text[GM_DEVICE_NAME_TEXT]; /* as it was first written */
+	} strangers[GM_CONFIG_STRANGERS];
+	uint32_t n;
+};
+/*
+ * The device that the first n bytes of a text name: its number or, if it is not known,
+ * GM_LIMIT_DEVICES and its place among the strangers. -EINVAL: no name; -ERANGE: a number that
+ * there cannot be; -E2BIG: one stranger too many.
+ */
+int gm_config_names_find(
+	struct gm_config_names *names, const char *text, size_t n, uint32_t *ret_device);
+/* A sentence for an error of that. */
+void gm_config_names_why(int error, char why[GM_CONFIG_WHY_BYTES]);
+const char *gm_config_names_text(
+	const struct gm_config_names *names, uint32_t device, char text[GM_DEVICE_NAME_TEXT]);
+
 /* One owner's limit, on all devices or on one, of all files together. */
 struct gm_config_limit_section {
 	char owner[GM_CONFIG_OWNER_BYTES];
-	uint32_t device; /* or GM_CONFIG_ALL_DEVICES */
+	uint32_t device; /* as gm_config_names_find() has it, or GM_CONFIG_ALL_DEVICES */
 	char *file;      /* where it was first named */
 	size_t file_order;
 	uint32_t line;
@@ -37,6 +61,7 @@ struct gm_config_limit_section {
 struct gm_config_limits {
 	struct gm_config_limit_section *list; /* in the order in which they were named */
 	size_t n, n_owners;
+	struct gm_config_names *names;
 };
 void gm_config_limits_deinit(struct gm_config_limits *limits);
 

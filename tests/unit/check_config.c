@@ -332,8 +332,8 @@ START_TEST(one_device_more_than_there_can_be_is_refused)
 	accept_text("[device 15]\nfraction=0.5\n");
 	ck_assert_uint_eq(config->n_devices, GM_LIMIT_DEVICES);
 	refuse_text("[device 16]\nfraction=0.5\n[device 99999999999999999999999]\n",
-		"1: [device 16]: devices are numbered from 0 to 15\n"
-		"3: [device 99999999999999999999999]: devices are numbered from 0 to 15\n");
+		"1: [device 16]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
+		"3: [device 99999999999999999999999]: devices are numbered from 0 to 15, or named by UUID or PCI address\n");
 }
 END_TEST
 
@@ -559,6 +559,10 @@ START_TEST(what_a_reload_cannot_change_is_named)
 	accept_text(
 		"[gpumemd]\nmin_free=1M\nbackend=host\ntrust=uid\nfraction=0.1\ndecay=1s\n[device 0]\nsize=1024M\n"
 		"[device 1]\nsize=1G\nreserve=0\n");
+	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
+	/* A section that gives no size changes none. */
+	accept_text(
+		"[gpumemd]\nmin_free=0\nbackend=host\n[device 0]\nsize=1G\n[device 1]\nsize=1G\n[device 2]\nfraction=0.5\n");
 	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
 	accept_text(
 		"[gpumemd]\nmin_free=0\nhost_limit=1G\nbackend=auto\nsocket=/x\nsocket_mode=0600\nsocket_group=x\n"

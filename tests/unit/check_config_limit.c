@@ -139,10 +139,10 @@ START_TEST(a_devices_own_limit_that_makes_no_sense_is_refused)
 		    "[device 99999999999999999999999999 limit uid:0]\nmax = 1G\n"
 		    "[device 0 limit]\nmax = 1G\n[device 0 limit session:1]\nmax = 1G\n"
 		    "[device 1 limits uid:0]\nmax = 1G\n[device limit uid:0]\nmax = 1G\n",
-		"1: [device 16 limit uid:0]: devices are numbered from 0 to 15\n"
-		"3: [device one limit uid:0]: devices are numbered from 0 to 15\n"
+		"1: [device 16 limit uid:0]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
+		"3: [device one limit uid:0]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
 		"5: [device 99999999999999999999999999 limit uid:0]: devices are numbered from 0 to "
-		"15\n"
+		"15, or named by UUID or PCI address\n"
 		"7: [device 0 limit]: \"\" names no owner; say uid:, gid:, unit:, container: or "
 		"client: and whose\n"
 		"9: [device 0 limit session:1]: \"session:1\" names no owner; say uid:, gid:, unit:, "

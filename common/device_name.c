@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The names of devices that people write. Each kind has a form of its own, so that none can be
+ * taken for another: a number has digits alone, a UUID four dashes, a PCI address colons and a dot.
+ * Nothing is abbreviated or guessed: a name is all there or it is none.
+ */
+#include "common/device_name.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/units.h"
+
+static int digit(char c)
+{
+	if (isdigit((unsigned char)c))
+		return c - '0';
+	return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
+}
+
+/* A hexadecimal number of so many digits. Behind it, or NULL. */
+static const char *hex(const char *at, size_t least, size_t most, uint32_t *ret)
+{
+	size_t n = 0;
+
+	*ret = 0;
+	for (; n < most && digit(at[n]) >= 0; n++)
+		*ret = *ret << 4 | (uint32_t)digit(at[n]);
+	return n < least ? NULL : at + n;
+}
+
+static bool parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
+{
+	if (!strncasecmp(at, "GPU-", 4) || !strncasecmp(at, "MIG-", 4))
+		at += 4;
+	for (int i = 0; i < GM_UUID_BYTES; i++) {
+		uint32_t byte;
+		if ((i == 4 || i == 6 || i == 8 || i == 10) && *at++ != '-')
+			return false;
+		at = hex(at, 2, 2, &byte);
+		if (!at)
+			return false;
+		uuid[i] = (uint8_t)byte;
+	}
+	return !*at;
+}
+
+/* [DOMAIN:]BUS:DEVICE.FUNCTION */
+static bool parse_pci(const char *at, uint32_t pci[4])
+{
+	const char *colon = strchr(at, ':');
+
+	pci[0] = 0;
+	if (colon && strchr(colon + 1, ':')) {
+		at = hex(at, 4, 8, &pci[0]);
+		if (!at || *at++ != ':')
+			return false;
+	}
+	at = hex(at, 2, 2, &pci[1]);
+	if (!at || *at++ != ':')
+		return false;
+	at = hex(at, 2, 2, &pci[2]);
+	if (!at || *at++ != '.' || pci[2] > 0x1f)
+		return false;
+	at = hex(at, 1, 1, &pci[3]);
+	return at && !*at && pci[3] < 8;
+}
+
+int gm_device_name_parse(const char *text, struct gm_device_name *ret)
+{
+	struct gm_device_name name = {0};
+	uint64_t number;
+	int r = gm_parse_u64(text, &number);
+
+	if (r == -ERANGE || (r == 0 && number >= GM_LIMIT_DEVICES))
+		return -ERANGE;
+	if (r == 0)
+		name.number = (uint32_t)number;
+	else if (parse_uuid(text, name.uuid))
+		name.kind = GM_DEVICE_UUID;
+	else if (parse_pci(text, name.pci))
+		name.kind = GM_DEVICE_PCI;
+	else
+		return -EINVAL;
+	*ret = name;
+	return 0;
+}
+
+bool gm_device_name_same(const struct gm_device_name *a, const struct gm_device_name *b)
+{
+	return a->kind == b->kind && a->number == b->number &&
+	       !memcmp(a->uuid, b->uuid, sizeof(a->uuid)) &&
+	       !memcmp(a->pci, b->pci, sizeof(a->pci));
+}
+
+bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
+	const uint8_t uuid[GM_UUID_BYTES], const char *pci)
+{
+	uint32_t address[4];
+
+	switch (name->kind) {
+	case GM_DEVICE_NUMBER:
+		return name->number == number;
+	case GM_DEVICE_UUID:
+		return uuid && !memcmp(name->uuid, uuid, GM_UUID_BYTES);
+	case GM_DEVICE_PCI:
+		return parse_pci(pci, address) && !memcmp(name->pci, address, sizeof(address));
+	}
+	return false;
+}
