@@ -395,6 +395,41 @@ START_TEST(an_older_driver_that_cannot_say_is_taken_to_have_ipc)
 }
 END_TEST
 
+/* Between the backend and the driver: what it asks memory with. */
+static gm_cu_result (*real_create)(
+	gm_cu_mem *handle, size_t bytes, const gm_cu_prop *prop, unsigned long long flags);
+static gm_cu_prop asked_with;
+
+static gm_cu_result spy_create(
+	gm_cu_mem *handle, size_t bytes, const gm_cu_prop *prop, unsigned long long flags)
+{
+	asked_with = *prop;
+	return real_create(handle, bytes, prop, flags);
+}
+
+START_TEST(chunks_are_made_for_sharing_by_fd_and_for_rdma_where_the_device_can)
+{
+	const struct gm_cuda *cuda;
+	struct gm_handle handle;
+
+	if (_i)
+		setenv("GPUMEM_FAKE_WITHOUT", "rdma", 1);
+	ck_assert_int_eq(gm_cuda_load(&cuda, why), 0);
+	real_create = cuda->cuMemCreate;
+	((struct gm_cuda *)cuda)->cuMemCreate = spy_create;
+	open_it();
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ck_assert_int_eq(asked_with.type, GM_CU_MEM_ALLOCATION_TYPE_PINNED);
+	ck_assert_int_eq(
+		asked_with.requested_handle_types, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	ck_assert_int_eq(asked_with.location.type, GM_CU_MEM_LOCATION_TYPE_DEVICE);
+	ck_assert_int_eq(asked_with.location.id, 1);
+	ck_assert_uint_eq(asked_with.alloc_flags.gpu_direct_rdma_capable, _i ? 0 : 1);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(without_rdma_chunks_are_made_all_the_same)
 {
 	struct gm_handle handle;
@@ -856,6 +891,8 @@ int main(void)
 	tcase_add_test(tcase, what_a_device_cannot_do_is_known);
 	tcase_add_test(tcase, a_device_without_ipc_says_so);
 	tcase_add_test(tcase, an_older_driver_that_cannot_say_is_taken_to_have_ipc);
+	tcase_add_loop_test(
+		tcase, chunks_are_made_for_sharing_by_fd_and_for_rdma_where_the_device_can, 0, 2);
 	tcase_add_test(tcase, without_rdma_chunks_are_made_all_the_same);
 	tcase_add_test(tcase, without_nvml_it_works_and_has_no_figure);
 	tcase_add_loop_test(
