@@ -97,14 +97,18 @@ static void find_in_nvml(struct backend *backend, struct device *device)
 			device->info.name, uuid);
 }
 
+/* The next device. 1: it is there already, under another number of the driver's. */
 static int open_device(struct backend *backend, int ordinal, bool wsl, char why[256])
 {
-	struct device *device = &backend->devices[ordinal];
+	struct device *device = &backend->devices[backend->n];
 	struct gm_cuda_device found;
 	int r = gm_cuda_device_read(backend->cuda, ordinal, wsl, &found, why);
 
 	if (r < 0)
 		return r;
+	for (uint32_t i = 0; i < backend->n; i++)
+		if (memcmp(backend->devices[i].info.uuid, found.uuid, GM_UUID_BYTES) == 0)
+			return 1;
 	pthread_mutex_init(&device->trouble_lock, NULL);
 	device->cu = found.number;
 	device->rdma = found.rdma;
@@ -121,6 +125,7 @@ static int open_device(struct backend *backend, int ordinal, bool wsl, char why[
 		gm_log(GM_LOG_NOTICE, "%s: no fd transport: %s", found.name, found.fd_why);
 	find_in_nvml(backend, device);
 	device->info.measured = device->nvml != NULL;
+	backend->n++;
 	return 0;
 }
 
@@ -307,12 +312,15 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 	}
 	for (int i = 0; i < count; i++) {
 		r = open_device(backend, i, wsl, why);
-		if (r < 0) {
-			cuda_close(backend);
-			return r;
-		}
+		/* The others are worth serving; which one is missing is known by its PCI address.
+		 */
+		if (r < 0)
+			gm_log(GM_LOG_ERROR, "%s: it is not served", why);
 	}
-	backend->n = (uint32_t)count;
+	if (backend->n == 0) {
+		cuda_close(backend);
+		return -ENODEV;
+	}
 	open_pinned(backend, config->host_limit);
 	*ret_devices = backend->n;
 	*ret_backend = backend;

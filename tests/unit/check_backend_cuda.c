@@ -722,10 +722,44 @@ START_TEST(a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start)
 }
 END_TEST
 
-START_TEST(a_device_that_cannot_be_read_is_no_device)
+START_TEST(a_device_that_cannot_be_read_is_not_served_and_the_other_one_is)
 {
 	static const char *const plans[] = {"cuDeviceGet:1:999", "cuDeviceGetName:1:999",
 		"cuDeviceGetUuid:2:999", "cuDeviceTotalMem:1:999", "cuDeviceGetPCIBusId:2:999"};
+	struct gm_backend_device info;
+	struct gm_handle handle;
+
+	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
+	open_it();
+	ck_assert_uint_eq(devices, 1);
+	ops->device_info(backend, 0, &info);
+	ck_assert_str_eq(info.name, strstr(plans[_i], ":1:") ? "Fake GPU 1" : "Fake GPU 0");
+	/* And it is this one that chunks are made on. */
+	uint64_t before = free_of(0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ck_assert_uint_eq(free_of(0), before - 2 * MIB);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_device_that_is_visible_twice_is_one)
+{
+	struct gm_backend_device info;
+
+	setenv("CUDA_VISIBLE_DEVICES", "1,1,0", 1);
+	open_it();
+	ck_assert_uint_eq(devices, 2);
+	ops->device_info(backend, 1, &info);
+	ck_assert_str_eq(info.name, "Fake GPU 0");
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(devices_that_cannot_be_read_are_no_devices)
+{
+	static const char *const plans[] = {"cuDeviceGet:0:999", "cuDeviceGetName:0:999",
+		"cuDeviceGetUuid:0:999", "cuDeviceTotalMem:0:999", "cuDeviceGetPCIBusId:0:999"};
 	struct gm_backend_config config = {0};
 
 	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
@@ -906,7 +940,10 @@ int main(void)
 		of_more_gpus_than_there_are_numbers_the_first_are_served_and_none_is_pinned, 0, 3);
 	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, 2);
 	tcase_add_test(tcase, a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start);
-	tcase_add_loop_test(tcase, a_device_that_cannot_be_read_is_no_device, 0, 5);
+	tcase_add_loop_test(
+		tcase, a_device_that_cannot_be_read_is_not_served_and_the_other_one_is, 0, 5);
+	tcase_add_loop_test(tcase, devices_that_cannot_be_read_are_no_devices, 0, 5);
+	tcase_add_test(tcase, a_device_that_is_visible_twice_is_one);
 	tcase_add_test(tcase, a_driver_that_stops_answering_is_said_so);
 	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);
 	tcase_add_test(tcase, no_device_is_said_with_a_reason);
