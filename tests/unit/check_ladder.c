@@ -539,6 +539,25 @@ START_TEST(only_oom_terminate_ends_a_client_and_the_right_one)
 }
 END_TEST
 
+START_TEST(nobody_is_terminated_while_the_level_only_waits_for_its_dwell)
+{
+	policy.oom = GM_OOM_TERMINATE;
+	policy.settle_ns = MS;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_lease(&fake, b, d, 46 * GiB);
+	fake_pass(&fake, 10 * MS);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_uint_eq(fake.victim, gm_session_id(a));
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	ck_assert_uint_eq(fake.victims, 1);
+}
+END_TEST
+
 START_TEST(cleanup_comes_a_second_before_the_first_termination)
 {
 	policy.oom = GM_OOM_TERMINATE;
@@ -815,6 +834,7 @@ int main(void)
 	tcase_add_test(tcase, at_critical_lower_priorities_get_nothing_new);
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);
 	tcase_add_test(tcase, only_oom_terminate_ends_a_client_and_the_right_one);
+	tcase_add_test(tcase, nobody_is_terminated_while_the_level_only_waits_for_its_dwell);
 	tcase_add_test(tcase, cleanup_comes_a_second_before_the_first_termination);
 	tcase_add_test(tcase, nobody_is_terminated_while_a_level_only_waits_to_fall);
 	tcase_add_test(tcase, a_victim_that_ended_by_itself_is_no_lack_of_rights);
