@@ -2,16 +2,21 @@
 /*
  * One buffer in two processes, without a copy. The parent fills a buffer and shares it; all that
  * goes to the child is a token, here through a pipe. The child opens it read-only, finds what the
- * parent wrote, and sees the parent's next word appear in place.
+ * parent wrote, and sees the parent's next word appear in place. On a GPU, whose memory the
+ * processor cannot reach into, both read and write it by copies of the driver's.
  */
 #include <gpumem/gpumem.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "demo-gpu.h"
+
 #define BYTES (32 << 20)
+#define TEXT  32
 
 static void check(gpumem_status status, const char *what)
 {
@@ -22,9 +27,40 @@ static void check(gpumem_status status, const char *what)
 	exit(1);
 }
 
+static bool gpu;
+
+static void copy(void *to, const void *from, size_t n)
+{
+	const char *trouble = NULL;
+
+	if (gpu)
+		trouble = demo_gpu_copy(to, from, n);
+	else
+		memcpy(to, from, n);
+	if (trouble) {
+		fprintf(stderr, "share: %s\n", trouble);
+		exit(1);
+	}
+}
+
+static void join(gpumem_session **session)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	const char *trouble;
+
+	check(gpumem_connect(NULL, session), "connect");
+	check(gpumem_device_info(*session, 0, &info), "device");
+	gpu = !strcmp(info.backend, "cuda");
+	trouble = gpu ? demo_gpu_start(info.uuid) : NULL;
+	if (trouble) {
+		fprintf(stderr, "share: %s: %s\n", info.name, trouble);
+		exit(1);
+	}
+}
+
 static int child(int from, int to)
 {
-	char text[GPUMEM_TOKEN_TEXT_BYTES], word;
+	char text[GPUMEM_TOKEN_TEXT_BYTES], word, found[TEXT];
 	gpumem_session *session;
 	gpumem_token token;
 
@@ -32,17 +68,18 @@ static int child(int from, int to)
 		return 1;
 	check(gpumem_token_from_text(text, &token), "token");
 	/* A session is not inherited: the child makes its own. */
-	check(gpumem_connect(NULL, &session), "connect");
+	join(&session);
 	{
 		GPUMEM_AUTO_BUFFER gpumem_buffer *buffer = NULL;
 		check(gpumem_open(session, &token, &buffer), "open");
-		const char *bytes = gpumem_buffer_ptr(buffer);
+		const void *memory = gpumem_buffer_ptr(buffer);
+		copy(found, memory, TEXT);
 		printf("child %d: %zu bytes \"%s\" at %p: %s\n", (int)getpid(),
-			gpumem_buffer_size(buffer), gpumem_buffer_tag(buffer), (void *)bytes,
-			bytes);
+			gpumem_buffer_size(buffer), gpumem_buffer_tag(buffer), memory, found);
 		if (write(to, "r", 1) != 1 || read(from, &word, 1) != 1)
 			return 1;
-		printf("child %d: the same place now says: %s\n", (int)getpid(), bytes);
+		copy(found, memory, TEXT);
+		printf("child %d: the same place now says: %s\n", (int)getpid(), found);
 	}
 	gpumem_disconnect(session);
 	fflush(stdout);
@@ -67,14 +104,14 @@ int main(void)
 
 	buffer_options.tag = "greeting";
 	share_options.mode = GPUMEM_SHARE_READ_ONLY;
-	check(gpumem_connect(NULL, &session), "connect");
+	join(&session);
 	check(gpumem_buffer_create(session, 0, BYTES, &buffer_options, &buffer), "create");
-	strcpy(gpumem_buffer_ptr(buffer), "hello from the parent");
+	copy(gpumem_buffer_ptr(buffer), (char[TEXT]){"hello from the parent"}, TEXT);
 	check(gpumem_share(buffer, &share_options, &token), "share");
 	gpumem_token_to_text(&token, text);
 	if (write(down[1], text, sizeof(text)) != sizeof(text) || read(up[0], &word, 1) != 1)
 		return 1;
-	strcpy(gpumem_buffer_ptr(buffer), "hello again");
+	copy(gpumem_buffer_ptr(buffer), (char[TEXT]){"hello again"}, TEXT);
 	if (write(down[1], "w", 1) != 1 || waitpid(pid, &status, 0) != pid)
 		return 1;
 	gpumem_buffer_destroy(buffer);

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The examples that need no kernel run to their end and say what they should, on host memory and on a (fake) GPU. Those of CUDA are run by
+# tests/gpu/check_ipc.
+set -u
+build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+if [ "${1:-}" != inside ]; then
+	export top_builddir=$build top_srcdir=$source
+	n=0
+	result() { n=$((n + 1)); echo "$1ok $n - $2"; }
+	for kind in host cuda; do
+		run=("$0" inside "$kind")
+		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
+		output=$("${run[@]}" 2>&1)
+		status=$?
+		for name in "a worker gets memory" "a buffer is seen in another process" "and so is what is written later"; do
+			if [ "$status" = 77 ]; then
+				result "" "$kind: $name # SKIP neither root nor user namespaces"
+			elif grep -qxF "$name" <<<"$output"; then
+				result "" "$kind: $name"
+			else
+				result "not " "$kind: $name"
+				sed 's/^/# /' <<<"$output"
+			fi
+		done
+	done
+	echo "1..$n"
+	exit
+fi
+
+kind=$2
+dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-examples.XXXXXX") || exit 1
+daemon=
+clean() {
+	trap - EXIT
+	[ -n "$daemon" ] && kill "$daemon" 2>/dev/null && wait "$daemon"
+	rm -rf "$dir"
+}
+trap clean EXIT
+unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID CUDA_VISIBLE_DEVICES
+export GPUMEM_SOCKET=$dir/socket
+printf '[gpumemd]\nmin_free = 0\n' >"$dir/conf"
+[ "$kind" = cuda ] || printf '[device 0]\nsize = 512M\n' >>"$dir/conf"
+"$build/daemon/gpumemd" --backend "$kind" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
+daemon=$!
+until "$build/ctl/gpumemctl" version --json 2>/dev/null | grep -q '"gpumemd": "'; do
+	kill -0 "$daemon" 2>/dev/null || { cat "$dir/log"; exit 1; }
+done
+"$build/examples/worker" >"$dir/worker" 2>&1 && grep -q '^64 MiB at 0x' "$dir/worker" && echo "a worker gets memory"
+"$build/examples/share" >"$dir/share" 2>&1 || echo "share: status $?" >>"$dir/share"
+grep -q '33554432 bytes "greeting" at 0x.*: hello from the parent$' "$dir/share" && echo "a buffer is seen in another process"
+grep -q 'the same place now says: hello again$' "$dir/share" && echo "and so is what is written later"
+cat "$dir/worker" "$dir/share" "$dir/log"
