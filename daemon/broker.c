@@ -2,7 +2,7 @@
 /*
  * The wiring. start() makes every part in the order in which they need one another and finish()
  * takes them down in the opposite one, from wherever start() came to. In between, this is where
- * core's needs (jobs, clock, ids, randomness) meet what provides them, and where signals arrive.
+ * signals arrive; where core's needs meet what provides them is broker_core.c.
  *
  * Stopping is the same whether it was asked for or start() failed: clients are told, sessions end,
  * core gives its chunks back, and the loop runs until no job is under way. A backend that is stuck
@@ -16,27 +16,16 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <uv.h>
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/random.h"
-#include "daemon/backend.h"
 #include "daemon/backend_cuda.h"
 #include "daemon/backend_ram.h"
-#include "daemon/broker.h"
-#include "daemon/client.h"
-#include "daemon/worker.h"
+#include "daemon/broker_private.h"
 #include "daemon/admin_limits.h"
 #include "daemon/admin_processes.h"
-#include "daemon/dispatch.h"
-#include "daemon/endpoint.h"
-#include "daemon/ids.h"
 #include "daemon/journal.h"
-#include "daemon/listener.h"
-#include "daemon/peer.h"
 #include "daemon/service.h"
-#include "daemon/terminate.h"
 #include "daemon/watch.h"
 
 #define GM_BROKER_STOP_MS   3000
@@ -44,241 +33,6 @@
 
 static const struct gm_backend_ops *const backends[] = {
 	&gm_backend_cuda, &gm_backend_host}; /* auto: the first there is */
-
-struct gm_broker {
-	const struct gm_broker_options *options;
-	struct gm_config *config;
-	uv_loop_t loop;
-	bool loop_open;
-	uv_signal_t signals[3];
-	uv_timer_t tick, sample, watchdog, stop;
-	uint64_t tick_ns; /* when the tick is due */
-	struct gm_terminator *terminator;
-	bool timers_open, signals_open;
-
-	struct gm_endpoint endpoint;
-	bool endpoint_open;
-	struct gm_ids ids;
-	const struct gm_backend_ops *ops;
-	void *backend;
-	struct gm_worker *workers[GM_LIMIT_DEVICES];
-	struct gm_core *core;
-	struct gm_hub hub;
-	bool hub_open;
-	struct gm_clients clients;
-	bool clients_open;
-	struct gm_dispatch dispatch;
-	struct gm_listener *listener;
-	uint32_t failing; /* a bit per device whose last creation failed oddly */
-	bool stopping;
-	bool stuck;
-};
-
-/* ---- core's needs */
-
-static void core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
-{
-	struct gm_broker *broker = ctx;
-	gm_worker_create(broker->workers[chunk->device], chunk, turn);
-}
-
-static void core_destroy(void *ctx, struct gm_chunk *chunk)
-{
-	struct gm_broker *broker = ctx;
-	gm_worker_destroy(broker->workers[chunk->device], chunk);
-}
-
-static uint64_t core_now_ns(void *ctx)
-{
-	return gm_clock_ns();
-}
-
-static uint64_t core_new_id(void *ctx)
-{
-	struct gm_broker *broker = ctx;
-	return gm_ids_next(&broker->ids);
-}
-
-static void core_random(void *ctx, void *bytes, size_t n)
-{
-	if (gm_random(bytes, n) < 0) {
-		/* A token that can be guessed is worse than no daemon. */
-		gm_log(GM_LOG_ERROR, "the kernel gives no random bytes");
-		abort();
-	}
-}
-
-static void core_device_changed(void *ctx, uint32_t device)
-{
-	struct gm_broker *broker = ctx;
-	if (broker->clients_open)
-		gm_clients_device_changed(&broker->clients, device);
-}
-
-static void core_session_changed(void *ctx, struct gm_session *session, uint32_t device)
-{
-	gm_clients_session_changed(session, device);
-}
-
-static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
-{
-	struct gm_broker *broker = ctx;
-	gm_watch_level(&broker->dispatch, device);
-	if (broker->clients_open)
-		gm_clients_level_changed(&broker->clients, device);
-}
-
-static void core_use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
-{
-	gm_clients_use(session, device, ret);
-}
-
-static void core_reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
-{
-	gm_clients_reclaim_from(session, ask);
-}
-
-static int core_terminate(void *ctx, struct gm_session *session, uint32_t device)
-{
-	struct gm_broker *broker = ctx;
-	struct gm_client *client = gm_clients_of(&broker->clients, session);
-	if (!client)
-		return -ESRCH;
-	return gm_terminator_end(
-		broker->terminator, client->identity, broker->config->terminate_grace_ns);
-}
-
-static void core_event(void *ctx, const struct gm_event *event)
-{
-	struct gm_broker *broker = ctx;
-	if (broker->dispatch.watch && broker->clients_open)
-		gm_watch_event(&broker->dispatch, event);
-}
-
-static void core_wake_at(void *ctx, uint64_t ns);
-
-static const struct gm_core_ops core_ops = {
-	.create = core_create,
-	.destroy = core_destroy,
-	.now_ns = core_now_ns,
-	.new_id = core_new_id,
-	.random = core_random,
-	.device_changed = core_device_changed,
-	.session_changed = core_session_changed,
-	.level_changed = core_level_changed,
-	.use = core_use,
-	.reclaim = core_reclaim,
-	.terminate = core_terminate,
-	.wake_at = core_wake_at,
-	.event = core_event,
-};
-
-/* ---- what the device threads and the clock tell core */
-
-static void check_idle(struct gm_broker *broker)
-{
-	if (broker->stopping && gm_core_idle(broker->core))
-		uv_stop(&broker->loop);
-}
-
-static void on_created(void *ctx, struct gm_chunk *chunk, int result)
-{
-	struct gm_broker *broker = ctx;
-	uint32_t bit = UINT32_C(1) << chunk->device;
-	if (result == 0 || result == -ENOMEM) {
-		broker->failing &= ~bit;
-	} else if (!(broker->failing & bit)) {
-		/* Said once: whoever asks again and again must not fill the log. */
-		broker->failing |= bit;
-		char field[32];
-		const char *const fields[] = {field, NULL};
-		snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", chunk->device);
-		gm_log_fields(GM_LOG_ERROR, fields, "device %u: a chunk could not be made: %s",
-			chunk->device, strerror(-result));
-	}
-	gm_core_created(broker->core, chunk, result);
-	check_idle(broker);
-}
-
-static void on_destroyed(void *ctx, struct gm_chunk *chunk)
-{
-	struct gm_broker *broker = ctx;
-	gm_core_destroyed(broker->core, chunk);
-	check_idle(broker);
-}
-
-static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes)
-{
-	struct gm_broker *broker = ctx;
-	if (result < 0)
-		gm_core_sample_failed(broker->core, device);
-	else
-		gm_core_sample(broker->core, device, free_bytes);
-}
-
-static void on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
-{
-	struct gm_broker *broker = ctx;
-	gm_processes_looked(broker->dispatch.processes, device, usage);
-}
-
-static const struct gm_worker_events device_events = {
-	.created = on_created,
-	.destroyed = on_destroyed,
-	.sampled = on_sampled,
-	.looked = on_looked,
-};
-
-static void run_tick(struct gm_broker *broker);
-
-static void on_tick(uv_timer_t *timer)
-{
-	run_tick(timer->data);
-}
-
-static void tick_at(struct gm_broker *broker, uint64_t ns)
-{
-	uint64_t now = gm_clock_ns();
-	uint64_t wait_ms = ns > now ? (ns - now) / GM_NS_PER_MS + 1 : 1;
-	/* The loop's own idea of the time may be as old as the turn is. */
-	uv_update_time(&broker->loop);
-	uv_timer_start(&broker->tick, on_tick, wait_ms, 0);
-	broker->tick_ns = ns;
-}
-
-static void run_tick(struct gm_broker *broker)
-{
-	uint64_t next = gm_core_tick(broker->core);
-	if (next == UINT64_MAX) {
-		uv_timer_stop(&broker->tick);
-		broker->tick_ns = UINT64_MAX;
-		return;
-	}
-	tick_at(broker, next);
-}
-
-static void core_wake_at(void *ctx, uint64_t ns)
-{
-	struct gm_broker *broker = ctx;
-	if (!broker->stopping &&
-		(!uv_is_active((uv_handle_t *)&broker->tick) || ns < broker->tick_ns))
-		tick_at(broker, ns);
-}
-
-static void on_flushed(void *ctx)
-{
-	struct gm_broker *broker = ctx;
-	if (!broker->stopping)
-		run_tick(broker);
-}
-
-static void on_sample(uv_timer_t *timer)
-{
-	struct gm_broker *broker = timer->data;
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
-		if (broker->dispatch.devices[i].measured)
-			gm_worker_sample(broker->workers[i]);
-}
 
 static void on_watchdog(uv_timer_t *timer)
 {
@@ -477,7 +231,7 @@ static void begin_stop(struct gm_broker *broker, const char *reason)
 	broker->listener = NULL;
 	gm_core_shutdown(broker->core);
 	uv_timer_start(&broker->stop, on_stuck, GM_BROKER_STOP_MS, 0);
-	check_idle(broker);
+	gm_broker_check_idle(broker);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -675,19 +429,20 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 	r = gm_terminator_new(&broker->loop, &broker->terminator);
 	if (r < 0)
 		return fail(r, "the last rung");
-	r = gm_core_new(&core_ops, broker, &broker->core);
+	r = gm_core_new(&gm_broker_core_ops, broker, &broker->core);
 	if (r < 0)
 		return fail(r, "core");
 	broker->dispatch.core = broker->core;
 	broker->dispatch.clients = &broker->clients;
-	r = gm_clients_init(&broker->clients, &broker->hub, broker->core, n, on_flushed, broker);
+	r = gm_clients_init(
+		&broker->clients, &broker->hub, broker->core, n, gm_broker_on_flushed, broker);
 	if (r < 0)
 		return fail(r, "clients");
 	broker->clients_open = true;
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->dispatch.devices[i];
-		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i, &device_events,
-			broker, &broker->workers[i]);
+		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i,
+			&gm_broker_device_events, broker, &broker->workers[i]);
 		if (r < 0)
 			return fail(r, "a device's thread");
 		struct gm_core_device_info core_info = {
@@ -766,9 +521,9 @@ static int start(struct gm_broker *broker)
 	if (r < 0)
 		return r;
 	if (is_measured(broker)) {
-		on_sample(&broker->sample);
-		uv_timer_start(
-			&broker->sample, on_sample, GM_BROKER_SAMPLE_MS, GM_BROKER_SAMPLE_MS);
+		gm_broker_on_sample(&broker->sample);
+		uv_timer_start(&broker->sample, gm_broker_on_sample, GM_BROKER_SAMPLE_MS,
+			GM_BROKER_SAMPLE_MS);
 	}
 	uint64_t watchdog_ms = gm_service_watchdog_ms();
 	if (watchdog_ms)

@@ -46,6 +46,8 @@ struct gm_worker {
 	int sample_result;
 	uint64_t sample;
 	uint64_t sample_after; /* n_done when it was taken */
+	uint64_t sample_asks;  /* n_asks when it began */
+	uint64_t n_asks;       /* for samples, since the start; only the loop counts it up */
 	bool want_look;
 	bool have_look;
 	struct gm_usage *look; /* NULL: no memory for it */
@@ -151,6 +153,7 @@ static void run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 static void take_sample(struct gm_worker *worker)
 {
 	uint64_t free_bytes = 0;
+	uint64_t asks = worker->n_asks;
 	worker->want_sample = false;
 	pthread_mutex_unlock(&worker->lock);
 	int r = worker->ops->memory_free(worker->backend, worker->number, &free_bytes);
@@ -159,6 +162,7 @@ static void take_sample(struct gm_worker *worker)
 	worker->sample_result = r;
 	worker->sample = free_bytes;
 	worker->sample_after = worker->n_done;
+	worker->sample_asks = asks;
 	uv_async_send(&worker->async);
 }
 
@@ -222,6 +226,7 @@ static void on_async(uv_async_t *async)
 	int sample_result = worker->sample_result;
 	uint64_t sample = worker->sample;
 	uint64_t sample_after = worker->sample_after;
+	uint64_t sample_asks = worker->sample_asks;
 	worker->have_sample = false;
 	struct gm_usage *look = worker->look;
 	bool have_look = worker->have_look;
@@ -234,7 +239,9 @@ static void on_async(uv_async_t *async)
 	for (;;) {
 		if (have_sample && worker->n_told == sample_after) {
 			have_sample = false;
-			worker->events->sampled(worker->ctx, worker->number, sample_result, sample);
+			/* Whoever was told of the jobs before it may have asked again by now. */
+			worker->events->sampled(worker->ctx, worker->number, sample_result, sample,
+				sample_asks == worker->n_asks);
 		}
 		if (have_look && worker->n_told == look_after) {
 			have_look = false;
@@ -356,6 +363,7 @@ void gm_worker_sample(struct gm_worker *worker)
 		return;
 	pthread_mutex_lock(&worker->lock);
 	worker->want_sample = true;
+	worker->n_asks++;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }

@@ -2,6 +2,7 @@
 #ifndef GM_DAEMON_WORKER_H
 #define GM_DAEMON_WORKER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -19,8 +20,9 @@ struct gm_worker;
 struct gm_worker_events {
 	void (*created)(void *ctx, struct gm_chunk *chunk, int result);
 	void (*destroyed)(void *ctx, struct gm_chunk *chunk);
-	/* result: 0, or a negative errno: the device could not say. */
-	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes);
+	/* result: 0, or a negative errno: the device could not say. latest: it began after every
+	 * gm_worker_sample() so far; otherwise another one follows. */
+	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest);
 	/* Takes usage; NULL: no memory for it. */
 	void (*looked)(void *ctx, uint32_t device, struct gm_usage *usage);
 };

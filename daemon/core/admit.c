@@ -117,6 +117,16 @@ static void say_device(const struct gm_device *device, uint64_t bytes, char *det
 		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
 }
 
+static void say_denied(const struct gm_device *device, uint64_t bytes, char *detail)
+{
+	struct sizes s;
+	gm_say(detail,
+		"device %u is out of memory: it could not make %s, with nothing pooled; %s of it are "
+		"used outside the broker; end those programs, or lower fraction",
+		device->number, gm_format_size(bytes, s.text[0]),
+		gm_format_size(device->ledger.foreign, s.text[1]));
+}
+
 static void say_guarantee(const struct gm_device *device, const struct gm_session *session,
 	uint64_t bytes, bool never, char *detail)
 {
@@ -160,7 +170,10 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *se
 		break;
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:
-		say_device(device, bytes, detail);
+		if (refusal->denied)
+			say_denied(device, refusal->denied, detail);
+		else
+			say_device(device, bytes, detail);
 		break;
 	}
 	return GPUMEM_E_NO_MEMORY;

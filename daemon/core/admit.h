@@ -16,6 +16,9 @@ struct gm_refusal {
 	enum gm_block block;
 	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: whose max */
 	bool never;                   /* however long it waited */
+	/* GM_BLOCK_DEVICE: it fitted, but the device could not make so many bytes of it. 0:
+	 * that is not why. */
+	uint64_t denied;
 };
 
 /* false: it does not fit now; ret says why. The turn of others is not looked at. */

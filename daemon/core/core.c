@@ -108,8 +108,11 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 {
 	struct gm_device *d = device_of(core, device);
+	uint64_t foreign = d->ledger.foreign;
 	if (!gm_ledger_sample(&d->ledger, free_bytes))
 		return;
+	if (d->ledger.foreign < foreign)
+		d->freed += foreign - d->ledger.foreign;
 	gm_core_enter(core);
 	uint64_t pooled = d->pool.bytes;
 	gm_device_settle(d);
@@ -122,6 +125,13 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 void gm_core_sample_failed(struct gm_core *core, uint32_t device)
 {
 	device_of(core, device)->ledger.measured = false;
+}
+
+void gm_core_looked(struct gm_core *core, uint32_t device)
+{
+	gm_core_enter(core);
+	gm_look_told(device_of(core, device));
+	gm_core_leave(core);
 }
 
 /* ---- time */
@@ -281,7 +291,14 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	assert(chunk->state == GM_CHUNK_DOOMED && d->jobs > 0);
 	d->jobs--;
 	gm_ledger_destroyed(&d->ledger, chunk->bytes);
+	d->freed += chunk->bytes;
 	free(chunk);
+	/* One that was denied memory may get it now. */
+	if (d->queue.denied > 0) {
+		gm_core_enter(core);
+		core->woken = d->queue.woken = true;
+		gm_core_leave(core);
+	}
 }
 
 uint64_t gm_core_lease_count(const struct gm_core *core)

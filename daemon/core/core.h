@@ -81,6 +81,12 @@ struct gm_core_ops {
 	 * send signals); core does not ask for it again while the device stays critical.
 	 */
 	int (*terminate)(void *ctx, struct gm_session *session, uint32_t device);
+	/*
+	 * Look how much of a device is free, from now on: what is seen is told by gm_core_sample()
+	 * or gm_core_sample_failed(), then gm_core_looked(), after this returned and in their place
+	 * among the device's jobs. Core has one under way at most. See look.h.
+	 */
+	void (*look)(void *ctx, uint32_t device);
 	/* gm_core_tick() is wanted at that time, earlier than it said when it last returned.
 	 * Without this, deadlines are kept only as well as ticks come. */
 	void (*wake_at)(void *ctx, uint64_t ns);
@@ -145,6 +151,9 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
 /* The device could not say: foreign stays what it was, and is not measured any more. */
 void gm_core_sample_failed(struct gm_core *core, uint32_t device);
+/* The last sample told, or the failure of one, began after look() was called. Nothing if it was
+ * not. */
+void gm_core_looked(struct gm_core *core, uint32_t device);
 /* Timed work (dwell of the pressure level, another try at the reserve, deadlines of waiting
  * requests and of clients that were asked for memory, the ladder's next step). Returns when it
  * wants to be called next, ns, or UINT64_MAX; that may become earlier: see wake_at(). */
@@ -220,12 +229,14 @@ void gm_session_end_died(struct gm_session *session);
 /*
  * A waiting request's place: core's own. A request is in the queue of its device from the moment it
  * did not fit until it is granted or refused; parked ones are those that may not wait and are there
- * only while clients are asked for what it lacks.
+ * only while the device is looked at, and clients are asked, for what it lacks.
  */
 struct gm_waiting {
 	bool queued;
 	bool parked;
+	bool begun;         /* it was found not to fit: clients were asked, and it was told */
 	bool told;          /* QUEUED was told, so its end will be */
+	bool last_look;     /* of one that is parked: wanted already */
 	uint8_t rounds;     /* how often clients were asked on its behalf */
 	uint32_t overtaken; /* by requests behind it that were granted what it waits for */
 	int32_t priority;
@@ -237,6 +248,10 @@ struct gm_waiting {
 	uint64_t since_ns;
 	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
 	uint64_t again_ns; /* clients are asked again then */
+	uint64_t look;     /* nothing is decided before this look of the device; 0: none */
+	/* It fitted, but the device could not make so many bytes of it; 0: that is not so. It
+	 * is tried again when more than this has come back since. */
+	uint64_t denied, freed, returns;
 	struct gm_request *prev, *next;
 };
 
@@ -274,8 +289,9 @@ struct gm_request {
 /*
  * Asks for memory. A request that does not fit is refused at once when it never could be granted
  * (GPUMEM_E_LIMIT, GPUMEM_E_NO_MEMORY); otherwise clients are asked for what is missing, and it is
- * queued, for the time of the reclaim or as long as it may wait: see queue.h. While it waits its
- * tag must stay. Outcomes of waiting: GPUMEM_E_TIMEOUT, GPUMEM_E_DEADLOCK, GPUMEM_E_CANCELLED.
+ * queued, for the time of the reclaim or as long as it may wait: see queue.h. So is one that fits
+ * when the backend turns out to have less than that. Its tag must stay until it is done. Outcomes
+ * of waiting: GPUMEM_E_TIMEOUT, GPUMEM_E_DEADLOCK, GPUMEM_E_CANCELLED.
  */
 void gm_core_request(struct gm_core *core, struct gm_request *request);
 /* Ends a request that is not done: it waits, or its chunks are being made. done() is called with

@@ -8,6 +8,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/ladder.h"
 #include "daemon/core/ledger.h"
+#include "daemon/core/look.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/queue.h"
@@ -27,6 +28,8 @@ struct gm_device {
 	struct gm_pressure pressure;
 	struct gm_queue queue;
 	struct gm_ladder ladder;
+	struct gm_look look;
+	uint64_t freed;       /* bytes since the start: destroyed, or not foreign any more */
 	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
 	int32_t top_priority; /* of all sessions, unless core->tops_stale */
 	uint64_t chunks;      /* all but the doomed */

@@ -12,6 +12,8 @@
 #include "common/units.h"
 #include "daemon/core/admit.h"
 #include "daemon/core/core_private.h"
+#include "daemon/core/deadlock.h"
+#include "daemon/core/plan.h"
 #include "daemon/core/request.h"
 #include "daemon/core/say.h"
 #include "daemon/core/session.h"
@@ -122,6 +124,8 @@ static void insert(struct gm_device *device, struct gm_request *request)
 		DL_APPEND2(queue->requests, request, waiting.prev, waiting.next);
 	w->queued = true;
 	queue->length++;
+	queue->denied += w->denied > 0;
+	queue->exhausted += w->overtaken >= GM_QUEUE_OVERTAKES;
 	queue->changes++;
 	if (!w->parked)
 		account_of(request)->waiting++;
@@ -135,6 +139,7 @@ static void take_out(struct gm_device *device, struct gm_request *request)
 	DL_DELETE2(queue->requests, request, waiting.prev, waiting.next);
 	w->queued = false;
 	queue->length--;
+	queue->denied -= w->denied > 0;
 	queue->changes++;
 	if (w->overtaken >= GM_QUEUE_OVERTAKES) {
 		/* Those it barred have a chance now. */
@@ -174,7 +179,7 @@ static void tell(struct gm_device *device, const struct gm_request *request,
 
 static struct gm_refusal refusal_of(const struct gm_waiting *w)
 {
-	return (struct gm_refusal){.block = w->block, .tally = w->tally};
+	return (struct gm_refusal){.block = w->block, .tally = w->tally, .denied = w->denied};
 }
 
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
@@ -230,8 +235,10 @@ static bool ask(struct gm_device *device, struct gm_request *request)
 	case GM_BLOCK_TURN:
 		return gm_ladder_asking(device, GM_TRIGGER_REQUEST);
 	}
-	uint64_t missing = gm_admit_missing(device, request->session, w->exact, &refusal) +
-			   wanted_before(device, request);
+	uint64_t missing = gm_admit_missing(device, request->session, w->exact, &refusal);
+	if (missing < w->denied)
+		missing = w->denied;
+	missing += wanted_before(device, request);
 	uint64_t owed = gm_ladder_owed(device);
 	if (missing > owed) {
 		gm_ladder_ask(device, request->session, w->tally, missing - owed, w->rounds > 0,
@@ -250,32 +257,63 @@ static void tell_limit(struct gm_device *device, const struct gm_request *reques
 		tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, text);
 }
 
-gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
-	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+/* All of its place but the reason. */
+static void set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
 {
-	struct gm_queue *queue = &device->queue;
-	struct gm_waiting *w = &request->waiting;
 	const struct gm_policy *policy = &device->info.policy;
 	uint64_t now = gm_device_now(device), wait = request->wait_ns;
 	if (wait == 0 && policy->oom == GM_OOM_REFUSE)
 		wait = GM_WAIT_NEVER;
 	else if (wait == 0)
 		wait = policy->wait_ns ? policy->wait_ns : GM_WAIT_NS;
-	struct gm_refusal why = *refusal, never;
-	if (!gm_admit_ever(device, request->session, exact, &never))
-		why = never;
-	*w = (struct gm_waiting){
+	request->waiting = (struct gm_waiting){
 		.parked = wait == GM_WAIT_NEVER,
 		.priority = request->session->accounts[device->number].priority,
-		.block = why.block,
-		.tally = why.tally,
-		.order = ++queue->last_order,
+		.order = request->waiting.order,
 		.exact = exact,
 		.device = device->number,
 		.since_ns = now,
 		.until_ns = after(
 			now, wait == GM_WAIT_NEVER ? PARKED_ROUNDS * reclaim_ns(device) : wait),
 	};
+}
+
+/* It does not fit by what is known now: clients are asked, and it is told. Whether it stays. */
+static bool begin(struct gm_device *device, struct gm_request *request, const char *why)
+{
+	struct gm_waiting *w = &request->waiting;
+	w->begun = true;
+	if (!ask(device, request) && w->parked)
+		return false;
+	if (!w->parked) {
+		char text[GM_DETAIL_BYTES];
+		gm_say(text, "waits: %s", why);
+		w->told = true;
+		tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
+	}
+	return true;
+}
+
+/* Whether it may fit once it is known what is foreign now. */
+static bool may_fit(const struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_waiting *w = &request->waiting;
+	return (w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE) &&
+	       gm_look_helps(device, request->session, w->exact);
+}
+
+gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_waiting *w = &request->waiting;
+	struct gm_refusal why = *refusal, never;
+	if (!gm_admit_ever(device, request->session, exact, &never))
+		why = never;
+	set_up(device, request, exact);
+	w->order = ++queue->last_order;
+	w->block = why.block;
+	w->tally = why.tally;
 	gpumem_status status = gm_admit_say(device, request->session, exact, &why, detail);
 	tell_limit(device, request, detail);
 	if (why.never || queue->length >= GM_LIMIT_WAITING_PER_DEVICE ||
@@ -283,19 +321,52 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 		return status;
 	insert(device, request);
 	gm_request_link(request);
-	if (!ask(device, request) && w->parked) {
+	if (may_fit(device, request)) {
+		w->look = gm_look_want(device);
+	} else if (!begin(device, request, detail)) {
 		take_out(device, request);
 		return status;
-	}
-	if (!w->parked) {
-		char text[GM_DETAIL_BYTES];
-		gm_say(text, "waits: %s", detail);
-		w->told = true;
-		tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
 	}
 	/* Whether somebody waits for somebody who waits is to be looked at. */
 	device->core->woken = queue->woken = true;
 	return GPUMEM_OK;
+}
+
+void gm_queue_note(struct gm_device *device, struct gm_request *request)
+{
+	if (request->waiting.order == UINT64_MAX)
+		request->waiting = (struct gm_waiting){.order = ++device->queue.last_order};
+}
+
+void gm_queue_deny(
+	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed)
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_waiting *w = &request->waiting;
+	char detail[GM_DETAIL_BYTES];
+	if (w->exact == 0)
+		set_up(device, request, gm_plan_exact(request->bytes));
+	w->priority = account_of(request)->priority;
+	w->block = GM_BLOCK_DEVICE;
+	w->tally = NULL;
+	w->denied = bytes;
+	w->freed = device->freed + doomed;
+	w->returns = device->pool.returns;
+	struct gm_refusal refusal = refusal_of(w);
+	gpumem_status status = gm_admit_say(device, request->session, w->exact, &refusal, detail);
+	if (queue->length >= GM_LIMIT_WAITING_PER_DEVICE) {
+		if (w->told)
+			tell(device, request, GM_EVENT_REFUSED, status, detail);
+		gm_request_refuse(request, status, detail);
+		return;
+	}
+	insert(device, request);
+	gm_request_link(request);
+	/* The backend has just been looked at: what is known is known now. */
+	w->look = 0;
+	if (!begin(device, request, detail))
+		gm_queue_end(request, status, detail);
+	device->core->woken = queue->woken = true;
 }
 
 /* ---- out */
@@ -312,6 +383,7 @@ static void grant(struct gm_device *device, struct gm_request *request)
 		gm_request_refuse(request, status, detail);
 		return;
 	}
+	w->denied = 0;
 	if (w->told) {
 		w->block = GM_BLOCK_NONE;
 		gm_say(detail, "granted %s after %s", gm_format_size(request->charged, size),
@@ -319,6 +391,31 @@ static void grant(struct gm_device *device, struct gm_request *request)
 		tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail);
 	}
 	gm_request_start(request);
+}
+
+/* Whether there is something now that was not there when the backend had no memory for it. */
+static bool came_back(const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
+{
+	return device->freed > w->freed || device->pool.returns != w->returns ||
+	       (!w->parked && now >= w->again_ns);
+}
+
+/* What becomes of one that may not wait and does not fit. Whether it left the queue. */
+static bool step_parked(struct gm_device *device, struct gm_request *request,
+	const struct gm_refusal *refusal, uint64_t now)
+{
+	struct gm_waiting *w = &request->waiting;
+	if (now < w->until_ns && (gm_ladder_asking(device, GM_TRIGGER_REQUEST) ||
+					 (w->rounds < PARKED_ROUNDS && ask(device, request))))
+		return false;
+	/* Who was asked has had time since the last look. */
+	if (now < w->until_ns && w->rounds > 0 && !w->last_look && may_fit(device, request)) {
+		w->last_look = true;
+		w->look = gm_look_want(device);
+		return false;
+	}
+	end_by(device, request, refusal, "", GPUMEM_OK);
+	return true;
 }
 
 /* What becomes of one request now. Whether it left the queue. */
@@ -331,23 +428,32 @@ static bool step(struct gm_device *device, struct gm_request *request, uint64_t 
 		return true;
 	}
 	if (gm_admit_now(device, request->session, w->exact, &refusal)) {
-		if (device->queue.exhausted == 0 ||
-			!gm_queue_bars(device, request->session, w->order)) {
+		if (w->denied && !came_back(device, w, now)) {
+			refusal.block = GM_BLOCK_DEVICE;
+		} else if (device->queue.exhausted == 0 ||
+			   !gm_queue_bars(device, request->session, w->order)) {
 			grant(device, request);
 			return true;
+		} else {
+			refusal.block = GM_BLOCK_TURN;
 		}
-		refusal.block = GM_BLOCK_TURN;
 	}
 	w->block = refusal.block;
 	w->tally = refusal.tally;
-	if (w->parked) {
-		if (now < w->until_ns &&
-			(gm_ladder_asking(device, GM_TRIGGER_REQUEST) ||
-				(w->rounds < PARKED_ROUNDS && ask(device, request))))
-			return false;
-		end_by(device, request, &refusal, "", GPUMEM_OK);
-		return true;
+	refusal.denied = w->denied;
+	if (w->look && !gm_look_over(device, w->look) && now < w->until_ns)
+		return false;
+	w->look = 0;
+	if (!w->begun && now < w->until_ns) {
+		char why[GM_DETAIL_BYTES];
+		gm_admit_say(device, request->session, w->exact, &refusal, why);
+		if (!begin(device, request, why)) {
+			end_by(device, request, &refusal, "", GPUMEM_OK);
+			return true;
+		}
 	}
+	if (w->parked)
+		return step_parked(device, request, &refusal, now);
 	if (now >= w->until_ns) {
 		char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
 		gm_say(prefix, "waited %s: ", gm_format_duration(now - w->since_ns, waited));
@@ -359,87 +465,28 @@ static bool step(struct gm_device *device, struct gm_request *request, uint64_t 
 	return false;
 }
 
-/* ---- everybody waits for everybody */
-
-/* Whether somebody who holds what is lacking does not wait; *ret_holder: there is one at all. */
-static bool somebody_moves(struct gm_device *device, const struct gm_tally *tally, bool *ret_holder)
+/* When the queue wants to be looked at without anything having happened. */
+static void set_due(struct gm_device *device, uint64_t now)
 {
-	struct gm_core *core = device->core;
-	uint32_t d = device->number;
-	*ret_holder = true;
-	if (!tally && device->queue.witness) {
-		const struct gm_session *s = gm_core_find_session(core, device->queue.witness);
-		if (s && s->accounts[d].held > 0 && s->accounts[d].waiting == 0)
-			return true;
-	}
-	*ret_holder = false;
-	for (const struct gm_session *s = core->sessions; s; s = s->hh.next) {
-		const struct gm_account *account = &s->accounts[d];
-		bool counts = !tally;
-		for (unsigned i = 0; i < account->n_tallies; i++)
-			counts = counts || account->tallies[i] == tally;
-		if (!counts || account->held == 0)
-			continue;
-		*ret_holder = true;
-		if (account->waiting > 0)
-			continue;
-		if (!tally)
-			device->queue.witness = s->id;
-		return true;
-	}
-	return false;
-}
-
-/* Whether it could be granted if programs outside the broker ended. */
-static bool waits_for_foreign(const struct gm_device *device, const struct gm_request *request)
-{
-	uint64_t taken = gm_ledger_charged(&device->ledger) +
-			 gm_ledger_kept_from(&device->ledger, account_of(request));
-	return taken + request->waiting.exact <= gm_device_capacity(device);
-}
-
-/* The last in the order, of those who hold something that the others lack. */
-static struct gm_request *least(const struct gm_device *device, const struct gm_tally *tally)
-{
-	struct gm_request *r, *last = NULL;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
-		const struct gm_account *account = account_of(r);
-		bool counts = !tally;
-		for (unsigned i = 0; i < account->n_tallies; i++)
-			counts = counts || account->tallies[i] == tally;
-		if (counts && account->held > 0 && !r->waiting.parked)
-			last = r;
-	}
-	return last;
-}
-
-/* Refuses one request, if all who could help wait themselves. Whether it did. */
-static bool break_deadlock(struct gm_device *device)
-{
+	struct gm_queue *queue = &device->queue;
 	const struct gm_request *r;
-	bool device_seen = false, holder;
-	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (gm_ladder_asking(device, t))
-			return false;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
+	bool foreign = false;
+	queue->due_ns = UINT64_MAX;
+	DL_FOREACH2(queue->requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		const struct gm_tally *tally = w->block == GM_BLOCK_QUOTA ? w->tally : NULL;
-		if (w->parked || (!tally && (device_seen || waits_for_foreign(device, r))))
-			continue;
-		device_seen = device_seen || !tally;
-		if (somebody_moves(device, tally, &holder) || !holder)
-			continue;
-		struct gm_request *victim = least(device, tally);
-		assert(victim);
-		struct gm_refusal refusal = refusal_of(&victim->waiting);
-		end_by(device, victim, &refusal,
-			"everybody who holds memory waits for more; return some: ",
-			GPUMEM_E_DEADLOCK);
-		return true;
+		uint64_t due = w->parked || w->until_ns < w->again_ns ? w->until_ns : w->again_ns;
+		if (w->look)
+			due = w->until_ns;
+		if (due < queue->due_ns)
+			queue->due_ns = due;
+		foreign = foreign || (!w->look && may_fit(device, r));
 	}
-	return false;
+	if (foreign) {
+		uint64_t due = gm_look_again(device, now);
+		if (due < queue->due_ns)
+			queue->due_ns = due;
+	}
 }
 
 void gm_queue_run(struct gm_device *device)
@@ -455,16 +502,15 @@ void gm_queue_run(struct gm_device *device)
 		/* done() may have changed more than this. */
 		r = queue->changes == changes + left ? next : queue->requests;
 	}
-	if (!queue->woken && break_deadlock(device))
+	r = queue->woken ? NULL : gm_deadlock_find(device);
+	if (r) {
+		struct gm_refusal refusal = refusal_of(&r->waiting);
+		end_by(device, r, &refusal,
+			"everybody who holds memory waits for more; return some: ",
+			GPUMEM_E_DEADLOCK);
 		device->core->woken = queue->woken = true;
-	queue->due_ns = UINT64_MAX;
-	DL_FOREACH2(queue->requests, r, waiting.next)
-	{
-		const struct gm_waiting *w = &r->waiting;
-		uint64_t due = w->parked || w->until_ns < w->again_ns ? w->until_ns : w->again_ns;
-		if (due < queue->due_ns)
-			queue->due_ns = due;
 	}
+	set_due(device, now);
 }
 
 uint64_t gm_queue_due(const struct gm_device *device)

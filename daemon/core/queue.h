@@ -23,8 +23,9 @@
  *
  * A request leaves the queue
  *   - granted;
- *   - when its time is over: GPUMEM_E_TIMEOUT. One that must not wait is there only while clients
- * are asked for what it lacks, and leaves as GPUMEM_E_NO_MEMORY or GPUMEM_E_LIMIT;
+ *   - when its time is over: GPUMEM_E_TIMEOUT. One that must not wait is there only while the
+ * device is looked at (look.h) and clients are asked for what it lacks, and leaves as
+ * GPUMEM_E_NO_MEMORY or GPUMEM_E_LIMIT;
  *   - as soon as it can never be granted any more (a lower limit, a new policy): GPUMEM_E_LIMIT or
  *     GPUMEM_E_NO_MEMORY;
  *   - when its session is off the socket or gone, its lease returned, or gm_core_cancel() is
@@ -35,6 +36,11 @@
  *     session that is off the socket does not wait.
  *
  * Never by itself: what can never be granted is not queued.
+ *
+ * A request that was granted comes back, to its old place, when the backend has no memory for it
+ * although it fits (others took it since the last sample, or the device cannot use what is free):
+ * gm_queue_deny(). It lacks what could not be made, clients are asked for that as for any other,
+ * and it is tried again when something came back to the device or the pool, and after settle_ns.
  */
 
 #define GM_QUEUE_OVERTAKES 16
@@ -67,6 +73,7 @@ struct gm_queue {
 	uint64_t last_order;
 	uint64_t changes;   /* of the list: whoever walks it sees that it moved */
 	uint64_t exhausted; /* requests that may be overtaken no more */
+	uint64_t denied;    /* requests that the backend had no memory for */
 	bool woken;         /* something may have come back */
 	uint64_t witness;   /* a session that holds and does not wait, when last looked */
 	uint64_t due_ns;    /* when something in it is; good while it is not woken */
@@ -74,11 +81,21 @@ struct gm_queue {
 
 /*
  * A request that does not fit, and why. GPUMEM_OK: it is queued, and clients were asked for what it
- * lacks. Otherwise it is to be refused with that and detail: it may not wait and nobody can be
- * asked, it could never be granted, or too many wait (GM_LIMIT_WAITING_PER_DEVICE).
+ * lacks, or will be when the device has been looked at. Otherwise it is to be refused with that and
+ * detail: it may not wait and nobody can be asked, it could never be granted, or too many wait
+ * (GM_LIMIT_WAITING_PER_DEVICE).
  */
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+/*
+ * A request that was admitted, and for which nothing is held any more, because the backend has no
+ * memory; bytes: what could not be made of it; doomed: what is being destroyed of what it had.
+ * Queued again, or ended by done().
+ */
+void gm_queue_deny(
+	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed);
+/* The place of a request that is admitted and has to be made, should it come to the queue later. */
+void gm_queue_note(struct gm_device *device, struct gm_request *request);
 /* Ends a request that waits. */
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail);
 /* Whether a request of this session must let others go first: they are before it in the order, were

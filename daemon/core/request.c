@@ -144,13 +144,7 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 	char detail[GM_DETAIL_BYTES];
 	struct sizes s;
 	gm_format_size(chunk->bytes, s.text[0]);
-	gm_format_size(device->ledger.foreign, s.text[1]);
-	if (result == -ENOMEM)
-		gm_say(detail,
-			"device %u is out of memory: it could not make %s, with nothing pooled; "
-			"%s of it are used outside the broker; end those programs, or lower fraction",
-			device->number, s.text[0], s.text[1]);
-	else if (result == -EOPNOTSUPP)
+	if (result == -EOPNOTSUPP)
 		gm_say(detail,
 			"device %u has no %s transport: its driver refused; ask for the other one, "
 			"or set transport = auto in gpumemd.conf",
@@ -159,11 +153,24 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 		gm_say(detail, "device %u could not make a chunk of %s: %s; see the daemon's log",
 			device->number, s.text[0], strerror(-result));
 	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
-	fail(request,
-		result == -ENOMEM       ? GPUMEM_E_NO_MEMORY
-		: result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED
-					: GPUMEM_E_SYSTEM,
-		detail);
+	fail(request, result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED : GPUMEM_E_SYSTEM, detail);
+}
+
+/* The device has no memory for it, though it fits: what it has goes back, and it waits like one
+ * that does not fit. */
+static void put_back(struct gm_request *request, uint64_t bytes)
+{
+	struct gm_device *device = request->target->device;
+	uint64_t doomed = device->ledger.doomed, lacking = bytes;
+	const struct gm_chunk *chunk;
+	DL_FOREACH (request->chunks, chunk)
+		if (chunk->state == GM_CHUNK_CREATING)
+			lacking += chunk->bytes;
+	gm_ledger_unadmit(&device->ledger, account_of(request), bytes);
+	undo(request);
+	request->charged = 0;
+	request->missing = 0;
+	gm_queue_deny(device, request, lacking, device->ledger.doomed - doomed);
 }
 
 void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result)
@@ -191,7 +198,10 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 	DL_DELETE(request->chunks, chunk);
 	struct gm_chunk copy = *chunk;
 	gm_device_free_chunk(device, chunk);
-	refuse_backend(request, &copy, result);
+	if (result == -ENOMEM)
+		put_back(request, copy.bytes);
+	else
+		refuse_backend(request, &copy, result);
 }
 
 /* ---- the beginning */
@@ -383,10 +393,11 @@ void gm_request_start(struct gm_request *request)
 		finish(request);
 		return;
 	}
-	gm_request_link(request);
-	/* Nothing completes before a submission returns, so the list stands still. */
 	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
+	gm_queue_note(device, request);
+	gm_request_link(request);
+	/* Nothing completes before a submission returns, so the list stands still. */
 	struct gm_chunk *chunk;
 	DL_FOREACH (request->chunks, chunk)
 		if (chunk->state == GM_CHUNK_CREATING)

@@ -16,7 +16,7 @@
 #include "tests/tap.h"
 #include "tests/unit/policy_model.h"
 
-#define STEPS 6000
+#define STEPS 12000
 #define SEEDS 8
 
 static const char *const owners[OWNERS] = {"uid:1", "uid:2", "uid:3", "gid:1", "gid:2", "unit:a",
@@ -80,7 +80,7 @@ static void step_ask(struct model *m)
 	r->exact = (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
 	r->waits = model_roll(m, 2);
 	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
-	r->until = m->fake.now + (r->waits ? wait : 2 * GM_RECLAIM_NS);
+	r->wait = r->waits ? wait : 2 * GM_RECLAIM_NS;
 	r->arrival = ++m->arrivals;
 	r->priority = gm_session_priority(s->s, 0);
 	r->seen = true; /* granted at once: those it overtakes count it */
@@ -165,7 +165,16 @@ static void step_sample(struct model *m)
 {
 	uint64_t ours = m->fake.backend_bytes[0];
 	uint64_t others = model_roll(m, 4) ? model_roll(m, GiB) : model_roll(m, m->total);
-	gm_core_sample(m->fake.core, 0, model_less(model_less(m->total, ours), others));
+	if (m->fake.looking && model_roll(m, 4)) {
+		fake_looked(&m->fake, 0, others);
+		m->n.looked++;
+	} else if (m->fake.looking && model_roll(m, 4) == 0) {
+		m->fake.looking = false;
+		gm_core_sample_failed(m->fake.core, 0);
+		gm_core_looked(m->fake.core, 0);
+	} else {
+		gm_core_sample(m->fake.core, 0, model_less(model_less(m->total, ours), others));
+	}
 }
 
 static void step_says(struct model *m)
@@ -230,7 +239,9 @@ static void step(struct model *m)
 	case 11 ... 15:
 		for (uint64_t n = model_roll(m, 8); n-- > 0 && m->fake.n_jobs > 0; model_check(m))
 			fake_core_complete(&m->fake, model_roll(m, m->fake.n_jobs),
-				model_roll(m, 40) ? 0 : -ENOMEM);
+				model_roll(m, m->dry ? 2 : 40) ? 0 : -ENOMEM);
+		if (model_roll(m, m->dry ? 4 : 16) == 0)
+			m->dry = !m->dry;
 		break;
 	case 16 ... 18: {
 		struct m_session *s = pick(m, true);
@@ -292,6 +303,10 @@ static void step(struct model *m)
 		break;
 	}
 	model_check(m);
+	if (m->fake.looking && model_roll(m, 3) == 0) {
+		step_sample(m);
+		model_check(m);
+	}
 }
 
 START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
@@ -307,7 +322,7 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	struct gm_core_device_info info = fake_info(m->total);
 	info.policy.max_pool = UINT64_MAX;
 	m->policy = info.policy;
-	fake_core_init_asking(&m->fake);
+	fake_core_init_looking(&m->fake);
 	fake_core_add(&m->fake, &info);
 	model_check(m);
 	while (m->step < n)
@@ -318,14 +333,15 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 		"# granted %" PRIu64 " (%" PRIu64 " after waiting), refused %" PRIu64
 		", limit %" PRIu64 ", timeout %" PRIu64 ", deadlock %" PRIu64 ", never %" PRIu64
 		", barred %" PRIu64 "/%" PRIu64 ", asked %" PRIu64 ", ignored %" PRIu64
-		", victims %" PRIu64 "\n",
+		", victims %" PRIu64 ", looked %" PRIu64 ", denied %" PRIu64 "\n",
 		m->n.granted, m->n.late, m->n.refused, m->n.limit, m->n.timeout, m->n.deadlock,
-		m->n.never, m->n.exhausted, m->n.turned, m->n.asked, m->n.ignored, m->n.victims);
+		m->n.never, m->n.exhausted, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
+		m->n.looked, m->n.denied);
 	must(m,
 		seed || n < STEPS ||
 			(m->n.granted > n / 100 && m->n.late > n / 300 && m->n.limit > n / 1000 &&
 				m->n.timeout > 0 && m->n.deadlock > 0 && m->n.asked > n / 300 &&
-				m->n.ignored > 0),
+				m->n.ignored > 0 && m->n.looked > 0 && m->n.denied > 0),
 		"the run tried little");
 	gm_core_shutdown(m->fake.core);
 	memset(m->sessions, 0, sizeof(m->sessions));

@@ -100,7 +100,7 @@ static struct gm_worker *worker;
 static struct gm_chunk chunks[JOBS];
 static pthread_t loop_thread;
 static struct {
-	size_t created, destroyed, sampled, failed, looked, not_sampled;
+	size_t created, destroyed, sampled, failed, looked, not_sampled, latest;
 	uint64_t last_free;
 	size_t created_before_sample, created_before_look, sampled_before_look;
 	struct gm_usage *usage;
@@ -128,11 +128,12 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	tell();
 }
 
-static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes)
+static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
 {
 	ck_assert_uint_eq(device, 3);
 	told.sampled++;
 	told.not_sampled += result < 0;
+	told.latest += latest;
 	told.last_free = free_bytes;
 	told.created_before_sample = told.created;
 	tell();
@@ -288,6 +289,28 @@ START_TEST(a_sample_is_told_when_it_is_asked_for)
 }
 END_TEST
 
+START_TEST(a_sample_that_began_before_it_was_asked_for_is_not_the_latest)
+{
+	start(&shared_ops);
+	fake.fail_with = -ENOMEM;
+	gm_worker_create(worker, &chunks[0], 1);
+	gm_worker_create(worker, &chunks[1], 1);
+	permit(1);
+	/* The first has failed, and was looked after; the second is under way. */
+	wait_until_stuck();
+	gm_worker_sample(worker);
+	run_until(2);
+	ck_assert_uint_eq(told.sampled, 1);
+	ck_assert_uint_eq(told.latest, 0);
+	/* The one after it answers both who asked and why the second one failed. */
+	permit(1);
+	run_until(4);
+	ck_assert_uint_eq(told.sampled, 2);
+	ck_assert_uint_eq(told.latest, 1);
+	stop();
+}
+END_TEST
+
 START_TEST(devices_that_are_exclusive_are_not_sampled)
 {
 	start(&exclusive_ops);
@@ -364,6 +387,7 @@ int main(void)
 	tcase_add_test(tests, the_loop_turns_while_the_backend_is_stuck);
 	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);
 	tcase_add_test(tests, a_sample_is_told_when_it_is_asked_for);
+	tcase_add_test(tests, a_sample_that_began_before_it_was_asked_for_is_not_the_latest);
 	tcase_add_test(tests, devices_that_are_exclusive_are_not_sampled);
 	tcase_add_test(tests, a_sample_that_fails_is_told_as_such);
 	tcase_add_test(tests, a_look_comes_between_two_jobs_with_a_sample_before_it);

@@ -101,6 +101,24 @@ static int terminate(void *ctx, struct gm_session *session, uint32_t device)
 	return fake->terminate;
 }
 
+static void look(void *ctx, uint32_t device)
+{
+	struct fake_core *fake = ctx;
+	must(!fake->looking);
+	fake->looks++;
+	fake->looking = true;
+}
+
+void fake_looked(struct fake_core *fake, uint32_t device, uint64_t foreign)
+{
+	uint64_t total = fake_figures(fake, device).total;
+	uint64_t used = fake->backend_bytes[device] + foreign;
+	must(fake->looking);
+	fake->looking = false;
+	gm_core_sample(fake->core, device, total > used ? total - used : 0);
+	gm_core_looked(fake->core, device);
+}
+
 static void wake_at(void *ctx, uint64_t ns)
 {
 	((struct fake_core *)ctx)->wake_ns = ns;
@@ -188,7 +206,7 @@ struct gm_core_device_info fake_info(uint64_t total)
 		}};
 }
 
-static void init(struct fake_core *fake, bool asking)
+static void init(struct fake_core *fake, bool asking, bool looking)
 {
 	struct gm_core_ops ops = {
 		.create = create,
@@ -207,6 +225,8 @@ static void init(struct fake_core *fake, bool asking)
 		ops.wake_at = wake_at;
 		ops.event = event;
 	}
+	if (looking)
+		ops.look = look;
 	memset(fake, 0, sizeof(*fake));
 	fake->now = 1;
 	/* Room for every chunk there can be, made at once: the fake must not fail when memory is
@@ -219,12 +239,17 @@ static void init(struct fake_core *fake, bool asking)
 
 void fake_core_init(struct fake_core *fake)
 {
-	init(fake, false);
+	init(fake, false, false);
 }
 
 void fake_core_init_asking(struct fake_core *fake)
 {
-	init(fake, true);
+	init(fake, true, false);
+}
+
+void fake_core_init_looking(struct fake_core *fake)
+{
+	init(fake, true, true);
 }
 
 uint32_t fake_core_add(struct fake_core *fake, const struct gm_core_device_info *info)

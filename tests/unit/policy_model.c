@@ -11,8 +11,9 @@
  *   3. the queue lists exactly the requests that are neither done nor under creation, by priority
  * and then by arrival, none of them past its time, none that could never be granted, and those that
  *      may not wait no longer than twice the deadline of a reclaim;
- *   4. a waiting request fits only if one before it has been overtaken as often as it may, or if
- *      pressure is critical and a client of a higher priority is there;
+ *   4. a waiting request fits only if one before it has been overtaken as often as it may, if
+ *      pressure is critical and a client of a higher priority is there, or if the backend had no
+ *      memory for it;
  *   5. nobody is overtaken more often than that, by the model's count as well: of a request that
  * was blocked by the device all the time, all grants to those behind it;
  *   6. unless a reclaim is under way or foreign memory is in the way, somebody who holds memory
@@ -20,7 +21,9 @@
  *   7. a client that was asked on behalf of a request or by hand is not asked for a request again
  *      before it returned that much or the deadline passed, and never while it is off the socket;
  *   8. the level goes back up to where it fell from only after the dwell;
- *   9. figures and backend agree (fake_core_check()).
+ *   9. figures and backend agree (fake_core_check());
+ *  10. at most one look at the device is under way (fake_core.c), and whoever is held for one is
+ *      held no longer than that.
  */
 #include "tests/unit/policy_model.h"
 
@@ -172,11 +175,20 @@ static void check_queue(struct model *m, const struct limits *limits,
 		r->priority = gm_session_priority(s->s, 0);
 		must(m, w->priority == r->priority, "priority");
 		must(m, w->parked == !r->waits, "parked");
+		if (!r->until)
+			r->until = m->fake.now + r->wait;
 		must(m, m->fake.now < r->until, "it is past its time");
 		must(m, w->overtaken <= GM_QUEUE_OVERTAKES, "overtaken %u times", w->overtaken);
-		if (!r->seen)
+		if (!r->seen) {
 			r->always_device = true;
+			r->behind = 0;
+		}
 		r->seen = true;
+		r->counted = false; /* back, if it was granted */
+		bool denied = r->q.r.waiting.denied > 0;
+		m->n.denied += denied;
+		must(m, !r->q.r.waiting.look || m->fake.looking,
+			"held for a look that nobody takes");
 		if (w->block != GM_BLOCK_DEVICE)
 			r->always_device = false;
 		must(m, !r->always_device || r->behind <= GM_QUEUE_OVERTAKES,
@@ -188,8 +200,8 @@ static void check_queue(struct model *m, const struct limits *limits,
 		uint64_t ever, now = room(limits, s, f->ceiling, charged, &ever, f->capacity);
 		must(m, r->exact <= ever, "it waits for what it can never have");
 		bool held_back = f->level == GM_LEVEL_CRITICAL && r->priority < top;
-		must(m, r->exact > now || held_back || exhausted, "it fits and waits: block %d",
-			w->block);
+		must(m, r->exact > now || held_back || exhausted || denied,
+			"it fits and waits: block %d", w->block);
 		must(m, w->block != GM_BLOCK_TURN || exhausted, "it waits for no one's turn");
 		if (w->block == GM_BLOCK_QUOTA)
 			must(m, w->owner && matches(s, w->owner), "somebody else's limit");
@@ -262,7 +274,7 @@ void model_sweep(struct model *m)
 	for (int i = 0; i < REQUESTS; i++) {
 		struct m_request *r = &m->requests[i];
 		/* Granted is what is charged: its chunks may still be on their way. */
-		bool granted = r->used && r->seen && r->arrival &&
+		bool granted = r->used && r->seen && !r->counted &&
 			       (r->q.ended ? r->q.status == GPUMEM_OK : !r->q.r.waiting.queued);
 		if (granted) {
 			for (int k = 0; k < REQUESTS; k++)
@@ -273,7 +285,7 @@ void model_sweep(struct model *m)
 					m->requests[k].behind++;
 			m->n.late += r->waits;
 			r->seen = false;
-			r->arrival = 0; /* counted */
+			r->counted = true;
 		}
 		if (!r->used || !r->q.ended)
 			continue;

@@ -33,19 +33,21 @@ struct m_session {
 
 struct m_request {
 	struct fake_request q;
-	bool used, waits, seen;
+	bool used, waits, seen, counted;
 	int session;
-	uint64_t exact, until, arrival;
-	bool always_device; /* blocked by the device whenever it was looked at */
-	int32_t priority;   /* when it was last looked at */
-	unsigned behind;    /* grants to those behind it */
+	uint64_t exact, arrival;
+	uint64_t wait, until; /* it may wait so long, from when it did not fit; 0: it did so far */
+	bool always_device;   /* blocked by the device whenever it was looked at */
+	int32_t priority;     /* when it was last looked at */
+	unsigned behind;      /* grants to those behind it */
 };
 
 struct model {
 	struct fake_core fake;
 	uint64_t seed, step, random, arrivals;
 	struct gm_policy policy;
-	uint64_t total, foreign;
+	uint64_t total;
+	bool dry; /* the backend is out of memory every other time */
 	struct m_session sessions[SESSIONS];
 	struct m_request requests[REQUESTS];
 	enum gm_level level, fell_from;
@@ -53,7 +55,7 @@ struct model {
 	uint64_t asks;
 	struct {
 		uint64_t granted, late, refused, limit, timeout, deadlock, never, exhausted, turned;
-		uint64_t asked, ignored, victims;
+		uint64_t asked, ignored, victims, looked, denied;
 	} n;
 };
 

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where core meets what provides for it: jobs, looks, clock, ids, randomness and clients on its way
+ * out, and on the way in what the device threads have done and what time it is. It promises that
+ * core is called on the loop's thread alone, and hears of a device's jobs and samples in the order
+ * in which the thread did them. It must never hold a rule about memory: that is core's.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "daemon/admin_processes.h"
+#include "daemon/broker_private.h"
+#include "daemon/watch.h"
+
+/* ---- core's needs */
+
+static void core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
+{
+	struct gm_broker *broker = ctx;
+	gm_worker_create(broker->workers[chunk->device], chunk, turn);
+}
+
+static void core_destroy(void *ctx, struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	gm_worker_destroy(broker->workers[chunk->device], chunk);
+}
+
+static uint64_t core_now_ns(void *ctx)
+{
+	return gm_clock_ns();
+}
+
+static uint64_t core_new_id(void *ctx)
+{
+	struct gm_broker *broker = ctx;
+	return gm_ids_next(&broker->ids);
+}
+
+static void core_random(void *ctx, void *bytes, size_t n)
+{
+	if (gm_random(bytes, n) < 0) {
+		/* A token that can be guessed is worse than no daemon. */
+		gm_log(GM_LOG_ERROR, "the kernel gives no random bytes");
+		abort();
+	}
+}
+
+static void core_device_changed(void *ctx, uint32_t device)
+{
+	struct gm_broker *broker = ctx;
+	if (broker->clients_open)
+		gm_clients_device_changed(&broker->clients, device);
+}
+
+static void core_session_changed(void *ctx, struct gm_session *session, uint32_t device)
+{
+	gm_clients_session_changed(session, device);
+}
+
+static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
+{
+	struct gm_broker *broker = ctx;
+	gm_watch_level(&broker->dispatch, device);
+	if (broker->clients_open)
+		gm_clients_level_changed(&broker->clients, device);
+}
+
+static void core_use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+{
+	gm_clients_use(session, device, ret);
+}
+
+static void core_reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+{
+	gm_clients_reclaim_from(session, ask);
+}
+
+static int core_terminate(void *ctx, struct gm_session *session, uint32_t device)
+{
+	struct gm_broker *broker = ctx;
+	struct gm_client *client = gm_clients_of(&broker->clients, session);
+	if (!client)
+		return -ESRCH;
+	return gm_terminator_end(
+		broker->terminator, client->identity, broker->config->terminate_grace_ns);
+}
+
+static void core_event(void *ctx, const struct gm_event *event)
+{
+	struct gm_broker *broker = ctx;
+	if (broker->dispatch.watch && broker->clients_open)
+		gm_watch_event(&broker->dispatch, event);
+}
+
+static void core_look(void *ctx, uint32_t device)
+{
+	struct gm_broker *broker = ctx;
+	gm_worker_sample(broker->workers[device]);
+}
+
+static void core_wake_at(void *ctx, uint64_t ns);
+
+const struct gm_core_ops gm_broker_core_ops = {
+	.create = core_create,
+	.destroy = core_destroy,
+	.now_ns = core_now_ns,
+	.new_id = core_new_id,
+	.random = core_random,
+	.device_changed = core_device_changed,
+	.session_changed = core_session_changed,
+	.level_changed = core_level_changed,
+	.use = core_use,
+	.reclaim = core_reclaim,
+	.terminate = core_terminate,
+	.look = core_look,
+	.wake_at = core_wake_at,
+	.event = core_event,
+};
+
+/* ---- what the device threads and the clock tell core */
+
+void gm_broker_check_idle(struct gm_broker *broker)
+{
+	if (broker->stopping && gm_core_idle(broker->core))
+		uv_stop(&broker->loop);
+}
+
+static void on_created(void *ctx, struct gm_chunk *chunk, int result)
+{
+	struct gm_broker *broker = ctx;
+	uint32_t bit = UINT32_C(1) << chunk->device;
+	if (result == 0 || result == -ENOMEM) {
+		broker->failing &= ~bit;
+	} else if (!(broker->failing & bit)) {
+		/* Said once: whoever asks again and again must not fill the log. */
+		broker->failing |= bit;
+		char field[32];
+		const char *const fields[] = {field, NULL};
+		snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", chunk->device);
+		gm_log_fields(GM_LOG_ERROR, fields, "device %u: a chunk could not be made: %s",
+			chunk->device, strerror(-result));
+	}
+	gm_core_created(broker->core, chunk, result);
+	gm_broker_check_idle(broker);
+}
+
+static void on_destroyed(void *ctx, struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	gm_core_destroyed(broker->core, chunk);
+	gm_broker_check_idle(broker);
+}
+
+static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
+{
+	struct gm_broker *broker = ctx;
+	if (result < 0)
+		gm_core_sample_failed(broker->core, device);
+	else
+		gm_core_sample(broker->core, device, free_bytes);
+	if (latest)
+		gm_core_looked(broker->core, device);
+}
+
+static void on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
+{
+	struct gm_broker *broker = ctx;
+	gm_processes_looked(broker->dispatch.processes, device, usage);
+}
+
+const struct gm_worker_events gm_broker_device_events = {
+	.created = on_created,
+	.destroyed = on_destroyed,
+	.sampled = on_sampled,
+	.looked = on_looked,
+};
+
+static void run_tick(struct gm_broker *broker);
+
+static void on_tick(uv_timer_t *timer)
+{
+	run_tick(timer->data);
+}
+
+static void tick_at(struct gm_broker *broker, uint64_t ns)
+{
+	uint64_t now = gm_clock_ns();
+	uint64_t wait_ms = ns > now ? (ns - now) / GM_NS_PER_MS + 1 : 1;
+	/* The loop's own idea of the time may be as old as the turn is. */
+	uv_update_time(&broker->loop);
+	uv_timer_start(&broker->tick, on_tick, wait_ms, 0);
+	broker->tick_ns = ns;
+}
+
+static void run_tick(struct gm_broker *broker)
+{
+	uint64_t next = gm_core_tick(broker->core);
+	if (next == UINT64_MAX) {
+		uv_timer_stop(&broker->tick);
+		broker->tick_ns = UINT64_MAX;
+		return;
+	}
+	tick_at(broker, next);
+}
+
+static void core_wake_at(void *ctx, uint64_t ns)
+{
+	struct gm_broker *broker = ctx;
+	if (!broker->stopping &&
+		(!uv_is_active((uv_handle_t *)&broker->tick) || ns < broker->tick_ns))
+		tick_at(broker, ns);
+}
+
+void gm_broker_on_flushed(void *ctx)
+{
+	struct gm_broker *broker = ctx;
+	if (!broker->stopping)
+		run_tick(broker);
+}
+
+void gm_broker_on_sample(uv_timer_t *timer)
+{
+	struct gm_broker *broker = timer->data;
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
+		if (broker->dispatch.devices[i].measured)
+			gm_worker_sample(broker->workers[i]);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_BROKER_PRIVATE_H
+#define GM_DAEMON_BROKER_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/backend.h"
+#include "daemon/broker.h"
+#include "daemon/client.h"
+#include "daemon/dispatch.h"
+#include "daemon/endpoint.h"
+#include "daemon/ids.h"
+#include "daemon/listener.h"
+#include "daemon/peer.h"
+#include "daemon/terminate.h"
+#include "daemon/worker.h"
+
+/* What struct gm_broker is, for the broker's own files. */
+
+struct gm_broker {
+	const struct gm_broker_options *options;
+	struct gm_config *config;
+	uv_loop_t loop;
+	bool loop_open;
+	uv_signal_t signals[3];
+	uv_timer_t tick, sample, watchdog, stop;
+	uint64_t tick_ns; /* when the tick is due */
+	struct gm_terminator *terminator;
+	bool timers_open, signals_open;
+
+	struct gm_endpoint endpoint;
+	bool endpoint_open;
+	struct gm_ids ids;
+	const struct gm_backend_ops *ops;
+	void *backend;
+	struct gm_worker *workers[GM_LIMIT_DEVICES];
+	struct gm_core *core;
+	struct gm_hub hub;
+	bool hub_open;
+	struct gm_clients clients;
+	bool clients_open;
+	struct gm_dispatch dispatch;
+	struct gm_listener *listener;
+	uint32_t failing; /* a bit per device whose last creation failed oddly */
+	bool stopping;
+	bool stuck;
+};
+
+/* broker_core.c: what core needs of the world, and what the device threads tell it. */
+extern const struct gm_core_ops gm_broker_core_ops;
+extern const struct gm_worker_events gm_broker_device_events;
+/* Ends the loop if the broker stops and no job is under way. */
+void gm_broker_check_idle(struct gm_broker *broker);
+/* Core's timed work, as when the clients' pages were flushed. ctx: the broker. */
+void gm_broker_on_flushed(void *ctx);
+/* Samples every device that can be. */
+void gm_broker_on_sample(uv_timer_t *timer);
+
+#endif
