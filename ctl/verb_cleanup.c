@@ -3,7 +3,8 @@
 
 /*
  * gpumemctl cleanup: the plan first, with its sizes, then what came of it. Each device is a
- * question of its own, on one connection.
+ * question of its own, on one connection. Where one of several cannot do what is wanted, nothing is
+ * done on any.
  */
 
 #include <stdio.h>
@@ -34,6 +35,7 @@ static const struct gm_column result_columns[] = {
 };
 
 struct answer {
+	const struct gm_options *options;
 	struct gm_table *plan, *results;
 	uint32_t devices[GM_LIMIT_DEVICES];
 	size_t n_devices;
@@ -62,9 +64,14 @@ static void take_devices(void *user, const Gm__Wire__Packet *packet)
 {
 	struct answer *answer = user;
 
-	for (size_t i = 0; i < packet->devices->n_devices; i++)
+	for (size_t i = 0; i < packet->devices->n_devices; i++) {
+		const Gm__Wire__Device *device = packet->devices->devices[i];
+		/* What a GPU is to have free says nothing of pinned host memory. */
+		if (device->pinned && answer->options->given & GM_OPTION_NEED)
+			continue;
 		if (answer->n_devices < GM_LIMIT_DEVICES)
-			answer->devices[answer->n_devices++] = packet->devices->devices[i]->number;
+			answer->devices[answer->n_devices++] = device->number;
+	}
 }
 
 static void take(void *user, const Gm__Wire__Packet *packet)
@@ -103,21 +110,42 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static gpumem_status clean(
-	struct gm_ctl *ctl, struct gm_conn *conn, struct answer *answer, uint32_t device)
+static gpumem_status ask(struct gm_ctl *ctl, struct gm_conn *conn, uint32_t device, bool dry_run,
+	gm_conn_answer_fn fn, struct answer *answer)
 {
 	Gm__Wire__Cleanup body = GM__WIRE__CLEANUP__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 
 	body.device = device;
 	body.need = ctl->options->need;
-	body.dry_run = ctl->options->given & GM_OPTION_DRY_RUN;
+	body.dry_run = dry_run;
 	request.body_case = GM__WIRE__PACKET__BODY_CLEANUP;
 	request.cleanup = &body;
+	return gm_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, fn, answer, &ctl->trouble);
+}
+
+static void pass_over(void *user, const Gm__Wire__Packet *packet)
+{
+}
+
+/* Whether every device could: else the first that cannot says why. */
+static gpumem_status try_all(struct gm_ctl *ctl, struct gm_conn *conn, struct answer *answer)
+{
+	gpumem_status status = GPUMEM_OK;
+
+	for (size_t i = 0; i < answer->n_devices && status == GPUMEM_OK; i++)
+		status = ask(ctl, conn, answer->devices[i], true, pass_over, answer);
+	return status;
+}
+
+static gpumem_status clean(
+	struct gm_ctl *ctl, struct gm_conn *conn, struct answer *answer, uint32_t device)
+{
 	answer->planned = answer->freed = answer->free = 0;
 	answer->done = answer->reached = false;
-	gpumem_status status = gm_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, take, answer, &ctl->trouble);
+	gpumem_status status =
+		ask(ctl, conn, device, ctl->options->given & GM_OPTION_DRY_RUN, take, answer);
 	if (status != GPUMEM_OK)
 		return status;
 	gm_table_row(answer->results);
@@ -140,11 +168,11 @@ static void say(struct gm_ctl *ctl, const struct answer *answer, uint32_t device
 
 	gm_format_size(answer->planned, planned);
 	gm_format_size(answer->freed, freed);
-	if (!answer->done)
+	if (!answer->planned)
+		gm_writer_line(ctl->writer, "", "Device %u: there is nothing to do.", device);
+	else if (!answer->done)
 		gm_writer_line(ctl->writer, "",
 			"Device %u: %s could be got back; nothing was done.", device, planned);
-	else if (!answer->planned)
-		gm_writer_line(ctl->writer, "", "Device %u: there is nothing to do.", device);
 	else
 		gm_writer_line(ctl->writer, "", "Device %u: %s of %s came back%s.", device, freed,
 			planned, answer->reached ? "" : ", which is not enough");
@@ -157,6 +185,7 @@ gpumem_status gm_verb_cleanup(struct gm_ctl *ctl)
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct answer answer = {
+		.options = ctl->options,
 		.plan = gm_table_new(columns, sizeof(columns) / sizeof(*columns)),
 		.results = gm_table_new(
 			result_columns, sizeof(result_columns) / sizeof(*result_columns)),
@@ -173,7 +202,13 @@ gpumem_status gm_verb_cleanup(struct gm_ctl *ctl)
 		request.get_devices = &body;
 		status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES, take_devices,
 			&answer, &ctl->trouble);
+		if (status == GPUMEM_OK && !answer.n_devices)
+			status = gm_trouble_set(
+				&ctl->trouble, GPUMEM_E_NOT_FOUND, "there are no devices");
 	}
+	if (status == GPUMEM_OK && answer.n_devices > 1 &&
+		!(ctl->options->given & GM_OPTION_DRY_RUN))
+		status = try_all(ctl, conn, &answer);
 	for (size_t i = 0; i < answer.n_devices && status == GPUMEM_OK; i++) {
 		status = clean(ctl, conn, &answer, answer.devices[i]);
 		each[i] = answer;

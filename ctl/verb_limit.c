@@ -26,13 +26,22 @@ static const struct gm_column columns[] = {
 	{"source", "SET", 0},
 };
 
+struct answer {
+	const struct gm_options *options;
+	struct gm_table *table;
+};
+
 static void take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct gm_table *table = user;
+	const struct answer *answer = user;
+	struct gm_table *table = answer->table;
 
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
 		bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
+		if (answer->options->given & GM_OPTION_DEVICE &&
+			limit->device != answer->options->device)
+			continue;
 		gm_table_row(table);
 		gm_table_text(table, limit->owner);
 		gm_table_count(table, limit->device);
@@ -59,9 +68,18 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
 {
 	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+	struct answer answer = {.options = ctl->options, .table = table};
+	struct gm_conn *conn = NULL;
 
 	gpumem_status status =
-		gm_verb_ask(ctl, request, GM__WIRE__PACKET__BODY_LIMITS, take, table);
+		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	/* A change is for the daemon to refuse; a question would find nothing there. */
+	if (status == GPUMEM_OK && request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS)
+		status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_conn_ask(
+			conn, request, GM__WIRE__PACKET__BODY_LIMITS, take, &answer, &ctl->trouble);
+	gm_conn_free(conn);
 	if (status != GPUMEM_OK) {
 		gm_table_free(table);
 		return status;
@@ -150,8 +168,12 @@ static gpumem_status set(struct gm_ctl *ctl)
 		return usage(ctl, "say %s",
 			"'gpumemctl limit set OWNER max=SIZE', or guarantee=SIZE, or priority=N");
 	gpumem_status status = owner(ctl, options->args[1], whose);
-	for (size_t i = 2; i < options->n_args && status == GPUMEM_OK; i++)
+	for (size_t i = 2; i < options->n_args && status == GPUMEM_OK; i++) {
+		uint32_t before = body.set;
 		status = take_value(ctl, options->args[i], &body);
+		if (status == GPUMEM_OK && body.set == before)
+			status = usage(ctl, "'%s': that value was given already", options->args[i]);
+	}
 	if (status != GPUMEM_OK)
 		return status;
 	body.owner = whose;

@@ -139,7 +139,9 @@ gpumem_status gm_verb_watch(struct gm_ctl *ctl)
 		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
 	if (status != GPUMEM_OK)
 		return status;
-	status = gm_conn_watch(conn, on_event, (void *)ctl->options, &ctl->trouble);
+	status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_conn_watch(conn, on_event, (void *)ctl->options, &ctl->trouble);
 	gm_conn_free(conn);
 	ctl->streamed = true;
 	return status;

@@ -215,6 +215,38 @@ static void print_options(void)
 		stdout);
 }
 
+struct numbered {
+	uint32_t device;
+	bool found;
+};
+
+static void look_up(void *user, const Gm__Wire__Packet *packet)
+{
+	struct numbered *numbered = user;
+
+	for (size_t i = 0; i < packet->devices->n_devices; i++)
+		numbered->found =
+			numbered->found || packet->devices->devices[i]->number == numbered->device;
+}
+
+gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_conn *conn)
+{
+	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct numbered numbered = {.device = ctl->options->device};
+
+	if (!(ctl->options->given & GM_OPTION_DEVICE))
+		return GPUMEM_OK;
+	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
+	request.get_devices = &body;
+	gpumem_status status = gm_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_DEVICES, look_up, &numbered, &ctl->trouble);
+	if (status == GPUMEM_OK && !numbered.found)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"there is no device %u; 'gpumemctl devices' shows them", numbered.device);
+	return status;
+}
+
 void gm_verb_print_help(const struct gm_verb *verb)
 {
 	if (verb) {

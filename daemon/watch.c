@@ -390,6 +390,7 @@ void gm_watch_cleanup(
 		if (cleanup->ended)
 			send_result(dispatch, cleanup);
 	} else {
+		gm_peer_log(peer, GM_LOG_NOTICE, "it was refused: %s", detail);
 		gm_peer_send_failure(peer, id, status, detail);
 	}
 	if (status != GPUMEM_OK || cleanup->ended) {

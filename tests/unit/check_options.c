@@ -131,6 +131,44 @@ START_TEST(nonsense_values_are_refused)
 }
 END_TEST
 
+START_TEST(levels_and_sizes_are_read_or_refused)
+{
+	static const char *const levels[] = {"low", "medium", "high", "critical"};
+
+	for (uint32_t i = 0; i < 4; i++) {
+		ck_assert_int_eq(PARSE("pressure", "--at-least", (char *)levels[i]), 0);
+		ck_assert_uint_eq(options.at_least, i);
+		ck_assert(options.given & GM_OPTION_AT_LEAST);
+	}
+	ck_assert_int_eq(PARSE("pressure", "--at-least=High"), -EINVAL);
+	ck_assert_str_eq(error, "--at-least 'High' is no level; say low, medium, high or critical");
+	ck_assert_int_eq(PARSE("pressure", "--at-least=2"), -EINVAL);
+	ck_assert_int_eq(PARSE("pressure", "--at-least="), -EINVAL);
+	ck_assert_int_eq(PARSE("cleanup", "--need=1.5G", "--dry-run", "--device", "2"), 0);
+	ck_assert_uint_eq(options.need, UINT64_C(3) << 29);
+	ck_assert_uint_eq(options.given, GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE);
+	ck_assert_int_eq(PARSE("cleanup", "--need=0"), -EINVAL);
+	ck_assert_str_eq(error, "--need '0' is no size; say 512M or 16G");
+	ck_assert_int_eq(PARSE("cleanup", "--need=all"), -EINVAL);
+	ck_assert_int_eq(PARSE("cleanup", "--need=-1G"), -EINVAL);
+	ck_assert_int_eq(PARSE("cleanup", "--need=99999999999T"), -EINVAL);
+	ck_assert_int_eq(PARSE("cleanup", "--dry-run=yes"), -EINVAL);
+	ck_assert_int_eq(PARSE("cleanup", "16G"), -EINVAL);
+	ck_assert_int_eq(PARSE("limit", "set", "uid:0", "max=1", "guarantee=1", "priority=1"), 0);
+	ck_assert_uint_eq(options.n_args, 5);
+	ck_assert_int_eq(
+		PARSE("limit", "set", "uid:0", "max=1", "guarantee=1", "priority=1", "max=2"),
+		-EINVAL);
+	/* Each has its own. */
+	ck_assert_int_eq(PARSE("queue", "--device=0"), -EINVAL);
+	ck_assert_str_eq(error, "'gpumemctl queue' does not take --device");
+	ck_assert_int_eq(PARSE("watch", "--at-least=high"), -EINVAL);
+	ck_assert_int_eq(PARSE("pressure", "--need=1G"), -EINVAL);
+	ck_assert_int_eq(PARSE("trim", "--dry-run"), -EINVAL);
+	ck_assert_int_eq(PARSE("limit", "--dry-run"), -EINVAL);
+}
+END_TEST
+
 START_TEST(devices_are_numbered_up_to_the_limit)
 {
 	char number[32];
@@ -178,6 +216,7 @@ int main(void)
 	tcase_add_test(tcase, a_word_of_any_length_is_safe);
 	tcase_add_test(tcase, a_value_that_is_missing_or_not_wanted_is_named);
 	tcase_add_test(tcase, nonsense_values_are_refused);
+	tcase_add_test(tcase, levels_and_sizes_are_read_or_refused);
 	tcase_add_test(tcase, devices_are_numbered_up_to_the_limit);
 	tcase_add_test(tcase, an_option_of_another_verb_is_refused);
 	tcase_add_test(tcase, too_many_arguments_are_refused);
