@@ -148,9 +148,6 @@ static void terminate(struct gm_device *device)
 	struct gm_ladder *ladder = &device->ladder;
 	if (!core->ops.terminate || ladder->powerless || ladder->victim)
 		return;
-	/* Pressure is below the level already, which falls after its dwell: nobody has to go. */
-	if (device->pressure.calm)
-		return;
 	struct gm_session *victim = find_victim(device);
 	if (!victim)
 		return;
