@@ -39,7 +39,10 @@
  *   a process sees one.
  *
  * What the real driver was seen to do and what this one does are compared by one suite
- * (tests/gpu/conformance.c) that runs on both.
+ * (tests/gpu/conformance.c) that runs on both. What nobody should try on a real one, because it
+ * kills the process or may do anything (a stream or an event after its end, a handle released once
+ * too often, a copy across the border of a host chunk and a device chunk), ends the program here,
+ * with a line on stderr that says why.
  */
 
 #define FAKE_DEVICES     20 /* more than the daemon serves */
@@ -79,9 +82,10 @@ struct fake_map {
 	size_t size;
 	struct fake_mem *mem;
 	char *shadow;
-	unsigned device_access; /* a bit for each device that may use it */
-	bool host_access;
-	bool plain; /* made by cuMemAlloc or an IPC open, not by cuMemMap */
+	unsigned device_access; /* a bit for each device that may read it */
+	unsigned device_write;  /* likewise that may write it */
+	bool plain;             /* made by cuMemAlloc or an IPC open, not by cuMemMap */
+	int context;            /* then: of which device */
 	struct fake_map *prev, *next;
 };
 
@@ -109,6 +113,8 @@ extern struct fake fake;
 
 /* fault.c: called first by every function of the driver. CUDA_SUCCESS: go on. */
 gm_cu_result fake_enter(const char *call);
+/* Ends the program: it did what the real driver may do anything at. */
+__attribute__((noreturn)) void fake_undefined(const char *what);
 bool fake_without(const char *what);
 bool fake_device_lost(const struct fake_device *device);
 bool fake_device_mig(const struct fake_device *device);
@@ -136,12 +142,25 @@ struct fake_map *fake_map_find(uintptr_t addr);
 void fake_map_remove(struct fake_map *map, bool keep_reserved);
 
 /* context.c */
-gm_cu_result fake_need_context(struct fake_device **ret_device);
+gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device);
+gm_cu_result fake_need_context(struct fake_device **ret_device); /* the current one */
+/* With the lock held: a mapping is an allocation of that context. */
+void fake_map_plain(struct fake_map *map, const struct fake_device *context);
+gm_cu_result fake_drop_plain(gm_cu_ptr ptr, bool imported);
+
+/* host.c, with the lock held */
+/* Whether host memory at an address is the driver's or registered, and how far that goes. */
+bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n);
+void fake_hosts_end(int context);
 
 /* stream.c */
 struct fake_stream;
-
 void fake_sync_all(void);
+void fake_streams_end(int device); /* of its context, with their events */
+
+/* capture.c: called by what is unsafe while a program captures a stream into a graph. Where it is
+ * refused, the capture is broken. */
+gm_cu_result fake_capture_forbids(void);
 
 /* What every function but the first few begins with. */
 #define FAKE_ENTER(call) \

@@ -89,11 +89,21 @@ static void pass_gate(const char *call)
 	close(fd);
 }
 
+static __thread const char *current = "a stream";
+
+void fake_undefined(const char *what)
+{
+	fprintf(stderr, "fake driver: %s: %s: with a real driver anything may follow\n", current,
+		what);
+	abort();
+}
+
 gm_cu_result fake_enter(const char *call)
 {
 	unsigned long n = count(call);
 	const char *delay = entry(getenv("GPUMEM_FAKE_DELAY"), call);
 
+	current = call;
 	if (delay) {
 		long us = atol(delay);
 		struct timespec t = {us / 1000000, us % 1000000 * 1000};

@@ -156,6 +156,9 @@ FAKE_API gm_cu_result cuMemGetAllocationGranularity(
 	FAKE_ENTER("cuMemGetAllocationGranularity");
 	if (!granularity || !prop || (option != 0 && option != 1))
 		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (prop->location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE &&
+		!fake_get_device(prop->location.id))
+		return GM_CUDA_ERROR_INVALID_DEVICE;
 	*granularity = FAKE_GRANULARITY;
 	return GM_CUDA_SUCCESS;
 }
@@ -207,19 +210,17 @@ FAKE_API gm_cu_result cuMemCreate(
 FAKE_API gm_cu_result cuMemRelease(gm_cu_mem handle);
 FAKE_API gm_cu_result cuMemRelease(gm_cu_mem handle)
 {
-	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE;
 	struct fake_mem *mem;
 
 	FAKE_ENTER("cuMemRelease");
 	pthread_mutex_lock(&fake.lock);
 	mem = fake_mem_find(handle);
-	if (mem && mem->handles) {
-		mem->handles--;
-		fake_mem_put(mem);
-		result = GM_CUDA_SUCCESS;
-	}
+	if (!mem || !mem->handles)
+		fake_undefined("no such handle, or it was released");
+	mem->handles--;
+	fake_mem_put(mem);
 	pthread_mutex_unlock(&fake.lock);
-	return result;
+	return GM_CUDA_SUCCESS;
 }
 
 FAKE_API gm_cu_result cuMemRetainAllocationHandle(gm_cu_mem *handle, void *addr);
@@ -330,7 +331,8 @@ FAKE_API gm_cu_result cuMemAddressReserve(
 	size_t room;
 
 	FAKE_ENTER("cuMemAddressReserve");
-	if (!ptr || flags || !whole(size) || (alignment & (alignment - 1)))
+	if (!ptr || flags || !size || (alignment & (alignment - 1)) ||
+		size % (size_t)sysconf(_SC_PAGESIZE))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if (alignment < FAKE_GRANULARITY)
 		alignment = FAKE_GRANULARITY;
@@ -357,6 +359,17 @@ FAKE_API gm_cu_result cuMemAddressReserve(
 	pthread_mutex_unlock(&fake.lock);
 	*ptr = (gm_cu_ptr)(uintptr_t)at;
 	return GM_CUDA_SUCCESS;
+}
+
+/* Whether a range lies in one reservation. */
+static bool reserved(uintptr_t va, size_t size)
+{
+	struct fake_reservation *reservation;
+
+	DL_FOREACH (fake.reservations, reservation)
+		if (va >= reservation->va && va + size <= reservation->va + reservation->size)
+			return true;
+	return false;
 }
 
 static bool overlaps(const struct fake_map *map, uintptr_t va, size_t size)
@@ -397,19 +410,16 @@ FAKE_API gm_cu_result cuMemMap(
 	gm_cu_ptr ptr, size_t size, size_t offset, gm_cu_mem handle, unsigned long long flags)
 {
 	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE;
-	struct fake_reservation *reservation;
 	struct fake_map *map;
 	struct fake_mem *mem;
-	bool inside = false;
+	bool inside;
 
 	FAKE_ENTER("cuMemMap");
 	if (flags || offset || !whole(size) || ptr % FAKE_GRANULARITY)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
 	mem = fake_mem_find(handle);
-	DL_FOREACH (fake.reservations, reservation)
-		if (ptr >= reservation->va && ptr + size <= reservation->va + reservation->size)
-			inside = true;
+	inside = reserved((uintptr_t)ptr, size);
 	DL_FOREACH (fake.maps, map)
 		if (overlaps(map, (uintptr_t)ptr, size))
 			inside = false;
@@ -445,12 +455,16 @@ FAKE_API gm_cu_result cuMemUnmap(gm_cu_ptr ptr, size_t size)
 	uintptr_t va = (uintptr_t)ptr;
 
 	FAKE_ENTER("cuMemUnmap");
+	if (!whole(size) || va % FAKE_GRANULARITY)
+		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
+	if (!reserved(va, size))
+		result = GM_CUDA_ERROR_INVALID_VALUE;
 	DL_FOREACH (fake.maps, map)
 		if (overlaps(map, va, size) &&
 			(map->plain || map->va < va || map->va + map->size > va + size))
 			result = GM_CUDA_ERROR_INVALID_VALUE;
-	/* A range that holds nothing is no error. */
+	/* A reserved range that holds nothing is no error. */
 	if (!result)
 		DL_FOREACH_SAFE (fake.maps, map, next)
 			if (overlaps(map, va, size))
@@ -459,12 +473,16 @@ FAKE_API gm_cu_result cuMemUnmap(gm_cu_ptr ptr, size_t size)
 	return result;
 }
 
-static void set_device_access(struct fake_map *map, int device, bool on)
+static void set_device_access(struct fake_map *map, int device, int flags)
 {
-	if (on)
-		map->device_access |= 1u << device;
-	else
-		map->device_access &= ~(1u << device);
+	unsigned bit = 1u << device;
+
+	map->device_access &= ~bit;
+	map->device_write &= ~bit;
+	if (flags != GM_CU_MEM_ACCESS_FLAGS_PROT_NONE)
+		map->device_access |= bit;
+	if (flags == GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		map->device_write |= bit;
 }
 
 FAKE_API gm_cu_result cuMemSetAccess(
@@ -484,6 +502,9 @@ FAKE_API gm_cu_result cuMemSetAccess(
 			access[i].flags != GM_CU_MEM_ACCESS_FLAGS_PROT_READ &&
 			access[i].flags != GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			return GM_CUDA_ERROR_INVALID_VALUE;
+		if (access[i].location.type < GM_CU_MEM_LOCATION_TYPE_DEVICE ||
+			access[i].location.type > GM_CU_MEM_LOCATION_TYPE_HOST_NUMA)
+			return GM_CUDA_ERROR_INVALID_VALUE;
 		if (access[i].location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE &&
 			!fake_get_device(access[i].location.id))
 			return GM_CUDA_ERROR_INVALID_DEVICE;
@@ -502,12 +523,10 @@ FAKE_API gm_cu_result cuMemSetAccess(
 					fake_without("p2p"))
 					result = GM_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 				else
-					set_device_access(map, access[j].location.id,
-						flags != GM_CU_MEM_ACCESS_FLAGS_PROT_NONE);
+					set_device_access(map, access[j].location.id, flags);
 			} else if (map->mem->device >= 0) {
 				result = GM_CUDA_ERROR_NOT_SUPPORTED; /* the CPU cannot reach it */
 			} else {
-				map->host_access = flags != GM_CU_MEM_ACCESS_FLAGS_PROT_NONE;
 				mprotect((void *)map->va, map->size,
 					flags == GM_CU_MEM_ACCESS_FLAGS_PROT_NONE ? PROT_NONE
 					: flags == GM_CU_MEM_ACCESS_FLAGS_PROT_READ

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stream capture of the fake driver. No graph is ever run: what is captured is counted, so that a
+ * fork that was never joined is known. What this is for is the rules, which the real driver keeps
+ * by breaking the capture of whoever offends, another thread's too: which calls a thread may make
+ * while somebody captures, and in which mode.
+ */
+#include "tests/fake/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utlist.h>
+
+static __thread gm_cu_capture_mode mine = GM_CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/*
+ * As documented for cuThreadExchangeStreamCaptureMode: a capture that is not relaxed binds the
+ * thread that began it, a global one every thread that is in global mode, and nobody binds a
+ * relaxed thread.
+ */
+gm_cu_result fake_capture_forbids(void)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+	struct fake_capture *capture;
+
+	if (mine == GM_CU_STREAM_CAPTURE_MODE_RELAXED)
+		return result;
+	pthread_mutex_lock(&fake_streams.lock);
+	DL_FOREACH (fake_streams.captures, capture) {
+		bool own = pthread_equal(capture->thread, pthread_self()) &&
+			   capture->mode != GM_CU_STREAM_CAPTURE_MODE_RELAXED;
+		bool global = mine == GM_CU_STREAM_CAPTURE_MODE_GLOBAL &&
+			      capture->mode == GM_CU_STREAM_CAPTURE_MODE_GLOBAL;
+		if (own || global) {
+			capture->broken = true;
+			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	}
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+struct fake_capture *fake_capture_find(gm_cu_u64 id)
+{
+	struct fake_capture *capture;
+
+	DL_FOREACH (fake_streams.captures, capture)
+		if (capture->id == id)
+			return capture;
+	return NULL;
+}
+
+gm_cu_result fake_capture_break(int device)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+	struct fake_stream *stream;
+
+	DL_FOREACH (fake_streams.list, stream)
+		if (stream->capture && stream->device == device) {
+			stream->capture->broken = true;
+			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		}
+	return result;
+}
+
+/* The legacy stream cannot be used while one that waits for it is captured. */
+static bool implicit(const struct fake_stream *stream, bool breaks)
+{
+	struct fake_stream *other;
+	bool found = false;
+
+	if (!stream->legacy)
+		return false;
+	DL_FOREACH (fake_streams.list, other)
+		if (other->capture && other->blocking && other->device == stream->device) {
+			other->capture->broken = other->capture->broken || breaks;
+			found = true;
+		}
+	return found;
+}
+
+gm_cu_result fake_capture_use(struct fake_stream *stream, bool *ret_captured)
+{
+	*ret_captured = false;
+	if (implicit(stream, true))
+		return GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (!stream->capture)
+		return GM_CUDA_SUCCESS;
+	if (stream->capture->broken)
+		return GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*ret_captured = true;
+	stream->captured++;
+	return GM_CUDA_SUCCESS;
+}
+
+gm_cu_result fake_capture_ask(struct fake_stream *stream)
+{
+	if (implicit(stream, true))
+		return GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (!stream->capture)
+		return GM_CUDA_SUCCESS;
+	stream->capture->broken = true;
+	return GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+gm_cu_result fake_capture_wait(struct fake_stream *stream, gm_cu_event event, bool *ret_captured)
+{
+	struct fake_capture *capture = fake_capture_find(event->capture);
+
+	*ret_captured = false;
+	if (!event->capture && !stream->capture)
+		return implicit(stream, true) ? GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+					      : GM_CUDA_SUCCESS;
+	if (!event->capture) {
+		/* It would make the graph wait for something outside of it. */
+		if (stream->capture->broken)
+			return GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		stream->capture->broken = true;
+		return GM_CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+	}
+	if (!capture)
+		return GM_CUDA_ERROR_CAPTURED_EVENT; /* of a graph that is finished */
+	if (stream->capture && stream->capture != capture) {
+		stream->capture->broken = capture->broken = true;
+		return GM_CUDA_ERROR_STREAM_CAPTURE_MERGE;
+	}
+	if (stream->legacy) {
+		capture->broken = true;
+		return GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	}
+	if (capture->broken)
+		return GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (!fake_points_merge(&stream->seen, &event->points))
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	stream->capture = capture; /* so a capture spreads over streams */
+	*ret_captured = true;
+	return GM_CUDA_SUCCESS;
+}
+
+/* ---- the driver's functions */
+
+FAKE_API gm_cu_result cuThreadExchangeStreamCaptureMode(gm_cu_capture_mode *mode);
+FAKE_API gm_cu_result cuThreadExchangeStreamCaptureMode(gm_cu_capture_mode *mode)
+{
+	gm_cu_capture_mode old = mine;
+
+	FAKE_ENTER("cuThreadExchangeStreamCaptureMode");
+	if (!mode || *mode < 0 || *mode > GM_CU_STREAM_CAPTURE_MODE_RELAXED)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	mine = *mode;
+	*mode = old;
+	return GM_CUDA_SUCCESS;
+}
+
+FAKE_API gm_cu_result cuStreamBeginCapture_v2(gm_cu_stream handle, gm_cu_capture_mode mode);
+FAKE_API gm_cu_result cuStreamBeginCapture_v2(gm_cu_stream handle, gm_cu_capture_mode mode)
+{
+	struct fake_capture *capture;
+	struct fake_stream *stream;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuStreamBeginCapture");
+	if (mode < 0 || mode > GM_CU_STREAM_CAPTURE_MODE_RELAXED)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake_streams.lock);
+	result = fake_stream_find(handle, &stream);
+	if (!result && stream->legacy) {
+		result = GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	} else if (!result && stream->capture) {
+		result = GM_CUDA_ERROR_ILLEGAL_STATE;
+	} else if (!result && !(capture = calloc(1, sizeof *capture))) {
+		result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+	} else if (!result) {
+		capture->id = fake_streams.next_capture++;
+		capture->mode = mode;
+		capture->origin = stream;
+		capture->thread = pthread_self();
+		DL_APPEND(fake_streams.captures, capture);
+		stream->capture = capture;
+	}
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+/* Asking the legacy stream is refused where using it is, but breaks nothing. */
+static gm_cu_result status_of(
+	gm_cu_stream handle, gm_cu_capture_status *status, struct fake_stream **ret_stream)
+{
+	gm_cu_result result = fake_stream_find(handle, ret_stream);
+
+	if (result)
+		return result;
+	if (implicit(*ret_stream, false))
+		return GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	*status = !(*ret_stream)->capture          ? GM_CU_STREAM_CAPTURE_STATUS_NONE
+		  : (*ret_stream)->capture->broken ? GM_CU_STREAM_CAPTURE_STATUS_INVALIDATED
+						   : GM_CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	return GM_CUDA_SUCCESS;
+}
+
+FAKE_API gm_cu_result cuStreamIsCapturing(gm_cu_stream handle, gm_cu_capture_status *status);
+FAKE_API gm_cu_result cuStreamIsCapturing(gm_cu_stream handle, gm_cu_capture_status *status)
+{
+	struct fake_stream *stream;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuStreamIsCapturing");
+	if (!status)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake_streams.lock);
+	result = status_of(handle, status, &stream);
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+FAKE_API gm_cu_result cuStreamGetCaptureInfo(
+	gm_cu_stream handle, gm_cu_capture_status *status, gm_cu_u64 *id);
+FAKE_API gm_cu_result cuStreamGetCaptureInfo(
+	gm_cu_stream handle, gm_cu_capture_status *status, gm_cu_u64 *id)
+{
+	struct fake_stream *stream;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuStreamGetCaptureInfo");
+	if (!status)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake_streams.lock);
+	result = status_of(handle, status, &stream);
+	if (!result && *status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE && id)
+		*id = stream->capture->id;
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+static bool joined(const struct fake_capture *capture, const struct fake_stream *stream)
+{
+	const struct fake_points *seen = &capture->origin->seen;
+
+	if (stream == capture->origin || !stream->captured)
+		return true;
+	for (size_t i = 0; i < seen->n; i++)
+		if (seen->at[i].stream == stream)
+			return seen->at[i].count >= stream->captured;
+	return false;
+}
+
+/* Takes all its streams out of the capture. */
+static gm_cu_result end(struct fake_capture *capture)
+{
+	gm_cu_result result =
+		capture->broken ? GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : GM_CUDA_SUCCESS;
+	struct fake_stream *stream;
+
+	DL_FOREACH (fake_streams.list, stream)
+		if (stream->capture == capture && !result && !joined(capture, stream))
+			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+	DL_FOREACH (fake_streams.list, stream)
+		if (stream->capture == capture) {
+			stream->capture = NULL;
+			stream->captured = 0;
+			free(stream->seen.at);
+			stream->seen = (struct fake_points){0};
+		}
+	DL_DELETE(fake_streams.captures, capture);
+	free(capture);
+	return result;
+}
+
+/* Only a thing to destroy. */
+struct fake_graph {
+	struct fake_graph *prev, *next;
+};
+static struct fake_graph *graphs; /* behind the streams' lock */
+
+FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph);
+FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph)
+{
+	struct fake_capture *capture;
+	struct fake_stream *stream;
+	struct fake_graph *graph;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuStreamEndCapture");
+	if (!ret_graph)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	*ret_graph = NULL;
+	pthread_mutex_lock(&fake_streams.lock);
+	result = fake_stream_find(handle, &stream);
+	capture = result ? NULL : stream->capture;
+	if (!result && !capture) {
+		result = GM_CUDA_ERROR_ILLEGAL_STATE;
+	} else if (!result && capture->origin != stream) {
+		capture->broken = true;
+		result = GM_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+	} else if (!result && capture->mode != GM_CU_STREAM_CAPTURE_MODE_RELAXED &&
+		   !pthread_equal(capture->thread, pthread_self())) {
+		result = GM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	} else if (!result && !(result = end(capture))) {
+		graph = calloc(1, sizeof *graph);
+		if (graph)
+			DL_APPEND(graphs, graph);
+		else
+			result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+		*ret_graph = graph;
+	}
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+FAKE_API gm_cu_result cuGraphDestroy(void *handle);
+FAKE_API gm_cu_result cuGraphDestroy(void *handle)
+{
+	struct fake_graph *graph;
+
+	FAKE_ENTER("cuGraphDestroy");
+	pthread_mutex_lock(&fake_streams.lock);
+	DL_FOREACH (graphs, graph)
+		if (graph == handle)
+			break;
+	if (!graph)
+		fake_undefined("no such graph");
+	DL_DELETE(graphs, graph);
+	free(graph);
+	pthread_mutex_unlock(&fake_streams.lock);
+	return GM_CUDA_SUCCESS;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host memory that devices of the fake driver reach: allocated by the driver, or the program's own,
+ * registered. It belongs to the context that was current. Ranges do not overlap.
+ */
+#include "tests/fake/fake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+struct fake_host {
+	uintptr_t va;
+	size_t size;
+	int context;    /* the device's ordinal */
+	bool allocated; /* else registered */
+	struct fake_host *prev, *next;
+};
+static struct fake_host *hosts; /* behind fake.lock */
+
+bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n)
+{
+	struct fake_host *host;
+	size_t n = want;
+	bool found = false;
+
+	DL_FOREACH (hosts, host) {
+		if (addr >= host->va && addr - host->va < host->size) {
+			found = true;
+			n = host->size - (addr - host->va);
+		} else if (host->va > addr && host->va - addr < n && !found) {
+			n = host->va - addr; /* where the next one begins */
+		}
+	}
+	*ret_n = n < want ? n : want;
+	return found;
+}
+
+static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
+{
+	struct fake_host *host;
+
+	DL_FOREACH (hosts, host)
+		if ((uintptr_t)ptr < host->va + host->size && host->va < (uintptr_t)ptr + bytes)
+			return GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	host = calloc(1, sizeof *host);
+	if (!host)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	*host = (struct fake_host){(uintptr_t)ptr, bytes, context, allocated, NULL, NULL};
+	DL_APPEND(hosts, host);
+	return GM_CUDA_SUCCESS;
+}
+
+static void drop(struct fake_host *host)
+{
+	DL_DELETE(hosts, host);
+	if (host->allocated)
+		free((void *)host->va);
+	free(host);
+}
+
+static bool drop_at(void *ptr, bool allocated)
+{
+	struct fake_host *host;
+
+	pthread_mutex_lock(&fake.lock);
+	DL_FOREACH (hosts, host)
+		if (host->va == (uintptr_t)ptr && host->allocated == allocated)
+			break;
+	if (host)
+		drop(host);
+	pthread_mutex_unlock(&fake.lock);
+	return host;
+}
+
+void fake_hosts_end(int context)
+{
+	struct fake_host *host, *tmp;
+
+	DL_FOREACH_SAFE (hosts, host, tmp)
+		if (host->context == context)
+			drop(host);
+}
+
+/* Whether there is memory at all of the range. */
+static bool is_mapped(void *ptr, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from = (uintptr_t)ptr & ~(page - 1);
+	size_t n = (uintptr_t)ptr + bytes - from;
+	unsigned char *there = malloc(n / page + 1);
+	bool mapped = there && mincore((void *)from, n, there) == 0;
+
+	free(there);
+	return mapped;
+}
+
+/* ---- the driver's functions */
+
+FAKE_API gm_cu_result cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags);
+FAKE_API gm_cu_result cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	void *made;
+
+	FAKE_ENTER("cuMemHostAlloc");
+	if (!ptr || !bytes || flags > 7) /* portable, mapped, write-combined */
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+		return result;
+	if (posix_memalign(&made, 4096, bytes))
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&fake.lock);
+	result = add(made, bytes, (int)(device - fake.device), true);
+	pthread_mutex_unlock(&fake.lock);
+	if (result)
+		free(made);
+	else
+		*ptr = made;
+	return result;
+}
+
+FAKE_API gm_cu_result cuMemFreeHost(void *ptr);
+FAKE_API gm_cu_result cuMemFreeHost(void *ptr)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuMemFreeHost");
+	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+		return result;
+	fake_sync_all();
+	return drop_at(ptr, true) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_VALUE;
+}
+
+FAKE_API gm_cu_result cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags);
+FAKE_API gm_cu_result cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int flags)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuMemHostRegister");
+	if (!ptr || !bytes || flags > 15) /* portable, mapped, of a device, read-only */
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+		return result;
+	if (!is_mapped(ptr, bytes))
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake.lock);
+	result = add(ptr, bytes, (int)(device - fake.device), false);
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+FAKE_API gm_cu_result cuMemHostUnregister(void *ptr);
+FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
+{
+	gm_cu_result result;
+
+	FAKE_ENTER("cuMemHostUnregister");
+	if (!ptr)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_capture_forbids()))
+		return result;
+	return drop_at(ptr, false) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* For tests: how many registrations this process has. */
+FAKE_API int fake_registered(void);
+FAKE_API int fake_registered(void)
+{
+	struct fake_host *host;
+	int n = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	DL_FOREACH (hosts, host)
+		n += !host->allocated;
+	pthread_mutex_unlock(&fake.lock);
+	return n;
+}

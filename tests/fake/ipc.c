@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * IPC handles of the fake driver. One names a process, a socket of it and an allocation; whoever
+ * has the 64 bytes can open it, whatever its uid, while the owner lives. Opening asks the owner for
+ * the file.
+ */
+#include "tests/fake/fake.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+#define IPC_MAGIC UINT64_C(0x454b41462d435049)
+
+struct ipc_handle {
+	uint64_t magic;
+	int64_t pid;
+	uint64_t secret;
+	uint64_t mem;
+	int32_t device; /* the folder's number */
+	int32_t unused[7];
+};
+_Static_assert(sizeof(struct ipc_handle) == 64, "an IPC handle is 64 bytes");
+
+static int server = -1;
+static uint64_t server_secret;
+
+static void server_path(int64_t pid, char path[108])
+{
+	/* Short: the path of a socket has little room. */
+	snprintf(path, 108, "%.80s/ipc.%lld", fake.folder, (long long)pid);
+}
+
+/* Hands the file of an allocation to whoever names it rightly. */
+static void *serve(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		struct ipc_handle want;
+		int peer = accept4(server, NULL, NULL, SOCK_CLOEXEC);
+		if (peer < 0) {
+			if (errno == EINTR || errno == ECONNABORTED)
+				continue;
+			return NULL;
+		}
+		if (recv(peer, &want, sizeof want, 0) == sizeof want &&
+			want.secret == server_secret) {
+			union {
+				struct cmsghdr align;
+				char bytes[CMSG_SPACE(sizeof(int))];
+			} control = {0};
+			struct iovec iov = {&want, sizeof want};
+			struct msghdr message = {.msg_iov = &iov,
+				.msg_iovlen = 1,
+				.msg_control = control.bytes,
+				.msg_controllen = sizeof control};
+			struct fake_mem *mem;
+			pthread_mutex_lock(&fake.lock);
+			mem = fake_mem_find(want.mem);
+			if (mem) {
+				struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+				c->cmsg_level = SOL_SOCKET;
+				c->cmsg_type = SCM_RIGHTS;
+				c->cmsg_len = CMSG_LEN(sizeof(int));
+				memcpy(CMSG_DATA(c), &mem->fd, sizeof(int));
+				(void)!sendmsg(peer, &message, MSG_NOSIGNAL);
+			}
+			pthread_mutex_unlock(&fake.lock);
+		}
+		close(peer);
+	}
+}
+
+static bool start_server(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	pthread_t thread;
+
+	if (server >= 0)
+		return true;
+	server_path(getpid(), address.sun_path);
+	unlink(address.sun_path);
+	server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (server < 0 || getrandom(&server_secret, sizeof server_secret, 0) < 0 ||
+		bind(server, (struct sockaddr *)&address, sizeof address) < 0 ||
+		chmod(address.sun_path, 0777) < 0 || listen(server, 64) < 0 ||
+		pthread_create(&thread, NULL, serve, NULL)) {
+		if (server >= 0)
+			close(server);
+		server = -1;
+		return false;
+	}
+	pthread_detach(thread);
+	return true;
+}
+
+FAKE_API gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr);
+FAKE_API gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
+{
+	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE;
+	struct fake_device *device;
+	struct fake_map *map;
+
+	FAKE_ENTER("cuIpcGetMemHandle");
+	if (!handle)
+		return result;
+	if (fake_without("ipc"))
+		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	if ((result = fake_need_context(&device)))
+		return result;
+	pthread_mutex_lock(&fake.lock);
+	map = fake_map_find((uintptr_t)ptr);
+	if (!map || !map->plain || map->mem->imported) {
+		result = GM_CUDA_ERROR_INVALID_VALUE;
+	} else if (!start_server()) {
+		result = GM_CUDA_ERROR_OPERATING_SYSTEM;
+	} else {
+		struct ipc_handle out = {IPC_MAGIC, getpid(), server_secret, map->mem->id,
+			fake.device[map->mem->device].number, {0}};
+		memcpy(handle, &out, sizeof out);
+		result = GM_CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+static int fetch(const struct ipc_handle *want)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct ipc_handle answer;
+	struct iovec iov = {&answer, sizeof answer};
+	struct msghdr message = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof control};
+	int fd = -1, peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	server_path(want->pid, address.sun_path);
+	if (peer >= 0 && connect(peer, (struct sockaddr *)&address, sizeof address) == 0 &&
+		send(peer, want, sizeof *want, MSG_NOSIGNAL) == sizeof *want &&
+		recvmsg(peer, &message, MSG_CMSG_CLOEXEC) == sizeof answer &&
+		CMSG_FIRSTHDR(&message))
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+	if (peer >= 0)
+		close(peer);
+	return fd;
+}
+
+/* The GPU of that number as this process counts them; -1: it does not see it. */
+static int ordinal_of(int number)
+{
+	for (int i = 0; i < fake.devices; i++)
+		if (fake.device[i].number == number)
+			return i;
+	return -1;
+}
+
+FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
+	gm_cu_ptr *ptr, gm_cu_ipc_mem handle, unsigned int flags);
+FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
+	gm_cu_ptr *ptr, gm_cu_ipc_mem handle, unsigned int flags)
+{
+	struct ipc_handle want;
+	struct fake_device *device;
+	struct fake_map *map;
+	struct fake_mem *mem;
+	gm_cu_result result;
+	struct stat st;
+	int fd, home;
+
+	FAKE_ENTER("cuIpcOpenMemHandle");
+	if (!ptr || flags != GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (fake_without("ipc"))
+		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+		return result;
+	memcpy(&want, &handle, sizeof want);
+	if (want.magic != IPC_MAGIC)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (want.pid == getpid())
+		return GM_CUDA_ERROR_INVALID_CONTEXT;
+	home = ordinal_of(want.device);
+	if (home < 0)
+		return GM_CUDA_ERROR_INVALID_DEVICE; /* this process does not see it */
+	if (home != device - fake.device && fake_without("p2p"))
+		return GM_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	fd = fetch(&want);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake.lock);
+	/* Opened here before: the same address, counted. */
+	DL_FOREACH (fake.maps, map) {
+		struct stat other;
+		if (map->plain && map->mem->imported && fstat(map->mem->fd, &other) == 0 &&
+			other.st_ino == st.st_ino && other.st_dev == st.st_dev)
+			break;
+	}
+	if (map) {
+		map->mem->handles++;
+		*ptr = (gm_cu_ptr)map->va;
+		close(fd);
+	} else if (!(mem = calloc(1, sizeof *mem))) {
+		close(fd);
+		result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+	} else {
+		mem->fd = fd;
+		mem->id = fake.next_id++;
+		mem->size = (size_t)st.st_size;
+		mem->device = home;
+		mem->imported = true;
+		HASH_ADD(hh, fake.mems, id, sizeof mem->id, mem);
+		result = fake_map_add(0, mem, &map);
+		if (result) {
+			fake_mem_put(mem);
+		} else {
+			mem->handles = 1;
+			fake_map_plain(map, device);
+			*ptr = (gm_cu_ptr)map->va;
+		}
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+FAKE_API gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr);
+FAKE_API gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuIpcCloseMemHandle");
+	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+		return result;
+	fake_sync_all();
+	return fake_drop_plain(ptr, true);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What streams of the fake driver do to memory: sets, copies, calls. A range is looked at when the
+ * work is submitted, and refused as the real driver refuses it, which is not the same for a set and
+ * for a copy; and again when the work is done, where memory that is gone makes the context fail.
+ */
+#include "tests/fake/stream.h"
+
+#include <string.h>
+
+#include <utlist.h>
+
+/* ---- doing it */
+
+/* The bytes behind a device address, and how many of them lie in one piece; host addresses stand
+ * for themselves. NULL: the device cannot do that there. */
+static char *reach(gm_cu_ptr ptr, size_t want, int device, bool write, size_t *ret_n)
+{
+	struct fake_reservation *reservation;
+	struct fake_map *map = fake_map_find((uintptr_t)ptr);
+
+	if (map) {
+		size_t left = map->size - ((uintptr_t)ptr - map->va);
+		if (!((write ? map->device_write : map->device_access) & 1u << device))
+			return NULL;
+		*ret_n = want < left ? want : left;
+		return map->shadow + ((uintptr_t)ptr - map->va);
+	}
+	DL_FOREACH (fake.reservations, reservation)
+		if (ptr >= reservation->va && ptr < reservation->va + reservation->size)
+			return NULL;
+	*ret_n = want;
+	return (char *)(uintptr_t)ptr;
+}
+
+static bool set_bytes(const struct fake_op *op)
+{
+	size_t piece;
+
+	for (size_t done = 0; done < op->n; done += piece) {
+		char *at = reach(op->to + done, op->n - done, op->device, true, &piece);
+		if (!at)
+			return false;
+		memset(at, op->value, piece);
+	}
+	return true;
+}
+
+static bool copy_bytes(const struct fake_op *op)
+{
+	size_t piece, from_piece;
+
+	for (size_t done = 0; done < op->n; done += piece) {
+		size_t left = op->n - done;
+		char *to = reach(op->to + done, left, op->device, true, &piece);
+		char *from = reach(op->from + done, left, op->device, false, &from_piece);
+		if (!to || !from)
+			return false;
+		if (from_piece < piece)
+			piece = from_piece;
+		memmove(to, from, piece);
+	}
+	return true;
+}
+
+void fake_perform(const struct fake_op *op)
+{
+	if (op->kind == FAKE_CALL)
+		op->fn(op->user);
+	if (op->kind != FAKE_SET && op->kind != FAKE_COPY)
+		return;
+	pthread_mutex_lock(&fake.lock);
+	if (!(op->kind == FAKE_SET ? set_bytes(op) : copy_bytes(op)))
+		fake.sticky = GM_CUDA_ERROR_ILLEGAL_ADDRESS;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+/* ---- looking at ranges */
+
+/* What the driver takes memory for. */
+enum kind {
+	NOWHERE, /* reserved, and nothing is mapped; or no access for the device */
+	PAGEABLE,
+	REGISTERED, /* or allocated by cuMemHostAlloc */
+	PLAIN,      /* by cuMemAlloc, or opened by an IPC handle */
+	DEVICE,     /* a chunk of a device, by cuMemMap */
+	HOST,       /* a chunk of host memory, likewise */
+};
+
+/* Of what kind the memory at an address is, and how far that one piece goes; with the lock held. */
+static enum kind kind_at(gm_cu_ptr ptr, size_t want, int device, size_t *ret_n)
+{
+	struct fake_reservation *reservation;
+	struct fake_map *map = fake_map_find((uintptr_t)ptr);
+	enum kind kind;
+
+	*ret_n = want;
+	if (map) {
+		size_t left = map->size - ((uintptr_t)ptr - map->va);
+		*ret_n = want < left ? want : left;
+		kind = map->plain ? PLAIN : map->mem->device < 0 ? HOST : DEVICE;
+		return map->device_access & 1u << device ? kind : NOWHERE;
+	}
+	DL_FOREACH (fake.reservations, reservation) {
+		if (ptr >= reservation->va && ptr < reservation->va + reservation->size)
+			return NOWHERE;
+		if (reservation->va > ptr && reservation->va - ptr < want)
+			want = (size_t)(reservation->va - ptr);
+	}
+	return fake_host_find((uintptr_t)ptr, want, ret_n) ? REGISTERED : PAGEABLE;
+}
+
+/* A set may go over the border of a host chunk and a device chunk, and of two device chunks, but
+ * not of two host chunks. Everything else has to be one piece. */
+static bool set_border_ok(enum kind a, enum kind b)
+{
+	return (a == DEVICE && (b == DEVICE || b == HOST)) || (a == HOST && b == DEVICE);
+}
+
+/* A copy may go over borders within one kind of chunk. Over a host and a device chunk the driver
+ * takes the whole for the one that it begins with, and the process dies. */
+static bool copy_border_ok(enum kind a, enum kind b)
+{
+	if ((a == HOST && b == DEVICE) || (a == DEVICE && b == HOST))
+		fake_undefined("a copy across the border of a host chunk and a device chunk");
+	return a == b && (a == DEVICE || a == HOST);
+}
+
+static bool range_ok(gm_cu_ptr ptr, size_t n, int device, bool set)
+{
+	enum kind kind, before = NOWHERE;
+	bool ok = true;
+	size_t piece;
+
+	pthread_mutex_lock(&fake.lock);
+	for (size_t done = 0; done < n && ok; done += piece) {
+		kind = kind_at(ptr + done, n - done, device, &piece);
+		ok = kind != NOWHERE && !(set && kind == PAGEABLE);
+		if (ok && done)
+			ok = set ? set_border_ok(before, kind) : copy_border_ok(before, kind);
+		before = kind;
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return ok;
+}
+
+/* ---- the driver's functions */
+
+FAKE_API gm_cu_result cuMemsetD8Async(
+	gm_cu_ptr to, unsigned char value, size_t n, gm_cu_stream stream);
+FAKE_API gm_cu_result cuMemsetD8Async(
+	gm_cu_ptr to, unsigned char value, size_t n, gm_cu_stream stream)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int number;
+
+	FAKE_ENTER("cuMemsetD8Async");
+	if ((result = fake_need_context(&device)) || (result = fake.sticky))
+		return result;
+	number = (int)(device - fake.device);
+	if (!range_ok(to, n, number, true))
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	return fake_submit(stream,
+		&(struct fake_op){
+			.kind = FAKE_SET, .device = number, .to = to, .value = value, .n = n});
+}
+
+FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_cu_stream stream);
+FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_cu_stream stream)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int number;
+
+	FAKE_ENTER("cuMemcpyAsync");
+	if ((result = fake_need_context(&device)) || (result = fake.sticky))
+		return result;
+	number = (int)(device - fake.device);
+	if (!range_ok(to, n, number, false) || !range_ok(from, n, number, false))
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	return fake_submit(stream,
+		&(struct fake_op){
+			.kind = FAKE_COPY, .device = number, .to = to, .from = from, .n = n});
+}
+
+FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, void *user);
+FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, void *user)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuLaunchHostFunc");
+	if (!fn)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_need_context(&device)))
+		return result;
+	return fake_submit(stream, &(struct fake_op){.kind = FAKE_CALL, .fn = fn, .user = user});
+}
