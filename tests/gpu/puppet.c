@@ -11,11 +11,13 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -201,12 +203,27 @@ static void *driver_symbol(const char *name)
 	return library ? dlsym(library, name) : NULL;
 }
 
-static int capture(gm_cu_stream stream)
+static int capture(gm_cu_stream stream, int mode)
 {
 	int (*begin)(gm_cu_stream, int) =
 		(int (*)(gm_cu_stream, int))driver_symbol("cuStreamBeginCapture_v2");
 
-	return begin ? begin(stream, 2 /* relaxed */) : GM_CUDA_ERROR_NOT_FOUND;
+	return begin ? begin(stream, mode) : GM_CUDA_ERROR_NOT_FOUND;
+}
+
+static int context_sync(void)
+{
+	int (*sync)(void) = (int (*)(void))driver_symbol("cuCtxSynchronize");
+
+	return sync ? sync() : GM_CUDA_ERROR_NOT_FOUND;
+}
+
+static int pages(uint64_t bytes, uint64_t *ret)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	*ret = (uintptr_t)at;
+	return at == MAP_FAILED ? GM_CUDA_ERROR_OUT_OF_MEMORY : GM_CUDA_SUCCESS;
 }
 
 static int capture_end(gm_cu_stream stream)
@@ -263,6 +280,15 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		if (!answer->result)
 			answer->result = cuda->cuCtxSetCurrent(context);
 		break;
+	case PUPPET_CONTEXT_END:
+		answer->result = cuda->cuDevicePrimaryCtxRelease((int)call->a);
+		break;
+	case PUPPET_CONTEXT_POP:
+		answer->result = cuda->cuCtxPopCurrent(&context);
+		break;
+	case PUPPET_CONTEXT_SYNC:
+		answer->result = context_sync();
+		break;
 	case PUPPET_CREATE:
 		answer->result = create(call, value);
 		break;
@@ -278,13 +304,14 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 			(void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 		break;
 	case PUPPET_RESERVE:
-		answer->result = cuda->cuMemAddressReserve((gm_cu_ptr *)value, call->a, 0, 0, 0);
+		answer->result =
+			cuda->cuMemAddressReserve((gm_cu_ptr *)value, call->a, call->b, 0, 0);
 		break;
 	case PUPPET_UNRESERVE:
 		answer->result = cuda->cuMemAddressFree(call->a, call->b);
 		break;
 	case PUPPET_MAP:
-		answer->result = cuda->cuMemMap(call->a, call->b, 0, call->c, 0);
+		answer->result = cuda->cuMemMap(call->a, call->b, call->d, call->c, 0);
 		break;
 	case PUPPET_UNMAP:
 		answer->result = cuda->cuMemUnmap(call->a, call->b);
@@ -307,6 +334,26 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		*value = count_bytes(
 			(const unsigned char *)(uintptr_t)call->a, call->b, (unsigned char)call->c);
 		break;
+	case PUPPET_COPY:
+		answer->result = cuda->cuMemcpyAsync(
+			call->a, call->b, call->c, (gm_cu_stream)(uintptr_t)call->d);
+		break;
+	case PUPPET_PAGES:
+		answer->result = pages(call->a, value);
+		break;
+	case PUPPET_REGISTER:
+		answer->result = cuda->cuMemHostRegister((void *)(uintptr_t)call->a, call->b,
+			GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
+		break;
+	case PUPPET_UNREGISTER:
+		answer->result = cuda->cuMemHostUnregister((void *)(uintptr_t)call->a);
+		break;
+	case PUPPET_HOST_ALLOC:
+		answer->result = cuda->cuMemHostAlloc((void **)value, call->a, 0);
+		break;
+	case PUPPET_HOST_FREE:
+		answer->result = cuda->cuMemFreeHost((void *)(uintptr_t)call->a);
+		break;
 	case PUPPET_SYNC:
 		answer->result = cuda->cuStreamSynchronize(stream);
 		break;
@@ -327,6 +374,17 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		break;
 	case PUPPET_STREAM_ID:
 		answer->result = cuda->cuStreamGetId(stream, (unsigned long long *)value);
+		break;
+	case PUPPET_STREAM_QUERY:
+		answer->result = cuda->cuStreamQuery(stream);
+		break;
+	case PUPPET_EVENT_NEW:
+		answer->result = cuda->cuEventCreate(&event, (unsigned)call->a);
+		*value = (uintptr_t)event;
+		break;
+	case PUPPET_EVENT_RECORD:
+		answer->result = cuda->cuEventRecord(
+			(gm_cu_event)(uintptr_t)call->a, (gm_cu_stream)(uintptr_t)call->b);
 		break;
 	case PUPPET_EVENT:
 	case PUPPET_CONTEXT_EVENT:
@@ -356,8 +414,8 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		break;
 	case PUPPET_IPC_OPEN:
 		memcpy(&ipc, call->blob, sizeof ipc);
-		answer->result = cuda->cuIpcOpenMemHandle(
-			(gm_cu_ptr *)value, ipc, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		answer->result =
+			cuda->cuIpcOpenMemHandle((gm_cu_ptr *)value, ipc, (unsigned)call->a);
 		break;
 	case PUPPET_IPC_CLOSE:
 		answer->result = cuda->cuIpcCloseMemHandle(call->a);
@@ -385,13 +443,18 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		answer->result = nvml_process((int)call->a, (unsigned)call->b, answer);
 		break;
 	case PUPPET_CAPTURE:
-		answer->result = capture(stream);
+		answer->result = capture(stream, (int)call->b);
 		break;
 	case PUPPET_CAPTURE_END:
 		answer->result = capture_end(stream);
 		break;
 	case PUPPET_CAPTURING:
 		answer->result = cuda->cuStreamIsCapturing(stream, &number);
+		*value = (uint64_t)number;
+		break;
+	case PUPPET_CAPTURE_MODE:
+		number = (int)call->a;
+		answer->result = cuda->cuThreadExchangeStreamCaptureMode(&number);
 		*value = (uint64_t)number;
 		break;
 	case PUPPET_FD_FLAGS:
@@ -409,6 +472,47 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 	}
 }
 
+/* What is done aside: one call at a time, which the first thread waits for. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	bool started;
+	const struct puppet_call *call; /* NULL: nothing to do */
+	struct puppet_answer *answer;
+} second = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+
+static void *perform_aside(void *unused)
+{
+	int none = -1;
+
+	(void)unused;
+	pthread_mutex_lock(&second.lock);
+	for (;;) {
+		while (!second.call)
+			pthread_cond_wait(&second.moved, &second.lock);
+		perform(second.call, -1, second.answer, &none);
+		second.call = NULL;
+		pthread_cond_broadcast(&second.moved);
+	}
+	return NULL;
+}
+
+static void aside(const struct puppet_call *call, struct puppet_answer *answer)
+{
+	pthread_t thread;
+
+	pthread_mutex_lock(&second.lock);
+	if (!second.started && pthread_create(&thread, NULL, perform_aside, NULL))
+		die("pthread_create");
+	second.started = true;
+	second.answer = answer;
+	second.call = call;
+	pthread_cond_broadcast(&second.moved);
+	while (second.call)
+		pthread_cond_wait(&second.moved, &second.lock);
+	pthread_mutex_unlock(&second.lock);
+}
+
 void puppet_main(int argc, char **argv)
 {
 	struct puppet_call call;
@@ -421,7 +525,10 @@ void puppet_main(int argc, char **argv)
 	while (receive_packet(socket, &call, sizeof call, &fd)) {
 		struct puppet_answer answer = {0};
 		int out = -1;
-		perform(&call, fd, &answer, &out);
+		if (call.aside)
+			aside(&call, &answer);
+		else
+			perform(&call, fd, &answer, &out);
 		if (fd >= 0)
 			close(fd);
 		if (!send_packet(socket, &answer, sizeof answer, out))
