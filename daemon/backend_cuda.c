@@ -303,8 +303,13 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		backend->nvml = NULL;
 		gm_log(GM_LOG_WARNING, "%s: memory that others use will not be seen", nvml_why);
 	}
-	if (backend->cuda->cuDeviceGetCount(&count) != GM_CUDA_SUCCESS)
-		count = 0;
+	gm_cu_result result = backend->cuda->cuDeviceGetCount(&count);
+	if (result) {
+		snprintf(why, 256, "the NVIDIA driver does not answer: %s",
+			gm_cuda_error(backend->cuda, result));
+		cuda_close(backend);
+		return -ENODEV;
+	}
 	if (count > GM_LIMIT_DEVICES) {
 		gm_log(GM_LOG_WARNING, "%d GPUs, of which the first %d are served", count,
 			GM_LIMIT_DEVICES);

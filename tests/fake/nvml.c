@@ -65,12 +65,17 @@ static gm_nvml_return enter(gm_nvml_device device)
 	return is_there(number_of(device), ".lost") ? GM_NVML_ERROR_GPU_IS_LOST : GM_NVML_SUCCESS;
 }
 
+static bool is_without(const char *what)
+{
+	const char *list = getenv("GPUMEM_FAKE_WITHOUT");
+
+	return list && strstr(list, what);
+}
+
 API gm_nvml_return nvmlInit_v2(void);
 API gm_nvml_return nvmlInit_v2(void)
 {
-	const char *without = getenv("GPUMEM_FAKE_WITHOUT");
-
-	if (!folder() || (without && strstr(without, "nvml")))
+	if (!folder() || is_without("nvml"))
 		return GM_NVML_ERROR_DRIVER_NOT_LOADED;
 	initialised = true;
 	return GM_NVML_SUCCESS;
@@ -103,6 +108,8 @@ API gm_nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, gm_nvml_device *d
 		return GM_NVML_ERROR_UNINITIALIZED;
 	if (!uuid || !device)
 		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	if (is_without("uuid"))
+		return GM_NVML_ERROR_NOT_FOUND;
 	if (sscanf(uuid, "GPU-f46b6500-6770-756d-656d-6400000000%2x", &number) == 1 &&
 		number < FAKE_DEVICES && is_there((int)number, "")) {
 		*device = &devices[number];

@@ -768,11 +768,54 @@ START_TEST(devices_that_cannot_be_read_are_no_devices)
 }
 END_TEST
 
+START_TEST(whichever_attribute_cannot_be_read_it_is_taken_for_absent)
+{
+	struct gm_backend_config config = {.host_limit = 16 * MIB};
+	struct gm_backend_device info;
+	struct gm_handle handle;
+	char plan[64];
+
+	snprintf(plan, sizeof plan, "cuDeviceGetAttribute:%d:999", _i);
+	setenv("GPUMEM_FAKE_FAIL", plan, 1);
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), 0);
+	ck_assert_uint_eq(devices, 3);
+	for (uint32_t i = 0; i < devices; i++) {
+		ops->device_info(backend, i, &info);
+		ck_assert(info.transport_fd || info.transport_ipc);
+		enum gm_transport transport =
+			info.transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+		ck_assert_int_eq(ops->create(backend, i, transport, 2 * MIB, &handle), 0);
+		ops->destroy(backend, i, transport, 2 * MIB, &handle);
+	}
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(a_gpu_that_nvml_does_not_know_works_and_has_no_figure)
+{
+	struct gm_backend_device info;
+	struct gm_backend_process *list;
+	struct gm_handle handle;
+	uint64_t bytes;
+	size_t n;
+
+	setenv("GPUMEM_FAKE_WITHOUT", "uuid", 1);
+	open_it();
+	ops->device_info(backend, 0, &info);
+	ck_assert(!info.measured);
+	ck_assert_int_eq(ops->memory_free(backend, 0, &bytes), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->processes(backend, 0, &list, &n), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(a_driver_that_stops_answering_is_said_so)
 {
 	struct gm_backend_config config = {0};
 
-	setenv("GPUMEM_FAKE_FAIL", "cuDeviceGetCount:1:999", 1);
+	setenv("GPUMEM_FAKE_FAIL", _i ? "cuDeviceGetCount:2:999" : "cuDeviceGetCount:1:999", 1);
 	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), -ENODEV);
 	ck_assert_ptr_nonnull(strstr(why, "does not answer: CUDA_ERROR_UNKNOWN"));
 }
@@ -944,7 +987,10 @@ int main(void)
 		tcase, a_device_that_cannot_be_read_is_not_served_and_the_other_one_is, 0, 5);
 	tcase_add_loop_test(tcase, devices_that_cannot_be_read_are_no_devices, 0, 5);
 	tcase_add_test(tcase, a_device_that_is_visible_twice_is_one);
-	tcase_add_test(tcase, a_driver_that_stops_answering_is_said_so);
+	tcase_add_loop_test(
+		tcase, whichever_attribute_cannot_be_read_it_is_taken_for_absent, 1, 24);
+	tcase_add_test(tcase, a_gpu_that_nvml_does_not_know_works_and_has_no_figure);
+	tcase_add_loop_test(tcase, a_driver_that_stops_answering_is_said_so, 0, 2);
 	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);
 	tcase_add_test(tcase, no_device_is_said_with_a_reason);
 	tcase_add_loop_test(tcase,
