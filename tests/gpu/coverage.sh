@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The line coverage of what talks to the driver, over what `make check` runs on the fake one: make coverage-cuda, in a build that was
+# configured with --enable-coverage. Prints a row per file, and the functions that nothing ran. A function of the cuda backend, of either
+# side, that nothing ran is a failure.
+#
+#   coverage.sh SOURCE BUILD "TESTS…"
+set -euo pipefail
+source_dir=$(realpath "$1") build=$(realpath "$2") tests=$3
+files="daemon/backend_cuda.c daemon/backend_nvml.c daemon/backend_ram.c common/cuda.c common/cuda_device.c
+client/map_cuda.c client/mapping.c client/map_pinned.c client/pinned.c client/ipc_cache.c"
+cd "$build"
+find . -name '*.gcda' -delete
+make -s -k check TESTS="$tests" || echo "coverage: some tests failed; see above" >&2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+never=0
+echo
+echo "| file | lines run |"
+echo "|---|---|"
+for file in $files; do
+	name=$(basename "$file" .c)
+	# One object each; its notes are beside it, under the name that libtool gave it.
+	notes=$(find "$(dirname "$file")" -name "*.gcno" | grep -E "(^|[/-])$name\.gcno$" | head -n 1)
+	[ -n "$notes" ] || { echo "coverage: nothing is known of $file: configure with --enable-coverage" >&2; exit 1; }
+	( cd "$work" && gcov -f -s "$source_dir" -o "$build/$notes" "$build/$notes" ) >"$work/out" 2>/dev/null
+	awk -v file="$file" '
+		/^Function / { f = $2; gsub("\047", "", f); next }
+		/^File / { f = ""; here = index($0, file "\047") > 0; next }
+		/^Lines executed:/ {
+			split($0, a, /[:% ]+/)
+			if (f != "") { if (a[3] == "0.00") print "never " f; f = "" }
+			else if (here) { print "row | `" file "` | " a[3] " % of " a[5] " |"; here = 0 }
+		}' "$work/out" >"$work/rows"
+	sed -n 's/^row //p' "$work/rows"
+	sed -n "s|^never |$file: |p" "$work/rows" >>"$work/never"
+done
+echo
+if [ -s "$work/never" ]; then
+	echo "never run:"
+	cat "$work/never"
+	exit 1
+fi
+echo "every function of these files was run"
