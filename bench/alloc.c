@@ -4,11 +4,15 @@
 /*
  * gpumem_alloc and gpumem_free of a warm size in one thread, in nanoseconds for the pair, beside
  * malloc and free of the same size. Small groups of pairs are timed, and the median group counts:
- * reading the clock costs as much as a pair.
+ * reading the clock costs as much as a pair. Then the same in instructions, counted by valgrind
+ * (callgrind) where it is installed: free of noise. Two runs of this program that differ only in
+ * the number of pairs give the cost of one.
  */
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "bench/measure.h"
 #include "gpumem/gpumem.h"
@@ -49,15 +53,76 @@ static double p50_ns(void (*pair)(size_t size), size_t size)
 	return gm_percentile(samples, GROUPS, 50);
 }
 
+/* ---- instructions */
+
+#define COUNTED 20000
+
+static void join(const char *socket)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = socket;
+	options.name = "bench";
+	if (gpumem_connect(&options, &session) != GPUMEM_OK)
+		GM_FAIL("%s", gpumem_error_detail());
+}
+
+/* What valgrind runs: so many pairs, and nothing else that depends on their number. */
+static int be_counted(const char *socket, size_t size, size_t pairs)
+{
+	join(socket);
+	for (size_t i = 0; i < pairs; i++)
+		ours(size);
+	gpumem_disconnect(session);
+	return 0;
+}
+
+static double count(const char *socket, size_t size, size_t pairs)
+{
+	char command[1024], line[256];
+	double instructions = -1;
+	/* Not this process's name: libtool's wrapper is not what is to be counted. */
+	char self[512] = "";
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		GM_FAIL("readlink");
+	snprintf(command, sizeof(command),
+		"valgrind --tool=callgrind --callgrind-out-file=/dev/null %s %s %zu %zu 2>&1", self,
+		socket, size, pairs);
+	FILE *run = popen(command, "r");
+	GM_REQUIRE(run);
+	while (fgets(line, sizeof(line), run)) {
+		const char *at = strstr(line, "Collected :");
+		if (at)
+			instructions = strtod(at + strlen("Collected :"), NULL);
+	}
+	if (pclose(run) != 0 || instructions < 0)
+		GM_FAIL("nothing was counted by %s", command);
+	return instructions;
+}
+
+static void measure_instructions(const size_t *sizes, const char *const *names, size_t n)
+{
+	struct gm_daemon daemon;
+	gm_print_title("The same in instructions of the client's");
+	if (system("valgrind --version >/dev/null 2>&1") != 0) {
+		printf("  not measured: valgrind is not installed\n");
+		return;
+	}
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG});
+	for (size_t s = 0; s < n; s++)
+		printf("  %-45s %9.0f\n", names[s],
+			(count(daemon.socket, sizes[s], 2 * COUNTED) -
+				count(daemon.socket, sizes[s], COUNTED)) /
+				COUNTED);
+	gm_daemon_stop(&daemon);
+}
+
+/* ---- time */
+
 static void measure(const char *config, const size_t *sizes, const char *const *names, size_t n)
 {
 	struct gm_daemon daemon;
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = config});
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon.socket;
-	options.name = "bench";
-	if (gpumem_connect(&options, &session) != GPUMEM_OK)
-		GM_FAIL("%s", gpumem_error_detail());
+	join(daemon.socket);
 	for (size_t s = 0; s < n; s++) {
 		double a[ROUNDS], b[ROUNDS];
 		p50_ns(ours, sizes[s]);
@@ -71,8 +136,10 @@ static void measure(const char *config, const size_t *sizes, const char *const *
 	gm_daemon_stop(&daemon);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc == 4)
+		return be_counted(argv[1], strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
 	static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 8 << 20, 64 << 20};
 	static const char *const names[] = {"512 B", "4 KiB", "64 KiB", "1 MiB", "8 MiB",
 		"64 MiB, listed for gpumemctl buffers"};
@@ -82,5 +149,6 @@ int main(void)
 	measure(GM_DAEMON_CONFIG, sizes, names, 6);
 	/* What it costs to list the large ones for gpumemctl buffers. */
 	measure(GM_DAEMON_CONFIG_WITH("track = off\n", "1G"), sizes + 5, unlisted, 1);
+	measure_instructions(sizes, names, 6);
 	return 0;
 }

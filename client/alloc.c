@@ -3,7 +3,9 @@
  * Raw pointers: gpumem_alloc() and gpumem_free() on the heap of a device. A warm call costs the
  * heap's own work, a load that tells whether this is still the process that connected, and one that
  * tells whether the library's thread already watches: no pid is asked for, no clock read, no lock
- * of the session taken. What is large enough to be listed in the client's page pays for that.
+ * of the session taken. What is large enough to be listed in the client's page is so by that
+ * thread, if it lives long enough to be met; only then does its free pay for the row, and only a
+ * tag costs something at once.
  */
 #include "client/alloc.h"
 
@@ -13,6 +15,7 @@
 #include "client/arena.h"
 #include "client/buffer.h"
 #include "client/lease.h"
+#include "client/listing.h"
 #include "client/supply.h"
 #include "client/mapping.h"
 #include "client/pinned.h"
@@ -92,6 +95,17 @@ uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 	return at < next ? at : next;
 }
 
+/* Frees a block, and ends its row if the library's thread gave it one. */
+static inline int let_go(struct gpumem_session *session, uint32_t device, struct gm_arena *arena,
+	void *ptr, gpumem_stream stream)
+{
+	uint32_t row = 0;
+	int r = gm_arena_dealloc(arena, ptr, stream, &row);
+	if (unlikely(row) && r == 0)
+		gm_pages_row_remove(&session->pages, device, row);
+	return r;
+}
+
 /* ---- the calls */
 
 static gpumem_status alloc_failed(
@@ -119,7 +133,8 @@ static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream
 /* Waits for the memory of one allocation. The heap may need more than that by the time it is there,
  * when other threads were quicker: then it is waited for again, while there is time. */
 static gpumem_status await(struct gpumem_session *session, uint32_t device, size_t size,
-	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, void **ret_ptr)
+	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
+	void **ret_ptr)
 {
 	struct gm_session_device *d = &session->device[device];
 	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
@@ -133,8 +148,8 @@ static gpumem_status await(struct gpumem_session *session, uint32_t device, size
 		if (status)
 			return status;
 		gm_supply_offer(&offer);
-		int r = gm_arena_alloc(
-			arena, size, given->alignment, stream, flags, ret_ptr, &status);
+		int r = gm_arena_alloc_tagged(
+			arena, size, given->alignment, stream, flags, tag, ret_ptr, &status);
 		gm_supply_withdraw(&offer);
 		if (r == 0)
 			return GPUMEM_OK;
@@ -170,11 +185,13 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 			return status;
 	}
 	bool listed = size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
+	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
-	unsigned flags = listed ? GM_ARENA_COOKIE : 0;
+	unsigned flags = listed ? GM_ARENA_LISTED : 0;
 	if (unlikely(given.wait_ms))
 		gm_supply_hurry(true);
-	int r = gm_arena_alloc(arena, size, given.alignment, stream, flags, &ptr, &status);
+	int r = gm_arena_alloc_tagged(
+		arena, size, given.alignment, stream, flags, tag, &ptr, &status);
 	if (unlikely(given.wait_ms))
 		gm_supply_hurry(false);
 	if (unlikely(r)) {
@@ -182,19 +199,14 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 		if (!given.wait_ms || r != GM_ARENA_E_SOURCE ||
 			(status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT))
 			return alloc_failed(&session->device[device], r, status, size);
-		status = await(session, device, size, stream, &given, flags, &ptr);
+		status = await(session, device, size, stream, &given, flags, tag, &ptr);
 		if (status)
 			return status;
 	}
 	uint64_t graph = graph_of(&session->device[device], stream);
 	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
-		(void)gm_arena_dealloc(arena, ptr, GPUMEM_STREAM_DONE, NULL);
+		(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_DONE);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
-	}
-	if (listed) {
-		uint32_t row = gm_pages_row_add(&session->pages, device, size, given.tag);
-		if (gm_arena_set_cookie(arena, ptr, row))
-			gm_pages_row_remove(&session->pages, device, row);
 	}
 	gm_session_stir(session);
 	*ret_ptr = ptr;
@@ -276,12 +288,9 @@ static inline gpumem_status give(
 			if (status || kept)
 				return status;
 		}
-		uint32_t row = 0;
-		int r = gm_arena_dealloc(arena, ptr, stream, &row);
+		int r = let_go(session, i, arena, ptr, stream);
 		if (unlikely(r))
 			return free_failed(r, ptr);
-		if (row)
-			gm_pages_row_remove(&session->pages, i, row);
 		gm_session_stir(session);
 		return GPUMEM_OK;
 	}
@@ -328,10 +337,8 @@ static void free_of_graph(void *ctx, void *ptr, uint32_t device)
 	struct gpumem_session *session = ctx;
 	struct gm_arena *arena =
 		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
-	uint32_t row = 0;
 	/* Launches of the graph may still be under way, on any stream. */
-	if (gm_arena_dealloc(arena, ptr, GPUMEM_STREAM_ANY, &row) == 0 && row)
-		gm_pages_row_remove(&session->pages, device, row);
+	(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
 }
 
 gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
@@ -369,6 +376,8 @@ gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_
 	if (!ret_stats)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_stats is NULL");
 	gpumem_stats_t stats;
+	gm_listing_publish(session, device);
+	(void)gm_use_publish(session, device);
 	gm_use_read(session, device, &stats);
 	return gm_sized_out(ret_stats, &stats, sizeof(stats));
 }

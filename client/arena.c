@@ -51,6 +51,7 @@ static void arena_drop(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
 
+	gm_arena_drop_notes(arena);
 	gm_chunks_deinit(&arena->chunks);
 	gm_small_deinit(&arena->small);
 	gm_heap_deinit(&arena->heap);
@@ -146,15 +147,20 @@ static inline void touch(struct gm_arena *arena, const struct gm_heap_block *blo
 		chunk->touched = true;
 }
 
-static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block, uint64_t size)
+static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block, uint64_t size,
+	struct gm_arena_note *note)
 {
+	if (__builtin_expect(note != NULL, 0)) {
+		note->serial = ++arena->notes;
+		block->note = note;
+	}
 	block->stamp = size;
 	gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
 	gm_arena_count(arena, (int64_t)size, (int64_t)block->bytes);
 }
 
-static int alloc_heap(
-	struct gm_arena *arena, uint64_t size, struct gm_arena_want *want, void **ret_ptr)
+static int alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_arena_want *want,
+	struct gm_arena_note *note, void **ret_ptr)
 {
 	struct gm_heap_block *block;
 	int r;
@@ -170,7 +176,7 @@ static int alloc_heap(
 		arena->misses += want->asked;
 	}
 	if (r == 0) {
-		hand_out(arena, block, size);
+		hand_out(arena, block, size, note);
 		*ret_ptr = (void *)block->addr;
 	}
 	pthread_mutex_unlock(&arena->lock);
@@ -180,6 +186,15 @@ static int alloc_heap(
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
 	unsigned flags, void **ret_ptr, gpumem_status *ret_status)
 {
+	return gm_arena_alloc_tagged(
+		arena, size, alignment, stream, flags, NULL, ret_ptr, ret_status);
+}
+
+int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignment,
+	gpumem_stream stream, unsigned flags, const char *tag, void **ret_ptr,
+	gpumem_status *ret_status)
+{
+	struct gm_arena_note *note = NULL;
 	struct gm_arena_want want;
 	gm_stream_key key;
 	int r;
@@ -196,7 +211,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	if (stream == GPUMEM_STREAM_DONE)
 		return GM_ARENA_E_STREAM;
 	key = gm_arena_key(arena, stream);
-	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_COOKIE) &&
+	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED) &&
 		gm_arena_small_alloc(arena, size, alignment, key, ret_ptr) == 0)
 		return 0;
 	want = (struct gm_arena_want){
@@ -206,7 +221,14 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		.stream = stream,
 		.key = key,
 	};
-	r = alloc_heap(arena, size, &want, ret_ptr);
+	if (__builtin_expect(tag != NULL, 0)) {
+		note = gm_arena_note_new(tag);
+		if (!note)
+			return -ENOMEM;
+	}
+	r = alloc_heap(arena, size, &want, note, ret_ptr);
+	if (__builtin_expect(r != 0, 0))
+		free(note);
 	if (r == GM_ARENA_E_SOURCE && ret_status)
 		*ret_status = want.status;
 	return r;
@@ -254,6 +276,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	struct gm_heap_block *block;
 	gm_stream_key key;
 	bool wake = false;
+	void *note;
 	int r;
 
 	if (value & GM_SMALL_MARK) {
@@ -274,6 +297,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	touch(arena, block);
 	if (ret_cookie)
 		*ret_cookie = block->cookie;
+	note = block->note;
 	gm_arena_count(arena, -(int64_t)block->stamp, -(int64_t)block->bytes);
 	if (key == GM_STREAM_DONE) {
 		block = gm_heap_release(&arena->heap, block, &arena->clean, 0);
@@ -287,25 +311,10 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
 	pthread_mutex_unlock(&arena->lock);
+	if (__builtin_expect(note != NULL, 0))
+		free(note);
 	gm_arena_wake(arena, wake);
 	return 0;
-}
-
-int gm_arena_set_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie)
-{
-	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
-	int r;
-
-	/* The block is the caller's: it stays what it is, and nobody else looks at the cookie. */
-	if (block && !((uintptr_t)block & GM_SMALL_MARK) && block->addr == addr) {
-		block->cookie = cookie;
-		return 0;
-	}
-	pthread_mutex_lock(&arena->lock);
-	r = blame(arena, addr);
-	pthread_mutex_unlock(&arena->lock);
-	return r;
 }
 
 bool gm_arena_holds(const struct gm_arena *arena, const void *ptr)

@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 #include "client/backend.h"
+#include "client/heap.h"
 #include "client/source.h"
+#include "common/limits.h"
 #include "gpumem/gpumem.h"
 
 /*
@@ -66,8 +68,9 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 void gm_arena_free(struct gm_arena *arena);
 
 enum gm_arena_flag {
-	/* The block can carry a cookie: it does not come from a thread's cache. */
-	GM_ARENA_COOKIE = 1 << 0,
+	/* The block can be listed: it does not come from a thread's cache. Larger ones than
+	 * GM_SMALL_MAX never do. */
+	GM_ARENA_LISTED = 1 << 0,
 };
 
 /*
@@ -76,12 +79,42 @@ enum gm_arena_flag {
  */
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
 	unsigned flags, void **ret_ptr, gpumem_status *ret_status);
+/* The same with a tag for whoever lists the block: a copy is kept while it is alive. One that
+ * cannot be listed has none. */
+int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignment,
+	gpumem_stream stream, unsigned flags, const char *tag, void **ret_ptr,
+	gpumem_status *ret_status);
 /* Never waits, never calls the source. ret_cookie may be NULL; 0: the block carries none. */
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie);
 
-/* A number that gm_arena_dealloc() gives back. The block was allocated with GM_ARENA_COOKIE, is not
- * being freed, and gets its cookie from one thread at a time. Takes no lock. */
-int gm_arena_set_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie);
+/*
+ * Listing what is alive, at no cost to those who allocate: whoever lists looks through the heap's
+ * books now and then, and leaves a cookie on each block it has listed, which comes back when the
+ * block is freed.
+ */
+struct gm_arena_entry {
+	void *ptr;
+	uint64_t size;   /* as asked for */
+	uint64_t serial; /* of the tag; 0: there is none */
+	char tag[GM_LIMIT_NAME_BYTES + 1];
+};
+
+#define GM_ARENA_ENTRIES GM_HEAP_SLAB_BLOCKS
+struct gm_arena_walk {
+	struct gm_heap_slab *at; /* NULL: before the first step */
+	bool over;
+};
+
+/* One step, which holds the lock shortly: blocks of at least min_bytes that are alive and carry no
+ * cookie. Steps until over meet every block that is there all the while. Returns how many. */
+size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_arena_walk *walk,
+	struct gm_arena_entry ret_entries[GM_ARENA_ENTRIES]);
+/* Leaves a cookie, not 0, on a block found so. GM_ARENA_E_FREED: another block is there now, or
+ * none, or it has a cookie already. */
+int gm_arena_set_cookie(
+	struct gm_arena *arena, const struct gm_arena_entry *entry, uint32_t cookie);
+/* A number that differs when blocks of the heap have come or gone. */
+uint64_t gm_arena_changes(struct gm_arena *arena);
 
 /* Whether the address lies in the arena's range, or in one of its regions: says which device a
  * pointer is of. */

@@ -15,8 +15,9 @@
 #include "client/tcache.h"
 
 /*
- * The inside of an arena, for arena.c and arena_small.c (blocks in and out), grow.c (more chunks)
- * and shrink.c (fewer), nobody else. What stands under lock is touched with the lock held only.
+ * The inside of an arena, for arena.c and arena_small.c (blocks in and out), arena_list.c (what is
+ * alive), grow.c (more chunks) and shrink.c (fewer), nobody else. What stands under lock is touched
+ * with the lock held only.
  */
 
 /* Live blocks of the heap are at least as large as a granule, so each has one of its own. */
@@ -57,6 +58,13 @@ struct gm_arena {
 	uint64_t held;
 	/* What the caches did not count by themselves. */
 	uint64_t in_use, in_use_rounded, peak, allocs, frees, misses, returns, moves;
+	uint64_t notes; /* made so far */
+};
+
+/* What a block in use has for a note, if it has a tag; malloc'd. */
+struct gm_arena_note {
+	uint64_t serial; /* never twice in an arena */
+	char tag[GM_LIMIT_NAME_BYTES + 1];
 };
 
 /* What a block is wanted for. */
@@ -120,6 +128,13 @@ static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t
 	else
 		arena->frees++;
 }
+
+/* ---- arena_list.c */
+
+/* NULL: no memory. */
+struct gm_arena_note *gm_arena_note_new(const char *tag);
+/* The arena ends: whatever is alive loses its note. */
+void gm_arena_drop_notes(struct gm_arena *arena);
 
 /* ---- arena_small.c */
 

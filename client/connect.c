@@ -81,6 +81,7 @@ static void session_free(struct gpumem_session *session)
 	gm_close(session->wake);
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->settling);
+	pthread_mutex_destroy(&session->listing);
 	pthread_mutex_destroy(&session->opening);
 	gm_captures_deinit(&session->captures);
 	free(session);
@@ -112,6 +113,7 @@ static gpumem_status session_new(struct gpumem_session **ret_session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->settling, NULL);
+	pthread_mutex_init(&session->listing, NULL);
 	pthread_mutex_init(&session->opening, NULL);
 	gm_captures_init(&session->captures);
 	gm_pages_init(&session->pages);

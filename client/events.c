@@ -19,6 +19,7 @@
 
 #include "client/alloc.h"
 #include "client/buffer.h"
+#include "client/listing.h"
 #include "client/resume.h"
 #include "client/returns.h"
 #include "client/use.h"
@@ -211,8 +212,10 @@ static void publish(struct gm_events *events, uint64_t now)
 	bool moved = false;
 	/* First the flag: what moves after the figures were read sets it again. */
 	atomic_store_explicit(&session->stirred, false, memory_order_seq_cst);
-	for (uint32_t i = 0; i < session->devices; i++)
+	for (uint32_t i = 0; i < session->devices; i++) {
+		gm_listing_publish(session, i);
 		moved |= gm_use_publish(session, i);
+	}
 	events->publish_at = NEVER;
 	if (moved) {
 		atomic_store_explicit(&session->stirred, true, memory_order_relaxed);

@@ -19,11 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLAB_BLOCKS 128
-
 struct gm_heap_slab {
 	struct gm_heap_slab *next;
-	struct gm_heap_block blocks[SLAB_BLOCKS];
+	struct gm_heap_block blocks[GM_HEAP_SLAB_BLOCKS];
 };
 
 /* Memory without a hole in it. The sentinels are in nobody's bins, so nothing merges past them. */
@@ -136,11 +134,11 @@ static int ensure(struct gm_heap *heap, unsigned n)
 		return -ENOMEM;
 	slab->next = heap->slabs;
 	heap->slabs = slab;
-	for (unsigned i = SLAB_BLOCKS; i > 0; i--) {
+	for (unsigned i = GM_HEAP_SLAB_BLOCKS; i > 0; i--) {
 		slab->blocks[i - 1].next = heap->spare;
 		heap->spare = &slab->blocks[i - 1];
 	}
-	heap->n_spare += SLAB_BLOCKS;
+	heap->n_spare += GM_HEAP_SLAB_BLOCKS;
 	return 0;
 }
 
@@ -153,7 +151,6 @@ static struct gm_heap_block *block_new(struct gm_heap *heap, uint64_t addr, uint
 	block->addr = addr;
 	block->bytes = bytes;
 	block->bins = NULL;
-	block->cookie = 0;
 	return block;
 }
 
@@ -164,6 +161,19 @@ static void block_drop(struct gm_heap *heap, struct gm_heap_block *block)
 	block->next = heap->spare;
 	heap->spare = block;
 	heap->n_spare++;
+}
+
+struct gm_heap_slab *gm_heap_slab(const struct gm_heap *heap, struct gm_heap_slab *last,
+	struct gm_heap_block **ret_blocks, unsigned *ret_n)
+{
+	/* New ones come first, and none goes: who is at one finds all the older ones behind it. */
+	struct gm_heap_slab *slab = last ? last->next : heap->slabs;
+
+	if (slab) {
+		*ret_blocks = slab->blocks;
+		*ret_n = GM_HEAP_SLAB_BLOCKS;
+	}
+	return slab;
 }
 
 static void link_after(struct gm_heap_block *where, struct gm_heap_block *block)
@@ -395,6 +405,7 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 			age_remove(bins, block);
 	}
 	taken->cookie = 0;
+	taken->note = NULL;
 	*ret_block = taken;
 	return 0;
 }

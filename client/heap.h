@@ -21,6 +21,8 @@
 #define GM_HEAP_LEVELS     34 /* sizes below 2^47 */
 /* How many entries of one list are looked at for the one that fits best. */
 #define GM_HEAP_DEPTH 16
+/* How many descriptors a step of gm_heap_slab() brings. */
+#define GM_HEAP_SLAB_BLOCKS 128
 
 struct gm_heap_bins;
 
@@ -32,7 +34,8 @@ struct gm_heap_block {
 	struct gm_heap_block *age_prev, *age_next;
 	struct gm_heap_bins *bins; /* NULL: not free */
 	uint64_t stamp;            /* free: as given. In use: the owner's */
-	uint32_t cookie;           /* in use: the owner's */
+	uint32_t cookie;           /* in use: the owner's; 0 when it is taken */
+	void *note;                /* in use: the owner's; NULL when it is taken */
 };
 
 struct gm_heap_bins {
@@ -98,6 +101,11 @@ struct gm_heap_block *gm_heap_first_after(struct gm_heap *heap, uint64_t addr);
  * got. The bins may not change meanwhile. */
 struct gm_heap_block *gm_heap_walk(
 	struct gm_heap_bins *bins, uint64_t min_bytes, struct gm_heap_block *last);
+/* Walks every descriptor there is, a bounded number at a time: pass NULL, then what came last;
+ * NULL: that was all. Those in use are among the ones with bytes and without bins. Blocks may come
+ * and go between two steps: some of those are then not met. */
+struct gm_heap_slab *gm_heap_slab(const struct gm_heap *heap, struct gm_heap_slab *last,
+	struct gm_heap_block **ret_blocks, unsigned *ret_n);
 /* Whether a block of bytes with that alignment would be found. */
 bool gm_heap_fits(struct gm_heap_bins *bins, uint64_t bytes, uint64_t alignment);
 

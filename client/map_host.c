@@ -66,8 +66,9 @@ static int host_reserve(void *backend, uint64_t bytes, void **ret_addr)
 	uint64_t more = bytes + GM_CHUNK_MIN;
 	uint8_t *p =
 		mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	/* What is asked for is right, so EINVAL means too much, too: valgrind says it so. */
 	if (p == MAP_FAILED)
-		return -errno;
+		return errno == EINVAL ? -ENOMEM : -errno;
 	uint64_t before = (GM_CHUNK_MIN - ((uintptr_t)p & (GM_CHUNK_MIN - 1))) & (GM_CHUNK_MIN - 1);
 	uint64_t after = GM_CHUNK_MIN - before;
 	if (before)

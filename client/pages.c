@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shared pages. Reading takes no lock: blocks carry sequence counts. Writers of this process
- * share one lock, which the hot path never takes: figures are published now and then, and only
- * large buffers have rows. Both mappings keep their address for as long as the session lives; after
- * a reconnect they lead to new memory.
+ * share one lock, which the hot path never takes: figures and rows of blocks are published now and
+ * then, and only freeing a block that has a row comes here. Both mappings keep their address for as
+ * long as the session lives; after a reconnect they lead to new memory.
  *
  * The daemon is trusted with its own page no further than needed: a page that could be shrunk under
  * us, and kill this process by a signal, is refused.
@@ -132,7 +132,7 @@ bool gm_pages_use(struct gm_pages *pages, uint32_t device, const struct gm_page_
 	pthread_mutex_lock(&pages->lock);
 	struct gm_page_use *block = &pages->client->use[device];
 	memcpy(&old, block, sizeof(old));
-	value.untracked = pages->untracked[device];
+	value.untracked = pages->untracked[device] + pages->unlisted[device];
 	value.seq = old.seq;
 	bool differs = memcmp(&value, &old, sizeof(value)) != 0;
 	if (differs)
@@ -148,20 +148,7 @@ static uint64_t coarse_ns(void)
 	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/*
- * A row changes with every larger allocation, so no more of it is written than differs: the tag
- * only where there is one, or was one before.
- */
-static void row_write(struct gm_page_row *row, uint32_t device, uint64_t bytes, uint64_t born_ns)
-{
-	gm_page_write_begin(&row->seq);
-	__atomic_store_n(&row->device, device, __ATOMIC_RELAXED);
-	__atomic_store_n(&row->bytes, bytes, __ATOMIC_RELAXED);
-	__atomic_store_n(&row->born_ns, born_ns, __ATOMIC_RELAXED);
-	gm_page_write_end(&row->seq);
-}
-
-static void row_write_tagged(
+static void row_write(
 	struct gm_page_row *row, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
 {
 	struct gm_page_row value = {.device = device, .bytes = bytes, .born_ns = born_ns};
@@ -170,24 +157,44 @@ static void row_write_tagged(
 	gm_page_write(row, &value, sizeof(value));
 }
 
+/* 0: no row is free. Lock. */
+static uint32_t row_take(
+	struct gm_pages *pages, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
+{
+	if (!pages->n_free)
+		return 0;
+	uint32_t i = pages->free_rows[--pages->n_free];
+	row_write(&pages->client->rows[i], device, bytes, born_ns, tag);
+	return i + 1;
+}
+
+uint32_t gm_pages_row_try(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+{
+	uint64_t born_ns = coarse_ns();
+	pthread_mutex_lock(&pages->lock);
+	uint32_t row = row_take(pages, device, bytes, born_ns, tag);
+	pthread_mutex_unlock(&pages->lock);
+	return row;
+}
+
 uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
 {
 	uint64_t born_ns = coarse_ns();
-	uint32_t row = GM_PAGES_UNTRACKED;
 	pthread_mutex_lock(&pages->lock);
-	if (pages->n_free) {
-		uint32_t i = pages->free_rows[--pages->n_free];
-		struct gm_page_row *place = &pages->client->rows[i];
-		if ((tag && *tag) || place->tag[0])
-			row_write_tagged(place, device, bytes, born_ns, tag);
-		else
-			row_write(place, device, bytes, born_ns);
-		row = i + 1;
-	} else {
+	uint32_t row = row_take(pages, device, bytes, born_ns, tag);
+	if (!row) {
 		pages->untracked[device]++;
+		row = GM_PAGES_UNTRACKED;
 	}
 	pthread_mutex_unlock(&pages->lock);
 	return row;
+}
+
+void gm_pages_unlisted(struct gm_pages *pages, uint32_t device, uint64_t n)
+{
+	pthread_mutex_lock(&pages->lock);
+	pages->unlisted[device] = n;
+	pthread_mutex_unlock(&pages->lock);
 }
 
 void gm_pages_row_tag(struct gm_pages *pages, uint32_t row, const char *tag)
@@ -212,7 +219,7 @@ void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row)
 	if (row == GM_PAGES_UNTRACKED) {
 		pages->untracked[device]--;
 	} else {
-		row_write(&pages->client->rows[row - 1], 0, 0, 0);
+		row_write(&pages->client->rows[row - 1], 0, 0, 0, NULL);
 		pages->free_rows[pages->n_free++] = (uint16_t)(row - 1);
 	}
 	pthread_mutex_unlock(&pages->lock);

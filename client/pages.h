@@ -15,8 +15,9 @@
 struct gm_pages {
 	const struct gm_page_daemon *daemon; /* read-only */
 	struct gm_page_client *client;
-	pthread_mutex_t lock; /* of all that is written here */
-	uint64_t untracked[GM_LIMIT_DEVICES];
+	pthread_mutex_t lock;                         /* of all that is written here */
+	uint64_t untracked[GM_LIMIT_DEVICES];         /* buffers */
+	uint64_t unlisted[GM_LIMIT_DEVICES];          /* blocks */
 	uint16_t free_rows[GM_LIMIT_TRACKED_BUFFERS]; /* a stack */
 	uint32_t n_free;
 };
@@ -41,6 +42,10 @@ bool gm_pages_use(struct gm_pages *pages, uint32_t device, const struct gm_page_
  * free, and it is counted instead; the calls below take that too. */
 #define GM_PAGES_UNTRACKED UINT32_C(0xffffffff)
 uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
+/* The same for a block of the heap, which is counted otherwise. 0: no row is free. */
+uint32_t gm_pages_row_try(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
+/* How many blocks found no row, from now on. */
+void gm_pages_unlisted(struct gm_pages *pages, uint32_t device, uint64_t n);
 void gm_pages_row_tag(struct gm_pages *pages, uint32_t row, const char *tag);
 /* device: of the buffer, for the count of untracked ones. */
 void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row);

@@ -33,6 +33,10 @@ struct gm_session_device {
 	void *backend;
 	gpumem_device_info_t info; /* as of the hello; capacity and available go stale */
 	_Atomic uint64_t pressure; /* as last read from the page: level << 32 | ppm */
+	/* Of blocks in the page's table; with listing held. */
+	uint64_t listed_changes; /* gm_arena_changes() when it was looked through */
+	uint64_t listed_from;    /* track_from then */
+	uint64_t unlisted;       /* found no row */
 	/* Of buffers; under the session's lock. */
 	uint64_t buffer_in_use;  /* asked for */
 	uint64_t buffer_held;    /* whole leases this process made */
@@ -72,6 +76,7 @@ struct gpumem_session {
 
 	struct gm_captures captures; /* what graphs use */
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
+	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t settling;    /* held while ended buffers are unmapped and given back */
 	_Atomic uint64_t unsettled;  /* how many there are, those at work on included */
 	pthread_mutex_t lock; /* of what follows, and of a device's marked fields; held shortly */

@@ -28,8 +28,7 @@ enum gm_track {
 	GM_TRACK_LARGE = 1, /* of at least GM_TRACK_LARGE_BYTES */
 	GM_TRACK_ALL = 2,
 };
-/* A listing costs some 50 ns, and a client has 1,024 rows: together they list what fills a large
- * GPU. */
-#define GM_TRACK_LARGE_BYTES UINT64_C(0x1000000)
+/* Smaller ones are many, and seldom what is missed: a client has 1,024 rows. */
+#define GM_TRACK_LARGE_BYTES UINT64_C(0x100000)
 
 #endif

@@ -180,6 +180,8 @@ typedef struct gpumem_stats_t {
 		sizeof(gpumem_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
+/* How this process uses a device. What is told is also published: after this, gpumemctl clients and
+ * buffers show no less. Without it they do so after a second at most. */
 GPUMEM_API gpumem_status gpumem_stats(
 	gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats);
 

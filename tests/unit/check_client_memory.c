@@ -74,7 +74,9 @@ static unsigned live(void)
 		}
 		gpumem_buffer_destroy(made);
 	}
-	if (fine(gpumem_alloc(session, 0, 3 * MIB, NULL, NULL, &ptr), &failures)) {
+	gpumem_alloc_options tagged = GPUMEM_ALLOC_OPTIONS_INIT;
+	tagged.tag = "tagged";
+	if (fine(gpumem_alloc(session, 0, 3 * MIB, NULL, &tagged, &ptr), &failures)) {
 		memset(ptr, 2, 3 * MIB);
 		if (fine(gpumem_alloc(session, 0, 40 * MIB, NULL, NULL, &more), &failures)) {
 			memset(more, 3, 40 * MIB);

@@ -91,9 +91,15 @@ START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 
 	uint32_t extra = gm_pages_row_add(&pages, 1, 7, "one too many");
 	ck_assert_uint_eq(extra, GM_PAGES_UNTRACKED);
+	/* Blocks of the heap are counted by whoever lists them. */
+	ck_assert_uint_eq(gm_pages_row_try(&pages, 1, 7, "one more"), 0);
 	ck_assert(gm_pages_use(&pages, 1, &nothing));
 	ck_assert_uint_eq(use(1).untracked, 1);
 	ck_assert_uint_eq(use(0).untracked, 0);
+	gm_pages_unlisted(&pages, 1, 5);
+	ck_assert(gm_pages_use(&pages, 1, &nothing));
+	ck_assert_uint_eq(use(1).untracked, 6);
+	gm_pages_unlisted(&pages, 1, 0);
 	gm_pages_row_tag(&pages, extra, "has no row");
 	gm_pages_row_remove(&pages, 1, extra);
 	gm_pages_use(&pages, 1, &nothing);
@@ -105,6 +111,11 @@ START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 	ck_assert_uint_eq(gm_pages_row_add(&pages, 0, 9, NULL), rows[500]);
 	ck_assert_uint_eq(row(500).bytes, 9);
 	ck_assert_str_eq(row(500).tag, "");
+	gm_pages_row_remove(&pages, 0, rows[500]);
+	ck_assert_uint_eq(gm_pages_row_try(&pages, 1, 10, "block"), rows[500]);
+	ck_assert_uint_eq(row(500).bytes, 10);
+	ck_assert_uint_eq(row(500).device, 1);
+	ck_assert_str_eq(row(500).tag, "block");
 }
 END_TEST
 

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -343,6 +344,112 @@ START_TEST(a_buffer_is_listed_in_the_clients_page)
 	gpumem_buffer_destroy(small);
 	fake_read_use(fake, 0, &use);
 	ck_assert_uint_eq(use.active_buffers, 0);
+}
+END_TEST
+
+/* How many rows there are; of those with that many bytes the last one. */
+static unsigned rows(uint64_t bytes, struct gm_page_row *ret)
+{
+	struct gm_page_row row;
+	unsigned n = 0;
+	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+		fake_read_row(fake, i, &row);
+		n += row.bytes != 0;
+		if (ret && row.bytes == bytes)
+			*ret = row;
+	}
+	return n;
+}
+
+START_TEST(a_block_is_listed_when_somebody_looks_and_no_longer_than_it_lives)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	struct gm_page_row row;
+	void *small, *plain, *tagged, *brief;
+	ck_assert_int_eq(
+		gpumem_alloc(session, 1, LARGE - 1, GPUMEM_STREAM_ANY, NULL, &small), GPUMEM_OK);
+	ck_assert_int_eq(
+		gpumem_alloc(session, 1, LARGE, GPUMEM_STREAM_ANY, NULL, &plain), GPUMEM_OK);
+	options.tag = "weights";
+	ck_assert_int_eq(gpumem_alloc(session, 1, LARGE + 1, GPUMEM_STREAM_ANY, &options, &tagged),
+		GPUMEM_OK);
+	options.tag = "brief";
+	ck_assert_int_eq(gpumem_alloc(session, 1, LARGE + 2, GPUMEM_STREAM_ANY, &options, &brief),
+		GPUMEM_OK);
+	ck_assert_int_eq(gpumem_free(session, brief, GPUMEM_STREAM_DONE), GPUMEM_OK);
+
+	ck_assert_int_eq(gpumem_stats(session, 1, &stats), GPUMEM_OK);
+	ck_assert_uint_eq(rows(LARGE, &row), 2);
+	ck_assert_uint_eq(row.bytes, LARGE);
+	ck_assert_uint_eq(row.device, 1);
+	ck_assert_str_eq(row.tag, "");
+	ck_assert_uint_ne(row.born_ns, 0);
+	rows(LARGE + 1, &row);
+	ck_assert_uint_eq(row.bytes, LARGE + 1);
+	ck_assert_str_eq(row.tag, "weights");
+	uint64_t born_ns = row.born_ns;
+
+	/* It is told once, and keeps its age. */
+	ck_assert_int_eq(gpumem_stats(session, 1, &stats), GPUMEM_OK);
+	ck_assert_uint_eq(rows(LARGE + 1, &row), 2);
+	ck_assert_uint_eq(row.born_ns, born_ns);
+	/* Of another device nothing is. */
+	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
+	ck_assert_uint_eq(rows(0, NULL), 2);
+
+	/* With the free it is gone, though nobody looks. */
+	ck_assert_int_eq(gpumem_free(session, tagged, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_uint_eq(rows(LARGE, &row), 1);
+	ck_assert_uint_eq(row.bytes, LARGE);
+	ck_assert_int_eq(gpumem_free(session, plain, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_free(session, small, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_uint_eq(rows(0, NULL), 0);
+}
+END_TEST
+
+START_TEST(a_block_is_listed_by_the_librarys_thread_too)
+{
+	void *ptr;
+	ck_assert_int_eq(gpumem_alloc(session, 0, LARGE, GPUMEM_STREAM_ANY, NULL, &ptr), GPUMEM_OK);
+	while (rows(0, NULL) != 1)
+		sched_yield();
+	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_uint_eq(rows(0, NULL), 0);
+}
+END_TEST
+
+START_TEST(blocks_past_the_table_get_the_rows_that_come_free)
+{
+	enum { N = GM_LIMIT_TRACKED_BUFFERS + 2 };
+	static void *ptr[N];
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	struct gm_page_use use;
+	gpumem_buffer *buffer;
+	for (int i = 0; i < N; i++)
+		ck_assert_int_eq(gpumem_alloc(session, 0, LARGE, GPUMEM_STREAM_ANY, NULL, &ptr[i]),
+			GPUMEM_OK);
+	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
+	ck_assert_uint_eq(rows(0, NULL), GM_LIMIT_TRACKED_BUFFERS);
+	fake_read_use(fake, 0, &use);
+	ck_assert_uint_eq(use.untracked, 2);
+	/* A buffer that finds no row is counted with them. */
+	ck_assert_int_eq(gpumem_buffer_create(session, 0, LARGE, NULL, &buffer), GPUMEM_OK);
+	fake_read_use(fake, 0, &use);
+	ck_assert_uint_eq(use.untracked, 3);
+	gpumem_buffer_destroy(buffer);
+	/* Whichever goes: all that are alive are told. */
+	ck_assert_int_eq(gpumem_free(session, ptr[0], GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
+	fake_read_use(fake, 0, &use);
+	ck_assert_uint_eq(rows(0, NULL), GM_LIMIT_TRACKED_BUFFERS);
+	ck_assert_uint_eq(use.untracked, 1);
+	for (int i = 1; i < N; i++)
+		ck_assert_int_eq(gpumem_free(session, ptr[i], GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
+	fake_read_use(fake, 0, &use);
+	ck_assert_uint_eq(rows(0, NULL), 0);
+	ck_assert_uint_eq(use.untracked, 0);
 }
 END_TEST
 
@@ -970,6 +1077,9 @@ int main(void)
 	tcase_add_test(tc, devices_and_pressure_are_known_without_a_message);
 	tcase_add_test(tc, a_buffer_is_one_range_of_several_chunks);
 	tcase_add_test(tc, a_buffer_is_listed_in_the_clients_page);
+	tcase_add_test(tc, a_block_is_listed_when_somebody_looks_and_no_longer_than_it_lives);
+	tcase_add_test(tc, a_block_is_listed_by_the_librarys_thread_too);
+	tcase_add_test(tc, blocks_past_the_table_get_the_rows_that_come_free);
 	tcase_add_test(tc, bad_arguments_are_refused_with_a_sentence);
 	tcase_add_test(tc, a_refusal_of_the_daemon_is_passed_on);
 	tcase_add_test(tc, an_auto_buffer_ends_with_its_scope);

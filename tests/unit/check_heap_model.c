@@ -36,8 +36,8 @@
 struct block {
 	uint8_t *ptr;
 	uint64_t size;
-	int stream; /* -1: any */
-	uint32_t cookie;
+	int stream;  /* -1: any */
+	bool listed; /* alone: it was found, and has a cookie */
 };
 
 /* A free: on which stream, and what had been launched. */
@@ -178,10 +178,22 @@ static uint64_t pick_size(unsigned *seed)
 	}
 }
 
+/* What a block is listed with, so that anybody can tell whether it is its own. */
+static void tag_of(uint64_t size, char tag[GM_LIMIT_NAME_BYTES + 1])
+{
+	snprintf(tag, GM_LIMIT_NAME_BYTES + 1, "%llu", (unsigned long long)size);
+}
+
+static uint32_t cookie_of(const void *ptr, uint64_t size)
+{
+	return (uint32_t)(((uintptr_t)ptr >> 8) * 31 + size) | 1;
+}
+
 static bool do_alloc(unsigned *seed, struct block *block)
 {
 	uint64_t alignment = rand_r(seed) % 8 ? 0 : UINT64_C(1) << (rand_r(seed) % 24);
-	unsigned flags = rand_r(seed) % 4 ? 0 : GM_ARENA_COOKIE;
+	unsigned flags = rand_r(seed) % 4 ? 0 : GM_ARENA_LISTED;
+	char tag[GM_LIMIT_NAME_BYTES + 1];
 	gpumem_status status = GPUMEM_OK;
 	void *ptr = NULL;
 	uint64_t size;
@@ -189,10 +201,11 @@ static bool do_alloc(unsigned *seed, struct block *block)
 
 	block->size = pick_size(seed);
 	block->stream = rand_r(seed) % (STREAMS + 1) - 1;
-	block->cookie = 0;
-	r = gm_arena_alloc(m.arena, block->size, alignment,
+	block->listed = false;
+	tag_of(block->size, tag);
+	r = gm_arena_alloc_tagged(m.arena, block->size, alignment,
 		block->stream < 0 ? GPUMEM_STREAM_ANY : world_stream((unsigned)block->stream),
-		flags, &ptr, &status);
+		flags, rand_r(seed) % 2 ? tag : NULL, &ptr, &status);
 	if (r) {
 		if (r == GM_ARENA_E_SOURCE && status == GPUMEM_OK)
 			model_fail("a failure of the source without its status");
@@ -204,11 +217,6 @@ static bool do_alloc(unsigned *seed, struct block *block)
 	note_alloc(block, alignment > UNIT ? alignment : UNIT);
 	if (gm_arena_size(m.arena, ptr, &size) != 0 || size != block->size)
 		model_fail("a block does not know its size");
-	if (flags & GM_ARENA_COOKIE) {
-		block->cookie = (uint32_t)rand_r(seed);
-		if (gm_arena_set_cookie(m.arena, ptr, block->cookie) != 0)
-			model_fail("a cookie is refused");
-	}
 	return true;
 }
 
@@ -239,11 +247,49 @@ static void do_free(unsigned *seed, const struct block *block)
 	note_free(block, stream);
 	if (gm_arena_dealloc(m.arena, block->ptr, s, &cookie) != 0)
 		model_fail("a live block cannot be freed");
-	if (cookie != block->cookie)
-		model_fail("a cookie changed");
+	if (cookie && cookie != cookie_of(block->ptr, block->size))
+		model_fail("a cookie is another block's");
+	if (!m.threads && !cookie == block->listed)
+		model_fail("a cookie is lost, or came from nowhere");
 	if (!m.threads && rand_r(seed) % 32 == 0 &&
 		gm_arena_dealloc(m.arena, block->ptr, s, NULL) != GM_ARENA_E_FREED)
 		model_fail("a block can be freed twice");
+}
+
+/* Lists what is alive and was not listed yet. live: all blocks, if nobody else is at it. */
+static void do_list(uint64_t min_bytes, struct block *live, unsigned n_live)
+{
+	static struct gm_arena_entry entries[GM_ARENA_ENTRIES];
+	struct gm_arena_walk walk = {0};
+	char tag[GM_LIMIT_NAME_BYTES + 1];
+
+	while (!walk.over) {
+		size_t n = gm_arena_unlisted(m.arena, min_bytes, &walk, entries);
+		for (size_t i = 0; i < n; i++) {
+			struct gm_arena_entry *entry = &entries[i];
+			unsigned k = 0;
+			tag_of(entry->size, tag);
+			if (entry->size < min_bytes || (entry->serial && strcmp(entry->tag, tag)) ||
+				(!entry->serial && *entry->tag))
+				model_fail("a block is listed as another");
+			int r = gm_arena_set_cookie(
+				m.arena, entry, cookie_of(entry->ptr, entry->size));
+			if (r && r != GM_ARENA_E_FREED)
+				model_fail("a cookie is refused");
+			if (!live)
+				continue;
+			while (k < n_live && live[k].ptr != entry->ptr)
+				k++;
+			if (r || k == n_live || live[k].size != entry->size || live[k].listed)
+				model_fail("a block is listed that is none, or a second time");
+			live[k].listed = true;
+			if (gm_arena_set_cookie(m.arena, entry, 1) != GM_ARENA_E_FREED)
+				model_fail("a cookie is overwritten");
+		}
+	}
+	for (unsigned k = 0; live && k < n_live; k++)
+		if (live[k].size >= min_bytes && live[k].size > 32768 && !live[k].listed)
+			model_fail("a block is alive and not listed");
 }
 
 /* The sums, with nobody else at it. */
@@ -382,6 +428,8 @@ static void run_alone(unsigned seed, bool streams, unsigned steps)
 			do_free(&seed, &live[i]);
 			live[i] = live[--n];
 		}
+		if (rand_r(&seed) % 64 == 0)
+			do_list(rand_r(&seed) % 2 ? 0 : MIB, live, n);
 		check_sums();
 	}
 	while (n)
@@ -467,6 +515,7 @@ static void *keep_house(void *ctx)
 
 	while (!atomic_load(&stop)) {
 		housekeeping(&worker->seed, &now);
+		do_list(0, NULL, 0);
 		gm_arena_stats(m.arena, &stats);
 		sched_yield();
 	}
