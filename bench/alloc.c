@@ -32,6 +32,16 @@ static void ours(size_t size)
 	gpumem_free(session, p, NULL);
 }
 
+static void ours_tagged(size_t size)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *p;
+	options.tag = "bench";
+	if (gpumem_alloc(session, 0, size, NULL, &options, &p) != GPUMEM_OK)
+		GM_FAIL("%s", gpumem_error_detail());
+	gpumem_free(session, p, NULL);
+}
+
 static void theirs(size_t size)
 {
 	/* volatile: the compiler must not take the pair out. */
@@ -118,16 +128,17 @@ static void measure_instructions(const size_t *sizes, const char *const *names, 
 
 /* ---- time */
 
-static void measure(const char *config, const size_t *sizes, const char *const *names, size_t n)
+static void measure(const char *config, void (*pair)(size_t size), const size_t *sizes,
+	const char *const *names, size_t n)
 {
 	struct gm_daemon daemon;
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = config});
 	join(daemon.socket);
 	for (size_t s = 0; s < n; s++) {
 		double a[ROUNDS], b[ROUNDS];
-		p50_ns(ours, sizes[s]);
+		p50_ns(pair, sizes[s]);
 		for (size_t r = 0; r < ROUNDS; r++) {
-			a[r] = p50_ns(ours, sizes[s]);
+			a[r] = p50_ns(pair, sizes[s]);
 			b[r] = p50_ns(theirs, sizes[s]);
 		}
 		gm_print_ratio(names[s], gm_median(a, ROUNDS), gm_median(b, ROUNDS), "ns", -1);
@@ -141,14 +152,15 @@ int main(int argc, char **argv)
 	if (argc == 4)
 		return be_counted(argv[1], strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
 	static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 8 << 20, 64 << 20};
-	static const char *const names[] = {"512 B", "4 KiB", "64 KiB", "1 MiB", "8 MiB",
-		"64 MiB, listed for gpumemctl buffers"};
+	static const char *const names[] = {"512 B", "4 KiB", "64 KiB", "1 MiB", "8 MiB", "64 MiB"};
 	static const char *const unlisted[] = {"64 MiB, track = off"};
+	static const char *const tagged[] = {"1 MiB, with a tag"};
 	gm_print_title("gpumem_alloc and gpumem_free, warm, one thread, against malloc and free "
 		       "(asked: at most 100 ns)");
-	measure(GM_DAEMON_CONFIG, sizes, names, 6);
-	/* What it costs to list the large ones for gpumemctl buffers. */
-	measure(GM_DAEMON_CONFIG_WITH("track = off\n", "1G"), sizes + 5, unlisted, 1);
+	measure(GM_DAEMON_CONFIG, ours, sizes, names, 6);
+	/* What it costs to be listed for gpumemctl buffers, and with a name. */
+	measure(GM_DAEMON_CONFIG_WITH("track = off\n", "1G"), ours, sizes + 5, unlisted, 1);
+	measure(GM_DAEMON_CONFIG, ours_tagged, sizes + 3, tagged, 1);
 	measure_instructions(sizes, names, 6);
 	return 0;
 }
