@@ -7,10 +7,12 @@
 
 /*
  * The part of the CUDA driver's and of NVML's interface that we use, in declarations of our own, so
- * that no Toolkit is needed to build. Where cuda.h is installed, tests/unit/check_cuda_abi.c holds
- * every size, offset, value and signature in here against it.
+ * that no Toolkit is needed to build. Where cuda.h is installed, tests/unit/check_cuda_abi.c and
+ * check_cuda_signatures.c hold every size, offset, value, signature and version in here against it,
+ * and check_nvml_abi.c does where nvml.h is.
  *
- * GM_CU_ABI_TYPES_GIVEN: the types have other definitions already; for that test only.
+ * GM_CU_ABI_TYPES_GIVEN, GM_NVML_ABI_TYPES_GIVEN: the types have other definitions already; for
+ * those tests only.
  */
 
 #ifndef GM_CU_ABI_TYPES_GIVEN
@@ -245,32 +247,39 @@ enum gm_cu_value {
 	X(cuEventDestroy, "cuEventDestroy_v2", 4000, 1, (gm_cu_event event))
 
 /*
- * Functions in an older version than the cuda.h of today declares, so that nothing holds their
- * signatures against it; the driver goes on having them.
+ * Functions in an older version than the one that cuda.h leads to today; the driver goes on having
+ * them.
  */
 #define GM_CU_OLD_FUNCTIONS(X) \
 	X(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, 0, \
 		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id))
 
-/* ---- NVML. Its header may be missing even where the Toolkit is; the values are those of its
- * documentation. */
+/* ---- NVML. Its header may be missing even where the Toolkit is. */
 
-typedef int gm_nvml_return;
-typedef struct gm_nvml_device_opaque *gm_nvml_device;
+/* Values. X(our name without GM_, value): NVML's own name is the same. */
+#define GM_NVML_VALUES(X) \
+	X(NVML_SUCCESS, 0) \
+	X(NVML_ERROR_UNINITIALIZED, 1) \
+	X(NVML_ERROR_INVALID_ARGUMENT, 2) \
+	X(NVML_ERROR_NOT_SUPPORTED, 3) \
+	X(NVML_ERROR_NO_PERMISSION, 4) \
+	X(NVML_ERROR_NOT_FOUND, 6) \
+	X(NVML_ERROR_INSUFFICIENT_SIZE, 7) \
+	X(NVML_ERROR_DRIVER_NOT_LOADED, 9) \
+	X(NVML_ERROR_GPU_IS_LOST, 15) \
+	X(NVML_ERROR_UNKNOWN, 999)
 
 enum gm_nvml_value {
-	GM_NVML_SUCCESS = 0,
-	GM_NVML_ERROR_UNINITIALIZED = 1,
-	GM_NVML_ERROR_INVALID_ARGUMENT = 2,
-	GM_NVML_ERROR_NOT_SUPPORTED = 3,
-	GM_NVML_ERROR_NO_PERMISSION = 4,
-	GM_NVML_ERROR_NOT_FOUND = 6,
-	GM_NVML_ERROR_INSUFFICIENT_SIZE = 7,
-	GM_NVML_ERROR_DRIVER_NOT_LOADED = 9,
-	GM_NVML_ERROR_GPU_IS_LOST = 15,
-	GM_NVML_ERROR_UNKNOWN = 999,
+#define GM_NVML_VALUE_ENUM(name, value) GM_##name = (value),
+	GM_NVML_VALUES(GM_NVML_VALUE_ENUM)
+#undef GM_NVML_VALUE_ENUM
 };
 #define GM_NVML_USED_UNKNOWN UINT64_MAX /* a process's use that the driver does not tell */
+
+#ifndef GM_NVML_ABI_TYPES_GIVEN
+typedef int gm_nvml_return;
+typedef int gm_nvml_enable; /* 0 or 1 */
+typedef struct gm_nvml_device_opaque *gm_nvml_device;
 
 typedef struct gm_nvml_memory {
 	unsigned long long total;
@@ -284,6 +293,7 @@ typedef struct gm_nvml_process {
 	unsigned int gpu_instance;
 	unsigned int compute_instance;
 } gm_nvml_process;
+#endif
 
 #define GM_NVML_FUNCTIONS(X) \
 	X(nvmlInit, "nvmlInit_v2", 1, (void)) \
@@ -299,7 +309,7 @@ typedef struct gm_nvml_process {
 	X(nvmlDeviceGetGraphicsRunningProcesses, "nvmlDeviceGetGraphicsRunningProcesses_v3", 0, \
 		(gm_nvml_device device, unsigned int *n, gm_nvml_process *processes)) \
 	X(nvmlDeviceGetPersistenceMode, "nvmlDeviceGetPersistenceMode", 0, \
-		(gm_nvml_device device, int *mode)) \
+		(gm_nvml_device device, gm_nvml_enable * mode)) \
 	X(nvmlDeviceGetMigMode, "nvmlDeviceGetMigMode", 0, \
 		(gm_nvml_device device, unsigned int *current, unsigned int *pending))
 

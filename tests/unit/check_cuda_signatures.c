@@ -2,9 +2,16 @@
 /*
  * Holds the signatures in common/cuda_abi.h against cuda.h: our names for the types are made
  * NVIDIA's here, and then each function's type must be the very same, and the exported symbol the
- * one that cuda.h's macros lead to.
+ * one that cuda.h's macros lead to. The version that cuGetProcAddress is asked for must be the one
+ * that brought this signature, by cudaTypedefs.h, which lies beside cuda.h since CUDA 11.3.
  */
 #include <cuda.h>
+#if __has_include(<cudaTypedefs.h>)
+#include <cudaTypedefs.h>
+#define HAVE_VERSIONS 1
+#else
+#define HAVE_VERSIONS 0
+#endif
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +43,15 @@ typedef CUhostFn gm_cu_host_fn;
 		"signature of " #name);
 GM_CU_FUNCTIONS(SAME_SIGNATURE)
 
+#if HAVE_VERSIONS
+#define SAME_VERSION(name, symbol, version, needed, parameters) \
+	_Static_assert( \
+		__builtin_types_compatible_p(PFN_##name##_v##version, CUresult(*) parameters), \
+		"version of " #name);
+GM_CU_FUNCTIONS(SAME_VERSION)
+GM_CU_OLD_FUNCTIONS(SAME_VERSION)
+#endif
+
 #define TEXT_OF(expanded) #expanded
 #define TEXT(name)        TEXT_OF(name)
 
@@ -48,12 +64,14 @@ int main(void)
 		GM_CU_FUNCTIONS(PAIR)};
 	size_t n = sizeof symbols / sizeof *symbols, failed = 0;
 
-	printf("1..%zu\n", n);
+	printf("1..%zu\n", n + 1);
 	for (size_t i = 0; i < n; i++) {
 		int same = strcmp(symbols[i].ours, symbols[i].theirs) == 0;
 		failed += !same;
 		printf("%sok %zu - %s has the signature of cuda.h and is exported as %s\n",
 			same ? "" : "not ", i + 1, symbols[i].theirs, symbols[i].ours);
 	}
+	printf("ok %zu - each is asked for in the version that has its signature%s\n", n + 1,
+		HAVE_VERSIONS ? "" : " # SKIP there is no cudaTypedefs.h beside cuda.h");
 	return failed != 0;
 }
