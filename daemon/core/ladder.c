@@ -285,12 +285,17 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
 	uint64_t ns = device->info.policy.reclaim_ns;
 	uint64_t deadline = after(gm_device_now(device), ns ? ns : GM_RECLAIM_NS);
-	if (run->active) {
+	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
+		/* What is missing is measured anew each time, with what was missing before. */
+		run->need = plan->need > run->need ? plan->need : run->need;
+		run->level = device->ladder.level > run->level ? device->ladder.level : run->level;
+	} else if (run->active) {
 		run->need = after(run->need, plan->need);
 	} else {
 		memset(run->rungs, 0, sizeof(run->rungs));
 		run->active = true;
 		run->need = plan->need;
+		run->level = device->ladder.level;
 		run->totals.runs++;
 		tell_run(device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
@@ -379,7 +384,7 @@ static bool reached(const struct gm_device *device, enum gm_trigger trigger)
 	uint64_t sum = 0;
 	if (trigger == GM_TRIGGER_PRESSURE)
 		return gm_policy_level(&device->info.policy, gm_device_pressure(device),
-			       device->ladder.level) < device->ladder.level;
+			       run->level) < run->level;
 	for (unsigned r = 0; r < GM_RUNGS; r++)
 		sum += run->rungs[r];
 	/* All there is was wanted: it came if nobody owes any. */

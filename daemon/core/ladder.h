@@ -95,6 +95,7 @@ struct gm_ladder_run {
 	bool active;
 	uint64_t deadline_ns;
 	uint64_t need;
+	enum gm_level level;      /* of pressure: the one that is to be left */
 	uint64_t owing;           /* accounts that were asked and did not return all of it */
 	uint64_t owed;            /* bytes, of them */
 	uint64_t rungs[GM_RUNGS]; /* given */

@@ -462,6 +462,32 @@ START_TEST(at_critical_everything_unused_goes_at_once)
 }
 END_TEST
 
+START_TEST(it_was_enough_when_the_level_has_fallen_before_the_last_answer)
+{
+	policy.dwell_ns = 0;
+	policy.reclaim_ns = 10 * SECOND;
+	gm_core_set_policy(fake.core, d, &policy);
+	struct gm_lease *mine = fake_lease(&fake, a, d, 50 * GiB);
+	fake_lease(&fake, b, d, 44 * GiB);
+	fake_says(&fake, a, d, 45 * GiB, 0);
+	fake_says(&fake, b, d, GiB, 0);
+	fake_lease(&fake, c, d, 2 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	give_back(a, mine, 45 * GiB);
+	fake_pass(&fake, SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	/* b never answers; what was wanted is there all the same. */
+	fake_pass(&fake, 20 * SECOND);
+	const struct fake_event *e = fake_told(&fake, GM_EVENT_RECLAIM_ENDED);
+	ck_assert_int_eq(e->event.trigger, GM_TRIGGER_PRESSURE);
+	ck_assert(e->event.reached);
+	ck_assert_ptr_nonnull(strstr(e->text, "; enough"));
+	/* What was wanted on the way down was a part of it, not more. */
+	ck_assert_uint_le(e->event.need, 22 * GiB);
+	ck_assert_ptr_nonnull(fake_told(&fake, GM_EVENT_IGNORED));
+}
+END_TEST
+
 START_TEST(at_critical_lower_priorities_get_nothing_new)
 {
 	give(1, GM_QUOTA_PRIORITY, 0, 5);
@@ -831,6 +857,7 @@ int main(void)
 		tcase, at_high_the_pool_goes_and_clients_are_asked_for_what_takes_the_level_back);
 	tcase_add_test(tcase, while_it_is_high_what_is_idle_goes_and_what_is_used_stays);
 	tcase_add_test(tcase, at_critical_everything_unused_goes_at_once);
+	tcase_add_test(tcase, it_was_enough_when_the_level_has_fallen_before_the_last_answer);
 	tcase_add_test(tcase, at_critical_lower_priorities_get_nothing_new);
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);
 	tcase_add_test(tcase, only_oom_terminate_ends_a_client_and_the_right_one);
