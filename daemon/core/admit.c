@@ -104,7 +104,7 @@ static void say_quota(const struct gm_refusal *refusal, uint64_t bytes, char *de
 		refusal->never ? ", which it can never have" : "");
 }
 
-static void say_device(const struct gm_device *device, uint64_t bytes, char *detail)
+static void say_device(const struct gm_device *device, uint64_t bytes, bool never, char *detail)
 {
 	struct sizes s;
 	uint64_t foreign = device->ledger.foreign;
@@ -112,8 +112,9 @@ static void say_device(const struct gm_device *device, uint64_t bytes, char *det
 	gm_format_size(gm_device_capacity(device), s.text[1]);
 	gm_format_size(bytes, s.text[2]);
 	gm_format_size(foreign, s.text[3]);
-	gm_say(detail, "device %u has %s available of %s, asked %s%s%s%s; see gpumemctl clients",
-		device->number, s.text[0], s.text[1], s.text[2], foreign ? "; " : "",
+	gm_say(detail, "device %u has %s available of %s, asked %s%s%s%s%s; see gpumemctl clients",
+		device->number, s.text[0], s.text[1], s.text[2],
+		never ? ", which it can never give" : "", foreign ? "; " : "",
 		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
 }
 
@@ -139,9 +140,9 @@ static void say_guarantee(const struct gm_device *device, const struct gm_sessio
 		of = gm_device_capacity(device);
 	}
 	gm_say(detail,
-		"device %u keeps %s of %s for owners with a guarantee, asked %s; see gpumemctl limit",
+		"device %u keeps %s of %s for owners with a guarantee, asked %s%s; see gpumemctl limit",
 		device->number, gm_format_size(kept, s.text[0]), gm_format_size(of, s.text[1]),
-		gm_format_size(bytes, s.text[2]));
+		gm_format_size(bytes, s.text[2]), never ? ", which it can never give" : "");
 }
 
 gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *session,
@@ -173,7 +174,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *se
 		if (refusal->denied)
 			say_denied(device, refusal->denied, detail);
 		else
-			say_device(device, bytes, detail);
+			say_device(device, bytes, refusal->never, detail);
 		break;
 	}
 	return GPUMEM_E_NO_MEMORY;
