@@ -4,8 +4,9 @@
 /*
  * From critical pressure to the memory being free again: 100 client processes hold caches that
  * nothing uses, one more lease makes the device critical, and the clock runs from that lease's
- * answer until all that the clients cached is available. And, in the same daemon, from memory
- * coming back to the answer of a request that waits for it.
+ * answer until all that the clients cached is available. In the same daemon, from memory coming
+ * back to the answer of a request that waits for it; and, while processes ask for memory as fast as
+ * they can, how late a request that waits in vain hears that its time is over.
  */
 
 #include <stdio.h>
@@ -20,6 +21,8 @@
 #define CLIENTS   100
 #define ROUNDS    100
 #define CACHE     (UINT64_C(4) << 20)
+#define LOAD      32 /* processes */
+#define WAIT_MS   50
 #define CAPACITY  "512M"
 #define CAPACITY_ (UINT64_C(512) << 20)
 
@@ -45,6 +48,23 @@ static void client(int channel, void *argument)
 		gm_say_word(channel, 'c');
 	}
 	gpumem_disconnect(session);
+}
+
+/* Takes and gives back until it is told to stop. */
+static void load(int channel, void *argument)
+{
+	struct gm_raw raw;
+	gm_raw_join(&raw, &daemon_);
+	gm_say_word(channel, 'r');
+	while (!gm_raw_readable(channel)) {
+		struct gm_raw_lease got;
+		if (gm_raw_lease(&raw, 0, UINT64_C(2) << 20, &got) != GPUMEM_OK)
+			continue;
+		uint64_t id = got.id;
+		gm_raw_lease_clear(&got);
+		GM_REQUIRE_EQ(gm_raw_return(&raw, id, NULL, 0), GPUMEM_OK);
+	}
+	gm_raw_close(&raw);
 }
 
 static uint64_t leased(struct gm_raw *ctl)
@@ -99,7 +119,11 @@ int main(void)
 			gm_say_word(workers[i].channel, 'f');
 			gm_hear_word(workers[i].channel, 'c');
 		}
-		GM_REQUIRE(leased(&ctl) >= CLIENTS * CACHE);
+		/* On a busy machine the last round's answers may come late, and take some of it. */
+		if (leased(&ctl) < CLIENTS * CACHE) {
+			round--;
+			continue;
+		}
 		/* 400 MiB are cached; with this one the device is full to 98 %. */
 		uint64_t id = lease(&last, CAPACITY_ - CLIENTS * CACHE - (UINT64_C(8) << 20));
 		uint64_t start = gm_monotonic_ns();
@@ -132,6 +156,26 @@ int main(void)
 	}
 	print("memory comes back to a waiting one's answer", ms, ROUNDS, "at most 50 ms");
 	for (size_t i = 0; i < CLIENTS; i++) {
+		gm_say_word(workers[i].channel, 'e');
+		gm_worker_join(&workers[i]);
+	}
+	/* All but 16 MiB stays taken, and 32 processes quarrel about those. */
+	lease(&last, CAPACITY_ - (UINT64_C(16) << 20));
+	for (size_t i = 0; i < LOAD; i++) {
+		gm_worker_start(&workers[i], load, NULL);
+		gm_hear_word(workers[i].channel, 'r');
+	}
+	for (size_t round = 0; round < ROUNDS; round++) {
+		Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+		body.bytes = UINT64_C(64) << 20;
+		body.wait_ms = WAIT_MS;
+		uint64_t start = gm_monotonic_ns();
+		GM_REQUIRE_EQ(
+			gm_raw_call(&waiter, GM_RAW_PACKET(LEASE, lease, &body)), GPUMEM_E_TIMEOUT);
+		ms[round] = (double)(gm_monotonic_ns() - start) / 1e6 - WAIT_MS;
+	}
+	print("a deadline of 50 ms under load, late by", ms, ROUNDS, "kept");
+	for (size_t i = 0; i < LOAD; i++) {
 		gm_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
