@@ -12,7 +12,8 @@
 /*
  * A backend makes physical memory. Everything but open, close, device_info, trouble and
  * read_only_fd may be slow and runs on the thread of the device it names, one call at a time per
- * device; open, close and device_info run on the loop's thread before and after those threads.
+ * device; open, close, device_info and a first memory_free run on the loop's thread before and
+ * after those threads.
  */
 
 struct gm_backend_device {

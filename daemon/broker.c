@@ -441,6 +441,11 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 	broker->clients_open = true;
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->dispatch.devices[i];
+		uint64_t free_bytes = 0;
+		/* Before its thread: nobody is to be told that it cannot be measured because it was
+		 * not yet. */
+		bool measured = info->measured && !broker->ops->exclusive &&
+				broker->ops->memory_free(broker->backend, i, &free_bytes) == 0;
 		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i,
 			&gm_broker_device_events, broker, &broker->workers[i]);
 		if (r < 0)
@@ -449,6 +454,8 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 			.total = info->total,
 			.transport_fd = info->transport_fd,
 			.transport_ipc = info->transport_ipc,
+			.measured = measured,
+			.free_bytes = free_bytes,
 		};
 		device_policy(broker, i, &core_info.policy);
 		uint32_t number;

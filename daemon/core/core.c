@@ -76,6 +76,9 @@ int gm_core_add_device(
 	uint32_t number = core->n_devices++;
 	struct gm_device *device = &core->devices[number];
 	gm_device_init(device, core, number, info);
+	/* Before the reserve is made: it must leave to others what they use. */
+	if (info->measured)
+		gm_ledger_sample(&device->ledger, info->free_bytes);
 	*ret_device = number;
 	gm_core_enter(core);
 	gm_device_settle(device);

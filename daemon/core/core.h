@@ -125,6 +125,8 @@ struct gm_core_device_info {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
+	bool measured; /* free_bytes says what the device has free before anything is made on it */
+	uint64_t free_bytes;
 	struct gm_policy policy;
 };
 

@@ -99,6 +99,23 @@ static uint64_t foreign(size_t device)
 	return n;
 }
 
+/* A device's thread that is busy from the start, here with a slow reserve, keeps nobody from
+ * knowing what others use: "not yet" is not "no NVML". */
+START_TEST(what_others_use_is_known_from_the_first_answer_on)
+{
+	static const char *const slow[] = {"GPUMEM_FAKE_DELAY=cuMemCreate:1000000", NULL};
+	gm_daemon_start(&broker,
+		&(struct gm_daemon_options){
+			.config = "[gpumemd]\nmin_free = 0\n", .args = on_gpus, .env = slow});
+	json_t *json = ask("status");
+	for (size_t i = 0; i < 2; i++)
+		GM_REQUIRE_EQ(figure(json, i, "foreign"), INIT_BYTES);
+	GM_REQUIRE_EQ(json_array_size(json_object_get(json, "warnings")), 0);
+	json_decref(json);
+	gm_daemon_stop(&broker);
+}
+END_TEST
+
 START_TEST(a_process_beside_the_broker_is_named_and_gone_when_it_ends)
 {
 	start(NULL);
@@ -283,6 +300,7 @@ int main(int argc, char **argv)
 	Suite *suite = suite_create("foreign");
 	TCase *tests = tcase_create("foreign");
 	tcase_set_timeout(tests, 120);
+	tcase_add_test(tests, what_others_use_is_known_from_the_first_answer_on);
 	tcase_add_test(tests, a_process_beside_the_broker_is_named_and_gone_when_it_ends);
 	tcase_add_test(tests, a_clients_own_part_is_foreign_and_its_leases_are_not);
 	tcase_add_test(tests, what_a_dead_clients_child_keeps_is_foreign_until_it_ends_too);

@@ -53,6 +53,25 @@ START_TEST(its_sizes_go_down_by_halves)
 }
 END_TEST
 
+START_TEST(what_others_use_from_the_beginning_is_left_to_them)
+{
+	struct gm_core_device_info info = with_reserve(1 * GiB, 64 * MiB);
+	struct gm_device_figures figures;
+	info.policy.fraction = 1;
+	info.policy.min_free = 512 * MiB;
+	info.measured = true;
+	info.free_bytes = 516 * MiB;
+	uint32_t d = fake_core_add(&fake, &info);
+	/* Known before the first job is done, and no job was begun for more than there is. */
+	gm_core_device_figures(fake.core, d, &figures);
+	ck_assert(figures.measured);
+	ck_assert_uint_eq(figures.foreign, 508 * MiB);
+	ck_assert_uint_eq(figures.available, 4 * MiB);
+	fake_core_run(&fake);
+	ck_assert_uint_le(fake.backend_bytes[d], 4 * MiB);
+}
+END_TEST
+
 START_TEST(every_step_of_a_heap_is_a_hit_and_what_was_taken_is_made_again)
 {
 	struct gm_core_device_info info = with_reserve(16 * GiB, 64 * MiB);
@@ -195,6 +214,7 @@ int main(void)
 	TCase *tcase = tcase_create("reserve");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, its_sizes_go_down_by_halves);
+	tcase_add_test(tcase, what_others_use_from_the_beginning_is_left_to_them);
 	tcase_add_test(tcase, every_step_of_a_heap_is_a_hit_and_what_was_taken_is_made_again);
 	tcase_add_test(tcase, it_is_not_made_again_under_pressure);
 	tcase_add_test(tcase, it_stays_within_the_size_of_the_pool_and_its_buckets);
