@@ -112,24 +112,34 @@ static void look(struct gm_raw *ctl)
 	GM_REQUIRE_EQ(d->available, d->ceiling - charged);
 }
 
-/* What the backend has: each chunk is a memfd of the daemon's. */
+/* What the backend has: each chunk is a file of the daemon's, a memfd or one on the fake GPU, and
+ * counts once however many fds it has while it is made. */
 static uint64_t backend_bytes(void)
 {
+	const char *kind = gm_on_gpu() ? "/gpu0/" : "memfd:gpumem-chunk";
 	char folder[64];
 	uint64_t bytes = 0;
+	ino_t seen[2 * DEVICE / GM_CHUNK_MIN];
+	size_t n_seen = 0;
 	snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)daemon_.pid);
 	DIR *fds = opendir(folder);
 	GM_REQUIRE(fds);
 	for (struct dirent *entry; (entry = readdir(fds));) {
-		char target[128];
+		char target[256];
+		size_t i = 0;
 		struct stat st;
 		ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
 		if (n < 0)
 			continue;
 		target[n] = '\0';
-		if (!strstr(target, "memfd:gpumem-chunk") ||
-			fstatat(dirfd(fds), entry->d_name, &st, 0) < 0)
+		if (!strstr(target, kind) || fstatat(dirfd(fds), entry->d_name, &st, 0) < 0)
 			continue;
+		while (i < n_seen && seen[i] != st.st_ino)
+			i++;
+		if (i < n_seen)
+			continue;
+		GM_REQUIRE(n_seen < sizeof(seen) / sizeof(seen[0]));
+		seen[n_seen++] = st.st_ino;
 		bytes += (uint64_t)st.st_size;
 	}
 	closedir(fds);

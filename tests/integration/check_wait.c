@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "gpumem/gpumem.h"
+#include "tests/integration/device.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
@@ -67,7 +68,7 @@ static void waiter(int channel, void *argument)
 {
 	gpumem_session *session = join(&daemon_);
 	char *ptr = alloc(session, *(uint64_t *)argument, GPUMEM_WAIT_FOREVER, GPUMEM_OK);
-	memset(ptr, 'w', *(uint64_t *)argument);
+	gm_device_set(ptr, *(uint64_t *)argument, 'w');
 	gm_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
@@ -81,7 +82,7 @@ static void buffer_waiter(int channel, void *argument)
 	options.wait_ms = 3600000;
 	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, *(uint64_t *)argument, &options, &buffer),
 		GPUMEM_OK);
-	memset(gpumem_buffer_ptr(buffer), 'b', gpumem_buffer_size(buffer));
+	gm_device_set(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), 'b');
 	gm_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);

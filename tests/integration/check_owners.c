@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Limits of owners, over the socket: who is refused is told by what, what is set at run time stays
+ * until it is reset, and what makes no sense changes nothing.
+ */
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/integration/scene.h"
+#include "tests/tap.h"
+
+#define MiB (UINT64_C(1) << 20)
+
+static struct gm_scene s;
+
+START_TEST(a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked)
+{
+	char config[512], want[128];
+	snprintf(config, sizeof(config), "%s[limit %s]\nmax = 64M\n", GM_DAEMON_CONFIG,
+		gm_scene_uid());
+	gm_scene_start(&s, config);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 48 * MiB, NULL), GPUMEM_OK);
+	/* What another client of the same owner holds counts. */
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 32 * MiB, NULL), GPUMEM_E_LIMIT);
+	snprintf(want, sizeof(want), "uid %u may hold 64.0M, holds 48.0M, asked 32.0M", getuid());
+	GM_REQUIRE(strstr(gm_raw_detail(&s.b), want));
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 16 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 1, NULL), GPUMEM_E_LIMIT);
+	GM_REQUIRE(gm_scene_logged(&s, want));
+	const Gm__Wire__Limit *row = gm_scene_limit(&s, gm_scene_uid());
+	GM_REQUIRE(row);
+	GM_REQUIRE_EQ(row->held, 64 * MiB);
+	GM_REQUIRE_EQ(row->clients, 2);
+	GM_REQUIRE(!row->over);
+	GM_REQUIRE_EQ(row->run_time, 0);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_limit_set_below_what_is_held_is_accepted_and_shown_as_over)
+{
+	uint64_t id;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 48 * MiB, &id), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 1, 16 * MiB, 0, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(s.ctl.packet->body_case, GM__WIRE__PACKET__BODY_LIMITS);
+	GM_REQUIRE(s.ctl.packet->limits->n_limits >= 1);
+	GM_REQUIRE(s.ctl.packet->limits->limits[0]->over);
+	GM_REQUIRE_EQ(s.ctl.packet->limits->limits[0]->held, 48 * MiB);
+	GM_REQUIRE_EQ(s.ctl.packet->limits->limits[0]->run_time, 1);
+	/* Nothing is taken; both are told. */
+	GM_REQUIRE_EQ(gm_figures_now(&s.daemon).leased, 48 * MiB);
+	for (int i = 0; i < 2; i++) {
+		struct gm_raw *raw = i ? &s.b : &s.a;
+		do
+			GM_REQUIRE(gm_raw_receive_event(raw));
+		while (raw->packet->body_case != GM__WIRE__PACKET__BODY_LIMITS_EVENT);
+		GM_REQUIRE_EQ(raw->packet->limits_event->max, 16 * MiB);
+	}
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 2 * MiB, NULL), GPUMEM_E_LIMIT);
+	gm_scene_give(&s.a, id);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE(!gm_scene_limit(&s, gm_scene_uid())->over);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(what_is_set_at_run_time_stays_over_a_reload_until_it_is_reset)
+{
+	char config[512];
+	snprintf(config, sizeof(config), "%s[limit %s]\nmax = 64M\n", GM_DAEMON_CONFIG,
+		gm_scene_uid());
+	gm_scene_start(&s, config);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 1, 32 * MiB, 0, 0), GPUMEM_OK);
+	snprintf(config, sizeof(config), "%s[limit %s]\nmax = 128M\npriority = 7\n",
+		GM_DAEMON_CONFIG, gm_scene_uid());
+	gm_daemon_configure(&s.daemon, config);
+	gm_daemon_signal(&s.daemon, SIGHUP);
+	gm_daemon_await_notice(&s.daemon, "READY=1");
+	const Gm__Wire__Limit *row = gm_scene_limit(&s, gm_scene_uid());
+	GM_REQUIRE_EQ(row->max, 32 * MiB);
+	GM_REQUIRE_EQ(row->run_time, 1);
+	GM_REQUIRE_EQ(row->priority, 7);
+	GM_REQUIRE_EQ(gm_scene_reset_limit(&s, gm_scene_uid()), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_limit(&s, gm_scene_uid())->max, 128 * MiB);
+	GM_REQUIRE_EQ(gm_scene_reset_limit(&s, gm_scene_uid()), GPUMEM_E_NOT_FOUND);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(limits_that_make_no_sense_change_nothing)
+{
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(
+		gm_scene_set_limit(&s, gm_scene_uid(), 3, 1 * MiB, 2 * MiB, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gm_raw_detail(&s.ctl), "max 1.0M is below guarantee 2.0M"));
+	GM_REQUIRE_EQ(
+		gm_scene_set_limit(&s, gm_scene_uid(), 2, 0, 1025 * MiB, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "client:x", 2, 0, 1 * MiB, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 0, 0, 0, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 4, 0, 0, 1001), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 8, 0, 0, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "uid:root!", 1, 1, 0, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "", 1, 1, 0, 0), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "session:1", 1, 1, 0, 0), GPUMEM_E_NOT_FOUND);
+	GM_REQUIRE_EQ(gm_scene_reset_limit(&s, "uid:4711"), GPUMEM_E_NOT_FOUND);
+	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
+	body.owner = (char *)gm_scene_uid();
+	body.device = 9;
+	body.set = 1;
+	GM_REQUIRE_EQ(gm_raw_call(&s.ctl, GM_RAW_PACKET(SET_LIMIT, set_limit, &body)),
+		GPUMEM_E_NOT_FOUND);
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&s.ctl, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
+	GM_REQUIRE_EQ(s.ctl.packet->limits->n_limits, 0);
+	/* Guarantees are given to one kind of owner only. */
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 2, 0, 1 * MiB, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "gid:1", 2, 0, 1 * MiB, 0), GPUMEM_E_INVALID);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_reload_whose_limits_contradict_the_device_changes_nothing)
+{
+	char config[512];
+	gm_scene_start(&s, NULL);
+	snprintf(config, sizeof(config), "%s[limit %s]\nguarantee = 2G\n",
+		GM_DAEMON_CONFIG_WITH("oom = wait\n", "1G"), gm_scene_uid());
+	gm_daemon_configure(&s.daemon, config);
+	gm_daemon_signal(&s.daemon, SIGHUP);
+	gm_daemon_await_notice(&s.daemon, "READY=1");
+	GM_REQUIRE(gm_scene_logged(&s, "the configuration stays as it was"));
+	GM_REQUIRE(!gm_scene_limit(&s, gm_scene_uid()));
+	/* oom = wait is not in force either. */
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 2 * MiB, NULL), GPUMEM_E_NO_MEMORY);
+	gm_scene_stop(&s);
+	/* And nothing starts with it. */
+	gm_daemon_prepare(&s.daemon, &(struct gm_daemon_options){.config = config});
+	int status = gm_daemon_spawn(&s.daemon);
+	GM_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+	GM_REQUIRE(gm_scene_logged(&s, "guarantee"));
+}
+END_TEST
+
+START_TEST(a_guarantee_is_kept_free_for_its_owner)
+{
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(
+		gm_scene_set_limit(&s, gm_scene_session(&s.b), 2, 0, 512 * MiB, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 514 * MiB, NULL), GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "keeps 512.0M"));
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 512 * MiB, NULL), GPUMEM_OK);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+static void stranger(int channel, void *argument)
+{
+	struct gm_raw raw;
+	Gm__Wire__SetLimit set = GM__WIRE__SET_LIMIT__INIT;
+	Gm__Wire__ResetLimit reset = GM__WIRE__RESET_LIMIT__INIT;
+	Gm__Wire__Cleanup cleanup = GM__WIRE__CLEANUP__INIT;
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	if (getuid() == 0)
+		GM_REQUIRE(
+			setresgid(54321, 54321, 54321) == 0 && setresuid(54321, 54321, 54321) == 0);
+	gm_raw_observe(&raw, argument);
+	set.owner = (char *)"uid:54321";
+	set.set = 1;
+	set.max = UINT64_MAX;
+	GM_REQUIRE_EQ(
+		gm_raw_call(&raw, GM_RAW_PACKET(SET_LIMIT, set_limit, &set)), GPUMEM_E_DENIED);
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(RESET_LIMIT, reset_limit, &reset)),
+		GPUMEM_E_DENIED);
+	GM_REQUIRE_EQ(
+		gm_raw_call(&raw, GM_RAW_PACKET(CLEANUP, cleanup, &cleanup)), GPUMEM_E_DENIED);
+	cleanup.dry_run = true;
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(CLEANUP, cleanup, &cleanup)), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+START_TEST(who_is_no_administrator_sees_limits_and_changes_none)
+{
+	if (getuid() != 0)
+		return; /* only root can be somebody else */
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE(chmod(s.daemon.folder, 0755) == 0);
+	struct gm_worker worker;
+	gm_worker_start(&worker, stranger, &s.daemon);
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("owners");
+	TCase *tcase = tcase_create("owners");
+	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked);
+	tcase_add_test(tcase, a_limit_set_below_what_is_held_is_accepted_and_shown_as_over);
+	tcase_add_test(tcase, what_is_set_at_run_time_stays_over_a_reload_until_it_is_reset);
+	tcase_add_test(tcase, limits_that_make_no_sense_change_nothing);
+	tcase_add_test(tcase, a_reload_whose_limits_contradict_the_device_changes_nothing);
+	tcase_add_test(tcase, a_guarantee_is_kept_free_for_its_owner);
+	tcase_add_test(tcase, who_is_no_administrator_sees_limits_and_changes_none);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

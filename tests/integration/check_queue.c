@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Requests that wait, over the socket: each is granted when what it waits for comes back, ends in
+ * time or with its client, and none waits for what never comes.
+ */
+
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/integration/scene.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+#define MiB (UINT64_C(1) << 20)
+
+static struct gm_scene s;
+
+START_TEST(a_waiting_request_is_granted_when_memory_comes_back)
+{
+	uint64_t held, got;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, &held), GPUMEM_OK);
+	uint64_t id = gm_scene_ask(&s.b, 100 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	const Gm__Wire__Waiting *row = gm_scene_queue(&s)->requests[0];
+	GM_REQUIRE_EQ(row->session, s.b.session);
+	GM_REQUIRE_EQ(row->bytes, 100 * MiB);
+	GM_REQUIRE_EQ(row->block, GM__WIRE__BLOCK__BLOCK_DEVICE);
+	GM_REQUIRE(row->left_ms > 0 && row->left_ms <= 3600000);
+	GM_REQUIRE(!gm_raw_readable(s.b.socket));
+	gm_scene_give(&s.a, held);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, &got), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 0);
+	GM_REQUIRE(gm_scene_logged(&s, "waits: "));
+	GM_REQUIRE(gm_scene_logged(&s, "granted 100.0M after"));
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_waiting_request_is_granted_when_its_limit_is_raised)
+{
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 1, 64 * MiB, 0, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 64 * MiB, NULL), GPUMEM_OK);
+	uint64_t id = gm_scene_ask(&s.a, 32 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	GM_REQUIRE_EQ(gm_scene_queue(&s)->requests[0]->block, GM__WIRE__BLOCK__BLOCK_LIMIT);
+	GM_REQUIRE(!strcmp(gm_scene_queue(&s)->requests[0]->owner, gm_scene_uid()));
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 1, 96 * MiB, 0, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.a, id, NULL), GPUMEM_OK);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_waiting_request_ends_when_it_is_cancelled_or_its_time_is_over)
+{
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
+	uint64_t id = gm_scene_ask(&s.b, 2 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	Gm__Wire__Cancel cancel = GM__WIRE__CANCEL__INIT;
+	cancel.request = id + 1000;
+	GM_REQUIRE_EQ(
+		gm_raw_call(&s.b, GM_RAW_PACKET(CANCEL, cancel, &cancel)), GPUMEM_E_NOT_FOUND);
+	cancel.request = id;
+	uint64_t cancel_id = gm_raw_send(&s.b, GM_RAW_PACKET(CANCEL, cancel, &cancel));
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_E_CANCELLED);
+	GM_REQUIRE(gm_raw_receive(&s.b));
+	GM_REQUIRE_EQ(s.b.packet->id, cancel_id);
+	GM_REQUIRE_EQ(s.b.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 0);
+	GM_REQUIRE_EQ(
+		gm_scene_answer(&s.b, gm_scene_ask(&s.b, 2 * MiB, 1), NULL), GPUMEM_E_TIMEOUT);
+	GM_REQUIRE(strstr(gm_raw_detail(&s.b), "waited"));
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_waiting_request_goes_with_its_client)
+{
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
+	(void)gm_scene_ask(&s.b, 2 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	gm_raw_close(&s.b);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 0);
+	gm_raw_join(&s.b, &s.daemon);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(what_could_never_be_granted_does_not_wait)
+{
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.a, gm_scene_ask(&s.a, 1025 * MiB, 3600000), NULL),
+		GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_session(&s.a), 1, 64 * MiB, 0, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		gm_scene_answer(&s.a, gm_scene_ask(&s.a, 66 * MiB, 3600000), NULL), GPUMEM_E_LIMIT);
+	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "never"));
+	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 0);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(two_who_hold_half_and_wait_for_more_are_told_so)
+{
+	uint64_t half;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 512 * MiB, &half), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_session(&s.a), 4, 0, 0, 5), GPUMEM_OK);
+	uint64_t of_a = gm_scene_ask(&s.a, 256 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	uint64_t of_b = gm_scene_ask(&s.b, 256 * MiB, 3600000);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, of_b, NULL), GPUMEM_E_DEADLOCK);
+	gm_scene_give(&s.b, half);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.a, of_a, NULL), GPUMEM_OK);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_client_with_many_waiting_requests_can_still_return_memory)
+{
+	GM_LIMIT_TEST(WAITING_PER_CLIENT);
+	uint64_t held, ids[GM_LIMIT_WAITING_PER_CLIENT], half;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 512 * MiB, &half), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, &held), GPUMEM_OK);
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+		ids[i] = gm_scene_ask(&s.a, 2 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_LIMIT_WAITING_PER_CLIENT);
+	uint64_t more = gm_scene_ask(&s.a, 2 * MiB, 3600000);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.a, more, NULL), GPUMEM_E_LIMIT);
+	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "wait already"));
+	gm_scene_give(&s.b, half);
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+		GM_REQUIRE_EQ(gm_scene_answer(&s.a, ids[i], NULL), GPUMEM_OK);
+	gm_scene_give(&s.a, held);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(requests_that_do_not_say_wait_where_the_daemon_is_told_so)
+{
+	uint64_t held;
+	gm_scene_start(&s, GM_DAEMON_CONFIG_WITH("oom = wait\noom_wait = 1h\n", "1G"));
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, &held), GPUMEM_OK);
+	uint64_t id = gm_scene_ask(&s.b, 2 * MiB, 0);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	/* One that says that it does not, does not. */
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	body.bytes = 2 * MiB;
+	body.no_wait = true;
+	struct gm_raw c;
+	gm_raw_join(&c, &s.daemon);
+	GM_REQUIRE_EQ(gm_raw_call(&c, GM_RAW_PACKET(LEASE, lease, &body)), GPUMEM_E_NO_MEMORY);
+	gm_raw_close(&c);
+	gm_scene_give(&s.a, held);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("queue");
+	TCase *tcase = tcase_create("queue");
+	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, a_waiting_request_is_granted_when_memory_comes_back);
+	tcase_add_test(tcase, a_waiting_request_is_granted_when_its_limit_is_raised);
+	tcase_add_test(tcase, a_waiting_request_ends_when_it_is_cancelled_or_its_time_is_over);
+	tcase_add_test(tcase, a_waiting_request_goes_with_its_client);
+	tcase_add_test(tcase, what_could_never_be_granted_does_not_wait);
+	tcase_add_test(tcase, two_who_hold_half_and_wait_for_more_are_told_so);
+	tcase_add_test(tcase, a_client_with_many_waiting_requests_can_still_return_memory);
+	tcase_add_test(tcase, requests_that_do_not_say_wait_where_the_daemon_is_told_so);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * Watching, over the socket: who watches hears what happens, and disturbs nobody.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/integration/scene.h"
+#include "tests/tap.h"
+
+#define MiB (UINT64_C(1) << 20)
+
+static struct gm_scene s;
+
+static const Gm__Wire__NoticeEvent *next_notice(struct gm_raw *raw, const char *kind)
+{
+	do
+		GM_REQUIRE(gm_raw_receive(raw));
+	while (raw->packet->body_case != GM__WIRE__PACKET__BODY_NOTICE_EVENT ||
+		strcmp(raw->packet->notice_event->kind, kind) != 0);
+	GM_REQUIRE_EQ(raw->packet->id, 0);
+	return raw->packet->notice_event;
+}
+
+START_TEST(who_watches_hears_what_happens)
+{
+	uint64_t held;
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	gm_scene_start(&s, NULL);
+	gm_raw_observe(&eye, &s.daemon);
+	GM_REQUIRE_EQ(gm_raw_call(&eye, GM_RAW_PACKET(WATCH, watch, &watch)), GPUMEM_OK);
+	GM_REQUIRE(gm_raw_receive(&eye));
+	GM_REQUIRE_EQ(eye.packet->body_case, GM__WIRE__PACKET__BODY_PRESSURE_EVENT);
+	GM_REQUIRE_EQ(eye.packet->pressure_event->level, 0);
+	GM_REQUIRE_EQ(gm_raw_call(&eye, GM_RAW_PACKET(WATCH, watch, &watch)), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, &held), GPUMEM_OK);
+	do
+		GM_REQUIRE(gm_raw_receive(&eye));
+	while (eye.packet->body_case != GM__WIRE__PACKET__BODY_PRESSURE_EVENT ||
+		eye.packet->pressure_event->level != 3);
+	uint64_t id = gm_scene_ask(&s.b, 2 * MiB, 3600000);
+	const Gm__Wire__NoticeEvent *notice = next_notice(&eye, "queued");
+	GM_REQUIRE_EQ(notice->session, s.b.session);
+	GM_REQUIRE_EQ(notice->pid, getpid());
+	GM_REQUIRE_EQ(notice->asked, 2 * MiB);
+	GM_REQUIRE(notice->text[0]);
+	gm_scene_give(&s.a, held);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
+	notice = next_notice(&eye, "granted");
+	GM_REQUIRE_EQ(notice->session, s.b.session);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_session(&s.b), 1, 2 * MiB, 0, 0), GPUMEM_OK);
+	notice = next_notice(&eye, "limits");
+	GM_REQUIRE(strstr(notice->text, "max 2.0M"));
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 2 * MiB, NULL), GPUMEM_E_LIMIT);
+	notice = next_notice(&eye, "limit");
+	GM_REQUIRE_EQ(notice->max, 2 * MiB);
+	GM_REQUIRE_EQ(notice->held, 2 * MiB);
+	gm_raw_close(&s.a);
+	gm_raw_close(&s.b);
+	gm_raw_close(&s.ctl);
+	gm_daemon_stop(&s.daemon);
+	do
+		GM_REQUIRE(gm_raw_receive(&eye));
+	while (eye.packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT);
+	gm_raw_close(&eye);
+}
+END_TEST
+
+START_TEST(who_watches_and_does_not_read_is_dropped_and_disturbs_nobody)
+{
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	gm_scene_start(&s, NULL);
+	gm_raw_observe(&eye, &s.daemon);
+	(void)gm_raw_send(&eye, GM_RAW_PACKET(WATCH, watch, &watch));
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_session(&s.a), 1, 2 * MiB, 0, 0), GPUMEM_OK);
+	for (int i = 0; i < 12000; i++)
+		GM_REQUIRE_EQ(gm_scene_lease(&s.a, 4 * MiB, NULL), GPUMEM_E_LIMIT);
+	GM_UNTIL(gm_scene_logged(&s, "does not read its answers"));
+	/* A line a second about one client, however often it runs against its limit. */
+	char *log = gm_daemon_log(&s.daemon);
+	GM_REQUIRE(strlen(log) < 256 * 1024);
+	free(log);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 4 * MiB, NULL), GPUMEM_OK);
+	gm_raw_close(&eye);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("watch");
+	TCase *tcase = tcase_create("watch");
+	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, who_watches_hears_what_happens);
+	tcase_add_test(tcase, who_watches_and_does_not_read_is_dropped_and_disturbs_nobody);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
