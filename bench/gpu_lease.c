@@ -8,63 +8,17 @@
  * somebody else's miss makes the driver work. Needs a GPU, or the fake driver to try it.
  */
 
-#include <errno.h>
-#include <semaphore.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "bench/measure.h"
-#include "common/cuda.h"
-#include "gpumem/gpumem.h"
-#include "tests/integration/harness.h"
+#include "tests/gpu/worker.h"
 
-#define MIB    (UINT64_C(1) << 20)
 #define ROUNDS 51
 #define PAIRS  2000
 
 static struct gm_daemon daemon_;
-static const struct gm_cuda *cuda;
 static const struct gm_nvml *nvml;
 static gm_nvml_device nvml_device;
-
-static void ok_(gpumem_status status, const char *what, int line)
-{
-	if (status)
-		gm_fail(__FILE__, line, "%s: %s", what, gpumem_error_detail());
-}
-#define OK(call) ok_((call), #call, __LINE__)
-
-static void cu_(gm_cu_result result, const char *what, int line)
-{
-	if (result)
-		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
-}
-#define CU(call) cu_((call), #call, __LINE__)
-
-static gpumem_session *join(const char *name)
-{
-	gpumem_session *session;
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon_.socket;
-	options.name = name;
-	OK(gpumem_connect(&options, &session));
-	return session;
-}
-
-/* CUDA and a context in this process. false: there is no GPU. */
-static bool use_gpu(void)
-{
-	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
-	if (gm_cuda_load(&cuda, why) < 0) {
-		printf("  no GPU: %s\n", why);
-		return false;
-	}
-	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
-	CU(cuda->cuCtxSetCurrent(context));
-	return true;
-}
 
 static double since_us(uint64_t start)
 {
@@ -72,20 +26,6 @@ static double since_us(uint64_t start)
 }
 
 /* ---- what the daemon costs */
-
-static void find_nvml(void)
-{
-	char why[GM_CUDA_WHY_BYTES], text[64], *at = text + sprintf(text, "GPU-");
-	gm_cu_uuid uuid;
-	if (gm_nvml_load(&nvml, why) < 0)
-		GM_FAIL("%s", why);
-	CU(cuda->cuDeviceGetUuid(&uuid, 0));
-	for (int i = 0; i < 16; i++)
-		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-			(unsigned char)uuid.bytes[i]);
-	if (nvml->nvmlDeviceGetHandleByUUID(text, &nvml_device))
-		GM_FAIL("NVML does not know %s", text);
-}
 
 static uint64_t used_bytes(void)
 {
@@ -97,8 +37,7 @@ static uint64_t used_bytes(void)
 
 /* ---- from the pool */
 
-static void from_the_pool(
-	gpumem_session *session, uint64_t bytes, const char *name, double asked_us)
+static void from_the_pool(uint64_t bytes, const char *name, double asked_us)
 {
 	double get[ROUNDS], give[ROUNDS], peer_get[ROUNDS], peer_give[ROUNDS];
 	char text[96];
@@ -134,15 +73,7 @@ static void from_the_pool(
 
 /* ---- from the client's cache, and under a busy stream */
 
-static sem_t gate;
-
-static void wait_at_gate(void *unused)
-{
-	while (sem_wait(&gate) < 0 && errno == EINTR)
-		;
-}
-
-static void from_the_cache(gpumem_session *session)
+static void from_the_cache(void)
 {
 	static double pair[PAIRS];
 	static const uint64_t sizes[] = {4096, 1 << 20, 64 * MIB};
@@ -168,7 +99,7 @@ static void from_the_cache(gpumem_session *session)
 		}
 }
 
-static void free_while_busy(gpumem_session *session)
+static void free_while_busy(void)
 {
 	enum { N = 64 };
 	void *blocks[N];
@@ -179,14 +110,13 @@ static void free_while_busy(gpumem_session *session)
 	CU(cuda->cuMemAlloc(&plain, 64 * MIB));
 	for (int i = 0; i < N; i++)
 		OK(gpumem_alloc(session, 0, 2 * MIB, stream, NULL, &blocks[i]));
-	sem_init(&gate, 0, 0);
-	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
+	keep_busy(stream);
 	for (int i = 0; i < N; i++) {
 		uint64_t start = gm_monotonic_ns();
 		OK(gpumem_free(session, blocks[i], i % 2 ? GPUMEM_STREAM_ANY : stream));
 		ours[i] = since_us(start);
 	}
-	sem_post(&gate);
+	open_gate();
 	CU(cuda->cuStreamSynchronize(stream));
 	/* The driver's own free waits for the GPU: give it 20 ms of work to wait for. */
 	for (int i = 0; i < 40; i++)
@@ -204,9 +134,8 @@ static void free_while_busy(gpumem_session *session)
 static void misser(int channel, void *argument)
 {
 	gm_hear_word(channel, 'b'); /* its context is no part of what is measured first */
-	if (!use_gpu())
-		GM_FAIL("no GPU in the second worker");
-	gpumem_session *session = join("misser");
+	use_gpu();
+	join_at(daemon_.socket, "misser");
 	gm_say_word(channel, 'b');
 	for (;;) {
 		char word;
@@ -227,7 +156,7 @@ static void misser(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
-static double hit_us(gpumem_session *session)
+static double hit_us(void)
 {
 	gpumem_buffer *buffer;
 	uint64_t start = gm_monotonic_ns();
@@ -237,22 +166,22 @@ static double hit_us(gpumem_session *session)
 	return us;
 }
 
-static void hit_beside_misses(struct gm_worker *other, gpumem_session *session)
+static void hit_beside_misses(struct gm_worker *other)
 {
 	enum { N = 400 };
 	static double idle[N], busy[N];
 	gm_say_word(other->channel, 'b');
 	gm_hear_word(other->channel, 'b');
-	hit_us(session);
+	hit_us();
 	for (int i = 0; i < N; i++)
-		idle[i] = hit_us(session);
+		idle[i] = hit_us();
 	for (int i = 0; i < N; i++) {
 		if (i % 50 == 0) {
 			if (i)
 				gm_hear_word(other->channel, 'd');
 			gm_say_word(other->channel, 'm');
 		}
-		busy[i] = hit_us(session);
+		busy[i] = hit_us();
 	}
 	gm_hear_word(other->channel, 'd');
 	gm_print_ratio("2 MiB pool hit, mapped, beside another's misses; peer alone",
@@ -266,31 +195,33 @@ int main(void)
 		"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 50%\ntrack = off\n";
 	struct gm_daemon_options options = {.config = config, .args = args};
 	struct gm_worker other;
+	char why[GM_CUDA_WHY_BYTES];
 
 	gm_print_title("Memory of a GPU from the broker, against the driver's own");
 	/* The second worker is forked before this process uses CUDA. */
 	gm_daemon_prepare(&daemon_, &options);
 	gm_worker_start(&other, misser, NULL);
-	if (!use_gpu()) {
+	if (!try_gpu(0, why)) {
+		printf("  no GPU: %s\n", why);
 		gm_worker_kill(&other);
 		return 0;
 	}
-	find_nvml();
+	nvml_device = find_in_nvml(&nvml);
 	uint64_t before = used_bytes();
 	if (gm_daemon_spawn(&daemon_) != -1)
 		GM_FAIL("the daemon does not start");
 	printf("%-58s %10.1f MiB  (asked: at most 8)\n",
 		"  the daemon's device memory on the fd path",
 		(double)(used_bytes() - before) / MIB);
-	gpumem_session *session = join("bench");
-	from_the_pool(session, 64 * MIB, "64 MiB", 300);
+	join_at(daemon_.socket, "bench");
+	from_the_pool(64 * MIB, "64 MiB", 300);
 	size_t total = 0;
 	CU(cuda->cuDeviceTotalMem(&total, 0));
 	if (total > 8192 * MIB)
-		from_the_pool(session, 1024 * MIB, "1 GiB", 800);
-	from_the_cache(session);
-	free_while_busy(session);
-	hit_beside_misses(&other, session);
+		from_the_pool(1024 * MIB, "1 GiB", 800);
+	from_the_cache();
+	free_while_busy();
+	hit_beside_misses(&other);
 	gpumem_disconnect(session);
 	gm_say_word(other.channel, 'e');
 	gm_worker_join(&other);

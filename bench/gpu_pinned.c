@@ -12,46 +12,14 @@
 #include <string.h>
 
 #include "bench/measure.h"
-#include "common/cuda.h"
-#include "gpumem/gpumem.h"
+#include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
 
-#define MIB    (UINT64_C(1) << 20)
 #define ROUNDS 11
 #define PAIRS  2000
 
 static struct gm_daemon daemon_;
-static const struct gm_cuda *cuda;
-static gpumem_session *session;
 static uint32_t pinned; /* its number on the wire: after the GPUs */
-
-static void ok_(gpumem_status status, const char *what, int line)
-{
-	if (status)
-		gm_fail(__FILE__, line, "%s: %s", what, gpumem_error_detail());
-}
-#define OK(call) ok_((call), #call, __LINE__)
-
-static void cu_(gm_cu_result result, const char *what, int line)
-{
-	if (result)
-		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
-}
-#define CU(call) cu_((call), #call, __LINE__)
-
-/* CUDA and a context in this process. false: there is no GPU. */
-static bool use_gpu(void)
-{
-	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
-	if (gm_cuda_load(&cuda, why) < 0) {
-		printf("  no GPU: %s\n", why);
-		return false;
-	}
-	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
-	CU(cuda->cuCtxSetCurrent(context));
-	return true;
-}
 
 static double since_ms(uint64_t start)
 {
@@ -167,15 +135,15 @@ int main(void)
 	static const char config[] = "[gpumemd]\nreserve = 0\nmin_free = 16M\nhost_limit = 4G\n"
 				     "max_pool = 100%\ntrack = off\n";
 	struct gm_daemon_options options = {.config = config, .args = args};
-	gpumem_connect_options to = GPUMEM_CONNECT_OPTIONS_INIT;
+	char why[GM_CUDA_WHY_BYTES];
 
 	gm_print_title("Pinned host memory from the broker, against the driver's own");
-	if (!use_gpu())
+	if (!try_gpu(0, why)) {
+		printf("  no GPU: %s\n", why);
 		return 0;
+	}
 	gm_daemon_start(&daemon_, &options);
-	to.socket = daemon_.socket;
-	to.name = "bench";
-	OK(gpumem_connect(&to, &session));
+	join_at(daemon_.socket, "bench");
 	OK(gpumem_device_count(session, &pinned));
 	size_t total = 0;
 	CU(cuda->cuDeviceTotalMem(&total, 0));

@@ -3,27 +3,20 @@
 #define GM_TESTS_GPU_BROKER_H
 
 /*
- * What tests of the whole broker on GPUs share: a private daemon on the cuda backend, and what a
- * worker process does there. The test itself never touches CUDA, so that it may fork workers at any
- * time; memory is set and read by the driver, in the worker that holds it.
+ * What tests of the whole broker on GPUs share: a private daemon on the cuda backend, and workers
+ * that pass a buffer on, hold one, or watch the device. The test itself never touches CUDA, so that
+ * it may fork workers at any time; memory is set and read by the driver, in the worker that holds
+ * it (worker.h).
  */
 
-#include <errno.h>
-#include <grp.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "common/cuda.h"
-#include "gpumem/gpumem.h"
+#include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
-#define MIB   (UINT64_C(1) << 20)
 #define UID_A 54321
 
 static struct gm_daemon daemon_;
@@ -45,105 +38,206 @@ static inline void tear_down(void)
 	gm_daemon_stop(&daemon_);
 }
 
-/* ---- in a worker */
-
-static const struct gm_cuda *cuda;
-static gpumem_session *session;
-
-static inline void require_ok_(gpumem_status status, const char *what, int line)
+static inline void one_worker(gm_worker_fn fn, void *argument)
 {
-	if (status != GPUMEM_OK)
-		gm_fail(__FILE__, line, "%s: %s: %s", what, gpumem_status_text(status),
-			gpumem_error_detail());
+	struct gm_worker worker;
+	gm_worker_start(&worker, fn, argument);
+	gm_worker_join(&worker);
 }
-#define OK(call) require_ok_((call), #call, __LINE__)
 
-static inline void require_cuda_(gm_cu_result result, const char *what, int line)
+/* Ends a worker that goes when it hears an e. */
+static inline void end_worker(struct gm_worker *worker)
 {
-	if (result)
-		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
+	gm_say_word(worker->channel, 'e');
+	gm_worker_join(worker);
 }
-#define CU(call) require_cuda_((call), #call, __LINE__)
 
+/* In a worker. */
 static inline void join(const char *name)
 {
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon_.socket;
-	options.name = name;
-	OK(gpumem_connect(&options, &session));
+	join_at(daemon_.socket, name);
 }
 
-/* A context, as a program that computes has one. */
-static inline void use_gpu(void)
+static inline gpumem_status create(uint64_t bytes, gpumem_transport transport, gpumem_buffer **ret)
 {
-	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
-	if (gm_cuda_load(&cuda, why) < 0)
-		GM_FAIL("%s", why);
-	CU(cuda->cuDevicePrimaryCtxRetain(&context, 0));
-	CU(cuda->cuCtxSetCurrent(context));
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.transport = transport;
+	return gpumem_buffer_create(session, 0, bytes, &options, ret);
 }
 
-static inline gm_cu_stream stream_new(void)
+/* ---- a buffer that goes from one process to another */
+
+#define PASSED (48 * MIB)
+
+struct passing {
+	gpumem_transport transport;
+	bool other_uid;
+};
+
+static inline void maker(int channel, void *argument)
 {
-	gm_cu_stream stream;
-	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
-	return stream;
+	const struct passing *passing = argument;
+	gpumem_buffer *buffer;
+	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
+	gpumem_token token;
+	if (passing->other_uid) {
+		options.audience = GPUMEM_AUDIENCE_UID;
+		options.id = UID_A;
+	}
+	join("maker");
+	use_gpu();
+	OK(create(PASSED, passing->transport, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), passing->transport);
+	fill(gpumem_buffer_ptr(buffer), PASSED, 0x11, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	OK(gpumem_share(buffer, &options, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'r');
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), PASSED, 0x22, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
 }
 
-static inline void fill(void *ptr, uint64_t bytes, unsigned char value, gm_cu_stream stream)
+static inline void opener(int channel, void *argument)
 {
-	CU(cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, value, bytes, stream));
+	const struct passing *passing = argument;
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	if (passing->other_uid)
+		become(UID_A);
+	gm_hear(channel, &token, sizeof(token));
+	join("opener");
+	use_gpu();
+	OK(gpumem_open(session, &token, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), PASSED);
+	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), passing->transport);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), PASSED, 0x11, NULL));
+	gm_say_word(channel, 'o');
+	gm_hear_word(channel, 'w');
+	fill(gpumem_buffer_ptr(buffer), PASSED, 0x22, NULL);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), PASSED, 0x22, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
 }
 
-/* Whether every byte has that value, once the stream's work is done. */
-static inline bool all(void *ptr, uint64_t bytes, unsigned char value, gm_cu_stream stream)
+/* Both are started; the opener has read what the maker wrote, and has not written yet. */
+static inline void begin_passing(struct passing *passing, struct gm_worker *a, struct gm_worker *b)
 {
-	unsigned char *copy = malloc(bytes);
-	GM_REQUIRE(copy);
-	memset(copy, ~value, bytes);
-	CU(cuda->cuMemcpyAsync(
-		(gm_cu_ptr)(uintptr_t)copy, (gm_cu_ptr)(uintptr_t)ptr, bytes, stream));
-	CU(cuda->cuStreamSynchronize(stream));
-	bool same = true;
-	for (uint64_t i = 0; i < bytes && same; i++)
-		same = copy[i] == value;
-	free(copy);
-	return same;
+	gpumem_token token;
+	gm_worker_start(a, maker, passing);
+	gm_worker_start(b, opener, passing);
+	gm_hear(a->channel, &token, sizeof(token));
+	gm_say(b->channel, &token, sizeof(token));
+	gm_hear_word(b->channel, 'o');
 }
 
-static sem_t gate;
-
-static inline void wait_at_gate(void *unused)
+static inline void pass_a_buffer(gpumem_transport transport, bool other_uid)
 {
-	while (sem_wait(&gate) < 0 && errno == EINTR)
-		;
+	struct passing passing = {transport, other_uid};
+	struct gm_worker a, b;
+	begin_passing(&passing, &a, &b);
+	gm_say_word(b.channel, 'w');
+	gm_worker_join(&b);
+	gm_say_word(a.channel, 'r');
+	gm_worker_join(&a);
 }
 
-/* The stream works until the gate is opened. */
-static inline void keep_busy(gm_cu_stream stream)
+/* ---- who holds memory through what happens to others */
+
+#define HELD (96 * MIB)
+
+/* Says which child it has (0: none; one by any argument). */
+static inline void holder(int channel, void *argument)
 {
-	GM_REQUIRE(sem_init(&gate, 0, 0) == 0);
-	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
+	void *ptr, *more;
+	join("holder");
+	use_gpu();
+	OK(gpumem_alloc(session, 0, HELD, NULL, NULL, &ptr));
+	fill(ptr, HELD, 0x33, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	pid_t child = 0;
+	if (argument) {
+		child = fork();
+		if (child == 0)
+			for (;;)
+				pause();
+	}
+	gm_say(channel, &child, sizeof(child));
+	gm_hear_word(channel, 'g');
+	/* Whatever happened meanwhile, the memory is as it was. */
+	GM_REQUIRE(all(ptr, HELD, 0x33, NULL));
+	fill(ptr, HELD, 0x34, NULL);
+	GM_REQUIRE(all(ptr, HELD, 0x34, NULL));
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'e');
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "it is back"))
+		if (gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more) == GPUMEM_OK)
+			break;
+	fill(more, 64 * MIB, 0x35, NULL);
+	GM_REQUIRE(all(more, 64 * MIB, 0x35, NULL));
+	GM_REQUIRE(all(ptr, HELD, 0x34, NULL));
+	OK(gpumem_free(session, more, GPUMEM_STREAM_DONE));
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
 }
 
-static inline void open_gate(void)
+static inline pid_t start_holder(struct gm_worker *hold, void *with_child)
 {
-	sem_post(&gate);
+	pid_t child;
+	gm_worker_start(hold, holder, with_child);
+	gm_hear(hold->channel, &child, sizeof(child));
+	return child;
 }
 
-static inline uint64_t free_on_device(void)
+/* It goes on computing while the daemon is dead, and gets more of the next one. */
+static inline void outlive_the_daemon(void)
 {
-	size_t free_bytes, total;
-	CU(cuda->cuMemGetInfo(&free_bytes, &total));
-	return free_bytes;
+	struct gm_worker hold;
+	start_holder(&hold, NULL);
+	gm_daemon_kill(&daemon_);
+	gm_say_word(hold.channel, 'g');
+	gm_hear_word(hold.channel, 'd');
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(hold.channel, 'e');
+	gm_worker_join(&hold);
 }
 
-/* Another user's process from now on. */
-static inline void become(uid_t uid)
+/* ---- what is free on the device, as a process with a context sees it */
+
+static inline void watcher(int channel, void *argument)
 {
-	GM_REQUIRE(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
-		   setresuid(uid, uid, uid) == 0);
+	use_gpu();
+	for (;;) {
+		char word;
+		uint64_t bytes;
+		gm_hear(channel, &word, 1);
+		if (word == 'e')
+			return;
+		bytes = free_on_device();
+		gm_say(channel, &bytes, sizeof(bytes));
+	}
+}
+
+static inline uint64_t ask_free(struct gm_worker *worker)
+{
+	uint64_t bytes;
+	gm_say_word(worker->channel, 'f');
+	gm_hear(worker->channel, &bytes, sizeof(bytes));
+	return bytes;
+}
+
+/* A worker that holds memory is killed: it is free on the device again, but for the slack. */
+static inline void kill_a_holder(uint64_t slack)
+{
+	struct gm_worker watch, hold;
+	gm_worker_start(&watch, watcher, NULL);
+	uint64_t before = ask_free(&watch);
+	start_holder(&hold, NULL);
+	GM_REQUIRE(ask_free(&watch) <= before - HELD);
+	gm_worker_kill(&hold);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	GM_UNTIL(ask_free(&watch) + slack >= before);
+	end_worker(&watch);
 }
 
 #endif

@@ -18,136 +18,23 @@ static void set_up(void)
 
 /* ---- memory that another process sees */
 
-static void maker(int channel, void *argument)
-{
-	gpumem_buffer *buffer;
-	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
-	gpumem_token token;
-	if (argument) {
-		options.audience = GPUMEM_AUDIENCE_UID;
-		options.id = UID_A;
-	}
-	join("maker");
-	use_gpu();
-	OK(gpumem_buffer_create(session, 0, 48 * MIB, NULL, &buffer));
-	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL);
-	CU(cuda->cuStreamSynchronize(NULL));
-	OK(gpumem_share(buffer, &options, &token));
-	gm_say(channel, &token, sizeof(token));
-	gm_hear_word(channel, 'r');
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL));
-	gpumem_buffer_destroy(buffer);
-	gpumem_disconnect(session);
-}
-
-static void opener(int channel, void *argument)
-{
-	gpumem_buffer *buffer;
-	gpumem_token token;
-	if (argument)
-		become(UID_A);
-	gm_hear(channel, &token, sizeof(token));
-	join("opener");
-	use_gpu();
-	OK(gpumem_open(session, &token, &buffer));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 48 * MIB);
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL));
-	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL);
-	CU(cuda->cuStreamSynchronize(NULL));
-	gpumem_buffer_destroy(buffer);
-	gpumem_disconnect(session);
-}
-
-static void pass_a_buffer(void *other_uid)
-{
-	struct gm_worker a, b;
-	gpumem_token token;
-	gm_worker_start(&a, maker, other_uid);
-	gm_worker_start(&b, opener, other_uid);
-	gm_hear(a.channel, &token, sizeof(token));
-	gm_say(b.channel, &token, sizeof(token));
-	gm_worker_join(&b);
-	gm_say_word(a.channel, 'r');
-	gm_worker_join(&a);
-}
-
 START_TEST(what_one_process_computes_another_finds_and_changes)
 {
-	pass_a_buffer(NULL);
+	pass_a_buffer(GPUMEM_TRANSPORT_FD, false);
 }
 END_TEST
 
 START_TEST(a_buffer_goes_to_another_uid)
 {
-	pass_a_buffer("");
+	pass_a_buffer(GPUMEM_TRANSPORT_FD, true);
 }
 END_TEST
 
 /* ---- life and death */
 
-static void holder(int channel, void *argument)
-{
-	void *ptr;
-	join("holder");
-	use_gpu();
-	OK(gpumem_alloc(session, 0, 96 * MIB, NULL, NULL, &ptr));
-	fill(ptr, 96 * MIB, 0x33, NULL);
-	CU(cuda->cuStreamSynchronize(NULL));
-	pid_t child = 0;
-	if (argument) {
-		child = fork();
-		if (child == 0)
-			for (;;)
-				pause();
-	}
-	gm_say(channel, &child, sizeof(child));
-	gm_hear_word(channel, 'g');
-	/* Whatever happened meanwhile, the memory is as it was. */
-	GM_REQUIRE(all(ptr, 96 * MIB, 0x33, NULL));
-	fill(ptr, 96 * MIB, 0x34, NULL);
-	GM_REQUIRE(all(ptr, 96 * MIB, 0x34, NULL));
-	gm_say_word(channel, 'd');
-	gm_hear_word(channel, 'e');
-	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
-	gpumem_disconnect(session);
-}
-
-static void watcher(int channel, void *argument)
-{
-	use_gpu();
-	for (;;) {
-		char word;
-		uint64_t bytes;
-		gm_hear(channel, &word, 1);
-		if (word == 'e')
-			return;
-		bytes = free_on_device();
-		gm_say(channel, &bytes, sizeof(bytes));
-	}
-}
-
-static uint64_t ask_free(struct gm_worker *worker)
-{
-	uint64_t bytes;
-	gm_say_word(worker->channel, 'f');
-	gm_hear(worker->channel, &bytes, sizeof(bytes));
-	return bytes;
-}
-
 START_TEST(a_killed_workers_memory_is_free_on_the_device)
 {
-	struct gm_worker watch, hold;
-	pid_t none;
-	gm_worker_start(&watch, watcher, NULL);
-	uint64_t before = ask_free(&watch);
-	gm_worker_start(&hold, holder, NULL);
-	gm_hear(hold.channel, &none, sizeof(none));
-	GM_REQUIRE(ask_free(&watch) <= before - 96 * MIB);
-	gm_worker_kill(&hold);
-	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
-	GM_UNTIL(ask_free(&watch) + 8 * MIB >= before); /* the reserve may have grown meanwhile */
-	gm_say_word(watch.channel, 'e');
-	gm_worker_join(&watch);
+	kill_a_holder(8 * MIB); /* the reserve may have grown meanwhile */
 }
 END_TEST
 
@@ -177,37 +64,26 @@ START_TEST(nobody_gets_what_a_dead_workers_child_still_maps)
 	pid_t child;
 	uint64_t taken;
 	gm_worker_start(&watch, watcher, NULL);
-	gm_worker_start(&hold, holder, "fork");
-	gm_hear(hold.channel, &child, sizeof(child));
+	child = start_holder(&hold, "with a child");
 	uint64_t held = ask_free(&watch);
 	gm_worker_kill(&hold);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	/* Its context went with it, its memory did not. */
-	GM_REQUIRE(ask_free(&watch) < held + 96 * MIB);
+	GM_REQUIRE(ask_free(&watch) < held + HELD);
 	gm_worker_start(&take, taker, NULL);
 	gm_hear(take.channel, &taken, sizeof(taken));
 	gm_worker_join(&take);
 	GM_REQUIRE(taken > 0);
 	uint64_t before = ask_free(&watch);
 	kill(child, SIGKILL);
-	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before + 96 * MIB);
-	gm_say_word(watch.channel, 'e');
-	gm_worker_join(&watch);
+	GM_UNTIL(ask_free(&watch) + 16 * MIB >= before + HELD);
+	end_worker(&watch);
 }
 END_TEST
 
 START_TEST(workers_compute_on_while_the_daemon_is_dead)
 {
-	struct gm_worker hold;
-	pid_t none;
-	gm_worker_start(&hold, holder, NULL);
-	gm_hear(hold.channel, &none, sizeof(none));
-	gm_daemon_kill(&daemon_);
-	gm_say_word(hold.channel, 'g');
-	gm_hear_word(hold.channel, 'd');
-	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(hold.channel, 'e');
-	gm_worker_join(&hold);
+	outlive_the_daemon();
 }
 END_TEST
 
@@ -236,9 +112,7 @@ static void freer(int channel, void *argument)
 
 START_TEST(freeing_does_not_wait_and_reuse_on_another_stream_does)
 {
-	struct gm_worker worker;
-	gm_worker_start(&worker, freer, _i ? "any" : NULL);
-	gm_worker_join(&worker);
+	one_worker(freer, _i ? "any" : NULL);
 }
 END_TEST
 
@@ -263,9 +137,7 @@ static void reuser(int channel, void *argument)
 
 START_TEST(a_block_freed_on_a_stream_is_reused_on_it_at_once)
 {
-	struct gm_worker worker;
-	gm_worker_start(&worker, reuser, NULL);
-	gm_worker_join(&worker);
+	one_worker(reuser, NULL);
 }
 END_TEST
 
@@ -286,20 +158,13 @@ static void leaver(int channel, void *argument)
 	GM_REQUIRE(stats.allocated >= 64 * MIB);
 	open_gate();
 	CU(cuda->cuStreamSynchronize(busy));
-	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
-		OK(gpumem_trim(session, &bytes));
-		OK(gpumem_stats(session, 0, &stats));
-		if (stats.allocated == 0)
-			break;
-	}
+	give_all_back();
 	gpumem_disconnect(session);
 }
 
 START_TEST(chunks_go_back_only_after_their_last_use)
 {
-	struct gm_worker worker;
-	gm_worker_start(&worker, leaver, NULL);
-	gm_worker_join(&worker);
+	one_worker(leaver, NULL);
 }
 END_TEST
 
@@ -381,20 +246,13 @@ static void capturer(int channel, void *argument)
 	OK(gpumem_stats(session, 0, &stats));
 	GM_REQUIRE_EQ(stats.in_use, 0);
 	CU(cuda->cuStreamSynchronize(stream));
-	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
-		OK(gpumem_trim(session, &trimmed));
-		OK(gpumem_stats(session, 0, &stats));
-		if (stats.allocated == 0)
-			break;
-	}
+	give_all_back();
 	gpumem_disconnect(session);
 }
 
 START_TEST(what_a_captured_graph_uses_stays_until_the_graph_is_gone)
 {
-	struct gm_worker worker;
-	gm_worker_start(&worker, capturer, NULL);
-	gm_worker_join(&worker);
+	one_worker(capturer, NULL);
 }
 END_TEST
 
@@ -431,9 +289,7 @@ static void filler(int channel, void *argument)
 
 START_TEST(the_budget_is_used_to_the_last_chunk_and_no_further)
 {
-	struct gm_worker worker;
-	gm_worker_start(&worker, filler, NULL);
-	gm_worker_join(&worker);
+	one_worker(filler, NULL);
 }
 END_TEST
 

@@ -18,14 +18,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
-#include "gpumem/gpumem.h"
+#include "tests/gpu/worker.h"
 #include "tests/integration/device.h"
 #include "tests/integration/raw.h"
 #include "tests/integration/scratch.h"
 #include "tests/tap.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 static struct gm_daemon daemon_;
 
@@ -90,34 +87,10 @@ static bool ledger_is_true(uint32_t device)
 	return f.leased + f.quarantined + f.admitted + f.pooled == used(device);
 }
 
-/* ---- in a worker */
-
-static gpumem_session *session;
-
-static void require_ok_(gpumem_status status, const char *what, int line)
-{
-	if (status != GPUMEM_OK)
-		gm_fail(__FILE__, line, "%s: %s: %s", what, gpumem_status_text(status),
-			gpumem_error_detail());
-}
-#define OK(call) require_ok_((call), #call, __LINE__)
-
-static void require_refused_(
-	gpumem_status status, gpumem_status expected, const char *says, const char *what, int line)
-{
-	if (status != expected || !strstr(gpumem_error_detail(), says))
-		gm_fail(__FILE__, line, "%s: %s: %s, not %s with '%s' in it", what,
-			gpumem_status_text(status), gpumem_error_detail(),
-			gpumem_status_text(expected), says);
-}
-#define REFUSED(call, status, says) require_refused_((call), (status), (says), #call, __LINE__)
-
+/* In a worker. */
 static void join(const char *name)
 {
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon_.socket;
-	options.name = name;
-	OK(gpumem_connect(&options, &session));
+	join_at(daemon_.socket, name);
 }
 
 /* ---- a driver call of the daemon's that fails */
@@ -387,10 +360,10 @@ END_TEST
 
 static void stop_before_mapping(int channel, void *argument)
 {
-	char gate[160];
+	char plan[160];
 	void *ptr;
-	snprintf(gate, sizeof(gate), "cuMemImportFromShareableHandle:%s", (const char *)argument);
-	setenv("GPUMEM_FAKE_GATE", gate, 1);
+	snprintf(plan, sizeof(plan), "cuMemImportFromShareableHandle:%s", (const char *)argument);
+	setenv("GPUMEM_FAKE_GATE", plan, 1);
 	join("stuck");
 	gm_say_word(channel, 'j');
 	OK(gpumem_alloc(session, 0, FOUR_CHUNKS, NULL, NULL, &ptr));
@@ -400,17 +373,17 @@ static void stop_before_mapping(int channel, void *argument)
 START_TEST(a_client_that_dies_between_grant_and_map_leaves_nothing)
 {
 	struct gm_worker worker;
-	char gate[64];
+	char fifo[64];
 	start(NULL);
-	gm_scratch_path("gate", gate, sizeof(gate));
-	unlink(gate);
-	GM_REQUIRE(mkfifo(gate, 0666) == 0);
-	gm_worker_start(&worker, stop_before_mapping, gate);
+	gm_scratch_path("gate", fifo, sizeof(fifo));
+	unlink(fifo);
+	GM_REQUIRE(mkfifo(fifo, 0666) == 0);
+	gm_worker_start(&worker, stop_before_mapping, fifo);
 	gm_hear_word(worker.channel, 'j');
 	GM_UNTIL(gm_figures_now(&daemon_).leased >= FOUR_CHUNKS);
 	GM_REQUIRE(ledger_is_true(0));
 	gm_worker_kill(&worker);
-	unlink(gate);
+	unlink(fifo);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_UNTIL(ledger_is_true(0));
 	/* Of a dead process: released, not pooled. */
@@ -423,14 +396,9 @@ END_TEST
 
 static void eat(int channel, void *argument)
 {
-	const struct gm_cuda *cuda;
-	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
 	gm_cu_ptr ptr;
-	GM_REQUIRE(gm_cuda_load(&cuda, why) == 0);
-	GM_REQUIRE_EQ(cuda->cuDevicePrimaryCtxRetain(&context, 0), 0);
-	GM_REQUIRE_EQ(cuda->cuCtxSetCurrent(context), 0);
-	GM_REQUIRE_EQ(cuda->cuMemAlloc(&ptr, 192 * MIB), 0);
+	use_gpu();
+	CU(cuda->cuMemAlloc(&ptr, 192 * MIB));
 	gm_say_word(channel, 'e');
 	gm_hear_word(channel, 'g');
 }
@@ -466,9 +434,7 @@ END_TEST
 
 static void copy_to_a_peer(int channel, void *argument)
 {
-	const struct gm_cuda *cuda;
 	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
 	void *on_0, *on_1;
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = daemon_.socket;
@@ -478,19 +444,16 @@ static void copy_to_a_peer(int channel, void *argument)
 	OK(gpumem_alloc(session, 1, 4 * MIB, NULL, NULL, &on_1));
 	gm_device_set(on_0, 4 * MIB, 5);
 	/* In a context of device 1, which is not the memory's own. */
-	GM_REQUIRE(gm_cuda_load(&cuda, why) == 0);
-	GM_REQUIRE_EQ(cuda->cuDevicePrimaryCtxRetain(&context, 1), 0);
-	GM_REQUIRE_EQ(cuda->cuCtxSetCurrent(context), 0);
+	GM_REQUIRE(try_gpu(1, why));
 	gm_cu_result result = cuda->cuMemcpyAsync(
 		(gm_cu_ptr)(uintptr_t)on_1, (gm_cu_ptr)(uintptr_t)on_0, 4 * MIB, NULL);
 	bool reachable = argument && !getenv("GPUMEM_FAKE_WITHOUT");
 	GM_REQUIRE_EQ(result, reachable ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_VALUE);
 	if (reachable) {
 		uint8_t byte = 0;
-		GM_REQUIRE_EQ(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)&byte,
-				      (gm_cu_ptr)(uintptr_t)on_1 + 4 * MIB - 1, 1, NULL),
-			0);
-		GM_REQUIRE_EQ(cuda->cuStreamSynchronize(NULL), 0);
+		CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)&byte,
+			(gm_cu_ptr)(uintptr_t)on_1 + 4 * MIB - 1, 1, NULL));
+		CU(cuda->cuStreamSynchronize(NULL));
 		GM_REQUIRE_EQ(byte, 5);
 	}
 	gpumem_disconnect(session);

@@ -32,137 +32,33 @@ static void start_without(const char *what)
 		&(struct gm_daemon_options){.config = CONFIG(""), .args = args, .env = env});
 }
 
-static gpumem_status create(uint64_t bytes, gpumem_transport transport, gpumem_buffer **ret)
-{
-	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	options.transport = transport;
-	return gpumem_buffer_create(session, 0, bytes, &options, ret);
-}
-
-static void require_refused_(gpumem_status got, gpumem_status status, const char *word, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), word))
-		gm_fail(__FILE__, line, "%s: %s (expected: %s, \"%s\")", gpumem_status_text(got),
-			gpumem_error_detail(), gpumem_status_text(status), word);
-}
-#define REFUSED(call, status, word) require_refused_((call), (status), (word), __LINE__)
-
-static void one_worker(gm_worker_fn fn, void *argument)
-{
-	struct gm_worker worker;
-	gm_worker_start(&worker, fn, argument);
-	gm_worker_join(&worker);
-}
-
 /* ---- memory that another process sees */
-
-static void maker(int channel, void *argument)
-{
-	gpumem_buffer *buffer;
-	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
-	gpumem_token token;
-	if (argument) {
-		options.audience = GPUMEM_AUDIENCE_UID;
-		options.id = UID_A;
-	}
-	join("maker");
-	use_gpu();
-	OK(create(48 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
-	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), GPUMEM_TRANSPORT_IPC);
-	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL);
-	CU(cuda->cuStreamSynchronize(NULL));
-	OK(gpumem_share(buffer, &options, &token));
-	gm_say(channel, &token, sizeof(token));
-	gm_hear_word(channel, 'r');
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL));
-	gpumem_buffer_destroy(buffer);
-	gpumem_disconnect(session);
-}
-
-static void opener(int channel, void *argument)
-{
-	gpumem_buffer *buffer;
-	gpumem_token token;
-	if (argument)
-		become(UID_A);
-	gm_hear(channel, &token, sizeof(token));
-	join("opener");
-	use_gpu();
-	OK(gpumem_open(session, &token, &buffer));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 48 * MIB);
-	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), GPUMEM_TRANSPORT_IPC);
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x11, NULL));
-	gm_say_word(channel, 'o');
-	gm_hear_word(channel, 'w');
-	fill(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL);
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, 0x22, NULL));
-	gpumem_buffer_destroy(buffer);
-	gpumem_disconnect(session);
-}
 
 START_TEST(what_one_process_computes_another_finds_and_changes)
 {
-	struct gm_worker a, b;
-	gpumem_token token;
-	void *other_uid = _i ? "" : NULL;
 	start_with(CONFIG(""));
-	gm_worker_start(&a, maker, other_uid);
-	gm_worker_start(&b, opener, other_uid);
-	gm_hear(a.channel, &token, sizeof(token));
-	gm_say(b.channel, &token, sizeof(token));
-	gm_hear_word(b.channel, 'o');
-	gm_say_word(b.channel, 'w');
-	gm_worker_join(&b);
-	gm_say_word(a.channel, 'r');
-	gm_worker_join(&a);
+	pass_a_buffer(GPUMEM_TRANSPORT_IPC, _i);
 }
 END_TEST
 
-static void watcher(int channel, void *argument)
-{
-	use_gpu();
-	for (;;) {
-		char word;
-		uint64_t bytes;
-		gm_hear(channel, &word, 1);
-		if (word == 'e')
-			return;
-		bytes = free_on_device();
-		gm_say(channel, &bytes, sizeof(bytes));
-	}
-}
-
-static uint64_t ask_free(struct gm_worker *worker)
-{
-	uint64_t bytes;
-	gm_say_word(worker->channel, 'f');
-	gm_hear(worker->channel, &bytes, sizeof(bytes));
-	return bytes;
-}
-
 START_TEST(a_shared_block_outlives_its_killed_maker)
 {
+	struct passing passing = {.transport = GPUMEM_TRANSPORT_IPC};
 	struct gm_worker watch, a, b;
-	gpumem_token token;
 	start_with(IPC_CONFIG);
 	gm_worker_start(&watch, watcher, NULL);
 	uint64_t before = ask_free(&watch);
-	gm_worker_start(&a, maker, NULL);
-	gm_worker_start(&b, opener, NULL);
-	gm_hear(a.channel, &token, sizeof(token));
-	gm_say(b.channel, &token, sizeof(token));
-	gm_hear_word(b.channel, 'o');
+	begin_passing(&passing, &a, &b);
 	gm_worker_kill(&a);
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
-	GM_REQUIRE(gm_figures_now(&daemon_).leased >= 48 * MIB); /* the opener pays now */
+	GM_REQUIRE(gm_figures_now(&daemon_).leased >= PASSED); /* the opener pays now */
 	gm_say_word(b.channel, 'w');
 	gm_worker_join(&b);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	/* Its maker did not say that it closed it: it is not pooled. The context goes with it. */
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
 	GM_UNTIL(ask_free(&watch) + SLACK >= before);
-	gm_say_word(watch.channel, 'e');
-	gm_worker_join(&watch);
+	end_worker(&watch);
 }
 END_TEST
 
@@ -445,7 +341,7 @@ static void allocator(int channel, void *argument)
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	void *ptr[BLOCKS];
-	uint64_t bytes, given = 0;
+	uint64_t bytes;
 	join("allocator");
 	use_gpu();
 	OK(gpumem_device_info(session, 0, &info));
@@ -471,14 +367,7 @@ static void allocator(int channel, void *argument)
 	OK(gpumem_stats(session, 0, &stats));
 	GM_REQUIRE(stats.allocated < 4 * 120 * MIB && stats.hits > stats.misses);
 	CU(cuda->cuStreamSynchronize(NULL));
-	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
-		OK(gpumem_trim(session, &bytes));
-		given += bytes;
-		OK(gpumem_stats(session, 0, &stats));
-		if (stats.allocated == 0)
-			break;
-	}
-	GM_REQUIRE(given > 0);
+	GM_REQUIRE(give_all_back() > 0);
 	gm_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
@@ -538,7 +427,6 @@ END_TEST
 static void freer(int channel, void *argument)
 {
 	void *ptr, *other;
-	uint64_t bytes;
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	join("freer");
 	use_gpu();
@@ -555,12 +443,7 @@ static void freer(int channel, void *argument)
 	CU(cuda->cuStreamSynchronize(busy));
 	GM_REQUIRE(all(other, 8 * MIB, 0xbb, idle));
 	OK(gpumem_free(session, other, idle));
-	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
-		OK(gpumem_trim(session, &bytes));
-		OK(gpumem_stats(session, 0, &stats));
-		if (stats.allocated == 0)
-			break;
-	}
+	give_all_back();
 	gpumem_disconnect(session);
 }
 
@@ -609,63 +492,18 @@ END_TEST
 
 /* ---- life and death */
 
-static void holder(int channel, void *argument)
-{
-	void *ptr, *more;
-	join("holder");
-	use_gpu();
-	OK(gpumem_alloc(session, 0, 96 * MIB, NULL, NULL, &ptr));
-	fill(ptr, 96 * MIB, 0x33, NULL);
-	CU(cuda->cuStreamSynchronize(NULL));
-	gm_say_word(channel, 'h');
-	gm_hear_word(channel, 'g');
-	/* Whatever happened meanwhile, the memory is as it was. */
-	GM_REQUIRE(all(ptr, 96 * MIB, 0x33, NULL));
-	fill(ptr, 96 * MIB, 0x34, NULL);
-	GM_REQUIRE(all(ptr, 96 * MIB, 0x34, NULL));
-	gm_say_word(channel, 'd');
-	gm_hear_word(channel, 'e');
-	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "it is back"))
-		if (gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more) == GPUMEM_OK)
-			break;
-	fill(more, 64 * MIB, 0x35, NULL);
-	GM_REQUIRE(all(more, 64 * MIB, 0x35, NULL));
-	GM_REQUIRE(all(ptr, 96 * MIB, 0x34, NULL));
-	OK(gpumem_free(session, more, GPUMEM_STREAM_DONE));
-	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
-	gpumem_disconnect(session);
-}
-
 START_TEST(a_killed_workers_block_is_free_on_the_device)
 {
-	struct gm_worker watch, hold;
 	start_with(IPC_CONFIG);
-	gm_worker_start(&watch, watcher, NULL);
-	uint64_t before = ask_free(&watch);
-	gm_worker_start(&hold, holder, NULL);
-	gm_hear_word(hold.channel, 'h');
-	GM_REQUIRE(ask_free(&watch) <= before - 96 * MIB);
-	gm_worker_kill(&hold);
-	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	kill_a_holder(SLACK);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
-	GM_UNTIL(ask_free(&watch) + SLACK >= before);
-	gm_say_word(watch.channel, 'e');
-	gm_worker_join(&watch);
 }
 END_TEST
 
 START_TEST(workers_compute_on_while_the_daemon_is_dead)
 {
-	struct gm_worker hold;
 	start_with(IPC_CONFIG);
-	gm_worker_start(&hold, holder, NULL);
-	gm_hear_word(hold.channel, 'h');
-	gm_daemon_kill(&daemon_);
-	gm_say_word(hold.channel, 'g');
-	gm_hear_word(hold.channel, 'd');
-	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(hold.channel, 'e');
-	gm_worker_join(&hold);
+	outlive_the_daemon();
 }
 END_TEST
 

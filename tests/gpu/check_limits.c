@@ -20,19 +20,10 @@ static void set_up(void)
 
 /* ---- what NVML says */
 
-static void watcher(int channel, void *argument)
+static void nvml_watcher(int channel, void *argument)
 {
 	const struct gm_nvml *nvml;
-	gm_nvml_device device;
-	gm_cu_uuid uuid;
-	char why[GM_CUDA_WHY_BYTES], text[64], *at = text + sprintf(text, "GPU-");
-	if (gm_cuda_load(&cuda, why) < 0 || gm_nvml_load(&nvml, why) < 0)
-		GM_FAIL("%s", why);
-	CU(cuda->cuDeviceGetUuid(&uuid, 0));
-	for (int i = 0; i < 16; i++)
-		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-			(unsigned char)uuid.bytes[i]);
-	GM_REQUIRE_EQ(nvml->nvmlDeviceGetHandleByUUID(text, &device), GM_NVML_SUCCESS);
+	gm_nvml_device device = find_in_nvml(&nvml);
 	for (;;) {
 		gm_nvml_memory memory;
 		uint64_t free_bytes;
@@ -87,7 +78,7 @@ static void greedy(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
-static void holder(int channel, void *argument)
+static void first_of_pair(int channel, void *argument)
 {
 	gpumem_buffer *buffer;
 	join("pair");
@@ -100,7 +91,7 @@ static void holder(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
-static void patient(int channel, void *argument)
+static void second_of_pair(int channel, void *argument)
 {
 	gpumem_buffer *buffer;
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
@@ -127,24 +118,18 @@ static void foreigner(int channel, void *argument)
 	gm_hear_word(channel, 'e');
 }
 
-static void end(struct gm_worker *worker)
-{
-	gm_say_word(worker->channel, 'e');
-	gm_worker_join(worker);
-}
-
 START_TEST(one_is_over_its_limit_one_waits_and_a_stranger_eats_memory)
 {
 	struct gm_worker over, hold, wait, strange;
-	gm_worker_start(&watch, watcher, NULL);
+	gm_worker_start(&watch, nvml_watcher, NULL);
 	figures_agree();
 	gm_worker_start(&over, greedy, NULL);
 	gm_hear_word(over.channel, 'l');
 	figures_agree();
 
-	gm_worker_start(&hold, holder, NULL);
+	gm_worker_start(&hold, first_of_pair, NULL);
 	gm_hear_word(hold.channel, 'h');
-	gm_worker_start(&wait, patient, NULL);
+	gm_worker_start(&wait, second_of_pair, NULL);
 	gm_hear_word(wait.channel, 'w');
 	figures_agree();
 
@@ -162,11 +147,11 @@ START_TEST(one_is_over_its_limit_one_waits_and_a_stranger_eats_memory)
 	gm_worker_kill(&strange);
 	GM_UNTIL(gm_figures_now(&daemon_).foreign < foreign + 96 * MIB);
 	figures_agree();
-	end(&over);
-	end(&hold);
-	end(&wait);
+	end_worker(&over);
+	end_worker(&hold);
+	end_worker(&wait);
 	figures_agree();
-	end(&watch);
+	end_worker(&watch);
 }
 END_TEST
 

@@ -18,12 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
-#include "gpumem/gpumem.h"
+#include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
-#define MIB   (UINT64_C(1) << 20)
 #define LIMIT (64 * MIB)
 #define UID_A 54321
 
@@ -100,44 +98,19 @@ static void tear_down(void)
 
 /* ---- in a worker */
 
-static const struct gm_cuda *cuda;
-static gpumem_session *session;
 static uint32_t counted;
-
-static void require_ok_(gpumem_status status, const char *what, int line)
-{
-	if (status != GPUMEM_OK)
-		gm_fail(__FILE__, line, "%s: %s: %s", what, gpumem_status_text(status),
-			gpumem_error_detail());
-}
-#define OK(call) require_ok_((call), #call, __LINE__)
-
-static void require_cuda_(gm_cu_result result, const char *what, int line)
-{
-	if (result)
-		gm_fail(__FILE__, line, "%s: %s", what, gm_cuda_error(cuda, result));
-}
-#define CU(call) require_cuda_((call), #call, __LINE__)
 
 static void join(const char *name)
 {
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon_.socket;
-	options.name = name;
-	OK(gpumem_connect(&options, &session));
+	join_at(daemon_.socket, name);
 	OK(gpumem_device_count(session, &counted));
 }
 
-static void use_gpu(int ordinal)
+static void use_gpu_of(int ordinal)
 {
 	char why[GM_CUDA_WHY_BYTES];
-	gm_cu_ctx context;
-	if (on_host())
-		return;
-	if (gm_cuda_load(&cuda, why) < 0)
+	if (!on_host() && !try_gpu(ordinal, why))
 		GM_FAIL("%s", why);
-	CU(cuda->cuDevicePrimaryCtxRetain(&context, ordinal));
-	CU(cuda->cuCtxSetCurrent(context));
 }
 
 /* By the GPU, unless there is none. */
@@ -164,7 +137,7 @@ static void set(void *ptr, uint64_t bytes, unsigned char value)
 	CU(cuda->cuStreamSynchronize(NULL));
 }
 
-static bool all(const void *ptr, uint64_t bytes, unsigned char value)
+static bool all_are(const void *ptr, uint64_t bytes, unsigned char value)
 {
 	const unsigned char *at = ptr;
 	for (uint64_t i = 0; i < bytes; i++)
@@ -191,7 +164,7 @@ static void sender(int channel, void *argument)
 	gpumem_token token;
 	unsigned char *host;
 	join("sender");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_host_alloc(session, 5 * MIB, NULL, (void **)&host));
 	GM_REQUIRE_EQ((uintptr_t)host % 256, 0);
 	for (uint64_t i = 0; i < 5 * MIB; i++)
@@ -213,7 +186,7 @@ static void receiver(int channel, void *argument)
 	unsigned char *host;
 	gm_hear(channel, &token, sizeof(token));
 	join("receiver");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_open(session, &token, &buffer));
 	OK(gpumem_host_alloc(session, 5 * MIB, NULL, (void **)&host));
 	memset(host, 0, 5 * MIB);
@@ -251,15 +224,15 @@ static void host_maker(int channel, void *argument)
 	if (argument)
 		options.mode = GPUMEM_SHARE_READ_ONLY;
 	join("maker");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 6 * MIB, NULL, &buffer));
 	GM_REQUIRE_EQ(gpumem_buffer_device(buffer), GPUMEM_DEVICE_HOST);
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 6 * MIB, 0)); /* it is new */
+	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 6 * MIB, 0)); /* it is new */
 	memset(gpumem_buffer_ptr(buffer), 0x11, 6 * MIB);
 	OK(gpumem_share(buffer, &options, &token));
 	gm_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'e');
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 6 * MIB, argument ? 0x11 : 0x22));
+	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 6 * MIB, argument ? 0x11 : 0x22));
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
 	GM_REQUIRE_EQ(registered(), 0);
@@ -272,13 +245,13 @@ static void host_opener(int channel, void *argument)
 	unsigned char *mine;
 	gm_hear(channel, &token, sizeof(token));
 	join("opener");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_open(session, &token, &buffer));
 	GM_REQUIRE_EQ(gpumem_buffer_device(buffer), GPUMEM_DEVICE_HOST);
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 6 * MIB, 0x11));
+	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 6 * MIB, 0x11));
 	OK(gpumem_host_alloc(session, 6 * MIB, NULL, (void **)&mine));
 	copy(mine, gpumem_buffer_ptr(buffer), 6 * MIB); /* the GPU reads it */
-	GM_REQUIRE(all(mine, 6 * MIB, 0x11));
+	GM_REQUIRE(all_are(mine, 6 * MIB, 0x11));
 	if (!argument)
 		set(gpumem_buffer_ptr(buffer), 6 * MIB, 0x22); /* and writes it */
 	gpumem_disconnect(session);
@@ -308,7 +281,7 @@ static void limited(int channel, void *argument)
 	double pressure;
 	gpumem_level level;
 	join("limited");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_device_info(session, GPUMEM_DEVICE_HOST, &info));
 	GM_REQUIRE_EQ(info.number, GPUMEM_DEVICE_HOST);
 	GM_REQUIRE_EQ(info.total, LIMIT);
@@ -319,7 +292,7 @@ static void limited(int channel, void *argument)
 	}
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, &further), GPUMEM_E_NO_MEMORY);
 	for (size_t i = 0; i < n; i++)
-		GM_REQUIRE(all(pointers[i], 2 * MIB, (unsigned char)(i + 1)));
+		GM_REQUIRE(all_are(pointers[i], 2 * MIB, (unsigned char)(i + 1)));
 	OK(gpumem_stats(session, GPUMEM_DEVICE_HOST, &stats));
 	GM_REQUIRE_EQ(stats.in_use, LIMIT);
 	GM_REQUIRE_EQ(stats.allocated, LIMIT);
@@ -356,7 +329,7 @@ static void holder(int channel, void *argument)
 {
 	void *ptr;
 	join("holder");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_host_alloc(session, 48 * MIB, NULL, &ptr));
 	memset(ptr, 0x33, 48 * MIB);
 	gm_say_word(channel, 'h');
@@ -373,10 +346,10 @@ static void finder(int channel, void *argument)
 			   setresuid(uid, uid, uid) == 0);
 	}
 	join("finder");
-	use_gpu(0);
+	use_gpu_of(0);
 	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 48 * MIB, NULL, &buffer));
 	unsigned char found = *(unsigned char *)gpumem_buffer_ptr(buffer);
-	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 48 * MIB, found));
+	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 48 * MIB, found));
 	gm_say(channel, &found, 1);
 	gpumem_disconnect(session);
 }
@@ -434,27 +407,18 @@ END_TEST
 
 /* ---- streams */
 
-static sem_t gate;
-
-static void wait_at_gate(void *unused)
-{
-	while (sem_wait(&gate) < 0 && errno == EINTR)
-		;
-}
-
 static void busy(int channel, void *argument)
 {
 	gm_cu_stream stream;
 	void *host, *device, *other;
 	unsigned char check[16];
-	use_gpu(0);
+	use_gpu_of(0);
 	join("busy");
-	GM_REQUIRE(sem_init(&gate, 0, 0) == 0);
 	CU(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
 	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &device));
 	OK(gpumem_host_alloc(session, 4 * MIB, NULL, &host));
 	memset(host, 0x55, 4 * MIB);
-	CU(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL));
+	keep_busy(stream);
 	CU(cuda->cuMemcpyAsync(
 		(gm_cu_ptr)(uintptr_t)device, (gm_cu_ptr)(uintptr_t)host, 4 * MIB, stream));
 	/* The copy has not begun. Freeing does not wait for it, and nobody gets the memory. */
@@ -468,11 +432,11 @@ static void busy(int channel, void *argument)
 		memset(other, 0x66, 4 * MIB);
 	}
 	OK(gpumem_trim(session, NULL));
-	sem_post(&gate);
+	open_gate();
 	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)check,
 		(gm_cu_ptr)(uintptr_t)device + 4 * MIB - sizeof(check), sizeof(check), stream));
 	CU(cuda->cuStreamSynchronize(stream));
-	GM_REQUIRE(all(check, sizeof(check), 0x55));
+	GM_REQUIRE(all_are(check, sizeof(check), 0x55));
 	OK(gpumem_free(session, device, stream));
 	CU(cuda->cuStreamSynchronize(stream));
 	/* Now it can be had again, or goes back. */
@@ -499,7 +463,7 @@ static void second(int channel, void *argument)
 	int active, count;
 	unsigned char *host;
 	void *device;
-	use_gpu(1);
+	use_gpu_of(1);
 	CU(cuda->cuDeviceGetCount(&count));
 	GM_REQUIRE(count >= 2);
 	join("second");
@@ -509,7 +473,7 @@ static void second(int channel, void *argument)
 	copy(device, host, 3 * MIB);
 	memset(host, 0, 3 * MIB);
 	copy(host, device, 3 * MIB);
-	GM_REQUIRE(all(host, 3 * MIB, 0x77));
+	GM_REQUIRE(all_are(host, 3 * MIB, 0x77));
 	OK(gpumem_host_free(session, host));
 	OK(gpumem_trim(session, NULL));
 	CU(cuda->cuDevicePrimaryCtxGetState(0, &flags, &active));
@@ -535,7 +499,7 @@ static void wrong(int channel, void *argument)
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
 	void *host, *device, *none = NULL;
 	join("wrong");
-	use_gpu(0);
+	use_gpu_of(0);
 	GM_REQUIRE_EQ(counted, pinned);
 	GM_REQUIRE_EQ(gpumem_device_info(session, pinned, &info), GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gpumem_alloc(session, pinned, 1, NULL, NULL, &none), GPUMEM_E_INVALID);
@@ -572,7 +536,7 @@ static void denied(int channel, void *argument)
 	gpumem_buffer *buffer;
 	void *host, *device;
 	join("denied");
-	use_gpu(0);
+	use_gpu_of(0);
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, &host), GPUMEM_E_UNSUPPORTED);
 	GM_REQUIRE(strstr(gpumem_error_detail(), "host_limit"));
 	GM_REQUIRE_EQ(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 1, NULL, &buffer),
@@ -598,7 +562,7 @@ static void blind(int channel, void *argument)
 	join("blind");
 	gpumem_status status = gpumem_host_alloc(session, 3 * MIB, NULL, &host);
 	if (on_host() || registers()) {
-		require_ok_(status, "gpumem_host_alloc", __LINE__);
+		OK(status);
 		memset(host, 1, 3 * MIB);
 	} else {
 		GM_REQUIRE_EQ(status, GPUMEM_E_UNSUPPORTED);
@@ -621,7 +585,7 @@ static void unlucky(int channel, void *argument)
 	gpumem_buffer *buffer;
 	setenv("GPUMEM_FAKE_FAIL", argument, 1);
 	join("unlucky");
-	use_gpu(0);
+	use_gpu_of(0);
 	GM_REQUIRE(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
 	GM_REQUIRE(strstr(gpumem_error_detail(), "CUDA_ERROR_OPERATING_SYSTEM"));
 	GM_REQUIRE_EQ(registered(), 0);
@@ -652,7 +616,7 @@ static void hopeless(int channel, void *argument)
 	void *host;
 	setenv("GPUMEM_FAKE_FAIL", argument, 1);
 	join("hopeless");
-	use_gpu(0);
+	use_gpu_of(0);
 	for (int i = 0; i < 3; i++)
 		GM_REQUIRE(gpumem_host_alloc(session, 7 * MIB, NULL, &host) != GPUMEM_OK);
 	GM_REQUIRE_EQ(registered(), 0);
@@ -675,7 +639,7 @@ static void hungry(int channel, void *argument)
 {
 	gpumem_buffer *buffer;
 	join("hungry");
-	use_gpu(0);
+	use_gpu_of(0);
 	GM_REQUIRE(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
 	GM_UNTIL(now().leased == 0);
 	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 14 * MIB, NULL, &buffer));
