@@ -75,18 +75,24 @@ static bool has_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device, bo
 }
 
 /* A driver before CUDA 12.0 does not know the question; there the functions are the answer. */
-static bool has_ipc(const struct gm_cuda *cuda, const struct gm_cuda_device *device, bool wsl)
+static bool has_ipc(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
 {
+	const char *why = NULL;
 	int value = 1;
 
-	if (!cuda->cuIpcGetMemHandle || !cuda->cuIpcOpenMemHandle || !cuda->cuIpcCloseMemHandle)
-		return false;
-	if (can(cuda, device->number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED))
-		return false;
 	if (cuda->cuDeviceGetAttribute(
 		    &value, GM_CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, device->number))
-		value = 1;
-	return value && !(wsl && device->fd);
+		value = 1; /* a driver that does not know the question */
+	if (!cuda->cuIpcGetMemHandle || !cuda->cuIpcOpenMemHandle || !cuda->cuIpcCloseMemHandle)
+		why = "the driver has no CUDA IPC";
+	else if (can(cuda, device->number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED))
+		why = "there is no CUDA IPC for memory that a GPU shares with the processor";
+	else if (!value)
+		why = "the driver says that it cannot";
+	else if (wsl && device->fd)
+		why = "on WSL2 the handles do not open";
+	snprintf(device->ipc_why, sizeof device->ipc_why, "%s", why ? why : "");
+	return !why;
 }
 
 int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,

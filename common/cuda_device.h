@@ -16,12 +16,13 @@ struct gm_cuda_device {
 	uint8_t uuid[GM_UUID_BYTES];
 	char pci[32];
 	uint64_t total;
-	bool fd;          /* memory can be handed over as a file descriptor */
-	bool ipc;         /* by a CUDA IPC handle */
-	bool rdma;        /* chunks may be read by other devices on the bus */
-	bool host_numa;   /* pinned host memory can be handed over as a file descriptor */
-	bool fabric;      /* by a fabric handle, to other machines */
-	char fd_why[128]; /* why not fd; "" */
+	bool fd;           /* memory can be handed over as a file descriptor */
+	bool ipc;          /* by a CUDA IPC handle */
+	bool rdma;         /* chunks may be read by other devices on the bus */
+	bool host_numa;    /* pinned host memory can be handed over as a file descriptor */
+	bool fabric;       /* by a fabric handle, to other machines */
+	char fd_why[128];  /* why not fd; "" */
+	char ipc_why[128]; /* likewise */
 };
 
 #define GM_CUDA_UUID_TEXT 41

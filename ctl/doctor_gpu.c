@@ -206,8 +206,8 @@ void gm_doctor_transports(struct gm_doctor *doctor)
 			continue;
 		if (!device->fd && !device->ipc)
 			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
-				"a newer driver may have one", "none: no fd (%s), and no ipc",
-				device->fd_why);
+				"a newer driver may have one", "none: no fd (%s), and no ipc (%s)",
+				device->fd_why, device->ipc_why);
 		else if (wanted == GM_TRANSPORT_FD && !device->fd)
 			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
 				"set transport = auto or ipc in gpumemd.conf",
@@ -215,8 +215,7 @@ void gm_doctor_transports(struct gm_doctor *doctor)
 		else if (wanted == GM_TRANSPORT_IPC && !device->ipc)
 			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
 				"set transport = auto or fd in gpumemd.conf",
-				"ipc is configured and cannot be had%s",
-				doctor->wsl ? " on WSL2, where handles do not open" : "");
+				"ipc is configured and cannot be had: %s", device->ipc_why);
 		else if (!device->fd)
 			gm_doctor_say(doctor, GM_DOCTOR_WARN, "transport", (int)i,
 				"a newer driver may have fd",

@@ -16,6 +16,8 @@
  * after those threads.
  */
 
+#define GM_BACKEND_WHY 128
+
 struct gm_backend_device {
 	char name[64];
 	uint8_t uuid[GM_UUID_BYTES];
@@ -23,6 +25,8 @@ struct gm_backend_device {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
+	/* Why it has not the one or the other, for who asks for it. */
+	char fd_why[GM_BACKEND_WHY], ipc_why[GM_BACKEND_WHY];
 	bool mig;      /* an instance of a GPU that is in MIG mode */
 	bool measured; /* what others take from it can be sampled */
 	/* Host memory that the GPUs can reach, and no device of its own: at most one, the last. */

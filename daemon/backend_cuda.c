@@ -121,6 +121,9 @@ static int open_device(struct backend *backend, int ordinal, bool wsl, char why[
 	device->info.total = found.total;
 	device->info.transport_fd = found.fd;
 	device->info.transport_ipc = found.ipc;
+	_Static_assert(sizeof found.fd_why == GM_BACKEND_WHY, "one size for reasons");
+	memcpy(device->info.fd_why, found.fd_why, sizeof found.fd_why);
+	memcpy(device->info.ipc_why, found.ipc_why, sizeof found.ipc_why);
 	if (!found.fd)
 		gm_log(GM_LOG_NOTICE, "%s: no fd transport: %s", found.name, found.fd_why);
 	find_in_nvml(backend, device);
@@ -243,6 +246,8 @@ static void open_pinned(struct backend *backend, uint64_t limit)
 	device->info.total = limit;
 	device->info.transport_fd = true;
 	device->info.pinned = true;
+	snprintf(device->info.ipc_why, sizeof device->info.ipc_why,
+		"host memory has no CUDA IPC handles");
 	pthread_mutex_init(&device->trouble_lock, NULL);
 	device->info.mapping = backend->numa_node < 0 ? "host" : NULL;
 	backend->n++;

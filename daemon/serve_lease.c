@@ -301,14 +301,7 @@ static void no_transport(const struct gm_dispatch *dispatch, const Gm__Wire__Lea
 {
 	const struct gm_backend_device *device = &dispatch->devices[lease->device];
 	bool ipc = transport == GM_TRANSPORT_IPC;
-	const char *reason = "its driver does not share memory by file descriptor";
-	const char *remedy = "ask for ipc or auto";
-	if (ipc) {
-		reason = strcmp(dispatch->ops->name, "host") == 0
-				 ? "host memory has no CUDA IPC handles"
-				 : "its driver has no CUDA IPC for this kind of GPU";
-		remedy = "ask for fd or auto";
-	}
+	const char *remedy = ipc ? "ask for fd or auto" : "ask for ipc or auto";
 	/* A client's heap asks by name for what it was told is used here. */
 	if (lease->transport == GM__WIRE__TRANSPORT__TRANSPORT_AUTO ||
 		dispatch->config->transport == transport)
@@ -316,7 +309,7 @@ static void no_transport(const struct gm_dispatch *dispatch, const Gm__Wire__Lea
 	if (!device->transport_fd && !device->transport_ipc)
 		remedy = "it can share memory in no way; see gpumemctl doctor";
 	snprintf(detail, GM_DETAIL_BYTES, "device %u has no %s transport: %s; %s", lease->device,
-		ipc ? "ipc" : "fd", reason, remedy);
+		ipc ? "ipc" : "fd", ipc ? device->ipc_why : device->fd_why, remedy);
 }
 
 void gm_serve_lease(

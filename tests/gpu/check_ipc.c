@@ -248,7 +248,8 @@ static void refused(int channel, void *argument)
 	GM_REQUIRE_EQ(info.transport, has);
 	GM_REQUIRE_EQ(info.transports, UINT32_C(1) << has);
 	REFUSED(create(8 * MIB, asked, &buffer), GPUMEM_E_UNSUPPORTED,
-		no_fd ? "no fd transport" : "no ipc transport");
+		no_fd ? "no fd transport: the driver says that it cannot; ask for ipc"
+		      : "no ipc transport: the driver says that it cannot; ask for fd");
 	REFUSED(create(8 * MIB, (gpumem_transport)7, &buffer), GPUMEM_E_INVALID, "transport 7");
 	GM_REQUIRE(!buffer);
 	OK(create(8 * MIB, GPUMEM_TRANSPORT_AUTO, &buffer));

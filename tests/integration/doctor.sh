@@ -195,6 +195,15 @@ echo 'Linux version 6.6.87.2-microsoft-standard-WSL2 (root@439a258ad544) (gcc)' 
 doctor
 found "WSL2 by the kernel's version" 0 platform null note WSL2 -
 found "WSL2: the transport that was tried" 0 transport 0 ok "fd; clients get fd (tried" -
+config=$'transport = ipc\n'
+fresh
+echo 'Linux version 6.6.87.2-microsoft-standard-WSL2 (root@439a258ad544) (gcc)' >"$dir/root/proc/version"
+doctor
+found "WSL2: ipc is configured, where its handles do not open" 1 transport 0 fail "on WSL2 the handles do not open" "auto or fd"
+config=
+fresh
+echo 'Linux version 6.6.87.2-microsoft-standard-WSL2 (root@439a258ad544) (gcc)' >"$dir/root/proc/version"
+doctor
 found "WSL2: /dev/dxg is wanted" 0 nodes null note "/dev/dxg is missing" "wsl --update"
 export GPUMEM_FAKE_FAIL=cuMemExportToShareableHandle:0:1
 doctor

@@ -925,6 +925,8 @@ START_TEST(on_wsl_the_fd_transport_is_tried_and_ipc_left_alone)
 	be_wsl();
 	ops->device_info(backend, 0, &info);
 	ck_assert(info.transport_fd && !info.transport_ipc);
+	ck_assert_str_eq(info.ipc_why, "on WSL2 the handles do not open");
+	ck_assert_str_eq(info.fd_why, "");
 	before = free_of(0);
 	ck_assert_uint_eq(before, (512 - 1) * MIB); /* nothing is left of the trial */
 	ops->close(backend);
@@ -940,6 +942,8 @@ START_TEST(on_wsl_ipc_is_what_remains_when_the_trial_fails)
 	be_wsl();
 	ops->device_info(backend, 0, &info);
 	ck_assert(!info.transport_fd && info.transport_ipc);
+	ck_assert_str_eq(info.fd_why, _i ? "cuMemExportToShareableHandle: CUDA_ERROR_INVALID_VALUE"
+					 : "cuMemCreate: CUDA_ERROR_INVALID_DEVICE");
 	ck_assert_uint_eq(free_of(0), (512 - 1) * MIB);
 	ops->close(backend);
 }
