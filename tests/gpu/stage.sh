@@ -5,8 +5,8 @@
 #
 #   stage.sh SOURCE BUILD STAGE "TESTS…"
 #
-# On x86-64 it takes the build at BUILD. Elsewhere it cross-builds SOURCE first, with Debian's compiler and amd64 packages, in a folder of
-# its own; as root it installs those. STAGE/run.sh then runs the suite there.
+# On x86-64 it makes them in BUILD. Elsewhere it cross-builds what is committed in SOURCE, with Debian's compiler and amd64 packages, in a
+# folder of its own; as root it installs those. GPUMEM_STAGE_MACHINE=aarch64 does so on x86-64, too. STAGE/run.sh then runs the suite there.
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
@@ -18,10 +18,11 @@ if [ "$machine" != x86_64 ]; then
 	if [ "$(id -u)" = 0 ]; then
 		dpkg --add-architecture amd64
 		apt-get update -q
-		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu libc6-dev-amd64-cross \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu libc6-dev:amd64 \
 			libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64 libini-config-dev:amd64 \
 			libjansson-dev:amd64 check:amd64 uthash-dev
 	fi
+	unset MAKEFLAGS MAKELEVEL # of the make that runs this: its variables are those of another build
 	cross=$(mktemp -d)
 	trap 'rm -rf "$cross"' EXIT
 	git clone -q "$source_dir" "$cross/gpumemd"
@@ -32,6 +33,10 @@ if [ "$machine" != x86_64 ]; then
 	# shellcheck disable=SC2086
 	make -s $tests "${benches[@]}"
 	build=$PWD
+	cd "$OLDPWD"
+else
+	# shellcheck disable=SC2086
+	make -s -C "$build" all $tests "${benches[@]}"
 fi
 
 rm -rf "$stage"
@@ -45,7 +50,7 @@ real() {
 # The libraries a file needs, from where the linker would take them, less those of the C library.
 needs() {
 	local name
-	for name in $(objdump -p "$1" | sed -n 's/^ *NEEDED *//p'); do
+	for name in $(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
 		case $name in libc.so.*|ld-linux*|libm.so.*|libpthread.so.*|libdl.so.*|librt.so.*) continue ;; esac
 		local found=
 		for folder in "$build/client/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
@@ -61,6 +66,13 @@ for program in $programs $tests "${benches[@]}"; do
 	mkdir -p "$stage/$(dirname "$program")"
 	cp "$(real "$build/$program")" "$stage/$program"
 	needs "$stage/$program"
+done
+# All of it must be for the machine that it goes to, whatever this one is.
+find "$stage" -type f | while read -r file; do
+	case $(readelf -h "$file" 2>/dev/null | sed -n 's/^ *Machine: *//p') in
+	*X86-64) ;;
+	*) echo "stage: $file is no program for x86-64" >&2; exit 1 ;;
+	esac
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
 chmod +x "$stage/run.sh"
