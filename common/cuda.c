@@ -192,8 +192,23 @@ static int load_cuda(void)
 	return 0;
 }
 
+static const char *nvml_cause(gm_nvml_return result)
+{
+	switch (result) {
+	case GM_NVML_ERROR_DRIVER_NOT_LOADED:
+		return ": the kernel module nvidia is not loaded";
+	case GM_NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+		return ": its library and the kernel module differ in version; a reboot loads the new module";
+	case GM_NVML_ERROR_NO_PERMISSION:
+		return ": /dev/nvidiactl is not open to this user";
+	default:
+		return "";
+	}
+}
+
 static int load_nvml(void)
 {
+	char text[GM_NVML_ERROR_TEXT];
 	struct library library = {0};
 	const char *missing;
 	gm_nvml_return result;
@@ -207,7 +222,8 @@ static int load_nvml(void)
 		return fail(nvml_why, "NVML is too old: it has no %s", missing);
 	result = nvml_table.nvmlInit();
 	if (result != GM_NVML_SUCCESS)
-		return fail(nvml_why, "NVML does not start: error %d", result);
+		return fail(nvml_why, "NVML does not start: %s%s", gm_nvml_error(result, text),
+			nvml_cause(result));
 	return 0;
 }
 
@@ -247,6 +263,19 @@ int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES])
 	}
 	*ret_nvml = &nvml_table;
 	return 0;
+}
+
+const char *gm_nvml_error(gm_nvml_return result, char text[GM_NVML_ERROR_TEXT])
+{
+	switch (result) {
+#define NAME(name, value) \
+	case value: \
+		return #name;
+		GM_NVML_VALUES(NAME)
+#undef NAME
+	}
+	snprintf(text, GM_NVML_ERROR_TEXT, "NVML error %d", result);
+	return text;
 }
 
 const char *gm_cuda_error(const struct gm_cuda *cuda, gm_cu_result result)

@@ -46,6 +46,9 @@ enum gm_cuda_lack gm_cuda_lack(void);
  */
 int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES]);
 
+/* "NVML_ERROR_GPU_IS_LOST"; for those that cuda_abi.h does not name "NVML error 5". */
+#define GM_NVML_ERROR_TEXT 48
+const char *gm_nvml_error(gm_nvml_return result, char text[GM_NVML_ERROR_TEXT]);
 /* "CUDA_ERROR_OUT_OF_MEMORY"; never NULL. */
 const char *gm_cuda_error(const struct gm_cuda *cuda, gm_cu_result result);
 /* The errno of ours that says the same: -ENOMEM, -ENODEV (the device is gone or unusable), -EINVAL,

@@ -31,6 +31,7 @@ struct gm_doctor_daemon {
 	char version[64], backend[16], backend_note[256];
 	uint64_t pid, fd_limit;
 	uint32_t n_devices;
+	bool by_fd, by_ipc; /* what a client gets that asks for none, on any of them */
 };
 
 struct gm_doctor {

@@ -151,7 +151,7 @@ void gm_doctor_nvml(struct gm_doctor *doctor)
 void gm_doctor_devices(struct gm_doctor *doctor)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	char why[GM_CUDA_WHY_BYTES], size[GM_UNITS_TEXT];
+	char why[GM_CUDA_WHY_BYTES], size[GM_UNITS_TEXT], nvml_text[GM_NVML_ERROR_TEXT];
 	uint32_t good = 0;
 
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
@@ -176,8 +176,8 @@ void gm_doctor_devices(struct gm_doctor *doctor)
 				"%s is lost: it has fallen off the bus", device->name);
 		else if (result)
 			gm_doctor_say(doctor, GM_DOCTOR_WARN, "device", (int)i,
-				"'nvidia-smi -q' may say more", "%s: NVML error %d", device->name,
-				result);
+				"'nvidia-smi -q' may say more", "%s: %s", device->name,
+				gm_nvml_error(result, nvml_text));
 		else
 			gm_doctor_say(doctor, GM_DOCTOR_OK, "device", (int)i, NULL, "%s, %s, %s",
 				device->name, gm_format_size(device->total, size), device->pci);

@@ -123,6 +123,10 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Device *device = status->devices[i];
 		char age[GM_UNITS_TEXT];
 		daemon->n_devices += !device->pinned;
+		daemon->by_fd |=
+			!device->pinned && device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD;
+		daemon->by_ipc |=
+			!device->pinned && device->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC;
 		if (*device->trouble)
 			gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", (int)device->number,
 				"its log may say more: 'journalctl -u gpumemd'",
@@ -144,9 +148,14 @@ static void tell_daemon(struct gm_doctor *doctor)
 			*daemon->backend_note ? ": " : "", daemon->backend_note);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "daemon", GM_DOCTOR_NO_DEVICE, NULL,
-			"gpumemd %s, pid %llu, serves %u device%s (%s)", daemon->version,
+			"gpumemd %s, pid %llu, serves %u device%s (%s)%s%s%s", daemon->version,
 			(unsigned long long)daemon->pid, daemon->n_devices,
-			daemon->n_devices == 1 ? "" : "s", daemon->backend);
+			daemon->n_devices == 1 ? "" : "s", daemon->backend,
+			daemon->by_fd || daemon->by_ipc ? "; clients get " : "",
+			daemon->by_fd    ? "fd"
+			: daemon->by_ipc ? "ipc"
+					 : "",
+			daemon->by_fd && daemon->by_ipc ? " or ipc, by device" : "");
 }
 
 void gm_doctor_daemon(struct gm_doctor *doctor)

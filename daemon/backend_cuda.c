@@ -347,9 +347,9 @@ static void cuda_device_info(void *state, uint32_t device, struct gm_backend_dev
 /* Asked every second: what stays wrong is logged once. */
 static int nvml_failed(struct device *device, const char *call, gm_nvml_return result)
 {
-	char text[32];
+	char room[GM_NVML_ERROR_TEXT];
+	const char *text = gm_nvml_error(result, room);
 
-	snprintf(text, sizeof text, "NVML error %d", result);
 	if (device->nvml_error != result)
 		gm_log(GM_LOG_WARNING, "%s: %s: %s", device->info.name, call, text);
 	device->nvml_error = result;

@@ -171,6 +171,7 @@ fresh
 export GPUMEM_FAKE_WITHOUT=nvml
 doctor
 found "no NVML: a warning" 0 nvml null warn "what others use is not seen" libnvidia-ml
+found "with NVML's own name for the reason" 0 nvml null warn "NVML_ERROR_DRIVER_NOT_LOADED" libnvidia-ml
 doctor --measure
 found "and a context's cost cannot be told" 0 context 0 note "cannot be told" -
 fresh
@@ -280,10 +281,15 @@ stop_daemon() {
 fresh
 start_daemon
 doctor
-found "the daemon says what it serves" 0 daemon null ok "serves 2 devices (cuda)" -
+found "the daemon says what it serves, and how" 0 daemon null ok "serves 2 devices (cuda); clients get fd" -
 found "its socket, and its mode" 0 socket null ok "mode 0666" -
 found "its own limit of descriptors" 0 descriptors null "$(value "checks.$(row descriptors).state")" "of the daemon is $(ulimit -Hn)" \
 	"$([ "$(ulimit -Hn)" -ge 57408 ] && echo - || echo LimitNOFILE)"
+stop_daemon
+printf '[gpumemd]\nmin_free = 0\ntransport = ipc\n' >"$dir/other"
+start_daemon --config "$dir/other"
+doctor
+found "whatever it was configured by" 0 daemon null ok "serves 2 devices (cuda); clients get ipc" -
 stop_daemon
 GPUMEM_FAKE_FAIL=cuMemExportToShareableHandle:0:999 start_daemon
 until doctor && row daemon 0 >/dev/null; do kill -0 "$daemon" 2>/dev/null || break; done

@@ -167,7 +167,7 @@ START_TEST(the_last_trouble_is_kept_and_a_full_device_is_none)
 	ck_assert_int_eq(ops->memory_free(backend, 1, &bytes), -ENODEV);
 	unlink(path);
 	ck_assert(ops->trouble(backend, 1, text, &when));
-	ck_assert_str_eq(text, "nvmlDeviceGetMemoryInfo: NVML error 15");
+	ck_assert_str_eq(text, "nvmlDeviceGetMemoryInfo: NVML_ERROR_GPU_IS_LOST");
 	ops->close(backend);
 }
 END_TEST

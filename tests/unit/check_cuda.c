@@ -210,12 +210,12 @@ START_TEST(a_driver_that_does_not_start_is_told_with_the_cause_where_one_is_know
 }
 END_TEST
 
-START_TEST(nvml_that_does_not_start_is_told_with_its_number)
+START_TEST(nvml_that_does_not_start_is_told_with_its_name_for_it)
 {
 	setenv("GPUMEM_FAKE_WITHOUT", "nvml", 1);
 	put_both();
 	start();
-	SAYS("nvml: NVML does not start: error 9\n");
+	SAYS("nvml: NVML does not start: NVML_ERROR_DRIVER_NOT_LOADED: the kernel module");
 }
 END_TEST
 
@@ -266,7 +266,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, libraries_without_what_is_needed_are_too_old);
 	tcase_add_loop_test(tests,
 		a_driver_that_does_not_start_is_told_with_the_cause_where_one_is_known, 0, 7);
-	tcase_add_test(tests, nvml_that_does_not_start_is_told_with_its_number);
+	tcase_add_test(tests, nvml_that_does_not_start_is_told_with_its_name_for_it);
 	tcase_add_test(tests, every_error_of_the_driver_has_one_of_ours);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
