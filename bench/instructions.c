@@ -4,8 +4,9 @@
 /*
  * The same question as bench/scale, free of noise: how many instructions the daemon executes for a
  * lease and its return, counted by valgrind (callgrind), with 10,000 leases and with 1,000 clients
- * against one. Two runs that differ only in the number of requests give the cost of one. Kernel
- * time is not in it; on the host it is most of a request.
+ * against one, and for a client under three limits against one under none. Two runs that differ
+ * only in the number of requests give the cost of one. Kernel time is not in it; on the host it is
+ * most of a request.
  */
 
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "bench/measure.h"
 #include "tests/integration/raw.h"
@@ -23,14 +25,23 @@
 
 static const char config[] = "[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\n"
 			     "[device 0]\nsize = 32G\n[device 1]\nsize = 32G\n";
-static const char *const valgrind[] = {
-	"valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", NULL};
+/* The clients' name is "raw". */
+static const char limits[] = "[limit uid:%u]\nmax = 16G\nguarantee = 1G\npriority = 3\n"
+			     "[limit gid:%u]\nmax = 16G\n[limit client:raw]\nmax = 16G\n"
+			     "[limit uid:64999]\nguarantee = 1G\n";
+/* What happens between a packet read and its answer sent. How often the loop turns is chance. */
+static const char *const valgrind[] = {"valgrind", "--tool=callgrind",
+	"--callgrind-out-file=/dev/null", "--toggle-collect=gm_dispatch_packet", NULL};
 
 /* All instructions of a daemon that serves so many pairs of lease and return. */
-static double count(size_t leases, size_t clients, size_t calls)
+static double count(size_t leases, size_t clients, size_t calls, bool limited)
 {
 	struct gm_daemon daemon;
-	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = config, .runner = valgrind});
+	char text[1024];
+	int n = snprintf(text, sizeof(text), "%s", config);
+	if (limited)
+		snprintf(text + n, sizeof(text) - (size_t)n, limits, getuid(), getgid());
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = text, .runner = valgrind});
 	struct gm_raw *raws = calloc(clients, sizeof(*raws));
 	GM_REQUIRE(raws);
 	struct gm_raw_lease lease;
@@ -60,9 +71,11 @@ static double count(size_t leases, size_t clients, size_t calls)
 	return instructions;
 }
 
-static double per_call(size_t leases, size_t clients)
+static double per_call(size_t leases, size_t clients, bool limited)
 {
-	return (count(leases, clients, 2 * CALLS) - count(leases, clients, CALLS)) / CALLS;
+	return (count(leases, clients, 2 * CALLS, limited) -
+		       count(leases, clients, CALLS, limited)) /
+	       CALLS;
 }
 
 int main(void)
@@ -78,9 +91,11 @@ int main(void)
 		printf("  not measured: valgrind is not installed\n");
 		return 0;
 	}
-	double few = per_call(1, 1);
+	double few = per_call(1, 1, false);
+	gm_print_ratio("one client with 10,000 leases, against 1", per_call(LEASES, 1, false), few,
+		"", 1.0);
+	gm_print_ratio("1,000 clients, against 1", per_call(CLIENTS, CLIENTS, false), few, "", 1.0);
 	gm_print_ratio(
-		"one client with 10,000 leases, against 1", per_call(LEASES, 1), few, "", 1.0);
-	gm_print_ratio("1,000 clients, against 1", per_call(CLIENTS, CLIENTS), few, "", 1.0);
+		"a client under three limits, against none", per_call(1, 1, true), few, "", 1.0);
 	return 0;
 }

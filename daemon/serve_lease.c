@@ -216,7 +216,6 @@ static void on_done(struct gm_request *request, gpumem_status status, const char
 static bool set_wait(const struct gm_dispatch *dispatch, uint32_t device, uint64_t wait_ms,
 	bool no_wait, struct gm_request *request)
 {
-	struct gm_device_figures figures;
 	if (no_wait) {
 		request->wait_ns = GM_WAIT_NEVER;
 		return false;
@@ -226,8 +225,10 @@ static bool set_wait(const struct gm_dispatch *dispatch, uint32_t device, uint64
 			(wait_ms < GM_ASK_WAIT_MS ? wait_ms : GM_ASK_WAIT_MS) * GM_NS_PER_MS;
 		return true;
 	}
-	gm_core_device_figures(dispatch->core, device, &figures);
-	return figures.policy.oom != GM_OOM_REFUSE;
+	const struct gm_config *config = dispatch->config;
+	enum gm_oom oom = dispatch->devices[device].pinned ? config->pinned.policy.oom
+							   : config->devices[device].policy.oom;
+	return oom != GM_OOM_REFUSE;
 }
 
 static void ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
