@@ -315,9 +315,9 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 
 /* ---- what came of it */
 
-uint64_t gm_ladder_owed(const struct gm_device *device)
+uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger)
 {
-	return device->ladder.runs[GM_TRIGGER_REQUEST].owed;
+	return device->ladder.runs[trigger].owed;
 }
 
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)

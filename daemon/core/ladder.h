@@ -134,8 +134,8 @@ void gm_ladder_end_runs(struct gm_device *device);
  */
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_session *self,
 	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully);
-/* What was asked for on behalf of requests and is still to come. */
-uint64_t gm_ladder_owed(const struct gm_device *device);
+/* What was asked for by that trigger and is still to come. */
+uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
 /* Whether clients still have time to return what they were asked for. */
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
 /* An account that was asked for memory returned a chunk. Whether the chunk is to be destroyed. */

@@ -219,6 +219,31 @@ static uint64_t wanted_before(const struct gm_device *device, const struct gm_re
 	return sum;
 }
 
+/* Whether what clients return by that trigger helps it: room on the device is room for all. */
+static bool helps(const struct gm_waiting *w, enum gm_trigger trigger)
+{
+	return trigger == GM_TRIGGER_REQUEST || w->block == GM_BLOCK_DEVICE ||
+	       w->block == GM_BLOCK_GUARANTEE;
+}
+
+/* What clients were asked for that helps it, and is still to come. */
+static uint64_t owed(const struct gm_device *device, const struct gm_waiting *w)
+{
+	uint64_t sum = 0;
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (helps(w, t))
+			sum += gm_ladder_owed(device, t);
+	return sum;
+}
+
+static bool asking(const struct gm_device *device, const struct gm_waiting *w)
+{
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (helps(w, t) && gm_ladder_asking(device, t))
+			return true;
+	return false;
+}
+
 /* Whether something may come of it. */
 static bool ask(struct gm_device *device, struct gm_request *request)
 {
@@ -233,20 +258,20 @@ static bool ask(struct gm_device *device, struct gm_request *request)
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_CRITICAL:
 	case GM_BLOCK_TURN:
-		return gm_ladder_asking(device, GM_TRIGGER_REQUEST);
+		return asking(device, w);
 	}
 	uint64_t missing = gm_admit_missing(device, request->session, w->exact, &refusal);
 	if (missing < w->denied)
 		missing = w->denied;
 	missing += wanted_before(device, request);
-	uint64_t owed = gm_ladder_owed(device);
-	if (missing > owed) {
-		gm_ladder_ask(device, request->session, w->tally, missing - owed, w->rounds > 0,
+	uint64_t coming = owed(device, w);
+	if (missing > coming) {
+		gm_ladder_ask(device, request->session, w->tally, missing - coming, w->rounds > 0,
 			w->parked);
 		if (w->rounds < UINT8_MAX)
 			w->rounds++;
 	}
-	return gm_ladder_asking(device, GM_TRIGGER_REQUEST);
+	return asking(device, w);
 }
 
 /* ---- in */
@@ -405,8 +430,8 @@ static bool step_parked(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, uint64_t now)
 {
 	struct gm_waiting *w = &request->waiting;
-	if (now < w->until_ns && (gm_ladder_asking(device, GM_TRIGGER_REQUEST) ||
-					 (w->rounds < PARKED_ROUNDS && ask(device, request))))
+	if (now < w->until_ns &&
+		(asking(device, w) || (w->rounds < PARKED_ROUNDS && ask(device, request))))
 		return false;
 	/* Who was asked has had time since the last look. */
 	if (now < w->until_ns && w->rounds > 0 && !w->last_look && may_fit(device, request)) {

@@ -13,7 +13,12 @@
 
 void gm_scene_start(struct gm_scene *scene, const char *config)
 {
-	gm_daemon_start(&scene->daemon, &(struct gm_daemon_options){.config = config});
+	gm_scene_start_with(scene, &(struct gm_daemon_options){.config = config});
+}
+
+void gm_scene_start_with(struct gm_scene *scene, const struct gm_daemon_options *options)
+{
+	gm_daemon_start(&scene->daemon, options);
 	gm_raw_join(&scene->a, &scene->daemon);
 	gm_raw_join(&scene->b, &scene->daemon);
 	gm_raw_observe(&scene->ctl, &scene->daemon);

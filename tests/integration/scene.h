@@ -19,6 +19,7 @@ struct gm_scene {
 
 /* config: NULL is GM_DAEMON_CONFIG. */
 void gm_scene_start(struct gm_scene *scene, const char *config);
+void gm_scene_start_with(struct gm_scene *scene, const struct gm_daemon_options *options);
 /* The daemon must end cleanly. */
 void gm_scene_stop(struct gm_scene *scene);
 bool gm_scene_logged(const struct gm_scene *scene, const char *text);

@@ -269,6 +269,32 @@ START_TEST(a_second_request_asks_only_for_what_the_first_did_not)
 }
 END_TEST
 
+START_TEST(what_was_asked_for_by_pressure_comes_to_a_request_as_well)
+{
+	static struct fake_request q;
+	struct gm_lease *lease = fake_lease(&fake, a, d, 90 * GiB);
+	fake_says(&fake, a, d, 50 * GiB, 0);
+	fake_lease(&fake, b, d, 6 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(fake_asked(&fake, a)->trigger, GM_TRIGGER_PRESSURE);
+	asks();
+	/* Nobody is left to be asked, but it is not refused while something is to come. */
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(asks(), 0);
+	give_back(a, lease, 16 * GiB);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	/* And if it does not come, it is. */
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(q.ended, 0);
+	fake_pass(&fake, 100 * MS);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+}
+END_TEST
+
 START_TEST(for_room_under_a_limit_only_its_own_clients_are_asked)
 {
 	struct gm_session *twin = fake_session(&fake, 1, 1);
@@ -848,6 +874,7 @@ int main(void)
 	tcase_add_test(tcase, when_what_was_claimed_does_not_come_everybody_else_is_asked);
 	tcase_add_test(tcase, a_claim_beyond_what_it_holds_is_not_believed);
 	tcase_add_test(tcase, a_second_request_asks_only_for_what_the_first_did_not);
+	tcase_add_test(tcase, what_was_asked_for_by_pressure_comes_to_a_request_as_well);
 	tcase_add_test(tcase, for_room_under_a_limit_only_its_own_clients_are_asked);
 	tcase_add_test(tcase, the_one_who_asks_comes_last_but_its_own_cache_counts);
 	tcase_add_test(tcase, who_waits_is_helped_again_and_again);

@@ -240,7 +240,7 @@ static void step(struct model *m)
 		for (uint64_t n = model_roll(m, 8); n-- > 0 && m->fake.n_jobs > 0; model_check(m))
 			fake_core_complete(&m->fake, model_roll(m, m->fake.n_jobs),
 				model_roll(m, m->dry ? 2 : 40) ? 0 : -ENOMEM);
-		if (model_roll(m, m->dry ? 4 : 16) == 0)
+		if (model_roll(m, 8) == 0)
 			m->dry = !m->dry;
 		break;
 	case 16 ... 18: {
