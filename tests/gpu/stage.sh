@@ -35,8 +35,9 @@ if [ "$machine" != x86_64 ]; then
 	build=$PWD
 	cd "$OLDPWD"
 else
+	make -s -C "$build" all # with the generated sources, which the rest needs
 	# shellcheck disable=SC2086
-	make -s -C "$build" all $tests "${benches[@]}"
+	make -s -C "$build" $tests "${benches[@]}"
 fi
 
 rm -rf "$stage"
