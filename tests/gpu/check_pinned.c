@@ -448,8 +448,6 @@ static void busy(int channel, void *argument)
 START_TEST(freeing_does_not_wait_and_reuse_does)
 {
 	struct gm_worker worker;
-	if (on_host())
-		return; /* nothing is ever under way */
 	gm_worker_start(&worker, busy, _i ? "on its stream" : NULL);
 	gm_worker_join(&worker);
 }
@@ -485,8 +483,6 @@ static void second(int channel, void *argument)
 START_TEST(only_the_gpu_that_is_used_gets_a_context)
 {
 	struct gm_worker worker;
-	if (!on_fake() || on_host())
-		return; /* needs two GPUs */
 	gm_worker_start(&worker, second, NULL);
 	gm_worker_join(&worker);
 }
@@ -597,15 +593,13 @@ static void unlucky(int channel, void *argument)
 	GM_REQUIRE_EQ(registered(), 0);
 }
 
+static const char *const halfway[] = {"cuMemImportFromShareableHandle:2:304", "cuMemMap:2:304",
+	"cuMemSetAccess:1:304", "cuMemHostRegister:1:304"};
+
 START_TEST(a_mapping_that_fails_halfway_leaves_nothing)
 {
-	static const char *const vmm[] = {
-		"cuMemImportFromShareableHandle:2:304", "cuMemMap:2:304", "cuMemSetAccess:1:304"};
-	static const char *const memfd[] = {"cuMemHostRegister:1:304", NULL, NULL};
 	struct gm_worker worker;
-	if (!on_fake() || on_host() || (registers() && !memfd[_i]))
-		return;
-	gm_worker_start(&worker, unlucky, (void *)(registers() ? memfd[_i] : vmm[_i]));
+	gm_worker_start(&worker, unlucky, (void *)halfway[_i]);
 	gm_worker_join(&worker);
 }
 END_TEST
@@ -627,8 +621,6 @@ static void hopeless(int channel, void *argument)
 START_TEST(a_driver_that_maps_nothing_is_told_and_costs_nothing)
 {
 	struct gm_worker worker;
-	if (!on_fake() || on_host())
-		return;
 	gm_worker_start(&worker, hopeless,
 		(void *)(registers() ? "cuMemHostRegister:0:304" : "cuMemSetAccess:0:304"));
 	gm_worker_join(&worker);
@@ -650,8 +642,6 @@ static void hungry(int channel, void *argument)
 START_TEST(a_creation_that_fails_halfway_leaves_nothing)
 {
 	struct gm_worker worker;
-	if (!on_fake() || on_host() || registers())
-		return;
 	/* In the daemon: the first one is its trial at the start, 14 MiB are three chunks. */
 	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:3:304", 1);
 	start_with(CONFIG("host_limit = 64M\n"));
@@ -675,17 +665,26 @@ static Suite *suite(void)
 	tcase_add_test(t, a_killed_workers_memory_is_back_and_never_reused);
 	tcase_add_test(t, pooled_chunks_are_reused_within_a_domain_and_by_nobody_else);
 	tcase_add_test(t, a_worker_uses_it_on_while_the_daemon_is_dead);
-	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_does, 0, 2);
-	tcase_add_test(t, only_the_gpu_that_is_used_gets_a_context);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_process_without_a_gpu_gets_what_it_can_use);
-	tcase_add_loop_test(t, a_mapping_that_fails_halfway_leaves_nothing, 0, 3);
-	tcase_add_test(t, a_driver_that_maps_nothing_is_told_and_costs_nothing);
+	/* What has nothing to test somewhere is not run there: it would count as passed. On host
+	 * memory nothing is ever under way; elsewhere it takes two GPUs, or a driver that fails
+	 * when told. */
+	if (!on_host())
+		tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_does, 0, 2);
+	if (on_fake() && !on_host()) {
+		tcase_add_test(t, only_the_gpu_that_is_used_gets_a_context);
+		tcase_add_loop_test(t, a_mapping_that_fails_halfway_leaves_nothing,
+			registers() ? 3 : 0, registers() ? 4 : 3);
+		tcase_add_test(t, a_driver_that_maps_nothing_is_told_and_costs_nothing);
+	}
 	suite_add_tcase(s, t);
-	t = tcase_create("without a fixture");
-	tcase_set_timeout(t, 120);
-	tcase_add_test(t, a_creation_that_fails_halfway_leaves_nothing);
-	suite_add_tcase(s, t);
+	if (on_fake() && !on_host() && !registers()) {
+		t = tcase_create("without a fixture");
+		tcase_set_timeout(t, 120);
+		tcase_add_test(t, a_creation_that_fails_halfway_leaves_nothing);
+		suite_add_tcase(s, t);
+	}
 	t = tcase_create("off");
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, NULL, tear_down);

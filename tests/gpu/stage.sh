@@ -77,6 +77,7 @@ find "$stage" -type f | while read -r file; do
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
 chmod +x "$stage/run.sh"
+git -C "$source_dir" rev-parse --short HEAD >"$stage/commit" 2>/dev/null || rm -f "$stage/commit"
 size=$(du -sm "$stage" | cut -f1)
 echo "$stage: $size MiB"
 [ "$size" -lt 40 ] || { echo "stage: more than 40 MiB" >&2; exit 1; }
