@@ -167,6 +167,7 @@ static int devices_take(
 		info->number = device->pinned ? GPUMEM_DEVICE_HOST : device->number;
 		snprintf(info->name, sizeof(info->name), "%s", device->name);
 		snprintf(info->backend, sizeof(info->backend), "%s", device->backend);
+		snprintf(info->pci, sizeof(info->pci), "%s", device->pci);
 		if (device->uuid.len == GM_UUID_BYTES)
 			memcpy(info->uuid, device->uuid.data, GM_UUID_BYTES);
 		info->total = device->total;

@@ -94,17 +94,21 @@ typedef struct gpumem_device_info {
 	uint32_t number;
 	char name[64];
 	char backend[16]; /* "host", "cuda" */
-	uint8_t uuid[16];
+	uint8_t uuid[16]; /* a GPU's or MIG instance's, as cuDeviceGetUuid has it */
 	uint64_t total;
 	uint64_t capacity;          /* what the broker may hand out at most */
 	uint64_t available;         /* what it could hand out now */
 	uint32_t transports;        /* what the device can do: 1 << GPUMEM_TRANSPORT_FD and _IPC */
 	gpumem_transport transport; /* what GPUMEM_TRANSPORT_AUTO means on it */
+	char pci[32];               /* "0000:A0:00.0"; "": it has none */
 } gpumem_device_info_t;
 
 #define GPUMEM_DEVICE_INFO_INIT \
 	{ \
-		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0, 0, GPUMEM_TRANSPORT_AUTO \
+		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0, 0, GPUMEM_TRANSPORT_AUTO, \
+		{ \
+			0 \
+		} \
 	}
 
 /*

@@ -238,6 +238,8 @@ static void see_only_1(int channel, void *argument)
 	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
 	join("half blind");
 	OK(gpumem_device_info(session, 0, &info));
+	GM_REQUIRE(strcmp(info.pci, "0000:A0:00.0") == 0);
+	GM_REQUIRE(info.uuid[0] == 0xf4 && info.uuid[15] == 0);
 	REFUSED(gpumem_alloc(session, 0, MIB, NULL, NULL, &ptr), GPUMEM_E_UNSUPPORTED,
 		"does not see the GPU");
 	REFUSED(gpumem_buffer_create(session, 0, MIB, NULL, &buffer), GPUMEM_E_UNSUPPORTED,
