@@ -34,9 +34,9 @@
  * - GPUMEM_FAKE_VERSION: of the driver (default 13000).
  * - CUDA_VISIBLE_DEVICES: numbers or UUIDs, as the real one has it.
  * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.nopm: persistence mode
- *   is off. gpuN.mig: MIG mode is on, and all of the GPU is one instance. As on the real ones, it
- *   has a UUID of its own, which NVML knows as MIG-…, as CUDA_VISIBLE_DEVICES does, and of several
- *   a process sees one.
+ *   is off. gpuN.fabric: it has fabric handles. gpuN.mig: MIG mode is on, and all of the GPU is one
+ * instance. As on the real ones, it has a UUID of its own, which NVML knows as MIG-…, as
+ * CUDA_VISIBLE_DEVICES does, and of several a process sees one.
  *
  * What the real driver was seen to do and what this one does are compared by one suite
  * (tests/gpu/conformance.c) that runs on both. What nobody should try on a real one, because it
@@ -117,6 +117,7 @@ gm_cu_result fake_enter(const char *call);
 __attribute__((noreturn)) void fake_undefined(const char *what);
 bool fake_without(const char *what);
 bool fake_device_lost(const struct fake_device *device);
+bool fake_device_fabric(const struct fake_device *device);
 bool fake_device_mig(const struct fake_device *device);
 size_t fake_bytes_env(const char *name, size_t otherwise);
 

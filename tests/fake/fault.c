@@ -142,6 +142,11 @@ bool fake_device_lost(const struct fake_device *device)
 	return marked(device, "lost");
 }
 
+bool fake_device_fabric(const struct fake_device *device)
+{
+	return marked(device, "fabric");
+}
+
 bool fake_device_mig(const struct fake_device *device)
 {
 	return marked(device, "mig");

@@ -40,7 +40,7 @@ fresh() {
 	touch "$dir"/root/dev/{nvidiactl,nvidia-uvm,nvidia0}
 	printf '[gpumemd]\nmin_free = 0\n%s' "${config:-}" >"$dir/root/etc/gpumemd/gpumemd.conf"
 	printf '[Service]\nLimitNOFILE=524288\nFileDescriptorStoreMax=25000\n' >"$dir/root/usr/lib/systemd/system/gpumemd.service"
-	rm -f "$GPUMEM_FAKE_DIR"/gpu*.{lost,mig,nopm}
+	rm -f "$GPUMEM_FAKE_DIR"/gpu*.{lost,mig,nopm,fabric}
 	unset GPUMEM_FAKE_WITHOUT GPUMEM_FAKE_FAIL GPUMEM_FAKE_VERSION
 	LD_LIBRARY_PATH=$libraries
 }
@@ -184,6 +184,14 @@ fresh
 touch "$GPUMEM_FAKE_DIR"/gpu0.nopm
 doctor
 found "persistence mode is off" 0 persistence 0 note off persistenced
+fresh
+touch "$GPUMEM_FAKE_DIR"/gpu1.fabric
+doctor
+found "a fabric without a channel" 0 fabric 1 ok "there, without an IMEX channel" -
+found "beside a device without one" 0 fabric 0 ok none -
+mkdir "$dir/root/dev/nvidia-caps-imex-channels"
+doctor
+found "a fabric with a channel" 0 fabric 1 ok "there, with an IMEX channel" -
 fresh
 export GPUMEM_FAKE_FAIL=cuDevicePrimaryCtxRetain:0:2
 doctor --measure
