@@ -151,8 +151,11 @@ static void a_capture_ends_in_its_thread_and_on_its_stream(void)
 	FAILS(GM_CUDA_ERROR_ILLEGAL_STATE, &p, CAPTURE_END, .a = s);
 	FAILS(GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, &p, CAPTURE, .a = 0, .b = RELAXED);
 	OK(&p, CAPTURE, .a = s, .b = GLOBAL);
-	FAILS(GM_CUDA_ERROR_ILLEGAL_STATE, &p, CAPTURE, .a = s, .b = GLOBAL);
 	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, &p, CAPTURE_END, .aside = true, .a = s);
+	BELIEVED(GM_CUDA_SUCCESS, &p, CAPTURE_END, .a = s);
+	OK(&p, CAPTURE, .a = s, .b = GLOBAL);
+	FAILS(GM_CUDA_ERROR_ILLEGAL_STATE, &p, CAPTURE, .a = s, .b = GLOBAL);
+	BELIEVED(GM_CUDA_SUCCESS, &p, CAPTURE_END, .a = s);
 	puppet_stop(&p);
 	conform_end("a capture begins once, not on the legacy stream, and ends in its own thread");
 }

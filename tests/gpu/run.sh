@@ -34,6 +34,7 @@ for program in "$top_builddir"/tests/gpu/conformance "$top_builddir"/tests/gpu/c
 	status=${PIPESTATUS[0]}
 	# "ok 3 - file.c:case:name: Passed" is "ok name" here, and what is left out is not passed.
 	sed -nE "s/^(not ok|ok) [0-9]+ - ([^:]*\.c:[^:]*:)?([^:#]*).*/\1 ${program##*/}${pinned:+ $pinned}: \3/p" "$log" >>"$record"
+	sed -nE "s/^# (seen: .*)/\1/p" "$log" >>"$record"
 	skips=$(grep -c '^ok .*# SKIP' "$log")
 	[ "$skips" = 0 ] || sed -nE "s/^ok [0-9]+ - (.*# SKIP.*)/skipped ${program##*/}: \1/p" "$log" >>"$record"
 	skipped=$((skipped + skips))
