@@ -5,7 +5,6 @@
  */
 #include "tests/gpu/conformance.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #define GLOBAL  GM_CU_STREAM_CAPTURE_MODE_GLOBAL
@@ -267,23 +266,28 @@ static void other_calls_are_believed_unsafe(void)
 	uint64_t s, event;
 	struct puppet p = two_threads(&s, &event);
 	uint64_t pages = OK(&p, PAGES, .a = 2 * MIB), ptr = OK(&p, ALLOC, .a = 2 * MIB);
-	const struct puppet_call calls[] = {
-		{.op = PUPPET_SYNC, .a = GM_CU_STREAM_PER_THREAD},
-		{.op = PUPPET_STREAM_QUERY, .a = GM_CU_STREAM_PER_THREAD},
-		{.op = PUPPET_HOST_ALLOC, .a = 2 * MIB},
-		{.op = PUPPET_REGISTER, .a = pages, .b = 2 * MIB},
-		{.op = PUPPET_FREE, .a = ptr},
+	const struct {
+		const char *what;
+		struct puppet_call call;
+	} calls[] = {
+		{"cuStreamSynchronize of another stream by another thread, global capture",
+			{.op = PUPPET_SYNC, .a = GM_CU_STREAM_PER_THREAD}},
+		{"cuStreamQuery likewise",
+			{.op = PUPPET_STREAM_QUERY, .a = GM_CU_STREAM_PER_THREAD}},
+		{"cuMemHostAlloc likewise", {.op = PUPPET_HOST_ALLOC, .a = 2 * MIB}},
+		{"cuMemHostRegister likewise", {.op = PUPPET_REGISTER, .a = pages, .b = 2 * MIB}},
+		{"cuMemFree likewise", {.op = PUPPET_FREE, .a = ptr}},
 	};
 
 	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-		struct puppet_call call = calls[i];
-		char what[64];
+		struct puppet_call call = calls[i].call;
 		call.aside = true;
-		snprintf(what, sizeof what, "believed unsafe, no. %zu", i);
 		OK(&p, CAPTURE, .a = s, .b = GLOBAL);
-		conform_believed(what, puppet_do(&p, &call, -1, NULL).result,
+		conform_believed(calls[i].what, puppet_do(&p, &call, -1, NULL).result,
 			GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-		BELIEVED(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
+		conform_believed("… and the end of the capture",
+			PUPPET(&p, CAPTURE_END, .a = s).result,
+			GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	}
 	OK(&p, SYNC, .a = s); /* and all is well again */
 	puppet_stop(&p);

@@ -131,6 +131,8 @@ static void plain_memory_is_freed_once_and_as_it_was_made(void)
 	OK(&p, FREE, .a = ptr);
 	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, FREE, .a = ptr);
 	BELIEVED(GM_CUDA_SUCCESS, &p, FREE, .a = 0);
+	ptr = OK(&p, ALLOC, .a = 2 * MIB);
+	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, SET, .a = ptr, .b = 2 * MIB + 1, .c = 1);
 	puppet_stop(&p);
 	conform_end("a plain allocation is freed once, by its own address");
 }

@@ -44,20 +44,28 @@ void conform_believed(const char *what, int result, int believed);
 void conform_value(const char *what, uint64_t value, uint64_t wanted);
 void conform_true(const char *what, bool truth);
 
+/* What is called and where, for who reads of it in a record. */
+#define CONFORM_LINE_(line)     #line
+#define CONFORM_LINE(line)      CONFORM_LINE_(line)
+#define CONFORM_WHAT(op, where) op " (" __FILE__ ":" CONFORM_LINE(where) ")"
+
 /* Succeeds; gives the value. */
 #define OK(p, op, ...) \
 	({ \
 		struct puppet_answer answer_ = PUPPET(p, op, __VA_ARGS__); \
-		conform_expect(#op, answer_.result, GM_CUDA_SUCCESS); \
+		conform_expect(CONFORM_WHAT(#op, __LINE__), answer_.result, GM_CUDA_SUCCESS); \
 		answer_.value; \
 	})
 #define GIVES(wanted, p, op, ...) \
-	conform_expect(#op " " #__VA_ARGS__, PUPPET(p, op, __VA_ARGS__).result, wanted)
+	conform_expect(CONFORM_WHAT(#op " " #__VA_ARGS__, __LINE__), \
+		PUPPET(p, op, __VA_ARGS__).result, wanted)
 /* Does not succeed; with which result is only believed. */
 #define FAILS(believed, p, op, ...) \
-	conform_fails(#op " " #__VA_ARGS__, PUPPET(p, op, __VA_ARGS__).result, believed)
+	conform_fails(CONFORM_WHAT(#op " " #__VA_ARGS__, __LINE__), \
+		PUPPET(p, op, __VA_ARGS__).result, believed)
 #define BELIEVED(believed, p, op, ...) \
-	conform_believed(#op " " #__VA_ARGS__, PUPPET(p, op, __VA_ARGS__).result, believed)
+	conform_believed(CONFORM_WHAT(#op " " #__VA_ARGS__, __LINE__), \
+		PUPPET(p, op, __VA_ARGS__).result, believed)
 
 /* A puppet that has begun; with a context where asked. */
 struct puppet conform_begin(bool context);
