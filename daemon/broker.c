@@ -416,8 +416,9 @@ static int start_devices(struct gm_broker *broker, uint32_t n)
 		free(error);
 		return r;
 	}
-	gm_config_free(broker->config);
-	broker->config = config;
+	struct gm_config *old = broker->config;
+	use_config(broker, config);
+	gm_config_free(old);
 	return 0;
 }
 

@@ -243,6 +243,8 @@ int main(void)
 {
 	Suite *suite = suite_create("config_limit");
 	TCase *tcase = tcase_create("limits");
+	/* A thousand sections, also where a sanitizer watches and others build. */
+	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, make_folder, remove_folder);
 	tcase_add_test(tcase, limits_are_read_with_their_owners_by_name_or_number);
 	tcase_add_test(tcase, an_owners_limit_may_stand_in_several_files_under_several_names);
