@@ -287,6 +287,60 @@ START_TEST(a_context_event_covers_its_device_and_no_other)
 }
 END_TEST
 
+/* A process that has memory of device 1 until the pipe's other end is closed. */
+static void owner(int out, int in)
+{
+	gm_cu_ipc_mem handle;
+	gm_cu_ptr ptr;
+	char byte;
+
+	load();
+	use_device(1);
+	CU(cuMemAlloc(&ptr, M));
+	CU(cuIpcGetMemHandle(&handle, ptr));
+	ck_assert_int_eq(write(out, &handle, sizeof handle), sizeof handle);
+	_exit(read(in, &byte, 1) == 0 ? 0 : 1);
+}
+
+START_TEST(an_ipc_handle_opens_where_its_device_is_seen_and_reached)
+{
+	static const struct {
+		const char *name, *value;
+		int result;
+	} cases[] = {
+		{"GPUMEM_FAKE_WITHOUT", "", GM_CUDA_SUCCESS},
+		{"GPUMEM_FAKE_WITHOUT", "p2p", GM_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED},
+		{"GPUMEM_FAKE_WITHOUT", "ipc", GM_CUDA_ERROR_NOT_SUPPORTED},
+		{"CUDA_VISIBLE_DEVICES", "0", GM_CUDA_ERROR_INVALID_DEVICE},
+	};
+	gm_cu_ipc_mem handle;
+	int from[2], to[2], status;
+	gm_cu_ptr ptr;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(from), 0);
+	ck_assert_int_eq(pipe(to), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		close(to[1]);
+		owner(from[1], to[0]);
+	}
+	close(to[0]);
+	close(from[1]);
+	ck_assert_int_eq(read(from[0], &handle, sizeof handle), sizeof handle);
+	setenv(cases[_i].name, cases[_i].value, 1);
+	load();
+	use_device(0);
+	ck_assert_int_eq(
+		cuda->cuIpcOpenMemHandle(&ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+		cases[_i].result);
+	close(to[1]);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fake");
@@ -302,6 +356,7 @@ int main(void)
 	tcase_add_test(tcase, work_beyond_an_allocation_is_refused);
 	tcase_add_test(tcase, an_event_belongs_to_the_device_it_was_made_on);
 	tcase_add_test(tcase, a_context_event_covers_its_device_and_no_other);
+	tcase_add_loop_test(tcase, an_ipc_handle_opens_where_its_device_is_seen_and_reached, 0, 4);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
