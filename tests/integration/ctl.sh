@@ -6,7 +6,7 @@ set -u
 umask 022 # another user looks into what is made here
 build=${top_builddir:-.} source=${top_srcdir:-.}
 gpumemd=$build/daemon/gpumemd examples=$build/examples json=$build/tests/integration/json-get
-size=67108864
+size=67108864 backend=${GPUMEM_TEST_BACKEND:-host}
 declare -A pid=() in=() out=()
 n=0 dir=''
 
@@ -79,7 +79,7 @@ start_daemon() {
 	with_us "$examples/demo-ready" "$dir/notify" >"$dir/ready" &
 	pid[ready]=$!
 	await listening || bail "cannot wait for the daemon"
-	NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --backend host --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
+	NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --backend "$backend" --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
 		2>>"$dir/log" &
 	pid[daemon]=$!
 	await ready || bail "the daemon did not start"
@@ -223,7 +223,7 @@ run 0
 check "without a verb it is the status" says "gpumemd"
 run 0 status --json
 check "status: the device's figures" all "is devices.# 1" "is devices.0.total 1073741824" \
-	"is devices.0.leased $((size * 3 / 2))" "is devices.0.backend host" "is clients 2" "is leases 2" "is socket $GPUMEM_SOCKET"
+	"is devices.0.leased $((size * 3 / 2))" "is devices.0.backend $backend" "is clients 2" "is leases 2" "is socket $GPUMEM_SOCKET"
 check "status: the daemon" all "is pid ${pid[daemon]}" "is uid $(id -u)"
 run 0 clients --json
 check "clients: who holds what" all "is clients.# 2" "is clients.0.pid ${pid[ann]}" "is clients.0.name ann" \

@@ -107,19 +107,22 @@ bool gm_on_gpu(void)
 	return backend && strcmp(backend, "cuda") == 0;
 }
 
-/* The fake GPU is a file system: it gets the size that the configuration says. */
-static void size_fake_gpu(const struct gm_daemon *daemon)
+/* A fake GPU is a file system: each gets the size that the configuration says. */
+static void size_fake_gpus(const struct gm_daemon *daemon)
 {
 	char line[256], path[4200], option[64], size[32];
+	unsigned number = 0;
 	FILE *f = fopen(daemon->config, "re");
 	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "size = %31s", size) != 1)
+		if (sscanf(line, "[device %u]", &number) == 1 ||
+			sscanf(line, "size = %31s", size) != 1)
 			continue;
-		snprintf(path, sizeof(path), "%s/gpu0", getenv("GPUMEM_FAKE_DIR"));
+		snprintf(path, sizeof(path), "%s/gpu%u", getenv("GPUMEM_FAKE_DIR"), number);
 		snprintf(option, sizeof(option), "size=%s", size);
+		if (access(path, F_OK) != 0)
+			continue; /* a device that is not there is for the daemon to say */
 		if (mount("tmpfs", path, "tmpfs", MS_REMOUNT, option) != 0)
 			GM_FAIL("%s of %s: %s", path, option, strerror(errno));
-		break;
 	}
 	if (f)
 		fclose(f);
@@ -289,7 +292,7 @@ int gm_daemon_spawn(struct gm_daemon *daemon)
 	pid_t parent = getpid();
 	fflush(NULL);
 	if (gm_on_gpu())
-		size_fake_gpu(daemon);
+		size_fake_gpus(daemon);
 	pid_t pid = fork();
 	GM_REQUIRE(pid >= 0);
 	if (pid == 0)
