@@ -21,6 +21,7 @@
 #include "client/pinned.h"
 #include "client/use.h"
 #include "common/clock.h"
+#include "common/status.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -48,10 +49,13 @@ static gpumem_status arena_make(
 	};
 	struct gm_arena *arena, *other = NULL;
 	int r = gm_arena_new(&config, &arena);
-	if (r < 0)
+	if (r == -ENOMEM)
 		return gm_error(GPUMEM_E_HOST_MEMORY,
 			"no address space for the heap of device %u: %s", device,
 			gm_mapping_error(d, r));
+	if (r < 0)
+		return gm_error(gm_status_from_errno(r), "no heap can be made on device %u: %s",
+			device, gm_mapping_error(d, r));
 	if (!atomic_compare_exchange_strong(&d->arena, &other, arena)) {
 		gm_arena_free(arena);
 		arena = other;

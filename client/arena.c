@@ -476,6 +476,8 @@ gpumem_status gm_arena_status(int outcome)
 		return GPUMEM_E_INVALID;
 	case -ENOMEM:
 		return GPUMEM_E_HOST_MEMORY;
+	case -ENOBUFS:
+		return GPUMEM_E_NO_MEMORY;
 	default:
 		return GPUMEM_E_SYSTEM;
 	}
@@ -504,6 +506,8 @@ const char *gm_arena_text(int outcome)
 		return "GPUMEM_STREAM_DONE is for freeing only";
 	case -ENOMEM:
 		return "out of host memory";
+	case -ENOBUFS:
+		return "the driver has no memory left to map it with";
 	default:
 		return "the device's memory could not be mapped into this process";
 	}

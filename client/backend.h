@@ -10,8 +10,8 @@
 
 /*
  * How chunks get into this process, and how its streams are watched: the client's half of a
- * backend. All calls are thread-safe and return 0 or a negative errno. None of them waits for the
- * GPU.
+ * backend. All calls are thread-safe and return 0 or a negative errno: -ENOMEM means the host's own
+ * memory, -ENOBUFS that the device or its driver has none. None of them waits for the GPU.
  *
  * A mapping needs no fd after map() has returned: the caller closes it. Ranges are whole chunks.
  */
@@ -54,9 +54,10 @@ struct gm_map_ops {
 
 	/*
 	 * An event that passes when all that was launched so far on the stream (GPUMEM_STREAM_ANY:
-	 * in the context) is done. A backend where nothing is ever under way once the program frees
-	 * (memory that only the CPU uses) leaves record NULL: then this and the four below it are
-	 * never called, and what is freed can be reused at once.
+	 * in all contexts that showed themselves by here()) is done. A backend where nothing is
+	 * ever under way once the program frees (memory that only the CPU uses) leaves record NULL:
+	 * then this and the four below it are never called, and what is freed can be reused at
+	 * once.
 	 */
 	int (*record)(void *backend, gpumem_stream stream, struct gm_event **ret_event);
 	/* 1: passed, 0: not yet. */
@@ -64,6 +65,9 @@ struct gm_map_ops {
 	/* Orders what is launched on the stream from now on behind the event. */
 	int (*order)(void *backend, gpumem_stream stream, struct gm_event *event);
 	void (*forget)(void *backend, struct gm_event *event);
+	/* The calling thread is about to allocate, or has used what it frees: a number for its
+	 * context, below 2^32, which tells default streams apart. NULL: there are no contexts. */
+	uint64_t (*here)(void *backend);
 	/* The same stream has the same number, another stream (even at a reused handle) another
 	 * one. */
 	int (*stream_id)(void *backend, gpumem_stream stream, uint64_t *ret_id);

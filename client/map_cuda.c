@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's half of the cuda backend: imported chunks mapped into reserved device addresses, and
- * events on the program's streams. See map_cuda.h for what it promises. It never waits for the GPU,
- * never leaves a context current that was not, and keeps no handle of a chunk: what is mapped can
- * be found again from its address.
+ * The client's half of the cuda backend: imported chunks mapped into reserved device addresses. See
+ * map_cuda.h for what it promises. It never waits for the GPU, and keeps no handle of a chunk: what
+ * is mapped can be found again from its address. In which context that happens is cuda_context.c's,
+ * and events are cuda_event.c's.
  */
 #include "client/map_cuda.h"
 
@@ -14,36 +14,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cuda_event.h"
 #include "client/ipc_cache.h"
 #include "common/cuda.h"
 
 #define PEERS_MAX GM_LIMIT_DEVICES
 
-struct gm_event {
-	gm_cu_event cu;
-	struct gm_event *next; /* of the spare ones */
-};
-
 struct gm_map_cuda {
 	const struct gm_cuda *cuda;
 	gm_cu_device device;
+	struct gm_cuda_contexts *contexts;
 	pthread_mutex_t lock; /* of what follows */
-	gm_cu_ctx primary;    /* NULL: not made for us yet */
-	struct gm_event *spare;
 	gm_cu_device peers[PEERS_MAX];
 	size_t n_peers;
 };
 
 static __thread const char *last_error = "";
-
-/* The stream last seen captured on each device; NULL: none. For all mappings of a device together:
- * pinned host memory has one of its own. */
-static _Atomic(gpumem_stream) captured[GM_LIMIT_DEVICES];
-
-static _Atomic(gpumem_stream) *captured_on(const struct gm_map_cuda *backend)
-{
-	return &captured[(unsigned)backend->device % GM_LIMIT_DEVICES];
-}
 
 const char *gm_map_cuda_error(void)
 {
@@ -55,72 +41,24 @@ static int outcome(struct gm_map_cuda *backend, gm_cu_result result)
 	/* What is undone after a failure must not hide it. */
 	if (result)
 		last_error = gm_cuda_error(backend->cuda, result);
-	return gm_cuda_errno(result);
+	/* The host's memory is another thing than what the driver has none of. */
+	return result == GM_CUDA_ERROR_OUT_OF_MEMORY ? -ENOBUFS : gm_cuda_errno(result);
 }
 
-/* ---- entering the driver */
-
-/* What enter() changed in this thread, for leave() to undo. */
-struct entered {
-	bool pushed;
-	bool exchanged;
-	gm_cu_capture_mode mode;
-};
-
-static void leave(struct gm_map_cuda *backend, struct entered *entered)
+static gm_cu_result enter(struct gm_map_cuda *backend, struct gm_cuda_entered *ret_entered)
 {
-	if (entered->pushed)
-		backend->cuda->cuCtxPopCurrent(NULL);
-	if (entered->exchanged)
-		backend->cuda->cuThreadExchangeStreamCaptureMode(&entered->mode);
+	return gm_cuda_contexts_enter(backend->contexts, ret_entered);
 }
 
-/*
- * Says to the driver that our calls mean no harm to a capture that the program may have under way
- * in another thread: in its default mode it would refuse many of them, and break the capture.
- */
-static void relax(struct gm_map_cuda *backend, struct entered *entered)
+static void leave(struct gm_map_cuda *backend, struct gm_cuda_entered *entered)
 {
-	entered->mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED;
-	entered->exchanged =
-		backend->cuda->cuThreadExchangeStreamCaptureMode &&
-		backend->cuda->cuThreadExchangeStreamCaptureMode(&entered->mode) == GM_CUDA_SUCCESS;
-}
-
-/* Makes a context of the device current, and relaxes. */
-static gm_cu_result enter(struct gm_map_cuda *backend, struct entered *ret)
-{
-	const struct gm_cuda *cuda = backend->cuda;
-	gm_cu_ctx current = NULL;
-	gm_cu_device device;
-	gm_cu_result result;
-
-	*ret = (struct entered){0};
-	result = cuda->cuCtxGetCurrent(&current);
-	if (result)
-		return result;
-	if (!current || cuda->cuCtxGetDevice(&device) || device != backend->device) {
-		pthread_mutex_lock(&backend->lock);
-		if (!backend->primary)
-			result = cuda->cuDevicePrimaryCtxRetain(&current, backend->device);
-		if (!backend->primary && !result)
-			backend->primary = current;
-		current = backend->primary;
-		pthread_mutex_unlock(&backend->lock);
-		if (!result)
-			result = cuda->cuCtxPushCurrent(current);
-		if (result)
-			return result;
-		ret->pushed = true;
-	}
-	relax(backend, ret);
-	return GM_CUDA_SUCCESS;
+	gm_cuda_contexts_leave(backend->contexts, entered);
 }
 
 int gm_map_cuda_call(struct gm_map_cuda *backend,
 	gm_cu_result (*fn)(const struct gm_cuda *cuda, void *arg), void *arg)
 {
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_result result = enter(backend, &entered);
 
 	if (!result) {
@@ -128,6 +66,11 @@ int gm_map_cuda_call(struct gm_map_cuda *backend,
 		leave(backend, &entered);
 	}
 	return outcome(backend, result);
+}
+
+bool gm_map_cuda_active(struct gm_map_cuda *backend)
+{
+	return gm_cuda_contexts_any(backend->contexts);
 }
 
 /* ---- the backend */
@@ -188,6 +131,12 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 	}
 	backend->cuda = cuda;
 	backend->device = device;
+	r = gm_cuda_contexts_get(cuda, device, &backend->contexts);
+	if (r < 0) {
+		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+		free(backend);
+		return r;
+	}
 	pthread_mutex_init(&backend->lock, NULL);
 	*ret_backend = backend;
 	return 0;
@@ -195,22 +144,9 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 
 void gm_map_cuda_free(struct gm_map_cuda *backend)
 {
-	struct gm_event *event;
-	struct entered entered;
-
 	if (!backend)
 		return;
-	if (backend->spare && enter(backend, &entered) == GM_CUDA_SUCCESS) {
-		for (event = backend->spare; event; event = event->next)
-			backend->cuda->cuEventDestroy(event->cu);
-		leave(backend, &entered);
-	}
-	while ((event = backend->spare)) {
-		backend->spare = event->next;
-		free(event);
-	}
-	if (backend->primary)
-		backend->cuda->cuDevicePrimaryCtxRelease(backend->device);
+	gm_cuda_contexts_put(backend->contexts);
 	pthread_mutex_destroy(&backend->lock);
 	free(backend);
 }
@@ -248,20 +184,23 @@ static gm_cu_ptr at(void *addr)
 static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 {
 	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_ptr ptr = 0;
 	gm_cu_result result;
+	int r;
 
 	last_error = "";
 	if (!can_place(backend->cuda))
 		return -EOPNOTSUPP;
 	result = enter(backend, &entered);
-	if (!result) {
-		result = backend->cuda->cuMemAddressReserve(&ptr, bytes, GM_CHUNK_MIN, 0, 0);
-		leave(backend, &entered);
-	}
 	if (result)
 		return outcome(backend, result);
+	result = backend->cuda->cuMemAddressReserve(&ptr, bytes, GM_CHUNK_MIN, 0, 0);
+	leave(backend, &entered);
+	if (result) {
+		r = outcome(backend, result);
+		return r == -ENOBUFS ? -ENOMEM : r; /* less may be had */
+	}
 	*ret_addr = (void *)(uintptr_t)ptr;
 	return 0;
 }
@@ -269,7 +208,7 @@ static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
 {
 	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
+	struct gm_cuda_entered entered;
 
 	if (enter(backend, &entered) == GM_CUDA_SUCCESS) {
 		backend->cuda->cuMemUnmap(
@@ -283,7 +222,7 @@ static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd)
 {
 	struct gm_map_cuda *backend = ctx;
 	const struct gm_cuda *cuda = backend->cuda;
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_result result;
 	gm_cu_mem mem;
 
@@ -307,7 +246,7 @@ static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 {
 	struct gm_map_cuda *backend = ctx;
 	gm_cu_access access[1 + PEERS_MAX] = {0};
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_result result;
 	size_t n = 0;
 
@@ -333,7 +272,7 @@ static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
 {
 	struct gm_map_cuda *backend = ctx;
 	const struct gm_cuda *cuda = backend->cuda;
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_result result;
 	gm_cu_mem mem;
 
@@ -358,7 +297,7 @@ static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
 static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 {
 	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_result result = enter(backend, &entered);
 
 	if (!result) {
@@ -411,7 +350,7 @@ static const struct gm_ipc_ops ipc_ops = {.open = ipc_open, .close = ipc_close};
 static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr)
 {
 	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
+	struct gm_cuda_entered entered;
 	gm_cu_ctx current = NULL;
 	gm_cu_result result;
 	int r;
@@ -432,12 +371,12 @@ static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], voi
 static int cuda_detach(void *ctx, void *addr)
 {
 	struct gm_map_cuda *backend = ctx;
-	struct entered entered = {0};
+	struct gm_cuda_entered entered;
 	int r;
 
 	last_error = "";
 	/* No context is needed: the block is closed in its own. */
-	relax(backend, &entered);
+	gm_cuda_contexts_relax(backend->contexts, &entered);
 	r = gm_ipc_cache_put(&ipc_blocks, &ipc_ops, backend, addr);
 	leave(backend, &entered);
 	return r;
@@ -445,131 +384,49 @@ static int cuda_detach(void *ctx, void *addr)
 
 /* ---- streams and events */
 
-static bool is_captured(struct gm_map_cuda *backend, gpumem_stream stream)
+/* A result of the driver, or an errno of our own. */
+static int told(struct gm_map_cuda *backend, int result)
 {
-	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return backend->cuda->cuStreamIsCapturing &&
-	       backend->cuda->cuStreamIsCapturing((gm_cu_stream)stream, &status) ==
-		       GM_CUDA_SUCCESS &&
-	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
+	return result < 0 ? result : outcome(backend, (gm_cu_result)result);
 }
 
-/* Whether the program is known to be capturing: the stream last seen at it still says so. */
-static bool capturing(struct gm_map_cuda *backend)
+static int cuda_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
 {
-	gpumem_stream stream = atomic_load_explicit(captured_on(backend), memory_order_acquire);
+	struct gm_map_cuda *backend = ctx;
 
-	if (!stream)
-		return false;
-	if (is_captured(backend, stream))
-		return true;
-	atomic_compare_exchange_strong(captured_on(backend), &stream, NULL);
-	return false;
+	last_error = "";
+	return told(backend, gm_cuda_event_record(backend->contexts, stream, ret_event));
 }
 
-static struct gm_event *event_new(struct gm_map_cuda *backend, gm_cu_result *ret_result)
+static int cuda_passed(void *ctx, struct gm_event *event)
 {
-	struct gm_event *event;
+	struct gm_map_cuda *backend = ctx;
+	int r = gm_cuda_event_passed(backend->contexts, event);
 
-	*ret_result = GM_CUDA_SUCCESS;
-	pthread_mutex_lock(&backend->lock);
-	event = backend->spare;
-	if (event)
-		backend->spare = event->next;
-	pthread_mutex_unlock(&backend->lock);
-	if (event)
-		return event;
-	event = calloc(1, sizeof(*event));
-	if (!event) {
-		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
-		return NULL;
-	}
-	*ret_result = backend->cuda->cuEventCreate(&event->cu, GM_CU_EVENT_DISABLE_TIMING);
-	if (*ret_result) {
-		free(event);
-		return NULL;
-	}
-	return event;
+	if (r == GM_CUDA_ERROR_NOT_READY)
+		return 0;
+	return r ? told(backend, r) : 1;
+}
+
+static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	return told(backend, gm_cuda_event_order(backend->contexts, stream, event));
 }
 
 static void cuda_forget(void *ctx, struct gm_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
 
-	pthread_mutex_lock(&backend->lock);
-	event->next = backend->spare;
-	backend->spare = event;
-	pthread_mutex_unlock(&backend->lock);
+	gm_cuda_event_forget(backend->contexts, event);
 }
 
-static int cuda_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
+static uint64_t cuda_here(void *ctx)
 {
 	struct gm_map_cuda *backend = ctx;
-	const struct gm_cuda *cuda = backend->cuda;
-	struct gm_event *event;
-	struct entered entered;
-	gm_cu_result result;
-	gm_cu_ctx current;
 
-	last_error = "";
-	if (stream == GPUMEM_STREAM_ANY && !cuda->cuCtxRecordEvent)
-		return -EOPNOTSUPP;
-	if (stream == GPUMEM_STREAM_ANY && capturing(backend))
-		return -EAGAIN;
-	result = enter(backend, &entered);
-	if (result)
-		return outcome(backend, result);
-	event = event_new(backend, &result);
-	if (event && stream == GPUMEM_STREAM_ANY) {
-		result = cuda->cuCtxGetCurrent(&current);
-		if (!result)
-			result = cuda->cuCtxRecordEvent(current, event->cu);
-	} else if (event) {
-		result = cuda->cuEventRecord(event->cu, (gm_cu_stream)stream);
-	}
-	leave(backend, &entered);
-	if (result) {
-		if (event)
-			cuda_forget(backend, event);
-		return outcome(backend, result);
-	}
-	*ret_event = event;
-	return 0;
-}
-
-static int cuda_passed(void *ctx, struct gm_event *event)
-{
-	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
-	gm_cu_result result = enter(backend, &entered);
-
-	if (result)
-		return outcome(backend, result);
-	result = backend->cuda->cuEventQuery(event->cu);
-	leave(backend, &entered);
-	if (result == GM_CUDA_ERROR_NOT_READY)
-		return 0;
-	return result ? outcome(backend, result) : 1;
-}
-
-static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
-{
-	struct gm_map_cuda *backend = ctx;
-	struct entered entered;
-	gm_cu_result result;
-
-	/* A capture would take the event for a part of its graph, which it is not. */
-	if (is_captured(backend, stream)) {
-		atomic_store_explicit(captured_on(backend), stream, memory_order_release);
-		return -EAGAIN;
-	}
-	result = enter(backend, &entered);
-	if (!result) {
-		result = backend->cuda->cuStreamWaitEvent((gm_cu_stream)stream, event->cu, 0);
-		leave(backend, &entered);
-	}
-	return outcome(backend, result);
+	return gm_cuda_contexts_here(backend->contexts);
 }
 
 static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
@@ -578,10 +435,8 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	unsigned long long id;
 	gm_cu_result result;
 
-	if (is_captured(backend, stream)) {
-		atomic_store_explicit(captured_on(backend), stream, memory_order_release);
+	if (gm_cuda_event_captured(backend->contexts, stream))
 		return -EAGAIN; /* asking for its id would break the capture */
-	}
 	/* An older driver cannot tell two streams at one handle apart. */
 	if (!backend->cuda->cuStreamGetId)
 		return -EOPNOTSUPP;
@@ -628,6 +483,7 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.passed = cuda_passed,
 		.order = cuda_order,
 		.forget = cuda_forget,
+		.here = cuda_here,
 		.stream_id = cuda_stream_id,
 		.captured_into = cuda_captured_into,
 	};

@@ -7,14 +7,17 @@
 
 /*
  * Chunks of an NVIDIA GPU in this process, by either transport, and its streams. Works in whatever
- * context the calling thread has, if that is one of the device; else in the device's primary
- * context, which is made for the first call that needs one and is current during that call only.
+ * context the calling thread has, if that is one of the device; else in one that the program was
+ * seen in, else in the device's primary context, which is made for the first call that needs one;
+ * and only during that call.
  *
- * An event for all streams (GPUMEM_STREAM_ANY) is recorded on the context. The driver refuses that
- * while a stream of the context is captured into a graph, and breaks the capture; so while a stream
- * that was given to this library says that it is captured, such events are refused here with
- * -EAGAIN, and what waits for one waits on. A program that captures streams which this library
- * never sees should free with a stream, or with GPUMEM_STREAM_DONE.
+ * An event for all streams (GPUMEM_STREAM_ANY) covers every context that allocated or freed here,
+ * and the primary one; while a stream that was given to this library is captured it is refused with
+ * -EAGAIN, and what waits for one waits on: cuda_event.h. A program that captures streams which
+ * this library never sees should free with a stream, or with GPUMEM_STREAM_DONE; so should one that
+ * computes in a context in which it never allocates or frees.
+ *
+ * -ENOBUFS: the driver is out of memory, of whichever kind; -ENOMEM: the host is.
  */
 struct gm_map_cuda;
 
@@ -25,13 +28,16 @@ struct gm_map_cuda;
 int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_backend,
 	char why[GM_MAP_CUDA_WHY]);
 /* Events must be forgotten before. When the driver is gone already (the process is exiting) this
- * only frees memory. */
+ * only frees memory. A thread that waits for the GPU, where there is one, ends by itself. */
 void gm_map_cuda_free(struct gm_map_cuda *backend);
 const struct gm_map_ops *gm_map_cuda_ops(void);
 
 /* Lets another GPU of this process use what is given access from now on. -ENODEV; -EOPNOTSUPP: the
  * two cannot reach one another. */
 int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID_BYTES]);
+
+/* Whether the program has a context on the device, as far as that is known. */
+bool gm_map_cuda_active(struct gm_map_cuda *backend);
 
 /* Runs calls of the driver as this file's own are run: in a context of the device, and harmless to
  * captures. */

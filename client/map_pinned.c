@@ -42,16 +42,6 @@ struct gm_map_pinned {
 
 /* ---- the GPUs */
 
-static bool has_context(const struct gm_map_pinned *backend, size_t gpu)
-{
-	unsigned int flags;
-	int active = 0;
-
-	return backend->cuda->cuDevicePrimaryCtxGetState(backend->devices[gpu], &flags, &active) ==
-		       GM_CUDA_SUCCESS &&
-	       active;
-}
-
 /* The GPU of this thread's context; the number of GPUs: it has none, or one of another GPU. */
 static size_t current_gpu(const struct gm_map_pinned *backend)
 {
@@ -74,7 +64,7 @@ static struct gm_map_cuda *any_gpu(const struct gm_map_pinned *backend)
 	if (i < backend->n)
 		return backend->gpus[i];
 	for (i = 0; i < backend->n; i++)
-		if (has_context(backend, i))
+		if (gm_map_cuda_active(backend->gpus[i]))
 			return backend->gpus[i];
 	return backend->gpus[0];
 }
@@ -315,8 +305,9 @@ static int pinned_record(void *ctx, gpumem_stream stream, struct gm_event **ret_
 
 	if (!event)
 		return -ENOMEM;
+	/* Where there is no context nothing is recorded, and no context made for it. */
 	for (size_t i = 0; i < backend->n && r == 0; i++)
-		if (i == current || (stream == GPUMEM_STREAM_ANY && has_context(backend, i)))
+		if (i == current || stream == GPUMEM_STREAM_ANY)
 			r = gm_map_cuda_ops()->record(backend->gpus[i], stream, &event->parts[i]);
 	if (r < 0) {
 		pinned_forget(backend, event);
@@ -349,6 +340,14 @@ static int pinned_order(void *ctx, gpumem_stream stream, struct gm_event *event)
 	return r;
 }
 
+static uint64_t pinned_here(void *ctx)
+{
+	struct gm_map_pinned *backend = ctx;
+	size_t i = current_gpu(backend);
+
+	return i < backend->n ? gm_map_cuda_ops()->here(backend->gpus[i]) : 0;
+}
+
 static int pinned_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 {
 	return gm_map_cuda_ops()->stream_id(any_gpu(ctx), stream, ret_id);
@@ -366,7 +365,7 @@ static void pinned_close(void *ctx)
 		.unreserve = pinned_unreserve, .map = pinned_map, .access = pinned_access, \
 		.move = pinned_move, .unmap = pinned_unmap, .record = pinned_record, \
 		.passed = pinned_passed, .order = pinned_order, .forget = pinned_forget, \
-		.stream_id = pinned_stream_id, \
+		.here = pinned_here, .stream_id = pinned_stream_id, \
 	}
 
 const struct gm_map_ops *gm_map_pinned_ops(bool memfd)

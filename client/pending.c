@@ -18,15 +18,17 @@
 
 gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem_stream stream)
 {
-	uint64_t id;
+	uint64_t id, context = 0;
 
-	if (stream == NULL)
-		return GM_STREAM_DEFAULT;
-	if (stream == GPUMEM_STREAM_ANY)
-		return GM_STREAM_ANY;
 	if (stream == GPUMEM_STREAM_DONE)
 		return GM_STREAM_DONE;
-	if (ops->stream_id(backend, stream, &id) < 0 || id >= GM_STREAM_DEFAULT)
+	if (ops->here)
+		context = ops->here(backend);
+	if (stream == NULL)
+		return context < GM_STREAM_DEFAULTS ? GM_STREAM_DEFAULT - context : GM_STREAM_ANY;
+	if (stream == GPUMEM_STREAM_ANY)
+		return GM_STREAM_ANY;
+	if (ops->stream_id(backend, stream, &id) < 0 || id > GM_STREAM_DEFAULT - GM_STREAM_DEFAULTS)
 		return GM_STREAM_ANY;
 	return id;
 }

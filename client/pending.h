@@ -21,11 +21,14 @@
 
 /* Names a stream for as long as the program runs. */
 typedef uint64_t gm_stream_key;
-#define GM_STREAM_DONE    UINT64_MAX
-#define GM_STREAM_ANY     (UINT64_MAX - 1)
-#define GM_STREAM_DEFAULT (UINT64_MAX - 2)
+#define GM_STREAM_DONE UINT64_MAX
+#define GM_STREAM_ANY  (UINT64_MAX - 1)
+/* And downwards from it: a default stream for each context. */
+#define GM_STREAM_DEFAULT  (UINT64_MAX - 2)
+#define GM_STREAM_DEFAULTS (UINT64_C(1) << 32)
 
-/* Never fails: a stream that cannot be told apart counts as any. */
+/* Never fails: a stream that cannot be told apart counts as any. Shows the calling thread to the
+ * backend, unless nothing is under way. */
 gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem_stream stream);
 
 #define GM_PENDING_EVENTS 8 /* recorded and not known to have passed */

@@ -186,6 +186,9 @@ enum gm_cu_value {
 	X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", 4000, 1, (gm_cu_ctx ctx)) \
 	X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", 4000, 1, (gm_cu_ctx * ctx)) \
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 1, (gm_cu_device * device)) \
+	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 1, (void)) \
+	X(cuCtxGetId, "cuCtxGetId", 12000, 0, (gm_cu_ctx ctx, unsigned long long *id)) \
+	X(cuCtxDestroy, "cuCtxDestroy_v2", 4000, 1, (gm_cu_ctx ctx)) \
 	X(cuCtxRecordEvent, "cuCtxRecordEvent", 12050, 0, (gm_cu_ctx ctx, gm_cu_event event)) \
 	X(cuMemGetInfo, "cuMemGetInfo_v2", 3020, 1, (size_t * free_bytes, size_t * total)) \
 	X(cuMemAlloc, "cuMemAlloc_v2", 3020, 1, (gm_cu_ptr * ptr, size_t bytes)) \
@@ -251,6 +254,8 @@ enum gm_cu_value {
  * them.
  */
 #define GM_CU_OLD_FUNCTIONS(X) \
+	X(cuCtxCreate, "cuCtxCreate_v2", 3020, 0, \
+		(gm_cu_ctx * ctx, unsigned int flags, gm_cu_device device)) \
 	X(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, 0, \
 		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id))
 

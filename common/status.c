@@ -86,6 +86,8 @@ gpumem_status gm_status_from_errno(int error)
 		return GPUMEM_E_BUSY;
 	case ENOMEM:
 		return GPUMEM_E_HOST_MEMORY;
+	case ENOBUFS:
+		return GPUMEM_E_NO_MEMORY;
 	case EDEADLK:
 		return GPUMEM_E_DEADLOCK;
 	case ECANCELED:

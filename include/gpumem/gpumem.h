@@ -209,7 +209,8 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  * special one names a stream. */
 typedef void *gpumem_stream;
 /* alloc: usable on any stream at once. free: whatever was launched so far, on any stream, may still
- * use it. */
+ * use it; in the GPU's primary context, or in one that was current when this process allocated or
+ * freed something. */
 #define GPUMEM_STREAM_ANY ((gpumem_stream)(intptr_t)-1)
 /* free only: nothing uses it any more. */
 #define GPUMEM_STREAM_DONE ((gpumem_stream)(intptr_t)-2)

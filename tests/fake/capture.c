@@ -51,13 +51,13 @@ struct fake_capture *fake_capture_find(gm_cu_u64 id)
 	return NULL;
 }
 
-gm_cu_result fake_capture_break(int device)
+gm_cu_result fake_capture_break(int context)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct fake_stream *stream;
 
 	DL_FOREACH (fake_streams.list, stream)
-		if (stream->capture && stream->device == device) {
+		if (stream->capture && stream->context == context) {
 			stream->capture->broken = true;
 			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		}
@@ -73,7 +73,7 @@ static bool implicit(const struct fake_stream *stream, bool breaks)
 	if (!stream->legacy)
 		return false;
 	DL_FOREACH (fake_streams.list, other)
-		if (other->capture && other->blocking && other->device == stream->device) {
+		if (other->capture && other->blocking && other->context == stream->context) {
 			other->capture->broken = other->capture->broken || breaks;
 			found = true;
 		}

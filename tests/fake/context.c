@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts of the fake driver, and plain allocations, which belong to one. Only primary contexts
- * exist. Making one takes device memory, as on a real machine, which is what a daemon that holds
- * none saves; its end takes everything with it that was made in it.
+ * Contexts of the fake driver, and plain allocations, which belong to one. Making one takes device
+ * memory, as on a real machine, which is what a daemon that holds none saves; its end takes
+ * everything with it that was made in it. The handle of one that was destroyed may come again.
  */
 #include "tests/fake/fake.h"
 
@@ -24,12 +24,31 @@ static gm_cu_ctx context_of(struct fake_device *device)
 	return (gm_cu_ctx)device;
 }
 
-gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device)
+/* Contexts that are not primary; behind fake.lock, but for live. */
+static struct own {
+	bool live;
+	int device;
+	int fd; /* what it uses, as an unlinked file */
+	unsigned long long id;
+} own[FAKE_OWN];
+static unsigned long long primary_ids[FAKE_DEVICES];
+static unsigned long long next_id = 1;
+
+gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, int *ret_context)
 {
 	for (int i = 0; i < fake.devices; i++)
 		if (context_of(&fake.device[i]) == ctx) {
 			*ret_device = &fake.device[i];
+			*ret_context = i;
 			return __atomic_load_n(&fake.device[i].context_refs, __ATOMIC_ACQUIRE) > 0
+				       ? GM_CUDA_SUCCESS
+				       : GM_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		}
+	for (int i = 0; i < FAKE_OWN; i++)
+		if ((gm_cu_ctx)&own[i] == ctx) {
+			*ret_device = &fake.device[own[i].device];
+			*ret_context = FAKE_DEVICES + i;
+			return __atomic_load_n(&own[i].live, __ATOMIC_ACQUIRE)
 				       ? GM_CUDA_SUCCESS
 				       : GM_CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		}
@@ -39,14 +58,68 @@ gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device)
 gm_cu_result fake_need_context(struct fake_device **ret_device)
 {
 	gm_cu_result result;
+	int unused;
 
 	if (!stack.n || !stack.at[stack.n - 1])
 		return GM_CUDA_ERROR_INVALID_CONTEXT;
-	result = fake_check_context(stack.at[stack.n - 1], ret_device);
+	result = fake_check_context(stack.at[stack.n - 1], ret_device, &unused);
 	if (!result && fake_device_lost(*ret_device))
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
 	return result;
 }
+
+int fake_context(void)
+{
+	struct fake_device *device;
+	int context = 0;
+
+	(void)fake_check_context(stack.at[stack.n - 1], &device, &context);
+	return context;
+}
+
+/* What a context uses of its device, with the lock held. */
+static gm_cu_result context_begin(struct fake_device *device, int *ret_fd)
+{
+	size_t bytes = fake_bytes_env("GPUMEM_FAKE_CONTEXT_BYTES", (size_t)16 << 20);
+	int fd;
+
+	if (fake_device_lost(device))
+		return GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
+	fd = openat(device->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 || (bytes && fallocate(fd, 0, 0, (off_t)bytes) < 0)) {
+		if (fd >= 0)
+			close(fd);
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	fake_account(device, (int64_t)bytes);
+	fake_account_context(device, true);
+	*ret_fd = fd;
+	return GM_CUDA_SUCCESS;
+}
+
+/* With a context its streams, events, allocations and openings end. */
+static void context_end(struct fake_device *device, int context, int *fd)
+{
+	struct fake_map *map, *tmp;
+	struct stat st;
+
+	fake_streams_end(context);
+	pthread_mutex_lock(&fake.lock);
+	DL_FOREACH_SAFE (fake.maps, map, tmp)
+		if (map->plain && map->context == context) {
+			map->mem->handles = 0;
+			fake_map_remove(map, false);
+		}
+	fake_hosts_end(context);
+	if (fstat(*fd, &st) == 0)
+		fake_account(device, -(int64_t)st.st_size);
+	fake_account_context(device, false);
+	close(*fd);
+	*fd = -1;
+	pthread_mutex_unlock(&fake.lock);
+}
+
+/* ---- primary contexts */
 
 FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device number);
 FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device number)
@@ -63,18 +136,8 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device numb
 	if (fake_device_lost(device)) {
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
 	} else if (!device->context_refs) {
-		size_t bytes = fake_bytes_env("GPUMEM_FAKE_CONTEXT_BYTES", (size_t)16 << 20);
-		device->context_fd = openat(device->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-		if (device->context_fd < 0 ||
-			(bytes && fallocate(device->context_fd, 0, 0, (off_t)bytes) < 0)) {
-			if (device->context_fd >= 0)
-				close(device->context_fd);
-			device->context_fd = -1;
-			result = GM_CUDA_ERROR_OUT_OF_MEMORY;
-		} else {
-			fake_account(device, (int64_t)bytes);
-			fake_account_context(device, true);
-		}
+		result = context_begin(device, &device->context_fd);
+		primary_ids[device - fake.device] = next_id++;
 	}
 	if (!result) {
 		__atomic_add_fetch(&device->context_refs, 1, __ATOMIC_RELEASE);
@@ -82,29 +145,6 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device numb
 	}
 	pthread_mutex_unlock(&fake.lock);
 	return result;
-}
-
-/* With a context its streams, events, allocations and openings end. */
-static void context_end(struct fake_device *device)
-{
-	int number = (int)(device - fake.device);
-	struct fake_map *map, *tmp;
-	struct stat st;
-
-	fake_streams_end(number);
-	pthread_mutex_lock(&fake.lock);
-	DL_FOREACH_SAFE (fake.maps, map, tmp)
-		if (map->plain && map->context == number) {
-			map->mem->handles = 0;
-			fake_map_remove(map, false);
-		}
-	fake_hosts_end(number);
-	if (fstat(device->context_fd, &st) == 0)
-		fake_account(device, -(int64_t)st.st_size);
-	fake_account_context(device, false);
-	close(device->context_fd);
-	device->context_fd = -1;
-	pthread_mutex_unlock(&fake.lock);
 }
 
 FAKE_API gm_cu_result cuDevicePrimaryCtxRelease_v2(gm_cu_device number);
@@ -124,7 +164,7 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRelease_v2(gm_cu_device number)
 		last = __atomic_sub_fetch(&device->context_refs, 1, __ATOMIC_RELEASE) == 0;
 	pthread_mutex_unlock(&fake.lock);
 	if (last)
-		context_end(device);
+		context_end(device, (int)(device - fake.device), &device->context_fd);
 	return result;
 }
 
@@ -147,6 +187,75 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxGetState(
 	return GM_CUDA_SUCCESS;
 }
 
+/* ---- others */
+
+FAKE_API gm_cu_result cuCtxCreate_v2(gm_cu_ctx *ctx, unsigned int flags, gm_cu_device number);
+FAKE_API gm_cu_result cuCtxCreate_v2(gm_cu_ctx *ctx, unsigned int flags, gm_cu_device number)
+{
+	struct fake_device *device = fake_get_device(number);
+	gm_cu_result result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+	int i = 0;
+
+	FAKE_ENTER("cuCtxCreate");
+	(void)flags;
+	if (!device)
+		return GM_CUDA_ERROR_INVALID_DEVICE;
+	if (!ctx)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake.lock);
+	while (i < FAKE_OWN && own[i].live)
+		i++;
+	if (i < FAKE_OWN && stack.n < STACK_MAX)
+		result = context_begin(device, &own[i].fd);
+	if (!result) {
+		own[i].device = (int)number;
+		own[i].id = next_id++;
+		__atomic_store_n(&own[i].live, true, __ATOMIC_RELEASE);
+		*ctx = stack.at[stack.n++] = (gm_cu_ctx)&own[i];
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx);
+FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int context;
+
+	FAKE_ENTER("cuCtxDestroy");
+	if ((result = fake_check_context(ctx, &device, &context)))
+		return result;
+	if (context < FAKE_DEVICES)
+		return GM_CUDA_ERROR_INVALID_CONTEXT;
+	__atomic_store_n(&own[context - FAKE_DEVICES].live, false, __ATOMIC_RELEASE);
+	if (stack.n && stack.at[stack.n - 1] == ctx)
+		stack.n--;
+	context_end(device, context, &own[context - FAKE_DEVICES].fd);
+	return GM_CUDA_SUCCESS;
+}
+
+FAKE_API gm_cu_result fake_cuCtxGetId(gm_cu_ctx ctx, unsigned long long *id);
+FAKE_API gm_cu_result fake_cuCtxGetId(gm_cu_ctx ctx, unsigned long long *id)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int context;
+
+	FAKE_ENTER("cuCtxGetId");
+	if (!id)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_check_context(ctx, &device, &context)))
+		return result;
+	pthread_mutex_lock(&fake.lock);
+	*id = context < FAKE_DEVICES ? primary_ids[context] : own[context - FAKE_DEVICES].id;
+	pthread_mutex_unlock(&fake.lock);
+	return GM_CUDA_SUCCESS;
+}
+
+/* ---- the current one */
+
 FAKE_API gm_cu_result cuCtxGetCurrent(gm_cu_ctx *ctx);
 FAKE_API gm_cu_result cuCtxGetCurrent(gm_cu_ctx *ctx)
 {
@@ -162,9 +271,10 @@ FAKE_API gm_cu_result cuCtxSetCurrent(gm_cu_ctx ctx)
 {
 	struct fake_device *device;
 	gm_cu_result result;
+	int unused;
 
 	FAKE_ENTER("cuCtxSetCurrent");
-	if (ctx && (result = fake_check_context(ctx, &device)))
+	if (ctx && (result = fake_check_context(ctx, &device, &unused)))
 		return result;
 	if (!stack.n)
 		stack.n = 1;
@@ -177,9 +287,10 @@ FAKE_API gm_cu_result cuCtxPushCurrent_v2(gm_cu_ctx ctx)
 {
 	struct fake_device *device;
 	gm_cu_result result;
+	int unused;
 
 	FAKE_ENTER("cuCtxPushCurrent");
-	if ((result = fake_check_context(ctx, &device)))
+	if ((result = fake_check_context(ctx, &device, &unused)))
 		return result;
 	if (stack.n == STACK_MAX)
 		fake_undefined("contexts are pushed and not popped");
@@ -256,7 +367,7 @@ FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 		if (result) {
 			fake_mem_put(mem);
 		} else {
-			fake_map_plain(map, device);
+			fake_map_plain(map);
 			*ptr = (gm_cu_ptr)map->va;
 		}
 	}
@@ -264,10 +375,10 @@ FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 	return result;
 }
 
-void fake_map_plain(struct fake_map *map, const struct fake_device *context)
+void fake_map_plain(struct fake_map *map)
 {
 	map->plain = true;
-	map->context = (int)(context - fake.device);
+	map->context = fake_context();
 	map->device_access = map->device_write = ~0u;
 }
 

@@ -27,12 +27,12 @@ static void event_free(gm_cu_event event)
 	free(event);
 }
 
-void fake_events_end(int device)
+void fake_events_end(int context)
 {
 	struct gm_cu_event_opaque *event, *tmp;
 
 	HASH_ITER (hh, fake_streams.events, event, tmp)
-		if (event->device == device)
+		if (event->context == context)
 			event_free(event);
 }
 
@@ -55,7 +55,7 @@ FAKE_API gm_cu_result cuEventCreate(gm_cu_event *event, unsigned int flags)
 	if (!made)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	made->self = made;
-	made->device = (int)(device - fake.device);
+	made->context = fake_context();
 	pthread_mutex_lock(&fake_streams.lock);
 	HASH_ADD_PTR(fake_streams.events, self, made);
 	pthread_mutex_unlock(&fake_streams.lock);
@@ -88,7 +88,7 @@ FAKE_API gm_cu_result cuEventRecord(gm_cu_event event, gm_cu_stream handle)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
-	if (!result && known(event) && event->device != stream->device)
+	if (!result && known(event) && event->context != stream->context)
 		result = GM_CUDA_ERROR_INVALID_HANDLE;
 	if (!result)
 		result = fake_capture_use(stream, &captured);
@@ -115,11 +115,10 @@ FAKE_API gm_cu_result fake_cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event)
 	FAKE_ENTER("cuCtxRecordEvent");
 	if (!event)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
-	if ((result = fake_check_context(ctx, &device)))
+	if ((result = fake_check_context(ctx, &device, &number)))
 		return result;
-	number = (int)(device - fake.device);
 	pthread_mutex_lock(&fake_streams.lock);
-	if (known(event) && event->device != number)
+	if (known(event) && event->context != number)
 		result = GM_CUDA_ERROR_INVALID_HANDLE;
 	if (!result)
 		result = fake_capture_break(number); /* and takes captures down with it */
@@ -127,7 +126,7 @@ FAKE_API gm_cu_result fake_cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event)
 		event->points.n = 0;
 		event->capture = 0;
 		DL_FOREACH (fake_streams.list, stream)
-			if (stream->device == number &&
+			if (stream->context == number &&
 				!fake_points_add(&event->points, stream, stream->submitted))
 				result = GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}

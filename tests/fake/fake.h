@@ -29,8 +29,8 @@
  *   process; N+: that one and all after it; 0: every call.
  * - GPUMEM_FAKE_DELAY, a list of CALL:MICROSECONDS.
  * - GPUMEM_FAKE_GATE, a list of CALL:PATH: each such call first reads a byte from that FIFO.
- * - GPUMEM_FAKE_WITHOUT, a list of vmm, fd, ipc, rdma, hostnuma, p2p, streamid, ctxevent, nvml,
- *   uuid (NVML knows no device by its UUID): what cannot be had.
+ * - GPUMEM_FAKE_WITHOUT, a list of vmm, fd, ipc, rdma, hostnuma, p2p, streamid, ctxevent, ctxid,
+ * nvml, uuid (NVML knows no device by its UUID): what cannot be had.
  * - GPUMEM_FAKE_VERSION: of the driver (default 13000).
  * - CUDA_VISIBLE_DEVICES: numbers or UUIDs, as the real one has it.
  * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.nopm: persistence mode
@@ -46,6 +46,8 @@
  */
 
 #define FAKE_DEVICES     20 /* more than the daemon serves */
+#define FAKE_OWN         8  /* contexts that are not primary, at a time */
+#define FAKE_CONTEXTS    (FAKE_DEVICES + FAKE_OWN)
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_NVML_EXTRA  ((size_t)16 << 20) /* NVML's total counts memory that nobody can have */
 
@@ -85,7 +87,7 @@ struct fake_map {
 	unsigned device_access; /* a bit for each device that may read it */
 	unsigned device_write;  /* likewise that may write it */
 	bool plain;             /* made by cuMemAlloc or an IPC open, not by cuMemMap */
-	int context;            /* then: of which device */
+	int context;            /* then: its number */
 	struct fake_map *prev, *next;
 };
 
@@ -143,10 +145,12 @@ struct fake_map *fake_map_find(uintptr_t addr);
 void fake_map_remove(struct fake_map *map, bool keep_reserved);
 
 /* context.c */
-gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device);
+/* Contexts are numbered: the primary ones as their devices, then the others. */
+gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, int *ret_context);
 gm_cu_result fake_need_context(struct fake_device **ret_device); /* the current one */
-/* With the lock held: a mapping is an allocation of that context. */
-void fake_map_plain(struct fake_map *map, const struct fake_device *context);
+int fake_context(void); /* the current one's number; there is one */
+/* With the lock held: a mapping is an allocation of the current context. */
+void fake_map_plain(struct fake_map *map);
 gm_cu_result fake_drop_plain(gm_cu_ptr ptr, bool imported);
 
 /* host.c, with the lock held */
@@ -157,7 +161,7 @@ void fake_hosts_end(int context);
 /* stream.c */
 struct fake_stream;
 void fake_sync_all(void);
-void fake_streams_end(int device); /* of its context, with their events */
+void fake_streams_end(int context); /* with their events */
 
 /* capture.c: called by what is unsafe while a program captures a stream into a graph. Where it is
  * refused, the capture is broken. */

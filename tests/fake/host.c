@@ -15,7 +15,7 @@
 struct fake_host {
 	uintptr_t va;
 	size_t size;
-	int context;    /* the device's ordinal */
+	int context;    /* its number */
 	bool allocated; /* else registered */
 	struct fake_host *prev, *next;
 };
@@ -115,7 +115,7 @@ FAKE_API gm_cu_result cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flag
 	if (posix_memalign(&made, 4096, bytes))
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&fake.lock);
-	result = add(made, bytes, (int)(device - fake.device), true);
+	result = add(made, bytes, fake_context(), true);
 	pthread_mutex_unlock(&fake.lock);
 	if (result)
 		free(made);
@@ -151,7 +151,7 @@ FAKE_API gm_cu_result cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int
 	if (!is_mapped(ptr, bytes))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
-	result = add(ptr, bytes, (int)(device - fake.device), false);
+	result = add(ptr, bytes, fake_context(), false);
 	pthread_mutex_unlock(&fake.lock);
 	return result;
 }

@@ -227,7 +227,7 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 			fake_mem_put(mem);
 		} else {
 			mem->handles = 1;
-			fake_map_plain(map, device);
+			fake_map_plain(map);
 			*ptr = (gm_cu_ptr)map->va;
 		}
 	}

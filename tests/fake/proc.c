@@ -19,7 +19,6 @@ static const struct {
 		{"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010, NULL},
 	{"cuStreamEndCapture", "cuStreamEndCapture", 10000, NULL},
 	{"cuGraphDestroy", "cuGraphDestroy", 10000, NULL},
-	{"cuCtxSynchronize", "cuCtxSynchronize", 2000, NULL},
 };
 
 /*
@@ -32,13 +31,16 @@ static const char *own_name(size_t i)
 		return "fake_cuStreamGetId";
 	if (strcmp(symbols[i].name, "cuCtxRecordEvent") == 0)
 		return "fake_cuCtxRecordEvent";
+	if (strcmp(symbols[i].name, "cuCtxGetId") == 0)
+		return "fake_cuCtxGetId";
 	return symbols[i].exported;
 }
 
 static bool absent(const char *name)
 {
 	return (strcmp(name, "cuStreamGetId") == 0 && fake_without("streamid")) ||
-	       (strcmp(name, "cuCtxRecordEvent") == 0 && fake_without("ctxevent"));
+	       (strcmp(name, "cuCtxRecordEvent") == 0 && fake_without("ctxevent")) ||
+	       (strcmp(name, "cuCtxGetId") == 0 && fake_without("ctxid"));
 }
 
 FAKE_API gm_cu_result cuGetProcAddress_v2(

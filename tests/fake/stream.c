@@ -17,8 +17,8 @@ struct fake_streams fake_streams = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	.moved = PTHREAD_COND_INITIALIZER,
 	.next_id = 1,
 	.next_capture = 1};
-static struct fake_stream legacy[FAKE_DEVICES];
-static __thread struct fake_stream *per_thread[FAKE_DEVICES];
+static struct fake_stream legacy[FAKE_CONTEXTS];
+static __thread struct fake_stream *per_thread[FAKE_CONTEXTS];
 
 /* ---- points */
 
@@ -64,7 +64,7 @@ static bool add_implicit(struct fake_points *points, struct fake_stream *stream)
 	if (!stream->blocking)
 		return true;
 	DL_FOREACH (fake_streams.list, other)
-		if (other != stream && other->device == stream->device && other->blocking &&
+		if (other != stream && other->context == stream->context && other->blocking &&
 			(stream->legacy || other->legacy) && other->completed != other->submitted &&
 			!fake_points_add(points, other, other->submitted))
 			return false;
@@ -78,20 +78,20 @@ bool fake_points_now(struct fake_points *points, struct fake_stream *stream)
 
 /* ---- streams */
 
-static void list(struct fake_stream *stream, int device, bool blocking)
+static void list(struct fake_stream *stream, int context, bool blocking)
 {
-	stream->device = device;
+	stream->context = context;
 	stream->blocking = blocking;
 	stream->id = fake_streams.next_id++;
 	DL_APPEND(fake_streams.list, stream);
 }
 
-static struct fake_stream *stream_new(int device, bool blocking)
+static struct fake_stream *stream_new(int context, bool blocking)
 {
 	struct fake_stream *stream = calloc(1, sizeof *stream);
 
 	if (stream)
-		list(stream, device, blocking);
+		list(stream, context, blocking);
 	return stream;
 }
 
@@ -104,7 +104,7 @@ static gm_cu_result find_default(bool of_thread, struct fake_stream **ret_stream
 
 	if (result)
 		return result;
-	number = (int)(device - fake.device);
+	number = fake_context();
 	if (!of_thread) {
 		if (!legacy[number].legacy) {
 			legacy[number].legacy = true;
@@ -231,18 +231,18 @@ void fake_sync_all(void)
 	pthread_mutex_unlock(&fake_streams.lock);
 }
 
-void fake_streams_end(int device)
+void fake_streams_end(int context)
 {
 	struct fake_stream *stream;
 
 	pthread_mutex_lock(&fake_streams.lock);
 	DL_FOREACH (fake_streams.list, stream)
-		if (stream->device == device && !stream->destroyed) {
+		if (stream->context == context && !stream->destroyed) {
 			await(stream);
 			if (!stream->legacy)
 				stream_end(stream);
 		}
-	fake_events_end(device);
+	fake_events_end(context);
 	pthread_mutex_unlock(&fake_streams.lock);
 }
 
@@ -261,7 +261,7 @@ FAKE_API gm_cu_result cuStreamCreate(gm_cu_stream *ret, unsigned int flags)
 	if ((result = fake_need_context(&device)))
 		return result;
 	pthread_mutex_lock(&fake_streams.lock);
-	stream = stream_new((int)(device - fake.device), !(flags & GM_CU_STREAM_NON_BLOCKING));
+	stream = stream_new(fake_context(), !(flags & GM_CU_STREAM_NON_BLOCKING));
 	pthread_mutex_unlock(&fake_streams.lock);
 	*ret = (gm_cu_stream)stream;
 	return stream ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_OUT_OF_MEMORY;
@@ -306,6 +306,7 @@ FAKE_API gm_cu_result cuStreamSynchronize(gm_cu_stream handle)
 FAKE_API gm_cu_result cuCtxSynchronize(void);
 FAKE_API gm_cu_result cuCtxSynchronize(void)
 {
+	struct fake_stream *stream;
 	struct fake_device *device;
 	gm_cu_result result;
 
@@ -313,12 +314,12 @@ FAKE_API gm_cu_result cuCtxSynchronize(void)
 	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
 		return result;
 	pthread_mutex_lock(&fake_streams.lock);
-	result = fake_capture_break((int)(device - fake.device));
+	result = fake_capture_break(fake_context());
+	DL_FOREACH (fake_streams.list, stream)
+		if (!result && stream->context == fake_context())
+			await(stream);
 	pthread_mutex_unlock(&fake_streams.lock);
-	if (result)
-		return result;
-	fake_sync_all();
-	return fake.sticky;
+	return result ? result : fake.sticky;
 }
 
 FAKE_API gm_cu_result cuStreamQuery(gm_cu_stream handle);

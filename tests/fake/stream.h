@@ -47,7 +47,7 @@ struct fake_op {
 
 struct fake_stream {
 	unsigned long long id;
-	int device;
+	int context;
 	bool legacy;
 	bool blocking; /* waits for the legacy stream, and it for this one */
 	bool destroyed;
@@ -63,7 +63,7 @@ struct fake_stream {
 
 struct gm_cu_event_opaque {
 	struct gm_cu_event_opaque *self; /* the key */
-	int device;
+	int context;
 	gm_cu_u64 capture; /* the one it was last recorded in; 0: in none */
 	struct fake_points points;
 	UT_hash_handle hh;
@@ -99,13 +99,13 @@ void fake_perform(const struct fake_op *op);
 gm_cu_result fake_capture_use(struct fake_stream *stream, bool *ret_captured);
 /* The same for a question that a captured stream cannot answer. */
 gm_cu_result fake_capture_ask(struct fake_stream *stream);
-/* Breaks every capture on a device. */
-gm_cu_result fake_capture_break(int device);
+/* Breaks every capture in a context. */
+gm_cu_result fake_capture_break(int context);
 /* What the order "stream waits for event" gives where a capture has part in it. */
 gm_cu_result fake_capture_wait(struct fake_stream *stream, gm_cu_event event, bool *ret_captured);
 struct fake_capture *fake_capture_find(gm_cu_u64 id);
 
 /* event.c, with the lock held */
-void fake_events_end(int device);
+void fake_events_end(int context);
 
 #endif

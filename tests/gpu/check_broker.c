@@ -168,6 +168,120 @@ START_TEST(chunks_go_back_only_after_their_last_use)
 }
 END_TEST
 
+/* ---- contexts of the program's own */
+
+/* Current from here on. */
+static gm_cu_ctx own_context(void)
+{
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	if (gm_cuda_load(&cuda, why) < 0)
+		GM_FAIL("%s", why);
+	CU(cuda->cuCtxCreate(&context, 0, 0));
+	return context;
+}
+
+static bool primary_active(void)
+{
+	unsigned int flags;
+	int active;
+	CU(cuda->cuDevicePrimaryCtxGetState(0, &flags, &active));
+	return active;
+}
+
+static void until_all_is_given_back(void)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	uint64_t bytes;
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "given back")) {
+		OK(gpumem_trim(session, &bytes));
+		OK(gpumem_stats(session, 0, &stats));
+		if (stats.allocated == 0)
+			return;
+	}
+}
+
+static void own_leaver(int channel, void *argument)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	void *ptr, *other;
+	uint64_t bytes;
+	bool destroy = argument != NULL;
+	join("own");
+	/* The library is at home in this one. */
+	gm_cu_ctx second = own_context();
+	OK(gpumem_alloc(session, 0, 8 * MIB, GPUMEM_STREAM_ANY, NULL, &ptr));
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	CU(cuda->cuCtxPopCurrent(NULL));
+	gm_cu_ctx first = own_context();
+	gm_cu_stream busy = stream_new();
+	OK(gpumem_alloc(session, 0, 64 * MIB, GPUMEM_STREAM_ANY, NULL, &ptr));
+	keep_busy(busy);
+	fill(ptr, 64 * MIB, 0xaa, busy);
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_ANY));
+	CU(cuda->cuCtxPopCurrent(NULL));
+	/* Without a context, as the library's own thread is: the device still writes there. */
+	OK(gpumem_trim(session, &bytes));
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE(stats.allocated >= 64 * MIB);
+	/* In another context, what is written must stand in the end. */
+	CU(cuda->cuCtxPushCurrent(second));
+	gm_cu_stream idle = stream_new();
+	OK(gpumem_alloc(session, 0, 64 * MIB, GPUMEM_STREAM_ANY, NULL, &other));
+	fill(other, 64 * MIB, 0xbb, idle);
+	CU(cuda->cuStreamSynchronize(idle));
+	open_gate();
+	if (destroy)
+		CU(cuda->cuCtxDestroy(first)); /* which waits for its work */
+	else
+		CU(cuda->cuStreamSynchronize(busy));
+	GM_REQUIRE(all(other, 64 * MIB, 0xbb, idle));
+	OK(gpumem_free(session, other, GPUMEM_STREAM_ANY));
+	until_all_is_given_back();
+	/* The library needed no context beside those. */
+	GM_REQUIRE(!primary_active());
+	CU(cuda->cuCtxDestroy(second));
+	gpumem_disconnect(session);
+}
+
+START_TEST(what_runs_in_contexts_of_ones_own_is_waited_for)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, own_leaver, _i ? "destroy" : NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void own_defaults(int channel, void *argument)
+{
+	void *ptr, *other;
+	join("defaults");
+	own_context();
+	OK(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &ptr));
+	keep_busy(NULL);
+	fill(ptr, 8 * MIB, 0xaa, NULL);
+	OK(gpumem_free(session, ptr, NULL));
+	/* This one's default stream is another: nothing orders it behind the first. */
+	own_context();
+	OK(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &other));
+	fill(other, 8 * MIB, 0xbb, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	open_gate();
+	CU(cuda->cuCtxPopCurrent(NULL));
+	CU(cuda->cuStreamSynchronize(NULL));
+	GM_REQUIRE(all(other, 8 * MIB, 0xbb, NULL));
+	OK(gpumem_free(session, other, GPUMEM_STREAM_ANY));
+	gpumem_disconnect(session);
+}
+
+START_TEST(the_default_streams_of_two_contexts_are_told_apart)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, own_defaults, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
 /* ---- graphs */
 
 /* Functions of the driver that only a program with graphs calls. */
@@ -307,6 +421,8 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_on_another_stream_does, 0, 2);
 	tcase_add_test(t, a_block_freed_on_a_stream_is_reused_on_it_at_once);
 	tcase_add_test(t, chunks_go_back_only_after_their_last_use);
+	tcase_add_loop_test(t, what_runs_in_contexts_of_ones_own_is_waited_for, 0, 2);
+	tcase_add_test(t, the_default_streams_of_two_contexts_are_told_apart);
 	tcase_add_test(t, what_a_captured_graph_uses_stays_until_the_graph_is_gone);
 	tcase_add_test(t, the_budget_is_used_to_the_last_chunk_and_no_further);
 	suite_add_tcase(s, t);

@@ -313,6 +313,9 @@ static const struct {
 	{"cuMemMap", 1, 999, "CUDA_ERROR_UNKNOWN"},
 	{"cuMemMap", 3, 205, "CUDA_ERROR_MAP_FAILED"},
 	{"cuMemSetAccess", 1, 801, "CUDA_ERROR_NOT_SUPPORTED"},
+	{"cuMemMap", 2, 2, "CUDA_ERROR_OUT_OF_MEMORY"},
+	{"cuMemSetAccess", 1, 2, "CUDA_ERROR_OUT_OF_MEMORY"},
+	{"cuDevicePrimaryCtxRetain", 1, 2, "CUDA_ERROR_OUT_OF_MEMORY"},
 };
 #define UNOPENED ((int)(sizeof(unopened) / sizeof(*unopened)))
 
@@ -335,6 +338,11 @@ static void cannot_open(int channel, void *argument)
 	GM_REQUIRE(status != GPUMEM_OK);
 	if (!strstr(gpumem_error_detail(), unopened[*which / 2].says))
 		GM_FAIL("%s", gpumem_error_detail());
+	/* Whose memory it is that is short. */
+	if (unopened[*which / 2].result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
+		GM_REQUIRE_EQ(status, GPUMEM_E_NO_MEMORY);
+		GM_REQUIRE(!strstr(gpumem_error_detail(), "host memory"));
+	}
 	gm_say_word(channel, 'f');
 	gm_hear_word(channel, 'g');
 	/* And it goes on as if nothing had been. */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_CUDA_CONTEXT_H
+#define GM_CLIENT_CUDA_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cuda.h"
+#include "common/limits.h"
+
+/*
+ * The contexts of one GPU in which the program was seen, and how this library gets into one. The
+ * driver does not list a process's contexts, so each thread that allocates or frees shows the one
+ * it has; the primary context is known when it is active. One set per GPU for the whole process,
+ * whatever sessions and mappings use it.
+ *
+ * A context may be destroyed at any time. What the library had in it is gone with it then, and so
+ * is all work that ran there.
+ */
+
+struct gm_cuda_point; /* an event of the driver's: cuda_event.c */
+
+struct gm_cuda_context {
+	gm_cu_ctx cu;
+	unsigned long long id; /* of the driver; 0: it gives none */
+	uint64_t number;       /* as of gm_cuda_contexts_here() */
+	/* With walking held. */
+	bool gone;           /* not in the list any more */
+	uint64_t generation; /* grows when another context has the handle: its events are gone */
+	struct gm_cuda_point *spare;
+	unsigned refs; /* of the list, and of points */
+	struct gm_cuda_context *next, *next_gone;
+};
+
+struct gm_cuda_contexts {
+	const struct gm_cuda *cuda;
+	gm_cu_device device;
+	unsigned refs; /* under a lock of the whole process */
+	/* Who looks through the list has it, driver calls included; only so may one go from it.
+	 * Nothing that waits for the GPU is called with it. Before lock. */
+	pthread_mutex_t walking;
+	struct gm_cuda_context *gone; /* since it was taken */
+	/* Of what follows; held shortly, but for when the primary context is made. */
+	pthread_mutex_t lock;
+	struct gm_cuda_context *list;
+	gm_cu_ctx primary;     /* NULL: not retained */
+	bool blind;            /* one could not be noted: no event covers all */
+	_Atomic uint64_t left; /* how many have gone from the list */
+	/* Where the driver has no event for a whole context: cuda_wait.c. */
+	pthread_cond_t asked_for;
+	bool waiter; /* its thread is there */
+	bool called;
+	uint64_t asked, done;
+};
+
+/* The GPU's set; to be given back. -ENOMEM. */
+int gm_cuda_contexts_get(
+	const struct gm_cuda *cuda, gm_cu_device device, struct gm_cuda_contexts **ret_contexts);
+struct gm_cuda_contexts *gm_cuda_contexts_ref(struct gm_cuda_contexts *contexts);
+/* NULL is fine. With the last one the primary context is released, if it was retained. */
+void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts);
+/* Gives it back if nobody else has it: whether that was so. */
+bool gm_cuda_contexts_put_last(struct gm_cuda_contexts *contexts);
+
+/* Notes the calling thread's context, if it is one of this GPU. Its number, which no other context
+ * of the process has; a thread without one counts to the primary context. */
+uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts);
+/* Whether the program has a context on this GPU, as far as that is known. */
+bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts);
+
+/* What an enter changed in this thread, for leave to undo. */
+struct gm_cuda_entered {
+	bool pushed;
+	bool exchanged;
+	gm_cu_capture_mode mode;
+};
+
+/* Makes a context of the GPU current: the thread's own if it has one, else one that is known, else
+ * the primary one, which is made for that. And says to the driver that what is called means no harm
+ * to a capture that the program may have under way. */
+gm_cu_result gm_cuda_contexts_enter(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered);
+/* The second half of it alone. */
+void gm_cuda_contexts_relax(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered);
+void gm_cuda_contexts_leave(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *entered);
+
+/* ---- one by one */
+
+/* Takes walking: what is in the list now stays there until it is let go, or goes before one's own
+ * eyes. */
+void gm_cuda_contexts_walk(struct gm_cuda_contexts *contexts);
+void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts);
+
+/* ---- with walking held */
+
+/* The first of the list; the primary context is in it if it is active. *ret_result: why not all of
+ * them are known. */
+struct gm_cuda_context *gm_cuda_contexts_first(
+	struct gm_cuda_contexts *contexts, gm_cu_result *ret_result);
+
+enum gm_cuda_context_outcome {
+	GM_CUDA_CONTEXT_GONE = -1, /* it was destroyed, and is in the list no more */
+};
+/* Makes this one current. A result of the driver, or GM_CUDA_CONTEXT_GONE. */
+int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
+	struct gm_cuda_entered *ret_entered);
+/* Whether a result says that the context is no more; then it has gone from the list. */
+bool gm_cuda_context_ended(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, gm_cu_result result);
+/* Lets go of one reference. */
+void gm_cuda_context_unref(struct gm_cuda_context *context);
+
+#endif
