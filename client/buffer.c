@@ -151,8 +151,10 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
 	int r = map(buffer, chunks);
 	if (r < 0) {
-		status = gm_error(gm_status_from_errno(r), "cannot map %llu bytes: %s",
-			(unsigned long long)buffer->bytes,
+		/* Nothing that the caller asked for wrongly. */
+		status = gm_error(r == -ENOMEM || r == -EOPNOTSUPP ? gm_status_from_errno(r)
+								   : GPUMEM_E_SYSTEM,
+			"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
 			gm_mapping_error(&session->device[lease->device], r));
 		goto out;
 	}

@@ -129,8 +129,8 @@ static void tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *devic
 			gm_format_size(device->foreign, a), gm_format_size(device->ceiling, b));
 		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
 	} else {
-		gm_writer_line(writer, "foreign",
-			"not known: no figures from NVML, the ledger alone counts");
+		gm_writer_line(writer, "foreign", "not known: %s, the ledger alone counts",
+			*device->trouble ? device->trouble : "no figures from NVML");
 		gm_writer_line(writer, "free", "at most %s", gm_format_size(device->free, a));
 	}
 }

@@ -22,6 +22,7 @@ struct answer {
 		uint32_t number, level, pressure_ppm;
 		uint64_t capacity, ceiling, foreign, available, quarantined;
 		bool measured;
+		char trouble[160]; /* "": none */
 	} seen[GM_LIMIT_DEVICES];
 	size_t n_seen;
 };
@@ -80,6 +81,8 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 		answer->seen[answer->n_seen].available = device->available;
 		answer->seen[answer->n_seen].quarantined = device->quarantined;
 		answer->seen[answer->n_seen].measured = device->measured;
+		snprintf(answer->seen[answer->n_seen].trouble,
+			sizeof(answer->seen[answer->n_seen].trouble), "%s", device->trouble);
 		answer->n_seen++;
 	}
 }
@@ -105,8 +108,9 @@ static void tell_unusual(struct answer *answer)
 				gm_format_size(answer->seen[i].available, a));
 		if (!answer->seen[i].measured)
 			gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
-				"device %u: no NVML: what others use is not seen; see gpumemctl doctor",
-				answer->seen[i].number);
+				"device %u: %s: what others use is not seen; see gpumemctl doctor",
+				answer->seen[i].number,
+				*answer->seen[i].trouble ? answer->seen[i].trouble : "no NVML");
 		/* A context or two is nothing to wake up for. */
 		if (ceiling < capacity && capacity - ceiling > capacity / 10)
 			gm_writer_note(writer, "foreign", GM_MARK_WARN,

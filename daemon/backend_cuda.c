@@ -32,6 +32,8 @@ struct device {
 	uint64_t ipc_blocks;       /* how many hold the context */
 	gm_cu_ctx context;         /* NULL: none */
 	gm_nvml_return nvml_error; /* the last one that was logged */
+	gm_cu_result said;   /* the driver's error that was logged last, until something works */
+	const char *said_of; /* and which call it was; names of calls are literals */
 	/* What went wrong last, for who asks. */
 	pthread_mutex_t trouble_lock;
 	uint64_t trouble_ns; /* 0: nothing did */
@@ -60,12 +62,17 @@ static void note_trouble(struct device *device, const char *call, const char *na
 /* A driver call that failed, said once, where it happened. */
 static int failed(struct backend *backend, uint32_t device, const char *call, gm_cu_result result)
 {
+	struct device *d = &backend->devices[device];
 	char number[32];
 	const char *fields[] = {number, NULL};
 
 	if (result != GM_CUDA_ERROR_OUT_OF_MEMORY)
-		note_trouble(&backend->devices[device], call, gm_cuda_error(backend->cuda, result));
-
+		note_trouble(d, call, gm_cuda_error(backend->cuda, result));
+	/* What stays wrong is logged once, however often somebody asks. */
+	if (d->said == result && d->said_of == call)
+		return gm_cuda_errno(result);
+	d->said = result;
+	d->said_of = call;
 	snprintf(number, sizeof number, "GPUMEM_DEVICE=%u", device);
 	gm_log_fields(result == GM_CUDA_ERROR_OUT_OF_MEMORY ? GM_LOG_DEBUG : GM_LOG_WARNING, fields,
 		"device %u: %s: %s", device, call, gm_cuda_error(backend->cuda, result));
@@ -524,12 +531,18 @@ static int cuda_create(void *state, uint32_t device, enum gm_transport transport
 	struct gm_handle *ret)
 {
 	struct backend *backend = state;
+	struct device *d = &backend->devices[device];
+	int r;
 
 	if (transport == GM_TRANSPORT_IPC)
-		return create_ipc(backend, device, bytes, ret);
-	if (backend->devices[device].info.pinned)
-		return create_pinned(backend, device, bytes, ret);
-	return create_fd(backend, device, bytes, ret);
+		r = create_ipc(backend, device, bytes, ret);
+	else if (d->info.pinned)
+		r = create_pinned(backend, device, bytes, ret);
+	else
+		r = create_fd(backend, device, bytes, ret);
+	if (r == 0)
+		d->said = GM_CUDA_SUCCESS;
+	return r;
 }
 
 static void cuda_destroy(void *state, uint32_t number, enum gm_transport transport, uint64_t bytes,

@@ -98,6 +98,18 @@ static void core_event(void *ctx, const struct gm_event *event)
 		gm_watch_event(&broker->dispatch, event);
 }
 
+/* The failure that core is told of is the last one there, unless another came right behind it. */
+#define GM_BROKER_TROUBLE_NS UINT64_C(5000000000)
+
+static bool core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
+{
+	struct gm_broker *broker = ctx;
+	uint64_t when;
+	_Static_assert(GM_BACKEND_TROUBLE <= GM_DETAIL_BYTES, "a sentence has room for it");
+	return broker->ops->trouble && broker->ops->trouble(broker->backend, device, text, &when) &&
+	       gm_clock_ns() - when < GM_BROKER_TROUBLE_NS;
+}
+
 static void core_look(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
@@ -119,6 +131,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.reclaim = core_reclaim,
 	.terminate = core_terminate,
 	.look = core_look,
+	.trouble = core_trouble,
 	.wake_at = core_wake_at,
 	.event = core_event,
 };

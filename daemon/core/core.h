@@ -87,6 +87,9 @@ struct gm_core_ops {
 	 * among the device's jobs. Core has one under way at most. See look.h.
 	 */
 	void (*look)(void *ctx, uint32_t device);
+	/* What the device said when it could not make a chunk just now, for who asked for it.
+	 * false: nothing. */
+	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
 	/* gm_core_tick() is wanted at that time, earlier than it said when it last returned.
 	 * Without this, deadlines are kept only as well as ticks come. */
 	void (*wake_at)(void *ctx, uint64_t ns);

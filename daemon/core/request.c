@@ -143,17 +143,20 @@ void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
 static void refuse_backend(struct gm_request *request, const struct gm_chunk *chunk, int result)
 {
 	struct gm_device *device = request->target->device;
-	char detail[GM_DETAIL_BYTES];
+	const struct gm_core *core = device->core;
+	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES];
 	struct sizes s;
 	gm_format_size(chunk->bytes, s.text[0]);
+	bool said = core->ops.trouble && core->ops.trouble(core->ctx, device->number, trouble);
 	if (result == -EOPNOTSUPP)
 		gm_say(detail,
 			"device %u has no %s transport: its driver refused; ask for the other one, "
 			"or set transport = auto in gpumemd.conf",
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else
-		gm_say(detail, "device %u could not make a chunk of %s: %s; see the daemon's log",
-			device->number, s.text[0], strerror(-result));
+		gm_say(detail,
+			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
+			device->number, s.text[0], said ? trouble : strerror(-result));
 	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
 	fail(request, result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED : GPUMEM_E_SYSTEM, detail);
 }

@@ -116,6 +116,29 @@ START_TEST(what_others_use_is_known_from_the_first_answer_on)
 }
 END_TEST
 
+static bool warns(const char *part)
+{
+	json_t *json = ask("status");
+	json_t *first = json_array_get(json_object_get(json, "warnings"), 0);
+	bool found = first && strstr(text(first, "text"), part);
+	json_decref(json);
+	return found;
+}
+
+START_TEST(figures_of_a_lost_gpu_are_missing_for_that_reason_and_not_for_want_of_nvml)
+{
+	char path[4200];
+	snprintf(path, sizeof(path), "%s/gpu0.lost", getenv("GPUMEM_FAKE_DIR"));
+	start(NULL);
+	fclose(fopen(path, "w"));
+	GM_UNTIL(warns("device 0: nvmlDeviceGetMemoryInfo: NVML_ERROR_GPU_IS_LOST: what others"));
+	unlink(path);
+	/* It is back: so are they. */
+	GM_UNTIL(!warns(""));
+	gm_daemon_stop(&broker);
+}
+END_TEST
+
 START_TEST(a_process_beside_the_broker_is_named_and_gone_when_it_ends)
 {
 	start(NULL);
@@ -301,6 +324,8 @@ int main(int argc, char **argv)
 	TCase *tests = tcase_create("foreign");
 	tcase_set_timeout(tests, 120);
 	tcase_add_test(tests, what_others_use_is_known_from_the_first_answer_on);
+	tcase_add_test(
+		tests, figures_of_a_lost_gpu_are_missing_for_that_reason_and_not_for_want_of_nvml);
 	tcase_add_test(tests, a_process_beside_the_broker_is_named_and_gone_when_it_ends);
 	tcase_add_test(tests, a_clients_own_part_is_foreign_and_its_leases_are_not);
 	tcase_add_test(tests, what_a_dead_clients_child_keeps_is_foreign_until_it_ends_too);
