@@ -25,6 +25,12 @@ static uint64_t after(uint64_t ns, uint64_t more)
 	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
 }
 
+/* Whether pressure is below the level, which may only be waiting for its dwell. */
+static bool has_left(const struct gm_device *device, enum gm_level level)
+{
+	return gm_policy_level(&device->info.policy, gm_device_pressure(device), level) < level;
+}
+
 /* How much less must be charged for the level to go. */
 static uint64_t excess(const struct gm_device *device, enum gm_level level)
 {
@@ -35,7 +41,8 @@ static uint64_t excess(const struct gm_device *device, enum gm_level level)
 	uint64_t used = capacity - gm_device_available(device);
 	uint64_t allowed = (uint64_t)((unsigned __int128)capacity * threshold / GM_PPM);
 	uint64_t charged = gm_ledger_charged(&device->ledger);
-	uint64_t bytes = used > allowed ? used - allowed + GM_CHUNK_MIN : 0;
+	/* To be at the border is not to be below it. */
+	uint64_t bytes = used >= allowed ? used - allowed + GM_CHUNK_MIN : 0;
 	return bytes < charged ? bytes : charged;
 }
 
@@ -180,8 +187,6 @@ static void at_critical(struct gm_device *device, bool rising)
 	struct gm_ladder *ladder = &device->ladder;
 	if (rising)
 		ladder->stage = CLEANUP;
-	else if (excess(device, GM_LEVEL_CRITICAL) == 0)
-		return; /* it is over, and only the level waits for its dwell */
 	switch (ladder->stage) {
 	case CLEANUP:
 		clean_up(device, rising);
@@ -222,6 +227,8 @@ void gm_ladder_act(struct gm_device *device)
 	if (!rising && now < ladder->next_ns)
 		return;
 	ladder->next_ns = after(now, gm_ladder_settle_ns(device));
+	if (!rising && has_left(device, level))
+		return;
 	if (level == GM_LEVEL_CRITICAL)
 		at_critical(device, rising);
 	else

@@ -488,6 +488,41 @@ START_TEST(at_critical_everything_unused_goes_at_once)
 }
 END_TEST
 
+/* A level is left below its threshold less the hysteresis: there it still is, and something is
+ * missing. */
+START_TEST(on_the_border_of_a_level_there_is_something_to_do)
+{
+	policy.oom = GM_OOM_TERMINATE;
+	gm_core_set_policy(fake.core, d, &policy);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 96 * GiB);
+	give_back(a, lease, 6 * GiB);
+	fake_core_run(&fake);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_uint_eq(fake_figures(&fake, d).pressure_ppm, 900000);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_uint_eq(fake.victims, 1);
+}
+END_TEST
+
+START_TEST(at_high_nothing_more_goes_once_pressure_has_left_it)
+{
+	policy.dwell_ns = 60 * SECOND;
+	gm_core_set_policy(fake.core, d, &policy);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 85 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_HIGH);
+	fake_says(&fake, a, d, 10 * GiB, 0);
+	give_back(a, lease, 15 * GiB);
+	fake_core_run(&fake);
+	asks();
+	uint64_t pooled = fake_pool(&fake, d).pooled;
+	ck_assert_uint_gt(pooled, 0);
+	fake_pass(&fake, 30 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_HIGH);
+	ck_assert_uint_eq(asks(), 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, pooled);
+}
+END_TEST
+
 START_TEST(it_was_enough_when_the_level_has_fallen_before_the_last_answer)
 {
 	policy.dwell_ns = 0;
@@ -884,6 +919,8 @@ int main(void)
 		tcase, at_high_the_pool_goes_and_clients_are_asked_for_what_takes_the_level_back);
 	tcase_add_test(tcase, while_it_is_high_what_is_idle_goes_and_what_is_used_stays);
 	tcase_add_test(tcase, at_critical_everything_unused_goes_at_once);
+	tcase_add_test(tcase, on_the_border_of_a_level_there_is_something_to_do);
+	tcase_add_test(tcase, at_high_nothing_more_goes_once_pressure_has_left_it);
 	tcase_add_test(tcase, it_was_enough_when_the_level_has_fallen_before_the_last_answer);
 	tcase_add_test(tcase, at_critical_lower_priorities_get_nothing_new);
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);
