@@ -182,8 +182,8 @@ struct gm_asked {
 	struct gm_asked *prev, *next;      /* of the client */
 };
 
-/* The longest that anybody can mean. */
-#define GM_ASK_WAIT_MS (UINT64_C(1000) * 3600 * 24 * 365)
+/* Who says that much means for ever. */
+#define GM_ASK_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
 
 static void on_done(struct gm_request *request, gpumem_status status, const char *detail)
 {
@@ -222,7 +222,7 @@ static bool set_wait(const struct gm_dispatch *dispatch, uint32_t device, uint64
 	}
 	if (wait_ms) {
 		request->wait_ns =
-			(wait_ms < GM_ASK_WAIT_MS ? wait_ms : GM_ASK_WAIT_MS) * GM_NS_PER_MS;
+			wait_ms < GM_ASK_FOREVER_MS ? wait_ms * GM_NS_PER_MS : GM_WAIT_FOREVER;
 		return true;
 	}
 	const struct gm_config *config = dispatch->config;

@@ -274,8 +274,9 @@ struct gm_request {
 	uint64_t bytes;
 	enum gm_transport transport; /* of a new lease */
 	const char *tag;             /* of a new lease; may be NULL; copied */
-	/* How long it may wait for room, ns. 0: as the device's policy says (oom). GM_WAIT_NEVER:
-	 * refused if it does not fit, once clients had their time to return what is missing. */
+	/* How long it may wait for room, ns, or GM_WAIT_FOREVER. 0: as the device's policy says
+	 * (oom). GM_WAIT_NEVER: refused if it does not fit, once clients had their time to return
+	 * what is missing. */
 	uint64_t wait_ns;
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
@@ -289,7 +290,8 @@ struct gm_request {
 	struct gm_request *prev, *next; /* of the session's pending ones */
 	struct gm_waiting waiting;      /* while it is in the queue */
 };
-#define GM_WAIT_NEVER UINT64_MAX
+#define GM_WAIT_NEVER   UINT64_MAX
+#define GM_WAIT_FOREVER (UINT64_MAX - 1)
 
 /*
  * Asks for memory. A request that does not fit is refused at once when it never could be granted

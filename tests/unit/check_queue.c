@@ -230,7 +230,7 @@ START_TEST(a_time_without_end_does_not_overflow)
 {
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
 	static struct fake_request q;
-	fake_wait(&fake, &q, b, d, 2 * GiB, UINT64_MAX - 1);
+	fake_wait(&fake, &q, b, d, 2 * GiB, GM_WAIT_FOREVER);
 	ck_assert_uint_eq(queue().info[0].left_ns, UINT64_MAX);
 	fake_pass(&fake, 3600 * SECOND);
 	ck_assert_uint_eq(q.ended, 0);
