@@ -35,6 +35,27 @@ START_TEST(the_figures_of_the_design_come_out)
 }
 END_TEST
 
+/* gpumemctl(1), PRESSURE: a GPU of 80G of which clients hold 50G, then a program takes 20G. */
+START_TEST(the_figures_of_the_manual_come_out)
+{
+	uint64_t total = 80 * GiB, capacity = gm_policy_capacity(&policy, total);
+	ck_assert_uint_eq(capacity, 72 * GiB);
+	uint64_t available = gm_policy_available(gm_policy_ceiling(&policy, total, 0), 50 * GiB);
+	ck_assert_uint_eq(available, 22 * GiB);
+	ck_assert_uint_eq(gm_policy_pressure(capacity, available) / 10000, 69);
+	ck_assert_int_eq(
+		gm_policy_level(&policy, gm_policy_pressure(capacity, available), GM_LEVEL_LOW),
+		GM_LEVEL_MEDIUM);
+	uint64_t ceiling = gm_policy_ceiling(&policy, total, 20 * GiB);
+	ck_assert_uint_eq(ceiling, 59 * GiB + GiB / 2);
+	available = gm_policy_available(ceiling, 50 * GiB);
+	ck_assert_uint_eq(available, 9 * GiB + GiB / 2);
+	uint32_t pressure = gm_policy_pressure(capacity, available);
+	ck_assert_uint_eq((pressure + 5000) / 10000, 87);
+	ck_assert_int_eq(gm_policy_level(&policy, pressure, GM_LEVEL_MEDIUM), GM_LEVEL_HIGH);
+}
+END_TEST
+
 START_TEST(nothing_goes_under_0)
 {
 	struct gm_policy p = policy;
@@ -198,6 +219,7 @@ int main(void)
 	Suite *suite = suite_create("policy");
 	TCase *tcase = tcase_create("policy");
 	tcase_add_test(tcase, the_figures_of_the_design_come_out);
+	tcase_add_test(tcase, the_figures_of_the_manual_come_out);
 	tcase_add_test(tcase, nothing_goes_under_0);
 	tcase_add_test(tcase, a_fraction_that_is_none_counts_as_the_nearest);
 	tcase_add_test(tcase, pressure_is_exact_for_sizes_that_overflow_a_product);

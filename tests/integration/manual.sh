@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The worked examples of the manual pages, done for real: the same commands on a device of 80G of host memory (none of which is
+# touched) with the clients that the example speaks of. What comes out must be what the page says, but for process ids and times.
+# The users are there in a mount namespace of our own; where there can be none, this is skipped.
+set -u
+build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+ctl=$build/ctl/gpumemctl
+n=0 dir=${GPUMEM_MANUAL_DIR:-} daemon=
+
+# ---- outside: alice and bob, and the group of an example
+
+if [ -z "$dir" ]; then
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-manual.XXXXXX") || { echo "Bail out! no temporary folder"; exit 1; }
+	trap 'rm -rf "$dir"' EXIT
+	chmod 755 "$dir"
+	{
+		grep -v -e '^alice:' -e '^bob:' -e '^[^:]*:[^:]*:100[23]:' /etc/passwd
+		echo 'alice:x:1002:1002::/:/bin/sh'
+		echo 'bob:x:1003:1003::/:/bin/sh'
+	} >"$dir/passwd"
+	{
+		grep -v -e '^inference:' /etc/group
+		echo 'inference:x:1004:'
+	} >"$dir/group"
+	chmod 644 "$dir/passwd" "$dir/group"
+	if [ "$(id -u)" != 0 ] || ! unshare --mount sh -c "mount --bind '$dir/passwd' /etc/passwd" 2>/dev/null; then
+		echo "1..0 # SKIP needs root and a mount namespace, for users that the examples name"
+		exit 0
+	fi
+	GPUMEM_MANUAL_DIR=$dir unshare --mount bash -c \
+		"mount --bind '$dir/passwd' /etc/passwd && mount --bind '$dir/group' /etc/group && exec bash '$0'"
+	exit
+fi
+
+# ---- inside
+
+declare -A in=() out=() pid=()
+stop() {
+	local fd name
+	for name in "${!in[@]}"; do
+		fd=${in[$name]}
+		exec {fd}>&-
+		fd=${out[$name]}
+		exec {fd}<&-
+		# It may be waiting for memory.
+		kill "${pid[$name]}" 2>/dev/null
+		wait "${pid[$name]}" 2>/dev/null
+		rm -f "$dir/$name.in" "$dir/$name.out"
+	done
+	in=() out=() pid=()
+	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
+	daemon=
+}
+trap stop EXIT
+trap 'exit 1' INT TERM HUP
+export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
+unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
+install() { "$build/libtool" --silent --mode=install install -m 0755 "$1" "$2" >/dev/null; }
+install "$build/tests/integration/actor" "$dir/actor" || { echo "Bail out! no actor"; exit 1; }
+
+is() { # NAME EXPECTED GOT
+	n=$((n + 1))
+	if [ "$2" = "$3" ]; then
+		echo "ok $n - $1"
+	else
+		echo "not ok $n - $1"
+		printf '%s\n' "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)" | sed 's/^/# /'
+	fi
+}
+# The block of a page that has this line, without its prompts' commands.
+block() { # PAGE LINE
+	awk -v line="$2" '/^```$/ { if (open && found) exit; open = !open; text = ""; found = 0; next }
+		open { text = text $0 "\n"; if ($0 == line) found = 1; if (found) last = text }
+		END { printf "%s", last }' "$source/man/$1"
+}
+# As the page has it: its columns are as wide as its process ids. Times and ids are our own.
+plain() { sed -e 's/^ *//' -e 's/  */ /g' -e 's/ $//'; }
+start() {
+	"$build/daemon/gpumemd" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
+	daemon=$!
+	until "$ctl" status >/dev/null 2>&1; do
+		kill -0 "$daemon" 2>/dev/null || { echo "Bail out! no daemon"; sed 's/^/# /' "$dir/log"; exit 1; }
+	done
+}
+# A client: client NAME USER CLIENT-NAME, then ask NAME WORDS... and hear NAME
+client() {
+	local fd
+	mkfifo "$dir/$1.in" "$dir/$1.out"
+	(
+		# Whoever keeps another one's stdin open keeps it from ending.
+		for fd in "${in[@]}" "${out[@]}"; do exec {fd}>&-; done
+		exec setpriv --reuid "$2" --regid "$2" --clear-groups "$dir/actor" "$3" <"$dir/$1.in" >"$dir/$1.out"
+	) &
+	pid[$1]=$!
+	exec {fd}>"$dir/$1.in"
+	in[$1]=$fd
+	exec {fd}<"$dir/$1.out"
+	out[$1]=$fd
+	hear "$1" >/dev/null
+}
+say() { echo "${*:2}" >&"${in[$1]}"; }
+hear() {
+	local line
+	read -r -t 60 -u "${out[$1]}" line && echo "$line"
+}
+ask() {
+	say "$@"
+	hear "$1"
+}
+must() {
+	local answer
+	answer=$(ask "$@")
+	[ "$answer" = ok ] || { echo "Bail out! $*: $answer"; exit 1; }
+}
+ends() {
+	local fd=${in[$1]}
+	exec {fd}>&-
+	fd=${out[$1]}
+	exec {fd}<&-
+	wait "${pid[$1]}"
+	unset "in[$1]" "out[$1]" "pid[$1]"
+	rm -f "$dir/$1.in" "$dir/$1.out"
+}
+# Waits for what the daemon knows of its clients, who tell it a little later.
+until_says() { # PATTERN COMMAND...
+	local i
+	for i in $(seq 600); do
+		"${@:2}" 2>&1 | plain | grep -q "$1" && return
+		sleep 0.1
+	done
+	echo "Bail out! ${*:2} never said $1"
+	exit 1
+}
+
+# ---- gpumemd.conf(5): every example is one that the daemon takes
+
+i=0
+while IFS= read -r -d '' text; do
+	i=$((i + 1))
+	printf '%s' "$text" >"$dir/example.conf"
+	is "example $i of gpumemd.conf(5) is accepted" "" "$("$build/daemon/gpumemd" --check-config --config "$dir/example.conf" 2>&1)"
+done < <(awk '/^```$/ { if (open && text ~ /^\[|\n\[/) printf "%s%c", text, 0; open = !open; text = ""; next } open { text = text $0 "\n" }' \
+	"$source/man/gpumemd.conf.5.scd")
+is "they were found" yes "$([ "$i" -ge 6 ] && echo yes)"
+printf '[gpumemd]\n\nfractoin = 0.5\n\n\n\ntrust = containr\n\n[device 16]\n' >"$dir/my.conf"
+is "a slip looks as gpumemd.conf(5) says" "$(block gpumemd.conf.5.scd '$ gpumemd --check-config --config my.conf' | tail -n +2)" \
+	"$(cd "$dir" && "$build/daemon/gpumemd" --check-config --config my.conf 2>&1)"
+
+# ---- gpumemctl(1): limits
+
+printf '[gpumemd]\nbackend = host\nreserve = 0\ndecay = 1h\nhost_limit = 4G\n[device 0]\nsize = 80G\n' >"$dir/conf"
+page=$(block gpumemctl.1.scd '# gpumemctl limit set uid:bob guarantee=16G --device 0')
+start
+for i in 1 2 3; do
+	client "alice$i" 1002 job
+	must "alice$i" alloc 16G
+done
+client bob 1003 service
+must bob alloc 4G
+got=$(for words in 'uid:alice max=48G priority=-10' 'uid:bob guarantee=16G'; do
+	echo "# gpumemctl limit set $words --device 0"
+	# shellcheck disable=SC2086
+	"$ctl" limit set $words --device 0
+done)
+is "limits are set as gpumemctl(1) says" "$page" "$got"
+is "the next request is refused as it says" "over a limit: uid 1002 may hold 48.0G, holds 48.0G, asked 2.0G; see gpumemctl limit" \
+	"$(ask alice1 alloc 2G)"
+is "a lower limit shows her as over" "uid:1002 0 32.0G - -10 48.0G 3 over run-time" \
+	"$("$ctl" limit set uid:alice max=32G --device 0 | tail -n 1 | plain)"
+is "without --device the guarantee is refused, as it says" 1 "$("$ctl" limit set uid:bob guarantee=17G >/dev/null 2>&1; echo $?)"
+stop
+
+# ---- the ladder
+
+start
+client carol 1004 gone
+client alice 1002 trainer
+client bob 1003 server
+must carol alloc 12G
+ends carol
+must alice alloc 31G
+must alice alloc 5G
+must bob alloc 14G
+must bob alloc 4G
+must alice free
+must bob free
+"$ctl" limit set uid:alice priority=-10 >/dev/null
+until_says ' 0 36.0G 31.0G 5.0G' "$ctl" clients
+until_says ' 0 18.0G 14.0G 4.0G' "$ctl" clients
+page=$(block gpumemctl.1.scd '# gpumemctl cleanup --need 32G --dry-run' | tail -n +2 | sed -e "s/ 4711 / ${pid[alice]} /" -e "s/ 812 / ${pid[bob]} /")
+is "a cleanup is planned as gpumemctl(1) says" "$(plain <<<"$page")" "$("$ctl" cleanup --need 32G --dry-run 2>&1 | plain)"
+is "and done so" "Device 0: 18.0G of 18.0G came back." "$("$ctl" cleanup --need 32G 2>&1 | tail -n 1)"
+stop
+
+# ---- the queue
+
+sed -i 's/decay = 1h/decay = 0/' "$dir/conf"
+start
+"$ctl" limit set uid:alice max=48G priority=-10 >/dev/null
+"$ctl" limit set uid:bob priority=10 >/dev/null
+client alice1 1002 trainer
+client alice2 1002 other
+client bob 1003 server
+client carol 1004 neighbour
+must alice1 alloc 30G
+must alice2 alloc 16G
+say alice1 alloc 40G forever
+until_says ' 40.0G ' "$ctl" queue
+for i in 1 2 3 4 5; do
+	must alice2 alloc 2G
+	[ "$i" = 5 ] || must alice2 free
+done
+must bob alloc 12G
+must carol alloc 12G
+say bob alloc 2G 30s
+until_says ' 2.0G ' "$ctl" queue
+times() { plain | sed -E 's/ (alice|bob) ([^ ]+) ([^ ]+) ([^ ]+) [^ ]+ (-|[^ ]+) / \1 \2 \3 \4 TIME \5 /; /bob/s/ TIME [^ ]+ / TIME LEFT /; s/^0 [0-9]+ /0 PID /'; }
+is "who waits is shown as gpumemctl(1) says" "$(block gpumemctl.1.scd '$ gpumemctl queue' | tail -n +2 | times)" \
+	"$("$ctl" queue | times)"
+must carol free
+is "the next 2G go to the server" ok "$(hear bob)"
+stop
+echo "1..$n"
