@@ -155,6 +155,113 @@ START_TEST(one_is_over_its_limit_one_waits_and_a_stranger_eats_memory)
 }
 END_TEST
 
+/* ---- a program that eats the GPU, and goes */
+
+struct wish {
+	uint64_t bytes; /* 0: the end */
+	uint64_t wait_ms;
+};
+
+/* Tries to get what it is told to, uses it, gives it back, and says what came of it. */
+static void asker(int channel, void *argument)
+{
+	struct wish wish;
+	join("asker");
+	use_gpu();
+	gm_say_word(channel, 'r');
+	for (;;) {
+		gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+		gpumem_buffer *buffer;
+		gm_hear(channel, &wish, sizeof(wish));
+		if (!wish.bytes)
+			break;
+		options.wait_ms = (uint32_t)wish.wait_ms;
+		gpumem_status status =
+			gpumem_buffer_create(session, 0, wish.bytes, &options, &buffer);
+		if (status == GPUMEM_OK) {
+			fill(gpumem_buffer_ptr(buffer), wish.bytes, 3, NULL);
+			GM_REQUIRE(all(gpumem_buffer_ptr(buffer), wish.bytes, 3, NULL));
+			gpumem_buffer_destroy(buffer);
+		} else if (!strstr(gpumem_error_detail(), "used outside the broker")) {
+			GM_FAIL("the refusal does not name foreign use: %s", gpumem_error_detail());
+		}
+		gm_say(channel, &status, sizeof(status));
+	}
+	gpumem_disconnect(session);
+}
+
+/* Takes as much as it is told, or as near to it as the driver lets it. */
+static void eater(int channel, void *argument)
+{
+	uint64_t bytes;
+	gm_cu_ptr ptr;
+	use_gpu();
+	gm_say_word(channel, 'r');
+	gm_hear(channel, &bytes, sizeof(bytes));
+	while (cuda->cuMemAlloc(&ptr, bytes) != GM_CUDA_SUCCESS) {
+		GM_REQUIRE(bytes > 32 * MIB);
+		bytes -= 16 * MIB;
+	}
+	gm_say(channel, &bytes, sizeof(bytes));
+	gm_hear_word(channel, 'e');
+}
+
+/* All but some 96 MiB of the GPU, and the broker has seen it. What does not fit any more. */
+static uint64_t eat(struct gm_worker *worker)
+{
+	uint64_t before, bytes;
+	gm_worker_start(worker, eater, NULL);
+	gm_hear_word(worker->channel, 'r');
+	figures_agree();
+	before = gm_figures_now(&daemon_).foreign;
+	bytes = (nvml_free() - 96 * MIB) / (2 * MIB) * (2 * MIB);
+	gm_say(worker->channel, &bytes, sizeof(bytes));
+	gm_hear(worker->channel, &bytes, sizeof(bytes));
+	GM_UNTIL(gm_figures_now(&daemon_).foreign >= before + bytes);
+	figures_agree();
+	return gm_figures_now(&daemon_).available / MIB * MIB + 32 * MIB;
+}
+
+static void wants(struct gm_worker *worker, uint64_t bytes, uint64_t wait_ms)
+{
+	struct wish wish = {bytes, wait_ms};
+	gm_say(worker->channel, &wish, sizeof(wish));
+}
+
+static gpumem_status gets(struct gm_worker *worker)
+{
+	gpumem_status status;
+	gm_hear(worker->channel, &status, sizeof(status));
+	return status;
+}
+
+START_TEST(what_a_stranger_leaves_is_had_at_once)
+{
+	struct gm_worker ask, strange;
+	gm_worker_start(&watch, nvml_watcher, NULL);
+	gm_worker_start(&ask, asker, NULL);
+	gm_hear_word(ask.channel, 'r');
+	for (int i = 0; i < 3; i++) {
+		uint64_t too_much = eat(&strange);
+		wants(&ask, too_much, 0);
+		GM_REQUIRE_EQ(gets(&ask), GPUMEM_E_NO_MEMORY);
+		if (i == 0) { /* who waits gets it when the stranger ends */
+			wants(&ask, too_much, GM_PATIENCE_MS);
+			GM_UNTIL(gm_figures_now(&daemon_).requests >= 2);
+			gm_worker_kill(&strange);
+		} else { /* who comes right after that has not to wait for the next sample */
+			gm_worker_kill(&strange);
+			wants(&ask, too_much, 0);
+		}
+		GM_REQUIRE_EQ(gets(&ask), GPUMEM_OK);
+	}
+	figures_agree();
+	wants(&ask, 0, 0);
+	gm_worker_join(&ask);
+	end_worker(&watch);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("limits on GPUs");
@@ -162,6 +269,7 @@ int main(void)
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_test(t, one_is_over_its_limit_one_waits_and_a_stranger_eats_memory);
+	tcase_add_test(t, what_a_stranger_leaves_is_had_at_once);
 	suite_add_tcase(s, t);
 	return gm_tap_run(s);
 }

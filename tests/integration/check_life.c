@@ -485,8 +485,11 @@ static void live_dangerously(int channel, void *argument)
 			break;
 		case 3:
 			if (leases[i].id) {
-				gm_raw_return(&raw, leases[i].id, NULL, 0);
+				/* To return is to say that nothing of it is held here any more: on
+				 * a GPU what is would be foreign. */
+				uint64_t id = leases[i].id;
 				gm_raw_lease_clear(&leases[i]);
+				gm_raw_return(&raw, id, NULL, 0);
 			}
 			break;
 		case 4:
@@ -497,9 +500,10 @@ static void live_dangerously(int channel, void *argument)
 			break;
 		case 5:
 			if (gm_raw_open(&raw, token, &view) == GPUMEM_OK) {
-				if (rand_r(&seed) & 1)
-					gm_raw_return(&raw, view.id, NULL, 0);
+				uint64_t id = view.id;
 				gm_raw_lease_clear(&view);
+				if (rand_r(&seed) & 1)
+					gm_raw_return(&raw, id, NULL, 0);
 			}
 			break;
 		}

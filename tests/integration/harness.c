@@ -115,7 +115,7 @@ static void size_fake_gpus(const struct gm_daemon *daemon)
 	FILE *f = fopen(daemon->config, "re");
 	while (f && fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "[device %u]", &number) == 1 ||
-			sscanf(line, "size = %31s", size) != 1)
+			sscanf(line, "size = %31[0-9KMG]", size) != 1)
 			continue;
 		snprintf(path, sizeof(path), "%s/gpu%u", getenv("GPUMEM_FAKE_DIR"), number);
 		snprintf(option, sizeof(option), "size=%s", size);
