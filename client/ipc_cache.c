@@ -20,6 +20,7 @@ struct gm_ipc_block {
 	void *context;
 	void *addr;
 	unsigned uses;
+	unsigned openings; /* as the driver counts them: more than one if a close failed */
 	struct gm_ipc_block *next_handle, *next_addr; /* of a bucket: listing one needs no memory */
 };
 
@@ -81,7 +82,7 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		return -ENOMEM;
 	memcpy(new->handle, handle, sizeof(new->handle));
 	new->context = context;
-	new->uses = 1;
+	new->uses = new->openings = 1;
 	r = ops->open(ctx, handle, &new->addr);
 	if (r < 0) {
 		free(new);
@@ -124,7 +125,11 @@ int gm_ipc_cache_put(
 	pthread_mutex_unlock(&cache->lock);
 	if (!block)
 		return r;
-	r = ops->close(ctx, block->context, addr);
+	while (r == 0 && block->openings) {
+		r = ops->close(ctx, block->context, addr);
+		if (r == 0)
+			block->openings--;
+	}
 	if (r == 0) {
 		free(block);
 		return 0;
@@ -134,6 +139,7 @@ int gm_ipc_cache_put(
 	if (other) {
 		/* Opened again meanwhile: what could not be closed is that one's too. */
 		other->uses++;
+		other->openings += block->openings;
 	} else {
 		block->uses = 1;
 		enlist(cache, block);

@@ -15,8 +15,10 @@
 #include <string.h>
 
 #include "client/map_cuda.h"
+#include "client/map_pinned.h"
 #include "client/pending.h"
 #include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
 
 #define ANY GPUMEM_STREAM_ANY
 
@@ -382,6 +384,68 @@ START_TEST(a_call_that_fails_in_one_context_is_told_and_undone)
 }
 END_TEST
 
+START_TEST(pinned_memory_knows_the_contexts_that_device_memory_was_shown)
+{
+	struct gm_map_pinned *pinned;
+	struct gm_event *event = NULL;
+
+	open_it();
+	ck_assert_int_eq(gm_map_pinned_new(true, &pinned, why), 0);
+	const struct gm_map_ops *pinned_ops = gm_map_pinned_ops(true);
+	own_on(0);
+	(void)ops->here(map);
+	gm_cu_stream stream = busy_stream();
+	pop();
+	ck_assert_int_eq(pinned_ops->record(pinned, ANY, &event), 0);
+	ck_assert_int_eq(pinned_ops->passed(pinned, event), 0);
+	release(stream);
+	ck_assert_int_eq(pinned_ops->passed(pinned, event), 1);
+	pinned_ops->forget(pinned, event);
+	/* And the other way round. */
+	own_on(1);
+	uint64_t number = pinned_ops->here(pinned);
+	own_on(0);
+	ck_assert_uint_ne(pinned_ops->here(pinned), number);
+	ck_assert_uint_eq(pinned_ops->here(pinned), ops->here(map));
+	ck_assert(!primary_active());
+	pinned_ops->close(pinned);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(without_memory_an_event_is_refused_and_nothing_is_left)
+{
+	struct gm_event *event;
+	unsigned n;
+
+	open_it();
+	for (int i = 0; i < 2; i++) {
+		own_on(0);
+		(void)ops->here(map);
+		pop();
+	}
+	for (n = 1;; n++) {
+		failing_malloc_arm(n);
+		int r = ops->record(map, ANY, &event);
+		if (!failing_malloc_fired()) {
+			ck_assert_int_eq(r, 0);
+			break;
+		}
+		ck_assert_int_lt(r, 0);
+	}
+	ck_assert_uint_ge(n, 3); /* the event, and points that were not there yet */
+	ops->forget(map, event);
+	/* A context that could not be noted is none that an event could leave out. */
+	own_on(0);
+	failing_malloc_arm(1);
+	(void)ops->here(map);
+	bool fired = failing_malloc_fired();
+	ck_assert(fired);
+	ck_assert_int_lt(ops->record(map, ANY, &event), 0);
+	ops->close(map);
+}
+END_TEST
+
 /* ---- drivers that have no event for a context */
 
 static void without_context_events(int how)
@@ -555,6 +619,8 @@ int main(void)
 	tcase_add_test(tc, contexts_that_come_and_go_are_all_forgotten);
 	tcase_add_test(tc, threads_with_contexts_of_their_own_do_not_disturb_one_another);
 	tcase_add_loop_test(tc, a_call_that_fails_in_one_context_is_told_and_undone, 0, 4);
+	tcase_add_test(tc, pinned_memory_knows_the_contexts_that_device_memory_was_shown);
+	tcase_add_test(tc, without_memory_an_event_is_refused_and_nothing_is_left);
 	tcase_add_loop_test(tc, an_older_driver_is_waited_for_by_a_thread, 0, 2);
 	tcase_add_loop_test(tc, an_older_driver_is_waited_for_in_every_context, 0, 3);
 	tcase_add_test(tc, a_wait_that_fails_is_tried_again);

@@ -10,6 +10,7 @@
 
 #include "client/ipc_cache.h"
 #include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
 
 /*
  * A driver that counts: a block has one address while it is open, as the real one gives it, and
@@ -24,8 +25,9 @@ static struct driver {
 	unsigned life[BLOCKS]; /* how often it was opened anew */
 	unsigned opens, closes;
 	int fail_open, fail_close; /* the next one */
-	/* Called in an open, before it is done. */
+	/* Called in an open, before it is done; in a close likewise. */
 	void (*during)(void);
+	void (*during_close)(void);
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct gm_ipc_cache cache = GM_IPC_CACHE_INIT;
@@ -61,6 +63,8 @@ static int driver_close(void *ctx, void *context, void *addr)
 {
 	int r = 0;
 	ck_assert(context == &context_a || context == &context_b);
+	if (driver.during_close)
+		driver.during_close();
 	pthread_mutex_lock(&driver.lock);
 	unsigned block = (unsigned)(((uintptr_t)addr / GM_CHUNK_MIN - 1) % BLOCKS);
 	driver.closes++;
@@ -185,6 +189,57 @@ START_TEST(who_comes_second_with_an_open_closes_it_again)
 }
 END_TEST
 
+/* Another thread opens the block anew, while this one closes it in vain. */
+static void taken_again(void)
+{
+	driver.during_close = NULL;
+	ck_assert_ptr_nonnull(take(5));
+}
+
+/* The close after this one fails. */
+static void fail_next(void)
+{
+	static unsigned calls;
+	if (calls++ == 1) {
+		driver.during_close = NULL;
+		driver.fail_close = -EIO;
+	}
+}
+
+START_TEST(what_could_not_be_closed_is_closed_with_the_one_opened_meanwhile)
+{
+	void *a = take(5);
+	driver.during_close = taken_again;
+	driver.fail_close = -EIO;
+	ck_assert_int_eq(put(a), -EIO);
+	ck_assert_uint_eq(driver.opens, 2);
+	/* One of the two uses is of the one that takes it on. */
+	ck_assert_int_eq(put(a), 0);
+	ck_assert_uint_eq(driver.closes, 1);
+	/* The last one closes both openings, a failure in between notwithstanding. */
+	if (_i)
+		driver.during_close = fail_next;
+	ck_assert_int_eq(put(a), _i ? -EIO : 0);
+	if (_i)
+		ck_assert_int_eq(put(a), 0);
+	ck_assert_int_eq(put(a), -ENOENT);
+}
+END_TEST
+
+START_TEST(without_memory_nothing_is_opened)
+{
+	void *addr = &driver;
+	failing_malloc_arm(1);
+	int r = take_in(6, &context_a, &addr);
+	bool fired = failing_malloc_fired();
+	ck_assert(fired);
+	ck_assert_int_eq(r, -ENOMEM);
+	ck_assert_ptr_eq(addr, &driver);
+	ck_assert_uint_eq(driver.opens, 0);
+	ck_assert_int_eq(put(take(6)), 0);
+}
+END_TEST
+
 static void *churn(void *ctx)
 {
 	unsigned seed = (unsigned)(uintptr_t)ctx;
@@ -233,6 +288,9 @@ int main(void)
 	tcase_add_test(tcase, a_close_that_fails_can_be_tried_again);
 	tcase_add_test(tcase, each_context_opens_for_itself);
 	tcase_add_test(tcase, who_comes_second_with_an_open_closes_it_again);
+	tcase_add_loop_test(
+		tcase, what_could_not_be_closed_is_closed_with_the_one_opened_meanwhile, 0, 2);
+	tcase_add_test(tcase, without_memory_nothing_is_opened);
 	tcase_add_test(tcase, threads_share_blocks_and_the_last_one_closes);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
