@@ -65,7 +65,8 @@ gm_cu_result fake_need_context(struct fake_device **ret_device)
 	result = fake_check_context(stack.at[stack.n - 1], ret_device, &unused);
 	if (!result && fake_device_lost(*ret_device))
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
-	return result;
+	/* What went astray once fails whatever comes after. */
+	return result ? result : fake.sticky;
 }
 
 int fake_context(void)
@@ -320,9 +321,10 @@ FAKE_API gm_cu_result cuCtxGetDevice(gm_cu_device *number)
 	if (!number)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	result = fake_need_context(&device);
-	if (!result)
-		*number = (gm_cu_device)(device - fake.device);
-	return result;
+	if (result != fake.sticky)
+		return result;
+	*number = (gm_cu_device)(device - fake.device); /* which device it is can be told always */
+	return GM_CUDA_SUCCESS;
 }
 
 FAKE_API gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total);

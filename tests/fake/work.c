@@ -156,7 +156,7 @@ FAKE_API gm_cu_result cuMemsetD8Async(
 	int number;
 
 	FAKE_ENTER("cuMemsetD8Async");
-	if ((result = fake_need_context(&device)) || (result = fake.sticky))
+	if ((result = fake_need_context(&device)))
 		return result;
 	number = (int)(device - fake.device);
 	if (!range_ok(to, n, number, true))
@@ -174,7 +174,7 @@ FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_c
 	int number;
 
 	FAKE_ENTER("cuMemcpyAsync");
-	if ((result = fake_need_context(&device)) || (result = fake.sticky))
+	if ((result = fake_need_context(&device)))
 		return result;
 	number = (int)(device - fake.device);
 	if (!range_ok(to, n, number, false) || !range_ok(from, n, number, false))

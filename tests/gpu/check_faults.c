@@ -491,6 +491,40 @@ START_TEST(gpus_use_one_anothers_memory_if_the_program_wants_it_and_they_can)
 }
 END_TEST
 
+/* Memory that the program says is no longer used, and is: its context fails for good. */
+static void astray(int channel, void *argument)
+{
+	void *ptr, *other = NULL;
+	join("astray");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	OK(gpumem_alloc(session, 0, 32 * MIB, stream, NULL, &ptr));
+	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &other));
+	keep_busy(stream);
+	fill(ptr, 32 * MIB, 1, stream);
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	OK(gpumem_trim(session, NULL));
+	open_gate();
+	GM_REQUIRE_EQ(cuda->cuStreamSynchronize(stream), GM_CUDA_ERROR_ILLEGAL_ADDRESS);
+	GM_REQUIRE_EQ(cuda->cuMemAlloc(&(gm_cu_ptr){0}, 4 * MIB), GM_CUDA_ERROR_ILLEGAL_ADDRESS);
+	/* No event can be had any more; all the same nothing waits for ever. */
+	OK(gpumem_free(session, other, GPUMEM_STREAM_ANY));
+	(void)gpumem_trim(session, NULL);
+	if (gpumem_alloc(session, 0, 32 * MIB, NULL, NULL, &ptr) == GPUMEM_OK)
+		OK(gpumem_free(session, ptr, GPUMEM_STREAM_ANY));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_program_whose_work_went_astray_leaves_nothing_behind)
+{
+	struct gm_worker worker;
+	start(NULL);
+	gm_worker_start(&worker, astray, NULL);
+	gm_worker_join(&worker);
+	stop();
+}
+END_TEST
+
 static void use_an_instance(int channel, void *argument)
 {
 	void *ptr;
@@ -600,6 +634,7 @@ int main(int argc, char **argv)
 		2 * UNOPENED);
 	tcase_add_test(tc, a_client_that_dies_between_grant_and_map_leaves_nothing);
 	tcase_add_test(tc, a_refusal_names_what_others_use);
+	tcase_add_test(tc, a_program_whose_work_went_astray_leaves_nothing_behind);
 	tcase_add_loop_test(
 		tc, gpus_use_one_anothers_memory_if_the_program_wants_it_and_they_can, 0, 3);
 	tcase_add_test(tc, in_mig_mode_the_daemon_says_how_to_serve_the_other_instances);
