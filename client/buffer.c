@@ -152,8 +152,8 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
 	int r = map(buffer, chunks);
 	if (r < 0) {
 		/* Nothing that the caller asked for wrongly. */
-		status = gm_error(r == -ENOMEM || r == -EOPNOTSUPP ? gm_status_from_errno(r)
-								   : GPUMEM_E_SYSTEM,
+		bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
+		status = gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
 			"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
 			gm_mapping_error(&session->device[lease->device], r));
 		goto out;
