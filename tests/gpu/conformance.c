@@ -124,6 +124,7 @@ int main(int argc, char **argv)
 	conform_map();
 	conform_host();
 	conform_stream();
+	conform_context();
 	conform_capture();
 	conform_ipc();
 	conform_figures();

@@ -31,6 +31,7 @@ void conform_life(void);
 void conform_map(void);
 void conform_host(void);
 void conform_stream(void);
+void conform_context(void);
 void conform_capture(void);
 void conform_ipc(void);
 void conform_figures(void);

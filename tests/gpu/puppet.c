@@ -286,6 +286,22 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 	case PUPPET_CONTEXT_POP:
 		answer->result = cuda->cuCtxPopCurrent(&context);
 		break;
+	case PUPPET_CONTEXT_NEW:
+		answer->result = cuda->cuCtxCreate(&context, 0, (int)call->a);
+		*value = (uintptr_t)context;
+		break;
+	case PUPPET_CONTEXT_DROP:
+		answer->result = cuda->cuCtxDestroy((gm_cu_ctx)(uintptr_t)call->a);
+		break;
+	case PUPPET_CONTEXT_PUSH:
+		answer->result = cuda->cuCtxPushCurrent((gm_cu_ctx)(uintptr_t)call->a);
+		break;
+	case PUPPET_CONTEXT_ID: {
+		unsigned long long id = 0;
+		answer->result = cuda->cuCtxGetId((gm_cu_ctx)(uintptr_t)call->a, &id);
+		*value = id;
+		break;
+	}
 	case PUPPET_CONTEXT_SYNC:
 		answer->result = context_sync();
 		break;
