@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpumemd as a service of a real systemd: our units, as they are installed, with the programs just built. What happens
 # is waited for where systemd and the daemon tell it: a log of events that the unit's own steps write, and the daemon's
-# log.
+# log. With GPUMEM_TEST_BACKEND=cuda on a fake GPU, whose driver and memory lie where the confined service gets at them.
 set -u
 umask 022 # services of other users look into what is made here
 : "${top_srcdir:?}" "${top_builddir:?}"
+backend=${GPUMEM_TEST_BACKEND:-host} lib=/run/sandbox/lib gpus=/run/sandbox/gpus
 
 tests=(
 	units_are_free_of_complaints
@@ -57,6 +58,15 @@ if [ "${1-}" != inside ]; then
 		# Where the build has sanitizers: looking for leaks needs ptrace, which the unit rightly denies.
 		Environment=ASAN_OPTIONS=detect_leaks=0
 	UNIT
+	if [ "$backend" = cuda ]; then
+		mkdir "$work/root/lib" && cp -L "$top_builddir"/tests/fake/lib/lib*.so.1 "$work/root/lib/" ||
+			{ echo "Bail out! there is no fake driver"; exit 1; }
+		cat >>"$work/units/gpumemd.service.d/test.conf" <<-UNIT
+			Environment=LD_LIBRARY_PATH=$lib GPUMEM_FAKE_DIR=$gpus
+			Environment=GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
+			ReadWritePaths=$gpus
+		UNIT
+	fi
 	# The thread sanitizer arranges its address space by personality().
 	if grep -q __tsan_init "$work/root/bin/gpumemd"; then
 		echo LockPersonality=no >>"$work/units/gpumemd.service.d/test.conf"
@@ -79,6 +89,11 @@ PATH=/run/sandbox/bin:$PATH
 socket=/run/gpumemd/socket
 touch events log
 unset GPUMEM_SOCKET XDG_RUNTIME_DIR
+if [ "$backend" = cuda ]; then
+	mkdir "$gpus" && mount -t tmpfs -o mode=1777 tmpfs "$gpus" && mkdir "$gpus/gpu0" &&
+		mount -t tmpfs -o mode=1777,size=1g tmpfs "$gpus/gpu0" || exit 99
+	export LD_LIBRARY_PATH=$lib GPUMEM_FAKE_DIR=$gpus GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
+fi
 
 # Waits for a line of a file that matches, from the given line on, and prints it. Woken by the file's growth.
 await() {
@@ -154,7 +169,9 @@ the_daemon_runs_confined_as_its_own_user() {
 }
 
 memory_is_given_out_and_shared_under_confinement() {
-	GPUMEM_SOCKET=$socket as_user systemd_worker
+	GPUMEM_SOCKET=$socket as_user systemd_worker &&
+		expect "the backend" "$(gpumemctl --socket "$socket" status --json | tr -d ' \n' | grep -o '"backend":"[a-z]*"' |
+			head -n 1)" "\"backend\":\"$backend\""
 }
 
 members_of_the_group_administer_and_others_do_not() {
@@ -236,12 +253,17 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 	systemctl start gpumemd.service && status_works
 }
 
-# Somebody of that uid who takes so many MiB and keeps them. False if it does not get them: held.UID says why.
+# Somebody of that uid who takes so many MiB and keeps them.
 declare -A holder=()
-hold() {
+take() {
+	rm -f "held.$1"
 	(exec setpriv --reuid "$1" --regid "$1" --clear-groups env GPUMEM_SOCKET="$socket" \
 		systemd_worker hold "$2" >"held.$1" 2>&1) &
 	holder[$1]=$!
+}
+# The same, and it has them. False if it does not get them: held.UID says why.
+hold() {
+	take "$1" "$2"
 	[ "$(await "held.$1" 1 .)" = held ]
 }
 let_go() {
@@ -253,9 +275,11 @@ let_go() {
 	holder=()
 }
 lives() { kill -0 "${holder[$1]}" 2>/dev/null; }
-# 1 GiB of host memory, of which 64997 is sure of 256 MiB and 64998 of 64.
-shortage='[gpumemd]\nbackend = host\nmin_free = 0\nfraction = 1\nreserve = 0\nhost_limit = 0\noom = terminate\n'
-shortage+='oom_wait = 100ms\nafter_action = 10ms\nreclaim_deadline = 10ms\n[device 0]\nsize = 1G\n'
+# 1 GiB, of which 64997 is sure of 256 MiB and 64998 of 64.
+shortage="[gpumemd]\nbackend = $backend\n"
+shortage+='min_free = 0\nfraction = 1\nreserve = 0\nhost_limit = 0\noom = terminate\n'
+shortage+='oom_wait = 100ms\nafter_action = 10ms\nreclaim_deadline = 10ms\n'
+[ "$backend" = cuda ] || shortage+='[device 0]\nsize = 1G\n'
 shortage+='[limit uid:64997]\nguarantee = 256M\n[limit uid:64998]\nguarantee = 64M\n'
 capabilities() { awk -v set="Cap$1:" '$1 == set { print $2 }' "/proc/$(property MainPID)/status"; }
 
@@ -287,8 +311,8 @@ with_the_drop_in_it_ends_a_client_of_another_user() {
 		cp terminate.conf "$SYSTEMD_UNIT_PATH/gpumemd.service.d/" && systemctl daemon-reload &&
 		systemctl restart gpumemd.service && status_works &&
 		expect "capabilities" "$(capabilities Eff) $(capabilities Bnd)" "0000000000000020 0000000000000020" || return 1
-	# Not 64997, though it came first: it is within what is guaranteed to it.
-	hold 64997 256 && hold 64998 740 &&
+	# Not 64997, though it came first: it is within what is guaranteed to it. The other may be ended before it can say a word.
+	hold 64997 256 && take 64998 740 &&
 		await log "$from" 'client .* is terminated .*uid 64998' >/dev/null || status=1
 	if [ "$status" = 0 ]; then
 		wait "${holder[64998]}" 2>/dev/null

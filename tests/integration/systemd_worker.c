@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "gpumem/gpumem.h"
+#include "tests/integration/device.h"
 
 enum { BYTES = 3 << 20 };
 
@@ -23,15 +24,12 @@ static void must(gpumem_status status, const char *what)
 	exit(1);
 }
 
-static void must_hold(const void *memory, int byte, const char *what)
+static void must_hold(const void *memory, uint8_t byte, const char *what)
 {
-	const unsigned char *p = memory;
-	for (size_t i = 0; i < BYTES; i++) {
-		if (p[i] == byte)
-			continue;
-		fprintf(stderr, "%s: byte %zu is %d, not %d\n", what, i, p[i], byte);
-		exit(1);
-	}
+	if (gm_device_is(memory, BYTES, byte))
+		return;
+	fprintf(stderr, "%s: not every byte is %d\n", what, byte);
+	exit(1);
 }
 
 /* The other process: the token comes on standard input. */
@@ -47,7 +45,7 @@ static int open_shared(void)
 	must(gpumem_connect(NULL, &session), "connecting the other process");
 	must(gpumem_open(session, &token, &buffer), "opening");
 	must_hold(gpumem_buffer_ptr(buffer), 7, "the opened buffer");
-	memset(gpumem_buffer_ptr(buffer), 9, BYTES);
+	gm_device_set(gpumem_buffer_ptr(buffer), BYTES, 9);
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
 	return 0;
@@ -81,9 +79,9 @@ int main(int argc, char **argv)
 	char text[GPUMEM_TOKEN_TEXT_BYTES];
 	must(gpumem_connect(NULL, &session), "connecting");
 	must(gpumem_alloc(session, 0, BYTES, GPUMEM_STREAM_ANY, NULL, &memory), "allocating");
-	memset(memory, 5, BYTES);
+	gm_device_set(memory, BYTES, 5);
 	must(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer), "creating a buffer");
-	memset(gpumem_buffer_ptr(buffer), 7, BYTES);
+	gm_device_set(gpumem_buffer_ptr(buffer), BYTES, 7);
 	must(gpumem_share(buffer, NULL, &token), "sharing");
 	gpumem_token_to_text(&token, text);
 
