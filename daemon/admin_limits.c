@@ -105,24 +105,6 @@ static void send_limits(struct limit_rows *out, bool more)
 	out->n = 0;
 }
 
-/* As it is written in the configuration and on the command line. */
-static void owner_text(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
-{
-	static const char *const kinds[GM_OWNER_KINDS] = {
-		[GM_OWNER_UID] = "uid",
-		[GM_OWNER_GID] = "gid",
-		[GM_OWNER_UNIT] = "unit",
-		[GM_OWNER_CONTAINER] = "container",
-		[GM_OWNER_NAME] = "client",
-		[GM_OWNER_SESSION] = "session",
-	};
-	if (owner->name[0])
-		snprintf(text, GM_OWNER_TEXT, "%s:%s", kinds[owner->kind], owner->name);
-	else
-		snprintf(text, GM_OWNER_TEXT, "%s:%llu", kinds[owner->kind],
-			(unsigned long long)owner->id);
-}
-
 static void add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
@@ -132,7 +114,7 @@ static void add_limit(void *ctx, const struct gm_quota_info *info)
 		send_limits(out, true);
 	Gm__Wire__Limit *row = &out->rows[out->n];
 	gm__wire__limit__init(row);
-	owner_text(&info->owner, out->owners[out->n]);
+	gm_owner_name(&info->owner, out->owners[out->n]);
 	row->owner = out->owners[out->n];
 	row->device = info->device;
 	row->set = info->values.set;
@@ -308,7 +290,7 @@ static void add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->parked = info->parked;
 	row->block = (Gm__Wire__Block)info->block;
 	if (info->owner) {
-		owner_text(info->owner, out->owners[out->n]);
+		gm_owner_name(info->owner, out->owners[out->n]);
 		row->owner = out->owners[out->n];
 	}
 	out->list[out->n++] = row;

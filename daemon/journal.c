@@ -131,9 +131,11 @@ void gm_journal_event(
 			add_number(&f, "BYTES", event->bytes);
 		if (event->waited_ns)
 			add_number(&f, "WAITED_MS", event->waited_ns / GM_NS_PER_MS);
+		if (event->kind == GM_EVENT_QUEUED)
+			add(&f, "GPUMEM_PRIORITY=%d", event->priority);
 		if (event->owner) {
 			char owner[GM_OWNER_TEXT];
-			add(&f, "GPUMEM_OWNER=%s", gm_owner_format(event->owner, owner));
+			add(&f, "GPUMEM_OWNER=%s", gm_owner_name(event->owner, owner));
 		}
 		if (event->status)
 			add_number(&f, "STATUS", (uint64_t)event->status);

@@ -186,7 +186,7 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 			event->text);
 	}
 	if (event->owner)
-		gm_owner_format(event->owner, owner);
+		gm_owner_name(event->owner, owner);
 	notice.owner = owner;
 	notice.asked = event->asked;
 	notice.held = event->held;

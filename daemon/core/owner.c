@@ -43,15 +43,26 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 	return 0;
 }
 
-const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
+static const char *write_owner(const struct gm_owner *owner, char between, char text[GM_OWNER_TEXT])
 {
 	assert(owner->kind < GM_OWNER_KINDS);
 	if (has_name((enum gm_owner_kind)owner->kind))
-		snprintf(text, GM_OWNER_TEXT, "%s %s", kind_names[owner->kind], owner->name);
+		snprintf(text, GM_OWNER_TEXT, "%s%c%s", kind_names[owner->kind], between,
+			owner->name);
 	else
-		snprintf(text, GM_OWNER_TEXT, "%s %llu", kind_names[owner->kind],
+		snprintf(text, GM_OWNER_TEXT, "%s%c%llu", kind_names[owner->kind], between,
 			(unsigned long long)owner->id);
 	return text;
+}
+
+const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
+{
+	return write_owner(owner, ' ', text);
+}
+
+const char *gm_owner_name(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
+{
+	return write_owner(owner, ':', text);
 }
 
 int gm_owner_parse(const char *text, struct gm_owner *ret_owner)

@@ -31,6 +31,8 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 #define GM_OWNER_TEXT (GM_OWNER_NAME_BYTES + 16)
 /* "uid 1002", "unit training.service", "client 17 " …; the configuration's names of the kinds. */
 const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
+/* "uid:1002", as gm_owner_parse() reads it. */
+const char *gm_owner_name(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
 /* "uid:1002", "gid:", "unit:", "container:", "client:NAME", "session:17". Ids are numbers here. 0
  * or -EINVAL. */
 int gm_owner_parse(const char *text, struct gm_owner *ret_owner);

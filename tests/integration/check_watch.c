@@ -58,6 +58,8 @@ START_TEST(who_watches_hears_what_happens)
 	GM_REQUIRE(strstr(notice->text, "max 2.0M"));
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 2 * MiB, NULL), GPUMEM_E_LIMIT);
 	notice = next_notice(&eye, "limit");
+	/* Written as people write it. */
+	GM_REQUIRE(strcmp(notice->owner, gm_scene_session(&s.b)) == 0);
 	GM_REQUIRE_EQ(notice->max, 2 * MiB);
 	GM_REQUIRE_EQ(notice->held, 2 * MiB);
 	gm_raw_close(&s.a);

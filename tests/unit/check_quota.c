@@ -124,6 +124,7 @@ START_TEST(owners_are_written_as_they_are_read)
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		o = owner(good[i][0]);
 		ck_assert_str_eq(gm_owner_format(&o, text), good[i][1]);
+		ck_assert_str_eq(gm_owner_name(&o, text), good[i][0]);
 	}
 	memset(&untouched, 7, sizeof(untouched));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
