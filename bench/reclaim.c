@@ -16,6 +16,7 @@
 
 #include "bench/measure.h"
 #include "gpumem/gpumem.h"
+#include "tests/integration/device.h"
 #include "tests/integration/raw.h"
 
 #define CLIENTS   100
@@ -43,7 +44,7 @@ static void client(int channel, void *argument)
 			break;
 		GM_REQUIRE_EQ(
 			gpumem_alloc(session, 0, CACHE, GPUMEM_STREAM_ANY, NULL, &ptr), GPUMEM_OK);
-		memset(ptr, 'c', CACHE);
+		gm_device_set(ptr, CACHE, 'c');
 		GM_REQUIRE_EQ(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
 		gm_say_word(channel, 'c');
 	}
