@@ -42,10 +42,18 @@ static bool is_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream)
 	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+void gm_cuda_event_not_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream)
+{
+	if (atomic_load_explicit(captured_on(contexts), memory_order_relaxed) == stream)
+		atomic_compare_exchange_strong(captured_on(contexts), &stream, NULL);
+}
+
 bool gm_cuda_event_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream)
 {
-	if (!is_captured(contexts, stream))
+	if (!is_captured(contexts, stream)) {
+		gm_cuda_event_not_captured(contexts, stream);
 		return false;
+	}
 	atomic_store_explicit(captured_on(contexts), stream, memory_order_release);
 	return true;
 }

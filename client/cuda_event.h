@@ -29,6 +29,9 @@ void gm_cuda_event_forget(struct gm_cuda_contexts *contexts, struct gm_event *ev
 
 /* The stream is captured. For all mappings of the device: pinned host memory has one of its own. */
 bool gm_cuda_event_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream);
+/* The stream, which the program has just named, is not: it is not asked any more by itself, so that
+ * the program may destroy it. */
+void gm_cuda_event_not_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream);
 /* The program is known to be capturing: the stream last seen at it still says so. */
 bool gm_cuda_event_capturing(struct gm_cuda_contexts *contexts);
 

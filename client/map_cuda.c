@@ -454,10 +454,11 @@ static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
 	gm_cu_u64 id = 0;
 
 	if (!backend->cuda->cuStreamGetCaptureInfo ||
-		backend->cuda->cuStreamGetCaptureInfo((gm_cu_stream)stream, &status, &id) ||
-		status != GM_CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		backend->cuda->cuStreamGetCaptureInfo((gm_cu_stream)stream, &status, &id))
 		return 0;
-	return id;
+	if (status == GM_CU_STREAM_CAPTURE_STATUS_NONE)
+		gm_cuda_event_not_captured(backend->contexts, stream);
+	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
 
 static void cuda_close(void *ctx)

@@ -262,7 +262,9 @@ GPUMEM_API gpumem_status gpumem_host_free(gpumem_session *session, void *ptr);
  */
 
 /* The number of the graph that a stream of the device is being captured into; 0: none. Ask between
- * begin and end of the capture. */
+ * begin and end of the capture. A stream that was named to this library while it was captured may
+ * be asked by it until it is named once more: ask again after the end of the capture, or allocate
+ * or free on it, before it is destroyed. */
 GPUMEM_API gpumem_status gpumem_graph_of(
 	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph);
 /* That graph will not be launched again: what was freed is free from now on. A number that is not

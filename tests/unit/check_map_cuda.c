@@ -355,6 +355,38 @@ START_TEST(a_capture_is_left_alone_and_whole)
 }
 END_TEST
 
+/* Named once more after its capture, a stream is not asked again by the library: the driver may do
+ * anything when it is asked for one that is destroyed. */
+START_TEST(a_stream_that_was_captured_may_be_destroyed)
+{
+	gm_cu_result (*begin)(gm_cu_stream, int);
+	gm_cu_result (*end)(gm_cu_stream, void **);
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *graph = NULL;
+	struct gm_event *event;
+	uint64_t id;
+
+	ck_assert_ptr_nonnull(lib);
+	*(void **)&begin = dlsym(lib, "cuStreamBeginCapture_v2");
+	*(void **)&end = dlsym(lib, "cuStreamEndCapture");
+	open_it();
+	use_device_0();
+	gm_cu_stream stream = stream_new();
+	ck_assert_int_eq(begin(stream, 0), 0);
+	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EAGAIN);
+	ck_assert_uint_ne(ops->captured_into(map, (gpumem_stream)stream), 0);
+	ck_assert_int_eq(ops->record(map, GPUMEM_STREAM_ANY, &event), -EAGAIN);
+	ck_assert_int_eq(end(stream, &graph), 0);
+	if (_i)
+		ck_assert_uint_eq(ops->captured_into(map, (gpumem_stream)stream), 0);
+	else
+		ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), 0);
+	ck_assert_int_eq(cuda->cuStreamDestroy(stream), 0);
+	ck_assert_int_eq(ops->record(map, GPUMEM_STREAM_ANY, &event), 0);
+	ops->forget(map, event);
+	ops->close(map);
+}
+END_TEST
+
 /* ---- failures, call by call */
 
 enum op { RESERVE, MAP, ACCESS, MOVE, UNMAP, RECORD, RECORD_ANY, PASSED, ORDER, STREAM_ID, CALL };
@@ -580,6 +612,7 @@ int main(void)
 	tcase_add_test(tcase, a_driver_out_of_memory_is_not_the_host_out_of_memory);
 	tcase_add_test(tcase, an_older_driver_has_no_stream_ids);
 	tcase_add_loop_test(tcase, a_capture_is_left_alone_and_whole, 0, 2);
+	tcase_add_loop_test(tcase, a_stream_that_was_captured_may_be_destroyed, 0, 2);
 	tcase_add_loop_test(tcase, a_call_that_fails_is_named_and_leaves_all_as_it_was, 0,
 		(int)(sizeof failures / sizeof *failures));
 	tcase_add_test(tcase, a_device_that_the_process_does_not_see_is_not_found);
