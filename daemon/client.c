@@ -33,7 +33,7 @@ static void log_client(const struct gm_client *client, enum gm_log_level level, 
 	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", client->identity->uid);
-	gm_log_fields(level, fields, "client %llx (%s, pid %d, uid %u) %s",
+	gm_log_fields(level, fields, "client %llu (%s, pid %d, uid %u) %s",
 		(unsigned long long)client->id,
 		client->name[0] ? client->name : client->identity->command,
 		(int)client->identity->pid, client->identity->uid, what);
