@@ -45,7 +45,8 @@ static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
 
 	DL_FOREACH (hosts, host)
 		if ((uintptr_t)ptr < host->va + host->size && host->va < (uintptr_t)ptr + bytes)
-			return GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+			return host->allocated ? GM_CUDA_ERROR_INVALID_VALUE
+					       : GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	host = calloc(1, sizeof *host);
 	if (!host)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
@@ -160,13 +161,22 @@ FAKE_API gm_cu_result cuMemHostUnregister(void *ptr);
 FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
 {
 	gm_cu_result result;
+	size_t unused;
 
 	FAKE_ENTER("cuMemHostUnregister");
 	if (!ptr)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_capture_forbids()))
 		return result;
-	return drop_at(ptr, false) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	if (drop_at(ptr, false))
+		return GM_CUDA_SUCCESS;
+	/* Inside of a registration, or of the driver's own, is something else than nothing. */
+	pthread_mutex_lock(&fake.lock);
+	result = fake_host_find((uintptr_t)ptr, 1, &unused)
+			 ? GM_CUDA_ERROR_INVALID_VALUE
+			 : GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	pthread_mutex_unlock(&fake.lock);
+	return result;
 }
 
 /* For tests: how many registrations this process has. */

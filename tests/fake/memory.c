@@ -331,8 +331,7 @@ FAKE_API gm_cu_result cuMemAddressReserve(
 	size_t room;
 
 	FAKE_ENTER("cuMemAddressReserve");
-	if (!ptr || flags || !size || (alignment & (alignment - 1)) ||
-		size % (size_t)sysconf(_SC_PAGESIZE))
+	if (!ptr || flags || !whole(size) || (alignment & (alignment - 1)))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if (alignment < FAKE_GRANULARITY)
 		alignment = FAKE_GRANULARITY;
@@ -415,7 +414,7 @@ FAKE_API gm_cu_result cuMemMap(
 	bool inside;
 
 	FAKE_ENTER("cuMemMap");
-	if (flags || offset || !whole(size) || ptr % FAKE_GRANULARITY)
+	if (flags || !size || ptr % FAKE_GRANULARITY)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
 	mem = fake_mem_find(handle);
@@ -423,8 +422,9 @@ FAKE_API gm_cu_result cuMemMap(
 	DL_FOREACH (fake.maps, map)
 		if (overlaps(map, (uintptr_t)ptr, size))
 			inside = false;
-	if (inside && mem && mem->handles && mem->size == size)
-		result = fake_map_add((uintptr_t)ptr, mem, &map);
+	if (inside && mem && mem->handles)
+		result = offset || mem->size != size ? GM_CUDA_ERROR_NOT_SUPPORTED
+						     : fake_map_add((uintptr_t)ptr, mem, &map);
 	pthread_mutex_unlock(&fake.lock);
 	return result;
 }
@@ -507,7 +507,7 @@ FAKE_API gm_cu_result cuMemSetAccess(
 			return GM_CUDA_ERROR_INVALID_VALUE;
 		if (access[i].location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE &&
 			!fake_get_device(access[i].location.id))
-			return GM_CUDA_ERROR_INVALID_DEVICE;
+			return GM_CUDA_ERROR_INVALID_VALUE;
 	}
 	pthread_mutex_lock(&fake.lock);
 	n = cover((uintptr_t)ptr, size, maps, COVER_MAX);

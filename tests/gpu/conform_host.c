@@ -106,7 +106,7 @@ static void host_memory_is_registered_once(void)
 	GIVES(GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, &p, REGISTER, .a = host, .b = 2 * MIB);
 	FAILS(GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, &p, REGISTER, .a = host + MIB,
 		.b = 2 * MIB);
-	FAILS(GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, &p, UNREGISTER, .a = host + MIB);
+	GIVES(GM_CUDA_ERROR_INVALID_VALUE, &p, UNREGISTER, .a = host + MIB);
 	OK(&p, UNREGISTER, .a = host);
 	GIVES(GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, &p, UNREGISTER, .a = host);
 	OK(&p, REGISTER, .a = host, .b = 4 * MIB);
@@ -133,13 +133,12 @@ static void host_allocations_are_freed_once(void)
 	uint64_t pages = OK(&p, PAGES, .a = 2 * MIB);
 
 	BELIEVED(GM_CUDA_SUCCESS, &p, SET, .a = host, .b = 2 * MIB, .c = 4);
-	BELIEVED(GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, &p, REGISTER, .a = host,
-		.b = 2 * MIB);
+	GIVES(GM_CUDA_ERROR_INVALID_VALUE, &p, REGISTER, .a = host, .b = 2 * MIB);
 	OK(&p, SYNC, .a = 0);
 	OK(&p, HOST_FREE, .a = host);
 	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, HOST_FREE, .a = host);
 	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, HOST_FREE, .a = other + MIB);
-	BELIEVED(GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, &p, UNREGISTER, .a = other);
+	GIVES(GM_CUDA_ERROR_INVALID_VALUE, &p, UNREGISTER, .a = other);
 	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, SET, .a = pages, .b = 2 * MIB, .c = 4);
 	puppet_stop(&p);
 	conform_end("host memory of the driver's is freed once, by its own address");
