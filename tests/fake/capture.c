@@ -250,8 +250,12 @@ static gm_cu_result end(struct fake_capture *capture)
 {
 	gm_cu_result result =
 		capture->broken ? GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : GM_CUDA_SUCCESS;
+	struct gm_cu_event_opaque *event, *tmp;
 	struct fake_stream *stream;
 
+	HASH_ITER (hh, fake_streams.events, event, tmp)
+		if (event->capture == capture->id)
+			event->spoiled = capture->broken;
 	DL_FOREACH (fake_streams.list, stream)
 		if (stream->capture == capture && !result && !joined(capture, stream))
 			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -295,6 +299,7 @@ FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph)
 		result = GM_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	} else if (!result && capture->mode != GM_CU_STREAM_CAPTURE_MODE_RELAXED &&
 		   !pthread_equal(capture->thread, pthread_self())) {
+		end(capture); /* the right thread finds no capture any more */
 		result = GM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	} else if (!result && !(result = end(capture))) {
 		graph = calloc(1, sizeof *graph);

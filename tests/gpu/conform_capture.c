@@ -151,12 +151,14 @@ static void a_capture_ends_in_its_thread_and_on_its_stream(void)
 	FAILS(GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, &p, CAPTURE, .a = 0, .b = RELAXED);
 	OK(&p, CAPTURE, .a = s, .b = GLOBAL);
 	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, &p, CAPTURE_END, .aside = true, .a = s);
-	BELIEVED(GM_CUDA_SUCCESS, &p, CAPTURE_END, .a = s);
+	/* The try ended it all the same, and the stream can be captured again. */
+	GIVES(GM_CUDA_ERROR_ILLEGAL_STATE, &p, CAPTURE_END, .a = s);
 	OK(&p, CAPTURE, .a = s, .b = GLOBAL);
 	FAILS(GM_CUDA_ERROR_ILLEGAL_STATE, &p, CAPTURE, .a = s, .b = GLOBAL);
 	BELIEVED(GM_CUDA_SUCCESS, &p, CAPTURE_END, .a = s);
 	puppet_stop(&p);
-	conform_end("a capture begins once, not on the legacy stream, and ends in its own thread");
+	conform_end(
+		"a capture begins once, not on the legacy stream, and in another thread ends without a graph");
 }
 
 static void what_is_asked_of_a_captured_stream_breaks_the_capture(void)
@@ -252,10 +254,14 @@ static void events_do_not_cross_the_border_of_a_capture(void)
 	OK(&p, CAPTURE_MODE, .a = RELAXED);
 	GIVES(GM_CUDA_ERROR_CAPTURED_EVENT, &p, EVENT_QUERY, .a = within);
 	BELIEVED(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
-	BELIEVED(GM_CUDA_ERROR_CAPTURED_EVENT, &p, EVENT_QUERY, .a = within);
+	GIVES(GM_CUDA_ERROR_INVALID_VALUE, &p, EVENT_QUERY, .a = within); /* of no graph */
 	OK(&p, EVENT_RECORD, .a = within, .b = s);
 	OK(&p, SYNC, .a = s);
 	GIVES(GM_CUDA_SUCCESS, &p, EVENT_QUERY, .a = within);
+	OK(&p, CAPTURE, .a = s, .b = RELAXED);
+	OK(&p, EVENT_RECORD, .a = within, .b = s);
+	OK(&p, CAPTURE_END, .a = s);
+	BELIEVED(GM_CUDA_ERROR_CAPTURED_EVENT, &p, EVENT_QUERY, .a = within); /* of a graph */
 	puppet_stop(&p);
 	conform_end("a graph does not wait for events of before, and its events cannot be asked");
 }
