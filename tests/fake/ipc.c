@@ -132,7 +132,8 @@ FAKE_API gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 	return result;
 }
 
-static int fetch(const struct ipc_handle *want)
+/* The file, from the owner. */
+static gm_cu_result fetch(const struct ipc_handle *want, int *ret_fd)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	union {
@@ -145,17 +146,22 @@ static int fetch(const struct ipc_handle *want)
 		.msg_iovlen = 1,
 		.msg_control = control.bytes,
 		.msg_controllen = sizeof control};
-	int fd = -1, peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE; /* it has no such allocation */
+	int peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
+	if (peer < 0)
+		return GM_CUDA_ERROR_OPERATING_SYSTEM;
 	server_path(want->pid, address.sun_path);
-	if (peer >= 0 && connect(peer, (struct sockaddr *)&address, sizeof address) == 0 &&
-		send(peer, want, sizeof *want, MSG_NOSIGNAL) == sizeof *want &&
-		recvmsg(peer, &message, MSG_CMSG_CLOEXEC) == sizeof answer &&
-		CMSG_FIRSTHDR(&message))
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-	if (peer >= 0)
-		close(peer);
-	return fd;
+	if (connect(peer, (struct sockaddr *)&address, sizeof address) < 0) {
+		result = GM_CUDA_ERROR_INVALID_HANDLE; /* it is dead */
+	} else if (send(peer, want, sizeof *want, MSG_NOSIGNAL) == sizeof *want &&
+		   recvmsg(peer, &message, MSG_CMSG_CLOEXEC) == sizeof answer &&
+		   CMSG_FIRSTHDR(&message)) {
+		memcpy(ret_fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof *ret_fd);
+		result = GM_CUDA_SUCCESS;
+	}
+	close(peer);
+	return result;
 }
 
 /* The GPU of that number as this process counts them; -1: it does not see it. */
@@ -197,9 +203,12 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 		return GM_CUDA_ERROR_INVALID_DEVICE; /* this process does not see it */
 	if (home != device - fake.device && fake_without("p2p"))
 		return GM_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-	fd = fetch(&want);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fetch(&want, &fd)))
+		return result;
+	if (fstat(fd, &st) < 0) {
+		close(fd);
+		return GM_CUDA_ERROR_OPERATING_SYSTEM;
+	}
 	pthread_mutex_lock(&fake.lock);
 	/* Opened here before: the same address, counted. */
 	DL_FOREACH (fake.maps, map) {
