@@ -229,6 +229,7 @@ int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_cont
 {
 	const struct gm_cuda *cuda = contexts->cuda;
 	unsigned long long id = 0;
+	unsigned int version;
 	gm_cu_ctx current = NULL;
 	gm_cu_result result;
 
@@ -237,13 +238,18 @@ int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_cont
 	result = cuda->cuCtxGetCurrent(&current);
 	if (result)
 		return result;
+	/* Before it is made current: the driver lets a thread push a context that is no more, and
+	 * kills the process when that is popped. */
+	result = cuda->cuCtxGetId ? cuda->cuCtxGetId(context->cu, &id)
+				  : cuda->cuCtxGetApiVersion(context->cu, &version);
+	if (result)
+		return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
+									: (int)result;
 	gm_cuda_contexts_relax(contexts, ret_entered);
 	if (current != context->cu) {
 		result = cuda->cuCtxPushCurrent(context->cu);
 		ret_entered->pushed = !result;
 	}
-	if (!result && cuda->cuCtxGetId)
-		result = cuda->cuCtxGetId(context->cu, &id);
 	if (!result && id != context->id) {
 		/* Another one by now: nothing that was in the old one is there. */
 		gm_cuda_points_drop(context);

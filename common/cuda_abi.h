@@ -187,6 +187,8 @@ enum gm_cu_value {
 	X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", 4000, 1, (gm_cu_ctx * ctx)) \
 	X(cuCtxGetDevice, "cuCtxGetDevice", 2000, 1, (gm_cu_device * device)) \
 	X(cuCtxSynchronize, "cuCtxSynchronize", 2000, 1, (void)) \
+	X(cuCtxGetApiVersion, "cuCtxGetApiVersion", 3020, 1, \
+		(gm_cu_ctx ctx, unsigned int *version)) \
 	X(cuCtxGetId, "cuCtxGetId", 12000, 0, (gm_cu_ctx ctx, unsigned long long *id)) \
 	X(cuCtxDestroy, "cuCtxDestroy_v2", 4000, 1, (gm_cu_ctx ctx)) \
 	X(cuCtxRecordEvent, "cuCtxRecordEvent", 12050, 0, (gm_cu_ctx ctx, gm_cu_event event)) \

@@ -237,6 +237,21 @@ FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx)
 	return GM_CUDA_SUCCESS;
 }
 
+FAKE_API gm_cu_result cuCtxGetApiVersion(gm_cu_ctx ctx, unsigned int *version);
+FAKE_API gm_cu_result cuCtxGetApiVersion(gm_cu_ctx ctx, unsigned int *version)
+{
+	struct fake_device *device;
+	int unused;
+
+	FAKE_ENTER("cuCtxGetApiVersion");
+	if (!version)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (fake_check_context(ctx, &device, &unused))
+		return GM_CUDA_ERROR_INVALID_CONTEXT;
+	*version = 3020;
+	return GM_CUDA_SUCCESS;
+}
+
 FAKE_API gm_cu_result fake_cuCtxGetId(gm_cu_ctx ctx, unsigned long long *id);
 FAKE_API gm_cu_result fake_cuCtxGetId(gm_cu_ctx ctx, unsigned long long *id)
 {
@@ -288,10 +303,14 @@ FAKE_API gm_cu_result cuCtxPushCurrent_v2(gm_cu_ctx ctx)
 {
 	struct fake_device *device;
 	gm_cu_result result;
-	int unused;
+	int context;
 
 	FAKE_ENTER("cuCtxPushCurrent");
-	if ((result = fake_check_context(ctx, &device, &unused)))
+	result = fake_check_context(ctx, &device, &context);
+	/* The real driver lets that pass, and dies when it is popped. */
+	if (result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED && context >= FAKE_DEVICES)
+		fake_undefined("a context that was destroyed is pushed");
+	if (result)
 		return result;
 	if (stack.n == STACK_MAX)
 		fake_undefined("contexts are pushed and not popped");
