@@ -40,9 +40,9 @@
  *
  * What the real driver was seen to do and what this one does are compared by one suite
  * (tests/gpu/conformance.c) that runs on both. What nobody should try on a real one, because it
- * kills the process or may do anything (a stream or an event after its end, a handle released once
- * too often, a copy across the border of a host chunk and a device chunk), ends the program here,
- * with a line on stderr that says why.
+ * kills the process or may do anything (a stream or an event after its end, a destroyed context
+ * pushed, a handle released once too often, a copy across the border of a host chunk and a device
+ * chunk), ends the program here, with a line on stderr that says why.
  */
 
 #define FAKE_DEVICES     20 /* more than the daemon serves */

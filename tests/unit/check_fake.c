@@ -196,10 +196,21 @@ static void push_for_ever(int arg)
 		;
 }
 
+static void push_ended_context(int arg)
+{
+	gm_cu_ctx context;
+
+	(void)arg;
+	CU(cuCtxCreate(&context, 0, 0));
+	CU(cuCtxDestroy(context));
+	cuda->cuCtxPushCurrent(context);
+}
+
 START_TEST(what_is_undefined_ends_the_program)
 {
 	ends(use_event_of_ended_context, 0, "cuEventQuery", "destroyed");
 	ends(release_twice, 0, "cuMemRelease", "released");
+	ends(push_ended_context, 0, "cuCtxPushCurrent", "destroyed");
 	ends(push_for_ever, 0, "cuCtxPushCurrent", "not popped");
 }
 END_TEST
