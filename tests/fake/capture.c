@@ -250,12 +250,8 @@ static gm_cu_result end(struct fake_capture *capture)
 {
 	gm_cu_result result =
 		capture->broken ? GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : GM_CUDA_SUCCESS;
-	struct gm_cu_event_opaque *event, *tmp;
 	struct fake_stream *stream;
 
-	HASH_ITER (hh, fake_streams.events, event, tmp)
-		if (event->capture == capture->id)
-			event->spoiled = capture->broken;
 	DL_FOREACH (fake_streams.list, stream)
 		if (stream->capture == capture && !result && !joined(capture, stream))
 			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNJOINED;

@@ -95,7 +95,6 @@ FAKE_API gm_cu_result cuEventRecord(gm_cu_event event, gm_cu_stream handle)
 	if (!result) {
 		event->points.n = 0;
 		event->capture = captured ? stream->capture->id : 0;
-		event->spoiled = false;
 		if (captured ? !fake_points_merge(&event->points, &stream->seen) ||
 					!fake_points_add(&event->points, stream, stream->captured)
 			     : !fake_points_now(&event->points, stream))
@@ -126,7 +125,6 @@ FAKE_API gm_cu_result fake_cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event)
 	if (!result) {
 		event->points.n = 0;
 		event->capture = 0;
-		event->spoiled = false;
 		DL_FOREACH (fake_streams.list, stream)
 			if (stream->context == number &&
 				!fake_points_add(&event->points, stream, stream->submitted))
@@ -149,9 +147,9 @@ FAKE_API gm_cu_result cuEventQuery(gm_cu_event event)
 		return result;
 	pthread_mutex_lock(&fake_streams.lock);
 	if (known(event) && event->capture) {
-		result =
-			event->spoiled ? GM_CUDA_ERROR_INVALID_VALUE : GM_CUDA_ERROR_CAPTURED_EVENT;
-		if ((capture = fake_capture_find(event->capture)))
+		capture = fake_capture_find(event->capture);
+		result = capture ? GM_CUDA_ERROR_CAPTURED_EVENT : GM_CUDA_ERROR_INVALID_VALUE;
+		if (capture)
 			capture->broken = true;
 	} else if (!fake_points_passed(&event->points)) {
 		result = GM_CUDA_ERROR_NOT_READY;

@@ -71,6 +71,7 @@ struct fake_mem {
 	int device;    /* ordinal; -1: host memory */
 	bool imported; /* cannot be exported */
 	bool shareable;
+	bool shared; /* has an IPC handle */
 	unsigned handles;
 	unsigned mappings;
 	UT_hash_handle hh;

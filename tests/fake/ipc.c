@@ -2,7 +2,8 @@
 /*
  * IPC handles of the fake driver. One names a process, a socket of it and an allocation; whoever
  * has the 64 bytes can open it, whatever its uid, while the owner lives. Opening asks the owner for
- * the file.
+ * the file. An old handle, whose memory was freed, opens what was shared since at its address: so
+ * does a real driver's.
  */
 #include "tests/fake/fake.h"
 
@@ -25,8 +26,9 @@ struct ipc_handle {
 	int64_t pid;
 	uint64_t secret;
 	uint64_t mem;
+	uint64_t va;    /* in the owner */
 	int32_t device; /* the folder's number */
-	int32_t unused[7];
+	int32_t unused[5];
 };
 _Static_assert(sizeof(struct ipc_handle) == 64, "an IPC handle is 64 bytes");
 
@@ -37,6 +39,15 @@ static void server_path(int64_t pid, char path[108])
 {
 	/* Short: the path of a socket has little room. */
 	snprintf(path, 108, "%.80s/ipc.%lld", fake.folder, (long long)pid);
+}
+
+/* What the handle is of, or what took its place. Lock. */
+static struct fake_mem *named(const struct ipc_handle *want)
+{
+	struct fake_mem *mem = fake_mem_find(want->mem);
+	struct fake_map *map = mem ? NULL : fake_map_find((uintptr_t)want->va);
+
+	return map && map->va == want->va && map->plain && !map->mem->imported ? map->mem : mem;
 }
 
 /* Hands the file of an allocation to whoever names it rightly. */
@@ -64,8 +75,10 @@ static void *serve(void *arg)
 				.msg_controllen = sizeof control};
 			struct fake_mem *mem;
 			pthread_mutex_lock(&fake.lock);
-			mem = fake_mem_find(want.mem);
-			if (mem) {
+			mem = named(&want);
+			if (mem && !mem->shared) {
+				(void)!send(peer, &want, sizeof want, MSG_NOSIGNAL);
+			} else if (mem) {
 				struct cmsghdr *c = CMSG_FIRSTHDR(&message);
 				c->cmsg_level = SOL_SOCKET;
 				c->cmsg_type = SCM_RIGHTS;
@@ -123,8 +136,9 @@ FAKE_API gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 	} else if (!start_server()) {
 		result = GM_CUDA_ERROR_OPERATING_SYSTEM;
 	} else {
-		struct ipc_handle out = {IPC_MAGIC, getpid(), server_secret, map->mem->id,
+		struct ipc_handle out = {IPC_MAGIC, getpid(), server_secret, map->mem->id, map->va,
 			fake.device[map->mem->device].number, {0}};
+		map->mem->shared = true;
 		memcpy(handle, &out, sizeof out);
 		result = GM_CUDA_SUCCESS;
 	}
@@ -155,8 +169,11 @@ static gm_cu_result fetch(const struct ipc_handle *want, int *ret_fd)
 	if (connect(peer, (struct sockaddr *)&address, sizeof address) < 0) {
 		result = GM_CUDA_ERROR_INVALID_HANDLE; /* it is dead */
 	} else if (send(peer, want, sizeof *want, MSG_NOSIGNAL) == sizeof *want &&
-		   recvmsg(peer, &message, MSG_CMSG_CLOEXEC) == sizeof answer &&
-		   CMSG_FIRSTHDR(&message)) {
+		   recvmsg(peer, &message, MSG_CMSG_CLOEXEC) == sizeof answer) {
+		if (!CMSG_FIRSTHDR(&message)) {
+			close(peer);
+			return GM_CUDA_ERROR_NOT_PERMITTED; /* what is there now is not shared */
+		}
 		memcpy(ret_fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof *ret_fd);
 		result = GM_CUDA_SUCCESS;
 	}

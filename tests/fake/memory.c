@@ -89,15 +89,31 @@ struct fake_map *fake_map_find(uintptr_t addr)
 	return NULL;
 }
 
+/* Where memory was that the driver had placed, and is not any more: it goes there again if it can,
+ * as a real one's does. Lock. */
+static struct {
+	uintptr_t va;
+	size_t size;
+} vacant;
+
 gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **ret_map)
 {
 	struct fake_map *map = calloc(1, sizeof *map);
+	bool again;
 	void *at;
 
 	if (!map)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	again = !va && vacant.size == mem->size &&
+		mmap((void *)vacant.va, mem->size, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+			0) == (void *)vacant.va;
+	if (again)
+		va = vacant.va;
 	map->shadow = mmap(NULL, mem->size, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
 	if (map->shadow == MAP_FAILED) {
+		if (again)
+			munmap((void *)va, mem->size);
 		free(map);
 		return GM_CUDA_ERROR_MAP_FAILED;
 	}
@@ -134,11 +150,14 @@ gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **
 
 void fake_map_remove(struct fake_map *map, bool keep_reserved)
 {
-	if (keep_reserved)
+	if (keep_reserved) {
 		mmap((void *)map->va, map->size, PROT_NONE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	else
+	} else {
 		munmap((void *)map->va, map->size);
+		vacant.va = map->va;
+		vacant.size = map->size;
+	}
 	munmap(map->shadow, map->size);
 	DL_DELETE(fake.maps, map);
 	map->mem->mappings--;

@@ -65,7 +65,6 @@ struct gm_cu_event_opaque {
 	struct gm_cu_event_opaque *self; /* the key */
 	int context;
 	gm_cu_u64 capture; /* the one it was last recorded in; 0: in none */
-	bool spoiled;      /* that one has ended broken */
 	struct fake_points points;
 	UT_hash_handle hh;
 };

@@ -261,7 +261,7 @@ static void events_do_not_cross_the_border_of_a_capture(void)
 	OK(&p, CAPTURE, .a = s, .b = RELAXED);
 	OK(&p, EVENT_RECORD, .a = within, .b = s);
 	OK(&p, CAPTURE_END, .a = s);
-	BELIEVED(GM_CUDA_ERROR_CAPTURED_EVENT, &p, EVENT_QUERY, .a = within); /* of a graph */
+	GIVES(GM_CUDA_ERROR_INVALID_VALUE, &p, EVENT_QUERY, .a = within); /* of a graph */
 	puppet_stop(&p);
 	conform_end("a graph does not wait for events of before, and its events cannot be asked");
 }
