@@ -30,6 +30,7 @@ static struct own {
 	int device;
 	int fd; /* what it uses, as an unlinked file */
 	unsigned long long id;
+	bool taken; /* lock; still to be ended where it is not live */
 } own[FAKE_OWN];
 static unsigned long long primary_ids[FAKE_DEVICES];
 static unsigned long long next_id = 1;
@@ -204,13 +205,14 @@ FAKE_API gm_cu_result cuCtxCreate_v2(gm_cu_ctx *ctx, unsigned int flags, gm_cu_d
 	if (!ctx)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
-	while (i < FAKE_OWN && own[i].live)
+	while (i < FAKE_OWN && own[i].taken)
 		i++;
 	if (i < FAKE_OWN && stack.n < STACK_MAX)
 		result = context_begin(device, &own[i].fd);
 	if (!result) {
 		own[i].device = (int)number;
 		own[i].id = next_id++;
+		own[i].taken = true;
 		__atomic_store_n(&own[i].live, true, __ATOMIC_RELEASE);
 		*ctx = stack.at[stack.n++] = (gm_cu_ctx)&own[i];
 	}
@@ -234,6 +236,9 @@ FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx)
 	if (stack.n && stack.at[stack.n - 1] == ctx)
 		stack.n--;
 	context_end(device, context, &own[context - FAKE_DEVICES].fd);
+	pthread_mutex_lock(&fake.lock);
+	own[context - FAKE_DEVICES].taken = false;
+	pthread_mutex_unlock(&fake.lock);
 	return GM_CUDA_SUCCESS;
 }
 
