@@ -64,14 +64,19 @@ static inline char *run_text(const char *name, gm_fake_script script)
 	return text;
 }
 
-static inline json_t *run_json(const char *name, gm_fake_script script)
+/* Takes what run() gave. */
+static inline json_t *parse(char *text)
 {
-	char *text = run(name, script, true, NULL);
 	ck_assert_msg(text != NULL, "%s", trouble.text);
 	json_t *json = json_loads(text, 0, NULL);
-	ck_assert_ptr_nonnull(json);
+	ck_assert_msg(json != NULL, "not JSON: %s", text);
 	free(text);
 	return json;
+}
+
+static inline json_t *run_json(const char *name, gm_fake_script script)
+{
+	return parse(run(name, script, true, NULL));
 }
 
 static inline void has(const char *text, const char *part)
@@ -93,6 +98,21 @@ static inline const json_t *at(const json_t *json, const char *list, size_t i, c
 	const json_t *value = json_object_get(json_array_get(json_object_get(json, list), i), key);
 	ck_assert_msg(value != NULL, "no %s[%zu].%s", list, i, key);
 	return value;
+}
+
+static inline int64_t number(const json_t *json, const char *list, size_t i, const char *key)
+{
+	const json_t *value = at(json, list, i, key);
+	ck_assert_msg(json_is_integer(value), "%s[%zu].%s is no number", list, i, key);
+	return json_integer_value(value);
+}
+
+static inline void equals(
+	const json_t *json, const char *list, size_t i, const char *key, const char *text)
+{
+	const char *value = json_string_value(at(json, list, i, key));
+	ck_assert_msg(value && !strcmp(value, text), "%s[%zu].%s is %s, not %s", list, i, key,
+		value ? value : "no text", text);
 }
 
 static inline void send_answer(struct gm_fake *f, Gm__Wire__Packet *packet, uint64_t id, bool more)
