@@ -1,72 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <check.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "client/arena.h"
 #include "client/region.h"
 #include "tests/tap.h"
-#include "tests/unit/heap_world.h"
+#include "tests/unit/arena_fixture.h"
 
 /* An arena of regions: the world puts each next to the one before, which must make no difference.
  */
 
-#define MIB    (UINT64_C(1) << 20)
-#define SECOND UINT64_C(1000000000)
-
-static struct world w;
-static struct gm_arena *arena;
-
-static void setup_with(bool streams)
+static void setup_regions(void)
 {
-	world_init(&w, streams, 1024 * MIB);
-	w.regions = true;
-	arena = world_arena(&w, 10 * SECOND);
-}
-
-static void setup(void)
-{
-	setup_with(false);
+	setup_with(false, true);
 }
 
 static void setup_streams(void)
 {
-	setup_with(true);
-}
-
-static void teardown(void)
-{
-	gm_arena_free(arena);
-	world_deinit(&w);
+	setup_with(true, true);
 }
 
 static void *take_aligned(uint64_t size, uint64_t alignment)
 {
-	void *ptr = NULL;
-	ck_assert_int_eq(
-		gm_arena_alloc(arena, size, alignment, GPUMEM_STREAM_ANY, 0, &ptr, NULL), 0);
-	ck_assert_uint_eq((uintptr_t)ptr % (alignment ? alignment : 256), 0);
-	return ptr;
-}
-
-static void *take(uint64_t size)
-{
-	return take_aligned(size, 0);
-}
-
-static void give(void *ptr)
-{
-	ck_assert_int_eq(gm_arena_dealloc(arena, ptr, GPUMEM_STREAM_DONE, NULL), 0);
-}
-
-static struct gm_arena_stats stats(void)
-{
-	struct gm_arena_stats s;
-	gm_arena_stats(arena, &s);
-	return s;
+	return take_with(size, alignment, ANY);
 }
 
 START_TEST(nothing_is_reserved_and_a_first_need_takes_the_least)
@@ -275,7 +233,7 @@ int main(void)
 	Suite *suite = suite_create("region");
 	TCase *tcase = tcase_create("regions");
 	tcase_set_timeout(tcase, 60);
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, setup_regions, teardown);
 	tcase_add_test(tcase, nothing_is_reserved_and_a_first_need_takes_the_least);
 	tcase_add_test(tcase, steps_grow_with_what_is_held_up_to_32_mib);
 	tcase_add_test(tcase, regions_that_touch_do_not_merge);
