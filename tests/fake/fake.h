@@ -95,6 +95,7 @@ struct fake_map {
 struct fake_reservation {
 	uintptr_t va;
 	size_t size;
+	bool again; /* the driver had memory there */
 	struct fake_reservation *prev, *next;
 };
 
@@ -144,6 +145,14 @@ void fake_mem_put(struct fake_mem *mem); /* frees it when neither a handle nor a
 gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **ret_map);
 struct fake_map *fake_map_find(uintptr_t addr);
 void fake_map_remove(struct fake_map *map, bool keep_reserved);
+bool fake_map_overlaps(const struct fake_map *map, uintptr_t va, size_t size);
+
+/* address.c, with the lock held */
+/* Where the driver puts memory of that size, mapped without access; 0: no addresses are left. */
+uintptr_t fake_place_take(size_t size);
+/* The same, without memory again. */
+void fake_place_leave(uintptr_t va, size_t size);
+bool fake_reserved(uintptr_t va, size_t size); /* in one reservation */
 
 /* context.c */
 /* Contexts are numbered: the primary ones as their devices, then the others. */

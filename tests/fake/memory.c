@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Physical memory, address ranges and mappings of the fake driver. A mapping of a device's memory
- * is a real mapping without access: it keeps the file, and so the memory, alive as long as any
- * process that has it (a forked child too), and a program that reads a device pointer on the CPU is
- * killed for it, as on a real machine.
+ * Physical memory and mappings of the fake driver; where they lie: address.c. A mapping of a
+ * device's memory is a real mapping without access: it keeps the file, and so the memory, alive as
+ * long as any process that has it (a forked child too), and a program that reads a device pointer
+ * on the CPU is killed for it, as on a real machine.
  */
 #include "tests/fake/fake.h"
 
@@ -89,52 +89,35 @@ struct fake_map *fake_map_find(uintptr_t addr)
 	return NULL;
 }
 
-/* Where memory was that the driver had placed, and is not any more: it goes there again if it can,
- * as a real one's does. Lock. */
-static struct {
-	uintptr_t va;
-	size_t size;
-} vacant;
+bool fake_map_overlaps(const struct fake_map *map, uintptr_t va, size_t size)
+{
+	return map->va < va + size && va < map->va + map->size;
+}
 
 gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **ret_map)
 {
 	struct fake_map *map = calloc(1, sizeof *map);
-	bool again;
+	uintptr_t place = va;
 	void *at;
 
 	if (!map)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	again = !va && vacant.size == mem->size &&
-		mmap((void *)vacant.va, mem->size, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
-			0) == (void *)vacant.va;
-	if (again)
-		va = vacant.va;
 	map->shadow = mmap(NULL, mem->size, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, 0);
 	if (map->shadow == MAP_FAILED) {
-		if (again)
-			munmap((void *)va, mem->size);
 		free(map);
 		return GM_CUDA_ERROR_MAP_FAILED;
 	}
-	if (!va) {
-		/* The driver picks multiples of its granularity. */
-		char *space = mmap(NULL, mem->size + FAKE_GRANULARITY, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		char *end = space + mem->size + FAKE_GRANULARITY;
-		if (space == MAP_FAILED) {
-			munmap(map->shadow, mem->size);
-			free(map);
-			return GM_CUDA_ERROR_OUT_OF_MEMORY;
-		}
-		va = ((uintptr_t)space + FAKE_GRANULARITY - 1) & ~(FAKE_GRANULARITY - 1);
-		if (va > (uintptr_t)space)
-			munmap(space, va - (uintptr_t)space);
-		if ((uintptr_t)end > va + mem->size)
-			munmap((char *)va + mem->size, (uintptr_t)end - va - mem->size);
+	if (!place)
+		place = fake_place_take(mem->size);
+	if (!place) {
+		munmap(map->shadow, mem->size);
+		free(map);
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	at = mmap((void *)va, mem->size, PROT_NONE, MAP_SHARED | MAP_FIXED, mem->fd, 0);
+	at = mmap((void *)place, mem->size, PROT_NONE, MAP_SHARED | MAP_FIXED, mem->fd, 0);
 	if (at == MAP_FAILED) {
+		if (!va)
+			fake_place_leave(place, mem->size);
 		munmap(map->shadow, mem->size);
 		free(map);
 		return GM_CUDA_ERROR_MAP_FAILED;
@@ -150,14 +133,10 @@ gm_cu_result fake_map_add(uintptr_t va, struct fake_mem *mem, struct fake_map **
 
 void fake_map_remove(struct fake_map *map, bool keep_reserved)
 {
-	if (keep_reserved) {
-		mmap((void *)map->va, map->size, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	} else {
-		munmap((void *)map->va, map->size);
-		vacant.va = map->va;
-		vacant.size = map->size;
-	}
+	mmap((void *)map->va, map->size, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	if (!keep_reserved)
+		fake_place_leave(map->va, map->size);
 	munmap(map->shadow, map->size);
 	DL_DELETE(fake.maps, map);
 	map->mem->mappings--;
@@ -338,89 +317,7 @@ FAKE_API gm_cu_result cuMemImportFromShareableHandle(
 	return result;
 }
 
-/* ---- the driver's functions: addresses */
-
-FAKE_API gm_cu_result cuMemAddressReserve(
-	gm_cu_ptr *ptr, size_t size, size_t alignment, gm_cu_ptr hint, unsigned long long flags);
-FAKE_API gm_cu_result cuMemAddressReserve(
-	gm_cu_ptr *ptr, size_t size, size_t alignment, gm_cu_ptr hint, unsigned long long flags)
-{
-	struct fake_reservation *reservation;
-	char *base, *at;
-	size_t room;
-
-	FAKE_ENTER("cuMemAddressReserve");
-	if (!ptr || flags || !whole(size) || (alignment & (alignment - 1)))
-		return GM_CUDA_ERROR_INVALID_VALUE;
-	if (alignment < FAKE_GRANULARITY)
-		alignment = FAKE_GRANULARITY;
-	if (__builtin_add_overflow(size, alignment, &room))
-		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	(void)hint; /* a wish, which the driver need not grant */
-	base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (base == MAP_FAILED)
-		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	at = (char *)(((uintptr_t)base + alignment - 1) & ~(alignment - 1));
-	if (at > base)
-		munmap(base, (size_t)(at - base));
-	if (base + room > at + size)
-		munmap(at + size, (size_t)(base + room - (at + size)));
-	reservation = calloc(1, sizeof *reservation);
-	if (!reservation) {
-		munmap(at, size);
-		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	reservation->va = (uintptr_t)at;
-	reservation->size = size;
-	pthread_mutex_lock(&fake.lock);
-	DL_APPEND(fake.reservations, reservation);
-	pthread_mutex_unlock(&fake.lock);
-	*ptr = (gm_cu_ptr)(uintptr_t)at;
-	return GM_CUDA_SUCCESS;
-}
-
-/* Whether a range lies in one reservation. */
-static bool reserved(uintptr_t va, size_t size)
-{
-	struct fake_reservation *reservation;
-
-	DL_FOREACH (fake.reservations, reservation)
-		if (va >= reservation->va && va + size <= reservation->va + reservation->size)
-			return true;
-	return false;
-}
-
-static bool overlaps(const struct fake_map *map, uintptr_t va, size_t size)
-{
-	return map->va < va + size && va < map->va + map->size;
-}
-
-FAKE_API gm_cu_result cuMemAddressFree(gm_cu_ptr ptr, size_t size);
-FAKE_API gm_cu_result cuMemAddressFree(gm_cu_ptr ptr, size_t size)
-{
-	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE;
-	struct fake_reservation *reservation;
-	struct fake_map *map;
-
-	FAKE_ENTER("cuMemAddressFree");
-	pthread_mutex_lock(&fake.lock);
-	DL_FOREACH (fake.reservations, reservation)
-		if (reservation->va == ptr && reservation->size == size)
-			break;
-	if (reservation) {
-		result = GM_CUDA_SUCCESS;
-		DL_FOREACH (fake.maps, map)
-			if (overlaps(map, (uintptr_t)ptr, size))
-				result = GM_CUDA_ERROR_INVALID_VALUE;
-	}
-	if (!result) {
-		munmap((void *)(uintptr_t)ptr, size);
-		DL_DELETE(fake.reservations, reservation);
-		free(reservation);
-	}
-	pthread_mutex_unlock(&fake.lock);
-	return result;
-}
+/* ---- the driver's functions: mappings */
 
 FAKE_API gm_cu_result cuMemMap(
 	gm_cu_ptr ptr, size_t size, size_t offset, gm_cu_mem handle, unsigned long long flags);
@@ -437,9 +334,9 @@ FAKE_API gm_cu_result cuMemMap(
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
 	mem = fake_mem_find(handle);
-	inside = reserved((uintptr_t)ptr, size);
+	inside = fake_reserved((uintptr_t)ptr, size);
 	DL_FOREACH (fake.maps, map)
-		if (overlaps(map, (uintptr_t)ptr, size))
+		if (fake_map_overlaps(map, (uintptr_t)ptr, size))
 			inside = false;
 	if (inside && mem && mem->handles)
 		result = offset || mem->size != size ? GM_CUDA_ERROR_NOT_SUPPORTED
@@ -477,16 +374,16 @@ FAKE_API gm_cu_result cuMemUnmap(gm_cu_ptr ptr, size_t size)
 	if (!whole(size) || va % FAKE_GRANULARITY)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
-	if (!reserved(va, size))
+	if (!fake_reserved(va, size))
 		result = GM_CUDA_ERROR_INVALID_VALUE;
 	DL_FOREACH (fake.maps, map)
-		if (overlaps(map, va, size) &&
+		if (fake_map_overlaps(map, va, size) &&
 			(map->plain || map->va < va || map->va + map->size > va + size))
 			result = GM_CUDA_ERROR_INVALID_VALUE;
 	/* A reserved range that holds nothing is no error. */
 	if (!result)
 		DL_FOREACH_SAFE (fake.maps, map, next)
-			if (overlaps(map, va, size))
+			if (fake_map_overlaps(map, va, size))
 				fake_map_remove(map, true);
 	pthread_mutex_unlock(&fake.lock);
 	return result;

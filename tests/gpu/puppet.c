@@ -321,7 +321,7 @@ static void perform(const struct puppet_call *call, int fd, struct puppet_answer
 		break;
 	case PUPPET_RESERVE:
 		answer->result =
-			cuda->cuMemAddressReserve((gm_cu_ptr *)value, call->a, call->b, 0, 0);
+			cuda->cuMemAddressReserve((gm_cu_ptr *)value, call->a, call->b, call->c, 0);
 		break;
 	case PUPPET_UNRESERVE:
 		answer->result = cuda->cuMemAddressFree(call->a, call->b);

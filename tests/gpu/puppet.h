@@ -29,7 +29,7 @@ enum puppet_op {
 	PUPPET_RELEASE,   /* a handle */
 	PUPPET_EXPORT,    /* a handle → fd */
 	PUPPET_IMPORT,    /* fd → handle */
-	PUPPET_RESERVE,   /* a bytes, b alignment → address */
+	PUPPET_RESERVE,   /* a bytes, b alignment, c wished address → address */
 	PUPPET_UNRESERVE, /* a address, b bytes */
 	PUPPET_MAP,       /* a address, b bytes, c handle, d offset */
 	PUPPET_UNMAP,     /* a address, b bytes */
