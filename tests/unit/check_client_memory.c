@@ -3,13 +3,13 @@
  * No memory for the client library itself: each allocation of a whole life of a session fails once.
  * The call that met it says so, and nothing that the daemon granted is lost.
  */
-#include <fcntl.h>
 #include <string.h>
 
 #include "gpumem/gpumem.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/fake_daemon.h"
+#include "tests/unit/open_fds.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -23,14 +23,6 @@ static void set_up(void)
 static void tear_down(void)
 {
 	fake_stop(fake);
-}
-
-static unsigned open_fds(void)
-{
-	unsigned n = 0;
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 /* Check allocates at every assertion that holds. */

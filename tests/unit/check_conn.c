@@ -4,7 +4,6 @@
  * with handles cut off, or none at all.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "tests/tap.h"
+#include "tests/unit/open_fds.h"
 
 /* Far longer than anything here takes: a test that runs into it has failed. */
 #define LONG_NS (20 * GM_NS_PER_S)
@@ -184,14 +184,6 @@ static void far_answer_with(const struct asked *asked, bool more, unsigned n_fds
 static void far_answer(const struct asked *asked)
 {
 	far_answer_with(asked, false, 0);
-}
-
-static unsigned open_fds(void)
-{
-	unsigned n = 0;
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 /* ---- one caller */
