@@ -414,7 +414,7 @@ static void step_sample(struct model *m)
 
 static void step(struct model *m)
 {
-	m->step++;
+	m->run.step++;
 	if (model_roll(m, 10) == 0)
 		failing_malloc_arm(1 + model_roll(m, 6));
 	switch (model_roll(m, 40)) {
@@ -480,14 +480,10 @@ static void step(struct model *m)
 
 START_TEST(any_sequence_of_events_leaves_the_ledger_true)
 {
-	const char *seed = getenv("GM_MODEL_SEED"), *steps = getenv("GM_MODEL_STEPS");
 	struct model *m = calloc(1, sizeof(*m));
 	ck_assert_ptr_nonnull(m);
-	m->seed = (seed ? strtoull(seed, NULL, 0) : 20) + (uint64_t)_i;
-	uint64_t n = steps ? strtoull(steps, NULL, 0) : STEPS;
-	/* An assertion inside core ends the process: say now which run it was. */
-	fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 "\n", m->seed);
-	m->random = (m->seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
+	model_run_init(&m->run, 20, (uint64_t)_i, STEPS);
+	uint64_t n = m->run.steps;
 	fake_core_init(&m->fake);
 	for (uint32_t d = 0; d < DEVICES; d++) {
 		m->info[d] = fake_info(d == 0 ? 4 * GiB : 6 * GiB + 10 * MiB);
@@ -497,7 +493,7 @@ START_TEST(any_sequence_of_events_leaves_the_ledger_true)
 		fake_core_add(&m->fake, &m->info[d]);
 	}
 	model_check(m);
-	while (m->step < n)
+	while (m->run.step < n)
 		step(m);
 	must(m, m->granted > n / 20 && m->refused > n / 200 && m->hits > n / 20,
 		"the run tried little: %" PRIu64 " granted, %" PRIu64 " refused, %" PRIu64 " hits",

@@ -228,7 +228,7 @@ static void step_policy(struct model *m)
 
 static void step(struct model *m)
 {
-	m->step++;
+	m->run.step++;
 	switch (model_roll(m, 32)) {
 	case 0 ... 1:
 		step_connect(m);
@@ -311,13 +311,10 @@ static void step(struct model *m)
 
 START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 {
-	const char *seed = getenv("GM_MODEL_SEED"), *steps = getenv("GM_MODEL_STEPS");
 	struct model *m = calloc(1, sizeof(*m));
 	ck_assert_ptr_nonnull(m);
-	m->seed = (seed ? strtoull(seed, NULL, 0) : 40) + (uint64_t)_i;
-	uint64_t n = steps ? strtoull(steps, NULL, 0) : STEPS;
-	fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 "\n", m->seed);
-	m->random = (m->seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
+	model_run_init(&m->run, 40, (uint64_t)_i, STEPS);
+	uint64_t n = m->run.steps;
 	m->total = 16 * GiB;
 	struct gm_core_device_info info = fake_info(m->total);
 	info.policy.max_pool = UINT64_MAX;
@@ -325,7 +322,7 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	fake_core_init_looking(&m->fake);
 	fake_core_add(&m->fake, &info);
 	model_check(m);
-	while (m->step < n)
+	while (m->run.step < n)
 		step(m);
 	for (size_t i = 0; i < m->fake.n_events && i < FAKE_LOG; i++)
 		m->n.ignored += m->fake.events[i].event.kind == GM_EVENT_IGNORED;
@@ -338,7 +335,7 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 		m->n.never, m->n.exhausted, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
 		m->n.looked, m->n.denied);
 	must(m,
-		seed || n < STEPS ||
+		m->run.chosen || n < STEPS ||
 			(m->n.granted > n / 100 && m->n.late > n / 300 && m->n.limit > n / 1000 &&
 				m->n.timeout > 0 && m->n.deadlock > 0 && m->n.asked > n / 300 &&
 				m->n.ignored > 0 && m->n.looked > 0 && m->n.denied > 0),

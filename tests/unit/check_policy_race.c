@@ -7,16 +7,9 @@
 #include "daemon/core/quota.h"
 #include "tests/tap.h"
 #include "tests/unit/fake_core.h"
+#include "tests/unit/model_run.h"
 
 static struct fake_core fake;
-
-static uint64_t roll(uint64_t *random, uint64_t below)
-{
-	*random ^= *random << 13;
-	*random ^= *random >> 7;
-	*random ^= *random << 17;
-	return (*random >> 11) % below;
-}
 
 #define RACERS     64
 #define RACE_TOTAL 1000000
@@ -26,7 +19,7 @@ START_TEST(sixty_four_racing_clients_never_pass_a_limit)
 	struct gm_session *s[RACERS];
 	static struct fake_request slots[RACERS];
 	bool busy[RACERS] = {false};
-	uint64_t random = 4711;
+	struct model_run run = {.random = 4711};
 	uint64_t requests = 0, granted = 0, refused = 0;
 	char detail[GM_DETAIL_BYTES];
 	struct gm_core_device_info info = fake_info(8 * GiB);
@@ -46,14 +39,14 @@ START_TEST(sixty_four_racing_clients_never_pass_a_limit)
 	for (int i = 0; i < RACERS; i++)
 		s[i] = fake_session(&fake, 1 + (gm_domain)(i % 8), (uid_t)(i % 8));
 	while (requests < RACE_TOTAL) {
-		uint64_t i = roll(&random, RACERS);
+		uint64_t i = model_run_roll(&run, RACERS);
 		if (busy[i] && slots[i].ended) {
 			busy[i] = false;
 			granted += slots[i].status == GPUMEM_OK;
 			refused += slots[i].status != GPUMEM_OK;
 		}
-		if (!busy[i] && roll(&random, 3)) {
-			fake_ask(&fake, &slots[i], s[i], 0, 1 + roll(&random, 64 * MiB),
+		if (!busy[i] && model_run_roll(&run, 3)) {
+			fake_ask(&fake, &slots[i], s[i], 0, 1 + model_run_roll(&run, 64 * MiB),
 				GM_TRANSPORT_AUTO);
 			busy[i] = true;
 			requests++;
@@ -61,11 +54,12 @@ START_TEST(sixty_four_racing_clients_never_pass_a_limit)
 			struct gm_lease *lease = gm_session_next_lease(s[i], NULL);
 			while (lease) {
 				gm_lease_return(s[i], lease);
-				lease = roll(&random, 4) ? gm_session_next_lease(s[i], NULL) : NULL;
+				lease = model_run_roll(&run, 4) ? gm_session_next_lease(s[i], NULL)
+								: NULL;
 			}
 		}
-		while (fake.n_jobs > 64 || (fake.n_jobs > 0 && roll(&random, 2)))
-			fake_core_complete(&fake, roll(&random, fake.n_jobs), 0);
+		while (fake.n_jobs > 64 || (fake.n_jobs > 0 && model_run_roll(&run, 2)))
+			fake_core_complete(&fake, model_run_roll(&run, fake.n_jobs), 0);
 		/* By a byte: at every single step, for the owner who may have grown. */
 		uint64_t held = 0;
 		for (int k = (int)(i % 8); k < RACERS; k += 8)

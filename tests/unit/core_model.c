@@ -23,14 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t model_roll(struct model *m, uint64_t below)
-{
-	m->random ^= m->random << 13;
-	m->random ^= m->random >> 7;
-	m->random ^= m->random << 17;
-	return (m->random >> 11) % below;
-}
-
 struct m_chunk *model_chunk(struct model *m, uint64_t id)
 {
 	if (id >= m->n_chunks) {
@@ -46,11 +38,6 @@ struct m_chunk *model_chunk(struct model *m, uint64_t id)
 }
 
 /* ---- the model's own arithmetic */
-
-uint64_t model_less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
 
 uint64_t model_ceiling(const struct model *m, uint32_t d, uint64_t foreign)
 {

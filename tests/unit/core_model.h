@@ -2,13 +2,11 @@
 #ifndef GM_TESTS_CORE_MODEL_H
 #define GM_TESTS_CORE_MODEL_H
 
-#include <check.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "tests/unit/fake_core.h"
+#include "tests/unit/model_run.h"
 
 /*
  * A model of the core: who holds which chunk, and what became of those that were returned. It knows
@@ -75,7 +73,7 @@ struct m_token {
 
 struct model {
 	struct fake_core fake;
-	uint64_t seed, step, random;
+	struct model_run run;
 	struct m_chunk *chunks; /* by id */
 	uint64_t n_chunks;
 	struct m_session sessions[SESSIONS];
@@ -89,24 +87,8 @@ struct model {
 	uint64_t granted, refused, hits;
 };
 
-/* Like ck_assert(), with seed and step; it allocates nothing while all is well. */
-#define must(m, condition, ...) \
-	do { \
-		if (!(condition)) { \
-			fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 " step %" PRIu64 ": ", \
-				(m)->seed, (m)->step); \
-			fprintf(stderr, __VA_ARGS__); \
-			fprintf(stderr, "\n"); \
-			ck_abort_msg("seed %" PRIu64 " step %" PRIu64 ": %s", (m)->seed, \
-				(m)->step, #condition); \
-		} \
-	} while (0)
-
-/* Below the bound given; repeats from run to run. */
-uint64_t model_roll(struct model *m, uint64_t below);
 struct m_chunk *model_chunk(struct model *m, uint64_t id);
 
-uint64_t model_less(uint64_t a, uint64_t b); /* not under 0 */
 uint64_t model_ceiling(const struct model *m, uint32_t d, uint64_t foreign);
 uint64_t model_charged(const struct model *m, uint32_t d);
 

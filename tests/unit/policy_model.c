@@ -30,19 +30,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t model_roll(struct model *m, uint64_t below)
-{
-	m->random ^= m->random << 13;
-	m->random ^= m->random >> 7;
-	m->random ^= m->random << 17;
-	return (m->random >> 11) % below;
-}
-
-uint64_t model_less(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* ---- the model's own arithmetic */
 
 static bool matches(const struct m_session *s, const struct gm_owner *o)

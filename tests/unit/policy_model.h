@@ -2,16 +2,14 @@
 #ifndef GM_TESTS_POLICY_MODEL_H
 #define GM_TESTS_POLICY_MODEL_H
 
-#include <check.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "daemon/core/ladder.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
 #include "tests/unit/fake_core.h"
+#include "tests/unit/model_run.h"
 
 /* A model of limits, queue and ladder on one device: who asked for what, who was asked, and what
  * each may have by the rules alone. What must be true of it is in policy_model.c. */
@@ -44,7 +42,8 @@ struct m_request {
 
 struct model {
 	struct fake_core fake;
-	uint64_t seed, step, random, arrivals;
+	struct model_run run;
+	uint64_t arrivals;
 	struct gm_policy policy;
 	uint64_t total;
 	bool dry; /* the backend is out of memory every other time */
@@ -59,21 +58,6 @@ struct model {
 	} n;
 };
 
-#define must(m, condition, ...) \
-	do { \
-		if (!(condition)) { \
-			fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 " step %" PRIu64 ": ", \
-				(m)->seed, (m)->step); \
-			fprintf(stderr, __VA_ARGS__); \
-			fprintf(stderr, "\n"); \
-			ck_abort_msg("seed %" PRIu64 " step %" PRIu64 ": %s", (m)->seed, \
-				(m)->step, #condition); \
-		} \
-	} while (0)
-
-/* Below the bound given; repeats from run to run. */
-uint64_t model_roll(struct model *m, uint64_t below);
-uint64_t model_less(uint64_t a, uint64_t b); /* not under 0 */
 /* Takes note of requests that ended since the last time. */
 void model_sweep(struct model *m);
 /* The invariants. */
