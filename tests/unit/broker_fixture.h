@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,6 +97,14 @@ static inline void start_with(const char *text, rlim_t fds)
 static inline void start(void)
 {
 	start_with(plain, 0);
+}
+
+/* A backend that makes a chunk for each byte that is written to the gate. */
+static inline void start_gated(void)
+{
+	ck_assert_int_eq(mkfifo(gate, 0600), 0);
+	setenv("GPUMEM_TEST_HOST_GATE", gate, 1);
+	start();
 }
 
 static inline bool log_says(const char *name, const char *what)

@@ -138,9 +138,7 @@ END_TEST
 
 START_TEST(a_pool_hit_is_answered_while_the_backend_is_busy_with_a_miss)
 {
-	ck_assert_int_eq(mkfifo(gate, 0600), 0);
-	setenv("GPUMEM_TEST_HOST_GATE", gate, 1);
-	start();
+	start_gated();
 	int door = open(gate, O_RDWR | O_CLOEXEC);
 	ck_assert_int_eq(write(door, "1", 1), 1);
 	struct wire_client *client = wire_join(path, false), *other = wire_join(path, false);

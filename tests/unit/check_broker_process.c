@@ -6,9 +6,7 @@
  */
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,9 +64,7 @@ END_TEST
 
 START_TEST(a_daemon_whose_backend_is_stuck_still_ends)
 {
-	ck_assert_int_eq(mkfifo(gate, 0600), 0);
-	setenv("GPUMEM_TEST_HOST_GATE", gate, 1);
-	start();
+	start_gated();
 	struct wire_client *client = wire_join(path, false);
 	wire_send_lease(client, 0, 2 * MIB);
 	while (wire_status(client)->devices[0]->admitted == 0)
