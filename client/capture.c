@@ -19,7 +19,8 @@ struct gm_capture_block {
 	uint32_t device;
 	bool freed;
 	bool unlisted; /* there was no memory for the table */
-	uint64_t graph;
+	/* Which use it: the one it was allocated for, and the one it was freed for. 0: none. */
+	uint64_t graphs[2];
 	struct gm_capture_block *next;
 	UT_hash_handle hh;
 };
@@ -49,7 +50,7 @@ static int add_locked(
 		return -ENOMEM;
 	block->ptr = ptr;
 	block->device = device;
-	block->graph = graph;
+	block->graphs[freed] = graph;
 	block->freed = freed;
 	HASH_ADD_PTR(captures->blocks, ptr, block);
 	if (block->unlisted) {
@@ -77,9 +78,8 @@ int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, u
 	if (block && block->freed) {
 		r = GM_CAPTURE_E_FREED;
 	} else if (block) {
-		/* Freed while a second graph is made: that one uses it, too, and comes later. */
-		if (graph)
-			block->graph = graph;
+		/* Freed while a second graph is made: both use it, and either may go first. */
+		block->graphs[1] = graph;
 		block->freed = true;
 		r = GM_CAPTURE_KEPT;
 	} else if (graph) {
@@ -95,14 +95,20 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 	void (*free_now)(void *ctx, void *ptr, uint32_t device), void *ctx)
 {
 	struct gm_capture_block *block, *tmp, *gone = NULL;
-	uint64_t n = 0;
+	uint64_t n = 0, dropped = 0;
 	pthread_mutex_lock(&captures->lock);
 	HASH_ITER (hh, captures->blocks, block, tmp) {
-		if (block->graph != graph)
+		if (block->graphs[0] != graph && block->graphs[1] != graph)
+			continue;
+		n++;
+		for (unsigned i = 0; i < 2; i++)
+			if (block->graphs[i] == graph)
+				block->graphs[i] = 0;
+		if (block->graphs[0] || block->graphs[1])
 			continue;
 		HASH_DEL(captures->blocks, block);
 		LL_PREPEND(gone, block);
-		n++;
+		dropped++;
 	}
 	pthread_mutex_unlock(&captures->lock);
 	LL_FOREACH_SAFE (gone, block, tmp) {
@@ -110,7 +116,6 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 			free_now(ctx, block->ptr, block->device);
 		free(block);
 	}
-	/* Last: until here a second free of one of them must not get past the table. */
-	atomic_fetch_sub_explicit(&captures->n, n, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&captures->n, dropped, memory_order_relaxed);
 	return n;
 }

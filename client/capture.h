@@ -40,8 +40,8 @@ enum gm_capture_outcome {
  * graph uses it, free it. -ENOMEM. */
 int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, uint64_t graph);
 
-/* The graph is gone. Calls free_now() for each block of it that was freed meanwhile; those in use
- * go on as ordinary ones. How many blocks there were in all. */
+/* The graph is gone. Calls free_now() for each block of it that was freed meanwhile and that no
+ * other graph uses; those in use go on as ordinary ones. How many blocks it had in all. */
 uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 	void (*free_now)(void *ctx, void *ptr, uint32_t device), void *ctx);
 

@@ -64,11 +64,28 @@ END_TEST
 
 START_TEST(what_two_graphs_use_goes_with_the_later_one)
 {
+	/* Whichever of them that is. */
+	uint64_t first = _i ? 9 : 7, later = _i ? 7 : 9;
 	ck_assert_int_eq(gm_captures_add(&captures, &a, 3, 7), 0);
 	ck_assert_int_eq(gm_captures_free(&captures, &a, 3, 9), GM_CAPTURE_KEPT);
-	ck_assert_uint_eq(gm_captures_gone(&captures, 7, count, &freed), 0);
-	ck_assert_uint_eq(gm_captures_gone(&captures, 9, count, &freed), 1);
+	ck_assert_uint_eq(gm_captures_gone(&captures, first, count, &freed), 1);
+	ck_assert_uint_eq(freed, 0);
+	ck_assert(gm_captures_any(&captures));
+	ck_assert_int_eq(gm_captures_free(&captures, &a, 3, 0), GM_CAPTURE_E_FREED);
+	ck_assert_uint_eq(gm_captures_gone(&captures, first, count, &freed), 0);
+	ck_assert_uint_eq(gm_captures_gone(&captures, later, count, &freed), 1);
 	ck_assert_uint_eq(freed, 1);
+	ck_assert(!gm_captures_any(&captures));
+}
+END_TEST
+
+START_TEST(what_one_graph_allocates_and_frees_goes_with_it)
+{
+	ck_assert_int_eq(gm_captures_add(&captures, &a, 3, 7), 0);
+	ck_assert_int_eq(gm_captures_free(&captures, &a, 3, 7), GM_CAPTURE_KEPT);
+	ck_assert_uint_eq(gm_captures_gone(&captures, 7, count, &freed), 1);
+	ck_assert_uint_eq(freed, 1);
+	ck_assert(!gm_captures_any(&captures));
 }
 END_TEST
 
@@ -80,7 +97,8 @@ int main(void)
 	tcase_add_test(tc, what_no_graph_uses_is_freed_as_ever);
 	tcase_add_test(tc, what_is_freed_in_a_capture_stays_until_its_graph_is_gone);
 	tcase_add_test(tc, what_is_allocated_in_a_capture_stays_when_freed_later);
-	tcase_add_test(tc, what_two_graphs_use_goes_with_the_later_one);
+	tcase_add_loop_test(tc, what_two_graphs_use_goes_with_the_later_one, 0, 2);
+	tcase_add_test(tc, what_one_graph_allocates_and_frees_goes_with_it);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
