@@ -98,10 +98,15 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		*ret_addr = new->addr;
 	}
 	pthread_mutex_unlock(&cache->lock);
-	if (block) {
-		(void)ops->close(ctx, context, new->addr);
-		free(new);
+	if (!block)
+		return 0;
+	/* The other one's opening will do. Should this one not close, it is closed with that. */
+	if (ops->close(ctx, context, new->addr) < 0) {
+		pthread_mutex_lock(&cache->lock);
+		block->openings++;
+		pthread_mutex_unlock(&cache->lock);
 	}
+	free(new);
 	return 0;
 }
 

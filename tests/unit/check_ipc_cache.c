@@ -189,6 +189,19 @@ START_TEST(who_comes_second_with_an_open_closes_it_again)
 }
 END_TEST
 
+START_TEST(a_second_open_that_does_not_close_is_closed_with_the_first)
+{
+	driver.during = overtaken;
+	driver.fail_close = -EIO;
+	void *a = take(4);
+	ck_assert_uint_eq(driver.open[4], 2);
+	ck_assert_int_eq(put(a), 0);
+	ck_assert_uint_eq(driver.open[4], 2);
+	ck_assert_int_eq(put(a), 0);
+	ck_assert_uint_eq(driver.open[4], 0);
+}
+END_TEST
+
 /* Another thread opens the block anew, while this one closes it in vain. */
 static void taken_again(void)
 {
@@ -288,6 +301,7 @@ int main(void)
 	tcase_add_test(tcase, a_close_that_fails_can_be_tried_again);
 	tcase_add_test(tcase, each_context_opens_for_itself);
 	tcase_add_test(tcase, who_comes_second_with_an_open_closes_it_again);
+	tcase_add_test(tcase, a_second_open_that_does_not_close_is_closed_with_the_first);
 	tcase_add_loop_test(
 		tcase, what_could_not_be_closed_is_closed_with_the_one_opened_meanwhile, 0, 2);
 	tcase_add_test(tcase, without_memory_nothing_is_opened);
