@@ -26,7 +26,9 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 {
 	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
 	gpumem_buffer_options wanted = GPUMEM_BUFFER_OPTIONS_INIT;
-	gm_sized_in(&given, sizeof(given), options);
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
 	if ((given.alignment & (given.alignment - 1)) || given.alignment > GM_CHUNK_MIN)
 		return gm_error(GPUMEM_E_INVALID,
 			"an alignment is a power of two, and of pinned memory that is registered at "
@@ -38,8 +40,8 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 	/* What has passed by now makes room. */
 	(void)gm_pinned_tick(session, gm_clock_ns());
 	wanted.tag = given.tag;
-	gpumem_status status =
-		gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, size, &wanted, &block->buffer);
+	wanted.wait_ms = given.wait_ms;
+	status = gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, size, &wanted, &block->buffer);
 	if (status) {
 		free(block);
 		return status;

@@ -488,11 +488,42 @@ START_TEST(only_the_gpu_that_is_used_gets_a_context)
 }
 END_TEST
 
+/* ---- waiting */
+
+static void patient(int channel, void *argument)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *ptr;
+	join("patient");
+	use_gpu_of(0);
+	options.wait_ms = 1;
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 32 * MIB, &options, &ptr), GPUMEM_E_TIMEOUT);
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	OK(gpumem_host_alloc(session, 32 * MIB, &options, &ptr));
+	memset(ptr, 0x44, 32 * MIB);
+	OK(gpumem_host_free(session, ptr));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_call_that_waits_gets_what_another_process_gives_back)
+{
+	struct gm_worker a, b;
+	gm_worker_start(&a, holder, NULL);
+	gm_hear_word(a.channel, 'h');
+	gm_worker_start(&b, patient, NULL);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	gm_say_word(a.channel, 'e');
+	gm_worker_join(&a);
+	gm_worker_join(&b);
+}
+END_TEST
+
 /* ---- what bad input gets */
 
 static void wrong(int channel, void *argument)
 {
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_alloc_options unset = {0};
 	void *host, *device, *none = NULL;
 	join("wrong");
 	use_gpu_of(0);
@@ -505,6 +536,7 @@ static void wrong(int channel, void *argument)
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 0, NULL, &none), GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, NULL), GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gpumem_host_alloc(NULL, 1, NULL, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, &unset, &none), GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, LIMIT + 1, NULL, &none), GPUMEM_E_NO_MEMORY);
 	GM_REQUIRE(!none);
 	OK(gpumem_host_alloc(session, 100, NULL, &host));
@@ -665,6 +697,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_killed_workers_memory_is_back_and_never_reused);
 	tcase_add_test(t, pooled_chunks_are_reused_within_a_domain_and_by_nobody_else);
 	tcase_add_test(t, a_worker_uses_it_on_while_the_daemon_is_dead);
+	tcase_add_test(t, a_call_that_waits_gets_what_another_process_gives_back);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_process_without_a_gpu_gets_what_it_can_use);
 	/* What has nothing to test somewhere is not run there: it would count as passed. On host

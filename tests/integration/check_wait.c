@@ -38,19 +38,6 @@ static void *alloc(gpumem_session *session, uint64_t bytes, uint32_t wait_ms, gp
 	return ptr;
 }
 
-static uint64_t waiting(void)
-{
-	struct gm_raw ctl;
-	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
-	gm_raw_observe(&ctl, &daemon_);
-	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_QUEUE, get_queue, &body)), GPUMEM_OK);
-	uint64_t n = 0;
-	for (size_t i = 0; i < ctl.packet->queue->n_requests; i++)
-		n += !ctl.packet->queue->requests[i]->parked;
-	gm_raw_close(&ctl);
-	return n;
-}
-
 /* Holds memory, and frees it when told. */
 static void holder(int channel, void *argument)
 {
@@ -98,7 +85,7 @@ static void wait_for_free(gm_worker_fn fn)
 	gm_worker_start(&a, holder, &all);
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, fn, &some);
-	GM_UNTIL(waiting() == 1);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
 	gm_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
 	gm_hear_word(b.channel, 'w');
@@ -182,7 +169,7 @@ START_TEST(of_two_who_hold_half_and_wait_one_is_told_and_the_other_served)
 	gm_worker_start(&b, greedy, NULL);
 	gm_hear_word(b.channel, 'h');
 	gm_say_word(a.channel, 'm');
-	GM_UNTIL(waiting() == 1);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
 	gm_say_word(b.channel, 'm');
 	gm_hear_word(b.channel, 'd');
 	gm_hear_word(a.channel, 'g');
@@ -203,9 +190,9 @@ START_TEST(a_waiting_process_that_is_killed_leaves_nothing)
 	gm_worker_start(&a, holder, &all);
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, waiter, &some);
-	GM_UNTIL(waiting() == 1);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
 	gm_worker_kill(&b);
-	GM_UNTIL(waiting() == 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 0);
 	gm_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
 	gm_say_word(a.channel, 'e');

@@ -470,3 +470,16 @@ bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_c
 	gm_raw_close(&raw);
 	return found;
 }
+
+uint64_t gm_waiting(const struct gm_daemon *daemon)
+{
+	struct gm_raw ctl;
+	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
+	uint64_t n = 0;
+	gm_raw_observe(&ctl, daemon);
+	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_QUEUE, get_queue, &body)), GPUMEM_OK);
+	for (size_t i = 0; i < ctl.packet->queue->n_requests; i++)
+		n += !ctl.packet->queue->requests[i]->parked;
+	gm_raw_close(&ctl);
+	return n;
+}

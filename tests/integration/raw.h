@@ -126,5 +126,7 @@ struct gm_client_row {
 	char name[GM_LIMIT_NAME_BYTES + 1];
 };
 bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret);
+/* How many requests wait, but for those that are only there while clients are asked. */
+uint64_t gm_waiting(const struct gm_daemon *daemon);
 
 #endif
