@@ -458,6 +458,8 @@ static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
 		return 0;
 	if (status == GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		gm_cuda_event_not_captured(backend->contexts, stream);
+	else /* What is freed in a capture may be all that is named of its stream. */
+		(void)gm_cuda_event_captured(backend->contexts, stream);
 	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
 

@@ -284,29 +284,6 @@ END_TEST
 
 /* ---- graphs */
 
-/* Functions of the driver that only a program with graphs calls. */
-static void *driver_symbol(const char *name)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-	return library ? dlsym(library, name) : NULL;
-}
-
-/* Ends the capture. What can launch the graph; NULL on the fake driver, which runs none. */
-static void *end_capture(gm_cu_stream stream)
-{
-	gm_cu_result (*end)(gm_cu_stream, void **) =
-		(gm_cu_result(*)(gm_cu_stream, void **))driver_symbol("cuStreamEndCapture");
-	gm_cu_result (*instantiate)(void **, void *, unsigned long long) = (gm_cu_result(*)(
-		void **, void *, unsigned long long))driver_symbol("cuGraphInstantiateWithFlags");
-	gm_cu_result (*destroy)(void *) = (gm_cu_result(*)(void *))driver_symbol("cuGraphDestroy");
-	void *graph, *runnable = NULL;
-	CU(end(stream, &graph));
-	if (instantiate)
-		CU(instantiate(&runnable, graph, 0));
-	CU(destroy(graph));
-	return runnable;
-}
-
 static void capturer(int channel, void *argument)
 {
 	enum { N = 24 };
@@ -316,15 +293,13 @@ static void capturer(int channel, void *argument)
 	join("capturer");
 	use_gpu();
 	gm_cu_stream stream = stream_new();
-	gm_cu_result (*begin)(gm_cu_stream, int) =
-		(gm_cu_result(*)(gm_cu_stream, int))driver_symbol("cuStreamBeginCapture_v2");
 	gm_cu_result (*launch)(void *, gm_cu_stream) =
 		(gm_cu_result(*)(void *, gm_cu_stream))driver_symbol("cuGraphLaunch");
 	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &before));
 	OK(gpumem_graph_of(session, 0, stream, &none));
 	GM_REQUIRE_EQ(none, 0);
 
-	CU(begin(stream, 0 /* global: the strictest */));
+	begin_capture(stream);
 	OK(gpumem_graph_of(session, 0, stream, &graph));
 	GM_REQUIRE(graph != 0);
 	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &during)); /* grows the heap, too */
@@ -367,6 +342,39 @@ static void capturer(int channel, void *argument)
 START_TEST(what_a_captured_graph_uses_stays_until_the_graph_is_gone)
 {
 	one_worker(capturer, NULL);
+}
+END_TEST
+
+/* Frees in a capture and does nothing else of ours in it. */
+static void capturing_freer(int channel, void *argument)
+{
+	void *mine, *others, *again;
+	uint64_t graph;
+	join("capturing freer");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &mine));
+	OK(gpumem_alloc(session, 0, 4 * MIB, GPUMEM_STREAM_ANY, NULL, &others));
+	begin_capture(stream);
+	fill(mine, 4 * MIB, 0x57, stream);
+	OK(gpumem_free(session, mine, stream));
+	/* An event for all streams would break the capture: none is recorded for this. */
+	OK(gpumem_free(session, others, GPUMEM_STREAM_ANY));
+	OK(gpumem_trim(session, NULL));
+	OK(gpumem_graph_of(session, 0, stream, &graph));
+	end_capture(stream);
+	OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &again));
+	GM_REQUIRE(again != mine);
+	OK(gpumem_free(session, again, stream));
+	OK(gpumem_graph_gone(session, graph));
+	CU(cuda->cuStreamSynchronize(stream));
+	give_all_back();
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_capture_in_which_memory_is_only_freed_is_not_broken)
+{
+	one_worker(capturing_freer, NULL);
 }
 END_TEST
 
@@ -424,6 +432,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, what_runs_in_contexts_of_ones_own_is_waited_for, 0, 2);
 	tcase_add_test(t, the_default_streams_of_two_contexts_are_told_apart);
 	tcase_add_test(t, what_a_captured_graph_uses_stays_until_the_graph_is_gone);
+	tcase_add_test(t, a_capture_in_which_memory_is_only_freed_is_not_broken);
 	tcase_add_test(t, the_budget_is_used_to_the_last_chunk_and_no_further);
 	suite_add_tcase(s, t);
 	return s;

@@ -7,6 +7,7 @@
  * context, and how it sets and reads memory. A call that fails ends the process and says why.
  */
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <grp.h>
 #include <semaphore.h>
@@ -167,6 +168,39 @@ static inline void become(uid_t uid)
 {
 	GM_REQUIRE(setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
 		   setresuid(uid, uid, uid) == 0);
+}
+
+/* ---- graphs */
+
+/* Functions of the driver that only a program with graphs calls. */
+static inline void *driver_symbol(const char *name)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	return library ? dlsym(library, name) : NULL;
+}
+
+/* In the strictest way there is. */
+static inline void begin_capture(gm_cu_stream stream)
+{
+	gm_cu_result (*begin)(gm_cu_stream, int) =
+		(gm_cu_result(*)(gm_cu_stream, int))driver_symbol("cuStreamBeginCapture_v2");
+	CU(begin(stream, 0 /* global */));
+}
+
+/* Ends the capture. What can launch the graph; NULL on the fake driver, which runs none. */
+static inline void *end_capture(gm_cu_stream stream)
+{
+	gm_cu_result (*end)(gm_cu_stream, void **) =
+		(gm_cu_result(*)(gm_cu_stream, void **))driver_symbol("cuStreamEndCapture");
+	gm_cu_result (*instantiate)(void **, void *, unsigned long long) = (gm_cu_result(*)(
+		void **, void *, unsigned long long))driver_symbol("cuGraphInstantiateWithFlags");
+	gm_cu_result (*destroy)(void *) = (gm_cu_result(*)(void *))driver_symbol("cuGraphDestroy");
+	void *graph, *runnable = NULL;
+	CU(end(stream, &graph));
+	if (instantiate)
+		CU(instantiate(&runnable, graph, 0));
+	CU(destroy(graph));
+	return runnable;
 }
 
 #endif
