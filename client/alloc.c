@@ -256,15 +256,11 @@ static gpumem_status free_failed(int outcome, const void *ptr)
 		text ? text : strerror(outcome < 0 ? -outcome : 0));
 }
 
-/* What a graph uses stays put. *ret_kept: this does. */
-static gpumem_status keep_for_graph(struct gpumem_session *session, uint32_t device,
-	struct gm_arena *arena, void *ptr, uint64_t graph, bool *ret_kept)
+/* What a graph uses stays put. ptr is a block that is alive. *ret_kept: it stays. */
+static gpumem_status keep_for_graph(
+	struct gpumem_session *session, uint32_t device, void *ptr, uint64_t graph, bool *ret_kept)
 {
-	uint64_t size;
-	int r = gm_arena_size(arena, ptr, &size);
-	if (r)
-		return free_failed(r, ptr);
-	r = gm_captures_free(&session->captures, ptr, device, graph);
+	int r = gm_captures_free(&session->captures, ptr, device, graph);
 	if (r < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
 	if (r == GM_CAPTURE_E_FREED)
@@ -274,32 +270,61 @@ static gpumem_status keep_for_graph(struct gpumem_session *session, uint32_t dev
 	return GPUMEM_OK;
 }
 
+/* Of a heap. */
+static inline gpumem_status give_to(struct gpumem_session *session, uint32_t device,
+	struct gm_arena *arena, void *ptr, gpumem_stream stream)
+{
+	uint64_t graph = graph_of(&session->device[device], stream);
+	if (unlikely(graph || gm_captures_any(&session->captures))) {
+		bool kept = false;
+		uint64_t size;
+		int r = gm_arena_size(arena, ptr, &size);
+		if (r)
+			return free_failed(r, ptr);
+		gpumem_status status = keep_for_graph(session, device, ptr, graph, &kept);
+		if (status || kept)
+			return status;
+	}
+	int r = let_go(session, device, arena, ptr, stream);
+	if (unlikely(r))
+		return free_failed(r, ptr);
+	gm_session_stir(session);
+	return GPUMEM_OK;
+}
+
+/* Of pinned memory where each block is a buffer. false: it is none of those. */
+static bool give_apart(
+	struct gpumem_session *session, void *ptr, gpumem_stream stream, gpumem_status *ret_status)
+{
+	uint32_t device = session->counted;
+	if (!gm_pinned_apart(session, device))
+		return false;
+	uint64_t graph = graph_of(&session->device[device], stream);
+	*ret_status = GPUMEM_OK;
+	if ((graph || gm_captures_any(&session->captures)) && gm_pinned_holds(session, ptr)) {
+		bool kept = false;
+		*ret_status = keep_for_graph(session, device, ptr, graph, &kept);
+		if (*ret_status || kept)
+			return true;
+	}
+	return gm_pinned_free(session, ptr, stream);
+}
+
 /* Of the devices from first on. */
 static inline gpumem_status give(
 	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
 {
+	gpumem_status status;
 	if (!ptr)
 		return GPUMEM_OK;
 	for (uint32_t i = first; i < session->devices; i++) {
 		struct gm_arena *arena =
 			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
-		if (!arena || !gm_arena_holds(arena, ptr))
-			continue;
-		uint64_t graph = graph_of(&session->device[i], stream);
-		if (unlikely(graph || gm_captures_any(&session->captures))) {
-			bool kept = false;
-			gpumem_status status = keep_for_graph(session, i, arena, ptr, graph, &kept);
-			if (status || kept)
-				return status;
-		}
-		int r = let_go(session, i, arena, ptr, stream);
-		if (unlikely(r))
-			return free_failed(r, ptr);
-		gm_session_stir(session);
-		return GPUMEM_OK;
+		if (arena && gm_arena_holds(arena, ptr))
+			return give_to(session, i, arena, ptr, stream);
 	}
-	if (session->counted < session->devices && gm_pinned_free(session, ptr, stream))
-		return GPUMEM_OK;
+	if (give_apart(session, ptr, stream, &status))
+		return status;
 	return gm_error(GPUMEM_E_INVALID, "cannot free %p: no %smemory of this session is there",
 		ptr, first ? "pinned host " : "");
 }
@@ -342,7 +367,10 @@ static void free_of_graph(void *ctx, void *ptr, uint32_t device)
 	struct gm_arena *arena =
 		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
 	/* Launches of the graph may still be under way, on any stream. */
-	(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
+	if (arena)
+		(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
+	else
+		(void)gm_pinned_free(session, ptr, GPUMEM_STREAM_ANY);
 }
 
 gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)

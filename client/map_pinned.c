@@ -353,6 +353,12 @@ static int pinned_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	return gm_map_cuda_ops()->stream_id(any_gpu(ctx), stream, ret_id);
 }
 
+/* Memory of the host's is part of a graph as any other: a copy in it reads there at each launch. */
+static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
+{
+	return gm_map_cuda_ops()->captured_into(any_gpu(ctx), stream);
+}
+
 static void pinned_close(void *ctx)
 {
 	gm_map_pinned_free(ctx);
@@ -366,6 +372,7 @@ static void pinned_close(void *ctx)
 		.move = pinned_move, .unmap = pinned_unmap, .record = pinned_record, \
 		.passed = pinned_passed, .order = pinned_order, .forget = pinned_forget, \
 		.here = pinned_here, .stream_id = pinned_stream_id, \
+		.captured_into = pinned_captured_into, \
 	}
 
 const struct gm_map_ops *gm_map_pinned_ops(bool memfd)

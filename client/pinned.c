@@ -53,13 +53,28 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 	return GPUMEM_OK;
 }
 
-bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
+/* The block in use at that address; NULL: there is none. Lock. */
+static struct gm_block *find(struct gpumem_session *session, const void *ptr)
 {
 	struct gm_block *block;
-	pthread_mutex_lock(&session->lock);
 	DL_FOREACH (session->blocks, block)
 		if (gpumem_buffer_ptr(block->buffer) == ptr)
 			break;
+	return block;
+}
+
+bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
+{
+	pthread_mutex_lock(&session->lock);
+	bool holds = find(session, ptr) != NULL;
+	pthread_mutex_unlock(&session->lock);
+	return holds;
+}
+
+bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
+{
+	pthread_mutex_lock(&session->lock);
+	struct gm_block *block = find(session, ptr);
 	if (block)
 		DL_DELETE(session->blocks, block);
 	pthread_mutex_unlock(&session->lock);

@@ -21,6 +21,8 @@ static inline bool gm_pinned_apart(const struct gpumem_session *session, uint32_
 
 gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 	const gpumem_alloc_options *options, void **ret_ptr);
+/* Whether it is a block that is in use. */
+bool gm_pinned_holds(struct gpumem_session *session, const void *ptr);
 /* Never waits: the block goes back when what was launched so far is done. false: ptr is no block.
  */
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream);

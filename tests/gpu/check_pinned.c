@@ -453,6 +453,60 @@ START_TEST(freeing_does_not_wait_and_reuse_does)
 }
 END_TEST
 
+/* ---- graphs */
+
+static void capturer(int channel, void *argument)
+{
+	enum { N = 8 };
+	unsigned char *host, *other;
+	uint64_t graph;
+	void *device;
+	join("capturer");
+	use_gpu_of(0);
+	gm_cu_stream stream = stream_new();
+	OK(gpumem_host_alloc(session, 4 * MIB, NULL, (void **)&host));
+	OK(gpumem_alloc(session, 0, 4 * MIB, NULL, NULL, &device));
+	memset(host, 0x61, 4 * MIB);
+	begin_capture(stream);
+	OK(gpumem_graph_of(session, 0, stream, &graph));
+	CU(cuda->cuMemcpyAsync(
+		(gm_cu_ptr)(uintptr_t)device, (gm_cu_ptr)(uintptr_t)host, 4 * MIB, stream));
+	OK(gpumem_free(session, host, stream));
+	void *runnable = end_capture(stream);
+
+	/* Each launch reads there, so nobody else gets it, and it does not go back. */
+	GM_REQUIRE_EQ(gpumem_host_free(session, host), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_free(session, host, stream), GPUMEM_E_INVALID);
+	for (int i = 0; i < N; i++) {
+		OK(gpumem_host_alloc(session, 4 * MIB, NULL, (void **)&other));
+		GM_REQUIRE(other != host);
+		memset(other, 0x62, 4 * MIB);
+		OK(gpumem_free(session, other, GPUMEM_STREAM_DONE));
+		OK(gpumem_trim(session, NULL));
+	}
+	GM_REQUIRE(all_are(host, 4 * MIB, 0x61));
+	if (runnable) {
+		gm_cu_result (*launch)(void *, gm_cu_stream) =
+			(gm_cu_result(*)(void *, gm_cu_stream))driver_symbol("cuGraphLaunch");
+		CU(launch(runnable, stream));
+		GM_REQUIRE(all(device, 4 * MIB, 0x61, stream));
+	}
+	OK(gpumem_graph_gone(session, graph));
+	GM_REQUIRE_EQ(gpumem_host_free(session, host), GPUMEM_E_INVALID);
+	CU(cuda->cuStreamSynchronize(stream));
+	GM_UNTIL(gpumem_trim(session, NULL) == GPUMEM_OK && now().leased == 0);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+START_TEST(what_a_captured_graph_reads_stays_until_the_graph_is_gone)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, capturer, NULL);
+	gm_worker_join(&worker);
+}
+END_TEST
+
 /* ---- several GPUs */
 
 static void second(int channel, void *argument)
@@ -703,8 +757,10 @@ static Suite *suite(void)
 	/* What has nothing to test somewhere is not run there: it would count as passed. On host
 	 * memory nothing is ever under way; elsewhere it takes two GPUs, or a driver that fails
 	 * when told. */
-	if (!on_host())
+	if (!on_host()) {
 		tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_does, 0, 2);
+		tcase_add_test(t, what_a_captured_graph_reads_stays_until_the_graph_is_gone);
+	}
 	if (on_fake() && !on_host()) {
 		tcase_add_test(t, only_the_gpu_that_is_used_gets_a_context);
 		tcase_add_loop_test(t, a_mapping_that_fails_halfway_leaves_nothing,
