@@ -80,42 +80,63 @@ gpumem_status gm_admin_configure_limits(
 
 /* ---- rows of an answer, a packet's worth at a time */
 
-struct limit_rows {
+/* What every list has. The first member of a list, whose rows and reply are of its own kind. */
+struct rows {
 	struct gm_dispatch *dispatch;
 	struct gm_peer *peer;
-	uint64_t id;
-	const struct gm_owner *only; /* NULL: all */
-	size_t n;
-	Gm__Wire__Limit rows[GM_ADMIN_ROWS];
-	Gm__Wire__Limit *list[GM_ADMIN_ROWS];
+	Gm__Wire__Packet packet; /* with the reply as its body */
+	size_t *n;               /* the reply's count of rows */
 	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
 };
 
-static void send_limits(struct limit_rows *out, bool more)
+/* A list of size bytes, for free(). NULL: out of memory, which the peer was told. */
+static void *rows_new(size_t size, struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id)
 {
-	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	reply.n_limits = out->n;
-	reply.limits = out->list;
-	packet.id = out->id;
-	packet.more = more;
-	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
-	packet.limits = &reply;
-	gm_peer_send(out->peer, &packet);
-	out->n = 0;
+	struct rows *rows = calloc(1, size);
+	if (!rows) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+		return NULL;
+	}
+	rows->dispatch = dispatch;
+	rows->peer = peer;
+	gm__wire__packet__init(&rows->packet);
+	rows->packet.id = id;
+	return rows;
 }
+
+static void rows_send(struct rows *rows, bool more)
+{
+	rows->packet.more = more;
+	gm_peer_send(rows->peer, &rows->packet);
+	*rows->n = 0;
+}
+
+/* The place of the next row: a list that is full goes out first. */
+static size_t rows_next(struct rows *rows)
+{
+	if (*rows->n == GM_ADMIN_ROWS)
+		rows_send(rows, true);
+	return (*rows->n)++;
+}
+
+struct limit_rows {
+	struct rows rows;
+	const struct gm_owner *only; /* NULL: all */
+	Gm__Wire__LimitsReply reply;
+	Gm__Wire__Limit limits[GM_ADMIN_ROWS];
+	Gm__Wire__Limit *list[GM_ADMIN_ROWS];
+};
 
 static void add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
 		return;
-	if (out->n == GM_ADMIN_ROWS)
-		send_limits(out, true);
-	Gm__Wire__Limit *row = &out->rows[out->n];
+	size_t i = rows_next(&out->rows);
+	Gm__Wire__Limit *row = out->list[i] = &out->limits[i];
 	gm__wire__limit__init(row);
-	gm_owner_name(&info->owner, out->owners[out->n]);
-	row->owner = out->owners[out->n];
+	row->owner = out->rows.owners[i];
+	gm_owner_name(&info->owner, row->owner);
 	row->device = info->device;
 	row->set = info->values.set;
 	row->max = info->values.set & GM_QUOTA_MAX ? info->values.max : UINT64_MAX;
@@ -125,23 +146,22 @@ static void add_limit(void *ctx, const struct gm_quota_info *info)
 	row->held = info->held;
 	row->clients = info->clients;
 	row->over = info->over;
-	out->list[out->n++] = row;
 }
 
 static void answer_limits(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	const struct gm_owner *only)
 {
-	struct limit_rows *out = calloc(1, sizeof(*out));
-	if (!out) {
-		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+	struct limit_rows *out = rows_new(sizeof(*out), dispatch, peer, id);
+	if (!out)
 		return;
-	}
-	out->dispatch = dispatch;
-	out->peer = peer;
-	out->id = id;
 	out->only = only;
+	gm__wire__limits_reply__init(&out->reply);
+	out->reply.limits = out->list;
+	out->rows.n = &out->reply.n_limits;
+	out->rows.packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
+	out->rows.packet.limits = &out->reply;
 	gm_core_quota_each(dispatch->core, add_limit, out);
-	send_limits(out, false);
+	rows_send(&out->rows, false);
 	free(out);
 }
 
@@ -240,38 +260,20 @@ void gm_admin_reset_limit(
 /* ---- the queue */
 
 struct queue_rows {
-	struct gm_dispatch *dispatch;
-	struct gm_peer *peer;
-	uint64_t id;
+	struct rows rows;
 	uint32_t device;
 	bool admin;
-	size_t n;
-	Gm__Wire__Waiting rows[GM_ADMIN_ROWS];
+	Gm__Wire__QueueReply reply;
+	Gm__Wire__Waiting waiting[GM_ADMIN_ROWS];
 	Gm__Wire__Waiting *list[GM_ADMIN_ROWS];
-	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
 };
-
-static void send_queue(struct queue_rows *out, bool more)
-{
-	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	reply.n_requests = out->n;
-	reply.requests = out->list;
-	packet.id = out->id;
-	packet.more = more;
-	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
-	packet.queue = &reply;
-	gm_peer_send(out->peer, &packet);
-	out->n = 0;
-}
 
 static void add_waiting(void *ctx, const struct gm_queue_info *info)
 {
 	struct queue_rows *out = ctx;
-	if (out->n == GM_ADMIN_ROWS)
-		send_queue(out, true);
-	const struct gm_client *client = gm_clients_of(out->dispatch->clients, info->session);
-	Gm__Wire__Waiting *row = &out->rows[out->n];
+	size_t i = rows_next(&out->rows);
+	const struct gm_client *client = gm_clients_of(out->rows.dispatch->clients, info->session);
+	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];
 	gm__wire__waiting__init(row);
 	row->device = out->device;
 	row->session = gm_session_id(info->session);
@@ -279,7 +281,7 @@ static void add_waiting(void *ctx, const struct gm_queue_info *info)
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
 		if (out->admin ||
-			gm_identity_same_owner(gm_peer_identity(out->peer), client->identity))
+			gm_identity_same_owner(gm_peer_identity(out->rows.peer), client->identity))
 			row->client = (char *)client->name;
 	}
 	row->bytes = info->bytes;
@@ -290,29 +292,27 @@ static void add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->parked = info->parked;
 	row->block = (Gm__Wire__Block)info->block;
 	if (info->owner) {
-		gm_owner_name(info->owner, out->owners[out->n]);
-		row->owner = out->owners[out->n];
+		row->owner = out->rows.owners[i];
+		gm_owner_name(info->owner, row->owner);
 	}
-	out->list[out->n++] = row;
 }
 
 void gm_admin_get_queue(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct queue_rows *out = calloc(1, sizeof(*out));
-	if (!out) {
-		gm_peer_send_failure(
-			peer, packet->id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+	struct queue_rows *out = rows_new(sizeof(*out), dispatch, peer, packet->id);
+	if (!out)
 		return;
-	}
-	out->dispatch = dispatch;
-	out->peer = peer;
-	out->id = packet->id;
 	out->admin = gm_dispatch_is_admin(dispatch, peer);
+	gm__wire__queue_reply__init(&out->reply);
+	out->reply.requests = out->list;
+	out->rows.n = &out->reply.n_requests;
+	out->rows.packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
+	out->rows.packet.queue = &out->reply;
 	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
 		out->device = i;
 		gm_core_queue_each(dispatch->core, i, add_waiting, out);
 	}
-	send_queue(out, false);
+	rows_send(&out->rows, false);
 	free(out);
 }

@@ -254,6 +254,48 @@ START_TEST(a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_r
 }
 END_TEST
 
+START_TEST(limits_that_no_packet_takes_are_all_listed_each_once)
+{
+	enum { MANY = 250 };
+	bool seen[MANY] = {false};
+	unsigned packets = 1, n = 0;
+	char owner[32];
+	start(DEVICES);
+	for (unsigned i = 0; i < MANY; i++) {
+		Gm__Wire__SetLimit set = GM__WIRE__SET_LIMIT__INIT;
+		snprintf(owner, sizeof(owner), "client:c%u", i);
+		set.owner = owner;
+		set.set = 1; /* its max */
+		set.max = (i + 1) * MiB;
+		set.all_devices = true;
+		GM_REQUIRE_EQ(
+			gm_raw_call(&ctl, GM_RAW_PACKET(SET_LIMIT, set_limit, &set)), GPUMEM_OK);
+	}
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
+	for (;; packets++) {
+		GM_REQUIRE_EQ(ctl.packet->body_case, GM__WIRE__PACKET__BODY_LIMITS);
+		for (size_t k = 0; k < ctl.packet->limits->n_limits; k++) {
+			const Gm__Wire__Limit *row = ctl.packet->limits->limits[k];
+			unsigned i;
+			if (row->device != 0)
+				continue;
+			GM_REQUIRE(sscanf(row->owner, "client:c%u", &i) == 1 && i < MANY);
+			GM_REQUIRE(!seen[i]);
+			GM_REQUIRE_EQ(row->max, (i + 1) * MiB);
+			seen[i] = true;
+			n++;
+		}
+		if (!ctl.packet->more)
+			break;
+		GM_REQUIRE(gm_raw_receive(&ctl));
+	}
+	GM_REQUIRE_EQ(n, MANY);
+	GM_REQUIRE(packets > 1);
+	stop();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("quotas");
@@ -263,6 +305,7 @@ int main(void)
 	tcase_add_test(
 		tcase, a_reload_changes_it_and_what_was_set_at_run_time_stays_until_it_is_reset);
 	tcase_add_test(tcase, what_cannot_stand_is_told_with_its_line_and_changes_nothing);
+	tcase_add_test(tcase, limits_that_no_packet_takes_are_all_listed_each_once);
 	tcase_add_test(
 		tcase, a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses);
 	suite_add_tcase(suite, tcase);
