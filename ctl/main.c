@@ -66,10 +66,8 @@ static int run(struct gm_options *options, bool utf8)
 		if (*ctl.trouble.hint)
 			gm_message(NULL, ctl.trouble.hint);
 		exit_status = ctl.usage ? EXIT_USAGE : gm_status_exit(status);
-	} else if (ctl.streamed) {
-		exit_status = gm_status_exit(ctl.status);
 	} else {
-		int r = gm_writer_finish(ctl.writer, stdout);
+		int r = ctl.streamed ? ctl.stream_error : gm_writer_finish(ctl.writer, stdout);
 		exit_status = gm_status_exit(ctl.status);
 		/* Whoever closed the pipe early (head) has what they wanted. */
 		if (r < 0 && r != -EPIPE) {

@@ -21,6 +21,7 @@ struct gm_ctl {
 	bool usage;                /* it was called in a wrong way */
 	gpumem_status status;      /* how a verb that has an answer ends all the same */
 	bool streamed;             /* it wrote by itself: there is nothing left for the writer */
+	int stream_error;          /* and what became of that: 0, or a negative errno */
 };
 
 struct gm_verb {

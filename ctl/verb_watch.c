@@ -7,7 +7,6 @@
  */
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,45 +16,38 @@
 #include "ctl/text.h"
 #include "ctl/verb.h"
 
-static void add_text(json_t *object, const char *key, const char *text)
+/* A text that is not there is null. */
+static void add_text(struct gm_writer *writer, const char *key, const char *text)
 {
-	char *clean = text && *text ? gm_text_clean(text, false) : NULL;
-
-	json_object_set_new(object, key, clean ? json_string(clean) : json_null());
-	free(clean);
+	gm_writer_text(writer, key, text && *text ? text : NULL);
 }
 
-static void add_number(json_t *object, const char *key, uint64_t n)
-{
-	json_object_set_new(object, key, json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n));
-}
-
-static void add_notice(json_t *object, const Gm__Wire__NoticeEvent *notice)
+static void add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
 	static const char *const rungs[] = {
 		"pool", "cached", "unused", "spill", "hold", "terminate"};
 
 	if (notice->session) {
-		add_number(object, "session", notice->session);
-		add_number(object, "pid", notice->pid > 0 ? (uint64_t)notice->pid : 0);
-		add_number(object, "uid", notice->uid);
-		add_text(object, "client", notice->client);
-		json_object_set_new(object, "priority", json_integer(notice->priority));
+		gm_writer_count(writer, "session", notice->session);
+		gm_writer_count(writer, "pid", notice->pid > 0 ? (uint64_t)notice->pid : 0);
+		gm_writer_count(writer, "uid", notice->uid);
+		add_text(writer, "client", notice->client);
+		gm_writer_signed(writer, "priority", notice->priority);
 	}
-	add_text(object, "owner", notice->owner);
-	add_number(object, "asked", notice->asked);
-	add_number(object, "held", notice->held);
-	add_number(object, "max", notice->max);
-	add_number(object, "bytes", notice->bytes);
-	add_number(object, "waited_ms", notice->waited_ms);
+	add_text(writer, "owner", notice->owner);
+	gm_writer_size(writer, "asked", notice->asked);
+	gm_writer_size(writer, "held", notice->held);
+	gm_writer_size(writer, "max", notice->max);
+	gm_writer_size(writer, "bytes", notice->bytes);
+	gm_writer_time(writer, "waited_ms", notice->waited_ms);
 	if (notice->n_rungs) {
-		json_t *list = json_object();
+		gm_writer_group(writer, "rungs");
 		for (size_t i = 0; i < notice->n_rungs && i < sizeof(rungs) / sizeof(*rungs); i++)
-			add_number(list, rungs[i], notice->rungs[i]);
-		json_object_set_new(object, "rungs", list);
-		add_text(object, "trigger", notice->trigger);
-		add_number(object, "need", notice->need);
-		json_object_set_new(object, "reached", json_boolean(notice->reached));
+			gm_writer_size(writer, rungs[i], notice->rungs[i]);
+		gm_writer_group(writer, NULL);
+		add_text(writer, "trigger", notice->trigger);
+		gm_writer_size(writer, "need", notice->need);
+		gm_writer_bool(writer, "reached", notice->reached);
 	}
 }
 
@@ -89,9 +81,46 @@ static bool read_event(
 	}
 }
 
+/* One event, for people and for programs. 0; -ENOMEM; the error of writing. */
+static int write_line(const char *stamp, const char *kind, const char *line)
+{
+	char *clean = gm_text_clean(line, false);
+
+	if (!clean)
+		return -ENOMEM;
+	errno = 0;
+	int r = printf("%s  %-15s  %s\n", stamp, kind, clean) < 0 || fflush(stdout) ? -1 : 0;
+	free(clean);
+	return r == 0 ? 0 : errno ? -errno : -EIO;
+}
+
+static int write_object(const char *stamp, const char *kind, int64_t device, const char *line,
+	const Gm__Wire__Packet *packet)
+{
+	struct gm_writer *writer = gm_writer_json_line_new();
+
+	if (!writer)
+		return -ENOMEM;
+	add_text(writer, "time", stamp);
+	add_text(writer, "event", kind);
+	if (device >= 0)
+		gm_writer_count(writer, "device", (uint64_t)device);
+	add_text(writer, "text", line);
+	if (packet->body_case == GM__WIRE__PACKET__BODY_PRESSURE_EVENT) {
+		add_text(writer, "level", gm_device_level(packet->pressure_event->level));
+		gm_writer_share(writer, "pressure", packet->pressure_event->pressure_ppm);
+	} else if (packet->body_case == GM__WIRE__PACKET__BODY_NOTICE_EVENT) {
+		add_notice(writer, packet->notice_event);
+	}
+	int r = gm_writer_finish(writer, stdout);
+	gm_writer_free(writer);
+	return r;
+}
+
 static bool on_event(void *user, const Gm__Wire__Packet *packet)
 {
-	const struct gm_options *options = user;
+	struct gm_ctl *ctl = user;
+	const struct gm_options *options = ctl->options;
 	char line[1024], stamp[32] = "";
 	const char *kind;
 	int64_t device;
@@ -104,31 +133,10 @@ static bool on_event(void *user, const Gm__Wire__Packet *packet)
 		return true;
 	if (localtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
-	if (options->json) {
-		json_t *object = json_object();
-		add_text(object, "time", stamp);
-		add_text(object, "event", kind);
-		if (device >= 0)
-			add_number(object, "device", (uint64_t)device);
-		add_text(object, "text", line);
-		if (packet->body_case == GM__WIRE__PACKET__BODY_PRESSURE_EVENT) {
-			add_text(object, "level", gm_device_level(packet->pressure_event->level));
-			json_object_set_new(object, "pressure",
-				json_real(packet->pressure_event->pressure_ppm / 1e6));
-		} else if (packet->body_case == GM__WIRE__PACKET__BODY_NOTICE_EVENT) {
-			add_notice(object, packet->notice_event);
-		}
-		char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(6));
-		json_decref(object);
-		printf("%s\n", text ? text : "{}");
-		free(text);
-	} else {
-		char *clean = gm_text_clean(line, false);
-		printf("%s  %-15s  %s\n", stamp, kind, clean ? clean : "");
-		free(clean);
-	}
 	/* At once, and no longer than somebody reads. */
-	return fflush(stdout) == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
+	ctl->stream_error = options->json ? write_object(stamp, kind, device, line, packet)
+					  : write_line(stamp, kind, line);
+	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
 }
 
 gpumem_status gm_verb_watch(struct gm_ctl *ctl)
@@ -141,7 +149,7 @@ gpumem_status gm_verb_watch(struct gm_ctl *ctl)
 		return status;
 	status = gm_verb_require_device(ctl, conn);
 	if (status == GPUMEM_OK)
-		status = gm_conn_watch(conn, on_event, (void *)ctl->options, &ctl->trouble);
+		status = gm_conn_watch(conn, on_event, ctl, &ctl->trouble);
 	gm_conn_free(conn);
 	ctl->streamed = true;
 	return status;

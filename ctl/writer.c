@@ -46,9 +46,24 @@ void gm_writer_time(struct gm_writer *writer, const char *key, uint64_t ms)
 	field(writer, key, GM_VALUE_TIME, ms);
 }
 
+void gm_writer_signed(struct gm_writer *writer, const char *key, int64_t n)
+{
+	field(writer, key, GM_VALUE_SIGNED, (uint64_t)n);
+}
+
+void gm_writer_share(struct gm_writer *writer, const char *key, uint64_t millionths)
+{
+	field(writer, key, GM_VALUE_SHARE, millionths);
+}
+
 void gm_writer_bool(struct gm_writer *writer, const char *key, bool yes)
 {
 	field(writer, key, GM_VALUE_BOOL, yes);
+}
+
+void gm_writer_group(struct gm_writer *writer, const char *key)
+{
+	writer->ops->group(writer, key);
 }
 
 void gm_writer_line(struct gm_writer *writer, const char *label, const char *format, ...)

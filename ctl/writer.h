@@ -18,6 +18,7 @@ struct gm_writer;
 
 struct gm_writer_ops {
 	void (*field)(struct gm_writer *writer, const char *key, const struct gm_value *value);
+	void (*group)(struct gm_writer *writer, const char *key);
 	void (*line)(struct gm_writer *writer, const char *label, const char *text);
 	void (*table)(struct gm_writer *writer, const char *key, const struct gm_table *table);
 	void (*data)(struct gm_writer *writer, const char *key, const struct gm_table *table);
@@ -43,6 +44,8 @@ struct gm_writer_style {
 /* NULL: out of memory. */
 struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style);
 struct gm_writer *gm_writer_json_new(void);
+/* The same on one line, for an answer that is many objects, each of a writer of its own. */
+struct gm_writer *gm_writer_json_line_new(void);
 void gm_writer_free(struct gm_writer *writer);
 
 /* For programs. key: "uptime_ms". A text of NULL is null. */
@@ -50,7 +53,11 @@ void gm_writer_text(struct gm_writer *writer, const char *key, const char *text)
 void gm_writer_size(struct gm_writer *writer, const char *key, uint64_t bytes);
 void gm_writer_count(struct gm_writer *writer, const char *key, uint64_t n);
 void gm_writer_time(struct gm_writer *writer, const char *key, uint64_t ms);
+void gm_writer_signed(struct gm_writer *writer, const char *key, int64_t n);
+void gm_writer_share(struct gm_writer *writer, const char *key, uint64_t millionths);
 void gm_writer_bool(struct gm_writer *writer, const char *key, bool yes);
+/* The fields that follow are those of an object under this key; NULL: of the answer again. */
+void gm_writer_group(struct gm_writer *writer, const char *key);
 
 /* For people: a label ("" for none), and what there is to say. Both empty: an empty line. */
 void gm_writer_line(struct gm_writer *writer, const char *label, const char *format, ...)

@@ -16,6 +16,8 @@
 struct writer_json {
 	struct gm_writer base;
 	json_t *root;
+	json_t *into; /* where fields go: the root, or a group in it */
+	size_t flags; /* how it is written */
 };
 
 static json_t *clean_string(const char *text)
@@ -83,8 +85,20 @@ fail:
 static void json_field(struct gm_writer *base, const char *key, const struct gm_value *value)
 {
 	struct writer_json *writer = (struct writer_json *)base;
-	if (json_object_set_new(writer->root, key, value_of(value)) < 0)
+	if (json_object_set_new(writer->into, key, value_of(value)) < 0)
 		base->error = -ENOMEM;
+}
+
+static void json_group(struct gm_writer *base, const char *key)
+{
+	struct writer_json *writer = (struct writer_json *)base;
+	json_t *group = key ? json_object() : writer->root;
+
+	writer->into = writer->root;
+	if (key && json_object_set_new(writer->root, key, group) < 0)
+		base->error = -ENOMEM;
+	else
+		writer->into = group;
 }
 
 static void json_line(struct gm_writer *base, const char *label, const char *text)
@@ -122,7 +136,7 @@ static int json_finish(struct gm_writer *base, FILE *out)
 	struct writer_json *writer = (struct writer_json *)base;
 
 	errno = 0;
-	if (json_dumpf(writer->root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) < 0)
+	if (json_dumpf(writer->root, out, writer->flags | JSON_REAL_PRECISION(9)) < 0)
 		return errno ? -errno : -EIO;
 	if (fputc('\n', out) == EOF)
 		return -errno;
@@ -136,10 +150,11 @@ static void json_free(struct gm_writer *base)
 	free(writer);
 }
 
-struct gm_writer *gm_writer_json_new(void)
+static struct gm_writer *json_new(size_t flags)
 {
 	static const struct gm_writer_ops ops = {
 		.field = json_field,
+		.group = json_group,
 		.line = json_line,
 		.table = json_table,
 		.data = json_table,
@@ -152,10 +167,21 @@ struct gm_writer *gm_writer_json_new(void)
 	if (!writer)
 		return NULL;
 	writer->base.ops = &ops;
-	writer->root = json_object();
+	writer->flags = flags;
+	writer->into = writer->root = json_object();
 	if (!writer->root) {
 		free(writer);
 		return NULL;
 	}
 	return &writer->base;
+}
+
+struct gm_writer *gm_writer_json_new(void)
+{
+	return json_new(JSON_INDENT(2));
+}
+
+struct gm_writer *gm_writer_json_line_new(void)
+{
+	return json_new(JSON_COMPACT);
 }

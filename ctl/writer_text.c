@@ -231,6 +231,10 @@ static void text_table(struct gm_writer *base, const char *key, const struct gm_
 		base->error = r;
 }
 
+static void text_group(struct gm_writer *base, const char *key)
+{
+}
+
 static void text_data(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 }
@@ -275,6 +279,7 @@ struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style)
 {
 	static const struct gm_writer_ops ops = {
 		.field = text_field,
+		.group = text_group,
 		.line = text_line,
 		.table = text_table,
 		.data = text_data,

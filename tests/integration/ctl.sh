@@ -275,6 +275,12 @@ run 0 limit set client:nobody max=1G
 read -r -t 60 -u "$eye" line
 check "watch tells a line per event" grep -q '"event":"limits".*client:nobody' <<<"$line"
 exec {eye}<&-
+for format in "" --json; do
+	# It is told the devices' pressure first.
+	timeout -k 5 60 "$gpumemctl" watch $format >/dev/full 2>"$dir/stderr"
+	status=$?
+	check "watch${format:+ $format} ends with a full disk, which is no success" all "[ $status = 1 ]" "complains write"
+done
 run 0 limit reset
 
 # ---- who may do what

@@ -300,6 +300,30 @@ START_TEST(json_survives_names_that_are_no_utf8)
 }
 END_TEST
 
+START_TEST(one_line_has_groups_of_fields_and_ends_with_the_line)
+{
+	struct gm_writer *writer = gm_writer_json_line_new();
+
+	gm_writer_text(writer, "event", "a\nb");
+	gm_writer_group(writer, "rungs");
+	gm_writer_size(writer, "pool", 1);
+	gm_writer_size(writer, "cached", UINT64_MAX);
+	gm_writer_group(writer, NULL);
+	gm_writer_signed(writer, "priority", -3);
+	gm_writer_share(writer, "pressure", 812345);
+	gm_writer_group(writer, "empty");
+	is_text(writer, "{\"event\":\"a\\\\x0ab\","
+			"\"rungs\":{\"pool\":1,\"cached\":9223372036854775807},"
+			"\"priority\":-3,\"pressure\":0.812345,\"empty\":{}}\n");
+	/* People get none of it. */
+	writer = text_writer(0, true, false);
+	gm_writer_group(writer, "rungs");
+	gm_writer_size(writer, "pool", 1);
+	gm_writer_group(writer, NULL);
+	is_text(writer, "");
+}
+END_TEST
+
 START_TEST(a_table_that_lacks_memory_is_not_shown)
 {
 	struct gm_writer *writers[] = {text_writer(0, true, false), gm_writer_json_new()};
@@ -358,6 +382,7 @@ int main(void)
 	tcase_add_test(tcase, json_has_the_keys_and_exact_numbers);
 	tcase_add_test(tcase, json_nests_rows_and_writes_shares_as_fractions);
 	tcase_add_test(tcase, json_survives_names_that_are_no_utf8);
+	tcase_add_test(tcase, one_line_has_groups_of_fields_and_ends_with_the_line);
 	tcase_add_test(tcase, a_table_that_lacks_memory_is_not_shown);
 	tcase_add_test(tcase, a_full_disk_is_reported);
 	suite_add_tcase(suite, tcase);
