@@ -16,13 +16,6 @@
 
 #define WORD "limit"
 
-void gm_config_setting_deinit(struct gm_config_setting *setting)
-{
-	free(setting->text);
-	free(setting->file);
-	*setting = (struct gm_config_setting){0};
-}
-
 void gm_config_limits_deinit(struct gm_config_limits *limits)
 {
 	while (limits->list) {

@@ -11,7 +11,7 @@
 #include "daemon/config_keys.h"
 #include "daemon/config_value.h"
 
-/* What the files said, before it is a configuration: between config.c,
+/* What the files said, before it is a configuration: between config.c, config_reader.c,
  * config_limit.c and config_names.c. */
 
 /* A value that was written, and where. text is NULL: it was not. */
@@ -78,5 +78,35 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_config_errors *errors);
 /* 0, -ENOMEM. */
 int gm_config_limits_fill(const struct gm_config_limits *limits, struct gm_config *config);
+
+/* The sections that have a value for each key: the general one, those of the devices by their
+ * numbers, then those of strangers. */
+enum gm_config_slot {
+	GM_CONFIG_SLOT_GENERAL,
+	GM_CONFIG_SLOT_DEVICES,
+	GM_CONFIG_SLOT_STRANGERS = GM_CONFIG_SLOT_DEVICES + GM_LIMIT_DEVICES,
+	GM_CONFIG_SLOTS = GM_CONFIG_SLOT_STRANGERS + GM_CONFIG_STRANGERS,
+};
+enum gm_config_place gm_config_slot_place(int slot);
+
+/* All that was read. */
+struct gm_config_reader {
+	struct gm_config_errors errors;
+	const char *file; /* the one that is being read */
+	size_t file_order;
+	bool named[GM_CONFIG_SLOTS];
+	struct gm_config_names names;
+	struct gm_config_setting settings[GM_CONFIG_SLOTS][GM_CONFIG_N_KEYS];
+	struct gm_config_limits limits;
+};
+/* It stays where it is until the end, and so does known, which may be NULL. */
+void gm_config_reader_init(struct gm_config_reader *reader, const struct gm_config_known *known);
+void gm_config_reader_deinit(struct gm_config_reader *reader);
+/*
+ * The file and its drop-ins; path as gm_config_load() has it. 0, and what is wrong with values is
+ * in errors; a negative errno, -ENOMEM at once, any other when all that can be read was, and in
+ * errors too.
+ */
+int gm_config_reader_read(struct gm_config_reader *reader, const char *path);
 
 #endif
