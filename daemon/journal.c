@@ -127,7 +127,8 @@ void gm_journal_event(
 			add_number(&f, "HELD", event->held);
 		if (event->max)
 			add_number(&f, "MAX", event->max);
-		if (event->bytes)
+		/* That nothing came is worth saying. */
+		if (event->bytes || event->kind == GM_EVENT_IGNORED)
 			add_number(&f, "BYTES", event->bytes);
 		if (event->waited_ns)
 			add_number(&f, "WAITED_MS", event->waited_ns / GM_NS_PER_MS);

@@ -66,7 +66,8 @@ enum gm_event_kind {
 	GM_EVENT_LIMIT,           /* a request met a limit: owner, max, held, asked */
 	GM_EVENT_RECLAIM_STARTED, /* trigger, need, rungs: what each could give */
 	GM_EVENT_RECLAIM_ENDED,   /* trigger, need, rungs: what each gave; reached */
-	GM_EVENT_IGNORED, /* a client did not return what it was asked for: asked, bytes (came) */
+	GM_EVENT_IGNORED, /* a client did not return what it was asked for: held, asked, bytes (of
+			     that, came) */
 	GM_EVENT_QUEUED,  /* a request waits: asked, priority, block */
 	GM_EVENT_GRANTED, /* one that waited is granted: asked, waited_ns */
 	GM_EVENT_REFUSED, /* one that waited is not: asked, waited_ns, status, text */

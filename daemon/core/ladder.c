@@ -265,7 +265,7 @@ static void ask_client(struct gm_device *device, const struct gm_ladder_plan *pl
 	account->asked.claimed = step->claimed;
 	account->asked.trigger = (uint8_t)plan->trigger;
 	account->asked.rung = (uint8_t)step->rung;
-	account->asked.bytes = step->bytes;
+	account->asked.wanted = account->asked.bytes = step->bytes;
 	run->owing++;
 	run->owed += step->bytes;
 	run->totals.asked += step->bytes;
@@ -353,7 +353,7 @@ static void give_up_on(struct gm_device *device, struct gm_session *session)
 {
 	struct gm_account *account = &session->accounts[device->number];
 	struct gm_asked *asked = &account->asked;
-	uint64_t left = asked->bytes, quiet = gm_ladder_settle_ns(device);
+	uint64_t came = asked->wanted - asked->bytes, quiet = gm_ladder_settle_ns(device);
 	bool claimed = asked->claimed;
 	settle_account(device, account);
 	if (claimed) {
@@ -361,19 +361,20 @@ static void give_up_on(struct gm_device *device, struct gm_session *session)
 		quiet <<= asked->ignored < QUIET_DOUBLED ? asked->ignored : QUIET_DOUBLED;
 		if (asked->ignored < UINT8_MAX)
 			asked->ignored++;
-		char text[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
+		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
 		gm_say(text,
-			"device %u: client %llu was asked for memory and did not return %s of it "
-			"in time",
+			"device %u: client %llu was asked for %s and returned %s of it in time",
 			device->number, (unsigned long long)session->id,
-			gm_format_size(left, size));
+			gm_format_size(asked->wanted, wanted),
+			came ? gm_format_size(came, returned) : "none");
 		gm_core_tell(device->core, &(struct gm_event){.kind = GM_EVENT_IGNORED,
 						   .device = device->number,
 						   .text = text,
 						   .session = session,
 						   .held = account->held,
 						   .trigger = asked->trigger,
-						   .asked = left});
+						   .asked = asked->wanted,
+						   .bytes = came});
 	}
 	asked->quiet_ns = after(gm_device_now(device), quiet);
 }

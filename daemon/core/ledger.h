@@ -52,7 +52,8 @@ struct gm_asked {
 	uint8_t trigger;   /* enum gm_trigger */
 	uint8_t rung;      /* enum gm_rung */
 	uint8_t ignored;   /* deadlines passed in a row */
-	uint64_t bytes;    /* to come */
+	uint64_t wanted;   /* what it was asked for */
+	uint64_t bytes;    /* of that, still to come */
 	uint64_t quiet_ns; /* it is left alone until then */
 };
 

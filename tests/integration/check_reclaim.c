@@ -41,7 +41,7 @@ START_TEST(a_client_that_ignores_what_it_is_asked_holds_nobody_up)
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 900 * MiB, NULL), GPUMEM_OK);
 	gm_scene_claim_cached(&s.a, 900 * MiB);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 600 * MiB, NULL), GPUMEM_E_NO_MEMORY);
-	GM_UNTIL(gm_scene_logged(&s, "did not return"));
+	GM_UNTIL(gm_scene_logged(&s, "and returned none of it in time"));
 	/* What it holds is its own all the same. */
 	GM_REQUIRE_EQ(gm_figures_now(&s.daemon).leased, 900 * MiB);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 100 * MiB, NULL), GPUMEM_OK);

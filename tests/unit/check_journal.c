@@ -226,6 +226,11 @@ START_TEST(a_reclaim_says_what_for_and_what_came)
 	is("GPUMEM_ASKED", "9");
 	is("GPUMEM_BYTES", "4");
 	check_event("ignored", GM_MESSAGE_IGNORED);
+	/* That nothing came is said, not left out. */
+	tell((struct gm_event){.kind = GM_EVENT_IGNORED, .session = session, .asked = 9});
+	is("GPUMEM_ASKED", "9");
+	is("GPUMEM_BYTES", "0");
+	check_event("ignored", GM_MESSAGE_IGNORED);
 }
 END_TEST
 

@@ -121,6 +121,9 @@ START_TEST(a_client_that_ignores_it_costs_the_deadline_and_is_left_alone_for_a_w
 	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 1);
 	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_IGNORED)->session, gm_session_id(a));
 	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_IGNORED)->event.asked, 10 * GiB);
+	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_IGNORED)->event.bytes, 0);
+	ck_assert_ptr_nonnull(strstr(fake_told(&fake, GM_EVENT_IGNORED)->text,
+		"was asked for 10.0G and returned none of it in time"));
 	ck_assert(!fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->event.reached);
 	/* Left alone: the next request is refused at once. */
 	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
@@ -147,6 +150,29 @@ START_TEST(a_client_that_ignores_it_costs_the_deadline_and_is_left_alone_for_a_w
 	asks();
 	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
 	ck_assert_uint_eq(asks(), 1);
+}
+END_TEST
+
+START_TEST(of_who_returns_a_part_it_is_told_what_was_asked_and_what_came)
+{
+	no_levels();
+	struct gm_lease *lease = fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+	/* It says that it has more than it is asked for, which is neither figure. */
+	fake_says(&fake, a, d, 50 * GiB, 0);
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 10 * GiB);
+	give_back(a, lease, 3 * GiB);
+	give_back(a, lease, GiB);
+	fake_pass(&fake, 100 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	const struct fake_event *e = fake_told(&fake, GM_EVENT_IGNORED);
+	ck_assert_uint_eq(e->session, gm_session_id(a));
+	ck_assert_uint_eq(e->event.asked, 10 * GiB);
+	ck_assert_uint_eq(e->event.bytes, 4 * GiB);
+	ck_assert_uint_eq(e->event.held, 96 * GiB);
+	ck_assert_ptr_nonnull(
+		strstr(e->text, "was asked for 10.0G and returned 4.0G of it in time"));
 }
 END_TEST
 
@@ -338,6 +364,7 @@ int main(void)
 	tcase_add_test(tcase, nobody_is_disturbed_when_it_could_not_be_enough);
 	tcase_add_test(
 		tcase, a_client_that_ignores_it_costs_the_deadline_and_is_left_alone_for_a_while);
+	tcase_add_test(tcase, of_who_returns_a_part_it_is_told_what_was_asked_and_what_came);
 	tcase_add_test(tcase, when_what_was_claimed_does_not_come_everybody_else_is_asked);
 	tcase_add_test(tcase, a_claim_beyond_what_it_holds_is_not_believed);
 	tcase_add_test(tcase, a_second_request_asks_only_for_what_the_first_did_not);
