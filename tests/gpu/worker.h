@@ -20,19 +20,12 @@
 #include "common/cuda_device.h"
 #include "gpumem/gpumem.h"
 #include "tests/integration/harness.h"
+#include "tests/integration/ok.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 static const struct gm_cuda *cuda;
 static gpumem_session *session;
-
-static inline void require_ok_(gpumem_status status, const char *what, const char *file, int line)
-{
-	if (status != GPUMEM_OK)
-		gm_fail(file, line, "%s: %s: %s", what, gpumem_status_text(status),
-			gpumem_error_detail());
-}
-#define OK(call) require_ok_((call), #call, __FILE__, __LINE__)
 
 static inline void require_cuda_(gm_cu_result result, const char *what, const char *file, int line)
 {

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_INTEGRATION_CLIENT_FIXTURE_H
+#define GM_TESTS_INTEGRATION_CLIENT_FIXTURE_H
+
+/* A private daemon and a session with it; at the end of a test the daemon must have all back. */
+
+#include "gpumem/gpumem.h"
+#include "tests/integration/ok.h"
+#include "tests/integration/raw.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct gm_daemon daemon_;
+static gpumem_session *session;
+
+static inline gpumem_session *join(const char *name)
+{
+	gpumem_session *s = NULL;
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.name = name;
+	OK(gpumem_connect(&options, &s));
+	return s;
+}
+
+static inline void set_up(void)
+{
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){
+				  .config = GM_DAEMON_CONFIG_WITH("pressure_dwell = 0s\n", "1G")});
+	session = join("the test");
+}
+
+static inline void tear_down(void)
+{
+	gpumem_disconnect(session);
+	session = NULL;
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
+	GM_REQUIRE_EQ(f.leases, 0);
+	gm_daemon_stop(&daemon_);
+}
+
+#endif
