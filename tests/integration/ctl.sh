@@ -8,31 +8,14 @@ build=${top_builddir:-.} source=${top_srcdir:-.}
 gpumemd=$build/daemon/gpumemd examples=$build/examples json=$build/tests/integration/json-get
 size=67108864 backend=${GPUMEM_TEST_BACKEND:-host}
 declare -A pid=() in=() out=()
-n=0 dir=''
+. "$source/tests/integration/functions.sh"
 
-ok() { n=$((n + 1)); echo "ok $n - $1"; }
-not_ok() {
-	n=$((n + 1))
-	echo "not ok $n - $1"
-	shift
-	for line; do printf '%s\n' "$line" | sed 's/^/# /'; done
-}
-bail() {
-	echo "Bail out! $*"
-	[ -s "$dir/log" ] && sed 's/^/# gpumemd: /' "$dir/log"
-	exit 1
-}
 clean() {
-	trap - EXIT
 	[ -n "${pid[daemon]:-}" ] && kill -CONT "${pid[daemon]}" 2>/dev/null
 	[ ${#pid[@]} -gt 0 ] && kill "${pid[@]}" 2>/dev/null
 	wait
-	[ -n "$dir" ] && rm -rf "$dir"
 }
-trap clean EXIT
-trap 'exit 1' INT TERM HUP
-
-dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-ctl.XXXXXX") || bail "no temporary folder"
+scratch ctl
 # Other users must get to the socket and to the program.
 chmod 755 "$dir"
 install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"

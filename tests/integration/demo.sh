@@ -3,17 +3,12 @@
 # make demo holds what it claims, and leaves nothing behind: not when it ends, not when it is stopped half-way.
 set -u
 source=${top_srcdir:-.}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-demo-test.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
+. "$source/tests/integration/functions.sh"
+scratch demo-test
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp top_builddir=${top_builddir:-.}
-n=0
 report() { # NAME COMMAND...
-	n=$((n + 1))
-	if "${@:2}"; then echo "ok $n - $1"; else
-		echo "not ok $n - $1"
-		sed 's/^/# /' "$dir/output"
-	fi
+	if "${@:2}"; then ok "$1"; else not_ok "$1" "$(cat "$dir/output")"; fi
 }
 # The demo keeps all its files in one folder, and its daemon's command line names it.
 nothing_left() { [ -z "$(ls -A "$TMPDIR")" ] && ! pgrep -f -- "--socket $TMPDIR" >"$dir/left"; }
@@ -30,8 +25,7 @@ report "it fits 80 columns" [ ! -s "$dir/wide" ]
 status=$?
 if [ $status = 77 ]; then
 	for name in "the demo runs on a (fake) GPU" "and says so"; do
-		n=$((n + 1))
-		echo "ok $n - $name # SKIP neither root nor user namespaces"
+		ok "$name # SKIP neither root nor user namespaces"
 	done
 else
 	report "the demo runs on a (fake) GPU" [ $status = 0 ]

@@ -9,27 +9,12 @@ if [ -z "${GPUMEM_FAKE_DIR:-}" ]; then
 	exec "$source/tests/fake/run-fake.sh" -n 2 "$0"
 fi
 json=$build/tests/integration/json-get gpumemd=$build/daemon/gpumemd
-n=0 daemon=
+. "$source/tests/integration/functions.sh"
 libraries=$LD_LIBRARY_PATH
 
-dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-doctor.XXXXXX") || { echo "Bail out! no temporary folder"; exit 1; }
-clean() {
-	trap - EXIT
-	[ -n "$daemon" ] && kill "$daemon" 2>/dev/null && wait "$daemon"
-	rm -rf "$dir"
-}
-trap clean EXIT
-trap 'exit 1' INT TERM HUP
+scratch doctor
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8 GPUMEM_TEST_ROOT=$dir/root
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS_PIPE_DIRECTORY
-
-ok() { n=$((n + 1)); echo "ok $n - $1"; }
-not_ok() {
-	n=$((n + 1))
-	echo "not ok $n - $1"
-	shift
-	for line; do printf '%s\n' "$line" | sed 's/^/# /'; done
-}
 
 # A machine where all is well.
 fresh() {
@@ -279,7 +264,7 @@ start_daemon() {
 	NOTIFY_SOCKET='' "$gpumemd" --config "$dir/root/etc/gpumemd/gpumemd.conf" --socket "$GPUMEM_SOCKET" "$@" 2>"$dir/log" &
 	daemon=$!
 	until "$build/ctl/gpumemctl" version --json >"$dir/json" 2>/dev/null && [ "$(value gpumemd)" != null ]; do
-		kill -0 "$daemon" 2>/dev/null || { echo "Bail out! no daemon"; sed 's/^/# /' "$dir/log"; exit 1; }
+		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 	done
 }
 stop_daemon() {

@@ -4,10 +4,9 @@
 # tests/gpu/check_ipc.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+. "$source/tests/integration/functions.sh"
 if [ "${1:-}" != inside ]; then
 	export top_builddir=$build top_srcdir=$source
-	n=0
-	result() { n=$((n + 1)); echo "$1ok $n - $2"; }
 	for kind in host cuda; do
 		run=("$0" inside "$kind")
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
@@ -15,12 +14,11 @@ if [ "${1:-}" != inside ]; then
 		status=$?
 		for name in "a worker gets memory" "a buffer is seen in another process" "and so is what is written later"; do
 			if [ "$status" = 77 ]; then
-				result "" "$kind: $name # SKIP neither root nor user namespaces"
+				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
-				result "" "$kind: $name"
+				ok "$kind: $name"
 			else
-				result "not " "$kind: $name"
-				sed 's/^/# /' <<<"$output"
+				not_ok "$kind: $name" "$output"
 			fi
 		done
 	done
@@ -29,14 +27,7 @@ if [ "${1:-}" != inside ]; then
 fi
 
 kind=$2
-dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-examples.XXXXXX") || exit 1
-daemon=
-clean() {
-	trap - EXIT
-	[ -n "$daemon" ] && kill "$daemon" 2>/dev/null && wait "$daemon"
-	rm -rf "$dir"
-}
-trap clean EXIT
+scratch examples
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID CUDA_VISIBLE_DEVICES
 export GPUMEM_SOCKET=$dir/socket
 printf '[gpumemd]\nmin_free = 0\n' >"$dir/conf"

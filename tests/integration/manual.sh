@@ -6,13 +6,13 @@
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 ctl=$build/ctl/gpumemctl
-n=0 dir=${GPUMEM_MANUAL_DIR:-} daemon=
+. "$source/tests/integration/functions.sh"
+dir=${GPUMEM_MANUAL_DIR:-}
 
 # ---- outside: alice and bob, and the group of an example
 
 if [ -z "$dir" ]; then
-	dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-manual.XXXXXX") || { echo "Bail out! no temporary folder"; exit 1; }
-	trap 'rm -rf "$dir"' EXIT
+	scratch manual
 	chmod 755 "$dir"
 	{
 		grep -v -e '^alice:' -e '^bob:' -e '^[^:]*:[^:]*:100[23]:' /etc/passwd
@@ -57,15 +57,13 @@ trap 'exit 1' INT TERM HUP
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
 install() { "$build/libtool" --silent --mode=install install -m 0755 "$1" "$2" >/dev/null; }
-install "$build/tests/integration/actor" "$dir/actor" || { echo "Bail out! no actor"; exit 1; }
+install "$build/tests/integration/actor" "$dir/actor" || bail "no actor"
 
 is() { # NAME EXPECTED GOT
-	n=$((n + 1))
 	if [ "$2" = "$3" ]; then
-		echo "ok $n - $1"
+		ok "$1"
 	else
-		echo "not ok $n - $1"
-		printf '%s\n' "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)" | sed 's/^/# /'
+		not_ok "$1" "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)"
 	fi
 }
 # The block of a page that has this line, without its prompts' commands.
@@ -80,7 +78,7 @@ start() {
 	"$build/daemon/gpumemd" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
 	daemon=$!
 	until "$ctl" status >/dev/null 2>&1; do
-		kill -0 "$daemon" 2>/dev/null || { echo "Bail out! no daemon"; sed 's/^/# /' "$dir/log"; exit 1; }
+		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 	done
 }
 # A client: client NAME USER CLIENT-NAME, then ask NAME WORDS... and hear NAME
@@ -111,7 +109,7 @@ ask() {
 must() {
 	local answer
 	answer=$(ask "$@")
-	[ "$answer" = ok ] || { echo "Bail out! $*: $answer"; exit 1; }
+	[ "$answer" = ok ] || bail "$*: $answer"
 }
 ends() {
 	local fd=${in[$1]}
@@ -129,8 +127,7 @@ until_says() { # PATTERN COMMAND...
 		"${@:2}" 2>&1 | plain | grep -q "$1" && return
 		sleep 0.1
 	done
-	echo "Bail out! ${*:2} never said $1"
-	exit 1
+	bail "${*:2} never said $1"
 }
 
 # ---- gpumemd.conf(5): every example is one that the daemon takes

@@ -9,27 +9,18 @@ if [ -z "${GPUMEM_FAKE_DIR:-}" ]; then
 	exec "$source/tests/fake/run-fake.sh" -n 2 -s 512m,256m "$0"
 fi
 ctl=$build/ctl/gpumemctl json=$build/tests/integration/json-get
-n=0 daemon=
+. "$source/tests/integration/functions.sh"
 uuid=f46b6500-6770-756d-656d-6400000000
 
-dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-names.XXXXXX") || { echo "Bail out! no temporary folder"; exit 1; }
-clean() {
-	trap - EXIT
-	[ -n "$daemon" ] && kill "$daemon" 2>/dev/null && wait "$daemon"
-	rm -rf "$dir"
-}
-trap clean EXIT
-trap 'exit 1' INT TERM HUP
+scratch names
 export GPUMEM_SOCKET=$dir/socket LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID CUDA_VISIBLE_DEVICES
 
 is() { # NAME EXPECTED GOT
-	n=$((n + 1))
 	if [ "$2" = "$3" ]; then
-		echo "ok $n - $1"
+		ok "$1"
 	else
-		echo "not ok $n - $1"
-		printf '%s\n' "expected: $2" "got:      $3" "$(cat "$dir/log" "$dir/stderr" 2>/dev/null)" | sed 's/^/# /'
+		not_ok "$1" "expected: $2" "got:      $3" "$(cat "$dir/log" "$dir/stderr" 2>/dev/null)"
 	fi
 }
 says() { # NAME PART TEXT
@@ -40,7 +31,7 @@ start() {
 	"$build/daemon/gpumemd" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
 	daemon=$!
 	until [ "$("$ctl" version --json 2>/dev/null | "$json" gpumemd 2>/dev/null)" != null ]; do
-		kill -0 "$daemon" 2>/dev/null || { echo "Bail out! no daemon"; sed 's/^/# /' "$dir/log"; exit 1; }
+		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 	done
 }
 stop() {

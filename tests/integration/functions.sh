@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# What shell tests share: results in TAP, and a folder of their own. It is sourced:
+#
+#   . "${top_srcdir:-.}/tests/integration/functions.sh"
+n=0 dir='' daemon=''
+
+ok() { n=$((n + 1)); echo "ok $n - $1"; }
+not_ok() { # NAME LINE...
+	local line
+	n=$((n + 1))
+	echo "not ok $n - $1"
+	shift
+	for line; do printf '%s\n' "$line" | sed 's/^/# /'; done
+}
+# Nothing can be tested any more. The daemon's log is $dir/log.
+bail() {
+	echo "Bail out! $*"
+	[ -s "$dir/log" ] && sed 's/^/# gpumemd: /' "$dir/log"
+	exit 1
+}
+# Ends what was started, before the folder goes. A test that starts more has a clean of its own.
+clean() { [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon"; }; }
+# scratch PURPOSE: makes $dir, a folder for this test alone. It goes when the test ends, whatever ends it.
+scratch() {
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-$1.XXXXXX") || bail "no temporary folder"
+	trap 'trap - EXIT; clean; rm -rf "$dir"' EXIT
+	trap 'exit 1' INT TERM HUP
+}
