@@ -7,7 +7,6 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +14,9 @@
 
 #include "client/map_cuda.h"
 #include "tests/tap.h"
+#include "tests/unit/map_fixture.h"
 
-#define M GM_CHUNK_MIN
-
-static const struct gm_cuda *cuda;
-static const struct gm_map_ops *ops;
 static struct gm_map_cuda *map;
-static char why[GM_MAP_CUDA_WHY];
 static uint8_t uuids[2][GM_UUID_BYTES];
 
 static void load(void)
@@ -44,26 +39,17 @@ static void open_it(void)
 /* Memory of device 0, as the daemon hands it over. */
 static int chunk(void)
 {
-	gm_cu_prop prop = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = {.type = GM_CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-	gm_cu_mem mem;
-	int fd = -1;
-
-	ck_assert_int_eq(cuda->cuMemCreate(&mem, M, &prop, 0), 0);
-	ck_assert_int_eq(cuda->cuMemExportToShareableHandle(
-				 &fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-		0);
-	ck_assert_int_eq(cuda->cuMemRelease(mem), 0);
-	return fd;
+	return chunk_of(GM_CU_MEM_LOCATION_TYPE_DEVICE);
 }
 
-static gm_cu_ctx context_on(int device)
+static char *reserve(void)
 {
-	gm_cu_ctx context;
+	return reserve_in(map, 4);
+}
 
-	ck_assert_int_eq(cuda->cuDevicePrimaryCtxRetain(&context, device), 0);
-	return context;
+static void map_at(void *addr)
+{
+	map_in(map, addr, chunk());
 }
 
 static gm_cu_ctx current(void)
@@ -72,43 +58,6 @@ static gm_cu_ctx current(void)
 
 	ck_assert_int_eq(cuda->cuCtxGetCurrent(&context), 0);
 	return context;
-}
-
-static void use_device_0(void)
-{
-	ck_assert_int_eq(cuda->cuCtxSetCurrent(context_on(0)), 0);
-}
-
-static gm_cu_stream stream_new(void)
-{
-	gm_cu_stream stream;
-
-	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
-	return stream;
-}
-
-static char *reserve(void)
-{
-	void *addr = NULL;
-
-	ck_assert_int_eq(ops->reserve(map, 4 * M, &addr), 0);
-	ck_assert_uint_eq((uintptr_t)addr % M, 0);
-	return addr;
-}
-
-static void map_at(void *addr)
-{
-	int fd = chunk();
-
-	ck_assert_int_eq(ops->map(map, addr, M, fd), 0);
-	close(fd);
-}
-
-static gm_cu_result set(void *at, size_t n, unsigned char value)
-{
-	gm_cu_result result = cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)at, value, n, NULL);
-
-	return result ? result : cuda->cuStreamSynchronize(NULL);
 }
 
 static int get(void *at)
@@ -127,7 +76,7 @@ static int get(void *at)
 START_TEST(chunks_are_mapped_side_by_side_moved_and_unmapped)
 {
 	open_it();
-	use_device_0();
+	use(0);
 	char *addr = reserve();
 
 	map_at(addr);
@@ -258,14 +207,6 @@ END_TEST
 
 /* ---- streams */
 
-static sem_t gate;
-
-static void wait_at_gate(void *unused)
-{
-	while (sem_wait(&gate) < 0 && errno == EINTR)
-		;
-}
-
 START_TEST(an_event_passes_when_the_work_before_it_is_done_and_is_used_again)
 {
 	struct gm_event *event, *again;
@@ -273,7 +214,7 @@ START_TEST(an_event_passes_when_the_work_before_it_is_done_and_is_used_again)
 	/* The second event can only be the first one. */
 	setenv("GPUMEM_FAKE_FAIL", "cuEventCreate:2:999", 1);
 	open_it();
-	use_device_0();
+	use(0);
 	gm_cu_stream busy = stream_new(), other = stream_new();
 	sem_init(&gate, 0, 0);
 	ck_assert_int_eq(cuda->cuLaunchHostFunc(busy, wait_at_gate, NULL), 0);
@@ -296,7 +237,7 @@ START_TEST(streams_are_told_apart)
 	uint64_t a, b, again;
 
 	open_it();
-	use_device_0();
+	use(0);
 	gm_cu_stream one = stream_new(), two = stream_new();
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)one, &a), 0);
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)two, &b), 0);
@@ -314,7 +255,7 @@ START_TEST(an_older_driver_has_no_stream_ids)
 
 	setenv("GPUMEM_FAKE_WITHOUT", "streamid", 1);
 	open_it();
-	use_device_0();
+	use(0);
 	gm_cu_stream stream = stream_new();
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EOPNOTSUPP);
 	ck_assert_int_eq(ops->record(map, (gpumem_stream)stream, &event), 0);
@@ -323,19 +264,28 @@ START_TEST(an_older_driver_has_no_stream_ids)
 }
 END_TEST
 
-START_TEST(a_capture_is_left_alone_and_whole)
+static gm_cu_result (*begin)(gm_cu_stream, int);
+static gm_cu_result (*end)(gm_cu_stream, void **);
+
+/* Calls that the library has no use for. */
+static void find_capture(void)
 {
-	gm_cu_result (*begin)(gm_cu_stream, int);
-	gm_cu_result (*end)(gm_cu_stream, void **);
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *graph = NULL;
-	struct gm_event *before, *event;
-	uint64_t id;
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
 	ck_assert_ptr_nonnull(lib);
 	*(void **)&begin = dlsym(lib, "cuStreamBeginCapture_v2");
 	*(void **)&end = dlsym(lib, "cuStreamEndCapture");
+}
+
+START_TEST(a_capture_is_left_alone_and_whole)
+{
+	void *graph = NULL;
+	struct gm_event *before, *event;
+	uint64_t id;
+
+	find_capture();
 	open_it();
-	use_device_0();
+	use(0);
 	gm_cu_stream stream = stream_new();
 	ck_assert_int_eq(ops->record(map, GPUMEM_STREAM_ANY, &before), 0);
 	ck_assert_int_eq(begin(stream, 0), 0);
@@ -359,17 +309,13 @@ END_TEST
  * anything when it is asked for one that is destroyed. */
 START_TEST(a_stream_that_was_captured_may_be_destroyed)
 {
-	gm_cu_result (*begin)(gm_cu_stream, int);
-	gm_cu_result (*end)(gm_cu_stream, void **);
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *graph = NULL;
+	void *graph = NULL;
 	struct gm_event *event;
 	uint64_t id;
 
-	ck_assert_ptr_nonnull(lib);
-	*(void **)&begin = dlsym(lib, "cuStreamBeginCapture_v2");
-	*(void **)&end = dlsym(lib, "cuStreamEndCapture");
+	find_capture();
 	open_it();
-	use_device_0();
+	use(0);
 	gm_cu_stream stream = stream_new();
 	ck_assert_int_eq(begin(stream, 0), 0);
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EAGAIN);
@@ -500,7 +446,7 @@ START_TEST(a_call_that_fails_is_named_and_leaves_all_as_it_was)
 	char *addr = NULL;
 
 	open_it();
-	use_device_0();
+	use(0);
 	stream = stream_new();
 	int fd = chunk();
 	if (op != RESERVE) {
@@ -523,7 +469,7 @@ START_TEST(a_call_that_fails_is_named_and_leaves_all_as_it_was)
 	ck_assert_ptr_null(current());
 	if (addr) {
 		/* What was mapped is there as before. */
-		use_device_0();
+		use(0);
 		ck_assert_int_eq(get(addr + M - 1), 9);
 		ck_assert_int_eq(cuda->cuCtxPopCurrent(NULL), 0);
 	}
@@ -574,7 +520,7 @@ START_TEST(peers_are_given_access_where_they_can_reach_it)
 	char *addr = reserve();
 	map_at(addr);
 	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
-	ck_assert_int_eq(cuda->cuCtxSetCurrent(context_on(1)), 0);
+	use(1);
 	ck_assert_int_eq(set(addr, M, 3), _i ? GM_CUDA_ERROR_INVALID_VALUE : 0);
 	ops->unreserve(map, addr, 4 * M);
 	ops->close(map);

@@ -6,7 +6,6 @@
  * loaded.
  */
 #include <errno.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +13,12 @@
 #include <unistd.h>
 
 #include "client/map_pinned.h"
-#include "common/cuda.h"
 #include "tests/tap.h"
-
-#define M GM_CHUNK_MIN
+#include "tests/unit/map_fixture.h"
 
 enum { OWN, MEMFD, KINDS };
 
-static const struct gm_cuda *cuda;
-static const struct gm_map_ops *ops;
 static struct gm_map_pinned *map;
-static char why[GM_MAP_CUDA_WHY];
 static bool memfd;
 
 static void open_it(int kind)
@@ -39,37 +33,23 @@ static void open_it(int kind)
 /* As the daemon hands it over. */
 static int chunk(void)
 {
-	gm_cu_prop prop = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = {.type = GM_CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0}};
-	gm_cu_mem mem;
-	int fd = -1;
-
 	if (memfd) {
-		fd = memfd_create("chunk", MFD_CLOEXEC);
+		int fd = memfd_create("chunk", MFD_CLOEXEC);
 		ck_assert_int_ge(fd, 0);
 		ck_assert_int_eq(ftruncate(fd, (off_t)M), 0);
 		return fd;
 	}
-	ck_assert_int_eq(cuda->cuMemCreate(&mem, M, &prop, 0), 0);
-	ck_assert_int_eq(cuda->cuMemExportToShareableHandle(
-				 &fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-		0);
-	ck_assert_int_eq(cuda->cuMemRelease(mem), 0);
-	return fd;
+	return chunk_of(GM_CU_MEM_LOCATION_TYPE_HOST_NUMA);
 }
 
-static gm_cu_ctx context_on(int device)
+static char *reserve(uint64_t chunks)
 {
-	gm_cu_ctx context;
-
-	ck_assert_int_eq(cuda->cuDevicePrimaryCtxRetain(&context, device), 0);
-	return context;
+	return reserve_in(map, chunks);
 }
 
-static void use(int device)
+static void map_at(void *addr)
 {
-	ck_assert_int_eq(cuda->cuCtxSetCurrent(context_on(device)), 0);
+	map_in(map, addr, chunk());
 }
 
 static bool has_context(int device)
@@ -79,39 +59,6 @@ static bool has_context(int device)
 
 	ck_assert_int_eq(cuda->cuDevicePrimaryCtxGetState(device, &flags, &active), 0);
 	return active;
-}
-
-static gm_cu_stream stream_new(void)
-{
-	gm_cu_stream stream;
-
-	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
-	return stream;
-}
-
-static char *reserve(uint64_t chunks)
-{
-	void *addr = NULL;
-
-	ck_assert_int_eq(ops->reserve(map, chunks * M, &addr), 0);
-	ck_assert_uint_eq((uintptr_t)addr % M, 0);
-	return addr;
-}
-
-static void map_at(void *addr)
-{
-	int fd = chunk();
-
-	ck_assert_int_eq(ops->map(map, addr, M, fd), 0);
-	close(fd);
-}
-
-/* By the GPU that this thread uses. */
-static gm_cu_result set(void *at, size_t n, unsigned char value)
-{
-	gm_cu_result result = cuda->cuMemsetD8Async((gm_cu_ptr)(uintptr_t)at, value, n, NULL);
-
-	return result ? result : cuda->cuStreamSynchronize(NULL);
 }
 
 START_TEST(the_cpu_and_every_gpu_see_the_same_bytes_at_the_same_address)
@@ -166,14 +113,6 @@ START_TEST(a_chunk_moves_where_it_is_mapped_by_itself_and_stays_where_it_is_regi
 END_TEST
 
 /* ---- events */
-
-static sem_t gate;
-
-static void wait_at_gate(void *unused)
-{
-	while (sem_wait(&gate) < 0 && errno == EINTR)
-		;
-}
 
 START_TEST(an_event_passes_when_every_gpu_in_use_is_through)
 {
