@@ -38,20 +38,6 @@ static inline void tear_down(void)
 	gm_daemon_stop(&daemon_);
 }
 
-static inline void one_worker(gm_worker_fn fn, void *argument)
-{
-	struct gm_worker worker;
-	gm_worker_start(&worker, fn, argument);
-	gm_worker_join(&worker);
-}
-
-/* Ends a worker that goes when it hears an e. */
-static inline void end_worker(struct gm_worker *worker)
-{
-	gm_say_word(worker->channel, 'e');
-	gm_worker_join(worker);
-}
-
 /* In a worker. */
 static inline void join(const char *name)
 {

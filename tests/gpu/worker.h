@@ -46,6 +46,21 @@ static inline void require_refused_(gpumem_status got, gpumem_status status, con
 #define REFUSED(call, status, says) \
 	require_refused_((call), (status), (says), #call, __FILE__, __LINE__)
 
+/* The test's side: a worker that does that and ends well. */
+static inline void one_worker(gm_worker_fn fn, void *argument)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, fn, argument);
+	gm_worker_join(&worker);
+}
+
+/* Ends a worker that goes when it hears an e. */
+static inline void end_worker(struct gm_worker *worker)
+{
+	gm_say_word(worker->channel, 'e');
+	gm_worker_join(worker);
+}
+
 static inline void join_at(const char *socket, const char *name)
 {
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
