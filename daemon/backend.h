@@ -79,13 +79,17 @@ struct gm_backend_ops {
 	 * NULL: nothing ever does. */
 	bool (*trouble)(
 		void *backend, uint32_t device, char text[GM_BACKEND_TROUBLE], uint64_t *ret_ns);
-	/* -ENOMEM: the device is out of memory. */
+	/*
+	 * seen: whom it is made for. -ENOMEM: the device is out of memory. -EDQUOT: that uid has
+	 * used up what it may have of something that does not come back (ipc: addresses).
+	 */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-		struct gm_handle *ret);
+		const struct gm_seen *seen, struct gm_handle *ret);
 	/* Takes over an fd that outlived the daemon that made it. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
+	/* seen: who may have its handle by now. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-		struct gm_handle *handle);
+		const struct gm_seen *seen, struct gm_handle *handle);
 	/* A second fd for the same memory that can only be read, for the caller to close. Runs on
 	 * the loop's thread and must be quick. NULL: read-only is a request to the client. */
 	int (*read_only_fd)(void *backend, const struct gm_handle *handle, int *ret_fd);

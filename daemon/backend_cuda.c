@@ -4,7 +4,8 @@
  * for what it promises.
  *
  * Each device's calls come from that device's thread, one at a time, so a device's state needs no
- * lock. It must never make a context for the fd transport: one costs some 500 MiB of the device.
+ * lock; what they share, the addresses of ipc blocks, has one (ipc_ranges.h). It must never make a
+ * context for the fd transport: one costs some 500 MiB of the device.
  */
 #include "daemon/backend_cuda.h"
 
@@ -21,8 +22,10 @@
 #include "common/cuda_device.h"
 #include "common/log.h"
 #include "common/platform.h"
+#include "common/units.h"
 #include "daemon/backend_nvml.h"
 #include "daemon/backend_ram.h"
+#include "daemon/ipc_ranges.h"
 
 struct device {
 	gm_cu_device cu;
@@ -44,6 +47,7 @@ struct device {
 struct backend {
 	const struct gm_cuda *cuda;
 	const struct gm_nvml *nvml; /* NULL: none */
+	struct gm_ipc_ranges *ranges;
 	uint32_t n;
 	int numa_node; /* of the driver's pinned memory; -1: it has none to share, memfds stand in
 			*/
@@ -291,6 +295,7 @@ static void cuda_close(void *state)
 {
 	struct backend *backend = state;
 
+	gm_ipc_ranges_free(backend->ranges);
 	free(backend);
 }
 
@@ -307,6 +312,8 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 	if (!backend)
 		return -ENOMEM;
 	r = gm_cuda_load(&backend->cuda, why);
+	if (r == 0)
+		r = gm_ipc_ranges_new(backend->cuda, &backend->ranges);
 	if (r < 0) {
 		free(backend);
 		return r;
@@ -480,8 +487,25 @@ static void leave(struct backend *backend, struct device *device)
 	}
 }
 
-static int create_ipc(
-	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
+/* Said once of each, however often he asks. */
+static int spent(struct backend *backend, uid_t uid)
+{
+	uint64_t ranges, bytes;
+	char text[GM_UNITS_TEXT], field[32];
+	const char *fields[] = {field, NULL};
+
+	if (gm_ipc_ranges_left(backend->ranges, uid, &ranges, &bytes))
+		return -EDQUOT;
+	gm_format_size(bytes, text);
+	snprintf(field, sizeof field, "GPUMEM_UID=%u", (unsigned)uid);
+	gm_log_fields(GM_LOG_WARNING, fields,
+		"uid %u has left %llu address ranges of ipc blocks behind, %s in all, and gets no further ipc block but in their places; others do. A restart gives them back, the fd transport takes none",
+		(unsigned)uid, (unsigned long long)ranges, text);
+	return -EDQUOT;
+}
+
+static int create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
+	const struct gm_seen *seen, struct gm_handle *ret)
 {
 	const struct gm_cuda *cuda = backend->cuda;
 	struct device *device = &backend->devices[number];
@@ -489,21 +513,26 @@ static int create_ipc(
 	gm_cu_ptr ptr = 0;
 	gm_cu_ipc_mem handle;
 	gm_cu_result result = enter(backend, device);
+	int r;
 
 	_Static_assert(sizeof handle == GM_IPC_HANDLE_BYTES, "an IPC handle is 64 bytes");
 	if (result)
 		return failed(backend, number, call, result);
 	call = "cuMemAlloc";
-	result = cuda->cuMemAlloc(&ptr, bytes);
-	if (!result) {
+	r = gm_ipc_ranges_take(backend->ranges, number, bytes, seen, &ptr, &result);
+	if (r == 0) {
 		call = "cuIpcGetMemHandle";
 		result = cuda->cuIpcGetMemHandle(&handle, ptr);
 		if (result)
-			cuda->cuMemFree(ptr);
+			gm_ipc_ranges_release(backend->ranges, ptr, NULL);
 		else
 			device->ipc_blocks++;
 	}
 	leave(backend, device);
+	if (r == GM_IPC_RANGES_E_SPENT)
+		return spent(backend, seen->uid);
+	if (r < 0)
+		return r;
 	if (result)
 		return failed(backend, number, call, result);
 	*ret = (struct gm_handle){.fd = -1, .native = ptr};
@@ -511,7 +540,8 @@ static int create_ipc(
 	return 0;
 }
 
-static void destroy_ipc(struct backend *backend, uint32_t number, struct gm_handle *handle)
+static void destroy_ipc(struct backend *backend, uint32_t number, const struct gm_seen *seen,
+	struct gm_handle *handle)
 {
 	struct device *device = &backend->devices[number];
 	gm_cu_result result = enter(backend, device);
@@ -520,7 +550,7 @@ static void destroy_ipc(struct backend *backend, uint32_t number, struct gm_hand
 		failed(backend, number, "cuCtxPushCurrent", result);
 		return;
 	}
-	result = backend->cuda->cuMemFree(handle->native);
+	result = gm_ipc_ranges_release(backend->ranges, handle->native, seen);
 	if (result)
 		failed(backend, number, "cuMemFree", result);
 	device->ipc_blocks--;
@@ -528,14 +558,14 @@ static void destroy_ipc(struct backend *backend, uint32_t number, struct gm_hand
 }
 
 static int cuda_create(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,
-	struct gm_handle *ret)
+	const struct gm_seen *seen, struct gm_handle *ret)
 {
 	struct backend *backend = state;
 	struct device *d = &backend->devices[device];
 	int r;
 
 	if (transport == GM_TRANSPORT_IPC)
-		r = create_ipc(backend, device, bytes, ret);
+		r = create_ipc(backend, device, bytes, seen, ret);
 	else if (d->info.pinned)
 		r = create_pinned(backend, device, bytes, ret);
 	else
@@ -546,13 +576,13 @@ static int cuda_create(void *state, uint32_t device, enum gm_transport transport
 }
 
 static void cuda_destroy(void *state, uint32_t number, enum gm_transport transport, uint64_t bytes,
-	struct gm_handle *handle)
+	const struct gm_seen *seen, struct gm_handle *handle)
 {
 	struct backend *backend = state;
 	struct device *device = &backend->devices[number];
 
 	if (transport == GM_TRANSPORT_IPC) {
-		destroy_ipc(state, number, handle);
+		destroy_ipc(state, number, seen, handle);
 	} else if (handle->fd >= 0) {
 		close(handle->fd);
 		handle->fd = -1;

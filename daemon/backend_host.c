@@ -186,7 +186,7 @@ static int pass_gate(struct gm_host *host)
 }
 
 static int host_create(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-	struct gm_handle *ret)
+	const struct gm_seen *seen, struct gm_handle *ret)
 {
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
@@ -229,7 +229,7 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 }
 
 static void host_destroy(void *backend, uint32_t device, enum gm_transport transport,
-	uint64_t bytes, struct gm_handle *handle)
+	uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
 {
 	struct gm_host *host = backend;
 	if (handle->fd < 0)

@@ -148,7 +148,7 @@ static void on_created(void *ctx, struct gm_chunk *chunk, int result)
 {
 	struct gm_broker *broker = ctx;
 	uint32_t bit = UINT32_C(1) << chunk->device;
-	if (result == 0 || result == -ENOMEM) {
+	if (result == 0 || result == -ENOMEM || result == -EDQUOT) {
 		broker->failing &= ~bit;
 	} else if (!(broker->failing & bit)) {
 		/* Said once: whoever asks again and again must not fill the log. */

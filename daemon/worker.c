@@ -139,14 +139,15 @@ static struct gm_chunk *turns_pop(struct gm_worker *worker)
 
 static void run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
+	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
 	if (chunk->job.destroy) {
 		worker->ops->destroy(worker->backend, worker->number, chunk->transport,
-			chunk->bytes, &chunk->handle);
+			chunk->bytes, &seen, &chunk->handle);
 		chunk->job.result = 0;
 		return;
 	}
-	chunk->job.result = worker->ops->create(
-		worker->backend, worker->number, chunk->transport, chunk->bytes, &chunk->handle);
+	chunk->job.result = worker->ops->create(worker->backend, worker->number, chunk->transport,
+		chunk->bytes, &seen, &chunk->handle);
 }
 
 /* With the lock held, which it lets go during the call. */

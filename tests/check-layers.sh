@@ -25,7 +25,7 @@ report() { # number of problems is the number of lines of $1; $2: what was check
 # The files of daemon/ in their order, by the first part of their names: a file includes what is in its own row or a
 # row above. A new file that fits none gets a row here: where it stands is a decision.
 daemon_rows=(
-	'backend config identity cgroup ids domain pages service endpoint'
+	'backend ipc config identity cgroup ids domain pages service endpoint'
 	'journal terminate'
 	'usage'
 	'worker'

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <uthash.h>
 
@@ -35,6 +36,13 @@ typedef uint64_t gm_domain;
 #define GM_DOMAIN_FRESH \
 	((gm_domain)0) /* never leased: belongs to no domain, zeroed by the driver */
 
+/* Who may have seen a chunk's handle, of which one can keep a copy where it is an ipc block's. */
+struct gm_seen {
+	gm_domain domain; /* fresh: nobody */
+	uid_t uid;        /* whose domain that is */
+	bool several;     /* others than that domain, too */
+};
+
 enum gm_chunk_state {
 	GM_CHUNK_CREATING,
 	GM_CHUNK_POOLED,
@@ -56,7 +64,12 @@ struct gm_chunk {
 	uint64_t id;
 	uint64_t bytes;
 	uint32_t device;
-	gm_domain domain;            /* who may have seen it: changes when it is leased */
+	/* Who may have seen it: changes when it is leased. An ipc block is its domain's from the
+	 * start: the backend may have put it where that domain had one before. */
+	gm_domain domain;
+	uid_t uid;                   /* ipc: whose domain that is */
+	bool several;                /* others than the domain may have seen it, too */
+	bool single;                 /* ipc: of its domain there is one client; not for the pool */
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
 	bool retried; /* the backend was out of memory once */

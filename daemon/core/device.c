@@ -118,6 +118,8 @@ static bool has_room(const struct gm_device *device, const struct gm_chunk *chun
 		return false;
 	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
 		return false;
+	if (chunk->single)
+		return false;
 	/* Nobody asks for an ipc chunk that is of no class. */
 	if (chunk->transport == GM_TRANSPORT_IPC && chunk->bytes != gm_plan_ipc_class(chunk->bytes))
 		return false;

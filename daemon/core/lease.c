@@ -113,7 +113,9 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 		return r;
 	}
 	lease->n_opens++;
-	if (session->info.domain != lease->domain || !session->info.pooling)
+	if (session->info.domain != lease->domain)
+		lease->across = true;
+	if (lease->across || !session->info.pooling)
 		lease->reusable = false;
 	return 0;
 }
@@ -131,6 +133,7 @@ static void release(
 	chunk->prev = chunk->next = NULL;
 	assert(lease->bytes >= chunk->bytes);
 	lease->bytes -= chunk->bytes;
+	chunk->several = lease->across;
 	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
 		reusable = false;
 	if (gm_device_release(device, chunk, account, reusable))

@@ -36,6 +36,7 @@ struct gm_lease {
 	enum gm_transport transport;
 	gm_domain domain;
 	bool reusable;
+	bool across;              /* somebody of another domain has opened it */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_hold *holds;
 	struct gm_hold own; /* the maker's */

@@ -153,12 +153,21 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 			"device %u has no %s transport: its driver refused; ask for the other one, "
 			"or set transport = auto in gpumemd.conf",
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
+	else if (result == -EDQUOT)
+		gm_say(detail,
+			"uid %u has had so many ipc blocks that the addresses left to it are used up; "
+			"ask for the fd transport, or restart gpumemd",
+			(unsigned)chunk->uid);
 	else
 		gm_say(detail,
 			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
 			device->number, s.text[0], said ? trouble : strerror(-result));
 	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
-	fail(request, result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED : GPUMEM_E_SYSTEM, detail);
+	fail(request,
+		result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED
+		: result == -EDQUOT   ? GPUMEM_E_LIMIT
+				      : GPUMEM_E_SYSTEM,
+		detail);
 }
 
 /* The device has no memory for it, though it fits: what it has goes back, and it waits like one
@@ -294,7 +303,7 @@ static gpumem_status pick_transport(const struct gm_device *device, enum gm_tran
 
 /* Chunk structs for all that the plan creates, before anything is charged. */
 static int make_chunks(struct gm_device *device, enum gm_transport transport,
-	const struct gm_plan *plan, struct gm_chunk **ret_chunks)
+	const struct gm_session *session, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
 {
 	struct gm_chunk *chunks = NULL, *chunk, *next;
 	for (unsigned c = plan->classes; c-- > 0;) {
@@ -302,6 +311,11 @@ static int make_chunks(struct gm_device *device, enum gm_transport transport,
 			chunk = gm_device_new_chunk(device, transport, plan->size[c]);
 			if (!chunk)
 				goto fail;
+			if (transport == GM_TRANSPORT_IPC) {
+				chunk->domain = session->info.domain;
+				chunk->uid = session->info.uid;
+				chunk->single = !session->info.pooling;
+			}
 			DL_APPEND(chunks, chunk);
 		}
 	}
@@ -374,7 +388,7 @@ gpumem_status gm_request_admit(
 	struct gm_chunk *created = NULL;
 	if (!target)
 		target = gm_lease_new(session, device, transport, request->tag);
-	if (!target || make_chunks(device, transport, &plan, &created) < 0) {
+	if (!target || make_chunks(device, transport, session, &plan, &created) < 0) {
 		if (!request->lease)
 			gm_lease_free(target);
 		gm_say(detail, "the daemon has no memory for another lease");

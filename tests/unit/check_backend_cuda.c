@@ -25,6 +25,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
+static const struct gm_seen someone = {.domain = 1, .uid = 1000};
 static const struct gm_backend_ops *ops = &gm_backend_cuda;
 static void *backend;
 static uint32_t devices;
@@ -98,7 +99,7 @@ START_TEST(others_are_listed_with_what_they_use)
 	pid_t other = start_other(1, 32 * MIB);
 
 	open_it();
-	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 64 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle), 0);
 	ck_assert_int_eq(ops->processes(backend, 1, &list, &n), 0);
 	/* We have no context and are not there. */
 	ck_assert_uint_eq(n, 1);
@@ -113,7 +114,7 @@ START_TEST(others_are_listed_with_what_they_use)
 	ck_assert_int_eq(ops->processes(backend, 1, &list, &n), 0);
 	ck_assert_uint_eq(n, 0);
 	free(list);
-	ops->destroy(backend, 1, GM_TRANSPORT_FD, 64 * MIB, &handle);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -154,9 +155,11 @@ START_TEST(the_last_trouble_is_kept_and_a_full_device_is_none)
 	open_it();
 	ck_assert(!ops->trouble(backend, 0, text, &when));
 	ck_assert_int_eq(
-		ops->create(backend, 0, GM_TRANSPORT_FD, (uint64_t)4096 * MIB, &handle), -ENOMEM);
+		ops->create(backend, 0, GM_TRANSPORT_FD, (uint64_t)4096 * MIB, &someone, &handle),
+		-ENOMEM);
 	ck_assert(!ops->trouble(backend, 0, text, &when));
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), -EIO);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), -EIO);
 	ck_assert(ops->trouble(backend, 0, text, &when));
 	ck_assert_str_eq(text, "cuMemExportToShareableHandle: CUDA_ERROR_UNKNOWN");
 	ck_assert_uint_gt(when, 0);
@@ -235,11 +238,11 @@ START_TEST(an_fd_chunk_takes_memory_and_no_context_and_gives_it_back)
 
 	open_it();
 	before = free_of(0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle), 0);
 	ck_assert_int_eq(fstat(handle.fd, &st), 0);
 	ck_assert_uint_eq((uint64_t)st.st_size, 64 * MIB);
 	ck_assert_uint_eq(free_of(0), before - 64 * MIB); /* a context would cost more */
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle);
 	ck_assert_int_eq(handle.fd, -1);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);
@@ -253,10 +256,11 @@ START_TEST(a_full_device_is_out_of_memory_and_stays_usable)
 
 	open_it();
 	before = free_of(0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 1024 * MIB, &handle), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 1024 * MIB, &someone, &handle), -ENOMEM);
 	ck_assert_uint_eq(free_of(0), before);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -269,11 +273,12 @@ START_TEST(a_failed_export_leaks_nothing)
 	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:304", 1);
 	open_it();
 	before = free_of(0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle), -EIO);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle), -EIO);
 	ck_assert_int_eq(handle.fd, 12345); /* unwritten on failure */
 	ck_assert_uint_eq(free_of(0), before);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 64 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -286,15 +291,15 @@ START_TEST(an_ipc_block_makes_the_context_and_the_last_one_takes_it_along)
 
 	open_it();
 	before = free_of(0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &a), 0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &a), 0);
 	ck_assert_uint_lt(free_of(0), before - 4 * MIB);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &b), 0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &b), 0);
 	ck_assert(memcmp(a.ipc, empty, sizeof empty) != 0);
 	ck_assert(memcmp(a.ipc, b.ipc, sizeof empty) != 0);
 	ck_assert_int_eq(a.fd, -1);
-	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &a);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &a);
 	ck_assert_uint_lt(free_of(0), before - 4 * MIB);
-	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &b);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &b);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);
 }
@@ -310,10 +315,10 @@ START_TEST(a_failed_ipc_block_leaves_neither_memory_nor_context)
 	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
 	open_it();
 	before = free_of(0);
-	ck_assert_int_lt(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
+	ck_assert_int_lt(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle), 0);
 	ck_assert_uint_eq(free_of(0), before);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);
 }
@@ -325,14 +330,14 @@ START_TEST(a_chunk_is_adopted_by_its_fd_and_nonsense_is_not)
 	int fds[2];
 
 	open_it();
-	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
 	ck_assert_int_eq(ops->adopt(backend, 1, handle.fd, 2 * MIB, &adopted), 0);
 	ck_assert_int_eq(adopted.fd, handle.fd);
 	ck_assert_int_eq(pipe(fds), 0);
 	ck_assert_int_lt(ops->adopt(backend, 1, fds[0], 2 * MIB, &adopted), 0);
 	close(fds[0]);
 	close(fds[1]);
-	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -346,11 +351,13 @@ START_TEST(a_lost_device_fails_and_the_other_one_goes_on)
 	open_it();
 	snprintf(mark, sizeof mark, "%s/gpu0.lost", getenv("GPUMEM_FAKE_DIR"));
 	fclose(fopen(mark, "w"));
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), -ENODEV);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &handle), -ENODEV);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), -ENODEV);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle), -ENODEV);
 	ck_assert_int_lt(ops->memory_free(backend, 0, &bytes), 0);
-	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
-	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	unlink(mark);
 	ops->close(backend);
 }
@@ -418,14 +425,14 @@ START_TEST(chunks_are_made_for_sharing_by_fd_and_for_rdma_where_the_device_can)
 	real_create = cuda->cuMemCreate;
 	((struct gm_cuda *)cuda)->cuMemCreate = spy_create;
 	open_it();
-	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
 	ck_assert_int_eq(asked_with.type, GM_CU_MEM_ALLOCATION_TYPE_PINNED);
 	ck_assert_int_eq(
 		asked_with.requested_handle_types, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	ck_assert_int_eq(asked_with.location.type, GM_CU_MEM_LOCATION_TYPE_DEVICE);
 	ck_assert_int_eq(asked_with.location.id, 1);
 	ck_assert_uint_eq(asked_with.alloc_flags.gpu_direct_rdma_capable, _i ? 0 : 1);
-	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -436,8 +443,8 @@ START_TEST(without_rdma_chunks_are_made_all_the_same)
 
 	setenv("GPUMEM_FAKE_WITHOUT", "rdma", 1);
 	open_it();
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -450,8 +457,8 @@ START_TEST(without_nvml_it_works_and_has_no_figure)
 	setenv("GPUMEM_FAKE_WITHOUT", "nvml", 1);
 	open_it();
 	ck_assert_int_eq(ops->memory_free(backend, 0, &bytes), -EOPNOTSUPP);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -512,7 +519,7 @@ START_TEST(pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu)
 	before = free_of(0);
 	ck_assert_uint_eq(before, (512 - 1) * MIB); /* nothing is left of a trial, either */
 
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle), 0);
 	ck_assert_int_eq(fstat(handle.fd, &st), 0);
 	ck_assert_uint_eq((uint64_t)st.st_size, 8 * MIB);
 	ck_assert(fcntl(handle.fd, F_GETFD) & FD_CLOEXEC);
@@ -525,11 +532,11 @@ START_TEST(pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu)
 	ck_assert_int_eq(ops->processes(backend, 2, &list, &n), 0);
 	ck_assert_ptr_null(list);
 	ck_assert_uint_eq(n, 0);
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle);
 	ck_assert_int_eq(handle.fd, -1);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
 	/* A handle that is empty is nobody's to give back twice. */
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
 	ops->close(backend);
 }
@@ -542,15 +549,20 @@ START_TEST(pinned_memory_goes_to_its_limit_and_no_further)
 	be_of_kind(_i);
 	open_pinned();
 	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[i]), 0);
+		ck_assert_int_eq(
+			ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handles[i]),
+			0);
 	ck_assert_uint_eq(free_of(2), 0);
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 2 * MIB, &one), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 2, GM_TRANSPORT_FD, 2 * MIB, &someone, &one), -ENOMEM);
 	ck_assert_int_eq(one.fd, 12345); /* unwritten on failure */
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[1]);
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &one), -ENOMEM);
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[1]), 0);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handles[1]);
+	ck_assert_int_eq(
+		ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &one), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handles[1]), 0);
 	for (int i = 0; i < 4; i++)
-		ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handles[i]);
+		ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handles[i]);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
 	ops->close(backend);
 }
@@ -588,10 +600,10 @@ START_TEST(pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing)
 
 	setenv("GPUMEM_FAKE_FAIL", rows[_i].plan, 1);
 	open_pinned();
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &first), 0);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &first), 0);
 	size_t fds = count_fds();
-	ck_assert_int_eq(
-		ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle), rows[_i].error);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle),
+		rows[_i].error);
 	ck_assert_int_eq(handle.fd, 12345);
 	ck_assert_uint_eq(free_of(2), 12 * MIB);
 	ck_assert_uint_eq(count_fds(), fds);
@@ -600,9 +612,9 @@ START_TEST(pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing)
 	if (rows[_i].trouble)
 		ck_assert_str_eq(text, rows[_i].trouble);
 	ck_assert(!ops->trouble(backend, 0, text, &when));
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle), 0);
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle);
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &first);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &first);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
 	ops->close(backend);
 }
@@ -619,7 +631,7 @@ START_TEST(a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted)
 	few = before;
 	few.rlim_cur = 0;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &handle);
+	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
 	ck_assert_int_eq(r, -EMFILE);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
@@ -690,19 +702,20 @@ START_TEST(pinned_memory_is_adopted_within_its_limit)
 	if (_i)
 		setenv("GPUMEM_FAKE_WITHOUT", "hostnuma", 1);
 	open_pinned();
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle), 0);
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 16 * MIB, &adopted), -ENOMEM);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle), 0);
+	ck_assert_int_eq(
+		ops->create(backend, 2, GM_TRANSPORT_FD, 16 * MIB, &someone, &adopted), -ENOMEM);
 	int again = dup(handle.fd);
 	ck_assert_int_eq(ops->adopt(backend, 2, again, 8 * MIB, &adopted), 0);
 	ck_assert_int_eq(ops->memory_free(backend, 2, &bytes), 0);
 	ck_assert_uint_eq(bytes, 0);
 	ck_assert_int_eq(ops->adopt(backend, 2, handle.fd, 8 * MIB, &adopted), -ENOMEM);
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &adopted);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &adopted);
 	ck_assert_int_eq(pipe(fds), 0);
 	ck_assert_int_lt(ops->adopt(backend, 2, fds[0], 8 * MIB, &adopted), 0);
 	ck_assert_int_eq(ops->memory_free(backend, 2, &bytes), 0);
 	ck_assert_uint_eq(bytes, 8 * MIB);
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -716,8 +729,8 @@ START_TEST(a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start)
 	open_pinned();
 	ops->device_info(backend, 2, &info);
 	ck_assert_str_eq(info.mapping, "host"); /* memfds, which clients register */
-	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle), 0);
-	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -736,9 +749,9 @@ START_TEST(a_device_that_cannot_be_read_is_not_served_and_the_other_one_is)
 	ck_assert_str_eq(info.name, strstr(plans[_i], ":1:") ? "Fake GPU 1" : "Fake GPU 0");
 	/* And it is this one that chunks are made on. */
 	uint64_t before = free_of(0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
 	ck_assert_uint_eq(free_of(0), before - 2 * MIB);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -784,8 +797,8 @@ START_TEST(whichever_attribute_cannot_be_read_it_is_taken_for_absent)
 		ck_assert(info.transport_fd || info.transport_ipc);
 		enum gm_transport transport =
 			info.transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
-		ck_assert_int_eq(ops->create(backend, i, transport, 2 * MIB, &handle), 0);
-		ops->destroy(backend, i, transport, 2 * MIB, &handle);
+		ck_assert_int_eq(ops->create(backend, i, transport, 2 * MIB, &someone, &handle), 0);
+		ops->destroy(backend, i, transport, 2 * MIB, &someone, &handle);
 	}
 	ops->close(backend);
 }
@@ -805,8 +818,8 @@ START_TEST(a_gpu_that_nvml_does_not_know_works_and_has_no_figure)
 	ck_assert(!info.measured);
 	ck_assert_int_eq(ops->memory_free(backend, 0, &bytes), -EOPNOTSUPP);
 	ck_assert_int_eq(ops->processes(backend, 0, &list, &n), -EOPNOTSUPP);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST
@@ -829,12 +842,12 @@ START_TEST(an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more)
 
 	setenv("GPUMEM_FAKE_FAIL", _i ? "cuCtxPushCurrent:2:999" : "cuMemFree:1:999", 1);
 	open_it();
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle);
 	ck_assert(ops->trouble(backend, 0, text, &when));
 	ck_assert_ptr_nonnull(strstr(text, "CUDA_ERROR_UNKNOWN"));
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle), 0);
-	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &handle);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle), 0);
+	ops->destroy(backend, 0, GM_TRANSPORT_IPC, 4 * MIB, &someone, &handle);
 	ops->close(backend);
 }
 END_TEST

@@ -20,6 +20,7 @@
 
 #define MIB UINT64_C(0x100000)
 
+static const struct gm_seen someone = {.domain = 1, .uid = 1000};
 static const struct gm_backend_ops *ops = &gm_backend_host;
 static void *backend;
 static uint32_t devices;
@@ -40,7 +41,8 @@ static void teardown(void)
 static struct gm_handle create(uint32_t device, uint64_t bytes)
 {
 	struct gm_handle handle;
-	ck_assert_int_eq(ops->create(backend, device, GM_TRANSPORT_FD, bytes, &handle), 0);
+	ck_assert_int_eq(
+		ops->create(backend, device, GM_TRANSPORT_FD, bytes, &someone, &handle), 0);
 	ck_assert_int_ge(handle.fd, 0);
 	return handle;
 }
@@ -68,7 +70,7 @@ START_TEST(a_chunk_has_its_size_and_cannot_be_resized_or_unsealed)
 	ck_assert_int_eq(errno, EPERM);
 	ck_assert_int_eq(fcntl(handle.fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
 	ck_assert_int_eq(errno, EPERM);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ck_assert_int_eq(handle.fd, -1);
 }
 END_TEST
@@ -78,17 +80,19 @@ START_TEST(a_device_never_holds_more_than_its_size)
 	open_with(8 * MIB, 0);
 	struct gm_handle first = create(0, 4 * MIB), second = create(0, 4 * MIB), third;
 	ck_assert_uint_eq(free_of(0), 0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &third), -ENOMEM);
 	ck_assert_int_eq(
-		ops->create(backend, 0, GM_TRANSPORT_FD, UINT64_C(1) << 63, &third), -ENOMEM);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 4 * MIB, &first);
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &third), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, UINT64_C(1) << 63, &someone, &third),
+		-ENOMEM);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 4 * MIB, &someone, &first);
 	ck_assert_uint_eq(free_of(0), 4 * MIB);
 	third = create(0, 2 * MIB);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 4 * MIB, &second);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &third);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 4 * MIB, &someone, &second);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &third);
 	ck_assert_uint_eq(free_of(0), 8 * MIB);
 	/* Twice is once. */
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &third);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &third);
 	ck_assert_uint_eq(free_of(0), 8 * MIB);
 }
 END_TEST
@@ -107,7 +111,7 @@ START_TEST(devices_are_separate_and_known_by_different_uuids)
 	struct gm_handle handle = create(1, 4 * MIB);
 	ck_assert_uint_eq(free_of(0), 8 * MIB);
 	ck_assert_uint_eq(free_of(1), 0);
-	ops->destroy(backend, 1, GM_TRANSPORT_FD, 4 * MIB, &handle);
+	ops->destroy(backend, 1, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
 }
 END_TEST
 
@@ -139,7 +143,8 @@ START_TEST(there_is_no_ipc_transport)
 {
 	struct gm_handle handle;
 	open_with(8 * MIB, 0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &handle), -EOPNOTSUPP);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle), -EOPNOTSUPP);
 	ck_assert_uint_eq(free_of(0), 8 * MIB);
 }
 END_TEST
@@ -150,14 +155,14 @@ START_TEST(a_chunk_is_adopted_with_its_contents_only_if_it_is_what_it_should_be)
 	struct gm_handle handle = create(0, 2 * MIB), adopted;
 	ck_assert_int_eq(pwrite(handle.fd, "data", 4, 0), 4);
 	int fd = dup(handle.fd);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	ck_assert_int_eq(ops->adopt(backend, 0, fd, 4 * MIB, &adopted), -EINVAL);
 	ck_assert_int_eq(ops->adopt(backend, 0, fd, 2 * MIB, &adopted), 0);
 	ck_assert_uint_eq(free_of(0), 6 * MIB);
 	char text[4];
 	ck_assert_int_eq(pread(adopted.fd, text, 4, 0), 4);
 	ck_assert_mem_eq(text, "data", 4);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &adopted);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &adopted);
 
 	int unsealed = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	ck_assert_int_eq(ftruncate(unsealed, (off_t)(2 * MIB)), 0);
@@ -180,7 +185,7 @@ START_TEST(a_read_only_fd_cannot_be_mapped_for_writing)
 	ck_assert_int_eq(errno, EACCES);
 	munmap(at, 4096);
 	close(fd);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 }
 END_TEST
 
@@ -193,12 +198,13 @@ START_TEST(the_process_at_its_fd_limit_gets_an_error_and_keeps_its_account)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
 	while ((fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
 		n++;
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle), -EMFILE);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), -EMFILE);
 	ck_assert_uint_eq(free_of(0), 64 * MIB);
 	while (n > 0)
 		close(fds[--n]);
 	handle = create(0, 2 * MIB);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 }
 END_TEST
 
@@ -208,15 +214,18 @@ START_TEST(the_creation_a_test_chose_fails)
 	setenv("GPUMEM_TEST_HOST_FAIL", "2", 1);
 	open_with(64 * MIB, 0);
 	first = create(0, 2 * MIB);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &second), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &second), -ENOMEM);
 	third = create(0, 2 * MIB);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &first);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &third);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &first);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &third);
 	ops->close(backend);
 	setenv("GPUMEM_TEST_HOST_FAIL", "1+", 1);
 	open_with(64 * MIB, 0);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &first), -ENOMEM);
-	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &first), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &first), -ENOMEM);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &first), -ENOMEM);
 	ops->close(backend);
 	backend = NULL;
 	static const char *const nonsense[] = {
@@ -233,7 +242,8 @@ END_TEST
 static void *create_on_thread(void *arg)
 {
 	struct gm_handle *handle = arg;
-	return (void *)(intptr_t)ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, handle);
+	return (void *)(intptr_t)ops->create(
+		backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, handle);
 }
 
 START_TEST(a_creation_waits_at_the_gate_until_it_is_let_through)
@@ -256,7 +266,7 @@ START_TEST(a_creation_waits_at_the_gate_until_it_is_let_through)
 	ck_assert_int_eq(pthread_join(thread, &result), 0);
 	ck_assert_ptr_null(result);
 	close(gate);
-	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	unlink(path);
 	rmdir(folder);
 }

@@ -35,7 +35,7 @@ static void note(uint64_t what)
 }
 
 static int fake_create(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-	struct gm_handle *ret)
+	const struct gm_seen *seen, struct gm_handle *ret)
 {
 	pthread_mutex_lock(&fake.lock);
 	fake.waiting++;
@@ -52,7 +52,7 @@ static int fake_create(void *backend, uint32_t device, enum gm_transport transpo
 }
 
 static void fake_destroy(void *backend, uint32_t device, enum gm_transport transport,
-	uint64_t bytes, struct gm_handle *handle)
+	uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
 {
 	pthread_mutex_lock(&fake.lock);
 	note(0x1000 + bytes);
