@@ -51,14 +51,20 @@ START_TEST(a_large_request_asks_once_and_only_for_what_is_missing_next_to_a_free
 }
 END_TEST
 
+/* Blocks of a chunk each, the first and every second one free again. */
+static void take_with_holes(void **blocks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		blocks[i] = take(2 * MIB);
+	for (unsigned i = 0; i < n; i += 2)
+		give(blocks[i]);
+}
+
 START_TEST(free_neighbours_merge_across_chunk_borders)
 {
 	void *blocks[16];
 
-	for (unsigned i = 0; i < 16; i++)
-		blocks[i] = take(2 * MIB);
-	for (unsigned i = 0; i < 16; i += 2)
-		give(blocks[i]);
+	take_with_holes(blocks, 16);
 	for (unsigned i = 1; i < 16; i += 2)
 		give(blocks[i]);
 	uint64_t gets = w.gets;
@@ -86,12 +92,9 @@ END_TEST
 
 START_TEST(own_free_chunks_are_moved_together_before_the_source_is_asked)
 {
-	uint8_t *blocks[16], *large;
+	void *blocks[16], *large;
 
-	for (unsigned i = 0; i < 16; i++)
-		blocks[i] = take(2 * MIB);
-	for (unsigned i = 0; i < 16; i += 2)
-		give(blocks[i]);
+	take_with_holes(blocks, 16);
 	/* 16 MiB are free, in pieces of 2: no more is asked for. */
 	uint64_t gets = w.gets;
 	w.capacity = w.granted;
@@ -106,12 +109,9 @@ END_TEST
 
 START_TEST(what_moving_cannot_bring_is_asked_for)
 {
-	uint8_t *blocks[8];
+	void *blocks[8];
 
-	for (unsigned i = 0; i < 8; i++)
-		blocks[i] = take(2 * MIB);
-	for (unsigned i = 0; i < 8; i += 2)
-		give(blocks[i]);
+	take_with_holes(blocks, 8);
 	memset(take(20 * MIB), 1, 20 * MIB);
 	ck_assert_uint_eq(w.last_get, 12 * MIB);
 	ck_assert_uint_eq(w.granted, 28 * MIB);

@@ -15,6 +15,7 @@
 #include "client/conn.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "tests/unit/wire_failure.h"
 
 /* Far longer than anything here takes: a test that runs into it has failed. */
 #define LONG_NS (20 * GM_NS_PER_S)
@@ -187,13 +188,8 @@ static inline void far_answer(const struct asked *asked)
 /* id 0: it answers nothing. */
 static inline void far_refuse(uint64_t id, gpumem_status status, const char *detail)
 {
-	Gm__Wire__Failure body = GM__WIRE__FAILURE__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	body.status = status;
-	body.detail = (char *)detail;
-	packet.id = id;
-	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
-	packet.failure = &body;
+	Gm__Wire__Failure body;
+	Gm__Wire__Packet packet = wire_failure(id, status, detail, &body);
 	far_send(&packet, NULL, 0);
 }
 

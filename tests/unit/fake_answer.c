@@ -16,6 +16,7 @@
 
 #include "common/cleanup.h"
 #include "common/seqpacket.h"
+#include "tests/unit/wire_failure.h"
 
 #define TOTAL (UINT64_C(1) << 33)
 
@@ -32,13 +33,8 @@ void fake_answer_send(struct fake *fake, int fd, Gm__Wire__Packet *packet, const
 void fake_answer_refuse(
 	struct fake *fake, int fd, uint64_t id, gpumem_status status, const char *detail)
 {
-	Gm__Wire__Failure body = GM__WIRE__FAILURE__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	body.status = status;
-	body.detail = (char *)detail;
-	packet.id = id;
-	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
-	packet.failure = &body;
+	Gm__Wire__Failure body;
+	Gm__Wire__Packet packet = wire_failure(id, status, detail, &body);
 	fake_answer_send(fake, fd, &packet, NULL, 0);
 }
 
