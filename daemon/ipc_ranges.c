@@ -335,7 +335,7 @@ static void unavoid(struct gm_ipc_ranges *ranges, struct avoided *avoided, uint6
 
 	if (!avoided->reserved)
 		ranges->cuda->cuMemFree(avoided->va);
-	else if (range && range->va == avoided->va && range->bytes == bytes)
+	else if (range && range->va == avoided->va && range->bytes == bytes && !range->live)
 		range->guarded = true; /* by what was reserved just now */
 	else
 		ranges->cuda->cuMemAddressFree(avoided->va, bytes);

@@ -426,6 +426,25 @@ START_TEST(a_block_that_cannot_be_freed_is_lost_with_its_place)
 }
 END_TEST
 
+/* As when a context was lost: the block is still to be released, and somebody has its handle. */
+START_TEST(the_place_of_a_block_whose_memory_went_by_itself_is_avoided_as_well)
+{
+	struct gm_seen one = by(1);
+	gm_cu_ptr first;
+
+	begin(_i);
+	first = take(1, 8 * MIB);
+	driver_free(first);
+	for (gm_domain domain = 1; domain < 4; domain++)
+		ck_assert(apart(take(domain, 8 * MIB), first, 8 * MIB));
+	driver.free_fails = true;
+	ck_assert_int_eq(gm_ipc_ranges_release(ranges, first, &one), GM_CUDA_ERROR_UNKNOWN);
+	driver.free_fails = false;
+	ck_assert(apart(take(4, 8 * MIB), first, 8 * MIB));
+	end(4 * 4);
+}
+END_TEST
+
 START_TEST(places_that_are_not_guarded_are_guarded_when_the_driver_does_it)
 {
 	gm_cu_ptr first;
@@ -724,6 +743,8 @@ int main(void)
 		tcase, a_place_that_the_driver_passes_over_is_kept_and_another_one_offered_next);
 	tcase_add_test(tcase, a_reservation_that_does_not_end_is_left_alone);
 	tcase_add_test(tcase, a_block_that_cannot_be_freed_is_lost_with_its_place);
+	tcase_add_loop_test(tcase,
+		the_place_of_a_block_whose_memory_went_by_itself_is_avoided_as_well, 0, KINDS);
 	tcase_add_test(tcase, places_that_are_not_guarded_are_guarded_when_the_driver_does_it);
 	tcase_add_test(tcase,
 		a_uid_that_left_too_many_places_behind_gets_no_other_and_nobody_else_notices);
