@@ -134,18 +134,29 @@ static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream
 	return map && map->captured_into ? map->captured_into(d->backend, stream) : 0;
 }
 
-/* Waits for the memory of one allocation. The heap may need more than that by the time it is there,
- * when other threads were quicker: then it is waited for again, while there is time. */
+/*
+ * What the heap could not get at once is waited for, if it is to be: the caller says how long, or
+ * the daemon's configuration does. The heap may need more than that by the time it is there, when
+ * other threads were quicker: then it is waited for again, while there is time. outcome and refusal
+ * are what the heap met.
+ */
 static gpumem_status await(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
-	void **ret_ptr)
+	int outcome, gpumem_status refusal, void **ret_ptr)
 {
 	struct gm_session_device *d = &session->device[device];
 	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
 	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
 	uint64_t wait_ms =
 		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
-	uint64_t end = gm_clock_ns() + wait_ms * GM_NS_PER_MS;
+	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
+	/* Only what can change is worth waiting for. */
+	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
+		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
+		return alloc_failed(d, outcome, refusal, size);
+	if (patience_ms > GM_LEASE_WAIT_MOST)
+		patience_ms = GM_LEASE_WAIT_MOST;
+	uint64_t end = gm_clock_ns() + patience_ms * GM_NS_PER_MS;
 	for (;;) {
 		struct gm_supply_offer offer;
 		gpumem_status status = gm_supply_wait(d->supply, bytes, wait_ms, &offer);
@@ -157,9 +168,14 @@ static gpumem_status await(struct gpumem_session *session, uint32_t device, size
 		gm_supply_withdraw(&offer);
 		if (r == 0)
 			return GPUMEM_OK;
-		uint64_t now = gm_clock_ns();
-		if (r != GM_ARENA_E_SOURCE || now >= end)
+		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
 			return alloc_failed(d, r, status, size);
+		uint64_t now = gm_clock_ns();
+		if (now >= end)
+			return gm_error(GPUMEM_E_TIMEOUT,
+				"cannot allocate %llu bytes: other threads were quicker, and the "
+				"time to wait is over",
+				(unsigned long long)size);
 		wait_ms = (end - now) / GM_NS_PER_MS + 1;
 	}
 }
@@ -168,7 +184,7 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
 {
 	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
-	gpumem_status status;
+	gpumem_status status = GPUMEM_OK;
 
 	if (unlikely(!ret_ptr))
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_ptr is NULL");
@@ -192,18 +208,10 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
-	if (unlikely(given.wait_ms))
-		gm_supply_hurry(true);
 	int r = gm_arena_alloc_tagged(
 		arena, size, given.alignment, stream, flags, tag, &ptr, &status);
-	if (unlikely(given.wait_ms))
-		gm_supply_hurry(false);
 	if (unlikely(r)) {
-		/* Only what can change is worth waiting for. */
-		if (!given.wait_ms || r != GM_ARENA_E_SOURCE ||
-			(status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT))
-			return alloc_failed(&session->device[device], r, status, size);
-		status = await(session, device, size, stream, &given, flags, tag, &ptr);
+		status = await(session, device, size, stream, &given, flags, tag, r, status, &ptr);
 		if (status)
 			return status;
 	}

@@ -344,11 +344,8 @@ static gpumem_status ask(struct gpumem_session *session, struct lease_call *call
 /* The daemon answers when it has something to say: a request that waits is not overdue. */
 static void set_patience(struct gpumem_session *session, struct lease_call *call, uint64_t wait_ms)
 {
-	if (wait_ms == 0) {
-		pthread_mutex_lock(&session->lock);
-		wait_ms = session->wait_ms;
-		pthread_mutex_unlock(&session->lock);
-	}
+	if (wait_ms == 0)
+		wait_ms = gm_session_wait_ms(session);
 	if (wait_ms == GM_LEASE_NO_WAIT)
 		wait_ms = 0;
 	call->call.extra_ns =

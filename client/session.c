@@ -50,6 +50,14 @@ uint64_t gm_session_epoch(struct gpumem_session *session)
 	return epoch;
 }
 
+uint64_t gm_session_wait_ms(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	uint64_t wait_ms = session->wait_ms;
+	pthread_mutex_unlock(&session->lock);
+	return wait_ms;
+}
+
 /* ---- calls */
 
 static gpumem_status away(struct gpumem_session *session)

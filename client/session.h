@@ -135,6 +135,8 @@ static inline void gm_session_stir(struct gpumem_session *session)
 }
 
 uint64_t gm_session_epoch(struct gpumem_session *session);
+/* How long the daemon lets a request wait that does not say; 0: not at all. */
+uint64_t gm_session_wait_ms(struct gpumem_session *session);
 
 /*
  * Sends a request and waits for its answer, on the session's connection or, while a new one is

@@ -30,9 +30,8 @@ struct gm_supply {
 	struct gm_lease_chunk *chunks[BUCKETS];
 };
 
-/* The heap lies between who knows how long a call may wait and who asks the daemon, and is no part
- * of it: both are on one thread. */
-static _Thread_local bool hasty;
+/* The heap lies between who has waited for chunks and who asks for them, and is no part of it: both
+ * are on one thread. */
 static _Thread_local struct gm_supply_offer *offered;
 
 int gm_supply_new(
@@ -76,14 +75,20 @@ static struct gm_lease *current(struct gm_supply *supply)
 	return lease && lease->held.epoch == epoch ? lease : NULL;
 }
 
+/* Whether the daemon may keep such a request waiting. */
+static bool may_wait(const struct gm_supply *supply, uint64_t wait_ms)
+{
+	return wait_ms ? wait_ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
+}
+
 /* Makes the lease, unless another thread did meanwhile: then *ret_lease is that one, to grow. */
 static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone, uint64_t bytes,
 	uint64_t wait_ms, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
 {
 	gpumem_status status = GPUMEM_OK;
-	/* Who waits for long holds nobody up. Then there may be two leases, which is no harm: each
-	 * chunk knows its own. */
-	bool alone = wait_ms == 0 || wait_ms == GM_LEASE_NO_WAIT;
+	/* Who may wait holds nobody up. Then there may be two leases, which is no harm: each chunk
+	 * knows its own. */
+	bool alone = !may_wait(supply, wait_ms);
 	if (alone)
 		pthread_mutex_lock(&supply->making);
 	struct gm_lease *lease = current(supply);
@@ -184,11 +189,6 @@ void gm_supply_withdraw(struct gm_supply_offer *offer)
 	offer->chunks = NULL;
 }
 
-void gm_supply_hurry(bool yes)
-{
-	hasty = yes;
-}
-
 static gpumem_status supply_get(
 	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
 {
@@ -200,7 +200,10 @@ static gpumem_status supply_get(
 				"what was waited for is less than what is needed by now");
 		chunks = gm_steal_ptr(&offered->chunks);
 	} else {
-		gpumem_status status = obtain(supply, bytes, hasty ? GM_LEASE_NO_WAIT : 0, &chunks);
+		/* Other threads may count on what this one asks for: it must not wait in the heap.
+		 */
+		uint64_t wait_ms = may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
+		gpumem_status status = obtain(supply, bytes, wait_ms, &chunks);
 		if (status)
 			return status;
 	}

@@ -6,6 +6,7 @@
  * wanted: two real processes against a daemon.
  */
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
@@ -105,6 +106,60 @@ END_TEST
 START_TEST(a_buffer_that_waits_gets_what_another_process_frees)
 {
 	wait_for_free(buffer_waiter);
+}
+END_TEST
+
+/* ---- a daemon that lets requests wait that do not say how long */
+
+struct party {
+	gpumem_session *session;
+	uint64_t bytes;
+	void *ptr;
+};
+
+static void *ask_plainly(void *ctx)
+{
+	struct party *party = ctx;
+	party->ptr = alloc(party->session, party->bytes, 0, GPUMEM_OK);
+	return NULL;
+}
+
+/* One thread waits as the daemon is configured. The other one is in a hurry. */
+static void two_threads(int channel, void *argument)
+{
+	bool later = *(bool *)argument;
+	/* It leaves room in its last chunk for what the other one wants. */
+	struct party party = {.session = join(&daemon_), .bytes = 19 * MiB};
+	pthread_t thread;
+	if (later)
+		(void)alloc(party.session, 2 * MiB, 0, GPUMEM_OK);
+	GM_REQUIRE(pthread_create(&thread, NULL, ask_plainly, &party) == 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	(void)alloc(party.session, 64 << 10, 1, GPUMEM_E_TIMEOUT);
+	gm_say_word(channel, 't');
+	GM_REQUIRE(pthread_join(thread, NULL) == 0);
+	gm_device_set(party.ptr, party.bytes, 't');
+	gpumem_disconnect(party.session);
+}
+
+START_TEST(who_waits_as_the_daemon_is_configured_holds_up_no_other_thread)
+{
+	bool later = _i;
+	uint64_t all = later ? 62 * MiB : 64 * MiB;
+	struct gm_worker a, b;
+	gm_daemon_start(&daemon_,
+		&(struct gm_daemon_options){
+			.config = GM_DAEMON_CONFIG_WITH("oom = wait\noom_wait = 1h\n", "64M")});
+	gm_worker_start(&a, holder, &all);
+	gm_hear_word(a.channel, 'h');
+	gm_worker_start(&b, two_threads, &later);
+	gm_hear_word(b.channel, 't');
+	gm_say_word(a.channel, 'f');
+	gm_hear_word(a.channel, 'f');
+	gm_say_word(a.channel, 'e');
+	gm_worker_join(&a);
+	gm_worker_join(&b);
+	gm_daemon_stop(&daemon_);
 }
 END_TEST
 
@@ -209,6 +264,8 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, an_alloc_that_waits_gets_what_another_process_frees);
 	tcase_add_test(tcase, a_buffer_that_waits_gets_what_another_process_frees);
+	tcase_add_loop_test(
+		tcase, who_waits_as_the_daemon_is_configured_holds_up_no_other_thread, 0, 2);
 	tcase_add_test(tcase, waiting_ends_with_the_reason);
 	tcase_add_test(tcase, of_two_who_hold_half_and_wait_one_is_told_and_the_other_served);
 	tcase_add_test(tcase, a_waiting_process_that_is_killed_leaves_nothing);
