@@ -394,6 +394,9 @@ static int send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t d
 		if (conn->dead)
 			return -EPIPE;
 		int r = send_locked(conn, request);
+		/* To callers that is a device's lack of memory; this is the kernel's. */
+		if (r == -ENOBUFS)
+			return -ENOMEM;
 		if (r != -EAGAIN)
 			return r;
 		pthread_mutex_unlock(&conn->lock);
@@ -408,7 +411,7 @@ static int send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t d
 /* This request could not go; the next one may. */
 static bool unsent_error(int r)
 {
-	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM || r == -ENOBUFS;
+	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM;
 }
 
 /* Locked. Until the call is done: leads when nobody does, follows otherwise. */

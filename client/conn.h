@@ -66,9 +66,9 @@ void gm_conn_unref(struct gm_conn *conn);
 /*
  * Sends the request (its id and fds_seen are filled in here) and waits for the last packet of its
  * answer, until deadline_ns (CLOCK_MONOTONIC). 0: call->result, status and detail say how it went.
- * -EPIPE: the connection is gone; gm_conn_reason(). -E2BIG: too long to send. -ENOMEM, -ENOBUFS:
- * the kernel had no memory to send it with. -ETIMEDOUT: the call is the connection's now, and ends
- * in ops->late(), which may have run already.
+ * -EPIPE: the connection is gone; gm_conn_reason(). -E2BIG: too long to send. -ENOMEM: the kernel
+ * had no memory to send it with. -ETIMEDOUT: the call is the connection's now, and ends in
+ * ops->late(), which may have run already.
  */
 int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call,
 	uint64_t deadline_ns);

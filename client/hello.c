@@ -154,7 +154,10 @@ static gpumem_status say_hello(
 		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s (%s) did not answer the hello",
 			ask->path, ask->why);
 	gpumem_status status;
-	if (r < 0) {
+	if (r < 0 && r != -EPIPE) {
+		status = gm_error(gm_status_from_errno(r), "cannot send to gpumemd at %s (%s): %s",
+			ask->path, ask->why, strerror(-r));
+	} else if (r < 0) {
 		char reason[GM_ERROR_BYTES];
 		status = gm_conn_reason(conn, reason);
 		if (status == GPUMEM_E_DISCONNECTED)
