@@ -14,6 +14,7 @@
 
 #include "client/arena.h"
 #include "client/buffer.h"
+#include "client/cancel.h"
 #include "client/lease.h"
 #include "client/listing.h"
 #include "client/supply.h"
@@ -31,6 +32,7 @@ static gpumem_status arena_make(
 	struct gpumem_session *session, uint32_t device, struct gm_arena **ret_arena)
 {
 	struct gm_session_device *d = &session->device[device];
+	GM_UNCANCELLED;
 	gpumem_status status = gm_mapping_open(session, device);
 	if (status)
 		return status;
@@ -150,6 +152,7 @@ static gpumem_status await(struct gpumem_session *session, uint32_t device, size
 	uint64_t wait_ms =
 		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
 	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
+	GM_UNCANCELLED;
 	/* Only what can change is worth waiting for. */
 	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
 		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
@@ -397,6 +400,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	uint64_t bytes = 0;
+	GM_UNCANCELLED;
 	(void)gm_pinned_tick(session, gm_clock_ns());
 	gm_buffer_settle(session);
 	for (uint32_t i = 0; i < session->devices; i++)

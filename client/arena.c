@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "client/arena_impl.h"
+#include "client/cancel.h"
 #include "client/region.h"
 #include "common/limits.h"
 
@@ -402,6 +403,7 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 
 	if (!arena->streams)
 		return 0;
+	GM_UNCANCELLED;
 	bytes = pump_once(arena, &again);
 	if (again)
 		bytes += pump_once(arena, &again);

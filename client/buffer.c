@@ -15,6 +15,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "client/cancel.h"
 #include "client/mapping.h"
 #include "client/use.h"
 #include "common/cleanup.h"
@@ -182,6 +183,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 {
 	uint32_t device;
 	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
+	GM_UNCANCELLED;
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_buffer)

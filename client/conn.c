@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
+#include "client/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/status.h"
@@ -498,11 +499,6 @@ unsent:
 int gm_conn_call(
 	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
 {
-	/* A thread of the program that is cancelled while it leads would take everybody's answers
-	 * along: it ends after its call. */
-	int cancelable;
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
-	int r = call_whole(conn, request, call, deadline_ns);
-	pthread_setcancelstate(cancelable, NULL);
-	return r;
+	GM_UNCANCELLED; /* who leads has everybody's answers */
+	return call_whole(conn, request, call, deadline_ns);
 }

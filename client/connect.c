@@ -13,6 +13,7 @@
 
 #include "client/alloc.h"
 #include "client/buffer.h"
+#include "client/cancel.h"
 #include "client/events.h"
 #include "client/lease.h"
 #include "client/mapping.h"
@@ -89,6 +90,7 @@ static void session_free(struct gpumem_session *session)
 
 void gpumem_disconnect(gpumem_session *session)
 {
+	GM_UNCANCELLED;
 	if (!session)
 		return;
 	if (!gm_session_ok(session)) {
@@ -214,6 +216,7 @@ static gpumem_status greet(struct gpumem_session *session)
 gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_session **ret_session)
 {
 	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
+	GM_UNCANCELLED;
 	if (!ret_session)
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_session is NULL");
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);

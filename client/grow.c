@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cancel.h"
 #include "client/growth.h"
 #include "client/region.h"
 #include "common/limits.h"
@@ -282,6 +283,7 @@ int gm_arena_grow(
 	unsigned again = 0;
 	bool pumped = false;
 	int r, failed = GM_ARENA_E_SPACE;
+	GM_UNCANCELLED;
 
 	pthread_mutex_lock(&arena->lock);
 	for (;;) {
@@ -376,6 +378,7 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 	uint64_t joined = 0, addr, missing;
 	bool odd;
 	int r;
+	GM_UNCANCELLED;
 
 	if (arena->config.regions)
 		return grow_small_region(arena, ret_asked, ret_status);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "client/cancel.h"
 #include "client/map_cuda.h"
 #include "client/map_host.h"
 #include "client/map_pinned.h"
@@ -81,6 +82,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 	gpumem_status status = GPUMEM_OK;
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		return GPUMEM_OK;
+	GM_UNCANCELLED;
 	pthread_mutex_lock(&session->opening);
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		;

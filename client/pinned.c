@@ -10,6 +10,7 @@
 #include <utlist.h>
 
 #include "client/buffer.h"
+#include "client/cancel.h"
 #include "common/clock.h"
 
 #define POLL_NS (5 * GM_NS_PER_MS)
@@ -26,6 +27,7 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 {
 	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
 	gpumem_buffer_options wanted = GPUMEM_BUFFER_OPTIONS_INIT;
+	GM_UNCANCELLED;
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (status)
 		return status;
@@ -73,6 +75,7 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
 
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
 {
+	GM_UNCANCELLED; /* recording is the driver's */
 	pthread_mutex_lock(&session->lock);
 	struct gm_block *block = find(session, ptr);
 	if (block)

@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "client/cancel.h"
 #include "common/clock.h"
 #include "common/status.h"
 
@@ -38,6 +39,7 @@ gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_
 void gm_session_wake(void *ctx)
 {
 	struct gpumem_session *session = ctx;
+	GM_UNCANCELLED;
 	/* A counter that is full wakes just as well. */
 	(void)!eventfd_write(session->wake, 1);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/buffer.h"
+#include "client/cancel.h"
 #include "client/lease.h"
 #include "client/session.h"
 
@@ -92,6 +93,7 @@ gpumem_status gpumem_share(
 gpumem_status gpumem_open(
 	gpumem_session *session, const gpumem_token *token, gpumem_buffer **ret_buffer)
 {
+	GM_UNCANCELLED;
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!token || !ret_buffer)

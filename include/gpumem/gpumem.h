@@ -7,8 +7,9 @@
  *
  * Every call that can fail returns a status (status.h) and leaves a sentence about it in
  * gpumem_error_detail(). Results are written on success only. All calls may be made from any
- * thread. A child made by fork() may not use its parent's session: its calls fail with
- * GPUMEM_E_FORKED, and it can connect for itself.
+ * thread, but not from a signal handler; a thread that is cancelled in one ends after it. A child
+ * made by fork() may not use its parent's session: its calls fail with GPUMEM_E_FORKED, and it can
+ * connect for itself.
  *
  * Structs that begin with a size field grow in later versions: initialise them with their macro, or
  * set size to sizeof; with size 0 they are refused. A library that is older or newer than the
@@ -154,7 +155,7 @@ typedef struct gpumem_event {
 	double pressure;
 	uint64_t bytes;
 	int urgent;
-	const char *text; /* good during the call only */
+	const char *text; /* NULL: there is none. Good during the call only */
 } gpumem_event;
 
 /*
@@ -219,7 +220,7 @@ typedef struct gpumem_alloc_options {
 	size_t size;
 	size_t alignment; /* a power of two; 0: 256 */
 	const char *tag;  /* shown by gpumemctl buffers; at most 63 bytes; may be NULL */
-	uint32_t wait_ms; /* how long to wait for room, see below */
+	uint32_t wait_ms; /* how long to wait for room, see above */
 } gpumem_alloc_options;
 
 #define GPUMEM_ALLOC_OPTIONS_INIT \
