@@ -51,6 +51,11 @@ static gpumem_status check_devices(struct gpumem_session *session, struct gm_con
 			strcmp(infos[i].backend, session->device[i].info.backend))
 			return gm_error(GPUMEM_E_DISCONNECTED,
 				"gpumemd came back with another kind of device %u", i);
+		/* Its number stands for this GPU here, and its memory is mapped as this one's. */
+		if (strcmp(infos[i].backend, "cuda") == 0 &&
+			memcmp(infos[i].uuid, session->device[i].info.uuid, GM_UUID_BYTES))
+			return gm_error(GPUMEM_E_DISCONNECTED,
+				"gpumemd came back with another GPU as device %u", i);
 	}
 	return GPUMEM_OK;
 }

@@ -238,6 +238,52 @@ START_TEST(a_client_that_dies_on_a_lost_gpu_leaves_a_true_ledger)
 }
 END_TEST
 
+/* ---- a daemon that comes back with its GPUs in another order */
+
+static void outlives_daemons(int channel, void *argument)
+{
+	void *held, *ptr;
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT, same = GPUMEM_DEVICE_INFO_INIT;
+	join("outlives daemons");
+	use_gpu();
+	OK(gpumem_device_info(session, 0, &info));
+	OK(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &held));
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'o');
+	/* What is device 0 there is another GPU than the one that was asked for by that number. */
+	GM_UNTIL(gpumem_alloc(session, 0, 16 * MIB, NULL, NULL, &ptr) == GPUMEM_E_DISCONNECTED &&
+		 strstr(gpumem_error_detail(), "another GPU"));
+	gm_say_word(channel, 'o');
+	gm_hear_word(channel, 's');
+	GM_UNTIL(gpumem_alloc(session, 0, 16 * MIB, NULL, NULL, &ptr) == GPUMEM_OK);
+	OK(gpumem_device_info(session, 0, &same));
+	GM_REQUIRE(memcmp(info.uuid, same.uuid, sizeof(info.uuid)) == 0);
+	fill(ptr, 16 * MIB, 0x21, NULL);
+	fill(held, 8 * MIB, 0x22, NULL);
+	GM_REQUIRE(all(ptr, 16 * MIB, 0x21, NULL) && all(held, 8 * MIB, 0x22, NULL));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_session_goes_on_only_with_the_gpus_that_it_began_with)
+{
+	struct gm_worker worker;
+	start(NULL);
+	gm_worker_start(&worker, outlives_daemons, NULL);
+	gm_hear_word(worker.channel, 'h');
+	gm_daemon_kill(&daemon_);
+	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(worker.channel, 'o');
+	gm_hear_word(worker.channel, 'o');
+	gm_daemon_kill(&daemon_);
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(worker.channel, 's');
+	gm_worker_join(&worker);
+	stop();
+}
+END_TEST
+
 /* ---- clients that cannot use the GPU */
 
 static void see_only_1(int channel, void *argument)
@@ -628,6 +674,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, memory_that_is_scarce_for_a_moment_is_asked_for_again);
 	tcase_add_test(tc, a_lost_gpu_is_said_and_the_other_one_goes_on);
 	tcase_add_test(tc, a_client_that_dies_on_a_lost_gpu_leaves_a_true_ledger);
+	tcase_add_test(tc, a_session_goes_on_only_with_the_gpus_that_it_began_with);
 	tcase_add_test(tc, a_client_without_the_gpu_connects_and_is_told_why_it_gets_no_memory);
 	tcase_add_loop_test(tc,
 		memory_that_cannot_be_mapped_goes_back_and_the_drivers_word_for_it_is_told, 0,
