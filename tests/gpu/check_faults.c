@@ -21,7 +21,7 @@
 #include "tests/gpu/worker.h"
 #include "tests/integration/device.h"
 #include "tests/integration/raw.h"
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 static struct gm_daemon daemon_;

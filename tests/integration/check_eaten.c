@@ -16,7 +16,7 @@
 
 #include "tests/gpu/puppet.h"
 #include "tests/integration/scene.h"
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 #define MiB  (UINT64_C(1) << 20)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "tests/integration/witness.h"
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "tests/integration/raw.h"
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 START_TEST(sigterm_says_goodbye_to_clients_and_ends_with_status_0)

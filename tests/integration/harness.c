@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "tests/integration/harness.h"
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 
 /* The daemons of this process that run, for the log of a failing test. */
 #define MOST_DAEMONS 8

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "tests/unit/wire_client.h"
+#include "tests/scratch.h"
 
 #define MIB UINT64_C(0x100000)
 
@@ -41,8 +42,7 @@ static inline void write_file(const char *name, const char *text)
 
 static inline void setup(void)
 {
-	strcpy(folder, "/tmp/gpumem-broker-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(path, sizeof(path), "%s/socket", folder);
 	snprintf(conf, sizeof(conf), "%s/conf", folder);
 	snprintf(gate, sizeof(gate), "%s/gate", folder);

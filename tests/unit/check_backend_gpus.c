@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/limit.h"
+#include "tests/scratch.h"
 #include "tests/unit/backend_cuda_fixture.h"
 
 /* How many devices are there, and the last one's name. */
@@ -287,10 +288,10 @@ END_TEST
 /* A /proc/version as WSL2 has it, below a root of its own. */
 static void be_wsl(void)
 {
-	static char root[] = "/tmp/gpumem-root-XXXXXX";
-	char path[64];
+	static char root[64];
+	char path[96];
 
-	ck_assert_ptr_nonnull(mkdtemp(root));
+	gm_scratch_folder(root, sizeof root);
 	snprintf(path, sizeof path, "%s/proc", root);
 	ck_assert_int_eq(mkdir(path, 0755), 0);
 	snprintf(path, sizeof path, "%s/proc/version", root);
@@ -299,10 +300,6 @@ static void be_wsl(void)
 	fclose(file);
 	setenv("GPUMEM_TEST_ROOT", root, 1);
 	open_it();
-	unlink(path);
-	snprintf(path, sizeof path, "%s/proc", root);
-	rmdir(path);
-	rmdir(root);
 }
 
 START_TEST(on_wsl_the_fd_transport_is_tried_and_ipc_left_alone)

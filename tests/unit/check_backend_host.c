@@ -16,6 +16,7 @@
 
 #include "daemon/backend_host.h"
 #include "daemon/backend_ram.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 #define MIB UINT64_C(0x100000)
@@ -248,9 +249,8 @@ static void *create_on_thread(void *arg)
 
 START_TEST(a_creation_waits_at_the_gate_until_it_is_let_through)
 {
-	char folder[] = "/tmp/gpumem-gate-XXXXXX";
-	char path[64];
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	char folder[64], path[96];
+	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(path, sizeof(path), "%s/gate", folder);
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	setenv("GPUMEM_TEST_HOST_GATE", path, 1);
@@ -267,8 +267,6 @@ START_TEST(a_creation_waits_at_the_gate_until_it_is_let_through)
 	ck_assert_ptr_null(result);
 	close(gate);
 	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
-	unlink(path);
-	rmdir(folder);
 }
 END_TEST
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "ctl/conn.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/ctl_fake.h"
 
@@ -454,11 +455,11 @@ END_TEST
 
 START_TEST(a_socket_nobody_listens_on_says_so)
 {
-	char folder[] = "/tmp/gpumem-fake-XXXXXX";
+	char folder[64];
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct gm_conn *conn = NULL;
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", folder);
 	int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	ck_assert_int_eq(bind(s, (struct sockaddr *)&address, sizeof(address)), 0);
@@ -466,8 +467,6 @@ START_TEST(a_socket_nobody_listens_on_says_so)
 	ck_assert_int_eq(
 		gm_conn_open(address.sun_path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
 	ck_assert_ptr_nonnull(strstr(trouble.hint, "no daemon behind it"));
-	unlink(address.sun_path);
-	rmdir(folder);
 }
 END_TEST
 

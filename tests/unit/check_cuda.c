@@ -14,10 +14,11 @@
 #include <unistd.h>
 
 #include "common/cuda.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 static char self[PATH_MAX];
-static char folder[] = "/tmp/check_cuda.XXXXXX";
+static char folder[64];
 static char said[1024]; /* by the program that was started */
 
 /* ---- in the program that is started */
@@ -54,19 +55,7 @@ static const char *fake_library(const char *name, char path[PATH_MAX])
 
 static void set_up(void)
 {
-	ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void tear_down(void)
-{
-	static const char *const names[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
-	char path[PATH_MAX];
-
-	for (size_t i = 0; i < 2; i++) {
-		snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-		unlink(path);
-	}
-	rmdir(folder);
+	gm_scratch_folder(folder, sizeof folder);
 }
 
 /* Under that name the program will find that file. */
@@ -257,7 +246,7 @@ int main(int argc, char **argv)
 	Suite *suite = suite_create("cuda");
 	TCase *tests = tcase_create("cuda");
 	tcase_set_timeout(tests, 60);
-	tcase_add_checked_fixture(tests, set_up, tear_down);
+	tcase_add_checked_fixture(tests, set_up, NULL);
 	tcase_add_test(tests, both_are_found_once);
 	tcase_add_test(tests, a_driver_with_the_first_form_of_get_proc_address_is_used_through_it);
 	tcase_add_test(tests, what_is_there_under_its_own_name_is_found_without_get_proc_address);

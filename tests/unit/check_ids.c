@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/ids.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 static char folder[64], file[96];
@@ -20,16 +21,13 @@ static bool stored;
 
 static void setup(void)
 {
-	strcpy(folder, "/tmp/gpumem-ids-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(file, sizeof(file), "%s/generation", folder);
 }
 
 static void teardown(void)
 {
 	chmod(folder, 0700);
-	unlink(file);
-	rmdir(folder);
 }
 
 static void write_file(const char *text)

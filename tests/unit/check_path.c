@@ -11,14 +11,15 @@
 #include <unistd.h>
 
 #include "common/path.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
-static char base[] = "/tmp/check_path.XXXXXX";
+static char base[64];
 static char folder[128], socket_path[160];
 
 static void setup(void)
 {
-	ck_assert_ptr_nonnull(mkdtemp(base));
+	gm_scratch_folder(base, sizeof(base));
 	snprintf(folder, sizeof(folder), "%s/gpumemd", base);
 	snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
 	ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", base, 1), 0);

@@ -19,6 +19,7 @@
 
 #include "common/seqpacket.h"
 #include "tests/limit.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 static int near, far; /* the two ends; near is ours, far the enemy's */
@@ -353,7 +354,7 @@ END_TEST
 
 /* ---- connecting */
 
-static char folder[] = "/tmp/check_seqpacket.XXXXXX";
+static char folder[64];
 
 static void address_of(struct sockaddr_un *address, const char *path)
 {
@@ -376,10 +377,10 @@ static int listen_at(const char *path, int type)
 
 START_TEST(connecting_reaches_a_listener_and_closes_on_exec)
 {
-	char path[64];
+	char path[96];
 	int socket = -1;
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(path, sizeof(path), "%s/s", folder);
 	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ENOENT);
 	int listener = listen_at(path, SOCK_SEQPACKET);
@@ -406,7 +407,6 @@ START_TEST(connecting_reaches_a_listener_and_closes_on_exec)
 	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ECONNREFUSED);
 	rmdir(path);
 	ck_assert_int_eq(socket, -7);
-	rmdir(folder);
 }
 END_TEST
 
@@ -416,7 +416,7 @@ START_TEST(a_path_one_byte_past_the_limit_is_refused)
 	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
 	int socket = -7;
 
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gm_scratch_folder(folder, sizeof(folder));
 	memset(path, 'x', sizeof(path));
 	memcpy(path, folder, strlen(folder));
 	path[strlen(folder)] = '/';
@@ -432,7 +432,6 @@ START_TEST(a_path_one_byte_past_the_limit_is_refused)
 	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ENAMETOOLONG);
 	ck_assert_int_eq(gm_seqpacket_connect("", &socket), -EINVAL);
 	ck_assert_int_eq(socket, -7);
-	rmdir(folder);
 }
 END_TEST
 

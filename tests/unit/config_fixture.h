@@ -14,16 +14,16 @@
 #include <unistd.h>
 
 #include "daemon/config.h"
+#include "tests/scratch.h"
 
-static char folder[] = "/tmp/check_config.XXXXXX";
+static char folder[64];
 static char path[256];
 static struct gm_config *config;
 static char *error;
 
 static inline void make_folder(void)
 {
-	strcpy(folder + strlen(folder) - 6, "XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(folder));
+	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(path, sizeof(path), "%s/gpumemd.conf", folder);
 }
 

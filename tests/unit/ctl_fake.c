@@ -18,6 +18,7 @@
 
 #include "common/seqpacket.h"
 #include "tests/unit/ctl_fake.h"
+#include "tests/scratch.h"
 
 static void note(struct gm_fake *fake, const char *what, int error)
 {
@@ -47,8 +48,7 @@ void gm_fake_start(struct gm_fake *fake, gm_fake_script script, void *user)
 	fake->script = script;
 	fake->user = user;
 	gm_wire_arena_init(&fake->arena);
-	strcpy(fake->folder, "/tmp/gpumem-fake-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(fake->folder));
+	gm_scratch_folder(fake->folder, sizeof(fake->folder));
 	snprintf(fake->path, sizeof(fake->path), "%s/socket", fake->folder);
 	strcpy(address.sun_path, fake->path);
 	fake->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -63,7 +63,6 @@ void gm_fake_stop(struct gm_fake *fake)
 	pthread_join(fake->thread, NULL);
 	close(fake->listener);
 	unlink(fake->path);
-	rmdir(fake->folder);
 	gm_wire_arena_deinit(&fake->arena);
 	ck_assert_msg(!*fake->error, "against the script: %s", fake->error);
 }

@@ -23,6 +23,7 @@
 #include "common/cleanup.h"
 #include "common/seqpacket.h"
 #include "tests/unit/fake_daemon_impl.h"
+#include "tests/scratch.h"
 
 /* A request that waits for the will to change. */
 struct fake_held {
@@ -152,8 +153,7 @@ struct fake *fake_start(void)
 {
 	struct fake *fake = calloc(1, sizeof(*fake));
 	ck_assert_ptr_nonnull(fake);
-	snprintf(fake->dir, sizeof(fake->dir), "/tmp/gpumem-fake-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(fake->dir));
+	gm_scratch_folder(fake->dir, sizeof(fake->dir));
 	snprintf(fake->path, sizeof(fake->path), "%s/socket", fake->dir);
 	pthread_mutex_init(&fake->lock, NULL);
 	pthread_cond_init(&fake->changed, NULL);
@@ -189,7 +189,6 @@ void fake_stop(struct fake *fake)
 	fake_books_clear(&fake->books);
 	gm_wire_arena_deinit(&fake->arena);
 	unlink(fake->path);
-	rmdir(fake->dir);
 	free(fake);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_TESTS_INTEGRATION_SCRATCH_H
-#define GM_TESTS_INTEGRATION_SCRATCH_H
+#ifndef GM_TESTS_SCRATCH_H
+#define GM_TESTS_SCRATCH_H
 
 #include <stddef.h>
 

@@ -4,7 +4,7 @@
  * program, so that this one finds what its children could not remove any more. It must never remove
  * what belongs to another program or to another user.
  */
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 
 #include <dirent.h>
 #include <ftw.h>
