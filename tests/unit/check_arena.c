@@ -139,7 +139,6 @@ int main(void)
 	TCase *tests = tcase_create("arguments");
 
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, nonsense_is_refused_by_name);
 	tcase_add_test(tests, a_size_that_no_address_range_holds_is_refused);
 	tcase_add_test(tests, pointers_that_are_none_are_told_apart);

@@ -130,7 +130,6 @@ int main(void)
 	TCase *tests = tcase_create("what is alive");
 
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, what_is_alive_is_found_until_it_has_a_cookie);
 	tcase_add_test(tests, a_tag_stays_with_its_block);
 	tcase_add_test(tests, every_one_of_many_blocks_is_found);

@@ -279,7 +279,6 @@ int main(void)
 	TCase *tests = tcase_create("streams");
 
 	tcase_add_checked_fixture(tests, setup_streams, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, a_stream_gets_back_at_once_what_it_freed_and_nothing_is_recorded);
 	tcase_add_test(tests, reuse_on_the_default_stream_records_nothing);
 	tcase_add_test(tests, another_stream_gets_it_only_when_the_event_has_passed);

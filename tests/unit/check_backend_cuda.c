@@ -321,7 +321,6 @@ int main(void)
 	Suite *suite = suite_create("backend_cuda");
 	TCase *tcase = tcase_create("fake driver");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, devices_are_described);
 	tcase_add_test(tcase, others_are_listed_with_what_they_use);
 	tcase_add_test(tcase, more_others_than_expected_are_listed_all_the_same);

@@ -339,7 +339,6 @@ int main(void)
 	Suite *suite = suite_create("backend_gpus");
 	TCase *tcase = tcase_create("fake driver");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, visible_devices_are_respected);
 	tcase_add_loop_test(
 		tcase, a_mig_instance_is_found_by_its_own_uuid_and_measured_by_it, 0, 2);

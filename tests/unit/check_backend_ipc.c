@@ -323,7 +323,6 @@ int main(void)
 	Suite *suite = suite_create("backend_ipc");
 	TCase *tcase = tcase_create("fake driver");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, an_ipc_block_makes_the_context_and_the_last_one_takes_it_along);
 	tcase_add_loop_test(tcase, a_failed_ipc_block_leaves_neither_memory_nor_context, 0, 3);
 	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);

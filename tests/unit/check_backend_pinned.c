@@ -241,7 +241,6 @@ int main(void)
 	Suite *suite = suite_create("backend_pinned");
 	TCase *tcase = tcase_create("fake driver");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(
 		tcase, pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu, 0, KINDS);
 	tcase_add_loop_test(tcase, pinned_memory_goes_to_its_limit_and_no_further, 0, KINDS);

@@ -264,7 +264,6 @@ int main(void)
 	Suite *suite = suite_create("broker");
 	TCase *tests = tcase_create("broker");
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, a_client_gets_memory_that_it_can_map_and_gives_it_back);
 	tcase_add_test(tests, what_is_asked_wrongly_is_answered_and_changes_nothing);
 	tcase_add_test(tests, the_hello_comes_first_once_and_in_the_same_major);

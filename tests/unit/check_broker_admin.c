@@ -162,7 +162,6 @@ int main(void)
 	Suite *suite = suite_create("broker_admin");
 	TCase *tests = tcase_create("broker");
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, an_observer_sees_and_holds_nothing);
 	tcase_add_test(tests, a_trim_asks_holders_for_what_they_cache_and_events_merge);
 	tcase_add_test(tests, an_ordinary_user_sees_totals_and_changes_nothing);

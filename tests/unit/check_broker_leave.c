@@ -195,7 +195,6 @@ int main(void)
 	Suite *suite = suite_create("broker_leave");
 	TCase *tests = tcase_create("broker");
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, a_goodbye_gives_everything_back_to_the_pool);
 	tcase_add_test(tests, a_killed_clients_memory_is_released);
 	tcase_add_test(tests, a_killed_client_is_gone_though_its_forked_child_keeps_the_socket);

@@ -79,7 +79,6 @@ int main(void)
 	Suite *suite = suite_create("broker_process");
 	TCase *tests = tcase_create("broker");
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(
 		tests, a_reload_takes_a_good_configuration_and_keeps_the_old_one_over_a_bad_one);
 	tcase_add_test(tests, a_daemon_that_is_told_to_stop_says_goodbye_and_ends_with_0);

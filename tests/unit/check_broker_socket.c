@@ -145,7 +145,6 @@ int main(void)
 	Suite *suite = suite_create("broker_socket");
 	TCase *tests = tcase_create("broker");
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, a_socket_of_a_live_daemon_is_left_alone_and_a_dead_ones_taken_over);
 	tcase_add_test(tests, what_is_in_the_way_and_no_socket_is_left_alone);
 	tcase_add_test(tests, a_socket_path_that_is_too_long_is_refused);

@@ -245,7 +245,6 @@ int main(int argc, char **argv)
 	}
 	Suite *suite = suite_create("cuda");
 	TCase *tests = tcase_create("cuda");
-	tcase_set_timeout(tests, 60);
 	tcase_add_checked_fixture(tests, set_up, NULL);
 	tcase_add_test(tests, both_are_found_once);
 	tcase_add_test(tests, a_driver_with_the_first_form_of_get_proc_address_is_used_through_it);

@@ -354,7 +354,6 @@ int main(void)
 	Suite *suite = suite_create("dispatch");
 	TCase *tests = tcase_create("dispatch");
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, every_request_is_answered);
 	tcase_add_test(tests, whichever_allocation_fails_somebody_is_told_and_nothing_is_lost);
 	suite_add_tcase(suite, tests);

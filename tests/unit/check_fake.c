@@ -357,7 +357,6 @@ int main(void)
 	Suite *suite = suite_create("fake");
 	TCase *tcase = tcase_create("fake driver");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_loop_test(
 		tcase, a_copy_across_a_host_chunk_and_a_device_chunk_ends_the_program, 0, 4);
 	tcase_add_loop_test(tcase, a_stream_used_after_its_end_ends_the_program, 0, 3);

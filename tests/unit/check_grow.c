@@ -231,7 +231,6 @@ int main(void)
 	TCase *tests = tcase_create("growth");
 
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, a_first_small_need_takes_one_chunk_of_the_least_size);
 	tcase_add_test(tests, growth_is_by_at_most_a_32nd_of_what_is_held);
 	tcase_add_test(

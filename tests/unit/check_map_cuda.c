@@ -545,7 +545,6 @@ int main(void)
 	Suite *suite = suite_create("map_cuda");
 	TCase *tcase = tcase_create("fake driver");
 
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, chunks_are_mapped_side_by_side_moved_and_unmapped);
 	tcase_add_test(tcase, what_is_no_handle_is_refused_without_a_word_of_the_driver);
 	tcase_add_test(tcase, a_thread_without_a_context_has_none_afterwards);

@@ -282,7 +282,6 @@ int main(void)
 	Suite *suite = suite_create("map_pinned");
 	TCase *tests = tcase_create("fake driver");
 
-	tcase_set_timeout(tests, 60);
 	tcase_add_loop_test(
 		tests, the_cpu_and_every_gpu_see_the_same_bytes_at_the_same_address, 0, KINDS);
 	tcase_add_loop_test(tests,

@@ -442,7 +442,6 @@ int main(void)
 {
 	Suite *suite = suite_create("request");
 	TCase *tcase = tcase_create("request");
-	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, sizes_that_make_no_sense_are_invalid);
 	tcase_add_test(tcase, an_unknown_device_or_transport_is_refused);

@@ -100,7 +100,6 @@ int main(void)
 	TCase *tests = tcase_create("giving back");
 
 	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 60);
 	tcase_add_test(tests, trim_gives_back_what_it_is_asked_for_and_no_chunk_more);
 	tcase_add_test(tests, trim_takes_small_blocks_out_of_the_caches);
 	tcase_add_test(tests, a_chunk_goes_when_it_was_free_for_the_whole_decay_time);

@@ -145,7 +145,6 @@ int main(void)
 	TCase *tcase = tcase_create("text");
 
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, printable_text_stays_as_it_is);
 	tcase_add_test(tcase, control_characters_are_written_out);
 	tcase_add_test(tcase, invalid_utf8_is_written_out_byte_by_byte);

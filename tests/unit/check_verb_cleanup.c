@@ -188,7 +188,6 @@ int main(void)
 	Suite *suite = suite_create("verb_cleanup");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, a_cleanup_shows_its_plan_and_what_came_of_it);
 	tcase_add_test(tcase, a_dry_run_asks_for_the_plan_and_nothing_else);
 	tcase_add_test(tcase, a_cleanup_of_several_devices_is_done_on_all_or_on_none);

@@ -239,7 +239,6 @@ int main(void)
 	Suite *suite = suite_create("verb_limit");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, limits_are_shown_with_what_is_held_and_who_is_over);
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);

@@ -61,7 +61,6 @@ int main(void)
 	Suite *suite = suite_create("verb_pressure");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, pressure_is_shown_and_asked_for_by_its_level);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

@@ -93,7 +93,6 @@ int main(void)
 	Suite *suite = suite_create("verb_queue");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, who_waits_is_shown_with_what_for);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

@@ -211,7 +211,6 @@ int main(void)
 	Suite *suite = suite_create("verb_watch");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, what_happens_is_a_line_each_until_the_goodbye);
 	tcase_add_test(tcase, each_line_for_programs_is_an_object);
 	tcase_add_test(tcase, a_watch_that_ends_otherwise_is_a_failure);

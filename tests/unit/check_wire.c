@@ -572,7 +572,6 @@ int main(void)
 	Suite *suite = suite_create("wire");
 	TCase *tc = tcase_create("wire");
 
-	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_packet_comes_back_as_it_went);
 	tcase_add_test(tc, packets_are_packed_to_the_bytes_that_protobuf_would_make);
