@@ -43,6 +43,12 @@ void gm_identity_unref(struct gm_identity *identity)
 	free(identity);
 }
 
+/* Whether it is the daemon that lacks something for the moment, which says nothing of a client. */
+static bool is_shortage(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
 /* The text of /proc/PID/FILE (pid 0: self), malloc'ed. */
 static int read_proc(pid_t pid, const char *file, char **ret_text)
 {
@@ -136,7 +142,8 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 	return 0;
 }
 
-/* The process's number as seen from here, by its pidfd; 0: not in our namespace. -ENOMEM. */
+/* The process's number as seen from here, by its pidfd; 0: not in our namespace. A shortage is an
+ * error. */
 static pid_t pid_of(int pidfd)
 {
 	char file[32];
@@ -144,7 +151,7 @@ static pid_t pid_of(int pidfd)
 	snprintf(file, sizeof(file), "fdinfo/%d", pidfd);
 	int r = read_proc(0, file, &text);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
+		return is_shortage(r) ? r : 0;
 	int pid = 0;
 	const char *line = strstr(text, "\nPid:");
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
@@ -191,13 +198,13 @@ size_t gm_identity_pid_depth(const char *status)
 
 /* Seen through the daemon's own /proc, a process with one number is in the namespace of that
  * /proc. Where the daemon itself has several, siblings look like it, and only the link tells. 0, 1
- * or -ENOMEM. */
+ * or a shortage. */
 static int in_own_pid_namespace(pid_t pid, const char *status)
 {
 	char *own;
 	int r = read_proc(0, "status", &own);
 	if (r < 0)
-		return r == -ENOMEM ? r : false;
+		return is_shortage(r) ? r : false;
 	size_t depth = gm_identity_pid_depth(own);
 	free(own);
 	if (depth == 0 || gm_identity_pid_depth(status) != depth)
@@ -225,8 +232,8 @@ static int read_command(pid_t pid, struct gm_identity *identity)
 	return 0;
 }
 
-/* What cannot be read is taken for the worse; only for want of memory nothing is taken for
- * anything, or a moment's shortage would cost a client its rights for life: -ENOMEM. */
+/* What cannot be read is taken for the worse; only for want of memory or descriptors nothing is
+ * taken for anything, or a moment's shortage would cost a client its rights for life. */
 static int read_surroundings(struct gm_identity *identity)
 {
 	char *text;
@@ -238,16 +245,16 @@ static int read_surroundings(struct gm_identity *identity)
 		identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
 		free(text);
 	}
-	if (r != -ENOMEM)
+	if (!is_shortage(r))
 		r = read_proc(identity->pid, "status", &text);
 	if (r == 0) {
 		r = in_own_pid_namespace(identity->pid, text);
 		identity->own_pid_namespace = r == 1;
 		free(text);
 	}
-	if (r != -ENOMEM)
+	if (!is_shortage(r))
 		r = read_command(identity->pid, identity);
-	return r == -ENOMEM ? r : 0;
+	return is_shortage(r) ? r : 0;
 }
 
 /* The process behind the socket, for good. */
@@ -318,6 +325,9 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 	if (r < 0) {
 		if (r == -ENOMEM)
 			snprintf(why, 256, "the daemon is out of memory");
+		else if (is_shortage(r))
+			snprintf(why, 256,
+				"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		gm_identity_unref(identity);
 		return r;
 	}

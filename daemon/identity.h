@@ -44,8 +44,8 @@ struct gm_identity {
 	bool confined;          /* its container could not be told: it shares memory with nobody */
 };
 
-/* 0, or a negative errno and a sentence: who cannot be identified is refused. -ENOMEM says nothing
- * of the client: the daemon had no memory to find out. */
+/* 0, or a negative errno and a sentence: who cannot be identified is refused. -ENOMEM, -EMFILE and
+ * -ENFILE say nothing of the client: the daemon lacked what it takes to find out. */
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256]);
 struct gm_identity *gm_identity_ref(struct gm_identity *identity);
 void gm_identity_unref(struct gm_identity *identity);

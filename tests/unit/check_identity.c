@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -206,6 +207,44 @@ START_TEST(a_process_is_identified_and_its_end_is_seen)
 }
 END_TEST
 
+START_TEST(a_moment_without_descriptors_costs_a_client_no_rights)
+{
+	int ends[2];
+	char why[256] = "";
+	struct gm_identity *identity;
+	struct rlimit before, limit;
+	pid_t child = child_at(ends);
+	int refused = 0, lowest = dup(ends[0]);
+	ck_assert_int_ge(lowest, 0);
+	close(lowest);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	/* One more each time: it is refused for want of them, or seen as what it is. */
+	for (rlim_t left = 0; left < 4; left++) {
+		limit = before;
+		limit.rlim_cur = (rlim_t)lowest + left;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		int r = gm_identity_read(ends[0], &identity, why);
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+		if (r < 0) {
+			ck_assert_int_eq(r, -EMFILE);
+			ck_assert_ptr_nonnull(strstr(why, "LimitNOFILE"));
+			refused++;
+			continue;
+		}
+		ck_assert_int_eq(identity->pid, child);
+		ck_assert(identity->own_pid_namespace);
+		ck_assert(!identity->confined);
+		ck_assert(strlen(identity->command) > 0);
+		gm_identity_unref(identity);
+	}
+	ck_assert_int_ge(refused, 2); /* without a pidfd, and with nothing but a pidfd */
+	ck_assert_int_lt(refused, 4);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	close(ends[0]);
+}
+END_TEST
+
 START_TEST(a_process_is_pinned_by_its_number_only_if_it_is_its_users)
 {
 	int ends[2], pidfd = -1;
@@ -367,6 +406,7 @@ int main(void)
 	tcase_add_test(tests, a_path_too_long_to_be_told_from_another_is_an_error);
 	tcase_add_test(tests, the_depth_of_pid_namespaces_is_counted);
 	tcase_add_test(tests, a_process_is_identified_and_its_end_is_seen);
+	tcase_add_test(tests, a_moment_without_descriptors_costs_a_client_no_rights);
 	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
 	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
 	tcase_add_test(tests, domains_follow_the_trust_setting);
