@@ -510,6 +510,8 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	r = equip(client, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
+		if (welcome.resumed)
+			gm_session_keep_token(client->session, resume_token);
 		/* It had no connection yet that could end: as if this one had not been made. */
 		gm_client_disconnected(client);
 		return r;

@@ -178,6 +178,8 @@ void gm_serve_hello(
 	r = answer_hello(dispatch, peer, packet->id, client, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
+		if (welcome.resumed)
+			gm_session_keep_token(client->session, hello->token.data);
 		refuse_join(peer, packet->id, r);
 	}
 	explicit_bzero(welcome.token, sizeof(welcome.token));

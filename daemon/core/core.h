@@ -221,6 +221,8 @@ void gm_session_quarantine(struct gm_session *session);
  * wrong token. -EBUSY: not quarantined. */
 int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
 	uint8_t ret_token[GM_TOKEN_BYTES]);
+/* The new token could not be told: the one that was shown is good once more. */
+void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
 /*
  * The end. unmapped: the client said that it unmapped everything (goodbye), so chunks may be
  * pooled; otherwise the process died and its chunks are released. Pending requests end as

@@ -168,6 +168,11 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	return 0;
 }
 
+void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES])
+{
+	session->token = gm_token_hash_make(&session->core->token_key, token);
+}
+
 static void end(struct gm_session *session, bool died)
 {
 	struct gm_core *core = session->core;

@@ -76,6 +76,46 @@ START_TEST(sessions_left_without_a_goodbye_count_for_their_user)
 }
 END_TEST
 
+START_TEST(a_daemon_without_descriptors_loses_no_session_that_comes_back)
+{
+	struct gm_witness witness;
+	struct gm_raw away, back;
+	struct gm_raw_lease lease;
+	struct rlimit before, limit;
+	gm_witness_start(&witness, NULL);
+	gm_raw_join(&away, &witness.daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&away, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	uint64_t id = lease.id;
+	gm_raw_lease_clear(&lease);
+	gm_raw_close(&away);
+	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined_clients == 1);
+	GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, NULL, &before) == 0);
+	/* It fails further on each time, and each time the token is as good as before. */
+	size_t base = gm_daemon_fds(&witness.daemon), failed = 0;
+	gpumem_status status = GPUMEM_E_LIMIT;
+	for (rlim_t left = 0; status != GPUMEM_OK; left++) {
+		GM_UNTIL(gm_daemon_fds(&witness.daemon) <= base);
+		limit = before;
+		limit.rlim_cur = base + left;
+		GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
+		status = say_hello(&back, &witness.daemon, &away);
+		GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &before, NULL) == 0);
+		if (status != GPUMEM_OK) {
+			/* Who is turned away at the door may find it shut before it read why. */
+			GM_REQUIRE(status == GPUMEM_E_LIMIT || status == GPUMEM_E_DISCONNECTED);
+			gm_raw_close(&back);
+			failed++;
+		}
+	}
+	GM_REQUIRE(failed > 1); /* of its pages, their copies and its events at least */
+	GM_REQUIRE(back.resumed);
+	GM_REQUIRE_EQ(gm_raw_return(&back, id, NULL, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
+	gm_raw_close(&back);
+	gm_witness_stop(&witness);
+}
+END_TEST
+
 START_TEST(an_open_that_fails_leaves_nothing_open)
 {
 	struct gm_witness witness;
@@ -144,6 +184,7 @@ int main(void)
 	TCase *tc = tcase_create("siege");
 	tcase_set_timeout(tc, 180);
 	tcase_add_test(tc, sessions_left_without_a_goodbye_count_for_their_user);
+	tcase_add_test(tc, a_daemon_without_descriptors_loses_no_session_that_comes_back);
 	tcase_add_test(tc, an_open_that_fails_leaves_nothing_open);
 	tcase_add_test(tc, a_daemon_started_without_standard_files_logs_into_none_of_its_own);
 	suite_add_tcase(suite, tc);

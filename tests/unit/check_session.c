@@ -89,6 +89,21 @@ START_TEST(a_token_works_once_and_only_for_a_quarantined_session)
 }
 END_TEST
 
+START_TEST(a_token_whose_successor_was_never_told_works_once_more)
+{
+	uint8_t third[GM_TOKEN_BYTES];
+	gm_session_quarantine(s);
+	ck_assert_int_eq(gm_session_resume(s, token, NULL, next), 0);
+	gm_session_keep_token(s, token);
+	gm_session_quarantine(s);
+	ck_assert_int_eq(gm_session_resume(s, next, NULL, third), -EACCES);
+	ck_assert_int_eq(gm_session_resume(s, token, NULL, third), 0);
+	gm_session_quarantine(s);
+	ck_assert_int_eq(gm_session_resume(s, token, NULL, next), -EACCES);
+	ck_assert_int_eq(gm_session_resume(s, third, NULL, next), 0);
+}
+END_TEST
+
 START_TEST(what_is_pending_when_a_client_goes_is_cancelled_and_pooled_as_fresh)
 {
 	struct fake_request other;
@@ -225,6 +240,7 @@ int main(void)
 	tcase_add_test(tcase, a_session_is_found_by_its_id_and_listed_by_age);
 	tcase_add_test(tcase, quarantined_memory_stays_charged_and_comes_back_with_the_token);
 	tcase_add_test(tcase, a_token_works_once_and_only_for_a_quarantined_session);
+	tcase_add_test(tcase, a_token_whose_successor_was_never_told_works_once_more);
 	tcase_add_test(tcase, what_is_pending_when_a_client_goes_is_cancelled_and_pooled_as_fresh);
 	tcase_add_test(
 		tcase, what_was_made_for_a_client_that_died_is_destroyed_when_there_is_no_room);
