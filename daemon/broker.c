@@ -252,15 +252,15 @@ static void close_handle(uv_handle_t *handle, void *ctx)
 		uv_close(handle, NULL);
 }
 
-/* Everything is idle, or was never made. */
-static void finish(struct gm_broker *broker)
+/* Everything is idle, or was never made, or is stuck: then this does not return. */
+static void finish(struct gm_broker *broker, int result)
 {
 	if (broker->endpoint_open)
 		gm_endpoint_close(&broker->endpoint);
 	if (broker->stuck) {
 		gm_log(GM_LOG_WARNING,
 			"the backend does not come back from a call; ending without it");
-		_exit(EXIT_SUCCESS);
+		_exit(result < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 	}
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
@@ -559,7 +559,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		begin_stop(broker, "the daemon could not start");
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
 	}
-	finish(broker);
+	finish(broker, r);
 	free(broker);
 	return r;
 }

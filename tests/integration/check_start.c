@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/integration/scratch.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
@@ -97,6 +98,31 @@ START_TEST(a_check_of_the_configuration_knows_what_host_memory_can_hold)
 		config, (const char *[]){"--check-config", "--backend", "cuda", NULL}, 0, NULL);
 	require_exit(GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 1G\n",
 		(const char *[]){"--check-config", "--backend", "host", NULL}, 0, NULL);
+}
+END_TEST
+
+START_TEST(a_start_that_fails_is_a_failure_though_the_backend_does_not_come_back)
+{
+	char gate[128], variable[160];
+	gm_scratch_path("gate", gate, sizeof(gate));
+	snprintf(variable, sizeof(variable), "GPUMEM_TEST_HOST_GATE=%s", gate);
+	unlink(gate);
+	GM_REQUIRE(mkfifo(gate, 0666) == 0);
+	int open_gate = open(gate, O_RDWR | O_CLOEXEC);
+	GM_REQUIRE(open_gate >= 0);
+	const char *env[] = {variable, NULL};
+	struct gm_daemon daemon;
+	/* The reserve is being made when the limit turns out to be too much. */
+	gm_daemon_prepare(&daemon,
+		&(struct gm_daemon_options){.config = "[gpumemd]\nfraction = 1.0\nmin_free = 0\n"
+						      "reserve = 64M\nhost_limit = 0\n"
+						      "[device 0]\nsize = 256M\n"
+						      "[device 0 limit uid:7]\nguarantee = 2G\n",
+			.env = env});
+	require_refusal(&daemon, (const char *[]){"guarantee", "does not come back", NULL});
+	gm_daemon_stop(&daemon);
+	close(open_gate);
+	unlink(gate);
 }
 END_TEST
 
@@ -415,6 +441,7 @@ int main(void)
 	tcase_add_test(tc, a_value_that_makes_no_sense_names_file_line_and_key);
 	tcase_add_test(tc, a_backend_that_there_is_not_is_wrong_usage);
 	tcase_add_test(tc, a_check_of_the_configuration_knows_what_host_memory_can_hold);
+	tcase_add_test(tc, a_start_that_fails_is_a_failure_though_the_backend_does_not_come_back);
 	tcase_add_test(tc, a_configuration_that_is_not_there_is_an_error_when_it_was_named);
 	tcase_add_test(tc, a_socket_path_that_is_too_long_is_refused);
 	tcase_add_test(tc, a_socket_of_a_live_daemon_is_not_taken);
