@@ -28,7 +28,6 @@ struct gm_broker {
 	uv_timer_t tick, sample, watchdog, stop;
 	uint64_t tick_ns; /* when the tick is due */
 	struct gm_terminator *terminator;
-	bool timers_open, signals_open;
 
 	struct gm_endpoint endpoint;
 	bool endpoint_open;

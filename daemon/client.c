@@ -256,7 +256,6 @@ static void forget(struct gm_client *client)
 	client->events = NULL;
 	gm_pages_deinit(&client->pages);
 	client->session = NULL;
-	client->ended = true;
 	uv_close((uv_handle_t *)&client->process, on_process_closed);
 }
 

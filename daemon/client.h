@@ -33,7 +33,6 @@ struct gm_client {
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_pages pages;
 	struct gm_events *events;
-	bool ended;
 	uint64_t max[GM_LIMIT_DEVICES]; /* as it was told; UINT64_MAX: no limit */
 	uint64_t said_ns[GM_EVENTS];    /* when the journal last had one of this kind about it */
 	struct gm_asked *asked;         /* requests for memory without an answer: serve_lease's */

@@ -75,11 +75,6 @@ struct gm_peer {
 
 static void pump(struct gm_peer *peer);
 
-struct gm_hub *gm_peer_hub(const struct gm_peer *peer)
-{
-	return peer->hub;
-}
-
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer)
 {
 	return peer->identity;

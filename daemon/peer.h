@@ -74,7 +74,6 @@ void gm_peer_drop(struct gm_peer *peer);
 /* Ends it now. Not from within packet() or a stream. */
 void gm_peer_close(struct gm_peer *peer);
 
-struct gm_hub *gm_peer_hub(const struct gm_peer *peer);
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer);
 void *gm_peer_user(const struct gm_peer *peer);
 void gm_peer_set_user(struct gm_peer *peer, void *user);
