@@ -254,8 +254,8 @@ gpumem_status gm_conn_watch(
 		conn, &request, GM__WIRE__PACKET__BODY_DONE, take_nothing, NULL, trouble);
 	if (status != GPUMEM_OK)
 		return status;
+	conn->timeout_ms = -1;
 	for (;;) {
-		conn->timeout_ms = -1;
 		int r = receive_packet(conn, &packet);
 		if (r < 0)
 			return broken(trouble, conn, r);
@@ -265,7 +265,7 @@ gpumem_status gm_conn_watch(
 		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
 			return failure(trouble, packet->failure);
 		/* One that this version has no name for is passed over. */
-		if (r == 0 && packet->id == 0 && !fn(user, packet))
+		if (packet->id == 0 && !fn(user, packet))
 			return GPUMEM_OK;
 	}
 }

@@ -84,14 +84,18 @@ static bool read_event(
 /* One event, for people and for programs. 0; -ENOMEM; the error of writing. */
 static int write_line(const char *stamp, const char *kind, const char *line)
 {
-	char *clean = gm_text_clean(line, false);
+	char *clean_kind = gm_text_clean(kind, false), *clean = gm_text_clean(line, false);
+	int r = -ENOMEM;
 
-	if (!clean)
-		return -ENOMEM;
-	errno = 0;
-	int r = printf("%s  %-15s  %s\n", stamp, kind, clean) < 0 || fflush(stdout) ? -1 : 0;
+	if (clean_kind && clean) {
+		errno = 0;
+		r = printf("%s  %-15s  %s\n", stamp, clean_kind, clean) < 0 || fflush(stdout)
+			    ? (errno ? -errno : -EIO)
+			    : 0;
+	}
+	free(clean_kind);
 	free(clean);
-	return r == 0 ? 0 : errno ? -errno : -EIO;
+	return r;
 }
 
 static int write_object(const char *stamp, const char *kind, int64_t device, const char *line,

@@ -60,7 +60,7 @@ const struct gm_verb gm_verbs[] = {
 		.takes = GM_OPTION_DEVICE,
 		.run = gm_verb_trim},
 	{.name = "limit",
-		.arguments = "show | set ... | reset ...",
+		.arguments = "show | set | reset",
 		.summary = "what owners may hold: show, change",
 		.help = "  show                show all limits, and who is over one\n"
 			"  set OWNER VALUE...  change some of max=SIZE (or none), guarantee=SIZE,\n"
@@ -90,7 +90,7 @@ const struct gm_verb gm_verbs[] = {
 			"for others), pressure (critical, and its priority is low) or its turn.\n",
 		.run = gm_verb_queue},
 	{.name = "cleanup",
-		.arguments = "[--need SIZE] [--dry-run]",
+		.arguments = "[--need SIZE]",
 		.summary = "get unused memory back",
 		.help = "  --need SIZE  so much is to be free on the device; else all there is to be had\n"
 			"  --dry-run    show the plan, do nothing\n"

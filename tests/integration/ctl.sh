@@ -154,6 +154,11 @@ offered=$(for ((i = 0; i < $(value 'verbs.#'); i++)); do value verbs.$i.name; do
 offered=${offered% }
 check "completion knows every verb" complete_is ""
 "$gpumemctl" help >"$dir/stdout"
+in_columns() {
+	sed '/^Verbs:/,/^$/!d; /^  /!d' "$dir/stdout" | awk '
+		substr($0, 30, 2) ~ /[^ ] $|  $/ && substr($0, 32, 1) != " " { good++ } END { exit good != NR || !NR }'
+}
+check "help has verbs and what they are for in columns" in_columns
 offered=$(sed -n '/^Options/,$s/^ .*\(--[a-z-]*\).*  .*/\1/p' "$dir/stdout" | tr '\n' ' ')
 offered=${offered% }
 check "completion knows every option" complete_is status --

@@ -74,6 +74,10 @@ static void script_watch(struct gm_fake *f, void *user)
 	notice.max = G;
 	notice.held = 1;
 	send_answer(f, &packet, 0, false);
+	gm__wire__notice_event__init(&notice);
+	notice.kind = (char *)"of\033[2Ja newer one";
+	notice.text = (char *)"what that is";
+	send_answer(f, &packet, 0, false);
 	if (watch_cut)
 		return;
 	begin();
@@ -126,6 +130,7 @@ START_TEST(what_happens_is_a_line_each_until_the_goodbye)
 	has(text, "  pressure         device 1: pressure is high (81%)\n");
 	has(text, "  reclaim-ended    device 0: \\x1b[31menough\n");
 	has(text, "  limits           somebody changed limits\n");
+	has(text, "  of\\x1b[2Ja newer one  what that is\n");
 	has(text, "  limit            uid 7 may hold 1.0G\n");
 	has(text, "  goodbye          goodbye: the daemon is stopping\n");
 	ck_assert_ptr_null(strchr(text, '\033'));
@@ -144,13 +149,13 @@ END_TEST
 START_TEST(each_line_for_programs_is_an_object)
 {
 	static const char *const kinds[] = {
-		"pressure", "reclaim-ended", "limits", "limit", "goodbye"};
+		"pressure", "reclaim-ended", "limits", "limit", "of\\x1b[2Ja newer one", "goodbye"};
 	char *text = watch(true, NULL, GPUMEM_OK), *rest = text;
 	size_t n = 0;
 	for (char *line; (line = strsep(&rest, "\n")) && *line; n++) {
 		json_t *json = json_loads(line, 0, NULL);
 		ck_assert_msg(json != NULL, "not JSON: %s", line);
-		ck_assert_uint_lt(n, 5);
+		ck_assert_uint_lt(n, 6);
 		ck_assert_str_eq(json_string_value(json_object_get(json, "event")), kinds[n]);
 		ck_assert_ptr_nonnull(json_string_value(json_object_get(json, "time")));
 		if (n == 0) {
@@ -178,7 +183,7 @@ START_TEST(each_line_for_programs_is_an_object)
 		}
 		json_decref(json);
 	}
-	ck_assert_uint_eq(n, 5);
+	ck_assert_uint_eq(n, 6);
 	free(text);
 }
 END_TEST
