@@ -2,7 +2,8 @@
 /*
  * Contexts of the fake driver, and plain allocations, which belong to one. Making one takes device
  * memory, as on a real machine, which is what a daemon that holds none saves; its end takes
- * everything with it that was made in it. The handle of one that was destroyed may come again.
+ * everything with it that was made in it. The handle of one that was destroyed may come again, but
+ * not while it is current in a thread.
  */
 #include "tests/fake/fake.h"
 
@@ -11,13 +12,6 @@
 #include <unistd.h>
 
 #include <utlist.h>
-
-#define STACK_MAX 16
-
-static __thread struct {
-	gm_cu_ctx at[STACK_MAX];
-	int n;
-} stack;
 
 static gm_cu_ctx context_of(struct fake_device *device)
 {
@@ -30,7 +24,8 @@ static struct own {
 	int device;
 	int fd; /* what it uses, as an unlinked file */
 	unsigned long long id;
-	bool taken; /* lock; still to be ended where it is not live */
+	bool taken; /* still to be ended where it is not live */
+	int held;   /* how often it is on the threads' stacks */
 } own[FAKE_OWN];
 static unsigned long long primary_ids[FAKE_DEVICES];
 static unsigned long long next_id = 1;
@@ -41,7 +36,7 @@ gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, 
 		if (context_of(&fake.device[i]) == ctx) {
 			*ret_device = &fake.device[i];
 			*ret_context = i;
-			return __atomic_load_n(&fake.device[i].context_refs, __ATOMIC_ACQUIRE) > 0
+			return __atomic_load_n(&fake.device[i].context_live, __ATOMIC_ACQUIRE)
 				       ? GM_CUDA_SUCCESS
 				       : GM_CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		}
@@ -58,12 +53,13 @@ gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, 
 
 gm_cu_result fake_need_context(struct fake_device **ret_device)
 {
+	gm_cu_ctx current = fake_current();
 	gm_cu_result result;
 	int unused;
 
-	if (!stack.n || !stack.at[stack.n - 1])
+	if (!current)
 		return GM_CUDA_ERROR_INVALID_CONTEXT;
-	result = fake_check_context(stack.at[stack.n - 1], ret_device, &unused);
+	result = fake_check_context(current, ret_device, &unused);
 	if (!result && fake_device_lost(*ret_device))
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
 	/* What went astray once fails whatever comes after. */
@@ -75,8 +71,41 @@ int fake_context(void)
 	struct fake_device *device;
 	int context = 0;
 
-	(void)fake_check_context(stack.at[stack.n - 1], &device, &context);
+	(void)fake_check_context(fake_current(), &device, &context);
 	return context;
+}
+
+gm_cu_result fake_hold(gm_cu_ctx ctx)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int context;
+
+	pthread_mutex_lock(&fake.lock);
+	result = fake_check_context(ctx, &device, &context);
+	if (result != GM_CUDA_ERROR_INVALID_CONTEXT && context >= FAKE_DEVICES) {
+		struct own *held = &own[context - FAKE_DEVICES];
+		/* The real driver lets that pass, and dies when it is popped; unless a thread has
+		 * it still. */
+		if (result && !held->held)
+			fake_undefined("a context that was destroyed is made current");
+		held->held++;
+		result = GM_CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
+void fake_let_go(gm_cu_ctx ctx)
+{
+	struct fake_device *device;
+	int context = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	(void)fake_check_context(ctx, &device, &context);
+	if (context >= FAKE_DEVICES)
+		own[context - FAKE_DEVICES].held--;
+	pthread_mutex_unlock(&fake.lock);
 }
 
 /* What a context uses of its device, with the lock held. */
@@ -137,12 +166,13 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device numb
 	pthread_mutex_lock(&fake.lock);
 	if (fake_device_lost(device)) {
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
-	} else if (!device->context_refs) {
+	} else if (!device->context_live) {
 		result = context_begin(device, &device->context_fd);
 		primary_ids[device - fake.device] = next_id++;
 	}
 	if (!result) {
-		__atomic_add_fetch(&device->context_refs, 1, __ATOMIC_RELEASE);
+		device->context_refs++;
+		__atomic_store_n(&device->context_live, true, __ATOMIC_RELEASE);
 		*ctx = context_of(device);
 	}
 	pthread_mutex_unlock(&fake.lock);
@@ -160,14 +190,38 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRelease_v2(gm_cu_device number)
 	if (!device)
 		return GM_CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&fake.lock);
+	if (device->context_refs == 1) {
+		pthread_mutex_unlock(&fake.lock);
+		fake_streams_await((int)(device - fake.device));
+		pthread_mutex_lock(&fake.lock);
+	}
 	if (!device->context_refs)
 		result = GM_CUDA_ERROR_INVALID_CONTEXT;
-	else
-		last = __atomic_sub_fetch(&device->context_refs, 1, __ATOMIC_RELEASE) == 0;
+	else if (--device->context_refs == 0)
+		last = __atomic_exchange_n(&device->context_live, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&fake.lock);
 	if (last)
 		context_end(device, (int)(device - fake.device), &device->context_fd);
 	return result;
+}
+
+/* Who retained it has it retained still; it is made anew when somebody retains it again. */
+FAKE_API gm_cu_result cuDevicePrimaryCtxReset_v2(gm_cu_device number);
+FAKE_API gm_cu_result cuDevicePrimaryCtxReset_v2(gm_cu_device number)
+{
+	struct fake_device *device = fake_get_device(number);
+	bool live;
+
+	FAKE_ENTER("cuDevicePrimaryCtxReset");
+	if (!device)
+		return GM_CUDA_ERROR_INVALID_DEVICE;
+	fake_streams_await((int)(device - fake.device));
+	pthread_mutex_lock(&fake.lock);
+	live = __atomic_exchange_n(&device->context_live, false, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&fake.lock);
+	if (live)
+		context_end(device, (int)(device - fake.device), &device->context_fd);
+	return GM_CUDA_SUCCESS;
 }
 
 FAKE_API gm_cu_result cuDevicePrimaryCtxGetState(
@@ -184,7 +238,7 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxGetState(
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
 	*flags = 0;
-	*active = device->context_refs > 0;
+	*active = device->context_live;
 	pthread_mutex_unlock(&fake.lock);
 	return GM_CUDA_SUCCESS;
 }
@@ -205,19 +259,19 @@ FAKE_API gm_cu_result cuCtxCreate_v2(gm_cu_ctx *ctx, unsigned int flags, gm_cu_d
 	if (!ctx)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake.lock);
-	while (i < FAKE_OWN && own[i].taken)
+	while (i < FAKE_OWN && (own[i].taken || own[i].held))
 		i++;
-	if (i < FAKE_OWN && stack.n < STACK_MAX)
+	if (i < FAKE_OWN)
 		result = context_begin(device, &own[i].fd);
 	if (!result) {
 		own[i].device = (int)number;
 		own[i].id = next_id++;
 		own[i].taken = true;
 		__atomic_store_n(&own[i].live, true, __ATOMIC_RELEASE);
-		*ctx = stack.at[stack.n++] = (gm_cu_ctx)&own[i];
+		*ctx = (gm_cu_ctx)&own[i];
 	}
 	pthread_mutex_unlock(&fake.lock);
-	return result;
+	return result ? result : fake_push(*ctx);
 }
 
 FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx);
@@ -232,9 +286,11 @@ FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx)
 		return result;
 	if (context < FAKE_DEVICES)
 		return GM_CUDA_ERROR_INVALID_CONTEXT;
+	/* Nobody hears that it is destroyed before its work is over. */
+	fake_streams_await(context);
 	__atomic_store_n(&own[context - FAKE_DEVICES].live, false, __ATOMIC_RELEASE);
-	if (stack.n && stack.at[stack.n - 1] == ctx)
-		stack.n--;
+	if (fake_current() == ctx)
+		fake_pop();
 	context_end(device, context, &own[context - FAKE_DEVICES].fd);
 	pthread_mutex_lock(&fake.lock);
 	own[context - FAKE_DEVICES].taken = false;
@@ -275,81 +331,7 @@ FAKE_API gm_cu_result fake_cuCtxGetId(gm_cu_ctx ctx, unsigned long long *id)
 	return GM_CUDA_SUCCESS;
 }
 
-/* ---- the current one */
-
-FAKE_API gm_cu_result cuCtxGetCurrent(gm_cu_ctx *ctx);
-FAKE_API gm_cu_result cuCtxGetCurrent(gm_cu_ctx *ctx)
-{
-	FAKE_ENTER("cuCtxGetCurrent");
-	if (!ctx)
-		return GM_CUDA_ERROR_INVALID_VALUE;
-	*ctx = stack.n ? stack.at[stack.n - 1] : NULL;
-	return GM_CUDA_SUCCESS;
-}
-
-FAKE_API gm_cu_result cuCtxSetCurrent(gm_cu_ctx ctx);
-FAKE_API gm_cu_result cuCtxSetCurrent(gm_cu_ctx ctx)
-{
-	struct fake_device *device;
-	gm_cu_result result;
-	int unused;
-
-	FAKE_ENTER("cuCtxSetCurrent");
-	if (ctx && (result = fake_check_context(ctx, &device, &unused)))
-		return result;
-	if (!stack.n)
-		stack.n = 1;
-	stack.at[stack.n - 1] = ctx;
-	return GM_CUDA_SUCCESS;
-}
-
-FAKE_API gm_cu_result cuCtxPushCurrent_v2(gm_cu_ctx ctx);
-FAKE_API gm_cu_result cuCtxPushCurrent_v2(gm_cu_ctx ctx)
-{
-	struct fake_device *device;
-	gm_cu_result result;
-	int context;
-
-	FAKE_ENTER("cuCtxPushCurrent");
-	result = fake_check_context(ctx, &device, &context);
-	/* The real driver lets that pass, and dies when it is popped. */
-	if (result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED && context >= FAKE_DEVICES)
-		fake_undefined("a context that was destroyed is pushed");
-	if (result)
-		return result;
-	if (stack.n == STACK_MAX)
-		fake_undefined("contexts are pushed and not popped");
-	stack.at[stack.n++] = ctx;
-	return GM_CUDA_SUCCESS;
-}
-
-FAKE_API gm_cu_result cuCtxPopCurrent_v2(gm_cu_ctx *ctx);
-FAKE_API gm_cu_result cuCtxPopCurrent_v2(gm_cu_ctx *ctx)
-{
-	FAKE_ENTER("cuCtxPopCurrent");
-	if (!stack.n)
-		return GM_CUDA_ERROR_INVALID_CONTEXT;
-	stack.n--;
-	if (ctx)
-		*ctx = stack.at[stack.n];
-	return GM_CUDA_SUCCESS;
-}
-
-FAKE_API gm_cu_result cuCtxGetDevice(gm_cu_device *number);
-FAKE_API gm_cu_result cuCtxGetDevice(gm_cu_device *number)
-{
-	struct fake_device *device;
-	gm_cu_result result;
-
-	FAKE_ENTER("cuCtxGetDevice");
-	if (!number)
-		return GM_CUDA_ERROR_INVALID_VALUE;
-	result = fake_need_context(&device);
-	if (result != fake.sticky)
-		return result;
-	*number = (gm_cu_device)(device - fake.device); /* which device it is can be told always */
-	return GM_CUDA_SUCCESS;
-}
+/* ---- plain allocations */
 
 FAKE_API gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 FAKE_API gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -367,8 +349,6 @@ FAKE_API gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	}
 	return result;
 }
-
-/* ---- plain allocations */
 
 FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes);
 FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)

@@ -46,7 +46,7 @@
  */
 
 #define FAKE_DEVICES     20 /* more than the daemon serves */
-#define FAKE_OWN         8  /* contexts that are not primary, at a time */
+#define FAKE_OWN         64 /* contexts that are not primary, at a time */
 #define FAKE_CONTEXTS    (FAKE_DEVICES + FAKE_OWN)
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_NVML_EXTRA  ((size_t)16 << 20) /* NVML's total counts memory that nobody can have */
@@ -61,6 +61,7 @@ struct fake_device {
 	int init_fd;    /* what cuInit takes, as an unlinked file */
 	int context_fd; /* likewise the primary context; -1: there is none */
 	int context_refs;
+	bool context_live;
 };
 
 /* Physical memory. */
@@ -159,9 +160,18 @@ bool fake_reserved(uintptr_t va, size_t size); /* in one reservation */
 gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, int *ret_context);
 gm_cu_result fake_need_context(struct fake_device **ret_device); /* the current one */
 int fake_context(void); /* the current one's number; there is one */
+/* A thread has it current once more, or once less. A destroyed one that no thread has ends the
+ * program. */
+gm_cu_result fake_hold(gm_cu_ctx ctx);
+void fake_let_go(gm_cu_ctx ctx);
 /* With the lock held: a mapping is an allocation of the current context. */
 void fake_map_plain(struct fake_map *map);
 gm_cu_result fake_drop_plain(gm_cu_ptr ptr, bool imported);
+
+/* current.c */
+gm_cu_ctx fake_current(void); /* NULL: none */
+gm_cu_result fake_push(gm_cu_ctx ctx);
+gm_cu_ctx fake_pop(void); /* there is one */
 
 /* host.c, with the lock held */
 /* Whether host memory at an address is the driver's or registered, and how far that goes. */
@@ -171,6 +181,7 @@ void fake_hosts_end(int context);
 /* stream.c */
 struct fake_stream;
 void fake_sync_all(void);
+void fake_streams_await(int context);
 void fake_streams_end(int context); /* with their events */
 
 /* capture.c: called by what is unsafe while a program captures a stream into a graph. Where it is

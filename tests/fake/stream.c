@@ -231,17 +231,25 @@ void fake_sync_all(void)
 	pthread_mutex_unlock(&fake_streams.lock);
 }
 
+void fake_streams_await(int context)
+{
+	struct fake_stream *stream;
+
+	pthread_mutex_lock(&fake_streams.lock);
+	DL_FOREACH (fake_streams.list, stream)
+		if (stream->context == context)
+			await(stream);
+	pthread_mutex_unlock(&fake_streams.lock);
+}
+
 void fake_streams_end(int context)
 {
 	struct fake_stream *stream;
 
 	pthread_mutex_lock(&fake_streams.lock);
 	DL_FOREACH (fake_streams.list, stream)
-		if (stream->context == context && !stream->destroyed) {
-			await(stream);
-			if (!stream->legacy)
-				stream_end(stream);
-		}
+		if (stream->context == context && !stream->destroyed && !stream->legacy)
+			stream_end(stream);
 	fake_events_end(context);
 	pthread_mutex_unlock(&fake_streams.lock);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts that are not primary. See conformance.h.
+ * Contexts that are not primary, and what becomes of those that end. See conformance.h.
  */
 #include "tests/gpu/conformance.h"
 
@@ -83,10 +83,68 @@ static void a_context_that_is_destroyed_is_said_to_be(void)
 	conform_end("a thread whose context another one destroyed is told so");
 }
 
+static void a_context_that_is_current_elsewhere_is_held(void)
+{
+	struct puppet p = conform_begin(false), watcher = conform_begin(true);
+	uint64_t one, two, before;
+
+	before = conform_free(&watcher);
+	one = OK(&p, CONTEXT_NEW, .a = 0);
+	OK(&p, ALLOC, .a = 64 * MIB);
+	OK(&p, CONTEXT_POP, .a = 0);
+	OK(&p, CONTEXT_PUSH, .aside = true, .a = one);
+	conform_true("it takes memory", conform_free(&watcher) <= before - 64 * MIB);
+	OK(&p, CONTEXT_DROP, .a = one);
+	conform_true("which is back at once", conform_comes_back(&watcher, before));
+	/* Nothing but that it is no more, whoever asks. */
+	for (int i = 0; i < 3; i++) {
+		GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_ID, .a = one);
+		OK(&p, CONTEXT_PUSH, .a = one);
+		conform_value("its device", OK(&p, CONTEXT_DEVICE, .a = 0), 0);
+		GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_SYNC, .a = 0);
+		OK(&p, CONTEXT_POP, .a = 0);
+		two = OK(&p, CONTEXT_NEW, .a = 0);
+		conform_true("its handle does not come again", two != one);
+		OK(&p, CONTEXT_DROP, .a = two);
+	}
+	conform_value("its device", OK(&p, CONTEXT_DEVICE, .aside = true, .a = 0), 0);
+	GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_SYNC, .aside = true, .a = 0);
+	OK(&p, CONTEXT_POP, .aside = true, .a = 0);
+	GIVES(GM_CUDA_ERROR_INVALID_CONTEXT, &p, CONTEXT_SYNC, .aside = true, .a = 0);
+	GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_ID, .a = one);
+	OK(&p, CONTEXT_NEW, .a = 0);
+	OK(&p, CONTEXT_SYNC, .a = 0);
+	puppet_stop(&p);
+	puppet_stop(&watcher);
+	conform_end(
+		"a context that is current somewhere when it is destroyed can be asked and entered");
+}
+
+static void a_primary_context_comes_again_after_a_reset(void)
+{
+	struct puppet p = conform_begin(false);
+	uint64_t context = OK(&p, CONTEXT, .a = 0), id = OK(&p, CONTEXT_ID, .a = context);
+
+	OK(&p, CONTEXT_POP, .a = 0);
+	OK(&p, CONTEXT_RESET, .a = 0);
+	GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_ID, .a = context);
+	conform_value("the handle", OK(&p, CONTEXT, .a = 0), context);
+	conform_true("the id is another", OK(&p, CONTEXT_ID, .a = context) != id);
+	/* Who had it retained has it retained still. */
+	BELIEVED(GM_CUDA_SUCCESS, &p, CONTEXT_END, .a = 0);
+	BELIEVED(GM_CUDA_SUCCESS, &p, CONTEXT_ID, .a = context);
+	BELIEVED(GM_CUDA_SUCCESS, &p, CONTEXT_END, .a = 0);
+	BELIEVED(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_ID, .a = context);
+	puppet_stop(&p);
+	conform_end("a primary context that was reset comes again at its handle, with another id");
+}
+
 void conform_context(void)
 {
 	contexts_are_apart();
 	default_streams_are_apart();
 	memory_is_reached_from_every_context();
 	a_context_that_is_destroyed_is_said_to_be();
+	a_context_that_is_current_elsewhere_is_held();
+	a_primary_context_comes_again_after_a_reset();
 }

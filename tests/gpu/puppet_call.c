@@ -155,6 +155,14 @@ static int capture(gm_cu_stream stream, int mode)
 	return begin ? begin(stream, mode) : GM_CUDA_ERROR_NOT_FOUND;
 }
 
+static int context_reset(gm_cu_device device)
+{
+	int (*reset)(gm_cu_device) =
+		(int (*)(gm_cu_device))driver_symbol("cuDevicePrimaryCtxReset_v2");
+
+	return reset ? reset(device) : GM_CUDA_ERROR_NOT_FOUND;
+}
+
 static int context_sync(void)
 {
 	int (*sync)(void) = (int (*)(void))driver_symbol("cuCtxSynchronize");
@@ -224,6 +232,7 @@ void puppet_call_make(
 		answer->result = cuda->cuDevicePrimaryCtxRetain(&context, (int)call->a);
 		if (!answer->result)
 			answer->result = cuda->cuCtxSetCurrent(context);
+		*value = (uintptr_t)context;
 		break;
 	case PUPPET_CONTEXT_END:
 		answer->result = cuda->cuDevicePrimaryCtxRelease((int)call->a);
@@ -247,6 +256,15 @@ void puppet_call_make(
 		*value = id;
 		break;
 	}
+	case PUPPET_CONTEXT_DEVICE: {
+		gm_cu_device device = -1;
+		answer->result = cuda->cuCtxGetDevice(&device);
+		*value = (uint64_t)device;
+		break;
+	}
+	case PUPPET_CONTEXT_RESET:
+		answer->result = context_reset((int)call->a);
+		break;
 	case PUPPET_CONTEXT_SYNC:
 		answer->result = context_sync();
 		break;

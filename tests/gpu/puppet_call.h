@@ -9,14 +9,16 @@
 
 enum puppet_op {
 	PUPPET_INIT,        /* cuInit */
-	PUPPET_CONTEXT,     /* primary context of device a, retained and made current */
+	PUPPET_CONTEXT,     /* primary context of device a, retained and made current → context */
 	PUPPET_CONTEXT_END, /* primary context of device a, released */
 	PUPPET_CONTEXT_POP, /* the current one off the stack */
 	PUPPET_CONTEXT_NEW, /* one that is not primary, on device a, current from now on → context
 			     */
-	PUPPET_CONTEXT_DROP, /* such a one a, destroyed */
-	PUPPET_CONTEXT_PUSH, /* a context */
-	PUPPET_CONTEXT_ID,   /* a context → id */
+	PUPPET_CONTEXT_DROP,   /* such a one a, destroyed */
+	PUPPET_CONTEXT_PUSH,   /* a context */
+	PUPPET_CONTEXT_ID,     /* a context → id */
+	PUPPET_CONTEXT_DEVICE, /* the current one's → number */
+	PUPPET_CONTEXT_RESET,  /* primary context of device a */
 	PUPPET_CONTEXT_SYNC,
 	PUPPET_CREATE,    /* a bytes, b device (-1: host memory), c shareable → handle */
 	PUPPET_RELEASE,   /* a handle */
