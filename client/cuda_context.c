@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_context.h. Knowing a context is not owning it: it is used only while it is current here,
- * and every use may find that it is no more. A handle may come again for another context; where the
- * driver numbers contexts that is noticed, and nothing of the old one is touched.
+ * See cuda_context.h. Knowing a context is not owning it: every use may find that it is no more. So
+ * that this can be found at all, each has a keeper from the moment that it is met, which is when it
+ * is alive for certain. The primary context is retained instead; it comes again at the same handle
+ * after a reset, which is noticed where the driver numbers contexts.
  *
  * It must never make a primary context where the program has one of its own, and never leave a
  * context current that was not.
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 
 #include "client/cuda_event.h"
+#include "client/cuda_keeper.h"
 
 /* Numbers below are those of primary contexts, by device. */
 static _Atomic uint64_t next_number = GM_LIMIT_DEVICES;
@@ -45,46 +47,69 @@ static struct gm_cuda_context *find(struct gm_cuda_contexts *contexts, gm_cu_ctx
 	return context;
 }
 
-/* Lock. -ENOMEM. */
-static int add(struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number)
+static gm_cu_result ask_id(const struct gm_cuda *cuda, gm_cu_ctx cu, unsigned long long *ret_id)
+{
+	unsigned int version;
+
+	*ret_id = 0;
+	return cuda->cuCtxGetId ? cuda->cuCtxGetId(cu, ret_id)
+				: cuda->cuCtxGetApiVersion(cu, &version);
+}
+
+/* Of one that is alive for certain. Lock. -ENOMEM, -EAGAIN, -EIO. */
+static int add(struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number, bool primary)
 {
 	struct gm_cuda_context *context = calloc(1, sizeof(*context));
+	int r = 0;
 
 	if (!context)
 		return -ENOMEM;
 	context->cu = cu;
 	context->number = number;
 	context->refs = 1;
-	if (contexts->cuda->cuCtxGetId && contexts->cuda->cuCtxGetId(cu, &context->id))
+	if (ask_id(contexts->cuda, cu, &context->id))
 		context->id = 0;
+	if (!primary || !contexts->cuda->cuCtxRecordEvent)
+		r = gm_cuda_keeper_new(
+			contexts->cuda, contexts->device, cu, primary, &context->keeper);
+	if (r < 0) {
+		free(context);
+		return r;
+	}
 	context->next = contexts->list;
 	contexts->list = context;
 	return 0;
 }
 
+/* Retains the primary context, which makes it if need be, and lists it. Lock. */
+static gm_cu_result retain_primary(struct gm_cuda_contexts *contexts)
+{
+	gm_cu_result result;
+	gm_cu_ctx cu;
+
+	result = contexts->cuda->cuDevicePrimaryCtxRetain(&cu, contexts->device);
+	if (result)
+		return result;
+	if (!find(contexts, cu) && add(contexts, cu, primary_number(contexts), true) < 0) {
+		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	contexts->primary = cu;
+	contexts->retained++;
+	return GM_CUDA_SUCCESS;
+}
+
 /* Retains the primary context if it is active, so that it is known. Lock. */
 static gm_cu_result know_primary(struct gm_cuda_contexts *contexts)
 {
-	const struct gm_cuda *cuda = contexts->cuda;
 	unsigned int flags;
 	gm_cu_result result;
-	gm_cu_ctx cu;
 	int active = 0;
 
 	if (contexts->primary)
 		return GM_CUDA_SUCCESS;
-	result = cuda->cuDevicePrimaryCtxGetState(contexts->device, &flags, &active);
-	if (result || !active)
-		return result;
-	result = cuda->cuDevicePrimaryCtxRetain(&cu, contexts->device);
-	if (result)
-		return result;
-	if (!find(contexts, cu) && add(contexts, cu, primary_number(contexts)) < 0) {
-		cuda->cuDevicePrimaryCtxRelease(contexts->device);
-		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	contexts->primary = cu;
-	return GM_CUDA_SUCCESS;
+	result = contexts->cuda->cuDevicePrimaryCtxGetState(contexts->device, &flags, &active);
+	return result || !active ? result : retain_primary(contexts);
 }
 
 struct gm_cuda_context *gm_cuda_contexts_first(
@@ -136,8 +161,13 @@ static void end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *conte
 	for (link = &contexts->list; *link != context; link = &(*link)->next)
 		;
 	*link = context->next;
+	if (contexts->primary == context->cu)
+		contexts->primary = NULL;
 	atomic_fetch_add_explicit(&contexts->left, 1, memory_order_release);
 	pthread_mutex_unlock(&contexts->lock);
+	/* Only now may the handle come again. */
+	gm_cuda_keeper_free(context->keeper);
+	context->keeper = NULL;
 	context->next_gone = contexts->gone;
 	contexts->gone = context;
 }
@@ -158,10 +188,13 @@ static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	uint64_t left = atomic_load_explicit(&contexts->left, memory_order_acquire);
 	uint64_t number = primary_number(contexts);
 	struct gm_cuda_context *context;
+	unsigned long long id;
 	gm_cu_device device;
 
 	if (contexts->cuda->cuCtxGetDevice(&device) || device != contexts->device)
 		return number;
+	if (ask_id(contexts->cuda, cu, &id))
+		return number; /* destroyed, and not yet replaced here */
 	pthread_mutex_lock(&contexts->lock);
 	/* First, to tell whether this is it. */
 	(void)know_primary(contexts);
@@ -170,7 +203,7 @@ static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 		number = context->number;
 	} else {
 		number = atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed);
-		if (add(contexts, cu, number) < 0)
+		if (add(contexts, cu, number, false) < 0)
 			contexts->blind = true;
 	}
 	pthread_mutex_unlock(&contexts->lock);
@@ -224,43 +257,75 @@ void gm_cuda_contexts_relax(struct gm_cuda_contexts *contexts, struct gm_cuda_en
 					 &ret_entered->mode) == GM_CUDA_SUCCESS;
 }
 
-int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
-	struct gm_cuda_entered *ret_entered)
+int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
 {
-	const struct gm_cuda *cuda = contexts->cuda;
-	unsigned long long id = 0;
-	unsigned int version;
-	gm_cu_ctx current = NULL;
+	unsigned long long id;
 	gm_cu_result result;
 
 	if (context->gone)
 		return GM_CUDA_CONTEXT_GONE;
-	result = cuda->cuCtxGetCurrent(&current);
-	if (result)
-		return result;
-	/* Before it is made current: the driver lets a thread push a context that is no more, and
-	 * kills the process when that is popped. */
-	result = cuda->cuCtxGetId ? cuda->cuCtxGetId(context->cu, &id)
-				  : cuda->cuCtxGetApiVersion(context->cu, &version);
+	result = ask_id(contexts->cuda, context->cu, &id);
 	if (result)
 		return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
 									: (int)result;
-	gm_cuda_contexts_relax(contexts, ret_entered);
-	if (current != context->cu) {
-		result = cuda->cuCtxPushCurrent(context->cu);
-		ret_entered->pushed = !result;
-	}
-	if (!result && id != context->id) {
+	if (id != context->id) {
 		/* Another one by now: nothing that was in the old one is there. */
 		gm_cuda_points_drop(context);
 		context->generation++;
 		context->id = id;
+	}
+	return GM_CUDA_SUCCESS;
+}
+
+int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
+	struct gm_cuda_entered *ret_entered)
+{
+	const struct gm_cuda *cuda = contexts->cuda;
+	gm_cu_ctx current = NULL;
+	gm_cu_result result;
+	int r = gm_cuda_context_look(contexts, context);
+
+	if (r)
+		return r;
+	result = cuda->cuCtxGetCurrent(&current);
+	if (result)
+		return (int)result;
+	gm_cuda_contexts_relax(contexts, ret_entered);
+	if (current != context->cu) {
+		result = cuda->cuCtxPushCurrent(context->cu);
+		ret_entered->pushed = !result;
 	}
 	if (!result)
 		return GM_CUDA_SUCCESS;
 	gm_cuda_contexts_leave(contexts, ret_entered);
 	return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
 								: (int)result;
+}
+
+bool gm_cuda_context_safe(
+	const struct gm_cuda_contexts *contexts, const struct gm_cuda_context *context)
+{
+	gm_cu_ctx current = NULL;
+
+	return !context->keeper || (contexts->cuda->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS &&
+					   current == context->cu);
+}
+
+int gm_cuda_contexts_enter_number(
+	struct gm_cuda_contexts *contexts, uint64_t number, struct gm_cuda_entered *ret_entered)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+	int r = GM_CUDA_CONTEXT_GONE;
+
+	gm_cuda_contexts_walk(contexts);
+	context = gm_cuda_contexts_first(contexts, &unused);
+	while (context && context->number != number)
+		context = context->next;
+	if (context)
+		r = gm_cuda_context_enter(contexts, context, ret_entered);
+	gm_cuda_contexts_walked(contexts);
+	return r;
 }
 
 /* Any known one. false: there is none. */
@@ -297,15 +362,8 @@ gm_cu_result gm_cuda_contexts_enter(
 	if (enter_known(contexts, ret_entered))
 		return GM_CUDA_SUCCESS;
 	pthread_mutex_lock(&contexts->lock);
-	if (!contexts->primary) {
-		result = cuda->cuDevicePrimaryCtxRetain(&current, contexts->device);
-		if (!result && add(contexts, current, primary_number(contexts)) < 0) {
-			cuda->cuDevicePrimaryCtxRelease(contexts->device);
-			result = GM_CUDA_ERROR_OUT_OF_MEMORY;
-		}
-		if (!result)
-			contexts->primary = current;
-	}
+	if (!contexts->primary)
+		result = retain_primary(contexts);
 	current = contexts->primary;
 	pthread_mutex_unlock(&contexts->lock);
 	if (!result)
@@ -333,7 +391,6 @@ int gm_cuda_contexts_get(
 			contexts->device = device;
 			pthread_mutex_init(&contexts->walking, NULL);
 			pthread_mutex_init(&contexts->lock, NULL);
-			pthread_cond_init(&contexts->asked_for, NULL);
 			*place = contexts;
 		}
 	}
@@ -348,14 +405,6 @@ int gm_cuda_contexts_get(
 	return 0;
 }
 
-struct gm_cuda_contexts *gm_cuda_contexts_ref(struct gm_cuda_contexts *contexts)
-{
-	pthread_mutex_lock(&all_lock);
-	contexts->refs++;
-	pthread_mutex_unlock(&all_lock);
-	return contexts;
-}
-
 static void contexts_free(struct gm_cuda_contexts *contexts)
 {
 	struct gm_cuda_context *context;
@@ -365,7 +414,7 @@ static void contexts_free(struct gm_cuda_contexts *contexts)
 	for (context = gm_cuda_contexts_first(contexts, &unused); context;
 		context = context->next) {
 		struct gm_cuda_entered entered;
-		if (context->spare &&
+		if (context->spare && gm_cuda_context_safe(contexts, context) &&
 			gm_cuda_context_enter(contexts, context, &entered) == GM_CUDA_SUCCESS) {
 			gm_cuda_points_destroy(contexts->cuda, context);
 			gm_cuda_contexts_leave(contexts, &entered);
@@ -375,41 +424,27 @@ static void contexts_free(struct gm_cuda_contexts *contexts)
 	while ((context = contexts->list)) {
 		contexts->list = context->next;
 		gm_cuda_points_drop(context);
+		gm_cuda_keeper_free(context->keeper);
 		gm_cuda_context_unref(context);
 	}
-	if (contexts->primary)
+	while (contexts->retained--)
 		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
-	pthread_cond_destroy(&contexts->asked_for);
 	pthread_mutex_destroy(&contexts->lock);
 	pthread_mutex_destroy(&contexts->walking);
 	free(contexts);
 }
 
-static bool put(struct gm_cuda_contexts *contexts, bool last_only)
+void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 {
 	bool last;
 
+	if (!contexts)
+		return;
 	pthread_mutex_lock(&all_lock);
-	last = contexts->refs == 1;
-	if (last || !last_only)
-		contexts->refs--;
+	last = --contexts->refs == 0;
 	if (last)
 		all[(unsigned)contexts->device % GM_LIMIT_DEVICES] = NULL;
-	else if (!last_only)
-		gm_cuda_wait_look(contexts); /* that may be the last one now */
 	pthread_mutex_unlock(&all_lock);
 	if (last)
 		contexts_free(contexts);
-	return last;
-}
-
-void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
-{
-	if (contexts)
-		(void)put(contexts, false);
-}
-
-bool gm_cuda_contexts_put_last(struct gm_cuda_contexts *contexts)
-{
-	return put(contexts, true);
 }

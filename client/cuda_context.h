@@ -16,16 +16,21 @@
  * it has; the primary context is known when it is active. One set per GPU for the whole process,
  * whatever sessions and mappings use it.
  *
- * A context may be destroyed at any time. What the library had in it is gone with it then, and so
- * is all work that ran there.
+ * A context may be destroyed at any time, by any thread. What the library had in it is gone with it
+ * then, and so is all work that ran there. For the primary one the driver's own rule stands: who
+ * resets it sees to it that nobody uses the device.
  */
 
-struct gm_cuda_point; /* an event of the driver's: cuda_event.c */
+struct gm_cuda_keeper;
+struct gm_cuda_point; /* where work has come to: cuda_event.c */
 
 struct gm_cuda_context {
 	gm_cu_ctx cu;
 	unsigned long long id; /* of the driver; 0: it gives none */
 	uint64_t number;       /* as of gm_cuda_contexts_here() */
+	/* Holds it, and waits for it. NULL: it is the primary one, which is retained, and there is
+	 * another way to know when its work is over. */
+	struct gm_cuda_keeper *keeper;
 	/* With walking held. */
 	bool gone;           /* not in the list any more */
 	uint64_t generation; /* grows when another context has the handle: its events are gone */
@@ -42,27 +47,20 @@ struct gm_cuda_contexts {
 	 * Nothing that waits for the GPU is called with it. Before lock. */
 	pthread_mutex_t walking;
 	struct gm_cuda_context *gone; /* since it was taken */
-	/* Of what follows; held shortly, but for when the primary context is made. */
+	/* Of what follows; held shortly, but for when a context is met for the first time. */
 	pthread_mutex_t lock;
 	struct gm_cuda_context *list;
-	gm_cu_ctx primary;     /* NULL: not retained */
+	gm_cu_ctx primary;     /* NULL: it is not in the list */
+	unsigned retained;     /* how often that was: a reset takes none of it back */
 	bool blind;            /* one could not be noted: no event covers all */
 	_Atomic uint64_t left; /* how many have gone from the list */
-	/* Where the driver has no event for a whole context: cuda_wait.c. */
-	pthread_cond_t asked_for;
-	bool waiter; /* its thread is there */
-	bool called;
-	uint64_t asked, done;
 };
 
 /* The GPU's set; to be given back. -ENOMEM. */
 int gm_cuda_contexts_get(
 	const struct gm_cuda *cuda, gm_cu_device device, struct gm_cuda_contexts **ret_contexts);
-struct gm_cuda_contexts *gm_cuda_contexts_ref(struct gm_cuda_contexts *contexts);
 /* NULL is fine. With the last one the primary context is released, if it was retained. */
 void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts);
-/* Gives it back if nobody else has it: whether that was so. */
-bool gm_cuda_contexts_put_last(struct gm_cuda_contexts *contexts);
 
 /* Notes the calling thread's context, if it is one of this GPU. Its number, which no other context
  * of the process has; a thread without one counts to the primary context. */
@@ -86,6 +84,13 @@ gm_cu_result gm_cuda_contexts_enter(
 void gm_cuda_contexts_relax(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered);
 void gm_cuda_contexts_leave(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *entered);
 
+enum gm_cuda_context_outcome {
+	GM_CUDA_CONTEXT_GONE = -1, /* it was destroyed, and is in the list no more */
+};
+/* Makes the one of that number current. A result of the driver, or GM_CUDA_CONTEXT_GONE. */
+int gm_cuda_contexts_enter_number(
+	struct gm_cuda_contexts *contexts, uint64_t number, struct gm_cuda_entered *ret_entered);
+
 /* ---- one by one */
 
 /* Takes walking: what is in the list now stays there until it is let go, or goes before one's own
@@ -100,12 +105,16 @@ void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts);
 struct gm_cuda_context *gm_cuda_contexts_first(
 	struct gm_cuda_contexts *contexts, gm_cu_result *ret_result);
 
-enum gm_cuda_context_outcome {
-	GM_CUDA_CONTEXT_GONE = -1, /* it was destroyed, and is in the list no more */
-};
-/* Makes this one current. A result of the driver, or GM_CUDA_CONTEXT_GONE. */
+/* Whether it is still there, and still the same: otherwise it has gone from the list, or has
+ * another generation. A result of the driver, or GM_CUDA_CONTEXT_GONE. */
+int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context);
+/* The same, and makes it current. */
 int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
 	struct gm_cuda_entered *ret_entered);
+/* Whether what was made in it can be used by this thread without fear that it is destroyed at this
+ * moment: the context is the primary one, or the program uses it here. */
+bool gm_cuda_context_safe(
+	const struct gm_cuda_contexts *contexts, const struct gm_cuda_context *context);
 /* Whether a result says that the context is no more; then it has gone from the list. */
 bool gm_cuda_context_ended(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, gm_cu_result result);

@@ -1,74 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See cuda_event.h. An event of the driver's is used again and again, and only in the context it
- * was made in: elsewhere the driver refuses it. Nothing is called on one whose context is gone,
- * which would be anybody's guess; so the context is entered first, and whoever does that has
- * walking.
+ * was made in: elsewhere the driver refuses it. It must never be touched once its context is gone,
+ * whose memory it was in: a program that destroys a context while another thread asks for an event
+ * of it would be killed. So it is touched only where nobody can do that, with walking held.
  */
 #include "client/cuda_event.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "client/cuda_capture.h"
+#include "client/cuda_keeper.h"
+
 struct gm_cuda_point {
-	gm_cu_event cu;
 	struct gm_cuda_context *context;
 	uint64_t generation; /* the context's */
+	gm_cu_event cu;      /* NULL: none */
+	uint64_t number;     /* of the context's keeper; 0: it was not asked */
 	struct gm_cuda_point *next;
 };
 
 struct gm_event {
 	struct gm_cuda_point *points; /* that have not passed */
-	uint64_t number;              /* of gm_cuda_wait_ask(); 0: none */
 };
-
-/* The stream last seen captured on each device; NULL: none. */
-static _Atomic(gpumem_stream) captured[GM_LIMIT_DEVICES];
-
-static _Atomic(gpumem_stream) *captured_on(const struct gm_cuda_contexts *contexts)
-{
-	return &captured[(unsigned)contexts->device % GM_LIMIT_DEVICES];
-}
-
-/* ---- captures */
-
-static bool is_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream)
-{
-	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
-
-	return contexts->cuda->cuStreamIsCapturing &&
-	       contexts->cuda->cuStreamIsCapturing((gm_cu_stream)stream, &status) ==
-		       GM_CUDA_SUCCESS &&
-	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-void gm_cuda_event_not_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream)
-{
-	if (atomic_load_explicit(captured_on(contexts), memory_order_relaxed) == stream)
-		atomic_compare_exchange_strong(captured_on(contexts), &stream, NULL);
-}
-
-bool gm_cuda_event_captured(struct gm_cuda_contexts *contexts, gpumem_stream stream)
-{
-	if (!is_captured(contexts, stream)) {
-		gm_cuda_event_not_captured(contexts, stream);
-		return false;
-	}
-	atomic_store_explicit(captured_on(contexts), stream, memory_order_release);
-	return true;
-}
-
-bool gm_cuda_event_capturing(struct gm_cuda_contexts *contexts)
-{
-	gpumem_stream stream = atomic_load_explicit(captured_on(contexts), memory_order_acquire);
-
-	if (!stream)
-		return false;
-	if (is_captured(contexts, stream))
-		return true;
-	atomic_compare_exchange_strong(captured_on(contexts), &stream, NULL);
-	return false;
-}
 
 /* ---- points; walking */
 
@@ -88,28 +43,41 @@ void gm_cuda_points_destroy(const struct gm_cuda *cuda, struct gm_cuda_context *
 		cuda->cuEventDestroy(point->cu);
 }
 
-/* The context is current. */
-static gm_cu_result point_new(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
-	struct gm_cuda_point **ret_point)
+static struct gm_cuda_point *point_new(struct gm_cuda_context *context)
+{
+	struct gm_cuda_point *point = calloc(1, sizeof(*point));
+
+	if (!point)
+		return NULL;
+	point->context = context;
+	point->generation = context->generation;
+	context->refs++;
+	return point;
+}
+
+/* One that has an event of the driver's. The context is current. */
+static gm_cu_result point_with_event(struct gm_cuda_contexts *contexts,
+	struct gm_cuda_context *context, struct gm_cuda_point **ret_point)
 {
 	struct gm_cuda_point *point = context->spare;
 	gm_cu_result result;
 
 	if (point) {
 		context->spare = point->next;
-	} else {
-		point = calloc(1, sizeof(*point));
-		if (!point)
-			return GM_CUDA_ERROR_OUT_OF_MEMORY;
-		result = contexts->cuda->cuEventCreate(&point->cu, GM_CU_EVENT_DISABLE_TIMING);
-		if (result) {
-			free(point);
-			return result;
-		}
+		point->number = 0;
+		context->refs++;
+		*ret_point = point;
+		return GM_CUDA_SUCCESS;
 	}
-	point->context = context;
-	point->generation = context->generation;
-	context->refs++;
+	point = point_new(context);
+	if (!point)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	result = contexts->cuda->cuEventCreate(&point->cu, GM_CU_EVENT_DISABLE_TIMING);
+	if (result) {
+		gm_cuda_context_unref(context);
+		free(point);
+		return result;
+	}
 	*ret_point = point;
 	return GM_CUDA_SUCCESS;
 }
@@ -123,7 +91,7 @@ static void point_free(struct gm_cuda_point *point)
 {
 	struct gm_cuda_context *context = point->context;
 
-	if (point_gone(point)) {
+	if (!point->cu || point_gone(point)) {
 		free(point);
 	} else {
 		point->next = context->spare;
@@ -132,27 +100,10 @@ static void point_free(struct gm_cuda_point *point)
 	gm_cuda_context_unref(context);
 }
 
-/* Adds a point to an event, after all that the context, or the stream in it, has to do. The context
- * is current. */
-static gm_cu_result add_point(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
-	gpumem_stream stream, struct gm_event *event)
+static void point_add(struct gm_event *event, struct gm_cuda_point *point)
 {
-	struct gm_cuda_point *point;
-	gm_cu_result result = point_new(contexts, context, &point);
-
-	if (result)
-		return result;
-	result = stream == GPUMEM_STREAM_ANY
-			 ? contexts->cuda->cuCtxRecordEvent(context->cu, point->cu)
-			 : contexts->cuda->cuEventRecord(point->cu, (gm_cu_stream)stream);
-	if (result) {
-		(void)gm_cuda_context_ended(contexts, context, result);
-		point_free(point);
-		return result;
-	}
 	point->next = event->points;
 	event->points = point;
-	return GM_CUDA_SUCCESS;
 }
 
 static void event_free(struct gm_event *event)
@@ -168,6 +119,58 @@ static void event_free(struct gm_event *event)
 
 /* ---- recording; walking */
 
+/* After all that the context, or the stream in it, has to do. The context is current. */
+static gm_cu_result record_here(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
+	gpumem_stream stream, struct gm_event *event)
+{
+	struct gm_cuda_point *point;
+	gm_cu_result result = point_with_event(contexts, context, &point);
+
+	if (result)
+		return result;
+	result = stream == GPUMEM_STREAM_ANY
+			 ? contexts->cuda->cuCtxRecordEvent(context->cu, point->cu)
+			 : contexts->cuda->cuEventRecord(point->cu, (gm_cu_stream)stream);
+	if (result) {
+		(void)gm_cuda_context_ended(contexts, context, result);
+		point_free(point);
+		return result;
+	}
+	point_add(event, point);
+	return GM_CUDA_SUCCESS;
+}
+
+/* The same for a whole context, wherever it is current. */
+static gm_cu_result record_kept(struct gm_cuda_context *context, struct gm_event *event)
+{
+	struct gm_cuda_point *point = point_new(context);
+
+	if (!point)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	point->number = gm_cuda_keeper_ask(context->keeper);
+	point_add(event, point);
+	return GM_CUDA_SUCCESS;
+}
+
+static int record_context(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
+{
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	int r;
+
+	if (!contexts->cuda->cuCtxRecordEvent || !gm_cuda_context_safe(contexts, context)) {
+		r = gm_cuda_context_look(contexts, context);
+		return r ? r : (int)record_kept(context, event);
+	}
+	r = gm_cuda_context_enter(contexts, context, &entered);
+	if (r)
+		return r;
+	result = record_here(contexts, context, GPUMEM_STREAM_ANY, event);
+	gm_cuda_contexts_leave(contexts, &entered);
+	return context->gone ? GM_CUDA_CONTEXT_GONE : (int)result;
+}
+
 static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_event *event)
 {
 	struct gm_cuda_context *context;
@@ -175,17 +178,9 @@ static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_even
 
 	context = gm_cuda_contexts_first(contexts, &result);
 	for (; context && !result; context = context->next) {
-		struct gm_cuda_entered entered;
-		int r = gm_cuda_context_enter(contexts, context, &entered);
-		if (r == GM_CUDA_CONTEXT_GONE)
-			continue;
-		result = (gm_cu_result)r;
-		if (result)
-			break;
-		result = add_point(contexts, context, GPUMEM_STREAM_ANY, event);
-		gm_cuda_contexts_leave(contexts, &entered);
-		if (context->gone)
-			result = GM_CUDA_SUCCESS;
+		int r = record_context(contexts, context, event);
+		if (r != GM_CUDA_CONTEXT_GONE)
+			result = (gm_cu_result)r;
 	}
 	return result;
 }
@@ -204,7 +199,7 @@ static gm_cu_result record_one(
 	context = gm_cuda_contexts_first(contexts, &result);
 	while (context && context->cu != current)
 		context = context->next;
-	return context ? add_point(contexts, context, stream, event)
+	return context ? record_here(contexts, context, stream, event)
 		       : GM_CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -216,21 +211,15 @@ int gm_cuda_event_record(
 	struct gm_event *event;
 	gm_cu_result result;
 
-	if (any && gm_cuda_event_capturing(contexts))
+	if (any && gm_cuda_capturing(contexts->cuda, contexts->device))
 		return -EAGAIN;
 	event = calloc(1, sizeof(*event));
 	if (!event)
 		return -ENOMEM;
-	if (any && !contexts->cuda->cuCtxRecordEvent) {
-		result = gm_cuda_wait_ask(contexts, &event->number);
-	} else if (any) {
+	if (any) {
 		gm_cuda_contexts_walk(contexts);
 		result = record_all(contexts, event);
-		if (result)
-			event_free(event);
 		gm_cuda_contexts_walked(contexts);
-		if (result)
-			return (int)result;
 	} else {
 		result = gm_cuda_contexts_enter(contexts, &entered);
 		if (!result) {
@@ -242,27 +231,47 @@ int gm_cuda_event_record(
 		}
 	}
 	if (result) {
-		free(event);
+		gm_cuda_event_forget(contexts, event);
 		return (int)result;
 	}
 	*ret_event = event;
 	return 0;
 }
 
-/* ---- afterwards */
+/* ---- afterwards; walking */
 
-/* Whether a point has passed: a result of the driver. Walking. */
+/* Whether a point is known to have passed without an event of the driver's, which cannot be
+ * touched. A context that nobody has asked to be waited for is waited for from now on. */
+static bool reached(struct gm_cuda_point *point)
+{
+	if (!point->number)
+		point->number = gm_cuda_keeper_ask(point->context->keeper);
+	return gm_cuda_keeper_reached(point->context->keeper, point->number);
+}
+
+/* Whether the driver has an event to be asked for. */
+static bool has_event(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
+{
+	return point->cu && gm_cuda_context_safe(contexts, point->context);
+}
+
+/* Whether a point has passed: a result of the driver. */
 static gm_cu_result point_passed(struct gm_cuda_contexts *contexts, struct gm_cuda_point *point)
 {
 	struct gm_cuda_entered entered;
 	gm_cu_result result;
-	int r = gm_cuda_context_enter(contexts, point->context, &entered);
+	int r = gm_cuda_context_look(contexts, point->context);
 
-	if (r == GM_CUDA_CONTEXT_GONE)
+	if (r == GM_CUDA_CONTEXT_GONE || point_gone(point))
 		return GM_CUDA_SUCCESS;
 	if (r)
 		return (gm_cu_result)r;
-	result = point_gone(point) ? GM_CUDA_SUCCESS : contexts->cuda->cuEventQuery(point->cu);
+	if (!has_event(contexts, point))
+		return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_READY;
+	r = gm_cuda_context_enter(contexts, point->context, &entered);
+	if (r)
+		return r == GM_CUDA_CONTEXT_GONE ? GM_CUDA_SUCCESS : (gm_cu_result)r;
+	result = contexts->cuda->cuEventQuery(point->cu);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return gm_cuda_context_ended(contexts, point->context, result) ? GM_CUDA_SUCCESS : result;
 }
@@ -272,9 +281,6 @@ int gm_cuda_event_passed(struct gm_cuda_contexts *contexts, struct gm_event *eve
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct gm_cuda_point *point;
 
-	if (event->number)
-		return gm_cuda_wait_reached(contexts, event->number) ? GM_CUDA_SUCCESS
-								     : GM_CUDA_ERROR_NOT_READY;
 	gm_cuda_contexts_walk(contexts);
 	while ((point = event->points) && !result) {
 		result = point_passed(contexts, point);
@@ -287,21 +293,19 @@ int gm_cuda_event_passed(struct gm_cuda_contexts *contexts, struct gm_event *eve
 	return (int)result;
 }
 
-/* Walking; the stream's context is current, but for when the point's own is looked for. */
+/* The stream's context is current. */
 static gm_cu_result order_point(
 	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_point *point)
 {
-	struct gm_cuda_entered entered;
-	int r = gm_cuda_context_enter(contexts, point->context, &entered);
+	int r = gm_cuda_context_look(contexts, point->context);
 
-	if (r == GM_CUDA_CONTEXT_GONE)
+	if (r == GM_CUDA_CONTEXT_GONE || point_gone(point))
 		return GM_CUDA_SUCCESS;
 	if (r)
 		return (gm_cu_result)r;
-	gm_cuda_contexts_leave(contexts, &entered);
-	return point_gone(point)
-		       ? GM_CUDA_SUCCESS
-		       : contexts->cuda->cuStreamWaitEvent((gm_cu_stream)stream, point->cu, 0);
+	if (has_event(contexts, point))
+		return contexts->cuda->cuStreamWaitEvent((gm_cu_stream)stream, point->cu, 0);
+	return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
 }
 
 int gm_cuda_event_order(
@@ -311,11 +315,8 @@ int gm_cuda_event_order(
 	gm_cu_result result;
 
 	/* A capture would take the event for a part of its graph, which it is not. */
-	if (gm_cuda_event_captured(contexts, stream))
+	if (gm_cuda_captured(contexts->cuda, contexts->device, stream))
 		return -EAGAIN;
-	if (event->number)
-		return gm_cuda_wait_reached(contexts, event->number) ? GM_CUDA_SUCCESS
-								     : GM_CUDA_ERROR_NOT_SUPPORTED;
 	result = gm_cuda_contexts_enter(contexts, &entered);
 	if (result)
 		return (int)result;

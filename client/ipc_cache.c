@@ -17,7 +17,7 @@
 
 struct gm_ipc_block {
 	uint8_t handle[GM_IPC_HANDLE_BYTES];
-	void *context;
+	uint64_t context;
 	void *addr;
 	unsigned uses;
 	unsigned openings; /* as the driver counts them: more than one if a close failed */
@@ -42,7 +42,7 @@ static struct gm_ipc_block **addr_bucket(struct gm_ipc_cache *cache, const void 
 
 /* Lock. */
 static struct gm_ipc_block *find(
-	struct gm_ipc_cache *cache, const uint8_t *handle, const void *context)
+	struct gm_ipc_cache *cache, const uint8_t *handle, uint64_t context)
 {
 	struct gm_ipc_block *block;
 	LL_FOREACH2(*handle_bucket(cache, handle), block, next_handle)
@@ -62,7 +62,7 @@ static void enlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
 }
 
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
-	const uint8_t handle[GM_IPC_HANDLE_BYTES], void *context, void **ret_addr)
+	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr)
 {
 	struct gm_ipc_block *block, *new;
 	int r;

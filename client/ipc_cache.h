@@ -9,8 +9,8 @@
 
 /*
  * Which blocks of the ipc transport are open in this process, each once, however many use it. A
- * handle is opened in a context and belongs to it. All calls may be made from any thread; no lock
- * is held while the driver opens or closes.
+ * handle is opened in a context, which is told by a number that no other has, and belongs to it.
+ * All calls may be made from any thread; no lock is held while the driver opens or closes.
  */
 struct gm_ipc_block;
 
@@ -30,13 +30,13 @@ struct gm_ipc_cache {
 struct gm_ipc_ops {
 	int (*open)(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr);
 	/* In the context that the block was opened in. */
-	int (*close)(void *ctx, void *context, void *addr);
+	int (*close)(void *ctx, uint64_t context, void *addr);
 };
 
 /* One more use of the block; the first opens it, in that context, which is current. -ENOMEM, or
  * what the driver said. */
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
-	const uint8_t handle[GM_IPC_HANDLE_BYTES], void *context, void **ret_addr);
+	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr);
 /* One use less; the last closes it. -ENOENT: nothing is open there. When the driver cannot close
  * it, that is said, and the use stands. */
 int gm_ipc_cache_put(

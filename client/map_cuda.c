@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cuda_capture.h"
 #include "client/cuda_event.h"
 #include "client/ipc_cache.h"
 #include "common/cuda.h"
@@ -328,17 +329,21 @@ static int ipc_open(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void *
 	return 0;
 }
 
-static int ipc_close(void *ctx, void *context, void *addr)
+static int ipc_close(void *ctx, uint64_t context, void *addr)
 {
 	struct gm_map_cuda *backend = ctx;
-	const struct gm_cuda *cuda = backend->cuda;
-	gm_cu_result result = cuda->cuCtxPushCurrent(context);
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	int r = gm_cuda_contexts_enter_number(backend->contexts, context, &entered);
 
-	if (!result) {
-		result = cuda->cuIpcCloseMemHandle(at(addr));
-		cuda->cuCtxPopCurrent(NULL);
-	}
 	/* With its context, or with the driver, it was closed already. */
+	if (r == GM_CUDA_CONTEXT_GONE)
+		return 0;
+	result = (gm_cu_result)r;
+	if (!result) {
+		result = backend->cuda->cuIpcCloseMemHandle(at(addr));
+		leave(backend, &entered);
+	}
 	if (result == GM_CUDA_ERROR_DEINITIALIZED || result == GM_CUDA_ERROR_INVALID_CONTEXT ||
 		result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		result = GM_CUDA_SUCCESS;
@@ -351,7 +356,6 @@ static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], voi
 {
 	struct gm_map_cuda *backend = ctx;
 	struct gm_cuda_entered entered;
-	gm_cu_ctx current = NULL;
 	gm_cu_result result;
 	int r;
 
@@ -361,9 +365,8 @@ static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], voi
 	result = enter(backend, &entered);
 	if (result)
 		return outcome(backend, result);
-	result = backend->cuda->cuCtxGetCurrent(&current);
-	r = result ? outcome(backend, result)
-		   : gm_ipc_cache_take(&ipc_blocks, &ipc_ops, backend, handle, current, ret_addr);
+	r = gm_ipc_cache_take(&ipc_blocks, &ipc_ops, backend, handle,
+		gm_cuda_contexts_here(backend->contexts), ret_addr);
 	leave(backend, &entered);
 	return r;
 }
@@ -435,7 +438,7 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	unsigned long long id;
 	gm_cu_result result;
 
-	if (gm_cuda_event_captured(backend->contexts, stream))
+	if (gm_cuda_captured(backend->cuda, backend->device, stream))
 		return -EAGAIN; /* asking for its id would break the capture */
 	/* An older driver cannot tell two streams at one handle apart. */
 	if (!backend->cuda->cuStreamGetId)
@@ -457,9 +460,9 @@ static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
 		backend->cuda->cuStreamGetCaptureInfo((gm_cu_stream)stream, &status, &id))
 		return 0;
 	if (status == GM_CU_STREAM_CAPTURE_STATUS_NONE)
-		gm_cuda_event_not_captured(backend->contexts, stream);
+		gm_cuda_not_captured(backend->device, stream);
 	else /* What is freed in a capture may be all that is named of its stream. */
-		(void)gm_cuda_event_captured(backend->contexts, stream);
+		(void)gm_cuda_captured(backend->cuda, backend->device, stream);
 	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
 

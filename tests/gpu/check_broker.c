@@ -8,6 +8,8 @@
  */
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/gpu/broker.h"
 
@@ -252,6 +254,60 @@ START_TEST(what_runs_in_contexts_of_ones_own_is_waited_for)
 }
 END_TEST
 
+#define COMERS 4
+#define ROUNDS 6
+
+static _Atomic int comers;
+
+/* Its work may be under way, and others may be asking for it, when the context goes. */
+static void *come_and_go(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < ROUNDS; i++) {
+		void *ptr;
+		gm_cu_ctx context = own_context();
+		gm_cu_stream stream = stream_new();
+		OK(gpumem_alloc(session, 0, 4 * MIB, GPUMEM_STREAM_ANY, NULL, &ptr));
+		fill(ptr, 4 * MIB, 0xaa, stream);
+		OK(gpumem_free(session, ptr, GPUMEM_STREAM_ANY));
+		CU(cuda->cuCtxDestroy(context));
+	}
+	comers--;
+	return NULL;
+}
+
+static void crowd(int channel, void *argument)
+{
+	pthread_t threads[COMERS];
+	uint64_t bytes;
+	join("crowd");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	comers = COMERS;
+	for (int i = 0; i < COMERS; i++)
+		GM_REQUIRE(pthread_create(&threads[i], NULL, come_and_go, NULL) == 0);
+	/* What is got here is nobody else's any more. */
+	do {
+		void *ptr;
+		OK(gpumem_alloc(session, 0, 4 * MIB, stream, NULL, &ptr));
+		fill(ptr, 4 * MIB, 0xbb, stream);
+		CU(cuda->cuStreamSynchronize(stream));
+		GM_REQUIRE(all(ptr, 4 * MIB, 0xbb, stream));
+		OK(gpumem_free(session, ptr, GPUMEM_STREAM_ANY));
+		OK(gpumem_trim(session, &bytes));
+	} while (comers);
+	for (int i = 0; i < COMERS; i++)
+		GM_REQUIRE(pthread_join(threads[i], NULL) == 0);
+	until_all_is_given_back();
+	gpumem_disconnect(session);
+}
+
+START_TEST(contexts_may_be_destroyed_while_other_threads_use_the_library)
+{
+	one_worker(crowd, NULL);
+}
+END_TEST
+
 static void own_defaults(int channel, void *argument)
 {
 	void *ptr, *other;
@@ -415,12 +471,19 @@ START_TEST(the_budget_is_used_to_the_last_chunk_and_no_further)
 }
 END_TEST
 
+static TCase *tcase(Suite *s, const char *name)
+{
+	TCase *t = tcase_create(name);
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	suite_add_tcase(s, t);
+	return t;
+}
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("broker on GPUs");
-	TCase *t = tcase_create("cuda");
-	tcase_set_timeout(t, 120);
-	tcase_add_checked_fixture(t, set_up, tear_down);
+	TCase *t = tcase(s, "cuda");
 	tcase_add_test(t, what_one_process_computes_another_finds_and_changes);
 	tcase_add_test(t, a_buffer_goes_to_another_uid);
 	tcase_add_test(t, a_killed_workers_memory_is_free_on_the_device);
@@ -429,12 +492,13 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_on_another_stream_does, 0, 2);
 	tcase_add_test(t, a_block_freed_on_a_stream_is_reused_on_it_at_once);
 	tcase_add_test(t, chunks_go_back_only_after_their_last_use);
-	tcase_add_loop_test(t, what_runs_in_contexts_of_ones_own_is_waited_for, 0, 2);
-	tcase_add_test(t, the_default_streams_of_two_contexts_are_told_apart);
 	tcase_add_test(t, what_a_captured_graph_uses_stays_until_the_graph_is_gone);
 	tcase_add_test(t, a_capture_in_which_memory_is_only_freed_is_not_broken);
 	tcase_add_test(t, the_budget_is_used_to_the_last_chunk_and_no_further);
-	suite_add_tcase(s, t);
+	t = tcase(s, "contexts");
+	tcase_add_loop_test(t, what_runs_in_contexts_of_ones_own_is_waited_for, 0, 2);
+	tcase_add_test(t, contexts_may_be_destroyed_while_other_threads_use_the_library);
+	tcase_add_test(t, the_default_streams_of_two_contexts_are_told_apart);
 	return s;
 }
 

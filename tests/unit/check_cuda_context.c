@@ -2,8 +2,9 @@
 /*
  * Programs with contexts of their own, over the fake driver (run it with tests/fake/run-fake.sh -n
  * 2): an event for all streams covers each context that was shown, none is made that is not needed,
- * and one that is destroyed leaves nothing behind. The fake ends a program that uses an event of a
- * context that is no more. And drivers that have no event for a whole context.
+ * and one that is destroyed leaves nothing behind, whichever thread does that and when. The fake
+ * ends a program that uses an event of a context that is no more, or makes one current that nobody
+ * held. And drivers that have no event for a whole context.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -97,6 +98,41 @@ static struct gm_event *record(void)
 	return event;
 }
 
+/* A thread of the library's waits for contexts that are not current here. */
+static void await(struct gm_event *event)
+{
+	int r;
+
+	while ((r = ops->passed(map, event)) == 0)
+		sched_yield();
+	ck_assert_int_eq(r, 1);
+}
+
+static void *destroy(void *ctx)
+{
+	return (void *)(uintptr_t)cuda->cuCtxDestroy(ctx);
+}
+
+static int destroy_elsewhere(gm_cu_ctx ctx)
+{
+	pthread_t thread;
+	void *result;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, destroy, ctx), 0);
+	ck_assert_int_eq(pthread_join(thread, &result), 0);
+	return (int)(uintptr_t)result;
+}
+
+static void without_context_events(int how)
+{
+	if (how)
+		setenv("GPUMEM_FAKE_VERSION", "12040", 1);
+	else
+		setenv("GPUMEM_FAKE_WITHOUT", "ctxevent,ctxid,streamid", 1);
+	open_it();
+	ck_assert_ptr_null((void *)cuda->cuCtxRecordEvent);
+}
+
 static void release(gm_cu_stream stream)
 {
 	sem_post(&gate);
@@ -119,7 +155,7 @@ START_TEST(an_event_covers_the_programs_own_context)
 	struct gm_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	release(stream);
-	ck_assert_int_eq(ops->passed(map, event), 1);
+	await(event);
 	ops->forget(map, event);
 	ops->unreserve(map, addr, GM_CHUNK_MIN);
 	/* A context costs half a gigabyte: none was made beside the program's. */
@@ -161,52 +197,111 @@ START_TEST(an_event_covers_all_contexts_that_were_shown_and_the_primary_one)
 		sem_post(&gate);
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(cuda->cuStreamSynchronize(streams[i]), 0);
-	ck_assert_int_eq(ops->passed(map, event), 1);
+	await(event);
 	ops->forget(map, event);
 	ops->close(map);
 }
 END_TEST
 
-START_TEST(each_context_alone_holds_an_event_back)
+/* Two contexts of the program's own and the primary one, of which one is held up. */
+static void held_up_by(int which)
 {
 	gm_cu_stream stream = NULL;
 
-	open_it();
 	for (int i = 0; i < 3; i++) {
 		if (i < 2)
 			own_on(0);
 		else
 			primary();
 		(void)ops->here(map);
-		if (i == _i)
+		if (i == which)
 			stream = busy_stream();
 		pop();
 	}
 	struct gm_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
-	release(stream);
+	sem_post(&gate);
+	await(event);
+	ck_assert_int_eq(cuda->cuStreamQuery(stream), 0);
+	ops->forget(map, event);
+	ops->close(map);
+}
+
+START_TEST(each_context_alone_holds_an_event_back)
+{
+	open_it();
+	held_up_by(_i);
+}
+END_TEST
+
+START_TEST(a_stream_waits_for_its_own_context_and_for_the_primary_one)
+{
+	gm_cu_stream slow[2], stream;
+
+	open_it();
+	primary();
+	slow[0] = busy_stream();
+	pop();
+	own_on(0);
+	(void)ops->here(map);
+	slow[1] = busy_stream();
+	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
+	struct gm_event *event = record();
+	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, event), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
+		sem_post(&gate);
+	}
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(cuda->cuStreamSynchronize(slow[i]), 0);
+	ck_assert_int_eq(cuda->cuStreamSynchronize(stream), 0);
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
 	ops->close(map);
 }
 END_TEST
 
-START_TEST(a_stream_of_one_context_waits_for_the_others)
+START_TEST(a_stream_cannot_wait_for_another_context_that_may_end_meanwhile)
 {
 	open_it();
 	own_on(0);
 	(void)ops->here(map);
 	gm_cu_stream slow = busy_stream();
+	struct gm_event *there = record();
 	pop();
 	own_on(0);
 	(void)ops->here(map);
 	gm_cu_stream stream;
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
-	struct gm_event *event = record();
-	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, event), 0);
-	ck_assert_int_eq(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
+	struct gm_event *here = record();
+	/* Recorded where it runs, or from elsewhere: the driver's event is not touched here. */
+	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, there), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, here), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->passed(map, there), 0);
 	release(slow);
+	await(there);
+	await(here);
+	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, there), 0);
+	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, here), 0);
 	ck_assert_int_eq(cuda->cuStreamSynchronize(stream), 0);
+	ops->forget(map, there);
+	ops->forget(map, here);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(where_a_context_is_current_nobody_waits_for_it)
+{
+	/* Were it waited for, it would fail and be waited for again, for ever. */
+	setenv("GPUMEM_FAKE_FAIL", "cuCtxSynchronize:1+:999", 1);
+	open_it();
+	own_on(0);
+	(void)ops->here(map);
+	gm_cu_stream stream = busy_stream();
+	struct gm_event *event = record();
+	ck_assert_int_eq(ops->passed(map, event), 0);
+	release(stream);
+	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
 	ops->close(map);
 }
@@ -260,6 +355,31 @@ START_TEST(what_ran_in_a_context_that_is_destroyed_is_over)
 }
 END_TEST
 
+START_TEST(what_runs_in_a_context_that_is_being_destroyed_is_waited_for)
+{
+	pthread_t thread;
+	void *result;
+
+	open_it();
+	gm_cu_ctx ctx = own_on(0);
+	(void)ops->here(map);
+	busy_stream();
+	pop();
+	struct gm_event *event = record();
+	ck_assert_int_eq(pthread_create(&thread, NULL, destroy, ctx), 0);
+	for (int i = 0; i < 1000; i++) {
+		ck_assert_int_eq(ops->passed(map, event), 0);
+		sched_yield();
+	}
+	sem_post(&gate);
+	ck_assert_int_eq(pthread_join(thread, &result), 0);
+	ck_assert_ptr_null(result);
+	ck_assert_int_eq(ops->passed(map, event), 1);
+	ops->forget(map, event);
+	ops->close(map);
+}
+END_TEST
+
 START_TEST(an_event_may_be_forgotten_after_its_context)
 {
 	open_it();
@@ -277,7 +397,7 @@ START_TEST(an_event_may_be_forgotten_after_its_context)
 }
 END_TEST
 
-START_TEST(another_context_at_the_same_handle_is_not_taken_for_the_old_one)
+START_TEST(a_handle_does_not_come_again_while_its_context_is_known)
 {
 	open_it();
 	gm_cu_ctx old = own_on(0);
@@ -286,7 +406,7 @@ START_TEST(another_context_at_the_same_handle_is_not_taken_for_the_old_one)
 	ops->forget(map, spare);
 	ck_assert_int_eq(cuda->cuCtxDestroy(old), 0);
 	gm_cu_ctx new = own_on(0);
-	ck_assert_ptr_eq(new, old);
+	ck_assert_ptr_ne(new, old);
 	(void)ops->here(map);
 	gm_cu_stream stream = busy_stream();
 	struct gm_event *later = record();
@@ -297,6 +417,94 @@ START_TEST(another_context_at_the_same_handle_is_not_taken_for_the_old_one)
 	ops->forget(map, event);
 	ops->forget(map, later);
 	ops->close(map);
+}
+END_TEST
+
+START_TEST(another_context_at_the_same_handle_is_not_taken_for_the_old_one)
+{
+	gm_cu_ctx old, new = NULL;
+	uint64_t number;
+
+	open_it();
+	old = own_on(0);
+	number = ops->here(map);
+	struct gm_event *event = record();
+	ck_assert_int_eq(cuda->cuCtxDestroy(old), 0);
+	ck_assert_int_eq(ops->passed(map, event), 1); /* and the handle is let go */
+	ops->forget(map, event);
+	while (new != old) {
+		if (new)
+			ck_assert_int_eq(cuda->cuCtxDestroy(new), 0);
+		new = own_on(0);
+	}
+	ck_assert_uint_ne(ops->here(map), number);
+	gm_cu_stream stream = busy_stream();
+	event = record();
+	ck_assert_int_eq(ops->passed(map, event), 0);
+	release(stream);
+	ck_assert_int_eq(ops->passed(map, event), 1);
+	ops->forget(map, event);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(a_context_that_another_thread_destroyed_is_not_met_again)
+{
+	open_it();
+	gm_cu_ctx ctx = own_on(0);
+	uint64_t number = ops->here(map);
+	ck_assert_int_eq(destroy_elsewhere(ctx), 0);
+	struct gm_event *event = record();
+	ck_assert_int_eq(ops->passed(map, event), 1);
+	ops->forget(map, event);
+	/* It is current here still. */
+	ck_assert_uint_ne(ops->here(map), number);
+	pop();
+	ck_assert_int_eq(cuda->cuCtxSynchronize(), GM_CUDA_ERROR_INVALID_CONTEXT);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(a_primary_context_that_was_reset_is_known_again)
+{
+	gm_cu_result (*reset)(gm_cu_device);
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	*(void **)&reset = dlsym(lib, "cuDevicePrimaryCtxReset_v2");
+	if (_i & 1)
+		without_context_events(0);
+	else
+		open_it();
+	gm_cu_ctx before = primary();
+	(void)ops->here(map);
+	struct gm_event *event = record(), *spare = record();
+	ops->forget(map, spare);
+	pop();
+	ck_assert_int_eq(reset(0), 0);
+	if (_i & 2) {
+		/* Noticed while there is none. */
+		await(event);
+		ck_assert(!primary_active());
+	}
+	ck_assert_ptr_eq(primary(), before);
+	gm_cu_stream stream = busy_stream();
+	pop();
+	/* A driver that does not number contexts cannot tell this one from the other. */
+	if (_i != 1)
+		await(event);
+	struct gm_event *later = record();
+	ck_assert_int_eq(ops->passed(map, later), 0);
+	release(stream);
+	await(later);
+	await(event);
+	ops->forget(map, event);
+	ops->forget(map, later);
+	ops->close(map);
+	/* What the program retained, and nothing else. */
+	ck_assert_int_eq(cuda->cuDevicePrimaryCtxRelease(0), 0);
+	ck_assert_int_eq(cuda->cuDevicePrimaryCtxRelease(0), 0);
+	while (primary_active())
+		sched_yield();
 }
 END_TEST
 
@@ -319,30 +527,21 @@ START_TEST(contexts_that_come_and_go_are_all_forgotten)
 }
 END_TEST
 
-static pthread_barrier_t all_done;
-
-/* Its context stays while others may look at it: to destroy one at that moment is what a program
- * must not do. */
-static void *at_home(void *unused)
+static void *come_and_go(void *unused)
 {
-	void *bad = NULL;
-	gm_cu_ctx ctx = NULL;
-
-	(void)unused;
-	if (cuda->cuCtxCreate(&ctx, 0, 0))
-		bad = (void *)1;
-	for (int i = 0; i < 200 && !bad; i++) {
+	for (int i = 0; i < 200; i++) {
+		gm_cu_ctx ctx = NULL;
+		if (cuda->cuCtxCreate(&ctx, 0, 0))
+			return (void *)1;
 		(void)ops->here(map);
 		struct gm_event *event = NULL;
 		if (ops->record(map, ANY, &event) || ops->passed(map, event) < 0)
-			bad = (void *)2;
-		else
-			ops->forget(map, event);
+			return (void *)2;
+		ops->forget(map, event);
+		if (cuda->cuCtxDestroy(ctx))
+			return (void *)3;
 	}
-	pthread_barrier_wait(&all_done);
-	if (ctx && cuda->cuCtxDestroy(ctx))
-		bad = (void *)3;
-	return bad;
+	return NULL;
 }
 
 START_TEST(threads_with_contexts_of_their_own_do_not_disturb_one_another)
@@ -351,9 +550,8 @@ START_TEST(threads_with_contexts_of_their_own_do_not_disturb_one_another)
 
 	open_it();
 	primary();
-	ck_assert_int_eq(pthread_barrier_init(&all_done, NULL, 4), 0);
 	for (int i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, at_home, NULL), 0);
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, come_and_go, NULL), 0);
 	for (int i = 0; i < 4; i++) {
 		void *bad;
 		ck_assert_int_eq(pthread_join(threads[i], &bad), 0);
@@ -365,30 +563,26 @@ END_TEST
 
 START_TEST(a_call_that_fails_in_one_context_is_told_and_undone)
 {
-	static const char *const calls[] = {
-		"cuCtxPushCurrent", "cuCtxGetId", "cuEventCreate", "cuCtxRecordEvent"};
+	/* When the contexts were met, the driver was asked for their ids, and keepers have pushed
+	 * their own. */
+	static const char *const plans[] = {"cuCtxPushCurrent:4:999", "cuCtxGetId:7:999",
+		"cuEventCreate:1:999", "cuEventCreate:2:999", "cuCtxRecordEvent:1:999",
+		"cuCtxRecordEvent:2:999"};
 	struct gm_event *event;
-	char plan[64];
 
+	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
 	open_it();
-	own_on(0);
+	primary();
 	(void)ops->here(map);
 	pop();
-	own_on(0);
-	(void)ops->here(map);
-	pop();
-	/* The second of the two. */
-	snprintf(plan, sizeof(plan), "%s:2:999", calls[_i]);
-	setenv("GPUMEM_FAKE_FAIL", plan, 1);
-	if (strcmp(calls[_i], "cuCtxGetId") == 0) {
-		/* Asked for twice when they were met. */
-		snprintf(plan, sizeof(plan), "%s:4:999", calls[_i]);
-		setenv("GPUMEM_FAKE_FAIL", plan, 1);
+	for (int i = 0; i < 2; i++) {
+		own_on(0);
+		(void)ops->here(map);
 	}
 	ck_assert_int_eq(ops->record(map, ANY, &event), -EIO);
 	ck_assert_str_eq(ops->error(), "CUDA_ERROR_UNKNOWN");
 	event = record();
-	ck_assert_int_eq(ops->passed(map, event), 1);
+	await(event);
 	ops->forget(map, event);
 	ops->close(map);
 }
@@ -409,7 +603,10 @@ START_TEST(pinned_memory_knows_the_contexts_that_device_memory_was_shown)
 	ck_assert_int_eq(pinned_ops->record(pinned, ANY, &event), 0);
 	ck_assert_int_eq(pinned_ops->passed(pinned, event), 0);
 	release(stream);
-	ck_assert_int_eq(pinned_ops->passed(pinned, event), 1);
+	int r;
+	while ((r = pinned_ops->passed(pinned, event)) == 0)
+		sched_yield();
+	ck_assert_int_eq(r, 1);
 	pinned_ops->forget(pinned, event);
 	/* And the other way round. */
 	own_on(1);
@@ -458,25 +655,6 @@ END_TEST
 
 /* ---- drivers that have no event for a context */
 
-static void without_context_events(int how)
-{
-	if (how)
-		setenv("GPUMEM_FAKE_VERSION", "12040", 1);
-	else
-		setenv("GPUMEM_FAKE_WITHOUT", "ctxevent,ctxid,streamid", 1);
-	open_it();
-	ck_assert_ptr_null((void *)cuda->cuCtxRecordEvent);
-}
-
-static void await(struct gm_event *event)
-{
-	int r;
-
-	while ((r = ops->passed(map, event)) == 0)
-		sched_yield();
-	ck_assert_int_eq(r, 1);
-}
-
 START_TEST(an_older_driver_is_waited_for_by_a_thread)
 {
 	without_context_events(_i);
@@ -501,26 +679,8 @@ END_TEST
 
 START_TEST(an_older_driver_is_waited_for_in_every_context)
 {
-	gm_cu_stream stream = NULL;
-
 	without_context_events(0);
-	for (int i = 0; i < 3; i++) {
-		if (i < 2)
-			own_on(0);
-		else
-			primary();
-		(void)ops->here(map);
-		if (i == _i)
-			stream = busy_stream();
-		pop();
-	}
-	struct gm_event *event = record();
-	ck_assert_int_eq(ops->passed(map, event), 0);
-	sem_post(&gate);
-	await(event);
-	ck_assert_int_eq(cuda->cuStreamQuery(stream), 0);
-	ops->forget(map, event);
-	ops->close(map);
+	held_up_by(_i);
 }
 END_TEST
 
@@ -621,14 +781,20 @@ int main(void)
 	tcase_add_test(tc, an_event_covers_the_programs_own_context);
 	tcase_add_test(tc, an_event_covers_all_contexts_that_were_shown_and_the_primary_one);
 	tcase_add_loop_test(tc, each_context_alone_holds_an_event_back, 0, 3);
-	tcase_add_test(tc, a_stream_of_one_context_waits_for_the_others);
+	tcase_add_test(tc, a_stream_waits_for_its_own_context_and_for_the_primary_one);
+	tcase_add_test(tc, a_stream_cannot_wait_for_another_context_that_may_end_meanwhile);
+	tcase_add_test(tc, where_a_context_is_current_nobody_waits_for_it);
 	tcase_add_test(tc, default_streams_of_contexts_are_not_one);
 	tcase_add_loop_test(tc, what_ran_in_a_context_that_is_destroyed_is_over, 0, 2);
+	tcase_add_test(tc, what_runs_in_a_context_that_is_being_destroyed_is_waited_for);
 	tcase_add_test(tc, an_event_may_be_forgotten_after_its_context);
+	tcase_add_test(tc, a_handle_does_not_come_again_while_its_context_is_known);
+	tcase_add_test(tc, a_context_that_another_thread_destroyed_is_not_met_again);
+	tcase_add_loop_test(tc, a_primary_context_that_was_reset_is_known_again, 0, 4);
 	tcase_add_test(tc, another_context_at_the_same_handle_is_not_taken_for_the_old_one);
 	tcase_add_test(tc, contexts_that_come_and_go_are_all_forgotten);
 	tcase_add_test(tc, threads_with_contexts_of_their_own_do_not_disturb_one_another);
-	tcase_add_loop_test(tc, a_call_that_fails_in_one_context_is_told_and_undone, 0, 4);
+	tcase_add_loop_test(tc, a_call_that_fails_in_one_context_is_told_and_undone, 0, 6);
 	tcase_add_test(tc, pinned_memory_knows_the_contexts_that_device_memory_was_shown);
 	tcase_add_test(tc, without_memory_an_event_is_refused_and_nothing_is_left);
 	tcase_add_loop_test(tc, an_older_driver_is_waited_for_by_a_thread, 0, 2);

@@ -31,7 +31,7 @@ static struct driver {
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct gm_ipc_cache cache = GM_IPC_CACHE_INIT;
-static int context_a, context_b;
+static const uint64_t context_a = 1, context_b = UINT64_MAX;
 
 static void *addr_of(unsigned block, unsigned life)
 {
@@ -59,10 +59,10 @@ static int driver_open(void *ctx, const uint8_t *handle, void **ret_addr)
 	return r;
 }
 
-static int driver_close(void *ctx, void *context, void *addr)
+static int driver_close(void *ctx, uint64_t context, void *addr)
 {
 	int r = 0;
-	ck_assert(context == &context_a || context == &context_b);
+	ck_assert(context == context_a || context == context_b);
 	if (driver.during_close)
 		driver.during_close();
 	pthread_mutex_lock(&driver.lock);
@@ -82,7 +82,7 @@ static int driver_close(void *ctx, void *context, void *addr)
 
 static const struct gm_ipc_ops ops = {.open = driver_open, .close = driver_close};
 
-static int take_in(unsigned block, void *context, void **ret_addr)
+static int take_in(unsigned block, uint64_t context, void **ret_addr)
 {
 	uint8_t handle[GM_IPC_HANDLE_BYTES] = {(uint8_t)block};
 	return gm_ipc_cache_take(&cache, &ops, &driver, handle, context, ret_addr);
@@ -91,7 +91,7 @@ static int take_in(unsigned block, void *context, void **ret_addr)
 static void *take(unsigned block)
 {
 	void *addr = NULL;
-	ck_assert_int_eq(take_in(block, &context_a, &addr), 0);
+	ck_assert_int_eq(take_in(block, context_a, &addr), 0);
 	return addr;
 }
 
@@ -138,7 +138,7 @@ START_TEST(an_open_that_fails_leaves_nothing)
 {
 	void *addr = &driver;
 	driver.fail_open = -EIO;
-	ck_assert_int_eq(take_in(3, &context_a, &addr), -EIO);
+	ck_assert_int_eq(take_in(3, context_a, &addr), -EIO);
 	ck_assert_ptr_eq(addr, &driver);
 	ck_assert_int_eq(put(take(3)), 0);
 }
@@ -161,7 +161,7 @@ END_TEST
 START_TEST(each_context_opens_for_itself)
 {
 	void *a = take(1), *b = NULL;
-	ck_assert_int_eq(take_in(1, &context_b, &b), 0);
+	ck_assert_int_eq(take_in(1, context_b, &b), 0);
 	ck_assert_uint_eq(driver.opens, 2);
 	ck_assert_int_eq(put(a), 0);
 	ck_assert_int_eq(put(b), 0);
@@ -243,7 +243,7 @@ START_TEST(without_memory_nothing_is_opened)
 {
 	void *addr = &driver;
 	failing_malloc_arm(1);
-	int r = take_in(6, &context_a, &addr);
+	int r = take_in(6, context_a, &addr);
 	bool fired = failing_malloc_fired();
 	ck_assert(fired);
 	ck_assert_int_eq(r, -ENOMEM);
@@ -263,7 +263,7 @@ static void *churn(void *ctx)
 			if (put(held[at]) != 0)
 				return "a block in use was closed";
 			held[at] = NULL;
-		} else if (take_in((unsigned)rand_r(&seed) % 3, &context_a, &held[at]) < 0) {
+		} else if (take_in((unsigned)rand_r(&seed) % 3, context_a, &held[at]) < 0) {
 			return "a block did not open";
 		}
 		if (i % 64 == 0)

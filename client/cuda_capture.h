@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_CUDA_CAPTURE_H
+#define GM_CLIENT_CUDA_CAPTURE_H
+
+#include <stdbool.h>
+
+#include "client/backend.h"
+#include "common/cuda.h"
+
+/*
+ * Whether the program is capturing a stream of a GPU into a graph. The driver tells that of one
+ * stream only, so the last one is remembered that was seen at it, one per GPU for all mappings:
+ * pinned host memory has one of its own. Any thread.
+ */
+
+/* The stream, which the program has just named, is captured. */
+bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
+/* It is not: it is not asked any more by itself, so that the program may destroy it. */
+void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream);
+/* The program is known to be capturing: the stream last seen at it still says so. */
+bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
+
+#endif
