@@ -6,6 +6,7 @@
  * one packet that is filled anew for each answer, refusals, and three devices. */
 
 #include "tests/unit/verbs_fixture.h"
+#include "tests/unit/wire_failure.h"
 
 static Gm__Wire__Packet packet;
 
@@ -24,13 +25,9 @@ static inline uint64_t asked(struct gm_fake *f, Gm__Wire__Packet__BodyCase body)
 
 static inline void refuse(struct gm_fake *f, uint64_t id, gpumem_status status, const char *detail)
 {
-	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-	begin();
-	failure.status = status;
-	failure.detail = (char *)detail;
-	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
-	packet.failure = &failure;
-	send_answer(f, &packet, id, false);
+	Gm__Wire__Failure body;
+	packet = wire_failure(id, status, detail, &body);
+	gm_fake_send(f, &packet);
 }
 
 static inline void send_devices(struct gm_fake *f, uint64_t id)
