@@ -17,14 +17,16 @@ static struct gm_account *account_of(const struct gm_request *request)
 	return &request->session->accounts[request->waiting.device];
 }
 
-/* Whether somebody who holds what is lacking does not wait; *ret_holder: there is one at all. */
-static bool somebody_moves(struct gm_device *device, const struct gm_tally *tally, bool *ret_holder)
+/* Whether somebody who holds what is lacking does not wait; *ret_holder: there is one at all. Who
+ * it was is remembered: as long as that one does not wait, nobody else is looked at. */
+static bool somebody_moves(struct gm_device *device, struct gm_tally *tally, bool *ret_holder)
 {
 	struct gm_core *core = device->core;
 	uint32_t d = device->number;
+	uint64_t *witness = tally ? &tally->witness : &device->queue.witness;
 	*ret_holder = true;
-	if (!tally && device->queue.witness) {
-		const struct gm_session *s = gm_core_find_session(core, device->queue.witness);
+	if (*witness) {
+		const struct gm_session *s = gm_core_find_session(core, *witness);
 		if (s && s->accounts[d].held > 0 && s->accounts[d].waiting == 0)
 			return true;
 	}
@@ -39,8 +41,7 @@ static bool somebody_moves(struct gm_device *device, const struct gm_tally *tall
 		*ret_holder = true;
 		if (account->waiting > 0)
 			continue;
-		if (!tally)
-			device->queue.witness = s->id;
+		*witness = s->id;
 		return true;
 	}
 	return false;
@@ -70,6 +71,17 @@ static struct gm_request *least(const struct gm_device *device, const struct gm_
 	return last;
 }
 
+/* The one that is in the request's way, to be written to; NULL: none is. */
+static struct gm_tally *tally_of(const struct gm_request *request)
+{
+	const struct gm_account *account = account_of(request);
+	if (request->waiting.block == GM_BLOCK_QUOTA)
+		for (unsigned i = 0; i < account->n_tallies; i++)
+			if (account->tallies[i] == request->waiting.tally)
+				return account->tallies[i];
+	return NULL;
+}
+
 struct gm_request *gm_deadlock_find(struct gm_device *device)
 {
 	const struct gm_request *r;
@@ -80,7 +92,7 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		const struct gm_tally *tally = w->block == GM_BLOCK_QUOTA ? w->tally : NULL;
+		struct gm_tally *tally = tally_of(r);
 		if (w->parked || (!tally && (device_seen || waits_for_foreign(device, r))))
 			continue;
 		device_seen = device_seen || !tally;

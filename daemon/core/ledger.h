@@ -40,6 +40,7 @@ struct gm_tally {
 	uint64_t max; /* UINT64_MAX: none */
 	uint64_t guarantee;
 	uint64_t planned; /* while a plan is made: what it takes of this owner */
+	uint64_t witness; /* a session of it that holds and does not wait, when last looked; 0 */
 };
 
 /* One kind of owner, one tally at most. */

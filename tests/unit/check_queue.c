@@ -100,6 +100,31 @@ START_TEST(a_request_that_waits_is_granted_in_the_call_that_brings_the_memory_ba
 }
 END_TEST
 
+/* No time is asserted: were each request that waits a walk over all clients, this would take
+ * minutes, and end by the time that a test has. */
+START_TEST(a_queue_full_of_one_users_requests_costs_the_others_little)
+{
+	enum { OTHERS = 4000, CALLS = 1000, EACH = GM_LIMIT_WAITING_PER_CLIENT };
+	static struct fake_request waiting[GM_LIMIT_WAITING_PER_DEVICE];
+	struct gm_session *who = NULL;
+	limit(1, 64 * MiB, 0);
+	for (int i = 0; i < OTHERS; i++)
+		fake_session(&fake, 2, 2);
+	/* The one who could bring it back is the last whom one would look at. */
+	struct gm_lease *held = fake_lease(&fake, fake_session(&fake, 1, 1), d, 64 * MiB);
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_DEVICE; i++) {
+		if (i % EACH == 0)
+			who = fake_session(&fake, 1, 1);
+		fake_wait(&fake, &waiting[i], who, d, 2 * MiB, GM_WAIT_FOREVER);
+	}
+	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), GM_LIMIT_WAITING_PER_DEVICE);
+	for (int i = 0; i < CALLS; i++)
+		gm_lease_return(b, fake_lease(&fake, b, d, 2 * MiB));
+	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), GM_LIMIT_WAITING_PER_DEVICE);
+	ck_assert_ptr_nonnull(held);
+}
+END_TEST
+
 START_TEST(what_is_pooled_for_it_is_granted_before_the_return_returns)
 {
 	struct gm_session *same = fake_session(&fake, 1, 1);
@@ -535,6 +560,7 @@ int main(void)
 	tcase_add_checked_fixture(full, setup, teardown);
 	tcase_set_timeout(full, 120);
 	tcase_add_test(full, a_request_too_many_is_refused_instead_of_waiting);
+	tcase_add_test(full, a_queue_full_of_one_users_requests_costs_the_others_little);
 	suite_add_tcase(suite, full);
 	return gm_tap_run(suite);
 }
