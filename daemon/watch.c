@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * News. Everybody may watch; a client's own name for itself is told to those who may see it in the
- * list of clients, and its number, pid and uid to all. A watcher that does not read is dropped like
- * any peer that does not: nothing waits for it, and the bound on what is kept for it is the peer's.
+ * News. Everybody may watch; a client's own name for itself, its unit and its container are told to
+ * those who may see them in the list of clients, and its number, pid and uid to all. A watcher that
+ * does not read is dropped like any peer that does not: nothing waits for it, and the bound on what
+ * is kept for it is the peer's.
  *
  * The journal is spared what repeats: of one kind about one client a line a second, however often a
  * client runs against its limit.
@@ -155,6 +156,28 @@ static bool log_again(struct gm_client *client, enum gm_event_kind kind)
 	return true;
 }
 
+/* Whether a limit of this owner's tells what not everybody may know of a client. */
+static bool is_private(const struct gm_owner *owner)
+{
+	return owner && (owner->kind == GM_OWNER_UNIT || owner->kind == GM_OWNER_CONTAINER ||
+				owner->kind == GM_OWNER_NAME);
+}
+
+/* What happened, for who may not know whose limit it is. */
+static const char *bare_text(const struct gm_event *event)
+{
+	if (!is_private(event->owner))
+		return event->text;
+	switch (event->kind) {
+	case GM_EVENT_LIMIT:
+		return "asked for more than a limit lets it have";
+	case GM_EVENT_QUEUED:
+		return "waits: a limit is in the way";
+	default:
+		return "was refused: a limit was in the way";
+	}
+}
+
 void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 {
 	struct gm_client *client =
@@ -183,11 +206,10 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 		notice.uid = identity->uid;
 		snprintf(bare, sizeof(bare), "client %llu (pid %d, uid %u): %s",
 			(unsigned long long)notice.session, (int)identity->pid, identity->uid,
-			event->text);
+			bare_text(event));
 	}
 	if (event->owner)
 		gm_owner_name(event->owner, owner);
-	notice.owner = owner;
 	notice.asked = event->asked;
 	notice.held = event->held;
 	notice.max = event->max;
@@ -207,6 +229,7 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 		bool all = !identity || may_see(watcher, identity);
 		notice.text = all ? text : bare;
 		notice.client = (char *)(all && client ? client->name : "");
+		notice.owner = (char *)(all || !is_private(event->owner) ? owner : "");
 		send_notice(watcher, &notice);
 	}
 }

@@ -5,6 +5,7 @@
  * Watching, over the socket: who watches hears what happens, and disturbs nobody.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,6 +95,48 @@ START_TEST(who_watches_and_does_not_read_is_dropped_and_disturbs_nobody)
 }
 END_TEST
 
+#define STRANGER 64999
+
+/* Somebody else, who may watch and not see everything. */
+static void watch_as_stranger(int channel, void *argument)
+{
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	GM_REQUIRE(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+	gm_raw_observe(&eye, &s.daemon);
+	GM_REQUIRE_EQ(gm_raw_call(&eye, GM_RAW_PACKET(WATCH, watch, &watch)), GPUMEM_OK);
+	gm_say_word(channel, 'w');
+	for (int i = 0; i < 2; i++) {
+		const Gm__Wire__NoticeEvent *notice = next_notice(&eye, i ? "queued" : "limit");
+		GM_REQUIRE_EQ(notice->session, s.a.session);
+		GM_REQUIRE_EQ(notice->uid, 0);
+		GM_REQUIRE(!notice->client[0]);
+		GM_REQUIRE(!notice->owner[0]);
+		GM_REQUIRE(strstr(notice->text, "a limit"));
+		GM_REQUIRE(!strstr(notice->text, "raw"));
+	}
+	gm_raw_close(&eye);
+}
+
+START_TEST(who_may_not_see_a_client_does_not_hear_its_name_from_a_limit)
+{
+	struct gm_worker worker;
+	if (getuid() != 0) {
+		puts("# not root: no second user to be");
+		return;
+	}
+	gm_scene_start(&s, NULL);
+	/* By what the clients of this program call themselves. */
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "client:raw", 1, 8 * MiB, 0, 0), GPUMEM_OK);
+	gm_worker_start(&worker, watch_as_stranger, NULL);
+	gm_hear_word(worker.channel, 'w');
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 8 * MiB, NULL), GPUMEM_OK);
+	(void)gm_scene_ask(&s.a, 2 * MiB, 3600000);
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("watch");
@@ -101,6 +144,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, who_watches_hears_what_happens);
 	tcase_add_test(tcase, who_watches_and_does_not_read_is_dropped_and_disturbs_nobody);
+	tcase_add_test(tcase, who_may_not_see_a_client_does_not_hear_its_name_from_a_limit);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
