@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/integration/scratch.h"
+#include "tests/scratch.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
