@@ -6,7 +6,8 @@
  * is kept for it is the peer's.
  *
  * The journal is spared what repeats: of one kind about one client a line a second, however often a
- * client runs against its limit.
+ * client runs against its limit; and of reclaims by one trigger on one device the same, however
+ * often two clients have one another's memory asked for.
  */
 #include "daemon/watch.h"
 
@@ -45,6 +46,8 @@ struct cleanup {
 struct gm_watch {
 	struct watcher *watchers;
 	struct cleanup *cleanups;
+	/* When the journal last had one that is about no client. */
+	uint64_t said_ns[GM_LIMIT_DEVICES][GM_EVENTS][GM_TRIGGERS];
 };
 
 int gm_watch_new(struct gm_watch **ret_watch)
@@ -145,14 +148,17 @@ static void send_notice(const struct watcher *watcher, const Gm__Wire__NoticeEve
 	gm_peer_send(watcher->peer, &packet);
 }
 
-static bool log_again(struct gm_client *client, enum gm_event_kind kind)
+static bool log_again(
+	struct gm_watch *watch, struct gm_client *client, const struct gm_event *event)
 {
 	uint64_t now = gm_clock_ns();
-	if (!client)
+	uint64_t *said = client ? &client->said_ns[event->kind]
+				: &watch->said_ns[event->device][event->kind][event->trigger];
+	if (!client && event->session) /* it has just gone, and says no more */
 		return true;
-	if (client->said_ns[kind] && now - client->said_ns[kind] < GM_WATCH_JOURNAL_NS)
+	if (*said && now - *said < GM_WATCH_JOURNAL_NS)
 		return false;
-	client->said_ns[kind] = now;
+	*said = now;
 	return true;
 }
 
@@ -186,7 +192,7 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 	char text[GM_JOURNAL_TEXT], bare[GM_JOURNAL_TEXT], owner[GM_OWNER_TEXT] = "";
 	struct watcher *watcher;
 	gm_journal_text(event, identity, client ? client->name : NULL, text);
-	if (log_again(client, event->kind))
+	if (log_again(dispatch->watch, client, event))
 		gm_journal_event(event, identity, text);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
 		end_cleanups(dispatch, event);

@@ -95,6 +95,34 @@ START_TEST(who_watches_and_does_not_read_is_dropped_and_disturbs_nobody)
 }
 END_TEST
 
+START_TEST(reclaims_without_end_do_not_fill_the_journal)
+{
+	enum { TIMES = 1500 };
+	uint64_t piece, got;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1008 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, &piece), GPUMEM_OK);
+	/* Two of one mind: what the one asks for the other gives back, over and over. */
+	for (int i = 0; i < TIMES; i++) {
+		uint64_t id = gm_scene_ask(&s.b, 16 * MiB, 3600000);
+		gm_scene_await_reclaim(&s.a);
+		gm_scene_give(&s.a, piece);
+		GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, &got), GPUMEM_OK);
+		gm_scene_give(&s.b, got);
+		GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, &piece), GPUMEM_OK);
+	}
+	GM_REQUIRE(gm_scene_logged(&s, "reclaim for a request"));
+	char *log = gm_daemon_log(&s.daemon);
+	size_t lines = 0;
+	for (const char *at = log; (at = strstr(at, "reclaim for a request")); at++)
+		lines++;
+	free(log);
+	/* Two a second and no more: far from two each time, on the slowest machine. */
+	GM_REQUIRE(lines < TIMES);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 #define STRANGER 64999
 
 /* Somebody else, who may watch and not see everything. */
@@ -144,6 +172,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, who_watches_hears_what_happens);
 	tcase_add_test(tcase, who_watches_and_does_not_read_is_dropped_and_disturbs_nobody);
+	tcase_add_test(tcase, reclaims_without_end_do_not_fill_the_journal);
 	tcase_add_test(tcase, who_may_not_see_a_client_does_not_hear_its_name_from_a_limit);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
