@@ -22,6 +22,7 @@
 #include "daemon/backend_cuda.h"
 #include "daemon/backend_ram.h"
 #include "daemon/broker_private.h"
+#include "daemon/core/policy.h"
 #include "daemon/admin_limits.h"
 #include "daemon/admin_processes.h"
 #include "daemon/journal.h"
@@ -141,13 +142,38 @@ static void check_oom(const struct gm_broker *broker)
 		"CAP_KILL; see ENDING CLIENTS in gpumemd(8)");
 }
 
+/* Whether the limits of the configuration that is in use can stand on what it makes of the devices.
+ * Nobody has noticed it yet: what a smaller device could never grant would be refused at once. */
+static bool limits_fit(const struct gm_broker *broker, char detail[GM_DETAIL_BYTES])
+{
+	uint64_t capacities[GM_LIMIT_DEVICES];
+	char *error = NULL;
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
+		struct gm_policy policy;
+		device_policy(broker, i, &policy);
+		capacities[i] = gm_policy_capacity(&policy, broker->dispatch.devices[i].total);
+	}
+	if (gm_config_limits_fit(broker->config, capacities, broker->dispatch.n_devices, &error) ==
+		0)
+		return true;
+	snprintf(detail, GM_DETAIL_BYTES, "%s", error ? error : "the daemon is out of memory");
+	detail[strcspn(detail, "\n")] = '\0';
+	free(error);
+	return false;
+}
+
 /* The new configuration, all of it or, if its limits contradict what there is, nothing. Takes it on
- * success. */
+ * success. Limits that were set at run time are core's alone to know: if it is for those that the
+ * new ones cannot be, the devices had their new policies for a moment. */
 static bool put_to_use(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *old = broker->config;
 	use_config(broker, config);
+	if (!limits_fit(broker, detail)) {
+		use_config(broker, old);
+		return false;
+	}
 	/* Guarantees are held against the capacity that will be. */
 	set_policies(broker);
 	if (gm_admin_configure_limits(broker->core, config, detail) != GPUMEM_OK) {

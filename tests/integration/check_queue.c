@@ -6,6 +6,7 @@
  * time or with its client, and none waits for what never comes.
  */
 
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,6 +51,26 @@ START_TEST(a_waiting_request_is_granted_when_its_limit_is_raised)
 	GM_REQUIRE(!strcmp(gm_scene_queue(&s)->requests[0]->owner, gm_scene_uid()));
 	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 1, 96 * MiB, 0, 0), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.a, id, NULL), GPUMEM_OK);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+START_TEST(a_reload_that_is_refused_ends_no_request_that_waits)
+{
+	uint64_t held;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, &held), GPUMEM_OK);
+	uint64_t id = gm_scene_ask(&s.b, 100 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	/* With so little it could never be granted, but the rest of the file cannot be. */
+	gm_daemon_configure(&s.daemon,
+		GM_DAEMON_CONFIG "fraction = 0.05\n[device 0 limit uid:7]\nguarantee = 2G\n");
+	gm_daemon_signal(&s.daemon, SIGHUP);
+	GM_UNTIL(gm_scene_logged(&s, "the configuration stays as it was"));
+	GM_REQUIRE(gm_scene_logged(&s, "guarantees on device 0 go beyond its capacity"));
+	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 1);
+	gm_scene_give(&s.a, held);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	gm_scene_stop(&s);
 }
 END_TEST
@@ -173,6 +194,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_test(tcase, a_waiting_request_is_granted_when_memory_comes_back);
 	tcase_add_test(tcase, a_waiting_request_is_granted_when_its_limit_is_raised);
+	tcase_add_test(tcase, a_reload_that_is_refused_ends_no_request_that_waits);
 	tcase_add_test(tcase, a_waiting_request_ends_when_it_is_cancelled_or_its_time_is_over);
 	tcase_add_test(tcase, a_waiting_request_goes_with_its_client);
 	tcase_add_test(tcase, what_could_never_be_granted_does_not_wait);
