@@ -515,7 +515,9 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 		gm_client_disconnected(client);
 		return r;
 	}
-	strncpy(client->name, name, sizeof(client->name) - 1);
+	/* Limits go by the name that a session began with, so that is the one to show. */
+	if (!welcome.resumed)
+		strncpy(client->name, name, sizeof(client->name) - 1);
 	gm_peer_set_user(peer, client);
 	log_client(client, GM_LOG_DEBUG, welcome.resumed ? "is back" : "joined");
 	*ret_client = client;

@@ -337,6 +337,30 @@ START_TEST(a_client_that_is_back_before_its_end_was_seen_takes_its_session_over)
 }
 END_TEST
 
+START_TEST(a_session_that_goes_on_keeps_the_name_that_its_limits_go_by)
+{
+	struct gm_raw raw, back;
+	struct gm_raw_lease lease;
+	struct gm_client_row row;
+	gm_raw_join(&raw, &daemon_);
+	take(&raw, &lease);
+	gm_raw_lease_clear(&lease);
+	gm_raw_close(&raw);
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.name = (char *)"another";
+	hello.session = raw.session;
+	hello.token.data = raw.token;
+	hello.token.len = GM_TOKEN_BYTES;
+	GM_REQUIRE_EQ(gm_raw_hello(&back, daemon_.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE(back.resumed);
+	GM_REQUIRE(gm_client_row(&daemon_, back.session, &row));
+	GM_REQUIRE(strcmp(row.name, "raw") == 0);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
+	gm_raw_close(&back);
+}
+END_TEST
+
 START_TEST(a_session_does_not_go_on_with_a_wrong_or_old_token)
 {
 	struct gm_raw raw, other, back;
@@ -573,6 +597,7 @@ int main(void)
 		a_killed_client_is_gone_though_its_forked_child_keeps_the_socket_and_the_memory);
 	tcase_add_test(tc, a_session_goes_on_with_its_token_and_its_leases);
 	tcase_add_test(tc, a_client_that_is_back_before_its_end_was_seen_takes_its_session_over);
+	tcase_add_test(tc, a_session_that_goes_on_keeps_the_name_that_its_limits_go_by);
 	tcase_add_test(tc, a_session_does_not_go_on_with_a_wrong_or_old_token);
 	tcase_add_test(tc, a_session_is_not_taken_up_by_another_process_with_the_right_token);
 	tcase_add_test(tc, replies_and_events_carry_one_rising_sequence_and_one_generation);
