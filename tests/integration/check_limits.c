@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "tests/integration/witness.h"
-#include "tests/scratch.h"
 #include "tests/limit.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 static struct gm_witness witness;

@@ -19,9 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/scratch.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 
 /* It must not start, and its log must contain all these words. */

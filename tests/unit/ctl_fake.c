@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "common/seqpacket.h"
-#include "tests/unit/ctl_fake.h"
 #include "tests/scratch.h"
+#include "tests/unit/ctl_fake.h"
 
 static void note(struct gm_fake *fake, const char *what, int error)
 {

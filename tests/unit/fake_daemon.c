@@ -22,8 +22,8 @@
 
 #include "common/cleanup.h"
 #include "common/seqpacket.h"
-#include "tests/unit/fake_daemon_impl.h"
 #include "tests/scratch.h"
+#include "tests/unit/fake_daemon_impl.h"
 
 /* A request that waits for the will to change. */
 struct fake_held {
