@@ -584,6 +584,25 @@ END_TEST
 
 /* ---- host memory */
 
+START_TEST(the_first_block_of_all_without_host_memory_is_not_taken_either)
+{
+	struct gm_seen one = by(1);
+	unsigned n = 0;
+	gm_cu_ptr ptr;
+	int r;
+
+	begin(HONOURS);
+	do {
+		failing_malloc_arm(++n);
+		r = try(&one, PAGE, &ptr);
+		must(r == (failing_malloc_fired() ? -ENOMEM : 0));
+		must(driver.memory == (r == 0));
+	} while (r < 0);
+	ck_assert_uint_gt(n, 3);
+	end(1);
+}
+END_TEST
+
 START_TEST(without_host_memory_nothing_is_taken_and_nothing_lost)
 {
 	gm_cu_ptr first[64], ptr;
@@ -751,6 +770,7 @@ int main(void)
 	tcase_add_loop_test(tcase, places_side_by_side_become_one_when_there_are_too_many, 0, 2);
 	tcase_add_test(tcase, a_uid_that_left_too_much_behind_gets_no_other_place);
 	tcase_add_loop_test(tcase, without_host_memory_nothing_is_taken_and_nothing_lost, 0, KINDS);
+	tcase_add_test(tcase, the_first_block_of_all_without_host_memory_is_not_taken_either);
 	tcase_add_test(tcase, none_is_freed_as_well);
 	tcase_add_loop_test(tcase, whatever_happens_a_place_is_of_one_domain_for_ever, 0, 20);
 	tcase_add_test(tcase, threads_of_several_devices_take_and_release_at_a_time);
