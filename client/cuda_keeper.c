@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "client/cancel.h"
 #include "client/cuda_capture.h"
 
 enum state { STARTING, KEEPING, FAILED };
@@ -140,6 +141,7 @@ static int start(struct gm_cuda_keeper *keeper)
 int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ctx cu, bool primary,
 	struct gm_cuda_keeper **ret_keeper)
 {
+	GM_UNCANCELLED;
 	struct gm_cuda_keeper *keeper = calloc(1, sizeof(*keeper));
 	bool kept;
 	int r;

@@ -35,10 +35,9 @@
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
 	X(QUOTAS, 1024, "a further limit of an owner is refused") \
 	X(PROCESSES, 256, "further processes that use a device are counted but not listed") \
-	X(IPC_RANGES_PER_UID, 8192, \
-		"that many addresses of former ipc blocks: a further block of that uid is refused, " \
-		"unless it fits where its domain had one") \
-	X(IPC_RANGES_GIB_PER_UID, 16384, "the same, by their size")
+	X(IPC_NUMBERS_PER_UID, 8192, \
+		"that many ipc blocks, present or former: a further one of that uid is refused, " \
+		"unless it gets a number that its domain had")
 
 enum gm_limit {
 #define GM_LIMIT_ENUM(name, value, text) GM_LIMIT_##name = (value),

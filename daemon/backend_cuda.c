@@ -4,7 +4,7 @@
  * for what it promises.
  *
  * Each device's calls come from that device's thread, one at a time, so a device's state needs no
- * lock; what they share, the addresses of ipc blocks, has one (ipc_ranges.h). It must never make a
+ * lock; what they share, the numbers of ipc blocks, has one (ipc_blocks.h). It must never make a
  * context for the fd transport: one costs some 500 MiB of the device.
  */
 #include "daemon/backend_cuda.h"
@@ -25,7 +25,7 @@
 #include "common/units.h"
 #include "daemon/backend_nvml.h"
 #include "daemon/backend_ram.h"
-#include "daemon/ipc_ranges.h"
+#include "daemon/ipc_blocks.h"
 
 struct device {
 	gm_cu_device cu;
@@ -47,7 +47,7 @@ struct device {
 struct backend {
 	const struct gm_cuda *cuda;
 	const struct gm_nvml *nvml; /* NULL: none */
-	struct gm_ipc_ranges *ranges;
+	struct gm_ipc_blocks *ipc_blocks;
 	uint32_t n;
 	int numa_node; /* of the driver's pinned memory; -1: it has none to share, memfds stand in
 			*/
@@ -295,7 +295,7 @@ static void cuda_close(void *state)
 {
 	struct backend *backend = state;
 
-	gm_ipc_ranges_free(backend->ranges);
+	gm_ipc_blocks_free(backend->ipc_blocks);
 	free(backend);
 }
 
@@ -313,7 +313,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		return -ENOMEM;
 	r = gm_cuda_load(&backend->cuda, why);
 	if (r == 0)
-		r = gm_ipc_ranges_new(backend->cuda, &backend->ranges);
+		r = gm_ipc_blocks_new(backend->cuda, &backend->ipc_blocks);
 	if (r < 0) {
 		free(backend);
 		return r;
@@ -463,6 +463,15 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 
 /* ---- ipc transport */
 
+/* The last block takes the context along: nobody pays for it while nobody uses the transport. */
+static void release_unused(struct backend *backend, struct device *device)
+{
+	if (device->ipc_blocks == 0 && device->context) {
+		device->context = NULL;
+		backend->cuda->cuDevicePrimaryCtxRelease(device->cu);
+	}
+}
+
 /* Makes the device's context current on this thread; the first block makes the context. */
 static gm_cu_result enter(struct backend *backend, struct device *device)
 {
@@ -474,69 +483,62 @@ static gm_cu_result enter(struct backend *backend, struct device *device)
 		device->context = NULL;
 		return result;
 	}
-	return backend->cuda->cuCtxPushCurrent(device->context);
+	result = backend->cuda->cuCtxPushCurrent(device->context);
+	if (result)
+		release_unused(backend, device);
+	return result;
 }
 
-/* The last block takes the context along: nobody pays for it while nobody uses the transport. */
-static void leave(struct backend *backend, struct device *device)
+static void leave(struct backend *backend, uint32_t number)
 {
+	struct device *device = &backend->devices[number];
+
+	if (device->ipc_blocks == 0)
+		gm_ipc_blocks_leave(backend->ipc_blocks, number);
 	backend->cuda->cuCtxPopCurrent(NULL);
-	if (device->ipc_blocks == 0 && device->context) {
-		device->context = NULL;
-		backend->cuda->cuDevicePrimaryCtxRelease(device->cu);
-	}
+	release_unused(backend, device);
 }
 
 /* Said once of each, however often he asks. */
 static int spent(struct backend *backend, uid_t uid)
 {
-	uint64_t ranges, bytes;
-	char text[GM_UNITS_TEXT], field[32];
+	uint64_t numbers;
+	char field[32];
 	const char *fields[] = {field, NULL};
 
-	if (gm_ipc_ranges_left(backend->ranges, uid, &ranges, &bytes))
+	if (gm_ipc_blocks_had(backend->ipc_blocks, uid, &numbers))
 		return -EDQUOT;
-	gm_format_size(bytes, text);
 	snprintf(field, sizeof field, "GPUMEM_UID=%u", (unsigned)uid);
 	gm_log_fields(GM_LOG_WARNING, fields,
-		"uid %u has left %llu address ranges of ipc blocks behind, %s in all, and gets no further ipc block but in their places; others do. A restart gives them back, the fd transport takes none",
-		(unsigned)uid, (unsigned long long)ranges, text);
+		"uid %u has, or has left behind, %llu ipc blocks whose handles somebody may keep, and gets no further one that is not in the place of his own; others do. A restart makes an end of them, the fd transport leaves none",
+		(unsigned)uid, (unsigned long long)numbers);
 	return -EDQUOT;
 }
 
 static int create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
 	const struct gm_seen *seen, struct gm_handle *ret)
 {
-	const struct gm_cuda *cuda = backend->cuda;
 	struct device *device = &backend->devices[number];
 	const char *call = "cuDevicePrimaryCtxRetain";
-	gm_cu_ptr ptr = 0;
-	gm_cu_ipc_mem handle;
+	struct gm_ipc_block block;
 	gm_cu_result result = enter(backend, device);
 	int r;
 
-	_Static_assert(sizeof handle == GM_IPC_HANDLE_BYTES, "an IPC handle is 64 bytes");
+	_Static_assert(sizeof block.handle == GM_IPC_HANDLE_BYTES, "an IPC handle is 64 bytes");
 	if (result)
 		return failed(backend, number, call, result);
-	call = "cuMemAlloc";
-	r = gm_ipc_ranges_take(backend->ranges, number, bytes, seen, &ptr, &result);
-	if (r == 0) {
-		call = "cuIpcGetMemHandle";
-		result = cuda->cuIpcGetMemHandle(&handle, ptr);
-		if (result)
-			gm_ipc_ranges_release(backend->ranges, ptr, NULL);
-		else
-			device->ipc_blocks++;
-	}
-	leave(backend, device);
-	if (r == GM_IPC_RANGES_E_SPENT)
-		return spent(backend, seen->uid);
-	if (r < 0)
-		return r;
-	if (result)
+	r = gm_ipc_blocks_take(backend->ipc_blocks, number, bytes, seen, &block, &call, &result);
+	if (r == 0)
+		device->ipc_blocks++;
+	leave(backend, number);
+	if (r == GM_IPC_BLOCKS_E_DRIVER)
 		return failed(backend, number, call, result);
-	*ret = (struct gm_handle){.fd = -1, .native = ptr};
-	memcpy(ret->ipc, &handle, sizeof handle);
+	if (r == GM_IPC_BLOCKS_E_TAKEN)
+		return -EDQUOT;
+	if (r)
+		return r == GM_IPC_BLOCKS_E_SPENT ? spent(backend, seen->uid) : r;
+	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};
+	memcpy(ret->ipc, &block.handle, sizeof block.handle);
 	return 0;
 }
 
@@ -544,17 +546,19 @@ static void destroy_ipc(struct backend *backend, uint32_t number, const struct g
 	struct gm_handle *handle)
 {
 	struct device *device = &backend->devices[number];
+	struct gm_ipc_block block = {.ptr = handle->native};
 	gm_cu_result result = enter(backend, device);
 
 	if (result) {
 		failed(backend, number, "cuCtxPushCurrent", result);
 		return;
 	}
-	result = gm_ipc_ranges_release(backend->ranges, handle->native, seen);
+	memcpy(&block.handle, handle->ipc, sizeof block.handle);
+	result = gm_ipc_blocks_release(backend->ipc_blocks, &block, seen);
 	if (result)
 		failed(backend, number, "cuMemFree", result);
 	device->ipc_blocks--;
-	leave(backend, device);
+	leave(backend, number);
 }
 
 static int cuda_create(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,

@@ -12,7 +12,7 @@
  * closing the last copy of it frees the memory. No context is ever made for it. ipc transport: a
  * chunk is a plain allocation in the device's primary context, which is made for the first one and
  * kept while there is any. It never lies where another trust domain had one, whose handles would
- * open it (ipc_ranges.h).
+ * open it (ipc_blocks.h).
  *
  * Pinned host memory is the driver's own (HOST_NUMA memory of the node next to the first GPU),
  * shared by fd and made without a context, too; where a GPU or the driver has none to share, it is

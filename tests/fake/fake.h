@@ -72,7 +72,8 @@ struct fake_mem {
 	int device;    /* ordinal; -1: host memory */
 	bool imported; /* cannot be exported */
 	bool shareable;
-	bool shared; /* has an IPC handle */
+	bool shared;     /* has an IPC handle */
+	uint32_t number; /* as it stands in one */
 	unsigned handles;
 	unsigned mappings;
 	UT_hash_handle hh;
@@ -155,6 +156,10 @@ uintptr_t fake_place_take(size_t size);
 void fake_place_leave(uintptr_t va, size_t size);
 bool fake_reserved(uintptr_t va, size_t size); /* in one reservation */
 
+/* Numbers of what the driver has of memory: the one that was freed last comes first. */
+uint32_t fake_number_take(void);
+void fake_number_leave(uint32_t number);
+
 /* context.c */
 /* Contexts are numbered: the primary ones as their devices, then the others. */
 gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, int *ret_context);
@@ -176,6 +181,7 @@ gm_cu_ctx fake_pop(void); /* there is one */
 /* host.c, with the lock held */
 /* Whether host memory at an address is the driver's or registered, and how far that goes. */
 bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n);
+bool fake_host_numbered(uint32_t number);
 void fake_hosts_end(int context);
 
 /* stream.c */

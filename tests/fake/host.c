@@ -17,6 +17,7 @@ struct fake_host {
 	size_t size;
 	int context;    /* its number */
 	bool allocated; /* else registered */
+	uint32_t number;
 	struct fake_host *prev, *next;
 };
 static struct fake_host *hosts; /* behind fake.lock */
@@ -39,6 +40,16 @@ bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n)
 	return found;
 }
 
+bool fake_host_numbered(uint32_t number)
+{
+	struct fake_host *host;
+
+	DL_FOREACH (hosts, host)
+		if (host->number == number)
+			break;
+	return host;
+}
+
 static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
 {
 	struct fake_host *host;
@@ -50,7 +61,8 @@ static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
 	host = calloc(1, sizeof *host);
 	if (!host)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	*host = (struct fake_host){(uintptr_t)ptr, bytes, context, allocated, NULL, NULL};
+	*host = (struct fake_host){
+		(uintptr_t)ptr, bytes, context, allocated, fake_number_take(), NULL, NULL};
 	DL_APPEND(hosts, host);
 	return GM_CUDA_SUCCESS;
 }
@@ -58,6 +70,7 @@ static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
 static void drop(struct fake_host *host)
 {
 	DL_DELETE(hosts, host);
+	fake_number_leave(host->number);
 	if (host->allocated)
 		free((void *)host->va);
 	free(host);

@@ -2,12 +2,13 @@
 /*
  * IPC handles of the fake driver. One names a process, a socket of it and an allocation; whoever
  * has the 64 bytes can open it, whatever its uid, while the owner lives. Opening asks the owner for
- * the file. An old handle, whose memory was freed, opens what was shared since at its address: so
- * does a real driver's.
+ * the file. An old handle, whose memory was freed, opens what has its number since and is shared,
+ * if that is no smaller: so does a real driver's.
  */
 #include "tests/fake/fake.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +26,16 @@ struct ipc_handle {
 	uint64_t magic;
 	int64_t pid;
 	uint64_t secret;
-	uint64_t mem;
-	uint64_t va;    /* in the owner */
-	int32_t device; /* the folder's number */
-	int32_t unused[5];
+	uint64_t size;
+	uint64_t serial; /* one for each allocation, and nobody looks at it */
+	int32_t device;  /* the folder's number */
+	int32_t unused;
+	uint32_t client; /* these two stand where the real driver has them */
+	uint32_t number;
+	uint64_t rest;
 };
 _Static_assert(sizeof(struct ipc_handle) == 64, "an IPC handle is 64 bytes");
+_Static_assert(offsetof(struct ipc_handle, client) == 48, "where the real driver has it");
 
 static int server = -1;
 static uint64_t server_secret;
@@ -41,13 +46,20 @@ static void server_path(int64_t pid, char path[108])
 	snprintf(path, 108, "%.80s/ipc.%lld", fake.folder, (long long)pid);
 }
 
-/* What the handle is of, or what took its place. Lock. */
-static struct fake_mem *named(const struct ipc_handle *want)
+/* What the handle is of, or what took its number; whether anything did. Lock. */
+static bool named(const struct ipc_handle *want, struct fake_mem **ret_mem)
 {
-	struct fake_mem *mem = fake_mem_find(want->mem);
-	struct fake_map *map = mem ? NULL : fake_map_find((uintptr_t)want->va);
+	struct fake_map *map;
 
-	return map && map->va == want->va && map->plain && !map->mem->imported ? map->mem : mem;
+	*ret_mem = NULL;
+	DL_FOREACH (fake.maps, map)
+		if (!map->mem->imported && map->mem->number == want->number) {
+			if (map->plain && map->mem->shared && map->mem->size >= want->size)
+				*ret_mem = map->mem;
+			/* What is shared and too small is no such thing at all. */
+			return !map->mem->shared || *ret_mem;
+		}
+	return fake_host_numbered(want->number);
 }
 
 /* Hands the file of an allocation to whoever names it rightly. */
@@ -74,9 +86,10 @@ static void *serve(void *arg)
 				.msg_control = control.bytes,
 				.msg_controllen = sizeof control};
 			struct fake_mem *mem;
+			bool known;
 			pthread_mutex_lock(&fake.lock);
-			mem = named(&want);
-			if (mem && !mem->shared) {
+			known = named(&want, &mem);
+			if (known && !mem) {
 				(void)!send(peer, &want, sizeof want, MSG_NOSIGNAL);
 			} else if (mem) {
 				struct cmsghdr *c = CMSG_FIRSTHDR(&message);
@@ -136,8 +149,14 @@ FAKE_API gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 	} else if (!start_server()) {
 		result = GM_CUDA_ERROR_OPERATING_SYSTEM;
 	} else {
-		struct ipc_handle out = {IPC_MAGIC, getpid(), server_secret, map->mem->id, map->va,
-			fake.device[map->mem->device].number, {0}};
+		struct ipc_handle out = {.magic = IPC_MAGIC,
+			.pid = getpid(),
+			.secret = server_secret,
+			.size = map->mem->size,
+			.serial = map->mem->id,
+			.device = fake.device[map->mem->device].number,
+			.client = 0xc1d00001,
+			.number = map->mem->number};
 		map->mem->shared = true;
 		memcpy(handle, &out, sizeof out);
 		result = GM_CUDA_SUCCESS;

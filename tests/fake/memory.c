@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,37 @@
 static bool whole(size_t n)
 {
 	return n && n % FAKE_GRANULARITY == 0;
+}
+
+/* ---- numbers */
+
+static struct free_number {
+	uint32_t number;
+	struct free_number *next;
+} * free_numbers;
+static uint32_t last_number = 0x5c000000;
+
+uint32_t fake_number_take(void)
+{
+	struct free_number *first = free_numbers;
+	uint32_t number;
+
+	if (!first)
+		return ++last_number;
+	number = first->number;
+	LL_DELETE(free_numbers, first);
+	free(first);
+	return number;
+}
+
+void fake_number_leave(uint32_t number)
+{
+	struct free_number *first = calloc(1, sizeof *first);
+
+	if (!first)
+		return; /* never used again, then */
+	first->number = number;
+	LL_PREPEND(free_numbers, first);
 }
 
 /* ---- physical memory */
@@ -48,6 +80,7 @@ gm_cu_result fake_mem_new(int number, size_t size, struct fake_mem **ret_mem)
 							  : GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	mem->id = fake.next_id++;
+	mem->number = fake_number_take();
 	mem->size = size;
 	mem->device = number;
 	HASH_ADD(hh, fake.mems, id, sizeof mem->id, mem);
@@ -73,6 +106,8 @@ void fake_mem_put(struct fake_mem *mem)
 	/* What is another's counts for nobody here: so does the real driver. */
 	if (mem->device >= 0 && !mem->imported)
 		fake_account(fake_get_device(mem->device), -(int64_t)mem->size);
+	if (!mem->imported)
+		fake_number_leave(mem->number);
 	close(mem->fd);
 	free(mem);
 }

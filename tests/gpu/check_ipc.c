@@ -125,6 +125,19 @@ END_TEST
 /* Nothing is pooled, so what is returned is freed and its place is to be had. */
 #define NO_POOL IPC_CONFIG "max_pool = 0\n"
 
+/* Has a block all the time, so that the daemon's context stays: in a new one numbers begin anew. */
+static void stayer(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("stayer");
+	use_gpu();
+	OK(create(KEPT, GPUMEM_TRANSPORT_IPC, &buffer));
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'e');
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
 /* Has a block, tells its handle and gives it back; of another uid by any argument. */
 static void former(int channel, void *argument)
 {
@@ -214,7 +227,7 @@ static void an_old_handle_opens_nothing_of_a_successor(
 {
 	struct gm_worker now, keep;
 	bool opens;
-	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == KEPT);
 	gm_worker_start(&now, successor, NULL);
 	gm_hear_word(now.channel, 'h');
 	gm_worker_start(&keep, keeper, NULL);
@@ -230,23 +243,28 @@ static void an_old_handle_opens_nothing_of_a_successor(
 START_TEST(an_old_handle_does_not_open_what_another_domain_has_since)
 {
 	unsigned char handle[GPUMEM_IPC_HANDLE_BYTES];
-	struct gm_worker before;
+	struct gm_worker before, stay;
 	start_with(_i ? IPC_CONFIG "trust = client\n" : NO_POOL);
+	gm_worker_start(&stay, stayer, NULL);
+	gm_hear_word(stay.channel, 'h');
 	for (int round = 0; round < 2; round++) {
 		gm_worker_start(&before, former, _i ? NULL : "");
 		gm_hear(before.channel, handle, sizeof(handle));
 		gm_worker_join(&before);
 		an_old_handle_opens_nothing_of_a_successor(handle);
 	}
+	end_worker(&stay);
 }
 END_TEST
 
 START_TEST(a_handle_that_another_domain_was_given_does_not_open_what_its_maker_has_since)
 {
 	unsigned char handle[GPUMEM_IPC_HANDLE_BYTES];
-	struct gm_worker a, b;
+	struct gm_worker a, b, stay;
 	gpumem_token token;
 	start_with(NO_POOL);
+	gm_worker_start(&stay, stayer, NULL);
+	gm_hear_word(stay.channel, 'h');
 	gm_worker_start(&a, sharer, NULL);
 	gm_worker_start(&b, guest, NULL);
 	gm_hear(a.channel, &token, sizeof(token));
@@ -256,6 +274,7 @@ START_TEST(a_handle_that_another_domain_was_given_does_not_open_what_its_maker_h
 	gm_say_word(a.channel, 'o');
 	gm_worker_join(&a);
 	an_old_handle_opens_nothing_of_a_successor(handle);
+	end_worker(&stay);
 }
 END_TEST
 

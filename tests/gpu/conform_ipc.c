@@ -131,8 +131,14 @@ static void a_handle_is_of_one_allocation_and_of_a_living_owner(void)
 	conform_end("an IPC handle is of one allocation, and opens while its owner lives");
 }
 
-/* Whoever gives out handles must know it: the 64 bytes stay good for what comes to lie there. */
-static void an_old_handle_opens_what_was_shared_since_in_its_place(void)
+/* Where a handle has the number by which the driver finds the memory: daemon/ipc_blocks.c. */
+static bool same_number(const uint8_t *one, const uint8_t *other)
+{
+	return memcmp(one + 48, other + 48, 8) == 0;
+}
+
+/* Whoever gives out handles must know it: the 64 bytes stay good for what gets their number. */
+static void an_old_handle_opens_what_has_its_number_since(void)
 {
 	struct puppet owner = conform_begin(true), user = conform_begin(true);
 	struct puppet_call open = {.op = PUPPET_IPC_OPEN, .a = LAZY};
@@ -143,20 +149,59 @@ static void an_old_handle_opens_what_was_shared_since_in_its_place(void)
 	OK(&owner, FREE, .a = ptr);
 	conform_expect("IPC_OPEN of what was freed", puppet_do(&user, &open, -1, NULL).result,
 		GM_CUDA_ERROR_INVALID_VALUE);
+	/* Elsewhere, so that it is not the address that counts. */
+	OK(&owner, RESERVE, .a = FULL, .c = ptr);
 	next = OK(&owner, ALLOC, .a = FULL);
-	conform_true("new memory in the same place", next == ptr);
+	conform_true("new memory lies elsewhere", next != ptr);
 	OK(&owner, SET, .a = next, .b = FULL, .c = 0x32);
 	OK(&owner, SYNC, .a = 0);
-	conform_expect("IPC_OPEN of what took its place, and has no handle",
+	conform_expect("IPC_OPEN of what took its number, and has no handle",
 		puppet_do(&user, &open, -1, NULL).result, GM_CUDA_ERROR_NOT_PERMITTED);
-	OK(&owner, IPC_GET, .a = next);
+	answer = PUPPET(&owner, IPC_GET, .a = next);
+	conform_true("another handle", memcmp(answer.blob, open.blob, sizeof open.blob) != 0);
+	conform_true("of the same number", same_number(answer.blob, open.blob));
 	answer = puppet_do(&user, &open, -1, NULL);
-	conform_expect("IPC_OPEN of what took its place", answer.result, GM_CUDA_SUCCESS);
+	conform_expect("IPC_OPEN of what took its number", answer.result, GM_CUDA_SUCCESS);
 	conform_value("of the new memory",
 		OK(&user, COUNT, .a = answer.value, .b = FULL, .c = 0x32), FULL);
 	puppet_stop(&user);
 	puppet_stop(&owner);
-	conform_end("an old IPC handle opens what was shared since in its place");
+	conform_end("an old IPC handle opens what has its number since, wherever that lies");
+}
+
+static void a_registered_page_takes_the_number_away(void)
+{
+	struct puppet owner = conform_begin(true), user = conform_begin(true);
+	struct puppet_call open = {.op = PUPPET_IPC_OPEN, .a = LAZY};
+	uint64_t ptr = OK(&owner, ALLOC, .a = FULL), next, page;
+	struct puppet_answer answer;
+
+	memcpy(open.blob, PUPPET(&owner, IPC_GET, .a = ptr).blob, sizeof open.blob);
+	OK(&owner, FREE, .a = ptr);
+	page = OK(&owner, PAGES, .a = 4096);
+	OK(&owner, REGISTER, .a = page, .b = 4096);
+	conform_expect("IPC_OPEN of a page's number", puppet_do(&user, &open, -1, NULL).result,
+		GM_CUDA_ERROR_NOT_PERMITTED);
+	next = OK(&owner, ALLOC, .a = FULL);
+	answer = PUPPET(&owner, IPC_GET, .a = next);
+	conform_true("new memory has another number", !same_number(answer.blob, open.blob));
+	conform_expect("IPC_OPEN when other memory is shared",
+		puppet_do(&user, &open, -1, NULL).result, GM_CUDA_ERROR_NOT_PERMITTED);
+	puppet_stop(&user);
+	puppet_stop(&owner);
+	conform_end(
+		"a registered page takes the number of freed memory, and keeps its old handle out");
+}
+
+static void two_blocks_have_two_numbers(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t a = OK(&p, ALLOC, .a = 2 * MIB), b = OK(&p, ALLOC, .a = 2 * MIB);
+	struct puppet_answer one = PUPPET(&p, IPC_GET, .a = a), two = PUPPET(&p, IPC_GET, .a = b);
+
+	conform_true("no two are the same", !same_number(one.blob, two.blob));
+	puppet_stop(&p);
+	conform_end("blocks that are there at a time have numbers of their own");
 }
 
 void conform_ipc(void)
@@ -167,5 +212,7 @@ void conform_ipc(void)
 	an_opening_is_closed_as_often_as_it_was_made();
 	mapped_memory_has_no_ipc_handle();
 	a_handle_is_of_one_allocation_and_of_a_living_owner();
-	an_old_handle_opens_what_was_shared_since_in_its_place();
+	an_old_handle_opens_what_has_its_number_since();
+	a_registered_page_takes_the_number_away();
+	two_blocks_have_two_numbers();
 }

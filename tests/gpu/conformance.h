@@ -34,7 +34,6 @@ void conform_stream(void);
 void conform_context(void);
 void conform_capture(void);
 void conform_ipc(void);
-void conform_addresses(void);
 void conform_figures(void);
 
 /* The end of one test: its name, and whether all was as expected since the last one. */

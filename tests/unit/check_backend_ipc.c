@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of the ipc transport as the daemon's cuda backend makes them: their context, and where
- * they lie. Over the fake driver: see backend_cuda_fixture.h.
+ * Blocks of the ipc transport as the daemon's cuda backend makes them: their context, and what old
+ * handles are kept from. Over the fake driver: see backend_cuda_fixture.h.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -10,6 +10,7 @@
 
 #include "common/cuda.h"
 #include "common/limits.h"
+#include "tests/limit.h"
 #include "tests/unit/backend_cuda_fixture.h"
 #include "tests/unit/failing_malloc.h"
 
@@ -53,8 +54,8 @@ END_TEST
 
 START_TEST(a_failed_ipc_block_leaves_neither_memory_nor_context)
 {
-	static const char *const plans[] = {
-		"cuDevicePrimaryCtxRetain:1:2", "cuMemAlloc:1:2", "cuIpcGetMemHandle:1:304"};
+	static const char *const plans[] = {"cuDevicePrimaryCtxRetain:1:2", "cuCtxPushCurrent:1:2",
+		"cuMemAlloc:1:2", "cuIpcGetMemHandle:1:304"};
 	struct gm_handle handle;
 	uint64_t before;
 
@@ -88,56 +89,73 @@ START_TEST(an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more)
 }
 END_TEST
 
-static bool apart(const struct gm_handle *a, const struct gm_handle *b, uint64_t bytes)
+/* Of the driver's number: daemon/ipc_blocks.c. */
+static bool same_number(const struct gm_handle *a, const struct gm_handle *b)
 {
-	return a->native + bytes <= b->native || b->native + bytes <= a->native;
+	return memcmp(a->ipc + 48, b->ipc + 48, 8) == 0;
 }
 
-/* The context goes with each block here; a handle of an earlier one is as good. The second time the
- * driver reserves nothing. */
-START_TEST(a_block_lies_where_its_domain_had_one_and_never_where_another_had)
+/* The context goes with each block here; a handle of an earlier one is as good. */
+START_TEST(a_block_never_has_a_number_that_another_domain_had)
 {
 	struct gm_handle first, other, again;
 
-	if (_i)
-		setenv("GPUMEM_FAKE_FAIL", "cuMemAddressReserve:0:801", 1);
 	open_it();
 	uint64_t before = free_of(0);
 	first = make(0, 8 * MIB, &someone);
 	unmake(0, 8 * MIB, &someone, &first);
 	for (uint32_t device = 0; device < 2; device++) {
 		other = make(device, 8 * MIB, &another);
-		ck_assert(apart(&first, &other, 8 * MIB));
+		ck_assert(!same_number(&first, &other));
 		unmake(device, 8 * MIB, &another, &other);
 	}
+	/* Its own may come again. */
 	again = make(0, 8 * MIB, &someone);
-	ck_assert(apart(&again, &other, 8 * MIB));
-	if (!_i)
-		ck_assert_uint_eq(again.native, first.native);
+	ck_assert(!same_number(&again, &other));
 	unmake(0, 8 * MIB, &someone, &again);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);
 }
 END_TEST
 
-START_TEST(where_a_handle_could_not_be_had_the_place_stays_its_domains)
+START_TEST(a_number_that_several_had_is_nobodys)
 {
-	struct gm_handle first, other;
+	struct gm_seen both = someone;
+	struct gm_handle first, again;
 
-	setenv("GPUMEM_FAKE_FAIL", "cuIpcGetMemHandle:2:304", 1);
 	open_it();
 	first = make(0, 8 * MIB, &someone);
-	unmake(0, 8 * MIB, &someone, &first);
-	ck_assert_int_eq(
-		ops->create(backend, 0, GM_TRANSPORT_IPC, 8 * MIB, &someone, &other), -EIO);
-	other = make(0, 8 * MIB, &another);
-	ck_assert(apart(&first, &other, 8 * MIB));
-	unmake(0, 8 * MIB, &another, &other);
+	both.several = true;
+	unmake(0, 8 * MIB, &both, &first);
+	again = make(0, 8 * MIB, &someone);
+	ck_assert(!same_number(&first, &again));
+	unmake(0, 8 * MIB, &someone, &again);
 	ops->close(backend);
 }
 END_TEST
 
-/* ---- between the backend and the driver */
+START_TEST(a_page_that_the_driver_does_not_take_fails_the_block)
+{
+	struct gm_handle first, other;
+	char text[GM_BACKEND_TROUBLE];
+	uint64_t when;
+
+	setenv("GPUMEM_FAKE_FAIL", "cuMemHostRegister:1:999", 1);
+	open_it();
+	uint64_t before = free_of(0);
+	first = make(0, 8 * MIB, &someone);
+	unmake(0, 8 * MIB, &someone, &first);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_IPC, 8 * MIB, &another, &other), -EIO);
+	ck_assert(ops->trouble(backend, 0, text, &when));
+	ck_assert_ptr_nonnull(strstr(text, "cuMemHostRegister"));
+	ck_assert_uint_eq(free_of(0), before);
+	other = make(0, 8 * MIB, &another);
+	ck_assert(!same_number(&first, &other));
+	unmake(0, 8 * MIB, &another, &other);
+	ops->close(backend);
+}
+END_TEST
 
 static struct gm_cuda *table(void)
 {
@@ -147,94 +165,45 @@ static struct gm_cuda *table(void)
 	return (struct gm_cuda *)cuda;
 }
 
-static struct gm_cuda real;
-static int reservations;
+/* Memory whose numbers never come again. */
+static uint64_t next_number;
 
-static gm_cu_result spy_reserve(
-	gm_cu_ptr *ptr, size_t bytes, size_t alignment, gm_cu_ptr hint, unsigned long long flags)
+static gm_cu_result new_handle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 {
-	gm_cu_result result = real.cuMemAddressReserve(ptr, bytes, alignment, hint, flags);
-
-	reservations += !result;
-	return result;
+	(void)ptr;
+	memset(handle, 1, sizeof *handle);
+	memcpy((char *)handle + 48, &next_number, sizeof next_number);
+	next_number++;
+	return GM_CUDA_SUCCESS;
 }
 
-static gm_cu_result spy_unreserve(gm_cu_ptr ptr, size_t bytes)
+static gm_cu_result any_alloc(gm_cu_ptr *ptr, size_t bytes)
 {
-	gm_cu_result result = real.cuMemAddressFree(ptr, bytes);
-
-	reservations -= !result;
-	return result;
-}
-
-START_TEST(every_reservation_ends_with_the_backend)
-{
-	struct gm_handle handle;
-	struct gm_cuda *cuda = table();
-
-	real = *cuda;
-	cuda->cuMemAddressReserve = spy_reserve;
-	cuda->cuMemAddressFree = spy_unreserve;
-	open_it();
-	for (gm_domain domain = 1; domain < 20; domain++) {
-		struct gm_seen seen = {.domain = domain, .uid = 1000};
-		handle = make(domain % 2, 4 * MIB, &seen);
-		unmake(domain % 2, 4 * MIB, &seen, &handle);
-	}
-	ck_assert_int_eq(reservations, 19);
-	ops->close(backend);
-	ck_assert_int_eq(reservations, 0);
-}
-END_TEST
-
-/* Memory whose places never lie side by side, of which there is no end. */
-static gm_cu_ptr next_place = (gm_cu_ptr)1 << 40;
-
-static gm_cu_result apart_alloc(gm_cu_ptr *ptr, size_t bytes)
-{
-	*ptr = next_place;
-	next_place += 2 * bytes;
+	(void)bytes;
+	*ptr = (gm_cu_ptr)1 << 40;
 	return GM_CUDA_SUCCESS;
 }
 
 static gm_cu_result any_free(gm_cu_ptr ptr)
 {
+	(void)ptr;
 	return GM_CUDA_SUCCESS;
 }
 
-static gm_cu_result any_reserve(
-	gm_cu_ptr *ptr, size_t bytes, size_t alignment, gm_cu_ptr hint, unsigned long long flags)
+START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do)
 {
-	*ptr = hint;
-	return GM_CUDA_SUCCESS;
-}
-
-static gm_cu_result any_unreserve(gm_cu_ptr ptr, size_t bytes)
-{
-	return GM_CUDA_SUCCESS;
-}
-
-static gm_cu_result any_handle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
-{
-	memset(handle, 1, sizeof *handle);
-	return GM_CUDA_SUCCESS;
-}
-
-START_TEST(a_uid_that_left_too_many_places_behind_gets_no_block_but_by_fd_and_others_do)
-{
+	GM_LIMIT_TEST(IPC_NUMBERS_PER_UID);
 	struct gm_cuda *cuda = table();
 	struct gm_handle handle;
 	char text[GM_BACKEND_TROUBLE];
 	uint64_t when;
 
-	cuda->cuMemAlloc = apart_alloc;
+	cuda->cuMemAlloc = any_alloc;
 	cuda->cuMemFree = any_free;
-	cuda->cuMemAddressReserve = any_reserve;
-	cuda->cuMemAddressFree = any_unreserve;
-	cuda->cuIpcGetMemHandle = any_handle;
+	cuda->cuIpcGetMemHandle = new_handle;
 	open_it();
 	struct gm_handle keep = make(0, 2 * MIB, &another); /* so that the context stays */
-	for (gm_domain domain = 10; domain < 10 + GM_LIMIT_IPC_RANGES_PER_UID; domain++) {
+	for (gm_domain domain = 10; domain < 10 + GM_LIMIT_IPC_NUMBERS_PER_UID; domain++) {
 		struct gm_seen seen = {.domain = domain, .uid = 1000};
 		handle = make(0, 2 * MIB, &seen);
 		unmake(0, 2 * MIB, &seen, &handle);
@@ -250,7 +219,81 @@ START_TEST(a_uid_that_left_too_many_places_behind_gets_no_block_but_by_fd_and_ot
 	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 	handle = make(0, 2 * MIB, &another);
 	unmake(0, 2 * MIB, &another, &handle);
+	/* Their own come again. */
+	next_number = 1;
+	struct gm_seen seen = {.domain = 10, .uid = 1000};
+	handle = make(0, 2 * MIB, &seen);
+	unmake(0, 2 * MIB, &seen, &handle);
 	unmake(0, 2 * MIB, &another, &keep);
+	ops->close(backend);
+}
+END_TEST
+
+/* As it would be if the number stood elsewhere. */
+static gm_cu_result one_handle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
+{
+	(void)ptr;
+	memset(handle, 1, sizeof *handle);
+	return GM_CUDA_SUCCESS;
+}
+
+START_TEST(a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block_at_a_time)
+{
+	struct gm_handle handle, other;
+
+	table()->cuIpcGetMemHandle = one_handle;
+	open_it();
+	handle = make(0, 2 * MIB, &someone);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &other), -EDQUOT);
+	unmake(0, 2 * MIB, &someone, &handle);
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &another, &other), -EDQUOT);
+	handle = make(0, 2 * MIB, &someone);
+	unmake(0, 2 * MIB, &someone, &handle);
+	ops->close(backend);
+}
+END_TEST
+
+/* ---- what a page costs is given back with the context */
+
+static struct gm_cuda real;
+static int registered;
+
+static gm_cu_result spy_register(void *ptr, size_t bytes, unsigned int flags)
+{
+	gm_cu_result result = real.cuMemHostRegister(ptr, bytes, flags);
+
+	registered += !result;
+	return result;
+}
+
+static gm_cu_result spy_unregister(void *ptr)
+{
+	gm_cu_result result = real.cuMemHostUnregister(ptr);
+
+	registered -= !result;
+	return result;
+}
+
+START_TEST(every_page_ends_with_the_context)
+{
+	struct gm_cuda *cuda = table();
+	struct gm_handle handle, keep;
+
+	real = *cuda;
+	cuda->cuMemHostRegister = spy_register;
+	cuda->cuMemHostUnregister = spy_unregister;
+	open_it();
+	keep = make(0, 4 * MIB, &someone);
+	for (gm_domain domain = 10; domain < 30; domain++) {
+		struct gm_seen seen = {.domain = domain, .uid = 1000};
+		handle = make(0, 4 * MIB, &seen);
+		unmake(0, 4 * MIB, &seen, &handle);
+	}
+	ck_assert_int_eq(registered, 19); /* each but the first found a number that was another's */
+	unmake(0, 4 * MIB, &someone, &keep);
+	ck_assert_int_eq(registered, 0);
 	ops->close(backend);
 }
 END_TEST
@@ -258,10 +301,11 @@ END_TEST
 START_TEST(without_host_memory_there_is_no_block_and_nothing_is_lost)
 {
 	struct gm_backend_config config = {0};
-	struct gm_handle handle;
+	struct gm_handle handle, first;
+	uint64_t n;
 
 	table(); /* loaded before memory fails */
-	for (uint64_t n = 1; n < 3; n++) {
+	for (n = 1; n < 3; n++) {
 		failing_malloc_arm(n);
 		int r = ops->open(&config, &backend, &devices, why);
 		ck_assert(failing_malloc_fired());
@@ -269,10 +313,20 @@ START_TEST(without_host_memory_there_is_no_block_and_nothing_is_lost)
 	}
 	open_it();
 	uint64_t before = free_of(0);
-	failing_malloc_arm(1);
-	int r = ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle);
-	ck_assert(failing_malloc_fired());
-	ck_assert_int_eq(r, -ENOMEM);
+	first = make(0, 2 * MIB, &another);
+	unmake(0, 2 * MIB, &another, &first);
+	for (n = 1;; n++) {
+		failing_malloc_arm(n);
+		int r = ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle);
+		if (!failing_malloc_fired()) {
+			ck_assert_int_eq(r, 0);
+			break;
+		}
+		ck_assert_int_eq(r, -ENOMEM);
+		ck_assert_uint_eq(free_of(0), before);
+	}
+	ck_assert_uint_ge(n, 4); /* a page, who pays, a number */
+	unmake(0, 2 * MIB, &someone, &handle);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);
 }
@@ -286,21 +340,21 @@ static void *on_a_device(void *arg)
 {
 	const struct gm_seen *seen = arg;
 	uint32_t device = seen == &another;
-	uint64_t *places = calloc(ROUNDS, sizeof *places);
+	struct gm_handle *had = calloc(ROUNDS, sizeof *had);
 
 	for (int i = 0; i < ROUNDS; i++) {
-		struct gm_handle a = make(device, 2 * MIB, seen), b = make(device, 4 * MIB, seen);
-		places[i] = a.native;
-		unmake(device, 2 * MIB, seen, &a);
-		unmake(device, 4 * MIB, seen, &b);
+		struct gm_handle other = make(device, 2 * MIB, seen);
+		had[i] = make(device, 4 * MIB, seen);
+		unmake(device, 2 * MIB, seen, &other);
+		unmake(device, 4 * MIB, seen, &had[i]);
 	}
-	return places;
+	return had;
 }
 
-START_TEST(two_devices_at_a_time_never_get_one_anothers_places)
+START_TEST(two_devices_at_a_time_never_get_one_anothers_numbers)
 {
 	pthread_t threads[2];
-	uint64_t *places[2];
+	struct gm_handle *had[2];
 
 	open_it();
 	for (int i = 0; i < 2; i++)
@@ -308,12 +362,12 @@ START_TEST(two_devices_at_a_time_never_get_one_anothers_places)
 					 (void *)(i ? &another : &someone)),
 			0);
 	for (int i = 0; i < 2; i++)
-		pthread_join(threads[i], (void **)&places[i]);
+		pthread_join(threads[i], (void **)&had[i]);
 	for (int i = 0; i < ROUNDS; i++)
 		for (int j = 0; j < ROUNDS; j++)
-			ck_assert_uint_ne(places[0][i], places[1][j]);
-	free(places[0]);
-	free(places[1]);
+			ck_assert(!same_number(&had[0][i], &had[1][j]));
+	free(had[0]);
+	free(had[1]);
 	ops->close(backend);
 }
 END_TEST
@@ -324,16 +378,18 @@ int main(void)
 	TCase *tcase = tcase_create("fake driver");
 
 	tcase_add_test(tcase, an_ipc_block_makes_the_context_and_the_last_one_takes_it_along);
-	tcase_add_loop_test(tcase, a_failed_ipc_block_leaves_neither_memory_nor_context, 0, 3);
+	tcase_add_loop_test(tcase, a_failed_ipc_block_leaves_neither_memory_nor_context, 0, 4);
 	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);
-	tcase_add_loop_test(
-		tcase, a_block_lies_where_its_domain_had_one_and_never_where_another_had, 0, 2);
-	tcase_add_test(tcase, where_a_handle_could_not_be_had_the_place_stays_its_domains);
-	tcase_add_test(tcase, every_reservation_ends_with_the_backend);
+	tcase_add_test(tcase, a_block_never_has_a_number_that_another_domain_had);
+	tcase_add_test(tcase, a_number_that_several_had_is_nobodys);
+	tcase_add_test(tcase, a_page_that_the_driver_does_not_take_fails_the_block);
+	tcase_add_test(
+		tcase, a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do);
 	tcase_add_test(tcase,
-		a_uid_that_left_too_many_places_behind_gets_no_block_but_by_fd_and_others_do);
+		a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block_at_a_time);
+	tcase_add_test(tcase, every_page_ends_with_the_context);
 	tcase_add_test(tcase, without_host_memory_there_is_no_block_and_nothing_is_lost);
-	tcase_add_test(tcase, two_devices_at_a_time_never_get_one_anothers_places);
+	tcase_add_test(tcase, two_devices_at_a_time_never_get_one_anothers_numbers);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
