@@ -2,7 +2,8 @@
 /*
  * Limits and the queue, shown and set. Whether a limit makes sense is core's to say; here it is
  * made sure that only an administrator sets one, that it is told to whom it concerns, and that a
- * list without a bound that fits a packet goes out in several.
+ * list without a bound that fits a packet goes out in several, each when the one who asked has room
+ * for it, from a place that stays good whatever comes and goes in between.
  */
 #include "daemon/admin_limits.h"
 
@@ -80,62 +81,64 @@ gpumem_status gm_admin_configure_limits(
 
 /* ---- rows of an answer, a packet's worth at a time */
 
-/* What every list has. The first member of a list, whose rows and reply are of its own kind. */
-struct rows {
+/* Where a list goes on. */
+struct listing {
+	struct gm_stream stream;
 	struct gm_dispatch *dispatch;
-	struct gm_peer *peer;
-	Gm__Wire__Packet packet; /* with the reply as its body */
-	size_t *n;               /* the reply's count of rows */
-	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
+	bool admin;
+	bool one; /* of the limits those of this owner alone */
+	struct gm_owner owner;
+	struct gm_quota_place limit;
+	uint32_t device; /* whose queue */
+	struct gm_queue_place waiting;
 };
 
-/* A list of size bytes, for free(). NULL: out of memory, which the peer was told. */
-static void *rows_new(size_t size, struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id)
+static void listing_free(struct gm_stream *stream)
 {
-	struct rows *rows = calloc(1, size);
-	if (!rows) {
+	free(stream);
+}
+
+/* owner: NULL for all. */
+static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), const struct gm_owner *owner)
+{
+	struct listing *listing = calloc(1, sizeof(*listing));
+	if (!listing) {
 		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
-		return NULL;
+		return;
 	}
-	rows->dispatch = dispatch;
-	rows->peer = peer;
-	gm__wire__packet__init(&rows->packet);
-	rows->packet.id = id;
-	return rows;
-}
-
-static void rows_send(struct rows *rows, bool more)
-{
-	rows->packet.more = more;
-	gm_peer_send(rows->peer, &rows->packet);
-	*rows->n = 0;
-}
-
-/* The place of the next row: a list that is full goes out first. */
-static size_t rows_next(struct rows *rows)
-{
-	if (*rows->n == GM_ADMIN_ROWS)
-		rows_send(rows, true);
-	return (*rows->n)++;
+	listing->stream.id = id;
+	listing->stream.next = next;
+	listing->stream.free = listing_free;
+	listing->dispatch = dispatch;
+	listing->admin = gm_dispatch_is_admin(dispatch, peer);
+	listing->waiting = GM_QUEUE_FIRST;
+	if (owner) {
+		listing->one = true;
+		listing->owner = *owner;
+	}
+	gm_peer_start(peer, &listing->stream);
 }
 
 struct limit_rows {
-	struct rows rows;
 	const struct gm_owner *only; /* NULL: all */
-	Gm__Wire__LimitsReply reply;
+	size_t n;
 	Gm__Wire__Limit limits[GM_ADMIN_ROWS];
 	Gm__Wire__Limit *list[GM_ADMIN_ROWS];
+	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
 };
 
-static void add_limit(void *ctx, const struct gm_quota_info *info)
+static bool add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
-		return;
-	size_t i = rows_next(&out->rows);
+		return true;
+	if (out->n == GM_ADMIN_ROWS)
+		return false;
+	size_t i = out->n++;
 	Gm__Wire__Limit *row = out->list[i] = &out->limits[i];
 	gm__wire__limit__init(row);
-	row->owner = out->rows.owners[i];
+	row->owner = out->owners[i];
 	gm_owner_name(&info->owner, row->owner);
 	row->device = info->device;
 	row->set = info->values.set;
@@ -146,29 +149,36 @@ static void add_limit(void *ctx, const struct gm_quota_info *info)
 	row->held = info->held;
 	row->clients = info->clients;
 	row->over = info->over;
+	return true;
 }
 
-static void answer_limits(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	const struct gm_owner *only)
+static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct limit_rows *out = rows_new(sizeof(*out), dispatch, peer, id);
-	if (!out)
-		return;
-	out->only = only;
-	gm__wire__limits_reply__init(&out->reply);
-	out->reply.limits = out->list;
-	out->rows.n = &out->reply.n_limits;
-	out->rows.packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
-	out->rows.packet.limits = &out->reply;
-	gm_core_quota_each(dispatch->core, add_limit, out);
-	rows_send(&out->rows, false);
-	free(out);
+	struct listing *listing = (struct listing *)stream;
+	struct gm_quota_place place = listing->limit;
+	struct limit_rows out;
+	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	out.n = 0;
+	out.only = listing->one ? &listing->owner : NULL;
+	bool more = gm_core_quota_each(listing->dispatch->core, &place, add_limit, &out);
+	reply.n_limits = out.n;
+	reply.limits = out.list;
+	packet.id = stream->id;
+	packet.more = more;
+	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
+	packet.limits = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r < 0)
+		return r;
+	listing->limit = place;
+	return more;
 }
 
 void gm_admin_get_limits(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	answer_limits(dispatch, peer, packet->id, NULL);
+	start_listing(dispatch, peer, packet->id, limits_next, NULL);
 }
 
 /* ---- changing them */
@@ -232,7 +242,7 @@ void gm_admin_set_limit(
 	describe(set, detail);
 	gm_clients_limits_changed(dispatch->clients);
 	gm_watch_limits(dispatch, gm_peer_identity(peer), set->owner, detail);
-	answer_limits(dispatch, peer, packet->id, &owner);
+	start_listing(dispatch, peer, packet->id, limits_next, &owner);
 }
 
 void gm_admin_reset_limit(
@@ -254,25 +264,29 @@ void gm_admin_reset_limit(
 	gm_clients_limits_changed(dispatch->clients);
 	gm_watch_limits(dispatch, gm_peer_identity(peer), all ? "all" : reset->owner,
 		"as configured again");
-	answer_limits(dispatch, peer, packet->id, all ? NULL : &owner);
+	start_listing(dispatch, peer, packet->id, limits_next, all ? NULL : &owner);
 }
 
 /* ---- the queue */
 
 struct queue_rows {
-	struct rows rows;
+	const struct listing *listing;
+	const struct gm_peer *peer;
 	uint32_t device;
-	bool admin;
-	Gm__Wire__QueueReply reply;
+	size_t n;
 	Gm__Wire__Waiting waiting[GM_ADMIN_ROWS];
 	Gm__Wire__Waiting *list[GM_ADMIN_ROWS];
+	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
 };
 
-static void add_waiting(void *ctx, const struct gm_queue_info *info)
+static bool add_waiting(void *ctx, const struct gm_queue_info *info)
 {
 	struct queue_rows *out = ctx;
-	size_t i = rows_next(&out->rows);
-	const struct gm_client *client = gm_clients_of(out->rows.dispatch->clients, info->session);
+	if (out->n == GM_ADMIN_ROWS)
+		return false;
+	size_t i = out->n++;
+	const struct gm_client *client =
+		gm_clients_of(out->listing->dispatch->clients, info->session);
 	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];
 	gm__wire__waiting__init(row);
 	row->device = out->device;
@@ -280,8 +294,8 @@ static void add_waiting(void *ctx, const struct gm_queue_info *info)
 	if (client) {
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
-		if (out->admin ||
-			gm_identity_same_owner(gm_peer_identity(out->rows.peer), client->identity))
+		if (out->listing->admin ||
+			gm_identity_same_owner(gm_peer_identity(out->peer), client->identity))
 			row->client = (char *)client->name;
 	}
 	row->bytes = info->bytes;
@@ -292,27 +306,48 @@ static void add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->parked = info->parked;
 	row->block = (Gm__Wire__Block)info->block;
 	if (info->owner) {
-		row->owner = out->rows.owners[i];
+		row->owner = out->owners[i];
 		gm_owner_name(info->owner, row->owner);
 	}
+	return true;
+}
+
+static int queue_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct listing *listing = (struct listing *)stream;
+	const struct gm_dispatch *dispatch = listing->dispatch;
+	struct gm_queue_place place = listing->waiting;
+	struct queue_rows out;
+	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	bool more = false;
+	out.listing = listing;
+	out.peer = peer;
+	out.n = 0;
+	out.device = listing->device;
+	while (out.device < dispatch->n_devices) {
+		more = gm_core_queue_each(dispatch->core, out.device, &place, add_waiting, &out);
+		if (more)
+			break;
+		out.device++;
+		place = GM_QUEUE_FIRST;
+	}
+	reply.n_requests = out.n;
+	reply.requests = out.list;
+	packet.id = stream->id;
+	packet.more = more;
+	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
+	packet.queue = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r < 0)
+		return r;
+	listing->device = out.device;
+	listing->waiting = place;
+	return more;
 }
 
 void gm_admin_get_queue(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct queue_rows *out = rows_new(sizeof(*out), dispatch, peer, packet->id);
-	if (!out)
-		return;
-	out->admin = gm_dispatch_is_admin(dispatch, peer);
-	gm__wire__queue_reply__init(&out->reply);
-	out->reply.requests = out->list;
-	out->rows.n = &out->reply.n_requests;
-	out->rows.packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
-	out->rows.packet.queue = &out->reply;
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		out->device = i;
-		gm_core_queue_each(dispatch->core, i, add_waiting, out);
-	}
-	rows_send(&out->rows, false);
-	free(out);
+	start_listing(dispatch, peer, packet->id, queue_next, NULL);
 }

@@ -545,8 +545,8 @@ uint64_t gm_queue_due(const struct gm_device *device)
 
 /* ---- to look at */
 
-void gm_core_queue_each(const struct gm_core *core, uint32_t device,
-	void (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
+bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
+	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
 {
 	assert(device < core->n_devices);
 	const struct gm_device *d = &core->devices[device];
@@ -555,6 +555,8 @@ void gm_core_queue_each(const struct gm_core *core, uint32_t device,
 	DL_FOREACH2(d->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
+		if (is_before(w, place->priority, place->order))
+			continue;
 		struct gm_queue_info info = {
 			.request = r,
 			.session = r->session,
@@ -570,8 +572,13 @@ void gm_core_queue_each(const struct gm_core *core, uint32_t device,
 			.owner =
 				w->block == GM_BLOCK_QUOTA ? gm_quota_owner(w->tally->quota) : NULL,
 		};
-		visit(ctx, &info);
+		if (!visit(ctx, &info)) {
+			*place =
+				(struct gm_queue_place){.priority = w->priority, .order = w->order};
+			return true;
+		}
 	}
+	return false;
 }
 
 uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device)

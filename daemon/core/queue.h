@@ -57,9 +57,17 @@ struct gm_queue_info {
 	enum gm_block block;
 	const struct gm_owner *owner; /* GM_BLOCK_QUOTA: of the limit */
 };
-/* In order. */
-void gm_core_queue_each(const struct gm_core *core, uint32_t device,
-	void (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
+/* A place in a device's queue, for who does not go through it in one call. It stays good whatever
+ * becomes of requests; one whose priority changes meanwhile may be met twice, or not. */
+struct gm_queue_place {
+	int32_t priority;
+	uint64_t order;
+};
+#define GM_QUEUE_FIRST ((struct gm_queue_place){.priority = INT32_MAX})
+/* In order, from a place on. visit() returns false where it takes no more: then that request's
+ * place is written, and the result is true. */
+bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
+	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
 uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device);
 
 /* ---- core's own */

@@ -30,6 +30,7 @@ struct on_device {
 
 struct gm_quota {
 	struct gm_owner owner;
+	uint64_t age; /* kept while the table changes */
 	uint64_t clients;
 	UT_hash_handle hh;
 	struct on_device devices[];
@@ -82,6 +83,7 @@ static struct gm_quota *get(
 	if (!quota)
 		return NULL;
 	quota->owner = *owner;
+	quota->age = ++quotas->last_age;
 	HASH_ADD(hh, quotas->by_owner, owner, sizeof(quota->owner), quota);
 	if (!GM_TABLE_ADDED(quota)) {
 		free(quota);
@@ -105,11 +107,13 @@ static int copy(const struct gm_quotas *from, uint32_t n_devices, struct gm_quot
 		struct gm_quota *mine = get(to, &q->owner, n_devices);
 		if (!mine)
 			return -ENOMEM;
+		mine->age = q->age;
 		for (uint32_t d = 0; d < n_devices; d++) {
 			mine->devices[d].configured = q->devices[d].configured;
 			mine->devices[d].run_time = q->devices[d].run_time;
 		}
 	}
+	to->last_age = from->last_age;
 	return 0;
 }
 
@@ -489,11 +493,14 @@ int32_t gm_quotas_top(struct gm_core *core, uint32_t device)
 	return core->devices[device].top_priority;
 }
 
-void gm_core_quota_each(
-	struct gm_core *core, void (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx)
+bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
+	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx)
 {
 	for (const struct gm_quota *q = core->quotas.by_owner; q; q = q->hh.next) {
-		for (uint32_t d = 0; d < core->n_devices; d++) {
+		if (q->age < place->age)
+			continue;
+		for (uint32_t d = q->age == place->age ? place->device : 0; d < core->n_devices;
+			d++) {
 			struct gm_quota_info info = {
 				.owner = q->owner,
 				.device = d,
@@ -503,10 +510,13 @@ void gm_core_quota_each(
 				.clients = q->clients,
 			};
 			info.over = info.held > info.values.max;
-			if (info.values.set)
-				visit(ctx, &info);
+			if (info.values.set && !visit(ctx, &info)) {
+				*place = (struct gm_quota_place){.age = q->age, .device = d};
+				return true;
+			}
 		}
 	}
+	return false;
 }
 
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device)

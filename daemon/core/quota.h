@@ -84,9 +84,18 @@ struct gm_quota_info {
 	uint64_t clients; /* that it applies to */
 	bool over;        /* held > max */
 };
-/* In the order in which owners were first named, each with its devices. */
-void gm_core_quota_each(struct gm_core *core,
-	void (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx);
+/* A place in the list of limits, for who does not go through it in one call; all 0: the first. It
+ * stays good whatever becomes of limits. */
+struct gm_quota_place {
+	uint64_t age;
+	uint32_t device;
+};
+/*
+ * In the order in which owners were first named, each with its devices, from a place on. visit()
+ * returns false where it takes no more: then that limit's place is written, and the result is true.
+ */
+bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
+	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx);
 
 /* ---- core's own */
 
@@ -97,6 +106,7 @@ struct gm_quota;
 
 struct gm_quotas {
 	struct gm_quota *by_owner; /* in order of age */
+	uint64_t last_age;
 };
 void gm_quotas_deinit(struct gm_quotas *quotas);
 /* A session's limits, found once and kept with its accounts until limits change. Before it holds

@@ -6,6 +6,7 @@
  * time or with its client, and none waits for what never comes.
  */
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -187,6 +188,57 @@ START_TEST(requests_that_do_not_say_wait_where_the_daemon_is_told_so)
 }
 END_TEST
 
+START_TEST(a_queue_is_told_as_it_is_read_however_often_it_is_asked_for)
+{
+	enum { CLIENTS = 7, ROWS = CLIENTS * GM_LIMIT_WAITING_PER_CLIENT };
+	struct gm_raw waiting[CLIENTS], deaf;
+	Gm__Wire__GetQueue get = GM__WIRE__GET_QUEUE__INIT;
+	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_QUEUE, get_queue, &get);
+	uint8_t bytes[64];
+	size_t n, asked = 0, rows = 0, told = 0;
+	int r;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
+	for (int i = 0; i < CLIENTS; i++) {
+		gm_raw_join(&waiting[i], &s.daemon);
+		for (int k = 0; k < GM_LIMIT_WAITING_PER_CLIENT; k++)
+			gm_scene_ask(&waiting[i], 2 * MiB, 3600000);
+	}
+	GM_UNTIL(gm_waiting(&s.daemon) == ROWS);
+	/* Answers of more than the daemon keeps for a peer are under way; once 64 are, no more
+	 * questions are read. */
+	gm_raw_observe(&deaf, &s.daemon);
+	for (int turns = 0; turns < 10; turns++) {
+		do {
+			p->id = 1000 + asked;
+			GM_REQUIRE(gm_wire_pack(p, bytes, sizeof(bytes), &n) == 0);
+			r = gm_seqpacket_send(deaf.socket, bytes, n, NULL, 0);
+			if (r == 0) {
+				asked++;
+				turns = 0;
+			}
+		} while (r == 0);
+		GM_REQUIRE_EQ(r, -EAGAIN);
+		/* It may only be slow: somebody else is served before it is tried again. */
+		gm_figures_now(&s.daemon);
+	}
+	/* It reads after all: every question is answered, in full. */
+	for (size_t answers = 0; answers < asked;) {
+		GM_REQUIRE(gm_raw_receive(&deaf));
+		GM_REQUIRE_EQ(deaf.packet->body_case, GM__WIRE__PACKET__BODY_QUEUE);
+		rows += deaf.packet->queue->n_requests;
+		told += gm__wire__packet__get_packed_size(deaf.packet);
+		answers += !deaf.packet->more;
+	}
+	GM_REQUIRE_EQ(rows, asked * ROWS);
+	GM_REQUIRE(told > GM_LIMIT_SEND_QUEUE_BYTES);
+	gm_raw_close(&deaf);
+	for (int i = 0; i < CLIENTS; i++)
+		gm_raw_close(&waiting[i]);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("queue");
@@ -201,6 +253,7 @@ int main(void)
 	tcase_add_test(tcase, two_who_hold_half_and_wait_for_more_are_told_so);
 	tcase_add_test(tcase, a_client_with_many_waiting_requests_can_still_return_memory);
 	tcase_add_test(tcase, requests_that_do_not_say_wait_where_the_daemon_is_told_so);
+	tcase_add_test(tcase, a_queue_is_told_as_it_is_read_however_often_it_is_asked_for);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

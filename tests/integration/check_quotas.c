@@ -296,6 +296,56 @@ START_TEST(limits_that_no_packet_takes_are_all_listed_each_once)
 }
 END_TEST
 
+START_TEST(a_list_longer_than_the_daemon_keeps_for_a_peer_comes_through)
+{
+	/* On every device there is: 15 of host memory. */
+	enum { MANY = 600, NAME = 200, DEVICES_MOST = 15 };
+	static bool seen[MANY][DEVICES_MOST];
+	size_t n, bytes = 0, rows = 0;
+	unsigned devices = gm_on_gpu() ? 2 : DEVICES_MOST;
+	char config[1024], owner[NAME + 32];
+	n = (size_t)snprintf(config, sizeof(config), "%s", GM_DAEMON_CONFIG_WITH("", "64M"));
+	for (unsigned i = 1; i < devices; i++)
+		n += (size_t)snprintf(
+			config + n, sizeof(config) - n, "[device %u]\nsize = 64M\n", i);
+	GM_REQUIRE(n < sizeof(config));
+	start(config);
+	for (unsigned i = 0; i < MANY; i++) {
+		Gm__Wire__SetLimit set = GM__WIRE__SET_LIMIT__INIT;
+		snprintf(owner, sizeof(owner), "unit:%0*u.service", NAME, i);
+		set.owner = owner;
+		set.set = 1; /* its max */
+		set.max = (i + 1) * MiB;
+		set.all_devices = true;
+		GM_REQUIRE_EQ(
+			gm_raw_call(&ctl, GM_RAW_PACKET(SET_LIMIT, set_limit, &set)), GPUMEM_OK);
+		GM_REQUIRE_EQ(ctl.packet->limits->n_limits, devices);
+	}
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
+	for (;;) {
+		GM_REQUIRE_EQ(ctl.packet->body_case, GM__WIRE__PACKET__BODY_LIMITS);
+		bytes += gm__wire__packet__get_packed_size(ctl.packet);
+		for (size_t k = 0; k < ctl.packet->limits->n_limits; k++) {
+			const Gm__Wire__Limit *row = ctl.packet->limits->limits[k];
+			unsigned i;
+			GM_REQUIRE(sscanf(row->owner, "unit:%u.service", &i) == 1 && i < MANY);
+			GM_REQUIRE(row->device < devices && !seen[i][row->device]);
+			GM_REQUIRE_EQ(row->max, (i + 1) * MiB);
+			seen[i][row->device] = true;
+			rows++;
+		}
+		if (!ctl.packet->more)
+			break;
+		GM_REQUIRE(gm_raw_receive(&ctl));
+	}
+	GM_REQUIRE_EQ(rows, MANY * devices);
+	if (devices == DEVICES_MOST)
+		GM_REQUIRE(bytes > GM_LIMIT_SEND_QUEUE_BYTES + 512 * 1024);
+	stop();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("quotas");
@@ -306,6 +356,7 @@ int main(void)
 		tcase, a_reload_changes_it_and_what_was_set_at_run_time_stays_until_it_is_reset);
 	tcase_add_test(tcase, what_cannot_stand_is_told_with_its_line_and_changes_nothing);
 	tcase_add_test(tcase, limits_that_no_packet_takes_are_all_listed_each_once);
+	tcase_add_test(tcase, a_list_longer_than_the_daemon_keeps_for_a_peer_comes_through);
 	tcase_add_test(
 		tcase, a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses);
 	suite_add_tcase(suite, tcase);

@@ -478,8 +478,13 @@ uint64_t gm_waiting(const struct gm_daemon *daemon)
 	uint64_t n = 0;
 	gm_raw_observe(&ctl, daemon);
 	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_QUEUE, get_queue, &body)), GPUMEM_OK);
-	for (size_t i = 0; i < ctl.packet->queue->n_requests; i++)
-		n += !ctl.packet->queue->requests[i]->parked;
+	for (;;) {
+		for (size_t i = 0; i < ctl.packet->queue->n_requests; i++)
+			n += !ctl.packet->queue->requests[i]->parked;
+		if (!ctl.packet->more)
+			break;
+		GM_REQUIRE(gm_raw_receive(&ctl));
+	}
 	gm_raw_close(&ctl);
 	return n;
 }

@@ -58,18 +58,19 @@ struct listed {
 	size_t n;
 };
 
-static void list(void *ctx, const struct gm_queue_info *info)
+static bool list(void *ctx, const struct gm_queue_info *info)
 {
 	struct listed *listed = ctx;
 	ck_assert_uint_lt(listed->n, 64);
 	listed->info[listed->n] = *info;
 	listed->requests[listed->n++] = info->request;
+	return true;
 }
 
 static struct listed queue(void)
 {
 	struct listed listed = {0};
-	gm_core_queue_each(fake.core, d, list, &listed);
+	gm_core_queue_each(fake.core, d, &GM_QUEUE_FIRST, list, &listed);
 	ck_assert_uint_eq(listed.n, gm_core_queue_length(fake.core, d));
 	return listed;
 }
@@ -532,6 +533,54 @@ START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 }
 END_TEST
 
+/* Takes so many, and then no more. */
+struct part {
+	unsigned room, n;
+	const struct gm_request *requests[64];
+};
+
+static bool take(void *ctx, const struct gm_queue_info *info)
+{
+	struct part *part = ctx;
+	if (part->room == 0)
+		return false;
+	part->room--;
+	ck_assert_uint_lt(part->n, 64);
+	part->requests[part->n++] = info->request;
+	return true;
+}
+
+START_TEST(a_list_in_parts_has_each_request_once_whoever_comes_and_goes_in_between)
+{
+	static struct fake_request q[6], late[2];
+	struct gm_queue_place place = GM_QUEUE_FIRST;
+	struct part part = {.room = 2};
+	prefer(3, 5);
+	fake_lease(&fake, a, d, 16 * GiB);
+	for (int i = 0; i < 6; i++)
+		fake_wait(&fake, &q[i], i % 2 ? c : b, d, 2 * GiB, 10 * SECOND);
+	/* In order: 1, 3, 5 of c, then 0, 2, 4 of b. */
+	ck_assert(gm_core_queue_each(fake.core, d, &place, take, &part));
+	ck_assert_uint_eq(part.n, 2);
+	/* One that was listed goes, and so does the next one; one comes before the place, whose
+	 * client has a higher priority, and one behind all. */
+	gm_core_cancel(fake.core, &q[1].r);
+	gm_core_cancel(fake.core, &q[5].r);
+	prefer(4, 9);
+	fake_wait(&fake, &late[0], fake_session(&fake, 4, 4), d, 2 * GiB, 10 * SECOND);
+	fake_wait(&fake, &late[1], b, d, 2 * GiB, 10 * SECOND);
+	part.room = 1;
+	ck_assert(gm_core_queue_each(fake.core, d, &place, take, &part));
+	part.room = 60;
+	ck_assert(!gm_core_queue_each(fake.core, d, &place, take, &part));
+	const struct gm_request *const want[] = {
+		&q[1].r, &q[3].r, &q[0].r, &q[2].r, &q[4].r, &late[1].r};
+	ck_assert_uint_eq(part.n, sizeof(want) / sizeof(want[0]));
+	for (unsigned i = 0; i < part.n; i++)
+		ck_assert_ptr_eq(part.requests[i], want[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("queue");
@@ -542,6 +591,8 @@ int main(void)
 	tcase_add_test(tcase, what_is_pooled_for_it_is_granted_before_the_return_returns);
 	tcase_add_test(tcase, every_way_memory_comes_back_grants);
 	tcase_add_test(tcase, the_order_is_priority_then_arrival);
+	tcase_add_test(
+		tcase, a_list_in_parts_has_each_request_once_whoever_comes_and_goes_in_between);
 	tcase_add_test(tcase, its_time_is_kept);
 	tcase_add_test(tcase, a_time_without_end_does_not_overflow);
 	tcase_add_test(tcase, oom_says_what_becomes_of_a_request_that_does_not_say);

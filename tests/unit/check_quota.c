@@ -85,21 +85,22 @@ struct seen {
 	unsigned n, all;
 };
 
-static void see(void *ctx, const struct gm_quota_info *info)
+static bool see(void *ctx, const struct gm_quota_info *info)
 {
 	struct seen *seen = ctx;
 	char text[GM_OWNER_TEXT];
 	seen->all++;
 	if (strcmp(gm_owner_format(&info->owner, text), seen->text) != 0 || info->device != d)
-		return;
+		return true;
 	seen->info = *info;
 	seen->n++;
+	return true;
 }
 
 static struct gm_quota_info shown(const char *text)
 {
 	struct seen seen = {.text = text};
-	gm_core_quota_each(fake.core, see, &seen);
+	gm_core_quota_each(fake.core, &(struct gm_quota_place){0}, see, &seen);
 	ck_assert_msg(seen.n == 1, "%s is shown %u times", text, seen.n);
 	return seen.info;
 }
@@ -107,7 +108,7 @@ static struct gm_quota_info shown(const char *text)
 static unsigned count(void)
 {
 	struct seen seen = {.text = ""};
-	gm_core_quota_each(fake.core, see, &seen);
+	gm_core_quota_each(fake.core, &(struct gm_quota_place){0}, see, &seen);
 	return seen.all;
 }
 
@@ -485,6 +486,65 @@ START_TEST(without_memory_nothing_changes)
 }
 END_TEST
 
+/* Takes so many, and then no more. */
+struct part {
+	unsigned room, n;
+	char owners[64][GM_OWNER_TEXT];
+	uint32_t devices[64];
+};
+
+static bool take(void *ctx, const struct gm_quota_info *info)
+{
+	struct part *part = ctx;
+	if (part->room == 0)
+		return false;
+	part->room--;
+	ck_assert_uint_lt(part->n, 64);
+	gm_owner_name(&info->owner, part->owners[part->n]);
+	part->devices[part->n++] = info->device;
+	return true;
+}
+
+START_TEST(a_list_in_parts_has_each_limit_once_whatever_changes_in_between)
+{
+	struct gm_core_device_info more = fake_info(64 * GiB);
+	struct gm_quota_place place = {0};
+	struct part part = {.room = 3};
+	char text[32];
+	ck_assert_uint_eq(fake_core_add(&fake, &more), 1);
+	for (int i = 0; i < 6; i++) {
+		snprintf(text, sizeof(text), "uid:%d", i);
+		ck_assert_int_eq(prefer(text, i), GPUMEM_OK);
+	}
+	/* It stops within uid 1, before its second device. */
+	ck_assert(gm_core_quota_each(fake.core, &place, take, &part));
+	ck_assert_uint_eq(part.n, 3);
+	/* One that was listed goes, and so does the one where it stopped; one comes, one stays and
+	 * has another value. */
+	for (int i = 0; i < 2; i++) {
+		struct gm_owner gone = owner(i ? "uid:1" : "uid:0");
+		ck_assert_int_eq(
+			gm_core_reset_quota(fake.core, &gone, GM_ALL_DEVICES, detail), GPUMEM_OK);
+	}
+	ck_assert_int_eq(prefer("uid:6", 6), GPUMEM_OK);
+	ck_assert_int_eq(prefer("uid:3", 7), GPUMEM_OK);
+	/* One at a time from here on, each with a change behind it. */
+	for (unsigned k = 0; k < 20; k++) {
+		part.room = 1;
+		if (!gm_core_quota_each(fake.core, &place, take, &part))
+			break;
+		ck_assert_int_eq(prefer("uid:5", (int32_t)k), GPUMEM_OK);
+	}
+	static const char *const want[] = {"uid:0", "uid:0", "uid:1", "uid:2", "uid:2", "uid:3",
+		"uid:3", "uid:4", "uid:4", "uid:5", "uid:5", "uid:6", "uid:6"};
+	ck_assert_uint_eq(part.n, sizeof(want) / sizeof(want[0]));
+	for (unsigned i = 0; i < part.n; i++) {
+		ck_assert_str_eq(part.owners[i], want[i]);
+		ck_assert_uint_eq(part.devices[i], i < 3 ? i % 2 : (i + 1) % 2);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("quota");
@@ -505,6 +565,7 @@ int main(void)
 	tcase_add_test(tcase, a_single_clients_limit_goes_with_it);
 	tcase_add_test(tcase, the_one_who_pays_for_a_shared_lease_counts_for_its_owner);
 	tcase_add_test(tcase, clients_hear_of_a_new_limit);
+	tcase_add_test(tcase, a_list_in_parts_has_each_limit_once_whatever_changes_in_between);
 	tcase_add_test(tcase, a_limit_too_many_is_refused);
 	tcase_add_test(tcase, without_memory_nothing_changes);
 	suite_add_tcase(suite, tcase);

@@ -54,11 +54,12 @@ struct limits {
 	size_t n;
 };
 
-static void list_limit(void *ctx, const struct gm_quota_info *info)
+static bool list_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limits *limits = ctx;
 	ck_assert_uint_lt(limits->n, OWNERS);
 	limits->info[limits->n++] = *info;
+	return true;
 }
 
 struct listed {
@@ -67,13 +68,14 @@ struct listed {
 	size_t n;
 };
 
-static void list_waiting(void *ctx, const struct gm_queue_info *info)
+static bool list_waiting(void *ctx, const struct gm_queue_info *info)
 {
 	struct listed *listed = ctx;
 	ck_assert_uint_lt(listed->n, REQUESTS);
 	if (info->owner)
 		listed->owner[listed->n] = *info->owner;
 	listed->info[listed->n++] = *info;
+	return true;
 }
 
 /* What a session could be given now, by its limits and the device. */
@@ -312,8 +314,8 @@ void model_check(struct model *m)
 	bool grew[SESSIONS], grew_any = false;
 	model_sweep(m);
 	fake_core_check(&m->fake, 0);
-	gm_core_quota_each(m->fake.core, list_limit, &limits);
-	gm_core_queue_each(m->fake.core, 0, list_waiting, &queue);
+	gm_core_quota_each(m->fake.core, &(struct gm_quota_place){0}, list_limit, &limits);
+	gm_core_queue_each(m->fake.core, 0, &GM_QUEUE_FIRST, list_waiting, &queue);
 	for (size_t i = 0; i < queue.n; i++)
 		if (queue.info[i].owner)
 			queue.info[i].owner = &queue.owner[i];
