@@ -312,6 +312,7 @@ void gm_admin_get_buffers(
 
 struct bucket_list {
 	const struct gm_dispatch *dispatch;
+	const struct gm_identity *asker; /* NULL: an administrator */
 	uint32_t device;
 	size_t skip; /* those that went out before */
 	size_t seen;
@@ -332,7 +333,7 @@ static void add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
 	bucket->transport = (Gm__Wire__Transport)info->transport;
 	bucket->chunk_bytes = info->chunk_bytes;
 	bucket->domain = (char *)gm_domains_text(
-		out->dispatch->clients->domains, info->domain, out->domains[out->n]);
+		out->dispatch->clients->domains, info->domain, out->asker, out->domains[out->n]);
 	bucket->chunks = info->chunks;
 	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
 	out->list[out->n] = bucket;
@@ -351,6 +352,7 @@ static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 	if (!out)
 		return -ENOMEM;
 	out->dispatch = dispatch;
+	out->asker = listing->admin ? NULL : gm_peer_identity(peer);
 	out->skip = listing->at;
 	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
 		struct gm_pool_totals sums;

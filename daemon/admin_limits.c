@@ -3,7 +3,8 @@
  * Limits and the queue, shown and set. Whether a limit makes sense is core's to say; here it is
  * made sure that only an administrator sets one, that it is told to whom it concerns, and that a
  * list without a bound that fits a packet goes out in several, each when the one who asked has room
- * for it, from a place that stays good whatever comes and goes in between.
+ * for it, from a place that stays good whatever comes and goes in between. Of a request that waits
+ * nobody hears what the list of clients would not tell them of its client.
  */
 #include "daemon/admin_limits.h"
 
@@ -291,11 +292,12 @@ static bool add_waiting(void *ctx, const struct gm_queue_info *info)
 	gm__wire__waiting__init(row);
 	row->device = out->device;
 	row->session = gm_session_id(info->session);
+	bool all = out->listing->admin;
 	if (client) {
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
-		if (out->listing->admin ||
-			gm_identity_same_owner(gm_peer_identity(out->peer), client->identity))
+		all = all || gm_identity_same_owner(gm_peer_identity(out->peer), client->identity);
+		if (all)
 			row->client = (char *)client->name;
 	}
 	row->bytes = info->bytes;
@@ -305,7 +307,7 @@ static bool add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->overtaken = info->overtaken;
 	row->parked = info->parked;
 	row->block = (Gm__Wire__Block)info->block;
-	if (info->owner) {
+	if (info->owner && (all || !gm_dispatch_is_private(info->owner))) {
 		row->owner = out->owners[i];
 		gm_owner_name(info->owner, row->owner);
 	}

@@ -11,6 +11,7 @@
 #include "daemon/admin.h"
 #include "daemon/admin_limits.h"
 #include "daemon/admin_processes.h"
+#include "daemon/core/owner.h"
 #include "daemon/dispatch.h"
 #include "daemon/serve_lease.h"
 #include "daemon/serve_session.h"
@@ -94,6 +95,12 @@ bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_pe
 {
 	return gm_identity_may_administer(
 		gm_peer_identity(peer), dispatch->uid, dispatch->admin_group);
+}
+
+bool gm_dispatch_is_private(const struct gm_owner *owner)
+{
+	return owner && (owner->kind == GM_OWNER_UNIT || owner->kind == GM_OWNER_CONTAINER ||
+				owner->kind == GM_OWNER_NAME);
 }
 
 enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t device)

@@ -10,6 +10,7 @@
 #include "daemon/config.h"
 #include "daemon/peer.h"
 
+struct gm_owner;
 struct gm_processes;
 struct gm_watch;
 
@@ -41,6 +42,9 @@ typedef void (*gm_handler)(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 
 bool gm_dispatch_is_admin(const struct gm_dispatch *dispatch, const struct gm_peer *peer);
+/* Whether this owner of a limit is told by what not everybody may know of a client: its name, unit
+ * or container. NULL: no. */
+bool gm_dispatch_is_private(const struct gm_owner *owner);
 /* The transport of a lease that asks for none by name: FD or IPC, which the device may not have. */
 enum gm_transport gm_dispatch_auto(const struct gm_dispatch *dispatch, uint32_t device);
 /* False: the asker is none, and was told so. what: "a cleanup", "setting a limit". */

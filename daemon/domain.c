@@ -97,6 +97,14 @@ static int add(struct gm_domains *domains, const struct gm_identity *identity, c
 	return 0;
 }
 
+#define KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
+
+static void make_key(const struct gm_identity *identity, bool with_container, char key[KEY_BYTES])
+{
+	snprintf(key, KEY_BYTES, "%u %s", identity->uid,
+		with_container ? identity->cgroup.scope : "");
+}
+
 int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling)
 {
@@ -108,10 +116,9 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 		if (r < 0)
 			return r;
 	} else {
-		char key[GM_CGROUP_SCOPE_BYTES + 24];
+		char key[KEY_BYTES];
 		bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
-		snprintf(key, sizeof(key), "%u %s", identity->uid,
-			container ? identity->cgroup.scope : "");
+		make_key(identity, container, key);
 		HASH_FIND(by_key, domains->by_key, key, strlen(key), domain);
 		if (!domain) {
 			int r = add(domains, identity, key, container, &domain);
@@ -147,8 +154,15 @@ void gm_domains_release(struct gm_domains *domains, gm_domain number)
 	}
 }
 
-const char *gm_domains_text(
-	const struct gm_domains *domains, gm_domain number, char text[GM_DOMAIN_TEXT])
+static bool is_of(const struct domain *domain, const struct gm_identity *asker)
+{
+	char key[KEY_BYTES];
+	make_key(asker, true, key);
+	return !asker->confined && domain->key && strcmp(domain->key, key) == 0;
+}
+
+const char *gm_domains_text(const struct gm_domains *domains, gm_domain number,
+	const struct gm_identity *asker, char text[GM_DOMAIN_TEXT])
 {
 	struct domain *domain = NULL;
 	if (number == GM_DOMAIN_FRESH) {
@@ -161,7 +175,8 @@ const char *gm_domains_text(
 	else if (domain->alone)
 		snprintf(text, GM_DOMAIN_TEXT, "one client");
 	else if (domain->container[0])
-		snprintf(text, GM_DOMAIN_TEXT, "uid %u in %s", domain->uid, domain->container);
+		snprintf(text, GM_DOMAIN_TEXT, "uid %u in %s", domain->uid,
+			!asker || is_of(domain, asker) ? domain->container : "a container");
 	else
 		snprintf(text, GM_DOMAIN_TEXT, "uid %u", domain->uid);
 	return text;

@@ -31,9 +31,10 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling);
 void gm_domains_release(struct gm_domains *domains, gm_domain domain);
 
-/* "fresh", "uid 1000", "uid 0 in CONTAINER", "one client". Into text, which is also returned. */
+/* "fresh", "uid 1000", "uid 0 in CONTAINER", "one client". Which container only who is that user in
+ * it is told, and who may see everything: asker NULL. Into text, which is also returned. */
 #define GM_DOMAIN_TEXT (GM_CGROUP_CONTAINER_BYTES + 32)
-const char *gm_domains_text(
-	const struct gm_domains *domains, gm_domain domain, char text[GM_DOMAIN_TEXT]);
+const char *gm_domains_text(const struct gm_domains *domains, gm_domain domain,
+	const struct gm_identity *asker, char text[GM_DOMAIN_TEXT]);
 
 #endif

@@ -162,17 +162,10 @@ static bool log_again(
 	return true;
 }
 
-/* Whether a limit of this owner's tells what not everybody may know of a client. */
-static bool is_private(const struct gm_owner *owner)
-{
-	return owner && (owner->kind == GM_OWNER_UNIT || owner->kind == GM_OWNER_CONTAINER ||
-				owner->kind == GM_OWNER_NAME);
-}
-
 /* What happened, for who may not know whose limit it is. */
 static const char *bare_text(const struct gm_event *event)
 {
-	if (!is_private(event->owner))
+	if (!gm_dispatch_is_private(event->owner))
 		return event->text;
 	switch (event->kind) {
 	case GM_EVENT_LIMIT:
@@ -235,7 +228,7 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 		bool all = !identity || may_see(watcher, identity);
 		notice.text = all ? text : bare;
 		notice.client = (char *)(all && client ? client->name : "");
-		notice.owner = (char *)(all || !is_private(event->owner) ? owner : "");
+		notice.owner = (char *)(all || !gm_dispatch_is_private(event->owner) ? owner : "");
 		send_notice(watcher, &notice);
 	}
 }

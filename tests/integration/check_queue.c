@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -239,6 +240,64 @@ START_TEST(a_queue_is_told_as_it_is_read_however_often_it_is_asked_for)
 }
 END_TEST
 
+#define STRANGER 64999
+
+/* Somebody else, who looks twice: at a limit of what a client calls itself, and at one of its user.
+ */
+static void look_as_stranger(int channel, void *argument)
+{
+	struct gm_raw eye;
+	Gm__Wire__GetQueue get = GM__WIRE__GET_QUEUE__INIT;
+	GM_REQUIRE(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+	gm_raw_observe(&eye, &s.daemon);
+	for (int i = 0; i < 2; i++) {
+		gm_hear_word(channel, 'l');
+		GM_REQUIRE_EQ(
+			gm_raw_call(&eye, GM_RAW_PACKET(GET_QUEUE, get_queue, &get)), GPUMEM_OK);
+		GM_REQUIRE_EQ(eye.packet->queue->n_requests, 1);
+		const Gm__Wire__Waiting *row = eye.packet->queue->requests[0];
+		GM_REQUIRE_EQ(row->session, s.a.session);
+		GM_REQUIRE_EQ(row->uid, 0);
+		GM_REQUIRE_EQ(row->bytes, 2 * MiB);
+		GM_REQUIRE_EQ(row->block, GM__WIRE__BLOCK__BLOCK_LIMIT);
+		GM_REQUIRE(!row->client[0]);
+		/* The user's number is no secret. */
+		GM_REQUIRE(!strcmp(row->owner, i ? "uid:0" : ""));
+		gm_say_word(channel, 'd');
+	}
+	gm_raw_close(&eye);
+}
+
+START_TEST(who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_waits_for)
+{
+	/* By what the clients of this program call themselves, and by their user. */
+	static const char *const owners[] = {"client:raw", "uid:0"};
+	struct gm_worker worker;
+	if (getuid() != 0) {
+		puts("# not root: no second user to be");
+		return;
+	}
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 8 * MiB, NULL), GPUMEM_OK);
+	gm_worker_start(&worker, look_as_stranger, NULL);
+	for (int i = 0; i < 2; i++) {
+		GM_REQUIRE_EQ(gm_scene_set_limit(&s, owners[i], 1, 8 * MiB, 0, 0), GPUMEM_OK);
+		uint64_t id = gm_scene_ask(&s.a, 2 * MiB, 3600000);
+		GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+		/* An administrator sees it. */
+		GM_REQUIRE(!strcmp(gm_scene_queue(&s)->requests[0]->owner, owners[i]));
+		gm_say_word(worker.channel, 'l');
+		gm_hear_word(worker.channel, 'd');
+		uint64_t got;
+		GM_REQUIRE_EQ(gm_scene_reset_limit(&s, owners[i]), GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_scene_answer(&s.a, id, &got), GPUMEM_OK);
+		gm_scene_give(&s.a, got);
+	}
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("queue");
@@ -254,6 +313,8 @@ int main(void)
 	tcase_add_test(tcase, a_client_with_many_waiting_requests_can_still_return_memory);
 	tcase_add_test(tcase, requests_that_do_not_say_wait_where_the_daemon_is_told_so);
 	tcase_add_test(tcase, a_queue_is_told_as_it_is_read_however_often_it_is_asked_for);
+	tcase_add_test(tcase,
+		who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_waits_for);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

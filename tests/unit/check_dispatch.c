@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -187,8 +188,23 @@ static void turn_loop(void)
 	failing_malloc_pause(true);
 }
 
-/* A client in this process. false: not even its connection could be taken. */
-static bool join(struct wire_client *client)
+/* Who a client is taken for; scope "": in no container. */
+struct guise {
+	uid_t uid;
+	const char *scope, *container;
+};
+
+static void disguise(struct gm_identity *identity, const struct guise *guise)
+{
+	identity->uid = guise->uid;
+	identity->confined = false;
+	snprintf(identity->cgroup.scope, sizeof(identity->cgroup.scope), "%s", guise->scope);
+	snprintf(identity->cgroup.container, sizeof(identity->cgroup.container), "%s",
+		guise->container);
+}
+
+/* A client in this process; guise NULL: as it is. false: not even its connection could be taken. */
+static bool join(struct wire_client *client, const struct guise *guise)
 {
 	int ends[2];
 	char why[256];
@@ -199,6 +215,8 @@ static bool join(struct wire_client *client)
 	failing_malloc_pause(false);
 	int r = gm_identity_read(ends[0], &identity, why);
 	if (r == 0) {
+		if (guise)
+			disguise(identity, guise);
 		r = gm_peer_new(&hub, ends[0], identity, 60000, &peer_ops, &dispatch, &peer);
 		gm_identity_unref(identity);
 	}
@@ -272,7 +290,7 @@ static bool scenario(struct wire_client *client)
 	uint8_t token[GM_TOKEN_BYTES];
 	Gm__Wire__Packet *answer;
 
-	if (!join(client))
+	if (!join(client, NULL))
 		return false;
 	hello.major = GM_WIRE_MAJOR;
 	if (failed(call(client, GM__WIRE__PACKET__BODY_HELLO, &hello)))
@@ -349,12 +367,61 @@ START_TEST(whichever_allocation_fails_somebody_is_told_and_nothing_is_lost)
 }
 END_TEST
 
+static void expect_domain(struct wire_client *client, const char *want)
+{
+	Gm__Wire__GetPools pools = GM__WIRE__GET_POOLS__INIT;
+	const Gm__Wire__Packet *answer = call(client, GM__WIRE__PACKET__BODY_GET_POOLS, &pools);
+	ck_assert(!failed(answer));
+	ck_assert_uint_eq(answer->pools->n_buckets, 1);
+	ck_assert_str_eq(answer->pools->buckets[0]->domain, want);
+}
+
+START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
+{
+	const struct guise owner = {1000, "/docker/a", "box"};
+	const struct {
+		struct guise guise;
+		const char *sees;
+	} askers[] = {
+		{{1000, "/docker/a", "box"}, "uid 1000 in box"},
+		{{1000, "/docker/b", "other"}, "uid 1000 in a container"},
+		{{1000, "", ""}, "uid 1000 in a container"},
+		{{2000, "/docker/a", "box"}, "uid 1000 in a container"},
+		{{0, "", ""}, "uid 1000 in box"}, /* who may see everything */
+	};
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
+	Gm__Wire__Return back = GM__WIRE__RETURN__INIT;
+	struct wire_client *client = new_client();
+	config.trust = GM_TRUST_CONTAINER;
+	ck_assert(join(client, &owner));
+	hello.major = GM_WIRE_MAJOR;
+	ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_HELLO, &hello)));
+	lease.bytes = 2 * MIB;
+	const Gm__Wire__Packet *answer = call(client, GM__WIRE__PACKET__BODY_LEASE, &lease);
+	ck_assert(!failed(answer));
+	back.lease = answer->lease_reply->lease;
+	ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_RETURN_CHUNKS, &back)));
+	hello.observer = true;
+	for (size_t i = 0; i < sizeof(askers) / sizeof(askers[0]); i++) {
+		struct wire_client *asker = new_client();
+		ck_assert(join(asker, &askers[i].guise));
+		ck_assert(!failed(call(asker, GM__WIRE__PACKET__BODY_HELLO, &hello)));
+		expect_domain(asker, askers[i].sees);
+		wire_close(asker);
+	}
+	leave(client);
+	config.trust = GM_TRUST_UID;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("dispatch");
 	TCase *tests = tcase_create("dispatch");
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, every_request_is_answered);
+	tcase_add_test(tests, which_container_left_memory_in_the_pool_is_not_told_to_everybody);
 	tcase_add_test(tests, whichever_allocation_fails_somebody_is_told_and_nothing_is_lost);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);

@@ -370,7 +370,7 @@ START_TEST(a_domain_is_remembered_for_its_next_session_and_bounded)
 		gm_domains_get(domains, GM_TRUST_UID, &other, &number, &pooling);
 		gm_domains_release(domains, number);
 	}
-	ck_assert_str_eq(gm_domains_text(domains, first, text), "a domain that is gone");
+	ck_assert_str_eq(gm_domains_text(domains, first, NULL, text), "a domain that is gone");
 	gm_domains_get(domains, GM_TRUST_UID, &one, &again, &pooling);
 	ck_assert_uint_gt(again, first);
 	gm_domains_get(domains, GM_TRUST_UID, &kept, &again, &pooling);
@@ -387,13 +387,39 @@ START_TEST(domains_have_names_for_people)
 	char text[GM_DOMAIN_TEXT];
 	ck_assert_int_eq(gm_domains_new(&domains), 0);
 	struct gm_identity plain = someone(1000, ""), boxed = someone(0, "/docker/a");
-	ck_assert_str_eq(gm_domains_text(domains, GM_DOMAIN_FRESH, text), "fresh");
+	ck_assert_str_eq(gm_domains_text(domains, GM_DOMAIN_FRESH, NULL, text), "fresh");
 	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &number, &pooling);
-	ck_assert_str_eq(gm_domains_text(domains, number, text), "uid 1000");
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 1000");
 	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &number, &pooling);
-	ck_assert_str_eq(gm_domains_text(domains, number, text), "uid 0 in box");
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 0 in box");
 	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &number, &pooling);
-	ck_assert_str_eq(gm_domains_text(domains, number, text), "one client");
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "one client");
+	gm_domains_free(domains);
+}
+END_TEST
+
+START_TEST(a_domains_container_is_told_to_that_user_in_it_alone)
+{
+	struct gm_domains *domains;
+	gm_domain number, plain;
+	bool pooling;
+	char text[GM_DOMAIN_TEXT];
+	ck_assert_int_eq(gm_domains_new(&domains), 0);
+	struct gm_identity boxed = someone(7, "/docker/a"), again = someone(7, "/docker/a"),
+			   other = someone(7, "/docker/b"), outside = someone(7, ""),
+			   root = someone(0, "/docker/a"), unknown = someone(7, "/docker/a");
+	const struct gm_identity *const strangers[] = {&other, &outside, &root, &unknown};
+	unknown.confined = true;
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &number, &pooling);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &outside, &plain, &pooling);
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 7 in box");
+	ck_assert_str_eq(gm_domains_text(domains, number, &again, text), "uid 7 in box");
+	for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+		ck_assert_str_eq(gm_domains_text(domains, number, strangers[i], text),
+			"uid 7 in a container");
+		/* The user is no secret. */
+		ck_assert_str_eq(gm_domains_text(domains, plain, strangers[i], text), "uid 7");
+	}
 	gm_domains_free(domains);
 }
 END_TEST
@@ -413,6 +439,7 @@ int main(void)
 	tcase_add_test(tests, who_cannot_be_told_shares_with_nobody);
 	tcase_add_test(tests, a_domain_is_remembered_for_its_next_session_and_bounded);
 	tcase_add_test(tests, domains_have_names_for_people);
+	tcase_add_test(tests, a_domains_container_is_told_to_that_user_in_it_alone);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
