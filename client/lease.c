@@ -27,6 +27,7 @@ struct lease_call {
 	struct gm_lease *grown;        /* GROW: lives as long as the session */
 	uint64_t lease_id;             /* GROW, HANDLES */
 	enum gm_transport transport;   /* as answered */
+	bool cut;                      /* the kernel kept handles back that were sent */
 	struct gm_lease_chunk *chunks; /* collected so far */
 };
 
@@ -154,6 +155,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->transport = GM_TRANSPORT_FD;
 		if (packet->fds != reply->n_chunks)
 			return -EPROTO;
+		call->cut = call->cut || in->fds_cut;
 		break;
 	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
 		/* One block; anything else could not be one range of addresses. */
@@ -278,6 +280,20 @@ static const struct gm_lease_chunk *first_missing(const struct lease_call *call)
 	return first;
 }
 
+/* Handles were asked for again, and none of those missing came. */
+static gpumem_status no_handles(bool cut)
+{
+	struct rlimit limit = {0};
+	if (!cut)
+		return gm_error(GPUMEM_E_PROTOCOL,
+			"gpumemd's handles of this memory did not come, though it was asked again");
+	getrlimit(RLIMIT_NOFILE, &limit);
+	return gm_error(GPUMEM_E_SYSTEM,
+		"this process is at its limit of %llu open files, so gpumemd's handles do not "
+		"reach it: close some, or raise the limit (ulimit -n)",
+		(unsigned long long)limit.rlim_cur);
+}
+
 /* Asks again for handles that were lost on the way, as long as that brings some. */
 static gpumem_status complete(struct gpumem_session *session, struct lease_call *call)
 {
@@ -299,16 +315,10 @@ static gpumem_status complete(struct gpumem_session *session, struct lease_call 
 				got++;
 			}
 		}
+		bool cut = again->cut;
 		call_free(again);
-		if (!got) {
-			struct rlimit limit = {0};
-			getrlimit(RLIMIT_NOFILE, &limit);
-			return gm_error(GPUMEM_E_SYSTEM,
-				"this process is at its limit of %llu open files, so gpumemd's "
-				"handles do not reach it: close some, or raise the limit "
-				"(ulimit -n)",
-				(unsigned long long)limit.rlim_cur);
-		}
+		if (!got)
+			return no_handles(cut);
 	}
 	return GPUMEM_OK;
 }
