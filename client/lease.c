@@ -328,6 +328,26 @@ static int by_index(const struct gm_lease_chunk *a, const struct gm_lease_chunk 
 	return a->index < b->index ? -1 : a->index > b->index;
 }
 
+static int by_id(const struct gm_lease_chunk *a, const struct gm_lease_chunk *b)
+{
+	return a->held.chunk < b->held.chunk ? -1 : a->held.chunk > b->held.chunk;
+}
+
+/* Used as two it would be one memory at two places. What such a list says is not to be trusted, so
+ * nothing of it goes back by itself; a lease does, as a whole. */
+static gpumem_status check_ids(struct lease_call *call)
+{
+	const struct gm_lease_chunk *chunk;
+	LL_SORT(call->chunks, by_id);
+	for (chunk = call->chunks; chunk && chunk->next; chunk = chunk->next) {
+		if (chunk->held.chunk == chunk->next->held.chunk) {
+			gm_lease_chunks_free(gm_steal_ptr(&call->chunks));
+			return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted one chunk twice");
+		}
+	}
+	return GPUMEM_OK;
+}
+
 /* The common end of Lease, Grow and Open. Takes the call. */
 static gpumem_status ask(struct gpumem_session *session, struct lease_call *call,
 	Gm__Wire__Packet *packet, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
@@ -339,6 +359,8 @@ static gpumem_status ask(struct gpumem_session *session, struct lease_call *call
 		status = complete(session, call);
 	if (!status && !call->chunks)
 		status = gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a lease without memory");
+	if (!status)
+		status = check_ids(call);
 	if (status) {
 		call_fail(session, call);
 		return status;

@@ -39,8 +39,8 @@ struct gm_lease {
 #define GM_LEASE_NO_WAIT   UINT64_MAX
 #define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
 
-/* All of these: the chunks' list is the caller's, each with its handle (ipc: it is one chunk). On
- * failure nothing is held, and the sentence is left. tag may be NULL. */
+/* All of these: the chunks' list is the caller's, each with its handle and none twice (ipc: it
+ * is one chunk). On failure nothing is held, and the sentence is left. tag may be NULL. */
 gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
 	enum gm_transport transport, const char *tag, uint64_t wait_ms, struct gm_lease **ret_lease,
 	struct gm_lease_chunk **ret_chunks);

@@ -140,7 +140,8 @@ static gpumem_status obtain(struct gm_supply *supply, uint64_t bytes, uint64_t w
 	}
 }
 
-/* Locked. Whether one of them is here already: a chunk used twice would be two programs' memory. */
+/* Locked. Whether one of them is here already: a chunk used twice would be two programs' memory. No
+ * grant has one twice. */
 static bool known(struct gm_supply *supply, struct gm_lease_chunk *chunks)
 {
 	struct gm_lease_chunk *chunk, *other;

@@ -66,6 +66,13 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 			list[n] = &chunks[n];
 			fds[n] = chunk->fd;
 		}
+		if (fake->will.twice && !chunk && n && n < GM_LIMIT_PACKET_FDS) {
+			chunks[n] = chunks[n - 1];
+			chunks[n].index++;
+			list[n] = &chunks[n];
+			fds[n] = fds[n - 1];
+			n++;
+		}
 		Gm__Wire__LeaseReply body = GM__WIRE__LEASE_REPLY__INIT;
 		Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 		body.lease = lease->id;

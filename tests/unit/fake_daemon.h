@@ -29,6 +29,7 @@ struct fake_will {
 	int drop;     /* a request of this body is carried out, then the connection is closed */
 	int fail;     /* a request of this body is refused with GPUMEM_E_NO_MEMORY */
 	unsigned cut; /* so many answers announce more handles than they bring */
+	bool twice;   /* answers list their last chunk twice, under an index of its own */
 	uint32_t per_packet; /* chunks in one packet of an answer; 0: as many as fit */
 };
 void fake_will(struct fake *fake, const struct fake_will *will);
