@@ -28,11 +28,23 @@ static int unmap(const struct gm_arena_config *config, const struct gm_chunk *ch
 		       : config->ops->unmap(config->backend, (void *)chunk->addr, chunk->bytes);
 }
 
+/* The driver may give a region's address to the next one as soon as it is closed, so it leaves the
+ * table before. What an arena places itself keeps its place until it is unmapped. */
+static void unlist_regions(struct gm_arena *arena, struct gm_chunk *list)
+{
+	pthread_mutex_lock(&arena->lock);
+	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
+		gm_chunks_remove(&arena->chunks, chunk);
+	pthread_mutex_unlock(&arena->lock);
+}
+
 uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 {
 	const struct gm_arena_config *config = &arena->config;
 	uint64_t bytes = 0;
 
+	if (config->regions && list)
+		unlist_regions(arena, list);
 	while (list) {
 		uint64_t ids[PUT_BATCH];
 		struct gm_chunk *gone = NULL, *kept = NULL;
@@ -54,7 +66,8 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 		while (gone) {
 			struct gm_chunk *chunk = gone;
 			gone = chunk->also;
-			gm_chunks_remove(&arena->chunks, chunk);
+			if (!config->regions)
+				gm_chunks_remove(&arena->chunks, chunk);
 			arena->held -= chunk->bytes;
 			arena->returns++;
 			bytes += chunk->bytes;
@@ -63,6 +76,9 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 		while (kept) {
 			struct gm_chunk *chunk = kept;
 			kept = chunk->also;
+			/* It was in the table, which covers its place. */
+			if (config->regions)
+				gm_chunks_insert(&arena->chunks, chunk);
 			/* Still mapped, so still good, unless it never was. */
 			if (!chunk->unusable && gm_heap_add(&arena->heap, chunk->addr, chunk->bytes,
 							&arena->clean, 0, NULL) == 0) {

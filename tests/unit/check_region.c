@@ -161,6 +161,33 @@ START_TEST(a_region_that_does_not_close_is_used_on)
 }
 END_TEST
 
+static void *taken_there;
+
+/* As another thread may, at the worst moment. */
+static void take_there(struct world *world, uint64_t addr)
+{
+	world->closed = NULL;
+	world->next_addr = addr;
+	taken_there = take(8 * MIB);
+}
+
+START_TEST(an_address_is_the_next_regions_as_soon_as_it_is_closed)
+{
+	void *a = take(8 * MIB), *before = _i ? take(16 * MIB) : NULL;
+	give(a);
+	w.closed = take_there;
+	ck_assert_uint_eq(gm_arena_trim(arena, UINT64_MAX), 8 * MIB);
+	ck_assert_ptr_eq(taken_there, a);
+	ck_assert(gm_arena_holds(arena, a));
+	ck_assert_uint_eq(stats().held, (_i ? 24 : 8) * MIB);
+	give(a);
+	if (before)
+		give(before);
+	ck_assert_uint_eq(gm_arena_trim(arena, UINT64_MAX), (_i ? 24 : 8) * MIB);
+	ck_assert(!gm_arena_holds(arena, a));
+}
+END_TEST
+
 START_TEST(small_blocks_have_regions_of_their_own_and_go_with_time)
 {
 	void *ptr[200];
@@ -244,6 +271,7 @@ int main(void)
 	tcase_add_test(tcase, what_does_not_open_goes_back);
 	tcase_add_loop_test(tcase, an_address_that_the_tables_cannot_hold_is_refused, 0, 2);
 	tcase_add_test(tcase, a_region_that_does_not_close_is_used_on);
+	tcase_add_loop_test(tcase, an_address_is_the_next_regions_as_soon_as_it_is_closed, 0, 2);
 	tcase_add_test(tcase, small_blocks_have_regions_of_their_own_and_go_with_time);
 	tcase_add_test(tcase, threads_allocate_and_free_among_one_another);
 	suite_add_tcase(suite, tcase);

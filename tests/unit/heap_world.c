@@ -228,6 +228,8 @@ static int world_detach(void *ctx, void *addr)
 		c->addr = 0;
 	}
 	pthread_mutex_unlock(&w->lock);
+	if (r == 0 && w->closed)
+		w->closed(w, (uintptr_t)addr);
 	return r;
 }
 

@@ -59,6 +59,8 @@ struct world {
 	unsigned wakes;
 	/* Called before memory leaves its place, with the lock held. May be NULL. */
 	void (*leaving)(struct world *world, uint64_t addr, uint64_t bytes);
+	/* Called when a region is closed and its address free, without the lock. May be NULL. */
+	void (*closed)(struct world *world, uint64_t addr);
 };
 
 /* streams: whether the backend has any. */
