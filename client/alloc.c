@@ -120,7 +120,7 @@ static gpumem_status alloc_failed(
 	if (outcome == GM_ARENA_E_SOURCE)
 		return source;
 	const char *text = gm_arena_text(outcome);
-	if (outcome < 0 && outcome != -ENOMEM)
+	if (outcome < 0 && outcome != -ENOMEM && outcome != -EPROTO)
 		return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s: %s",
 			(unsigned long long)size, text, gm_mapping_error(d, outcome));
 	return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s",

@@ -480,6 +480,8 @@ gpumem_status gm_arena_status(int outcome)
 		return GPUMEM_E_HOST_MEMORY;
 	case -ENOBUFS:
 		return GPUMEM_E_NO_MEMORY;
+	case -EPROTO:
+		return GPUMEM_E_PROTOCOL;
 	default:
 		return GPUMEM_E_SYSTEM;
 	}
@@ -510,6 +512,9 @@ const char *gm_arena_text(int outcome)
 		return "out of host memory";
 	case -ENOBUFS:
 		return "the driver has no memory left to map it with";
+	case -EPROTO:
+		return "what gpumemd granted opens where other memory of this session is: it "
+		       "granted that twice, or its CUDA context was destroyed";
 	default:
 		return "the device's memory could not be mapped into this process";
 	}

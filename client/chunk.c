@@ -41,6 +41,15 @@ static void map_set(struct gm_chunks *chunks, struct gm_chunk *chunk, uintptr_t 
 		gm_ptrmap_set(&chunks->map, chunk->addr + a, value);
 }
 
+bool gm_chunks_taken(const struct gm_chunks *chunks, uint64_t addr, uint64_t bytes)
+{
+	/* The last that begins before the end. */
+	const struct gm_chunk *chunk =
+		(const struct gm_chunk *)gm_ptrmap_below(&chunks->map, addr + bytes - 1);
+
+	return chunk && chunk->addr + chunk->bytes > addr;
+}
+
 int gm_chunks_insert(struct gm_chunks *chunks, struct gm_chunk *chunk)
 {
 	int r = gm_ptrmap_cover(&chunks->map, chunk->addr, chunk->bytes);

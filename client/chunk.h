@@ -45,6 +45,8 @@ int gm_chunks_init(struct gm_chunks *chunks, uint64_t base, uint64_t bytes);
 /* Frees what is still in it. */
 void gm_chunks_deinit(struct gm_chunks *chunks);
 
+/* Whether a chunk of the table lies there, or reaches into it. */
+bool gm_chunks_taken(const struct gm_chunks *chunks, uint64_t addr, uint64_t bytes);
 /* addr and bytes are set; nothing else is there. -ENOMEM. The chunk is the table's now. */
 int gm_chunks_insert(struct gm_chunks *chunks, struct gm_chunk *chunk);
 /* The chunk is the caller's again. */

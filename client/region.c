@@ -108,11 +108,15 @@ int gm_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_chunk **re
 	return list ? 0 : error;
 }
 
-/* Makes room in the tables. Lock. */
+/* Makes room in the tables. Lock. -EPROTO: what is open here came once more, under another id. One
+ * memory at one address must never be two blocks of the heap. */
 static int enter(struct gm_arena *arena, struct gm_chunk *chunk)
 {
-	int r = gm_ptrmap_cover(&arena->blocks, chunk->addr, chunk->bytes);
+	int r;
 
+	if (gm_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes))
+		return -EPROTO;
+	r = gm_ptrmap_cover(&arena->blocks, chunk->addr, chunk->bytes);
 	return r < 0 ? r : gm_chunks_insert(&arena->chunks, chunk);
 }
 

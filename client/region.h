@@ -15,8 +15,8 @@ uint64_t gm_region_step(const struct gm_arena *arena, uint64_t need);
  * GM_ARENA_E_SOURCE. */
 int gm_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_chunk **ret_list,
 	gpumem_status *ret_status);
-/* The region is the arena's, all of it free in the heap as *ret_block. Lock. -ENOMEM: nothing
- * changed. */
+/* The region is the arena's, all of it free in the heap as *ret_block. Lock. -ENOMEM; -EPROTO:
+ * a region of the arena is there already; nothing changed. */
 int gm_region_add(struct gm_arena *arena, struct gm_chunk *chunk, struct gm_heap_block **ret_block);
 /* The same for one of a slab's size, as a slab. */
 int gm_region_add_slab(struct gm_arena *arena, struct gm_chunk *chunk);

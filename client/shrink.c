@@ -76,7 +76,12 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 		while (kept) {
 			struct gm_chunk *chunk = kept;
 			kept = chunk->also;
-			/* It was in the table, which covers its place. */
+			/* The table covers its place. Who opened it meanwhile lied, and has it. */
+			if (config->regions &&
+				gm_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes)) {
+				free(chunk);
+				continue;
+			}
 			if (config->regions)
 				gm_chunks_insert(&arena->chunks, chunk);
 			/* Still mapped, so still good, unless it never was. */

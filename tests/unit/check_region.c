@@ -161,6 +161,31 @@ START_TEST(a_region_that_does_not_close_is_used_on)
 }
 END_TEST
 
+START_TEST(memory_that_is_open_already_is_refused_under_another_id)
+{
+	/* A block's, or a slab's; all of it, or more than that. */
+	static const uint64_t sizes[] = {2 * MIB, 8 * MIB, 64};
+	void *ptr = NULL, *a = take(4 * MIB), *next = take(8 * MIB);
+	w.open_as = w.next_id - 2;
+	ck_assert_ptr_eq((void *)(uintptr_t)w.chunks[w.open_as].addr, a);
+	int r = gm_arena_alloc(arena, sizes[_i], 0, GPUMEM_STREAM_ANY, 0, &ptr, NULL);
+	ck_assert_int_eq(r, -EPROTO);
+	ck_assert_int_eq(gm_arena_status(r), GPUMEM_E_PROTOCOL);
+	ck_assert_ptr_null(ptr);
+	ck_assert_uint_eq(w.opened_as, 0);
+	ck_assert_uint_eq(w.granted, 12 * MIB);
+	ck_assert_uint_eq(stats().held, 12 * MIB);
+	w.open_as = 0;
+	/* What was there is as it was. */
+	ck_assert(gm_arena_holds(arena, a) && gm_arena_holds(arena, next));
+	give(take(sizes[_i]));
+	give(a);
+	give(next);
+	gm_arena_trim(arena, UINT64_MAX);
+	ck_assert_uint_eq(stats().held, 0);
+}
+END_TEST
+
 static void *taken_there;
 
 /* As another thread may, at the worst moment. */
@@ -271,6 +296,7 @@ int main(void)
 	tcase_add_test(tcase, what_does_not_open_goes_back);
 	tcase_add_loop_test(tcase, an_address_that_the_tables_cannot_hold_is_refused, 0, 2);
 	tcase_add_test(tcase, a_region_that_does_not_close_is_used_on);
+	tcase_add_loop_test(tcase, memory_that_is_open_already_is_refused_under_another_id, 0, 3);
 	tcase_add_loop_test(tcase, an_address_is_the_next_regions_as_soon_as_it_is_closed, 0, 2);
 	tcase_add_test(tcase, small_blocks_have_regions_of_their_own_and_go_with_time);
 	tcase_add_test(tcase, threads_allocate_and_free_among_one_another);

@@ -199,6 +199,10 @@ static int world_attach(void *ctx, const uint8_t *handle, void **ret_addr)
 	demand(w->chunks[id].out && !w->chunks[id].addr);
 	if (fails(&w->fail_map)) {
 		r = -EIO;
+	} else if (w->open_as) {
+		demand(w->chunks[w->open_as].addr);
+		*ret_addr = (void *)(uintptr_t)w->chunks[w->open_as].addr;
+		w->opened_as++;
 	} else {
 		if (!w->next_addr)
 			w->next_addr = UINT64_C(0x7e0000000000);
@@ -222,6 +226,8 @@ static int world_detach(void *ctx, void *addr)
 	demand(c && c->addr == (uintptr_t)addr);
 	if (fails(&w->fail_unmap)) {
 		r = -EIO;
+	} else if (w->opened_as && c == &w->chunks[w->open_as]) {
+		w->opened_as--;
 	} else {
 		if (w->leaving)
 			w->leaving(w, c->addr, c->bytes);

@@ -41,6 +41,8 @@ struct world {
 	bool regions;        /* each get is one chunk, attached where the world wants it: next to
 				the one before; set before the arena is made */
 	uint64_t next_addr;  /* of the next region; 0: a default */
+	uint64_t open_as;    /* not 0: regions open where this chunk is, as if they were that one */
+	unsigned opened_as;  /* how often that is open */
 	bool hold_gets;      /* get waits until this is false */
 	unsigned in_get;
 	pthread_cond_t changed;
