@@ -431,6 +431,7 @@ static void patient(int channel, void *argument)
 	use_gpu_of(0);
 	options.wait_ms = 1;
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 32 * MIB, &options, &ptr), GPUMEM_E_TIMEOUT);
+	gm_say_word(channel, 't');
 	options.wait_ms = GPUMEM_WAIT_FOREVER;
 	OK(gpumem_host_alloc(session, 32 * MIB, &options, &ptr));
 	memset(ptr, 0x44, 32 * MIB);
@@ -444,6 +445,7 @@ START_TEST(a_call_that_waits_gets_what_another_process_gives_back)
 	gm_worker_start(&a, holder, NULL);
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, patient, NULL);
+	gm_hear_word(b.channel, 't'); /* what waits from here on waits for ever */
 	GM_UNTIL(gm_waiting(&daemon_) == 1);
 	end_worker(&a);
 	gm_worker_join(&b);
