@@ -134,6 +134,29 @@ START_TEST(a_number_that_several_had_is_nobodys)
 }
 END_TEST
 
+START_TEST(a_number_that_nobody_had_is_anybodys)
+{
+	static const struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .uid = 1000};
+	struct gm_handle keep, first, other;
+
+	open_it();
+	keep = make(0, 8 * MIB, &someone); /* so that the context stays */
+	for (int i = 0; i < 2; i++) {
+		first = make(0, 8 * MIB, &nobody);
+		unmake(0, 8 * MIB, &nobody, &first);
+	}
+	other = make(0, 8 * MIB, &another);
+	ck_assert(same_number(&first, &other));
+	unmake(0, 8 * MIB, &another, &other);
+	/* Nor is it nobody's any more. */
+	first = make(0, 8 * MIB, &nobody);
+	ck_assert(!same_number(&first, &other));
+	unmake(0, 8 * MIB, &nobody, &first);
+	unmake(0, 8 * MIB, &someone, &keep);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(a_page_that_the_driver_does_not_take_fails_the_block)
 {
 	struct gm_handle first, other;
@@ -382,6 +405,7 @@ int main(void)
 	tcase_add_loop_test(tcase, an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more, 0, 2);
 	tcase_add_test(tcase, a_block_never_has_a_number_that_another_domain_had);
 	tcase_add_test(tcase, a_number_that_several_had_is_nobodys);
+	tcase_add_test(tcase, a_number_that_nobody_had_is_anybodys);
 	tcase_add_test(tcase, a_page_that_the_driver_does_not_take_fails_the_block);
 	tcase_add_test(
 		tcase, a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do);
