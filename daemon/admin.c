@@ -66,9 +66,7 @@ void gm_admin_get_status(
 
 /* A cursor over what a long answer lists. */
 struct listing {
-	struct gm_stream stream;
-	struct gm_dispatch *dispatch;
-	bool admin;
+	struct gm_admin_listing head;
 	uint64_t client; /* the one listed last, or being listed */
 	uint32_t row;    /* of that client's page */
 	bool inside;     /* a client's rows are not all listed */
@@ -82,23 +80,32 @@ static void listing_free(struct gm_stream *stream)
 	free(stream);
 }
 
-static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	int (*next)(struct gm_stream *stream, struct gm_peer *peer), uint64_t older_than_ms)
+void *gm_admin_listing_new(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes)
 {
-	struct listing *listing = calloc(1, sizeof(*listing));
+	struct gm_admin_listing *listing = calloc(1, bytes);
 	if (!listing) {
 		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
-		return;
+		return NULL;
 	}
 	listing->stream.id = id;
 	listing->stream.next = next;
 	listing->stream.free = listing_free;
 	listing->dispatch = dispatch;
 	listing->admin = gm_dispatch_is_admin(dispatch, peer);
+	return listing;
+}
+
+static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), uint64_t older_than_ms)
+{
+	struct listing *listing = gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
+	if (!listing)
+		return;
 	listing->older_than_ns = older_than_ms > UINT64_MAX / GM_NS_PER_MS
 					 ? UINT64_MAX
 					 : older_than_ms * GM_NS_PER_MS;
-	gm_peer_start(peer, &listing->stream);
+	gm_peer_start(peer, &listing->head.stream);
 }
 
 /* ---- clients */
@@ -106,7 +113,8 @@ static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, ui
 static bool may_see(
 	const struct listing *listing, const struct gm_peer *peer, const struct gm_client *client)
 {
-	return listing->admin || gm_identity_same_owner(gm_peer_identity(peer), client->identity);
+	return listing->head.admin ||
+	       gm_identity_same_owner(gm_peer_identity(peer), client->identity);
 }
 
 struct client_entry {
@@ -164,11 +172,13 @@ static int clients_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__Client *list[GM_ADMIN_CLIENTS];
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	struct gm_client *client = gm_clients_after(listing->dispatch->clients, listing->client);
+	struct gm_client *client =
+		gm_clients_after(listing->head.dispatch->clients, listing->client);
 	uint64_t last = listing->client;
 	size_t n = 0, bytes = 0;
 	for (; client && n < GM_ADMIN_CLIENTS; client = client->next) {
-		fill_client(listing->dispatch, client, may_see(listing, peer, client), &entries[n]);
+		fill_client(listing->head.dispatch, client, may_see(listing, peer, client),
+			&entries[n]);
 		bytes += gm__wire__client__get_packed_size(&entries[n].client) + 8;
 		if (bytes > GM_ADMIN_BYTES)
 			break;
@@ -211,7 +221,7 @@ static bool list_rows(const struct listing *listing, const struct gm_client *cli
 	uint64_t held[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
 	struct gm_pages_row found;
-	for (uint32_t i = 0; i < listing->dispatch->n_devices; i++)
+	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++)
 		held[i] = gm_session_held(client->session, i);
 	while (out->n < GM_ADMIN_BUFFERS) {
 		if (gm_pages_next_row(&client->pages, held, now, row, &found) <= 0)
@@ -238,7 +248,7 @@ static bool list_rows(const struct listing *listing, const struct gm_client *cli
 static uint64_t count_untracked(const struct listing *listing, const struct gm_client *client)
 {
 	uint64_t sum = 0;
-	for (uint32_t i = 0; i < listing->dispatch->n_devices; i++) {
+	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++) {
 		struct gm_page_use said;
 		if (gm_pages_read_use(
 			    &client->pages, i, gm_session_held(client->session, i), &said) == 0)
@@ -250,7 +260,7 @@ static uint64_t count_untracked(const struct listing *listing, const struct gm_c
 static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct listing *listing = (struct listing *)stream;
-	struct gm_clients *clients = listing->dispatch->clients;
+	struct gm_clients *clients = listing->head.dispatch->clients;
 	struct listing at = *listing;
 	struct buffer_list out;
 	out.n = 0;
@@ -343,7 +353,7 @@ static void add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
 static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct listing *listing = (struct listing *)stream;
-	const struct gm_dispatch *dispatch = listing->dispatch;
+	const struct gm_dispatch *dispatch = listing->head.dispatch;
 	Gm__Wire__PoolTotals totals[GM_LIMIT_DEVICES];
 	Gm__Wire__PoolTotals *list[GM_LIMIT_DEVICES];
 	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
@@ -352,7 +362,7 @@ static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 	if (!out)
 		return -ENOMEM;
 	out->dispatch = dispatch;
-	out->asker = listing->admin ? NULL : gm_peer_identity(peer);
+	out->asker = listing->head.admin ? NULL : gm_peer_identity(peer);
 	out->skip = listing->at;
 	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
 		struct gm_pool_totals sums;
@@ -429,7 +439,7 @@ void gm_admin_trim(
 static int config_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct listing *listing = (struct listing *)stream;
-	const struct gm_config *config = listing->dispatch->config;
+	const struct gm_config *config = listing->head.dispatch->config;
 	enum { ENTRIES = 128 };
 	Gm__Wire__ConfigEntry entries[ENTRIES];
 	Gm__Wire__ConfigEntry *list[ENTRIES];

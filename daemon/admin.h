@@ -3,6 +3,7 @@
 #define GM_DAEMON_ADMIN_H
 
 #include "daemon/dispatch.h"
+#include "daemon/peer.h"
 
 /*
  * Requests of gpumemctl. Everybody sees everybody's totals and the details of their own clients
@@ -21,5 +22,16 @@ void gm_admin_trim(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 void gm_admin_get_config(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+
+/* What a cursor over the rows of a long answer begins with. */
+struct gm_admin_listing {
+	struct gm_stream stream;
+	struct gm_dispatch *dispatch;
+	bool admin; /* the asker may see everything */
+};
+/* One of that many bytes, the rest zero, to be started. NULL: there is no memory, which the asker
+ * was told. */
+void *gm_admin_listing_new(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/units.h"
+#include "daemon/admin.h"
 #include "daemon/config_keys.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
@@ -84,9 +85,7 @@ gpumem_status gm_admin_configure_limits(
 
 /* Where a list goes on. */
 struct listing {
-	struct gm_stream stream;
-	struct gm_dispatch *dispatch;
-	bool admin;
+	struct gm_admin_listing head;
 	bool one; /* of the limits those of this owner alone */
 	struct gm_owner owner;
 	struct gm_quota_place limit;
@@ -94,31 +93,19 @@ struct listing {
 	struct gm_queue_place waiting;
 };
 
-static void listing_free(struct gm_stream *stream)
-{
-	free(stream);
-}
-
 /* owner: NULL for all. */
 static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), const struct gm_owner *owner)
 {
-	struct listing *listing = calloc(1, sizeof(*listing));
-	if (!listing) {
-		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+	struct listing *listing = gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
+	if (!listing)
 		return;
-	}
-	listing->stream.id = id;
-	listing->stream.next = next;
-	listing->stream.free = listing_free;
-	listing->dispatch = dispatch;
-	listing->admin = gm_dispatch_is_admin(dispatch, peer);
 	listing->waiting = GM_QUEUE_FIRST;
 	if (owner) {
 		listing->one = true;
 		listing->owner = *owner;
 	}
-	gm_peer_start(peer, &listing->stream);
+	gm_peer_start(peer, &listing->head.stream);
 }
 
 struct limit_rows {
@@ -162,7 +149,7 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	out.n = 0;
 	out.only = listing->one ? &listing->owner : NULL;
-	bool more = gm_core_quota_each(listing->dispatch->core, &place, add_limit, &out);
+	bool more = gm_core_quota_each(listing->head.dispatch->core, &place, add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
 	packet.id = stream->id;
@@ -287,12 +274,12 @@ static bool add_waiting(void *ctx, const struct gm_queue_info *info)
 		return false;
 	size_t i = out->n++;
 	const struct gm_client *client =
-		gm_clients_of(out->listing->dispatch->clients, info->session);
+		gm_clients_of(out->listing->head.dispatch->clients, info->session);
 	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];
 	gm__wire__waiting__init(row);
 	row->device = out->device;
 	row->session = gm_session_id(info->session);
-	bool all = out->listing->admin;
+	bool all = out->listing->head.admin;
 	if (client) {
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
@@ -317,7 +304,7 @@ static bool add_waiting(void *ctx, const struct gm_queue_info *info)
 static int queue_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct listing *listing = (struct listing *)stream;
-	const struct gm_dispatch *dispatch = listing->dispatch;
+	const struct gm_dispatch *dispatch = listing->head.dispatch;
 	struct gm_queue_place place = listing->waiting;
 	struct queue_rows out;
 	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
