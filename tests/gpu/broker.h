@@ -23,6 +23,7 @@ static struct gm_daemon daemon_;
 
 /* Sizes that fit a fake device of 512 MiB and do not hurt a real one. */
 #define CONFIG(general) "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 8M\n" general
+#define IPC_CONFIG      "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\ntransport = ipc\n"
 
 static inline void start_with(const char *config)
 {
