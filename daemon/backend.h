@@ -80,8 +80,8 @@ struct gm_backend_ops {
 	bool (*trouble)(
 		void *backend, uint32_t device, char text[GM_BACKEND_TROUBLE], uint64_t *ret_ns);
 	/*
-	 * seen: whom it is made for. -ENOMEM: the device is out of memory. -EDQUOT: that uid has
-	 * used up what it may have of something that does not come back (ipc: addresses).
+	 * seen: whom it is made for. -ENOMEM: the device is out of memory. -EDQUOT: nothing can be
+	 * made for them that an old handle would not open (ipc).
 	 */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *ret);

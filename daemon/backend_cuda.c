@@ -37,6 +37,7 @@ struct device {
 	gm_nvml_return nvml_error; /* the last one that was logged */
 	gm_cu_result said;   /* the driver's error that was logged last, until something works */
 	const char *said_of; /* and which call it was; names of calls are literals */
+	bool crowded;        /* it was logged that old handles are in the way, likewise */
 	/* What went wrong last, for who asks. */
 	pthread_mutex_t trouble_lock;
 	uint64_t trouble_ns; /* 0: nothing did */
@@ -515,6 +516,21 @@ static int spent(struct backend *backend, uid_t uid)
 	return -EDQUOT;
 }
 
+static int crowded(struct device *device, uint32_t number)
+{
+	char field[32];
+	const char *fields[] = {field, NULL};
+
+	if (device->crowded)
+		return -EDQUOT;
+	device->crowded = true;
+	snprintf(field, sizeof field, "GPUMEM_DEVICE=%u", number);
+	gm_log_fields(GM_LOG_WARNING, fields,
+		"device %u: every ipc block that the driver made has a number that an old handle of another user's names, and none is given out; use the fd transport, or restart gpumemd, which makes an end of old handles",
+		number);
+	return -EDQUOT;
+}
+
 static int create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
 	const struct gm_seen *seen, struct gm_handle *ret)
 {
@@ -534,9 +550,10 @@ static int create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
 	if (r == GM_IPC_BLOCKS_E_DRIVER)
 		return failed(backend, number, call, result);
 	if (r == GM_IPC_BLOCKS_E_TAKEN)
-		return -EDQUOT;
+		return crowded(device, number);
 	if (r)
 		return r == GM_IPC_BLOCKS_E_SPENT ? spent(backend, seen->uid) : r;
+	device->crowded = false;
 	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};
 	memcpy(ret->ipc, &block.handle, sizeof block.handle);
 	return 0;

@@ -155,8 +155,8 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else if (result == -EDQUOT)
 		gm_say(detail,
-			"uid %u has had so many ipc blocks that the addresses left to it are used up; "
-			"ask for the fd transport, or restart gpumemd",
+			"no ipc block can be made for uid %u that no old handle would open; ask for "
+			"the fd transport, or restart gpumemd; see the daemon's log",
 			(unsigned)chunk->uid);
 	else
 		gm_say(detail,

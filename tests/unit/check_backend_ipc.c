@@ -5,11 +5,13 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cuda.h"
 #include "common/limits.h"
+#include "common/log.h"
 #include "tests/limit.h"
 #include "tests/unit/backend_cuda_fixture.h"
 #include "tests/unit/failing_malloc.h"
@@ -180,6 +182,19 @@ START_TEST(a_page_that_the_driver_does_not_take_fails_the_block)
 }
 END_TEST
 
+/* How often the operator was told, and what. */
+static int told;
+static char line[512];
+
+static void hear(enum gm_log_level level, const char *text, const char *const *fields)
+{
+	(void)fields;
+	if (level != GM_LOG_WARNING)
+		return;
+	told++;
+	snprintf(line, sizeof line, "%s", text);
+}
+
 static struct gm_cuda *table(void)
 {
 	const struct gm_cuda *cuda;
@@ -232,10 +247,14 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 		unmake(0, 2 * MIB, &seen, &handle);
 	}
 	handle.fd = 12345;
+	gm_log_set_sink(hear);
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(
 			ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle),
 			-EDQUOT);
+	ck_assert_int_eq(told, 1); /* once, with what to do */
+	ck_assert_ptr_nonnull(strstr(line, "uid 1000"));
+	ck_assert_ptr_nonnull(strstr(line, "fd transport"));
 	ck_assert_int_eq(handle.fd, 12345);                /* unwritten on failure */
 	ck_assert(!ops->trouble(backend, 0, text, &when)); /* it is not the device's */
 	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle), 0);
@@ -266,14 +285,22 @@ START_TEST(a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block
 
 	table()->cuIpcGetMemHandle = one_handle;
 	open_it();
+	gm_log_set_sink(hear);
 	handle = make(0, 2 * MIB, &someone);
 	ck_assert_int_eq(
 		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &other), -EDQUOT);
 	unmake(0, 2 * MIB, &someone, &handle);
 	ck_assert_int_eq(
 		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &another, &other), -EDQUOT);
+	ck_assert_int_eq(told, 1); /* however often somebody asks */
+	ck_assert_ptr_nonnull(strstr(line, "device 0"));
+	ck_assert_ptr_nonnull(strstr(line, "fd transport, or restart gpumemd"));
 	handle = make(0, 2 * MIB, &someone);
 	unmake(0, 2 * MIB, &someone, &handle);
+	/* It worked meanwhile: that is news again. */
+	ck_assert_int_eq(
+		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &another, &other), -EDQUOT);
+	ck_assert_int_eq(told, 2);
 	ops->close(backend);
 }
 END_TEST

@@ -125,7 +125,7 @@ START_TEST(what_was_opened_in_its_own_domain_was_seen_by_it_alone)
 }
 END_TEST
 
-START_TEST(who_has_used_up_the_addresses_is_refused_with_the_remedy_and_nothing_is_charged)
+START_TEST(who_gets_no_ipc_block_is_refused_with_the_remedy_and_nothing_is_charged)
 {
 	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_IPC);
 	fake_core_complete(&fake, 0, -EDQUOT);
@@ -151,8 +151,8 @@ int main(void)
 		tcase, an_ipc_block_that_the_only_client_of_its_domain_does_not_want_is_destroyed);
 	tcase_add_loop_test(tcase, what_was_opened_from_another_domain_was_seen_by_several, 0, 2);
 	tcase_add_test(tcase, what_was_opened_in_its_own_domain_was_seen_by_it_alone);
-	tcase_add_test(tcase,
-		who_has_used_up_the_addresses_is_refused_with_the_remedy_and_nothing_is_charged);
+	tcase_add_test(
+		tcase, who_gets_no_ipc_block_is_refused_with_the_remedy_and_nothing_is_charged);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
