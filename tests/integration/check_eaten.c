@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "tests/gpu/puppet.h"
+#include "tests/integration/gate.h"
 #include "tests/integration/scene.h"
-#include "tests/scratch.h"
 #include "tests/tap.h"
 
 #define MiB  (UINT64_C(1) << 20)
@@ -103,38 +103,16 @@ END_TEST
 
 /* ---- between a sample and a creation */
 
-struct gate {
-	char path[64], variable[128];
-	int fd;
-};
-
-/* Each cuMemCreate of the daemon's waits until it is let through. */
-static void make_gate(struct gate *gate)
-{
-	gm_scratch_path("gate", gate->path, sizeof(gate->path));
-	GM_REQUIRE(mkfifo(gate->path, 0600) == 0);
-	gate->fd = open(gate->path, O_RDWR | O_CLOEXEC);
-	GM_REQUIRE(gate->fd >= 0);
-	snprintf(gate->variable, sizeof(gate->variable), "GPUMEM_TEST_HOST_GATE=%s", gate->path);
-}
-
-static void let_through(const struct gate *gate, size_t n)
-{
-	for (; n > 0; n--)
-		GM_REQUIRE_EQ(write(gate->fd, "", 1), 1);
-}
-
 START_TEST(what_a_program_takes_before_it_is_made_is_had_from_who_does_not_use_it)
 {
-	struct gate gate;
-	make_gate(&gate);
-	const char *const env[] = {gate.variable, NULL};
+	struct gm_gate gate;
+	gm_gate_make(&gate);
 	uint64_t idle;
 	gm_scene_start_with(
 		&s, &(struct gm_daemon_options){
 			    .config = GM_DAEMON_CONFIG_WITH("reclaim_deadline = 1min\n", "1G"),
-			    .env = env});
-	let_through(&gate, 2);
+			    .env = gate.env});
+	gm_gate_let(&gate, 2);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 256 * MiB, NULL), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 256 * MiB, &idle), GPUMEM_OK);
 	gm_scene_claim_cached(&s.a, 256 * MiB);
@@ -142,37 +120,36 @@ START_TEST(what_a_program_takes_before_it_is_made_is_had_from_who_does_not_use_i
 	uint64_t id = gm_scene_ask(&s.b, 256 * MiB, 0);
 	GM_UNTIL(gm_figures_now(&s.daemon).admitted == 256 * MiB);
 	struct puppet other = eater(384 * MiB);
-	let_through(&gate, 2);
+	gm_gate_let(&gate, 2);
 	gm_scene_await_reclaim(&s.a);
 	GM_UNTIL(gm_figures_now(&s.daemon).admitted == 0);
 	GM_REQUIRE(!gm_raw_readable(s.b.socket));
-	let_through(&gate, 8);
+	gm_gate_let(&gate, 8);
 	gm_scene_give(&s.a, idle);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_figures_now(&s.daemon).leased, 512 * MiB);
 	puppet_kill(&other);
 	gm_scene_stop(&s);
-	close(gate.fd);
+	gm_gate_end(&gate);
 }
 END_TEST
 
 START_TEST(what_a_program_takes_before_it_is_made_is_waited_for_by_who_may_wait)
 {
-	struct gate gate;
-	make_gate(&gate);
-	const char *const env[] = {gate.variable, NULL};
-	gm_scene_start_with(&s, &(struct gm_daemon_options){.env = env});
+	struct gm_gate gate;
+	gm_gate_make(&gate);
+	gm_scene_start_with(&s, &(struct gm_daemon_options){.env = gate.env});
 	uint64_t id = gm_scene_ask(&s.b, 1024 * MiB, HOUR);
 	GM_UNTIL(gm_figures_now(&s.daemon).admitted == 1024 * MiB);
 	struct puppet other = eater(2 * MiB);
-	let_through(&gate, 2);
+	gm_gate_let(&gate, 2);
 	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
 	GM_REQUIRE(gm_scene_logged(&s, "waits: device 0 is out of memory: it could not make 1.0G"));
 	puppet_kill(&other);
-	let_through(&gate, 8);
+	gm_gate_let(&gate, 8);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	gm_scene_stop(&s);
-	close(gate.fd);
+	gm_gate_end(&gate);
 }
 END_TEST
 

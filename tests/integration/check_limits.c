@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/integration/gate.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
-#include "tests/scratch.h"
 #include "tests/tap.h"
 
 static struct gm_witness witness;
@@ -418,17 +418,11 @@ END_TEST
 START_TEST(requests_past_those_in_flight_are_read_once_one_is_answered)
 {
 	GM_LIMIT_TEST(REQUESTS_IN_FLIGHT);
-	char gate[128], variable[160];
-	gm_scratch_path("gate", gate, sizeof(gate));
-	snprintf(variable, sizeof(variable), "GPUMEM_TEST_HOST_GATE=%s", gate);
-	unlink(gate);
-	GM_REQUIRE(mkfifo(gate, 0666) == 0);
-	int open_gate = open(gate, O_RDWR | O_CLOEXEC);
-	GM_REQUIRE(open_gate >= 0);
-	const char *env[] = {variable, NULL};
+	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw raw;
-	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = env});
+	gm_gate_make(&gate);
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
 	gm_raw_join(&raw, &daemon);
 	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
 	ask.bytes = GM_CHUNK_MIN;
@@ -443,22 +437,21 @@ START_TEST(requests_past_those_in_flight_are_read_once_one_is_answered)
 		gm_figures_now(&daemon);
 	GM_REQUIRE(!gm_raw_readable(raw.socket));
 	/* One creation ends, one lease is answered, and then the 65th request. */
-	GM_REQUIRE(write(open_gate, "x", 1) == 1);
+	gm_gate_let(&gate, 1);
 	GM_REQUIRE(gm_raw_receive(&raw));
 	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 	GM_REQUIRE(gm_raw_receive(&raw));
 	GM_REQUIRE_EQ(raw.packet->id, last);
 	/* The rest goes through. */
 	for (int i = 1; i < GM_LIMIT_REQUESTS_IN_FLIGHT; i++) {
-		GM_REQUIRE(write(open_gate, "x", 1) == 1);
+		gm_gate_let(&gate, 1);
 		GM_REQUIRE(gm_raw_receive(&raw));
 		GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 	}
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
-	close(open_gate);
-	unlink(gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 

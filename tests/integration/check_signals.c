@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/integration/gate.h"
 #include "tests/integration/raw.h"
-#include "tests/scratch.h"
 #include "tests/tap.h"
 
 START_TEST(sigterm_says_goodbye_to_clients_and_ends_with_status_0)
@@ -203,49 +203,18 @@ END_TEST
 
 /* ---- a slow backend */
 
-struct gate {
-	char path[64];
-	char variable[96];
-	const char *env[2];
-	int fd;
-};
-
-static void make_gate(struct gate *gate)
-{
-	gm_scratch_path("gate", gate->path, sizeof(gate->path));
-	snprintf(gate->variable, sizeof(gate->variable), "GPUMEM_TEST_HOST_GATE=%s", gate->path);
-	gate->env[0] = gate->variable;
-	gate->env[1] = NULL;
-	unlink(gate->path);
-	GM_REQUIRE(mkfifo(gate->path, 0666) == 0);
-	gate->fd = open(gate->path, O_RDWR | O_CLOEXEC);
-	GM_REQUIRE(gate->fd >= 0);
-}
-
-static void let_through(struct gate *gate, size_t n)
-{
-	while (n--)
-		GM_REQUIRE(write(gate->fd, "x", 1) == 1);
-}
-
-static void end_gate(struct gate *gate)
-{
-	close(gate->fd);
-	unlink(gate->path);
-}
-
 START_TEST(a_pool_hit_is_answered_while_the_backend_is_busy_with_a_miss)
 {
-	struct gate gate;
+	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw hit, miss;
 	struct gm_raw_lease lease;
-	make_gate(&gate);
+	gm_gate_make(&gate);
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
 	gm_raw_join(&hit, &daemon);
 	gm_raw_join(&miss, &daemon);
 	/* One chunk into the pool. */
-	let_through(&gate, 1);
+	gm_gate_let(&gate, 1);
 	GM_REQUIRE_EQ(gm_raw_lease(&hit, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	uint64_t id = lease.id;
 	gm_raw_lease_clear(&lease);
@@ -269,23 +238,23 @@ START_TEST(a_pool_hit_is_answered_while_the_backend_is_busy_with_a_miss)
 		gm_raw_close(&other);
 	}
 	GM_REQUIRE(!gm_raw_readable(miss.socket));
-	let_through(&gate, 1);
+	gm_gate_let(&gate, 1);
 	GM_REQUIRE(gm_raw_receive(&miss));
 	GM_REQUIRE_EQ(miss.packet->id, asked);
 	GM_REQUIRE_EQ(miss.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 	gm_raw_close(&hit);
 	gm_raw_close(&miss);
 	gm_daemon_stop(&daemon);
-	end_gate(&gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 
 START_TEST(a_client_that_goes_while_its_chunks_are_made_leaves_nothing_charged)
 {
-	struct gate gate;
+	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw raw;
-	make_gate(&gate);
+	gm_gate_make(&gate);
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
 	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
 	ask.bytes = 7 * GM_CHUNK_MIN; /* three chunks */
@@ -296,26 +265,26 @@ START_TEST(a_client_that_goes_while_its_chunks_are_made_leaves_nothing_charged)
 	gm_raw_close(&raw);
 	/* Its end is seen first; the chunks come when nobody waits for them any more. */
 	GM_UNTIL(gm_figures_now(&daemon).clients == 0);
-	let_through(&gate, 6);
+	gm_gate_let(&gate, 6);
 	GM_UNTIL(gm_figures_now(&daemon).admitted == 0);
 	struct gm_figures f = gm_figures_now(&daemon);
 	GM_REQUIRE_EQ(f.leased + f.quarantined, 0);
 	GM_REQUIRE_EQ(f.available, f.ceiling);
 	gm_daemon_stop(&daemon);
-	end_gate(&gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 
 START_TEST(a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_it)
 {
-	struct gate gate;
+	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw raw;
 	struct gm_raw_lease lease;
-	make_gate(&gate);
+	gm_gate_make(&gate);
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
 	gm_raw_join(&raw, &daemon);
-	let_through(&gate, 1);
+	gm_gate_let(&gate, 1);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	Gm__Wire__Grow grow = GM__WIRE__GROW__INIT;
 	grow.lease = lease.id;
@@ -336,7 +305,7 @@ START_TEST(a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_
 			GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
 		}
 	}
-	let_through(&gate, 2);
+	gm_gate_let(&gate, 2);
 	gm_raw_lease_clear(&lease);
 	GM_UNTIL(gm_figures_now(&daemon).admitted == 0);
 	struct gm_figures f = gm_figures_now(&daemon);
@@ -345,16 +314,16 @@ START_TEST(a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_
 	GM_REQUIRE_EQ(f.available, f.ceiling);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
-	end_gate(&gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 
 START_TEST(creations_of_several_clients_take_turns)
 {
-	struct gate gate;
+	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw greedy, modest;
-	make_gate(&gate);
+	gm_gate_make(&gate);
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
 	gm_raw_join(&greedy, &daemon);
 	gm_raw_join(&modest, &daemon);
@@ -366,25 +335,25 @@ START_TEST(creations_of_several_clients_take_turns)
 	gm_raw_send(&modest, GM_RAW_PACKET(LEASE, lease, &ask));
 	GM_UNTIL(gm_figures_now(&daemon).admitted == 41 * GM_CHUNK_MIN);
 	/* One that was at the backend already, one more of the greedy, one of the modest. */
-	let_through(&gate, 3);
+	gm_gate_let(&gate, 3);
 	GM_REQUIRE(gm_raw_receive(&modest));
 	GM_REQUIRE_EQ(modest.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
-	let_through(&gate, 38);
+	gm_gate_let(&gate, 38);
 	for (int i = 0; i < 40; i++)
 		GM_REQUIRE(gm_raw_receive(&greedy));
 	gm_raw_close(&greedy);
 	gm_raw_close(&modest);
 	gm_daemon_stop(&daemon);
-	end_gate(&gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 
 START_TEST(sigterm_while_the_backend_is_busy_ends_once_it_is_through)
 {
-	struct gate gate;
+	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw raw;
-	make_gate(&gate);
+	gm_gate_make(&gate);
 	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
 	gm_raw_join(&raw, &daemon);
 	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
@@ -395,11 +364,11 @@ START_TEST(sigterm_while_the_backend_is_busy_ends_once_it_is_through)
 	do
 		GM_REQUIRE(gm_raw_receive_event(&raw));
 	while (raw.packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT);
-	let_through(&gate, 1);
+	gm_gate_let(&gate, 1);
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
-	end_gate(&gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 

@@ -19,9 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/integration/gate.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
-#include "tests/scratch.h"
 #include "tests/tap.h"
 
 /* It must not start, and its log must contain all these words. */
@@ -103,26 +103,19 @@ END_TEST
 
 START_TEST(a_start_that_fails_is_a_failure_though_the_backend_does_not_come_back)
 {
-	char gate[128], variable[160];
-	gm_scratch_path("gate", gate, sizeof(gate));
-	snprintf(variable, sizeof(variable), "GPUMEM_TEST_HOST_GATE=%s", gate);
-	unlink(gate);
-	GM_REQUIRE(mkfifo(gate, 0666) == 0);
-	int open_gate = open(gate, O_RDWR | O_CLOEXEC);
-	GM_REQUIRE(open_gate >= 0);
-	const char *env[] = {variable, NULL};
+	struct gm_gate gate;
 	struct gm_daemon daemon;
+	gm_gate_make(&gate);
 	/* The reserve is being made when the limit turns out to be too much. */
 	gm_daemon_prepare(&daemon,
 		&(struct gm_daemon_options){.config = "[gpumemd]\nfraction = 1.0\nmin_free = 0\n"
 						      "reserve = 64M\nhost_limit = 0\n"
 						      "[device 0]\nsize = 256M\n"
 						      "[device 0 limit uid:7]\nguarantee = 2G\n",
-			.env = env});
+			.env = gate.env});
 	require_refusal(&daemon, (const char *[]){"guarantee", "does not come back", NULL});
 	gm_daemon_stop(&daemon);
-	close(open_gate);
-	unlink(gate);
+	gm_gate_end(&gate);
 }
 END_TEST
 
