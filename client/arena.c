@@ -369,7 +369,7 @@ static uint64_t pump_once(struct gm_arena *arena, bool *ret_again)
 	if (gm_pending_record_begin(&arena->pending, &epoch)) {
 		struct gm_event *event = NULL;
 		pthread_mutex_unlock(&arena->lock);
-		if (config->ops->record(config->backend, GPUMEM_STREAM_ANY, &event) < 0)
+		if (config->ops->record(config->backend, &event) < 0)
 			event = NULL;
 		pthread_mutex_lock(&arena->lock);
 		gm_pending_record_end(&arena->pending, &arena->small, epoch, event);

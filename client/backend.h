@@ -16,7 +16,7 @@
  * A mapping needs no fd after map() has returned: the caller closes it. Ranges are whole chunks.
  */
 
-struct gm_event; /* a point in some stream(s), recorded */
+struct gm_event; /* a point in all streams, recorded */
 
 struct gm_map_ops {
 	const char *name;
@@ -53,13 +53,12 @@ struct gm_map_ops {
 	int (*detach)(void *backend, void *addr);
 
 	/*
-	 * An event that passes when all that was launched so far on the stream (GPUMEM_STREAM_ANY:
-	 * in all contexts that showed themselves by here()) is done. A backend where nothing is
-	 * ever under way once the program frees (memory that only the CPU uses) leaves record NULL:
-	 * then this and the four below it are never called, and what is freed can be reused at
-	 * once.
+	 * An event that passes when all that was launched so far, on any stream of a context that
+	 * showed itself by here(), is done. A backend where nothing is ever under way once the
+	 * program frees (memory that only the CPU uses) leaves record NULL: then this and the four
+	 * below it are never called, and what is freed can be reused at once.
 	 */
-	int (*record)(void *backend, gpumem_stream stream, struct gm_event **ret_event);
+	int (*record)(void *backend, struct gm_event **ret_event);
 	/* 1: passed, 0: not yet. */
 	int (*passed)(void *backend, struct gm_event *event);
 	/* Orders what is launched on the stream from now on behind the event. */

@@ -119,18 +119,16 @@ static void event_free(struct gm_event *event)
 
 /* ---- recording; walking */
 
-/* After all that the context, or the stream in it, has to do. The context is current. */
-static gm_cu_result record_here(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
-	gpumem_stream stream, struct gm_event *event)
+/* After all that the context has to do. It is current. */
+static gm_cu_result record_here(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
 {
 	struct gm_cuda_point *point;
 	gm_cu_result result = point_with_event(contexts, context, &point);
 
 	if (result)
 		return result;
-	result = stream == GPUMEM_STREAM_ANY
-			 ? contexts->cuda->cuCtxRecordEvent(context->cu, point->cu)
-			 : contexts->cuda->cuEventRecord(point->cu, (gm_cu_stream)stream);
+	result = contexts->cuda->cuCtxRecordEvent(context->cu, point->cu);
 	if (result) {
 		(void)gm_cuda_context_ended(contexts, context, result);
 		point_free(point);
@@ -140,7 +138,7 @@ static gm_cu_result record_here(struct gm_cuda_contexts *contexts, struct gm_cud
 	return GM_CUDA_SUCCESS;
 }
 
-/* The same for a whole context, wherever it is current. */
+/* The same, wherever the context is current. */
 static gm_cu_result record_kept(struct gm_cuda_context *context, struct gm_event *event)
 {
 	struct gm_cuda_point *point = point_new(context);
@@ -166,7 +164,7 @@ static int record_context(
 	r = gm_cuda_context_enter(contexts, context, &entered);
 	if (r)
 		return r;
-	result = record_here(contexts, context, GPUMEM_STREAM_ANY, event);
+	result = record_here(contexts, context, event);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return context->gone ? GM_CUDA_CONTEXT_GONE : (int)result;
 }
@@ -185,51 +183,19 @@ static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_even
 	return result;
 }
 
-/* A stream's handle says nothing of its context, so that is the one that the thread has. */
-static gm_cu_result record_one(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event *event)
+int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
 {
-	struct gm_cuda_context *context;
-	gm_cu_result result;
-	gm_cu_ctx current = NULL;
-
-	result = contexts->cuda->cuCtxGetCurrent(&current);
-	if (result)
-		return result;
-	context = gm_cuda_contexts_first(contexts, &result);
-	while (context && context->cu != current)
-		context = context->next;
-	return context ? record_here(contexts, context, stream, event)
-		       : GM_CUDA_ERROR_INVALID_CONTEXT;
-}
-
-int gm_cuda_event_record(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event **ret_event)
-{
-	bool any = stream == GPUMEM_STREAM_ANY;
-	struct gm_cuda_entered entered;
 	struct gm_event *event;
 	gm_cu_result result;
 
-	if (any && gm_cuda_capturing(contexts->cuda, contexts->device))
+	if (gm_cuda_capturing(contexts->cuda, contexts->device))
 		return -EAGAIN;
 	event = calloc(1, sizeof(*event));
 	if (!event)
 		return -ENOMEM;
-	if (any) {
-		gm_cuda_contexts_walk(contexts);
-		result = record_all(contexts, event);
-		gm_cuda_contexts_walked(contexts);
-	} else {
-		result = gm_cuda_contexts_enter(contexts, &entered);
-		if (!result) {
-			(void)gm_cuda_contexts_here(contexts);
-			gm_cuda_contexts_walk(contexts);
-			result = record_one(contexts, stream, event);
-			gm_cuda_contexts_walked(contexts);
-			gm_cuda_contexts_leave(contexts, &entered);
-		}
-	}
+	gm_cuda_contexts_walk(contexts);
+	result = record_all(contexts, event);
+	gm_cuda_contexts_walked(contexts);
 	if (result) {
 		gm_cuda_event_forget(contexts, event);
 		return (int)result;

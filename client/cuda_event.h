@@ -6,8 +6,8 @@
 #include "client/cuda_context.h"
 
 /*
- * Events on a GPU's streams. One for all streams (GPUMEM_STREAM_ANY) has a point in each context
- * that is known; what was destroyed since has passed. A point is an event of the driver's where
+ * Events on a GPU, each for all streams: it has a point in each context that is known; what was
+ * destroyed since has passed. A point is an event of the driver's where
  * that is safe to use, which is in the primary context and, by threads that have it current, in
  * one of the program's own; otherwise the context's keeper waits for it.
  *
@@ -19,8 +19,7 @@
  * None of this waits for the GPU. Results are the driver's, or -EAGAIN.
  */
 
-int gm_cuda_event_record(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event **ret_event);
+int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event);
 /* GM_CUDA_ERROR_NOT_READY: not yet. */
 int gm_cuda_event_passed(struct gm_cuda_contexts *contexts, struct gm_event *event);
 /* GM_CUDA_ERROR_NOT_SUPPORTED: the event has a point that a stream cannot be made to wait for. */

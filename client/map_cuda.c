@@ -393,12 +393,12 @@ static int told(struct gm_map_cuda *backend, int result)
 	return result < 0 ? result : outcome(backend, (gm_cu_result)result);
 }
 
-static int cuda_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
+static int cuda_record(void *ctx, struct gm_event **ret_event)
 {
 	struct gm_map_cuda *backend = ctx;
 
 	last_error = "";
-	return told(backend, gm_cuda_event_record(backend->contexts, stream, ret_event));
+	return told(backend, gm_cuda_event_record(backend->contexts, ret_event));
 }
 
 static int cuda_passed(void *ctx, struct gm_event *event)

@@ -25,7 +25,6 @@ struct gm_event {
 struct gm_map_host {
 	pthread_mutex_t lock;
 	bool holding;
-	gpumem_stream held_stream;
 	struct gm_event held; /* the head of a ring */
 	uint64_t orders;
 };
@@ -125,17 +124,14 @@ static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 
 /* ---- events */
 
-static int host_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
+static int host_record(void *ctx, struct gm_event **ret_event)
 {
 	struct gm_map_host *backend = ctx;
 	struct gm_event *event = calloc(1, sizeof(*event));
 	if (!event)
 		return -ENOMEM;
 	pthread_mutex_lock(&backend->lock);
-	/* An event over all streams has the held one's work behind it too. */
-	if (backend->holding &&
-		(backend->held_stream == GPUMEM_STREAM_ANY || stream == GPUMEM_STREAM_ANY ||
-			stream == backend->held_stream)) {
+	if (backend->holding) {
 		event->held = true;
 		event->next = &backend->held;
 		event->prev = backend->held.prev;
@@ -190,11 +186,10 @@ static int host_stream_id(void *backend, gpumem_stream stream, uint64_t *ret_id)
 	return 0;
 }
 
-void gm_map_host_hold(struct gm_map_host *backend, gpumem_stream stream)
+void gm_map_host_hold(struct gm_map_host *backend)
 {
 	pthread_mutex_lock(&backend->lock);
 	backend->holding = true;
-	backend->held_stream = stream;
 	pthread_mutex_unlock(&backend->lock);
 }
 

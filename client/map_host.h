@@ -18,10 +18,10 @@ const struct gm_map_ops *gm_map_host_ops(void);
 const struct gm_map_ops *gm_map_host_streams_ops(void);
 
 /*
- * For tests: events recorded on the stream (GPUMEM_STREAM_ANY: on any) from now on do not pass
- * before gm_map_host_release(), as if work on it had not ended. One stream at a time.
+ * For tests: events recorded from now on do not pass before gm_map_host_release(), as if work had
+ * not ended.
  */
-void gm_map_host_hold(struct gm_map_host *backend, gpumem_stream stream);
+void gm_map_host_hold(struct gm_map_host *backend);
 /* Lets pass what is held, and what is recorded from now on. */
 void gm_map_host_release(struct gm_map_host *backend);
 /* How often order() put a stream behind an event that had not passed. */

@@ -296,10 +296,9 @@ static void pinned_forget(void *ctx, struct gm_event *event)
 	free(event);
 }
 
-static int pinned_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
+static int pinned_record(void *ctx, struct gm_event **ret_event)
 {
 	struct gm_map_pinned *backend = ctx;
-	size_t current = current_gpu(backend);
 	struct gm_event *event = calloc(1, sizeof(*event));
 	int r = 0;
 
@@ -307,8 +306,7 @@ static int pinned_record(void *ctx, gpumem_stream stream, struct gm_event **ret_
 		return -ENOMEM;
 	/* Where there is no context nothing is recorded, and no context made for it. */
 	for (size_t i = 0; i < backend->n && r == 0; i++)
-		if (i == current || stream == GPUMEM_STREAM_ANY)
-			r = gm_map_cuda_ops()->record(backend->gpus[i], stream, &event->parts[i]);
+		r = gm_map_cuda_ops()->record(backend->gpus[i], &event->parts[i]);
 	if (r < 0) {
 		pinned_forget(backend, event);
 		return r;

@@ -86,7 +86,7 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 	struct gm_session_device *d = &session->device[session->counted];
 	block->done = stream == GPUMEM_STREAM_DONE;
 	/* Where no event can be recorded now, the library's thread tries again. */
-	if (!block->done && d->map->record(d->backend, GPUMEM_STREAM_ANY, &block->event) < 0)
+	if (!block->done && d->map->record(d->backend, &block->event) < 0)
 		block->event = NULL;
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->leaving, block);
@@ -98,8 +98,7 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 /* Whether the device has done with it. */
 static bool has_passed(struct gm_session_device *d, struct gm_block *block)
 {
-	if (!block->done && !block->event &&
-		d->map->record(d->backend, GPUMEM_STREAM_ANY, &block->event) < 0)
+	if (!block->done && !block->event && d->map->record(d->backend, &block->event) < 0)
 		block->event = NULL;
 	if (block->event && d->map->passed(d->backend, block->event) == 1) {
 		d->map->forget(d->backend, block->event);

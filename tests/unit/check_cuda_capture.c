@@ -46,7 +46,7 @@ static void tear_down(void)
 static int record_any(void)
 {
 	struct gm_event *event;
-	int r = ops->record(map, GPUMEM_STREAM_ANY, &event);
+	int r = ops->record(map, &event);
 
 	if (r == 0)
 		ops->forget(map, event);

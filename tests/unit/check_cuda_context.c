@@ -193,7 +193,7 @@ START_TEST(a_call_that_fails_in_one_context_is_told_and_undone)
 		own_on(0);
 		(void)ops->here(map);
 	}
-	ck_assert_int_eq(ops->record(map, ANY, &event), -EIO);
+	ck_assert_int_eq(ops->record(map, &event), -EIO);
 	ck_assert_str_eq(ops->error(), "CUDA_ERROR_UNKNOWN");
 	event = record();
 	await(event);
@@ -214,7 +214,7 @@ START_TEST(pinned_memory_knows_the_contexts_that_device_memory_was_shown)
 	(void)ops->here(map);
 	gm_cu_stream stream = busy_stream();
 	pop();
-	ck_assert_int_eq(pinned_ops->record(pinned, ANY, &event), 0);
+	ck_assert_int_eq(pinned_ops->record(pinned, &event), 0);
 	ck_assert_int_eq(pinned_ops->passed(pinned, event), 0);
 	release(stream);
 	int r;
@@ -247,7 +247,7 @@ START_TEST(without_memory_an_event_is_refused_and_nothing_is_left)
 	}
 	for (n = 1;; n++) {
 		failing_malloc_arm(n);
-		int r = ops->record(map, ANY, &event);
+		int r = ops->record(map, &event);
 		if (!failing_malloc_fired()) {
 			ck_assert_int_eq(r, 0);
 			break;
@@ -262,7 +262,7 @@ START_TEST(without_memory_an_event_is_refused_and_nothing_is_left)
 	(void)ops->here(map);
 	bool fired = failing_malloc_fired();
 	ck_assert(fired);
-	ck_assert_int_lt(ops->record(map, ANY, &event), 0);
+	ck_assert_int_lt(ops->record(map, &event), 0);
 	ops->close(map);
 }
 END_TEST

@@ -226,7 +226,7 @@ static void *come_and_go(void *unused)
 			return (void *)1;
 		(void)ops->here(map);
 		struct gm_event *event = NULL;
-		if (ops->record(map, ANY, &event) || ops->passed(map, event) < 0)
+		if (ops->record(map, &event) || ops->passed(map, event) < 0)
 			return (void *)2;
 		ops->forget(map, event);
 		if (cuda->cuCtxDestroy(ctx))

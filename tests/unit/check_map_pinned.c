@@ -124,7 +124,7 @@ START_TEST(an_event_passes_when_every_gpu_in_use_is_through)
 	gm_cu_stream busy = stream_new();
 	ck_assert_int_eq(cuda->cuLaunchHostFunc(busy, wait_at_gate, NULL), 0);
 	use(0); /* the other one is busy, this one is not */
-	ck_assert_int_eq(ops->record(map, GPUMEM_STREAM_ANY, &event), 0);
+	ck_assert_int_eq(ops->record(map, &event), 0);
 	ck_assert_int_eq(ops->passed(map, event), 0);
 
 	/* What is ordered behind it waits for the other GPU. */
@@ -148,13 +148,13 @@ START_TEST(no_context_is_made_on_a_gpu_that_the_program_does_not_use)
 	open_it(_i);
 	ck_assert(!has_context(0) && !has_context(1));
 	/* Nothing is under way anywhere. */
-	ck_assert_int_eq(ops->record(map, GPUMEM_STREAM_ANY, &event), 0);
+	ck_assert_int_eq(ops->record(map, &event), 0);
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
 	ck_assert(!has_context(0) && !has_context(1));
 	use(1);
 	gm_cu_stream stream = stream_new();
-	ck_assert_int_eq(ops->record(map, stream, &event), 0);
+	ck_assert_int_eq(ops->record(map, &event), 0);
 	ck_assert_int_eq(ops->stream_id(map, stream, &a), 0);
 	ck_assert_int_eq(ops->stream_id(map, stream_new(), &b), 0);
 	ck_assert_uint_ne(a, b);
@@ -194,10 +194,10 @@ START_TEST(an_event_that_cannot_be_recorded_everywhere_leaves_nothing)
 	open_it(_i);
 	use(1);
 	use(0);
-	ck_assert_int_lt(ops->record(map, GPUMEM_STREAM_ANY, &event), 0);
+	ck_assert_int_lt(ops->record(map, &event), 0);
 	ck_assert_ptr_eq(event, (struct gm_event *)1); /* unwritten on failure */
 	ck_assert_str_eq(ops->error(), "CUDA_ERROR_UNKNOWN");
-	ck_assert_int_eq(ops->record(map, GPUMEM_STREAM_ANY, &event), 0);
+	ck_assert_int_eq(ops->record(map, &event), 0);
 	ops->forget(map, event);
 	ops->close(map);
 }

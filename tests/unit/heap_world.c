@@ -246,7 +246,7 @@ static unsigned number(gpumem_stream stream)
 	return (unsigned)((uintptr_t)stream / 0x1000);
 }
 
-static int world_record(void *ctx, gpumem_stream stream, struct gm_event **ret_event)
+static int world_record(void *ctx, struct gm_event **ret_event)
 {
 	struct world *w = ctx;
 	struct gm_event *event;
@@ -259,10 +259,8 @@ static int world_record(void *ctx, gpumem_stream stream, struct gm_event **ret_e
 	}
 	event = calloc(1, sizeof(*event));
 	if (event) {
-		for (unsigned i = 0; i < WORLD_STREAMS; i++) {
-			if (stream == GPUMEM_STREAM_ANY || number(stream) == i)
-				event->launched[i] = w->launched[i];
-		}
+		for (unsigned i = 0; i < WORLD_STREAMS; i++)
+			event->launched[i] = w->launched[i];
 		w->events++;
 	}
 	pthread_mutex_unlock(&w->lock);
