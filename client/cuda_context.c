@@ -11,6 +11,7 @@
 #include "client/cuda_context.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "client/cuda_event.h"
@@ -18,6 +19,9 @@
 
 /* Numbers below are those of primary contexts, by device. */
 static _Atomic uint64_t next_number = GM_LIMIT_DEVICES;
+/* How many contexts have gone from a list, and whole sets with theirs: after either, each thread
+ * shows its own again. */
+static _Atomic uint64_t left;
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gm_cuda_contexts *all[GM_LIMIT_DEVICES];
@@ -26,7 +30,7 @@ static struct gm_cuda_contexts *all[GM_LIMIT_DEVICES];
 static __thread struct {
 	const struct gm_cuda_contexts *contexts;
 	gm_cu_ctx cu;
-	uint64_t left;
+	uint64_t left; /* then; another set may lie where that one did */
 	uint64_t number;
 } seen;
 
@@ -163,7 +167,7 @@ static void end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *conte
 	*link = context->next;
 	if (contexts->primary == context->cu)
 		contexts->primary = NULL;
-	atomic_fetch_add_explicit(&contexts->left, 1, memory_order_release);
+	atomic_fetch_add_explicit(&left, 1, memory_order_release);
 	pthread_mutex_unlock(&contexts->lock);
 	/* Only now may the handle come again. */
 	gm_cuda_keeper_free(context->keeper);
@@ -185,7 +189,7 @@ bool gm_cuda_context_ended(
 
 static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
-	uint64_t left = atomic_load_explicit(&contexts->left, memory_order_acquire);
+	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
 	uint64_t number = primary_number(contexts);
 	struct gm_cuda_context *context;
 	unsigned long long id;
@@ -209,7 +213,7 @@ static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	pthread_mutex_unlock(&contexts->lock);
 	seen.contexts = contexts;
 	seen.cu = cu;
-	seen.left = left;
+	seen.left = before;
 	seen.number = number;
 	return number;
 }
@@ -221,7 +225,7 @@ uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts)
 	if (contexts->cuda->cuCtxGetCurrent(&cu) || !cu)
 		return primary_number(contexts);
 	if (seen.contexts == contexts && seen.cu == cu &&
-		seen.left == atomic_load_explicit(&contexts->left, memory_order_acquire))
+		seen.left == atomic_load_explicit(&left, memory_order_acquire))
 		return seen.number;
 	return look(contexts, cu);
 }
@@ -442,8 +446,10 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 		return;
 	pthread_mutex_lock(&all_lock);
 	last = --contexts->refs == 0;
-	if (last)
+	if (last) {
 		all[(unsigned)contexts->device % GM_LIMIT_DEVICES] = NULL;
+		atomic_fetch_add_explicit(&left, 1, memory_order_release);
+	}
 	pthread_mutex_unlock(&all_lock);
 	if (last)
 		contexts_free(contexts);

@@ -3,7 +3,6 @@
 #define GM_CLIENT_CUDA_CONTEXT_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -50,10 +49,9 @@ struct gm_cuda_contexts {
 	/* Of what follows; held shortly, but for when a context is met for the first time. */
 	pthread_mutex_t lock;
 	struct gm_cuda_context *list;
-	gm_cu_ctx primary;     /* NULL: it is not in the list */
-	unsigned retained;     /* how often that was: a reset takes none of it back */
-	bool blind;            /* one could not be noted: no event covers all */
-	_Atomic uint64_t left; /* how many have gone from the list */
+	gm_cu_ctx primary; /* NULL: it is not in the list */
+	unsigned retained; /* how often that was: a reset takes none of it back */
+	bool blind;        /* one could not be noted: no event covers all */
 };
 
 /* The GPU's set; to be given back. -ENOMEM. */
