@@ -109,12 +109,6 @@ void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
 	small->free_bytes -= GM_SMALL_SLAB_BYTES;
 }
 
-struct gm_small_slab *gm_small_slab_at(const struct gm_small *small, uint64_t addr)
-{
-	uintptr_t value = gm_ptrmap_get(small->map, addr);
-	return value & GM_SMALL_MARK ? span_of(small, addr)->slab : NULL;
-}
-
 static void partial_insert(struct gm_small *small, struct gm_small_span *span, unsigned class)
 {
 	span->prev = NULL;

@@ -104,8 +104,6 @@ static inline bool gm_small_slab_empty(const struct gm_small_slab *slab)
 {
 	return slab->used == 0;
 }
-/* NULL: the address is in no slab. */
-struct gm_small_slab *gm_small_slab_at(const struct gm_small *small, uint64_t addr);
 
 /* Up to max free objects of a class; their addresses go to ret_objects. 0: another slab is needed.
  */

@@ -7,7 +7,6 @@
  */
 
 #include <errno.h>
-#include <fcntl.h>
 
 #include "common/cleanup.h"
 #include "common/fdlist.h"
@@ -31,19 +30,6 @@ int gm_fdlist_add(struct gm_fdlist *list, int fd)
 	if (list->n >= GM_LIMIT_PACKET_FDS)
 		return -E2BIG;
 	list->fds[list->n++] = fd;
-	return 0;
-}
-
-int gm_fdlist_add_dup(struct gm_fdlist *list, int fd)
-{
-	int copy;
-
-	if (list->n >= GM_LIMIT_PACKET_FDS)
-		return -E2BIG;
-	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (copy < 0)
-		return -errno;
-	list->fds[list->n++] = copy;
 	return 0;
 }
 

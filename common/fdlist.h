@@ -15,8 +15,6 @@ void gm_fdlist_init(struct gm_fdlist *list);
 void gm_fdlist_deinit(struct gm_fdlist *list); /* closes what is left */
 /* Takes the fd. -E2BIG: full; -EBADF: negative; the fd stays the caller's. */
 int gm_fdlist_add(struct gm_fdlist *list, int fd);
-/* Adds a CLOEXEC duplicate. -E2BIG, -EBADF, -EMFILE. */
-int gm_fdlist_add_dup(struct gm_fdlist *list, int fd);
 /* The fd at place i is the caller's from now on; -1 if it was taken before or is none. */
 int gm_fdlist_steal(struct gm_fdlist *list, size_t i);
 

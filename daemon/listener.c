@@ -299,11 +299,6 @@ void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint
 	listener->hello_ms = hello_ms;
 }
 
-uint32_t gm_listener_count(const struct gm_listener *listener)
-{
-	return listener->n;
-}
-
 void gm_listener_stop(struct gm_listener *listener)
 {
 	uv_poll_stop(&listener->poll);

@@ -18,7 +18,6 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 	struct gm_listener **ret_listener);
 /* May change on reload, for connections from now on. */
 void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint64_t hello_ms);
-uint32_t gm_listener_count(const struct gm_listener *listener);
 /* Takes no further connections. */
 void gm_listener_stop(struct gm_listener *listener);
 /* Closes all connections and itself; the memory goes when the loop has closed them. NULL is fine.

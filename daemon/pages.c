@@ -45,13 +45,6 @@ void gm_pages_deinit(struct gm_pages *pages)
 	gm_pages_init(pages);
 }
 
-void gm_pages_handed_over(struct gm_pages *pages)
-{
-	if (pages->daemon_fd >= 0)
-		close(pages->daemon_fd);
-	pages->daemon_fd = -1;
-}
-
 static int make_memfd(const char *name, size_t bytes, int *ret_fd)
 {
 	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;

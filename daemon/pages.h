@@ -10,7 +10,8 @@
 /* A client's two shared pages (common/page.h), the daemon's side of them. */
 struct gm_pages {
 	struct gm_page_daemon *daemon; /* mapped here, read-only for everybody else */
-	int daemon_fd;                 /* until it was handed over; then -1 */
+	/* To be handed to the client; -1 once it was taken out for that: the mapping is enough. */
+	int daemon_fd;
 	int client_fd;
 	uint32_t devices;
 };
@@ -19,8 +20,6 @@ void gm_pages_init(struct gm_pages *pages); /* empty */
 /* Makes both. -EMFILE, -ENOMEM, others. */
 int gm_pages_open(struct gm_pages *pages, uint64_t generation, uint64_t session, uint32_t devices);
 void gm_pages_deinit(struct gm_pages *pages);
-/* The client has its copy: the mapping is all that is needed from now on. */
-void gm_pages_handed_over(struct gm_pages *pages);
 
 /* What everybody is told of a device, and what this client holds on it. */
 void gm_pages_write_device(struct gm_pages *pages, uint32_t device,

@@ -268,7 +268,6 @@ static void ask_client(struct gm_device *device, const struct gm_ladder_plan *pl
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	run->owing++;
 	run->owed += step->bytes;
-	run->totals.asked += step->bytes;
 	core->ops.reclaim(core->ctx, step->session,
 		&(struct gm_reclaim){
 			.device = device->number,
@@ -296,7 +295,6 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		run->active = true;
 		run->need = plan->need;
 		run->level = device->ladder.level;
-		run->totals.runs++;
 		tell_run(device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
 	run->deadline_ns = deadline;
@@ -403,9 +401,6 @@ static void end_run(struct gm_device *device, enum gm_trigger trigger)
 				give_up_on(device, s);
 	assert(run->owing == 0 && run->owed == 0);
 	run->active = false;
-	run->totals.reached += ok;
-	for (unsigned r = 0; r < GM_RUNGS; r++)
-		run->totals.freed[r] += run->rungs[r];
 	tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
 	if (device->queue.length > 0)
 		device->core->woken = device->queue.woken = true;
@@ -514,13 +509,4 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
 	else
 		gm_ladder_plan_deinit(&plan);
 	return status;
-}
-
-void gm_core_reclaim_totals(const struct gm_core *core, uint32_t device, enum gm_trigger trigger,
-	struct gm_reclaim_totals *ret)
-{
-	assert(device < core->n_devices);
-	const struct gm_ladder_run *run = &core->devices[device].ladder.runs[trigger];
-	*ret = run->totals;
-	ret->active = run->active;
 }

@@ -74,16 +74,6 @@ gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64
 gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t free,
 	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES]);
 
-/* Reclaims by this trigger since the start, for gpumemctl and metrics. */
-struct gm_reclaim_totals {
-	uint64_t runs, reached;
-	uint64_t asked;           /* bytes, of clients */
-	uint64_t freed[GM_RUNGS]; /* bytes */
-	bool active;
-};
-void gm_core_reclaim_totals(const struct gm_core *core, uint32_t device, enum gm_trigger trigger,
-	struct gm_reclaim_totals *ret);
-
 /* ---- core's own */
 
 struct gm_device;
@@ -99,7 +89,6 @@ struct gm_ladder_run {
 	uint64_t owing;           /* accounts that were asked and did not return all of it */
 	uint64_t owed;            /* bytes, of them */
 	uint64_t rungs[GM_RUNGS]; /* given */
-	struct gm_reclaim_totals totals;
 };
 
 struct gm_ladder {

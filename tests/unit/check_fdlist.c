@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/fdlist.h"
@@ -88,28 +87,12 @@ START_TEST(one_more_than_a_packet_holds_is_refused_and_stays_the_callers)
 
 	gm_fdlist_init(&list);
 	for (int i = 0; i < GM_LIMIT_PACKET_FDS; i++)
-		ck_assert_int_eq(gm_fdlist_add_dup(&list, extra), 0);
+		ck_assert_int_eq(gm_fdlist_add(&list, new_fd()), 0);
 	ck_assert_int_eq(gm_fdlist_add(&list, extra), -E2BIG);
-	ck_assert_int_eq(gm_fdlist_add_dup(&list, extra), -E2BIG);
 	ck_assert_uint_eq(list.n, GM_LIMIT_PACKET_FDS);
 	gm_fdlist_deinit(&list);
 	ck_assert(is_open(extra));
 	close(extra);
-}
-END_TEST
-
-START_TEST(a_duplicate_is_another_fd_and_closes_on_exec)
-{
-	struct gm_fdlist list;
-	int fd = new_fd();
-
-	gm_fdlist_init(&list);
-	ck_assert_int_eq(gm_fdlist_add_dup(&list, fd), 0);
-	ck_assert_int_ne(list.fds[0], fd);
-	ck_assert_int_eq(fcntl(list.fds[0], F_GETFD), FD_CLOEXEC);
-	gm_fdlist_deinit(&list);
-	ck_assert(is_open(fd));
-	close(fd);
 }
 END_TEST
 
@@ -119,28 +102,8 @@ START_TEST(what_is_no_fd_is_refused)
 
 	gm_fdlist_init(&list);
 	ck_assert_int_eq(gm_fdlist_add(&list, -1), -EBADF);
-	ck_assert_int_eq(gm_fdlist_add_dup(&list, -1), -EBADF);
-	ck_assert_int_eq(gm_fdlist_add_dup(&list, 1 << 20), -EBADF);
 	ck_assert_uint_eq(list.n, 0);
 	gm_fdlist_deinit(&list);
-}
-END_TEST
-
-START_TEST(a_process_at_its_limit_gets_no_duplicate_and_loses_nothing)
-{
-	struct gm_fdlist list;
-	int fd = new_fd();
-	struct rlimit limit;
-
-	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	limit.rlim_cur = (rlim_t)fd + 1;
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	gm_fdlist_init(&list);
-	ck_assert_int_eq(gm_fdlist_add_dup(&list, fd), -EMFILE);
-	ck_assert_uint_eq(list.n, 0);
-	gm_fdlist_deinit(&list);
-	ck_assert(is_open(fd));
-	close(fd);
 }
 END_TEST
 
@@ -153,9 +116,7 @@ int main(void)
 	tcase_add_test(tc, a_place_gives_its_fd_once_and_others_keep_their_number);
 	tcase_add_test(tc, deinit_twice_closes_once);
 	tcase_add_test(tc, one_more_than_a_packet_holds_is_refused_and_stays_the_callers);
-	tcase_add_test(tc, a_duplicate_is_another_fd_and_closes_on_exec);
 	tcase_add_test(tc, what_is_no_fd_is_refused);
-	tcase_add_test(tc, a_process_at_its_limit_gets_no_duplicate_and_loses_nothing);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

@@ -24,9 +24,7 @@ START_TEST(a_request_that_does_not_fit_gets_what_is_missing_and_no_more)
 	ck_assert(!r->urgent);
 	ck_assert_uint_eq(r->deadline_ns, fake.now + 100 * MS);
 	ck_assert_uint_eq(fake.wake_ns, fake.now + 100 * MS);
-	struct gm_reclaim_totals totals;
-	gm_core_reclaim_totals(fake.core, d, GM_TRIGGER_REQUEST, &totals);
-	ck_assert(totals.active && totals.runs == 1 && totals.asked == 20 * GiB);
+	ck_assert(fake_reclaims(&fake, d, GM_TRIGGER_REQUEST));
 	give_back(a, lease, 19 * GiB);
 	ck_assert_uint_eq(q.ended, 0);
 	give_back(a, lease, GiB);
@@ -38,9 +36,8 @@ START_TEST(a_request_that_does_not_fit_gets_what_is_missing_and_no_more)
 	ck_assert_uint_eq(e->event.rungs[GM_RUNG_CACHED], 20 * GiB);
 	ck_assert_uint_eq(e->event.need, 20 * GiB);
 	ck_assert(e->event.reached);
-	gm_core_reclaim_totals(fake.core, d, GM_TRIGGER_REQUEST, &totals);
-	ck_assert(!totals.active && totals.reached == 1);
-	ck_assert_uint_eq(totals.freed[GM_RUNG_CACHED], 20 * GiB);
+	ck_assert_uint_eq(fake.started[d][GM_TRIGGER_REQUEST], 1);
+	ck_assert_uint_eq(fake.ended[d][GM_TRIGGER_REQUEST], 1);
 	fake_core_check(&fake, d);
 }
 END_TEST
@@ -336,13 +333,11 @@ START_TEST(a_client_that_dies_or_leaves_instead_of_answering_ends_the_reclaim)
 		static struct fake_request q;
 		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
 		ck_assert_uint_eq(q.ended, 0);
-		struct gm_reclaim_totals totals;
 		if (leaves)
 			gm_session_quarantine(victim);
 		else
 			gm_session_end_died(victim);
-		gm_core_reclaim_totals(fake.core, d, GM_TRIGGER_REQUEST, &totals);
-		ck_assert(!totals.active);
+		ck_assert(!fake_reclaims(&fake, d, GM_TRIGGER_REQUEST));
 		fake_core_run(&fake);
 		ck_assert_uint_eq(q.ended, 1);
 		ck_assert_int_eq(q.status, leaves ? GPUMEM_E_NO_MEMORY : GPUMEM_OK);

@@ -86,13 +86,14 @@ START_TEST(a_slab_is_used_up_by_any_class_and_comes_back_whole)
 		for (unsigned i = 0; i < n; i++) {
 			ck_assert(objects[i] >= addr &&
 				  objects[i] + gm_small_bytes(class) <= addr + GM_SMALL_SLAB_BYTES);
-			ck_assert(!gm_small_slab_empty(gm_small_slab_at(&small, objects[i])));
+			ck_assert(!gm_small_slab_empty(small.slabs));
 			ck_assert_int_eq(gm_small_put(&small, objects[i]), i == n - 1);
 		}
 		ck_assert_uint_eq(small.free_bytes, GM_SMALL_SLAB_BYTES);
 	}
-	gm_small_remove(&small, gm_small_slab_at(&small, addr));
-	ck_assert_ptr_null(gm_small_slab_at(&small, addr));
+	ck_assert_uint_eq(small.slabs->addr, addr);
+	gm_small_remove(&small, small.slabs);
+	ck_assert_ptr_null(small.slabs);
 	ck_assert_uint_eq(gm_ptrmap_below(&map, BASE + 64 * MIB - 1), 0);
 	ck_assert_uint_eq(small.free_bytes, 0);
 }

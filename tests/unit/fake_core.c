@@ -138,6 +138,14 @@ static void event(void *ctx, const struct gm_event *told)
 	e->event.session = NULL;
 	e->event.owner = NULL;
 	e->event.text = NULL;
+	/* One at a time, and none ends that did not start. */
+	if (told->kind == GM_EVENT_RECLAIM_STARTED) {
+		must(!fake_reclaims(fake, told->device, told->trigger));
+		fake->started[told->device][told->trigger]++;
+	} else if (told->kind == GM_EVENT_RECLAIM_ENDED) {
+		must(fake_reclaims(fake, told->device, told->trigger));
+		fake->ended[told->device][told->trigger]++;
+	}
 }
 
 void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
@@ -161,6 +169,11 @@ const struct fake_event *fake_told(const struct fake_core *fake, enum gm_event_k
 		if (fake->events[(i - 1) % FAKE_LOG].event.kind == kind)
 			return &fake->events[(i - 1) % FAKE_LOG];
 	return NULL;
+}
+
+bool fake_reclaims(const struct fake_core *fake, uint32_t device, enum gm_trigger trigger)
+{
+	return fake->started[device][trigger] > fake->ended[device][trigger];
 }
 
 uint64_t fake_count_told(const struct fake_core *fake, enum gm_event_kind kind)

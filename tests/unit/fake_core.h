@@ -60,6 +60,8 @@ struct fake_core {
 	size_t n_asks;
 	struct fake_event events[FAKE_LOG];
 	size_t n_events;
+	/* Reclaims by device and trigger, as they were told. */
+	uint64_t started[GM_LIMIT_DEVICES][GM_TRIGGERS], ended[GM_LIMIT_DEVICES][GM_TRIGGERS];
 	uint64_t victim;  /* session that was to be terminated last */
 	uint64_t victims; /* how many */
 	int terminate;    /* what terminate() returns */
@@ -86,6 +88,8 @@ void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_
 const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session);
 /* The last event of that kind; NULL: there was none. */
 const struct fake_event *fake_told(const struct fake_core *fake, enum gm_event_kind kind);
+/* A reclaim was told to have started, and not to have ended. */
+bool fake_reclaims(const struct fake_core *fake, uint32_t device, enum gm_trigger trigger);
 uint64_t fake_count_told(const struct fake_core *fake, enum gm_event_kind kind);
 /* Moves the clock, tick by tick as core wants them. */
 void fake_pass(struct fake_core *fake, uint64_t ns);

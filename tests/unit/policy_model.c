@@ -210,11 +210,8 @@ static void check_queue(struct model *m, const struct limits *limits,
 		holds = true;
 		moves |= !waits[k];
 	}
-	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
-		struct gm_reclaim_totals totals;
-		gm_core_reclaim_totals(m->fake.core, 0, t, &totals);
-		asking |= totals.active;
-	}
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		asking |= fake_reclaims(&m->fake, 0, t);
 	must(m, !device_waits || !holds || moves || asking, "everybody waits for everybody");
 }
 
