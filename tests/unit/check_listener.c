@@ -95,7 +95,11 @@ START_TEST(who_is_refused_for_want_of_memory_is_told_so_and_not_denied)
 				(int)told->status, told->detail);
 			ck_assert_ptr_null(wire_receive(client));
 		} else {
+			/* It was taken: nothing is said to it, and the next one is too many. */
+			char byte;
 			struct wire_client *second = new_client();
+			ck_assert_int_eq(recv(client->socket, &byte, 1, MSG_DONTWAIT), -1);
+			ck_assert_int_eq(errno, EAGAIN);
 			uv_run(&loop, UV_RUN_ONCE);
 			ck_assert_int_eq(failure(second)->status, GPUMEM_E_LIMIT);
 			wire_close(second);
