@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpumemctl against a private daemon with real workers: every verb, for people and for programs, its exit status, and
 # what root, an administrator and an ordinary user get to see and to do.
+# shellcheck disable=SC2016 # conditions of all() are expanded there
 set -u
 umask 022 # another user looks into what is made here
 build=${top_builddir:-.} source=${top_srcdir:-.}
@@ -47,9 +48,10 @@ fits() { ! sed 's/…/./g' "$dir/stdout" | awk 'length > 80 { bad = 1 } END { ex
 value() { "$json" "$1" <"$dir/stdout" 2>/dev/null; }
 parses() { "$json" keys <"$dir/stdout" >/dev/null; }
 is() { [ "$(value "$1")" = "$2" ]; }
+# all CONDITION...: each a command as one would type it, so paths in it are quoted.
 all() {
 	local condition
-	for condition; do $condition || return 1; done
+	for condition; do eval "$condition" || return 1; done
 }
 
 with_us() {
@@ -112,16 +114,16 @@ exec {ready}<>"$dir/ready"
 
 run 3 status
 check "without a daemon the exit status is 3" [ $status = 3 ]
-check "and the message names the socket and a remedy" all "complains $GPUMEM_SOCKET" "complains gpumemd" "silent stdout"
+check "and the message names the socket and a remedy" all 'complains "$GPUMEM_SOCKET"' "complains gpumemd" "silent stdout"
 run 3 --json clients
 check "for programs too, with nothing on stdout" all "[ $status = 3 ]" "silent stdout"
 check "version answers without a daemon" run 0 version
 run 0 config check "$dir/gpumemd.conf"
-check "config check needs none" all "[ $status = 0 ]" "says $dir/gpumemd.conf"
+check "config check needs none" all "[ $status = 0 ]" 'says "$dir/gpumemd.conf"'
 printf '[gpumemd]\nfraction = 0.9\nfractoin = 2\nmin_free = much\n' >"$dir/bad.conf"
 run 1 config check "$dir/bad.conf"
 check "config check names file, line and key of every mistake" \
-	all "[ $status = 1 ]" "complains $dir/bad.conf:3:" "complains $dir/bad.conf:4:" "complains fractoin" "silent stdout"
+	all "[ $status = 1 ]" 'complains "$dir/bad.conf:3:"' 'complains "$dir/bad.conf:4:"' "complains fractoin" "silent stdout"
 run 1 config check "$dir/bad.conf" --json
 check "and tells programs" all "[ $status = 1 ]" "is ok false" "is errors.# 2" "silent stderr"
 run 1 config check "$dir/missing.conf"
@@ -195,7 +197,7 @@ every=("status" "devices" "pools" "clients" "buffers" "limit" "pressure" "queue"
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086
 	run 0 $words
-	check "$words: text, within 80 columns" all "[ $status = 0 ]" "silent stderr" fits "[ -s $dir/stdout ]"
+	check "$words: text, within 80 columns" all "[ $status = 0 ]" "silent stderr" fits '[ -s "$dir/stdout" ]'
 	if grep -q $'\033' "$dir/stdout"; then not_ok "$words: no colour into a pipe"; else ok "$words: no colour into a pipe"; fi
 	# shellcheck disable=SC2086
 	run 0 $words --json
@@ -211,7 +213,7 @@ run 0
 check "without a verb it is the status" says "gpumemd"
 run 0 status --json
 check "status: the device's figures" all "is devices.# 1" "is devices.0.total 1073741824" \
-	"is devices.0.leased $((size * 3 / 2))" "is devices.0.backend $backend" "is clients 2" "is leases 2" "is socket $GPUMEM_SOCKET"
+	"is devices.0.leased $((size * 3 / 2))" "is devices.0.backend $backend" "is clients 2" "is leases 2" 'is socket "$GPUMEM_SOCKET"'
 check "status: the daemon" all "is pid ${pid[daemon]}" "is uid $(id -u)"
 run 0 clients --json
 check "clients: who holds what" all "is clients.# 2" "is clients.0.pid ${pid[ann]}" "is clients.0.name ann" \

@@ -24,12 +24,13 @@ if [ -z "$dir" ]; then
 		echo 'inference:x:1004:'
 	} >"$dir/group"
 	chmod 644 "$dir/passwd" "$dir/group"
-	if [ "$(id -u)" != 0 ] || ! unshare --mount sh -c "mount --bind '$dir/passwd' /etc/passwd" 2>/dev/null; then
+	if [ "$(id -u)" != 0 ] || ! unshare --mount mount --bind "$dir/passwd" /etc/passwd 2>/dev/null; then
 		echo "1..0 # SKIP needs root and a mount namespace, for users that the examples name"
 		exit 0
 	fi
+	# shellcheck disable=SC2016 # the inner shell's own
 	GPUMEM_MANUAL_DIR=$dir unshare --mount bash -c \
-		"mount --bind '$dir/passwd' /etc/passwd && mount --bind '$dir/group' /etc/group && exec bash '$0'"
+		'mount --bind "$GPUMEM_MANUAL_DIR/passwd" /etc/passwd && mount --bind "$GPUMEM_MANUAL_DIR/group" /etc/group && exec bash "$0"' "$0"
 	exit
 fi
 
@@ -56,8 +57,11 @@ trap stop EXIT
 trap 'exit 1' INT TERM HUP
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
-install() { "$build/libtool" --silent --mode=install install -m 0755 "$1" "$2" >/dev/null; }
-install "$build/tests/integration/actor" "$dir/actor" || bail "no actor"
+# By a name without blanks, which libtool takes for the end of a path.
+exec {here}<"$dir"
+"$build/libtool" --silent --mode=install install -m 0755 "$build/tests/integration/actor" "/proc/$$/fd/$here/actor" >/dev/null ||
+	bail "no actor"
+exec {here}<&-
 
 is() { # NAME EXPECTED GOT
 	if [ "$2" = "$3" ]; then

@@ -36,11 +36,13 @@ if [ "${1-}" != inside ]; then
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	mkdir -p "$work/units/gpumemd.service.d" "$work/root/bin"
-	install() { "$top_builddir/libtool" --silent --mode=install install -m 0755 "$1" "$2" >/dev/null; }
+	# By a name without blanks, which libtool takes for the end of a path.
+	exec {bin}<"$work/root/bin"
 	for program in daemon/gpumemd ctl/gpumemctl tests/integration/systemd_worker; do
-		install "$top_builddir/$program" "$work/root/bin/" ||
+		"$top_builddir/libtool" --silent --mode=install install -m 0755 "$top_builddir/$program" "/proc/$$/fd/$bin/" >/dev/null ||
 			{ echo "Bail out! $program cannot be installed into the sandbox"; exit 1; }
 	done
+	exec {bin}<&-
 	sed 's|@sbindir@|/run/sandbox/bin|' "$top_srcdir/systemd/gpumemd.service.in" >"$work/units/gpumemd.service"
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
