@@ -22,6 +22,13 @@ enum gm_level {
 	GM_LEVELS,
 };
 
+/* What pinned host memory is made of: the driver's own where GPUs and driver can share it and
+ * memfds elsewhere, or memfds in any case. In the order of the words in the configuration. */
+enum gm_host_memory {
+	GM_HOST_MEMORY_AUTO,
+	GM_HOST_MEMORY_MEMFD,
+};
+
 /* Which buffers a client lists in its page. */
 enum gm_track {
 	GM_TRACK_OFF = 0,

@@ -48,6 +48,7 @@ struct gm_backend_config {
 	uint64_t size[GM_LIMIT_DEVICES]; /* host: bytes of device n; 0: the default (device 0), no
 					    such device (others) */
 	uint64_t host_limit;             /* bytes of pinned host memory; 0: none */
+	enum gm_host_memory host_memory;
 };
 
 #define GM_BACKEND_PINNED_NAME "pinned memory"

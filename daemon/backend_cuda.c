@@ -10,7 +10,6 @@
 #include "daemon/backend_cuda.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,8 @@
 #include "common/platform.h"
 #include "common/units.h"
 #include "daemon/backend_nvml.h"
-#include "daemon/backend_ram.h"
+#include "daemon/backend_pinned.h"
+#include "daemon/backend_vmm.h"
 #include "daemon/ipc_blocks.h"
 
 struct device {
@@ -50,8 +50,7 @@ struct backend {
 	const struct gm_nvml *nvml; /* NULL: none */
 	struct gm_ipc_blocks *ipc_blocks;
 	uint32_t n;
-	int numa_node; /* of the driver's pinned memory; -1: it has none to share, memfds stand in
-			*/
+	struct gm_backend_pinned pinned;
 	struct device devices[GM_LIMIT_DEVICES];
 };
 
@@ -146,30 +145,6 @@ static int open_device(struct backend *backend, int ordinal, bool wsl, char why[
 
 /* ---- fd transport */
 
-/* Memory of the driver's, as an fd. call is what failed. */
-static gm_cu_result export_new(const struct gm_cuda *cuda, const gm_cu_prop *prop, uint64_t bytes,
-	int *ret_fd, const char **call)
-{
-	gm_cu_mem mem;
-	gm_cu_result result;
-	int fd = -1;
-
-	*call = "cuMemCreate";
-	result = cuda->cuMemCreate(&mem, bytes, prop, 0);
-	if (result)
-		return result;
-	*call = "cuMemExportToShareableHandle";
-	result = cuda->cuMemExportToShareableHandle(
-		&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	/* The fd keeps the memory from now on; without one, this frees it. */
-	cuda->cuMemRelease(mem);
-	if (result)
-		return result;
-	fcntl(fd, F_SETFD, FD_CLOEXEC);
-	*ret_fd = fd;
-	return GM_CUDA_SUCCESS;
-}
-
 static int create_fd(
 	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
 {
@@ -184,7 +159,7 @@ static int create_fd(
 	prop.location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
 	prop.location.id = device->cu;
 	prop.alloc_flags.gpu_direct_rdma_capable = device->rdma;
-	result = export_new(backend->cuda, &prop, bytes, &fd, &call);
+	result = gm_backend_vmm_create(backend->cuda, &prop, bytes, &fd, &call);
 	if (result)
 		return failed(backend, number, call, result);
 	*ret = (struct gm_handle){.fd = fd};
@@ -193,56 +168,12 @@ static int create_fd(
 
 /* ---- pinned host memory */
 
-static gm_cu_prop pinned_prop(int numa_node)
-{
-	gm_cu_prop prop = {0};
-
-	prop.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED;
-	prop.requested_handle_types = GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	prop.location.type = GM_CU_MEM_LOCATION_TYPE_HOST_NUMA;
-	prop.location.id = numa_node;
-	return prop;
-}
-
-/*
- * The node that the driver's own pinned memory comes from: the one next to the first GPU. -1: a GPU
- * or the driver cannot share such memory. What the driver says of itself is tried on one small
- * chunk, because clients have to be told before the first real one.
- */
-static int find_numa_node(struct backend *backend, uint32_t gpus)
-{
-	const struct gm_cuda *cuda = backend->cuda;
-	gm_cu_result result;
-	const char *call;
-	gm_cu_prop prop;
-	const char *wanted = getenv("GPUMEM_TEST_PINNED");
-	int node = 0, fd;
-
-	if (wanted && strcmp(wanted, "memfd") == 0)
-		return -1;
-	for (uint32_t i = 0; i < gpus; i++)
-		if (!backend->devices[i].info.transport_fd || !backend->devices[i].host_numa)
-			return -1;
-	if (cuda->cuDeviceGetAttribute(&node, GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
-		    backend->devices[0].cu) != GM_CUDA_SUCCESS ||
-		node < 0)
-		node = 0; /* a machine without NUMA has one node */
-	prop = pinned_prop(node);
-	result = export_new(cuda, &prop, GM_CHUNK_MIN, &fd, &call);
-	if (result) {
-		gm_log(GM_LOG_NOTICE, "the driver shares no pinned host memory (%s: %s)", call,
-			gm_cuda_error(cuda, result));
-		return -1;
-	}
-	close(fd);
-	return node;
-}
-
-static void open_pinned(struct backend *backend, uint64_t limit)
+static void open_pinned(struct backend *backend, const struct gm_backend_config *config)
 {
 	struct device *device = &backend->devices[backend->n];
+	bool shared = true;
 
-	if (!limit)
+	if (!config->host_limit)
 		return;
 	if (backend->n == GM_LIMIT_DEVICES) {
 		gm_log(GM_LOG_WARNING,
@@ -250,18 +181,19 @@ static void open_pinned(struct backend *backend, uint64_t limit)
 			GM_LIMIT_DEVICES);
 		return;
 	}
-	backend->numa_node = find_numa_node(backend, backend->n);
-	if (backend->numa_node < 0)
-		gm_log(GM_LOG_NOTICE,
-			"pinned host memory is registered by each client, which takes longer than sharing the driver's own");
+	for (uint32_t i = 0; i < backend->n; i++)
+		shared = shared && backend->devices[i].info.transport_fd &&
+			 backend->devices[i].host_numa;
+	gm_backend_pinned_init(&backend->pinned, backend->cuda, backend->devices[0].cu, shared,
+		config->host_memory);
 	snprintf(device->info.name, sizeof device->info.name, "%s", GM_BACKEND_PINNED_NAME);
-	device->info.total = limit;
+	device->info.total = config->host_limit;
 	device->info.transport_fd = true;
 	device->info.pinned = true;
 	snprintf(device->info.ipc_why, sizeof device->info.ipc_why,
 		"host memory has no CUDA IPC handles");
 	pthread_mutex_init(&device->trouble_lock, NULL);
-	device->info.mapping = backend->numa_node < 0 ? "host" : NULL;
+	device->info.mapping = backend->pinned.memfd ? "host" : NULL;
 	backend->n++;
 }
 
@@ -275,16 +207,27 @@ static int create_pinned(
 
 	if (bytes > device->info.total - device->used)
 		return -ENOMEM;
-	if (backend->numa_node < 0) {
-		r = gm_backend_ram_create(bytes, &fd);
-		if (r < 0)
-			return r;
-	} else {
-		gm_cu_prop prop = pinned_prop(backend->numa_node);
-		result = export_new(backend->cuda, &prop, bytes, &fd, &call);
-		if (result)
-			return failed(backend, number, call, result);
-	}
+	r = gm_backend_pinned_create(&backend->pinned, bytes, &fd, &call, &result);
+	if (r)
+		return r < 0 ? r : failed(backend, number, call, result);
+	device->used += bytes;
+	*ret = (struct gm_handle){.fd = fd};
+	return 0;
+}
+
+static int adopt_pinned(
+	struct backend *backend, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
+{
+	struct device *device = &backend->devices[number];
+	gm_cu_result result;
+	const char *call;
+	int r;
+
+	if (bytes > device->info.total - device->used)
+		return -ENOMEM;
+	r = gm_backend_pinned_check(&backend->pinned, fd, bytes, &call, &result);
+	if (r)
+		return r < 0 ? r : failed(backend, number, call, result);
 	device->used += bytes;
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
@@ -346,7 +289,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		cuda_close(backend);
 		return -ENODEV;
 	}
-	open_pinned(backend, config->host_limit);
+	open_pinned(backend, config);
 	*ret_devices = backend->n;
 	*ret_backend = backend;
 	return 0;
@@ -434,30 +377,15 @@ static bool cuda_trouble(
 static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
 {
 	struct backend *backend = state;
-	const struct gm_cuda *cuda = backend->cuda;
-	struct device *device = &backend->devices[number];
-	gm_cu_mem mem;
 	gm_cu_result result;
-	int r;
+	const char *call;
 
-	if (device->info.pinned && bytes > device->info.total - device->used)
-		return -ENOMEM;
-	if (device->info.pinned && backend->numa_node < 0) {
-		r = gm_backend_ram_check(fd, bytes);
-		if (r < 0)
-			return r;
-		device->used += bytes;
-		*ret = (struct gm_handle){.fd = fd};
-		return 0;
-	}
+	if (backend->devices[number].info.pinned)
+		return adopt_pinned(backend, number, fd, bytes, ret);
 	/* The driver does not tell a handle's size; a client's mapping will. */
-	result = cuda->cuMemImportFromShareableHandle(
-		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	result = gm_backend_vmm_check(backend->cuda, fd, &call);
 	if (result)
-		return failed(backend, number, "cuMemImportFromShareableHandle", result);
-	cuda->cuMemRelease(mem);
-	if (device->info.pinned)
-		device->used += bytes;
+		return failed(backend, number, call, result);
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
 }

@@ -14,10 +14,8 @@
  * kept while there is any. It never lies where another trust domain had one, whose handles would
  * open it (ipc_blocks.h).
  *
- * Pinned host memory is the driver's own (HOST_NUMA memory of the node next to the first GPU),
- * shared by fd and made without a context, too; where a GPU or the driver has none to share, it is
- * memfds, which clients register with the driver. GPUMEM_TEST_PINNED=memfd, for tests, makes
- * it so in any case.
+ * Pinned host memory is made without a context, too, and is of one kind for all clients:
+ * daemon/backend_pinned.h.
  *
  * open() fails with -ENODEV where there is no driver or no device; why says what is missing.
  */

@@ -9,10 +9,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/mempolicy.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -21,6 +24,10 @@
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -120,6 +127,79 @@ int gm_backend_ram_create(uint64_t bytes, int *ret_fd)
 	}
 	*ret_fd = fd;
 	return 0;
+}
+
+/* Pages that are still to come are taken from that node as long as it has any. A kernel without
+ * NUMA, or a container that may not ask for it, has the memory come from anywhere. */
+static void prefer(void *addr, uint64_t bytes, int node)
+{
+	enum { BITS = 8 * sizeof(unsigned long) };
+	unsigned long nodes[1024 / BITS] = {0};
+
+	if (node < 0 || node >= 1024)
+		return;
+	nodes[node / BITS] = 1UL << node % BITS;
+	/* The kernel reads one bit less than it is told. */
+	(void)syscall(SYS_mbind, addr, bytes, MPOL_PREFERRED, nodes, 1024UL + 1, 0);
+}
+
+static int allocate(int fd, uint64_t from, uint64_t bytes)
+{
+	int r;
+
+	do
+		r = fallocate(fd, 0, (off_t)from, (off_t)bytes) < 0 ? -errno : 0;
+	while (r == -EINTR);
+	return r == -ENOSPC ? -ENOMEM : r; /* files are full where memory is short */
+}
+
+/*
+ * The kernel makes a huge page of a range in which there is a page already. That is quicker than to
+ * have all of its pages first, which it would copy. Where it makes none, for want of room or
+ * because it never does, the range is filled page by page.
+ */
+static int fill(int fd, uint8_t *addr, uint64_t bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	bool huge = page * page / 8 == GM_CHUNK_MIN; /* one table of entries of 8 bytes */
+	int outcome = 0;
+
+	for (uint64_t at = 0; at < bytes; at += GM_CHUNK_MIN) {
+		int r = allocate(fd, at, page);
+		if (r < 0)
+			return r;
+		if (huge && madvise(addr + at, GM_CHUNK_MIN, MADV_COLLAPSE) == 0)
+			continue;
+		huge = huge && errno != EINVAL; /* it never does */
+		outcome = GM_BACKEND_RAM_SMALL;
+		r = allocate(fd, at, GM_CHUNK_MIN);
+		if (r < 0)
+			return r;
+	}
+	return outcome;
+}
+
+int gm_backend_ram_fill(int fd, uint64_t bytes, int node)
+{
+	/* Huge pages are made through a mapping, which has to begin where one does: a chunk's worth
+	 * more is asked for, and all of it is given back. */
+	uint64_t room = bytes + GM_CHUNK_MIN;
+	uint8_t *reserved =
+		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int r;
+
+	if (reserved == MAP_FAILED)
+		return -errno;
+	uint8_t *addr = reserved + (-(uintptr_t)reserved & (GM_CHUNK_MIN - 1));
+	if (mmap(addr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		MAP_FAILED) {
+		r = -errno;
+	} else {
+		prefer(addr, bytes, node);
+		r = fill(fd, addr, bytes);
+	}
+	munmap(reserved, room);
+	return r;
 }
 
 int gm_backend_ram_check(int fd, uint64_t bytes)

@@ -16,6 +16,16 @@ uint64_t gm_backend_ram_quarter(void);
 /* A chunk: a sealed memfd of exactly that size, which nobody can resize and only who is given the
  * fd can open. It costs no memory until somebody touches it. */
 int gm_backend_ram_create(uint64_t bytes, int *ret_fd);
+/*
+ * From now on all of it is there, so that nobody who touches it can fail: zero where nothing was
+ * written, from that node of a machine that has several (-1: from any), and in huge pages where the
+ * kernel makes them. bytes is a multiple of GM_CHUNK_MIN. GM_BACKEND_RAM_SMALL: not all of it is in
+ * huge pages. -ENOMEM: there is not as much.
+ */
+int gm_backend_ram_fill(int fd, uint64_t bytes, int node);
+enum {
+	GM_BACKEND_RAM_SMALL = 1,
+};
 /* Whether an fd is such a chunk of that size. -EINVAL: it is not. */
 int gm_backend_ram_check(int fd, uint64_t bytes);
 /* A second fd for it that can only be read. */

@@ -406,6 +406,7 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	if (config.host_limit == UINT64_MAX)
 		config.host_limit = gm_backend_ram_quarter();
 	config.host_limit = config.host_limit / GM_CHUNK_MIN * GM_CHUNK_MIN;
+	config.host_memory = broker->config->host_memory;
 	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]) && r == -ENODEV; i++) {
 		if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
 			continue;

@@ -264,6 +264,7 @@ static int fill(const struct gm_config_reader *reader, size_t preset, struct gm_
 	config->transport = (enum gm_transport)EFFECTIVE(TRANSPORT).value.number;
 	config->track = (enum gm_track)EFFECTIVE(TRACK).value.number;
 	config->host_limit = EFFECTIVE(HOST_LIMIT).value.number;
+	config->host_memory = (enum gm_host_memory)EFFECTIVE(HOST_MEMORY).value.number;
 	config->decay_ns = EFFECTIVE(DECAY).value.number;
 	config->hello_deadline_ns = EFFECTIVE(HELLO_DEADLINE).value.number;
 	config->terminate_grace_ns = EFFECTIVE(TERMINATE_GRACE).value.number;

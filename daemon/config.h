@@ -65,6 +65,7 @@ struct gm_config {
 	uint32_t connections_per_uid;
 	uint64_t
 		host_limit; /* of pinned host memory; 0: none of it; UINT64_MAX: a quarter of RAM */
+	enum gm_host_memory host_memory;
 	struct gm_config_device pinned;
 	uint32_t n_devices; /* how many the file names: the highest number + 1 */
 	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */
@@ -123,7 +124,7 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 /* The same on the devices that the configuration gives the host backend. */
 int gm_config_limits_fit_host(const struct gm_config *config, char **ret_error);
 /* What stays as it was at the start when a reload changes it (the socket, the backend, the devices'
- * number and sizes, host_limit): a malloc'ed text naming the keys, or NULL. */
+ * number and sizes, host_limit, host_memory): a malloc'ed text naming the keys, or NULL. */
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);
 
 #endif

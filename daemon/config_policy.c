@@ -63,6 +63,7 @@ char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_confi
 	} while (0)
 	CHANGED(strcmp(old->backend, new->backend), "backend");
 	CHANGED(old->host_limit != new->host_limit, "host_limit");
+	CHANGED(old->host_memory != new->host_memory, "host_memory");
 	CHANGED(strcmp(old->socket, new->socket), "socket");
 	CHANGED(old->socket_mode != new->socket_mode, "socket_mode");
 	CHANGED(strcmp(old->socket_group, new->socket_group), "socket_group");

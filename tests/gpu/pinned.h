@@ -5,10 +5,11 @@
 /*
  * A private daemon with pinned host memory, and workers that use it. One source for the host
  * backend (GPUMEM_TEST_BACKEND=host), the fake driver with and without HOST_NUMA memory, and a real
- * GPU (GPUMEM_TEST_PINNED=memfd: as if it had none). The test itself never touches CUDA, so that it
- * may fork workers at any time.
+ * GPU (GPUMEM_TEST_PINNED=memfd: configured not to use it). The test itself never touches CUDA, so
+ * that it may fork workers at any time.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,11 +41,16 @@ static inline bool without(const char *what)
 	return list && strstr(list, what);
 }
 
+static inline bool wants_memfd(void)
+{
+	const char *wanted = getenv("GPUMEM_TEST_PINNED");
+	return wanted && strcmp(wanted, "memfd") == 0;
+}
+
 /* Whether chunks are memfds that clients register. */
 static inline bool registers(void)
 {
-	const char *wanted = getenv("GPUMEM_TEST_PINNED");
-	return !on_host() && (without("hostnuma") || (wanted && strcmp(wanted, "memfd") == 0));
+	return !on_host() && (without("hostnuma") || wants_memfd());
 }
 
 static inline bool on_fake(void)
@@ -64,8 +70,13 @@ static inline void start_with(const char *config)
 	static const char *args[] = {"--backend", NULL, NULL}; /* the daemon may start again */
 	struct gm_raw raw;
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
+	static const char general[] = "[gpumemd]\n";
+	char text[512];
 	args[1] = backend_name();
-	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .args = args});
+	GM_REQUIRE(strncmp(config, general, strlen(general)) == 0);
+	snprintf(text, sizeof(text), "%shost_memory = %s\n%s", general,
+		wants_memfd() ? "memfd" : "auto", config + strlen(general));
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = text, .args = args});
 	gm_raw_observe(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
 	const Gm__Wire__DevicesReply *reply = raw.packet->devices;

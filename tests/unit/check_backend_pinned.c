@@ -15,9 +15,11 @@
 #include "tests/unit/backend_cuda_fixture.h"
 #include "tests/unit/open_fds.h"
 
+static enum gm_host_memory wanted;
+
 static void open_pinned(void)
 {
-	struct gm_backend_config config = {.host_limit = 16 * MIB};
+	struct gm_backend_config config = {.host_limit = 16 * MIB, .host_memory = wanted};
 	int r = ops->open(&config, &backend, &devices, why);
 
 	ck_assert_msg(r == 0, "open: %d, %s", r, why);
@@ -25,15 +27,14 @@ static void open_pinned(void)
 }
 
 /* The kinds of pinned memory: the driver's own; memfds, because a GPU cannot share the driver's;
- * memfds, because a test wants them. */
-enum { OWN, CANNOT, MAY_NOT, KINDS };
+ * memfds, because the configuration says so. */
+enum { OWN, CANNOT, WANTED, KINDS };
 
 static void be_of_kind(int kind)
 {
 	if (kind == CANNOT)
 		setenv("GPUMEM_FAKE_WITHOUT", "hostnuma", 1);
-	if (kind == MAY_NOT)
-		setenv("GPUMEM_TEST_PINNED", "memfd", 1);
+	wanted = kind == WANTED ? GM_HOST_MEMORY_MEMFD : GM_HOST_MEMORY_AUTO;
 }
 
 static bool imports(int fd)
@@ -76,8 +77,11 @@ START_TEST(pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu)
 	ck_assert_uint_eq((uint64_t)st.st_size, 8 * MIB);
 	ck_assert(fcntl(handle.fd, F_GETFD) & FD_CLOEXEC);
 	ck_assert(imports(handle.fd) == (_i == OWN));
-	if (_i != OWN)
+	if (_i != OWN) {
 		ck_assert(fcntl(handle.fd, F_GET_SEALS) & F_SEAL_SHRINK);
+		/* All of it is there: who touches it later cannot fail. */
+		ck_assert_uint_eq((uint64_t)st.st_blocks * 512, 8 * MIB);
+	}
 	ck_assert_uint_eq(free_of(2), 8 * MIB);
 	ck_assert_uint_eq(free_of(0), before);
 	/* Nobody else takes from the limit. */
@@ -200,8 +204,7 @@ START_TEST(pinned_memory_is_adopted_within_its_limit)
 	uint64_t bytes;
 	int fds[2];
 
-	if (_i)
-		setenv("GPUMEM_FAKE_WITHOUT", "hostnuma", 1);
+	be_of_kind(_i);
 	open_pinned();
 	ck_assert_int_eq(ops->create(backend, 2, GM_TRANSPORT_FD, 8 * MIB, &someone, &handle), 0);
 	ck_assert_int_eq(
@@ -248,7 +251,7 @@ int main(void)
 		tcase, pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing, 0, 4);
 	tcase_add_test(tcase, a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted);
 	tcase_add_test(tcase, without_a_host_limit_there_is_no_pinned_memory);
-	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, 2);
+	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, KINDS);
 	tcase_add_test(tcase, a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

@@ -416,6 +416,7 @@ static const char *const bad_values[][3] = {
 	{"host_limit", "65T", "\"65T\" is too much; the most is 64.0T"},
 	{"host_limit", "25%", "\"25%\" is not a size, such as 512M or 1.5G"},
 	{"host_limit", "", "has no value"},
+	{"host_memory", "driver", "\"driver\" is none of auto, memfd"},
 	{"decay", "10 parsecs", "\"10 parsecs\" is not a time, such as 100ms or 10s"},
 	{"decay", "2d", "\"2d\" is not within 0s and 1d"},
 	{"decay", "99999999999999999999s", "\"99999999999999999999s\" is not within 0s and 1d"},
@@ -542,8 +543,10 @@ START_TEST(pinned_memory_has_its_limit_for_capacity_and_no_reserve)
 	gm_config_pinned_policy(config, UINT64_C(1000) << 20, &policy);
 	ck_assert_uint_eq(policy.max_pool, UINT64_C(1) << 20);
 	ck_assert(!policy.pooling);
-	accept_text("[gpumemd]\nhost_limit=0\n");
+	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_AUTO);
+	accept_text("[gpumemd]\nhost_limit=0\nhost_memory=memfd\n");
 	ck_assert_uint_eq(config->host_limit, 0);
+	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_MEMFD);
 }
 END_TEST
 
@@ -565,11 +568,11 @@ START_TEST(what_a_reload_cannot_change_is_named)
 		"[gpumemd]\nmin_free=0\nbackend=host\n[device 0]\nsize=1G\n[device 1]\nsize=1G\n[device 2]\nfraction=0.5\n");
 	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
 	accept_text(
-		"[gpumemd]\nmin_free=0\nhost_limit=1G\nbackend=auto\nsocket=/x\nsocket_mode=0600\nsocket_group=x\n"
+		"[gpumemd]\nmin_free=0\nhost_limit=1G\nhost_memory=memfd\nbackend=auto\nsocket=/x\nsocket_mode=0600\nsocket_group=x\n"
 		"[device 0]\nsize=2G\n");
 	char *changes = gm_config_fixed_changes(old, config);
 	ck_assert_str_eq(changes,
-		"backend, host_limit, socket, socket_mode, socket_group, size of [device 0], size of [device 1]");
+		"backend, host_limit, host_memory, socket, socket_mode, socket_group, size of [device 0], size of [device 1]");
 	free(changes);
 	gm_config_free(old);
 	gm_config_free(NULL);
