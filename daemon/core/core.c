@@ -142,14 +142,12 @@ void gm_core_looked(struct gm_core *core, uint32_t device)
 static uint64_t due_of(const struct gm_device *d)
 {
 	uint64_t due = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	uint64_t queue = gm_queue_due(d), ladder = gm_ladder_due(d);
-	uint64_t retry =
-		d->reserve.short_of && d->pressure.level == GM_LEVEL_LOW ? d->reserve.retry_ns : 0;
+	uint64_t queue = gm_queue_due(d), ladder = gm_ladder_due(d), reserve = gm_reserve_due(d);
 	if (queue < due)
 		due = queue;
 	if (ladder < due)
 		due = ladder;
-	return retry > 0 && retry < due ? retry : due;
+	return reserve < due ? reserve : due;
 }
 
 static uint64_t next_due(const struct gm_core *core)

@@ -53,11 +53,23 @@ static bool fits(const struct gm_device *device, uint64_t bytes)
 	       device->chunks < GM_LIMIT_CHUNKS_PER_DEVICE;
 }
 
+/* Whether something could be made for it, when it is time. */
+static bool is_wanted(const struct gm_device *device)
+{
+	return device->reserve.short_of && !device->stopping && device->info.transport_fd &&
+	       device->pressure.level == GM_LEVEL_LOW;
+}
+
+uint64_t gm_reserve_due(const struct gm_device *device)
+{
+	return is_wanted(device) && device->reserve.retry_ns ? device->reserve.retry_ns
+							     : UINT64_MAX;
+}
+
 void gm_reserve_refill(struct gm_device *device)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	if (!reserve->short_of || device->stopping || !device->info.transport_fd ||
-		device->pressure.level != GM_LEVEL_LOW)
+	if (!is_wanted(device))
 		return;
 	if (reserve->retry_ns && gm_device_now(device) < reserve->retry_ns)
 		return;

@@ -34,6 +34,8 @@ void gm_reserve_sizes(uint64_t bytes, uint32_t ret_wanted[GM_CHUNK_CLASSES]);
 void gm_reserve_set(struct gm_reserve *reserve, uint64_t bytes);
 /* Starts what is missing and fits, if pressure is low and it is time. */
 void gm_reserve_refill(struct gm_device *device);
+/* When refilling wants to be tried without anything having happened; UINT64_MAX: not. */
+uint64_t gm_reserve_due(const struct gm_device *device);
 /* The device is out of memory: nothing is made for a while, longer each time. */
 void gm_reserve_back_off(struct gm_device *device);
 /* One of its creations ended. */

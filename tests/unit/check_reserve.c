@@ -195,6 +195,26 @@ START_TEST(an_ipc_device_has_none)
 }
 END_TEST
 
+/* The time after a failure is for who has a reserve to make: where there is none, nothing is due.
+ */
+START_TEST(an_ipc_device_is_not_woken_for_the_reserve_that_it_has_not)
+{
+	struct gm_core_device_info info = with_reserve(GiB, 0);
+	struct gm_session *session;
+	struct fake_request q;
+	info.transport_fd = false;
+	info.transport_ipc = true;
+	uint32_t d = fake_core_add(&fake, &info);
+	session = fake_session(&fake, 1, 1000);
+	fake_ask(&fake, &q, session, d, 4 * MiB, GM_TRANSPORT_IPC);
+	fake_core_complete(&fake, 0, -ENOMEM);
+	fake_core_complete(&fake, 0, -ENOMEM);
+	ck_assert_uint_eq(q.ended, 1);
+	fake.now += 2 * SECOND;
+	ck_assert_uint_eq(gm_core_tick(fake.core), UINT64_MAX);
+}
+END_TEST
+
 START_TEST(a_trim_takes_it_and_it_fills_again)
 {
 	struct gm_core_device_info info = with_reserve(GiB, 16 * MiB);
@@ -221,6 +241,7 @@ int main(void)
 	tcase_add_test(tcase, a_failure_is_tried_again_later_and_later);
 	tcase_add_test(tcase, what_does_not_fit_when_it_is_time_waits_for_an_event);
 	tcase_add_test(tcase, an_ipc_device_has_none);
+	tcase_add_test(tcase, an_ipc_device_is_not_woken_for_the_reserve_that_it_has_not);
 	tcase_add_test(tcase, a_trim_takes_it_and_it_fills_again);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
