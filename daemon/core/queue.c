@@ -500,9 +500,11 @@ static void set_due(struct gm_device *device, uint64_t now)
 	DL_FOREACH2(queue->requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		uint64_t due = w->parked || w->until_ns < w->again_ns ? w->until_ns : w->again_ns;
-		if (w->look)
-			due = w->until_ns;
+		uint64_t due = w->until_ns;
+		/* One whose time to ask has come was just held back by those who are asked: the end
+		 * of that wakes it. */
+		if (!w->parked && !w->look && w->again_ns > now && w->again_ns < due)
+			due = w->again_ns;
 		if (due < queue->due_ns)
 			queue->due_ns = due;
 		foreign = foreign || (!w->look && may_fit(device, r));

@@ -323,6 +323,21 @@ START_TEST(who_waits_is_helped_again_and_again)
 }
 END_TEST
 
+/* fake_pass() fails where core wants to be woken at once, again and again. */
+START_TEST(who_is_to_ask_while_others_are_asked_waits_for_their_answer_without_a_hurry)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q[2];
+	fake_wait(&fake, &q[0], b, d, 10 * GiB, 60 * SECOND);
+	fake_pass(&fake, 50 * MS);
+	fake_wait(&fake, &q[1], c, d, 10 * GiB, 60 * SECOND);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_uint_eq(q[0].ended + q[1].ended, 0);
+	ck_assert_uint_ge(asks(), 3);
+}
+END_TEST
+
 START_TEST(a_client_that_dies_or_leaves_instead_of_answering_ends_the_reclaim)
 {
 	no_levels();
@@ -367,6 +382,8 @@ int main(void)
 	tcase_add_test(tcase, for_room_under_a_limit_only_its_own_clients_are_asked);
 	tcase_add_test(tcase, the_one_who_asks_comes_last_but_its_own_cache_counts);
 	tcase_add_test(tcase, who_waits_is_helped_again_and_again);
+	tcase_add_test(
+		tcase, who_is_to_ask_while_others_are_asked_waits_for_their_answer_without_a_hurry);
 	tcase_add_test(tcase, a_client_that_dies_or_leaves_instead_of_answering_ends_the_reclaim);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
