@@ -6,6 +6,7 @@
  *
  * It must never hand out a block whose number another domain may have a handle of.
  */
+#include "daemon/core/table.h"
 #include "daemon/ipc_blocks.h"
 
 #include <errno.h>
@@ -15,9 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <uthash.h>
-#include <utlist.h>
 
 #include "common/limits.h"
 
@@ -125,6 +123,10 @@ static struct payer *payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
 		return NULL;
 	payer->uid = uid;
 	HASH_ADD(hh, blocks->payers, uid, sizeof(uid), payer);
+	if (!GM_TABLE_ADDED(payer)) {
+		free(payer);
+		return NULL;
+	}
 	return payer;
 }
 
@@ -166,8 +168,12 @@ static int claim(
 	memcpy(&number->key, (const char *)handle + NUMBER_AT, sizeof(number->key));
 	number->live = true;
 	number->uid = seen->uid;
-	payer->numbers++;
 	HASH_ADD(hh, blocks->numbers, key, sizeof(number->key), number);
+	if (!GM_TABLE_ADDED(number)) {
+		free(number);
+		return -ENOMEM;
+	}
+	payer->numbers++;
 	return 0;
 }
 

@@ -382,6 +382,35 @@ START_TEST(without_host_memory_there_is_no_block_and_nothing_is_lost)
 }
 END_TEST
 
+/* The tables themselves are made with the first block. */
+START_TEST(the_first_block_of_all_without_host_memory_is_refused_and_no_more)
+{
+	struct gm_handle handle;
+	uint64_t n;
+
+	open_it();
+	uint64_t before = free_of(0);
+	for (n = 1;; n++) {
+		failing_malloc_arm(n);
+		int r = ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle);
+		if (!failing_malloc_fired()) {
+			ck_assert_int_eq(r, 0);
+			break;
+		}
+		ck_assert_int_eq(r, -ENOMEM);
+		ck_assert_uint_eq(free_of(0), before);
+		/* Nothing is left in a table that another one would meet. */
+		ops->close(backend);
+		open_it();
+	}
+	ck_assert_uint_ge(
+		n, 7); /* who pays and a number, and two pieces of memory for each table */
+	unmake(0, 2 * MIB, &someone, &handle);
+	ck_assert_uint_eq(free_of(0), before);
+	ops->close(backend);
+}
+END_TEST
+
 /* ---- two devices at a time */
 
 #define ROUNDS 60
@@ -440,6 +469,7 @@ int main(void)
 		a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block_at_a_time);
 	tcase_add_test(tcase, every_page_ends_with_the_context);
 	tcase_add_test(tcase, without_host_memory_there_is_no_block_and_nothing_is_lost);
+	tcase_add_test(tcase, the_first_block_of_all_without_host_memory_is_refused_and_no_more);
 	tcase_add_test(tcase, two_devices_at_a_time_never_get_one_anothers_numbers);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
