@@ -22,8 +22,10 @@
 /* In a handle: the process with the driver, and the memory in it. */
 #define NUMBER_AT 48
 
-/* How many numbers in a row may be another's. */
-#define TRIES 1024
+/* How many numbers in a row may be another's, besides those that are known to be somebody's; and
+ * the most, all told: what two uids can leave behind. */
+#define TRIES     1024
+#define TRIES_MAX (2 * GM_LIMIT_IPC_NUMBERS_PER_UID)
 
 /* A number that a block has, or had and somebody may have a handle of. */
 struct number {
@@ -130,6 +132,14 @@ static struct payer *payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
 	return payer;
 }
 
+static bool is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
+{
+	struct payer *payer;
+
+	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
+	return payer && payer->numbers >= GM_LIMIT_IPC_NUMBERS_PER_UID;
+}
+
 /* The number has nobody who could have a handle of it. */
 static void forget(struct gm_ipc_blocks *blocks, struct number *number)
 {
@@ -144,6 +154,12 @@ static void forget(struct gm_ipc_blocks *blocks, struct number *number)
 	free(number);
 }
 
+/* Whether a block of the domain may have it. NULL: one that nobody had. */
+static bool is_good(const struct number *number, const struct gm_seen *seen)
+{
+	return !number || (!number->live && !number->several && number->domain == seen->domain);
+}
+
 /* The block of that handle is the domain's. 0, E_SPENT, E_TAKEN, -ENOMEM. */
 static int claim(
 	struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle, const struct gm_seen *seen)
@@ -151,17 +167,17 @@ static int claim(
 	struct number *number = find(blocks, handle);
 	struct payer *payer;
 
+	if (!is_good(number, seen))
+		return GM_IPC_BLOCKS_E_TAKEN;
 	if (number) {
-		if (number->live || number->several || number->domain != seen->domain)
-			return GM_IPC_BLOCKS_E_TAKEN;
 		number->live = true;
 		return 0;
 	}
+	if (is_spent(blocks, seen->uid))
+		return GM_IPC_BLOCKS_E_SPENT;
 	payer = payer_of(blocks, seen->uid);
 	if (!payer)
 		return -ENOMEM;
-	if (payer->numbers >= GM_LIMIT_IPC_NUMBERS_PER_UID)
-		return GM_IPC_BLOCKS_E_SPENT;
 	number = calloc(1, sizeof(*number));
 	if (!number)
 		return -ENOMEM;
@@ -212,6 +228,28 @@ static int plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret
 
 /* ---- blocks */
 
+/* A small block, to see its number: to make and free one takes the driver longer, the larger it is.
+ * Freed again: the number freed last is mostly the next that is given out. 0, E_TAKEN, E_DRIVER.
+ * Lock. */
+static int look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *seen,
+	const char **ret_call, gm_cu_result *ret_result)
+{
+	const struct gm_cuda *cuda = blocks->cuda;
+	gm_cu_ipc_mem handle;
+	gm_cu_ptr ptr;
+
+	*ret_call = "cuMemAlloc";
+	*ret_result = cuda->cuMemAlloc(&ptr, GM_CHUNK_MIN);
+	if (*ret_result)
+		return GM_IPC_BLOCKS_E_DRIVER;
+	*ret_call = "cuIpcGetMemHandle";
+	*ret_result = cuda->cuIpcGetMemHandle(&handle, ptr);
+	cuda->cuMemFree(ptr);
+	if (*ret_result)
+		return GM_IPC_BLOCKS_E_DRIVER;
+	return is_good(find(blocks, &handle), seen) ? 0 : GM_IPC_BLOCKS_E_TAKEN;
+}
+
 /* One try. Lock. */
 static int try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_seen *seen,
 	struct gm_ipc_block *ret_block, const char **ret_call, gm_cu_result *ret_result)
@@ -238,16 +276,24 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 	const struct gm_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
 	gm_cu_result *ret_result)
 {
-	int r = GM_IPC_BLOCKS_E_TAKEN;
+	unsigned tries;
+	int r;
 
 	pthread_mutex_lock(&blocks->lock);
-	for (int i = 0; i < TRIES && r == GM_IPC_BLOCKS_E_TAKEN; i++) {
-		r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
-		if (r != GM_IPC_BLOCKS_E_TAKEN)
-			break;
+	tries = TRIES + HASH_COUNT(blocks->numbers);
+	tries = tries < TRIES_MAX ? tries : TRIES_MAX;
+	r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
+	/* For one that would be refused the next one, too, nothing is moved out of the way. */
+	if (r == GM_IPC_BLOCKS_E_TAKEN && is_spent(blocks, seen->uid))
+		r = GM_IPC_BLOCKS_E_SPENT;
+	/* Each page takes one number out of the way, for as long as the context is there. */
+	while (r == GM_IPC_BLOCKS_E_TAKEN && tries-- > 0) {
 		*ret_call = "cuMemHostRegister";
 		r = plug(blocks, device, ret_result);
-		r = r ? r : GM_IPC_BLOCKS_E_TAKEN;
+		if (r == 0 && bytes > GM_CHUNK_MIN)
+			r = look_ahead(blocks, seen, ret_call, ret_result);
+		if (r == 0)
+			r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
 	}
 	pthread_mutex_unlock(&blocks->lock);
 	return r;

@@ -305,6 +305,94 @@ START_TEST(a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block
 }
 END_TEST
 
+/* ---- a driver with more numbers than the fake has files: the one freed last comes next */
+
+#define LARGE (64 * 1024 * MIB)
+
+static uint64_t stock[2 * GM_LIMIT_IPC_NUMBERS_PER_UID];
+static size_t n_stock;
+static uint64_t fresh_number = 1;
+static int larges, pages;
+
+static uint64_t stock_take(void)
+{
+	return n_stock ? stock[--n_stock] : fresh_number++;
+}
+
+static gm_cu_result stock_alloc(gm_cu_ptr *ptr, size_t bytes)
+{
+	larges += bytes == LARGE;
+	*ptr = stock_take() << 21;
+	return GM_CUDA_SUCCESS;
+}
+
+static gm_cu_result stock_free(gm_cu_ptr ptr)
+{
+	stock[n_stock++] = ptr >> 21;
+	return GM_CUDA_SUCCESS;
+}
+
+static gm_cu_result stock_handle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
+{
+	uint64_t number = ptr >> 21;
+
+	memset(handle, 1, sizeof *handle);
+	memcpy((char *)handle + 48, &number, sizeof number);
+	return GM_CUDA_SUCCESS;
+}
+
+static gm_cu_result stock_register(void *ptr, size_t bytes, unsigned int flags)
+{
+	(void)bytes;
+	(void)flags;
+	*(uint64_t *)ptr = stock_take();
+	pages++;
+	return GM_CUDA_SUCCESS;
+}
+
+static gm_cu_result stock_unregister(void *ptr)
+{
+	stock[n_stock++] = *(uint64_t *)ptr;
+	return GM_CUDA_SUCCESS;
+}
+
+/* Whether the context stays meanwhile or not; and what is large is not made again and again only to
+ * see its number. */
+START_TEST(others_get_a_block_whatever_one_uid_has_left_behind)
+{
+	static struct gm_handle left[GM_LIMIT_IPC_NUMBERS_PER_UID];
+	struct gm_cuda *cuda = table();
+	const size_t n = GM_LIMIT_IPC_NUMBERS_PER_UID;
+
+	cuda->cuMemAlloc = stock_alloc;
+	cuda->cuMemFree = stock_free;
+	cuda->cuIpcGetMemHandle = stock_handle;
+	cuda->cuMemHostRegister = stock_register;
+	cuda->cuMemHostUnregister = stock_unregister;
+	open_it();
+	for (size_t i = 0; i < n; i++)
+		left[i] = make(0, 2 * MIB, &someone);
+	for (size_t i = _i ? 1 : 0; i < n; i++)
+		unmake(0, 2 * MIB, &someone, &left[i]);
+	/* The uid itself has had its share, and nothing is done for it in vain. */
+	struct gm_seen anew = {.domain = 3, .uid = someone.uid};
+	struct gm_handle other;
+	gm_log_set_sink(hear);
+	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, LARGE, &anew, &other), -EDQUOT);
+	ck_assert_int_eq(pages, 0);
+	ck_assert_int_eq(larges, 1);
+	larges = 0;
+	other = make(0, LARGE, &another);
+	for (size_t i = 0; i < n; i++)
+		ck_assert(!same_number(&other, &left[i]));
+	ck_assert_int_le(larges, 2);
+	unmake(0, LARGE, &another, &other);
+	if (_i)
+		unmake(0, 2 * MIB, &someone, &left[0]);
+	ops->close(backend);
+}
+END_TEST
+
 /* ---- what a page costs is given back with the context */
 
 static struct gm_cuda real;
@@ -467,6 +555,7 @@ int main(void)
 		tcase, a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do);
 	tcase_add_test(tcase,
 		a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block_at_a_time);
+	tcase_add_loop_test(tcase, others_get_a_block_whatever_one_uid_has_left_behind, 0, 2);
 	tcase_add_test(tcase, every_page_ends_with_the_context);
 	tcase_add_test(tcase, without_host_memory_there_is_no_block_and_nothing_is_lost);
 	tcase_add_test(tcase, the_first_block_of_all_without_host_memory_is_refused_and_no_more);
