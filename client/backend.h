@@ -65,7 +65,8 @@ struct gm_map_ops {
 	int (*order)(void *backend, gpumem_stream stream, struct gm_event *event);
 	void (*forget)(void *backend, struct gm_event *event);
 	/* The calling thread is about to allocate, or has used what it frees: a number for its
-	 * context, below 2^32, which tells default streams apart. NULL: there are no contexts. */
+	 * context, below 2^32, which tells default streams apart; any other: it cannot be told
+	 * which one is meant. NULL: there are no contexts. */
 	uint64_t (*here)(void *backend);
 	/* The same stream has the same number, another stream (even at a reused handle) another
 	 * one. */

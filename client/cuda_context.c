@@ -18,13 +18,13 @@
 #include "client/cuda_keeper.h"
 
 /* Numbers below are those of primary contexts, by device. */
-static _Atomic uint64_t next_number = GM_LIMIT_DEVICES;
-/* How many contexts have gone from a list, and whole sets with theirs: after either, each thread
- * shows its own again. */
+static _Atomic uint64_t next_number = UINT64_C(1) << 20;
+/* How often something was forgotten, a context, a set of them or what was beside one: afterwards
+ * each thread shows its context again. */
 static _Atomic uint64_t left;
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gm_cuda_contexts *all[GM_LIMIT_DEVICES];
+static struct gm_cuda_contexts *all;
 
 /* What this thread's last look came to. */
 static __thread struct {
@@ -36,7 +36,7 @@ static __thread struct {
 
 static uint64_t primary_number(const struct gm_cuda_contexts *contexts)
 {
-	return (uint64_t)contexts->device % GM_LIMIT_DEVICES;
+	return (uint64_t)(unsigned)contexts->device;
 }
 
 /* ---- the list */
@@ -185,20 +185,84 @@ bool gm_cuda_context_ended(
 	return true;
 }
 
+/* ---- the sets of all GPUs */
+
+/* Under the lock of all. NULL: no memory. */
+static struct gm_cuda_contexts *set_of(const struct gm_cuda *cuda, gm_cu_device device)
+{
+	struct gm_cuda_contexts *contexts = all;
+
+	while (contexts && contexts->device != device)
+		contexts = contexts->next_set;
+	if (contexts)
+		return contexts;
+	contexts = calloc(1, sizeof(*contexts));
+	if (!contexts)
+		return NULL;
+	contexts->cuda = cuda;
+	contexts->device = device;
+	pthread_mutex_init(&contexts->walking, NULL);
+	pthread_mutex_init(&contexts->lock, NULL);
+	contexts->next_set = all;
+	all = contexts;
+	return contexts;
+}
+
+/* One reference less. Under the lock of all. true: it is out of the list, to be freed without that
+ * lock. */
+static bool set_unref(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_contexts **link = &all;
+
+	if (--contexts->refs)
+		return false;
+	while (*link != contexts)
+		link = &(*link)->next_set;
+	*link = contexts->next_set;
+	atomic_fetch_add_explicit(&left, 1, memory_order_release);
+	return true;
+}
+
+/* The other GPU's set, which is beside this one from now on. NULL: there is no memory to note that,
+ * and no event covers all any more. */
+static struct gm_cuda_contexts *beside(struct gm_cuda_contexts *contexts, gm_cu_device device)
+{
+	struct gm_cuda_beside *at;
+	struct gm_cuda_contexts *other = NULL;
+
+	pthread_mutex_lock(&all_lock);
+	for (at = contexts->beside; at && at->contexts->device != device; at = at->next)
+		;
+	if (at) {
+		other = at->contexts;
+	} else if ((at = calloc(1, sizeof(*at)))) {
+		other = set_of(contexts->cuda, device);
+		if (other) {
+			other->refs++;
+			at->contexts = other;
+			at->next = contexts->beside;
+			contexts->beside = at;
+		} else {
+			free(at);
+		}
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (!other) {
+		pthread_mutex_lock(&contexts->lock);
+		contexts->blind = true;
+		pthread_mutex_unlock(&contexts->lock);
+	}
+	return other;
+}
+
 /* ---- who is there */
 
-static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+/* cu is current, and one of the device. */
+static uint64_t note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
-	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
-	uint64_t number = primary_number(contexts);
 	struct gm_cuda_context *context;
-	unsigned long long id;
-	gm_cu_device device;
+	uint64_t number;
 
-	if (contexts->cuda->cuCtxGetDevice(&device) || device != contexts->device)
-		return number;
-	if (ask_id(contexts->cuda, cu, &id))
-		return number; /* destroyed, and not yet replaced here */
 	pthread_mutex_lock(&contexts->lock);
 	/* First, to tell whether this is it. */
 	(void)know_primary(contexts);
@@ -211,6 +275,25 @@ static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 			contexts->blind = true;
 	}
 	pthread_mutex_unlock(&contexts->lock);
+	return number;
+}
+
+static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+{
+	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
+	uint64_t number = GM_CUDA_CONTEXT_BESIDE;
+	struct gm_cuda_contexts *owner = contexts;
+	unsigned long long id;
+	gm_cu_device device;
+
+	if (contexts->cuda->cuCtxGetDevice(&device) || ask_id(contexts->cuda, cu, &id))
+		return primary_number(contexts); /* destroyed, and not yet replaced here */
+	if (device != contexts->device)
+		owner = beside(contexts, device);
+	if (owner == contexts)
+		number = note(contexts, cu);
+	else if (owner)
+		(void)note(owner, cu);
 	seen.contexts = contexts;
 	seen.cu = cu;
 	seen.left = before;
@@ -384,27 +467,23 @@ gm_cu_result gm_cuda_contexts_enter(
 int gm_cuda_contexts_get(
 	const struct gm_cuda *cuda, gm_cu_device device, struct gm_cuda_contexts **ret_contexts)
 {
-	struct gm_cuda_contexts **place = &all[(unsigned)device % GM_LIMIT_DEVICES], *contexts;
+	struct gm_cuda_contexts *contexts;
+	gm_cu_ctx current = NULL;
+	gm_cu_device here;
 
 	pthread_mutex_lock(&all_lock);
-	contexts = *place;
-	if (!contexts) {
-		contexts = calloc(1, sizeof(*contexts));
-		if (contexts) {
-			contexts->cuda = cuda;
-			contexts->device = device;
-			pthread_mutex_init(&contexts->walking, NULL);
-			pthread_mutex_init(&contexts->lock, NULL);
-			*place = contexts;
-		}
-	}
-	if (contexts)
+	contexts = set_of(cuda, device);
+	if (contexts) {
+		contexts->users++;
 		contexts->refs++;
+	}
 	pthread_mutex_unlock(&all_lock);
 	if (!contexts)
 		return -ENOMEM;
 	/* Whoever uses memory of the GPU first has shown its context with that. */
-	(void)gm_cuda_contexts_here(contexts);
+	if (cuda->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && current &&
+		cuda->cuCtxGetDevice(&here) == GM_CUDA_SUCCESS && here == device)
+		(void)gm_cuda_contexts_here(contexts);
 	*ret_contexts = contexts;
 	return 0;
 }
@@ -440,17 +519,32 @@ static void contexts_free(struct gm_cuda_contexts *contexts)
 
 void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 {
-	bool last;
+	struct gm_cuda_contexts *gone = NULL;
+	struct gm_cuda_beside *at = NULL;
 
 	if (!contexts)
 		return;
 	pthread_mutex_lock(&all_lock);
-	last = --contexts->refs == 0;
-	if (last) {
-		all[(unsigned)contexts->device % GM_LIMIT_DEVICES] = NULL;
+	if (--contexts->users == 0) {
+		at = atomic_exchange(&contexts->beside, NULL);
 		atomic_fetch_add_explicit(&left, 1, memory_order_release);
 	}
+	while (at) {
+		struct gm_cuda_beside *next = at->next;
+		if (set_unref(at->contexts)) {
+			at->contexts->next_set = gone;
+			gone = at->contexts;
+		}
+		free(at);
+		at = next;
+	}
+	if (set_unref(contexts)) {
+		contexts->next_set = gone;
+		gone = contexts;
+	}
 	pthread_mutex_unlock(&all_lock);
-	if (last)
+	while ((contexts = gone)) {
+		gone = contexts->next_set;
 		contexts_free(contexts);
+	}
 }

@@ -3,6 +3,7 @@
 #define GM_CLIENT_CUDA_CONTEXT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,7 +14,8 @@
  * The contexts of one GPU in which the program was seen, and how this library gets into one. The
  * driver does not list a process's contexts, so each thread that allocates or frees shows the one
  * it has; the primary context is known when it is active. One set per GPU for the whole process,
- * whatever sessions and mappings use it.
+ * whatever sessions and mappings use it. Memory of one GPU may be used by others, too (a copy
+ * between two of them runs on either): those are known as sets beside it.
  *
  * A context may be destroyed at any time, by any thread. What the library had in it is gone with it
  * then, and so is all work that ran there. For the primary one the driver's own rule stands: who
@@ -38,10 +40,22 @@ struct gm_cuda_context {
 	struct gm_cuda_context *next, *next_gone;
 };
 
+struct gm_cuda_contexts;
+
+/* Another GPU, whose contexts were seen with memory of this one. */
+struct gm_cuda_beside {
+	struct gm_cuda_contexts *contexts;
+	struct gm_cuda_beside *next;
+};
+
 struct gm_cuda_contexts {
 	const struct gm_cuda *cuda;
 	gm_cu_device device;
-	unsigned refs; /* under a lock of the whole process */
+	/* Under a lock of the whole process. */
+	unsigned users, refs; /* refs: of users, and of the sets that this one is beside */
+	struct gm_cuda_contexts *next_set;
+	/* Only users add to it, and with the last one it ends: who is one may go through it. */
+	_Atomic(struct gm_cuda_beside *) beside;
 	/* Who looks through the list has it, driver calls included; only so may one go from it.
 	 * Nothing that waits for the GPU is called with it. Before lock. */
 	pthread_mutex_t walking;
@@ -60,8 +74,13 @@ int gm_cuda_contexts_get(
 /* NULL is fine. With the last one the primary context is released, if it was retained. */
 void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts);
 
-/* Notes the calling thread's context, if it is one of this GPU. Its number, which no other context
- * of the process has; a thread without one counts to the primary context. */
+/*
+ * Notes the calling thread's context, which is about to use memory of this GPU or has done so. Its
+ * number, which no other context of the process has; a thread without one counts to the primary
+ * context. Where it is one of another GPU, that GPU is beside this one from now on, and there is no
+ * number for it: whose default stream is meant cannot be told.
+ */
+#define GM_CUDA_CONTEXT_BESIDE UINT64_MAX
 uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts);
 /* Whether the program has a context on this GPU, as far as that is known. */
 bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts);

@@ -22,7 +22,9 @@ struct gm_cuda_point {
 };
 
 struct gm_event {
-	struct gm_cuda_point *points; /* that have not passed */
+	struct gm_cuda_contexts *contexts;
+	struct gm_cuda_point *points; /* in these, that have not passed */
+	struct gm_event *beside;      /* on another GPU; a list */
 };
 
 /* ---- points; walking */
@@ -106,17 +108,6 @@ static void point_add(struct gm_event *event, struct gm_cuda_point *point)
 	event->points = point;
 }
 
-static void event_free(struct gm_event *event)
-{
-	struct gm_cuda_point *point;
-
-	while ((point = event->points)) {
-		event->points = point->next;
-		point_free(point);
-	}
-	free(event);
-}
-
 /* ---- recording; walking */
 
 /* After all that the context has to do. It is current. */
@@ -183,7 +174,8 @@ static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_even
 	return result;
 }
 
-int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+/* The GPU's own part of an event. */
+static int record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
 {
 	struct gm_event *event;
 	gm_cu_result result;
@@ -193,12 +185,33 @@ int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **re
 	event = calloc(1, sizeof(*event));
 	if (!event)
 		return -ENOMEM;
+	event->contexts = contexts;
 	gm_cuda_contexts_walk(contexts);
 	result = record_all(contexts, event);
 	gm_cuda_contexts_walked(contexts);
 	if (result) {
-		gm_cuda_event_forget(contexts, event);
+		gm_cuda_event_forget(event);
 		return (int)result;
+	}
+	*ret_event = event;
+	return 0;
+}
+
+int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+{
+	struct gm_event *event, **end;
+	int r = record_part(contexts, &event);
+
+	if (r)
+		return r;
+	end = &event->beside;
+	for (struct gm_cuda_beside *at = contexts->beside; at; at = at->next) {
+		r = record_part(at->contexts, end);
+		if (r) {
+			gm_cuda_event_forget(event);
+			return r;
+		}
+		end = &(*end)->beside;
 	}
 	*ret_event = event;
 	return 0;
@@ -242,20 +255,29 @@ static gm_cu_result point_passed(struct gm_cuda_contexts *contexts, struct gm_cu
 	return gm_cuda_context_ended(contexts, point->context, result) ? GM_CUDA_SUCCESS : result;
 }
 
-int gm_cuda_event_passed(struct gm_cuda_contexts *contexts, struct gm_event *event)
+static gm_cu_result part_passed(struct gm_event *event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct gm_cuda_point *point;
 
-	gm_cuda_contexts_walk(contexts);
+	gm_cuda_contexts_walk(event->contexts);
 	while ((point = event->points) && !result) {
-		result = point_passed(contexts, point);
+		result = point_passed(event->contexts, point);
 		if (!result) {
 			event->points = point->next;
 			point_free(point);
 		}
 	}
-	gm_cuda_contexts_walked(contexts);
+	gm_cuda_contexts_walked(event->contexts);
+	return result;
+}
+
+int gm_cuda_event_passed(struct gm_event *event)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+
+	for (; event && !result; event = event->beside)
+		result = part_passed(event);
 	return (int)result;
 }
 
@@ -274,6 +296,17 @@ static gm_cu_result order_point(
 	return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static gm_cu_result order_part(gpumem_stream stream, struct gm_event *event)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+
+	gm_cuda_contexts_walk(event->contexts);
+	for (struct gm_cuda_point *point = event->points; point && !result; point = point->next)
+		result = order_point(event->contexts, stream, point);
+	gm_cuda_contexts_walked(event->contexts);
+	return result;
+}
+
 int gm_cuda_event_order(
 	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event *event)
 {
@@ -286,17 +319,25 @@ int gm_cuda_event_order(
 	result = gm_cuda_contexts_enter(contexts, &entered);
 	if (result)
 		return (int)result;
-	gm_cuda_contexts_walk(contexts);
-	for (struct gm_cuda_point *point = event->points; point && !result; point = point->next)
-		result = order_point(contexts, stream, point);
-	gm_cuda_contexts_walked(contexts);
+	for (; event && !result; event = event->beside)
+		result = order_part(stream, event);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return (int)result;
 }
 
-void gm_cuda_event_forget(struct gm_cuda_contexts *contexts, struct gm_event *event)
+void gm_cuda_event_forget(struct gm_event *event)
 {
-	gm_cuda_contexts_walk(contexts);
-	event_free(event);
-	gm_cuda_contexts_walked(contexts);
+	while (event) {
+		struct gm_event *next = event->beside;
+		struct gm_cuda_point *point;
+
+		gm_cuda_contexts_walk(event->contexts);
+		while ((point = event->points)) {
+			event->points = point->next;
+			point_free(point);
+		}
+		gm_cuda_contexts_walked(event->contexts);
+		free(event);
+		event = next;
+	}
 }

@@ -404,7 +404,7 @@ static int cuda_record(void *ctx, struct gm_event **ret_event)
 static int cuda_passed(void *ctx, struct gm_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
-	int r = gm_cuda_event_passed(backend->contexts, event);
+	int r = gm_cuda_event_passed(event);
 
 	if (r == GM_CUDA_ERROR_NOT_READY)
 		return 0;
@@ -420,9 +420,7 @@ static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
 
 static void cuda_forget(void *ctx, struct gm_event *event)
 {
-	struct gm_map_cuda *backend = ctx;
-
-	gm_cuda_event_forget(backend->contexts, event);
+	gm_cuda_event_forget(event);
 }
 
 static uint64_t cuda_here(void *ctx)

@@ -11,8 +11,8 @@
  * seen in, else in the device's primary context, which is made for the first call that needs one;
  * and only during that call.
  *
- * An event covers every context that allocated or freed here,
- * and the primary one; while a stream that was given to this library is captured it is refused with
+ * An event covers every context that allocated or freed here, those of other GPUs included, and the
+ * primary one; while a stream that was given to this library is captured it is refused with
  * -EAGAIN, and what waits for one waits on: cuda_event.h. A program that captures streams which
  * this library never sees should free with a stream, or with GPUMEM_STREAM_DONE; so should one that
  * computes in a context in which it never allocates or frees.

@@ -211,7 +211,7 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
 typedef void *gpumem_stream;
 /* alloc: usable on any stream at once. free: whatever was launched so far, on any stream, may still
  * use it; in the GPU's primary context, or in one that was current when this process allocated or
- * freed something. */
+ * freed memory of that GPU, be it one of another GPU. */
 #define GPUMEM_STREAM_ANY ((gpumem_stream)(intptr_t)-1)
 /* free only: nothing uses it any more. */
 #define GPUMEM_STREAM_DONE ((gpumem_stream)(intptr_t)-2)

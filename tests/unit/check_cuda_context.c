@@ -54,7 +54,7 @@ START_TEST(an_event_covers_all_contexts_that_were_shown_and_the_primary_one)
 	primary();
 	streams[2] = busy_stream();
 	pop();
-	/* Nor does one of another device matter. */
+	/* One of another device that has to do with memory of this one, too. */
 	own_on(1);
 	(void)ops->here(map);
 	busy_stream();
