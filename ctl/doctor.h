@@ -82,6 +82,7 @@ void gm_doctor_nodes(struct gm_doctor *doctor);
 void gm_doctor_nvml(struct gm_doctor *doctor);
 void gm_doctor_devices(struct gm_doctor *doctor);
 void gm_doctor_transports(struct gm_doctor *doctor);
+void gm_doctor_pinned(struct gm_doctor *doctor);
 void gm_doctor_persistence(struct gm_doctor *doctor);
 void gm_doctor_mig(struct gm_doctor *doctor);
 void gm_doctor_fabric(struct gm_doctor *doctor);

@@ -229,6 +229,58 @@ void gm_doctor_transports(struct gm_doctor *doctor)
 	}
 }
 
+/* Whether the kernel can make huge pages of memfds, by what it says of itself. */
+static bool makes_huge_pages(const struct gm_doctor *doctor)
+{
+	unsigned int major = 0, minor = 0;
+	char text[128];
+
+	if (!gm_doctor_read(doctor, "/proc/version", text, sizeof(text)) ||
+		sscanf(text, "Linux version %u.%u", &major, &minor) != 2 || major < 6 ||
+		(major == 6 && minor < 1))
+		return false;
+	return gm_doctor_read(doctor, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", text,
+		       sizeof(text)) &&
+	       !strstr(text, "[deny]");
+}
+
+/* What pinned host memory will be made of, as the daemon decides it. */
+void gm_doctor_pinned(struct gm_doctor *doctor)
+{
+	bool wanted = doctor->config && doctor->config->host_memory == GM_HOST_MEMORY_MEMFD;
+	char why[80] = "host_memory = memfd";
+	uint32_t good = 0;
+
+	for (uint32_t i = 0; i < doctor->n_devices; i++) {
+		const struct gm_cuda_device *device = &doctor->devices[i];
+		if (!read_well(device))
+			continue;
+		good++;
+		if (wanted || (device->fd && device->host_numa))
+			continue;
+		snprintf(why, sizeof(why), "device %u cannot share the driver's own", i);
+		wanted = true;
+	}
+	if (!good)
+		return;
+	if (doctor->config && doctor->config->host_limit == 0)
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "pinned", GM_DOCTOR_NO_DEVICE, NULL,
+			"no host memory: host_limit = 0");
+	else if (!wanted)
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "pinned", GM_DOCTOR_NO_DEVICE, NULL,
+			"host memory of the driver's own");
+	else if (makes_huge_pages(doctor))
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "pinned", GM_DOCTOR_NO_DEVICE, NULL,
+			"memfds that clients register, in huge pages (%s)", why);
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "pinned", GM_DOCTOR_NO_DEVICE,
+			"Linux 6.1 or later makes huge pages, unless "
+			"/sys/kernel/mm/transparent_hugepage/shmem_enabled says deny",
+			"memfds that clients register, page by page, which takes several times as "
+			"long as in huge pages (%s)",
+			why);
+}
+
 void gm_doctor_persistence(struct gm_doctor *doctor)
 {
 	int mode;

@@ -18,6 +18,7 @@ static void (*const checks[])(struct gm_doctor *doctor) = {
 	gm_doctor_nvml,
 	gm_doctor_devices,
 	gm_doctor_transports,
+	gm_doctor_pinned,
 	gm_doctor_persistence,
 	gm_doctor_mig,
 	gm_doctor_fabric,

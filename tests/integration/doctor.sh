@@ -19,7 +19,8 @@ unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS
 # A machine where all is well.
 fresh() {
 	rm -rf "$dir/root"
-	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system}
+	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system,sys/kernel/mm/transparent_hugepage}
+	echo 'always within_size advise [never] deny force' >"$dir/root/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 	echo 'Linux version 6.1.0-30-amd64 (debian-kernel@lists.debian.org) (gcc-12)' >"$dir/root/proc/version"
 	echo '0::/user.slice' >"$dir/root/proc/self/cgroup"
 	touch "$dir"/root/dev/{nvidiactl,nvidia-uvm,nvidia0}
@@ -63,6 +64,7 @@ doctor
 found "a driver is shown with its version" 0 driver null ok "CUDA 13.0, driver 580.00" -
 found "each device is shown" 0 device 1 ok "Fake GPU 1, 512.0M, 0000:A1:00.0" -
 found "transports are shown, and which one clients get" 0 transport 0 ok "fd and ipc; clients get fd" -
+found "pinned host memory is the driver's own" 0 pinned null ok "of the driver's own" -
 found "NVML is there" 0 nvml null ok "who uses the rest" -
 found "device nodes are there" 0 nodes null ok "/dev/nvidia-uvm" -
 found "persistence mode is on" 0 persistence 0 ok on -
@@ -84,7 +86,7 @@ while read -r key; do
 	grep -q "_${key}_" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $key"
 done < <("$json" keys <"$dir/json" | sort -u)
 [ -z "$undocumented" ] && ok "every key is in gpumemctl(1)" || not_ok "every key is in gpumemctl(1)" "$undocumented"
-for kind in driver device transport nvml nodes persistence mig fabric mps context container socket descriptors service config \
+for kind in driver device transport pinned nvml nodes persistence mig fabric mps context container socket descriptors service config \
 	platform daemon; do
 	grep -q "\*$kind\*" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $kind"
 done
@@ -151,6 +153,32 @@ fresh
 export GPUMEM_FAKE_WITHOUT=ipc
 doctor
 found "ipc is configured and cannot be had: a failure" 1 transport 0 fail "cannot be had" "transport = auto"
+config=
+fresh
+export GPUMEM_FAKE_WITHOUT=hostnuma
+doctor
+found "a driver that shares no pinned memory: memfds" 0 pinned null ok "in huge pages (device 0 cannot share the driver's own)" -
+echo 'always within_size advise never [deny] force' >"$dir/root/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+doctor
+found "huge pages that are denied, and what to do" 0 pinned null warn "page by page" "shmem_enabled"
+fresh
+export GPUMEM_FAKE_WITHOUT=hostnuma
+rm "$dir/root/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+doctor
+found "a kernel without huge pages" 0 pinned null warn "page by page" "Linux 6.1"
+fresh
+export GPUMEM_FAKE_WITHOUT=hostnuma
+echo 'Linux version 5.15.0-91-generic (buildd@lcy02)' >"$dir/root/proc/version"
+doctor
+found "a kernel that makes none of memfds" 0 pinned null warn "page by page" "Linux 6.1"
+config=$'host_memory = memfd\n'
+fresh
+doctor
+found "memfds that are configured" 0 pinned null ok "in huge pages (host_memory = memfd)" -
+config=$'host_limit = 0\n'
+fresh
+doctor
+found "no pinned memory at all" 0 pinned null ok "host_limit = 0" -
 config=
 fresh
 export GPUMEM_FAKE_WITHOUT=nvml
