@@ -4,6 +4,7 @@
  * with and without a service manager. What cannot be told to the manager is not an error.
  */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@
 #include "daemon/service.h"
 
 #define GM_SERVICE_FIELDS 32
+/* What systemd calls the descriptor that comes from gpumemd.socket. */
+#define GM_SERVICE_SOCKET "gpumemd.socket"
 
 static void to_journal(enum gm_log_level level, const char *message, const char *const *fields)
 {
@@ -50,22 +53,66 @@ void gm_service_init_log(void)
 		gm_log_set_sink(to_journal);
 }
 
+/* The one by its unit's name, else the one that there is. 0: there is none. */
+static int find_socket(char *const *names, int n, int *ret_socket)
+{
+	int named = -1, alike = -1;
+	bool several = false, wrong = false;
+	for (int i = 0; i < n; i++) {
+		int fd = SD_LISTEN_FDS_START + i;
+		bool fits = sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0;
+		if (strcmp(names[i], GM_SERVICE_SOCKET) == 0) {
+			if (!fits || named >= 0)
+				return -EINVAL;
+			named = fd;
+		} else if (fits) {
+			several |= alike >= 0;
+			alike = fd;
+		} else {
+			wrong |= sd_is_socket(fd, AF_UNSPEC, 0, 1) > 0;
+		}
+	}
+	if (named < 0 && (several || wrong))
+		return -EINVAL;
+	*ret_socket = named >= 0 ? named : alike;
+	return *ret_socket >= 0;
+}
+
+/* Another version's, which kept them in the fd store; the store keeps copies. */
+static void close_others(char *const *names, int n, int socket)
+{
+	const char *first = NULL;
+	int closed = 0;
+	for (int i = 0; i < n; i++) {
+		if (SD_LISTEN_FDS_START + i == socket)
+			continue;
+		first = first ? first : names[i];
+		close(SD_LISTEN_FDS_START + i);
+		closed++;
+	}
+	if (closed)
+		gm_log(GM_LOG_WARNING,
+			"%d descriptor%s passed by the service manager and not known here (first: "
+			"%s): closed; stopping the service empties its fd store",
+			closed, closed == 1 ? "" : "s", first);
+}
+
 int gm_service_listen_socket(int *ret_socket)
 {
-	int n = sd_listen_fds(1);
-	if (n == 0)
-		return 0;
-	if (n < 0)
+	char **names = NULL;
+	int socket = -1;
+	int n = sd_listen_fds_with_names(1, &names);
+	if (n <= 0)
 		return n;
-	if (n > 1)
-		return -EINVAL;
-	int r = sd_is_socket_unix(SD_LISTEN_FDS_START, SOCK_SEQPACKET, 1, NULL, 0);
-	if (r < 0)
-		return r;
-	if (r == 0)
-		return -EINVAL;
-	*ret_socket = SD_LISTEN_FDS_START;
-	return 1;
+	int r = find_socket(names, n, &socket);
+	if (r >= 0)
+		close_others(names, n, socket);
+	if (r > 0)
+		*ret_socket = socket;
+	for (int i = 0; i < n; i++)
+		free(names[i]);
+	free(names);
+	return r;
 }
 
 void gm_service_ready(const char *status)

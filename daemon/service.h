@@ -13,9 +13,10 @@
 void gm_service_init_log(void);
 
 /*
- * The socket that was passed by socket activation. 1 and the fd (CLOEXEC, a listening
- * SOCK_SEQPACKET Unix socket); 0: none was passed; -EINVAL: what was passed is something else, or
- * several.
+ * The socket that was passed by socket activation: of gpumemd.socket, or else the only one that
+ * listens. 1 and the fd (CLOEXEC, a listening SOCK_SEQPACKET Unix socket); 0: none was passed;
+ * -EINVAL: a listening socket of another kind, or several. What else was passed, from an fd store,
+ * is closed, and that is logged.
  */
 int gm_service_listen_socket(int *ret_socket);
 

@@ -8,10 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -220,6 +222,144 @@ START_TEST(two_daemons_that_start_at_once_do_not_share_a_socket)
 		gm_daemon_stop(&a);
 		gm_daemon_stop(&b);
 	}
+}
+END_TEST
+
+/* ---- what a service manager passes */
+
+/* A socket of that type that listens where the daemon's clients look for it, or a little beside. */
+static int listening(const struct gm_daemon *daemon, int type, const char *beside)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int n = snprintf(
+		address.sun_path, sizeof(address.sun_path), "%s%s", daemon->socket, beside);
+	GM_REQUIRE(n > 0 && (size_t)n < sizeof(address.sun_path));
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	GM_REQUIRE(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+	GM_REQUIRE(listen(fd, 8) == 0);
+	return fd;
+}
+
+/* What a daemon that stored descriptors could have left: this end of a pipe, whose other end tells
+ * when nobody has this one any more, and memory. */
+struct stored {
+	int pipe[2], memory;
+};
+
+static void store(struct stored *stored)
+{
+	GM_REQUIRE(pipe2(stored->pipe, O_CLOEXEC) == 0);
+	stored->memory = memfd_create("chunk", MFD_CLOEXEC);
+	GM_REQUIRE(stored->memory >= 0);
+}
+
+static void require_closed(struct stored *stored)
+{
+	struct pollfd end = {.fd = stored->pipe[1]};
+	close(stored->memory);
+	close(stored->pipe[0]);
+	GM_REQUIRE(poll(&end, 1, 60000) == 1 && (end.revents & POLLERR));
+	close(stored->pipe[1]);
+}
+
+static size_t lines_with(const struct gm_daemon *daemon, const char *words)
+{
+	char *log = gm_daemon_log(daemon);
+	size_t n = 0;
+	for (char *at = log; (at = strstr(at, words)); at++)
+		n++;
+	free(log);
+	return n;
+}
+
+START_TEST(stored_descriptors_that_it_does_not_know_do_not_keep_it_from_serving)
+{
+	static const char *const names[] = {
+		"stored:gpumemd.socket:stored", "chunk:lost\\x20name:ledger", NULL};
+	struct gm_daemon daemon;
+	struct stored stored;
+	gm_daemon_prepare(&daemon, NULL);
+	store(&stored);
+	int fd = listening(&daemon, SOCK_SEQPACKET, "");
+	daemon.options.passed = (int[]){stored.pipe[0], fd, stored.memory};
+	daemon.options.n_passed = 3;
+	daemon.options.passed_names = names[_i];
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	close(fd);
+	gm_figures_now(&daemon);
+	require_closed(&stored);
+	GM_REQUIRE_EQ(lines_with(&daemon, "2 descriptors passed"), 1);
+	GM_REQUIRE_EQ(lines_with(&daemon, "descriptors passed"), 1);
+	gm_daemon_signal(&daemon, SIGTERM);
+	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
+	/* The socket is whoever passed it's. */
+	GM_REQUIRE(unlink(daemon.socket) == 0);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+START_TEST(without_a_passed_socket_among_them_it_makes_its_own)
+{
+	struct gm_daemon daemon;
+	struct stored stored;
+	gm_daemon_prepare(&daemon, NULL);
+	store(&stored);
+	daemon.options.passed = (int[]){stored.memory, stored.pipe[0]};
+	daemon.options.n_passed = 2;
+	daemon.options.passed_names = "stored:stored";
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	gm_figures_now(&daemon);
+	require_closed(&stored);
+	GM_REQUIRE_EQ(lines_with(&daemon, "2 descriptors passed"), 1);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+START_TEST(of_several_listening_sockets_the_one_with_its_name_is_served)
+{
+	struct gm_daemon daemon;
+	struct stat st;
+	gm_daemon_prepare(&daemon, NULL);
+	int other = listening(&daemon, SOCK_SEQPACKET, ".other");
+	int fd = listening(&daemon, SOCK_SEQPACKET, "");
+	daemon.options.passed = (int[]){other, fd};
+	daemon.options.n_passed = 2;
+	daemon.options.passed_names = "other.socket:gpumemd.socket";
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	gm_figures_now(&daemon);
+	GM_REQUIRE_EQ(lines_with(&daemon, "1 descriptor passed"), 1);
+	gm_daemon_signal(&daemon, SIGTERM);
+	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
+	/* Without a name, or when both have it, it cannot tell which is meant. */
+	static const char *const names[] = {NULL, "a:b", "gpumemd.socket:gpumemd.socket"};
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		daemon.options.passed_names = names[i];
+		require_refusal(&daemon, (const char *[]){"exactly one listening", NULL});
+	}
+	close(fd);
+	close(other);
+	char path[sizeof(daemon.socket) + 8];
+	snprintf(path, sizeof(path), "%s.other", daemon.socket);
+	GM_REQUIRE(stat(path, &st) == 0 && unlink(path) == 0 && unlink(daemon.socket) == 0);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+START_TEST(a_listening_socket_of_another_kind_is_a_mistake)
+{
+	static const char *const names[] = {NULL, "unknown", "gpumemd.socket"};
+	struct gm_daemon daemon;
+	gm_daemon_prepare(&daemon, NULL);
+	int fd = listening(&daemon, SOCK_STREAM, "");
+	daemon.options.passed = &fd;
+	daemon.options.n_passed = 1;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		daemon.options.passed_names = names[i];
+		require_refusal(&daemon, (const char *[]){"exactly one listening", NULL});
+	}
+	close(fd);
+	GM_REQUIRE(unlink(daemon.socket) == 0);
+	gm_daemon_stop(&daemon);
 }
 END_TEST
 
@@ -441,6 +581,11 @@ int main(void)
 	tcase_add_test(tc, a_socket_of_a_dead_daemon_is_taken_over);
 	tcase_add_test(tc, a_file_that_is_no_socket_is_left_alone);
 	tcase_add_test(tc, two_daemons_that_start_at_once_do_not_share_a_socket);
+	tcase_add_loop_test(
+		tc, stored_descriptors_that_it_does_not_know_do_not_keep_it_from_serving, 0, 3);
+	tcase_add_test(tc, without_a_passed_socket_among_them_it_makes_its_own);
+	tcase_add_test(tc, of_several_listening_sockets_the_one_with_its_name_is_served);
+	tcase_add_test(tc, a_listening_socket_of_another_kind_is_a_mistake);
 	tcase_add_test(tc, ids_are_never_given_again_after_a_restart);
 	tcase_add_test(tc, a_backend_out_of_memory_refuses_the_one_and_keeps_nothing);
 	suite_add_tcase(suite, tc);

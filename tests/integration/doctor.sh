@@ -25,7 +25,7 @@ fresh() {
 	echo '0::/user.slice' >"$dir/root/proc/self/cgroup"
 	touch "$dir"/root/dev/{nvidiactl,nvidia-uvm,nvidia0}
 	printf '[gpumemd]\nmin_free = 0\n%s' "${config:-}" >"$dir/root/etc/gpumemd/gpumemd.conf"
-	printf '[Service]\nLimitNOFILE=524288\nFileDescriptorStoreMax=25000\n' >"$dir/root/usr/lib/systemd/system/gpumemd.service"
+	printf '[Service]\nLimitNOFILE=524288\n' >"$dir/root/usr/lib/systemd/system/gpumemd.service"
 	rm -f "$GPUMEM_FAKE_DIR"/gpu*.{lost,mig,nopm,fabric}
 	unset GPUMEM_FAKE_WITHOUT GPUMEM_FAKE_FAIL GPUMEM_FAKE_VERSION
 	LD_LIBRARY_PATH=$libraries
@@ -75,7 +75,7 @@ found "the cost of a context is not claimed but measured on request" 0 context n
 found "no container" 0 container null ok "in none" -
 found "a daemon that does not run is no failure" 0 socket null note "not running" "systemctl start"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
-found "systemd's fd store is there" 0 service null ok "fd store for 25000" -
+found "the unit is there, and nothing is kept in systemd's fd store" 0 service null ok "fd store: none, sessions end with the daemon" -
 found "the configuration is read" 0 config null ok "backend auto, transport auto" -
 [ "$(value ok)" = true ] && ok "and all of it is ok" || not_ok "and all of it is ok"
 doctor --measure
@@ -261,7 +261,8 @@ fresh
 cp "$build/systemd/gpumemd.service" "$dir/root/usr/lib/systemd/system/"
 for i in 2 3 4 5 6 7; do mkdir "$GPUMEM_FAKE_DIR/gpu$i" && mount -t tmpfs -o size=16m,mode=1777 tmpfs "$GPUMEM_FAKE_DIR/gpu$i"; done
 doctor
-found "our own unit's fd store is large enough for eight GPUs" 0 service null ok "fd store for 73984" -
+found "our own unit has no fd store" 0 service null ok "fd store: none" -
+found "and its descriptors are enough for eight GPUs" 0 descriptors null ok "of its unit is 524288; 114752 are" -
 found "there are eight of them" 0 device 7 ok "Fake GPU 7" -
 for i in 2 3 4 5 6 7; do umount "$GPUMEM_FAKE_DIR/gpu$i" && rmdir "$GPUMEM_FAKE_DIR/gpu$i"; done
 fresh
@@ -272,10 +273,11 @@ fresh
 mkdir -p "$dir/root/etc/systemd/system/gpumemd.service.d"
 printf '[Service]\nFileDescriptorStoreMax=8448\nLimitNOFILE=1024\n' >"$dir/root/etc/systemd/system/gpumemd.service.d/small.conf"
 doctor
-found "a drop-in leaves too little of the fd store for two devices and pinned memory" 0 service null warn "need 24832" FileDescriptorStoreMax
+found "a drop-in's fd store is not used" 0 service null ok "fd store: for 8448, not used" -
+found "a drop-in leaves too few descriptors for two devices and pinned memory" 0 descriptors null warn "need 65600" LimitNOFILE
 printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\n' >"$dir/root/etc/gpumemd/gpumemd.conf"
 doctor
-found "without pinned memory less is needed" 0 service null warn "need 16640" FileDescriptorStoreMax
+found "without pinned memory fewer are needed" 0 descriptors null warn "need 57408" LimitNOFILE
 found "and too few descriptors" 0 descriptors null warn "of its unit is 1024" LimitNOFILE
 rm -r "$dir/root/run/systemd"
 doctor

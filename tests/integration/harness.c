@@ -226,6 +226,28 @@ static void set_rlimit(int resource, rlim_t value)
 		_exit(126);
 }
 
+#define FIRST_PASSED 3
+
+static void pass_fds(const struct gm_daemon_options *o)
+{
+	char text[32];
+	/* Out of the way first: one may be where another is to be. */
+	int copies[16];
+	if (o->n_passed > sizeof(copies) / sizeof(*copies))
+		_exit(126);
+	for (size_t i = 0; i < o->n_passed; i++)
+		copies[i] = fcntl(o->passed[i], F_DUPFD_CLOEXEC, FIRST_PASSED + (int)o->n_passed);
+	for (size_t i = 0; i < o->n_passed; i++)
+		if (copies[i] < 0 || dup2(copies[i], FIRST_PASSED + (int)i) < 0)
+			_exit(126);
+	snprintf(text, sizeof(text), "%zu", o->n_passed);
+	setenv("LISTEN_FDS", text, 1);
+	snprintf(text, sizeof(text), "%d", (int)getpid());
+	setenv("LISTEN_PID", text, 1);
+	if (o->passed_names)
+		setenv("LISTEN_FDNAMES", o->passed_names, 1);
+}
+
 static _Noreturn void exec_daemon(struct gm_daemon *daemon, pid_t parent)
 {
 	const char *argv[64];
@@ -249,6 +271,7 @@ static _Noreturn void exec_daemon(struct gm_daemon *daemon, pid_t parent)
 	setenv("NOTIFY_SOCKET", notify, 1);
 	unsetenv("LISTEN_FDS");
 	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDNAMES");
 	unsetenv("WATCHDOG_USEC");
 	for (size_t i = 0; o->env && o->env[i]; i++) {
 		putenv((char *)o->env[i]);
@@ -258,6 +281,8 @@ static _Noreturn void exec_daemon(struct gm_daemon *daemon, pid_t parent)
 	int log = open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	if (log < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
 		_exit(126);
+	if (o->n_passed)
+		pass_fds(o);
 	set_rlimit(RLIMIT_NOFILE, o->nofile);
 	set_rlimit(RLIMIT_AS, o->as);
 	if (o->uid && (setgid(o->uid) != 0 || setuid(o->uid) != 0))

@@ -49,6 +49,10 @@ struct gm_daemon_options {
 	rlim_t nofile, as;         /* 0: as the test has it */
 	uid_t uid;                 /* 0: as the test is */
 	const char *const *runner; /* what runs the daemon (valgrind …), NULL-ended; may be NULL */
+	/* As a service manager passes them; names as in LISTEN_FDNAMES, or NULL. */
+	const int *passed;
+	size_t n_passed;
+	const char *passed_names;
 };
 
 /* One host device of 1 GiB, all of it to be handed out and pooled, no reserve; no pinned memory. */

@@ -21,6 +21,7 @@ tests=(
 	a_reload_keeps_the_old_configuration_when_the_new_one_is_bad
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
+	what_somebody_stored_does_not_keep_it_from_starting
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
@@ -225,6 +226,28 @@ a_killed_daemon_is_started_again() {
 	local from pid
 	from=$(next_line events) pid=$(property MainPID)
 	kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
+}
+
+# Descriptors in the service's store, as another version could have left them: they come with the next start.
+what_somebody_stored_does_not_keep_it_from_starting() {
+	local from log_from pid conf=$SYSTEMD_UNIT_PATH/gpumemd.service.d/store.conf status=0
+	expect "our unit's own store" "$(property FileDescriptorStoreMax)" 0 || return 1
+	cat >"$conf" <<-'UNIT'
+		[Service]
+		FileDescriptorStoreMax=4
+		NotifyAccess=all
+		ExecStartPost=/run/sandbox/bin/systemd_worker store chunk
+		ExecStartPost=/run/sandbox/bin/systemd_worker store ledger
+	UNIT
+	systemctl daemon-reload && systemctl restart gpumemd.service &&
+		expect "what is stored" "$(property NFileDescriptorStore)" 2 || status=1
+	if [ "$status" = 0 ]; then
+		from=$(next_line events) log_from=$(next_line log) pid=$(property MainPID)
+		kill -KILL "$pid" && came_back "$from" "$pid" &&
+			await log "$log_from" '2 descriptors passed by the service manager and not known here' >/dev/null || status=1
+	fi
+	rm "$conf" && systemctl daemon-reload && systemctl restart gpumemd.service && status_works || status=1
+	return "$status"
 }
 
 a_stop_is_clean_and_leaves_the_socket() {

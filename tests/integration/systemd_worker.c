@@ -2,13 +2,17 @@
 /*
  * A client of the service: takes memory, writes and reads it, shares a buffer, and lets another
  * process find in it what was written. Or, with "hold MIB", takes so much, says "held", and keeps
- * it until somebody ends it. Status 0 when all of that works; the reason on stderr when not.
+ * it until somebody ends it. Or, with "store NAME" and as a process of the service, puts a
+ * descriptor of that name into its fd store. Status 0 when all of that works; the reason on stderr
+ * when not.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "gpumem/gpumem.h"
@@ -65,8 +69,24 @@ static _Noreturn void hold(const char *mib)
 		pause();
 }
 
+static int store(const char *name)
+{
+	char text[128];
+	int fd = memfd_create(name, MFD_CLOEXEC);
+	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
+	int r = sd_pid_notify_with_fds(0, 0, text, &fd, 1);
+	/* Until it is read, systemd must find out whose process this is. */
+	if (r > 0)
+		r = sd_notify_barrier(0, 60 * 1000 * 1000);
+	if (r <= 0)
+		fprintf(stderr, "storing: %s\n", strerror(-r));
+	return r <= 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "store") == 0)
+		return store(argv[2]);
 	if (argc == 3 && strcmp(argv[1], "hold") == 0)
 		hold(argv[2]);
 	if (argc > 1)
