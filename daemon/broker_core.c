@@ -25,6 +25,12 @@ static void core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
 	gm_worker_create(broker->workers[chunk->device], chunk, turn);
 }
 
+static bool core_call_off(void *ctx, struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	return gm_worker_call_off(broker->workers[chunk->device], chunk);
+}
+
 static void core_destroy(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
@@ -127,6 +133,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.device_changed = core_device_changed,
 	.session_changed = core_session_changed,
 	.level_changed = core_level_changed,
+	.call_off = core_call_off,
 	.use = core_use,
 	.reclaim = core_reclaim,
 	.terminate = core_terminate,

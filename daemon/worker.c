@@ -87,6 +87,7 @@ static struct gm_chunk **bucket_of(struct gm_worker *worker, uint64_t turn)
 static void circle_append(struct gm_worker *worker, struct gm_chunk *head)
 {
 	head->job.turn_next = NULL;
+	head->job.turn_prev = worker->turns.last;
 	if (worker->turns.last)
 		worker->turns.last->job.turn_next = head;
 	else
@@ -94,16 +95,39 @@ static void circle_append(struct gm_worker *worker, struct gm_chunk *head)
 	worker->turns.last = head;
 }
 
+static void circle_remove(struct gm_worker *worker, struct gm_chunk *head)
+{
+	struct gm_chunk *prev = head->job.turn_prev, *next = head->job.turn_next;
+	if (prev)
+		prev->job.turn_next = next;
+	else
+		worker->turns.first = next;
+	if (next)
+		next->job.turn_prev = prev;
+	else
+		worker->turns.last = prev;
+	head->job.turn_prev = head->job.turn_next = NULL;
+}
+
+static struct gm_chunk *turns_find(struct gm_worker *worker, uint64_t turn)
+{
+	struct gm_chunk *head = *bucket_of(worker, turn);
+	while (head && head->job.turn != turn)
+		head = head->job.bucket_next;
+	return head;
+}
+
 static void turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	struct gm_chunk **bucket = bucket_of(worker, chunk->job.turn);
-	chunk->job.next = NULL;
-	for (struct gm_chunk *head = *bucket; head; head = head->job.bucket_next) {
-		if (head->job.turn == chunk->job.turn) {
-			head->job.last->job.next = chunk;
-			head->job.last = chunk;
-			return;
-		}
+	struct gm_chunk *head = turns_find(worker, chunk->job.turn);
+	chunk->job.waits = true;
+	chunk->job.prev = chunk->job.next = NULL;
+	if (head) {
+		chunk->job.prev = head->job.last;
+		head->job.last->job.next = chunk;
+		head->job.last = chunk;
+		return;
 	}
 	chunk->job.last = chunk;
 	chunk->job.bucket_next = *bucket;
@@ -111,21 +135,16 @@ static void turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
 	circle_append(worker, chunk);
 }
 
-/* The first job of the turn whose turn it is; what that turn still has goes to the circle's end. */
-static struct gm_chunk *turns_pop(struct gm_worker *worker)
+/* Takes out the first job of a turn. What that turn still has goes to the circle's end. */
+static void turns_behead(struct gm_worker *worker, struct gm_chunk *head)
 {
-	struct gm_chunk *head = worker->turns.first;
-	if (!head)
-		return NULL;
-	worker->turns.first = head->job.turn_next;
-	if (!worker->turns.first)
-		worker->turns.last = NULL;
-
 	struct gm_chunk **at = bucket_of(worker, head->job.turn);
 	while (*at != head)
 		at = &(*at)->job.bucket_next;
+	circle_remove(worker, head);
 	struct gm_chunk *heir = head->job.next;
 	if (heir) {
+		heir->job.prev = NULL;
 		heir->job.last = head->job.last;
 		heir->job.bucket_next = head->job.bucket_next;
 		*at = heir;
@@ -133,8 +152,33 @@ static struct gm_chunk *turns_pop(struct gm_worker *worker)
 	} else {
 		*at = head->job.bucket_next;
 	}
-	head->job.next = head->job.turn_next = head->job.bucket_next = NULL;
+	head->job.waits = false;
+	head->job.next = head->job.bucket_next = NULL;
+}
+
+/* The first job of the turn whose turn it is. */
+static struct gm_chunk *turns_pop(struct gm_worker *worker)
+{
+	struct gm_chunk *head = worker->turns.first;
+	if (head)
+		turns_behead(worker, head);
 	return head;
+}
+
+static void turns_remove(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	struct gm_chunk *prev = chunk->job.prev, *next = chunk->job.next;
+	if (!prev) {
+		turns_behead(worker, chunk);
+		return;
+	}
+	prev->job.next = next;
+	if (next)
+		next->job.prev = prev;
+	else
+		turns_find(worker, chunk->job.turn)->job.last = prev;
+	chunk->job.waits = false;
+	chunk->job.prev = chunk->job.next = NULL;
 }
 
 static void run_job(struct gm_worker *worker, struct gm_chunk *chunk)
@@ -351,6 +395,16 @@ static void submit(struct gm_worker *worker, struct gm_chunk *chunk, bool destro
 void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn)
 {
 	submit(worker, chunk, false, turn);
+}
+
+bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	pthread_mutex_lock(&worker->lock);
+	bool waits = chunk->job.waits;
+	if (waits)
+		turns_remove(worker, chunk);
+	pthread_mutex_unlock(&worker->lock);
+	return waits;
 }
 
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk)

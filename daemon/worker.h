@@ -39,6 +39,9 @@ void gm_worker_stop(struct gm_worker *worker);
  * of different turns take turns. */
 void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn);
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk);
+/* A creation is not wanted any more. Whether it had not begun: then created() is not called for it.
+ */
+bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk);
 /* Look how much is free, between two jobs. Nothing where the backend's devices are exclusive. */
 void gm_worker_sample(struct gm_worker *worker);
 /* Look who uses the device, and how much is free, between two jobs: a sample, then looked(). Not

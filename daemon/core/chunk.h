@@ -21,7 +21,7 @@
  *      |          |         `-----> doomed       (trimmed, or room is needed)
  *      |          `---------------> doomed       (its client died, or others may still map it)
  *      |-> pooled                                (reserve, or nobody waits for it any more)
- *      `-> doomed, or freed when it failed
+ *      `-> doomed, or freed when it failed or was called off
  *
  * A chunk that waits in a request for the others of that request is leased without a lease: it is
  * charged, and no client has seen it yet.
@@ -95,8 +95,10 @@ struct gm_chunk {
 		uint64_t turn;
 		int result;
 		bool destroy;
-		struct gm_chunk *next, *last;             /* of the same turn, or of one queue */
-		struct gm_chunk *turn_next, *bucket_next; /* of the turns */
+		bool waits;                   /* a creation that has not begun */
+		struct gm_chunk *prev, *next; /* of the same turn, or (next) of one queue */
+		struct gm_chunk *last;        /* of a turn: kept by its first */
+		struct gm_chunk *turn_prev, *turn_next, *bucket_next; /* of the turns */
 	} job;
 };
 

@@ -64,6 +64,12 @@ struct gm_core_ops {
 	/* ---- from here on a function may be NULL: then there is nobody to ask or to tell */
 
 	/*
+	 * Nobody wants the chunk any more whose creation was started. true: it had not begun, never
+	 * will, and gm_core_created() is not called; false: it has, and its end is told. Without
+	 * this, whoever asks and cancels keeps the device busy with what nobody wants.
+	 */
+	bool (*call_off)(void *ctx, struct gm_chunk *chunk);
+	/*
 	 * What a client says of its use of a device, from its page: called while a plan is made.
 	 * Believed as far as it can be true (no more than the client holds), and no further: a
 	 * client that says it has nothing cached may still be asked.

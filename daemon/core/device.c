@@ -89,6 +89,16 @@ void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t
 	device->core->ops.create(device->core->ctx, chunk, turn);
 }
 
+bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
+{
+	const struct gm_core *core = device->core;
+	assert(chunk->state == GM_CHUNK_CREATING && device->jobs > 0);
+	if (!core->ops.call_off || !core->ops.call_off(core->ctx, chunk))
+		return false;
+	device->jobs--;
+	return true;
+}
+
 /* The ledger knows already. */
 static void doom(struct gm_device *device, struct gm_chunk *chunk)
 {

@@ -56,6 +56,9 @@ void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk);
 /* Submits its creation. */
 void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn);
 
+/* Takes it back, if it has not begun: then the chunk is to be freed. */
+bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
+
 /*
  * A created chunk leaves the account that is charged for it. reusable: whoever had it has unmapped
  * it (or never saw it), so it is pooled for chunk->domain if there is room; otherwise it is

@@ -2,8 +2,9 @@
 /*
  * Requests for memory: may it, from what, and what if that fails. It promises that a request ends
  * exactly once, that it is charged before anything is made for it, and that what is not granted is
- * neither charged nor lost: chunks that no client has seen go to the pool as they were. It must
- * never wait: what has to be created is submitted, and gm_request_created() goes on from there.
+ * neither charged nor lost: what has not begun is called off, and chunks that no client has seen go
+ * to the pool as they were. It must never wait: what has to be created is submitted, and
+ * gm_request_created() goes on from there.
  *
  * A request that does not fit goes to the queue (queue.c), which comes back here when it does.
  */
@@ -63,10 +64,14 @@ static void undo(struct gm_request *request)
 		DL_DELETE(request->chunks, chunk);
 		chunk->prev = chunk->next = NULL;
 		chunk->request = NULL;
-		if (chunk->state == GM_CHUNK_CREATING)
-			gm_ledger_disown(&device->ledger, account_of(request), chunk->bytes);
-		else
+		if (chunk->state != GM_CHUNK_CREATING) {
 			gm_device_release(device, chunk, account_of(request), true);
+		} else if (gm_device_call_off(device, chunk)) {
+			gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
+			gm_device_free_chunk(device, chunk);
+		} else {
+			gm_ledger_disown(&device->ledger, account_of(request), chunk->bytes);
+		}
 	}
 	if (!request->lease)
 		gm_lease_free(request->target);

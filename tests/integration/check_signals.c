@@ -275,6 +275,43 @@ START_TEST(a_client_that_goes_while_its_chunks_are_made_leaves_nothing_charged)
 }
 END_TEST
 
+/* A device has a bound on chunks: those that nobody wants any more must not use it up. */
+START_TEST(who_asks_and_cancels_keeps_nobody_from_memory)
+{
+	struct gm_gate gate;
+	struct gm_daemon daemon;
+	struct gm_raw fickle, other;
+	gm_gate_make(&gate);
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = gate.env});
+	gm_raw_join(&fickle, &daemon);
+	gm_raw_join(&other, &daemon);
+	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
+	Gm__Wire__Cancel cancel = GM__WIRE__CANCEL__INIT;
+	ask.bytes = 7 * GM_CHUNK_MIN; /* three chunks */
+	for (int i = 0; i <= GM_LIMIT_CHUNKS_PER_DEVICE / 3; i++) {
+		cancel.request = gm_raw_send(&fickle, GM_RAW_PACKET(LEASE, lease, &ask));
+		gm_raw_send(&fickle, GM_RAW_PACKET(CANCEL, cancel, &cancel));
+		GM_REQUIRE(gm_raw_receive(&fickle));
+		GM_REQUIRE_EQ(fickle.packet->id, cancel.request);
+		GM_REQUIRE_EQ(fickle.packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+		GM_REQUIRE_EQ(fickle.packet->failure->status, GPUMEM_E_CANCELLED);
+		GM_REQUIRE(gm_raw_receive(&fickle));
+		GM_REQUIRE_EQ(fickle.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+	}
+	ask.bytes = GM_CHUNK_MIN;
+	uint64_t asked = gm_raw_send(&other, GM_RAW_PACKET(LEASE, lease, &ask));
+	/* One may have been under way for nobody; the next is the other's. */
+	gm_gate_let(&gate, 2);
+	GM_REQUIRE(gm_raw_receive(&other));
+	GM_REQUIRE_EQ(other.packet->id, asked);
+	GM_REQUIRE_EQ(other.packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
+	gm_raw_close(&fickle);
+	gm_raw_close(&other);
+	gm_daemon_stop(&daemon);
+	gm_gate_end(&gate);
+}
+END_TEST
+
 START_TEST(a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_it)
 {
 	struct gm_gate gate;
@@ -388,6 +425,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, a_pool_hit_is_answered_while_the_backend_is_busy_with_a_miss);
 	tcase_add_test(tc, a_client_that_goes_while_its_chunks_are_made_leaves_nothing_charged);
+	tcase_add_test(tc, who_asks_and_cancels_keeps_nobody_from_memory);
 	tcase_add_test(tc, a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_it);
 	tcase_add_test(tc, creations_of_several_clients_take_turns);
 	tcase_add_test(tc, sigterm_while_the_backend_is_busy_ends_once_it_is_through);

@@ -485,6 +485,7 @@ START_TEST(any_sequence_of_events_leaves_the_ledger_true)
 	model_run_init(&m->run, 20, (uint64_t)_i, STEPS);
 	uint64_t n = m->run.steps;
 	fake_core_init(&m->fake);
+	m->fake.calls_off = _i % 2; /* whether what is cancelled is made all the same */
 	for (uint32_t d = 0; d < DEVICES; d++) {
 		m->info[d] = fake_info(d == 0 ? 4 * GiB : 6 * GiB + 10 * MiB);
 		m->info[d].transport_ipc = d == 1;

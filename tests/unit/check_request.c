@@ -244,6 +244,30 @@ START_TEST(out_of_memory_twice_is_refused_and_names_foreign_use)
 }
 END_TEST
 
+/* Whoever asks and cancels holds nothing, and must not keep the device from others by it. */
+START_TEST(what_is_cancelled_before_it_is_begun_is_not_made)
+{
+	struct gm_session *other = fake_session(&fake, 2, 2000);
+	fake.calls_off = true;
+	/* What is begun is not lost: it is pooled, and the rest is not made. */
+	fake_ask(&fake, &q, s, d, 6 * MiB, GM_TRANSPORT_AUTO);
+	fake_core_complete(&fake, 1, 0);
+	gm_core_cancel(fake.core, &q.r);
+	ck_assert_uint_eq(fake_core_count(&fake, false), 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 2 * MiB);
+	for (int i = 0; i < GM_LIMIT_CHUNKS_PER_DEVICE; i++) {
+		fake_ask(&fake, &q, s, d, 4 * GiB, GM_TRANSPORT_AUTO);
+		ck_assert_uint_gt(fake_core_count(&fake, false), 1);
+		gm_core_cancel(fake.core, &q.r);
+		refused(GPUMEM_E_CANCELLED, "cancelled");
+		ck_assert_uint_eq(fake_core_count(&fake, false), 0);
+	}
+	fake_ask(&fake, &q, other, d, 4 * GiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(another_failure_of_the_backend_is_told_at_once)
 {
 	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
@@ -455,6 +479,7 @@ int main(void)
 	tcase_add_test(tcase, room_is_made_before_anything_is_created_and_from_others_first);
 	tcase_add_test(tcase, out_of_memory_drops_the_pool_and_tries_once_more);
 	tcase_add_test(tcase, out_of_memory_twice_is_refused_and_names_foreign_use);
+	tcase_add_test(tcase, what_is_cancelled_before_it_is_begun_is_not_made);
 	tcase_add_test(tcase, another_failure_of_the_backend_is_told_at_once);
 	tcase_add_test(tcase, a_refused_request_gives_back_what_it_found_in_the_pool);
 	tcase_add_test(tcase, only_the_maker_grows_a_lease_and_ipc_leases_do_not_grow);

@@ -231,6 +231,42 @@ START_TEST(turns_that_share_a_bucket_are_kept_apart)
 }
 END_TEST
 
+/* The first of a turn, one in its middle, its last, and a turn that is one job. */
+START_TEST(a_creation_that_has_not_begun_is_called_off_and_leaves_the_others_as_they_were)
+{
+	start(&exclusive_ops);
+	gm_worker_create(worker, &chunks[0], 99);
+	wait_until_stuck();
+	for (size_t i = 1; i <= 6; i++)
+		gm_worker_create(worker, &chunks[i], 1);
+	gm_worker_create(worker, &chunks[10], 2);
+	gm_worker_create(worker, &chunks[20], 3);
+	gm_worker_create(worker, &chunks[21], 3);
+	static const size_t off[] = {1, 3, 6, 10};
+	for (size_t i = 0; i < 4; i++) {
+		ck_assert(gm_worker_call_off(worker, &chunks[off[i]]));
+		ck_assert(!gm_worker_call_off(worker, &chunks[off[i]]));
+	}
+	ck_assert(!gm_worker_call_off(worker, &chunks[0])); /* it is under way */
+	/* What comes later goes to the end of its turn. */
+	gm_worker_create(worker, &chunks[7], 1);
+	gm_worker_create(worker, &chunks[10], 2);
+	permit(8);
+	run_until(8);
+	static const uint64_t order[] = {0, 20, 2, 10, 21, 4, 5, 7};
+	for (size_t i = 0; i < 8; i++)
+		ck_assert_uint_eq(fake.order[i], order[i]);
+	ck_assert(!gm_worker_call_off(worker, &chunks[7])); /* it is done */
+	for (size_t i = 30; i < 32; i++)
+		gm_worker_create(worker, &chunks[i], 5);
+	wait_until_stuck();
+	ck_assert(gm_worker_call_off(worker, &chunks[31]));
+	permit(1);
+	run_until(9);
+	stop();
+}
+END_TEST
+
 START_TEST(destructions_go_before_creations)
 {
 	start(&exclusive_ops);
@@ -383,6 +419,8 @@ int main(void)
 	TCase *tests = tcase_create("worker");
 	tcase_add_test(tests, creations_of_different_sessions_take_turns);
 	tcase_add_test(tests, turns_that_share_a_bucket_are_kept_apart);
+	tcase_add_test(tests,
+		a_creation_that_has_not_begun_is_called_off_and_leaves_the_others_as_they_were);
 	tcase_add_test(tests, destructions_go_before_creations);
 	tcase_add_test(tests, the_loop_turns_while_the_backend_is_stuck);
 	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);

@@ -37,6 +37,20 @@ static void destroy(void *ctx, struct gm_chunk *chunk)
 	push(ctx, chunk, true, 0);
 }
 
+static bool call_off(void *ctx, struct gm_chunk *chunk)
+{
+	struct fake_core *fake = ctx;
+	size_t i = 0;
+	must(chunk->state == GM_CHUNK_CREATING);
+	while (i < fake->n_jobs && fake->jobs[i].chunk != chunk)
+		i++;
+	must(i < fake->n_jobs && !fake->jobs[i].destroy);
+	if (!fake->calls_off)
+		return false;
+	memmove(&fake->jobs[i], &fake->jobs[i + 1], (--fake->n_jobs - i) * sizeof(fake->jobs[0]));
+	return true;
+}
+
 static uint64_t now_ns(void *ctx)
 {
 	return ((struct fake_core *)ctx)->now;
@@ -230,6 +244,7 @@ static void init(struct fake_core *fake, bool asking, bool looking)
 		.device_changed = device_changed,
 		.session_changed = session_changed,
 		.level_changed = level_changed,
+		.call_off = call_off,
 	};
 	if (asking) {
 		ops.use = use;

@@ -51,7 +51,8 @@ struct fake_core {
 	uint64_t backend_chunks[GM_LIMIT_DEVICES];
 	uint64_t device_changes, session_changes, level_changes;
 	enum gm_level level;
-	bool quiet; /* no device_changed counted: for measuring */
+	bool quiet;     /* no device_changed counted: for measuring */
+	bool calls_off; /* no creation has begun before the test completes it */
 
 	/* What a client says it has, by the last digits of its session's id. */
 	struct gm_use use[FAKE_LOG][GM_LIMIT_DEVICES];
