@@ -268,10 +268,12 @@ static void pump(struct gm_peer *peer)
 		if (r > 0) {
 			DL_APPEND2(peer->streams, stream, list_prev, list_next);
 			r = 0;
-		} else {
-			stream->free(stream);
-			answered(peer);
+			continue;
 		}
+		if (!stream->parted)
+			answered(peer);
+		peer->queue_bytes -= stream->bytes;
+		stream->free(stream);
 	}
 	peer->pumping = false;
 	if (r < 0 && r != -EAGAIN)
@@ -324,10 +326,16 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 {
+	if (!peer->doomed && stream->bytes &&
+		peer->queue_bytes + stream->bytes > GM_LIMIT_SEND_QUEUE_BYTES) {
+		gm_peer_log(peer, GM_LOG_WARNING, "does not read its answers; dropped");
+		gm_peer_drop(peer);
+	}
 	if (peer->doomed) {
 		stream->free(stream);
 		return;
 	}
+	peer->queue_bytes += stream->bytes;
 	DL_APPEND2(peer->streams, stream, list_prev, list_next);
 	if (!peer->want_write)
 		pump(peer);

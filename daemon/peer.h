@@ -54,7 +54,9 @@ struct gm_peer_ops {
  * the next. Embedded in the maker's own.
  */
 struct gm_stream {
-	uint64_t id; /* of the request */
+	uint64_t id;  /* of the request */
+	size_t bytes; /* that it keeps for the other end: they count as an answer not read */
+	bool parted;  /* its end is not the answer's: the last packet comes by gm_peer_send() */
 	/*
 	 * Makes one packet and gives it to gm_peer_emit(), whose result it returns if that is
 	 * negative; then it is called again later and must make the same packet, or a newer one.

@@ -94,23 +94,37 @@ void gm_watch_peer_closed(struct gm_watch *watch, struct gm_peer *peer)
 
 /* ---- the end of a cleanup */
 
-static void send_result(struct gm_dispatch *dispatch, struct cleanup *cleanup)
+static void fill_result(
+	struct gm_dispatch *dispatch, struct cleanup *cleanup, Gm__Wire__CleanupReply *reply)
 {
-	Gm__Wire__CleanupReply reply = GM__WIRE__CLEANUP_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	struct gm_device_figures figures;
 	gm_core_device_figures(dispatch->core, cleanup->device, &figures);
-	reply.device = cleanup->device;
-	reply.need = cleanup->need;
-	reply.done = true;
-	reply.reached = cleanup->reached;
-	reply.n_freed = GM_RUNGS;
-	reply.freed = cleanup->freed;
-	reply.free = figures.free;
+	gm__wire__cleanup_reply__init(reply);
+	reply->device = cleanup->device;
+	reply->need = cleanup->need;
+	reply->done = true;
+	reply->reached = cleanup->reached;
+	reply->n_freed = GM_RUNGS;
+	reply->freed = cleanup->freed;
+	reply->free = figures.free;
+}
+
+static void end_cleanup(struct gm_dispatch *dispatch, struct cleanup *cleanup)
+{
+	DL_DELETE(dispatch->watch->cleanups, cleanup);
+	free(cleanup);
+}
+
+static void send_result(struct gm_dispatch *dispatch, struct cleanup *cleanup)
+{
+	Gm__Wire__CleanupReply reply;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	fill_result(dispatch, cleanup, &reply);
 	packet.id = cleanup->id;
 	packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
 	packet.cleanup_reply = &reply;
 	gm_peer_send(cleanup->peer, &packet);
+	end_cleanup(dispatch, cleanup);
 }
 
 static void end_cleanups(struct gm_dispatch *dispatch, const struct gm_event *event)
@@ -122,13 +136,9 @@ static void end_cleanups(struct gm_dispatch *dispatch, const struct gm_event *ev
 		cleanup->reached = event->reached;
 		memcpy(cleanup->freed, event->rungs, sizeof(cleanup->freed));
 		cleanup->ended = true;
-		/* One without an id has not told its plan yet: gm_watch_cleanup() goes on with it.
-		 */
-		if (!cleanup->id)
-			continue;
-		send_result(dispatch, cleanup);
-		DL_DELETE(dispatch->watch->cleanups, cleanup);
-		free(cleanup);
+		/* One without an id has not told its plan yet, and tells this after it. */
+		if (cleanup->id)
+			send_result(dispatch, cleanup);
 	}
 }
 
@@ -323,48 +333,141 @@ void gm_watch_start(
 		send_level(dispatch, peer, i);
 }
 
-static void send_plan(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	const struct gm_ladder_plan *plan, bool more)
+/* ---- plans: as long as there are clients, so told as they are read */
+
+/* What a plan says of one of its steps. Of a client whose details are not for who asked: only how
+ * much, not of whom, since that is what it caches. */
+struct step {
+	enum gm_rung rung;
+	int32_t priority;
+	uint64_t bytes, held, session;
+	pid_t pid;
+	uid_t uid;
+};
+
+struct plan {
+	struct gm_stream stream;
+	struct gm_dispatch *dispatch;
+	struct cleanup *cleanup; /* NULL: a dry run */
+	uint32_t device;
+	uint64_t need, planned;
+	bool told; /* and what came of it is the last packet */
+	size_t at, n;
+	struct step steps[];
+};
+
+static void plan_free(struct gm_stream *stream)
+{
+	free(stream);
+}
+
+static int tell_result(struct plan *plan, struct gm_peer *peer)
+{
+	Gm__Wire__CleanupReply reply;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	fill_result(plan->dispatch, plan->cleanup, &reply);
+	packet.id = plan->stream.id;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
+	packet.cleanup_reply = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r == 0)
+		end_cleanup(plan->dispatch, plan->cleanup);
+	return r;
+}
+
+static void fill_step(const struct plan *plan, const struct step *from, Gm__Wire__CleanupStep *ret)
+{
+	struct gm_session *session =
+		from->session ? gm_core_find_session(plan->dispatch->core, from->session) : NULL;
+	const struct gm_client *client =
+		session ? gm_clients_of(plan->dispatch->clients, session) : NULL;
+	gm__wire__cleanup_step__init(ret);
+	ret->rung = (Gm__Wire__Rung)from->rung;
+	ret->bytes = from->bytes;
+	ret->held = from->held;
+	ret->priority = from->priority;
+	ret->session = from->session;
+	ret->pid = from->pid;
+	ret->uid = from->uid;
+	if (client)
+		ret->client = (char *)client->name;
+}
+
+static int plan_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct plan *plan = (struct plan *)stream;
+	Gm__Wire__CleanupStep steps[GM_WATCH_STEPS];
+	Gm__Wire__CleanupStep *list[GM_WATCH_STEPS];
+	Gm__Wire__CleanupReply reply = GM__WIRE__CLEANUP_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	size_t n = 0;
+	if (plan->told)
+		return tell_result(plan, peer);
+	for (; n < GM_WATCH_STEPS && plan->at + n < plan->n; n++) {
+		fill_step(plan, &plan->steps[plan->at + n], &steps[n]);
+		list[n] = &steps[n];
+	}
+	reply.device = plan->device;
+	reply.need = plan->need;
+	reply.planned = plan->planned;
+	reply.n_steps = n;
+	reply.steps = list;
+	packet.id = stream->id;
+	packet.more = plan->cleanup || plan->at + n < plan->n;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
+	packet.cleanup_reply = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r < 0)
+		return r;
+	plan->at += n;
+	if (plan->at < plan->n)
+		return 1;
+	if (!plan->cleanup)
+		return 0;
+	plan->told = plan->cleanup->ended;
+	if (!plan->told) {
+		plan->cleanup->id = stream->id;
+		stream->parted = true;
+	}
+	return plan->told;
+}
+
+/* false: no memory. */
+static bool tell_plan(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	const struct gm_ladder_plan *from, struct cleanup *cleanup)
 {
 	const struct watcher asker = {.peer = peer, .admin = gm_dispatch_is_admin(dispatch, peer)};
-	size_t at = 0;
-	do {
-		Gm__Wire__CleanupStep steps[GM_WATCH_STEPS];
-		Gm__Wire__CleanupStep *list[GM_WATCH_STEPS];
-		Gm__Wire__CleanupReply reply = GM__WIRE__CLEANUP_REPLY__INIT;
-		Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-		size_t n = 0;
-		for (; at < plan->n_steps && n < GM_WATCH_STEPS; at++, n++) {
-			const struct gm_ladder_step *from = &plan->steps[at];
-			const struct gm_client *client =
-				from->session ? gm_clients_of(dispatch->clients, from->session)
-					      : NULL;
-			gm__wire__cleanup_step__init(&steps[n]);
-			steps[n].rung = (Gm__Wire__Rung)from->rung;
-			steps[n].bytes = from->bytes;
-			steps[n].held = from->held;
-			steps[n].priority = from->priority;
-			if (from->session)
-				steps[n].session = gm_session_id(from->session);
-			if (client) {
-				steps[n].pid = client->identity->pid;
-				steps[n].uid = client->identity->uid;
-				if (may_see(&asker, client->identity))
-					steps[n].client = (char *)client->name;
-			}
-			list[n] = &steps[n];
-		}
-		reply.device = plan->device;
-		reply.need = plan->need;
-		reply.planned = plan->planned;
-		reply.n_steps = n;
-		reply.steps = list;
-		packet.id = id;
-		packet.more = more || at < plan->n_steps;
-		packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
-		packet.cleanup_reply = &reply;
-		gm_peer_send(peer, &packet);
-	} while (at < plan->n_steps);
+	size_t bytes = from->n_steps * sizeof(struct step);
+	struct plan *plan = calloc(1, sizeof(*plan) + bytes);
+	if (!plan)
+		return false;
+	plan->stream.id = id;
+	plan->stream.bytes = bytes;
+	plan->stream.next = plan_next;
+	plan->stream.free = plan_free;
+	plan->dispatch = dispatch;
+	plan->cleanup = cleanup;
+	plan->device = from->device;
+	plan->need = from->need;
+	plan->planned = from->planned;
+	plan->n = from->n_steps;
+	for (size_t i = 0; i < plan->n; i++) {
+		const struct gm_ladder_step *step = &from->steps[i];
+		const struct gm_client *client =
+			step->session ? gm_clients_of(dispatch->clients, step->session) : NULL;
+		struct step *to = &plan->steps[i];
+		to->rung = step->rung;
+		to->bytes = step->bytes;
+		if (!client || !may_see(&asker, client->identity))
+			continue;
+		to->held = step->held;
+		to->priority = step->priority;
+		to->session = gm_session_id(step->session);
+		to->pid = client->identity->pid;
+		to->uid = client->identity->uid;
+	}
+	gm_peer_start(peer, &plan->stream);
+	return true;
 }
 
 void gm_watch_cleanup(
@@ -385,10 +488,11 @@ void gm_watch_cleanup(
 	}
 	if (dry_run) {
 		status = gm_core_cleanup_plan(dispatch->core, what->device, need, &plan, detail);
-		if (status == GPUMEM_OK)
-			send_plan(dispatch, peer, id, &plan, false);
-		else
+		if (status != GPUMEM_OK)
 			gm_peer_send_failure(peer, id, status, detail);
+		else if (!tell_plan(dispatch, peer, id, &plan, NULL))
+			gm_peer_send_failure(
+				peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 		gm_ladder_plan_deinit(&plan);
 		return;
 	}
@@ -405,19 +509,18 @@ void gm_watch_cleanup(
 	status = gm_core_cleanup(dispatch->core, cleanup->device, need, &plan, detail);
 	if (status == GPUMEM_OK) {
 		cleanup->need = plan.need;
-		send_plan(dispatch, peer, id, &plan, true);
-		cleanup->id = id;
 		if (plan.n_steps == 0)
 			cleanup->ended = cleanup->reached = true;
-		if (cleanup->ended)
-			send_result(dispatch, cleanup);
+		if (!tell_plan(dispatch, peer, id, &plan, cleanup)) {
+			/* It is under way: what came of it can be told all the same. */
+			cleanup->id = id;
+			if (cleanup->ended)
+				send_result(dispatch, cleanup);
+		}
 	} else {
 		gm_peer_log(peer, GM_LOG_NOTICE, "it was refused: %s", detail);
 		gm_peer_send_failure(peer, id, status, detail);
-	}
-	if (status != GPUMEM_OK || cleanup->ended) {
-		DL_DELETE(dispatch->watch->cleanups, cleanup);
-		free(cleanup);
+		end_cleanup(dispatch, cleanup);
 	}
 	gm_ladder_plan_deinit(&plan);
 }

@@ -185,6 +185,11 @@ static void stranger(int channel, void *argument)
 		gm_raw_call(&raw, GM_RAW_PACKET(CLEANUP, cleanup, &cleanup)), GPUMEM_E_DENIED);
 	cleanup.dry_run = true;
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(CLEANUP, cleanup, &cleanup)), GPUMEM_OK);
+	/* How much somebody caches, but not who: that is a detail of theirs. */
+	GM_REQUIRE_EQ(raw.packet->cleanup_reply->n_steps, 1);
+	const Gm__Wire__CleanupStep *step = raw.packet->cleanup_reply->steps[0];
+	GM_REQUIRE_EQ(step->bytes, 64 * MiB);
+	GM_REQUIRE(!step->session && !step->pid && !step->held && !step->client[0]);
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
 	gm_raw_close(&raw);
 }
@@ -195,9 +200,17 @@ START_TEST(who_is_no_administrator_sees_limits_and_changes_none)
 		return; /* only root can be somebody else */
 	gm_scene_start(&s, NULL);
 	GM_REQUIRE(chmod(s.daemon.folder, 0755) == 0);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 64 * MiB, NULL), GPUMEM_OK);
+	gm_scene_claim_cached(&s.a, 64 * MiB);
 	struct gm_worker worker;
 	gm_worker_start(&worker, stranger, &s.daemon);
 	gm_worker_join(&worker);
+	/* An administrator is told. */
+	Gm__Wire__Cleanup cleanup = GM__WIRE__CLEANUP__INIT;
+	cleanup.dry_run = true;
+	GM_REQUIRE_EQ(gm_raw_call(&s.ctl, GM_RAW_PACKET(CLEANUP, cleanup, &cleanup)), GPUMEM_OK);
+	GM_REQUIRE_EQ(s.ctl.packet->cleanup_reply->steps[0]->session, s.a.session);
+	GM_REQUIRE_EQ(s.ctl.packet->cleanup_reply->steps[0]->pid, getpid());
 	gm_scene_stop(&s);
 }
 END_TEST

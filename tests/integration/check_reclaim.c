@@ -7,7 +7,9 @@
  */
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,6 +157,63 @@ START_TEST(a_dry_run_names_the_same_victims_as_the_real_one)
 }
 END_TEST
 
+START_TEST(a_plan_is_told_as_it_is_read_however_often_it_is_asked_for)
+{
+	/* The last question is not a dry run, and is done before anything was read. */
+	enum { CLIENTS = 320, ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT };
+	static struct gm_raw clients[CLIENTS];
+	size_t steps[ASKED] = {0}, ended = 0, told = 0;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__Cleanup body = GM__WIRE__CLEANUP__INIT;
+	char name[GM_LIMIT_NAME_BYTES + 1];
+	struct rlimit limit;
+	struct gm_raw deaf;
+	GM_REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = limit.rlim_max;
+	GM_REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	gm_scene_start(&s, GM_DAEMON_CONFIG_WITH("reclaim_deadline = 1ms\n", "2G"));
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = name;
+	for (int i = 0; i < CLIENTS; i++) {
+		snprintf(name, sizeof(name), "%0*d", GM_LIMIT_NAME_BYTES, i);
+		GM_REQUIRE_EQ(gm_raw_hello(&clients[i], s.daemon.socket, &hello), GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_scene_lease(&clients[i], 2 * MiB, NULL), GPUMEM_OK);
+		gm_scene_claim_cached(&clients[i], 2 * MiB);
+	}
+	gm_raw_observe(&deaf, &s.daemon);
+	uint64_t first = deaf.next_id;
+	for (int i = 0; i < ASKED; i++) {
+		body.dry_run = i < ASKED - 1;
+		GM_REQUIRE_EQ(gm_raw_send(&deaf, GM_RAW_PACKET(CLEANUP, cleanup, &body)),
+			first + (uint64_t)i);
+	}
+	GM_UNTIL(gm_scene_logged(&s, "reclaim for a cleanup by hand ended") ||
+		 gm_scene_logged(&s, "dropped"));
+	while (ended < ASKED) {
+		GM_REQUIRE(gm_raw_receive(&deaf));
+		GM_REQUIRE_EQ(deaf.packet->body_case, GM__WIRE__PACKET__BODY_CLEANUP_REPLY);
+		const Gm__Wire__CleanupReply *reply = deaf.packet->cleanup_reply;
+		uint64_t i = deaf.packet->id - first;
+		GM_REQUIRE(i < ASKED);
+		GM_REQUIRE_EQ(reply->done, i == ASKED - 1 && !deaf.packet->more);
+		for (size_t k = 0; k < reply->n_steps; k++)
+			GM_REQUIRE_EQ(strlen(reply->steps[k]->client), GM_LIMIT_NAME_BYTES);
+		steps[i] += reply->n_steps;
+		told += gm__wire__packet__get_packed_size(deaf.packet);
+		if (!deaf.packet->more) {
+			GM_REQUIRE_EQ(steps[i], CLIENTS);
+			ended++;
+		}
+	}
+	GM_REQUIRE(told > GM_LIMIT_SEND_QUEUE_BYTES + 512 * 1024);
+	gm_raw_close(&deaf);
+	for (int i = 0; i < CLIENTS; i++)
+		gm_raw_close(&clients[i]);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 struct eater {
 	const struct gm_daemon *daemon;
 	uint64_t bytes;
@@ -225,6 +284,7 @@ int main(void)
 	tcase_add_test(tcase, a_request_that_does_not_fit_gets_what_another_one_caches);
 	tcase_add_test(tcase, a_client_that_ignores_what_it_is_asked_holds_nobody_up);
 	tcase_add_test(tcase, a_dry_run_names_the_same_victims_as_the_real_one);
+	tcase_add_test(tcase, a_plan_is_told_as_it_is_read_however_often_it_is_asked_for);
 	tcase_add_test(
 		tcase, the_client_of_the_lowest_priority_is_ended_where_the_administrator_chose_so);
 	tcase_add_test(tcase, a_client_that_does_not_end_by_itself_is_killed);

@@ -398,7 +398,7 @@ static void stream_free(struct gm_stream *stream)
 	free(stream);
 }
 
-static void start_slow_stream(uint64_t id, unsigned int packets, size_t fds_each, uint64_t takes_ns)
+static struct fds_stream *new_stream(uint64_t id, unsigned int packets, size_t fds_each)
 {
 	struct fds_stream *own = calloc(1, sizeof(*own));
 	own->stream.id = id;
@@ -406,8 +406,21 @@ static void start_slow_stream(uint64_t id, unsigned int packets, size_t fds_each
 	own->stream.free = stream_free;
 	own->left = packets;
 	own->fds_each = fds_each;
-	own->takes_ns = takes_ns;
 	streams_alive++;
+	return own;
+}
+
+static void start_slow_stream(uint64_t id, unsigned int packets, size_t fds_each, uint64_t takes_ns)
+{
+	struct fds_stream *own = new_stream(id, packets, fds_each);
+	own->takes_ns = takes_ns;
+	gm_peer_start(peer, &own->stream);
+}
+
+static void start_keeping_stream(uint64_t id, unsigned int packets, size_t fds_each, size_t bytes)
+{
+	struct fds_stream *own = new_stream(id, packets, fds_each);
+	own->stream.bytes = bytes;
 	gm_peer_start(peer, &own->stream);
 }
 
@@ -593,6 +606,51 @@ START_TEST(handles_that_the_kernel_takes_no_more_of_wait_and_arrive)
 }
 END_TEST
 
+START_TEST(what_a_stream_keeps_counts_as_an_answer_that_is_not_read)
+{
+	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	/* One that could be sent keeps nothing any more. */
+	start_keeping_stream(1, 1, 0, GM_LIMIT_SEND_QUEUE_BYTES);
+	start_keeping_stream(2, 2, 0, GM_LIMIT_SEND_QUEUE_BYTES);
+	ck_assert_uint_eq(streams_alive, 0);
+	/* These wait. */
+	start_keeping_stream(3, 4, GM_LIMIT_PACKET_FDS, GM_LIMIT_SEND_QUEUE_BYTES - 1);
+	start_keeping_stream(4, 4, GM_LIMIT_PACKET_FDS, 1);
+	start_stream(5, 4, GM_LIMIT_PACKET_FDS);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_closed, 0);
+	ck_assert_uint_eq(streams_alive, 3);
+	start_keeping_stream(6, 1, 0, 1);
+	ck_assert_uint_eq(streams_alive, 3);
+	while (n_closed == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(streams_alive, 0);
+}
+END_TEST
+
+START_TEST(a_stream_that_is_a_part_of_an_answer_leaves_the_request_in_flight)
+{
+	struct fds_stream *part = new_stream(1, 1, 0);
+	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 2; id++)
+		send_request(far, id, 0);
+	while (n_packets < GM_LIMIT_REQUESTS_IN_FLIGHT)
+		uv_run(&loop, UV_RUN_ONCE);
+	part->stream.parted = true;
+	gm_peer_start(peer, &part->stream);
+	ck_assert_uint_eq(streams_alive, 0);
+	for (int i = 0; i < 3; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_packets, GM_LIMIT_REQUESTS_IN_FLIGHT);
+	/* The rest of it makes room for one more. */
+	gm_peer_send_done(peer, 1);
+	while (n_packets == GM_LIMIT_REQUESTS_IN_FLIGHT)
+		uv_run(&loop, UV_RUN_ONCE);
+	for (int i = 0; i < 3; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_packets, GM_LIMIT_REQUESTS_IN_FLIGHT + 1);
+}
+END_TEST
+
 START_TEST(a_stream_ends_with_its_connection)
 {
 	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
@@ -637,6 +695,8 @@ int main(void)
 	tcase_add_test(tests, who_said_hello_in_time_is_not_dropped_because_the_loop_was_late);
 	tcase_add_test(tests, streams_take_turns);
 	tcase_add_test(tests, handles_that_the_kernel_takes_no_more_of_wait_and_arrive);
+	tcase_add_test(tests, what_a_stream_keeps_counts_as_an_answer_that_is_not_read);
+	tcase_add_test(tests, a_stream_that_is_a_part_of_an_answer_leaves_the_request_in_flight);
 	tcase_add_test(tests, a_stream_ends_with_its_connection);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
