@@ -17,16 +17,15 @@ static __thread gm_cu_capture_mode mine = GM_CU_STREAM_CAPTURE_MODE_GLOBAL;
 /*
  * As documented for cuThreadExchangeStreamCaptureMode: a capture that is not relaxed binds the
  * thread that began it, a global one every thread that is in global mode, and nobody binds a
- * relaxed thread.
+ * relaxed thread. It is no matter which context anything is of. Lock.
  */
-gm_cu_result fake_capture_forbids(void)
+static gm_cu_result forbids(void)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct fake_capture *capture;
 
 	if (mine == GM_CU_STREAM_CAPTURE_MODE_RELAXED)
 		return result;
-	pthread_mutex_lock(&fake_streams.lock);
 	DL_FOREACH (fake_streams.captures, capture) {
 		bool own = pthread_equal(capture->thread, pthread_self()) &&
 			   capture->mode != GM_CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -37,6 +36,15 @@ gm_cu_result fake_capture_forbids(void)
 			result = GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		}
 	}
+	return result;
+}
+
+gm_cu_result fake_capture_forbids(void)
+{
+	gm_cu_result result;
+
+	pthread_mutex_lock(&fake_streams.lock);
+	result = forbids();
 	pthread_mutex_unlock(&fake_streams.lock);
 	return result;
 }
@@ -94,12 +102,15 @@ gm_cu_result fake_capture_use(struct fake_stream *stream, bool *ret_captured)
 	return GM_CUDA_SUCCESS;
 }
 
-gm_cu_result fake_capture_ask(struct fake_stream *stream)
+gm_cu_result fake_capture_ask(struct fake_stream *stream, bool unsafe)
 {
+	gm_cu_result result;
+
 	if (implicit(stream, true))
 		return GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	result = unsafe ? forbids() : GM_CUDA_SUCCESS;
 	if (!stream->capture)
-		return GM_CUDA_SUCCESS;
+		return result;
 	stream->capture->broken = true;
 	return GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }

@@ -62,8 +62,14 @@ gm_cu_result fake_need_context(struct fake_device **ret_device)
 	result = fake_check_context(current, ret_device, &unused);
 	if (!result && fake_device_lost(*ret_device))
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
-	/* What went astray once fails whatever comes after. */
-	return result ? result : fake.sticky;
+	return result ? result : fake_sticky();
+}
+
+gm_cu_result fake_allow_no_context(void)
+{
+	struct fake_device *device;
+
+	return fake_current() ? fake_need_context(&device) : fake_sticky();
 }
 
 int fake_context(void)
@@ -75,6 +81,11 @@ int fake_context(void)
 	return context;
 }
 
+struct fake_device *fake_context_device(int context)
+{
+	return &fake.device[context < FAKE_DEVICES ? context : own[context - FAKE_DEVICES].device];
+}
+
 gm_cu_result fake_hold(gm_cu_ctx ctx)
 {
 	struct fake_device *device;
@@ -83,14 +94,16 @@ gm_cu_result fake_hold(gm_cu_ctx ctx)
 
 	pthread_mutex_lock(&fake.lock);
 	result = fake_check_context(ctx, &device, &context);
-	if (result != GM_CUDA_ERROR_INVALID_CONTEXT && context >= FAKE_DEVICES) {
-		struct own *held = &own[context - FAKE_DEVICES];
+	if (result != GM_CUDA_ERROR_INVALID_CONTEXT) {
+		int *held = context < FAKE_DEVICES ? &device->context_held
+						   : &own[context - FAKE_DEVICES].held;
 		/* The real driver lets that pass, and dies when it is popped; unless a thread has
 		 * it still. */
-		if (result && !held->held)
+		if (result && !*held && context >= FAKE_DEVICES)
 			fake_undefined("a context that was destroyed is made current");
-		held->held++;
-		result = GM_CUDA_SUCCESS;
+		if (*held)
+			result = GM_CUDA_SUCCESS;
+		*held += !result;
 	}
 	pthread_mutex_unlock(&fake.lock);
 	return result;
@@ -103,7 +116,9 @@ void fake_let_go(gm_cu_ctx ctx)
 
 	pthread_mutex_lock(&fake.lock);
 	(void)fake_check_context(ctx, &device, &context);
-	if (context >= FAKE_DEVICES)
+	if (context < FAKE_DEVICES)
+		device->context_held--;
+	else
 		own[context - FAKE_DEVICES].held--;
 	pthread_mutex_unlock(&fake.lock);
 }
@@ -116,6 +131,8 @@ static gm_cu_result context_begin(struct fake_device *device, int *ret_fd)
 
 	if (fake_device_lost(device))
 		return GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
+	if (fake_sticky())
+		return fake_sticky(); /* neither a destroyed context nor a reset one helps */
 	fd = openat(device->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0 || (bytes && fallocate(fd, 0, 0, (off_t)bytes) < 0)) {
 		if (fd >= 0)
@@ -168,7 +185,8 @@ FAKE_API gm_cu_result cuDevicePrimaryCtxRetain(gm_cu_ctx *ctx, gm_cu_device numb
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
 	} else if (!device->context_live) {
 		result = context_begin(device, &device->context_fd);
-		primary_ids[device - fake.device] = next_id++;
+		if (!result)
+			primary_ids[device - fake.device] = next_id++;
 	}
 	if (!result) {
 		device->context_refs++;
@@ -411,13 +429,12 @@ gm_cu_result fake_drop_plain(gm_cu_ptr ptr, bool imported)
 FAKE_API gm_cu_result cuMemFree_v2(gm_cu_ptr ptr);
 FAKE_API gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 {
-	struct fake_device *device;
 	gm_cu_result result;
 
 	FAKE_ENTER("cuMemFree");
 	if (!ptr)
 		return GM_CUDA_SUCCESS;
-	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+	if ((result = fake_allow_no_context()) || (result = fake_capture_forbids()))
 		return result;
 	fake_sync_all(); /* as the real one: it waits for the device */
 	return fake_drop_plain(ptr, false);

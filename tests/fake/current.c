@@ -56,8 +56,7 @@ gm_cu_ctx fake_pop(void)
 {
 	gm_cu_ctx ctx = stack.at[--stack.n];
 
-	if (ctx)
-		fake_let_go(ctx);
+	fake_let_go(ctx);
 	return ctx;
 }
 
@@ -84,7 +83,8 @@ FAKE_API gm_cu_result cuCtxSetCurrent(gm_cu_ctx ctx)
 	/* In the place of the one that was, which is held until the new one is. */
 	if (stack.n)
 		fake_pop();
-	put(ctx);
+	if (ctx)
+		put(ctx);
 	return GM_CUDA_SUCCESS;
 }
 
@@ -120,7 +120,7 @@ FAKE_API gm_cu_result cuCtxGetDevice(gm_cu_device *number)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	result = fake_need_context(&device);
 	/* Which device it is can be told always, even of one that was destroyed elsewhere. */
-	if (result != fake.sticky && result != GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
+	if (result && result != fake_sticky() && result != GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		return result;
 	*number = (gm_cu_device)(device - fake.device);
 	return GM_CUDA_SUCCESS;

@@ -69,6 +69,8 @@ FAKE_API gm_cu_result cuEventDestroy_v2(gm_cu_event event)
 	FAKE_ENTER("cuEventDestroy");
 	if (!event)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
+	if (fake_sticky())
+		return fake_sticky();
 	pthread_mutex_lock(&fake_streams.lock);
 	if (known(event))
 		event_free(event);
@@ -115,7 +117,7 @@ FAKE_API gm_cu_result fake_cuCtxRecordEvent(gm_cu_ctx ctx, gm_cu_event event)
 	FAKE_ENTER("cuCtxRecordEvent");
 	if (!event)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
-	if ((result = fake_check_context(ctx, &device, &number)))
+	if ((result = fake_check_context(ctx, &device, &number)) || (result = fake_sticky()))
 		return result;
 	pthread_mutex_lock(&fake_streams.lock);
 	if (known(event) && event->context != number)
@@ -143,7 +145,7 @@ FAKE_API gm_cu_result cuEventQuery(gm_cu_event event)
 	FAKE_ENTER("cuEventQuery");
 	if (!event)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
-	if ((result = fake_capture_forbids()))
+	if ((result = fake_sticky()) || (result = fake_capture_forbids()))
 		return result;
 	pthread_mutex_lock(&fake_streams.lock);
 	if (known(event) && event->capture) {
@@ -155,7 +157,7 @@ FAKE_API gm_cu_result cuEventQuery(gm_cu_event event)
 		result = GM_CUDA_ERROR_NOT_READY;
 	}
 	pthread_mutex_unlock(&fake_streams.lock);
-	return result ? result : fake.sticky;
+	return result;
 }
 
 FAKE_API gm_cu_result cuStreamWaitEvent(gm_cu_stream handle, gm_cu_event event, unsigned int flags);

@@ -61,6 +61,7 @@ struct fake_device {
 	int init_fd;    /* what cuInit takes, as an unlinked file */
 	int context_fd; /* likewise the primary context; -1: there is none */
 	int context_refs;
+	int context_held; /* how often it is on the threads' stacks */
 	bool context_live;
 };
 
@@ -113,9 +114,19 @@ struct fake {
 	struct fake_mem *mems;
 	struct fake_map *maps;
 	struct fake_reservation *reservations;
-	int sticky; /* a context that went wrong stays wrong */
+	int sticky; /* what went wrong in a context stays, for all of them; see fake_sticky() */
 };
 extern struct fake fake;
+
+/*
+ * Work that went astray: nothing that has to do with a context, a stream or an event is done in
+ * this process any more, whichever context it is of. What manages physical memory and addresses
+ * goes on. Any thread may ask.
+ */
+static inline gm_cu_result fake_sticky(void)
+{
+	return __atomic_load_n(&fake.sticky, __ATOMIC_ACQUIRE);
+}
 
 /* fault.c: called first by every function of the driver. CUDA_SUCCESS: go on. */
 gm_cu_result fake_enter(const char *call);
@@ -164,7 +175,11 @@ void fake_number_leave(uint32_t number);
 /* Contexts are numbered: the primary ones as their devices, then the others. */
 gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, int *ret_context);
 gm_cu_result fake_need_context(struct fake_device **ret_device); /* the current one */
+/* For what is told its context by what it is given: none has to be current, but one that is has to
+ * be well. */
+gm_cu_result fake_allow_no_context(void);
 int fake_context(void); /* the current one's number; there is one */
+struct fake_device *fake_context_device(int context);
 /* A thread has it current once more, or once less. A destroyed one that no thread has ends the
  * program. */
 gm_cu_result fake_hold(gm_cu_ctx ctx);

@@ -141,11 +141,10 @@ FAKE_API gm_cu_result cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flag
 FAKE_API gm_cu_result cuMemFreeHost(void *ptr);
 FAKE_API gm_cu_result cuMemFreeHost(void *ptr)
 {
-	struct fake_device *device;
 	gm_cu_result result;
 
 	FAKE_ENTER("cuMemFreeHost");
-	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+	if ((result = fake_allow_no_context()) || (result = fake_capture_forbids()))
 		return result;
 	fake_sync_all();
 	return drop_at(ptr, true) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_VALUE;
@@ -179,7 +178,7 @@ FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
 	FAKE_ENTER("cuMemHostUnregister");
 	if (!ptr)
 		return GM_CUDA_ERROR_INVALID_VALUE;
-	if ((result = fake_capture_forbids()))
+	if ((result = fake_sticky()) || (result = fake_capture_forbids()))
 		return result;
 	if (drop_at(ptr, false))
 		return GM_CUDA_SUCCESS;

@@ -227,7 +227,7 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if (fake_without("ipc"))
 		return GM_CUDA_ERROR_NOT_SUPPORTED;
-	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+	if ((result = fake_need_context(&device)))
 		return result;
 	memcpy(&want, &handle, sizeof want);
 	if (want.magic != IPC_MAGIC)
@@ -287,7 +287,7 @@ FAKE_API gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuIpcCloseMemHandle");
-	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+	if ((result = fake_need_context(&device)))
 		return result;
 	fake_sync_all();
 	return fake_drop_plain(ptr, true);

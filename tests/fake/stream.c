@@ -133,7 +133,22 @@ gm_cu_result fake_stream_find(gm_cu_stream handle, struct fake_stream **ret_stre
 	if (!stream)
 		fake_undefined("no such stream, or it was destroyed");
 	*ret_stream = stream;
-	return GM_CUDA_SUCCESS;
+	return fake_sticky();
+}
+
+gm_cu_result fake_stream_device(gm_cu_stream handle, struct fake_device **ret_device)
+{
+	struct fake_stream *stream;
+	gm_cu_result result;
+
+	pthread_mutex_lock(&fake_streams.lock);
+	result = fake_stream_find(handle, &stream);
+	if (!result)
+		*ret_device = fake_context_device(stream->context);
+	pthread_mutex_unlock(&fake_streams.lock);
+	if (!result && fake_device_lost(*ret_device))
+		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
+	return result;
 }
 
 static void *work(void *arg)
@@ -299,16 +314,14 @@ FAKE_API gm_cu_result cuStreamSynchronize(gm_cu_stream handle)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuStreamSynchronize");
-	if ((result = fake_capture_forbids()))
-		return result;
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
 	if (!result)
-		result = fake_capture_ask(stream);
+		result = fake_capture_ask(stream, true);
 	if (!result)
 		await(stream);
 	pthread_mutex_unlock(&fake_streams.lock);
-	return result ? result : fake.sticky;
+	return result ? result : fake_sticky();
 }
 
 FAKE_API gm_cu_result cuCtxSynchronize(void);
@@ -319,15 +332,16 @@ FAKE_API gm_cu_result cuCtxSynchronize(void)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuCtxSynchronize");
-	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
+	if ((result = fake_need_context(&device)))
 		return result;
 	pthread_mutex_lock(&fake_streams.lock);
+	/* What another context captures is no matter, and the thread's mode is none. */
 	result = fake_capture_break(fake_context());
 	DL_FOREACH (fake_streams.list, stream)
 		if (!result && stream->context == fake_context())
 			await(stream);
 	pthread_mutex_unlock(&fake_streams.lock);
-	return result ? result : fake.sticky;
+	return result ? result : fake_sticky();
 }
 
 FAKE_API gm_cu_result cuStreamQuery(gm_cu_stream handle);
@@ -337,16 +351,14 @@ FAKE_API gm_cu_result cuStreamQuery(gm_cu_stream handle)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuStreamQuery");
-	if ((result = fake_capture_forbids()))
-		return result;
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
 	if (!result)
-		result = fake_capture_ask(stream);
+		result = fake_capture_ask(stream, true);
 	if (!result && stream->completed < stream->submitted)
 		result = GM_CUDA_ERROR_NOT_READY;
 	pthread_mutex_unlock(&fake_streams.lock);
-	return result ? result : fake.sticky;
+	return result ? result : fake_sticky();
 }
 
 FAKE_API gm_cu_result fake_cuStreamGetId(gm_cu_stream handle, unsigned long long *id);
@@ -361,7 +373,7 @@ FAKE_API gm_cu_result fake_cuStreamGetId(gm_cu_stream handle, unsigned long long
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
 	if (!result)
-		result = fake_capture_ask(stream); /* in every mode */
+		result = fake_capture_ask(stream, false); /* whatever the thread's mode is */
 	if (!result)
 		*id = stream->id;
 	pthread_mutex_unlock(&fake_streams.lock);

@@ -89,6 +89,8 @@ bool fake_points_merge(struct fake_points *points, const struct fake_points *mor
 /* Where a stream is, with what the legacy stream and those that wait for it owe one another. */
 bool fake_points_now(struct fake_points *points, struct fake_stream *stream);
 /* stream.c, without the lock */
+/* The device of the context that a stream is of, which need not be current, and can be used. */
+gm_cu_result fake_stream_device(gm_cu_stream handle, struct fake_device **ret_device);
 gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *op);
 
 /* work.c: what a stream's thread does for an operation. */
@@ -97,8 +99,9 @@ void fake_perform(const struct fake_op *op);
 /* capture.c, with the lock held. What a use of the stream gives, which may break captures; true in
  * ret_captured: it becomes part of a graph. */
 gm_cu_result fake_capture_use(struct fake_stream *stream, bool *ret_captured);
-/* The same for a question that a captured stream cannot answer. */
-gm_cu_result fake_capture_ask(struct fake_stream *stream);
+/* The same for a question that a captured stream cannot answer; unsafe: nor can any, to a thread
+ * that a capture binds. */
+gm_cu_result fake_capture_ask(struct fake_stream *stream, bool unsafe);
 /* Breaks every capture in a context. */
 gm_cu_result fake_capture_break(int context);
 /* What the order "stream waits for event" gives where a capture has part in it. */

@@ -71,7 +71,7 @@ void fake_perform(const struct fake_op *op)
 		return;
 	pthread_mutex_lock(&fake.lock);
 	if (!(op->kind == FAKE_SET ? set_bytes(op) : copy_bytes(op)))
-		fake.sticky = GM_CUDA_ERROR_ILLEGAL_ADDRESS;
+		__atomic_store_n(&fake.sticky, GM_CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&fake.lock);
 }
 
@@ -156,7 +156,7 @@ FAKE_API gm_cu_result cuMemsetD8Async(
 	int number;
 
 	FAKE_ENTER("cuMemsetD8Async");
-	if ((result = fake_need_context(&device)))
+	if ((result = fake_stream_device(stream, &device)))
 		return result;
 	number = (int)(device - fake.device);
 	if (!range_ok(to, n, number, true))
@@ -174,7 +174,7 @@ FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_c
 	int number;
 
 	FAKE_ENTER("cuMemcpyAsync");
-	if ((result = fake_need_context(&device)))
+	if ((result = fake_stream_device(stream, &device)))
 		return result;
 	number = (int)(device - fake.device);
 	if (!range_ok(to, n, number, false) || !range_ok(from, n, number, false))
@@ -193,7 +193,7 @@ FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, vo
 	FAKE_ENTER("cuLaunchHostFunc");
 	if (!fn)
 		return GM_CUDA_ERROR_INVALID_VALUE;
-	if ((result = fake_need_context(&device)))
+	if ((result = fake_stream_device(stream, &device)))
 		return result;
 	return fake_submit(stream, &(struct fake_op){.kind = FAKE_CALL, .fn = fn, .user = user});
 }

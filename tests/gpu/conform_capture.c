@@ -135,9 +135,9 @@ static void a_relaxed_capture_binds_nobody(void)
 	OK(&p, ALLOC, .aside = true, .a = 2 * MIB);
 	OK(&p, CAPTURE_END, .aside = true, .a = s); /* by any thread */
 	OK(&p, CAPTURE, .a = s, .b = RELAXED);
-	BELIEVED(GM_CUDA_SUCCESS, &p, EVENT_QUERY, .a = event);
-	BELIEVED(GM_CUDA_SUCCESS, &p, EVENT_QUERY, .aside = true, .a = event);
-	BELIEVED(GM_CUDA_SUCCESS, &p, CAPTURE_END, .a = s);
+	GIVES(GM_CUDA_SUCCESS, &p, EVENT_QUERY, .a = event);
+	GIVES(GM_CUDA_SUCCESS, &p, EVENT_QUERY, .aside = true, .a = event);
+	GIVES(GM_CUDA_SUCCESS, &p, CAPTURE_END, .a = s);
 	puppet_stop(&p);
 	conform_end("during a relaxed capture every thread may allocate, and any may end it");
 }
@@ -184,8 +184,8 @@ static void what_is_asked_of_a_captured_stream_breaks_the_capture(void)
 	OK(&p, SET, .a = ptr, .b = 2 * MIB, .c = 1, .d = s);
 	OK(&p, SYNC, .a = s);
 	OK(&p, CAPTURE, .a = s, .b = RELAXED);
-	FAILS(GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, &p, CONTEXT_SYNC, .a = 0);
-	BELIEVED(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
+	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, &p, CONTEXT_SYNC, .a = 0);
+	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
 	puppet_stop(&p);
 	conform_end(
 		"waiting for a captured stream breaks the capture, and what is broken takes no work");
@@ -202,7 +202,7 @@ static void the_legacy_stream_is_closed_while_a_blocking_one_is_captured(void)
 	conform_value("not broken by asking", OK(&p, CAPTURING, .a = s),
 		GM_CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, &p, SET, .a = ptr, .b = 2 * MIB, .c = 1);
-	BELIEVED(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
+	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
 	OK(&p, SET, .a = ptr, .b = 2 * MIB, .c = 1);
 	OK(&p, SYNC, .a = 0);
 	puppet_stop(&p);
@@ -248,7 +248,7 @@ static void events_do_not_cross_the_border_of_a_capture(void)
 
 	OK(&p, CAPTURE, .a = s, .b = RELAXED);
 	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_ISOLATION, &p, WAIT_EVENT, .a = s, .b = before);
-	BELIEVED(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
+	GIVES(GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, &p, CAPTURE_END, .a = s);
 	OK(&p, CAPTURE, .a = s, .b = RELAXED);
 	within = OK(&p, EVENT, .a = s);
 	OK(&p, CAPTURE_MODE, .a = RELAXED);
@@ -266,8 +266,8 @@ static void events_do_not_cross_the_border_of_a_capture(void)
 	conform_end("a graph does not wait for events of before, and its events cannot be asked");
 }
 
-/* What the fake refuses to a thread that a capture binds, beside what is known. */
-static void other_calls_are_believed_unsafe(void)
+/* Waiting, pinning and freeing; every call in every mode is in conform_captured.c. */
+static void other_calls_are_unsafe(void)
 {
 	uint64_t s, event;
 	struct puppet p = two_threads(&s, &event);
@@ -289,15 +289,15 @@ static void other_calls_are_believed_unsafe(void)
 		struct puppet_call call = calls[i].call;
 		call.aside = true;
 		OK(&p, CAPTURE, .a = s, .b = GLOBAL);
-		conform_believed(calls[i].what, puppet_do(&p, &call, -1, NULL).result,
+		conform_expect(calls[i].what, puppet_do(&p, &call, -1, NULL).result,
 			GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-		conform_believed("… and the end of the capture",
+		conform_expect("… and the end of the capture",
 			PUPPET(&p, CAPTURE_END, .a = s).result,
 			GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	}
 	OK(&p, SYNC, .a = s); /* and all is well again */
 	puppet_stop(&p);
-	conform_end("what else a bound thread may not call, as far as is known");
+	conform_end("what else a bound thread may not call");
 }
 
 static void placing_memory_is_safe_during_a_capture(void)
@@ -330,6 +330,6 @@ void conform_capture(void)
 	the_legacy_stream_is_closed_while_a_blocking_one_is_captured();
 	a_capture_spreads_by_events();
 	events_do_not_cross_the_border_of_a_capture();
-	other_calls_are_believed_unsafe();
+	other_calls_are_unsafe();
 	placing_memory_is_safe_during_a_capture();
 }

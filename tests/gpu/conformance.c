@@ -126,6 +126,8 @@ int main(int argc, char **argv)
 	conform_stream();
 	conform_context();
 	conform_capture();
+	conform_captured();
+	conform_astray();
 	conform_ipc();
 	conform_figures();
 	if (strange)

@@ -33,6 +33,8 @@ void conform_host(void);
 void conform_stream(void);
 void conform_context(void);
 void conform_capture(void);
+void conform_captured(void);
+void conform_astray(void);
 void conform_ipc(void);
 void conform_figures(void);
 

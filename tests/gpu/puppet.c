@@ -82,26 +82,25 @@ static struct {
 	pthread_cond_t moved;
 	bool started;
 	const struct puppet_call *call; /* NULL: nothing to do */
+	int fd, out;
 	struct puppet_answer *answer;
 } second = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
 static void *perform_aside(void *unused)
 {
-	int none = -1;
-
 	(void)unused;
 	pthread_mutex_lock(&second.lock);
 	for (;;) {
 		while (!second.call)
 			pthread_cond_wait(&second.moved, &second.lock);
-		puppet_call_make(second.call, -1, second.answer, &none);
+		puppet_call_make(second.call, second.fd, second.answer, &second.out);
 		second.call = NULL;
 		pthread_cond_broadcast(&second.moved);
 	}
 	return NULL;
 }
 
-static void aside(const struct puppet_call *call, struct puppet_answer *answer)
+static void aside(const struct puppet_call *call, int fd, struct puppet_answer *answer, int *ret_fd)
 {
 	pthread_t thread;
 
@@ -110,10 +109,13 @@ static void aside(const struct puppet_call *call, struct puppet_answer *answer)
 		die("pthread_create");
 	second.started = true;
 	second.answer = answer;
+	second.fd = fd;
+	second.out = -1;
 	second.call = call;
 	pthread_cond_broadcast(&second.moved);
 	while (second.call)
 		pthread_cond_wait(&second.moved, &second.lock);
+	*ret_fd = second.out;
 	pthread_mutex_unlock(&second.lock);
 }
 
@@ -130,7 +132,7 @@ void puppet_main(int argc, char **argv)
 		struct puppet_answer answer = {0};
 		int out = -1;
 		if (call.aside)
-			aside(&call, &answer);
+			aside(&call, fd, &answer, &out);
 		else
 			puppet_call_make(&call, fd, &answer, &out);
 		if (fd >= 0)

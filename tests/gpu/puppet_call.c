@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/cuda.h"
+#include "tests/gpu/puppet_astray.h"
 
 static const struct gm_cuda *cuda;
 static sem_t gate;
@@ -170,6 +171,48 @@ static int context_sync(void)
 	return sync ? sync() : GM_CUDA_ERROR_NOT_FOUND;
 }
 
+static int look(gm_cu_device device)
+{
+	const char *name;
+	gm_cu_device same;
+	gm_cu_uuid uuid;
+	char text[128];
+	size_t bytes;
+	int number, result;
+
+	if ((result = cuda->cuInit(0)) || (result = cuda->cuDriverGetVersion(&number)) ||
+		(result = cuda->cuGetErrorName(GM_CUDA_ERROR_UNKNOWN, &name)) ||
+		(result = cuda->cuGetErrorString(GM_CUDA_ERROR_UNKNOWN, &name)) ||
+		(result = cuda->cuDeviceGetCount(&number)) ||
+		(result = cuda->cuDeviceGet(&same, device)) ||
+		(result = cuda->cuDeviceGetName(text, sizeof text, device)) ||
+		(result = cuda->cuDeviceGetUuid(&uuid, device)) ||
+		(result = cuda->cuDeviceGetPCIBusId(text, sizeof text, device)) ||
+		(result = cuda->cuDeviceTotalMem(&bytes, device)) ||
+		(result = cuda->cuDeviceGetAttribute(
+			 &number, GM_CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, device)) ||
+		(result = cuda->cuDeviceCanAccessPeer(&number, device, device)))
+		return result;
+	return GM_CUDA_SUCCESS;
+}
+
+static int granularity(int device, uint64_t *ret)
+{
+	gm_cu_prop prop = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	size_t bytes = 0;
+	int result = cuda->cuMemGetAllocationGranularity(
+		&bytes, &prop, GM_CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+	*ret = bytes;
+	return result;
+}
+
+static void do_nothing(void *unused)
+{
+	(void)unused;
+}
+
 static int pages(uint64_t bytes, uint64_t *ret)
 {
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -265,6 +308,41 @@ void puppet_call_make(
 	case PUPPET_CONTEXT_RESET:
 		answer->result = context_reset((int)call->a);
 		break;
+	case PUPPET_CONTEXT_TAKE:
+		answer->result = cuda->cuDevicePrimaryCtxRetain(&context, (int)call->a);
+		*value = (uintptr_t)context;
+		break;
+	case PUPPET_CONTEXT_STATE: {
+		unsigned int flags;
+		answer->result = cuda->cuDevicePrimaryCtxGetState((int)call->a, &flags, &number);
+		*value = (uint64_t)number;
+		break;
+	}
+	case PUPPET_CONTEXT_CURRENT:
+		answer->result = cuda->cuCtxGetCurrent(&context);
+		*value = (uintptr_t)context;
+		break;
+	case PUPPET_CONTEXT_SET:
+		answer->result = cuda->cuCtxSetCurrent((gm_cu_ctx)(uintptr_t)call->a);
+		break;
+	case PUPPET_CONTEXT_VERSION: {
+		unsigned int version;
+		answer->result = cuda->cuCtxGetApiVersion((gm_cu_ctx)(uintptr_t)call->a, &version);
+		break;
+	}
+	case PUPPET_CONTEXT_RECORD:
+		answer->result = cuda->cuCtxRecordEvent(
+			(gm_cu_ctx)(uintptr_t)call->a, (gm_cu_event)(uintptr_t)call->b);
+		break;
+	case PUPPET_LOOK:
+		answer->result = look((int)call->a);
+		break;
+	case PUPPET_GRANULARITY:
+		answer->result = granularity((int)call->a, value);
+		break;
+	case PUPPET_ASTRAY:
+		answer->result = puppet_astray(cuda);
+		break;
 	case PUPPET_CONTEXT_SYNC:
 		answer->result = context_sync();
 		break;
@@ -344,6 +422,9 @@ void puppet_call_make(
 		for (; busy; busy--)
 			sem_post(&gate);
 		break;
+	case PUPPET_CALL:
+		answer->result = cuda->cuLaunchHostFunc(stream, do_nothing, NULL);
+		break;
 	case PUPPET_STREAM_NEW:
 		answer->result = cuda->cuStreamCreate(&stream, (unsigned)call->a);
 		*value = (uintptr_t)stream;
@@ -376,6 +457,9 @@ void puppet_call_make(
 		break;
 	case PUPPET_EVENT_QUERY:
 		answer->result = cuda->cuEventQuery((gm_cu_event)(uintptr_t)call->a);
+		break;
+	case PUPPET_EVENT_END:
+		answer->result = cuda->cuEventDestroy((gm_cu_event)(uintptr_t)call->a);
 		break;
 	case PUPPET_WAIT_EVENT:
 		answer->result =
@@ -431,6 +515,12 @@ void puppet_call_make(
 		answer->result = cuda->cuStreamIsCapturing(stream, &number);
 		*value = (uint64_t)number;
 		break;
+	case PUPPET_CAPTURE_INFO: {
+		gm_cu_u64 id;
+		answer->result = cuda->cuStreamGetCaptureInfo(stream, &number, &id);
+		*value = (uint64_t)number;
+		break;
+	}
 	case PUPPET_CAPTURE_MODE:
 		number = (int)call->a;
 		answer->result = cuda->cuThreadExchangeStreamCaptureMode(&number);

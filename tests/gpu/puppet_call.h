@@ -14,11 +14,20 @@ enum puppet_op {
 	PUPPET_CONTEXT_POP, /* the current one off the stack */
 	PUPPET_CONTEXT_NEW, /* one that is not primary, on device a, current from now on → context
 			     */
-	PUPPET_CONTEXT_DROP,   /* such a one a, destroyed */
-	PUPPET_CONTEXT_PUSH,   /* a context */
-	PUPPET_CONTEXT_ID,     /* a context → id */
-	PUPPET_CONTEXT_DEVICE, /* the current one's → number */
-	PUPPET_CONTEXT_RESET,  /* primary context of device a */
+	PUPPET_CONTEXT_DROP,    /* such a one a, destroyed */
+	PUPPET_CONTEXT_PUSH,    /* a context */
+	PUPPET_CONTEXT_ID,      /* a context → id */
+	PUPPET_CONTEXT_DEVICE,  /* the current one's → number */
+	PUPPET_CONTEXT_RESET,   /* primary context of device a */
+	PUPPET_CONTEXT_TAKE,    /* primary context of device a, retained, not made current */
+	PUPPET_CONTEXT_STATE,   /* primary context of device a → whether it is active */
+	PUPPET_CONTEXT_CURRENT, /* → the current one */
+	PUPPET_CONTEXT_SET,     /* a context (0: none), in the place of the current one */
+	PUPPET_CONTEXT_VERSION, /* of a context */
+	PUPPET_CONTEXT_RECORD,  /* a context, b event */
+	PUPPET_LOOK,            /* all that device a can be asked without a context */
+	PUPPET_GRANULARITY,     /* of memory of device a → bytes */
+	PUPPET_ASTRAY,          /* the current context does what kills it; what waiting gives */
 	PUPPET_CONTEXT_SYNC,
 	PUPPET_CREATE,    /* a bytes, b device (-1: host memory), c shareable → handle */
 	PUPPET_RELEASE,   /* a handle */
@@ -43,6 +52,7 @@ enum puppet_op {
 	PUPPET_SYNC,          /* a stream */
 	PUPPET_BUSY,          /* stream a works until told otherwise */
 	PUPPET_IDLE,          /* … which is now, for all streams */
+	PUPPET_CALL,          /* stream a calls a function that does nothing */
 	PUPPET_STREAM_NEW,    /* a flags → stream */
 	PUPPET_STREAM_END,    /* a stream */
 	PUPPET_STREAM_ID,     /* a stream → id */
@@ -52,6 +62,7 @@ enum puppet_op {
 	PUPPET_EVENT,         /* a new one, recorded on stream a → event */
 	PUPPET_CONTEXT_EVENT, /* recorded on the context → event */
 	PUPPET_EVENT_QUERY,   /* a event */
+	PUPPET_EVENT_END,     /* a event */
 	PUPPET_WAIT_EVENT,    /* a stream, b event */
 	PUPPET_ALLOC,         /* a bytes → address */
 	PUPPET_FREE,          /* a address */
@@ -66,6 +77,7 @@ enum puppet_op {
 	PUPPET_CAPTURE,      /* stream a is captured from now on, in mode b */
 	PUPPET_CAPTURE_END,  /* stream a */
 	PUPPET_CAPTURING,    /* stream a → status */
+	PUPPET_CAPTURE_INFO, /* stream a → status, by the call that tells the graph's number, too */
 	PUPPET_CAPTURE_MODE, /* of the thread, a from now on → what it was */
 	PUPPET_FD_FLAGS,     /* export of handle a → the fd's flags as the driver made them */
 	PUPPET_ATTRIBUTE,    /* a attribute, b device → value */
