@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/arena_impl.h"
 #include "client/cancel.h"
@@ -22,6 +23,10 @@
 
 #define RESERVE_DEFAULT (UINT64_C(4) << 40)
 #define RESERVE_MIN     (UINT64_C(64) << 20)
+
+/* Between two looks at the device, when there is nothing else left to do than to wait for it. */
+#define AWAIT_MIN_NS 20000
+#define AWAIT_MAX_NS 1000000
 
 /* ---- beginning and end */
 
@@ -99,6 +104,25 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 	return 0;
 }
 
+/* Waits for work that may still use what was freed. Where no event can be had (the driver is gone,
+ * a context has failed, a stream is captured) that cannot be known, and is not waited for. */
+static void await_device(struct gm_arena *arena)
+{
+	const struct gm_arena_config *config = &arena->config;
+	struct gm_event *event;
+
+	if (!arena->streams)
+		return;
+	gm_tcache_drain_all(&arena->caches, false);
+	if (gm_pending_bytes(&arena->pending) == 0 ||
+		config->ops->record(config->backend, &event) < 0)
+		return;
+	for (long ns = AWAIT_MIN_NS; config->ops->passed(config->backend, event) == 0;
+		ns = ns < AWAIT_MAX_NS ? ns * 2 : ns)
+		nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+	config->ops->forget(config->backend, event);
+}
+
 void gm_arena_free(struct gm_arena *arena)
 {
 	struct gm_event *events[GM_PENDING_EVENTS];
@@ -107,6 +131,7 @@ void gm_arena_free(struct gm_arena *arena)
 
 	if (!arena)
 		return;
+	await_device(arena);
 	gm_tcache_group_deinit(&arena->caches);
 	gm_pending_steal(&arena->pending, events, &n);
 	for (unsigned i = 0; i < n; i++)

@@ -2,18 +2,21 @@
 /*
  * Blocks of pinned host memory that are buffers of their own. What is freed waits here until the
  * device has passed all that could use it, and is destroyed only then: a buffer that is unmapped
- * under a copy takes the program with it. It must never wait for the device itself.
+ * under a copy takes the program with it. It must never wait for the device itself, but at the
+ * session's end.
  */
 #include "client/pinned.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include <utlist.h>
 
 #include "client/buffer.h"
 #include "client/cancel.h"
 #include "common/clock.h"
 
-#define POLL_NS (5 * GM_NS_PER_MS)
+#define POLL_NS  (5 * GM_NS_PER_MS)
+#define AWAIT_NS (GM_NS_PER_MS / 5)
 
 struct gm_block {
 	gpumem_buffer *buffer;
@@ -136,15 +139,29 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 	return waiting ? now_ns + POLL_NS : UINT64_MAX;
 }
 
+/* Waits until the device has done with a block that was freed, if that can be known. */
+static void await(struct gm_session_device *d, struct gm_block *block)
+{
+	struct timespec pause = {.tv_nsec = AWAIT_NS};
+
+	if (block->done || (!block->event && d->map->record(d->backend, &block->event) < 0)) {
+		block->event = NULL;
+		return;
+	}
+	while (d->map->passed(d->backend, block->event) == 0)
+		nanosleep(&pause, NULL);
+	d->map->forget(d->backend, block->event);
+	block->event = NULL;
+}
+
 void gm_pinned_drop_all(struct gpumem_session *session)
 {
 	struct gm_session_device *d = &session->device[session->counted];
 	struct gm_block *block, *tmp;
+	DL_FOREACH (session->leaving, block)
+		await(d, block);
 	DL_CONCAT(session->blocks, session->leaving);
-	DL_FOREACH_SAFE (session->blocks, block, tmp) {
-		if (block->event)
-			d->map->forget(d->backend, block->event);
+	DL_FOREACH_SAFE (session->blocks, block, tmp)
 		free(block);
-	}
 	session->blocks = session->leaving = NULL;
 }

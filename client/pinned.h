@@ -28,7 +28,8 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr);
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream);
 /* Lets blocks go that waited for the device; when to come again, as gm_alloc_tick(). */
 uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns);
-/* Forgets all blocks; their buffers go with the session. */
+/* Forgets all blocks, once the device has done with those that were freed; their buffers go with
+ * the session. */
 void gm_pinned_drop_all(struct gpumem_session *session);
 
 #endif

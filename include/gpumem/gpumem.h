@@ -77,9 +77,10 @@ typedef struct gpumem_connect_options {
 GPUMEM_API gpumem_status gpumem_connect(
 	const gpumem_connect_options *options, gpumem_session **ret_session);
 /*
- * Gives everything back and ends the session: its pointers and buffers are invalid from now on.
- * NULL is fine. No other thread may be using the session. Does nothing in a forked child, or in the
- * function given to gpumem_on_event().
+ * Gives everything back and ends the session: its pointers and buffers are invalid from now on, and
+ * nothing may use what was not freed. For work that may still use what was freed it waits, unless
+ * the program is capturing a stream. NULL is fine. No other thread may be using the session. Does
+ * nothing in a forked child, or in the function given to gpumem_on_event().
  */
 GPUMEM_API void gpumem_disconnect(gpumem_session *session);
 

@@ -3,12 +3,21 @@
  * what. */
 #include "config.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include "tests/tap.h"
 #include "tests/unit/arena_fixture.h"
 
 static void setup_streams(void)
 {
 	setup_with(true, false);
+}
+
+static void teardown_streams(void)
+{
+	world_finish_all(&w);
+	teardown();
 }
 
 static void *take_on(uint64_t size, gpumem_stream stream)
@@ -273,12 +282,69 @@ START_TEST(many_streams_are_kept_apart_as_far_as_possible_and_never_mixed_up)
 }
 END_TEST
 
+static void over(struct world *world, uint64_t addr, uint64_t bytes)
+{
+	for (unsigned i = 0; i < WORLD_STREAMS; i++)
+		ck_assert_uint_eq(world->done[i], world->launched[i]);
+}
+
+/* Once somebody asks whether it has. */
+static void *finish_at_last(void *ctx)
+{
+	uint64_t *before = ctx;
+	bool asked = false;
+
+	while (!asked) {
+		sched_yield();
+		pthread_mutex_lock(&w.lock);
+		asked = w.queries != *before;
+		pthread_mutex_unlock(&w.lock);
+	}
+	world_finish_all(&w);
+	return NULL;
+}
+
+START_TEST(the_end_waits_for_what_may_still_use_freed_memory)
+{
+	static const uint64_t sizes[] = {500, 50 * KIB, 2 * MIB};
+	uint64_t queries;
+	pthread_t thread;
+
+	void *ptr = take_on(sizes[_i], world_stream(1));
+	use(1);
+	give_on(ptr, 1);
+	queries = w.queries;
+	w.leaving = over;
+	ck_assert_int_eq(pthread_create(&thread, NULL, finish_at_last, &queries), 0);
+	gm_arena_free(arena);
+	arena = NULL;
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
+START_TEST(the_end_waits_for_nothing_that_nobody_freed_or_that_no_event_tells_of)
+{
+	void *ptr = take_on(2 * MIB, world_stream(1));
+
+	use(1);
+	if (_i) {
+		give_on(ptr, 1);
+		w.fail_record = 1000;
+	}
+	gm_arena_free(arena);
+	arena = NULL;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("arena streams");
 	TCase *tests = tcase_create("streams");
 
-	tcase_add_checked_fixture(tests, setup_streams, teardown);
+	tcase_add_checked_fixture(tests, setup_streams, teardown_streams);
+	tcase_add_loop_test(tests, the_end_waits_for_what_may_still_use_freed_memory, 0, 3);
+	tcase_add_loop_test(
+		tests, the_end_waits_for_nothing_that_nobody_freed_or_that_no_event_tells_of, 0, 2);
 	tcase_add_test(tests, a_stream_gets_back_at_once_what_it_freed_and_nothing_is_recorded);
 	tcase_add_test(tests, reuse_on_the_default_stream_records_nothing);
 	tcase_add_test(tests, another_stream_gets_it_only_when_the_event_has_passed);
