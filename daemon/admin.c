@@ -69,10 +69,12 @@ struct listing {
 	struct gm_admin_listing head;
 	uint64_t client; /* the one listed last, or being listed */
 	uint32_t row;    /* of that client's page */
-	bool inside;     /* a client's rows are not all listed */
+	bool inside;     /* a client's rows, or a device's buckets, are not all listed */
 	uint64_t older_than_ns;
 	uint64_t untracked;
-	size_t at; /* in an array */
+	uint32_t device;                   /* whose buckets */
+	struct gm_pool_bucket_info bucket; /* the one listed last */
+	size_t at;                         /* in an array */
 };
 
 static void listing_free(struct gm_stream *stream)
@@ -320,72 +322,118 @@ void gm_admin_get_buffers(
 
 /* ---- pools */
 
+/* A packet's worth of a device's buckets: those that come next by their keys, whatever order they
+ * are met in. */
 struct bucket_list {
-	const struct gm_dispatch *dispatch;
-	const struct gm_identity *asker; /* NULL: an administrator */
-	uint32_t device;
-	size_t skip; /* those that went out before */
-	size_t seen;
-	size_t n;
-	Gm__Wire__PoolBucket buckets[GM_ADMIN_BUCKETS];
-	Gm__Wire__PoolBucket *list[GM_ADMIN_BUCKETS];
-	char domains[GM_ADMIN_BUCKETS][GM_DOMAIN_TEXT];
+	const struct gm_pool_bucket_info *after; /* NULL: from the first */
+	size_t n, room;
+	bool more;
+	struct gm_pool_bucket_info *infos;
 };
+
+static int compare(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int compare_buckets(const struct gm_pool_bucket_info *a, const struct gm_pool_bucket_info *b)
+{
+	int r = compare(a->chunk_bytes, b->chunk_bytes);
+	if (r == 0)
+		r = compare(a->transport, b->transport);
+	return r ? r : compare(a->domain, b->domain);
+}
 
 static void add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
 {
-	struct bucket_list *out = ctx;
-	if (out->seen++ < out->skip || out->n == GM_ADMIN_BUCKETS)
+	struct bucket_list *list = ctx;
+	size_t at;
+	if (list->after && compare_buckets(info, list->after) <= 0)
 		return;
-	Gm__Wire__PoolBucket *bucket = &out->buckets[out->n];
+	if (list->n == list->room) {
+		list->more = true;
+		if (compare_buckets(info, &list->infos[list->n - 1]) > 0)
+			return;
+		list->n--;
+	}
+	for (at = list->n++; at > 0 && compare_buckets(&list->infos[at - 1], info) > 0; at--)
+		list->infos[at] = list->infos[at - 1];
+	list->infos[at] = *info;
+}
+
+static void fill_totals(
+	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__PoolTotals *ret)
+{
+	struct gm_pool_totals sums;
+	gm_core_pool_totals(dispatch->core, device, &sums);
+	gm__wire__pool_totals__init(ret);
+	ret->device = device;
+	ret->pooled = sums.pooled;
+	ret->peak = sums.peak;
+	ret->max_pool = sums.max_pool;
+	ret->reserve = sums.reserve;
+	ret->hits = sums.hits;
+	ret->misses = sums.misses;
+	ret->returns = sums.returns;
+	ret->released = sums.released;
+}
+
+struct pools_packet {
+	struct gm_pool_bucket_info infos[GM_ADMIN_BUCKETS];
+	Gm__Wire__PoolBucket buckets[GM_ADMIN_BUCKETS];
+	Gm__Wire__PoolBucket *list[GM_ADMIN_BUCKETS];
+	char domains[GM_ADMIN_BUCKETS][GM_DOMAIN_TEXT];
+	Gm__Wire__PoolTotals totals[GM_LIMIT_DEVICES];
+	Gm__Wire__PoolTotals *totals_list[GM_LIMIT_DEVICES];
+};
+
+static void fill_bucket(const struct listing *listing, const struct gm_peer *peer, uint32_t device,
+	struct pools_packet *out, size_t i)
+{
+	const struct gm_pool_bucket_info *info = &out->infos[i];
+	Gm__Wire__PoolBucket *bucket = out->list[i] = &out->buckets[i];
 	gm__wire__pool_bucket__init(bucket);
-	bucket->device = out->device;
+	bucket->device = device;
 	bucket->transport = (Gm__Wire__Transport)info->transport;
 	bucket->chunk_bytes = info->chunk_bytes;
-	bucket->domain = (char *)gm_domains_text(
-		out->dispatch->clients->domains, info->domain, out->asker, out->domains[out->n]);
+	bucket->domain = (char *)gm_domains_text(listing->head.dispatch->clients->domains,
+		info->domain, listing->head.admin ? NULL : gm_peer_identity(peer), out->domains[i]);
 	bucket->chunks = info->chunks;
 	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
-	out->list[out->n] = bucket;
-	out->n++;
 }
 
 static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct listing *listing = (struct listing *)stream;
 	const struct gm_dispatch *dispatch = listing->head.dispatch;
-	Gm__Wire__PoolTotals totals[GM_LIMIT_DEVICES];
-	Gm__Wire__PoolTotals *list[GM_LIMIT_DEVICES];
 	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	struct bucket_list *out = calloc(1, sizeof(*out));
+	uint32_t device = listing->device;
+	bool inside = listing->inside;
+	size_t n = 0;
+	struct pools_packet *out = calloc(1, sizeof(*out));
 	if (!out)
 		return -ENOMEM;
-	out->dispatch = dispatch;
-	out->asker = listing->head.admin ? NULL : gm_peer_identity(peer);
-	out->skip = listing->at;
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		struct gm_pool_totals sums;
-		gm_core_pool_totals(dispatch->core, i, &sums);
-		gm__wire__pool_totals__init(&totals[i]);
-		totals[i].device = i;
-		totals[i].pooled = sums.pooled;
-		totals[i].peak = sums.peak;
-		totals[i].max_pool = sums.max_pool;
-		totals[i].reserve = sums.reserve;
-		totals[i].hits = sums.hits;
-		totals[i].misses = sums.misses;
-		totals[i].returns = sums.returns;
-		totals[i].released = sums.released;
-		list[i] = &totals[i];
-		out->device = i;
-		gm_core_pool_each(dispatch->core, i, add_bucket, out);
+	for (; device < dispatch->n_devices && n < GM_ADMIN_BUCKETS; device++, inside = false) {
+		struct bucket_list list = {.after = inside ? &listing->bucket : NULL,
+			.room = GM_ADMIN_BUCKETS - n,
+			.infos = out->infos + n};
+		gm_core_pool_each(dispatch->core, device, add_bucket, &list);
+		for (size_t end = n + list.n; n < end; n++)
+			fill_bucket(listing, peer, device, out, n);
+		inside = list.more;
+		if (inside)
+			break;
 	}
-	bool more = out->seen > listing->at + out->n;
+	bool more = device < dispatch->n_devices;
 	/* The totals once, with the last packet. */
+	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+		fill_totals(dispatch, i, &out->totals[i]);
+		out->totals_list[i] = &out->totals[i];
+	}
 	reply.n_totals = more ? 0 : dispatch->n_devices;
-	reply.totals = list;
-	reply.n_buckets = out->n;
+	reply.totals = out->totals_list;
+	reply.n_buckets = n;
 	reply.buckets = out->list;
 	packet.id = stream->id;
 	packet.more = more;
@@ -393,7 +441,10 @@ static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 	packet.pools = &reply;
 	int r = gm_peer_emit(peer, &packet, NULL, 0);
 	if (r == 0) {
-		listing->at += out->n;
+		listing->device = device;
+		listing->inside = inside;
+		if (inside)
+			listing->bucket = out->infos[n - 1];
 		r = more;
 	}
 	free(out);

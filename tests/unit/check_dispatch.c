@@ -125,14 +125,16 @@ static void on_flushed(void *ctx)
 {
 }
 
+static uint64_t total = 256 * MIB;
+
 static void setup(void)
 {
-	struct gm_backend_config sizes = {.size = {256 * MIB}};
+	struct gm_backend_config sizes = {.size = {total}};
 	const struct gm_core_device_info info = {
-		.total = 256 * MIB,
+		.total = total,
 		.transport_fd = true,
 		.policy = {.fraction = 1,
-			.max_pool = 256 * MIB,
+			.max_pool = total,
 			.pooling = true,
 			.level_ppm = {600000, 800000, 950000}},
 	};
@@ -159,6 +161,12 @@ static void setup(void)
 	gm_backend_host.device_info(backend, 0, &dispatch.devices[0]);
 }
 
+static void setup_large(void)
+{
+	total = 1024 * MIB;
+	setup();
+}
+
 static void teardown(void)
 {
 	gm_clients_end_all(&clients);
@@ -167,7 +175,7 @@ static void teardown(void)
 		uv_run(&loop, UV_RUN_ONCE);
 	uint64_t free_bytes;
 	ck_assert_int_eq(gm_backend_host.memory_free(backend, 0, &free_bytes), 0);
-	ck_assert_uint_eq(free_bytes, 256 * MIB);
+	ck_assert_uint_eq(free_bytes, total);
 	gm_worker_stop(device);
 	gm_clients_close(&clients);
 	gm_hub_close(&hub);
@@ -203,6 +211,8 @@ static void disguise(struct gm_identity *identity, const struct guise *guise)
 		guise->container);
 }
 
+static int send_buffer; /* of the daemon's end of the next ones; 0: as it is */
+
 /* A client in this process; guise NULL: as it is. false: not even its connection could be taken. */
 static bool join(struct wire_client *client, const struct guise *guise)
 {
@@ -212,6 +222,10 @@ static bool join(struct wire_client *client, const struct guise *guise)
 	struct gm_peer *peer;
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
 	client->socket = ends[1];
+	if (send_buffer)
+		ck_assert_int_eq(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &send_buffer,
+					 sizeof(send_buffer)),
+			0);
 	failing_malloc_pause(false);
 	int r = gm_identity_read(ends[0], &identity, why);
 	if (r == 0) {
@@ -416,6 +430,80 @@ START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
 }
 END_TEST
 
+/* A client of that uid, which is a domain of its own, leases a chunk; the lease. */
+static struct wire_client *lease_as(uid_t uid, uint64_t *ret_lease)
+{
+	const struct guise guise = {uid, "", ""};
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
+	struct wire_client *client = new_client();
+	ck_assert(join(client, &guise));
+	hello.major = GM_WIRE_MAJOR;
+	ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_HELLO, &hello)));
+	lease.bytes = 2 * MIB;
+	const Gm__Wire__Packet *answer = call(client, GM__WIRE__PACKET__BODY_LEASE, &lease);
+	ck_assert(!failed(answer));
+	*ret_lease = answer->lease_reply->lease;
+	return client;
+}
+
+START_TEST(buckets_that_empty_while_the_pools_are_told_hide_no_others)
+{
+	enum { DOMAINS = 400, TAKEN = 3, FIRST = 3000 };
+	static unsigned told[DOMAINS];
+	struct wire_client *takers[TAKEN], *asker = new_client();
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__GetPools pools = GM__WIRE__GET_POOLS__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet *answer;
+	uint64_t lease;
+	size_t n_taken = 0, pages = 0;
+	bool last = false;
+	for (unsigned i = 0; i < DOMAINS; i++) {
+		struct wire_client *client = lease_as(FIRST + i, &lease);
+		Gm__Wire__Return back = GM__WIRE__RETURN__INIT;
+		back.lease = lease;
+		ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_RETURN_CHUNKS, &back)));
+		leave(client);
+	}
+	/* Its socket takes one packet at a time. */
+	send_buffer = 4096;
+	ck_assert(join(asker, NULL));
+	hello.major = GM_WIRE_MAJOR;
+	hello.observer = true;
+	ck_assert(!failed(call(asker, GM__WIRE__PACKET__BODY_HELLO, &hello)));
+	send_buffer = 0;
+	packet.body_case = GM__WIRE__PACKET__BODY_GET_POOLS;
+	packet.get_pools = &pools;
+	wire_send(asker, &packet);
+	while (!last) {
+		unsigned uid = 0;
+		while (!readable(asker->socket))
+			turn_loop();
+		answer = wire_receive(asker);
+		ck_assert(!failed(answer));
+		for (size_t i = 0; i < answer->pools->n_buckets; i++) {
+			ck_assert_int_eq(
+				sscanf(answer->pools->buckets[i]->domain, "uid %u", &uid), 1);
+			ck_assert(uid >= FIRST && uid < FIRST + DOMAINS);
+			told[uid - FIRST]++;
+		}
+		last = !answer->more;
+		pages++;
+		/* The last one told takes its chunk back: its bucket is empty. */
+		if (n_taken < TAKEN && !last)
+			takers[n_taken++] = lease_as(uid, &lease);
+	}
+	ck_assert_uint_gt(pages, 2);
+	ck_assert_uint_gt(n_taken, 1);
+	for (unsigned i = 0; i < DOMAINS; i++)
+		ck_assert_msg(told[i] == 1, "uid %u was told %u times", FIRST + i, told[i]);
+	for (size_t i = 0; i < n_taken; i++)
+		wire_close(takers[i]);
+	leave(asker);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("dispatch");
@@ -424,6 +512,10 @@ int main(void)
 	tcase_add_test(tests, every_request_is_answered);
 	tcase_add_test(tests, which_container_left_memory_in_the_pool_is_not_told_to_everybody);
 	tcase_add_test(tests, whichever_allocation_fails_somebody_is_told_and_nothing_is_lost);
+	suite_add_tcase(suite, tests);
+	tests = tcase_create("long lists");
+	tcase_add_checked_fixture(tests, setup_large, teardown);
+	tcase_add_test(tests, buckets_that_empty_while_the_pools_are_told_hide_no_others);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
