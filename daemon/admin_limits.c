@@ -17,6 +17,7 @@
 #include "common/units.h"
 #include "daemon/admin.h"
 #include "daemon/config_keys.h"
+#include "daemon/core/policy.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
 #include "daemon/watch.h"
@@ -25,8 +26,8 @@
 #define GM_ADMIN_ROWS 100
 
 /* What the files can be blamed for, with the line; whatever is left is core's to say. */
-static gpumem_status fit(
-	const struct gm_core *core, const struct gm_config *config, char detail[GM_DETAIL_BYTES])
+static gpumem_status fit(const struct gm_core *core, const struct gm_config *config,
+	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
 	uint64_t capacities[GM_LIMIT_DEVICES];
 	uint32_t n = gm_core_device_count(core);
@@ -34,7 +35,8 @@ static gpumem_status fit(
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_device_figures figures;
 		gm_core_device_figures(core, i, &figures);
-		capacities[i] = figures.capacity;
+		capacities[i] = policies ? gm_policy_capacity(&policies[i], figures.total)
+					 : figures.capacity;
 	}
 	int r = gm_config_limits_fit(config, capacities, n, &error);
 	if (r == 0)
@@ -46,10 +48,10 @@ static gpumem_status fit(
 	return r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_INVALID;
 }
 
-gpumem_status gm_admin_configure_limits(
-	struct gm_core *core, const struct gm_config *config, char detail[GM_DETAIL_BYTES])
+gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *config,
+	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
-	gpumem_status status = fit(core, config, detail);
+	gpumem_status status = fit(core, config, policies, detail);
 	if (status != GPUMEM_OK)
 		return status;
 	struct gm_quota_rule *rules =
@@ -76,7 +78,7 @@ gpumem_status gm_admin_configure_limits(
 		};
 	}
 	if (status == GPUMEM_OK)
-		status = gm_core_configure_quotas(core, rules, config->n_limits, detail);
+		status = gm_core_configure(core, policies, rules, config->n_limits, detail);
 	free(rules);
 	return status;
 }

@@ -22,7 +22,6 @@
 #include "daemon/backend_cuda.h"
 #include "daemon/backend_ram.h"
 #include "daemon/broker_private.h"
-#include "daemon/core/policy.h"
 #include "daemon/admin_limits.h"
 #include "daemon/admin_processes.h"
 #include "daemon/journal.h"
@@ -116,15 +115,6 @@ static void status_text(const struct gm_broker *broker, char text[256])
 		broker->ops->name, pinned ? " and pinned host memory" : "", broker->endpoint.path);
 }
 
-static void set_policies(struct gm_broker *broker)
-{
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
-		struct gm_policy policy;
-		device_policy(broker, i, &policy);
-		gm_core_set_policy(broker->core, i, &policy);
-	}
-}
-
 /* Says it at once, not when it is too late: the last rung may be missing. */
 static void check_oom(const struct gm_broker *broker)
 {
@@ -142,43 +132,18 @@ static void check_oom(const struct gm_broker *broker)
 		"CAP_KILL; see ENDING CLIENTS in gpumemd(8)");
 }
 
-/* Whether the limits of the configuration that is in use can stand on what it makes of the devices.
- * Nobody has noticed it yet: what a smaller device could never grant would be refused at once. */
-static bool limits_fit(const struct gm_broker *broker, char detail[GM_DETAIL_BYTES])
-{
-	uint64_t capacities[GM_LIMIT_DEVICES];
-	char *error = NULL;
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
-		struct gm_policy policy;
-		device_policy(broker, i, &policy);
-		capacities[i] = gm_policy_capacity(&policy, broker->dispatch.devices[i].total);
-	}
-	if (gm_config_limits_fit(broker->config, capacities, broker->dispatch.n_devices, &error) ==
-		0)
-		return true;
-	snprintf(detail, GM_DETAIL_BYTES, "%s", error ? error : "the daemon is out of memory");
-	detail[strcspn(detail, "\n")] = '\0';
-	free(error);
-	return false;
-}
-
 /* The new configuration, all of it or, if its limits contradict what there is, nothing. Takes it on
- * success. Limits that were set at run time are core's alone to know: if it is for those that the
- * new ones cannot be, the devices had their new policies for a moment. */
+ * success. */
 static bool put_to_use(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *old = broker->config;
+	struct gm_policy policies[GM_LIMIT_DEVICES];
 	use_config(broker, config);
-	if (!limits_fit(broker, detail)) {
+	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
+		device_policy(broker, i, &policies[i]);
+	if (gm_admin_configure(broker->core, config, policies, detail) != GPUMEM_OK) {
 		use_config(broker, old);
-		return false;
-	}
-	/* Guarantees are held against the capacity that will be. */
-	set_policies(broker);
-	if (gm_admin_configure_limits(broker->core, config, detail) != GPUMEM_OK) {
-		use_config(broker, old);
-		set_policies(broker);
 		return false;
 	}
 	char *fixed = gm_config_fixed_changes(old, config);
@@ -497,7 +462,7 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 	if (r < 0)
 		return fail(r, "who uses the devices");
 	char detail[GM_DETAIL_BYTES];
-	if (gm_admin_configure_limits(broker->core, broker->config, detail) != GPUMEM_OK) {
+	if (gm_admin_configure(broker->core, broker->config, NULL, detail) != GPUMEM_OK) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		return -EINVAL;
 	}

@@ -152,11 +152,11 @@ static void drop_empty(struct gm_quotas *quotas, uint32_t n_devices)
 
 /* ---- a change */
 
-static gpumem_status check_device(const struct gm_core *core, const struct gm_quotas *quotas,
-	uint32_t d, const struct gm_quota **guaranteed, char *detail)
+static gpumem_status check_device(const struct gm_quotas *quotas, uint32_t d, uint64_t capacity,
+	const struct gm_quota **guaranteed, char *detail)
 {
 	char owner[GM_OWNER_TEXT], other[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
-	uint64_t capacity = gm_device_capacity(&core->devices[d]), sum = 0;
+	uint64_t sum = 0;
 	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
 		struct gm_quota_values v = in_force(&q->devices[d]);
 		if (v.guarantee == 0)
@@ -194,7 +194,9 @@ static gpumem_status check_device(const struct gm_core *core, const struct gm_qu
 	return GPUMEM_OK;
 }
 
-static gpumem_status check(const struct gm_core *core, const struct gm_quotas *quotas, char *detail)
+/* policies: that the devices will have; NULL: those they have. */
+static gpumem_status check(const struct gm_core *core, const struct gm_policy *policies,
+	const struct gm_quotas *quotas, char *detail)
 {
 	const struct gm_quota *guaranteed = NULL;
 	if (HASH_COUNT(quotas->by_owner) > GM_LIMIT_QUOTAS) {
@@ -202,7 +204,10 @@ static gpumem_status check(const struct gm_core *core, const struct gm_quotas *q
 		return GPUMEM_E_LIMIT;
 	}
 	for (uint32_t d = 0; d < core->n_devices; d++) {
-		gpumem_status status = check_device(core, quotas, d, &guaranteed, detail);
+		const struct gm_device *device = &core->devices[d];
+		uint64_t capacity = policies ? gm_policy_capacity(&policies[d], device->info.total)
+					     : gm_device_capacity(device);
+		gpumem_status status = check_device(quotas, d, capacity, &guaranteed, detail);
 		if (status != GPUMEM_OK)
 			return status;
 	}
@@ -311,13 +316,19 @@ static void replace(struct gm_core *core, struct gm_quotas *with)
 		gm_device_settle(&core->devices[d]);
 }
 
-/* Puts it in force if it can stand; frees it otherwise. */
-static gpumem_status commit(struct gm_core *core, struct gm_quotas *next, char *detail)
+/* Puts it in force, with the policies (NULL: they stay), if it can stand; frees it otherwise. */
+static gpumem_status commit(struct gm_core *core, const struct gm_policy *policies,
+	struct gm_quotas *next, char *detail)
 {
 	drop_empty(next, core->n_devices);
-	gpumem_status status = check(core, next, detail);
-	if (status == GPUMEM_OK)
+	gpumem_status status = check(core, policies, next, detail);
+	if (status == GPUMEM_OK) {
+		gm_core_enter(core);
+		for (uint32_t d = 0; policies && d < core->n_devices; d++)
+			gm_core_set_policy(core, d, &policies[d]);
 		replace(core, next);
+		gm_core_leave(core);
+	}
 	gm_quotas_deinit(next);
 	return status;
 }
@@ -329,8 +340,8 @@ static gpumem_status no_memory(struct gm_quotas *next, char *detail)
 	return GPUMEM_E_HOST_MEMORY;
 }
 
-gpumem_status gm_core_configure_quotas(struct gm_core *core, const struct gm_quota_rule *rules,
-	size_t n_rules, char detail[GM_DETAIL_BYTES])
+gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
+	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_quotas next = {0};
 	if (copy(&core->quotas, core->n_devices, &next) < 0)
@@ -357,10 +368,7 @@ gpumem_status gm_core_configure_quotas(struct gm_core *core, const struct gm_quo
 					put(&q->devices[d].configured, &rule->values);
 		}
 	}
-	gm_core_enter(core);
-	gpumem_status status = commit(core, &next, detail);
-	gm_core_leave(core);
-	return status;
+	return commit(core, policies, &next, detail);
 }
 
 static gpumem_status check_device_number(const struct gm_core *core, uint32_t device, char *detail)
@@ -396,10 +404,7 @@ gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *own
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		if (device == GM_ALL_DEVICES || d == device)
 			put(&q->devices[d].run_time, values);
-	gm_core_enter(core);
-	status = commit(core, &next, detail);
-	gm_core_leave(core);
-	return status;
+	return commit(core, NULL, &next, detail);
 }
 
 gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *owner,
@@ -429,10 +434,7 @@ gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *o
 			gm_owner_format(owner, text));
 		return GPUMEM_E_NOT_FOUND;
 	}
-	gm_core_enter(core);
-	status = commit(core, &next, detail);
-	gm_core_leave(core);
-	return status;
+	return commit(core, NULL, &next, detail);
 }
 
 /* ---- for sessions, and to look at */

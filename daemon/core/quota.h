@@ -64,9 +64,11 @@ struct gm_quota_rule {
  *
  * A max below what is held is no failure: see gm_quota_info.over.
  */
-/* The configuration's layer, as a whole. What names a device that is not there is passed over. */
-gpumem_status gm_core_configure_quotas(struct gm_core *core, const struct gm_quota_rule *rules,
-	size_t n_rules, char detail[GM_DETAIL_BYTES]);
+/* The configuration's layer, as a whole, and with it the policies of all devices (NULL: they stay),
+ * by whose capacities guarantees are measured. What names a device that is not there is passed
+ * over. */
+gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
+	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES]);
 /* The run-time layer: adds to what was set there before for this owner. */
 gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
 	const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES]);

@@ -150,6 +150,44 @@ START_TEST(a_reload_whose_limits_contradict_the_device_changes_nothing)
 }
 END_TEST
 
+START_TEST(a_reload_that_contradicts_what_was_set_at_run_time_touches_nothing)
+{
+	uint64_t held, pooled;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 100 * MiB, &pooled), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 400 * MiB, &held), GPUMEM_OK);
+	gm_scene_give(&s.a, pooled);
+	/* More than a device of half its size has. */
+	GM_REQUIRE_EQ(
+		gm_scene_set_limit(&s, gm_scene_session(&s.b), 2, 0, 600 * MiB, 0), GPUMEM_OK);
+	uint64_t id = gm_scene_ask(&s.b, 700 * MiB, 3600000);
+	GM_UNTIL(gm_waiting(&s.daemon) == 1);
+	struct gm_figures before = gm_figures_now(&s.daemon);
+	GM_REQUIRE(before.pooled > 0);
+	gm_daemon_configure(&s.daemon,
+		"[gpumemd]\nfraction = 0.5\nmin_free = 0\nreserve = 0\nmax_pool = 0\n"
+		"host_limit = 0\n[device 0]\nsize = 1G\n");
+	gm_daemon_signal(&s.daemon, SIGHUP);
+	gm_daemon_await_notice(&s.daemon, "READY=1");
+	GM_REQUIRE(gm_scene_logged(&s, "the configuration stays as it was"));
+	/* Neither the pool nor who waits for more than there would be has felt it. */
+	struct gm_figures after = gm_figures_now(&s.daemon);
+	GM_REQUIRE_EQ(after.pooled, before.pooled);
+	GM_REQUIRE_EQ(after.capacity, before.capacity);
+	GM_REQUIRE_EQ(gm_waiting(&s.daemon), 1);
+	gm_scene_give(&s.a, held);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
+	/* Without the limit it is put to use. */
+	GM_REQUIRE_EQ(gm_scene_reset_limit(&s, gm_scene_session(&s.b)), GPUMEM_OK);
+	gm_daemon_signal(&s.daemon, SIGHUP);
+	gm_daemon_await_notice(&s.daemon, "READY=1");
+	after = gm_figures_now(&s.daemon);
+	GM_REQUIRE_EQ(after.capacity, 512 * MiB);
+	GM_REQUIRE_EQ(after.pooled, 0);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 START_TEST(a_guarantee_is_kept_free_for_its_owner)
 {
 	gm_scene_start(&s, NULL);
@@ -225,6 +263,7 @@ int main(void)
 	tcase_add_test(tcase, what_is_set_at_run_time_stays_over_a_reload_until_it_is_reset);
 	tcase_add_test(tcase, limits_that_make_no_sense_change_nothing);
 	tcase_add_test(tcase, a_reload_whose_limits_contradict_the_device_changes_nothing);
+	tcase_add_test(tcase, a_reload_that_contradicts_what_was_set_at_run_time_touches_nothing);
 	tcase_add_test(tcase, a_guarantee_is_kept_free_for_its_owner);
 	tcase_add_test(tcase, who_is_no_administrator_sees_limits_and_changes_none);
 	suite_add_tcase(suite, tcase);

@@ -155,7 +155,7 @@ static void step_limit(struct model *m)
 		status = gm_core_set_quota(m->fake.core, &o, 0, &v, detail);
 	} else {
 		struct gm_quota_rule rule = {.owner = o, .device = GM_ALL_DEVICES, .values = v};
-		status = gm_core_configure_quotas(m->fake.core, &rule, 1, detail);
+		status = gm_core_configure(m->fake.core, NULL, &rule, 1, detail);
 	}
 	must(m, status == GPUMEM_OK || (status == GPUMEM_E_INVALID && detail[0]), "limit: %d",
 		status);

@@ -340,7 +340,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 			.device = 0,
 			.values = {.set = GM_QUOTA_MAX, .max = 5 * GiB}},
 	};
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, rules, 2, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, rules, 2, detail), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 5 * GiB);
 	ck_assert_int_eq(gm_session_priority(s, d), 3);
 	ck_assert_int_eq(set("uid:7", 6 * GiB, 0), GPUMEM_OK);
@@ -348,7 +348,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	ck_assert_uint_eq(shown("uid 7").run_time.set, GM_QUOTA_MAX);
 	/* The reload changes what nobody set by hand. */
 	rules[0].values.priority = 4;
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, rules, 1, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, rules, 1, detail), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 6 * GiB);
 	ck_assert_int_eq(gm_session_priority(s, d), 4);
 	struct gm_owner o = owner("uid:7");
@@ -361,7 +361,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	ck_assert_int_eq(ask(s, 8 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(gm_core_reset_quota(fake.core, NULL, GM_ALL_DEVICES, detail), GPUMEM_OK);
 	ck_assert(shown("uid 7").over);
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, NULL, 0, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, NULL, 0, detail), GPUMEM_OK);
 	ck_assert_uint_eq(count(), 0);
 	ck_assert_int_eq(gm_session_priority(s, d), 0);
 }
@@ -373,13 +373,13 @@ START_TEST(a_reload_that_contradicts_what_was_set_keeps_the_old_one)
 		.device = GM_ALL_DEVICES,
 		.values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 2 * GiB}};
 	ck_assert_int_eq(set("uid:7", GiB, 0), GPUMEM_OK);
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, &rule, 1, detail), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, &rule, 1, detail), GPUMEM_E_INVALID);
 	ck_assert_uint_eq(shown("uid 7").values.guarantee, 0);
 	rule.owner = owner("session:1");
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, &rule, 1, detail), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, &rule, 1, detail), GPUMEM_E_INVALID);
 	rule.owner = owner("uid:8");
 	rule.device = 3; /* not there: passed over */
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, &rule, 1, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, &rule, 1, detail), GPUMEM_OK);
 	ck_assert_uint_eq(count(), 1);
 }
 END_TEST
@@ -445,11 +445,11 @@ START_TEST(a_limit_too_many_is_refused)
 		rules[i].device = GM_ALL_DEVICES;
 		rules[i].values = (struct gm_quota_values){.set = GM_QUOTA_MAX, .max = GiB};
 	}
-	ck_assert_int_eq(gm_core_configure_quotas(fake.core, rules, GM_LIMIT_QUOTAS + 1, detail),
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, rules, GM_LIMIT_QUOTAS + 1, detail),
 		GPUMEM_E_LIMIT);
 	ck_assert_uint_eq(count(), 0);
 	ck_assert_int_eq(
-		gm_core_configure_quotas(fake.core, rules, GM_LIMIT_QUOTAS, detail), GPUMEM_OK);
+		gm_core_configure(fake.core, NULL, rules, GM_LIMIT_QUOTAS, detail), GPUMEM_OK);
 	free(rules);
 	ck_assert_int_eq(set("uid:100000", GiB, 0), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(set("uid:3", 2 * GiB, 0), GPUMEM_OK);
