@@ -51,7 +51,7 @@ gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, 
 	return GM_CUDA_ERROR_INVALID_CONTEXT;
 }
 
-gm_cu_result fake_need_context(struct fake_device **ret_device)
+gm_cu_result fake_find_context(struct fake_device **ret_device)
 {
 	gm_cu_ctx current = fake_current();
 	gm_cu_result result;
@@ -62,6 +62,13 @@ gm_cu_result fake_need_context(struct fake_device **ret_device)
 	result = fake_check_context(current, ret_device, &unused);
 	if (!result && fake_device_lost(*ret_device))
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
+	return result;
+}
+
+gm_cu_result fake_need_context(struct fake_device **ret_device)
+{
+	gm_cu_result result = fake_find_context(ret_device);
+
 	return result ? result : fake_sticky();
 }
 
@@ -360,7 +367,8 @@ FAKE_API gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	FAKE_ENTER("cuMemGetInfo");
 	if (!free_bytes || !total)
 		return GM_CUDA_ERROR_INVALID_VALUE;
-	result = fake_need_context(&device);
+	if (!(result = fake_find_context(&device)))
+		result = fake_told();
 	if (!result) {
 		*free_bytes = fake_free_bytes(device);
 		*total = device->total;

@@ -118,9 +118,9 @@ FAKE_API gm_cu_result cuCtxGetDevice(gm_cu_device *number)
 	FAKE_ENTER("cuCtxGetDevice");
 	if (!number)
 		return GM_CUDA_ERROR_INVALID_VALUE;
-	result = fake_need_context(&device);
+	result = fake_find_context(&device);
 	/* Which device it is can be told always, even of one that was destroyed elsewhere. */
-	if (result && result != fake_sticky() && result != GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
+	if (result && result != GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		return result;
 	*number = (gm_cu_device)(device - fake.device);
 	return GM_CUDA_SUCCESS;

@@ -72,6 +72,7 @@ struct fake_mem {
 	size_t size;
 	int device;    /* ordinal; -1: host memory */
 	bool imported; /* cannot be exported */
+	int64_t owner; /* the process that it was opened from by an IPC handle */
 	bool shareable;
 	bool shared;     /* has an IPC handle */
 	uint32_t number; /* as it stands in one */
@@ -115,6 +116,7 @@ struct fake {
 	struct fake_map *maps;
 	struct fake_reservation *reservations;
 	int sticky; /* what went wrong in a context stays, for all of them; see fake_sticky() */
+	bool told;  /* a call has said so */
 };
 extern struct fake fake;
 
@@ -125,7 +127,17 @@ extern struct fake fake;
  */
 static inline gm_cu_result fake_sticky(void)
 {
-	return __atomic_load_n(&fake.sticky, __ATOMIC_ACQUIRE);
+	gm_cu_result result = __atomic_load_n(&fake.sticky, __ATOMIC_ACQUIRE);
+
+	if (result)
+		__atomic_store_n(&fake.told, true, __ATOMIC_RELEASE);
+	return result;
+}
+
+/* The same for what does not look at the GPU, and fails once others did. */
+static inline gm_cu_result fake_told(void)
+{
+	return __atomic_load_n(&fake.told, __ATOMIC_ACQUIRE) ? fake_sticky() : GM_CUDA_SUCCESS;
 }
 
 /* fault.c: called first by every function of the driver. CUDA_SUCCESS: go on. */
@@ -175,6 +187,8 @@ void fake_number_leave(uint32_t number);
 /* Contexts are numbered: the primary ones as their devices, then the others. */
 gm_cu_result fake_check_context(gm_cu_ctx ctx, struct fake_device **ret_device, int *ret_context);
 gm_cu_result fake_need_context(struct fake_device **ret_device); /* the current one */
+/* The same, where nothing is asked of the GPU. Of one that was destroyed there is a device, too. */
+gm_cu_result fake_find_context(struct fake_device **ret_device);
 /* For what is told its context by what it is given: none has to be current, but one that is has to
  * be well. */
 gm_cu_result fake_allow_no_context(void);

@@ -3,7 +3,7 @@
  * IPC handles of the fake driver. One names a process, a socket of it and an allocation; whoever
  * has the 64 bytes can open it, whatever its uid, while the owner lives. Opening asks the owner for
  * the file. An old handle, whose memory was freed, opens what has its number since and is shared,
- * if that is no smaller: so does a real driver's.
+ * if that is no smaller: so does a real driver's. Whatever context closes, the opening is one less.
  */
 #include "tests/fake/fake.h"
 
@@ -200,6 +200,21 @@ static gm_cu_result fetch(const struct ipc_handle *want, int *ret_fd)
 	return result;
 }
 
+/* Of a process's memory one context of a device opens handles, until it has closed them all. */
+static bool open_elsewhere(const struct ipc_handle *want, const struct fake_device *device)
+{
+	struct fake_map *map;
+
+	pthread_mutex_lock(&fake.lock);
+	DL_FOREACH (fake.maps, map)
+		if (map->plain && map->mem->imported && map->mem->owner == want->pid &&
+			map->context != fake_context() &&
+			fake_context_device(map->context) == device)
+			break;
+	pthread_mutex_unlock(&fake.lock);
+	return map;
+}
+
 /* The GPU of that number as this process counts them; -1: it does not see it. */
 static int ordinal_of(int number)
 {
@@ -239,6 +254,8 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 		return GM_CUDA_ERROR_INVALID_DEVICE; /* this process does not see it */
 	if (home != device - fake.device && fake_without("p2p"))
 		return GM_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	if (open_elsewhere(&want, device))
+		return GM_CUDA_ERROR_INVALID_HANDLE;
 	if ((result = fetch(&want, &fd)))
 		return result;
 	if (fstat(fd, &st) < 0) {
@@ -266,6 +283,7 @@ FAKE_API gm_cu_result cuIpcOpenMemHandle_v2(
 		mem->size = (size_t)st.st_size;
 		mem->device = home;
 		mem->imported = true;
+		mem->owner = want.pid;
 		HASH_ADD(hh, fake.mems, id, sizeof mem->id, mem);
 		result = fake_map_add(0, mem, &map);
 		if (result) {

@@ -95,6 +95,29 @@ static void one_context_goes_astray_and_all_fail(void)
 		"work that goes astray fails all contexts of the process, and no call of memory and addresses");
 }
 
+/* What is done with memory that is no more, as with a pointer that never was one. */
+static void work_on_what_is_unmapped_goes_astray(void)
+{
+	for (int copy = 0; copy < 2; copy++) {
+		struct puppet p = conform_begin(true);
+		uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+		uint64_t to = OK(&p, ALLOC, .a = 2 * MIB), va;
+
+		va = conform_place(&p, OK(&p, CREATE, .a = 2 * MIB, .b = 0, .c = 1), 2 * MIB);
+		OK(&p, BUSY, .a = s);
+		if (copy)
+			OK(&p, COPY, .a = to, .b = va, .c = 2 * MIB, .d = s);
+		else
+			OK(&p, SET, .a = va, .b = 2 * MIB, .c = 1, .d = s);
+		OK(&p, UNMAP, .a = va, .b = 2 * MIB); /* does not wait */
+		OK(&p, IDLE, .a = 0);
+		GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, SYNC, .a = s);
+		GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, ALLOC, .a = 2 * MIB);
+		puppet_stop(&p);
+	}
+	conform_end("unmapping waits for nobody, and work that comes later goes astray");
+}
+
 static void neither_destroying_nor_resetting_helps(void)
 {
 	struct puppet p = conform_begin(false);
@@ -108,13 +131,21 @@ static void neither_destroying_nor_resetting_helps(void)
 	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_NEW, .a = 0);
 	puppet_stop(&p);
 	p = conform_begin(false);
+	own = OK(&p, CONTEXT_NEW, .a = 0);
+	OK(&p, CONTEXT_POP, .a = 0);
 	context = OK(&p, CONTEXT, .a = 0);
 	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, ASTRAY, .a = 0);
+	conform_value("active", OK(&p, CONTEXT_STATE, .a = 0), 1);
 	OK(&p, CONTEXT_RESET, .a = 0);
+	conform_value("active after a reset", OK(&p, CONTEXT_STATE, .a = 0), 0);
 	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_TAKE, .a = 0);
+	conform_value("active after all", OK(&p, CONTEXT_STATE, .a = 0), 0);
+	conform_value("its device", OK(&p, CONTEXT_DEVICE, .a = 0), 0);
 	OK(&p, CONTEXT_SET, .a = context);
 	GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, ALLOC, .a = 2 * MIB);
 	GIVES(GM_CUDA_ERROR_CONTEXT_IS_DESTROYED, &p, CONTEXT_SYNC, .a = 0);
+	OK(&p, CONTEXT_SET, .a = own);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_SYNC, .a = 0);
 	mem = OK(&p, CREATE, .a = 2 * MIB, .b = 0, .c = 1);
 	conform_place(&p, mem, 2 * MIB);
 	puppet_stop(&p);
@@ -183,6 +214,7 @@ void conform_astray(void)
 {
 	which_calls_need_a_context();
 	one_context_goes_astray_and_all_fail();
+	work_on_what_is_unmapped_goes_astray();
 	neither_destroying_nor_resetting_helps();
 	others_compute_on();
 }

@@ -69,6 +69,23 @@ static void memory_is_reached_from_every_context(void)
 	conform_end("mapped memory is the same in every context of a device");
 }
 
+static void none_in_the_place_of_a_context_is_a_pop(void)
+{
+	struct puppet p = conform_begin(false);
+	uint64_t primary = OK(&p, CONTEXT, .a = 0);
+
+	OK(&p, CONTEXT_NEW, .a = 0);
+	OK(&p, CONTEXT_SET, .a = 0);
+	conform_value("the one below", OK(&p, CONTEXT_CURRENT, .a = 0), primary);
+	OK(&p, CONTEXT_POP, .a = 0);
+	GIVES(GM_CUDA_ERROR_INVALID_CONTEXT, &p, CONTEXT_POP, .a = 0);
+	OK(&p, CONTEXT_SET, .a = 0);
+	GIVES(GM_CUDA_ERROR_INVALID_CONTEXT, &p, CONTEXT_POP, .a = 0);
+	conform_value("none", OK(&p, CONTEXT_CURRENT, .a = 0), 0);
+	puppet_stop(&p);
+	conform_end("setting no context current pops the one that is");
+}
+
 static void a_context_that_is_destroyed_is_said_to_be(void)
 {
 	struct puppet p = conform_begin(false);
@@ -144,6 +161,7 @@ void conform_context(void)
 	contexts_are_apart();
 	default_streams_are_apart();
 	memory_is_reached_from_every_context();
+	none_in_the_place_of_a_context_is_a_pop();
 	a_context_that_is_destroyed_is_said_to_be();
 	a_context_that_is_current_elsewhere_is_held();
 	a_primary_context_comes_again_after_a_reset();

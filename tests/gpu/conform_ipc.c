@@ -193,6 +193,55 @@ static void a_registered_page_takes_the_number_away(void)
 		"a registered page takes the number of freed memory, and keeps its old handle out");
 }
 
+static void one_context_opens_what_is_of_one_process(void)
+{
+	struct puppet owner = conform_begin(true), stranger = conform_begin(true),
+		      user = conform_begin(false);
+	struct puppet_call open[3] = {{.op = PUPPET_IPC_OPEN, .a = LAZY},
+		{.op = PUPPET_IPC_OPEN, .a = LAZY}, {.op = PUPPET_IPC_OPEN, .a = LAZY}};
+	uint64_t own, primary, there;
+
+	for (int i = 0; i < 3; i++) {
+		struct puppet *of = i < 2 ? &owner : &stranger;
+		uint64_t ptr = OK(of, ALLOC, .a = 2 * MIB);
+		memcpy(open[i].blob, PUPPET(of, IPC_GET, .a = ptr).blob, sizeof open[i].blob);
+	}
+	own = OK(&user, CONTEXT_NEW, .a = 0);
+	OK(&user, CONTEXT_POP, .a = 0);
+	primary = OK(&user, CONTEXT, .a = 0);
+	there = puppet_do(&user, &open[0], -1, NULL).value;
+	conform_value("the same address", puppet_do(&user, &open[0], -1, NULL).value, there);
+	OK(&user, CONTEXT_SET, .a = own);
+	for (int i = 0; i < 2; i++)
+		conform_expect("IPC_OPEN in a second context",
+			puppet_do(&user, &open[i], -1, NULL).result, GM_CUDA_ERROR_INVALID_HANDLE);
+	conform_expect("IPC_OPEN of another owner's", puppet_do(&user, &open[2], -1, NULL).result,
+		GM_CUDA_SUCCESS);
+	/* Any context may close, and when nothing is open any may open. */
+	OK(&user, IPC_CLOSE, .a = there);
+	conform_expect("IPC_OPEN when one of two was closed",
+		puppet_do(&user, &open[1], -1, NULL).result, GM_CUDA_ERROR_INVALID_HANDLE);
+	OK(&user, IPC_CLOSE, .a = there);
+	OK(&user, CONTEXT_SET, .a = primary);
+	conform_expect("IPC_OPEN of another owner's, in the first",
+		puppet_do(&user, &open[2], -1, NULL).result, GM_CUDA_ERROR_INVALID_HANDLE);
+	GIVES(GM_CUDA_ERROR_INVALID_VALUE, &user, IPC_CLOSE, .a = there);
+	OK(&user, CONTEXT_SET, .a = own);
+	for (int i = 0; i < 2; i++)
+		conform_expect("IPC_OPEN when all were closed",
+			puppet_do(&user, &open[i], -1, NULL).result, GM_CUDA_SUCCESS);
+	OK(&user, CONTEXT_SET, .a = primary);
+	conform_expect("IPC_OPEN in the first context, which is the second now",
+		puppet_do(&user, &open[1], -1, NULL).result, GM_CUDA_ERROR_INVALID_HANDLE);
+	OK(&user, CONTEXT_DROP, .a = own);
+	conform_expect("IPC_OPEN when the other context is gone",
+		puppet_do(&user, &open[1], -1, NULL).result, GM_CUDA_SUCCESS);
+	puppet_stop(&user);
+	puppet_stop(&stranger);
+	puppet_stop(&owner);
+	conform_end("IPC handles of a process open in one context at a time, and close in any");
+}
+
 static void two_blocks_have_two_numbers(void)
 {
 	struct puppet p = conform_begin(true);
@@ -214,5 +263,6 @@ void conform_ipc(void)
 	a_handle_is_of_one_allocation_and_of_a_living_owner();
 	an_old_handle_opens_what_has_its_number_since();
 	a_registered_page_takes_the_number_away();
+	one_context_opens_what_is_of_one_process();
 	two_blocks_have_two_numbers();
 }

@@ -5,6 +5,8 @@
  * conformance suite, which runs on both. Each test is a process of its own.
  */
 #include <dlfcn.h>
+#include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,6 +238,47 @@ START_TEST(writing_to_what_may_be_read_only_makes_the_context_fail)
 }
 END_TEST
 
+static sem_t gate, past;
+
+static void wait_at_gate(void *unused)
+{
+	(void)unused;
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+static void say_past(void *unused)
+{
+	(void)unused;
+	sem_post(&past);
+}
+
+/* Seen on a GPU, where nobody can know that an error is there without a call that tells of it. */
+START_TEST(what_is_free_is_told_until_another_call_tells_of_the_error)
+{
+	size_t free_bytes, total;
+	gm_cu_stream stream;
+	gm_cu_ptr va;
+
+	load();
+	use_device(0);
+	sem_init(&gate, 0, 0);
+	sem_init(&past, 0, 0);
+	va = side_by_side(DEVICE, DEVICE, RW);
+	CU(cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cuLaunchHostFunc(stream, wait_at_gate, NULL));
+	CU(cuMemsetD8Async(va, 1, M, stream));
+	CU(cuLaunchHostFunc(stream, say_past, NULL));
+	CU(cuMemUnmap(va, M));
+	sem_post(&gate);
+	while (sem_wait(&past) < 0 && errno == EINTR)
+		;
+	CU(cuMemGetInfo(&free_bytes, &total));
+	ck_assert_int_eq(cuda->cuMemAlloc(&va, M), GM_CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_int_eq(cuda->cuMemGetInfo(&free_bytes, &total), GM_CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
 START_TEST(work_beyond_an_allocation_is_refused)
 {
 	gm_cu_ptr plain, other;
@@ -363,6 +406,7 @@ int main(void)
 	tcase_add_loop_test(tcase, an_event_used_after_its_end_ends_the_program, 0, 3);
 	tcase_add_test(tcase, what_is_undefined_ends_the_program);
 	tcase_add_loop_test(tcase, writing_to_what_may_be_read_only_makes_the_context_fail, 0, 2);
+	tcase_add_test(tcase, what_is_free_is_told_until_another_call_tells_of_the_error);
 	tcase_add_test(tcase, work_beyond_an_allocation_is_refused);
 	tcase_add_test(tcase, an_event_belongs_to_the_device_it_was_made_on);
 	tcase_add_test(tcase, a_context_event_covers_its_device_and_no_other);
