@@ -69,7 +69,8 @@ static gpumem_status arena_make(
 void gm_alloc_drop_all(struct gpumem_session *session)
 {
 	for (uint32_t i = 0; i < session->devices; i++)
-		gm_arena_free(atomic_exchange(&session->device[i].arena, NULL));
+		if (!gm_arena_free(atomic_exchange(&session->device[i].arena, NULL)))
+			atomic_store(&session->kept, true);
 }
 
 uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t bytes)

@@ -123,14 +123,15 @@ static void await_device(struct gm_arena *arena)
 	config->ops->forget(config->backend, event);
 }
 
-void gm_arena_free(struct gm_arena *arena)
+bool gm_arena_free(struct gm_arena *arena)
 {
 	struct gm_event *events[GM_PENDING_EVENTS];
 	struct gm_chunk *list = NULL;
 	unsigned n;
+	bool gone;
 
 	if (!arena)
-		return;
+		return true;
 	await_device(arena);
 	gm_tcache_group_deinit(&arena->caches);
 	gm_pending_steal(&arena->pending, events, &n);
@@ -142,7 +143,9 @@ void gm_arena_free(struct gm_arena *arena)
 		list = chunk;
 	}
 	gm_arena_discard(arena, list);
+	gone = arena->held == 0;
 	arena_drop(arena);
+	return gone;
 }
 
 /* ---- blocks */

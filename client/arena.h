@@ -64,9 +64,9 @@ enum gm_arena_outcome {
 /* -ENOMEM when not even one large chunk's worth of address space is to be had. */
 int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_arena);
 /* Unmaps everything and gives every chunk back to the source, whatever is still in use; waits for
- * the device, if it may still use what was freed. No other thread may be in a call. NULL is fine.
- */
-void gm_arena_free(struct gm_arena *arena);
+ * the device, if it may still use what was freed. No other thread may be in a call. false:
+ * something could not be unmapped, and did not go back. NULL is fine. */
+bool gm_arena_free(struct gm_arena *arena);
 
 enum gm_arena_flag {
 	/* The block can be listed: it does not come from a thread's cache. Larger ones than

@@ -33,20 +33,23 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 
 /* ---- the address range */
 
-/* false: it is open still, and must not go back. */
+/* false: it is here still, and must not go back: neither now nor by the session's goodbye. */
 static bool unmap(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	bool gone = true;
+	int r = 0;
 	if (!buffer->addr)
 		return true;
-	/* The range ends as a whole: nothing of it needs to be reserved any more. */
 	if (buffer->lease->transport == GM_TRANSPORT_IPC)
-		gone = d->map->detach(d->backend, buffer->addr) == 0;
-	else
+		r = d->map->detach(d->backend, buffer->addr);
+	else if (buffer->mapped)
+		r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
+	if (r == 0 && buffer->lease->transport != GM_TRANSPORT_IPC)
 		d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
+	if (r < 0)
+		atomic_store(&buffer->session->kept, true);
 	buffer->addr = NULL;
-	return gone;
+	return r == 0;
 }
 
 /* One block, at the driver's address. */
@@ -80,13 +83,13 @@ static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
 		buffer->addr = NULL;
 		return r;
 	}
-	uint8_t *place = buffer->addr;
 	LL_FOREACH (chunks, chunk) {
+		uint8_t *place = (uint8_t *)buffer->addr + buffer->mapped;
 		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd);
 		if (r < 0)
 			return r;
 		chunk->fd = gm_close(chunk->fd);
-		place += chunk->bytes;
+		buffer->mapped += chunk->bytes;
 	}
 	return d->map->access(d->backend, buffer->addr, buffer->bytes, buffer->lease->read_only);
 }

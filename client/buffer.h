@@ -13,8 +13,9 @@ struct gpumem_buffer {
 	bool opened;                      /* another process made it, and pays for it */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 	void *addr;
-	uint64_t bytes; /* of the range: whole chunks */
-	size_t size;    /* as asked for */
+	uint64_t bytes;  /* of the range: whole chunks */
+	uint64_t mapped; /* from its start on */
+	size_t size;     /* as asked for */
 	size_t chunks;
 	uint32_t row; /* in the client's page; 0: not listed */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
@@ -31,7 +32,8 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
  * it, or a caller that is about to ask for more. Costs a load when there is nothing to do.
  */
 void gm_buffer_settle(struct gpumem_session *session);
-/* Unmaps all buffers and lets them go, without a message: the session ends. */
+/* Unmaps all buffers and lets them go, without a message: the session ends. What cannot be unmapped
+ * is noted in the session (kept), here and above. */
 void gm_buffer_drop_all(struct gpumem_session *session);
 
 /* Names and tags from a program: NULL is fine. */

@@ -2,7 +2,8 @@
 /*
  * The beginning and the end of a session, and what can be asked of it without a message. The end
  * unmaps everything first and says goodbye then: only after that may the daemon give the memory to
- * somebody else. A forked child ends nothing: what it has are copies.
+ * somebody else. Where something could not be unmapped it says none. A forked child ends nothing:
+ * what it has are copies.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -66,7 +67,9 @@ static void session_free(struct gpumem_session *session)
 	gm_buffer_drop_all(session);
 	gm_alloc_drop_all(session);
 	if (conn) {
-		say_goodbye(session, conn);
+		/* Without it the daemon lets nobody have the memory while this process lives. */
+		if (!atomic_load(&session->kept))
+			say_goodbye(session, conn);
 		gm_conn_unref(conn);
 	}
 	/* Nothing of the connection is left that could come late. */

@@ -305,7 +305,8 @@ static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 		result = backend->cuda->cuMemUnmap(at(addr), bytes);
 		leave(backend, &entered);
 	}
-	return outcome(backend, result);
+	/* With the driver it was unmapped already. */
+	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : outcome(backend, result);
 }
 
 /* ---- the ipc transport */

@@ -79,6 +79,7 @@ struct gpumem_session {
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t settling;    /* held while ended buffers are unmapped and given back */
 	_Atomic uint64_t unsettled;  /* how many there are, those at work on included */
+	_Atomic bool kept;           /* something could not be unmapped and is here still */
 	pthread_mutex_t lock; /* of what follows, and of a device's marked fields; held shortly */
 	enum gm_session_state state;
 	char away[GM_ERROR_BYTES];

@@ -2,8 +2,8 @@
 #include "config.h"
 
 /*
- * Clients that leave while the GPU is at work: what was freed may be in use still, and is not taken
- * away under it. See broker.h.
+ * Clients that leave what others may not have yet: what was freed may be in use by the GPU still,
+ * and is not taken away under it; what the driver does not unmap does not go back. See broker.h.
  */
 
 #include <dirent.h>
@@ -112,6 +112,51 @@ START_TEST(who_leaves_while_a_stream_is_captured_does_not_wait_for_ever)
 }
 END_TEST
 
+/* ---- memory that the driver does not unmap */
+
+enum what { BUFFER, IPC_BUFFER, HEAP, IPC_HEAP, WHATS };
+
+static void keep(int channel, void *argument)
+{
+	const enum what what = *(const int *)argument;
+	gpumem_buffer *buffer;
+	void *ptr;
+	setenv("GPUMEM_FAKE_FAIL", "cuMemUnmap:0:999,cuIpcCloseMemHandle:0:999", 1);
+	join("keeping");
+	if (what == BUFFER || what == IPC_BUFFER) {
+		OK(create(BYTES, what == BUFFER ? GPUMEM_TRANSPORT_FD : GPUMEM_TRANSPORT_IPC,
+			&buffer));
+		gpumem_buffer_destroy(buffer);
+	} else {
+		OK(gpumem_alloc(session, 0, BYTES, NULL, NULL, &ptr));
+		OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	}
+	OK(gpumem_trim(session, NULL));
+	gm_say_word(channel, 't');
+	gm_hear_word(channel, 'd');
+	gpumem_disconnect(session);
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'e');
+}
+
+START_TEST(what_cannot_be_unmapped_goes_to_nobody_while_the_process_lives)
+{
+	int what = _i;
+	struct gm_worker worker;
+	start_with(what == IPC_HEAP ? IPC_CONFIG : CONFIG(""));
+	gm_worker_start(&worker, keep, &what);
+	gm_hear_word(worker.channel, 't');
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, BYTES);
+	gm_say_word(worker.channel, 'd');
+	gm_hear_word(worker.channel, 'd');
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).quarantined, BYTES);
+	end_worker(&worker);
+	GM_UNTIL(gm_figures_now(&daemon_).quarantined == 0);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("leave");
@@ -120,6 +165,10 @@ int main(void)
 	tcase_add_loop_test(
 		tc, what_was_freed_under_the_gpus_work_is_there_until_that_is_over, 0, 2 * HOWS);
 	tcase_add_test(tc, who_leaves_while_a_stream_is_captured_does_not_wait_for_ever);
+	/* The driver has to fail when told. */
+	if (getenv("GPUMEM_FAKE_DIR"))
+		tcase_add_loop_test(tc,
+			what_cannot_be_unmapped_goes_to_nobody_while_the_process_lives, 0, WHATS);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
