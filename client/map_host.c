@@ -4,51 +4,13 @@
  * memfd mapped over a part of it, and unmapping puts PROT_NONE back, so that at no moment is there
  * a hole into which another thread's mmap() could fall. Chunks are not inherited by fork(): a child
  * must not see, or keep alive, memory that its parent gave back.
- *
- * On the host nothing is asynchronous: an event has passed when it is recorded, unless a test holds
- * it back.
  */
 #include "client/map_host.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "common/limits.h"
-
-struct gm_event {
-	bool held;
-	struct gm_event *prev, *next; /* of the held ones */
-};
-
-struct gm_map_host {
-	pthread_mutex_t lock;
-	bool holding;
-	struct gm_event held; /* the head of a ring */
-	uint64_t orders;
-};
-
-int gm_map_host_new(struct gm_map_host **ret_backend)
-{
-	struct gm_map_host *backend = calloc(1, sizeof(*backend));
-	if (!backend)
-		return -ENOMEM;
-	pthread_mutex_init(&backend->lock, NULL);
-	backend->held.prev = backend->held.next = &backend->held;
-	*ret_backend = backend;
-	return 0;
-}
-
-void gm_map_host_free(struct gm_map_host *backend)
-{
-	if (!backend)
-		return;
-	pthread_mutex_destroy(&backend->lock);
-	free(backend);
-}
-
-/* ---- memory */
 
 static int empty(void *addr, uint64_t bytes)
 {
@@ -122,118 +84,22 @@ static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 	return empty(from, bytes);
 }
 
-/* ---- events */
-
-static int host_record(void *ctx, struct gm_event **ret_event)
-{
-	struct gm_map_host *backend = ctx;
-	struct gm_event *event = calloc(1, sizeof(*event));
-	if (!event)
-		return -ENOMEM;
-	pthread_mutex_lock(&backend->lock);
-	if (backend->holding) {
-		event->held = true;
-		event->next = &backend->held;
-		event->prev = backend->held.prev;
-		event->prev->next = event->next->prev = event;
-	}
-	pthread_mutex_unlock(&backend->lock);
-	*ret_event = event;
-	return 0;
-}
-
-static int host_passed(void *ctx, struct gm_event *event)
-{
-	struct gm_map_host *backend = ctx;
-	pthread_mutex_lock(&backend->lock);
-	bool held = event->held;
-	pthread_mutex_unlock(&backend->lock);
-	return held ? 0 : 1;
-}
-
-static int host_order(void *ctx, gpumem_stream stream, struct gm_event *event)
-{
-	struct gm_map_host *backend = ctx;
-	pthread_mutex_lock(&backend->lock);
-	if (event->held)
-		backend->orders++;
-	pthread_mutex_unlock(&backend->lock);
-	return 0;
-}
-
-static void unhold(struct gm_event *event)
-{
-	event->prev->next = event->next;
-	event->next->prev = event->prev;
-	event->held = false;
-}
-
-static void host_forget(void *ctx, struct gm_event *event)
-{
-	struct gm_map_host *backend = ctx;
-	if (!event)
-		return;
-	pthread_mutex_lock(&backend->lock);
-	if (event->held)
-		unhold(event);
-	pthread_mutex_unlock(&backend->lock);
-	free(event);
-}
-
-static int host_stream_id(void *backend, gpumem_stream stream, uint64_t *ret_id)
-{
-	*ret_id = (uintptr_t)stream;
-	return 0;
-}
-
-void gm_map_host_hold(struct gm_map_host *backend)
-{
-	pthread_mutex_lock(&backend->lock);
-	backend->holding = true;
-	pthread_mutex_unlock(&backend->lock);
-}
-
-void gm_map_host_release(struct gm_map_host *backend)
-{
-	pthread_mutex_lock(&backend->lock);
-	backend->holding = false;
-	while (backend->held.next != &backend->held)
-		unhold(backend->held.next);
-	pthread_mutex_unlock(&backend->lock);
-}
-
-uint64_t gm_map_host_orders(struct gm_map_host *backend)
-{
-	pthread_mutex_lock(&backend->lock);
-	uint64_t orders = backend->orders;
-	pthread_mutex_unlock(&backend->lock);
-	return orders;
-}
-
+/* Nothing is kept. */
 static void host_close(void *backend)
 {
-	gm_map_host_free(backend);
 }
-
-#define MEMORY_OPS \
-	.name = "host", .close = host_close, .reserve = host_reserve, .unreserve = host_unreserve, \
-	.map = host_map, .access = host_access, .move = host_move, .unmap = host_unmap
 
 const struct gm_map_ops *gm_map_host_ops(void)
 {
-	static const struct gm_map_ops ops = {MEMORY_OPS};
-	return &ops;
-}
-
-const struct gm_map_ops *gm_map_host_streams_ops(void)
-{
 	static const struct gm_map_ops ops = {
-		MEMORY_OPS,
-		.record = host_record,
-		.passed = host_passed,
-		.order = host_order,
-		.forget = host_forget,
-		.stream_id = host_stream_id,
+		.name = "host",
+		.close = host_close,
+		.reserve = host_reserve,
+		.unreserve = host_unreserve,
+		.map = host_map,
+		.access = host_access,
+		.move = host_move,
+		.unmap = host_unmap,
 	};
 	return &ops;
 }

@@ -35,8 +35,8 @@ struct gm_map_pinned {
 	size_t n; /* GPUs */
 	gm_cu_device devices[GM_LIMIT_DEVICES];
 	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
-	struct gm_map_host *host; /* NULL: the driver's own memory */
-	pthread_mutex_t lock;     /* of the list */
+	bool host;            /* memfds; else the driver's own memory */
+	pthread_mutex_t lock; /* of the list */
 	struct range *registered;
 };
 
@@ -84,9 +84,8 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 		return -ENOMEM;
 	}
 	backend->cuda = cuda;
+	backend->host = memfd;
 	pthread_mutex_init(&backend->lock, NULL);
-	if (memfd)
-		r = gm_map_host_new(&backend->host);
 	if (cuda->cuDeviceGetCount(&count))
 		count = 0;
 	for (int i = 0; i < count && r == 0 && backend->n < GM_LIMIT_DEVICES; i++) {
@@ -126,7 +125,6 @@ void gm_map_pinned_free(struct gm_map_pinned *backend)
 		return;
 	for (size_t i = 0; i < backend->n; i++)
 		gm_map_cuda_free(backend->gpus[i]);
-	gm_map_host_free(backend->host);
 	pthread_mutex_destroy(&backend->lock);
 	free(backend);
 }
@@ -219,7 +217,7 @@ static int pinned_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 	struct gm_map_pinned *backend = ctx;
 
 	if (backend->host)
-		return gm_map_host_ops()->reserve(backend->host, bytes, ret_addr);
+		return gm_map_host_ops()->reserve(NULL, bytes, ret_addr);
 	return gm_map_cuda_ops()->reserve(any_gpu(backend), bytes, ret_addr);
 }
 
@@ -232,7 +230,7 @@ static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
 		return;
 	}
 	unregister(backend, addr, bytes);
-	gm_map_host_ops()->unreserve(backend->host, addr, bytes);
+	gm_map_host_ops()->unreserve(NULL, addr, bytes);
 }
 
 static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd)
@@ -240,7 +238,7 @@ static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd)
 	struct gm_map_pinned *backend = ctx;
 
 	if (backend->host)
-		return gm_map_host_ops()->map(backend->host, addr, bytes, fd);
+		return gm_map_host_ops()->map(NULL, addr, bytes, fd);
 	return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd);
 }
 
@@ -254,11 +252,11 @@ static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 	if (!backend->host)
 		return gm_map_cuda_call(any_gpu(backend), set_access, &range);
 	/* The driver pins pages for writing, so they have to be writable while it does. */
-	r = gm_map_host_ops()->access(backend->host, addr, bytes, false);
+	r = gm_map_host_ops()->access(NULL, addr, bytes, false);
 	if (r == 0)
 		r = register_range(backend, addr, bytes);
 	if (r == 0 && read_only)
-		r = gm_map_host_ops()->access(backend->host, addr, bytes, true);
+		r = gm_map_host_ops()->access(NULL, addr, bytes, true);
 	return r;
 }
 
@@ -279,7 +277,7 @@ static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
 	if (!backend->host)
 		return gm_map_cuda_ops()->unmap(any_gpu(backend), addr, bytes);
 	unregister(backend, addr, bytes);
-	return gm_map_host_ops()->unmap(backend->host, addr, bytes);
+	return gm_map_host_ops()->unmap(NULL, addr, bytes);
 }
 
 /* ---- streams and events */

@@ -15,14 +15,10 @@
 #include "client/map_pinned.h"
 #include "client/session.h"
 
-static gpumem_status open_host(struct gm_session_device *d)
+static void open_host(struct gm_session_device *d)
 {
-	struct gm_map_host *host;
-	if (gm_map_host_new(&host) < 0)
-		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for device %u", d->info.number);
-	d->backend = host;
+	d->backend = NULL;
 	atomic_store_explicit(&d->map, gm_map_host_ops(), memory_order_release);
-	return GPUMEM_OK;
 }
 
 /* Those that cannot reach it, or that this process does not see, have no part in it. */
@@ -66,8 +62,10 @@ static gpumem_status open_pinned(struct gpumem_session *session, struct gm_sessi
 	if (serves_gpus(session))
 		r = gm_map_pinned_new(memfd, &pinned, why);
 	/* What is shared as a memfd needs no driver where no GPU is used. */
-	if (r == -ENODEV && memfd)
-		return open_host(d);
+	if (r == -ENODEV && memfd) {
+		open_host(d);
+		return GPUMEM_OK;
+	}
 	if (r < 0)
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
 			"pinned host memory cannot be used: %s", why);
@@ -90,7 +88,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 		 (strcmp(d->info.backend, "host") == 0 || strcmp(d->info.backend, "cuda") == 0))
 		status = open_pinned(session, d);
 	else if (strcmp(d->info.backend, "host") == 0)
-		status = open_host(d);
+		open_host(d);
 	else if (strcmp(d->info.backend, "cuda") == 0)
 		status = open_cuda(session, d);
 	else
