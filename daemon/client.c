@@ -277,6 +277,7 @@ static struct gm_session *detach(struct gm_client *client)
 static void end_died(struct gm_client *client)
 {
 	struct gm_session *session = detach(client);
+	gm_session_cancel(session); /* while it is known whose they were */
 	forget(client);
 	gm_session_end_died(session);
 }
@@ -289,6 +290,7 @@ void gm_client_goodbye(struct gm_client *client)
 	gm_peer_set_user(client->peer, NULL);
 	client->peer = NULL;
 	gm_session_set_user(session, NULL);
+	gm_session_cancel(session);
 	forget(client);
 	gm_session_end_unmapped(session);
 }

@@ -229,6 +229,9 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	uint8_t ret_token[GM_TOKEN_BYTES]);
 /* The new token could not be told: the one that was shown is good once more. */
 void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
+/* Its pending requests end as cancelled: for who has something to say of them that is gone when the
+ * session is. */
+void gm_session_cancel(struct gm_session *session);
 /*
  * The end. unmapped: the client said that it unmapped everything (goodbye), so chunks may be
  * pooled; otherwise the process died and its chunks are released. Pending requests end as

@@ -173,6 +173,14 @@ void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TO
 	session->token = gm_token_hash_make(&session->core->token_key, token);
 }
 
+void gm_session_cancel(struct gm_session *session)
+{
+	struct gm_core *core = session->core;
+	gm_core_enter(core);
+	gm_request_cancel_all(session);
+	gm_core_leave(core);
+}
+
 static void end(struct gm_session *session, bool died)
 {
 	struct gm_core *core = session->core;

@@ -116,6 +116,44 @@ START_TEST(a_waiting_request_goes_with_its_client)
 }
 END_TEST
 
+/* How often a text stands in the daemon's log. */
+static int logged_times(const char *text)
+{
+	char *log = gm_daemon_log(&s.daemon);
+	int n = 0;
+	for (const char *at = log; (at = strstr(at, text)); at++)
+		n++;
+	free(log);
+	return n;
+}
+
+/* However many it leaves behind, and whichever way it goes. */
+START_TEST(of_requests_that_go_with_their_client_the_journal_says_once_whose_they_were)
+{
+	char line[128];
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+		(void)gm_scene_ask(&s.b, 2 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_LIMIT_WAITING_PER_CLIENT);
+	snprintf(line, sizeof(line), "client %llu (raw, pid %d, uid %u): the session went away",
+		(unsigned long long)s.b.session, (int)getpid(), getuid());
+	if (_i) {
+		Gm__Wire__Goodbye goodbye = GM__WIRE__GOODBYE__INIT;
+		uint64_t id = gm_raw_send(&s.b, GM_RAW_PACKET(GOODBYE, goodbye, &goodbye));
+		do
+			GM_REQUIRE(gm_raw_receive(&s.b));
+		while (s.b.packet->id != id);
+	}
+	gm_raw_close(&s.b);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 0);
+	GM_REQUIRE_EQ(logged_times(line), 1);
+	GM_REQUIRE_EQ(logged_times("the session went away"), 1);
+	gm_raw_join(&s.b, &s.daemon);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 START_TEST(what_could_never_be_granted_does_not_wait)
 {
 	gm_scene_start(&s, NULL);
@@ -308,6 +346,8 @@ int main(void)
 	tcase_add_test(tcase, a_reload_that_is_refused_ends_no_request_that_waits);
 	tcase_add_test(tcase, a_waiting_request_ends_when_it_is_cancelled_or_its_time_is_over);
 	tcase_add_test(tcase, a_waiting_request_goes_with_its_client);
+	tcase_add_loop_test(tcase,
+		of_requests_that_go_with_their_client_the_journal_says_once_whose_they_were, 0, 2);
 	tcase_add_test(tcase, what_could_never_be_granted_does_not_wait);
 	tcase_add_test(tcase, two_who_hold_half_and_wait_for_more_are_told_so);
 	tcase_add_test(tcase, a_client_with_many_waiting_requests_can_still_return_memory);

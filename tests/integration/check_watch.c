@@ -165,6 +165,45 @@ START_TEST(who_may_not_see_a_client_does_not_hear_its_name_from_a_limit)
 }
 END_TEST
 
+static void watch_it_go(int channel, void *argument)
+{
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	close(s.b.socket); /* its copy: the other one is to be the last */
+	GM_REQUIRE(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+	gm_raw_observe(&eye, &s.daemon);
+	GM_REQUIRE_EQ(gm_raw_call(&eye, GM_RAW_PACKET(WATCH, watch, &watch)), GPUMEM_OK);
+	gm_say_word(channel, 'w');
+	const Gm__Wire__NoticeEvent *notice = next_notice(&eye, "refused");
+	GM_REQUIRE_EQ(notice->session, s.b.session);
+	GM_REQUIRE_EQ(notice->uid, 0);
+	GM_REQUIRE(!notice->client[0]);
+	GM_REQUIRE(!notice->owner[0]);
+	GM_REQUIRE(!strstr(notice->text, "raw"));
+	gm_raw_close(&eye);
+}
+
+START_TEST(nor_when_a_client_goes_that_waited_for_it)
+{
+	struct gm_worker worker;
+	if (getuid() != 0) {
+		puts("# not root: no second user to be");
+		return;
+	}
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "client:raw", 1, 8 * MiB, 0, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 8 * MiB, NULL), GPUMEM_OK);
+	(void)gm_scene_ask(&s.b, 2 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	gm_worker_start(&worker, watch_it_go, NULL);
+	gm_hear_word(worker.channel, 'w');
+	gm_raw_close(&s.b);
+	gm_worker_join(&worker);
+	gm_raw_join(&s.b, &s.daemon);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("watch");
@@ -174,6 +213,7 @@ int main(void)
 	tcase_add_test(tcase, who_watches_and_does_not_read_is_dropped_and_disturbs_nobody);
 	tcase_add_test(tcase, reclaims_without_end_do_not_fill_the_journal);
 	tcase_add_test(tcase, who_may_not_see_a_client_does_not_hear_its_name_from_a_limit);
+	tcase_add_test(tcase, nor_when_a_client_goes_that_waited_for_it);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
