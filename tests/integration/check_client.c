@@ -250,10 +250,7 @@ END_TEST
 
 START_TEST(a_refused_connection_is_told_why)
 {
-	gm_daemon_configure(&daemon_, GM_DAEMON_CONFIG_WITH("connections_per_uid = 2\n", "1G"));
-	gm_daemon_signal(&daemon_, SIGHUP);
-	gm_daemon_await_notice(&daemon_, "RELOADING=1");
-	gm_daemon_await_notice(&daemon_, "READY=1");
+	gm_daemon_reload(&daemon_, GM_DAEMON_CONFIG_WITH("connections_per_uid = 2\n", "1G"));
 	gpumem_session *second = join("second"), *third = NULL;
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = daemon_.socket;
@@ -261,9 +258,7 @@ START_TEST(a_refused_connection_is_told_why)
 	GM_REQUIRE(strlen(gpumem_error_detail()) > 0);
 	gpumem_disconnect(second);
 	/* The two there are left can be asked for their figures again. */
-	gm_daemon_configure(&daemon_, GM_DAEMON_CONFIG);
-	gm_daemon_signal(&daemon_, SIGHUP);
-	gm_daemon_await_notice(&daemon_, "READY=1");
+	gm_daemon_reload(&daemon_, GM_DAEMON_CONFIG);
 }
 END_TEST
 

@@ -73,10 +73,7 @@ START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 	enum { N = GM_LIMIT_TRACKED_BUFFERS + 1 };
 	static void *p[N];
 	gpumem_session *s;
-	gm_daemon_configure(&daemon_, GM_DAEMON_CONFIG_WITH("track = all\n", "1G"));
-	gm_daemon_signal(&daemon_, SIGHUP);
-	gm_daemon_await_notice(&daemon_, "RELOADING=1");
-	gm_daemon_await_notice(&daemon_, "READY=1");
+	gm_daemon_reload(&daemon_, GM_DAEMON_CONFIG_WITH("track = all\n", "1G"));
 	s = join("tracked");
 	char tag[64];
 	uint64_t untracked = 0;

@@ -81,9 +81,7 @@ START_TEST(what_is_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_uid(), 1, 32 * MiB, 0, 0), GPUMEM_OK);
 	snprintf(config, sizeof(config), "%s[limit %s]\nmax = 128M\npriority = 7\n",
 		GM_DAEMON_CONFIG, gm_scene_uid());
-	gm_daemon_configure(&s.daemon, config);
-	gm_daemon_signal(&s.daemon, SIGHUP);
-	gm_daemon_await_notice(&s.daemon, "READY=1");
+	gm_daemon_reload(&s.daemon, config);
 	const Gm__Wire__Limit *row = gm_scene_limit(&s, gm_scene_uid());
 	GM_REQUIRE_EQ(row->max, 32 * MiB);
 	GM_REQUIRE_EQ(row->run_time, 1);
@@ -133,9 +131,7 @@ START_TEST(a_reload_whose_limits_contradict_the_device_changes_nothing)
 	gm_scene_start(&s, NULL);
 	snprintf(config, sizeof(config), "%s[limit %s]\nguarantee = 2G\n",
 		GM_DAEMON_CONFIG_WITH("oom = wait\n", "1G"), gm_scene_uid());
-	gm_daemon_configure(&s.daemon, config);
-	gm_daemon_signal(&s.daemon, SIGHUP);
-	gm_daemon_await_notice(&s.daemon, "READY=1");
+	gm_daemon_reload(&s.daemon, config);
 	GM_REQUIRE(gm_scene_logged(&s, "the configuration stays as it was"));
 	GM_REQUIRE(!gm_scene_limit(&s, gm_scene_uid()));
 	/* oom = wait is not in force either. */
@@ -164,11 +160,9 @@ START_TEST(a_reload_that_contradicts_what_was_set_at_run_time_touches_nothing)
 	GM_UNTIL(gm_waiting(&s.daemon) == 1);
 	struct gm_figures before = gm_figures_now(&s.daemon);
 	GM_REQUIRE(before.pooled > 0);
-	gm_daemon_configure(&s.daemon,
+	gm_daemon_reload(&s.daemon,
 		"[gpumemd]\nfraction = 0.5\nmin_free = 0\nreserve = 0\nmax_pool = 0\n"
 		"host_limit = 0\n[device 0]\nsize = 1G\n");
-	gm_daemon_signal(&s.daemon, SIGHUP);
-	gm_daemon_await_notice(&s.daemon, "READY=1");
 	GM_REQUIRE(gm_scene_logged(&s, "the configuration stays as it was"));
 	/* Neither the pool nor who waits for more than there would be has felt it. */
 	struct gm_figures after = gm_figures_now(&s.daemon);
@@ -179,8 +173,7 @@ START_TEST(a_reload_that_contradicts_what_was_set_at_run_time_touches_nothing)
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	/* Without the limit it is put to use. */
 	GM_REQUIRE_EQ(gm_scene_reset_limit(&s, gm_scene_session(&s.b)), GPUMEM_OK);
-	gm_daemon_signal(&s.daemon, SIGHUP);
-	gm_daemon_await_notice(&s.daemon, "READY=1");
+	gm_daemon_reload(&s.daemon, NULL);
 	after = gm_figures_now(&s.daemon);
 	GM_REQUIRE_EQ(after.capacity, 512 * MiB);
 	GM_REQUIRE_EQ(after.pooled, 0);
@@ -208,11 +201,9 @@ static void stranger(int channel, void *argument)
 	Gm__Wire__ResetLimit reset = GM__WIRE__RESET_LIMIT__INIT;
 	Gm__Wire__Cleanup cleanup = GM__WIRE__CLEANUP__INIT;
 	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
-	if (getuid() == 0)
-		GM_REQUIRE(
-			setresgid(54321, 54321, 54321) == 0 && setresuid(54321, 54321, 54321) == 0);
+	gm_become_stranger();
 	gm_raw_observe(&raw, argument);
-	set.owner = (char *)"uid:54321";
+	set.owner = (char *)"uid:64999";
 	set.set = 1;
 	set.max = UINT64_MAX;
 	GM_REQUIRE_EQ(

@@ -278,15 +278,13 @@ START_TEST(a_queue_is_told_as_it_is_read_however_often_it_is_asked_for)
 }
 END_TEST
 
-#define STRANGER 64999
-
 /* Somebody else, who looks twice: at a limit of what a client calls itself, and at one of its user.
  */
 static void look_as_stranger(int channel, void *argument)
 {
 	struct gm_raw eye;
 	Gm__Wire__GetQueue get = GM__WIRE__GET_QUEUE__INIT;
-	GM_REQUIRE(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+	gm_become_stranger();
 	gm_raw_observe(&eye, &s.daemon);
 	for (int i = 0; i < 2; i++) {
 		gm_hear_word(channel, 'l');

@@ -106,12 +106,9 @@ START_TEST(sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad)
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 512 << 20, &lease), GPUMEM_OK);
 	config_value(&daemon, "decay", before);
 
-	gm_daemon_configure(&daemon,
+	gm_daemon_reload(&daemon,
 		"[gpumemd]\nfraction = 0.25\nmin_free = 0\nreserve = 0\ndecay = 33s\n"
 		"[device 0]\nsize = 1G\n");
-	gm_daemon_signal(&daemon, SIGHUP);
-	gm_daemon_await_notice(&daemon, "RELOADING=1");
-	gm_daemon_await_notice(&daemon, "READY=1");
 	config_value(&daemon, "decay", value);
 	GM_REQUIRE(strcmp(value, before) != 0);
 	struct gm_figures f = gm_figures_now(&daemon);
@@ -122,19 +119,11 @@ START_TEST(sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad)
 	struct gm_raw_lease more;
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &more), GPUMEM_E_NO_MEMORY);
 
-	gm_daemon_configure(&daemon, "[gpumemd]\nfractoin = 0.9\n");
-	gm_daemon_signal(&daemon, SIGHUP);
-	gm_daemon_await_notice(&daemon, "RELOADING=1");
-	gm_daemon_await_notice(&daemon, "READY=1");
+	gm_daemon_reload(&daemon, "[gpumemd]\nfractoin = 0.9\n");
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).capacity, 256 << 20);
-	char *log = gm_daemon_log(&daemon);
-	GM_REQUIRE(strstr(log, "fractoin"));
-	free(log);
+	GM_REQUIRE(gm_daemon_said(&daemon, "fractoin") > 0);
 
-	gm_daemon_configure(&daemon, GM_DAEMON_CONFIG);
-	gm_daemon_signal(&daemon, SIGHUP);
-	gm_daemon_await_notice(&daemon, "RELOADING=1");
-	gm_daemon_await_notice(&daemon, "READY=1");
+	gm_daemon_reload(&daemon, GM_DAEMON_CONFIG);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &more), GPUMEM_OK);
 	gm_raw_lease_clear(&more);
 	gm_raw_lease_clear(&lease);
@@ -147,14 +136,9 @@ START_TEST(a_size_changed_by_a_reload_stays_and_is_said)
 {
 	struct gm_daemon daemon;
 	gm_daemon_start(&daemon, NULL);
-	gm_daemon_configure(&daemon, GM_DAEMON_CONFIG_WITH("", "2G"));
-	gm_daemon_signal(&daemon, SIGHUP);
-	gm_daemon_await_notice(&daemon, "RELOADING=1");
-	gm_daemon_await_notice(&daemon, "READY=1");
+	gm_daemon_reload(&daemon, GM_DAEMON_CONFIG_WITH("", "2G"));
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).total, 1 << 30);
-	char *log = gm_daemon_log(&daemon);
-	GM_REQUIRE(strstr(log, "size"));
-	free(log);
+	GM_REQUIRE(gm_daemon_said(&daemon, "size") > 0);
 	gm_daemon_stop(&daemon);
 }
 END_TEST

@@ -262,16 +262,6 @@ static void require_closed(struct stored *stored)
 	close(stored->pipe[1]);
 }
 
-static size_t lines_with(const struct gm_daemon *daemon, const char *words)
-{
-	char *log = gm_daemon_log(daemon);
-	size_t n = 0;
-	for (char *at = log; (at = strstr(at, words)); at++)
-		n++;
-	free(log);
-	return n;
-}
-
 START_TEST(stored_descriptors_that_it_does_not_know_do_not_keep_it_from_serving)
 {
 	static const char *const names[] = {
@@ -288,8 +278,8 @@ START_TEST(stored_descriptors_that_it_does_not_know_do_not_keep_it_from_serving)
 	close(fd);
 	gm_figures_now(&daemon);
 	require_closed(&stored);
-	GM_REQUIRE_EQ(lines_with(&daemon, "2 descriptors passed"), 1);
-	GM_REQUIRE_EQ(lines_with(&daemon, "descriptors passed"), 1);
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon, "2 descriptors passed"), 1);
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon, "descriptors passed"), 1);
 	gm_daemon_signal(&daemon, SIGTERM);
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
 	/* The socket is whoever passed it's. */
@@ -310,7 +300,7 @@ START_TEST(without_a_passed_socket_among_them_it_makes_its_own)
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
 	gm_figures_now(&daemon);
 	require_closed(&stored);
-	GM_REQUIRE_EQ(lines_with(&daemon, "2 descriptors passed"), 1);
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon, "2 descriptors passed"), 1);
 	gm_daemon_stop(&daemon);
 }
 END_TEST
@@ -327,7 +317,7 @@ START_TEST(of_several_listening_sockets_the_one_with_its_name_is_served)
 	daemon.options.passed_names = "other.socket:gpumemd.socket";
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
 	gm_figures_now(&daemon);
-	GM_REQUIRE_EQ(lines_with(&daemon, "1 descriptor passed"), 1);
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon, "1 descriptor passed"), 1);
 	gm_daemon_signal(&daemon, SIGTERM);
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
 	/* Without a name, or when both have it, it cannot tell which is meant. */

@@ -358,6 +358,15 @@ void gm_daemon_await_notice(struct gm_daemon *daemon, const char *text)
 	} while (!strstr(notice, text));
 }
 
+void gm_daemon_reload(struct gm_daemon *daemon, const char *config)
+{
+	if (config)
+		gm_daemon_configure(daemon, config);
+	gm_daemon_signal(daemon, SIGHUP);
+	gm_daemon_await_notice(daemon, "RELOADING=1");
+	gm_daemon_await_notice(daemon, "READY=1");
+}
+
 int gm_daemon_wait(struct gm_daemon *daemon)
 {
 	struct pollfd fd = {.fd = daemon->pidfd, .events = POLLIN};
@@ -433,6 +442,22 @@ char *gm_daemon_log(const struct gm_daemon *daemon)
 	if (f)
 		fclose(f);
 	return text;
+}
+
+size_t gm_daemon_said(const struct gm_daemon *daemon, const char *words)
+{
+	char *log = gm_daemon_log(daemon);
+	size_t n = 0;
+	GM_REQUIRE(log);
+	for (const char *at = log; (at = strstr(at, words)); at++)
+		n++;
+	free(log);
+	return n;
+}
+
+void gm_become_stranger(void)
+{
+	GM_REQUIRE(setgid(GM_STRANGER) == 0 && setuid(GM_STRANGER) == 0);
 }
 
 uint64_t gm_daemon_rss(const struct gm_daemon *daemon)

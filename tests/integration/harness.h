@@ -83,6 +83,8 @@ void gm_daemon_prepare(struct gm_daemon *daemon, const struct gm_daemon_options 
 int gm_daemon_spawn(struct gm_daemon *daemon);
 /* Writes the configuration anew. */
 void gm_daemon_configure(struct gm_daemon *daemon, const char *config);
+/* The same (NULL: it is as it was), and has it read again; returns when that is done. */
+void gm_daemon_reload(struct gm_daemon *daemon, const char *config);
 void gm_daemon_signal(struct gm_daemon *daemon, int signal);
 /* Waits for the next message on NOTIFY_SOCKET that contains text. */
 void gm_daemon_await_notice(struct gm_daemon *daemon, const char *text);
@@ -95,11 +97,17 @@ void gm_daemon_kill(struct gm_daemon *daemon);
 void gm_daemon_stop(struct gm_daemon *daemon);
 /* What the daemon has logged so far; malloc'ed. */
 char *gm_daemon_log(const struct gm_daemon *daemon);
+/* How often these words are in it. */
+size_t gm_daemon_said(const struct gm_daemon *daemon, const char *words);
 /* Resident set and CPU time of the daemon so far. */
 uint64_t gm_daemon_rss(const struct gm_daemon *daemon);
 uint64_t gm_daemon_cpu_ns(const struct gm_daemon *daemon);
 /* How many fds the daemon has open. */
 size_t gm_daemon_fds(const struct gm_daemon *daemon);
+
+/* This process becomes one of a user who is nobody special, and stays so. Only root can. */
+#define GM_STRANGER 64999
+void gm_become_stranger(void);
 
 /* Whether the build has sanitizers (their memory and time need room). */
 bool gm_sanitized(void);

@@ -117,10 +117,7 @@ const Gm__Wire__QueueReply *gm_scene_queue(struct gm_scene *scene)
 
 bool gm_scene_logged(const struct gm_scene *scene, const char *text)
 {
-	char *log = gm_daemon_log(&scene->daemon);
-	bool found = strstr(log, text) != NULL;
-	free(log);
-	return found;
+	return gm_daemon_said(&scene->daemon, text) > 0;
 }
 
 const char *gm_scene_uid(void)

@@ -436,6 +436,29 @@ START_TEST(every_page_ends_with_the_context)
 }
 END_TEST
 
+/* Fails each allocation of a block in turn, until none is left to fail: how many there were, and
+ * one. With a new backend each time: every time the first block of all. */
+static uint64_t fail_each(bool anew, struct gm_handle *ret)
+{
+	uint64_t before = free_of(0);
+
+	for (uint64_t n = 1;; n++) {
+		failing_malloc_arm(n);
+		int r = ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, ret);
+		if (!failing_malloc_fired()) {
+			ck_assert_int_eq(r, 0);
+			return n;
+		}
+		ck_assert_int_eq(r, -ENOMEM);
+		ck_assert_uint_eq(free_of(0), before);
+		if (anew) {
+			/* Nothing is left in a table that another one would meet. */
+			ops->close(backend);
+			open_it();
+		}
+	}
+}
+
 START_TEST(without_host_memory_there_is_no_block_and_nothing_is_lost)
 {
 	struct gm_backend_config config = {0};
@@ -453,17 +476,7 @@ START_TEST(without_host_memory_there_is_no_block_and_nothing_is_lost)
 	uint64_t before = free_of(0);
 	first = make(0, 2 * MIB, &another);
 	unmake(0, 2 * MIB, &another, &first);
-	for (n = 1;; n++) {
-		failing_malloc_arm(n);
-		int r = ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle);
-		if (!failing_malloc_fired()) {
-			ck_assert_int_eq(r, 0);
-			break;
-		}
-		ck_assert_int_eq(r, -ENOMEM);
-		ck_assert_uint_eq(free_of(0), before);
-	}
-	ck_assert_uint_ge(n, 4); /* a page, who pays, a number */
+	ck_assert_uint_ge(fail_each(false, &handle), 4); /* a page, who pays, a number */
 	unmake(0, 2 * MIB, &someone, &handle);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);
@@ -474,25 +487,11 @@ END_TEST
 START_TEST(the_first_block_of_all_without_host_memory_is_refused_and_no_more)
 {
 	struct gm_handle handle;
-	uint64_t n;
 
 	open_it();
 	uint64_t before = free_of(0);
-	for (n = 1;; n++) {
-		failing_malloc_arm(n);
-		int r = ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle);
-		if (!failing_malloc_fired()) {
-			ck_assert_int_eq(r, 0);
-			break;
-		}
-		ck_assert_int_eq(r, -ENOMEM);
-		ck_assert_uint_eq(free_of(0), before);
-		/* Nothing is left in a table that another one would meet. */
-		ops->close(backend);
-		open_it();
-	}
-	ck_assert_uint_ge(
-		n, 7); /* who pays and a number, and two pieces of memory for each table */
+	/* Who pays and a number, and two pieces of memory for each table. */
+	ck_assert_uint_ge(fail_each(true, &handle), 7);
 	unmake(0, 2 * MIB, &someone, &handle);
 	ck_assert_uint_eq(free_of(0), before);
 	ops->close(backend);

@@ -192,12 +192,17 @@ static void wait_until_stuck(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-START_TEST(creations_of_different_sessions_take_turns)
+/* The thread is held with job 0, so that all others are queued. */
+static void start_stuck(uint64_t turn)
 {
 	start(&exclusive_ops);
-	/* The thread is held with job 0, so that all others are queued. */
-	gm_worker_create(worker, &chunks[0], 99);
+	gm_worker_create(worker, &chunks[0], turn);
 	wait_until_stuck();
+}
+
+START_TEST(creations_of_different_sessions_take_turns)
+{
+	start_stuck(99);
 	for (size_t i = 1; i <= 6; i++)
 		gm_worker_create(worker, &chunks[i], 1);
 	gm_worker_create(worker, &chunks[10], 2);
@@ -214,9 +219,7 @@ END_TEST
 
 START_TEST(turns_that_share_a_bucket_are_kept_apart)
 {
-	start(&exclusive_ops);
-	gm_worker_create(worker, &chunks[0], 1);
-	wait_until_stuck();
+	start_stuck(1);
 	/* More turns than buckets' worth of luck, two jobs each. */
 	for (uint64_t turn = 0; turn < 20; turn++)
 		for (size_t i = 0; i < 2; i++)
@@ -234,9 +237,7 @@ END_TEST
 /* The first of a turn, one in its middle, its last, and a turn that is one job. */
 START_TEST(a_creation_that_has_not_begun_is_called_off_and_leaves_the_others_as_they_were)
 {
-	start(&exclusive_ops);
-	gm_worker_create(worker, &chunks[0], 99);
-	wait_until_stuck();
+	start_stuck(99);
 	for (size_t i = 1; i <= 6; i++)
 		gm_worker_create(worker, &chunks[i], 1);
 	gm_worker_create(worker, &chunks[10], 2);
@@ -269,9 +270,7 @@ END_TEST
 
 START_TEST(destructions_go_before_creations)
 {
-	start(&exclusive_ops);
-	gm_worker_create(worker, &chunks[0], 1);
-	wait_until_stuck();
+	start_stuck(1);
 	gm_worker_create(worker, &chunks[1], 1);
 	gm_worker_destroy(worker, &chunks[2]);
 	gm_worker_destroy(worker, &chunks[3]);
@@ -287,9 +286,7 @@ END_TEST
 
 START_TEST(the_loop_turns_while_the_backend_is_stuck)
 {
-	start(&exclusive_ops);
-	gm_worker_create(worker, &chunks[0], 1);
-	wait_until_stuck();
+	start_stuck(1);
 	ck_assert_int_ne(uv_run(&loop, UV_RUN_NOWAIT), 0);
 	ck_assert_uint_eq(told.created, 0);
 	permit(1);
