@@ -257,12 +257,30 @@ static struct gm_cuda_contexts *beside(struct gm_cuda_contexts *contexts, gm_cu_
 
 /* ---- who is there */
 
+/* Lets go of contexts that have ended: each has a thread, and nobody else may ever look for it. */
+static void forget_ended(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+
+	gm_cuda_contexts_walk(contexts);
+	for (context = gm_cuda_contexts_first(contexts, &unused); context; context = context->next)
+		(void)gm_cuda_context_look(contexts, context);
+	gm_cuda_contexts_walked(contexts);
+}
+
 /* cu is current, and one of the device. */
 static uint64_t note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	struct gm_cuda_context *context;
 	uint64_t number;
+	bool known;
 
+	pthread_mutex_lock(&contexts->lock);
+	known = find(contexts, cu) != NULL;
+	pthread_mutex_unlock(&contexts->lock);
+	if (!known)
+		forget_ended(contexts);
 	pthread_mutex_lock(&contexts->lock);
 	/* First, to tell whether this is it. */
 	(void)know_primary(contexts);

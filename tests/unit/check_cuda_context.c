@@ -177,9 +177,9 @@ END_TEST
 
 START_TEST(a_call_that_fails_in_one_context_is_told_and_undone)
 {
-	/* When the contexts were met, the driver was asked for their ids, and keepers have pushed
-	 * their own. */
-	static const char *const plans[] = {"cuCtxPushCurrent:4:999", "cuCtxGetId:7:999",
+	/* When the contexts were met, the driver was asked for their ids, and whether those met
+	 * before are still there, and keepers have pushed their own. */
+	static const char *const plans[] = {"cuCtxPushCurrent:4:999", "cuCtxGetId:11:999",
 		"cuEventCreate:1:999", "cuEventCreate:2:999", "cuCtxRecordEvent:1:999",
 		"cuCtxRecordEvent:2:999"};
 	struct gm_event *event;

@@ -244,6 +244,19 @@ START_TEST(contexts_that_come_and_go_are_all_forgotten)
 }
 END_TEST
 
+START_TEST(contexts_that_come_and_go_are_forgotten_though_nobody_waits_for_any)
+{
+	/* More than there can be at a time, those that are only held included. */
+	open_it();
+	for (int i = 0; i < 200; i++) {
+		gm_cu_ctx ctx = own_on(0);
+		(void)ops->here(map);
+		ck_assert_int_eq(cuda->cuCtxDestroy(ctx), 0);
+	}
+	ops->close(map);
+}
+END_TEST
+
 static void *come_and_go(void *unused)
 {
 	for (int i = 0; i < 200; i++) {
@@ -293,6 +306,7 @@ int main(void)
 	tcase_add_test(tc, another_context_at_the_same_handle_is_not_taken_for_the_old_one);
 	tcase_add_test(tc, a_context_is_met_anew_by_whoever_opens_the_gpu_anew);
 	tcase_add_test(tc, contexts_that_come_and_go_are_all_forgotten);
+	tcase_add_test(tc, contexts_that_come_and_go_are_forgotten_though_nobody_waits_for_any);
 	tcase_add_test(tc, threads_with_contexts_of_their_own_do_not_disturb_one_another);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
