@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "client/cancel.h"
 #include "common/limits.h"
 
 /* The default stream, which is NULL, cannot be captured: NULL is a free place. */
@@ -141,6 +142,7 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 
 	if (!any(on) && !is_captured(cuda, stream))
 		return false;
+	GM_UNCANCELLED;
 	pthread_mutex_lock(&lock);
 	is = is_captured(cuda, stream);
 	if (is)

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "client/cancel.h"
 #include "client/cuda_event.h"
 #include "client/cuda_keeper.h"
 
@@ -303,6 +304,7 @@ static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	struct gm_cuda_contexts *owner = contexts;
 	unsigned long long id;
 	gm_cu_device device;
+	GM_UNCANCELLED; /* what follows calls the driver with locks held */
 
 	if (contexts->cuda->cuCtxGetDevice(&device) || ask_id(contexts->cuda, cu, &id))
 		return primary_number(contexts); /* destroyed, and not yet replaced here */

@@ -4,9 +4,14 @@
  * cuda_context_fixture.h.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "tests/scratch.h"
 #include "tests/unit/cuda_context_fixture.h"
 
 static void *destroy(void *ctx)
@@ -291,6 +296,49 @@ START_TEST(threads_with_contexts_of_their_own_do_not_disturb_one_another)
 }
 END_TEST
 
+static void *show_and_end(void *shown)
+{
+	own_on(0);
+	sem_post(shown);
+	(void)ops->here(map);
+	pthread_testcancel();
+	return NULL;
+}
+
+START_TEST(a_thread_that_is_cancelled_while_it_shows_its_context_holds_nobody_up)
+{
+	char path[256] = "", variable[300];
+	pthread_t thread;
+	void *result;
+	sem_t shown;
+
+	/* In the driver, which waits for a byte, at a call that many make with locks held. */
+	gm_scratch_path("gate", path, sizeof path);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	int fifo = open(path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fifo, 0);
+	snprintf(variable, sizeof variable, "cuDevicePrimaryCtxGetState:%s", path);
+	setenv("GPUMEM_FAKE_GATE", variable, 1);
+	open_it();
+	sem_init(&shown, 0, 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, show_and_end, &shown), 0);
+	while (sem_wait(&shown) < 0)
+		;
+	ck_assert_int_eq(pthread_cancel(thread), 0);
+	/* One for each time that it is called here. */
+	ck_assert_int_eq(write(fifo, path, sizeof path), sizeof path);
+	ck_assert_int_eq(pthread_join(thread, &result), 0);
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	own_on(0);
+	(void)ops->here(map);
+	struct gm_event *event = record();
+	await(event);
+	ops->forget(map, event);
+	ops->close(map);
+	close(fifo);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cuda_context_end");
@@ -307,6 +355,7 @@ int main(void)
 	tcase_add_test(tc, a_context_is_met_anew_by_whoever_opens_the_gpu_anew);
 	tcase_add_test(tc, contexts_that_come_and_go_are_all_forgotten);
 	tcase_add_test(tc, contexts_that_come_and_go_are_forgotten_though_nobody_waits_for_any);
+	tcase_add_test(tc, a_thread_that_is_cancelled_while_it_shows_its_context_holds_nobody_up);
 	tcase_add_test(tc, threads_with_contexts_of_their_own_do_not_disturb_one_another);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
