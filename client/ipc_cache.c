@@ -55,10 +55,30 @@ static struct gm_ipc_block *find(
 }
 
 /* Lock. */
+static void unlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+{
+	LL_DELETE2(*handle_bucket(cache, block->handle), block, next_handle);
+	LL_DELETE2(*addr_bucket(cache, block->addr), block, next_addr);
+}
+
+/* Lock. */
 static void enlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
 {
 	LL_PREPEND2(*handle_bucket(cache, block->handle), block, next_handle);
 	LL_PREPEND2(*addr_bucket(cache, block->addr), block, next_addr);
+}
+
+/* What was at the address went with its context, and its users have not let go of it yet. They have
+ * nothing but the address, so they count as users of what is there now. Lock. */
+static void succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+{
+	struct gm_ipc_block *former;
+	LL_SEARCH_SCALAR2(*addr_bucket(cache, block->addr), former, addr, block->addr, next_addr);
+	if (!former)
+		return;
+	unlist(cache, former);
+	block->uses += former->uses;
+	free(former);
 }
 
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
@@ -83,17 +103,18 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 	memcpy(new->handle, handle, sizeof(new->handle));
 	new->context = context;
 	new->uses = new->openings = 1;
-	r = ops->open(ctx, handle, &new->addr);
+	r = ops->open(ctx, handle, &new->context, &new->addr);
 	if (r < 0) {
 		free(new);
 		return r;
 	}
 	pthread_mutex_lock(&cache->lock);
-	block = find(cache, handle, context);
+	block = find(cache, handle, new->context);
 	if (block) {
 		block->uses++;
 		*ret_addr = block->addr;
 	} else {
+		succeed_at(cache, new);
 		enlist(cache, new);
 		*ret_addr = new->addr;
 	}
@@ -101,7 +122,7 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 	if (!block)
 		return 0;
 	/* The other one's opening will do. Should this one not close, it is closed with that. */
-	if (ops->close(ctx, context, new->addr) < 0) {
+	if (ops->close(ctx, new->context, new->addr) < 0) {
 		pthread_mutex_lock(&cache->lock);
 		block->openings++;
 		pthread_mutex_unlock(&cache->lock);
@@ -124,8 +145,7 @@ int gm_ipc_cache_put(
 		block = NULL;
 	} else {
 		/* Nobody finds it from here on: what is closed must not be handed out. */
-		LL_DELETE2(*handle_bucket(cache, block->handle), block, next_handle);
-		LL_DELETE2(*addr_bucket(cache, addr), block, next_addr);
+		unlist(cache, block);
 	}
 	pthread_mutex_unlock(&cache->lock);
 	if (!block)

@@ -28,13 +28,16 @@ struct gm_ipc_cache {
 
 /* The driver's part. 0 or a negative errno. */
 struct gm_ipc_ops {
-	int (*open)(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr);
+	/* In the context of that number, which is current, or in another, whose number is written
+	 * then. */
+	int (*open)(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t *context,
+		void **ret_addr);
 	/* In the context that the block was opened in. */
 	int (*close)(void *ctx, uint64_t context, void *addr);
 };
 
-/* One more use of the block; the first opens it, in that context, which is current. -ENOMEM, or
- * what the driver said. */
+/* One more use of the block; the first opens it, in that context, which is current, or where the
+ * driver lets it be opened. -ENOMEM, or what the driver said. */
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
 	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr);
 /* One use less; the last closes it. -ENOENT: nothing is open there. When the driver cannot close

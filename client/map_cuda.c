@@ -314,7 +314,41 @@ static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 /* One for the process: the driver's openings are the process's, whatever session they came by. */
 static struct gm_ipc_cache ipc_blocks = GM_IPC_CACHE_INIT;
 
-static int ipc_open(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr)
+static gm_cu_result open_here(struct gm_map_cuda *backend, gm_cu_ipc_mem handle, gm_cu_ptr *ret_ptr)
+{
+	return backend->cuda->cuIpcOpenMemHandle(
+		ret_ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+/*
+ * What is of one process can be opened by one context of a GPU at a time, and kernels and copies of
+ * all of them reach it there. So a block of the daemon's is opened where others are.
+ */
+static gm_cu_result open_elsewhere(
+	struct gm_map_cuda *backend, gm_cu_ipc_mem handle, uint64_t *context, gm_cu_ptr *ret_ptr)
+{
+	gm_cu_result unused, result = GM_CUDA_ERROR_INVALID_HANDLE;
+	struct gm_cuda_context *other;
+
+	gm_cuda_contexts_walk(backend->contexts);
+	other = gm_cuda_contexts_first(backend->contexts, &unused);
+	for (; other && result; other = other->next) {
+		struct gm_cuda_entered entered;
+		if (other->number == *context ||
+			gm_cuda_context_enter(backend->contexts, other, &entered))
+			continue;
+		if (open_here(backend, handle, ret_ptr) == GM_CUDA_SUCCESS) {
+			*context = other->number;
+			result = GM_CUDA_SUCCESS;
+		}
+		leave(backend, &entered);
+	}
+	gm_cuda_contexts_walked(backend->contexts);
+	return result;
+}
+
+static int ipc_open(
+	void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t *context, void **ret_addr)
 {
 	struct gm_map_cuda *backend = ctx;
 	gm_cu_ipc_mem given;
@@ -322,8 +356,9 @@ static int ipc_open(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void *
 	gm_cu_result result;
 
 	memcpy(&given, handle, sizeof given);
-	result = backend->cuda->cuIpcOpenMemHandle(
-		&ptr, given, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	result = open_here(backend, given, &ptr);
+	if (result == GM_CUDA_ERROR_INVALID_HANDLE)
+		result = open_elsewhere(backend, given, context, &ptr);
 	if (result)
 		return outcome(backend, result);
 	*ret_addr = (void *)(uintptr_t)ptr;

@@ -21,10 +21,14 @@
 
 static struct driver {
 	pthread_mutex_t lock;
-	unsigned open[BLOCKS]; /* openings */
-	unsigned life[BLOCKS]; /* how often it was opened anew */
+	/* By context, which has addresses of its own. */
+	unsigned open[2][BLOCKS]; /* openings */
+	unsigned life[2][BLOCKS]; /* how often it was opened anew */
+	void *addr[2][BLOCKS];    /* where it is, or was last */
+	void *next;               /* where the next one comes to lie; NULL: where it belongs */
 	unsigned opens, closes;
 	int fail_open, fail_close; /* the next one */
+	uint64_t only_in;          /* the context that opens, whoever asks; 0: any */
 	/* Called in an open, before it is done; in a close likewise. */
 	void (*during)(void);
 	void (*during_close)(void);
@@ -33,15 +37,24 @@ static struct driver {
 static struct gm_ipc_cache cache = GM_IPC_CACHE_INIT;
 static const uint64_t context_a = 1, context_b = UINT64_MAX;
 
-static void *addr_of(unsigned block, unsigned life)
+static unsigned of(uint64_t context)
 {
-	return (void *)(GM_CHUNK_MIN * (uintptr_t)(1 + block + (uint64_t)BLOCKS * (life % 4096)));
+	return context == context_b;
 }
 
-static int driver_open(void *ctx, const uint8_t *handle, void **ret_addr)
+static void *addr_of(unsigned context, unsigned block, unsigned life)
+{
+	return (void *)(GM_CHUNK_MIN *
+			(uintptr_t)(1 + block +
+				    (uint64_t)BLOCKS * (context + 2 * (uint64_t)(life % 4096))));
+}
+
+static int driver_open(void *ctx, const uint8_t *handle, uint64_t *context, void **ret_addr)
 {
 	unsigned block = handle[0];
 	int r = 0;
+	if (driver.only_in)
+		*context = driver.only_in;
 	ck_assert_ptr_eq(ctx, &driver);
 	if (driver.during)
 		driver.during();
@@ -51,9 +64,15 @@ static int driver_open(void *ctx, const uint8_t *handle, void **ret_addr)
 		r = driver.fail_open;
 		driver.fail_open = 0;
 	} else {
-		if (driver.open[block]++ == 0)
-			driver.life[block]++;
-		*ret_addr = addr_of(block, driver.life[block]);
+		unsigned in = of(*context);
+		if (driver.open[in][block]++ == 0) {
+			driver.life[in][block]++;
+			driver.addr[in][block] =
+				driver.next ? driver.next
+					    : addr_of(in, block, driver.life[in][block]);
+			driver.next = NULL;
+		}
+		*ret_addr = driver.addr[in][block];
 	}
 	pthread_mutex_unlock(&driver.lock);
 	return r;
@@ -63,18 +82,21 @@ static int driver_close(void *ctx, uint64_t context, void *addr)
 {
 	int r = 0;
 	ck_assert(context == context_a || context == context_b);
+	ck_assert(!driver.only_in || context == driver.only_in);
 	if (driver.during_close)
 		driver.during_close();
 	pthread_mutex_lock(&driver.lock);
-	unsigned block = (unsigned)(((uintptr_t)addr / GM_CHUNK_MIN - 1) % BLOCKS);
+	unsigned in = of(context), block = 0;
 	driver.closes++;
 	if (driver.fail_close) {
 		r = driver.fail_close;
 		driver.fail_close = 0;
 	} else {
-		ck_assert_uint_gt(driver.open[block], 0);
-		ck_assert_ptr_eq(addr, addr_of(block, driver.life[block]));
-		driver.open[block]--;
+		while (block < BLOCKS &&
+			(!driver.open[in][block] || driver.addr[in][block] != addr))
+			block++;
+		ck_assert_uint_lt(block, BLOCKS);
+		driver.open[in][block]--;
 	}
 	pthread_mutex_unlock(&driver.lock);
 	return r;
@@ -103,12 +125,48 @@ static int put(void *addr)
 static void teardown(void)
 {
 	for (unsigned i = 0; i < BLOCKS; i++)
-		ck_assert_uint_eq(driver.open[i], 0);
+		ck_assert_uint_eq(driver.open[0][i] + driver.open[1][i], 0);
 	for (unsigned i = 0; i < GM_IPC_CACHE_BUCKETS; i++) {
 		ck_assert_ptr_null(cache.by_handle[i]);
 		ck_assert_ptr_null(cache.by_addr[i]);
 	}
 }
+
+START_TEST(a_block_that_opens_elsewhere_is_closed_there)
+{
+	void *a, *b, *in_b;
+	driver.only_in = context_b;
+	a = take(1);
+	b = take(2);
+	/* The same opening for both contexts, whoever asked first. */
+	ck_assert_int_eq(take_in(1, context_b, &in_b), 0);
+	ck_assert_ptr_eq(in_b, a);
+	ck_assert_ptr_eq(take(2), b);
+	ck_assert_uint_eq(driver.open[1][1], 1);
+	ck_assert_uint_eq(driver.open[1][2], 1);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(put(a), 0);
+		ck_assert_int_eq(put(b), 0);
+	}
+}
+END_TEST
+
+START_TEST(a_block_in_the_place_of_one_that_went_with_its_context_is_not_closed_for_it)
+{
+	void *former = take(1), *now;
+	/* The context is destroyed, and the driver gives the address to the next one. */
+	driver.open[0][1] = 0;
+	driver.next = former;
+	ck_assert_int_eq(take_in(2, context_b, &now), 0);
+	ck_assert_ptr_eq(now, former);
+	driver.only_in = context_b;
+	ck_assert_int_eq(put(former), 0);
+	ck_assert_uint_eq(driver.closes, 0);
+	ck_assert_int_eq(put(now), 0);
+	ck_assert_uint_eq(driver.closes, 1);
+	ck_assert_int_eq(put(now), -ENOENT);
+}
+END_TEST
 
 START_TEST(a_block_is_opened_once_and_closed_after_its_last_use)
 {
@@ -182,7 +240,7 @@ START_TEST(who_comes_second_with_an_open_closes_it_again)
 	void *a = take(4);
 	ck_assert_uint_eq(driver.opens, 2);
 	ck_assert_uint_eq(driver.closes, 1);
-	ck_assert_uint_eq(driver.open[4], 1);
+	ck_assert_uint_eq(driver.open[0][4], 1);
 	ck_assert_int_eq(put(a), 0);
 	ck_assert_int_eq(put(a), 0);
 	ck_assert_uint_eq(driver.closes, 2);
@@ -194,11 +252,11 @@ START_TEST(a_second_open_that_does_not_close_is_closed_with_the_first)
 	driver.during = overtaken;
 	driver.fail_close = -EIO;
 	void *a = take(4);
-	ck_assert_uint_eq(driver.open[4], 2);
+	ck_assert_uint_eq(driver.open[0][4], 2);
 	ck_assert_int_eq(put(a), 0);
-	ck_assert_uint_eq(driver.open[4], 2);
+	ck_assert_uint_eq(driver.open[0][4], 2);
 	ck_assert_int_eq(put(a), 0);
-	ck_assert_uint_eq(driver.open[4], 0);
+	ck_assert_uint_eq(driver.open[0][4], 0);
 }
 END_TEST
 
@@ -295,6 +353,9 @@ int main(void)
 	Suite *suite = suite_create("ipc_cache");
 	TCase *tcase = tcase_create("cache");
 	tcase_add_checked_fixture(tcase, NULL, teardown);
+	tcase_add_test(tcase, a_block_that_opens_elsewhere_is_closed_there);
+	tcase_add_test(
+		tcase, a_block_in_the_place_of_one_that_went_with_its_context_is_not_closed_for_it);
 	tcase_add_test(tcase, a_block_is_opened_once_and_closed_after_its_last_use);
 	tcase_add_test(tcase, what_is_not_open_cannot_be_closed);
 	tcase_add_test(tcase, an_open_that_fails_leaves_nothing);
