@@ -95,27 +95,71 @@ static void one_context_goes_astray_and_all_fail(void)
 		"work that goes astray fails all contexts of the process, and no call of memory and addresses");
 }
 
-/* What is done with memory that is no more, as with a pointer that never was one. */
+/* Works on memory that is no more. */
+static void go_astray(struct puppet *p, bool copy)
+{
+	uint64_t s = OK(p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t to = OK(p, ALLOC, .a = 2 * MIB), va;
+
+	va = conform_place(p, OK(p, CREATE, .a = 2 * MIB, .b = 0, .c = 1), 2 * MIB);
+	OK(p, BUSY, .a = s);
+	if (copy)
+		OK(p, COPY, .a = to, .b = va, .c = 2 * MIB, .d = s);
+	else
+		OK(p, SET, .a = va, .b = 2 * MIB, .c = 1, .d = s);
+	OK(p, UNMAP, .a = va, .b = 2 * MIB); /* does not wait */
+	OK(p, IDLE, .a = 0);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, p, SYNC, .a = s);
+}
+
 static void work_on_what_is_unmapped_goes_astray(void)
 {
 	for (int copy = 0; copy < 2; copy++) {
 		struct puppet p = conform_begin(true);
-		uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
-		uint64_t to = OK(&p, ALLOC, .a = 2 * MIB), va;
-
-		va = conform_place(&p, OK(&p, CREATE, .a = 2 * MIB, .b = 0, .c = 1), 2 * MIB);
-		OK(&p, BUSY, .a = s);
-		if (copy)
-			OK(&p, COPY, .a = to, .b = va, .c = 2 * MIB, .d = s);
-		else
-			OK(&p, SET, .a = va, .b = 2 * MIB, .c = 1, .d = s);
-		OK(&p, UNMAP, .a = va, .b = 2 * MIB); /* does not wait */
-		OK(&p, IDLE, .a = 0);
-		GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, SYNC, .a = s);
+		go_astray(&p, copy);
 		GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, ALLOC, .a = 2 * MIB);
 		puppet_stop(&p);
 	}
 	conform_end("unmapping waits for nobody, and work that comes later goes astray");
+}
+
+static void no_capture_goes_on(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t t = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+
+	OK(&p, CAPTURE, .a = s, .b = GM_CU_STREAM_CAPTURE_MODE_RELAXED);
+	go_astray(&p, false);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CAPTURING, .a = s);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CALL, .a = s);
+	for (int i = 0; i < 2; i++)
+		GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CAPTURE_END, .a = s);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CAPTURE, .a = t,
+		.b = GM_CU_STREAM_CAPTURE_MODE_RELAXED);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CAPTURE_END, .a = t);
+	puppet_stop(&p);
+	conform_end("once work went astray no capture ends, and none begins");
+}
+
+static void the_last_context_ends_and_none_comes(void)
+{
+	struct puppet p = conform_begin(false);
+	uint64_t own = OK(&p, CONTEXT_NEW, .a = 0);
+
+	OK(&p, CONTEXT_POP, .a = 0);
+	OK(&p, CONTEXT, .a = 0);
+	go_astray(&p, false);
+	OK(&p, CONTEXT_END, .a = 0);
+	conform_value("active", OK(&p, CONTEXT_STATE, .a = 0), 0);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_TAKE, .a = 0);
+	OK(&p, CONTEXT_SET, .a = own);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_SYNC, .a = 0);
+	OK(&p, CONTEXT_DROP, .a = own);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_TAKE, .a = 0);
+	GIVES(GM_CUDA_ERROR_ILLEGAL_ADDRESS, &p, CONTEXT_NEW, .a = 0);
+	puppet_stop(&p);
+	conform_end("when all contexts of such a process have ended, no other can be made");
 }
 
 static void neither_destroying_nor_resetting_helps(void)
@@ -215,6 +259,8 @@ void conform_astray(void)
 	which_calls_need_a_context();
 	one_context_goes_astray_and_all_fail();
 	work_on_what_is_unmapped_goes_astray();
+	no_capture_goes_on();
+	the_last_context_ends_and_none_comes();
 	neither_destroying_nor_resetting_helps();
 	others_compute_on();
 }
