@@ -318,7 +318,8 @@ static int read_one(struct gm_conn *conn)
 }
 
 /* Locked. The leader steps down: another that waits takes over, or, where only abandoned calls are
- * left, whoever listens. true: call wake, unlocked. */
+ * left, whoever listens. Who is still sending leads when that is done, if nobody does, but may
+ * never come to that. true: call wake, unlocked. */
 static bool step_down(struct gm_conn *conn)
 {
 	conn->reading = false;
@@ -440,7 +441,7 @@ static int call_whole(
 	call->result = 0;
 	call->status = GPUMEM_OK;
 	call->detail[0] = '\0';
-	call->state = GM_CALL_WAITED;
+	call->state = GM_CALL_SENDING;
 	cond_init(&call->answered);
 
 	pthread_mutex_lock(&conn->lock);
@@ -468,6 +469,8 @@ static int call_whole(
 		}
 		goto unsent;
 	}
+	if (call->state == GM_CALL_SENDING)
+		call->state = GM_CALL_WAITED;
 	r = wait_answer(conn, call, deadline_ns);
 	if (r == -ETIMEDOUT) {
 		call->state = GM_CALL_ABANDONED;

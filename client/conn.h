@@ -49,7 +49,7 @@ struct gm_call {
 
 	/* the connection's own */
 	uint64_t id;
-	enum { GM_CALL_WAITED, GM_CALL_ABANDONED, GM_CALL_DONE } state;
+	enum { GM_CALL_SENDING, GM_CALL_WAITED, GM_CALL_ABANDONED, GM_CALL_DONE } state;
 	pthread_cond_t answered;
 	struct gm_call *prev, *next;
 };
