@@ -163,8 +163,9 @@ static void on_created(void *ctx, struct gm_chunk *chunk, int result)
 		char field[32];
 		const char *const fields[] = {field, NULL};
 		snprintf(field, sizeof(field), "GPUMEM_DEVICE=%u", chunk->device);
-		gm_log_fields(GM_LOG_ERROR, fields, "device %u: a chunk could not be made: %s",
-			chunk->device, strerror(-result));
+		gm_log_fields(GM_LOG_ERROR, fields, "device %u: a chunk could not be made: %s%s",
+			chunk->device, strerror(-result),
+			result == -EMFILE ? "; raise LimitNOFILE=" : "");
 	}
 	gm_core_created(broker->core, chunk, result);
 	gm_broker_check_idle(broker);

@@ -163,16 +163,19 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 			"no ipc block can be made for uid %u that no old handle would open; ask for "
 			"the fd transport, or restart gpumemd; see the daemon's log",
 			(unsigned)chunk->uid);
+	else if (result == -EMFILE || result == -ENFILE)
+		gm_say(detail, "the daemon has no file descriptors left; raise its LimitNOFILE=");
 	else
 		gm_say(detail,
 			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
 			device->number, s.text[0], said ? trouble : strerror(-result));
 	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
-	fail(request,
-		result == -EOPNOTSUPP ? GPUMEM_E_UNSUPPORTED
-		: result == -EDQUOT   ? GPUMEM_E_LIMIT
-				      : GPUMEM_E_SYSTEM,
-		detail);
+	gpumem_status status = GPUMEM_E_SYSTEM;
+	if (result == -EOPNOTSUPP)
+		status = GPUMEM_E_UNSUPPORTED;
+	else if (result == -EDQUOT || result == -EMFILE || result == -ENFILE)
+		status = GPUMEM_E_LIMIT;
+	fail(request, status, detail);
 }
 
 /* The device has no memory for it, though it fits: what it has goes back, and it waits like one

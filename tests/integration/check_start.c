@@ -416,6 +416,14 @@ START_TEST(a_daemon_at_its_fd_limit_refuses_clearly_and_recovers)
 	}
 	GM_REQUIRE(status != GPUMEM_OK && status != GPUMEM_E_DISCONNECTED);
 	GM_REQUIRE(n < 64);
+	/* A GPU's driver has its own words for it. */
+	if (!gm_on_gpu()) {
+		GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
+		GM_REQUIRE(strstr(gm_raw_detail(&witness.raw), "LimitNOFILE="));
+		char *log = gm_daemon_log(&witness.daemon);
+		GM_REQUIRE(strstr(log, "a chunk could not be made: Too many open files; raise "));
+		free(log);
+	}
 	/* Who connects now is refused or waits, and takes nobody down. */
 	int sockets[16];
 	for (int i = 0; i < 16; i++)

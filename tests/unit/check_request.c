@@ -277,6 +277,16 @@ START_TEST(another_failure_of_the_backend_is_told_at_once)
 }
 END_TEST
 
+START_TEST(a_daemon_without_descriptors_says_so_and_what_to_do)
+{
+	static const int errors[] = {-EMFILE, -ENFILE};
+	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
+	fake_core_complete(&fake, 0, errors[_i]);
+	refused(GPUMEM_E_LIMIT, "raise its LimitNOFILE=");
+	ck_assert_uint_eq(gm_session_held(s, d), 0);
+}
+END_TEST
+
 START_TEST(a_refused_request_gives_back_what_it_found_in_the_pool)
 {
 	gm_lease_return(s, fake_lease(&fake, s, d, 64 * MiB));
@@ -481,6 +491,7 @@ int main(void)
 	tcase_add_test(tcase, out_of_memory_twice_is_refused_and_names_foreign_use);
 	tcase_add_test(tcase, what_is_cancelled_before_it_is_begun_is_not_made);
 	tcase_add_test(tcase, another_failure_of_the_backend_is_told_at_once);
+	tcase_add_loop_test(tcase, a_daemon_without_descriptors_says_so_and_what_to_do, 0, 2);
 	tcase_add_test(tcase, a_refused_request_gives_back_what_it_found_in_the_pool);
 	tcase_add_test(tcase, only_the_maker_grows_a_lease_and_ipc_leases_do_not_grow);
 	tcase_add_test(tcase, a_tag_that_is_too_long_is_invalid);
