@@ -207,8 +207,8 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
 
 /* ---- memory: raw pointers, the hot path */
 
-/* A CUstream or cudaStream_t; NULL is the default stream. On the host backend any value that is no
- * special one names a stream. */
+/* A CUstream or cudaStream_t; NULL is the default stream that all threads share (a thread's own is
+ * cudaStreamPerThread). On the host backend any value that is no special one names a stream. */
 typedef void *gpumem_stream;
 /* alloc: usable on any stream at once. free: whatever was launched so far, on any stream, may still
  * use it; in the GPU's primary context, or in one that was current when this process allocated or
