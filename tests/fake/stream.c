@@ -136,15 +136,18 @@ gm_cu_result fake_stream_find(gm_cu_stream handle, struct fake_stream **ret_stre
 	return fake_sticky();
 }
 
-gm_cu_result fake_stream_device(gm_cu_stream handle, struct fake_device **ret_device)
+gm_cu_result fake_stream_context(
+	gm_cu_stream handle, struct fake_device **ret_device, int *ret_context)
 {
 	struct fake_stream *stream;
 	gm_cu_result result;
 
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
-	if (!result)
+	if (!result) {
+		*ret_context = stream->context;
 		*ret_device = fake_context_device(stream->context);
+	}
 	pthread_mutex_unlock(&fake_streams.lock);
 	if (!result && fake_device_lost(*ret_device))
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;

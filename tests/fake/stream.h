@@ -89,8 +89,10 @@ bool fake_points_merge(struct fake_points *points, const struct fake_points *mor
 /* Where a stream is, with what the legacy stream and those that wait for it owe one another. */
 bool fake_points_now(struct fake_points *points, struct fake_stream *stream);
 /* stream.c, without the lock */
-/* The device of the context that a stream is of, which need not be current, and can be used. */
-gm_cu_result fake_stream_device(gm_cu_stream handle, struct fake_device **ret_device);
+/* The context that a stream is of, which need not be current, and its device, if all can be used.
+ */
+gm_cu_result fake_stream_context(
+	gm_cu_stream handle, struct fake_device **ret_device, int *ret_context);
 gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *op);
 
 /* work.c: what a stream's thread does for an operation. */

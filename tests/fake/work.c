@@ -144,6 +144,20 @@ static bool range_ok(gm_cu_ptr ptr, size_t n, int device, bool set)
 	return ok;
 }
 
+/* A set is refused in a context that did not open the memory by its IPC handle; kernels and copies
+ * reach it. */
+static bool opened_elsewhere(gm_cu_ptr ptr, int context)
+{
+	struct fake_map *map;
+	bool elsewhere;
+
+	pthread_mutex_lock(&fake.lock);
+	map = fake_map_find((uintptr_t)ptr);
+	elsewhere = map && map->plain && map->mem->imported && map->context != context;
+	pthread_mutex_unlock(&fake.lock);
+	return elsewhere;
+}
+
 /* ---- the driver's functions */
 
 FAKE_API gm_cu_result cuMemsetD8Async(
@@ -153,13 +167,13 @@ FAKE_API gm_cu_result cuMemsetD8Async(
 {
 	struct fake_device *device;
 	gm_cu_result result;
-	int number;
+	int number, context;
 
 	FAKE_ENTER("cuMemsetD8Async");
-	if ((result = fake_stream_device(stream, &device)))
+	if ((result = fake_stream_context(stream, &device, &context)))
 		return result;
 	number = (int)(device - fake.device);
-	if (!range_ok(to, n, number, true))
+	if (opened_elsewhere(to, context) || !range_ok(to, n, number, true))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	return fake_submit(stream,
 		&(struct fake_op){
@@ -171,10 +185,10 @@ FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_c
 {
 	struct fake_device *device;
 	gm_cu_result result;
-	int number;
+	int number, context;
 
 	FAKE_ENTER("cuMemcpyAsync");
-	if ((result = fake_stream_device(stream, &device)))
+	if ((result = fake_stream_context(stream, &device, &context)))
 		return result;
 	number = (int)(device - fake.device);
 	if (!range_ok(to, n, number, false) || !range_ok(from, n, number, false))
@@ -189,11 +203,12 @@ FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, vo
 {
 	struct fake_device *device;
 	gm_cu_result result;
+	int context;
 
 	FAKE_ENTER("cuLaunchHostFunc");
 	if (!fn)
 		return GM_CUDA_ERROR_INVALID_VALUE;
-	if ((result = fake_stream_device(stream, &device)))
+	if ((result = fake_stream_context(stream, &device, &context)))
 		return result;
 	return fake_submit(stream, &(struct fake_op){.kind = FAKE_CALL, .fn = fn, .user = user});
 }

@@ -242,6 +242,42 @@ static void one_context_opens_what_is_of_one_process(void)
 	conform_end("IPC handles of a process open in one context at a time, and close in any");
 }
 
+static void another_context_reaches_what_one_has_opened(void)
+{
+	struct puppet owner = conform_begin(true), user = conform_begin(false);
+	struct puppet_call open = {.op = PUPPET_IPC_OPEN, .a = LAZY};
+	uint64_t ptr = OK(&owner, ALLOC, .a = 2 * MIB), there, own, mine;
+
+	memcpy(open.blob, PUPPET(&owner, IPC_GET, .a = ptr).blob, sizeof open.blob);
+	OK(&user, CONTEXT, .a = 0);
+	there = puppet_do(&user, &open, -1, NULL).value;
+	OK(&user, SET, .a = there, .b = 2 * MIB, .c = 0x41);
+	OK(&user, SYNC, .a = 0);
+	OK(&user, CONTEXT_NEW, .a = 0);
+	own = OK(&user, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	mine = OK(&user, ALLOC, .a = 2 * MIB);
+	conform_value("what the other wrote",
+		OK(&user, COUNT, .a = there, .b = 2 * MIB, .c = 0x41, .d = own), 2 * MIB);
+	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &user, SET, .a = there, .b = 2 * MIB, .c = 0x42,
+		.d = own);
+	OK(&user, SYNC, .a = own);
+	conform_value("what the other wrote, still",
+		OK(&user, COUNT, .a = there, .b = 2 * MIB, .c = 0x41, .d = own), 2 * MIB);
+	OK(&user, SET, .a = mine, .b = 2 * MIB, .c = 0x43, .d = own);
+	BELIEVED(GM_CUDA_SUCCESS, &user, COPY, .a = there, .b = mine, .c = 2 * MIB, .d = own);
+	OK(&user, SYNC, .a = own);
+	OK(&user, CONTEXT_POP, .a = 0);
+	OK(&user, CONTEXT_SYNC, .a = 0);
+	conform_believed("what was copied there",
+		OK(&user, COUNT, .a = there, .b = 2 * MIB, .c = 0x43) == 2 * MIB
+			? GM_CUDA_SUCCESS
+			: GM_CUDA_ERROR_UNKNOWN,
+		GM_CUDA_SUCCESS);
+	puppet_stop(&user);
+	puppet_stop(&owner);
+	conform_end("what one context opened another one copies from and to, but does not set");
+}
+
 static void two_blocks_have_two_numbers(void)
 {
 	struct puppet p = conform_begin(true);
@@ -264,5 +300,6 @@ void conform_ipc(void)
 	an_old_handle_opens_what_has_its_number_since();
 	a_registered_page_takes_the_number_away();
 	one_context_opens_what_is_of_one_process();
+	another_context_reaches_what_one_has_opened();
 	two_blocks_have_two_numbers();
 }
