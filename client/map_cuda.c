@@ -76,13 +76,27 @@ bool gm_map_cuda_active(struct gm_map_cuda *backend)
 
 /* ---- the backend */
 
-static int find_device(
-	const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BYTES], gm_cu_device *ret_device)
+int gm_map_cuda_count(const struct gm_cuda *cuda, int *ret_count, char why[GM_MAP_CUDA_WHY])
+{
+	gm_cu_result result = cuda->cuDeviceGetCount(ret_count);
+
+	if (result == GM_CUDA_ERROR_NOT_INITIALIZED)
+		snprintf(why, GM_MAP_CUDA_WHY,
+			"CUDA was started before this process was forked, and does not work after fork(): fork first, or start a program in the child (exec)");
+	else if (result)
+		snprintf(why, GM_MAP_CUDA_WHY, "the NVIDIA driver does not answer: %s",
+			gm_cuda_error(cuda, result));
+	return result ? -ENODEV : 0;
+}
+
+static int find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BYTES],
+	gm_cu_device *ret_device, char why[GM_MAP_CUDA_WHY])
 {
 	int count = 0;
+	int r = gm_map_cuda_count(cuda, &count, why);
 
-	if (cuda->cuDeviceGetCount(&count))
-		return -ENODEV;
+	if (r < 0)
+		return r;
 	for (int i = 0; i < count; i++) {
 		gm_cu_device device;
 		gm_cu_uuid theirs;
@@ -92,6 +106,8 @@ static int find_device(
 			return 0;
 		}
 	}
+	snprintf(why, GM_MAP_CUDA_WHY,
+		"this process does not see the GPU that the daemon serves: check CUDA_VISIBLE_DEVICES, and which GPUs its container was given");
 	return -ENODEV;
 }
 
@@ -119,12 +135,9 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 			"the NVIDIA driver is too old to map memory of another process: CUDA 11.0 or newer is needed");
 		return -ENODEV;
 	}
-	r = find_device(cuda, uuid, &device);
-	if (r < 0) {
-		snprintf(why, GM_MAP_CUDA_WHY,
-			"this process does not see the GPU that the daemon serves: check CUDA_VISIBLE_DEVICES, and which GPUs its container was given");
+	r = find_device(cuda, uuid, &device, why);
+	if (r < 0)
 		return r;
-	}
 	backend = calloc(1, sizeof(*backend));
 	if (!backend) {
 		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
@@ -155,7 +168,8 @@ void gm_map_cuda_free(struct gm_map_cuda *backend)
 int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID_BYTES])
 {
 	gm_cu_device peer;
-	int can = 0, r = find_device(backend->cuda, uuid, &peer);
+	char why[GM_MAP_CUDA_WHY];
+	int can = 0, r = find_device(backend->cuda, uuid, &peer, why);
 	bool known;
 
 	if (r < 0)

@@ -14,14 +14,17 @@
  * An event covers every context that allocated or freed here, those of other GPUs included, and the
  * primary one; while a stream that was given to this library is captured it is refused with
  * -EAGAIN, and what waits for one waits on: cuda_event.h. A program that captures streams which
- * this library never sees should free with a stream, or with GPUMEM_STREAM_DONE; so should one that
- * computes in a context in which it never allocates or frees.
+ * this library never sees should free with a stream, or with GPUMEM_STREAM_DONE. What a context
+ * uses in which nobody allocates or frees is freed while it is current, or with GPUMEM_STREAM_DONE.
  *
  * -ENOBUFS: the driver is out of memory, of whichever kind; -ENOMEM: the host is.
  */
 struct gm_map_cuda;
 
 #define GM_MAP_CUDA_WHY 256
+
+/* How many GPUs this process sees. -ENODEV: the driver does not tell; why says what to do. */
+int gm_map_cuda_count(const struct gm_cuda *cuda, int *ret_count, char why[GM_MAP_CUDA_WHY]);
 
 /* The device with that UUID, as this process sees it. -ENODEV: it does not; why says what to do.
  * -ENOMEM. */

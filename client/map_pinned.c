@@ -86,8 +86,7 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 	backend->cuda = cuda;
 	backend->host = memfd;
 	pthread_mutex_init(&backend->lock, NULL);
-	if (cuda->cuDeviceGetCount(&count))
-		count = 0;
+	r = gm_map_cuda_count(cuda, &count, why);
 	for (int i = 0; i < count && r == 0 && backend->n < GM_LIMIT_DEVICES; i++) {
 		gm_cu_device device;
 		gm_cu_uuid uuid;

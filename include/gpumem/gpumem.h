@@ -243,9 +243,10 @@ GPUMEM_API gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_
 /*
  * Host memory that the GPUs reach at the same address: copies to and from it run at full speed and
  * need not be waited for. Where the daemon serves no GPU it is ordinary host memory. Aligned to 256
- * bytes at least. What this process caches is reused without a message; the daemon's host_limit
- * bounds what all processes hold. GPUMEM_E_UNSUPPORTED: the daemon hands out none, or this process
- * sees no GPU. options may be NULL.
+ * bytes at least. The driver copies to and from all of a block at once, but may refuse to set it
+ * (cuMemset), which memset() does. What this process caches is reused without a message; the
+ * daemon's host_limit bounds what all processes hold. GPUMEM_E_UNSUPPORTED: the daemon hands out
+ * none, or this process sees no GPU. options may be NULL.
  */
 GPUMEM_API gpumem_status gpumem_host_alloc(
 	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr);

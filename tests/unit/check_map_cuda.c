@@ -10,9 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/map_cuda.h"
+#include "client/map_pinned.h"
 #include "tests/tap.h"
 #include "tests/unit/map_fixture.h"
 
@@ -488,6 +490,28 @@ START_TEST(a_device_that_the_process_does_not_see_is_not_found)
 	ck_assert_ptr_nonnull(strstr(why, "CUDA_VISIBLE_DEVICES"));
 	setenv("GPUMEM_FAKE_FAIL", "cuDeviceGetCount:0:999", 1);
 	ck_assert_int_eq(gm_map_cuda_new(uuids[0], &map, why), -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "CUDA_ERROR_UNKNOWN"));
+}
+END_TEST
+
+START_TEST(a_child_of_a_process_that_had_started_cuda_is_told_so)
+{
+	struct gm_map_pinned *pinned;
+	int status, r;
+
+	load();
+	pid_t pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		r = gm_map_cuda_new(uuids[0], &map, why);
+		if (r != -ENODEV || !strstr(why, "fork()"))
+			_exit(1);
+		*why = '\0';
+		r = gm_map_pinned_new(false, &pinned, why);
+		_exit(r != -ENODEV || !strstr(why, "fork()") ? 2 : 0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -555,6 +579,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_call_that_fails_is_named_and_leaves_all_as_it_was, 0,
 		(int)(sizeof failures / sizeof *failures));
 	tcase_add_test(tcase, a_device_that_the_process_does_not_see_is_not_found);
+	tcase_add_test(tcase, a_child_of_a_process_that_had_started_cuda_is_told_so);
 	tcase_add_test(tcase, without_a_driver_the_reason_is_told);
 	tcase_add_loop_test(tcase, peers_are_given_access_where_they_can_reach_it, 0, 2);
 	tcase_add_test(tcase, closing_when_the_driver_is_gone_only_frees);
