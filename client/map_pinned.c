@@ -187,8 +187,9 @@ static int register_range(struct gm_map_pinned *backend, void *addr, uint64_t by
 	return 0;
 }
 
-/* Whatever is registered there is so no more. That fails only where the registration is gone
- * already: with its context, or with the driver. */
+/* Whatever is registered there is so no more. That fails where the registration is gone already,
+ * with its context or with the driver, and where work went astray in this process: then no work of
+ * it runs any more, and the pages go when it ends. */
 static void unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
 {
 	uintptr_t first = (uintptr_t)addr;
