@@ -7,7 +7,7 @@
 #   coverage.sh SOURCE BUILD "TESTS…"
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") tests=$3
-files="daemon/backend_cuda.c daemon/ipc_blocks.c daemon/backend_nvml.c daemon/backend_ram.c common/cuda.c common/cuda_device.c
+files="daemon/backend_cuda.c daemon/backend_pinned.c daemon/backend_vmm.c daemon/ipc_blocks.c daemon/backend_nvml.c daemon/backend_ram.c common/cuda.c common/cuda_device.c
 client/cuda_capture.c client/cuda_context.c client/cuda_event.c client/cuda_keeper.c client/ipc_cache.c client/map_cuda.c client/map_pinned.c client/mapping.c
 client/pinned.c"
 cd "$build"

@@ -184,6 +184,28 @@ START_TEST(a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted)
 }
 END_TEST
 
+START_TEST(a_pinned_memfd_that_cannot_be_filled_is_not_counted_and_leaves_nothing)
+{
+	struct rlimit none, before;
+	struct gm_handle handle = {.fd = 12345};
+
+	be_of_kind(WANTED);
+	open_pinned();
+	unsigned fds = open_fds();
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+	none = before;
+	none.rlim_cur = 0;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+	ck_assert_int_eq(r, -ENOMEM);
+	ck_assert_int_eq(handle.fd, 12345);
+	ck_assert_uint_eq(free_of(2), 16 * MIB);
+	ck_assert_uint_eq(open_fds(), fds);
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(without_a_host_limit_there_is_no_pinned_memory)
 {
 	struct gm_backend_device info;
@@ -250,6 +272,8 @@ int main(void)
 	tcase_add_loop_test(
 		tcase, pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing, 0, 4);
 	tcase_add_test(tcase, a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted);
+	tcase_add_test(
+		tcase, a_pinned_memfd_that_cannot_be_filled_is_not_counted_and_leaves_nothing);
 	tcase_add_test(tcase, without_a_host_limit_there_is_no_pinned_memory);
 	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, KINDS);
 	tcase_add_test(tcase, a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start);
