@@ -187,7 +187,7 @@ static void open_pinned(struct backend *backend, const struct gm_backend_config 
 	gm_backend_pinned_init(&backend->pinned, backend->cuda, backend->devices[0].cu, shared,
 		config->host_memory);
 	snprintf(device->info.name, sizeof device->info.name, "%s", GM_BACKEND_PINNED_NAME);
-	device->info.total = config->host_limit;
+	device->info.total = gm_backend_pinned_bound(&backend->pinned, config->host_limit);
 	device->info.transport_fd = true;
 	device->info.pinned = true;
 	snprintf(device->info.ipc_why, sizeof device->info.ipc_why,

@@ -10,6 +10,7 @@
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "daemon/backend_ram.h"
 #include "daemon/backend_vmm.h"
 
@@ -84,6 +85,19 @@ void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cu
 	pinned->memfd = wanted == GM_HOST_MEMORY_MEMFD || !shared || !driver_shares(pinned);
 	if (pinned->memfd)
 		try_memfd(pinned);
+}
+
+uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_t limit)
+{
+	uint64_t most = gm_backend_ram_total();
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+
+	if (!pinned->memfd || limit <= most)
+		return limit;
+	gm_log(GM_LOG_WARNING,
+		"host_limit is %s, but the daemon may have %s: pinned host memory of memfds is a part of that, and no more is given out",
+		gm_format_size(limit, a), gm_format_size(most, b));
+	return most;
 }
 
 int gm_backend_pinned_create(const struct gm_backend_pinned *pinned, uint64_t bytes, int *ret_fd,

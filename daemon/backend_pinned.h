@@ -29,6 +29,10 @@ struct gm_backend_pinned {
 void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cuda *cuda,
 	gm_cu_device first, bool shared, enum gm_host_memory wanted);
 
+/* How much of a limit there can be. Memfds count as the daemon's own memory, and the kernel ends a
+ * process that takes more than it may have; the driver's own memory is refused by the driver. */
+uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_t limit);
+
 enum {
 	GM_BACKEND_PINNED_E_DRIVER = 1, /* ret_call and ret_result say what it was */
 };

@@ -95,7 +95,7 @@ static uint64_t cgroup_limit(void)
 	return least;
 }
 
-uint64_t gm_backend_ram_quarter(void)
+static uint64_t share(uint64_t parts)
 {
 	uint64_t memory = cgroup_limit();
 	struct sysinfo info;
@@ -105,8 +105,18 @@ uint64_t gm_backend_ram_quarter(void)
 	}
 	if (memory == UINT64_MAX)
 		memory = UINT64_C(1) << 30;
-	uint64_t size = memory / 4 / GM_CHUNK_MIN * GM_CHUNK_MIN;
+	uint64_t size = memory / parts / GM_CHUNK_MIN * GM_CHUNK_MIN;
 	return size ? size : GM_CHUNK_MIN;
+}
+
+uint64_t gm_backend_ram_total(void)
+{
+	return share(1);
+}
+
+uint64_t gm_backend_ram_quarter(void)
+{
+	return share(4);
 }
 
 /* ---- chunks */

@@ -9,8 +9,10 @@
  * of it.
  */
 
-/* A quarter of the memory that this process may have (RAM, or the least its cgroups allow), in
- * whole chunks of the smallest size, at least one. */
+/* The memory that this process may have (RAM, or the least its cgroups allow), in whole chunks of
+ * the smallest size, at least one. */
+uint64_t gm_backend_ram_total(void);
+/* A quarter of it, likewise. */
 uint64_t gm_backend_ram_quarter(void);
 
 /* A chunk: a sealed memfd of exactly that size, which nobody can resize and only who is given the

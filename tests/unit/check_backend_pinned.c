@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/cuda.h"
+#include "daemon/backend_ram.h"
 #include "tests/unit/backend_cuda_fixture.h"
 #include "tests/unit/open_fds.h"
 
@@ -206,6 +207,26 @@ START_TEST(a_pinned_memfd_that_cannot_be_filled_is_not_counted_and_leaves_nothin
 }
 END_TEST
 
+START_TEST(of_memfds_no_more_is_given_out_than_the_daemon_may_have)
+{
+	struct gm_backend_config config = {.host_limit = GM_LEASE_BYTES_MAX};
+	struct gm_backend_device info;
+
+	be_of_kind(_i);
+	config.host_memory = wanted;
+	ck_assert_int_eq(ops->open(&config, &backend, &devices, why), 0);
+	ops->device_info(backend, 2, &info);
+	if (_i == OWN) { /* the driver says what it has no more of */
+		ck_assert_uint_eq(info.total, GM_LEASE_BYTES_MAX);
+	} else {
+		ck_assert_uint_eq(info.total, gm_backend_ram_total());
+		ck_assert_uint_le(info.total,
+			(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+	}
+	ops->close(backend);
+}
+END_TEST
+
 START_TEST(without_a_host_limit_there_is_no_pinned_memory)
 {
 	struct gm_backend_device info;
@@ -274,6 +295,8 @@ int main(void)
 	tcase_add_test(tcase, a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted);
 	tcase_add_test(
 		tcase, a_pinned_memfd_that_cannot_be_filled_is_not_counted_and_leaves_nothing);
+	tcase_add_loop_test(
+		tcase, of_memfds_no_more_is_given_out_than_the_daemon_may_have, 0, KINDS);
 	tcase_add_test(tcase, without_a_host_limit_there_is_no_pinned_memory);
 	tcase_add_loop_test(tcase, pinned_memory_is_adopted_within_its_limit, 0, KINDS);
 	tcase_add_test(tcase, a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start);
