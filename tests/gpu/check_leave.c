@@ -95,10 +95,12 @@ static void leave_in_a_capture(int channel, void *argument)
 	use_gpu();
 	gm_cu_stream stream = stream_new();
 	OK(gpumem_alloc(session, 0, BYTES, NULL, NULL, &ptr));
-	OK(gpumem_free(session, ptr, GPUMEM_STREAM_ANY));
 	begin_capture(stream);
 	uint64_t graph;
 	OK(gpumem_graph_of(session, 0, stream, &graph));
+	/* Not before: until the library knows of the capture, its thread may break it by an event.
+	 */
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_ANY));
 	/* No event can be had, and nothing waits for one. */
 	gpumem_disconnect(session);
 	(void)end_capture(stream);
