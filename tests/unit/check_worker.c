@@ -184,10 +184,11 @@ static void permit(unsigned int n)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+/* Who waits while there is a permit is about to go on. */
 static void wait_until_stuck(void)
 {
 	pthread_mutex_lock(&fake.lock);
-	while (fake.waiting == 0)
+	while (fake.waiting == 0 || fake.permits > 0)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	pthread_mutex_unlock(&fake.lock);
 }
