@@ -95,7 +95,7 @@ uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_
 	if (!pinned->memfd || limit <= most)
 		return limit;
 	gm_log(GM_LOG_WARNING,
-		"host_limit is %s, but the daemon may have %s: pinned host memory of memfds is a part of that, and no more is given out",
+		"host_limit is %s, but the daemon may have %s: pinned host memory of memfds is a part of that, and no more is given out; lower host_limit, or raise MemoryMax= of the service",
 		gm_format_size(limit, a), gm_format_size(most, b));
 	return most;
 }
