@@ -150,16 +150,24 @@ static void watch_as_stranger(int channel, void *argument)
 	gm_raw_close(&eye);
 }
 
+/* A daemon whose clients have a limit by what those of this program call themselves. false: there
+ * is nobody else to watch it. */
+static bool start_limited(void)
+{
+	if (getuid() != 0) {
+		puts("# not root: no second user to be");
+		return false;
+	}
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "client:raw", 1, 8 * MiB, 0, 0), GPUMEM_OK);
+	return true;
+}
+
 START_TEST(who_may_not_see_a_client_does_not_hear_its_name_from_a_limit)
 {
 	struct gm_worker worker;
-	if (getuid() != 0) {
-		puts("# not root: no second user to be");
+	if (!start_limited())
 		return;
-	}
-	gm_scene_start(&s, NULL);
-	/* By what the clients of this program call themselves. */
-	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "client:raw", 1, 8 * MiB, 0, 0), GPUMEM_OK);
 	gm_worker_start(&worker, watch_as_stranger, NULL);
 	gm_hear_word(worker.channel, 'w');
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 8 * MiB, NULL), GPUMEM_OK);
@@ -181,12 +189,8 @@ static void watch_it_go(int channel, void *argument)
 START_TEST(nor_when_a_client_goes_that_waited_for_it)
 {
 	struct gm_worker worker;
-	if (getuid() != 0) {
-		puts("# not root: no second user to be");
+	if (!start_limited())
 		return;
-	}
-	gm_scene_start(&s, NULL);
-	GM_REQUIRE_EQ(gm_scene_set_limit(&s, "client:raw", 1, 8 * MiB, 0, 0), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 8 * MiB, NULL), GPUMEM_OK);
 	(void)gm_scene_ask(&s.b, 2 * MiB, 3600000);
 	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);

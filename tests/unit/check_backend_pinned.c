@@ -166,20 +166,27 @@ START_TEST(pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing)
 }
 END_TEST
 
+/* What a creation gives to a daemon that has nothing left of a resource. */
+static int create_without(int resource, struct gm_handle *handle)
+{
+	struct rlimit none, before;
+
+	ck_assert_int_eq(getrlimit(resource, &before), 0);
+	none = before;
+	none.rlim_cur = 0;
+	ck_assert_int_eq(setrlimit(resource, &none), 0);
+	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, handle);
+	ck_assert_int_eq(setrlimit(resource, &before), 0);
+	return r;
+}
+
 START_TEST(a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted)
 {
-	struct rlimit few, before;
 	struct gm_handle handle;
 
 	be_of_kind(CANNOT);
 	open_pinned();
-	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
-	few = before;
-	few.rlim_cur = 0;
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
-	ck_assert_int_eq(r, -EMFILE);
+	ck_assert_int_eq(create_without(RLIMIT_NOFILE, &handle), -EMFILE);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
 	ops->close(backend);
 }
@@ -187,19 +194,12 @@ END_TEST
 
 START_TEST(a_pinned_memfd_that_cannot_be_filled_is_not_counted_and_leaves_nothing)
 {
-	struct rlimit none, before;
 	struct gm_handle handle = {.fd = 12345};
 
 	be_of_kind(WANTED);
 	open_pinned();
 	unsigned fds = open_fds();
-	ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
-	none = before;
-	none.rlim_cur = 0;
-	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
-	int r = ops->create(backend, 2, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
-	ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
-	ck_assert_int_eq(r, -ENOMEM);
+	ck_assert_int_eq(create_without(RLIMIT_AS, &handle), -ENOMEM);
 	ck_assert_int_eq(handle.fd, 12345);
 	ck_assert_uint_eq(free_of(2), 16 * MIB);
 	ck_assert_uint_eq(open_fds(), fds);
