@@ -15,8 +15,8 @@
 #include <time.h>
 
 #include "bench/measure.h"
-#include "client/arena.h"
-#include "tests/unit/heap_world.h"
+#include "client/heap/arena.h"
+#include "tests/unit/heap/heap_world.h"
 
 #define KIB    UINT64_C(1024)
 #define MIB    (KIB * KIB)

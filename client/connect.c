@@ -12,20 +12,20 @@
 #include <sys/eventfd.h>
 #include <utlist.h>
 
-#include "client/alloc.h"
-#include "client/buffer.h"
-#include "client/cancel.h"
-#include "client/events.h"
-#include "client/lease.h"
-#include "client/mapping.h"
-#include "client/pinned.h"
-#include "client/returns.h"
-#include "client/session.h"
-#include "client/supply.h"
+#include "client/memory/alloc.h"
+#include "client/memory/buffer.h"
+#include "common/cancel.h"
+#include "client/thread.h"
+#include "client/session/session_lease.h"
+#include "client/memory/mapping.h"
+#include "client/memory/pinned.h"
+#include "client/session/returns.h"
+#include "client/session/gpumem_session.h"
+#include "client/memory/supply.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/path.h"
-#include "common/status.h"
+#include "common/status_table.h"
 #include "common/units.h"
 
 #define TIMEOUT_MS 10000

@@ -7,7 +7,7 @@
 
 /*
  * The part of the CUDA driver's and of NVML's interface that we use, in declarations of our own, so
- * that no Toolkit is needed to build. Where cuda.h is installed, tests/unit/check_cuda_abi.c and
+ * that no Toolkit is needed to build. Where cuda.h is installed, tests/unit/common/check_cuda_abi.c and
  * check_cuda_signatures.c hold every size, offset, value, signature and version in here against it,
  * and check_nvml_abi.c does where nvml.h is.
  *

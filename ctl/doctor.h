@@ -11,7 +11,7 @@
 #include "common/cuda_device.h"
 #include "ctl/table.h"
 #include "ctl/verb.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 /*
  * What gpumemctl doctor goes by and finds. Each check looks at one thing and adds a row, or a row

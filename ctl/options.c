@@ -17,7 +17,7 @@
 #include "common/limits.h"
 #include "common/types.h"
 #include "common/units.h"
-#include "ctl/device.h"
+#include "ctl/device_table.h"
 #include "ctl/verb.h"
 
 enum {

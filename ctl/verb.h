@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "ctl/conn.h"
+#include "ctl/ctl_conn.h"
 #include "ctl/options.h"
 #include "ctl/writer.h"
 

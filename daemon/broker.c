@@ -19,14 +19,14 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "daemon/backend_cuda.h"
-#include "daemon/backend_ram.h"
+#include "daemon/backend/backend_cuda.h"
+#include "daemon/backend/backend_ram.h"
 #include "daemon/broker_private.h"
-#include "daemon/admin_limits.h"
-#include "daemon/admin_processes.h"
-#include "daemon/journal.h"
+#include "daemon/serve/admin_limits.h"
+#include "daemon/serve/admin_processes.h"
+#include "daemon/serve/journal.h"
 #include "daemon/service.h"
-#include "daemon/watch.h"
+#include "daemon/serve/watch.h"
 
 #define GM_BROKER_STOP_MS   3000
 #define GM_BROKER_SAMPLE_MS 1000

@@ -2,7 +2,7 @@
 #ifndef GM_DAEMON_BROKER_H
 #define GM_DAEMON_BROKER_H
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 /* The daemon as a whole: every part made and wired in one place. */
 

@@ -13,9 +13,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "daemon/admin_processes.h"
+#include "daemon/serve/admin_processes.h"
 #include "daemon/broker_private.h"
-#include "daemon/watch.h"
+#include "daemon/serve/watch.h"
 
 /* ---- core's needs */
 

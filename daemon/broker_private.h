@@ -6,16 +6,16 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "daemon/backend.h"
+#include "daemon/backend/backend.h"
 #include "daemon/broker.h"
-#include "daemon/client.h"
-#include "daemon/dispatch.h"
-#include "daemon/endpoint.h"
+#include "daemon/tenant/client.h"
+#include "daemon/serve/dispatch.h"
+#include "daemon/net/endpoint.h"
 #include "daemon/ids.h"
-#include "daemon/listener.h"
-#include "daemon/peer.h"
-#include "daemon/terminate.h"
-#include "daemon/worker.h"
+#include "daemon/net/listener.h"
+#include "daemon/net/peer.h"
+#include "daemon/tenant/terminate.h"
+#include "daemon/backend/worker.h"
 
 /* What struct gm_broker is, for the broker's own files. */
 

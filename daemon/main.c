@@ -19,9 +19,9 @@
 
 #include "common/log.h"
 #include "daemon/broker.h"
-#include "daemon/config.h"
-#include "daemon/config_keys.h"
-#include "daemon/config_value.h"
+#include "daemon/config/config.h"
+#include "daemon/config/config_keys.h"
+#include "daemon/config/config_value.h"
 #include "daemon/service.h"
 
 enum { EXIT_USAGE = 2 };

@@ -1,18 +1,34 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Holds the direction of includes: downwards only, as the architecture has it.
+# Checks that includes point downwards only. A folder is a layer; the list below says which folders each may include.
 #
-#   include/gpumem < common < daemon/core < daemon (backends, device, peers, dispatch, main: the order below)
-#                           < client (in it the heap, which knows neither session nor wire)
-#                           < ctl (and of the daemon its reader of the configuration)
-#
-# One TAP line per file; then what the core library needs from outside, read from its objects; then whether the public
-# headers stand alone, as C and as C++. Run by make check; by hand: top_srcdir=. top_builddir=. tests/check-layers.sh
+# Prints one TAP line per file. Then checks what the core library needs from outside, read from its objects, and that the
+# public headers compile alone, as C and as C++. Run by make check; by hand: top_srcdir=. top_builddir=. tests/check-layers.sh
 set -euo pipefail
 src=${top_srcdir:-.} build=${top_builddir:-.}
 tests=0
 
-report() { # number of problems is the number of lines of $1; $2: what was checked
+# FOLDER: the folders that its files may include. Every folder may include itself and include/gpumem.
+layers='
+include/gpumem:
+common:
+daemon/core:    common
+daemon/config:  common daemon/core
+daemon/backend: common daemon/core
+daemon/net:     common
+daemon/tenant:  common daemon/core daemon/config daemon/net
+daemon/serve:   common daemon/core daemon/config daemon/net daemon/tenant daemon/backend
+daemon:         common daemon/core daemon/config daemon/net daemon/tenant daemon/backend daemon/serve
+client/map:     common
+client/heap:    common client/map
+client/session: common client/map
+client/memory:  common client/map client/heap client/session
+client:         common client/map client/heap client/session client/memory
+ctl:            common daemon/config
+ctl/verb:       common daemon/config ctl
+'
+
+report() { # $1: the problems, one per line; $2: what was checked
 	tests=$((tests + 1))
 	if [ -z "$1" ]; then
 		echo "ok $tests - $2"
@@ -22,139 +38,79 @@ report() { # number of problems is the number of lines of $1; $2: what was check
 	fi
 }
 
-# The files of daemon/ in their order, by the first part of their names: a file includes what is in its own row or a
-# row above. A new file that fits none gets a row here: where it stands is a decision.
-daemon_rows=(
-	'backend ipc config identity cgroup ids domain pages service endpoint'
-	'journal terminate'
-	'usage'
-	'worker'
-	'peer hub'
-	'events'
-	'client'
-	'dispatch serve admin watch'
-	'listener'
-	'broker'
-	'main'
-)
-
-row_of() { # the row of daemon/$1; nothing if it has none
-	local stem=${1%.[ch]} i word
-	stem=${stem%%_*}
-	for i in "${!daemon_rows[@]}"; do
-		for word in ${daemon_rows[$i]}; do
-			[ "$stem" != "$word" ] || { echo "$i"; return; }
-		done
-	done
-}
-
-# The heap's own files, as its makefile fragment lists them.
-heap_files=$(grep -oE 'client/[a-z_]+\.[ch]' "$src/client/heap.inc" | LC_ALL=C sort -u || true)
-in_heap() { grep -qx "$1" <<<"$heap_files"; }
-
-# What stands between $1's quotes and angle brackets: "x.h" as "x.h, <x.h> as <x.h.
-includes() { sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*\(["<][^">]*\)[">].*/\1/p' "$src/$1"; }
-
-# Says why $1 may not include $2; nothing if it may.
-objection() {
-	local file=$1 what=$2
-	if in_heap "$file"; then
-		case $what in
-		'"client/backend.h' | '"client/source.h') return ;;
-		'"client/'*) in_heap "${what#\"}" || echo "the heap knows its backend and its source, no session" ;;
-		'"common/wire.h' | '"common/seqpacket.h' | '"common/fdlist.h' | '"proto/'*) echo "the heap sends no messages" ;;
-		esac
-	fi
-	case $what in
-	'<uv.h')
-		case $file in daemon/core/*) ;; daemon/*) return ;; esac
-		echo "libuv is the daemon's, above the core" ;;
-	'<systemd/'*)
-		case $file in daemon/core/*) ;; daemon/service*) return ;; esac
-		echo "libsystemd is used in daemon/service* alone" ;;
-	'<protobuf-c'*) echo "protobuf-c is reached through common/wire.h" ;;
-	'<cuda'* | '<nvml'*) echo "the driver is declared by ourselves and loaded at run time" ;;
-	'<ini_config'* | '<libini'* | '<collection'* | '<ref_array'*)
-		case $file in daemon/config*) ;; *) echo "libini_config is used in daemon/config* alone" ;; esac ;;
-	'<jansson'*)
-		case $file in ctl/*) ;; *) echo "jansson is gpumemctl's" ;; esac ;;
-	'<sys/socket.h' | '<sys/un.h')
-		case $file in daemon/core/*) echo "the core knows no sockets" ;; esac ;;
-	'<'*)
-		case $file:$what in
-		include/*:'<stddef.h' | include/*:'<stdint.h') ;;
-		include/*) echo "a public header needs no more than stddef.h and stdint.h" ;;
-		esac ;;
-	'"config.h')
-		case $file in
-		include/*) echo "configure's findings are private" ;;
-		*.h) echo "config.h is for .c files, before everything else" ;;
-		esac ;;
-	'"gpumem/'*) case $file in include/*) echo "public headers include one another by their bare names" ;; esac ;;
-	'"status.h') case $file in include/gpumem/*) ;; *) echo "includes are written from the top" ;; esac ;;
-	'"proto/gpumem.pb-c.h')
-		case $file in
-		common/wire.h | client/* | ctl/*) ;;
-		daemon/core/* | common/* | include/*) echo "the schema is known above this only" ;;
-		esac ;;
-	'"common/wire.h')
-		case $file in
-		common/wire.c) ;;
-		common/* | include/*) echo "only the codec knows the schema here" ;;
-		daemon/core/*) echo "the core knows no wire" ;;
-		esac ;;
-	'"common/seqpacket.h' | '"common/fdlist.h')
-		case $file in
-		include/*) echo "public headers include nothing private" ;;
-		daemon/core/*) echo "the core knows no sockets" ;;
-		esac ;;
-	'"common/'*) case $file in include/*) echo "public headers include nothing private" ;; esac ;;
-	'"daemon/core/'*)
-		case $file in
-		daemon/*) ;;
-		*) echo "that is upwards, or into another program" ;;
-		esac ;;
-	'"daemon/config.h') case $file in
-		daemon/core/*) echo "that is upwards" ;;
-		daemon/* | ctl/*) ;;
-		*) echo "that is upwards, or into another program" ;;
-		esac ;;
-	'"daemon/'*)
-		case $file in
-		daemon/core/*) echo "that is upwards" ;;
-		daemon/*)
-			local mine theirs
-			mine=$(row_of "${file#daemon/}") theirs=$(row_of "${what#\"daemon/}")
-			if [ -z "$theirs" ]; then
-				echo "what is included has no place in the order: give it one in tests/check-layers.sh"
-			elif [ -n "$mine" ] && [ "$theirs" -gt "$mine" ]; then
-				echo "that is upwards"
-			fi ;;
-		*) echo "that is upwards, or into another program" ;;
-		esac ;;
-	'"client/'*) case $file in client/*) ;; *) echo "that is upwards, or into another program" ;; esac ;;
-	'"ctl/'*) case $file in ctl/*) ;; *) echo "that is upwards, or into another program" ;; esac ;;
-	*) echo "includes are written from the top" ;;
-	esac
-}
-
-check_file() {
-	local file=$1 what why problems=
-	case $file in
-	daemon/core/*) ;;
-	daemon/*)
-		[ -n "$(row_of "${file#daemon/}")" ] ||
-			problems+="$file has no place in the order: give it one in tests/check-layers.sh"$'\n' ;;
-	esac
-	while IFS= read -r what; do
-		why=$(objection "$file" "$what")
-		[ -z "$why" ] || problems+="includes ${what#[\"<]}: $why"$'\n'
-	done < <(includes "$file")
-	report "${problems%$'\n'}" "$file includes downwards only"
-}
+# Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others
+# may not. A header written with < is a system header; "config.h" is what configure found.
+rules='
+^<uv\.h              ^daemon/(config|backend|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
+^<systemd/           ^daemon/service      only daemon/service uses libsystemd
+^<protobuf-c         ^$                   protobuf-c is reached through common/wire.h
+^<(cuda|nvml)        ^$                   the driver is declared in common/cuda_abi.h and loaded at run time
+^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
+^<jansson            ^ctl/                only gpumemctl uses jansson
+^<sys/(socket|un)\.h ^(common|daemon/(config|backend|net|tenant|serve)|client|ctl)/|^daemon/[^/]*$  the core knows no sockets
+^<                   ^(common|daemon|client|ctl)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
+^"config\.h          ^(common|daemon|client|ctl)/.*\.c  config.h is for .c files
+^"gpumem/            ^(common|daemon|client|ctl)/       public headers include one another by their bare names
+^"status\.h          ^include/            includes are written from the top folder
+^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
+^"common/wire\.h     ^(common/wire\.c|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
+^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(net|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
+'
 
 files=$(cd "$src" && find common daemon client ctl include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
-for file in $files; do check_file "$file"; done
+# shellcheck disable=SC2086 # file names here have no blanks
+verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
+	BEGIN {
+		n = split(ENVIRON["LAYERS"], row, "\n")
+		for (i = 1; i <= n; i++)
+			if (split(row[i], part, ":") == 2) {
+				known[part[1]] = 1
+				m = split(part[2], may, " ")
+				for (j = 1; j <= m; j++) allowed[part[1], may[j]] = 1
+			}
+		n = split(ENVIRON["RULES"], row, "\n")
+		for (i = 1; i <= n; i++)
+			if (match(row[i], /^[^ ]+/)) {
+				rules++
+				header[rules] = substr(row[i], 1, RLENGTH)
+				rest = substr(row[i], RLENGTH + 1)
+				sub(/^ +/, "", rest)
+				match(rest, /^[^ ]+/)
+				who[rules] = substr(rest, 1, RLENGTH)
+				why[rules] = substr(rest, RLENGTH + 1)
+				sub(/^ +/, "", why[rules])
+			}
+	}
+	function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
+	function objection(file, what,   r, mine, theirs) {
+		for (r = 1; r <= rules; r++)
+			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
+		if (what !~ /^"(common|daemon|client|ctl)\//)
+			return what ~ /^<|^"(config\.h|status\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
+		mine = folder(file); theirs = folder(substr(what, 2))
+		if (mine == theirs || (mine, theirs) in allowed) return ""
+		return theirs in known ? "that is upwards, or into another program" : "that folder is not in the list of tests/check-layers.sh"
+	}
+	FNR == 1 {
+		print "file", FILENAME
+		if (!(folder(FILENAME) in known)) print "its folder is not in the list of tests/check-layers.sh"
+	}
+	match($0, /^[ \t]*#[ \t]*include[ \t]*["<][^">]*/) {
+		what = substr($0, RSTART, RLENGTH)
+		sub(/^[^"<]*/, "", what)
+		reason = objection(FILENAME, what)
+		if (reason != "") print "includes " substr(what, 2) ": " reason
+	}' $files)
+file= problems=
+while IFS= read -r line; do
+	case $line in
+	'file '*)
+		[ -z "$file" ] || report "${problems%$'\n'}" "$file includes downwards only"
+		file=${line#file } problems= ;;
+	*) problems+=$line$'\n' ;;
+	esac
+done <<<"$verdicts"
+report "${problems%$'\n'}" "$file includes downwards only"
 
 # ---- what the core needs from outside
 

@@ -4,7 +4,7 @@
  * the ledger's yes, and that its no names the cause with its figures and what to do about it. It
  * must never change anything.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/admit.h"
 
 #include "common/units.h"

@@ -6,7 +6,7 @@
  * only where the administrator chose that and everything else has been tried. It must never act
  * below high: medium only keeps the reserve from being filled.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/ladder.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
  * promises stands in core.h; this file only hands each call to the part that keeps the promise. It
  * must never hold a rule of its own about memory.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/core.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
  * core could still do, or has asked for, would bring the memory. It must never end a request
  * itself: the queue does.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/deadlock.h"
 
 #include <assert.h>

@@ -5,7 +5,7 @@
  * empty), and that only what is reusable reaches the pool. It must never look at a client: who
  * holds a chunk, and what they said of it, is for leases to know.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/device.h"
 
 #include <assert.h>

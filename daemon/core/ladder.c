@@ -7,7 +7,7 @@
  *
  * When the ladder of a pressure level acts is in climb.c.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/ladder.h"
 
 #include <assert.h>

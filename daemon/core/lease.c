@@ -5,7 +5,7 @@
  * reach the pool only when every holder said that it unmapped them. It must never decide whether
  * memory may be had: that was settled before chunks come here.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/lease.h"
 
 #include <assert.h>

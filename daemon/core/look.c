@@ -3,7 +3,7 @@
  * Looks: see look.h. It promises that a look which ended began after it was wanted, and that no
  * device has two under way. It must never decide about a request: it only wakes the queue.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/look.h"
 
 #include <assert.h>

@@ -5,7 +5,7 @@
  * budget, and that it has few chunks: mapping costs the client by the chunk. It must never change
  * the pool.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/plan.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
  * level that follows from it. Reads no clock and changes nothing but the level it is given.
  * What it knows is the device; owners and their limits are in quota.c and the ledger.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/policy.h"
 
 static uint64_t minus(uint64_t a, uint64_t b)

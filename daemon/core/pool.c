@@ -9,7 +9,7 @@
  * them, those unused longest forgotten first): the usual ping-pong of one chunk then costs no
  * memory.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/pool.h"
 
 #include <assert.h>

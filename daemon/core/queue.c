@@ -4,7 +4,7 @@
  * for every request, and none that waits for what nobody will ever bring back. It must never hold
  * memory for a request that waits: what it waits for stays available to whoever may take it.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/queue.h"
 
 #include <assert.h>

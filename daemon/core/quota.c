@@ -8,7 +8,7 @@
  * A change is made on a copy of the table. When it stands the copy takes the table's place and
  * every session is joined anew; nothing of that can fail.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/quota.h"
 
 #include <assert.h>

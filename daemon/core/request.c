@@ -8,7 +8,7 @@
  *
  * A request that does not fit goes to the queue (queue.c), which comes back here when it does.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/request.h"
 
 #include <assert.h>

@@ -5,7 +5,7 @@
  * longer after failures. It must never make a request wait: jobs of the reserve belong to no
  * session's turn.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/reserve.h"
 
 #include <assert.h>

@@ -5,7 +5,7 @@
  * of the token takes a quarantined session up again. It must never pool what a process that died
  * had.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/session.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
  * of the token's audience, and that nothing tells a wrong token from a wrong audience, in words or
  * in time. It must never keep a token: see token_hash.c.
  */
-#include "daemon/core/table.h"
+#include "daemon/core/hash_table.h"
 #include "daemon/core/share.h"
 
 #include <assert.h>

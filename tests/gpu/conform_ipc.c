@@ -131,7 +131,7 @@ static void a_handle_is_of_one_allocation_and_of_a_living_owner(void)
 	conform_end("an IPC handle is of one allocation, and opens while its owner lives");
 }
 
-/* Where a handle has the number by which the driver finds the memory: daemon/ipc_blocks.c. */
+/* Where a handle has the number by which the driver finds the memory: daemon/backend/ipc_blocks.c. */
 static bool same_number(const uint8_t *one, const uint8_t *other)
 {
 	return memcmp(one + 48, other + 48, 8) == 0;

@@ -15,7 +15,7 @@
  * does otherwise fails no test, but is told of in a line that begins with "# seen:", so that the
  * fake can be mended and the expectation made a hard one. On the fake driver all are hard.
  *
- * What kills a process or is undefined is not in here: see tests/unit/check_fake.c.
+ * What kills a process or is undefined is not in here: see tests/fake/check_fake.c.
  *
  * The sizes are small, so that they fit a fake device of 512 MiB.
  */

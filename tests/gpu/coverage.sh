@@ -7,9 +7,9 @@
 #   coverage.sh SOURCE BUILD "TESTS…"
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") tests=$3
-files="daemon/backend_cuda.c daemon/backend_pinned.c daemon/backend_vmm.c daemon/ipc_blocks.c daemon/backend_nvml.c daemon/backend_ram.c common/cuda.c common/cuda_device.c
-client/cuda_capture.c client/cuda_context.c client/cuda_event.c client/cuda_keeper.c client/ipc_cache.c client/map_cuda.c client/map_pinned.c client/mapping.c
-client/pinned.c"
+files="daemon/backend/backend_cuda.c daemon/backend/backend_pinned.c daemon/backend/backend_vmm.c daemon/backend/ipc_blocks.c daemon/backend/backend_nvml.c daemon/backend/backend_ram.c common/cuda.c common/cuda_device.c
+client/map/cuda_capture.c client/map/cuda_context.c client/map/cuda_event.c client/map/cuda_keeper.c client/map/ipc_cache.c client/map/map_cuda.c client/map/map_pinned.c client/memory/mapping.c
+client/memory/pinned.c"
 cd "$build"
 make -s -j"$(nproc)" check TESTS= >/dev/null
 find . -name '*.gcda' -delete

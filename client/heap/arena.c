@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks in and out of an arena, and its beginning and end. A block above the small sizes costs one
+ * uncontended lock each way: the heap finds it in constant time, and the pointer is looked up in a
+ * table.
+ *
+ * The lock guards the books only. The source, the backend and the caller's functions must never be
+ * called with it held.
+ */
+#include "config.h"
+
+#include "client/heap/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/heap/arena_private.h"
+#include "common/cancel.h"
+#include "client/heap/arena_region.h"
+#include "common/limits.h"
+
+#define RESERVE_DEFAULT (UINT64_C(4) << 40)
+#define RESERVE_MIN     (UINT64_C(64) << 20)
+
+/* Between two looks at the device, when there is nothing else left to do than to wait for it. */
+#define AWAIT_MIN_NS 20000
+#define AWAIT_MAX_NS 1000000
+
+/* ---- beginning and end */
+
+static int reserve(struct gm_arena *arena)
+{
+	const struct gm_arena_config *config = &arena->config;
+	uint64_t bytes = config->reserve ? config->reserve : RESERVE_DEFAULT;
+	void *addr;
+	int r;
+
+	if (config->regions)
+		return config->ops->attach ? 0 : -EOPNOTSUPP;
+	bytes &= ~(GM_CHUNK_MIN - 1);
+	for (;;) {
+		r = config->ops->reserve(config->backend, bytes, &addr);
+		if (r == 0)
+			break;
+		if (r != -ENOMEM || bytes / 2 < RESERVE_MIN)
+			return r;
+		bytes = bytes / 2 & ~(GM_CHUNK_MIN - 1);
+	}
+	arena->base = (uint64_t)(uintptr_t)addr;
+	arena->reserved = bytes;
+	return 0;
+}
+
+static void arena_drop(struct gm_arena *arena)
+{
+	const struct gm_arena_config *config = &arena->config;
+
+	gm_arena_drop_notes(arena);
+	gm_chunks_deinit(&arena->chunks);
+	gm_small_deinit(&arena->small);
+	gm_heap_deinit(&arena->heap);
+	gm_pending_deinit(&arena->pending);
+	gm_ptrmap_deinit(&arena->blocks);
+	if (arena->reserved)
+		config->ops->unreserve(config->backend, (void *)arena->base, arena->reserved);
+	pthread_cond_destroy(&arena->changed);
+	pthread_mutex_destroy(&arena->lock);
+	free(arena);
+}
+
+int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_arena)
+{
+	struct gm_arena *arena = calloc(1, sizeof(*arena));
+	uint64_t range;
+	int r;
+
+	if (!arena)
+		return -ENOMEM;
+	arena->config = *config;
+	arena->streams = config->ops->record != NULL;
+	pthread_mutex_init(&arena->lock, NULL);
+	pthread_cond_init(&arena->changed, NULL);
+	gm_heap_init(&arena->heap);
+	arena->heap.apart = config->regions;
+	gm_heap_bins_init(&arena->clean, false);
+	gm_small_init(&arena->small, &arena->blocks);
+	r = reserve(arena);
+	range = config->regions ? GM_REGION_RANGE : arena->reserved;
+	if (r == 0)
+		r = gm_ptrmap_init(&arena->blocks, arena->base, range, GM_ARENA_GRANULE_SHIFT);
+	if (r == 0)
+		r = gm_chunks_init(&arena->chunks, arena->base, range);
+	if (r == 0)
+		r = gm_pending_init(&arena->pending);
+	if (r == 0)
+		r = gm_tcache_group_init(&arena->caches, gm_arena_small_drain);
+	if (r < 0) {
+		arena_drop(arena);
+		return r;
+	}
+	*ret_arena = arena;
+	return 0;
+}
+
+/* Waits for work that may still use what was freed. Where no event can be had (the driver is gone,
+ * a context has failed, a stream is captured) that cannot be known, and is not waited for. */
+static void await_device(struct gm_arena *arena)
+{
+	const struct gm_arena_config *config = &arena->config;
+	struct gm_event *event;
+
+	if (!arena->streams)
+		return;
+	gm_tcache_drain_all(&arena->caches, false);
+	if (gm_pending_bytes(&arena->pending) == 0 ||
+		config->ops->record(config->backend, &event) < 0)
+		return;
+	for (long ns = AWAIT_MIN_NS; config->ops->passed(config->backend, event) == 0;
+		ns = ns < AWAIT_MAX_NS ? ns * 2 : ns)
+		nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+	config->ops->forget(config->backend, event);
+}
+
+bool gm_arena_free(struct gm_arena *arena)
+{
+	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_chunk *list = NULL;
+	unsigned n;
+	bool gone;
+
+	if (!arena)
+		return true;
+	await_device(arena);
+	gm_tcache_group_deinit(&arena->caches);
+	gm_pending_steal(&arena->pending, events, &n);
+	for (unsigned i = 0; i < n; i++)
+		arena->config.ops->forget(arena->config.backend, events[i]);
+	for (struct gm_chunk *chunk = arena->chunks.first; chunk; chunk = chunk->next) {
+		chunk->kind = GM_CHUNK_BUSY;
+		chunk->also = list;
+		list = chunk;
+	}
+	gm_arena_discard(arena, list);
+	gone = arena->held == 0;
+	arena_drop(arena);
+	return gone;
+}
+
+/* ---- blocks */
+
+int gm_arena_take(
+	struct gm_arena *arena, const struct gm_arena_want *want, struct gm_heap_block **ret_block)
+{
+	if (want->key != GM_STREAM_DONE && want->key != GM_STREAM_ANY) {
+		struct gm_pending_set *own = gm_pending_own(&arena->pending, want->key);
+		if (own && own->bins.bytes >= want->bytes) {
+			int r = gm_heap_alloc(
+				&arena->heap, &own->bins, want->bytes, want->alignment, ret_block);
+			if (r != GM_HEAP_E_NONE)
+				return r;
+		}
+	}
+	return gm_heap_alloc(&arena->heap, &arena->clean, want->bytes, want->alignment, ret_block);
+}
+
+/* Marks the chunks under a block that is freed, for the tick. (One that is allocated needs no mark:
+ * it shows by itself until it is freed.) */
+static inline void touch(struct gm_arena *arena, const struct gm_heap_block *block)
+{
+	uint64_t end = block->addr + block->bytes;
+
+	for (struct gm_chunk *chunk = gm_chunks_at(&arena->chunks, block->addr);
+		chunk && chunk->addr < end; chunk = chunk->next)
+		chunk->touched = true;
+}
+
+static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block, uint64_t size,
+	struct gm_arena_note *note)
+{
+	if (__builtin_expect(note != NULL, 0)) {
+		note->serial = ++arena->notes;
+		block->note = note;
+	}
+	block->stamp = size;
+	gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
+	gm_arena_count(arena, (int64_t)size, (int64_t)block->bytes);
+}
+
+static int alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_arena_want *want,
+	struct gm_arena_note *note, void **ret_ptr)
+{
+	struct gm_heap_block *block;
+	int r;
+
+	pthread_mutex_lock(&arena->lock);
+	r = gm_arena_take(arena, want, &block);
+	if (r == GM_HEAP_E_NONE) {
+		pthread_mutex_unlock(&arena->lock);
+		r = gm_arena_grow(arena, want, &block);
+		if (r)
+			return r;
+		pthread_mutex_lock(&arena->lock);
+		arena->misses += want->asked;
+	}
+	if (r == 0) {
+		hand_out(arena, block, size, note);
+		*ret_ptr = (void *)block->addr;
+	}
+	pthread_mutex_unlock(&arena->lock);
+	return r;
+}
+
+int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
+	unsigned flags, void **ret_ptr, gpumem_status *ret_status)
+{
+	return gm_arena_alloc_tagged(
+		arena, size, alignment, stream, flags, NULL, ret_ptr, ret_status);
+}
+
+int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignment,
+	gpumem_stream stream, unsigned flags, const char *tag, void **ret_ptr,
+	gpumem_status *ret_status)
+{
+	struct gm_arena_note *note = NULL;
+	struct gm_arena_want want;
+	gm_stream_key key;
+	int r;
+
+	if (size - 1 >= GM_LEASE_BYTES_MAX)
+		return GM_ARENA_E_SIZE;
+	if (alignment < GM_HEAP_UNIT) {
+		if (alignment & (alignment - 1))
+			return GM_ARENA_E_ALIGNMENT;
+		alignment = GM_HEAP_UNIT;
+	} else if ((alignment & (alignment - 1)) || alignment > GM_CHUNK_MAX) {
+		return GM_ARENA_E_ALIGNMENT;
+	}
+	if (stream == GPUMEM_STREAM_DONE)
+		return GM_ARENA_E_STREAM;
+	key = gm_arena_key(arena, stream);
+	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED) &&
+		gm_arena_small_alloc(arena, size, alignment, key, ret_ptr) == 0)
+		return 0;
+	want = (struct gm_arena_want){
+		.bytes = size <= GM_ARENA_GRANULE ? GM_ARENA_GRANULE
+						  : (size + GM_HEAP_UNIT - 1) & ~(GM_HEAP_UNIT - 1),
+		.alignment = alignment,
+		.stream = stream,
+		.key = key,
+	};
+	if (__builtin_expect(tag != NULL, 0)) {
+		note = gm_arena_note_new(tag);
+		if (!note)
+			return -ENOMEM;
+	}
+	r = alloc_heap(arena, size, &want, note, ret_ptr);
+	if (__builtin_expect(r != 0, 0))
+		free(note);
+	if (r == GM_ARENA_E_SOURCE && ret_status)
+		*ret_status = want.status;
+	return r;
+}
+
+/* What is wrong with a pointer that starts no live block of the heap. Lock. */
+static int blame(struct gm_arena *arena, uint64_t addr)
+{
+	uintptr_t value;
+
+	if (!gm_arena_holds(arena, (void *)addr))
+		return GM_ARENA_E_FOREIGN;
+	value = gm_ptrmap_below(&arena->blocks, addr);
+	if (value && !(value & GM_SMALL_MARK)) {
+		struct gm_heap_block *block = (struct gm_heap_block *)value;
+		if (addr > block->addr && addr < block->addr + block->bytes)
+			return GM_ARENA_E_INSIDE;
+		/* The last one below may start above addr, in the same granule. */
+		if (block->addr > addr && (block->addr & ~(GM_ARENA_GRANULE - 1)) > arena->base) {
+			value = gm_ptrmap_below(
+				&arena->blocks, (block->addr & ~(GM_ARENA_GRANULE - 1)) - 1);
+			block = (struct gm_heap_block *)value;
+			if (value && !(value & GM_SMALL_MARK) && addr < block->addr + block->bytes)
+				return GM_ARENA_E_INSIDE;
+		}
+	}
+	return GM_ARENA_E_FREED;
+}
+
+/* The live block of the heap that starts there. Lock. */
+static int find(struct gm_arena *arena, uint64_t addr, struct gm_heap_block **ret_block)
+{
+	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
+
+	if (!block || ((uintptr_t)block & GM_SMALL_MARK) || block->addr != addr)
+		return blame(arena, addr);
+	*ret_block = block;
+	return 0;
+}
+
+int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
+	struct gm_heap_block *block;
+	gm_stream_key key;
+	bool wake = false;
+	void *note;
+	int r;
+
+	if (value & GM_SMALL_MARK) {
+		r = gm_arena_small_dealloc(
+			arena, (struct gm_small_span *)(value & ~GM_SMALL_MARK), addr, stream);
+		if (r == 0 && ret_cookie)
+			*ret_cookie = 0;
+		return r;
+	}
+	key = gm_arena_key(arena, stream);
+	pthread_mutex_lock(&arena->lock);
+	r = find(arena, addr, &block);
+	if (r) {
+		pthread_mutex_unlock(&arena->lock);
+		return r;
+	}
+	gm_ptrmap_set(&arena->blocks, addr, 0);
+	touch(arena, block);
+	if (ret_cookie)
+		*ret_cookie = block->cookie;
+	note = block->note;
+	gm_arena_count(arena, -(int64_t)block->stamp, -(int64_t)block->bytes);
+	if (key == GM_STREAM_DONE) {
+		block = gm_heap_release(&arena->heap, block, &arena->clean, 0);
+		if (block->bytes >= GM_CHUNK_MIN)
+			wake = gm_arena_arm(arena);
+	} else {
+		gm_heap_release(&arena->heap, block, &gm_pending_set(&arena->pending, key)->bins,
+			gm_pending_stamp(&arena->pending));
+		wake = gm_arena_arm(arena);
+	}
+	if (arena->waiters)
+		pthread_cond_broadcast(&arena->changed);
+	pthread_mutex_unlock(&arena->lock);
+	if (__builtin_expect(note != NULL, 0))
+		free(note);
+	gm_arena_wake(arena, wake);
+	return 0;
+}
+
+bool gm_arena_holds(const struct gm_arena *arena, const void *ptr)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+
+	return arena->config.regions ? gm_chunks_at(&arena->chunks, addr) != NULL
+				     : gm_ptrmap_holds(&arena->blocks, addr);
+}
+
+int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
+	struct gm_heap_block *block;
+	int r;
+
+	if (value & GM_SMALL_MARK) {
+		struct gm_small_span *span = (struct gm_small_span *)(value & ~GM_SMALL_MARK);
+		unsigned class;
+		bool start;
+		_Atomic uint16_t *word = gm_small_find(span, addr, &class, &start);
+		uint16_t asked = word ? atomic_load_explicit(word, memory_order_relaxed) : 0;
+		if (!asked)
+			return GM_ARENA_E_FREED;
+		if (!start)
+			return GM_ARENA_E_INSIDE;
+		*ret_size = asked;
+		return 0;
+	}
+	pthread_mutex_lock(&arena->lock);
+	r = find(arena, addr, &block);
+	if (r == 0)
+		*ret_size = block->stamp;
+	pthread_mutex_unlock(&arena->lock);
+	return r;
+}
+
+/* ---- what waits */
+
+/* One round; *ret_again: room for another event was made. */
+static uint64_t pump_once(struct gm_arena *arena, bool *ret_again)
+{
+	const struct gm_arena_config *config = &arena->config;
+	struct gm_event *events[GM_PENDING_EVENTS];
+	uint64_t epoch, bytes = 0;
+	unsigned n, passed = 0;
+	bool wake = false;
+
+	pthread_mutex_lock(&arena->lock);
+	if (gm_pending_record_begin(&arena->pending, &epoch)) {
+		struct gm_event *event = NULL;
+		pthread_mutex_unlock(&arena->lock);
+		if (config->ops->record(config->backend, &event) < 0)
+			event = NULL;
+		pthread_mutex_lock(&arena->lock);
+		gm_pending_record_end(&arena->pending, &arena->small, epoch, event);
+		pthread_cond_broadcast(&arena->changed);
+	}
+	if (gm_pending_poll_begin(&arena->pending, events, &n)) {
+		pthread_mutex_unlock(&arena->lock);
+		while (passed < n && config->ops->passed(config->backend, events[passed]) == 1)
+			passed++;
+		pthread_mutex_lock(&arena->lock);
+		gm_pending_poll_end(&arena->pending, passed, &epoch);
+		if (passed) {
+			bytes = gm_pending_settle(
+				&arena->pending, epoch, &arena->heap, &arena->clean, &arena->small);
+			wake = gm_arena_arm(arena);
+		}
+		pthread_cond_broadcast(&arena->changed);
+	}
+	*ret_again = passed && arena->pending.open;
+	pthread_mutex_unlock(&arena->lock);
+	for (unsigned i = 0; i < passed; i++)
+		config->ops->forget(config->backend, events[i]);
+	gm_arena_wake(arena, wake);
+	return bytes;
+}
+
+uint64_t gm_arena_pump(struct gm_arena *arena)
+{
+	uint64_t bytes;
+	bool again;
+
+	if (!arena->streams)
+		return 0;
+	GM_UNCANCELLED;
+	bytes = pump_once(arena, &again);
+	if (again)
+		bytes += pump_once(arena, &again);
+	return bytes;
+}
+
+/* ---- what is told */
+
+struct sums {
+	uint64_t allocs, frees;
+	int64_t in_use, rounded, peak;
+};
+
+static void add_cache(struct gm_tcache *cache, void *ctx)
+{
+	struct sums *sums = ctx;
+
+	sums->allocs += atomic_load_explicit(&cache->allocs, memory_order_relaxed);
+	sums->frees += atomic_load_explicit(&cache->frees, memory_order_relaxed);
+	sums->in_use += atomic_load_explicit(&cache->in_use, memory_order_relaxed);
+	sums->rounded += atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed);
+	sums->peak += atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
+}
+
+static uint64_t at_least_0(int64_t value)
+{
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
+{
+	struct gm_arena_stats *stats = ret_stats;
+	struct sums sums = {0};
+
+	memset(stats, 0, sizeof(*stats));
+	gm_tcache_each(&arena->caches, add_cache, &sums);
+	pthread_mutex_lock(&arena->lock);
+	/* Threads go on while this is read: a free may be seen without its alloc. */
+	stats->held = arena->held;
+	stats->in_use = at_least_0((int64_t)arena->in_use + sums.in_use);
+	stats->rounding = at_least_0(
+		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
+	stats->cached = at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
+	stats->peak = at_least_0((int64_t)arena->in_use + sums.peak);
+	if (stats->peak < arena->peak)
+		stats->peak = arena->peak;
+	stats->misses = arena->misses;
+	stats->hits = arena->allocs + sums.allocs - arena->misses;
+	stats->active =
+		at_least_0((int64_t)(arena->allocs + sums.allocs - arena->frees - sums.frees));
+	stats->returns = arena->returns;
+	stats->moves = arena->moves;
+	stats->pending = gm_pending_bytes(&arena->pending);
+	stats->reserved = arena->reserved;
+	pthread_mutex_unlock(&arena->lock);
+}
+
+gpumem_status gm_arena_status(int outcome)
+{
+	switch (outcome) {
+	case 0:
+		return GPUMEM_OK;
+	case GM_ARENA_E_SOURCE:
+	case GM_ARENA_E_SPACE:
+		return GPUMEM_E_NO_MEMORY;
+	case GM_ARENA_E_SIZE:
+	case GM_ARENA_E_ALIGNMENT:
+	case GM_ARENA_E_FOREIGN:
+	case GM_ARENA_E_INSIDE:
+	case GM_ARENA_E_FREED:
+	case GM_ARENA_E_STREAM:
+		return GPUMEM_E_INVALID;
+	case -ENOMEM:
+		return GPUMEM_E_HOST_MEMORY;
+	case -ENOBUFS:
+		return GPUMEM_E_NO_MEMORY;
+	case -EPROTO:
+		return GPUMEM_E_PROTOCOL;
+	default:
+		return GPUMEM_E_SYSTEM;
+	}
+}
+
+const char *gm_arena_text(int outcome)
+{
+	switch (outcome) {
+	case 0:
+	case GM_ARENA_E_SOURCE:
+		return NULL;
+	case GM_ARENA_E_SIZE:
+		return "the size is 0, or larger than any device";
+	case GM_ARENA_E_ALIGNMENT:
+		return "the alignment is no power of two, or more than 1 GiB";
+	case GM_ARENA_E_SPACE:
+		return "the address range of this device has no gap left that is large enough";
+	case GM_ARENA_E_FOREIGN:
+		return "the pointer does not come from gpumem_alloc on this session";
+	case GM_ARENA_E_INSIDE:
+		return "the pointer is inside a block, not at its start";
+	case GM_ARENA_E_FREED:
+		return "no block is alive at this pointer: it was freed already, or never "
+		       "allocated";
+	case GM_ARENA_E_STREAM:
+		return "GPUMEM_STREAM_DONE is for freeing only";
+	case -ENOMEM:
+		return "out of host memory";
+	case -ENOBUFS:
+		return "the driver has no memory left to map it with";
+	case -EPROTO:
+		return "what gpumemd granted opens where other memory of this session is: it "
+		       "granted that twice, or its CUDA context was destroyed";
+	default:
+		return "the device's memory could not be mapped into this process";
+	}
+}

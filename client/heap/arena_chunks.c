@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The chunks of an arena in the order of their addresses, with a table to find the one at an
+ * address. Gaps are what lies between them; a block goes where the least new memory makes room for
+ * it, which fills holes before the range grows.
+ *
+ * It must never map or unmap anything.
+ */
+#include "config.h"
+
+#include "client/heap/arena_chunks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/limits.h"
+
+int gm_chunks_init(struct gm_chunks *chunks, uint64_t base, uint64_t bytes)
+{
+	memset(chunks, 0, sizeof(*chunks));
+	chunks->base = base;
+	chunks->end = base + bytes;
+	return gm_ptrmap_init(&chunks->map, base, bytes, GM_CHUNK_MIN_SHIFT);
+}
+
+void gm_chunks_deinit(struct gm_chunks *chunks)
+{
+	while (chunks->first) {
+		struct gm_chunk *chunk = chunks->first;
+		chunks->first = chunk->next;
+		free(chunk);
+	}
+	gm_ptrmap_deinit(&chunks->map);
+	memset(chunks, 0, sizeof(*chunks));
+}
+
+static void map_set(struct gm_chunks *chunks, struct gm_chunk *chunk, uintptr_t value)
+{
+	for (uint64_t a = 0; a < chunk->bytes; a += GM_CHUNK_MIN)
+		gm_ptrmap_set(&chunks->map, chunk->addr + a, value);
+}
+
+bool gm_chunks_taken(const struct gm_chunks *chunks, uint64_t addr, uint64_t bytes)
+{
+	/* The last that begins before the end. */
+	const struct gm_chunk *chunk =
+		(const struct gm_chunk *)gm_ptrmap_below(&chunks->map, addr + bytes - 1);
+
+	return chunk && chunk->addr + chunk->bytes > addr;
+}
+
+int gm_chunks_insert(struct gm_chunks *chunks, struct gm_chunk *chunk)
+{
+	int r = gm_ptrmap_cover(&chunks->map, chunk->addr, chunk->bytes);
+
+	if (r < 0)
+		return r;
+	chunk->prev = (struct gm_chunk *)gm_ptrmap_below(&chunks->map, chunk->addr);
+	chunk->next = chunk->prev ? chunk->prev->next : chunks->first;
+	if (chunk->prev)
+		chunk->prev->next = chunk;
+	else
+		chunks->first = chunk;
+	if (chunk->next)
+		chunk->next->prev = chunk;
+	else
+		chunks->last = chunk;
+	map_set(chunks, chunk, (uintptr_t)chunk);
+	return 0;
+}
+
+void gm_chunks_remove(struct gm_chunks *chunks, struct gm_chunk *chunk)
+{
+	if (chunk->prev)
+		chunk->prev->next = chunk->next;
+	else
+		chunks->first = chunk->next;
+	if (chunk->next)
+		chunk->next->prev = chunk->prev;
+	else
+		chunks->last = chunk->prev;
+	map_set(chunks, chunk, 0);
+}
+
+static uint64_t round_up(uint64_t value, uint64_t to)
+{
+	return (value + to - 1) & ~(to - 1);
+}
+
+/* How much more than asked for may come, where that saves chunks: room for it must be left. */
+static uint64_t slack(uint64_t bytes)
+{
+	return bytes / 64 & ~(GM_CHUNK_MIN - 1);
+}
+
+/* Whether a block fits when memory is put into this gap. */
+static bool gap_fits(struct gm_heap *heap, const struct gm_heap_bins *clean, uint64_t start,
+	uint64_t end, uint64_t bytes, uint64_t alignment, struct gm_chunk_place *place)
+{
+	struct gm_heap_block *left = gm_heap_last_before(heap, start);
+	struct gm_heap_block *right;
+	uint64_t block_end;
+
+	memset(place, 0, sizeof(*place));
+	place->addr = start;
+	place->room = end - start;
+	if (left && clean && left->bins == clean)
+		place->left = left;
+	place->start = round_up(place->left ? left->addr : start, alignment);
+	if (place->start >= start)
+		place->left = NULL;
+	block_end = place->start + bytes;
+	if (block_end <= start)
+		return true;
+	place->missing = round_up(block_end - start, GM_CHUNK_MIN);
+	if (place->missing + slack(place->missing) <= place->room)
+		return true;
+	right = gm_heap_first_after(heap, end);
+	if (!right || !clean || right->bins != clean || block_end > end + right->bytes)
+		return false;
+	/* All of the gap is filled, so what comes must fill it exactly. */
+	if (slack(place->room))
+		return false;
+	place->missing = place->room;
+	place->right = right;
+	return true;
+}
+
+bool gm_chunks_place(const struct gm_chunks *chunks, struct gm_heap *heap,
+	const struct gm_heap_bins *clean, uint64_t bytes, uint64_t alignment,
+	struct gm_chunk_place *ret_place)
+{
+	uint64_t start = chunks->base;
+	bool found = false;
+
+	for (struct gm_chunk *chunk = chunks->first;; chunk = chunk->next) {
+		uint64_t end = chunk ? chunk->addr : chunks->end;
+		struct gm_chunk_place place;
+		if (end > start && gap_fits(heap, clean, start, end, bytes, alignment, &place) &&
+			(!found || place.missing < ret_place->missing)) {
+			*ret_place = place;
+			found = true;
+		}
+		if (!chunk)
+			return found;
+		start = chunk->addr + chunk->bytes;
+	}
+}
+
+bool gm_chunks_place_high(const struct gm_chunks *chunks, uint64_t bytes, uint64_t *ret_addr)
+{
+	uint64_t end = chunks->end;
+
+	for (struct gm_chunk *chunk = chunks->last;; chunk = chunk->prev) {
+		uint64_t start = chunk ? chunk->addr + chunk->bytes : chunks->base;
+		if (end - start >= bytes) {
+			*ret_addr = end - bytes;
+			return true;
+		}
+		if (!chunk)
+			return false;
+		end = chunk->addr;
+	}
+}
+
+struct gm_chunk *gm_chunks_free_list(const struct gm_chunks *chunks, struct gm_heap_bins *clean)
+{
+	struct gm_chunk *list = NULL;
+
+	for (struct gm_heap_block *block = gm_heap_walk(clean, GM_CHUNK_MIN, NULL); block;
+		block = gm_heap_walk(clean, GM_CHUNK_MIN, block)) {
+		uint64_t end = block->addr + block->bytes;
+		struct gm_chunk *chunk = gm_chunks_at(chunks, block->addr);
+		if (chunk->addr < block->addr)
+			chunk = chunk->next;
+		for (; chunk && chunk->addr + chunk->bytes <= end; chunk = chunk->next) {
+			chunk->cover = block;
+			chunk->chosen = false;
+			chunk->also = list;
+			list = chunk;
+		}
+	}
+	return list;
+}

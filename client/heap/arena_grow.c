@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How an arena gets larger. A block that does not fit goes where the least is missing; free chunks
+ * of our own are moved there first, the source is asked for the rest. Small needs are met in steps
+ * of at most 1/32 of what is held, so that the steps stay a small part of the whole; a large one
+ * gets what it is short of and no more.
+ *
+ * Nothing is locked while chunks are asked for, mapped or moved. The place is taken meanwhile (a
+ * busy chunk), and so is free memory next to it that the block is to use. Several threads may be at
+ * it at once: one whose need is covered by what another's request brings beyond its own waits for
+ * that, the others ask for themselves.
+ *
+ * An arena of regions cannot choose places: it gets a region for what is needed, and before it
+ * gives up, gives back those that are free but of the wrong size.
+ *
+ * It must never fail while what is here, moved together or ordered behind the device's work, would
+ * do.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cancel.h"
+#include "client/heap/arena_growth.h"
+#include "client/heap/arena_region.h"
+#include "common/limits.h"
+
+#define STEP_MAX (UINT64_C(32) << 20)
+/* Moving many small chunks costs more than asking for a few large ones. */
+#define MOVES_MAX 64
+
+/* How hard to try. */
+enum stage {
+	STAGE_STEP,  /* ask for a step */
+	STAGE_EXACT, /* ask for what is missing, no more */
+	STAGE_ALL,   /* empty all caches, move whatever is free */
+	STAGE_ORDER, /* wait for the device, on the device */
+	STAGE_FAIL,
+};
+
+enum {
+	AGAIN = 100, /* something came in, though not the block */
+};
+
+/* ---- requests under way */
+
+static void ask_begin(struct gm_arena *arena, struct gm_arena_ask *ask, uint64_t spare, bool slab)
+{
+	ask->serial = ++arena->next_ask;
+	ask->spare = spare;
+	ask->slab = slab;
+	ask->next = arena->asks;
+	arena->asks = ask;
+}
+
+static void ask_end(struct gm_arena *arena, struct gm_arena_ask *ask)
+{
+	struct gm_arena_ask **link = &arena->asks;
+
+	while (*link != ask)
+		link = &(*link)->next;
+	*link = ask->next;
+	pthread_cond_broadcast(&arena->changed);
+}
+
+static void wait_change(struct gm_arena *arena)
+{
+	arena->waiters++;
+	pthread_cond_wait(&arena->changed, &arena->lock);
+	arena->waiters--;
+}
+
+/* Waits if a request under way brings enough for this need too; *joined is the one that this thread
+ * counts on already. */
+static bool ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t *joined)
+{
+	for (struct gm_arena_ask *ask = arena->asks; ask; ask = ask->next) {
+		if (ask->serial != *joined) {
+			if (ask->slab != slab || (!slab && ask->spare < bytes))
+				continue;
+			if (!slab)
+				ask->spare -= bytes;
+			*joined = ask->serial;
+		}
+		wait_change(arena);
+		return true;
+	}
+	return false;
+}
+
+/* ---- growing */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t step_of(const struct gm_arena *arena)
+{
+	uint64_t step = GM_CHUNK_MIN;
+
+	while (step < STEP_MAX && step * 2 <= arena->held / 32)
+		step *= 2;
+	return step;
+}
+
+/* Lock, which is let go in between. 0: *ret_block is in use. AGAIN, GM_ARENA_E_SOURCE,
+ * GM_ARENA_E_SPACE, -errno. */
+static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum stage stage,
+	struct gm_heap_block **ret_block)
+{
+	struct gm_growth g = {.arena = arena};
+	struct gm_chunk_place *place = &g.place;
+	struct gm_heap_block *block;
+	struct gm_arena_ask ask;
+	uint64_t missing, more = 0, spare = 0, room;
+	int r, r_source = 0;
+
+	if (!gm_chunks_place(&arena->chunks, &arena->heap, &arena->clean, want->bytes,
+		    want->alignment, place))
+		return GM_ARENA_E_SPACE;
+	if (!place->missing)
+		return gm_heap_carve(
+			&arena->heap, place->left, place->start, want->bytes, ret_block);
+	missing = place->missing;
+	if (stage == STAGE_STEP && !place->right && step_of(arena) > missing)
+		more = smaller(step_of(arena), place->room) - missing;
+	room = place->right ? place->room
+			    : smaller(place->room,
+				      missing + more + (missing + more) / 32 + GM_CHUNK_MIN);
+	room &= ~(GM_CHUNK_MIN - 1);
+	if (!place->right)
+		spare = place->addr + missing - (place->start + want->bytes);
+	r = gm_growth_begin(&g, room);
+	if (r == 0)
+		missing = gm_growth_choose(&g, missing, stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX,
+			stage >= STAGE_ALL);
+	if (r == 0 && missing)
+		ask_begin(arena, &ask, more + spare, false);
+	else
+		ask.serial = 0;
+	pthread_mutex_unlock(&arena->lock);
+	if (r == 0) {
+		/* The source first: if it refuses, nothing was moved in vain. */
+		if (missing) {
+			want->asked = true;
+			r_source = gm_growth_fetch(&g, missing + more, &want->status);
+		}
+		gm_growth_move(&g, r_source == 0);
+		gm_growth_access(&g);
+	}
+	pthread_mutex_lock(&arena->lock);
+	if (g.room)
+		gm_growth_end(&g, &block);
+	if (r == 0 && !g.bad && g.cursor - place->addr >= place->missing)
+		r = gm_heap_carve(&arena->heap, block, place->start, want->bytes, ret_block);
+	else if (r == 0)
+		r = g.error ? g.error : r_source ? r_source : AGAIN;
+	if (ask.serial)
+		ask_end(arena, &ask);
+	else
+		pthread_cond_broadcast(&arena->changed);
+	if (g.bad) {
+		pthread_mutex_unlock(&arena->lock);
+		gm_arena_discard(arena, g.bad);
+		pthread_mutex_lock(&arena->lock);
+	}
+	return r;
+}
+
+/* Gives back every region that is wholly free. Lock, which is let go in between. */
+static void give_back(struct gm_arena *arena)
+{
+	struct gm_chunk *list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+
+	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
+		chunk->chosen = true;
+	list = gm_arena_detach_slabs(arena, UINT64_MAX, gm_arena_detach(arena, list));
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_discard(arena, list);
+	pthread_mutex_lock(&arena->lock);
+}
+
+/* As grow_once(), for an arena of regions. */
+static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum stage stage,
+	struct gm_heap_block **ret_block)
+{
+	struct gm_chunk *list = NULL, *bad = NULL, *chunk;
+	struct gm_heap_block *block, *fits = NULL;
+	struct gm_arena_ask ask;
+	uint64_t bytes = want->bytes, start = 0;
+	int r;
+
+	/* A region starts at a multiple of GM_CHUNK_MIN and no more. */
+	if (want->alignment > GM_CHUNK_MIN)
+		bytes += want->alignment - GM_CHUNK_MIN;
+	bytes = (bytes + GM_CHUNK_MIN - 1) & ~(GM_CHUNK_MIN - 1);
+	if (stage == STAGE_STEP)
+		bytes = gm_region_step(arena, bytes);
+	if (stage == STAGE_ALL)
+		give_back(arena);
+	ask_begin(arena, &ask, bytes - want->bytes, false);
+	pthread_mutex_unlock(&arena->lock);
+	want->asked = true;
+	r = gm_region_fetch(arena, bytes, &list, &want->status);
+	pthread_mutex_lock(&arena->lock);
+	while ((chunk = list)) {
+		list = chunk->also;
+		int added = gm_region_add(arena, chunk, &block);
+		if (added < 0) {
+			r = added;
+			chunk->also = bad;
+			bad = chunk;
+			continue;
+		}
+		start = (block->addr + want->alignment - 1) & ~(want->alignment - 1);
+		if (start + want->bytes <= block->addr + block->bytes)
+			fits = block;
+	}
+	if (fits) {
+		start = (fits->addr + want->alignment - 1) & ~(want->alignment - 1);
+		r = gm_heap_carve(&arena->heap, fits, start, want->bytes, ret_block);
+	} else if (r == 0) {
+		r = GM_ARENA_E_SPACE;
+	}
+	ask_end(arena, &ask);
+	if (bad) {
+		pthread_mutex_unlock(&arena->lock);
+		gm_region_undo(arena, bad);
+		pthread_mutex_lock(&arena->lock);
+	}
+	return r;
+}
+
+/* Everything that waits for the device becomes the stream's, which first waits for it there. Lock,
+ * which is let go in between. Returns whether that brought anything. */
+static bool order(struct gm_arena *arena, const struct gm_arena_want *want)
+{
+	struct gm_pending *pending = &arena->pending;
+	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_pending_set *set = NULL;
+	uint64_t epoch, none;
+	unsigned n;
+	int r;
+
+	if (!arena->streams || want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE ||
+		gm_pending_bytes(pending) == 0)
+		return false;
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	/* The others are at it for the time of a driver call. */
+	while (pending->polling || pending->recording)
+		wait_change(arena);
+	if (gm_pending_poll_begin(pending, events, &n)) {
+		epoch = pending->events[n - 1].epoch;
+		pthread_mutex_unlock(&arena->lock);
+		r = arena->config.ops->order(arena->config.backend, want->stream, events[n - 1]);
+		pthread_mutex_lock(&arena->lock);
+		if (r == 0)
+			set = gm_pending_gather(
+				pending, want->key, epoch, &arena->heap, &arena->small);
+		gm_pending_poll_end(pending, 0, &none);
+		pthread_cond_broadcast(&arena->changed);
+	}
+	if (set && !gm_heap_fits(&set->bins, want->bytes, want->alignment) &&
+		set->bins.bytes + arena->clean.bytes >= want->bytes) {
+		/* What is free for everybody may lie between. */
+		struct gm_heap_block *block;
+		while ((block = gm_heap_walk(&arena->clean, GM_HEAP_UNIT, NULL)))
+			gm_heap_rebin(&arena->heap, block, &set->bins, gm_pending_stamp(pending));
+	}
+	return true;
+}
+
+int gm_arena_grow(
+	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block)
+{
+	enum stage stage = STAGE_STEP;
+	uint64_t joined = 0;
+	unsigned again = 0;
+	bool pumped = false;
+	int r, failed = GM_ARENA_E_SPACE;
+	GM_UNCANCELLED;
+
+	pthread_mutex_lock(&arena->lock);
+	for (;;) {
+		r = gm_arena_take(arena, want, ret_block);
+		if (r != GM_HEAP_E_NONE)
+			break;
+		if (stage == STAGE_FAIL) {
+			r = failed;
+			break;
+		}
+		if (stage == STAGE_STEP && ask_join(arena, want->bytes, false, &joined))
+			continue;
+		if (!pumped && arena->streams && gm_pending_bytes(&arena->pending)) {
+			pumped = true;
+			pthread_mutex_unlock(&arena->lock);
+			gm_arena_pump(arena);
+			pthread_mutex_lock(&arena->lock);
+			continue;
+		}
+		if (stage == STAGE_ORDER) {
+			order(arena, want);
+			stage = STAGE_FAIL;
+			continue;
+		}
+		r = arena->config.regions ? grow_region(arena, want, stage, ret_block)
+					  : grow_once(arena, want, stage, ret_block);
+		if (r == 0)
+			break;
+		if (r == AGAIN && ++again < 8)
+			continue;
+		failed = r == AGAIN ? GM_ARENA_E_SPACE : r;
+		stage++;
+		if (stage == STAGE_ALL) {
+			pumped = false;
+			pthread_mutex_unlock(&arena->lock);
+			gm_tcache_drain_all(&arena->caches, false);
+			pthread_mutex_lock(&arena->lock);
+		}
+	}
+	pthread_mutex_unlock(&arena->lock);
+	return r;
+}
+
+/* As gm_arena_grow_small(), for an arena of regions. */
+static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
+{
+	struct gm_chunk *list = NULL, *bad = NULL, *chunk;
+	struct gm_arena_ask ask;
+	uint64_t joined = 0;
+	bool slab = false;
+	int r;
+
+	pthread_mutex_lock(&arena->lock);
+	if (arena->odd_source || ask_join(arena, 0, true, &joined)) {
+		r = arena->odd_source ? GM_ARENA_E_SPACE : 0;
+		pthread_mutex_unlock(&arena->lock);
+		return r;
+	}
+	ask_begin(arena, &ask, 0, true);
+	pthread_mutex_unlock(&arena->lock);
+	*ret_asked = true;
+	r = gm_region_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
+	pthread_mutex_lock(&arena->lock);
+	while ((chunk = list)) {
+		list = chunk->also;
+		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
+		int added =
+			fits ? gm_region_add_slab(arena, chunk) : gm_region_add(arena, chunk, NULL);
+		slab = slab || (fits && added == 0);
+		if (added < 0) {
+			r = added;
+			chunk->also = bad;
+			bad = chunk;
+		}
+	}
+	if (r == 0 && !slab) {
+		/* What came is in the heap. Asking again would bring more of that. */
+		arena->odd_source = true;
+		r = GM_ARENA_E_SPACE;
+	}
+	ask_end(arena, &ask);
+	pthread_mutex_unlock(&arena->lock);
+	gm_region_undo(arena, bad);
+	return r;
+}
+
+int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
+{
+	struct gm_growth g = {.arena = arena};
+	struct gm_arena_ask ask;
+	struct gm_chunk *chunk;
+	uint64_t joined = 0, addr, missing;
+	bool odd;
+	int r;
+	GM_UNCANCELLED;
+
+	if (arena->config.regions)
+		return grow_small_region(arena, ret_asked, ret_status);
+	pthread_mutex_lock(&arena->lock);
+	if (ask_join(arena, 0, true, &joined)) {
+		pthread_mutex_unlock(&arena->lock);
+		return 0;
+	}
+	if (!gm_chunks_place_high(&arena->chunks, GM_SMALL_SLAB_BYTES, &addr)) {
+		pthread_mutex_unlock(&arena->lock);
+		return GM_ARENA_E_SPACE;
+	}
+	g.place.addr = addr;
+	g.place.missing = g.place.room = GM_SMALL_SLAB_BYTES;
+	r = gm_growth_begin(&g, GM_SMALL_SLAB_BYTES);
+	if (r < 0) {
+		pthread_mutex_unlock(&arena->lock);
+		return r;
+	}
+	missing = gm_growth_choose(&g, GM_SMALL_SLAB_BYTES, 1, false);
+	odd = arena->odd_source;
+	ask_begin(arena, &ask, 0, true);
+	pthread_mutex_unlock(&arena->lock);
+
+	gm_growth_move(&g, true);
+	if (missing && !odd) {
+		*ret_asked = true;
+		r = gm_growth_fetch(&g, GM_SMALL_SLAB_BYTES, ret_status);
+		odd = r == 0 && !g.placed && !g.error;
+	}
+	gm_growth_access(&g);
+
+	pthread_mutex_lock(&arena->lock);
+	gm_chunks_remove(&arena->chunks, g.room);
+	free(g.room);
+	for (chunk = g.placed ? g.placed : g.bad; chunk; chunk = chunk->also) {
+		chunk->kind = GM_CHUNK_BUSY;
+		gm_chunks_insert(&arena->chunks, chunk);
+	}
+	chunk = g.placed;
+	if (chunk && gm_small_add(&arena->small, chunk->addr) == 0) {
+		chunk->kind = GM_CHUNK_SLAB;
+		chunk->touched = true;
+	} else if (chunk) {
+		r = -ENOMEM;
+		g.bad = chunk;
+	} else if (r == 0) {
+		/* Nothing of the right size came; what came is in the heap. Asking again would
+		 * bring more of that. */
+		arena->odd_source = odd;
+		r = g.error ? g.error : GM_ARENA_E_SPACE;
+	}
+	ask_end(arena, &ask);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_discard(arena, g.bad);
+	return r;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One growth of an arena, step by step: the place is taken, own free chunks are chosen for it, the
+ * source gives the rest, everything is mapped side by side, and then it is the heap's. Whatever
+ * fails on the way is undone: what came goes back, what was taken is free again.
+ *
+ * It must never decide whether to grow; grow.c does.
+ */
+#include "config.h"
+
+#include "client/heap/arena_growth.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void append(struct gm_growth *g, struct gm_chunk *chunk)
+{
+	chunk->also = NULL;
+	if (g->placed_end)
+		g->placed_end->also = chunk;
+	else
+		g->placed = chunk;
+	g->placed_end = chunk;
+}
+
+int gm_growth_begin(struct gm_growth *g, uint64_t room)
+{
+	struct gm_arena *arena = g->arena;
+	struct gm_chunk_place *place = &g->place;
+	struct gm_chunk *chunk;
+	int r;
+
+	r = gm_ptrmap_cover(&arena->blocks, place->addr, room);
+	if (r < 0)
+		return r;
+	chunk = calloc(1, sizeof(*chunk));
+	if (!chunk)
+		return -ENOMEM;
+	chunk->addr = place->addr;
+	chunk->bytes = room;
+	chunk->kind = GM_CHUNK_BUSY;
+	r = gm_chunks_insert(&arena->chunks, chunk);
+	if (r < 0) {
+		free(chunk);
+		return r;
+	}
+	g->room = chunk;
+	g->cursor = place->addr;
+	/* Whole blocks are taken: nothing is cut, so no descriptor can be lacking but the spare
+	 * ones that carving always makes sure of. */
+	if (place->left)
+		r = gm_heap_carve(
+			&arena->heap, place->left, place->left->addr, place->left->bytes, &g->left);
+	if (r == 0 && place->right)
+		r = gm_heap_carve(&arena->heap, place->right, place->right->addr,
+			place->right->bytes, &g->right);
+	return r;
+}
+
+uint64_t gm_growth_choose(struct gm_growth *g, uint64_t missing, unsigned max, bool slabs)
+{
+	struct gm_arena *arena = g->arena;
+	struct gm_chunk *list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+	uint64_t left = missing;
+	unsigned n = 0;
+
+	for (uint64_t size = GM_CHUNK_MAX; size >= GM_CHUNK_MIN; size /= 2) {
+		for (struct gm_chunk *c = list; c && left >= size && n < max; c = c->also) {
+			if (c->bytes == size && !c->chosen) {
+				c->chosen = true;
+				left -= size;
+				n++;
+			}
+		}
+	}
+	/* The last bit from a chunk that is larger than it, if there is room. */
+	if (left && n < max) {
+		struct gm_chunk *best = NULL;
+		uint64_t room = g->room->bytes - (missing - left);
+		for (struct gm_chunk *c = list; c; c = c->also) {
+			if (!c->chosen && c->bytes >= left && c->bytes <= room &&
+				(!best || c->bytes < best->bytes))
+				best = c;
+		}
+		if (best) {
+			best->chosen = true;
+			left = 0;
+		}
+	}
+	g->moving = gm_arena_detach(arena, list);
+	if (left && slabs)
+		g->moving = gm_arena_detach_slabs(arena, left, g->moving);
+	/* What was chosen may have stayed for want of memory. */
+	left = missing;
+	for (struct gm_chunk *c = g->moving; c; c = c->also)
+		left -= smaller(c->bytes, left);
+	return left;
+}
+
+/* Own chunks that stay where they are. Lock. */
+static void stay(struct gm_arena *arena, struct gm_chunk *list)
+{
+	struct gm_chunk *chunk;
+
+	while ((chunk = list)) {
+		list = chunk->also;
+		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, NULL) ==
+			0) {
+			chunk->kind = GM_CHUNK_HEAP;
+			chunk->touched = true;
+		} else {
+			chunk->also = arena->stuck;
+			arena->stuck = chunk;
+		}
+	}
+}
+
+void gm_growth_move(struct gm_growth *g, bool go)
+{
+	struct gm_arena *arena = g->arena;
+	const struct gm_arena_config *config = &arena->config;
+	struct gm_chunk *moved = NULL, **end = &moved, *staying = NULL, *chunk;
+
+	if (!g->moving)
+		return;
+	while ((chunk = g->moving)) {
+		int r = -ECANCELED;
+		g->moving = chunk->also;
+		if (go && chunk->bytes <= g->room->addr + g->room->bytes - g->cursor)
+			r = config->ops->move(config->backend, (void *)chunk->addr,
+				(void *)g->cursor, chunk->bytes);
+		if (r < 0) {
+			chunk->also = staying;
+			staying = chunk;
+			continue;
+		}
+		chunk->to = g->cursor;
+		g->cursor += chunk->bytes;
+		chunk->also = NULL;
+		*end = chunk;
+		end = &chunk->also;
+	}
+	/* Their old places stayed taken until now. */
+	pthread_mutex_lock(&arena->lock);
+	while ((chunk = moved)) {
+		moved = chunk->also;
+		gm_chunks_remove(&arena->chunks, chunk);
+		chunk->addr = chunk->to;
+		arena->moves++;
+		append(g, chunk);
+	}
+	stay(arena, staying);
+	pthread_mutex_unlock(&arena->lock);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const struct gm_source_chunk *x = a, *y = b;
+	return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+}
+
+/* Maps a chunk at the cursor; the fd is closed in any case. No lock. */
+static void growth_map(struct gm_growth *g, struct gm_source_chunk *got)
+{
+	const struct gm_arena_config *config = &g->arena->config;
+	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
+	int r = -ENOMEM;
+
+	if (chunk) {
+		chunk->id = got->id;
+		chunk->bytes = got->bytes;
+		chunk->addr = g->cursor;
+		r = config->ops->map(config->backend, (void *)chunk->addr, chunk->bytes, got->fd);
+	}
+	if (got->fd >= 0)
+		close(got->fd);
+	got->fd = -1;
+	if (r < 0) {
+		g->error = r;
+		free(chunk);
+		config->source.put(config->source.ctx, &got->id, 1);
+		pthread_mutex_lock(&g->arena->lock);
+		g->arena->held -= got->bytes;
+		pthread_mutex_unlock(&g->arena->lock);
+		return;
+	}
+	g->cursor += chunk->bytes;
+	append(g, chunk);
+}
+
+void gm_growth_access(struct gm_growth *g)
+{
+	const struct gm_arena_config *config = &g->arena->config;
+	int r;
+
+	if (!g->placed)
+		return;
+	r = config->ops->access(
+		config->backend, (void *)g->place.addr, g->cursor - g->place.addr, false);
+	if (r == 0)
+		return;
+	g->error = r;
+	g->bad = g->placed;
+	for (struct gm_chunk *chunk = g->bad; chunk; chunk = chunk->also)
+		chunk->unusable = true;
+	g->placed = g->placed_end = NULL;
+	g->cursor = g->place.addr;
+}
+
+void gm_growth_end(struct gm_growth *g, struct gm_heap_block **ret_block)
+{
+	struct gm_arena *arena = g->arena;
+	struct gm_heap_block *block = NULL;
+	struct gm_chunk *chunk, *next;
+
+	gm_chunks_remove(&arena->chunks, g->room);
+	free(g->room);
+	for (chunk = g->placed; chunk; chunk = next) {
+		next = chunk->also;
+		chunk->kind = GM_CHUNK_HEAP;
+		chunk->touched = true;
+		/* The place was taken by the busy chunk a moment ago: the tables cover it. */
+		gm_chunks_insert(&arena->chunks, chunk);
+		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, &block) <
+			0) {
+			g->error = -ENOMEM;
+			chunk->kind = GM_CHUNK_BUSY;
+			chunk->also = g->bad;
+			g->bad = chunk;
+		}
+	}
+	for (chunk = g->bad; chunk && !g->placed; chunk = chunk->also) {
+		chunk->kind = GM_CHUNK_BUSY;
+		gm_chunks_insert(&arena->chunks, chunk);
+	}
+	if (g->left)
+		block = gm_heap_release(&arena->heap, g->left, &arena->clean, 0);
+	if (g->right)
+		block = gm_heap_release(&arena->heap, g->right, &arena->clean, 0);
+	*ret_block = block;
+}
+
+/* What came beyond the room that was kept: to wherever it fits. No lock. */
+static void place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, size_t n)
+{
+	struct gm_heap_block *block;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += chunks[i].bytes;
+	if (!bytes)
+		return;
+	struct gm_growth g = {.arena = arena};
+	pthread_mutex_lock(&arena->lock);
+	int r = gm_chunks_place(&arena->chunks, &arena->heap, NULL, bytes, GM_CHUNK_MIN, &g.place)
+			? gm_growth_begin(&g, bytes)
+			: -ENOSPC;
+	pthread_mutex_unlock(&arena->lock);
+	if (r < 0 && !g.room) {
+		const struct gm_source *source = &arena->config.source;
+		for (size_t i = 0; i < n; i++) {
+			if (chunks[i].fd >= 0)
+				close(chunks[i].fd);
+			source->put(source->ctx, &chunks[i].id, 1);
+		}
+		pthread_mutex_lock(&arena->lock);
+		arena->held -= bytes;
+		pthread_mutex_unlock(&arena->lock);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		growth_map(&g, &chunks[i]);
+	gm_growth_access(&g);
+	pthread_mutex_lock(&arena->lock);
+	gm_growth_end(&g, &block);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_discard(arena, g.bad);
+}
+
+int gm_growth_fetch(struct gm_growth *g, uint64_t bytes, gpumem_status *ret_status)
+{
+	struct gm_arena *arena = g->arena;
+	const struct gm_source *source = &arena->config.source;
+	struct gm_source_chunk *chunks;
+	uint64_t total = 0, end = g->room->addr + g->room->bytes;
+	size_t n, rest = 0;
+	gpumem_status status = source->get(source->ctx, bytes, &chunks, &n);
+
+	if (status != GPUMEM_OK) {
+		*ret_status = status;
+		return GM_ARENA_E_SOURCE;
+	}
+	for (size_t i = 0; i < n; i++)
+		total += chunks[i].bytes;
+	pthread_mutex_lock(&arena->lock);
+	arena->held += total;
+	pthread_mutex_unlock(&arena->lock);
+	qsort(chunks, n, sizeof(*chunks), by_size);
+	for (size_t i = 0; i < n; i++) {
+		if (chunks[i].bytes <= end - g->cursor)
+			growth_map(g, &chunks[i]);
+		else
+			chunks[rest++] = chunks[i];
+	}
+	place_rest(arena, chunks, rest);
+	free(chunks);
+	return 0;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is alive in an arena, for whoever lists it. The heap's own descriptors are the list: they
+ * are looked through a bounded number at a time, so that who allocates meanwhile waits for no more
+ * than that, and pays for nothing else.
+ *
+ * Small objects that a thread may cache are in no such list. Nothing here calls out.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/heap/arena_private.h"
+
+struct gm_arena_note *gm_arena_note_new(const char *tag)
+{
+	struct gm_arena_note *note = calloc(1, sizeof(*note));
+
+	if (note)
+		strncpy(note->tag, tag, sizeof(note->tag) - 1);
+	return note;
+}
+
+/* Whether the program has this block: it was handed out and not freed. Lock. */
+static bool alive(const struct gm_arena *arena, const struct gm_heap_block *block)
+{
+	return block->bytes && !block->bins &&
+	       gm_ptrmap_get(&arena->blocks, block->addr) == (uintptr_t)block;
+}
+
+void gm_arena_drop_notes(struct gm_arena *arena)
+{
+	struct gm_heap_slab *slab = NULL;
+	struct gm_heap_block *blocks;
+	unsigned n;
+
+	while ((slab = gm_heap_slab(&arena->heap, slab, &blocks, &n))) {
+		for (unsigned i = 0; i < n; i++)
+			if (alive(arena, &blocks[i]))
+				free(blocks[i].note);
+	}
+}
+
+static uint64_t serial(const struct gm_heap_block *block)
+{
+	const struct gm_arena_note *note = block->note;
+
+	return note ? note->serial : 0;
+}
+
+static void describe(const struct gm_heap_block *block, struct gm_arena_entry *ret)
+{
+	const struct gm_arena_note *note = block->note;
+
+	ret->ptr = (void *)block->addr;
+	ret->size = block->stamp;
+	ret->serial = serial(block);
+	if (note)
+		memcpy(ret->tag, note->tag, sizeof(ret->tag));
+	else
+		ret->tag[0] = '\0';
+}
+
+size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_arena_walk *walk,
+	struct gm_arena_entry ret_entries[GM_ARENA_ENTRIES])
+{
+	struct gm_heap_block *blocks;
+	size_t found = 0;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&arena->lock);
+	walk->at = gm_heap_slab(&arena->heap, walk->at, &blocks, &n);
+	for (unsigned i = 0; i < n; i++)
+		/* The size first: most are told apart by it. */
+		if (blocks[i].bytes >= min_bytes && alive(arena, &blocks[i]) &&
+			blocks[i].stamp >= min_bytes && !blocks[i].cookie)
+			describe(&blocks[i], &ret_entries[found++]);
+	pthread_mutex_unlock(&arena->lock);
+	walk->over = !walk->at;
+	return found;
+}
+
+int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *entry, uint32_t cookie)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)entry->ptr;
+	struct gm_heap_block *block;
+	int r = GM_ARENA_E_FREED;
+
+	pthread_mutex_lock(&arena->lock);
+	block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
+	/* Another block of that size, without a tag either, is as good as the one that was found.
+	 */
+	if (block && !((uintptr_t)block & GM_SMALL_MARK) && block->addr == addr &&
+		block->stamp == entry->size && serial(block) == entry->serial && !block->cookie) {
+		block->cookie = cookie;
+		r = 0;
+	}
+	pthread_mutex_unlock(&arena->lock);
+	return r;
+}
+
+uint64_t gm_arena_changes(struct gm_arena *arena)
+{
+	uint64_t changes;
+
+	pthread_mutex_lock(&arena->lock);
+	changes = arena->allocs + arena->frees;
+	pthread_mutex_unlock(&arena->lock);
+	return changes;
+}

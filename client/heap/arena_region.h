@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_REGION_H
+#define GM_CLIENT_REGION_H
+
+#include "client/heap/arena_private.h"
+
+/* How an arena gets memory that cannot be put next to what it has: region by region. */
+
+/* Addresses below this can be a region's. */
+#define GM_REGION_RANGE (UINT64_C(1) << 48)
+
+/* How large a region to ask for when so much is needed. Lock. */
+uint64_t gm_region_step(const struct gm_arena *arena, uint64_t need);
+/* Asks the source and opens what comes, as a list by also; in no table yet. No lock. 0, -errno,
+ * GM_ARENA_E_SOURCE. */
+int gm_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_chunk **ret_list,
+	gpumem_status *ret_status);
+/* The region is the arena's, all of it free in the heap as *ret_block. Lock. -ENOMEM; -EPROTO:
+ * a region of the arena is there already; nothing changed. */
+int gm_region_add(struct gm_arena *arena, struct gm_chunk *chunk, struct gm_heap_block **ret_block);
+/* The same for one of a slab's size, as a slab. */
+int gm_region_add_slab(struct gm_arena *arena, struct gm_chunk *chunk);
+/* Closes a list of what was fetched and not added, and gives it back. No lock. */
+void gm_region_undo(struct gm_arena *arena, struct gm_chunk *list);
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How an arena gets smaller: chunks that nothing uses are unmapped and given back, one by one,
+ * wherever they lie. trim does it at once; the tick does it to chunks that were free for the whole
+ * decay time. Time is known from ticks alone: who allocates or frees leaves a mark on the chunk,
+ * and never reads a clock.
+ *
+ * A chunk whose memory still waits for the device is not free and must never go.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "client/heap/arena_private.h"
+#include "common/limits.h"
+
+#define PUT_BATCH    64
+#define MILLISECOND  UINT64_C(1000000)
+#define POLL_MIN_NS  (10 * MILLISECOND)
+#define POLL_MAX_NS  (1000 * MILLISECOND)
+#define CACHE_MIN_NS (100 * MILLISECOND)
+#define CACHE_MAX_NS (5000 * MILLISECOND)
+
+static int unmap(const struct gm_arena_config *config, const struct gm_chunk *chunk)
+{
+	return config->regions
+		       ? config->ops->detach(config->backend, (void *)chunk->addr)
+		       : config->ops->unmap(config->backend, (void *)chunk->addr, chunk->bytes);
+}
+
+/* The driver may give a region's address to the next one as soon as it is closed, so it leaves the
+ * table before. What an arena places itself keeps its place until it is unmapped. */
+static void unlist_regions(struct gm_arena *arena, struct gm_chunk *list)
+{
+	pthread_mutex_lock(&arena->lock);
+	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
+		gm_chunks_remove(&arena->chunks, chunk);
+	pthread_mutex_unlock(&arena->lock);
+}
+
+uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
+{
+	const struct gm_arena_config *config = &arena->config;
+	uint64_t bytes = 0;
+
+	if (config->regions && list)
+		unlist_regions(arena, list);
+	while (list) {
+		uint64_t ids[PUT_BATCH];
+		struct gm_chunk *gone = NULL, *kept = NULL;
+		size_t n = 0;
+
+		while (list && n < PUT_BATCH) {
+			struct gm_chunk *chunk = list;
+			list = chunk->also;
+			if (unmap(config, chunk) < 0) {
+				chunk->also = kept;
+				kept = chunk;
+				continue;
+			}
+			ids[n++] = chunk->id;
+			chunk->also = gone;
+			gone = chunk;
+		}
+		pthread_mutex_lock(&arena->lock);
+		while (gone) {
+			struct gm_chunk *chunk = gone;
+			gone = chunk->also;
+			if (!config->regions)
+				gm_chunks_remove(&arena->chunks, chunk);
+			arena->held -= chunk->bytes;
+			arena->returns++;
+			bytes += chunk->bytes;
+			free(chunk);
+		}
+		while (kept) {
+			struct gm_chunk *chunk = kept;
+			kept = chunk->also;
+			/* The table covers its place. Who opened it meanwhile lied, and has it. */
+			if (config->regions &&
+				gm_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes)) {
+				free(chunk);
+				continue;
+			}
+			if (config->regions)
+				gm_chunks_insert(&arena->chunks, chunk);
+			/* Still mapped, so still good, unless it never was. */
+			if (!chunk->unusable && gm_heap_add(&arena->heap, chunk->addr, chunk->bytes,
+							&arena->clean, 0, NULL) == 0) {
+				chunk->kind = GM_CHUNK_HEAP;
+				chunk->touched = true;
+			} else {
+				chunk->also = arena->stuck;
+				arena->stuck = chunk;
+			}
+		}
+		pthread_mutex_unlock(&arena->lock);
+		if (n)
+			config->source.put(config->source.ctx, ids, n);
+	}
+	return bytes;
+}
+
+struct gm_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_chunk *list)
+{
+	struct gm_chunk *detached = NULL;
+
+	while (list) {
+		struct gm_chunk *chunk = list;
+		list = chunk->also;
+		if (!chunk->chosen)
+			continue;
+		/* No memory for the descriptors of what is left: the chunk stays. */
+		if (gm_heap_remove(&arena->heap, chunk->cover, chunk->addr, chunk->bytes) < 0)
+			continue;
+		chunk->kind = GM_CHUNK_BUSY;
+		chunk->also = detached;
+		detached = chunk;
+	}
+	return detached;
+}
+
+static struct gm_chunk *detach_slab(
+	struct gm_arena *arena, struct gm_small_slab *slab, struct gm_chunk *list)
+{
+	struct gm_chunk *chunk = gm_chunks_at(&arena->chunks, slab->addr);
+
+	gm_small_remove(&arena->small, slab);
+	chunk->kind = GM_CHUNK_BUSY;
+	chunk->also = list;
+	return chunk;
+}
+
+struct gm_chunk *gm_arena_detach_slabs(
+	struct gm_arena *arena, uint64_t min_bytes, struct gm_chunk *list)
+{
+	struct gm_small_slab *next;
+
+	for (struct gm_small_slab *slab = arena->small.slabs; slab; slab = next) {
+		next = slab->next;
+		if (!gm_small_slab_empty(slab))
+			continue;
+		list = detach_slab(arena, slab, list);
+		if (min_bytes <= GM_SMALL_SLAB_BYTES)
+			break;
+		min_bytes -= GM_SMALL_SLAB_BYTES;
+	}
+	return list;
+}
+
+/* Appends a list to another. */
+static struct gm_chunk *join(struct gm_chunk *a, struct gm_chunk *b)
+{
+	struct gm_chunk **end = &a;
+
+	while (*end)
+		end = &(*end)->also;
+	*end = b;
+	return a;
+}
+
+uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
+{
+	struct gm_chunk *list, *slabs;
+	uint64_t bytes = 0;
+	bool wake = false;
+
+	gm_tcache_drain_all(&arena->caches, false);
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+	for (struct gm_chunk *chunk = list; chunk && bytes < min_bytes; chunk = chunk->also) {
+		chunk->chosen = true;
+		bytes += chunk->bytes;
+	}
+	list = gm_arena_detach(arena, list);
+	list = join(list, arena->stuck);
+	arena->stuck = NULL;
+	slabs = bytes < min_bytes ? gm_arena_detach_slabs(arena, min_bytes - bytes, NULL) : NULL;
+	if (min_bytes == UINT64_MAX && gm_pending_bytes(&arena->pending)) {
+		/* Nothing was freed in the epoch that has just begun. */
+		arena->eager_until = arena->pending.epoch - !arena->pending.open;
+		wake = gm_arena_arm(arena);
+	}
+	pthread_mutex_unlock(&arena->lock);
+	bytes = gm_arena_discard(arena, join(list, slabs));
+	gm_arena_wake(arena, wake);
+	return bytes;
+}
+
+static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high)
+{
+	return value < low ? low : value > high ? high : value;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Whether a chunk that is free now was free for long enough; if not, *next is when it will be. */
+static bool decayed(
+	const struct gm_arena *arena, struct gm_chunk *chunk, uint64_t now, uint64_t *next)
+{
+	if (chunk->touched) {
+		chunk->touched = false;
+		chunk->idle_since = now;
+	}
+	if (arena->eager_until || now - chunk->idle_since >= arena->config.decay_ns)
+		return true;
+	*next = earlier(*next, chunk->idle_since + arena->config.decay_ns);
+	return false;
+}
+
+uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
+{
+	uint64_t decay = arena->config.decay_ns;
+	uint64_t next = GM_ARENA_NEVER;
+	struct gm_chunk *list, *slabs = NULL;
+	struct gm_small_slab *next_slab;
+
+	/* Before the rest: what a thread caches from now on arms the next tick. */
+	pthread_mutex_lock(&arena->lock);
+	arena->armed = false;
+	pthread_mutex_unlock(&arena->lock);
+
+	if (gm_tcache_drain_all(&arena->caches, true))
+		next = now_ns + clamp(decay / 2, CACHE_MIN_NS, CACHE_MAX_NS);
+	gm_arena_pump(arena);
+
+	pthread_mutex_lock(&arena->lock);
+	list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
+		chunk->chosen = decayed(arena, chunk, now_ns, &next);
+	list = gm_arena_detach(arena, list);
+	for (struct gm_small_slab *slab = arena->small.slabs; slab; slab = next_slab) {
+		struct gm_chunk *chunk = gm_chunks_at(&arena->chunks, slab->addr);
+		next_slab = slab->next;
+		chunk->touched = chunk->touched || slab->touched;
+		slab->touched = false;
+		if (gm_small_slab_empty(slab) && decayed(arena, chunk, now_ns, &next))
+			slabs = detach_slab(arena, slab, slabs);
+	}
+	if (arena->stuck)
+		next = earlier(next, now_ns + POLL_MAX_NS);
+	list = join(list, arena->stuck);
+	arena->stuck = NULL;
+	if (gm_pending_bytes(&arena->pending))
+		next = earlier(next, now_ns + clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
+	if (arena->pending.settled >= arena->eager_until)
+		arena->eager_until = 0;
+	if (next != GM_ARENA_NEVER)
+		arena->armed = true;
+	else if (arena->armed)
+		next = now_ns + clamp(decay, POLL_MIN_NS, CACHE_MAX_NS);
+	pthread_mutex_unlock(&arena->lock);
+
+	gm_arena_discard(arena, join(list, slabs));
+	return next;
+}

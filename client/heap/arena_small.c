@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small blocks of an arena. The thread's cache is tried first: a few loads and stores and one
+ * atomic exchange each way. Behind it, under the arena's lock, are what waits on the stream and the
+ * slabs; objects cross that border several at a time.
+ *
+ * Whether an object lives is said by one word per object, which a free takes with an exchange: of
+ * two frees of one pointer, from whichever threads, exactly one finds it alive.
+ */
+#include "config.h"
+
+#include <stddef.h>
+
+#include "client/heap/arena_private.h"
+
+static inline void add_relaxed(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* One writer: no locked instruction. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+static inline void cache_count(
+	struct gm_tcache *cache, _Atomic uint64_t *counter, int64_t asked, int64_t rounded)
+{
+	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed) + asked;
+
+	add_relaxed(counter, 1);
+	atomic_store_explicit(&cache->in_use, in_use, memory_order_relaxed);
+	atomic_store_explicit(&cache->in_use_rounded,
+		atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed) + rounded,
+		memory_order_relaxed);
+	if (in_use > atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed))
+		atomic_store_explicit(&cache->in_use_peak, in_use, memory_order_relaxed);
+	cache->bytes -= (uint64_t)rounded;
+}
+
+/* Takes the cache's sums over into the arena's. Lock. */
+static void fold(struct gm_arena *arena, struct gm_tcache *cache)
+{
+	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed);
+	int64_t peak = atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
+
+	if ((int64_t)arena->in_use + peak > (int64_t)arena->peak)
+		arena->peak = arena->in_use + (uint64_t)peak;
+	arena->in_use += (uint64_t)in_use;
+	arena->in_use_rounded +=
+		(uint64_t)atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed);
+	atomic_store_explicit(&cache->in_use, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->in_use_rounded, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->in_use_peak, 0, memory_order_relaxed);
+}
+
+static inline struct gm_tcache *cache_here(struct gm_arena *arena)
+{
+	struct gm_tcache_hot *hot = gm_tcache_hot();
+
+	if (__builtin_expect(hot->id == arena->caches.id, 1))
+		return hot->cache;
+	return gm_tcache_get(&arena->caches);
+}
+
+/* The word of an object that is not being handed out or freed by anybody else. */
+static _Atomic uint16_t *word_of(struct gm_arena *arena, uint64_t object)
+{
+	struct gm_small_span *span =
+		(struct gm_small_span *)(gm_ptrmap_get(&arena->blocks, object) & ~GM_SMALL_MARK);
+	unsigned class;
+	bool start;
+
+	return gm_small_find(span, object, &class, &start);
+}
+
+/* ---- between the cache and what is behind it; the cache is busy, lock */
+
+static void put_back(struct gm_arena *arena, gm_stream_key key, unsigned class, uint64_t object)
+{
+	if (key == GM_STREAM_DONE)
+		gm_small_put(&arena->small, object);
+	else
+		gm_pending_put_small(&arena->pending, gm_pending_set(&arena->pending, key),
+			&arena->small, class, object);
+}
+
+/* Leaves n objects in the bin. The ones that were there longest go. */
+static void bin_flush(struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set,
+	unsigned class, unsigned n)
+{
+	struct gm_tcache_bin *bin = &set->bins[class];
+	unsigned go = bin->n > n ? bin->n - n : 0;
+
+	for (unsigned i = 0; i < go; i++)
+		put_back(arena, set->key, class, bin->entries[i].object);
+	for (unsigned i = go; i < bin->n; i++)
+		bin->entries[i - go] = bin->entries[i];
+	bin->n -= go;
+	cache->bytes -= go * gm_small_bytes(class);
+}
+
+static void set_flush(struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set)
+{
+	for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++)
+		bin_flush(arena, cache, set, class, 0);
+}
+
+void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache)
+{
+	struct gm_arena *arena =
+		(struct gm_arena *)((char *)group - offsetof(struct gm_arena, caches));
+	bool wake = false;
+
+	pthread_mutex_lock(&arena->lock);
+	if (cache->bytes) {
+		for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++) {
+			if (cache->sets[i])
+				set_flush(arena, cache, cache->sets[i]);
+		}
+		wake = gm_arena_arm(arena);
+	}
+	fold(arena, cache);
+	/* The cache may be at its end. */
+	arena->allocs += atomic_exchange_explicit(&cache->allocs, 0, memory_order_relaxed);
+	arena->frees += atomic_exchange_explicit(&cache->frees, 0, memory_order_relaxed);
+	cache->seen = 0;
+	if (arena->waiters)
+		pthread_cond_broadcast(&arena->changed);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_wake(arena, wake);
+}
+
+/* The set for what is freed on a stream; makes room for one if need be. NULL: no memory. */
+static struct gm_tcache_set *set_for(
+	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key)
+{
+	struct gm_tcache_set *set = gm_tcache_find(cache, key);
+
+	if (!set) {
+		set = gm_tcache_choose(cache);
+		if (!set)
+			return NULL;
+		pthread_mutex_lock(&arena->lock);
+		set_flush(arena, cache, set);
+		pthread_mutex_unlock(&arena->lock);
+		set->key = key;
+	}
+	set->used = ++cache->clock;
+	return set;
+}
+
+/* Fetches objects for the cache; the last one is the caller's. 0: there is none. */
+static uint64_t refill(
+	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key, unsigned class)
+{
+	unsigned max = (gm_tcache_limit(class) + 1) / 2, n = 0;
+	uint64_t objects[GM_TCACHE_OBJECTS];
+	struct gm_pending_set *own = NULL;
+	struct gm_tcache_bin *bin;
+	bool wake = false;
+
+	pthread_mutex_lock(&arena->lock);
+	fold(arena, cache);
+	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY)
+		own = gm_pending_own(&arena->pending, key);
+	if (own && own->small_bytes) {
+		/* One is enough: the stream's frees come back to this cache by themselves. */
+		objects[0] = gm_pending_take_small(&arena->pending, own, &arena->small, class);
+		n = objects[0] ? 1 : 0;
+	}
+	if (!n)
+		n = gm_small_take(&arena->small, class, max, objects);
+	if (n)
+		wake = gm_arena_arm(arena);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_wake(arena, wake);
+	if (!n)
+		return 0;
+	bin = &cache->sets[0]->bins[class];
+	for (unsigned i = 0; i < n - 1; i++) {
+		bin->entries[bin->n].object = objects[n - 2 - i];
+		bin->entries[bin->n].asked = word_of(arena, objects[n - 2 - i]);
+		bin->n++;
+	}
+	/* The caller's one counts as cached until it is handed out. */
+	cache->bytes += n * gm_small_bytes(class);
+	return objects[n - 1];
+}
+
+/* ---- without a cache */
+
+static uint64_t take_one(struct gm_arena *arena, gm_stream_key key, unsigned class)
+{
+	struct gm_pending_set *own = NULL;
+	uint64_t object = 0;
+
+	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY)
+		own = gm_pending_own(&arena->pending, key);
+	if (own)
+		object = gm_pending_take_small(&arena->pending, own, &arena->small, class);
+	if (!object && gm_small_take(&arena->small, class, 1, &object) == 0)
+		return 0;
+	return object;
+}
+
+static bool alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key key, unsigned class,
+	bool asked, void **ret_ptr)
+{
+	uint64_t object;
+
+	pthread_mutex_lock(&arena->lock);
+	object = take_one(arena, key, class);
+	if (object) {
+		atomic_store_explicit(word_of(arena, object), (uint16_t)size, memory_order_relaxed);
+		gm_arena_count(arena, (int64_t)size, (int64_t)gm_small_bytes(class));
+		if (asked)
+			arena->misses++;
+	}
+	pthread_mutex_unlock(&arena->lock);
+	if (object)
+		*ret_ptr = (void *)object;
+	return object != 0;
+}
+
+/* ---- in and out */
+
+static inline struct gm_tcache_entry *bin_pop(struct gm_tcache_set *set, unsigned class)
+{
+	struct gm_tcache_bin *bin = &set->bins[class];
+	return bin->n ? &bin->entries[--bin->n] : NULL;
+}
+
+static int alloc_slow(
+	struct gm_arena *arena, uint64_t size, gm_stream_key key, unsigned class, void **ret_ptr)
+{
+	bool asked = false;
+
+	for (bool pumped = false;; pumped = true) {
+		gpumem_status status;
+		int r;
+		if (alloc_uncached(arena, size, key, class, asked, ret_ptr))
+			return 0;
+		if (!pumped && gm_arena_pump(arena))
+			continue;
+		r = gm_arena_grow_small(arena, &asked, &status);
+		if (r)
+			return r;
+	}
+}
+
+int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
+	gm_stream_key key, void **ret_ptr)
+{
+	unsigned class =
+		alignment <= 256 ? gm_small_class(size) : gm_small_class_aligned(size, alignment);
+	struct gm_tcache *cache = cache_here(arena);
+	struct gm_tcache_entry *entry = NULL;
+	struct gm_tcache_set *set;
+	_Atomic uint16_t *word;
+	uint64_t object;
+
+	if (!cache || !gm_tcache_enter(cache))
+		return alloc_slow(arena, size, key, class, ret_ptr);
+	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY) {
+		set = gm_tcache_find(cache, key);
+		if (set) {
+			set->used = ++cache->clock;
+			entry = bin_pop(set, class);
+		}
+	}
+	if (!entry)
+		entry = bin_pop(cache->sets[0], class);
+	if (__builtin_expect(entry != NULL, 1)) {
+		object = entry->object;
+		word = entry->asked;
+	} else {
+		object = refill(arena, cache, key, class);
+		if (!object) {
+			gm_tcache_leave(cache);
+			return alloc_slow(arena, size, key, class, ret_ptr);
+		}
+		word = word_of(arena, object);
+	}
+	atomic_store_explicit(word, (uint16_t)size, memory_order_relaxed);
+	cache_count(cache, &cache->allocs, (int64_t)size, (int64_t)gm_small_bytes(class));
+	gm_tcache_leave(cache);
+	*ret_ptr = (void *)object;
+	return 0;
+}
+
+static int dealloc_uncached(
+	struct gm_arena *arena, gm_stream_key key, unsigned class, uint64_t object, uint64_t asked)
+{
+	bool wake;
+
+	pthread_mutex_lock(&arena->lock);
+	put_back(arena, key, class, object);
+	gm_arena_count(arena, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
+	wake = gm_arena_arm(arena);
+	if (arena->waiters)
+		pthread_cond_broadcast(&arena->changed);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_wake(arena, wake);
+	return 0;
+}
+
+/* The bin is full, or the cache is. */
+static void make_room(
+	struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set, unsigned class)
+{
+	bool wake;
+
+	pthread_mutex_lock(&arena->lock);
+	bin_flush(arena, cache, set, class, gm_tcache_limit(class) / 2);
+	if (cache->bytes >= GM_TCACHE_BYTES) {
+		for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++) {
+			for (unsigned c = 0; cache->sets[i] && c < GM_SMALL_CLASSES; c++)
+				bin_flush(arena, cache, cache->sets[i], c,
+					cache->sets[i]->bins[c].n / 2);
+		}
+	}
+	fold(arena, cache);
+	wake = gm_arena_arm(arena);
+	if (arena->waiters)
+		pthread_cond_broadcast(&arena->changed);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_wake(arena, wake);
+}
+
+/* A cache begins to fill that no tick would look after. */
+static void arm(struct gm_arena *arena)
+{
+	bool wake;
+
+	pthread_mutex_lock(&arena->lock);
+	wake = gm_arena_arm(arena);
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_wake(arena, wake);
+}
+
+int gm_arena_small_dealloc(
+	struct gm_arena *arena, struct gm_small_span *span, uint64_t addr, gpumem_stream stream)
+{
+	struct gm_tcache_set *set;
+	struct gm_tcache_bin *bin;
+	struct gm_tcache *cache;
+	_Atomic uint16_t *word;
+	gm_stream_key key;
+	uint64_t asked;
+	unsigned class;
+	bool start;
+
+	word = gm_small_find(span, addr, &class, &start);
+	if (!word)
+		return GM_ARENA_E_FREED;
+	if (!start)
+		return atomic_load_explicit(word, memory_order_relaxed) ? GM_ARENA_E_INSIDE
+									: GM_ARENA_E_FREED;
+	asked = atomic_exchange_explicit(word, 0, memory_order_relaxed);
+	if (!asked)
+		return GM_ARENA_E_FREED;
+	key = gm_arena_key(arena, stream);
+	cache = cache_here(arena);
+	if (!cache || !gm_tcache_enter(cache))
+		return dealloc_uncached(arena, key, class, addr, asked);
+	set = key == GM_STREAM_DONE ? cache->sets[0] : set_for(arena, cache, key);
+	if (!set) {
+		gm_tcache_leave(cache);
+		return dealloc_uncached(arena, key, class, addr, asked);
+	}
+	if (cache->bytes == 0 && !atomic_load_explicit(&arena->armed, memory_order_relaxed))
+		arm(arena);
+	bin = &set->bins[class];
+	if (bin->n >= gm_tcache_limit(class) || cache->bytes >= GM_TCACHE_BYTES)
+		make_room(arena, cache, set, class);
+	bin->entries[bin->n].object = addr;
+	bin->entries[bin->n].asked = word;
+	bin->n++;
+	cache_count(cache, &cache->frees, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
+	gm_tcache_leave(cache);
+	return 0;
+}

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A good-fit heap in constant time: two levels of size classes (powers of two, each cut in 64) with
+ * a bitmap over either, and a list of free blocks per class. A request looks through a few blocks
+ * of its own class first, because the plain two-level scheme skips that class and so breaks large
+ * blocks that it need not break; ties go to the lowest address, which keeps what lives long
+ * together.
+ *
+ * Descriptors live in host memory, apart from what they describe, and stay where they are until the
+ * heap ends: whoever holds a stale one reads a descriptor, never something else.
+ *
+ * It must never touch the memory, take a lock or call out.
+ */
+#include "config.h"
+
+#include "client/heap/heap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct gm_heap_slab {
+	struct gm_heap_slab *next;
+	struct gm_heap_block blocks[GM_HEAP_SLAB_BLOCKS];
+};
+
+/* Memory without a hole in it. The sentinels are in nobody's bins, so nothing merges past them. */
+struct gm_heap_range {
+	uint64_t start, end;
+	struct gm_heap_block head, tail;
+};
+
+/* How many ranges start below addr: where in the sorted table one that starts there belongs. */
+static size_t range_index(const struct gm_heap *heap, uint64_t addr)
+{
+	size_t low = 0, high = heap->n_ranges;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (heap->ranges[middle]->start < addr)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static struct gm_heap_range *range_from(const struct gm_heap *heap, uint64_t start)
+{
+	size_t i = range_index(heap, start);
+	return i < heap->n_ranges && heap->ranges[i]->start == start ? heap->ranges[i] : NULL;
+}
+
+static struct gm_heap_range *range_until(const struct gm_heap *heap, uint64_t end)
+{
+	size_t i = range_index(heap, end);
+	return i > 0 && heap->ranges[i - 1]->end == end ? heap->ranges[i - 1] : NULL;
+}
+
+static int range_new(
+	struct gm_heap *heap, uint64_t start, uint64_t end, struct gm_heap_range **ret_range)
+{
+	struct gm_heap_range *range;
+	size_t i = range_index(heap, start);
+
+	if (heap->n_ranges == heap->max_ranges) {
+		size_t max = heap->max_ranges ? 2 * heap->max_ranges : 16;
+		struct gm_heap_range **ranges = realloc(heap->ranges, max * sizeof(*ranges));
+		if (!ranges)
+			return -ENOMEM;
+		heap->ranges = ranges;
+		heap->max_ranges = max;
+	}
+	range = calloc(1, sizeof(*range));
+	if (!range)
+		return -ENOMEM;
+	range->start = start;
+	range->end = end;
+	range->head.next = &range->tail;
+	range->tail.prev = &range->head;
+	memmove(&heap->ranges[i + 1], &heap->ranges[i],
+		(heap->n_ranges - i) * sizeof(*heap->ranges));
+	heap->ranges[i] = range;
+	heap->n_ranges++;
+	*ret_range = range;
+	return 0;
+}
+
+static void range_drop(struct gm_heap *heap, struct gm_heap_range *range)
+{
+	size_t i = range_index(heap, range->start);
+
+	heap->n_ranges--;
+	memmove(&heap->ranges[i], &heap->ranges[i + 1],
+		(heap->n_ranges - i) * sizeof(*heap->ranges));
+	free(range);
+}
+
+void gm_heap_init(struct gm_heap *heap)
+{
+	memset(heap, 0, sizeof(*heap));
+}
+
+void gm_heap_deinit(struct gm_heap *heap)
+{
+	for (size_t i = 0; i < heap->n_ranges; i++)
+		free(heap->ranges[i]);
+	free(heap->ranges);
+	while (heap->slabs) {
+		struct gm_heap_slab *slab = heap->slabs;
+		heap->slabs = slab->next;
+		free(slab);
+	}
+	memset(heap, 0, sizeof(*heap));
+}
+
+void gm_heap_bins_init(struct gm_heap_bins *bins, bool aged)
+{
+	memset(bins, 0, sizeof(*bins));
+	bins->aged = aged;
+}
+
+/* ---- descriptors */
+
+/* After this, n blocks can be had without fail. */
+static int ensure(struct gm_heap *heap, unsigned n)
+{
+	struct gm_heap_slab *slab;
+
+	if (heap->n_spare >= n)
+		return 0;
+	slab = calloc(1, sizeof(*slab));
+	if (!slab)
+		return -ENOMEM;
+	slab->next = heap->slabs;
+	heap->slabs = slab;
+	for (unsigned i = GM_HEAP_SLAB_BLOCKS; i > 0; i--) {
+		slab->blocks[i - 1].next = heap->spare;
+		heap->spare = &slab->blocks[i - 1];
+	}
+	heap->n_spare += GM_HEAP_SLAB_BLOCKS;
+	return 0;
+}
+
+static struct gm_heap_block *block_new(struct gm_heap *heap, uint64_t addr, uint64_t bytes)
+{
+	struct gm_heap_block *block = heap->spare;
+
+	heap->spare = block->next;
+	heap->n_spare--;
+	block->addr = addr;
+	block->bytes = bytes;
+	block->bins = NULL;
+	return block;
+}
+
+static void block_drop(struct gm_heap *heap, struct gm_heap_block *block)
+{
+	block->bytes = 0;
+	block->bins = NULL;
+	block->next = heap->spare;
+	heap->spare = block;
+	heap->n_spare++;
+}
+
+struct gm_heap_slab *gm_heap_slab(const struct gm_heap *heap, struct gm_heap_slab *last,
+	struct gm_heap_block **ret_blocks, unsigned *ret_n)
+{
+	/* New ones come first, and none goes: who is at one finds all the older ones behind it. */
+	struct gm_heap_slab *slab = last ? last->next : heap->slabs;
+
+	if (slab) {
+		*ret_blocks = slab->blocks;
+		*ret_n = GM_HEAP_SLAB_BLOCKS;
+	}
+	return slab;
+}
+
+static void link_after(struct gm_heap_block *where, struct gm_heap_block *block)
+{
+	block->prev = where;
+	block->next = where->next;
+	where->next->prev = block;
+	where->next = block;
+}
+
+static void unlink_block(struct gm_heap_block *block)
+{
+	block->prev->next = block->next;
+	block->next->prev = block->prev;
+}
+
+/* ---- bins */
+
+static inline void class_of(uint64_t bytes, unsigned *ret_level, unsigned *ret_sub)
+{
+	uint64_t units = bytes >> GM_HEAP_UNIT_SHIFT;
+
+	if (units < GM_HEAP_SUBS) {
+		*ret_level = 0;
+		*ret_sub = (unsigned)units;
+	} else {
+		unsigned top = 63 - (unsigned)__builtin_clzll(units);
+		*ret_level = top - GM_HEAP_SUB_SHIFT + 1;
+		*ret_sub = (unsigned)(units >> (top - GM_HEAP_SUB_SHIFT)) & (GM_HEAP_SUBS - 1);
+	}
+}
+
+static void age_append(struct gm_heap_bins *bins, struct gm_heap_block *block)
+{
+	block->age_prev = bins->newest;
+	block->age_next = NULL;
+	if (bins->newest)
+		bins->newest->age_next = block;
+	else
+		bins->oldest = block;
+	bins->newest = block;
+}
+
+static void age_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
+{
+	if (block->age_prev)
+		block->age_prev->age_next = block->age_next;
+	else
+		bins->oldest = block->age_next;
+	if (block->age_next)
+		block->age_next->age_prev = block->age_prev;
+	else
+		bins->newest = block->age_prev;
+}
+
+/* A piece of a block is as old as the block: it comes right after it. */
+static void age_insert_after(
+	struct gm_heap_bins *bins, struct gm_heap_block *where, struct gm_heap_block *block)
+{
+	block->age_prev = where;
+	block->age_next = where->age_next;
+	if (where->age_next)
+		where->age_next->age_prev = block;
+	else
+		bins->newest = block;
+	where->age_next = block;
+}
+
+static void list_insert(struct gm_heap_bins *bins, struct gm_heap_block *block)
+{
+	unsigned level, sub;
+	struct gm_heap_block **list;
+
+	class_of(block->bytes, &level, &sub);
+	list = &bins->lists[level][sub];
+	block->bin_prev = NULL;
+	block->bin_next = *list;
+	if (*list)
+		(*list)->bin_prev = block;
+	*list = block;
+	bins->subs[level] |= UINT64_C(1) << sub;
+	bins->levels |= UINT64_C(1) << level;
+	bins->bytes += block->bytes;
+	block->bins = bins;
+}
+
+static void list_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
+{
+	if (block->bin_next)
+		block->bin_next->bin_prev = block->bin_prev;
+	if (block->bin_prev) {
+		block->bin_prev->bin_next = block->bin_next;
+	} else {
+		unsigned level, sub;
+		class_of(block->bytes, &level, &sub);
+		bins->lists[level][sub] = block->bin_next;
+		if (!block->bin_next) {
+			bins->subs[level] &= ~(UINT64_C(1) << sub);
+			if (!bins->subs[level])
+				bins->levels &= ~(UINT64_C(1) << level);
+		}
+	}
+	bins->bytes -= block->bytes;
+	block->bins = NULL;
+}
+
+static void bins_insert(struct gm_heap_bins *bins, struct gm_heap_block *block, uint64_t stamp)
+{
+	list_insert(bins, block);
+	block->stamp = stamp;
+	if (bins->aged)
+		age_append(bins, block);
+}
+
+static void bins_remove(struct gm_heap_block *block)
+{
+	struct gm_heap_bins *bins = block->bins;
+
+	list_remove(bins, block);
+	if (bins->aged)
+		age_remove(bins, block);
+}
+
+static inline uint64_t align_up(uint64_t value, uint64_t alignment)
+{
+	return (value + alignment - 1) & ~(alignment - 1);
+}
+
+static inline bool block_fits(const struct gm_heap_block *block, uint64_t bytes, uint64_t alignment)
+{
+	uint64_t skip = align_up(block->addr, alignment) - block->addr;
+	return block->bytes >= bytes && block->bytes - bytes >= skip;
+}
+
+static struct gm_heap_block *list_search(
+	struct gm_heap_block *block, uint64_t bytes, uint64_t alignment)
+{
+	struct gm_heap_block *best = NULL;
+
+	for (unsigned i = 0; block && i < GM_HEAP_DEPTH; i++, block = block->bin_next) {
+		if (!block_fits(block, bytes, alignment))
+			continue;
+		if (!best || block->bytes < best->bytes ||
+			(block->bytes == best->bytes && block->addr < best->addr))
+			best = block;
+	}
+	return best;
+}
+
+/* The next class with blocks in it, from this one on. */
+static bool class_next(const struct gm_heap_bins *bins, unsigned *level, unsigned *sub)
+{
+	uint64_t subs, levels;
+
+	if (*level >= GM_HEAP_LEVELS)
+		return false;
+	subs = *sub < GM_HEAP_SUBS ? bins->subs[*level] & (~UINT64_C(0) << *sub) : 0;
+	if (!subs) {
+		levels = bins->levels & (~UINT64_C(0) << *level) & ~(UINT64_C(1) << *level);
+		if (!levels)
+			return false;
+		*level = (unsigned)__builtin_ctzll(levels);
+		subs = bins->subs[*level];
+	}
+	*sub = (unsigned)__builtin_ctzll(subs);
+	return true;
+}
+
+static struct gm_heap_block *search(struct gm_heap_bins *bins, uint64_t bytes, uint64_t alignment)
+{
+	unsigned level, sub;
+	uint64_t sure = bytes + (alignment > GM_HEAP_UNIT ? alignment - GM_HEAP_UNIT : 0);
+
+	class_of(bytes, &level, &sub);
+	/* From the second class on everything is large enough; only alignment can be in the way,
+	 * and that not for long. */
+	for (unsigned i = 0; i < GM_HEAP_DEPTH && class_next(bins, &level, &sub); i++, sub++) {
+		struct gm_heap_block *best = list_search(bins->lists[level][sub], bytes, alignment);
+		if (best)
+			return best;
+	}
+	if (sure == bytes)
+		return NULL;
+	class_of(sure, &level, &sub);
+	for (sub++; class_next(bins, &level, &sub); sub++) {
+		struct gm_heap_block *best = list_search(bins->lists[level][sub], bytes, alignment);
+		if (best)
+			return best;
+	}
+	return NULL;
+}
+
+bool gm_heap_fits(struct gm_heap_bins *bins, uint64_t bytes, uint64_t alignment)
+{
+	return search(bins, bytes, alignment) != NULL;
+}
+
+/* ---- blocks */
+
+int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t addr, uint64_t bytes,
+	struct gm_heap_block **ret_block)
+{
+	struct gm_heap_bins *bins = block->bins;
+	uint64_t below = addr - block->addr;
+	uint64_t above = block->bytes - below - bytes;
+	struct gm_heap_block *taken = block;
+	int r;
+
+	r = ensure(heap, 2);
+	if (r < 0)
+		return r;
+	list_remove(bins, block);
+	if (above) {
+		struct gm_heap_block *rest = block_new(heap, addr + bytes, above);
+		link_after(block, rest);
+		rest->stamp = block->stamp;
+		list_insert(bins, rest);
+		if (bins->aged)
+			age_insert_after(bins, block, rest);
+	}
+	if (below) {
+		taken = block_new(heap, addr, bytes);
+		link_after(block, taken);
+		block->bytes = below;
+		list_insert(bins, block);
+	} else {
+		block->bytes = bytes;
+		if (bins->aged)
+			age_remove(bins, block);
+	}
+	taken->cookie = 0;
+	taken->note = NULL;
+	*ret_block = taken;
+	return 0;
+}
+
+int gm_heap_alloc(struct gm_heap *heap, struct gm_heap_bins *bins, uint64_t bytes,
+	uint64_t alignment, struct gm_heap_block **ret_block)
+{
+	struct gm_heap_block *block = search(bins, bytes, alignment);
+
+	if (!block)
+		return GM_HEAP_E_NONE;
+	return gm_heap_carve(heap, block, align_up(block->addr, alignment), bytes, ret_block);
+}
+
+struct gm_heap_block *gm_heap_release(struct gm_heap *heap, struct gm_heap_block *block,
+	struct gm_heap_bins *bins, uint64_t stamp)
+{
+	struct gm_heap_block *other = block->next;
+
+	if (other->bins == bins) {
+		bins_remove(other);
+		block->bytes += other->bytes;
+		unlink_block(other);
+		block_drop(heap, other);
+	}
+	other = block->prev;
+	if (other->bins == bins) {
+		bins_remove(other);
+		other->bytes += block->bytes;
+		unlink_block(block);
+		block_drop(heap, block);
+		block = other;
+	}
+	bins_insert(bins, block, stamp);
+	return block;
+}
+
+struct gm_heap_block *gm_heap_rebin(struct gm_heap *heap, struct gm_heap_block *block,
+	struct gm_heap_bins *bins, uint64_t stamp)
+{
+	bins_remove(block);
+	return gm_heap_release(heap, block, bins, stamp);
+}
+
+/* ---- ranges */
+
+int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_heap_bins *bins,
+	uint64_t stamp, struct gm_heap_block **ret_block)
+{
+	struct gm_heap_range *low = heap->apart ? NULL : range_until(heap, addr);
+	struct gm_heap_range *high = heap->apart ? NULL : range_from(heap, addr + bytes);
+	struct gm_heap_block *block;
+	int r;
+
+	r = ensure(heap, 1);
+	if (r < 0)
+		return r;
+	if (!low && !high) {
+		r = range_new(heap, addr, addr + bytes, &low);
+		if (r < 0)
+			return r;
+		block = block_new(heap, addr, bytes);
+		link_after(&low->head, block);
+	} else if (low) {
+		block = block_new(heap, addr, bytes);
+		link_after(low->tail.prev, block);
+		low->end = addr + bytes;
+		if (high) {
+			/* One range of three: the lower one takes over the blocks of the upper. */
+			block->next = high->head.next;
+			block->next->prev = block;
+			low->tail.prev = high->tail.prev;
+			low->tail.prev->next = &low->tail;
+			low->end = high->end;
+			range_drop(heap, high);
+		}
+	} else {
+		block = block_new(heap, addr, bytes);
+		link_after(&high->head, block);
+		high->start = addr;
+	}
+	heap->bytes += bytes;
+	block = gm_heap_release(heap, block, bins, stamp);
+	if (ret_block)
+		*ret_block = block;
+	return 0;
+}
+
+int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t addr, uint64_t bytes)
+{
+	struct gm_heap_range *range, *upper = NULL;
+	struct gm_heap_block *piece;
+	bool first, last;
+	int r;
+
+	range = heap->ranges[range_index(heap, addr + 1) - 1];
+	first = addr == range->start;
+	last = addr + bytes == range->end;
+	if (!first && !last) {
+		/* Made first, while nothing has changed yet. */
+		r = range_new(heap, addr + bytes, range->end, &upper);
+		if (r < 0)
+			return r;
+	}
+	r = gm_heap_carve(heap, block, addr, bytes, &piece);
+	if (r < 0) {
+		if (upper)
+			range_drop(heap, upper);
+		return r;
+	}
+	if (upper) {
+		upper->head.next = piece->next;
+		upper->head.next->prev = &upper->head;
+		upper->tail.prev = range->tail.prev;
+		upper->tail.prev->next = &upper->tail;
+		piece->next = &range->tail;
+		range->tail.prev = piece;
+		range->end = addr;
+	}
+	unlink_block(piece);
+	block_drop(heap, piece);
+	if (first && last) {
+		range_drop(heap, range);
+	} else if (first) {
+		range->start = addr + bytes;
+	} else {
+		range->end = addr;
+	}
+	heap->bytes -= bytes;
+	return 0;
+}
+
+struct gm_heap_block *gm_heap_last_before(struct gm_heap *heap, uint64_t addr)
+{
+	struct gm_heap_range *range = range_until(heap, addr);
+	return range ? range->tail.prev : NULL;
+}
+
+struct gm_heap_block *gm_heap_first_after(struct gm_heap *heap, uint64_t addr)
+{
+	struct gm_heap_range *range = range_from(heap, addr);
+	return range ? range->head.next : NULL;
+}
+
+struct gm_heap_block *gm_heap_walk(
+	struct gm_heap_bins *bins, uint64_t min_bytes, struct gm_heap_block *last)
+{
+	unsigned level = 0, sub = 0;
+
+	if (last) {
+		for (struct gm_heap_block *b = last->bin_next; b; b = b->bin_next) {
+			if (b->bytes >= min_bytes)
+				return b;
+		}
+		class_of(last->bytes, &level, &sub);
+		sub++;
+	} else {
+		class_of(min_bytes, &level, &sub);
+	}
+	for (; class_next(bins, &level, &sub); sub++) {
+		for (struct gm_heap_block *b = bins->lists[level][sub]; b; b = b->bin_next) {
+			if (b->bytes >= min_bytes)
+				return b;
+		}
+	}
+	return NULL;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sets of freed memory per stream, and the events that say when it is everybody's. An event is
+ * recorded only when somebody could use what waits, and then one for all of it.
+ *
+ * The stream that freed a block may have it back at any time: what it launches next runs after what
+ * it launched before. Nobody else may, before an event passed or was waited for.
+ *
+ * It must never call the backend by itself (but for a stream's number), or wait.
+ */
+#include "config.h"
+
+#include "client/heap/pending.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem_stream stream)
+{
+	uint64_t id, context = 0;
+
+	if (stream == GPUMEM_STREAM_DONE)
+		return GM_STREAM_DONE;
+	if (ops->here)
+		context = ops->here(backend);
+	if (stream == NULL)
+		return context < GM_STREAM_DEFAULTS ? GM_STREAM_DEFAULT - context : GM_STREAM_ANY;
+	if (stream == GPUMEM_STREAM_ANY)
+		return GM_STREAM_ANY;
+	if (ops->stream_id(backend, stream, &id) < 0 || id > GM_STREAM_DEFAULT - GM_STREAM_DEFAULTS)
+		return GM_STREAM_ANY;
+	return id;
+}
+
+static struct gm_pending_set *set_new(gm_stream_key key)
+{
+	struct gm_pending_set *set = calloc(1, sizeof(*set));
+
+	if (!set)
+		return NULL;
+	set->key = key;
+	gm_heap_bins_init(&set->bins, true);
+	return set;
+}
+
+int gm_pending_init(struct gm_pending *pending)
+{
+	memset(pending, 0, sizeof(*pending));
+	pending->epoch = 1;
+	pending->sets[0] = set_new(GM_STREAM_ANY);
+	if (!pending->sets[0])
+		return -ENOMEM;
+	pending->n_sets = 1;
+	return 0;
+}
+
+void gm_pending_deinit(struct gm_pending *pending)
+{
+	for (unsigned i = 0; i < pending->n_sets; i++)
+		free(pending->sets[i]);
+	memset(pending, 0, sizeof(*pending));
+}
+
+static bool set_empty(const struct gm_pending_set *set)
+{
+	return set->bins.bytes == 0 && set->small_bytes == 0;
+}
+
+struct gm_pending_set *gm_pending_own(struct gm_pending *pending, gm_stream_key key)
+{
+	for (unsigned i = 1; i < pending->n_sets; i++) {
+		if (pending->sets[i]->key == key)
+			return pending->sets[i];
+	}
+	return NULL;
+}
+
+struct gm_pending_set *gm_pending_set(struct gm_pending *pending, gm_stream_key key)
+{
+	struct gm_pending_set *set;
+
+	if (key == GM_STREAM_ANY)
+		return pending->sets[0];
+	set = gm_pending_own(pending, key);
+	if (set)
+		return set;
+	for (unsigned i = 1; i < pending->n_sets; i++) {
+		if (set_empty(pending->sets[i])) {
+			pending->sets[i]->key = key;
+			return pending->sets[i];
+		}
+	}
+	if (pending->n_sets == GM_PENDING_SETS)
+		return pending->sets[0];
+	set = set_new(key);
+	if (!set)
+		return pending->sets[0];
+	pending->sets[pending->n_sets++] = set;
+	return set;
+}
+
+uint64_t gm_pending_bytes(const struct gm_pending *pending)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < pending->n_sets; i++)
+		bytes += pending->sets[i]->bins.bytes + pending->sets[i]->small_bytes;
+	return bytes;
+}
+
+/* ---- events */
+
+bool gm_pending_record_begin(struct gm_pending *pending, uint64_t *ret_epoch)
+{
+	if (!pending->open || pending->recording || pending->n_events == GM_PENDING_EVENTS)
+		return false;
+	pending->recording = true;
+	pending->open = false;
+	*ret_epoch = pending->epoch++;
+	return true;
+}
+
+void gm_pending_record_end(
+	struct gm_pending *pending, struct gm_small *small, uint64_t epoch, struct gm_event *event)
+{
+	pending->recording = false;
+	if (event) {
+		pending->events[pending->n_events].epoch = epoch;
+		pending->events[pending->n_events].event = event;
+		pending->n_events++;
+		return;
+	}
+	/* As if the epoch had not ended. Stamps in the bins may stay: they are below the next
+	 * event's epoch either way. */
+	pending->open = true;
+	for (unsigned i = 0; i < pending->n_sets; i++) {
+		struct gm_pending_set *set = pending->sets[i];
+		for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++)
+			gm_small_list_append(small,
+				&set->small[pending->epoch % GM_PENDING_EPOCHS][class],
+				&set->small[epoch % GM_PENDING_EPOCHS][class]);
+	}
+}
+
+bool gm_pending_poll_begin(
+	struct gm_pending *pending, struct gm_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
+{
+	if (pending->polling || pending->n_events == 0)
+		return false;
+	pending->polling = true;
+	for (unsigned i = 0; i < pending->n_events; i++)
+		ret_events[i] = pending->events[i].event;
+	*ret_n = pending->n_events;
+	return true;
+}
+
+void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_epoch)
+{
+	pending->polling = false;
+	*ret_epoch = n ? pending->events[n - 1].epoch : 0;
+	pending->n_events -= n;
+	memmove(&pending->events[0], &pending->events[n],
+		pending->n_events * sizeof(pending->events[0]));
+}
+
+void gm_pending_steal(
+	struct gm_pending *pending, struct gm_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
+{
+	for (unsigned i = 0; i < pending->n_events; i++)
+		ret_events[i] = pending->events[i].event;
+	*ret_n = pending->n_events;
+	pending->n_events = 0;
+}
+
+/* ---- what waits */
+
+/* Epochs that can still have objects in their lists start here. */
+static uint64_t first_epoch(const struct gm_pending *pending)
+{
+	return pending->epoch >= GM_PENDING_EPOCHS ? pending->epoch - GM_PENDING_EPOCHS + 1 : 0;
+}
+
+uint64_t gm_pending_settle(struct gm_pending *pending, uint64_t epoch, struct gm_heap *heap,
+	struct gm_heap_bins *clean, struct gm_small *small)
+{
+	uint64_t bytes = 0;
+
+	pending->settled = epoch;
+	for (unsigned i = 0; i < pending->n_sets; i++) {
+		struct gm_pending_set *set = pending->sets[i];
+		while (set->bins.oldest && set->bins.oldest->stamp <= epoch) {
+			bytes += set->bins.oldest->bytes;
+			gm_heap_rebin(heap, set->bins.oldest, clean, 0);
+		}
+		for (uint64_t e = first_epoch(pending); set->small_bytes && e <= epoch; e++) {
+			for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
+				struct gm_small_list *list =
+					&set->small[e % GM_PENDING_EPOCHS][class];
+				uint64_t object;
+				while ((object = gm_small_list_pop(small, list))) {
+					gm_small_put(small, object);
+					set->small_bytes -= gm_small_bytes(class);
+					bytes += gm_small_bytes(class);
+				}
+			}
+		}
+	}
+	return bytes;
+}
+
+struct gm_pending_set *gm_pending_gather(struct gm_pending *pending, gm_stream_key key,
+	uint64_t epoch, struct gm_heap *heap, struct gm_small *small)
+{
+	struct gm_pending_set *to = gm_pending_set(pending, key);
+
+	if (to == pending->sets[0])
+		return NULL;
+	pending->open = true;
+	for (unsigned i = 0; i < pending->n_sets; i++) {
+		struct gm_pending_set *set = pending->sets[i];
+		if (set == to)
+			continue;
+		while (set->bins.oldest && set->bins.oldest->stamp <= epoch)
+			gm_heap_rebin(heap, set->bins.oldest, &to->bins, pending->epoch);
+		for (uint64_t e = first_epoch(pending); set->small_bytes && e <= epoch; e++) {
+			for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
+				struct gm_small_list *list =
+					&set->small[e % GM_PENDING_EPOCHS][class];
+				uint64_t object;
+				while ((object = gm_small_list_pop(small, list))) {
+					set->small_bytes -= gm_small_bytes(class);
+					gm_pending_put_small(pending, to, small, class, object);
+				}
+			}
+		}
+	}
+	return to;
+}
+
+void gm_pending_put_small(struct gm_pending *pending, struct gm_pending_set *set,
+	struct gm_small *small, unsigned class, uint64_t object)
+{
+	gm_small_list_push(
+		small, &set->small[gm_pending_stamp(pending) % GM_PENDING_EPOCHS][class], object);
+	set->small_bytes += gm_small_bytes(class);
+}
+
+uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set *set,
+	struct gm_small *small, unsigned class)
+{
+	/* The newest first: the older ones will be everybody's sooner. */
+	for (uint64_t e = pending->epoch; set->small_bytes && e + 1 > first_epoch(pending); e--) {
+		uint64_t object =
+			gm_small_list_pop(small, &set->small[e % GM_PENDING_EPOCHS][class]);
+		if (object) {
+			set->small_bytes -= gm_small_bytes(class);
+			return object;
+		}
+		if (e == 0)
+			break;
+	}
+	return 0;
+}

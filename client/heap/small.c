@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slabs, spans and objects. What the program holds of small sizes stays together in slabs of its
+ * own, so that one small block that lives long does not pin a large chunk, and a slab goes back
+ * when its last object is free.
+ *
+ * The descriptors of a slab that went back are kept for the next one and never freed before the
+ * end: a reader that looks up a stale pointer without a lock reads a descriptor, never something
+ * else. It must never touch the memory itself.
+ */
+#include "config.h"
+
+#include "client/heap/small.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void gm_small_init(struct gm_small *small, struct gm_ptrmap *map)
+{
+	memset(small, 0, sizeof(*small));
+	small->map = map;
+}
+
+void gm_small_deinit(struct gm_small *small)
+{
+	struct gm_small_slab *next;
+
+	for (struct gm_small_slab *slab = small->slabs; slab; slab = next) {
+		next = slab->next;
+		free(slab);
+	}
+	for (struct gm_small_slab *slab = small->spare; slab; slab = next) {
+		next = slab->next;
+		free(slab);
+	}
+	memset(small, 0, sizeof(*small));
+}
+
+unsigned gm_small_class_aligned(uint64_t size, uint64_t alignment)
+{
+	unsigned class = gm_small_class(size);
+
+	/* The largest class is a multiple of every alignment that may be asked for. */
+	while (gm_small_bytes(class) & (alignment - 1))
+		class ++;
+	return class;
+}
+
+static struct gm_small_span *span_of(const struct gm_small *small, uint64_t object)
+{
+	return (struct gm_small_span *)(gm_ptrmap_get(small->map, object) & ~GM_SMALL_MARK);
+}
+
+static unsigned index_of(const struct gm_small_span *span, uint64_t object)
+{
+	uint32_t class1 = atomic_load_explicit(&span->class1, memory_order_relaxed);
+	return gm_small_index(class1 - 1, object - span->addr);
+}
+
+int gm_small_add(struct gm_small *small, uint64_t addr)
+{
+	struct gm_small_slab *slab = small->spare;
+	uint64_t granule = UINT64_C(1) << small->map->shift;
+
+	if (slab) {
+		small->spare = slab->next;
+	} else {
+		slab = calloc(1, sizeof(*slab));
+		if (!slab)
+			return -ENOMEM;
+	}
+	slab->addr = addr;
+	slab->used = 0;
+	slab->next = NULL;
+	slab->prev = small->last_slab;
+	if (small->last_slab)
+		small->last_slab->next = slab;
+	else
+		small->slabs = slab;
+	small->last_slab = slab;
+	for (unsigned i = 0; i < GM_SMALL_SPANS; i++) {
+		struct gm_small_span *span = &slab->spans[i];
+		span->addr = addr + i * GM_SMALL_SPAN_BYTES;
+		span->slab = slab;
+		for (uint64_t a = 0; a < GM_SMALL_SPAN_BYTES; a += granule)
+			gm_ptrmap_set(small->map, span->addr + a, (uintptr_t)span | GM_SMALL_MARK);
+	}
+	small->free_bytes += GM_SMALL_SLAB_BYTES;
+	return 0;
+}
+
+void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
+{
+	uint64_t granule = UINT64_C(1) << small->map->shift;
+
+	for (uint64_t a = 0; a < GM_SMALL_SLAB_BYTES; a += granule)
+		gm_ptrmap_set(small->map, slab->addr + a, 0);
+	if (slab->prev)
+		slab->prev->next = slab->next;
+	else
+		small->slabs = slab->next;
+	if (slab->next)
+		slab->next->prev = slab->prev;
+	else
+		small->last_slab = slab->prev;
+	slab->next = small->spare;
+	small->spare = slab;
+	small->free_bytes -= GM_SMALL_SLAB_BYTES;
+}
+
+static void partial_insert(struct gm_small *small, struct gm_small_span *span, unsigned class)
+{
+	span->prev = NULL;
+	span->next = small->partial[class];
+	if (span->next)
+		span->next->prev = span;
+	small->partial[class] = span;
+}
+
+static void partial_remove(struct gm_small *small, struct gm_small_span *span, unsigned class)
+{
+	if (span->prev)
+		span->prev->next = span->next;
+	else
+		small->partial[class] = span->next;
+	if (span->next)
+		span->next->prev = span->prev;
+}
+
+/* A free span for a class, from the oldest slab that has one: the younger ones may empty. */
+static struct gm_small_span *span_open(struct gm_small *small, unsigned class)
+{
+	const uint32_t all = (uint32_t)((UINT64_C(1) << GM_SMALL_SPANS) - 1);
+
+	for (struct gm_small_slab *slab = small->slabs; slab; slab = slab->next) {
+		struct gm_small_span *span;
+		unsigned i;
+		if (slab->used == all)
+			continue;
+		i = (unsigned)__builtin_ctz(~slab->used);
+		slab->used |= UINT32_C(1) << i;
+		span = &slab->spans[i];
+		span->objects = (uint16_t)(GM_SMALL_SPAN_BYTES / gm_small_bytes(class));
+		span->free = span->objects;
+		span->first = 0;
+		for (unsigned j = 0; j < span->objects; j++)
+			span->link[j] = j + 1;
+		atomic_store_explicit(&span->class1, class + 1, memory_order_relaxed);
+		partial_insert(small, span, class);
+		return span;
+	}
+	return NULL;
+}
+
+unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uint64_t *ret_objects)
+{
+	uint64_t bytes = gm_small_bytes(class);
+	unsigned n = 0;
+
+	while (n < max) {
+		struct gm_small_span *span = small->partial[class];
+		if (!span)
+			span = span_open(small, class);
+		if (!span)
+			break;
+		span->slab->touched = true;
+		while (n < max && span->free) {
+			unsigned i = span->first;
+			span->first = (uint16_t)span->link[i];
+			span->free--;
+			ret_objects[n++] = span->addr + i * bytes;
+		}
+		if (!span->free)
+			partial_remove(small, span, class);
+	}
+	small->free_bytes -= n * bytes;
+	return n;
+}
+
+bool gm_small_put(struct gm_small *small, uint64_t object)
+{
+	struct gm_small_span *span = span_of(small, object);
+	unsigned class = atomic_load_explicit(&span->class1, memory_order_relaxed) - 1;
+	unsigned i = index_of(span, object);
+
+	small->free_bytes += gm_small_bytes(class);
+	span->slab->touched = true;
+	span->link[i] = span->free ? span->first : span->objects;
+	span->first = (uint16_t)i;
+	if (span->free++ == 0)
+		partial_insert(small, span, class);
+	if (span->free < span->objects)
+		return false;
+	partial_remove(small, span, class);
+	atomic_store_explicit(&span->class1, 0, memory_order_relaxed);
+	span->slab->used &= ~(UINT32_C(1) << (span - span->slab->spans));
+	return gm_small_slab_empty(span->slab);
+}
+
+void gm_small_list_push(struct gm_small *small, struct gm_small_list *list, uint64_t object)
+{
+	struct gm_small_span *span = span_of(small, object);
+
+	span->link[index_of(span, object)] = list->head;
+	if (!list->head)
+		list->tail = object;
+	list->head = object;
+}
+
+uint64_t gm_small_list_pop(struct gm_small *small, struct gm_small_list *list)
+{
+	uint64_t object = list->head;
+	struct gm_small_span *span;
+
+	if (!object)
+		return 0;
+	span = span_of(small, object);
+	list->head = span->link[index_of(span, object)];
+	if (!list->head)
+		list->tail = 0;
+	return object;
+}
+
+void gm_small_list_append(
+	struct gm_small *small, struct gm_small_list *list, struct gm_small_list *from)
+{
+	struct gm_small_span *span;
+
+	if (!from->head)
+		return;
+	span = span_of(small, from->tail);
+	span->link[index_of(span, from->tail)] = list->head;
+	if (!list->head)
+		list->tail = from->tail;
+	list->head = from->head;
+	from->head = from->tail = 0;
+}

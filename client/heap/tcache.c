@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Caches per thread and arena. A cache is used by its thread alone, but for those who drain it;
+ * either side marks it busy with one atomic exchange. A thread that finds its own cache busy does
+ * not wait, it goes past it; a drainer yields until the thread is out, which takes nanoseconds.
+ *
+ * Threads end and arenas end in any order, so one lock of the whole process guards which cache
+ * belongs to which arena. Locks are taken in this order: that one, a cache's busy mark, the
+ * arena's.
+ *
+ * A forked child must never come to its parent's caches.
+ */
+#include "config.h"
+
+#include "client/heap/tcache.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static int key_error;
+static uint64_t next_id; /* under all_lock */
+
+static __thread struct gm_tcache_hot hot;
+static __thread struct gm_tcache *mine; /* this thread's caches */
+static __thread bool ended;
+
+static void enter_wait(struct gm_tcache *cache)
+{
+	while (!gm_tcache_enter(cache))
+		sched_yield();
+}
+
+static void cache_free(struct gm_tcache *cache)
+{
+	for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++)
+		free(cache->sets[i]);
+	free(cache);
+}
+
+static void group_unlink(struct gm_tcache *cache)
+{
+	if (cache->prev)
+		cache->prev->next = cache->next;
+	else
+		cache->group->caches = cache->next;
+	if (cache->next)
+		cache->next->prev = cache->prev;
+	cache->group = NULL;
+}
+
+static void thread_end(void *first)
+{
+	struct gm_tcache *cache = first;
+
+	ended = true;
+	hot.id = 0;
+	mine = NULL;
+	while (cache) {
+		struct gm_tcache *next = cache->sibling;
+		pthread_mutex_lock(&all_lock);
+		if (cache->group) {
+			enter_wait(cache);
+			cache->group->drain(cache->group, cache);
+			gm_tcache_leave(cache);
+			group_unlink(cache);
+		}
+		pthread_mutex_unlock(&all_lock);
+		cache_free(cache);
+		cache = next;
+	}
+}
+
+/* A child has its parent's caches in its copy of the memory and may use none of them; the lock may
+ * have been anybody's. What the child connects to by itself starts afresh. */
+static void fork_child(void)
+{
+	pthread_mutex_init(&all_lock, NULL);
+	hot.id = 0;
+	mine = NULL;
+	pthread_setspecific(key, NULL);
+}
+
+static void key_make(void)
+{
+	key_error = pthread_key_create(&key, thread_end);
+	if (!key_error)
+		key_error = pthread_atfork(NULL, NULL, fork_child);
+}
+
+int gm_tcache_group_init(struct gm_tcache_group *group,
+	void (*drain)(struct gm_tcache_group *group, struct gm_tcache *cache))
+{
+	pthread_once(&key_once, key_make);
+	if (key_error)
+		return -key_error;
+	memset(group, 0, sizeof(*group));
+	group->drain = drain;
+	pthread_mutex_lock(&all_lock);
+	group->id = ++next_id;
+	pthread_mutex_unlock(&all_lock);
+	return 0;
+}
+
+void gm_tcache_group_deinit(struct gm_tcache_group *group)
+{
+	pthread_mutex_lock(&all_lock);
+	while (group->caches)
+		group_unlink(group->caches);
+	pthread_mutex_unlock(&all_lock);
+}
+
+struct gm_tcache_hot *gm_tcache_hot(void)
+{
+	return &hot;
+}
+
+/* Frees this thread's caches of arenas that are gone; only this thread still knew them. */
+static void reap(void)
+{
+	struct gm_tcache **link = &mine, *cache;
+
+	pthread_mutex_lock(&all_lock);
+	while ((cache = *link)) {
+		if (cache->group) {
+			link = &cache->sibling;
+		} else {
+			*link = cache->sibling;
+			cache_free(cache);
+		}
+	}
+	pthread_mutex_unlock(&all_lock);
+	pthread_setspecific(key, mine);
+}
+
+struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
+{
+	struct gm_tcache *cache;
+
+	if (ended)
+		return NULL;
+	/* A group that is gone has an id that nobody asks for any more. */
+	for (cache = mine; cache; cache = cache->sibling) {
+		if (cache->id == group->id) {
+			hot.id = group->id;
+			hot.cache = cache;
+			return cache;
+		}
+	}
+	reap();
+	cache = calloc(1, sizeof(*cache));
+	if (!cache)
+		return NULL;
+	atomic_flag_clear(&cache->busy);
+	cache->sets[0] = calloc(1, sizeof(*cache->sets[0]));
+	if (!cache->sets[0])
+		goto fail;
+	cache->sets[0]->key = GM_STREAM_DONE;
+	cache->id = group->id;
+	cache->sibling = mine;
+	if (pthread_setspecific(key, cache))
+		goto fail;
+	mine = cache;
+	pthread_mutex_lock(&all_lock);
+	cache->group = group;
+	cache->next = group->caches;
+	if (cache->next)
+		cache->next->prev = cache;
+	group->caches = cache;
+	pthread_mutex_unlock(&all_lock);
+	hot.id = group->id;
+	hot.cache = cache;
+	return cache;
+fail:
+	pthread_setspecific(key, mine);
+	cache_free(cache);
+	return NULL;
+}
+
+struct gm_tcache_set *gm_tcache_choose(struct gm_tcache *cache)
+{
+	struct gm_tcache_set *set = NULL;
+
+	for (unsigned i = 1; i <= GM_TCACHE_STREAMS; i++) {
+		if (!cache->sets[i]) {
+			cache->sets[i] = calloc(1, sizeof(*cache->sets[i]));
+			return cache->sets[i];
+		}
+		if (!set || cache->sets[i]->used < set->used)
+			set = cache->sets[i];
+	}
+	return set;
+}
+
+bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
+{
+	bool left = false;
+
+	pthread_mutex_lock(&all_lock);
+	for (struct gm_tcache *cache = group->caches; cache; cache = cache->next) {
+		uint64_t uses = atomic_load_explicit(&cache->allocs, memory_order_relaxed) +
+				atomic_load_explicit(&cache->frees, memory_order_relaxed);
+		bool idle = uses == cache->seen;
+		cache->seen = uses;
+		enter_wait(cache);
+		if (idle || !idle_only)
+			group->drain(group, cache);
+		left = left || cache->bytes;
+		gm_tcache_leave(cache);
+	}
+	pthread_mutex_unlock(&all_lock);
+	return left;
+}
+
+void gm_tcache_each(
+	struct gm_tcache_group *group, void (*fn)(struct gm_tcache *cache, void *ctx), void *ctx)
+{
+	pthread_mutex_lock(&all_lock);
+	for (struct gm_tcache *cache = group->caches; cache; cache = cache->next)
+		fn(cache, ctx);
+	pthread_mutex_unlock(&all_lock);
+}

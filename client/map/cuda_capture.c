@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See cuda_capture.h. Which streams of a GPU are captured, as far as the program named them. The
+ * driver's word is asked under the lock, so that no thread drops what another has just seen.
+ *
+ * It asks the driver nothing that a capture does not allow, and must never forget a capture that
+ * goes on: where it cannot remember one, the program counts as capturing from then on.
+ */
+#include "client/map/cuda_capture.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/cancel.h"
+#include "common/limits.h"
+
+/* The default stream, which is NULL, cannot be captured: NULL is a free place. */
+struct places {
+	gpumem_stream at[GM_CUDA_CAPTURED_PLACES];
+	struct places *next;
+};
+
+struct captured {
+	_Atomic unsigned n; /* of places taken, and one for what found none */
+	bool lost;
+	struct places first;
+};
+
+static struct captured captured[GM_LIMIT_DEVICES];
+/* Of all of them; nobody needs it while nothing is captured. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct captured *captured_on(gm_cu_device device)
+{
+	return &captured[(unsigned)device % GM_LIMIT_DEVICES];
+}
+
+static bool any(const struct captured *on)
+{
+	return atomic_load_explicit(&on->n, memory_order_acquire) != 0;
+}
+
+static bool is_captured(const struct gm_cuda *cuda, gpumem_stream stream)
+{
+	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return cuda->cuStreamIsCapturing &&
+	       cuda->cuStreamIsCapturing((gm_cu_stream)stream, &status) == GM_CUDA_SUCCESS &&
+	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* ---- places; lock */
+
+/* NULL: a free one. */
+static gpumem_stream *find(struct captured *on, gpumem_stream stream)
+{
+	for (struct places *places = &on->first; places; places = places->next)
+		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++)
+			if (places->at[i] == stream)
+				return &places->at[i];
+	return NULL;
+}
+
+static void forget(struct captured *on, gpumem_stream *place)
+{
+	*place = NULL;
+	atomic_fetch_sub_explicit(&on->n, 1, memory_order_release);
+}
+
+/* Frees the places of captures that are over, all or up to the first that is not. */
+static void forget_over(const struct gm_cuda *cuda, struct captured *on, bool all)
+{
+	for (struct places *places = &on->first; places; places = places->next)
+		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++) {
+			if (!places->at[i])
+				continue;
+			if (!is_captured(cuda, places->at[i]))
+				forget(on, &places->at[i]);
+			else if (!all)
+				return;
+		}
+}
+
+/* More places are made only when all have captures that go on. NULL: no memory. */
+static gpumem_stream *free_place(const struct gm_cuda *cuda, struct captured *on)
+{
+	gpumem_stream *place = find(on, NULL);
+	struct places *more;
+
+	if (place)
+		return place;
+	forget_over(cuda, on, true);
+	place = find(on, NULL);
+	if (place)
+		return place;
+	more = calloc(1, sizeof(*more));
+	if (!more)
+		return NULL;
+	more->next = on->first.next;
+	on->first.next = more;
+	return &more->at[0];
+}
+
+static void remember(const struct gm_cuda *cuda, struct captured *on, gpumem_stream stream)
+{
+	gpumem_stream *place;
+
+	if (find(on, stream))
+		return;
+	place = free_place(cuda, on);
+	if (place)
+		*place = stream;
+	else if (on->lost)
+		return;
+	else
+		on->lost = true; /* when it ends cannot be known any more */
+	atomic_fetch_add_explicit(&on->n, 1, memory_order_release);
+}
+
+/* ---- what is asked */
+
+void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
+{
+	struct captured *on = captured_on(device);
+	gpumem_stream *place;
+
+	if (!stream || !any(on))
+		return;
+	pthread_mutex_lock(&lock);
+	place = find(on, stream);
+	if (place)
+		forget(on, place);
+	pthread_mutex_unlock(&lock);
+}
+
+bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
+{
+	struct captured *on = captured_on(device);
+	gpumem_stream *place;
+	bool is;
+
+	if (!any(on) && !is_captured(cuda, stream))
+		return false;
+	GM_UNCANCELLED;
+	pthread_mutex_lock(&lock);
+	is = is_captured(cuda, stream);
+	if (is)
+		remember(cuda, on, stream);
+	else if (stream && (place = find(on, stream)))
+		forget(on, place);
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
+{
+	struct captured *on = captured_on(device);
+	bool is;
+
+	if (!any(on))
+		return false;
+	pthread_mutex_lock(&lock);
+	forget_over(cuda, on, false);
+	is = any(on);
+	pthread_mutex_unlock(&lock);
+	return is;
+}

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See cuda_context.h. Knowing a context is not owning it: every use may find that it is no more. So
+ * that this can be found at all, each has a keeper from the moment that it is met, which is when it
+ * is alive for certain. The primary context is retained instead; it comes again at the same handle
+ * after a reset, which is noticed where the driver numbers contexts.
+ *
+ * It must never make a primary context where the program has one of its own, and never leave a
+ * context current that was not.
+ */
+#include "client/map/cuda_context.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/cancel.h"
+#include "client/map/cuda_event.h"
+#include "client/map/cuda_keeper.h"
+
+/* Numbers below are those of primary contexts, by device. */
+static _Atomic uint64_t next_number = UINT64_C(1) << 20;
+/* How often something was forgotten, a context, a set of them or what was beside one: afterwards
+ * each thread shows its context again. */
+static _Atomic uint64_t left;
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_cuda_contexts *all;
+
+/* What this thread's last look came to. */
+static __thread struct {
+	const struct gm_cuda_contexts *contexts;
+	gm_cu_ctx cu;
+	uint64_t left; /* then; another set may lie where that one did */
+	uint64_t number;
+} seen;
+
+static uint64_t primary_number(const struct gm_cuda_contexts *contexts)
+{
+	return (uint64_t)(unsigned)contexts->device;
+}
+
+/* ---- the list */
+
+/* Lock. NULL: it is not known. */
+static struct gm_cuda_context *find(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+{
+	struct gm_cuda_context *context = contexts->list;
+
+	while (context && context->cu != cu)
+		context = context->next;
+	return context;
+}
+
+static gm_cu_result ask_id(const struct gm_cuda *cuda, gm_cu_ctx cu, unsigned long long *ret_id)
+{
+	unsigned int version;
+
+	*ret_id = 0;
+	return cuda->cuCtxGetId ? cuda->cuCtxGetId(cu, ret_id)
+				: cuda->cuCtxGetApiVersion(cu, &version);
+}
+
+/* Of one that is alive for certain. Lock. -ENOMEM, -EAGAIN, -EIO. */
+static int add(struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number, bool primary)
+{
+	struct gm_cuda_context *context = calloc(1, sizeof(*context));
+	int r = 0;
+
+	if (!context)
+		return -ENOMEM;
+	context->cu = cu;
+	context->number = number;
+	context->refs = 1;
+	if (ask_id(contexts->cuda, cu, &context->id))
+		context->id = 0;
+	if (!primary || !contexts->cuda->cuCtxRecordEvent)
+		r = gm_cuda_keeper_new(
+			contexts->cuda, contexts->device, cu, primary, &context->keeper);
+	if (r < 0) {
+		free(context);
+		return r;
+	}
+	context->next = contexts->list;
+	contexts->list = context;
+	return 0;
+}
+
+/* Retains the primary context, which makes it if need be, and lists it. Lock. */
+static gm_cu_result retain_primary(struct gm_cuda_contexts *contexts)
+{
+	gm_cu_result result;
+	gm_cu_ctx cu;
+
+	result = contexts->cuda->cuDevicePrimaryCtxRetain(&cu, contexts->device);
+	if (result)
+		return result;
+	if (!find(contexts, cu) && add(contexts, cu, primary_number(contexts), true) < 0) {
+		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	contexts->primary = cu;
+	contexts->retained++;
+	return GM_CUDA_SUCCESS;
+}
+
+/* Retains the primary context if it is active, so that it is known. Lock. */
+static gm_cu_result know_primary(struct gm_cuda_contexts *contexts)
+{
+	unsigned int flags;
+	gm_cu_result result;
+	int active = 0;
+
+	if (contexts->primary)
+		return GM_CUDA_SUCCESS;
+	result = contexts->cuda->cuDevicePrimaryCtxGetState(contexts->device, &flags, &active);
+	return result || !active ? result : retain_primary(contexts);
+}
+
+struct gm_cuda_context *gm_cuda_contexts_first(
+	struct gm_cuda_contexts *contexts, gm_cu_result *ret_result)
+{
+	struct gm_cuda_context *first;
+
+	pthread_mutex_lock(&contexts->lock);
+	*ret_result = know_primary(contexts);
+	if (contexts->blind)
+		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+	first = contexts->list;
+	pthread_mutex_unlock(&contexts->lock);
+	return first;
+}
+
+void gm_cuda_context_unref(struct gm_cuda_context *context)
+{
+	if (--context->refs == 0)
+		free(context);
+}
+
+void gm_cuda_contexts_walk(struct gm_cuda_contexts *contexts)
+{
+	pthread_mutex_lock(&contexts->walking);
+}
+
+void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_context *context;
+
+	while ((context = contexts->gone)) {
+		contexts->gone = context->next_gone;
+		gm_cuda_context_unref(context);
+	}
+	pthread_mutex_unlock(&contexts->walking);
+}
+
+/* Its next stays as it is, for who is looking through the list. */
+static void end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
+{
+	struct gm_cuda_context **link;
+
+	if (context->gone)
+		return;
+	context->gone = true;
+	gm_cuda_points_drop(context);
+	pthread_mutex_lock(&contexts->lock);
+	for (link = &contexts->list; *link != context; link = &(*link)->next)
+		;
+	*link = context->next;
+	if (contexts->primary == context->cu)
+		contexts->primary = NULL;
+	atomic_fetch_add_explicit(&left, 1, memory_order_release);
+	pthread_mutex_unlock(&contexts->lock);
+	/* Only now may the handle come again. */
+	gm_cuda_keeper_free(context->keeper);
+	context->keeper = NULL;
+	context->next_gone = contexts->gone;
+	contexts->gone = context;
+}
+
+bool gm_cuda_context_ended(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, gm_cu_result result)
+{
+	if (result != GM_CUDA_ERROR_CONTEXT_IS_DESTROYED && result != GM_CUDA_ERROR_INVALID_CONTEXT)
+		return false;
+	end(contexts, context);
+	return true;
+}
+
+/* ---- the sets of all GPUs */
+
+/* Under the lock of all. NULL: no memory. */
+static struct gm_cuda_contexts *set_of(const struct gm_cuda *cuda, gm_cu_device device)
+{
+	struct gm_cuda_contexts *contexts = all;
+
+	while (contexts && contexts->device != device)
+		contexts = contexts->next_set;
+	if (contexts)
+		return contexts;
+	contexts = calloc(1, sizeof(*contexts));
+	if (!contexts)
+		return NULL;
+	contexts->cuda = cuda;
+	contexts->device = device;
+	pthread_mutex_init(&contexts->walking, NULL);
+	pthread_mutex_init(&contexts->lock, NULL);
+	contexts->next_set = all;
+	all = contexts;
+	return contexts;
+}
+
+/* One reference less. Under the lock of all. true: it is out of the list, to be freed without that
+ * lock. */
+static bool set_unref(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_contexts **link = &all;
+
+	if (--contexts->refs)
+		return false;
+	while (*link != contexts)
+		link = &(*link)->next_set;
+	*link = contexts->next_set;
+	atomic_fetch_add_explicit(&left, 1, memory_order_release);
+	return true;
+}
+
+/* The other GPU's set, which is beside this one from now on. NULL: there is no memory to note that,
+ * and no event covers all any more. */
+static struct gm_cuda_contexts *beside(struct gm_cuda_contexts *contexts, gm_cu_device device)
+{
+	struct gm_cuda_beside *at;
+	struct gm_cuda_contexts *other = NULL;
+
+	pthread_mutex_lock(&all_lock);
+	for (at = contexts->beside; at && at->contexts->device != device; at = at->next)
+		;
+	if (at) {
+		other = at->contexts;
+	} else if ((at = calloc(1, sizeof(*at)))) {
+		other = set_of(contexts->cuda, device);
+		if (other) {
+			other->refs++;
+			at->contexts = other;
+			at->next = contexts->beside;
+			contexts->beside = at;
+		} else {
+			free(at);
+		}
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (!other) {
+		pthread_mutex_lock(&contexts->lock);
+		contexts->blind = true;
+		pthread_mutex_unlock(&contexts->lock);
+	}
+	return other;
+}
+
+/* ---- who is there */
+
+/* Lets go of contexts that have ended: each has a thread, and nobody else may ever look for it. */
+static void forget_ended(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+
+	gm_cuda_contexts_walk(contexts);
+	for (context = gm_cuda_contexts_first(contexts, &unused); context; context = context->next)
+		(void)gm_cuda_context_look(contexts, context);
+	gm_cuda_contexts_walked(contexts);
+}
+
+/* cu is current, and one of the device. */
+static uint64_t note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+{
+	struct gm_cuda_context *context;
+	uint64_t number;
+	bool known;
+
+	pthread_mutex_lock(&contexts->lock);
+	known = find(contexts, cu) != NULL;
+	pthread_mutex_unlock(&contexts->lock);
+	if (!known)
+		forget_ended(contexts);
+	pthread_mutex_lock(&contexts->lock);
+	/* First, to tell whether this is it. */
+	(void)know_primary(contexts);
+	context = find(contexts, cu);
+	if (context) {
+		number = context->number;
+	} else {
+		number = atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed);
+		if (add(contexts, cu, number, false) < 0)
+			contexts->blind = true;
+	}
+	pthread_mutex_unlock(&contexts->lock);
+	return number;
+}
+
+static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+{
+	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
+	uint64_t number = GM_CUDA_CONTEXT_BESIDE;
+	struct gm_cuda_contexts *owner = contexts;
+	unsigned long long id;
+	gm_cu_device device;
+	GM_UNCANCELLED; /* what follows calls the driver with locks held */
+
+	if (contexts->cuda->cuCtxGetDevice(&device) || ask_id(contexts->cuda, cu, &id))
+		return primary_number(contexts); /* destroyed, and not yet replaced here */
+	if (device != contexts->device)
+		owner = beside(contexts, device);
+	if (owner == contexts)
+		number = note(contexts, cu);
+	else if (owner)
+		(void)note(owner, cu);
+	seen.contexts = contexts;
+	seen.cu = cu;
+	seen.left = before;
+	seen.number = number;
+	return number;
+}
+
+uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts)
+{
+	gm_cu_ctx cu = NULL;
+
+	if (contexts->cuda->cuCtxGetCurrent(&cu) || !cu)
+		return primary_number(contexts);
+	if (seen.contexts == contexts && seen.cu == cu &&
+		seen.left == atomic_load_explicit(&left, memory_order_acquire))
+		return seen.number;
+	return look(contexts, cu);
+}
+
+bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts)
+{
+	bool any;
+
+	pthread_mutex_lock(&contexts->lock);
+	(void)know_primary(contexts);
+	any = contexts->list != NULL;
+	pthread_mutex_unlock(&contexts->lock);
+	return any;
+}
+
+/* ---- entering */
+
+void gm_cuda_contexts_leave(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *entered)
+{
+	if (entered->pushed)
+		contexts->cuda->cuCtxPopCurrent(NULL);
+	if (entered->exchanged)
+		contexts->cuda->cuThreadExchangeStreamCaptureMode(&entered->mode);
+}
+
+/* In its default mode the driver would refuse many calls while a stream is captured, by whichever
+ * thread, and break the capture. */
+void gm_cuda_contexts_relax(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
+{
+	*ret_entered = (struct gm_cuda_entered){.mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED};
+	ret_entered->exchanged = contexts->cuda->cuThreadExchangeStreamCaptureMode &&
+				 contexts->cuda->cuThreadExchangeStreamCaptureMode(
+					 &ret_entered->mode) == GM_CUDA_SUCCESS;
+}
+
+int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
+{
+	unsigned long long id;
+	gm_cu_result result;
+
+	if (context->gone)
+		return GM_CUDA_CONTEXT_GONE;
+	result = ask_id(contexts->cuda, context->cu, &id);
+	if (result)
+		return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
+									: (int)result;
+	if (id != context->id) {
+		/* Another one by now: nothing that was in the old one is there. */
+		gm_cuda_points_drop(context);
+		context->generation++;
+		context->id = id;
+	}
+	return GM_CUDA_SUCCESS;
+}
+
+int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
+	struct gm_cuda_entered *ret_entered)
+{
+	const struct gm_cuda *cuda = contexts->cuda;
+	gm_cu_ctx current = NULL;
+	gm_cu_result result;
+	int r = gm_cuda_context_look(contexts, context);
+
+	if (r)
+		return r;
+	result = cuda->cuCtxGetCurrent(&current);
+	if (result)
+		return (int)result;
+	gm_cuda_contexts_relax(contexts, ret_entered);
+	if (current != context->cu) {
+		result = cuda->cuCtxPushCurrent(context->cu);
+		ret_entered->pushed = !result;
+	}
+	if (!result)
+		return GM_CUDA_SUCCESS;
+	gm_cuda_contexts_leave(contexts, ret_entered);
+	return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
+								: (int)result;
+}
+
+bool gm_cuda_context_safe(
+	const struct gm_cuda_contexts *contexts, const struct gm_cuda_context *context)
+{
+	gm_cu_ctx current = NULL;
+
+	return !context->keeper || (contexts->cuda->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS &&
+					   current == context->cu);
+}
+
+int gm_cuda_contexts_enter_number(
+	struct gm_cuda_contexts *contexts, uint64_t number, struct gm_cuda_entered *ret_entered)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+	int r = GM_CUDA_CONTEXT_GONE;
+
+	gm_cuda_contexts_walk(contexts);
+	context = gm_cuda_contexts_first(contexts, &unused);
+	while (context && context->number != number)
+		context = context->next;
+	if (context)
+		r = gm_cuda_context_enter(contexts, context, ret_entered);
+	gm_cuda_contexts_walked(contexts);
+	return r;
+}
+
+/* Any known one. false: there is none. */
+static bool enter_known(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+	bool entered = false;
+
+	gm_cuda_contexts_walk(contexts);
+	for (context = gm_cuda_contexts_first(contexts, &unused); context && !entered;
+		context = context->next)
+		entered = gm_cuda_context_enter(contexts, context, ret_entered) == GM_CUDA_SUCCESS;
+	gm_cuda_contexts_walked(contexts);
+	return entered;
+}
+
+gm_cu_result gm_cuda_contexts_enter(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
+{
+	const struct gm_cuda *cuda = contexts->cuda;
+	gm_cu_ctx current = NULL;
+	gm_cu_device device;
+	gm_cu_result result;
+
+	result = cuda->cuCtxGetCurrent(&current);
+	if (result)
+		return result;
+	if (current && cuda->cuCtxGetDevice(&device) == GM_CUDA_SUCCESS &&
+		device == contexts->device) {
+		gm_cuda_contexts_relax(contexts, ret_entered);
+		return GM_CUDA_SUCCESS;
+	}
+	if (enter_known(contexts, ret_entered))
+		return GM_CUDA_SUCCESS;
+	pthread_mutex_lock(&contexts->lock);
+	if (!contexts->primary)
+		result = retain_primary(contexts);
+	current = contexts->primary;
+	pthread_mutex_unlock(&contexts->lock);
+	if (!result)
+		result = cuda->cuCtxPushCurrent(current);
+	if (result)
+		return result;
+	gm_cuda_contexts_relax(contexts, ret_entered);
+	ret_entered->pushed = true;
+	return GM_CUDA_SUCCESS;
+}
+
+/* ---- beginning and end */
+
+int gm_cuda_contexts_get(
+	const struct gm_cuda *cuda, gm_cu_device device, struct gm_cuda_contexts **ret_contexts)
+{
+	struct gm_cuda_contexts *contexts;
+	gm_cu_ctx current = NULL;
+	gm_cu_device here;
+
+	pthread_mutex_lock(&all_lock);
+	contexts = set_of(cuda, device);
+	if (contexts) {
+		contexts->users++;
+		contexts->refs++;
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (!contexts)
+		return -ENOMEM;
+	/* Whoever uses memory of the GPU first has shown its context with that. */
+	if (cuda->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && current &&
+		cuda->cuCtxGetDevice(&here) == GM_CUDA_SUCCESS && here == device)
+		(void)gm_cuda_contexts_here(contexts);
+	*ret_contexts = contexts;
+	return 0;
+}
+
+static void contexts_free(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+
+	gm_cuda_contexts_walk(contexts);
+	for (context = gm_cuda_contexts_first(contexts, &unused); context;
+		context = context->next) {
+		struct gm_cuda_entered entered;
+		if (context->spare && gm_cuda_context_safe(contexts, context) &&
+			gm_cuda_context_enter(contexts, context, &entered) == GM_CUDA_SUCCESS) {
+			gm_cuda_points_destroy(contexts->cuda, context);
+			gm_cuda_contexts_leave(contexts, &entered);
+		}
+	}
+	gm_cuda_contexts_walked(contexts);
+	while ((context = contexts->list)) {
+		contexts->list = context->next;
+		gm_cuda_points_drop(context);
+		gm_cuda_keeper_free(context->keeper);
+		gm_cuda_context_unref(context);
+	}
+	while (contexts->retained--)
+		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
+	pthread_mutex_destroy(&contexts->lock);
+	pthread_mutex_destroy(&contexts->walking);
+	free(contexts);
+}
+
+void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_contexts *gone = NULL;
+	struct gm_cuda_beside *at = NULL;
+
+	if (!contexts)
+		return;
+	pthread_mutex_lock(&all_lock);
+	if (--contexts->users == 0) {
+		at = atomic_exchange(&contexts->beside, NULL);
+		atomic_fetch_add_explicit(&left, 1, memory_order_release);
+	}
+	while (at) {
+		struct gm_cuda_beside *next = at->next;
+		if (set_unref(at->contexts)) {
+			at->contexts->next_set = gone;
+			gone = at->contexts;
+		}
+		free(at);
+		at = next;
+	}
+	if (set_unref(contexts)) {
+		contexts->next_set = gone;
+		gone = contexts;
+	}
+	pthread_mutex_unlock(&all_lock);
+	while ((contexts = gone)) {
+		gone = contexts->next_set;
+		contexts_free(contexts);
+	}
+}

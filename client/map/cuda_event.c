@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See cuda_event.h. An event of the driver's is used again and again, and only in the context it
+ * was made in: elsewhere the driver refuses it. It must never be touched once its context is gone,
+ * whose memory it was in: a program that destroys a context while another thread asks for an event
+ * of it would be killed. So it is touched only where nobody can do that, with walking held.
+ */
+#include "client/map/cuda_event.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client/map/cuda_capture.h"
+#include "client/map/cuda_keeper.h"
+
+struct gm_cuda_point {
+	struct gm_cuda_context *context;
+	uint64_t generation; /* the context's */
+	gm_cu_event cu;      /* NULL: none */
+	uint64_t number;     /* of the context's keeper; 0: it was not asked */
+	struct gm_cuda_point *next;
+};
+
+struct gm_event {
+	struct gm_cuda_contexts *contexts;
+	struct gm_cuda_point *points; /* in these, that have not passed */
+	struct gm_event *beside;      /* on another GPU; a list */
+};
+
+/* ---- points; walking */
+
+void gm_cuda_points_drop(struct gm_cuda_context *context)
+{
+	struct gm_cuda_point *point;
+
+	while ((point = context->spare)) {
+		context->spare = point->next;
+		free(point);
+	}
+}
+
+void gm_cuda_points_destroy(const struct gm_cuda *cuda, struct gm_cuda_context *context)
+{
+	for (struct gm_cuda_point *point = context->spare; point; point = point->next)
+		cuda->cuEventDestroy(point->cu);
+}
+
+static struct gm_cuda_point *point_new(struct gm_cuda_context *context)
+{
+	struct gm_cuda_point *point = calloc(1, sizeof(*point));
+
+	if (!point)
+		return NULL;
+	point->context = context;
+	point->generation = context->generation;
+	context->refs++;
+	return point;
+}
+
+/* One that has an event of the driver's. The context is current. */
+static gm_cu_result point_with_event(struct gm_cuda_contexts *contexts,
+	struct gm_cuda_context *context, struct gm_cuda_point **ret_point)
+{
+	struct gm_cuda_point *point = context->spare;
+	gm_cu_result result;
+
+	if (point) {
+		context->spare = point->next;
+		point->number = 0;
+		context->refs++;
+		*ret_point = point;
+		return GM_CUDA_SUCCESS;
+	}
+	point = point_new(context);
+	if (!point)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	result = contexts->cuda->cuEventCreate(&point->cu, GM_CU_EVENT_DISABLE_TIMING);
+	if (result) {
+		gm_cuda_context_unref(context);
+		free(point);
+		return result;
+	}
+	*ret_point = point;
+	return GM_CUDA_SUCCESS;
+}
+
+static bool point_gone(const struct gm_cuda_point *point)
+{
+	return point->context->gone || point->generation != point->context->generation;
+}
+
+static void point_free(struct gm_cuda_point *point)
+{
+	struct gm_cuda_context *context = point->context;
+
+	if (!point->cu || point_gone(point)) {
+		free(point);
+	} else {
+		point->next = context->spare;
+		context->spare = point;
+	}
+	gm_cuda_context_unref(context);
+}
+
+static void point_add(struct gm_event *event, struct gm_cuda_point *point)
+{
+	point->next = event->points;
+	event->points = point;
+}
+
+/* ---- recording; walking */
+
+/* After all that the context has to do. It is current. */
+static gm_cu_result record_here(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
+{
+	struct gm_cuda_point *point;
+	gm_cu_result result = point_with_event(contexts, context, &point);
+
+	if (result)
+		return result;
+	result = contexts->cuda->cuCtxRecordEvent(context->cu, point->cu);
+	if (result) {
+		(void)gm_cuda_context_ended(contexts, context, result);
+		point_free(point);
+		return result;
+	}
+	point_add(event, point);
+	return GM_CUDA_SUCCESS;
+}
+
+/* The same, wherever the context is current. */
+static gm_cu_result record_kept(struct gm_cuda_context *context, struct gm_event *event)
+{
+	struct gm_cuda_point *point = point_new(context);
+
+	if (!point)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	point->number = gm_cuda_keeper_ask(context->keeper);
+	point_add(event, point);
+	return GM_CUDA_SUCCESS;
+}
+
+static int record_context(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
+{
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	int r;
+
+	if (!contexts->cuda->cuCtxRecordEvent || !gm_cuda_context_safe(contexts, context)) {
+		r = gm_cuda_context_look(contexts, context);
+		return r ? r : (int)record_kept(context, event);
+	}
+	r = gm_cuda_context_enter(contexts, context, &entered);
+	if (r)
+		return r;
+	result = record_here(contexts, context, event);
+	gm_cuda_contexts_leave(contexts, &entered);
+	return context->gone ? GM_CUDA_CONTEXT_GONE : (int)result;
+}
+
+static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_event *event)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result result;
+
+	context = gm_cuda_contexts_first(contexts, &result);
+	for (; context && !result; context = context->next) {
+		int r = record_context(contexts, context, event);
+		if (r != GM_CUDA_CONTEXT_GONE)
+			result = (gm_cu_result)r;
+	}
+	return result;
+}
+
+/* The GPU's own part of an event. */
+static int record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+{
+	struct gm_event *event;
+	gm_cu_result result;
+
+	if (gm_cuda_capturing(contexts->cuda, contexts->device))
+		return -EAGAIN;
+	event = calloc(1, sizeof(*event));
+	if (!event)
+		return -ENOMEM;
+	event->contexts = contexts;
+	gm_cuda_contexts_walk(contexts);
+	result = record_all(contexts, event);
+	gm_cuda_contexts_walked(contexts);
+	if (result) {
+		gm_cuda_event_forget(event);
+		return (int)result;
+	}
+	*ret_event = event;
+	return 0;
+}
+
+int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+{
+	struct gm_event *event, **end;
+	int r = record_part(contexts, &event);
+
+	if (r)
+		return r;
+	end = &event->beside;
+	for (struct gm_cuda_beside *at = contexts->beside; at; at = at->next) {
+		r = record_part(at->contexts, end);
+		if (r) {
+			gm_cuda_event_forget(event);
+			return r;
+		}
+		end = &(*end)->beside;
+	}
+	*ret_event = event;
+	return 0;
+}
+
+/* ---- afterwards; walking */
+
+/* Whether a point is known to have passed without an event of the driver's, which cannot be
+ * touched. A context that nobody has asked to be waited for is waited for from now on. */
+static bool reached(struct gm_cuda_point *point)
+{
+	if (!point->number)
+		point->number = gm_cuda_keeper_ask(point->context->keeper);
+	return gm_cuda_keeper_reached(point->context->keeper, point->number);
+}
+
+/* Whether the driver has an event to be asked for. */
+static bool has_event(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
+{
+	return point->cu && gm_cuda_context_safe(contexts, point->context);
+}
+
+/* Whether a point has passed: a result of the driver. */
+static gm_cu_result point_passed(struct gm_cuda_contexts *contexts, struct gm_cuda_point *point)
+{
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	int r = gm_cuda_context_look(contexts, point->context);
+
+	if (r == GM_CUDA_CONTEXT_GONE || point_gone(point))
+		return GM_CUDA_SUCCESS;
+	if (r)
+		return (gm_cu_result)r;
+	if (!has_event(contexts, point))
+		return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_READY;
+	r = gm_cuda_context_enter(contexts, point->context, &entered);
+	if (r)
+		return r == GM_CUDA_CONTEXT_GONE ? GM_CUDA_SUCCESS : (gm_cu_result)r;
+	result = contexts->cuda->cuEventQuery(point->cu);
+	gm_cuda_contexts_leave(contexts, &entered);
+	return gm_cuda_context_ended(contexts, point->context, result) ? GM_CUDA_SUCCESS : result;
+}
+
+static gm_cu_result part_passed(struct gm_event *event)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+	struct gm_cuda_point *point;
+
+	gm_cuda_contexts_walk(event->contexts);
+	while ((point = event->points) && !result) {
+		result = point_passed(event->contexts, point);
+		if (!result) {
+			event->points = point->next;
+			point_free(point);
+		}
+	}
+	gm_cuda_contexts_walked(event->contexts);
+	return result;
+}
+
+int gm_cuda_event_passed(struct gm_event *event)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+
+	for (; event && !result; event = event->beside)
+		result = part_passed(event);
+	return (int)result;
+}
+
+/* The stream's context is current. */
+static gm_cu_result order_point(
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_point *point)
+{
+	int r = gm_cuda_context_look(contexts, point->context);
+
+	if (r == GM_CUDA_CONTEXT_GONE || point_gone(point))
+		return GM_CUDA_SUCCESS;
+	if (r)
+		return (gm_cu_result)r;
+	if (has_event(contexts, point))
+		return contexts->cuda->cuStreamWaitEvent((gm_cu_stream)stream, point->cu, 0);
+	return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static gm_cu_result order_part(gpumem_stream stream, struct gm_event *event)
+{
+	gm_cu_result result = GM_CUDA_SUCCESS;
+
+	gm_cuda_contexts_walk(event->contexts);
+	for (struct gm_cuda_point *point = event->points; point && !result; point = point->next)
+		result = order_point(event->contexts, stream, point);
+	gm_cuda_contexts_walked(event->contexts);
+	return result;
+}
+
+int gm_cuda_event_order(
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event *event)
+{
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+
+	/* A capture would take the event for a part of its graph, which it is not. */
+	if (gm_cuda_captured(contexts->cuda, contexts->device, stream))
+		return -EAGAIN;
+	result = gm_cuda_contexts_enter(contexts, &entered);
+	if (result)
+		return (int)result;
+	for (; event && !result; event = event->beside)
+		result = order_part(stream, event);
+	gm_cuda_contexts_leave(contexts, &entered);
+	return (int)result;
+}
+
+void gm_cuda_event_forget(struct gm_event *event)
+{
+	while (event) {
+		struct gm_event *next = event->beside;
+		struct gm_cuda_point *point;
+
+		gm_cuda_contexts_walk(event->contexts);
+		while ((point = event->points)) {
+			event->points = point->next;
+			point_free(point);
+		}
+		gm_cuda_contexts_walked(event->contexts);
+		free(event);
+		event = next;
+	}
+}

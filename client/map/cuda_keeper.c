@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See cuda_keeper.h. The thread and its owner have one reference each; who goes last frees it.
+ *
+ * It must never wait for a context while a stream of the GPU is known to be captured: that would
+ * break the capture. A wait that fails, or does not take place, is made up for when somebody asks
+ * whether the number was reached.
+ */
+#include "client/map/cuda_keeper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "common/cancel.h"
+#include "client/map/cuda_capture.h"
+
+enum state { STARTING, KEEPING, FAILED };
+
+struct gm_cuda_keeper {
+	const struct gm_cuda *cuda;
+	gm_cu_device device;
+	gm_cu_ctx cu;
+	bool primary;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t changed;
+	enum state state;
+	bool called; /* there may be something to do */
+	bool over;   /* nobody needs it */
+	unsigned refs;
+	uint64_t asked, reached;
+};
+
+static void unref(struct gm_cuda_keeper *keeper)
+{
+	bool last;
+
+	pthread_mutex_lock(&keeper->lock);
+	last = --keeper->refs == 0;
+	pthread_mutex_unlock(&keeper->lock);
+	if (!last)
+		return;
+	pthread_cond_destroy(&keeper->changed);
+	pthread_mutex_destroy(&keeper->lock);
+	free(keeper);
+}
+
+/* ---- the thread */
+
+static bool take(const struct gm_cuda_keeper *keeper)
+{
+	const struct gm_cuda *cuda = keeper->cuda;
+	gm_cu_capture_mode mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED;
+	gm_cu_ctx same;
+
+	if (keeper->primary && cuda->cuDevicePrimaryCtxRetain(&same, keeper->device))
+		return false;
+	if (cuda->cuCtxPushCurrent(keeper->cu)) {
+		if (keeper->primary)
+			cuda->cuDevicePrimaryCtxRelease(keeper->device);
+		return false;
+	}
+	if (cuda->cuThreadExchangeStreamCaptureMode)
+		cuda->cuThreadExchangeStreamCaptureMode(&mode);
+	return true;
+}
+
+static void let_go(const struct gm_cuda_keeper *keeper)
+{
+	keeper->cuda->cuCtxPopCurrent(NULL);
+	if (keeper->primary)
+		keeper->cuda->cuDevicePrimaryCtxRelease(keeper->device);
+}
+
+/* Whether all that was launched before is over. */
+static bool wait_for_all(const struct gm_cuda_keeper *keeper)
+{
+	gm_cu_result result;
+
+	if (gm_cuda_capturing(keeper->cuda, keeper->device))
+		return false;
+	result = keeper->cuda->cuCtxSynchronize();
+	return result == GM_CUDA_SUCCESS || result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	       result == GM_CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static void *run(void *ctx)
+{
+	struct gm_cuda_keeper *keeper = ctx;
+	bool kept = take(keeper);
+
+	pthread_mutex_lock(&keeper->lock);
+	keeper->state = kept ? KEEPING : FAILED;
+	pthread_cond_broadcast(&keeper->changed);
+	while (kept && !keeper->over) {
+		uint64_t number = keeper->asked;
+		bool good;
+		if (!keeper->called) {
+			pthread_cond_wait(&keeper->changed, &keeper->lock);
+			continue;
+		}
+		keeper->called = false;
+		if (number == keeper->reached)
+			continue;
+		pthread_mutex_unlock(&keeper->lock);
+		good = wait_for_all(keeper);
+		pthread_mutex_lock(&keeper->lock);
+		if (good) {
+			keeper->reached = number;
+			keeper->called = keeper->called || keeper->asked != number;
+		}
+	}
+	pthread_mutex_unlock(&keeper->lock);
+	if (kept)
+		let_go(keeper);
+	unref(keeper);
+	return NULL;
+}
+
+static int start(struct gm_cuda_keeper *keeper)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	sigset_t every, old;
+	int r = pthread_attr_init(&attributes);
+
+	if (r)
+		return -r;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	r = pthread_create(&thread, &attributes, run, keeper);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attributes);
+	return -r;
+}
+
+/* ---- its owner */
+
+int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ctx cu, bool primary,
+	struct gm_cuda_keeper **ret_keeper)
+{
+	GM_UNCANCELLED;
+	struct gm_cuda_keeper *keeper = calloc(1, sizeof(*keeper));
+	bool kept;
+	int r;
+
+	if (!keeper)
+		return -ENOMEM;
+	keeper->cuda = cuda;
+	keeper->device = device;
+	keeper->cu = cu;
+	keeper->primary = primary;
+	keeper->refs = 2;
+	pthread_mutex_init(&keeper->lock, NULL);
+	pthread_cond_init(&keeper->changed, NULL);
+	r = start(keeper);
+	if (r < 0) {
+		keeper->refs = 1;
+		unref(keeper);
+		return r;
+	}
+	pthread_mutex_lock(&keeper->lock);
+	while (keeper->state == STARTING)
+		pthread_cond_wait(&keeper->changed, &keeper->lock);
+	kept = keeper->state == KEEPING;
+	pthread_mutex_unlock(&keeper->lock);
+	if (!kept) {
+		unref(keeper);
+		return -EIO;
+	}
+	*ret_keeper = keeper;
+	return 0;
+}
+
+static void call(struct gm_cuda_keeper *keeper)
+{
+	keeper->called = true;
+	pthread_cond_broadcast(&keeper->changed);
+}
+
+void gm_cuda_keeper_free(struct gm_cuda_keeper *keeper)
+{
+	if (!keeper)
+		return;
+	pthread_mutex_lock(&keeper->lock);
+	keeper->over = true;
+	call(keeper);
+	pthread_mutex_unlock(&keeper->lock);
+	unref(keeper);
+}
+
+uint64_t gm_cuda_keeper_ask(struct gm_cuda_keeper *keeper)
+{
+	uint64_t number;
+
+	pthread_mutex_lock(&keeper->lock);
+	number = ++keeper->asked;
+	call(keeper);
+	pthread_mutex_unlock(&keeper->lock);
+	return number;
+}
+
+bool gm_cuda_keeper_reached(struct gm_cuda_keeper *keeper, uint64_t number)
+{
+	bool reached;
+
+	pthread_mutex_lock(&keeper->lock);
+	reached = keeper->reached >= number;
+	if (!reached)
+		call(keeper);
+	pthread_mutex_unlock(&keeper->lock);
+	return reached;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Open blocks of the ipc transport, by handle and by address. The driver counts openings by itself
+ * and gives the same address each time; that makes the two races harmless that come from not
+ * locking around it. Two threads that open one block at once both open it, and the later one closes
+ * its own opening again. A block that is taken while its last use ends is opened anew: the driver
+ * sees the new opening before the close, or after it, and either is right.
+ *
+ * It must never close a block that somebody uses, nor leave one open that nobody does.
+ */
+#include "client/map/ipc_cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+struct gm_ipc_block {
+	uint8_t handle[GM_IPC_HANDLE_BYTES];
+	uint64_t context;
+	void *addr;
+	unsigned uses;
+	unsigned openings; /* as the driver counts them: more than one if a close failed */
+	struct gm_ipc_block *next_handle, *next_addr; /* of a bucket: listing one needs no memory */
+};
+
+static struct gm_ipc_block **handle_bucket(struct gm_ipc_cache *cache, const uint8_t *handle)
+{
+	uint64_t hash = 0, word;
+	for (size_t i = 0; i < GM_IPC_HANDLE_BYTES; i += sizeof(word)) {
+		memcpy(&word, handle + i, sizeof(word));
+		hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		hash ^= hash >> 29;
+	}
+	return &cache->by_handle[hash % GM_IPC_CACHE_BUCKETS];
+}
+
+static struct gm_ipc_block **addr_bucket(struct gm_ipc_cache *cache, const void *addr)
+{
+	return &cache->by_addr[(uintptr_t)addr / GM_CHUNK_MIN % GM_IPC_CACHE_BUCKETS];
+}
+
+/* Lock. */
+static struct gm_ipc_block *find(
+	struct gm_ipc_cache *cache, const uint8_t *handle, uint64_t context)
+{
+	struct gm_ipc_block *block;
+	LL_FOREACH2(*handle_bucket(cache, handle), block, next_handle)
+	{
+		if (block->context == context &&
+			!memcmp(block->handle, handle, GM_IPC_HANDLE_BYTES))
+			return block;
+	}
+	return NULL;
+}
+
+/* Lock. */
+static void unlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+{
+	LL_DELETE2(*handle_bucket(cache, block->handle), block, next_handle);
+	LL_DELETE2(*addr_bucket(cache, block->addr), block, next_addr);
+}
+
+/* Lock. */
+static void enlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+{
+	LL_PREPEND2(*handle_bucket(cache, block->handle), block, next_handle);
+	LL_PREPEND2(*addr_bucket(cache, block->addr), block, next_addr);
+}
+
+/* What was at the address went with its context, and its users have not let go of it yet. They have
+ * nothing but the address, so they count as users of what is there now. Lock. */
+static void succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+{
+	struct gm_ipc_block *former;
+	LL_SEARCH_SCALAR2(*addr_bucket(cache, block->addr), former, addr, block->addr, next_addr);
+	if (!former)
+		return;
+	unlist(cache, former);
+	block->uses += former->uses;
+	free(former);
+}
+
+int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
+	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr)
+{
+	struct gm_ipc_block *block, *new;
+	int r;
+
+	pthread_mutex_lock(&cache->lock);
+	block = find(cache, handle, context);
+	if (block) {
+		block->uses++;
+		*ret_addr = block->addr;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	if (block)
+		return 0;
+
+	new = calloc(1, sizeof(*new));
+	if (!new)
+		return -ENOMEM;
+	memcpy(new->handle, handle, sizeof(new->handle));
+	new->context = context;
+	new->uses = new->openings = 1;
+	r = ops->open(ctx, handle, &new->context, &new->addr);
+	if (r < 0) {
+		free(new);
+		return r;
+	}
+	pthread_mutex_lock(&cache->lock);
+	block = find(cache, handle, new->context);
+	if (block) {
+		block->uses++;
+		*ret_addr = block->addr;
+	} else {
+		succeed_at(cache, new);
+		enlist(cache, new);
+		*ret_addr = new->addr;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	if (!block)
+		return 0;
+	/* The other one's opening will do. Should this one not close, it is closed with that. */
+	if (ops->close(ctx, new->context, new->addr) < 0) {
+		pthread_mutex_lock(&cache->lock);
+		block->openings++;
+		pthread_mutex_unlock(&cache->lock);
+	}
+	free(new);
+	return 0;
+}
+
+int gm_ipc_cache_put(
+	struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx, void *addr)
+{
+	struct gm_ipc_block *block, *other;
+	int r = 0;
+
+	pthread_mutex_lock(&cache->lock);
+	LL_SEARCH_SCALAR2(*addr_bucket(cache, addr), block, addr, addr, next_addr);
+	if (!block) {
+		r = -ENOENT;
+	} else if (--block->uses) {
+		block = NULL;
+	} else {
+		/* Nobody finds it from here on: what is closed must not be handed out. */
+		unlist(cache, block);
+	}
+	pthread_mutex_unlock(&cache->lock);
+	if (!block)
+		return r;
+	while (r == 0 && block->openings) {
+		r = ops->close(ctx, block->context, addr);
+		if (r == 0)
+			block->openings--;
+	}
+	if (r == 0) {
+		free(block);
+		return 0;
+	}
+	pthread_mutex_lock(&cache->lock);
+	other = find(cache, block->handle, block->context);
+	if (other) {
+		/* Opened again meanwhile: what could not be closed is that one's too. */
+		other->uses++;
+		other->openings += block->openings;
+	} else {
+		block->uses = 1;
+		enlist(cache, block);
+	}
+	pthread_mutex_unlock(&cache->lock);
+	if (other)
+		free(block);
+	return r;
+}

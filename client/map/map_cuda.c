@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client's half of the cuda backend: imported chunks mapped into reserved device addresses. See
+ * map_cuda.h for what it promises. It never waits for the GPU, and keeps no handle of a chunk: what
+ * is mapped can be found again from its address. In which context that happens is cuda_context.c's,
+ * and events are cuda_event.c's.
+ */
+#include "client/map/map_cuda.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/map/cuda_capture.h"
+#include "client/map/cuda_event.h"
+#include "client/map/ipc_cache.h"
+#include "common/cuda.h"
+
+#define PEERS_MAX GM_LIMIT_DEVICES
+
+struct gm_map_cuda {
+	const struct gm_cuda *cuda;
+	gm_cu_device device;
+	struct gm_cuda_contexts *contexts;
+	pthread_mutex_t lock; /* of what follows */
+	gm_cu_device peers[PEERS_MAX];
+	size_t n_peers;
+};
+
+static __thread const char *last_error = "";
+
+const char *gm_map_cuda_error(void)
+{
+	return last_error;
+}
+
+static int outcome(struct gm_map_cuda *backend, gm_cu_result result)
+{
+	/* What is undone after a failure must not hide it. */
+	if (result)
+		last_error = gm_cuda_error(backend->cuda, result);
+	/* The host's memory is another thing than what the driver has none of. */
+	return result == GM_CUDA_ERROR_OUT_OF_MEMORY ? -ENOBUFS : gm_cuda_errno(result);
+}
+
+static gm_cu_result enter(struct gm_map_cuda *backend, struct gm_cuda_entered *ret_entered)
+{
+	return gm_cuda_contexts_enter(backend->contexts, ret_entered);
+}
+
+static void leave(struct gm_map_cuda *backend, struct gm_cuda_entered *entered)
+{
+	gm_cuda_contexts_leave(backend->contexts, entered);
+}
+
+int gm_map_cuda_call(struct gm_map_cuda *backend,
+	gm_cu_result (*fn)(const struct gm_cuda *cuda, void *arg), void *arg)
+{
+	struct gm_cuda_entered entered;
+	gm_cu_result result = enter(backend, &entered);
+
+	if (!result) {
+		result = fn(backend->cuda, arg);
+		leave(backend, &entered);
+	}
+	return outcome(backend, result);
+}
+
+bool gm_map_cuda_active(struct gm_map_cuda *backend)
+{
+	return gm_cuda_contexts_any(backend->contexts);
+}
+
+/* ---- the backend */
+
+int gm_map_cuda_count(const struct gm_cuda *cuda, int *ret_count, char why[GM_MAP_CUDA_WHY])
+{
+	gm_cu_result result = cuda->cuDeviceGetCount(ret_count);
+
+	if (result == GM_CUDA_ERROR_NOT_INITIALIZED)
+		snprintf(why, GM_MAP_CUDA_WHY,
+			"CUDA was started before this process was forked, and does not work after fork(): fork first, or start a program in the child (exec)");
+	else if (result)
+		snprintf(why, GM_MAP_CUDA_WHY, "the NVIDIA driver does not answer: %s",
+			gm_cuda_error(cuda, result));
+	return result ? -ENODEV : 0;
+}
+
+static int find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BYTES],
+	gm_cu_device *ret_device, char why[GM_MAP_CUDA_WHY])
+{
+	int count = 0;
+	int r = gm_map_cuda_count(cuda, &count, why);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < count; i++) {
+		gm_cu_device device;
+		gm_cu_uuid theirs;
+		if (!cuda->cuDeviceGet(&device, i) && !cuda->cuDeviceGetUuid(&theirs, device) &&
+			memcmp(theirs.bytes, uuid, GM_UUID_BYTES) == 0) {
+			*ret_device = device;
+			return 0;
+		}
+	}
+	snprintf(why, GM_MAP_CUDA_WHY,
+		"this process does not see the GPU that the daemon serves: check CUDA_VISIBLE_DEVICES, and which GPUs its container was given");
+	return -ENODEV;
+}
+
+/* Whether this driver can put memory at an address of our choice, which the fd transport is. */
+static bool can_place(const struct gm_cuda *cuda)
+{
+	return cuda->cuMemAddressReserve && cuda->cuMemMap &&
+	       cuda->cuMemImportFromShareableHandle && cuda->cuMemRetainAllocationHandle;
+}
+
+int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_backend,
+	char why[GM_MAP_CUDA_WHY])
+{
+	struct gm_map_cuda *backend;
+	const struct gm_cuda *cuda;
+	gm_cu_device device;
+	int r;
+
+	_Static_assert(GM_MAP_CUDA_WHY == GM_CUDA_WHY_BYTES, "one size for reasons");
+	r = gm_cuda_load(&cuda, why);
+	if (r < 0)
+		return r;
+	if (!can_place(cuda) && !cuda->cuIpcOpenMemHandle) {
+		snprintf(why, GM_MAP_CUDA_WHY,
+			"the NVIDIA driver is too old to map memory of another process: CUDA 11.0 or newer is needed");
+		return -ENODEV;
+	}
+	r = find_device(cuda, uuid, &device, why);
+	if (r < 0)
+		return r;
+	backend = calloc(1, sizeof(*backend));
+	if (!backend) {
+		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+		return -ENOMEM;
+	}
+	backend->cuda = cuda;
+	backend->device = device;
+	r = gm_cuda_contexts_get(cuda, device, &backend->contexts);
+	if (r < 0) {
+		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+		free(backend);
+		return r;
+	}
+	pthread_mutex_init(&backend->lock, NULL);
+	*ret_backend = backend;
+	return 0;
+}
+
+void gm_map_cuda_free(struct gm_map_cuda *backend)
+{
+	if (!backend)
+		return;
+	gm_cuda_contexts_put(backend->contexts);
+	pthread_mutex_destroy(&backend->lock);
+	free(backend);
+}
+
+int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID_BYTES])
+{
+	gm_cu_device peer;
+	char why[GM_MAP_CUDA_WHY];
+	int can = 0, r = find_device(backend->cuda, uuid, &peer, why);
+	bool known;
+
+	if (r < 0)
+		return r;
+	if (peer == backend->device)
+		return 0;
+	if (!backend->cuda->cuDeviceCanAccessPeer ||
+		backend->cuda->cuDeviceCanAccessPeer(&can, peer, backend->device) || !can)
+		return -EOPNOTSUPP;
+	pthread_mutex_lock(&backend->lock);
+	known = false;
+	for (size_t i = 0; i < backend->n_peers; i++)
+		known = known || backend->peers[i] == peer;
+	if (!known && backend->n_peers < PEERS_MAX)
+		backend->peers[backend->n_peers++] = peer;
+	pthread_mutex_unlock(&backend->lock);
+	return 0;
+}
+
+/* ---- memory */
+
+static gm_cu_ptr at(void *addr)
+{
+	return (gm_cu_ptr)(uintptr_t)addr;
+}
+
+static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	gm_cu_ptr ptr = 0;
+	gm_cu_result result;
+	int r;
+
+	last_error = "";
+	if (!can_place(backend->cuda))
+		return -EOPNOTSUPP;
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	result = backend->cuda->cuMemAddressReserve(&ptr, bytes, GM_CHUNK_MIN, 0, 0);
+	leave(backend, &entered);
+	if (result) {
+		r = outcome(backend, result);
+		return r == -ENOBUFS ? -ENOMEM : r; /* less may be had */
+	}
+	*ret_addr = (void *)(uintptr_t)ptr;
+	return 0;
+}
+
+static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+
+	if (enter(backend, &entered) == GM_CUDA_SUCCESS) {
+		backend->cuda->cuMemUnmap(
+			at(addr), bytes); /* where nothing is mapped that is no error */
+		backend->cuda->cuMemAddressFree(at(addr), bytes);
+		leave(backend, &entered);
+	}
+}
+
+static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd)
+{
+	struct gm_map_cuda *backend = ctx;
+	const struct gm_cuda *cuda = backend->cuda;
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	gm_cu_mem mem;
+
+	last_error = "";
+	if (fd < 0)
+		return -EOPNOTSUPP;
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	result = cuda->cuMemImportFromShareableHandle(
+		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (!result) {
+		result = cuda->cuMemMap(at(addr), bytes, 0, mem, 0);
+		cuda->cuMemRelease(mem); /* a mapping keeps the memory by itself */
+	}
+	leave(backend, &entered);
+	return outcome(backend, result);
+}
+
+static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
+{
+	struct gm_map_cuda *backend = ctx;
+	gm_cu_access access[1 + PEERS_MAX] = {0};
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	size_t n = 0;
+
+	access[n++].location.id = backend->device;
+	pthread_mutex_lock(&backend->lock);
+	for (size_t i = 0; i < backend->n_peers; i++)
+		access[n++].location.id = backend->peers[i];
+	pthread_mutex_unlock(&backend->lock);
+	for (size_t i = 0; i < n; i++) {
+		access[i].location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
+		access[i].flags = read_only ? GM_CU_MEM_ACCESS_FLAGS_PROT_READ
+					    : GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	}
+	result = enter(backend, &entered);
+	if (!result) {
+		result = backend->cuda->cuMemSetAccess(at(addr), bytes, access, n);
+		leave(backend, &entered);
+	}
+	return outcome(backend, result);
+}
+
+static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	const struct gm_cuda *cuda = backend->cuda;
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	gm_cu_mem mem;
+
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	result = cuda->cuMemRetainAllocationHandle(&mem, from);
+	if (!result) {
+		/* The new place first: should that fail, the chunk is where it was. */
+		result = cuda->cuMemMap(at(to), bytes, 0, mem, 0);
+		if (!result) {
+			result = cuda->cuMemUnmap(at(from), bytes);
+			if (result)
+				cuda->cuMemUnmap(at(to), bytes);
+		}
+		cuda->cuMemRelease(mem);
+	}
+	leave(backend, &entered);
+	return outcome(backend, result);
+}
+
+static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	gm_cu_result result = enter(backend, &entered);
+
+	if (!result) {
+		result = backend->cuda->cuMemUnmap(at(addr), bytes);
+		leave(backend, &entered);
+	}
+	/* With the driver it was unmapped already. */
+	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : outcome(backend, result);
+}
+
+/* ---- the ipc transport */
+
+/* One for the process: the driver's openings are the process's, whatever session they came by. */
+static struct gm_ipc_cache ipc_blocks = GM_IPC_CACHE_INIT;
+
+static gm_cu_result open_here(struct gm_map_cuda *backend, gm_cu_ipc_mem handle, gm_cu_ptr *ret_ptr)
+{
+	return backend->cuda->cuIpcOpenMemHandle(
+		ret_ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+/*
+ * What is of one process can be opened by one context of a GPU at a time, and kernels and copies of
+ * all of them reach it there. So a block of the daemon's is opened where others are.
+ */
+static gm_cu_result open_elsewhere(
+	struct gm_map_cuda *backend, gm_cu_ipc_mem handle, uint64_t *context, gm_cu_ptr *ret_ptr)
+{
+	gm_cu_result unused, result = GM_CUDA_ERROR_INVALID_HANDLE;
+	struct gm_cuda_context *other;
+
+	gm_cuda_contexts_walk(backend->contexts);
+	other = gm_cuda_contexts_first(backend->contexts, &unused);
+	for (; other && result; other = other->next) {
+		struct gm_cuda_entered entered;
+		if (other->number == *context ||
+			gm_cuda_context_enter(backend->contexts, other, &entered))
+			continue;
+		if (open_here(backend, handle, ret_ptr) == GM_CUDA_SUCCESS) {
+			*context = other->number;
+			result = GM_CUDA_SUCCESS;
+		}
+		leave(backend, &entered);
+	}
+	gm_cuda_contexts_walked(backend->contexts);
+	return result;
+}
+
+static int ipc_open(
+	void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t *context, void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	gm_cu_ipc_mem given;
+	gm_cu_ptr ptr = 0;
+	gm_cu_result result;
+
+	memcpy(&given, handle, sizeof given);
+	result = open_here(backend, given, &ptr);
+	if (result == GM_CUDA_ERROR_INVALID_HANDLE)
+		result = open_elsewhere(backend, given, context, &ptr);
+	if (result)
+		return outcome(backend, result);
+	*ret_addr = (void *)(uintptr_t)ptr;
+	return 0;
+}
+
+static int ipc_close(void *ctx, uint64_t context, void *addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	int r = gm_cuda_contexts_enter_number(backend->contexts, context, &entered);
+
+	/* With its context, or with the driver, it was closed already. */
+	if (r == GM_CUDA_CONTEXT_GONE)
+		return 0;
+	result = (gm_cu_result)r;
+	if (!result) {
+		result = backend->cuda->cuIpcCloseMemHandle(at(addr));
+		leave(backend, &entered);
+	}
+	if (result == GM_CUDA_ERROR_DEINITIALIZED || result == GM_CUDA_ERROR_INVALID_CONTEXT ||
+		result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		result = GM_CUDA_SUCCESS;
+	return outcome(backend, result);
+}
+
+static const struct gm_ipc_ops ipc_ops = {.open = ipc_open, .close = ipc_close};
+
+static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+	int r;
+
+	last_error = "";
+	if (!backend->cuda->cuIpcOpenMemHandle || !backend->cuda->cuIpcCloseMemHandle)
+		return -EOPNOTSUPP;
+	result = enter(backend, &entered);
+	if (result)
+		return outcome(backend, result);
+	r = gm_ipc_cache_take(&ipc_blocks, &ipc_ops, backend, handle,
+		gm_cuda_contexts_here(backend->contexts), ret_addr);
+	leave(backend, &entered);
+	return r;
+}
+
+static int cuda_detach(void *ctx, void *addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	int r;
+
+	last_error = "";
+	/* No context is needed: the block is closed in its own. */
+	gm_cuda_contexts_relax(backend->contexts, &entered);
+	r = gm_ipc_cache_put(&ipc_blocks, &ipc_ops, backend, addr);
+	leave(backend, &entered);
+	return r;
+}
+
+/* ---- streams and events */
+
+/* A result of the driver, or an errno of our own. */
+static int told(struct gm_map_cuda *backend, int result)
+{
+	return result < 0 ? result : outcome(backend, (gm_cu_result)result);
+}
+
+static int cuda_record(void *ctx, struct gm_event **ret_event)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return told(backend, gm_cuda_event_record(backend->contexts, ret_event));
+}
+
+static int cuda_passed(void *ctx, struct gm_event *event)
+{
+	struct gm_map_cuda *backend = ctx;
+	int r = gm_cuda_event_passed(event);
+
+	if (r == GM_CUDA_ERROR_NOT_READY)
+		return 0;
+	return r ? told(backend, r) : 1;
+}
+
+static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	return told(backend, gm_cuda_event_order(backend->contexts, stream, event));
+}
+
+static void cuda_forget(void *ctx, struct gm_event *event)
+{
+	gm_cuda_event_forget(event);
+}
+
+static uint64_t cuda_here(void *ctx)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	return gm_cuda_contexts_here(backend->contexts);
+}
+
+static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
+{
+	struct gm_map_cuda *backend = ctx;
+	unsigned long long id;
+	gm_cu_result result;
+
+	if (gm_cuda_captured(backend->cuda, backend->device, stream))
+		return -EAGAIN; /* asking for its id would break the capture */
+	/* An older driver cannot tell two streams at one handle apart. */
+	if (!backend->cuda->cuStreamGetId)
+		return -EOPNOTSUPP;
+	result = backend->cuda->cuStreamGetId((gm_cu_stream)stream, &id);
+	if (result)
+		return outcome(backend, result);
+	*ret_id = id;
+	return 0;
+}
+
+static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
+{
+	struct gm_map_cuda *backend = ctx;
+	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
+	gm_cu_u64 id = 0;
+
+	if (!backend->cuda->cuStreamGetCaptureInfo ||
+		backend->cuda->cuStreamGetCaptureInfo((gm_cu_stream)stream, &status, &id))
+		return 0;
+	if (status == GM_CU_STREAM_CAPTURE_STATUS_NONE)
+		gm_cuda_not_captured(backend->device, stream);
+	else /* What is freed in a capture may be all that is named of its stream. */
+		(void)gm_cuda_captured(backend->cuda, backend->device, stream);
+	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
+}
+
+static void cuda_close(void *ctx)
+{
+	gm_map_cuda_free(ctx);
+}
+
+const struct gm_map_ops *gm_map_cuda_ops(void)
+{
+	static const struct gm_map_ops ops = {
+		.name = "cuda",
+		.close = cuda_close,
+		.error = gm_map_cuda_error,
+		.reserve = cuda_reserve,
+		.unreserve = cuda_unreserve,
+		.map = cuda_map,
+		.access = cuda_access,
+		.move = cuda_move,
+		.unmap = cuda_unmap,
+		.attach = cuda_attach,
+		.detach = cuda_detach,
+		.record = cuda_record,
+		.passed = cuda_passed,
+		.order = cuda_order,
+		.forget = cuda_forget,
+		.here = cuda_here,
+		.stream_id = cuda_stream_id,
+		.captured_into = cuda_captured_into,
+	};
+	return &ops;
+}

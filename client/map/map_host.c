@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host chunks in this process's address space. A reservation is a PROT_NONE mapping; a chunk is its
+ * memfd mapped over a part of it, and unmapping puts PROT_NONE back, so that at no moment is there
+ * a hole into which another thread's mmap() could fall. Chunks are not inherited by fork(): a child
+ * must not see, or keep alive, memory that its parent gave back.
+ */
+#include "client/map/map_host.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "common/limits.h"
+
+static int empty(void *addr, uint64_t bytes)
+{
+	void *p = mmap(addr, bytes, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	return p == MAP_FAILED ? -errno : 0;
+}
+
+static int host_reserve(void *backend, uint64_t bytes, void **ret_addr)
+{
+	if (!bytes || bytes > SIZE_MAX - GM_CHUNK_MIN)
+		return -EINVAL;
+	/* Aligned by asking for more and giving back both ends. */
+	uint64_t more = bytes + GM_CHUNK_MIN;
+	uint8_t *p =
+		mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	/* What is asked for is right, so EINVAL means too much, too: valgrind says it so. */
+	if (p == MAP_FAILED)
+		return errno == EINVAL ? -ENOMEM : -errno;
+	uint64_t before = (GM_CHUNK_MIN - ((uintptr_t)p & (GM_CHUNK_MIN - 1))) & (GM_CHUNK_MIN - 1);
+	uint64_t after = GM_CHUNK_MIN - before;
+	if (before)
+		munmap(p, before);
+	if (after)
+		munmap(p + before + bytes, after);
+	*ret_addr = p + before;
+	return 0;
+}
+
+static void host_unreserve(void *backend, void *addr, uint64_t bytes)
+{
+	munmap(addr, bytes);
+}
+
+static int host_map(void *backend, void *addr, uint64_t bytes, int fd)
+{
+	if (fd < 0)
+		return -EBADF;
+	if (mmap(addr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+		return -errno;
+	if (madvise(addr, bytes, MADV_DONTFORK) < 0) {
+		int r = -errno;
+		(void)empty(addr, bytes);
+		return r;
+	}
+	return 0;
+}
+
+static int host_access(void *backend, void *addr, uint64_t bytes, bool read_only)
+{
+	int prot = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+	return mprotect(addr, bytes, prot) < 0 ? -errno : 0;
+}
+
+static int host_unmap(void *backend, void *addr, uint64_t bytes)
+{
+	return empty(addr, bytes);
+}
+
+static int host_move(void *backend, void *from, void *to, uint64_t bytes)
+{
+	/* An old size of 0 maps shared pages a second time: from stays taken until it is emptied.
+	 */
+	if (mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+		return -errno;
+	if (madvise(to, bytes, MADV_DONTFORK) < 0) {
+		int r = -errno;
+		(void)empty(to, bytes);
+		return r;
+	}
+	return empty(from, bytes);
+}
+
+/* Nothing is kept. */
+static void host_close(void *backend)
+{
+}
+
+const struct gm_map_ops *gm_map_host_ops(void)
+{
+	static const struct gm_map_ops ops = {
+		.name = "host",
+		.close = host_close,
+		.reserve = host_reserve,
+		.unreserve = host_unreserve,
+		.map = host_map,
+		.access = host_access,
+		.move = host_move,
+		.unmap = host_unmap,
+	};
+	return &ops;
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pinned host memory, over the mappings of the GPUs and of the host: see map_pinned.h for what it
+ * promises. It must never leave a registration behind: the driver would keep pages pinned that the
+ * daemon believes to be somebody else's by now. So every registration is in a list, and whatever
+ * unmaps a part of one ends it first.
+ */
+#include "client/map/map_pinned.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "client/map/map_host.h"
+#include "common/cuda.h"
+
+/* One part for each GPU on which this process has a context. */
+struct gm_event {
+	struct gm_event *parts[GM_LIMIT_DEVICES];
+};
+
+/* A range of memfds, registered as one. */
+struct range {
+	struct gm_map_pinned *backend;
+	void *addr;
+	uint64_t bytes;
+	bool read_only;
+	struct range *prev, *next;
+};
+
+struct gm_map_pinned {
+	const struct gm_cuda *cuda;
+	size_t n; /* GPUs */
+	gm_cu_device devices[GM_LIMIT_DEVICES];
+	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
+	bool host;            /* memfds; else the driver's own memory */
+	pthread_mutex_t lock; /* of the list */
+	struct range *registered;
+};
+
+/* ---- the GPUs */
+
+/* The GPU of this thread's context; the number of GPUs: it has none, or one of another GPU. */
+static size_t current_gpu(const struct gm_map_pinned *backend)
+{
+	gm_cu_ctx context = NULL;
+	gm_cu_device device;
+	size_t i = backend->n;
+
+	if (backend->cuda->cuCtxGetCurrent(&context) == GM_CUDA_SUCCESS && context &&
+		backend->cuda->cuCtxGetDevice(&device) == GM_CUDA_SUCCESS)
+		for (i = 0; i < backend->n && backend->devices[i] != device; i++)
+			;
+	return i;
+}
+
+/* In whose name to call the driver where any GPU will do: one that has a context already. */
+static struct gm_map_cuda *any_gpu(const struct gm_map_pinned *backend)
+{
+	size_t i = current_gpu(backend);
+
+	if (i < backend->n)
+		return backend->gpus[i];
+	for (i = 0; i < backend->n; i++)
+		if (gm_map_cuda_active(backend->gpus[i]))
+			return backend->gpus[i];
+	return backend->gpus[0];
+}
+
+int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[GM_MAP_CUDA_WHY])
+{
+	struct gm_map_pinned *backend;
+	const struct gm_cuda *cuda;
+	int count = 0, r;
+
+	r = gm_cuda_load(&cuda, why);
+	if (r < 0)
+		return r;
+	backend = calloc(1, sizeof(*backend));
+	if (!backend) {
+		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+		return -ENOMEM;
+	}
+	backend->cuda = cuda;
+	backend->host = memfd;
+	pthread_mutex_init(&backend->lock, NULL);
+	r = gm_map_cuda_count(cuda, &count, why);
+	for (int i = 0; i < count && r == 0 && backend->n < GM_LIMIT_DEVICES; i++) {
+		gm_cu_device device;
+		gm_cu_uuid uuid;
+		int able = 1;
+		if (cuda->cuDeviceGet(&device, i) || cuda->cuDeviceGetUuid(&uuid, device))
+			continue;
+		/* Of GPUs of different kinds only some may reach the driver's own memory. */
+		if (!memfd &&
+			cuda->cuDeviceGetAttribute(&able,
+				GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+				device))
+			able = 0;
+		if (!able)
+			continue;
+		r = gm_map_cuda_new((const uint8_t *)uuid.bytes, &backend->gpus[backend->n], why);
+		if (r == 0)
+			backend->devices[backend->n++] = device;
+	}
+	if (r == 0 && !backend->n) {
+		snprintf(why, GM_MAP_CUDA_WHY,
+			"this process sees no GPU that can reach it: check CUDA_VISIBLE_DEVICES, and which GPUs its container was given");
+		r = -ENODEV;
+	}
+	if (r < 0) {
+		gm_map_pinned_free(backend);
+		return r;
+	}
+	*ret_backend = backend;
+	return 0;
+}
+
+void gm_map_pinned_free(struct gm_map_pinned *backend)
+{
+	if (!backend)
+		return;
+	for (size_t i = 0; i < backend->n; i++)
+		gm_map_cuda_free(backend->gpus[i]);
+	pthread_mutex_destroy(&backend->lock);
+	free(backend);
+}
+
+/* ---- memory of the driver's own */
+
+static gm_cu_result set_access(const struct gm_cuda *cuda, void *arg)
+{
+	const struct range *range = arg;
+	const struct gm_map_pinned *backend = range->backend;
+	gm_cu_access access[GM_LIMIT_DEVICES + 1];
+	size_t n = 0;
+
+	for (; n < backend->n; n++) {
+		access[n].location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
+		access[n].location.id = backend->devices[n];
+	}
+	access[n].location.type = GM_CU_MEM_LOCATION_TYPE_HOST;
+	access[n].location.id = 0;
+	n++;
+	for (size_t i = 0; i < n; i++)
+		access[i].flags = range->read_only ? GM_CU_MEM_ACCESS_FLAGS_PROT_READ
+						   : GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	return cuda->cuMemSetAccess((gm_cu_ptr)(uintptr_t)range->addr, range->bytes, access, n);
+}
+
+/* ---- memfds */
+
+static gm_cu_result host_register(const struct gm_cuda *cuda, void *arg)
+{
+	const struct range *range = arg;
+
+	return cuda->cuMemHostRegister(range->addr, range->bytes,
+		GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
+}
+
+static gm_cu_result host_unregister(const struct gm_cuda *cuda, void *arg)
+{
+	const struct range *range = arg;
+
+	return cuda->cuMemHostUnregister(range->addr);
+}
+
+/* As a whole: no copy may go across the border of two registrations. */
+static int register_range(struct gm_map_pinned *backend, void *addr, uint64_t bytes)
+{
+	struct range *range = calloc(1, sizeof(*range));
+	int r;
+
+	if (!range)
+		return -ENOMEM;
+	*range = (struct range){.backend = backend, .addr = addr, .bytes = bytes};
+	r = gm_map_cuda_call(any_gpu(backend), host_register, range);
+	if (r < 0) {
+		free(range);
+		return r;
+	}
+	pthread_mutex_lock(&backend->lock);
+	DL_APPEND(backend->registered, range);
+	pthread_mutex_unlock(&backend->lock);
+	return 0;
+}
+
+/* Whatever is registered there is so no more. That fails where the registration is gone already,
+ * with its context or with the driver, and where work went astray in this process: then no work of
+ * it runs any more, and the pages go when it ends. */
+static void unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
+{
+	uintptr_t first = (uintptr_t)addr;
+	struct range *range;
+
+	do {
+		pthread_mutex_lock(&backend->lock);
+		DL_FOREACH (backend->registered, range)
+			if ((uintptr_t)range->addr < first + bytes &&
+				first < (uintptr_t)range->addr + range->bytes)
+				break;
+		if (range)
+			DL_DELETE(backend->registered, range);
+		pthread_mutex_unlock(&backend->lock);
+		if (range)
+			(void)gm_map_cuda_call(any_gpu(backend), host_unregister, range);
+		free(range);
+	} while (range);
+}
+
+/* ---- both */
+
+static int pinned_reserve(void *ctx, uint64_t bytes, void **ret_addr)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	if (backend->host)
+		return gm_map_host_ops()->reserve(NULL, bytes, ret_addr);
+	return gm_map_cuda_ops()->reserve(any_gpu(backend), bytes, ret_addr);
+}
+
+static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	if (!backend->host) {
+		gm_map_cuda_ops()->unreserve(any_gpu(backend), addr, bytes);
+		return;
+	}
+	unregister(backend, addr, bytes);
+	gm_map_host_ops()->unreserve(NULL, addr, bytes);
+}
+
+static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	if (backend->host)
+		return gm_map_host_ops()->map(NULL, addr, bytes, fd);
+	return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd);
+}
+
+static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
+{
+	struct gm_map_pinned *backend = ctx;
+	struct range range = {
+		.backend = backend, .addr = addr, .bytes = bytes, .read_only = read_only};
+	int r;
+
+	if (!backend->host)
+		return gm_map_cuda_call(any_gpu(backend), set_access, &range);
+	/* The driver pins pages for writing, so they have to be writable while it does. */
+	r = gm_map_host_ops()->access(NULL, addr, bytes, false);
+	if (r == 0)
+		r = register_range(backend, addr, bytes);
+	if (r == 0 && read_only)
+		r = gm_map_host_ops()->access(NULL, addr, bytes, true);
+	return r;
+}
+
+static int pinned_move(void *ctx, void *from, void *to, uint64_t bytes)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	/* Others may be using the rest of what is registered with it. */
+	if (backend->host)
+		return -EOPNOTSUPP;
+	return gm_map_cuda_ops()->move(any_gpu(backend), from, to, bytes);
+}
+
+static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	if (!backend->host)
+		return gm_map_cuda_ops()->unmap(any_gpu(backend), addr, bytes);
+	unregister(backend, addr, bytes);
+	return gm_map_host_ops()->unmap(NULL, addr, bytes);
+}
+
+/* ---- streams and events */
+
+static void pinned_forget(void *ctx, struct gm_event *event)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	if (!event)
+		return;
+	for (size_t i = 0; i < backend->n; i++)
+		if (event->parts[i])
+			gm_map_cuda_ops()->forget(backend->gpus[i], event->parts[i]);
+	free(event);
+}
+
+static int pinned_record(void *ctx, struct gm_event **ret_event)
+{
+	struct gm_map_pinned *backend = ctx;
+	struct gm_event *event = calloc(1, sizeof(*event));
+	int r = 0;
+
+	if (!event)
+		return -ENOMEM;
+	/* Where there is no context nothing is recorded, and no context made for it. */
+	for (size_t i = 0; i < backend->n && r == 0; i++)
+		r = gm_map_cuda_ops()->record(backend->gpus[i], &event->parts[i]);
+	if (r < 0) {
+		pinned_forget(backend, event);
+		return r;
+	}
+	*ret_event = event;
+	return 0;
+}
+
+static int pinned_passed(void *ctx, struct gm_event *event)
+{
+	struct gm_map_pinned *backend = ctx;
+	int r = 1;
+
+	for (size_t i = 0; i < backend->n && r == 1; i++)
+		if (event->parts[i])
+			r = gm_map_cuda_ops()->passed(backend->gpus[i], event->parts[i]);
+	return r;
+}
+
+static int pinned_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+{
+	struct gm_map_pinned *backend = ctx;
+	int r = 0;
+
+	/* A stream of one GPU may wait for another's events. */
+	for (size_t i = 0; i < backend->n && r == 0; i++)
+		if (event->parts[i])
+			r = gm_map_cuda_ops()->order(any_gpu(backend), stream, event->parts[i]);
+	return r;
+}
+
+static uint64_t pinned_here(void *ctx)
+{
+	struct gm_map_pinned *backend = ctx;
+	size_t i = current_gpu(backend);
+
+	return i < backend->n ? gm_map_cuda_ops()->here(backend->gpus[i]) : 0;
+}
+
+static int pinned_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
+{
+	return gm_map_cuda_ops()->stream_id(any_gpu(ctx), stream, ret_id);
+}
+
+/* Memory of the host's is part of a graph as any other: a copy in it reads there at each launch. */
+static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
+{
+	return gm_map_cuda_ops()->captured_into(any_gpu(ctx), stream);
+}
+
+static void pinned_close(void *ctx)
+{
+	gm_map_pinned_free(ctx);
+}
+
+#define OPS(whole_) \
+	{ \
+		.name = "pinned", .whole = (whole_), .close = pinned_close, \
+		.error = gm_map_cuda_error, .reserve = pinned_reserve, \
+		.unreserve = pinned_unreserve, .map = pinned_map, .access = pinned_access, \
+		.move = pinned_move, .unmap = pinned_unmap, .record = pinned_record, \
+		.passed = pinned_passed, .order = pinned_order, .forget = pinned_forget, \
+		.here = pinned_here, .stream_id = pinned_stream_id, \
+		.captured_into = pinned_captured_into, \
+	}
+
+const struct gm_map_ops *gm_map_pinned_ops(bool memfd)
+{
+	static const struct gm_map_ops shared = OPS(false), registered = OPS(true);
+
+	return memfd ? &registered : &shared;
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Raw pointers: gpumem_alloc() and gpumem_free() on the heap of a device. A warm call costs the
+ * heap's own work, a load that tells whether this is still the process that connected, and one that
+ * tells whether the library's thread already watches: no pid is asked for, no clock read, no lock
+ * of the session taken. What is large enough to be listed in the client's page is so by that
+ * thread, if it lives long enough to be met; only then does its free pay for the row, and only a
+ * tag costs something at once.
+ */
+#include "client/memory/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "client/heap/arena.h"
+#include "client/memory/buffer.h"
+#include "common/cancel.h"
+#include "client/session/session_lease.h"
+#include "client/memory/listing.h"
+#include "client/memory/supply.h"
+#include "client/memory/mapping.h"
+#include "client/memory/pinned.h"
+#include "client/memory/use.h"
+#include "common/clock.h"
+#include "common/status_table.h"
+
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* ---- the heap of a device */
+
+static gpumem_status arena_make(
+	struct gpumem_session *session, uint32_t device, struct gm_arena **ret_arena)
+{
+	struct gm_session_device *d = &session->device[device];
+	GM_UNCANCELLED;
+	gpumem_status status = gm_mapping_open(session, device);
+	if (status)
+		return status;
+	pthread_mutex_lock(&session->lock);
+	uint64_t decay_ms = session->decay_ms;
+	pthread_mutex_unlock(&session->lock);
+	struct gm_arena_config config = {
+		.ops = d->map,
+		.backend = d->backend,
+		.source = gm_supply_source(d->supply),
+		.regions = d->info.transport == GPUMEM_TRANSPORT_IPC,
+		.decay_ns = decay_ms > UINT64_MAX / 2 / GM_NS_PER_MS ? UINT64_MAX / 2
+								     : decay_ms * GM_NS_PER_MS,
+		.wake = gm_session_wake,
+		.wake_ctx = session,
+	};
+	struct gm_arena *arena, *other = NULL;
+	int r = gm_arena_new(&config, &arena);
+	if (r == -ENOMEM)
+		return gm_error(GPUMEM_E_HOST_MEMORY,
+			"no address space for the heap of device %u: %s", device,
+			gm_mapping_error(d, r));
+	if (r < 0)
+		return gm_error(gm_status_from_errno(r), "no heap can be made on device %u: %s",
+			device, gm_mapping_error(d, r));
+	if (!atomic_compare_exchange_strong(&d->arena, &other, arena)) {
+		gm_arena_free(arena);
+		arena = other;
+	}
+	*ret_arena = arena;
+	return GPUMEM_OK;
+}
+
+void gm_alloc_drop_all(struct gpumem_session *session)
+{
+	for (uint32_t i = 0; i < session->devices; i++)
+		if (!gm_arena_free(atomic_exchange(&session->device[i].arena, NULL)))
+			atomic_store(&session->kept, true);
+}
+
+uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t bytes)
+{
+	if (device >= session->devices)
+		return 0;
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	if (!arena)
+		return 0;
+	uint64_t went = gm_arena_trim(arena, bytes);
+	(void)gm_use_publish(session, device);
+	return went;
+}
+
+uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
+{
+	uint64_t next = UINT64_MAX;
+	for (uint32_t i = 0; i < session->devices; i++) {
+		struct gm_arena *arena =
+			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
+		if (!arena)
+			continue;
+		uint64_t at = gm_arena_tick(arena, now_ns);
+		if (at < next)
+			next = at;
+	}
+	uint64_t at = gm_pinned_tick(session, now_ns);
+	return at < next ? at : next;
+}
+
+/* Frees a block, and ends its row if the library's thread gave it one. */
+static inline int let_go(struct gpumem_session *session, uint32_t device, struct gm_arena *arena,
+	void *ptr, gpumem_stream stream)
+{
+	uint32_t row = 0;
+	int r = gm_arena_dealloc(arena, ptr, stream, &row);
+	if (unlikely(row) && r == 0)
+		gm_pages_row_remove(&session->pages, device, row);
+	return r;
+}
+
+/* ---- the calls */
+
+static gpumem_status alloc_failed(
+	const struct gm_session_device *d, int outcome, gpumem_status source, uint64_t size)
+{
+	if (outcome == GM_ARENA_E_SOURCE)
+		return source;
+	const char *text = gm_arena_text(outcome);
+	if (outcome < 0 && outcome != -ENOMEM && outcome != -EPROTO)
+		return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s: %s",
+			(unsigned long long)size, text, gm_mapping_error(d, outcome));
+	return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s",
+		(unsigned long long)size, text ? text : "");
+}
+
+/* The graph that what is done on the stream now becomes a part of; 0: none. */
+static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream stream)
+{
+	if (!stream || stream == GPUMEM_STREAM_ANY || stream == GPUMEM_STREAM_DONE)
+		return 0;
+	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+	return map && map->captured_into ? map->captured_into(d->backend, stream) : 0;
+}
+
+/*
+ * What the heap could not get at once is waited for, if it is to be: the caller says how long, or
+ * the daemon's configuration does. The heap may need more than that by the time it is there, when
+ * other threads were quicker: then it is waited for again, while there is time. outcome and refusal
+ * are what the heap met.
+ */
+static gpumem_status await(struct gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
+	int outcome, gpumem_status refusal, void **ret_ptr)
+{
+	struct gm_session_device *d = &session->device[device];
+	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
+	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
+	uint64_t wait_ms =
+		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
+	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
+	GM_UNCANCELLED;
+	/* Only what can change is worth waiting for. */
+	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
+		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
+		return alloc_failed(d, outcome, refusal, size);
+	if (patience_ms > GM_LEASE_WAIT_MOST)
+		patience_ms = GM_LEASE_WAIT_MOST;
+	uint64_t end = gm_clock_ns() + patience_ms * GM_NS_PER_MS;
+	for (;;) {
+		struct gm_supply_offer offer;
+		gpumem_status status = gm_supply_wait(d->supply, bytes, wait_ms, &offer);
+		if (status)
+			return status;
+		gm_supply_offer(&offer);
+		int r = gm_arena_alloc_tagged(
+			arena, size, given->alignment, stream, flags, tag, ret_ptr, &status);
+		gm_supply_withdraw(&offer);
+		if (r == 0)
+			return GPUMEM_OK;
+		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
+			return alloc_failed(d, r, status, size);
+		uint64_t now = gm_clock_ns();
+		if (now >= end)
+			return gm_error(GPUMEM_E_TIMEOUT,
+				"cannot allocate %llu bytes: other threads were quicker, and the "
+				"time to wait is over",
+				(unsigned long long)size);
+		wait_ms = (end - now) / GM_NS_PER_MS + 1;
+	}
+}
+
+static inline gpumem_status take(struct gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_status status = GPUMEM_OK;
+
+	if (unlikely(!ret_ptr))
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_ptr is NULL");
+	if (unlikely(!size))
+		return gm_error(GPUMEM_E_INVALID, "0 bytes were asked for");
+	if (options) {
+		status = gm_sized_in(&given, sizeof(given), options);
+		if (!status)
+			status = gm_buffer_tag_check(given.tag);
+		if (status)
+			return status;
+	}
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	if (unlikely(!arena)) {
+		status = arena_make(session, device, &arena);
+		if (status)
+			return status;
+	}
+	bool listed = size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
+	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
+	void *ptr;
+	unsigned flags = listed ? GM_ARENA_LISTED : 0;
+	int r = gm_arena_alloc_tagged(
+		arena, size, given.alignment, stream, flags, tag, &ptr, &status);
+	if (unlikely(r)) {
+		status = await(session, device, size, stream, &given, flags, tag, r, status, &ptr);
+		if (status)
+			return status;
+	}
+	uint64_t graph = graph_of(&session->device[device], stream);
+	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
+		(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_DONE);
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
+	}
+	gm_session_stir(session);
+	*ret_ptr = ptr;
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	if (unlikely(device >= session->counted)) {
+		if (device == GPUMEM_DEVICE_HOST)
+			return gm_error(GPUMEM_E_INVALID,
+				"pinned host memory is in no stream's order, because the CPU uses it, too: "
+				"use gpumem_host_alloc");
+		return gm_session_no_device(session, device);
+	}
+	return take(session, device, size, stream, options, ret_ptr);
+}
+
+gpumem_status gpumem_host_alloc(
+	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	uint32_t device;
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	if (unlikely(!gm_session_find_device(session, GPUMEM_DEVICE_HOST, &device)))
+		return gm_session_no_device(session, GPUMEM_DEVICE_HOST);
+	gpumem_status status = gm_mapping_open(session, device);
+	if (unlikely(status))
+		return status;
+	if (gm_pinned_apart(session, device) && ret_ptr && size)
+		return gm_pinned_alloc(session, size, options, ret_ptr);
+	/* What a GPU may still use is nothing that the CPU could write into by now. */
+	return take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
+}
+
+static gpumem_status free_failed(int outcome, const void *ptr)
+{
+	const char *text = gm_arena_text(outcome);
+	return gm_error(gm_arena_status(outcome), "cannot free %p: %s", ptr,
+		text ? text : strerror(outcome < 0 ? -outcome : 0));
+}
+
+/* What a graph uses stays put. ptr is a block that is alive. *ret_kept: it stays. */
+static gpumem_status keep_for_graph(
+	struct gpumem_session *session, uint32_t device, void *ptr, uint64_t graph, bool *ret_kept)
+{
+	int r = gm_captures_free(&session->captures, ptr, device, graph);
+	if (r < 0)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
+	if (r == GM_CAPTURE_E_FREED)
+		return gm_error(GPUMEM_E_INVALID,
+			"cannot free %p: it was freed already, and stays for a graph", ptr);
+	*ret_kept = r == GM_CAPTURE_KEPT;
+	return GPUMEM_OK;
+}
+
+/* Of a heap. */
+static inline gpumem_status give_to(struct gpumem_session *session, uint32_t device,
+	struct gm_arena *arena, void *ptr, gpumem_stream stream)
+{
+	uint64_t graph = graph_of(&session->device[device], stream);
+	if (unlikely(graph || gm_captures_any(&session->captures))) {
+		bool kept = false;
+		uint64_t size;
+		int r = gm_arena_size(arena, ptr, &size);
+		if (r)
+			return free_failed(r, ptr);
+		gpumem_status status = keep_for_graph(session, device, ptr, graph, &kept);
+		if (status || kept)
+			return status;
+	}
+	int r = let_go(session, device, arena, ptr, stream);
+	if (unlikely(r))
+		return free_failed(r, ptr);
+	gm_session_stir(session);
+	return GPUMEM_OK;
+}
+
+/* Of pinned memory where each block is a buffer. false: it is none of those. */
+static bool give_apart(
+	struct gpumem_session *session, void *ptr, gpumem_stream stream, gpumem_status *ret_status)
+{
+	uint32_t device = session->counted;
+	if (!gm_pinned_apart(session, device))
+		return false;
+	uint64_t graph = graph_of(&session->device[device], stream);
+	*ret_status = GPUMEM_OK;
+	if ((graph || gm_captures_any(&session->captures)) && gm_pinned_holds(session, ptr)) {
+		bool kept = false;
+		*ret_status = keep_for_graph(session, device, ptr, graph, &kept);
+		if (*ret_status || kept)
+			return true;
+	}
+	return gm_pinned_free(session, ptr, stream);
+}
+
+/* Of the devices from first on. */
+static inline gpumem_status give(
+	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
+{
+	gpumem_status status;
+	if (!ptr)
+		return GPUMEM_OK;
+	for (uint32_t i = first; i < session->devices; i++) {
+		struct gm_arena *arena =
+			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
+		if (arena && gm_arena_holds(arena, ptr))
+			return give_to(session, i, arena, ptr, stream);
+	}
+	if (give_apart(session, ptr, stream, &status))
+		return status;
+	return gm_error(GPUMEM_E_INVALID, "cannot free %p: no %smemory of this session is there",
+		ptr, first ? "pinned host " : "");
+}
+
+gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	return give(session, 0, ptr, stream);
+}
+
+gpumem_status gpumem_host_free(gpumem_session *session, void *ptr)
+{
+	if (unlikely(!gm_session_ok(session)))
+		return gm_session_refused(session);
+	return give(session, session->counted, ptr, GPUMEM_STREAM_ANY);
+}
+
+/* ---- graphs */
+
+gpumem_status gpumem_graph_of(
+	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!ret_graph)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_graph is NULL");
+	if (device >= session->counted)
+		return gm_session_no_device(session, device);
+	gpumem_status status = gm_mapping_open(session, device);
+	if (status)
+		return status;
+	*ret_graph = graph_of(&session->device[device], stream);
+	return GPUMEM_OK;
+}
+
+static void free_of_graph(void *ctx, void *ptr, uint32_t device)
+{
+	struct gpumem_session *session = ctx;
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	/* Launches of the graph may still be under way, on any stream. */
+	if (arena)
+		(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
+	else
+		(void)gm_pinned_free(session, ptr, GPUMEM_STREAM_ANY);
+}
+
+gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!graph || !gm_captures_gone(&session->captures, graph, free_of_graph, session))
+		return gm_error(GPUMEM_E_NOT_FOUND, "nothing is kept for graph %llu",
+			(unsigned long long)graph);
+	gm_session_stir(session);
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	uint64_t bytes = 0;
+	GM_UNCANCELLED;
+	(void)gm_pinned_tick(session, gm_clock_ns());
+	gm_buffer_settle(session);
+	for (uint32_t i = 0; i < session->devices; i++)
+		bytes += gm_alloc_trim(session, i, UINT64_MAX);
+	if (ret_bytes)
+		*ret_bytes = bytes;
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_t *ret_stats)
+{
+	uint32_t device;
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
+	if (!ret_stats)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_stats is NULL");
+	gpumem_stats_t stats;
+	gm_listing_publish(session, device);
+	(void)gm_use_publish(session, device);
+	gm_use_read(session, device, &stats);
+	return gm_sized_out(ret_stats, &stats, sizeof(stats));
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers: each a lease of its own, its chunks mapped side by side in a range of its own, so that
+ * it can be shared, and goes back as soon as it is destroyed. Making one is a message; programs
+ * that allocate often use gpumem_alloc().
+ *
+ * A destroyed buffer is unmapped before the daemon hears of it: the daemon may give the memory to
+ * another process of the same trust domain at once.
+ */
+#include "client/memory/buffer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "common/cancel.h"
+#include "client/memory/mapping.h"
+#include "client/memory/use.h"
+#include "common/cleanup.h"
+#include "common/status_table.h"
+#include "common/units.h"
+
+gpumem_status gm_buffer_tag_check(const char *tag)
+{
+	if (tag && !gm_name_ok(tag))
+		return gm_error(GPUMEM_E_INVALID,
+			"a tag is printable UTF-8 of at most %d bytes; this one is not",
+			GM_LIMIT_NAME_BYTES);
+	return GPUMEM_OK;
+}
+
+/* ---- the address range */
+
+/* false: it is here still, and must not go back: neither now nor by the session's goodbye. */
+static bool unmap(struct gpumem_buffer *buffer)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	int r = 0;
+	if (!buffer->addr)
+		return true;
+	if (buffer->lease->transport == GM_TRANSPORT_IPC)
+		r = d->map->detach(d->backend, buffer->addr);
+	else if (buffer->mapped)
+		r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
+	if (r == 0 && buffer->lease->transport != GM_TRANSPORT_IPC)
+		d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
+	if (r < 0)
+		atomic_store(&buffer->session->kept, true);
+	buffer->addr = NULL;
+	return r == 0;
+}
+
+/* One block, at the driver's address. */
+static int open_ipc(struct gpumem_buffer *buffer, const struct gm_lease_chunk *chunk)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	void *addr;
+	buffer->bytes = chunk->bytes;
+	buffer->chunks = 1;
+	memcpy(buffer->ipc, chunk->ipc, sizeof(buffer->ipc));
+	if (!d->map->attach)
+		return -EOPNOTSUPP;
+	int r = d->map->attach(d->backend, chunk->ipc, &addr);
+	if (r == 0)
+		buffer->addr = addr;
+	return r;
+}
+
+static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	struct gm_lease_chunk *chunk;
+	if (buffer->lease->transport == GM_TRANSPORT_IPC)
+		return open_ipc(buffer, chunks);
+	LL_FOREACH (chunks, chunk) {
+		buffer->bytes += chunk->bytes;
+		buffer->chunks++;
+	}
+	int r = d->map->reserve(d->backend, buffer->bytes, &buffer->addr);
+	if (r < 0) {
+		buffer->addr = NULL;
+		return r;
+	}
+	LL_FOREACH (chunks, chunk) {
+		uint8_t *place = (uint8_t *)buffer->addr + buffer->mapped;
+		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd);
+		if (r < 0)
+			return r;
+		chunk->fd = gm_close(chunk->fd);
+		buffer->mapped += chunk->bytes;
+	}
+	return d->map->access(d->backend, buffer->addr, buffer->bytes, buffer->lease->read_only);
+}
+
+/* ---- making and ending */
+
+static void enlist(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+	struct gm_session_device *d = &session->device[buffer->device];
+	pthread_mutex_lock(&session->lock);
+	DL_APPEND(session->list, buffer);
+	d->buffer_in_use += buffer->size;
+	if (!buffer->opened) {
+		d->buffer_held += buffer->bytes;
+		d->buffer_misses++;
+	}
+	d->buffers++;
+	pthread_mutex_unlock(&session->lock);
+	if (buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
+		buffer->row = gm_pages_row_add(
+			&session->pages, buffer->device, buffer->size, buffer->tag);
+	(void)gm_use_publish(session, buffer->device);
+}
+
+static void unlist(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+	struct gm_session_device *d = &session->device[buffer->device];
+	pthread_mutex_lock(&session->lock);
+	DL_DELETE(session->list, buffer);
+	d->buffer_in_use -= buffer->size;
+	if (!buffer->opened) {
+		d->buffer_held -= buffer->bytes;
+		d->buffer_returns += buffer->chunks;
+	}
+	d->buffers--;
+	pthread_mutex_unlock(&session->lock);
+	gm_pages_row_remove(&session->pages, buffer->device, buffer->row);
+	(void)gm_use_publish(session, buffer->device);
+}
+
+gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lease,
+	struct gm_lease_chunk *chunks, bool opened, gpumem_buffer **ret_buffer)
+{
+	gpumem_status status = GPUMEM_OK;
+	struct gpumem_buffer *buffer = calloc(1, sizeof(*buffer));
+	if (!buffer) {
+		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a buffer");
+		goto out;
+	}
+	buffer->session = session;
+	buffer->lease = lease;
+	buffer->device = lease->device;
+	buffer->opened = opened;
+	if (lease->device >= session->devices) {
+		status = gm_session_no_device(session, lease->device);
+		goto out;
+	}
+	status = gm_mapping_open(session, lease->device);
+	if (status)
+		goto out;
+	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
+	int r = map(buffer, chunks);
+	if (r < 0) {
+		/* Nothing that the caller asked for wrongly. */
+		bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
+		status = gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
+			"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
+			gm_mapping_error(&session->device[lease->device], r));
+		goto out;
+	}
+	buffer->size = lease->user_bytes;
+	if (!buffer->size || buffer->size > buffer->bytes) {
+		status = gm_error(GPUMEM_E_PROTOCOL,
+			"gpumemd granted %llu bytes for a buffer of %llu",
+			(unsigned long long)buffer->bytes, (unsigned long long)lease->user_bytes);
+		goto out;
+	}
+	enlist(buffer);
+	*ret_buffer = buffer;
+out:
+	gm_lease_chunks_free(chunks);
+	if (status) {
+		if (!buffer || unmap(buffer))
+			gm_lease_give(session, lease);
+		free(buffer);
+	}
+	return status;
+}
+
+gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_t size,
+	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer)
+{
+	uint32_t device;
+	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
+	GM_UNCANCELLED;
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!ret_buffer)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_buffer is NULL");
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
+	if (!size || size > GM_LEASE_BYTES_MAX)
+		return gm_error(GPUMEM_E_INVALID,
+			"a buffer has 1 to %llu bytes; %zu were asked for",
+			(unsigned long long)GM_LEASE_BYTES_MAX, size);
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	if (!status)
+		status = gm_buffer_tag_check(given.tag);
+	if (status)
+		return status;
+	if (given.transport != GPUMEM_TRANSPORT_AUTO && given.transport != GPUMEM_TRANSPORT_FD &&
+		given.transport != GPUMEM_TRANSPORT_IPC)
+		return gm_error(GPUMEM_E_INVALID, "there is no transport %d", (int)given.transport);
+	status = gm_mapping_open(session, device);
+	if (status)
+		return status;
+	gm_buffer_settle(session);
+	struct gm_lease *lease;
+	struct gm_lease_chunk *chunks;
+	status = gm_lease_take(session, device, size, (enum gm_transport)given.transport, given.tag,
+		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms, &lease,
+		&chunks);
+	if (status)
+		return status;
+	/* What was asked for is known here better than from an echo. */
+	lease->user_bytes = size;
+	snprintf(lease->tag, sizeof(lease->tag), "%s", given.tag ? given.tag : "");
+	return gm_buffer_new(session, lease, chunks, false, ret_buffer);
+}
+
+void gpumem_buffer_destroy(gpumem_buffer *buffer)
+{
+	/* In a forked child there is nothing to end: neither mapping nor connection are its own. */
+	if (!buffer || !gm_session_ok(buffer->session))
+		return;
+	struct gpumem_session *session = buffer->session;
+	unlist(buffer);
+	atomic_fetch_add(&session->unsettled, 1);
+	pthread_mutex_lock(&session->lock);
+	LL_PREPEND(session->ended, buffer);
+	pthread_mutex_unlock(&session->lock);
+	gm_session_wake(session);
+}
+
+void gm_buffer_settle(struct gpumem_session *session)
+{
+	struct gpumem_buffer *list, *buffer, *tmp;
+	if (!atomic_load(&session->unsettled))
+		return;
+	pthread_mutex_lock(&session->settling);
+	pthread_mutex_lock(&session->lock);
+	list = session->ended;
+	session->ended = NULL;
+	pthread_mutex_unlock(&session->lock);
+	LL_FOREACH_SAFE (list, buffer, tmp) {
+		/* What cannot be closed stays leased, and charged, while the session lasts. */
+		if (unmap(buffer))
+			gm_lease_give(session, buffer->lease);
+		free(buffer);
+		atomic_fetch_sub(&session->unsettled, 1);
+	}
+	pthread_mutex_unlock(&session->settling);
+}
+
+void gm_buffer_drop_all(struct gpumem_session *session)
+{
+	gm_buffer_settle(session);
+	struct gpumem_buffer *buffer, *tmp;
+	DL_FOREACH_SAFE (session->list, buffer, tmp) {
+		unlist(buffer);
+		(void)unmap(buffer);
+		free(buffer);
+	}
+}
+
+/* ---- what it is */
+
+void *gpumem_buffer_ptr(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->addr : NULL;
+}
+
+size_t gpumem_buffer_size(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->size : 0;
+}
+
+uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
+{
+	return buffer ? gm_session_device_name(buffer->session, buffer->device) : 0;
+}
+
+gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
+{
+	return buffer ? (gpumem_transport)buffer->lease->transport : GPUMEM_TRANSPORT_AUTO;
+}
+
+gpumem_status gpumem_buffer_ipc_handle(
+	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES])
+{
+	_Static_assert(GPUMEM_IPC_HANDLE_BYTES == GM_IPC_HANDLE_BYTES, "one size of handle");
+	if (!buffer || !ret_handle)
+		return gm_error(GPUMEM_E_INVALID, "%s is NULL", buffer ? "ret_handle" : "buffer");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	if (buffer->lease->transport != GM_TRANSPORT_IPC)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"this buffer's memory came by file descriptor and has no CUDA IPC handle: "
+			"create it with transport GPUMEM_TRANSPORT_IPC");
+	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
+		return gm_error(GPUMEM_E_DISCONNECTED,
+			"the gpumemd that made this buffer is gone, and its CUDA IPC handle with "
+			"it: the buffer works on here, but nobody else can open it");
+	memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
+	return GPUMEM_OK;
+}
+
+const char *gpumem_buffer_tag(const gpumem_buffer *buffer)
+{
+	return buffer ? buffer->tag : "";
+}
+
+gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
+{
+	if (!buffer)
+		return gm_error(GPUMEM_E_INVALID, "no buffer: it is NULL");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	gpumem_status status = gm_buffer_tag_check(tag);
+	if (status)
+		return status;
+	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
+	gm_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
+	return GPUMEM_OK;
+}

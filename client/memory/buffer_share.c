@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing: a buffer's memory in another process, without a copy. The token is made by the daemon
+ * and is all that passes between the two; it lets whoever is of the audience open the buffer, and
+ * is never written anywhere by this library.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/memory/buffer.h"
+#include "common/cancel.h"
+#include "client/session/session_lease.h"
+#include "client/session/gpumem_session.h"
+
+struct share_call {
+	struct gm_call call;
+	gpumem_token token;
+};
+
+static int share_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	struct share_call *call = (struct share_call *)base;
+	if (packet->body_case != GM__WIRE__PACKET__BODY_SHARE_REPLY ||
+		packet->share_reply->token.len != sizeof(call->token.bytes))
+		return -EPROTO;
+	memcpy(call->token.bytes, packet->share_reply->token.data, sizeof(call->token.bytes));
+	return 0;
+}
+
+/* A token that nobody heard of lets nobody in, and ends with the lease. */
+static void share_late(struct gm_call *call)
+{
+	free(call);
+}
+
+static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
+
+/* What a program may share, or end the sharing of. */
+static gpumem_status check(gpumem_buffer *buffer)
+{
+	if (!buffer)
+		return gm_error(GPUMEM_E_INVALID, "no buffer: it is NULL");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	if (buffer->opened)
+		return gm_error(GPUMEM_E_DENIED, "only who made a buffer can share it");
+	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
+		return gm_error(GPUMEM_E_DISCONNECTED,
+			"gpumemd was started anew and does not know this buffer: it works on here, "
+			"but it cannot be shared; make another");
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_share(
+	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
+{
+	gpumem_share_options given = GPUMEM_SHARE_OPTIONS_INIT;
+	gpumem_status status = check(buffer);
+	if (status)
+		return status;
+	if (!ret_token)
+		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_token is NULL");
+	status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
+	if (given.audience != GPUMEM_AUDIENCE_DOMAIN && given.audience != GPUMEM_AUDIENCE_UID &&
+		given.audience != GPUMEM_AUDIENCE_GID)
+		return gm_error(GPUMEM_E_INVALID, "no such audience: %d", (int)given.audience);
+	if (given.mode != GPUMEM_SHARE_READ_WRITE && given.mode != GPUMEM_SHARE_READ_ONLY)
+		return gm_error(GPUMEM_E_INVALID, "no such mode of sharing: %d", (int)given.mode);
+
+	struct share_call *share = calloc(1, sizeof(*share));
+	if (!share)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	share->call.ops = &share_ops;
+	Gm__Wire__Share body = GM__WIRE__SHARE__INIT;
+	body.lease = buffer->lease->held.lease;
+	body.audience = (Gm__Wire__Audience)given.audience;
+	body.audience_id = given.id;
+	body.read_only = given.mode == GPUMEM_SHARE_READ_ONLY;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_SHARE;
+	packet.share = &body;
+	struct gm_call *call = &share->call;
+	status = gm_session_call(buffer->session, NULL, &packet, &call);
+	if (!status)
+		*ret_token = share->token;
+	free(call);
+	return status;
+}
+
+gpumem_status gpumem_open(
+	gpumem_session *session, const gpumem_token *token, gpumem_buffer **ret_buffer)
+{
+	GM_UNCANCELLED;
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!token || !ret_buffer)
+		return gm_error(GPUMEM_E_INVALID, "%s is NULL", token ? "ret_buffer" : "token");
+	struct gm_lease *lease;
+	struct gm_lease_chunk *chunks;
+	gpumem_status status = gm_lease_open(session, token->bytes, &lease, &chunks);
+	if (status)
+		return status;
+	return gm_buffer_new(session, lease, chunks, true, ret_buffer);
+}
+
+gpumem_status gpumem_unshare(gpumem_buffer *buffer)
+{
+	gpumem_status status = check(buffer);
+	if (status)
+		return status;
+	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
+	body.lease = buffer->lease->held.lease;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_UNSHARE;
+	packet.unshare = &body;
+	return gm_session_tell(buffer->session, NULL, &packet);
+}
+
+/* ---- tokens as text */
+
+void gpumem_token_to_text(const gpumem_token *token, char text[GPUMEM_TOKEN_TEXT_BYTES])
+{
+	static const char digits[] = "0123456789abcdef";
+	for (size_t i = 0; i < sizeof(token->bytes); i++) {
+		*text++ = digits[token->bytes[i] >> 4];
+		*text++ = digits[token->bytes[i] & 15];
+	}
+	*text = '\0';
+}
+
+static int digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token)
+{
+	gpumem_token token;
+	if (!text || !ret_token)
+		return gm_error(GPUMEM_E_INVALID, "%s is NULL", text ? "ret_token" : "text");
+	if (strlen(text) != 2 * sizeof(token.bytes))
+		return gm_error(GPUMEM_E_INVALID, "a token is %zu hexadecimal digits",
+			2 * sizeof(token.bytes));
+	for (size_t i = 0; i < sizeof(token.bytes); i++) {
+		int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return gm_error(GPUMEM_E_INVALID, "a token is %zu hexadecimal digits",
+				2 * sizeof(token.bytes));
+		token.bytes[i] = (uint8_t)(high << 4 | low);
+	}
+	*ret_token = token;
+	return GPUMEM_OK;
+}

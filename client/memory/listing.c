@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See listing.h. A block and its row find one another by the block's cookie. The row is written
+ * first, and the cookie is left on the block only if that is still the same one; so of all the ways
+ * in which a free can come between, none leaves a row without a block for longer than this call.
+ *
+ * It must never hold a lock of the heap while it writes.
+ */
+#include "client/memory/listing.h"
+
+#include "client/heap/arena.h"
+
+void gm_listing_publish(struct gpumem_session *session, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
+	uint64_t from = atomic_load_explicit(&session->track_from, memory_order_relaxed);
+	struct gm_arena_entry entries[GM_ARENA_ENTRIES];
+	struct gm_arena_walk walk = {0};
+	uint64_t left = 0;
+
+	if (!arena)
+		return;
+	/* One at a time: a look that began earlier must not have the last word. */
+	pthread_mutex_lock(&session->listing);
+	uint64_t changes = gm_arena_changes(arena);
+	if (changes == d->listed_changes && from == d->listed_from && !d->unlisted) {
+		pthread_mutex_unlock(&session->listing);
+		return;
+	}
+	while (from != UINT64_MAX && !walk.over) {
+		size_t n = gm_arena_unlisted(arena, from, &walk, entries);
+		for (size_t i = 0; i < n; i++) {
+			uint32_t row = gm_pages_row_try(
+				&session->pages, device, entries[i].size, entries[i].tag);
+			if (!row)
+				left++;
+			else if (gm_arena_set_cookie(arena, &entries[i], row))
+				gm_pages_row_remove(&session->pages, device, row);
+		}
+	}
+	gm_pages_unlisted(&session->pages, device, left);
+	d->unlisted = left;
+	d->listed_changes = changes;
+	d->listed_from = from;
+	pthread_mutex_unlock(&session->listing);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which half of a backend maps a device's chunks here: by the name the daemon gave for it. The only
+ * file that knows all of them. What it makes lives as long as the session and does not change once
+ * it is there.
+ */
+#include "client/memory/mapping.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/cancel.h"
+#include "client/map/map_cuda.h"
+#include "client/map/map_host.h"
+#include "client/map/map_pinned.h"
+#include "client/session/gpumem_session.h"
+
+static void open_host(struct gm_session_device *d)
+{
+	d->backend = NULL;
+	atomic_store_explicit(&d->map, gm_map_host_ops(), memory_order_release);
+}
+
+/* Those that cannot reach it, or that this process does not see, have no part in it. */
+static void add_peers(struct gpumem_session *session, struct gm_map_cuda *cuda)
+{
+	for (uint32_t i = 0; i < session->counted; i++)
+		if (strcmp(session->device[i].info.backend, "cuda") == 0)
+			(void)gm_map_cuda_add_peer(cuda, session->device[i].info.uuid);
+}
+
+static gpumem_status open_cuda(struct gpumem_session *session, struct gm_session_device *d)
+{
+	struct gm_map_cuda *cuda;
+	char why[GM_MAP_CUDA_WHY] = "";
+	int r = gm_map_cuda_new(d->info.uuid, &cuda, why);
+	if (r < 0)
+		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
+			"device %u (%s) cannot be used: %s", d->info.number, d->info.name, why);
+	if (session->peers)
+		add_peers(session, cuda);
+	d->backend = cuda;
+	atomic_store_explicit(&d->map, gm_map_cuda_ops(), memory_order_release);
+	return GPUMEM_OK;
+}
+
+/* Whether the daemon serves GPUs: only then is there anybody to pin host memory for. */
+static bool serves_gpus(const struct gpumem_session *session)
+{
+	for (uint32_t i = 0; i < session->counted; i++)
+		if (strcmp(session->device[i].info.backend, "cuda") == 0)
+			return true;
+	return false;
+}
+
+static gpumem_status open_pinned(struct gpumem_session *session, struct gm_session_device *d)
+{
+	struct gm_map_pinned *pinned;
+	char why[GM_MAP_CUDA_WHY] = "";
+	bool memfd = strcmp(d->info.backend, "host") == 0;
+	int r = -ENODEV;
+	if (serves_gpus(session))
+		r = gm_map_pinned_new(memfd, &pinned, why);
+	/* What is shared as a memfd needs no driver where no GPU is used. */
+	if (r == -ENODEV && memfd) {
+		open_host(d);
+		return GPUMEM_OK;
+	}
+	if (r < 0)
+		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
+			"pinned host memory cannot be used: %s", why);
+	d->backend = pinned;
+	atomic_store_explicit(&d->map, gm_map_pinned_ops(memfd), memory_order_release);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	gpumem_status status = GPUMEM_OK;
+	if (atomic_load_explicit(&d->map, memory_order_acquire))
+		return GPUMEM_OK;
+	GM_UNCANCELLED;
+	pthread_mutex_lock(&session->opening);
+	if (atomic_load_explicit(&d->map, memory_order_acquire))
+		;
+	else if (d->info.number == GPUMEM_DEVICE_HOST &&
+		 (strcmp(d->info.backend, "host") == 0 || strcmp(d->info.backend, "cuda") == 0))
+		status = open_pinned(session, d);
+	else if (strcmp(d->info.backend, "host") == 0)
+		open_host(d);
+	else if (strcmp(d->info.backend, "cuda") == 0)
+		status = open_cuda(session, d);
+	else
+		status = gm_error(GPUMEM_E_UNSUPPORTED,
+			"this library cannot map memory of device %u, which is of backend %s",
+			device, d->info.backend);
+	pthread_mutex_unlock(&session->opening);
+	return status;
+}
+
+void gm_mapping_close(struct gm_session_device *d)
+{
+	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+	if (map)
+		map->close(d->backend);
+}
+
+const char *gm_mapping_error(const struct gm_session_device *d, int error)
+{
+	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+	const char *text = map && map->error ? map->error() : "";
+	return *text ? text : strerror(-error);
+}

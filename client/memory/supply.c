@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A heap's chunks. The heap knows ids; the daemon knows chunks of a lease; this knows which lease
+ * each chunk is of, because a daemon that forgot the session leaves the heap with chunks of a lease
+ * that is no more, next to those of a new one. The first chunks of an epoch make the lease, all
+ * others grow it. Growing runs from several threads at once; making the lease does not. A lease on
+ * the ipc transport is one block and cannot grow: there each chunk is a lease of its own.
+ */
+#include "client/memory/supply.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "client/memory/buffer.h"
+#include "client/session/session_lease.h"
+#include "common/cleanup.h"
+
+#define BUCKETS 1024
+
+struct gm_supply {
+	struct gpumem_session *session;
+	uint32_t device;
+	bool ipc;
+	pthread_mutex_t making; /* of the lease: held across a message */
+	pthread_mutex_t lock;   /* of what follows */
+	struct gm_lease *lease;
+	/* By id, in lists of its own: adding one needs no memory, so it cannot fail. */
+	struct gm_lease_chunk *chunks[BUCKETS];
+};
+
+/* The heap lies between who has waited for chunks and who asks for them, and is no part of it: both
+ * are on one thread. */
+static _Thread_local struct gm_supply_offer *offered;
+
+int gm_supply_new(
+	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply)
+{
+	struct gm_supply *supply = calloc(1, sizeof(*supply));
+	if (!supply)
+		return -ENOMEM;
+	supply->session = session;
+	supply->device = device;
+	supply->ipc = ipc;
+	pthread_mutex_init(&supply->making, NULL);
+	pthread_mutex_init(&supply->lock, NULL);
+	*ret_supply = supply;
+	return 0;
+}
+
+void gm_supply_free(struct gm_supply *supply)
+{
+	if (!supply)
+		return;
+	for (size_t i = 0; i < BUCKETS; i++)
+		gm_lease_chunks_free(supply->chunks[i]);
+	pthread_mutex_destroy(&supply->making);
+	pthread_mutex_destroy(&supply->lock);
+	free(supply);
+}
+
+static struct gm_lease_chunk **bucket(struct gm_supply *supply, uint64_t id)
+{
+	return &supply->chunks[(id * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
+}
+
+/* The lease to grow, NULL if there is none in this epoch. */
+static struct gm_lease *current(struct gm_supply *supply)
+{
+	uint64_t epoch = gm_session_epoch(supply->session);
+	pthread_mutex_lock(&supply->lock);
+	struct gm_lease *lease = supply->lease;
+	pthread_mutex_unlock(&supply->lock);
+	return lease && lease->held.epoch == epoch ? lease : NULL;
+}
+
+/* Whether the daemon may keep such a request waiting. */
+static bool may_wait(const struct gm_supply *supply, uint64_t wait_ms)
+{
+	return wait_ms ? wait_ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
+}
+
+/* Makes the lease, unless another thread did meanwhile: then *ret_lease is that one, to grow. */
+static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone, uint64_t bytes,
+	uint64_t wait_ms, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
+{
+	gpumem_status status = GPUMEM_OK;
+	/* Who may wait holds nobody up. Then there may be two leases, which is no harm: each chunk
+	 * knows its own. */
+	bool alone = !may_wait(supply, wait_ms);
+	if (alone)
+		pthread_mutex_lock(&supply->making);
+	struct gm_lease *lease = current(supply);
+	if (!lease || lease == gone) {
+		status = gm_lease_take(supply->session, supply->device, bytes, GM_TRANSPORT_FD,
+			"heap", wait_ms, &lease, ret_chunks);
+		if (!status) {
+			pthread_mutex_lock(&supply->lock);
+			/* The old one stays listed: chunks of it are out there, and requests too.
+			 */
+			supply->lease = lease;
+			pthread_mutex_unlock(&supply->lock);
+		}
+		lease = NULL;
+	}
+	if (alone)
+		pthread_mutex_unlock(&supply->making);
+	*ret_lease = lease;
+	return status;
+}
+
+static gpumem_status obtain(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
+	struct gm_lease_chunk **ret_chunks)
+{
+	if (supply->ipc) {
+		struct gm_lease *lease;
+		gpumem_status status = gm_lease_take(supply->session, supply->device, bytes,
+			GM_TRANSPORT_IPC, "heap", wait_ms, &lease, ret_chunks);
+		if (!status)
+			(*ret_chunks)->whole = lease;
+		return status;
+	}
+	const struct gm_lease *gone = NULL;
+	gm_buffer_settle(supply->session);
+	for (;;) {
+		struct gm_lease *lease = current(supply);
+		if (!lease || lease == gone) {
+			gpumem_status status =
+				make(supply, gone, bytes, wait_ms, &lease, ret_chunks);
+			if (status || !lease)
+				return status;
+		}
+		gpumem_status status =
+			gm_lease_grow(supply->session, lease, bytes, wait_ms, ret_chunks);
+		/* A lease that the daemon does not know any more is made anew, once. */
+		if (status != GPUMEM_E_NOT_FOUND || gone)
+			return status;
+		gone = lease;
+	}
+}
+
+/* Locked. Whether one of them is here already: a chunk used twice would be two programs' memory. No
+ * grant has one twice. */
+static bool known(struct gm_supply *supply, struct gm_lease_chunk *chunks)
+{
+	struct gm_lease_chunk *chunk, *other;
+	LL_FOREACH (chunks, chunk) {
+		LL_SEARCH_SCALAR(
+			*bucket(supply, chunk->held.chunk), other, held.chunk, chunk->held.chunk);
+		if (other)
+			return true;
+	}
+	return false;
+}
+
+static void give_back(struct gm_supply *supply, struct gm_lease_chunk *chunks)
+{
+	if (supply->ipc) {
+		gm_lease_give(supply->session, chunks->whole);
+		gm_lease_chunks_free(chunks);
+	} else {
+		gm_lease_chunks_give(supply->session, chunks);
+	}
+}
+
+gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
+	struct gm_supply_offer *ret_offer)
+{
+	struct gm_lease_chunk *chunks, *chunk;
+	gpumem_status status = obtain(supply, bytes, wait_ms, &chunks);
+	if (status)
+		return status;
+	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
+	LL_FOREACH (chunks, chunk)
+		ret_offer->bytes += chunk->bytes;
+	return GPUMEM_OK;
+}
+
+void gm_supply_offer(struct gm_supply_offer *offer)
+{
+	offered = offer;
+}
+
+void gm_supply_withdraw(struct gm_supply_offer *offer)
+{
+	offered = NULL;
+	if (offer->chunks)
+		give_back(offer->supply, offer->chunks);
+	offer->chunks = NULL;
+}
+
+static gpumem_status supply_get(
+	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
+{
+	struct gm_supply *supply = ctx;
+	struct gm_lease_chunk *chunks, *chunk, *tmp;
+	if (offered && offered->supply == supply) {
+		if (!offered->chunks || offered->bytes < bytes)
+			return gm_error(GPUMEM_E_NO_MEMORY,
+				"what was waited for is less than what is needed by now");
+		chunks = gm_steal_ptr(&offered->chunks);
+	} else {
+		/* Other threads may count on what this one asks for: it must not wait in the heap.
+		 */
+		uint64_t wait_ms = may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
+		gpumem_status status = obtain(supply, bytes, wait_ms, &chunks);
+		if (status)
+			return status;
+	}
+	size_t n = 0;
+	LL_COUNT(chunks, chunk, n);
+	struct gm_source_chunk *array = calloc(n, sizeof(*array));
+	if (!array) {
+		give_back(supply, chunks);
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
+	}
+	n = 0;
+	pthread_mutex_lock(&supply->lock);
+	if (known(supply, chunks)) {
+		pthread_mutex_unlock(&supply->lock);
+		gm_lease_chunks_free(chunks);
+		free(array);
+		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a chunk that is in use");
+	}
+	LL_FOREACH_SAFE (chunks, chunk, tmp) {
+		array[n++] = (struct gm_source_chunk){
+			.id = chunk->held.chunk,
+			.bytes = chunk->bytes,
+			.fd = gm_steal_fd(&chunk->fd),
+		};
+		memcpy(array[n - 1].ipc, chunk->ipc, sizeof(chunk->ipc));
+		LL_PREPEND(*bucket(supply, chunk->held.chunk), chunk);
+	}
+	pthread_mutex_unlock(&supply->lock);
+	gm_session_stir(supply->session);
+	*ret_chunks = array;
+	*ret_n = n;
+	return GPUMEM_OK;
+}
+
+static void supply_put(void *ctx, const uint64_t *ids, size_t n)
+{
+	struct gm_supply *supply = ctx;
+	struct gm_held *list = NULL;
+	struct gm_lease_chunk *whole = NULL, *given, *tmp;
+	pthread_mutex_lock(&supply->lock);
+	for (size_t i = 0; i < n; i++) {
+		struct gm_lease_chunk **from = bucket(supply, ids[i]), *chunk;
+		LL_SEARCH_SCALAR(*from, chunk, held.chunk, ids[i]);
+		if (chunk) {
+			LL_DELETE(*from, chunk);
+			if (chunk->whole)
+				LL_PREPEND(whole, chunk);
+			else
+				LL_PREPEND(list, &chunk->held);
+		}
+	}
+	pthread_mutex_unlock(&supply->lock);
+	gm_returns_send(supply->session, NULL, list);
+	LL_FOREACH_SAFE (whole, given, tmp) {
+		gm_lease_give(supply->session, given->whole);
+		free(given);
+	}
+	gm_session_stir(supply->session);
+}
+
+struct gm_source gm_supply_source(struct gm_supply *supply)
+{
+	return (struct gm_source){.ctx = supply, .get = supply_get, .put = supply_put};
+}

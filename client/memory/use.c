@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The figures of a device: what the heap counts and what buffers add, as one. They are read where
+ * somebody asks, and published in the client's page after each message and, by the library's
+ * thread, as long as they change; nothing on the hot path knows of it.
+ */
+#include "client/memory/use.h"
+
+#include <string.h>
+
+#include "client/heap/arena.h"
+
+void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats)
+{
+	struct gm_session_device *d = &session->device[device];
+	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
+	struct gm_arena_stats heap = {0};
+	if (arena)
+		gm_arena_stats(arena, &heap);
+
+	gpumem_stats_t stats = {.size = sizeof(stats)};
+	pthread_mutex_lock(&session->lock);
+	stats.allocated = heap.held + d->buffer_held;
+	stats.in_use = heap.in_use + d->buffer_in_use;
+	stats.pooled = heap.cached;
+	/* The two peaks need not have been at one time; what was seen together was. */
+	if (stats.in_use > d->peak)
+		d->peak = stats.in_use;
+	if (heap.peak > d->peak)
+		d->peak = heap.peak;
+	stats.peak = d->peak;
+	stats.hits = heap.hits;
+	stats.misses = heap.misses + d->buffer_misses;
+	stats.returns = heap.returns + d->buffer_returns;
+	stats.active_buffers = heap.active + d->buffers;
+	pthread_mutex_unlock(&session->lock);
+	uint64_t asked = stats.hits + stats.misses;
+	stats.hit_rate = asked ? (double)stats.hits / (double)asked : 0;
+	*ret_stats = stats;
+}
+
+bool gm_use_publish(struct gpumem_session *session, uint32_t device)
+{
+	gpumem_stats_t stats;
+	gm_use_read(session, device, &stats);
+	struct gm_page_use use = {
+		.in_use = stats.in_use,
+		.cached = stats.pooled,
+		.peak = stats.peak,
+		.hits = stats.hits,
+		.misses = stats.misses,
+		.returns = stats.returns,
+		.cpu_fallbacks = stats.cpu_fallbacks,
+		.active_buffers = stats.active_buffers,
+	};
+	return gm_pages_use(&session->pages, device, &use);
+}

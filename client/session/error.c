@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sentence behind a status. Each thread has its own, of a bounded length and without memory of
+ * its own to allocate, so that a failure can be told even when memory is what is missing. A call
+ * that succeeds leaves it alone.
+ */
+#include "client/session/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/status_table.h"
+#include "gpumem/gpumem.h"
+
+static __thread char text[GM_ERROR_BYTES];
+
+gpumem_status gm_error(gpumem_status status, const char *format, ...)
+{
+	/* By way of a second room: an argument may be the old sentence. */
+	char next[GM_ERROR_BYTES];
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(next, sizeof(next), format, args);
+	va_end(args);
+	snprintf(text, sizeof(text), "%s", n < 0 ? gm_status_text(status) : next);
+	return status;
+}
+
+const char *gm_error_text(void)
+{
+	return text;
+}
+
+const char *gpumem_error_detail(void)
+{
+	return text;
+}
+
+const char *gpumem_status_text(gpumem_status status)
+{
+	return gm_status_text(status);
+}

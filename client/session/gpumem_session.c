@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state of a session and the way its requests take. The session outlives its connection: while
+ * the daemon is away the object stays, what is held goes on working, and requests fail at once as
+ * disconnected, with the reason. Who takes the connection up again is not decided here.
+ */
+#include "client/session/gpumem_session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/cancel.h"
+#include "common/clock.h"
+#include "common/status_table.h"
+
+gpumem_status gm_session_refused(const struct gpumem_session *session)
+{
+	if (!session)
+		return gm_error(GPUMEM_E_INVALID, "no session: it is NULL");
+	return gm_error(GPUMEM_E_FORKED,
+		"this session was made before fork(), by the parent: connect again in the child");
+}
+
+gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_t device)
+{
+	if (device == GPUMEM_DEVICE_HOST)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"gpumemd at %s hands out no pinned host memory: see host_limit in "
+			"gpumemd.conf",
+			session->path);
+	return gm_error(GPUMEM_E_INVALID, "no device %u: there %s %u, numbered from 0", device,
+		session->counted == 1 ? "is" : "are", session->counted);
+}
+
+void gm_session_wake(void *ctx)
+{
+	struct gpumem_session *session = ctx;
+	GM_UNCANCELLED;
+	/* A counter that is full wakes just as well. */
+	(void)!eventfd_write(session->wake, 1);
+}
+
+uint64_t gm_session_epoch(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	uint64_t epoch = session->epoch;
+	pthread_mutex_unlock(&session->lock);
+	return epoch;
+}
+
+uint64_t gm_session_wait_ms(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	uint64_t wait_ms = session->wait_ms;
+	pthread_mutex_unlock(&session->lock);
+	return wait_ms;
+}
+
+/* ---- calls */
+
+static gpumem_status away(struct gpumem_session *session)
+{
+	char text[GM_ERROR_BYTES];
+	pthread_mutex_lock(&session->lock);
+	snprintf(text, sizeof(text), "%s", session->away);
+	pthread_mutex_unlock(&session->lock);
+	return gm_error(GPUMEM_E_DISCONNECTED,
+		"gpumemd at %s is away (%.200s): what is held works on, new memory comes when it "
+		"is back",
+		session->path, text);
+}
+
+gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, struct gm_call **call)
+{
+	struct gm_conn *conn = via;
+	pthread_mutex_lock(&session->lock);
+	if (!via && session->state == GM_SESSION_UP)
+		conn = gm_conn_ref(session->conn);
+	(*call)->epoch = session->epoch;
+	pthread_mutex_unlock(&session->lock);
+	if (!conn)
+		return away(session);
+	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
+	int r = gm_conn_call(conn, request, *call, gm_clock_ns() + patience_ns);
+	gpumem_status status = GPUMEM_OK;
+	if (r == -ETIMEDOUT) {
+		*call = NULL;
+		status = gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %llu ms",
+			session->path, (unsigned long long)(patience_ns / GM_NS_PER_MS));
+	} else if (r == -EPIPE) {
+		char reason[GM_ERROR_BYTES];
+		(void)gm_conn_reason(conn, reason);
+		gm_session_wake(session);
+		status = gm_error(GPUMEM_E_DISCONNECTED,
+			"the connection to gpumemd at %s ended: %.200s", session->path, reason);
+	} else if (r < 0) {
+		status = gm_error(gm_status_from_errno(r), "cannot send to gpumemd at %s: %s",
+			session->path, strerror(-r));
+	} else if ((*call)->status) {
+		status = gm_error((*call)->status, "%s", (*call)->detail);
+	} else if ((*call)->result == -ENOMEM) {
+		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory to take gpumemd's answer");
+	} else if ((*call)->result < 0) {
+		status = gm_error(GPUMEM_E_PROTOCOL,
+			"gpumemd at %s gave an answer that is none to the question", session->path);
+	}
+	if (!via)
+		gm_conn_unref(conn);
+	return status;
+}
+
+static int done_take(struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	return packet->body_case == GM__WIRE__PACKET__BODY_DONE ? 0 : -EPROTO;
+}
+
+static void done_late(struct gm_call *call)
+{
+	free(call);
+}
+
+static const struct gm_call_ops done_ops = {.take = done_take, .late = done_late};
+
+gpumem_status gm_session_tell(
+	struct gpumem_session *session, struct gm_conn *via, Gm__Wire__Packet *request)
+{
+	struct gm_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	call->ops = &done_ops;
+	gpumem_status status = gm_session_call(session, via, request, &call);
+	free(call);
+	return status;
+}
+
+static void kept_late(struct gm_call *call)
+{
+}
+
+static const struct gm_call_ops kept_ops = {.take = done_take, .late = kept_late};
+
+gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, struct gm_call *call)
+{
+	call->ops = &kept_ops;
+	return gm_session_call(session, via, request, &call);
+}
+
+/* ---- devices */
+
+struct devices_call {
+	struct gm_call call;
+	uint32_t n;
+	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
+};
+
+static int devices_take(
+	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	struct devices_call *call = (struct devices_call *)base;
+	if (packet->body_case != GM__WIRE__PACKET__BODY_DEVICES)
+		return -EPROTO;
+	for (size_t i = 0; i < packet->devices->n_devices; i++) {
+		const Gm__Wire__Device *device = packet->devices->devices[i];
+		/* In order and without gaps: a number is an index everywhere. Nothing comes after
+		 * the pinned one. */
+		if (call->n >= GM_LIMIT_DEVICES || device->number != call->n ||
+			(call->n && call->infos[call->n - 1].number == GPUMEM_DEVICE_HOST))
+			return -EPROTO;
+		gpumem_device_info_t *info = &call->infos[call->n++];
+		info->size = sizeof(*info);
+		info->number = device->pinned ? GPUMEM_DEVICE_HOST : device->number;
+		snprintf(info->name, sizeof(info->name), "%s", device->name);
+		snprintf(info->backend, sizeof(info->backend), "%s", device->backend);
+		snprintf(info->pci, sizeof(info->pci), "%s", device->pci);
+		if (device->uuid.len == GM_UUID_BYTES)
+			memcpy(info->uuid, device->uuid.data, GM_UUID_BYTES);
+		info->total = device->total;
+		info->capacity = device->capacity;
+		info->available = device->available;
+		info->transports =
+			(device->transport_fd ? UINT32_C(1) << GPUMEM_TRANSPORT_FD : 0) |
+			(device->transport_ipc ? UINT32_C(1) << GPUMEM_TRANSPORT_IPC : 0);
+		/* An older daemon does not say; it did as follows. */
+		info->transport = device->transport_fd ? GPUMEM_TRANSPORT_FD : GPUMEM_TRANSPORT_IPC;
+		if (device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD ||
+			device->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC)
+			info->transport = (gpumem_transport)device->transport;
+	}
+	return 0;
+}
+
+static const struct gm_call_ops devices_ops = {.take = devices_take, .late = done_late};
+
+gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
+	gpumem_device_info_t *ret_infos, uint32_t *ret_n)
+{
+	struct devices_call *devices = calloc(1, sizeof(*devices));
+	if (!devices)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	devices->call.ops = &devices_ops;
+	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
+	packet.get_devices = &body;
+	struct gm_call *call = &devices->call;
+	gpumem_status status = gm_session_call(session, via, &packet, &call);
+	if (!status) {
+		memcpy(ret_infos, devices->infos, devices->n * sizeof(*ret_infos));
+		*ret_n = devices->n;
+	}
+	free(call);
+	return status;
+}
+
+/* ---- what a hello brought */
+
+static uint64_t track_from(enum gm_track track)
+{
+	switch (track) {
+	case GM_TRACK_OFF:
+		return UINT64_MAX;
+	case GM_TRACK_ALL:
+		return 0;
+	case GM_TRACK_LARGE:
+		break;
+	}
+	return GM_TRACK_LARGE_BYTES;
+}
+
+void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
+{
+	atomic_store_explicit(&session->track_from, track_from(hello->track), memory_order_relaxed);
+	pthread_mutex_lock(&session->lock);
+	session->conn = hello->conn;
+	session->id = hello->session;
+	memcpy(session->token, hello->token, sizeof(session->token));
+	session->generation = hello->generation;
+	session->decay_ms = hello->decay_ms;
+	session->wait_ms = hello->wait_ms;
+	if (!hello->resumed)
+		session->epoch++;
+	session->state = GM_SESSION_UP;
+	pthread_mutex_unlock(&session->lock);
+	hello->conn = NULL;
+}
+
+/* ---- structs that grow */
+
+static gpumem_status size_not_set(size_t bytes)
+{
+	return gm_error(
+		GPUMEM_E_INVALID, "the struct's size field is not set: it says %zu bytes", bytes);
+}
+
+gpumem_status gm_sized_in(void *known, size_t known_bytes, const void *given)
+{
+	size_t bytes;
+	if (!given)
+		return GPUMEM_OK;
+	memcpy(&bytes, given, sizeof(bytes));
+	if (bytes <= sizeof(size_t))
+		return size_not_set(bytes);
+	if (bytes > known_bytes)
+		bytes = known_bytes;
+	memcpy((char *)known + sizeof(size_t), (const char *)given + sizeof(size_t),
+		bytes - sizeof(size_t));
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_sized_out(void *given, const void *known, size_t known_bytes)
+{
+	size_t bytes;
+	memcpy(&bytes, given, sizeof(bytes));
+	if (bytes <= sizeof(size_t))
+		return size_not_set(bytes);
+	if (bytes > known_bytes)
+		bytes = known_bytes;
+	memcpy((char *)given + sizeof(size_t), (const char *)known + sizeof(size_t),
+		bytes - sizeof(size_t));
+	return GPUMEM_OK;
+}

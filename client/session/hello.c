@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * First contact: from a path to a connection that has been greeted, with its event socket and its
+ * two pages. Every way in which that fails is told with what to do about it, because it is the
+ * first thing that a user of the library meets.
+ */
+#include "client/session/hello.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/status_table.h"
+
+enum { FD_EVENTS, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };
+
+struct hello_call {
+	struct gm_call call;
+	struct gm_hello hello;
+	uint32_t major, minor;
+	bool answered;
+	bool fds_lost;
+};
+
+static void hello_init(struct gm_hello *hello)
+{
+	*hello = (struct gm_hello){.events = -1, .daemon_page = -1, .client_page = -1};
+}
+
+void gm_hello_deinit(struct gm_hello *hello)
+{
+	if (!hello)
+		return;
+	gm_conn_unref(hello->conn);
+	gm_close(hello->events);
+	gm_close(hello->daemon_page);
+	gm_close(hello->client_page);
+	free(hello->leases);
+	hello_init(hello);
+}
+
+static int hello_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	struct hello_call *call = (struct hello_call *)base;
+	struct gm_hello *hello = &call->hello;
+
+	if (packet->body_case != GM__WIRE__PACKET__BODY_HELLO_REPLY)
+		return -EPROTO;
+	const Gm__Wire__HelloReply *reply = packet->hello_reply;
+	if (!call->answered) {
+		/* What a long list of leases spills into further packets says the rest again. */
+		call->answered = true;
+		call->major = reply->major;
+		call->minor = reply->minor;
+		if (reply->major != GM_WIRE_MAJOR)
+			return 0; /* the rest may mean anything */
+		if (reply->token.len != GM_TOKEN_BYTES || packet->fds != FDS || !reply->session)
+			return -EPROTO;
+		call->fds_lost = in->fds.n < FDS;
+		hello->events = gm_fdlist_steal(&in->fds, FD_EVENTS);
+		hello->daemon_page = gm_fdlist_steal(&in->fds, FD_DAEMON_PAGE);
+		hello->client_page = gm_fdlist_steal(&in->fds, FD_CLIENT_PAGE);
+		hello->generation = packet->generation;
+		hello->session = reply->session;
+		memcpy(hello->token, reply->token.data, GM_TOKEN_BYTES);
+		hello->decay_ms = reply->decay_ms;
+		hello->wait_ms = reply->wait_ms;
+		hello->track = (enum gm_track)reply->track;
+		hello->resumed = reply->resumed;
+	}
+	if (reply->n_leases) {
+		size_t n = hello->n_leases + reply->n_leases;
+		uint64_t *more = realloc(hello->leases, n * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		memcpy(more + hello->n_leases, reply->leases, reply->n_leases * sizeof(*more));
+		hello->leases = more;
+		hello->n_leases = n;
+	}
+	return 0;
+}
+
+static void hello_call_free(struct gm_call *base)
+{
+	struct hello_call *call = (struct hello_call *)base;
+	if (!call)
+		return;
+	gm_hello_deinit(&call->hello);
+	free(call);
+}
+
+static const struct gm_call_ops hello_ops = {.take = hello_take, .late = hello_call_free};
+
+static gpumem_status connect_failed(const struct gm_hello_ask *ask, int r)
+{
+	switch (-r) {
+	case ENOENT:
+	case ECONNREFUSED:
+	case ENOTDIR:
+		return gm_error(GPUMEM_E_DISCONNECTED,
+			"no gpumemd at %s (%s): start it with 'systemctl start gpumemd', or run "
+			"'gpumemd'",
+			ask->path, ask->why);
+	case EACCES:
+	case EPERM:
+		return gm_error(GPUMEM_E_DENIED,
+			"the socket %s (%s) may not be used by this user: see its mode and the "
+			"'socket' keys of gpumemd.conf",
+			ask->path, ask->why);
+	case ENAMETOOLONG:
+		return gm_error(GPUMEM_E_INVALID,
+			"the socket path %.40s… (%s) is longer than %d bytes", ask->path, ask->why,
+			GM_LIMIT_SOCKET_PATH_BYTES);
+	case EINVAL:
+		return gm_error(GPUMEM_E_INVALID, "the socket path (%s) is empty", ask->why);
+	case ETIMEDOUT:
+		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s (%s) takes no connections",
+			ask->path, ask->why);
+	case EPROTOTYPE:
+		return gm_error(GPUMEM_E_PROTOCOL,
+			"what listens at %s (%s) is not gpumemd: another kind of socket", ask->path,
+			ask->why);
+	default:
+		return gm_error(gm_status_from_errno(r), "cannot connect to gpumemd at %s (%s): %s",
+			ask->path, ask->why, strerror(-r));
+	}
+}
+
+static gpumem_status say_hello(
+	const struct gm_hello_ask *ask, struct gm_conn *conn, struct hello_call **ret_call)
+{
+	struct hello_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
+	call->call.ops = &hello_ops;
+	hello_init(&call->hello);
+
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = (char *)ask->name;
+	if (ask->session) {
+		hello.session = ask->session;
+		hello.token.data = (uint8_t *)ask->token;
+		hello.token.len = GM_TOKEN_BYTES;
+	}
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_HELLO;
+	packet.hello = &hello;
+
+	int r = gm_conn_call(conn, &packet, &call->call, ask->deadline_ns);
+	if (r == -ETIMEDOUT)
+		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s (%s) did not answer the hello",
+			ask->path, ask->why);
+	gpumem_status status;
+	if (r < 0 && r != -EPIPE) {
+		status = gm_error(gm_status_from_errno(r), "cannot send to gpumemd at %s (%s): %s",
+			ask->path, ask->why, strerror(-r));
+	} else if (r < 0) {
+		char reason[GM_ERROR_BYTES];
+		status = gm_conn_reason(conn, reason);
+		if (status == GPUMEM_E_DISCONNECTED)
+			gm_error(status,
+				"gpumemd at %s (%s) ended the connection before it answered the "
+				"hello: %.200s",
+				ask->path, ask->why, reason);
+		else
+			gm_error(status, "%s", reason);
+	} else if (call->call.status) {
+		status = gm_error(call->call.status, "%s", call->call.detail);
+	} else if (call->answered && call->major != GM_WIRE_MAJOR) {
+		status = gm_error(GPUMEM_E_VERSION,
+			"gpumemd at %s speaks protocol %u.%u, this library %d.%d: install matching "
+			"versions",
+			ask->path, call->major, call->minor, GM_WIRE_MAJOR, GM_WIRE_MINOR);
+	} else if (call->call.result == -ENOMEM) {
+		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory for the session's leases");
+	} else if (call->call.result < 0 || !call->answered) {
+		status = gm_error(GPUMEM_E_PROTOCOL,
+			"what answered at %s (%s) is not the hello of a gpumemd", ask->path,
+			ask->why);
+	} else if (call->fds_lost) {
+		status = gm_error(GPUMEM_E_SYSTEM,
+			"this process is at its limit of open files: raise it (ulimit -n)");
+	} else {
+		*ret_call = call;
+		return GPUMEM_OK;
+	}
+	hello_call_free(&call->call);
+	return status;
+}
+
+gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hello)
+{
+	int socket;
+	int r = gm_seqpacket_connect(ask->path, &socket);
+	if (r < 0)
+		return connect_failed(ask, r);
+	struct gm_conn *conn;
+	r = gm_conn_new(socket, ask->wake, ask->wake_ctx, &conn);
+	if (r < 0)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a connection");
+	struct hello_call *call;
+	gpumem_status status = say_hello(ask, conn, &call);
+	if (status) {
+		gm_conn_unref(conn);
+		return status;
+	}
+	*ret_hello = call->hello;
+	ret_hello->conn = conn;
+	hello_init(&call->hello);
+	hello_call_free(&call->call);
+	return GPUMEM_OK;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_HELLO_H
+#define GM_CLIENT_HELLO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/session/conn.h"
+#include "common/types.h"
+
+/* What a client says first. */
+struct gm_hello_ask {
+	const char *path; /* of the socket */
+	const char *why;  /* that path, for messages: "the user's daemon", … */
+	const char *name; /* "": none */
+	uint64_t session; /* to take up again; 0: a new one */
+	uint8_t token[GM_TOKEN_BYTES];
+	uint64_t deadline_ns;
+	void (*wake)(void *ctx); /* the connection's */
+	void *wake_ctx;
+};
+
+/* What it hears. It owns what is in it. */
+struct gm_hello {
+	struct gm_conn *conn;
+	int events;      /* the socket they come on */
+	int daemon_page; /* fds of the two pages */
+	int client_page;
+	uint64_t generation;
+	uint64_t session;
+	uint8_t token[GM_TOKEN_BYTES];
+	uint64_t decay_ms;
+	uint64_t wait_ms;
+	enum gm_track track;
+	bool resumed;
+	uint64_t *leases; /* of a resumed session */
+	size_t n_leases;
+};
+
+/* Connects and says hello. The status of the failure, with a sentence on cause and remedy. */
+gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hello);
+void gm_hello_deinit(struct gm_hello *hello);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From away to up. The session's token is shown first; only a daemon that says it does not know the
+ * session is asked for a new one. Before anybody else may send on the new connection, what both
+ * sides hold is compared: answers that were lost with the old connection may have granted memory
+ * that nobody here knows of, and it goes back. Nothing that this process uses is ever unmapped
+ * here.
+ */
+#include "client/session/resume.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "client/session/session_lease.h"
+#include "client/session/returns.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/status_table.h"
+
+static gpumem_status hello(struct gpumem_session *session, bool anew, struct gm_hello *ret_hello)
+{
+	struct gm_hello_ask ask = {
+		.path = session->path,
+		.why = session->why,
+		.name = session->name,
+		.deadline_ns = gm_clock_ns() + session->timeout_ns,
+		.wake = gm_session_wake,
+		.wake_ctx = session,
+	};
+	if (!anew) {
+		pthread_mutex_lock(&session->lock);
+		ask.session = session->id;
+		memcpy(ask.token, session->token, sizeof(ask.token));
+		pthread_mutex_unlock(&session->lock);
+	}
+	return gm_hello(&ask, ret_hello);
+}
+
+/* Whether the daemon that came back has the devices that this process has memory of. */
+static gpumem_status check_devices(struct gpumem_session *session, struct gm_conn *conn)
+{
+	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
+	uint32_t n = 0;
+	gpumem_status status = gm_session_devices(session, conn, infos, &n);
+	if (status)
+		return status;
+	if (n < session->devices)
+		return gm_error(GPUMEM_E_DISCONNECTED, "gpumemd came back with fewer devices");
+	for (uint32_t i = 0; i < session->devices; i++) {
+		if (infos[i].number != session->device[i].info.number ||
+			strcmp(infos[i].backend, session->device[i].info.backend))
+			return gm_error(GPUMEM_E_DISCONNECTED,
+				"gpumemd came back with another kind of device %u", i);
+		/* Its number stands for this GPU here, and its memory is mapped as this one's. */
+		if (strcmp(infos[i].backend, "cuda") == 0 &&
+			memcmp(infos[i].uuid, session->device[i].info.uuid, GM_UUID_BYTES))
+			return gm_error(GPUMEM_E_DISCONNECTED,
+				"gpumemd came back with another GPU as device %u", i);
+	}
+	return GPUMEM_OK;
+}
+
+/* The token may be lost on the way: it is kept as soon as it is known. */
+static void keep_token(struct gpumem_session *session, const struct gm_hello *greeted)
+{
+	pthread_mutex_lock(&session->lock);
+	memcpy(session->token, greeted->token, sizeof(session->token));
+	pthread_mutex_unlock(&session->lock);
+}
+
+static gpumem_status settle(struct gpumem_session *session, struct gm_hello *greeted)
+{
+	gpumem_status status = check_devices(session, greeted->conn);
+	if (status)
+		return status;
+	int r = gm_pages_map(&session->pages, greeted->daemon_page, greeted->client_page);
+	if (r < 0)
+		return gm_error(gm_status_from_errno(r), "cannot map the session's pages: %s",
+			strerror(-r));
+	if (!greeted->resumed)
+		return GPUMEM_OK;
+	return gm_lease_reconcile(session, greeted->conn, greeted->leases, greeted->n_leases);
+}
+
+gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *ret_resumed)
+{
+	struct gm_hello greeted;
+	gpumem_status status = hello(session, false, &greeted);
+	if (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED || status == GPUMEM_E_INVALID)
+		status = hello(session, true, &greeted);
+	if (status)
+		return status;
+	if (greeted.resumed)
+		keep_token(session, &greeted);
+	status = settle(session, &greeted);
+	if (!status) {
+		*ret_events = gm_steal_fd(&greeted.events);
+		*ret_resumed = greeted.resumed;
+		gm_session_adopt(session, &greeted);
+		/* With an older epoch nothing of this is sent: it is let go. */
+		(void)gm_returns_flush(session, NULL);
+	}
+	gm_hello_deinit(&greeted);
+	return status;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shared pages. Reading takes no lock: blocks carry sequence counts. Writers of this process
+ * share one lock, which the hot path never takes: figures and rows of blocks are published now and
+ * then, and only freeing a block that has a row comes here. Both mappings keep their address for as
+ * long as the session lives; after a reconnect they lead to new memory.
+ *
+ * The daemon is trusted with its own page no further than needed: a page that could be shrunk under
+ * us, and kill this process by a signal, is refused.
+ */
+#include "client/session/session_pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+
+void gm_pages_init(struct gm_pages *pages)
+{
+	memset(pages, 0, sizeof(*pages));
+	pthread_mutex_init(&pages->lock, NULL);
+	/* Row 0 is taken first. */
+	for (uint32_t i = GM_LIMIT_TRACKED_BUFFERS; i-- > 0;)
+		pages->free_rows[pages->n_free++] = (uint16_t)i;
+}
+
+void gm_pages_deinit(struct gm_pages *pages)
+{
+	if (pages->daemon)
+		munmap((void *)pages->daemon, sizeof(*pages->daemon));
+	if (pages->client)
+		munmap(pages->client, sizeof(*pages->client));
+	pages->daemon = NULL;
+	pages->client = NULL;
+	pthread_mutex_destroy(&pages->lock);
+}
+
+static int check(int fd, size_t bytes, uint32_t magic)
+{
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || (uint64_t)st.st_size < bytes)
+		return -EBADMSG;
+	struct gm_page_header header;
+	ssize_t n = pread(fd, &header, sizeof(header), 0);
+	if (n < 0)
+		return -errno;
+	if ((size_t)n != sizeof(header) || header.magic != magic ||
+		header.version != GM_PAGE_VERSION || header.devices > GM_LIMIT_DEVICES ||
+		header.rows > GM_LIMIT_TRACKED_BUFFERS)
+		return -EBADMSG;
+	return 0;
+}
+
+/* A child has no use for a page. */
+static int map(int fd, size_t bytes, int prot, void **ret)
+{
+	void *p = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	if (madvise(p, bytes, MADV_DONTFORK) < 0) {
+		int r = -errno;
+		munmap(p, bytes);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+/* Puts a fresh mapping where an older one is, in one step: whoever reads there sees either. */
+static int replace(void *fresh, size_t bytes, const void *old)
+{
+	void *p = mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old);
+	return p == MAP_FAILED ? -errno : 0;
+}
+
+int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd)
+{
+	void *daemon, *client;
+	int r = check(daemon_fd, sizeof(*pages->daemon), GM_PAGE_DAEMON_MAGIC);
+	if (r < 0)
+		return r;
+	r = check(client_fd, sizeof(*pages->client), GM_PAGE_CLIENT_MAGIC);
+	if (r < 0)
+		return r;
+
+	/* Both to one side: what is likely to fail is over before anything is replaced. */
+	r = map(client_fd, sizeof(*pages->client), PROT_READ | PROT_WRITE, &client);
+	if (r < 0)
+		return r;
+	r = map(daemon_fd, sizeof(*pages->daemon), PROT_READ, &daemon);
+	if (r < 0) {
+		munmap(client, sizeof(*pages->client));
+		return r;
+	}
+	pthread_mutex_lock(&pages->lock);
+	if (!pages->client) {
+		pages->daemon = daemon;
+		pages->client = client;
+	} else {
+		struct gm_page_client *fresh = client;
+		memcpy(fresh->use, pages->client->use, sizeof(fresh->use));
+		memcpy(fresh->rows, pages->client->rows, sizeof(fresh->rows));
+		r = replace(daemon, sizeof(*pages->daemon), pages->daemon);
+		if (r < 0)
+			munmap(daemon, sizeof(*pages->daemon));
+		else
+			r = replace(client, sizeof(*pages->client), pages->client);
+		if (r < 0)
+			munmap(client, sizeof(*pages->client));
+	}
+	pthread_mutex_unlock(&pages->lock);
+	return r;
+}
+
+int gm_pages_device(const struct gm_pages *pages, uint32_t device, struct gm_page_device *ret)
+{
+	return gm_page_read(&pages->daemon->devices[device], sizeof(*ret), ret);
+}
+
+bool gm_pages_use(struct gm_pages *pages, uint32_t device, const struct gm_page_use *use)
+{
+	struct gm_page_use value = *use, old;
+	pthread_mutex_lock(&pages->lock);
+	struct gm_page_use *block = &pages->client->use[device];
+	memcpy(&old, block, sizeof(old));
+	value.untracked = pages->untracked[device] + pages->unlisted[device];
+	value.seq = old.seq;
+	bool differs = memcmp(&value, &old, sizeof(value)) != 0;
+	if (differs)
+		gm_page_write(block, &value, sizeof(value));
+	pthread_mutex_unlock(&pages->lock);
+	return differs;
+}
+
+static uint64_t coarse_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void row_write(
+	struct gm_page_row *row, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
+{
+	struct gm_page_row value = {.device = device, .bytes = bytes, .born_ns = born_ns};
+	if (tag)
+		snprintf(value.tag, sizeof(value.tag), "%s", tag);
+	gm_page_write(row, &value, sizeof(value));
+}
+
+/* 0: no row is free. Lock. */
+static uint32_t row_take(
+	struct gm_pages *pages, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
+{
+	if (!pages->n_free)
+		return 0;
+	uint32_t i = pages->free_rows[--pages->n_free];
+	row_write(&pages->client->rows[i], device, bytes, born_ns, tag);
+	return i + 1;
+}
+
+uint32_t gm_pages_row_try(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+{
+	uint64_t born_ns = coarse_ns();
+	pthread_mutex_lock(&pages->lock);
+	uint32_t row = row_take(pages, device, bytes, born_ns, tag);
+	pthread_mutex_unlock(&pages->lock);
+	return row;
+}
+
+uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+{
+	uint64_t born_ns = coarse_ns();
+	pthread_mutex_lock(&pages->lock);
+	uint32_t row = row_take(pages, device, bytes, born_ns, tag);
+	if (!row) {
+		pages->untracked[device]++;
+		row = GM_PAGES_UNTRACKED;
+	}
+	pthread_mutex_unlock(&pages->lock);
+	return row;
+}
+
+void gm_pages_unlisted(struct gm_pages *pages, uint32_t device, uint64_t n)
+{
+	pthread_mutex_lock(&pages->lock);
+	pages->unlisted[device] = n;
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void gm_pages_row_tag(struct gm_pages *pages, uint32_t row, const char *tag)
+{
+	if (!row || row == GM_PAGES_UNTRACKED)
+		return;
+	pthread_mutex_lock(&pages->lock);
+	struct gm_page_row *place = &pages->client->rows[row - 1];
+	struct gm_page_row value;
+	memcpy(&value, place, sizeof(value));
+	memset(value.tag, 0, sizeof(value.tag));
+	snprintf(value.tag, sizeof(value.tag), "%s", tag ? tag : "");
+	gm_page_write(place, &value, sizeof(value));
+	pthread_mutex_unlock(&pages->lock);
+}
+
+void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row)
+{
+	if (!row)
+		return;
+	pthread_mutex_lock(&pages->lock);
+	if (row == GM_PAGES_UNTRACKED) {
+		pages->untracked[device]--;
+	} else {
+		row_write(&pages->client->rows[row - 1], 0, 0, 0, NULL);
+		pages->free_rows[pages->n_free++] = (uint16_t)(row - 1);
+	}
+	pthread_mutex_unlock(&pages->lock);
+}

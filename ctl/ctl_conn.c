@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl's end of the wire. One request is in flight at a time, so the next packet with a
+ * request's id is its answer; the daemon's sequence numbers must grow from packet to packet. What
+ * arrives is distrusted like any input: bounded by the arena, and whatever is not the awaited
+ * answer ends the conversation with a sentence. Never blocks longer than the timeout per packet.
+ */
+
+#include "ctl/ctl_conn.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/path.h"
+#include "common/seqpacket.h"
+#include "common/units.h"
+
+struct gm_conn {
+	int socket;
+	int timeout_ms; /* -1: for ever */
+	char path[GM_PATH_BYTES];
+	uint64_t last_id;
+	bool heard; /* there is a last_sequence */
+	uint64_t last_sequence;
+	struct gm_wire_arena arena;
+	char *daemon_version;
+	uint32_t major, minor;
+	uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+};
+
+gpumem_status gm_trouble_set(
+	struct gm_trouble *trouble, gpumem_status status, const char *format, ...)
+{
+	va_list list;
+
+	trouble->status = status;
+	trouble->hint[0] = '\0';
+	va_start(list, format);
+	vsnprintf(trouble->text, sizeof(trouble->text), format, list);
+	va_end(list);
+	return status;
+}
+
+/* What to do about a socket that nothing answers on. */
+static gpumem_status not_reached(
+	struct gm_trouble *trouble, const char *path, const char *why, int error)
+{
+	const char *hint;
+
+	switch (-error) {
+	case ENOENT:
+	case ENOTDIR:
+		hint = "Nothing is there: start it with 'systemctl start gpumemd', or run 'gpumemd' as yourself.";
+		break;
+	case ECONNREFUSED:
+		hint = "A socket is there, but no daemon behind it: 'systemctl status gpumemd' may say why.";
+		break;
+	case EACCES:
+	case EPERM:
+		hint = "You may not connect to it: the socket's group may ('ls -l' on it).";
+		break;
+	case EPROTOTYPE:
+		hint = "Something else listens there: is the path right?";
+		break;
+	case ENAMETOOLONG:
+		hint = "The path of a socket has at most 107 bytes.";
+		break;
+	case ETIMEDOUT:
+		hint = "It takes no connections now: is it overloaded or stopped?";
+		break;
+	default:
+		hint = "Is gpumemd running?";
+	}
+	gm_trouble_set(trouble, GPUMEM_E_DISCONNECTED, "cannot reach gpumemd at %s (%s): %s", path,
+		why, strerror(-error));
+	snprintf(trouble->hint, sizeof(trouble->hint), "%s", hint);
+	return GPUMEM_E_DISCONNECTED;
+}
+
+static gpumem_status protocol_error(
+	struct gm_trouble *trouble, const struct gm_conn *conn, const char *what)
+{
+	return gm_trouble_set(trouble, GPUMEM_E_PROTOCOL,
+		"what answers at %s does not speak as gpumemd should: %s", conn->path, what);
+}
+
+static gpumem_status went_away(struct gm_trouble *trouble, const struct gm_conn *conn)
+{
+	return gm_trouble_set(trouble, GPUMEM_E_DISCONNECTED,
+		"gpumemd at %s ended the connection before it had answered; its log may say why",
+		conn->path);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* 0; -ETIMEDOUT; another errno. A hang-up counts as ready: the call that follows reports it. */
+static int wait_for(struct gm_conn *conn, short events)
+{
+	int64_t end = now_ms() + conn->timeout_ms;
+
+	for (;;) {
+		struct pollfd pollfd = {.fd = conn->socket, .events = events};
+		int64_t left = end - now_ms();
+		int patience = conn->timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0;
+		int n = poll(&pollfd, 1, patience);
+		if (n > 0)
+			return 0;
+		if (n == 0)
+			return -ETIMEDOUT;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+static gpumem_status broken(struct gm_trouble *trouble, struct gm_conn *conn, int error)
+{
+	char text[GM_UNITS_TEXT];
+
+	switch (-error) {
+	case EPIPE:
+	case ECONNRESET:
+		return went_away(trouble, conn);
+	case ETIMEDOUT:
+		return gm_trouble_set(trouble, GPUMEM_E_TIMEOUT,
+			"gpumemd at %s did not answer within %s: it is overloaded or stopped (--timeout waits longer)",
+			conn->path, gm_format_duration((uint64_t)conn->timeout_ms * 1000000, text));
+	case EBADMSG:
+		return protocol_error(trouble, conn, "a packet that cannot be read");
+	case E2BIG:
+		return protocol_error(trouble, conn, "a packet that is too long");
+	case ENOMEM:
+		return gm_trouble_set(
+			trouble, GPUMEM_E_HOST_MEMORY, "no memory for gpumemd's answer");
+	}
+	return gm_trouble_set(trouble, GPUMEM_E_SYSTEM, "talking to gpumemd at %s failed: %s",
+		conn->path, strerror(-error));
+}
+
+static int send_packet(struct gm_conn *conn, const Gm__Wire__Packet *packet)
+{
+	size_t n;
+	int r = gm_wire_pack(packet, conn->bytes, sizeof(conn->bytes), &n);
+	if (r < 0)
+		return r;
+	for (;;) {
+		r = wait_for(conn, POLLOUT);
+		if (r == 0)
+			r = gm_seqpacket_send(conn->socket, conn->bytes, n, NULL, 0);
+		if (r != -EAGAIN)
+			return r;
+	}
+}
+
+static int receive_packet(struct gm_conn *conn, Gm__Wire__Packet **ret_packet)
+{
+	struct gm_packet_in in;
+	int r;
+
+	do {
+		r = wait_for(conn, POLLIN);
+		if (r == 0)
+			r = gm_seqpacket_receive(
+				conn->socket, conn->bytes, sizeof(conn->bytes), &in);
+	} while (r == -EAGAIN);
+	if (r < 0)
+		return r;
+	/* Nothing that an observer is told comes with file descriptors. */
+	gm_fdlist_deinit(&in.fds);
+	if (in.data_cut)
+		return -E2BIG;
+	return gm_wire_unpack(&conn->arena, conn->bytes, in.n, ret_packet);
+}
+
+static gpumem_status failure(struct gm_trouble *trouble, const Gm__Wire__Failure *body)
+{
+	gpumem_status status = (gpumem_status)body->status;
+
+	/* A failure that says "ok" is none the less no answer. */
+	if (status == GPUMEM_OK)
+		status = GPUMEM_E_PROTOCOL;
+	if (body->detail && *body->detail)
+		return gm_trouble_set(trouble, status, "%s", body->detail);
+	return gm_trouble_set(trouble, status, "%s", gm_status_text(status));
+}
+
+gpumem_status gm_conn_ask(struct gm_conn *conn, Gm__Wire__Packet *request,
+	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user,
+	struct gm_trouble *trouble)
+{
+	Gm__Wire__Packet *packet;
+
+	request->id = ++conn->last_id;
+	int r = send_packet(conn, request);
+	/* A daemon that refuses us may have said why before it closed: look before giving up. */
+	if (r < 0 && r != -EPIPE && r != -ECONNRESET)
+		return broken(trouble, conn, r);
+	for (;;) {
+		r = receive_packet(conn, &packet);
+		if (r < 0)
+			return broken(trouble, conn, r);
+		gm_log(GM_LOG_DEBUG, "packet: id %llu, sequence %llu, body %d%s",
+			(unsigned long long)packet->id, (unsigned long long)packet->sequence,
+			(int)packet->body_case, packet->more ? ", more follows" : "");
+		if (conn->heard && packet->sequence <= conn->last_sequence)
+			return protocol_error(trouble, conn, "packets out of order");
+		conn->heard = true;
+		conn->last_sequence = packet->sequence;
+		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE &&
+			(packet->id == request->id || packet->id == 0))
+			return failure(trouble, packet->failure);
+		if (packet->id == 0)
+			continue; /* an event; it needs nothing of us */
+		if (packet->id != request->id)
+			return protocol_error(
+				trouble, conn, "an answer to something that was not asked");
+		if (packet->body_case != expected)
+			return protocol_error(trouble, conn, "an answer of another kind");
+		fn(user, packet);
+		if (!packet->more)
+			return GPUMEM_OK;
+	}
+}
+
+static void take_nothing(void *user, const Gm__Wire__Packet *packet)
+{
+	(void)user;
+	(void)packet;
+}
+
+gpumem_status gm_conn_watch(
+	struct gm_conn *conn, gm_conn_event_fn fn, void *user, struct gm_trouble *trouble)
+{
+	Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT, *packet;
+
+	request.body_case = GM__WIRE__PACKET__BODY_WATCH;
+	request.watch = &body;
+	gpumem_status status = gm_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_DONE, take_nothing, NULL, trouble);
+	if (status != GPUMEM_OK)
+		return status;
+	conn->timeout_ms = -1;
+	for (;;) {
+		int r = receive_packet(conn, &packet);
+		if (r < 0)
+			return broken(trouble, conn, r);
+		if (conn->heard && packet->sequence <= conn->last_sequence)
+			return protocol_error(trouble, conn, "packets out of order");
+		conn->last_sequence = packet->sequence;
+		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
+			return failure(trouble, packet->failure);
+		/* One that this version has no name for is passed over. */
+		if (packet->id == 0 && !fn(user, packet))
+			return GPUMEM_OK;
+	}
+}
+
+static void take_hello(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_conn *conn = user;
+
+	free(conn->daemon_version);
+	conn->daemon_version = strdup(packet->hello_reply->version);
+	conn->major = packet->hello_reply->major;
+	conn->minor = packet->hello_reply->minor;
+}
+
+static gpumem_status say_hello(struct gm_conn *conn, struct gm_trouble *trouble)
+{
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = (char *)"gpumemctl";
+	hello.observer = true;
+	packet.body_case = GM__WIRE__PACKET__BODY_HELLO;
+	packet.hello = &hello;
+	gpumem_status status = gm_conn_ask(
+		conn, &packet, GM__WIRE__PACKET__BODY_HELLO_REPLY, take_hello, conn, trouble);
+	if (status != GPUMEM_OK)
+		return status;
+	if (!conn->daemon_version)
+		return broken(trouble, conn, -ENOMEM);
+	if (conn->major != GM_WIRE_MAJOR)
+		return gm_trouble_set(trouble, GPUMEM_E_VERSION,
+			"gpumemd %s at %s speaks protocol %u.%u, this gpumemctl %d.%d: use the gpumemctl that came with it",
+			conn->daemon_version, conn->path, conn->major, conn->minor, GM_WIRE_MAJOR,
+			GM_WIRE_MINOR);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_conn_open(const char *socket, uint64_t timeout_ms, struct gm_trouble *trouble,
+	struct gm_conn **ret_conn)
+{
+	const char *why = "--socket";
+	struct gm_conn *conn = calloc(1, sizeof(*conn));
+	gpumem_status status;
+	int r = 0;
+
+	if (!conn)
+		return gm_trouble_set(trouble, GPUMEM_E_HOST_MEMORY, "no memory");
+	conn->socket = -1;
+	conn->timeout_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
+	gm_wire_arena_init(&conn->arena);
+	if (!socket)
+		r = gm_path_client_socket(conn->path, &why);
+	else if (strlen(socket) >= sizeof(conn->path))
+		r = -ENAMETOOLONG;
+	else
+		strcpy(conn->path, socket);
+	if (r < 0)
+		status = not_reached(trouble, socket ? socket : "its socket", why, r);
+	else {
+		gm_log(GM_LOG_DEBUG, "connecting to %s (%s)", conn->path, why);
+		r = gm_seqpacket_connect(conn->path, &conn->socket);
+		status =
+			r < 0 ? not_reached(trouble, conn->path, why, r) : say_hello(conn, trouble);
+	}
+	if (status != GPUMEM_OK) {
+		gm_conn_free(conn);
+		return status;
+	}
+	*ret_conn = conn;
+	return GPUMEM_OK;
+}
+
+void gm_conn_free(struct gm_conn *conn)
+{
+	if (!conn)
+		return;
+	if (conn->socket >= 0)
+		close(conn->socket);
+	gm_wire_arena_deinit(&conn->arena);
+	free(conn->daemon_version);
+	free(conn);
+}
+
+const char *gm_conn_daemon_version(const struct gm_conn *conn)
+{
+	return conn->daemon_version;
+}
+
+uint32_t gm_conn_daemon_major(const struct gm_conn *conn)
+{
+	return conn->major;
+}
+
+uint32_t gm_conn_daemon_minor(const struct gm_conn *conn)
+{
+	return conn->minor;
+}

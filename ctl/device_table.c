@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * What the wire says of a device, as a row of a table. The keys here are documented in gpumemctl(1)
+ * and stay as they are.
+ */
+
+#include "ctl/device_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "common/types.h"
+
+static const struct gm_column columns[] = {
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"uuid", NULL, 0},
+	{"pci", NULL, 0},
+	{"backend", NULL, 0},
+	{"pinned", NULL, 0},
+	{"transport_fd", NULL, 0},
+	{"transport_ipc", NULL, 0},
+	{"total", "TOTAL", GM_COLUMN_RIGHT},
+	{"fraction", NULL, 0},
+	{"min_free", NULL, 0},
+	{"capacity", "CAPACITY", GM_COLUMN_RIGHT},
+	{"ceiling", NULL, 0},
+	{"leased", "LEASED", GM_COLUMN_RIGHT},
+	{"quarantined", NULL, 0},
+	{"admitted", NULL, 0},
+	{"pooled", "POOLED", GM_COLUMN_RIGHT},
+	{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
+	{"free", NULL, 0},
+	{"measured", NULL, 0},
+	{"available", "AVAIL", GM_COLUMN_RIGHT},
+	{"peak_charged", NULL, 0},
+	{"chunks", NULL, 0},
+	{"pressure", "PRESSURE", GM_COLUMN_RIGHT},
+	{"level", "LEVEL", 0},
+};
+
+struct gm_table *gm_device_table_new(void)
+{
+	return gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+}
+
+void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
+{
+	char uuid[GM_DEVICE_UUID_TEXT];
+	double fraction = device->fraction;
+
+	gm_table_row(table);
+	gm_table_count(table, device->number);
+	gm_table_text(table, device->name);
+	gm_table_text(table, gm_device_uuid(device, uuid));
+	gm_table_text(table, device->pci);
+	gm_table_text(table, device->backend);
+	gm_table_bool(table, device->pinned);
+	gm_table_bool(table, device->transport_fd);
+	gm_table_bool(table, device->transport_ipc);
+	gm_table_size(table, device->total);
+	if (fraction >= 0 && fraction <= 1)
+		gm_table_share(table, (uint64_t)(fraction * 1e6 + 0.5));
+	else
+		gm_table_none(table);
+	gm_table_size(table, device->min_free);
+	gm_table_size(table, device->capacity);
+	gm_table_size(table, device->ceiling);
+	gm_table_size(table, device->leased);
+	gm_table_size(table, device->quarantined);
+	gm_table_size(table, device->admitted);
+	gm_table_size(table, device->pooled);
+	if (device->measured)
+		gm_table_size(table, device->foreign);
+	else
+		gm_table_none(table);
+	gm_table_size(table, device->free);
+	gm_table_bool(table, device->measured);
+	gm_table_size(table, device->available);
+	gm_table_size(table, device->peak_charged);
+	gm_table_count(table, device->chunks);
+	gm_table_share(table, device->pressure_ppm);
+	gm_table_mark(table, gm_device_level_mark(device->level));
+	gm_table_text(table, gm_device_level(device->level));
+	gm_table_mark(table, gm_device_level_mark(device->level));
+}
+
+const char *gm_device_level(uint32_t level)
+{
+	static const char *const words[GM_LEVELS] = {
+		[GM_LEVEL_LOW] = "low",
+		[GM_LEVEL_MEDIUM] = "medium",
+		[GM_LEVEL_HIGH] = "high",
+		[GM_LEVEL_CRITICAL] = "critical",
+	};
+	return level < GM_LEVELS ? words[level] : "unknown";
+}
+
+enum gm_mark gm_device_level_mark(uint32_t level)
+{
+	if (level == GM_LEVEL_LOW)
+		return GM_MARK_NONE;
+	return level < GM_LEVEL_CRITICAL ? GM_MARK_WARN : GM_MARK_BAD;
+}
+
+const char *gm_device_transport(Gm__Wire__Transport transport)
+{
+	switch ((int)transport) {
+	case GM__WIRE__TRANSPORT__TRANSPORT_AUTO:
+		return "auto";
+	case GM__WIRE__TRANSPORT__TRANSPORT_FD:
+		return "fd";
+	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
+		return "ipc";
+	}
+	return "unknown";
+}
+
+const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_UUID_TEXT])
+{
+	const ProtobufCBinaryData *uuid = &device->uuid;
+	char *end = text;
+
+	*end = '\0';
+	if (uuid->len != GM_UUID_BYTES)
+		return text;
+	if (!strcmp(device->backend, "cuda"))
+		end += sprintf(end, device->mig ? "MIG-" : "GPU-");
+	for (size_t i = 0; i < GM_UUID_BYTES; i++)
+		end += sprintf(end, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			uuid->data[i]);
+	return text;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl devices: one block per device, in the order of the arithmetic: what is there, who has
+ * it, what of it may be used, what is left; and below, by name, who has what did not come from the
+ * broker. Who that is is asked first: the daemon then looks at its devices, and the figures asked
+ * for after that are those of the same moment.
+ */
+
+#include "common/limits.h"
+#include "common/units.h"
+#include "ctl/device_table.h"
+#include "ctl/user.h"
+#include "ctl/verb.h"
+
+static const struct gm_column process_columns[] = {
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"pid", "PID", GM_COLUMN_RIGHT},
+	{"uid", NULL, 0},
+	{NULL, "USER", GM_COLUMN_SHRINK},
+	{"command", "COMMAND", GM_COLUMN_SHRINK},
+	{"bytes", "FOREIGN", GM_COLUMN_RIGHT},
+	{"kind", NULL, 0},
+	{NULL, "WHAT", GM_COLUMN_SHRINK},
+};
+
+struct answer {
+	struct gm_writer *writer;
+	struct gm_table *devices, *processes;
+	size_t n;
+	/* What the processes of a device come to; told: that is all there is to say of it. */
+	struct {
+		uint64_t bytes;
+		bool told;
+	} sums[GM_LIMIT_DEVICES];
+	uint64_t unlisted;
+};
+
+/* ---- processes */
+
+static void add_process(struct gm_table *table, uint32_t device, const Gm__Wire__Process *process)
+{
+	char user[GM_USER_TEXT];
+	const char *kind = "other", *what = NULL;
+
+	switch ((int)process->kind) {
+	case GM__WIRE__PROCESS_KIND__PROCESS_CLIENT:
+		kind = "client";
+		what = "client, its own part";
+		break;
+	case GM__WIRE__PROCESS_KIND__PROCESS_DAEMON:
+		kind = "daemon";
+		what = "gpumemd, ipc chunks too";
+		break;
+	}
+	gm_table_row(table);
+	gm_table_count(table, device);
+	gm_table_count(table, process->pid > 0 ? (uint64_t)process->pid : 0);
+	if (process->uid_known) {
+		gm_table_count(table, process->uid);
+		gm_table_text(table, gm_user_name(process->uid, user));
+	} else {
+		gm_table_none(table);
+		gm_table_none(table);
+	}
+	gm_table_text(table, process->command);
+	if (process->bytes_known)
+		gm_table_size(table, process->bytes);
+	else
+		gm_table_none(table);
+	gm_table_text(table, kind);
+	gm_table_text(table, what);
+}
+
+static void take_processes(void *user, const Gm__Wire__Packet *packet)
+{
+	struct answer *answer = user;
+
+	for (size_t i = 0; i < packet->processes->n_devices; i++) {
+		const Gm__Wire__DeviceProcesses *device = packet->processes->devices[i];
+		bool told = device->known && device->unlisted == 0;
+		uint64_t sum = 0;
+		for (size_t j = 0; j < device->n_processes; j++) {
+			const Gm__Wire__Process *process = device->processes[j];
+			add_process(answer->processes, device->device, process);
+			sum += process->bytes;
+			/* Some of what the daemon has is brokered, and it does not say how much. */
+			told = told && process->bytes_known &&
+			       process->kind != GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
+		}
+		answer->unlisted += device->unlisted;
+		if (device->device < GM_LIMIT_DEVICES) {
+			answer->sums[device->device].bytes = sum;
+			answer->sums[device->device].told = told;
+		}
+	}
+}
+
+/* Memory that is used and that no process is listed for: its process has ended, and a child of it
+ * lives on; or it is used without a context. */
+static void add_rest(struct answer *answer, const Gm__Wire__Device *device)
+{
+	struct gm_table *table = answer->processes;
+
+	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
+		!answer->sums[device->number].told ||
+		device->foreign <= answer->sums[device->number].bytes)
+		return;
+	gm_table_row(table);
+	gm_table_count(table, device->number);
+	gm_table_none(table);
+	gm_table_none(table);
+	gm_table_none(table);
+	gm_table_none(table);
+	gm_table_size(table, device->foreign - answer->sums[device->number].bytes);
+	gm_table_text(table, "unlisted");
+	gm_table_text(table, "no process listed for it");
+}
+
+/* ---- figures */
+
+static void tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *device)
+{
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+
+	if (device->measured) {
+		gm_writer_line(writer, "foreign", "%s, which leaves a ceiling of %s",
+			gm_format_size(device->foreign, a), gm_format_size(device->ceiling, b));
+		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
+	} else {
+		gm_writer_line(writer, "foreign", "not known: %s, the ledger alone counts",
+			*device->trouble ? device->trouble : "no figures from NVML");
+		gm_writer_line(writer, "free", "at most %s", gm_format_size(device->free, a));
+	}
+}
+
+static void tell(struct answer *answer, const Gm__Wire__Device *device)
+{
+	struct gm_writer *writer = answer->writer;
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT], uuid[GM_DEVICE_UUID_TEXT];
+
+	if (answer->n++)
+		gm_writer_line(writer, "", "%s", "");
+	gm_writer_line(writer, "device", "%u, %s", device->number, device->name);
+	if (*gm_device_uuid(device, uuid))
+		gm_writer_line(writer, "uuid", "%s", uuid);
+	if (*device->pci)
+		gm_writer_line(writer, "pci", "%s", device->pci);
+	gm_writer_line(writer, "backend", "%s, transport%s", device->backend,
+		device->transport_fd && device->transport_ipc ? "s fd and ipc"
+		: device->transport_fd                        ? " fd"
+		: device->transport_ipc                       ? " ipc"
+							      : ": none");
+	gm_writer_line(writer, "total", "%s", gm_format_size(device->total, a));
+	gm_writer_line(writer, "brokered", "%s (leased %s, quarantined %s)",
+		gm_format_size(device->leased + device->quarantined, a),
+		gm_format_size(device->leased, b), gm_format_size(device->quarantined, c));
+	gm_writer_line(writer, "pooled", "%s", gm_format_size(device->pooled, a));
+	if (device->pinned) {
+		/* Nobody else takes from it. */
+		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
+		gm_writer_line(
+			writer, "capacity", "%s (host_limit)", gm_format_size(device->capacity, a));
+	} else {
+		tell_foreign(writer, device);
+		gm_writer_line(writer, "capacity", "%s (fraction %.4g, min_free %s)",
+			gm_format_size(device->capacity, a), device->fraction,
+			gm_format_size(device->min_free, b));
+	}
+	gm_writer_line(writer, "admitted", "%s", gm_format_size(device->admitted, a));
+	gm_writer_line(writer, "charged", "%s, at most %s so far",
+		gm_format_size(device->leased + device->quarantined + device->admitted, a),
+		gm_format_size(device->peak_charged, b));
+	gm_writer_line(writer, "chunks", "%llu", (unsigned long long)device->chunks);
+	gm_writer_line(writer, "available", "%s", gm_format_size(device->available, a));
+	gm_writer_line(writer, "pressure", "%.2f, %s", device->pressure_ppm / 1e6,
+		gm_device_level(device->level));
+}
+
+static void take_devices(void *user, const Gm__Wire__Packet *packet)
+{
+	struct answer *answer = user;
+
+	for (size_t i = 0; i < packet->devices->n_devices; i++) {
+		gm_device_table_add(answer->devices, packet->devices->devices[i]);
+		tell(answer, packet->devices->devices[i]);
+		add_rest(answer, packet->devices->devices[i]);
+	}
+}
+
+/* One connection, two questions. */
+static gpumem_status ask(struct gm_ctl *ctl, struct answer *answer)
+{
+	Gm__Wire__GetProcesses get_processes = GM__WIRE__GET_PROCESSES__INIT;
+	Gm__Wire__GetDevices get_devices = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_conn *conn;
+
+	gpumem_status status =
+		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+	request.body_case = GM__WIRE__PACKET__BODY_GET_PROCESSES;
+	request.get_processes = &get_processes;
+	status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_PROCESSES, take_processes,
+		answer, &ctl->trouble);
+	/* An older daemon has the figures all the same. */
+	if (status == GPUMEM_OK || status == GPUMEM_E_UNSUPPORTED) {
+		request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
+		request.get_devices = &get_devices;
+		status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES, take_devices,
+			answer, &ctl->trouble);
+	}
+	gm_conn_free(conn);
+	return status;
+}
+
+gpumem_status gm_verb_devices(struct gm_ctl *ctl)
+{
+	struct answer answer = {
+		.writer = ctl->writer,
+		.devices = gm_device_table_new(),
+		.processes = gm_table_new(
+			process_columns, sizeof(process_columns) / sizeof(*process_columns)),
+	};
+
+	gpumem_status status = ask(ctl, &answer);
+	if (status != GPUMEM_OK) {
+		gm_table_free(answer.devices);
+		gm_table_free(answer.processes);
+		return status;
+	}
+	if (answer.n == 0)
+		gm_writer_line(ctl->writer, "", "%s", "There is no device.");
+	gm_writer_data(ctl->writer, "devices", answer.devices);
+	if (answer.processes && answer.processes->n_rows == 0) {
+		gm_writer_data(ctl->writer, "processes", answer.processes);
+	} else {
+		gm_writer_line(ctl->writer, "", "%s", "");
+		gm_writer_table(ctl->writer, "processes", answer.processes);
+	}
+	gm_writer_notes(ctl->writer);
+	if (answer.unlisted)
+		gm_writer_note(ctl->writer, "unlisted", GM_MARK_NONE,
+			"%llu more processes use less than those",
+			(unsigned long long)answer.unlisted);
+	return GPUMEM_OK;
+}

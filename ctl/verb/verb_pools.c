@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl pools: how well each device's pool serves, and what is in it.
+ */
+
+#include "ctl/device_table.h"
+#include "ctl/verb.h"
+
+static const struct gm_column total_columns[] = {
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"pooled", "POOLED", GM_COLUMN_RIGHT},
+	{"peak", "PEAK", GM_COLUMN_RIGHT},
+	{"max_pool", "MAX", GM_COLUMN_RIGHT},
+	{"reserve", "RESERVE", GM_COLUMN_RIGHT},
+	{"hits", "HITS", GM_COLUMN_RIGHT},
+	{"misses", "MISSES", GM_COLUMN_RIGHT},
+	{"hit_rate", "HIT RATE", GM_COLUMN_RIGHT},
+	{"returns", "RETURNS", GM_COLUMN_RIGHT},
+	{"released", "RELEASED", GM_COLUMN_RIGHT},
+};
+
+static const struct gm_column bucket_columns[] = {
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"transport", "TRANSPORT", 0},
+	{"chunk_bytes", "CHUNK", GM_COLUMN_RIGHT},
+	{"chunks", "CHUNKS", GM_COLUMN_RIGHT},
+	{"bytes", "SIZE", GM_COLUMN_RIGHT},
+	{"oldest_ms", "OLDEST", GM_COLUMN_RIGHT},
+	{"domain", "DOMAIN", GM_COLUMN_SHRINK},
+};
+
+struct answer {
+	struct gm_table *totals, *buckets;
+};
+
+static void take_totals(struct gm_table *table, const Gm__Wire__PoolTotals *totals)
+{
+	double asked = (double)totals->hits + (double)totals->misses;
+
+	gm_table_row(table);
+	gm_table_count(table, totals->device);
+	gm_table_size(table, totals->pooled);
+	gm_table_size(table, totals->peak);
+	gm_table_size(table, totals->max_pool);
+	gm_table_size(table, totals->reserve);
+	gm_table_count(table, totals->hits);
+	gm_table_count(table, totals->misses);
+	if (asked > 0)
+		gm_table_share(table, (uint64_t)((double)totals->hits / asked * 1e6 + 0.5));
+	else
+		gm_table_none(table);
+	gm_table_count(table, totals->returns);
+	gm_table_count(table, totals->released);
+}
+
+static void take_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)
+{
+	uint64_t bytes;
+
+	if (__builtin_mul_overflow(bucket->chunk_bytes, bucket->chunks, &bytes))
+		bytes = UINT64_MAX;
+	gm_table_row(table);
+	gm_table_count(table, bucket->device);
+	gm_table_text(table, gm_device_transport(bucket->transport));
+	gm_table_size(table, bucket->chunk_bytes);
+	gm_table_count(table, bucket->chunks);
+	gm_table_size(table, bytes);
+	gm_table_time(table, bucket->oldest_ms);
+	gm_table_text(table, bucket->domain);
+}
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct answer *answer = user;
+
+	for (size_t i = 0; i < packet->pools->n_totals; i++)
+		take_totals(answer->totals, packet->pools->totals[i]);
+	for (size_t i = 0; i < packet->pools->n_buckets; i++)
+		take_bucket(answer->buckets, packet->pools->buckets[i]);
+}
+
+gpumem_status gm_verb_pools(struct gm_ctl *ctl)
+{
+	Gm__Wire__GetPools body = GM__WIRE__GET_POOLS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct answer answer = {
+		.totals =
+			gm_table_new(total_columns, sizeof(total_columns) / sizeof(*total_columns)),
+		.buckets = gm_table_new(
+			bucket_columns, sizeof(bucket_columns) / sizeof(*bucket_columns)),
+	};
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_POOLS;
+	request.get_pools = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_POOLS, take, &answer);
+	if (status != GPUMEM_OK) {
+		gm_table_free(answer.totals);
+		gm_table_free(answer.buckets);
+		return status;
+	}
+	bool empty = answer.buckets && answer.buckets->n_rows == 0;
+	gm_writer_table(ctl->writer, "pools", answer.totals);
+	gm_writer_line(ctl->writer, "", "%s", "");
+	if (empty) {
+		gm_writer_line(ctl->writer, "", "%s", "No chunk is pooled.");
+		gm_writer_data(ctl->writer, "buckets", answer.buckets);
+	} else {
+		gm_writer_table(ctl->writer, "buckets", answer.buckets);
+	}
+	return GPUMEM_OK;
+}

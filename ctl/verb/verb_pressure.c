@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl pressure: how short memory is, as a table and, with --at-least, as an exit status for
+ * scripts.
+ */
+
+#include <stdio.h>
+
+#include "ctl/device_table.h"
+#include "ctl/verb.h"
+
+static const struct gm_column columns[] = {
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"pressure", "PRESSURE", GM_COLUMN_RIGHT},
+	{"level", "LEVEL", 0},
+	{"available", "AVAIL", GM_COLUMN_RIGHT},
+	{"capacity", "CAPACITY", GM_COLUMN_RIGHT},
+	{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
+};
+
+struct answer {
+	const struct gm_options *options;
+	struct gm_table *table;
+	bool found, reached;
+};
+
+static void take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct answer *answer = user;
+	const struct gm_options *options = answer->options;
+
+	for (size_t i = 0; i < packet->devices->n_devices; i++) {
+		const Gm__Wire__Device *device = packet->devices->devices[i];
+		if (options->given & GM_OPTION_DEVICE && device->number != options->device)
+			continue;
+		answer->found = true;
+		answer->reached = answer->reached || device->level >= options->at_least;
+		gm_table_row(answer->table);
+		gm_table_count(answer->table, device->number);
+		gm_table_share(answer->table, device->pressure_ppm);
+		gm_table_text(answer->table, gm_device_level(device->level));
+		gm_table_mark(answer->table, gm_device_level_mark(device->level));
+		gm_table_size(answer->table, device->available);
+		gm_table_size(answer->table, device->capacity);
+		if (device->measured)
+			gm_table_size(answer->table, device->foreign);
+		else
+			gm_table_none(answer->table);
+	}
+}
+
+gpumem_status gm_verb_pressure(struct gm_ctl *ctl)
+{
+	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct answer answer = {.options = ctl->options,
+		.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
+	request.get_devices = &body;
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, take, &answer);
+	if (status == GPUMEM_OK && !answer.found)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			ctl->options->given & GM_OPTION_DEVICE
+				? "there is no device %u; 'gpumemctl devices' shows them"
+				: "there are no devices",
+			ctl->options->device);
+	if (status != GPUMEM_OK) {
+		gm_table_free(answer.table);
+		return status;
+	}
+	gm_writer_table(ctl->writer, "pressure", answer.table);
+	if (ctl->options->given & GM_OPTION_AT_LEAST) {
+		gm_writer_bool(ctl->writer, "reached", answer.reached);
+		/* An answer, and it is no: the exit status says so. */
+		if (!answer.reached)
+			ctl->status = GPUMEM_E_INVALID;
+	}
+	return GPUMEM_OK;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl watch: a line per event, as it happens, until the daemon says goodbye or the reader has
+ * gone. With --json each line is an object by itself.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ctl/device_table.h"
+#include "ctl/text.h"
+#include "ctl/verb.h"
+
+/* A text that is not there is null. */
+static void add_text(struct gm_writer *writer, const char *key, const char *text)
+{
+	gm_writer_text(writer, key, text && *text ? text : NULL);
+}
+
+static void add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
+{
+	static const char *const rungs[] = {
+		"pool", "cached", "unused", "spill", "hold", "terminate"};
+
+	if (notice->session) {
+		gm_writer_count(writer, "session", notice->session);
+		gm_writer_count(writer, "pid", notice->pid > 0 ? (uint64_t)notice->pid : 0);
+		gm_writer_count(writer, "uid", notice->uid);
+		add_text(writer, "client", notice->client);
+		gm_writer_signed(writer, "priority", notice->priority);
+	}
+	add_text(writer, "owner", notice->owner);
+	gm_writer_size(writer, "asked", notice->asked);
+	gm_writer_size(writer, "held", notice->held);
+	gm_writer_size(writer, "max", notice->max);
+	gm_writer_size(writer, "bytes", notice->bytes);
+	gm_writer_time(writer, "waited_ms", notice->waited_ms);
+	if (notice->n_rungs) {
+		gm_writer_group(writer, "rungs");
+		for (size_t i = 0; i < notice->n_rungs && i < sizeof(rungs) / sizeof(*rungs); i++)
+			gm_writer_size(writer, rungs[i], notice->rungs[i]);
+		gm_writer_group(writer, NULL);
+		add_text(writer, "trigger", notice->trigger);
+		gm_writer_size(writer, "need", notice->need);
+		gm_writer_bool(writer, "reached", notice->reached);
+	}
+}
+
+/* What is told, as a kind, a device (-1: none) and a line. false: nothing that concerns a watcher.
+ */
+static bool read_event(
+	const Gm__Wire__Packet *packet, const char **ret_kind, int64_t *ret_device, char line[1024])
+{
+	*ret_device = -1;
+	switch (packet->body_case) {
+	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
+		*ret_kind = "pressure";
+		*ret_device = packet->pressure_event->device;
+		snprintf(line, 1024, "device %u: pressure is %s (%u%%)",
+			packet->pressure_event->device,
+			gm_device_level(packet->pressure_event->level),
+			packet->pressure_event->pressure_ppm / 10000);
+		return true;
+	case GM__WIRE__PACKET__BODY_NOTICE_EVENT:
+		*ret_kind = packet->notice_event->kind;
+		if (strcmp(packet->notice_event->kind, "limits"))
+			*ret_device = packet->notice_event->device;
+		snprintf(line, 1024, "%s", packet->notice_event->text);
+		return true;
+	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
+		*ret_kind = "goodbye";
+		snprintf(line, 1024, "goodbye: %s", packet->goodbye_event->reason);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* One event, for people and for programs. 0; -ENOMEM; the error of writing. */
+static int write_line(const char *stamp, const char *kind, const char *line)
+{
+	char *clean_kind = gm_text_clean(kind, false), *clean = gm_text_clean(line, false);
+	int r = -ENOMEM;
+
+	if (clean_kind && clean) {
+		errno = 0;
+		r = printf("%s  %-15s  %s\n", stamp, clean_kind, clean) < 0 || fflush(stdout)
+			    ? (errno ? -errno : -EIO)
+			    : 0;
+	}
+	free(clean_kind);
+	free(clean);
+	return r;
+}
+
+static int write_object(const char *stamp, const char *kind, int64_t device, const char *line,
+	const Gm__Wire__Packet *packet)
+{
+	struct gm_writer *writer = gm_writer_json_line_new();
+
+	if (!writer)
+		return -ENOMEM;
+	add_text(writer, "time", stamp);
+	add_text(writer, "event", kind);
+	if (device >= 0)
+		gm_writer_count(writer, "device", (uint64_t)device);
+	add_text(writer, "text", line);
+	if (packet->body_case == GM__WIRE__PACKET__BODY_PRESSURE_EVENT) {
+		add_text(writer, "level", gm_device_level(packet->pressure_event->level));
+		gm_writer_share(writer, "pressure", packet->pressure_event->pressure_ppm);
+	} else if (packet->body_case == GM__WIRE__PACKET__BODY_NOTICE_EVENT) {
+		add_notice(writer, packet->notice_event);
+	}
+	int r = gm_writer_finish(writer, stdout);
+	gm_writer_free(writer);
+	return r;
+}
+
+static bool on_event(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_ctl *ctl = user;
+	const struct gm_options *options = ctl->options;
+	char line[1024], stamp[32] = "";
+	const char *kind;
+	int64_t device;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (!read_event(packet, &kind, &device, line))
+		return true;
+	if (options->given & GM_OPTION_DEVICE && device >= 0 && device != options->device)
+		return true;
+	if (localtime_r(&now, &tm))
+		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
+	/* At once, and no longer than somebody reads. */
+	ctl->stream_error = options->json ? write_object(stamp, kind, device, line, packet)
+					  : write_line(stamp, kind, line);
+	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
+}
+
+gpumem_status gm_verb_watch(struct gm_ctl *ctl)
+{
+	struct gm_conn *conn;
+
+	gpumem_status status =
+		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+	status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_conn_watch(conn, on_event, ctl, &ctl->trouble);
+	gm_conn_free(conn);
+	ctl->streamed = true;
+	return status;
+}

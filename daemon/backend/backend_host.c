@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host backend: devices made of RAM, chunks made of memfds. It promises that a chunk is exactly
+ * as large as was asked for and stays so (sealed), that nobody but who is given the fd can open it
+ * (mode 0600), and that a device never holds more than its size. It must never touch the bytes: a
+ * chunk is sparse until a client uses it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/units.h"
+#include "daemon/backend/backend_host.h"
+#include "daemon/backend/backend_ram.h"
+
+struct gm_host_device {
+	uint64_t total;
+	bool pinned;
+	_Atomic uint64_t used;
+};
+
+struct gm_host {
+	uint32_t n_devices;
+	struct gm_host_device devices[GM_LIMIT_DEVICES];
+	_Atomic uint64_t next_native;
+	/* For tests. */
+	int gate;           /* -1: none */
+	uint64_t fail_from; /* 0: never */
+	bool fail_all;
+	_Atomic uint64_t creations;
+};
+
+static int open_test_controls(struct gm_host *host, char why[256])
+{
+	const char *gate = getenv("GPUMEM_TEST_HOST_GATE");
+	if (gate && *gate) {
+		/* Open for writing too, so that reading waits for bytes and never sees an end. */
+		host->gate = open(gate, O_RDWR | O_CLOEXEC);
+		if (host->gate < 0) {
+			int error = errno;
+			snprintf(why, 256, "GPUMEM_TEST_HOST_GATE: %s: %s", gate, strerror(error));
+			return -error;
+		}
+	}
+	const char *fail = getenv("GPUMEM_TEST_HOST_FAIL");
+	if (fail && *fail) {
+		char number[24];
+		size_t n = strlen(fail);
+		host->fail_all = fail[n - 1] == '+';
+		int bad = n >= sizeof(number) ? -EINVAL : 0;
+		if (!bad) {
+			memcpy(number, fail, n + 1);
+			if (host->fail_all)
+				number[n - 1] = '\0';
+			bad = gm_parse_u64(number, &host->fail_from);
+		}
+		if (bad || host->fail_from == 0) {
+			snprintf(why, 256, "GPUMEM_TEST_HOST_FAIL: %.100s: want N or N+", fail);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static void host_close(void *backend)
+{
+	struct gm_host *host = backend;
+	if (!host)
+		return;
+	if (host->gate >= 0)
+		close(host->gate);
+	free(host);
+}
+
+static int host_open(const struct gm_backend_config *config, void **ret_backend,
+	uint32_t *ret_devices, char why[256])
+{
+	struct gm_host *host = calloc(1, sizeof(*host));
+	if (!host) {
+		snprintf(why, 256, "out of memory");
+		return -ENOMEM;
+	}
+	host->gate = -1;
+	atomic_init(&host->next_native, 1);
+	int r = open_test_controls(host, why);
+	if (r < 0) {
+		host_close(host);
+		return r;
+	}
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+		uint64_t size = config->size[i];
+		if (size == 0 && i == 0)
+			size = gm_backend_ram_quarter();
+		if (size == 0)
+			continue;
+		/* A gap would give the devices behind it other numbers than their own. */
+		if (host->n_devices != i) {
+			snprintf(why, 256, "device %u has a size, device %u has none", i,
+				host->n_devices);
+			host_close(host);
+			return -EINVAL;
+		}
+		host->devices[host->n_devices++].total = size;
+	}
+	/* Without a GPU nothing needs to be pinned: it is memory as any other here, with a limit of
+	 * its own. */
+	if (config->host_limit && host->n_devices < GM_LIMIT_DEVICES) {
+		host->devices[host->n_devices].pinned = true;
+		host->devices[host->n_devices++].total = config->host_limit;
+	}
+	*ret_devices = host->n_devices;
+	*ret_backend = host;
+	return 0;
+}
+
+/* FNV-1a. The machine's id is private to the machine, so it is mixed and not shown. */
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+{
+	const uint8_t *at = bytes;
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static void host_device_info(void *backend, uint32_t device, struct gm_backend_device *ret)
+{
+	struct gm_host *host = backend;
+	const struct gm_host_device *d = &host->devices[device];
+	memset(ret, 0, sizeof(*ret));
+	ret->total = d->total;
+	ret->transport_fd = true;
+	snprintf(ret->ipc_why, sizeof(ret->ipc_why), "host memory has no CUDA IPC handles");
+	if (d->pinned) {
+		snprintf(ret->name, sizeof(ret->name), "%s", GM_BACKEND_PINNED_NAME);
+		ret->pinned = true;
+		return;
+	}
+	snprintf(ret->name, sizeof(ret->name), "host memory %u", device);
+	char id[64] = "";
+	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		if (read(fd, id, sizeof(id)) < 0)
+			id[0] = '\0';
+		close(fd);
+	}
+	static const char salt[2][16] = {"gpumemd host a", "gpumemd host b"};
+	for (int half = 0; half < 2; half++) {
+		uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), salt[half], sizeof(salt[half]));
+		hash = mix(hash, id, sizeof(id));
+		hash = mix(hash, &device, sizeof(device));
+		memcpy(ret->uuid + 8 * half, &hash, sizeof(hash));
+	}
+}
+
+static int host_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
+{
+	struct gm_host *host = backend;
+	struct gm_host_device *d = &host->devices[device];
+	*ret_free = d->total - atomic_load(&d->used);
+	return 0;
+}
+
+/* One thread per device charges it, so there is no one to race with but a reader. */
+static int charge(struct gm_host_device *device, uint64_t bytes)
+{
+	if (bytes > device->total - atomic_load(&device->used))
+		return -ENOMEM;
+	atomic_fetch_add(&device->used, bytes);
+	return 0;
+}
+
+static int pass_gate(struct gm_host *host)
+{
+	char byte;
+	ssize_t n;
+	if (host->gate < 0)
+		return 0;
+	do
+		n = read(host->gate, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	return n == 1 ? 0 : -EIO;
+}
+
+static int host_create(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
+	const struct gm_seen *seen, struct gm_handle *ret)
+{
+	struct gm_host *host = backend;
+	struct gm_host_device *d = &host->devices[device];
+	if (transport != GM_TRANSPORT_FD)
+		return -EOPNOTSUPP;
+	int r = pass_gate(host);
+	if (r < 0)
+		return r;
+	uint64_t n = atomic_fetch_add(&host->creations, 1) + 1;
+	if (host->fail_from && (n == host->fail_from || (host->fail_all && n > host->fail_from)))
+		return -ENOMEM;
+	r = charge(d, bytes);
+	if (r < 0)
+		return r;
+	int fd = -1;
+	r = gm_backend_ram_create(bytes, &fd);
+	if (r < 0) {
+		atomic_fetch_sub(&d->used, bytes);
+		return r;
+	}
+	memset(ret, 0, sizeof(*ret));
+	ret->fd = fd;
+	ret->native = atomic_fetch_add(&host->next_native, 1);
+	return 0;
+}
+
+static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret)
+{
+	struct gm_host *host = backend;
+	struct gm_host_device *d = &host->devices[device];
+	int r = gm_backend_ram_check(fd, bytes);
+	if (r == 0)
+		r = charge(d, bytes);
+	if (r < 0)
+		return r;
+	memset(ret, 0, sizeof(*ret));
+	ret->fd = fd;
+	ret->native = atomic_fetch_add(&host->next_native, 1);
+	return 0;
+}
+
+static void host_destroy(void *backend, uint32_t device, enum gm_transport transport,
+	uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
+{
+	struct gm_host *host = backend;
+	if (handle->fd < 0)
+		return;
+	close(handle->fd);
+	handle->fd = -1;
+	atomic_fetch_sub(&host->devices[device].used, bytes);
+}
+
+static int host_read_only_fd(void *backend, const struct gm_handle *handle, int *ret_fd)
+{
+	return gm_backend_ram_read_only(handle->fd, ret_fd);
+}
+
+const struct gm_backend_ops gm_backend_host = {
+	.name = "host",
+	.exclusive = true,
+	.sized = true,
+	.open = host_open,
+	.close = host_close,
+	.device_info = host_device_info,
+	.memory_free = host_memory_free,
+	.create = host_create,
+	.adopt = host_adopt,
+	.destroy = host_destroy,
+	.read_only_fd = host_read_only_fd,
+};

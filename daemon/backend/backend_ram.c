@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host memory as chunks: sealed memfds, and how much of it we should ever hand out. It promises
+ * that a chunk is exactly as large as was asked for and stays so, and that nobody but who is given
+ * the fd can open it (mode 0600). It must never touch the bytes.
+ */
+#include "daemon/backend/backend_ram.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/mempolicy.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "common/units.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* ---- how much */
+
+/* The number in a small file of /sys; UINT64_MAX where there is none ("max" among others). */
+static uint64_t read_limit(const char *path)
+{
+	char text[32];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return UINT64_MAX;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return UINT64_MAX;
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	uint64_t value;
+	return gm_parse_u64(text, &value) == 0 ? value : UINT64_MAX;
+}
+
+/* The least limit at the cgroup named by path and at all above it. */
+static uint64_t least_limit(const char *root, char *path, const char *file)
+{
+	uint64_t least = UINT64_MAX;
+	for (;;) {
+		char name[PATH_MAX];
+		int n = snprintf(name, sizeof(name), "%s%s/%s", root, path, file);
+		if (n > 0 && (size_t)n < sizeof(name)) {
+			uint64_t limit = read_limit(name);
+			least = limit < least ? limit : least;
+		}
+		char *slash = strrchr(path, '/');
+		if (!slash)
+			return least;
+		*slash = '\0';
+	}
+}
+
+static uint64_t cgroup_limit(void)
+{
+	uint64_t least = UINT64_MAX;
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	if (!file)
+		return least;
+	char line[PATH_MAX + 64];
+	while (fgets(line, sizeof(line), file)) {
+		line[strcspn(line, "\n")] = '\0';
+		char *controllers = strchr(line, ':');
+		char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+		if (!path)
+			continue;
+		*path++ = '\0';
+		controllers++;
+		uint64_t limit = UINT64_MAX;
+		if (*controllers == '\0')
+			limit = least_limit("/sys/fs/cgroup", path, "memory.max");
+		else if (strcmp(controllers, "memory") == 0)
+			limit = least_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
+		least = limit < least ? limit : least;
+	}
+	fclose(file);
+	return least;
+}
+
+static uint64_t share(uint64_t parts)
+{
+	uint64_t memory = cgroup_limit();
+	struct sysinfo info;
+	if (sysinfo(&info) == 0) {
+		uint64_t ram = (uint64_t)info.totalram * info.mem_unit;
+		memory = ram < memory ? ram : memory;
+	}
+	if (memory == UINT64_MAX)
+		memory = UINT64_C(1) << 30;
+	uint64_t size = memory / parts / GM_CHUNK_MIN * GM_CHUNK_MIN;
+	return size ? size : GM_CHUNK_MIN;
+}
+
+uint64_t gm_backend_ram_total(void)
+{
+	return share(1);
+}
+
+uint64_t gm_backend_ram_quarter(void)
+{
+	return share(4);
+}
+
+/* ---- chunks */
+
+int gm_backend_ram_create(uint64_t bytes, int *ret_fd)
+{
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	int fd = memfd_create("gpumem-chunk", flags | MFD_NOEXEC_SEAL);
+	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+		fd = memfd_create("gpumem-chunk", flags);
+	if (fd < 0)
+		return -errno;
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
+		fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+		int error = errno;
+		close(fd);
+		return -error;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+/* Pages that are still to come are taken from that node as long as it has any. A kernel without
+ * NUMA, or a container that may not ask for it, has the memory come from anywhere. */
+static void prefer(void *addr, uint64_t bytes, int node)
+{
+	enum { BITS = 8 * sizeof(unsigned long) };
+	unsigned long nodes[1024 / BITS] = {0};
+
+	if (node < 0 || node >= 1024)
+		return;
+	nodes[node / BITS] = 1UL << node % BITS;
+	/* The kernel reads one bit less than it is told. */
+	(void)syscall(SYS_mbind, addr, bytes, MPOL_PREFERRED, nodes, 1024UL + 1, 0);
+}
+
+static int allocate(int fd, uint64_t from, uint64_t bytes)
+{
+	int r;
+
+	do
+		r = fallocate(fd, 0, (off_t)from, (off_t)bytes) < 0 ? -errno : 0;
+	while (r == -EINTR);
+	return r == -ENOSPC ? -ENOMEM : r; /* files are full where memory is short */
+}
+
+/*
+ * The kernel makes a huge page of a range in which there is a page already. That is quicker than to
+ * have all of its pages first, which it would copy. Where it makes none, for want of room or
+ * because it never does, the range is filled page by page.
+ */
+static int fill(int fd, uint8_t *addr, uint64_t bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	bool huge = page * page / 8 == GM_CHUNK_MIN; /* one table of entries of 8 bytes */
+	int outcome = 0;
+
+	for (uint64_t at = 0; at < bytes; at += GM_CHUNK_MIN) {
+		int r = allocate(fd, at, page);
+		if (r < 0)
+			return r;
+		if (huge && madvise(addr + at, GM_CHUNK_MIN, MADV_COLLAPSE) == 0)
+			continue;
+		huge = huge && errno != EINVAL; /* it never does */
+		outcome = GM_BACKEND_RAM_SMALL;
+		r = allocate(fd, at, GM_CHUNK_MIN);
+		if (r < 0)
+			return r;
+	}
+	return outcome;
+}
+
+int gm_backend_ram_fill(int fd, uint64_t bytes, int node)
+{
+	/* Huge pages are made through a mapping, which has to begin where one does: a chunk's worth
+	 * more is asked for, and all of it is given back. */
+	uint64_t room = bytes + GM_CHUNK_MIN;
+	uint8_t *reserved =
+		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int r;
+
+	if (reserved == MAP_FAILED)
+		return -errno;
+	uint8_t *addr = reserved + (-(uintptr_t)reserved & (GM_CHUNK_MIN - 1));
+	if (mmap(addr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		MAP_FAILED) {
+		r = -errno;
+	} else {
+		prefer(addr, bytes, node);
+		r = fill(fd, addr, bytes);
+	}
+	munmap(reserved, room);
+	return r;
+}
+
+int gm_backend_ram_check(int fd, uint64_t bytes)
+{
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & SEALS) != SEALS || (uint64_t)st.st_size != bytes)
+		return -EINVAL;
+	return 0;
+}
+
+int gm_backend_ram_read_only(int fd, int *ret_fd)
+{
+	char path[32];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int copy = open(path, O_RDONLY | O_CLOEXEC);
+	if (copy < 0)
+		return -errno;
+	*ret_fd = copy;
+	return 0;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See ipc_blocks.h. Where in a handle the number stands was found out on a GPU (driver 580, see
+ * tests/gpu/README.md) and is in no manual. If it stood elsewhere, the same bytes would most likely
+ * come for two blocks at a time; then no more is given out than one at a time, to one domain.
+ *
+ * It must never hand out a block whose number another domain may have a handle of.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/backend/ipc_blocks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+
+/* In a handle: the process with the driver, and the memory in it. */
+#define NUMBER_AT 48
+
+/* How many numbers in a row may be another's, besides those that are known to be somebody's; and
+ * the most, all told: what two uids can leave behind. */
+#define TRIES     1024
+#define TRIES_MAX (2 * GM_LIMIT_IPC_NUMBERS_PER_UID)
+
+/* A number that a block has, or had and somebody may have a handle of. */
+struct number {
+	uint64_t key;
+	bool live;
+	bool several;     /* more than that domain had it */
+	gm_domain domain; /* fresh: nobody had it before */
+	uid_t uid;        /* who pays for it */
+	UT_hash_handle hh;
+};
+
+struct payer {
+	uid_t uid;
+	uint64_t numbers;
+	bool asked;
+	UT_hash_handle hh;
+};
+
+/* Takes a number away. */
+struct page {
+	uint32_t device;
+	void *at;
+	struct page *prev, *next;
+};
+
+struct gm_ipc_blocks {
+	const struct gm_cuda *cuda;
+	size_t page_bytes;
+	pthread_mutex_t lock; /* of what follows, and around what changes numbers in the driver */
+	struct number *numbers;
+	struct payer *payers;
+	struct page *pages;
+};
+
+int gm_ipc_blocks_new(const struct gm_cuda *cuda, struct gm_ipc_blocks **ret_blocks)
+{
+	struct gm_ipc_blocks *blocks = calloc(1, sizeof(*blocks));
+
+	if (!blocks)
+		return -ENOMEM;
+	blocks->cuda = cuda;
+	blocks->page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+	pthread_mutex_init(&blocks->lock, NULL);
+	*ret_blocks = blocks;
+	return 0;
+}
+
+static void page_free(struct gm_ipc_blocks *blocks, struct page *page)
+{
+	DL_DELETE(blocks->pages, page);
+	munmap(page->at, blocks->page_bytes);
+	free(page);
+}
+
+void gm_ipc_blocks_free(struct gm_ipc_blocks *blocks)
+{
+	struct number *number, *next_number;
+	struct payer *payer, *next_payer;
+
+	if (!blocks)
+		return;
+	while (blocks->pages)
+		page_free(blocks, blocks->pages);
+	HASH_ITER (hh, blocks->numbers, number, next_number) {
+		HASH_DEL(blocks->numbers, number);
+		free(number);
+	}
+	HASH_ITER (hh, blocks->payers, payer, next_payer) {
+		HASH_DEL(blocks->payers, payer);
+		free(payer);
+	}
+	pthread_mutex_destroy(&blocks->lock);
+	free(blocks);
+}
+
+/* ---- numbers; lock */
+
+static struct number *find(struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle)
+{
+	struct number *number;
+	uint64_t key;
+
+	memcpy(&key, (const char *)handle + NUMBER_AT, sizeof(key));
+	HASH_FIND(hh, blocks->numbers, &key, sizeof(key), number);
+	return number;
+}
+
+static struct payer *payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
+{
+	struct payer *payer;
+
+	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
+	if (payer)
+		return payer;
+	payer = calloc(1, sizeof(*payer));
+	if (!payer)
+		return NULL;
+	payer->uid = uid;
+	HASH_ADD(hh, blocks->payers, uid, sizeof(uid), payer);
+	if (!GM_TABLE_ADDED(payer)) {
+		free(payer);
+		return NULL;
+	}
+	return payer;
+}
+
+static bool is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
+{
+	struct payer *payer;
+
+	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
+	return payer && payer->numbers >= GM_LIMIT_IPC_NUMBERS_PER_UID;
+}
+
+/* The number has nobody who could have a handle of it. */
+static void forget(struct gm_ipc_blocks *blocks, struct number *number)
+{
+	struct payer *payer;
+
+	HASH_FIND(hh, blocks->payers, &number->uid, sizeof(number->uid), payer);
+	if (payer && --payer->numbers == 0 && !payer->asked) {
+		HASH_DEL(blocks->payers, payer);
+		free(payer);
+	}
+	HASH_DEL(blocks->numbers, number);
+	free(number);
+}
+
+/* Whether a block of the domain may have it. NULL: one that nobody had. */
+static bool is_good(const struct number *number, const struct gm_seen *seen)
+{
+	return !number || (!number->live && !number->several && number->domain == seen->domain);
+}
+
+/* The block of that handle is the domain's. 0, E_SPENT, E_TAKEN, -ENOMEM. */
+static int claim(
+	struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle, const struct gm_seen *seen)
+{
+	struct number *number = find(blocks, handle);
+	struct payer *payer;
+
+	if (!is_good(number, seen))
+		return GM_IPC_BLOCKS_E_TAKEN;
+	if (number) {
+		number->live = true;
+		return 0;
+	}
+	if (is_spent(blocks, seen->uid))
+		return GM_IPC_BLOCKS_E_SPENT;
+	payer = payer_of(blocks, seen->uid);
+	if (!payer)
+		return -ENOMEM;
+	number = calloc(1, sizeof(*number));
+	if (!number)
+		return -ENOMEM;
+	memcpy(&number->key, (const char *)handle + NUMBER_AT, sizeof(number->key));
+	number->live = true;
+	number->uid = seen->uid;
+	HASH_ADD(hh, blocks->numbers, key, sizeof(number->key), number);
+	if (!GM_TABLE_ADDED(number)) {
+		free(number);
+		return -ENOMEM;
+	}
+	payer->numbers++;
+	return 0;
+}
+
+static void retire(struct gm_ipc_blocks *blocks, struct number *number, const struct gm_seen *seen)
+{
+	number->live = false;
+	if (seen->several || (number->domain && number->domain != seen->domain))
+		number->several = true;
+	if (seen->domain)
+		number->domain = seen->domain;
+	if (!number->several && !number->domain)
+		forget(blocks, number);
+}
+
+/* A page gets the number that was just freed, or another one that nobody should have. */
+static int plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret_result)
+{
+	struct page *page = calloc(1, sizeof(*page));
+
+	if (!page)
+		return -ENOMEM;
+	page->device = device;
+	page->at = mmap(NULL, blocks->page_bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page->at == MAP_FAILED) {
+		free(page);
+		return -ENOMEM;
+	}
+	DL_APPEND(blocks->pages, page);
+	*ret_result = blocks->cuda->cuMemHostRegister(page->at, blocks->page_bytes, 0);
+	if (!*ret_result)
+		return 0;
+	page_free(blocks, page);
+	return GM_IPC_BLOCKS_E_DRIVER;
+}
+
+/* ---- blocks */
+
+/* A small block, to see its number: to make and free one takes the driver longer, the larger it is.
+ * Freed again: the number freed last is mostly the next that is given out. 0, E_TAKEN, E_DRIVER.
+ * Lock. */
+static int look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *seen,
+	const char **ret_call, gm_cu_result *ret_result)
+{
+	const struct gm_cuda *cuda = blocks->cuda;
+	gm_cu_ipc_mem handle;
+	gm_cu_ptr ptr;
+
+	*ret_call = "cuMemAlloc";
+	*ret_result = cuda->cuMemAlloc(&ptr, GM_CHUNK_MIN);
+	if (*ret_result)
+		return GM_IPC_BLOCKS_E_DRIVER;
+	*ret_call = "cuIpcGetMemHandle";
+	*ret_result = cuda->cuIpcGetMemHandle(&handle, ptr);
+	cuda->cuMemFree(ptr);
+	if (*ret_result)
+		return GM_IPC_BLOCKS_E_DRIVER;
+	return is_good(find(blocks, &handle), seen) ? 0 : GM_IPC_BLOCKS_E_TAKEN;
+}
+
+/* One try. Lock. */
+static int try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_seen *seen,
+	struct gm_ipc_block *ret_block, const char **ret_call, gm_cu_result *ret_result)
+{
+	const struct gm_cuda *cuda = blocks->cuda;
+	struct gm_ipc_block block = {0};
+	int r;
+
+	*ret_call = "cuMemAlloc";
+	*ret_result = cuda->cuMemAlloc(&block.ptr, bytes);
+	if (*ret_result)
+		return GM_IPC_BLOCKS_E_DRIVER;
+	*ret_call = "cuIpcGetMemHandle";
+	*ret_result = cuda->cuIpcGetMemHandle(&block.handle, block.ptr);
+	r = *ret_result ? GM_IPC_BLOCKS_E_DRIVER : claim(blocks, &block.handle, seen);
+	if (r)
+		cuda->cuMemFree(block.ptr);
+	else
+		*ret_block = block;
+	return r;
+}
+
+int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t bytes,
+	const struct gm_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
+	gm_cu_result *ret_result)
+{
+	unsigned tries;
+	int r;
+
+	pthread_mutex_lock(&blocks->lock);
+	tries = TRIES + HASH_COUNT(blocks->numbers);
+	tries = tries < TRIES_MAX ? tries : TRIES_MAX;
+	r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
+	/* For one that would be refused the next one, too, nothing is moved out of the way. */
+	if (r == GM_IPC_BLOCKS_E_TAKEN && is_spent(blocks, seen->uid))
+		r = GM_IPC_BLOCKS_E_SPENT;
+	/* Each page takes one number out of the way, for as long as the context is there. */
+	while (r == GM_IPC_BLOCKS_E_TAKEN && tries-- > 0) {
+		*ret_call = "cuMemHostRegister";
+		r = plug(blocks, device, ret_result);
+		if (r == 0 && bytes > GM_CHUNK_MIN)
+			r = look_ahead(blocks, seen, ret_call, ret_result);
+		if (r == 0)
+			r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
+	}
+	pthread_mutex_unlock(&blocks->lock);
+	return r;
+}
+
+gm_cu_result gm_ipc_blocks_release(
+	struct gm_ipc_blocks *blocks, const struct gm_ipc_block *block, const struct gm_seen *seen)
+{
+	gm_cu_result result;
+
+	pthread_mutex_lock(&blocks->lock);
+	result = blocks->cuda->cuMemFree(block->ptr);
+	if (!result)
+		retire(blocks, find(blocks, &block->handle), seen);
+	pthread_mutex_unlock(&blocks->lock);
+	return result;
+}
+
+void gm_ipc_blocks_leave(struct gm_ipc_blocks *blocks, uint32_t device)
+{
+	struct page *page, *next;
+
+	pthread_mutex_lock(&blocks->lock);
+	DL_FOREACH_SAFE (blocks->pages, page, next)
+		if (page->device == device) {
+			blocks->cuda->cuMemHostUnregister(page->at);
+			page_free(blocks, page);
+		}
+	pthread_mutex_unlock(&blocks->lock);
+}
+
+bool gm_ipc_blocks_had(struct gm_ipc_blocks *blocks, uid_t uid, uint64_t *ret_numbers)
+{
+	struct payer *payer;
+	bool asked = false;
+
+	pthread_mutex_lock(&blocks->lock);
+	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
+	*ret_numbers = payer ? payer->numbers : 0;
+	if (payer) {
+		asked = payer->asked;
+		payer->asked = true;
+	}
+	pthread_mutex_unlock(&blocks->lock);
+	return asked;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who uses a device: the driver's list of processes, and what /proc says of each. It is bounded
+ * however many there are, and a process that has ended meanwhile, or that cannot be seen from here
+ * (another pid namespace), is a number without a name. It must never run on the loop: the driver
+ * takes milliseconds.
+ */
+#include "daemon/backend/usage.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/limits.h"
+
+/* The largest first; what is not known comes last. */
+static int by_size(const void *a, const void *b)
+{
+	const struct gm_backend_process *p = a, *q = b;
+	uint64_t m = p->bytes == GM_BACKEND_UNKNOWN ? 0 : p->bytes;
+	uint64_t n = q->bytes == GM_BACKEND_UNKNOWN ? 0 : q->bytes;
+	if (m != n)
+		return m > n ? -1 : 1;
+	return p->pid < q->pid ? -1 : p->pid > q->pid;
+}
+
+static void describe(struct gm_usage_process *process)
+{
+	char path[48], text[GM_USAGE_COMMAND];
+	struct stat st;
+	snprintf(path, sizeof(path), "/proc/%d", (int)process->pid);
+	if (stat(path, &st) == 0) {
+		process->uid = st.st_uid;
+		process->uid_known = true;
+	}
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)process->pid);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return;
+	if (fgets(text, sizeof(text), file)) {
+		size_t i = 0;
+		for (; text[i] && text[i] != '\n'; i++)
+			process->command[i] = text[i] >= ' ' && text[i] < 127 ? text[i] : '?';
+		process->command[i] = '\0';
+	}
+	fclose(file);
+}
+
+struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, uint32_t device)
+{
+	struct gm_backend_process *list = NULL;
+	size_t all = 0;
+	int r = ops->processes ? ops->processes(backend, device, &list, &all) : 0;
+	if (r < 0)
+		all = 0;
+	size_t n = all < GM_LIMIT_PROCESSES ? all : GM_LIMIT_PROCESSES;
+	struct gm_usage *usage = calloc(1, sizeof(*usage) + n * sizeof(usage->list[0]));
+	if (usage) {
+		usage->known = r == 0;
+		usage->n = n;
+		usage->unlisted = all - n;
+		if (all)
+			qsort(list, all, sizeof(*list), by_size);
+		for (size_t i = 0; i < n; i++) {
+			usage->list[i].pid = list[i].pid;
+			usage->list[i].bytes = list[i].bytes;
+			describe(&usage->list[i]);
+		}
+	}
+	if (r == 0)
+		free(list);
+	return usage;
+}
+
+void gm_usage_free(struct gm_usage *usage)
+{
+	free(usage);
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A thread per device. Jobs are one chunk each and live in the chunk, so that queueing one cannot
+ * fail. Destructions go before creations, because they make room; creations are kept in one list
+ * per turn (a session's, as core numbers them), and the lists are served one job each in a circle,
+ * so that a client who wants a thousand chunks does not stand in front of one who wants one.
+ *
+ * What is done comes back through uv_async in the order it was done, samples included: a sample
+ * only means something against the chunks that existed when it was taken. Nothing of the loop is
+ * touched on the thread, and the thread holds no lock while it is in the backend.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/backend/worker.h"
+
+#define GM_WORKER_BUCKETS 256
+#define GM_WORKER_STACK   (1024 * 1024)
+
+struct gm_job_queue {
+	struct gm_chunk *first, *last;
+};
+
+struct gm_worker {
+	const struct gm_backend_ops *ops;
+	void *backend;
+	uint32_t number;
+	const struct gm_worker_events *events;
+	void *ctx;
+	uv_async_t async;
+	pthread_t thread;
+
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t wake;
+	struct gm_job_queue destroys;
+	/* Each turn is known by the first of its jobs: in a circle's order, and by its number. */
+	struct gm_job_queue turns;
+	struct gm_chunk *by_turn[GM_WORKER_BUCKETS];
+	struct gm_job_queue done;
+	uint64_t n_done; /* since the start */
+	bool want_sample;
+	bool have_sample;
+	int sample_result;
+	uint64_t sample;
+	uint64_t sample_after; /* n_done when it was taken */
+	uint64_t sample_asks;  /* n_asks when it began */
+	uint64_t n_asks;       /* for samples, since the start; only the loop counts it up */
+	bool want_look;
+	bool have_look;
+	struct gm_usage *look; /* NULL: no memory for it */
+	uint64_t look_after;
+	bool stop;
+
+	uint64_t n_told; /* the loop's own: how many of n_done it has passed on */
+};
+
+static void queue_push(struct gm_job_queue *queue, struct gm_chunk *chunk)
+{
+	chunk->job.next = NULL;
+	if (queue->last)
+		queue->last->job.next = chunk;
+	else
+		queue->first = chunk;
+	queue->last = chunk;
+}
+
+static struct gm_chunk *queue_pop(struct gm_job_queue *queue)
+{
+	struct gm_chunk *chunk = queue->first;
+	if (!chunk)
+		return NULL;
+	queue->first = chunk->job.next;
+	if (!queue->first)
+		queue->last = NULL;
+	chunk->job.next = NULL;
+	return chunk;
+}
+
+static struct gm_chunk **bucket_of(struct gm_worker *worker, uint64_t turn)
+{
+	return &worker->by_turn[(turn * UINT64_C(0x9e3779b97f4a7c15)) >> 56];
+}
+
+static void circle_append(struct gm_worker *worker, struct gm_chunk *head)
+{
+	head->job.turn_next = NULL;
+	head->job.turn_prev = worker->turns.last;
+	if (worker->turns.last)
+		worker->turns.last->job.turn_next = head;
+	else
+		worker->turns.first = head;
+	worker->turns.last = head;
+}
+
+static void circle_remove(struct gm_worker *worker, struct gm_chunk *head)
+{
+	struct gm_chunk *prev = head->job.turn_prev, *next = head->job.turn_next;
+	if (prev)
+		prev->job.turn_next = next;
+	else
+		worker->turns.first = next;
+	if (next)
+		next->job.turn_prev = prev;
+	else
+		worker->turns.last = prev;
+	head->job.turn_prev = head->job.turn_next = NULL;
+}
+
+static struct gm_chunk *turns_find(struct gm_worker *worker, uint64_t turn)
+{
+	struct gm_chunk *head = *bucket_of(worker, turn);
+	while (head && head->job.turn != turn)
+		head = head->job.bucket_next;
+	return head;
+}
+
+static void turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	struct gm_chunk **bucket = bucket_of(worker, chunk->job.turn);
+	struct gm_chunk *head = turns_find(worker, chunk->job.turn);
+	chunk->job.waits = true;
+	chunk->job.prev = chunk->job.next = NULL;
+	if (head) {
+		chunk->job.prev = head->job.last;
+		head->job.last->job.next = chunk;
+		head->job.last = chunk;
+		return;
+	}
+	chunk->job.last = chunk;
+	chunk->job.bucket_next = *bucket;
+	*bucket = chunk;
+	circle_append(worker, chunk);
+}
+
+/* Takes out the first job of a turn. What that turn still has goes to the circle's end. */
+static void turns_behead(struct gm_worker *worker, struct gm_chunk *head)
+{
+	struct gm_chunk **at = bucket_of(worker, head->job.turn);
+	while (*at != head)
+		at = &(*at)->job.bucket_next;
+	circle_remove(worker, head);
+	struct gm_chunk *heir = head->job.next;
+	if (heir) {
+		heir->job.prev = NULL;
+		heir->job.last = head->job.last;
+		heir->job.bucket_next = head->job.bucket_next;
+		*at = heir;
+		circle_append(worker, heir);
+	} else {
+		*at = head->job.bucket_next;
+	}
+	head->job.waits = false;
+	head->job.next = head->job.bucket_next = NULL;
+}
+
+/* The first job of the turn whose turn it is. */
+static struct gm_chunk *turns_pop(struct gm_worker *worker)
+{
+	struct gm_chunk *head = worker->turns.first;
+	if (head)
+		turns_behead(worker, head);
+	return head;
+}
+
+static void turns_remove(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	struct gm_chunk *prev = chunk->job.prev, *next = chunk->job.next;
+	if (!prev) {
+		turns_behead(worker, chunk);
+		return;
+	}
+	prev->job.next = next;
+	if (next)
+		next->job.prev = prev;
+	else
+		turns_find(worker, chunk->job.turn)->job.last = prev;
+	chunk->job.waits = false;
+	chunk->job.prev = chunk->job.next = NULL;
+}
+
+static void run_job(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
+	if (chunk->job.destroy) {
+		worker->ops->destroy(worker->backend, worker->number, chunk->transport,
+			chunk->bytes, &seen, &chunk->handle);
+		chunk->job.result = 0;
+		return;
+	}
+	chunk->job.result = worker->ops->create(worker->backend, worker->number, chunk->transport,
+		chunk->bytes, &seen, &chunk->handle);
+}
+
+/* With the lock held, which it lets go during the call. */
+static void take_sample(struct gm_worker *worker)
+{
+	uint64_t free_bytes = 0;
+	uint64_t asks = worker->n_asks;
+	worker->want_sample = false;
+	pthread_mutex_unlock(&worker->lock);
+	int r = worker->ops->memory_free(worker->backend, worker->number, &free_bytes);
+	pthread_mutex_lock(&worker->lock);
+	worker->have_sample = true;
+	worker->sample_result = r;
+	worker->sample = free_bytes;
+	worker->sample_after = worker->n_done;
+	worker->sample_asks = asks;
+	uv_async_send(&worker->async);
+}
+
+/* The same. What is free is seen together with who uses it. */
+static void take_look(struct gm_worker *worker)
+{
+	worker->want_look = false;
+	take_sample(worker);
+	pthread_mutex_unlock(&worker->lock);
+	struct gm_usage *look = gm_usage_read(worker->ops, worker->backend, worker->number);
+	pthread_mutex_lock(&worker->lock);
+	gm_usage_free(worker->look);
+	worker->have_look = true;
+	worker->look = look;
+	worker->look_after = worker->n_done;
+	uv_async_send(&worker->async);
+}
+
+static void *thread_main(void *arg)
+{
+	struct gm_worker *worker = arg;
+	pthread_mutex_lock(&worker->lock);
+	for (;;) {
+		if (worker->want_look)
+			take_look(worker);
+		else if (worker->want_sample)
+			take_sample(worker);
+		struct gm_chunk *chunk = queue_pop(&worker->destroys);
+		if (!chunk)
+			chunk = turns_pop(worker);
+		if (chunk) {
+			pthread_mutex_unlock(&worker->lock);
+			run_job(worker, chunk);
+			pthread_mutex_lock(&worker->lock);
+			/* Out of memory though core thought otherwise: let it see why first. */
+			if (!chunk->job.destroy && chunk->job.result == -ENOMEM &&
+				!worker->ops->exclusive)
+				take_sample(worker);
+			queue_push(&worker->done, chunk);
+			worker->n_done++;
+			uv_async_send(&worker->async);
+			continue;
+		}
+		if (worker->want_sample || worker->want_look)
+			continue;
+		if (worker->stop)
+			break;
+		pthread_cond_wait(&worker->wake, &worker->lock);
+	}
+	pthread_mutex_unlock(&worker->lock);
+	return NULL;
+}
+
+static void on_async(uv_async_t *async)
+{
+	struct gm_worker *worker = async->data;
+	pthread_mutex_lock(&worker->lock);
+	struct gm_job_queue done = worker->done;
+	worker->done = (struct gm_job_queue){NULL, NULL};
+	bool have_sample = worker->have_sample;
+	int sample_result = worker->sample_result;
+	uint64_t sample = worker->sample;
+	uint64_t sample_after = worker->sample_after;
+	uint64_t sample_asks = worker->sample_asks;
+	worker->have_sample = false;
+	struct gm_usage *look = worker->look;
+	bool have_look = worker->have_look;
+	uint64_t look_after = worker->look_after;
+	worker->have_look = false;
+	worker->look = NULL;
+	pthread_mutex_unlock(&worker->lock);
+
+	struct gm_chunk *chunk;
+	for (;;) {
+		if (have_sample && worker->n_told == sample_after) {
+			have_sample = false;
+			/* Whoever was told of the jobs before it may have asked again by now. */
+			worker->events->sampled(worker->ctx, worker->number, sample_result, sample,
+				sample_asks == worker->n_asks);
+		}
+		if (have_look && worker->n_told == look_after) {
+			have_look = false;
+			worker->events->looked(worker->ctx, worker->number, look);
+		}
+		chunk = queue_pop(&done);
+		if (!chunk)
+			break;
+		worker->n_told++;
+		if (chunk->job.destroy)
+			worker->events->destroyed(worker->ctx, chunk);
+		else
+			worker->events->created(worker->ctx, chunk, chunk->job.result);
+	}
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct gm_worker *worker = handle->data;
+	gm_usage_free(worker->look);
+	pthread_cond_destroy(&worker->wake);
+	pthread_mutex_destroy(&worker->lock);
+	free(worker);
+}
+
+static int start_thread(struct gm_worker *worker)
+{
+	pthread_attr_t attr;
+	int r = pthread_attr_init(&attr);
+	if (r)
+		return -r;
+	sigset_t all, before;
+	sigfillset(&all);
+	r = pthread_attr_setstacksize(&attr, GM_WORKER_STACK);
+	if (!r)
+		r = pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (!r) {
+		r = pthread_create(&worker->thread, &attr, thread_main, worker);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	}
+	pthread_attr_destroy(&attr);
+	if (r)
+		return -r;
+	char name[16];
+	snprintf(name, sizeof(name), "device-%u", worker->number);
+	pthread_setname_np(worker->thread, name);
+	return 0;
+}
+
+int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backend, uint32_t number,
+	const struct gm_worker_events *events, void *ctx, struct gm_worker **ret_worker)
+{
+	struct gm_worker *worker = calloc(1, sizeof(*worker));
+	if (!worker)
+		return -ENOMEM;
+	worker->ops = ops;
+	worker->backend = backend;
+	worker->number = number;
+	worker->events = events;
+	worker->ctx = ctx;
+	pthread_mutex_init(&worker->lock, NULL);
+	pthread_cond_init(&worker->wake, NULL);
+	int r = uv_async_init(loop, &worker->async, on_async);
+	if (r < 0) {
+		pthread_cond_destroy(&worker->wake);
+		pthread_mutex_destroy(&worker->lock);
+		free(worker);
+		return r;
+	}
+	worker->async.data = worker;
+	r = start_thread(worker);
+	if (r < 0) {
+		uv_close((uv_handle_t *)&worker->async, on_closed);
+		return r;
+	}
+	*ret_worker = worker;
+	return 0;
+}
+
+void gm_worker_stop(struct gm_worker *worker)
+{
+	if (!worker)
+		return;
+	pthread_mutex_lock(&worker->lock);
+	worker->stop = true;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+	pthread_join(worker->thread, NULL);
+	uv_close((uv_handle_t *)&worker->async, on_closed);
+}
+
+static void submit(struct gm_worker *worker, struct gm_chunk *chunk, bool destroy, uint64_t turn)
+{
+	chunk->job.destroy = destroy;
+	chunk->job.turn = turn;
+	chunk->job.result = 0;
+	pthread_mutex_lock(&worker->lock);
+	if (destroy)
+		queue_push(&worker->destroys, chunk);
+	else
+		turns_push(worker, chunk);
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn)
+{
+	submit(worker, chunk, false, turn);
+}
+
+bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	pthread_mutex_lock(&worker->lock);
+	bool waits = chunk->job.waits;
+	if (waits)
+		turns_remove(worker, chunk);
+	pthread_mutex_unlock(&worker->lock);
+	return waits;
+}
+
+void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	submit(worker, chunk, true, 0);
+}
+
+void gm_worker_sample(struct gm_worker *worker)
+{
+	if (worker->ops->exclusive)
+		return;
+	pthread_mutex_lock(&worker->lock);
+	worker->want_sample = true;
+	worker->n_asks++;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+void gm_worker_look(struct gm_worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	worker->want_look = true;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}

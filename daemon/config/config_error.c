@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of complaints about a configuration. Reading goes on after an error, so that one run
+ * shows all of them; they are found in several passes over a file and sorted at the end. A
+ * complaint is never dropped: when there is no memory for it, the whole reading fails.
+ */
+#include "daemon/config/config_error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int gm_config_errors_add(struct gm_config_errors *errors, const char *file, size_t file_order,
+	uint32_t line, const char *format, ...)
+{
+	struct gm_config_error *list =
+		reallocarray(errors->list, errors->n + 1, sizeof(*errors->list));
+	if (!list)
+		return -ENOMEM;
+	errors->list = list;
+
+	struct gm_config_error error = {
+		.file_order = file_order, .line = line, .order = errors->n, .file = strdup(file)};
+	va_list args;
+	va_start(args, format);
+	int n = vasprintf(&error.text, format, args);
+	va_end(args);
+	if (n < 0 || !error.file) {
+		if (n >= 0)
+			free(error.text);
+		free(error.file);
+		return -ENOMEM;
+	}
+	list[errors->n++] = error;
+	return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct gm_config_error *x = a, *y = b;
+	if (x->file_order != y->file_order)
+		return x->file_order < y->file_order ? -1 : 1;
+	if (x->line != y->line)
+		return x->line < y->line ? -1 : 1;
+	return x->order < y->order ? -1 : x->order > y->order;
+}
+
+int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *stream = open_memstream(&text, &size);
+	if (!stream)
+		return -ENOMEM;
+	if (errors->n)
+		qsort(errors->list, errors->n, sizeof(*errors->list), compare);
+	for (size_t i = 0; i < errors->n; i++) {
+		const struct gm_config_error *error = &errors->list[i];
+		if (i)
+			fputc('\n', stream);
+		if (error->line)
+			fprintf(stream, "%s:%u: %s", error->file, error->line, error->text);
+		else
+			fprintf(stream, "%s: %s", error->file, error->text);
+	}
+	int failed = ferror(stream);
+	if (fclose(stream) || failed || !text) {
+		free(text);
+		return -ENOMEM;
+	}
+	*ret_text = text;
+	return 0;
+}
+
+void gm_config_errors_deinit(struct gm_config_errors *errors)
+{
+	for (size_t i = 0; i < errors->n; i++) {
+		free(errors->list[i].file);
+		free(errors->list[i].text);
+	}
+	free(errors->list);
+	*errors = (struct gm_config_errors){0};
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a configuration means: for a device of a certain size, and for a daemon that runs by another
+ * one. It only works out what was read; nothing here can fail but for want of memory.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config/config.h"
+
+uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t total)
+{
+	const struct gm_policy *policy = &device->policy;
+	uint64_t most = (uint64_t)(policy->fraction * (double)total);
+	uint64_t rest = total > policy->min_free ? total - policy->min_free : 0;
+	return most < rest ? most : rest;
+}
+
+static void work_out(
+	const struct gm_config_device *set, uint64_t total, struct gm_policy *ret_policy)
+{
+	struct gm_policy policy = set->policy;
+	if (set->max_pool_share >= 0)
+		policy.max_pool =
+			(uint64_t)(set->max_pool_share * (double)gm_config_capacity(set, total));
+	if (policy.reserve > policy.max_pool)
+		policy.reserve = policy.max_pool;
+	*ret_policy = policy;
+}
+
+void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
+	struct gm_policy *ret_policy)
+{
+	work_out(&config->devices[device], total, ret_policy);
+}
+
+void gm_config_pinned_policy(
+	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy)
+{
+	struct gm_config_device set = config->pinned;
+	set.policy.fraction = 1;
+	set.policy.min_free = 0;
+	set.policy.reserve = 0;
+	work_out(&set, total, ret_policy);
+}
+
+char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *stream = open_memstream(&text, &size);
+	if (!stream)
+		return NULL;
+	const char *comma = "";
+#define CHANGED(condition, ...) \
+	do { \
+		if (condition) { \
+			fputs(comma, stream); \
+			fprintf(stream, __VA_ARGS__); \
+			comma = ", "; \
+		} \
+	} while (0)
+	CHANGED(strcmp(old->backend, new->backend), "backend");
+	CHANGED(old->host_limit != new->host_limit, "host_limit");
+	CHANGED(old->host_memory != new->host_memory, "host_memory");
+	CHANGED(strcmp(old->socket, new->socket), "socket");
+	CHANGED(old->socket_mode != new->socket_mode, "socket_mode");
+	CHANGED(strcmp(old->socket_group, new->socket_group), "socket_group");
+	uint32_t most = old->n_devices > new->n_devices ? old->n_devices : new->n_devices;
+	for (uint32_t i = 0; i < most; i++)
+		CHANGED(old->devices[i].size != new->devices[i].size, "size of [device %u]", i);
+#undef CHANGED
+	int failed = ferror(stream);
+	if (fclose(stream) || failed || !size) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

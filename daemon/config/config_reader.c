@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading the files of a configuration, in their order: what each section, key and value is, where
+ * it stands, and which of several holds. It knows of each value whether it is right by itself, and
+ * leaves to config.c what follows from all of them. What is wrong is noted, and the reading goes
+ * on, so that all of it is told in one go.
+ */
+#include "daemon/config/config_reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/config/config_file.h"
+
+#define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
+#define FIRST_USER  1000 /* uids below are root and system users */
+
+#define COMPLAIN(reader, line, ...) \
+	gm_config_errors_add( \
+		&(reader)->errors, (reader)->file, (reader)->file_order, line, __VA_ARGS__)
+
+void gm_config_setting_deinit(struct gm_config_setting *setting)
+{
+	free(setting->text);
+	free(setting->file);
+	*setting = (struct gm_config_setting){0};
+}
+
+void gm_config_reader_init(struct gm_config_reader *reader, const struct gm_config_known *known)
+{
+	memset(reader, 0, sizeof(*reader));
+	reader->names.known = known;
+	reader->limits.names = &reader->names;
+}
+
+void gm_config_reader_deinit(struct gm_config_reader *reader)
+{
+	for (int slot = 0; slot < GM_CONFIG_SLOTS; slot++)
+		for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++)
+			gm_config_setting_deinit(&reader->settings[slot][id]);
+	gm_config_limits_deinit(&reader->limits);
+	gm_config_errors_deinit(&reader->errors);
+}
+
+enum gm_config_place gm_config_slot_place(int slot)
+{
+	return slot == GM_CONFIG_SLOT_GENERAL ? GM_CONFIG_GENERAL : GM_CONFIG_DEVICE;
+}
+
+/* What a device's section calls it; NULL: it is none. */
+static const char *device_of(const char *section)
+{
+	size_t n = strlen("device");
+	if (strncasecmp(section, "device", n) || !strspn(section + n, " \t"))
+		return NULL;
+	return section + n + strspn(section + n, " \t");
+}
+
+/* The slot of a section. -EINVAL: none; -ERANGE, -E2BIG: a device that there cannot be. */
+static int slot_of(struct gm_config_reader *reader, const char *section)
+{
+	if (!strcasecmp(section, GM_CONFIG_SECTION))
+		return GM_CONFIG_SLOT_GENERAL;
+	const char *name = device_of(section);
+	uint32_t device;
+	int r = name ? gm_config_names_find(&reader->names, name, strlen(name), &device) : -EINVAL;
+	return r < 0 ? r : GM_CONFIG_SLOT_DEVICES + (int)device;
+}
+
+/* A size is given to a piece of host memory, which has a number and no name that lasts. */
+static bool may_have_size(const char *section)
+{
+	const char *name = device_of(section);
+	return name && !name[strspn(name, "0123456789")];
+}
+
+static const char *nth_section(void *ctx, size_t i)
+{
+	static const char *const names[] = {
+		GM_CONFIG_SECTION, "device 0", "limit uid:0", "device 0 limit uid:0"};
+	return names[i];
+}
+
+static int on_section(void *ctx, const char *section, uint32_t line)
+{
+	struct gm_config_reader *reader = ctx;
+	char shown[GM_CONFIG_SHOW_BYTES];
+	if (gm_config_limit_named(section))
+		return gm_config_limit_section(&reader->limits, &reader->errors, reader->file,
+			reader->file_order, line, section);
+	int slot = slot_of(reader, section), r;
+	if (slot >= 0) {
+		reader->named[slot] = true;
+		return 0;
+	}
+	gm_config_shown(section, shown);
+	if (slot != -EINVAL) {
+		char why[GM_CONFIG_WHY_BYTES];
+		gm_config_names_why(slot, why);
+		r = COMPLAIN(reader, line, "[%s]: %s", shown, why);
+	} else {
+		const char *nearest = gm_config_nearest(section, nth_section, NULL, 4);
+		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
+			nearest ? "did you mean "
+				: "there are [" GM_CONFIG_SECTION
+				  "], [device N], [limit OWNER] and ",
+			nearest ? nearest : "device N limit OWNER", nearest ? "?" : "");
+	}
+	return r < 0 ? r : 1;
+}
+
+static int find_key(const char *name)
+{
+	for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++)
+		if (!strcasecmp(gm_config_key(i)->name, name))
+			return (int)i;
+	return -1;
+}
+
+static const char *home_of(const struct gm_config_key *key)
+{
+	if (key->place & GM_CONFIG_GENERAL)
+		return "[" GM_CONFIG_SECTION "]";
+	return key->place & GM_CONFIG_DEVICE ? "a [device N] section" : "a [limit OWNER] section";
+}
+
+static const char *nth_key(void *ctx, size_t i)
+{
+	const struct gm_config_key *key = gm_config_key(i);
+	return key->place & *(enum gm_config_place *)ctx ? key->name : NULL;
+}
+
+static int on_key(void *ctx, const char *section, const char *name, uint32_t line)
+{
+	struct gm_config_reader *reader = ctx;
+	char shown[GM_CONFIG_SHOW_BYTES];
+	enum gm_config_place place = gm_config_limit_named(section)
+					     ? GM_CONFIG_LIMIT
+					     : gm_config_slot_place(slot_of(reader, section));
+	int id = find_key(name), r;
+	bool unsized =
+		id == GM_CONFIG_KEY_SIZE && place == GM_CONFIG_DEVICE && !may_have_size(section);
+	if (id >= 0 && gm_config_key(id)->place & place && !unsized)
+		return 0;
+	gm_config_shown(name, shown);
+	if (unsized) {
+		r = COMPLAIN(reader, line,
+			"%s: is for host memory, which goes by number: [device N]", shown);
+	} else if (id >= 0) {
+		r = COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
+			home_of(gm_config_key(id)), section);
+	} else {
+		const char *nearest = gm_config_nearest(name, nth_key, &place, GM_CONFIG_N_KEYS);
+		r = nearest ? COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown,
+				      nearest)
+			    : COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
+	}
+	return r < 0 ? r : 1;
+}
+
+static int on_value(
+	void *ctx, const char *section, const char *name, const char *text, uint32_t line)
+{
+	struct gm_config_reader *reader = ctx;
+	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
+	int slot = limit ? -EINVAL : slot_of(reader, section), id = find_key(name);
+	if ((slot < 0 && !limit) || id < 0)
+		return COMPLAIN(reader, line, "%s: unknown", name); /* refused before by on_key() */
+	const struct gm_config_key *key = gm_config_key(id);
+	struct gm_config_setting *setting =
+		limit ? &limit->settings[id] : &reader->settings[slot][id];
+	if (setting->text && setting->file_order == reader->file_order)
+		return COMPLAIN(reader, line, "%s: is set twice, on line %u already", key->name,
+			setting->line);
+
+	struct gm_config_setting new = {.text = strdup(text),
+		.file = strdup(reader->file),
+		.file_order = reader->file_order,
+		.line = line};
+	char why[GM_CONFIG_WHY_BYTES];
+	int r = -ENOMEM;
+	if (new.text &&new.file)
+		r = gm_config_value_parse(key, new.text, &new.value, why);
+	if (r > 0) {
+		r = COMPLAIN(reader, line, "%s: %s", key->name, why);
+		/* It stays noted as written, so that a second one is a second one. */
+		if (r == 0)
+			r = gm_config_value_parse(key, key->presets[0], &new.value, why);
+	}
+	if (r < 0) {
+		gm_config_setting_deinit(&new);
+		return r;
+	}
+	gm_config_setting_deinit(setting);
+	*setting = new;
+	return 0;
+}
+
+static const struct gm_config_file_ops file_ops = {
+	.section = on_section, .key = on_key, .value = on_value};
+
+static int read_file(struct gm_config_reader *reader, const char *path)
+{
+	reader->file = path;
+	reader->file_order++;
+	return gm_config_file_read(path, reader->file_order, &file_ops, reader, &reader->errors);
+}
+
+static int is_drop_in(const struct dirent *entry)
+{
+	size_t n = strlen(entry->d_name);
+	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".conf");
+}
+
+/* By bytes, whatever the locale. */
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* Each drop-in is read even if another could not be; the first failure is returned. */
+static int read_drop_ins(struct gm_config_reader *reader, const char *path)
+{
+	char *folder = NULL;
+	if (asprintf(&folder, "%s.d", path) < 0)
+		return -ENOMEM;
+	struct dirent **list = NULL;
+	int n = scandir(folder, &list, is_drop_in, by_name), first = 0;
+	if (n < 0 && errno != ENOENT) {
+		first = -errno;
+		reader->file = folder;
+		reader->file_order++;
+		int r = first == -ENOMEM
+				? 0
+				: COMPLAIN(reader, 0, "cannot be read: %s", strerror(-first));
+		first = r < 0 ? r : first;
+	}
+	for (int i = 0; i < n; i++) {
+		char *file = NULL;
+		int r = asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0 ? -ENOMEM : 0;
+		if (r == 0) {
+			r = read_file(reader, file);
+			free(file);
+		}
+		first = first && r != -ENOMEM ? first : r;
+		free(list[i]);
+	}
+	free(list);
+	free(folder);
+	return first;
+}
+
+/* The file when none is named. *ret_path is NULL when there is nowhere to look. */
+static int default_path(char **ret_path)
+{
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	char *path = NULL;
+	int n = 0;
+	if (getuid() < FIRST_USER)
+		n = asprintf(&path, "%s", SYSTEM_FILE);
+	else if (config && config[0] == '/')
+		n = asprintf(&path, "%s/gpumemd/gpumemd.conf", config);
+	else if (home && home[0] == '/')
+		n = asprintf(&path, "%s/.config/gpumemd/gpumemd.conf", home);
+	if (n < 0)
+		return -ENOMEM;
+	*ret_path = path;
+	return 0;
+}
+
+int gm_config_reader_read(struct gm_config_reader *reader, const char *path)
+{
+	char *found = NULL;
+	int r = 0;
+	bool missing = false;
+	if (!path) {
+		r = default_path(&found);
+		if (r < 0 || !found)
+			return r;
+		path = found;
+		/* Only a file that is not there may be missing; one that cannot be reached is told.
+		 */
+		struct stat st;
+		missing = lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
+	}
+	if (!missing)
+		r = read_file(reader, path);
+	if (r != -ENOMEM) {
+		int s = read_drop_ins(reader, path);
+		r = r && s != -ENOMEM ? r : s;
+	}
+	free(found);
+	return r;
+}

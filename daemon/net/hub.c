@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all connections share. A thousand idle peers own no buffers: packets are read into and
+ * packed in one place, and copied only if they have to wait. Peers that are to end are closed from
+ * here, at the top of the loop, so that nothing that is half-way through a call into core or into a
+ * stream finds its session gone when it returns.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/seqpacket.h"
+#include "daemon/net/peer.h"
+#include "daemon/net/peer_private.h"
+
+static void on_reaper(uv_timer_t *timer)
+{
+	struct gm_hub *hub = timer->data;
+	while (hub->doomed) {
+		struct gm_peer *peer = hub->doomed;
+		gm_peer_close(peer); /* takes itself off the list */
+	}
+}
+
+int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
+{
+	memset(hub, 0, sizeof(*hub));
+	hub->loop = loop;
+	hub->generation = generation;
+	gm_wire_arena_init(&hub->arena);
+	hub->in = malloc(GM_LIMIT_PACKET_BYTES);
+	hub->out = malloc(GM_LIMIT_PACKET_BYTES);
+	if (!hub->in || !hub->out) {
+		gm_hub_deinit(hub);
+		return -ENOMEM;
+	}
+	int r = uv_timer_init(loop, &hub->reaper);
+	if (r < 0) {
+		gm_hub_deinit(hub);
+		return r;
+	}
+	hub->reaper.data = hub;
+	hub->reaper_open = true;
+	return 0;
+}
+
+void gm_hub_close(struct gm_hub *hub)
+{
+	if (hub->reaper_open)
+		uv_close((uv_handle_t *)&hub->reaper, NULL);
+	hub->reaper_open = false;
+}
+
+void gm_hub_deinit(struct gm_hub *hub)
+{
+	gm_wire_arena_deinit(&hub->arena);
+	free(hub->in);
+	free(hub->out);
+	hub->in = hub->out = NULL;
+}
+
+void gm_hub_doom(struct gm_hub *hub)
+{
+	/* A timer of 0 runs before the loop waits again, and not within this call. */
+	if (hub->reaper_open && !uv_is_active((uv_handle_t *)&hub->reaper))
+		uv_timer_start(&hub->reaper, on_reaper, 0, 0);
+}
+
+int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size_t *ret_n)
+{
+	packet->sequence = ++hub->sequence;
+	packet->generation = hub->generation;
+	packet->fds = (uint32_t)n_fds;
+	return gm_wire_pack(packet, hub->out, GM_LIMIT_PACKET_BYTES, ret_n);
+}
+
+void gm_hub_refuse(struct gm_hub *hub, int socket, gpumem_status status, const char *detail)
+{
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	size_t n;
+	failure.status = status;
+	failure.detail = (char *)detail;
+	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+	packet.failure = &failure;
+	if (gm_hub_pack(hub, &packet, 0, &n) == 0)
+		(void)gm_seqpacket_send(socket, hub->out, n, NULL, 0);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is at the other end of a socket. Everything comes from the kernel: the credentials and groups
+ * taken when the peer connected, a pidfd that stays with the process when its number is reused, and
+ * /proc for the cgroup and the pid namespace. A peer whose process cannot be pinned down is
+ * refused. What cannot be found out is taken for the worse: no container known means no sharing, no
+ * pid namespace known means no administration.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/net/identity.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* A status or cgroup file is far shorter; a longer one is taken as unreadable. */
+#define GM_PROC_BYTES 65536
+
+struct gm_identity *gm_identity_ref(struct gm_identity *identity)
+{
+	identity->references++;
+	return identity;
+}
+
+void gm_identity_unref(struct gm_identity *identity)
+{
+	if (!identity || --identity->references > 0)
+		return;
+	if (identity->pidfd >= 0)
+		close(identity->pidfd);
+	free(identity->groups);
+	free(identity);
+}
+
+/* Whether it is the daemon that lacks something for the moment, which says nothing of a client. */
+static bool is_shortage(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+/* The text of /proc/PID/FILE (pid 0: self), malloc'ed. */
+static int read_proc(pid_t pid, const char *file, char **ret_text)
+{
+	char path[64];
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+	else
+		snprintf(path, sizeof(path), "/proc/self/%s", file);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	char *text = malloc(GM_PROC_BYTES);
+	if (!text) {
+		close(fd);
+		return -ENOMEM;
+	}
+	size_t used = 0;
+	int r = 0;
+	for (;;) {
+		ssize_t n = read(fd, text + used, GM_PROC_BYTES - 1 - used);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			r = -errno;
+		if (n <= 0)
+			break;
+		used += (size_t)n;
+		if (used == GM_PROC_BYTES - 1) {
+			r = -EFBIG;
+			break;
+		}
+	}
+	close(fd);
+	if (r < 0) {
+		free(text);
+		return r;
+	}
+	text[used] = '\0';
+	*ret_text = text;
+	return 0;
+}
+
+/* Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its end. */
+static int read_start_time(pid_t pid, unsigned long long *ret)
+{
+	char *text;
+	int r = read_proc(pid, "stat", &text);
+	if (r < 0)
+		return r;
+	const char *at = strrchr(text, ')');
+	r = -EBADMSG;
+	if (at && sscanf(at + 1,
+			  " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			  "%*s %*s %*s %llu",
+			  ret) == 1)
+		r = 0;
+	free(text);
+	return r;
+}
+
+/*
+ * The number may have been reused since the peer connected; the process is the one that connected
+ * if it started before that, which is known only as "before now", and is still the same one after
+ * it was pinned. That leaves the time between connect() and accept(), which the credentials' uid
+ * narrows to processes of the same user (and of root's, whose /proc entry a process that changed
+ * its user has).
+ */
+int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
+{
+	unsigned long long before, after;
+	int r = read_start_time(pid, &before);
+	if (r < 0)
+		return r == -ENOENT ? -ESRCH : r;
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (pidfd < 0)
+		return -errno;
+	char path[32];
+	struct stat st;
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	r = read_start_time(pid, &after);
+	if (r == -ENOENT)
+		r = -ESRCH;
+	if (r == 0 &&
+		(before != after || stat(path, &st) < 0 || (st.st_uid != uid && st.st_uid != 0)))
+		r = -ESRCH;
+	if (r < 0) {
+		close(pidfd);
+		return r;
+	}
+	*ret_pidfd = pidfd;
+	return 0;
+}
+
+/* The process's number as seen from here, by its pidfd; 0: not in our namespace. A shortage is an
+ * error. */
+static pid_t pid_of(int pidfd)
+{
+	char file[32];
+	char *text;
+	snprintf(file, sizeof(file), "fdinfo/%d", pidfd);
+	int r = read_proc(0, file, &text);
+	if (r < 0)
+		return is_shortage(r) ? r : 0;
+	int pid = 0;
+	const char *line = strstr(text, "\nPid:");
+	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
+		pid = 0;
+	free(text);
+	return pid > 0 ? pid : 0;
+}
+
+static int read_groups(int socket, struct gm_identity *identity)
+{
+	socklen_t n = 32 * sizeof(gid_t);
+	for (;;) {
+		gid_t *groups = realloc(identity->groups, n ? n : sizeof(gid_t));
+		if (!groups)
+			return -ENOMEM;
+		identity->groups = groups;
+		if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &n) == 0) {
+			identity->n_groups = n / sizeof(gid_t);
+			return 0;
+		}
+		if (errno != ERANGE)
+			return -errno;
+	}
+}
+
+size_t gm_identity_pid_depth(const char *status)
+{
+	const char *line = strncmp(status, "NSpid:", 6) == 0 ? status : strstr(status, "\nNSpid:");
+	if (!line)
+		return 0;
+	line = strchr(line, ':') + 1;
+	size_t n = 0;
+	while (*line && *line != '\n') {
+		size_t digits = strspn(line, "0123456789");
+		if (digits) {
+			n++;
+			line += digits;
+		} else {
+			line++;
+		}
+	}
+	return n;
+}
+
+/* Seen through the daemon's own /proc, a process with one number is in the namespace of that
+ * /proc. Where the daemon itself has several, siblings look like it, and only the link tells. 0, 1
+ * or a shortage. */
+static int in_own_pid_namespace(pid_t pid, const char *status)
+{
+	char *own;
+	int r = read_proc(0, "status", &own);
+	if (r < 0)
+		return is_shortage(r) ? r : false;
+	size_t depth = gm_identity_pid_depth(own);
+	free(own);
+	if (depth == 0 || gm_identity_pid_depth(status) != depth)
+		return false;
+	if (depth == 1)
+		return true;
+	char path[48], theirs[64], ours[64];
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+	ssize_t n = readlink(path, theirs, sizeof(theirs));
+	ssize_t m = readlink("/proc/self/ns/pid", ours, sizeof(ours));
+	return n > 0 && n == m && memcmp(theirs, ours, (size_t)n) == 0;
+}
+
+static int read_command(pid_t pid, struct gm_identity *identity)
+{
+	char *text;
+	int r = read_proc(pid, "comm", &text);
+	if (r < 0)
+		return r;
+	size_t i = 0;
+	for (; i + 1 < sizeof(identity->command) && text[i] && text[i] != '\n'; i++)
+		identity->command[i] = (text[i] >= ' ' && text[i] < 127) ? text[i] : '?';
+	identity->command[i] = '\0';
+	free(text);
+	return 0;
+}
+
+/* What cannot be read is taken for the worse; only for want of memory or descriptors nothing is
+ * taken for anything, or a moment's shortage would cost a client its rights for life. */
+static int read_surroundings(struct gm_identity *identity)
+{
+	char *text;
+	identity->confined = true;
+	if (!identity->pid)
+		return 0;
+	int r = read_proc(identity->pid, "cgroup", &text);
+	if (r == 0) {
+		identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
+		free(text);
+	}
+	if (!is_shortage(r))
+		r = read_proc(identity->pid, "status", &text);
+	if (r == 0) {
+		r = in_own_pid_namespace(identity->pid, text);
+		identity->own_pid_namespace = r == 1;
+		free(text);
+	}
+	if (!is_shortage(r))
+		r = read_command(identity->pid, identity);
+	return is_shortage(r) ? r : 0;
+}
+
+/* The process behind the socket, for good. */
+static int read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
+{
+	int pidfd = -1;
+	socklen_t n = sizeof(pidfd);
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) < 0) {
+		if (errno != ENOPROTOOPT)
+			return -errno;
+		return cred->pid > 0 ? gm_identity_pin(cred->pid, cred->uid, ret_pidfd) : -ESRCH;
+	}
+	/* Not every kernel marks it. */
+	if (fcntl(pidfd, F_SETFD, FD_CLOEXEC) < 0) {
+		int error = errno;
+		close(pidfd);
+		return -error;
+	}
+	*ret_pidfd = pidfd;
+	return 0;
+}
+
+static int read_identity(int socket, struct gm_identity *identity, char why[256])
+{
+	struct ucred cred;
+	socklen_t n = sizeof(cred);
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0) {
+		int error = errno;
+		snprintf(why, 256, "its credentials cannot be read: %s", strerror(error));
+		return -error;
+	}
+	identity->uid = cred.uid;
+	identity->gid = cred.gid;
+	int r = read_pidfd(socket, &cred, &identity->pidfd);
+	if (r < 0) {
+		snprintf(why, 256, "its process cannot be identified: %s", strerror(-r));
+		return r;
+	}
+	r = pid_of(identity->pidfd);
+	if (r < 0)
+		return r;
+	identity->pid = r;
+	r = read_groups(socket, identity);
+	if (r < 0) {
+		snprintf(why, 256, "its groups cannot be read: %s", strerror(-r));
+		return r;
+	}
+	r = read_surroundings(identity);
+	if (r < 0)
+		return r;
+	/* All that was read from /proc was this process's if it still lives now. */
+	if (gm_identity_dead(identity)) {
+		snprintf(why, 256, "its process has ended");
+		return -ESRCH;
+	}
+	return 0;
+}
+
+int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256])
+{
+	struct gm_identity *identity = calloc(1, sizeof(*identity));
+	int r = -ENOMEM;
+	if (identity) {
+		identity->references = 1;
+		identity->pidfd = -1;
+		r = read_identity(socket, identity, why);
+	}
+	if (r < 0) {
+		if (r == -ENOMEM)
+			snprintf(why, 256, "the daemon is out of memory");
+		else if (is_shortage(r))
+			snprintf(why, 256,
+				"the daemon has no file descriptors left; raise its LimitNOFILE=");
+		gm_identity_unref(identity);
+		return r;
+	}
+	*ret_identity = identity;
+	return 0;
+}
+
+bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b)
+{
+	return !a->confined && !b->confined && a->uid == b->uid &&
+	       strcmp(a->cgroup.scope, b->cgroup.scope) == 0;
+}
+
+bool gm_identity_dead(const struct gm_identity *identity)
+{
+	struct pollfd poll_one = {.fd = identity->pidfd, .events = POLLIN};
+	return poll(&poll_one, 1, 0) == 1 && (poll_one.revents & (POLLIN | POLLHUP));
+}
+
+bool gm_identity_may_administer(
+	const struct gm_identity *identity, uid_t daemon_uid, gid_t admin_group)
+{
+	if (!identity->own_pid_namespace)
+		return false;
+	if (identity->uid == 0 || identity->uid == daemon_uid)
+		return true;
+	if (admin_group == (gid_t)-1)
+		return false;
+	if (identity->gid == admin_group)
+		return true;
+	for (size_t i = 0; i < identity->n_groups; i++)
+		if (identity->groups[i] == admin_group)
+			return true;
+	return false;
+}

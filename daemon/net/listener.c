@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Accepting connections. A daemon that has no file descriptors left can neither accept nor be rid
+ * of a connection that waits, and a level-triggered loop would spin on it; so one descriptor is
+ * kept in reserve, given up to take such a connection, tell it why, and close it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+#include <utlist.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "daemon/net/listener.h"
+
+#define GM_LISTENER_PER_WAKEUP 64
+/* When not even the reserve helps: how long to leave it. */
+#define GM_LISTENER_PAUSE_MS 100
+
+struct user {
+	uid_t uid;
+	uint32_t connections;
+	UT_hash_handle hh;
+};
+
+struct connection {
+	struct gm_listener *listener;
+	struct gm_peer *peer;
+	struct user *user;
+	struct connection *prev, *next;
+};
+
+struct gm_listener {
+	struct gm_hub *hub;
+	int socket;
+	const struct gm_peer_ops *ops;
+	void *ctx;
+	uint32_t per_uid;
+	uint64_t hello_ms;
+	uint32_t n;
+	struct user *users;
+	struct connection *connections;
+	int reserve;
+	bool paused_logged;
+	uv_poll_t poll;
+	uv_timer_t pause;
+	int open_handles;
+};
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+/* ---- counting */
+
+static int count_in(struct gm_listener *listener, uid_t uid, struct user **ret)
+{
+	struct user *user;
+	HASH_FIND(hh, listener->users, &uid, sizeof(uid), user);
+	if (!user) {
+		user = calloc(1, sizeof(*user));
+		if (!user)
+			return -ENOMEM;
+		user->uid = uid;
+		HASH_ADD(hh, listener->users, uid, sizeof(user->uid), user);
+		if (!user->hh.tbl) {
+			free(user);
+			return -ENOMEM;
+		}
+	}
+	user->connections++;
+	listener->n++;
+	*ret = user;
+	return 0;
+}
+
+static void count_out(struct gm_listener *listener, struct user *user)
+{
+	listener->n--;
+	if (--user->connections > 0)
+		return;
+	HASH_DELETE(hh, listener->users, user);
+	free(user);
+}
+
+/* ---- connections */
+
+static void on_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	struct connection *connection = ctx;
+	connection->listener->ops->packet(connection->listener->ctx, peer, packet);
+}
+
+static void on_closed(void *ctx, struct gm_peer *peer)
+{
+	struct connection *connection = ctx;
+	struct gm_listener *listener = connection->listener;
+	listener->ops->closed(listener->ctx, peer);
+	count_out(listener, connection->user);
+	DL_DELETE(listener->connections, connection);
+	free(connection);
+}
+
+static const struct gm_peer_ops peer_ops = {.packet = on_packet, .closed = on_closed};
+
+static void refuse(struct gm_listener *listener, int socket, const struct gm_identity *identity,
+	gpumem_status status, const char *detail)
+{
+	if (identity) {
+		char pid[32], uid[32];
+		const char *const fields[] = {pid, uid, NULL};
+		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)identity->pid);
+		snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", identity->uid);
+		gm_log_fields(GM_LOG_NOTICE, fields, "pid %d, uid %u refused: %s",
+			(int)identity->pid, identity->uid, detail);
+	}
+	gm_hub_refuse(listener->hub, socket, status, detail);
+	close(socket);
+}
+
+/* What the daemon itself lacks is no fault of the client's. */
+static gpumem_status status_of(int error, gpumem_status otherwise)
+{
+	if (error == -ENOMEM)
+		return GPUMEM_E_HOST_MEMORY;
+	return error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : otherwise;
+}
+
+static void admit(struct gm_listener *listener, int socket)
+{
+	char why[256], detail[320];
+	struct gm_identity *identity;
+	struct user *user;
+	int r = gm_identity_read(socket, &identity, why);
+	if (r < 0) {
+		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
+		refuse(listener, socket, NULL, status_of(r, GPUMEM_E_DENIED), detail);
+		return;
+	}
+	HASH_FIND(hh, listener->users, &identity->uid, sizeof(identity->uid), user);
+	if (listener->n >= GM_LIMIT_CONNECTIONS ||
+		(user && user->connections >= listener->per_uid)) {
+		if (listener->n >= GM_LIMIT_CONNECTIONS)
+			snprintf(detail, sizeof(detail),
+				"the daemon has %u connections, as many as it takes", listener->n);
+		else
+			snprintf(detail, sizeof(detail),
+				"uid %u has %u connections, as many as it may have; see "
+				"connections_per_uid",
+				identity->uid, user->connections);
+		refuse(listener, socket, identity, GPUMEM_E_LIMIT, detail);
+		gm_identity_unref(identity);
+		return;
+	}
+	struct connection *connection = calloc(1, sizeof(*connection));
+	r = connection ? count_in(listener, identity->uid, &connection->user) : -ENOMEM;
+	if (r == 0) {
+		connection->listener = listener;
+		r = gm_peer_new(listener->hub, socket, identity, listener->hello_ms, &peer_ops,
+			connection, &connection->peer);
+		if (r == 0)
+			DL_APPEND(listener->connections, connection);
+		else
+			count_out(listener, connection->user);
+	}
+	if (r < 0) {
+		snprintf(detail, sizeof(detail), "the daemon cannot take the connection: %s",
+			strerror(-r));
+		refuse(listener, socket, identity, status_of(r, GPUMEM_E_SYSTEM), detail);
+		free(connection);
+	}
+	gm_identity_unref(identity);
+}
+
+/* ---- accepting */
+
+static void open_reserve(struct gm_listener *listener)
+{
+	if (listener->reserve < 0)
+		listener->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_pause_over(uv_timer_t *timer)
+{
+	struct gm_listener *listener = timer->data;
+	open_reserve(listener);
+	if (uv_poll_start(&listener->poll, UV_READABLE, on_poll) < 0)
+		uv_timer_start(&listener->pause, on_pause_over, GM_LISTENER_PAUSE_MS, 0);
+}
+
+static void take_pause(struct gm_listener *listener, int error)
+{
+	if (!listener->paused_logged)
+		gm_log(GM_LOG_ERROR, "connections cannot be accepted for now: %s", strerror(error));
+	listener->paused_logged = true;
+	uv_poll_stop(&listener->poll);
+	uv_timer_start(&listener->pause, on_pause_over, GM_LISTENER_PAUSE_MS, 0);
+}
+
+/* No descriptor is left: give up the reserved one to be rid of one who waits. */
+static void turn_away(struct gm_listener *listener, int error)
+{
+	if (listener->reserve < 0) {
+		take_pause(listener, error);
+		return;
+	}
+	if (!listener->paused_logged)
+		gm_log(GM_LOG_ERROR,
+			"no file descriptors are left: connections are refused; raise LimitNOFILE=");
+	listener->paused_logged = true;
+	listener->reserve = gm_close(listener->reserve);
+	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (socket >= 0)
+		refuse(listener, socket, NULL, GPUMEM_E_LIMIT,
+			"the daemon has no file descriptors left; raise its LimitNOFILE=");
+	open_reserve(listener);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct gm_listener *listener = poll->data;
+	if (status < 0) {
+		take_pause(listener, -status);
+		return;
+	}
+	for (int i = 0; i < GM_LISTENER_PER_WAKEUP; i++) {
+		int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (socket >= 0) {
+			listener->paused_logged = false;
+			admit(listener, socket);
+			continue;
+		}
+		switch (errno) {
+		case EAGAIN:
+			return;
+		case EINTR:
+		case ECONNABORTED:
+			continue;
+		case EMFILE:
+		case ENFILE:
+			turn_away(listener, errno);
+			return;
+		default:
+			take_pause(listener, errno);
+			return;
+		}
+	}
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct gm_listener *listener = handle->data;
+	if (--listener->open_handles > 0)
+		return;
+	gm_close(listener->reserve);
+	free(listener);
+}
+
+int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *ops, void *ctx,
+	struct gm_listener **ret_listener)
+{
+	struct gm_listener *listener = calloc(1, sizeof(*listener));
+	if (!listener)
+		return -ENOMEM;
+	listener->hub = hub;
+	listener->socket = socket;
+	listener->ops = ops;
+	listener->ctx = ctx;
+	listener->per_uid = GM_LIMIT_CONNECTIONS;
+	listener->hello_ms = 5000;
+	listener->reserve = -1;
+	int r = uv_poll_init(hub->loop, &listener->poll, socket);
+	if (r < 0) {
+		free(listener);
+		return r;
+	}
+	uv_timer_init(hub->loop, &listener->pause); /* cannot fail */
+	listener->poll.data = listener;
+	listener->pause.data = listener;
+	listener->open_handles = 2;
+	open_reserve(listener);
+	r = uv_poll_start(&listener->poll, UV_READABLE, on_poll);
+	if (r < 0) {
+		gm_listener_close(listener);
+		return r;
+	}
+	*ret_listener = listener;
+	return 0;
+}
+
+void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint64_t hello_ms)
+{
+	listener->per_uid = per_uid;
+	listener->hello_ms = hello_ms;
+}
+
+void gm_listener_stop(struct gm_listener *listener)
+{
+	uv_poll_stop(&listener->poll);
+	uv_timer_stop(&listener->pause);
+}
+
+void gm_listener_close(struct gm_listener *listener)
+{
+	if (!listener)
+		return;
+	gm_listener_stop(listener);
+	while (listener->connections)
+		gm_peer_close(listener->connections->peer); /* takes itself off the list */
+	uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
+	uv_close((uv_handle_t *)&listener->pause, on_handle_closed);
+}

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gpumemctl shows. Lists of clients, buffers, buckets and settings have no bound that fits a
+ * packet, so they are streams: a packet's worth at a time, from a cursor that survives what comes
+ * and goes in between. What a client says of itself (its page) is shown as its own word, within
+ * what the daemon knows.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "daemon/serve/admin.h"
+
+/* How many entries a packet takes at most: each is far below PACKET_BYTES divided by this. */
+#define GM_ADMIN_CLIENTS 32
+#define GM_ADMIN_BUFFERS 128
+/* How many clients' pages are read for a packet: a page that is full of rows takes a while. */
+#define GM_ADMIN_PAGES   8
+#define GM_ADMIN_BUCKETS 128
+/* What a packet's list may come to, packed; the envelope fits in the rest. */
+#define GM_ADMIN_BYTES (GM_LIMIT_PACKET_BYTES - 1024)
+
+void gm_admin_get_status(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	Gm__Wire__Device devices[GM_LIMIT_DEVICES];
+	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
+	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
+	struct gm_core_counters counters;
+	struct rlimit files;
+	gm_core_counters(dispatch->core, &counters);
+	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+		gm_dispatch_fill_device(dispatch, i, troubles[i], &devices[i]);
+		list[i] = &devices[i];
+	}
+	reply.version = (char *)PACKAGE_VERSION;
+	reply.pid = (uint64_t)getpid();
+	reply.uptime_ms = (gm_clock_ns() - dispatch->start_ns) / GM_NS_PER_MS;
+	reply.clients = gm_core_session_count(dispatch->core);
+	reply.quarantined_clients = dispatch->clients->quarantined;
+	reply.leases = gm_core_lease_count(dispatch->core);
+	reply.backend = (char *)dispatch->ops->name;
+	reply.socket = (char *)dispatch->socket;
+	reply.preset = (char *)dispatch->config->preset;
+	reply.n_devices = dispatch->n_devices;
+	reply.devices = list;
+	reply.requests = counters.requests;
+	reply.refusals = counters.refusals;
+	reply.uid = dispatch->uid;
+	reply.backend_note = (char *)dispatch->backend_note;
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+		reply.fd_limit = files.rlim_cur;
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_STATUS;
+	answer.status = &reply;
+	gm_peer_send(peer, &answer);
+}
+
+/* A cursor over what a long answer lists. */
+struct listing {
+	struct gm_admin_listing head;
+	uint64_t client; /* the one listed last, or being listed */
+	uint32_t row;    /* of that client's page */
+	bool inside;     /* a client's rows, or a device's buckets, are not all listed */
+	uint64_t older_than_ns;
+	uint64_t untracked;
+	uint32_t device;                   /* whose buckets */
+	struct gm_pool_bucket_info bucket; /* the one listed last */
+	size_t at;                         /* in an array */
+};
+
+static void listing_free(struct gm_stream *stream)
+{
+	free(stream);
+}
+
+void *gm_admin_listing_new(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes)
+{
+	struct gm_admin_listing *listing = calloc(1, bytes);
+	if (!listing) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+		return NULL;
+	}
+	listing->stream.id = id;
+	listing->stream.next = next;
+	listing->stream.free = listing_free;
+	listing->dispatch = dispatch;
+	listing->admin = gm_dispatch_is_admin(dispatch, peer);
+	return listing;
+}
+
+static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), uint64_t older_than_ms)
+{
+	struct listing *listing = gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
+	if (!listing)
+		return;
+	listing->older_than_ns = older_than_ms > UINT64_MAX / GM_NS_PER_MS
+					 ? UINT64_MAX
+					 : older_than_ms * GM_NS_PER_MS;
+	gm_peer_start(peer, &listing->head.stream);
+}
+
+/* ---- clients */
+
+static bool may_see(
+	const struct listing *listing, const struct gm_peer *peer, const struct gm_client *client)
+{
+	return listing->head.admin ||
+	       gm_identity_same_owner(gm_peer_identity(peer), client->identity);
+}
+
+struct client_entry {
+	Gm__Wire__Client client;
+	Gm__Wire__ClientUse use[GM_LIMIT_DEVICES];
+	Gm__Wire__ClientUse *list[GM_LIMIT_DEVICES];
+};
+
+static void fill_client(const struct gm_dispatch *dispatch, const struct gm_client *client,
+	bool details, struct client_entry *entry)
+{
+	Gm__Wire__Client *c = &entry->client;
+	gm__wire__client__init(c);
+	c->session = client->id;
+	c->pid = client->identity->pid;
+	c->uid = client->identity->uid;
+	c->quarantined = !client->peer;
+	c->details = details;
+	if (details) {
+		c->name = (char *)client->name;
+		c->unit = (char *)client->identity->cgroup.unit;
+		c->container = (char *)client->identity->cgroup.container;
+		c->command = (char *)client->identity->command;
+		c->age_ms = (gm_clock_ns() - client->since_ns) / GM_NS_PER_MS;
+		c->leases = gm_session_lease_count(client->session);
+	}
+	size_t n = 0;
+	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+		Gm__Wire__ClientUse *use = &entry->use[n];
+		struct gm_page_use said;
+		uint64_t held = gm_session_held(client->session, i);
+		gm__wire__client_use__init(use);
+		use->device = i;
+		use->held = held;
+		if (details && gm_pages_read_use(&client->pages, i, held, &said) == 0) {
+			use->in_use = said.in_use;
+			use->cached = said.cached;
+			use->peak = said.peak;
+			use->hits = said.hits;
+			use->misses = said.misses;
+			use->returns = said.returns;
+			use->cpu_fallbacks = said.cpu_fallbacks;
+			use->active_buffers = said.active_buffers;
+		}
+		entry->list[n++] = use;
+	}
+	c->n_use = n;
+	c->use = entry->list;
+}
+
+static int clients_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct listing *listing = (struct listing *)stream;
+	struct client_entry entries[GM_ADMIN_CLIENTS];
+	Gm__Wire__Client *list[GM_ADMIN_CLIENTS];
+	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	struct gm_client *client =
+		gm_clients_after(listing->head.dispatch->clients, listing->client);
+	uint64_t last = listing->client;
+	size_t n = 0, bytes = 0;
+	for (; client && n < GM_ADMIN_CLIENTS; client = client->next) {
+		fill_client(listing->head.dispatch, client, may_see(listing, peer, client),
+			&entries[n]);
+		bytes += gm__wire__client__get_packed_size(&entries[n].client) + 8;
+		if (bytes > GM_ADMIN_BYTES)
+			break;
+		list[n] = &entries[n].client;
+		n++;
+		last = client->id;
+	}
+	reply.n_clients = n;
+	reply.clients = list;
+	packet.id = stream->id;
+	packet.more = client != NULL;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+	packet.clients = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r < 0)
+		return r;
+	listing->client = last;
+	return client != NULL;
+}
+
+void gm_admin_get_clients(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	start_listing(dispatch, peer, packet->id, clients_next, 0);
+}
+
+/* ---- buffers */
+
+struct buffer_list {
+	Gm__Wire__Buffer buffers[GM_ADMIN_BUFFERS];
+	Gm__Wire__Buffer *list[GM_ADMIN_BUFFERS];
+	char tags[GM_ADMIN_BUFFERS][GM_LIMIT_NAME_BYTES + 1];
+	size_t n;
+};
+
+/* Adds a client's rows from *row on. false: the list is full, and *row is the next one. */
+static bool list_rows(const struct listing *listing, const struct gm_client *client, uint32_t *row,
+	struct buffer_list *out)
+{
+	uint64_t held[GM_LIMIT_DEVICES] = {0};
+	uint64_t now = gm_clock_ns();
+	struct gm_pages_row found;
+	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++)
+		held[i] = gm_session_held(client->session, i);
+	while (out->n < GM_ADMIN_BUFFERS) {
+		if (gm_pages_next_row(&client->pages, held, now, row, &found) <= 0)
+			return true;
+		if (now - found.born_ns < listing->older_than_ns)
+			continue;
+		Gm__Wire__Buffer *buffer = &out->buffers[out->n];
+		gm__wire__buffer__init(buffer);
+		memcpy(out->tags[out->n], found.tag, sizeof(found.tag));
+		buffer->session = client->id;
+		buffer->pid = client->identity->pid;
+		buffer->uid = client->identity->uid;
+		buffer->client = (char *)client->name;
+		buffer->device = found.device;
+		buffer->bytes = found.bytes;
+		buffer->age_ms = (now - found.born_ns) / GM_NS_PER_MS;
+		buffer->tag = out->tags[out->n];
+		out->list[out->n] = buffer;
+		out->n++;
+	}
+	return false;
+}
+
+static uint64_t count_untracked(const struct listing *listing, const struct gm_client *client)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++) {
+		struct gm_page_use said;
+		if (gm_pages_read_use(
+			    &client->pages, i, gm_session_held(client->session, i), &said) == 0)
+			sum += said.untracked;
+	}
+	return sum;
+}
+
+static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct listing *listing = (struct listing *)stream;
+	struct gm_clients *clients = listing->head.dispatch->clients;
+	struct listing at = *listing;
+	struct buffer_list out;
+	out.n = 0;
+	bool more = false;
+	for (int pages = 0;; pages++) {
+		struct gm_client *client = NULL;
+		if (pages == GM_ADMIN_PAGES) {
+			more = gm_clients_after(clients, at.client) != NULL;
+			break;
+		}
+		if (at.inside)
+			HASH_FIND(hh, clients->by_id, &at.client, sizeof(at.client), client);
+		if (!client) {
+			client = gm_clients_after(clients, at.client);
+			at.row = 0;
+			at.inside = false;
+		}
+		if (!client)
+			break;
+		at.client = client->id;
+		if (!may_see(listing, peer, client)) {
+			pages--; /* which costs next to nothing */
+			continue;
+		}
+		if (!at.inside)
+			at.untracked += count_untracked(listing, client);
+		at.inside = !list_rows(listing, client, &at.row, &out);
+		if (at.inside) {
+			more = true;
+			break;
+		}
+	}
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	reply.n_buffers = out.n;
+	reply.buffers = out.list;
+	reply.untracked = more ? 0 : at.untracked;
+	packet.id = stream->id;
+	packet.more = more;
+	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
+	packet.buffers = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r < 0)
+		return r;
+	listing->client = at.client;
+	listing->row = at.row;
+	listing->inside = at.inside;
+	listing->untracked = at.untracked;
+	return more;
+}
+
+void gm_admin_get_buffers(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	start_listing(dispatch, peer, packet->id, buffers_next, packet->get_buffers->older_than_ms);
+}
+
+/* ---- pools */
+
+/* A packet's worth of a device's buckets: those that come next by their keys, whatever order they
+ * are met in. */
+struct bucket_list {
+	const struct gm_pool_bucket_info *after; /* NULL: from the first */
+	size_t n, room;
+	bool more;
+	struct gm_pool_bucket_info *infos;
+};
+
+static int compare(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int compare_buckets(const struct gm_pool_bucket_info *a, const struct gm_pool_bucket_info *b)
+{
+	int r = compare(a->chunk_bytes, b->chunk_bytes);
+	if (r == 0)
+		r = compare(a->transport, b->transport);
+	return r ? r : compare(a->domain, b->domain);
+}
+
+static void add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
+{
+	struct bucket_list *list = ctx;
+	size_t at;
+	if (list->after && compare_buckets(info, list->after) <= 0)
+		return;
+	if (list->n == list->room) {
+		list->more = true;
+		if (compare_buckets(info, &list->infos[list->n - 1]) > 0)
+			return;
+		list->n--;
+	}
+	for (at = list->n++; at > 0 && compare_buckets(&list->infos[at - 1], info) > 0; at--)
+		list->infos[at] = list->infos[at - 1];
+	list->infos[at] = *info;
+}
+
+static void fill_totals(
+	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__PoolTotals *ret)
+{
+	struct gm_pool_totals sums;
+	gm_core_pool_totals(dispatch->core, device, &sums);
+	gm__wire__pool_totals__init(ret);
+	ret->device = device;
+	ret->pooled = sums.pooled;
+	ret->peak = sums.peak;
+	ret->max_pool = sums.max_pool;
+	ret->reserve = sums.reserve;
+	ret->hits = sums.hits;
+	ret->misses = sums.misses;
+	ret->returns = sums.returns;
+	ret->released = sums.released;
+}
+
+struct pools_packet {
+	struct gm_pool_bucket_info infos[GM_ADMIN_BUCKETS];
+	Gm__Wire__PoolBucket buckets[GM_ADMIN_BUCKETS];
+	Gm__Wire__PoolBucket *list[GM_ADMIN_BUCKETS];
+	char domains[GM_ADMIN_BUCKETS][GM_DOMAIN_TEXT];
+	Gm__Wire__PoolTotals totals[GM_LIMIT_DEVICES];
+	Gm__Wire__PoolTotals *totals_list[GM_LIMIT_DEVICES];
+};
+
+static void fill_bucket(const struct listing *listing, const struct gm_peer *peer, uint32_t device,
+	struct pools_packet *out, size_t i)
+{
+	const struct gm_pool_bucket_info *info = &out->infos[i];
+	Gm__Wire__PoolBucket *bucket = out->list[i] = &out->buckets[i];
+	gm__wire__pool_bucket__init(bucket);
+	bucket->device = device;
+	bucket->transport = (Gm__Wire__Transport)info->transport;
+	bucket->chunk_bytes = info->chunk_bytes;
+	bucket->domain = (char *)gm_domains_text(listing->head.dispatch->clients->domains,
+		info->domain, listing->head.admin ? NULL : gm_peer_identity(peer), out->domains[i]);
+	bucket->chunks = info->chunks;
+	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
+}
+
+static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct listing *listing = (struct listing *)stream;
+	const struct gm_dispatch *dispatch = listing->head.dispatch;
+	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	uint32_t device = listing->device;
+	bool inside = listing->inside;
+	size_t n = 0;
+	struct pools_packet *out = calloc(1, sizeof(*out));
+	if (!out)
+		return -ENOMEM;
+	for (; device < dispatch->n_devices && n < GM_ADMIN_BUCKETS; device++, inside = false) {
+		struct bucket_list list = {.after = inside ? &listing->bucket : NULL,
+			.room = GM_ADMIN_BUCKETS - n,
+			.infos = out->infos + n};
+		gm_core_pool_each(dispatch->core, device, add_bucket, &list);
+		for (size_t end = n + list.n; n < end; n++)
+			fill_bucket(listing, peer, device, out, n);
+		inside = list.more;
+		if (inside)
+			break;
+	}
+	bool more = device < dispatch->n_devices;
+	/* The totals once, with the last packet. */
+	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+		fill_totals(dispatch, i, &out->totals[i]);
+		out->totals_list[i] = &out->totals[i];
+	}
+	reply.n_totals = more ? 0 : dispatch->n_devices;
+	reply.totals = out->totals_list;
+	reply.n_buckets = n;
+	reply.buckets = out->list;
+	packet.id = stream->id;
+	packet.more = more;
+	packet.body_case = GM__WIRE__PACKET__BODY_POOLS;
+	packet.pools = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r == 0) {
+		listing->device = device;
+		listing->inside = inside;
+		if (inside)
+			listing->bucket = out->infos[n - 1];
+		r = more;
+	}
+	free(out);
+	return r;
+}
+
+void gm_admin_get_pools(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	start_listing(dispatch, peer, packet->id, pools_next, 0);
+}
+
+/* ---- trim */
+
+void gm_admin_trim(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Trim *trim = packet->trim;
+	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "trimming"))
+		return;
+	if (!trim->all_devices && trim->device >= dispatch->n_devices) {
+		gm_dispatch_no_device(dispatch, peer, packet->id, trim->device);
+		return;
+	}
+	Gm__Wire__TrimReply reply = GM__WIRE__TRIM_REPLY__INIT;
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	uint32_t first = trim->all_devices ? 0 : trim->device;
+	uint32_t end = trim->all_devices ? dispatch->n_devices : trim->device + 1;
+	for (uint32_t i = first; i < end; i++) {
+		reply.released += gm_core_trim(dispatch->core, i);
+		reply.clients_asked += gm_clients_reclaim(dispatch->clients, i, false);
+	}
+	gm_peer_log(peer, GM_LOG_INFO, "trimmed: %llu bytes released, %llu clients asked",
+		(unsigned long long)reply.released, (unsigned long long)reply.clients_asked);
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_TRIM_REPLY;
+	answer.trim_reply = &reply;
+	gm_peer_send(peer, &answer);
+}
+
+/* ---- configuration */
+
+static int config_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct listing *listing = (struct listing *)stream;
+	const struct gm_config *config = listing->head.dispatch->config;
+	enum { ENTRIES = 128 };
+	Gm__Wire__ConfigEntry entries[ENTRIES];
+	Gm__Wire__ConfigEntry *list[ENTRIES];
+	Gm__Wire__ConfigReply reply = GM__WIRE__CONFIG_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	size_t n = 0, bytes = 0, at = listing->at;
+	for (; at < config->n_entries && n < ENTRIES; at++) {
+		const struct gm_config_entry *from = &config->entries[at];
+		gm__wire__config_entry__init(&entries[n]);
+		entries[n].section = from->section;
+		entries[n].key = from->key;
+		entries[n].value = from->value;
+		entries[n].source = from->source;
+		bytes += gm__wire__config_entry__get_packed_size(&entries[n]) + 8;
+		if (bytes > GM_ADMIN_BYTES && n > 0)
+			break;
+		list[n] = &entries[n];
+		n++;
+	}
+	reply.n_entries = n;
+	reply.entries = list;
+	packet.id = stream->id;
+	packet.more = at < config->n_entries;
+	packet.body_case = GM__WIRE__PACKET__BODY_CONFIG;
+	packet.config = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r < 0)
+		return r;
+	listing->at = at;
+	return at < config->n_entries;
+}
+
+void gm_admin_get_config(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	start_listing(dispatch, peer, packet->id, config_next, 0);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers who uses the devices. Questions wait in one list, each for the number of the look that
+ * began after it was asked; looks are rounds over all devices. What was seen last is kept, so that
+ * an answer is made packet by packet, one device each, without a copy for every asker.
+ *
+ * Everybody sees which processes there are, whose they are and how much they use; a command is
+ * shown to its own user and to administrators, as with clients.
+ */
+#include "daemon/serve/admin_processes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+#define GM_PROCESSES_PAUSE_MS 100
+
+_Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");
+
+/* A question, and then its answer. */
+struct question {
+	struct gm_stream stream;
+	struct gm_dispatch *dispatch;
+	struct gm_peer *peer; /* while it waits */
+	uint64_t round;       /* the first that will do */
+	uint32_t device;      /* the next to be told of */
+	struct question *prev, *next;
+};
+
+struct gm_processes {
+	const struct gm_backend_ops *ops;
+	struct gm_worker *const *workers;
+	uint32_t devices;
+	struct gm_usage *latest[GM_LIMIT_DEVICES];
+	struct question *waiting;
+	uint64_t round;   /* how many are done */
+	uint32_t missing; /* a bit per device that has not looked yet; 0: no round is under way */
+	uint64_t begun_ms;
+	bool begun; /* there was a round */
+	uv_timer_t timer;
+};
+
+static void on_timer(uv_timer_t *timer);
+
+int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
+	struct gm_worker *const *workers, uint32_t devices, struct gm_processes **ret_processes)
+{
+	struct gm_processes *processes = calloc(1, sizeof(*processes));
+	if (!processes)
+		return -ENOMEM;
+	processes->ops = ops;
+	processes->workers = workers;
+	processes->devices = devices;
+	uv_timer_init(loop, &processes->timer); /* cannot fail */
+	processes->timer.data = processes;
+	*ret_processes = processes;
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct gm_processes *processes = handle->data;
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+		gm_usage_free(processes->latest[i]);
+	free(processes);
+}
+
+void gm_processes_free(struct gm_processes *processes)
+{
+	if (!processes)
+		return;
+	struct question *question, *next;
+	DL_FOREACH_SAFE (processes->waiting, question, next) {
+		DL_DELETE(processes->waiting, question);
+		free(question);
+	}
+	uv_close((uv_handle_t *)&processes->timer, on_closed);
+}
+
+void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer)
+{
+	struct question *question, *next;
+	if (!processes)
+		return;
+	DL_FOREACH_SAFE (processes->waiting, question, next) {
+		if (question->peer != peer)
+			continue;
+		DL_DELETE(processes->waiting, question);
+		free(question);
+	}
+}
+
+/* ---- the answer */
+
+/* By number, to find many in few steps. */
+struct numbered {
+	pid_t pid;
+	Gm__Wire__Process *process;
+};
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct numbered *p = a, *q = b;
+	return p->pid < q->pid ? -1 : p->pid > q->pid;
+}
+
+static void mark_ours(const struct gm_dispatch *dispatch, struct numbered *list, size_t n)
+{
+	struct numbered *found, key = {.pid = getpid()};
+	qsort(list, n, sizeof(*list), by_pid);
+	found = bsearch(&key, list, n, sizeof(*list), by_pid);
+	if (found)
+		found->process->kind = GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
+	for (struct gm_client *client = dispatch->clients->list; client; client = client->next) {
+		key.pid = client->identity->pid;
+		found = bsearch(&key, list, n, sizeof(*list), by_pid);
+		if (found)
+			found->process->kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
+	}
+}
+
+/* One's own, seen from where numbers mean the same: outside of containers. */
+static bool may_see(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
+	const struct gm_usage_process *process)
+{
+	const struct gm_identity *asker = gm_peer_identity(peer);
+	return gm_dispatch_is_admin(dispatch, peer) ||
+	       (process->uid_known && process->uid == asker->uid && asker->own_pid_namespace &&
+		       !asker->confined && !*asker->cgroup.scope);
+}
+
+struct answer {
+	Gm__Wire__Process processes[GM_LIMIT_PROCESSES];
+	Gm__Wire__Process *list[GM_LIMIT_PROCESSES];
+	struct numbered numbered[GM_LIMIT_PROCESSES];
+};
+
+static void fill(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
+	const struct gm_usage *usage, struct answer *answer, Gm__Wire__DeviceProcesses *ret)
+{
+	for (size_t i = 0; i < usage->n; i++) {
+		const struct gm_usage_process *from = &usage->list[i];
+		Gm__Wire__Process *process = &answer->processes[i];
+		gm__wire__process__init(process);
+		process->pid = from->pid;
+		process->bytes_known = from->bytes != GM_BACKEND_UNKNOWN;
+		process->bytes = process->bytes_known ? from->bytes : 0;
+		process->uid_known = from->uid_known;
+		process->uid = from->uid_known ? from->uid : 0;
+		if (may_see(dispatch, peer, from))
+			process->command = (char *)from->command;
+		answer->list[i] = process;
+		answer->numbered[i] = (struct numbered){from->pid, process};
+	}
+	if (usage->n)
+		mark_ours(dispatch, answer->numbered, usage->n);
+	ret->known = usage->known;
+	ret->unlisted = usage->unlisted;
+	ret->n_processes = usage->n;
+	ret->processes = answer->list;
+}
+
+static int answer_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct question *question = (struct question *)stream;
+	struct gm_dispatch *dispatch = question->dispatch;
+	const struct gm_processes *processes = dispatch->processes;
+	Gm__Wire__DeviceProcesses device = GM__WIRE__DEVICE_PROCESSES__INIT, *list = &device;
+	Gm__Wire__ProcessesReply reply = GM__WIRE__PROCESSES_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	struct answer *answer = malloc(sizeof(*answer));
+	if (!answer)
+		return -ENOMEM;
+	if (question->device < processes->devices) {
+		const struct gm_usage *usage = processes->latest[question->device];
+		device.device = question->device;
+		if (processes->ops->exclusive)
+			device.known = true; /* there can be nobody else */
+		else if (usage)
+			fill(dispatch, peer, usage, answer, &device);
+		reply.n_devices = 1;
+		reply.devices = &list;
+	}
+	packet.id = stream->id;
+	packet.more = question->device + 1 < processes->devices;
+	packet.body_case = GM__WIRE__PACKET__BODY_PROCESSES;
+	packet.processes = &reply;
+	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	if (r == 0) {
+		question->device++;
+		r = packet.more;
+	}
+	free(answer);
+	return r;
+}
+
+static void question_free(struct gm_stream *stream)
+{
+	free(stream);
+}
+
+/* ---- rounds */
+
+static void begin(struct gm_processes *processes)
+{
+	uint64_t now = uv_now(processes->timer.loop);
+	uint64_t since = now - processes->begun_ms;
+	if (processes->missing || !processes->waiting)
+		return;
+	if (processes->begun && since < GM_PROCESSES_PAUSE_MS) {
+		uv_timer_start(&processes->timer, on_timer, GM_PROCESSES_PAUSE_MS - since, 0);
+		return;
+	}
+	processes->begun = true;
+	processes->begun_ms = now;
+	for (uint32_t i = 0; i < processes->devices; i++) {
+		processes->missing |= UINT32_C(1) << i;
+		gm_worker_look(processes->workers[i]);
+	}
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	begin(timer->data);
+}
+
+void gm_processes_looked(struct gm_processes *processes, uint32_t device, struct gm_usage *usage)
+{
+	struct question *question, *next;
+	gm_usage_free(processes->latest[device]);
+	processes->latest[device] = usage;
+	processes->missing &= ~(UINT32_C(1) << device);
+	if (processes->missing)
+		return;
+	processes->round++;
+	DL_FOREACH_SAFE (processes->waiting, question, next) {
+		if (question->round > processes->round)
+			continue;
+		DL_DELETE(processes->waiting, question);
+		gm_peer_start(question->peer, &question->stream);
+	}
+	begin(processes);
+}
+
+void gm_admin_get_processes(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	struct gm_processes *processes = dispatch->processes;
+	struct question *question = calloc(1, sizeof(*question));
+	if (!question) {
+		gm_peer_send_failure(
+			peer, packet->id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+		return;
+	}
+	question->stream.id = packet->id;
+	question->stream.next = answer_next;
+	question->stream.free = question_free;
+	question->dispatch = dispatch;
+	if (processes->ops->exclusive || processes->devices == 0) {
+		gm_peer_start(peer, &question->stream);
+		return;
+	}
+	question->peer = peer;
+	question->round = processes->round + (processes->missing ? 2 : 1);
+	DL_APPEND(processes->waiting, question);
+	begin(processes);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines of the journal about memory: which id, how urgent, which fields. What core tells is turned
+ * into words here and nowhere else, so that the journal and gpumemctl watch say the same.
+ */
+#include "daemon/serve/journal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/units.h"
+#include "daemon/core/quota.h"
+
+static const struct {
+	const char *kind, *id;
+	enum gm_log_level level;
+} kinds[GM_EVENTS] = {
+	[GM_EVENT_LIMIT] = {"limit", GM_MESSAGE_LIMIT, GM_LOG_NOTICE},
+	[GM_EVENT_RECLAIM_STARTED] = {"reclaim-started", GM_MESSAGE_RECLAIM_STARTED, GM_LOG_INFO},
+	[GM_EVENT_RECLAIM_ENDED] = {"reclaim-ended", GM_MESSAGE_RECLAIM_ENDED, GM_LOG_INFO},
+	[GM_EVENT_IGNORED] = {"ignored", GM_MESSAGE_IGNORED, GM_LOG_NOTICE},
+	[GM_EVENT_QUEUED] = {"queued", GM_MESSAGE_QUEUED, GM_LOG_INFO},
+	[GM_EVENT_GRANTED] = {"granted", GM_MESSAGE_GRANTED, GM_LOG_INFO},
+	[GM_EVENT_REFUSED] = {"refused", GM_MESSAGE_REFUSED, GM_LOG_NOTICE},
+	[GM_EVENT_VICTIM] = {"terminated", GM_MESSAGE_TERMINATED, GM_LOG_WARNING},
+};
+
+const char *gm_journal_kind(enum gm_event_kind kind)
+{
+	return kinds[kind].kind;
+}
+
+const char *gm_journal_trigger(enum gm_trigger trigger)
+{
+	static const char *const names[GM_TRIGGERS] = {
+		[GM_TRIGGER_REQUEST] = "request",
+		[GM_TRIGGER_PRESSURE] = "pressure",
+		[GM_TRIGGER_MIN_FREE] = "min-free",
+		[GM_TRIGGER_MANUAL] = "manual",
+	};
+	return names[trigger];
+}
+
+void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,
+	const char *name, char text[GM_JOURNAL_TEXT])
+{
+	/* These two name the client in their own words. */
+	if (identity && (event->kind == GM_EVENT_VICTIM || event->kind == GM_EVENT_IGNORED))
+		snprintf(text, GM_JOURNAL_TEXT, "%s (%s, pid %d, uid %u)", event->text,
+			name && name[0] ? name : identity->command, (int)identity->pid,
+			identity->uid);
+	else if (identity)
+		snprintf(text, GM_JOURNAL_TEXT, "client %llu (%s, pid %d, uid %u): %s",
+			(unsigned long long)gm_session_id(event->session),
+			name && name[0] ? name : identity->command, (int)identity->pid,
+			identity->uid, event->text);
+	else
+		snprintf(text, GM_JOURNAL_TEXT, "%s", event->text);
+}
+
+struct fields {
+	char text[24][64 + GM_OWNER_TEXT];
+	const char *list[25];
+	size_t n;
+};
+
+static void add(struct fields *fields, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void add(struct fields *fields, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(fields->text[fields->n], sizeof(fields->text[0]), format, args);
+	va_end(args);
+	fields->list[fields->n] = fields->text[fields->n];
+	fields->list[++fields->n] = NULL;
+}
+
+static void add_number(struct fields *fields, const char *name, uint64_t n)
+{
+	add(fields, "GPUMEM_%s=%llu", name, (unsigned long long)n);
+}
+
+static void add_identity(struct fields *fields, const struct gm_identity *identity)
+{
+	add(fields, "GPUMEM_PID=%d", (int)identity->pid);
+	add(fields, "GPUMEM_UID=%u", identity->uid);
+}
+
+void gm_journal_event(
+	const struct gm_event *event, const struct gm_identity *identity, const char *text)
+{
+	struct fields f = {.n = 0};
+	add(&f, "MESSAGE_ID=%s", kinds[event->kind].id);
+	add(&f, "GPUMEM_EVENT=%s", kinds[event->kind].kind);
+	add_number(&f, "DEVICE", event->device);
+	if (event->session)
+		add_number(&f, "CLIENT", gm_session_id(event->session));
+	if (identity)
+		add_identity(&f, identity);
+	switch (event->kind) {
+	case GM_EVENT_RECLAIM_STARTED:
+	case GM_EVENT_RECLAIM_ENDED: {
+		uint64_t sum = 0;
+		for (size_t i = 0; i < GM_RUNGS; i++)
+			sum += event->rungs[i];
+		add(&f, "GPUMEM_TRIGGER=%s", gm_journal_trigger(event->trigger));
+		add_number(&f, "NEED", event->need);
+		add_number(&f, "BYTES", sum);
+		if (event->kind == GM_EVENT_RECLAIM_ENDED)
+			add_number(&f, "REACHED", event->reached);
+		break;
+	}
+	case GM_EVENT_VICTIM:
+		add_number(&f, "HELD", event->held);
+		add(&f, "GPUMEM_PRIORITY=%d", event->priority);
+		if (event->error)
+			add(&f, "ERRNO=%d", -event->error);
+		break;
+	default:
+		add_number(&f, "ASKED", event->asked);
+		if (event->held)
+			add_number(&f, "HELD", event->held);
+		if (event->max)
+			add_number(&f, "MAX", event->max);
+		/* That nothing came is worth saying. */
+		if (event->bytes || event->kind == GM_EVENT_IGNORED)
+			add_number(&f, "BYTES", event->bytes);
+		if (event->waited_ns)
+			add_number(&f, "WAITED_MS", event->waited_ns / GM_NS_PER_MS);
+		if (event->kind == GM_EVENT_QUEUED)
+			add(&f, "GPUMEM_PRIORITY=%d", event->priority);
+		if (event->owner) {
+			char owner[GM_OWNER_TEXT];
+			add(&f, "GPUMEM_OWNER=%s", gm_owner_name(event->owner, owner));
+		}
+		if (event->status)
+			add_number(&f, "STATUS", (uint64_t)event->status);
+		break;
+	}
+	gm_log_fields(kinds[event->kind].level, f.list, "%s", text);
+}
+
+void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures)
+{
+	static const char *const names[GM_LEVELS] = {"low", "medium", "high", "critical"};
+	static const char *const next[GM_LEVELS] = {"nothing is done",
+		"no fresh chunks are kept ready",
+		"pooled chunks go, and clients are asked for what they cache",
+		"everything unused is wanted back, and new leases of lower priority wait or are refused"};
+	char available[GM_UNITS_TEXT], capacity[GM_UNITS_TEXT];
+	struct fields f = {.n = 0};
+	add(&f, "MESSAGE_ID=%s", GM_MESSAGE_PRESSURE);
+	add(&f, "GPUMEM_EVENT=pressure");
+	add_number(&f, "DEVICE", device);
+	add(&f, "GPUMEM_LEVEL=%s", names[figures->level]);
+	add_number(&f, "PRESSURE_PPM", figures->pressure_ppm);
+	add_number(&f, "AVAILABLE", figures->available);
+	add_number(&f, "FOREIGN", figures->foreign);
+	gm_log_fields(GM_LOG_INFO, f.list, "device %u: pressure is %s: %s of %s available; %s",
+		device, names[figures->level], gm_format_size(figures->available, available),
+		gm_format_size(figures->capacity, capacity), next[figures->level]);
+}
+
+void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what)
+{
+	struct fields f = {.n = 0};
+	add(&f, "MESSAGE_ID=%s", GM_MESSAGE_LIMITS_SET);
+	add(&f, "GPUMEM_EVENT=limits");
+	add_identity(&f, who);
+	add(&f, "GPUMEM_OWNER=%s", owner);
+	gm_log_fields(GM_LOG_NOTICE, f.list, "uid %u (%s, pid %d) changed limits: %s %s", who->uid,
+		who->command, (int)who->pid, owner, what);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_JOURNAL_H
+#define GM_DAEMON_JOURNAL_H
+
+#include <stdint.h>
+
+#include "daemon/core/core.h"
+#include "daemon/net/identity.h"
+
+/*
+ * What happens to memory, in the journal: one line a person understands, a message id and fields
+ * for programs. gpumemd(8) lists both. The ids stay as they are.
+ */
+#define GM_MESSAGE_PRESSURE        "04662ca187fe4f44a77c4a76b8e4e654"
+#define GM_MESSAGE_LIMIT           "ca7196926c7142adbafd7bfaf8afe8f2"
+#define GM_MESSAGE_RECLAIM_STARTED "25e213aaa1434763812d4a72e98a7d31"
+#define GM_MESSAGE_RECLAIM_ENDED   "8ae7d32e0aae40418157d8b313788efd"
+#define GM_MESSAGE_IGNORED         "2a9c9b8f86f84fe98fc37276c0786664"
+#define GM_MESSAGE_QUEUED          "bff1e08216e54876a036ad281ddf24e1"
+#define GM_MESSAGE_GRANTED         "2bb463bcdae34de8b40add7e63abcfac"
+#define GM_MESSAGE_REFUSED         "926526606af1482ea8d36e93da17e071"
+#define GM_MESSAGE_TERMINATED      "4df97b7e1c4d435e965de88bb9fd397f"
+#define GM_MESSAGE_LIMITS_SET      "4cdd51f1f9b341b1ad6e6cfde7d147be"
+#define GM_MESSAGE_POWERLESS       "97e05145fd13481ea3d2e6a12e8ad477"
+
+#define GM_JOURNAL_TEXT 640
+
+/* "limit", "reclaim-started", …: what gpumemctl watch and GPUMEM_EVENT= call it. */
+const char *gm_journal_kind(enum gm_event_kind kind);
+const char *gm_journal_trigger(enum gm_trigger trigger);
+/* The whole line: who it is about, and core's own words. identity NULL: nobody, or gone. */
+void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,
+	const char *name, char text[GM_JOURNAL_TEXT]);
+/* Writes it. */
+void gm_journal_event(
+	const struct gm_event *event, const struct gm_identity *identity, const char *text);
+void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures);
+/* Somebody changed limits. */
+void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what);
+
+#endif

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clients as processes. Charges belong to the process, so the record outlives the connection: what
+ * ends it is the pidfd, whatever copies of the socket a forked child may hold, or a goodbye, or the
+ * end of a connection that left nothing behind.
+ *
+ * What a client holds is written to its page at once. What it is told of a device is the same for
+ * everybody, so it is written for all clients together, at most once in an interval; only a new
+ * pressure level does not wait. So a request costs the same however many clients there are, and
+ * nothing runs while nothing changes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HASH_NONFATAL_OOM 1
+#include "daemon/tenant/client.h"
+
+#include <utlist.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+/* How long figures of a device may be old in the pages. */
+#define GM_CLIENTS_INTERVAL_MS 50
+
+static void log_client(const struct gm_client *client, enum gm_log_level level, const char *what)
+{
+	char id[48], pid[32], uid[32];
+	const char *const fields[] = {id, pid, uid, NULL};
+	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
+	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
+	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", client->identity->uid);
+	gm_log_fields(level, fields, "client %llu (%s, pid %d, uid %u) %s",
+		(unsigned long long)client->id,
+		client->name[0] ? client->name : client->identity->command,
+		(int)client->identity->pid, client->identity->uid, what);
+}
+
+/* ---- figures for the pages */
+
+static void write_device(struct gm_clients *clients, uint32_t device)
+{
+	struct gm_device_figures figures;
+	struct gm_client *client;
+	gm_core_device_figures(clients->core, device, &figures);
+	DL_FOREACH (clients->list, client)
+		gm_pages_write_device(&client->pages, device, &figures,
+			gm_session_held(client->session, device), client->max[device]);
+	clients->dirty &= ~(UINT32_C(1) << device);
+}
+
+static void on_interval(uv_timer_t *timer)
+{
+	struct gm_clients *clients = timer->data;
+	for (uint32_t i = 0; i < clients->devices; i++)
+		if (clients->dirty & UINT32_C(1) << i)
+			write_device(clients, i);
+	clients->flushed(clients->ctx);
+}
+
+void gm_clients_device_changed(struct gm_clients *clients, uint32_t device)
+{
+	clients->dirty |= UINT32_C(1) << device;
+	if (clients->timer_open && !uv_is_active((uv_handle_t *)&clients->timer))
+		uv_timer_start(&clients->timer, on_interval, GM_CLIENTS_INTERVAL_MS, 0);
+}
+
+void gm_clients_session_changed(struct gm_session *session, uint32_t device)
+{
+	struct gm_client *client = gm_session_info(session)->user;
+	if (client)
+		gm_pages_write_held(&client->pages, device, gm_session_held(session, device));
+}
+
+void gm_clients_level_changed(struct gm_clients *clients, uint32_t device)
+{
+	struct gm_client *client;
+	write_device(clients, device);
+	DL_FOREACH (clients->list, client)
+		if (client->events)
+			gm_events_pressure(client->events, device);
+}
+
+uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool urgent)
+{
+	struct gm_client *client;
+	uint64_t asked = 0;
+	write_device(clients, device);
+	DL_FOREACH (clients->list, client) {
+		if (client->events && gm_session_held(client->session, device)) {
+			gm_events_reclaim(client->events, device, urgent, 0);
+			asked++;
+		}
+	}
+	return asked;
+}
+
+void gm_clients_limits_changed(struct gm_clients *clients)
+{
+	struct gm_client *client;
+	for (uint32_t i = 0; i < clients->devices; i++) {
+		struct gm_device_figures figures;
+		gm_core_device_figures(clients->core, i, &figures);
+		DL_FOREACH (clients->list, client) {
+			uint64_t max = gm_session_max(client->session, i);
+			if (max == client->max[i])
+				continue;
+			client->max[i] = max;
+			gm_pages_write_device(&client->pages, i, &figures,
+				gm_session_held(client->session, i), max);
+			if (client->events)
+				gm_events_limits(client->events, i, max);
+		}
+	}
+}
+
+void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask)
+{
+	struct gm_client *client = gm_session_info(session)->user;
+	if (client && client->events)
+		gm_events_reclaim(client->events, ask->device, ask->urgent, ask->bytes);
+}
+
+void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)
+{
+	struct gm_client *client = gm_session_info(session)->user;
+	struct gm_page_use said;
+	*ret = (struct gm_use){0};
+	if (client && client->events &&
+		gm_pages_read_use(
+			&client->pages, device, gm_session_held(session, device), &said) == 0)
+		ret->cached = said.cached;
+}
+
+void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart)
+{
+	struct gm_client *client;
+	DL_FOREACH (clients->list, client)
+		if (client->events)
+			gm_events_goodbye(client->events, reason, restart);
+}
+
+/* ---- the table */
+
+int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_core *core,
+	uint32_t devices, void (*flushed)(void *ctx), void *ctx)
+{
+	memset(clients, 0, sizeof(*clients));
+	clients->hub = hub;
+	clients->core = core;
+	clients->devices = devices;
+	clients->flushed = flushed;
+	clients->ctx = ctx;
+	clients->per_uid = GM_LIMIT_CONNECTIONS;
+	int r = gm_domains_new(&clients->domains);
+	if (r < 0)
+		return r;
+	r = uv_timer_init(hub->loop, &clients->timer);
+	if (r < 0) {
+		gm_domains_free(clients->domains);
+		return r;
+	}
+	clients->timer.data = clients;
+	clients->timer_open = true;
+	return 0;
+}
+
+void gm_clients_close(struct gm_clients *clients)
+{
+	if (clients->timer_open)
+		uv_close((uv_handle_t *)&clients->timer, NULL);
+	clients->timer_open = false;
+}
+
+void gm_clients_deinit(struct gm_clients *clients)
+{
+	gm_domains_free(clients->domains);
+	clients->domains = NULL;
+}
+
+struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session)
+{
+	uint64_t id = gm_session_id(session);
+	struct gm_client *client;
+	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+	return client;
+}
+
+struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id)
+{
+	struct gm_client *client;
+	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+	if (client)
+		return client->next;
+	/* Ids grow with age; the one before may have gone in the meantime. */
+	DL_FOREACH (clients->list, client)
+		if (client->id > id)
+			return client;
+	return NULL;
+}
+
+void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
+{
+	clients->per_uid = per_uid;
+}
+
+static int count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user **ret_user)
+{
+	struct gm_client_user *user;
+	HASH_FIND(hh, clients->users, &uid, sizeof(uid), user);
+	if (!user) {
+		user = calloc(1, sizeof(*user));
+		if (!user)
+			return -ENOMEM;
+		user->uid = uid;
+		HASH_ADD(hh, clients->users, uid, sizeof(user->uid), user);
+		if (!user->hh.tbl) {
+			free(user);
+			return -ENOMEM;
+		}
+	} else if (user->clients >= clients->per_uid) {
+		return -EUSERS;
+	}
+	user->clients++;
+	*ret_user = user;
+	return 0;
+}
+
+static void count_out(struct gm_clients *clients, struct gm_client_user *user)
+{
+	if (--user->clients > 0)
+		return;
+	HASH_DELETE(hh, clients->users, user);
+	free(user);
+}
+
+static void on_process_closed(uv_handle_t *handle)
+{
+	struct gm_client *client = handle->data;
+	gm_identity_unref(client->identity);
+	free(client);
+}
+
+/* Takes the record out; its session has ended or is about to. */
+static void forget(struct gm_client *client)
+{
+	struct gm_clients *clients = client->clients;
+	HASH_DELETE(hh, clients->by_id, client);
+	DL_DELETE(clients->list, client);
+	count_out(clients, client->of_user);
+	gm_domains_release(clients->domains, client->domain);
+	gm_events_free(client->events);
+	client->events = NULL;
+	gm_pages_deinit(&client->pages);
+	client->session = NULL;
+	uv_close((uv_handle_t *)&client->process, on_process_closed);
+}
+
+static struct gm_session *detach(struct gm_client *client)
+{
+	struct gm_session *session = client->session;
+	struct gm_peer *peer = client->peer;
+	if (peer) {
+		client->peer = NULL;
+		gm_peer_set_user(peer, NULL);
+		gm_peer_drop(peer);
+	} else {
+		client->clients->quarantined--;
+	}
+	gm_session_set_user(session, NULL);
+	return session;
+}
+
+static void end_died(struct gm_client *client)
+{
+	struct gm_session *session = detach(client);
+	gm_session_cancel(session); /* while it is known whose they were */
+	forget(client);
+	gm_session_end_died(session);
+}
+
+void gm_client_goodbye(struct gm_client *client)
+{
+	struct gm_session *session = client->session;
+	log_client(client, GM_LOG_DEBUG, "said goodbye");
+	/* The connection stays: the goodbye is answered on it. */
+	gm_peer_set_user(client->peer, NULL);
+	client->peer = NULL;
+	gm_session_set_user(session, NULL);
+	gm_session_cancel(session);
+	forget(client);
+	gm_session_end_unmapped(session);
+}
+
+static void on_process_end(uv_poll_t *poll, int status, int events)
+{
+	struct gm_client *client = poll->data;
+	uv_poll_stop(poll);
+	if (!gm_identity_dead(client->identity)) {
+		/* Not its end, but an error of polling: what it holds stays charged. */
+		log_client(client, GM_LOG_ERROR, "cannot be watched any more");
+		return;
+	}
+	log_client(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
+	end_died(client);
+}
+
+void gm_client_disconnected(struct gm_client *client)
+{
+	client->peer = NULL;
+	client->clients->quarantined++;
+	if (gm_identity_dead(client->identity)) {
+		log_client(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
+		end_died(client);
+		return;
+	}
+	if (gm_session_lease_count(client->session) == 0) {
+		log_client(client, GM_LOG_DEBUG, "left");
+		end_died(client);
+		return;
+	}
+	log_client(client, GM_LOG_NOTICE,
+		"closed its connection and lives; its memory is quarantined");
+	gm_events_free(client->events);
+	client->events = NULL;
+	gm_session_quarantine(client->session);
+}
+
+void gm_clients_end_all(struct gm_clients *clients)
+{
+	while (clients->list) {
+		struct gm_client *client = clients->list;
+		if (client->peer) {
+			struct gm_peer *peer = client->peer;
+			gm_peer_set_user(peer, NULL);
+			client->peer = NULL;
+			clients->quarantined++;
+			gm_peer_close(peer);
+		}
+		end_died(client);
+	}
+}
+
+/* ---- joining */
+
+void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
+{
+	welcome->events = gm_close(welcome->events);
+	welcome->daemon_page = gm_close(welcome->daemon_page);
+	welcome->client_page = gm_close(welcome->client_page);
+}
+
+static int dup_fd(int fd, int *ret)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return -errno;
+	*ret = copy;
+	return 0;
+}
+
+/* New pages and a new event channel: those of a connection before are left to the process. */
+static int equip(struct gm_client *client, struct gm_client_welcome *welcome)
+{
+	struct gm_clients *clients = client->clients;
+	struct gm_pages pages;
+	struct gm_events *events;
+	int r = gm_pages_open(&pages, clients->hub->generation, client->id, clients->devices);
+	if (r < 0)
+		return r;
+	r = gm_events_new(clients->hub, clients->core, &welcome->events, &events);
+	if (r == 0) {
+		r = dup_fd(pages.client_fd, &welcome->client_page);
+		if (r < 0)
+			gm_events_free(events);
+	}
+	if (r < 0) {
+		gm_pages_deinit(&pages);
+		return r;
+	}
+	welcome->daemon_page = gm_steal_fd(&pages.daemon_fd);
+	gm_pages_deinit(&client->pages);
+	gm_events_free(client->events);
+	client->pages = pages;
+	client->events = events;
+	for (uint32_t i = 0; i < clients->devices; i++) {
+		struct gm_device_figures figures;
+		gm_core_device_figures(clients->core, i, &figures);
+		client->max[i] = gm_session_max(client->session, i);
+		gm_pages_write_device(&client->pages, i, &figures,
+			gm_session_held(client->session, i), client->max[i]);
+	}
+	return 0;
+}
+
+static int new_client(struct gm_clients *clients, struct gm_peer *peer, const char *name,
+	enum gm_trust trust, uint8_t token[GM_TOKEN_BYTES], struct gm_client **ret_client)
+{
+	struct gm_identity *identity = gm_peer_identity(peer);
+	struct gm_client *client = calloc(1, sizeof(*client));
+	if (!client)
+		return -ENOMEM;
+	client->clients = clients;
+	client->since_ns = gm_clock_ns();
+	gm_pages_init(&client->pages);
+	struct gm_session_info info = {
+		.pid = identity->pid,
+		.uid = identity->uid,
+		.gid = identity->gid,
+		.unit = identity->cgroup.unit,
+		.container = identity->cgroup.container,
+		.name = name,
+	};
+	int r = count_in(clients, identity->uid, &client->of_user);
+	if (r < 0)
+		goto not_counted;
+	r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
+	if (r < 0)
+		goto no_domain;
+	info.domain = client->domain;
+	r = gm_session_new(clients->core, &info, token, &client->session);
+	if (r < 0)
+		goto no_session;
+	client->id = gm_session_id(client->session);
+	r = uv_poll_init(clients->hub->loop, &client->process, identity->pidfd);
+	if (r < 0)
+		goto no_process;
+	client->process.data = client;
+	client->identity = gm_identity_ref(identity);
+	HASH_ADD(hh, clients->by_id, id, sizeof(client->id), client);
+	if (!client->hh.tbl) {
+		gm_session_end_died(client->session);
+		gm_domains_release(clients->domains, client->domain);
+		count_out(clients, client->of_user);
+		uv_close((uv_handle_t *)&client->process, on_process_closed);
+		return -ENOMEM;
+	}
+	DL_APPEND(clients->list, client);
+	client->peer = peer;
+	gm_session_set_user(client->session, client);
+	r = uv_poll_start(&client->process, UV_READABLE, on_process_end);
+	if (r < 0) {
+		struct gm_session *session = client->session;
+		gm_session_set_user(session, NULL);
+		forget(client);
+		gm_session_end_died(session);
+		return r;
+	}
+	*ret_client = client;
+	return 0;
+no_process:
+	gm_session_end_died(client->session);
+no_session:
+	gm_domains_release(clients->domains, client->domain);
+no_domain:
+	count_out(clients, client->of_user);
+not_counted:
+	free(client);
+	return r;
+}
+
+/* The client that was away. -ENOENT: it is not there any more. */
+static int resume(struct gm_clients *clients, struct gm_peer *peer, uint64_t id,
+	const uint8_t *token, uint8_t new_token[GM_TOKEN_BYTES], struct gm_client **ret_client)
+{
+	struct gm_client *client;
+	const struct gm_identity *identity = gm_peer_identity(peer);
+	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+	if (!client)
+		return -ENOENT;
+	/* The record's process lives (its pidfd says so), so an equal number is the same process.
+	 */
+	if (!identity->pid || identity->pid != client->identity->pid ||
+		identity->uid != client->identity->uid)
+		return -EACCES;
+	int r = gm_session_resume(client->session, token, client, new_token);
+	if (r == -EBUSY) {
+		/* It is back before the end of its old connection was seen. Only the right token
+		 * gets here: a wrong one disturbs nobody. */
+		gm_peer_close(client->peer);
+		HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+		if (!client)
+			return -ENOENT;
+		r = gm_session_resume(client->session, token, client, new_token);
+	}
+	if (r < 0)
+		return r;
+	clients->quarantined--;
+	client->peer = peer;
+	*ret_client = client;
+	return 0;
+}
+
+int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
+	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
+	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome)
+{
+	struct gm_client *client = NULL;
+	struct gm_client_welcome welcome = {.events = -1, .daemon_page = -1, .client_page = -1};
+	int r = -ENOENT;
+	if (resume_id)
+		r = resume(clients, peer, resume_id, resume_token, welcome.token, &client);
+	welcome.resumed = r == 0;
+	if (r == -ENOENT)
+		r = new_client(clients, peer, name, trust, welcome.token, &client);
+	if (r < 0)
+		return r;
+	r = equip(client, &welcome);
+	if (r < 0) {
+		gm_client_welcome_deinit(&welcome);
+		if (welcome.resumed)
+			gm_session_keep_token(client->session, resume_token);
+		/* It had no connection yet that could end: as if this one had not been made. */
+		gm_client_disconnected(client);
+		return r;
+	}
+	/* Limits go by the name that a session began with, so that is the one to show. */
+	if (!welcome.resumed)
+		strncpy(client->name, name, sizeof(client->name) - 1);
+	gm_peer_set_user(peer, client);
+	log_client(client, GM_LOG_DEBUG, welcome.resumed ? "is back" : "joined");
+	*ret_client = client;
+	*ret_welcome = welcome;
+	return 0;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trust domains by number. The key is the uid and, where the setting says so, the cgroup path down
+ * to the container, not the container's name: names can be chosen by who runs in them. Domains that
+ * have no session any more are kept for a while, in order of last use, and bounded.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+#include <utlist.h>
+
+#include "daemon/tenant/domain.h"
+
+#define GM_OVERFLOW_UID 65534
+
+struct domain {
+	gm_domain number;
+	uid_t uid;
+	bool alone;
+	size_t sessions;
+	char container[GM_CGROUP_CONTAINER_BYTES];
+	char *key; /* NULL: alone, found by number only */
+	UT_hash_handle by_key, by_number;
+	struct domain *prev, *next; /* of the unused ones, oldest first */
+};
+
+struct gm_domains {
+	gm_domain last;
+	struct domain *by_key, *by_number;
+	struct domain *unused;
+	size_t n_unused;
+};
+
+int gm_domains_new(struct gm_domains **ret_domains)
+{
+	struct gm_domains *domains = calloc(1, sizeof(*domains));
+	if (!domains)
+		return -ENOMEM;
+	domains->last = GM_DOMAIN_FRESH;
+	*ret_domains = domains;
+	return 0;
+}
+
+static void forget(struct gm_domains *domains, struct domain *domain)
+{
+	if (domain->key)
+		HASH_DELETE(by_key, domains->by_key, domain);
+	HASH_DELETE(by_number, domains->by_number, domain);
+	free(domain->key);
+	free(domain);
+}
+
+void gm_domains_free(struct gm_domains *domains)
+{
+	if (!domains)
+		return;
+	struct domain *domain, *next;
+	HASH_ITER (by_number, domains->by_number, domain, next)
+		forget(domains, domain);
+	free(domains);
+}
+
+static int add(struct gm_domains *domains, const struct gm_identity *identity, const char *key,
+	bool with_container, struct domain **ret)
+{
+	struct domain *domain = calloc(1, sizeof(*domain));
+	if (!domain)
+		return -ENOMEM;
+	domain->uid = identity->uid;
+	domain->alone = !key;
+	if (with_container)
+		memcpy(domain->container, identity->cgroup.container, sizeof(domain->container));
+	domain->number = domains->last + 1;
+	HASH_ADD(by_number, domains->by_number, number, sizeof(domain->number), domain);
+	if (!domain->by_number.tbl) {
+		free(domain);
+		return -ENOMEM;
+	}
+	if (key) {
+		domain->key = strdup(key);
+		if (domain->key)
+			HASH_ADD_KEYPTR(
+				by_key, domains->by_key, domain->key, strlen(domain->key), domain);
+		if (!domain->key || !domain->by_key.tbl) {
+			HASH_DELETE(by_number, domains->by_number, domain);
+			free(domain->key);
+			free(domain);
+			return -ENOMEM;
+		}
+	}
+	domains->last++;
+	*ret = domain;
+	return 0;
+}
+
+#define KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
+
+static void make_key(const struct gm_identity *identity, bool with_container, char key[KEY_BYTES])
+{
+	snprintf(key, KEY_BYTES, "%u %s", identity->uid,
+		with_container ? identity->cgroup.scope : "");
+}
+
+int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
+	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling)
+{
+	bool alone = trust == GM_TRUST_CLIENT || identity->uid == GM_OVERFLOW_UID ||
+		     (trust == GM_TRUST_CONTAINER && identity->confined);
+	struct domain *domain = NULL;
+	if (alone) {
+		int r = add(domains, identity, NULL, false, &domain);
+		if (r < 0)
+			return r;
+	} else {
+		char key[KEY_BYTES];
+		bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
+		make_key(identity, container, key);
+		HASH_FIND(by_key, domains->by_key, key, strlen(key), domain);
+		if (!domain) {
+			int r = add(domains, identity, key, container, &domain);
+			if (r < 0)
+				return r;
+		} else if (domain->sessions == 0) {
+			DL_DELETE(domains->unused, domain);
+			domains->n_unused--;
+		}
+	}
+	domain->sessions++;
+	*ret_domain = domain->number;
+	*ret_pooling = !alone;
+	return 0;
+}
+
+void gm_domains_release(struct gm_domains *domains, gm_domain number)
+{
+	struct domain *domain;
+	HASH_FIND(by_number, domains->by_number, &number, sizeof(number), domain);
+	if (!domain || --domain->sessions > 0)
+		return;
+	if (domain->alone) {
+		forget(domains, domain);
+		return;
+	}
+	DL_APPEND(domains->unused, domain);
+	if (++domains->n_unused > GM_DOMAINS_KEPT) {
+		struct domain *oldest = domains->unused;
+		DL_DELETE(domains->unused, oldest);
+		domains->n_unused--;
+		forget(domains, oldest);
+	}
+}
+
+static bool is_of(const struct domain *domain, const struct gm_identity *asker)
+{
+	char key[KEY_BYTES];
+	make_key(asker, true, key);
+	return !asker->confined && domain->key && strcmp(domain->key, key) == 0;
+}
+
+const char *gm_domains_text(const struct gm_domains *domains, gm_domain number,
+	const struct gm_identity *asker, char text[GM_DOMAIN_TEXT])
+{
+	struct domain *domain = NULL;
+	if (number == GM_DOMAIN_FRESH) {
+		snprintf(text, GM_DOMAIN_TEXT, "fresh");
+		return text;
+	}
+	HASH_FIND(by_number, domains->by_number, &number, sizeof(number), domain);
+	if (!domain)
+		snprintf(text, GM_DOMAIN_TEXT, "a domain that is gone");
+	else if (domain->alone)
+		snprintf(text, GM_DOMAIN_TEXT, "one client");
+	else if (domain->container[0])
+		snprintf(text, GM_DOMAIN_TEXT, "uid %u in %s", domain->uid,
+			!asker || is_of(domain, asker) ? domain->container : "a container");
+	else
+		snprintf(text, GM_DOMAIN_TEXT, "uid %u", domain->uid);
+	return text;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shared pages. The daemon's page is written in place and can be written by nobody else: it is
+ * sealed against future writing right after it was mapped here. The client's page is never mapped:
+ * it is read into memory of our own with pread(), so that it cannot change between a check and a
+ * use, and every figure in it is held against what the daemon knows by itself. A client that writes
+ * nonsense can misreport itself, and nothing else.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/units.h"
+#include "daemon/tenant/pages.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+/* The smallest piece the client's heap hands out. */
+#define GM_PAGES_PIECE_MIN 16
+
+void gm_pages_init(struct gm_pages *pages)
+{
+	memset(pages, 0, sizeof(*pages));
+	pages->daemon_fd = -1;
+	pages->client_fd = -1;
+}
+
+void gm_pages_deinit(struct gm_pages *pages)
+{
+	if (pages->daemon)
+		munmap(pages->daemon, sizeof(*pages->daemon));
+	if (pages->daemon_fd >= 0)
+		close(pages->daemon_fd);
+	if (pages->client_fd >= 0)
+		close(pages->client_fd);
+	gm_pages_init(pages);
+}
+
+static int make_memfd(const char *name, size_t bytes, int *ret_fd)
+{
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
+		fd = memfd_create(name, flags);
+	if (fd < 0)
+		return -errno;
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0) {
+		int error = errno;
+		close(fd);
+		return -error;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+static int open_daemon_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
+{
+	int r = make_memfd("gpumem-daemon-page", sizeof(*pages->daemon), &pages->daemon_fd);
+	if (r < 0)
+		return r;
+	void *at = mmap(NULL, sizeof(*pages->daemon), PROT_READ | PROT_WRITE, MAP_SHARED,
+		pages->daemon_fd, 0);
+	if (at == MAP_FAILED)
+		return -errno;
+	pages->daemon = at;
+	if (fcntl(pages->daemon_fd, F_ADD_SEALS,
+		    F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+		return -errno;
+	pages->daemon->header = (struct gm_page_header){
+		.magic = GM_PAGE_DAEMON_MAGIC,
+		.version = GM_PAGE_VERSION,
+		.generation = generation,
+		.session = session,
+		.devices = pages->devices,
+	};
+	return 0;
+}
+
+static int open_client_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
+{
+	int r = make_memfd("gpumem-client-page", sizeof(struct gm_page_client), &pages->client_fd);
+	if (r < 0)
+		return r;
+	const struct gm_page_header header = {
+		.magic = GM_PAGE_CLIENT_MAGIC,
+		.version = GM_PAGE_VERSION,
+		.generation = generation,
+		.session = session,
+		.devices = pages->devices,
+		.rows = GM_LIMIT_TRACKED_BUFFERS,
+	};
+	if (pwrite(pages->client_fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
+		return -EIO;
+	if (fcntl(pages->client_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return -errno;
+	return 0;
+}
+
+int gm_pages_open(struct gm_pages *pages, uint64_t generation, uint64_t session, uint32_t devices)
+{
+	gm_pages_init(pages);
+	pages->devices = devices;
+	int r = open_daemon_page(pages, generation, session);
+	if (r == 0)
+		r = open_client_page(pages, generation, session);
+	if (r < 0)
+		gm_pages_deinit(pages);
+	return r;
+}
+
+void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
+	const struct gm_device_figures *figures, uint64_t held, uint64_t max)
+{
+	if (!pages->daemon || device >= pages->devices)
+		return;
+	struct gm_page_device *block = &pages->daemon->devices[device];
+	gm_page_write_begin(&block->seq);
+	block->level = figures->level;
+	block->pressure_ppm = figures->pressure_ppm;
+	block->reclaim_epoch = figures->reclaim_epoch;
+	block->total = figures->total;
+	block->capacity = figures->capacity;
+	block->available = figures->available;
+	block->held = held;
+	block->max = max;
+	gm_page_write_end(&block->seq);
+}
+
+void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held)
+{
+	if (!pages->daemon || device >= pages->devices)
+		return;
+	struct gm_page_device *block = &pages->daemon->devices[device];
+	gm_page_write_begin(&block->seq);
+	block->held = held;
+	gm_page_write_end(&block->seq);
+}
+
+static uint64_t at_most(uint64_t value, uint64_t most)
+{
+	return value < most ? value : most;
+}
+
+int gm_pages_read_use(
+	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret)
+{
+	struct gm_page_use use;
+	if (pages->client_fd < 0 || device >= pages->devices)
+		return -EINVAL;
+	int r = gm_page_pread(pages->client_fd,
+		(off_t)(offsetof(struct gm_page_client, use) + device * sizeof(use)), sizeof(use),
+		&use);
+	if (r < 0)
+		return r;
+	use.in_use = at_most(use.in_use, held);
+	use.cached = at_most(use.cached, held - use.in_use);
+	use.peak = at_most(use.peak, GM_LEASE_BYTES_MAX);
+	use.active_buffers = at_most(use.active_buffers, held / GM_PAGES_PIECE_MIN);
+	use.untracked = at_most(use.untracked, use.active_buffers);
+	*ret = use;
+	return 0;
+}
+
+int gm_pages_next_row(const struct gm_pages *pages, const uint64_t held[GM_LIMIT_DEVICES],
+	uint64_t now_ns, uint32_t *at, struct gm_pages_row *ret)
+{
+	if (pages->client_fd < 0)
+		return 0;
+	while (*at < GM_LIMIT_TRACKED_BUFFERS) {
+		struct gm_page_row row;
+		off_t place = (off_t)(offsetof(struct gm_page_client, rows) + *at * sizeof(row));
+		/* What was never written is a hole: a client with few buffers costs little. */
+		off_t data = lseek(pages->client_fd, place, SEEK_DATA);
+		if (data < 0)
+			return errno == ENXIO ? 0 : -errno;
+		if (data > place) {
+			off_t first = (off_t)offsetof(struct gm_page_client, rows);
+			*at = (uint32_t)((data - first) / (off_t)sizeof(row));
+			place = first + (off_t)(*at * sizeof(row));
+			if (*at >= GM_LIMIT_TRACKED_BUFFERS)
+				return 0;
+		}
+		++*at;
+		int r = gm_page_pread(pages->client_fd, place, sizeof(row), &row);
+		if (r == -EAGAIN)
+			continue;
+		if (r < 0)
+			return r;
+		if (row.bytes == 0 || row.device >= pages->devices ||
+			row.bytes > held[row.device] || row.born_ns > now_ns)
+			continue;
+		ret->device = row.device;
+		ret->bytes = row.bytes;
+		ret->born_ns = row.born_ns;
+		memset(ret->tag, 0, sizeof(ret->tag));
+		if (memchr(row.tag, '\0', sizeof(row.tag)) && gm_name_ok(row.tag))
+			strcpy(ret->tag, row.tag);
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a session begins, against a daemon that is there, gone, another version, or no daemon at all.
+ */
+#include <limits.h>
+#include <string.h>
+
+#include "common/wire.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+#include "tests/unit/open_fds.h"
+#include "tests/unit/session/session_fixture.h"
+
+START_TEST(no_daemon_is_told_with_a_remedy)
+{
+	fake_away(fake);
+	ck_assert_int_eq(try_connect(1000, &session), GPUMEM_E_DISCONNECTED);
+	says(fake_path(fake));
+	says("systemctl start gpumemd");
+	ck_assert_ptr_null(session);
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = "/nonexistent/socket";
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
+	says("no gpumemd at /nonexistent/socket");
+}
+END_TEST
+
+START_TEST(the_socket_is_found_through_the_environment)
+{
+	setenv("GPUMEM_SOCKET", fake_path(fake), 1);
+	ck_assert_int_eq(gpumem_connect(NULL, &session), GPUMEM_OK);
+	gpumem_disconnect(session);
+	session = NULL;
+	setenv("GPUMEM_SOCKET", "/nonexistent/socket", 1);
+	ck_assert_int_eq(gpumem_connect(NULL, &session), GPUMEM_E_DISCONNECTED);
+	says("(GPUMEM_SOCKET)");
+}
+END_TEST
+
+START_TEST(a_socket_path_past_the_limit_is_refused)
+{
+	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
+	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	memset(path, 'x', sizeof(path) - 1);
+	path[0] = '/';
+	path[sizeof(path) - 1] = '\0';
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = path;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_INVALID);
+	says("longer than 107 bytes");
+	static char huge[3 * PATH_MAX];
+	memset(huge, 'x', sizeof(huge) - 1);
+	options.socket = huge;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_INVALID);
+	path[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
+	options.socket = path;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
+}
+END_TEST
+
+START_TEST(another_major_version_is_refused_and_a_newer_minor_is_not)
+{
+	struct fake_will will = {.major = GM_WIRE_MAJOR + 1};
+	fake_will(fake, &will);
+	ck_assert_int_eq(try_connect(20000, &session), GPUMEM_E_VERSION);
+	says("install matching versions");
+	will = (struct fake_will){.refuse = GPUMEM_E_VERSION};
+	fake_will(fake, &will);
+	ck_assert_int_eq(try_connect(20000, &session), GPUMEM_E_VERSION);
+	says("refused by the test");
+	will = (struct fake_will){.minor = GM_WIRE_MINOR + 7};
+	fake_will(fake, &will);
+	ck_assert_int_eq(try_connect(20000, &session), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(what_is_no_gpumemd_is_not_taken_for_one)
+{
+	unsigned before = open_fds();
+	struct fake_will will = {.nonsense_hello = true};
+	fake_will(fake, &will);
+	ck_assert_int_eq(try_connect(20000, &session), GPUMEM_E_PROTOCOL);
+	will = (struct fake_will){.mute_hello = true};
+	fake_will(fake, &will);
+	ck_assert_int_eq(try_connect(20, &session), GPUMEM_E_TIMEOUT);
+	says("did not answer the hello");
+	will = (struct fake_will){.drop = GM__WIRE__PACKET__BODY_HELLO};
+	fake_will(fake, &will);
+	ck_assert_int_eq(try_connect(20000, &session), GPUMEM_E_DISCONNECTED);
+	says("before it answered the hello");
+	fake_hang_up(fake);
+	fake_will(fake, &(struct fake_will){0});
+	/* Pages and event sockets of the fake come and go with each hello: two page fds and one
+	 * end of a channel stay with it. */
+	ck_assert_uint_le(open_fds(), before + 2);
+}
+END_TEST
+
+START_TEST(names_are_checked)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	char name[GM_LIMIT_NAME_BYTES + 2];
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	options.socket = fake_path(fake);
+	options.name = name;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_INVALID);
+	says("at most 63 bytes");
+	options.name = "a\nb";
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_connect(&options, NULL), GPUMEM_E_INVALID);
+	name[GM_LIMIT_NAME_BYTES] = '\0';
+	options.name = name;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(options_of_another_size_are_read_as_far_as_they_go)
+{
+	struct {
+		gpumem_connect_options known;
+		char unknown[64];
+	} newer = {.known = GPUMEM_CONNECT_OPTIONS_INIT};
+	newer.known.size = sizeof(newer);
+	newer.known.socket = fake_path(fake);
+	memset(newer.unknown, 0xff, sizeof(newer.unknown));
+	ck_assert_int_eq(gpumem_connect(&newer.known, &session), GPUMEM_OK);
+	/* An older program: it knows the socket and nothing behind it. */
+	gpumem_connect_options older = GPUMEM_CONNECT_OPTIONS_INIT;
+	older.size = offsetof(gpumem_connect_options, name);
+	older.socket = fake_path(fake);
+	older.name = (const char *)1;
+	gpumem_session *second;
+	ck_assert_int_eq(gpumem_connect(&older, &second), GPUMEM_OK);
+	gpumem_disconnect(second);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("connect");
+	TCase *tc = tcase_create("connecting");
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, daemon_only, tear_down);
+	tcase_add_test(tc, no_daemon_is_told_with_a_remedy);
+	tcase_add_test(tc, the_socket_is_found_through_the_environment);
+	tcase_add_test(tc, a_socket_path_past_the_limit_is_refused);
+	tcase_add_test(tc, another_major_version_is_refused_and_a_newer_minor_is_not);
+	tcase_add_test(tc, what_is_no_gpumemd_is_not_taken_for_one);
+	tcase_add_test(tc, names_are_checked);
+	tcase_add_test(tc, options_of_another_size_are_read_as_far_as_they_go);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}

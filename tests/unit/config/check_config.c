@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration's values: what they become, which one wins, and which are refused with file,
+ * line and key, all mistakes at once.
+ */
+#include "tests/unit/config/config_fixture.h"
+
+#include "daemon/config/config_keys.h"
+#include "daemon/config/config_value.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+#define ORDINARY_UID 64999
+
+START_TEST(an_empty_file_gives_every_key_its_default)
+{
+	accept_text("");
+	size_t general = 0;
+	for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++) {
+		const struct gm_config_key *key = gm_config_key(i);
+		if (!(key->place & GM_CONFIG_GENERAL))
+			continue;
+		general++;
+		expect("", key->name, key->presets[0], "default");
+	}
+	ck_assert_uint_eq(config->n_entries, general);
+	ck_assert_str_eq(config->preset, "default");
+	ck_assert_str_eq(config->backend, "auto");
+	ck_assert_str_eq(config->socket, "");
+	ck_assert_str_eq(config->socket_group, "");
+	ck_assert_str_eq(config->admin_group, "gpumem");
+	ck_assert_uint_eq(config->socket_mode, 0666);
+	ck_assert_int_eq(config->trust, GM_TRUST_CONTAINER);
+	ck_assert_int_eq(config->transport, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(config->track, GM_TRACK_LARGE);
+	ck_assert_uint_eq(config->decay_ns, UINT64_C(10000000000));
+	ck_assert_uint_eq(config->hello_deadline_ns, UINT64_C(5000000000));
+	ck_assert_uint_eq(config->connections_per_uid, 1024);
+	ck_assert_uint_eq(config->n_devices, 0);
+	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+		const struct gm_policy *policy = &config->devices[i].policy;
+		ck_assert_uint_eq(config->devices[i].size, 0);
+		ck_assert_double_eq(policy->fraction, 0.9);
+		ck_assert_uint_eq(policy->min_free, 512 << 20);
+		ck_assert_uint_eq(policy->max_pool, UINT64_MAX);
+		ck_assert_double_eq(config->devices[i].max_pool_share, 0.25);
+		ck_assert_uint_eq(policy->max_per_bucket, 0);
+		ck_assert_uint_eq(policy->reserve, 64 << 20);
+		ck_assert(policy->pooling);
+		ck_assert_uint_eq(policy->level_ppm[0], 600000);
+		ck_assert_uint_eq(policy->level_ppm[1], 800000);
+		ck_assert_uint_eq(policy->level_ppm[2], 950000);
+		ck_assert_uint_eq(policy->hysteresis_ppm, 50000);
+		ck_assert_uint_eq(policy->dwell_ns, UINT64_C(1000000000));
+	}
+}
+END_TEST
+
+START_TEST(every_key_can_be_written)
+{
+	accept_text("[gpumemd]\npreset=constrained\nbackend=host\nsocket=/x/y\nsocket_mode=0640\n"
+		    "socket_group=gpu\nadmin_group=ops\ntrust=client\ntransport=ipc\ntrack=all\n"
+		    "fraction=50%\nmin_free=1.5G\nmax_pool=3G\nmax_pooled_per_bucket=7\n"
+		    "reserve=0\ndecay=250ms\npressure_medium=0.1\npressure_high=20%\n"
+		    "pressure_critical=1\npressure_hysteresis=0\npressure_dwell=0\n"
+		    "hello_deadline=1min\nconnections_per_uid=8192\n[device 0]\nsize=2G\n");
+	const struct gm_policy *policy = &config->devices[0].policy;
+	ck_assert_str_eq(config->preset, "constrained");
+	ck_assert_str_eq(config->backend, "host");
+	ck_assert_str_eq(config->socket, "/x/y");
+	ck_assert_uint_eq(config->socket_mode, 0640);
+	ck_assert_str_eq(config->socket_group, "gpu");
+	ck_assert_str_eq(config->admin_group, "ops");
+	ck_assert_int_eq(config->trust, GM_TRUST_CLIENT);
+	ck_assert(!policy->pooling);
+	ck_assert_int_eq(config->transport, GM_TRANSPORT_IPC);
+	ck_assert_int_eq(config->track, GM_TRACK_ALL);
+	ck_assert_double_eq(policy->fraction, 0.5);
+	ck_assert_uint_eq(policy->min_free, UINT64_C(1536) << 20);
+	ck_assert_uint_eq(policy->max_pool, UINT64_C(3) << 30);
+	ck_assert_double_lt(config->devices[0].max_pool_share, 0);
+	ck_assert_uint_eq(policy->max_per_bucket, 7);
+	ck_assert_uint_eq(policy->reserve, 0);
+	ck_assert_uint_eq(config->decay_ns, 250000000);
+	ck_assert_uint_eq(policy->level_ppm[0], 100000);
+	ck_assert_uint_eq(policy->level_ppm[1], 200000);
+	ck_assert_uint_eq(policy->level_ppm[2], 1000000);
+	ck_assert_uint_eq(policy->hysteresis_ppm, 0);
+	ck_assert_uint_eq(policy->dwell_ns, 0);
+	ck_assert_uint_eq(config->hello_deadline_ns, UINT64_C(60000000000));
+	ck_assert_uint_eq(config->connections_per_uid, 8192);
+	ck_assert_uint_eq(config->devices[0].size, UINT64_C(2) << 30);
+	ck_assert_uint_eq(config->n_devices, 1);
+}
+END_TEST
+
+START_TEST(every_value_of_the_table_can_be_read_and_every_preset_stands_by_itself)
+{
+	for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++) {
+		const struct gm_config_key *key = gm_config_key(i);
+		for (size_t preset = 0; preset < GM_CONFIG_N_PRESETS; preset++) {
+			struct gm_config_value value;
+			char why[GM_CONFIG_WHY_BYTES];
+			if (key->presets[preset])
+				ck_assert_int_eq(gm_config_value_parse(
+							 key, key->presets[preset], &value, why),
+					0);
+		}
+		ck_assert_ptr_nonnull(key->presets[0]);
+		for (size_t j = 0; j < i; j++)
+			ck_assert_str_ne(key->name, gm_config_key(j)->name);
+	}
+	accept_text("[gpumemd]\npreset = default\n");
+	accept_text("[gpumemd]\npreset = inference\n");
+	ck_assert_double_eq(config->devices[3].policy.fraction, 0.95);
+	ck_assert_uint_eq(config->devices[3].policy.min_free, 256 << 20);
+	ck_assert_double_gt(config->devices[3].max_pool_share, 0.25);
+	expect("", "fraction", "0.95", "preset inference");
+	expect("", "trust", "container", "default");
+	accept_text("[gpumemd]\npreset = constrained\n");
+	ck_assert_double_eq(config->devices[3].policy.fraction, 0.6);
+	ck_assert_uint_eq(config->devices[3].policy.min_free, 1 << 30);
+	ck_assert_double_lt(config->devices[3].max_pool_share, 0.25);
+	ck_assert_uint_eq(config->devices[3].policy.max_per_bucket, 8);
+	ck_assert_uint_lt(config->decay_ns, UINT64_C(10000000000));
+}
+END_TEST
+
+START_TEST(a_written_key_wins_over_the_preset_wherever_it_stands)
+{
+	accept_text("[gpumemd]\nfraction = 0.5\npreset = inference\nmin_free = 1G\n");
+	expect("", "fraction", "0.5", ":2");
+	expect("", "preset", "inference", ":3");
+	expect("", "min_free", "1G", ":4");
+	expect("", "max_pool", "50%", "preset inference");
+	/* A preset that comes later, in another file, does not take back what an earlier file says.
+	 */
+	put_drop_in("9.conf", "[gpumemd]\npreset = constrained\n");
+	accept_text("[gpumemd]\nfraction = 0.5\npreset = inference\n");
+	expect("", "fraction", "0.5", ":2");
+	expect("", "preset", "constrained", "/9.conf:2");
+	expect("", "min_free", "1G", "preset constrained");
+}
+END_TEST
+
+START_TEST(a_device_has_the_general_values_but_for_its_own)
+{
+	accept_text("[device 2]\nfraction=0.1\n[gpumemd]\nfraction=0.2\nreserve=8M\n[device 0]\n");
+	ck_assert_uint_eq(config->n_devices, 3);
+	ck_assert_double_eq(config->devices[0].policy.fraction, 0.2);
+	ck_assert_double_eq(config->devices[1].policy.fraction, 0.2);
+	ck_assert_double_eq(config->devices[2].policy.fraction, 0.1);
+	ck_assert_double_eq(config->devices[15].policy.fraction, 0.2);
+	expect("device 2", "fraction", "0.1", ":2");
+	expect("device 2", "reserve", "8M", ":5");
+	expect("device 2", "min_free", "512M", "default");
+	expect("device 0", "fraction", "0.2", ":4");
+	expect("device 0", "size", "auto", "default");
+	/* Device 1 is not in the file, so it is not listed. */
+	for (size_t i = 0; i < config->n_entries; i++)
+		ck_assert_str_ne(config->entries[i].section, "device 1");
+}
+END_TEST
+
+START_TEST(drop_ins_are_read_in_the_order_of_their_names_and_win_key_by_key)
+{
+	put_drop_in("20-b.conf", "[gpumemd]\ndecay = 2s\n[device 0]\nsize = 4G\n");
+	put_drop_in("10-a.conf", "\n[gpumemd]\ndecay = 1s\ntrack = all\n");
+	put_drop_in("B.conf", "[gpumemd]\nreserve = 1M\n");
+	put_drop_in("a.conf", "[gpumemd]\nreserve = 2M\n");
+	put_drop_in("30-c.conf.old", "nonsense");
+	put_drop_in(".40-d.conf", "nonsense");
+	put_drop_in("README", "nonsense");
+	accept_text("[gpumemd]\ndecay = 3s\ntrust = uid\ntrack = off\nreserve = 3M\n");
+	expect("", "decay", "2s", "/20-b.conf:2");
+	expect("", "track", "all", "/10-a.conf:4");
+	expect("", "trust", "uid", ":3");
+	expect("", "reserve", "2M", "/a.conf:2");
+	expect("device 0", "size", "4G", "/20-b.conf:4");
+	expect("device 0", "reserve", "2M", "/a.conf:2");
+}
+END_TEST
+
+START_TEST(mistakes_in_several_files_are_told_together_and_in_order)
+{
+	put_drop_in("1.conf", "[gpumemd]\nfraction = x\n");
+	put_drop_in("2.conf", "[gpumemd]\nfraction = 0.5\ncolour = red\n");
+	ck_assert_int_eq(load("[gpumemd]\n\nfraction = y\n"), -EINVAL);
+	char want[2048];
+	snprintf(want, sizeof(want),
+		"%s:3: fraction: \"y\" is not a fraction, such as 0.9 or 90%%\n"
+		"%s.d/1.conf:2: fraction: \"x\" is not a fraction, such as 0.9 or 90%%\n"
+		"%s.d/2.conf:3: colour: unknown key; see gpumemd.conf(5)",
+		path, path, path);
+	ck_assert_str_eq(error, want);
+}
+END_TEST
+
+START_TEST(a_drop_in_that_cannot_be_read_is_told)
+{
+	char file[600], target[600];
+	put_drop_in("1.conf", "");
+	snprintf(file, sizeof(file), "%s.d/2.conf", path);
+	ck_assert_int_eq(mkdir(file, 0755), 0);
+	snprintf(target, sizeof(target), "%s.d/3.conf", path);
+	ck_assert_int_eq(symlink("/nowhere/at/all", target), 0);
+	ck_assert_int_eq(load("[gpumemd]\nzzz=1\n"), -EISDIR);
+	ck_assert_ptr_nonnull(strstr(error, "gpumemd.conf:2: zzz: unknown key"));
+	ck_assert_ptr_nonnull(strstr(error, "2.conf: cannot be read: Is a directory"));
+	ck_assert_ptr_nonnull(strstr(error, "3.conf: cannot be read: No such file or directory"));
+	/* Masked by a link to nothing, it is empty. */
+	ck_assert_int_eq(rmdir(file), 0);
+	ck_assert_int_eq(unlink(target), 0);
+	ck_assert_int_eq(symlink("/dev/null", target), 0);
+	accept_text("");
+	/* A file where the folder should be. */
+	snprintf(file, sizeof(file), "rm -r %s.d; touch %s.d", path, path);
+	ck_assert_int_eq(system(file), 0);
+	ck_assert_int_eq(load(""), -ENOTDIR);
+	ck_assert_ptr_nonnull(strstr(error, "gpumemd.conf.d: cannot be read: Not a directory"));
+}
+END_TEST
+
+START_TEST(a_named_file_must_be_a_file_that_can_be_read)
+{
+	ck_assert_int_eq(gm_config_load(path, &config, &error), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error, "gpumemd.conf: cannot be read: No such file"));
+	forget();
+	ck_assert_int_eq(gm_config_load(folder, &config, &error), -EISDIR);
+	forget();
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(gm_config_load(path, &config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "not an ordinary file"));
+	forget();
+	ck_assert_int_eq(gm_config_load("/dev/zero", &config, &error), -EINVAL);
+	forget();
+	ck_assert_int_eq(gm_config_load("", &config, &error), -ENOENT);
+	forget();
+	ck_assert_int_eq(gm_config_load("/dev/null", &config, &error), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	put(path, "", 0);
+	forget();
+	ck_assert_int_eq(chmod(path, 0), 0);
+	ck_assert_int_eq(chmod(folder, 0755), 0);
+	if (getuid() == 0)
+		ck_assert_int_eq(setresuid(-1, ORDINARY_UID, -1), 0);
+	ck_assert_int_eq(gm_config_load(path, &config, &error), -EACCES);
+	ck_assert_ptr_nonnull(strstr(error, "cannot be read: Permission denied"));
+	if (getuid() == 0)
+		ck_assert_int_eq(setresuid(-1, 0, -1), 0);
+}
+END_TEST
+
+START_TEST(an_ordinary_users_file_may_be_missing_and_is_found_when_there)
+{
+	char file[600];
+	ck_assert_int_eq(chmod(folder, 0755), 0);
+	snprintf(file, sizeof(file), "%s/gpumemd", folder);
+	ck_assert_int_eq(mkdir(file, 0755), 0);
+	if (getuid() < 1000)
+		ck_assert_int_eq(setresuid(ORDINARY_UID, ORDINARY_UID, 0), 0);
+	ck_assert_int_eq(setenv("XDG_CONFIG_HOME", folder, 1), 0);
+	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
+	forget();
+	ck_assert_int_eq(setenv("XDG_CONFIG_HOME", "relative", 1), 0);
+	ck_assert_int_eq(setenv("HOME", "/nowhere", 1), 0);
+	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
+	forget();
+	ck_assert_int_eq(unsetenv("HOME"), 0);
+	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
+	forget();
+	ck_assert_int_eq(setenv("XDG_CONFIG_HOME", folder, 1), 0);
+	if (geteuid() == ORDINARY_UID)
+		ck_assert_int_eq(setresuid(-1, 0, -1), 0);
+	/* A drop-in without the file it goes with. */
+	snprintf(path, sizeof(path), "%s/gpumemd/gpumemd.conf", folder);
+	put_drop_in("1.conf", "[gpumemd]\ndecay = 7s\n");
+	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
+	expect("", "decay", "7s", "/1.conf:2");
+	forget();
+	put(path, "[gpumemd]\ntrust = uid\n", 22);
+	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
+	expect("", "trust", "uid", ":2");
+	expect("", "decay", "7s", "/1.conf:2");
+	forget();
+	/* A link into nothing is not the same as nothing. */
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(symlink("/nowhere/at/all", path), 0);
+	ck_assert_int_eq(gm_config_load(NULL, &config, &error), -ENOENT);
+	if (geteuid() == 0)
+		ck_assert_int_eq(setresuid(0, 0, 0), 0);
+}
+END_TEST
+
+START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
+{
+	refuse_text("[gpumemd]\nfractoin = 0.5\nmin-free = 1G\nmax pool = 1\nFRACTIONS = 1\n"
+		    "hostlimit = 1G\nswizzle = wait\nsize = 1G\n a.b = 1\na!b = 1\n\xc3\xa4 = 1\n",
+		"2: fractoin: unknown key; did you mean fraction?\n"
+		"3: min-free: unknown key; did you mean min_free?\n"
+		"4: max pool: unknown key; did you mean max_pool?\n"
+		"5: FRACTIONS: unknown key; did you mean fraction?\n"
+		"6: hostlimit: unknown key; did you mean host_limit?\n"
+		"7: swizzle: unknown key; see gpumemd.conf(5)\n"
+		"8: size: belongs into a [device N] section, not into [gpumemd]\n"
+		"9: a.b: unknown key; see gpumemd.conf(5)\n"
+		"10: a!b: unknown key; see gpumemd.conf(5)\n"
+		"11: \xc3\xa4: unknown key; see gpumemd.conf(5)\n");
+	refuse_text(
+		"[gpumem]\nx=1\n[quota uid:0]\nmax=1G\n[device]\n[device x]\n[device -1]\n[default]\n"
+		"fraction=0.5\n[device0]\n[]\n[a.b!c]\n[device 1 ]\ntrust=uid\n",
+		"1: [gpumem]: unknown section; did you mean [gpumemd]?\n"
+		"3: [quota uid:0]: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
+		"5: [device]: unknown section; did you mean [device 0]?\n"
+		"6: [device x]: unknown section; did you mean [device 0]?\n"
+		"7: [device -1]: unknown section; did you mean [device 0]?\n"
+		"8: [default]: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
+		"10: [device0]: unknown section; did you mean [device 0]?\n"
+		"11: []: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
+		"12: [a.b!c]: unknown section; there are "
+		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
+		"14: trust: belongs into [gpumemd], not into [device 1]\n");
+}
+END_TEST
+
+START_TEST(one_device_more_than_there_can_be_is_refused)
+{
+	GM_LIMIT_TEST(DEVICES);
+	accept_text("[device 15]\nfraction=0.5\n");
+	ck_assert_uint_eq(config->n_devices, GM_LIMIT_DEVICES);
+	refuse_text("[device 16]\nfraction=0.5\n[device 99999999999999999999999]\n",
+		"1: [device 16]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
+		"3: [device 99999999999999999999999]: devices are numbered from 0 to 15, or named by UUID or PCI address\n");
+}
+END_TEST
+
+START_TEST(a_key_that_is_set_twice_in_one_file_is_refused)
+{
+	refuse_text("[gpumemd]\nfraction=0.5\nfraction=0.5\n[device 1]\nfraction=0.1\n[gpumemd]\n"
+		    "Fraction=0.7\n[device  1]\nfraction=0.2\n[DEVICE 1]\nFRACTION=0.3\n",
+		"3: fraction: is set twice, on line 2 already\n"
+		"7: fraction: is set twice, on line 2 already\n"
+		"9: fraction: is set twice, on line 5 already\n"
+		"11: fraction: is set twice, on line 5 already\n");
+	/* Also if the first one was no good. */
+	refuse_text("[gpumemd]\nfraction=2\nfraction=0.5\n",
+		"2: fraction: \"2\" is not a fraction, such as 0.9 or 90%\n"
+		"3: fraction: is set twice, on line 2 already\n");
+	accept_text("[gpumemd]\nfraction=0.5\n[device 1]\nfraction=0.1\n[gpumemd]\ntrust=uid\n");
+	ck_assert_int_eq(config->trust, GM_TRUST_UID);
+	ck_assert_double_eq(config->devices[0].policy.fraction, 0.5);
+}
+END_TEST
+
+START_TEST(names_are_read_in_any_case_and_words_are_not)
+{
+	accept_text("[GPUmemd]\nFRACTION = 0.5\n[Device\t3]\nReserve=2M\n");
+	expect("", "fraction", "0.5", ":2");
+	expect("device 3", "reserve", "2M", ":4");
+	refuse_text("[gpumemd]\ntrust = UID\n",
+		"2: trust: \"UID\" is none of uid, container, client; did you mean uid?");
+}
+END_TEST
+
+/* key, value, and the reason after "2: key: " */
+static const char *const bad_values[][3] = {
+	{"preset", "fast", "\"fast\" is none of default, inference, constrained"},
+	{"backend", "rocm", "\"rocm\" is none of auto, cuda, host"},
+	{"transport", "FD", "\"FD\" is none of auto, fd, ipc; did you mean fd?"},
+	{"track", "on", "\"on\" is none of off, large, all"},
+	{"trust", "uid container", "\"uid container\" is none of uid, container, client"},
+	{"socket", "run/socket", "\"run/socket\" is not an absolute path; or say auto"},
+	{"socket", "@abstract", "\"@abstract\" is not an absolute path; or say auto"},
+	{"socket", "/run/gpumemd/", "\"/run/gpumemd/\" names a folder, not a socket"},
+	{"socket", "", "has no value"},
+	{"socket_mode", "0888",
+		"\"0888\" is not a mode of three or four octal digits, such as 0666"},
+	{"socket_mode", "66", "\"66\" is not a mode of three or four octal digits, such as 0666"},
+	{"socket_mode", "rw", "\"rw\" is not a mode of three or four octal digits, such as 0666"},
+	{"socket_mode", "4666", "\"4666\" has more than permission bits; the most is 0777"},
+	{"socket_mode", "0066",
+		"\"0066\" does not let the daemon's own user in; the least is 0600"},
+	{"admin_group", "", "has no value"},
+	{"admin_group", "a b", "\"a b\" is not a group's name"},
+	{"admin_group", "a:b", "\"a:b\" is not a group's name"},
+	{"fraction", "0", "\"0\" is too small; it must be more than 0"},
+	{"fraction", "0.0000001", "\"0.0000001\" is too small; it must be more than 0"},
+	{"fraction", "1.01", "\"1.01\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "101%", "\"101%\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "-0.5", "\"-0.5\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "nan", "\"nan\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "inf", "\"inf\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "0x1p-1", "\"0x1p-1\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "0,9", "\"0,9\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "0.9 # most", "\"0.9 # most\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "\"0.9\"", "\"\"0.9\"\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "", "has no value"},
+	{"min_free", "-1", "\"-1\" is not a size, such as 512M or 1.5G"},
+	{"min_free", "512Q", "\"512Q\" is not a size, such as 512M or 1.5G"},
+	{"min_free", "512 M M", "\"512 M M\" is not a size, such as 512M or 1.5G"},
+	{"min_free", "65T", "\"65T\" is too much; the most is 64.0T"},
+	{"min_free", "99999999999999999999",
+		"\"99999999999999999999\" is too much; the most is 64.0T"},
+	{"min_free", "50%", "\"50%\" is not a size, such as 512M or 1.5G"},
+	{"max_pool", "0.25", "\"0.25\" is neither a size, such as 512M, nor a share, such as 25%"},
+	{"max_pool", "101%", "\"101%\" is not a share from 0% to 100%"},
+	{"max_pool", "%", "\"%\" is not a share from 0% to 100%"},
+	{"max_pooled_per_bucket", "8193", "\"8193\" is not within 0 and 8192"},
+	{"max_pooled_per_bucket", "many", "\"many\" is not a whole number"},
+	{"max_pooled_per_bucket", "8.5", "\"8.5\" is not a whole number"},
+	{"reserve", "64m?", "\"64m?\" is not a size, such as 512M or 1.5G"},
+	{"host_limit", "1M", "\"1M\" is too small; the least is 2.0M"},
+	{"host_limit", "65T", "\"65T\" is too much; the most is 64.0T"},
+	{"host_limit", "25%", "\"25%\" is not a size, such as 512M or 1.5G"},
+	{"host_limit", "", "has no value"},
+	{"host_memory", "driver", "\"driver\" is none of auto, memfd"},
+	{"decay", "10 parsecs", "\"10 parsecs\" is not a time, such as 100ms or 10s"},
+	{"decay", "2d", "\"2d\" is not within 0s and 1d"},
+	{"decay", "99999999999999999999s", "\"99999999999999999999s\" is not within 0s and 1d"},
+	{"decay", "-1s", "\"-1s\" is not a time, such as 100ms or 10s"},
+	{"pressure_hysteresis", "0.51", "\"0.51\" is too much; the most is 0.5"},
+	{"hello_deadline", "0", "\"0\" is not within 1ms and 1h"},
+	{"connections_per_uid", "0", "\"0\" is not within 1 and 8192"},
+	{"connections_per_uid", "8193", "\"8193\" is not within 1 and 8192"},
+	{"connections_per_uid", "-1", "\"-1\" is not a whole number"},
+	{"connections_per_uid", "0x10", "\"0x10\" is not a whole number"},
+	{"connections_per_uid", "18446744073709551617",
+		"\"18446744073709551617\" is not within 1 and 8192"},
+};
+
+START_TEST(a_bad_value_is_refused_with_the_reason)
+{
+	const char *const *bad = bad_values[_i];
+	char text[256], want[512];
+	snprintf(text, sizeof(text), "[gpumemd]\n%s = %s\n", bad[0], bad[1]);
+	snprintf(want, sizeof(want), "2: %s: %s", bad[0], bad[2]);
+	refuse_text(text, want);
+}
+END_TEST
+
+START_TEST(a_socket_path_one_byte_too_long_is_refused_not_cut)
+{
+	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
+	char text[256], socket[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	memset(socket, 'x', sizeof(socket));
+	socket[0] = '/';
+	socket[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\n", socket);
+	accept_text(text);
+	ck_assert_str_eq(config->socket, socket);
+	socket[GM_LIMIT_SOCKET_PATH_BYTES] = 'x';
+	socket[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\n", socket);
+	refuse_text(text, "2: socket: the path has 108 bytes, a socket's can have at most 107");
+}
+END_TEST
+
+START_TEST(a_group_name_one_byte_too_long_is_refused_not_cut)
+{
+	GM_LIMIT_TEST(NAME_BYTES);
+	char text[256], group[GM_LIMIT_NAME_BYTES + 2];
+	memset(group, 'g', sizeof(group));
+	group[GM_LIMIT_NAME_BYTES] = '\0';
+	snprintf(text, sizeof(text), "[gpumemd]\nadmin_group = %s\n", group);
+	accept_text(text);
+	ck_assert_str_eq(config->admin_group, group);
+	group[GM_LIMIT_NAME_BYTES] = 'g';
+	group[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	snprintf(text, sizeof(text), "[gpumemd]\nadmin_group = %s\n", group);
+	refuse_text(text, "2: admin_group: the name has 64 bytes, the most is 63");
+}
+END_TEST
+
+START_TEST(values_that_contradict_each_other_are_refused)
+{
+	refuse_text("[gpumemd]\npressure_high = 0.5\n",
+		"2: pressure_high: the levels are out of order: pressure_medium (0.60) must be below pressure_high (0.5)");
+	refuse_text("[gpumemd]\npressure_medium = 0.9\npressure_high=0.9\npressure_critical=80%\n",
+		"3: pressure_high: the levels are out of order: pressure_medium (0.9) must be below pressure_high (0.9)\n"
+		"4: pressure_critical: the levels are out of order: pressure_high (0.9) must be below pressure_critical (80%)");
+	refuse_text("[gpumemd]\npressure_hysteresis=0.3\npressure_medium=0.3\n",
+		"3: pressure_medium: pressure_hysteresis (0.3) must be below pressure_medium (0.3), or pressure is never low again");
+	refuse_text("[gpumemd]\nmax_pool=32M\nreserve=33M\n",
+		"3: reserve: the reserve (33M) is a part of the pool and cannot be more than max_pool (32M)");
+	refuse_text("[gpumemd]\nreserve=33M\n[device 4]\nmax_pool=32M\n",
+		"4: max_pool: the reserve (33M) is a part of the pool and cannot be more than max_pool (32M)");
+	refuse_text("[device 0]\nsize=512M\n",
+		"2: size: a size of 512M leaves nothing to give out, because min_free is 512M");
+	refuse_text("[device 0]\nsize=512M\n[gpumemd]\npreset=constrained\nmin_free=1G\n",
+		"5: min_free: a size of 512M leaves nothing to give out, because min_free is 1G");
+	refuse_text("[gpumemd]\nmin_free=0\n[device 3]\nsize=1G\n[device 1]\nsize=1G\n",
+		"4: size: [device 3] has a size but [device 2] has none; devices are numbered without gaps");
+	refuse_text("[gpumemd]\ntransport=ipc\nreserve=32M\n",
+		"3: reserve: the reserve (32M) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out");
+	refuse_text("[device 1]\nreserve=32M\n[gpumemd]\nreserve=0\ntransport=ipc\n",
+		"5: transport: the reserve (32M) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out");
+	refuse_text("[gpumemd]\nbackend=cuda\n[device 0]\nsize=1G\n",
+		"4: size: a GPU is as large as it is: [device 0] can have a size on the host backend only, and backend is cuda");
+	accept_text("[gpumemd]\nmin_free=0\n[device 2]\nsize=1G\n[device 1]\nsize=2M\n");
+	accept_text("[gpumemd]\nmax_pool=0\n");
+	accept_text("[gpumemd]\ntransport=ipc\npreset=inference\n");
+	accept_text("[gpumemd]\ntransport=ipc\nreserve=0\n[device 0]\nfraction=0.5\n");
+	accept_text("[gpumemd]\ntransport=fd\nreserve=32M\n");
+	accept_text("[gpumemd]\nbackend=cuda\n[device 0]\nsize=auto\n");
+}
+END_TEST
+
+START_TEST(what_depends_on_the_size_is_worked_out_for_a_device)
+{
+	struct gm_policy policy;
+	accept_text("[gpumemd]\nmin_free=100M\nfraction=0.5\nmax_pool=10%\n[device 1]\nmax_pool=0\n"
+		    "[device 2]\nmax_pool=100%\nmin_free=900M\nreserve=1G\n");
+	gm_config_policy(config, 0, UINT64_C(1000) << 20, &policy);
+	ck_assert_uint_eq(policy.max_pool, UINT64_C(50) << 20);
+	ck_assert_uint_eq(policy.reserve, UINT64_C(50) << 20);
+	gm_config_policy(config, 1, UINT64_C(1000) << 20, &policy);
+	ck_assert_uint_eq(policy.max_pool, 0);
+	ck_assert_uint_eq(policy.reserve, 0);
+	gm_config_policy(config, 2, UINT64_C(1000) << 20, &policy);
+	ck_assert_uint_eq(policy.max_pool, UINT64_C(100) << 20);
+	ck_assert_uint_eq(policy.reserve, UINT64_C(100) << 20);
+	gm_config_policy(config, 2, UINT64_C(10) << 20, &policy);
+	ck_assert_uint_eq(policy.max_pool, 0);
+}
+END_TEST
+
+START_TEST(pinned_memory_has_its_limit_for_capacity_and_no_reserve)
+{
+	struct gm_policy policy;
+	accept_text("[gpumemd]\nmin_free=100M\nfraction=0.5\nmax_pool=10%\nreserve=1M\n");
+	ck_assert_uint_eq(config->host_limit, UINT64_MAX);
+	gm_config_pinned_policy(config, UINT64_C(1000) << 20, &policy);
+	ck_assert_double_eq(policy.fraction, 1);
+	ck_assert_uint_eq(policy.min_free, 0);
+	ck_assert_uint_eq(policy.max_pool, UINT64_C(100) << 20);
+	ck_assert_uint_eq(policy.reserve, 0);
+	ck_assert(policy.pooling);
+	accept_text("[gpumemd]\nhost_limit=2M\ntrust=client\nmax_pool=1M\n");
+	ck_assert_uint_eq(config->host_limit, UINT64_C(2) << 20);
+	gm_config_pinned_policy(config, UINT64_C(1000) << 20, &policy);
+	ck_assert_uint_eq(policy.max_pool, UINT64_C(1) << 20);
+	ck_assert(!policy.pooling);
+	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_AUTO);
+	accept_text("[gpumemd]\nhost_limit=0\nhost_memory=memfd\n");
+	ck_assert_uint_eq(config->host_limit, 0);
+	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_MEMFD);
+}
+END_TEST
+
+START_TEST(what_a_reload_cannot_change_is_named)
+{
+	static const char base[] =
+		"[gpumemd]\nmin_free=0\nbackend=host\n[device 0]\nsize=1G\n[device 1]\nsize=1G\n";
+	accept_text(base);
+	struct gm_config *old = config;
+	config = NULL;
+	accept_text(base);
+	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
+	accept_text(
+		"[gpumemd]\nmin_free=1M\nbackend=host\ntrust=uid\nfraction=0.1\ndecay=1s\n[device 0]\nsize=1024M\n"
+		"[device 1]\nsize=1G\nreserve=0\n");
+	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
+	/* A section that gives no size changes none. */
+	accept_text(
+		"[gpumemd]\nmin_free=0\nbackend=host\n[device 0]\nsize=1G\n[device 1]\nsize=1G\n[device 2]\nfraction=0.5\n");
+	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
+	accept_text(
+		"[gpumemd]\nmin_free=0\nhost_limit=1G\nhost_memory=memfd\nbackend=auto\nsocket=/x\nsocket_mode=0600\nsocket_group=x\n"
+		"[device 0]\nsize=2G\n");
+	char *changes = gm_config_fixed_changes(old, config);
+	ck_assert_str_eq(changes,
+		"backend, host_limit, host_memory, socket, socket_mode, socket_group, size of [device 0], size of [device 1]");
+	free(changes);
+	gm_config_free(old);
+	gm_config_free(NULL);
+}
+END_TEST
+
+START_TEST(what_happens_when_memory_is_short_is_read_per_device)
+{
+	accept_text("[gpumemd]\noom = wait\noom_wait = 2s\nreclaim_deadline = 50ms\n"
+		    "after_action = 3s\nterminate_grace = 0\n[device 1]\noom = terminate\n");
+	ck_assert_int_eq(config->devices[0].policy.oom, GM_OOM_WAIT);
+	ck_assert_int_eq(config->devices[1].policy.oom, GM_OOM_TERMINATE);
+	ck_assert_uint_eq(config->devices[1].policy.wait_ns, UINT64_C(2000000000));
+	ck_assert_uint_eq(config->devices[0].policy.reclaim_ns, 50000000);
+	ck_assert_uint_eq(config->devices[0].policy.settle_ns, UINT64_C(3000000000));
+	ck_assert_uint_eq(config->terminate_grace_ns, 0);
+	accept_text("");
+	ck_assert_int_eq(config->devices[0].policy.oom, GM_OOM_REFUSE);
+	ck_assert_uint_eq(config->terminate_grace_ns, UINT64_C(5000000000));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("config");
+	TCase *tcase = tcase_create("values");
+	tcase_add_checked_fixture(tcase, make_folder, remove_folder);
+	tcase_add_test(tcase, an_empty_file_gives_every_key_its_default);
+	tcase_add_test(tcase, every_key_can_be_written);
+	tcase_add_test(
+		tcase, every_value_of_the_table_can_be_read_and_every_preset_stands_by_itself);
+	tcase_add_test(tcase, a_written_key_wins_over_the_preset_wherever_it_stands);
+	tcase_add_test(tcase, a_device_has_the_general_values_but_for_its_own);
+	tcase_add_test(tcase, drop_ins_are_read_in_the_order_of_their_names_and_win_key_by_key);
+	tcase_add_test(tcase, mistakes_in_several_files_are_told_together_and_in_order);
+	tcase_add_test(tcase, a_drop_in_that_cannot_be_read_is_told);
+	tcase_add_test(tcase, a_named_file_must_be_a_file_that_can_be_read);
+	tcase_add_test(tcase, an_ordinary_users_file_may_be_missing_and_is_found_when_there);
+	tcase_add_test(tcase, unknown_keys_and_sections_are_refused_with_what_may_have_been_meant);
+	tcase_add_test(tcase, one_device_more_than_there_can_be_is_refused);
+	tcase_add_test(tcase, a_key_that_is_set_twice_in_one_file_is_refused);
+	tcase_add_test(tcase, names_are_read_in_any_case_and_words_are_not);
+	tcase_add_loop_test(tcase, a_bad_value_is_refused_with_the_reason, 0,
+		sizeof(bad_values) / sizeof(bad_values[0]));
+	tcase_add_test(tcase, a_socket_path_one_byte_too_long_is_refused_not_cut);
+	tcase_add_test(tcase, a_group_name_one_byte_too_long_is_refused_not_cut);
+	tcase_add_test(tcase, values_that_contradict_each_other_are_refused);
+	tcase_add_test(tcase, what_depends_on_the_size_is_worked_out_for_a_device);
+	tcase_add_test(tcase, pinned_memory_has_its_limit_for_capacity_and_no_reserve);
+	tcase_add_test(tcase, what_a_reload_cannot_change_is_named);
+	tcase_add_test(tcase, what_happens_when_memory_is_short_is_read_per_device);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

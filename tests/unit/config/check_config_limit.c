@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The sections of the configuration that say who may hold what, on all devices or on one: how
+ * owners are named, what contradicts what, and what does not fit the devices.
+ */
+
+#include "tests/limit.h"
+#include "tests/tap.h"
+#include "tests/unit/config/config_fixture.h"
+
+START_TEST(limits_are_read_with_their_owners_by_name_or_number)
+{
+	accept_text("[limit uid:root]\nmax = 48G\nguarantee = 8G\npriority = -10\n"
+		    "[limit gid:4711]\nmax = none\n"
+		    "[limit unit:training@1.service]\npriority = 1000\n"
+		    "[Limit container:Box 7]\nmax = 0\n[limit\tclient:a b]\nmax=1\n");
+	ck_assert_uint_eq(config->n_limits, 5);
+	const struct gm_config_limit *l = config->limits;
+	ck_assert_str_eq(l[0].owner, "uid:0");
+	ck_assert(l[0].has_max && l[0].has_guarantee && l[0].has_priority);
+	ck_assert_uint_eq(l[0].max, UINT64_C(48) << 30);
+	ck_assert_uint_eq(l[0].guarantee, UINT64_C(8) << 30);
+	ck_assert_int_eq(l[0].priority, -10);
+	ck_assert_str_eq(l[1].owner, "gid:4711");
+	ck_assert(l[1].has_max && !l[1].has_guarantee && !l[1].has_priority);
+	ck_assert_uint_eq(l[1].max, UINT64_MAX);
+	ck_assert_str_eq(l[2].owner, "unit:training@1.service");
+	ck_assert_int_eq(l[2].priority, 1000);
+	ck_assert_str_eq(l[3].owner, "container:Box 7");
+	ck_assert_uint_eq(l[3].max, 0);
+	ck_assert_str_eq(l[4].owner, "client:a b");
+	expect("limit uid:0", "max", "48G", ":2");
+	expect("limit container:Box 7", "max", "0", ":10");
+}
+END_TEST
+
+START_TEST(an_owners_limit_may_stand_in_several_files_under_several_names)
+{
+	put_drop_in("a.conf", "[limit uid:0]\nmax = 2G\n");
+	put_drop_in("b.conf", "[limit uid:root]\npriority = 3\n");
+	accept_text("[limit uid:root]\nmax = 1G\nguarantee = 1G\n");
+	ck_assert_uint_eq(config->n_limits, 1);
+	ck_assert_uint_eq(config->limits[0].max, UINT64_C(2) << 30);
+	ck_assert_uint_eq(config->limits[0].guarantee, UINT64_C(1) << 30);
+	ck_assert_int_eq(config->limits[0].priority, 3);
+	expect("limit uid:0", "max", "2G", "/a.conf:2");
+	expect("limit uid:0", "priority", "3", "/b.conf:2");
+}
+END_TEST
+
+START_TEST(owners_that_there_are_not_are_named_with_their_line)
+{
+	refuse_text("[limit uid:nobody-has-this-name]\nmax = 1G\n"
+		    "[limit gid:nor-this]\nmax = 1G\n"
+		    "[limit uid:4294967295]\nmax = 1G\n"
+		    "[limit unit:training]\nmax = 1G\n"
+		    "[limit unit:a b.service]\nmax = 1G\n"
+		    "[limit session:7]\nmax = 1G\n"
+		    "[limit uid:]\nmax = 1G\n[limit]\n[limits uid:0]\n"
+		    "[limit client:Ünit]\nmax = 1G\n",
+		"1: [limit uid:nobody-has-this-name]: there is no user \"nobody-has-this-name\"\n"
+		"3: [limit gid:nor-this]: there is no group \"nor-this\"\n"
+		"5: [limit uid:4294967295]: \"4294967295\" is too large for a uid\n"
+		"7: [limit unit:training]: \"training\" is not a unit's name; did you mean "
+		"training.service?\n"
+		"9: [limit unit:a b.service]: \"a b.service\" is not a unit's name\n"
+		"11: [limit session:7]: \"session:7\" names no owner; say uid:, gid:, unit:, "
+		"container: or client: and whose\n"
+		"13: [limit uid:]: \"uid:\" does not say whose limit it is\n"
+		"15: [limit]: \"\" names no owner; say uid:, gid:, unit:, container: or client: and "
+		"whose\n"
+		"16: [limits uid:0]: unknown section; did you mean [limit uid:0]?\n"
+		"17: [limit client:Ünit]: a name here has ASCII characters only, and no '!'; use "
+		"gpumemctl limit set");
+}
+END_TEST
+
+START_TEST(limits_that_contradict_each_other_are_refused)
+{
+	refuse_text("[limit uid:0]\nmax = 1G\nguarantee = 2G\n",
+		"3: guarantee: max (1G) is less than guarantee (2G)");
+	refuse_text("[limit uid:0]\nguarantee = 2G\n[limit unit:a.service]\nguarantee = 1G\n",
+		"4: guarantee: guarantees are given to one kind of owner only, and uid:0 has one");
+	refuse_text("[limit client:x]\nguarantee = 2G\n",
+		"2: guarantee: a client's name is its own word, so nothing can be guaranteed to it; "
+		"use uid:, gid:, unit: or container:");
+	refuse_text("[limit uid:0]\n",
+		"1: [limit uid:0]: sets nothing; say max, guarantee or priority");
+	refuse_text("[limit unit:A.service]\nmax = 1G\n[limit unit:a.service]\nmax = 1G\n",
+		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, which "
+		"does not count here");
+	refuse_text("[limit uid:0]\nmaximum = 1G\nfraction = 0.5\npriority = 1001\n"
+		    "[gpumemd]\nmax = 1G\noom = kill\n[limit uid:root]\npriority = 1.5\n",
+		"2: maximum: unknown key; see gpumemd.conf(5)\n"
+		"3: fraction: belongs into [gpumemd], not into [limit uid:0]\n"
+		"4: priority: \"1001\" is not within -1000 and 1000\n"
+		"6: max: belongs into a [limit OWNER] section, not into [gpumemd]\n"
+		"7: oom: \"kill\" is none of refuse, wait, terminate\n"
+		"9: priority: is set twice, on line 4 already");
+	/* No guarantee at all is none that could count twice. */
+	accept_text("[limit uid:0]\nguarantee = 1G\n[limit gid:0]\nguarantee = 0\n");
+}
+END_TEST
+
+START_TEST(a_devices_own_limit_goes_over_that_for_all_devices_key_by_key)
+{
+	put_drop_in("a.conf", "[device 1 limit uid:0]\npriority = 3\n");
+	accept_text("[device 1 limit uid:root]\nmax = 1G\n"
+		    "[limit uid:root]\nmax = 2G\nguarantee = 1G\n"
+		    "[DEVICE\t0  Limit client:device 1 limit]\nmax = none\n"
+		    "[device 15 limit unit:a.service]\npriority = -1\n");
+	ck_assert_uint_eq(config->n_limits, 4);
+	const struct gm_config_limit *l = config->limits;
+	ck_assert_str_eq(l[0].owner, "uid:0");
+	ck_assert_uint_eq(l[0].device, 1);
+	ck_assert(l[0].has_max && !l[0].has_guarantee && l[0].has_priority);
+	ck_assert_uint_eq(l[0].max, UINT64_C(1) << 30);
+	ck_assert_int_eq(l[0].priority, 3);
+	ck_assert_str_eq(l[1].owner, "uid:0");
+	ck_assert_uint_eq(l[1].device, GM_CONFIG_ALL_DEVICES);
+	ck_assert_uint_eq(l[1].max, UINT64_C(2) << 30);
+	/* Whatever a name is made of. */
+	ck_assert_str_eq(l[2].owner, "client:device 1 limit");
+	ck_assert_uint_eq(l[2].device, 0);
+	ck_assert_uint_eq(l[3].device, 15);
+	/* It names no device that would have to be there. */
+	ck_assert_uint_eq(config->n_devices, 0);
+	expect("limit uid:0", "max", "2G", ":4");
+	expect("device 1 limit uid:0", "max", "1G", ":2");
+	expect("device 1 limit uid:0", "priority", "3", "/a.conf:2");
+}
+END_TEST
+
+START_TEST(a_devices_own_limit_that_makes_no_sense_is_refused)
+{
+	refuse_text("[device 16 limit uid:0]\nmax = 1G\n[device one limit uid:0]\nmax = 1G\n"
+		    "[device 99999999999999999999999999 limit uid:0]\nmax = 1G\n"
+		    "[device 0 limit]\nmax = 1G\n[device 0 limit session:1]\nmax = 1G\n"
+		    "[device 1 limits uid:0]\nmax = 1G\n[device limit uid:0]\nmax = 1G\n",
+		"1: [device 16 limit uid:0]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
+		"3: [device one limit uid:0]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
+		"5: [device 99999999999999999999999999 limit uid:0]: devices are numbered from 0 to "
+		"15, or named by UUID or PCI address\n"
+		"7: [device 0 limit]: \"\" names no owner; say uid:, gid:, unit:, container: or "
+		"client: and whose\n"
+		"9: [device 0 limit session:1]: \"session:1\" names no owner; say uid:, gid:, unit:, "
+		"container: or client: and whose\n"
+		"11: [device 1 limits uid:0]: unknown section; did you mean [device 0 limit uid:0]?\n"
+		"13: [device limit uid:0]: unknown section; did you mean [device 0 limit uid:0]?");
+	refuse_text("[device 0 limit uid:0]\nsize = 1G\nmax = 1G\n[device 00 limit uid:root]\n"
+		    "max = 2G\n[device 0]\nmax = 3G\n",
+		"2: size: belongs into a [device N] section, not into [device 0 limit uid:0]\n"
+		"5: max: is set twice, on line 3 already\n"
+		"7: max: belongs into a [limit OWNER] section, not into [device 0]");
+	refuse_text("[device 0 limit uid:0]\n",
+		"1: [device 0 limit uid:0]: sets nothing; say max, guarantee or priority");
+	refuse_text("[device 0 limit unit:A.service]\nmax = 1G\n[limit unit:a.service]\nmax = 1G\n",
+		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, which "
+		"does not count here");
+}
+END_TEST
+
+START_TEST(limits_contradict_each_other_across_sections)
+{
+	/* Told at the one that was written later, wherever it stands. */
+	refuse_text("[limit uid:0]\nguarantee = 2G\n[device 1 limit uid:0]\nmax = 1G\n",
+		"4: max: on device 1, max (1G) is less than guarantee (2G)");
+	refuse_text("[device 1 limit uid:0]\nguarantee = 2G\n[limit uid:0]\nmax = 1G\n",
+		"4: max: on device 1, max (1G) is less than guarantee (2G)");
+	refuse_text("[device 1 limit uid:0]\npriority = 1\nmax = 1G\nguarantee = 2G\n",
+		"4: guarantee: on device 1, max (1G) is less than guarantee (2G)");
+	/* Once, not for each device that changes nothing about it. */
+	refuse_text("[limit uid:0]\nmax = 1G\nguarantee = 2G\n[device 1 limit uid:0]\npriority=1\n",
+		"3: guarantee: max (1G) is less than guarantee (2G)");
+	refuse_text("[device 0 limit uid:0]\nguarantee = 1G\n"
+		    "[device 1 limit gid:0]\nguarantee = 1G\n"
+		    "[device 1 limit client:x]\nguarantee = 1G\n",
+		"4: guarantee: guarantees are given to one kind of owner only, and uid:0 has one\n"
+		"6: guarantee: a client's name is its own word, so nothing can be guaranteed to it; "
+		"use uid:, gid:, unit: or container:");
+	accept_text(
+		"[limit uid:0]\nmax = 1G\n[device 1 limit uid:0]\nmax = none\nguarantee = 2G\n");
+}
+END_TEST
+
+static void does_not_fit(const char *expected)
+{
+	char want[1024];
+	ck_assert_int_eq(gm_config_limits_fit_host(config, &error), -EINVAL);
+	snprintf(want, sizeof(want), expected, path, path);
+	ck_assert_str_eq(error, want);
+}
+
+START_TEST(limits_are_held_against_the_devices)
+{
+#define HOST "[gpumemd]\nmin_free=0\nfraction=1\nhost_limit=64M\n[device 0]\nsize=1G\n"
+	accept_text(
+		HOST "[device 1]\nsize=256M\n[limit uid:0]\nguarantee=64M\n"
+		     "[device 0 limit uid:7]\nguarantee=960M\n[device 2 limit gid:7]\nmax=1T\n");
+	ck_assert_int_eq(gm_config_limits_fit_host(config, &error), 0);
+	/* Pinned memory, the last device, is too small for that. */
+	accept_text(HOST "[limit uid:0]\nguarantee=66M\n");
+	does_not_fit("%s:8: guarantee: with 66.0M for uid:0, guarantees on device 1 go beyond its "
+		     "capacity of 64.0M; [device N limit OWNER] gives one on a device alone");
+	/* The one that is too much is told, and every device; one of its own counts instead. */
+	accept_text(HOST "[limit uid:0]\nguarantee=64M\n[device 0 limit uid:7]\nguarantee=962M\n"
+			 "[device 1 limit uid:0]\nguarantee=0\n[device 2 limit uid:3]\nmax=1G\n");
+	does_not_fit(
+		"%s:14: [device 2 limit uid:3]: there is no device 2; there are 2, numbered "
+		"from 0\n"
+		"%s:10: guarantee: with 962.0M for uid:7, guarantees on device 0 go beyond its "
+		"capacity of 1.0G");
+	/* What only the machine knows is not judged here. */
+	accept_text("[gpumemd]\nhost_limit=0\n[limit uid:0]\nguarantee=64T\n");
+	ck_assert_int_eq(gm_config_limits_fit_host(config, &error), 0);
+	accept_text("[gpumemd]\nhost_limit=0\n[device 1 limit uid:0]\nguarantee=64T\n");
+	does_not_fit(
+		"%s:4: [device 1 limit uid:0]: there is no device 1; there is 1, numbered from 0");
+#undef HOST
+}
+END_TEST
+
+START_TEST(a_limit_past_the_most_is_refused)
+{
+	GM_LIMIT_TEST(QUOTAS);
+	static char text[64 * 1024];
+	size_t n = 0;
+	for (int i = 0; i < GM_LIMIT_QUOTAS; i++)
+		n += snprintf(text + n, sizeof(text) - n, "[limit uid:%d]\nmax = 1G\n", i);
+	accept_text(text);
+	ck_assert_uint_eq(config->n_limits, GM_LIMIT_QUOTAS);
+	snprintf(text + n, sizeof(text) - n, "[limit uid:70000]\nmax = 1G\n");
+	refuse_text(text, "2049: [limit uid:70000]: is one limit too many; there can be 1024");
+	/* A further device of an owner that has one is no further limit. */
+	snprintf(text + n, sizeof(text) - n, "[device 3 limit uid:7]\nmax = 1G\n");
+	accept_text(text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("config_limit");
+	TCase *tcase = tcase_create("limits");
+	/* A thousand sections, also where a sanitizer watches and others build. */
+	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, make_folder, remove_folder);
+	tcase_add_test(tcase, limits_are_read_with_their_owners_by_name_or_number);
+	tcase_add_test(tcase, an_owners_limit_may_stand_in_several_files_under_several_names);
+	tcase_add_test(tcase, owners_that_there_are_not_are_named_with_their_line);
+	tcase_add_test(tcase, limits_that_contradict_each_other_are_refused);
+	tcase_add_test(tcase, a_devices_own_limit_goes_over_that_for_all_devices_key_by_key);
+	tcase_add_test(tcase, a_devices_own_limit_that_makes_no_sense_is_refused);
+	tcase_add_test(tcase, limits_contradict_each_other_across_sections);
+	tcase_add_test(tcase, limits_are_held_against_the_devices);
+	tcase_add_test(tcase, a_limit_past_the_most_is_refused);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

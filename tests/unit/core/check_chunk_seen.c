@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who may have seen a chunk's handle, as core tells it to who destroys the chunk: what the backend
+ * does with an ipc block's address afterwards rests on it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/tap.h"
+#include "tests/unit/core/fake_core.h"
+
+#define UID 1001
+
+static struct fake_core fake;
+static struct fake_request q;
+static struct gm_session *s;
+static uint32_t d;
+
+static void setup(void)
+{
+	struct gm_core_device_info info = fake_info(4 * GiB);
+	info.transport_ipc = true;
+	fake_core_init(&fake);
+	d = fake_core_add(&fake, &info);
+	s = fake_session(&fake, 5, UID);
+}
+
+static void teardown(void)
+{
+	fake_core_deinit(&fake);
+}
+
+static struct gm_lease *lease(struct gm_session *session, enum gm_transport transport)
+{
+	fake_ask(&fake, &q, session, d, 8 * MiB, transport);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	return q.r.lease;
+}
+
+/* The chunk of the only job. */
+static const struct gm_chunk *job(bool destroy)
+{
+	ck_assert_uint_eq(fake.n_jobs, 1);
+	ck_assert_int_eq(fake.jobs[0].destroy, destroy);
+	return fake.jobs[0].chunk;
+}
+
+START_TEST(an_ipc_block_is_its_domains_from_the_start_and_a_chunk_by_fd_is_not)
+{
+	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_IPC);
+	ck_assert_uint_eq(job(false)->domain, 5);
+	ck_assert_uint_eq(job(false)->uid, UID);
+	ck_assert(!job(false)->several);
+	fake_core_run(&fake);
+	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_FD);
+	ck_assert_uint_eq(job(false)->domain, GM_DOMAIN_FRESH);
+}
+END_TEST
+
+/* Before it is made, or after: the backend may have put it where the domain had one. */
+START_TEST(an_ipc_block_that_nobody_waits_for_any_more_is_kept_for_its_domain)
+{
+	struct gm_session *other = fake_session(&fake, 6, UID + 1);
+
+	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_IPC);
+	gm_core_cancel(fake.core, &q.r);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	lease(other, GM_TRANSPORT_IPC);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	lease(s, GM_TRANSPORT_IPC);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+}
+END_TEST
+
+START_TEST(an_ipc_block_that_the_only_client_of_its_domain_does_not_want_is_destroyed)
+{
+	struct gm_session_info info = {.pid = 77, .uid = UID, .domain = 9, .pooling = false};
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *alone;
+
+	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &alone), 0);
+	fake_ask(&fake, &q, alone, d, 8 * MiB, GM_TRANSPORT_IPC);
+	gm_core_cancel(fake.core, &q.r);
+	fake_core_complete(&fake, 0, 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	ck_assert_uint_eq(job(true)->domain, 9);
+}
+END_TEST
+
+static void open_by(struct gm_session *session, struct gm_lease *l)
+{
+	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = UID + 1};
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_lease *opened;
+
+	ck_assert_int_eq(gm_lease_share(s, l, &options, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_open(session, token, NULL, 0, &opened), GPUMEM_OK);
+	gm_lease_return(session, opened);
+}
+
+START_TEST(what_was_opened_from_another_domain_was_seen_by_several)
+{
+	struct gm_lease *l = lease(s, _i ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD);
+
+	open_by(fake_session(&fake, 6, UID + 1), l);
+	gm_lease_return(s, l);
+	ck_assert(job(true)->several);
+	ck_assert_uint_eq(job(true)->domain, 5);
+}
+END_TEST
+
+START_TEST(what_was_opened_in_its_own_domain_was_seen_by_it_alone)
+{
+	struct gm_lease *l = lease(s, GM_TRANSPORT_IPC);
+
+	open_by(fake_session(&fake, 5, UID + 1), l);
+	gm_lease_return(s, l);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	gm_core_trim(fake.core, d);
+	ck_assert(!job(true)->several);
+	ck_assert_uint_eq(job(true)->domain, 5);
+	ck_assert_uint_eq(job(true)->uid, UID);
+}
+END_TEST
+
+START_TEST(who_gets_no_ipc_block_is_refused_with_the_remedy_and_nothing_is_charged)
+{
+	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_IPC);
+	fake_core_complete(&fake, 0, -EDQUOT);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(q.detail, "uid 1001"));
+	ck_assert_ptr_nonnull(strstr(q.detail, "ask for the fd transport"));
+	ck_assert_uint_eq(gm_session_held(s, d), 0);
+	fake_core_check(&fake, d);
+	lease(s, GM_TRANSPORT_FD);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("seen");
+	TCase *tcase = tcase_create("seen");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, an_ipc_block_is_its_domains_from_the_start_and_a_chunk_by_fd_is_not);
+	tcase_add_test(tcase, an_ipc_block_that_nobody_waits_for_any_more_is_kept_for_its_domain);
+	tcase_add_test(
+		tcase, an_ipc_block_that_the_only_client_of_its_domain_does_not_want_is_destroyed);
+	tcase_add_loop_test(tcase, what_was_opened_from_another_domain_was_seen_by_several, 0, 2);
+	tcase_add_test(tcase, what_was_opened_in_its_own_domain_was_seen_by_it_alone);
+	tcase_add_test(
+		tcase, who_gets_no_ipc_block_is_refused_with_the_remedy_and_nothing_is_charged);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gm_core_cleanup() and its dry run: the plan, what is done of it, and what is refused. */
+#include "daemon/core/ladder.h"
+#include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
+#include "tests/unit/core/fake_core.h"
+#include "tests/unit/core/ladder_fixture.h"
+
+static void same_plan(const struct gm_ladder_plan *x, const struct gm_ladder_plan *y)
+{
+	ck_assert_uint_eq(x->need, y->need);
+	ck_assert_uint_eq(x->planned, y->planned);
+	ck_assert_uint_eq(x->n_steps, y->n_steps);
+	for (size_t i = 0; i < x->n_steps; i++) {
+		ck_assert_int_eq(x->steps[i].rung, y->steps[i].rung);
+		ck_assert_ptr_eq(x->steps[i].session, y->steps[i].session);
+		ck_assert_uint_eq(x->steps[i].bytes, y->steps[i].bytes);
+	}
+}
+
+START_TEST(a_dry_run_names_the_victims_of_the_real_one_and_each_gives_what_the_plan_said)
+{
+	no_levels();
+	struct gm_lease *of_a = fake_lease(&fake, a, d, 40 * GiB);
+	struct gm_lease *of_b = fake_lease(&fake, b, d, 40 * GiB);
+	gm_lease_return(c, fake_lease(&fake, c, d, 10 * GiB));
+	fake_says(&fake, a, d, 15 * GiB, 0);
+	fake_says(&fake, b, d, 20 * GiB, 5 * GiB);
+	struct gm_ladder_plan dry, real;
+	uint64_t before = fake.n_events;
+	/* 10 are free, 10 pooled, 20 of b, 10 of a. */
+	ck_assert_int_eq(gm_core_cleanup_plan(fake.core, d, 50 * GiB, &dry, detail), GPUMEM_OK);
+	ck_assert_uint_eq(asks(), 0);
+	ck_assert_uint_eq(fake.n_events, before);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 10 * GiB);
+	ck_assert_uint_eq(dry.need, 40 * GiB);
+	ck_assert_uint_eq(dry.rungs[GM_RUNG_POOL], 10 * GiB);
+	ck_assert_uint_eq(dry.rungs[GM_RUNG_CACHED], 30 * GiB);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 50 * GiB, &real, detail), GPUMEM_OK);
+	same_plan(&dry, &real);
+	ck_assert_uint_eq(fake.n_asks, real.n_steps - 1);
+	for (size_t i = 1; i < real.n_steps; i++) {
+		ck_assert_uint_eq(fake.asks[i - 1].session, gm_session_id(real.steps[i].session));
+		ck_assert_uint_eq(fake.asks[i - 1].ask.bytes, real.steps[i].bytes);
+	}
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	give_back(b, of_b, 20 * GiB);
+	give_back(a, of_a, 10 * GiB);
+	const struct fake_event *e = fake_told(&fake, GM_EVENT_RECLAIM_ENDED);
+	ck_assert_int_eq(e->event.trigger, GM_TRIGGER_MANUAL);
+	for (unsigned r = 0; r < GM_RUNGS; r++)
+		ck_assert_uint_eq(e->event.rungs[r], dry.rungs[r]);
+	ck_assert(e->event.reached);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_figures(&fake, d).free, 50 * GiB);
+	gm_ladder_plan_deinit(&dry);
+	gm_ladder_plan_deinit(&real);
+	/* By now it is. */
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 50 * GiB, &real, detail), GPUMEM_OK);
+	ck_assert_uint_eq(real.n_steps, 0);
+	gm_ladder_plan_deinit(&real);
+}
+END_TEST
+
+START_TEST(a_cleanup_of_more_than_there_is_says_so_and_does_nothing)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 80 * GiB);
+	fake_says(&fake, a, d, 5 * GiB, 0);
+	gm_lease_return(c, fake_lease(&fake, c, d, 10 * GiB));
+	struct gm_ladder_plan plan;
+	ck_assert_int_eq(
+		gm_core_cleanup(fake.core, d, 26 * GiB, &plan, detail), GPUMEM_E_NO_MEMORY);
+	ck_assert_str_eq(detail,
+		"device 0: 26.0G cannot be made free: 10.0G are, the pool has 10.0G, and clients "
+		"say they could return 5.0G; see gpumemctl clients");
+	ck_assert_uint_eq(plan.planned, 15 * GiB);
+	gm_ladder_plan_deinit(&plan);
+	ck_assert_uint_eq(asks(), 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 10 * GiB);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, 9, GiB, NULL, detail), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 0, NULL, detail), GPUMEM_OK);
+	ck_assert_uint_eq(asks(), 1);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+}
+END_TEST
+
+START_TEST(without_memory_for_a_plan_nobody_is_asked)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	fake_says(&fake, a, d, 5 * GiB, 0);
+	struct gm_ladder_plan plan;
+	for (uint64_t n = 1;; n++) {
+		failing_malloc_arm(n);
+		gpumem_status status = gm_core_cleanup_plan(fake.core, d, 0, &plan, detail);
+		if (!failing_malloc_fired())
+			break;
+		ck_assert_int_eq(status, GPUMEM_E_HOST_MEMORY);
+	}
+	gm_ladder_plan_deinit(&plan);
+	static struct fake_request q;
+	failing_malloc_arm(1);
+	fake_ask(&fake, &q, b, d, 2 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert(failing_malloc_fired());
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_uint_eq(asks(), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("ladder_cleanup");
+	TCase *tcase = tcase_create("ladder");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase,
+		a_dry_run_names_the_victims_of_the_real_one_and_each_gives_what_the_plan_said);
+	tcase_add_test(tcase, a_cleanup_of_more_than_there_is_says_so_and_does_nothing);
+	tcase_add_test(tcase, without_memory_for_a_plan_nobody_is_asked);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

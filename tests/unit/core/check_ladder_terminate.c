@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last rung of daemon/core/climb.c, through the core: who is terminated, when, and by whose
+ * leave, and when nobody is. */
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/core/ladder.h"
+#include "tests/tap.h"
+#include "tests/unit/core/fake_core.h"
+#include "tests/unit/core/ladder_fixture.h"
+
+static void when_out_of_memory(enum gm_oom oom)
+{
+	policy.oom = oom;
+	gm_core_set_policy(fake.core, d, &policy);
+}
+
+/* So many were terminated by now, and the last of them is that one. */
+static void victim_is(uint64_t n, const struct gm_session *session)
+{
+	ck_assert_uint_eq(fake.victims, n);
+	ck_assert_uint_eq(fake.victim, gm_session_id(session));
+}
+
+START_TEST(only_oom_terminate_ends_a_client_and_the_right_one)
+{
+	when_out_of_memory(GM_OOM_WAIT);
+	struct gm_session *e = fake_session(&fake, 5, 5);
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, b, d, 25 * GiB);
+	fake_lease(&fake, c, d, 5 * GiB);
+	fake_lease(&fake, e, d, 28 * GiB);
+	give(1, GM_QUOTA_PRIORITY, 0, 1);
+	give(5, GM_QUOTA_GUARANTEE, 28 * GiB, 0);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_uint_eq(fake.victims, 0);
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_pass(&fake, 3 * SECOND);
+	/* Not a (its priority), not e (within its guarantee), not c (smaller). */
+	victim_is(1, b);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_VICTIM);
+	ck_assert_uint_eq(told->session, gm_session_id(b));
+	ck_assert_uint_eq(told->event.held, 25 * GiB);
+	/* One at a time, however long it takes to die. */
+	fake_pass(&fake, 30 * SECOND);
+	ck_assert_uint_eq(fake.victims, 1);
+	gm_session_end_died(b);
+	fake_core_run(&fake);
+	fake_pass(&fake, 30 * SECOND);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_MEDIUM);
+}
+END_TEST
+
+/* A level is left below its threshold less the hysteresis: there it still is, and something is
+ * missing. */
+START_TEST(on_the_border_of_a_level_there_is_something_to_do)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 96 * GiB);
+	give_back(a, lease, 6 * GiB);
+	fake_core_run(&fake);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_uint_eq(fake_figures(&fake, d).pressure_ppm, 900000);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_uint_eq(fake.victims, 1);
+}
+END_TEST
+
+START_TEST(nobody_is_terminated_while_the_level_only_waits_for_its_dwell)
+{
+	policy.settle_ns = MS;
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_lease(&fake, b, d, 46 * GiB);
+	fake_pass(&fake, 10 * MS);
+	victim_is(1, a);
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	ck_assert_uint_eq(fake.victims, 1);
+}
+END_TEST
+
+START_TEST(cleanup_comes_a_second_before_the_first_termination)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_lease(&fake, a, d, 46 * GiB);
+	ck_assert_uint_eq(asks(), 1);
+	fake_pass(&fake, SECOND - 1);
+	ck_assert_uint_eq(fake.victims, 0);
+	fake_pass(&fake, 1);
+	ck_assert_uint_eq(fake.victims, 1);
+}
+END_TEST
+
+START_TEST(nobody_is_terminated_while_a_level_only_waits_to_fall)
+{
+	policy.dwell_ns = 10 * SECOND;
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_lease(&fake, b, d, 36 * GiB);
+	fake_pass(&fake, 2500 * MS);
+	victim_is(1, a);
+	/* It ends, and 64 GiB are free; the level stays for its dwell, but there is nothing to do.
+	 */
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	asks();
+	fake_pass(&fake, 9 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_uint_eq(asks(), 0);
+	/* When it is short again within the dwell, somebody is. */
+	struct gm_session *e = fake_session(&fake, 5, 5);
+	fake_lease(&fake, e, d, 60 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	victim_is(2, e);
+}
+END_TEST
+
+START_TEST(a_victim_that_ended_by_itself_is_no_lack_of_rights)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake.terminate = -ESRCH;
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_lease(&fake, b, d, 46 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_ptr_null(fake_told(&fake, GM_EVENT_VICTIM));
+	/* Its memory is as good as back; when it is and does not do, the next one goes. */
+	fake.terminate = 0;
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	fake_lease(&fake, b, d, 50 * GiB);
+	fake_pass(&fake, 5 * SECOND);
+	victim_is(2, b);
+	ck_assert_int_eq(fake_told(&fake, GM_EVENT_VICTIM)->event.error, 0);
+}
+END_TEST
+
+START_TEST(without_the_right_to_terminate_it_is_told_once)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake.terminate = -EPERM;
+	fake_lease(&fake, a, d, 96 * GiB);
+	fake_pass(&fake, 20 * SECOND);
+	ck_assert_uint_eq(fake.victims, 1);
+	ck_assert_int_eq(fake_told(&fake, GM_EVENT_VICTIM)->event.error, -EPERM);
+	ck_assert_ptr_nonnull(
+		strstr(fake_told(&fake, GM_EVENT_VICTIM)->text, "the daemon has no right to"));
+	/* Nor for another reason, and that is not called a right. */
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	fake_pass(&fake, 5 * SECOND);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	fake.terminate = -ENOMEM;
+	fake_lease(&fake, b, d, 96 * GiB);
+	fake_pass(&fake, 20 * SECOND);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_VICTIM), 2);
+	ck_assert_ptr_nonnull(strstr(fake_told(&fake, GM_EVENT_VICTIM)->text, "but cannot be"));
+}
+END_TEST
+
+START_TEST(nobody_is_terminated_for_what_foreign_programs_use)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_lease(&fake, a, d, 2 * GiB);
+	gm_core_sample(fake.core, d, 2 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	fake_pass(&fake, 20 * SECOND);
+	ck_assert_uint_eq(fake.victims, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("ladder_terminate");
+	TCase *tcase = tcase_create("ladder");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, only_oom_terminate_ends_a_client_and_the_right_one);
+	tcase_add_test(tcase, on_the_border_of_a_level_there_is_something_to_do);
+	tcase_add_test(tcase, nobody_is_terminated_while_the_level_only_waits_for_its_dwell);
+	tcase_add_test(tcase, cleanup_comes_a_second_before_the_first_termination);
+	tcase_add_test(tcase, nobody_is_terminated_while_a_level_only_waits_to_fall);
+	tcase_add_test(tcase, a_victim_that_ended_by_itself_is_no_lack_of_rights);
+	tcase_add_test(tcase, without_the_right_to_terminate_it_is_told_once);
+	tcase_add_test(tcase, nobody_is_terminated_for_what_foreign_programs_use);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

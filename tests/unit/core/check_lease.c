@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* daemon/core/lease.c: growing, shrinking, giving back, and which chunks may be used again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/limit.h"
+#include "tests/tap.h"
+#include "tests/unit/core/fake_core.h"
+
+static struct fake_core fake;
+static struct gm_session *s;
+static struct gm_core_device_info device_info;
+static struct fake_request q;
+static uint32_t d;
+
+static void setup(void)
+{
+	device_info = fake_info(16 * GiB);
+	fake_core_init(&fake);
+	d = fake_core_add(&fake, &device_info);
+	s = fake_session(&fake, 1, 1000);
+}
+
+static void teardown(void)
+{
+	fake_core_check(&fake, d);
+	fake_core_deinit(&fake);
+}
+
+static struct gm_lease_info info_of(const struct gm_lease *lease)
+{
+	struct gm_lease_info info;
+	gm_lease_info(lease, s, &info);
+	return info;
+}
+
+START_TEST(a_lease_says_what_it_is)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB);
+	struct gm_lease_info info = info_of(l);
+	ck_assert_uint_eq(info.bytes, 6 * MiB);
+	ck_assert_uint_eq(info.user_bytes, 5 * MiB);
+	ck_assert_str_eq(info.tag, "test");
+	ck_assert_int_eq(info.transport, GM_TRANSPORT_FD);
+	ck_assert(!info.read_only);
+	ck_assert_ptr_eq(gm_session_find_lease(s, info.id), l);
+	ck_assert_ptr_null(gm_session_find_lease(s, info.id + 1));
+	ck_assert_ptr_null(gm_session_find_lease(fake_session(&fake, 1, 1000), info.id));
+}
+END_TEST
+
+START_TEST(it_grows_and_shrinks_and_never_gives_an_index_twice)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 6 * MiB);
+	ck_assert_uint_eq(fake_chunks(l), 2);
+	uint64_t ids[2] = {gm_lease_chunk(l, 0)->id, gm_lease_chunk(l, 1)->id};
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, ids, 2), GPUMEM_OK);
+	ck_assert_ptr_null(gm_lease_chunk(l, 0));
+	ck_assert_uint_eq(info_of(l).bytes, 0);
+	ck_assert_uint_eq(info_of(l).user_bytes, 0);
+	ck_assert_uint_eq(gm_session_held(s, d), 0);
+	fake_grow(&fake, &q, s, l, 2 * MiB);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_uint_eq(q.r.first_index, 2);
+	ck_assert_uint_eq(gm_lease_chunk(l, 0)->index, 2);
+	ck_assert_uint_eq(gm_session_held(s, d), 2 * MiB);
+}
+END_TEST
+
+START_TEST(any_chunk_is_found_by_its_index_and_past_holes)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 2 * MiB);
+	for (int i = 1; i < 40; i++) {
+		fake_grow(&fake, &q, s, l, 2 * MiB);
+		fake_core_run(&fake);
+	}
+	for (uint64_t i = 0; i < 40; i++)
+		ck_assert_uint_eq(gm_lease_chunk(l, i)->index, i);
+	ck_assert_ptr_null(gm_lease_chunk(l, 40));
+	ck_assert_ptr_null(gm_lease_chunk(l, UINT64_MAX));
+	uint64_t ids[20];
+	for (uint64_t i = 0; i < 20; i++)
+		ids[i] = gm_lease_chunk(l, i * 2)->id;
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, ids, 20), GPUMEM_OK);
+	for (uint64_t i = 0; i < 40; i++)
+		ck_assert_uint_eq(gm_lease_chunk(l, i)->index, i | 1);
+}
+END_TEST
+
+START_TEST(a_return_with_a_wrong_id_changes_nothing)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 14 * MiB);
+	struct gm_lease *other = fake_lease(&fake, s, d, 2 * MiB);
+	uint64_t a = gm_lease_chunk(l, 0)->id, b = gm_lease_chunk(l, 1)->id;
+	uint64_t foreign = gm_lease_chunk(other, 0)->id;
+	uint64_t twice[] = {a, b, a}, strange[] = {a, b, foreign}, unknown[] = {a, 999999};
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, twice, 3), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, strange, 3), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, unknown, 2), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(info_of(l).bytes, 14 * MiB);
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, twice, 2), GPUMEM_OK);
+	/* Given back already, and pooled: not in the lease any more. */
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, twice, 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, NULL, 0), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_lease_return_chunks(fake_session(&fake, 1, 1), l, NULL, 0), GPUMEM_E_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(what_is_returned_is_pooled_for_its_domain)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 64 * MiB);
+	uint64_t id = gm_lease_chunk(l, 0)->id;
+	gm_lease_return(s, l);
+	ck_assert_uint_eq(gm_session_lease_count(s), 0);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 0);
+	struct gm_session *mate = fake_session(&fake, 1, 1000);
+	ck_assert_uint_eq(gm_lease_chunk(fake_lease(&fake, mate, d, 64 * MiB), 0)->id, id);
+}
+END_TEST
+
+START_TEST(what_a_dead_client_had_is_destroyed)
+{
+	fake_lease(&fake, s, d, 64 * MiB);
+	gm_session_end_died(s);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	ck_assert_uint_eq(fake_core_count(&fake, true), 1);
+	ck_assert_uint_eq(fake_figures(&fake, d).created, 0);
+}
+END_TEST
+
+START_TEST(what_a_client_said_it_unmapped_at_its_end_is_pooled)
+{
+	fake_lease(&fake, s, d, 64 * MiB);
+	gm_session_end_unmapped(s);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 64 * MiB);
+}
+END_TEST
+
+START_TEST(nothing_is_pooled_where_trust_ends_at_the_client)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *loner;
+	struct gm_session_info info = {.domain = 9, .pooling = false};
+	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &loner), 0);
+	gm_lease_return(loner, fake_lease(&fake, loner, d, 2 * MiB));
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+
+	gm_lease_return(s, fake_lease(&fake, s, d, 2 * MiB));
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 2 * MiB);
+	device_info.policy.pooling = false;
+	gm_core_set_policy(fake.core, d, &device_info.policy);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	gm_lease_return(s, fake_lease(&fake, s, d, 2 * MiB));
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+}
+END_TEST
+
+START_TEST(what_is_returned_above_the_ceiling_is_destroyed)
+{
+	/* Pressure, which empties the pool too, is not what this is about. */
+	struct gm_policy p = device_info.policy;
+	fake_no_levels(&p);
+	gm_core_set_policy(fake.core, d, &p);
+	struct gm_lease *l = fake_lease(&fake, s, d, GiB);
+	fake_lease(&fake, s, d, GiB);
+	gm_core_sample(fake.core, d, 0);
+	ck_assert_uint_eq(fake_figures(&fake, d).ceiling, 2 * GiB);
+	gm_lease_return(s, l);
+	ck_assert_uint_eq(fake_figures(&fake, d).pooled, GiB);
+	/* Others take more: first the pool goes, then what comes back does not get in. */
+	fake_core_run(&fake);
+	gm_core_sample(fake.core, d, 0);
+	p.min_free = 15 * GiB;
+	gm_core_set_policy(fake.core, d, &p);
+	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 0);
+	gm_session_end_unmapped(s);
+	ck_assert_uint_eq(fake_figures(&fake, d).created, 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).returns, 1);
+}
+END_TEST
+
+START_TEST(a_grow_that_is_pending_when_its_lease_is_returned_is_cancelled)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 2 * MiB);
+	struct fake_request other;
+	fake_grow(&fake, &q, s, l, 64 * MiB);
+	fake_ask(&fake, &other, s, d, 64 * MiB, GM_TRANSPORT_AUTO);
+	gm_lease_return(s, l);
+	ck_assert_int_eq(q.status, GPUMEM_E_CANCELLED);
+	ck_assert_uint_eq(other.ended, 0);
+	fake_core_run(&fake);
+	ck_assert_int_eq(other.status, GPUMEM_OK);
+	/* What was made for the other is fresh: it goes to anyone. */
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 66 * MiB);
+	fake_ask(&fake, &q, fake_session(&fake, 5, 5), d, 64 * MiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(q.ended, 1);
+}
+END_TEST
+
+START_TEST(a_lease_too_many_is_refused)
+{
+	GM_LIMIT_TEST(LEASES_PER_CLIENT);
+	struct gm_core_device_info info = fake_info(256 * GiB);
+	struct fake_core big;
+	fake_core_init(&big);
+	/* Several devices, because the chunks of one would not do. */
+	uint32_t n[3] = {
+		fake_core_add(&big, &info), fake_core_add(&big, &info), fake_core_add(&big, &info)};
+	struct gm_session *x = fake_session(&big, 1, 1);
+	int made = 0;
+	for (; made < GM_LIMIT_LEASES_PER_CLIENT - 1; made++) {
+		fake_ask(&big, &q, x, n[made / 8000], MiB, GM_TRANSPORT_AUTO);
+		fake_core_complete(&big, 0, 0);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+	}
+	/* One that is pending counts. */
+	struct fake_request last;
+	fake_ask(&big, &last, x, n[2], MiB, GM_TRANSPORT_AUTO);
+	fake_ask(&big, &q, x, n[2], MiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(q.detail, "16384"));
+	fake_core_run(&big);
+	ck_assert_int_eq(last.status, GPUMEM_OK);
+	fake_ask(&big, &q, x, n[2], MiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	/* Opening one is having one more. */
+	struct gm_session *y = fake_session(&big, 1, 1);
+	struct gm_lease *shared = fake_lease(&big, y, n[2], MiB), *opened;
+	uint8_t token[GM_TOKEN_BYTES];
+	ck_assert_int_eq(
+		gm_lease_share(y, shared, &(struct gm_share_options){0}, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_open(x, token, NULL, 0, &opened), GPUMEM_E_LIMIT);
+	/* Growing is not a lease, and one returned makes room for one. */
+	fake_grow(&big, &q, x, last.r.lease, MiB);
+	fake_core_run(&big);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	gm_lease_return(x, last.r.lease);
+	fake_lease(&big, x, n[2], MiB);
+	fake_core_deinit(&big);
+}
+END_TEST
+
+START_TEST(leases_are_listed_in_order_of_age)
+{
+	struct gm_lease *a = fake_lease(&fake, s, d, MiB), *b = fake_lease(&fake, s, d, MiB);
+	struct gm_lease *c = fake_lease(&fake, s, d, MiB);
+	gm_lease_return(s, b);
+	ck_assert_ptr_eq(gm_session_next_lease(s, NULL), a);
+	ck_assert_ptr_eq(gm_session_next_lease(s, a), c);
+	ck_assert_ptr_null(gm_session_next_lease(s, c));
+	ck_assert_uint_eq(gm_session_lease_count(s), 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("lease");
+	TCase *tcase = tcase_create("lease");
+	tcase_set_timeout(tcase, 60);
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_lease_says_what_it_is);
+	tcase_add_test(tcase, it_grows_and_shrinks_and_never_gives_an_index_twice);
+	tcase_add_test(tcase, any_chunk_is_found_by_its_index_and_past_holes);
+	tcase_add_test(tcase, a_return_with_a_wrong_id_changes_nothing);
+	tcase_add_test(tcase, what_is_returned_is_pooled_for_its_domain);
+	tcase_add_test(tcase, what_a_dead_client_had_is_destroyed);
+	tcase_add_test(tcase, what_a_client_said_it_unmapped_at_its_end_is_pooled);
+	tcase_add_test(tcase, nothing_is_pooled_where_trust_ends_at_the_client);
+	tcase_add_test(tcase, what_is_returned_above_the_ceiling_is_destroyed);
+	tcase_add_test(tcase, a_grow_that_is_pending_when_its_lease_is_returned_is_cancelled);
+	tcase_add_test(tcase, a_lease_too_many_is_refused);
+	tcase_add_test(tcase, leases_are_listed_in_order_of_age);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

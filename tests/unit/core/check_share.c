@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* daemon/core/share.c and who pays for what is shared. */
+#include <string.h>
+
+#include "tests/limit.h"
+#include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
+#include "tests/unit/core/fake_core.h"
+
+static struct fake_core fake;
+static struct gm_session *maker, *mate, *stranger;
+static struct gm_lease *l;
+static uint8_t token[GM_TOKEN_BYTES];
+static uint32_t d;
+
+/* The maker and its mate are of one domain; the stranger has the same uid in another container. */
+static void setup(void)
+{
+	struct gm_core_device_info info = fake_info(16 * GiB);
+	fake_core_init(&fake);
+	d = fake_core_add(&fake, &info);
+	maker = fake_session(&fake, 1, 1000);
+	mate = fake_session(&fake, 1, 1000);
+	stranger = fake_session(&fake, 2, 1000);
+	l = fake_lease(&fake, maker, d, 64 * MiB);
+}
+
+static void teardown(void)
+{
+	fake_core_check(&fake, d);
+	fake_core_deinit(&fake);
+}
+
+static void share(enum gm_audience audience, uint32_t id)
+{
+	struct gm_share_options options = {.audience = audience, .id = id};
+	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_OK);
+}
+
+static gpumem_status open_it(struct gm_session *session)
+{
+	struct gm_lease *opened = NULL;
+	gpumem_status status = gm_session_open(session, token, NULL, 0, &opened);
+	ck_assert_ptr_eq(opened, status == GPUMEM_OK ? l : NULL);
+	return status;
+}
+
+START_TEST(a_token_for_the_domain_is_good_for_the_domain_alone)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(stranger), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	ck_assert_ptr_eq(gm_session_next_lease(mate, NULL), l);
+	ck_assert_uint_eq(gm_session_held(mate, d), 0);
+	ck_assert_uint_eq(gm_session_held(maker, d), 64 * MiB);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 1);
+}
+END_TEST
+
+START_TEST(a_token_for_a_uid_or_gid_is_good_for_those)
+{
+	struct gm_session *other = fake_session(&fake, 3, 2000);
+	struct gm_lease *opened;
+	share(GM_AUDIENCE_UID, 1000);
+	ck_assert_int_eq(open_it(other), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(open_it(stranger), GPUMEM_OK);
+	share(GM_AUDIENCE_GID, 44);
+	gid_t groups[] = {5, 44};
+	ck_assert_int_eq(gm_session_open(other, token, groups, 1, &opened), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_session_open(other, token, groups, 2, &opened), GPUMEM_OK);
+	share(GM_AUDIENCE_GID, 2000);
+	ck_assert_int_eq(open_it(other), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(a_guess_is_not_found_whichever_bit_is_wrong)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	for (int bit = 0; bit < GM_TOKEN_BYTES * 8; bit++) {
+		token[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		ck_assert_int_eq(open_it(mate), GPUMEM_E_NOT_FOUND);
+		token[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(a_session_that_is_away_opens_nothing)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	gm_session_quarantine(mate);
+	ck_assert_int_eq(open_it(mate), GPUMEM_E_DISCONNECTED);
+	/* The maker's being away does not end its tokens: its process lives. */
+	gm_session_quarantine(maker);
+	ck_assert_int_eq(open_it(fake_session(&fake, 1, 1000)), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(an_audience_that_is_nobody_is_invalid)
+{
+	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = UINT32_MAX};
+	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_E_INVALID);
+	options.audience = (enum gm_audience)9;
+	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_E_INVALID);
+}
+END_TEST
+
+START_TEST(only_the_maker_shares_and_unshares)
+{
+	struct gm_share_options options = {0};
+	uint8_t other[GM_TOKEN_BYTES];
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_share(mate, l, &options, other), GPUMEM_E_DENIED);
+	ck_assert_int_eq(gm_lease_unshare(mate, l), GPUMEM_E_DENIED);
+	ck_assert_int_eq(gm_lease_unshare(maker, l), GPUMEM_OK);
+	ck_assert_int_eq(open_it(mate), GPUMEM_E_NOT_FOUND);
+	/* Who has it keeps it. */
+	ck_assert_ptr_eq(gm_session_next_lease(mate, NULL), l);
+}
+END_TEST
+
+START_TEST(a_shared_lease_goes_back_as_a_whole)
+{
+	uint64_t id = gm_lease_chunk(l, 0)->id;
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(gm_lease_return_chunks(maker, l, &id, 1), GPUMEM_E_BUSY);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_lease_unshare(maker, l);
+	ck_assert_int_eq(gm_lease_return_chunks(maker, l, &id, 1), GPUMEM_E_BUSY);
+	ck_assert_int_eq(gm_lease_return_chunks(mate, l, &id, 1), GPUMEM_E_BUSY);
+	gm_lease_return(mate, l);
+	ck_assert_int_eq(gm_lease_return_chunks(maker, l, &id, 1), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(after_the_maker_the_oldest_opener_pays)
+{
+	struct gm_session *third = fake_session(&fake, 1, 1000);
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	ck_assert_int_eq(open_it(third), GPUMEM_OK);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(gm_session_held(maker, d), 0);
+	ck_assert_uint_eq(gm_session_held(mate, d), 64 * MiB);
+	/* The maker's part is over, and its tokens with it. */
+	ck_assert_int_eq(open_it(maker), GPUMEM_E_NOT_FOUND);
+	ck_assert_ptr_null(gm_session_next_lease(maker, NULL));
+	gm_lease_return(mate, l);
+	ck_assert_uint_eq(gm_session_held(third, d), 64 * MiB);
+	gm_lease_return(third, l);
+	/* All of one domain, all unmapped: pooled. */
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 64 * MiB);
+}
+END_TEST
+
+START_TEST(an_openers_return_changes_no_charge)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_lease_return(mate, l);
+	ck_assert_uint_eq(gm_session_held(maker, d), 64 * MiB);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 64 * MiB);
+}
+END_TEST
+
+START_TEST(the_payers_quarantine_counts_and_an_openers_does_not)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_session_quarantine(mate);
+	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 0);
+	gm_session_quarantine(maker);
+	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 64 * MiB);
+	/* The maker dies: its charge goes to an opener that is quarantined too. */
+	gm_session_end_died(maker);
+	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 64 * MiB);
+	ck_assert_uint_eq(gm_session_held(mate, d), 64 * MiB);
+	gm_session_end_died(mate);
+	ck_assert_uint_eq(fake_figures(&fake, d).created, 0);
+}
+END_TEST
+
+START_TEST(a_lease_opened_across_domains_is_never_pooled)
+{
+	share(GM_AUDIENCE_UID, 1000);
+	ck_assert_int_eq(open_it(stranger), GPUMEM_OK);
+	gm_lease_return(stranger, l);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	ck_assert_uint_eq(fake_core_count(&fake, true), 1);
+}
+END_TEST
+
+START_TEST(a_lease_opened_by_a_client_that_nobody_trusts_is_never_pooled)
+{
+	struct gm_session_info info = {.uid = 1000, .domain = 1, .pooling = false};
+	uint8_t unused[GM_TOKEN_BYTES];
+	struct gm_session *loner;
+	ck_assert_int_eq(gm_session_new(fake.core, &info, unused, &loner), 0);
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(loner), GPUMEM_OK);
+	gm_lease_return(loner, l);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+}
+END_TEST
+
+START_TEST(a_holder_that_dies_spoils_the_chunks_for_good)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_session_end_died(mate);
+	ck_assert_uint_eq(fake_core_count(&fake, true), 0);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	ck_assert_uint_eq(fake_core_count(&fake, true), 1);
+}
+END_TEST
+
+START_TEST(opening_twice_counts_twice)
+{
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	ck_assert_uint_eq(gm_session_lease_count(mate), 1);
+	gm_lease_return(mate, l);
+	ck_assert_uint_eq(gm_session_lease_count(mate), 1);
+	gm_lease_return(mate, l);
+	ck_assert_uint_eq(gm_session_lease_count(mate), 0);
+	/* The maker may open its own. */
+	ck_assert_int_eq(open_it(maker), GPUMEM_OK);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(gm_session_held(maker, d), 64 * MiB);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(gm_session_held(maker, d), 0);
+}
+END_TEST
+
+START_TEST(read_only_holds_until_it_is_opened_for_writing)
+{
+	struct gm_share_options options = {.read_only = true};
+	struct gm_lease_info info;
+	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_OK);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_lease_info(l, mate, &info);
+	ck_assert(info.read_only);
+	gm_lease_info(l, maker, &info);
+	ck_assert(!info.read_only);
+	gm_lease_info(l, stranger, &info);
+	ck_assert(info.read_only);
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_lease_info(l, mate, &info);
+	ck_assert(!info.read_only);
+}
+END_TEST
+
+START_TEST(a_share_too_many_is_refused)
+{
+	GM_LIMIT_TEST(SHARES_PER_CLIENT);
+	struct gm_share_options options = {0};
+	uint8_t other[GM_TOKEN_BYTES];
+	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++)
+		share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(gm_lease_share(maker, l, &options, other), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_lease_unshare(maker, l);
+	share(GM_AUDIENCE_DOMAIN, 0);
+}
+END_TEST
+
+START_TEST(an_opener_too_many_is_refused)
+{
+	GM_LIMIT_TEST(OPENERS_PER_LEASE);
+	share(GM_AUDIENCE_DOMAIN, 0);
+	/* Some from many sessions, the others from one. */
+	for (int i = 0; i < 100; i++)
+		ck_assert_int_eq(open_it(fake_session(&fake, 1, 1000)), GPUMEM_OK);
+	for (int i = 100; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
+		ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	ck_assert_int_eq(open_it(mate), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(open_it(maker), GPUMEM_E_LIMIT);
+	gm_lease_return(mate, l);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_session_end_died(mate);
+	for (int i = 100; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
+		ck_assert_int_eq(open_it(maker), GPUMEM_OK);
+	ck_assert_int_eq(open_it(maker), GPUMEM_E_LIMIT);
+}
+END_TEST
+
+START_TEST(without_memory_nothing_is_shared_or_opened)
+{
+	struct gm_share_options options = {0};
+	int failures = 0;
+	gpumem_status status;
+	for (uint64_t n = 1;; n++) {
+		failing_malloc_arm(n);
+		status = gm_lease_share(maker, l, &options, token);
+		if (!failing_malloc_fired())
+			break;
+		ck_assert_int_eq(status, GPUMEM_E_HOST_MEMORY);
+		failures++;
+	}
+	ck_assert_int_eq(status, GPUMEM_OK);
+	ck_assert_int_ge(failures, 2);
+	failures = 0;
+	for (uint64_t n = 1;; n++) {
+		struct gm_lease *opened = NULL;
+		failing_malloc_arm(n);
+		status = gm_session_open(mate, token, NULL, 0, &opened);
+		if (!failing_malloc_fired())
+			break;
+		ck_assert_int_eq(status, GPUMEM_E_HOST_MEMORY);
+		ck_assert_uint_eq(gm_session_lease_count(mate), 0);
+		failures++;
+	}
+	ck_assert_int_eq(status, GPUMEM_OK);
+	ck_assert_int_ge(failures, 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("share");
+	TCase *tcase = tcase_create("share");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_token_for_the_domain_is_good_for_the_domain_alone);
+	tcase_add_test(tcase, a_token_for_a_uid_or_gid_is_good_for_those);
+	tcase_add_test(tcase, a_guess_is_not_found_whichever_bit_is_wrong);
+	tcase_add_test(tcase, a_session_that_is_away_opens_nothing);
+	tcase_add_test(tcase, an_audience_that_is_nobody_is_invalid);
+	tcase_add_test(tcase, only_the_maker_shares_and_unshares);
+	tcase_add_test(tcase, a_shared_lease_goes_back_as_a_whole);
+	tcase_add_test(tcase, after_the_maker_the_oldest_opener_pays);
+	tcase_add_test(tcase, an_openers_return_changes_no_charge);
+	tcase_add_test(tcase, the_payers_quarantine_counts_and_an_openers_does_not);
+	tcase_add_test(tcase, a_lease_opened_across_domains_is_never_pooled);
+	tcase_add_test(tcase, a_lease_opened_by_a_client_that_nobody_trusts_is_never_pooled);
+	tcase_add_test(tcase, a_holder_that_dies_spoils_the_chunks_for_good);
+	tcase_add_test(tcase, opening_twice_counts_twice);
+	tcase_add_test(tcase, read_only_holds_until_it_is_opened_for_writing);
+	tcase_add_test(tcase, a_share_too_many_is_refused);
+	tcase_add_test(tcase, an_opener_too_many_is_refused);
+	tcase_add_test(tcase, without_memory_nothing_is_shared_or_opened);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model that core is held against, and what must be true after every step. It adds everything
+ * up from nothing each time, and must never ask core for what it means to check.
+ *
+ * Per device:
+ *   1. created = leased + quarantined + pooled = what the backend has, less what is to be
+ * destroyed;
+ *   2. leased, quarantined and admitted are the model's sums, and so is what each session holds;
+ *   3. pooled + charged <= ceiling, or nothing is pooled; the pool is within its bounds;
+ *   4. capacity, ceiling, available, foreign and pressure are those of the design's arithmetic, and
+ *      the level is not below what pressure asks for, unless it fell from there within the dwell;
+ *   5. no chunk is in two leases, or in one and to be destroyed; every chunk that a lease has is
+ *      listed by core, in rising order of index, and no index is given twice;
+ *   6. a chunk that a lease gets was never leased before, or was returned by all of its holders,
+ * who were of the same trust domain and alive; one that was not is to be destroyed at once;
+ *   7. chunks counted = chunks the backend has or is making, less those to be destroyed.
+ * Of a request: what is granted is at least what was asked, and at most 1/64 more (ipc: a quarter
+ * and a bit); it is granted when all of it is created, and charged for what it gets.
+ */
+#include "tests/unit/core/core_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct m_chunk *model_chunk(struct model *m, uint64_t id)
+{
+	if (id >= m->n_chunks) {
+		uint64_t n = id * 2 + 64;
+		m->chunks = realloc(m->chunks, n * sizeof(m->chunks[0]));
+		must(m, m->chunks, "no memory");
+		memset(m->chunks + m->n_chunks, 0, (n - m->n_chunks) * sizeof(m->chunks[0]));
+		for (uint64_t i = m->n_chunks; i < n; i++)
+			m->chunks[i].lease = m->chunks[i].request = -1;
+		m->n_chunks = n;
+	}
+	return &m->chunks[id];
+}
+
+/* ---- the model's own arithmetic */
+
+uint64_t model_ceiling(const struct model *m, uint32_t d, uint64_t foreign)
+{
+	const struct gm_policy *p = &m->info[d].policy;
+	uint64_t a = (uint64_t)(p->fraction * (double)m->info[d].total);
+	uint64_t b = model_less(model_less(m->info[d].total, p->min_free), foreign);
+	return a < b ? a : b;
+}
+
+static uint64_t charged_to(const struct model *m, int session, uint32_t d, uint64_t *ret_admitted)
+{
+	uint64_t held = 0, admitted = 0;
+	for (int i = 0; i < LEASES; i++)
+		if (m->leases[i].l && m->leases[i].device == d &&
+			m->leases[i].holders[0].session == session)
+			held += m->leases[i].bytes;
+	for (int i = 0; i < REQUESTS; i++) {
+		const struct m_request *r = &m->requests[i];
+		if (r->used && r->session == session && r->device == d) {
+			held += r->q.r.charged;
+			admitted += r->missing;
+		}
+	}
+	*ret_admitted = admitted;
+	return held;
+}
+
+uint64_t model_charged(const struct model *m, uint32_t d)
+{
+	uint64_t sum = 0, admitted;
+	for (int i = 0; i < SESSIONS; i++)
+		if (m->sessions[i].s)
+			sum += charged_to(m, i, d, &admitted);
+	return sum;
+}
+
+/* ---- what changes in the model */
+
+static void forget_lease(struct model *m, int i)
+{
+	for (int t = 0; t < TOKENS; t++)
+		if (m->tokens[t].lease == i)
+			m->tokens[t].used = false;
+	free(m->leases[i].chunks);
+	memset(&m->leases[i], 0, sizeof(m->leases[i]));
+}
+
+void model_unlease(struct model *m, struct m_lease *l, uint64_t id, bool reusable)
+{
+	struct m_chunk *c = model_chunk(m, id);
+	must(m, c->fate == LEASED, "chunk %" PRIu64 " was not leased", id);
+	c->fate = reusable ? RETURNED : BANNED;
+	c->lease = -1;
+	l->bytes -= c->bytes;
+}
+
+void model_drop(struct model *m, int lease, int session, bool died)
+{
+	struct m_lease *l = &m->leases[lease];
+	size_t h = 0;
+	while (h < l->n_holders && l->holders[h].session != session)
+		h++;
+	if (h == l->n_holders)
+		return;
+	memmove(&l->holders[h], &l->holders[h + 1], (--l->n_holders - h) * sizeof(l->holders[0]));
+	if (l->maker == session) {
+		l->maker = -1;
+		for (int t = 0; t < TOKENS; t++)
+			if (m->tokens[t].lease == lease)
+				m->tokens[t].used = false;
+	}
+	if (died)
+		l->reusable = false;
+	if (l->n_holders > 0)
+		return;
+	for (size_t i = 0; i < l->n_chunks; i++)
+		model_unlease(m, l, l->chunks[i], l->reusable);
+	must(m, l->bytes == 0, "bytes left in a lease that ended");
+	forget_lease(m, lease);
+}
+
+static void granted(struct model *m, struct m_request *r)
+{
+	int i = r->lease;
+	if (!r->grow) {
+		for (i = 0; m->leases[i].l; i++)
+			must(m, i < LEASES - 1, "too many leases for the model");
+		struct m_lease *l = &m->leases[i];
+		struct gm_lease_info info;
+		gm_lease_info(r->q.r.lease, r->q.r.session, &info);
+		*l = (struct m_lease){.l = r->q.r.lease,
+			.id = info.id,
+			.device = r->device,
+			.maker = r->session,
+			.n_holders = 1,
+			.reusable = m->sessions[r->session].pooling};
+		l->holders[0].session = r->session;
+		l->holders[0].count = 1;
+		must(m, info.device == r->device && !info.read_only, "info of the lease");
+	}
+	struct m_lease *l = &m->leases[i];
+	uint64_t got = 0;
+	gm_domain domain = m->sessions[r->session].domain;
+	must(m, r->q.r.first_index >= l->next_index, "an index is given twice");
+	for (const struct gm_chunk *c = gm_lease_chunk(l->l, r->q.r.first_index); c; c = c->next) {
+		struct m_chunk *k = model_chunk(m, c->id);
+		must(m, !k->doomed, "chunk %" PRIu64 " is leased and to be destroyed", c->id);
+		must(m, k->fate == UNKNOWN || (k->fate == RETURNED && k->domain == domain),
+			"chunk %" PRIu64 " was used by another domain, or not returned", c->id);
+		must(m, k->fate == UNKNOWN || k->bytes == c->bytes, "a chunk changed its size");
+		must(m, c->index >= l->next_index, "indices do not rise");
+		must(m, c->transport == r->transport && c->device == r->device, "wrong kind");
+		k->bytes = c->bytes;
+		k->fate = LEASED;
+		k->domain = domain;
+		k->lease = i;
+		k->request = -1;
+		l->next_index = c->index + 1;
+		l->chunks = realloc(l->chunks, (l->n_chunks + 1) * sizeof(l->chunks[0]));
+		must(m, l->chunks, "no memory");
+		l->chunks[l->n_chunks++] = c->id;
+		got += c->bytes;
+	}
+	l->bytes += got;
+	must(m, got == r->q.r.charged, "charged for something else than what was granted");
+	must(m, got >= r->exact, "granted less than asked");
+	if (r->transport == GM_TRANSPORT_FD)
+		must(m, got - r->exact <= r->exact / 64, "rounded by more than 1/64");
+	else
+		must(m, got - r->exact <= r->exact / 4 + 2 * MiB, "not the next class");
+	m->granted++;
+}
+
+/* Requests that ended since the last time. */
+void model_sweep(struct model *m)
+{
+	for (int i = 0; i < REQUESTS; i++) {
+		struct m_request *r = &m->requests[i];
+		if (!r->used || !r->q.ended)
+			continue;
+		r->used = false;
+		if (r->q.status == GPUMEM_OK) {
+			must(m, r->missing == 0, "granted before everything was created");
+			granted(m, r);
+			continue;
+		}
+		must(m, r->q.detail[0], "refused without a word");
+		m->refused++;
+		for (uint64_t id = 0; id < m->n_chunks; id++)
+			if (m->chunks[id].request == i)
+				m->chunks[id].request = -1;
+	}
+}
+
+/* ---- the invariants */
+
+static void check_bucket(void *ctx, const struct gm_pool_bucket_info *bucket)
+{
+	uint64_t *sum = ctx;
+	sum[0] += bucket->chunks * bucket->chunk_bytes;
+	if (bucket->chunks > sum[1])
+		sum[1] = bucket->chunks;
+}
+
+static void check_leases(struct model *m)
+{
+	uint64_t n = 0;
+	for (int i = 0; i < LEASES; i++) {
+		struct m_lease *l = &m->leases[i];
+		if (!l->l)
+			continue;
+		n++;
+		const struct gm_chunk *c = gm_lease_chunk(l->l, 0);
+		for (size_t k = 0; k < l->n_chunks; k++, c = c->next) {
+			must(m, c && c->id == l->chunks[k], "a chunk is not where it was");
+			must(m, !m->chunks[c->id].doomed, "a leased chunk is to be destroyed");
+			must(m, m->chunks[c->id].lease == i, "a chunk is in two leases");
+		}
+		must(m, !c, "a lease has a chunk too many");
+		for (size_t h = 0; h < l->n_holders; h++)
+			must(m,
+				gm_session_find_lease(
+					m->sessions[l->holders[h].session].s, l->id) == l->l,
+				"a holder does not find its lease");
+	}
+	must(m, gm_core_lease_count(m->fake.core) == n, "count of leases");
+}
+
+static void check_device(struct model *m, uint32_t d)
+{
+	struct gm_device_figures f = fake_figures(&m->fake, d);
+	uint64_t doomed = 0, n_doomed = 0, creating = 0;
+	for (size_t i = 0; i < m->fake.n_jobs; i++) {
+		const struct fake_job *job = &m->fake.jobs[i];
+		if (job->chunk->device != d)
+			continue;
+		if (!job->destroy) {
+			creating++;
+			continue;
+		}
+		doomed += job->chunk->bytes;
+		n_doomed++;
+	}
+	uint64_t leased = 0, quarantined = 0, admitted = 0;
+	for (int i = 0; i < SESSIONS; i++) {
+		uint64_t a, held;
+		if (!m->sessions[i].s)
+			continue;
+		held = charged_to(m, i, d, &a);
+		must(m, held == gm_session_held(m->sessions[i].s, d),
+			"session %d holds %" PRIu64 ", should hold %" PRIu64, i,
+			gm_session_held(m->sessions[i].s, d), held);
+		admitted += a;
+		*(m->sessions[i].quarantined ? &quarantined : &leased) += held - a;
+	}
+	must(m, f.leased == leased, "leased %" PRIu64 ", not %" PRIu64, f.leased, leased);
+	must(m, f.quarantined == quarantined, "quarantined");
+	must(m, f.admitted == admitted, "admitted %" PRIu64 ", not %" PRIu64, f.admitted, admitted);
+	must(m, f.created == leased + quarantined + f.pooled, "created");
+	must(m, f.created + doomed == m->fake.backend_bytes[d], "what the backend has");
+	must(m, f.chunks == m->fake.backend_chunks[d] - n_doomed + creating, "chunks");
+
+	uint64_t all = leased + quarantined + admitted;
+	uint64_t capacity = model_ceiling(m, d, 0), ceiling = model_ceiling(m, d, m->foreign[d]);
+	must(m, f.foreign == m->foreign[d], "foreign");
+	must(m, f.capacity == capacity && f.ceiling == ceiling, "capacity or ceiling");
+	must(m, f.available == model_less(ceiling, all), "available");
+	uint64_t ppm = 1000000;
+	if (capacity)
+		ppm = (uint64_t)((unsigned __int128)(capacity - f.available) * 1000000 / capacity);
+	must(m, f.pressure_ppm == ppm, "pressure %u", f.pressure_ppm);
+	/* A fall waits for the dwell, a rise only when it goes back to where the level fell from.
+	 */
+	if (f.level < m->level[d]) {
+		m->fell_from[d] = m->level[d];
+		m->fell_ns[d] = m->fake.now;
+	} else if (f.level > m->level[d]) {
+		m->fell_from[d] = GM_LEVEL_LOW;
+	}
+	m->level[d] = f.level;
+	for (unsigned i = 0; i < GM_LEVELS - 1; i++)
+		must(m,
+			ppm < m->info[d].policy.level_ppm[i] || (unsigned)f.level > i ||
+				((unsigned)m->fell_from[d] > i &&
+					m->fake.now - m->fell_ns[d] < m->info[d].policy.dwell_ns),
+			"level");
+	must(m, f.pooled == 0 || f.pooled + all <= ceiling, "the pool is in the way");
+	must(m, f.peak_charged >= all, "peak");
+
+	uint64_t pool[2] = {0, 0};
+	const struct gm_policy *p = &m->info[d].policy;
+	gm_core_pool_each(m->fake.core, d, check_bucket, pool);
+	must(m, pool[0] == f.pooled, "the buckets do not add up");
+	must(m, f.pooled <= (p->max_pool == UINT64_MAX ? capacity / 4 : p->max_pool), "max_pool");
+	must(m, !p->max_per_bucket || pool[1] <= p->max_per_bucket, "max_per_bucket");
+}
+
+void model_check(struct model *m)
+{
+	/* So that no step has to make room while memory is made to fail. */
+	model_chunk(m, m->fake.last_id);
+	for (size_t i = 0; i < m->fake.n_jobs; i++)
+		if (m->fake.jobs[i].destroy)
+			model_chunk(m, m->fake.jobs[i].chunk->id)->doomed = true;
+	for (uint64_t id = 0; id < m->n_chunks; id++)
+		must(m, m->chunks[id].fate != BANNED || m->chunks[id].doomed,
+			"chunk %" PRIu64 " must not be used again and is not destroyed", id);
+	for (uint32_t d = 0; d < DEVICES; d++)
+		check_device(m, d);
+	check_leases(m);
+}

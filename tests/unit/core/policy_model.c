@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model that limits, queue and ladder are held against, and what must be true. It adds
+ * everything up from nothing each time.
+ *
+ * After every step, per device:
+ *   1. what a limit is shown to hold is the sum over the clients that it matches, as the model
+ *      matches them; it did not grow if it is above its max;
+ *   2. nothing was charged past the ceiling, nor into what is guaranteed to owners that got
+ * nothing;
+ *   3. the queue lists exactly the requests that are neither done nor under creation, by priority
+ * and then by arrival, none of them past its time, none that could never be granted, and those that
+ *      may not wait no longer than twice the deadline of a reclaim;
+ *   4. a waiting request fits only if one before it has been overtaken as often as it may, if
+ *      pressure is critical and a client of a higher priority is there, or if the backend had no
+ *      memory for it;
+ *   5. nobody is overtaken more often than that, by the model's count as well: of a request that
+ * was blocked by the device all the time, all grants to those behind it;
+ *   6. unless a reclaim is under way or foreign memory is in the way, somebody who holds memory
+ * does not wait for more;
+ *   7. a client that was asked on behalf of a request or by hand is not asked for a request again
+ *      before it returned that much or the deadline passed, and never while it is off the socket;
+ *   8. the level goes back up to where it fell from only after the dwell;
+ *   9. figures and backend agree (fake_core_check());
+ *  10. at most one look at the device is under way (fake_core.c), and whoever is held for one is
+ *      held no longer than that.
+ */
+#include "tests/unit/core/policy_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the model's own arithmetic */
+
+static bool matches(const struct m_session *s, const struct gm_owner *o)
+{
+	switch (o->kind) {
+	case GM_OWNER_UID:
+		return s->uid == o->id;
+	case GM_OWNER_GID:
+		return s->gid == o->id;
+	case GM_OWNER_UNIT:
+		return s->unit && strcmp(s->unit, o->name) == 0;
+	case GM_OWNER_CONTAINER:
+		return s->container && strcmp(s->container, o->name) == 0;
+	case GM_OWNER_NAME:
+		return s->name && strcmp(s->name, o->name) == 0;
+	}
+	return false;
+}
+
+struct limits {
+	struct gm_quota_info info[OWNERS];
+	size_t n;
+};
+
+static bool list_limit(void *ctx, const struct gm_quota_info *info)
+{
+	struct limits *limits = ctx;
+	ck_assert_uint_lt(limits->n, OWNERS);
+	limits->info[limits->n++] = *info;
+	return true;
+}
+
+struct listed {
+	struct gm_queue_info info[REQUESTS];
+	struct gm_owner owner[REQUESTS];
+	size_t n;
+};
+
+static bool list_waiting(void *ctx, const struct gm_queue_info *info)
+{
+	struct listed *listed = ctx;
+	ck_assert_uint_lt(listed->n, REQUESTS);
+	if (info->owner)
+		listed->owner[listed->n] = *info->owner;
+	listed->info[listed->n++] = *info;
+	return true;
+}
+
+/* What a session could be given now, by its limits and the device. */
+static uint64_t room(const struct limits *limits, const struct m_session *s, uint64_t ceiling,
+	uint64_t charged, uint64_t *ret_ever, uint64_t capacity)
+{
+	uint64_t kept = 0, promised = 0, most = UINT64_MAX, ever = UINT64_MAX;
+	for (size_t i = 0; i < limits->n; i++) {
+		const struct gm_quota_info *l = &limits->info[i];
+		if (!matches(s, &l->owner)) {
+			kept += model_less(l->values.guarantee, l->held);
+			promised += l->values.guarantee;
+			continue;
+		}
+		if (model_less(l->values.max, l->held) < most)
+			most = model_less(l->values.max, l->held);
+		if (l->values.max < ever)
+			ever = l->values.max;
+	}
+	uint64_t device = model_less(ceiling, charged + kept);
+	*ret_ever = model_less(capacity, promised) < ever ? model_less(capacity, promised) : ever;
+	return device < most ? device : most;
+}
+
+/* ---- the invariants */
+
+static struct m_request *find(struct model *m, const struct gm_request *r)
+{
+	for (int i = 0; i < REQUESTS; i++)
+		if (m->requests[i].used && &m->requests[i].q.r == r)
+			return &m->requests[i];
+	return NULL;
+}
+
+static bool behind(const struct m_request *w, const struct m_request *x)
+{
+	return x->priority < w->priority || (x->priority == w->priority && x->arrival > w->arrival);
+}
+
+static void check_limits(struct model *m, const struct limits *limits,
+	const struct gm_device_figures *f, bool grew_any, const bool grew[SESSIONS])
+{
+	uint64_t unmet = 0, charged = f->leased + f->quarantined + f->admitted;
+	for (size_t i = 0; i < limits->n; i++) {
+		const struct gm_quota_info *l = &limits->info[i];
+		uint64_t held = 0;
+		bool grew_here = false;
+		for (int k = 0; k < SESSIONS; k++) {
+			if (!m->sessions[k].s || !matches(&m->sessions[k], &l->owner))
+				continue;
+			held += gm_session_held(m->sessions[k].s, 0);
+			grew_here |= grew[k];
+		}
+		must(m, l->held == held, "a limit holds %" PRIu64 ", not %" PRIu64, l->held, held);
+		must(m, l->over == (held > l->values.max), "over");
+		must(m, held <= l->values.max || !grew_here, "a limit was passed");
+		if (!grew_here)
+			unmet += model_less(l->values.guarantee, held);
+	}
+	if (!grew_any)
+		return;
+	must(m, charged <= f->ceiling, "charged past the ceiling");
+	must(m, f->ceiling - charged >= unmet, "a guarantee was given away");
+}
+
+static void check_queue(struct model *m, const struct limits *limits,
+	const struct gm_device_figures *f, const struct listed *queue)
+{
+	uint64_t charged = f->leased + f->quarantined + f->admitted;
+	int32_t top = INT32_MIN;
+	bool device_waits = false, moves = false, holds = false, asking = false;
+	size_t waiting = 0;
+	for (int i = 0; i < REQUESTS; i++)
+		waiting += m->requests[i].used && !m->requests[i].q.ended &&
+			   m->requests[i].q.r.waiting.queued;
+	must(m, waiting == queue->n, "the queue has %zu, not %zu", queue->n, waiting);
+	for (int k = 0; k < SESSIONS; k++)
+		if (m->sessions[k].s && gm_session_priority(m->sessions[k].s, 0) > top)
+			top = gm_session_priority(m->sessions[k].s, 0);
+	bool waits[SESSIONS] = {false}, exhausted = false;
+	for (size_t i = 0; i < queue->n; i++) {
+		const struct gm_queue_info *w = &queue->info[i];
+		struct m_request *r = find(m, w->request);
+		must(m, r && !r->q.ended, "somebody waits who is done");
+		const struct m_session *s = &m->sessions[r->session];
+		r->priority = gm_session_priority(s->s, 0);
+		must(m, w->priority == r->priority, "priority");
+		must(m, w->parked == !r->waits, "parked");
+		if (!r->until)
+			r->until = m->fake.now + r->wait;
+		must(m, m->fake.now < r->until, "it is past its time");
+		must(m, w->overtaken <= GM_QUEUE_OVERTAKES, "overtaken %u times", w->overtaken);
+		if (!r->seen) {
+			r->always_device = true;
+			r->behind = 0;
+		}
+		r->seen = true;
+		r->counted = false; /* back, if it was granted */
+		bool denied = r->q.r.waiting.denied > 0;
+		m->n.denied += denied;
+		must(m, !r->q.r.waiting.look || m->fake.looking,
+			"held for a look that nobody takes");
+		if (w->block != GM_BLOCK_DEVICE)
+			r->always_device = false;
+		must(m, !r->always_device || r->behind <= GM_QUEUE_OVERTAKES,
+			"%u got what it waits for", r->behind);
+		if (i > 0) {
+			struct m_request *before = find(m, queue->info[i - 1].request);
+			must(m, behind(before, r), "the order");
+		}
+		uint64_t ever, now = room(limits, s, f->ceiling, charged, &ever, f->capacity);
+		must(m, r->exact <= ever, "it waits for what it can never have");
+		bool held_back = f->level == GM_LEVEL_CRITICAL && r->priority < top;
+		must(m, r->exact > now || held_back || exhausted || denied,
+			"it fits and waits: block %d", w->block);
+		must(m, w->block != GM_BLOCK_TURN || exhausted, "it waits for no one's turn");
+		if (w->block == GM_BLOCK_QUOTA)
+			must(m, w->owner && matches(s, w->owner), "somebody else's limit");
+		exhausted |= w->overtaken == GM_QUEUE_OVERTAKES;
+		m->n.exhausted += w->overtaken == GM_QUEUE_OVERTAKES;
+		m->n.turned += w->block == GM_BLOCK_TURN;
+		if (w->parked)
+			continue;
+		waits[r->session] = true;
+		if (w->block != GM_BLOCK_QUOTA && r->exact > model_less(f->capacity, charged))
+			device_waits = true;
+	}
+	for (int k = 0; k < SESSIONS; k++) {
+		const struct m_session *s = &m->sessions[k];
+		if (!s->s || gm_session_held(s->s, 0) == 0)
+			continue;
+		holds = true;
+		moves |= !waits[k];
+	}
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		asking |= fake_reclaims(&m->fake, 0, t);
+	must(m, !device_waits || !holds || moves || asking, "everybody waits for everybody");
+}
+
+static void check_asks(struct model *m)
+{
+	for (; m->asks < m->fake.n_asks; m->asks++) {
+		const struct fake_ask *ask = &m->fake.asks[m->asks % FAKE_LOG];
+		for (int k = 0; k < SESSIONS; k++) {
+			struct m_session *s = &m->sessions[k];
+			if (!s->s || gm_session_id(s->s) != ask->session)
+				continue;
+			m->n.asked++;
+			bool owes = s->returned < s->asked && m->fake.now < s->asked_until;
+			must(m, ask->ask.trigger != GM_TRIGGER_REQUEST || !owes,
+				"asked again while it owes");
+			/* At critical pressure those who claim nothing are told, and owe nothing.
+			 */
+			s->asked = ask->ask.trigger == GM_TRIGGER_PRESSURE ? 0 : ask->ask.bytes;
+			s->returned = 0;
+			s->asked_until = ask->ask.deadline_ns;
+		}
+	}
+}
+
+static void check_level(struct model *m, const struct gm_device_figures *f)
+{
+	if (f->level < m->level) {
+		m->fell_from = m->level;
+		m->fell_ns = m->fake.now;
+	} else if (f->level > m->level) {
+		must(m, f->level > m->fell_from || m->fake.now - m->fell_ns >= m->policy.dwell_ns,
+			"back within the dwell");
+		m->fell_from = GM_LEVEL_LOW;
+	}
+	m->level = f->level;
+}
+
+/* Requests that ended since the last time. */
+void model_sweep(struct model *m)
+{
+	for (int i = 0; i < REQUESTS; i++) {
+		struct m_request *r = &m->requests[i];
+		if (r->used && m->sessions[r->session].s)
+			r->priority = gm_session_priority(m->sessions[r->session].s, 0);
+	}
+	for (int i = 0; i < REQUESTS; i++) {
+		struct m_request *r = &m->requests[i];
+		/* Granted is what is charged: its chunks may still be on their way. */
+		bool granted = r->used && r->seen && !r->counted &&
+			       (r->q.ended ? r->q.status == GPUMEM_OK : !r->q.r.waiting.queued);
+		if (granted) {
+			for (int k = 0; k < REQUESTS; k++)
+				if (m->requests[k].used && m->requests[k].seen && k != i &&
+					!m->requests[k].q.ended &&
+					m->requests[k].q.r.waiting.queued &&
+					behind(&m->requests[k], r))
+					m->requests[k].behind++;
+			m->n.late += r->waits;
+			r->seen = false;
+			r->counted = true;
+		}
+		if (!r->used || !r->q.ended)
+			continue;
+		r->used = false;
+		must(m, r->q.ended == 1, "ended twice");
+		switch (r->q.status) {
+		case GPUMEM_OK:
+			m->n.granted++;
+			break;
+		case GPUMEM_E_LIMIT:
+			m->n.limit++;
+			break;
+		case GPUMEM_E_TIMEOUT:
+			must(m, r->waits && m->fake.now >= r->until, "timed out early");
+			m->n.timeout++;
+			break;
+		case GPUMEM_E_DEADLOCK:
+			must(m, r->waits, "deadlock of one that does not wait");
+			m->n.deadlock++;
+			break;
+		case GPUMEM_E_NO_MEMORY:
+			m->n.refused++;
+			break;
+		case GPUMEM_E_CANCELLED:
+			break;
+		default:
+			must(m, false, "status %d: %s", r->q.status, r->q.detail);
+		}
+	}
+}
+
+void model_check(struct model *m)
+{
+	struct gm_device_figures f = fake_figures(&m->fake, 0);
+	struct limits limits = {0};
+	struct listed queue = {0};
+	bool grew[SESSIONS], grew_any = false;
+	model_sweep(m);
+	fake_core_check(&m->fake, 0);
+	gm_core_quota_each(m->fake.core, &(struct gm_quota_place){0}, list_limit, &limits);
+	gm_core_queue_each(m->fake.core, 0, &GM_QUEUE_FIRST, list_waiting, &queue);
+	for (size_t i = 0; i < queue.n; i++)
+		if (queue.info[i].owner)
+			queue.info[i].owner = &queue.owner[i];
+	for (int k = 0; k < SESSIONS; k++) {
+		struct m_session *s = &m->sessions[k];
+		uint64_t held = s->s ? gm_session_held(s->s, 0) : 0;
+		grew[k] = held > s->held;
+		grew_any |= grew[k];
+		s->held = held;
+	}
+	check_limits(m, &limits, &f, grew_any, grew);
+	check_queue(m, &limits, &f, &queue);
+	check_asks(m);
+	check_level(m, &f);
+}

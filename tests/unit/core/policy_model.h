@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_POLICY_MODEL_H
+#define GM_TESTS_POLICY_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/ladder.h"
+#include "daemon/core/queue.h"
+#include "daemon/core/quota.h"
+#include "tests/unit/core/fake_core.h"
+#include "tests/unit/core/model_run.h"
+
+/* A model of limits, queue and ladder on one device: who asked for what, who was asked, and what
+ * each may have by the rules alone. What must be true of it is in policy_model.c. */
+
+#define SECOND   UINT64_C(1000000000)
+#define SESSIONS 12
+#define REQUESTS 40
+#define OWNERS   9
+
+struct m_session {
+	struct gm_session *s;
+	uid_t uid;
+	gid_t gid;
+	const char *unit, *container, *name;
+	bool away;
+	uint64_t held; /* at the last check */
+	uint64_t asked_until, asked, returned;
+};
+
+struct m_request {
+	struct fake_request q;
+	bool used, waits, seen, counted;
+	int session;
+	uint64_t exact, arrival;
+	uint64_t wait, until; /* it may wait so long, from when it did not fit; 0: it did so far */
+	bool always_device;   /* blocked by the device whenever it was looked at */
+	int32_t priority;     /* when it was last looked at */
+	unsigned behind;      /* grants to those behind it */
+};
+
+struct model {
+	struct fake_core fake;
+	struct model_run run;
+	uint64_t arrivals;
+	struct gm_policy policy;
+	uint64_t total;
+	bool dry; /* the backend is out of memory every other time */
+	struct m_session sessions[SESSIONS];
+	struct m_request requests[REQUESTS];
+	enum gm_level level, fell_from;
+	uint64_t fell_ns;
+	uint64_t asks;
+	struct {
+		uint64_t granted, late, refused, limit, timeout, deadlock, never, exhausted, turned;
+		uint64_t asked, ignored, victims, looked, denied;
+	} n;
+};
+
+/* Takes note of requests that ended since the last time. */
+void model_sweep(struct model *m);
+/* The invariants. */
+void model_check(struct model *m);
+
+#endif

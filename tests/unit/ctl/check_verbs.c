@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * The verbs against a scripted daemon: what is on the wire must be what people and programs get,
+ * within 80 columns, whatever clients call themselves.
+ */
+
+#include "tests/tap.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+static uint8_t uuid[16] = {0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+
+static void device_init(Gm__Wire__Device *device, uint32_t number)
+{
+	gm__wire__device__init(device);
+	device->number = number;
+	device->name = (char *)"NVIDIA GeForce RTX 4090 Laptop GPU";
+	device->backend = (char *)"cuda";
+	device->pci = (char *)"0000:01:00.0";
+	device->uuid.data = uuid;
+	device->uuid.len = sizeof(uuid);
+	device->total = 140 * G;
+	device->capacity = 126 * G;
+	device->ceiling = 120 * G;
+	device->available = 72 * G;
+	device->leased = 47 * G;
+	device->quarantined = 1 * G;
+	device->pooled = 1023 * (G / 1024) + 900 * 1024;
+	device->foreign = 12 * G;
+	device->pressure_ppm = 428571;
+	device->fraction = 0.9;
+	device->min_free = G / 2;
+	device->peak_charged = 50 * G;
+	device->chunks = 90;
+	device->transport_fd = device->transport_ipc = true;
+	device->measured = true;
+}
+
+static void script_status(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_STATUS);
+	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Device devices[2], *list[2] = {&devices[0], &devices[1]};
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	device_init(&devices[0], 0);
+	device_init(&devices[1], 1);
+	devices[1].level = 3;
+	devices[1].pressure_ppm = 990000;
+	devices[1].available = G;
+	devices[1].ceiling = 60 * G;
+	devices[1].foreign = 72 * G;
+	reply.version = (char *)"0.1.0";
+	reply.pid = 812;
+	reply.uptime_ms = 200000;
+	reply.clients = 12;
+	reply.quarantined_clients = 1;
+	reply.leases = 34;
+	reply.backend = (char *)"cuda";
+	reply.socket = (char *)"/run/gpumemd/socket";
+	reply.preset = (char *)"default";
+	reply.requests = 123456;
+	reply.refusals = 2;
+	reply.n_devices = 2;
+	reply.devices = list;
+	packet.body_case = GM__WIRE__PACKET__BODY_STATUS;
+	packet.status = &reply;
+	send_answer(f, &packet, id, false);
+}
+
+START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
+{
+	char *text = run_text("status", script_status);
+
+	has(text, "gpumemd 0.1.0, up 3min 20s, pid 812, user root");
+	has(text, "/run/gpumemd/socket");
+	has(text, "12, with 34 leases");
+	has(text, "123456, 2 refused");
+	has(text, "! device 1: pressure is critical, 1.0G left");
+	has(text, "! device 1: others use 72.0G, so 66.0G of the capacity cannot be leased");
+	has(text, "! 1 client in quarantine, holding 2.0G");
+	has(text, "critical");
+	ck_assert_ptr_null(strstr(text, "! device 0"));
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
+START_TEST(status_gives_programs_bytes)
+{
+	json_t *json = run_json("status", script_status);
+
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "uptime_ms")), 200000);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "quarantined_clients")), 1);
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 0, "total")), (int64_t)(140 * G));
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "ceiling")), (int64_t)(60 * G));
+	ck_assert_double_eq_tol(
+		json_real_value(at(json, "devices", 0, "pressure")), 0.428571, 1e-9);
+	ck_assert_double_eq_tol(json_real_value(at(json, "devices", 0, "fraction")), 0.9, 1e-9);
+	ck_assert_str_eq(json_string_value(at(json, "devices", 1, "level")), "critical");
+	ck_assert_str_eq(json_string_value(at(json, "devices", 0, "uuid")),
+		"GPU-deadbeef-0102-0304-0506-0708090a0b0c");
+	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "pressure");
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 3);
+	json_decref(json);
+}
+END_TEST
+
+/* Device 0: a client, another, one that ended meanwhile. Device 1: more than can be listed. Device
+ * 2: nobody knows. */
+static void send_processes(struct gm_fake *f)
+{
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_PROCESSES);
+	Gm__Wire__ProcessesReply reply = GM__WIRE__PROCESSES_REPLY__INIT;
+	Gm__Wire__DeviceProcesses device = GM__WIRE__DEVICE_PROCESSES__INIT, *devices = &device;
+	Gm__Wire__Process processes[3], *list[3] = {&processes[0], &processes[1], &processes[2]};
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	for (int i = 0; i < 3; i++) {
+		gm__wire__process__init(&processes[i]);
+		processes[i].pid = 4711 + i;
+		processes[i].bytes = 10 * G;
+		processes[i].bytes_known = i != 2;
+		processes[i].uid_known = i != 2;
+	}
+	processes[0].command = (char *)"python3 -m something.long.enough.to.be.cut.off";
+	processes[1].kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
+	processes[1].bytes = G / 2;
+	packet.body_case = GM__WIRE__PACKET__BODY_PROCESSES;
+	packet.processes = &reply;
+	reply.n_devices = 1;
+	reply.devices = &devices;
+	device.known = true;
+	device.n_processes = 2;
+	device.processes = list;
+	send_answer(f, &packet, id, true);
+	device.device = 1;
+	device.n_processes = 3;
+	device.unlisted = 7;
+	send_answer(f, &packet, id, true);
+	device = (Gm__Wire__DeviceProcesses)GM__WIRE__DEVICE_PROCESSES__INIT;
+	device.device = 2;
+	send_answer(f, &packet, id, false);
+}
+
+static void script_devices(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	send_processes(f);
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_DEVICES);
+	Gm__Wire__DevicesReply reply = GM__WIRE__DEVICES_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Device device, *list = &device;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	packet.body_case = GM__WIRE__PACKET__BODY_DEVICES;
+	packet.devices = &reply;
+	reply.n_devices = 1;
+	reply.devices = &list;
+	for (uint32_t i = 0; i < 16; i++) {
+		device_init(&device, i);
+		device.uuid.len = i == 3 ? 5 : 16; /* not one: left out */
+		device.measured = i != 2;
+		device.free = 79 * G;
+		send_answer(f, &packet, id, i < 15);
+	}
+}
+
+START_TEST(devices_come_in_as_many_packets_as_they_like)
+{
+	char *text = run_text("devices", script_devices);
+	has(text, "device: 0, NVIDIA GeForce RTX 4090 Laptop GPU\n");
+	has(text, "device: 15,");
+	has(text, "capacity: 126.0G (fraction 0.9, min_free 512.0M)\n");
+	has(text, "charged: 48.0G, at most 50.0G so far\n");
+	has(text, "brokered: 48.0G (leased 47.0G, quarantined 1.0G)\n");
+	has(text, "foreign: 12.0G, which leaves a ceiling of 120.0G\n");
+	has(text, "free: 79.0G\n");
+	has(text, "foreign: not known: no figures from NVML, the ledger alone counts\n");
+	has(text, "free: at most 79.0G\n");
+	has(text, "  0 4711 root");
+	has(text, "512.0M client, its own part\n");
+	has(text, "1.5G no process listed for it\n");
+	has(text, "7 more processes use less");
+	has(text, "uuid: GPU-deadbeef-0102-0304-0506-0708090a0b0c\n");
+	fits_screen(text, 1000);
+	free(text);
+	json_t *json = run_json("devices", script_devices);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "devices")), 16);
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 15, "device")), 15);
+	ck_assert(json_is_null(at(json, "devices", 3, "uuid")));
+	ck_assert(json_is_true(at(json, "devices", 0, "measured")));
+	ck_assert(json_is_null(at(json, "devices", 2, "foreign")));
+	ck_assert(json_is_false(at(json, "devices", 2, "measured")));
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 0, "free")), (int64_t)(79 * G));
+	/* Two and three listed; one rest on device 0 (on 1 it cannot be told), one on each other.
+	 */
+	ck_assert_int_eq(json_integer_value(at(json, "processes", 0, "pid")), 4711);
+	ck_assert_str_eq(json_string_value(at(json, "processes", 0, "kind")), "other");
+	ck_assert_str_eq(json_string_value(at(json, "processes", 1, "kind")), "client");
+	ck_assert_int_eq(json_integer_value(at(json, "processes", 1, "bytes")), (int64_t)(G / 2));
+	ck_assert(json_is_null(at(json, "processes", 4, "bytes")));
+	ck_assert(json_is_null(at(json, "processes", 4, "uid")));
+	ck_assert_str_eq(json_string_value(at(json, "processes", 5, "kind")), "unlisted");
+	ck_assert_int_eq(
+		json_integer_value(at(json, "processes", 5, "bytes")), (int64_t)(G + G / 2));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "processes")), 6);
+	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "unlisted");
+	json_decref(json);
+}
+END_TEST
+
+static void script_pools(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_POOLS);
+	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
+	Gm__Wire__PoolTotals totals = GM__WIRE__POOL_TOTALS__INIT, *list = &totals;
+	Gm__Wire__PoolBucket bucket = GM__WIRE__POOL_BUCKET__INIT, *buckets = &bucket;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	packet.body_case = GM__WIRE__PACKET__BODY_POOLS;
+	packet.pools = &reply;
+	totals.pooled = 2 * G;
+	totals.peak = 1023 * (G / 1024) + 900 * 1024;
+	totals.max_pool = 31 * G;
+	totals.reserve = G / 16;
+	totals.hits = 123456789;
+	totals.misses = 41152263;
+	totals.returns = 123456789;
+	totals.released = 123456789;
+	reply.n_totals = 1;
+	reply.totals = &list;
+	send_answer(f, &packet, id, true);
+	reply.n_totals = 0;
+	bucket.chunk_bytes = G / 512;
+	bucket.chunks = 64;
+	bucket.transport = GM__WIRE__TRANSPORT__TRANSPORT_FD;
+	bucket.domain = (char *)"uid 0 in "
+				"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+	bucket.oldest_ms = 3600 * 1000;
+	reply.n_buckets = 1;
+	reply.buckets = &buckets;
+	send_answer(f, &packet, id, true);
+	bucket.transport = (Gm__Wire__Transport)77;
+	bucket.chunk_bytes = UINT64_MAX;
+	bucket.domain = (char *)"fresh";
+	send_answer(f, &packet, id, false);
+}
+
+START_TEST(pools_show_totals_and_buckets_wherever_their_packets_fall)
+{
+	char *text = run_text("pools", script_pools);
+	has(text, "HIT RATE");
+	has(text, "75%");
+	has(text, "128.0M");
+	has(text, "…");
+	fits_screen(text, 24);
+	free(text);
+	json_t *json = run_json("pools", script_pools);
+	ck_assert_double_eq_tol(json_real_value(at(json, "pools", 0, "hit_rate")), 0.75, 1e-6);
+	ck_assert_int_eq(json_integer_value(at(json, "buckets", 0, "bytes")), 128 << 20);
+	ck_assert_str_eq(json_string_value(at(json, "buckets", 0, "transport")), "fd");
+	ck_assert_str_eq(json_string_value(at(json, "buckets", 1, "transport")), "unknown");
+	ck_assert_str_eq(json_string_value(at(json, "buckets", 1, "domain")), "fresh");
+	json_decref(json);
+}
+END_TEST
+
+static void script_clients(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
+	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
+	Gm__Wire__Client client = GM__WIRE__CLIENT__INIT, *list = &client;
+	Gm__Wire__ClientUse use[2] = {GM__WIRE__CLIENT_USE__INIT, GM__WIRE__CLIENT_USE__INIT};
+	Gm__Wire__ClientUse *uses[2] = {&use[0], &use[1]};
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+	packet.clients = &reply;
+	reply.n_clients = 1;
+	reply.clients = &list;
+	client.session = 5;
+	client.pid = 4194303;
+	client.uid = 65534;
+	client.name = (char *)"a \033[31mclient rather proud of its long name";
+	client.unit = (char *)"user@1000.service/app.slice/worker-with-a-long-name.service";
+	client.age_ms = 200000;
+	client.leases = 16384;
+	client.details = true;
+	client.quarantined = true;
+	use[0].held = use[1].held = 1023 * (G / 1024) + 900 * 1024;
+	use[0].in_use = use[0].cached = use[0].peak = use[0].held;
+	use[1].device = 1;
+	client.n_use = 2;
+	client.use = uses;
+	send_answer(f, &packet, id, true);
+	gm__wire__client__init(&client);
+	client.uid = 1;
+	client.n_use = 1;
+	client.use = uses;
+	send_answer(f, &packet, id, false);
+}
+
+START_TEST(clients_are_shown_per_device_and_within_the_screen)
+{
+	char *text = run_text("clients", script_clients);
+	has(text, "4194303");
+	has(text, "\\x1b");
+	has(text, "quarantined");
+	ck_assert_ptr_null(strchr(text, '\033'));
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
+START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
+{
+	json_t *json = run_json("clients", script_clients);
+
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "clients")), 2);
+	ck_assert_int_eq(json_integer_value(at(json, "clients", 0, "pid")), 4194303);
+	ck_assert_str_eq(json_string_value(at(json, "clients", 0, "state")), "quarantined");
+	ck_assert_uint_eq(json_array_size(at(json, "clients", 0, "use")), 2);
+	ck_assert(json_is_null(at(json, "clients", 0, "container")));
+	ck_assert(json_is_null(at(json, "clients", 1, "pid")));
+	ck_assert(json_is_null(at(json, "clients", 1, "name")));
+	ck_assert(json_is_null(at(json, "clients", 1, "leases")));
+	ck_assert(json_is_false(at(json, "clients", 1, "details")));
+	json_t *use = json_array_get(at(json, "clients", 1, "use"), 0);
+	ck_assert_int_gt(json_integer_value(json_object_get(use, "held")), 0);
+	ck_assert(json_is_null(json_object_get(use, "in_use")));
+	ck_assert(json_is_null(json_object_get(use, "active_buffers")));
+	json_decref(json);
+}
+END_TEST
+
+static uint64_t asked_older_than;
+
+static void script_buffers(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_BUFFERS);
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
+	Gm__Wire__Buffer buffer = GM__WIRE__BUFFER__INIT, *list = &buffer;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	asked_older_than = request->get_buffers->older_than_ms;
+	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
+	packet.buffers = &reply;
+	reply.n_buffers = 1;
+	reply.buffers = &list;
+	reply.untracked = 3;
+	buffer.tag = (char *)"重みの重みの重みの重みの重みの重みの";
+	buffer.client = (char *)"a worker with a name of its own, and a long one at that";
+	buffer.bytes = G;
+	for (uint64_t age = 1; age <= 5; age++) {
+		buffer.age_ms = (age * 7) % 5 * 60000;
+		send_answer(f, &packet, id, age < 5);
+	}
+}
+
+START_TEST(buffers_come_oldest_first)
+{
+	json_t *json = run_json("buffers", script_buffers);
+	for (size_t i = 0; i < 5; i++)
+		ck_assert_int_eq(
+			json_integer_value(at(json, "buffers", i, "age_ms")), (4 - (int)i) * 60000);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "untracked")), 3);
+	json_decref(json);
+	char *text = run_text("buffers", script_buffers);
+	has(text, "! 3 more buffers found no place");
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
+START_TEST(the_age_asked_for_goes_to_the_daemon)
+{
+	struct gm_options options = {.older_than_ms = 60000, .given = GM_OPTION_OLDER_THAN};
+	char *text = run("buffers", script_buffers, false, &options);
+	ck_assert_uint_eq(asked_older_than, 60000);
+	free(text);
+}
+END_TEST
+
+#define MANY_PACKETS 200
+#define MANY_ROWS    500
+
+static void script_many_buffers(struct gm_fake *f, void *user)
+{
+	static Gm__Wire__Buffer buffer, *list[MANY_ROWS];
+
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_BUFFERS);
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	gm__wire__buffer__init(&buffer);
+	buffer.tag = (char *)"one of many";
+	for (size_t i = 0; i < MANY_ROWS; i++)
+		list[i] = &buffer;
+	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
+	packet.buffers = &reply;
+	reply.n_buffers = MANY_ROWS;
+	reply.buffers = list;
+	for (size_t i = 0; i < MANY_PACKETS; i++)
+		send_answer(f, &packet, id, i + 1 < MANY_PACKETS);
+}
+
+START_TEST(a_hundred_thousand_buffers_are_all_listed)
+{
+	char *text = run_text("buffers", script_many_buffers);
+	size_t lines = 0;
+
+	for (const char *t = text; (t = strchr(t, '\n')); t++)
+		lines++;
+	ck_assert_uint_eq(lines, MANY_PACKETS * MANY_ROWS + 1);
+	free(text);
+	json_t *json = run_json("buffers", script_many_buffers);
+	ck_assert_uint_eq(
+		json_array_size(json_object_get(json, "buffers")), MANY_PACKETS * MANY_ROWS);
+	json_decref(json);
+}
+END_TEST
+
+static Gm__Wire__Trim asked_trim;
+
+static void script_trim(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_TRIM);
+	Gm__Wire__TrimReply reply = GM__WIRE__TRIM_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	asked_trim = *request->trim;
+	packet.body_case = GM__WIRE__PACKET__BODY_TRIM_REPLY;
+	packet.trim_reply = &reply;
+	reply.released = 2 * G;
+	reply.clients_asked = 3;
+	send_answer(f, &packet, request->id, false);
+}
+
+START_TEST(trim_says_what_came_back)
+{
+	char *text = run_text("trim", script_trim);
+	ck_assert(asked_trim.all_devices);
+	has(text, "2.0G");
+	has(text, "3 clients were asked");
+	free(text);
+	json_t *json = run_json("trim", script_trim);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "released")), (int64_t)(2 * G));
+	json_decref(json);
+	struct gm_options options = {.device = 4, .given = GM_OPTION_DEVICE};
+	free(run("trim", script_trim, false, &options));
+	ck_assert(!asked_trim.all_devices);
+	ck_assert_uint_eq(asked_trim.device, 4);
+}
+END_TEST
+
+static void script_denied(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_TRIM);
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	failure.status = GPUMEM_E_DENIED;
+	failure.detail = (char *)"only administrators may trim";
+	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+	packet.failure = &failure;
+	send_answer(f, &packet, request->id, false);
+}
+
+START_TEST(a_refusal_leaves_nothing_on_stdout)
+{
+	ck_assert_ptr_null(run("trim", script_denied, false, NULL));
+	ck_assert_int_eq(trouble.status, GPUMEM_E_DENIED);
+	ck_assert_int_eq(gm_status_exit(trouble.status), 4);
+	ck_assert_str_eq(trouble.text, "only administrators may trim");
+}
+END_TEST
+
+static void script_version(struct gm_fake *f, void *user)
+{
+	if (gm_fake_hello(f))
+		gm_fake_wait_end(f);
+}
+
+START_TEST(version_shows_both_sides)
+{
+	char *text = run_text("version", script_version);
+	has(text, "gpumemctl: " PACKAGE_VERSION ", protocol 1.1\n");
+	has(text, "gpumemd: 9.8.7, protocol 1.8\n");
+	free(text);
+	json_t *json = run_json("version", script_version);
+	ck_assert_str_eq(json_string_value(json_object_get(json, "gpumemd")), "9.8.7");
+	json_decref(json);
+}
+END_TEST
+
+static void script_config(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CONFIG);
+	Gm__Wire__ConfigReply reply = GM__WIRE__CONFIG_REPLY__INIT;
+	Gm__Wire__ConfigEntry entry = GM__WIRE__CONFIG_ENTRY__INIT, *list = &entry;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	packet.body_case = GM__WIRE__PACKET__BODY_CONFIG;
+	packet.config = &reply;
+	reply.n_entries = 1;
+	reply.entries = &list;
+	entry.key = (char *)"fraction";
+	entry.value = (char *)"0.9";
+	entry.source = (char *)"/etc/gpumemd/gpumemd.conf.d/"
+			       "10-a-file-whose-name-is-rather-long-and-goes-on-and-on.conf:12";
+	send_answer(f, &packet, request->id, false);
+}
+
+START_TEST(config_show_names_the_source_of_each_value)
+{
+	struct gm_options options = {.args = {"show"}, .n_args = 1};
+	char *text = run("config", script_config, false, &options);
+	has(text, "fraction 0.9   /etc/gpumemd");
+	fits_screen(text, 24);
+	free(text);
+	text = run("config", script_config, true, &options);
+	json_t *json = json_loads(text, 0, NULL);
+	ck_assert(json_is_null(at(json, "config", 0, "section")));
+	ck_assert_str_eq(json_string_value(at(json, "config", 0, "value")), "0.9");
+	json_decref(json);
+	free(text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verbs");
+	TCase *tcase = tcase_create("verbs");
+
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, status_is_one_screen_and_calls_out_what_is_unusual);
+	tcase_add_test(tcase, status_gives_programs_bytes);
+	tcase_add_test(tcase, devices_come_in_as_many_packets_as_they_like);
+	tcase_add_test(tcase, pools_show_totals_and_buckets_wherever_their_packets_fall);
+	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
+	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
+	tcase_add_test(tcase, buffers_come_oldest_first);
+	tcase_add_test(tcase, a_hundred_thousand_buffers_are_all_listed);
+	tcase_add_test(tcase, the_age_asked_for_goes_to_the_daemon);
+	tcase_add_test(tcase, trim_says_what_came_back);
+	tcase_add_test(tcase, a_refusal_leaves_nothing_on_stdout);
+	tcase_add_test(tcase, version_shows_both_sides);
+	tcase_add_test(tcase, config_show_names_the_source_of_each_value);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Those who look at a running daemon and steer it: what they see of clients and their buffers, what
+ * they may do, and what clients are told of it.
+ */
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/page.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+#include "tests/unit/daemon/broker_fixture.h"
+#include "tests/unit/daemon/wire_client.h"
+
+START_TEST(an_observer_sees_and_holds_nothing)
+{
+	start();
+	struct wire_client *observer = wire_join(path, true);
+	ck_assert_uint_eq(observer->session, 0);
+	ck_assert_int_eq(observer->events, -1);
+	ck_assert_uint_eq(wire_status(observer)->clients, 0);
+	wire_send_lease(observer, 0, MIB);
+	wire_expect_failure(wire_receive(observer), GPUMEM_E_DENIED);
+	wire_close(observer);
+}
+END_TEST
+
+START_TEST(a_trim_asks_holders_for_what_they_cache_and_events_merge)
+{
+	start();
+	struct wire_client *client = wire_join(path, false), *observer = wire_join(path, true);
+	wire_lease(client, 8 * MIB);
+	wire_return(client, wire_lease(client, 2 * MIB));
+	Gm__Wire__Trim body = GM__WIRE__TRIM__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	body.all_devices = true;
+	packet.body_case = GM__WIRE__PACKET__BODY_TRIM;
+	packet.trim = &body;
+	Gm__Wire__Packet *answer = wire_call(observer, &packet);
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_TRIM_REPLY);
+	ck_assert_uint_eq(answer->trim_reply->released, 2 * MIB);
+	ck_assert_uint_eq(answer->trim_reply->clients_asked, 1);
+	Gm__Wire__Packet *event = wire_receive_from(client, client->events);
+	ck_assert_int_eq(event->body_case, GM__WIRE__PACKET__BODY_RECLAIM_EVENT);
+	uint64_t epoch = event->reclaim_event->epoch;
+	/* Far more events than the socket takes, to a client that does not read them. */
+	for (int i = 0; i < 3000; i++)
+		ck_assert_ptr_nonnull(wire_call(observer, &packet));
+	ck_assert_uint_eq(wire_status(client)->clients, 1);
+	uint64_t last = epoch, n = 0;
+	while (last < epoch + 3000) {
+		event = wire_receive_from(client, client->events);
+		ck_assert_ptr_nonnull(event);
+		ck_assert_uint_gt(event->reclaim_event->epoch, last);
+		last = event->reclaim_event->epoch;
+		n++;
+	}
+	ck_assert_uint_lt(n, 3000);
+	body.all_devices = false;
+	body.device = 9;
+	wire_expect_failure(wire_call(observer, &packet), GPUMEM_E_NOT_FOUND);
+	wire_close(client);
+	wire_close(observer);
+}
+END_TEST
+
+START_TEST(an_ordinary_user_sees_totals_and_changes_nothing)
+{
+	if (getuid() != 0)
+		return; /* needs another uid; the suite runs as root in CI */
+	start();
+	ck_assert_int_eq(chmod(folder, 0755), 0);
+	struct wire_client *client = wire_join(path, false);
+	wire_lease(client, 8 * MIB);
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (setgid(12345) < 0 || setuid(12345) < 0)
+			_exit(2);
+		struct wire_client *other = wire_join(path, true);
+		Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+		Gm__Wire__Trim trim = GM__WIRE__TRIM__INIT;
+		Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+		packet.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
+		packet.get_clients = &body;
+		Gm__Wire__Packet *answer = wire_call(other, &packet);
+		if (answer->body_case != GM__WIRE__PACKET__BODY_CLIENTS ||
+			answer->clients->n_clients != 1)
+			_exit(3);
+		const Gm__Wire__Client *seen = answer->clients->clients[0];
+		if (seen->details || seen->name[0] || seen->command[0] ||
+			seen->use[0]->held != 8 * MIB)
+			_exit(4);
+		packet.body_case = GM__WIRE__PACKET__BODY_TRIM;
+		packet.trim = &trim;
+		answer = wire_call(other, &packet);
+		if (answer->body_case != GM__WIRE__PACKET__BODY_FAILURE ||
+			answer->failure->status != GPUMEM_E_DENIED)
+			_exit(5);
+		_exit(0);
+	}
+	int status;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	wire_close(client);
+}
+END_TEST
+
+START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
+{
+	GM_LIMIT_TEST(TRACKED_BUFFERS);
+	start();
+	struct wire_client *client = wire_join(path, false);
+	wire_lease(client, 8 * MIB);
+	struct gm_page_client *page = mmap(
+		NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, client->client_page, 0);
+	ck_assert_ptr_ne(page, MAP_FAILED);
+	for (int i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+		page->rows[i].bytes = 4096;
+		page->rows[i].born_ns = 1;
+		strcpy(page->rows[i].tag, "buffer");
+	}
+	/* One more than has a row. */
+	page->use[0].active_buffers = GM_LIMIT_TRACKED_BUFFERS + 1;
+	page->use[0].untracked = 1;
+	page->rows[7].seq = 1;
+	page->rows[8].bytes = UINT64_MAX;
+	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
+	packet.get_buffers = &body;
+	size_t n = 0;
+	Gm__Wire__Packet *answer = wire_call(client, &packet);
+	for (;; answer = wire_receive(client)) {
+		ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_BUFFERS);
+		for (size_t i = 0; i < answer->buffers->n_buffers; i++)
+			ck_assert_str_eq(answer->buffers->buffers[i]->tag, "buffer");
+		n += answer->buffers->n_buffers;
+		if (!answer->more)
+			break;
+	}
+	ck_assert_uint_eq(n, GM_LIMIT_TRACKED_BUFFERS - 2);
+	ck_assert_uint_eq(answer->buffers->untracked, 1);
+	body.older_than_ms = UINT64_MAX;
+	answer = wire_call(client, &packet);
+	ck_assert_uint_eq(answer->buffers->n_buffers, 0);
+	memset(page, 0xff, sizeof(*page));
+	body.older_than_ms = 0;
+	answer = wire_call(client, &packet);
+	ck_assert_uint_eq(answer->buffers->n_buffers, 0);
+	munmap(page, sizeof(*page));
+	wire_close(client);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("broker_admin");
+	TCase *tests = tcase_create("broker");
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, an_observer_sees_and_holds_nothing);
+	tcase_add_test(tests, a_trim_asks_holders_for_what_they_cache_and_events_merge);
+	tcase_add_test(tests, an_ordinary_user_sees_totals_and_changes_nothing);
+	tcase_add_test(tests, tracked_buffers_are_listed_whatever_the_client_wrote);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}

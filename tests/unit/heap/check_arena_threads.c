@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Many threads in one arena: one grows while others need memory, frees by others, frees at once. */
+#include "config.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "tests/tap.h"
+#include "tests/unit/heap/arena_fixture.h"
+
+static void *alloc_one(void *ctx)
+{
+	void *ptr = NULL;
+	int r = gm_arena_alloc(arena, *(uint64_t *)ctx, 0, ANY, 0, &ptr, NULL);
+	return r ? NULL : ptr;
+}
+
+START_TEST(threads_that_grow_at_once_ask_for_little_more_than_they_need)
+{
+	pthread_t threads[16];
+	uint64_t size = 64 * KIB;
+	void *ptr;
+
+	w.hold_gets = true;
+	for (unsigned i = 0; i < 16; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, alloc_one, &size), 0);
+	world_await_gets(&w, 1);
+	world_release_gets(&w);
+	for (unsigned i = 0; i < 16; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], &ptr), 0);
+		ck_assert_ptr_nonnull(ptr);
+	}
+	/* All of it fits one chunk. */
+	ck_assert_uint_eq(w.granted, 2 * MIB);
+}
+END_TEST
+
+START_TEST(a_large_request_under_way_does_not_keep_others_waiting)
+{
+	uint64_t size = 512 * MIB;
+	pthread_t thread;
+	void *ptr;
+
+	void *block = take(MIB + MIB / 2);
+	w.hold_gets = true;
+	ck_assert_int_eq(pthread_create(&thread, NULL, alloc_one, &size), 0);
+	world_await_gets(&w, 1);
+	/* What is free here, and what others free, is used meanwhile. */
+	give(block);
+	give(take(MIB));
+	world_release_gets(&w);
+	ck_assert_int_eq(pthread_join(thread, &ptr), 0);
+	ck_assert_ptr_nonnull(ptr);
+	give(ptr);
+}
+END_TEST
+
+START_TEST(a_local_free_wakes_a_thread_that_waits_for_anothers_request)
+{
+	uint64_t half = MIB;
+	pthread_t first, second;
+	void *ptr, *block = take(2 * MIB);
+
+	w.hold_gets = true;
+	ck_assert_int_eq(pthread_create(&first, NULL, alloc_one, &half), 0);
+	world_await_gets(&w, 1);
+	/* This one counts on the other half of what the first one gets. */
+	ck_assert_int_eq(pthread_create(&second, NULL, alloc_one, &half), 0);
+	give(block);
+	ck_assert_int_eq(pthread_join(second, &ptr), 0);
+	ck_assert_ptr_nonnull(ptr);
+	ck_assert_uint_eq(w.gets, 2);
+	world_release_gets(&w);
+	ck_assert_int_eq(pthread_join(first, &ptr), 0);
+	ck_assert_ptr_nonnull(ptr);
+}
+END_TEST
+
+START_TEST(when_a_request_fails_those_who_counted_on_it_ask_for_themselves)
+{
+	pthread_t threads[4];
+	uint64_t size = 64 * KIB;
+	void *ptr;
+
+	w.hold_gets = true;
+	w.fail_gets = 2; /* the step and the exact amount of the first */
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, alloc_one, &size), 0);
+	world_await_gets(&w, 1);
+	world_release_gets(&w);
+	unsigned got = 0;
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], &ptr), 0);
+		got += ptr != NULL;
+	}
+	/* The others were not failed by it; and the one that was tried again by itself. */
+	ck_assert_uint_ge(got, 3);
+}
+END_TEST
+
+struct handover {
+	void *blocks[64];
+};
+
+static void *alloc_many(void *ctx)
+{
+	struct handover *h = ctx;
+	for (unsigned i = 0; i < 64; i++) {
+		h->blocks[i] = NULL;
+		if (gm_arena_alloc(arena, 100 + i * 500, 0, ANY, 0, &h->blocks[i], NULL))
+			return h;
+	}
+	return NULL;
+}
+
+static void *free_many(void *ctx)
+{
+	struct handover *h = ctx;
+	for (unsigned i = 0; i < 64; i++) {
+		if (gm_arena_dealloc(arena, h->blocks[i], DONE, NULL))
+			return h;
+	}
+	return NULL;
+}
+
+static void in_thread(void *(*fn)(void *), void *ctx)
+{
+	pthread_t thread;
+	void *bad;
+	ck_assert_int_eq(pthread_create(&thread, NULL, fn, ctx), 0);
+	ck_assert_int_eq(pthread_join(thread, &bad), 0);
+	ck_assert_ptr_null(bad);
+}
+
+START_TEST(blocks_may_be_freed_by_other_threads_and_outlive_their_own)
+{
+	struct handover h;
+
+	in_thread(alloc_many, &h);
+	ck_assert_uint_eq(stats().active, 64);
+	in_thread(free_many, &h);
+	ck_assert_uint_eq(stats().active, 0);
+	ck_assert_uint_eq(stats().hits + stats().misses, 64);
+	/* The threads are gone, and their caches with them. */
+	gm_arena_trim(arena, UINT64_MAX);
+	ck_assert_uint_eq(w.granted, 0);
+}
+END_TEST
+
+static _Atomic unsigned freed;
+static void *_Atomic target;
+static pthread_barrier_t barrier;
+
+static void *free_target(void *ctx)
+{
+	for (unsigned i = 0; i < 200; i++) {
+		pthread_barrier_wait(&barrier);
+		if (gm_arena_dealloc(arena, atomic_load(&target), DONE, NULL) == 0)
+			atomic_fetch_add(&freed, 1);
+		pthread_barrier_wait(&barrier);
+	}
+	return NULL;
+}
+
+START_TEST(of_two_frees_at_once_exactly_one_succeeds)
+{
+	pthread_t threads[2];
+
+	pthread_barrier_init(&barrier, NULL, 3);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, free_target, NULL), 0);
+	for (unsigned i = 0; i < 200; i++) {
+		atomic_store(&target, take(i % 2 ? 500 : 500000));
+		atomic_store(&freed, 0);
+		pthread_barrier_wait(&barrier);
+		pthread_barrier_wait(&barrier);
+		ck_assert_uint_eq(atomic_load(&freed), 1);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+	pthread_barrier_destroy(&barrier);
+	ck_assert_uint_eq(stats().active, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("arena threads");
+	TCase *tests = tcase_create("threads");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_set_timeout(tests, 60);
+	tcase_add_test(tests, threads_that_grow_at_once_ask_for_little_more_than_they_need);
+	tcase_add_test(tests, a_large_request_under_way_does_not_keep_others_waiting);
+	tcase_add_test(tests, a_local_free_wakes_a_thread_that_waits_for_anothers_request);
+	tcase_add_test(tests, when_a_request_fails_those_who_counted_on_it_ask_for_themselves);
+	tcase_add_test(tests, blocks_may_be_freed_by_other_threads_and_outlive_their_own);
+	tcase_add_test(tests, of_two_frees_at_once_exactly_one_succeeds);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}

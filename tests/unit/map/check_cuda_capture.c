@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several captures at once, over the fake driver (run it with tests/fake/run-fake.sh): an event for
+ * all streams would break each of them, so none may be forgotten that goes on. Each test is a
+ * process of its own, which is where captures are remembered.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "client/map/cuda_capture.h"
+#include "client/map/map_cuda.h"
+#include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
+#include "tests/unit/map/map_fixture.h"
+
+static struct gm_map_cuda *map;
+static gm_cu_result (*begin)(gm_cu_stream, int);
+static gm_cu_result (*end)(gm_cu_stream, void **);
+
+static void set_up(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	gm_cu_uuid uuid;
+
+	/* Calls that the library has no use for. */
+	ck_assert_ptr_nonnull(lib);
+	*(void **)&begin = dlsym(lib, "cuStreamBeginCapture_v2");
+	*(void **)&end = dlsym(lib, "cuStreamEndCapture");
+	ck_assert_int_eq(gm_cuda_load(&cuda, why), 0);
+	ck_assert_int_eq(cuda->cuDeviceGetUuid(&uuid, 0), 0);
+	ops = gm_map_cuda_ops();
+	ck_assert_int_eq(gm_map_cuda_new((const uint8_t *)uuid.bytes, &map, why), 0);
+	use(0);
+}
+
+static void tear_down(void)
+{
+	ops->close(map);
+}
+
+/* Whether an event for all streams may be had. */
+static int record_any(void)
+{
+	struct gm_event *event;
+	int r = ops->record(map, &event);
+
+	if (r == 0)
+		ops->forget(map, event);
+	return r;
+}
+
+static void seen_captured(gm_cu_stream stream)
+{
+	uint64_t id;
+
+	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EAGAIN);
+}
+
+/* Ends its capture, which was left whole. */
+static void end_whole(gm_cu_stream stream)
+{
+	void *graph = NULL;
+
+	ck_assert_int_eq(end(stream, &graph), 0);
+	ck_assert_ptr_nonnull(graph);
+}
+
+static void seen_over(gm_cu_stream stream)
+{
+	uint64_t id;
+
+	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), 0);
+}
+
+START_TEST(of_two_captures_the_one_that_goes_on_is_left_whole)
+{
+	gm_cu_stream streams[] = {stream_new(), stream_new()};
+	gm_cu_stream ends = streams[_i & 1], stays = streams[!(_i & 1)];
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(begin(streams[i], 0), 0);
+		seen_captured(streams[i]);
+	}
+	end_whole(ends);
+	if (_i & 2)
+		seen_over(ends);
+	else
+		ck_assert_uint_eq(ops->captured_into(map, (gpumem_stream)ends), 0);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	ck_assert_int_eq(cuda->cuStreamDestroy(ends), 0);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	end_whole(stays);
+	ck_assert_int_eq(record_any(), 0);
+}
+END_TEST
+
+#define MANY (2 * GM_CUDA_CAPTURED_PLACES + 1)
+
+static gm_cu_stream many[MANY];
+
+static void capture_many(int n)
+{
+	for (int i = 0; i < n; i++) {
+		many[i] = stream_new();
+		ck_assert_int_eq(begin(many[i], 0), 0);
+	}
+}
+
+/* Each in turn is the one that goes on, whether the others' ends are seen or not. */
+START_TEST(no_capture_of_many_is_forgotten)
+{
+	int stays = _i / 2;
+
+	capture_many(MANY);
+	for (int i = 0; i < MANY; i++)
+		seen_captured(many[i]);
+	for (int i = 0; i < MANY; i++) {
+		if (i == stays)
+			continue;
+		end_whole(many[i]);
+		if (_i & 1)
+			seen_over(many[i]);
+	}
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	end_whole(many[stays]);
+	ck_assert_int_eq(record_any(), 0);
+}
+END_TEST
+
+START_TEST(the_place_of_a_capture_that_is_over_is_used_again_without_memory)
+{
+	int last = GM_CUDA_CAPTURED_PLACES;
+	uint64_t id;
+
+	capture_many(last + 1);
+	for (int i = 0; i < last; i++)
+		seen_captured(many[i]);
+	end_whole(many[3]);
+	failing_malloc_arm(1);
+	int r = ops->stream_id(map, (gpumem_stream)many[last], &id);
+	ck_assert(!failing_malloc_fired());
+	ck_assert_int_eq(r, -EAGAIN);
+	for (int i = 0; i < last; i++)
+		if (i != 3)
+			end_whole(many[i]);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	end_whole(many[last]);
+	ck_assert_int_eq(record_any(), 0);
+}
+END_TEST
+
+/* What cannot be remembered cannot be asked for its end, either. */
+START_TEST(a_capture_that_there_is_no_memory_for_is_taken_to_go_on)
+{
+	int last = GM_CUDA_CAPTURED_PLACES;
+	uint64_t id;
+
+	capture_many(last + 1);
+	for (int i = 0; i < last; i++)
+		seen_captured(many[i]);
+	for (int again = 0; again < 2; again++) {
+		failing_malloc_arm(1);
+		int r = ops->stream_id(map, (gpumem_stream)many[last], &id);
+		ck_assert(failing_malloc_fired());
+		ck_assert_int_eq(r, -EAGAIN);
+	}
+	for (int i = 0; i < last; i++)
+		end_whole(many[i]);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	end_whole(many[last]);
+	seen_over(many[last]);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+}
+END_TEST
+
+/* A capture is unknown from its begin until its stream is named: nobody asks in between. */
+static pthread_rwlock_t naming = PTHREAD_RWLOCK_INITIALIZER;
+static _Atomic int at_it, broken;
+
+/* Check is for one thread. */
+static void *capture_often(void *arg)
+{
+	gm_cu_stream stream = arg;
+	void *graph;
+	uint64_t id;
+
+	for (int i = 0; i < 300; i++) {
+		pthread_rwlock_rdlock(&naming);
+		broken += begin(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED) != 0;
+		broken += ops->stream_id(map, arg, &id) != -EAGAIN;
+		pthread_rwlock_unlock(&naming);
+		sched_yield();
+		broken += end(stream, &graph) != 0;
+		if (i % 2)
+			broken += ops->captured_into(map, arg) != 0;
+	}
+	at_it--;
+	return NULL;
+}
+
+START_TEST(captures_of_many_threads_are_left_whole)
+{
+	pthread_t threads[4];
+
+	at_it = 4;
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, capture_often, stream_new()), 0);
+	while (at_it) {
+		pthread_rwlock_wrlock(&naming);
+		int r = record_any();
+		pthread_rwlock_unlock(&naming);
+		ck_assert(r == 0 || r == -EAGAIN);
+		sched_yield();
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_int_eq(broken, 0);
+	ck_assert_int_eq(record_any(), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cuda_capture");
+	TCase *tcase = tcase_create("fake driver");
+
+	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_add_loop_test(tcase, of_two_captures_the_one_that_goes_on_is_left_whole, 0, 4);
+	tcase_add_loop_test(tcase, no_capture_of_many_is_forgotten, 0, 2 * MANY);
+	tcase_add_test(tcase, the_place_of_a_capture_that_is_over_is_used_again_without_memory);
+	tcase_add_test(tcase, a_capture_that_there_is_no_memory_for_is_taken_to_go_on);
+	tcase_add_test(tcase, captures_of_many_threads_are_left_whole);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

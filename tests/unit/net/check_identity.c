@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Who a client is: cgroup paths as the container runtimes write them, and real processes. */
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/tenant/domain.h"
+#include "daemon/net/identity.h"
+#include "tests/tap.h"
+
+#define ID  "3f29b6aa0b7ac52dbd5bb6d8e0a5b6ac1c0a3bd6b5a6e7d1a9a8f7c6b5d4e3f2"
+#define ID2 "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+static const struct sample {
+	const char *text, *unit, *container, *scope;
+} samples[] = {
+	/* no container */
+	{"0::/\n", "", "", ""},
+	{"0::/user.slice/user-1000.slice/session-3.scope\n", "session-3.scope", "", ""},
+	{"0::/system.slice/ssh.service\n", "ssh.service", "", ""},
+	{"0::/system.slice/system-getty.slice/getty@tty1.service\n", "getty@tty1.service", "", ""},
+	/* what a user's manager runs was named by the user: the system's unit counts */
+	{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/nginx.service\n",
+		"user@1000.service", "", ""},
+	{"0::/init.scope\n", "init.scope", "", ""},
+	{"", "", "", ""},
+	{"nonsense\n::\n:\n0:\n", "", "", ""},
+	/* docker */
+	{"0::/system.slice/docker-" ID ".scope\n", "", ID, "/system.slice/docker-" ID ".scope"},
+	{"12:memory:/docker/" ID "\n1:name=systemd:/docker/" ID "\n0::/system.slice/x.service\n",
+		"x.service", ID, "/docker/" ID},
+	/* podman, as root and as a user; its monitor is outside */
+	{"0::/machine.slice/libpod-" ID ".scope/container\n", "", ID,
+		"/machine.slice/libpod-" ID ".scope"},
+	{"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope\n",
+		"user@1000.service", ID,
+		"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope"},
+	{"0::/machine.slice/libpod-conmon-" ID ".scope\n", "libpod-conmon-" ID ".scope", "", ""},
+	{"11:pids:/libpod_parent/libpod-" ID "\n", "", ID, "/libpod_parent/libpod-" ID},
+	/* Kubernetes: systemd and plain cgroups, containerd and cri-o */
+	{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a2b.slice/"
+	 "cri-containerd-" ID ".scope\n",
+		"", ID,
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a2b.slice/"
+		"cri-containerd-" ID ".scope"},
+	{"0::/kubepods.slice/kubepods-pod1a2b.slice/crio-" ID ".scope\n", "", ID,
+		"/kubepods.slice/kubepods-pod1a2b.slice/crio-" ID ".scope"},
+	{"4:memory:/kubepods/besteffort/pod2c48913c-b29f-11e7-9350-020968147796/" ID "\n", "", ID,
+		"/kubepods/besteffort/pod2c48913c-b29f-11e7-9350-020968147796/" ID},
+	{"0::/system.slice/containerd.service/kubepods-besteffort-pod1a2b.slice:cri-containerd:" ID
+	 "\n",
+		"containerd.service", ID,
+		"/system.slice/containerd.service/kubepods-besteffort-pod1a2b.slice:cri-containerd:" ID},
+	{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a2b.slice/odd\n", "",
+		"kubepods-burstable-pod1a2b.slice",
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a2b.slice"},
+	/* nerdctl, ECS */
+	{"0::/default/" ID "\n", "", ID, "/default/" ID},
+	{"0::/system.slice/nerdctl-" ID ".scope\n", "", ID, "/system.slice/nerdctl-" ID ".scope"},
+	{"7:cpu:/ecs/task-1/" ID "\n", "", ID, "/ecs/task-1/" ID},
+	/* lxc, old and new; its monitor is outside */
+	{"9:memory:/lxc/web/init.scope\n", "", "web", "/lxc/web"},
+	{"0::/lxc.payload.web/system.slice/cron.service\n", "", "web", "/lxc.payload.web"},
+	{"0::/lxc.payload/web\n", "", "web", "/lxc.payload/web"},
+	{"0::/lxc.monitor.web\n", "", "", ""},
+	/* systemd-nspawn; a virtual machine's emulator runs on the host */
+	{"0::/machine.slice/systemd-nspawn@deb12.service/payload/init.scope\n", "", "deb12",
+		"/machine.slice/systemd-nspawn@deb12.service"},
+	{"0::/machine.slice/machine-my\\x2dbox.scope\n", "", "my-box",
+		"/machine.slice/machine-my\\x2dbox.scope"},
+	{"0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope\n", "machine-qemu-1-vm.scope", "", ""},
+	/* nested: the outermost counts, whatever was named inside */
+	{"0::/system.slice/docker-" ID ".scope/docker/" ID2 "\n", "", ID,
+		"/system.slice/docker-" ID ".scope"},
+	{"0::/lxc.payload.a/lxc.payload.b\n", "", "a", "/lxc.payload.a"},
+	/* not quite an id */
+	{"0::/docker-3f29.scope\n", "docker-3f29.scope", "", ""},
+	{"0::/system.slice/docker-" ID "0.scope\n", "docker-" ID "0.scope", "", ""},
+	/* control characters do not get through */
+	{"0::/lxc/we\x01\x1b[1mb\n", "", "we??[1mb", "/lxc/we\x01\x1b[1mb"},
+};
+
+START_TEST(every_runtimes_paths_are_understood)
+{
+	for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
+		struct gm_cgroup got;
+		ck_assert_int_eq(gm_cgroup_parse(samples[i].text, &got), 0);
+		ck_assert_msg(strcmp(got.unit, samples[i].unit) == 0, "%s: unit %s, not %s",
+			samples[i].text, got.unit, samples[i].unit);
+		ck_assert_msg(strcmp(got.container, samples[i].container) == 0,
+			"%s: container %s, not %s", samples[i].text, got.container,
+			samples[i].container);
+		ck_assert_msg(strcmp(got.scope, samples[i].scope) == 0, "%s: scope %s, not %s",
+			samples[i].text, got.scope, samples[i].scope);
+	}
+}
+END_TEST
+
+START_TEST(a_path_too_long_to_be_told_from_another_is_an_error)
+{
+	char text[3 * GM_CGROUP_SCOPE_BYTES];
+	struct gm_cgroup got;
+	memset(text, 'a', sizeof(text));
+	memcpy(text, "0::/", 4);
+	strcpy(text + GM_CGROUP_SCOPE_BYTES, "/lxc/x\n");
+	ck_assert_int_eq(gm_cgroup_parse(text, &got), -ENAMETOOLONG);
+	/* A container's name that does not fit is cut: it is for people. */
+	memset(text, 'a', sizeof(text));
+	memcpy(text, "0::/lxc/", 8);
+	text[8 + GM_CGROUP_CONTAINER_BYTES + 50] = '\0';
+	ck_assert_int_eq(gm_cgroup_parse(text, &got), 0);
+	ck_assert_uint_eq(strlen(got.container), GM_CGROUP_CONTAINER_BYTES - 1);
+}
+END_TEST
+
+START_TEST(the_depth_of_pid_namespaces_is_counted)
+{
+	ck_assert_uint_eq(gm_identity_pid_depth("Name:\tx\nNSpid:\t12\nNSpgid:\t12\t1\n"), 1);
+	ck_assert_uint_eq(gm_identity_pid_depth("Name:\tx\nNSpid:\t12\t3\t1\n"), 3);
+	ck_assert_uint_eq(gm_identity_pid_depth("NSpid:\t12\t3"), 2);
+	ck_assert_uint_eq(gm_identity_pid_depth("Name:\tNSpid: 1 2\nUid:\t0\n"), 0);
+	ck_assert_uint_eq(gm_identity_pid_depth(""), 0);
+}
+END_TEST
+
+/* A child at the other end of a socket pair: it waits for a byte, then ends. */
+static pid_t child_at(int ends[2])
+{
+	/* The credentials are those of who made the pair, so the child makes it: by listening. */
+	int pipes[2];
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pipes), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		int pair[2];
+		char byte = 'x';
+		struct iovec data = {.iov_base = &byte, .iov_len = 1};
+		union {
+			struct cmsghdr align;
+			char bytes[CMSG_SPACE(sizeof(int))];
+		} control;
+		struct msghdr message = {.msg_iov = &data,
+			.msg_iovlen = 1,
+			.msg_control = control.bytes,
+			.msg_controllen = sizeof(control.bytes)};
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
+			_exit(1);
+		memset(&control, 0, sizeof(control));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &pair[0], sizeof(int));
+		if (sendmsg(pipes[1], &message, 0) != 1)
+			_exit(1);
+		_exit(read(pair[1], &byte, 1) == 1 ? 0 : 1);
+	}
+	char byte;
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct msghdr message = {.msg_iov = &data,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes)};
+	ck_assert_int_eq(recvmsg(pipes[0], &message, 0), 1);
+	memcpy(&ends[0], CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+	close(pipes[0]);
+	close(pipes[1]);
+	return child;
+}
+
+START_TEST(a_process_is_identified_and_its_end_is_seen)
+{
+	int ends[2];
+	char why[256] = "";
+	struct gm_identity *identity;
+	pid_t child = child_at(ends);
+	ck_assert_msg(gm_identity_read(ends[0], &identity, why) == 0, "%s", why);
+	ck_assert_int_eq(identity->pid, child);
+	ck_assert_uint_eq(identity->uid, getuid());
+	ck_assert_uint_eq(identity->gid, getgid());
+	ck_assert_int_ge(identity->pidfd, 0);
+	ck_assert(identity->own_pid_namespace);
+	ck_assert(strlen(identity->command) > 0);
+	ck_assert(!gm_identity_dead(identity));
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert(gm_identity_dead(identity));
+	struct gm_identity *again;
+	ck_assert_int_lt(gm_identity_read(ends[0], &again, why), 0);
+	ck_assert_str_ne(why, "");
+	ck_assert_ptr_eq(gm_identity_ref(identity), identity);
+	gm_identity_unref(identity);
+	gm_identity_unref(identity);
+	gm_identity_unref(NULL);
+	close(ends[0]);
+}
+END_TEST
+
+START_TEST(a_moment_without_descriptors_costs_a_client_no_rights)
+{
+	int ends[2];
+	char why[256] = "";
+	struct gm_identity *identity;
+	struct rlimit before, limit;
+	pid_t child = child_at(ends);
+	int refused = 0, lowest = dup(ends[0]);
+	ck_assert_int_ge(lowest, 0);
+	close(lowest);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	/* One more each time: it is refused for want of them, or seen as what it is. */
+	for (rlim_t left = 0; left < 4; left++) {
+		limit = before;
+		limit.rlim_cur = (rlim_t)lowest + left;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		int r = gm_identity_read(ends[0], &identity, why);
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+		if (r < 0) {
+			ck_assert_int_eq(r, -EMFILE);
+			ck_assert_ptr_nonnull(strstr(why, "LimitNOFILE"));
+			refused++;
+			continue;
+		}
+		ck_assert_int_eq(identity->pid, child);
+		ck_assert(identity->own_pid_namespace);
+		ck_assert(!identity->confined);
+		ck_assert(strlen(identity->command) > 0);
+		gm_identity_unref(identity);
+	}
+	ck_assert_int_ge(refused, 2); /* without a pidfd, and with nothing but a pidfd */
+	ck_assert_int_lt(refused, 4);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	close(ends[0]);
+}
+END_TEST
+
+START_TEST(a_process_is_pinned_by_its_number_only_if_it_is_its_users)
+{
+	int ends[2], pidfd = -1;
+	pid_t child = child_at(ends);
+	ck_assert_int_eq(gm_identity_pin(child, getuid(), &pidfd), 0);
+	struct gm_identity who = {.pidfd = pidfd};
+	ck_assert(!gm_identity_dead(&who));
+	if (getuid() != 0)
+		ck_assert_int_eq(gm_identity_pin(child, getuid() + 1, &pidfd), -ESRCH);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert(gm_identity_dead(&who));
+	close(who.pidfd);
+	ck_assert_int_eq(gm_identity_pin(child, getuid(), &pidfd), -ESRCH);
+	close(ends[0]);
+}
+END_TEST
+
+START_TEST(administration_needs_a_right_and_the_daemons_pid_namespace)
+{
+	gid_t groups[] = {7, 42};
+	struct gm_identity who = {.uid = 1000,
+		.gid = 1000,
+		.groups = groups,
+		.n_groups = 2,
+		.own_pid_namespace = true};
+	ck_assert(!gm_identity_may_administer(&who, 5, 99));
+	ck_assert(!gm_identity_may_administer(&who, 5, (gid_t)-1));
+	ck_assert(gm_identity_may_administer(&who, 1000, 99));
+	ck_assert(gm_identity_may_administer(&who, 5, 42));
+	ck_assert(gm_identity_may_administer(&who, 5, 1000));
+	who.own_pid_namespace = false;
+	ck_assert(!gm_identity_may_administer(&who, 1000, 42));
+	who.uid = 0; /* root in a container is nobody special */
+	ck_assert(!gm_identity_may_administer(&who, 5, 99));
+	who.own_pid_namespace = true;
+	ck_assert(gm_identity_may_administer(&who, 5, 99));
+}
+END_TEST
+
+/* ---- trust domains */
+
+static struct gm_identity someone(uid_t uid, const char *scope)
+{
+	struct gm_identity who = {.uid = uid};
+	strcpy(who.cgroup.scope, scope);
+	strcpy(who.cgroup.container, scope[0] ? "box" : "");
+	return who;
+}
+
+START_TEST(domains_follow_the_trust_setting)
+{
+	struct gm_domains *domains;
+	gm_domain a, b;
+	bool pooling;
+	ck_assert_int_eq(gm_domains_new(&domains), 0);
+	struct gm_identity plain = someone(1000, ""), boxed = someone(1000, "/docker/a"),
+			   other = someone(1000, "/docker/b"), root = someone(0, "/docker/a");
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &a, &pooling);
+	ck_assert(pooling);
+	ck_assert_uint_ne(a, GM_DOMAIN_FRESH);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &b, &pooling);
+	ck_assert_uint_eq(a, b);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &b, &pooling);
+	ck_assert_uint_ne(a, b);
+	gm_domain boxed_domain = b;
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &other, &b, &pooling);
+	ck_assert_uint_ne(boxed_domain, b);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &root, &b, &pooling);
+	ck_assert_uint_ne(boxed_domain, b);
+	gm_domains_get(domains, GM_TRUST_UID, &boxed, &b, &pooling);
+	ck_assert_uint_eq(a, b);
+	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &b, &pooling);
+	ck_assert_uint_ne(a, b);
+	ck_assert(!pooling);
+	gm_domain alone = b;
+	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &b, &pooling);
+	ck_assert_uint_ne(alone, b);
+	gm_domains_free(domains);
+}
+END_TEST
+
+START_TEST(who_cannot_be_told_shares_with_nobody)
+{
+	struct gm_domains *domains;
+	gm_domain a, b;
+	bool pooling;
+	ck_assert_int_eq(gm_domains_new(&domains), 0);
+	struct gm_identity nobody = someone(65534, ""), hidden = someone(1000, "");
+	hidden.confined = true;
+	gm_domains_get(domains, GM_TRUST_UID, &nobody, &a, &pooling);
+	ck_assert(!pooling);
+	gm_domains_get(domains, GM_TRUST_UID, &nobody, &b, &pooling);
+	ck_assert_uint_ne(a, b);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &hidden, &a, &pooling);
+	ck_assert(!pooling);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &hidden, &b, &pooling);
+	ck_assert_uint_ne(a, b);
+	gm_domains_get(domains, GM_TRUST_UID, &hidden, &a, &pooling);
+	ck_assert(pooling);
+	gm_domains_free(domains);
+}
+END_TEST
+
+START_TEST(a_domain_is_remembered_for_its_next_session_and_bounded)
+{
+	struct gm_domains *domains;
+	gm_domain first, again, held;
+	bool pooling;
+	char text[GM_DOMAIN_TEXT];
+	ck_assert_int_eq(gm_domains_new(&domains), 0);
+	struct gm_identity one = someone(1, ""), kept = someone(2, "");
+	gm_domains_get(domains, GM_TRUST_UID, &kept, &held, &pooling);
+	gm_domains_get(domains, GM_TRUST_UID, &one, &first, &pooling);
+	gm_domains_release(domains, first);
+	gm_domains_get(domains, GM_TRUST_UID, &one, &again, &pooling);
+	ck_assert_uint_eq(first, again);
+	gm_domains_release(domains, again);
+	/* One more than are kept: the oldest unused one goes, never one in use. */
+	for (uid_t uid = 0; uid < GM_DOMAINS_KEPT; uid++) {
+		struct gm_identity other = someone(100000 + uid, "");
+		gm_domain number;
+		gm_domains_get(domains, GM_TRUST_UID, &other, &number, &pooling);
+		gm_domains_release(domains, number);
+	}
+	ck_assert_str_eq(gm_domains_text(domains, first, NULL, text), "a domain that is gone");
+	gm_domains_get(domains, GM_TRUST_UID, &one, &again, &pooling);
+	ck_assert_uint_gt(again, first);
+	gm_domains_get(domains, GM_TRUST_UID, &kept, &again, &pooling);
+	ck_assert_uint_eq(again, held);
+	gm_domains_free(domains);
+}
+END_TEST
+
+START_TEST(domains_have_names_for_people)
+{
+	struct gm_domains *domains;
+	gm_domain number;
+	bool pooling;
+	char text[GM_DOMAIN_TEXT];
+	ck_assert_int_eq(gm_domains_new(&domains), 0);
+	struct gm_identity plain = someone(1000, ""), boxed = someone(0, "/docker/a");
+	ck_assert_str_eq(gm_domains_text(domains, GM_DOMAIN_FRESH, NULL, text), "fresh");
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &number, &pooling);
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 1000");
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &number, &pooling);
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 0 in box");
+	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &number, &pooling);
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "one client");
+	gm_domains_free(domains);
+}
+END_TEST
+
+START_TEST(a_domains_container_is_told_to_that_user_in_it_alone)
+{
+	struct gm_domains *domains;
+	gm_domain number, plain;
+	bool pooling;
+	char text[GM_DOMAIN_TEXT];
+	ck_assert_int_eq(gm_domains_new(&domains), 0);
+	struct gm_identity boxed = someone(7, "/docker/a"), again = someone(7, "/docker/a"),
+			   other = someone(7, "/docker/b"), outside = someone(7, ""),
+			   root = someone(0, "/docker/a"), unknown = someone(7, "/docker/a");
+	const struct gm_identity *const strangers[] = {&other, &outside, &root, &unknown};
+	unknown.confined = true;
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &number, &pooling);
+	gm_domains_get(domains, GM_TRUST_CONTAINER, &outside, &plain, &pooling);
+	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 7 in box");
+	ck_assert_str_eq(gm_domains_text(domains, number, &again, text), "uid 7 in box");
+	for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+		ck_assert_str_eq(gm_domains_text(domains, number, strangers[i], text),
+			"uid 7 in a container");
+		/* The user is no secret. */
+		ck_assert_str_eq(gm_domains_text(domains, plain, strangers[i], text), "uid 7");
+	}
+	gm_domains_free(domains);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("identity");
+	TCase *tests = tcase_create("identity");
+	tcase_add_test(tests, every_runtimes_paths_are_understood);
+	tcase_add_test(tests, a_path_too_long_to_be_told_from_another_is_an_error);
+	tcase_add_test(tests, the_depth_of_pid_namespaces_is_counted);
+	tcase_add_test(tests, a_process_is_identified_and_its_end_is_seen);
+	tcase_add_test(tests, a_moment_without_descriptors_costs_a_client_no_rights);
+	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
+	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
+	tcase_add_test(tests, domains_follow_the_trust_setting);
+	tcase_add_test(tests, who_cannot_be_told_shares_with_nobody);
+	tcase_add_test(tests, a_domain_is_remembered_for_its_next_session_and_bounded);
+	tcase_add_test(tests, domains_have_names_for_people);
+	tcase_add_test(tests, a_domains_container_is_told_to_that_user_in_it_alone);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Connections as they are taken, with a daemon that runs out of memory over one of them. */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/net/listener.h"
+#include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
+#include "tests/unit/daemon/wire_client.h"
+
+static uv_loop_t loop;
+static struct gm_hub hub;
+static struct gm_listener *listener;
+static int socket_;
+static struct sockaddr_un address;
+static socklen_t address_n;
+
+static void on_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	gm_peer_send_done(peer, packet->id);
+}
+
+static void on_closed(void *ctx, struct gm_peer *peer)
+{
+}
+
+static const struct gm_peer_ops ops = {.packet = on_packet, .closed = on_closed};
+
+static void setup(void)
+{
+	/* The kernel finds a name that nobody has, and that no file system knows. */
+	address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	ck_assert_int_ge(socket_, 0);
+	ck_assert_int_eq(bind(socket_, (struct sockaddr *)&address, sizeof(address.sun_family)), 0);
+	ck_assert_int_eq(listen(socket_, 8), 0);
+	address_n = sizeof(address);
+	ck_assert_int_eq(getsockname(socket_, (struct sockaddr *)&address, &address_n), 0);
+	ck_assert_int_eq(uv_loop_init(&loop), 0);
+	ck_assert_int_eq(gm_hub_init(&hub, &loop, 1), 0);
+	ck_assert_int_eq(gm_listener_new(&hub, socket_, &ops, NULL, &listener), 0);
+	gm_listener_set_bounds(listener, 1, 60000);
+}
+
+static void teardown(void)
+{
+	gm_listener_close(listener);
+	gm_hub_close(&hub);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&loop), 0);
+	gm_hub_deinit(&hub);
+	close(socket_);
+}
+
+static struct wire_client *new_client(void)
+{
+	struct wire_client *client = calloc(1, sizeof(*client));
+	ck_assert_ptr_nonnull(client);
+	client->events = client->daemon_page = client->client_page = -1;
+	gm_wire_arena_init(&client->arena);
+	gm_fdlist_init(&client->in.fds);
+	client->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(connect(client->socket, (struct sockaddr *)&address, address_n), 0);
+	return client;
+}
+
+static Gm__Wire__Failure *failure(struct wire_client *client)
+{
+	Gm__Wire__Packet *answer = wire_receive(client);
+	ck_assert_ptr_nonnull(answer);
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+	return answer->failure;
+}
+
+/* One connection is allowed, so one that is refused and counted all the same would be seen. */
+START_TEST(who_is_refused_for_want_of_memory_is_told_so_and_not_denied)
+{
+	uint64_t n = 0;
+	bool fired;
+	do {
+		struct wire_client *client = new_client();
+		failing_malloc_arm(++n);
+		uv_run(&loop, UV_RUN_ONCE);
+		fired = failing_malloc_fired();
+		if (fired) {
+			Gm__Wire__Failure *told = failure(client);
+			ck_assert_msg(told->status == GPUMEM_E_HOST_MEMORY,
+				"allocation %llu: status %d, %s", (unsigned long long)n,
+				(int)told->status, told->detail);
+			ck_assert_ptr_null(wire_receive(client));
+		} else {
+			/* It was taken: nothing is said to it, and the next one is too many. */
+			char byte;
+			struct wire_client *second = new_client();
+			ck_assert_int_eq(recv(client->socket, &byte, 1, MSG_DONTWAIT), -1);
+			ck_assert_int_eq(errno, EAGAIN);
+			uv_run(&loop, UV_RUN_ONCE);
+			ck_assert_int_eq(failure(second)->status, GPUMEM_E_LIMIT);
+			wire_close(second);
+		}
+		wire_close(client);
+	} while (fired);
+	ck_assert_uint_gt(n, 6);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("listener");
+	TCase *tests = tcase_create("listener");
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, who_is_refused_for_want_of_memory_is_told_so_and_not_denied);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}

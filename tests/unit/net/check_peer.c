@@ -1,0 +1,703 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A connection over a real socket, against an other end that keeps to nothing. */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/seqpacket.h"
+#include "daemon/net/peer.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+static uv_loop_t loop;
+static struct gm_hub hub;
+static struct gm_identity *identity;
+static struct gm_peer *peer;
+static int far; /* the client's end */
+static size_t n_packets, n_closed, streams_alive;
+static uint64_t ids[4096];
+static bool answer_at_once;
+static struct gm_wire_arena arena;
+static uint8_t room[GM_LIMIT_PACKET_BYTES];
+static struct gm_packet_in in;
+static uint64_t last_sequence;
+
+static void on_packet(void *ctx, struct gm_peer *from, const Gm__Wire__Packet *packet)
+{
+	ids[n_packets++ % 4096] = packet->id;
+	gm_peer_set_greeted(from);
+	if (answer_at_once)
+		gm_peer_send_done(from, packet->id);
+}
+
+static void on_closed(void *ctx, struct gm_peer *from)
+{
+	n_closed++;
+}
+
+static const struct gm_peer_ops ops = {.packet = on_packet, .closed = on_closed};
+
+static struct gm_peer *new_peer(int *ret_far, uint64_t hello_ms)
+{
+	int ends[2];
+	struct gm_peer *made;
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	if (!identity) {
+		char why[256];
+		ck_assert_int_eq(gm_identity_read(ends[0], &identity, why), 0);
+	}
+	ck_assert_int_eq(gm_peer_new(&hub, ends[0], identity, hello_ms, &ops, NULL, &made), 0);
+	*ret_far = ends[1];
+	return made;
+}
+
+static void setup(void)
+{
+	ck_assert_int_eq(uv_loop_init(&loop), 0);
+	ck_assert_int_eq(gm_hub_init(&hub, &loop, 77), 0);
+	gm_wire_arena_init(&arena);
+	peer = new_peer(&far, 60000);
+}
+
+static void teardown(void)
+{
+	if (n_closed == 0)
+		gm_peer_close(peer);
+	close(far);
+	gm_hub_close(&hub);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&loop), 0);
+	gm_hub_deinit(&hub);
+	gm_wire_arena_deinit(&arena);
+	gm_identity_unref(identity);
+	ck_assert_uint_eq(streams_alive, 0);
+}
+
+static size_t count_fds(void)
+{
+	size_t n = 0;
+	DIR *folder = opendir("/proc/self/fd");
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+static void send_request(int to, uint64_t id, uint64_t fds_seen)
+{
+	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	uint8_t bytes[64];
+	size_t n;
+	packet.id = id;
+	packet.fds_seen = fds_seen;
+	if (id) {
+		packet.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
+		packet.get_status = &body;
+	} else {
+		packet.body_case = GM__WIRE__PACKET__BODY_ACK;
+		packet.ack = &ack;
+	}
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
+	ck_assert_int_eq(gm_seqpacket_send(to, bytes, n, NULL, 0), 0);
+}
+
+static bool readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	return poll(&p, 1, 0) == 1;
+}
+
+/* The loop turns until the client has something to read. */
+static Gm__Wire__Packet *receive(int from)
+{
+	Gm__Wire__Packet *packet;
+	while (!readable(from))
+		uv_run(&loop, UV_RUN_ONCE);
+	int r = gm_seqpacket_receive(from, room, sizeof(room), &in);
+	if (r == -EPIPE)
+		return NULL;
+	ck_assert_int_eq(r, 0);
+	ck_assert_int_eq(gm_wire_unpack(&arena, room, in.n, &packet), 0);
+	ck_assert_uint_eq(packet->generation, 77);
+	ck_assert_uint_gt(packet->sequence, last_sequence);
+	ck_assert_uint_eq(packet->fds, in.fds.n);
+	last_sequence = packet->sequence;
+	return packet;
+}
+
+/* One Failure of that kind, then the end. */
+static void expect_refusal(gpumem_status status)
+{
+	Gm__Wire__Packet *packet = receive(far);
+	ck_assert_ptr_nonnull(packet);
+	ck_assert_int_eq(packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+	ck_assert_uint_eq(packet->failure->status, status);
+	ck_assert(strlen(packet->failure->detail) > 0);
+	ck_assert_ptr_null(receive(far));
+	ck_assert_uint_eq(n_closed, 1);
+}
+
+START_TEST(a_request_is_passed_on_and_answered_with_its_id)
+{
+	answer_at_once = true;
+	send_request(far, 5, 0);
+	Gm__Wire__Packet *packet = receive(far);
+	ck_assert_uint_eq(n_packets, 1);
+	ck_assert_uint_eq(packet->id, 5);
+	ck_assert_int_eq(packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+}
+END_TEST
+
+START_TEST(a_packet_of_length_0_is_refused)
+{
+	struct iovec nothing = {.iov_base = room, .iov_len = 0};
+	struct msghdr message = {.msg_iov = &nothing, .msg_iovlen = 1};
+	ck_assert_int_eq(sendmsg(far, &message, 0), 0);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(a_packet_that_is_too_long_is_refused)
+{
+	GM_LIMIT_TEST(PACKET_BYTES);
+	static uint8_t bytes[GM_LIMIT_PACKET_BYTES + 1];
+	int large = 4 << 20;
+	setsockopt(far, SOL_SOCKET, SO_SNDBUF, &large, sizeof(large));
+	ck_assert_int_eq(send(far, bytes, sizeof(bytes), 0), (ssize_t)sizeof(bytes));
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(what_is_no_packet_is_refused)
+{
+	ck_assert_int_eq(send(far, "\xff\xff\xff\xff", 4, 0), 4);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(a_packet_that_unpacks_to_too_much_is_refused)
+{
+	GM_LIMIT_TEST(ARENA_BYTES);
+	/* A devices reply full of empty devices: two bytes on the wire, a struct each in memory. */
+	static uint8_t bytes[60000];
+	size_t n = 0, body = 50000;
+	bytes[n++] = ((63 << 3 | 2) & 0x7f) | 0x80;
+	bytes[n++] = (63 << 3 | 2) >> 7;
+	bytes[n++] = (uint8_t)((body & 0x7f) | 0x80);
+	bytes[n++] = (uint8_t)(((body >> 7) & 0x7f) | 0x80);
+	bytes[n++] = (uint8_t)(body >> 14);
+	for (size_t i = 0; i < body; i += 2) {
+		bytes[n++] = 1 << 3 | 2;
+		bytes[n++] = 0;
+	}
+	ck_assert_int_eq(send(far, bytes, n, 0), (ssize_t)n);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(fds_from_a_client_are_closed_and_refused)
+{
+	size_t before = count_fds();
+	int fds[2] = {0, 1};
+	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	uint8_t bytes[64];
+	size_t n;
+	packet.id = 1;
+	packet.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
+	packet.get_status = &body;
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
+	ck_assert_int_eq(gm_seqpacket_send(far, bytes, n, fds, 2), 0);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+	ck_assert_uint_eq(n_packets, 0);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(count_fds(), before - 1); /* less the connection itself */
+}
+END_TEST
+
+START_TEST(a_request_without_an_id_is_refused)
+{
+	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	uint8_t bytes[64];
+	size_t n;
+	packet.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
+	packet.get_status = &body;
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
+	ck_assert_int_eq(gm_seqpacket_send(far, bytes, n, NULL, 0), 0);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(acknowledging_fds_that_were_never_sent_is_refused)
+{
+	send_request(far, 1, 1);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(an_unknown_request_is_answered_and_the_connection_goes_on)
+{
+	/* Field 1: id 9; field 1000, which nobody has: an empty message. */
+	static const uint8_t bytes[] = {0x08, 9, 0xc2, 0x3e, 0};
+	ck_assert_int_eq(send(far, bytes, sizeof(bytes), 0), (ssize_t)sizeof(bytes));
+	Gm__Wire__Packet *packet = receive(far);
+	ck_assert_uint_eq(packet->id, 9);
+	ck_assert_int_eq(packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+	ck_assert_uint_eq(packet->failure->status, GPUMEM_E_UNSUPPORTED);
+	answer_at_once = true;
+	send_request(far, 10, 0);
+	ck_assert_uint_eq(receive(far)->id, 10);
+}
+END_TEST
+
+START_TEST(who_says_no_hello_is_dropped_at_the_deadline)
+{
+	int late;
+	struct gm_peer *other = new_peer(&late, 1);
+	Gm__Wire__Packet *packet = receive(late);
+	ck_assert_ptr_nonnull(other);
+	ck_assert_int_eq(packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+	ck_assert_uint_eq(packet->failure->status, GPUMEM_E_TIMEOUT);
+	ck_assert_ptr_null(receive(late));
+	ck_assert_uint_eq(n_closed, 1);
+	n_closed = 0;
+	close(late);
+}
+END_TEST
+
+START_TEST(past_the_bound_on_requests_in_flight_a_client_is_not_read)
+{
+	GM_LIMIT_TEST(REQUESTS_IN_FLIGHT);
+	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 1; id++)
+		send_request(far, id, 0);
+	for (int i = 0; i < 20; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_packets, GM_LIMIT_REQUESTS_IN_FLIGHT);
+	gm_peer_send_done(peer, 1);
+	while (n_packets == GM_LIMIT_REQUESTS_IN_FLIGHT)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(ids[GM_LIMIT_REQUESTS_IN_FLIGHT], GM_LIMIT_REQUESTS_IN_FLIGHT + 1);
+	ck_assert_uint_eq(n_closed, 0);
+}
+END_TEST
+
+START_TEST(a_client_that_is_not_read_is_still_seen_to_leave)
+{
+	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 1; id++)
+		send_request(far, id, 0);
+	for (int i = 0; i < 20; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	shutdown(far, SHUT_RDWR);
+	while (n_closed == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+}
+END_TEST
+
+START_TEST(one_busy_client_does_not_starve_another)
+{
+	int second;
+	struct gm_peer *other = new_peer(&second, 60000);
+	int large = 4 << 20;
+	answer_at_once = true;
+	setsockopt(far, SOL_SOCKET, SO_SNDBUF, &large, sizeof(large));
+	for (uint64_t id = 1; id <= 200; id++)
+		send_request(far, id, 0);
+	send_request(second, 9999, 0);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	bool seen = false;
+	for (size_t i = 0; i < n_packets; i++)
+		seen = seen || ids[i] == 9999;
+	ck_assert(seen);
+	ck_assert_uint_lt(n_packets, 200);
+	gm_peer_close(other);
+	n_closed = 0;
+	close(second);
+}
+END_TEST
+
+START_TEST(a_client_that_does_not_read_its_answers_is_dropped)
+{
+	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	char detail[40001];
+	size_t sent = 0;
+	memset(detail, 'x', sizeof(detail) - 1);
+	detail[sizeof(detail) - 1] = '\0';
+	send_request(far, 1, 0);
+	while (n_packets == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+	/* What the kernel takes, and what is kept: not more than the bound. */
+	for (int i = 0; i < 1000 && n_closed == 0; i++) {
+		gm_peer_send_failure(peer, 1, GPUMEM_E_BUSY, detail);
+		sent += sizeof(detail);
+		uv_run(&loop, UV_RUN_NOWAIT);
+	}
+	ck_assert_uint_eq(n_closed, 1);
+	ck_assert_uint_gt(sent, GM_LIMIT_SEND_QUEUE_BYTES);
+	ck_assert_uint_lt(sent, 4 * GM_LIMIT_SEND_QUEUE_BYTES);
+}
+END_TEST
+
+START_TEST(queued_answers_arrive_in_order_once_the_client_reads)
+{
+	char detail[30001];
+	memset(detail, 'x', sizeof(detail) - 1);
+	detail[sizeof(detail) - 1] = '\0';
+	for (uint64_t id = 1; id <= 20; id++)
+		gm_peer_send_failure(peer, id, GPUMEM_E_BUSY, detail);
+	for (uint64_t id = 1; id <= 20; id++)
+		ck_assert_uint_eq(receive(far)->id, id);
+	ck_assert_uint_eq(n_closed, 0);
+}
+END_TEST
+
+/* ---- streams */
+
+struct fds_stream {
+	struct gm_stream stream;
+	unsigned int left;
+	size_t fds_each;
+	uint64_t takes_ns; /* to make a packet */
+};
+
+static int stream_next(struct gm_stream *stream, struct gm_peer *to)
+{
+	struct fds_stream *own = (struct fds_stream *)stream;
+	int fds[GM_LIMIT_PACKET_FDS];
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	for (uint64_t began = uv_hrtime(); uv_hrtime() - began < own->takes_ns;)
+		;
+	for (size_t i = 0; i < own->fds_each; i++)
+		fds[i] = STDIN_FILENO;
+	packet.id = stream->id;
+	packet.more = own->left > 1;
+	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
+	packet.done = &done;
+	int r = gm_peer_emit(to, &packet, fds, own->fds_each);
+	if (r < 0)
+		return r;
+	return --own->left > 0;
+}
+
+static void stream_free(struct gm_stream *stream)
+{
+	streams_alive--;
+	free(stream);
+}
+
+static struct fds_stream *new_stream(uint64_t id, unsigned int packets, size_t fds_each)
+{
+	struct fds_stream *own = calloc(1, sizeof(*own));
+	own->stream.id = id;
+	own->stream.next = stream_next;
+	own->stream.free = stream_free;
+	own->left = packets;
+	own->fds_each = fds_each;
+	streams_alive++;
+	return own;
+}
+
+static void start_slow_stream(uint64_t id, unsigned int packets, size_t fds_each, uint64_t takes_ns)
+{
+	struct fds_stream *own = new_stream(id, packets, fds_each);
+	own->takes_ns = takes_ns;
+	gm_peer_start(peer, &own->stream);
+}
+
+static void start_keeping_stream(uint64_t id, unsigned int packets, size_t fds_each, size_t bytes)
+{
+	struct fds_stream *own = new_stream(id, packets, fds_each);
+	own->stream.bytes = bytes;
+	gm_peer_start(peer, &own->stream);
+}
+
+static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
+{
+	start_slow_stream(id, packets, fds_each, 0);
+}
+
+START_TEST(a_long_answer_that_takes_a_while_does_not_starve_another_client)
+{
+	int second;
+	struct gm_peer *other = new_peer(&second, 60000);
+	send_request(second, 9999, 0);
+	/* Each packet takes longer than a turn; so many of them fit the socket. */
+	start_slow_stream(1, 40, 0, 2000000);
+	start_slow_stream(2, 40, 0, 2000000);
+	ck_assert_uint_eq(streams_alive, 2);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(streams_alive, 2);
+	ck_assert_uint_eq(n_packets, 1);
+	ck_assert_uint_eq(ids[0], 9999);
+	/* And all of it comes. */
+	for (int i = 0; i < 80; i++)
+		ck_assert_ptr_nonnull(receive(far));
+	ck_assert_uint_eq(streams_alive, 0);
+	gm_peer_close(other);
+	n_closed = 0;
+	close(second);
+}
+END_TEST
+
+START_TEST(who_said_hello_in_time_is_not_dropped_because_the_loop_was_late)
+{
+	int late;
+	struct gm_peer *other = new_peer(&late, 1);
+	answer_at_once = true;
+	send_request(late, 7, 0);
+	for (uint64_t began = uv_hrtime(); uv_hrtime() - began < 5000000;)
+		;
+	uv_update_time(&loop);
+	last_sequence = 0;
+	ck_assert_uint_eq(receive(late)->id, 7);
+	ck_assert_uint_eq(n_closed, 0);
+	gm_peer_close(other);
+	n_closed = 0;
+	close(late);
+}
+END_TEST
+
+START_TEST(handles_wait_until_the_client_says_that_it_read_those_before)
+{
+	GM_LIMIT_TEST(FDS_IN_FLIGHT);
+	size_t before = count_fds();
+	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_ptr_nonnull(receive(far));
+		ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+		gm_fdlist_deinit(&in.fds);
+	}
+	for (int i = 0; i < 10; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert(!readable(far));
+	/* Packets without fds go on meanwhile. */
+	gm_peer_send_done(peer, 2);
+	ck_assert_uint_eq(receive(far)->id, 2);
+	send_request(far, 0, 64);
+	Gm__Wire__Packet *packet = receive(far);
+	ck_assert_uint_eq(packet->id, 1);
+	ck_assert(packet->more);
+	gm_fdlist_deinit(&in.fds);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert(!readable(far));
+	send_request(far, 0, 128);
+	packet = receive(far);
+	ck_assert(!packet->more);
+	gm_fdlist_deinit(&in.fds);
+	ck_assert_uint_eq(streams_alive, 0);
+	ck_assert_uint_eq(count_fds(), before);
+}
+END_TEST
+
+START_TEST(handles_wait_for_a_client_that_says_that_it_read_and_did_not)
+{
+	enum { PACKETS = 12 };
+	size_t unread = 0;
+	start_stream(1, PACKETS, GM_LIMIT_PACKET_FDS);
+	for (uint64_t said = 1; said <= PACKETS; said++) {
+		/* The most it can claim without being caught: all that may have been sent. */
+		uint64_t most = 2 * GM_LIMIT_FDS_IN_FLIGHT / GM_LIMIT_PACKET_FDS;
+		send_request(far, 0, (said < most ? said : most) * GM_LIMIT_PACKET_FDS);
+		for (int i = 0; i < 5; i++)
+			uv_run(&loop, UV_RUN_NOWAIT);
+	}
+	ck_assert_uint_eq(n_closed, 0);
+	ck_assert_uint_eq(streams_alive, 1);
+	/* What lies in its socket is not more than twice what may be in flight. */
+	while (readable(far)) {
+		ck_assert_ptr_nonnull(receive(far));
+		unread += in.fds.n;
+		gm_fdlist_deinit(&in.fds);
+	}
+	ck_assert_uint_le(unread, 2 * GM_LIMIT_FDS_IN_FLIGHT);
+	/* It does read now, and gets the rest. */
+	while (unread < PACKETS * GM_LIMIT_PACKET_FDS) {
+		ck_assert_ptr_nonnull(receive(far));
+		unread += in.fds.n;
+		gm_fdlist_deinit(&in.fds);
+		send_request(far, 0, unread);
+	}
+	ck_assert_uint_eq(streams_alive, 0);
+}
+END_TEST
+
+START_TEST(an_answer_of_more_than_a_packets_fds_is_several_packets)
+{
+	GM_LIMIT_TEST(PACKET_FDS);
+	int fds[GM_LIMIT_PACKET_FDS + 1];
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.id = 1;
+	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
+	packet.done = &done;
+	for (size_t i = 0; i < GM_LIMIT_PACKET_FDS + 1; i++)
+		fds[i] = STDIN_FILENO;
+	ck_assert_int_eq(gm_peer_emit(peer, &packet, fds, GM_LIMIT_PACKET_FDS + 1), -E2BIG);
+	ck_assert(!readable(far));
+}
+END_TEST
+
+START_TEST(streams_take_turns)
+{
+	char detail[30001];
+	memset(detail, 'x', sizeof(detail) - 1);
+	detail[sizeof(detail) - 1] = '\0';
+	/* Fill the socket, so that both are queued. */
+	for (int i = 0; i < 20; i++)
+		gm_peer_send_failure(peer, 99, GPUMEM_E_BUSY, detail);
+	start_stream(1, 3, 0);
+	start_stream(2, 3, 0);
+	for (int i = 0; i < 20; i++)
+		ck_assert_uint_eq(receive(far)->id, 99);
+	static const uint64_t order[] = {1, 2, 1, 2, 1, 2};
+	for (size_t i = 0; i < 6; i++)
+		ck_assert_uint_eq(receive(far)->id, order[i]);
+	ck_assert_uint_eq(streams_alive, 0);
+}
+END_TEST
+
+START_TEST(handles_that_the_kernel_takes_no_more_of_wait_and_arrive)
+{
+	enum { MOST = 8 };
+	const struct rlimit few = {.rlim_cur = 300, .rlim_max = 300};
+	struct gm_peer *others[MOST];
+	int ends[MOST];
+	/* The kernel counts fds in flight per user against this limit, but not for root. */
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	if (getuid() == 0)
+		ck_assert_int_eq(setresuid(54321, 54321, 54321), 0);
+	struct gm_peer *first = peer;
+	for (int i = 0; i < MOST; i++) {
+		others[i] = new_peer(&ends[i], 60000);
+		peer = others[i];
+		start_stream(1, 2, GM_LIMIT_PACKET_FDS);
+	}
+	peer = first;
+	ck_assert_uint_gt(streams_alive, 0); /* not all of 8 times 128 went out */
+	for (int i = 0; i < MOST; i++) {
+		last_sequence = 0;
+		for (int k = 0; k < 2; k++) {
+			ck_assert_ptr_nonnull(receive(ends[i]));
+			ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+			gm_fdlist_deinit(&in.fds);
+		}
+	}
+	ck_assert_uint_eq(streams_alive, 0);
+	ck_assert_uint_eq(n_closed, 0);
+	for (int i = 0; i < MOST; i++) {
+		gm_peer_close(others[i]);
+		close(ends[i]);
+	}
+	n_closed = 0;
+}
+END_TEST
+
+START_TEST(what_a_stream_keeps_counts_as_an_answer_that_is_not_read)
+{
+	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	/* One that could be sent keeps nothing any more. */
+	start_keeping_stream(1, 1, 0, GM_LIMIT_SEND_QUEUE_BYTES);
+	start_keeping_stream(2, 2, 0, GM_LIMIT_SEND_QUEUE_BYTES);
+	ck_assert_uint_eq(streams_alive, 0);
+	/* These wait. */
+	start_keeping_stream(3, 4, GM_LIMIT_PACKET_FDS, GM_LIMIT_SEND_QUEUE_BYTES - 1);
+	start_keeping_stream(4, 4, GM_LIMIT_PACKET_FDS, 1);
+	start_stream(5, 4, GM_LIMIT_PACKET_FDS);
+	uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_closed, 0);
+	ck_assert_uint_eq(streams_alive, 3);
+	start_keeping_stream(6, 1, 0, 1);
+	ck_assert_uint_eq(streams_alive, 3);
+	while (n_closed == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(streams_alive, 0);
+}
+END_TEST
+
+START_TEST(a_stream_that_is_a_part_of_an_answer_leaves_the_request_in_flight)
+{
+	struct fds_stream *part = new_stream(1, 1, 0);
+	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 2; id++)
+		send_request(far, id, 0);
+	while (n_packets < GM_LIMIT_REQUESTS_IN_FLIGHT)
+		uv_run(&loop, UV_RUN_ONCE);
+	part->stream.parted = true;
+	gm_peer_start(peer, &part->stream);
+	ck_assert_uint_eq(streams_alive, 0);
+	for (int i = 0; i < 3; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_packets, GM_LIMIT_REQUESTS_IN_FLIGHT);
+	/* The rest of it makes room for one more. */
+	gm_peer_send_done(peer, 1);
+	while (n_packets == GM_LIMIT_REQUESTS_IN_FLIGHT)
+		uv_run(&loop, UV_RUN_ONCE);
+	for (int i = 0; i < 3; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_packets, GM_LIMIT_REQUESTS_IN_FLIGHT + 1);
+}
+END_TEST
+
+START_TEST(a_stream_ends_with_its_connection)
+{
+	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
+	start_stream(2, 4, GM_LIMIT_PACKET_FDS);
+	ck_assert_uint_eq(streams_alive, 2);
+	gm_peer_drop(peer);
+	gm_peer_drop(peer);
+	ck_assert_uint_eq(n_closed, 0); /* not within the call */
+	/* What comes after the end is swallowed. */
+	gm_peer_send_done(peer, 1);
+	start_stream(3, 1, 0);
+	while (n_closed == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(streams_alive, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("peer");
+	TCase *tests = tcase_create("peer");
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, a_request_is_passed_on_and_answered_with_its_id);
+	tcase_add_test(tests, a_packet_of_length_0_is_refused);
+	tcase_add_test(tests, a_packet_that_is_too_long_is_refused);
+	tcase_add_test(tests, what_is_no_packet_is_refused);
+	tcase_add_test(tests, a_packet_that_unpacks_to_too_much_is_refused);
+	tcase_add_test(tests, fds_from_a_client_are_closed_and_refused);
+	tcase_add_test(tests, a_request_without_an_id_is_refused);
+	tcase_add_test(tests, acknowledging_fds_that_were_never_sent_is_refused);
+	tcase_add_test(tests, an_unknown_request_is_answered_and_the_connection_goes_on);
+	tcase_add_test(tests, who_says_no_hello_is_dropped_at_the_deadline);
+	tcase_add_test(tests, past_the_bound_on_requests_in_flight_a_client_is_not_read);
+	tcase_add_test(tests, a_client_that_is_not_read_is_still_seen_to_leave);
+	tcase_add_test(tests, one_busy_client_does_not_starve_another);
+	tcase_add_test(tests, a_client_that_does_not_read_its_answers_is_dropped);
+	tcase_add_test(tests, queued_answers_arrive_in_order_once_the_client_reads);
+	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
+	tcase_add_test(tests, handles_wait_for_a_client_that_says_that_it_read_and_did_not);
+	tcase_add_test(tests, an_answer_of_more_than_a_packets_fds_is_several_packets);
+	tcase_add_test(tests, a_long_answer_that_takes_a_while_does_not_starve_another_client);
+	tcase_add_test(tests, who_said_hello_in_time_is_not_dropped_because_the_loop_was_late);
+	tcase_add_test(tests, streams_take_turns);
+	tcase_add_test(tests, handles_that_the_kernel_takes_no_more_of_wait_and_arrive);
+	tcase_add_test(tests, what_a_stream_keeps_counts_as_an_answer_that_is_not_read);
+	tcase_add_test(tests, a_stream_that_is_a_part_of_an_answer_leaves_the_request_in_flight);
+	tcase_add_test(tests, a_stream_ends_with_its_connection);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session and who uses it: what it knows without a message, what it refuses, what it takes along
+ * when it ends, a forked child, many threads.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+#include "tests/unit/session/heard.h"
+#include "tests/unit/open_fds.h"
+#include "tests/unit/session/session_fixture.h"
+
+START_TEST(devices_and_pressure_are_known_without_a_message)
+{
+	uint32_t count = 0;
+	ck_assert_int_eq(gpumem_device_count(session, &count), GPUMEM_OK);
+	ck_assert_uint_eq(count, 2);
+	unsigned asked = fake_seen(fake, GM__WIRE__PACKET__BODY_GET_DEVICES);
+	fake_pressure(fake, 1, 250000, 2);
+	double pressure = -1;
+	gpumem_level level = GPUMEM_LEVEL_LOW;
+	ck_assert_int_eq(gpumem_pressure(session, 1, &pressure, &level), GPUMEM_OK);
+	ck_assert_double_eq(pressure, 0.25);
+	ck_assert_int_eq(level, GPUMEM_LEVEL_HIGH);
+	ck_assert_int_eq(gpumem_pressure(session, 1, NULL, NULL), GPUMEM_OK);
+	gpumem_device_info_t info = {.size = sizeof(info)};
+	ck_assert_int_eq(gpumem_device_info(session, 1, &info), GPUMEM_OK);
+	ck_assert_str_eq(info.name, "the other");
+	ck_assert_str_eq(info.backend, "host");
+	ck_assert_uint_eq(info.number, 1);
+	ck_assert_uint_eq(info.capacity, 1000);
+	ck_assert_uint_eq(info.available, 500);
+	ck_assert_uint_eq(fake_seen(fake, GM__WIRE__PACKET__BODY_GET_DEVICES), asked);
+	ck_assert_int_eq(gpumem_pressure(session, 2, &pressure, &level), GPUMEM_E_INVALID);
+	says("no device 2");
+	ck_assert_int_eq(gpumem_device_info(session, 2, &info), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_device_info(session, 0, NULL), GPUMEM_E_INVALID);
+	info.size = 0;
+	ck_assert_int_eq(gpumem_device_info(session, 0, &info), GPUMEM_E_INVALID);
+	says("size field");
+	/* An older program's struct is written as far as it goes. */
+	info.size = offsetof(gpumem_device_info_t, total);
+	info.total = 77;
+	ck_assert_int_eq(gpumem_device_info(session, 0, &info), GPUMEM_OK);
+	ck_assert_uint_eq(info.total, 77);
+	ck_assert_str_eq(info.name, "the first");
+}
+END_TEST
+
+START_TEST(bad_arguments_are_refused_with_a_sentence)
+{
+	gpumem_buffer *buffer = NULL;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_alloc_options alloc = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_token token = {{0}};
+	void *ptr;
+	int local;
+	char tag[GM_LIMIT_NAME_BYTES + 2];
+	GM_LIMIT_TEST(NAME_BYTES);
+	memset(tag, 't', sizeof(tag) - 1);
+	tag[sizeof(tag) - 1] = '\0';
+
+	ck_assert_int_eq(gpumem_buffer_create(NULL, 0, 1, NULL, &buffer), GPUMEM_E_INVALID);
+	says("NULL");
+	ck_assert_int_eq(gpumem_buffer_create(session, 0, 0, NULL, &buffer), GPUMEM_E_INVALID);
+	says("0 were asked for");
+	ck_assert_int_eq(
+		gpumem_buffer_create(session, 0, (size_t)1 << 63, NULL, &buffer), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_buffer_create(session, 2, 1, NULL, &buffer), GPUMEM_E_INVALID);
+	says("no device 2");
+	ck_assert_int_eq(gpumem_buffer_create(session, 0, 1, NULL, NULL), GPUMEM_E_INVALID);
+	options.tag = tag;
+	ck_assert_int_eq(gpumem_buffer_create(session, 0, 1, &options, &buffer), GPUMEM_E_INVALID);
+	says("at most 63 bytes");
+	ck_assert_ptr_null(buffer);
+
+	alloc.tag = tag;
+	ck_assert_int_eq(gpumem_alloc(NULL, 0, 1, NULL, NULL, &ptr), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_alloc(session, 0, 0, NULL, NULL, &ptr), GPUMEM_E_INVALID);
+	ck_assert_int_eq(
+		gpumem_alloc(session, 0, (size_t)1 << 63, NULL, NULL, &ptr), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_alloc(session, 9, 1, NULL, NULL, &ptr), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_alloc(session, 0, 1, NULL, NULL, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_alloc(session, 0, 1, NULL, &alloc, &ptr), GPUMEM_E_INVALID);
+	alloc.tag = NULL;
+	alloc.alignment = 3;
+	ck_assert_int_eq(gpumem_alloc(session, 0, 1, NULL, &alloc, &ptr), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_free(session, &local, NULL), GPUMEM_E_INVALID);
+	says("no memory of this session is there");
+	ck_assert_int_eq(gpumem_free(NULL, &local, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_free(session, NULL, NULL), GPUMEM_OK);
+
+	ck_assert_int_eq(gpumem_share(NULL, NULL, &token), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_unshare(NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_open(session, NULL, &buffer), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_open(session, &token, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_open(NULL, &token, &buffer), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_open(session, &token, &buffer), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gpumem_buffer_set_tag(NULL, "x"), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_stats(session, 0, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_stats(NULL, 0, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_trim(NULL, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_on_event(NULL, NULL, NULL), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_device_count(session, NULL), GPUMEM_E_INVALID);
+
+	buffer = make_buffer(1);
+	gpumem_share_options share = GPUMEM_SHARE_OPTIONS_INIT;
+	ck_assert_int_eq(gpumem_share(buffer, NULL, NULL), GPUMEM_E_INVALID);
+	share.audience = (gpumem_audience)3;
+	ck_assert_int_eq(gpumem_share(buffer, &share, &token), GPUMEM_E_INVALID);
+	share = (gpumem_share_options)GPUMEM_SHARE_OPTIONS_INIT;
+	share.mode = (gpumem_share_mode)2;
+	ck_assert_int_eq(gpumem_share(buffer, &share, &token), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gpumem_buffer_set_tag(buffer, "\x01"), GPUMEM_E_INVALID);
+	gpumem_buffer_destroy(buffer);
+	gpumem_buffer_destroy(NULL);
+	gpumem_disconnect(NULL);
+	ck_assert_ptr_null(gpumem_buffer_ptr(NULL));
+}
+END_TEST
+
+START_TEST(a_session_that_ends_takes_everything_along)
+{
+	unsigned before = open_fds();
+	void *ptr;
+	make_buffer(4 * MIB);
+	make_buffer(MIB);
+	ck_assert_int_eq(
+		gpumem_alloc(session, 0, 3 * MIB, GPUMEM_STREAM_ANY, NULL, &ptr), GPUMEM_OK);
+	unsigned returns = fake_seen(fake, GM__WIRE__PACKET__BODY_RETURN_CHUNKS);
+	gpumem_disconnect(session);
+	session = NULL;
+	ck_assert_uint_eq(fake_seen(fake, GM__WIRE__PACKET__BODY_GOODBYE), 1);
+	ck_assert_uint_eq(fake_seen(fake, GM__WIRE__PACKET__BODY_RETURN_CHUNKS), returns);
+	fake_wait_leases(fake, 0);
+	fake_hang_up(fake);
+	ck_assert_uint_lt(open_fds(), before);
+}
+END_TEST
+
+/* ---- forks */
+
+/* Thread sanitizer lets no child of a program with threads start another. */
+#if defined(__SANITIZE_THREAD__)
+#define CHILD_THREADS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CHILD_THREADS 0
+#endif
+#endif
+#ifndef CHILD_THREADS
+#define CHILD_THREADS 1
+#endif
+
+static int in_child(void)
+{
+	uint32_t count;
+	void *ptr;
+	gpumem_buffer *buffer;
+	if (gpumem_device_count(session, &count) != GPUMEM_E_FORKED ||
+		gpumem_alloc(session, 0, 4096, NULL, NULL, &ptr) != GPUMEM_E_FORKED ||
+		gpumem_free(session, &count, NULL) != GPUMEM_E_FORKED ||
+		gpumem_buffer_create(session, 0, MIB, NULL, &buffer) != GPUMEM_E_FORKED ||
+		gpumem_pressure(session, 0, NULL, NULL) != GPUMEM_E_FORKED ||
+		gpumem_trim(session, NULL) != GPUMEM_E_FORKED ||
+		gpumem_on_event(session, NULL, NULL) != GPUMEM_E_FORKED)
+		return 1;
+	if (!strstr(gpumem_error_detail(), "connect again in the child"))
+		return 2;
+	gpumem_disconnect(session);
+	if (!CHILD_THREADS)
+		return 0;
+	gpumem_session *own;
+	if (try_connect(20000, &own))
+		return 3;
+	/* The child's own session does not make the parent's valid. */
+	if (gpumem_device_count(session, &count) != GPUMEM_E_FORKED)
+		return 4;
+	if (gpumem_buffer_create(own, 0, MIB, NULL, &buffer) ||
+		gpumem_alloc(own, 0, 4096, NULL, NULL, &ptr))
+		return 5;
+	memset(ptr, 1, 4096);
+	gpumem_disconnect(own);
+	return 0;
+}
+
+START_TEST(a_child_has_no_part_in_its_parents_session)
+{
+	void *ptr;
+	gpumem_buffer *buffer = make_buffer(MIB);
+	ck_assert_int_eq(gpumem_alloc(session, 0, 4096, NULL, NULL, &ptr), GPUMEM_OK);
+	pid_t pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (!pid)
+		_exit(in_child());
+	int status;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status));
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+	/* The parent goes on. */
+	memset(gpumem_buffer_ptr(buffer), 1, MIB);
+	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_device_count(session, &(uint32_t){0}), GPUMEM_OK);
+}
+END_TEST
+
+/* ---- many threads */
+
+static void *busy(void *ctx)
+{
+	for (unsigned i = 0; i < 40; i++) {
+		gpumem_buffer *buffer;
+		void *ptr;
+		double pressure;
+		if (gpumem_buffer_create(session, i % 2, (1 + i % 5) * MIB, NULL, &buffer))
+			return (void *)1;
+		memset(gpumem_buffer_ptr(buffer), (int)i, 4096);
+		if (gpumem_alloc(session, i % 2, 512 + i * 4096, NULL, NULL, &ptr))
+			return (void *)2;
+		memset(ptr, (int)i, 512);
+		if (gpumem_pressure(session, 0, &pressure, NULL))
+			return (void *)3;
+		gpumem_buffer_destroy(buffer);
+		if (gpumem_free(session, ptr, GPUMEM_STREAM_DONE))
+			return (void *)4;
+	}
+	return NULL;
+}
+
+START_TEST(many_threads_use_one_session)
+{
+	enum { N = 6 };
+	pthread_t threads[N];
+	listen_to(session);
+	struct fake_will will = {.per_packet = 1};
+	fake_will(fake, &will);
+	for (unsigned i = 0; i < N; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, busy, NULL), 0);
+	for (unsigned i = 0; i < 20; i++) {
+		fake_send_reclaim(fake, i % 2, true);
+		fake_send_pressure(fake, 0, i, 0);
+	}
+	for (unsigned i = 0; i < N; i++) {
+		void *bad;
+		ck_assert_int_eq(pthread_join(threads[i], &bad), 0);
+		ck_assert_ptr_null(bad);
+	}
+	ck_assert_int_eq(gpumem_trim(session, NULL), GPUMEM_OK);
+	ck_assert_uint_eq(fake_chunks(fake), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client session");
+	TCase *tc = tcase_create("session");
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, devices_and_pressure_are_known_without_a_message);
+	tcase_add_test(tc, bad_arguments_are_refused_with_a_sentence);
+	tcase_add_test(tc, a_session_that_ends_takes_everything_along);
+	tcase_add_test(tc, a_child_has_no_part_in_its_parents_session);
+	tcase_add_test(tc, many_threads_use_one_session);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client's side of the shared pages: rows and figures as the daemon would read them, pages that
+ * are no good, and new ones mapped over old ones.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/session/session_pages.h"
+#include "common/cleanup.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+static struct gm_pages pages;
+static int daemon_fd, client_fd;
+
+static int page(uint32_t magic, size_t bytes, int seals)
+{
+	struct gm_page_header header = {.magic = magic, .version = GM_PAGE_VERSION, .devices = 2};
+	int fd = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+	ck_assert_int_eq(pwrite(fd, &header, sizeof(header), 0), (ssize_t)sizeof(header));
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+static void make_pages(void)
+{
+	daemon_fd = page(GM_PAGE_DAEMON_MAGIC, sizeof(struct gm_page_daemon), F_SEAL_SHRINK);
+	client_fd = page(GM_PAGE_CLIENT_MAGIC, sizeof(struct gm_page_client), F_SEAL_SHRINK);
+}
+
+static void set_up(void)
+{
+	gm_pages_init(&pages);
+	make_pages();
+	ck_assert_int_eq(gm_pages_map(&pages, daemon_fd, client_fd), 0);
+}
+
+static void tear_down(void)
+{
+	gm_pages_deinit(&pages);
+	close(daemon_fd);
+	close(client_fd);
+}
+
+static struct gm_page_row row(uint32_t i)
+{
+	struct gm_page_row ret;
+	ck_assert_int_eq(gm_page_pread(client_fd,
+				 (off_t)(offsetof(struct gm_page_client, rows) + i * sizeof(ret)),
+				 sizeof(ret), &ret),
+		0);
+	return ret;
+}
+
+static struct gm_page_use use(uint32_t device)
+{
+	struct gm_page_use ret;
+	ck_assert_int_eq(
+		gm_page_pread(client_fd,
+			(off_t)(offsetof(struct gm_page_client, use) + device * sizeof(ret)),
+			sizeof(ret), &ret),
+		0);
+	return ret;
+}
+
+START_TEST(buffers_past_the_table_are_counted_and_not_listed)
+{
+	GM_LIMIT_TEST(TRACKED_BUFFERS);
+	uint32_t rows[GM_LIMIT_TRACKED_BUFFERS];
+	struct gm_page_use nothing = {.in_use = 0};
+	char tag[32];
+	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+		snprintf(tag, sizeof(tag), "b%u", i);
+		rows[i] = gm_pages_row_add(&pages, 1, 1 + i, tag);
+		ck_assert_uint_ne(rows[i], 0);
+		ck_assert_uint_ne(rows[i], GM_PAGES_UNTRACKED);
+	}
+	struct gm_page_row last = row(GM_LIMIT_TRACKED_BUFFERS - 1);
+	ck_assert_uint_eq(last.bytes, GM_LIMIT_TRACKED_BUFFERS);
+	ck_assert_str_eq(last.tag, "b1023");
+	gm_pages_use(&pages, 1, &nothing);
+	ck_assert_uint_eq(use(1).untracked, 0);
+
+	uint32_t extra = gm_pages_row_add(&pages, 1, 7, "one too many");
+	ck_assert_uint_eq(extra, GM_PAGES_UNTRACKED);
+	/* Blocks of the heap are counted by whoever lists them. */
+	ck_assert_uint_eq(gm_pages_row_try(&pages, 1, 7, "one more"), 0);
+	ck_assert(gm_pages_use(&pages, 1, &nothing));
+	ck_assert_uint_eq(use(1).untracked, 1);
+	ck_assert_uint_eq(use(0).untracked, 0);
+	gm_pages_unlisted(&pages, 1, 5);
+	ck_assert(gm_pages_use(&pages, 1, &nothing));
+	ck_assert_uint_eq(use(1).untracked, 6);
+	gm_pages_unlisted(&pages, 1, 0);
+	gm_pages_row_tag(&pages, extra, "has no row");
+	gm_pages_row_remove(&pages, 1, extra);
+	gm_pages_use(&pages, 1, &nothing);
+	ck_assert_uint_eq(use(1).untracked, 0);
+
+	/* A row that is free again is taken again. */
+	gm_pages_row_remove(&pages, 1, rows[500]);
+	ck_assert_uint_eq(row(500).bytes, 0);
+	ck_assert_uint_eq(gm_pages_row_add(&pages, 0, 9, NULL), rows[500]);
+	ck_assert_uint_eq(row(500).bytes, 9);
+	ck_assert_str_eq(row(500).tag, "");
+	gm_pages_row_remove(&pages, 0, rows[500]);
+	ck_assert_uint_eq(gm_pages_row_try(&pages, 1, 10, "block"), rows[500]);
+	ck_assert_uint_eq(row(500).bytes, 10);
+	ck_assert_uint_eq(row(500).device, 1);
+	ck_assert_str_eq(row(500).tag, "block");
+}
+END_TEST
+
+START_TEST(figures_are_published_when_they_differ)
+{
+	struct gm_page_use figures = {.in_use = 5, .hits = 7};
+	ck_assert(gm_pages_use(&pages, 0, &figures));
+	ck_assert(!gm_pages_use(&pages, 0, &figures));
+	ck_assert_uint_eq(use(0).in_use, 5);
+	ck_assert_uint_eq(use(0).hits, 7);
+	ck_assert_uint_eq(use(0).seq % 2, 0);
+	figures.hits++;
+	ck_assert(gm_pages_use(&pages, 0, &figures));
+	ck_assert_uint_eq(use(0).hits, 8);
+}
+END_TEST
+
+START_TEST(new_pages_go_on_where_the_old_ones_ended)
+{
+	struct gm_page_use figures = {.in_use = 5};
+	struct gm_page_device device, value = {.pressure_ppm = 42};
+	gm_pages_use(&pages, 1, &figures);
+	uint32_t mine = gm_pages_row_add(&pages, 1, 99, "stays");
+	const void *where = pages.client, *there = pages.daemon;
+	close(daemon_fd);
+	close(client_fd);
+	make_pages();
+	ck_assert_int_eq(
+		pwrite(daemon_fd, &value, sizeof(value), offsetof(struct gm_page_daemon, devices)),
+		(ssize_t)sizeof(value));
+	ck_assert_int_eq(gm_pages_map(&pages, daemon_fd, client_fd), 0);
+	ck_assert_ptr_eq(pages.client, where);
+	ck_assert_ptr_eq(pages.daemon, there);
+	ck_assert_uint_eq(use(1).in_use, 5);
+	ck_assert_str_eq(row(0).tag, "stays");
+	ck_assert_int_eq(gm_pages_device(&pages, 0, &device), 0);
+	ck_assert_uint_eq(device.pressure_ppm, 42);
+	gm_pages_row_remove(&pages, 1, mine);
+	ck_assert_uint_eq(row(0).bytes, 0);
+}
+END_TEST
+
+static void refused(int daemon_page, int client_page)
+{
+	struct gm_pages other;
+	gm_pages_init(&other);
+	ck_assert_int_eq(gm_pages_map(&other, daemon_page, client_page), -EBADMSG);
+	ck_assert_ptr_null(other.daemon);
+	ck_assert_ptr_null(other.client);
+	gm_pages_deinit(&other);
+}
+
+START_TEST(pages_that_are_no_good_are_refused)
+{
+	size_t bytes = sizeof(struct gm_page_daemon);
+	int unsealed = page(GM_PAGE_DAEMON_MAGIC, bytes, 0);
+	int short_one = page(GM_PAGE_DAEMON_MAGIC, bytes - 1, F_SEAL_SHRINK);
+	int other = page(GM_PAGE_CLIENT_MAGIC, bytes, F_SEAL_SHRINK);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	refused(unsealed, client_fd);
+	refused(short_one, client_fd);
+	refused(other, client_fd);
+	refused(null, client_fd);
+	refused(daemon_fd, daemon_fd);
+	close(unsealed);
+	close(short_one);
+	close(other);
+	close(null);
+}
+END_TEST
+
+static _Atomic bool over;
+
+static void *reader(void *ctx)
+{
+	struct gm_page_device device;
+	while (!over) {
+		int r = gm_pages_device(&pages, 0, &device);
+		if (r != 0 && r != -EAGAIN)
+			return (void *)1;
+		uint32_t mine = gm_pages_row_add(&pages, 0, 1, "reader");
+		gm_pages_row_remove(&pages, 0, mine);
+	}
+	return NULL;
+}
+
+START_TEST(readers_and_writers_need_not_know_of_new_pages)
+{
+	pthread_t threads[3];
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, reader, NULL), 0);
+	for (int i = 0; i < 200; i++) {
+		close(daemon_fd);
+		close(client_fd);
+		make_pages();
+		ck_assert_int_eq(gm_pages_map(&pages, daemon_fd, client_fd), 0);
+	}
+	over = true;
+	for (int i = 0; i < 3; i++) {
+		void *bad;
+		ck_assert_int_eq(pthread_join(threads[i], &bad), 0);
+		ck_assert_ptr_null(bad);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(row(i).bytes, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client pages");
+	TCase *tc = tcase_create("pages");
+	tcase_set_timeout(tc, 60);
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, buffers_past_the_table_are_counted_and_not_listed);
+	tcase_add_test(tc, figures_are_published_when_they_differ);
+	tcase_add_test(tc, new_pages_go_on_where_the_old_ones_ended);
+	tcase_add_test(tc, pages_that_are_no_good_are_refused);
+	tcase_add_test(tc, readers_and_writers_need_not_know_of_new_pages);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The shared pages, with a client that writes whatever it likes. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "daemon/tenant/pages.h"
+#include "tests/limit.h"
+#include "tests/tap.h"
+
+static struct gm_pages pages;
+static struct gm_page_client *client; /* the client's own mapping of its page */
+static const uint64_t held[GM_LIMIT_DEVICES] = {1 << 20, 1 << 10};
+#define NOW UINT64_C(1000000)
+
+static void setup(void)
+{
+	ck_assert_int_eq(gm_pages_open(&pages, 7, 11, 2), 0);
+	client =
+		mmap(NULL, sizeof(*client), PROT_READ | PROT_WRITE, MAP_SHARED, pages.client_fd, 0);
+	ck_assert_ptr_ne(client, MAP_FAILED);
+}
+
+static void teardown(void)
+{
+	munmap(client, sizeof(*client));
+	gm_pages_deinit(&pages);
+	gm_pages_deinit(&pages);
+}
+
+START_TEST(the_daemons_page_can_be_read_and_nothing_else)
+{
+	const struct gm_device_figures figures = {.total = 100,
+		.capacity = 90,
+		.available = 50,
+		.level = GM_LEVEL_HIGH,
+		.pressure_ppm = 400000,
+		.reclaim_epoch = 3};
+	const struct gm_page_daemon *page =
+		mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, pages.daemon_fd, 0);
+	ck_assert_ptr_ne(page, MAP_FAILED);
+	ck_assert_uint_eq(page->header.magic, GM_PAGE_DAEMON_MAGIC);
+	ck_assert_uint_eq(page->header.generation, 7);
+	ck_assert_uint_eq(page->header.session, 11);
+	ck_assert_uint_eq(page->header.devices, 2);
+	gm_pages_write_device(&pages, 1, &figures, 40, UINT64_MAX);
+	struct gm_page_device got;
+	ck_assert_int_eq(gm_page_read(&page->devices[1], sizeof(got), &got), 0);
+	ck_assert_uint_eq(got.total, 100);
+	ck_assert_uint_eq(got.capacity, 90);
+	ck_assert_uint_eq(got.available, 50);
+	ck_assert_uint_eq(got.level, GM_LEVEL_HIGH);
+	ck_assert_uint_eq(got.pressure_ppm, 400000);
+	ck_assert_uint_eq(got.reclaim_epoch, 3);
+	ck_assert_uint_eq(got.held, 40);
+	gm_pages_write_held(&pages, 1, 41);
+	ck_assert_int_eq(gm_page_read(&page->devices[1], sizeof(got), &got), 0);
+	ck_assert_uint_eq(got.held, 41);
+	ck_assert_uint_eq(got.total, 100);
+
+	ck_assert_ptr_eq(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, pages.daemon_fd, 0),
+		MAP_FAILED);
+	ck_assert_int_eq(pwrite(pages.daemon_fd, "x", 1, 0), -1);
+	ck_assert_int_eq(ftruncate(pages.daemon_fd, 0), -1);
+	ck_assert_int_eq(mprotect((void *)page, 4096, PROT_READ | PROT_WRITE), -1);
+	munmap((void *)page, sizeof(*page));
+	close(gm_steal_fd(&pages.daemon_fd));
+	gm_pages_write_held(&pages, 1, 42); /* still mapped */
+	ck_assert_uint_eq(pages.daemon->devices[1].held, 42);
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there_is_not_written)
+{
+	gm_pages_write_held(&pages, 2, 42);
+	ck_assert_uint_eq(pages.daemon->devices[2].held, 0);
+	gm_pages_write_held(&pages, UINT32_MAX, 42);
+}
+END_TEST
+
+START_TEST(the_clients_page_cannot_be_resized)
+{
+	ck_assert_int_eq(ftruncate(pages.client_fd, 0), -1);
+	ck_assert_int_eq(ftruncate(pages.client_fd, 1 << 20), -1);
+	ck_assert_int_eq(fcntl(pages.client_fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	ck_assert_uint_eq(client->header.magic, GM_PAGE_CLIENT_MAGIC);
+	ck_assert_uint_eq(client->header.rows, GM_LIMIT_TRACKED_BUFFERS);
+}
+END_TEST
+
+START_TEST(what_a_client_says_of_its_use_is_shown)
+{
+	struct gm_page_use said = {.in_use = 1000,
+		.cached = 200,
+		.peak = 5000,
+		.hits = 7,
+		.misses = 3,
+		.returns = 2,
+		.active_buffers = 4};
+	struct gm_page_use got;
+	gm_page_write(&client->use[0], &said, sizeof(said));
+	ck_assert_int_eq(gm_pages_read_use(&pages, 0, held[0], &got), 0);
+	ck_assert_uint_eq(got.in_use, 1000);
+	ck_assert_uint_eq(got.cached, 200);
+	ck_assert_uint_eq(got.peak, 5000);
+	ck_assert_uint_eq(got.hits, 7);
+	ck_assert_uint_eq(got.active_buffers, 4);
+}
+END_TEST
+
+START_TEST(nonsense_is_held_within_what_the_daemon_knows)
+{
+	struct gm_page_use got;
+	memset(client, 0xff, sizeof(*client));
+	client->use[0].seq = 2;
+	ck_assert_int_eq(gm_pages_read_use(&pages, 0, held[0], &got), 0);
+	ck_assert_uint_eq(got.in_use, held[0]);
+	ck_assert_uint_eq(got.cached, 0);
+	ck_assert_uint_le(got.peak, GM_LEASE_BYTES_MAX);
+	ck_assert_uint_le(got.active_buffers, held[0]);
+	ck_assert_uint_le(got.untracked, got.active_buffers);
+	ck_assert_int_eq(gm_pages_read_use(&pages, 0, 0, &got), 0);
+	ck_assert_uint_eq(got.in_use, 0);
+	ck_assert_uint_eq(got.active_buffers, 0);
+	/* A writer that died at it, or never ends. */
+	client->use[1].seq = 1;
+	ck_assert_int_eq(gm_pages_read_use(&pages, 1, held[1], &got), -EAGAIN);
+	ck_assert_int_eq(gm_pages_read_use(&pages, 2, 0, &got), -EINVAL);
+
+	struct gm_pages_row row;
+	uint32_t at = 0;
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 0);
+	ck_assert_uint_eq(at, GM_LIMIT_TRACKED_BUFFERS);
+}
+END_TEST
+
+static void put_row(uint32_t at, uint32_t device, uint64_t bytes, uint64_t born, const char *tag)
+{
+	struct gm_page_row row = {.device = device, .bytes = bytes, .born_ns = born};
+	memcpy(row.tag, tag, strlen(tag));
+	gm_page_write(&client->rows[at], &row, sizeof(row));
+}
+
+START_TEST(rows_are_listed_in_order_and_senseless_ones_passed_over)
+{
+	char long_tag[GM_LIMIT_NAME_BYTES + 2];
+	memset(long_tag, 'x', sizeof(long_tag));
+	long_tag[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	put_row(0, 0, 4096, 10, "weights");
+	put_row(3, 9, 4096, 10, "no such device");
+	put_row(4, 1, held[1] + 1, 10, "more than is held");
+	put_row(5, 1, 512, NOW + 1, "from the future");
+	put_row(6, 1, 512, 20, "\x1b[2J");
+	put_row(7, 1, 512, 30, long_tag);
+	put_row(8, 1, 0, 30, "free");
+	put_row(700, 1, 256, 40, "far");
+	put_row(1023, 1, 128, 50, "last");
+	client->rows[9].seq = 1;
+	client->rows[9].bytes = 16;
+
+	struct gm_pages_row row;
+	uint32_t at = 0;
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_str_eq(row.tag, "weights");
+	ck_assert_uint_eq(row.bytes, 4096);
+	ck_assert_uint_eq(row.born_ns, 10);
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_uint_eq(row.born_ns, 20);
+	ck_assert_str_eq(row.tag, "");
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_uint_eq(row.born_ns, 30);
+	ck_assert_str_eq(row.tag, "");
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_str_eq(row.tag, "far");
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_str_eq(row.tag, "last");
+	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 0);
+}
+END_TEST
+
+START_TEST(pages_that_were_never_made_say_nothing)
+{
+	struct gm_pages empty;
+	struct gm_page_use use;
+	struct gm_pages_row row;
+	uint32_t at = 0;
+	gm_pages_init(&empty);
+	gm_pages_write_held(&empty, 0, 1);
+	ck_assert_int_lt(gm_pages_read_use(&empty, 0, 1, &use), 0);
+	ck_assert_int_eq(gm_pages_next_row(&empty, held, NOW, &at, &row), 0);
+	gm_pages_deinit(&empty);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("pages");
+	TCase *tests = tcase_create("pages");
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, the_daemons_page_can_be_read_and_nothing_else);
+	tcase_add_test(tests, a_device_that_is_not_there_is_not_written);
+	tcase_add_test(tests, the_clients_page_cannot_be_resized);
+	tcase_add_test(tests, what_a_client_says_of_its_use_is_shown);
+	tcase_add_test(tests, nonsense_is_held_within_what_the_daemon_knows);
+	tcase_add_test(tests, rows_are_listed_in_order_and_senseless_ones_passed_over);
+	tcase_add_test(tests, pages_that_were_never_made_say_nothing);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}

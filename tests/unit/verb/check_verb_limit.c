@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl limit against a scripted daemon: what is asked of it, what people and programs get to
+ * read, and the exit status. What is wrong with the arguments is said before anybody is asked.
+ */
+
+#include "tests/tap.h"
+#include "tests/unit/verb/shortage_script.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+static struct gm_options with_args(const char *const *args)
+{
+	struct gm_options options = {0};
+	for (; args[options.n_args]; options.n_args++)
+		options.args[options.n_args] = args[options.n_args];
+	return options;
+}
+#define ARGS(...) with_args((const char *const[]){__VA_ARGS__, NULL})
+
+/* Runs it where nobody listens: it must not get so far. */
+static void is_wrong_usage(const char *name, struct gm_options options, const char *why)
+{
+	struct gm_ctl ctl = {.options = &options};
+	options.socket = "/nowhere/at/all";
+	options.timeout_ms = 1000;
+	options.verb = gm_verb_find(name);
+	ctl.writer = gm_writer_json_new();
+	ck_assert_int_ne(options.verb->run(&ctl), GPUMEM_OK);
+	ck_assert_msg(ctl.usage, "%s: not called wrong usage: %s", why, ctl.trouble.text);
+	has(ctl.trouble.text, why);
+	gm_writer_free(ctl.writer);
+}
+
+static struct {
+	Gm__Wire__Packet__BodyCase body; /* what must be asked */
+	bool look;                       /* after a look at the devices */
+	gpumem_status status;
+	char owner[64];
+	Gm__Wire__SetLimit set;
+	Gm__Wire__ResetLimit reset;
+} limits;
+
+static void send_limits(struct gm_fake *f, uint64_t id)
+{
+	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
+	Gm__Wire__Limit rows[3], *list[3];
+	for (size_t i = 0; i < 3; i++) {
+		gm__wire__limit__init(&rows[i]);
+		list[i] = &rows[i];
+	}
+	rows[0].owner = (char *)"uid:1002";
+	rows[0].set = 1 | 4;
+	rows[0].max = 48 * G;
+	rows[0].priority = -10;
+	rows[0].run_time = 1;
+	rows[0].held = 49 * G;
+	rows[0].clients = 3;
+	rows[0].over = true;
+	rows[1] = rows[0];
+	rows[1].device = 1;
+	rows[1].max = UINT64_MAX; /* lifted */
+	rows[1].held = 0;
+	rows[1].over = false;
+	rows[2].owner = (char *)"client:a \033[31mname";
+	rows[2].set = 2;
+	rows[2].guarantee = 16 * G;
+	begin();
+	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
+	packet.limits = &reply;
+	reply.limits = list;
+	reply.n_limits = 2;
+	send_answer(f, &packet, id, true);
+	reply.limits = list + 2;
+	reply.n_limits = 1;
+	send_answer(f, &packet, id, false);
+}
+
+static void script_limit(struct gm_fake *f, void *user)
+{
+	uint64_t id;
+	if (!gm_fake_hello(f))
+		return;
+	if (limits.look) {
+		id = asked(f, GM__WIRE__PACKET__BODY_GET_DEVICES);
+		send_devices(f, id);
+		if (limits.status == GPUMEM_E_NOT_FOUND)
+			return;
+	}
+	const Gm__Wire__Packet *request = gm_fake_expect(f, limits.body);
+	if (!request)
+		return;
+	id = request->id;
+	if (limits.body == GM__WIRE__PACKET__BODY_SET_LIMIT) {
+		limits.set = *request->set_limit;
+		snprintf(limits.owner, sizeof(limits.owner), "%s", limits.set.owner);
+	} else if (limits.body == GM__WIRE__PACKET__BODY_RESET_LIMIT) {
+		limits.reset = *request->reset_limit;
+		snprintf(limits.owner, sizeof(limits.owner), "%s", limits.reset.owner);
+	}
+	if (limits.status != GPUMEM_OK)
+		refuse(f, id, limits.status, "because");
+	else
+		send_limits(f, id);
+}
+
+static void expect_limit(Gm__Wire__Packet__BodyCase body)
+{
+	memset(&limits, 0, sizeof(limits));
+	limits.body = body;
+}
+
+START_TEST(limits_are_shown_with_what_is_held_and_who_is_over)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_GET_LIMITS);
+	char *text = run_text("limit", script_limit);
+	has(text, "OWNER");
+	has(text, "0 48.0G         -      -10 49.0G       3 over  run-time\n");
+	has(text, "1     -         -      -10    0B       3 ok    run-time\n");
+	has(text, "0     -     16.0G        -    0B       0 ok    configured\n");
+	has(text, "\\x1b");
+	ck_assert_ptr_null(strchr(text, '\033'));
+	fits_screen(text, 6);
+	free(text);
+	struct gm_options options = ARGS("show");
+	json_t *json = parse(run("limit", script_limit, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "limits")), 3);
+	equals(json, "limits", 0, "owner", "uid:1002");
+	ck_assert_int_eq(number(json, "limits", 0, "max"), (int64_t)(48 * G));
+	ck_assert_int_eq(number(json, "limits", 0, "priority"), -10);
+	ck_assert(json_is_null(at(json, "limits", 0, "guarantee")));
+	equals(json, "limits", 0, "state", "over");
+	equals(json, "limits", 0, "source", "run-time");
+	ck_assert(json_is_null(at(json, "limits", 1, "max")));
+	ck_assert_int_eq(number(json, "limits", 1, "device"), 1);
+	ck_assert_int_eq(number(json, "limits", 2, "guarantee"), (int64_t)(16 * G));
+	equals(json, "limits", 2, "source", "configured");
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(limits_of_one_device_can_be_shown)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_GET_LIMITS);
+	limits.look = true;
+	struct gm_options options = {.device = 1, .given = GM_OPTION_DEVICE};
+	json_t *json = parse(run("limit", script_limit, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "limits")), 1);
+	ck_assert_int_eq(number(json, "limits", 0, "device"), 1);
+	json_decref(json);
+	/* None there, and no such device, are two answers. */
+	options.device = 2;
+	char *text = run("limit", script_limit, false, &options);
+	ck_assert_str_eq(text, "No limits are set.\n");
+	free(text);
+	options.device = 3;
+	limits.status = GPUMEM_E_NOT_FOUND;
+	ck_assert_ptr_null(run("limit", script_limit, false, &options));
+	ck_assert_str_eq(trouble.text, "there is no device 3; 'gpumemctl devices' shows them");
+	ck_assert_int_eq(gm_status_exit(trouble.status), 1);
+}
+END_TEST
+
+START_TEST(a_limit_is_set_as_it_was_said)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_SET_LIMIT);
+	struct gm_options options =
+		ARGS("set", "uid:root", "priority=-1000", "max=1.5G", "guarantee=0");
+	free(run("limit", script_limit, false, &options));
+	ck_assert_str_eq(limits.owner, "uid:0");
+	ck_assert_uint_eq(limits.set.set, 1 | 2 | 4);
+	ck_assert_uint_eq(limits.set.max, G + G / 2);
+	ck_assert_uint_eq(limits.set.guarantee, 0);
+	ck_assert_int_eq(limits.set.priority, -1000);
+	ck_assert(limits.set.all_devices);
+	options = ARGS("set", "session:17", "max=none");
+	options.device = 3;
+	options.given = GM_OPTION_DEVICE;
+	free(run("limit", script_limit, true, &options));
+	ck_assert_str_eq(limits.owner, "session:17");
+	ck_assert_uint_eq(limits.set.set, 1);
+	ck_assert_uint_eq(limits.set.max, UINT64_MAX);
+	ck_assert(!limits.set.all_devices);
+	ck_assert_uint_eq(limits.set.device, 3);
+	limits.status = GPUMEM_E_DENIED;
+	ck_assert_ptr_null(run("limit", script_limit, false, &options));
+	ck_assert_str_eq(trouble.text, "because");
+	ck_assert(!usage);
+	ck_assert_int_eq(gm_status_exit(trouble.status), 4);
+}
+END_TEST
+
+START_TEST(a_limit_is_reset_for_one_or_for_all)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_RESET_LIMIT);
+	struct gm_options options = ARGS("reset");
+	free(run("limit", script_limit, false, &options));
+	ck_assert_str_eq(limits.owner, "");
+	ck_assert(limits.reset.all_devices);
+	options = ARGS("reset", "gid:0");
+	options.given = GM_OPTION_DEVICE;
+	free(run("limit", script_limit, false, &options));
+	ck_assert_str_eq(limits.owner, "gid:0");
+	ck_assert(!limits.reset.all_devices);
+	ck_assert_uint_eq(limits.reset.device, 0);
+}
+END_TEST
+
+START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
+{
+	is_wrong_usage("limit", ARGS("shwo"), "did you mean 'limit show'?");
+	is_wrong_usage("limit", ARGS("xyzzy"), "say 'gpumemctl limit show'");
+	is_wrong_usage("limit", ARGS("show", "uid:0"), "'uid:0' is one argument too many");
+	is_wrong_usage("limit", ARGS("set"), "say 'gpumemctl limit set OWNER max=SIZE'");
+	is_wrong_usage("limit", ARGS("set", "uid:0"), "say 'gpumemctl limit set OWNER max=SIZE'");
+	is_wrong_usage("limit", ARGS("set", "uid:nobody-has-this-name", "max=1G"),
+		"there is no user \"nobody-has-this-name\"");
+	is_wrong_usage("limit", ARGS("set", "unit:a", "max=1G"), "did you mean a.service?");
+	is_wrong_usage("limit", ARGS("set", "session:0", "max=1G"), "is not a session");
+	is_wrong_usage("limit", ARGS("set", "0", "max=1G"), "names no owner");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=lots"), "'max=lots' is no size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is no size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is no size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=none"), "is no size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1001"), "from -1000 to 1000");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=--1"), "is no priority");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1.5"), "is no priority");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "min=1G"), "is nothing of a limit");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max"), "is nothing of a limit");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=1G", "max=2G"), "was given already");
+	is_wrong_usage("limit", ARGS("reset", "uid:0", "max"), "'max' is one argument too many");
+	is_wrong_usage("limit", ARGS("reset", "nobody"), "names no owner");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verb_limit");
+	TCase *tcase = tcase_create("verb");
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, limits_are_shown_with_what_is_held_and_who_is_over);
+	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
+	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);
+	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
+	tcase_add_test(tcase, a_limit_that_makes_no_sense_is_wrong_usage);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

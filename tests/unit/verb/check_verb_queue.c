@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl queue against a scripted daemon: who waits, for what and how long, as people and
+ * programs get to read it, and that nobody does.
+ */
+
+#include "tests/tap.h"
+#include "tests/unit/verb/shortage_script.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+static bool queue_is_empty;
+
+static void script_queue(struct gm_fake *f, void *user)
+{
+	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
+	Gm__Wire__Waiting rows[6], *list[6];
+	if (!gm_fake_hello(f))
+		return;
+	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_GET_QUEUE);
+	if (!id)
+		return;
+	for (int i = 0; i < 6; i++) {
+		gm__wire__waiting__init(&rows[i]);
+		list[i] = &rows[i];
+		rows[i].session = 17 + (uint64_t)i;
+		rows[i].pid = 4711 + i;
+		rows[i].bytes = 2 * G;
+		rows[i].left_ms = UINT64_MAX;
+		rows[i].block = (Gm__Wire__Block)(i + 1);
+	}
+	rows[0].client = (char *)"trainer";
+	rows[0].owner = (char *)"uid:1002";
+	rows[0].priority = -10;
+	rows[0].waited_ms = 200000;
+	rows[0].overtaken = 5;
+	rows[1].left_ms = 29000;
+	rows[1].parked = true;
+	rows[5].block = (Gm__Wire__Block)77; /* of a newer daemon */
+	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
+	packet.queue = &reply;
+	reply.requests = list;
+	reply.n_requests = queue_is_empty ? 0 : 4;
+	send_answer(f, &packet, id, true);
+	reply.requests = list + 4;
+	reply.n_requests = queue_is_empty ? 0 : 2;
+	send_answer(f, &packet, id, false);
+}
+
+START_TEST(who_waits_is_shown_with_what_for)
+{
+	queue_is_empty = false;
+	char *text = run_text("queue", script_queue);
+	has(text,
+		"  0 4711 root trainer  2.0G      -10   3min    -         5 limit     uid:1002\n");
+	has(text, "29s         0 device");
+	has(text, "guarantee");
+	has(text, "pressure");
+	has(text, "turn");
+	fits_screen(text, 8);
+	free(text);
+	json_t *json = run_json("queue", script_queue);
+	static const char *const blocks[] = {"limit", "device", "guarantee", "pressure", "turn"};
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "queue")), 6);
+	for (size_t i = 0; i < 5; i++)
+		equals(json, "queue", i, "block", blocks[i]);
+	ck_assert(json_is_null(at(json, "queue", 5, "block")));
+	ck_assert_int_eq(number(json, "queue", 0, "session"), 17);
+	ck_assert_int_eq(number(json, "queue", 0, "waited_ms"), 200000);
+	ck_assert_int_eq(number(json, "queue", 0, "priority"), -10);
+	ck_assert_int_eq(number(json, "queue", 0, "overtaken"), 5);
+	equals(json, "queue", 0, "owner", "uid:1002");
+	ck_assert(json_is_null(at(json, "queue", 0, "left_ms")));
+	ck_assert_int_eq(number(json, "queue", 1, "left_ms"), 29000);
+	ck_assert(json_is_true(at(json, "queue", 1, "parked")));
+	/* A name that is not for the asker. */
+	ck_assert(json_is_null(at(json, "queue", 1, "client")));
+	json_decref(json);
+	queue_is_empty = true;
+	text = run_text("queue", script_queue);
+	ck_assert_str_eq(text, "No request waits.\n");
+	free(text);
+	json = run_json("queue", script_queue);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "queue")), 0);
+	ck_assert(json_is_array(json_object_get(json, "queue")));
+	json_decref(json);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verb_queue");
+	TCase *tcase = tcase_create("verb");
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, who_waits_is_shown_with_what_for);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+/*
+ * gpumemctl watch against a scripted daemon: a line for each event, for people and for programs,
+ * until the goodbye; any other end is a failure.
+ */
+
+#include <unistd.h>
+
+#include "tests/tap.h"
+#include "tests/unit/verb/shortage_script.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+static bool watch_refused, watch_cut;
+
+static void script_watch(struct gm_fake *f, void *user)
+{
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	Gm__Wire__PressureEvent pressure = GM__WIRE__PRESSURE_EVENT__INIT;
+	Gm__Wire__NoticeEvent notice = GM__WIRE__NOTICE_EVENT__INIT;
+	Gm__Wire__GoodbyeEvent goodbye = GM__WIRE__GOODBYE_EVENT__INIT;
+	uint64_t rungs[6] = {G, 2 * G, 0, 0, 0, 0};
+	if (!gm_fake_hello(f))
+		return;
+	if (user)
+		send_devices(f, asked(f, GM__WIRE__PACKET__BODY_GET_DEVICES));
+	if (user && *(const uint32_t *)user > 2) {
+		gm_fake_wait_end(f);
+		return;
+	}
+	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_WATCH);
+	if (!id)
+		return;
+	if (watch_refused) {
+		refuse(f, id, GPUMEM_E_LIMIT, "too many watch already");
+		return;
+	}
+	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
+	packet.done = &done;
+	send_answer(f, &packet, id, false);
+	begin();
+	packet.body_case = GM__WIRE__PACKET__BODY_PRESSURE_EVENT;
+	packet.pressure_event = &pressure;
+	pressure.device = 1;
+	pressure.level = 2;
+	pressure.pressure_ppm = 812345;
+	send_answer(f, &packet, 0, false);
+	begin();
+	packet.body_case = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
+	packet.notice_event = &notice;
+	notice.kind = (char *)"reclaim-ended";
+	notice.text = (char *)"device 0: \033[31menough";
+	notice.trigger = (char *)"manual";
+	notice.need = 3 * G;
+	notice.n_rungs = 6;
+	notice.rungs = rungs;
+	notice.reached = true;
+	send_answer(f, &packet, 0, false);
+	gm__wire__notice_event__init(&notice);
+	notice.kind = (char *)"limits";
+	notice.text = (char *)"somebody changed limits";
+	send_answer(f, &packet, 0, false);
+	gm__wire__notice_event__init(&notice);
+	notice.kind = (char *)"limit";
+	notice.device = 1;
+	notice.text = (char *)"uid 7 may hold 1.0G";
+	notice.session = 17;
+	notice.pid = 4711;
+	notice.uid = 7;
+	notice.client = (char *)"x";
+	notice.owner = (char *)"uid:7";
+	notice.asked = G;
+	notice.max = G;
+	notice.held = 1;
+	send_answer(f, &packet, 0, false);
+	gm__wire__notice_event__init(&notice);
+	notice.kind = (char *)"of\033[2Ja newer one";
+	notice.text = (char *)"what that is";
+	send_answer(f, &packet, 0, false);
+	if (watch_cut)
+		return;
+	begin();
+	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
+	packet.goodbye_event = &goodbye;
+	goodbye.reason = (char *)"the daemon is stopping";
+	send_answer(f, &packet, 0, false);
+	gm_fake_wait_end(f);
+}
+
+/* watch writes by itself, line by line: what came on stdout, malloc'ed. */
+static char *watch(bool json, const uint32_t *device, gpumem_status expected)
+{
+	struct gm_options options = {.timeout_ms = 30000,
+		.json = json,
+		.verb = gm_verb_find("watch"),
+		.given = device ? GM_OPTION_DEVICE : 0,
+		.device = device ? *device : 0};
+	struct gm_ctl ctl = {.options = &options, .writer = gm_writer_json_new()};
+	FILE *file = tmpfile();
+	char *text = NULL;
+	size_t room = 0;
+	ck_assert_ptr_nonnull(file);
+	fflush(stdout);
+	int saved = dup(STDOUT_FILENO);
+	ck_assert_int_ge(saved, 0);
+	ck_assert_int_ge(dup2(fileno(file), STDOUT_FILENO), 0);
+	gm_fake_start(&fake, script_watch, (void *)device);
+	options.socket = fake.path;
+	gpumem_status status = options.verb->run(&ctl);
+	fflush(stdout);
+	dup2(saved, STDOUT_FILENO);
+	close(saved);
+	gm_fake_stop(&fake);
+	trouble = ctl.trouble;
+	ck_assert_int_eq(status, expected);
+	rewind(file);
+	if (getdelim(&text, &room, '\0', file) < 0) {
+		free(text);
+		text = strdup("");
+	}
+	fclose(file);
+	gm_writer_free(ctl.writer);
+	return text;
+}
+
+START_TEST(what_happens_is_a_line_each_until_the_goodbye)
+{
+	char *text = watch(false, NULL, GPUMEM_OK);
+	has(text, "  pressure         device 1: pressure is high (81%)\n");
+	has(text, "  reclaim-ended    device 0: \\x1b[31menough\n");
+	has(text, "  limits           somebody changed limits\n");
+	has(text, "  of\\x1b[2Ja newer one  what that is\n");
+	has(text, "  limit            uid 7 may hold 1.0G\n");
+	has(text, "  goodbye          goodbye: the daemon is stopping\n");
+	ck_assert_ptr_null(strchr(text, '\033'));
+	free(text);
+	/* Of one device: what is about another is left out, what is about none is not. */
+	uint32_t device = 1;
+	text = watch(false, &device, GPUMEM_OK);
+	has(text, "  pressure ");
+	has(text, "  limits ");
+	has(text, "  limit ");
+	ck_assert_ptr_null(strstr(text, "reclaim-ended"));
+	free(text);
+}
+END_TEST
+
+START_TEST(each_line_for_programs_is_an_object)
+{
+	static const char *const kinds[] = {
+		"pressure", "reclaim-ended", "limits", "limit", "of\\x1b[2Ja newer one", "goodbye"};
+	char *text = watch(true, NULL, GPUMEM_OK), *rest = text;
+	size_t n = 0;
+	for (char *line; (line = strsep(&rest, "\n")) && *line; n++) {
+		json_t *json = json_loads(line, 0, NULL);
+		ck_assert_msg(json != NULL, "not JSON: %s", line);
+		ck_assert_uint_lt(n, 6);
+		ck_assert_str_eq(json_string_value(json_object_get(json, "event")), kinds[n]);
+		ck_assert_ptr_nonnull(json_string_value(json_object_get(json, "time")));
+		if (n == 0) {
+			ck_assert_str_eq(json_string_value(json_object_get(json, "level")), "high");
+			ck_assert_double_eq_tol(
+				json_real_value(json_object_get(json, "pressure")), 0.812345, 1e-9);
+		}
+		if (n == 1) {
+			const json_t *rungs = json_object_get(json, "rungs");
+			ck_assert_int_eq(json_integer_value(json_object_get(rungs, "cached")),
+				(int64_t)(2 * G));
+			ck_assert(json_is_true(json_object_get(json, "reached")));
+			ck_assert_str_eq(
+				json_string_value(json_object_get(json, "trigger")), "manual");
+			ck_assert_ptr_null(json_object_get(json, "session"));
+		}
+		if (n == 2)
+			ck_assert_ptr_null(json_object_get(json, "device"));
+		if (n == 3) {
+			ck_assert_int_eq(json_integer_value(json_object_get(json, "session")), 17);
+			ck_assert_str_eq(
+				json_string_value(json_object_get(json, "owner")), "uid:7");
+			ck_assert_int_eq(
+				json_integer_value(json_object_get(json, "asked")), (int64_t)G);
+		}
+		json_decref(json);
+	}
+	ck_assert_uint_eq(n, 6);
+	free(text);
+}
+END_TEST
+
+START_TEST(a_watch_that_ends_otherwise_is_a_failure)
+{
+	watch_refused = true;
+	char *text = watch(false, NULL, GPUMEM_E_LIMIT);
+	ck_assert_str_eq(text, "");
+	ck_assert_str_eq(trouble.text, "too many watch already");
+	ck_assert_int_eq(gm_status_exit(trouble.status), 5);
+	free(text);
+	watch_refused = false;
+	/* What came before is shown all the same. */
+	watch_cut = true;
+	text = watch(false, NULL, GPUMEM_E_DISCONNECTED);
+	has(text, "uid 7 may hold 1.0G\n");
+	ck_assert_int_eq(gm_status_exit(trouble.status), 3);
+	free(text);
+	uint32_t device = 3;
+	text = watch(false, &device, GPUMEM_E_NOT_FOUND);
+	ck_assert_str_eq(text, "");
+	ck_assert_str_eq(trouble.text, "there is no device 3; 'gpumemctl devices' shows them");
+	free(text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verb_watch");
+	TCase *tcase = tcase_create("verb");
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, what_happens_is_a_line_each_until_the_goodbye);
+	tcase_add_test(tcase, each_line_for_programs_is_an_object);
+	tcase_add_test(tcase, a_watch_that_ends_otherwise_is_a_failure);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
