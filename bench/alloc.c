@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumem_alloc and gpumem_free of a warm size in one thread, in nanoseconds for the pair, beside

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Memory of a GPU from the broker, beside what the driver itself takes in the same run: what the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Pinned host memory from the broker in both of its kinds, beside the driver's own in the same run:

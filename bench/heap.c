@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The arena heap alone, without a session: nanoseconds for a warm pair of alloc and free, beside

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * What 1,000 connected clients that do nothing cost the daemon: CPU time over some seconds, and

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * A lease answered from the pool, from the call to the reply with its fd, against a bare epoll echo

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Percentiles and output for the benchmarks. Prints figures, judges nothing: whether a machine is

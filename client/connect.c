@@ -41,7 +41,7 @@ const char *gpumem_version(void)
 
 /* ---- the end */
 
-static void say_goodbye(struct gpumem_session *session, struct gm_conn *conn)
+static void connect_say_goodbye(struct gpumem_session *session, struct gm_conn *conn)
 {
 	Gm__Wire__Goodbye body = GM__WIRE__GOODBYE__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -52,11 +52,11 @@ static void say_goodbye(struct gpumem_session *session, struct gm_conn *conn)
 }
 
 /* Takes half-built ones. */
-static void session_free(struct gpumem_session *session)
+static void connect_session_free(struct gpumem_session *session)
 {
 	if (!session)
 		return;
-	gm_events_stop(session);
+	gm_thread_stop(session);
 	pthread_mutex_lock(&session->lock);
 	session->state = GM_SESSION_CLOSED;
 	struct gm_conn *conn = session->conn;
@@ -69,19 +69,19 @@ static void session_free(struct gpumem_session *session)
 	if (conn) {
 		/* Without it the daemon lets nobody have the memory while this process lives. */
 		if (!atomic_load(&session->kept))
-			say_goodbye(session, conn);
+			connect_say_goodbye(session, conn);
 		gm_conn_unref(conn);
 	}
 	/* Nothing of the connection is left that could come late. */
 	gm_returns_drop(session);
-	struct gm_lease *lease, *tmp;
+	struct gm_session_lease *lease, *tmp;
 	DL_FOREACH_SAFE (session->leases, lease, tmp)
 		free(lease);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_supply_free(session->device[i].supply);
 		gm_mapping_close(&session->device[i]);
 	}
-	gm_pages_deinit(&session->pages);
+	gm_session_pages_deinit(&session->pages);
 	gm_close(session->wake);
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->settling);
@@ -100,18 +100,18 @@ void gpumem_disconnect(gpumem_session *session)
 		(void)gm_session_refused(session);
 		return;
 	}
-	if (gm_events_inside(session)) {
+	if (gm_thread_inside(session)) {
 		(void)gm_error(GPUMEM_E_BUSY,
 			"gpumem_disconnect cannot be called from the function that events are told "
 			"to");
 		return;
 	}
-	session_free(session);
+	connect_session_free(session);
 }
 
 /* ---- the beginning */
 
-static gpumem_status session_new(struct gpumem_session **ret_session)
+static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 {
 	struct gpumem_session *session = calloc(1, sizeof(*session));
 	if (!session)
@@ -121,18 +121,18 @@ static gpumem_status session_new(struct gpumem_session **ret_session)
 	pthread_mutex_init(&session->listing, NULL);
 	pthread_mutex_init(&session->opening, NULL);
 	gm_captures_init(&session->captures);
-	gm_pages_init(&session->pages);
+	gm_session_pages_init(&session->pages);
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);
 	if (r < 0) {
-		session_free(session);
+		connect_session_free(session);
 		return gm_error(gm_status_from_errno(r), "cannot make a session: %s", strerror(-r));
 	}
 	*ret_session = session;
 	return GPUMEM_OK;
 }
 
-static gpumem_status find_socket(struct gpumem_session *session, const char *given)
+static gpumem_status connect_find_socket(struct gpumem_session *session, const char *given)
 {
 	const char *why = "the socket given to gpumem_connect";
 	if (given) {
@@ -151,7 +151,7 @@ static gpumem_status find_socket(struct gpumem_session *session, const char *giv
 	return GPUMEM_OK;
 }
 
-static gpumem_status find_name(struct gpumem_session *session, const char *given)
+static gpumem_status connect_find_name(struct gpumem_session *session, const char *given)
 {
 	if (given && !gm_name_ok(given))
 		return gm_error(GPUMEM_E_INVALID,
@@ -163,7 +163,7 @@ static gpumem_status find_name(struct gpumem_session *session, const char *given
 	return GPUMEM_OK;
 }
 
-static gpumem_status set_up_devices(struct gpumem_session *session)
+static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
 	uint32_t n = 0;
@@ -183,7 +183,7 @@ static gpumem_status set_up_devices(struct gpumem_session *session)
 	return GPUMEM_OK;
 }
 
-static gpumem_status greet(struct gpumem_session *session)
+static gpumem_status connect_greet(struct gpumem_session *session)
 {
 	struct gm_hello_ask ask = {
 		.path = session->path,
@@ -197,7 +197,7 @@ static gpumem_status greet(struct gpumem_session *session)
 	gpumem_status status = gm_hello(&ask, &hello);
 	if (status)
 		return status;
-	int r = gm_pages_map(&session->pages, hello.daemon_page, hello.client_page);
+	int r = gm_session_pages_map(&session->pages, hello.daemon_page, hello.client_page);
 	if (r < 0) {
 		gm_hello_deinit(&hello);
 		return gm_error(r == -EBADMSG ? GPUMEM_E_PROTOCOL : gm_status_from_errno(r),
@@ -205,9 +205,9 @@ static gpumem_status greet(struct gpumem_session *session)
 			strerror(-r));
 	}
 	gm_session_adopt(session, &hello);
-	status = set_up_devices(session);
+	status = connect_set_up_devices(session);
 	if (!status) {
-		r = gm_events_start(session, gm_steal_fd(&hello.events));
+		r = gm_thread_start(session, gm_steal_fd(&hello.events));
 		if (r < 0)
 			status = gm_error(gm_status_from_errno(r),
 				"cannot start the library's thread: %s", strerror(-r));
@@ -226,20 +226,20 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	if (status)
 		return status;
 	struct gpumem_session *session = NULL;
-	status = session_new(&session);
+	status = connect_session_new(&session);
 	if (status)
 		return status;
 	session->peers = given.peers != 0;
 	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
-	status = find_socket(session, given.socket);
+	status = connect_find_socket(session, given.socket);
 	if (!status)
-		status = find_name(session, given.name);
+		status = connect_find_name(session, given.name);
 	if (!status)
-		status = greet(session);
+		status = connect_greet(session);
 	if (status) {
 		char text[GM_ERROR_BYTES];
 		snprintf(text, sizeof(text), "%s", gm_error_text());
-		session_free(session);
+		connect_session_free(session);
 		return gm_error(status, "%s", text);
 	}
 	*ret_session = session;
@@ -270,7 +270,7 @@ gpumem_status gpumem_device_info(
 		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_info is NULL");
 	gpumem_device_info_t info = session->device[device].info;
 	struct gm_page_device page;
-	if (gm_pages_device(&session->pages, device, &page) == 0) {
+	if (gm_session_pages_device(&session->pages, device, &page) == 0) {
 		info.capacity = page.capacity;
 		info.available = page.available;
 	}
@@ -288,7 +288,7 @@ gpumem_status gpumem_pressure(
 	struct gm_session_device *d = &session->device[device];
 	struct gm_page_device page;
 	/* A daemon that died while it wrote leaves what was read before. */
-	if (gm_pages_device(&session->pages, device, &page) == 0)
+	if (gm_session_pages_device(&session->pages, device, &page) == 0)
 		atomic_store_explicit(&d->pressure, (uint64_t)page.level << 32 | page.pressure_ppm,
 			memory_order_relaxed);
 	uint64_t value = atomic_load_explicit(&d->pressure, memory_order_relaxed);

@@ -37,7 +37,7 @@
 /* Before returns that were not taken are sent again on a connection that stands. */
 #define RETURN_NS (1 * GM_NS_PER_S)
 
-struct gm_events {
+struct gm_thread {
 	struct gpumem_session *session;
 	pthread_t thread;
 	_Atomic bool stop;
@@ -57,61 +57,61 @@ struct gm_events {
 
 /* ---- telling the program */
 
-static void emit(struct gm_events *events, gpumem_event event)
+static void thread_emit(struct gm_thread *thread, gpumem_event event)
 {
 	event.size = sizeof(event);
-	pthread_mutex_lock(&events->calling);
-	if (events->fn)
-		events->fn(events->user, &event);
-	pthread_mutex_unlock(&events->calling);
+	pthread_mutex_lock(&thread->calling);
+	if (thread->fn)
+		thread->fn(thread->user, &event);
+	pthread_mutex_unlock(&thread->calling);
 }
 
-bool gm_events_inside(struct gpumem_session *session)
+bool gm_thread_inside(struct gpumem_session *session)
 {
-	return session->events && pthread_equal(session->events->thread, pthread_self());
+	return session->thread && pthread_equal(session->thread->thread, pthread_self());
 }
 
 gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void *user)
 {
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	if (gm_events_inside(session))
+	if (gm_thread_inside(session))
 		return gm_error(GPUMEM_E_BUSY,
 			"the function that events are told to cannot be changed from within it");
-	struct gm_events *events = session->events;
-	pthread_mutex_lock(&events->calling);
-	events->fn = fn;
-	events->user = user;
-	pthread_mutex_unlock(&events->calling);
+	struct gm_thread *thread = session->thread;
+	pthread_mutex_lock(&thread->calling);
+	thread->fn = fn;
+	thread->user = user;
+	pthread_mutex_unlock(&thread->calling);
 	return GPUMEM_OK;
 }
 
 /* ---- events of the daemon */
 
-static gpumem_level level(uint32_t value)
+static gpumem_level thread_level(uint32_t value)
 {
 	return value > GPUMEM_LEVEL_CRITICAL ? GPUMEM_LEVEL_CRITICAL : (gpumem_level)value;
 }
 
-static void heard(struct gm_events *events, const Gm__Wire__Packet *packet)
+static void thread_heard(struct gm_thread *thread, const Gm__Wire__Packet *packet)
 {
 	gpumem_event event = {0};
 	switch (packet->body_case) {
 	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
 		event.kind = GPUMEM_EVENT_PRESSURE;
 		event.device =
-			gm_session_device_name(events->session, packet->pressure_event->device);
-		event.level = level(packet->pressure_event->level);
+			gm_session_device_name(thread->session, packet->pressure_event->device);
+		event.level = thread_level(packet->pressure_event->level);
 		event.pressure = packet->pressure_event->pressure_ppm / 1e6;
 		break;
 	case GM__WIRE__PACKET__BODY_RECLAIM_EVENT:
 		event.kind = GPUMEM_EVENT_RECLAIM;
 		event.device =
-			gm_session_device_name(events->session, packet->reclaim_event->device);
+			gm_session_device_name(thread->session, packet->reclaim_event->device);
 		event.urgent = packet->reclaim_event->urgent;
 		/* First what can be done at once, then what the program makes of it. */
-		gm_buffer_settle(events->session);
-		event.bytes = gm_alloc_trim(events->session, packet->reclaim_event->device,
+		gm_buffer_settle(thread->session);
+		event.bytes = gm_alloc_trim(thread->session, packet->reclaim_event->device,
 			packet->reclaim_event->urgent || !packet->reclaim_event->bytes
 				? UINT64_MAX
 				: packet->reclaim_event->bytes);
@@ -119,7 +119,7 @@ static void heard(struct gm_events *events, const Gm__Wire__Packet *packet)
 	case GM__WIRE__PACKET__BODY_LIMITS_EVENT:
 		event.kind = GPUMEM_EVENT_LIMITS;
 		event.device =
-			gm_session_device_name(events->session, packet->limits_event->device);
+			gm_session_device_name(thread->session, packet->limits_event->device);
 		event.bytes = packet->limits_event->max;
 		break;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
@@ -129,16 +129,16 @@ static void heard(struct gm_events *events, const Gm__Wire__Packet *packet)
 	default:
 		return; /* of a newer daemon */
 	}
-	emit(events, event);
+	thread_emit(thread, event);
 }
 
 /* Reads what is there. A negative errno: the channel is over. */
-static int listen_once(struct gm_events *events)
+static int thread_listen_once(struct gm_thread *thread)
 {
 	for (;;) {
 		struct gm_packet_in in;
 		int r = gm_seqpacket_receive(
-			events->socket, events->packet, sizeof(events->packet), &in);
+			thread->socket, thread->packet, sizeof(thread->packet), &in);
 		if (r == -EAGAIN)
 			return 0;
 		if (r < 0)
@@ -147,20 +147,20 @@ static int listen_once(struct gm_events *events)
 		Gm__Wire__Packet *packet;
 		if (in.data_cut)
 			return -EBADMSG;
-		r = gm_wire_unpack(&events->arena, events->packet, in.n, &packet);
+		r = gm_wire_unpack(&thread->arena, thread->packet, in.n, &packet);
 		if (r < 0)
 			return r;
-		heard(events, packet);
-		if (atomic_load(&events->stop))
+		thread_heard(thread, packet);
+		if (atomic_load(&thread->stop))
 			return 0;
 	}
 }
 
 /* ---- the connection's end, and its return */
 
-static void go_away(struct gm_events *events, const char *reason)
+static void thread_go_away(struct gm_thread *thread, const char *reason)
 {
-	struct gpumem_session *session = events->session;
+	struct gpumem_session *session = thread->session;
 	/* Every call on it ends before the session is told to be away, late ones included. */
 	struct gm_conn *conn = session->conn;
 	gm_conn_kill(conn, reason);
@@ -170,32 +170,32 @@ static void go_away(struct gm_events *events, const char *reason)
 	(void)gm_conn_reason(conn, session->away);
 	pthread_mutex_unlock(&session->lock);
 	gm_conn_unref(conn);
-	events->socket = gm_close(events->socket);
-	events->away = true;
-	events->retry_ns = RETRY_FIRST_NS;
-	events->retry_at = gm_clock_ns() + events->retry_ns;
-	emit(events, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = session->away});
+	thread->socket = gm_close(thread->socket);
+	thread->away = true;
+	thread->retry_ns = RETRY_FIRST_NS;
+	thread->retry_at = gm_clock_ns() + thread->retry_ns;
+	thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = session->away});
 }
 
-static void come_back(struct gm_events *events)
+static void thread_come_back(struct gm_thread *thread)
 {
-	struct gpumem_session *session = events->session;
+	struct gpumem_session *session = thread->session;
 	bool resumed;
-	if (gm_resume(session, &events->socket, &resumed)) {
+	if (gm_resume(session, &thread->socket, &resumed)) {
 		pthread_mutex_lock(&session->lock);
 		snprintf(session->away, sizeof(session->away), "%s", gm_error_text());
 		pthread_mutex_unlock(&session->lock);
-		events->retry_ns *= 2;
-		if (events->retry_ns > RETRY_MOST_NS)
-			events->retry_ns = RETRY_MOST_NS;
-		events->retry_at = gm_clock_ns() + events->retry_ns;
+		thread->retry_ns *= 2;
+		if (thread->retry_ns > RETRY_MOST_NS)
+			thread->retry_ns = RETRY_MOST_NS;
+		thread->retry_at = gm_clock_ns() + thread->retry_ns;
 		return;
 	}
-	events->away = false;
-	events->retry_at = NEVER;
-	events->return_at = gm_clock_ns();
-	events->publish_at = gm_clock_ns();
-	emit(events,
+	thread->away = false;
+	thread->retry_at = NEVER;
+	thread->return_at = gm_clock_ns();
+	thread->publish_at = gm_clock_ns();
+	thread_emit(thread,
 		(gpumem_event){
 			.kind = GPUMEM_EVENT_RESTORED,
 			.text = resumed ? "the session goes on"
@@ -206,9 +206,9 @@ static void come_back(struct gm_events *events)
 
 /* ---- times */
 
-static void publish(struct gm_events *events, uint64_t now)
+static void thread_publish(struct gm_thread *thread, uint64_t now)
 {
-	struct gpumem_session *session = events->session;
+	struct gpumem_session *session = thread->session;
 	bool moved = false;
 	/* First the flag: what moves after the figures were read sets it again. */
 	atomic_store_explicit(&session->stirred, false, memory_order_seq_cst);
@@ -216,19 +216,19 @@ static void publish(struct gm_events *events, uint64_t now)
 		gm_listing_publish(session, i);
 		moved |= gm_use_publish(session, i);
 	}
-	events->publish_at = NEVER;
+	thread->publish_at = NEVER;
 	if (moved) {
 		atomic_store_explicit(&session->stirred, true, memory_order_relaxed);
-		events->publish_at = now + PUBLISH_NS;
+		thread->publish_at = now + PUBLISH_NS;
 	}
 }
 
-static int poll_ms(const struct gm_events *events, uint64_t now)
+static int thread_poll_ms(const struct gm_thread *thread, uint64_t now)
 {
-	uint64_t at = events->tick_at;
-	at = events->publish_at < at ? events->publish_at : at;
-	at = events->retry_at < at ? events->retry_at : at;
-	at = events->return_at < at ? events->return_at : at;
+	uint64_t at = thread->tick_at;
+	at = thread->publish_at < at ? thread->publish_at : at;
+	at = thread->retry_at < at ? thread->retry_at : at;
+	at = thread->return_at < at ? thread->return_at : at;
 	if (at == NEVER)
 		return -1;
 	if (at <= now)
@@ -237,48 +237,48 @@ static int poll_ms(const struct gm_events *events, uint64_t now)
 	return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-static void on_time(struct gm_events *events, bool woken)
+static void thread_on_time(struct gm_thread *thread, bool woken)
 {
-	struct gpumem_session *session = events->session;
+	struct gpumem_session *session = thread->session;
 	uint64_t now = gm_clock_ns();
 	if (woken)
 		gm_buffer_settle(session);
-	if (woken || now >= events->tick_at)
-		events->tick_at = gm_alloc_tick(session, now);
-	if (woken && events->publish_at == NEVER &&
+	if (woken || now >= thread->tick_at)
+		thread->tick_at = gm_alloc_tick(session, now);
+	if (woken && thread->publish_at == NEVER &&
 		atomic_load_explicit(&session->stirred, memory_order_relaxed))
-		events->publish_at = now + PUBLISH_FIRST_NS;
-	if (now >= events->publish_at)
-		publish(events, now);
-	if (!events->away && (woken || now >= events->return_at))
-		events->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
-	if (events->away && now >= events->retry_at)
-		come_back(events);
+		thread->publish_at = now + PUBLISH_FIRST_NS;
+	if (now >= thread->publish_at)
+		thread_publish(thread, now);
+	if (!thread->away && (woken || now >= thread->return_at))
+		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
+	if (thread->away && now >= thread->retry_at)
+		thread_come_back(thread);
 }
 
-static void *run(void *ctx)
+static void *thread_run(void *ctx)
 {
-	struct gm_events *events = ctx;
-	struct gpumem_session *session = events->session;
-	while (!atomic_load(&events->stop)) {
-		struct gm_conn *conn = events->away ? NULL : session->conn;
+	struct gm_thread *thread = ctx;
+	struct gpumem_session *session = thread->session;
+	while (!atomic_load(&thread->stop)) {
+		struct gm_conn *conn = thread->away ? NULL : session->conn;
 		struct pollfd p[3] = {
 			{.fd = session->wake, .events = POLLIN},
-			{.fd = events->socket, .events = POLLIN},
+			{.fd = thread->socket, .events = POLLIN},
 			{.fd = conn ? gm_conn_fd(conn) : -1,
 				.events = conn && gm_conn_unread(conn) ? POLLIN : 0},
 		};
-		int n = poll(p, 3, poll_ms(events, gm_clock_ns()));
+		int n = poll(p, 3, thread_poll_ms(thread, gm_clock_ns()));
 		if (n < 0 && errno != EINTR)
 			break; /* no descriptor of ours is any good: nothing can be done here */
-		if (atomic_load(&events->stop))
+		if (atomic_load(&thread->stop))
 			break;
 		bool woken = n > 0 && p[0].revents;
 		if (woken) {
 			eventfd_t count;
 			(void)eventfd_read(session->wake, &count);
 		}
-		if (conn && n > 0 && p[1].revents && listen_once(events) < 0) {
+		if (conn && n > 0 && p[1].revents && thread_listen_once(thread) < 0) {
 			/* What it still said to requests is worth hearing. */
 			gm_conn_drain(conn);
 			gm_conn_kill(conn, "the daemon closed the event channel");
@@ -286,61 +286,61 @@ static void *run(void *ctx)
 		if (conn && n > 0 && p[2].revents)
 			gm_conn_drain(conn);
 		if (conn && gm_conn_dead(conn))
-			go_away(events, "the connection ended");
-		on_time(events, woken);
+			thread_go_away(thread, "the connection ended");
+		thread_on_time(thread, woken);
 	}
 	return NULL;
 }
 
 /* ---- beginning and end */
 
-static void events_free(struct gm_events *events)
+static void thread_free(struct gm_thread *thread)
 {
-	if (!events)
+	if (!thread)
 		return;
-	gm_close(events->socket);
-	gm_wire_arena_deinit(&events->arena);
-	pthread_mutex_destroy(&events->calling);
-	free(events);
+	gm_close(thread->socket);
+	gm_wire_arena_deinit(&thread->arena);
+	pthread_mutex_destroy(&thread->calling);
+	free(thread);
 }
 
-int gm_events_start(struct gpumem_session *session, int socket)
+int gm_thread_start(struct gpumem_session *session, int socket)
 {
-	struct gm_events *events = calloc(1, sizeof(*events));
-	if (!events) {
+	struct gm_thread *thread = calloc(1, sizeof(*thread));
+	if (!thread) {
 		gm_close(socket);
 		return -ENOMEM;
 	}
-	events->session = session;
-	events->socket = socket;
-	events->tick_at = events->publish_at = events->retry_at = events->return_at = NEVER;
-	gm_wire_arena_init(&events->arena);
-	pthread_mutex_init(&events->calling, NULL);
+	thread->session = session;
+	thread->socket = socket;
+	thread->tick_at = thread->publish_at = thread->retry_at = thread->return_at = NEVER;
+	gm_wire_arena_init(&thread->arena);
+	pthread_mutex_init(&thread->calling, NULL);
 
 	/* Before the thread is: it must know itself from its first callback on. */
-	session->events = events;
+	session->thread = thread;
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int r = pthread_create(&events->thread, NULL, run, events);
+	int r = pthread_create(&thread->thread, NULL, thread_run, thread);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r) {
-		session->events = NULL;
-		events_free(events);
+		session->thread = NULL;
+		thread_free(thread);
 		return -r;
 	}
-	(void)pthread_setname_np(events->thread, "gpumem");
+	(void)pthread_setname_np(thread->thread, "gpumem");
 	return 0;
 }
 
-void gm_events_stop(struct gpumem_session *session)
+void gm_thread_stop(struct gpumem_session *session)
 {
-	struct gm_events *events = session->events;
-	if (!events)
+	struct gm_thread *thread = session->thread;
+	if (!thread)
 		return;
-	atomic_store(&events->stop, true);
+	atomic_store(&thread->stop, true);
 	gm_session_wake(session);
-	pthread_join(events->thread, NULL);
-	session->events = NULL;
-	events_free(events);
+	pthread_join(thread->thread, NULL);
+	session->thread = NULL;
+	thread_free(thread);
 }

@@ -9,14 +9,14 @@
  * it up again, returns what nobody waits for, drives the heaps' decay and publishes figures.
  * Sleeps without a timeout when there is nothing to do. All signals are blocked in it.
  */
-struct gm_events;
+struct gm_thread;
 
 /* Takes the socket, also on failure. A negative errno. */
-int gm_events_start(struct gpumem_session *session, int socket);
+int gm_thread_start(struct gpumem_session *session, int socket);
 /* When it returns, the thread has ended. */
-void gm_events_stop(struct gpumem_session *session);
+void gm_thread_stop(struct gpumem_session *session);
 
 /* Whether the caller is that thread: then it may not end itself. */
-bool gm_events_inside(struct gpumem_session *session);
+bool gm_thread_inside(struct gpumem_session *session);
 
 #endif

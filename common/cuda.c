@@ -71,7 +71,7 @@ __attribute__((format(printf, 2, 3))) static int fail(
 	return -ENODEV;
 }
 
-static void *find(const struct library *library, const struct symbol *symbol)
+static void *cuda_find(const struct library *library, const struct symbol *symbol)
 {
 	void *fn = NULL;
 	int status = 0;
@@ -90,11 +90,11 @@ static void *find(const struct library *library, const struct symbol *symbol)
 }
 
 /* The first needed symbol that is missing, or NULL. */
-static const char *fill(
+static const char *cuda_fill(
 	const struct library *library, const struct symbol *symbols, size_t n, void *table)
 {
 	for (size_t i = 0; i < n; i++) {
-		void *fn = find(library, &symbols[i]);
+		void *fn = cuda_find(library, &symbols[i]);
 		if (!fn && symbols[i].needed)
 			return symbols[i].exported;
 		memcpy((char *)table + symbols[i].offset, &fn, sizeof fn);
@@ -106,7 +106,7 @@ static const char *fill(
 #define OLDEST 11040
 
 /* What is behind an error of cuInit, as far as it is known; "": nothing is. */
-static const char *cause(gm_cu_result result)
+static const char *cuda_cause(gm_cu_result result)
 {
 	switch (result) {
 	case GM_CUDA_ERROR_STUB_LIBRARY:
@@ -123,7 +123,7 @@ static const char *cause(gm_cu_result result)
 	}
 }
 
-static int no_device(void)
+static int cuda_no_device(void)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
@@ -137,7 +137,7 @@ static int no_device(void)
 }
 
 /* Anything but a library that is not there is worth the loader's own words. */
-static int no_library(void)
+static int cuda_no_library(void)
 {
 	const char *text = dlerror();
 
@@ -148,7 +148,7 @@ static int no_library(void)
 		"no NVIDIA driver: libcuda.so.1 cannot be loaded (in a container: run it with the GPU's driver mounted)");
 }
 
-static int load_cuda(void)
+static int cuda_load(void)
 {
 	struct library library = {0};
 	const char *missing;
@@ -157,11 +157,11 @@ static int load_cuda(void)
 
 	library.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library.handle)
-		return no_library();
+		return cuda_no_library();
 	cuda_lack = GM_CUDA_TOO_OLD;
 	library.get_proc_v2 = (get_proc_v2_fn)dlsym(library.handle, "cuGetProcAddress_v2");
 	library.get_proc = (get_proc_fn)dlsym(library.handle, "cuGetProcAddress");
-	missing = fill(
+	missing = cuda_fill(
 		&library, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, &cuda_table);
 	if (missing)
 		return fail(cuda_why,
@@ -170,10 +170,10 @@ static int load_cuda(void)
 	cuda_lack = GM_CUDA_BROKEN;
 	result = cuda_table.cuInit(0);
 	if (result == GM_CUDA_ERROR_NO_DEVICE)
-		return no_device();
+		return cuda_no_device();
 	if (result != GM_CUDA_SUCCESS)
 		return fail(cuda_why, "the NVIDIA driver does not start: %s%s",
-			gm_cuda_error(&cuda_table, result), cause(result));
+			gm_cuda_error(&cuda_table, result), cuda_cause(result));
 	result = cuda_table.cuDriverGetVersion(&cuda_table.driver_version);
 	if (result == GM_CUDA_SUCCESS && cuda_table.driver_version < OLDEST) {
 		cuda_lack = GM_CUDA_TOO_OLD;
@@ -187,12 +187,12 @@ static int load_cuda(void)
 		return fail(cuda_why, "the NVIDIA driver does not answer: %s",
 			gm_cuda_error(&cuda_table, result));
 	if (count == 0)
-		return no_device();
+		return cuda_no_device();
 	cuda_lack = GM_CUDA_THERE;
 	return 0;
 }
 
-static const char *nvml_cause(gm_nvml_return result)
+static const char *cuda_nvml_cause(gm_nvml_return result)
 {
 	switch (result) {
 	case GM_NVML_ERROR_DRIVER_NOT_LOADED:
@@ -206,7 +206,7 @@ static const char *nvml_cause(gm_nvml_return result)
 	}
 }
 
-static int load_nvml(void)
+static int cuda_load_nvml(void)
 {
 	char text[GM_NVML_ERROR_TEXT];
 	struct library library = {0};
@@ -216,25 +216,25 @@ static int load_nvml(void)
 	library.handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library.handle)
 		return fail(nvml_why, "no NVML: libnvidia-ml.so.1 cannot be loaded");
-	missing = fill(
+	missing = cuda_fill(
 		&library, nvml_symbols, sizeof nvml_symbols / sizeof *nvml_symbols, &nvml_table);
 	if (missing)
 		return fail(nvml_why, "NVML is too old: it has no %s", missing);
 	result = nvml_table.nvmlInit();
 	if (result != GM_NVML_SUCCESS)
 		return fail(nvml_why, "NVML does not start: %s%s", gm_nvml_error(result, text),
-			nvml_cause(result));
+			cuda_nvml_cause(result));
 	return 0;
 }
 
 static void cuda_first(void)
 {
-	cuda_result = load_cuda();
+	cuda_result = cuda_load();
 }
 
-static void nvml_first(void)
+static void cuda_nvml_first(void)
 {
-	nvml_result = load_nvml();
+	nvml_result = cuda_load_nvml();
 }
 
 int gm_cuda_load(const struct gm_cuda **ret_cuda, char why[GM_CUDA_WHY_BYTES])
@@ -256,7 +256,7 @@ enum gm_cuda_lack gm_cuda_lack(void)
 
 int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES])
 {
-	pthread_once(&nvml_once, nvml_first);
+	pthread_once(&nvml_once, cuda_nvml_first);
 	if (nvml_result < 0) {
 		memcpy(why, nvml_why, GM_CUDA_WHY_BYTES);
 		return nvml_result;

@@ -22,7 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool can(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_attribute attribute)
+static bool cuda_device_can(
+	const struct gm_cuda *cuda, gm_cu_device device, gm_cu_attribute attribute)
 {
 	int value = 0;
 
@@ -30,7 +31,7 @@ static bool can(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_attribute
 }
 
 /* Makes a chunk and exports it, as the daemon will. */
-static bool try_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device)
+static bool cuda_device_try_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device)
 {
 	const char *call = "cuMemCreate";
 	gm_cu_prop prop = {0};
@@ -57,25 +58,25 @@ static bool try_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device)
 	return !result;
 }
 
-static bool has_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
+static bool cuda_device_has_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
 {
 	if (!cuda->cuMemCreate || !cuda->cuMemExportToShareableHandle ||
 		!cuda->cuMemImportFromShareableHandle) {
 		snprintf(device->fd_why, sizeof device->fd_why, "the driver is older than 450");
 		return false;
 	}
-	if (!can(cuda, device->number,
+	if (!cuda_device_can(cuda, device->number,
 		    GM_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
-		!can(cuda, device->number,
+		!cuda_device_can(cuda, device->number,
 			GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)) {
 		snprintf(device->fd_why, sizeof device->fd_why, "the driver says that it cannot");
 		return false;
 	}
-	return !wsl || try_fd(cuda, device);
+	return !wsl || cuda_device_try_fd(cuda, device);
 }
 
 /* A driver before CUDA 12.0 does not know the question; there the functions are the answer. */
-static bool has_ipc(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
+static bool cuda_device_has_ipc(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
 {
 	const char *why = NULL;
 	int value = 1;
@@ -85,7 +86,7 @@ static bool has_ipc(const struct gm_cuda *cuda, struct gm_cuda_device *device, b
 		value = 1; /* a driver that does not know the question */
 	if (!cuda->cuIpcGetMemHandle || !cuda->cuIpcOpenMemHandle || !cuda->cuIpcCloseMemHandle)
 		why = "the driver has no CUDA IPC";
-	else if (can(cuda, device->number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED))
+	else if (cuda_device_can(cuda, device->number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED))
 		why = "there is no CUDA IPC for memory that a GPU shares with the processor";
 	else if (!value)
 		why = "the driver says that it cannot";
@@ -118,15 +119,15 @@ int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 	}
 	memcpy(device.uuid, uuid.bytes, GM_UUID_BYTES);
 	device.total = total;
-	device.fd = has_fd(cuda, &device, wsl);
-	device.ipc = has_ipc(cuda, &device, wsl);
+	device.fd = cuda_device_has_fd(cuda, &device, wsl);
+	device.ipc = cuda_device_has_ipc(cuda, &device, wsl);
 	device.rdma =
-		!wsl && can(cuda, device.number,
+		!wsl && cuda_device_can(cuda, device.number,
 				GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-	device.host_numa = can(cuda, device.number,
+	device.host_numa = cuda_device_can(cuda, device.number,
 		GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
-	device.fabric =
-		can(cuda, device.number, GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+	device.fabric = cuda_device_can(
+		cuda, device.number, GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
 	*ret = device;
 	return 0;
 }

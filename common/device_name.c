@@ -14,7 +14,7 @@
 
 #include "common/units.h"
 
-static int digit(char c)
+static int device_name_digit(char c)
 {
 	if (isdigit((unsigned char)c))
 		return c - '0';
@@ -22,17 +22,17 @@ static int digit(char c)
 }
 
 /* A hexadecimal number of so many digits. Behind it, or NULL. */
-static const char *hex(const char *at, size_t least, size_t most, uint32_t *ret)
+static const char *device_name_hex(const char *at, size_t least, size_t most, uint32_t *ret)
 {
 	size_t n = 0;
 
 	*ret = 0;
-	for (; n < most && digit(at[n]) >= 0; n++)
-		*ret = *ret << 4 | (uint32_t)digit(at[n]);
+	for (; n < most && device_name_digit(at[n]) >= 0; n++)
+		*ret = *ret << 4 | (uint32_t)device_name_digit(at[n]);
 	return n < least ? NULL : at + n;
 }
 
-static bool parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
+static bool device_name_parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
 {
 	if (!strncasecmp(at, "GPU-", 4) || !strncasecmp(at, "MIG-", 4))
 		at += 4;
@@ -40,7 +40,7 @@ static bool parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
 		uint32_t byte;
 		if ((i == 4 || i == 6 || i == 8 || i == 10) && *at++ != '-')
 			return false;
-		at = hex(at, 2, 2, &byte);
+		at = device_name_hex(at, 2, 2, &byte);
 		if (!at)
 			return false;
 		uuid[i] = (uint8_t)byte;
@@ -49,23 +49,23 @@ static bool parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
 }
 
 /* [DOMAIN:]BUS:DEVICE.FUNCTION */
-static bool parse_pci(const char *at, uint32_t pci[4])
+static bool device_name_parse_pci(const char *at, uint32_t pci[4])
 {
 	const char *colon = strchr(at, ':');
 
 	pci[0] = 0;
 	if (colon && strchr(colon + 1, ':')) {
-		at = hex(at, 4, 8, &pci[0]);
+		at = device_name_hex(at, 4, 8, &pci[0]);
 		if (!at || *at++ != ':')
 			return false;
 	}
-	at = hex(at, 2, 2, &pci[1]);
+	at = device_name_hex(at, 2, 2, &pci[1]);
 	if (!at || *at++ != ':')
 		return false;
-	at = hex(at, 2, 2, &pci[2]);
+	at = device_name_hex(at, 2, 2, &pci[2]);
 	if (!at || *at++ != '.' || pci[2] > 0x1f)
 		return false;
-	at = hex(at, 1, 1, &pci[3]);
+	at = device_name_hex(at, 1, 1, &pci[3]);
 	return at && !*at && pci[3] < 8;
 }
 
@@ -79,9 +79,9 @@ int gm_device_name_parse(const char *text, struct gm_device_name *ret)
 		return -ERANGE;
 	if (r == 0)
 		name.number = (uint32_t)number;
-	else if (parse_uuid(text, name.uuid))
+	else if (device_name_parse_uuid(text, name.uuid))
 		name.kind = GM_DEVICE_UUID;
-	else if (parse_pci(text, name.pci))
+	else if (device_name_parse_pci(text, name.pci))
 		name.kind = GM_DEVICE_PCI;
 	else
 		return -EINVAL;
@@ -107,7 +107,8 @@ bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
 	case GM_DEVICE_UUID:
 		return uuid && !memcmp(name->uuid, uuid, GM_UUID_BYTES);
 	case GM_DEVICE_PCI:
-		return parse_pci(pci, address) && !memcmp(name->pci, address, sizeof(address));
+		return device_name_parse_pci(pci, address) &&
+		       !memcmp(name->pci, address, sizeof(address));
 	}
 	return false;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The fds of one packet, as one owned object: what is not taken out is closed with it. Places keep

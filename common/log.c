@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Log lines. A line is formatted once, bounded, and handed to the one sink; nothing is kept. May be

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Where daemons listen. Makes nothing and connects to nothing. A user's socket is believed in only

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Packets over a Unix socket, with their fds. Whatever fd the kernel put into this process is in
@@ -43,7 +43,7 @@ union control_out {
 };
 
 /* true: one had no place */
-static bool take_fds(struct msghdr *message, struct gm_fdlist *list)
+static bool seqpacket_take_fds(struct msghdr *message, struct gm_fdlist *list)
 {
 	bool cut = false;
 
@@ -73,7 +73,7 @@ static bool take_fds(struct msghdr *message, struct gm_fdlist *list)
  * empty, for good. (A last packet of length 0 right before the end is taken for the end, which the
  * caller treats alike.)
  */
-static int end_or_empty(int socket)
+static int seqpacket_end_or_empty(int socket)
 {
 	struct pollfd p = {.fd = socket, .events = POLLRDHUP};
 	int waiting = 0;
@@ -118,10 +118,10 @@ int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_
 	}
 
 	gm_fdlist_init(&fds);
-	cut = take_fds(&message, &fds);
+	cut = seqpacket_take_fds(&message, &fds);
 	if (n == 0) {
 		gm_fdlist_deinit(&fds);
-		return end_or_empty(socket);
+		return seqpacket_end_or_empty(socket);
 	}
 	ret->n = (size_t)n;
 	ret->fds = fds;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /* Status codes in words, as exit status and from errno. All but the last come from the one table.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Comparing secrets. It looks at every byte, so that how long a refusal took says nothing about how

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Sizes, times, fractions and names as people write and read them. Independent of the locale, all
@@ -33,27 +33,27 @@ static const uint64_t power10[DECIMALS_MAX + 1] = {UINT64_C(1), UINT64_C(10), UI
 	UINT64_C(1000000000000), UINT64_C(10000000000000), UINT64_C(100000000000000),
 	UINT64_C(1000000000000000)};
 
-static bool is_digit(char c)
+static bool units_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
 
-static int parse_decimal(const char **text, struct decimal *ret)
+static int units_parse_decimal(const char **text, struct decimal *ret)
 {
 	const char *at = *text;
 	struct decimal d = {0};
 	bool overflow = false;
 
-	if (!is_digit(*at))
+	if (!units_is_digit(*at))
 		return -EINVAL;
-	for (; is_digit(*at); at++)
+	for (; units_is_digit(*at); at++)
 		overflow |= __builtin_mul_overflow(d.whole, (uint64_t)10, &d.whole) ||
 			    __builtin_add_overflow(d.whole, (uint64_t)(*at - '0'), &d.whole);
 	if (*at == '.') {
 		at++;
-		if (!is_digit(*at))
+		if (!units_is_digit(*at))
 			return -EINVAL;
-		for (; is_digit(*at); at++) {
+		for (; units_is_digit(*at); at++) {
 			if (d.decimals == DECIMALS_MAX)
 				continue;
 			d.part = d.part * 10 + (uint64_t)(*at - '0');
@@ -67,7 +67,7 @@ static int parse_decimal(const char **text, struct decimal *ret)
 	return overflow ? -ERANGE : 0;
 }
 
-static int scale(const struct decimal *d, uint64_t unit, uint64_t *ret)
+static int units_scale(const struct decimal *d, uint64_t unit, uint64_t *ret)
 {
 	unsigned __int128 value = (unsigned __int128)d->whole * unit +
 				  (unsigned __int128)d->part * unit / power10[d->decimals];
@@ -83,7 +83,7 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes)
 	static const char letters[] = "KMGTPE";
 	struct decimal d;
 	unsigned shift = 0;
-	int parsed = parse_decimal(&text, &d);
+	int parsed = units_parse_decimal(&text, &d);
 
 	if (parsed == -EINVAL)
 		return parsed;
@@ -102,7 +102,7 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes)
 	/* Nonsense is nonsense, however large the number in front of it. */
 	if (*text || (shift == 0 && d.decimals > 0))
 		return -EINVAL;
-	return parsed < 0 ? parsed : scale(&d, UINT64_C(1) << shift, ret_bytes);
+	return parsed < 0 ? parsed : units_scale(&d, UINT64_C(1) << shift, ret_bytes);
 }
 
 int gm_parse_duration(const char *text, uint64_t *ret_ns)
@@ -121,13 +121,13 @@ int gm_parse_duration(const char *text, uint64_t *ret_ns)
 		{"d", 86400 * GM_NS_PER_S},
 	};
 	struct decimal d;
-	int parsed = parse_decimal(&text, &d);
+	int parsed = units_parse_decimal(&text, &d);
 
 	if (parsed == -EINVAL)
 		return parsed;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
 		if (strcmp(text, units[i].name) == 0)
-			return parsed < 0 ? parsed : scale(&d, units[i].ns, ret_ns);
+			return parsed < 0 ? parsed : units_scale(&d, units[i].ns, ret_ns);
 	return -EINVAL;
 }
 
@@ -135,7 +135,7 @@ int gm_parse_fraction(const char *text, double *ret_fraction)
 {
 	struct decimal d;
 	uint64_t one = 1;
-	int parsed = parse_decimal(&text, &d);
+	int parsed = units_parse_decimal(&text, &d);
 
 	if (parsed == -EINVAL)
 		return parsed;
@@ -157,7 +157,7 @@ int gm_parse_fraction(const char *text, double *ret_fraction)
 int gm_parse_u64(const char *text, uint64_t *ret)
 {
 	struct decimal d;
-	int parsed = parse_decimal(&text, &d);
+	int parsed = units_parse_decimal(&text, &d);
 
 	if (parsed == -EINVAL || d.decimals > 0 || *text)
 		return -EINVAL;
@@ -244,7 +244,7 @@ const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT])
 
 /* The character at *at, which moves past it; -1: not valid UTF-8. Overlong forms, surrogates and
  * what is past U+10FFFF are not. */
-static int32_t utf8_next(const unsigned char **at)
+static int32_t units_utf8_next(const unsigned char **at)
 {
 	static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
 	const unsigned char *p = *at;
@@ -272,7 +272,7 @@ static int32_t utf8_next(const unsigned char **at)
 	return c;
 }
 
-static bool printable(int32_t c)
+static bool units_printable(int32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0))
 		return false; /* C0, DEL, C1 */
@@ -290,8 +290,8 @@ bool gm_name_ok(const char *name)
 	if (!name || strnlen(name, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
 		return false;
 	while (*at) {
-		int32_t c = utf8_next(&at);
-		if (c < 0 || !printable(c))
+		int32_t c = units_utf8_next(&at);
+		if (c < 0 || !units_printable(c))
 			return false;
 	}
 	return true;

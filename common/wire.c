@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Packets to bytes and back, through protobuf-c. It would take what a packet asks for from the heap
@@ -43,7 +43,7 @@ void gm_wire_arena_trim(struct gm_wire_arena *arena)
 	arena->used = 0;
 }
 
-static int arena_reset(struct gm_wire_arena *arena)
+static int wire_arena_reset(struct gm_wire_arena *arena)
 {
 	if (!arena->base) {
 		void *base = mmap(NULL, GM_LIMIT_ARENA_BYTES, PROT_READ | PROT_WRITE,
@@ -61,7 +61,7 @@ struct unpacking {
 	bool full;
 };
 
-static void *unpacking_alloc(void *data, size_t size)
+static void *wire_unpacking_alloc(void *data, size_t size)
 {
 	struct unpacking *unpacking = data;
 	struct gm_wire_arena *arena = unpacking->arena;
@@ -82,13 +82,13 @@ static void *unpacking_alloc(void *data, size_t size)
 	return piece;
 }
 
-static void unpacking_free(void *data, void *piece)
+static void wire_unpacking_free(void *data, void *piece)
 {
 	(void)data;
 	(void)piece;
 }
 
-static bool has_unknown_body(const ProtobufCMessage *message)
+static bool wire_has_unknown_body(const ProtobufCMessage *message)
 {
 	for (unsigned i = 0; i < message->n_unknown_fields; i++)
 		if (message->unknown_fields[i].tag >= WIRE_FIRST_BODY)
@@ -101,8 +101,8 @@ int gm_wire_unpack(
 {
 	struct unpacking unpacking = {.arena = arena};
 	ProtobufCAllocator allocator = {
-		.alloc = unpacking_alloc,
-		.free = unpacking_free,
+		.alloc = wire_unpacking_alloc,
+		.free = wire_unpacking_free,
 		.allocator_data = &unpacking,
 	};
 	Gm__Wire__Packet *packet;
@@ -110,14 +110,14 @@ int gm_wire_unpack(
 
 	if (n > GM_LIMIT_PACKET_BYTES)
 		return -EBADMSG;
-	r = arena_reset(arena);
+	r = wire_arena_reset(arena);
 	if (r < 0)
 		return r;
 	packet = gm__wire__packet__unpack(&allocator, n, bytes);
 	if (!packet)
 		return unpacking.full ? -E2BIG : -EBADMSG;
 	if (packet->body_case == GM__WIRE__PACKET__BODY__NOT_SET) {
-		if (!has_unknown_body(&packet->base))
+		if (!wire_has_unknown_body(&packet->base))
 			return -EBADMSG;
 		*ret_packet = packet;
 		return GM_WIRE_E_UNKNOWN;
@@ -128,7 +128,7 @@ int gm_wire_unpack(
 
 /* ---- packing */
 
-static size_t put_varint(uint8_t *to, uint64_t value)
+static size_t wire_put_varint(uint8_t *to, uint64_t value)
 {
 	size_t n = 0;
 
@@ -139,17 +139,17 @@ static size_t put_varint(uint8_t *to, uint64_t value)
 }
 
 /* A field of the envelope: a number below 16, left out when it is 0. */
-static size_t put_field(uint8_t *to, unsigned number, uint64_t value)
+static size_t wire_put_field(uint8_t *to, unsigned number, uint64_t value)
 {
 	if (value == 0)
 		return 0;
 	to[0] = (uint8_t)(number << 3);
-	return 1 + put_varint(to + 1, value);
+	return 1 + wire_put_varint(to + 1, value);
 }
 
 /* The body, if the packet is one that a program of ours made: known, there, and nothing beside it.
  */
-static const ProtobufCMessage *plain_body(const Gm__Wire__Packet *packet)
+static const ProtobufCMessage *wire_plain_body(const Gm__Wire__Packet *packet)
 {
 	const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(
 		&gm__wire__packet__descriptor, (unsigned)packet->body_case);
@@ -166,7 +166,7 @@ static const ProtobufCMessage *plain_body(const Gm__Wire__Packet *packet)
  */
 int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_t *ret_n)
 {
-	const ProtobufCMessage *body = plain_body(packet);
+	const ProtobufCMessage *body = wire_plain_body(packet);
 	uint8_t head[6 * 11 + 10 + 10];
 	size_t n = 0, n_body;
 
@@ -177,17 +177,17 @@ int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_
 		*ret_n = gm__wire__packet__pack(packet, bytes);
 		return 0;
 	}
-	n += put_field(head + n, 1, packet->id);
-	n += put_field(head + n, 2, packet->sequence);
-	n += put_field(head + n, 3, packet->generation);
-	n += put_field(head + n, 4, packet->more ? 1 : 0);
-	n += put_field(head + n, 5, packet->fds);
-	n += put_field(head + n, 6, packet->fds_seen);
+	n += wire_put_field(head + n, 1, packet->id);
+	n += wire_put_field(head + n, 2, packet->sequence);
+	n += wire_put_field(head + n, 3, packet->generation);
+	n += wire_put_field(head + n, 4, packet->more ? 1 : 0);
+	n += wire_put_field(head + n, 5, packet->fds);
+	n += wire_put_field(head + n, 6, packet->fds_seen);
 	n_body = protobuf_c_message_get_packed_size(body);
 	if (n_body > GM_LIMIT_PACKET_BYTES)
 		return -E2BIG;
-	n += put_varint(head + n, (uint64_t)packet->body_case << 3 | 2); /* 2: with a length */
-	n += put_varint(head + n, n_body);
+	n += wire_put_varint(head + n, (uint64_t)packet->body_case << 3 | 2); /* 2: with a length */
+	n += wire_put_varint(head + n, n_body);
 	if (n + n_body > room || n + n_body > GM_LIMIT_PACKET_BYTES)
 		return -E2BIG;
 	memcpy(bytes, head, n);

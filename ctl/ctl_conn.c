@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl's end of the wire. One request is in flight at a time, so the next packet with a
@@ -25,7 +25,7 @@
 #include "common/seqpacket.h"
 #include "common/units.h"
 
-struct gm_conn {
+struct gm_ctl_conn {
 	int socket;
 	int timeout_ms; /* -1: for ever */
 	char path[GM_PATH_BYTES];
@@ -52,7 +52,7 @@ gpumem_status gm_trouble_set(
 }
 
 /* What to do about a socket that nothing answers on. */
-static gpumem_status not_reached(
+static gpumem_status conn_not_reached(
 	struct gm_trouble *trouble, const char *path, const char *why, int error)
 {
 	const char *hint;
@@ -87,21 +87,21 @@ static gpumem_status not_reached(
 	return GPUMEM_E_DISCONNECTED;
 }
 
-static gpumem_status protocol_error(
-	struct gm_trouble *trouble, const struct gm_conn *conn, const char *what)
+static gpumem_status conn_protocol_error(
+	struct gm_trouble *trouble, const struct gm_ctl_conn *conn, const char *what)
 {
 	return gm_trouble_set(trouble, GPUMEM_E_PROTOCOL,
 		"what answers at %s does not speak as gpumemd should: %s", conn->path, what);
 }
 
-static gpumem_status went_away(struct gm_trouble *trouble, const struct gm_conn *conn)
+static gpumem_status conn_went_away(struct gm_trouble *trouble, const struct gm_ctl_conn *conn)
 {
 	return gm_trouble_set(trouble, GPUMEM_E_DISCONNECTED,
 		"gpumemd at %s ended the connection before it had answered; its log may say why",
 		conn->path);
 }
 
-static int64_t now_ms(void)
+static int64_t conn_now_ms(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -109,13 +109,13 @@ static int64_t now_ms(void)
 }
 
 /* 0; -ETIMEDOUT; another errno. A hang-up counts as ready: the call that follows reports it. */
-static int wait_for(struct gm_conn *conn, short events)
+static int conn_wait_for(struct gm_ctl_conn *conn, short events)
 {
-	int64_t end = now_ms() + conn->timeout_ms;
+	int64_t end = conn_now_ms() + conn->timeout_ms;
 
 	for (;;) {
 		struct pollfd pollfd = {.fd = conn->socket, .events = events};
-		int64_t left = end - now_ms();
+		int64_t left = end - conn_now_ms();
 		int patience = conn->timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0;
 		int n = poll(&pollfd, 1, patience);
 		if (n > 0)
@@ -127,22 +127,22 @@ static int wait_for(struct gm_conn *conn, short events)
 	}
 }
 
-static gpumem_status broken(struct gm_trouble *trouble, struct gm_conn *conn, int error)
+static gpumem_status conn_broken(struct gm_trouble *trouble, struct gm_ctl_conn *conn, int error)
 {
 	char text[GM_UNITS_TEXT];
 
 	switch (-error) {
 	case EPIPE:
 	case ECONNRESET:
-		return went_away(trouble, conn);
+		return conn_went_away(trouble, conn);
 	case ETIMEDOUT:
 		return gm_trouble_set(trouble, GPUMEM_E_TIMEOUT,
 			"gpumemd at %s did not answer within %s: it is overloaded or stopped (--timeout waits longer)",
 			conn->path, gm_format_duration((uint64_t)conn->timeout_ms * 1000000, text));
 	case EBADMSG:
-		return protocol_error(trouble, conn, "a packet that cannot be read");
+		return conn_protocol_error(trouble, conn, "a packet that cannot be read");
 	case E2BIG:
-		return protocol_error(trouble, conn, "a packet that is too long");
+		return conn_protocol_error(trouble, conn, "a packet that is too long");
 	case ENOMEM:
 		return gm_trouble_set(
 			trouble, GPUMEM_E_HOST_MEMORY, "no memory for gpumemd's answer");
@@ -151,14 +151,14 @@ static gpumem_status broken(struct gm_trouble *trouble, struct gm_conn *conn, in
 		conn->path, strerror(-error));
 }
 
-static int send_packet(struct gm_conn *conn, const Gm__Wire__Packet *packet)
+static int conn_send_packet(struct gm_ctl_conn *conn, const Gm__Wire__Packet *packet)
 {
 	size_t n;
 	int r = gm_wire_pack(packet, conn->bytes, sizeof(conn->bytes), &n);
 	if (r < 0)
 		return r;
 	for (;;) {
-		r = wait_for(conn, POLLOUT);
+		r = conn_wait_for(conn, POLLOUT);
 		if (r == 0)
 			r = gm_seqpacket_send(conn->socket, conn->bytes, n, NULL, 0);
 		if (r != -EAGAIN)
@@ -166,13 +166,13 @@ static int send_packet(struct gm_conn *conn, const Gm__Wire__Packet *packet)
 	}
 }
 
-static int receive_packet(struct gm_conn *conn, Gm__Wire__Packet **ret_packet)
+static int conn_receive_packet(struct gm_ctl_conn *conn, Gm__Wire__Packet **ret_packet)
 {
 	struct gm_packet_in in;
 	int r;
 
 	do {
-		r = wait_for(conn, POLLIN);
+		r = conn_wait_for(conn, POLLIN);
 		if (r == 0)
 			r = gm_seqpacket_receive(
 				conn->socket, conn->bytes, sizeof(conn->bytes), &in);
@@ -186,7 +186,7 @@ static int receive_packet(struct gm_conn *conn, Gm__Wire__Packet **ret_packet)
 	return gm_wire_unpack(&conn->arena, conn->bytes, in.n, ret_packet);
 }
 
-static gpumem_status failure(struct gm_trouble *trouble, const Gm__Wire__Failure *body)
+static gpumem_status conn_failure(struct gm_trouble *trouble, const Gm__Wire__Failure *body)
 {
 	gpumem_status status = (gpumem_status)body->status;
 
@@ -198,81 +198,81 @@ static gpumem_status failure(struct gm_trouble *trouble, const Gm__Wire__Failure
 	return gm_trouble_set(trouble, status, "%s", gm_status_text(status));
 }
 
-gpumem_status gm_conn_ask(struct gm_conn *conn, Gm__Wire__Packet *request,
-	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user,
+gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *request,
+	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user,
 	struct gm_trouble *trouble)
 {
 	Gm__Wire__Packet *packet;
 
 	request->id = ++conn->last_id;
-	int r = send_packet(conn, request);
+	int r = conn_send_packet(conn, request);
 	/* A daemon that refuses us may have said why before it closed: look before giving up. */
 	if (r < 0 && r != -EPIPE && r != -ECONNRESET)
-		return broken(trouble, conn, r);
+		return conn_broken(trouble, conn, r);
 	for (;;) {
-		r = receive_packet(conn, &packet);
+		r = conn_receive_packet(conn, &packet);
 		if (r < 0)
-			return broken(trouble, conn, r);
+			return conn_broken(trouble, conn, r);
 		gm_log(GM_LOG_DEBUG, "packet: id %llu, sequence %llu, body %d%s",
 			(unsigned long long)packet->id, (unsigned long long)packet->sequence,
 			(int)packet->body_case, packet->more ? ", more follows" : "");
 		if (conn->heard && packet->sequence <= conn->last_sequence)
-			return protocol_error(trouble, conn, "packets out of order");
+			return conn_protocol_error(trouble, conn, "packets out of order");
 		conn->heard = true;
 		conn->last_sequence = packet->sequence;
 		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE &&
 			(packet->id == request->id || packet->id == 0))
-			return failure(trouble, packet->failure);
+			return conn_failure(trouble, packet->failure);
 		if (packet->id == 0)
 			continue; /* an event; it needs nothing of us */
 		if (packet->id != request->id)
-			return protocol_error(
+			return conn_protocol_error(
 				trouble, conn, "an answer to something that was not asked");
 		if (packet->body_case != expected)
-			return protocol_error(trouble, conn, "an answer of another kind");
+			return conn_protocol_error(trouble, conn, "an answer of another kind");
 		fn(user, packet);
 		if (!packet->more)
 			return GPUMEM_OK;
 	}
 }
 
-static void take_nothing(void *user, const Gm__Wire__Packet *packet)
+static void conn_take_nothing(void *user, const Gm__Wire__Packet *packet)
 {
 	(void)user;
 	(void)packet;
 }
 
-gpumem_status gm_conn_watch(
-	struct gm_conn *conn, gm_conn_event_fn fn, void *user, struct gm_trouble *trouble)
+gpumem_status gm_ctl_conn_watch(
+	struct gm_ctl_conn *conn, gm_ctl_conn_event_fn fn, void *user, struct gm_trouble *trouble)
 {
 	Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT, *packet;
 
 	request.body_case = GM__WIRE__PACKET__BODY_WATCH;
 	request.watch = &body;
-	gpumem_status status = gm_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_DONE, take_nothing, NULL, trouble);
+	gpumem_status status = gm_ctl_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_DONE, conn_take_nothing, NULL, trouble);
 	if (status != GPUMEM_OK)
 		return status;
 	conn->timeout_ms = -1;
 	for (;;) {
-		int r = receive_packet(conn, &packet);
+		int r = conn_receive_packet(conn, &packet);
 		if (r < 0)
-			return broken(trouble, conn, r);
+			return conn_broken(trouble, conn, r);
 		if (conn->heard && packet->sequence <= conn->last_sequence)
-			return protocol_error(trouble, conn, "packets out of order");
+			return conn_protocol_error(trouble, conn, "packets out of order");
 		conn->last_sequence = packet->sequence;
 		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
-			return failure(trouble, packet->failure);
+			return conn_failure(trouble, packet->failure);
 		/* One that this version has no name for is passed over. */
 		if (packet->id == 0 && !fn(user, packet))
 			return GPUMEM_OK;
 	}
 }
 
-static void take_hello(void *user, const Gm__Wire__Packet *packet)
+static void conn_take_hello(void *user, const Gm__Wire__Packet *packet)
 {
-	struct gm_conn *conn = user;
+	struct gm_ctl_conn *conn = user;
 
 	free(conn->daemon_version);
 	conn->daemon_version = strdup(packet->hello_reply->version);
@@ -280,7 +280,7 @@ static void take_hello(void *user, const Gm__Wire__Packet *packet)
 	conn->minor = packet->hello_reply->minor;
 }
 
-static gpumem_status say_hello(struct gm_conn *conn, struct gm_trouble *trouble)
+static gpumem_status conn_say_hello(struct gm_ctl_conn *conn, struct gm_trouble *trouble)
 {
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -291,12 +291,12 @@ static gpumem_status say_hello(struct gm_conn *conn, struct gm_trouble *trouble)
 	hello.observer = true;
 	packet.body_case = GM__WIRE__PACKET__BODY_HELLO;
 	packet.hello = &hello;
-	gpumem_status status = gm_conn_ask(
-		conn, &packet, GM__WIRE__PACKET__BODY_HELLO_REPLY, take_hello, conn, trouble);
+	gpumem_status status = gm_ctl_conn_ask(
+		conn, &packet, GM__WIRE__PACKET__BODY_HELLO_REPLY, conn_take_hello, conn, trouble);
 	if (status != GPUMEM_OK)
 		return status;
 	if (!conn->daemon_version)
-		return broken(trouble, conn, -ENOMEM);
+		return conn_broken(trouble, conn, -ENOMEM);
 	if (conn->major != GM_WIRE_MAJOR)
 		return gm_trouble_set(trouble, GPUMEM_E_VERSION,
 			"gpumemd %s at %s speaks protocol %u.%u, this gpumemctl %d.%d: use the gpumemctl that came with it",
@@ -305,11 +305,11 @@ static gpumem_status say_hello(struct gm_conn *conn, struct gm_trouble *trouble)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_conn_open(const char *socket, uint64_t timeout_ms, struct gm_trouble *trouble,
-	struct gm_conn **ret_conn)
+gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct gm_trouble *trouble,
+	struct gm_ctl_conn **ret_conn)
 {
 	const char *why = "--socket";
-	struct gm_conn *conn = calloc(1, sizeof(*conn));
+	struct gm_ctl_conn *conn = calloc(1, sizeof(*conn));
 	gpumem_status status;
 	int r = 0;
 
@@ -325,22 +325,22 @@ gpumem_status gm_conn_open(const char *socket, uint64_t timeout_ms, struct gm_tr
 	else
 		strcpy(conn->path, socket);
 	if (r < 0)
-		status = not_reached(trouble, socket ? socket : "its socket", why, r);
+		status = conn_not_reached(trouble, socket ? socket : "its socket", why, r);
 	else {
 		gm_log(GM_LOG_DEBUG, "connecting to %s (%s)", conn->path, why);
 		r = gm_seqpacket_connect(conn->path, &conn->socket);
-		status =
-			r < 0 ? not_reached(trouble, conn->path, why, r) : say_hello(conn, trouble);
+		status = r < 0 ? conn_not_reached(trouble, conn->path, why, r)
+			       : conn_say_hello(conn, trouble);
 	}
 	if (status != GPUMEM_OK) {
-		gm_conn_free(conn);
+		gm_ctl_conn_free(conn);
 		return status;
 	}
 	*ret_conn = conn;
 	return GPUMEM_OK;
 }
 
-void gm_conn_free(struct gm_conn *conn)
+void gm_ctl_conn_free(struct gm_ctl_conn *conn)
 {
 	if (!conn)
 		return;
@@ -351,17 +351,17 @@ void gm_conn_free(struct gm_conn *conn)
 	free(conn);
 }
 
-const char *gm_conn_daemon_version(const struct gm_conn *conn)
+const char *gm_ctl_conn_daemon_version(const struct gm_ctl_conn *conn)
 {
 	return conn->daemon_version;
 }
 
-uint32_t gm_conn_daemon_major(const struct gm_conn *conn)
+uint32_t gm_ctl_conn_daemon_major(const struct gm_ctl_conn *conn)
 {
 	return conn->major;
 }
 
-uint32_t gm_conn_daemon_minor(const struct gm_conn *conn)
+uint32_t gm_ctl_conn_daemon_minor(const struct gm_ctl_conn *conn)
 {
 	return conn->minor;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * What the wire says of a device, as a row of a table. The keys here are documented in gpumemctl(1)

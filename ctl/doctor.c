@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * What the checks of gpumemctl doctor have in common: a table of findings, and files below a root.
@@ -34,7 +34,7 @@ struct gm_table *gm_doctor_table_new(void)
 }
 
 /* How many bytes of a text go on a line: to the last gap that fits, else all that fits. */
-static size_t line_length(const char *text)
+static size_t doctor_line_length(const char *text)
 {
 	size_t n = strlen(text), at = 0;
 
@@ -47,12 +47,12 @@ static size_t line_length(const char *text)
 }
 
 /* The text in lines; the first one ends the row that is begun, if there is one. */
-static void fold(struct gm_table *table, bool begun, const char *text)
+static void doctor_fold(struct gm_table *table, bool begun, const char *text)
 {
 	char line[WIDTH + 1];
 
 	while (*text) {
-		size_t n = line_length(text);
+		size_t n = doctor_line_length(text);
 		memcpy(line, text, n);
 		line[n] = '\0';
 		if (!begun) {
@@ -93,10 +93,10 @@ void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const c
 		snprintf(full, sizeof(full), "%d: %s", device, text);
 	else
 		snprintf(full, sizeof(full), "%s", text);
-	fold(doctor->table, true, full);
+	doctor_fold(doctor->table, true, full);
 	if (remedy) {
 		snprintf(full, sizeof(full), "-> %s", remedy);
-		fold(doctor->table, false, full);
+		doctor_fold(doctor->table, false, full);
 	}
 	if (state == GM_DOCTOR_FAIL)
 		doctor->failed = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl doctor on GPUs: the driver, what it finds, and what its devices can do. Nothing here
@@ -16,12 +16,12 @@
 #include "ctl/doctor.h"
 
 /* How bad it is that something of the GPUs is missing: with backend = auto there is another. */
-static enum gm_doctor_state without_gpu(const struct gm_doctor *doctor)
+static enum gm_doctor_state doctor_without_gpu(const struct gm_doctor *doctor)
 {
 	return gm_doctor_wants(doctor, "cuda") ? GM_DOCTOR_FAIL : GM_DOCTOR_NOTE;
 }
 
-static const char *device_remedy(const struct gm_doctor *doctor)
+static const char *doctor_device_remedy(const struct gm_doctor *doctor)
 {
 	if (getenv("CUDA_VISIBLE_DEVICES"))
 		return "unset CUDA_VISIBLE_DEVICES, or name GPUs that 'nvidia-smi -L' lists";
@@ -30,10 +30,10 @@ static const char *device_remedy(const struct gm_doctor *doctor)
 	return "'nvidia-smi -L' lists the GPUs that the driver knows, 'lspci' those there are";
 }
 
-static const char *driver_remedy(const struct gm_doctor *doctor)
+static const char *doctor_driver_remedy(const struct gm_doctor *doctor)
 {
 	if (gm_cuda_lack() == GM_CUDA_NO_DEVICE)
-		return device_remedy(doctor);
+		return doctor_device_remedy(doctor);
 	if (doctor->wsl)
 		return "install NVIDIA's driver in Windows (none in Linux), and have "
 		       "/usr/lib/wsl/lib in the loader's path";
@@ -57,8 +57,8 @@ void gm_doctor_driver(struct gm_doctor *doctor)
 	}
 	if (gm_cuda_load(&doctor->cuda, why) < 0) {
 		doctor->cuda = NULL;
-		gm_doctor_say(doctor, without_gpu(doctor), "driver", GM_DOCTOR_NO_DEVICE,
-			driver_remedy(doctor), "%s%s", why,
+		gm_doctor_say(doctor, doctor_without_gpu(doctor), "driver", GM_DOCTOR_NO_DEVICE,
+			doctor_driver_remedy(doctor), "%s%s", why,
 			gm_doctor_wants(doctor, "cuda") ? "" : "; host memory is served instead");
 		return;
 	}
@@ -90,7 +90,8 @@ void gm_doctor_nodes(struct gm_doctor *doctor)
 			gm_doctor_say(doctor, GM_DOCTOR_OK, "nodes", GM_DOCTOR_NO_DEVICE, NULL,
 				"/dev/dxg, as it is on WSL2");
 		else
-			gm_doctor_say(doctor, without_gpu(doctor), "nodes", GM_DOCTOR_NO_DEVICE,
+			gm_doctor_say(doctor, doctor_without_gpu(doctor), "nodes",
+				GM_DOCTOR_NO_DEVICE,
 				"'wsl --update' in Windows; in a container: give it /dev/dxg",
 				"/dev/dxg is missing");
 		return;
@@ -100,7 +101,8 @@ void gm_doctor_nodes(struct gm_doctor *doctor)
 		!gm_doctor_exists(doctor, "/proc/driver/nvidia/version"))
 		return;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		enum gm_doctor_state state = doctor->cuda ? GM_DOCTOR_WARN : without_gpu(doctor);
+		enum gm_doctor_state state =
+			doctor->cuda ? GM_DOCTOR_WARN : doctor_without_gpu(doctor);
 		gm_doctor_path(doctor, names[i], path, sizeof(path));
 		if (access(path, F_OK)) {
 			gm_doctor_say(doctor, state, "nodes", GM_DOCTOR_NO_DEVICE,
@@ -186,11 +188,11 @@ void gm_doctor_devices(struct gm_doctor *doctor)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "devices", GM_DOCTOR_NO_DEVICE, NULL,
 			"CUDA_VISIBLE_DEVICES is set here: %.200s", visible);
 	if (doctor->cuda && !good)
-		gm_doctor_say(doctor, without_gpu(doctor), "devices", GM_DOCTOR_NO_DEVICE,
+		gm_doctor_say(doctor, doctor_without_gpu(doctor), "devices", GM_DOCTOR_NO_DEVICE,
 			"see the lines above", "no device can be used");
 }
 
-static bool read_well(const struct gm_cuda_device *device)
+static bool doctor_read_well(const struct gm_cuda_device *device)
 {
 	return device->total > 0;
 }
@@ -202,7 +204,7 @@ void gm_doctor_transports(struct gm_doctor *doctor)
 
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
 		const struct gm_cuda_device *device = &doctor->devices[i];
-		if (!read_well(device))
+		if (!doctor_read_well(device))
 			continue;
 		if (!device->fd && !device->ipc)
 			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "transport", (int)i,
@@ -230,7 +232,7 @@ void gm_doctor_transports(struct gm_doctor *doctor)
 }
 
 /* Whether the kernel can make huge pages of memfds, by what it says of itself. */
-static bool makes_huge_pages(const struct gm_doctor *doctor)
+static bool doctor_makes_huge_pages(const struct gm_doctor *doctor)
 {
 	unsigned int major = 0, minor = 0;
 	char text[128];
@@ -253,7 +255,7 @@ void gm_doctor_pinned(struct gm_doctor *doctor)
 
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
 		const struct gm_cuda_device *device = &doctor->devices[i];
-		if (!read_well(device))
+		if (!doctor_read_well(device))
 			continue;
 		good++;
 		if (wanted || (device->fd && device->host_numa))
@@ -269,7 +271,7 @@ void gm_doctor_pinned(struct gm_doctor *doctor)
 	else if (!wanted)
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "pinned", GM_DOCTOR_NO_DEVICE, NULL,
 			"host memory of the driver's own");
-	else if (makes_huge_pages(doctor))
+	else if (doctor_makes_huge_pages(doctor))
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "pinned", GM_DOCTOR_NO_DEVICE, NULL,
 			"memfds that clients register, in huge pages (%s)", why);
 	else
@@ -329,7 +331,7 @@ void gm_doctor_fabric(struct gm_doctor *doctor)
 	bool channel = gm_doctor_exists(doctor, "/dev/nvidia-caps-imex-channels");
 
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
-		if (!read_well(&doctor->devices[i]))
+		if (!doctor_read_well(&doctor->devices[i]))
 			continue;
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "fabric", (int)i, NULL,
 			!doctor->devices[i].fabric ? "none"
@@ -369,7 +371,7 @@ void gm_doctor_mps(struct gm_doctor *doctor)
 }
 
 /* What NVML says of this process; false: nothing. */
-static bool own_use(const struct gm_doctor *doctor, uint32_t device, uint64_t *ret)
+static bool doctor_own_use(const struct gm_doctor *doctor, uint32_t device, uint64_t *ret)
 {
 	gm_nvml_process list[512];
 	unsigned int n = sizeof(list) / sizeof(*list);
@@ -386,7 +388,7 @@ static bool own_use(const struct gm_doctor *doctor, uint32_t device, uint64_t *r
 	return false;
 }
 
-static void measure(struct gm_doctor *doctor, uint32_t i)
+static void doctor_measure(struct gm_doctor *doctor, uint32_t i)
 {
 	gm_nvml_memory before = {0}, after = {0};
 	char size[GM_UNITS_TEXT];
@@ -403,7 +405,7 @@ static void measure(struct gm_doctor *doctor, uint32_t i)
 			"none could be made: %s", gm_cuda_error(doctor->cuda, result));
 		return;
 	}
-	if (!own_use(doctor, i, &bytes)) {
+	if (!doctor_own_use(doctor, i, &bytes)) {
 		known = known && !doctor->nvml->nvmlDeviceGetMemoryInfo(doctor->handles[i], &after);
 		bytes = known && before.free > after.free ? before.free - after.free : 0;
 	}
@@ -422,11 +424,11 @@ void gm_doctor_context(struct gm_doctor *doctor)
 	bool any = false;
 
 	for (uint32_t i = 0; i < doctor->n_devices; i++) {
-		if (!read_well(&doctor->devices[i]))
+		if (!doctor_read_well(&doctor->devices[i]))
 			continue;
 		any = true;
 		if (doctor->options->given & GM_OPTION_MEASURE)
-			measure(doctor, i);
+			doctor_measure(doctor, i);
 	}
 	if (any && !(doctor->options->given & GM_OPTION_MEASURE))
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "context", GM_DOCTOR_NO_DEVICE,

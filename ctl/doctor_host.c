@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl doctor on everything but GPUs: the configuration, the machine, the daemon and its
@@ -104,7 +104,7 @@ void gm_doctor_container(struct gm_doctor *doctor)
 
 /* ---- the daemon */
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_doctor *doctor = user;
 	const Gm__Wire__StatusReply *status = packet->status;
@@ -136,7 +136,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static void tell_daemon(struct gm_doctor *doctor)
+static void doctor_tell_daemon(struct gm_doctor *doctor)
 {
 	const struct gm_doctor_daemon *daemon = &doctor->daemon;
 
@@ -165,7 +165,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 	char path[GM_PATH_BYTES], owner[GM_USER_TEXT];
 	const char *why = "--socket", *given = doctor->options->socket;
 	struct gm_trouble trouble;
-	struct gm_conn *conn;
+	struct gm_ctl_conn *conn;
 	struct stat st;
 
 	if (given)
@@ -182,7 +182,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 			errno == ENOENT ? "the daemon is not running" : strerror(errno));
 		return;
 	}
-	gpumem_status status = gm_conn_open(path, doctor->options->timeout_ms, &trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(path, doctor->options->timeout_ms, &trouble, &conn);
 	if (status != GPUMEM_OK) {
 		bool down = trouble.status == GPUMEM_E_DISCONNECTED && access(path, W_OK) == 0;
 		gm_doctor_say(doctor, down ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
@@ -195,13 +195,14 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		gm_user_name(st.st_uid, owner));
 	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
 	request.get_status = &body;
-	status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, take, doctor, &trouble);
+	status = gm_ctl_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_STATUS, doctor_take, doctor, &trouble);
 	if (status != GPUMEM_OK)
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "daemon", GM_DOCTOR_NO_DEVICE,
 			*trouble.hint ? trouble.hint : NULL, "%.400s", trouble.text);
 	else
-		tell_daemon(doctor);
-	gm_conn_free(conn);
+		doctor_tell_daemon(doctor);
+	gm_ctl_conn_free(conn);
 }
 
 /* ---- the service manager */
@@ -210,7 +211,7 @@ static const char *const unit_folders[] = {"/etc/systemd/system", "/run/systemd/
 	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
 
 /* The last "KEY=number" of a unit's file; false: there is none. */
-static bool find_number(const char *path, const char *key, uint64_t *ret)
+static bool doctor_find_number(const char *path, const char *key, uint64_t *ret)
 {
 	FILE *file = fopen(path, "re");
 	size_t n = strlen(key);
@@ -237,7 +238,7 @@ static bool find_number(const char *path, const char *key, uint64_t *ret)
 }
 
 /* The unit that counts, and in drop-ins what is set over it. false: there is no unit. */
-static bool unit_number(
+static bool doctor_unit_number(
 	const struct gm_doctor *doctor, const char *key, bool *ret_found, uint64_t *ret)
 {
 	size_t n = sizeof(unit_folders) / sizeof(*unit_folders);
@@ -249,7 +250,7 @@ static bool unit_number(
 		snprintf(name, sizeof(name), "%s/gpumemd.service", unit_folders[i]);
 		unit = gm_doctor_exists(doctor, name);
 		if (unit)
-			*ret_found = find_number(
+			*ret_found = doctor_find_number(
 				gm_doctor_path(doctor, name, path, sizeof(path)), key, ret);
 	}
 	/* The folder that is first has the last word. */
@@ -258,7 +259,7 @@ static bool unit_number(
 		snprintf(name, sizeof(name), "%s/gpumemd.service.d/*.conf", unit_folders[i]);
 		if (glob(gm_doctor_path(doctor, name, path, sizeof(path)), 0, NULL, &found) == 0)
 			for (size_t j = 0; j < found.gl_pathc; j++)
-				if (find_number(found.gl_pathv[j], key, ret))
+				if (doctor_find_number(found.gl_pathv[j], key, ret))
 					*ret_found = true;
 		globfree(&found);
 	}
@@ -266,7 +267,7 @@ static bool unit_number(
 }
 
 /* Of what there can be chunks: the pinned host memory counts, too, where it is not turned off. */
-static uint64_t devices_of(const struct gm_doctor *doctor)
+static uint64_t doctor_devices_of(const struct gm_doctor *doctor)
 {
 	uint64_t n = doctor->n_devices ? doctor->n_devices : doctor->daemon.n_devices;
 
@@ -275,7 +276,7 @@ static uint64_t devices_of(const struct gm_doctor *doctor)
 
 void gm_doctor_files(struct gm_doctor *doctor)
 {
-	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * devices_of(doctor) +
+	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * doctor_devices_of(doctor) +
 			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_ITS_OWN;
 	const char *whose = "here";
 	struct rlimit limit;
@@ -285,7 +286,7 @@ void gm_doctor_files(struct gm_doctor *doctor)
 	if (doctor->daemon.up && doctor->daemon.fd_limit) {
 		n = doctor->daemon.fd_limit;
 		whose = "of the daemon";
-	} else if (unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
+	} else if (doctor_unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
 		whose = "of its unit";
 	} else if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
 		n = limit.rlim_max; /* up to which the daemon raises it */
@@ -315,7 +316,7 @@ void gm_doctor_service(struct gm_doctor *doctor)
 			"no systemd here: nothing restarts the daemon, and no fd store");
 		return;
 	}
-	if (!unit_number(doctor, "FileDescriptorStoreMax", &found, &room)) {
+	if (!doctor_unit_number(doctor, "FileDescriptorStoreMax", &found, &room)) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
 			"'make install' puts gpumemd.service and gpumemd.socket in place",
 			"systemd, without a unit for gpumemd");

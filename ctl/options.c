@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The command line. getopt_long() finds the options; what they belong to and what a misspelt one
@@ -53,10 +53,10 @@ static const struct option long_options[] = {
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
 
-static int bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
+static int options_bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
+static int options_bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
 {
 	va_list list;
 
@@ -69,7 +69,7 @@ static int bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
 #define WORD_BYTES 32
 
 /* How many letters must be put in, taken out, changed or swapped with their neighbour. */
-static size_t distance(const char *a, const char *b)
+static size_t options_distance(const char *a, const char *b)
 {
 	size_t n = strlen(a), m = strlen(b);
 	size_t d[WORD_BYTES + 1][WORD_BYTES + 1];
@@ -108,7 +108,7 @@ const char *gm_options_closest(const char *word, const char *const *candidates)
 		/* The beginning of a name is close to it, however much is missing. */
 		size_t d = strlen(word) > 1 && !strncmp(word, *candidates, strlen(word))
 				   ? 1
-				   : distance(word, *candidates);
+				   : options_distance(word, *candidates);
 		if (d <= 1 + n / 4 && d < n && (!closest || d < best)) {
 			closest = *candidates;
 			best = d;
@@ -117,7 +117,7 @@ const char *gm_options_closest(const char *word, const char *const *candidates)
 	return closest;
 }
 
-static int unknown_option(const char *word, char error[GM_OPTIONS_ERROR])
+static int options_unknown_option(const char *word, char error[GM_OPTIONS_ERROR])
 {
 	const char *names[N_LONG_OPTIONS + 1] = {0};
 	char name[WORD_BYTES + 1];
@@ -131,11 +131,12 @@ static int unknown_option(const char *word, char error[GM_OPTIONS_ERROR])
 	name[n] = '\0';
 	const char *closest = n ? gm_options_closest(name, names) : NULL;
 	if (closest)
-		return bad(error, "unknown option '%s'; did you mean '--%s'?", word, closest);
-	return bad(error, "unknown option '%s'; see 'gpumemctl help'", word);
+		return options_bad(
+			error, "unknown option '%s'; did you mean '--%s'?", word, closest);
+	return options_bad(error, "unknown option '%s'; see 'gpumemctl help'", word);
 }
 
-static int unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
+static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 {
 	const char *names[32] = {0};
 
@@ -143,11 +144,11 @@ static int unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 		names[i] = gm_verbs[i].name;
 	const char *closest = gm_options_closest(word, names);
 	if (closest)
-		return bad(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
-	return bad(error, "unknown verb '%s'; see 'gpumemctl help'", word);
+		return options_bad(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
+	return options_bad(error, "unknown verb '%s'; see 'gpumemctl help'", word);
 }
 
-static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ERROR])
+static int options_take(struct gm_options *options, int option, char error[GM_OPTIONS_ERROR])
 {
 	uint64_t n;
 
@@ -160,12 +161,12 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 		return 0;
 	case OPTION_SOCKET:
 		if (!*optarg)
-			return bad(error, "--socket needs a path");
+			return options_bad(error, "--socket needs a path");
 		options->socket = optarg;
 		return 0;
 	case OPTION_TIMEOUT:
 		if (gm_parse_duration(optarg, &n) < 0 || n < 1000000)
-			return bad(
+			return options_bad(
 				error, "--timeout '%s' is no time; say 500ms, 10s or 1min", optarg);
 		options->timeout_ms = n / 1000000;
 		return 0;
@@ -180,14 +181,14 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 		return 0;
 	case OPTION_OLDER_THAN:
 		if (gm_parse_duration(optarg, &n) < 0)
-			return bad(
+			return options_bad(
 				error, "--older-than '%s' is no time; say 30s, 5min or 2h", optarg);
 		options->older_than_ms = n / 1000000;
 		options->given |= GM_OPTION_OLDER_THAN;
 		return 0;
 	case OPTION_DEVICE:
 		if (gm_device_name_parse(optarg, &options->device_name) < 0)
-			return bad(error,
+			return options_bad(error,
 				"--device '%s' is no device; they are numbered 0 to %d, or named by UUID or PCI address",
 				optarg, GM_LIMIT_DEVICES - 1);
 		options->device = options->device_name.number;
@@ -202,14 +203,15 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 			if (!strcmp(optarg, gm_device_level(options->at_least)))
 				break;
 		if (options->at_least == GM_LEVELS)
-			return bad(error,
+			return options_bad(error,
 				"--at-least '%s' is no level; say low, medium, high or critical",
 				optarg);
 		options->given |= GM_OPTION_AT_LEAST;
 		return 0;
 	case OPTION_NEED:
 		if (gm_parse_size(optarg, &options->need) < 0 || !options->need)
-			return bad(error, "--need '%s' is no size; say 512M or 16G", optarg);
+			return options_bad(
+				error, "--need '%s' is no size; say 512M or 16G", optarg);
 		options->given |= GM_OPTION_NEED;
 		return 0;
 	case OPTION_DRY_RUN:
@@ -220,7 +222,7 @@ static int take(struct gm_options *options, int option, char error[GM_OPTIONS_ER
 }
 
 /* The first of a set of options. */
-static const char *option_name(unsigned set)
+static const char *options_option_name(unsigned set)
 {
 	static const struct {
 		unsigned bit;
@@ -254,7 +256,7 @@ int gm_options_parse(
 		/* What getopt stumbled over is the argument before optind, or, within a word of
 		 * short options, the one it was at. */
 		if (option == ':')
-			return bad(error, "option '%s' needs a value", argv[optind - 1]);
+			return options_bad(error, "option '%s' needs a value", argv[optind - 1]);
 		if (option == '?') {
 			const char *word = argv[optind > at ? optind - 1 : at];
 			if (!strncmp(word, "--", 2) && strchr(word, '=')) {
@@ -262,19 +264,20 @@ int gm_options_parse(
 				for (size_t i = 0; i < N_LONG_OPTIONS; i++)
 					if (strlen(long_options[i].name) == n &&
 						!strncmp(long_options[i].name, word + 2, n))
-						return bad(error, "option '--%s' takes no value",
+						return options_bad(error,
+							"option '--%s' takes no value",
 							long_options[i].name);
 			}
-			return unknown_option(word, error);
+			return options_unknown_option(word, error);
 		}
-		int r = take(&options, option, error);
+		int r = options_take(&options, option, error);
 		if (r < 0)
 			return r;
 	}
 	if (optind < argc) {
 		options.verb = gm_verb_find(argv[optind]);
 		if (!options.verb)
-			return unknown_verb(argv[optind], error);
+			return options_unknown_verb(argv[optind], error);
 		options.verb_given = true;
 		optind++;
 	} else {
@@ -282,15 +285,15 @@ int gm_options_parse(
 	}
 	for (; optind < argc; optind++) {
 		if (options.n_args == options.verb->max_args || options.n_args == GM_OPTIONS_ARGS)
-			return bad(error,
+			return options_bad(error,
 				"'%s' is one argument too many; see 'gpumemctl %s --help'",
 				argv[optind], options.verb->name);
 		options.args[options.n_args++] = argv[optind];
 	}
 	unsigned wrong = options.given & ~options.verb->takes;
 	if (!options.help && wrong)
-		return bad(error, "'gpumemctl %s' does not take %s", options.verb->name,
-			option_name(wrong));
+		return options_bad(error, "'gpumemctl %s' does not take %s", options.verb->name,
+			options_option_name(wrong));
 	*ret_options = options;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Tables: rows of typed values that own their texts. Adding never fails, so that a verb reads as
@@ -45,7 +45,7 @@ void gm_table_free(struct gm_table *table)
 	free(table);
 }
 
-static void begin(struct gm_table *table, bool more)
+static void table_begin(struct gm_table *table, bool more)
 {
 	if (!table || table->no_memory)
 		return;
@@ -71,15 +71,15 @@ static void begin(struct gm_table *table, bool more)
 
 void gm_table_row(struct gm_table *table)
 {
-	begin(table, false);
+	table_begin(table, false);
 }
 
 void gm_table_more(struct gm_table *table)
 {
-	begin(table, true);
+	table_begin(table, true);
 }
 
-static void add(struct gm_table *table, struct gm_value value)
+static void table_add(struct gm_table *table, struct gm_value value)
 {
 	if (!table || table->no_memory) {
 		gm_value_deinit(&value);
@@ -91,7 +91,7 @@ static void add(struct gm_table *table, struct gm_value value)
 
 void gm_table_none(struct gm_table *table)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_NONE});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_NONE});
 }
 
 void gm_table_text(struct gm_table *table, const char *text)
@@ -103,44 +103,44 @@ void gm_table_text(struct gm_table *table, const char *text)
 	char *copy = strdup(text);
 	if (!copy && table)
 		table->no_memory = true;
-	add(table, (struct gm_value){.kind = GM_VALUE_TEXT, .text = copy});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_TEXT, .text = copy});
 }
 
 void gm_table_size(struct gm_table *table, uint64_t bytes)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_SIZE, .n = bytes});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_SIZE, .n = bytes});
 }
 
 void gm_table_count(struct gm_table *table, uint64_t n)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_COUNT, .n = n});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_COUNT, .n = n});
 }
 
 void gm_table_signed(struct gm_table *table, int64_t n)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_SIGNED, .n = (uint64_t)n});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_SIGNED, .n = (uint64_t)n});
 }
 
 void gm_table_time(struct gm_table *table, uint64_t ms)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_TIME, .n = ms});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_TIME, .n = ms});
 }
 
 void gm_table_share(struct gm_table *table, uint64_t millionths)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_SHARE, .n = millionths});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_SHARE, .n = millionths});
 }
 
 void gm_table_bool(struct gm_table *table, bool yes)
 {
-	add(table, (struct gm_value){.kind = GM_VALUE_BOOL, .n = yes});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_BOOL, .n = yes});
 }
 
 void gm_table_rows(struct gm_table *table, struct gm_table *rows)
 {
 	if (table && (!rows || rows->no_memory))
 		table->no_memory = true;
-	add(table, (struct gm_value){.kind = GM_VALUE_ROWS, .rows = rows});
+	table_add(table, (struct gm_value){.kind = GM_VALUE_ROWS, .rows = rows});
 }
 
 void gm_table_mark(struct gm_table *table, enum gm_mark mark)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Cleaning, measuring and cutting of text. The promise: what gm_text_clean() returns is valid UTF-8
@@ -26,7 +26,7 @@ void gm_text_init(bool *ret_utf8)
 }
 
 /* One character; its length, and 0 at the end. *ret_char is -1 where a byte is not UTF-8. */
-static size_t next(const char *text, wchar_t *ret_char)
+static size_t text_next(const char *text, wchar_t *ret_char)
 {
 	mbstate_t state = {0};
 
@@ -42,7 +42,7 @@ static size_t next(const char *text, wchar_t *ret_char)
 }
 
 /* Characters that print nothing themselves but reorder or hide their neighbours. */
-static bool is_deceptive(wchar_t c)
+static bool text_is_deceptive(wchar_t c)
 {
 	static const struct {
 		wchar_t first, last;
@@ -69,15 +69,15 @@ char *gm_text_clean(const char *text, bool ascii)
 	wchar_t c;
 
 	/* No character grows by more than the escape of a byte, 4, or of a code point, 10. */
-	for (const char *t = text; (n = next(t, &c)); t += n)
+	for (const char *t = text; (n = text_next(t, &c)); t += n)
 		room += 10;
 	char *clean = malloc(room), *end = clean;
 	if (!clean)
 		return NULL;
-	for (const char *t = text; (n = next(t, &c)); t += n) {
+	for (const char *t = text; (n = text_next(t, &c)); t += n) {
 		if (c == (wchar_t)-1)
 			end += sprintf(end, "\\x%02x", (unsigned char)*t);
-		else if (wcwidth(c) < 0 || is_deceptive(c))
+		else if (wcwidth(c) < 0 || text_is_deceptive(c))
 			end += sprintf(end,
 				c < 0x100     ? "\\x%02x"
 				: c < 0x10000 ? "\\u%04x"
@@ -92,7 +92,7 @@ char *gm_text_clean(const char *text, bool ascii)
 	return clean;
 }
 
-static size_t columns_of(wchar_t c)
+static size_t text_columns_of(wchar_t c)
 {
 	int width = c == (wchar_t)-1 ? 1 : wcwidth(c);
 	return width < 0 ? 1 : (size_t)width;
@@ -103,8 +103,8 @@ size_t gm_text_width(const char *clean)
 	size_t n, width = 0;
 	wchar_t c;
 
-	for (; (n = next(clean, &c)); clean += n)
-		width += columns_of(c);
+	for (; (n = text_next(clean, &c)); clean += n)
+		width += text_columns_of(c);
 	return width;
 }
 
@@ -118,10 +118,10 @@ char *gm_text_fit(const char *clean, size_t columns, bool ascii)
 	if (gm_text_width(clean) <= columns)
 		return strdup(clean);
 	/* One column is the ellipsis'. A mark of width 0 stays with the character before it. */
-	for (; (n = next(t, &c)); t += n) {
-		if (width + columns_of(c) > columns - 1)
+	for (; (n = text_next(t, &c)); t += n) {
+		if (width + text_columns_of(c) > columns - 1)
 			break;
-		width += columns_of(c);
+		width += text_columns_of(c);
 	}
 	if (asprintf(&fit, "%.*s%s", (int)(t - clean), clean, ascii ? "~" : "…") < 0)
 		return NULL;

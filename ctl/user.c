@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Names of users. A lookup may go over a network, and a thousand clients tend to be of a few users:

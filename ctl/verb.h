@@ -62,11 +62,11 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
 
 /* Connects, asks once, and closes. */
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
-	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user);
+	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
 
 /* GPUMEM_E_NOT_FOUND: --device names one that is not there. For verbs that could show nothing of it
  * and would not say why. */
-gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_conn *conn);
+gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn);
 
 /* The help of one verb, or of all of it (NULL), on stdout. */
 void gm_verb_print_help(const struct gm_verb *verb);

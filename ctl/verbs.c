@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The table of verbs, and what they have in common: one connection, one question. The texts here
@@ -146,16 +146,16 @@ const struct gm_verb *gm_verb_find(const char *name)
 }
 
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
-	Gm__Wire__Packet__BodyCase expected, gm_conn_answer_fn fn, void *user)
+	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user)
 {
-	struct gm_conn *conn;
+	struct gm_ctl_conn *conn;
 
-	gpumem_status status =
-		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(
+		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
 	if (status != GPUMEM_OK)
 		return status;
-	status = gm_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
-	gm_conn_free(conn);
+	status = gm_ctl_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
+	gm_ctl_conn_free(conn);
 	return status;
 }
 
@@ -165,7 +165,7 @@ struct wanted {
 	bool found;
 };
 
-static void look_for(void *user, const Gm__Wire__Packet *packet)
+static void verbs_look_for(void *user, const Gm__Wire__Packet *packet)
 {
 	struct wanted *wanted = user;
 
@@ -191,7 +191,7 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
 	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
 	request.get_devices = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, look_for, &wanted);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, verbs_look_for, &wanted);
 	if (status != GPUMEM_OK)
 		return status;
 	if (!wanted.found)
@@ -202,7 +202,7 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
 	return GPUMEM_OK;
 }
 
-static void print_options(void)
+static void verbs_print_options(void)
 {
 	fputs("  --json          for programs: one JSON object, sizes in bytes, times in ms\n"
 	      "  --no-legend     no headings\n"
@@ -215,32 +215,32 @@ static void print_options(void)
 		stdout);
 }
 
-struct numbered {
+struct verbs_numbered {
 	uint32_t device;
 	bool found;
 };
 
-static void look_up(void *user, const Gm__Wire__Packet *packet)
+static void verbs_look_up(void *user, const Gm__Wire__Packet *packet)
 {
-	struct numbered *numbered = user;
+	struct verbs_numbered *numbered = user;
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++)
 		numbered->found =
 			numbered->found || packet->devices->devices[i]->number == numbered->device;
 }
 
-gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_conn *conn)
+gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn)
 {
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct numbered numbered = {.device = ctl->options->device};
+	struct verbs_numbered numbered = {.device = ctl->options->device};
 
 	if (!(ctl->options->given & GM_OPTION_DEVICE))
 		return GPUMEM_OK;
 	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
 	request.get_devices = &body;
-	gpumem_status status = gm_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_DEVICES, look_up, &numbered, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES,
+		verbs_look_up, &numbered, &ctl->trouble);
 	if (status == GPUMEM_OK && !numbered.found)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"there is no device %u; 'gpumemctl devices' shows them", numbered.device);
@@ -258,7 +258,7 @@ void gm_verb_print_help(const struct gm_verb *verb)
 		if (*verb->help)
 			printf("\n%s", verb->help);
 		fputs("\nOptions of all verbs:\n", stdout);
-		print_options();
+		verbs_print_options();
 		return;
 	}
 	fputs("gpumemctl [OPTION...] [VERB]\n\nShows and steers gpumemd, the GPU memory broker. Without a verb: status.\n\nVerbs:\n",
@@ -268,7 +268,7 @@ void gm_verb_print_help(const struct gm_verb *verb)
 		printf("%*s%s\n", n < 31 ? 31 - n : 1, "", verb->summary);
 	}
 	fputs("\nOptions:\n", stdout);
-	print_options();
+	verbs_print_options();
 	fputs("\nExit status: 0 ok, 1 failed, 2 wrong use, 3 daemon not reached, 4 denied,\n"
 	      "5 over a limit, 6 not enough memory. See gpumemctl(1).\n",
 		stdout);

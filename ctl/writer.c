@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The writer's front: turns what verbs say into values and hands them to the text or the JSON
@@ -18,7 +18,8 @@ void gm_writer_free(struct gm_writer *writer)
 		writer->ops->free(writer);
 }
 
-static void field(struct gm_writer *writer, const char *key, enum gm_value_kind kind, uint64_t n)
+static void writer_field(
+	struct gm_writer *writer, const char *key, enum gm_value_kind kind, uint64_t n)
 {
 	struct gm_value value = {.kind = kind, .n = n};
 	writer->ops->field(writer, key, &value);
@@ -33,32 +34,32 @@ void gm_writer_text(struct gm_writer *writer, const char *key, const char *text)
 
 void gm_writer_size(struct gm_writer *writer, const char *key, uint64_t bytes)
 {
-	field(writer, key, GM_VALUE_SIZE, bytes);
+	writer_field(writer, key, GM_VALUE_SIZE, bytes);
 }
 
 void gm_writer_count(struct gm_writer *writer, const char *key, uint64_t n)
 {
-	field(writer, key, GM_VALUE_COUNT, n);
+	writer_field(writer, key, GM_VALUE_COUNT, n);
 }
 
 void gm_writer_time(struct gm_writer *writer, const char *key, uint64_t ms)
 {
-	field(writer, key, GM_VALUE_TIME, ms);
+	writer_field(writer, key, GM_VALUE_TIME, ms);
 }
 
 void gm_writer_signed(struct gm_writer *writer, const char *key, int64_t n)
 {
-	field(writer, key, GM_VALUE_SIGNED, (uint64_t)n);
+	writer_field(writer, key, GM_VALUE_SIGNED, (uint64_t)n);
 }
 
 void gm_writer_share(struct gm_writer *writer, const char *key, uint64_t millionths)
 {
-	field(writer, key, GM_VALUE_SHARE, millionths);
+	writer_field(writer, key, GM_VALUE_SHARE, millionths);
 }
 
 void gm_writer_bool(struct gm_writer *writer, const char *key, bool yes)
 {
-	field(writer, key, GM_VALUE_BOOL, yes);
+	writer_field(writer, key, GM_VALUE_BOOL, yes);
 }
 
 void gm_writer_group(struct gm_writer *writer, const char *key)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The JSON writer: one object on stdout, fields and tables under their documented keys, numbers as
@@ -20,7 +20,7 @@ struct writer_json {
 	size_t flags; /* how it is written */
 };
 
-static json_t *clean_string(const char *text)
+static json_t *writer_clean_string(const char *text)
 {
 	char *clean = gm_text_clean(text, false);
 	json_t *string = clean ? json_string(clean) : NULL;
@@ -28,23 +28,23 @@ static json_t *clean_string(const char *text)
 	return string;
 }
 
-static json_t *integer(uint64_t n)
+static json_t *writer_integer(uint64_t n)
 {
 	/* JSON integers end where signed 64 bits do; no true figure of ours comes near. */
 	return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
 }
 
-static json_t *rows_of(const struct gm_table *table);
+static json_t *writer_rows_of(const struct gm_table *table);
 
-static json_t *value_of(const struct gm_value *value)
+static json_t *writer_value_of(const struct gm_value *value)
 {
 	switch (value->kind) {
 	case GM_VALUE_TEXT:
-		return clean_string(value->text);
+		return writer_clean_string(value->text);
 	case GM_VALUE_SIZE:
 	case GM_VALUE_COUNT:
 	case GM_VALUE_TIME:
-		return integer(value->n);
+		return writer_integer(value->n);
 	case GM_VALUE_SIGNED:
 		return json_integer((json_int_t)(int64_t)value->n);
 	case GM_VALUE_SHARE:
@@ -52,14 +52,14 @@ static json_t *value_of(const struct gm_value *value)
 	case GM_VALUE_BOOL:
 		return json_boolean(value->n);
 	case GM_VALUE_ROWS:
-		return rows_of(value->rows);
+		return writer_rows_of(value->rows);
 	case GM_VALUE_NONE:
 		break;
 	}
 	return json_null();
 }
 
-static json_t *rows_of(const struct gm_table *table)
+static json_t *writer_rows_of(const struct gm_table *table)
 {
 	json_t *rows = json_array();
 
@@ -73,7 +73,7 @@ static json_t *rows_of(const struct gm_table *table)
 		for (size_t c = 0; c < table->n_columns; c++)
 			if (table->columns[c].key &&
 				json_object_set_new(row, table->columns[c].key,
-					value_of(&table->rows[r].values[c])) < 0)
+					writer_value_of(&table->rows[r].values[c])) < 0)
 				goto fail;
 	}
 	return rows;
@@ -85,7 +85,7 @@ fail:
 static void json_field(struct gm_writer *base, const char *key, const struct gm_value *value)
 {
 	struct writer_json *writer = (struct writer_json *)base;
-	if (json_object_set_new(writer->into, key, value_of(value)) < 0)
+	if (json_object_set_new(writer->into, key, writer_value_of(value)) < 0)
 		base->error = -ENOMEM;
 }
 
@@ -108,7 +108,7 @@ static void json_line(struct gm_writer *base, const char *label, const char *tex
 static void json_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_json *writer = (struct writer_json *)base;
-	if (json_object_set_new(writer->root, key, rows_of(table)) < 0)
+	if (json_object_set_new(writer->root, key, writer_rows_of(table)) < 0)
 		base->error = -ENOMEM;
 }
 
@@ -126,8 +126,8 @@ static void json_note(struct gm_writer *base, const char *kind, enum gm_mark mar
 	json_t *warnings = json_object_get(writer->root, "warnings"), *note = json_object();
 
 	if (json_array_append_new(warnings, note) < 0 ||
-		json_object_set_new(note, "kind", clean_string(kind)) < 0 ||
-		json_object_set_new(note, "text", clean_string(text)) < 0)
+		json_object_set_new(note, "kind", writer_clean_string(kind)) < 0 ||
+		json_object_set_new(note, "text", writer_clean_string(text)) < 0)
 		base->error = -ENOMEM;
 }
 

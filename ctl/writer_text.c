@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The text writer: labelled lines, tables and notes for a terminal. Columns are as wide as what is
@@ -27,7 +27,7 @@ struct writer_text {
 	size_t n_bytes;
 };
 
-static const char *colour_of(const struct writer_text *writer, enum gm_mark mark)
+static const char *writer_colour_of(const struct writer_text *writer, enum gm_mark mark)
 {
 	static const char *const colours[] = {
 		[GM_MARK_NONE] = "",
@@ -38,7 +38,7 @@ static const char *colour_of(const struct writer_text *writer, enum gm_mark mark
 	return writer->style.colour ? colours[mark] : "";
 }
 
-static const char *plain(const struct writer_text *writer, enum gm_mark mark)
+static const char *writer_plain(const struct writer_text *writer, enum gm_mark mark)
 {
 	return writer->style.colour && mark != GM_MARK_NONE ? "\033[0m" : "";
 }
@@ -62,7 +62,7 @@ static void text_line(struct gm_writer *base, const char *label, const char *tex
 }
 
 /* malloc'ed and cleaned. NULL: out of memory. */
-static char *show(const struct writer_text *writer, const struct gm_value *value)
+static char *writer_show(const struct writer_text *writer, const struct gm_value *value)
 {
 	char text[GM_UNITS_TEXT];
 	char *shown;
@@ -103,7 +103,7 @@ struct layout {
 	} * columns;
 };
 
-static bool has_something(const struct gm_table *table, size_t column)
+static bool writer_has_something(const struct gm_table *table, size_t column)
 {
 	for (size_t r = 0; r < table->n_rows; r++)
 		if (table->rows[r].values[column].kind != GM_VALUE_NONE)
@@ -113,17 +113,18 @@ static bool has_something(const struct gm_table *table, size_t column)
 
 /* malloc'ed: the cell's text. A row that goes on with the one before repeats nothing, not even "-".
  */
-static char *show_cell(const struct writer_text *writer, const struct gm_row *row, size_t column)
+static char *writer_show_cell(
+	const struct writer_text *writer, const struct gm_row *row, size_t column)
 {
 	const struct gm_value *value = &row->values[column];
 
 	if (row->more && value->kind == GM_VALUE_NONE)
 		return strdup("");
-	return show(writer, value);
+	return writer_show(writer, value);
 }
 
 /* Every cell is made twice, here and when it is written, and none is kept: tables can be long. */
-static int layout_init(
+static int writer_layout_init(
 	struct layout *layout, const struct writer_text *writer, const struct gm_table *table)
 {
 	*layout = (struct layout){0};
@@ -133,11 +134,11 @@ static int layout_init(
 	for (size_t c = 0; c < table->n_columns; c++) {
 		const struct gm_column *column = &table->columns[c];
 		if (!column->title ||
-			((column->flags & GM_COLUMN_OPTIONAL) && !has_something(table, c)))
+			((column->flags & GM_COLUMN_OPTIONAL) && !writer_has_something(table, c)))
 			continue;
 		size_t width = writer->style.legend ? strlen(column->title) : 1;
 		for (size_t r = 0; r < table->n_rows; r++) {
-			char *cell = show_cell(writer, &table->rows[r], c);
+			char *cell = writer_show_cell(writer, &table->rows[r], c);
 			if (!cell)
 				return -ENOMEM;
 			size_t w = gm_text_width(cell);
@@ -152,7 +153,7 @@ static int layout_init(
 	return 0;
 }
 
-static void layout_shrink(struct layout *layout, size_t columns)
+static void writer_layout_shrink(struct layout *layout, size_t columns)
 {
 	for (;;) {
 		size_t sum = layout->n - 1, widest = layout->n;
@@ -170,7 +171,7 @@ static void layout_shrink(struct layout *layout, size_t columns)
 	}
 }
 
-static int put_cell(struct writer_text *writer, const struct layout *layout, size_t i,
+static int writer_put_cell(struct writer_text *writer, const struct layout *layout, size_t i,
 	const char *text, bool right, enum gm_mark mark)
 {
 	size_t room = layout->columns[i].width;
@@ -183,7 +184,7 @@ static int put_cell(struct writer_text *writer, const struct layout *layout, siz
 	writer->blanks += right ? pad : 0;
 	if (*fit) {
 		fprintf(writer->stream, "%*s%s%s%s", (int)writer->blanks, "",
-			colour_of(writer, mark), fit, plain(writer, mark));
+			writer_colour_of(writer, mark), fit, writer_plain(writer, mark));
 		writer->blanks = 0;
 	}
 	writer->blanks += right ? 1 : pad + 1;
@@ -195,15 +196,16 @@ static int put_cell(struct writer_text *writer, const struct layout *layout, siz
 	return 0;
 }
 
-static int put_row(struct writer_text *writer, const struct layout *layout,
+static int writer_put_row(struct writer_text *writer, const struct layout *layout,
 	const struct gm_table *table, const struct gm_row *row)
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < layout->n; i++) {
 		size_t c = layout->columns[i].column;
-		char *cell = row ? show_cell(writer, row, c) : strdup(table->columns[c].title);
-		r = cell ? put_cell(writer, layout, i, cell,
+		char *cell =
+			row ? writer_show_cell(writer, row, c) : strdup(table->columns[c].title);
+		r = cell ? writer_put_cell(writer, layout, i, cell,
 				   table->columns[c].flags & GM_COLUMN_RIGHT,
 				   row ? row->values[c].mark : GM_MARK_NONE)
 			 : -ENOMEM;
@@ -216,15 +218,15 @@ static void text_table(struct gm_writer *base, const char *key, const struct gm_
 {
 	struct writer_text *writer = (struct writer_text *)base;
 	struct layout layout;
-	int r = layout_init(&layout, writer, table);
+	int r = writer_layout_init(&layout, writer, table);
 
 	if (r == 0 && layout.n) {
 		if (writer->style.columns)
-			layout_shrink(&layout, writer->style.columns);
+			writer_layout_shrink(&layout, writer->style.columns);
 		if (writer->style.legend)
-			r = put_row(writer, &layout, table, NULL);
+			r = writer_put_row(writer, &layout, table, NULL);
 		for (size_t i = 0; r == 0 && i < table->n_rows; i++)
-			r = put_row(writer, &layout, table, &table->rows[i]);
+			r = writer_put_row(writer, &layout, table, &table->rows[i]);
 	}
 	free(layout.columns);
 	if (r < 0)
@@ -251,8 +253,8 @@ static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mar
 	if (!clean)
 		base->error = -ENOMEM;
 	else
-		fprintf(writer->stream, "%s! %s%s\n", colour_of(writer, mark), clean,
-			plain(writer, mark));
+		fprintf(writer->stream, "%s! %s%s\n", writer_colour_of(writer, mark), clean,
+			writer_plain(writer, mark));
 	free(clean);
 }
 

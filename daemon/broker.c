@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wiring. start() makes every part in the order in which they need one another and finish()
- * takes them down in the opposite one, from wherever start() came to. In between, this is where
+ * The wiring. broker_start() makes every part in the order in which they need one another and broker_finish()
+ * takes them down in the opposite one, from wherever broker_start() came to. In between, this is where
  * signals arrive; where core's needs meet what provides them is broker_core.c.
  *
- * Stopping is the same whether it was asked for or start() failed: clients are told, sessions end,
+ * Stopping is the same whether it was asked for or broker_start() failed: clients are told, sessions end,
  * core gives its chunks back, and the loop runs until no job is under way. A backend that is stuck
  * in a call does not keep the daemon: after a while it ends all the same.
  */
@@ -34,14 +34,14 @@
 static const struct gm_backend_ops *const backends[] = {
 	&gm_backend_cuda, &gm_backend_host}; /* auto: the first there is */
 
-static void on_watchdog(uv_timer_t *timer)
+static void broker_on_watchdog(uv_timer_t *timer)
 {
 	gm_service_alive();
 }
 
 /* ---- configuration */
 
-static gid_t find_admin_group(const struct gm_config *config)
+static gid_t broker_find_admin_group(const struct gm_config *config)
 {
 	if (!config->admin_group[0])
 		return (gid_t)-1;
@@ -49,16 +49,16 @@ static gid_t find_admin_group(const struct gm_config *config)
 	return group ? group->gr_gid : (gid_t)-1;
 }
 
-static void apply_config(struct gm_broker *broker)
+static void broker_apply_config(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
-	broker->dispatch.admin_group = find_admin_group(config);
+	broker->dispatch.admin_group = broker_find_admin_group(config);
 	gm_listener_set_bounds(broker->listener, config->connections_per_uid,
 		config->hello_deadline_ns / GM_NS_PER_MS);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }
 
-static void log_lines(enum gm_log_level level, char *text)
+static void broker_log_lines(enum gm_log_level level, char *text)
 {
 	char *rest = text;
 	for (char *line; (line = strsep(&rest, "\n"));)
@@ -66,13 +66,13 @@ static void log_lines(enum gm_log_level level, char *text)
 			gm_log(level, "%s", line);
 }
 
-static void use_config(struct gm_broker *broker, struct gm_config *config)
+static void broker_use_config(struct gm_broker *broker, struct gm_config *config)
 {
 	broker->config = config;
 	broker->dispatch.config = config;
 }
 
-static void device_policy(
+static void broker_device_policy(
 	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy)
 {
 	const struct gm_backend_device *info = &broker->dispatch.devices[device];
@@ -86,7 +86,7 @@ static void device_policy(
 }
 
 /* One file may serve hosts with and without GPUs, so what has no effect on this one is no error. */
-static void check_devices(const struct gm_broker *broker)
+static void broker_check_devices(const struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
 	uint32_t n = broker->dispatch.n_devices;
@@ -106,7 +106,7 @@ static void check_devices(const struct gm_broker *broker)
 			config->n_devices - 1, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
 }
 
-static void status_text(const struct gm_broker *broker, char text[256])
+static void broker_status_text(const struct gm_broker *broker, char text[256])
 {
 	uint32_t n = broker->dispatch.n_devices;
 	bool pinned = n && broker->dispatch.devices[n - 1].pinned;
@@ -116,12 +116,12 @@ static void status_text(const struct gm_broker *broker, char text[256])
 }
 
 /* Says it at once, not when it is too late: the last rung may be missing. */
-static void check_oom(const struct gm_broker *broker)
+static void broker_check_oom(const struct gm_broker *broker)
 {
 	bool wanted = false;
 	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
 		struct gm_policy policy;
-		device_policy(broker, i, &policy);
+		broker_device_policy(broker, i, &policy);
 		wanted = wanted || policy.oom == GM_OOM_TERMINATE;
 	}
 	if (!wanted || gm_terminator_may())
@@ -134,26 +134,26 @@ static void check_oom(const struct gm_broker *broker)
 
 /* The new configuration, all of it or, if its limits contradict what there is, nothing. Takes it on
  * success. */
-static bool put_to_use(
+static bool broker_put_to_use(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *old = broker->config;
 	struct gm_policy policies[GM_LIMIT_DEVICES];
-	use_config(broker, config);
+	broker_use_config(broker, config);
 	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
-		device_policy(broker, i, &policies[i]);
+		broker_device_policy(broker, i, &policies[i]);
 	if (gm_admin_configure(broker->core, config, policies, detail) != GPUMEM_OK) {
-		use_config(broker, old);
+		broker_use_config(broker, old);
 		return false;
 	}
 	char *fixed = gm_config_fixed_changes(old, config);
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
 	free(fixed);
-	apply_config(broker);
+	broker_apply_config(broker);
 	gm_config_free(old);
-	check_devices(broker);
-	check_oom(broker);
+	broker_check_devices(broker);
+	broker_check_oom(broker);
 	gm_clients_limits_changed(&broker->clients);
 	gm_watch_limits(
 		&broker->dispatch, NULL, "", "as configured anew, but for those set at run time");
@@ -162,7 +162,7 @@ static bool put_to_use(
 
 /* Reads the configuration by the devices there are, so that it may name them by UUID or PCI
  * address. */
-static int load_for_devices(
+static int broker_load_for_devices(
 	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
 {
 	struct gm_config_known known = {.n = n};
@@ -174,39 +174,39 @@ static int load_for_devices(
 	return gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
 }
 
-static void reload(struct gm_broker *broker)
+static void broker_reload(struct gm_broker *broker)
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	char status[256], detail[GM_DETAIL_BYTES];
 	gm_service_reloading();
-	int r = load_for_devices(broker, broker->dispatch.n_devices, &config, &error);
+	int r = broker_load_for_devices(broker, broker->dispatch.n_devices, &config, &error);
 	if (r < 0) {
 		if (error)
-			log_lines(GM_LOG_ERROR, error);
+			broker_log_lines(GM_LOG_ERROR, error);
 		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
 		free(error);
-	} else if (!put_to_use(broker, config, detail)) {
+	} else if (!broker_put_to_use(broker, config, detail)) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
 		gm_config_free(config);
 	} else {
 		gm_log(GM_LOG_INFO, "configuration reloaded");
 	}
-	status_text(broker, status);
+	broker_status_text(broker, status);
 	gm_service_ready(status);
 }
 
 /* ---- the end */
 
-static void on_stuck(uv_timer_t *timer)
+static void broker_on_stuck(uv_timer_t *timer)
 {
 	struct gm_broker *broker = timer->data;
 	broker->stuck = true;
 	uv_stop(&broker->loop);
 }
 
-static void begin_stop(struct gm_broker *broker, const char *reason)
+static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 {
 	if (broker->stopping)
 		return;
@@ -221,30 +221,30 @@ static void begin_stop(struct gm_broker *broker, const char *reason)
 	gm_listener_close(broker->listener);
 	broker->listener = NULL;
 	gm_core_shutdown(broker->core);
-	uv_timer_start(&broker->stop, on_stuck, GM_BROKER_STOP_MS, 0);
+	uv_timer_start(&broker->stop, broker_on_stuck, GM_BROKER_STOP_MS, 0);
 	gm_broker_check_idle(broker);
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void broker_on_signal(uv_signal_t *handle, int number)
 {
 	struct gm_broker *broker = handle->data;
 	if (number == SIGHUP) {
 		if (!broker->stopping)
-			reload(broker);
+			broker_reload(broker);
 		return;
 	}
 	gm_log(GM_LOG_INFO, "stopping on SIG%s", number == SIGTERM ? "TERM" : "INT");
-	begin_stop(broker, "the daemon is stopping");
+	broker_begin_stop(broker, "the daemon is stopping");
 }
 
-static void close_handle(uv_handle_t *handle, void *ctx)
+static void broker_close_handle(uv_handle_t *handle, void *ctx)
 {
 	if (!uv_is_closing(handle))
 		uv_close(handle, NULL);
 }
 
 /* Everything is idle, or was never made, or is stuck: then this does not return. */
-static void finish(struct gm_broker *broker, int result)
+static void broker_finish(struct gm_broker *broker, int result)
 {
 	if (broker->endpoint_open)
 		gm_endpoint_close(&broker->endpoint);
@@ -265,7 +265,7 @@ static void finish(struct gm_broker *broker, int result)
 		gm_hub_close(&broker->hub);
 	if (broker->loop_open) {
 		/* What is left are timers and signals of ours. */
-		uv_walk(&broker->loop, close_handle, NULL);
+		uv_walk(&broker->loop, broker_close_handle, NULL);
 		while (uv_run(&broker->loop, UV_RUN_DEFAULT))
 			;
 		uv_loop_close(&broker->loop);
@@ -282,18 +282,18 @@ static void finish(struct gm_broker *broker, int result)
 
 /* ---- the beginning */
 
-static int fail(int error, const char *what)
+static int broker_fail(int error, const char *what)
 {
 	gm_log(GM_LOG_ERROR, "%s: %s", what, strerror(-error));
 	return error;
 }
 
-static int start_loop(struct gm_broker *broker)
+static int broker_start_loop(struct gm_broker *broker)
 {
 	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 	int r = uv_loop_init(&broker->loop);
 	if (r < 0)
-		return fail(r, "the event loop");
+		return broker_fail(r, "the event loop");
 	broker->loop_open = true;
 	uv_timer_t *const timers[] = {
 		&broker->tick, &broker->sample, &broker->watchdog, &broker->stop};
@@ -305,15 +305,15 @@ static int start_loop(struct gm_broker *broker)
 		r = uv_signal_init(&broker->loop, &broker->signals[i]);
 		if (r == 0) {
 			broker->signals[i].data = broker;
-			r = uv_signal_start(&broker->signals[i], on_signal, numbers[i]);
+			r = uv_signal_start(&broker->signals[i], broker_on_signal, numbers[i]);
 		}
 		if (r < 0)
-			return fail(r, "signals");
+			return broker_fail(r, "signals");
 	}
 	return 0;
 }
 
-static int start_endpoint(struct gm_broker *broker)
+static int broker_start_endpoint(struct gm_broker *broker)
 {
 	char why[GM_ENDPOINT_WHY] = "";
 	int socket;
@@ -339,7 +339,7 @@ static int start_endpoint(struct gm_broker *broker)
 	return 0;
 }
 
-static int start_ids(struct gm_broker *broker)
+static int broker_start_ids(struct gm_broker *broker)
 {
 	char file[GM_PATH_BYTES + 16];
 	bool stored;
@@ -349,7 +349,7 @@ static int start_ids(struct gm_broker *broker)
 	strcpy(slash ? slash + 1 : file, "generation");
 	int r = gm_ids_init(&broker->ids, has_path ? file : NULL, (int64_t)time(NULL), &stored);
 	if (r < 0)
-		return fail(r, "ids");
+		return broker_fail(r, "ids");
 	if (!stored)
 		gm_log(GM_LOG_WARNING,
 			"%s cannot be written: only the clock keeps this run's ids apart from those "
@@ -358,7 +358,7 @@ static int start_ids(struct gm_broker *broker)
 	return 0;
 }
 
-static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
+static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 {
 	const char *name =
 		broker->options->backend ? broker->options->backend : broker->config->backend;
@@ -393,7 +393,7 @@ static int start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 }
 
 /* What the devices are; and if the configuration names some, it is read again to know which. */
-static int start_devices(struct gm_broker *broker, uint32_t n)
+static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
@@ -401,36 +401,36 @@ static int start_devices(struct gm_broker *broker, uint32_t n)
 		broker->ops->device_info(broker->backend, i, &broker->dispatch.devices[i]);
 	if (broker->config->n_strangers == 0)
 		return 0;
-	int r = load_for_devices(broker, n, &config, &error);
+	int r = broker_load_for_devices(broker, n, &config, &error);
 	if (r < 0) {
 		if (error)
-			log_lines(GM_LOG_ERROR, error);
+			broker_log_lines(GM_LOG_ERROR, error);
 		free(error);
 		return r;
 	}
 	struct gm_config *old = broker->config;
-	use_config(broker, config);
+	broker_use_config(broker, config);
 	gm_config_free(old);
 	return 0;
 }
 
-static int start_core(struct gm_broker *broker, uint32_t n)
+static int broker_start_core(struct gm_broker *broker, uint32_t n)
 {
 	int r = gm_watch_new(&broker->dispatch.watch);
 	if (r < 0)
-		return fail(r, "news");
+		return broker_fail(r, "news");
 	r = gm_terminator_new(&broker->loop, &broker->terminator);
 	if (r < 0)
-		return fail(r, "the last rung");
+		return broker_fail(r, "the last rung");
 	r = gm_core_new(&gm_broker_core_ops, broker, &broker->core);
 	if (r < 0)
-		return fail(r, "core");
+		return broker_fail(r, "core");
 	broker->dispatch.core = broker->core;
 	broker->dispatch.clients = &broker->clients;
 	r = gm_clients_init(
 		&broker->clients, &broker->hub, broker->core, n, gm_broker_on_flushed, broker);
 	if (r < 0)
-		return fail(r, "clients");
+		return broker_fail(r, "clients");
 	broker->clients_open = true;
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->dispatch.devices[i];
@@ -442,7 +442,7 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i,
 			&gm_broker_device_events, broker, &broker->workers[i]);
 		if (r < 0)
-			return fail(r, "a device's thread");
+			return broker_fail(r, "a device's thread");
 		struct gm_core_device_info core_info = {
 			.total = info->total,
 			.transport_fd = info->transport_fd,
@@ -450,28 +450,28 @@ static int start_core(struct gm_broker *broker, uint32_t n)
 			.measured = measured,
 			.free_bytes = free_bytes,
 		};
-		device_policy(broker, i, &core_info.policy);
+		broker_device_policy(broker, i, &core_info.policy);
 		uint32_t number;
 		r = gm_core_add_device(broker->core, &core_info, &number);
 		if (r < 0)
-			return fail(r, "a device");
+			return broker_fail(r, "a device");
 		broker->dispatch.n_devices = number + 1;
 	}
 	r = gm_processes_new(
 		&broker->loop, broker->ops, broker->workers, n, &broker->dispatch.processes);
 	if (r < 0)
-		return fail(r, "who uses the devices");
+		return broker_fail(r, "who uses the devices");
 	char detail[GM_DETAIL_BYTES];
 	if (gm_admin_configure(broker->core, broker->config, NULL, detail) != GPUMEM_OK) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		return -EINVAL;
 	}
-	check_devices(broker);
-	check_oom(broker);
+	broker_check_devices(broker);
+	broker_check_oom(broker);
 	return 0;
 }
 
-static int start_listener(struct gm_broker *broker)
+static int broker_start_listener(struct gm_broker *broker)
 {
 	static const struct gm_peer_ops ops = {
 		.packet = gm_dispatch_packet,
@@ -484,13 +484,13 @@ static int start_listener(struct gm_broker *broker)
 	int r = gm_listener_new(
 		&broker->hub, broker->endpoint.socket, &ops, dispatch, &broker->listener);
 	if (r < 0)
-		return fail(r, "the listening socket");
-	apply_config(broker);
+		return broker_fail(r, "the listening socket");
+	broker_apply_config(broker);
 	return 0;
 }
 
 /* Where nothing can be sampled nothing wakes up for it. */
-static bool is_measured(const struct gm_broker *broker)
+static bool broker_is_measured(const struct gm_broker *broker)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
@@ -498,36 +498,36 @@ static bool is_measured(const struct gm_broker *broker)
 	return any && !broker->ops->exclusive;
 }
 
-static int start(struct gm_broker *broker)
+static int broker_start(struct gm_broker *broker)
 {
 	uint32_t n;
-	int r = start_loop(broker);
+	int r = broker_start_loop(broker);
 	if (r == 0)
-		r = start_endpoint(broker);
+		r = broker_start_endpoint(broker);
 	if (r == 0)
-		r = start_ids(broker);
+		r = broker_start_ids(broker);
 	if (r == 0)
-		r = start_backend(broker, &n);
+		r = broker_start_backend(broker, &n);
 	if (r == 0) {
 		r = gm_hub_init(&broker->hub, &broker->loop, broker->ids.generation);
 		broker->hub_open = r == 0;
 	}
 	if (r == 0)
-		r = start_devices(broker, n);
+		r = broker_start_devices(broker, n);
 	if (r == 0)
-		r = start_core(broker, n);
+		r = broker_start_core(broker, n);
 	if (r == 0)
-		r = start_listener(broker);
+		r = broker_start_listener(broker);
 	if (r < 0)
 		return r;
-	if (is_measured(broker)) {
+	if (broker_is_measured(broker)) {
 		gm_broker_on_sample(&broker->sample);
 		uv_timer_start(&broker->sample, gm_broker_on_sample, GM_BROKER_SAMPLE_MS,
 			GM_BROKER_SAMPLE_MS);
 	}
 	uint64_t watchdog_ms = gm_service_watchdog_ms();
 	if (watchdog_ms)
-		uv_timer_start(&broker->watchdog, on_watchdog, watchdog_ms, watchdog_ms);
+		uv_timer_start(&broker->watchdog, broker_on_watchdog, watchdog_ms, watchdog_ms);
 	return 0;
 }
 
@@ -536,22 +536,22 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 	struct gm_broker *broker = calloc(1, sizeof(*broker));
 	if (!broker) {
 		gm_config_free(config);
-		return fail(-ENOMEM, "the broker");
+		return broker_fail(-ENOMEM, "the broker");
 	}
 	broker->options = options;
-	use_config(broker, config);
-	int r = start(broker);
+	broker_use_config(broker, config);
+	int r = broker_start(broker);
 	if (r == 0) {
 		char status[256];
-		status_text(broker, status);
+		broker_status_text(broker, status);
 		gm_log(GM_LOG_INFO, "%s", status);
 		gm_service_ready(status);
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
 	} else if (broker->core) {
-		begin_stop(broker, "the daemon could not start");
+		broker_begin_stop(broker, "the daemon could not start");
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
 	}
-	finish(broker, r);
+	broker_finish(broker, r);
 	free(broker);
 	return r;
 }

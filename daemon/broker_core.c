@@ -151,7 +151,7 @@ void gm_broker_check_idle(struct gm_broker *broker)
 		uv_stop(&broker->loop);
 }
 
-static void on_created(void *ctx, struct gm_chunk *chunk, int result)
+static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 {
 	struct gm_broker *broker = ctx;
 	uint32_t bit = UINT32_C(1) << chunk->device;
@@ -171,14 +171,15 @@ static void on_created(void *ctx, struct gm_chunk *chunk, int result)
 	gm_broker_check_idle(broker);
 }
 
-static void on_destroyed(void *ctx, struct gm_chunk *chunk)
+static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
 	gm_core_destroyed(broker->core, chunk);
 	gm_broker_check_idle(broker);
 }
 
-static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
+static void broker_on_sampled(
+	void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
 {
 	struct gm_broker *broker = ctx;
 	if (result < 0)
@@ -189,37 +190,37 @@ static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_byt
 		gm_core_looked(broker->core, device);
 }
 
-static void on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
+static void broker_on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
 	gm_processes_looked(broker->dispatch.processes, device, usage);
 }
 
 const struct gm_worker_events gm_broker_device_events = {
-	.created = on_created,
-	.destroyed = on_destroyed,
-	.sampled = on_sampled,
-	.looked = on_looked,
+	.created = broker_on_created,
+	.destroyed = broker_on_destroyed,
+	.sampled = broker_on_sampled,
+	.looked = broker_on_looked,
 };
 
-static void run_tick(struct gm_broker *broker);
+static void broker_run_tick(struct gm_broker *broker);
 
-static void on_tick(uv_timer_t *timer)
+static void broker_on_tick(uv_timer_t *timer)
 {
-	run_tick(timer->data);
+	broker_run_tick(timer->data);
 }
 
-static void tick_at(struct gm_broker *broker, uint64_t ns)
+static void broker_tick_at(struct gm_broker *broker, uint64_t ns)
 {
 	uint64_t now = gm_clock_ns();
 	uint64_t wait_ms = ns > now ? (ns - now) / GM_NS_PER_MS + 1 : 1;
 	/* The loop's own idea of the time may be as old as the turn is. */
 	uv_update_time(&broker->loop);
-	uv_timer_start(&broker->tick, on_tick, wait_ms, 0);
+	uv_timer_start(&broker->tick, broker_on_tick, wait_ms, 0);
 	broker->tick_ns = ns;
 }
 
-static void run_tick(struct gm_broker *broker)
+static void broker_run_tick(struct gm_broker *broker)
 {
 	uint64_t next = gm_core_tick(broker->core);
 	if (next == UINT64_MAX) {
@@ -227,7 +228,7 @@ static void run_tick(struct gm_broker *broker)
 		broker->tick_ns = UINT64_MAX;
 		return;
 	}
-	tick_at(broker, next);
+	broker_tick_at(broker, next);
 }
 
 static void core_wake_at(void *ctx, uint64_t ns)
@@ -235,14 +236,14 @@ static void core_wake_at(void *ctx, uint64_t ns)
 	struct gm_broker *broker = ctx;
 	if (!broker->stopping &&
 		(!uv_is_active((uv_handle_t *)&broker->tick) || ns < broker->tick_ns))
-		tick_at(broker, ns);
+		broker_tick_at(broker, ns);
 }
 
 void gm_broker_on_flushed(void *ctx)
 {
 	struct gm_broker *broker = ctx;
 	if (!broker->stopping)
-		run_tick(broker);
+		broker_run_tick(broker);
 }
 
 void gm_broker_on_sample(uv_timer_t *timer)

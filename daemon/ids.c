@@ -20,7 +20,7 @@
 #define GM_IDS_BLOCK_MAX (UINT64_C(1) << 31)
 
 /* 0 if there is no file that can be believed. */
-static uint64_t read_block(const char *file)
+static uint64_t ids_read_block(const char *file)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
@@ -42,7 +42,7 @@ static uint64_t read_block(const char *file)
 	return block;
 }
 
-static int write_block(const char *file, uint64_t block)
+static int ids_write_block(const char *file, uint64_t block)
 {
 	char temporary[GM_IDS_FILE_BYTES + 8];
 	char text[32];
@@ -69,16 +69,16 @@ static int write_block(const char *file, uint64_t block)
 }
 
 /* Takes the block that the file or the clock names, at least `least`. */
-static bool take_block(struct gm_ids *ids, int64_t unix_seconds, uint64_t least)
+static bool ids_take_block(struct gm_ids *ids, int64_t unix_seconds, uint64_t least)
 {
-	uint64_t block = ids->file[0] ? read_block(ids->file) : 0;
+	uint64_t block = ids->file[0] ? ids_read_block(ids->file) : 0;
 	if (unix_seconds > GM_IDS_EPOCH && block < (uint64_t)(unix_seconds - GM_IDS_EPOCH))
 		block = (uint64_t)(unix_seconds - GM_IDS_EPOCH);
 	if (block < least)
 		block = least;
 	ids->block = block;
 	ids->used = 0;
-	return ids->file[0] && write_block(ids->file, block + 1) == 0;
+	return ids->file[0] && ids_write_block(ids->file, block + 1) == 0;
 }
 
 int gm_ids_init(struct gm_ids *ids, const char *file, int64_t unix_seconds, bool *ret_stored)
@@ -89,7 +89,7 @@ int gm_ids_init(struct gm_ids *ids, const char *file, int64_t unix_seconds, bool
 			return -ENAMETOOLONG;
 		strcpy(ids->file, file);
 	}
-	*ret_stored = take_block(ids, unix_seconds, 1);
+	*ret_stored = ids_take_block(ids, unix_seconds, 1);
 	ids->generation = ids->block;
 	return 0;
 }
@@ -97,6 +97,6 @@ int gm_ids_init(struct gm_ids *ids, const char *file, int64_t unix_seconds, bool
 uint64_t gm_ids_next(struct gm_ids *ids)
 {
 	if (ids->used == UINT32_MAX)
-		take_block(ids, (int64_t)time(NULL), ids->block + 1);
+		ids_take_block(ids, (int64_t)time(NULL), ids->block + 1);
 	return ids->block << 32 | ++ids->used;
 }

@@ -23,7 +23,8 @@
 /* What systemd calls the descriptor that comes from gpumemd.socket. */
 #define GM_SERVICE_SOCKET "gpumemd.socket"
 
-static void to_journal(enum gm_log_level level, const char *message, const char *const *fields)
+static void service_to_journal(
+	enum gm_log_level level, const char *message, const char *const *fields)
 {
 	char priority[16];
 	char *text;
@@ -50,11 +51,11 @@ void gm_service_init_log(void)
 		return;
 	/* It is inherited by children whose stderr goes elsewhere. */
 	if (fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode)
-		gm_log_set_sink(to_journal);
+		gm_log_set_sink(service_to_journal);
 }
 
 /* The one by its unit's name, else the one that there is. 0: there is none. */
-static int find_socket(char *const *names, int n, int *ret_socket)
+static int service_find_socket(char *const *names, int n, int *ret_socket)
 {
 	int named = -1, alike = -1;
 	bool several = false, wrong = false;
@@ -79,7 +80,7 @@ static int find_socket(char *const *names, int n, int *ret_socket)
 }
 
 /* Another version's, which kept them in the fd store; the store keeps copies. */
-static void close_others(char *const *names, int n, int socket)
+static void service_close_others(char *const *names, int n, int socket)
 {
 	const char *first = NULL;
 	int closed = 0;
@@ -104,9 +105,9 @@ int gm_service_listen_socket(int *ret_socket)
 	int n = sd_listen_fds_with_names(1, &names);
 	if (n <= 0)
 		return n;
-	int r = find_socket(names, n, &socket);
+	int r = service_find_socket(names, n, &socket);
 	if (r >= 0)
-		close_others(names, n, socket);
+		service_close_others(names, n, socket);
 	if (r > 0)
 		*ret_socket = socket;
 	for (int i = 0; i < n; i++)

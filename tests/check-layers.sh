@@ -39,7 +39,7 @@ report() { # $1: the problems, one per line; $2: what was checked
 }
 
 # Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others
-# may not. A header written with < is a system header; "config.h" is what configure found.
+# may not. A header written with < is a system header; "autoconf.h" is what configure found.
 rules='
 ^<uv\.h              ^daemon/(config|backend|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
 ^<systemd/           ^daemon/service      only daemon/service uses libsystemd
@@ -49,7 +49,7 @@ rules='
 ^<jansson            ^ctl/                only gpumemctl uses jansson
 ^<sys/(socket|un)\.h ^(common|daemon/(config|backend|net|tenant|serve)|client|ctl)/|^daemon/[^/]*$  the core knows no sockets
 ^<                   ^(common|daemon|client|ctl)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
-^"config\.h          ^(common|daemon|client|ctl)/.*\.c  config.h is for .c files
+^"autoconf\.h        ^(common|daemon|client|ctl)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|ctl)/       public headers include one another by their bare names
 ^"status\.h          ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
@@ -86,7 +86,7 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
 		if (what !~ /^"(common|daemon|client|ctl)\//)
-			return what ~ /^<|^"(config\.h|status\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
+			return what ~ /^<|^"(autoconf\.h|status\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""
 		return theirs in known ? "that is upwards, or into another program" : "that folder is not in the list of tests/check-layers.sh"

@@ -7,7 +7,7 @@
  * The lock guards the books only. The source, the backend and the caller's functions must never be
  * called with it held.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/arena.h"
 
@@ -30,7 +30,7 @@
 
 /* ---- beginning and end */
 
-static int reserve(struct gm_arena *arena)
+static int arena_reserve(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
 	uint64_t bytes = config->reserve ? config->reserve : RESERVE_DEFAULT;
@@ -58,7 +58,7 @@ static void arena_drop(struct gm_arena *arena)
 	const struct gm_arena_config *config = &arena->config;
 
 	gm_arena_drop_notes(arena);
-	gm_chunks_deinit(&arena->chunks);
+	gm_arena_chunks_deinit(&arena->chunks);
 	gm_small_deinit(&arena->small);
 	gm_heap_deinit(&arena->heap);
 	gm_pending_deinit(&arena->pending);
@@ -86,12 +86,12 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 	arena->heap.apart = config->regions;
 	gm_heap_bins_init(&arena->clean, false);
 	gm_small_init(&arena->small, &arena->blocks);
-	r = reserve(arena);
+	r = arena_reserve(arena);
 	range = config->regions ? GM_REGION_RANGE : arena->reserved;
 	if (r == 0)
 		r = gm_ptrmap_init(&arena->blocks, arena->base, range, GM_ARENA_GRANULE_SHIFT);
 	if (r == 0)
-		r = gm_chunks_init(&arena->chunks, arena->base, range);
+		r = gm_arena_chunks_init(&arena->chunks, arena->base, range);
 	if (r == 0)
 		r = gm_pending_init(&arena->pending);
 	if (r == 0)
@@ -106,7 +106,7 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 
 /* Waits for work that may still use what was freed. Where no event can be had (the driver is gone,
  * a context has failed, a stream is captured) that cannot be known, and is not waited for. */
-static void await_device(struct gm_arena *arena)
+static void arena_await_device(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
 	struct gm_event *event;
@@ -126,20 +126,20 @@ static void await_device(struct gm_arena *arena)
 bool gm_arena_free(struct gm_arena *arena)
 {
 	struct gm_event *events[GM_PENDING_EVENTS];
-	struct gm_chunk *list = NULL;
+	struct gm_arena_chunk *list = NULL;
 	unsigned n;
 	bool gone;
 
 	if (!arena)
 		return true;
-	await_device(arena);
+	arena_await_device(arena);
 	gm_tcache_group_deinit(&arena->caches);
 	gm_pending_steal(&arena->pending, events, &n);
 	for (unsigned i = 0; i < n; i++)
 		arena->config.ops->forget(arena->config.backend, events[i]);
-	for (struct gm_chunk *chunk = arena->chunks.first; chunk; chunk = chunk->next) {
-		chunk->kind = GM_CHUNK_BUSY;
-		chunk->also = list;
+	for (struct gm_arena_chunk *chunk = arena->chunks.first; chunk; chunk = chunk->next) {
+		chunk->kind = GM_ARENA_CHUNK_BUSY;
+		chunk->list_next = list;
 		list = chunk;
 	}
 	gm_arena_discard(arena, list);
@@ -167,17 +167,17 @@ int gm_arena_take(
 
 /* Marks the chunks under a block that is freed, for the tick. (One that is allocated needs no mark:
  * it shows by itself until it is freed.) */
-static inline void touch(struct gm_arena *arena, const struct gm_heap_block *block)
+static inline void arena_touch(struct gm_arena *arena, const struct gm_heap_block *block)
 {
 	uint64_t end = block->addr + block->bytes;
 
-	for (struct gm_chunk *chunk = gm_chunks_at(&arena->chunks, block->addr);
+	for (struct gm_arena_chunk *chunk = gm_arena_chunks_at(&arena->chunks, block->addr);
 		chunk && chunk->addr < end; chunk = chunk->next)
 		chunk->touched = true;
 }
 
-static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block, uint64_t size,
-	struct gm_arena_note *note)
+static inline void arena_hand_out(struct gm_arena *arena, struct gm_heap_block *block,
+	uint64_t size, struct gm_arena_note *note)
 {
 	if (__builtin_expect(note != NULL, 0)) {
 		note->serial = ++arena->notes;
@@ -188,7 +188,7 @@ static inline void hand_out(struct gm_arena *arena, struct gm_heap_block *block,
 	gm_arena_count(arena, (int64_t)size, (int64_t)block->bytes);
 }
 
-static int alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_arena_want *want,
+static int arena_alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_arena_want *want,
 	struct gm_arena_note *note, void **ret_ptr)
 {
 	struct gm_heap_block *block;
@@ -205,7 +205,7 @@ static int alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_arena_wan
 		arena->misses += want->asked;
 	}
 	if (r == 0) {
-		hand_out(arena, block, size, note);
+		arena_hand_out(arena, block, size, note);
 		*ret_ptr = (void *)block->addr;
 	}
 	pthread_mutex_unlock(&arena->lock);
@@ -255,7 +255,7 @@ int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignm
 		if (!note)
 			return -ENOMEM;
 	}
-	r = alloc_heap(arena, size, &want, note, ret_ptr);
+	r = arena_alloc_heap(arena, size, &want, note, ret_ptr);
 	if (__builtin_expect(r != 0, 0))
 		free(note);
 	if (r == GM_ARENA_E_SOURCE && ret_status)
@@ -264,7 +264,7 @@ int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignm
 }
 
 /* What is wrong with a pointer that starts no live block of the heap. Lock. */
-static int blame(struct gm_arena *arena, uint64_t addr)
+static int arena_blame(struct gm_arena *arena, uint64_t addr)
 {
 	uintptr_t value;
 
@@ -288,12 +288,12 @@ static int blame(struct gm_arena *arena, uint64_t addr)
 }
 
 /* The live block of the heap that starts there. Lock. */
-static int find(struct gm_arena *arena, uint64_t addr, struct gm_heap_block **ret_block)
+static int arena_find(struct gm_arena *arena, uint64_t addr, struct gm_heap_block **ret_block)
 {
 	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
 
 	if (!block || ((uintptr_t)block & GM_SMALL_MARK) || block->addr != addr)
-		return blame(arena, addr);
+		return arena_blame(arena, addr);
 	*ret_block = block;
 	return 0;
 }
@@ -317,13 +317,13 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	}
 	key = gm_arena_key(arena, stream);
 	pthread_mutex_lock(&arena->lock);
-	r = find(arena, addr, &block);
+	r = arena_find(arena, addr, &block);
 	if (r) {
 		pthread_mutex_unlock(&arena->lock);
 		return r;
 	}
 	gm_ptrmap_set(&arena->blocks, addr, 0);
-	touch(arena, block);
+	arena_touch(arena, block);
 	if (ret_cookie)
 		*ret_cookie = block->cookie;
 	note = block->note;
@@ -350,7 +350,7 @@ bool gm_arena_holds(const struct gm_arena *arena, const void *ptr)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 
-	return arena->config.regions ? gm_chunks_at(&arena->chunks, addr) != NULL
+	return arena->config.regions ? gm_arena_chunks_at(&arena->chunks, addr) != NULL
 				     : gm_ptrmap_holds(&arena->blocks, addr);
 }
 
@@ -375,7 +375,7 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 		return 0;
 	}
 	pthread_mutex_lock(&arena->lock);
-	r = find(arena, addr, &block);
+	r = arena_find(arena, addr, &block);
 	if (r == 0)
 		*ret_size = block->stamp;
 	pthread_mutex_unlock(&arena->lock);
@@ -385,7 +385,7 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 /* ---- what waits */
 
 /* One round; *ret_again: room for another event was made. */
-static uint64_t pump_once(struct gm_arena *arena, bool *ret_again)
+static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 {
 	const struct gm_arena_config *config = &arena->config;
 	struct gm_event *events[GM_PENDING_EVENTS];
@@ -432,9 +432,9 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 	if (!arena->streams)
 		return 0;
 	GM_UNCANCELLED;
-	bytes = pump_once(arena, &again);
+	bytes = arena_pump_once(arena, &again);
 	if (again)
-		bytes += pump_once(arena, &again);
+		bytes += arena_pump_once(arena, &again);
 	return bytes;
 }
 
@@ -445,7 +445,7 @@ struct sums {
 	int64_t in_use, rounded, peak;
 };
 
-static void add_cache(struct gm_tcache *cache, void *ctx)
+static void arena_add_cache(struct gm_tcache *cache, void *ctx)
 {
 	struct sums *sums = ctx;
 
@@ -456,7 +456,7 @@ static void add_cache(struct gm_tcache *cache, void *ctx)
 	sums->peak += atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
 }
 
-static uint64_t at_least_0(int64_t value)
+static uint64_t arena_at_least_0(int64_t value)
 {
 	return value > 0 ? (uint64_t)value : 0;
 }
@@ -467,21 +467,21 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 	struct sums sums = {0};
 
 	memset(stats, 0, sizeof(*stats));
-	gm_tcache_each(&arena->caches, add_cache, &sums);
+	gm_tcache_each(&arena->caches, arena_add_cache, &sums);
 	pthread_mutex_lock(&arena->lock);
 	/* Threads go on while this is read: a free may be seen without its alloc. */
 	stats->held = arena->held;
-	stats->in_use = at_least_0((int64_t)arena->in_use + sums.in_use);
-	stats->rounding = at_least_0(
+	stats->in_use = arena_at_least_0((int64_t)arena->in_use + sums.in_use);
+	stats->rounding = arena_at_least_0(
 		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
-	stats->cached = at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
-	stats->peak = at_least_0((int64_t)arena->in_use + sums.peak);
+	stats->cached = arena_at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
+	stats->peak = arena_at_least_0((int64_t)arena->in_use + sums.peak);
 	if (stats->peak < arena->peak)
 		stats->peak = arena->peak;
 	stats->misses = arena->misses;
 	stats->hits = arena->allocs + sums.allocs - arena->misses;
-	stats->active =
-		at_least_0((int64_t)(arena->allocs + sums.allocs - arena->frees - sums.frees));
+	stats->active = arena_at_least_0(
+		(int64_t)(arena->allocs + sums.allocs - arena->frees - sums.frees));
 	stats->returns = arena->returns;
 	stats->moves = arena->moves;
 	stats->pending = gm_pending_bytes(&arena->pending);

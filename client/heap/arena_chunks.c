@@ -6,7 +6,7 @@
  *
  * It must never map or unmap anything.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/arena_chunks.h"
 
@@ -14,9 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/limits.h"
 
-int gm_chunks_init(struct gm_chunks *chunks, uint64_t base, uint64_t bytes)
+int gm_arena_chunks_init(struct gm_arena_chunks *chunks, uint64_t base, uint64_t bytes)
 {
 	memset(chunks, 0, sizeof(*chunks));
 	chunks->base = base;
@@ -24,10 +25,10 @@ int gm_chunks_init(struct gm_chunks *chunks, uint64_t base, uint64_t bytes)
 	return gm_ptrmap_init(&chunks->map, base, bytes, GM_CHUNK_MIN_SHIFT);
 }
 
-void gm_chunks_deinit(struct gm_chunks *chunks)
+void gm_arena_chunks_deinit(struct gm_arena_chunks *chunks)
 {
 	while (chunks->first) {
-		struct gm_chunk *chunk = chunks->first;
+		struct gm_arena_chunk *chunk = chunks->first;
 		chunks->first = chunk->next;
 		free(chunk);
 	}
@@ -35,28 +36,29 @@ void gm_chunks_deinit(struct gm_chunks *chunks)
 	memset(chunks, 0, sizeof(*chunks));
 }
 
-static void map_set(struct gm_chunks *chunks, struct gm_chunk *chunk, uintptr_t value)
+static void chunks_map_set(
+	struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk, uintptr_t value)
 {
 	for (uint64_t a = 0; a < chunk->bytes; a += GM_CHUNK_MIN)
 		gm_ptrmap_set(&chunks->map, chunk->addr + a, value);
 }
 
-bool gm_chunks_taken(const struct gm_chunks *chunks, uint64_t addr, uint64_t bytes)
+bool gm_arena_chunks_taken(const struct gm_arena_chunks *chunks, uint64_t addr, uint64_t bytes)
 {
 	/* The last that begins before the end. */
-	const struct gm_chunk *chunk =
-		(const struct gm_chunk *)gm_ptrmap_below(&chunks->map, addr + bytes - 1);
+	const struct gm_arena_chunk *chunk =
+		(const struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, addr + bytes - 1);
 
 	return chunk && chunk->addr + chunk->bytes > addr;
 }
 
-int gm_chunks_insert(struct gm_chunks *chunks, struct gm_chunk *chunk)
+int gm_arena_chunks_insert(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk)
 {
 	int r = gm_ptrmap_cover(&chunks->map, chunk->addr, chunk->bytes);
 
 	if (r < 0)
 		return r;
-	chunk->prev = (struct gm_chunk *)gm_ptrmap_below(&chunks->map, chunk->addr);
+	chunk->prev = (struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, chunk->addr);
 	chunk->next = chunk->prev ? chunk->prev->next : chunks->first;
 	if (chunk->prev)
 		chunk->prev->next = chunk;
@@ -66,11 +68,11 @@ int gm_chunks_insert(struct gm_chunks *chunks, struct gm_chunk *chunk)
 		chunk->next->prev = chunk;
 	else
 		chunks->last = chunk;
-	map_set(chunks, chunk, (uintptr_t)chunk);
+	chunks_map_set(chunks, chunk, (uintptr_t)chunk);
 	return 0;
 }
 
-void gm_chunks_remove(struct gm_chunks *chunks, struct gm_chunk *chunk)
+void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk)
 {
 	if (chunk->prev)
 		chunk->prev->next = chunk->next;
@@ -80,23 +82,18 @@ void gm_chunks_remove(struct gm_chunks *chunks, struct gm_chunk *chunk)
 		chunk->next->prev = chunk->prev;
 	else
 		chunks->last = chunk->prev;
-	map_set(chunks, chunk, 0);
-}
-
-static uint64_t round_up(uint64_t value, uint64_t to)
-{
-	return (value + to - 1) & ~(to - 1);
+	chunks_map_set(chunks, chunk, 0);
 }
 
 /* How much more than asked for may come, where that saves chunks: room for it must be left. */
-static uint64_t slack(uint64_t bytes)
+static uint64_t chunks_slack(uint64_t bytes)
 {
 	return bytes / 64 & ~(GM_CHUNK_MIN - 1);
 }
 
 /* Whether a block fits when memory is put into this gap. */
-static bool gap_fits(struct gm_heap *heap, const struct gm_heap_bins *clean, uint64_t start,
-	uint64_t end, uint64_t bytes, uint64_t alignment, struct gm_chunk_place *place)
+static bool chunks_gap_fits(struct gm_heap *heap, const struct gm_heap_bins *clean, uint64_t start,
+	uint64_t end, uint64_t bytes, uint64_t alignment, struct gm_arena_place *place)
 {
 	struct gm_heap_block *left = gm_heap_last_before(heap, start);
 	struct gm_heap_block *right;
@@ -107,37 +104,38 @@ static bool gap_fits(struct gm_heap *heap, const struct gm_heap_bins *clean, uin
 	place->room = end - start;
 	if (left && clean && left->bins == clean)
 		place->left = left;
-	place->start = round_up(place->left ? left->addr : start, alignment);
+	place->start = gm_round_up(place->left ? left->addr : start, alignment);
 	if (place->start >= start)
 		place->left = NULL;
 	block_end = place->start + bytes;
 	if (block_end <= start)
 		return true;
-	place->missing = round_up(block_end - start, GM_CHUNK_MIN);
-	if (place->missing + slack(place->missing) <= place->room)
+	place->missing = gm_round_up(block_end - start, GM_CHUNK_MIN);
+	if (place->missing + chunks_slack(place->missing) <= place->room)
 		return true;
 	right = gm_heap_first_after(heap, end);
 	if (!right || !clean || right->bins != clean || block_end > end + right->bytes)
 		return false;
 	/* All of the gap is filled, so what comes must fill it exactly. */
-	if (slack(place->room))
+	if (chunks_slack(place->room))
 		return false;
 	place->missing = place->room;
 	place->right = right;
 	return true;
 }
 
-bool gm_chunks_place(const struct gm_chunks *chunks, struct gm_heap *heap,
+bool gm_arena_chunks_place(const struct gm_arena_chunks *chunks, struct gm_heap *heap,
 	const struct gm_heap_bins *clean, uint64_t bytes, uint64_t alignment,
-	struct gm_chunk_place *ret_place)
+	struct gm_arena_place *ret_place)
 {
 	uint64_t start = chunks->base;
 	bool found = false;
 
-	for (struct gm_chunk *chunk = chunks->first;; chunk = chunk->next) {
+	for (struct gm_arena_chunk *chunk = chunks->first;; chunk = chunk->next) {
 		uint64_t end = chunk ? chunk->addr : chunks->end;
-		struct gm_chunk_place place;
-		if (end > start && gap_fits(heap, clean, start, end, bytes, alignment, &place) &&
+		struct gm_arena_place place;
+		if (end > start &&
+			chunks_gap_fits(heap, clean, start, end, bytes, alignment, &place) &&
 			(!found || place.missing < ret_place->missing)) {
 			*ret_place = place;
 			found = true;
@@ -148,11 +146,12 @@ bool gm_chunks_place(const struct gm_chunks *chunks, struct gm_heap *heap,
 	}
 }
 
-bool gm_chunks_place_high(const struct gm_chunks *chunks, uint64_t bytes, uint64_t *ret_addr)
+bool gm_arena_chunks_place_high(
+	const struct gm_arena_chunks *chunks, uint64_t bytes, uint64_t *ret_addr)
 {
 	uint64_t end = chunks->end;
 
-	for (struct gm_chunk *chunk = chunks->last;; chunk = chunk->prev) {
+	for (struct gm_arena_chunk *chunk = chunks->last;; chunk = chunk->prev) {
 		uint64_t start = chunk ? chunk->addr + chunk->bytes : chunks->base;
 		if (end - start >= bytes) {
 			*ret_addr = end - bytes;
@@ -164,20 +163,21 @@ bool gm_chunks_place_high(const struct gm_chunks *chunks, uint64_t bytes, uint64
 	}
 }
 
-struct gm_chunk *gm_chunks_free_list(const struct gm_chunks *chunks, struct gm_heap_bins *clean)
+struct gm_arena_chunk *gm_arena_chunks_free_list(
+	const struct gm_arena_chunks *chunks, struct gm_heap_bins *clean)
 {
-	struct gm_chunk *list = NULL;
+	struct gm_arena_chunk *list = NULL;
 
 	for (struct gm_heap_block *block = gm_heap_walk(clean, GM_CHUNK_MIN, NULL); block;
 		block = gm_heap_walk(clean, GM_CHUNK_MIN, block)) {
 		uint64_t end = block->addr + block->bytes;
-		struct gm_chunk *chunk = gm_chunks_at(chunks, block->addr);
+		struct gm_arena_chunk *chunk = gm_arena_chunks_at(chunks, block->addr);
 		if (chunk->addr < block->addr)
 			chunk = chunk->next;
 		for (; chunk && chunk->addr + chunk->bytes <= end; chunk = chunk->next) {
 			chunk->cover = block;
 			chunk->chosen = false;
-			chunk->also = list;
+			chunk->list_next = list;
 			list = chunk;
 		}
 	}

@@ -13,52 +13,53 @@
  * driver call.
  */
 
-enum gm_chunk_kind {
-	GM_CHUNK_BUSY, /* the place is taken: on its way in or out, or kept for what is asked for */
-	GM_CHUNK_HEAP, /* mapped, cut by the heap */
-	GM_CHUNK_SLAB, /* mapped, a slab of small objects */
+enum gm_arena_chunk_kind {
+	GM_ARENA_CHUNK_BUSY, /* the place is taken: on its way in or out, or kept for what is asked for */
+	GM_ARENA_CHUNK_HEAP, /* mapped, cut by the heap */
+	GM_ARENA_CHUNK_SLAB, /* mapped, a slab of small objects */
 };
 
-struct gm_chunk {
+struct gm_arena_chunk {
 	uint64_t id;
 	uint64_t addr;
 	uint64_t bytes;
-	enum gm_chunk_kind kind;
+	enum gm_arena_chunk_kind kind;
 	bool touched; /* something in it was allocated or freed since the last tick */
 	bool chosen;
-	bool unusable;                /* mapped, but the device may not use it */
-	uint64_t idle_since;          /* if it was free at the last tick: the first such tick */
-	struct gm_chunk *prev, *next; /* by address */
-	struct gm_chunk *also;        /* of a list somebody made */
-	uint64_t to;                  /* in such a list: where it is moved to */
-	struct gm_heap_block *cover;  /* in such a list: the free block it lies in */
+	bool unusable;       /* mapped, but the device may not use it */
+	uint64_t idle_since; /* if it was free at the last tick: the first such tick */
+	struct gm_arena_chunk *prev, *next; /* by address */
+	struct gm_arena_chunk *list_next;   /* of a list somebody made */
+	uint64_t to;                        /* in such a list: where it is moved to */
+	struct gm_heap_block *cover;        /* in such a list: the free block it lies in */
 };
 
-struct gm_chunks {
+struct gm_arena_chunks {
 	uint64_t base, end;
 	struct gm_ptrmap map; /* a granule is GM_CHUNK_MIN */
-	struct gm_chunk *first, *last;
+	struct gm_arena_chunk *first, *last;
 };
 
 /* -ENOMEM. */
-int gm_chunks_init(struct gm_chunks *chunks, uint64_t base, uint64_t bytes);
+int gm_arena_chunks_init(struct gm_arena_chunks *chunks, uint64_t base, uint64_t bytes);
 /* Frees what is still in it. */
-void gm_chunks_deinit(struct gm_chunks *chunks);
+void gm_arena_chunks_deinit(struct gm_arena_chunks *chunks);
 
 /* Whether a chunk of the table lies there, or reaches into it. */
-bool gm_chunks_taken(const struct gm_chunks *chunks, uint64_t addr, uint64_t bytes);
+bool gm_arena_chunks_taken(const struct gm_arena_chunks *chunks, uint64_t addr, uint64_t bytes);
 /* addr and bytes are set; nothing else is there. -ENOMEM. The chunk is the table's now. */
-int gm_chunks_insert(struct gm_chunks *chunks, struct gm_chunk *chunk);
+int gm_arena_chunks_insert(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk);
 /* The chunk is the caller's again. */
-void gm_chunks_remove(struct gm_chunks *chunks, struct gm_chunk *chunk);
+void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk);
 /* NULL: there is none. */
-static inline struct gm_chunk *gm_chunks_at(const struct gm_chunks *chunks, uint64_t addr)
+static inline struct gm_arena_chunk *gm_arena_chunks_at(
+	const struct gm_arena_chunks *chunks, uint64_t addr)
 {
-	return (struct gm_chunk *)gm_ptrmap_get(&chunks->map, addr);
+	return (struct gm_arena_chunk *)gm_ptrmap_get(&chunks->map, addr);
 }
 
 /* A gap, and what to put into it so that a block fits. */
-struct gm_chunk_place {
+struct gm_arena_place {
 	uint64_t addr;                      /* of the gap */
 	uint64_t room;                      /* in the gap */
 	uint64_t missing;                   /* to be mapped from addr on */
@@ -68,14 +69,16 @@ struct gm_chunk_place {
 
 /* The gap where least is missing for a block of bytes; the lowest of several. false: there is none.
  * clean is where free memory counts. */
-bool gm_chunks_place(const struct gm_chunks *chunks, struct gm_heap *heap,
+bool gm_arena_chunks_place(const struct gm_arena_chunks *chunks, struct gm_heap *heap,
 	const struct gm_heap_bins *clean, uint64_t bytes, uint64_t alignment,
-	struct gm_chunk_place *ret_place);
+	struct gm_arena_place *ret_place);
 /* The end of the highest gap that has room. */
-bool gm_chunks_place_high(const struct gm_chunks *chunks, uint64_t bytes, uint64_t *ret_addr);
+bool gm_arena_chunks_place_high(
+	const struct gm_arena_chunks *chunks, uint64_t bytes, uint64_t *ret_addr);
 
-/* A list (also) of the chunks that are wholly free in clean. A chunk comes before those that lie
+/* A list (list_next) of the chunks that are wholly free in clean. A chunk comes before those that lie
  * below it in the same free block, so that they can be removed from the heap one by one. */
-struct gm_chunk *gm_chunks_free_list(const struct gm_chunks *chunks, struct gm_heap_bins *clean);
+struct gm_arena_chunk *gm_arena_chunks_free_list(
+	const struct gm_arena_chunks *chunks, struct gm_heap_bins *clean);
 
 #endif

@@ -16,12 +16,13 @@
  * It must never fail while what is here, moved together or ordered behind the device's work, would
  * do.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/cancel.h"
 #include "client/heap/arena_growth.h"
 #include "client/heap/arena_region.h"
@@ -32,7 +33,7 @@
 #define MOVES_MAX 64
 
 /* How hard to try. */
-enum stage {
+enum grow_stage {
 	STAGE_STEP,  /* ask for a step */
 	STAGE_EXACT, /* ask for what is missing, no more */
 	STAGE_ALL,   /* empty all caches, move whatever is free */
@@ -46,7 +47,8 @@ enum {
 
 /* ---- requests under way */
 
-static void ask_begin(struct gm_arena *arena, struct gm_arena_ask *ask, uint64_t spare, bool slab)
+static void grow_ask_begin(
+	struct gm_arena *arena, struct gm_arena_ask *ask, uint64_t spare, bool slab)
 {
 	ask->serial = ++arena->next_ask;
 	ask->spare = spare;
@@ -55,7 +57,7 @@ static void ask_begin(struct gm_arena *arena, struct gm_arena_ask *ask, uint64_t
 	arena->asks = ask;
 }
 
-static void ask_end(struct gm_arena *arena, struct gm_arena_ask *ask)
+static void grow_ask_end(struct gm_arena *arena, struct gm_arena_ask *ask)
 {
 	struct gm_arena_ask **link = &arena->asks;
 
@@ -65,7 +67,7 @@ static void ask_end(struct gm_arena *arena, struct gm_arena_ask *ask)
 	pthread_cond_broadcast(&arena->changed);
 }
 
-static void wait_change(struct gm_arena *arena)
+static void grow_wait_change(struct gm_arena *arena)
 {
 	arena->waiters++;
 	pthread_cond_wait(&arena->changed, &arena->lock);
@@ -74,7 +76,7 @@ static void wait_change(struct gm_arena *arena)
 
 /* Waits if a request under way brings enough for this need too; *joined is the one that this thread
  * counts on already. */
-static bool ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t *joined)
+static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t *joined)
 {
 	for (struct gm_arena_ask *ask = arena->asks; ask; ask = ask->next) {
 		if (ask->serial != *joined) {
@@ -84,7 +86,7 @@ static bool ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t
 				ask->spare -= bytes;
 			*joined = ask->serial;
 		}
-		wait_change(arena);
+		grow_wait_change(arena);
 		return true;
 	}
 	return false;
@@ -92,12 +94,7 @@ static bool ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t
 
 /* ---- growing */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t step_of(const struct gm_arena *arena)
+static uint64_t grow_step_of(const struct gm_arena *arena)
 {
 	uint64_t step = GM_CHUNK_MIN;
 
@@ -108,37 +105,37 @@ static uint64_t step_of(const struct gm_arena *arena)
 
 /* Lock, which is let go in between. 0: *ret_block is in use. AGAIN, GM_ARENA_E_SOURCE,
  * GM_ARENA_E_SPACE, -errno. */
-static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum stage stage,
+static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
 	struct gm_heap_block **ret_block)
 {
-	struct gm_growth g = {.arena = arena};
-	struct gm_chunk_place *place = &g.place;
+	struct gm_arena_growth g = {.arena = arena};
+	struct gm_arena_place *place = &g.place;
 	struct gm_heap_block *block;
 	struct gm_arena_ask ask;
 	uint64_t missing, more = 0, spare = 0, room;
 	int r, r_source = 0;
 
-	if (!gm_chunks_place(&arena->chunks, &arena->heap, &arena->clean, want->bytes,
+	if (!gm_arena_chunks_place(&arena->chunks, &arena->heap, &arena->clean, want->bytes,
 		    want->alignment, place))
 		return GM_ARENA_E_SPACE;
 	if (!place->missing)
 		return gm_heap_carve(
 			&arena->heap, place->left, place->start, want->bytes, ret_block);
 	missing = place->missing;
-	if (stage == STAGE_STEP && !place->right && step_of(arena) > missing)
-		more = smaller(step_of(arena), place->room) - missing;
-	room = place->right ? place->room
-			    : smaller(place->room,
-				      missing + more + (missing + more) / 32 + GM_CHUNK_MIN);
+	if (stage == STAGE_STEP && !place->right && grow_step_of(arena) > missing)
+		more = gm_min(grow_step_of(arena), place->room) - missing;
+	room = place->right
+		       ? place->room
+		       : gm_min(place->room, missing + more + (missing + more) / 32 + GM_CHUNK_MIN);
 	room &= ~(GM_CHUNK_MIN - 1);
 	if (!place->right)
 		spare = place->addr + missing - (place->start + want->bytes);
-	r = gm_growth_begin(&g, room);
+	r = gm_arena_growth_begin(&g, room);
 	if (r == 0)
-		missing = gm_growth_choose(&g, missing, stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX,
-			stage >= STAGE_ALL);
+		missing = gm_arena_growth_choose(&g, missing,
+			stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX, stage >= STAGE_ALL);
 	if (r == 0 && missing)
-		ask_begin(arena, &ask, more + spare, false);
+		grow_ask_begin(arena, &ask, more + spare, false);
 	else
 		ask.serial = 0;
 	pthread_mutex_unlock(&arena->lock);
@@ -146,20 +143,20 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum st
 		/* The source first: if it refuses, nothing was moved in vain. */
 		if (missing) {
 			want->asked = true;
-			r_source = gm_growth_fetch(&g, missing + more, &want->status);
+			r_source = gm_arena_growth_fetch(&g, missing + more, &want->status);
 		}
-		gm_growth_move(&g, r_source == 0);
-		gm_growth_access(&g);
+		gm_arena_growth_move(&g, r_source == 0);
+		gm_arena_growth_access(&g);
 	}
 	pthread_mutex_lock(&arena->lock);
 	if (g.room)
-		gm_growth_end(&g, &block);
+		gm_arena_growth_end(&g, &block);
 	if (r == 0 && !g.bad && g.cursor - place->addr >= place->missing)
 		r = gm_heap_carve(&arena->heap, block, place->start, want->bytes, ret_block);
 	else if (r == 0)
 		r = g.error ? g.error : r_source ? r_source : AGAIN;
 	if (ask.serial)
-		ask_end(arena, &ask);
+		grow_ask_end(arena, &ask);
 	else
 		pthread_cond_broadcast(&arena->changed);
 	if (g.bad) {
@@ -171,11 +168,11 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum st
 }
 
 /* Gives back every region that is wholly free. Lock, which is let go in between. */
-static void give_back(struct gm_arena *arena)
+static void grow_give_back(struct gm_arena *arena)
 {
-	struct gm_chunk *list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+	struct gm_arena_chunk *list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 
-	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
+	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
 		chunk->chosen = true;
 	list = gm_arena_detach_slabs(arena, UINT64_MAX, gm_arena_detach(arena, list));
 	pthread_mutex_unlock(&arena->lock);
@@ -184,10 +181,10 @@ static void give_back(struct gm_arena *arena)
 }
 
 /* As grow_once(), for an arena of regions. */
-static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum stage stage,
+static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
 	struct gm_heap_block **ret_block)
 {
-	struct gm_chunk *list = NULL, *bad = NULL, *chunk;
+	struct gm_arena_chunk *list = NULL, *bad = NULL, *chunk;
 	struct gm_heap_block *block, *fits = NULL;
 	struct gm_arena_ask ask;
 	uint64_t bytes = want->bytes, start = 0;
@@ -198,20 +195,20 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 		bytes += want->alignment - GM_CHUNK_MIN;
 	bytes = (bytes + GM_CHUNK_MIN - 1) & ~(GM_CHUNK_MIN - 1);
 	if (stage == STAGE_STEP)
-		bytes = gm_region_step(arena, bytes);
+		bytes = gm_arena_region_step(arena, bytes);
 	if (stage == STAGE_ALL)
-		give_back(arena);
-	ask_begin(arena, &ask, bytes - want->bytes, false);
+		grow_give_back(arena);
+	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
 	pthread_mutex_unlock(&arena->lock);
 	want->asked = true;
-	r = gm_region_fetch(arena, bytes, &list, &want->status);
+	r = gm_arena_region_fetch(arena, bytes, &list, &want->status);
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = list)) {
-		list = chunk->also;
-		int added = gm_region_add(arena, chunk, &block);
+		list = chunk->list_next;
+		int added = gm_arena_region_add(arena, chunk, &block);
 		if (added < 0) {
 			r = added;
-			chunk->also = bad;
+			chunk->list_next = bad;
 			bad = chunk;
 			continue;
 		}
@@ -225,10 +222,10 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	} else if (r == 0) {
 		r = GM_ARENA_E_SPACE;
 	}
-	ask_end(arena, &ask);
+	grow_ask_end(arena, &ask);
 	if (bad) {
 		pthread_mutex_unlock(&arena->lock);
-		gm_region_undo(arena, bad);
+		gm_arena_region_undo(arena, bad);
 		pthread_mutex_lock(&arena->lock);
 	}
 	return r;
@@ -236,7 +233,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 
 /* Everything that waits for the device becomes the stream's, which first waits for it there. Lock,
  * which is let go in between. Returns whether that brought anything. */
-static bool order(struct gm_arena *arena, const struct gm_arena_want *want)
+static bool grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 {
 	struct gm_pending *pending = &arena->pending;
 	struct gm_event *events[GM_PENDING_EVENTS];
@@ -253,7 +250,7 @@ static bool order(struct gm_arena *arena, const struct gm_arena_want *want)
 	pthread_mutex_lock(&arena->lock);
 	/* The others are at it for the time of a driver call. */
 	while (pending->polling || pending->recording)
-		wait_change(arena);
+		grow_wait_change(arena);
 	if (gm_pending_poll_begin(pending, events, &n)) {
 		epoch = pending->events[n - 1].epoch;
 		pthread_mutex_unlock(&arena->lock);
@@ -278,7 +275,7 @@ static bool order(struct gm_arena *arena, const struct gm_arena_want *want)
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block)
 {
-	enum stage stage = STAGE_STEP;
+	enum grow_stage stage = STAGE_STEP;
 	uint64_t joined = 0;
 	unsigned again = 0;
 	bool pumped = false;
@@ -294,7 +291,7 @@ int gm_arena_grow(
 			r = failed;
 			break;
 		}
-		if (stage == STAGE_STEP && ask_join(arena, want->bytes, false, &joined))
+		if (stage == STAGE_STEP && grow_ask_join(arena, want->bytes, false, &joined))
 			continue;
 		if (!pumped && arena->streams && gm_pending_bytes(&arena->pending)) {
 			pumped = true;
@@ -304,7 +301,7 @@ int gm_arena_grow(
 			continue;
 		}
 		if (stage == STAGE_ORDER) {
-			order(arena, want);
+			grow_order(arena, want);
 			stage = STAGE_FAIL;
 			continue;
 		}
@@ -330,32 +327,32 @@ int gm_arena_grow(
 /* As gm_arena_grow_small(), for an arena of regions. */
 static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
 {
-	struct gm_chunk *list = NULL, *bad = NULL, *chunk;
+	struct gm_arena_chunk *list = NULL, *bad = NULL, *chunk;
 	struct gm_arena_ask ask;
 	uint64_t joined = 0;
 	bool slab = false;
 	int r;
 
 	pthread_mutex_lock(&arena->lock);
-	if (arena->odd_source || ask_join(arena, 0, true, &joined)) {
+	if (arena->odd_source || grow_ask_join(arena, 0, true, &joined)) {
 		r = arena->odd_source ? GM_ARENA_E_SPACE : 0;
 		pthread_mutex_unlock(&arena->lock);
 		return r;
 	}
-	ask_begin(arena, &ask, 0, true);
+	grow_ask_begin(arena, &ask, 0, true);
 	pthread_mutex_unlock(&arena->lock);
 	*ret_asked = true;
-	r = gm_region_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
+	r = gm_arena_region_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = list)) {
-		list = chunk->also;
+		list = chunk->list_next;
 		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
-		int added =
-			fits ? gm_region_add_slab(arena, chunk) : gm_region_add(arena, chunk, NULL);
+		int added = fits ? gm_arena_region_add_slab(arena, chunk)
+				 : gm_arena_region_add(arena, chunk, NULL);
 		slab = slab || (fits && added == 0);
 		if (added < 0) {
 			r = added;
-			chunk->also = bad;
+			chunk->list_next = bad;
 			bad = chunk;
 		}
 	}
@@ -364,17 +361,17 @@ static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_sta
 		arena->odd_source = true;
 		r = GM_ARENA_E_SPACE;
 	}
-	ask_end(arena, &ask);
+	grow_ask_end(arena, &ask);
 	pthread_mutex_unlock(&arena->lock);
-	gm_region_undo(arena, bad);
+	gm_arena_region_undo(arena, bad);
 	return r;
 }
 
 int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
 {
-	struct gm_growth g = {.arena = arena};
+	struct gm_arena_growth g = {.arena = arena};
 	struct gm_arena_ask ask;
-	struct gm_chunk *chunk;
+	struct gm_arena_chunk *chunk;
 	uint64_t joined = 0, addr, missing;
 	bool odd;
 	int r;
@@ -383,44 +380,44 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 	if (arena->config.regions)
 		return grow_small_region(arena, ret_asked, ret_status);
 	pthread_mutex_lock(&arena->lock);
-	if (ask_join(arena, 0, true, &joined)) {
+	if (grow_ask_join(arena, 0, true, &joined)) {
 		pthread_mutex_unlock(&arena->lock);
 		return 0;
 	}
-	if (!gm_chunks_place_high(&arena->chunks, GM_SMALL_SLAB_BYTES, &addr)) {
+	if (!gm_arena_chunks_place_high(&arena->chunks, GM_SMALL_SLAB_BYTES, &addr)) {
 		pthread_mutex_unlock(&arena->lock);
 		return GM_ARENA_E_SPACE;
 	}
 	g.place.addr = addr;
 	g.place.missing = g.place.room = GM_SMALL_SLAB_BYTES;
-	r = gm_growth_begin(&g, GM_SMALL_SLAB_BYTES);
+	r = gm_arena_growth_begin(&g, GM_SMALL_SLAB_BYTES);
 	if (r < 0) {
 		pthread_mutex_unlock(&arena->lock);
 		return r;
 	}
-	missing = gm_growth_choose(&g, GM_SMALL_SLAB_BYTES, 1, false);
+	missing = gm_arena_growth_choose(&g, GM_SMALL_SLAB_BYTES, 1, false);
 	odd = arena->odd_source;
-	ask_begin(arena, &ask, 0, true);
+	grow_ask_begin(arena, &ask, 0, true);
 	pthread_mutex_unlock(&arena->lock);
 
-	gm_growth_move(&g, true);
+	gm_arena_growth_move(&g, true);
 	if (missing && !odd) {
 		*ret_asked = true;
-		r = gm_growth_fetch(&g, GM_SMALL_SLAB_BYTES, ret_status);
+		r = gm_arena_growth_fetch(&g, GM_SMALL_SLAB_BYTES, ret_status);
 		odd = r == 0 && !g.placed && !g.error;
 	}
-	gm_growth_access(&g);
+	gm_arena_growth_access(&g);
 
 	pthread_mutex_lock(&arena->lock);
-	gm_chunks_remove(&arena->chunks, g.room);
+	gm_arena_chunks_remove(&arena->chunks, g.room);
 	free(g.room);
-	for (chunk = g.placed ? g.placed : g.bad; chunk; chunk = chunk->also) {
-		chunk->kind = GM_CHUNK_BUSY;
-		gm_chunks_insert(&arena->chunks, chunk);
+	for (chunk = g.placed ? g.placed : g.bad; chunk; chunk = chunk->list_next) {
+		chunk->kind = GM_ARENA_CHUNK_BUSY;
+		gm_arena_chunks_insert(&arena->chunks, chunk);
 	}
 	chunk = g.placed;
 	if (chunk && gm_small_add(&arena->small, chunk->addr) == 0) {
-		chunk->kind = GM_CHUNK_SLAB;
+		chunk->kind = GM_ARENA_CHUNK_SLAB;
 		chunk->touched = true;
 	} else if (chunk) {
 		r = -ENOMEM;
@@ -431,7 +428,7 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 		arena->odd_source = odd;
 		r = g.error ? g.error : GM_ARENA_E_SPACE;
 	}
-	ask_end(arena, &ask);
+	grow_ask_end(arena, &ask);
 	pthread_mutex_unlock(&arena->lock);
 	gm_arena_discard(arena, g.bad);
 	return r;

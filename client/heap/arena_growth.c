@@ -6,7 +6,7 @@
  *
  * It must never decide whether to grow; grow.c does.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/arena_growth.h"
 
@@ -14,28 +14,24 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/limits.h"
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static void growth_append(struct gm_arena_growth *g, struct gm_arena_chunk *chunk)
 {
-	return a < b ? a : b;
-}
-
-static void append(struct gm_growth *g, struct gm_chunk *chunk)
-{
-	chunk->also = NULL;
+	chunk->list_next = NULL;
 	if (g->placed_end)
-		g->placed_end->also = chunk;
+		g->placed_end->list_next = chunk;
 	else
 		g->placed = chunk;
 	g->placed_end = chunk;
 }
 
-int gm_growth_begin(struct gm_growth *g, uint64_t room)
+int gm_arena_growth_begin(struct gm_arena_growth *g, uint64_t room)
 {
 	struct gm_arena *arena = g->arena;
-	struct gm_chunk_place *place = &g->place;
-	struct gm_chunk *chunk;
+	struct gm_arena_place *place = &g->place;
+	struct gm_arena_chunk *chunk;
 	int r;
 
 	r = gm_ptrmap_cover(&arena->blocks, place->addr, room);
@@ -46,8 +42,8 @@ int gm_growth_begin(struct gm_growth *g, uint64_t room)
 		return -ENOMEM;
 	chunk->addr = place->addr;
 	chunk->bytes = room;
-	chunk->kind = GM_CHUNK_BUSY;
-	r = gm_chunks_insert(&arena->chunks, chunk);
+	chunk->kind = GM_ARENA_CHUNK_BUSY;
+	r = gm_arena_chunks_insert(&arena->chunks, chunk);
 	if (r < 0) {
 		free(chunk);
 		return r;
@@ -65,15 +61,17 @@ int gm_growth_begin(struct gm_growth *g, uint64_t room)
 	return r;
 }
 
-uint64_t gm_growth_choose(struct gm_growth *g, uint64_t missing, unsigned max, bool slabs)
+uint64_t gm_arena_growth_choose(
+	struct gm_arena_growth *g, uint64_t missing, unsigned max, bool slabs)
 {
 	struct gm_arena *arena = g->arena;
-	struct gm_chunk *list = gm_chunks_free_list(&arena->chunks, &arena->clean);
+	struct gm_arena_chunk *list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 	uint64_t left = missing;
 	unsigned n = 0;
 
 	for (uint64_t size = GM_CHUNK_MAX; size >= GM_CHUNK_MIN; size /= 2) {
-		for (struct gm_chunk *c = list; c && left >= size && n < max; c = c->also) {
+		for (struct gm_arena_chunk *c = list; c && left >= size && n < max;
+			c = c->list_next) {
 			if (c->bytes == size && !c->chosen) {
 				c->chosen = true;
 				left -= size;
@@ -83,9 +81,9 @@ uint64_t gm_growth_choose(struct gm_growth *g, uint64_t missing, unsigned max, b
 	}
 	/* The last bit from a chunk that is larger than it, if there is room. */
 	if (left && n < max) {
-		struct gm_chunk *best = NULL;
+		struct gm_arena_chunk *best = NULL;
 		uint64_t room = g->room->bytes - (missing - left);
-		for (struct gm_chunk *c = list; c; c = c->also) {
+		for (struct gm_arena_chunk *c = list; c; c = c->list_next) {
 			if (!c->chosen && c->bytes >= left && c->bytes <= room &&
 				(!best || c->bytes < best->bytes))
 				best = c;
@@ -100,78 +98,78 @@ uint64_t gm_growth_choose(struct gm_growth *g, uint64_t missing, unsigned max, b
 		g->moving = gm_arena_detach_slabs(arena, left, g->moving);
 	/* What was chosen may have stayed for want of memory. */
 	left = missing;
-	for (struct gm_chunk *c = g->moving; c; c = c->also)
-		left -= smaller(c->bytes, left);
+	for (struct gm_arena_chunk *c = g->moving; c; c = c->list_next)
+		left -= gm_min(c->bytes, left);
 	return left;
 }
 
 /* Own chunks that stay where they are. Lock. */
-static void stay(struct gm_arena *arena, struct gm_chunk *list)
+static void growth_stay(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
-	struct gm_chunk *chunk;
+	struct gm_arena_chunk *chunk;
 
 	while ((chunk = list)) {
-		list = chunk->also;
+		list = chunk->list_next;
 		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, NULL) ==
 			0) {
-			chunk->kind = GM_CHUNK_HEAP;
+			chunk->kind = GM_ARENA_CHUNK_HEAP;
 			chunk->touched = true;
 		} else {
-			chunk->also = arena->stuck;
+			chunk->list_next = arena->stuck;
 			arena->stuck = chunk;
 		}
 	}
 }
 
-void gm_growth_move(struct gm_growth *g, bool go)
+void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 {
 	struct gm_arena *arena = g->arena;
 	const struct gm_arena_config *config = &arena->config;
-	struct gm_chunk *moved = NULL, **end = &moved, *staying = NULL, *chunk;
+	struct gm_arena_chunk *moved = NULL, **end = &moved, *staying = NULL, *chunk;
 
 	if (!g->moving)
 		return;
 	while ((chunk = g->moving)) {
 		int r = -ECANCELED;
-		g->moving = chunk->also;
+		g->moving = chunk->list_next;
 		if (go && chunk->bytes <= g->room->addr + g->room->bytes - g->cursor)
 			r = config->ops->move(config->backend, (void *)chunk->addr,
 				(void *)g->cursor, chunk->bytes);
 		if (r < 0) {
-			chunk->also = staying;
+			chunk->list_next = staying;
 			staying = chunk;
 			continue;
 		}
 		chunk->to = g->cursor;
 		g->cursor += chunk->bytes;
-		chunk->also = NULL;
+		chunk->list_next = NULL;
 		*end = chunk;
-		end = &chunk->also;
+		end = &chunk->list_next;
 	}
 	/* Their old places stayed taken until now. */
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = moved)) {
-		moved = chunk->also;
-		gm_chunks_remove(&arena->chunks, chunk);
+		moved = chunk->list_next;
+		gm_arena_chunks_remove(&arena->chunks, chunk);
 		chunk->addr = chunk->to;
 		arena->moves++;
-		append(g, chunk);
+		growth_append(g, chunk);
 	}
-	stay(arena, staying);
+	growth_stay(arena, staying);
 	pthread_mutex_unlock(&arena->lock);
 }
 
-static int by_size(const void *a, const void *b)
+static int growth_by_size(const void *a, const void *b)
 {
 	const struct gm_source_chunk *x = a, *y = b;
 	return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
 }
 
 /* Maps a chunk at the cursor; the fd is closed in any case. No lock. */
-static void growth_map(struct gm_growth *g, struct gm_source_chunk *got)
+static void growth_map(struct gm_arena_growth *g, struct gm_source_chunk *got)
 {
 	const struct gm_arena_config *config = &g->arena->config;
-	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
+	struct gm_arena_chunk *chunk = calloc(1, sizeof(*chunk));
 	int r = -ENOMEM;
 
 	if (chunk) {
@@ -193,10 +191,10 @@ static void growth_map(struct gm_growth *g, struct gm_source_chunk *got)
 		return;
 	}
 	g->cursor += chunk->bytes;
-	append(g, chunk);
+	growth_append(g, chunk);
 }
 
-void gm_growth_access(struct gm_growth *g)
+void gm_arena_growth_access(struct gm_arena_growth *g)
 {
 	const struct gm_arena_config *config = &g->arena->config;
 	int r;
@@ -209,37 +207,37 @@ void gm_growth_access(struct gm_growth *g)
 		return;
 	g->error = r;
 	g->bad = g->placed;
-	for (struct gm_chunk *chunk = g->bad; chunk; chunk = chunk->also)
+	for (struct gm_arena_chunk *chunk = g->bad; chunk; chunk = chunk->list_next)
 		chunk->unusable = true;
 	g->placed = g->placed_end = NULL;
 	g->cursor = g->place.addr;
 }
 
-void gm_growth_end(struct gm_growth *g, struct gm_heap_block **ret_block)
+void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_block)
 {
 	struct gm_arena *arena = g->arena;
 	struct gm_heap_block *block = NULL;
-	struct gm_chunk *chunk, *next;
+	struct gm_arena_chunk *chunk, *next;
 
-	gm_chunks_remove(&arena->chunks, g->room);
+	gm_arena_chunks_remove(&arena->chunks, g->room);
 	free(g->room);
 	for (chunk = g->placed; chunk; chunk = next) {
-		next = chunk->also;
-		chunk->kind = GM_CHUNK_HEAP;
+		next = chunk->list_next;
+		chunk->kind = GM_ARENA_CHUNK_HEAP;
 		chunk->touched = true;
 		/* The place was taken by the busy chunk a moment ago: the tables cover it. */
-		gm_chunks_insert(&arena->chunks, chunk);
+		gm_arena_chunks_insert(&arena->chunks, chunk);
 		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, &block) <
 			0) {
 			g->error = -ENOMEM;
-			chunk->kind = GM_CHUNK_BUSY;
-			chunk->also = g->bad;
+			chunk->kind = GM_ARENA_CHUNK_BUSY;
+			chunk->list_next = g->bad;
 			g->bad = chunk;
 		}
 	}
-	for (chunk = g->bad; chunk && !g->placed; chunk = chunk->also) {
-		chunk->kind = GM_CHUNK_BUSY;
-		gm_chunks_insert(&arena->chunks, chunk);
+	for (chunk = g->bad; chunk && !g->placed; chunk = chunk->list_next) {
+		chunk->kind = GM_ARENA_CHUNK_BUSY;
+		gm_arena_chunks_insert(&arena->chunks, chunk);
 	}
 	if (g->left)
 		block = gm_heap_release(&arena->heap, g->left, &arena->clean, 0);
@@ -249,7 +247,7 @@ void gm_growth_end(struct gm_growth *g, struct gm_heap_block **ret_block)
 }
 
 /* What came beyond the room that was kept: to wherever it fits. No lock. */
-static void place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, size_t n)
+static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, size_t n)
 {
 	struct gm_heap_block *block;
 	uint64_t bytes = 0;
@@ -258,10 +256,11 @@ static void place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, s
 		bytes += chunks[i].bytes;
 	if (!bytes)
 		return;
-	struct gm_growth g = {.arena = arena};
+	struct gm_arena_growth g = {.arena = arena};
 	pthread_mutex_lock(&arena->lock);
-	int r = gm_chunks_place(&arena->chunks, &arena->heap, NULL, bytes, GM_CHUNK_MIN, &g.place)
-			? gm_growth_begin(&g, bytes)
+	int r = gm_arena_chunks_place(
+			&arena->chunks, &arena->heap, NULL, bytes, GM_CHUNK_MIN, &g.place)
+			? gm_arena_growth_begin(&g, bytes)
 			: -ENOSPC;
 	pthread_mutex_unlock(&arena->lock);
 	if (r < 0 && !g.room) {
@@ -278,14 +277,14 @@ static void place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, s
 	}
 	for (size_t i = 0; i < n; i++)
 		growth_map(&g, &chunks[i]);
-	gm_growth_access(&g);
+	gm_arena_growth_access(&g);
 	pthread_mutex_lock(&arena->lock);
-	gm_growth_end(&g, &block);
+	gm_arena_growth_end(&g, &block);
 	pthread_mutex_unlock(&arena->lock);
 	gm_arena_discard(arena, g.bad);
 }
 
-int gm_growth_fetch(struct gm_growth *g, uint64_t bytes, gpumem_status *ret_status)
+int gm_arena_growth_fetch(struct gm_arena_growth *g, uint64_t bytes, gpumem_status *ret_status)
 {
 	struct gm_arena *arena = g->arena;
 	const struct gm_source *source = &arena->config.source;
@@ -303,14 +302,14 @@ int gm_growth_fetch(struct gm_growth *g, uint64_t bytes, gpumem_status *ret_stat
 	pthread_mutex_lock(&arena->lock);
 	arena->held += total;
 	pthread_mutex_unlock(&arena->lock);
-	qsort(chunks, n, sizeof(*chunks), by_size);
+	qsort(chunks, n, sizeof(*chunks), growth_by_size);
 	for (size_t i = 0; i < n; i++) {
 		if (chunks[i].bytes <= end - g->cursor)
 			growth_map(g, &chunks[i]);
 		else
 			chunks[rest++] = chunks[i];
 	}
-	place_rest(arena, chunks, rest);
+	growth_place_rest(arena, chunks, rest);
 	free(chunks);
 	return 0;
 }

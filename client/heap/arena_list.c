@@ -6,7 +6,7 @@
  *
  * Small objects that a thread may cache are in no such list. Nothing here calls out.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ struct gm_arena_note *gm_arena_note_new(const char *tag)
 }
 
 /* Whether the program has this block: it was handed out and not freed. Lock. */
-static bool alive(const struct gm_arena *arena, const struct gm_heap_block *block)
+static bool arena_list_alive(const struct gm_arena *arena, const struct gm_heap_block *block)
 {
 	return block->bytes && !block->bins &&
 	       gm_ptrmap_get(&arena->blocks, block->addr) == (uintptr_t)block;
@@ -37,25 +37,25 @@ void gm_arena_drop_notes(struct gm_arena *arena)
 
 	while ((slab = gm_heap_slab(&arena->heap, slab, &blocks, &n))) {
 		for (unsigned i = 0; i < n; i++)
-			if (alive(arena, &blocks[i]))
+			if (arena_list_alive(arena, &blocks[i]))
 				free(blocks[i].note);
 	}
 }
 
-static uint64_t serial(const struct gm_heap_block *block)
+static uint64_t arena_list_serial(const struct gm_heap_block *block)
 {
 	const struct gm_arena_note *note = block->note;
 
 	return note ? note->serial : 0;
 }
 
-static void describe(const struct gm_heap_block *block, struct gm_arena_entry *ret)
+static void arena_list_describe(const struct gm_heap_block *block, struct gm_arena_entry *ret)
 {
 	const struct gm_arena_note *note = block->note;
 
 	ret->ptr = (void *)block->addr;
 	ret->size = block->stamp;
-	ret->serial = serial(block);
+	ret->serial = arena_list_serial(block);
 	if (note)
 		memcpy(ret->tag, note->tag, sizeof(ret->tag));
 	else
@@ -73,9 +73,9 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
 	walk->at = gm_heap_slab(&arena->heap, walk->at, &blocks, &n);
 	for (unsigned i = 0; i < n; i++)
 		/* The size first: most are told apart by it. */
-		if (blocks[i].bytes >= min_bytes && alive(arena, &blocks[i]) &&
+		if (blocks[i].bytes >= min_bytes && arena_list_alive(arena, &blocks[i]) &&
 			blocks[i].stamp >= min_bytes && !blocks[i].cookie)
-			describe(&blocks[i], &ret_entries[found++]);
+			arena_list_describe(&blocks[i], &ret_entries[found++]);
 	pthread_mutex_unlock(&arena->lock);
 	walk->over = !walk->at;
 	return found;
@@ -92,7 +92,8 @@ int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *ent
 	/* Another block of that size, without a tag either, is as good as the one that was found.
 	 */
 	if (block && !((uintptr_t)block & GM_SMALL_MARK) && block->addr == addr &&
-		block->stamp == entry->size && serial(block) == entry->serial && !block->cookie) {
+		block->stamp == entry->size && arena_list_serial(block) == entry->serial &&
+		!block->cookie) {
 		block->cookie = cookie;
 		r = 0;
 	}

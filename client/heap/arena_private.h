@@ -51,8 +51,8 @@ struct gm_arena {
 	struct gm_heap_bins clean; /* free for everybody */
 	struct gm_pending pending;
 	struct gm_small small;
-	struct gm_chunks chunks;
-	struct gm_chunk *stuck; /* could neither be used nor unmapped; a list by also */
+	struct gm_arena_chunks chunks;
+	struct gm_arena_chunk *stuck; /* could neither be used nor unmapped; a list by list_next */
 	struct gm_arena_ask *asks;
 	uint64_t next_ask;
 	uint64_t held;
@@ -158,13 +158,13 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 
 /* ---- arena_shrink.c */
 
-/* Unmaps chunks (a list by also; busy, in no heap) and gives them back. No lock. */
-uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list);
-/* Makes busy the chosen ones of a list of gm_chunks_free_list(); returns those, as a list. Lock. */
-struct gm_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_chunk *list);
+/* Unmaps chunks (a list by list_next; busy, in no heap) and gives them back. No lock. */
+uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list);
+/* Makes busy the chosen ones of a list of gm_arena_chunks_free_list(); returns those, as a list. Lock. */
+struct gm_arena_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_arena_chunk *list);
 /* Takes slabs that are wholly free out of the small zone, onto a list, until that makes min_bytes.
  * Lock. */
-struct gm_chunk *gm_arena_detach_slabs(
-	struct gm_arena *arena, uint64_t min_bytes, struct gm_chunk *list);
+struct gm_arena_chunk *gm_arena_detach_slabs(
+	struct gm_arena *arena, uint64_t min_bytes, struct gm_arena_chunk *list);
 
 #endif

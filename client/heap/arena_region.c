@@ -10,7 +10,7 @@
  *
  * It must never give a block back that is still open here.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/arena_region.h"
 
@@ -23,7 +23,7 @@
 
 #define STEP_MAX (UINT64_C(32) << 20)
 
-uint64_t gm_region_step(const struct gm_arena *arena, uint64_t need)
+uint64_t gm_arena_region_step(const struct gm_arena *arena, uint64_t need)
 {
 	uint64_t step = GM_CHUNK_MIN;
 
@@ -32,7 +32,7 @@ uint64_t gm_region_step(const struct gm_arena *arena, uint64_t need)
 	return step > need ? step : need;
 }
 
-static void put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
+static void region_put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
 {
 	const struct gm_source *source = &arena->config.source;
 
@@ -43,11 +43,11 @@ static void put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
 }
 
 /* Opens one; on failure it goes back. No lock. */
-static int open_region(
-	struct gm_arena *arena, const struct gm_source_chunk *got, struct gm_chunk **ret_chunk)
+static int region_open(struct gm_arena *arena, const struct gm_source_chunk *got,
+	struct gm_arena_chunk **ret_chunk)
 {
 	const struct gm_arena_config *config = &arena->config;
-	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
+	struct gm_arena_chunk *chunk = calloc(1, sizeof(*chunk));
 	void *addr = NULL;
 	int r = -ENOMEM;
 
@@ -55,28 +55,28 @@ static int open_region(
 		r = config->ops->attach(config->backend, got->ipc, &addr);
 	if (r < 0) {
 		free(chunk);
-		put(arena, got->id, got->bytes);
+		region_put(arena, got->id, got->bytes);
 		return r;
 	}
 	chunk->id = got->id;
 	chunk->bytes = got->bytes;
 	chunk->addr = (uint64_t)(uintptr_t)addr;
-	chunk->kind = GM_CHUNK_BUSY;
+	chunk->kind = GM_ARENA_CHUNK_BUSY;
 	if (chunk->addr % GM_CHUNK_MIN || chunk->bytes % GM_CHUNK_MIN ||
 		chunk->addr > GM_REGION_RANGE - chunk->bytes) {
-		gm_region_undo(arena, chunk);
+		gm_arena_region_undo(arena, chunk);
 		return -EOPNOTSUPP;
 	}
 	*ret_chunk = chunk;
 	return 0;
 }
 
-int gm_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_chunk **ret_list,
+int gm_arena_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_arena_chunk **ret_list,
 	gpumem_status *ret_status)
 {
 	const struct gm_source *source = &arena->config.source;
 	struct gm_source_chunk *got;
-	struct gm_chunk *list = NULL;
+	struct gm_arena_chunk *list = NULL;
 	uint64_t total = 0;
 	size_t n;
 	int error = GM_ARENA_E_SPACE;
@@ -92,15 +92,15 @@ int gm_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_chunk **re
 	arena->held += total;
 	pthread_mutex_unlock(&arena->lock);
 	for (size_t i = 0; i < n; i++) {
-		struct gm_chunk *chunk;
-		int r = open_region(arena, &got[i], &chunk);
+		struct gm_arena_chunk *chunk;
+		int r = region_open(arena, &got[i], &chunk);
 		if (got[i].fd >= 0)
 			close(got[i].fd);
 		if (r < 0) {
 			error = r;
 			continue;
 		}
-		chunk->also = list;
+		chunk->list_next = list;
 		list = chunk;
 	}
 	free(got);
@@ -110,58 +110,59 @@ int gm_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_chunk **re
 
 /* Makes room in the tables. Lock. -EPROTO: what is open here came once more, under another id. One
  * memory at one address must never be two blocks of the heap. */
-static int enter(struct gm_arena *arena, struct gm_chunk *chunk)
+static int region_enter(struct gm_arena *arena, struct gm_arena_chunk *chunk)
 {
 	int r;
 
-	if (gm_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes))
+	if (gm_arena_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes))
 		return -EPROTO;
 	r = gm_ptrmap_cover(&arena->blocks, chunk->addr, chunk->bytes);
-	return r < 0 ? r : gm_chunks_insert(&arena->chunks, chunk);
+	return r < 0 ? r : gm_arena_chunks_insert(&arena->chunks, chunk);
 }
 
-int gm_region_add(struct gm_arena *arena, struct gm_chunk *chunk, struct gm_heap_block **ret_block)
+int gm_arena_region_add(
+	struct gm_arena *arena, struct gm_arena_chunk *chunk, struct gm_heap_block **ret_block)
 {
-	int r = enter(arena, chunk);
+	int r = region_enter(arena, chunk);
 
 	if (r < 0)
 		return r;
 	r = gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, ret_block);
 	if (r < 0) {
-		gm_chunks_remove(&arena->chunks, chunk);
+		gm_arena_chunks_remove(&arena->chunks, chunk);
 		return r;
 	}
-	chunk->kind = GM_CHUNK_HEAP;
+	chunk->kind = GM_ARENA_CHUNK_HEAP;
 	chunk->touched = true;
 	return 0;
 }
 
-int gm_region_add_slab(struct gm_arena *arena, struct gm_chunk *chunk)
+int gm_arena_region_add_slab(struct gm_arena *arena, struct gm_arena_chunk *chunk)
 {
-	int r = enter(arena, chunk);
+	int r = region_enter(arena, chunk);
 
 	if (r < 0)
 		return r;
 	r = gm_small_add(&arena->small, chunk->addr);
 	if (r < 0) {
-		gm_chunks_remove(&arena->chunks, chunk);
+		gm_arena_chunks_remove(&arena->chunks, chunk);
 		return r;
 	}
-	chunk->kind = GM_CHUNK_SLAB;
+	chunk->kind = GM_ARENA_CHUNK_SLAB;
 	chunk->touched = true;
 	return 0;
 }
 
-void gm_region_undo(struct gm_arena *arena, struct gm_chunk *list)
+void gm_arena_region_undo(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
 	const struct gm_arena_config *config = &arena->config;
-	struct gm_chunk *chunk;
+	struct gm_arena_chunk *chunk;
 
 	while ((chunk = list)) {
-		list = chunk->also;
+		list = chunk->list_next;
 		/* What cannot be closed stays with this process, and charged to it. */
 		if (config->ops->detach(config->backend, (void *)chunk->addr) == 0)
-			put(arena, chunk->id, chunk->bytes);
+			region_put(arena, chunk->id, chunk->bytes);
 		free(chunk);
 	}
 }

@@ -7,7 +7,7 @@
  *
  * A chunk whose memory still waits for the device is not free and must never go.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@
 #define CACHE_MIN_NS (100 * MILLISECOND)
 #define CACHE_MAX_NS (5000 * MILLISECOND)
 
-static int unmap(const struct gm_arena_config *config, const struct gm_chunk *chunk)
+static int shrink_unmap(const struct gm_arena_config *config, const struct gm_arena_chunk *chunk)
 {
 	return config->regions
 		       ? config->ops->detach(config->backend, (void *)chunk->addr)
@@ -30,67 +30,67 @@ static int unmap(const struct gm_arena_config *config, const struct gm_chunk *ch
 
 /* The driver may give a region's address to the next one as soon as it is closed, so it leaves the
  * table before. What an arena places itself keeps its place until it is unmapped. */
-static void unlist_regions(struct gm_arena *arena, struct gm_chunk *list)
+static void shrink_unlist_regions(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
 	pthread_mutex_lock(&arena->lock);
-	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
-		gm_chunks_remove(&arena->chunks, chunk);
+	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
+		gm_arena_chunks_remove(&arena->chunks, chunk);
 	pthread_mutex_unlock(&arena->lock);
 }
 
-uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
+uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
 	const struct gm_arena_config *config = &arena->config;
 	uint64_t bytes = 0;
 
 	if (config->regions && list)
-		unlist_regions(arena, list);
+		shrink_unlist_regions(arena, list);
 	while (list) {
 		uint64_t ids[PUT_BATCH];
-		struct gm_chunk *gone = NULL, *kept = NULL;
+		struct gm_arena_chunk *gone = NULL, *kept = NULL;
 		size_t n = 0;
 
 		while (list && n < PUT_BATCH) {
-			struct gm_chunk *chunk = list;
-			list = chunk->also;
-			if (unmap(config, chunk) < 0) {
-				chunk->also = kept;
+			struct gm_arena_chunk *chunk = list;
+			list = chunk->list_next;
+			if (shrink_unmap(config, chunk) < 0) {
+				chunk->list_next = kept;
 				kept = chunk;
 				continue;
 			}
 			ids[n++] = chunk->id;
-			chunk->also = gone;
+			chunk->list_next = gone;
 			gone = chunk;
 		}
 		pthread_mutex_lock(&arena->lock);
 		while (gone) {
-			struct gm_chunk *chunk = gone;
-			gone = chunk->also;
+			struct gm_arena_chunk *chunk = gone;
+			gone = chunk->list_next;
 			if (!config->regions)
-				gm_chunks_remove(&arena->chunks, chunk);
+				gm_arena_chunks_remove(&arena->chunks, chunk);
 			arena->held -= chunk->bytes;
 			arena->returns++;
 			bytes += chunk->bytes;
 			free(chunk);
 		}
 		while (kept) {
-			struct gm_chunk *chunk = kept;
-			kept = chunk->also;
+			struct gm_arena_chunk *chunk = kept;
+			kept = chunk->list_next;
 			/* The table covers its place. Who opened it meanwhile lied, and has it. */
 			if (config->regions &&
-				gm_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes)) {
+				gm_arena_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes)) {
 				free(chunk);
 				continue;
 			}
 			if (config->regions)
-				gm_chunks_insert(&arena->chunks, chunk);
+				gm_arena_chunks_insert(&arena->chunks, chunk);
 			/* Still mapped, so still good, unless it never was. */
 			if (!chunk->unusable && gm_heap_add(&arena->heap, chunk->addr, chunk->bytes,
 							&arena->clean, 0, NULL) == 0) {
-				chunk->kind = GM_CHUNK_HEAP;
+				chunk->kind = GM_ARENA_CHUNK_HEAP;
 				chunk->touched = true;
 			} else {
-				chunk->also = arena->stuck;
+				chunk->list_next = arena->stuck;
 				arena->stuck = chunk;
 			}
 		}
@@ -101,38 +101,38 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_chunk *list)
 	return bytes;
 }
 
-struct gm_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_chunk *list)
+struct gm_arena_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
-	struct gm_chunk *detached = NULL;
+	struct gm_arena_chunk *detached = NULL;
 
 	while (list) {
-		struct gm_chunk *chunk = list;
-		list = chunk->also;
+		struct gm_arena_chunk *chunk = list;
+		list = chunk->list_next;
 		if (!chunk->chosen)
 			continue;
 		/* No memory for the descriptors of what is left: the chunk stays. */
 		if (gm_heap_remove(&arena->heap, chunk->cover, chunk->addr, chunk->bytes) < 0)
 			continue;
-		chunk->kind = GM_CHUNK_BUSY;
-		chunk->also = detached;
+		chunk->kind = GM_ARENA_CHUNK_BUSY;
+		chunk->list_next = detached;
 		detached = chunk;
 	}
 	return detached;
 }
 
-static struct gm_chunk *detach_slab(
-	struct gm_arena *arena, struct gm_small_slab *slab, struct gm_chunk *list)
+static struct gm_arena_chunk *shrink_detach_slab(
+	struct gm_arena *arena, struct gm_small_slab *slab, struct gm_arena_chunk *list)
 {
-	struct gm_chunk *chunk = gm_chunks_at(&arena->chunks, slab->addr);
+	struct gm_arena_chunk *chunk = gm_arena_chunks_at(&arena->chunks, slab->addr);
 
 	gm_small_remove(&arena->small, slab);
-	chunk->kind = GM_CHUNK_BUSY;
-	chunk->also = list;
+	chunk->kind = GM_ARENA_CHUNK_BUSY;
+	chunk->list_next = list;
 	return chunk;
 }
 
-struct gm_chunk *gm_arena_detach_slabs(
-	struct gm_arena *arena, uint64_t min_bytes, struct gm_chunk *list)
+struct gm_arena_chunk *gm_arena_detach_slabs(
+	struct gm_arena *arena, uint64_t min_bytes, struct gm_arena_chunk *list)
 {
 	struct gm_small_slab *next;
 
@@ -140,7 +140,7 @@ struct gm_chunk *gm_arena_detach_slabs(
 		next = slab->next;
 		if (!gm_small_slab_empty(slab))
 			continue;
-		list = detach_slab(arena, slab, list);
+		list = shrink_detach_slab(arena, slab, list);
 		if (min_bytes <= GM_SMALL_SLAB_BYTES)
 			break;
 		min_bytes -= GM_SMALL_SLAB_BYTES;
@@ -149,32 +149,33 @@ struct gm_chunk *gm_arena_detach_slabs(
 }
 
 /* Appends a list to another. */
-static struct gm_chunk *join(struct gm_chunk *a, struct gm_chunk *b)
+static struct gm_arena_chunk *shrink_join(struct gm_arena_chunk *a, struct gm_arena_chunk *b)
 {
-	struct gm_chunk **end = &a;
+	struct gm_arena_chunk **end = &a;
 
 	while (*end)
-		end = &(*end)->also;
+		end = &(*end)->list_next;
 	*end = b;
 	return a;
 }
 
 uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 {
-	struct gm_chunk *list, *slabs;
+	struct gm_arena_chunk *list, *slabs;
 	uint64_t bytes = 0;
 	bool wake = false;
 
 	gm_tcache_drain_all(&arena->caches, false);
 	gm_arena_pump(arena);
 	pthread_mutex_lock(&arena->lock);
-	list = gm_chunks_free_list(&arena->chunks, &arena->clean);
-	for (struct gm_chunk *chunk = list; chunk && bytes < min_bytes; chunk = chunk->also) {
+	list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
+	for (struct gm_arena_chunk *chunk = list; chunk && bytes < min_bytes;
+		chunk = chunk->list_next) {
 		chunk->chosen = true;
 		bytes += chunk->bytes;
 	}
 	list = gm_arena_detach(arena, list);
-	list = join(list, arena->stuck);
+	list = shrink_join(list, arena->stuck);
 	arena->stuck = NULL;
 	slabs = bytes < min_bytes ? gm_arena_detach_slabs(arena, min_bytes - bytes, NULL) : NULL;
 	if (min_bytes == UINT64_MAX && gm_pending_bytes(&arena->pending)) {
@@ -183,24 +184,24 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 		wake = gm_arena_arm(arena);
 	}
 	pthread_mutex_unlock(&arena->lock);
-	bytes = gm_arena_discard(arena, join(list, slabs));
+	bytes = gm_arena_discard(arena, shrink_join(list, slabs));
 	gm_arena_wake(arena, wake);
 	return bytes;
 }
 
-static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high)
+static uint64_t shrink_clamp(uint64_t value, uint64_t low, uint64_t high)
 {
 	return value < low ? low : value > high ? high : value;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t shrink_earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
 /* Whether a chunk that is free now was free for long enough; if not, *next is when it will be. */
-static bool decayed(
-	const struct gm_arena *arena, struct gm_chunk *chunk, uint64_t now, uint64_t *next)
+static bool shrink_decayed(
+	const struct gm_arena *arena, struct gm_arena_chunk *chunk, uint64_t now, uint64_t *next)
 {
 	if (chunk->touched) {
 		chunk->touched = false;
@@ -208,7 +209,7 @@ static bool decayed(
 	}
 	if (arena->eager_until || now - chunk->idle_since >= arena->config.decay_ns)
 		return true;
-	*next = earlier(*next, chunk->idle_since + arena->config.decay_ns);
+	*next = shrink_earlier(*next, chunk->idle_since + arena->config.decay_ns);
 	return false;
 }
 
@@ -216,7 +217,7 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 {
 	uint64_t decay = arena->config.decay_ns;
 	uint64_t next = GM_ARENA_NEVER;
-	struct gm_chunk *list, *slabs = NULL;
+	struct gm_arena_chunk *list, *slabs = NULL;
 	struct gm_small_slab *next_slab;
 
 	/* Before the rest: what a thread caches from now on arms the next tick. */
@@ -225,36 +226,37 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	pthread_mutex_unlock(&arena->lock);
 
 	if (gm_tcache_drain_all(&arena->caches, true))
-		next = now_ns + clamp(decay / 2, CACHE_MIN_NS, CACHE_MAX_NS);
+		next = now_ns + shrink_clamp(decay / 2, CACHE_MIN_NS, CACHE_MAX_NS);
 	gm_arena_pump(arena);
 
 	pthread_mutex_lock(&arena->lock);
-	list = gm_chunks_free_list(&arena->chunks, &arena->clean);
-	for (struct gm_chunk *chunk = list; chunk; chunk = chunk->also)
-		chunk->chosen = decayed(arena, chunk, now_ns, &next);
+	list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
+	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
+		chunk->chosen = shrink_decayed(arena, chunk, now_ns, &next);
 	list = gm_arena_detach(arena, list);
 	for (struct gm_small_slab *slab = arena->small.slabs; slab; slab = next_slab) {
-		struct gm_chunk *chunk = gm_chunks_at(&arena->chunks, slab->addr);
+		struct gm_arena_chunk *chunk = gm_arena_chunks_at(&arena->chunks, slab->addr);
 		next_slab = slab->next;
 		chunk->touched = chunk->touched || slab->touched;
 		slab->touched = false;
-		if (gm_small_slab_empty(slab) && decayed(arena, chunk, now_ns, &next))
-			slabs = detach_slab(arena, slab, slabs);
+		if (gm_small_slab_empty(slab) && shrink_decayed(arena, chunk, now_ns, &next))
+			slabs = shrink_detach_slab(arena, slab, slabs);
 	}
 	if (arena->stuck)
-		next = earlier(next, now_ns + POLL_MAX_NS);
-	list = join(list, arena->stuck);
+		next = shrink_earlier(next, now_ns + POLL_MAX_NS);
+	list = shrink_join(list, arena->stuck);
 	arena->stuck = NULL;
 	if (gm_pending_bytes(&arena->pending))
-		next = earlier(next, now_ns + clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
+		next = shrink_earlier(
+			next, now_ns + shrink_clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
 	if (arena->pending.settled >= arena->eager_until)
 		arena->eager_until = 0;
 	if (next != GM_ARENA_NEVER)
 		arena->armed = true;
 	else if (arena->armed)
-		next = now_ns + clamp(decay, POLL_MIN_NS, CACHE_MAX_NS);
+		next = now_ns + shrink_clamp(decay, POLL_MIN_NS, CACHE_MAX_NS);
 	pthread_mutex_unlock(&arena->lock);
 
-	gm_arena_discard(arena, join(list, slabs));
+	gm_arena_discard(arena, shrink_join(list, slabs));
 	return next;
 }

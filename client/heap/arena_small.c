@@ -7,25 +7,25 @@
  * Whether an object lives is said by one word per object, which a free takes with an exchange: of
  * two frees of one pointer, from whichever threads, exactly one finds it alive.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <stddef.h>
 
 #include "client/heap/arena_private.h"
 
-static inline void add_relaxed(_Atomic uint64_t *counter, uint64_t n)
+static inline void arena_small_add_relaxed(_Atomic uint64_t *counter, uint64_t n)
 {
 	/* One writer: no locked instruction. */
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
 		memory_order_relaxed);
 }
 
-static inline void cache_count(
+static inline void arena_small_cache_count(
 	struct gm_tcache *cache, _Atomic uint64_t *counter, int64_t asked, int64_t rounded)
 {
 	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed) + asked;
 
-	add_relaxed(counter, 1);
+	arena_small_add_relaxed(counter, 1);
 	atomic_store_explicit(&cache->in_use, in_use, memory_order_relaxed);
 	atomic_store_explicit(&cache->in_use_rounded,
 		atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed) + rounded,
@@ -36,7 +36,7 @@ static inline void cache_count(
 }
 
 /* Takes the cache's sums over into the arena's. Lock. */
-static void fold(struct gm_arena *arena, struct gm_tcache *cache)
+static void arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
 {
 	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed);
 	int64_t peak = atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
@@ -51,7 +51,7 @@ static void fold(struct gm_arena *arena, struct gm_tcache *cache)
 	atomic_store_explicit(&cache->in_use_peak, 0, memory_order_relaxed);
 }
 
-static inline struct gm_tcache *cache_here(struct gm_arena *arena)
+static inline struct gm_tcache *arena_small_cache_here(struct gm_arena *arena)
 {
 	struct gm_tcache_hot *hot = gm_tcache_hot();
 
@@ -61,7 +61,7 @@ static inline struct gm_tcache *cache_here(struct gm_arena *arena)
 }
 
 /* The word of an object that is not being handed out or freed by anybody else. */
-static _Atomic uint16_t *word_of(struct gm_arena *arena, uint64_t object)
+static _Atomic uint16_t *arena_small_word_of(struct gm_arena *arena, uint64_t object)
 {
 	struct gm_small_span *span =
 		(struct gm_small_span *)(gm_ptrmap_get(&arena->blocks, object) & ~GM_SMALL_MARK);
@@ -73,7 +73,8 @@ static _Atomic uint16_t *word_of(struct gm_arena *arena, uint64_t object)
 
 /* ---- between the cache and what is behind it; the cache is busy, lock */
 
-static void put_back(struct gm_arena *arena, gm_stream_key key, unsigned class, uint64_t object)
+static void arena_small_put_back(
+	struct gm_arena *arena, gm_stream_key key, unsigned class, uint64_t object)
 {
 	if (key == GM_STREAM_DONE)
 		gm_small_put(&arena->small, object);
@@ -83,24 +84,25 @@ static void put_back(struct gm_arena *arena, gm_stream_key key, unsigned class, 
 }
 
 /* Leaves n objects in the bin. The ones that were there longest go. */
-static void bin_flush(struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set,
-	unsigned class, unsigned n)
+static void arena_small_bin_flush(struct gm_arena *arena, struct gm_tcache *cache,
+	struct gm_tcache_set *set, unsigned class, unsigned n)
 {
 	struct gm_tcache_bin *bin = &set->bins[class];
 	unsigned go = bin->n > n ? bin->n - n : 0;
 
 	for (unsigned i = 0; i < go; i++)
-		put_back(arena, set->key, class, bin->entries[i].object);
+		arena_small_put_back(arena, set->key, class, bin->entries[i].object);
 	for (unsigned i = go; i < bin->n; i++)
 		bin->entries[i - go] = bin->entries[i];
 	bin->n -= go;
 	cache->bytes -= go * gm_small_bytes(class);
 }
 
-static void set_flush(struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set)
+static void arena_small_set_flush(
+	struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set)
 {
 	for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++)
-		bin_flush(arena, cache, set, class, 0);
+		arena_small_bin_flush(arena, cache, set, class, 0);
 }
 
 void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache)
@@ -113,11 +115,11 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 	if (cache->bytes) {
 		for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++) {
 			if (cache->sets[i])
-				set_flush(arena, cache, cache->sets[i]);
+				arena_small_set_flush(arena, cache, cache->sets[i]);
 		}
 		wake = gm_arena_arm(arena);
 	}
-	fold(arena, cache);
+	arena_small_fold(arena, cache);
 	/* The cache may be at its end. */
 	arena->allocs += atomic_exchange_explicit(&cache->allocs, 0, memory_order_relaxed);
 	arena->frees += atomic_exchange_explicit(&cache->frees, 0, memory_order_relaxed);
@@ -129,7 +131,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 }
 
 /* The set for what is freed on a stream; makes room for one if need be. NULL: no memory. */
-static struct gm_tcache_set *set_for(
+static struct gm_tcache_set *arena_small_set_for(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key)
 {
 	struct gm_tcache_set *set = gm_tcache_find(cache, key);
@@ -139,7 +141,7 @@ static struct gm_tcache_set *set_for(
 		if (!set)
 			return NULL;
 		pthread_mutex_lock(&arena->lock);
-		set_flush(arena, cache, set);
+		arena_small_set_flush(arena, cache, set);
 		pthread_mutex_unlock(&arena->lock);
 		set->key = key;
 	}
@@ -148,7 +150,7 @@ static struct gm_tcache_set *set_for(
 }
 
 /* Fetches objects for the cache; the last one is the caller's. 0: there is none. */
-static uint64_t refill(
+static uint64_t arena_small_refill(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key, unsigned class)
 {
 	unsigned max = (gm_tcache_limit(class) + 1) / 2, n = 0;
@@ -158,7 +160,7 @@ static uint64_t refill(
 	bool wake = false;
 
 	pthread_mutex_lock(&arena->lock);
-	fold(arena, cache);
+	arena_small_fold(arena, cache);
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY)
 		own = gm_pending_own(&arena->pending, key);
 	if (own && own->small_bytes) {
@@ -177,7 +179,7 @@ static uint64_t refill(
 	bin = &cache->sets[0]->bins[class];
 	for (unsigned i = 0; i < n - 1; i++) {
 		bin->entries[bin->n].object = objects[n - 2 - i];
-		bin->entries[bin->n].asked = word_of(arena, objects[n - 2 - i]);
+		bin->entries[bin->n].asked = arena_small_word_of(arena, objects[n - 2 - i]);
 		bin->n++;
 	}
 	/* The caller's one counts as cached until it is handed out. */
@@ -187,7 +189,7 @@ static uint64_t refill(
 
 /* ---- without a cache */
 
-static uint64_t take_one(struct gm_arena *arena, gm_stream_key key, unsigned class)
+static uint64_t arena_small_take_one(struct gm_arena *arena, gm_stream_key key, unsigned class)
 {
 	struct gm_pending_set *own = NULL;
 	uint64_t object = 0;
@@ -201,15 +203,16 @@ static uint64_t take_one(struct gm_arena *arena, gm_stream_key key, unsigned cla
 	return object;
 }
 
-static bool alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key key, unsigned class,
-	bool asked, void **ret_ptr)
+static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key key,
+	unsigned class, bool asked, void **ret_ptr)
 {
 	uint64_t object;
 
 	pthread_mutex_lock(&arena->lock);
-	object = take_one(arena, key, class);
+	object = arena_small_take_one(arena, key, class);
 	if (object) {
-		atomic_store_explicit(word_of(arena, object), (uint16_t)size, memory_order_relaxed);
+		atomic_store_explicit(
+			arena_small_word_of(arena, object), (uint16_t)size, memory_order_relaxed);
 		gm_arena_count(arena, (int64_t)size, (int64_t)gm_small_bytes(class));
 		if (asked)
 			arena->misses++;
@@ -222,13 +225,13 @@ static bool alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key 
 
 /* ---- in and out */
 
-static inline struct gm_tcache_entry *bin_pop(struct gm_tcache_set *set, unsigned class)
+static inline struct gm_tcache_entry *arena_small_bin_pop(struct gm_tcache_set *set, unsigned class)
 {
 	struct gm_tcache_bin *bin = &set->bins[class];
 	return bin->n ? &bin->entries[--bin->n] : NULL;
 }
 
-static int alloc_slow(
+static int arena_small_alloc_slow(
 	struct gm_arena *arena, uint64_t size, gm_stream_key key, unsigned class, void **ret_ptr)
 {
 	bool asked = false;
@@ -236,7 +239,7 @@ static int alloc_slow(
 	for (bool pumped = false;; pumped = true) {
 		gpumem_status status;
 		int r;
-		if (alloc_uncached(arena, size, key, class, asked, ret_ptr))
+		if (arena_small_alloc_uncached(arena, size, key, class, asked, ret_ptr))
 			return 0;
 		if (!pumped && gm_arena_pump(arena))
 			continue;
@@ -251,48 +254,49 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 {
 	unsigned class =
 		alignment <= 256 ? gm_small_class(size) : gm_small_class_aligned(size, alignment);
-	struct gm_tcache *cache = cache_here(arena);
+	struct gm_tcache *cache = arena_small_cache_here(arena);
 	struct gm_tcache_entry *entry = NULL;
 	struct gm_tcache_set *set;
 	_Atomic uint16_t *word;
 	uint64_t object;
 
 	if (!cache || !gm_tcache_enter(cache))
-		return alloc_slow(arena, size, key, class, ret_ptr);
+		return arena_small_alloc_slow(arena, size, key, class, ret_ptr);
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY) {
 		set = gm_tcache_find(cache, key);
 		if (set) {
 			set->used = ++cache->clock;
-			entry = bin_pop(set, class);
+			entry = arena_small_bin_pop(set, class);
 		}
 	}
 	if (!entry)
-		entry = bin_pop(cache->sets[0], class);
+		entry = arena_small_bin_pop(cache->sets[0], class);
 	if (__builtin_expect(entry != NULL, 1)) {
 		object = entry->object;
 		word = entry->asked;
 	} else {
-		object = refill(arena, cache, key, class);
+		object = arena_small_refill(arena, cache, key, class);
 		if (!object) {
 			gm_tcache_leave(cache);
-			return alloc_slow(arena, size, key, class, ret_ptr);
+			return arena_small_alloc_slow(arena, size, key, class, ret_ptr);
 		}
-		word = word_of(arena, object);
+		word = arena_small_word_of(arena, object);
 	}
 	atomic_store_explicit(word, (uint16_t)size, memory_order_relaxed);
-	cache_count(cache, &cache->allocs, (int64_t)size, (int64_t)gm_small_bytes(class));
+	arena_small_cache_count(
+		cache, &cache->allocs, (int64_t)size, (int64_t)gm_small_bytes(class));
 	gm_tcache_leave(cache);
 	*ret_ptr = (void *)object;
 	return 0;
 }
 
-static int dealloc_uncached(
+static int arena_small_dealloc_uncached(
 	struct gm_arena *arena, gm_stream_key key, unsigned class, uint64_t object, uint64_t asked)
 {
 	bool wake;
 
 	pthread_mutex_lock(&arena->lock);
-	put_back(arena, key, class, object);
+	arena_small_put_back(arena, key, class, object);
 	gm_arena_count(arena, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
@@ -303,21 +307,21 @@ static int dealloc_uncached(
 }
 
 /* The bin is full, or the cache is. */
-static void make_room(
+static void arena_small_make_room(
 	struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set, unsigned class)
 {
 	bool wake;
 
 	pthread_mutex_lock(&arena->lock);
-	bin_flush(arena, cache, set, class, gm_tcache_limit(class) / 2);
+	arena_small_bin_flush(arena, cache, set, class, gm_tcache_limit(class) / 2);
 	if (cache->bytes >= GM_TCACHE_BYTES) {
 		for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++) {
 			for (unsigned c = 0; cache->sets[i] && c < GM_SMALL_CLASSES; c++)
-				bin_flush(arena, cache, cache->sets[i], c,
+				arena_small_bin_flush(arena, cache, cache->sets[i], c,
 					cache->sets[i]->bins[c].n / 2);
 		}
 	}
-	fold(arena, cache);
+	arena_small_fold(arena, cache);
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
@@ -326,7 +330,7 @@ static void make_room(
 }
 
 /* A cache begins to fill that no tick would look after. */
-static void arm(struct gm_arena *arena)
+static void arena_small_arm(struct gm_arena *arena)
 {
 	bool wake;
 
@@ -358,23 +362,24 @@ int gm_arena_small_dealloc(
 	if (!asked)
 		return GM_ARENA_E_FREED;
 	key = gm_arena_key(arena, stream);
-	cache = cache_here(arena);
+	cache = arena_small_cache_here(arena);
 	if (!cache || !gm_tcache_enter(cache))
-		return dealloc_uncached(arena, key, class, addr, asked);
-	set = key == GM_STREAM_DONE ? cache->sets[0] : set_for(arena, cache, key);
+		return arena_small_dealloc_uncached(arena, key, class, addr, asked);
+	set = key == GM_STREAM_DONE ? cache->sets[0] : arena_small_set_for(arena, cache, key);
 	if (!set) {
 		gm_tcache_leave(cache);
-		return dealloc_uncached(arena, key, class, addr, asked);
+		return arena_small_dealloc_uncached(arena, key, class, addr, asked);
 	}
 	if (cache->bytes == 0 && !atomic_load_explicit(&arena->armed, memory_order_relaxed))
-		arm(arena);
+		arena_small_arm(arena);
 	bin = &set->bins[class];
 	if (bin->n >= gm_tcache_limit(class) || cache->bytes >= GM_TCACHE_BYTES)
-		make_room(arena, cache, set, class);
+		arena_small_make_room(arena, cache, set, class);
 	bin->entries[bin->n].object = addr;
 	bin->entries[bin->n].asked = word;
 	bin->n++;
-	cache_count(cache, &cache->frees, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
+	arena_small_cache_count(
+		cache, &cache->frees, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
 	gm_tcache_leave(cache);
 	return 0;
 }

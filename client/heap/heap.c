@@ -11,13 +11,15 @@
  *
  * It must never touch the memory, take a lock or call out.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/heap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/arith.h"
 
 struct gm_heap_slab {
 	struct gm_heap_slab *next;
@@ -31,7 +33,7 @@ struct gm_heap_range {
 };
 
 /* How many ranges start below addr: where in the sorted table one that starts there belongs. */
-static size_t range_index(const struct gm_heap *heap, uint64_t addr)
+static size_t heap_range_index(const struct gm_heap *heap, uint64_t addr)
 {
 	size_t low = 0, high = heap->n_ranges;
 
@@ -45,23 +47,23 @@ static size_t range_index(const struct gm_heap *heap, uint64_t addr)
 	return low;
 }
 
-static struct gm_heap_range *range_from(const struct gm_heap *heap, uint64_t start)
+static struct gm_heap_range *heap_range_from(const struct gm_heap *heap, uint64_t start)
 {
-	size_t i = range_index(heap, start);
+	size_t i = heap_range_index(heap, start);
 	return i < heap->n_ranges && heap->ranges[i]->start == start ? heap->ranges[i] : NULL;
 }
 
-static struct gm_heap_range *range_until(const struct gm_heap *heap, uint64_t end)
+static struct gm_heap_range *heap_range_until(const struct gm_heap *heap, uint64_t end)
 {
-	size_t i = range_index(heap, end);
+	size_t i = heap_range_index(heap, end);
 	return i > 0 && heap->ranges[i - 1]->end == end ? heap->ranges[i - 1] : NULL;
 }
 
-static int range_new(
+static int heap_range_new(
 	struct gm_heap *heap, uint64_t start, uint64_t end, struct gm_heap_range **ret_range)
 {
 	struct gm_heap_range *range;
-	size_t i = range_index(heap, start);
+	size_t i = heap_range_index(heap, start);
 
 	if (heap->n_ranges == heap->max_ranges) {
 		size_t max = heap->max_ranges ? 2 * heap->max_ranges : 16;
@@ -86,9 +88,9 @@ static int range_new(
 	return 0;
 }
 
-static void range_drop(struct gm_heap *heap, struct gm_heap_range *range)
+static void heap_range_drop(struct gm_heap *heap, struct gm_heap_range *range)
 {
-	size_t i = range_index(heap, range->start);
+	size_t i = heap_range_index(heap, range->start);
 
 	heap->n_ranges--;
 	memmove(&heap->ranges[i], &heap->ranges[i + 1],
@@ -123,7 +125,7 @@ void gm_heap_bins_init(struct gm_heap_bins *bins, bool aged)
 /* ---- descriptors */
 
 /* After this, n blocks can be had without fail. */
-static int ensure(struct gm_heap *heap, unsigned n)
+static int heap_ensure(struct gm_heap *heap, unsigned n)
 {
 	struct gm_heap_slab *slab;
 
@@ -142,7 +144,7 @@ static int ensure(struct gm_heap *heap, unsigned n)
 	return 0;
 }
 
-static struct gm_heap_block *block_new(struct gm_heap *heap, uint64_t addr, uint64_t bytes)
+static struct gm_heap_block *heap_block_new(struct gm_heap *heap, uint64_t addr, uint64_t bytes)
 {
 	struct gm_heap_block *block = heap->spare;
 
@@ -154,7 +156,7 @@ static struct gm_heap_block *block_new(struct gm_heap *heap, uint64_t addr, uint
 	return block;
 }
 
-static void block_drop(struct gm_heap *heap, struct gm_heap_block *block)
+static void heap_block_drop(struct gm_heap *heap, struct gm_heap_block *block)
 {
 	block->bytes = 0;
 	block->bins = NULL;
@@ -176,7 +178,7 @@ struct gm_heap_slab *gm_heap_slab(const struct gm_heap *heap, struct gm_heap_sla
 	return slab;
 }
 
-static void link_after(struct gm_heap_block *where, struct gm_heap_block *block)
+static void heap_link_after(struct gm_heap_block *where, struct gm_heap_block *block)
 {
 	block->prev = where;
 	block->next = where->next;
@@ -184,7 +186,7 @@ static void link_after(struct gm_heap_block *where, struct gm_heap_block *block)
 	where->next = block;
 }
 
-static void unlink_block(struct gm_heap_block *block)
+static void heap_unlink_block(struct gm_heap_block *block)
 {
 	block->prev->next = block->next;
 	block->next->prev = block->prev;
@@ -192,7 +194,7 @@ static void unlink_block(struct gm_heap_block *block)
 
 /* ---- bins */
 
-static inline void class_of(uint64_t bytes, unsigned *ret_level, unsigned *ret_sub)
+static inline void heap_class_of(uint64_t bytes, unsigned *ret_level, unsigned *ret_sub)
 {
 	uint64_t units = bytes >> GM_HEAP_UNIT_SHIFT;
 
@@ -206,7 +208,7 @@ static inline void class_of(uint64_t bytes, unsigned *ret_level, unsigned *ret_s
 	}
 }
 
-static void age_append(struct gm_heap_bins *bins, struct gm_heap_block *block)
+static void heap_age_append(struct gm_heap_bins *bins, struct gm_heap_block *block)
 {
 	block->age_prev = bins->newest;
 	block->age_next = NULL;
@@ -217,7 +219,7 @@ static void age_append(struct gm_heap_bins *bins, struct gm_heap_block *block)
 	bins->newest = block;
 }
 
-static void age_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
+static void heap_age_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
 {
 	if (block->age_prev)
 		block->age_prev->age_next = block->age_next;
@@ -230,7 +232,7 @@ static void age_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
 }
 
 /* A piece of a block is as old as the block: it comes right after it. */
-static void age_insert_after(
+static void heap_age_insert_after(
 	struct gm_heap_bins *bins, struct gm_heap_block *where, struct gm_heap_block *block)
 {
 	block->age_prev = where;
@@ -242,12 +244,12 @@ static void age_insert_after(
 	where->age_next = block;
 }
 
-static void list_insert(struct gm_heap_bins *bins, struct gm_heap_block *block)
+static void heap_list_insert(struct gm_heap_bins *bins, struct gm_heap_block *block)
 {
 	unsigned level, sub;
 	struct gm_heap_block **list;
 
-	class_of(block->bytes, &level, &sub);
+	heap_class_of(block->bytes, &level, &sub);
 	list = &bins->lists[level][sub];
 	block->bin_prev = NULL;
 	block->bin_next = *list;
@@ -260,7 +262,7 @@ static void list_insert(struct gm_heap_bins *bins, struct gm_heap_block *block)
 	block->bins = bins;
 }
 
-static void list_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
+static void heap_list_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
 {
 	if (block->bin_next)
 		block->bin_next->bin_prev = block->bin_prev;
@@ -268,7 +270,7 @@ static void list_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
 		block->bin_prev->bin_next = block->bin_next;
 	} else {
 		unsigned level, sub;
-		class_of(block->bytes, &level, &sub);
+		heap_class_of(block->bytes, &level, &sub);
 		bins->lists[level][sub] = block->bin_next;
 		if (!block->bin_next) {
 			bins->subs[level] &= ~(UINT64_C(1) << sub);
@@ -280,41 +282,37 @@ static void list_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
 	block->bins = NULL;
 }
 
-static void bins_insert(struct gm_heap_bins *bins, struct gm_heap_block *block, uint64_t stamp)
+static void heap_bins_insert(struct gm_heap_bins *bins, struct gm_heap_block *block, uint64_t stamp)
 {
-	list_insert(bins, block);
+	heap_list_insert(bins, block);
 	block->stamp = stamp;
 	if (bins->aged)
-		age_append(bins, block);
+		heap_age_append(bins, block);
 }
 
-static void bins_remove(struct gm_heap_block *block)
+static void heap_bins_remove(struct gm_heap_block *block)
 {
 	struct gm_heap_bins *bins = block->bins;
 
-	list_remove(bins, block);
+	heap_list_remove(bins, block);
 	if (bins->aged)
-		age_remove(bins, block);
+		heap_age_remove(bins, block);
 }
 
-static inline uint64_t align_up(uint64_t value, uint64_t alignment)
+static inline bool heap_block_fits(
+	const struct gm_heap_block *block, uint64_t bytes, uint64_t alignment)
 {
-	return (value + alignment - 1) & ~(alignment - 1);
-}
-
-static inline bool block_fits(const struct gm_heap_block *block, uint64_t bytes, uint64_t alignment)
-{
-	uint64_t skip = align_up(block->addr, alignment) - block->addr;
+	uint64_t skip = gm_round_up(block->addr, alignment) - block->addr;
 	return block->bytes >= bytes && block->bytes - bytes >= skip;
 }
 
-static struct gm_heap_block *list_search(
+static struct gm_heap_block *heap_list_search(
 	struct gm_heap_block *block, uint64_t bytes, uint64_t alignment)
 {
 	struct gm_heap_block *best = NULL;
 
 	for (unsigned i = 0; block && i < GM_HEAP_DEPTH; i++, block = block->bin_next) {
-		if (!block_fits(block, bytes, alignment))
+		if (!heap_block_fits(block, bytes, alignment))
 			continue;
 		if (!best || block->bytes < best->bytes ||
 			(block->bytes == best->bytes && block->addr < best->addr))
@@ -324,7 +322,7 @@ static struct gm_heap_block *list_search(
 }
 
 /* The next class with blocks in it, from this one on. */
-static bool class_next(const struct gm_heap_bins *bins, unsigned *level, unsigned *sub)
+static bool heap_class_next(const struct gm_heap_bins *bins, unsigned *level, unsigned *sub)
 {
 	uint64_t subs, levels;
 
@@ -342,24 +340,27 @@ static bool class_next(const struct gm_heap_bins *bins, unsigned *level, unsigne
 	return true;
 }
 
-static struct gm_heap_block *search(struct gm_heap_bins *bins, uint64_t bytes, uint64_t alignment)
+static struct gm_heap_block *heap_search(
+	struct gm_heap_bins *bins, uint64_t bytes, uint64_t alignment)
 {
 	unsigned level, sub;
 	uint64_t sure = bytes + (alignment > GM_HEAP_UNIT ? alignment - GM_HEAP_UNIT : 0);
 
-	class_of(bytes, &level, &sub);
+	heap_class_of(bytes, &level, &sub);
 	/* From the second class on everything is large enough; only alignment can be in the way,
 	 * and that not for long. */
-	for (unsigned i = 0; i < GM_HEAP_DEPTH && class_next(bins, &level, &sub); i++, sub++) {
-		struct gm_heap_block *best = list_search(bins->lists[level][sub], bytes, alignment);
+	for (unsigned i = 0; i < GM_HEAP_DEPTH && heap_class_next(bins, &level, &sub); i++, sub++) {
+		struct gm_heap_block *best =
+			heap_list_search(bins->lists[level][sub], bytes, alignment);
 		if (best)
 			return best;
 	}
 	if (sure == bytes)
 		return NULL;
-	class_of(sure, &level, &sub);
-	for (sub++; class_next(bins, &level, &sub); sub++) {
-		struct gm_heap_block *best = list_search(bins->lists[level][sub], bytes, alignment);
+	heap_class_of(sure, &level, &sub);
+	for (sub++; heap_class_next(bins, &level, &sub); sub++) {
+		struct gm_heap_block *best =
+			heap_list_search(bins->lists[level][sub], bytes, alignment);
 		if (best)
 			return best;
 	}
@@ -368,7 +369,7 @@ static struct gm_heap_block *search(struct gm_heap_bins *bins, uint64_t bytes, u
 
 bool gm_heap_fits(struct gm_heap_bins *bins, uint64_t bytes, uint64_t alignment)
 {
-	return search(bins, bytes, alignment) != NULL;
+	return heap_search(bins, bytes, alignment) != NULL;
 }
 
 /* ---- blocks */
@@ -382,27 +383,27 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 	struct gm_heap_block *taken = block;
 	int r;
 
-	r = ensure(heap, 2);
+	r = heap_ensure(heap, 2);
 	if (r < 0)
 		return r;
-	list_remove(bins, block);
+	heap_list_remove(bins, block);
 	if (above) {
-		struct gm_heap_block *rest = block_new(heap, addr + bytes, above);
-		link_after(block, rest);
+		struct gm_heap_block *rest = heap_block_new(heap, addr + bytes, above);
+		heap_link_after(block, rest);
 		rest->stamp = block->stamp;
-		list_insert(bins, rest);
+		heap_list_insert(bins, rest);
 		if (bins->aged)
-			age_insert_after(bins, block, rest);
+			heap_age_insert_after(bins, block, rest);
 	}
 	if (below) {
-		taken = block_new(heap, addr, bytes);
-		link_after(block, taken);
+		taken = heap_block_new(heap, addr, bytes);
+		heap_link_after(block, taken);
 		block->bytes = below;
-		list_insert(bins, block);
+		heap_list_insert(bins, block);
 	} else {
 		block->bytes = bytes;
 		if (bins->aged)
-			age_remove(bins, block);
+			heap_age_remove(bins, block);
 	}
 	taken->cookie = 0;
 	taken->note = NULL;
@@ -413,11 +414,11 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 int gm_heap_alloc(struct gm_heap *heap, struct gm_heap_bins *bins, uint64_t bytes,
 	uint64_t alignment, struct gm_heap_block **ret_block)
 {
-	struct gm_heap_block *block = search(bins, bytes, alignment);
+	struct gm_heap_block *block = heap_search(bins, bytes, alignment);
 
 	if (!block)
 		return GM_HEAP_E_NONE;
-	return gm_heap_carve(heap, block, align_up(block->addr, alignment), bytes, ret_block);
+	return gm_heap_carve(heap, block, gm_round_up(block->addr, alignment), bytes, ret_block);
 }
 
 struct gm_heap_block *gm_heap_release(struct gm_heap *heap, struct gm_heap_block *block,
@@ -426,27 +427,27 @@ struct gm_heap_block *gm_heap_release(struct gm_heap *heap, struct gm_heap_block
 	struct gm_heap_block *other = block->next;
 
 	if (other->bins == bins) {
-		bins_remove(other);
+		heap_bins_remove(other);
 		block->bytes += other->bytes;
-		unlink_block(other);
-		block_drop(heap, other);
+		heap_unlink_block(other);
+		heap_block_drop(heap, other);
 	}
 	other = block->prev;
 	if (other->bins == bins) {
-		bins_remove(other);
+		heap_bins_remove(other);
 		other->bytes += block->bytes;
-		unlink_block(block);
-		block_drop(heap, block);
+		heap_unlink_block(block);
+		heap_block_drop(heap, block);
 		block = other;
 	}
-	bins_insert(bins, block, stamp);
+	heap_bins_insert(bins, block, stamp);
 	return block;
 }
 
 struct gm_heap_block *gm_heap_rebin(struct gm_heap *heap, struct gm_heap_block *block,
 	struct gm_heap_bins *bins, uint64_t stamp)
 {
-	bins_remove(block);
+	heap_bins_remove(block);
 	return gm_heap_release(heap, block, bins, stamp);
 }
 
@@ -455,23 +456,23 @@ struct gm_heap_block *gm_heap_rebin(struct gm_heap *heap, struct gm_heap_block *
 int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_heap_bins *bins,
 	uint64_t stamp, struct gm_heap_block **ret_block)
 {
-	struct gm_heap_range *low = heap->apart ? NULL : range_until(heap, addr);
-	struct gm_heap_range *high = heap->apart ? NULL : range_from(heap, addr + bytes);
+	struct gm_heap_range *low = heap->apart ? NULL : heap_range_until(heap, addr);
+	struct gm_heap_range *high = heap->apart ? NULL : heap_range_from(heap, addr + bytes);
 	struct gm_heap_block *block;
 	int r;
 
-	r = ensure(heap, 1);
+	r = heap_ensure(heap, 1);
 	if (r < 0)
 		return r;
 	if (!low && !high) {
-		r = range_new(heap, addr, addr + bytes, &low);
+		r = heap_range_new(heap, addr, addr + bytes, &low);
 		if (r < 0)
 			return r;
-		block = block_new(heap, addr, bytes);
-		link_after(&low->head, block);
+		block = heap_block_new(heap, addr, bytes);
+		heap_link_after(&low->head, block);
 	} else if (low) {
-		block = block_new(heap, addr, bytes);
-		link_after(low->tail.prev, block);
+		block = heap_block_new(heap, addr, bytes);
+		heap_link_after(low->tail.prev, block);
 		low->end = addr + bytes;
 		if (high) {
 			/* One range of three: the lower one takes over the blocks of the upper. */
@@ -480,11 +481,11 @@ int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_h
 			low->tail.prev = high->tail.prev;
 			low->tail.prev->next = &low->tail;
 			low->end = high->end;
-			range_drop(heap, high);
+			heap_range_drop(heap, high);
 		}
 	} else {
-		block = block_new(heap, addr, bytes);
-		link_after(&high->head, block);
+		block = heap_block_new(heap, addr, bytes);
+		heap_link_after(&high->head, block);
 		high->start = addr;
 	}
 	heap->bytes += bytes;
@@ -501,19 +502,19 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 	bool first, last;
 	int r;
 
-	range = heap->ranges[range_index(heap, addr + 1) - 1];
+	range = heap->ranges[heap_range_index(heap, addr + 1) - 1];
 	first = addr == range->start;
 	last = addr + bytes == range->end;
 	if (!first && !last) {
 		/* Made first, while nothing has changed yet. */
-		r = range_new(heap, addr + bytes, range->end, &upper);
+		r = heap_range_new(heap, addr + bytes, range->end, &upper);
 		if (r < 0)
 			return r;
 	}
 	r = gm_heap_carve(heap, block, addr, bytes, &piece);
 	if (r < 0) {
 		if (upper)
-			range_drop(heap, upper);
+			heap_range_drop(heap, upper);
 		return r;
 	}
 	if (upper) {
@@ -525,10 +526,10 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 		range->tail.prev = piece;
 		range->end = addr;
 	}
-	unlink_block(piece);
-	block_drop(heap, piece);
+	heap_unlink_block(piece);
+	heap_block_drop(heap, piece);
 	if (first && last) {
-		range_drop(heap, range);
+		heap_range_drop(heap, range);
 	} else if (first) {
 		range->start = addr + bytes;
 	} else {
@@ -540,13 +541,13 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 
 struct gm_heap_block *gm_heap_last_before(struct gm_heap *heap, uint64_t addr)
 {
-	struct gm_heap_range *range = range_until(heap, addr);
+	struct gm_heap_range *range = heap_range_until(heap, addr);
 	return range ? range->tail.prev : NULL;
 }
 
 struct gm_heap_block *gm_heap_first_after(struct gm_heap *heap, uint64_t addr)
 {
-	struct gm_heap_range *range = range_from(heap, addr);
+	struct gm_heap_range *range = heap_range_from(heap, addr);
 	return range ? range->head.next : NULL;
 }
 
@@ -560,12 +561,12 @@ struct gm_heap_block *gm_heap_walk(
 			if (b->bytes >= min_bytes)
 				return b;
 		}
-		class_of(last->bytes, &level, &sub);
+		heap_class_of(last->bytes, &level, &sub);
 		sub++;
 	} else {
-		class_of(min_bytes, &level, &sub);
+		heap_class_of(min_bytes, &level, &sub);
 	}
-	for (; class_next(bins, &level, &sub); sub++) {
+	for (; heap_class_next(bins, &level, &sub); sub++) {
 		for (struct gm_heap_block *b = bins->lists[level][sub]; b; b = b->bin_next) {
 			if (b->bytes >= min_bytes)
 				return b;

@@ -8,7 +8,7 @@
  *
  * It must never call the backend by itself (but for a stream's number), or wait.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/pending.h"
 
@@ -33,7 +33,7 @@ gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem
 	return id;
 }
 
-static struct gm_pending_set *set_new(gm_stream_key key)
+static struct gm_pending_set *pending_set_new(gm_stream_key key)
 {
 	struct gm_pending_set *set = calloc(1, sizeof(*set));
 
@@ -48,7 +48,7 @@ int gm_pending_init(struct gm_pending *pending)
 {
 	memset(pending, 0, sizeof(*pending));
 	pending->epoch = 1;
-	pending->sets[0] = set_new(GM_STREAM_ANY);
+	pending->sets[0] = pending_set_new(GM_STREAM_ANY);
 	if (!pending->sets[0])
 		return -ENOMEM;
 	pending->n_sets = 1;
@@ -62,7 +62,7 @@ void gm_pending_deinit(struct gm_pending *pending)
 	memset(pending, 0, sizeof(*pending));
 }
 
-static bool set_empty(const struct gm_pending_set *set)
+static bool pending_set_empty(const struct gm_pending_set *set)
 {
 	return set->bins.bytes == 0 && set->small_bytes == 0;
 }
@@ -86,14 +86,14 @@ struct gm_pending_set *gm_pending_set(struct gm_pending *pending, gm_stream_key 
 	if (set)
 		return set;
 	for (unsigned i = 1; i < pending->n_sets; i++) {
-		if (set_empty(pending->sets[i])) {
+		if (pending_set_empty(pending->sets[i])) {
 			pending->sets[i]->key = key;
 			return pending->sets[i];
 		}
 	}
 	if (pending->n_sets == GM_PENDING_SETS)
 		return pending->sets[0];
-	set = set_new(key);
+	set = pending_set_new(key);
 	if (!set)
 		return pending->sets[0];
 	pending->sets[pending->n_sets++] = set;
@@ -176,7 +176,7 @@ void gm_pending_steal(
 /* ---- what waits */
 
 /* Epochs that can still have objects in their lists start here. */
-static uint64_t first_epoch(const struct gm_pending *pending)
+static uint64_t pending_first_epoch(const struct gm_pending *pending)
 {
 	return pending->epoch >= GM_PENDING_EPOCHS ? pending->epoch - GM_PENDING_EPOCHS + 1 : 0;
 }
@@ -193,7 +193,8 @@ uint64_t gm_pending_settle(struct gm_pending *pending, uint64_t epoch, struct gm
 			bytes += set->bins.oldest->bytes;
 			gm_heap_rebin(heap, set->bins.oldest, clean, 0);
 		}
-		for (uint64_t e = first_epoch(pending); set->small_bytes && e <= epoch; e++) {
+		for (uint64_t e = pending_first_epoch(pending); set->small_bytes && e <= epoch;
+			e++) {
 			for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
 				struct gm_small_list *list =
 					&set->small[e % GM_PENDING_EPOCHS][class];
@@ -223,7 +224,8 @@ struct gm_pending_set *gm_pending_gather(struct gm_pending *pending, gm_stream_k
 			continue;
 		while (set->bins.oldest && set->bins.oldest->stamp <= epoch)
 			gm_heap_rebin(heap, set->bins.oldest, &to->bins, pending->epoch);
-		for (uint64_t e = first_epoch(pending); set->small_bytes && e <= epoch; e++) {
+		for (uint64_t e = pending_first_epoch(pending); set->small_bytes && e <= epoch;
+			e++) {
 			for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
 				struct gm_small_list *list =
 					&set->small[e % GM_PENDING_EPOCHS][class];
@@ -250,7 +252,8 @@ uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set
 	struct gm_small *small, unsigned class)
 {
 	/* The newest first: the older ones will be everybody's sooner. */
-	for (uint64_t e = pending->epoch; set->small_bytes && e + 1 > first_epoch(pending); e--) {
+	for (uint64_t e = pending->epoch; set->small_bytes && e + 1 > pending_first_epoch(pending);
+		e--) {
 		uint64_t object =
 			gm_small_list_pop(small, &set->small[e % GM_PENDING_EPOCHS][class]);
 		if (object) {

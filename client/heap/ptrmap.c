@@ -5,7 +5,7 @@
  *
  * It must never be written by two threads at once, and never follow a value.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/ptrmap.h"
 

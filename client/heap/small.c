@@ -8,7 +8,7 @@
  * end: a reader that looks up a stale pointer without a lock reads a descriptor, never something
  * else. It must never touch the memory itself.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/small.h"
 
@@ -47,12 +47,12 @@ unsigned gm_small_class_aligned(uint64_t size, uint64_t alignment)
 	return class;
 }
 
-static struct gm_small_span *span_of(const struct gm_small *small, uint64_t object)
+static struct gm_small_span *small_span_of(const struct gm_small *small, uint64_t object)
 {
 	return (struct gm_small_span *)(gm_ptrmap_get(small->map, object) & ~GM_SMALL_MARK);
 }
 
-static unsigned index_of(const struct gm_small_span *span, uint64_t object)
+static unsigned small_index_of(const struct gm_small_span *span, uint64_t object)
 {
 	uint32_t class1 = atomic_load_explicit(&span->class1, memory_order_relaxed);
 	return gm_small_index(class1 - 1, object - span->addr);
@@ -109,7 +109,7 @@ void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
 	small->free_bytes -= GM_SMALL_SLAB_BYTES;
 }
 
-static void partial_insert(struct gm_small *small, struct gm_small_span *span, unsigned class)
+static void small_partial_insert(struct gm_small *small, struct gm_small_span *span, unsigned class)
 {
 	span->prev = NULL;
 	span->next = small->partial[class];
@@ -118,7 +118,7 @@ static void partial_insert(struct gm_small *small, struct gm_small_span *span, u
 	small->partial[class] = span;
 }
 
-static void partial_remove(struct gm_small *small, struct gm_small_span *span, unsigned class)
+static void small_partial_remove(struct gm_small *small, struct gm_small_span *span, unsigned class)
 {
 	if (span->prev)
 		span->prev->next = span->next;
@@ -129,7 +129,7 @@ static void partial_remove(struct gm_small *small, struct gm_small_span *span, u
 }
 
 /* A free span for a class, from the oldest slab that has one: the younger ones may empty. */
-static struct gm_small_span *span_open(struct gm_small *small, unsigned class)
+static struct gm_small_span *small_span_open(struct gm_small *small, unsigned class)
 {
 	const uint32_t all = (uint32_t)((UINT64_C(1) << GM_SMALL_SPANS) - 1);
 
@@ -147,7 +147,7 @@ static struct gm_small_span *span_open(struct gm_small *small, unsigned class)
 		for (unsigned j = 0; j < span->objects; j++)
 			span->link[j] = j + 1;
 		atomic_store_explicit(&span->class1, class + 1, memory_order_relaxed);
-		partial_insert(small, span, class);
+		small_partial_insert(small, span, class);
 		return span;
 	}
 	return NULL;
@@ -161,7 +161,7 @@ unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uin
 	while (n < max) {
 		struct gm_small_span *span = small->partial[class];
 		if (!span)
-			span = span_open(small, class);
+			span = small_span_open(small, class);
 		if (!span)
 			break;
 		span->slab->touched = true;
@@ -172,7 +172,7 @@ unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uin
 			ret_objects[n++] = span->addr + i * bytes;
 		}
 		if (!span->free)
-			partial_remove(small, span, class);
+			small_partial_remove(small, span, class);
 	}
 	small->free_bytes -= n * bytes;
 	return n;
@@ -180,19 +180,19 @@ unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uin
 
 bool gm_small_put(struct gm_small *small, uint64_t object)
 {
-	struct gm_small_span *span = span_of(small, object);
+	struct gm_small_span *span = small_span_of(small, object);
 	unsigned class = atomic_load_explicit(&span->class1, memory_order_relaxed) - 1;
-	unsigned i = index_of(span, object);
+	unsigned i = small_index_of(span, object);
 
 	small->free_bytes += gm_small_bytes(class);
 	span->slab->touched = true;
 	span->link[i] = span->free ? span->first : span->objects;
 	span->first = (uint16_t)i;
 	if (span->free++ == 0)
-		partial_insert(small, span, class);
+		small_partial_insert(small, span, class);
 	if (span->free < span->objects)
 		return false;
-	partial_remove(small, span, class);
+	small_partial_remove(small, span, class);
 	atomic_store_explicit(&span->class1, 0, memory_order_relaxed);
 	span->slab->used &= ~(UINT32_C(1) << (span - span->slab->spans));
 	return gm_small_slab_empty(span->slab);
@@ -200,9 +200,9 @@ bool gm_small_put(struct gm_small *small, uint64_t object)
 
 void gm_small_list_push(struct gm_small *small, struct gm_small_list *list, uint64_t object)
 {
-	struct gm_small_span *span = span_of(small, object);
+	struct gm_small_span *span = small_span_of(small, object);
 
-	span->link[index_of(span, object)] = list->head;
+	span->link[small_index_of(span, object)] = list->head;
 	if (!list->head)
 		list->tail = object;
 	list->head = object;
@@ -215,8 +215,8 @@ uint64_t gm_small_list_pop(struct gm_small *small, struct gm_small_list *list)
 
 	if (!object)
 		return 0;
-	span = span_of(small, object);
-	list->head = span->link[index_of(span, object)];
+	span = small_span_of(small, object);
+	list->head = span->link[small_index_of(span, object)];
 	if (!list->head)
 		list->tail = 0;
 	return object;
@@ -229,8 +229,8 @@ void gm_small_list_append(
 
 	if (!from->head)
 		return;
-	span = span_of(small, from->tail);
-	span->link[index_of(span, from->tail)] = list->head;
+	span = small_span_of(small, from->tail);
+	span->link[small_index_of(span, from->tail)] = list->head;
 	if (!list->head)
 		list->tail = from->tail;
 	list->head = from->head;

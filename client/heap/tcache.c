@@ -10,7 +10,7 @@
  *
  * A forked child must never come to its parent's caches.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/tcache.h"
 
@@ -29,20 +29,20 @@ static __thread struct gm_tcache_hot hot;
 static __thread struct gm_tcache *mine; /* this thread's caches */
 static __thread bool ended;
 
-static void enter_wait(struct gm_tcache *cache)
+static void tcache_enter_wait(struct gm_tcache *cache)
 {
 	while (!gm_tcache_enter(cache))
 		sched_yield();
 }
 
-static void cache_free(struct gm_tcache *cache)
+static void tcache_cache_free(struct gm_tcache *cache)
 {
 	for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++)
 		free(cache->sets[i]);
 	free(cache);
 }
 
-static void group_unlink(struct gm_tcache *cache)
+static void tcache_group_unlink(struct gm_tcache *cache)
 {
 	if (cache->prev)
 		cache->prev->next = cache->next;
@@ -53,7 +53,7 @@ static void group_unlink(struct gm_tcache *cache)
 	cache->group = NULL;
 }
 
-static void thread_end(void *first)
+static void tcache_thread_end(void *first)
 {
 	struct gm_tcache *cache = first;
 
@@ -64,20 +64,20 @@ static void thread_end(void *first)
 		struct gm_tcache *next = cache->sibling;
 		pthread_mutex_lock(&all_lock);
 		if (cache->group) {
-			enter_wait(cache);
+			tcache_enter_wait(cache);
 			cache->group->drain(cache->group, cache);
 			gm_tcache_leave(cache);
-			group_unlink(cache);
+			tcache_group_unlink(cache);
 		}
 		pthread_mutex_unlock(&all_lock);
-		cache_free(cache);
+		tcache_cache_free(cache);
 		cache = next;
 	}
 }
 
 /* A child has its parent's caches in its copy of the memory and may use none of them; the lock may
  * have been anybody's. What the child connects to by itself starts afresh. */
-static void fork_child(void)
+static void tcache_fork_child(void)
 {
 	pthread_mutex_init(&all_lock, NULL);
 	hot.id = 0;
@@ -85,17 +85,17 @@ static void fork_child(void)
 	pthread_setspecific(key, NULL);
 }
 
-static void key_make(void)
+static void tcache_key_make(void)
 {
-	key_error = pthread_key_create(&key, thread_end);
+	key_error = pthread_key_create(&key, tcache_thread_end);
 	if (!key_error)
-		key_error = pthread_atfork(NULL, NULL, fork_child);
+		key_error = pthread_atfork(NULL, NULL, tcache_fork_child);
 }
 
 int gm_tcache_group_init(struct gm_tcache_group *group,
 	void (*drain)(struct gm_tcache_group *group, struct gm_tcache *cache))
 {
-	pthread_once(&key_once, key_make);
+	pthread_once(&key_once, tcache_key_make);
 	if (key_error)
 		return -key_error;
 	memset(group, 0, sizeof(*group));
@@ -110,7 +110,7 @@ void gm_tcache_group_deinit(struct gm_tcache_group *group)
 {
 	pthread_mutex_lock(&all_lock);
 	while (group->caches)
-		group_unlink(group->caches);
+		tcache_group_unlink(group->caches);
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -120,7 +120,7 @@ struct gm_tcache_hot *gm_tcache_hot(void)
 }
 
 /* Frees this thread's caches of arenas that are gone; only this thread still knew them. */
-static void reap(void)
+static void tcache_reap(void)
 {
 	struct gm_tcache **link = &mine, *cache;
 
@@ -130,7 +130,7 @@ static void reap(void)
 			link = &cache->sibling;
 		} else {
 			*link = cache->sibling;
-			cache_free(cache);
+			tcache_cache_free(cache);
 		}
 	}
 	pthread_mutex_unlock(&all_lock);
@@ -151,7 +151,7 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 			return cache;
 		}
 	}
-	reap();
+	tcache_reap();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return NULL;
@@ -177,7 +177,7 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 	return cache;
 fail:
 	pthread_setspecific(key, mine);
-	cache_free(cache);
+	tcache_cache_free(cache);
 	return NULL;
 }
 
@@ -206,7 +206,7 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 				atomic_load_explicit(&cache->frees, memory_order_relaxed);
 		bool idle = uses == cache->seen;
 		cache->seen = uses;
-		enter_wait(cache);
+		tcache_enter_wait(cache);
 		if (idle || !idle_only)
 			group->drain(group, cache);
 		left = left || cache->bytes;

@@ -31,17 +31,17 @@ static struct captured captured[GM_LIMIT_DEVICES];
 /* Of all of them; nobody needs it while nothing is captured. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct captured *captured_on(gm_cu_device device)
+static struct captured *cuda_capture_captured_on(gm_cu_device device)
 {
 	return &captured[(unsigned)device % GM_LIMIT_DEVICES];
 }
 
-static bool any(const struct captured *on)
+static bool cuda_capture_any(const struct captured *on)
 {
 	return atomic_load_explicit(&on->n, memory_order_acquire) != 0;
 }
 
-static bool is_captured(const struct gm_cuda *cuda, gpumem_stream stream)
+static bool cuda_capture_is_captured(const struct gm_cuda *cuda, gpumem_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -53,7 +53,7 @@ static bool is_captured(const struct gm_cuda *cuda, gpumem_stream stream)
 /* ---- places; lock */
 
 /* NULL: a free one. */
-static gpumem_stream *find(struct captured *on, gpumem_stream stream)
+static gpumem_stream *cuda_capture_find(struct captured *on, gpumem_stream stream)
 {
 	for (struct places *places = &on->first; places; places = places->next)
 		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++)
@@ -62,36 +62,36 @@ static gpumem_stream *find(struct captured *on, gpumem_stream stream)
 	return NULL;
 }
 
-static void forget(struct captured *on, gpumem_stream *place)
+static void cuda_capture_forget(struct captured *on, gpumem_stream *place)
 {
 	*place = NULL;
 	atomic_fetch_sub_explicit(&on->n, 1, memory_order_release);
 }
 
 /* Frees the places of captures that are over, all or up to the first that is not. */
-static void forget_over(const struct gm_cuda *cuda, struct captured *on, bool all)
+static void cuda_capture_forget_over(const struct gm_cuda *cuda, struct captured *on, bool all)
 {
 	for (struct places *places = &on->first; places; places = places->next)
 		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++) {
 			if (!places->at[i])
 				continue;
-			if (!is_captured(cuda, places->at[i]))
-				forget(on, &places->at[i]);
+			if (!cuda_capture_is_captured(cuda, places->at[i]))
+				cuda_capture_forget(on, &places->at[i]);
 			else if (!all)
 				return;
 		}
 }
 
 /* More places are made only when all have captures that go on. NULL: no memory. */
-static gpumem_stream *free_place(const struct gm_cuda *cuda, struct captured *on)
+static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct captured *on)
 {
-	gpumem_stream *place = find(on, NULL);
+	gpumem_stream *place = cuda_capture_find(on, NULL);
 	struct places *more;
 
 	if (place)
 		return place;
-	forget_over(cuda, on, true);
-	place = find(on, NULL);
+	cuda_capture_forget_over(cuda, on, true);
+	place = cuda_capture_find(on, NULL);
 	if (place)
 		return place;
 	more = calloc(1, sizeof(*more));
@@ -102,13 +102,14 @@ static gpumem_stream *free_place(const struct gm_cuda *cuda, struct captured *on
 	return &more->at[0];
 }
 
-static void remember(const struct gm_cuda *cuda, struct captured *on, gpumem_stream stream)
+static void cuda_capture_remember(
+	const struct gm_cuda *cuda, struct captured *on, gpumem_stream stream)
 {
 	gpumem_stream *place;
 
-	if (find(on, stream))
+	if (cuda_capture_find(on, stream))
 		return;
-	place = free_place(cuda, on);
+	place = cuda_capture_free_place(cuda, on);
 	if (place)
 		*place = stream;
 	else if (on->lost)
@@ -122,47 +123,47 @@ static void remember(const struct gm_cuda *cuda, struct captured *on, gpumem_str
 
 void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
 {
-	struct captured *on = captured_on(device);
+	struct captured *on = cuda_capture_captured_on(device);
 	gpumem_stream *place;
 
-	if (!stream || !any(on))
+	if (!stream || !cuda_capture_any(on))
 		return;
 	pthread_mutex_lock(&lock);
-	place = find(on, stream);
+	place = cuda_capture_find(on, stream);
 	if (place)
-		forget(on, place);
+		cuda_capture_forget(on, place);
 	pthread_mutex_unlock(&lock);
 }
 
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
 {
-	struct captured *on = captured_on(device);
+	struct captured *on = cuda_capture_captured_on(device);
 	gpumem_stream *place;
 	bool is;
 
-	if (!any(on) && !is_captured(cuda, stream))
+	if (!cuda_capture_any(on) && !cuda_capture_is_captured(cuda, stream))
 		return false;
 	GM_UNCANCELLED;
 	pthread_mutex_lock(&lock);
-	is = is_captured(cuda, stream);
+	is = cuda_capture_is_captured(cuda, stream);
 	if (is)
-		remember(cuda, on, stream);
-	else if (stream && (place = find(on, stream)))
-		forget(on, place);
+		cuda_capture_remember(cuda, on, stream);
+	else if (stream && (place = cuda_capture_find(on, stream)))
+		cuda_capture_forget(on, place);
 	pthread_mutex_unlock(&lock);
 	return is;
 }
 
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 {
-	struct captured *on = captured_on(device);
+	struct captured *on = cuda_capture_captured_on(device);
 	bool is;
 
-	if (!any(on))
+	if (!cuda_capture_any(on))
 		return false;
 	pthread_mutex_lock(&lock);
-	forget_over(cuda, on, false);
-	is = any(on);
+	cuda_capture_forget_over(cuda, on, false);
+	is = cuda_capture_any(on);
 	pthread_mutex_unlock(&lock);
 	return is;
 }

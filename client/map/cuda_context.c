@@ -35,7 +35,7 @@ static __thread struct {
 	uint64_t number;
 } seen;
 
-static uint64_t primary_number(const struct gm_cuda_contexts *contexts)
+static uint64_t context_primary_number(const struct gm_cuda_contexts *contexts)
 {
 	return (uint64_t)(unsigned)contexts->device;
 }
@@ -43,7 +43,7 @@ static uint64_t primary_number(const struct gm_cuda_contexts *contexts)
 /* ---- the list */
 
 /* Lock. NULL: it is not known. */
-static struct gm_cuda_context *find(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+static struct gm_cuda_context *context_find(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	struct gm_cuda_context *context = contexts->list;
 
@@ -52,7 +52,8 @@ static struct gm_cuda_context *find(struct gm_cuda_contexts *contexts, gm_cu_ctx
 	return context;
 }
 
-static gm_cu_result ask_id(const struct gm_cuda *cuda, gm_cu_ctx cu, unsigned long long *ret_id)
+static gm_cu_result context_ask_id(
+	const struct gm_cuda *cuda, gm_cu_ctx cu, unsigned long long *ret_id)
 {
 	unsigned int version;
 
@@ -62,7 +63,8 @@ static gm_cu_result ask_id(const struct gm_cuda *cuda, gm_cu_ctx cu, unsigned lo
 }
 
 /* Of one that is alive for certain. Lock. -ENOMEM, -EAGAIN, -EIO. */
-static int add(struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number, bool primary)
+static int context_add(
+	struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number, bool primary)
 {
 	struct gm_cuda_context *context = calloc(1, sizeof(*context));
 	int r = 0;
@@ -72,7 +74,7 @@ static int add(struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number,
 	context->cu = cu;
 	context->number = number;
 	context->refs = 1;
-	if (ask_id(contexts->cuda, cu, &context->id))
+	if (context_ask_id(contexts->cuda, cu, &context->id))
 		context->id = 0;
 	if (!primary || !contexts->cuda->cuCtxRecordEvent)
 		r = gm_cuda_keeper_new(
@@ -87,7 +89,7 @@ static int add(struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number,
 }
 
 /* Retains the primary context, which makes it if need be, and lists it. Lock. */
-static gm_cu_result retain_primary(struct gm_cuda_contexts *contexts)
+static gm_cu_result context_retain_primary(struct gm_cuda_contexts *contexts)
 {
 	gm_cu_result result;
 	gm_cu_ctx cu;
@@ -95,7 +97,8 @@ static gm_cu_result retain_primary(struct gm_cuda_contexts *contexts)
 	result = contexts->cuda->cuDevicePrimaryCtxRetain(&cu, contexts->device);
 	if (result)
 		return result;
-	if (!find(contexts, cu) && add(contexts, cu, primary_number(contexts), true) < 0) {
+	if (!context_find(contexts, cu) &&
+		context_add(contexts, cu, context_primary_number(contexts), true) < 0) {
 		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -105,7 +108,7 @@ static gm_cu_result retain_primary(struct gm_cuda_contexts *contexts)
 }
 
 /* Retains the primary context if it is active, so that it is known. Lock. */
-static gm_cu_result know_primary(struct gm_cuda_contexts *contexts)
+static gm_cu_result context_know_primary(struct gm_cuda_contexts *contexts)
 {
 	unsigned int flags;
 	gm_cu_result result;
@@ -114,7 +117,7 @@ static gm_cu_result know_primary(struct gm_cuda_contexts *contexts)
 	if (contexts->primary)
 		return GM_CUDA_SUCCESS;
 	result = contexts->cuda->cuDevicePrimaryCtxGetState(contexts->device, &flags, &active);
-	return result || !active ? result : retain_primary(contexts);
+	return result || !active ? result : context_retain_primary(contexts);
 }
 
 struct gm_cuda_context *gm_cuda_contexts_first(
@@ -123,7 +126,7 @@ struct gm_cuda_context *gm_cuda_contexts_first(
 	struct gm_cuda_context *first;
 
 	pthread_mutex_lock(&contexts->lock);
-	*ret_result = know_primary(contexts);
+	*ret_result = context_know_primary(contexts);
 	if (contexts->blind)
 		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
 	first = contexts->list;
@@ -154,7 +157,7 @@ void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts)
 }
 
 /* Its next stays as it is, for who is looking through the list. */
-static void end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
+static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
 {
 	struct gm_cuda_context **link;
 
@@ -182,14 +185,14 @@ bool gm_cuda_context_ended(
 {
 	if (result != GM_CUDA_ERROR_CONTEXT_IS_DESTROYED && result != GM_CUDA_ERROR_INVALID_CONTEXT)
 		return false;
-	end(contexts, context);
+	context_end(contexts, context);
 	return true;
 }
 
 /* ---- the sets of all GPUs */
 
 /* Under the lock of all. NULL: no memory. */
-static struct gm_cuda_contexts *set_of(const struct gm_cuda *cuda, gm_cu_device device)
+static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu_device device)
 {
 	struct gm_cuda_contexts *contexts = all;
 
@@ -211,7 +214,7 @@ static struct gm_cuda_contexts *set_of(const struct gm_cuda *cuda, gm_cu_device 
 
 /* One reference less. Under the lock of all. true: it is out of the list, to be freed without that
  * lock. */
-static bool set_unref(struct gm_cuda_contexts *contexts)
+static bool context_set_unref(struct gm_cuda_contexts *contexts)
 {
 	struct gm_cuda_contexts **link = &all;
 
@@ -226,7 +229,8 @@ static bool set_unref(struct gm_cuda_contexts *contexts)
 
 /* The other GPU's set, which is beside this one from now on. NULL: there is no memory to note that,
  * and no event covers all any more. */
-static struct gm_cuda_contexts *beside(struct gm_cuda_contexts *contexts, gm_cu_device device)
+static struct gm_cuda_contexts *context_beside(
+	struct gm_cuda_contexts *contexts, gm_cu_device device)
 {
 	struct gm_cuda_beside *at;
 	struct gm_cuda_contexts *other = NULL;
@@ -237,7 +241,7 @@ static struct gm_cuda_contexts *beside(struct gm_cuda_contexts *contexts, gm_cu_
 	if (at) {
 		other = at->contexts;
 	} else if ((at = calloc(1, sizeof(*at)))) {
-		other = set_of(contexts->cuda, device);
+		other = context_set_of(contexts->cuda, device);
 		if (other) {
 			other->refs++;
 			at->contexts = other;
@@ -259,7 +263,7 @@ static struct gm_cuda_contexts *beside(struct gm_cuda_contexts *contexts, gm_cu_
 /* ---- who is there */
 
 /* Lets go of contexts that have ended: each has a thread, and nobody else may ever look for it. */
-static void forget_ended(struct gm_cuda_contexts *contexts)
+static void context_forget_ended(struct gm_cuda_contexts *contexts)
 {
 	struct gm_cuda_context *context;
 	gm_cu_result unused;
@@ -271,33 +275,33 @@ static void forget_ended(struct gm_cuda_contexts *contexts)
 }
 
 /* cu is current, and one of the device. */
-static uint64_t note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	struct gm_cuda_context *context;
 	uint64_t number;
 	bool known;
 
 	pthread_mutex_lock(&contexts->lock);
-	known = find(contexts, cu) != NULL;
+	known = context_find(contexts, cu) != NULL;
 	pthread_mutex_unlock(&contexts->lock);
 	if (!known)
-		forget_ended(contexts);
+		context_forget_ended(contexts);
 	pthread_mutex_lock(&contexts->lock);
 	/* First, to tell whether this is it. */
-	(void)know_primary(contexts);
-	context = find(contexts, cu);
+	(void)context_know_primary(contexts);
+	context = context_find(contexts, cu);
 	if (context) {
 		number = context->number;
 	} else {
 		number = atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed);
-		if (add(contexts, cu, number, false) < 0)
+		if (context_add(contexts, cu, number, false) < 0)
 			contexts->blind = true;
 	}
 	pthread_mutex_unlock(&contexts->lock);
 	return number;
 }
 
-static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+static uint64_t context_look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
 	uint64_t number = GM_CUDA_CONTEXT_BESIDE;
@@ -306,14 +310,14 @@ static uint64_t look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	gm_cu_device device;
 	GM_UNCANCELLED; /* what follows calls the driver with locks held */
 
-	if (contexts->cuda->cuCtxGetDevice(&device) || ask_id(contexts->cuda, cu, &id))
-		return primary_number(contexts); /* destroyed, and not yet replaced here */
+	if (contexts->cuda->cuCtxGetDevice(&device) || context_ask_id(contexts->cuda, cu, &id))
+		return context_primary_number(contexts); /* destroyed, and not yet replaced here */
 	if (device != contexts->device)
-		owner = beside(contexts, device);
+		owner = context_beside(contexts, device);
 	if (owner == contexts)
-		number = note(contexts, cu);
+		number = context_note(contexts, cu);
 	else if (owner)
-		(void)note(owner, cu);
+		(void)context_note(owner, cu);
 	seen.contexts = contexts;
 	seen.cu = cu;
 	seen.left = before;
@@ -326,11 +330,11 @@ uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts)
 	gm_cu_ctx cu = NULL;
 
 	if (contexts->cuda->cuCtxGetCurrent(&cu) || !cu)
-		return primary_number(contexts);
+		return context_primary_number(contexts);
 	if (seen.contexts == contexts && seen.cu == cu &&
 		seen.left == atomic_load_explicit(&left, memory_order_acquire))
 		return seen.number;
-	return look(contexts, cu);
+	return context_look(contexts, cu);
 }
 
 bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts)
@@ -338,7 +342,7 @@ bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts)
 	bool any;
 
 	pthread_mutex_lock(&contexts->lock);
-	(void)know_primary(contexts);
+	(void)context_know_primary(contexts);
 	any = contexts->list != NULL;
 	pthread_mutex_unlock(&contexts->lock);
 	return any;
@@ -371,7 +375,7 @@ int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_conte
 
 	if (context->gone)
 		return GM_CUDA_CONTEXT_GONE;
-	result = ask_id(contexts->cuda, context->cu, &id);
+	result = context_ask_id(contexts->cuda, context->cu, &id);
 	if (result)
 		return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
 									: (int)result;
@@ -436,7 +440,8 @@ int gm_cuda_contexts_enter_number(
 }
 
 /* Any known one. false: there is none. */
-static bool enter_known(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
+static bool context_enter_known(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
 {
 	struct gm_cuda_context *context;
 	gm_cu_result unused;
@@ -466,11 +471,11 @@ gm_cu_result gm_cuda_contexts_enter(
 		gm_cuda_contexts_relax(contexts, ret_entered);
 		return GM_CUDA_SUCCESS;
 	}
-	if (enter_known(contexts, ret_entered))
+	if (context_enter_known(contexts, ret_entered))
 		return GM_CUDA_SUCCESS;
 	pthread_mutex_lock(&contexts->lock);
 	if (!contexts->primary)
-		result = retain_primary(contexts);
+		result = context_retain_primary(contexts);
 	current = contexts->primary;
 	pthread_mutex_unlock(&contexts->lock);
 	if (!result)
@@ -492,7 +497,7 @@ int gm_cuda_contexts_get(
 	gm_cu_device here;
 
 	pthread_mutex_lock(&all_lock);
-	contexts = set_of(cuda, device);
+	contexts = context_set_of(cuda, device);
 	if (contexts) {
 		contexts->users++;
 		contexts->refs++;
@@ -508,7 +513,7 @@ int gm_cuda_contexts_get(
 	return 0;
 }
 
-static void contexts_free(struct gm_cuda_contexts *contexts)
+static void context_free_all(struct gm_cuda_contexts *contexts)
 {
 	struct gm_cuda_context *context;
 	gm_cu_result unused;
@@ -551,20 +556,20 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 	}
 	while (at) {
 		struct gm_cuda_beside *next = at->next;
-		if (set_unref(at->contexts)) {
+		if (context_set_unref(at->contexts)) {
 			at->contexts->next_set = gone;
 			gone = at->contexts;
 		}
 		free(at);
 		at = next;
 	}
-	if (set_unref(contexts)) {
+	if (context_set_unref(contexts)) {
 		contexts->next_set = gone;
 		gone = contexts;
 	}
 	pthread_mutex_unlock(&all_lock);
 	while ((contexts = gone)) {
 		gone = contexts->next_set;
-		contexts_free(contexts);
+		context_free_all(contexts);
 	}
 }

@@ -45,7 +45,7 @@ void gm_cuda_points_destroy(const struct gm_cuda *cuda, struct gm_cuda_context *
 		cuda->cuEventDestroy(point->cu);
 }
 
-static struct gm_cuda_point *point_new(struct gm_cuda_context *context)
+static struct gm_cuda_point *event_point_new(struct gm_cuda_context *context)
 {
 	struct gm_cuda_point *point = calloc(1, sizeof(*point));
 
@@ -58,7 +58,7 @@ static struct gm_cuda_point *point_new(struct gm_cuda_context *context)
 }
 
 /* One that has an event of the driver's. The context is current. */
-static gm_cu_result point_with_event(struct gm_cuda_contexts *contexts,
+static gm_cu_result event_point_with(struct gm_cuda_contexts *contexts,
 	struct gm_cuda_context *context, struct gm_cuda_point **ret_point)
 {
 	struct gm_cuda_point *point = context->spare;
@@ -71,7 +71,7 @@ static gm_cu_result point_with_event(struct gm_cuda_contexts *contexts,
 		*ret_point = point;
 		return GM_CUDA_SUCCESS;
 	}
-	point = point_new(context);
+	point = event_point_new(context);
 	if (!point)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	result = contexts->cuda->cuEventCreate(&point->cu, GM_CU_EVENT_DISABLE_TIMING);
@@ -84,16 +84,16 @@ static gm_cu_result point_with_event(struct gm_cuda_contexts *contexts,
 	return GM_CUDA_SUCCESS;
 }
 
-static bool point_gone(const struct gm_cuda_point *point)
+static bool event_point_gone(const struct gm_cuda_point *point)
 {
 	return point->context->gone || point->generation != point->context->generation;
 }
 
-static void point_free(struct gm_cuda_point *point)
+static void event_point_free(struct gm_cuda_point *point)
 {
 	struct gm_cuda_context *context = point->context;
 
-	if (!point->cu || point_gone(point)) {
+	if (!point->cu || event_point_gone(point)) {
 		free(point);
 	} else {
 		point->next = context->spare;
@@ -102,7 +102,7 @@ static void point_free(struct gm_cuda_point *point)
 	gm_cuda_context_unref(context);
 }
 
-static void point_add(struct gm_event *event, struct gm_cuda_point *point)
+static void event_point_add(struct gm_event *event, struct gm_cuda_point *point)
 {
 	point->next = event->points;
 	event->points = point;
@@ -111,37 +111,37 @@ static void point_add(struct gm_event *event, struct gm_cuda_point *point)
 /* ---- recording; walking */
 
 /* After all that the context has to do. It is current. */
-static gm_cu_result record_here(
+static gm_cu_result event_record_here(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
 {
 	struct gm_cuda_point *point;
-	gm_cu_result result = point_with_event(contexts, context, &point);
+	gm_cu_result result = event_point_with(contexts, context, &point);
 
 	if (result)
 		return result;
 	result = contexts->cuda->cuCtxRecordEvent(context->cu, point->cu);
 	if (result) {
 		(void)gm_cuda_context_ended(contexts, context, result);
-		point_free(point);
+		event_point_free(point);
 		return result;
 	}
-	point_add(event, point);
+	event_point_add(event, point);
 	return GM_CUDA_SUCCESS;
 }
 
 /* The same, wherever the context is current. */
-static gm_cu_result record_kept(struct gm_cuda_context *context, struct gm_event *event)
+static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm_event *event)
 {
-	struct gm_cuda_point *point = point_new(context);
+	struct gm_cuda_point *point = event_point_new(context);
 
 	if (!point)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	point->number = gm_cuda_keeper_ask(context->keeper);
-	point_add(event, point);
+	event_point_add(event, point);
 	return GM_CUDA_SUCCESS;
 }
 
-static int record_context(
+static int event_record_context(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
 {
 	struct gm_cuda_entered entered;
@@ -150,24 +150,24 @@ static int record_context(
 
 	if (!contexts->cuda->cuCtxRecordEvent || !gm_cuda_context_safe(contexts, context)) {
 		r = gm_cuda_context_look(contexts, context);
-		return r ? r : (int)record_kept(context, event);
+		return r ? r : (int)event_record_kept(context, event);
 	}
 	r = gm_cuda_context_enter(contexts, context, &entered);
 	if (r)
 		return r;
-	result = record_here(contexts, context, event);
+	result = event_record_here(contexts, context, event);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return context->gone ? GM_CUDA_CONTEXT_GONE : (int)result;
 }
 
-static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_event *event)
+static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct gm_event *event)
 {
 	struct gm_cuda_context *context;
 	gm_cu_result result;
 
 	context = gm_cuda_contexts_first(contexts, &result);
 	for (; context && !result; context = context->next) {
-		int r = record_context(contexts, context, event);
+		int r = event_record_context(contexts, context, event);
 		if (r != GM_CUDA_CONTEXT_GONE)
 			result = (gm_cu_result)r;
 	}
@@ -175,7 +175,7 @@ static gm_cu_result record_all(struct gm_cuda_contexts *contexts, struct gm_even
 }
 
 /* The GPU's own part of an event. */
-static int record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
 {
 	struct gm_event *event;
 	gm_cu_result result;
@@ -187,7 +187,7 @@ static int record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_
 		return -ENOMEM;
 	event->contexts = contexts;
 	gm_cuda_contexts_walk(contexts);
-	result = record_all(contexts, event);
+	result = event_record_all(contexts, event);
 	gm_cuda_contexts_walked(contexts);
 	if (result) {
 		gm_cuda_event_forget(event);
@@ -200,13 +200,13 @@ static int record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_
 int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
 {
 	struct gm_event *event, **end;
-	int r = record_part(contexts, &event);
+	int r = event_record_part(contexts, &event);
 
 	if (r)
 		return r;
 	end = &event->beside;
 	for (struct gm_cuda_beside *at = contexts->beside; at; at = at->next) {
-		r = record_part(at->contexts, end);
+		r = event_record_part(at->contexts, end);
 		if (r) {
 			gm_cuda_event_forget(event);
 			return r;
@@ -221,7 +221,7 @@ int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **re
 
 /* Whether a point is known to have passed without an event of the driver's, which cannot be
  * touched. A context that nobody has asked to be waited for is waited for from now on. */
-static bool reached(struct gm_cuda_point *point)
+static bool event_reached(struct gm_cuda_point *point)
 {
 	if (!point->number)
 		point->number = gm_cuda_keeper_ask(point->context->keeper);
@@ -229,24 +229,25 @@ static bool reached(struct gm_cuda_point *point)
 }
 
 /* Whether the driver has an event to be asked for. */
-static bool has_event(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
+static bool event_has(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
 {
 	return point->cu && gm_cuda_context_safe(contexts, point->context);
 }
 
 /* Whether a point has passed: a result of the driver. */
-static gm_cu_result point_passed(struct gm_cuda_contexts *contexts, struct gm_cuda_point *point)
+static gm_cu_result event_point_passed(
+	struct gm_cuda_contexts *contexts, struct gm_cuda_point *point)
 {
 	struct gm_cuda_entered entered;
 	gm_cu_result result;
 	int r = gm_cuda_context_look(contexts, point->context);
 
-	if (r == GM_CUDA_CONTEXT_GONE || point_gone(point))
+	if (r == GM_CUDA_CONTEXT_GONE || event_point_gone(point))
 		return GM_CUDA_SUCCESS;
 	if (r)
 		return (gm_cu_result)r;
-	if (!has_event(contexts, point))
-		return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_READY;
+	if (!event_has(contexts, point))
+		return event_reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_READY;
 	r = gm_cuda_context_enter(contexts, point->context, &entered);
 	if (r)
 		return r == GM_CUDA_CONTEXT_GONE ? GM_CUDA_SUCCESS : (gm_cu_result)r;
@@ -255,17 +256,17 @@ static gm_cu_result point_passed(struct gm_cuda_contexts *contexts, struct gm_cu
 	return gm_cuda_context_ended(contexts, point->context, result) ? GM_CUDA_SUCCESS : result;
 }
 
-static gm_cu_result part_passed(struct gm_event *event)
+static gm_cu_result event_part_passed(struct gm_event *event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct gm_cuda_point *point;
 
 	gm_cuda_contexts_walk(event->contexts);
 	while ((point = event->points) && !result) {
-		result = point_passed(event->contexts, point);
+		result = event_point_passed(event->contexts, point);
 		if (!result) {
 			event->points = point->next;
-			point_free(point);
+			event_point_free(point);
 		}
 	}
 	gm_cuda_contexts_walked(event->contexts);
@@ -277,32 +278,32 @@ int gm_cuda_event_passed(struct gm_event *event)
 	gm_cu_result result = GM_CUDA_SUCCESS;
 
 	for (; event && !result; event = event->beside)
-		result = part_passed(event);
+		result = event_part_passed(event);
 	return (int)result;
 }
 
 /* The stream's context is current. */
-static gm_cu_result order_point(
+static gm_cu_result event_order_point(
 	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_point *point)
 {
 	int r = gm_cuda_context_look(contexts, point->context);
 
-	if (r == GM_CUDA_CONTEXT_GONE || point_gone(point))
+	if (r == GM_CUDA_CONTEXT_GONE || event_point_gone(point))
 		return GM_CUDA_SUCCESS;
 	if (r)
 		return (gm_cu_result)r;
-	if (has_event(contexts, point))
+	if (event_has(contexts, point))
 		return contexts->cuda->cuStreamWaitEvent((gm_cu_stream)stream, point->cu, 0);
-	return reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
+	return event_reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static gm_cu_result order_part(gpumem_stream stream, struct gm_event *event)
+static gm_cu_result event_order_part(gpumem_stream stream, struct gm_event *event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 
 	gm_cuda_contexts_walk(event->contexts);
 	for (struct gm_cuda_point *point = event->points; point && !result; point = point->next)
-		result = order_point(event->contexts, stream, point);
+		result = event_order_point(event->contexts, stream, point);
 	gm_cuda_contexts_walked(event->contexts);
 	return result;
 }
@@ -320,7 +321,7 @@ int gm_cuda_event_order(
 	if (result)
 		return (int)result;
 	for (; event && !result; event = event->beside)
-		result = order_part(stream, event);
+		result = event_order_part(stream, event);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return (int)result;
 }
@@ -334,7 +335,7 @@ void gm_cuda_event_forget(struct gm_event *event)
 		gm_cuda_contexts_walk(event->contexts);
 		while ((point = event->points)) {
 			event->points = point->next;
-			point_free(point);
+			event_point_free(point);
 		}
 		gm_cuda_contexts_walked(event->contexts);
 		free(event);

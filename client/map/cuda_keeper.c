@@ -32,7 +32,7 @@ struct gm_cuda_keeper {
 	uint64_t asked, reached;
 };
 
-static void unref(struct gm_cuda_keeper *keeper)
+static void keeper_unref(struct gm_cuda_keeper *keeper)
 {
 	bool last;
 
@@ -48,7 +48,7 @@ static void unref(struct gm_cuda_keeper *keeper)
 
 /* ---- the thread */
 
-static bool take(const struct gm_cuda_keeper *keeper)
+static bool keeper_take(const struct gm_cuda_keeper *keeper)
 {
 	const struct gm_cuda *cuda = keeper->cuda;
 	gm_cu_capture_mode mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -66,7 +66,7 @@ static bool take(const struct gm_cuda_keeper *keeper)
 	return true;
 }
 
-static void let_go(const struct gm_cuda_keeper *keeper)
+static void keeper_let_go(const struct gm_cuda_keeper *keeper)
 {
 	keeper->cuda->cuCtxPopCurrent(NULL);
 	if (keeper->primary)
@@ -74,7 +74,7 @@ static void let_go(const struct gm_cuda_keeper *keeper)
 }
 
 /* Whether all that was launched before is over. */
-static bool wait_for_all(const struct gm_cuda_keeper *keeper)
+static bool keeper_wait_for_all(const struct gm_cuda_keeper *keeper)
 {
 	gm_cu_result result;
 
@@ -85,10 +85,10 @@ static bool wait_for_all(const struct gm_cuda_keeper *keeper)
 	       result == GM_CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static void *run(void *ctx)
+static void *keeper_run(void *ctx)
 {
 	struct gm_cuda_keeper *keeper = ctx;
-	bool kept = take(keeper);
+	bool kept = keeper_take(keeper);
 
 	pthread_mutex_lock(&keeper->lock);
 	keeper->state = kept ? KEEPING : FAILED;
@@ -104,7 +104,7 @@ static void *run(void *ctx)
 		if (number == keeper->reached)
 			continue;
 		pthread_mutex_unlock(&keeper->lock);
-		good = wait_for_all(keeper);
+		good = keeper_wait_for_all(keeper);
 		pthread_mutex_lock(&keeper->lock);
 		if (good) {
 			keeper->reached = number;
@@ -113,12 +113,12 @@ static void *run(void *ctx)
 	}
 	pthread_mutex_unlock(&keeper->lock);
 	if (kept)
-		let_go(keeper);
-	unref(keeper);
+		keeper_let_go(keeper);
+	keeper_unref(keeper);
 	return NULL;
 }
 
-static int start(struct gm_cuda_keeper *keeper)
+static int keeper_start(struct gm_cuda_keeper *keeper)
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
@@ -130,7 +130,7 @@ static int start(struct gm_cuda_keeper *keeper)
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
-	r = pthread_create(&thread, &attributes, run, keeper);
+	r = pthread_create(&thread, &attributes, keeper_run, keeper);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attributes);
 	return -r;
@@ -155,10 +155,10 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 	keeper->refs = 2;
 	pthread_mutex_init(&keeper->lock, NULL);
 	pthread_cond_init(&keeper->changed, NULL);
-	r = start(keeper);
+	r = keeper_start(keeper);
 	if (r < 0) {
 		keeper->refs = 1;
-		unref(keeper);
+		keeper_unref(keeper);
 		return r;
 	}
 	pthread_mutex_lock(&keeper->lock);
@@ -167,14 +167,14 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 	kept = keeper->state == KEEPING;
 	pthread_mutex_unlock(&keeper->lock);
 	if (!kept) {
-		unref(keeper);
+		keeper_unref(keeper);
 		return -EIO;
 	}
 	*ret_keeper = keeper;
 	return 0;
 }
 
-static void call(struct gm_cuda_keeper *keeper)
+static void keeper_call(struct gm_cuda_keeper *keeper)
 {
 	keeper->called = true;
 	pthread_cond_broadcast(&keeper->changed);
@@ -186,9 +186,9 @@ void gm_cuda_keeper_free(struct gm_cuda_keeper *keeper)
 		return;
 	pthread_mutex_lock(&keeper->lock);
 	keeper->over = true;
-	call(keeper);
+	keeper_call(keeper);
 	pthread_mutex_unlock(&keeper->lock);
-	unref(keeper);
+	keeper_unref(keeper);
 }
 
 uint64_t gm_cuda_keeper_ask(struct gm_cuda_keeper *keeper)
@@ -197,7 +197,7 @@ uint64_t gm_cuda_keeper_ask(struct gm_cuda_keeper *keeper)
 
 	pthread_mutex_lock(&keeper->lock);
 	number = ++keeper->asked;
-	call(keeper);
+	keeper_call(keeper);
 	pthread_mutex_unlock(&keeper->lock);
 	return number;
 }
@@ -209,7 +209,7 @@ bool gm_cuda_keeper_reached(struct gm_cuda_keeper *keeper, uint64_t number)
 	pthread_mutex_lock(&keeper->lock);
 	reached = keeper->reached >= number;
 	if (!reached)
-		call(keeper);
+		keeper_call(keeper);
 	pthread_mutex_unlock(&keeper->lock);
 	return reached;
 }

@@ -15,16 +15,18 @@
 #include <string.h>
 #include <utlist.h>
 
-struct gm_ipc_block {
+struct gm_ipc_cache_block {
 	uint8_t handle[GM_IPC_HANDLE_BYTES];
 	uint64_t context;
 	void *addr;
 	unsigned uses;
 	unsigned openings; /* as the driver counts them: more than one if a close failed */
-	struct gm_ipc_block *next_handle, *next_addr; /* of a bucket: listing one needs no memory */
+	struct gm_ipc_cache_block *next_handle,
+		*next_addr; /* of a bucket: listing one needs no memory */
 };
 
-static struct gm_ipc_block **handle_bucket(struct gm_ipc_cache *cache, const uint8_t *handle)
+static struct gm_ipc_cache_block **ipc_cache_handle_bucket(
+	struct gm_ipc_cache *cache, const uint8_t *handle)
 {
 	uint64_t hash = 0, word;
 	for (size_t i = 0; i < GM_IPC_HANDLE_BYTES; i += sizeof(word)) {
@@ -35,17 +37,18 @@ static struct gm_ipc_block **handle_bucket(struct gm_ipc_cache *cache, const uin
 	return &cache->by_handle[hash % GM_IPC_CACHE_BUCKETS];
 }
 
-static struct gm_ipc_block **addr_bucket(struct gm_ipc_cache *cache, const void *addr)
+static struct gm_ipc_cache_block **ipc_cache_addr_bucket(
+	struct gm_ipc_cache *cache, const void *addr)
 {
 	return &cache->by_addr[(uintptr_t)addr / GM_CHUNK_MIN % GM_IPC_CACHE_BUCKETS];
 }
 
 /* Lock. */
-static struct gm_ipc_block *find(
+static struct gm_ipc_cache_block *ipc_cache_find(
 	struct gm_ipc_cache *cache, const uint8_t *handle, uint64_t context)
 {
-	struct gm_ipc_block *block;
-	LL_FOREACH2(*handle_bucket(cache, handle), block, next_handle)
+	struct gm_ipc_cache_block *block;
+	LL_FOREACH2(*ipc_cache_handle_bucket(cache, handle), block, next_handle)
 	{
 		if (block->context == context &&
 			!memcmp(block->handle, handle, GM_IPC_HANDLE_BYTES))
@@ -55,28 +58,29 @@ static struct gm_ipc_block *find(
 }
 
 /* Lock. */
-static void unlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+static void ipc_cache_unlist(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
-	LL_DELETE2(*handle_bucket(cache, block->handle), block, next_handle);
-	LL_DELETE2(*addr_bucket(cache, block->addr), block, next_addr);
+	LL_DELETE2(*ipc_cache_handle_bucket(cache, block->handle), block, next_handle);
+	LL_DELETE2(*ipc_cache_addr_bucket(cache, block->addr), block, next_addr);
 }
 
 /* Lock. */
-static void enlist(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+static void ipc_cache_enlist(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
-	LL_PREPEND2(*handle_bucket(cache, block->handle), block, next_handle);
-	LL_PREPEND2(*addr_bucket(cache, block->addr), block, next_addr);
+	LL_PREPEND2(*ipc_cache_handle_bucket(cache, block->handle), block, next_handle);
+	LL_PREPEND2(*ipc_cache_addr_bucket(cache, block->addr), block, next_addr);
 }
 
 /* What was at the address went with its context, and its users have not let go of it yet. They have
  * nothing but the address, so they count as users of what is there now. Lock. */
-static void succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
+static void ipc_cache_succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
-	struct gm_ipc_block *former;
-	LL_SEARCH_SCALAR2(*addr_bucket(cache, block->addr), former, addr, block->addr, next_addr);
+	struct gm_ipc_cache_block *former;
+	LL_SEARCH_SCALAR2(
+		*ipc_cache_addr_bucket(cache, block->addr), former, addr, block->addr, next_addr);
 	if (!former)
 		return;
-	unlist(cache, former);
+	ipc_cache_unlist(cache, former);
 	block->uses += former->uses;
 	free(former);
 }
@@ -84,11 +88,11 @@ static void succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_block *block)
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
 	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr)
 {
-	struct gm_ipc_block *block, *new;
+	struct gm_ipc_cache_block *block, *new;
 	int r;
 
 	pthread_mutex_lock(&cache->lock);
-	block = find(cache, handle, context);
+	block = ipc_cache_find(cache, handle, context);
 	if (block) {
 		block->uses++;
 		*ret_addr = block->addr;
@@ -109,13 +113,13 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		return r;
 	}
 	pthread_mutex_lock(&cache->lock);
-	block = find(cache, handle, new->context);
+	block = ipc_cache_find(cache, handle, new->context);
 	if (block) {
 		block->uses++;
 		*ret_addr = block->addr;
 	} else {
-		succeed_at(cache, new);
-		enlist(cache, new);
+		ipc_cache_succeed_at(cache, new);
+		ipc_cache_enlist(cache, new);
 		*ret_addr = new->addr;
 	}
 	pthread_mutex_unlock(&cache->lock);
@@ -134,18 +138,18 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 int gm_ipc_cache_put(
 	struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx, void *addr)
 {
-	struct gm_ipc_block *block, *other;
+	struct gm_ipc_cache_block *block, *other;
 	int r = 0;
 
 	pthread_mutex_lock(&cache->lock);
-	LL_SEARCH_SCALAR2(*addr_bucket(cache, addr), block, addr, addr, next_addr);
+	LL_SEARCH_SCALAR2(*ipc_cache_addr_bucket(cache, addr), block, addr, addr, next_addr);
 	if (!block) {
 		r = -ENOENT;
 	} else if (--block->uses) {
 		block = NULL;
 	} else {
 		/* Nobody finds it from here on: what is closed must not be handed out. */
-		unlist(cache, block);
+		ipc_cache_unlist(cache, block);
 	}
 	pthread_mutex_unlock(&cache->lock);
 	if (!block)
@@ -160,14 +164,14 @@ int gm_ipc_cache_put(
 		return 0;
 	}
 	pthread_mutex_lock(&cache->lock);
-	other = find(cache, block->handle, block->context);
+	other = ipc_cache_find(cache, block->handle, block->context);
 	if (other) {
 		/* Opened again meanwhile: what could not be closed is that one's too. */
 		other->uses++;
 		other->openings += block->openings;
 	} else {
 		block->uses = 1;
-		enlist(cache, block);
+		ipc_cache_enlist(cache, block);
 	}
 	pthread_mutex_unlock(&cache->lock);
 	if (other)

@@ -12,13 +12,13 @@
  * handle is opened in a context, which is told by a number that no other has, and belongs to it.
  * All calls may be made from any thread; no lock is held while the driver opens or closes.
  */
-struct gm_ipc_block;
+struct gm_ipc_cache_block;
 
 #define GM_IPC_CACHE_BUCKETS 512
 
 struct gm_ipc_cache {
 	pthread_mutex_t lock;
-	struct gm_ipc_block *by_handle[GM_IPC_CACHE_BUCKETS], *by_addr[GM_IPC_CACHE_BUCKETS];
+	struct gm_ipc_cache_block *by_handle[GM_IPC_CACHE_BUCKETS], *by_addr[GM_IPC_CACHE_BUCKETS];
 };
 
 #define GM_IPC_CACHE_INIT \

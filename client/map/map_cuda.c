@@ -37,7 +37,7 @@ const char *gm_map_cuda_error(void)
 	return last_error;
 }
 
-static int outcome(struct gm_map_cuda *backend, gm_cu_result result)
+static int cuda_outcome(struct gm_map_cuda *backend, gm_cu_result result)
 {
 	/* What is undone after a failure must not hide it. */
 	if (result)
@@ -46,12 +46,12 @@ static int outcome(struct gm_map_cuda *backend, gm_cu_result result)
 	return result == GM_CUDA_ERROR_OUT_OF_MEMORY ? -ENOBUFS : gm_cuda_errno(result);
 }
 
-static gm_cu_result enter(struct gm_map_cuda *backend, struct gm_cuda_entered *ret_entered)
+static gm_cu_result cuda_enter(struct gm_map_cuda *backend, struct gm_cuda_entered *ret_entered)
 {
 	return gm_cuda_contexts_enter(backend->contexts, ret_entered);
 }
 
-static void leave(struct gm_map_cuda *backend, struct gm_cuda_entered *entered)
+static void cuda_leave(struct gm_map_cuda *backend, struct gm_cuda_entered *entered)
 {
 	gm_cuda_contexts_leave(backend->contexts, entered);
 }
@@ -60,13 +60,13 @@ int gm_map_cuda_call(struct gm_map_cuda *backend,
 	gm_cu_result (*fn)(const struct gm_cuda *cuda, void *arg), void *arg)
 {
 	struct gm_cuda_entered entered;
-	gm_cu_result result = enter(backend, &entered);
+	gm_cu_result result = cuda_enter(backend, &entered);
 
 	if (!result) {
 		result = fn(backend->cuda, arg);
-		leave(backend, &entered);
+		cuda_leave(backend, &entered);
 	}
-	return outcome(backend, result);
+	return cuda_outcome(backend, result);
 }
 
 bool gm_map_cuda_active(struct gm_map_cuda *backend)
@@ -89,7 +89,7 @@ int gm_map_cuda_count(const struct gm_cuda *cuda, int *ret_count, char why[GM_MA
 	return result ? -ENODEV : 0;
 }
 
-static int find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BYTES],
+static int cuda_find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BYTES],
 	gm_cu_device *ret_device, char why[GM_MAP_CUDA_WHY])
 {
 	int count = 0;
@@ -112,7 +112,7 @@ static int find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UUID_BY
 }
 
 /* Whether this driver can put memory at an address of our choice, which the fd transport is. */
-static bool can_place(const struct gm_cuda *cuda)
+static bool cuda_can_place(const struct gm_cuda *cuda)
 {
 	return cuda->cuMemAddressReserve && cuda->cuMemMap &&
 	       cuda->cuMemImportFromShareableHandle && cuda->cuMemRetainAllocationHandle;
@@ -130,12 +130,12 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 	r = gm_cuda_load(&cuda, why);
 	if (r < 0)
 		return r;
-	if (!can_place(cuda) && !cuda->cuIpcOpenMemHandle) {
+	if (!cuda_can_place(cuda) && !cuda->cuIpcOpenMemHandle) {
 		snprintf(why, GM_MAP_CUDA_WHY,
 			"the NVIDIA driver is too old to map memory of another process: CUDA 11.0 or newer is needed");
 		return -ENODEV;
 	}
-	r = find_device(cuda, uuid, &device, why);
+	r = cuda_find_device(cuda, uuid, &device, why);
 	if (r < 0)
 		return r;
 	backend = calloc(1, sizeof(*backend));
@@ -169,7 +169,7 @@ int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID
 {
 	gm_cu_device peer;
 	char why[GM_MAP_CUDA_WHY];
-	int can = 0, r = find_device(backend->cuda, uuid, &peer, why);
+	int can = 0, r = cuda_find_device(backend->cuda, uuid, &peer, why);
 	bool known;
 
 	if (r < 0)
@@ -191,7 +191,7 @@ int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID
 
 /* ---- memory */
 
-static gm_cu_ptr at(void *addr)
+static gm_cu_ptr cuda_at(void *addr)
 {
 	return (gm_cu_ptr)(uintptr_t)addr;
 }
@@ -205,15 +205,15 @@ static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 	int r;
 
 	last_error = "";
-	if (!can_place(backend->cuda))
+	if (!cuda_can_place(backend->cuda))
 		return -EOPNOTSUPP;
-	result = enter(backend, &entered);
+	result = cuda_enter(backend, &entered);
 	if (result)
-		return outcome(backend, result);
+		return cuda_outcome(backend, result);
 	result = backend->cuda->cuMemAddressReserve(&ptr, bytes, GM_CHUNK_MIN, 0, 0);
-	leave(backend, &entered);
+	cuda_leave(backend, &entered);
 	if (result) {
-		r = outcome(backend, result);
+		r = cuda_outcome(backend, result);
 		return r == -ENOBUFS ? -ENOMEM : r; /* less may be had */
 	}
 	*ret_addr = (void *)(uintptr_t)ptr;
@@ -225,11 +225,11 @@ static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
 	struct gm_map_cuda *backend = ctx;
 	struct gm_cuda_entered entered;
 
-	if (enter(backend, &entered) == GM_CUDA_SUCCESS) {
+	if (cuda_enter(backend, &entered) == GM_CUDA_SUCCESS) {
 		backend->cuda->cuMemUnmap(
-			at(addr), bytes); /* where nothing is mapped that is no error */
-		backend->cuda->cuMemAddressFree(at(addr), bytes);
-		leave(backend, &entered);
+			cuda_at(addr), bytes); /* where nothing is mapped that is no error */
+		backend->cuda->cuMemAddressFree(cuda_at(addr), bytes);
+		cuda_leave(backend, &entered);
 	}
 }
 
@@ -244,17 +244,17 @@ static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd)
 	last_error = "";
 	if (fd < 0)
 		return -EOPNOTSUPP;
-	result = enter(backend, &entered);
+	result = cuda_enter(backend, &entered);
 	if (result)
-		return outcome(backend, result);
+		return cuda_outcome(backend, result);
 	result = cuda->cuMemImportFromShareableHandle(
 		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (!result) {
-		result = cuda->cuMemMap(at(addr), bytes, 0, mem, 0);
+		result = cuda->cuMemMap(cuda_at(addr), bytes, 0, mem, 0);
 		cuda->cuMemRelease(mem); /* a mapping keeps the memory by itself */
 	}
-	leave(backend, &entered);
-	return outcome(backend, result);
+	cuda_leave(backend, &entered);
+	return cuda_outcome(backend, result);
 }
 
 static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
@@ -275,12 +275,12 @@ static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 		access[i].flags = read_only ? GM_CU_MEM_ACCESS_FLAGS_PROT_READ
 					    : GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	}
-	result = enter(backend, &entered);
+	result = cuda_enter(backend, &entered);
 	if (!result) {
-		result = backend->cuda->cuMemSetAccess(at(addr), bytes, access, n);
-		leave(backend, &entered);
+		result = backend->cuda->cuMemSetAccess(cuda_at(addr), bytes, access, n);
+		cuda_leave(backend, &entered);
 	}
-	return outcome(backend, result);
+	return cuda_outcome(backend, result);
 }
 
 static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
@@ -291,36 +291,36 @@ static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
 	gm_cu_result result;
 	gm_cu_mem mem;
 
-	result = enter(backend, &entered);
+	result = cuda_enter(backend, &entered);
 	if (result)
-		return outcome(backend, result);
+		return cuda_outcome(backend, result);
 	result = cuda->cuMemRetainAllocationHandle(&mem, from);
 	if (!result) {
 		/* The new place first: should that fail, the chunk is where it was. */
-		result = cuda->cuMemMap(at(to), bytes, 0, mem, 0);
+		result = cuda->cuMemMap(cuda_at(to), bytes, 0, mem, 0);
 		if (!result) {
-			result = cuda->cuMemUnmap(at(from), bytes);
+			result = cuda->cuMemUnmap(cuda_at(from), bytes);
 			if (result)
-				cuda->cuMemUnmap(at(to), bytes);
+				cuda->cuMemUnmap(cuda_at(to), bytes);
 		}
 		cuda->cuMemRelease(mem);
 	}
-	leave(backend, &entered);
-	return outcome(backend, result);
+	cuda_leave(backend, &entered);
+	return cuda_outcome(backend, result);
 }
 
 static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 {
 	struct gm_map_cuda *backend = ctx;
 	struct gm_cuda_entered entered;
-	gm_cu_result result = enter(backend, &entered);
+	gm_cu_result result = cuda_enter(backend, &entered);
 
 	if (!result) {
-		result = backend->cuda->cuMemUnmap(at(addr), bytes);
-		leave(backend, &entered);
+		result = backend->cuda->cuMemUnmap(cuda_at(addr), bytes);
+		cuda_leave(backend, &entered);
 	}
 	/* With the driver it was unmapped already. */
-	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : outcome(backend, result);
+	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : cuda_outcome(backend, result);
 }
 
 /* ---- the ipc transport */
@@ -328,7 +328,8 @@ static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 /* One for the process: the driver's openings are the process's, whatever session they came by. */
 static struct gm_ipc_cache ipc_blocks = GM_IPC_CACHE_INIT;
 
-static gm_cu_result open_here(struct gm_map_cuda *backend, gm_cu_ipc_mem handle, gm_cu_ptr *ret_ptr)
+static gm_cu_result cuda_open_here(
+	struct gm_map_cuda *backend, gm_cu_ipc_mem handle, gm_cu_ptr *ret_ptr)
 {
 	return backend->cuda->cuIpcOpenMemHandle(
 		ret_ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
@@ -338,7 +339,7 @@ static gm_cu_result open_here(struct gm_map_cuda *backend, gm_cu_ipc_mem handle,
  * What is of one process can be opened by one context of a GPU at a time, and kernels and copies of
  * all of them reach it there. So a block of the daemon's is opened where others are.
  */
-static gm_cu_result open_elsewhere(
+static gm_cu_result cuda_open_elsewhere(
 	struct gm_map_cuda *backend, gm_cu_ipc_mem handle, uint64_t *context, gm_cu_ptr *ret_ptr)
 {
 	gm_cu_result unused, result = GM_CUDA_ERROR_INVALID_HANDLE;
@@ -351,17 +352,17 @@ static gm_cu_result open_elsewhere(
 		if (other->number == *context ||
 			gm_cuda_context_enter(backend->contexts, other, &entered))
 			continue;
-		if (open_here(backend, handle, ret_ptr) == GM_CUDA_SUCCESS) {
+		if (cuda_open_here(backend, handle, ret_ptr) == GM_CUDA_SUCCESS) {
 			*context = other->number;
 			result = GM_CUDA_SUCCESS;
 		}
-		leave(backend, &entered);
+		cuda_leave(backend, &entered);
 	}
 	gm_cuda_contexts_walked(backend->contexts);
 	return result;
 }
 
-static int ipc_open(
+static int cuda_ipc_open(
 	void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t *context, void **ret_addr)
 {
 	struct gm_map_cuda *backend = ctx;
@@ -370,16 +371,16 @@ static int ipc_open(
 	gm_cu_result result;
 
 	memcpy(&given, handle, sizeof given);
-	result = open_here(backend, given, &ptr);
+	result = cuda_open_here(backend, given, &ptr);
 	if (result == GM_CUDA_ERROR_INVALID_HANDLE)
-		result = open_elsewhere(backend, given, context, &ptr);
+		result = cuda_open_elsewhere(backend, given, context, &ptr);
 	if (result)
-		return outcome(backend, result);
+		return cuda_outcome(backend, result);
 	*ret_addr = (void *)(uintptr_t)ptr;
 	return 0;
 }
 
-static int ipc_close(void *ctx, uint64_t context, void *addr)
+static int cuda_ipc_close(void *ctx, uint64_t context, void *addr)
 {
 	struct gm_map_cuda *backend = ctx;
 	struct gm_cuda_entered entered;
@@ -391,16 +392,16 @@ static int ipc_close(void *ctx, uint64_t context, void *addr)
 		return 0;
 	result = (gm_cu_result)r;
 	if (!result) {
-		result = backend->cuda->cuIpcCloseMemHandle(at(addr));
-		leave(backend, &entered);
+		result = backend->cuda->cuIpcCloseMemHandle(cuda_at(addr));
+		cuda_leave(backend, &entered);
 	}
 	if (result == GM_CUDA_ERROR_DEINITIALIZED || result == GM_CUDA_ERROR_INVALID_CONTEXT ||
 		result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		result = GM_CUDA_SUCCESS;
-	return outcome(backend, result);
+	return cuda_outcome(backend, result);
 }
 
-static const struct gm_ipc_ops ipc_ops = {.open = ipc_open, .close = ipc_close};
+static const struct gm_ipc_ops ipc_ops = {.open = cuda_ipc_open, .close = cuda_ipc_close};
 
 static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr)
 {
@@ -412,12 +413,12 @@ static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], voi
 	last_error = "";
 	if (!backend->cuda->cuIpcOpenMemHandle || !backend->cuda->cuIpcCloseMemHandle)
 		return -EOPNOTSUPP;
-	result = enter(backend, &entered);
+	result = cuda_enter(backend, &entered);
 	if (result)
-		return outcome(backend, result);
+		return cuda_outcome(backend, result);
 	r = gm_ipc_cache_take(&ipc_blocks, &ipc_ops, backend, handle,
 		gm_cuda_contexts_here(backend->contexts), ret_addr);
-	leave(backend, &entered);
+	cuda_leave(backend, &entered);
 	return r;
 }
 
@@ -431,16 +432,16 @@ static int cuda_detach(void *ctx, void *addr)
 	/* No context is needed: the block is closed in its own. */
 	gm_cuda_contexts_relax(backend->contexts, &entered);
 	r = gm_ipc_cache_put(&ipc_blocks, &ipc_ops, backend, addr);
-	leave(backend, &entered);
+	cuda_leave(backend, &entered);
 	return r;
 }
 
 /* ---- streams and events */
 
 /* A result of the driver, or an errno of our own. */
-static int told(struct gm_map_cuda *backend, int result)
+static int cuda_told(struct gm_map_cuda *backend, int result)
 {
-	return result < 0 ? result : outcome(backend, (gm_cu_result)result);
+	return result < 0 ? result : cuda_outcome(backend, (gm_cu_result)result);
 }
 
 static int cuda_record(void *ctx, struct gm_event **ret_event)
@@ -448,7 +449,7 @@ static int cuda_record(void *ctx, struct gm_event **ret_event)
 	struct gm_map_cuda *backend = ctx;
 
 	last_error = "";
-	return told(backend, gm_cuda_event_record(backend->contexts, ret_event));
+	return cuda_told(backend, gm_cuda_event_record(backend->contexts, ret_event));
 }
 
 static int cuda_passed(void *ctx, struct gm_event *event)
@@ -458,14 +459,14 @@ static int cuda_passed(void *ctx, struct gm_event *event)
 
 	if (r == GM_CUDA_ERROR_NOT_READY)
 		return 0;
-	return r ? told(backend, r) : 1;
+	return r ? cuda_told(backend, r) : 1;
 }
 
 static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
 
-	return told(backend, gm_cuda_event_order(backend->contexts, stream, event));
+	return cuda_told(backend, gm_cuda_event_order(backend->contexts, stream, event));
 }
 
 static void cuda_forget(void *ctx, struct gm_event *event)
@@ -493,7 +494,7 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 		return -EOPNOTSUPP;
 	result = backend->cuda->cuStreamGetId((gm_cu_stream)stream, &id);
 	if (result)
-		return outcome(backend, result);
+		return cuda_outcome(backend, result);
 	*ret_id = id;
 	return 0;
 }

@@ -12,7 +12,7 @@
 
 #include "common/limits.h"
 
-static int empty(void *addr, uint64_t bytes)
+static int host_empty(void *addr, uint64_t bytes)
 {
 	void *p = mmap(addr, bytes, PROT_NONE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -53,7 +53,7 @@ static int host_map(void *backend, void *addr, uint64_t bytes, int fd)
 		return -errno;
 	if (madvise(addr, bytes, MADV_DONTFORK) < 0) {
 		int r = -errno;
-		(void)empty(addr, bytes);
+		(void)host_empty(addr, bytes);
 		return r;
 	}
 	return 0;
@@ -67,7 +67,7 @@ static int host_access(void *backend, void *addr, uint64_t bytes, bool read_only
 
 static int host_unmap(void *backend, void *addr, uint64_t bytes)
 {
-	return empty(addr, bytes);
+	return host_empty(addr, bytes);
 }
 
 static int host_move(void *backend, void *from, void *to, uint64_t bytes)
@@ -78,10 +78,10 @@ static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 		return -errno;
 	if (madvise(to, bytes, MADV_DONTFORK) < 0) {
 		int r = -errno;
-		(void)empty(to, bytes);
+		(void)host_empty(to, bytes);
 		return r;
 	}
-	return empty(from, bytes);
+	return host_empty(from, bytes);
 }
 
 /* Nothing is kept. */

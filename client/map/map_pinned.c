@@ -43,7 +43,7 @@ struct gm_map_pinned {
 /* ---- the GPUs */
 
 /* The GPU of this thread's context; the number of GPUs: it has none, or one of another GPU. */
-static size_t current_gpu(const struct gm_map_pinned *backend)
+static size_t pinned_current_gpu(const struct gm_map_pinned *backend)
 {
 	gm_cu_ctx context = NULL;
 	gm_cu_device device;
@@ -57,9 +57,9 @@ static size_t current_gpu(const struct gm_map_pinned *backend)
 }
 
 /* In whose name to call the driver where any GPU will do: one that has a context already. */
-static struct gm_map_cuda *any_gpu(const struct gm_map_pinned *backend)
+static struct gm_map_cuda *pinned_any_gpu(const struct gm_map_pinned *backend)
 {
-	size_t i = current_gpu(backend);
+	size_t i = pinned_current_gpu(backend);
 
 	if (i < backend->n)
 		return backend->gpus[i];
@@ -130,7 +130,7 @@ void gm_map_pinned_free(struct gm_map_pinned *backend)
 
 /* ---- memory of the driver's own */
 
-static gm_cu_result set_access(const struct gm_cuda *cuda, void *arg)
+static gm_cu_result pinned_set_access(const struct gm_cuda *cuda, void *arg)
 {
 	const struct range *range = arg;
 	const struct gm_map_pinned *backend = range->backend;
@@ -152,7 +152,7 @@ static gm_cu_result set_access(const struct gm_cuda *cuda, void *arg)
 
 /* ---- memfds */
 
-static gm_cu_result host_register(const struct gm_cuda *cuda, void *arg)
+static gm_cu_result pinned_host_register(const struct gm_cuda *cuda, void *arg)
 {
 	const struct range *range = arg;
 
@@ -160,7 +160,7 @@ static gm_cu_result host_register(const struct gm_cuda *cuda, void *arg)
 		GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
 }
 
-static gm_cu_result host_unregister(const struct gm_cuda *cuda, void *arg)
+static gm_cu_result pinned_host_unregister(const struct gm_cuda *cuda, void *arg)
 {
 	const struct range *range = arg;
 
@@ -168,7 +168,7 @@ static gm_cu_result host_unregister(const struct gm_cuda *cuda, void *arg)
 }
 
 /* As a whole: no copy may go across the border of two registrations. */
-static int register_range(struct gm_map_pinned *backend, void *addr, uint64_t bytes)
+static int pinned_register_range(struct gm_map_pinned *backend, void *addr, uint64_t bytes)
 {
 	struct range *range = calloc(1, sizeof(*range));
 	int r;
@@ -176,7 +176,7 @@ static int register_range(struct gm_map_pinned *backend, void *addr, uint64_t by
 	if (!range)
 		return -ENOMEM;
 	*range = (struct range){.backend = backend, .addr = addr, .bytes = bytes};
-	r = gm_map_cuda_call(any_gpu(backend), host_register, range);
+	r = gm_map_cuda_call(pinned_any_gpu(backend), pinned_host_register, range);
 	if (r < 0) {
 		free(range);
 		return r;
@@ -190,7 +190,7 @@ static int register_range(struct gm_map_pinned *backend, void *addr, uint64_t by
 /* Whatever is registered there is so no more. That fails where the registration is gone already,
  * with its context or with the driver, and where work went astray in this process: then no work of
  * it runs any more, and the pages go when it ends. */
-static void unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
+static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
 {
 	uintptr_t first = (uintptr_t)addr;
 	struct range *range;
@@ -205,7 +205,8 @@ static void unregister(struct gm_map_pinned *backend, const void *addr, uint64_t
 			DL_DELETE(backend->registered, range);
 		pthread_mutex_unlock(&backend->lock);
 		if (range)
-			(void)gm_map_cuda_call(any_gpu(backend), host_unregister, range);
+			(void)gm_map_cuda_call(
+				pinned_any_gpu(backend), pinned_host_unregister, range);
 		free(range);
 	} while (range);
 }
@@ -218,7 +219,7 @@ static int pinned_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 
 	if (backend->host)
 		return gm_map_host_ops()->reserve(NULL, bytes, ret_addr);
-	return gm_map_cuda_ops()->reserve(any_gpu(backend), bytes, ret_addr);
+	return gm_map_cuda_ops()->reserve(pinned_any_gpu(backend), bytes, ret_addr);
 }
 
 static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
@@ -226,10 +227,10 @@ static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
 	struct gm_map_pinned *backend = ctx;
 
 	if (!backend->host) {
-		gm_map_cuda_ops()->unreserve(any_gpu(backend), addr, bytes);
+		gm_map_cuda_ops()->unreserve(pinned_any_gpu(backend), addr, bytes);
 		return;
 	}
-	unregister(backend, addr, bytes);
+	pinned_unregister(backend, addr, bytes);
 	gm_map_host_ops()->unreserve(NULL, addr, bytes);
 }
 
@@ -239,7 +240,7 @@ static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd)
 
 	if (backend->host)
 		return gm_map_host_ops()->map(NULL, addr, bytes, fd);
-	return gm_map_cuda_ops()->map(any_gpu(backend), addr, bytes, fd);
+	return gm_map_cuda_ops()->map(pinned_any_gpu(backend), addr, bytes, fd);
 }
 
 static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
@@ -250,11 +251,11 @@ static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 	int r;
 
 	if (!backend->host)
-		return gm_map_cuda_call(any_gpu(backend), set_access, &range);
+		return gm_map_cuda_call(pinned_any_gpu(backend), pinned_set_access, &range);
 	/* The driver pins pages for writing, so they have to be writable while it does. */
 	r = gm_map_host_ops()->access(NULL, addr, bytes, false);
 	if (r == 0)
-		r = register_range(backend, addr, bytes);
+		r = pinned_register_range(backend, addr, bytes);
 	if (r == 0 && read_only)
 		r = gm_map_host_ops()->access(NULL, addr, bytes, true);
 	return r;
@@ -267,7 +268,7 @@ static int pinned_move(void *ctx, void *from, void *to, uint64_t bytes)
 	/* Others may be using the rest of what is registered with it. */
 	if (backend->host)
 		return -EOPNOTSUPP;
-	return gm_map_cuda_ops()->move(any_gpu(backend), from, to, bytes);
+	return gm_map_cuda_ops()->move(pinned_any_gpu(backend), from, to, bytes);
 }
 
 static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
@@ -275,8 +276,8 @@ static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
 	struct gm_map_pinned *backend = ctx;
 
 	if (!backend->host)
-		return gm_map_cuda_ops()->unmap(any_gpu(backend), addr, bytes);
-	unregister(backend, addr, bytes);
+		return gm_map_cuda_ops()->unmap(pinned_any_gpu(backend), addr, bytes);
+	pinned_unregister(backend, addr, bytes);
 	return gm_map_host_ops()->unmap(NULL, addr, bytes);
 }
 
@@ -332,27 +333,28 @@ static int pinned_order(void *ctx, gpumem_stream stream, struct gm_event *event)
 	/* A stream of one GPU may wait for another's events. */
 	for (size_t i = 0; i < backend->n && r == 0; i++)
 		if (event->parts[i])
-			r = gm_map_cuda_ops()->order(any_gpu(backend), stream, event->parts[i]);
+			r = gm_map_cuda_ops()->order(
+				pinned_any_gpu(backend), stream, event->parts[i]);
 	return r;
 }
 
 static uint64_t pinned_here(void *ctx)
 {
 	struct gm_map_pinned *backend = ctx;
-	size_t i = current_gpu(backend);
+	size_t i = pinned_current_gpu(backend);
 
 	return i < backend->n ? gm_map_cuda_ops()->here(backend->gpus[i]) : 0;
 }
 
 static int pinned_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 {
-	return gm_map_cuda_ops()->stream_id(any_gpu(ctx), stream, ret_id);
+	return gm_map_cuda_ops()->stream_id(pinned_any_gpu(ctx), stream, ret_id);
 }
 
 /* Memory of the host's is part of a graph as any other: a copy in it reads there at each launch. */
 static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
 {
-	return gm_map_cuda_ops()->captured_into(any_gpu(ctx), stream);
+	return gm_map_cuda_ops()->captured_into(pinned_any_gpu(ctx), stream);
 }
 
 static void pinned_close(void *ctx)

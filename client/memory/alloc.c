@@ -28,7 +28,7 @@
 
 /* ---- the heap of a device */
 
-static gpumem_status arena_make(
+static gpumem_status alloc_arena_make(
 	struct gpumem_session *session, uint32_t device, struct gm_arena **ret_arena)
 {
 	struct gm_session_device *d = &session->device[device];
@@ -103,13 +103,13 @@ uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 }
 
 /* Frees a block, and ends its row if the library's thread gave it one. */
-static inline int let_go(struct gpumem_session *session, uint32_t device, struct gm_arena *arena,
-	void *ptr, gpumem_stream stream)
+static inline int alloc_let_go(struct gpumem_session *session, uint32_t device,
+	struct gm_arena *arena, void *ptr, gpumem_stream stream)
 {
 	uint32_t row = 0;
 	int r = gm_arena_dealloc(arena, ptr, stream, &row);
 	if (unlikely(row) && r == 0)
-		gm_pages_row_remove(&session->pages, device, row);
+		gm_session_pages_row_remove(&session->pages, device, row);
 	return r;
 }
 
@@ -129,7 +129,7 @@ static gpumem_status alloc_failed(
 }
 
 /* The graph that what is done on the stream now becomes a part of; 0: none. */
-static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream stream)
+static inline uint64_t alloc_graph_of(const struct gm_session_device *d, gpumem_stream stream)
 {
 	if (!stream || stream == GPUMEM_STREAM_ANY || stream == GPUMEM_STREAM_DONE)
 		return 0;
@@ -143,7 +143,7 @@ static inline uint64_t graph_of(const struct gm_session_device *d, gpumem_stream
  * other threads were quicker: then it is waited for again, while there is time. outcome and refusal
  * are what the heap met.
  */
-static gpumem_status await(struct gpumem_session *session, uint32_t device, size_t size,
+static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
 	int outcome, gpumem_status refusal, void **ret_ptr)
 {
@@ -184,7 +184,7 @@ static gpumem_status await(struct gpumem_session *session, uint32_t device, size
 	}
 }
 
-static inline gpumem_status take(struct gpumem_session *session, uint32_t device, size_t size,
+static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
 {
 	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
@@ -204,7 +204,7 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	struct gm_arena *arena =
 		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
 	if (unlikely(!arena)) {
-		status = arena_make(session, device, &arena);
+		status = alloc_arena_make(session, device, &arena);
 		if (status)
 			return status;
 	}
@@ -215,13 +215,14 @@ static inline gpumem_status take(struct gpumem_session *session, uint32_t device
 	int r = gm_arena_alloc_tagged(
 		arena, size, given.alignment, stream, flags, tag, &ptr, &status);
 	if (unlikely(r)) {
-		status = await(session, device, size, stream, &given, flags, tag, r, status, &ptr);
+		status = alloc_await(
+			session, device, size, stream, &given, flags, tag, r, status, &ptr);
 		if (status)
 			return status;
 	}
-	uint64_t graph = graph_of(&session->device[device], stream);
+	uint64_t graph = alloc_graph_of(&session->device[device], stream);
 	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
-		(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_DONE);
+		(void)alloc_let_go(session, device, arena, ptr, GPUMEM_STREAM_DONE);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
 	}
 	gm_session_stir(session);
@@ -241,7 +242,7 @@ gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size
 				"use gpumem_host_alloc");
 		return gm_session_no_device(session, device);
 	}
-	return take(session, device, size, stream, options, ret_ptr);
+	return alloc_take(session, device, size, stream, options, ret_ptr);
 }
 
 gpumem_status gpumem_host_alloc(
@@ -258,10 +259,10 @@ gpumem_status gpumem_host_alloc(
 	if (gm_pinned_apart(session, device) && ret_ptr && size)
 		return gm_pinned_alloc(session, size, options, ret_ptr);
 	/* What a GPU may still use is nothing that the CPU could write into by now. */
-	return take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
+	return alloc_take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
 }
 
-static gpumem_status free_failed(int outcome, const void *ptr)
+static gpumem_status alloc_free_failed(int outcome, const void *ptr)
 {
 	const char *text = gm_arena_text(outcome);
 	return gm_error(gm_arena_status(outcome), "cannot free %p: %s", ptr,
@@ -269,7 +270,7 @@ static gpumem_status free_failed(int outcome, const void *ptr)
 }
 
 /* What a graph uses stays put. ptr is a block that is alive. *ret_kept: it stays. */
-static gpumem_status keep_for_graph(
+static gpumem_status alloc_keep_for_graph(
 	struct gpumem_session *session, uint32_t device, void *ptr, uint64_t graph, bool *ret_kept)
 {
 	int r = gm_captures_free(&session->captures, ptr, device, graph);
@@ -283,39 +284,39 @@ static gpumem_status keep_for_graph(
 }
 
 /* Of a heap. */
-static inline gpumem_status give_to(struct gpumem_session *session, uint32_t device,
+static inline gpumem_status alloc_give_to(struct gpumem_session *session, uint32_t device,
 	struct gm_arena *arena, void *ptr, gpumem_stream stream)
 {
-	uint64_t graph = graph_of(&session->device[device], stream);
+	uint64_t graph = alloc_graph_of(&session->device[device], stream);
 	if (unlikely(graph || gm_captures_any(&session->captures))) {
 		bool kept = false;
 		uint64_t size;
 		int r = gm_arena_size(arena, ptr, &size);
 		if (r)
-			return free_failed(r, ptr);
-		gpumem_status status = keep_for_graph(session, device, ptr, graph, &kept);
+			return alloc_free_failed(r, ptr);
+		gpumem_status status = alloc_keep_for_graph(session, device, ptr, graph, &kept);
 		if (status || kept)
 			return status;
 	}
-	int r = let_go(session, device, arena, ptr, stream);
+	int r = alloc_let_go(session, device, arena, ptr, stream);
 	if (unlikely(r))
-		return free_failed(r, ptr);
+		return alloc_free_failed(r, ptr);
 	gm_session_stir(session);
 	return GPUMEM_OK;
 }
 
 /* Of pinned memory where each block is a buffer. false: it is none of those. */
-static bool give_apart(
+static bool alloc_give_apart(
 	struct gpumem_session *session, void *ptr, gpumem_stream stream, gpumem_status *ret_status)
 {
 	uint32_t device = session->counted;
 	if (!gm_pinned_apart(session, device))
 		return false;
-	uint64_t graph = graph_of(&session->device[device], stream);
+	uint64_t graph = alloc_graph_of(&session->device[device], stream);
 	*ret_status = GPUMEM_OK;
 	if ((graph || gm_captures_any(&session->captures)) && gm_pinned_holds(session, ptr)) {
 		bool kept = false;
-		*ret_status = keep_for_graph(session, device, ptr, graph, &kept);
+		*ret_status = alloc_keep_for_graph(session, device, ptr, graph, &kept);
 		if (*ret_status || kept)
 			return true;
 	}
@@ -323,7 +324,7 @@ static bool give_apart(
 }
 
 /* Of the devices from first on. */
-static inline gpumem_status give(
+static inline gpumem_status alloc_give(
 	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
 {
 	gpumem_status status;
@@ -333,9 +334,9 @@ static inline gpumem_status give(
 		struct gm_arena *arena =
 			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
 		if (arena && gm_arena_holds(arena, ptr))
-			return give_to(session, i, arena, ptr, stream);
+			return alloc_give_to(session, i, arena, ptr, stream);
 	}
-	if (give_apart(session, ptr, stream, &status))
+	if (alloc_give_apart(session, ptr, stream, &status))
 		return status;
 	return gm_error(GPUMEM_E_INVALID, "cannot free %p: no %smemory of this session is there",
 		ptr, first ? "pinned host " : "");
@@ -345,14 +346,14 @@ gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stre
 {
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
-	return give(session, 0, ptr, stream);
+	return alloc_give(session, 0, ptr, stream);
 }
 
 gpumem_status gpumem_host_free(gpumem_session *session, void *ptr)
 {
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
-	return give(session, session->counted, ptr, GPUMEM_STREAM_ANY);
+	return alloc_give(session, session->counted, ptr, GPUMEM_STREAM_ANY);
 }
 
 /* ---- graphs */
@@ -369,18 +370,18 @@ gpumem_status gpumem_graph_of(
 	gpumem_status status = gm_mapping_open(session, device);
 	if (status)
 		return status;
-	*ret_graph = graph_of(&session->device[device], stream);
+	*ret_graph = alloc_graph_of(&session->device[device], stream);
 	return GPUMEM_OK;
 }
 
-static void free_of_graph(void *ctx, void *ptr, uint32_t device)
+static void alloc_free_of_graph(void *ctx, void *ptr, uint32_t device)
 {
 	struct gpumem_session *session = ctx;
 	struct gm_arena *arena =
 		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
 	/* Launches of the graph may still be under way, on any stream. */
 	if (arena)
-		(void)let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
+		(void)alloc_let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
 	else
 		(void)gm_pinned_free(session, ptr, GPUMEM_STREAM_ANY);
 }
@@ -389,7 +390,7 @@ gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
 {
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	if (!graph || !gm_captures_gone(&session->captures, graph, free_of_graph, session))
+	if (!graph || !gm_captures_gone(&session->captures, graph, alloc_free_of_graph, session))
 		return gm_error(GPUMEM_E_NOT_FOUND, "nothing is kept for graph %llu",
 			(unsigned long long)graph);
 	gm_session_stir(session);

@@ -34,7 +34,7 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 /* ---- the address range */
 
 /* false: it is here still, and must not go back: neither now nor by the session's goodbye. */
-static bool unmap(struct gpumem_buffer *buffer)
+static bool buffer_unmap(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	int r = 0;
@@ -53,7 +53,7 @@ static bool unmap(struct gpumem_buffer *buffer)
 }
 
 /* One block, at the driver's address. */
-static int open_ipc(struct gpumem_buffer *buffer, const struct gm_lease_chunk *chunk)
+static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session_chunk *chunk)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	void *addr;
@@ -68,12 +68,12 @@ static int open_ipc(struct gpumem_buffer *buffer, const struct gm_lease_chunk *c
 	return r;
 }
 
-static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
+static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chunks)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	struct gm_lease_chunk *chunk;
+	struct gm_session_chunk *chunk;
 	if (buffer->lease->transport == GM_TRANSPORT_IPC)
-		return open_ipc(buffer, chunks);
+		return buffer_open_ipc(buffer, chunks);
 	LL_FOREACH (chunks, chunk) {
 		buffer->bytes += chunk->bytes;
 		buffer->chunks++;
@@ -96,7 +96,7 @@ static int map(struct gpumem_buffer *buffer, struct gm_lease_chunk *chunks)
 
 /* ---- making and ending */
 
-static void enlist(struct gpumem_buffer *buffer)
+static void buffer_enlist(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
 	struct gm_session_device *d = &session->device[buffer->device];
@@ -110,12 +110,12 @@ static void enlist(struct gpumem_buffer *buffer)
 	d->buffers++;
 	pthread_mutex_unlock(&session->lock);
 	if (buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
-		buffer->row = gm_pages_row_add(
+		buffer->row = gm_session_pages_row_add(
 			&session->pages, buffer->device, buffer->size, buffer->tag);
 	(void)gm_use_publish(session, buffer->device);
 }
 
-static void unlist(struct gpumem_buffer *buffer)
+static void buffer_unlist(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
 	struct gm_session_device *d = &session->device[buffer->device];
@@ -128,12 +128,12 @@ static void unlist(struct gpumem_buffer *buffer)
 	}
 	d->buffers--;
 	pthread_mutex_unlock(&session->lock);
-	gm_pages_row_remove(&session->pages, buffer->device, buffer->row);
+	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
 	(void)gm_use_publish(session, buffer->device);
 }
 
-gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lease,
-	struct gm_lease_chunk *chunks, bool opened, gpumem_buffer **ret_buffer)
+gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, bool opened, gpumem_buffer **ret_buffer)
 {
 	gpumem_status status = GPUMEM_OK;
 	struct gpumem_buffer *buffer = calloc(1, sizeof(*buffer));
@@ -153,7 +153,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
 	if (status)
 		goto out;
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
-	int r = map(buffer, chunks);
+	int r = buffer_map(buffer, chunks);
 	if (r < 0) {
 		/* Nothing that the caller asked for wrongly. */
 		bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
@@ -169,13 +169,13 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lea
 			(unsigned long long)buffer->bytes, (unsigned long long)lease->user_bytes);
 		goto out;
 	}
-	enlist(buffer);
+	buffer_enlist(buffer);
 	*ret_buffer = buffer;
 out:
-	gm_lease_chunks_free(chunks);
+	gm_session_chunks_free(chunks);
 	if (status) {
-		if (!buffer || unmap(buffer))
-			gm_lease_give(session, lease);
+		if (!buffer || buffer_unmap(buffer))
+			gm_session_lease_give(session, lease);
 		free(buffer);
 	}
 	return status;
@@ -209,9 +209,10 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	if (status)
 		return status;
 	gm_buffer_settle(session);
-	struct gm_lease *lease;
-	struct gm_lease_chunk *chunks;
-	status = gm_lease_take(session, device, size, (enum gm_transport)given.transport, given.tag,
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+	status = gm_session_lease_take(session, device, size, (enum gm_transport)given.transport,
+		given.tag,
 		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms, &lease,
 		&chunks);
 	if (status)
@@ -228,7 +229,7 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 	if (!buffer || !gm_session_ok(buffer->session))
 		return;
 	struct gpumem_session *session = buffer->session;
-	unlist(buffer);
+	buffer_unlist(buffer);
 	atomic_fetch_add(&session->unsettled, 1);
 	pthread_mutex_lock(&session->lock);
 	LL_PREPEND(session->ended, buffer);
@@ -248,8 +249,8 @@ void gm_buffer_settle(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 	LL_FOREACH_SAFE (list, buffer, tmp) {
 		/* What cannot be closed stays leased, and charged, while the session lasts. */
-		if (unmap(buffer))
-			gm_lease_give(session, buffer->lease);
+		if (buffer_unmap(buffer))
+			gm_session_lease_give(session, buffer->lease);
 		free(buffer);
 		atomic_fetch_sub(&session->unsettled, 1);
 	}
@@ -261,8 +262,8 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 	gm_buffer_settle(session);
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
-		unlist(buffer);
-		(void)unmap(buffer);
+		buffer_unlist(buffer);
+		(void)buffer_unmap(buffer);
 		free(buffer);
 	}
 }
@@ -324,6 +325,6 @@ gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
 	if (status)
 		return status;
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
-	gm_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
+	gm_session_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
 	return GPUMEM_OK;
 }

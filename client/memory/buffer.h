@@ -8,7 +8,7 @@
 /* A lease with an address range of its own, made here or opened. */
 struct gpumem_buffer {
 	struct gpumem_session *session;
-	struct gm_lease *lease;
+	struct gm_session_lease *lease;
 	uint32_t device;
 	bool opened;                      /* another process made it, and pays for it */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
@@ -23,8 +23,8 @@ struct gpumem_buffer {
 };
 
 /* Maps what a lease brought and makes a buffer of it. Takes both, also on failure. */
-gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_lease *lease,
-	struct gm_lease_chunk *chunks, bool opened, gpumem_buffer **ret_buffer);
+gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, bool opened, gpumem_buffer **ret_buffer);
 /*
  * Unmaps buffers that were destroyed and gives them back, and waits for whoever is at it: when it
  * returns, the daemon has what was destroyed before it was called. Unmapping takes the driver

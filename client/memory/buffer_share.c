@@ -37,7 +37,7 @@ static void share_late(struct gm_call *call)
 static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
 
 /* What a program may share, or end the sharing of. */
-static gpumem_status check(gpumem_buffer *buffer)
+static gpumem_status share_check(gpumem_buffer *buffer)
 {
 	if (!buffer)
 		return gm_error(GPUMEM_E_INVALID, "no buffer: it is NULL");
@@ -56,7 +56,7 @@ gpumem_status gpumem_share(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
 {
 	gpumem_share_options given = GPUMEM_SHARE_OPTIONS_INIT;
-	gpumem_status status = check(buffer);
+	gpumem_status status = share_check(buffer);
 	if (status)
 		return status;
 	if (!ret_token)
@@ -98,9 +98,9 @@ gpumem_status gpumem_open(
 		return gm_session_refused(session);
 	if (!token || !ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "%s is NULL", token ? "ret_buffer" : "token");
-	struct gm_lease *lease;
-	struct gm_lease_chunk *chunks;
-	gpumem_status status = gm_lease_open(session, token->bytes, &lease, &chunks);
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+	gpumem_status status = gm_session_lease_open(session, token->bytes, &lease, &chunks);
 	if (status)
 		return status;
 	return gm_buffer_new(session, lease, chunks, true, ret_buffer);
@@ -108,7 +108,7 @@ gpumem_status gpumem_open(
 
 gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 {
-	gpumem_status status = check(buffer);
+	gpumem_status status = share_check(buffer);
 	if (status)
 		return status;
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
@@ -131,7 +131,7 @@ void gpumem_token_to_text(const gpumem_token *token, char text[GPUMEM_TOKEN_TEXT
 	*text = '\0';
 }
 
-static int digit(char c)
+static int share_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -151,7 +151,7 @@ gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token)
 		return gm_error(GPUMEM_E_INVALID, "a token is %zu hexadecimal digits",
 			2 * sizeof(token.bytes));
 	for (size_t i = 0; i < sizeof(token.bytes); i++) {
-		int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+		int high = share_digit(text[2 * i]), low = share_digit(text[2 * i + 1]);
 		if (high < 0 || low < 0)
 			return gm_error(GPUMEM_E_INVALID, "a token is %zu hexadecimal digits",
 				2 * sizeof(token.bytes));

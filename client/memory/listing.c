@@ -31,15 +31,15 @@ void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 	while (from != UINT64_MAX && !walk.over) {
 		size_t n = gm_arena_unlisted(arena, from, &walk, entries);
 		for (size_t i = 0; i < n; i++) {
-			uint32_t row = gm_pages_row_try(
+			uint32_t row = gm_session_pages_row_try(
 				&session->pages, device, entries[i].size, entries[i].tag);
 			if (!row)
 				left++;
 			else if (gm_arena_set_cookie(arena, &entries[i], row))
-				gm_pages_row_remove(&session->pages, device, row);
+				gm_session_pages_row_remove(&session->pages, device, row);
 		}
 	}
-	gm_pages_unlisted(&session->pages, device, left);
+	gm_session_pages_unlisted(&session->pages, device, left);
 	d->unlisted = left;
 	d->listed_changes = changes;
 	d->listed_from = from;

@@ -15,21 +15,21 @@
 #include "client/map/map_pinned.h"
 #include "client/session/gpumem_session.h"
 
-static void open_host(struct gm_session_device *d)
+static void mapping_open_host(struct gm_session_device *d)
 {
 	d->backend = NULL;
 	atomic_store_explicit(&d->map, gm_map_host_ops(), memory_order_release);
 }
 
 /* Those that cannot reach it, or that this process does not see, have no part in it. */
-static void add_peers(struct gpumem_session *session, struct gm_map_cuda *cuda)
+static void mapping_add_peers(struct gpumem_session *session, struct gm_map_cuda *cuda)
 {
 	for (uint32_t i = 0; i < session->counted; i++)
 		if (strcmp(session->device[i].info.backend, "cuda") == 0)
 			(void)gm_map_cuda_add_peer(cuda, session->device[i].info.uuid);
 }
 
-static gpumem_status open_cuda(struct gpumem_session *session, struct gm_session_device *d)
+static gpumem_status mapping_open_cuda(struct gpumem_session *session, struct gm_session_device *d)
 {
 	struct gm_map_cuda *cuda;
 	char why[GM_MAP_CUDA_WHY] = "";
@@ -38,14 +38,14 @@ static gpumem_status open_cuda(struct gpumem_session *session, struct gm_session
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
 			"device %u (%s) cannot be used: %s", d->info.number, d->info.name, why);
 	if (session->peers)
-		add_peers(session, cuda);
+		mapping_add_peers(session, cuda);
 	d->backend = cuda;
 	atomic_store_explicit(&d->map, gm_map_cuda_ops(), memory_order_release);
 	return GPUMEM_OK;
 }
 
 /* Whether the daemon serves GPUs: only then is there anybody to pin host memory for. */
-static bool serves_gpus(const struct gpumem_session *session)
+static bool mapping_serves_gpus(const struct gpumem_session *session)
 {
 	for (uint32_t i = 0; i < session->counted; i++)
 		if (strcmp(session->device[i].info.backend, "cuda") == 0)
@@ -53,17 +53,18 @@ static bool serves_gpus(const struct gpumem_session *session)
 	return false;
 }
 
-static gpumem_status open_pinned(struct gpumem_session *session, struct gm_session_device *d)
+static gpumem_status mapping_open_pinned(
+	struct gpumem_session *session, struct gm_session_device *d)
 {
 	struct gm_map_pinned *pinned;
 	char why[GM_MAP_CUDA_WHY] = "";
 	bool memfd = strcmp(d->info.backend, "host") == 0;
 	int r = -ENODEV;
-	if (serves_gpus(session))
+	if (mapping_serves_gpus(session))
 		r = gm_map_pinned_new(memfd, &pinned, why);
 	/* What is shared as a memfd needs no driver where no GPU is used. */
 	if (r == -ENODEV && memfd) {
-		open_host(d);
+		mapping_open_host(d);
 		return GPUMEM_OK;
 	}
 	if (r < 0)
@@ -86,11 +87,11 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 		;
 	else if (d->info.number == GPUMEM_DEVICE_HOST &&
 		 (strcmp(d->info.backend, "host") == 0 || strcmp(d->info.backend, "cuda") == 0))
-		status = open_pinned(session, d);
+		status = mapping_open_pinned(session, d);
 	else if (strcmp(d->info.backend, "host") == 0)
-		open_host(d);
+		mapping_open_host(d);
 	else if (strcmp(d->info.backend, "cuda") == 0)
-		status = open_cuda(session, d);
+		status = mapping_open_cuda(session, d);
 	else
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
 			"this library cannot map memory of device %u, which is of backend %s",

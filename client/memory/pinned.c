@@ -18,11 +18,11 @@
 #define POLL_NS  (5 * GM_NS_PER_MS)
 #define AWAIT_NS (GM_NS_PER_MS / 5)
 
-struct gm_block {
+struct gm_pinned_block {
 	gpumem_buffer *buffer;
 	struct gm_event *event; /* that it waits for; NULL: none is recorded yet */
 	bool done;              /* nothing uses it */
-	struct gm_block *prev, *next;
+	struct gm_pinned_block *prev, *next;
 };
 
 gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
@@ -39,7 +39,7 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 			"an alignment is a power of two, and of pinned memory that is registered at "
 			"most %llu",
 			(unsigned long long)GM_CHUNK_MIN);
-	struct gm_block *block = calloc(1, sizeof(*block));
+	struct gm_pinned_block *block = calloc(1, sizeof(*block));
 	if (!block)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a block");
 	/* What has passed by now makes room. */
@@ -59,9 +59,9 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 }
 
 /* The block in use at that address; NULL: there is none. Lock. */
-static struct gm_block *find(struct gpumem_session *session, const void *ptr)
+static struct gm_pinned_block *pinned_find(struct gpumem_session *session, const void *ptr)
 {
-	struct gm_block *block;
+	struct gm_pinned_block *block;
 	DL_FOREACH (session->blocks, block)
 		if (gpumem_buffer_ptr(block->buffer) == ptr)
 			break;
@@ -71,7 +71,7 @@ static struct gm_block *find(struct gpumem_session *session, const void *ptr)
 bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
 {
 	pthread_mutex_lock(&session->lock);
-	bool holds = find(session, ptr) != NULL;
+	bool holds = pinned_find(session, ptr) != NULL;
 	pthread_mutex_unlock(&session->lock);
 	return holds;
 }
@@ -80,7 +80,7 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 {
 	GM_UNCANCELLED; /* recording is the driver's */
 	pthread_mutex_lock(&session->lock);
-	struct gm_block *block = find(session, ptr);
+	struct gm_pinned_block *block = pinned_find(session, ptr);
 	if (block)
 		DL_DELETE(session->blocks, block);
 	pthread_mutex_unlock(&session->lock);
@@ -99,7 +99,7 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 }
 
 /* Whether the device has done with it. */
-static bool has_passed(struct gm_session_device *d, struct gm_block *block)
+static bool pinned_has_passed(struct gm_session_device *d, struct gm_pinned_block *block)
 {
 	if (!block->done && !block->event && d->map->record(d->backend, &block->event) < 0)
 		block->event = NULL;
@@ -114,7 +114,7 @@ static bool has_passed(struct gm_session_device *d, struct gm_block *block)
 uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 {
 	struct gm_session_device *d = &session->device[session->counted];
-	struct gm_block *list, *block, *tmp, *waiting = NULL;
+	struct gm_pinned_block *list, *block, *tmp, *waiting = NULL;
 	if (!gm_pinned_apart(session, session->counted))
 		return UINT64_MAX;
 	/* Who is about to ask for more must not overtake who is letting blocks go. */
@@ -125,7 +125,7 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 	pthread_mutex_unlock(&session->lock);
 	DL_FOREACH_SAFE (list, block, tmp) {
 		DL_DELETE(list, block);
-		if (has_passed(d, block)) {
+		if (pinned_has_passed(d, block)) {
 			gpumem_buffer_destroy(block->buffer);
 			free(block);
 		} else {
@@ -140,7 +140,7 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 }
 
 /* Waits until the device has done with a block that was freed, if that can be known. */
-static void await(struct gm_session_device *d, struct gm_block *block)
+static void pinned_await(struct gm_session_device *d, struct gm_pinned_block *block)
 {
 	struct timespec pause = {.tv_nsec = AWAIT_NS};
 
@@ -157,9 +157,9 @@ static void await(struct gm_session_device *d, struct gm_block *block)
 void gm_pinned_drop_all(struct gpumem_session *session)
 {
 	struct gm_session_device *d = &session->device[session->counted];
-	struct gm_block *block, *tmp;
+	struct gm_pinned_block *block, *tmp;
 	DL_FOREACH (session->leaving, block)
-		await(d, block);
+		pinned_await(d, block);
 	DL_CONCAT(session->blocks, session->leaving);
 	DL_FOREACH_SAFE (session->blocks, block, tmp)
 		free(block);

@@ -25,9 +25,9 @@ struct gm_supply {
 	bool ipc;
 	pthread_mutex_t making; /* of the lease: held across a message */
 	pthread_mutex_t lock;   /* of what follows */
-	struct gm_lease *lease;
+	struct gm_session_lease *lease;
 	/* By id, in lists of its own: adding one needs no memory, so it cannot fail. */
-	struct gm_lease_chunk *chunks[BUCKETS];
+	struct gm_session_chunk *chunks[BUCKETS];
 };
 
 /* The heap lies between who has waited for chunks and who asks for them, and is no part of it: both
@@ -54,47 +54,48 @@ void gm_supply_free(struct gm_supply *supply)
 	if (!supply)
 		return;
 	for (size_t i = 0; i < BUCKETS; i++)
-		gm_lease_chunks_free(supply->chunks[i]);
+		gm_session_chunks_free(supply->chunks[i]);
 	pthread_mutex_destroy(&supply->making);
 	pthread_mutex_destroy(&supply->lock);
 	free(supply);
 }
 
-static struct gm_lease_chunk **bucket(struct gm_supply *supply, uint64_t id)
+static struct gm_session_chunk **supply_bucket(struct gm_supply *supply, uint64_t id)
 {
 	return &supply->chunks[(id * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
 }
 
 /* The lease to grow, NULL if there is none in this epoch. */
-static struct gm_lease *current(struct gm_supply *supply)
+static struct gm_session_lease *supply_current(struct gm_supply *supply)
 {
 	uint64_t epoch = gm_session_epoch(supply->session);
 	pthread_mutex_lock(&supply->lock);
-	struct gm_lease *lease = supply->lease;
+	struct gm_session_lease *lease = supply->lease;
 	pthread_mutex_unlock(&supply->lock);
 	return lease && lease->held.epoch == epoch ? lease : NULL;
 }
 
 /* Whether the daemon may keep such a request waiting. */
-static bool may_wait(const struct gm_supply *supply, uint64_t wait_ms)
+static bool supply_may_wait(const struct gm_supply *supply, uint64_t wait_ms)
 {
 	return wait_ms ? wait_ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
 }
 
 /* Makes the lease, unless another thread did meanwhile: then *ret_lease is that one, to grow. */
-static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone, uint64_t bytes,
-	uint64_t wait_ms, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
+static gpumem_status supply_make(struct gm_supply *supply, const struct gm_session_lease *gone,
+	uint64_t bytes, uint64_t wait_ms, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
 {
 	gpumem_status status = GPUMEM_OK;
 	/* Who may wait holds nobody up. Then there may be two leases, which is no harm: each chunk
 	 * knows its own. */
-	bool alone = !may_wait(supply, wait_ms);
+	bool alone = !supply_may_wait(supply, wait_ms);
 	if (alone)
 		pthread_mutex_lock(&supply->making);
-	struct gm_lease *lease = current(supply);
+	struct gm_session_lease *lease = supply_current(supply);
 	if (!lease || lease == gone) {
-		status = gm_lease_take(supply->session, supply->device, bytes, GM_TRANSPORT_FD,
-			"heap", wait_ms, &lease, ret_chunks);
+		status = gm_session_lease_take(supply->session, supply->device, bytes,
+			GM_TRANSPORT_FD, "heap", wait_ms, &lease, ret_chunks);
 		if (!status) {
 			pthread_mutex_lock(&supply->lock);
 			/* The old one stays listed: chunks of it are out there, and requests too.
@@ -110,29 +111,29 @@ static gpumem_status make(struct gm_supply *supply, const struct gm_lease *gone,
 	return status;
 }
 
-static gpumem_status obtain(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
-	struct gm_lease_chunk **ret_chunks)
+static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
+	struct gm_session_chunk **ret_chunks)
 {
 	if (supply->ipc) {
-		struct gm_lease *lease;
-		gpumem_status status = gm_lease_take(supply->session, supply->device, bytes,
+		struct gm_session_lease *lease;
+		gpumem_status status = gm_session_lease_take(supply->session, supply->device, bytes,
 			GM_TRANSPORT_IPC, "heap", wait_ms, &lease, ret_chunks);
 		if (!status)
 			(*ret_chunks)->whole = lease;
 		return status;
 	}
-	const struct gm_lease *gone = NULL;
+	const struct gm_session_lease *gone = NULL;
 	gm_buffer_settle(supply->session);
 	for (;;) {
-		struct gm_lease *lease = current(supply);
+		struct gm_session_lease *lease = supply_current(supply);
 		if (!lease || lease == gone) {
 			gpumem_status status =
-				make(supply, gone, bytes, wait_ms, &lease, ret_chunks);
+				supply_make(supply, gone, bytes, wait_ms, &lease, ret_chunks);
 			if (status || !lease)
 				return status;
 		}
 		gpumem_status status =
-			gm_lease_grow(supply->session, lease, bytes, wait_ms, ret_chunks);
+			gm_session_lease_grow(supply->session, lease, bytes, wait_ms, ret_chunks);
 		/* A lease that the daemon does not know any more is made anew, once. */
 		if (status != GPUMEM_E_NOT_FOUND || gone)
 			return status;
@@ -142,33 +143,33 @@ static gpumem_status obtain(struct gm_supply *supply, uint64_t bytes, uint64_t w
 
 /* Locked. Whether one of them is here already: a chunk used twice would be two programs' memory. No
  * grant has one twice. */
-static bool known(struct gm_supply *supply, struct gm_lease_chunk *chunks)
+static bool supply_known(struct gm_supply *supply, struct gm_session_chunk *chunks)
 {
-	struct gm_lease_chunk *chunk, *other;
+	struct gm_session_chunk *chunk, *other;
 	LL_FOREACH (chunks, chunk) {
-		LL_SEARCH_SCALAR(
-			*bucket(supply, chunk->held.chunk), other, held.chunk, chunk->held.chunk);
+		LL_SEARCH_SCALAR(*supply_bucket(supply, chunk->held.chunk), other, held.chunk,
+			chunk->held.chunk);
 		if (other)
 			return true;
 	}
 	return false;
 }
 
-static void give_back(struct gm_supply *supply, struct gm_lease_chunk *chunks)
+static void supply_give_back(struct gm_supply *supply, struct gm_session_chunk *chunks)
 {
 	if (supply->ipc) {
-		gm_lease_give(supply->session, chunks->whole);
-		gm_lease_chunks_free(chunks);
+		gm_session_lease_give(supply->session, chunks->whole);
+		gm_session_chunks_free(chunks);
 	} else {
-		gm_lease_chunks_give(supply->session, chunks);
+		gm_session_chunks_give(supply->session, chunks);
 	}
 }
 
 gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
 	struct gm_supply_offer *ret_offer)
 {
-	struct gm_lease_chunk *chunks, *chunk;
-	gpumem_status status = obtain(supply, bytes, wait_ms, &chunks);
+	struct gm_session_chunk *chunks, *chunk;
+	gpumem_status status = supply_obtain(supply, bytes, wait_ms, &chunks);
 	if (status)
 		return status;
 	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
@@ -186,7 +187,7 @@ void gm_supply_withdraw(struct gm_supply_offer *offer)
 {
 	offered = NULL;
 	if (offer->chunks)
-		give_back(offer->supply, offer->chunks);
+		supply_give_back(offer->supply, offer->chunks);
 	offer->chunks = NULL;
 }
 
@@ -194,7 +195,7 @@ static gpumem_status supply_get(
 	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct gm_supply *supply = ctx;
-	struct gm_lease_chunk *chunks, *chunk, *tmp;
+	struct gm_session_chunk *chunks, *chunk, *tmp;
 	if (offered && offered->supply == supply) {
 		if (!offered->chunks || offered->bytes < bytes)
 			return gm_error(GPUMEM_E_NO_MEMORY,
@@ -203,8 +204,8 @@ static gpumem_status supply_get(
 	} else {
 		/* Other threads may count on what this one asks for: it must not wait in the heap.
 		 */
-		uint64_t wait_ms = may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
-		gpumem_status status = obtain(supply, bytes, wait_ms, &chunks);
+		uint64_t wait_ms = supply_may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
+		gpumem_status status = supply_obtain(supply, bytes, wait_ms, &chunks);
 		if (status)
 			return status;
 	}
@@ -212,14 +213,14 @@ static gpumem_status supply_get(
 	LL_COUNT(chunks, chunk, n);
 	struct gm_source_chunk *array = calloc(n, sizeof(*array));
 	if (!array) {
-		give_back(supply, chunks);
+		supply_give_back(supply, chunks);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
 	}
 	n = 0;
 	pthread_mutex_lock(&supply->lock);
-	if (known(supply, chunks)) {
+	if (supply_known(supply, chunks)) {
 		pthread_mutex_unlock(&supply->lock);
-		gm_lease_chunks_free(chunks);
+		gm_session_chunks_free(chunks);
 		free(array);
 		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a chunk that is in use");
 	}
@@ -230,7 +231,7 @@ static gpumem_status supply_get(
 			.fd = gm_steal_fd(&chunk->fd),
 		};
 		memcpy(array[n - 1].ipc, chunk->ipc, sizeof(chunk->ipc));
-		LL_PREPEND(*bucket(supply, chunk->held.chunk), chunk);
+		LL_PREPEND(*supply_bucket(supply, chunk->held.chunk), chunk);
 	}
 	pthread_mutex_unlock(&supply->lock);
 	gm_session_stir(supply->session);
@@ -243,10 +244,10 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 {
 	struct gm_supply *supply = ctx;
 	struct gm_held *list = NULL;
-	struct gm_lease_chunk *whole = NULL, *given, *tmp;
+	struct gm_session_chunk *whole = NULL, *given, *tmp;
 	pthread_mutex_lock(&supply->lock);
 	for (size_t i = 0; i < n; i++) {
-		struct gm_lease_chunk **from = bucket(supply, ids[i]), *chunk;
+		struct gm_session_chunk **from = supply_bucket(supply, ids[i]), *chunk;
 		LL_SEARCH_SCALAR(*from, chunk, held.chunk, ids[i]);
 		if (chunk) {
 			LL_DELETE(*from, chunk);
@@ -259,7 +260,7 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 	pthread_mutex_unlock(&supply->lock);
 	gm_returns_send(supply->session, NULL, list);
 	LL_FOREACH_SAFE (whole, given, tmp) {
-		gm_lease_give(supply->session, given->whole);
+		gm_session_lease_give(supply->session, given->whole);
 		free(given);
 	}
 	gm_session_stir(supply->session);

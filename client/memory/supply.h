@@ -17,15 +17,15 @@ int gm_supply_new(
 void gm_supply_free(struct gm_supply *supply);
 struct gm_source gm_supply_source(struct gm_supply *supply);
 
-struct gm_lease_chunk;
+struct gm_session_chunk;
 
 /* Chunks that were waited for, on their way to the heap. */
 struct gm_supply_offer {
 	struct gm_supply *supply;
-	struct gm_lease_chunk *chunks; /* NULL: the heap has them */
+	struct gm_session_chunk *chunks; /* NULL: the heap has them */
 	uint64_t bytes;
 };
-/* Asks the daemon for that much and waits for it; wait_ms as of gm_lease_take(). */
+/* Asks the daemon for that much and waits for it; wait_ms as of gm_session_lease_take(). */
 gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
 	struct gm_supply_offer *ret_offer);
 /* From here to the withdrawal the source gives this thread what is offered, and nothing else. */

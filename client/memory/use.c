@@ -53,5 +53,5 @@ bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 		.cpu_fallbacks = stats.cpu_fallbacks,
 		.active_buffers = stats.active_buffers,
 	};
-	return gm_pages_use(&session->pages, device, &use);
+	return gm_session_pages_use(&session->pages, device, &use);
 }

@@ -42,7 +42,7 @@ void gm_captures_deinit(struct gm_captures *captures)
 	pthread_mutex_destroy(&captures->lock);
 }
 
-static int add_locked(
+static int capture_add_locked(
 	struct gm_captures *captures, void *ptr, uint32_t device, uint64_t graph, bool freed)
 {
 	struct gm_capture_block *block = calloc(1, sizeof(*block));
@@ -64,7 +64,7 @@ static int add_locked(
 int gm_captures_add(struct gm_captures *captures, void *ptr, uint32_t device, uint64_t graph)
 {
 	pthread_mutex_lock(&captures->lock);
-	int r = add_locked(captures, ptr, device, graph, false);
+	int r = capture_add_locked(captures, ptr, device, graph, false);
 	pthread_mutex_unlock(&captures->lock);
 	return r;
 }
@@ -83,7 +83,7 @@ int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, u
 		block->freed = true;
 		r = GM_CAPTURE_KEPT;
 	} else if (graph) {
-		r = add_locked(captures, ptr, device, graph, true);
+		r = capture_add_locked(captures, ptr, device, graph, true);
 		if (r == 0)
 			r = GM_CAPTURE_KEPT;
 	}

@@ -57,7 +57,7 @@ struct gm_conn {
 	uint8_t packet[GM_LIMIT_PACKET_BYTES];
 };
 
-static void cond_init(pthread_cond_t *cond)
+static void conn_cond_init(pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
@@ -67,7 +67,7 @@ static void cond_init(pthread_cond_t *cond)
 }
 
 /* false: the time is over. */
-static bool cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
+static bool conn_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
 {
 	struct timespec until = {
 		.tv_sec = (time_t)(deadline_ns / GM_NS_PER_S),
@@ -77,7 +77,7 @@ static bool cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t dead
 }
 
 /* How long poll() may wait: rounded up, so that it does not return early for nothing. */
-static int poll_ms(uint64_t deadline_ns)
+static int conn_poll_ms(uint64_t deadline_ns)
 {
 	uint64_t now = gm_clock_ns();
 	if (now >= deadline_ns)
@@ -99,7 +99,7 @@ int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn *
 	conn->wake_ctx = ctx;
 	conn->status = GPUMEM_E_DISCONNECTED;
 	pthread_mutex_init(&conn->lock, NULL);
-	cond_init(&conn->slot);
+	conn_cond_init(&conn->slot);
 	gm_wire_arena_init(&conn->arena);
 	*ret_conn = conn;
 	return 0;
@@ -113,7 +113,7 @@ struct gm_conn *gm_conn_ref(struct gm_conn *conn)
 
 /* ---- the end */
 
-static void finish_late(struct gm_call *late)
+static void conn_finish_late(struct gm_call *late)
 {
 	struct gm_call *call, *tmp;
 	DL_FOREACH_SAFE (late, call, tmp) {
@@ -123,7 +123,7 @@ static void finish_late(struct gm_call *late)
 }
 
 /* The call is out of the connection's hands: woken, or moved to the late ones. Locked. */
-static void call_end(struct gm_conn *conn, struct gm_call *call, struct gm_call **late)
+static void conn_call_end(struct gm_conn *conn, struct gm_call *call, struct gm_call **late)
 {
 	DL_DELETE(conn->calls, call);
 	conn->in_flight--;
@@ -140,7 +140,7 @@ static void call_end(struct gm_conn *conn, struct gm_call *call, struct gm_call 
 }
 
 /* Locked. */
-static void die(struct gm_conn *conn, const char *reason, struct gm_call **late)
+static void conn_die(struct gm_conn *conn, const char *reason, struct gm_call **late)
 {
 	if (conn->dead)
 		return;
@@ -151,7 +151,7 @@ static void die(struct gm_conn *conn, const char *reason, struct gm_call **late)
 	struct gm_call *call, *tmp;
 	DL_FOREACH_SAFE (conn->calls, call, tmp) {
 		call->result = -EPIPE;
-		call_end(conn, call, late);
+		conn_call_end(conn, call, late);
 	}
 	pthread_cond_broadcast(&conn->slot);
 }
@@ -160,9 +160,9 @@ void gm_conn_kill(struct gm_conn *conn, const char *reason)
 {
 	struct gm_call *late = NULL;
 	pthread_mutex_lock(&conn->lock);
-	die(conn, reason, &late);
+	conn_die(conn, reason, &late);
 	pthread_mutex_unlock(&conn->lock);
-	finish_late(late);
+	conn_finish_late(late);
 }
 
 void gm_conn_unref(struct gm_conn *conn)
@@ -202,7 +202,7 @@ int gm_conn_fd(const struct gm_conn *conn)
 /* ---- sending */
 
 /* Locked, so that fds_seen never goes back on the wire. 0, -EAGAIN, -E2BIG, -EPIPE, … */
-static int send_locked(struct gm_conn *conn, Gm__Wire__Packet *packet)
+static int conn_send_locked(struct gm_conn *conn, Gm__Wire__Packet *packet)
 {
 	size_t n;
 	packet->fds_seen = conn->fds_seen;
@@ -216,7 +216,7 @@ static int send_locked(struct gm_conn *conn, Gm__Wire__Packet *packet)
 }
 
 /* Locked. Says how many handles were seen, if nothing else did for long. */
-static void ack(struct gm_conn *conn)
+static void conn_ack(struct gm_conn *conn)
 {
 	if (conn->dead || conn->fds_seen - conn->fds_acked < ACK_AT)
 		return;
@@ -225,41 +225,41 @@ static void ack(struct gm_conn *conn)
 	packet.body_case = GM__WIRE__PACKET__BODY_ACK;
 	packet.ack = &body;
 	/* A full socket: the leader tries again when there is room. Broken: its reader sees it. */
-	(void)send_locked(conn, &packet);
+	(void)conn_send_locked(conn, &packet);
 }
 
-static bool ack_due(const struct gm_conn *conn)
+static bool conn_ack_due(const struct gm_conn *conn)
 {
 	return conn->fds_seen - conn->fds_acked >= ACK_AT;
 }
 
 /* ---- reading */
 
-static gpumem_status failure_status(const Gm__Wire__Failure *failure)
+static gpumem_status conn_failure_status(const Gm__Wire__Failure *failure)
 {
 	return failure->status ? (gpumem_status)failure->status : GPUMEM_E_PROTOCOL;
 }
 
-static const char *failure_text(const Gm__Wire__Failure *failure)
+static const char *conn_failure_text(const Gm__Wire__Failure *failure)
 {
 	return failure->detail && failure->detail[0] ? failure->detail
-						     : gm_status_text(failure_status(failure));
+						     : gm_status_text(conn_failure_status(failure));
 }
 
 /* Locked. A packet that breaks the rules ends the connection: nothing after it can be trusted. */
-static const char *dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet,
+static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet,
 	struct gm_packet_in *in, struct gm_call **late)
 {
 	if (packet->fds > GM_LIMIT_PACKET_FDS || in->fds.n > packet->fds)
 		return "the daemon announced another number of handles than it sent";
 	conn->fds_seen += packet->fds;
-	ack(conn);
+	conn_ack(conn);
 
 	/* A failure that answers no request is why the daemon ends the connection. */
 	if (!packet->id && packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
 		const Gm__Wire__Failure *failure = packet->failure;
-		conn->status = failure_status(failure);
-		return failure_text(failure);
+		conn->status = conn_failure_status(failure);
+		return conn_failure_text(failure);
 	}
 	struct gm_call *call;
 	DL_SEARCH_SCALAR(conn->calls, call, id, packet->id);
@@ -267,20 +267,20 @@ static const char *dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet
 		return NULL; /* nobody's: its fds are closed by the reader */
 	if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
 		const Gm__Wire__Failure *failure = packet->failure;
-		call->status = failure_status(failure);
-		snprintf(call->detail, sizeof(call->detail), "%s", failure_text(failure));
+		call->status = conn_failure_status(failure);
+		snprintf(call->detail, sizeof(call->detail), "%s", conn_failure_text(failure));
 	} else {
 		int r = call->ops->take(call, packet, in);
 		if (r < 0 && !call->result)
 			call->result = r;
 	}
 	if (!packet->more)
-		call_end(conn, call, late);
+		conn_call_end(conn, call, late);
 	return NULL;
 }
 
 /* Not locked; the leader. Reads one packet. 0; -EAGAIN; -EPIPE: the connection is over. */
-static int read_one(struct gm_conn *conn)
+static int conn_read_one(struct gm_conn *conn)
 {
 	struct gm_packet_in in;
 	struct gm_call *late = NULL;
@@ -305,22 +305,22 @@ static int read_one(struct gm_conn *conn)
 
 	pthread_mutex_lock(&conn->lock);
 	if (!broken && !conn->dead)
-		broken = dispatch(conn, packet, &in, &late);
+		broken = conn_dispatch(conn, packet, &in, &late);
 	if (broken)
-		die(conn, broken, &late);
+		conn_die(conn, broken, &late);
 	bool dead = conn->dead;
 	pthread_mutex_unlock(&conn->lock);
 
 	if (r == 0)
 		gm_fdlist_deinit(&in.fds);
-	finish_late(late);
+	conn_finish_late(late);
 	return dead ? -EPIPE : 0;
 }
 
 /* Locked. The leader steps down: another that waits takes over, or, where only abandoned calls are
  * left, whoever listens. Who is still sending leads when that is done, if nobody does, but may
  * never come to that. true: call wake, unlocked. */
-static bool step_down(struct gm_conn *conn)
+static bool conn_step_down(struct gm_conn *conn)
 {
 	conn->reading = false;
 	struct gm_call *call;
@@ -334,19 +334,19 @@ static bool step_down(struct gm_conn *conn)
 }
 
 /* Locked on entry and exit; the leader in between. One turn of reading. */
-static void lead(struct gm_conn *conn, uint64_t deadline_ns)
+static void conn_lead(struct gm_conn *conn, uint64_t deadline_ns)
 {
 	conn->reading = true;
 	struct pollfd p = {.fd = conn->socket, .events = POLLIN};
-	if (ack_due(conn))
+	if (conn_ack_due(conn))
 		p.events |= POLLOUT;
 	pthread_mutex_unlock(&conn->lock);
-	int n = poll(&p, 1, poll_ms(deadline_ns));
+	int n = poll(&p, 1, conn_poll_ms(deadline_ns));
 	if (n > 0 && (p.revents & ~POLLOUT))
-		(void)read_one(conn);
+		(void)conn_read_one(conn);
 	pthread_mutex_lock(&conn->lock);
 	if (n > 0 && (p.revents & POLLOUT))
-		ack(conn);
+		conn_ack(conn);
 	conn->reading = false;
 }
 
@@ -359,12 +359,12 @@ void gm_conn_drain(struct gm_conn *conn)
 	}
 	conn->reading = true;
 	pthread_mutex_unlock(&conn->lock);
-	while (read_one(conn) == 0)
+	while (conn_read_one(conn) == 0)
 		;
 	pthread_mutex_lock(&conn->lock);
-	ack(conn);
+	conn_ack(conn);
 	/* No wake: it is the one that would be woken. */
-	(void)step_down(conn);
+	(void)conn_step_down(conn);
 	pthread_mutex_unlock(&conn->lock);
 }
 
@@ -379,10 +379,10 @@ bool gm_conn_unread(struct gm_conn *conn)
 /* ---- calling */
 
 /* Locked. Waits for a place among the unanswered ones. */
-static int wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
+static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
 {
 	while (!conn->dead && conn->in_flight >= IN_FLIGHT_MAX) {
-		if (!cond_wait(&conn->slot, &conn->lock, deadline_ns) &&
+		if (!conn_cond_wait(&conn->slot, &conn->lock, deadline_ns) &&
 			conn->in_flight >= IN_FLIGHT_MAX)
 			return -ETIMEDOUT;
 	}
@@ -390,12 +390,12 @@ static int wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
 }
 
 /* Locked. Sends, waiting for room in the socket where there is none. */
-static int send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t deadline_ns)
+static int conn_send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t deadline_ns)
 {
 	for (;;) {
 		if (conn->dead)
 			return -EPIPE;
-		int r = send_locked(conn, request);
+		int r = conn_send_locked(conn, request);
 		/* To callers that is a device's lack of memory; this is the kernel's. */
 		if (r == -ENOBUFS)
 			return -ENOMEM;
@@ -403,7 +403,7 @@ static int send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t d
 			return r;
 		pthread_mutex_unlock(&conn->lock);
 		struct pollfd p = {.fd = conn->socket, .events = POLLOUT};
-		int n = poll(&p, 1, poll_ms(deadline_ns));
+		int n = poll(&p, 1, conn_poll_ms(deadline_ns));
 		pthread_mutex_lock(&conn->lock);
 		if (n == 0 && gm_clock_ns() >= deadline_ns)
 			return conn->dead ? -EPIPE : -ETIMEDOUT;
@@ -411,20 +411,20 @@ static int send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t d
 }
 
 /* This request could not go; the next one may. */
-static bool unsent_error(int r)
+static bool conn_unsent_error(int r)
 {
 	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM;
 }
 
 /* Locked. Until the call is done: leads when nobody does, follows otherwise. */
-static int wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t deadline_ns)
+static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t deadline_ns)
 {
 	while (call->state != GM_CALL_DONE) {
 		if (!conn->reading) {
-			lead(conn, deadline_ns);
+			conn_lead(conn, deadline_ns);
 			if (call->state != GM_CALL_DONE && gm_clock_ns() >= deadline_ns)
 				return -ETIMEDOUT;
-		} else if (!cond_wait(&call->answered, &conn->lock, deadline_ns) &&
+		} else if (!conn_cond_wait(&call->answered, &conn->lock, deadline_ns) &&
 			   call->state != GM_CALL_DONE) {
 			return -ETIMEDOUT;
 		}
@@ -432,7 +432,7 @@ static int wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t dead
 	return 0;
 }
 
-static int call_whole(
+static int conn_call_whole(
 	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
 {
 	struct gm_call *late = NULL;
@@ -442,10 +442,10 @@ static int call_whole(
 	call->status = GPUMEM_OK;
 	call->detail[0] = '\0';
 	call->state = GM_CALL_SENDING;
-	cond_init(&call->answered);
+	conn_cond_init(&call->answered);
 
 	pthread_mutex_lock(&conn->lock);
-	int r = wait_slot(conn, deadline_ns);
+	int r = conn_wait_slot(conn, deadline_ns);
 	if (r < 0)
 		goto unsent;
 	call->id = ++conn->last_id;
@@ -453,13 +453,13 @@ static int call_whole(
 	/* Before it is sent: the answer may be read by another thread at once. */
 	DL_APPEND(conn->calls, call);
 	conn->in_flight++;
-	r = send_wait(conn, request, deadline_ns);
+	r = conn_send_wait(conn, request, deadline_ns);
 	/* What the daemon said before it closed may still be there to read, and is worth more. */
 	if (r == -EPIPE && !conn->dead)
 		r = 0;
 	if (r < 0) {
-		if (!unsent_error(r)) {
-			die(conn, "the daemon closed the connection", &late);
+		if (!conn_unsent_error(r)) {
+			conn_die(conn, "the daemon closed the connection", &late);
 			r = -EPIPE;
 		}
 		if (call->state != GM_CALL_DONE) {
@@ -471,13 +471,13 @@ static int call_whole(
 	}
 	if (call->state == GM_CALL_SENDING)
 		call->state = GM_CALL_WAITED;
-	r = wait_answer(conn, call, deadline_ns);
+	r = conn_wait_answer(conn, call, deadline_ns);
 	if (r == -ETIMEDOUT) {
 		call->state = GM_CALL_ABANDONED;
 		conn->abandoned++;
 	}
 	if (!conn->reading)
-		wake = step_down(conn);
+		wake = conn_step_down(conn);
 	pthread_mutex_unlock(&conn->lock);
 	if (wake)
 		conn->wake(conn->wake_ctx);
@@ -491,7 +491,7 @@ static int call_whole(
 unsent:
 	pthread_mutex_unlock(&conn->lock);
 	pthread_cond_destroy(&call->answered);
-	finish_late(late);
+	conn_finish_late(late);
 	if (r == -ETIMEDOUT) {
 		call->result = -ECANCELED;
 		call->ops->late(call);
@@ -503,5 +503,5 @@ int gm_conn_call(
 	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
 {
 	GM_UNCANCELLED; /* who leads has everybody's answers */
-	return call_whole(conn, request, call, deadline_ns);
+	return conn_call_whole(conn, request, call, deadline_ns);
 }

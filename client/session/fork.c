@@ -14,7 +14,7 @@
 static _Atomic(_Atomic uint64_t *) the_page;
 static _Atomic uint64_t numbers;
 
-static int page_get(_Atomic uint64_t **ret_page)
+static int fork_page_get(_Atomic uint64_t **ret_page)
 {
 	_Atomic uint64_t *page = atomic_load(&the_page);
 	if (!page) {
@@ -40,7 +40,7 @@ static int page_get(_Atomic uint64_t **ret_page)
 int gm_fork_mark(struct gm_fork_mark *ret_mark)
 {
 	_Atomic uint64_t *page;
-	int r = page_get(&page);
+	int r = fork_page_get(&page);
 	if (r < 0)
 		return r;
 	uint64_t value = atomic_load(page);

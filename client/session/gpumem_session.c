@@ -62,7 +62,7 @@ uint64_t gm_session_wait_ms(struct gpumem_session *session)
 
 /* ---- calls */
 
-static gpumem_status away(struct gpumem_session *session)
+static gpumem_status session_away(struct gpumem_session *session)
 {
 	char text[GM_ERROR_BYTES];
 	pthread_mutex_lock(&session->lock);
@@ -84,7 +84,7 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	(*call)->epoch = session->epoch;
 	pthread_mutex_unlock(&session->lock);
 	if (!conn)
-		return away(session);
+		return session_away(session);
 	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
 	int r = gm_conn_call(conn, request, *call, gm_clock_ns() + patience_ns);
 	gpumem_status status = GPUMEM_OK;
@@ -114,17 +114,18 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	return status;
 }
 
-static int done_take(struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+static int session_done_take(
+	struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
 	return packet->body_case == GM__WIRE__PACKET__BODY_DONE ? 0 : -EPROTO;
 }
 
-static void done_late(struct gm_call *call)
+static void session_done_late(struct gm_call *call)
 {
 	free(call);
 }
 
-static const struct gm_call_ops done_ops = {.take = done_take, .late = done_late};
+static const struct gm_call_ops done_ops = {.take = session_done_take, .late = session_done_late};
 
 gpumem_status gm_session_tell(
 	struct gpumem_session *session, struct gm_conn *via, Gm__Wire__Packet *request)
@@ -138,11 +139,11 @@ gpumem_status gm_session_tell(
 	return status;
 }
 
-static void kept_late(struct gm_call *call)
+static void session_kept_late(struct gm_call *call)
 {
 }
 
-static const struct gm_call_ops kept_ops = {.take = done_take, .late = kept_late};
+static const struct gm_call_ops kept_ops = {.take = session_done_take, .late = session_kept_late};
 
 gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, struct gm_call *call)
@@ -159,7 +160,7 @@ struct devices_call {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
 };
 
-static int devices_take(
+static int session_devices_take(
 	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
 	struct devices_call *call = (struct devices_call *)base;
@@ -195,7 +196,8 @@ static int devices_take(
 	return 0;
 }
 
-static const struct gm_call_ops devices_ops = {.take = devices_take, .late = done_late};
+static const struct gm_call_ops devices_ops = {
+	.take = session_devices_take, .late = session_done_late};
 
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
 	gpumem_device_info_t *ret_infos, uint32_t *ret_n)
@@ -220,7 +222,7 @@ gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn 
 
 /* ---- what a hello brought */
 
-static uint64_t track_from(enum gm_track track)
+static uint64_t session_track_from(enum gm_track track)
 {
 	switch (track) {
 	case GM_TRACK_OFF:
@@ -235,7 +237,8 @@ static uint64_t track_from(enum gm_track track)
 
 void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 {
-	atomic_store_explicit(&session->track_from, track_from(hello->track), memory_order_relaxed);
+	atomic_store_explicit(
+		&session->track_from, session_track_from(hello->track), memory_order_relaxed);
 	pthread_mutex_lock(&session->lock);
 	session->conn = hello->conn;
 	session->id = hello->session;
@@ -252,7 +255,7 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 
 /* ---- structs that grow */
 
-static gpumem_status size_not_set(size_t bytes)
+static gpumem_status session_size_not_set(size_t bytes)
 {
 	return gm_error(
 		GPUMEM_E_INVALID, "the struct's size field is not set: it says %zu bytes", bytes);
@@ -265,7 +268,7 @@ gpumem_status gm_sized_in(void *known, size_t known_bytes, const void *given)
 		return GPUMEM_OK;
 	memcpy(&bytes, given, sizeof(bytes));
 	if (bytes <= sizeof(size_t))
-		return size_not_set(bytes);
+		return session_size_not_set(bytes);
 	if (bytes > known_bytes)
 		bytes = known_bytes;
 	memcpy((char *)known + sizeof(size_t), (const char *)given + sizeof(size_t),
@@ -278,7 +281,7 @@ gpumem_status gm_sized_out(void *given, const void *known, size_t known_bytes)
 	size_t bytes;
 	memcpy(&bytes, given, sizeof(bytes));
 	if (bytes <= sizeof(size_t))
-		return size_not_set(bytes);
+		return session_size_not_set(bytes);
 	if (bytes > known_bytes)
 		bytes = known_bytes;
 	memcpy((char *)given + sizeof(size_t), (const char *)known + sizeof(size_t),

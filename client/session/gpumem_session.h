@@ -18,11 +18,11 @@
 #include "gpumem/gpumem.h"
 
 struct gm_arena;
-struct gm_block;
+struct gm_pinned_block;
 struct gm_buffers;
-struct gm_events;
+struct gm_thread;
 struct gm_held;
-struct gm_lease;
+struct gm_session_lease;
 struct gm_supply;
 
 /* One device, as this process uses it. */
@@ -69,10 +69,10 @@ struct gpumem_session {
 	char why[64]; /* that path */
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	uint64_t timeout_ns;
-	struct gm_pages pages;
+	struct gm_session_pages pages;
 	int wake;               /* an eventfd */
 	struct gm_call goodbye; /* kept ready: the end must not fail for want of memory */
-	struct gm_events *events;
+	struct gm_thread *thread;
 
 	struct gm_captures captures; /* what graphs use */
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
@@ -92,12 +92,12 @@ struct gpumem_session {
 	/* Grows when the daemon knows the old session no more: leases of an older epoch are in no
 	 * book, and are let go without a message. */
 	uint64_t epoch;
-	struct gm_lease *leases;     /* all that the daemon may have granted */
-	struct gm_held *returning;   /* to give back when the daemon is there */
-	struct gm_block *blocks;     /* of pinned memory, where each is a buffer: pinned.c */
-	struct gm_block *leaving;    /* freed, perhaps still used by the device */
-	struct gpumem_buffer *list;  /* buffers alive */
-	struct gpumem_buffer *ended; /* destroyed, and still mapped: gm_buffer_settle() */
+	struct gm_session_lease *leases; /* all that the daemon may have granted */
+	struct gm_held *returning;       /* to give back when the daemon is there */
+	struct gm_pinned_block *blocks;  /* of pinned memory, where each is a buffer: pinned.c */
+	struct gm_pinned_block *leaving; /* freed, perhaps still used by the device */
+	struct gpumem_buffer *list;      /* buffers alive */
+	struct gpumem_buffer *ended;     /* destroyed, and still mapped: gm_buffer_settle() */
 };
 
 /* The checks every call begins with. */

@@ -92,7 +92,7 @@ static void hello_call_free(struct gm_call *base)
 
 static const struct gm_call_ops hello_ops = {.take = hello_take, .late = hello_call_free};
 
-static gpumem_status connect_failed(const struct gm_hello_ask *ask, int r)
+static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 {
 	switch (-r) {
 	case ENOENT:
@@ -127,7 +127,7 @@ static gpumem_status connect_failed(const struct gm_hello_ask *ask, int r)
 	}
 }
 
-static gpumem_status say_hello(
+static gpumem_status hello_say(
 	const struct gm_hello_ask *ask, struct gm_conn *conn, struct hello_call **ret_call)
 {
 	struct hello_call *call = calloc(1, sizeof(*call));
@@ -196,13 +196,13 @@ gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hell
 	int socket;
 	int r = gm_seqpacket_connect(ask->path, &socket);
 	if (r < 0)
-		return connect_failed(ask, r);
+		return hello_connect_failed(ask, r);
 	struct gm_conn *conn;
 	r = gm_conn_new(socket, ask->wake, ask->wake_ctx, &conn);
 	if (r < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a connection");
 	struct hello_call *call;
-	gpumem_status status = say_hello(ask, conn, &call);
+	gpumem_status status = hello_say(ask, conn, &call);
 	if (status) {
 		gm_conn_unref(conn);
 		return status;

@@ -17,7 +17,8 @@
 #include "common/clock.h"
 #include "common/status_table.h"
 
-static gpumem_status hello(struct gpumem_session *session, bool anew, struct gm_hello *ret_hello)
+static gpumem_status resume_hello(
+	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello)
 {
 	struct gm_hello_ask ask = {
 		.path = session->path,
@@ -37,7 +38,7 @@ static gpumem_status hello(struct gpumem_session *session, bool anew, struct gm_
 }
 
 /* Whether the daemon that came back has the devices that this process has memory of. */
-static gpumem_status check_devices(struct gpumem_session *session, struct gm_conn *conn)
+static gpumem_status resume_check_devices(struct gpumem_session *session, struct gm_conn *conn)
 {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
 	uint32_t n = 0;
@@ -61,38 +62,39 @@ static gpumem_status check_devices(struct gpumem_session *session, struct gm_con
 }
 
 /* The token may be lost on the way: it is kept as soon as it is known. */
-static void keep_token(struct gpumem_session *session, const struct gm_hello *greeted)
+static void resume_keep_token(struct gpumem_session *session, const struct gm_hello *greeted)
 {
 	pthread_mutex_lock(&session->lock);
 	memcpy(session->token, greeted->token, sizeof(session->token));
 	pthread_mutex_unlock(&session->lock);
 }
 
-static gpumem_status settle(struct gpumem_session *session, struct gm_hello *greeted)
+static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hello *greeted)
 {
-	gpumem_status status = check_devices(session, greeted->conn);
+	gpumem_status status = resume_check_devices(session, greeted->conn);
 	if (status)
 		return status;
-	int r = gm_pages_map(&session->pages, greeted->daemon_page, greeted->client_page);
+	int r = gm_session_pages_map(&session->pages, greeted->daemon_page, greeted->client_page);
 	if (r < 0)
 		return gm_error(gm_status_from_errno(r), "cannot map the session's pages: %s",
 			strerror(-r));
 	if (!greeted->resumed)
 		return GPUMEM_OK;
-	return gm_lease_reconcile(session, greeted->conn, greeted->leases, greeted->n_leases);
+	return gm_session_lease_reconcile(
+		session, greeted->conn, greeted->leases, greeted->n_leases);
 }
 
 gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *ret_resumed)
 {
 	struct gm_hello greeted;
-	gpumem_status status = hello(session, false, &greeted);
+	gpumem_status status = resume_hello(session, false, &greeted);
 	if (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED || status == GPUMEM_E_INVALID)
-		status = hello(session, true, &greeted);
+		status = resume_hello(session, true, &greeted);
 	if (status)
 		return status;
 	if (greeted.resumed)
-		keep_token(session, &greeted);
-	status = settle(session, &greeted);
+		resume_keep_token(session, &greeted);
+	status = resume_settle(session, &greeted);
 	if (!status) {
 		*ret_events = gm_steal_fd(&greeted.events);
 		*ret_resumed = greeted.resumed;

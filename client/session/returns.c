@@ -13,7 +13,7 @@
 /* Chunks in one message: some 11 bytes each at most, far from a packet's bound. */
 #define BATCH 512
 
-static void let_go(struct gm_held *list)
+static void returns_let_go(struct gm_held *list)
 {
 	struct gm_held *held, *tmp;
 	LL_FOREACH_SAFE (list, held, tmp)
@@ -30,11 +30,11 @@ void gm_returns_keep(struct gpumem_session *session, struct gm_held *list)
 		LL_CONCAT(session->returning, list);
 	pthread_mutex_unlock(&session->lock);
 	if (closed)
-		let_go(list);
+		returns_let_go(list);
 }
 
-static gpumem_status tell(struct gpumem_session *session, struct gm_conn *via, uint64_t lease,
-	uint64_t *chunks, size_t n)
+static gpumem_status returns_tell(struct gpumem_session *session, struct gm_conn *via,
+	uint64_t lease, uint64_t *chunks, size_t n)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	body.lease = lease;
@@ -47,14 +47,14 @@ static gpumem_status tell(struct gpumem_session *session, struct gm_conn *via, u
 }
 
 /* Whether it may work another time. */
-static bool later(gpumem_status status)
+static bool returns_later(gpumem_status status)
 {
 	return status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_TIMEOUT ||
 	       status == GPUMEM_E_HOST_MEMORY;
 }
 
 /* The first of the list and those behind it that fit one message: cut off the list. */
-static struct gm_held *cut_batch(struct gm_held **list, uint64_t *chunks, size_t *ret_n)
+static struct gm_held *returns_cut_batch(struct gm_held **list, uint64_t *chunks, size_t *ret_n)
 {
 	struct gm_held *batch = *list, *last = batch;
 	size_t n = 0;
@@ -76,16 +76,16 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 	while (list) {
 		uint64_t chunks[BATCH];
 		size_t n;
-		struct gm_held *batch = cut_batch(&list, chunks, &n);
+		struct gm_held *batch = returns_cut_batch(&list, chunks, &n);
 		pthread_mutex_lock(&session->lock);
 		bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
 		pthread_mutex_unlock(&session->lock);
 		if (!ours) {
-			let_go(batch);
+			returns_let_go(batch);
 			continue;
 		}
-		gpumem_status status = tell(session, via, batch->lease, chunks, n);
-		if (later(status)) {
+		gpumem_status status = returns_tell(session, via, batch->lease, chunks, n);
+		if (returns_later(status)) {
 			LL_CONCAT(batch, list);
 			gm_returns_keep(session, batch);
 			/* For its answer to be read, or for another try. */
@@ -99,14 +99,15 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 				struct gm_held *one = batch;
 				batch = one->next;
 				one->next = NULL;
-				if (later(tell(session, via, one->lease, &one->chunk, 1)))
+				if (returns_later(
+					    returns_tell(session, via, one->lease, &one->chunk, 1)))
 					gm_returns_keep(session, one);
 				else
-					let_go(one);
+					returns_let_go(one);
 			}
 			continue;
 		}
-		let_go(batch);
+		returns_let_go(batch);
 	}
 }
 
@@ -131,5 +132,5 @@ void gm_returns_drop(struct gpumem_session *session)
 	struct gm_held *list = session->returning;
 	session->returning = NULL;
 	pthread_mutex_unlock(&session->lock);
-	let_go(list);
+	returns_let_go(list);
 }

@@ -23,19 +23,19 @@ struct lease_call {
 	struct gm_call call;
 	struct gpumem_session *session;
 	enum kind kind;
-	struct gm_lease *lease;        /* LEASE, OPEN: owned until it succeeded */
-	struct gm_lease *grown;        /* GROW: lives as long as the session */
-	uint64_t lease_id;             /* GROW, HANDLES */
-	enum gm_transport transport;   /* as answered */
-	bool cut;                      /* the kernel kept handles back that were sent */
-	struct gm_lease_chunk *chunks; /* collected so far */
+	struct gm_session_lease *lease;  /* LEASE, OPEN: owned until it succeeded */
+	struct gm_session_lease *grown;  /* GROW: lives as long as the session */
+	uint64_t lease_id;               /* GROW, HANDLES */
+	enum gm_transport transport;     /* as answered */
+	bool cut;                        /* the kernel kept handles back that were sent */
+	struct gm_session_chunk *chunks; /* collected so far */
 };
 
 /* ---- the list of leases */
 
-static struct gm_lease *lease_new(struct gpumem_session *session)
+static struct gm_session_lease *lease_new(struct gpumem_session *session)
 {
-	struct gm_lease *lease = calloc(1, sizeof(*lease));
+	struct gm_session_lease *lease = calloc(1, sizeof(*lease));
 	if (!lease)
 		return NULL;
 	pthread_mutex_lock(&session->lock);
@@ -44,14 +44,14 @@ static struct gm_lease *lease_new(struct gpumem_session *session)
 	return lease;
 }
 
-static void lease_unlist(struct gpumem_session *session, struct gm_lease *lease)
+static void lease_unlist(struct gpumem_session *session, struct gm_session_lease *lease)
 {
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->leases, lease);
 	pthread_mutex_unlock(&session->lock);
 }
 
-void gm_lease_give(struct gpumem_session *session, struct gm_lease *lease)
+void gm_session_lease_give(struct gpumem_session *session, struct gm_session_lease *lease)
 {
 	lease_unlist(session, lease);
 	lease->held.next = NULL;
@@ -61,9 +61,9 @@ void gm_lease_give(struct gpumem_session *session, struct gm_lease *lease)
 		free(lease);
 }
 
-void gm_lease_chunks_free(struct gm_lease_chunk *chunks)
+void gm_session_chunks_free(struct gm_session_chunk *chunks)
 {
-	struct gm_lease_chunk *chunk, *tmp;
+	struct gm_session_chunk *chunk, *tmp;
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
 		gm_close(chunk->fd);
 		free(chunk);
@@ -71,10 +71,10 @@ void gm_lease_chunks_free(struct gm_lease_chunk *chunks)
 }
 
 /* As a list of what is to go back. */
-static struct gm_held *chunks_held(struct gm_lease_chunk *chunks)
+static struct gm_held *lease_chunks_held(struct gm_session_chunk *chunks)
 {
 	struct gm_held *list = NULL;
-	struct gm_lease_chunk *chunk, *tmp;
+	struct gm_session_chunk *chunk, *tmp;
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
 		chunk->fd = gm_close(chunk->fd);
 		LL_PREPEND(list, &chunk->held);
@@ -82,14 +82,14 @@ static struct gm_held *chunks_held(struct gm_lease_chunk *chunks)
 	return list;
 }
 
-void gm_lease_chunks_give(struct gpumem_session *session, struct gm_lease_chunk *chunks)
+void gm_session_chunks_give(struct gpumem_session *session, struct gm_session_chunk *chunks)
 {
-	gm_returns_send(session, NULL, chunks_held(chunks));
+	gm_returns_send(session, NULL, lease_chunks_held(chunks));
 }
 
 /* ---- answers */
 
-static bool chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
+static bool lease_chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
 {
 	if (!chunk->id || chunk->bytes < GM_CHUNK_MIN || chunk->index == UINT64_MAX)
 		return false;
@@ -100,18 +100,18 @@ static bool chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
 	       !(chunk->bytes & (chunk->bytes - 1));
 }
 
-static int take_chunks(
+static int lease_take_chunks(
 	struct lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_packet_in *in)
 {
 	/* At once, not when the caller wakes: a resume in between must take nothing of it for news.
 	 */
-	struct gm_lease *lease = call->lease ? call->lease : call->grown;
+	struct gm_session_lease *lease = call->lease ? call->lease : call->grown;
 	bool ipc = reply->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC;
 	for (size_t i = 0; i < reply->n_chunks; i++) {
 		const Gm__Wire__Chunk *from = reply->chunks[i];
-		if (!chunk_ok(from, ipc))
+		if (!lease_chunk_ok(from, ipc))
 			return -EPROTO;
-		struct gm_lease_chunk *chunk = calloc(1, sizeof(*chunk));
+		struct gm_session_chunk *chunk = calloc(1, sizeof(*chunk));
 		if (!chunk)
 			return -ENOMEM;
 		chunk->held.lease = reply->lease;
@@ -168,14 +168,14 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	}
 	if (call->lease)
 		call->lease->transport = call->transport;
-	return take_chunks(call, reply, in);
+	return lease_take_chunks(call, reply, in);
 }
 
-static void call_free(struct lease_call *call)
+static void lease_call_free(struct lease_call *call)
 {
 	if (!call)
 		return;
-	gm_lease_chunks_free(call->chunks);
+	gm_session_chunks_free(call->chunks);
 	free(call);
 }
 
@@ -185,7 +185,7 @@ static void lease_late(struct gm_call *base)
 	struct lease_call *call = (struct lease_call *)base;
 	struct gpumem_session *session = call->session;
 	if (call->kind == GROW) {
-		gm_returns_keep(session, chunks_held(call->chunks));
+		gm_returns_keep(session, lease_chunks_held(call->chunks));
 		call->chunks = NULL;
 	}
 	if (call->lease) {
@@ -198,14 +198,14 @@ static void lease_late(struct gm_call *base)
 		call->lease = NULL;
 	}
 	gm_session_wake(session);
-	call_free(call);
+	lease_call_free(call);
 }
 
 static const struct gm_call_ops lease_ops = {.take = lease_take, .late = lease_late};
 
 /* ---- requests */
 
-static struct lease_call *call_new(struct gpumem_session *session, enum kind kind)
+static struct lease_call *lease_call_new(struct gpumem_session *session, enum kind kind)
 {
 	struct lease_call *call = calloc(1, sizeof(*call));
 	if (!call)
@@ -223,34 +223,34 @@ static struct lease_call *call_new(struct gpumem_session *session, enum kind kin
 	return call;
 }
 
-static gpumem_status no_memory(void)
+static gpumem_status lease_no_memory(void)
 {
 	return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 }
 
 /* What a failed call had got hold of goes back, and the call is freed. Keeps the sentence. */
-static void call_fail(struct gpumem_session *session, struct lease_call *call)
+static void lease_call_fail(struct gpumem_session *session, struct lease_call *call)
 {
 	if (!call)
 		return;
 	char text[GM_ERROR_BYTES];
 	snprintf(text, sizeof(text), "%s", gm_error_text());
 	if (call->kind == GROW) {
-		gm_lease_chunks_give(session, call->chunks);
+		gm_session_chunks_give(session, call->chunks);
 		call->chunks = NULL;
 	}
 	if (call->lease)
-		gm_lease_give(session, call->lease);
-	call_free(call);
+		gm_session_lease_give(session, call->lease);
+	lease_call_free(call);
 	gm_error(GPUMEM_OK, "%s", text);
 }
 
-static gpumem_status get_handles(struct gpumem_session *session, struct gm_conn *via,
+static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm_conn *via,
 	uint64_t lease, uint64_t from, struct lease_call **ret_call)
 {
-	struct lease_call *call = call_new(session, HANDLES);
+	struct lease_call *call = lease_call_new(session, HANDLES);
 	if (!call)
-		return no_memory();
+		return lease_no_memory();
 	call->lease_id = lease;
 	Gm__Wire__GetHandles body = GM__WIRE__GET_HANDLES__INIT;
 	body.lease = lease;
@@ -261,16 +261,16 @@ static gpumem_status get_handles(struct gpumem_session *session, struct gm_conn 
 	struct gm_call *base = &call->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &base);
 	if (status) {
-		call_free((struct lease_call *)base);
+		lease_call_free((struct lease_call *)base);
 		return status;
 	}
 	*ret_call = call;
 	return GPUMEM_OK;
 }
 
-static const struct gm_lease_chunk *first_missing(const struct lease_call *call)
+static const struct gm_session_chunk *lease_first_missing(const struct lease_call *call)
 {
-	const struct gm_lease_chunk *chunk, *first = NULL;
+	const struct gm_session_chunk *chunk, *first = NULL;
 	if (call->transport == GM_TRANSPORT_IPC)
 		return NULL;
 	LL_FOREACH (call->chunks, chunk) {
@@ -281,7 +281,7 @@ static const struct gm_lease_chunk *first_missing(const struct lease_call *call)
 }
 
 /* Handles were asked for again, and none of those missing came. */
-static gpumem_status no_handles(bool cut)
+static gpumem_status lease_no_handles(bool cut)
 {
 	struct rlimit limit = {0};
 	if (!cut)
@@ -295,17 +295,17 @@ static gpumem_status no_handles(bool cut)
 }
 
 /* Asks again for handles that were lost on the way, as long as that brings some. */
-static gpumem_status complete(struct gpumem_session *session, struct lease_call *call)
+static gpumem_status lease_complete(struct gpumem_session *session, struct lease_call *call)
 {
-	const struct gm_lease_chunk *missing;
-	while ((missing = first_missing(call))) {
+	const struct gm_session_chunk *missing;
+	while ((missing = lease_first_missing(call))) {
 		struct lease_call *again;
 		gpumem_status status =
-			get_handles(session, NULL, call->lease_id, missing->index, &again);
+			lease_get_handles(session, NULL, call->lease_id, missing->index, &again);
 		if (status)
 			return status;
 		size_t got = 0;
-		struct gm_lease_chunk *chunk, *other;
+		struct gm_session_chunk *chunk, *other;
 		LL_FOREACH (call->chunks, chunk) {
 			if (chunk->fd >= 0)
 				continue;
@@ -316,32 +316,32 @@ static gpumem_status complete(struct gpumem_session *session, struct lease_call 
 			}
 		}
 		bool cut = again->cut;
-		call_free(again);
+		lease_call_free(again);
 		if (!got)
-			return no_handles(cut);
+			return lease_no_handles(cut);
 	}
 	return GPUMEM_OK;
 }
 
-static int by_index(const struct gm_lease_chunk *a, const struct gm_lease_chunk *b)
+static int lease_by_index(const struct gm_session_chunk *a, const struct gm_session_chunk *b)
 {
 	return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static int by_id(const struct gm_lease_chunk *a, const struct gm_lease_chunk *b)
+static int lease_by_id(const struct gm_session_chunk *a, const struct gm_session_chunk *b)
 {
 	return a->held.chunk < b->held.chunk ? -1 : a->held.chunk > b->held.chunk;
 }
 
 /* Used as two it would be one memory at two places. What such a list says is not to be trusted, so
  * nothing of it goes back by itself; a lease does, as a whole. */
-static gpumem_status check_ids(struct lease_call *call)
+static gpumem_status lease_check_ids(struct lease_call *call)
 {
-	const struct gm_lease_chunk *chunk;
-	LL_SORT(call->chunks, by_id);
+	const struct gm_session_chunk *chunk;
+	LL_SORT(call->chunks, lease_by_id);
 	for (chunk = call->chunks; chunk && chunk->next; chunk = chunk->next) {
 		if (chunk->held.chunk == chunk->next->held.chunk) {
-			gm_lease_chunks_free(gm_steal_ptr(&call->chunks));
+			gm_session_chunks_free(gm_steal_ptr(&call->chunks));
 			return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted one chunk twice");
 		}
 	}
@@ -349,32 +349,34 @@ static gpumem_status check_ids(struct lease_call *call)
 }
 
 /* The common end of Lease, Grow and Open. Takes the call. */
-static gpumem_status ask(struct gpumem_session *session, struct lease_call *call,
-	Gm__Wire__Packet *packet, struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
+static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call *call,
+	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
 {
 	struct gm_call *base = &call->call;
 	gpumem_status status = gm_session_call(session, NULL, packet, &base);
 	call = (struct lease_call *)base;
 	if (!status)
-		status = complete(session, call);
+		status = lease_complete(session, call);
 	if (!status && !call->chunks)
 		status = gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a lease without memory");
 	if (!status)
-		status = check_ids(call);
+		status = lease_check_ids(call);
 	if (status) {
-		call_fail(session, call);
+		lease_call_fail(session, call);
 		return status;
 	}
-	LL_SORT(call->chunks, by_index);
+	LL_SORT(call->chunks, lease_by_index);
 	*ret_chunks = gm_steal_ptr(&call->chunks);
 	if (ret_lease)
 		*ret_lease = gm_steal_ptr(&call->lease);
-	call_free(call);
+	lease_call_free(call);
 	return GPUMEM_OK;
 }
 
 /* The daemon answers when it has something to say: a request that waits is not overdue. */
-static void set_patience(struct gpumem_session *session, struct lease_call *call, uint64_t wait_ms)
+static void lease_set_patience(
+	struct gpumem_session *session, struct lease_call *call, uint64_t wait_ms)
 {
 	if (wait_ms == 0)
 		wait_ms = gm_session_wait_ms(session);
@@ -384,13 +386,13 @@ static void set_patience(struct gpumem_session *session, struct lease_call *call
 		(wait_ms < GM_LEASE_WAIT_MOST ? wait_ms : GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 }
 
-gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, uint64_t wait_ms, struct gm_lease **ret_lease,
-	struct gm_lease_chunk **ret_chunks)
+gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
+	enum gm_transport transport, const char *tag, uint64_t wait_ms,
+	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
 {
-	struct lease_call *call = call_new(session, LEASE);
+	struct lease_call *call = lease_call_new(session, LEASE);
 	if (!call)
-		return no_memory();
+		return lease_no_memory();
 	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
 	body.device = device;
 	body.bytes = bytes;
@@ -398,34 +400,35 @@ gpumem_status gm_lease_take(struct gpumem_session *session, uint32_t device, uin
 	body.tag = (char *)(tag ? tag : "");
 	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
 	body.wait_ms = body.no_wait ? 0 : wait_ms;
-	set_patience(session, call, wait_ms);
+	lease_set_patience(session, call, wait_ms);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;
 	packet.lease = &body;
-	return ask(session, call, &packet, ret_lease, ret_chunks);
+	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
 
-gpumem_status gm_lease_open(struct gpumem_session *session, const uint8_t token[GM_TOKEN_BYTES],
-	struct gm_lease **ret_lease, struct gm_lease_chunk **ret_chunks)
+gpumem_status gm_session_lease_open(struct gpumem_session *session,
+	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
 {
-	struct lease_call *call = call_new(session, OPEN);
+	struct lease_call *call = lease_call_new(session, OPEN);
 	if (!call)
-		return no_memory();
+		return lease_no_memory();
 	Gm__Wire__Open body = GM__WIRE__OPEN__INIT;
 	body.token.data = (uint8_t *)token;
 	body.token.len = GM_TOKEN_BYTES;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_OPEN;
 	packet.open = &body;
-	return ask(session, call, &packet, ret_lease, ret_chunks);
+	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
 
-gpumem_status gm_lease_grow(struct gpumem_session *session, struct gm_lease *lease, uint64_t bytes,
-	uint64_t wait_ms, struct gm_lease_chunk **ret_chunks)
+gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
+	uint64_t bytes, uint64_t wait_ms, struct gm_session_chunk **ret_chunks)
 {
-	struct lease_call *call = call_new(session, GROW);
+	struct lease_call *call = lease_call_new(session, GROW);
 	if (!call)
-		return no_memory();
+		return lease_no_memory();
 	call->lease_id = lease->held.lease;
 	call->grown = lease;
 	Gm__Wire__Grow body = GM__WIRE__GROW__INIT;
@@ -433,16 +436,16 @@ gpumem_status gm_lease_grow(struct gpumem_session *session, struct gm_lease *lea
 	body.bytes = bytes;
 	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
 	body.wait_ms = body.no_wait ? 0 : wait_ms;
-	set_patience(session, call, wait_ms);
+	lease_set_patience(session, call, wait_ms);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GROW;
 	packet.grow = &body;
-	return ask(session, call, &packet, NULL, ret_chunks);
+	return lease_ask(session, call, &packet, NULL, ret_chunks);
 }
 
 /* ---- after a resume */
 
-static int by_value(const void *a, const void *b)
+static int lease_by_value(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return x < y ? -1 : x > y;
@@ -453,10 +456,10 @@ struct known {
 };
 
 /* The leases this process knows, sorted by id. NULL with *ret_n > 0: no memory. */
-static struct known *known_leases(struct gpumem_session *session, size_t *ret_n)
+static struct known *lease_known_leases(struct gpumem_session *session, size_t *ret_n)
 {
 	size_t n = 0, i = 0;
-	struct gm_lease *lease;
+	struct gm_session_lease *lease;
 	pthread_mutex_lock(&session->lock);
 	DL_FOREACH (session->leases, lease)
 		n += lease->held.lease && lease->held.epoch == session->epoch;
@@ -469,12 +472,12 @@ static struct known *known_leases(struct gpumem_session *session, size_t *ret_n)
 	}
 	pthread_mutex_unlock(&session->lock);
 	if (known)
-		qsort(known, n, sizeof(*known), by_value);
+		qsort(known, n, sizeof(*known), lease_by_value);
 	*ret_n = n;
 	return known;
 }
 
-static gpumem_status return_lease(struct gpumem_session *session, struct gm_conn *via, uint64_t id)
+static gpumem_status lease_return(struct gpumem_session *session, struct gm_conn *via, uint64_t id)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	body.lease = id;
@@ -484,37 +487,37 @@ static gpumem_status return_lease(struct gpumem_session *session, struct gm_conn
 	return gm_session_tell(session, via, &packet);
 }
 
-static bool fatal(gpumem_status status)
+static bool lease_fatal(gpumem_status status)
 {
 	return status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_TIMEOUT ||
 	       status == GPUMEM_E_HOST_MEMORY;
 }
 
-gpumem_status gm_lease_reconcile(
+gpumem_status gm_session_lease_reconcile(
 	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n)
 {
 	size_t n_known;
-	GM_AUTO_FREE struct known *known = known_leases(session, &n_known);
+	GM_AUTO_FREE struct known *known = lease_known_leases(session, &n_known);
 	if (n_known && !known)
-		return no_memory();
+		return lease_no_memory();
 	for (size_t i = 0; i < n; i++) {
 		const struct known *mine =
-			known ? bsearch(&leases[i], known, n_known, sizeof(*known), by_value)
+			known ? bsearch(&leases[i], known, n_known, sizeof(*known), lease_by_value)
 			      : NULL;
 		gpumem_status status;
 		if (!mine) {
-			status = return_lease(session, via, leases[i]);
+			status = lease_return(session, via, leases[i]);
 		} else {
 			/* Indexes are given in order: what lies past the last one seen is news. */
 			struct lease_call *call;
-			status = get_handles(session, via, mine->id, mine->next_index, &call);
+			status = lease_get_handles(session, via, mine->id, mine->next_index, &call);
 			if (!status) {
-				gm_returns_send(session, via, chunks_held(call->chunks));
+				gm_returns_send(session, via, lease_chunks_held(call->chunks));
 				call->chunks = NULL;
-				call_free(call);
+				lease_call_free(call);
 			}
 		}
-		if (fatal(status))
+		if (lease_fatal(status))
 			return status;
 	}
 	return GPUMEM_OK;

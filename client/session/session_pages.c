@@ -21,7 +21,7 @@
 
 #include "common/clock.h"
 
-void gm_pages_init(struct gm_pages *pages)
+void gm_session_pages_init(struct gm_session_pages *pages)
 {
 	memset(pages, 0, sizeof(*pages));
 	pthread_mutex_init(&pages->lock, NULL);
@@ -30,7 +30,7 @@ void gm_pages_init(struct gm_pages *pages)
 		pages->free_rows[pages->n_free++] = (uint16_t)i;
 }
 
-void gm_pages_deinit(struct gm_pages *pages)
+void gm_session_pages_deinit(struct gm_session_pages *pages)
 {
 	if (pages->daemon)
 		munmap((void *)pages->daemon, sizeof(*pages->daemon));
@@ -41,7 +41,7 @@ void gm_pages_deinit(struct gm_pages *pages)
 	pthread_mutex_destroy(&pages->lock);
 }
 
-static int check(int fd, size_t bytes, uint32_t magic)
+static int pages_check(int fd, size_t bytes, uint32_t magic)
 {
 	struct stat st;
 	if (fstat(fd, &st) < 0)
@@ -61,7 +61,7 @@ static int check(int fd, size_t bytes, uint32_t magic)
 }
 
 /* A child has no use for a page. */
-static int map(int fd, size_t bytes, int prot, void **ret)
+static int pages_map(int fd, size_t bytes, int prot, void **ret)
 {
 	void *p = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
@@ -76,27 +76,27 @@ static int map(int fd, size_t bytes, int prot, void **ret)
 }
 
 /* Puts a fresh mapping where an older one is, in one step: whoever reads there sees either. */
-static int replace(void *fresh, size_t bytes, const void *old)
+static int pages_replace(void *fresh, size_t bytes, const void *old)
 {
 	void *p = mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old);
 	return p == MAP_FAILED ? -errno : 0;
 }
 
-int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd)
+int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int client_fd)
 {
 	void *daemon, *client;
-	int r = check(daemon_fd, sizeof(*pages->daemon), GM_PAGE_DAEMON_MAGIC);
+	int r = pages_check(daemon_fd, sizeof(*pages->daemon), GM_PAGE_DAEMON_MAGIC);
 	if (r < 0)
 		return r;
-	r = check(client_fd, sizeof(*pages->client), GM_PAGE_CLIENT_MAGIC);
+	r = pages_check(client_fd, sizeof(*pages->client), GM_PAGE_CLIENT_MAGIC);
 	if (r < 0)
 		return r;
 
 	/* Both to one side: what is likely to fail is over before anything is replaced. */
-	r = map(client_fd, sizeof(*pages->client), PROT_READ | PROT_WRITE, &client);
+	r = pages_map(client_fd, sizeof(*pages->client), PROT_READ | PROT_WRITE, &client);
 	if (r < 0)
 		return r;
-	r = map(daemon_fd, sizeof(*pages->daemon), PROT_READ, &daemon);
+	r = pages_map(daemon_fd, sizeof(*pages->daemon), PROT_READ, &daemon);
 	if (r < 0) {
 		munmap(client, sizeof(*pages->client));
 		return r;
@@ -109,11 +109,11 @@ int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd)
 		struct gm_page_client *fresh = client;
 		memcpy(fresh->use, pages->client->use, sizeof(fresh->use));
 		memcpy(fresh->rows, pages->client->rows, sizeof(fresh->rows));
-		r = replace(daemon, sizeof(*pages->daemon), pages->daemon);
+		r = pages_replace(daemon, sizeof(*pages->daemon), pages->daemon);
 		if (r < 0)
 			munmap(daemon, sizeof(*pages->daemon));
 		else
-			r = replace(client, sizeof(*pages->client), pages->client);
+			r = pages_replace(client, sizeof(*pages->client), pages->client);
 		if (r < 0)
 			munmap(client, sizeof(*pages->client));
 	}
@@ -121,12 +121,14 @@ int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd)
 	return r;
 }
 
-int gm_pages_device(const struct gm_pages *pages, uint32_t device, struct gm_page_device *ret)
+int gm_session_pages_device(
+	const struct gm_session_pages *pages, uint32_t device, struct gm_page_device *ret)
 {
 	return gm_page_read(&pages->daemon->devices[device], sizeof(*ret), ret);
 }
 
-bool gm_pages_use(struct gm_pages *pages, uint32_t device, const struct gm_page_use *use)
+bool gm_session_pages_use(
+	struct gm_session_pages *pages, uint32_t device, const struct gm_page_use *use)
 {
 	struct gm_page_use value = *use, old;
 	pthread_mutex_lock(&pages->lock);
@@ -141,14 +143,14 @@ bool gm_pages_use(struct gm_pages *pages, uint32_t device, const struct gm_page_
 	return differs;
 }
 
-static uint64_t coarse_ns(void)
+static uint64_t pages_coarse_ns(void)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-static void row_write(
+static void pages_row_write(
 	struct gm_page_row *row, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
 {
 	struct gm_page_row value = {.device = device, .bytes = bytes, .born_ns = born_ns};
@@ -158,30 +160,32 @@ static void row_write(
 }
 
 /* 0: no row is free. Lock. */
-static uint32_t row_take(
-	struct gm_pages *pages, uint32_t device, uint64_t bytes, uint64_t born_ns, const char *tag)
+static uint32_t pages_row_take(struct gm_session_pages *pages, uint32_t device, uint64_t bytes,
+	uint64_t born_ns, const char *tag)
 {
 	if (!pages->n_free)
 		return 0;
 	uint32_t i = pages->free_rows[--pages->n_free];
-	row_write(&pages->client->rows[i], device, bytes, born_ns, tag);
+	pages_row_write(&pages->client->rows[i], device, bytes, born_ns, tag);
 	return i + 1;
 }
 
-uint32_t gm_pages_row_try(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+uint32_t gm_session_pages_row_try(
+	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
 {
-	uint64_t born_ns = coarse_ns();
+	uint64_t born_ns = pages_coarse_ns();
 	pthread_mutex_lock(&pages->lock);
-	uint32_t row = row_take(pages, device, bytes, born_ns, tag);
+	uint32_t row = pages_row_take(pages, device, bytes, born_ns, tag);
 	pthread_mutex_unlock(&pages->lock);
 	return row;
 }
 
-uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
+uint32_t gm_session_pages_row_add(
+	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
 {
-	uint64_t born_ns = coarse_ns();
+	uint64_t born_ns = pages_coarse_ns();
 	pthread_mutex_lock(&pages->lock);
-	uint32_t row = row_take(pages, device, bytes, born_ns, tag);
+	uint32_t row = pages_row_take(pages, device, bytes, born_ns, tag);
 	if (!row) {
 		pages->untracked[device]++;
 		row = GM_PAGES_UNTRACKED;
@@ -190,14 +194,14 @@ uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t byte
 	return row;
 }
 
-void gm_pages_unlisted(struct gm_pages *pages, uint32_t device, uint64_t n)
+void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, uint64_t n)
 {
 	pthread_mutex_lock(&pages->lock);
 	pages->unlisted[device] = n;
 	pthread_mutex_unlock(&pages->lock);
 }
 
-void gm_pages_row_tag(struct gm_pages *pages, uint32_t row, const char *tag)
+void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, const char *tag)
 {
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
@@ -211,7 +215,7 @@ void gm_pages_row_tag(struct gm_pages *pages, uint32_t row, const char *tag)
 	pthread_mutex_unlock(&pages->lock);
 }
 
-void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row)
+void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device, uint32_t row)
 {
 	if (!row)
 		return;
@@ -219,7 +223,7 @@ void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row)
 	if (row == GM_PAGES_UNTRACKED) {
 		pages->untracked[device]--;
 	} else {
-		row_write(&pages->client->rows[row - 1], 0, 0, 0, NULL);
+		pages_row_write(&pages->client->rows[row - 1], 0, 0, 0, NULL);
 		pages->free_rows[pages->n_free++] = (uint16_t)(row - 1);
 	}
 	pthread_mutex_unlock(&pages->lock);

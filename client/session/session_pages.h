@@ -12,7 +12,7 @@
  * The two pages a session shares with the daemon: the daemon's, to read without a message, and the
  * client's own, in which it tells how it uses what it holds and lists its larger buffers.
  */
-struct gm_pages {
+struct gm_session_pages {
 	const struct gm_page_daemon *daemon; /* read-only */
 	struct gm_page_client *client;
 	pthread_mutex_t lock;                         /* of all that is written here */
@@ -22,32 +22,36 @@ struct gm_pages {
 	uint32_t n_free;
 };
 
-void gm_pages_init(struct gm_pages *pages);
-void gm_pages_deinit(struct gm_pages *pages);
+void gm_session_pages_init(struct gm_session_pages *pages);
+void gm_session_pages_deinit(struct gm_session_pages *pages);
 
 /*
  * Maps both. Once mapped before, the new ones come over the old, in place, and the client's goes on
  * as it was: readers and writers need not know. The fds stay the caller's. 0; -EBADMSG: not such
  * pages, or not sealed against shrinking; others.
  */
-int gm_pages_map(struct gm_pages *pages, int daemon_fd, int client_fd);
+int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int client_fd);
 
 /* What the daemon says of a device. 0; -EAGAIN: it is writing at every try. */
-int gm_pages_device(const struct gm_pages *pages, uint32_t device, struct gm_page_device *ret);
+int gm_session_pages_device(
+	const struct gm_session_pages *pages, uint32_t device, struct gm_page_device *ret);
 
 /* Publishes figures; untracked is filled in here. true: they differ from those before. */
-bool gm_pages_use(struct gm_pages *pages, uint32_t device, const struct gm_page_use *use);
+bool gm_session_pages_use(
+	struct gm_session_pages *pages, uint32_t device, const struct gm_page_use *use);
 
 /* Lists a buffer, born now: its number for the calls below, never 0. GM_PAGES_UNTRACKED: no row is
  * free, and it is counted instead; the calls below take that too. */
 #define GM_PAGES_UNTRACKED UINT32_C(0xffffffff)
-uint32_t gm_pages_row_add(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
+uint32_t gm_session_pages_row_add(
+	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
 /* The same for a block of the heap, which is counted otherwise. 0: no row is free. */
-uint32_t gm_pages_row_try(struct gm_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
+uint32_t gm_session_pages_row_try(
+	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
 /* How many blocks found no row, from now on. */
-void gm_pages_unlisted(struct gm_pages *pages, uint32_t device, uint64_t n);
-void gm_pages_row_tag(struct gm_pages *pages, uint32_t row, const char *tag);
+void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, uint64_t n);
+void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, const char *tag);
 /* device: of the buffer, for the count of untracked ones. */
-void gm_pages_row_remove(struct gm_pages *pages, uint32_t device, uint32_t row);
+void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device, uint32_t row);
 
 #endif

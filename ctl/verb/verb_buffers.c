@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl buffers: what clients track in their pages, oldest first, because what has been around
@@ -24,15 +24,15 @@ static const struct gm_column columns[] = {
 };
 enum { COLUMN_AGE, COLUMN_BYTES };
 
-struct answer {
+struct buffers_answer {
 	struct gm_table *table;
 	uint64_t untracked;
 	uint64_t bytes;
 };
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct buffers_answer *answer = user;
 	struct gm_table *table = answer->table;
 	const Gm__Wire__BuffersReply *reply = packet->buffers;
 	char name[GM_USER_TEXT];
@@ -56,7 +56,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 		answer->untracked = reply->untracked;
 }
 
-static int older_first(const void *a, const void *b)
+static int buffers_older_first(const void *a, const void *b)
 {
 	const struct gm_value *x = ((const struct gm_row *)a)->values;
 	const struct gm_value *y = ((const struct gm_row *)b)->values;
@@ -72,13 +72,14 @@ gpumem_status gm_verb_buffers(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct answer answer = {.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
+	struct buffers_answer answer = {
+		.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
 
 	body.older_than_ms = ctl->options->older_than_ms;
 	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
 	request.get_buffers = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_BUFFERS, take, &answer);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_BUFFERS, buffers_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;
@@ -92,7 +93,7 @@ gpumem_status gm_verb_buffers(struct gm_ctl *ctl)
 	} else {
 		if (answer.table)
 			qsort(answer.table->rows, answer.table->n_rows, sizeof(*answer.table->rows),
-				older_first);
+				buffers_older_first);
 		gm_writer_table(ctl->writer, "buffers", answer.table);
 	}
 	gm_writer_count(ctl->writer, "untracked", answer.untracked);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl cleanup: the plan first, with its sizes, then what came of it. Each device is a
@@ -34,7 +34,7 @@ static const struct gm_column result_columns[] = {
 	{"free", NULL, 0},
 };
 
-struct answer {
+struct cleanup_answer {
 	const struct gm_options *options;
 	struct gm_table *plan, *results;
 	uint32_t devices[GM_LIMIT_DEVICES];
@@ -44,7 +44,7 @@ struct answer {
 	uint64_t free;
 };
 
-static const char *rung_word(Gm__Wire__Rung rung)
+static const char *cleanup_rung_word(Gm__Wire__Rung rung)
 {
 	switch (rung) {
 	case GM__WIRE__RUNG__RUNG_POOL:
@@ -60,9 +60,9 @@ static const char *rung_word(Gm__Wire__Rung rung)
 	}
 }
 
-static void take_devices(void *user, const Gm__Wire__Packet *packet)
+static void cleanup_take_devices(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct cleanup_answer *answer = user;
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
@@ -74,9 +74,9 @@ static void take_devices(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void cleanup_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct cleanup_answer *answer = user;
 	const Gm__Wire__CleanupReply *reply = packet->cleanup_reply;
 
 	if (reply->done) {
@@ -93,7 +93,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 		char name[GM_USER_TEXT];
 		gm_table_row(answer->plan);
 		gm_table_count(answer->plan, reply->device);
-		gm_table_text(answer->plan, rung_word(step->rung));
+		gm_table_text(answer->plan, cleanup_rung_word(step->rung));
 		gm_table_size(answer->plan, step->bytes);
 		if (!step->session) {
 			for (int k = 0; k < 7; k++)
@@ -110,8 +110,8 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static gpumem_status ask(struct gm_ctl *ctl, struct gm_conn *conn, uint32_t device, bool dry_run,
-	gm_conn_answer_fn fn, struct answer *answer)
+static gpumem_status cleanup_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, uint32_t device,
+	bool dry_run, gm_ctl_conn_answer_fn fn, struct cleanup_answer *answer)
 {
 	Gm__Wire__Cleanup body = GM__WIRE__CLEANUP__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -121,31 +121,33 @@ static gpumem_status ask(struct gm_ctl *ctl, struct gm_conn *conn, uint32_t devi
 	body.dry_run = dry_run;
 	request.body_case = GM__WIRE__PACKET__BODY_CLEANUP;
 	request.cleanup = &body;
-	return gm_conn_ask(
+	return gm_ctl_conn_ask(
 		conn, &request, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, fn, answer, &ctl->trouble);
 }
 
-static void pass_over(void *user, const Gm__Wire__Packet *packet)
+static void cleanup_pass_over(void *user, const Gm__Wire__Packet *packet)
 {
 }
 
 /* Whether every device could: else the first that cannot says why. */
-static gpumem_status try_all(struct gm_ctl *ctl, struct gm_conn *conn, struct answer *answer)
+static gpumem_status cleanup_try_all(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct cleanup_answer *answer)
 {
 	gpumem_status status = GPUMEM_OK;
 
 	for (size_t i = 0; i < answer->n_devices && status == GPUMEM_OK; i++)
-		status = ask(ctl, conn, answer->devices[i], true, pass_over, answer);
+		status =
+			cleanup_ask(ctl, conn, answer->devices[i], true, cleanup_pass_over, answer);
 	return status;
 }
 
-static gpumem_status clean(
-	struct gm_ctl *ctl, struct gm_conn *conn, struct answer *answer, uint32_t device)
+static gpumem_status cleanup_clean(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
+	struct cleanup_answer *answer, uint32_t device)
 {
 	answer->planned = answer->freed = answer->free = 0;
 	answer->done = answer->reached = false;
-	gpumem_status status =
-		ask(ctl, conn, device, ctl->options->given & GM_OPTION_DRY_RUN, take, answer);
+	gpumem_status status = cleanup_ask(
+		ctl, conn, device, ctl->options->given & GM_OPTION_DRY_RUN, cleanup_take, answer);
 	if (status != GPUMEM_OK)
 		return status;
 	gm_table_row(answer->results);
@@ -162,7 +164,7 @@ static gpumem_status clean(
 	return GPUMEM_OK;
 }
 
-static void say(struct gm_ctl *ctl, const struct answer *answer, uint32_t device)
+static void cleanup_say(struct gm_ctl *ctl, const struct cleanup_answer *answer, uint32_t device)
 {
 	char planned[GM_UNITS_TEXT], freed[GM_UNITS_TEXT];
 
@@ -184,36 +186,36 @@ gpumem_status gm_verb_cleanup(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct answer answer = {
+	struct cleanup_answer answer = {
 		.options = ctl->options,
 		.plan = gm_table_new(columns, sizeof(columns) / sizeof(*columns)),
 		.results = gm_table_new(
 			result_columns, sizeof(result_columns) / sizeof(*result_columns)),
 	};
-	struct answer each[GM_LIMIT_DEVICES];
-	struct gm_conn *conn = NULL;
+	struct cleanup_answer each[GM_LIMIT_DEVICES];
+	struct gm_ctl_conn *conn = NULL;
 
-	gpumem_status status =
-		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(
+		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
 	if (status == GPUMEM_OK && ctl->options->given & GM_OPTION_DEVICE) {
 		answer.devices[answer.n_devices++] = ctl->options->device;
 	} else if (status == GPUMEM_OK) {
 		request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
 		request.get_devices = &body;
-		status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES, take_devices,
-			&answer, &ctl->trouble);
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES,
+			cleanup_take_devices, &answer, &ctl->trouble);
 		if (status == GPUMEM_OK && !answer.n_devices)
 			status = gm_trouble_set(
 				&ctl->trouble, GPUMEM_E_NOT_FOUND, "there are no devices");
 	}
 	if (status == GPUMEM_OK && answer.n_devices > 1 &&
 		!(ctl->options->given & GM_OPTION_DRY_RUN))
-		status = try_all(ctl, conn, &answer);
+		status = cleanup_try_all(ctl, conn, &answer);
 	for (size_t i = 0; i < answer.n_devices && status == GPUMEM_OK; i++) {
-		status = clean(ctl, conn, &answer, answer.devices[i]);
+		status = cleanup_clean(ctl, conn, &answer, answer.devices[i]);
 		each[i] = answer;
 	}
-	gm_conn_free(conn);
+	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.plan);
 		gm_table_free(answer.results);
@@ -228,6 +230,6 @@ gpumem_status gm_verb_cleanup(struct gm_ctl *ctl)
 	if (steps)
 		gm_writer_line(ctl->writer, "", "%s", "");
 	for (size_t i = 0; i < answer.n_devices; i++)
-		say(ctl, &each[i], answer.devices[i]);
+		cleanup_say(ctl, &each[i], answer.devices[i]);
 	return GPUMEM_OK;
 }

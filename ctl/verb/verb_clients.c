@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl clients: who holds memory, one line per client and device. What a client says of itself
@@ -48,7 +48,7 @@ static const struct gm_column use_columns[] = {
 };
 #define COLUMNS_OF_DETAILS 8
 
-static struct gm_table *use_table(const Gm__Wire__Client *client)
+static struct gm_table *clients_use_table(const Gm__Wire__Client *client)
 {
 	struct gm_table *table =
 		gm_table_new(use_columns, sizeof(use_columns) / sizeof(*use_columns));
@@ -75,7 +75,7 @@ static struct gm_table *use_table(const Gm__Wire__Client *client)
 	return table;
 }
 
-static void add_use(
+static void clients_add_use(
 	struct gm_table *table, const Gm__Wire__Client *client, const Gm__Wire__ClientUse *use)
 {
 	gm_table_count(table, use->device);
@@ -90,7 +90,7 @@ static void add_use(
 }
 
 /* The next device it holds something of, from *i on; NULL: there is none. */
-static const Gm__Wire__ClientUse *next_use(const Gm__Wire__Client *client, size_t *i)
+static const Gm__Wire__ClientUse *clients_next_use(const Gm__Wire__Client *client, size_t *i)
 {
 	while (*i < client->n_use) {
 		const Gm__Wire__ClientUse *use = client->use[(*i)++];
@@ -101,7 +101,7 @@ static const Gm__Wire__ClientUse *next_use(const Gm__Wire__Client *client, size_
 }
 
 /* What an ordinary user may not see of others comes empty: it is unknown then, not 0. */
-static void add_known(struct gm_table *table, uint64_t n,
+static void clients_add_known(struct gm_table *table, uint64_t n,
 	void (*how)(struct gm_table *table, uint64_t n), bool known)
 {
 	if (known || n)
@@ -110,17 +110,18 @@ static void add_known(struct gm_table *table, uint64_t n,
 		gm_table_none(table);
 }
 
-static void add_client(struct gm_table *table, const Gm__Wire__Client *client)
+static void clients_add_client(struct gm_table *table, const Gm__Wire__Client *client)
 {
 	char user[GM_USER_TEXT];
 	const char *where = *client->container ? client->container : client->unit;
 	size_t at = 0;
-	const Gm__Wire__ClientUse *use = next_use(client, &at);
+	const Gm__Wire__ClientUse *use = clients_next_use(client, &at);
 	const char *state = client->quarantined ? "quarantined" : "connected";
 
 	gm_table_row(table);
-	add_known(table, client->session, gm_table_count, client->details);
-	add_known(table, client->pid > 0 ? (uint64_t)client->pid : 0, gm_table_count, false);
+	clients_add_known(table, client->session, gm_table_count, client->details);
+	clients_add_known(
+		table, client->pid > 0 ? (uint64_t)client->pid : 0, gm_table_count, false);
 	gm_table_count(table, client->uid);
 	gm_table_text(table, gm_user_name(client->uid, user));
 	gm_table_text(table, client->name);
@@ -129,11 +130,11 @@ static void add_client(struct gm_table *table, const Gm__Wire__Client *client)
 	gm_table_text(table, client->container);
 	gm_table_text(table, state);
 	gm_table_bool(table, client->details);
-	add_known(table, client->age_ms, gm_table_time, client->details);
-	add_known(table, client->leases, gm_table_count, client->details);
-	gm_table_rows(table, use_table(client));
+	clients_add_known(table, client->age_ms, gm_table_time, client->details);
+	clients_add_known(table, client->leases, gm_table_count, client->details);
+	gm_table_rows(table, clients_use_table(client));
 	if (use) {
-		add_use(table, client, use);
+		clients_add_use(table, client, use);
 	} else {
 		gm_table_none(table);
 		gm_table_size(table, 0);
@@ -144,20 +145,20 @@ static void add_client(struct gm_table *table, const Gm__Wire__Client *client)
 	gm_table_mark(table, GM_MARK_WARN);
 	gm_table_text(table, where);
 
-	while (use && (use = next_use(client, &at))) {
+	while (use && (use = clients_next_use(client, &at))) {
 		gm_table_more(table);
 		for (int n = 0; n < COLUMNS_BEFORE_USE; n++)
 			gm_table_none(table);
-		add_use(table, client, use);
+		clients_add_use(table, client, use);
 		for (int n = 0; n < COLUMNS_AFTER_USE; n++)
 			gm_table_none(table);
 	}
 }
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void clients_take(void *user, const Gm__Wire__Packet *packet)
 {
 	for (size_t i = 0; i < packet->clients->n_clients; i++)
-		add_client(user, packet->clients->clients[i]);
+		clients_add_client(user, packet->clients->clients[i]);
 }
 
 gpumem_status gm_verb_clients(struct gm_ctl *ctl)
@@ -169,7 +170,7 @@ gpumem_status gm_verb_clients(struct gm_ctl *ctl)
 	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
 	request.get_clients = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, take, table);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take, table);
 	if (status != GPUMEM_OK) {
 		gm_table_free(table);
 		return status;

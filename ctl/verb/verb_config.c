@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl config: check reads a file with the daemon's own reader and needs no daemon; show asks
@@ -24,7 +24,7 @@ static const struct gm_column columns[] = {
 	{"source", "SOURCE", GM_COLUMN_SHRINK},
 };
 
-static gpumem_status check(struct gm_ctl *ctl)
+static gpumem_status config_check(struct gm_ctl *ctl)
 {
 	const char *path = ctl->options->n_args > 1 ? ctl->options->args[1] : NULL;
 	const char *name = path ? path : "the default configuration";
@@ -67,7 +67,7 @@ static gpumem_status check(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void config_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_table *table = user;
 
@@ -81,7 +81,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static gpumem_status show(struct gm_ctl *ctl)
+static gpumem_status config_show(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetConfig body = GM__WIRE__GET_CONFIG__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -90,7 +90,7 @@ static gpumem_status show(struct gm_ctl *ctl)
 	request.body_case = GM__WIRE__PACKET__BODY_GET_CONFIG;
 	request.get_config = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CONFIG, take, table);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CONFIG, config_take, table);
 	if (status != GPUMEM_OK) {
 		gm_table_free(table);
 		return status;
@@ -105,9 +105,9 @@ gpumem_status gm_verb_config(struct gm_ctl *ctl)
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
 
 	if (word && !strcmp(word, "check"))
-		return check(ctl);
+		return config_check(ctl);
 	if (word && !strcmp(word, "show") && ctl->options->n_args == 1)
-		return show(ctl);
+		return config_show(ctl);
 	ctl->usage = true;
 	if (word && !strcmp(word, "show"))
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,

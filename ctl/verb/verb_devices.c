@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl devices: one block per device, in the order of the arithmetic: what is there, who has
@@ -25,7 +25,7 @@ static const struct gm_column process_columns[] = {
 	{NULL, "WHAT", GM_COLUMN_SHRINK},
 };
 
-struct answer {
+struct devices_answer {
 	struct gm_writer *writer;
 	struct gm_table *devices, *processes;
 	size_t n;
@@ -39,7 +39,8 @@ struct answer {
 
 /* ---- processes */
 
-static void add_process(struct gm_table *table, uint32_t device, const Gm__Wire__Process *process)
+static void devices_add_process(
+	struct gm_table *table, uint32_t device, const Gm__Wire__Process *process)
 {
 	char user[GM_USER_TEXT];
 	const char *kind = "other", *what = NULL;
@@ -73,9 +74,9 @@ static void add_process(struct gm_table *table, uint32_t device, const Gm__Wire_
 	gm_table_text(table, what);
 }
 
-static void take_processes(void *user, const Gm__Wire__Packet *packet)
+static void devices_take_processes(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct devices_answer *answer = user;
 
 	for (size_t i = 0; i < packet->processes->n_devices; i++) {
 		const Gm__Wire__DeviceProcesses *device = packet->processes->devices[i];
@@ -83,7 +84,7 @@ static void take_processes(void *user, const Gm__Wire__Packet *packet)
 		uint64_t sum = 0;
 		for (size_t j = 0; j < device->n_processes; j++) {
 			const Gm__Wire__Process *process = device->processes[j];
-			add_process(answer->processes, device->device, process);
+			devices_add_process(answer->processes, device->device, process);
 			sum += process->bytes;
 			/* Some of what the daemon has is brokered, and it does not say how much. */
 			told = told && process->bytes_known &&
@@ -99,7 +100,7 @@ static void take_processes(void *user, const Gm__Wire__Packet *packet)
 
 /* Memory that is used and that no process is listed for: its process has ended, and a child of it
  * lives on; or it is used without a context. */
-static void add_rest(struct answer *answer, const Gm__Wire__Device *device)
+static void devices_add_rest(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_table *table = answer->processes;
 
@@ -120,7 +121,7 @@ static void add_rest(struct answer *answer, const Gm__Wire__Device *device)
 
 /* ---- figures */
 
-static void tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *device)
+static void devices_tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *device)
 {
 	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
 
@@ -135,7 +136,7 @@ static void tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *devic
 	}
 }
 
-static void tell(struct answer *answer, const Gm__Wire__Device *device)
+static void devices_tell(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_writer *writer = answer->writer;
 	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT], uuid[GM_DEVICE_UUID_TEXT];
@@ -163,7 +164,7 @@ static void tell(struct answer *answer, const Gm__Wire__Device *device)
 		gm_writer_line(
 			writer, "capacity", "%s (host_limit)", gm_format_size(device->capacity, a));
 	} else {
-		tell_foreign(writer, device);
+		devices_tell_foreign(writer, device);
 		gm_writer_line(writer, "capacity", "%s (fraction %.4g, min_free %s)",
 			gm_format_size(device->capacity, a), device->fraction,
 			gm_format_size(device->min_free, b));
@@ -178,54 +179,54 @@ static void tell(struct answer *answer, const Gm__Wire__Device *device)
 		gm_device_level(device->level));
 }
 
-static void take_devices(void *user, const Gm__Wire__Packet *packet)
+static void devices_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct devices_answer *answer = user;
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		gm_device_table_add(answer->devices, packet->devices->devices[i]);
-		tell(answer, packet->devices->devices[i]);
-		add_rest(answer, packet->devices->devices[i]);
+		devices_tell(answer, packet->devices->devices[i]);
+		devices_add_rest(answer, packet->devices->devices[i]);
 	}
 }
 
 /* One connection, two questions. */
-static gpumem_status ask(struct gm_ctl *ctl, struct answer *answer)
+static gpumem_status devices_ask(struct gm_ctl *ctl, struct devices_answer *answer)
 {
 	Gm__Wire__GetProcesses get_processes = GM__WIRE__GET_PROCESSES__INIT;
 	Gm__Wire__GetDevices get_devices = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_conn *conn;
+	struct gm_ctl_conn *conn;
 
-	gpumem_status status =
-		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(
+		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 	request.body_case = GM__WIRE__PACKET__BODY_GET_PROCESSES;
 	request.get_processes = &get_processes;
-	status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_PROCESSES, take_processes,
-		answer, &ctl->trouble);
+	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_PROCESSES,
+		devices_take_processes, answer, &ctl->trouble);
 	/* An older daemon has the figures all the same. */
 	if (status == GPUMEM_OK || status == GPUMEM_E_UNSUPPORTED) {
 		request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
 		request.get_devices = &get_devices;
-		status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES, take_devices,
-			answer, &ctl->trouble);
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES,
+			devices_take, answer, &ctl->trouble);
 	}
-	gm_conn_free(conn);
+	gm_ctl_conn_free(conn);
 	return status;
 }
 
 gpumem_status gm_verb_devices(struct gm_ctl *ctl)
 {
-	struct answer answer = {
+	struct devices_answer answer = {
 		.writer = ctl->writer,
 		.devices = gm_device_table_new(),
 		.processes = gm_table_new(
 			process_columns, sizeof(process_columns) / sizeof(*process_columns)),
 	};
 
-	gpumem_status status = ask(ctl, &answer);
+	gpumem_status status = devices_ask(ctl, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.devices);
 		gm_table_free(answer.processes);

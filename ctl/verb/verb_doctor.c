@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl doctor: what this host can do and what gpumemd will do on it, whether it runs or not.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl limit: what owners may hold, shown, set and reset. Users and groups are looked up here,
@@ -26,14 +26,14 @@ static const struct gm_column columns[] = {
 	{"source", "SET", 0},
 };
 
-struct answer {
+struct limit_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
 };
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void limit_take(void *user, const Gm__Wire__Packet *packet)
 {
-	const struct answer *answer = user;
+	const struct limit_answer *answer = user;
 	struct gm_table *table = answer->table;
 
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
@@ -65,21 +65,21 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static gpumem_status ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
+static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
 {
 	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
-	struct answer answer = {.options = ctl->options, .table = table};
-	struct gm_conn *conn = NULL;
+	struct limit_answer answer = {.options = ctl->options, .table = table};
+	struct gm_ctl_conn *conn = NULL;
 
-	gpumem_status status =
-		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(
+		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
 	/* A change is for the daemon to refuse; a question would find nothing there. */
 	if (status == GPUMEM_OK && request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS)
 		status = gm_verb_require_device(ctl, conn);
 	if (status == GPUMEM_OK)
-		status = gm_conn_ask(
-			conn, request, GM__WIRE__PACKET__BODY_LIMITS, take, &answer, &ctl->trouble);
-	gm_conn_free(conn);
+		status = gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take,
+			&answer, &ctl->trouble);
+	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
 		gm_table_free(table);
 		return status;
@@ -93,37 +93,38 @@ static gpumem_status ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const ch
 	return GPUMEM_OK;
 }
 
-static gpumem_status usage(struct gm_ctl *ctl, const char *format, const char *word)
+static gpumem_status limit_usage(struct gm_ctl *ctl, const char *format, const char *word)
 {
 	ctl->usage = true;
 	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, format, word);
 }
 
-static gpumem_status owner(
+static gpumem_status limit_owner(
 	struct gm_ctl *ctl, const char *text, char ret_owner[GM_CONFIG_OWNER_BYTES])
 {
 	char why[GM_CONFIG_OWNER_WHY];
 
 	if (gm_config_owner_parse(text, true, ret_owner, why) == 0)
 		return GPUMEM_OK;
-	return usage(ctl, "%s", why);
+	return limit_usage(ctl, "%s", why);
 }
 
-static gpumem_status show(struct gm_ctl *ctl)
+static gpumem_status limit_show(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 
 	if (ctl->options->n_args > 1)
-		return usage(ctl, "'%s' is one argument too many; see 'gpumemctl limit --help'",
+		return limit_usage(ctl,
+			"'%s' is one argument too many; see 'gpumemctl limit --help'",
 			ctl->options->args[1]);
 	request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
 	request.get_limits = &body;
-	return ask(ctl, &request, "No limits are set.");
+	return limit_ask(ctl, &request, "No limits are set.");
 }
 
 /* "max=48G" */
-static gpumem_status take_value(struct gm_ctl *ctl, const char *text, Gm__Wire__SetLimit *set)
+static gpumem_status limit_take_value(struct gm_ctl *ctl, const char *text, Gm__Wire__SetLimit *set)
 {
 	const char *value = strchr(text, '=');
 	uint64_t n;
@@ -132,7 +133,7 @@ static gpumem_status take_value(struct gm_ctl *ctl, const char *text, Gm__Wire__
 		if (!strcmp(value + 1, "none"))
 			set->max = UINT64_MAX;
 		else if (gm_parse_size(value + 1, &n) < 0)
-			return usage(ctl, "'%s' is no size; say max=48G or max=none", text);
+			return limit_usage(ctl, "'%s' is no size; say max=48G or max=none", text);
 		else
 			set->max = n;
 		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
@@ -140,7 +141,7 @@ static gpumem_status take_value(struct gm_ctl *ctl, const char *text, Gm__Wire__
 	}
 	if (value && !strncmp(text, "guarantee=", 10)) {
 		if (gm_parse_size(value + 1, &n) < 0)
-			return usage(ctl, "'%s' is no size; say guarantee=8G", text);
+			return limit_usage(ctl, "'%s' is no size; say guarantee=8G", text);
 		set->guarantee = n;
 		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE;
 		return GPUMEM_OK;
@@ -148,16 +149,17 @@ static gpumem_status take_value(struct gm_ctl *ctl, const char *text, Gm__Wire__
 	if (value && !strncmp(text, "priority=", 9)) {
 		bool negative = value[1] == '-';
 		if (gm_parse_u64(value + 1 + negative, &n) < 0 || n > 1000)
-			return usage(ctl, "'%s' is no priority; they are from -1000 to 1000", text);
+			return limit_usage(
+				ctl, "'%s' is no priority; they are from -1000 to 1000", text);
 		set->priority = negative ? -(int32_t)n : (int32_t)n;
 		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY;
 		return GPUMEM_OK;
 	}
-	return usage(ctl, "'%s' is nothing of a limit; say max=SIZE, guarantee=SIZE or priority=N",
-		text);
+	return limit_usage(ctl,
+		"'%s' is nothing of a limit; say max=SIZE, guarantee=SIZE or priority=N", text);
 }
 
-static gpumem_status set(struct gm_ctl *ctl)
+static gpumem_status limit_set(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
@@ -165,14 +167,15 @@ static gpumem_status set(struct gm_ctl *ctl)
 	char whose[GM_CONFIG_OWNER_BYTES];
 
 	if (options->n_args < 3)
-		return usage(ctl, "say %s",
+		return limit_usage(ctl, "say %s",
 			"'gpumemctl limit set OWNER max=SIZE', or guarantee=SIZE, or priority=N");
-	gpumem_status status = owner(ctl, options->args[1], whose);
+	gpumem_status status = limit_owner(ctl, options->args[1], whose);
 	for (size_t i = 2; i < options->n_args && status == GPUMEM_OK; i++) {
 		uint32_t before = body.set;
-		status = take_value(ctl, options->args[i], &body);
+		status = limit_take_value(ctl, options->args[i], &body);
 		if (status == GPUMEM_OK && body.set == before)
-			status = usage(ctl, "'%s': that value was given already", options->args[i]);
+			status = limit_usage(
+				ctl, "'%s': that value was given already", options->args[i]);
 	}
 	if (status != GPUMEM_OK)
 		return status;
@@ -181,10 +184,10 @@ static gpumem_status set(struct gm_ctl *ctl)
 	body.device = options->device;
 	request.body_case = GM__WIRE__PACKET__BODY_SET_LIMIT;
 	request.set_limit = &body;
-	return ask(ctl, &request, "");
+	return limit_ask(ctl, &request, "");
 }
 
-static gpumem_status reset(struct gm_ctl *ctl)
+static gpumem_status limit_reset(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ResetLimit body = GM__WIRE__RESET_LIMIT__INIT;
@@ -192,10 +195,11 @@ static gpumem_status reset(struct gm_ctl *ctl)
 	char whose[GM_CONFIG_OWNER_BYTES] = "";
 
 	if (options->n_args > 2)
-		return usage(ctl, "'%s' is one argument too many; see 'gpumemctl limit --help'",
+		return limit_usage(ctl,
+			"'%s' is one argument too many; see 'gpumemctl limit --help'",
 			options->args[2]);
 	if (options->n_args > 1) {
-		gpumem_status status = owner(ctl, options->args[1], whose);
+		gpumem_status status = limit_owner(ctl, options->args[1], whose);
 		if (status != GPUMEM_OK)
 			return status;
 	}
@@ -204,7 +208,7 @@ static gpumem_status reset(struct gm_ctl *ctl)
 	body.device = options->device;
 	request.body_case = GM__WIRE__PACKET__BODY_RESET_LIMIT;
 	request.reset_limit = &body;
-	return ask(ctl, &request, "No limits are left.");
+	return limit_ask(ctl, &request, "No limits are left.");
 }
 
 gpumem_status gm_verb_limit(struct gm_ctl *ctl)
@@ -213,11 +217,11 @@ gpumem_status gm_verb_limit(struct gm_ctl *ctl)
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : "show";
 
 	if (!strcmp(word, "show"))
-		return show(ctl);
+		return limit_show(ctl);
 	if (!strcmp(word, "set"))
-		return set(ctl);
+		return limit_set(ctl);
 	if (!strcmp(word, "reset"))
-		return reset(ctl);
+		return limit_reset(ctl);
 	const char *closest = gm_options_closest(word, words);
 	ctl->usage = true;
 	if (closest)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl pools: how well each device's pool serves, and what is in it.
@@ -31,11 +31,11 @@ static const struct gm_column bucket_columns[] = {
 	{"domain", "DOMAIN", GM_COLUMN_SHRINK},
 };
 
-struct answer {
+struct pools_answer {
 	struct gm_table *totals, *buckets;
 };
 
-static void take_totals(struct gm_table *table, const Gm__Wire__PoolTotals *totals)
+static void pools_take_totals(struct gm_table *table, const Gm__Wire__PoolTotals *totals)
 {
 	double asked = (double)totals->hits + (double)totals->misses;
 
@@ -55,7 +55,7 @@ static void take_totals(struct gm_table *table, const Gm__Wire__PoolTotals *tota
 	gm_table_count(table, totals->released);
 }
 
-static void take_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)
+static void pools_take_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)
 {
 	uint64_t bytes;
 
@@ -71,21 +71,21 @@ static void take_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *buck
 	gm_table_text(table, bucket->domain);
 }
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void pools_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct pools_answer *answer = user;
 
 	for (size_t i = 0; i < packet->pools->n_totals; i++)
-		take_totals(answer->totals, packet->pools->totals[i]);
+		pools_take_totals(answer->totals, packet->pools->totals[i]);
 	for (size_t i = 0; i < packet->pools->n_buckets; i++)
-		take_bucket(answer->buckets, packet->pools->buckets[i]);
+		pools_take_bucket(answer->buckets, packet->pools->buckets[i]);
 }
 
 gpumem_status gm_verb_pools(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetPools body = GM__WIRE__GET_POOLS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct answer answer = {
+	struct pools_answer answer = {
 		.totals =
 			gm_table_new(total_columns, sizeof(total_columns) / sizeof(*total_columns)),
 		.buckets = gm_table_new(
@@ -95,7 +95,7 @@ gpumem_status gm_verb_pools(struct gm_ctl *ctl)
 	request.body_case = GM__WIRE__PACKET__BODY_GET_POOLS;
 	request.get_pools = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_POOLS, take, &answer);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_POOLS, pools_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.totals);
 		gm_table_free(answer.buckets);

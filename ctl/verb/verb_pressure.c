@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl pressure: how short memory is, as a table and, with --at-least, as an exit status for
@@ -20,15 +20,15 @@ static const struct gm_column columns[] = {
 	{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
 };
 
-struct answer {
+struct pressure_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
 	bool found, reached;
 };
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct pressure_answer *answer = user;
 	const struct gm_options *options = answer->options;
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
@@ -55,13 +55,13 @@ gpumem_status gm_verb_pressure(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct answer answer = {.options = ctl->options,
+	struct pressure_answer answer = {.options = ctl->options,
 		.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
 	request.get_devices = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, take, &answer);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, pressure_take, &answer);
 	if (status == GPUMEM_OK && !answer.found)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			ctl->options->given & GM_OPTION_DEVICE

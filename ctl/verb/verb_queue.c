@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl queue: requests that wait, in the order in which they are looked at.
@@ -27,7 +27,7 @@ static const struct gm_column columns[] = {
 	{"owner", "OF", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 };
 
-static const char *block_word(Gm__Wire__Block block)
+static const char *queue_block_word(Gm__Wire__Block block)
 {
 	switch (block) {
 	case GM__WIRE__BLOCK__BLOCK_LIMIT:
@@ -45,7 +45,7 @@ static const char *block_word(Gm__Wire__Block block)
 	}
 }
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void queue_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_table *table = user;
 
@@ -68,7 +68,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 			gm_table_time(table, row->left_ms);
 		gm_table_count(table, row->overtaken);
 		gm_table_bool(table, row->parked);
-		gm_table_text(table, block_word(row->block));
+		gm_table_text(table, queue_block_word(row->block));
 		gm_table_text(table, row->owner);
 	}
 }
@@ -82,7 +82,7 @@ gpumem_status gm_verb_queue(struct gm_ctl *ctl)
 	request.body_case = GM__WIRE__PACKET__BODY_GET_QUEUE;
 	request.get_queue = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_QUEUE, take, table);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_QUEUE, queue_take, table);
 	if (status != GPUMEM_OK) {
 		gm_table_free(table);
 		return status;

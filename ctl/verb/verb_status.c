@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl status: what somebody who was woken up wants to know, on one screen: is it up, is there
@@ -12,7 +12,7 @@
 #include "ctl/user.h"
 #include "ctl/verb.h"
 
-struct answer {
+struct status_answer {
 	struct gm_writer *writer;
 	struct gm_table *devices;
 	bool told; /* the general part is said */
@@ -27,7 +27,7 @@ struct answer {
 	size_t n_seen;
 };
 
-static void tell_daemon(struct answer *answer, const Gm__Wire__StatusReply *status)
+static void status_tell_daemon(struct status_answer *answer, const Gm__Wire__StatusReply *status)
 {
 	struct gm_writer *writer = answer->writer;
 	char text[GM_UNITS_TEXT], user[GM_USER_TEXT];
@@ -60,13 +60,13 @@ static void tell_daemon(struct answer *answer, const Gm__Wire__StatusReply *stat
 	answer->told = true;
 }
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void status_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct status_answer *answer = user;
 	const Gm__Wire__StatusReply *status = packet->status;
 
 	if (!answer->told)
-		tell_daemon(answer, status);
+		status_tell_daemon(answer, status);
 	for (size_t i = 0; i < status->n_devices; i++) {
 		const Gm__Wire__Device *device = status->devices[i];
 		gm_device_table_add(answer->devices, device);
@@ -87,7 +87,7 @@ static void take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static void tell_unusual(struct answer *answer)
+static void status_tell_unusual(struct status_answer *answer)
 {
 	struct gm_writer *writer = answer->writer;
 	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
@@ -130,17 +130,17 @@ gpumem_status gm_verb_status(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct answer answer = {.writer = ctl->writer, .devices = gm_device_table_new()};
+	struct status_answer answer = {.writer = ctl->writer, .devices = gm_device_table_new()};
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
 	request.get_status = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_STATUS, take, &answer);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_STATUS, status_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.devices);
 		return status;
 	}
 	gm_writer_table(ctl->writer, "devices", answer.devices);
-	tell_unusual(&answer);
+	status_tell_unusual(&answer);
 	return GPUMEM_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl trim: free chunks go back to the device, and clients are asked for what they cache. It
@@ -9,13 +9,13 @@
 #include "common/units.h"
 #include "ctl/verb.h"
 
-struct answer {
+struct trim_answer {
 	uint64_t released, clients_asked;
 };
 
-static void take(void *user, const Gm__Wire__Packet *packet)
+static void trim_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct answer *answer = user;
+	struct trim_answer *answer = user;
 
 	answer->released += packet->trim_reply->released;
 	answer->clients_asked += packet->trim_reply->clients_asked;
@@ -25,7 +25,7 @@ gpumem_status gm_verb_trim(struct gm_ctl *ctl)
 {
 	Gm__Wire__Trim body = GM__WIRE__TRIM__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct answer answer = {0};
+	struct trim_answer answer = {0};
 	char text[GM_UNITS_TEXT];
 
 	body.all_devices = !(ctl->options->given & GM_OPTION_DEVICE);
@@ -33,7 +33,7 @@ gpumem_status gm_verb_trim(struct gm_ctl *ctl)
 	request.body_case = GM__WIRE__PACKET__BODY_TRIM;
 	request.trim = &body;
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_TRIM_REPLY, take, &answer);
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_TRIM_REPLY, trim_take, &answer);
 	if (status != GPUMEM_OK)
 		return status;
 	gm_writer_size(ctl->writer, "released", answer.released);

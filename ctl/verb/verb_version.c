@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl version: its own, and the daemon's if one answers. That none does is no failure here:
@@ -12,26 +12,26 @@
 
 gpumem_status gm_verb_version(struct gm_ctl *ctl)
 {
-	struct gm_conn *conn;
+	struct gm_ctl_conn *conn;
 	char protocol[32];
 
 	snprintf(protocol, sizeof(protocol), "%d.%d", GM_WIRE_MAJOR, GM_WIRE_MINOR);
 	gm_writer_text(ctl->writer, "gpumemctl", PACKAGE_VERSION);
 	gm_writer_text(ctl->writer, "gpumemctl_protocol", protocol);
 	gm_writer_line(ctl->writer, "gpumemctl", "%s, protocol %s", PACKAGE_VERSION, protocol);
-	if (gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn) !=
-		GPUMEM_OK) {
+	if (gm_ctl_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble,
+		    &conn) != GPUMEM_OK) {
 		gm_writer_text(ctl->writer, "gpumemd", NULL);
 		gm_writer_text(ctl->writer, "gpumemd_protocol", NULL);
 		gm_writer_line(ctl->writer, "gpumemd", "%s", ctl->trouble.text);
 		return GPUMEM_OK;
 	}
-	snprintf(protocol, sizeof(protocol), "%u.%u", gm_conn_daemon_major(conn),
-		gm_conn_daemon_minor(conn));
-	gm_writer_text(ctl->writer, "gpumemd", gm_conn_daemon_version(conn));
+	snprintf(protocol, sizeof(protocol), "%u.%u", gm_ctl_conn_daemon_major(conn),
+		gm_ctl_conn_daemon_minor(conn));
+	gm_writer_text(ctl->writer, "gpumemd", gm_ctl_conn_daemon_version(conn));
 	gm_writer_text(ctl->writer, "gpumemd_protocol", protocol);
-	gm_writer_line(
-		ctl->writer, "gpumemd", "%s, protocol %s", gm_conn_daemon_version(conn), protocol);
-	gm_conn_free(conn);
+	gm_writer_line(ctl->writer, "gpumemd", "%s, protocol %s", gm_ctl_conn_daemon_version(conn),
+		protocol);
+	gm_ctl_conn_free(conn);
 	return GPUMEM_OK;
 }

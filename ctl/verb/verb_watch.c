@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl watch: a line per event, as it happens, until the daemon says goodbye or the reader has
@@ -17,12 +17,12 @@
 #include "ctl/verb.h"
 
 /* A text that is not there is null. */
-static void add_text(struct gm_writer *writer, const char *key, const char *text)
+static void watch_add_text(struct gm_writer *writer, const char *key, const char *text)
 {
 	gm_writer_text(writer, key, text && *text ? text : NULL);
 }
 
-static void add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
+static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
 	static const char *const rungs[] = {
 		"pool", "cached", "unused", "spill", "hold", "terminate"};
@@ -31,10 +31,10 @@ static void add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *no
 		gm_writer_count(writer, "session", notice->session);
 		gm_writer_count(writer, "pid", notice->pid > 0 ? (uint64_t)notice->pid : 0);
 		gm_writer_count(writer, "uid", notice->uid);
-		add_text(writer, "client", notice->client);
+		watch_add_text(writer, "client", notice->client);
 		gm_writer_signed(writer, "priority", notice->priority);
 	}
-	add_text(writer, "owner", notice->owner);
+	watch_add_text(writer, "owner", notice->owner);
 	gm_writer_size(writer, "asked", notice->asked);
 	gm_writer_size(writer, "held", notice->held);
 	gm_writer_size(writer, "max", notice->max);
@@ -45,7 +45,7 @@ static void add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *no
 		for (size_t i = 0; i < notice->n_rungs && i < sizeof(rungs) / sizeof(*rungs); i++)
 			gm_writer_size(writer, rungs[i], notice->rungs[i]);
 		gm_writer_group(writer, NULL);
-		add_text(writer, "trigger", notice->trigger);
+		watch_add_text(writer, "trigger", notice->trigger);
 		gm_writer_size(writer, "need", notice->need);
 		gm_writer_bool(writer, "reached", notice->reached);
 	}
@@ -53,7 +53,7 @@ static void add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *no
 
 /* What is told, as a kind, a device (-1: none) and a line. false: nothing that concerns a watcher.
  */
-static bool read_event(
+static bool watch_read_event(
 	const Gm__Wire__Packet *packet, const char **ret_kind, int64_t *ret_device, char line[1024])
 {
 	*ret_device = -1;
@@ -82,7 +82,7 @@ static bool read_event(
 }
 
 /* One event, for people and for programs. 0; -ENOMEM; the error of writing. */
-static int write_line(const char *stamp, const char *kind, const char *line)
+static int watch_write_line(const char *stamp, const char *kind, const char *line)
 {
 	char *clean_kind = gm_text_clean(kind, false), *clean = gm_text_clean(line, false);
 	int r = -ENOMEM;
@@ -98,30 +98,30 @@ static int write_line(const char *stamp, const char *kind, const char *line)
 	return r;
 }
 
-static int write_object(const char *stamp, const char *kind, int64_t device, const char *line,
+static int watch_write_object(const char *stamp, const char *kind, int64_t device, const char *line,
 	const Gm__Wire__Packet *packet)
 {
 	struct gm_writer *writer = gm_writer_json_line_new();
 
 	if (!writer)
 		return -ENOMEM;
-	add_text(writer, "time", stamp);
-	add_text(writer, "event", kind);
+	watch_add_text(writer, "time", stamp);
+	watch_add_text(writer, "event", kind);
 	if (device >= 0)
 		gm_writer_count(writer, "device", (uint64_t)device);
-	add_text(writer, "text", line);
+	watch_add_text(writer, "text", line);
 	if (packet->body_case == GM__WIRE__PACKET__BODY_PRESSURE_EVENT) {
-		add_text(writer, "level", gm_device_level(packet->pressure_event->level));
+		watch_add_text(writer, "level", gm_device_level(packet->pressure_event->level));
 		gm_writer_share(writer, "pressure", packet->pressure_event->pressure_ppm);
 	} else if (packet->body_case == GM__WIRE__PACKET__BODY_NOTICE_EVENT) {
-		add_notice(writer, packet->notice_event);
+		watch_add_notice(writer, packet->notice_event);
 	}
 	int r = gm_writer_finish(writer, stdout);
 	gm_writer_free(writer);
 	return r;
 }
 
-static bool on_event(void *user, const Gm__Wire__Packet *packet)
+static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_ctl *ctl = user;
 	const struct gm_options *options = ctl->options;
@@ -131,30 +131,30 @@ static bool on_event(void *user, const Gm__Wire__Packet *packet)
 	time_t now = time(NULL);
 	struct tm tm;
 
-	if (!read_event(packet, &kind, &device, line))
+	if (!watch_read_event(packet, &kind, &device, line))
 		return true;
 	if (options->given & GM_OPTION_DEVICE && device >= 0 && device != options->device)
 		return true;
 	if (localtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
 	/* At once, and no longer than somebody reads. */
-	ctl->stream_error = options->json ? write_object(stamp, kind, device, line, packet)
-					  : write_line(stamp, kind, line);
+	ctl->stream_error = options->json ? watch_write_object(stamp, kind, device, line, packet)
+					  : watch_write_line(stamp, kind, line);
 	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
 }
 
 gpumem_status gm_verb_watch(struct gm_ctl *ctl)
 {
-	struct gm_conn *conn;
+	struct gm_ctl_conn *conn;
 
-	gpumem_status status =
-		gm_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(
+		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 	status = gm_verb_require_device(ctl, conn);
 	if (status == GPUMEM_OK)
-		status = gm_conn_watch(conn, on_event, ctl, &ctl->trouble);
-	gm_conn_free(conn);
+		status = gm_ctl_conn_watch(conn, watch_on_event, ctl, &ctl->trouble);
+	gm_ctl_conn_free(conn);
 	ctl->streamed = true;
 	return status;
 }

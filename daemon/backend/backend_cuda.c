@@ -55,7 +55,7 @@ struct backend {
 };
 
 /* A full device is no trouble: it is what the ledger is for. */
-static void note_trouble(struct device *device, const char *call, const char *name)
+static void cuda_note_trouble(struct device *device, const char *call, const char *name)
 {
 	pthread_mutex_lock(&device->trouble_lock);
 	snprintf(device->trouble, sizeof device->trouble, "%s: %s", call, name);
@@ -64,14 +64,15 @@ static void note_trouble(struct device *device, const char *call, const char *na
 }
 
 /* A driver call that failed, said once, where it happened. */
-static int failed(struct backend *backend, uint32_t device, const char *call, gm_cu_result result)
+static int cuda_failed(
+	struct backend *backend, uint32_t device, const char *call, gm_cu_result result)
 {
 	struct device *d = &backend->devices[device];
 	char number[32];
 	const char *fields[] = {number, NULL};
 
 	if (result != GM_CUDA_ERROR_OUT_OF_MEMORY)
-		note_trouble(d, call, gm_cuda_error(backend->cuda, result));
+		cuda_note_trouble(d, call, gm_cuda_error(backend->cuda, result));
 	/* What stays wrong is logged once, however often somebody asks. */
 	if (d->said == result && d->said_of == call)
 		return gm_cuda_errno(result);
@@ -86,7 +87,7 @@ static int failed(struct backend *backend, uint32_t device, const char *call, gm
 /* ---- devices */
 
 /* Without its NVML handle a device still works: its figures then come from the ledger. */
-static void find_in_nvml(struct backend *backend, struct device *device)
+static void cuda_find_in_nvml(struct backend *backend, struct device *device)
 {
 	char uuid[GM_CUDA_UUID_TEXT];
 
@@ -109,7 +110,7 @@ static void find_in_nvml(struct backend *backend, struct device *device)
 }
 
 /* The next device. 1: it is there already, under another number of the driver's. */
-static int open_device(struct backend *backend, int ordinal, bool wsl, char why[256])
+static int cuda_open_device(struct backend *backend, int ordinal, bool wsl, char why[256])
 {
 	struct device *device = &backend->devices[backend->n];
 	struct gm_cuda_device found;
@@ -137,7 +138,7 @@ static int open_device(struct backend *backend, int ordinal, bool wsl, char why[
 	memcpy(device->info.ipc_why, found.ipc_why, sizeof found.ipc_why);
 	if (!found.fd)
 		gm_log(GM_LOG_NOTICE, "%s: no fd transport: %s", found.name, found.fd_why);
-	find_in_nvml(backend, device);
+	cuda_find_in_nvml(backend, device);
 	device->info.measured = device->nvml != NULL;
 	backend->n++;
 	return 0;
@@ -145,7 +146,7 @@ static int open_device(struct backend *backend, int ordinal, bool wsl, char why[
 
 /* ---- fd transport */
 
-static int create_fd(
+static int cuda_create_fd(
 	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
 {
 	struct device *device = &backend->devices[number];
@@ -161,14 +162,14 @@ static int create_fd(
 	prop.alloc_flags.gpu_direct_rdma_capable = device->rdma;
 	result = gm_backend_vmm_create(backend->cuda, &prop, bytes, &fd, &call);
 	if (result)
-		return failed(backend, number, call, result);
+		return cuda_failed(backend, number, call, result);
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
 }
 
 /* ---- pinned host memory */
 
-static void open_pinned(struct backend *backend, const struct gm_backend_config *config)
+static void cuda_open_pinned(struct backend *backend, const struct gm_backend_config *config)
 {
 	struct device *device = &backend->devices[backend->n];
 	bool shared = true;
@@ -197,7 +198,7 @@ static void open_pinned(struct backend *backend, const struct gm_backend_config 
 	backend->n++;
 }
 
-static int create_pinned(
+static int cuda_create_pinned(
 	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
 {
 	struct device *device = &backend->devices[number];
@@ -209,13 +210,13 @@ static int create_pinned(
 		return -ENOMEM;
 	r = gm_backend_pinned_create(&backend->pinned, bytes, &fd, &call, &result);
 	if (r)
-		return r < 0 ? r : failed(backend, number, call, result);
+		return r < 0 ? r : cuda_failed(backend, number, call, result);
 	device->used += bytes;
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
 }
 
-static int adopt_pinned(
+static int cuda_adopt_pinned(
 	struct backend *backend, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
 {
 	struct device *device = &backend->devices[number];
@@ -227,7 +228,7 @@ static int adopt_pinned(
 		return -ENOMEM;
 	r = gm_backend_pinned_check(&backend->pinned, fd, bytes, &call, &result);
 	if (r)
-		return r < 0 ? r : failed(backend, number, call, result);
+		return r < 0 ? r : cuda_failed(backend, number, call, result);
 	device->used += bytes;
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
@@ -279,7 +280,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		count = GM_LIMIT_DEVICES;
 	}
 	for (int i = 0; i < count; i++) {
-		r = open_device(backend, i, wsl, why);
+		r = cuda_open_device(backend, i, wsl, why);
 		/* The others are worth serving; which one is missing is known by its PCI address.
 		 */
 		if (r < 0)
@@ -289,7 +290,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		cuda_close(backend);
 		return -ENODEV;
 	}
-	open_pinned(backend, config);
+	cuda_open_pinned(backend, config);
 	*ret_devices = backend->n;
 	*ret_backend = backend;
 	return 0;
@@ -303,7 +304,7 @@ static void cuda_device_info(void *state, uint32_t device, struct gm_backend_dev
 }
 
 /* Asked every second: what stays wrong is logged once. */
-static int nvml_failed(struct device *device, const char *call, gm_nvml_return result)
+static int cuda_nvml_failed(struct device *device, const char *call, gm_nvml_return result)
 {
 	char room[GM_NVML_ERROR_TEXT];
 	const char *text = gm_nvml_error(result, room);
@@ -311,7 +312,7 @@ static int nvml_failed(struct device *device, const char *call, gm_nvml_return r
 	if (device->nvml_error != result)
 		gm_log(GM_LOG_WARNING, "%s: %s: %s", device->info.name, call, text);
 	device->nvml_error = result;
-	note_trouble(device, call, text);
+	cuda_note_trouble(device, call, text);
 	return result == GM_NVML_ERROR_GPU_IS_LOST ? -ENODEV : -EIO;
 }
 
@@ -331,7 +332,7 @@ static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 		return -EOPNOTSUPP;
 	result = backend->nvml->nvmlDeviceGetMemoryInfo(device->nvml, &memory);
 	if (result != GM_NVML_SUCCESS)
-		return nvml_failed(device, "nvmlDeviceGetMemoryInfo", result);
+		return cuda_nvml_failed(device, "nvmlDeviceGetMemoryInfo", result);
 	*ret_free = memory.free;
 	return 0;
 }
@@ -352,7 +353,7 @@ static int cuda_processes(
 	if (!device->nvml)
 		return -EOPNOTSUPP;
 	r = gm_backend_nvml_processes(backend->nvml, device->nvml, ret_list, ret_n, &failure);
-	return r == -EIO ? nvml_failed(device, failure.call, failure.result) : r;
+	return r == -EIO ? cuda_nvml_failed(device, failure.call, failure.result) : r;
 }
 
 static bool cuda_trouble(
@@ -381,11 +382,11 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 	const char *call;
 
 	if (backend->devices[number].info.pinned)
-		return adopt_pinned(backend, number, fd, bytes, ret);
+		return cuda_adopt_pinned(backend, number, fd, bytes, ret);
 	/* The driver does not tell a handle's size; a client's mapping will. */
 	result = gm_backend_vmm_check(backend->cuda, fd, &call);
 	if (result)
-		return failed(backend, number, call, result);
+		return cuda_failed(backend, number, call, result);
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
 }
@@ -393,7 +394,7 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 /* ---- ipc transport */
 
 /* The last block takes the context along: nobody pays for it while nobody uses the transport. */
-static void release_unused(struct backend *backend, struct device *device)
+static void cuda_release_unused(struct backend *backend, struct device *device)
 {
 	if (device->ipc_blocks == 0 && device->context) {
 		device->context = NULL;
@@ -402,7 +403,7 @@ static void release_unused(struct backend *backend, struct device *device)
 }
 
 /* Makes the device's context current on this thread; the first block makes the context. */
-static gm_cu_result enter(struct backend *backend, struct device *device)
+static gm_cu_result cuda_enter(struct backend *backend, struct device *device)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 
@@ -414,22 +415,22 @@ static gm_cu_result enter(struct backend *backend, struct device *device)
 	}
 	result = backend->cuda->cuCtxPushCurrent(device->context);
 	if (result)
-		release_unused(backend, device);
+		cuda_release_unused(backend, device);
 	return result;
 }
 
-static void leave(struct backend *backend, uint32_t number)
+static void cuda_leave(struct backend *backend, uint32_t number)
 {
 	struct device *device = &backend->devices[number];
 
 	if (device->ipc_blocks == 0)
 		gm_ipc_blocks_leave(backend->ipc_blocks, number);
 	backend->cuda->cuCtxPopCurrent(NULL);
-	release_unused(backend, device);
+	cuda_release_unused(backend, device);
 }
 
 /* Said once of each, however often he asks. */
-static int spent(struct backend *backend, uid_t uid)
+static int cuda_spent(struct backend *backend, uid_t uid)
 {
 	uint64_t numbers;
 	char field[32];
@@ -444,7 +445,7 @@ static int spent(struct backend *backend, uid_t uid)
 	return -EDQUOT;
 }
 
-static int crowded(struct device *device, uint32_t number)
+static int cuda_crowded(struct device *device, uint32_t number)
 {
 	char field[32];
 	const char *fields[] = {field, NULL};
@@ -459,51 +460,51 @@ static int crowded(struct device *device, uint32_t number)
 	return -EDQUOT;
 }
 
-static int create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
+static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
 	const struct gm_seen *seen, struct gm_handle *ret)
 {
 	struct device *device = &backend->devices[number];
 	const char *call = "cuDevicePrimaryCtxRetain";
 	struct gm_ipc_block block;
-	gm_cu_result result = enter(backend, device);
+	gm_cu_result result = cuda_enter(backend, device);
 	int r;
 
 	_Static_assert(sizeof block.handle == GM_IPC_HANDLE_BYTES, "an IPC handle is 64 bytes");
 	if (result)
-		return failed(backend, number, call, result);
+		return cuda_failed(backend, number, call, result);
 	r = gm_ipc_blocks_take(backend->ipc_blocks, number, bytes, seen, &block, &call, &result);
 	if (r == 0)
 		device->ipc_blocks++;
-	leave(backend, number);
+	cuda_leave(backend, number);
 	if (r == GM_IPC_BLOCKS_E_DRIVER)
-		return failed(backend, number, call, result);
+		return cuda_failed(backend, number, call, result);
 	if (r == GM_IPC_BLOCKS_E_TAKEN)
-		return crowded(device, number);
+		return cuda_crowded(device, number);
 	if (r)
-		return r == GM_IPC_BLOCKS_E_SPENT ? spent(backend, seen->uid) : r;
+		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_spent(backend, seen->uid) : r;
 	device->crowded = false;
 	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};
 	memcpy(ret->ipc, &block.handle, sizeof block.handle);
 	return 0;
 }
 
-static void destroy_ipc(struct backend *backend, uint32_t number, const struct gm_seen *seen,
+static void cuda_destroy_ipc(struct backend *backend, uint32_t number, const struct gm_seen *seen,
 	struct gm_handle *handle)
 {
 	struct device *device = &backend->devices[number];
 	struct gm_ipc_block block = {.ptr = handle->native};
-	gm_cu_result result = enter(backend, device);
+	gm_cu_result result = cuda_enter(backend, device);
 
 	if (result) {
-		failed(backend, number, "cuCtxPushCurrent", result);
+		cuda_failed(backend, number, "cuCtxPushCurrent", result);
 		return;
 	}
 	memcpy(&block.handle, handle->ipc, sizeof block.handle);
 	result = gm_ipc_blocks_release(backend->ipc_blocks, &block, seen);
 	if (result)
-		failed(backend, number, "cuMemFree", result);
+		cuda_failed(backend, number, "cuMemFree", result);
 	device->ipc_blocks--;
-	leave(backend, number);
+	cuda_leave(backend, number);
 }
 
 static int cuda_create(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,
@@ -514,11 +515,11 @@ static int cuda_create(void *state, uint32_t device, enum gm_transport transport
 	int r;
 
 	if (transport == GM_TRANSPORT_IPC)
-		r = create_ipc(backend, device, bytes, seen, ret);
+		r = cuda_create_ipc(backend, device, bytes, seen, ret);
 	else if (d->info.pinned)
-		r = create_pinned(backend, device, bytes, ret);
+		r = cuda_create_pinned(backend, device, bytes, ret);
 	else
-		r = create_fd(backend, device, bytes, ret);
+		r = cuda_create_fd(backend, device, bytes, ret);
 	if (r == 0)
 		d->said = GM_CUDA_SUCCESS;
 	return r;
@@ -531,7 +532,7 @@ static void cuda_destroy(void *state, uint32_t number, enum gm_transport transpo
 	struct device *device = &backend->devices[number];
 
 	if (transport == GM_TRANSPORT_IPC) {
-		destroy_ipc(state, number, seen, handle);
+		cuda_destroy_ipc(state, number, seen, handle);
 	} else if (handle->fd >= 0) {
 		close(handle->fd);
 		handle->fd = -1;

@@ -34,7 +34,7 @@ struct gm_host {
 	_Atomic uint64_t creations;
 };
 
-static int open_test_controls(struct gm_host *host, char why[256])
+static int host_open_test_controls(struct gm_host *host, char why[256])
 {
 	const char *gate = getenv("GPUMEM_TEST_HOST_GATE");
 	if (gate && *gate) {
@@ -86,7 +86,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 	}
 	host->gate = -1;
 	atomic_init(&host->next_native, 1);
-	int r = open_test_controls(host, why);
+	int r = host_open_test_controls(host, why);
 	if (r < 0) {
 		host_close(host);
 		return r;
@@ -118,7 +118,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 }
 
 /* FNV-1a. The machine's id is private to the machine, so it is mixed and not shown. */
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+static uint64_t host_mix(uint64_t hash, const void *bytes, size_t n)
 {
 	const uint8_t *at = bytes;
 	for (size_t i = 0; i < n; i++)
@@ -149,9 +149,10 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 	}
 	static const char salt[2][16] = {"gpumemd host a", "gpumemd host b"};
 	for (int half = 0; half < 2; half++) {
-		uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), salt[half], sizeof(salt[half]));
-		hash = mix(hash, id, sizeof(id));
-		hash = mix(hash, &device, sizeof(device));
+		uint64_t hash =
+			host_mix(UINT64_C(0xcbf29ce484222325), salt[half], sizeof(salt[half]));
+		hash = host_mix(hash, id, sizeof(id));
+		hash = host_mix(hash, &device, sizeof(device));
 		memcpy(ret->uuid + 8 * half, &hash, sizeof(hash));
 	}
 }
@@ -165,7 +166,7 @@ static int host_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
 }
 
 /* One thread per device charges it, so there is no one to race with but a reader. */
-static int charge(struct gm_host_device *device, uint64_t bytes)
+static int host_charge(struct gm_host_device *device, uint64_t bytes)
 {
 	if (bytes > device->total - atomic_load(&device->used))
 		return -ENOMEM;
@@ -173,7 +174,7 @@ static int charge(struct gm_host_device *device, uint64_t bytes)
 	return 0;
 }
 
-static int pass_gate(struct gm_host *host)
+static int host_pass_gate(struct gm_host *host)
 {
 	char byte;
 	ssize_t n;
@@ -192,13 +193,13 @@ static int host_create(void *backend, uint32_t device, enum gm_transport transpo
 	struct gm_host_device *d = &host->devices[device];
 	if (transport != GM_TRANSPORT_FD)
 		return -EOPNOTSUPP;
-	int r = pass_gate(host);
+	int r = host_pass_gate(host);
 	if (r < 0)
 		return r;
 	uint64_t n = atomic_fetch_add(&host->creations, 1) + 1;
 	if (host->fail_from && (n == host->fail_from || (host->fail_all && n > host->fail_from)))
 		return -ENOMEM;
-	r = charge(d, bytes);
+	r = host_charge(d, bytes);
 	if (r < 0)
 		return r;
 	int fd = -1;
@@ -219,7 +220,7 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 	struct gm_host_device *d = &host->devices[device];
 	int r = gm_backend_ram_check(fd, bytes);
 	if (r == 0)
-		r = charge(d, bytes);
+		r = host_charge(d, bytes);
 	if (r < 0)
 		return r;
 	memset(ret, 0, sizeof(*ret));

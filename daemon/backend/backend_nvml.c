@@ -13,8 +13,8 @@ typedef gm_nvml_return (*list_fn)(
 	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes);
 
 /* One of NVML's lists, as a whole: it may grow between being counted and being read. */
-static int read_list(gm_nvml_device device, list_fn fn, const char *call, gm_nvml_process **ret,
-	unsigned *ret_n, struct gm_backend_nvml_failure *ret_failure)
+static int nvml_read_list(gm_nvml_device device, list_fn fn, const char *call,
+	gm_nvml_process **ret, unsigned *ret_n, struct gm_backend_nvml_failure *ret_failure)
 {
 	enum { ROOM = 64, MOST = 65536 };
 	gm_nvml_process *list = NULL;
@@ -48,7 +48,7 @@ static int read_list(gm_nvml_device device, list_fn fn, const char *call, gm_nvm
 
 /* Adds to the list what is not in it yet: a process that draws and computes is in both of NVML's
  * lists, with the same figure. */
-static size_t merge(
+static size_t nvml_merge(
 	struct gm_backend_process *list, size_t n, const gm_nvml_process *from, unsigned int n_from)
 {
 	size_t had = n;
@@ -81,12 +81,12 @@ int gm_backend_nvml_processes(const struct gm_nvml *nvml, gm_nvml_device device,
 
 	if (!nvml->nvmlDeviceGetComputeRunningProcesses)
 		return -EOPNOTSUPP;
-	r = read_list(device, nvml->nvmlDeviceGetComputeRunningProcesses,
+	r = nvml_read_list(device, nvml->nvmlDeviceGetComputeRunningProcesses,
 		"nvmlDeviceGetComputeRunningProcesses", &compute, &n_compute, ret_failure);
 	if (r < 0)
 		return r;
 	if (nvml->nvmlDeviceGetGraphicsRunningProcesses) {
-		r = read_list(device, nvml->nvmlDeviceGetGraphicsRunningProcesses,
+		r = nvml_read_list(device, nvml->nvmlDeviceGetGraphicsRunningProcesses,
 			"nvmlDeviceGetGraphicsRunningProcesses", &graphics, &n_graphics,
 			ret_failure);
 		if (r == -EOPNOTSUPP)
@@ -97,8 +97,8 @@ int gm_backend_nvml_processes(const struct gm_nvml *nvml, gm_nvml_device device,
 		r = list ? 0 : -ENOMEM;
 	}
 	if (r == 0) {
-		*ret_n = merge(list, 0, compute, n_compute);
-		*ret_n = merge(list, *ret_n, graphics, n_graphics);
+		*ret_n = nvml_merge(list, 0, compute, n_compute);
+		*ret_n = nvml_merge(list, *ret_n, graphics, n_graphics);
 		*ret_list = list;
 	}
 	free(compute);

@@ -14,7 +14,7 @@
 #include "daemon/backend/backend_ram.h"
 #include "daemon/backend/backend_vmm.h"
 
-static gm_cu_prop prop_of(int node)
+static gm_cu_prop pinned_prop_of(int node)
 {
 	gm_cu_prop prop = {0};
 
@@ -25,9 +25,9 @@ static gm_cu_prop prop_of(int node)
 	return prop;
 }
 
-static bool driver_shares(const struct gm_backend_pinned *pinned)
+static bool pinned_driver_shares(const struct gm_backend_pinned *pinned)
 {
-	gm_cu_prop prop = prop_of(pinned->node);
+	gm_cu_prop prop = pinned_prop_of(pinned->node);
 	const char *call;
 	int fd;
 	gm_cu_result result = gm_backend_vmm_create(pinned->cuda, &prop, GM_CHUNK_MIN, &fd, &call);
@@ -41,7 +41,7 @@ static bool driver_shares(const struct gm_backend_pinned *pinned)
 	return true;
 }
 
-static int create_memfd(const struct gm_backend_pinned *pinned, uint64_t bytes, int *ret_fd)
+static int pinned_create_memfd(const struct gm_backend_pinned *pinned, uint64_t bytes, int *ret_fd)
 {
 	int fd;
 	int r = gm_backend_ram_create(bytes, &fd);
@@ -57,10 +57,10 @@ static int create_memfd(const struct gm_backend_pinned *pinned, uint64_t bytes, 
 	return r;
 }
 
-static void try_memfd(const struct gm_backend_pinned *pinned)
+static void pinned_try_memfd(const struct gm_backend_pinned *pinned)
 {
 	int fd;
-	int r = create_memfd(pinned, GM_CHUNK_MIN, &fd);
+	int r = pinned_create_memfd(pinned, GM_CHUNK_MIN, &fd);
 
 	if (r < 0) {
 		gm_log(GM_LOG_WARNING, "there is no pinned host memory to be had now: %s",
@@ -82,9 +82,9 @@ void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cu
 			GM_CUDA_SUCCESS ||
 		pinned->node < 0)
 		pinned->node = -1;
-	pinned->memfd = wanted == GM_HOST_MEMORY_MEMFD || !shared || !driver_shares(pinned);
+	pinned->memfd = wanted == GM_HOST_MEMORY_MEMFD || !shared || !pinned_driver_shares(pinned);
 	if (pinned->memfd)
-		try_memfd(pinned);
+		pinned_try_memfd(pinned);
 }
 
 uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_t limit)
@@ -104,10 +104,10 @@ int gm_backend_pinned_create(const struct gm_backend_pinned *pinned, uint64_t by
 	const char **ret_call, gm_cu_result *ret_result)
 {
 	if (pinned->memfd) {
-		int r = create_memfd(pinned, bytes, ret_fd);
+		int r = pinned_create_memfd(pinned, bytes, ret_fd);
 		return r < 0 ? r : 0;
 	}
-	gm_cu_prop prop = prop_of(pinned->node);
+	gm_cu_prop prop = pinned_prop_of(pinned->node);
 	*ret_result = gm_backend_vmm_create(pinned->cuda, &prop, bytes, ret_fd, ret_call);
 	return *ret_result ? GM_BACKEND_PINNED_E_DRIVER : 0;
 }

@@ -35,7 +35,7 @@
 /* ---- how much */
 
 /* The number in a small file of /sys; UINT64_MAX where there is none ("max" among others). */
-static uint64_t read_limit(const char *path)
+static uint64_t ram_read_limit(const char *path)
 {
 	char text[32];
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -52,14 +52,14 @@ static uint64_t read_limit(const char *path)
 }
 
 /* The least limit at the cgroup named by path and at all above it. */
-static uint64_t least_limit(const char *root, char *path, const char *file)
+static uint64_t ram_least_limit(const char *root, char *path, const char *file)
 {
 	uint64_t least = UINT64_MAX;
 	for (;;) {
 		char name[PATH_MAX];
 		int n = snprintf(name, sizeof(name), "%s%s/%s", root, path, file);
 		if (n > 0 && (size_t)n < sizeof(name)) {
-			uint64_t limit = read_limit(name);
+			uint64_t limit = ram_read_limit(name);
 			least = limit < least ? limit : least;
 		}
 		char *slash = strrchr(path, '/');
@@ -69,7 +69,7 @@ static uint64_t least_limit(const char *root, char *path, const char *file)
 	}
 }
 
-static uint64_t cgroup_limit(void)
+static uint64_t ram_cgroup_limit(void)
 {
 	uint64_t least = UINT64_MAX;
 	FILE *file = fopen("/proc/self/cgroup", "re");
@@ -86,18 +86,19 @@ static uint64_t cgroup_limit(void)
 		controllers++;
 		uint64_t limit = UINT64_MAX;
 		if (*controllers == '\0')
-			limit = least_limit("/sys/fs/cgroup", path, "memory.max");
+			limit = ram_least_limit("/sys/fs/cgroup", path, "memory.max");
 		else if (strcmp(controllers, "memory") == 0)
-			limit = least_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
+			limit = ram_least_limit(
+				"/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
 		least = limit < least ? limit : least;
 	}
 	fclose(file);
 	return least;
 }
 
-static uint64_t share(uint64_t parts)
+static uint64_t ram_share(uint64_t parts)
 {
-	uint64_t memory = cgroup_limit();
+	uint64_t memory = ram_cgroup_limit();
 	struct sysinfo info;
 	if (sysinfo(&info) == 0) {
 		uint64_t ram = (uint64_t)info.totalram * info.mem_unit;
@@ -111,12 +112,12 @@ static uint64_t share(uint64_t parts)
 
 uint64_t gm_backend_ram_total(void)
 {
-	return share(1);
+	return ram_share(1);
 }
 
 uint64_t gm_backend_ram_quarter(void)
 {
-	return share(4);
+	return ram_share(4);
 }
 
 /* ---- chunks */
@@ -141,7 +142,7 @@ int gm_backend_ram_create(uint64_t bytes, int *ret_fd)
 
 /* Pages that are still to come are taken from that node as long as it has any. A kernel without
  * NUMA, or a container that may not ask for it, has the memory come from anywhere. */
-static void prefer(void *addr, uint64_t bytes, int node)
+static void ram_prefer(void *addr, uint64_t bytes, int node)
 {
 	enum { BITS = 8 * sizeof(unsigned long) };
 	unsigned long nodes[1024 / BITS] = {0};
@@ -153,7 +154,7 @@ static void prefer(void *addr, uint64_t bytes, int node)
 	(void)syscall(SYS_mbind, addr, bytes, MPOL_PREFERRED, nodes, 1024UL + 1, 0);
 }
 
-static int allocate(int fd, uint64_t from, uint64_t bytes)
+static int ram_allocate(int fd, uint64_t from, uint64_t bytes)
 {
 	int r;
 
@@ -168,21 +169,21 @@ static int allocate(int fd, uint64_t from, uint64_t bytes)
  * have all of its pages first, which it would copy. Where it makes none, for want of room or
  * because it never does, the range is filled page by page.
  */
-static int fill(int fd, uint8_t *addr, uint64_t bytes)
+static int ram_fill(int fd, uint8_t *addr, uint64_t bytes)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	bool huge = page * page / 8 == GM_CHUNK_MIN; /* one table of entries of 8 bytes */
 	int outcome = 0;
 
 	for (uint64_t at = 0; at < bytes; at += GM_CHUNK_MIN) {
-		int r = allocate(fd, at, page);
+		int r = ram_allocate(fd, at, page);
 		if (r < 0)
 			return r;
 		if (huge && madvise(addr + at, GM_CHUNK_MIN, MADV_COLLAPSE) == 0)
 			continue;
 		huge = huge && errno != EINVAL; /* it never does */
 		outcome = GM_BACKEND_RAM_SMALL;
-		r = allocate(fd, at, GM_CHUNK_MIN);
+		r = ram_allocate(fd, at, GM_CHUNK_MIN);
 		if (r < 0)
 			return r;
 	}
@@ -205,8 +206,8 @@ int gm_backend_ram_fill(int fd, uint64_t bytes, int node)
 		MAP_FAILED) {
 		r = -errno;
 	} else {
-		prefer(addr, bytes, node);
-		r = fill(fd, addr, bytes);
+		ram_prefer(addr, bytes, node);
+		r = ram_fill(fd, addr, bytes);
 	}
 	munmap(reserved, room);
 	return r;

@@ -73,7 +73,7 @@ int gm_ipc_blocks_new(const struct gm_cuda *cuda, struct gm_ipc_blocks **ret_blo
 	return 0;
 }
 
-static void page_free(struct gm_ipc_blocks *blocks, struct page *page)
+static void ipc_page_free(struct gm_ipc_blocks *blocks, struct page *page)
 {
 	DL_DELETE(blocks->pages, page);
 	munmap(page->at, blocks->page_bytes);
@@ -88,7 +88,7 @@ void gm_ipc_blocks_free(struct gm_ipc_blocks *blocks)
 	if (!blocks)
 		return;
 	while (blocks->pages)
-		page_free(blocks, blocks->pages);
+		ipc_page_free(blocks, blocks->pages);
 	HASH_ITER (hh, blocks->numbers, number, next_number) {
 		HASH_DEL(blocks->numbers, number);
 		free(number);
@@ -103,7 +103,7 @@ void gm_ipc_blocks_free(struct gm_ipc_blocks *blocks)
 
 /* ---- numbers; lock */
 
-static struct number *find(struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle)
+static struct number *ipc_find(struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle)
 {
 	struct number *number;
 	uint64_t key;
@@ -113,7 +113,7 @@ static struct number *find(struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *ha
 	return number;
 }
 
-static struct payer *payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
+static struct payer *ipc_payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
 {
 	struct payer *payer;
 
@@ -132,7 +132,7 @@ static struct payer *payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
 	return payer;
 }
 
-static bool is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
+static bool ipc_is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
 {
 	struct payer *payer;
 
@@ -141,7 +141,7 @@ static bool is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
 }
 
 /* The number has nobody who could have a handle of it. */
-static void forget(struct gm_ipc_blocks *blocks, struct number *number)
+static void ipc_forget(struct gm_ipc_blocks *blocks, struct number *number)
 {
 	struct payer *payer;
 
@@ -155,27 +155,27 @@ static void forget(struct gm_ipc_blocks *blocks, struct number *number)
 }
 
 /* Whether a block of the domain may have it. NULL: one that nobody had. */
-static bool is_good(const struct number *number, const struct gm_seen *seen)
+static bool ipc_is_good(const struct number *number, const struct gm_seen *seen)
 {
 	return !number || (!number->live && !number->several && number->domain == seen->domain);
 }
 
 /* The block of that handle is the domain's. 0, E_SPENT, E_TAKEN, -ENOMEM. */
-static int claim(
+static int ipc_claim(
 	struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle, const struct gm_seen *seen)
 {
-	struct number *number = find(blocks, handle);
+	struct number *number = ipc_find(blocks, handle);
 	struct payer *payer;
 
-	if (!is_good(number, seen))
+	if (!ipc_is_good(number, seen))
 		return GM_IPC_BLOCKS_E_TAKEN;
 	if (number) {
 		number->live = true;
 		return 0;
 	}
-	if (is_spent(blocks, seen->uid))
+	if (ipc_is_spent(blocks, seen->uid))
 		return GM_IPC_BLOCKS_E_SPENT;
-	payer = payer_of(blocks, seen->uid);
+	payer = ipc_payer_of(blocks, seen->uid);
 	if (!payer)
 		return -ENOMEM;
 	number = calloc(1, sizeof(*number));
@@ -193,7 +193,8 @@ static int claim(
 	return 0;
 }
 
-static void retire(struct gm_ipc_blocks *blocks, struct number *number, const struct gm_seen *seen)
+static void ipc_retire(
+	struct gm_ipc_blocks *blocks, struct number *number, const struct gm_seen *seen)
 {
 	number->live = false;
 	if (seen->several || (number->domain && number->domain != seen->domain))
@@ -201,11 +202,11 @@ static void retire(struct gm_ipc_blocks *blocks, struct number *number, const st
 	if (seen->domain)
 		number->domain = seen->domain;
 	if (!number->several && !number->domain)
-		forget(blocks, number);
+		ipc_forget(blocks, number);
 }
 
 /* A page gets the number that was just freed, or another one that nobody should have. */
-static int plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret_result)
+static int ipc_plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret_result)
 {
 	struct page *page = calloc(1, sizeof(*page));
 
@@ -222,7 +223,7 @@ static int plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret
 	*ret_result = blocks->cuda->cuMemHostRegister(page->at, blocks->page_bytes, 0);
 	if (!*ret_result)
 		return 0;
-	page_free(blocks, page);
+	ipc_page_free(blocks, page);
 	return GM_IPC_BLOCKS_E_DRIVER;
 }
 
@@ -231,7 +232,7 @@ static int plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret
 /* A small block, to see its number: to make and free one takes the driver longer, the larger it is.
  * Freed again: the number freed last is mostly the next that is given out. 0, E_TAKEN, E_DRIVER.
  * Lock. */
-static int look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *seen,
+static int ipc_look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *seen,
 	const char **ret_call, gm_cu_result *ret_result)
 {
 	const struct gm_cuda *cuda = blocks->cuda;
@@ -247,11 +248,11 @@ static int look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *seen,
 	cuda->cuMemFree(ptr);
 	if (*ret_result)
 		return GM_IPC_BLOCKS_E_DRIVER;
-	return is_good(find(blocks, &handle), seen) ? 0 : GM_IPC_BLOCKS_E_TAKEN;
+	return ipc_is_good(ipc_find(blocks, &handle), seen) ? 0 : GM_IPC_BLOCKS_E_TAKEN;
 }
 
 /* One try. Lock. */
-static int try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_seen *seen,
+static int ipc_try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_seen *seen,
 	struct gm_ipc_block *ret_block, const char **ret_call, gm_cu_result *ret_result)
 {
 	const struct gm_cuda *cuda = blocks->cuda;
@@ -264,7 +265,7 @@ static int try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_see
 		return GM_IPC_BLOCKS_E_DRIVER;
 	*ret_call = "cuIpcGetMemHandle";
 	*ret_result = cuda->cuIpcGetMemHandle(&block.handle, block.ptr);
-	r = *ret_result ? GM_IPC_BLOCKS_E_DRIVER : claim(blocks, &block.handle, seen);
+	r = *ret_result ? GM_IPC_BLOCKS_E_DRIVER : ipc_claim(blocks, &block.handle, seen);
 	if (r)
 		cuda->cuMemFree(block.ptr);
 	else
@@ -282,18 +283,18 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 	pthread_mutex_lock(&blocks->lock);
 	tries = TRIES + HASH_COUNT(blocks->numbers);
 	tries = tries < TRIES_MAX ? tries : TRIES_MAX;
-	r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
+	r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
 	/* For one that would be refused the next one, too, nothing is moved out of the way. */
-	if (r == GM_IPC_BLOCKS_E_TAKEN && is_spent(blocks, seen->uid))
+	if (r == GM_IPC_BLOCKS_E_TAKEN && ipc_is_spent(blocks, seen->uid))
 		r = GM_IPC_BLOCKS_E_SPENT;
 	/* Each page takes one number out of the way, for as long as the context is there. */
 	while (r == GM_IPC_BLOCKS_E_TAKEN && tries-- > 0) {
 		*ret_call = "cuMemHostRegister";
-		r = plug(blocks, device, ret_result);
+		r = ipc_plug(blocks, device, ret_result);
 		if (r == 0 && bytes > GM_CHUNK_MIN)
-			r = look_ahead(blocks, seen, ret_call, ret_result);
+			r = ipc_look_ahead(blocks, seen, ret_call, ret_result);
 		if (r == 0)
-			r = try(blocks, bytes, seen, ret_block, ret_call, ret_result);
+			r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
 	}
 	pthread_mutex_unlock(&blocks->lock);
 	return r;
@@ -307,7 +308,7 @@ gm_cu_result gm_ipc_blocks_release(
 	pthread_mutex_lock(&blocks->lock);
 	result = blocks->cuda->cuMemFree(block->ptr);
 	if (!result)
-		retire(blocks, find(blocks, &block->handle), seen);
+		ipc_retire(blocks, ipc_find(blocks, &block->handle), seen);
 	pthread_mutex_unlock(&blocks->lock);
 	return result;
 }
@@ -320,7 +321,7 @@ void gm_ipc_blocks_leave(struct gm_ipc_blocks *blocks, uint32_t device)
 	DL_FOREACH_SAFE (blocks->pages, page, next)
 		if (page->device == device) {
 			blocks->cuda->cuMemHostUnregister(page->at);
-			page_free(blocks, page);
+			ipc_page_free(blocks, page);
 		}
 	pthread_mutex_unlock(&blocks->lock);
 }

@@ -16,7 +16,7 @@
 #include "common/limits.h"
 
 /* The largest first; what is not known comes last. */
-static int by_size(const void *a, const void *b)
+static int usage_by_size(const void *a, const void *b)
 {
 	const struct gm_backend_process *p = a, *q = b;
 	uint64_t m = p->bytes == GM_BACKEND_UNKNOWN ? 0 : p->bytes;
@@ -26,7 +26,7 @@ static int by_size(const void *a, const void *b)
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-static void describe(struct gm_usage_process *process)
+static void usage_describe(struct gm_usage_process *process)
 {
 	char path[48], text[GM_USAGE_COMMAND];
 	struct stat st;
@@ -62,11 +62,11 @@ struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, 
 		usage->n = n;
 		usage->unlisted = all - n;
 		if (all)
-			qsort(list, all, sizeof(*list), by_size);
+			qsort(list, all, sizeof(*list), usage_by_size);
 		for (size_t i = 0; i < n; i++) {
 			usage->list[i].pid = list[i].pid;
 			usage->list[i].bytes = list[i].bytes;
-			describe(&usage->list[i]);
+			usage_describe(&usage->list[i]);
 		}
 	}
 	if (r == 0)

@@ -57,7 +57,7 @@ struct gm_worker {
 	uint64_t n_told; /* the loop's own: how many of n_done it has passed on */
 };
 
-static void queue_push(struct gm_job_queue *queue, struct gm_chunk *chunk)
+static void worker_queue_push(struct gm_job_queue *queue, struct gm_chunk *chunk)
 {
 	chunk->job.next = NULL;
 	if (queue->last)
@@ -67,7 +67,7 @@ static void queue_push(struct gm_job_queue *queue, struct gm_chunk *chunk)
 	queue->last = chunk;
 }
 
-static struct gm_chunk *queue_pop(struct gm_job_queue *queue)
+static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 {
 	struct gm_chunk *chunk = queue->first;
 	if (!chunk)
@@ -79,12 +79,12 @@ static struct gm_chunk *queue_pop(struct gm_job_queue *queue)
 	return chunk;
 }
 
-static struct gm_chunk **bucket_of(struct gm_worker *worker, uint64_t turn)
+static struct gm_chunk **worker_bucket_of(struct gm_worker *worker, uint64_t turn)
 {
 	return &worker->by_turn[(turn * UINT64_C(0x9e3779b97f4a7c15)) >> 56];
 }
 
-static void circle_append(struct gm_worker *worker, struct gm_chunk *head)
+static void worker_circle_append(struct gm_worker *worker, struct gm_chunk *head)
 {
 	head->job.turn_next = NULL;
 	head->job.turn_prev = worker->turns.last;
@@ -95,7 +95,7 @@ static void circle_append(struct gm_worker *worker, struct gm_chunk *head)
 	worker->turns.last = head;
 }
 
-static void circle_remove(struct gm_worker *worker, struct gm_chunk *head)
+static void worker_circle_remove(struct gm_worker *worker, struct gm_chunk *head)
 {
 	struct gm_chunk *prev = head->job.turn_prev, *next = head->job.turn_next;
 	if (prev)
@@ -109,18 +109,18 @@ static void circle_remove(struct gm_worker *worker, struct gm_chunk *head)
 	head->job.turn_prev = head->job.turn_next = NULL;
 }
 
-static struct gm_chunk *turns_find(struct gm_worker *worker, uint64_t turn)
+static struct gm_chunk *worker_turns_find(struct gm_worker *worker, uint64_t turn)
 {
-	struct gm_chunk *head = *bucket_of(worker, turn);
+	struct gm_chunk *head = *worker_bucket_of(worker, turn);
 	while (head && head->job.turn != turn)
 		head = head->job.bucket_next;
 	return head;
 }
 
-static void turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
+static void worker_turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
 {
-	struct gm_chunk **bucket = bucket_of(worker, chunk->job.turn);
-	struct gm_chunk *head = turns_find(worker, chunk->job.turn);
+	struct gm_chunk **bucket = worker_bucket_of(worker, chunk->job.turn);
+	struct gm_chunk *head = worker_turns_find(worker, chunk->job.turn);
 	chunk->job.waits = true;
 	chunk->job.prev = chunk->job.next = NULL;
 	if (head) {
@@ -132,23 +132,23 @@ static void turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
 	chunk->job.last = chunk;
 	chunk->job.bucket_next = *bucket;
 	*bucket = chunk;
-	circle_append(worker, chunk);
+	worker_circle_append(worker, chunk);
 }
 
 /* Takes out the first job of a turn. What that turn still has goes to the circle's end. */
-static void turns_behead(struct gm_worker *worker, struct gm_chunk *head)
+static void worker_turns_behead(struct gm_worker *worker, struct gm_chunk *head)
 {
-	struct gm_chunk **at = bucket_of(worker, head->job.turn);
+	struct gm_chunk **at = worker_bucket_of(worker, head->job.turn);
 	while (*at != head)
 		at = &(*at)->job.bucket_next;
-	circle_remove(worker, head);
+	worker_circle_remove(worker, head);
 	struct gm_chunk *heir = head->job.next;
 	if (heir) {
 		heir->job.prev = NULL;
 		heir->job.last = head->job.last;
 		heir->job.bucket_next = head->job.bucket_next;
 		*at = heir;
-		circle_append(worker, heir);
+		worker_circle_append(worker, heir);
 	} else {
 		*at = head->job.bucket_next;
 	}
@@ -157,31 +157,31 @@ static void turns_behead(struct gm_worker *worker, struct gm_chunk *head)
 }
 
 /* The first job of the turn whose turn it is. */
-static struct gm_chunk *turns_pop(struct gm_worker *worker)
+static struct gm_chunk *worker_turns_pop(struct gm_worker *worker)
 {
 	struct gm_chunk *head = worker->turns.first;
 	if (head)
-		turns_behead(worker, head);
+		worker_turns_behead(worker, head);
 	return head;
 }
 
-static void turns_remove(struct gm_worker *worker, struct gm_chunk *chunk)
+static void worker_turns_remove(struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	struct gm_chunk *prev = chunk->job.prev, *next = chunk->job.next;
 	if (!prev) {
-		turns_behead(worker, chunk);
+		worker_turns_behead(worker, chunk);
 		return;
 	}
 	prev->job.next = next;
 	if (next)
 		next->job.prev = prev;
 	else
-		turns_find(worker, chunk->job.turn)->job.last = prev;
+		worker_turns_find(worker, chunk->job.turn)->job.last = prev;
 	chunk->job.waits = false;
 	chunk->job.prev = chunk->job.next = NULL;
 }
 
-static void run_job(struct gm_worker *worker, struct gm_chunk *chunk)
+static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
 	if (chunk->job.destroy) {
@@ -195,7 +195,7 @@ static void run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 }
 
 /* With the lock held, which it lets go during the call. */
-static void take_sample(struct gm_worker *worker)
+static void worker_take_sample(struct gm_worker *worker)
 {
 	uint64_t free_bytes = 0;
 	uint64_t asks = worker->n_asks;
@@ -212,10 +212,10 @@ static void take_sample(struct gm_worker *worker)
 }
 
 /* The same. What is free is seen together with who uses it. */
-static void take_look(struct gm_worker *worker)
+static void worker_take_look(struct gm_worker *worker)
 {
 	worker->want_look = false;
-	take_sample(worker);
+	worker_take_sample(worker);
 	pthread_mutex_unlock(&worker->lock);
 	struct gm_usage *look = gm_usage_read(worker->ops, worker->backend, worker->number);
 	pthread_mutex_lock(&worker->lock);
@@ -226,27 +226,27 @@ static void take_look(struct gm_worker *worker)
 	uv_async_send(&worker->async);
 }
 
-static void *thread_main(void *arg)
+static void *worker_thread_main(void *arg)
 {
 	struct gm_worker *worker = arg;
 	pthread_mutex_lock(&worker->lock);
 	for (;;) {
 		if (worker->want_look)
-			take_look(worker);
+			worker_take_look(worker);
 		else if (worker->want_sample)
-			take_sample(worker);
-		struct gm_chunk *chunk = queue_pop(&worker->destroys);
+			worker_take_sample(worker);
+		struct gm_chunk *chunk = worker_queue_pop(&worker->destroys);
 		if (!chunk)
-			chunk = turns_pop(worker);
+			chunk = worker_turns_pop(worker);
 		if (chunk) {
 			pthread_mutex_unlock(&worker->lock);
-			run_job(worker, chunk);
+			worker_run_job(worker, chunk);
 			pthread_mutex_lock(&worker->lock);
 			/* Out of memory though core thought otherwise: let it see why first. */
 			if (!chunk->job.destroy && chunk->job.result == -ENOMEM &&
 				!worker->ops->exclusive)
-				take_sample(worker);
-			queue_push(&worker->done, chunk);
+				worker_take_sample(worker);
+			worker_queue_push(&worker->done, chunk);
 			worker->n_done++;
 			uv_async_send(&worker->async);
 			continue;
@@ -261,7 +261,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-static void on_async(uv_async_t *async)
+static void worker_on_async(uv_async_t *async)
 {
 	struct gm_worker *worker = async->data;
 	pthread_mutex_lock(&worker->lock);
@@ -292,7 +292,7 @@ static void on_async(uv_async_t *async)
 			have_look = false;
 			worker->events->looked(worker->ctx, worker->number, look);
 		}
-		chunk = queue_pop(&done);
+		chunk = worker_queue_pop(&done);
 		if (!chunk)
 			break;
 		worker->n_told++;
@@ -303,7 +303,7 @@ static void on_async(uv_async_t *async)
 	}
 }
 
-static void on_closed(uv_handle_t *handle)
+static void worker_on_closed(uv_handle_t *handle)
 {
 	struct gm_worker *worker = handle->data;
 	gm_usage_free(worker->look);
@@ -312,7 +312,7 @@ static void on_closed(uv_handle_t *handle)
 	free(worker);
 }
 
-static int start_thread(struct gm_worker *worker)
+static int worker_start_thread(struct gm_worker *worker)
 {
 	pthread_attr_t attr;
 	int r = pthread_attr_init(&attr);
@@ -324,7 +324,7 @@ static int start_thread(struct gm_worker *worker)
 	if (!r)
 		r = pthread_sigmask(SIG_SETMASK, &all, &before);
 	if (!r) {
-		r = pthread_create(&worker->thread, &attr, thread_main, worker);
+		r = pthread_create(&worker->thread, &attr, worker_thread_main, worker);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	}
 	pthread_attr_destroy(&attr);
@@ -349,7 +349,7 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
 	worker->ctx = ctx;
 	pthread_mutex_init(&worker->lock, NULL);
 	pthread_cond_init(&worker->wake, NULL);
-	int r = uv_async_init(loop, &worker->async, on_async);
+	int r = uv_async_init(loop, &worker->async, worker_on_async);
 	if (r < 0) {
 		pthread_cond_destroy(&worker->wake);
 		pthread_mutex_destroy(&worker->lock);
@@ -357,9 +357,9 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
 		return r;
 	}
 	worker->async.data = worker;
-	r = start_thread(worker);
+	r = worker_start_thread(worker);
 	if (r < 0) {
-		uv_close((uv_handle_t *)&worker->async, on_closed);
+		uv_close((uv_handle_t *)&worker->async, worker_on_closed);
 		return r;
 	}
 	*ret_worker = worker;
@@ -375,26 +375,27 @@ void gm_worker_stop(struct gm_worker *worker)
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 	pthread_join(worker->thread, NULL);
-	uv_close((uv_handle_t *)&worker->async, on_closed);
+	uv_close((uv_handle_t *)&worker->async, worker_on_closed);
 }
 
-static void submit(struct gm_worker *worker, struct gm_chunk *chunk, bool destroy, uint64_t turn)
+static void worker_submit(
+	struct gm_worker *worker, struct gm_chunk *chunk, bool destroy, uint64_t turn)
 {
 	chunk->job.destroy = destroy;
 	chunk->job.turn = turn;
 	chunk->job.result = 0;
 	pthread_mutex_lock(&worker->lock);
 	if (destroy)
-		queue_push(&worker->destroys, chunk);
+		worker_queue_push(&worker->destroys, chunk);
 	else
-		turns_push(worker, chunk);
+		worker_turns_push(worker, chunk);
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
 
 void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn)
 {
-	submit(worker, chunk, false, turn);
+	worker_submit(worker, chunk, false, turn);
 }
 
 bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk)
@@ -402,14 +403,14 @@ bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk)
 	pthread_mutex_lock(&worker->lock);
 	bool waits = chunk->job.waits;
 	if (waits)
-		turns_remove(worker, chunk);
+		worker_turns_remove(worker, chunk);
 	pthread_mutex_unlock(&worker->lock);
 	return waits;
 }
 
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk)
 {
-	submit(worker, chunk, true, 0);
+	worker_submit(worker, chunk, true, 0);
 }
 
 void gm_worker_sample(struct gm_worker *worker)

@@ -27,7 +27,7 @@ struct effective {
 	struct gm_config_value value;
 };
 
-static struct effective effective(
+static struct effective config_effective(
 	const struct gm_config_reader *reader, size_t id, int slot, size_t preset)
 {
 	static const char *const presets[GM_CONFIG_N_PRESETS] = {NULL, "inference", "constrained"};
@@ -50,10 +50,10 @@ static struct effective effective(
 }
 
 /* A complaint about two values that do not go together, told at the later one of those written. */
-static int complain_about(struct gm_config_reader *reader, const struct effective *a,
+static int config_complain_about(struct gm_config_reader *reader, const struct effective *a,
 	const struct effective *b, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-static int complain_about(struct gm_config_reader *reader, const struct effective *a,
+static int config_complain_about(struct gm_config_reader *reader, const struct effective *a,
 	const struct effective *b, const char *format, ...)
 {
 	const struct effective *at = a->setting ? a : b;
@@ -74,50 +74,50 @@ static int complain_about(struct gm_config_reader *reader, const struct effectiv
 		at->setting->line, "%s: %s", gm_config_key(at->id)->name, text);
 }
 
-static int check_pressure(struct gm_config_reader *reader, size_t preset)
+static int config_check_pressure(struct gm_config_reader *reader, size_t preset)
 {
 	static const size_t ids[] = {GM_CONFIG_KEY_PRESSURE_MEDIUM, GM_CONFIG_KEY_PRESSURE_HIGH,
 		GM_CONFIG_KEY_PRESSURE_CRITICAL};
 	struct effective e[3];
 	for (size_t i = 0; i < 3; i++)
-		e[i] = effective(reader, ids[i], GM_CONFIG_SLOT_GENERAL, preset);
+		e[i] = config_effective(reader, ids[i], GM_CONFIG_SLOT_GENERAL, preset);
 	for (size_t i = 0; i < 2; i++) {
 		if (e[i].value.number < e[i + 1].value.number)
 			continue;
-		int r = complain_about(reader, &e[i], &e[i + 1],
+		int r = config_complain_about(reader, &e[i], &e[i + 1],
 			"the levels are out of order: %s (%s) must be below %s (%s)",
 			gm_config_key(ids[i])->name, e[i].text, gm_config_key(ids[i + 1])->name,
 			e[i + 1].text);
 		if (r < 0)
 			return r;
 	}
-	struct effective hysteresis = effective(
+	struct effective hysteresis = config_effective(
 		reader, GM_CONFIG_KEY_PRESSURE_HYSTERESIS, GM_CONFIG_SLOT_GENERAL, preset);
 	if (hysteresis.value.number < e[0].value.number)
 		return 0;
-	return complain_about(reader, &hysteresis, &e[0],
+	return config_complain_about(reader, &hysteresis, &e[0],
 		"pressure_hysteresis (%s) must be below pressure_medium (%s), or pressure is never low again",
 		hysteresis.text, e[0].text);
 }
 
-static int check_slot(struct gm_config_reader *reader, int slot, size_t preset)
+static int config_check_slot(struct gm_config_reader *reader, int slot, size_t preset)
 {
-	struct effective size = effective(reader, GM_CONFIG_KEY_SIZE, slot, preset);
-	struct effective min_free = effective(reader, GM_CONFIG_KEY_MIN_FREE, slot, preset);
-	struct effective pool = effective(reader, GM_CONFIG_KEY_MAX_POOL, slot, preset);
-	struct effective reserve = effective(reader, GM_CONFIG_KEY_RESERVE, slot, preset);
+	struct effective size = config_effective(reader, GM_CONFIG_KEY_SIZE, slot, preset);
+	struct effective min_free = config_effective(reader, GM_CONFIG_KEY_MIN_FREE, slot, preset);
+	struct effective pool = config_effective(reader, GM_CONFIG_KEY_MAX_POOL, slot, preset);
+	struct effective reserve = config_effective(reader, GM_CONFIG_KEY_RESERVE, slot, preset);
 	struct effective transport =
-		effective(reader, GM_CONFIG_KEY_TRANSPORT, GM_CONFIG_SLOT_GENERAL, preset);
+		config_effective(reader, GM_CONFIG_KEY_TRANSPORT, GM_CONFIG_SLOT_GENERAL, preset);
 	struct effective backend =
-		effective(reader, GM_CONFIG_KEY_BACKEND, GM_CONFIG_SLOT_GENERAL, preset);
+		config_effective(reader, GM_CONFIG_KEY_BACKEND, GM_CONFIG_SLOT_GENERAL, preset);
 	int r = 0;
 	if (slot != GM_CONFIG_SLOT_GENERAL && size.value.number && !strcmp(backend.text, "cuda"))
-		r = complain_about(reader, &size, &backend,
+		r = config_complain_about(reader, &size, &backend,
 			"a GPU is as large as it is: [device %d] can have a size on the host backend only, and backend is %s",
 			slot - GM_CONFIG_SLOT_DEVICES, backend.text);
 	if (slot != GM_CONFIG_SLOT_GENERAL && size.value.number &&
 		size.value.number <= min_free.value.number)
-		r = complain_about(reader, &size, &min_free,
+		r = config_complain_about(reader, &size, &min_free,
 			"a size of %s leaves nothing to give out, because min_free is %s",
 			size.text, min_free.text);
 	/* One that was not written gives way to the other; two that were contradict each other. */
@@ -125,7 +125,7 @@ static int check_slot(struct gm_config_reader *reader, int slot, size_t preset)
 		   reader->settings[slot][GM_CONFIG_KEY_RESERVE].text;
 	if (r >= 0 && own && pool.setting && reserve.setting && !pool.value.share &&
 		reserve.value.number > pool.value.number)
-		r = complain_about(reader, &pool, &reserve,
+		r = config_complain_about(reader, &pool, &reserve,
 			"the reserve (%s) is a part of the pool and cannot be more than max_pool (%s)",
 			reserve.text, pool.text);
 	/* By default it gives way, too (broker.c). */
@@ -133,14 +133,14 @@ static int check_slot(struct gm_config_reader *reader, int slot, size_t preset)
 		     reader->settings[slot][GM_CONFIG_KEY_RESERVE].text;
 	if (r >= 0 && first && reserve.setting && reserve.value.number &&
 		transport.value.number == GM_TRANSPORT_IPC)
-		r = complain_about(reader, &reserve, &transport,
+		r = config_complain_about(reader, &reserve, &transport,
 			"the reserve (%s) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out",
 			reserve.text);
 	return r;
 }
 
 /* Host devices are numbered without gaps; device 0 is there without being given a size. */
-static int check_gaps(struct gm_config_reader *reader)
+static int config_check_gaps(struct gm_config_reader *reader)
 {
 	int missing = 0, r = 0;
 	for (int i = 1; i < GM_LIMIT_DEVICES && r >= 0; i++) {
@@ -157,17 +157,17 @@ static int check_gaps(struct gm_config_reader *reader)
 	return r;
 }
 
-static int check(struct gm_config_reader *reader, size_t preset)
+static int config_check(struct gm_config_reader *reader, size_t preset)
 {
-	int r = check_pressure(reader, preset);
+	int r = config_check_pressure(reader, preset);
 	for (int slot = 0; slot < GM_CONFIG_SLOTS && r >= 0; slot++)
-		r = check_slot(reader, slot, preset);
+		r = config_check_slot(reader, slot, preset);
 	if (r >= 0)
-		r = check_gaps(reader);
+		r = config_check_gaps(reader);
 	return r < 0 ? r : gm_config_limits_check(&reader->limits, &reader->errors);
 }
 
-static int add_entry(
+static int config_add_entry(
 	struct gm_config *config, const char *section, size_t id, const struct effective *e)
 {
 	struct gm_config_entry *entry = &config->entries[config->n_entries++];
@@ -186,7 +186,7 @@ static int add_entry(
 	return entry->section && entry->key && entry->value && entry->source ? 0 : -ENOMEM;
 }
 
-static int fill_entries(
+static int config_fill_entries(
 	const struct gm_config_reader *reader, size_t preset, struct gm_config *config)
 {
 	config->entries =
@@ -205,8 +205,8 @@ static int fill_entries(
 		for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++) {
 			if (!(gm_config_key(id)->place & gm_config_slot_place(slot)))
 				continue;
-			struct effective e = effective(reader, id, slot, preset);
-			int r = add_entry(config, section, id, &e);
+			struct effective e = config_effective(reader, id, slot, preset);
+			int r = config_add_entry(config, section, id, &e);
 			if (r < 0)
 				return r;
 		}
@@ -214,15 +214,16 @@ static int fill_entries(
 	return 0;
 }
 
-static void fill_device(const struct gm_config_reader *reader, size_t preset, int slot,
+static void config_fill_device(const struct gm_config_reader *reader, size_t preset, int slot,
 	struct gm_config_device *device)
 {
-#define NUMBER(key) effective(reader, GM_CONFIG_KEY_##key, slot, preset).value.number
-	struct effective pool = effective(reader, GM_CONFIG_KEY_MAX_POOL, slot, preset);
+#define NUMBER(key) config_effective(reader, GM_CONFIG_KEY_##key, slot, preset).value.number
+	struct effective pool = config_effective(reader, GM_CONFIG_KEY_MAX_POOL, slot, preset);
 	device->size = NUMBER(SIZE);
 	device->max_pool_share = pool.value.share ? pool.value.fraction : -1;
 	device->policy = (struct gm_policy){
-		.fraction = effective(reader, GM_CONFIG_KEY_FRACTION, slot, preset).value.fraction,
+		.fraction = config_effective(reader, GM_CONFIG_KEY_FRACTION, slot, preset)
+				    .value.fraction,
 		.min_free = NUMBER(MIN_FREE),
 		.max_pool = pool.value.share ? UINT64_MAX : pool.value.number,
 		.max_per_bucket = (uint32_t)NUMBER(MAX_POOLED_PER_BUCKET),
@@ -240,25 +241,26 @@ static void fill_device(const struct gm_config_reader *reader, size_t preset, in
 #undef NUMBER
 }
 
-static void copy(char *to, size_t size, const struct effective *e)
+static void config_copy(char *to, size_t size, const struct effective *e)
 {
 	/* The parsers hold these to less than the room. */
 	snprintf(to, size, "%s", e->value.text ? e->value.text : e->text);
 }
 
-static int fill(const struct gm_config_reader *reader, size_t preset, struct gm_config *config)
+static int config_fill(
+	const struct gm_config_reader *reader, size_t preset, struct gm_config *config)
 {
-#define EFFECTIVE(key) effective(reader, GM_CONFIG_KEY_##key, GM_CONFIG_SLOT_GENERAL, preset)
+#define EFFECTIVE(key) config_effective(reader, GM_CONFIG_KEY_##key, GM_CONFIG_SLOT_GENERAL, preset)
 	struct effective e = EFFECTIVE(PRESET);
-	copy(config->preset, sizeof(config->preset), &e);
+	config_copy(config->preset, sizeof(config->preset), &e);
 	e = EFFECTIVE(BACKEND);
-	copy(config->backend, sizeof(config->backend), &e);
+	config_copy(config->backend, sizeof(config->backend), &e);
 	e = EFFECTIVE(SOCKET);
-	copy(config->socket, sizeof(config->socket), &e);
+	config_copy(config->socket, sizeof(config->socket), &e);
 	e = EFFECTIVE(SOCKET_GROUP);
-	copy(config->socket_group, sizeof(config->socket_group), &e);
+	config_copy(config->socket_group, sizeof(config->socket_group), &e);
 	e = EFFECTIVE(ADMIN_GROUP);
-	copy(config->admin_group, sizeof(config->admin_group), &e);
+	config_copy(config->admin_group, sizeof(config->admin_group), &e);
 	config->socket_mode = (mode_t)EFFECTIVE(SOCKET_MODE).value.number;
 	config->trust = (enum gm_trust)EFFECTIVE(TRUST).value.number;
 	config->transport = (enum gm_transport)EFFECTIVE(TRANSPORT).value.number;
@@ -270,16 +272,16 @@ static int fill(const struct gm_config_reader *reader, size_t preset, struct gm_
 	config->terminate_grace_ns = EFFECTIVE(TERMINATE_GRACE).value.number;
 	config->connections_per_uid = (uint32_t)EFFECTIVE(CONNECTIONS_PER_UID).value.number;
 #undef EFFECTIVE
-	fill_device(reader, preset, GM_CONFIG_SLOT_GENERAL, &config->pinned);
+	config_fill_device(reader, preset, GM_CONFIG_SLOT_GENERAL, &config->pinned);
 	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
-		fill_device(reader, preset, GM_CONFIG_SLOT_DEVICES + i, &config->devices[i]);
+		config_fill_device(reader, preset, GM_CONFIG_SLOT_DEVICES + i, &config->devices[i]);
 		if (reader->named[GM_CONFIG_SLOT_DEVICES + i])
 			config->n_devices = i + 1;
 	}
 	config->n_strangers = reader->names.n;
 	for (uint32_t i = 0; i < reader->names.n; i++)
 		strcpy(config->strangers[i], reader->names.strangers[i].text);
-	int r = fill_entries(reader, preset, config);
+	int r = config_fill_entries(reader, preset, config);
 	return r < 0 ? r : gm_config_limits_fill(&reader->limits, config);
 }
 
@@ -307,14 +309,14 @@ int gm_config_load_for(const char *path, const struct gm_config_known *known,
 			preset = setting->value.number;
 		/* What goes together is judged only once each by itself is right: a refused value
 		 * stands in for nothing. */
-		int s = reader->errors.n ? 0 : check(reader, preset);
+		int s = reader->errors.n ? 0 : config_check(reader, preset);
 		if (s == 0 && reader->errors.n && r == 0)
 			r = -EINVAL;
 		if (s < 0)
 			r = s;
 		if (r == 0) {
 			config = calloc(1, sizeof(*config));
-			r = config ? fill(reader, preset, config) : -ENOMEM;
+			r = config ? config_fill(reader, preset, config) : -ENOMEM;
 		}
 	}
 	if (r < 0 && r != -ENOMEM) {

@@ -37,7 +37,7 @@ int gm_config_errors_add(struct gm_config_errors *errors, const char *file, size
 	return 0;
 }
 
-static int compare(const void *a, const void *b)
+static int config_error_compare(const void *a, const void *b)
 {
 	const struct gm_config_error *x = a, *y = b;
 	if (x->file_order != y->file_order)
@@ -55,7 +55,7 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 	if (!stream)
 		return -ENOMEM;
 	if (errors->n)
-		qsort(errors->list, errors->n, sizeof(*errors->list), compare);
+		qsort(errors->list, errors->n, sizeof(*errors->list), config_error_compare);
 	for (size_t i = 0; i < errors->n; i++) {
 		const struct gm_config_error *error = &errors->list[i];
 		if (i)

@@ -43,25 +43,25 @@ struct file {
 	gm_config_errors_add((file)->errors, (file)->path, (file)->order, line, __VA_ARGS__)
 
 /* Says why the file cannot be had, and returns -error. */
-static int complain_errno(struct file *file, int error)
+static int file_complain_errno(struct file *file, int error)
 {
 	int r = COMPLAIN(file, 0, "cannot be read: %s", strerror(error));
 	return r < 0 ? r : -error;
 }
 
-static int slurp(struct file *file)
+static int file_slurp(struct file *file)
 {
 	/* Not blocking: a FIFO without a writer would hold the daemon up. */
 	int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return complain_errno(file, errno);
+		return file_complain_errno(file, errno);
 
 	struct stat st;
 	int r = 0;
 	if (fstat(fd, &st) < 0)
-		r = complain_errno(file, errno);
+		r = file_complain_errno(file, errno);
 	else if (S_ISDIR(st.st_mode))
-		r = complain_errno(file, EISDIR);
+		r = file_complain_errno(file, EISDIR);
 	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3))
 		r = 0; /* /dev/null: an empty file, and how a drop-in is masked */
 	else if (!S_ISREG(st.st_mode)) {
@@ -82,7 +82,7 @@ static int slurp(struct file *file)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			r = complain_errno(file, errno);
+			r = file_complain_errno(file, errno);
 			goto out;
 		}
 		if (n == 0)
@@ -101,7 +101,7 @@ out:
 	return r;
 }
 
-static void blank(char *start, const char *end)
+static void file_blank(char *start, const char *end)
 {
 	memset(start, ' ', end - start);
 	/* A line of nothing but blanks is one the library takes for empty; a comment surely is. */
@@ -110,7 +110,7 @@ static void blank(char *start, const char *end)
 }
 
 /* The length of valid UTF-8 at the start. */
-static size_t utf8_prefix(iconv_t convert, char *text, size_t n)
+static size_t file_utf8_prefix(iconv_t convert, char *text, size_t n)
 {
 	char *in = text;
 	size_t left = n;
@@ -125,7 +125,7 @@ static size_t utf8_prefix(iconv_t convert, char *text, size_t n)
 }
 
 /* What a line's bytes must not be. 1: refused. */
-static int scan_bytes(
+static int file_scan_bytes(
 	struct file *file, iconv_t convert, char *start, const char *end, uint32_t line)
 {
 	for (const char *p = start; p < end; p++) {
@@ -140,7 +140,7 @@ static int scan_bytes(
 				       ? -ENOMEM
 				       : 1;
 	}
-	size_t valid = utf8_prefix(convert, start, end - start);
+	size_t valid = file_utf8_prefix(convert, start, end - start);
 	if (start + valid < end)
 		return COMPLAIN(file, line, "is not UTF-8 text (byte 0x%02x)",
 			       (unsigned char)start[valid]) < 0
@@ -150,7 +150,7 @@ static int scan_bytes(
 }
 
 /* A malloc'ed copy of what is between, without the blanks around it. */
-static char *trimmed(const char *start, const char *end)
+static char *file_trimmed(const char *start, const char *end)
 {
 	while (start < end && isblank((unsigned char)*start))
 		start++;
@@ -159,7 +159,7 @@ static char *trimmed(const char *start, const char *end)
 	return strndup(start, end - start);
 }
 
-static int scan_header(struct file *file, const char *start, const char *end, uint32_t line)
+static int file_scan_header(struct file *file, const char *start, const char *end, uint32_t line)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	const char *close = memrchr(start, ']', end - start);
@@ -168,7 +168,7 @@ static int scan_header(struct file *file, const char *start, const char *end, ui
 	if (!close)
 		return COMPLAIN(file, line, "a section's name has no closing bracket") < 0 ? -ENOMEM
 											   : 1;
-	char *name = trimmed(start + 1, close), *rest = trimmed(close + 1, end);
+	char *name = file_trimmed(start + 1, close), *rest = file_trimmed(close + 1, end);
 	int r = -ENOMEM;
 	if (name && rest) {
 		if (rest[0])
@@ -187,12 +187,12 @@ static int scan_header(struct file *file, const char *start, const char *end, ui
 	return r;
 }
 
-static int scan_key(
+static int file_scan_key(
 	struct file *file, const char *start, const char *end, uint32_t line, bool before_sections)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	const char *equals = memchr(start, '=', end - start);
-	char *name = trimmed(start, equals ? equals : end);
+	char *name = file_trimmed(start, equals ? equals : end);
 	int r = -ENOMEM;
 	if (!name)
 		return r;
@@ -226,7 +226,7 @@ static int scan_key(
 }
 
 /* Looks through the text and blanks out what is refused. */
-static int scan(struct file *file)
+static int file_scan(struct file *file)
 {
 	bool before_sections = true;
 	uint32_t line = 0;
@@ -246,7 +246,7 @@ static int scan(struct file *file)
 		line++;
 		if (end > start && end[-1] == '\r')
 			*--end = ' ';
-		r = scan_bytes(file, convert, start, end, line);
+		r = file_scan_bytes(file, convert, start, end, line);
 		if (r > 0 && start[0] == '[') {
 			/* What follows belongs to a section that nobody can know. */
 			free(file->section);
@@ -257,12 +257,12 @@ static int scan(struct file *file)
 			strspn(start, " \t") < (size_t)(end - start)) {
 			if (start[0] == '[') {
 				before_sections = false;
-				r = scan_header(file, start, end, line);
+				r = file_scan_header(file, start, end, line);
 				/* The library takes blanks in a section's name, and no tabs. */
 				for (char *p = start; p < end; p++)
 					*p = *p == '\t' ? ' ' : *p;
 			} else {
-				r = scan_key(file, start, end, line, before_sections);
+				r = file_scan_key(file, start, end, line, before_sections);
 				if (r > 0 && start[strspn(start, " \t")] == '[')
 					before_sections = false;
 			}
@@ -270,7 +270,7 @@ static int scan(struct file *file)
 		if (r < 0)
 			break;
 		if (r > 0)
-			blank(start, end);
+			file_blank(start, end);
 		start = next + 1;
 		r = 0;
 	}
@@ -279,7 +279,7 @@ static int scan(struct file *file)
 }
 
 /* Blanks out a line by its number. false: there is none such, or it is blank already. */
-static bool blank_line(struct file *file, uint32_t line)
+static bool file_blank_line(struct file *file, uint32_t line)
 {
 	char *start = file->text, *stop = file->text + file->size;
 	for (uint32_t i = 1; start < stop; i++) {
@@ -287,7 +287,7 @@ static bool blank_line(struct file *file, uint32_t line)
 		if (i == line) {
 			if (start == end || start[0] == '#')
 				return false;
-			blank(start, end);
+			file_blank(start, end);
 			return true;
 		}
 		start = end + 1;
@@ -297,7 +297,7 @@ static bool blank_line(struct file *file, uint32_t line)
 
 /* The library's complaints, passed on. *ret_again: lines were blanked out, so reading again helps.
  */
-static int pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_again)
+static int file_pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_again)
 {
 	char **list = NULL;
 	int r = ini_config_get_errors(ini, &list);
@@ -308,7 +308,7 @@ static int pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_again)
 		int text = 0;
 		if (sscanf(list[i], "%*[^(](%*d) on line %u: %n", &line, &text) == 1 && text) {
 			r = COMPLAIN(file, line, "%s", list[i] + text);
-			if (blank_line(file, line))
+			if (file_blank_line(file, line))
 				*ret_again = true;
 		} else {
 			r = COMPLAIN(file, 0, "%s", list[i]);
@@ -318,7 +318,7 @@ static int pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_again)
 	return r;
 }
 
-static int tell_values(struct file *file, struct ini_cfgobj *ini, const char *section)
+static int file_tell_values(struct file *file, struct ini_cfgobj *ini, const char *section)
 {
 	int n = 0, error = 0, r = 0;
 	char **keys = ini_get_attribute_list(ini, section, &n, &error);
@@ -353,7 +353,7 @@ static int tell_values(struct file *file, struct ini_cfgobj *ini, const char *se
 }
 
 /* One try. *ret_again: it has to be read again, without the lines complained about. */
-static int parse(struct file *file, bool *ret_again)
+static int file_parse(struct file *file, bool *ret_again)
 {
 	struct ini_cfgobj *ini = NULL;
 	struct ini_cfgfile *source = NULL;
@@ -368,7 +368,7 @@ static int parse(struct file *file, bool *ret_again)
 		INI_MV1S_ALLOW | INI_MV2S_ALLOW | INI_MS_MERGE,
 		INI_PARSE_NOWRAP | INI_PARSE_NO_C_COMMENTS, ini);
 	if (ini_config_error_count(ini)) {
-		r = pass_on(file, ini, ret_again);
+		r = file_pass_on(file, ini, ret_again);
 		goto out;
 	}
 	if (error == ENOMEM) {
@@ -383,7 +383,7 @@ static int parse(struct file *file, bool *ret_again)
 	if (!sections && error)
 		r = -error;
 	for (int i = 0; i < n && r >= 0; i++)
-		r = tell_values(file, ini, sections[i]);
+		r = file_tell_values(file, ini, sections[i]);
 out:
 	if (sections)
 		ini_free_section_list(sections);
@@ -398,7 +398,7 @@ out:
  * The library does not survive running out of memory half way, so it is asked for beforehand: far
  * more than the longest file that may be has ever needed.
  */
-static int probe_memory(void)
+static int file_probe_memory(void)
 {
 	void *memory = malloc(LIBRARY_BYTES);
 	int r = memory ? 0 : -ENOMEM;
@@ -412,19 +412,19 @@ int gm_config_file_read(const char *path, size_t file_order, const struct gm_con
 	struct file file = {
 		.path = path, .order = file_order, .ops = ops, .ctx = ctx, .errors = errors};
 	size_t told = errors->n;
-	int r = slurp(&file);
+	int r = file_slurp(&file);
 	if (r == 0)
-		r = scan(&file);
+		r = file_scan(&file);
 	if (r == 0)
-		r = probe_memory();
+		r = file_probe_memory();
 	/* Each further try is with at least one line less. */
 	for (bool again = true; again && r >= 0;) {
 		again = false;
-		r = parse(&file, &again);
+		r = file_parse(&file, &again);
 	}
 	/* Whatever failed, it does not go without a word. */
 	if (r < 0 && r != -ENOMEM && errors->n == told)
-		r = complain_errno(&file, -r);
+		r = file_complain_errno(&file, -r);
 	free(file.section);
 	free(file.text);
 	return r < 0 ? r : 0;

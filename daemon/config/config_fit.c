@@ -14,7 +14,7 @@
 #include "daemon/config/config.h"
 
 /* Where a limit is written, "FILE:LINE": this key of it, or with NULL the first. */
-static const char *place_of(
+static const char *fit_place_of(
 	const struct gm_config *config, const struct gm_config_limit *limit, const char *key)
 {
 	char section[GM_CONFIG_OWNER_BYTES + 32];
@@ -31,7 +31,7 @@ static const char *place_of(
 }
 
 /* Whether it says what is guaranteed to its owner on that device. */
-static bool guarantees(
+static bool fit_guarantees(
 	const struct gm_config *config, const struct gm_config_limit *limit, uint32_t device)
 {
 	if (!limit->has_guarantee)
@@ -47,20 +47,20 @@ static bool guarantees(
 	return true;
 }
 
-static void check_guarantees(
+static void fit_check_guarantees(
 	const struct gm_config *config, uint32_t device, uint64_t capacity, FILE *errors)
 {
 	char size[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
 	uint64_t sum = 0;
 	for (size_t i = 0; i < config->n_limits; i++) {
 		const struct gm_config_limit *limit = &config->limits[i];
-		if (!guarantees(config, limit, device))
+		if (!fit_guarantees(config, limit, device))
 			continue;
 		if (limit->guarantee > capacity - sum) {
 			fprintf(errors,
 				"%s: guarantee: with %s for %s, guarantees on device %u go beyond "
 				"its capacity of %s%s\n",
-				place_of(config, limit, "guarantee"),
+				fit_place_of(config, limit, "guarantee"),
 				gm_format_size(limit->guarantee, size), limit->owner, device,
 				gm_format_size(capacity, most),
 				limit->device == GM_CONFIG_ALL_DEVICES
@@ -86,12 +86,12 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 			fprintf(errors,
 				"%s: [device %u limit %s]: there is no device %u; there %s %u, "
 				"numbered from 0\n",
-				place_of(config, limit, NULL), limit->device, limit->owner,
+				fit_place_of(config, limit, NULL), limit->device, limit->owner,
 				limit->device, n_devices == 1 ? "is" : "are", n_devices);
 	}
 	for (uint32_t d = 0; d < n_devices; d++)
 		if (capacities[d] != UINT64_MAX)
-			check_guarantees(config, d, capacities[d], errors);
+			fit_check_guarantees(config, d, capacities[d], errors);
 	int failed = ferror(errors);
 	if (fclose(errors) || failed || !text) {
 		free(text);

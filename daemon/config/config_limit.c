@@ -30,7 +30,7 @@ void gm_config_limits_deinit(struct gm_config_limits *limits)
 }
 
 /* What stands behind a word and the blanks after it. NULL: the text does not begin with it. */
-static const char *behind(const char *text, const char *word)
+static const char *limit_behind(const char *text, const char *word)
 {
 	size_t n = strlen(word);
 	if (strncasecmp(text, word, n) || !(text[n] == '\0' || strchr(" \t", text[n])))
@@ -40,28 +40,28 @@ static const char *behind(const char *text, const char *word)
 
 /* The owner's part comes last, because a name may have blanks and any word in it. Without a device
  * its part is NULL. */
-static bool split(const char *section, const char **ret_device, const char **ret_owner)
+static bool limit_split(const char *section, const char **ret_device, const char **ret_owner)
 {
 	*ret_device = NULL;
-	*ret_owner = behind(section, WORD);
+	*ret_owner = limit_behind(section, WORD);
 	if (*ret_owner)
 		return true;
-	*ret_device = behind(section, "device");
+	*ret_device = limit_behind(section, "device");
 	if (!*ret_device)
 		return false;
 	const char *rest = *ret_device + strcspn(*ret_device, " \t");
-	*ret_owner = behind(rest + strspn(rest, " \t"), WORD);
+	*ret_owner = limit_behind(rest + strspn(rest, " \t"), WORD);
 	return *ret_owner;
 }
 
 bool gm_config_limit_named(const char *section)
 {
 	const char *device, *owner;
-	return split(section, &device, &owner);
+	return limit_split(section, &device, &owner);
 }
 
 /* 0, or why there cannot be such a device. */
-static int parse_device(
+static int limit_parse_device(
 	const struct gm_config_limits *limits, const char *text, uint32_t *ret_device)
 {
 	*ret_device = GM_CONFIG_ALL_DEVICES;
@@ -70,7 +70,7 @@ static int parse_device(
 	return gm_config_names_find(limits->names, text, strcspn(text, " \t"), ret_device);
 }
 
-static struct gm_config_limit_section *find(
+static struct gm_config_limit_section *limit_find(
 	const struct gm_config_limits *limits, const char *owner, uint32_t device)
 {
 	struct gm_config_limit_section *limit = limits->list;
@@ -85,11 +85,11 @@ struct gm_config_limit_section *gm_config_limit_find(
 	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY];
 	const char *device_text, *owner_text;
 	uint32_t device;
-	if (!split(section, &device_text, &owner_text) ||
-		parse_device(limits, device_text, &device) < 0 ||
+	if (!limit_split(section, &device_text, &owner_text) ||
+		limit_parse_device(limits, device_text, &device) < 0 ||
 		gm_config_owner_parse(owner_text, false, owner, why) != 0)
 		return NULL;
-	return find(limits, owner, device);
+	return limit_find(limits, owner, device);
 }
 
 int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_errors *errors,
@@ -98,10 +98,10 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 	char owner[GM_CONFIG_OWNER_BYTES], why[GM_CONFIG_OWNER_WHY], shown[GM_CONFIG_SHOW_BYTES];
 	const char *device_text, *owner_text;
 	uint32_t device;
-	if (!split(section, &device_text, &owner_text))
+	if (!limit_split(section, &device_text, &owner_text))
 		return 1;
 	gm_config_shown(section, shown);
-	int r = parse_device(limits, device_text, &device);
+	int r = limit_parse_device(limits, device_text, &device);
 	if (r < 0) {
 		char device_why[GM_CONFIG_WHY_BYTES];
 		gm_config_names_why(r, device_why);
@@ -122,7 +122,7 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 			shown);
 		return r < 0 ? r : 1;
 	}
-	if (find(limits, owner, device))
+	if (limit_find(limits, owner, device))
 		return 0;
 	struct gm_config_limit_section **end = &limits->list;
 	bool known = false;
@@ -162,7 +162,7 @@ int gm_config_limit_section(struct gm_config_limits *limits, struct gm_config_er
 
 #define SECTION_BYTES (GM_CONFIG_OWNER_BYTES + GM_DEVICE_NAME_TEXT + 16)
 
-static const char *section_text(const struct gm_config_limits *limits,
+static const char *limit_section_text(const struct gm_config_limits *limits,
 	const struct gm_config_limit_section *limit, char text[SECTION_BYTES])
 {
 	char device[GM_DEVICE_NAME_TEXT];
@@ -174,12 +174,12 @@ static const char *section_text(const struct gm_config_limits *limits,
 	return text;
 }
 
-static size_t kind_bytes(const char *owner)
+static size_t limit_kind_bytes(const char *owner)
 {
 	return strcspn(owner, ":");
 }
 
-static int complain(struct gm_config_errors *errors, const struct gm_config_setting *at,
+static int limit_complain(struct gm_config_errors *errors, const struct gm_config_setting *at,
 	const char *key, const char *text)
 {
 	return gm_config_errors_add(
@@ -187,7 +187,7 @@ static int complain(struct gm_config_errors *errors, const struct gm_config_sett
 }
 
 /* Of two settings the one written later. */
-static const struct gm_config_setting *later(
+static const struct gm_config_setting *limit_later(
 	const struct gm_config_setting *a, const struct gm_config_setting *b)
 {
 	bool second = b->file_order > a->file_order ||
@@ -196,34 +196,34 @@ static const struct gm_config_setting *later(
 }
 
 /* What holds where the section does: its own setting, else that for all devices. */
-static const struct gm_config_setting *in_force(const struct gm_config_limits *limits,
+static const struct gm_config_setting *limit_in_force(const struct gm_config_limits *limits,
 	const struct gm_config_limit_section *limit, size_t id)
 {
 	const struct gm_config_limit_section *all =
-		find(limits, limit->owner, GM_CONFIG_ALL_DEVICES);
+		limit_find(limits, limit->owner, GM_CONFIG_ALL_DEVICES);
 	return limit->settings[id].text || !all ? &limit->settings[id] : &all->settings[id];
 }
 
 /* max below guarantee. Told once: not again for a device that has both from [limit OWNER]. */
-static int check_order(const struct gm_config_limits *limits, struct gm_config_errors *errors,
+static int limit_check_order(const struct gm_config_limits *limits, struct gm_config_errors *errors,
 	const struct gm_config_limit_section *limit)
 {
-	const struct gm_config_setting *max = in_force(limits, limit, GM_CONFIG_KEY_MAX);
+	const struct gm_config_setting *max = limit_in_force(limits, limit, GM_CONFIG_KEY_MAX);
 	const struct gm_config_setting *guarantee =
-		in_force(limits, limit, GM_CONFIG_KEY_GUARANTEE);
+		limit_in_force(limits, limit, GM_CONFIG_KEY_GUARANTEE);
 	if (!max->text || !guarantee->text || max->value.number >= guarantee->value.number ||
 		(max != &limit->settings[GM_CONFIG_KEY_MAX] &&
 			guarantee != &limit->settings[GM_CONFIG_KEY_GUARANTEE]))
 		return 0;
 	char text[GM_CONFIG_WHY_BYTES], where[GM_DEVICE_NAME_TEXT + 16] = "";
 	char device[GM_DEVICE_NAME_TEXT];
-	const struct gm_config_setting *at = later(max, guarantee);
+	const struct gm_config_setting *at = limit_later(max, guarantee);
 	if (limit->device != GM_CONFIG_ALL_DEVICES)
 		snprintf(where, sizeof(where), "on device %s, ",
 			gm_config_names_text(limits->names, limit->device, device));
 	snprintf(text, sizeof(text), "%smax (%s) is less than guarantee (%s)", where, max->text,
 		guarantee->text);
-	return complain(errors, at, at == max ? "max" : "guarantee", text);
+	return limit_complain(errors, at, at == max ? "max" : "guarantee", text);
 }
 
 int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_config_errors *errors)
@@ -238,35 +238,36 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
 			r = gm_config_errors_add(errors, limit->file, limit->file_order,
 				limit->line, "[%s]: sets nothing; say max, guarantee or priority",
-				section_text(limits, limit, section));
+				limit_section_text(limits, limit, section));
 			continue;
 		}
-		r = check_order(limits, errors, limit);
+		r = limit_check_order(limits, errors, limit);
 		if (r < 0 || !guarantee->text || guarantee->value.number == 0)
 			continue;
 		if (!strncmp(limit->owner, "client:", 7)) {
-			r = complain(errors, guarantee, "guarantee",
+			r = limit_complain(errors, guarantee, "guarantee",
 				"a client's name is its own word, so nothing can be guaranteed to it; "
 				"use uid:, gid:, unit: or container:");
 		} else if (!first) {
 			first = limit;
-		} else if (strncmp(limit->owner, first->owner, kind_bytes(first->owner) + 1)) {
+		} else if (strncmp(limit->owner, first->owner,
+				   limit_kind_bytes(first->owner) + 1)) {
 			snprintf(text, sizeof(text),
 				"guarantees are given to one kind of owner only, and %.80s has one",
 				first->owner);
-			r = complain(errors, guarantee, "guarantee", text);
+			r = limit_complain(errors, guarantee, "guarantee", text);
 		}
 	}
 	return r;
 }
 
-static int add_entry(struct gm_config *config, const struct gm_config_limits *limits,
+static int limit_add_entry(struct gm_config *config, const struct gm_config_limits *limits,
 	const struct gm_config_limit_section *limit, size_t id,
 	const struct gm_config_setting *setting)
 {
 	char section[SECTION_BYTES];
 	struct gm_config_entry *entry = &config->entries[config->n_entries++];
-	entry->section = strdup(section_text(limits, limit, section));
+	entry->section = strdup(limit_section_text(limits, limit, section));
 	entry->key = strdup(gm_config_key(id)->name);
 	entry->value = strdup(setting->text);
 	if (asprintf(&entry->source, "%s:%u", setting->file, setting->line) < 0)
@@ -300,7 +301,7 @@ int gm_config_limits_fill(const struct gm_config_limits *limits, struct gm_confi
 			const struct gm_config_setting *setting = &limit->settings[ids[i]];
 			if (!setting->text)
 				continue;
-			int r = add_entry(config, limits, limit, ids[i], setting);
+			int r = limit_add_entry(config, limits, limit, ids[i], setting);
 			if (r < 0)
 				return r;
 			out->has_max |= ids[i] == GM_CONFIG_KEY_MAX;

@@ -21,10 +21,10 @@
 
 #define NAME_BYTES 255
 
-static int none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
+static int config_owner_none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
+static int config_owner_none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -34,7 +34,7 @@ static int none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
 }
 
 /* A uid or gid by number or name. UINT32_MAX is what the kernel calls nobody at all. */
-static int parse_id(const char *kind, const char *text, char *owner, char *why)
+static int config_owner_parse_id(const char *kind, const char *text, char *owner, char *why)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	uint64_t id;
@@ -42,34 +42,36 @@ static int parse_id(const char *kind, const char *text, char *owner, char *why)
 	if (r == 0 && id >= UINT32_MAX)
 		r = -ERANGE;
 	if (r == -ERANGE)
-		return none(
+		return config_owner_none(
 			why, "\"%s\" is too large for a %s", gm_config_shown(text, shown), kind);
 	if (r < 0 && !strcmp(kind, "uid")) {
 		const struct passwd *user = getpwnam(text);
 		if (!user)
-			return none(why, "there is no user \"%s\"", gm_config_shown(text, shown));
+			return config_owner_none(
+				why, "there is no user \"%s\"", gm_config_shown(text, shown));
 		id = user->pw_uid;
 	} else if (r < 0) {
 		const struct group *group = getgrnam(text);
 		if (!group)
-			return none(why, "there is no group \"%s\"", gm_config_shown(text, shown));
+			return config_owner_none(
+				why, "there is no group \"%s\"", gm_config_shown(text, shown));
 		id = group->gr_gid;
 	}
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "%s:%llu", kind, (unsigned long long)id);
 	return 0;
 }
 
-static int parse_unit(const char *text, char *owner, char *why)
+static int config_owner_parse_unit(const char *text, char *owner, char *why)
 {
 	static const char *const kinds[] = {
 		".service", ".scope", ".slice", ".socket", ".mount", ".swap"};
 	char shown[GM_CONFIG_SHOW_BYTES];
 	gm_config_shown(text, shown);
 	if (strlen(text) > NAME_BYTES)
-		return none(why, "a unit's name has at most %d bytes", NAME_BYTES);
+		return config_owner_none(why, "a unit's name has at most %d bytes", NAME_BYTES);
 	if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@") !=
 		strlen(text))
-		return none(why, "\"%s\" is not a unit's name", shown);
+		return config_owner_none(why, "\"%s\" is not a unit's name", shown);
 	const char *dot = strrchr(text, '.');
 	for (size_t i = 0; dot && dot > text && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (!strcmp(dot, kinds[i])) {
@@ -77,30 +79,35 @@ static int parse_unit(const char *text, char *owner, char *why)
 			return 0;
 		}
 	}
-	return none(why, "\"%s\" is not a unit's name; did you mean %s.service?", shown, shown);
+	return config_owner_none(
+		why, "\"%s\" is not a unit's name; did you mean %s.service?", shown, shown);
 }
 
-static int parse_name(const char *kind, size_t most, const char *text, char *owner, char *why)
+static int config_owner_parse_name(
+	const char *kind, size_t most, const char *text, char *owner, char *why)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	if (strlen(text) > most)
-		return none(why, "a %s's name has at most %zu bytes", kind, most);
+		return config_owner_none(why, "a %s's name has at most %zu bytes", kind, most);
 	/* What is too long for a name of ours may still be one of a container's. */
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return none(why, "\"%s\" is not printable", gm_config_shown(text, shown));
+			return config_owner_none(
+				why, "\"%s\" is not printable", gm_config_shown(text, shown));
 	if (most <= GM_LIMIT_NAME_BYTES && !gm_name_ok(text))
-		return none(why, "\"%s\" is not printable", gm_config_shown(text, shown));
+		return config_owner_none(
+			why, "\"%s\" is not printable", gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "%s:%s", kind, text);
 	return 0;
 }
 
-static int parse_session(const char *text, char *owner, char *why)
+static int config_owner_parse_session(const char *text, char *owner, char *why)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	uint64_t id;
 	if (gm_parse_u64(text, &id) < 0 || id == 0)
-		return none(why, "\"%s\" is not a session; 'gpumemctl clients --json' shows them",
+		return config_owner_none(why,
+			"\"%s\" is not a session; 'gpumemctl clients --json' shows them",
 			gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "session:%llu", (unsigned long long)id);
 	return 0;
@@ -116,21 +123,23 @@ int gm_config_owner_parse(const char *text, int session, char ret_owner[GM_CONFI
 #define IS(word) (n == strlen(word) && !strncasecmp(text, word, n))
 	if (!colon || !(IS("uid") || IS("gid") || IS("unit") || IS("container") || IS("client") ||
 			      (session && IS("session"))))
-		return none(ret_why,
+		return config_owner_none(ret_why,
 			"\"%s\" names no owner; say uid:, gid:, unit:, container: or client: and whose",
 			shown);
 	if (!colon[1])
-		return none(ret_why, "\"%s\" does not say whose limit it is", shown);
+		return config_owner_none(ret_why, "\"%s\" does not say whose limit it is", shown);
 	if (IS("uid"))
-		return parse_id("uid", colon + 1, ret_owner, ret_why);
+		return config_owner_parse_id("uid", colon + 1, ret_owner, ret_why);
 	if (IS("gid"))
-		return parse_id("gid", colon + 1, ret_owner, ret_why);
+		return config_owner_parse_id("gid", colon + 1, ret_owner, ret_why);
 	if (IS("unit"))
-		return parse_unit(colon + 1, ret_owner, ret_why);
+		return config_owner_parse_unit(colon + 1, ret_owner, ret_why);
 	if (IS("container"))
-		return parse_name("container", NAME_BYTES, colon + 1, ret_owner, ret_why);
+		return config_owner_parse_name(
+			"container", NAME_BYTES, colon + 1, ret_owner, ret_why);
 	if (IS("client"))
-		return parse_name("client", GM_LIMIT_NAME_BYTES, colon + 1, ret_owner, ret_why);
-	return parse_session(colon + 1, ret_owner, ret_why);
+		return config_owner_parse_name(
+			"client", GM_LIMIT_NAME_BYTES, colon + 1, ret_owner, ret_why);
+	return config_owner_parse_session(colon + 1, ret_owner, ret_why);
 #undef IS
 }

@@ -54,7 +54,7 @@ enum gm_config_place gm_config_slot_place(int slot)
 }
 
 /* What a device's section calls it; NULL: it is none. */
-static const char *device_of(const char *section)
+static const char *reader_device_of(const char *section)
 {
 	size_t n = strlen("device");
 	if (strncasecmp(section, "device", n) || !strspn(section + n, " \t"))
@@ -63,38 +63,38 @@ static const char *device_of(const char *section)
 }
 
 /* The slot of a section. -EINVAL: none; -ERANGE, -E2BIG: a device that there cannot be. */
-static int slot_of(struct gm_config_reader *reader, const char *section)
+static int reader_slot_of(struct gm_config_reader *reader, const char *section)
 {
 	if (!strcasecmp(section, GM_CONFIG_SECTION))
 		return GM_CONFIG_SLOT_GENERAL;
-	const char *name = device_of(section);
+	const char *name = reader_device_of(section);
 	uint32_t device;
 	int r = name ? gm_config_names_find(&reader->names, name, strlen(name), &device) : -EINVAL;
 	return r < 0 ? r : GM_CONFIG_SLOT_DEVICES + (int)device;
 }
 
 /* A size is given to a piece of host memory, which has a number and no name that lasts. */
-static bool may_have_size(const char *section)
+static bool reader_may_have_size(const char *section)
 {
-	const char *name = device_of(section);
+	const char *name = reader_device_of(section);
 	return name && !name[strspn(name, "0123456789")];
 }
 
-static const char *nth_section(void *ctx, size_t i)
+static const char *reader_nth_section(void *ctx, size_t i)
 {
 	static const char *const names[] = {
 		GM_CONFIG_SECTION, "device 0", "limit uid:0", "device 0 limit uid:0"};
 	return names[i];
 }
 
-static int on_section(void *ctx, const char *section, uint32_t line)
+static int reader_on_section(void *ctx, const char *section, uint32_t line)
 {
 	struct gm_config_reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
 	if (gm_config_limit_named(section))
 		return gm_config_limit_section(&reader->limits, &reader->errors, reader->file,
 			reader->file_order, line, section);
-	int slot = slot_of(reader, section), r;
+	int slot = reader_slot_of(reader, section), r;
 	if (slot >= 0) {
 		reader->named[slot] = true;
 		return 0;
@@ -105,7 +105,7 @@ static int on_section(void *ctx, const char *section, uint32_t line)
 		gm_config_names_why(slot, why);
 		r = COMPLAIN(reader, line, "[%s]: %s", shown, why);
 	} else {
-		const char *nearest = gm_config_nearest(section, nth_section, NULL, 4);
+		const char *nearest = gm_config_nearest(section, reader_nth_section, NULL, 4);
 		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
 			nearest ? "did you mean "
 				: "there are [" GM_CONFIG_SECTION
@@ -115,7 +115,7 @@ static int on_section(void *ctx, const char *section, uint32_t line)
 	return r < 0 ? r : 1;
 }
 
-static int find_key(const char *name)
+static int reader_find_key(const char *name)
 {
 	for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++)
 		if (!strcasecmp(gm_config_key(i)->name, name))
@@ -123,29 +123,30 @@ static int find_key(const char *name)
 	return -1;
 }
 
-static const char *home_of(const struct gm_config_key *key)
+static const char *reader_home_of(const struct gm_config_key *key)
 {
 	if (key->place & GM_CONFIG_GENERAL)
 		return "[" GM_CONFIG_SECTION "]";
 	return key->place & GM_CONFIG_DEVICE ? "a [device N] section" : "a [limit OWNER] section";
 }
 
-static const char *nth_key(void *ctx, size_t i)
+static const char *reader_nth_key(void *ctx, size_t i)
 {
 	const struct gm_config_key *key = gm_config_key(i);
 	return key->place & *(enum gm_config_place *)ctx ? key->name : NULL;
 }
 
-static int on_key(void *ctx, const char *section, const char *name, uint32_t line)
+static int reader_on_key(void *ctx, const char *section, const char *name, uint32_t line)
 {
 	struct gm_config_reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
-	enum gm_config_place place = gm_config_limit_named(section)
-					     ? GM_CONFIG_LIMIT
-					     : gm_config_slot_place(slot_of(reader, section));
-	int id = find_key(name), r;
-	bool unsized =
-		id == GM_CONFIG_KEY_SIZE && place == GM_CONFIG_DEVICE && !may_have_size(section);
+	enum gm_config_place place =
+		gm_config_limit_named(section)
+			? GM_CONFIG_LIMIT
+			: gm_config_slot_place(reader_slot_of(reader, section));
+	int id = reader_find_key(name), r;
+	bool unsized = id == GM_CONFIG_KEY_SIZE && place == GM_CONFIG_DEVICE &&
+		       !reader_may_have_size(section);
 	if (id >= 0 && gm_config_key(id)->place & place && !unsized)
 		return 0;
 	gm_config_shown(name, shown);
@@ -154,9 +155,10 @@ static int on_key(void *ctx, const char *section, const char *name, uint32_t lin
 			"%s: is for host memory, which goes by number: [device N]", shown);
 	} else if (id >= 0) {
 		r = COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
-			home_of(gm_config_key(id)), section);
+			reader_home_of(gm_config_key(id)), section);
 	} else {
-		const char *nearest = gm_config_nearest(name, nth_key, &place, GM_CONFIG_N_KEYS);
+		const char *nearest =
+			gm_config_nearest(name, reader_nth_key, &place, GM_CONFIG_N_KEYS);
 		r = nearest ? COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown,
 				      nearest)
 			    : COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
@@ -164,14 +166,15 @@ static int on_key(void *ctx, const char *section, const char *name, uint32_t lin
 	return r < 0 ? r : 1;
 }
 
-static int on_value(
+static int reader_on_value(
 	void *ctx, const char *section, const char *name, const char *text, uint32_t line)
 {
 	struct gm_config_reader *reader = ctx;
 	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
-	int slot = limit ? -EINVAL : slot_of(reader, section), id = find_key(name);
+	int slot = limit ? -EINVAL : reader_slot_of(reader, section), id = reader_find_key(name);
 	if ((slot < 0 && !limit) || id < 0)
-		return COMPLAIN(reader, line, "%s: unknown", name); /* refused before by on_key() */
+		return COMPLAIN(
+			reader, line, "%s: unknown", name); /* refused before by reader_on_key() */
 	const struct gm_config_key *key = gm_config_key(id);
 	struct gm_config_setting *setting =
 		limit ? &limit->settings[id] : &reader->settings[slot][id];
@@ -203,35 +206,35 @@ static int on_value(
 }
 
 static const struct gm_config_file_ops file_ops = {
-	.section = on_section, .key = on_key, .value = on_value};
+	.section = reader_on_section, .key = reader_on_key, .value = reader_on_value};
 
-static int read_file(struct gm_config_reader *reader, const char *path)
+static int reader_read_file(struct gm_config_reader *reader, const char *path)
 {
 	reader->file = path;
 	reader->file_order++;
 	return gm_config_file_read(path, reader->file_order, &file_ops, reader, &reader->errors);
 }
 
-static int is_drop_in(const struct dirent *entry)
+static int reader_is_drop_in(const struct dirent *entry)
 {
 	size_t n = strlen(entry->d_name);
 	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".conf");
 }
 
 /* By bytes, whatever the locale. */
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int reader_by_name(const struct dirent **a, const struct dirent **b)
 {
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 /* Each drop-in is read even if another could not be; the first failure is returned. */
-static int read_drop_ins(struct gm_config_reader *reader, const char *path)
+static int reader_read_drop_ins(struct gm_config_reader *reader, const char *path)
 {
 	char *folder = NULL;
 	if (asprintf(&folder, "%s.d", path) < 0)
 		return -ENOMEM;
 	struct dirent **list = NULL;
-	int n = scandir(folder, &list, is_drop_in, by_name), first = 0;
+	int n = scandir(folder, &list, reader_is_drop_in, reader_by_name), first = 0;
 	if (n < 0 && errno != ENOENT) {
 		first = -errno;
 		reader->file = folder;
@@ -245,7 +248,7 @@ static int read_drop_ins(struct gm_config_reader *reader, const char *path)
 		char *file = NULL;
 		int r = asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0 ? -ENOMEM : 0;
 		if (r == 0) {
-			r = read_file(reader, file);
+			r = reader_read_file(reader, file);
 			free(file);
 		}
 		first = first && r != -ENOMEM ? first : r;
@@ -257,7 +260,7 @@ static int read_drop_ins(struct gm_config_reader *reader, const char *path)
 }
 
 /* The file when none is named. *ret_path is NULL when there is nowhere to look. */
-static int default_path(char **ret_path)
+static int reader_default_path(char **ret_path)
 {
 	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
 	char *path = NULL;
@@ -280,7 +283,7 @@ int gm_config_reader_read(struct gm_config_reader *reader, const char *path)
 	int r = 0;
 	bool missing = false;
 	if (!path) {
-		r = default_path(&found);
+		r = reader_default_path(&found);
 		if (r < 0 || !found)
 			return r;
 		path = found;
@@ -290,9 +293,9 @@ int gm_config_reader_read(struct gm_config_reader *reader, const char *path)
 		missing = lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
 	}
 	if (!missing)
-		r = read_file(reader, path);
+		r = reader_read_file(reader, path);
 	if (r != -ENOMEM) {
-		int s = read_drop_ins(reader, path);
+		int s = reader_read_drop_ins(reader, path);
 		r = r && s != -ENOMEM ? r : s;
 	}
 	free(found);

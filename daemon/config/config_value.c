@@ -56,7 +56,7 @@ const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 }
 
 /* Insertions, deletions, replacements and swaps of neighbours between two short words. */
-static size_t distance(const char *a, const char *b)
+static size_t value_distance(const char *a, const char *b)
 {
 	enum { MOST = 32 };
 	size_t n = strlen(a), m = strlen(b);
@@ -94,7 +94,7 @@ const char *gm_config_nearest(
 		const char *candidate = word(ctx, i);
 		if (!candidate)
 			continue;
-		size_t d = distance(text, candidate);
+		size_t d = value_distance(text, candidate);
 		/* A third of the word may be wrong: enough for a slip, too little for another word.
 		 */
 		if (d < least && d <= (strlen(candidate) + 2) / 3) {
@@ -111,7 +111,7 @@ struct words {
 	size_t n;
 };
 
-static void split(const char *choices, struct words *words)
+static void value_split(const char *choices, struct words *words)
 {
 	*words = (struct words){0};
 	snprintf(words->copy, sizeof(words->copy), "%s", choices);
@@ -121,12 +121,12 @@ static void split(const char *choices, struct words *words)
 		words->start[words->n++] = word;
 }
 
-static const char *nth_word(void *ctx, size_t i)
+static const char *value_nth_word(void *ctx, size_t i)
 {
 	return ((struct words *)ctx)->start[i];
 }
 
-static int refuse_choice(struct words *words, const char *text, char why[GM_CONFIG_WHY_BYTES])
+static int value_refuse_choice(struct words *words, const char *text, char why[GM_CONFIG_WHY_BYTES])
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	int n = snprintf(
@@ -134,34 +134,34 @@ static int refuse_choice(struct words *words, const char *text, char why[GM_CONF
 	for (size_t i = 0; i < words->n && n < GM_CONFIG_WHY_BYTES; i++)
 		n += snprintf(
 			why + n, GM_CONFIG_WHY_BYTES - n, "%s%s", i ? ", " : "", words->start[i]);
-	const char *nearest = gm_config_nearest(text, nth_word, words, words->n);
+	const char *nearest = gm_config_nearest(text, value_nth_word, words, words->n);
 	if (nearest && n < GM_CONFIG_WHY_BYTES)
 		snprintf(why + n, GM_CONFIG_WHY_BYTES - n, "; did you mean %s?", nearest);
 	return GM_CONFIG_E_VALUE;
 }
 
-static int parse_choice(const struct gm_config_key *key, const char *text,
+static int value_parse_choice(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	struct words words;
-	split(key->choices, &words);
+	value_split(key->choices, &words);
 	for (size_t i = 0; i < words.n; i++) {
 		if (!strcmp(words.start[i], text)) {
 			value->number = i;
 			return 0;
 		}
 	}
-	return refuse_choice(&words, text, why);
+	return value_refuse_choice(&words, text, why);
 }
 
-static int refuse(const char *text, const char *what, char why[GM_CONFIG_WHY_BYTES])
+static int value_refuse(const char *text, const char *what, char why[GM_CONFIG_WHY_BYTES])
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" %s", gm_config_shown(text, shown), what);
 	return GM_CONFIG_E_VALUE;
 }
 
-static int parse_socket(const struct gm_config_key *key, const char *text,
+static int value_parse_socket(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	if (!strcmp(text, "auto")) {
@@ -169,7 +169,7 @@ static int parse_socket(const struct gm_config_key *key, const char *text,
 		return 0;
 	}
 	if (text[0] != '/')
-		return refuse(text, "is not an absolute path; or say auto", why);
+		return value_refuse(text, "is not an absolute path; or say auto", why);
 	size_t n = strlen(text);
 	if (n > key->most) {
 		snprintf(why, GM_CONFIG_WHY_BYTES,
@@ -178,54 +178,54 @@ static int parse_socket(const struct gm_config_key *key, const char *text,
 		return GM_CONFIG_E_VALUE;
 	}
 	if (text[n - 1] == '/')
-		return refuse(text, "names a folder, not a socket", why);
+		return value_refuse(text, "names a folder, not a socket", why);
 	value->text = text;
 	return 0;
 }
 
-static int parse_mode(const struct gm_config_key *key, const char *text,
+static int value_parse_mode(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	size_t n = strlen(text);
 	if (n < 3 || n > 4 || strspn(text, "01234567") != n)
-		return refuse(
+		return value_refuse(
 			text, "is not a mode of three or four octal digits, such as 0666", why);
 	unsigned long mode = strtoul(text, NULL, 8);
 	if (mode > key->most)
-		return refuse(text, "has more than permission bits; the most is 0777", why);
+		return value_refuse(text, "has more than permission bits; the most is 0777", why);
 	if ((mode & key->least) != key->least)
-		return refuse(
+		return value_refuse(
 			text, "does not let the daemon's own user in; the least is 0600", why);
 	value->number = mode;
 	return 0;
 }
 
-static int parse_group(const struct gm_config_key *key, const char *text,
+static int value_parse_group(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	size_t n = strlen(text);
 	if (n < key->least)
-		return refuse(text, "is not a group's name", why);
+		return value_refuse(text, "is not a group's name", why);
 	if (n > key->most) {
 		snprintf(why, GM_CONFIG_WHY_BYTES, "the name has %zu bytes, the most is %llu", n,
 			(unsigned long long)key->most);
 		return GM_CONFIG_E_VALUE;
 	}
 	if (!gm_name_ok(text) || strpbrk(text, " \t:,/"))
-		return refuse(text, "is not a group's name", why);
+		return value_refuse(text, "is not a group's name", why);
 	value->text = text;
 	return 0;
 }
 
-static int parse_fraction(const struct gm_config_key *key, const char *text,
+static int value_parse_fraction(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	double fraction;
 	if (gm_parse_fraction(text, &fraction) < 0)
-		return refuse(text, "is not a fraction, such as 0.9 or 90%", why);
+		return value_refuse(text, "is not a fraction, such as 0.9 or 90%", why);
 	uint64_t ppm = (uint64_t)(fraction * 1e6 + 0.5);
 	if (ppm < key->least)
-		return refuse(text, "is too small; it must be more than 0", why);
+		return value_refuse(text, "is too small; it must be more than 0", why);
 	if (ppm > key->most) {
 		char shown[GM_CONFIG_SHOW_BYTES];
 		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is too much; the most is %g",
@@ -237,14 +237,14 @@ static int parse_fraction(const struct gm_config_key *key, const char *text,
 	return 0;
 }
 
-static int parse_size(const struct gm_config_key *key, const char *text,
+static int value_parse_size(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	uint64_t bytes;
 	char shown[GM_CONFIG_SHOW_BYTES], bound[GM_UNITS_TEXT];
 	int r = gm_parse_size(text, &bytes);
 	if (r < 0 && r != -ERANGE)
-		return refuse(text, "is not a size, such as 512M or 1.5G", why);
+		return value_refuse(text, "is not a size, such as 512M or 1.5G", why);
 	if (r == -ERANGE || bytes > key->most) {
 		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is too much; the most is %s",
 			gm_config_shown(text, shown), gm_format_size(key->most, bound));
@@ -259,7 +259,7 @@ static int parse_size(const struct gm_config_key *key, const char *text,
 	return 0;
 }
 
-static int parse_host_limit(const struct gm_config_key *key, const char *text,
+static int value_parse_host_limit(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	uint64_t bytes;
@@ -271,27 +271,27 @@ static int parse_host_limit(const struct gm_config_key *key, const char *text,
 		value->number = 0;
 		return 0;
 	}
-	return parse_size(key, text, value, why);
+	return value_parse_size(key, text, value, why);
 }
 
-static int parse_max(const struct gm_config_key *key, const char *text,
+static int value_parse_max(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	if (!strcmp(text, "none")) {
 		value->number = UINT64_MAX;
 		return 0;
 	}
-	return parse_size(key, text, value, why);
+	return value_parse_size(key, text, value, why);
 }
 
-static int parse_priority(const struct gm_config_key *key, const char *text,
+static int value_parse_priority(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	uint64_t n;
 	bool negative = text[0] == '-';
 	int r = gm_parse_u64(text + negative, &n);
 	if (r < 0 && r != -ERANGE)
-		return refuse(text, "is not a whole number, such as 10 or -10", why);
+		return value_refuse(text, "is not a whole number, such as 10 or -10", why);
 	if (r == -ERANGE || n > key->most) {
 		char shown[GM_CONFIG_SHOW_BYTES];
 		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within -%llu and %llu",
@@ -303,30 +303,30 @@ static int parse_priority(const struct gm_config_key *key, const char *text,
 	return 0;
 }
 
-static int parse_pool(const struct gm_config_key *key, const char *text,
+static int value_parse_pool(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	size_t n = strlen(text);
 	if (n && text[n - 1] == '%') {
 		if (gm_parse_fraction(text, &value->fraction) < 0)
-			return refuse(text, "is not a share from 0% to 100%", why);
+			return value_refuse(text, "is not a share from 0% to 100%", why);
 		value->share = true;
 		return 0;
 	}
 	/* 0.25 could be meant as a share; as a size it would be nothing. */
 	if (n && strchr(text, '.') && strspn(text, "0123456789.") == n)
-		return refuse(
+		return value_refuse(
 			text, "is neither a size, such as 512M, nor a share, such as 25%", why);
-	return parse_size(key, text, value, why);
+	return value_parse_size(key, text, value, why);
 }
 
-static int parse_count(const struct gm_config_key *key, const char *text,
+static int value_parse_count(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	uint64_t count;
 	int r = gm_parse_u64(text, &count);
 	if (r < 0 && r != -ERANGE)
-		return refuse(text, "is not a whole number", why);
+		return value_refuse(text, "is not a whole number", why);
 	if (r == -ERANGE || count > key->most || count < key->least) {
 		char shown[GM_CONFIG_SHOW_BYTES];
 		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within %llu and %llu",
@@ -338,13 +338,13 @@ static int parse_count(const struct gm_config_key *key, const char *text,
 	return 0;
 }
 
-static int parse_duration(const struct gm_config_key *key, const char *text,
+static int value_parse_duration(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *value, char why[GM_CONFIG_WHY_BYTES])
 {
 	uint64_t ns;
 	int r = gm_parse_duration(text, &ns);
 	if (r < 0 && r != -ERANGE)
-		return refuse(text, "is not a time, such as 100ms or 10s", why);
+		return value_refuse(text, "is not a time, such as 100ms or 10s", why);
 	if (r == -ERANGE || ns > key->most || ns < key->least) {
 		char shown[GM_CONFIG_SHOW_BYTES], least[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
 		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within %s and %s",
@@ -367,22 +367,22 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 	}
 	switch (key->kind) {
 	case GM_CONFIG_CHOICE:
-		r = parse_choice(key, text, &value, ret_why);
+		r = value_parse_choice(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_SOCKET:
-		r = parse_socket(key, text, &value, ret_why);
+		r = value_parse_socket(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_MODE:
-		r = parse_mode(key, text, &value, ret_why);
+		r = value_parse_mode(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_GROUP:
-		r = parse_group(key, text, &value, ret_why);
+		r = value_parse_group(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_FRACTION:
-		r = parse_fraction(key, text, &value, ret_why);
+		r = value_parse_fraction(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_HOST_LIMIT:
-		r = parse_host_limit(key, text, &value, ret_why);
+		r = value_parse_host_limit(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_DEVICE_SIZE:
 		if (!strcmp(text, "auto")) {
@@ -391,22 +391,22 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 		}
 		/* fall through */
 	case GM_CONFIG_SIZE:
-		r = parse_size(key, text, &value, ret_why);
+		r = value_parse_size(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_POOL:
-		r = parse_pool(key, text, &value, ret_why);
+		r = value_parse_pool(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_COUNT:
-		r = parse_count(key, text, &value, ret_why);
+		r = value_parse_count(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_DURATION:
-		r = parse_duration(key, text, &value, ret_why);
+		r = value_parse_duration(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_MAX:
-		r = parse_max(key, text, &value, ret_why);
+		r = value_parse_max(key, text, &value, ret_why);
 		break;
 	case GM_CONFIG_PRIORITY:
-		r = parse_priority(key, text, &value, ret_why);
+		r = value_parse_priority(key, text, &value, ret_why);
 		break;
 	}
 	if (r == 0)

@@ -4,6 +4,7 @@
  * the ledger's yes, and that its no names the cause with its figures and what to do about it. It
  * must never change anything.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/admit.h"
 
@@ -12,19 +13,14 @@
 #include "daemon/core/quota.h"
 #include "daemon/core/say.h"
 
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-static const struct gm_account *account_of(
+static const struct gm_account *admit_account_of(
 	const struct gm_device *device, const struct gm_session *session)
 {
 	return &session->accounts[device->number];
 }
 
 /* Lower priorities get nothing new while pressure is critical. */
-static bool held_back(struct gm_device *device, const struct gm_account *account)
+static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
 	return device->pressure.level == GM_LEVEL_CRITICAL &&
 	       account->priority < gm_quotas_top(device->core, device->number);
@@ -33,19 +29,19 @@ static bool held_back(struct gm_device *device, const struct gm_account *account
 bool gm_admit_now(struct gm_device *device, const struct gm_session *session, uint64_t bytes,
 	struct gm_refusal *ret)
 {
-	const struct gm_account *account = account_of(device, session);
+	const struct gm_account *account = admit_account_of(device, session);
 	const struct gm_ledger *ledger = &device->ledger;
 	uint64_t ceiling = gm_device_ceiling(device);
 	bool fits = bytes <= gm_ledger_room(ledger, account, ceiling);
-	if (fits && !held_back(device, account))
+	if (fits && !admit_held_back(device, account))
 		return true;
 	*ret = (struct gm_refusal){0};
 	for (unsigned i = 0; i < account->n_tallies && !ret->tally; i++)
-		if (bytes > minus(account->tallies[i]->max, account->tallies[i]->held))
+		if (bytes > gm_minus(account->tallies[i]->max, account->tallies[i]->held))
 			ret->tally = account->tallies[i];
 	if (ret->tally)
 		ret->block = GM_BLOCK_QUOTA;
-	else if (fits || held_back(device, account))
+	else if (fits || admit_held_back(device, account))
 		ret->block = GM_BLOCK_CRITICAL;
 	else if (bytes > gm_policy_available(ceiling, gm_ledger_charged(ledger)))
 		ret->block = GM_BLOCK_DEVICE;
@@ -57,7 +53,7 @@ bool gm_admit_now(struct gm_device *device, const struct gm_session *session, ui
 bool gm_admit_ever(const struct gm_device *device, const struct gm_session *session, uint64_t bytes,
 	struct gm_refusal *ret)
 {
-	const struct gm_account *account = account_of(device, session);
+	const struct gm_account *account = admit_account_of(device, session);
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		if (bytes <= account->tallies[i]->max)
 			continue;
@@ -67,7 +63,7 @@ bool gm_admit_ever(const struct gm_device *device, const struct gm_session *sess
 	}
 	uint64_t capacity = gm_device_capacity(device);
 	uint64_t own = account->guaranteed ? account->guaranteed->guarantee : 0;
-	if (bytes <= minus(capacity, device->guaranteed - own))
+	if (bytes <= gm_minus(capacity, device->guaranteed - own))
 		return true;
 	*ret = (struct gm_refusal){
 		.block = bytes > capacity ? GM_BLOCK_DEVICE : GM_BLOCK_GUARANTEE, .never = true};
@@ -79,24 +75,24 @@ uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_sessio
 {
 	const struct gm_ledger *ledger = &device->ledger;
 	if (refusal->block == GM_BLOCK_QUOTA)
-		return minus(bytes, minus(refusal->tally->max, refusal->tally->held));
+		return gm_minus(bytes, gm_minus(refusal->tally->max, refusal->tally->held));
 	/* What is charged past the ceiling (foreign memory took the room) must come back, too. */
 	uint64_t taken = gm_ledger_charged(ledger) +
-			 gm_ledger_kept_from(ledger, account_of(device, session));
-	return minus(taken + bytes, gm_device_ceiling(device));
+			 gm_ledger_kept_from(ledger, admit_account_of(device, session));
+	return gm_minus(taken + bytes, gm_device_ceiling(device));
 }
 
 /* ---- the sentences */
 
-struct sizes {
+struct admit_sizes {
 	char text[4][GM_UNITS_TEXT];
 };
 
-static void say_quota(const struct gm_refusal *refusal, uint64_t bytes, char *detail)
+static void admit_say_quota(const struct gm_refusal *refusal, uint64_t bytes, char *detail)
 {
 	const struct gm_tally *tally = refusal->tally;
 	char owner[GM_OWNER_TEXT];
-	struct sizes s;
+	struct admit_sizes s;
 	gm_owner_format(gm_quota_owner(tally->quota), owner);
 	gm_say(detail, "%.100s may hold %s, holds %s, asked %s%s; see gpumemctl limit", owner,
 		gm_format_size(tally->max, s.text[0]), gm_format_size(tally->held, s.text[1]),
@@ -104,9 +100,10 @@ static void say_quota(const struct gm_refusal *refusal, uint64_t bytes, char *de
 		refusal->never ? ", which it can never have" : "");
 }
 
-static void say_device(const struct gm_device *device, uint64_t bytes, bool never, char *detail)
+static void admit_say_device(
+	const struct gm_device *device, uint64_t bytes, bool never, char *detail)
 {
-	struct sizes s;
+	struct admit_sizes s;
 	uint64_t foreign = device->ledger.foreign;
 	gm_format_size(gm_device_available(device), s.text[0]);
 	gm_format_size(gm_device_capacity(device), s.text[1]);
@@ -118,9 +115,9 @@ static void say_device(const struct gm_device *device, uint64_t bytes, bool neve
 		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
 }
 
-static void say_denied(const struct gm_device *device, uint64_t bytes, char *detail)
+static void admit_say_denied(const struct gm_device *device, uint64_t bytes, char *detail)
 {
-	struct sizes s;
+	struct admit_sizes s;
 	gm_say(detail,
 		"device %u is out of memory: it could not make %s, with nothing pooled; %s of it are "
 		"used outside the broker; end those programs, or lower fraction",
@@ -128,13 +125,13 @@ static void say_denied(const struct gm_device *device, uint64_t bytes, char *det
 		gm_format_size(device->ledger.foreign, s.text[1]));
 }
 
-static void say_guarantee(const struct gm_device *device, const struct gm_session *session,
+static void admit_say_guarantee(const struct gm_device *device, const struct gm_session *session,
 	uint64_t bytes, bool never, char *detail)
 {
-	const struct gm_account *account = account_of(device, session);
+	const struct gm_account *account = admit_account_of(device, session);
 	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
 	uint64_t of = gm_device_available(device);
-	struct sizes s;
+	struct admit_sizes s;
 	if (never) {
 		kept = device->guaranteed;
 		of = gm_device_capacity(device);
@@ -151,17 +148,17 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *se
 	char size[GM_UNITS_TEXT];
 	switch (refusal->block) {
 	case GM_BLOCK_QUOTA:
-		say_quota(refusal, bytes, detail);
+		admit_say_quota(refusal, bytes, detail);
 		return GPUMEM_E_LIMIT;
 	case GM_BLOCK_CRITICAL:
 		gm_say(detail,
 			"device %u is at critical pressure, and priority %d gets nothing new while "
 			"clients of priority %d are there, asked %s; see gpumemctl pressure",
-			device->number, account_of(device, session)->priority,
+			device->number, admit_account_of(device, session)->priority,
 			gm_quotas_top(device->core, device->number), gm_format_size(bytes, size));
 		break;
 	case GM_BLOCK_GUARANTEE:
-		say_guarantee(device, session, bytes, refusal->never, detail);
+		admit_say_guarantee(device, session, bytes, refusal->never, detail);
 		break;
 	case GM_BLOCK_TURN:
 		gm_say(detail,
@@ -172,9 +169,9 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *se
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:
 		if (refusal->denied)
-			say_denied(device, refusal->denied, detail);
+			admit_say_denied(device, refusal->denied, detail);
 		else
-			say_device(device, bytes, refusal->never, detail);
+			admit_say_device(device, bytes, refusal->never, detail);
 		break;
 	}
 	return GPUMEM_E_NO_MEMORY;

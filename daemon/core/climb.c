@@ -6,6 +6,7 @@
  * only where the administrator chose that and everything else has been tried. It must never act
  * below high: medium only keeps the reserve from being filled.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/ladder.h"
 
@@ -18,21 +19,16 @@
 #include "daemon/core/session.h"
 
 /* At critical, in this order, a rung per action. */
-enum stage { CLEANUP, SPILL, TERMINATE };
-
-static uint64_t after(uint64_t ns, uint64_t more)
-{
-	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
-}
+enum climb_stage { CLEANUP, SPILL, TERMINATE };
 
 /* Whether pressure is below the level, which may only be waiting for its dwell. */
-static bool has_left(const struct gm_device *device, enum gm_level level)
+static bool climb_has_left(const struct gm_device *device, enum gm_level level)
 {
 	return gm_policy_level(&device->info.policy, gm_device_pressure(device), level) < level;
 }
 
 /* How much less must be charged for the level to go. */
-static uint64_t excess(const struct gm_device *device, enum gm_level level)
+static uint64_t climb_excess(const struct gm_device *device, enum gm_level level)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint32_t threshold = policy->level_ppm[level - 1];
@@ -47,11 +43,12 @@ static uint64_t excess(const struct gm_device *device, enum gm_level level)
 }
 
 /* First all of the pool; later, while the level lasts, what nobody took since the last action. */
-static void at_high(struct gm_device *device, bool rising)
+static void climb_at_high(struct gm_device *device, bool rising)
 {
 	struct gm_ladder_plan plan;
 	struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_PRESSURE];
-	gm_ladder_plan_init(device, GM_TRIGGER_PRESSURE, excess(device, GM_LEVEL_HIGH), &plan);
+	gm_ladder_plan_init(
+		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_HIGH), &plan);
 	uint64_t idle = 0;
 	int r = 0;
 	if (rising)
@@ -70,13 +67,14 @@ static void at_high(struct gm_device *device, bool rising)
 }
 
 /* Everything pooled goes; everybody returns what they do not use. */
-static void clean_up(struct gm_device *device, bool rising)
+static void climb_clean_up(struct gm_device *device, bool rising)
 {
 	struct gm_core *core = device->core;
 	struct gm_ladder_plan plan;
-	uint64_t deadline = after(gm_device_now(device),
+	uint64_t deadline = gm_plus(gm_device_now(device),
 		device->info.policy.reclaim_ns ? device->info.policy.reclaim_ns : GM_RECLAIM_NS);
-	gm_ladder_plan_init(device, GM_TRIGGER_PRESSURE, excess(device, GM_LEVEL_CRITICAL), &plan);
+	gm_ladder_plan_init(
+		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
 	int r = gm_ladder_plan_pool(device, &plan, UINT64_MAX);
 	size_t pool_steps = plan.n_steps;
 	if (r == 0)
@@ -110,10 +108,11 @@ static void clean_up(struct gm_device *device, bool rising)
 }
 
 /* Whether there was anything to spill. */
-static bool spill(struct gm_device *device)
+static bool climb_spill(struct gm_device *device)
 {
 	struct gm_ladder_plan plan;
-	gm_ladder_plan_init(device, GM_TRIGGER_PRESSURE, excess(device, GM_LEVEL_CRITICAL), &plan);
+	gm_ladder_plan_init(
+		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
 	int r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_SPILL, plan.need, &plan);
 	bool any = r == 0 && plan.n_steps > 0;
 	if (any)
@@ -125,7 +124,7 @@ static bool spill(struct gm_device *device)
 /* ---- the last rung */
 
 /* The lowest priority, then the largest, then the youngest, over its guarantee. */
-static struct gm_session *find_victim(const struct gm_device *device)
+static struct gm_session *climb_find_victim(const struct gm_device *device)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint32_t d = device->number;
@@ -149,13 +148,13 @@ static struct gm_session *find_victim(const struct gm_device *device)
 	return victim;
 }
 
-static void terminate(struct gm_device *device)
+static void climb_terminate(struct gm_device *device)
 {
 	struct gm_core *core = device->core;
 	struct gm_ladder *ladder = &device->ladder;
 	if (!core->ops.terminate || ladder->powerless || ladder->victim)
 		return;
-	struct gm_session *victim = find_victim(device);
+	struct gm_session *victim = climb_find_victim(device);
 	if (!victim)
 		return;
 	const struct gm_account *account = &victim->accounts[device->number];
@@ -182,27 +181,27 @@ static void terminate(struct gm_device *device)
 				   .error = r});
 }
 
-static void at_critical(struct gm_device *device, bool rising)
+static void climb_at_critical(struct gm_device *device, bool rising)
 {
 	struct gm_ladder *ladder = &device->ladder;
 	if (rising)
 		ladder->stage = CLEANUP;
 	switch (ladder->stage) {
 	case CLEANUP:
-		clean_up(device, rising);
+		climb_clean_up(device, rising);
 		ladder->stage = SPILL;
 		return;
 	case SPILL:
 		ladder->stage = TERMINATE;
-		if (spill(device))
+		if (climb_spill(device))
 			return;
 		/* fall through */
 	case TERMINATE:
 		ladder->stage = CLEANUP;
 		if (device->info.policy.oom == GM_OOM_TERMINATE)
-			terminate(device);
+			climb_terminate(device);
 		else
-			at_critical(device, false);
+			climb_at_critical(device, false);
 		return;
 	}
 }
@@ -226,13 +225,13 @@ void gm_ladder_act(struct gm_device *device)
 	uint64_t now = gm_device_now(device);
 	if (!rising && now < ladder->next_ns)
 		return;
-	ladder->next_ns = after(now, gm_ladder_settle_ns(device));
-	if (!rising && has_left(device, level))
+	ladder->next_ns = gm_plus(now, gm_ladder_settle_ns(device));
+	if (!rising && climb_has_left(device, level))
 		return;
 	if (level == GM_LEVEL_CRITICAL)
-		at_critical(device, rising);
+		climb_at_critical(device, rising);
 	else
-		at_high(device, rising);
+		climb_at_high(device, rising);
 	/* What nobody has to answer is over already. */
 	gm_ladder_end_runs(device);
 }

@@ -92,7 +92,7 @@ uint32_t gm_core_device_count(const struct gm_core *core)
 	return core->n_devices;
 }
 
-static struct gm_device *device_of(struct gm_core *core, uint32_t device)
+static struct gm_device *core_device_of(struct gm_core *core, uint32_t device)
 {
 	assert(device < core->n_devices);
 	return &core->devices[device];
@@ -100,7 +100,7 @@ static struct gm_device *device_of(struct gm_core *core, uint32_t device)
 
 void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy)
 {
-	struct gm_device *d = device_of(core, device);
+	struct gm_device *d = core_device_of(core, device);
 	gm_core_enter(core);
 	gm_device_set_policy(d, policy);
 	gm_device_settle(d);
@@ -110,7 +110,7 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 {
-	struct gm_device *d = device_of(core, device);
+	struct gm_device *d = core_device_of(core, device);
 	uint64_t foreign = d->ledger.foreign;
 	if (!gm_ledger_sample(&d->ledger, free_bytes))
 		return;
@@ -127,19 +127,19 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 
 void gm_core_sample_failed(struct gm_core *core, uint32_t device)
 {
-	device_of(core, device)->ledger.measured = false;
+	core_device_of(core, device)->ledger.measured = false;
 }
 
 void gm_core_looked(struct gm_core *core, uint32_t device)
 {
 	gm_core_enter(core);
-	gm_look_told(device_of(core, device));
+	gm_look_told(core_device_of(core, device));
 	gm_core_leave(core);
 }
 
 /* ---- time */
 
-static uint64_t due_of(const struct gm_device *d)
+static uint64_t core_due_of(const struct gm_device *d)
 {
 	uint64_t due = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
 	uint64_t queue = gm_queue_due(d), ladder = gm_ladder_due(d), reserve = gm_reserve_due(d);
@@ -150,11 +150,11 @@ static uint64_t due_of(const struct gm_device *d)
 	return reserve < due ? reserve : due;
 }
 
-static uint64_t next_due(const struct gm_core *core)
+static uint64_t core_next_due(const struct gm_core *core)
 {
 	uint64_t next = UINT64_MAX;
 	for (uint32_t n = 0; n < core->n_devices; n++) {
-		uint64_t due = due_of(&core->devices[n]);
+		uint64_t due = core_due_of(&core->devices[n]);
 		if (due < next)
 			next = due;
 	}
@@ -180,7 +180,7 @@ void gm_core_pump(struct gm_core *core)
 		}
 	}
 	core->depth--;
-	uint64_t next = core->woken ? core->ops.now_ns(core->ctx) : next_due(core);
+	uint64_t next = core->woken ? core->ops.now_ns(core->ctx) : core_next_due(core);
 	if (next < core->armed_ns) {
 		core->armed_ns = next;
 		if (core->ops.wake_at)
@@ -203,7 +203,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		gm_reserve_refill(d);
 	}
 	gm_core_leave(core);
-	core->armed_ns = core->woken ? core->ops.now_ns(core->ctx) : next_due(core);
+	core->armed_ns = core->woken ? core->ops.now_ns(core->ctx) : core_next_due(core);
 	return core->armed_ns;
 }
 
@@ -260,7 +260,7 @@ void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 
 uint64_t gm_core_trim(struct gm_core *core, uint32_t device)
 {
-	struct gm_device *d = device_of(core, device);
+	struct gm_device *d = core_device_of(core, device);
 	gm_core_enter(core);
 	uint64_t released = gm_pool_clear(&d->pool);
 	d->reclaim_epoch++;
@@ -272,7 +272,7 @@ uint64_t gm_core_trim(struct gm_core *core, uint32_t device)
 
 void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 {
-	struct gm_device *d = device_of(core, chunk->device);
+	struct gm_device *d = core_device_of(core, chunk->device);
 	assert(chunk->state == GM_CHUNK_CREATING && d->jobs > 0);
 	d->jobs--;
 	gm_core_enter(core);
@@ -288,7 +288,7 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 {
-	struct gm_device *d = device_of(core, chunk->device);
+	struct gm_device *d = core_device_of(core, chunk->device);
 	assert(chunk->state == GM_CHUNK_DOOMED && d->jobs > 0);
 	d->jobs--;
 	gm_ledger_destroyed(&d->ledger, chunk->bytes);

@@ -12,14 +12,15 @@
 #include "daemon/core/core_private.h"
 #include "daemon/core/session.h"
 
-static struct gm_account *account_of(const struct gm_request *request)
+static struct gm_account *deadlock_account_of(const struct gm_request *request)
 {
 	return &request->session->accounts[request->waiting.device];
 }
 
 /* Whether somebody who holds what is lacking does not wait; *ret_holder: there is one at all. Who
  * it was is remembered: as long as that one does not wait, nobody else is looked at. */
-static bool somebody_moves(struct gm_device *device, struct gm_tally *tally, bool *ret_holder)
+static bool deadlock_somebody_moves(
+	struct gm_device *device, struct gm_tally *tally, bool *ret_holder)
 {
 	struct gm_core *core = device->core;
 	uint32_t d = device->number;
@@ -48,20 +49,22 @@ static bool somebody_moves(struct gm_device *device, struct gm_tally *tally, boo
 }
 
 /* Whether it could be granted if programs outside the broker ended. */
-static bool waits_for_foreign(const struct gm_device *device, const struct gm_request *request)
+static bool deadlock_waits_for_foreign(
+	const struct gm_device *device, const struct gm_request *request)
 {
 	uint64_t taken = gm_ledger_charged(&device->ledger) +
-			 gm_ledger_kept_from(&device->ledger, account_of(request));
+			 gm_ledger_kept_from(&device->ledger, deadlock_account_of(request));
 	return taken + request->waiting.exact <= gm_device_capacity(device);
 }
 
 /* The last in the order, of those who hold something that the others lack. */
-static struct gm_request *least(const struct gm_device *device, const struct gm_tally *tally)
+static struct gm_request *deadlock_least(
+	const struct gm_device *device, const struct gm_tally *tally)
 {
 	struct gm_request *r, *last = NULL;
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
-		const struct gm_account *account = account_of(r);
+		const struct gm_account *account = deadlock_account_of(r);
 		bool counts = !tally;
 		for (unsigned i = 0; i < account->n_tallies; i++)
 			counts = counts || account->tallies[i] == tally;
@@ -72,9 +75,9 @@ static struct gm_request *least(const struct gm_device *device, const struct gm_
 }
 
 /* The one that is in the request's way, to be written to; NULL: none is. */
-static struct gm_tally *tally_of(const struct gm_request *request)
+static struct gm_tally *deadlock_tally_of(const struct gm_request *request)
 {
-	const struct gm_account *account = account_of(request);
+	const struct gm_account *account = deadlock_account_of(request);
 	if (request->waiting.block == GM_BLOCK_QUOTA)
 		for (unsigned i = 0; i < account->n_tallies; i++)
 			if (account->tallies[i] == request->waiting.tally)
@@ -92,13 +95,13 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		struct gm_tally *tally = tally_of(r);
-		if (w->parked || (!tally && (device_seen || waits_for_foreign(device, r))))
+		struct gm_tally *tally = deadlock_tally_of(r);
+		if (w->parked || (!tally && (device_seen || deadlock_waits_for_foreign(device, r))))
 			continue;
 		device_seen = device_seen || !tally;
-		if (somebody_moves(device, tally, &holder) || !holder)
+		if (deadlock_somebody_moves(device, tally, &holder) || !holder)
 			continue;
-		struct gm_request *victim = least(device, tally);
+		struct gm_request *victim = deadlock_least(device, tally);
 		assert(victim);
 		return victim;
 	}

@@ -5,6 +5,7 @@
  * empty), and that only what is reusable reaches the pool. It must never look at a client: who
  * holds a chunk, and what they said of it, is for leases to know.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/device.h"
 
@@ -16,11 +17,6 @@
 #include "daemon/core/core_private.h"
 #include "daemon/core/plan.h"
 
-static uint64_t min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* ---- the figures */
 
 uint64_t gm_device_now(const struct gm_device *device)
@@ -30,13 +26,13 @@ uint64_t gm_device_now(const struct gm_device *device)
 
 uint64_t gm_device_capacity(const struct gm_device *device)
 {
-	return min(device->share, device->beyond_min_free);
+	return gm_min(device->share, device->beyond_min_free);
 }
 
 uint64_t gm_device_ceiling(const struct gm_device *device)
 {
 	uint64_t foreign = device->ledger.foreign, of = device->beyond_min_free;
-	return min(device->share, of > foreign ? of - foreign : 0);
+	return gm_min(device->share, of > foreign ? of - foreign : 0);
 }
 
 uint64_t gm_device_available(const struct gm_device *device)
@@ -100,7 +96,7 @@ bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
 }
 
 /* The ledger knows already. */
-static void doom(struct gm_device *device, struct gm_chunk *chunk)
+static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(device->chunks > 0);
 	HASH_DEL(device->core->chunks, chunk);
@@ -112,17 +108,18 @@ static void doom(struct gm_device *device, struct gm_chunk *chunk)
 	device->core->ops.destroy(device->core->ctx, chunk);
 }
 
-static void pool_released(void *ctx, struct gm_chunk *chunk)
+static void device_pool_released(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_device *device = ctx;
 	if (chunk->domain == GM_DOMAIN_FRESH)
 		device->reserve.short_of = true;
 	gm_ledger_doom_pooled(&device->ledger, chunk->bytes);
-	doom(device, chunk);
+	device_doom(device, chunk);
 }
 
 /* Whether a chunk that is in no account any more may be pooled; charged is what is left charged. */
-static bool has_room(const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
+static bool device_has_room(
+	const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
 {
 	if (device->stopping || device->pressure.level == GM_LEVEL_CRITICAL)
 		return false;
@@ -143,7 +140,7 @@ bool gm_device_release(
 	uint64_t charged = gm_ledger_charged(&device->ledger) - chunk->bytes;
 	chunk->lease = NULL;
 	chunk->request = NULL;
-	if (reusable && has_room(device, chunk, charged)) {
+	if (reusable && device_has_room(device, chunk, charged)) {
 		/* Into the ledger first: putting it in may push others out. */
 		gm_ledger_pool_leased(&device->ledger, account, chunk->bytes);
 		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
@@ -152,7 +149,7 @@ bool gm_device_release(
 	} else {
 		gm_ledger_doom_leased(&device->ledger, account, chunk->bytes);
 	}
-	doom(device, chunk);
+	device_doom(device, chunk);
 	return false;
 }
 
@@ -167,7 +164,7 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 		gm_device_free_chunk(device, chunk);
 		return;
 	}
-	if (has_room(device, chunk, gm_ledger_charged(ledger))) {
+	if (device_has_room(device, chunk, gm_ledger_charged(ledger))) {
 		gm_ledger_pool_unclaimed(ledger, chunk->bytes);
 		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
 			return;
@@ -176,7 +173,7 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 		gm_ledger_doom_unclaimed(ledger, chunk->bytes);
 	}
 	device->reserve.short_of = true;
-	doom(device, chunk);
+	device_doom(device, chunk);
 }
 
 void gm_device_make_room(struct gm_device *device, gm_domain spare)
@@ -221,7 +218,7 @@ void gm_device_init(struct gm_device *device, struct gm_core *core, uint32_t num
 	device->number = number;
 	device->info = *info;
 	gm_ledger_init(&device->ledger, info->total);
-	gm_pool_init(&device->pool, pool_released, device);
+	gm_pool_init(&device->pool, device_pool_released, device);
 	gm_ladder_init(&device->ladder);
 	gm_device_set_policy(device, &info->policy);
 }
@@ -238,7 +235,7 @@ void gm_device_set_policy(struct gm_device *device, const struct gm_policy *poli
 	uint64_t total = device->info.total;
 	device->info.policy = *policy;
 	device->share = gm_policy_share(policy, total);
-	device->beyond_min_free = total - min(total, policy->min_free);
+	device->beyond_min_free = total - gm_min(total, policy->min_free);
 	gm_pool_set_bounds(&device->pool, gm_policy_max_pool(policy, device->info.total),
 		policy->max_per_bucket);
 	if (!policy->pooling)

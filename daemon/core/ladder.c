@@ -7,6 +7,7 @@
  *
  * When the ladder of a pressure level acts is in climb.c.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/ladder.h"
 
@@ -21,21 +22,6 @@
 #include "daemon/core/session.h"
 
 #define QUIET_DOUBLED 6
-
-static uint64_t min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-static uint64_t after(uint64_t ns, uint64_t more)
-{
-	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
-}
 
 uint64_t gm_ladder_settle_ns(const struct gm_device *device)
 {
@@ -64,7 +50,7 @@ void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint
 	*plan = (struct gm_ladder_plan){.device = device->number, .trigger = trigger, .need = need};
 }
 
-static int add_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
+static int ladder_add_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
 {
 	/* By powers of two, as realloc() likes it. */
 	if ((plan->n_steps & (plan->n_steps - 1)) == 0) {
@@ -85,12 +71,12 @@ int gm_ladder_plan_pool(struct gm_device *device, struct gm_ladder_plan *plan, u
 	bytes = gm_pool_shrinkable(&device->pool, bytes);
 	if (bytes == 0)
 		return 0;
-	return add_step(plan,
+	return ladder_add_step(plan,
 		&(struct gm_ladder_step){
 			.rung = GM_RUNG_POOL, .bytes = bytes, .held = bytes, .claimed = true});
 }
 
-static bool counts_for(const struct gm_account *account, const struct gm_tally *tally)
+static bool ladder_counts_for(const struct gm_account *account, const struct gm_tally *tally)
 {
 	for (unsigned i = 0; i < account->n_tallies; i++)
 		if (account->tallies[i] == tally)
@@ -104,7 +90,7 @@ struct candidate {
 	bool self;
 };
 
-static int compare(const void *left, const void *right)
+static int ladder_compare(const void *left, const void *right)
 {
 	const struct candidate *a = left, *b = right;
 	if (a->self != b->self)
@@ -117,8 +103,8 @@ static int compare(const void *left, const void *right)
 }
 
 /* What the client could give on this rung; 0: nothing to ask it for. */
-static uint64_t offer_of(struct gm_device *device, struct gm_session *session, enum gm_rung rung,
-	bool self, bool *ret_claimed)
+static uint64_t ladder_offer_of(struct gm_device *device, struct gm_session *session,
+	enum gm_rung rung, bool self, bool *ret_claimed)
 {
 	struct gm_core *core = device->core;
 	const struct gm_account *account = &session->accounts[device->number];
@@ -126,13 +112,13 @@ static uint64_t offer_of(struct gm_device *device, struct gm_session *session, e
 	struct gm_use use = {0};
 	if (core->ops.use)
 		core->ops.use(core->ctx, session, device->number, &use);
-	uint64_t cached = min(use.cached, held);
+	uint64_t cached = gm_min(use.cached, held);
 	*ret_claimed = true;
 	switch (rung) {
 	case GM_RUNG_CACHED:
 		return cached;
 	case GM_RUNG_SPILL:
-		return min(use.evictable, held - cached);
+		return gm_min(use.evictable, held - cached);
 	case GM_RUNG_UNUSED:
 		/* The one who asks knows what it does not use, and has tried that already. */
 		*ret_claimed = cached > 0;
@@ -163,7 +149,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *se
 		const struct gm_asked *asked = &account->asked;
 		if (s->ending || s->quarantined || account->held == account->admitted)
 			continue;
-		if (tally && !counts_for(account, tally))
+		if (tally && !ladder_counts_for(account, tally))
 			continue;
 		if (plan->trigger == GM_TRIGGER_REQUEST && (asked->owing || now < asked->quiet_ns))
 			continue;
@@ -174,28 +160,28 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *se
 				.session = s,
 				.held = account->held - account->admitted,
 				.priority = account->priority}};
-		c.step.bytes = offer_of(device, s, rung, c.self, &c.step.claimed);
+		c.step.bytes = ladder_offer_of(device, s, rung, c.self, &c.step.claimed);
 		if (c.step.bytes == 0)
 			continue;
 		if (account->guaranteed)
 			account->guaranteed->planned = 0;
 		list[n++] = c;
 	}
-	qsort(list, n, sizeof(*list), compare);
+	qsort(list, n, sizeof(*list), ladder_compare);
 	int r = 0;
 	for (size_t i = 0; i < n && bytes > 0 && r == 0; i++) {
 		struct gm_ladder_step *step = &list[i].step;
 		struct gm_tally *kept = step->session->accounts[d].guaranteed;
-		step->bytes = min(step->bytes, bytes);
+		step->bytes = gm_min(step->bytes, bytes);
 		if (guarded && kept && kept != own) {
-			uint64_t over = minus(kept->held, kept->guarantee);
-			step->bytes = min(step->bytes, minus(over, kept->planned));
+			uint64_t over = gm_minus(kept->held, kept->guarantee);
+			step->bytes = gm_min(step->bytes, gm_minus(over, kept->planned));
 			kept->planned += step->bytes;
 		}
 		if (step->bytes == 0)
 			continue;
 		bytes -= step->bytes;
-		r = add_step(plan, step);
+		r = ladder_add_step(plan, step);
 	}
 	free(list);
 	return r;
@@ -206,8 +192,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *se
 static const char *const trigger_names[GM_TRIGGERS] = {
 	"a request", "pressure", "min_free", "a cleanup by hand"};
 
-static void tell_run(struct gm_device *device, enum gm_trigger trigger, enum gm_event_kind kind,
-	const uint64_t rungs[GM_RUNGS], bool reached)
+static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
+	enum gm_event_kind kind, const uint64_t rungs[GM_RUNGS], bool reached)
 {
 	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
@@ -241,7 +227,7 @@ static void tell_run(struct gm_device *device, enum gm_trigger trigger, enum gm_
 }
 
 /* It owes nothing any more, to whomever it did. */
-static void settle_account(struct gm_device *device, struct gm_account *account)
+static void ladder_settle_account(struct gm_device *device, struct gm_account *account)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
 	if (!account->asked.owing)
@@ -254,13 +240,13 @@ static void settle_account(struct gm_device *device, struct gm_account *account)
 	device->core->woken = true; /* it may have been the last */
 }
 
-static void ask_client(struct gm_device *device, const struct gm_ladder_plan *plan,
+static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_plan *plan,
 	const struct gm_ladder_step *step, uint64_t deadline)
 {
 	struct gm_core *core = device->core;
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
 	struct gm_account *account = &step->session->accounts[device->number];
-	settle_account(device, account);
+	ladder_settle_account(device, account);
 	account->asked.owing = true;
 	account->asked.claimed = step->claimed;
 	account->asked.trigger = (uint8_t)plan->trigger;
@@ -283,19 +269,20 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 {
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
 	uint64_t ns = device->info.policy.reclaim_ns;
-	uint64_t deadline = after(gm_device_now(device), ns ? ns : GM_RECLAIM_NS);
+	uint64_t deadline = gm_plus(gm_device_now(device), ns ? ns : GM_RECLAIM_NS);
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, with what was missing before. */
 		run->need = plan->need > run->need ? plan->need : run->need;
 		run->level = device->ladder.level > run->level ? device->ladder.level : run->level;
 	} else if (run->active) {
-		run->need = after(run->need, plan->need);
+		run->need = gm_plus(run->need, plan->need);
 	} else {
 		memset(run->rungs, 0, sizeof(run->rungs));
 		run->active = true;
 		run->need = plan->need;
 		run->level = device->ladder.level;
-		tell_run(device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
+		ladder_tell_run(
+			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
 	run->deadline_ns = deadline;
 	device->reclaim_epoch++;
@@ -305,7 +292,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 			run->rungs[GM_RUNG_POOL] +=
 				gm_pool_shrink(&device->pool, step->bytes, GM_DOMAIN_FRESH);
 		else
-			ask_client(device, plan, step, deadline);
+			ladder_ask_client(device, plan, step, deadline);
 	}
 	device->core->woken = true;
 	gm_device_settle(device);
@@ -327,33 +314,34 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 {
 	struct gm_asked *asked = &account->asked;
 	struct gm_ladder_run *run = &device->ladder.runs[asked->trigger];
-	uint64_t of_it = min(bytes, asked->bytes);
+	uint64_t of_it = gm_min(bytes, asked->bytes);
 	run->rungs[asked->rung] += bytes;
 	asked->bytes -= of_it;
 	run->owed -= of_it;
 	asked->ignored = 0;
 	if (asked->bytes == 0)
-		settle_account(device, account);
+		ladder_settle_account(device, account);
 	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];
 }
 
 void gm_ladder_gone(struct gm_device *device, struct gm_session *session)
 {
-	settle_account(device, &session->accounts[device->number]);
+	ladder_settle_account(device, &session->accounts[device->number]);
 	if (device->ladder.victim == session->id && session->ending) {
 		/* Time to see what its end brings, before the next. */
 		device->ladder.victim = 0;
-		device->ladder.next_ns = after(gm_device_now(device), gm_ladder_settle_ns(device));
+		device->ladder.next_ns =
+			gm_plus(gm_device_now(device), gm_ladder_settle_ns(device));
 	}
 }
 
-static void give_up_on(struct gm_device *device, struct gm_session *session)
+static void ladder_give_up_on(struct gm_device *device, struct gm_session *session)
 {
 	struct gm_account *account = &session->accounts[device->number];
 	struct gm_asked *asked = &account->asked;
 	uint64_t came = asked->wanted - asked->bytes, quiet = gm_ladder_settle_ns(device);
 	bool claimed = asked->claimed;
-	settle_account(device, account);
+	ladder_settle_account(device, account);
 	if (claimed) {
 		/* It said that it had them. */
 		quiet <<= asked->ignored < QUIET_DOUBLED ? asked->ignored : QUIET_DOUBLED;
@@ -374,10 +362,10 @@ static void give_up_on(struct gm_device *device, struct gm_session *session)
 						   .asked = asked->wanted,
 						   .bytes = came});
 	}
-	asked->quiet_ns = after(gm_device_now(device), quiet);
+	asked->quiet_ns = gm_plus(gm_device_now(device), quiet);
 }
 
-static bool reached(const struct gm_device *device, enum gm_trigger trigger)
+static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigger)
 {
 	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	uint64_t sum = 0;
@@ -390,18 +378,18 @@ static bool reached(const struct gm_device *device, enum gm_trigger trigger)
 	return run->need == UINT64_MAX ? run->owing == 0 : sum >= run->need;
 }
 
-static void end_run(struct gm_device *device, enum gm_trigger trigger)
+static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[trigger];
-	bool ok = reached(device, trigger);
+	bool ok = ladder_reached(device, trigger);
 	if (run->owing > 0)
 		for (struct gm_session *s = device->core->sessions; s; s = s->hh.next)
 			if (s->accounts[device->number].asked.owing &&
 				s->accounts[device->number].asked.trigger == trigger)
-				give_up_on(device, s);
+				ladder_give_up_on(device, s);
 	assert(run->owing == 0 && run->owed == 0);
 	run->active = false;
-	tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
+	ladder_tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
 	if (device->queue.length > 0)
 		device->core->woken = device->queue.woken = true;
 }
@@ -411,7 +399,7 @@ void gm_ladder_end_runs(struct gm_device *device)
 	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
 		struct gm_ladder_run *run = &device->ladder.runs[t];
 		if (run->active && (run->owing == 0 || gm_device_now(device) >= run->deadline_ns))
-			end_run(device, t);
+			ladder_end_run(device, t);
 	}
 }
 
@@ -465,14 +453,14 @@ gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64
 	}
 	struct gm_device *d = &core->devices[device];
 	uint64_t has = gm_ledger_free(&d->ledger) + d->ledger.doomed;
-	uint64_t need = free_bytes ? minus(free_bytes, has) : UINT64_MAX;
+	uint64_t need = free_bytes ? gm_minus(free_bytes, has) : UINT64_MAX;
 	struct gm_ladder_plan plan;
 	gm_ladder_plan_init(d, GM_TRIGGER_MANUAL, need, &plan);
 	int r = gm_ladder_plan_pool(d, &plan, need);
 	for (unsigned rung = GM_RUNG_CACHED; rung <= GM_RUNG_SPILL && r == 0; rung++)
 		if (rung != GM_RUNG_UNUSED)
 			r = gm_ladder_plan_clients(
-				d, NULL, NULL, rung, minus(need, plan.planned), &plan);
+				d, NULL, NULL, rung, gm_minus(need, plan.planned), &plan);
 	if (r < 0) {
 		gm_ladder_plan_deinit(&plan);
 		gm_say(detail, "the daemon has no memory for a plan");

@@ -47,7 +47,7 @@ void gm_lease_free(struct gm_lease *lease)
 	free(lease);
 }
 
-static int hold_add(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
 {
 	hold->lease_id = lease->id;
 	hold->lease = lease;
@@ -62,7 +62,7 @@ static int hold_add(struct gm_lease *lease, struct gm_session *session, struct g
 
 int gm_lease_begin(struct gm_lease *lease)
 {
-	int r = hold_add(lease, lease->maker, &lease->own);
+	int r = lease_hold_add(lease, lease->maker, &lease->own);
 	if (r == 0)
 		lease->core->n_leases++;
 	return r;
@@ -107,7 +107,7 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 	if (!hold)
 		return -ENOMEM;
 	hold->read_only = read_only;
-	int r = hold_add(lease, session, hold);
+	int r = lease_hold_add(lease, session, hold);
 	if (r < 0) {
 		free(hold);
 		return r;
@@ -120,12 +120,12 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 	return 0;
 }
 
-static struct gm_account *payer_account(const struct gm_lease *lease)
+static struct gm_account *lease_payer_account(const struct gm_lease *lease)
 {
 	return &lease->holds->session->accounts[lease->device->number];
 }
 
-static void release(
+static void lease_release(
 	struct gm_lease *lease, struct gm_chunk *chunk, struct gm_account *account, bool reusable)
 {
 	struct gm_device *device = lease->device;
@@ -165,11 +165,11 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 	if (!lease->holds) {
 		assert(paid);
 		while (lease->chunks)
-			release(lease, lease->chunks, account, lease->reusable);
+			lease_release(lease, lease->chunks, account, lease->reusable);
 		lease->core->n_leases--;
 		gm_lease_free(lease);
 	} else if (paid) {
-		gm_ledger_move(&device->ledger, account, payer_account(lease), lease->bytes);
+		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
 		gm_session_changed(lease->holds->session, device->number);
 	}
 	if (paid)
@@ -234,7 +234,7 @@ const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t fro
 	return chunk;
 }
 
-static void unmark(struct gm_core *core, const uint64_t *ids, size_t n)
+static void lease_unmark(struct gm_core *core, const uint64_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct gm_chunk *chunk;
@@ -257,7 +257,7 @@ gpumem_status gm_lease_return_chunks(
 	for (size_t i = 0; i < n; i++) {
 		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
 		if (!chunk || chunk->lease != lease || chunk->marked) {
-			unmark(core, ids, i);
+			lease_unmark(core, ids, i);
 			return GPUMEM_E_NOT_FOUND;
 		}
 		chunk->marked = true;
@@ -266,7 +266,7 @@ gpumem_status gm_lease_return_chunks(
 	for (size_t i = 0; i < n; i++) {
 		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
-		release(lease, chunk, payer_account(lease), lease->reusable);
+		lease_release(lease, chunk, lease_payer_account(lease), lease->reusable);
 	}
 	if (lease->user_bytes > lease->bytes)
 		lease->user_bytes = lease->bytes;

@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
-static void check(const struct gm_ledger *ledger, const struct gm_account *account)
+static void ledger_check(const struct gm_ledger *ledger, const struct gm_account *account)
 {
 	assert(gm_ledger_charged(ledger) == ledger->held);
 	if (account) {
@@ -21,61 +21,63 @@ static void check(const struct gm_ledger *ledger, const struct gm_account *accou
 	}
 }
 
-static void take(uint64_t *column, uint64_t bytes)
+static void ledger_take(uint64_t *column, uint64_t bytes)
 {
 	assert(*column >= bytes);
 	*column -= bytes;
 }
 
-static void put(uint64_t *column, uint64_t bytes)
+static void ledger_put(uint64_t *column, uint64_t bytes)
 {
 	assert(bytes <= UINT64_MAX - *column);
 	*column += bytes;
 }
 
-static void count(struct gm_ledger *ledger, struct gm_tally *tally, uint64_t held)
+static void ledger_count(struct gm_ledger *ledger, struct gm_tally *tally, uint64_t held)
 {
 	ledger->unmet -= gm_tally_unmet(tally);
 	tally->held = held;
 	ledger->unmet += gm_tally_unmet(tally);
 }
 
-static void charge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+static void ledger_charge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	put(&ledger->held, bytes);
-	put(&account->held, bytes);
+	ledger_put(&ledger->held, bytes);
+	ledger_put(&account->held, bytes);
 	for (unsigned i = 0; i < account->n_tallies; i++)
-		count(ledger, account->tallies[i], account->tallies[i]->held + bytes);
+		ledger_count(ledger, account->tallies[i], account->tallies[i]->held + bytes);
 }
 
-static void uncharge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+static void ledger_uncharge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	take(&account->held, bytes);
-	take(&ledger->held, bytes);
+	ledger_take(&account->held, bytes);
+	ledger_take(&ledger->held, bytes);
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		assert(account->tallies[i]->held >= bytes);
-		count(ledger, account->tallies[i], account->tallies[i]->held - bytes);
+		ledger_count(ledger, account->tallies[i], account->tallies[i]->held - bytes);
 	}
 }
 
 /* The column of what an account has that is created. */
-static uint64_t *created_of(struct gm_ledger *ledger, const struct gm_account *account)
+static uint64_t *ledger_created_of(struct gm_ledger *ledger, const struct gm_account *account)
 {
 	return account->quarantined ? &ledger->quarantined : &ledger->leased;
 }
 
-static void uncharge_admitted(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+static void ledger_uncharge_admitted(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	take(&ledger->admitted, bytes);
-	take(&account->admitted, bytes);
-	uncharge(ledger, account, bytes);
+	ledger_take(&ledger->admitted, bytes);
+	ledger_take(&account->admitted, bytes);
+	ledger_uncharge(ledger, account, bytes);
 }
 
-static void uncharge_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+static void ledger_uncharge_created(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	assert(account->held - account->admitted >= bytes);
-	take(created_of(ledger, account), bytes);
-	uncharge(ledger, account, bytes);
+	ledger_take(ledger_created_of(ledger, account), bytes);
+	ledger_uncharge(ledger, account, bytes);
 }
 
 void gm_ledger_init(struct gm_ledger *ledger, uint64_t total)
@@ -112,7 +114,7 @@ void gm_ledger_join(struct gm_ledger *ledger, struct gm_account *account, struct
 		assert(!account->guaranteed);
 		account->guaranteed = tally;
 	}
-	count(ledger, tally, tally->held + account->held);
+	ledger_count(ledger, tally, tally->held + account->held);
 }
 
 int gm_ledger_admit(
@@ -121,116 +123,116 @@ int gm_ledger_admit(
 	assert(!account->quarantined);
 	if (bytes > gm_ledger_room(ledger, account, ceiling))
 		return GM_LEDGER_E_NO_ROOM;
-	put(&ledger->admitted, bytes);
-	put(&account->admitted, bytes);
-	charge(ledger, account, bytes);
+	ledger_put(&ledger->admitted, bytes);
+	ledger_put(&account->admitted, bytes);
+	ledger_charge(ledger, account, bytes);
 	if (ledger->peak_charged < ledger->held)
 		ledger->peak_charged = ledger->held;
-	check(ledger, account);
+	ledger_check(ledger, account);
 	return 0;
 }
 
 void gm_ledger_unadmit(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	uncharge_admitted(ledger, account, bytes);
-	check(ledger, account);
+	ledger_uncharge_admitted(ledger, account, bytes);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_disown(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	uncharge_admitted(ledger, account, bytes);
-	put(&ledger->unclaimed, bytes);
-	check(ledger, account);
+	ledger_uncharge_admitted(ledger, account, bytes);
+	ledger_put(&ledger->unclaimed, bytes);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_lease_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	assert(!account->quarantined);
-	take(&ledger->admitted, bytes);
-	take(&account->admitted, bytes);
-	put(&ledger->leased, bytes);
-	check(ledger, account);
+	ledger_take(&ledger->admitted, bytes);
+	ledger_take(&account->admitted, bytes);
+	ledger_put(&ledger->leased, bytes);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_lease_pooled(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	take(&ledger->pooled, bytes);
+	ledger_take(&ledger->pooled, bytes);
 	gm_ledger_lease_created(ledger, account, bytes);
 }
 
 void gm_ledger_pool_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	uncharge_created(ledger, account, bytes);
-	put(&ledger->pooled, bytes);
-	check(ledger, account);
+	ledger_uncharge_created(ledger, account, bytes);
+	ledger_put(&ledger->pooled, bytes);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_doom_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	uncharge_created(ledger, account, bytes);
-	put(&ledger->doomed, bytes);
-	check(ledger, account);
+	ledger_uncharge_created(ledger, account, bytes);
+	ledger_put(&ledger->doomed, bytes);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_doom_pooled(struct gm_ledger *ledger, uint64_t bytes)
 {
-	take(&ledger->pooled, bytes);
-	put(&ledger->doomed, bytes);
+	ledger_take(&ledger->pooled, bytes);
+	ledger_put(&ledger->doomed, bytes);
 }
 
 void gm_ledger_begin_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
 {
-	put(&ledger->unclaimed, bytes);
+	ledger_put(&ledger->unclaimed, bytes);
 }
 
 void gm_ledger_fail_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
 {
-	take(&ledger->unclaimed, bytes);
+	ledger_take(&ledger->unclaimed, bytes);
 }
 
 void gm_ledger_pool_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
 {
-	take(&ledger->unclaimed, bytes);
-	put(&ledger->pooled, bytes);
+	ledger_take(&ledger->unclaimed, bytes);
+	ledger_put(&ledger->pooled, bytes);
 }
 
 void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
 {
-	take(&ledger->unclaimed, bytes);
-	put(&ledger->doomed, bytes);
+	ledger_take(&ledger->unclaimed, bytes);
+	ledger_put(&ledger->doomed, bytes);
 }
 
 void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes)
 {
-	take(&ledger->doomed, bytes);
+	ledger_take(&ledger->doomed, bytes);
 }
 
 void gm_ledger_move(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
 {
-	uncharge_created(ledger, from, bytes);
-	put(created_of(ledger, to), bytes);
-	charge(ledger, to, bytes);
-	check(ledger, from);
-	check(ledger, to);
+	ledger_uncharge_created(ledger, from, bytes);
+	ledger_put(ledger_created_of(ledger, to), bytes);
+	ledger_charge(ledger, to, bytes);
+	ledger_check(ledger, from);
+	ledger_check(ledger, to);
 }
 
 void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account)
 {
 	assert(!account->quarantined && account->admitted == 0);
-	take(&ledger->leased, account->held);
-	put(&ledger->quarantined, account->held);
+	ledger_take(&ledger->leased, account->held);
+	ledger_put(&ledger->quarantined, account->held);
 	account->quarantined = true;
-	check(ledger, account);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account)
 {
 	assert(account->quarantined);
-	take(&ledger->quarantined, account->held);
-	put(&ledger->leased, account->held);
+	ledger_take(&ledger->quarantined, account->held);
+	ledger_put(&ledger->leased, account->held);
 	account->quarantined = false;
-	check(ledger, account);
+	ledger_check(ledger, account);
 }
 
 uint64_t gm_ledger_free(const struct gm_ledger *ledger)

@@ -21,7 +21,7 @@ bool gm_look_helps(const struct gm_device *device, const struct gm_session *sess
 	       gm_device_capacity(device);
 }
 
-static void begin(struct gm_device *device)
+static void look_begin(struct gm_device *device)
 {
 	struct gm_core *core = device->core;
 	device->look.begun++;
@@ -33,7 +33,7 @@ uint64_t gm_look_want(struct gm_device *device)
 	struct gm_look *look = &device->look;
 	look->wanted = look->begun + 1;
 	if (look->told == look->begun)
-		begin(device);
+		look_begin(device);
 	return look->wanted;
 }
 
@@ -50,7 +50,7 @@ void gm_look_told(struct gm_device *device)
 	look->told = look->begun;
 	look->told_ns = gm_device_now(device);
 	if (look->wanted > look->begun)
-		begin(device);
+		look_begin(device);
 	if (device->queue.length > 0)
 		device->core->woken = device->queue.woken = true;
 }

@@ -17,14 +17,14 @@
 static const char *const kind_names[GM_OWNER_KINDS] = {
 	"uid", "gid", "unit", "container", "client", "session"};
 
-static bool has_name(enum gm_owner_kind kind)
+static bool owner_has_name(enum gm_owner_kind kind)
 {
 	return kind == GM_OWNER_UNIT || kind == GM_OWNER_CONTAINER || kind == GM_OWNER_NAME;
 }
 
 void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_owner)
 {
-	assert(!has_name(kind));
+	assert(!owner_has_name(kind));
 	memset(ret_owner, 0, sizeof(*ret_owner));
 	ret_owner->kind = kind;
 	ret_owner->id = id;
@@ -32,7 +32,7 @@ void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_o
 
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner)
 {
-	if (!has_name(kind) || !name || !name[0])
+	if (!owner_has_name(kind) || !name || !name[0])
 		return -EINVAL;
 	size_t n = strnlen(name, GM_OWNER_NAME_BYTES + 1);
 	if (n > GM_OWNER_NAME_BYTES)
@@ -43,10 +43,10 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 	return 0;
 }
 
-static const char *write_owner(const struct gm_owner *owner, char between, char text[GM_OWNER_TEXT])
+static const char *owner_write(const struct gm_owner *owner, char between, char text[GM_OWNER_TEXT])
 {
 	assert(owner->kind < GM_OWNER_KINDS);
-	if (has_name((enum gm_owner_kind)owner->kind))
+	if (owner_has_name((enum gm_owner_kind)owner->kind))
 		snprintf(text, GM_OWNER_TEXT, "%s%c%s", kind_names[owner->kind], between,
 			owner->name);
 	else
@@ -57,12 +57,12 @@ static const char *write_owner(const struct gm_owner *owner, char between, char 
 
 const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
 {
-	return write_owner(owner, ' ', text);
+	return owner_write(owner, ' ', text);
 }
 
 const char *gm_owner_name(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
 {
-	return write_owner(owner, ':', text);
+	return owner_write(owner, ':', text);
 }
 
 int gm_owner_parse(const char *text, struct gm_owner *ret_owner)
@@ -75,7 +75,7 @@ int gm_owner_parse(const char *text, struct gm_owner *ret_owner)
 		uint64_t id;
 		if ((size_t)(colon - text) != n || strncmp(text, kind_names[kind], n) != 0)
 			continue;
-		if (has_name(kind))
+		if (owner_has_name(kind))
 			return gm_owner_by_name(kind, colon + 1, ret_owner);
 		if (gm_parse_u64(colon + 1, &id) < 0)
 			return -EINVAL;

@@ -5,6 +5,7 @@
  * budget, and that it has few chunks: mapping costs the client by the chunk. It must never change
  * the pool.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/plan.h"
 
@@ -13,25 +14,20 @@
 
 #define SLACK_PART 64
 
-static uint64_t round_up(uint64_t bytes, uint64_t step)
-{
-	return (bytes + step - 1) / step * step;
-}
-
 uint64_t gm_plan_exact(uint64_t bytes)
 {
-	return round_up(bytes, GM_CHUNK_MIN);
+	return gm_round_up(bytes, GM_CHUNK_MIN);
 }
 
 uint64_t gm_plan_ipc_class(uint64_t bytes)
 {
 	uint64_t exact = gm_plan_exact(bytes);
 	uint64_t quarter = (UINT64_C(1) << (63 - __builtin_clzll(exact))) / 4;
-	return round_up(exact, quarter > GM_CHUNK_MIN ? quarter : GM_CHUNK_MIN);
+	return gm_round_up(exact, quarter > GM_CHUNK_MIN ? quarter : GM_CHUNK_MIN);
 }
 
 /* Chunks in the shortest sum for whole 2 MiB. */
-static uint64_t chunks_of(uint64_t bytes)
+static uint64_t plan_chunks_of(uint64_t bytes)
 {
 	return bytes / GM_CHUNK_MAX + (uint64_t)__builtin_popcountll(bytes % GM_CHUNK_MAX);
 }
@@ -41,10 +37,10 @@ uint64_t gm_plan_round(uint64_t bytes, uint64_t budget)
 	uint64_t exact = gm_plan_exact(bytes);
 	uint64_t best = exact;
 	for (unsigned shift = GM_CHUNK_MIN_SHIFT + 1; shift <= GM_CHUNK_MAX_SHIFT; shift++) {
-		uint64_t rounded = round_up(exact, UINT64_C(1) << shift);
+		uint64_t rounded = gm_round_up(exact, UINT64_C(1) << shift);
 		if (rounded - exact > exact / SLACK_PART || rounded > budget)
 			break;
-		if (chunks_of(rounded) < chunks_of(best))
+		if (plan_chunks_of(rounded) < plan_chunks_of(best))
 			best = rounded;
 	}
 	return best;

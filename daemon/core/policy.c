@@ -4,18 +4,9 @@
  * level that follows from it. Reads no clock and changes nothing but the level it is given.
  * What it knows is the device; owners and their limits are in quota.c and the ledger.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/policy.h"
-
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
-static uint64_t min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* A fraction out of 0..1, or none at all, counts as the nearest one. */
 uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total)
@@ -25,7 +16,7 @@ uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total)
 		return 0;
 	if (fraction >= 1)
 		return total;
-	return min((uint64_t)(fraction * (double)total), total);
+	return gm_min((uint64_t)(fraction * (double)total), total);
 }
 
 uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total)
@@ -35,19 +26,20 @@ uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total)
 
 uint64_t gm_policy_ceiling(const struct gm_policy *policy, uint64_t total, uint64_t foreign)
 {
-	return min(gm_policy_share(policy, total), minus(minus(total, policy->min_free), foreign));
+	return gm_min(gm_policy_share(policy, total),
+		gm_minus(gm_minus(total, policy->min_free), foreign));
 }
 
 uint64_t gm_policy_available(uint64_t ceiling, uint64_t charged)
 {
-	return minus(ceiling, charged);
+	return gm_minus(ceiling, charged);
 }
 
 uint32_t gm_policy_pressure(uint64_t capacity, uint64_t available)
 {
 	if (capacity == 0)
 		return GM_PPM;
-	return (uint32_t)((unsigned __int128)minus(capacity, available) * GM_PPM / capacity);
+	return (uint32_t)((unsigned __int128)gm_minus(capacity, available) * GM_PPM / capacity);
 }
 
 uint64_t gm_policy_max_pool(const struct gm_policy *policy, uint64_t total)
@@ -64,7 +56,7 @@ enum gm_level gm_policy_level(
 	for (unsigned l = GM_LEVEL_LOW + 1; l < GM_LEVELS; l++) {
 		uint64_t threshold = policy->level_ppm[l - 1];
 		if (l <= (unsigned)from)
-			threshold = minus(threshold, policy->hysteresis_ppm);
+			threshold = gm_minus(threshold, policy->hysteresis_ppm);
 		if (pressure_ppm >= threshold)
 			level = (enum gm_level)l;
 	}
@@ -78,11 +70,6 @@ bool gm_pressure_steady(
 	       gm_policy_level(policy, pressure_ppm, pressure->level) == pressure->level;
 }
 
-static uint64_t after(uint64_t ns, uint64_t more)
-{
-	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
-}
-
 uint64_t gm_pressure_due(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm)
 {
@@ -90,8 +77,8 @@ uint64_t gm_pressure_due(
 	if (level == pressure->level)
 		return UINT64_MAX;
 	if (level < pressure->level) /* without a step it is not known since when it is calm */
-		return pressure->calm ? after(pressure->calm_ns, policy->dwell_ns) : 0;
-	return level <= pressure->fell_from ? after(pressure->since_ns, policy->dwell_ns) : 0;
+		return pressure->calm ? gm_plus(pressure->calm_ns, policy->dwell_ns) : 0;
+	return level <= pressure->fell_from ? gm_plus(pressure->since_ns, policy->dwell_ns) : 0;
 }
 
 bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,

@@ -54,7 +54,7 @@ void gm_pool_init(
 
 /* ---- domains */
 
-static void domain_list_remove(struct gm_pool *pool, struct gm_pool_domain *domain)
+static void pool_domain_list_remove(struct gm_pool *pool, struct gm_pool_domain *domain)
 {
 	if (domain == pool->fresh)
 		return;
@@ -66,11 +66,11 @@ static void domain_list_remove(struct gm_pool *pool, struct gm_pool_domain *doma
 	}
 }
 
-static void domain_free(struct gm_pool *pool, struct gm_pool_domain *domain)
+static void pool_domain_free(struct gm_pool *pool, struct gm_pool_domain *domain)
 {
 	struct gm_pool_bucket *bucket, *next;
 	assert(!domain->by_age);
-	domain_list_remove(pool, domain);
+	pool_domain_list_remove(pool, domain);
 	DL_FOREACH_SAFE (domain->buckets, bucket, next) {
 		assert(bucket->n == 0);
 		HASH_DEL(pool->buckets, bucket);
@@ -81,7 +81,7 @@ static void domain_free(struct gm_pool *pool, struct gm_pool_domain *domain)
 }
 
 /* To the end of the list it belongs to now. */
-static void domain_list_append(struct gm_pool *pool, struct gm_pool_domain *domain)
+static void pool_domain_list_append(struct gm_pool *pool, struct gm_pool_domain *domain)
 {
 	if (domain == pool->fresh)
 		return;
@@ -91,10 +91,10 @@ static void domain_list_append(struct gm_pool *pool, struct gm_pool_domain *doma
 	}
 	DL_APPEND(pool->idle, domain);
 	if (++pool->n_idle > GM_POOL_IDLE_DOMAINS)
-		domain_free(pool, pool->idle);
+		pool_domain_free(pool, pool->idle);
 }
 
-static struct gm_pool_domain *domain_get(struct gm_pool *pool, gm_domain id)
+static struct gm_pool_domain *pool_domain_get(struct gm_pool *pool, gm_domain id)
 {
 	struct gm_pool_domain *domain;
 	HASH_FIND(hh, pool->domains, &id, sizeof(id), domain);
@@ -112,38 +112,39 @@ static struct gm_pool_domain *domain_get(struct gm_pool *pool, gm_domain id)
 	if (id == GM_DOMAIN_FRESH)
 		pool->fresh = domain;
 	else
-		domain_list_append(pool, domain);
+		pool_domain_list_append(pool, domain);
 	return domain;
 }
 
 /* ---- buckets */
 
-static struct bucket_key make_key(enum gm_transport transport, uint64_t bytes, gm_domain domain)
+static struct bucket_key pool_make_key(
+	enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
 	assert((bytes & (GM_CHUNK_MIN - 1)) == 0);
 	return (struct bucket_key){.kind = bytes | (uint64_t)transport, .domain = domain};
 }
 
-static struct gm_pool_bucket *bucket_find(
+static struct gm_pool_bucket *pool_bucket_find(
 	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
-	struct bucket_key key = make_key(transport, bytes, domain);
+	struct bucket_key key = pool_make_key(transport, bytes, domain);
 	struct gm_pool_bucket *bucket;
 	HASH_FIND(hh, pool->buckets, &key, sizeof(key), bucket);
 	return bucket;
 }
 
-static struct gm_pool_bucket *bucket_get(struct gm_pool *pool, const struct gm_chunk *chunk)
+static struct gm_pool_bucket *pool_bucket_get(struct gm_pool *pool, const struct gm_chunk *chunk)
 {
 	struct gm_pool_bucket *bucket =
-		bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
+		pool_bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
 	if (bucket)
 		return bucket;
-	struct gm_pool_domain *domain = domain_get(pool, chunk->domain);
+	struct gm_pool_domain *domain = pool_domain_get(pool, chunk->domain);
 	bucket = domain ? calloc(1, sizeof(*bucket)) : NULL;
 	if (!bucket)
 		return NULL;
-	bucket->key = make_key(chunk->transport, chunk->bytes, chunk->domain);
+	bucket->key = pool_make_key(chunk->transport, chunk->bytes, chunk->domain);
 	bucket->domain = domain;
 	HASH_ADD(hh, pool->buckets, key, sizeof(bucket->key), bucket);
 	if (!GM_TABLE_ADDED(bucket)) {
@@ -154,15 +155,15 @@ static struct gm_pool_bucket *bucket_get(struct gm_pool *pool, const struct gm_c
 	return bucket;
 }
 
-static void add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk)
+static void pool_add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk)
 {
 	struct gm_pool_domain *domain = bucket->domain;
-	domain_list_remove(pool, domain);
+	pool_domain_list_remove(pool, domain);
 	DL_PREPEND(bucket->chunks, chunk);
 	bucket->n++;
 	DL_APPEND2(domain->by_age, chunk, age_prev, age_next);
 	domain->bytes += chunk->bytes;
-	domain_list_append(pool, domain);
+	pool_domain_list_append(pool, domain);
 	chunk->state = GM_CHUNK_POOLED;
 	pool->bytes += chunk->bytes;
 	pool->chunks++;
@@ -171,20 +172,20 @@ static void add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_c
 }
 
 /* touch: the domain used the pool; otherwise it keeps its place in the order of use. */
-static void remove_chunk(
+static void pool_remove_chunk(
 	struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk, bool touch)
 {
 	struct gm_pool_domain *domain = bucket->domain;
 	bool last = domain->by_age->age_next == NULL;
 	if (touch || last)
-		domain_list_remove(pool, domain);
+		pool_domain_list_remove(pool, domain);
 	DL_DELETE(bucket->chunks, chunk);
 	assert(bucket->n > 0);
 	bucket->n--;
 	DL_DELETE2(domain->by_age, chunk, age_prev, age_next);
 	domain->bytes -= chunk->bytes;
 	if (touch || last)
-		domain_list_append(pool, domain);
+		pool_domain_list_append(pool, domain);
 	chunk->prev = chunk->next = NULL;
 	chunk->age_prev = chunk->age_next = NULL;
 	assert(pool->bytes >= chunk->bytes && pool->chunks > 0);
@@ -192,12 +193,12 @@ static void remove_chunk(
 	pool->chunks--;
 }
 
-static void part_with(struct gm_pool *pool, struct gm_chunk *chunk)
+static void pool_part_with(struct gm_pool *pool, struct gm_chunk *chunk)
 {
 	struct gm_pool_bucket *bucket =
-		bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
+		pool_bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
 	assert(bucket);
-	remove_chunk(pool, bucket, chunk, false);
+	pool_remove_chunk(pool, bucket, chunk, false);
 	pool->released++;
 	pool->release(pool->ctx, chunk);
 }
@@ -209,7 +210,7 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 	assert(chunk->state != GM_CHUNK_POOLED);
 	if (chunk->bytes > pool->max_bytes)
 		return GM_POOL_E_FULL;
-	struct gm_pool_bucket *bucket = bucket_get(pool, chunk);
+	struct gm_pool_bucket *bucket = pool_bucket_get(pool, chunk);
 	if (!bucket)
 		return -ENOMEM;
 	if (pool->max_per_bucket && bucket->n >= pool->max_per_bucket)
@@ -218,7 +219,7 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 	if (pool->fresh && pool->fresh->bytes > pool->max_bytes - chunk->bytes)
 		return GM_POOL_E_FULL;
 	chunk->pooled_at = now_ns;
-	add(pool, bucket, chunk);
+	pool_add(pool, bucket, chunk);
 	while (pool->bytes > pool->max_bytes)
 		gm_pool_evict(pool, chunk->domain);
 	return 0;
@@ -227,11 +228,11 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 uint64_t gm_pool_count(
 	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
-	const struct gm_pool_bucket *own = bucket_find(pool, transport, bytes, domain);
+	const struct gm_pool_bucket *own = pool_bucket_find(pool, transport, bytes, domain);
 	uint64_t n = own ? own->n : 0;
 	if (domain != GM_DOMAIN_FRESH && pool->fresh && pool->fresh->by_age) {
 		const struct gm_pool_bucket *fresh =
-			bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
+			pool_bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
 		n += fresh ? fresh->n : 0;
 	}
 	return n;
@@ -240,13 +241,13 @@ uint64_t gm_pool_count(
 struct gm_chunk *gm_pool_take(
 	struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
-	struct gm_pool_bucket *bucket = bucket_find(pool, transport, bytes, domain);
+	struct gm_pool_bucket *bucket = pool_bucket_find(pool, transport, bytes, domain);
 	if (!bucket || bucket->n == 0)
-		bucket = bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
+		bucket = pool_bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
 	if (!bucket || bucket->n == 0)
 		return NULL;
 	struct gm_chunk *chunk = bucket->chunks;
-	remove_chunk(pool, bucket, chunk, true);
+	pool_remove_chunk(pool, bucket, chunk, true);
 	pool->hits++;
 	return chunk;
 }
@@ -260,7 +261,7 @@ bool gm_pool_evict(struct gm_pool *pool, gm_domain spare)
 		domain = pool->fresh;
 	if (!domain || !domain->by_age)
 		return false;
-	part_with(pool, domain->by_age);
+	pool_part_with(pool, domain->by_age);
 	return true;
 }
 
@@ -278,7 +279,7 @@ uint64_t gm_pool_clear(struct gm_pool *pool)
 	return gm_pool_shrink(pool, UINT64_MAX, GM_DOMAIN_FRESH);
 }
 
-static uint64_t count_oldest(const struct gm_pool_domain *domain, uint64_t bytes)
+static uint64_t pool_count_oldest(const struct gm_pool_domain *domain, uint64_t bytes)
 {
 	uint64_t sum = 0;
 	for (const struct gm_chunk *c = domain->by_age; c && sum < bytes; c = c->age_next)
@@ -292,13 +293,14 @@ uint64_t gm_pool_shrinkable(const struct gm_pool *pool, uint64_t bytes)
 	if (bytes >= pool->bytes)
 		return pool->bytes;
 	for (const struct gm_pool_domain *d = pool->busy; d && sum < bytes; d = d->next)
-		sum += count_oldest(d, bytes - sum);
+		sum += pool_count_oldest(d, bytes - sum);
 	if (pool->fresh && sum < bytes)
-		sum += count_oldest(pool->fresh, bytes - sum);
+		sum += pool_count_oldest(pool->fresh, bytes - sum);
 	return sum;
 }
 
-static void clear_older(struct gm_pool *pool, struct gm_pool_domain *domain, uint64_t before_ns)
+static void pool_clear_older(
+	struct gm_pool *pool, struct gm_pool_domain *domain, uint64_t before_ns)
 {
 	/* The domain may be freed with its last chunk. */
 	uint64_t n = 0;
@@ -306,7 +308,7 @@ static void clear_older(struct gm_pool *pool, struct gm_pool_domain *domain, uin
 		c = c->age_next)
 		n++;
 	while (n-- > 0)
-		part_with(pool, domain->by_age);
+		pool_part_with(pool, domain->by_age);
 }
 
 uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns)
@@ -314,16 +316,16 @@ uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns)
 	uint64_t bytes = pool->bytes;
 	struct gm_pool_domain *domain, *next;
 	DL_FOREACH_SAFE (pool->busy, domain, next)
-		clear_older(pool, domain, before_ns);
+		pool_clear_older(pool, domain, before_ns);
 	if (pool->fresh)
-		clear_older(pool, pool->fresh, before_ns);
+		pool_clear_older(pool, pool->fresh, before_ns);
 	return bytes - pool->bytes;
 }
 
 void gm_pool_clear_used(struct gm_pool *pool)
 {
 	while (pool->busy)
-		part_with(pool, pool->busy->by_age);
+		pool_part_with(pool, pool->busy->by_age);
 }
 
 void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_per_bucket)
@@ -335,7 +337,7 @@ void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_p
 	 * the bound is at least one here, so nothing is freed under this walk. */
 	for (bucket = max_per_bucket ? pool->buckets : NULL; bucket; bucket = bucket->hh.next)
 		while (bucket->n > max_per_bucket)
-			part_with(pool, bucket->chunks->prev);
+			pool_part_with(pool, bucket->chunks->prev);
 	if (pool->bytes > max_bytes)
 		gm_pool_shrink(pool, pool->bytes - max_bytes, GM_DOMAIN_FRESH);
 }
@@ -362,9 +364,9 @@ void gm_pool_deinit(struct gm_pool *pool)
 {
 	assert(pool->chunks == 0 && pool->bytes == 0);
 	while (pool->idle)
-		domain_free(pool, pool->idle);
+		pool_domain_free(pool, pool->idle);
 	if (pool->fresh)
-		domain_free(pool, pool->fresh);
+		pool_domain_free(pool, pool->fresh);
 	pool->fresh = NULL;
 	assert(!pool->domains && !pool->buckets);
 }

@@ -4,6 +4,7 @@
  * for every request, and none that waits for what nobody will ever bring back. It must never hold
  * memory for a request that waits: what it waits for stays available to whoever may take it.
  */
+#include "common/arith.h"
 #include "daemon/core/hash_table.h"
 #include "daemon/core/queue.h"
 
@@ -21,23 +22,18 @@
 /* One that may not wait is there for that many rounds of asking clients. */
 #define PARKED_ROUNDS 2
 
-static struct gm_account *account_of(const struct gm_request *request)
+static struct gm_account *queue_account_of(const struct gm_request *request)
 {
 	return &request->session->accounts[request->waiting.device];
 }
 
-static uint64_t after(uint64_t ns, uint64_t more)
-{
-	return more < UINT64_MAX - ns ? ns + more : UINT64_MAX;
-}
-
-static uint64_t reclaim_ns(const struct gm_device *device)
+static uint64_t queue_reclaim_ns(const struct gm_device *device)
 {
 	uint64_t ns = device->info.policy.reclaim_ns;
 	return ns ? ns : GM_RECLAIM_NS;
 }
 
-static uint64_t settle_ns(const struct gm_device *device)
+static uint64_t queue_settle_ns(const struct gm_device *device)
 {
 	uint64_t ns = device->info.policy.settle_ns;
 	return ns ? ns : GM_SETTLE_NS;
@@ -45,18 +41,18 @@ static uint64_t settle_ns(const struct gm_device *device)
 
 /* ---- order */
 
-static bool is_before(const struct gm_waiting *w, int32_t priority, uint64_t order)
+static bool queue_is_before(const struct gm_waiting *w, int32_t priority, uint64_t order)
 {
 	return w->priority > priority || (w->priority == priority && w->order < order);
 }
 
-static int compare(const struct gm_request *a, const struct gm_request *b)
+static int queue_compare(const struct gm_request *a, const struct gm_request *b)
 {
-	return is_before(&a->waiting, b->waiting.priority, b->waiting.order) ? -1 : 1;
+	return queue_is_before(&a->waiting, b->waiting.priority, b->waiting.order) ? -1 : 1;
 }
 
 /* Whether what the session gets is what the waiting request lacks. */
-static bool wants_same(const struct gm_waiting *w, const struct gm_account *account)
+static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account *account)
 {
 	switch (w->block) {
 	case GM_BLOCK_DEVICE:
@@ -82,9 +78,9 @@ bool gm_queue_bars(const struct gm_device *device, const struct gm_session *sess
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		if (!is_before(w, account->priority, order))
+		if (!queue_is_before(w, account->priority, order))
 			break;
-		if (w->overtaken >= GM_QUEUE_OVERTAKES && wants_same(w, account))
+		if (w->overtaken >= GM_QUEUE_OVERTAKES && queue_wants_same(w, account))
 			return true;
 	}
 	return false;
@@ -97,26 +93,26 @@ void gm_queue_overtake(struct gm_device *device, const struct gm_session *sessio
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		struct gm_waiting *w = &r->waiting;
-		if (!is_before(w, account->priority, order))
+		if (!queue_is_before(w, account->priority, order))
 			break;
-		if (wants_same(w, account) && ++w->overtaken == GM_QUEUE_OVERTAKES)
+		if (queue_wants_same(w, account) && ++w->overtaken == GM_QUEUE_OVERTAKES)
 			device->queue.exhausted++;
 	}
 }
 
 void gm_queue_sort(struct gm_device *device)
 {
-	DL_SORT2(device->queue.requests, compare, waiting.prev, waiting.next);
+	DL_SORT2(device->queue.requests, queue_compare, waiting.prev, waiting.next);
 	device->queue.changes++;
 }
 
-static void insert(struct gm_device *device, struct gm_request *request)
+static void queue_insert(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
 	struct gm_request *r;
 	DL_FOREACH2(queue->requests, r, waiting.next)
-	if (is_before(w, r->waiting.priority, r->waiting.order))
+	if (queue_is_before(w, r->waiting.priority, r->waiting.order))
 		break;
 	if (r)
 		DL_PREPEND_ELEM2(queue->requests, r, request, waiting.prev, waiting.next);
@@ -128,10 +124,10 @@ static void insert(struct gm_device *device, struct gm_request *request)
 	queue->exhausted += w->overtaken >= GM_QUEUE_OVERTAKES;
 	queue->changes++;
 	if (!w->parked)
-		account_of(request)->waiting++;
+		queue_account_of(request)->waiting++;
 }
 
-static void take_out(struct gm_device *device, struct gm_request *request)
+static void queue_take_out(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
@@ -147,13 +143,13 @@ static void take_out(struct gm_device *device, struct gm_request *request)
 		device->core->woken = queue->woken = true;
 	}
 	if (!w->parked)
-		account_of(request)->waiting--;
+		queue_account_of(request)->waiting--;
 	gm_request_unlink(request);
 }
 
 /* ---- what is told */
 
-static void tell(struct gm_device *device, const struct gm_request *request,
+static void queue_tell(struct gm_device *device, const struct gm_request *request,
 	enum gm_event_kind kind, int status, const char *text)
 {
 	const struct gm_waiting *w = &request->waiting;
@@ -163,7 +159,7 @@ static void tell(struct gm_device *device, const struct gm_request *request,
 		.text = text,
 		.session = request->session,
 		.asked = w->exact,
-		.held = account_of(request)->held,
+		.held = queue_account_of(request)->held,
 		.waited_ns = gm_device_now(device) - w->since_ns,
 		.priority = w->priority,
 		.block = w->block,
@@ -177,7 +173,7 @@ static void tell(struct gm_device *device, const struct gm_request *request,
 	gm_core_tell(device->core, &event);
 }
 
-static struct gm_refusal refusal_of(const struct gm_waiting *w)
+static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 {
 	return (struct gm_refusal){.block = w->block, .tally = w->tally, .denied = w->denied};
 }
@@ -185,13 +181,13 @@ static struct gm_refusal refusal_of(const struct gm_waiting *w)
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
 {
 	struct gm_device *device = &request->session->core->devices[request->waiting.device];
-	take_out(device, request);
+	queue_take_out(device, request);
 	if (request->waiting.told)
-		tell(device, request, GM_EVENT_REFUSED, status, detail);
+		queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
 	gm_request_refuse(request, status, detail);
 }
 
-static void end_by(struct gm_device *device, struct gm_request *request,
+static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
 {
 	char why[GM_DETAIL_BYTES], detail[GM_DETAIL_BYTES];
@@ -204,7 +200,8 @@ static void end_by(struct gm_device *device, struct gm_request *request,
 /* ---- asking clients on behalf of a request */
 
 /* What those before it need of the same. */
-static uint64_t wanted_before(const struct gm_device *device, const struct gm_request *request)
+static uint64_t queue_wanted_before(
+	const struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_request *r;
 	uint64_t sum = 0;
@@ -212,7 +209,7 @@ static uint64_t wanted_before(const struct gm_device *device, const struct gm_re
 	{
 		if (r == request)
 			break;
-		if (wants_same(&r->waiting, account_of(request)) &&
+		if (queue_wants_same(&r->waiting, queue_account_of(request)) &&
 			r->waiting.tally == request->waiting.tally)
 			sum += r->waiting.exact;
 	}
@@ -220,36 +217,36 @@ static uint64_t wanted_before(const struct gm_device *device, const struct gm_re
 }
 
 /* Whether what clients return by that trigger helps it: room on the device is room for all. */
-static bool helps(const struct gm_waiting *w, enum gm_trigger trigger)
+static bool queue_helps(const struct gm_waiting *w, enum gm_trigger trigger)
 {
 	return trigger == GM_TRIGGER_REQUEST || w->block == GM_BLOCK_DEVICE ||
 	       w->block == GM_BLOCK_GUARANTEE;
 }
 
 /* What clients were asked for that helps it, and is still to come. */
-static uint64_t owed(const struct gm_device *device, const struct gm_waiting *w)
+static uint64_t queue_owed(const struct gm_device *device, const struct gm_waiting *w)
 {
 	uint64_t sum = 0;
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (helps(w, t))
+		if (queue_helps(w, t))
 			sum += gm_ladder_owed(device, t);
 	return sum;
 }
 
-static bool asking(const struct gm_device *device, const struct gm_waiting *w)
+static bool queue_asking(const struct gm_device *device, const struct gm_waiting *w)
 {
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (helps(w, t) && gm_ladder_asking(device, t))
+		if (queue_helps(w, t) && gm_ladder_asking(device, t))
 			return true;
 	return false;
 }
 
 /* Whether something may come of it. */
-static bool ask(struct gm_device *device, struct gm_request *request)
+static bool queue_ask(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_waiting *w = &request->waiting;
-	struct gm_refusal refusal = refusal_of(w);
-	w->again_ns = after(gm_device_now(device), settle_ns(device));
+	struct gm_refusal refusal = queue_refusal_of(w);
+	w->again_ns = gm_plus(gm_device_now(device), queue_settle_ns(device));
 	switch (w->block) {
 	case GM_BLOCK_QUOTA:
 	case GM_BLOCK_DEVICE:
@@ -258,32 +255,33 @@ static bool ask(struct gm_device *device, struct gm_request *request)
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_CRITICAL:
 	case GM_BLOCK_TURN:
-		return asking(device, w);
+		return queue_asking(device, w);
 	}
 	uint64_t missing = gm_admit_missing(device, request->session, w->exact, &refusal);
 	if (missing < w->denied)
 		missing = w->denied;
-	missing += wanted_before(device, request);
-	uint64_t coming = owed(device, w);
+	missing += queue_wanted_before(device, request);
+	uint64_t coming = queue_owed(device, w);
 	if (missing > coming) {
 		gm_ladder_ask(device, request->session, w->tally, missing - coming, w->rounds > 0,
 			w->parked);
 		if (w->rounds < UINT8_MAX)
 			w->rounds++;
 	}
-	return asking(device, w);
+	return queue_asking(device, w);
 }
 
 /* ---- in */
 
-static void tell_limit(struct gm_device *device, const struct gm_request *request, const char *text)
+static void queue_tell_limit(
+	struct gm_device *device, const struct gm_request *request, const char *text)
 {
 	if (request->waiting.block == GM_BLOCK_QUOTA)
-		tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, text);
+		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, text);
 }
 
 /* All of its place but the reason. */
-static void set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
+static void queue_set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint64_t now = gm_device_now(device), wait = request->wait_ns;
@@ -298,29 +296,29 @@ static void set_up(struct gm_device *device, struct gm_request *request, uint64_
 		.exact = exact,
 		.device = device->number,
 		.since_ns = now,
-		.until_ns = after(
-			now, wait == GM_WAIT_NEVER ? PARKED_ROUNDS * reclaim_ns(device) : wait),
+		.until_ns = gm_plus(now,
+			wait == GM_WAIT_NEVER ? PARKED_ROUNDS * queue_reclaim_ns(device) : wait),
 	};
 }
 
 /* It does not fit by what is known now: clients are asked, and it is told. Whether it stays. */
-static bool begin(struct gm_device *device, struct gm_request *request, const char *why)
+static bool queue_begin(struct gm_device *device, struct gm_request *request, const char *why)
 {
 	struct gm_waiting *w = &request->waiting;
 	w->begun = true;
-	if (!ask(device, request) && w->parked)
+	if (!queue_ask(device, request) && w->parked)
 		return false;
 	if (!w->parked) {
 		char text[GM_DETAIL_BYTES];
 		gm_say(text, "waits: %s", why);
 		w->told = true;
-		tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
+		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
 	}
 	return true;
 }
 
 /* Whether it may fit once it is known what is foreign now. */
-static bool may_fit(const struct gm_device *device, const struct gm_request *request)
+static bool queue_may_fit(const struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
 	return (w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE) &&
@@ -335,21 +333,21 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	struct gm_refusal why = *refusal, never;
 	if (!gm_admit_ever(device, request->session, exact, &never))
 		why = never;
-	set_up(device, request, exact);
+	queue_set_up(device, request, exact);
 	w->order = ++queue->last_order;
 	w->block = why.block;
 	w->tally = why.tally;
 	gpumem_status status = gm_admit_say(device, request->session, exact, &why, detail);
-	tell_limit(device, request, detail);
+	queue_tell_limit(device, request, detail);
 	if (why.never || queue->length >= GM_LIMIT_WAITING_PER_DEVICE ||
 		(w->parked && w->block == GM_BLOCK_CRITICAL))
 		return status;
-	insert(device, request);
+	queue_insert(device, request);
 	gm_request_link(request);
-	if (may_fit(device, request)) {
+	if (queue_may_fit(device, request)) {
 		w->look = gm_look_want(device);
-	} else if (!begin(device, request, detail)) {
-		take_out(device, request);
+	} else if (!queue_begin(device, request, detail)) {
+		queue_take_out(device, request);
 		return status;
 	}
 	/* Whether somebody waits for somebody who waits is to be looked at. */
@@ -370,41 +368,41 @@ void gm_queue_deny(
 	struct gm_waiting *w = &request->waiting;
 	char detail[GM_DETAIL_BYTES];
 	if (w->exact == 0)
-		set_up(device, request, gm_plan_exact(request->bytes));
-	w->priority = account_of(request)->priority;
+		queue_set_up(device, request, gm_plan_exact(request->bytes));
+	w->priority = queue_account_of(request)->priority;
 	w->block = GM_BLOCK_DEVICE;
 	w->tally = NULL;
 	w->denied = bytes;
 	w->freed = device->freed + doomed;
 	w->returns = device->pool.returns;
-	struct gm_refusal refusal = refusal_of(w);
+	struct gm_refusal refusal = queue_refusal_of(w);
 	gpumem_status status = gm_admit_say(device, request->session, w->exact, &refusal, detail);
 	if (queue->length >= GM_LIMIT_WAITING_PER_DEVICE) {
 		if (w->told)
-			tell(device, request, GM_EVENT_REFUSED, status, detail);
+			queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
 		gm_request_refuse(request, status, detail);
 		return;
 	}
-	insert(device, request);
+	queue_insert(device, request);
 	gm_request_link(request);
 	/* The backend has just been looked at: what is known is known now. */
 	w->look = 0;
-	if (!begin(device, request, detail))
+	if (!queue_begin(device, request, detail))
 		gm_queue_end(request, status, detail);
 	device->core->woken = queue->woken = true;
 }
 
 /* ---- out */
 
-static void grant(struct gm_device *device, struct gm_request *request)
+static void queue_grant(struct gm_device *device, struct gm_request *request)
 {
 	char detail[GM_DETAIL_BYTES] = "", size[GM_UNITS_TEXT], waited[GM_UNITS_TEXT];
 	struct gm_waiting *w = &request->waiting;
-	take_out(device, request);
+	queue_take_out(device, request);
 	gpumem_status status = gm_request_admit(request, device, detail);
 	if (status != GPUMEM_OK) {
 		if (w->told)
-			tell(device, request, GM_EVENT_REFUSED, status, detail);
+			queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
 		gm_request_refuse(request, status, detail);
 		return;
 	}
@@ -413,51 +411,52 @@ static void grant(struct gm_device *device, struct gm_request *request)
 		w->block = GM_BLOCK_NONE;
 		gm_say(detail, "granted %s after %s", gm_format_size(request->charged, size),
 			gm_format_duration(gm_device_now(device) - w->since_ns, waited));
-		tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail);
+		queue_tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail);
 	}
 	gm_request_start(request);
 }
 
 /* Whether there is something now that was not there when the backend had no memory for it. */
-static bool came_back(const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
+static bool queue_came_back(
+	const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
 {
 	return device->freed > w->freed || device->pool.returns != w->returns ||
 	       (!w->parked && now >= w->again_ns);
 }
 
 /* What becomes of one that may not wait and does not fit. Whether it left the queue. */
-static bool step_parked(struct gm_device *device, struct gm_request *request,
+static bool queue_step_parked(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, uint64_t now)
 {
 	struct gm_waiting *w = &request->waiting;
-	if (now < w->until_ns &&
-		(asking(device, w) || (w->rounds < PARKED_ROUNDS && ask(device, request))))
+	if (now < w->until_ns && (queue_asking(device, w) ||
+					 (w->rounds < PARKED_ROUNDS && queue_ask(device, request))))
 		return false;
 	/* Who was asked has had time since the last look. */
-	if (now < w->until_ns && w->rounds > 0 && !w->last_look && may_fit(device, request)) {
+	if (now < w->until_ns && w->rounds > 0 && !w->last_look && queue_may_fit(device, request)) {
 		w->last_look = true;
 		w->look = gm_look_want(device);
 		return false;
 	}
-	end_by(device, request, refusal, "", GPUMEM_OK);
+	queue_end_by(device, request, refusal, "", GPUMEM_OK);
 	return true;
 }
 
 /* What becomes of one request now. Whether it left the queue. */
-static bool step(struct gm_device *device, struct gm_request *request, uint64_t now)
+static bool queue_step(struct gm_device *device, struct gm_request *request, uint64_t now)
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = {0};
 	if (!gm_admit_ever(device, request->session, w->exact, &refusal)) {
-		end_by(device, request, &refusal, "", GPUMEM_OK);
+		queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 		return true;
 	}
 	if (gm_admit_now(device, request->session, w->exact, &refusal)) {
-		if (w->denied && !came_back(device, w, now)) {
+		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
 		} else if (device->queue.exhausted == 0 ||
 			   !gm_queue_bars(device, request->session, w->order)) {
-			grant(device, request);
+			queue_grant(device, request);
 			return true;
 		} else {
 			refusal.block = GM_BLOCK_TURN;
@@ -472,26 +471,26 @@ static bool step(struct gm_device *device, struct gm_request *request, uint64_t 
 	if (!w->begun && now < w->until_ns) {
 		char why[GM_DETAIL_BYTES];
 		gm_admit_say(device, request->session, w->exact, &refusal, why);
-		if (!begin(device, request, why)) {
-			end_by(device, request, &refusal, "", GPUMEM_OK);
+		if (!queue_begin(device, request, why)) {
+			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 			return true;
 		}
 	}
 	if (w->parked)
-		return step_parked(device, request, &refusal, now);
+		return queue_step_parked(device, request, &refusal, now);
 	if (now >= w->until_ns) {
 		char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
 		gm_say(prefix, "waited %s: ", gm_format_duration(now - w->since_ns, waited));
-		end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
+		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
 		return true;
 	}
 	if (now >= w->again_ns && !gm_ladder_asking(device, GM_TRIGGER_REQUEST))
-		ask(device, request);
+		queue_ask(device, request);
 	return false;
 }
 
 /* When the queue wants to be looked at without anything having happened. */
-static void set_due(struct gm_device *device, uint64_t now)
+static void queue_set_due(struct gm_device *device, uint64_t now)
 {
 	struct gm_queue *queue = &device->queue;
 	const struct gm_request *r;
@@ -507,7 +506,7 @@ static void set_due(struct gm_device *device, uint64_t now)
 			due = w->again_ns;
 		if (due < queue->due_ns)
 			queue->due_ns = due;
-		foreign = foreign || (!w->look && may_fit(device, r));
+		foreign = foreign || (!w->look && queue_may_fit(device, r));
 	}
 	if (foreign) {
 		uint64_t due = gm_look_again(device, now);
@@ -525,19 +524,19 @@ void gm_queue_run(struct gm_device *device)
 	while (r) {
 		struct gm_request *next = r->waiting.next;
 		uint64_t changes = queue->changes;
-		bool left = step(device, r, now);
+		bool left = queue_step(device, r, now);
 		/* done() may have changed more than this. */
 		r = queue->changes == changes + left ? next : queue->requests;
 	}
 	r = queue->woken ? NULL : gm_deadlock_find(device);
 	if (r) {
-		struct gm_refusal refusal = refusal_of(&r->waiting);
-		end_by(device, r, &refusal,
+		struct gm_refusal refusal = queue_refusal_of(&r->waiting);
+		queue_end_by(device, r, &refusal,
 			"everybody who holds memory waits for more; return some: ",
 			GPUMEM_E_DEADLOCK);
 		device->core->woken = queue->woken = true;
 	}
-	set_due(device, now);
+	queue_set_due(device, now);
 }
 
 uint64_t gm_queue_due(const struct gm_device *device)
@@ -557,7 +556,7 @@ bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_q
 	DL_FOREACH2(d->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		if (is_before(w, place->priority, place->order))
+		if (queue_is_before(w, place->priority, place->order))
 			continue;
 		struct gm_queue_info info = {
 			.request = r,

@@ -37,7 +37,7 @@ struct gm_quota {
 };
 
 /* Who a session counts for. false: nobody of this kind. */
-static bool owner_of(
+static bool quota_owner_of(
 	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner)
 {
 	const struct gm_session_info *info = &session->info;
@@ -65,7 +65,7 @@ static bool owner_of(
 
 /* ---- the table */
 
-static struct gm_quota *find(const struct gm_quotas *quotas, const struct gm_owner *owner)
+static struct gm_quota *quota_find(const struct gm_quotas *quotas, const struct gm_owner *owner)
 {
 	struct gm_quota *quota;
 	HASH_FIND(hh, quotas->by_owner, owner, sizeof(*owner), quota);
@@ -73,10 +73,10 @@ static struct gm_quota *find(const struct gm_quotas *quotas, const struct gm_own
 }
 
 /* The one there is, or a new one. NULL: no memory. */
-static struct gm_quota *get(
+static struct gm_quota *quota_get(
 	struct gm_quotas *quotas, const struct gm_owner *owner, uint32_t n_devices)
 {
-	struct gm_quota *quota = find(quotas, owner);
+	struct gm_quota *quota = quota_find(quotas, owner);
 	if (quota)
 		return quota;
 	quota = calloc(1, sizeof(*quota) + n_devices * sizeof(quota->devices[0]));
@@ -101,10 +101,10 @@ void gm_quotas_deinit(struct gm_quotas *quotas)
 	}
 }
 
-static int copy(const struct gm_quotas *from, uint32_t n_devices, struct gm_quotas *to)
+static int quota_copy(const struct gm_quotas *from, uint32_t n_devices, struct gm_quotas *to)
 {
 	for (const struct gm_quota *q = from->by_owner; q; q = q->hh.next) {
-		struct gm_quota *mine = get(to, &q->owner, n_devices);
+		struct gm_quota *mine = quota_get(to, &q->owner, n_devices);
 		if (!mine)
 			return -ENOMEM;
 		mine->age = q->age;
@@ -117,7 +117,7 @@ static int copy(const struct gm_quotas *from, uint32_t n_devices, struct gm_quot
 	return 0;
 }
 
-static void put(struct gm_quota_values *values, const struct gm_quota_values *over)
+static void quota_put(struct gm_quota_values *values, const struct gm_quota_values *over)
 {
 	values->set |= over->set;
 	if (over->set & GM_QUOTA_MAX)
@@ -128,21 +128,21 @@ static void put(struct gm_quota_values *values, const struct gm_quota_values *ov
 		values->priority = over->priority;
 }
 
-static struct gm_quota_values in_force(const struct on_device *on)
+static struct gm_quota_values quota_in_force(const struct on_device *on)
 {
 	struct gm_quota_values values = {.max = UINT64_MAX};
-	put(&values, &on->configured);
-	put(&values, &on->run_time);
+	quota_put(&values, &on->configured);
+	quota_put(&values, &on->run_time);
 	return values;
 }
 
-static void drop_empty(struct gm_quotas *quotas, uint32_t n_devices)
+static void quota_drop_empty(struct gm_quotas *quotas, uint32_t n_devices)
 {
 	struct gm_quota *quota, *next;
 	HASH_ITER (hh, quotas->by_owner, quota, next) {
 		unsigned set = 0;
 		for (uint32_t d = 0; d < n_devices; d++)
-			set |= in_force(&quota->devices[d]).set;
+			set |= quota_in_force(&quota->devices[d]).set;
 		if (set == 0) {
 			HASH_DEL(quotas->by_owner, quota);
 			free(quota);
@@ -152,13 +152,13 @@ static void drop_empty(struct gm_quotas *quotas, uint32_t n_devices)
 
 /* ---- a change */
 
-static gpumem_status check_device(const struct gm_quotas *quotas, uint32_t d, uint64_t capacity,
-	const struct gm_quota **guaranteed, char *detail)
+static gpumem_status quota_check_device(const struct gm_quotas *quotas, uint32_t d,
+	uint64_t capacity, const struct gm_quota **guaranteed, char *detail)
 {
 	char owner[GM_OWNER_TEXT], other[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
 	uint64_t sum = 0;
 	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
-		struct gm_quota_values v = in_force(&q->devices[d]);
+		struct gm_quota_values v = quota_in_force(&q->devices[d]);
 		if (v.guarantee == 0)
 			continue;
 		gm_owner_format(&q->owner, owner);
@@ -195,7 +195,7 @@ static gpumem_status check_device(const struct gm_quotas *quotas, uint32_t d, ui
 }
 
 /* policies: that the devices will have; NULL: those they have. */
-static gpumem_status check(const struct gm_core *core, const struct gm_policy *policies,
+static gpumem_status quota_check(const struct gm_core *core, const struct gm_policy *policies,
 	const struct gm_quotas *quotas, char *detail)
 {
 	const struct gm_quota *guaranteed = NULL;
@@ -207,7 +207,7 @@ static gpumem_status check(const struct gm_core *core, const struct gm_policy *p
 		const struct gm_device *device = &core->devices[d];
 		uint64_t capacity = policies ? gm_policy_capacity(&policies[d], device->info.total)
 					     : gm_device_capacity(device);
-		gpumem_status status = check_device(quotas, d, capacity, &guaranteed, detail);
+		gpumem_status status = quota_check_device(quotas, d, capacity, &guaranteed, detail);
 		if (status != GPUMEM_OK)
 			return status;
 	}
@@ -215,7 +215,7 @@ static gpumem_status check(const struct gm_core *core, const struct gm_policy *p
 }
 
 /* Every session's part in the table that is in force now. */
-static void join(struct gm_core *core, struct gm_session *session)
+static void quota_join(struct gm_core *core, struct gm_session *session)
 {
 	static const enum gm_owner_kind by_rank[] = {GM_OWNER_SESSION, GM_OWNER_CONTAINER,
 		GM_OWNER_UNIT, GM_OWNER_UID, GM_OWNER_GID, GM_OWNER_NAME};
@@ -229,14 +229,14 @@ static void join(struct gm_core *core, struct gm_session *session)
 	for (unsigned k = 0; core->quotas.by_owner && k < GM_OWNER_KINDS; k++) {
 		struct gm_owner owner;
 		struct gm_quota *quota = NULL;
-		if (owner_of(session, by_rank[k], &owner))
-			quota = find(&core->quotas, &owner);
+		if (quota_owner_of(session, by_rank[k], &owner))
+			quota = quota_find(&core->quotas, &owner);
 		if (!quota)
 			continue;
 		quota->clients++;
 		for (uint32_t d = 0; d < core->n_devices; d++) {
 			struct gm_account *account = &session->accounts[d];
-			struct gm_quota_values v = in_force(&quota->devices[d]);
+			struct gm_quota_values v = quota_in_force(&quota->devices[d]);
 			if (v.set == 0)
 				continue;
 			gm_ledger_join(&core->devices[d].ledger, account, &quota->devices[d].tally);
@@ -253,14 +253,14 @@ static void join(struct gm_core *core, struct gm_session *session)
 	}
 }
 
-static void put_in_force(struct gm_core *core)
+static void quota_put_in_force(struct gm_core *core)
 {
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		core->devices[d].ledger.unmet = core->devices[d].guaranteed = 0;
 	for (struct gm_quota *q = core->quotas.by_owner; q; q = q->hh.next) {
 		q->clients = 0;
 		for (uint32_t d = 0; d < core->n_devices; d++) {
-			struct gm_quota_values v = in_force(&q->devices[d]);
+			struct gm_quota_values v = quota_in_force(&q->devices[d]);
 			q->devices[d].tally = (struct gm_tally){
 				.quota = q, .max = v.max, .guarantee = v.guarantee};
 			core->devices[d].ledger.unmet += v.guarantee;
@@ -268,12 +268,12 @@ static void put_in_force(struct gm_core *core)
 		}
 	}
 	for (struct gm_session *s = core->sessions; s; s = s->hh.next)
-		join(core, s);
+		quota_join(core, s);
 	core->tops_stale = true;
 }
 
 /* What waits may have its reason in a limit that is no more. */
-static void repoint_waiting(struct gm_core *core)
+static void quota_repoint_waiting(struct gm_core *core)
 {
 	for (uint32_t d = 0; d < core->n_devices; d++) {
 		struct gm_request *r;
@@ -284,7 +284,7 @@ static void repoint_waiting(struct gm_core *core)
 			w->priority = account->priority;
 			if (w->tally) {
 				const struct gm_quota *old = w->tally->quota;
-				struct gm_quota *q = find(&core->quotas, &old->owner);
+				struct gm_quota *q = quota_find(&core->quotas, &old->owner);
 				w->tally = q ? &q->devices[d].tally : NULL;
 			}
 			if (w->block == GM_BLOCK_QUOTA && !w->tally)
@@ -295,13 +295,13 @@ static void repoint_waiting(struct gm_core *core)
 }
 
 /* The table becomes the one given; the old one goes. */
-static void replace(struct gm_core *core, struct gm_quotas *with)
+static void quota_replace(struct gm_core *core, struct gm_quotas *with)
 {
 	struct gm_quotas old = core->quotas;
 	core->quotas = *with;
 	*with = (struct gm_quotas){0};
-	put_in_force(core);
-	repoint_waiting(core);
+	quota_put_in_force(core);
+	quota_repoint_waiting(core);
 	gm_quotas_deinit(&old);
 	for (struct gm_session *s = core->sessions; s; s = s->hh.next)
 		for (uint32_t d = 0; d < core->n_devices; d++)
@@ -317,23 +317,23 @@ static void replace(struct gm_core *core, struct gm_quotas *with)
 }
 
 /* Puts it in force, with the policies (NULL: they stay), if it can stand; frees it otherwise. */
-static gpumem_status commit(struct gm_core *core, const struct gm_policy *policies,
+static gpumem_status quota_commit(struct gm_core *core, const struct gm_policy *policies,
 	struct gm_quotas *next, char *detail)
 {
-	drop_empty(next, core->n_devices);
-	gpumem_status status = check(core, policies, next, detail);
+	quota_drop_empty(next, core->n_devices);
+	gpumem_status status = quota_check(core, policies, next, detail);
 	if (status == GPUMEM_OK) {
 		gm_core_enter(core);
 		for (uint32_t d = 0; policies && d < core->n_devices; d++)
 			gm_core_set_policy(core, d, &policies[d]);
-		replace(core, next);
+		quota_replace(core, next);
 		gm_core_leave(core);
 	}
 	gm_quotas_deinit(next);
 	return status;
 }
 
-static gpumem_status no_memory(struct gm_quotas *next, char *detail)
+static gpumem_status quota_no_memory(struct gm_quotas *next, char *detail)
 {
 	gm_quotas_deinit(next);
 	gm_say(detail, "the daemon has no memory for another limit");
@@ -344,8 +344,8 @@ gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *po
 	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_quotas next = {0};
-	if (copy(&core->quotas, core->n_devices, &next) < 0)
-		return no_memory(&next, detail);
+	if (quota_copy(&core->quotas, core->n_devices, &next) < 0)
+		return quota_no_memory(&next, detail);
 	for (struct gm_quota *q = next.by_owner; q; q = q->hh.next)
 		for (uint32_t d = 0; d < core->n_devices; d++)
 			q->devices[d].configured = (struct gm_quota_values){0};
@@ -360,18 +360,19 @@ gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *po
 				gm_say(detail, "a single client's limit is set at run time only");
 				return GPUMEM_E_INVALID;
 			}
-			struct gm_quota *q = get(&next, &rule->owner, core->n_devices);
+			struct gm_quota *q = quota_get(&next, &rule->owner, core->n_devices);
 			if (!q)
-				return no_memory(&next, detail);
+				return quota_no_memory(&next, detail);
 			for (uint32_t d = 0; d < core->n_devices; d++)
 				if (pass == 0 || d == rule->device)
-					put(&q->devices[d].configured, &rule->values);
+					quota_put(&q->devices[d].configured, &rule->values);
 		}
 	}
-	return commit(core, policies, &next, detail);
+	return quota_commit(core, policies, &next, detail);
 }
 
-static gpumem_status check_device_number(const struct gm_core *core, uint32_t device, char *detail)
+static gpumem_status quota_check_device_number(
+	const struct gm_core *core, uint32_t device, char *detail)
 {
 	if (device == GM_ALL_DEVICES || device < core->n_devices)
 		return GPUMEM_OK;
@@ -384,7 +385,7 @@ gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *own
 	const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_quotas next = {0};
-	gpumem_status status = check_device_number(core, device, detail);
+	gpumem_status status = quota_check_device_number(core, device, detail);
 	if (status != GPUMEM_OK)
 		return status;
 	if (values->set == 0) {
@@ -396,15 +397,15 @@ gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *own
 			(unsigned long long)owner->id);
 		return GPUMEM_E_NOT_FOUND;
 	}
-	if (copy(&core->quotas, core->n_devices, &next) < 0)
-		return no_memory(&next, detail);
-	struct gm_quota *q = get(&next, owner, core->n_devices);
+	if (quota_copy(&core->quotas, core->n_devices, &next) < 0)
+		return quota_no_memory(&next, detail);
+	struct gm_quota *q = quota_get(&next, owner, core->n_devices);
 	if (!q)
-		return no_memory(&next, detail);
+		return quota_no_memory(&next, detail);
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		if (device == GM_ALL_DEVICES || d == device)
-			put(&q->devices[d].run_time, values);
-	return commit(core, NULL, &next, detail);
+			quota_put(&q->devices[d].run_time, values);
+	return quota_commit(core, NULL, &next, detail);
 }
 
 gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *owner,
@@ -412,11 +413,11 @@ gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *o
 {
 	struct gm_quotas next = {0};
 	bool found = false;
-	gpumem_status status = check_device_number(core, device, detail);
+	gpumem_status status = quota_check_device_number(core, device, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	if (copy(&core->quotas, core->n_devices, &next) < 0)
-		return no_memory(&next, detail);
+	if (quota_copy(&core->quotas, core->n_devices, &next) < 0)
+		return quota_no_memory(&next, detail);
 	for (struct gm_quota *q = next.by_owner; q; q = q->hh.next) {
 		if (owner && memcmp(&q->owner, owner, sizeof(*owner)) != 0)
 			continue;
@@ -434,7 +435,7 @@ gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *o
 			gm_owner_format(owner, text));
 		return GPUMEM_E_NOT_FOUND;
 	}
-	return commit(core, NULL, &next, detail);
+	return quota_commit(core, NULL, &next, detail);
 }
 
 /* ---- for sessions, and to look at */
@@ -444,7 +445,7 @@ void gm_quotas_join(struct gm_core *core, struct gm_session *session)
 	core->tops_stale = true;
 	if (!core->quotas.by_owner)
 		return;
-	join(core, session);
+	quota_join(core, session);
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		session->limited = session->limited || session->accounts[d].n_tallies > 0;
 }
@@ -457,8 +458,8 @@ void gm_quotas_leave(struct gm_core *core, struct gm_session *session)
 	for (unsigned kind = 0; kind < GM_OWNER_KINDS; kind++) {
 		struct gm_owner owner;
 		struct gm_quota *quota = NULL;
-		if (owner_of(session, kind, &owner))
-			quota = find(&core->quotas, &owner);
+		if (quota_owner_of(session, kind, &owner))
+			quota = quota_find(&core->quotas, &owner);
 		if (!quota)
 			continue;
 		assert(quota->clients > 0);
@@ -506,7 +507,7 @@ bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
 			struct gm_quota_info info = {
 				.owner = q->owner,
 				.device = d,
-				.values = in_force(&q->devices[d]),
+				.values = quota_in_force(&q->devices[d]),
 				.run_time = q->devices[d].run_time,
 				.held = q->devices[d].tally.held,
 				.clients = q->clients,

@@ -23,11 +23,11 @@
 #include "daemon/core/say.h"
 #include "daemon/core/session.h"
 
-struct sizes {
+struct request_sizes {
 	char text[4][GM_UNITS_TEXT];
 };
 
-static struct gm_account *account_of(const struct gm_request *request)
+static struct gm_account *request_account_of(const struct gm_request *request)
 {
 	return &request->session->accounts[request->target->device->number];
 }
@@ -54,7 +54,7 @@ void gm_request_link(struct gm_request *request)
 }
 
 /* Nothing is held for it any more; done() is still to be called. */
-static void undo(struct gm_request *request)
+static void request_undo(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
@@ -65,12 +65,14 @@ static void undo(struct gm_request *request)
 		chunk->prev = chunk->next = NULL;
 		chunk->request = NULL;
 		if (chunk->state != GM_CHUNK_CREATING) {
-			gm_device_release(device, chunk, account_of(request), true);
+			gm_device_release(device, chunk, request_account_of(request), true);
 		} else if (gm_device_call_off(device, chunk)) {
-			gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
+			gm_ledger_unadmit(
+				&device->ledger, request_account_of(request), chunk->bytes);
 			gm_device_free_chunk(device, chunk);
 		} else {
-			gm_ledger_disown(&device->ledger, account_of(request), chunk->bytes);
+			gm_ledger_disown(
+				&device->ledger, request_account_of(request), chunk->bytes);
 		}
 	}
 	if (!request->lease)
@@ -89,7 +91,7 @@ void gm_request_refuse(struct gm_request *request, gpumem_status status, const c
 
 /* Ends a request that waits or is admitted, without success. Cold, so that a pool hit does not pay
  * for what it never comes to. */
-static __attribute__((cold)) void fail(
+static __attribute__((cold)) void request_fail(
 	struct gm_request *request, gpumem_status status, const char *detail)
 {
 	if (request->waiting.queued) {
@@ -97,18 +99,19 @@ static __attribute__((cold)) void fail(
 		return;
 	}
 	struct gm_device *device = request->target->device;
-	undo(request);
+	request_undo(request);
 	gm_request_refuse(request, status, detail);
 	gm_reserve_refill(device);
 }
 
-static void finish(struct gm_request *request)
+static void request_finish(struct gm_request *request)
 {
 	struct gm_lease *lease = request->target;
 	struct gm_device *device = lease->device;
 	assert(request->missing == 0);
 	if (!request->lease && gm_lease_begin(lease) < 0) {
-		fail(request, GPUMEM_E_HOST_MEMORY, "the daemon has no memory for another lease");
+		request_fail(request, GPUMEM_E_HOST_MEMORY,
+			"the daemon has no memory for another lease");
 		return;
 	}
 	gm_request_unlink(request);
@@ -126,7 +129,7 @@ static void finish(struct gm_request *request)
 void gm_request_cancel_all(struct gm_session *session)
 {
 	while (session->pending)
-		fail(session->pending, GPUMEM_E_CANCELLED, "the session went away");
+		request_fail(session->pending, GPUMEM_E_CANCELLED, "the session went away");
 }
 
 void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
@@ -134,7 +137,7 @@ void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
 	struct gm_request *request = session->pending;
 	while (request) {
 		if (request->lease == lease) {
-			fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
+			request_fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
 			/* done() may have changed the list. */
 			request = session->pending;
 		} else {
@@ -145,12 +148,13 @@ void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
 
 /* ---- creations */
 
-static void refuse_backend(struct gm_request *request, const struct gm_chunk *chunk, int result)
+static void request_refuse_backend(
+	struct gm_request *request, const struct gm_chunk *chunk, int result)
 {
 	struct gm_device *device = request->target->device;
 	const struct gm_core *core = device->core;
 	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES];
-	struct sizes s;
+	struct request_sizes s;
 	gm_format_size(chunk->bytes, s.text[0]);
 	bool said = core->ops.trouble && core->ops.trouble(core->ctx, device->number, trouble);
 	if (result == -EOPNOTSUPP)
@@ -169,18 +173,18 @@ static void refuse_backend(struct gm_request *request, const struct gm_chunk *ch
 		gm_say(detail,
 			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
 			device->number, s.text[0], said ? trouble : strerror(-result));
-	gm_ledger_unadmit(&device->ledger, account_of(request), chunk->bytes);
+	gm_ledger_unadmit(&device->ledger, request_account_of(request), chunk->bytes);
 	gpumem_status status = GPUMEM_E_SYSTEM;
 	if (result == -EOPNOTSUPP)
 		status = GPUMEM_E_UNSUPPORTED;
 	else if (result == -EDQUOT || result == -EMFILE || result == -ENFILE)
 		status = GPUMEM_E_LIMIT;
-	fail(request, status, detail);
+	request_fail(request, status, detail);
 }
 
 /* The device has no memory for it, though it fits: what it has goes back, and it waits like one
  * that does not fit. */
-static void put_back(struct gm_request *request, uint64_t bytes)
+static void request_put_back(struct gm_request *request, uint64_t bytes)
 {
 	struct gm_device *device = request->target->device;
 	uint64_t doomed = device->ledger.doomed, lacking = bytes;
@@ -188,8 +192,8 @@ static void put_back(struct gm_request *request, uint64_t bytes)
 	DL_FOREACH (request->chunks, chunk)
 		if (chunk->state == GM_CHUNK_CREATING)
 			lacking += chunk->bytes;
-	gm_ledger_unadmit(&device->ledger, account_of(request), bytes);
-	undo(request);
+	gm_ledger_unadmit(&device->ledger, request_account_of(request), bytes);
+	request_undo(request);
 	request->charged = 0;
 	request->missing = 0;
 	gm_queue_deny(device, request, lacking, device->ledger.doomed - doomed);
@@ -199,11 +203,11 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 {
 	struct gm_device *device = request->target->device;
 	if (result == 0) {
-		gm_ledger_lease_created(&device->ledger, account_of(request), chunk->bytes);
+		gm_ledger_lease_created(&device->ledger, request_account_of(request), chunk->bytes);
 		chunk->state = GM_CHUNK_LEASED;
 		assert(request->missing > 0);
 		if (--request->missing == 0)
-			finish(request);
+			request_finish(request);
 		else
 			gm_device_settle(device);
 		return;
@@ -221,17 +225,18 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 	struct gm_chunk copy = *chunk;
 	gm_device_free_chunk(device, chunk);
 	if (result == -ENOMEM)
-		put_back(request, copy.bytes);
+		request_put_back(request, copy.bytes);
 	else
-		refuse_backend(request, &copy, result);
+		request_refuse_backend(request, &copy, result);
 }
 
 /* ---- the beginning */
 
-static gpumem_status check(struct gm_core *core, const struct gm_request *request, char *detail)
+static gpumem_status request_check(
+	struct gm_core *core, const struct gm_request *request, char *detail)
 {
 	const struct gm_session *session = request->session;
-	struct sizes s;
+	struct request_sizes s;
 	if (core->stopping) {
 		gm_say(detail, "the daemon is stopping");
 		return GPUMEM_E_DISCONNECTED;
@@ -277,7 +282,7 @@ static gpumem_status check(struct gm_core *core, const struct gm_request *reques
 	return GPUMEM_OK;
 }
 
-static gpumem_status pick_transport(const struct gm_device *device, enum gm_transport asked,
+static gpumem_status request_pick_transport(const struct gm_device *device, enum gm_transport asked,
 	enum gm_transport *ret_transport, char *detail)
 {
 	const struct gm_core_device_info *info = &device->info;
@@ -310,7 +315,7 @@ static gpumem_status pick_transport(const struct gm_device *device, enum gm_tran
 }
 
 /* Chunk structs for all that the plan creates, before anything is charged. */
-static int make_chunks(struct gm_device *device, enum gm_transport transport,
+static int request_make_chunks(struct gm_device *device, enum gm_transport transport,
 	const struct gm_session *session, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
 {
 	struct gm_chunk *chunks = NULL, *chunk, *next;
@@ -338,7 +343,7 @@ fail:
 }
 
 /* What the plan takes from the pool and what it creates, largest first; charged already. */
-static void gather(struct gm_request *request, struct gm_device *device,
+static void request_gather(struct gm_request *request, struct gm_device *device,
 	enum gm_transport transport, const struct gm_plan *plan, struct gm_chunk *created)
 {
 	for (unsigned c = plan->classes; c-- > 0;) {
@@ -349,7 +354,8 @@ static void gather(struct gm_request *request, struct gm_device *device,
 			if (chunk->domain == GM_DOMAIN_FRESH)
 				device->reserve.short_of = true;
 			chunk->state = GM_CHUNK_LEASED;
-			gm_ledger_lease_pooled(&device->ledger, account_of(request), chunk->bytes);
+			gm_ledger_lease_pooled(
+				&device->ledger, request_account_of(request), chunk->bytes);
 			DL_APPEND(request->chunks, chunk);
 		}
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
@@ -370,7 +376,7 @@ gpumem_status gm_request_admit(
 	enum gm_transport transport = GM_TRANSPORT_FD;
 	gpumem_status status = GPUMEM_OK;
 	if (!request->lease)
-		status = pick_transport(device, request->transport, &transport, detail);
+		status = request_pick_transport(device, request->transport, &transport, detail);
 	if (status != GPUMEM_OK)
 		return status;
 
@@ -396,7 +402,7 @@ gpumem_status gm_request_admit(
 	struct gm_chunk *created = NULL;
 	if (!target)
 		target = gm_lease_new(session, device, transport, request->tag);
-	if (!target || make_chunks(device, transport, session, &plan, &created) < 0) {
+	if (!target || request_make_chunks(device, transport, session, &plan, &created) < 0) {
 		if (!request->lease)
 			gm_lease_free(target);
 		gm_say(detail, "the daemon has no memory for another lease");
@@ -404,10 +410,10 @@ gpumem_status gm_request_admit(
 	}
 	request->target = target;
 	request->charged = plan.bytes;
-	r = gm_ledger_admit(&device->ledger, account_of(request), ceiling, plan.bytes);
+	r = gm_ledger_admit(&device->ledger, request_account_of(request), ceiling, plan.bytes);
 	assert(r == 0); /* the plan was made for what there is room for */
 	(void)r;
-	gather(request, device, transport, &plan, created);
+	request_gather(request, device, transport, &plan, created);
 	gm_device_make_room(device, session->info.domain);
 	if (device->queue.length > 0)
 		gm_queue_overtake(device, session, request->waiting.order);
@@ -415,7 +421,7 @@ gpumem_status gm_request_admit(
 }
 
 /* What is missing is made. Cold for the same reason: here the backend's time counts. */
-static __attribute__((cold)) void submit(struct gm_request *request)
+static __attribute__((cold)) void request_submit(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
@@ -433,16 +439,16 @@ static __attribute__((cold)) void submit(struct gm_request *request)
 void gm_request_start(struct gm_request *request)
 {
 	if (request->missing == 0)
-		finish(request);
+		request_finish(request);
 	else
-		submit(request);
+		request_submit(request);
 }
 
 /* Grants it, queues it or refuses it. */
-static gpumem_status take(struct gm_core *core, struct gm_request *request, char *detail)
+static gpumem_status request_take(struct gm_core *core, struct gm_request *request, char *detail)
 {
 	struct gm_session *session = request->session;
-	gpumem_status status = check(core, request, detail);
+	gpumem_status status = request_check(core, request, detail);
 	if (status != GPUMEM_OK)
 		return status;
 	struct gm_device *device =
@@ -463,7 +469,7 @@ static gpumem_status take(struct gm_core *core, struct gm_request *request, char
 	/* Asked for in a way that is not to be had here: no reason to wait. */
 	enum gm_transport transport;
 	if (!request->lease)
-		status = pick_transport(device, request->transport, &transport, detail);
+		status = request_pick_transport(device, request->transport, &transport, detail);
 	if (status == GPUMEM_OK)
 		status = gm_queue_enter(device, request, exact, &refusal, detail);
 	return status;
@@ -483,7 +489,7 @@ void gm_core_request(struct gm_core *core, struct gm_request *request)
 	core->counters.requests++;
 
 	gm_core_enter(core);
-	gpumem_status status = take(core, request, detail);
+	gpumem_status status = request_take(core, request, detail);
 	if (status != GPUMEM_OK)
 		gm_request_refuse(request, status, detail);
 	gm_core_leave(core);
@@ -492,6 +498,6 @@ void gm_core_request(struct gm_core *core, struct gm_request *request)
 void gm_core_cancel(struct gm_core *core, struct gm_request *request)
 {
 	gm_core_enter(core);
-	fail(request, GPUMEM_E_CANCELLED, "the request was cancelled");
+	request_fail(request, GPUMEM_E_CANCELLED, "the request was cancelled");
 	gm_core_leave(core);
 }

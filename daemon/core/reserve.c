@@ -16,7 +16,7 @@
 #define RETRY_FIRST_NS UINT64_C(1000000000)
 #define RETRY_DOUBLED  6
 
-static unsigned class_of(uint64_t bytes)
+static unsigned reserve_class_of(uint64_t bytes)
 {
 	return (unsigned)(63 - __builtin_clzll(bytes)) - GM_CHUNK_MIN_SHIFT;
 }
@@ -28,7 +28,7 @@ void gm_reserve_sizes(uint64_t bytes, uint32_t ret_wanted[GM_CHUNK_CLASSES])
 	uint64_t left = bytes < largest ? bytes : largest;
 	while (left >= 2 * GM_CHUNK_MIN) {
 		uint64_t half = left / 2 < GM_CHUNK_MAX ? left / 2 : GM_CHUNK_MAX;
-		unsigned c = class_of(half);
+		unsigned c = reserve_class_of(half);
 		ret_wanted[c]++;
 		left -= GM_CHUNK_MIN << c;
 	}
@@ -44,7 +44,7 @@ void gm_reserve_set(struct gm_reserve *reserve, uint64_t bytes)
 	reserve->retry_ns = 0;
 }
 
-static bool fits(const struct gm_device *device, uint64_t bytes)
+static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 {
 	const struct gm_ledger *l = &device->ledger;
 	uint64_t pooled = l->pooled + l->unclaimed + bytes;
@@ -54,7 +54,7 @@ static bool fits(const struct gm_device *device, uint64_t bytes)
 }
 
 /* Whether something could be made for it, when it is time. */
-static bool is_wanted(const struct gm_device *device)
+static bool reserve_is_wanted(const struct gm_device *device)
 {
 	return device->reserve.short_of && !device->stopping && device->info.transport_fd &&
 	       device->pressure.level == GM_LEVEL_LOW;
@@ -62,14 +62,14 @@ static bool is_wanted(const struct gm_device *device)
 
 uint64_t gm_reserve_due(const struct gm_device *device)
 {
-	return is_wanted(device) && device->reserve.retry_ns ? device->reserve.retry_ns
-							     : UINT64_MAX;
+	return reserve_is_wanted(device) && device->reserve.retry_ns ? device->reserve.retry_ns
+								     : UINT64_MAX;
 }
 
 void gm_reserve_refill(struct gm_device *device)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	if (!is_wanted(device))
+	if (!reserve_is_wanted(device))
 		return;
 	if (reserve->retry_ns && gm_device_now(device) < reserve->retry_ns)
 		return;
@@ -85,7 +85,7 @@ void gm_reserve_refill(struct gm_device *device)
 		if (device->pool.max_per_bucket && want > device->pool.max_per_bucket)
 			want = device->pool.max_per_bucket;
 		for (; have < want; have++) {
-			if (!fits(device, size)) {
+			if (!reserve_fits(device, size)) {
 				all = false;
 				break;
 			}
@@ -113,7 +113,7 @@ void gm_reserve_back_off(struct gm_device *device)
 void gm_reserve_created(struct gm_device *device, uint64_t bytes, bool ok)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	unsigned c = class_of(bytes);
+	unsigned c = reserve_class_of(bytes);
 	assert(reserve->coming[c] > 0);
 	reserve->coming[c]--;
 	if (!ok) {

@@ -18,7 +18,7 @@
 #include "daemon/core/lease.h"
 #include "daemon/core/request.h"
 
-static void new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYTES])
+static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYTES])
 {
 	struct gm_core *core = session->core;
 	core->ops.random(core->ctx, ret_token, GM_TOKEN_BYTES);
@@ -26,7 +26,7 @@ static void new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYT
 }
 
 /* The names that limits can be given to, kept with the session. */
-static int copy_names(struct gm_session *session, const struct gm_session_info *info)
+static int session_copy_names(struct gm_session *session, const struct gm_session_info *info)
 {
 	const char *from[] = {info->unit, info->container, info->name};
 	const char **to[] = {&session->info.unit, &session->info.container, &session->info.name};
@@ -70,7 +70,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	session->core = core;
 	session->id = core->ops.new_id(core->ctx);
 	session->info = *info;
-	if (copy_names(session, info) < 0) {
+	if (session_copy_names(session, info) < 0) {
 		session_free(session);
 		return -ENOMEM;
 	}
@@ -80,7 +80,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 		return -ENOMEM;
 	}
 	gm_quotas_join(core, session);
-	new_token(session, ret_token);
+	session_new_token(session, ret_token);
 	*ret_session = session;
 	return 0;
 }
@@ -121,7 +121,7 @@ void gm_session_changed(struct gm_session *session, uint32_t device)
 		session->core->ops.session_changed(session->core->ctx, session, device);
 }
 
-static void settle_all(struct gm_core *core)
+static void session_settle_all(struct gm_core *core)
 {
 	for (uint32_t d = 0; d < core->n_devices; d++) {
 		gm_device_settle(&core->devices[d]);
@@ -144,7 +144,7 @@ void gm_session_quarantine(struct gm_session *session)
 	/* Whoever is off the socket cannot be asked for anything. */
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		gm_ladder_gone(&core->devices[d], session);
-	settle_all(core);
+	session_settle_all(core);
 	gm_core_leave(core);
 }
 
@@ -160,10 +160,10 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	gm_core_enter(core);
 	session->quarantined = false;
 	session->info.user = user;
-	new_token(session, ret_token);
+	session_new_token(session, ret_token);
 	for (uint32_t d = 0; d < core->n_devices; d++)
 		gm_ledger_resume(&core->devices[d].ledger, &session->accounts[d]);
-	settle_all(core);
+	session_settle_all(core);
 	gm_core_leave(core);
 	return 0;
 }
@@ -181,7 +181,7 @@ void gm_session_cancel(struct gm_session *session)
 	gm_core_leave(core);
 }
 
-static void end(struct gm_session *session, bool died)
+static void session_end(struct gm_session *session, bool died)
 {
 	struct gm_core *core = session->core;
 	assert(!session->ending);
@@ -198,18 +198,18 @@ static void end(struct gm_session *session, bool died)
 	gm_quotas_leave(core, session);
 	HASH_DEL(core->sessions, session);
 	session_free(session);
-	settle_all(core);
+	session_settle_all(core);
 	gm_core_leave(core);
 }
 
 void gm_session_end_unmapped(struct gm_session *session)
 {
-	end(session, false);
+	session_end(session, false);
 }
 
 void gm_session_end_died(struct gm_session *session)
 {
-	end(session, true);
+	session_end(session, true);
 }
 
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)

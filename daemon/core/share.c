@@ -71,7 +71,7 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	return GPUMEM_OK;
 }
 
-static bool in_audience(const struct gm_share *share, const struct gm_session *session,
+static bool share_in_audience(const struct gm_share *share, const struct gm_session *session,
 	const gid_t *groups, size_t n_groups)
 {
 	const struct gm_session_info *info = &session->info;
@@ -99,7 +99,7 @@ gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM
 	struct gm_share *share;
 	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
 	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
-		!in_audience(share, session, groups, n_groups))
+		!share_in_audience(share, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
 	struct gm_lease *lease = share->lease;
 	if (session->ending || session->quarantined)

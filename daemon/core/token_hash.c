@@ -15,24 +15,24 @@
 #include <endian.h>
 #include <string.h>
 
-static uint64_t rotate(uint64_t x, int by)
+static uint64_t token_hash_rotate(uint64_t x, int by)
 {
 	return x << by | x >> (64 - by);
 }
 
-static void rounds(uint64_t v[4], int n)
+static void token_hash_rounds(uint64_t v[4], int n)
 {
 	while (n-- > 0) {
 		v[0] += v[1];
-		v[1] = rotate(v[1], 13) ^ v[0];
-		v[0] = rotate(v[0], 32);
+		v[1] = token_hash_rotate(v[1], 13) ^ v[0];
+		v[0] = token_hash_rotate(v[0], 32);
 		v[2] += v[3];
-		v[3] = rotate(v[3], 16) ^ v[2];
+		v[3] = token_hash_rotate(v[3], 16) ^ v[2];
 		v[0] += v[3];
-		v[3] = rotate(v[3], 21) ^ v[0];
+		v[3] = token_hash_rotate(v[3], 21) ^ v[0];
 		v[2] += v[1];
-		v[1] = rotate(v[1], 17) ^ v[2];
-		v[2] = rotate(v[2], 32);
+		v[1] = token_hash_rotate(v[1], 17) ^ v[2];
+		v[2] = token_hash_rotate(v[2], 32);
 	}
 }
 
@@ -52,15 +52,15 @@ struct gm_token_hash gm_token_hash_make(
 			word = le64toh(word);
 		}
 		v[3] ^= word;
-		rounds(v, 2);
+		token_hash_rounds(v, 2);
 		v[0] ^= word;
 	}
 	struct gm_token_hash hash;
 	v[2] ^= 0xee;
-	rounds(v, 4);
+	token_hash_rounds(v, 4);
 	hash.h[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
 	v[1] ^= 0xdd;
-	rounds(v, 4);
+	token_hash_rounds(v, 4);
 	hash.h[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
 	return hash;
 }

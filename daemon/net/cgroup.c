@@ -13,7 +13,7 @@
 
 #include "daemon/net/identity.h"
 
-static bool is_hex(const char *text, size_t n)
+static bool cgroup_is_hex(const char *text, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!isxdigit((unsigned char)text[i]))
@@ -21,30 +21,31 @@ static bool is_hex(const char *text, size_t n)
 	return true;
 }
 
-static bool has_suffix(const char *text, size_t n, const char *suffix)
+static bool cgroup_has_suffix(const char *text, size_t n, const char *suffix)
 {
 	size_t m = strlen(suffix);
 	return n > m && memcmp(text + n - m, suffix, m) == 0;
 }
 
-static bool has_prefix(const char *text, size_t n, const char *prefix)
+static bool cgroup_has_prefix(const char *text, size_t n, const char *prefix)
 {
 	size_t m = strlen(prefix);
 	return n > m && memcmp(text, prefix, m) == 0;
 }
 
-static bool is_component(const char *text, size_t n, const char *word)
+static bool cgroup_is_component(const char *text, size_t n, const char *word)
 {
 	return n == strlen(word) && memcmp(text, word, n) == 0;
 }
 
 /* systemd writes "-" inside a name as "\x2d". Names that do not fit are cut: they are for people.
  */
-static void copy_name(char *to, size_t room, const char *from, size_t n)
+static void cgroup_copy_name(char *to, size_t room, const char *from, size_t n)
 {
 	size_t used = 0;
 	for (size_t i = 0; i < n && used + 1 < room; i++) {
-		if (from[i] == '\\' && i + 3 < n && from[i + 1] == 'x' && is_hex(from + i + 2, 2)) {
+		if (from[i] == '\\' && i + 3 < n && from[i + 1] == 'x' &&
+			cgroup_is_hex(from + i + 2, 2)) {
 			const char digits[] = {from[i + 2], from[i + 3], '\0'};
 			char c = (char)strtoul(digits, NULL, 16);
 			to[used++] = isprint((unsigned char)c) ? c : '?';
@@ -63,54 +64,56 @@ static const char *const scope_prefixes[] = {
 
 /* Whether the component at text is a container, and which part of it is its name. before is the
  * component in front of it ("" for the first). */
-static bool find_container(const char *before, size_t n_before, const char *text, size_t n,
+static bool cgroup_find_container(const char *before, size_t n_before, const char *text, size_t n,
 	const char **ret_name, size_t *ret_n)
 {
 	/* docker, ECS, containerd and kubelet with plain cgroups: a folder called by the id. */
-	if (n == 64 && is_hex(text, n)) {
+	if (n == 64 && cgroup_is_hex(text, n)) {
 		*ret_name = text;
 		*ret_n = n;
 		return true;
 	}
 	for (size_t i = 0; scope_prefixes[i]; i++) {
 		size_t m = strlen(scope_prefixes[i]);
-		if (!has_prefix(text, n, scope_prefixes[i]))
+		if (!cgroup_has_prefix(text, n, scope_prefixes[i]))
 			continue;
 		size_t rest = n - m;
-		if (has_suffix(text, n, ".scope"))
+		if (cgroup_has_suffix(text, n, ".scope"))
 			rest -= strlen(".scope");
-		if (rest == 64 && is_hex(text + m, rest)) {
+		if (rest == 64 && cgroup_is_hex(text + m, rest)) {
 			*ret_name = text + m;
 			*ret_n = rest;
 			return true;
 		}
 	}
 	/* containerd given a systemd name without the systemd driver: SLICE:cri-containerd:ID */
-	if (n > 65 && text[n - 65] == ':' && is_hex(text + n - 64, 64)) {
+	if (n > 65 && text[n - 65] == ':' && cgroup_is_hex(text + n - 64, 64)) {
 		*ret_name = text + n - 64;
 		*ret_n = 64;
 		return true;
 	}
-	if (has_prefix(text, n, "lxc.payload.")) {
+	if (cgroup_has_prefix(text, n, "lxc.payload.")) {
 		*ret_name = text + strlen("lxc.payload.");
 		*ret_n = n - strlen("lxc.payload.");
 		return true;
 	}
-	if (n && (is_component(before, n_before, "lxc") ||
-			 is_component(before, n_before, "lxc.payload"))) {
+	if (n && (cgroup_is_component(before, n_before, "lxc") ||
+			 cgroup_is_component(before, n_before, "lxc.payload"))) {
 		*ret_name = text;
 		*ret_n = n;
 		return true;
 	}
-	if (has_prefix(text, n, "systemd-nspawn@") && has_suffix(text, n, ".service")) {
+	if (cgroup_has_prefix(text, n, "systemd-nspawn@") &&
+		cgroup_has_suffix(text, n, ".service")) {
 		*ret_name = text + strlen("systemd-nspawn@");
 		*ret_n = n - strlen("systemd-nspawn@") - strlen(".service");
 		return *ret_n > 0;
 	}
 	/* Machines: systemd-nspawn started by hand. Virtual machines are registered the same way,
 	 * but then the process is the emulator, which runs on the host. */
-	if (is_component(before, n_before, "machine.slice") && has_prefix(text, n, "machine-") &&
-		has_suffix(text, n, ".scope") && !has_prefix(text, n, "machine-qemu\\x2d")) {
+	if (cgroup_is_component(before, n_before, "machine.slice") &&
+		cgroup_has_prefix(text, n, "machine-") && cgroup_has_suffix(text, n, ".scope") &&
+		!cgroup_has_prefix(text, n, "machine-qemu\\x2d")) {
 		*ret_name = text + strlen("machine-");
 		*ret_n = n - strlen("machine-") - strlen(".scope");
 		return *ret_n > 0;
@@ -119,28 +122,28 @@ static bool find_container(const char *before, size_t n_before, const char *text
 }
 
 /* A pod's own folder, for what runs in a pod without a container of its own that we know. */
-static bool find_pod(const char *before, size_t n_before, const char *text, size_t n)
+static bool cgroup_find_pod(const char *before, size_t n_before, const char *text, size_t n)
 {
-	if (has_prefix(text, n, "kubepods") && has_suffix(text, n, ".slice")) {
+	if (cgroup_has_prefix(text, n, "kubepods") && cgroup_has_suffix(text, n, ".slice")) {
 		for (size_t i = 0; i + 4 < n; i++)
 			if (memcmp(text + i, "-pod", 4) == 0)
 				return true;
 		return false;
 	}
-	return has_prefix(text, n, "pod") && n >= 35 &&
-	       (is_component(before, n_before, "kubepods") ||
-		       is_component(before, n_before, "burstable") ||
-		       is_component(before, n_before, "besteffort"));
+	return cgroup_has_prefix(text, n, "pod") && n >= 35 &&
+	       (cgroup_is_component(before, n_before, "kubepods") ||
+		       cgroup_is_component(before, n_before, "burstable") ||
+		       cgroup_is_component(before, n_before, "besteffort"));
 }
 
-static bool is_unit(const char *text, size_t n)
+static bool cgroup_is_unit(const char *text, size_t n)
 {
-	return has_suffix(text, n, ".service") || has_suffix(text, n, ".scope") ||
-	       has_suffix(text, n, ".socket") || has_suffix(text, n, ".mount") ||
-	       has_suffix(text, n, ".swap");
+	return cgroup_has_suffix(text, n, ".service") || cgroup_has_suffix(text, n, ".scope") ||
+	       cgroup_has_suffix(text, n, ".socket") || cgroup_has_suffix(text, n, ".mount") ||
+	       cgroup_has_suffix(text, n, ".swap");
 }
 
-static int parse_path(const char *path, size_t n_path, struct gm_cgroup *cgroup)
+static int cgroup_parse_path(const char *path, size_t n_path, struct gm_cgroup *cgroup)
 {
 	const char *before = "";
 	size_t n_before = 0;
@@ -158,23 +161,24 @@ static int parse_path(const char *path, size_t n_path, struct gm_cgroup *cgroup)
 		const char *name;
 		size_t n_name;
 		size_t end = at + n;
-		if (find_container(before, n_before, text, n, &name, &n_name)) {
+		if (cgroup_find_container(before, n_before, text, n, &name, &n_name)) {
 			if (end >= sizeof(cgroup->scope))
 				return -ENAMETOOLONG;
 			memcpy(cgroup->scope, path, end);
 			cgroup->scope[end] = '\0';
-			copy_name(cgroup->container, sizeof(cgroup->container), name, n_name);
+			cgroup_copy_name(
+				cgroup->container, sizeof(cgroup->container), name, n_name);
 			return 0;
 		}
-		if (!pod && find_pod(before, n_before, text, n)) {
+		if (!pod && cgroup_find_pod(before, n_before, text, n)) {
 			pod = text;
 			n_pod = n;
 			pod_end = end;
 		}
 		/* The first one is the system manager's; those below it were named by whoever it
 		 * delegated to. */
-		if (!cgroup->unit[0] && is_unit(text, n))
-			copy_name(cgroup->unit, sizeof(cgroup->unit), text, n);
+		if (!cgroup->unit[0] && cgroup_is_unit(text, n))
+			cgroup_copy_name(cgroup->unit, sizeof(cgroup->unit), text, n);
 		before = text;
 		n_before = n;
 		at = end + 1;
@@ -184,7 +188,7 @@ static int parse_path(const char *path, size_t n_path, struct gm_cgroup *cgroup)
 			return -ENAMETOOLONG;
 		memcpy(cgroup->scope, path, pod_end);
 		cgroup->scope[pod_end] = '\0';
-		copy_name(cgroup->container, sizeof(cgroup->container), pod, n_pod);
+		cgroup_copy_name(cgroup->container, sizeof(cgroup->container), pod, n_pod);
 	}
 	return 0;
 }
@@ -204,12 +208,13 @@ int gm_cgroup_parse(const char *text, struct gm_cgroup *ret)
 			controllers++;
 			size_t n_controllers = (size_t)(path - controllers);
 			path++;
-			int rank = n_controllers == 0                                         ? 0
-				   : is_component(controllers, n_controllers, "name=systemd") ? 1
-											      : 2;
+			int rank = n_controllers == 0 ? 0
+				   : cgroup_is_component(controllers, n_controllers, "name=systemd")
+					   ? 1
+					   : 2;
 			struct gm_cgroup one;
 			memset(&one, 0, sizeof(one));
-			int r = parse_path(path, n - (size_t)(path - text), &one);
+			int r = cgroup_parse_path(path, n - (size_t)(path - text), &one);
 			if (r < 0)
 				return r;
 			if (!best[rank].scope[0] && one.scope[0]) {

@@ -25,7 +25,7 @@
 /* As Debian's SYS_UID_MAX: below are root and system users, who run the host's daemon. */
 #define GM_ENDPOINT_USER_UIDS 1000
 
-static void reset(struct gm_endpoint *endpoint)
+static void endpoint_reset(struct gm_endpoint *endpoint)
 {
 	memset(endpoint, 0, sizeof(*endpoint));
 	endpoint->socket = -1;
@@ -33,7 +33,7 @@ static void reset(struct gm_endpoint *endpoint)
 }
 
 /* The folder of a default path: made if it is missing, and refused if it is not ours alone. */
-static int make_folder(const char *path, mode_t mode, char why[GM_ENDPOINT_WHY])
+static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPOINT_WHY])
 {
 	char folder[GM_PATH_BYTES];
 	snprintf(folder, sizeof(folder), "%s", path);
@@ -63,7 +63,8 @@ static int make_folder(const char *path, mode_t mode, char why[GM_ENDPOINT_WHY])
 	return 0;
 }
 
-static int choose_path(struct gm_endpoint *endpoint, const char *path, char why[GM_ENDPOINT_WHY])
+static int endpoint_choose_path(
+	struct gm_endpoint *endpoint, const char *path, char why[GM_ENDPOINT_WHY])
 {
 	size_t n = strlen(path);
 	bool user = geteuid() >= GM_ENDPOINT_USER_UIDS;
@@ -87,11 +88,11 @@ static int choose_path(struct gm_endpoint *endpoint, const char *path, char why[
 	} else {
 		strcpy(endpoint->path, GM_SYSTEM_SOCKET);
 	}
-	return make_folder(endpoint->path, user ? 0700 : 0755, why);
+	return endpoint_make_folder(endpoint->path, user ? 0700 : 0755, why);
 }
 
 /* Until we end, nobody else takes this path. */
-static int take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
+static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 {
 	char name[GM_PATH_BYTES + 8];
 	snprintf(name, sizeof(name), "%s.lock", endpoint->path);
@@ -123,7 +124,7 @@ static int take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 	}
 }
 
-static void drop_lock(struct gm_endpoint *endpoint)
+static void endpoint_drop_lock(struct gm_endpoint *endpoint)
 {
 	char name[GM_PATH_BYTES + 8];
 	if (endpoint->lock < 0)
@@ -133,7 +134,7 @@ static void drop_lock(struct gm_endpoint *endpoint)
 	endpoint->lock = gm_close(endpoint->lock);
 }
 
-static void fill_address(const char *path, struct sockaddr_un *ret)
+static void endpoint_fill_address(const char *path, struct sockaddr_un *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	ret->sun_family = AF_UNIX;
@@ -142,7 +143,7 @@ static void fill_address(const char *path, struct sockaddr_un *ret)
 }
 
 /* Removes what a dead daemon left. -EADDRINUSE: somebody is there. */
-static int clear_path(const char *path, char why[GM_ENDPOINT_WHY])
+static int endpoint_clear_path(const char *path, char why[GM_ENDPOINT_WHY])
 {
 	struct stat st;
 	if (lstat(path, &st) < 0) {
@@ -157,7 +158,7 @@ static int clear_path(const char *path, char why[GM_ENDPOINT_WHY])
 		return -EEXIST;
 	}
 	struct sockaddr_un address;
-	fill_address(path, &address);
+	endpoint_fill_address(path, &address);
 	GM_AUTO_FD int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (probe < 0) {
 		int error = errno;
@@ -179,7 +180,8 @@ static int clear_path(const char *path, char why[GM_ENDPOINT_WHY])
 	return 0;
 }
 
-static int set_owner(const char *path, mode_t mode, const char *group, char why[GM_ENDPOINT_WHY])
+static int endpoint_set_owner(
+	const char *path, mode_t mode, const char *group, char why[GM_ENDPOINT_WHY])
 {
 	if (*group) {
 		struct group *found = getgrnam(group);
@@ -202,12 +204,12 @@ static int set_owner(const char *path, mode_t mode, const char *group, char why[
 	return 0;
 }
 
-static int bind_and_listen(
+static int endpoint_bind_and_listen(
 	struct gm_endpoint *endpoint, mode_t mode, const char *group, char why[GM_ENDPOINT_WHY])
 {
 	struct sockaddr_un address;
 	struct stat st;
-	fill_address(endpoint->path, &address);
+	endpoint_fill_address(endpoint->path, &address);
 	endpoint->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (endpoint->socket < 0)
 		goto failed;
@@ -226,7 +228,7 @@ static int bind_and_listen(
 	endpoint->inode = st.st_ino;
 	if (listen(endpoint->socket, GM_ENDPOINT_BACKLOG) < 0)
 		goto failed;
-	return set_owner(endpoint->path, mode, group, why);
+	return endpoint_set_owner(endpoint->path, mode, group, why);
 failed:
 	error = errno;
 	snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", endpoint->path, strerror(error));
@@ -236,14 +238,14 @@ failed:
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
 	char why[GM_ENDPOINT_WHY])
 {
-	reset(endpoint);
-	int r = choose_path(endpoint, path, why);
+	endpoint_reset(endpoint);
+	int r = endpoint_choose_path(endpoint, path, why);
 	if (r == 0)
-		r = take_lock(endpoint, why);
+		r = endpoint_take_lock(endpoint, why);
 	if (r == 0)
-		r = clear_path(endpoint->path, why);
+		r = endpoint_clear_path(endpoint->path, why);
 	if (r == 0)
-		r = bind_and_listen(endpoint, mode, group, why);
+		r = endpoint_bind_and_listen(endpoint, mode, group, why);
 	if (r < 0)
 		gm_endpoint_close(endpoint);
 	return r;
@@ -253,7 +255,7 @@ int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDP
 {
 	struct sockaddr_un address;
 	socklen_t n = sizeof(address);
-	reset(endpoint);
+	endpoint_reset(endpoint);
 	if (getsockname(socket, (struct sockaddr *)&address, &n) < 0 ||
 		fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) < 0) {
 		int error = errno;
@@ -279,5 +281,5 @@ void gm_endpoint_close(struct gm_endpoint *endpoint)
 		unlink(endpoint->path);
 	endpoint->own = false;
 	endpoint->socket = gm_close(endpoint->socket);
-	drop_lock(endpoint);
+	endpoint_drop_lock(endpoint);
 }

@@ -13,7 +13,7 @@
 #include "daemon/net/peer.h"
 #include "daemon/net/peer_private.h"
 
-static void on_reaper(uv_timer_t *timer)
+static void hub_on_reaper(uv_timer_t *timer)
 {
 	struct gm_hub *hub = timer->data;
 	while (hub->doomed) {
@@ -63,7 +63,7 @@ void gm_hub_doom(struct gm_hub *hub)
 {
 	/* A timer of 0 runs before the loop waits again, and not within this call. */
 	if (hub->reaper_open && !uv_is_active((uv_handle_t *)&hub->reaper))
-		uv_timer_start(&hub->reaper, on_reaper, 0, 0);
+		uv_timer_start(&hub->reaper, hub_on_reaper, 0, 0);
 }
 
 int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size_t *ret_n)

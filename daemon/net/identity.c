@@ -44,13 +44,13 @@ void gm_identity_unref(struct gm_identity *identity)
 }
 
 /* Whether it is the daemon that lacks something for the moment, which says nothing of a client. */
-static bool is_shortage(int error)
+static bool identity_is_shortage(int error)
 {
 	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
 }
 
 /* The text of /proc/PID/FILE (pid 0: self), malloc'ed. */
-static int read_proc(pid_t pid, const char *file, char **ret_text)
+static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 {
 	char path[64];
 	if (pid)
@@ -92,10 +92,10 @@ static int read_proc(pid_t pid, const char *file, char **ret_text)
 }
 
 /* Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its end. */
-static int read_start_time(pid_t pid, unsigned long long *ret)
+static int identity_read_start_time(pid_t pid, unsigned long long *ret)
 {
 	char *text;
-	int r = read_proc(pid, "stat", &text);
+	int r = identity_read_proc(pid, "stat", &text);
 	if (r < 0)
 		return r;
 	const char *at = strrchr(text, ')');
@@ -119,7 +119,7 @@ static int read_start_time(pid_t pid, unsigned long long *ret)
 int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 {
 	unsigned long long before, after;
-	int r = read_start_time(pid, &before);
+	int r = identity_read_start_time(pid, &before);
 	if (r < 0)
 		return r == -ENOENT ? -ESRCH : r;
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -128,7 +128,7 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 	char path[32];
 	struct stat st;
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-	r = read_start_time(pid, &after);
+	r = identity_read_start_time(pid, &after);
 	if (r == -ENOENT)
 		r = -ESRCH;
 	if (r == 0 &&
@@ -144,14 +144,14 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 
 /* The process's number as seen from here, by its pidfd; 0: not in our namespace. A shortage is an
  * error. */
-static pid_t pid_of(int pidfd)
+static pid_t identity_pid_of(int pidfd)
 {
 	char file[32];
 	char *text;
 	snprintf(file, sizeof(file), "fdinfo/%d", pidfd);
-	int r = read_proc(0, file, &text);
+	int r = identity_read_proc(0, file, &text);
 	if (r < 0)
-		return is_shortage(r) ? r : 0;
+		return identity_is_shortage(r) ? r : 0;
 	int pid = 0;
 	const char *line = strstr(text, "\nPid:");
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
@@ -160,7 +160,7 @@ static pid_t pid_of(int pidfd)
 	return pid > 0 ? pid : 0;
 }
 
-static int read_groups(int socket, struct gm_identity *identity)
+static int identity_read_groups(int socket, struct gm_identity *identity)
 {
 	socklen_t n = 32 * sizeof(gid_t);
 	for (;;) {
@@ -199,12 +199,12 @@ size_t gm_identity_pid_depth(const char *status)
 /* Seen through the daemon's own /proc, a process with one number is in the namespace of that
  * /proc. Where the daemon itself has several, siblings look like it, and only the link tells. 0, 1
  * or a shortage. */
-static int in_own_pid_namespace(pid_t pid, const char *status)
+static int identity_in_own_pid_namespace(pid_t pid, const char *status)
 {
 	char *own;
-	int r = read_proc(0, "status", &own);
+	int r = identity_read_proc(0, "status", &own);
 	if (r < 0)
-		return is_shortage(r) ? r : false;
+		return identity_is_shortage(r) ? r : false;
 	size_t depth = gm_identity_pid_depth(own);
 	free(own);
 	if (depth == 0 || gm_identity_pid_depth(status) != depth)
@@ -218,10 +218,10 @@ static int in_own_pid_namespace(pid_t pid, const char *status)
 	return n > 0 && n == m && memcmp(theirs, ours, (size_t)n) == 0;
 }
 
-static int read_command(pid_t pid, struct gm_identity *identity)
+static int identity_read_command(pid_t pid, struct gm_identity *identity)
 {
 	char *text;
-	int r = read_proc(pid, "comm", &text);
+	int r = identity_read_proc(pid, "comm", &text);
 	if (r < 0)
 		return r;
 	size_t i = 0;
@@ -234,31 +234,31 @@ static int read_command(pid_t pid, struct gm_identity *identity)
 
 /* What cannot be read is taken for the worse; only for want of memory or descriptors nothing is
  * taken for anything, or a moment's shortage would cost a client its rights for life. */
-static int read_surroundings(struct gm_identity *identity)
+static int identity_read_surroundings(struct gm_identity *identity)
 {
 	char *text;
 	identity->confined = true;
 	if (!identity->pid)
 		return 0;
-	int r = read_proc(identity->pid, "cgroup", &text);
+	int r = identity_read_proc(identity->pid, "cgroup", &text);
 	if (r == 0) {
 		identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
 		free(text);
 	}
-	if (!is_shortage(r))
-		r = read_proc(identity->pid, "status", &text);
+	if (!identity_is_shortage(r))
+		r = identity_read_proc(identity->pid, "status", &text);
 	if (r == 0) {
-		r = in_own_pid_namespace(identity->pid, text);
+		r = identity_in_own_pid_namespace(identity->pid, text);
 		identity->own_pid_namespace = r == 1;
 		free(text);
 	}
-	if (!is_shortage(r))
-		r = read_command(identity->pid, identity);
-	return is_shortage(r) ? r : 0;
+	if (!identity_is_shortage(r))
+		r = identity_read_command(identity->pid, identity);
+	return identity_is_shortage(r) ? r : 0;
 }
 
 /* The process behind the socket, for good. */
-static int read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
+static int identity_read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
 {
 	int pidfd = -1;
 	socklen_t n = sizeof(pidfd);
@@ -277,7 +277,7 @@ static int read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
 	return 0;
 }
 
-static int read_identity(int socket, struct gm_identity *identity, char why[256])
+static int identity_read(int socket, struct gm_identity *identity, char why[256])
 {
 	struct ucred cred;
 	socklen_t n = sizeof(cred);
@@ -288,21 +288,21 @@ static int read_identity(int socket, struct gm_identity *identity, char why[256]
 	}
 	identity->uid = cred.uid;
 	identity->gid = cred.gid;
-	int r = read_pidfd(socket, &cred, &identity->pidfd);
+	int r = identity_read_pidfd(socket, &cred, &identity->pidfd);
 	if (r < 0) {
 		snprintf(why, 256, "its process cannot be identified: %s", strerror(-r));
 		return r;
 	}
-	r = pid_of(identity->pidfd);
+	r = identity_pid_of(identity->pidfd);
 	if (r < 0)
 		return r;
 	identity->pid = r;
-	r = read_groups(socket, identity);
+	r = identity_read_groups(socket, identity);
 	if (r < 0) {
 		snprintf(why, 256, "its groups cannot be read: %s", strerror(-r));
 		return r;
 	}
-	r = read_surroundings(identity);
+	r = identity_read_surroundings(identity);
 	if (r < 0)
 		return r;
 	/* All that was read from /proc was this process's if it still lives now. */
@@ -320,12 +320,12 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 	if (identity) {
 		identity->references = 1;
 		identity->pidfd = -1;
-		r = read_identity(socket, identity, why);
+		r = identity_read(socket, identity, why);
 	}
 	if (r < 0) {
 		if (r == -ENOMEM)
 			snprintf(why, 256, "the daemon is out of memory");
-		else if (is_shortage(r))
+		else if (identity_is_shortage(r))
 			snprintf(why, 256,
 				"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		gm_identity_unref(identity);

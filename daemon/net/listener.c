@@ -54,11 +54,11 @@ struct gm_listener {
 	int open_handles;
 };
 
-static void on_poll(uv_poll_t *poll, int status, int events);
+static void listener_on_poll(uv_poll_t *poll, int status, int events);
 
 /* ---- counting */
 
-static int count_in(struct gm_listener *listener, uid_t uid, struct user **ret)
+static int listener_count_in(struct gm_listener *listener, uid_t uid, struct user **ret)
 {
 	struct user *user;
 	HASH_FIND(hh, listener->users, &uid, sizeof(uid), user);
@@ -79,7 +79,7 @@ static int count_in(struct gm_listener *listener, uid_t uid, struct user **ret)
 	return 0;
 }
 
-static void count_out(struct gm_listener *listener, struct user *user)
+static void listener_count_out(struct gm_listener *listener, struct user *user)
 {
 	listener->n--;
 	if (--user->connections > 0)
@@ -90,26 +90,27 @@ static void count_out(struct gm_listener *listener, struct user *user)
 
 /* ---- connections */
 
-static void on_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+static void listener_on_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	struct connection *connection = ctx;
 	connection->listener->ops->packet(connection->listener->ctx, peer, packet);
 }
 
-static void on_closed(void *ctx, struct gm_peer *peer)
+static void listener_on_closed(void *ctx, struct gm_peer *peer)
 {
 	struct connection *connection = ctx;
 	struct gm_listener *listener = connection->listener;
 	listener->ops->closed(listener->ctx, peer);
-	count_out(listener, connection->user);
+	listener_count_out(listener, connection->user);
 	DL_DELETE(listener->connections, connection);
 	free(connection);
 }
 
-static const struct gm_peer_ops peer_ops = {.packet = on_packet, .closed = on_closed};
+static const struct gm_peer_ops peer_ops = {
+	.packet = listener_on_packet, .closed = listener_on_closed};
 
-static void refuse(struct gm_listener *listener, int socket, const struct gm_identity *identity,
-	gpumem_status status, const char *detail)
+static void listener_refuse(struct gm_listener *listener, int socket,
+	const struct gm_identity *identity, gpumem_status status, const char *detail)
 {
 	if (identity) {
 		char pid[32], uid[32];
@@ -124,14 +125,14 @@ static void refuse(struct gm_listener *listener, int socket, const struct gm_ide
 }
 
 /* What the daemon itself lacks is no fault of the client's. */
-static gpumem_status status_of(int error, gpumem_status otherwise)
+static gpumem_status listener_status_of(int error, gpumem_status otherwise)
 {
 	if (error == -ENOMEM)
 		return GPUMEM_E_HOST_MEMORY;
 	return error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : otherwise;
 }
 
-static void admit(struct gm_listener *listener, int socket)
+static void listener_admit(struct gm_listener *listener, int socket)
 {
 	char why[256], detail[320];
 	struct gm_identity *identity;
@@ -139,7 +140,8 @@ static void admit(struct gm_listener *listener, int socket)
 	int r = gm_identity_read(socket, &identity, why);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
-		refuse(listener, socket, NULL, status_of(r, GPUMEM_E_DENIED), detail);
+		listener_refuse(
+			listener, socket, NULL, listener_status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
 	HASH_FIND(hh, listener->users, &identity->uid, sizeof(identity->uid), user);
@@ -153,12 +155,12 @@ static void admit(struct gm_listener *listener, int socket)
 				"uid %u has %u connections, as many as it may have; see "
 				"connections_per_uid",
 				identity->uid, user->connections);
-		refuse(listener, socket, identity, GPUMEM_E_LIMIT, detail);
+		listener_refuse(listener, socket, identity, GPUMEM_E_LIMIT, detail);
 		gm_identity_unref(identity);
 		return;
 	}
 	struct connection *connection = calloc(1, sizeof(*connection));
-	r = connection ? count_in(listener, identity->uid, &connection->user) : -ENOMEM;
+	r = connection ? listener_count_in(listener, identity->uid, &connection->user) : -ENOMEM;
 	if (r == 0) {
 		connection->listener = listener;
 		r = gm_peer_new(listener->hub, socket, identity, listener->hello_ms, &peer_ops,
@@ -166,12 +168,13 @@ static void admit(struct gm_listener *listener, int socket)
 		if (r == 0)
 			DL_APPEND(listener->connections, connection);
 		else
-			count_out(listener, connection->user);
+			listener_count_out(listener, connection->user);
 	}
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot take the connection: %s",
 			strerror(-r));
-		refuse(listener, socket, identity, status_of(r, GPUMEM_E_SYSTEM), detail);
+		listener_refuse(
+			listener, socket, identity, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
 		free(connection);
 	}
 	gm_identity_unref(identity);
@@ -179,34 +182,34 @@ static void admit(struct gm_listener *listener, int socket)
 
 /* ---- accepting */
 
-static void open_reserve(struct gm_listener *listener)
+static void listener_open_reserve(struct gm_listener *listener)
 {
 	if (listener->reserve < 0)
 		listener->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static void on_pause_over(uv_timer_t *timer)
+static void listener_on_pause_over(uv_timer_t *timer)
 {
 	struct gm_listener *listener = timer->data;
-	open_reserve(listener);
-	if (uv_poll_start(&listener->poll, UV_READABLE, on_poll) < 0)
-		uv_timer_start(&listener->pause, on_pause_over, GM_LISTENER_PAUSE_MS, 0);
+	listener_open_reserve(listener);
+	if (uv_poll_start(&listener->poll, UV_READABLE, listener_on_poll) < 0)
+		uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_PAUSE_MS, 0);
 }
 
-static void take_pause(struct gm_listener *listener, int error)
+static void listener_take_pause(struct gm_listener *listener, int error)
 {
 	if (!listener->paused_logged)
 		gm_log(GM_LOG_ERROR, "connections cannot be accepted for now: %s", strerror(error));
 	listener->paused_logged = true;
 	uv_poll_stop(&listener->poll);
-	uv_timer_start(&listener->pause, on_pause_over, GM_LISTENER_PAUSE_MS, 0);
+	uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_PAUSE_MS, 0);
 }
 
 /* No descriptor is left: give up the reserved one to be rid of one who waits. */
-static void turn_away(struct gm_listener *listener, int error)
+static void listener_turn_away(struct gm_listener *listener, int error)
 {
 	if (listener->reserve < 0) {
-		take_pause(listener, error);
+		listener_take_pause(listener, error);
 		return;
 	}
 	if (!listener->paused_logged)
@@ -216,23 +219,23 @@ static void turn_away(struct gm_listener *listener, int error)
 	listener->reserve = gm_close(listener->reserve);
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (socket >= 0)
-		refuse(listener, socket, NULL, GPUMEM_E_LIMIT,
+		listener_refuse(listener, socket, NULL, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
-	open_reserve(listener);
+	listener_open_reserve(listener);
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+static void listener_on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct gm_listener *listener = poll->data;
 	if (status < 0) {
-		take_pause(listener, -status);
+		listener_take_pause(listener, -status);
 		return;
 	}
 	for (int i = 0; i < GM_LISTENER_PER_WAKEUP; i++) {
 		int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (socket >= 0) {
 			listener->paused_logged = false;
-			admit(listener, socket);
+			listener_admit(listener, socket);
 			continue;
 		}
 		switch (errno) {
@@ -243,16 +246,16 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 			continue;
 		case EMFILE:
 		case ENFILE:
-			turn_away(listener, errno);
+			listener_turn_away(listener, errno);
 			return;
 		default:
-			take_pause(listener, errno);
+			listener_take_pause(listener, errno);
 			return;
 		}
 	}
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void listener_on_handle_closed(uv_handle_t *handle)
 {
 	struct gm_listener *listener = handle->data;
 	if (--listener->open_handles > 0)
@@ -283,8 +286,8 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 	listener->poll.data = listener;
 	listener->pause.data = listener;
 	listener->open_handles = 2;
-	open_reserve(listener);
-	r = uv_poll_start(&listener->poll, UV_READABLE, on_poll);
+	listener_open_reserve(listener);
+	r = uv_poll_start(&listener->poll, UV_READABLE, listener_on_poll);
 	if (r < 0) {
 		gm_listener_close(listener);
 		return r;
@@ -312,6 +315,6 @@ void gm_listener_close(struct gm_listener *listener)
 	gm_listener_stop(listener);
 	while (listener->connections)
 		gm_peer_close(listener->connections->peer); /* takes itself off the list */
-	uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
-	uv_close((uv_handle_t *)&listener->pause, on_handle_closed);
+	uv_close((uv_handle_t *)&listener->poll, listener_on_handle_closed);
+	uv_close((uv_handle_t *)&listener->pause, listener_on_handle_closed);
 }

@@ -73,7 +73,7 @@ struct gm_peer {
 	struct gm_stream *streams;
 };
 
-static void pump(struct gm_peer *peer);
+static void peer_pump(struct gm_peer *peer);
 
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer)
 {
@@ -118,7 +118,7 @@ void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *form
 
 /* ---- the end */
 
-static void on_handle_closed(uv_handle_t *handle)
+static void peer_on_handle_closed(uv_handle_t *handle)
 {
 	struct gm_peer *peer = handle->data;
 	if (--peer->open_handles > 0)
@@ -157,27 +157,27 @@ void gm_peer_close(struct gm_peer *peer)
 		peer->first = queued->next;
 		free(queued);
 	}
-	uv_close((uv_handle_t *)&peer->poll, on_handle_closed);
-	uv_close((uv_handle_t *)&peer->timer, on_handle_closed);
+	uv_close((uv_handle_t *)&peer->poll, peer_on_handle_closed);
+	uv_close((uv_handle_t *)&peer->timer, peer_on_handle_closed);
 	close(peer->socket);
 	peer->socket = -1;
 }
 
 /* ---- sending */
 
-static void on_poll(uv_poll_t *poll, int status, int events);
+static void peer_on_poll(uv_poll_t *poll, int status, int events);
 
 /*
  * Whether its next packet is read. While answers wait for its word that it read fds, that word must
  * get through, whatever requests are before it: they are taken, too, and count as answers that it
  * does not read.
  */
-static bool may_read(const struct gm_peer *peer)
+static bool peer_may_read(const struct gm_peer *peer)
 {
 	return peer->pending < GM_LIMIT_REQUESTS_IN_FLIGHT || peer->starved;
 }
 
-static bool too_many_waiting(const struct gm_peer *peer)
+static bool peer_too_many_waiting(const struct gm_peer *peer)
 {
 	return peer->pending > GM_LIMIT_REQUESTS_IN_FLIGHT &&
 	       peer->queue_bytes + (size_t)(peer->pending - GM_LIMIT_REQUESTS_IN_FLIGHT) *
@@ -185,29 +185,29 @@ static bool too_many_waiting(const struct gm_peer *peer)
 		       GM_LIMIT_SEND_QUEUE_BYTES;
 }
 
-static void update_poll(struct gm_peer *peer)
+static void peer_update_poll(struct gm_peer *peer)
 {
 	if (peer->doomed)
 		return;
 	int events = UV_DISCONNECT;
-	if (may_read(peer))
+	if (peer_may_read(peer))
 		events |= UV_READABLE;
 	if (peer->want_write)
 		events |= UV_WRITABLE;
 	if (events == peer->polled)
 		return;
 	peer->polled = events;
-	if (uv_poll_start(&peer->poll, events, on_poll) < 0)
+	if (uv_poll_start(&peer->poll, events, peer_on_poll) < 0)
 		gm_peer_drop(peer);
 }
 
-static void on_retry(uv_timer_t *timer)
+static void peer_on_retry(uv_timer_t *timer)
 {
-	pump(timer->data);
+	peer_pump(timer->data);
 }
 
 /* What a failed send means. -EAGAIN: it was arranged that we come back. */
-static int send_failed(struct gm_peer *peer, int r)
+static int peer_send_failed(struct gm_peer *peer, int r)
 {
 	switch (r) {
 	case -EAGAIN:
@@ -216,26 +216,26 @@ static int send_failed(struct gm_peer *peer, int r)
 	case -ETOOMANYREFS:
 	case -ENOBUFS:
 	case -ENOMEM:
-		uv_timer_start(&peer->timer, on_retry, GM_PEER_RETRY_MS, 0);
+		uv_timer_start(&peer->timer, peer_on_retry, GM_PEER_RETRY_MS, 0);
 		return -EAGAIN;
 	default:
 		return r;
 	}
 }
 
-static void answered(struct gm_peer *peer)
+static void peer_answered(struct gm_peer *peer)
 {
 	if (peer->pending > 0)
 		peer->pending--;
 }
 
-static int flush_queue(struct gm_peer *peer)
+static int peer_flush_queue(struct gm_peer *peer)
 {
 	while (peer->first) {
 		struct queued *queued = peer->first;
 		int r = gm_seqpacket_send(peer->socket, queued->bytes, queued->n, NULL, 0);
 		if (r < 0)
-			return send_failed(peer, r);
+			return peer_send_failed(peer, r);
 		peer->first = queued->next;
 		if (!peer->first)
 			peer->last = NULL;
@@ -246,14 +246,14 @@ static int flush_queue(struct gm_peer *peer)
 }
 
 /* Sends what can be sent: first what is queued, then a packet of each stream in turn. */
-static void pump(struct gm_peer *peer)
+static void peer_pump(struct gm_peer *peer)
 {
 	if (peer->doomed || peer->pumping)
 		return;
 	peer->pumping = true;
 	peer->want_write = false;
 	peer->starved = false;
-	int r = flush_queue(peer);
+	int r = peer_flush_queue(peer);
 	uint64_t began = uv_hrtime();
 	for (bool first = true; r == 0 && peer->streams && !peer->doomed; first = false) {
 		struct gm_stream *stream = peer->streams;
@@ -271,7 +271,7 @@ static void pump(struct gm_peer *peer)
 			continue;
 		}
 		if (!stream->parted)
-			answered(peer);
+			peer_answered(peer);
 		peer->queue_bytes -= stream->bytes;
 		stream->free(stream);
 	}
@@ -279,7 +279,7 @@ static void pump(struct gm_peer *peer)
 	if (r < 0 && r != -EAGAIN)
 		gm_peer_drop(peer);
 	else
-		update_poll(peer);
+		peer_update_poll(peer);
 }
 
 /*
@@ -287,7 +287,7 @@ static void pump(struct gm_peer *peer)
  * nobody reads count for the daemon's user, and past a bound the kernel takes no more of them, for
  * any client. Nobody has to have an empty socket at once: there are FDS_IN_FLIGHT chances for it.
  */
-static bool really_reads(struct gm_peer *peer, size_t n_fds)
+static bool peer_really_reads(struct gm_peer *peer, size_t n_fds)
 {
 	uint64_t unsure = peer->fds_sent - peer->fds_gone + n_fds;
 	int unread;
@@ -309,8 +309,8 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 		peer->starved = true;
 		return -EAGAIN;
 	}
-	if (n_fds && !really_reads(peer, n_fds)) {
-		uv_timer_start(&peer->timer, on_retry, GM_PEER_RETRY_MS, 0);
+	if (n_fds && !peer_really_reads(peer, n_fds)) {
+		uv_timer_start(&peer->timer, peer_on_retry, GM_PEER_RETRY_MS, 0);
 		return -EAGAIN;
 	}
 	size_t n;
@@ -319,7 +319,7 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 		return r;
 	r = gm_seqpacket_send(peer->socket, peer->hub->out, n, fds, n_fds);
 	if (r < 0)
-		return send_failed(peer, r);
+		return peer_send_failed(peer, r);
 	peer->fds_sent += n_fds;
 	return 0;
 }
@@ -338,10 +338,10 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 	peer->queue_bytes += stream->bytes;
 	DL_APPEND2(peer->streams, stream, list_prev, list_next);
 	if (!peer->want_write)
-		pump(peer);
+		peer_pump(peer);
 }
 
-static int enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
+static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 {
 	if (peer->queue_bytes + n > GM_LIMIT_SEND_QUEUE_BYTES)
 		return -ENOBUFS;
@@ -372,15 +372,15 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 		return;
 	}
 	if (packet->id && !packet->more)
-		answered(peer);
+		peer_answered(peer);
 	r = -EAGAIN;
 	if (!peer->first) {
 		r = gm_seqpacket_send(peer->socket, peer->hub->out, n, NULL, 0);
 		if (r < 0)
-			r = send_failed(peer, r);
+			r = peer_send_failed(peer, r);
 	}
 	if (r == -EAGAIN) {
-		r = enqueue(peer, peer->hub->out, n);
+		r = peer_enqueue(peer, peer->hub->out, n);
 		if (r < 0)
 			gm_peer_log(peer, GM_LOG_WARNING, "%s; dropped",
 				r == -ENOMEM ? "no memory to keep its answers"
@@ -389,7 +389,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 	if (r < 0)
 		gm_peer_drop(peer);
 	else
-		update_poll(peer);
+		peer_update_poll(peer);
 }
 
 void gm_peer_send_failure(
@@ -426,7 +426,7 @@ void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, con
 
 /* ---- receiving */
 
-static void take_packet(struct gm_peer *peer, size_t n)
+static void peer_take_packet(struct gm_peer *peer, size_t n)
 {
 	Gm__Wire__Packet *packet;
 	int r = gm_wire_unpack(&peer->hub->arena, peer->hub->in, n, &packet);
@@ -448,7 +448,7 @@ static void take_packet(struct gm_peer *peer, size_t n)
 	if (packet->fds_seen > peer->fds_seen) {
 		peer->fds_seen = packet->fds_seen;
 		if (peer->streams)
-			pump(peer);
+			peer_pump(peer);
 	}
 	if (packet->body_case == GM__WIRE__PACKET__BODY_ACK || peer->doomed)
 		return;
@@ -457,7 +457,7 @@ static void take_packet(struct gm_peer *peer, size_t n)
 		return;
 	}
 	peer->pending++;
-	if (too_many_waiting(peer)) {
+	if (peer_too_many_waiting(peer)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_LIMIT,
 			"too many requests wait for this client to say that it read its handles");
 		return;
@@ -467,11 +467,11 @@ static void take_packet(struct gm_peer *peer, size_t n)
 			"this daemon does not know the request; it may be older than the client");
 	else
 		peer->ops->packet(peer->ctx, peer, packet);
-	update_poll(peer);
+	peer_update_poll(peer);
 }
 
 /* false: nothing more to read now */
-static bool receive_one(struct gm_peer *peer)
+static bool peer_receive_one(struct gm_peer *peer)
 {
 	struct gm_packet_in in;
 	int r = gm_seqpacket_receive(peer->socket, peer->hub->in, GM_LIMIT_PACKET_BYTES, &in);
@@ -492,11 +492,11 @@ static bool receive_one(struct gm_peer *peer)
 	else if (in.data_cut)
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, "a packet of more than 65536 bytes");
 	else
-		take_packet(peer, in.n);
+		peer_take_packet(peer, in.n);
 	return !peer->doomed;
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+static void peer_on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct gm_peer *peer = poll->data;
 	if (status < 0) {
@@ -504,12 +504,12 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	}
 	if (events & UV_WRITABLE)
-		pump(peer);
+		peer_pump(peer);
 	if (events & UV_READABLE) {
 		for (int i = 0; i < GM_PEER_PACKETS_PER_WAKEUP && !peer->doomed; i++) {
-			if (!may_read(peer))
+			if (!peer_may_read(peer))
 				break;
-			if (!receive_one(peer))
+			if (!peer_receive_one(peer))
 				return;
 		}
 	} else if (events & UV_DISCONNECT) {
@@ -518,13 +518,13 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 }
 
-static void on_hello_deadline(uv_timer_t *timer)
+static void peer_on_hello_deadline(uv_timer_t *timer)
 {
 	struct gm_peer *peer = timer->data;
 	char byte;
 	/* It has spoken, and the loop was too busy to hear: that is next. */
 	if (recv(peer->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-		uv_timer_start(timer, on_hello_deadline, GM_PEER_RETRY_MS, 0);
+		uv_timer_start(timer, peer_on_hello_deadline, GM_PEER_RETRY_MS, 0);
 		return;
 	}
 	gm_peer_refuse(peer, 0, GPUMEM_E_TIMEOUT, "no hello within the deadline");
@@ -551,13 +551,13 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	uv_timer_init(hub->loop, &peer->timer); /* cannot fail */
 	peer->open_handles = 2;
 	peer->polled = UV_READABLE | UV_DISCONNECT;
-	r = uv_poll_start(&peer->poll, peer->polled, on_poll);
+	r = uv_poll_start(&peer->poll, peer->polled, peer_on_poll);
 	if (r < 0) {
-		uv_close((uv_handle_t *)&peer->poll, on_handle_closed);
-		uv_close((uv_handle_t *)&peer->timer, on_handle_closed);
+		uv_close((uv_handle_t *)&peer->poll, peer_on_handle_closed);
+		uv_close((uv_handle_t *)&peer->timer, peer_on_handle_closed);
 		return r;
 	}
-	uv_timer_start(&peer->timer, on_hello_deadline, hello_ms, 0);
+	uv_timer_start(&peer->timer, peer_on_hello_deadline, hello_ms, 0);
 	*ret_peer = peer;
 	return 0;
 }

@@ -65,7 +65,7 @@ void gm_admin_get_status(
 }
 
 /* A cursor over what a long answer lists. */
-struct listing {
+struct admin_listing {
 	struct gm_admin_listing head;
 	uint64_t client; /* the one listed last, or being listed */
 	uint32_t row;    /* of that client's page */
@@ -77,7 +77,7 @@ struct listing {
 	size_t at;                         /* in an array */
 };
 
-static void listing_free(struct gm_stream *stream)
+static void admin_listing_free(struct gm_stream *stream)
 {
 	free(stream);
 }
@@ -92,16 +92,17 @@ void *gm_admin_listing_new(struct gm_dispatch *dispatch, struct gm_peer *peer, u
 	}
 	listing->stream.id = id;
 	listing->stream.next = next;
-	listing->stream.free = listing_free;
+	listing->stream.free = admin_listing_free;
 	listing->dispatch = dispatch;
 	listing->admin = gm_dispatch_is_admin(dispatch, peer);
 	return listing;
 }
 
-static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static void admin_start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), uint64_t older_than_ms)
 {
-	struct listing *listing = gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
+	struct admin_listing *listing =
+		gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
 	if (!listing)
 		return;
 	listing->older_than_ns = older_than_ms > UINT64_MAX / GM_NS_PER_MS
@@ -112,8 +113,8 @@ static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, ui
 
 /* ---- clients */
 
-static bool may_see(
-	const struct listing *listing, const struct gm_peer *peer, const struct gm_client *client)
+static bool admin_may_see(const struct admin_listing *listing, const struct gm_peer *peer,
+	const struct gm_client *client)
 {
 	return listing->head.admin ||
 	       gm_identity_same_owner(gm_peer_identity(peer), client->identity);
@@ -125,7 +126,7 @@ struct client_entry {
 	Gm__Wire__ClientUse *list[GM_LIMIT_DEVICES];
 };
 
-static void fill_client(const struct gm_dispatch *dispatch, const struct gm_client *client,
+static void admin_fill_client(const struct gm_dispatch *dispatch, const struct gm_client *client,
 	bool details, struct client_entry *entry)
 {
 	Gm__Wire__Client *c = &entry->client;
@@ -167,9 +168,9 @@ static void fill_client(const struct gm_dispatch *dispatch, const struct gm_clie
 	c->use = entry->list;
 }
 
-static int clients_next(struct gm_stream *stream, struct gm_peer *peer)
+static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct listing *listing = (struct listing *)stream;
+	struct admin_listing *listing = (struct admin_listing *)stream;
 	struct client_entry entries[GM_ADMIN_CLIENTS];
 	Gm__Wire__Client *list[GM_ADMIN_CLIENTS];
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
@@ -179,8 +180,8 @@ static int clients_next(struct gm_stream *stream, struct gm_peer *peer)
 	uint64_t last = listing->client;
 	size_t n = 0, bytes = 0;
 	for (; client && n < GM_ADMIN_CLIENTS; client = client->next) {
-		fill_client(listing->head.dispatch, client, may_see(listing, peer, client),
-			&entries[n]);
+		admin_fill_client(listing->head.dispatch, client,
+			admin_may_see(listing, peer, client), &entries[n]);
 		bytes += gm__wire__client__get_packed_size(&entries[n].client) + 8;
 		if (bytes > GM_ADMIN_BYTES)
 			break;
@@ -204,7 +205,7 @@ static int clients_next(struct gm_stream *stream, struct gm_peer *peer)
 void gm_admin_get_clients(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	start_listing(dispatch, peer, packet->id, clients_next, 0);
+	admin_start_listing(dispatch, peer, packet->id, admin_clients_next, 0);
 }
 
 /* ---- buffers */
@@ -217,8 +218,8 @@ struct buffer_list {
 };
 
 /* Adds a client's rows from *row on. false: the list is full, and *row is the next one. */
-static bool list_rows(const struct listing *listing, const struct gm_client *client, uint32_t *row,
-	struct buffer_list *out)
+static bool admin_list_rows(const struct admin_listing *listing, const struct gm_client *client,
+	uint32_t *row, struct buffer_list *out)
 {
 	uint64_t held[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
@@ -247,7 +248,8 @@ static bool list_rows(const struct listing *listing, const struct gm_client *cli
 	return false;
 }
 
-static uint64_t count_untracked(const struct listing *listing, const struct gm_client *client)
+static uint64_t admin_count_untracked(
+	const struct admin_listing *listing, const struct gm_client *client)
 {
 	uint64_t sum = 0;
 	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++) {
@@ -259,11 +261,11 @@ static uint64_t count_untracked(const struct listing *listing, const struct gm_c
 	return sum;
 }
 
-static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
+static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct listing *listing = (struct listing *)stream;
+	struct admin_listing *listing = (struct admin_listing *)stream;
 	struct gm_clients *clients = listing->head.dispatch->clients;
-	struct listing at = *listing;
+	struct admin_listing at = *listing;
 	struct buffer_list out;
 	out.n = 0;
 	bool more = false;
@@ -283,13 +285,13 @@ static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 		if (!client)
 			break;
 		at.client = client->id;
-		if (!may_see(listing, peer, client)) {
+		if (!admin_may_see(listing, peer, client)) {
 			pages--; /* which costs next to nothing */
 			continue;
 		}
 		if (!at.inside)
-			at.untracked += count_untracked(listing, client);
-		at.inside = !list_rows(listing, client, &at.row, &out);
+			at.untracked += admin_count_untracked(listing, client);
+		at.inside = !admin_list_rows(listing, client, &at.row, &out);
 		if (at.inside) {
 			more = true;
 			break;
@@ -317,7 +319,8 @@ static int buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 void gm_admin_get_buffers(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	start_listing(dispatch, peer, packet->id, buffers_next, packet->get_buffers->older_than_ms);
+	admin_start_listing(
+		dispatch, peer, packet->id, admin_buffers_next, packet->get_buffers->older_than_ms);
 }
 
 /* ---- pools */
@@ -331,37 +334,38 @@ struct bucket_list {
 	struct gm_pool_bucket_info *infos;
 };
 
-static int compare(uint64_t a, uint64_t b)
+static int admin_compare(uint64_t a, uint64_t b)
 {
 	return a < b ? -1 : a > b;
 }
 
-static int compare_buckets(const struct gm_pool_bucket_info *a, const struct gm_pool_bucket_info *b)
+static int admin_compare_buckets(
+	const struct gm_pool_bucket_info *a, const struct gm_pool_bucket_info *b)
 {
-	int r = compare(a->chunk_bytes, b->chunk_bytes);
+	int r = admin_compare(a->chunk_bytes, b->chunk_bytes);
 	if (r == 0)
-		r = compare(a->transport, b->transport);
-	return r ? r : compare(a->domain, b->domain);
+		r = admin_compare(a->transport, b->transport);
+	return r ? r : admin_compare(a->domain, b->domain);
 }
 
-static void add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
+static void admin_add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
 {
 	struct bucket_list *list = ctx;
 	size_t at;
-	if (list->after && compare_buckets(info, list->after) <= 0)
+	if (list->after && admin_compare_buckets(info, list->after) <= 0)
 		return;
 	if (list->n == list->room) {
 		list->more = true;
-		if (compare_buckets(info, &list->infos[list->n - 1]) > 0)
+		if (admin_compare_buckets(info, &list->infos[list->n - 1]) > 0)
 			return;
 		list->n--;
 	}
-	for (at = list->n++; at > 0 && compare_buckets(&list->infos[at - 1], info) > 0; at--)
+	for (at = list->n++; at > 0 && admin_compare_buckets(&list->infos[at - 1], info) > 0; at--)
 		list->infos[at] = list->infos[at - 1];
 	list->infos[at] = *info;
 }
 
-static void fill_totals(
+static void admin_fill_totals(
 	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__PoolTotals *ret)
 {
 	struct gm_pool_totals sums;
@@ -387,8 +391,8 @@ struct pools_packet {
 	Gm__Wire__PoolTotals *totals_list[GM_LIMIT_DEVICES];
 };
 
-static void fill_bucket(const struct listing *listing, const struct gm_peer *peer, uint32_t device,
-	struct pools_packet *out, size_t i)
+static void admin_fill_bucket(const struct admin_listing *listing, const struct gm_peer *peer,
+	uint32_t device, struct pools_packet *out, size_t i)
 {
 	const struct gm_pool_bucket_info *info = &out->infos[i];
 	Gm__Wire__PoolBucket *bucket = out->list[i] = &out->buckets[i];
@@ -402,9 +406,9 @@ static void fill_bucket(const struct listing *listing, const struct gm_peer *pee
 	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
 }
 
-static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
+static int admin_pools_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct listing *listing = (struct listing *)stream;
+	struct admin_listing *listing = (struct admin_listing *)stream;
 	const struct gm_dispatch *dispatch = listing->head.dispatch;
 	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -418,9 +422,9 @@ static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 		struct bucket_list list = {.after = inside ? &listing->bucket : NULL,
 			.room = GM_ADMIN_BUCKETS - n,
 			.infos = out->infos + n};
-		gm_core_pool_each(dispatch->core, device, add_bucket, &list);
+		gm_core_pool_each(dispatch->core, device, admin_add_bucket, &list);
 		for (size_t end = n + list.n; n < end; n++)
-			fill_bucket(listing, peer, device, out, n);
+			admin_fill_bucket(listing, peer, device, out, n);
 		inside = list.more;
 		if (inside)
 			break;
@@ -428,7 +432,7 @@ static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 	bool more = device < dispatch->n_devices;
 	/* The totals once, with the last packet. */
 	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		fill_totals(dispatch, i, &out->totals[i]);
+		admin_fill_totals(dispatch, i, &out->totals[i]);
 		out->totals_list[i] = &out->totals[i];
 	}
 	reply.n_totals = more ? 0 : dispatch->n_devices;
@@ -454,7 +458,7 @@ static int pools_next(struct gm_stream *stream, struct gm_peer *peer)
 void gm_admin_get_pools(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	start_listing(dispatch, peer, packet->id, pools_next, 0);
+	admin_start_listing(dispatch, peer, packet->id, admin_pools_next, 0);
 }
 
 /* ---- trim */
@@ -487,9 +491,9 @@ void gm_admin_trim(
 
 /* ---- configuration */
 
-static int config_next(struct gm_stream *stream, struct gm_peer *peer)
+static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct listing *listing = (struct listing *)stream;
+	struct admin_listing *listing = (struct admin_listing *)stream;
 	const struct gm_config *config = listing->head.dispatch->config;
 	enum { ENTRIES = 128 };
 	Gm__Wire__ConfigEntry entries[ENTRIES];
@@ -526,5 +530,5 @@ static int config_next(struct gm_stream *stream, struct gm_peer *peer)
 void gm_admin_get_config(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	start_listing(dispatch, peer, packet->id, config_next, 0);
+	admin_start_listing(dispatch, peer, packet->id, admin_config_next, 0);
 }

@@ -26,7 +26,7 @@
 #define GM_ADMIN_ROWS 100
 
 /* What the files can be blamed for, with the line; whatever is left is core's to say. */
-static gpumem_status fit(const struct gm_core *core, const struct gm_config *config,
+static gpumem_status limits_fit(const struct gm_core *core, const struct gm_config *config,
 	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
 	uint64_t capacities[GM_LIMIT_DEVICES];
@@ -51,7 +51,7 @@ static gpumem_status fit(const struct gm_core *core, const struct gm_config *con
 gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *config,
 	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
-	gpumem_status status = fit(core, config, policies, detail);
+	gpumem_status status = limits_fit(core, config, policies, detail);
 	if (status != GPUMEM_OK)
 		return status;
 	struct gm_quota_rule *rules =
@@ -86,7 +86,7 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 /* ---- rows of an answer, a packet's worth at a time */
 
 /* Where a list goes on. */
-struct listing {
+struct limits_listing {
 	struct gm_admin_listing head;
 	bool one; /* of the limits those of this owner alone */
 	struct gm_owner owner;
@@ -96,10 +96,11 @@ struct listing {
 };
 
 /* owner: NULL for all. */
-static void start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static void limits_start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), const struct gm_owner *owner)
 {
-	struct listing *listing = gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
+	struct limits_listing *listing =
+		gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
 	if (!listing)
 		return;
 	listing->waiting = GM_QUEUE_FIRST;
@@ -118,7 +119,7 @@ struct limit_rows {
 	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
 };
 
-static bool add_limit(void *ctx, const struct gm_quota_info *info)
+static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
@@ -144,14 +145,15 @@ static bool add_limit(void *ctx, const struct gm_quota_info *info)
 
 static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct listing *listing = (struct listing *)stream;
+	struct limits_listing *listing = (struct limits_listing *)stream;
 	struct gm_quota_place place = listing->limit;
 	struct limit_rows out;
 	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	out.n = 0;
 	out.only = listing->one ? &listing->owner : NULL;
-	bool more = gm_core_quota_each(listing->head.dispatch->core, &place, add_limit, &out);
+	bool more =
+		gm_core_quota_each(listing->head.dispatch->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
 	packet.id = stream->id;
@@ -168,12 +170,13 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 void gm_admin_get_limits(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	start_listing(dispatch, peer, packet->id, limits_next, NULL);
+	limits_start_listing(dispatch, peer, packet->id, limits_next, NULL);
 }
 
 /* ---- changing them */
 
-static bool parse_owner(struct gm_peer *peer, uint64_t id, const char *text, struct gm_owner *ret)
+static bool limits_parse_owner(
+	struct gm_peer *peer, uint64_t id, const char *text, struct gm_owner *ret)
 {
 	if (gm_owner_parse(text, ret) == 0)
 		return true;
@@ -185,7 +188,7 @@ static bool parse_owner(struct gm_peer *peer, uint64_t id, const char *text, str
 	return false;
 }
 
-static void describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_BYTES])
+static void limits_describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_BYTES])
 {
 	char size[GM_UNITS_TEXT];
 	int n = snprintf(text, GM_DETAIL_BYTES, "now");
@@ -209,7 +212,7 @@ void gm_admin_set_limit(
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_owner owner;
 	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "setting a limit") ||
-		!parse_owner(peer, packet->id, set->owner, &owner))
+		!limits_parse_owner(peer, packet->id, set->owner, &owner))
 		return;
 	struct gm_quota_values values = {
 		.set = set->set,
@@ -229,10 +232,10 @@ void gm_admin_set_limit(
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
-	describe(set, detail);
+	limits_describe(set, detail);
 	gm_clients_limits_changed(dispatch->clients);
 	gm_watch_limits(dispatch, gm_peer_identity(peer), set->owner, detail);
-	start_listing(dispatch, peer, packet->id, limits_next, &owner);
+	limits_start_listing(dispatch, peer, packet->id, limits_next, &owner);
 }
 
 void gm_admin_reset_limit(
@@ -243,7 +246,7 @@ void gm_admin_reset_limit(
 	struct gm_owner owner;
 	bool all = !reset->owner[0];
 	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "resetting a limit") ||
-		(!all && !parse_owner(peer, packet->id, reset->owner, &owner)))
+		(!all && !limits_parse_owner(peer, packet->id, reset->owner, &owner)))
 		return;
 	gpumem_status status = gm_core_reset_quota(dispatch->core, all ? NULL : &owner,
 		reset->all_devices ? GM_ALL_DEVICES : reset->device, detail);
@@ -254,13 +257,13 @@ void gm_admin_reset_limit(
 	gm_clients_limits_changed(dispatch->clients);
 	gm_watch_limits(dispatch, gm_peer_identity(peer), all ? "all" : reset->owner,
 		"as configured again");
-	start_listing(dispatch, peer, packet->id, limits_next, all ? NULL : &owner);
+	limits_start_listing(dispatch, peer, packet->id, limits_next, all ? NULL : &owner);
 }
 
 /* ---- the queue */
 
 struct queue_rows {
-	const struct listing *listing;
+	const struct limits_listing *listing;
 	const struct gm_peer *peer;
 	uint32_t device;
 	size_t n;
@@ -269,7 +272,7 @@ struct queue_rows {
 	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
 };
 
-static bool add_waiting(void *ctx, const struct gm_queue_info *info)
+static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 {
 	struct queue_rows *out = ctx;
 	if (out->n == GM_ADMIN_ROWS)
@@ -303,9 +306,9 @@ static bool add_waiting(void *ctx, const struct gm_queue_info *info)
 	return true;
 }
 
-static int queue_next(struct gm_stream *stream, struct gm_peer *peer)
+static int limits_queue_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct listing *listing = (struct listing *)stream;
+	struct limits_listing *listing = (struct limits_listing *)stream;
 	const struct gm_dispatch *dispatch = listing->head.dispatch;
 	struct gm_queue_place place = listing->waiting;
 	struct queue_rows out;
@@ -317,7 +320,8 @@ static int queue_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.n = 0;
 	out.device = listing->device;
 	while (out.device < dispatch->n_devices) {
-		more = gm_core_queue_each(dispatch->core, out.device, &place, add_waiting, &out);
+		more = gm_core_queue_each(
+			dispatch->core, out.device, &place, limits_add_waiting, &out);
 		if (more)
 			break;
 		out.device++;
@@ -340,5 +344,5 @@ static int queue_next(struct gm_stream *stream, struct gm_peer *peer)
 void gm_admin_get_queue(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	start_listing(dispatch, peer, packet->id, queue_next, NULL);
+	limits_start_listing(dispatch, peer, packet->id, limits_queue_next, NULL);
 }

@@ -43,7 +43,7 @@ struct gm_processes {
 	uv_timer_t timer;
 };
 
-static void on_timer(uv_timer_t *timer);
+static void processes_on_timer(uv_timer_t *timer);
 
 int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 	struct gm_worker *const *workers, uint32_t devices, struct gm_processes **ret_processes)
@@ -60,7 +60,7 @@ int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 	return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void processes_on_closed(uv_handle_t *handle)
 {
 	struct gm_processes *processes = handle->data;
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
@@ -77,7 +77,7 @@ void gm_processes_free(struct gm_processes *processes)
 		DL_DELETE(processes->waiting, question);
 		free(question);
 	}
-	uv_close((uv_handle_t *)&processes->timer, on_closed);
+	uv_close((uv_handle_t *)&processes->timer, processes_on_closed);
 }
 
 void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer)
@@ -96,34 +96,35 @@ void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *pe
 /* ---- the answer */
 
 /* By number, to find many in few steps. */
-struct numbered {
+struct processes_numbered {
 	pid_t pid;
 	Gm__Wire__Process *process;
 };
 
-static int by_pid(const void *a, const void *b)
+static int processes_by_pid(const void *a, const void *b)
 {
-	const struct numbered *p = a, *q = b;
+	const struct processes_numbered *p = a, *q = b;
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-static void mark_ours(const struct gm_dispatch *dispatch, struct numbered *list, size_t n)
+static void processes_mark_ours(
+	const struct gm_dispatch *dispatch, struct processes_numbered *list, size_t n)
 {
-	struct numbered *found, key = {.pid = getpid()};
-	qsort(list, n, sizeof(*list), by_pid);
-	found = bsearch(&key, list, n, sizeof(*list), by_pid);
+	struct processes_numbered *found, key = {.pid = getpid()};
+	qsort(list, n, sizeof(*list), processes_by_pid);
+	found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
 	if (found)
 		found->process->kind = GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
 	for (struct gm_client *client = dispatch->clients->list; client; client = client->next) {
 		key.pid = client->identity->pid;
-		found = bsearch(&key, list, n, sizeof(*list), by_pid);
+		found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
 		if (found)
 			found->process->kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
 	}
 }
 
 /* One's own, seen from where numbers mean the same: outside of containers. */
-static bool may_see(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
+static bool processes_may_see(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
 	const struct gm_usage_process *process)
 {
 	const struct gm_identity *asker = gm_peer_identity(peer);
@@ -132,14 +133,15 @@ static bool may_see(const struct gm_dispatch *dispatch, const struct gm_peer *pe
 		       !asker->confined && !*asker->cgroup.scope);
 }
 
-struct answer {
+struct processes_answer {
 	Gm__Wire__Process processes[GM_LIMIT_PROCESSES];
 	Gm__Wire__Process *list[GM_LIMIT_PROCESSES];
-	struct numbered numbered[GM_LIMIT_PROCESSES];
+	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
 };
 
-static void fill(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
-	const struct gm_usage *usage, struct answer *answer, Gm__Wire__DeviceProcesses *ret)
+static void processes_fill(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
+	const struct gm_usage *usage, struct processes_answer *answer,
+	Gm__Wire__DeviceProcesses *ret)
 {
 	for (size_t i = 0; i < usage->n; i++) {
 		const struct gm_usage_process *from = &usage->list[i];
@@ -150,20 +152,20 @@ static void fill(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
 		process->bytes = process->bytes_known ? from->bytes : 0;
 		process->uid_known = from->uid_known;
 		process->uid = from->uid_known ? from->uid : 0;
-		if (may_see(dispatch, peer, from))
+		if (processes_may_see(dispatch, peer, from))
 			process->command = (char *)from->command;
 		answer->list[i] = process;
-		answer->numbered[i] = (struct numbered){from->pid, process};
+		answer->numbered[i] = (struct processes_numbered){from->pid, process};
 	}
 	if (usage->n)
-		mark_ours(dispatch, answer->numbered, usage->n);
+		processes_mark_ours(dispatch, answer->numbered, usage->n);
 	ret->known = usage->known;
 	ret->unlisted = usage->unlisted;
 	ret->n_processes = usage->n;
 	ret->processes = answer->list;
 }
 
-static int answer_next(struct gm_stream *stream, struct gm_peer *peer)
+static int processes_answer_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct question *question = (struct question *)stream;
 	struct gm_dispatch *dispatch = question->dispatch;
@@ -171,7 +173,7 @@ static int answer_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__DeviceProcesses device = GM__WIRE__DEVICE_PROCESSES__INIT, *list = &device;
 	Gm__Wire__ProcessesReply reply = GM__WIRE__PROCESSES_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	struct answer *answer = malloc(sizeof(*answer));
+	struct processes_answer *answer = malloc(sizeof(*answer));
 	if (!answer)
 		return -ENOMEM;
 	if (question->device < processes->devices) {
@@ -180,7 +182,7 @@ static int answer_next(struct gm_stream *stream, struct gm_peer *peer)
 		if (processes->ops->exclusive)
 			device.known = true; /* there can be nobody else */
 		else if (usage)
-			fill(dispatch, peer, usage, answer, &device);
+			processes_fill(dispatch, peer, usage, answer, &device);
 		reply.n_devices = 1;
 		reply.devices = &list;
 	}
@@ -197,21 +199,22 @@ static int answer_next(struct gm_stream *stream, struct gm_peer *peer)
 	return r;
 }
 
-static void question_free(struct gm_stream *stream)
+static void processes_question_free(struct gm_stream *stream)
 {
 	free(stream);
 }
 
 /* ---- rounds */
 
-static void begin(struct gm_processes *processes)
+static void processes_begin(struct gm_processes *processes)
 {
 	uint64_t now = uv_now(processes->timer.loop);
 	uint64_t since = now - processes->begun_ms;
 	if (processes->missing || !processes->waiting)
 		return;
 	if (processes->begun && since < GM_PROCESSES_PAUSE_MS) {
-		uv_timer_start(&processes->timer, on_timer, GM_PROCESSES_PAUSE_MS - since, 0);
+		uv_timer_start(
+			&processes->timer, processes_on_timer, GM_PROCESSES_PAUSE_MS - since, 0);
 		return;
 	}
 	processes->begun = true;
@@ -222,9 +225,9 @@ static void begin(struct gm_processes *processes)
 	}
 }
 
-static void on_timer(uv_timer_t *timer)
+static void processes_on_timer(uv_timer_t *timer)
 {
-	begin(timer->data);
+	processes_begin(timer->data);
 }
 
 void gm_processes_looked(struct gm_processes *processes, uint32_t device, struct gm_usage *usage)
@@ -242,7 +245,7 @@ void gm_processes_looked(struct gm_processes *processes, uint32_t device, struct
 		DL_DELETE(processes->waiting, question);
 		gm_peer_start(question->peer, &question->stream);
 	}
-	begin(processes);
+	processes_begin(processes);
 }
 
 void gm_admin_get_processes(
@@ -256,8 +259,8 @@ void gm_admin_get_processes(
 		return;
 	}
 	question->stream.id = packet->id;
-	question->stream.next = answer_next;
-	question->stream.free = question_free;
+	question->stream.next = processes_answer_next;
+	question->stream.free = processes_question_free;
 	question->dispatch = dispatch;
 	if (processes->ops->exclusive || processes->devices == 0) {
 		gm_peer_start(peer, &question->stream);
@@ -266,5 +269,5 @@ void gm_admin_get_processes(
 	question->peer = peer;
 	question->round = processes->round + (processes->missing ? 2 : 1);
 	DL_APPEND(processes->waiting, question);
-	begin(processes);
+	processes_begin(processes);
 }

@@ -67,10 +67,10 @@ struct fields {
 	size_t n;
 };
 
-static void add(struct fields *fields, const char *format, ...)
+static void journal_add(struct fields *fields, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void add(struct fields *fields, const char *format, ...)
+static void journal_add(struct fields *fields, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -80,66 +80,66 @@ static void add(struct fields *fields, const char *format, ...)
 	fields->list[++fields->n] = NULL;
 }
 
-static void add_number(struct fields *fields, const char *name, uint64_t n)
+static void journal_add_number(struct fields *fields, const char *name, uint64_t n)
 {
-	add(fields, "GPUMEM_%s=%llu", name, (unsigned long long)n);
+	journal_add(fields, "GPUMEM_%s=%llu", name, (unsigned long long)n);
 }
 
-static void add_identity(struct fields *fields, const struct gm_identity *identity)
+static void journal_add_identity(struct fields *fields, const struct gm_identity *identity)
 {
-	add(fields, "GPUMEM_PID=%d", (int)identity->pid);
-	add(fields, "GPUMEM_UID=%u", identity->uid);
+	journal_add(fields, "GPUMEM_PID=%d", (int)identity->pid);
+	journal_add(fields, "GPUMEM_UID=%u", identity->uid);
 }
 
 void gm_journal_event(
 	const struct gm_event *event, const struct gm_identity *identity, const char *text)
 {
 	struct fields f = {.n = 0};
-	add(&f, "MESSAGE_ID=%s", kinds[event->kind].id);
-	add(&f, "GPUMEM_EVENT=%s", kinds[event->kind].kind);
-	add_number(&f, "DEVICE", event->device);
+	journal_add(&f, "MESSAGE_ID=%s", kinds[event->kind].id);
+	journal_add(&f, "GPUMEM_EVENT=%s", kinds[event->kind].kind);
+	journal_add_number(&f, "DEVICE", event->device);
 	if (event->session)
-		add_number(&f, "CLIENT", gm_session_id(event->session));
+		journal_add_number(&f, "CLIENT", gm_session_id(event->session));
 	if (identity)
-		add_identity(&f, identity);
+		journal_add_identity(&f, identity);
 	switch (event->kind) {
 	case GM_EVENT_RECLAIM_STARTED:
 	case GM_EVENT_RECLAIM_ENDED: {
 		uint64_t sum = 0;
 		for (size_t i = 0; i < GM_RUNGS; i++)
 			sum += event->rungs[i];
-		add(&f, "GPUMEM_TRIGGER=%s", gm_journal_trigger(event->trigger));
-		add_number(&f, "NEED", event->need);
-		add_number(&f, "BYTES", sum);
+		journal_add(&f, "GPUMEM_TRIGGER=%s", gm_journal_trigger(event->trigger));
+		journal_add_number(&f, "NEED", event->need);
+		journal_add_number(&f, "BYTES", sum);
 		if (event->kind == GM_EVENT_RECLAIM_ENDED)
-			add_number(&f, "REACHED", event->reached);
+			journal_add_number(&f, "REACHED", event->reached);
 		break;
 	}
 	case GM_EVENT_VICTIM:
-		add_number(&f, "HELD", event->held);
-		add(&f, "GPUMEM_PRIORITY=%d", event->priority);
+		journal_add_number(&f, "HELD", event->held);
+		journal_add(&f, "GPUMEM_PRIORITY=%d", event->priority);
 		if (event->error)
-			add(&f, "ERRNO=%d", -event->error);
+			journal_add(&f, "ERRNO=%d", -event->error);
 		break;
 	default:
-		add_number(&f, "ASKED", event->asked);
+		journal_add_number(&f, "ASKED", event->asked);
 		if (event->held)
-			add_number(&f, "HELD", event->held);
+			journal_add_number(&f, "HELD", event->held);
 		if (event->max)
-			add_number(&f, "MAX", event->max);
+			journal_add_number(&f, "MAX", event->max);
 		/* That nothing came is worth saying. */
 		if (event->bytes || event->kind == GM_EVENT_IGNORED)
-			add_number(&f, "BYTES", event->bytes);
+			journal_add_number(&f, "BYTES", event->bytes);
 		if (event->waited_ns)
-			add_number(&f, "WAITED_MS", event->waited_ns / GM_NS_PER_MS);
+			journal_add_number(&f, "WAITED_MS", event->waited_ns / GM_NS_PER_MS);
 		if (event->kind == GM_EVENT_QUEUED)
-			add(&f, "GPUMEM_PRIORITY=%d", event->priority);
+			journal_add(&f, "GPUMEM_PRIORITY=%d", event->priority);
 		if (event->owner) {
 			char owner[GM_OWNER_TEXT];
-			add(&f, "GPUMEM_OWNER=%s", gm_owner_name(event->owner, owner));
+			journal_add(&f, "GPUMEM_OWNER=%s", gm_owner_name(event->owner, owner));
 		}
 		if (event->status)
-			add_number(&f, "STATUS", (uint64_t)event->status);
+			journal_add_number(&f, "STATUS", (uint64_t)event->status);
 		break;
 	}
 	gm_log_fields(kinds[event->kind].level, f.list, "%s", text);
@@ -154,13 +154,13 @@ void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figure
 		"everything unused is wanted back, and new leases of lower priority wait or are refused"};
 	char available[GM_UNITS_TEXT], capacity[GM_UNITS_TEXT];
 	struct fields f = {.n = 0};
-	add(&f, "MESSAGE_ID=%s", GM_MESSAGE_PRESSURE);
-	add(&f, "GPUMEM_EVENT=pressure");
-	add_number(&f, "DEVICE", device);
-	add(&f, "GPUMEM_LEVEL=%s", names[figures->level]);
-	add_number(&f, "PRESSURE_PPM", figures->pressure_ppm);
-	add_number(&f, "AVAILABLE", figures->available);
-	add_number(&f, "FOREIGN", figures->foreign);
+	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_PRESSURE);
+	journal_add(&f, "GPUMEM_EVENT=pressure");
+	journal_add_number(&f, "DEVICE", device);
+	journal_add(&f, "GPUMEM_LEVEL=%s", names[figures->level]);
+	journal_add_number(&f, "PRESSURE_PPM", figures->pressure_ppm);
+	journal_add_number(&f, "AVAILABLE", figures->available);
+	journal_add_number(&f, "FOREIGN", figures->foreign);
 	gm_log_fields(GM_LOG_INFO, f.list, "device %u: pressure is %s: %s of %s available; %s",
 		device, names[figures->level], gm_format_size(figures->available, available),
 		gm_format_size(figures->capacity, capacity), next[figures->level]);
@@ -169,10 +169,10 @@ void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figure
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what)
 {
 	struct fields f = {.n = 0};
-	add(&f, "MESSAGE_ID=%s", GM_MESSAGE_LIMITS_SET);
-	add(&f, "GPUMEM_EVENT=limits");
-	add_identity(&f, who);
-	add(&f, "GPUMEM_OWNER=%s", owner);
+	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_LIMITS_SET);
+	journal_add(&f, "GPUMEM_EVENT=limits");
+	journal_add_identity(&f, who);
+	journal_add(&f, "GPUMEM_OWNER=%s", owner);
 	gm_log_fields(GM_LOG_NOTICE, f.list, "uid %u (%s, pid %d) changed limits: %s %s", who->uid,
 		who->command, (int)who->pid, owner, what);
 }

@@ -27,13 +27,13 @@ struct handles {
 	bool opening;      /* the answer to an Open: if it fails, the view ends with it */
 };
 
-static void handles_free(struct gm_stream *stream)
+static void serve_lease_handles_free(struct gm_stream *stream)
 {
 	free(stream);
 }
 
 /* The answer ends here, not as it should. */
-static int emit_failure(
+static int serve_lease_emit_failure(
 	struct gm_stream *stream, struct gm_peer *peer, gpumem_status status, const char *detail)
 {
 	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
@@ -48,8 +48,8 @@ static int emit_failure(
 
 /* Read-only copies are made for the packet and closed with it. 1: the answer ended with a failure.
  */
-static int emit_handles(struct handles *handles, struct gm_peer *peer, Gm__Wire__Packet *packet,
-	bool read_only, const int *fds, size_t n)
+static int serve_lease_emit_handles(struct handles *handles, struct gm_peer *peer,
+	Gm__Wire__Packet *packet, bool read_only, const int *fds, size_t n)
 {
 	const struct gm_dispatch *dispatch = handles->dispatch;
 	if (!read_only || !dispatch->ops->read_only_fd)
@@ -67,7 +67,7 @@ static int emit_handles(struct handles *handles, struct gm_peer *peer, Gm__Wire_
 	if (r == 0) {
 		r = gm_peer_emit(peer, packet, copies.fds, n);
 	} else {
-		r = emit_failure(&handles->stream, peer, GPUMEM_E_LIMIT,
+		r = serve_lease_emit_failure(&handles->stream, peer, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		r = r < 0 ? r : 1;
 	}
@@ -75,14 +75,14 @@ static int emit_handles(struct handles *handles, struct gm_peer *peer, Gm__Wire_
 	return r;
 }
 
-static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
+static int serve_lease_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct handles *handles = (struct handles *)stream;
 	struct gm_client *client = gm_peer_user(peer);
 	struct gm_lease *lease =
 		client ? gm_session_find_lease(client->session, handles->lease) : NULL;
 	if (!lease)
-		return emit_failure(stream, peer, GPUMEM_E_NOT_FOUND,
+		return serve_lease_emit_failure(stream, peer, GPUMEM_E_NOT_FOUND,
 			"the lease was returned while its handles were being sent");
 
 	struct gm_lease_info info;
@@ -126,7 +126,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	packet.more = chunk != NULL;
 	packet.body_case = GM__WIRE__PACKET__BODY_LEASE_REPLY;
 	packet.lease_reply = &reply;
-	int r = emit_handles(handles, peer, &packet, info.read_only, fds, n_fds);
+	int r = serve_lease_emit_handles(handles, peer, &packet, info.read_only, fds, n_fds);
 	if (r < 0)
 		return r;
 	if (r > 0) {
@@ -138,15 +138,15 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	return chunk != NULL;
 }
 
-static int send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static int serve_lease_send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	uint64_t lease, uint64_t from, uint64_t to, bool opening)
 {
 	struct handles *handles = calloc(1, sizeof(*handles));
 	if (!handles)
 		return -ENOMEM;
 	handles->stream.id = id;
-	handles->stream.next = handles_next;
-	handles->stream.free = handles_free;
+	handles->stream.next = serve_lease_handles_next;
+	handles->stream.free = serve_lease_handles_free;
 	handles->dispatch = dispatch;
 	handles->lease = lease;
 	handles->from = from;
@@ -156,12 +156,12 @@ static int send_handles(struct gm_dispatch *dispatch, struct gm_peer *peer, uint
 	return 0;
 }
 
-static void fail_memory(struct gm_peer *peer, uint64_t id)
+static void serve_lease_fail_memory(struct gm_peer *peer, uint64_t id)
 {
 	gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
-static void fail_no_lease(struct gm_peer *peer, uint64_t id, uint64_t lease)
+static void serve_lease_fail_no_lease(struct gm_peer *peer, uint64_t id, uint64_t lease)
 {
 	char detail[GM_DETAIL_BYTES];
 	snprintf(
@@ -171,23 +171,24 @@ static void fail_no_lease(struct gm_peer *peer, uint64_t id, uint64_t lease)
 
 /* ---- asking for memory */
 
-struct gm_asked {
+struct gm_serve_asked {
 	struct gm_request request;
 	struct gm_dispatch *dispatch;
 	struct gm_client *client; /* both outlive the request: the end of a connection cancels it */
 	struct gm_peer *peer;
 	uint64_t id;
-	bool waits;                        /* it may */
-	char tag[GM_LIMIT_NAME_BYTES + 1]; /* while it waits the packet is gone */
-	struct gm_asked *prev, *next;      /* of the client */
+	bool waits;                         /* it may */
+	char tag[GM_LIMIT_NAME_BYTES + 1];  /* while it waits the packet is gone */
+	struct gm_serve_asked *prev, *next; /* of the client */
 };
 
 /* Who says that much means for ever. */
 #define GM_ASK_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
 
-static void on_done(struct gm_request *request, gpumem_status status, const char *detail)
+static void serve_lease_on_done(
+	struct gm_request *request, gpumem_status status, const char *detail)
 {
-	struct gm_asked *asked = (struct gm_asked *)request;
+	struct gm_serve_asked *asked = (struct gm_serve_asked *)request;
 	struct gm_dispatch *dispatch = asked->dispatch;
 	struct gm_peer *peer = asked->peer;
 	uint64_t id = asked->id;
@@ -208,13 +209,13 @@ static void on_done(struct gm_request *request, gpumem_status status, const char
 	free(asked);
 	/* Without an answer the client could not know what it holds: off it goes, and its chunks
 	 * with it when it ends. */
-	if (send_handles(dispatch, peer, id, info.id, from, to, false) < 0)
+	if (serve_lease_send_handles(dispatch, peer, id, info.id, from, to, false) < 0)
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
 /* Whether it waits if it does not fit, and for how long. */
-static bool set_wait(const struct gm_dispatch *dispatch, uint32_t device, uint64_t wait_ms,
-	bool no_wait, struct gm_request *request)
+static bool serve_lease_set_wait(const struct gm_dispatch *dispatch, uint32_t device,
+	uint64_t wait_ms, bool no_wait, struct gm_request *request)
 {
 	if (no_wait) {
 		request->wait_ns = GM_WAIT_NEVER;
@@ -231,7 +232,7 @@ static bool set_wait(const struct gm_dispatch *dispatch, uint32_t device, uint64
 	return oom != GM_OOM_REFUSE;
 }
 
-static void ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static void serve_lease_ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	const struct gm_request *what, uint64_t wait_ms, bool no_wait)
 {
 	struct gm_client *client = gm_peer_user(peer);
@@ -242,14 +243,14 @@ static void ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 		gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
 		return;
 	}
-	struct gm_asked *asked = calloc(1, sizeof(*asked));
+	struct gm_serve_asked *asked = calloc(1, sizeof(*asked));
 	if (!asked) {
-		fail_memory(peer, id);
+		serve_lease_fail_memory(peer, id);
 		return;
 	}
 	asked->request = *what;
 	asked->request.session = client->session;
-	asked->request.done = on_done;
+	asked->request.done = serve_lease_on_done;
 	if (what->tag)
 		strncpy(asked->tag, what->tag, sizeof(asked->tag) - 1);
 	asked->request.tag = asked->tag;
@@ -257,7 +258,8 @@ static void ask(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	asked->client = client;
 	asked->peer = peer;
 	asked->id = id;
-	asked->waits = set_wait(dispatch, what->device, wait_ms, no_wait, &asked->request);
+	asked->waits =
+		serve_lease_set_wait(dispatch, what->device, wait_ms, no_wait, &asked->request);
 	/* Requests without an answer are bounded, and returns come the same way as they do: what
 	 * may wait for long must leave room for what it waits for. */
 	if (asked->waits && client->n_waiting >= GM_LIMIT_WAITING_PER_CLIENT) {
@@ -277,7 +279,7 @@ void gm_serve_cancel(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const struct gm_client *client = gm_peer_user(peer);
-	struct gm_asked *asked = NULL;
+	struct gm_serve_asked *asked = NULL;
 	DL_SEARCH_SCALAR(client->asked, asked, id, packet->cancel->request);
 	if (!asked) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_NOT_FOUND,
@@ -288,7 +290,8 @@ void gm_serve_cancel(
 	gm_peer_send_done(peer, packet->id);
 }
 
-static bool device_ok(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, uint32_t n)
+static bool serve_lease_device_ok(
+	struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id, uint32_t n)
 {
 	if (n < dispatch->n_devices)
 		return true;
@@ -297,8 +300,8 @@ static bool device_ok(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64
 }
 
 /* Why a device does not do what was asked of it, and what to do. */
-static void no_transport(const struct gm_dispatch *dispatch, const Gm__Wire__Lease *lease,
-	enum gm_transport transport, char detail[GM_DETAIL_BYTES])
+static void serve_lease_no_transport(const struct gm_dispatch *dispatch,
+	const Gm__Wire__Lease *lease, enum gm_transport transport, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_backend_device *device = &dispatch->devices[lease->device];
 	bool ipc = transport == GM_TRANSPORT_IPC;
@@ -317,7 +320,7 @@ void gm_serve_lease(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Lease *lease = packet->lease;
-	if (!device_ok(dispatch, peer, packet->id, lease->device))
+	if (!serve_lease_device_ok(dispatch, peer, packet->id, lease->device))
 		return;
 	if (!gm_name_ok(lease->tag)) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
@@ -342,7 +345,7 @@ void gm_serve_lease(
 	}
 	if (!(transport == GM_TRANSPORT_FD ? device->transport_fd : device->transport_ipc)) {
 		char detail[GM_DETAIL_BYTES];
-		no_transport(dispatch, lease, transport, detail);
+		serve_lease_no_transport(dispatch, lease, transport, detail);
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED, detail);
 		return;
 	}
@@ -352,20 +355,20 @@ void gm_serve_lease(
 		.transport = transport,
 		.tag = lease->tag,
 	};
-	ask(dispatch, peer, packet->id, &what, lease->wait_ms, lease->no_wait);
+	serve_lease_ask(dispatch, peer, packet->id, &what, lease->wait_ms, lease->no_wait);
 }
 
 /* The lease a request names, or NULL when its answer was sent. */
-static struct gm_lease *find(struct gm_peer *peer, uint64_t id, uint64_t name)
+static struct gm_lease *serve_lease_find(struct gm_peer *peer, uint64_t id, uint64_t name)
 {
 	struct gm_client *client = gm_peer_user(peer);
 	struct gm_lease *lease = gm_session_find_lease(client->session, name);
 	if (!lease)
-		fail_no_lease(peer, id, name);
+		serve_lease_fail_no_lease(peer, id, name);
 	return lease;
 }
 
-static struct gm_session *session_of(struct gm_peer *peer)
+static struct gm_session *serve_lease_session_of(struct gm_peer *peer)
 {
 	return ((struct gm_client *)gm_peer_user(peer))->session;
 }
@@ -373,17 +376,18 @@ static struct gm_session *session_of(struct gm_peer *peer)
 void gm_serve_grow(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_lease *lease = find(peer, packet->id, packet->grow->lease);
+	struct gm_lease *lease = serve_lease_find(peer, packet->id, packet->grow->lease);
 	if (!lease)
 		return;
 	struct gm_lease_info info;
-	gm_lease_info(lease, session_of(peer), &info);
+	gm_lease_info(lease, serve_lease_session_of(peer), &info);
 	const struct gm_request what = {
 		.lease = lease, .device = info.device, .bytes = packet->grow->bytes};
-	ask(dispatch, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait);
+	serve_lease_ask(
+		dispatch, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait);
 }
 
-static void answer_status(
+static void serve_lease_answer_status(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail)
 {
 	if (status == GPUMEM_OK)
@@ -396,33 +400,33 @@ void gm_serve_return(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Return *what = packet->return_chunks;
-	struct gm_lease *lease = find(peer, packet->id, what->lease);
+	struct gm_lease *lease = serve_lease_find(peer, packet->id, what->lease);
 	if (!lease)
 		return;
 	if (what->n_chunks == 0) {
-		gm_lease_return(session_of(peer), lease);
+		gm_lease_return(serve_lease_session_of(peer), lease);
 		gm_peer_send_done(peer, packet->id);
 		return;
 	}
-	gpumem_status status =
-		gm_lease_return_chunks(session_of(peer), lease, what->chunks, what->n_chunks);
+	gpumem_status status = gm_lease_return_chunks(
+		serve_lease_session_of(peer), lease, what->chunks, what->n_chunks);
 	const char *detail = "the chunks cannot be returned";
 	if (status == GPUMEM_E_NOT_FOUND)
 		detail = "a chunk is not (or no longer) in the lease, or is named twice; none was "
 			 "returned";
 	else if (status == GPUMEM_E_BUSY)
 		detail = "the lease is shared: it goes back as a whole";
-	answer_status(peer, packet->id, status, detail);
+	serve_lease_answer_status(peer, packet->id, status, detail);
 }
 
 void gm_serve_get_handles(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	if (!find(peer, packet->id, packet->get_handles->lease))
+	if (!serve_lease_find(peer, packet->id, packet->get_handles->lease))
 		return;
-	if (send_handles(dispatch, peer, packet->id, packet->get_handles->lease,
+	if (serve_lease_send_handles(dispatch, peer, packet->id, packet->get_handles->lease,
 		    packet->get_handles->from, UINT64_MAX, false) < 0)
-		fail_memory(peer, packet->id);
+		serve_lease_fail_memory(peer, packet->id);
 }
 
 /* ---- sharing */
@@ -431,7 +435,7 @@ void gm_serve_share(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Share *share = packet->share;
-	struct gm_lease *lease = find(peer, packet->id, share->lease);
+	struct gm_lease *lease = serve_lease_find(peer, packet->id, share->lease);
 	if (!lease)
 		return;
 	struct gm_share_options options = {
@@ -453,7 +457,7 @@ void gm_serve_share(
 		return;
 	}
 	uint8_t token[GM_TOKEN_BYTES];
-	gpumem_status status = gm_lease_share(session_of(peer), lease, &options, token);
+	gpumem_status status = gm_lease_share(serve_lease_session_of(peer), lease, &options, token);
 	if (status != GPUMEM_OK) {
 		const char *detail = "the lease cannot be shared";
 		if (status == GPUMEM_E_LIMIT)
@@ -484,8 +488,8 @@ void gm_serve_open(
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, "a token has 16 bytes");
 		return;
 	}
-	gpumem_status status = gm_session_open(
-		session_of(peer), open->token.data, identity->groups, identity->n_groups, &lease);
+	gpumem_status status = gm_session_open(serve_lease_session_of(peer), open->token.data,
+		identity->groups, identity->n_groups, &lease);
 	if (status != GPUMEM_OK) {
 		const char *detail = "the lease cannot be opened";
 		if (status == GPUMEM_E_NOT_FOUND)
@@ -498,19 +502,21 @@ void gm_serve_open(
 		return;
 	}
 	struct gm_lease_info info;
-	gm_lease_info(lease, session_of(peer), &info);
-	if (send_handles(dispatch, peer, packet->id, info.id, 0, UINT64_MAX, true) < 0) {
-		gm_lease_return(session_of(peer), lease);
-		fail_memory(peer, packet->id);
+	gm_lease_info(lease, serve_lease_session_of(peer), &info);
+	if (serve_lease_send_handles(dispatch, peer, packet->id, info.id, 0, UINT64_MAX, true) <
+		0) {
+		gm_lease_return(serve_lease_session_of(peer), lease);
+		serve_lease_fail_memory(peer, packet->id);
 	}
 }
 
 void gm_serve_unshare(
 	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_lease *lease = find(peer, packet->id, packet->unshare->lease);
+	struct gm_lease *lease = serve_lease_find(peer, packet->id, packet->unshare->lease);
 	if (!lease)
 		return;
-	answer_status(peer, packet->id, gm_lease_unshare(session_of(peer), lease),
+	serve_lease_answer_status(peer, packet->id,
+		gm_lease_unshare(serve_lease_session_of(peer), lease),
 		"only the maker of a lease can end its sharing");
 }

@@ -27,7 +27,7 @@ struct hello_answer {
 	uint64_t leases[];
 };
 
-static void hello_free(struct gm_stream *stream)
+static void serve_session_hello_free(struct gm_stream *stream)
 {
 	struct hello_answer *answer = (struct hello_answer *)stream;
 	gm_client_welcome_deinit(&answer->welcome);
@@ -35,7 +35,8 @@ static void hello_free(struct gm_stream *stream)
 	free(answer);
 }
 
-static void fill_hello(const struct gm_dispatch *dispatch, Gm__Wire__HelloReply *reply)
+static void serve_session_fill_hello(
+	const struct gm_dispatch *dispatch, Gm__Wire__HelloReply *reply)
 {
 	reply->major = GM_WIRE_MAJOR;
 	reply->minor = GM_WIRE_MINOR;
@@ -52,7 +53,7 @@ static void fill_hello(const struct gm_dispatch *dispatch, Gm__Wire__HelloReply 
 	reply->track = (Gm__Wire__Track)dispatch->config->track;
 }
 
-static int hello_next(struct gm_stream *stream, struct gm_peer *peer)
+static int serve_session_hello_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct hello_answer *answer = (struct hello_answer *)stream;
 	struct gm_client *client = gm_peer_user(peer);
@@ -60,7 +61,7 @@ static int hello_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	if (!client)
 		return -EPIPE;
-	fill_hello(answer->dispatch, &reply);
+	serve_session_fill_hello(answer->dispatch, &reply);
 	reply.session = client->id;
 	reply.token.data = answer->welcome.token;
 	reply.token.len = sizeof(answer->welcome.token);
@@ -83,16 +84,16 @@ static int hello_next(struct gm_stream *stream, struct gm_peer *peer)
 	return answer->at < answer->n_leases;
 }
 
-static int answer_hello(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	struct gm_client *client, const struct gm_client_welcome *welcome)
+static int serve_session_answer_hello(struct gm_dispatch *dispatch, struct gm_peer *peer,
+	uint64_t id, struct gm_client *client, const struct gm_client_welcome *welcome)
 {
 	uint64_t n = welcome->resumed ? gm_session_lease_count(client->session) : 0;
 	struct hello_answer *answer = calloc(1, sizeof(*answer) + n * sizeof(uint64_t));
 	if (!answer)
 		return -ENOMEM;
 	answer->stream.id = id;
-	answer->stream.next = hello_next;
-	answer->stream.free = hello_free;
+	answer->stream.next = serve_session_hello_next;
+	answer->stream.free = serve_session_hello_free;
 	answer->dispatch = dispatch;
 	answer->welcome = *welcome;
 	answer->first = true;
@@ -106,7 +107,7 @@ static int answer_hello(struct gm_dispatch *dispatch, struct gm_peer *peer, uint
 	return 0;
 }
 
-static void refuse_join(struct gm_peer *peer, uint64_t id, int error)
+static void serve_session_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 {
 	if (error == -EACCES) {
 		gm_peer_refuse(peer, id, GPUMEM_E_DENIED,
@@ -155,7 +156,7 @@ void gm_serve_hello(
 		Gm__Wire__HelloReply reply = GM__WIRE__HELLO_REPLY__INIT;
 		Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
 		gm_peer_set_greeted(peer);
-		fill_hello(dispatch, &reply);
+		serve_session_fill_hello(dispatch, &reply);
 		answer.id = packet->id;
 		answer.body_case = GM__WIRE__PACKET__BODY_HELLO_REPLY;
 		answer.hello_reply = &reply;
@@ -171,16 +172,16 @@ void gm_serve_hello(
 	int r = gm_clients_join(dispatch->clients, peer, hello->name, dispatch->config->trust,
 		hello->session, hello->token.data, &client, &welcome);
 	if (r < 0) {
-		refuse_join(peer, packet->id, r);
+		serve_session_refuse_join(peer, packet->id, r);
 		return;
 	}
 	gm_peer_set_greeted(peer);
-	r = answer_hello(dispatch, peer, packet->id, client, &welcome);
+	r = serve_session_answer_hello(dispatch, peer, packet->id, client, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)
 			gm_session_keep_token(client->session, hello->token.data);
-		refuse_join(peer, packet->id, r);
+		serve_session_refuse_join(peer, packet->id, r);
 	}
 	explicit_bzero(welcome.token, sizeof(welcome.token));
 }

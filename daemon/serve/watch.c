@@ -94,7 +94,7 @@ void gm_watch_peer_closed(struct gm_watch *watch, struct gm_peer *peer)
 
 /* ---- the end of a cleanup */
 
-static void fill_result(
+static void watch_fill_result(
 	struct gm_dispatch *dispatch, struct cleanup *cleanup, Gm__Wire__CleanupReply *reply)
 {
 	struct gm_device_figures figures;
@@ -109,25 +109,25 @@ static void fill_result(
 	reply->free = figures.free;
 }
 
-static void end_cleanup(struct gm_dispatch *dispatch, struct cleanup *cleanup)
+static void watch_end_cleanup(struct gm_dispatch *dispatch, struct cleanup *cleanup)
 {
 	DL_DELETE(dispatch->watch->cleanups, cleanup);
 	free(cleanup);
 }
 
-static void send_result(struct gm_dispatch *dispatch, struct cleanup *cleanup)
+static void watch_send_result(struct gm_dispatch *dispatch, struct cleanup *cleanup)
 {
 	Gm__Wire__CleanupReply reply;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	fill_result(dispatch, cleanup, &reply);
+	watch_fill_result(dispatch, cleanup, &reply);
 	packet.id = cleanup->id;
 	packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
 	packet.cleanup_reply = &reply;
 	gm_peer_send(cleanup->peer, &packet);
-	end_cleanup(dispatch, cleanup);
+	watch_end_cleanup(dispatch, cleanup);
 }
 
-static void end_cleanups(struct gm_dispatch *dispatch, const struct gm_event *event)
+static void watch_end_cleanups(struct gm_dispatch *dispatch, const struct gm_event *event)
 {
 	struct cleanup *cleanup, *next;
 	DL_FOREACH_SAFE (dispatch->watch->cleanups, cleanup, next) {
@@ -138,19 +138,19 @@ static void end_cleanups(struct gm_dispatch *dispatch, const struct gm_event *ev
 		cleanup->ended = true;
 		/* One without an id has not told its plan yet, and tells this after it. */
 		if (cleanup->id)
-			send_result(dispatch, cleanup);
+			watch_send_result(dispatch, cleanup);
 	}
 }
 
 /* ---- news */
 
-static bool may_see(const struct watcher *watcher, const struct gm_identity *other)
+static bool watch_may_see(const struct watcher *watcher, const struct gm_identity *other)
 {
 	const struct gm_identity *asker = gm_peer_identity(watcher->peer);
 	return watcher->admin || gm_identity_same_owner(asker, other);
 }
 
-static void send_notice(const struct watcher *watcher, const Gm__Wire__NoticeEvent *notice)
+static void watch_send_notice(const struct watcher *watcher, const Gm__Wire__NoticeEvent *notice)
 {
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
@@ -158,7 +158,7 @@ static void send_notice(const struct watcher *watcher, const Gm__Wire__NoticeEve
 	gm_peer_send(watcher->peer, &packet);
 }
 
-static bool log_again(
+static bool watch_log_again(
 	struct gm_watch *watch, struct gm_client *client, const struct gm_event *event)
 {
 	uint64_t now = gm_clock_ns();
@@ -173,7 +173,7 @@ static bool log_again(
 }
 
 /* What happened, for who may not know whose limit it is. */
-static const char *bare_text(const struct gm_event *event)
+static const char *watch_bare_text(const struct gm_event *event)
 {
 	if (!gm_dispatch_is_private(event->owner))
 		return event->text;
@@ -195,10 +195,10 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 	char text[GM_JOURNAL_TEXT], bare[GM_JOURNAL_TEXT], owner[GM_OWNER_TEXT] = "";
 	struct watcher *watcher;
 	gm_journal_text(event, identity, client ? client->name : NULL, text);
-	if (log_again(dispatch->watch, client, event))
+	if (watch_log_again(dispatch->watch, client, event))
 		gm_journal_event(event, identity, text);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
-		end_cleanups(dispatch, event);
+		watch_end_cleanups(dispatch, event);
 	if (!dispatch->watch->watchers)
 		return;
 
@@ -215,7 +215,7 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 		notice.uid = identity->uid;
 		snprintf(bare, sizeof(bare), "client %llu (pid %d, uid %u): %s",
 			(unsigned long long)notice.session, (int)identity->pid, identity->uid,
-			bare_text(event));
+			watch_bare_text(event));
 	}
 	if (event->owner)
 		gm_owner_name(event->owner, owner);
@@ -235,15 +235,15 @@ void gm_watch_event(struct gm_dispatch *dispatch, const struct gm_event *event)
 		notice.rungs = rungs;
 	}
 	DL_FOREACH (dispatch->watch->watchers, watcher) {
-		bool all = !identity || may_see(watcher, identity);
+		bool all = !identity || watch_may_see(watcher, identity);
 		notice.text = all ? text : bare;
 		notice.client = (char *)(all && client ? client->name : "");
 		notice.owner = (char *)(all || !gm_dispatch_is_private(event->owner) ? owner : "");
-		send_notice(watcher, &notice);
+		watch_send_notice(watcher, &notice);
 	}
 }
 
-static void send_level(struct gm_dispatch *dispatch, struct gm_peer *peer, uint32_t device)
+static void watch_send_level(struct gm_dispatch *dispatch, struct gm_peer *peer, uint32_t device)
 {
 	struct gm_device_figures figures;
 	Gm__Wire__PressureEvent event = GM__WIRE__PRESSURE_EVENT__INIT;
@@ -266,7 +266,7 @@ void gm_watch_level(struct gm_dispatch *dispatch, uint32_t device)
 	if (!dispatch->watch)
 		return;
 	DL_FOREACH (dispatch->watch->watchers, watcher)
-		send_level(dispatch, watcher->peer, device);
+		watch_send_level(dispatch, watcher->peer, device);
 }
 
 void gm_watch_limits(struct gm_dispatch *dispatch, const struct gm_identity *who, const char *owner,
@@ -288,7 +288,7 @@ void gm_watch_limits(struct gm_dispatch *dispatch, const struct gm_identity *who
 	notice.owner = (char *)owner;
 	notice.text = text;
 	DL_FOREACH (dispatch->watch->watchers, watcher)
-		send_notice(watcher, &notice);
+		watch_send_notice(watcher, &notice);
 }
 
 void gm_watch_goodbye(struct gm_dispatch *dispatch, const char *reason, bool restart)
@@ -330,7 +330,7 @@ void gm_watch_start(
 	gm_peer_send_done(peer, packet->id);
 	/* What holds now, so that nothing is missed between a look and the first change. */
 	for (uint32_t i = 0; i < dispatch->n_devices; i++)
-		send_level(dispatch, peer, i);
+		watch_send_level(dispatch, peer, i);
 }
 
 /* ---- plans: as long as there are clients, so told as they are read */
@@ -356,26 +356,27 @@ struct plan {
 	struct step steps[];
 };
 
-static void plan_free(struct gm_stream *stream)
+static void watch_plan_free(struct gm_stream *stream)
 {
 	free(stream);
 }
 
-static int tell_result(struct plan *plan, struct gm_peer *peer)
+static int watch_tell_result(struct plan *plan, struct gm_peer *peer)
 {
 	Gm__Wire__CleanupReply reply;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	fill_result(plan->dispatch, plan->cleanup, &reply);
+	watch_fill_result(plan->dispatch, plan->cleanup, &reply);
 	packet.id = plan->stream.id;
 	packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
 	packet.cleanup_reply = &reply;
 	int r = gm_peer_emit(peer, &packet, NULL, 0);
 	if (r == 0)
-		end_cleanup(plan->dispatch, plan->cleanup);
+		watch_end_cleanup(plan->dispatch, plan->cleanup);
 	return r;
 }
 
-static void fill_step(const struct plan *plan, const struct step *from, Gm__Wire__CleanupStep *ret)
+static void watch_fill_step(
+	const struct plan *plan, const struct step *from, Gm__Wire__CleanupStep *ret)
 {
 	struct gm_session *session =
 		from->session ? gm_core_find_session(plan->dispatch->core, from->session) : NULL;
@@ -393,7 +394,7 @@ static void fill_step(const struct plan *plan, const struct step *from, Gm__Wire
 		ret->client = (char *)client->name;
 }
 
-static int plan_next(struct gm_stream *stream, struct gm_peer *peer)
+static int watch_plan_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct plan *plan = (struct plan *)stream;
 	Gm__Wire__CleanupStep steps[GM_WATCH_STEPS];
@@ -402,9 +403,9 @@ static int plan_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	size_t n = 0;
 	if (plan->told)
-		return tell_result(plan, peer);
+		return watch_tell_result(plan, peer);
 	for (; n < GM_WATCH_STEPS && plan->at + n < plan->n; n++) {
-		fill_step(plan, &plan->steps[plan->at + n], &steps[n]);
+		watch_fill_step(plan, &plan->steps[plan->at + n], &steps[n]);
 		list[n] = &steps[n];
 	}
 	reply.device = plan->device;
@@ -433,7 +434,7 @@ static int plan_next(struct gm_stream *stream, struct gm_peer *peer)
 }
 
 /* false: no memory. */
-static bool tell_plan(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static bool watch_tell_plan(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
 	const struct gm_ladder_plan *from, struct cleanup *cleanup)
 {
 	const struct watcher asker = {.peer = peer, .admin = gm_dispatch_is_admin(dispatch, peer)};
@@ -443,8 +444,8 @@ static bool tell_plan(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64
 		return false;
 	plan->stream.id = id;
 	plan->stream.bytes = bytes;
-	plan->stream.next = plan_next;
-	plan->stream.free = plan_free;
+	plan->stream.next = watch_plan_next;
+	plan->stream.free = watch_plan_free;
 	plan->dispatch = dispatch;
 	plan->cleanup = cleanup;
 	plan->device = from->device;
@@ -458,7 +459,7 @@ static bool tell_plan(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64
 		struct step *to = &plan->steps[i];
 		to->rung = step->rung;
 		to->bytes = step->bytes;
-		if (!client || !may_see(&asker, client->identity))
+		if (!client || !watch_may_see(&asker, client->identity))
 			continue;
 		to->held = step->held;
 		to->priority = step->priority;
@@ -490,7 +491,7 @@ void gm_watch_cleanup(
 		status = gm_core_cleanup_plan(dispatch->core, what->device, need, &plan, detail);
 		if (status != GPUMEM_OK)
 			gm_peer_send_failure(peer, id, status, detail);
-		else if (!tell_plan(dispatch, peer, id, &plan, NULL))
+		else if (!watch_tell_plan(dispatch, peer, id, &plan, NULL))
 			gm_peer_send_failure(
 				peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 		gm_ladder_plan_deinit(&plan);
@@ -511,16 +512,16 @@ void gm_watch_cleanup(
 		cleanup->need = plan.need;
 		if (plan.n_steps == 0)
 			cleanup->ended = cleanup->reached = true;
-		if (!tell_plan(dispatch, peer, id, &plan, cleanup)) {
+		if (!watch_tell_plan(dispatch, peer, id, &plan, cleanup)) {
 			/* It is under way: what came of it can be told all the same. */
 			cleanup->id = id;
 			if (cleanup->ended)
-				send_result(dispatch, cleanup);
+				watch_send_result(dispatch, cleanup);
 		}
 	} else {
 		gm_peer_log(peer, GM_LOG_NOTICE, "it was refused: %s", detail);
 		gm_peer_send_failure(peer, id, status, detail);
-		end_cleanup(dispatch, cleanup);
+		watch_end_cleanup(dispatch, cleanup);
 	}
 	gm_ladder_plan_deinit(&plan);
 }

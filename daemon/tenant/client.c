@@ -26,7 +26,7 @@
 /* How long figures of a device may be old in the pages. */
 #define GM_CLIENTS_INTERVAL_MS 50
 
-static void log_client(const struct gm_client *client, enum gm_log_level level, const char *what)
+static void client_log(const struct gm_client *client, enum gm_log_level level, const char *what)
 {
 	char id[48], pid[32], uid[32];
 	const char *const fields[] = {id, pid, uid, NULL};
@@ -41,7 +41,7 @@ static void log_client(const struct gm_client *client, enum gm_log_level level, 
 
 /* ---- figures for the pages */
 
-static void write_device(struct gm_clients *clients, uint32_t device)
+static void client_write_device(struct gm_clients *clients, uint32_t device)
 {
 	struct gm_device_figures figures;
 	struct gm_client *client;
@@ -52,12 +52,12 @@ static void write_device(struct gm_clients *clients, uint32_t device)
 	clients->dirty &= ~(UINT32_C(1) << device);
 }
 
-static void on_interval(uv_timer_t *timer)
+static void client_on_interval(uv_timer_t *timer)
 {
 	struct gm_clients *clients = timer->data;
 	for (uint32_t i = 0; i < clients->devices; i++)
 		if (clients->dirty & UINT32_C(1) << i)
-			write_device(clients, i);
+			client_write_device(clients, i);
 	clients->flushed(clients->ctx);
 }
 
@@ -65,7 +65,7 @@ void gm_clients_device_changed(struct gm_clients *clients, uint32_t device)
 {
 	clients->dirty |= UINT32_C(1) << device;
 	if (clients->timer_open && !uv_is_active((uv_handle_t *)&clients->timer))
-		uv_timer_start(&clients->timer, on_interval, GM_CLIENTS_INTERVAL_MS, 0);
+		uv_timer_start(&clients->timer, client_on_interval, GM_CLIENTS_INTERVAL_MS, 0);
 }
 
 void gm_clients_session_changed(struct gm_session *session, uint32_t device)
@@ -78,7 +78,7 @@ void gm_clients_session_changed(struct gm_session *session, uint32_t device)
 void gm_clients_level_changed(struct gm_clients *clients, uint32_t device)
 {
 	struct gm_client *client;
-	write_device(clients, device);
+	client_write_device(clients, device);
 	DL_FOREACH (clients->list, client)
 		if (client->events)
 			gm_events_pressure(client->events, device);
@@ -88,7 +88,7 @@ uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool ur
 {
 	struct gm_client *client;
 	uint64_t asked = 0;
-	write_device(clients, device);
+	client_write_device(clients, device);
 	DL_FOREACH (clients->list, client) {
 		if (client->events && gm_session_held(client->session, device)) {
 			gm_events_reclaim(client->events, device, urgent, 0);
@@ -207,7 +207,7 @@ void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
 	clients->per_uid = per_uid;
 }
 
-static int count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user **ret_user)
+static int client_count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user **ret_user)
 {
 	struct gm_client_user *user;
 	HASH_FIND(hh, clients->users, &uid, sizeof(uid), user);
@@ -229,7 +229,7 @@ static int count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user
 	return 0;
 }
 
-static void count_out(struct gm_clients *clients, struct gm_client_user *user)
+static void client_count_out(struct gm_clients *clients, struct gm_client_user *user)
 {
 	if (--user->clients > 0)
 		return;
@@ -237,7 +237,7 @@ static void count_out(struct gm_clients *clients, struct gm_client_user *user)
 	free(user);
 }
 
-static void on_process_closed(uv_handle_t *handle)
+static void client_on_process_closed(uv_handle_t *handle)
 {
 	struct gm_client *client = handle->data;
 	gm_identity_unref(client->identity);
@@ -245,21 +245,21 @@ static void on_process_closed(uv_handle_t *handle)
 }
 
 /* Takes the record out; its session has ended or is about to. */
-static void forget(struct gm_client *client)
+static void client_forget(struct gm_client *client)
 {
 	struct gm_clients *clients = client->clients;
 	HASH_DELETE(hh, clients->by_id, client);
 	DL_DELETE(clients->list, client);
-	count_out(clients, client->of_user);
+	client_count_out(clients, client->of_user);
 	gm_domains_release(clients->domains, client->domain);
 	gm_events_free(client->events);
 	client->events = NULL;
 	gm_pages_deinit(&client->pages);
 	client->session = NULL;
-	uv_close((uv_handle_t *)&client->process, on_process_closed);
+	uv_close((uv_handle_t *)&client->process, client_on_process_closed);
 }
 
-static struct gm_session *detach(struct gm_client *client)
+static struct gm_session *client_detach(struct gm_client *client)
 {
 	struct gm_session *session = client->session;
 	struct gm_peer *peer = client->peer;
@@ -274,38 +274,38 @@ static struct gm_session *detach(struct gm_client *client)
 	return session;
 }
 
-static void end_died(struct gm_client *client)
+static void client_end_died(struct gm_client *client)
 {
-	struct gm_session *session = detach(client);
+	struct gm_session *session = client_detach(client);
 	gm_session_cancel(session); /* while it is known whose they were */
-	forget(client);
+	client_forget(client);
 	gm_session_end_died(session);
 }
 
 void gm_client_goodbye(struct gm_client *client)
 {
 	struct gm_session *session = client->session;
-	log_client(client, GM_LOG_DEBUG, "said goodbye");
+	client_log(client, GM_LOG_DEBUG, "said goodbye");
 	/* The connection stays: the goodbye is answered on it. */
 	gm_peer_set_user(client->peer, NULL);
 	client->peer = NULL;
 	gm_session_set_user(session, NULL);
 	gm_session_cancel(session);
-	forget(client);
+	client_forget(client);
 	gm_session_end_unmapped(session);
 }
 
-static void on_process_end(uv_poll_t *poll, int status, int events)
+static void client_on_process_end(uv_poll_t *poll, int status, int events)
 {
 	struct gm_client *client = poll->data;
 	uv_poll_stop(poll);
 	if (!gm_identity_dead(client->identity)) {
 		/* Not its end, but an error of polling: what it holds stays charged. */
-		log_client(client, GM_LOG_ERROR, "cannot be watched any more");
+		client_log(client, GM_LOG_ERROR, "cannot be watched any more");
 		return;
 	}
-	log_client(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
-	end_died(client);
+	client_log(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
+	client_end_died(client);
 }
 
 void gm_client_disconnected(struct gm_client *client)
@@ -313,16 +313,16 @@ void gm_client_disconnected(struct gm_client *client)
 	client->peer = NULL;
 	client->clients->quarantined++;
 	if (gm_identity_dead(client->identity)) {
-		log_client(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
-		end_died(client);
+		client_log(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
+		client_end_died(client);
 		return;
 	}
 	if (gm_session_lease_count(client->session) == 0) {
-		log_client(client, GM_LOG_DEBUG, "left");
-		end_died(client);
+		client_log(client, GM_LOG_DEBUG, "left");
+		client_end_died(client);
 		return;
 	}
-	log_client(client, GM_LOG_NOTICE,
+	client_log(client, GM_LOG_NOTICE,
 		"closed its connection and lives; its memory is quarantined");
 	gm_events_free(client->events);
 	client->events = NULL;
@@ -340,7 +340,7 @@ void gm_clients_end_all(struct gm_clients *clients)
 			clients->quarantined++;
 			gm_peer_close(peer);
 		}
-		end_died(client);
+		client_end_died(client);
 	}
 }
 
@@ -353,7 +353,7 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
 	welcome->client_page = gm_close(welcome->client_page);
 }
 
-static int dup_fd(int fd, int *ret)
+static int client_dup_fd(int fd, int *ret)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (copy < 0)
@@ -363,7 +363,7 @@ static int dup_fd(int fd, int *ret)
 }
 
 /* New pages and a new event channel: those of a connection before are left to the process. */
-static int equip(struct gm_client *client, struct gm_client_welcome *welcome)
+static int client_equip(struct gm_client *client, struct gm_client_welcome *welcome)
 {
 	struct gm_clients *clients = client->clients;
 	struct gm_pages pages;
@@ -373,7 +373,7 @@ static int equip(struct gm_client *client, struct gm_client_welcome *welcome)
 		return r;
 	r = gm_events_new(clients->hub, clients->core, &welcome->events, &events);
 	if (r == 0) {
-		r = dup_fd(pages.client_fd, &welcome->client_page);
+		r = client_dup_fd(pages.client_fd, &welcome->client_page);
 		if (r < 0)
 			gm_events_free(events);
 	}
@@ -396,7 +396,7 @@ static int equip(struct gm_client *client, struct gm_client_welcome *welcome)
 	return 0;
 }
 
-static int new_client(struct gm_clients *clients, struct gm_peer *peer, const char *name,
+static int client_new(struct gm_clients *clients, struct gm_peer *peer, const char *name,
 	enum gm_trust trust, uint8_t token[GM_TOKEN_BYTES], struct gm_client **ret_client)
 {
 	struct gm_identity *identity = gm_peer_identity(peer);
@@ -414,7 +414,7 @@ static int new_client(struct gm_clients *clients, struct gm_peer *peer, const ch
 		.container = identity->cgroup.container,
 		.name = name,
 	};
-	int r = count_in(clients, identity->uid, &client->of_user);
+	int r = client_count_in(clients, identity->uid, &client->of_user);
 	if (r < 0)
 		goto not_counted;
 	r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
@@ -434,18 +434,18 @@ static int new_client(struct gm_clients *clients, struct gm_peer *peer, const ch
 	if (!client->hh.tbl) {
 		gm_session_end_died(client->session);
 		gm_domains_release(clients->domains, client->domain);
-		count_out(clients, client->of_user);
-		uv_close((uv_handle_t *)&client->process, on_process_closed);
+		client_count_out(clients, client->of_user);
+		uv_close((uv_handle_t *)&client->process, client_on_process_closed);
 		return -ENOMEM;
 	}
 	DL_APPEND(clients->list, client);
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
-	r = uv_poll_start(&client->process, UV_READABLE, on_process_end);
+	r = uv_poll_start(&client->process, UV_READABLE, client_on_process_end);
 	if (r < 0) {
 		struct gm_session *session = client->session;
 		gm_session_set_user(session, NULL);
-		forget(client);
+		client_forget(client);
 		gm_session_end_died(session);
 		return r;
 	}
@@ -456,14 +456,14 @@ no_process:
 no_session:
 	gm_domains_release(clients->domains, client->domain);
 no_domain:
-	count_out(clients, client->of_user);
+	client_count_out(clients, client->of_user);
 not_counted:
 	free(client);
 	return r;
 }
 
 /* The client that was away. -ENOENT: it is not there any more. */
-static int resume(struct gm_clients *clients, struct gm_peer *peer, uint64_t id,
+static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint64_t id,
 	const uint8_t *token, uint8_t new_token[GM_TOKEN_BYTES], struct gm_client **ret_client)
 {
 	struct gm_client *client;
@@ -502,13 +502,13 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	struct gm_client_welcome welcome = {.events = -1, .daemon_page = -1, .client_page = -1};
 	int r = -ENOENT;
 	if (resume_id)
-		r = resume(clients, peer, resume_id, resume_token, welcome.token, &client);
+		r = client_resume(clients, peer, resume_id, resume_token, welcome.token, &client);
 	welcome.resumed = r == 0;
 	if (r == -ENOENT)
-		r = new_client(clients, peer, name, trust, welcome.token, &client);
+		r = client_new(clients, peer, name, trust, welcome.token, &client);
 	if (r < 0)
 		return r;
-	r = equip(client, &welcome);
+	r = client_equip(client, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)
@@ -521,7 +521,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	if (!welcome.resumed)
 		strncpy(client->name, name, sizeof(client->name) - 1);
 	gm_peer_set_user(peer, client);
-	log_client(client, GM_LOG_DEBUG, welcome.resumed ? "is back" : "joined");
+	client_log(client, GM_LOG_DEBUG, welcome.resumed ? "is back" : "joined");
 	*ret_client = client;
 	*ret_welcome = welcome;
 	return 0;

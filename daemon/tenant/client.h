@@ -35,7 +35,7 @@ struct gm_client {
 	struct gm_events *events;
 	uint64_t max[GM_LIMIT_DEVICES]; /* as it was told; UINT64_MAX: no limit */
 	uint64_t said_ns[GM_EVENTS];    /* when the journal last had one of this kind about it */
-	struct gm_asked *asked;         /* requests for memory without an answer: serve_lease's */
+	struct gm_serve_asked *asked;   /* requests for memory without an answer: serve_lease's */
 	uint32_t n_waiting;             /* of them, those that may wait */
 	uv_poll_t process;              /* its pidfd */
 	struct gm_client *prev, *next;  /* in order of age */

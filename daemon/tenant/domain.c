@@ -45,7 +45,7 @@ int gm_domains_new(struct gm_domains **ret_domains)
 	return 0;
 }
 
-static void forget(struct gm_domains *domains, struct domain *domain)
+static void domain_forget(struct gm_domains *domains, struct domain *domain)
 {
 	if (domain->key)
 		HASH_DELETE(by_key, domains->by_key, domain);
@@ -60,12 +60,12 @@ void gm_domains_free(struct gm_domains *domains)
 		return;
 	struct domain *domain, *next;
 	HASH_ITER (by_number, domains->by_number, domain, next)
-		forget(domains, domain);
+		domain_forget(domains, domain);
 	free(domains);
 }
 
-static int add(struct gm_domains *domains, const struct gm_identity *identity, const char *key,
-	bool with_container, struct domain **ret)
+static int domain_add(struct gm_domains *domains, const struct gm_identity *identity,
+	const char *key, bool with_container, struct domain **ret)
 {
 	struct domain *domain = calloc(1, sizeof(*domain));
 	if (!domain)
@@ -99,7 +99,8 @@ static int add(struct gm_domains *domains, const struct gm_identity *identity, c
 
 #define KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
 
-static void make_key(const struct gm_identity *identity, bool with_container, char key[KEY_BYTES])
+static void domain_make_key(
+	const struct gm_identity *identity, bool with_container, char key[KEY_BYTES])
 {
 	snprintf(key, KEY_BYTES, "%u %s", identity->uid,
 		with_container ? identity->cgroup.scope : "");
@@ -112,16 +113,16 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 		     (trust == GM_TRUST_CONTAINER && identity->confined);
 	struct domain *domain = NULL;
 	if (alone) {
-		int r = add(domains, identity, NULL, false, &domain);
+		int r = domain_add(domains, identity, NULL, false, &domain);
 		if (r < 0)
 			return r;
 	} else {
 		char key[KEY_BYTES];
 		bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
-		make_key(identity, container, key);
+		domain_make_key(identity, container, key);
 		HASH_FIND(by_key, domains->by_key, key, strlen(key), domain);
 		if (!domain) {
-			int r = add(domains, identity, key, container, &domain);
+			int r = domain_add(domains, identity, key, container, &domain);
 			if (r < 0)
 				return r;
 		} else if (domain->sessions == 0) {
@@ -142,7 +143,7 @@ void gm_domains_release(struct gm_domains *domains, gm_domain number)
 	if (!domain || --domain->sessions > 0)
 		return;
 	if (domain->alone) {
-		forget(domains, domain);
+		domain_forget(domains, domain);
 		return;
 	}
 	DL_APPEND(domains->unused, domain);
@@ -150,14 +151,14 @@ void gm_domains_release(struct gm_domains *domains, gm_domain number)
 		struct domain *oldest = domains->unused;
 		DL_DELETE(domains->unused, oldest);
 		domains->n_unused--;
-		forget(domains, oldest);
+		domain_forget(domains, oldest);
 	}
 }
 
-static bool is_of(const struct domain *domain, const struct gm_identity *asker)
+static bool domain_is_of(const struct domain *domain, const struct gm_identity *asker)
 {
 	char key[KEY_BYTES];
-	make_key(asker, true, key);
+	domain_make_key(asker, true, key);
 	return !asker->confined && domain->key && strcmp(domain->key, key) == 0;
 }
 
@@ -176,7 +177,7 @@ const char *gm_domains_text(const struct gm_domains *domains, gm_domain number,
 		snprintf(text, GM_DOMAIN_TEXT, "one client");
 	else if (domain->container[0])
 		snprintf(text, GM_DOMAIN_TEXT, "uid %u in %s", domain->uid,
-			!asker || is_of(domain, asker) ? domain->container : "a container");
+			!asker || domain_is_of(domain, asker) ? domain->container : "a container");
 	else
 		snprintf(text, GM_DOMAIN_TEXT, "uid %u", domain->uid);
 	return text;

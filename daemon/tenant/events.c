@@ -29,7 +29,7 @@ struct gm_events {
 	uv_poll_t poll;
 };
 
-static void on_closed(uv_handle_t *handle)
+static void events_on_closed(uv_handle_t *handle)
 {
 	free(handle->data);
 }
@@ -40,7 +40,7 @@ void gm_events_free(struct gm_events *events)
 		return;
 	int socket = events->socket;
 	if (events->poll_open)
-		uv_close((uv_handle_t *)&events->poll, on_closed);
+		uv_close((uv_handle_t *)&events->poll, events_on_closed);
 	else
 		free(events);
 	close(socket);
@@ -66,7 +66,7 @@ int gm_events_new(struct gm_hub *hub, const struct gm_core *core, int *ret_clien
 	return 0;
 }
 
-static int send_packet(struct gm_events *events, Gm__Wire__Packet *packet)
+static int events_send_packet(struct gm_events *events, Gm__Wire__Packet *packet)
 {
 	size_t n;
 	int r = gm_hub_pack(events->hub, packet, 0, &n);
@@ -75,7 +75,7 @@ static int send_packet(struct gm_events *events, Gm__Wire__Packet *packet)
 	return gm_seqpacket_send(events->socket, events->hub->out, n, NULL, 0);
 }
 
-static int send_pressure(struct gm_events *events, uint32_t device)
+static int events_send_pressure(struct gm_events *events, uint32_t device)
 {
 	struct gm_device_figures figures;
 	gm_core_device_figures(events->core, device, &figures);
@@ -86,10 +86,10 @@ static int send_pressure(struct gm_events *events, uint32_t device)
 	event.level = figures.level;
 	packet.body_case = GM__WIRE__PACKET__BODY_PRESSURE_EVENT;
 	packet.pressure_event = &event;
-	return send_packet(events, &packet);
+	return events_send_packet(events, &packet);
 }
 
-static int send_reclaim(struct gm_events *events, uint32_t device, bool urgent)
+static int events_send_reclaim(struct gm_events *events, uint32_t device, bool urgent)
 {
 	struct gm_device_figures figures;
 	gm_core_device_figures(events->core, device, &figures);
@@ -101,10 +101,10 @@ static int send_reclaim(struct gm_events *events, uint32_t device, bool urgent)
 	event.bytes = events->wanted[device];
 	packet.body_case = GM__WIRE__PACKET__BODY_RECLAIM_EVENT;
 	packet.reclaim_event = &event;
-	return send_packet(events, &packet);
+	return events_send_packet(events, &packet);
 }
 
-static int send_limits(struct gm_events *events, uint32_t device)
+static int events_send_limits(struct gm_events *events, uint32_t device)
 {
 	Gm__Wire__LimitsEvent event = GM__WIRE__LIMITS_EVENT__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -112,10 +112,10 @@ static int send_limits(struct gm_events *events, uint32_t device)
 	event.max = events->max[device];
 	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS_EVENT;
 	packet.limits_event = &event;
-	return send_packet(events, &packet);
+	return events_send_packet(events, &packet);
 }
 
-static int send_goodbye(struct gm_events *events)
+static int events_send_goodbye(struct gm_events *events)
 {
 	Gm__Wire__GoodbyeEvent event = GM__WIRE__GOODBYE_EVENT__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -123,22 +123,22 @@ static int send_goodbye(struct gm_events *events)
 	event.restart = events->restart;
 	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
 	packet.goodbye_event = &event;
-	return send_packet(events, &packet);
+	return events_send_packet(events, &packet);
 }
 
-static int send_waiting(struct gm_events *events)
+static int events_send_waiting(struct gm_events *events)
 {
 	int r;
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		uint32_t bit = UINT32_C(1) << i;
 		if (events->pressure & bit) {
-			r = send_pressure(events, i);
+			r = events_send_pressure(events, i);
 			if (r < 0)
 				return r;
 			events->pressure &= ~bit;
 		}
 		if (events->reclaim & bit) {
-			r = send_reclaim(events, i, events->urgent & bit);
+			r = events_send_reclaim(events, i, events->urgent & bit);
 			if (r < 0)
 				return r;
 			events->reclaim &= ~bit;
@@ -146,14 +146,14 @@ static int send_waiting(struct gm_events *events)
 			events->wanted[i] = 0;
 		}
 		if (events->limits & bit) {
-			r = send_limits(events, i);
+			r = events_send_limits(events, i);
 			if (r < 0)
 				return r;
 			events->limits &= ~bit;
 		}
 	}
 	if (events->goodbye) {
-		r = send_goodbye(events);
+		r = events_send_goodbye(events);
 		if (r < 0)
 			return r;
 		events->goodbye = false;
@@ -161,9 +161,9 @@ static int send_waiting(struct gm_events *events)
 	return 0;
 }
 
-static void on_writable(uv_poll_t *poll, int status, int what);
+static void events_on_writable(uv_poll_t *poll, int status, int what);
 
-static int watch(struct gm_events *events)
+static int events_watch(struct gm_events *events)
 {
 	if (!events->poll_open) {
 		int r = uv_poll_init(events->hub->loop, &events->poll, events->socket);
@@ -172,18 +172,18 @@ static int watch(struct gm_events *events)
 		events->poll.data = events;
 		events->poll_open = true;
 	}
-	int r = uv_poll_start(&events->poll, UV_WRITABLE, on_writable);
+	int r = uv_poll_start(&events->poll, UV_WRITABLE, events_on_writable);
 	events->watched = r == 0;
 	return r;
 }
 
-static void pump(struct gm_events *events)
+static void events_pump(struct gm_events *events)
 {
 	if (events->broken)
 		return;
-	int r = send_waiting(events);
+	int r = events_send_waiting(events);
 	if (r == -EAGAIN) {
-		if (events->watched || watch(events) == 0)
+		if (events->watched || events_watch(events) == 0)
 			return;
 		r = -EIO;
 	}
@@ -194,7 +194,7 @@ static void pump(struct gm_events *events)
 	events->broken = r < 0 && r != -ENOBUFS && r != -ENOMEM;
 }
 
-static void on_writable(uv_poll_t *poll, int status, int what)
+static void events_on_writable(uv_poll_t *poll, int status, int what)
 {
 	struct gm_events *events = poll->data;
 	if (status < 0) {
@@ -203,13 +203,13 @@ static void on_writable(uv_poll_t *poll, int status, int what)
 		events->broken = true;
 		return;
 	}
-	pump(events);
+	events_pump(events);
 }
 
 void gm_events_pressure(struct gm_events *events, uint32_t device)
 {
 	events->pressure |= UINT32_C(1) << device;
-	pump(events);
+	events_pump(events);
 }
 
 void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes)
@@ -223,14 +223,14 @@ void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, u
 	events->reclaim |= bit;
 	if (urgent)
 		events->urgent |= bit;
-	pump(events);
+	events_pump(events);
 }
 
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max)
 {
 	events->limits |= UINT32_C(1) << device;
 	events->max[device] = max;
-	pump(events);
+	events_pump(events);
 }
 
 void gm_events_goodbye(struct gm_events *events, const char *reason, bool restart)
@@ -238,5 +238,5 @@ void gm_events_goodbye(struct gm_events *events, const char *reason, bool restar
 	events->goodbye = true;
 	events->reason = reason;
 	events->restart = restart;
-	pump(events);
+	events_pump(events);
 }

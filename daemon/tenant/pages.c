@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/units.h"
 #include "daemon/tenant/pages.h"
 
@@ -45,7 +46,7 @@ void gm_pages_deinit(struct gm_pages *pages)
 	gm_pages_init(pages);
 }
 
-static int make_memfd(const char *name, size_t bytes, int *ret_fd)
+static int pages_make_memfd(const char *name, size_t bytes, int *ret_fd)
 {
 	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
 	int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
@@ -62,9 +63,9 @@ static int make_memfd(const char *name, size_t bytes, int *ret_fd)
 	return 0;
 }
 
-static int open_daemon_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
+static int pages_open_daemon_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
 {
-	int r = make_memfd("gpumem-daemon-page", sizeof(*pages->daemon), &pages->daemon_fd);
+	int r = pages_make_memfd("gpumem-daemon-page", sizeof(*pages->daemon), &pages->daemon_fd);
 	if (r < 0)
 		return r;
 	void *at = mmap(NULL, sizeof(*pages->daemon), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -85,9 +86,10 @@ static int open_daemon_page(struct gm_pages *pages, uint64_t generation, uint64_
 	return 0;
 }
 
-static int open_client_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
+static int pages_open_client_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
 {
-	int r = make_memfd("gpumem-client-page", sizeof(struct gm_page_client), &pages->client_fd);
+	int r = pages_make_memfd(
+		"gpumem-client-page", sizeof(struct gm_page_client), &pages->client_fd);
 	if (r < 0)
 		return r;
 	const struct gm_page_header header = {
@@ -109,9 +111,9 @@ int gm_pages_open(struct gm_pages *pages, uint64_t generation, uint64_t session,
 {
 	gm_pages_init(pages);
 	pages->devices = devices;
-	int r = open_daemon_page(pages, generation, session);
+	int r = pages_open_daemon_page(pages, generation, session);
 	if (r == 0)
-		r = open_client_page(pages, generation, session);
+		r = pages_open_client_page(pages, generation, session);
 	if (r < 0)
 		gm_pages_deinit(pages);
 	return r;
@@ -145,11 +147,6 @@ void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held)
 	gm_page_write_end(&block->seq);
 }
 
-static uint64_t at_most(uint64_t value, uint64_t most)
-{
-	return value < most ? value : most;
-}
-
 int gm_pages_read_use(
 	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret)
 {
@@ -161,11 +158,11 @@ int gm_pages_read_use(
 		&use);
 	if (r < 0)
 		return r;
-	use.in_use = at_most(use.in_use, held);
-	use.cached = at_most(use.cached, held - use.in_use);
-	use.peak = at_most(use.peak, GM_LEASE_BYTES_MAX);
-	use.active_buffers = at_most(use.active_buffers, held / GM_PAGES_PIECE_MIN);
-	use.untracked = at_most(use.untracked, use.active_buffers);
+	use.in_use = gm_min(use.in_use, held);
+	use.cached = gm_min(use.cached, held - use.in_use);
+	use.peak = gm_min(use.peak, GM_LEASE_BYTES_MAX);
+	use.active_buffers = gm_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);
+	use.untracked = gm_min(use.untracked, use.active_buffers);
 	*ret = use;
 	return 0;
 }

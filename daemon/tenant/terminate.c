@@ -39,12 +39,12 @@ int gm_terminator_new(uv_loop_t *loop, struct gm_terminator **ret_terminator)
 	return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void terminate_on_closed(uv_handle_t *handle)
 {
 	free(handle->data);
 }
 
-static void drop(struct gm_terminator *terminator, struct victim *victim)
+static void terminate_drop(struct gm_terminator *terminator, struct victim *victim)
 {
 	DL_DELETE(terminator->victims, victim);
 	gm_identity_unref(victim->identity);
@@ -56,18 +56,18 @@ void gm_terminator_free(struct gm_terminator *terminator)
 	if (!terminator)
 		return;
 	while (terminator->victims)
-		drop(terminator, terminator->victims);
-	uv_close((uv_handle_t *)&terminator->timer, on_closed);
+		terminate_drop(terminator, terminator->victims);
+	uv_close((uv_handle_t *)&terminator->timer, terminate_on_closed);
 }
 
-static int send_signal(const struct gm_identity *identity, int number)
+static int terminate_send_signal(const struct gm_identity *identity, int number)
 {
 	return syscall(SYS_pidfd_send_signal, identity->pidfd, number, NULL, 0) < 0 ? -errno : 0;
 }
 
-static void on_timer(uv_timer_t *timer);
+static void terminate_on_timer(uv_timer_t *timer);
 
-static void set_timer(struct gm_terminator *terminator)
+static void terminate_set_timer(struct gm_terminator *terminator)
 {
 	uint64_t first = UINT64_MAX, now = gm_clock_ns();
 	struct victim *victim;
@@ -79,10 +79,10 @@ static void set_timer(struct gm_terminator *terminator)
 	}
 	uint64_t wait_ms = first > now ? (first - now) / GM_NS_PER_MS + 1 : 0;
 	uv_update_time(terminator->timer.loop);
-	uv_timer_start(&terminator->timer, on_timer, wait_ms, 0);
+	uv_timer_start(&terminator->timer, terminate_on_timer, wait_ms, 0);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void terminate_on_timer(uv_timer_t *timer)
 {
 	struct gm_terminator *terminator = timer->data;
 	struct victim *victim, *next;
@@ -92,10 +92,10 @@ static void on_timer(uv_timer_t *timer)
 		if (!dead && victim->kill_ns > now)
 			continue;
 		if (!dead)
-			(void)send_signal(victim->identity, SIGKILL);
-		drop(terminator, victim);
+			(void)terminate_send_signal(victim->identity, SIGKILL);
+		terminate_drop(terminator, victim);
 	}
-	set_timer(terminator);
+	terminate_set_timer(terminator);
 }
 
 int gm_terminator_end(
@@ -106,11 +106,11 @@ int gm_terminator_end(
 		if (victim->identity == identity)
 			return 0;
 	if (grace_ns == 0)
-		return send_signal(identity, SIGKILL);
+		return terminate_send_signal(identity, SIGKILL);
 	victim = calloc(1, sizeof(*victim));
 	if (!victim)
 		return -ENOMEM;
-	int r = send_signal(identity, SIGTERM);
+	int r = terminate_send_signal(identity, SIGTERM);
 	if (r < 0) {
 		free(victim);
 		return r;
@@ -118,7 +118,7 @@ int gm_terminator_end(
 	victim->identity = gm_identity_ref(identity);
 	victim->kill_ns = gm_clock_ns() + grace_ns;
 	DL_APPEND(terminator->victims, victim);
-	set_timer(terminator);
+	terminate_set_timer(terminator);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * What goes wrong with GPUs and drivers, on two fake ones: a call that fails halfway, a GPU that is

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The ipc transport, end to end: blocks of the daemon's, opened by workers that compute in them.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The ipc transport in a program with several contexts on a GPU: the driver lets one of them at a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Limits, waiting and foreign use on GPUs: a worker over its limit, one that waits for what another

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Pinned host memory from a driver that fails, on fake GPUs, which do when told: in the client or

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * What a program hears: pressure by others, a daemon that dies or stops, and that it is back.

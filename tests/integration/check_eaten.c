@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * A program outside the broker eats the GPU, and goes again: what it leaves is had at once and not

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Odd but allowed things to do with leases and shares: what is opened twice, by its own maker, with

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * What bad packets and bad requests get: a clear error to the one who sent them, nothing lost,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * Nonsense in a client's shared page: the daemon shows what it can, believes nothing, and everybody

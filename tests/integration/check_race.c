@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * 64 processes that make 1,000,000 requests as fast as they can, against a device and limits that

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * How the daemon starts, or says why it does not; what a restart keeps and what it never repeats;

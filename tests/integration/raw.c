@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The raw peer: the wire by hand, for tests that say what no library would.

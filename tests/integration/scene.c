@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /* A daemon, two clients and an observer: see scene.h. It must never wait for time. */
 

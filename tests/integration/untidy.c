@@ -3,7 +3,7 @@
  * A test program whose tests fail, each in its own way, beside a running daemon: for tidy.sh, which
  * looks at what is left. untidy HOW.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * gpumemctl's connection against daemons that do everything wrong: each must end in the right
@@ -36,19 +36,20 @@ static gpumem_status ask(uint64_t timeout_ms)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_conn *conn = NULL;
+	struct gm_ctl_conn *conn = NULL;
 
 	packets = rows = 0;
 	memset(&trouble, 0, sizeof(trouble));
-	gpumem_status status = gm_conn_open(fake.path, timeout_ms, &trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(fake.path, timeout_ms, &trouble, &conn);
 	if (status != GPUMEM_OK) {
 		ck_assert_ptr_null(conn);
 		return status;
 	}
 	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
 	request.get_buffers = &body;
-	status = gm_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS, count, NULL, &trouble);
-	gm_conn_free(conn);
+	status = gm_ctl_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_BUFFERS, count, NULL, &trouble);
+	gm_ctl_conn_free(conn);
 	return status;
 }
 
@@ -430,10 +431,10 @@ END_TEST
 
 START_TEST(no_socket_says_what_was_tried_and_what_to_do)
 {
-	struct gm_conn *conn = NULL;
+	struct gm_ctl_conn *conn = NULL;
 
-	ck_assert_int_eq(
-		gm_conn_open("/nonexistent/socket", 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
+	ck_assert_int_eq(gm_ctl_conn_open("/nonexistent/socket", 1000, &trouble, &conn),
+		GPUMEM_E_DISCONNECTED);
 	ck_assert_int_eq(gm_status_exit(trouble.status), 3);
 	ck_assert_ptr_nonnull(strstr(trouble.text, "/nonexistent/socket"));
 	ck_assert_ptr_nonnull(strstr(trouble.text, "No such file"));
@@ -444,11 +445,11 @@ END_TEST
 START_TEST(a_path_that_is_too_long_is_not_reached)
 {
 	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
-	struct gm_conn *conn = NULL;
+	struct gm_ctl_conn *conn = NULL;
 
 	memset(path, 'a', sizeof(path) - 1);
 	path[sizeof(path) - 1] = '\0';
-	ck_assert_int_eq(gm_conn_open(path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
+	ck_assert_int_eq(gm_ctl_conn_open(path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
 	ck_assert_ptr_nonnull(strstr(trouble.hint, "107"));
 }
 END_TEST
@@ -457,7 +458,7 @@ START_TEST(a_socket_nobody_listens_on_says_so)
 {
 	char folder[64];
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct gm_conn *conn = NULL;
+	struct gm_ctl_conn *conn = NULL;
 
 	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", folder);
@@ -465,7 +466,7 @@ START_TEST(a_socket_nobody_listens_on_says_so)
 	ck_assert_int_eq(bind(s, (struct sockaddr *)&address, sizeof(address)), 0);
 	close(s);
 	ck_assert_int_eq(
-		gm_conn_open(address.sun_path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
+		gm_ctl_conn_open(address.sun_path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
 	ck_assert_ptr_nonnull(strstr(trouble.hint, "no daemon behind it"));
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "autoconf.h"
 
 /*
  * The scripted daemon of gpumemctl's tests. Its thread never asserts: it notes what was wrong, and

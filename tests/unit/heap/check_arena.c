@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an arena is asked and answers: arguments, pointers that are none, alignment, the figures. */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/arena.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How an arena grows: steps, holes, moves, what a refusal leaves, and what goes wrong. */
-#include "config.h"
+#include "autoconf.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is alive in an arena, as it is told: found until it has a cookie, with its tag. */
-#include "config.h"
+#include "autoconf.h"
 
 #include <string.h>
 

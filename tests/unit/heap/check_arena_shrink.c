@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an arena gives back: when it is asked to, and with time. */
-#include "config.h"
+#include "autoconf.h"
 
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"

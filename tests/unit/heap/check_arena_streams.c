@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An arena whose backend has streams: who may have a freed block at once, who must wait, and for
  * what. */
-#include "config.h"
+#include "autoconf.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many threads in one arena: one grows while others need memory, frees by others, frees at once. */
-#include "config.h"
+#include "autoconf.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The heap by itself: cutting, merging, holes, alignment, order of age. Addresses are only numbers.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/heap.h"
 

@@ -8,7 +8,7 @@
  *
  * GPUMEM_TEST_SEED sets the seed of the random run; it is printed.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <errno.h>
 #include <pthread.h>

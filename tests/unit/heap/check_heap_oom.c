@@ -4,7 +4,7 @@
  * every single allocation of the library's own failing once, and then with all of them failing from
  * some point on. Calls may fail; nothing may be lost, and at the end everything must come back.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <errno.h>
 #include <stdlib.h>

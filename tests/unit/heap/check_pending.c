@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What waits for the device: epochs, sets per stream, events in order. No backend: events are just
  * pointers here. */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/pending.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of pointers: what was set is found, everything else is nothing, readers need no lock.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/ptrmap.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small sizes and the caches of threads: classes, slabs, bounds, the end of threads and of arenas,
  * a fork. */
-#include "config.h"
+#include "autoconf.h"
 
 #include "client/heap/tcache.h"
 

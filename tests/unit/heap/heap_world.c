@@ -3,7 +3,7 @@
  * A world for an arena: plain memory, a table of chunks, streams whose work the test finishes. It
  * is strict, so that the arena's promises to its backend and its source are tested by every test.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include "tests/unit/heap/heap_world.h"
 

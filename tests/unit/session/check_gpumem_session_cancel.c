@@ -3,7 +3,7 @@
  * Threads of the program that are cancelled in a call: they end after it, and nobody else is held
  * up, nothing lost.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <pthread.h>
 #include <sched.h>

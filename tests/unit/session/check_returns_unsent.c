@@ -3,7 +3,7 @@
  * A kernel that has no memory to send a packet with: the request of this thread fails as what it
  * is, and what was to go back goes back later.
  */
-#include "config.h"
+#include "autoconf.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -51,16 +51,16 @@ END_TEST
 
 START_TEST(what_could_not_be_given_back_goes_back_later)
 {
-	struct gm_lease_chunk *chunks;
-	struct gm_lease *lease;
+	struct gm_session_chunk *chunks;
+	struct gm_session_lease *lease;
 	error = errors[_i];
-	ck_assert_int_eq(gm_lease_take(session, 0, 4 * MIB, GM_TRANSPORT_FD, NULL, GM_LEASE_NO_WAIT,
-				 &lease, &chunks),
+	ck_assert_int_eq(gm_session_lease_take(session, 0, 4 * MIB, GM_TRANSPORT_FD, NULL,
+				 GM_LEASE_NO_WAIT, &lease, &chunks),
 		GPUMEM_OK);
-	gm_lease_chunks_free(chunks);
+	gm_session_chunks_free(chunks);
 	ck_assert_uint_eq(fake_leases(fake), 1);
 	failing = 1;
-	gm_lease_give(session, lease);
+	gm_session_lease_give(session, lease);
 	ck_assert_int_eq(failing, 0);
 	fake_wait_leases(fake, 0);
 }

@@ -16,7 +16,7 @@
 #include "tests/limit.h"
 #include "tests/tap.h"
 
-static struct gm_pages pages;
+static struct gm_session_pages pages;
 static int daemon_fd, client_fd;
 
 static int page(uint32_t magic, size_t bytes, int seals)
@@ -38,14 +38,14 @@ static void make_pages(void)
 
 static void set_up(void)
 {
-	gm_pages_init(&pages);
+	gm_session_pages_init(&pages);
 	make_pages();
-	ck_assert_int_eq(gm_pages_map(&pages, daemon_fd, client_fd), 0);
+	ck_assert_int_eq(gm_session_pages_map(&pages, daemon_fd, client_fd), 0);
 }
 
 static void tear_down(void)
 {
-	gm_pages_deinit(&pages);
+	gm_session_pages_deinit(&pages);
 	close(daemon_fd);
 	close(client_fd);
 }
@@ -79,40 +79,40 @@ START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 	char tag[32];
 	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
 		snprintf(tag, sizeof(tag), "b%u", i);
-		rows[i] = gm_pages_row_add(&pages, 1, 1 + i, tag);
+		rows[i] = gm_session_pages_row_add(&pages, 1, 1 + i, tag);
 		ck_assert_uint_ne(rows[i], 0);
 		ck_assert_uint_ne(rows[i], GM_PAGES_UNTRACKED);
 	}
 	struct gm_page_row last = row(GM_LIMIT_TRACKED_BUFFERS - 1);
 	ck_assert_uint_eq(last.bytes, GM_LIMIT_TRACKED_BUFFERS);
 	ck_assert_str_eq(last.tag, "b1023");
-	gm_pages_use(&pages, 1, &nothing);
+	gm_session_pages_use(&pages, 1, &nothing);
 	ck_assert_uint_eq(use(1).untracked, 0);
 
-	uint32_t extra = gm_pages_row_add(&pages, 1, 7, "one too many");
+	uint32_t extra = gm_session_pages_row_add(&pages, 1, 7, "one too many");
 	ck_assert_uint_eq(extra, GM_PAGES_UNTRACKED);
 	/* Blocks of the heap are counted by whoever lists them. */
-	ck_assert_uint_eq(gm_pages_row_try(&pages, 1, 7, "one more"), 0);
-	ck_assert(gm_pages_use(&pages, 1, &nothing));
+	ck_assert_uint_eq(gm_session_pages_row_try(&pages, 1, 7, "one more"), 0);
+	ck_assert(gm_session_pages_use(&pages, 1, &nothing));
 	ck_assert_uint_eq(use(1).untracked, 1);
 	ck_assert_uint_eq(use(0).untracked, 0);
-	gm_pages_unlisted(&pages, 1, 5);
-	ck_assert(gm_pages_use(&pages, 1, &nothing));
+	gm_session_pages_unlisted(&pages, 1, 5);
+	ck_assert(gm_session_pages_use(&pages, 1, &nothing));
 	ck_assert_uint_eq(use(1).untracked, 6);
-	gm_pages_unlisted(&pages, 1, 0);
-	gm_pages_row_tag(&pages, extra, "has no row");
-	gm_pages_row_remove(&pages, 1, extra);
-	gm_pages_use(&pages, 1, &nothing);
+	gm_session_pages_unlisted(&pages, 1, 0);
+	gm_session_pages_row_tag(&pages, extra, "has no row");
+	gm_session_pages_row_remove(&pages, 1, extra);
+	gm_session_pages_use(&pages, 1, &nothing);
 	ck_assert_uint_eq(use(1).untracked, 0);
 
 	/* A row that is free again is taken again. */
-	gm_pages_row_remove(&pages, 1, rows[500]);
+	gm_session_pages_row_remove(&pages, 1, rows[500]);
 	ck_assert_uint_eq(row(500).bytes, 0);
-	ck_assert_uint_eq(gm_pages_row_add(&pages, 0, 9, NULL), rows[500]);
+	ck_assert_uint_eq(gm_session_pages_row_add(&pages, 0, 9, NULL), rows[500]);
 	ck_assert_uint_eq(row(500).bytes, 9);
 	ck_assert_str_eq(row(500).tag, "");
-	gm_pages_row_remove(&pages, 0, rows[500]);
-	ck_assert_uint_eq(gm_pages_row_try(&pages, 1, 10, "block"), rows[500]);
+	gm_session_pages_row_remove(&pages, 0, rows[500]);
+	ck_assert_uint_eq(gm_session_pages_row_try(&pages, 1, 10, "block"), rows[500]);
 	ck_assert_uint_eq(row(500).bytes, 10);
 	ck_assert_uint_eq(row(500).device, 1);
 	ck_assert_str_eq(row(500).tag, "block");
@@ -122,13 +122,13 @@ END_TEST
 START_TEST(figures_are_published_when_they_differ)
 {
 	struct gm_page_use figures = {.in_use = 5, .hits = 7};
-	ck_assert(gm_pages_use(&pages, 0, &figures));
-	ck_assert(!gm_pages_use(&pages, 0, &figures));
+	ck_assert(gm_session_pages_use(&pages, 0, &figures));
+	ck_assert(!gm_session_pages_use(&pages, 0, &figures));
 	ck_assert_uint_eq(use(0).in_use, 5);
 	ck_assert_uint_eq(use(0).hits, 7);
 	ck_assert_uint_eq(use(0).seq % 2, 0);
 	figures.hits++;
-	ck_assert(gm_pages_use(&pages, 0, &figures));
+	ck_assert(gm_session_pages_use(&pages, 0, &figures));
 	ck_assert_uint_eq(use(0).hits, 8);
 }
 END_TEST
@@ -137,8 +137,8 @@ START_TEST(new_pages_go_on_where_the_old_ones_ended)
 {
 	struct gm_page_use figures = {.in_use = 5};
 	struct gm_page_device device, value = {.pressure_ppm = 42};
-	gm_pages_use(&pages, 1, &figures);
-	uint32_t mine = gm_pages_row_add(&pages, 1, 99, "stays");
+	gm_session_pages_use(&pages, 1, &figures);
+	uint32_t mine = gm_session_pages_row_add(&pages, 1, 99, "stays");
 	const void *where = pages.client, *there = pages.daemon;
 	close(daemon_fd);
 	close(client_fd);
@@ -146,26 +146,26 @@ START_TEST(new_pages_go_on_where_the_old_ones_ended)
 	ck_assert_int_eq(
 		pwrite(daemon_fd, &value, sizeof(value), offsetof(struct gm_page_daemon, devices)),
 		(ssize_t)sizeof(value));
-	ck_assert_int_eq(gm_pages_map(&pages, daemon_fd, client_fd), 0);
+	ck_assert_int_eq(gm_session_pages_map(&pages, daemon_fd, client_fd), 0);
 	ck_assert_ptr_eq(pages.client, where);
 	ck_assert_ptr_eq(pages.daemon, there);
 	ck_assert_uint_eq(use(1).in_use, 5);
 	ck_assert_str_eq(row(0).tag, "stays");
-	ck_assert_int_eq(gm_pages_device(&pages, 0, &device), 0);
+	ck_assert_int_eq(gm_session_pages_device(&pages, 0, &device), 0);
 	ck_assert_uint_eq(device.pressure_ppm, 42);
-	gm_pages_row_remove(&pages, 1, mine);
+	gm_session_pages_row_remove(&pages, 1, mine);
 	ck_assert_uint_eq(row(0).bytes, 0);
 }
 END_TEST
 
 static void refused(int daemon_page, int client_page)
 {
-	struct gm_pages other;
-	gm_pages_init(&other);
-	ck_assert_int_eq(gm_pages_map(&other, daemon_page, client_page), -EBADMSG);
+	struct gm_session_pages other;
+	gm_session_pages_init(&other);
+	ck_assert_int_eq(gm_session_pages_map(&other, daemon_page, client_page), -EBADMSG);
 	ck_assert_ptr_null(other.daemon);
 	ck_assert_ptr_null(other.client);
-	gm_pages_deinit(&other);
+	gm_session_pages_deinit(&other);
 }
 
 START_TEST(pages_that_are_no_good_are_refused)
@@ -193,11 +193,11 @@ static void *reader(void *ctx)
 {
 	struct gm_page_device device;
 	while (!over) {
-		int r = gm_pages_device(&pages, 0, &device);
+		int r = gm_session_pages_device(&pages, 0, &device);
 		if (r != 0 && r != -EAGAIN)
 			return (void *)1;
-		uint32_t mine = gm_pages_row_add(&pages, 0, 1, "reader");
-		gm_pages_row_remove(&pages, 0, mine);
+		uint32_t mine = gm_session_pages_row_add(&pages, 0, 1, "reader");
+		gm_session_pages_row_remove(&pages, 0, mine);
 	}
 	return NULL;
 }
@@ -211,7 +211,7 @@ START_TEST(readers_and_writers_need_not_know_of_new_pages)
 		close(daemon_fd);
 		close(client_fd);
 		make_pages();
-		ck_assert_int_eq(gm_pages_map(&pages, daemon_fd, client_fd), 0);
+		ck_assert_int_eq(gm_session_pages_map(&pages, daemon_fd, client_fd), 0);
 	}
 	over = true;
 	for (int i = 0; i < 3; i++) {
