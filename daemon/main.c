@@ -4,7 +4,7 @@
  * as it may, and hands over to the broker. Exit status: 0 stopped as told (or the configuration is
  * good), 1 could not start, 2 wrong usage.
  */
-#include <config.h>
+#include "autoconf.h"
 
 #include <errno.h>
 #include <fcntl.h>

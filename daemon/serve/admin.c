@@ -5,7 +5,7 @@
  * and goes in between. What a client says of itself (its page) is shown as its own word, within
  * what the daemon knows.
  */
-#include <config.h>
+#include "autoconf.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * daemon's page, the client's page) and so may have to wait for room like any other handle; it owns
  * them until it is sent. A resume token is written into packets and nowhere else.
  */
-#include <config.h>
+#include "autoconf.h"
 
 #include <errno.h>
 #include <stdio.h>
