@@ -16,9 +16,9 @@
 
 #include "common/log.h"
 #include "common/units.h"
-#include "ctl/message.h"
-#include "ctl/text.h"
-#include "ctl/verb.h"
+#include "ctl/io/message.h"
+#include "ctl/io/text.h"
+#include "ctl/verb/verb.h"
 
 #define EXIT_USAGE 2
 

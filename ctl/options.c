@@ -17,8 +17,8 @@
 #include "common/limits.h"
 #include "common/types.h"
 #include "common/units.h"
-#include "ctl/device_table.h"
-#include "ctl/verb.h"
+#include "ctl/io/device_table.h"
+#include "ctl/verb/verb.h"
 
 enum {
 	OPTION_JSON = 256,

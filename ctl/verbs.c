@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl/verb.h"
+#include "ctl/verb/verb.h"
 
 const struct gm_verb gm_verbs[] = {
 	{.name = "status",

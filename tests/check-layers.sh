@@ -24,8 +24,10 @@ client/heap:    common client/map
 client/session: common client/map
 client/memory:  common client/map client/heap client/session
 client:         common client/map client/heap client/session client/memory
-ctl:            common daemon/config
-ctl/verb:       common daemon/config ctl
+ctl/io:         common
+ctl/doctor:     common daemon/config ctl/io ctl/verb
+ctl/verb:       common daemon/config ctl/io ctl/doctor ctl
+ctl:            common daemon/config ctl/io ctl/doctor ctl/verb
 '
 
 report() { # $1: the problems, one per line; $2: what was checked

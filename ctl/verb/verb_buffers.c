@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-#include "ctl/user.h"
-#include "ctl/verb.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},

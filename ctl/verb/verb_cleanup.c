@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "common/units.h"
-#include "ctl/user.h"
-#include "ctl/verb.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},

@@ -6,8 +6,8 @@
  * stands beside what the daemon charges it for; only the latter is known to be true.
  */
 
-#include "ctl/user.h"
-#include "ctl/verb.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"session", NULL, 0},

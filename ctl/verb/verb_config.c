@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/message.h"
-#include "ctl/verb.h"
+#include "ctl/io/message.h"
+#include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
 static const struct gm_column error_columns[] = {{"text", NULL, 0}};

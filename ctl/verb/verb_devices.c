@@ -10,9 +10,9 @@
 
 #include "common/limits.h"
 #include "common/units.h"
-#include "ctl/device_table.h"
-#include "ctl/user.h"
-#include "ctl/verb.h"
+#include "ctl/io/device_table.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column process_columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},

@@ -7,7 +7,7 @@
  */
 
 #include "common/platform.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 
 static void (*const checks[])(struct gm_doctor *doctor) = {
 	gm_doctor_configuration,

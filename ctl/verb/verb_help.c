@@ -5,7 +5,7 @@
  * gpumemctl help [VERB]: the texts of the table of verbs; with --json that table itself.
  */
 
-#include "ctl/verb.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"name", NULL, 0},

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/units.h"
-#include "ctl/verb.h"
+#include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
 static const struct gm_column columns[] = {

@@ -5,8 +5,8 @@
  * gpumemctl pools: how well each device's pool serves, and what is in it.
  */
 
-#include "ctl/device_table.h"
-#include "ctl/verb.h"
+#include "ctl/io/device_table.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column total_columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},

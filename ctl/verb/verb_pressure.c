@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-#include "ctl/device_table.h"
-#include "ctl/verb.h"
+#include "ctl/io/device_table.h"
+#include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},

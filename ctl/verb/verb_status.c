@@ -8,9 +8,9 @@
 
 #include "common/types.h"
 #include "common/units.h"
-#include "ctl/device_table.h"
-#include "ctl/user.h"
-#include "ctl/verb.h"
+#include "ctl/io/device_table.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
 
 struct status_answer {
 	struct gm_writer *writer;

@@ -7,7 +7,7 @@
  */
 
 #include "common/units.h"
-#include "ctl/verb.h"
+#include "ctl/verb/verb.h"
 
 struct trim_answer {
 	uint64_t released, clients_asked;

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "ctl/verb.h"
+#include "ctl/verb/verb.h"
 
 gpumem_status gm_verb_version(struct gm_ctl *ctl)
 {

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "ctl/device_table.h"
-#include "ctl/text.h"
-#include "ctl/verb.h"
+#include "ctl/io/device_table.h"
+#include "ctl/io/text.h"
+#include "ctl/verb/verb.h"
 
 /* A text that is not there is null. */
 static void watch_add_text(struct gm_writer *writer, const char *key, const char *text)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ctl/options.h"
-#include "ctl/verb.h"
+#include "ctl/verb/verb.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 

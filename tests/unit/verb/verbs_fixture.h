@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/text.h"
-#include "ctl/verb.h"
-#include "tests/unit/ctl/ctl_fake.h"
+#include "ctl/io/text.h"
+#include "ctl/verb/verb.h"
+#include "tests/unit/io/ctl_fake.h"
 
 #define G UINT64_C(0x40000000)
 

@@ -7,7 +7,7 @@
  * incomplete.
  */
 
-#include "ctl/table.h"
+#include "ctl/io/table.h"
 
 #include <assert.h>
 #include <stdlib.h>

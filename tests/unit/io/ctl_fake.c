@@ -18,7 +18,7 @@
 
 #include "common/seqpacket.h"
 #include "tests/scratch.h"
-#include "tests/unit/ctl/ctl_fake.h"
+#include "tests/unit/io/ctl_fake.h"
 
 static void note(struct gm_fake *fake, const char *what, int error)
 {

@@ -13,10 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "ctl/ctl_conn.h"
+#include "ctl/io/ctl_conn.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
-#include "tests/unit/ctl/ctl_fake.h"
+#include "tests/unit/io/ctl_fake.h"
 
 #define TIMEOUT_MS 30000
 

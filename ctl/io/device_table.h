@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ctl/table.h"
+#include "ctl/io/table.h"
 #include "proto/gpumem.pb-c.h"
 
 /* Devices as status and devices show them: one table, with every key that programs get. */

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-#include "ctl/ctl_conn.h"
+#include "ctl/io/ctl_conn.h"
 #include "ctl/options.h"
-#include "ctl/writer.h"
+#include "ctl/io/writer.h"
 
 /*
  * One verb of gpumemctl. All of them are in the table of verbs.c, which feeds the parser and the

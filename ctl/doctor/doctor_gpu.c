@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/units.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 
 /* How bad it is that something of the GPUs is missing: with backend = auto there is another. */
 static enum gm_doctor_state doctor_without_gpu(const struct gm_doctor *doctor)

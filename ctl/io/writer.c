@@ -6,7 +6,7 @@
  * writer. Keeps the first error, so that verbs need not look at each line they say.
  */
 
-#include "ctl/writer.h"
+#include "ctl/io/writer.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -10,8 +10,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "ctl/text.h"
-#include "ctl/writer.h"
+#include "ctl/io/text.h"
+#include "ctl/io/writer.h"
 
 struct writer_json {
 	struct gm_writer base;

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ctl/message.h"
-#include "ctl/text.h"
+#include "ctl/io/message.h"
+#include "ctl/io/text.h"
 
 void gm_message(const char *from, const char *text)
 {

@@ -6,7 +6,7 @@
  * each uid is looked up once or so.
  */
 
-#include "ctl/user.h"
+#include "ctl/io/user.h"
 
 #include <pwd.h>
 #include <stdbool.h>

@@ -8,7 +8,7 @@
  * answer ends the conversation with a sentence. Never blocks longer than the timeout per packet.
  */
 
-#include "ctl/ctl_conn.h"
+#include "ctl/io/ctl_conn.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -9,8 +9,8 @@
 
 #include "common/cuda.h"
 #include "common/cuda_device.h"
-#include "ctl/table.h"
-#include "ctl/verb.h"
+#include "ctl/io/table.h"
+#include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
 /*

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "ctl/table.h"
+#include "ctl/io/table.h"
 
 /*
  * What a verb says, once, for two kinds of readers: people get text, programs JSON. Fields are for

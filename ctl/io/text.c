@@ -7,7 +7,7 @@
  * libc's, under a UTF-8 locale that is set here and never depends on the user's.
  */
 
-#include "ctl/text.h"
+#include "ctl/io/text.h"
 
 #include <langinfo.h>
 #include <locale.h>

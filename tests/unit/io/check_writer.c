@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-/* The two writers: ctl/writer.h, and the tables they show. */
+/* The two writers: ctl/io/writer.h, and the tables they show. */
 
 #include <errno.h>
 #include <jansson.h>
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/text.h"
-#include "ctl/writer.h"
+#include "ctl/io/text.h"
+#include "ctl/io/writer.h"
 #include "tests/tap.h"
 
 #define N(array) (sizeof(array) / sizeof(*(array)))

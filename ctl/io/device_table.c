@@ -6,7 +6,7 @@
  * and stay as they are.
  */
 
-#include "ctl/device_table.h"
+#include "ctl/io/device_table.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * do must not be cut off.
  */
 
-#include "ctl/doctor.h"
+#include "ctl/doctor/doctor.h"
 
 #include <fcntl.h>
 #include <limits.h>

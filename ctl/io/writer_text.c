@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "common/units.h"
-#include "ctl/text.h"
-#include "ctl/writer.h"
+#include "ctl/io/text.h"
+#include "ctl/io/writer.h"
 
 #define LABEL_COLUMNS  11
 #define SHRUNK_COLUMNS 4 /* no column that shrinks gets narrower */

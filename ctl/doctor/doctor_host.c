@@ -21,8 +21,8 @@
 #include "common/path.h"
 #include "common/platform.h"
 #include "common/units.h"
-#include "ctl/doctor.h"
-#include "ctl/user.h"
+#include "ctl/doctor/doctor.h"
+#include "ctl/io/user.h"
 
 #define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
 
