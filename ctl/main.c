@@ -18,7 +18,8 @@
 #include "common/units.h"
 #include "ctl/io/message.h"
 #include "ctl/io/text.h"
-#include "ctl/verb/verb.h"
+#include "ctl/options.h"
+#include "ctl/verbs.h"
 
 #define EXIT_USAGE 2
 
@@ -48,7 +49,7 @@ static void style_init(struct gm_writer_style *style, bool utf8, bool legend)
 
 static int run(struct gm_options *options, bool utf8)
 {
-	struct gm_ctl ctl = {.options = options};
+	struct gm_ctl ctl = {.options = options, .verbs = gm_verbs};
 	struct gm_writer_style style;
 	int exit_status;
 
@@ -98,6 +99,6 @@ int main(int argc, char **argv)
 	if (options.version)
 		puts("gpumemctl " PACKAGE_VERSION);
 	else
-		gm_verb_print_help(options.verb_given ? options.verb : NULL);
+		gm_verb_print_help(gm_verbs, options.verb_given ? options.verb : NULL);
 	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

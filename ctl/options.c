@@ -14,11 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/closest.h"
 #include "common/limits.h"
 #include "common/types.h"
 #include "common/units.h"
 #include "ctl/io/device_table.h"
-#include "ctl/verb/verb.h"
+#include "ctl/verbs.h"
 
 enum {
 	OPTION_JSON = 256,
@@ -66,70 +67,19 @@ static int options_bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	return -EINVAL;
 }
 
-#define WORD_BYTES 32
-
-/* How many letters must be put in, taken out, changed or swapped with their neighbour. */
-static size_t options_distance(const char *a, const char *b)
-{
-	size_t n = strlen(a), m = strlen(b);
-	size_t d[WORD_BYTES + 1][WORD_BYTES + 1];
-
-	for (size_t i = 0; i <= n; i++)
-		d[i][0] = i;
-	for (size_t j = 0; j <= m; j++)
-		d[0][j] = j;
-	for (size_t i = 1; i <= n; i++) {
-		for (size_t j = 1; j <= m; j++) {
-			size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-			if (d[i - 1][j] + 1 < best)
-				best = d[i - 1][j] + 1;
-			if (d[i][j - 1] + 1 < best)
-				best = d[i][j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-				d[i - 2][j - 2] + 1 < best)
-				best = d[i - 2][j - 2] + 1;
-			d[i][j] = best;
-		}
-	}
-	return d[n][m];
-}
-
-const char *gm_options_closest(const char *word, const char *const *candidates)
-{
-	const char *closest = NULL;
-	size_t best = 0;
-
-	if (!*word || strlen(word) > WORD_BYTES)
-		return NULL;
-	for (; *candidates; candidates++) {
-		size_t n = strlen(*candidates);
-		if (n > WORD_BYTES)
-			continue;
-		/* The beginning of a name is close to it, however much is missing. */
-		size_t d = strlen(word) > 1 && !strncmp(word, *candidates, strlen(word))
-				   ? 1
-				   : options_distance(word, *candidates);
-		if (d <= 1 + n / 4 && d < n && (!closest || d < best)) {
-			closest = *candidates;
-			best = d;
-		}
-	}
-	return closest;
-}
-
 static int options_unknown_option(const char *word, char error[GM_OPTIONS_ERROR])
 {
 	const char *names[N_LONG_OPTIONS + 1] = {0};
-	char name[WORD_BYTES + 1];
+	char name[33];
 
 	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
 		names[i] = long_options[i].name;
 	size_t n = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
-	if (n > WORD_BYTES)
+	if (n >= sizeof(name))
 		n = 0;
 	memcpy(name, word + (n ? 2 : 0), n);
 	name[n] = '\0';
-	const char *closest = n ? gm_options_closest(name, names) : NULL;
+	const char *closest = n ? gm_closest(name, names) : NULL;
 	if (closest)
 		return options_bad(
 			error, "unknown option '%s'; did you mean '--%s'?", word, closest);
@@ -138,11 +88,8 @@ static int options_unknown_option(const char *word, char error[GM_OPTIONS_ERROR]
 
 static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 {
-	const char *names[32] = {0};
+	const char *closest = gm_verb_closest(gm_verbs, word);
 
-	for (size_t i = 0; gm_verbs[i].name && i < 31; i++)
-		names[i] = gm_verbs[i].name;
-	const char *closest = gm_options_closest(word, names);
 	if (closest)
 		return options_bad(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
 	return options_bad(error, "unknown verb '%s'; see 'gpumemctl help'", word);
@@ -275,13 +222,13 @@ int gm_options_parse(
 			return r;
 	}
 	if (optind < argc) {
-		options.verb = gm_verb_find(argv[optind]);
+		options.verb = gm_verb_find(gm_verbs, argv[optind]);
 		if (!options.verb)
 			return options_unknown_verb(argv[optind], error);
 		options.verb_given = true;
 		optind++;
 	} else {
-		options.verb = gm_verb_find("status");
+		options.verb = gm_verb_find(gm_verbs, "status");
 	}
 	for (; optind < argc; optind++) {
 		if (options.n_args == options.verb->max_args || options.n_args == GM_OPTIONS_ARGS)

@@ -25,8 +25,8 @@ client/session: common client/map
 client/memory:  common client/map client/heap client/session
 client:         common client/map client/heap client/session client/memory
 ctl/io:         common
-ctl/doctor:     common daemon/config ctl/io ctl/verb
-ctl/verb:       common daemon/config ctl/io ctl/doctor ctl
+ctl/doctor:     common daemon/config ctl/io
+ctl/verb:       common daemon/config ctl/io ctl/doctor
 ctl:            common daemon/config ctl/io ctl/doctor ctl/verb
 '
 

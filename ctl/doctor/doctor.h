@@ -10,7 +10,6 @@
 #include "common/cuda.h"
 #include "common/cuda_device.h"
 #include "ctl/io/table.h"
-#include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
 /*
@@ -35,7 +34,9 @@ struct gm_doctor_daemon {
 };
 
 struct gm_doctor {
-	const struct gm_options *options;
+	const char *socket; /* as --socket says; NULL: where clients look by themselves */
+	uint64_t timeout_ms;
+	bool measure;             /* --measure: contexts may be made */
 	const char *root;         /* before every path; "" but in tests */
 	struct gm_config *config; /* NULL: it cannot be read */
 	bool wsl;

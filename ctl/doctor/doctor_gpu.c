@@ -427,10 +427,10 @@ void gm_doctor_context(struct gm_doctor *doctor)
 		if (!doctor_read_well(&doctor->devices[i]))
 			continue;
 		any = true;
-		if (doctor->options->given & GM_OPTION_MEASURE)
+		if (doctor->measure)
 			doctor_measure(doctor, i);
 	}
-	if (any && !(doctor->options->given & GM_OPTION_MEASURE))
+	if (any && !doctor->measure)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "context", GM_DOCTOR_NO_DEVICE,
 			"'gpumemctl doctor --measure' makes one on each device and tells",
 			"costs device memory, for each process that computes; not measured");

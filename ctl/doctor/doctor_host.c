@@ -22,6 +22,7 @@
 #include "common/platform.h"
 #include "common/units.h"
 #include "ctl/doctor/doctor.h"
+#include "ctl/io/ctl_conn.h"
 #include "ctl/io/user.h"
 
 #define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
@@ -163,7 +164,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	char path[GM_PATH_BYTES], owner[GM_USER_TEXT];
-	const char *why = "--socket", *given = doctor->options->socket;
+	const char *why = "--socket", *given = doctor->socket;
 	struct gm_trouble trouble;
 	struct gm_ctl_conn *conn;
 	struct stat st;
@@ -182,7 +183,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 			errno == ENOENT ? "the daemon is not running" : strerror(errno));
 		return;
 	}
-	gpumem_status status = gm_ctl_conn_open(path, doctor->options->timeout_ms, &trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(path, doctor->timeout_ms, &trouble, &conn);
 	if (status != GPUMEM_OK) {
 		bool down = trouble.status == GPUMEM_E_DISCONNECTED && access(path, W_OK) == 0;
 		gm_doctor_say(doctor, down ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",

@@ -68,7 +68,7 @@ static int buffers_older_first(const void *a, const void *b)
 	return 0;
 }
 
-gpumem_status gm_verb_buffers(struct gm_ctl *ctl)
+static gpumem_status buffers_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -104,3 +104,14 @@ gpumem_status gm_verb_buffers(struct gm_ctl *ctl)
 			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_buffers = {
+	.name = "buffers",
+	.arguments = "[--older-than TIME]",
+	.summary = "tracked buffers, oldest first",
+	.help = "  --older-than TIME  only buffers of at least this age: 60s, 5min, 2h\n\n"
+		"What has been around for longest is what may be leaked. Which buffers a client\n"
+		"tracks is set by 'track' in gpumemd.conf(5).\n",
+	.takes = GM_OPTION_OLDER_THAN,
+	.run = buffers_run,
+};

@@ -182,7 +182,7 @@ static void cleanup_say(struct gm_ctl *ctl, const struct cleanup_answer *answer,
 		ctl->status = GPUMEM_E_NO_MEMORY;
 }
 
-gpumem_status gm_verb_cleanup(struct gm_ctl *ctl)
+static gpumem_status cleanup_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -233,3 +233,16 @@ gpumem_status gm_verb_cleanup(struct gm_ctl *ctl)
 		cleanup_say(ctl, &each[i], answer.devices[i]);
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_cleanup = {
+	.name = "cleanup",
+	.arguments = "[--need SIZE]",
+	.summary = "get unused memory back",
+	.help = "  --need SIZE  so much is to be free on the device; else all there is to be had\n"
+		"  --dry-run    show the plan, do nothing\n"
+		"  --device N   only this device; else each of them\n\n"
+		"Pooled chunks go first, then clients are asked for what they cache, those of low\n"
+		"priority first. Takes nothing that is in use. For administrators.\n",
+	.takes = GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE,
+	.run = cleanup_run,
+};

@@ -161,7 +161,7 @@ static void clients_take(void *user, const Gm__Wire__Packet *packet)
 		clients_add_client(user, packet->clients->clients[i]);
 }
 
-gpumem_status gm_verb_clients(struct gm_ctl *ctl)
+static gpumem_status clients_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -183,3 +183,14 @@ gpumem_status gm_verb_clients(struct gm_ctl *ctl)
 	}
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_clients = {
+	.name = "clients",
+	.arguments = "",
+	.summary = "who holds memory",
+	.help = "HELD is what the daemon charges, IN USE and CACHED what the client says of it.\n"
+		"Other users' clients are shown with their totals only, unless you administer the\n"
+		"daemon. A quarantined client is off the socket while its process lives: its\n"
+		"memory stays charged until it comes back or ends.\n",
+	.run = clients_run,
+};

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/closest.h"
 #include "ctl/io/message.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
@@ -99,7 +100,7 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_verb_config(struct gm_ctl *ctl)
+static gpumem_status config_run(struct gm_ctl *ctl)
 {
 	static const char *const words[] = {"check", "show", NULL};
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
@@ -113,10 +114,20 @@ gpumem_status gm_verb_config(struct gm_ctl *ctl)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
 			"'%s' is one argument too many; see 'gpumemctl config --help'",
 			ctl->options->args[1]);
-	const char *closest = word ? gm_options_closest(word, words) : NULL;
+	const char *closest = word ? gm_closest(word, words) : NULL;
 	if (closest)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
 			"unknown verb 'config %s'; did you mean 'config %s'?", word, closest);
 	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
 		"say 'gpumemctl config check [FILE]' or 'gpumemctl config show'");
 }
+
+const struct gm_verb gm_verb_config = {
+	.name = "config",
+	.arguments = "check [FILE] | show",
+	.summary = "check a configuration, or show the one in force",
+	.help = "  check [FILE]  read FILE, else the default one, as gpumemd would\n"
+		"  show          what the running daemon goes by, and where each value comes from\n",
+	.max_args = 2,
+	.run = config_run,
+};

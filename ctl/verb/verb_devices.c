@@ -217,7 +217,7 @@ static gpumem_status devices_ask(struct gm_ctl *ctl, struct devices_answer *answ
 	return status;
 }
 
-gpumem_status gm_verb_devices(struct gm_ctl *ctl)
+static gpumem_status devices_run(struct gm_ctl *ctl)
 {
 	struct devices_answer answer = {
 		.writer = ctl->writer,
@@ -248,3 +248,13 @@ gpumem_status gm_verb_devices(struct gm_ctl *ctl)
 			(unsigned long long)answer.unlisted);
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_devices = {
+	.name = "devices",
+	.arguments = "",
+	.summary = "each device and the arithmetic of its memory",
+	.help = "Shows where each device's figures come from: what is there, who has it, what may\n"
+		"be used. Below stand the processes that use a device besides the broker's\n"
+		"memory; what a client uses by itself (its CUDA context) counts as foreign, too.\n",
+	.run = devices_run,
+};

@@ -8,6 +8,7 @@
 
 #include "common/platform.h"
 #include "ctl/doctor/doctor.h"
+#include "ctl/verb/verb.h"
 
 static void (*const checks[])(struct gm_doctor *doctor) = {
 	gm_doctor_configuration,
@@ -29,10 +30,12 @@ static void (*const checks[])(struct gm_doctor *doctor) = {
 	gm_doctor_service,
 };
 
-gpumem_status gm_verb_doctor(struct gm_ctl *ctl)
+static gpumem_status doctor_run(struct gm_ctl *ctl)
 {
 	struct gm_doctor doctor = {
-		.options = ctl->options,
+		.socket = ctl->options->socket,
+		.timeout_ms = ctl->options->timeout_ms,
+		.measure = ctl->options->given & GM_OPTION_MEASURE,
 		.root = gm_platform_root(),
 		.table = gm_doctor_table_new(),
 	};
@@ -46,3 +49,15 @@ gpumem_status gm_verb_doctor(struct gm_ctl *ctl)
 		ctl->status = GPUMEM_E_INVALID;
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_doctor = {
+	.name = "doctor",
+	.arguments = "[--measure]",
+	.summary = "what this host can do, and what is amiss",
+	.help = "  --measure  make a CUDA context on each device for a moment: what does it cost?\n\n"
+		"Works whether the daemon runs or not. A remedy stands behind an arrow. The state\n"
+		"is ok, note, warn (it serves, but not as well as it could) or fail (it cannot\n"
+		"serve what is configured: the exit status is 1).\n",
+	.takes = GM_OPTION_MEASURE,
+	.run = doctor_run,
+};

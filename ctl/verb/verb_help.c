@@ -13,16 +13,13 @@ static const struct gm_column columns[] = {
 	{"summary", NULL, 0},
 };
 
-gpumem_status gm_verb_help(struct gm_ctl *ctl)
+static gpumem_status help_run(struct gm_ctl *ctl)
 {
 	const char *name = ctl->options->n_args ? ctl->options->args[0] : NULL;
-	const struct gm_verb *about = name ? gm_verb_find(name) : NULL;
+	const struct gm_verb *about = name ? gm_verb_find(ctl->verbs, name) : NULL;
 
 	if (name && !about) {
-		const char *names[32] = {0};
-		for (size_t i = 0; gm_verbs[i].name && i < 31; i++)
-			names[i] = gm_verbs[i].name;
-		const char *closest = gm_options_closest(name, names);
+		const char *closest = gm_verb_closest(ctl->verbs, name);
 		ctl->usage = true;
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
 			closest ? "unknown verb '%s'; did you mean '%s'?"
@@ -30,11 +27,12 @@ gpumem_status gm_verb_help(struct gm_ctl *ctl)
 			name, closest);
 	}
 	if (!ctl->options->json) {
-		gm_verb_print_help(about);
+		gm_verb_print_help(ctl->verbs, about);
 		return GPUMEM_OK;
 	}
 	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
+	for (size_t i = 0; ctl->verbs[i]; i++) {
+		const struct gm_verb *verb = ctl->verbs[i];
 		if (about && verb != about)
 			continue;
 		gm_table_row(table);
@@ -45,3 +43,12 @@ gpumem_status gm_verb_help(struct gm_ctl *ctl)
 	gm_writer_data(ctl->writer, "verbs", table);
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_help = {
+	.name = "help",
+	.arguments = "[VERB]",
+	.summary = "this, or more about a verb",
+	.help = "",
+	.max_args = 1,
+	.run = help_run,
+};

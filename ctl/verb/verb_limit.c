@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/closest.h"
 #include "common/units.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
@@ -211,7 +212,7 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	return limit_ask(ctl, &request, "No limits are left.");
 }
 
-gpumem_status gm_verb_limit(struct gm_ctl *ctl)
+static gpumem_status limit_run(struct gm_ctl *ctl)
 {
 	static const char *const words[] = {"show", "set", "reset", NULL};
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : "show";
@@ -222,7 +223,7 @@ gpumem_status gm_verb_limit(struct gm_ctl *ctl)
 		return limit_set(ctl);
 	if (!strcmp(word, "reset"))
 		return limit_reset(ctl);
-	const char *closest = gm_options_closest(word, words);
+	const char *closest = gm_closest(word, words);
 	ctl->usage = true;
 	if (closest)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
@@ -230,3 +231,20 @@ gpumem_status gm_verb_limit(struct gm_ctl *ctl)
 	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
 		"say 'gpumemctl limit show', 'limit set OWNER VALUE...' or 'limit reset [OWNER]'");
 }
+
+const struct gm_verb gm_verb_limit = {
+	.name = "limit",
+	.arguments = "show | set | reset",
+	.summary = "what owners may hold: show, change",
+	.help = "  show                show all limits, and who is over one\n"
+		"  set OWNER VALUE...  change some of max=SIZE (or none), guarantee=SIZE,\n"
+		"                      priority=N, until it is reset\n"
+		"  reset [OWNER]       what was set ends, what is configured holds again\n"
+		"  --device N          only on this device; else on each of them\n\n"
+		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (what it\n"
+		"calls itself) or session:N (one client). A max below what is held takes nothing\n"
+		"away. Setting is for administrators.\n",
+	.takes = GM_OPTION_DEVICE,
+	.max_args = 5,
+	.run = limit_run,
+};

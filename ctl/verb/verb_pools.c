@@ -81,7 +81,7 @@ static void pools_take(void *user, const Gm__Wire__Packet *packet)
 		pools_take_bucket(answer->buckets, packet->pools->buckets[i]);
 }
 
-gpumem_status gm_verb_pools(struct gm_ctl *ctl)
+static gpumem_status pools_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetPools body = GM__WIRE__GET_POOLS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -112,3 +112,14 @@ gpumem_status gm_verb_pools(struct gm_ctl *ctl)
 	}
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_pools = {
+	.name = "pools",
+	.arguments = "",
+	.summary = "free chunks kept for reuse",
+	.help = "What is free and kept, by chunk size and trust domain.\n"
+		"HITS are chunks that came from the pool, MISSES those that had to be made.\n"
+		"A used chunk goes to its own trust domain again, or back to the device; \"fresh\"\n"
+		"ones were never leased and can go to anybody.\n",
+	.run = pools_run,
+};

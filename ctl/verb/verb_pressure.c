@@ -51,7 +51,7 @@ static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-gpumem_status gm_verb_pressure(struct gm_ctl *ctl)
+static gpumem_status pressure_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -81,3 +81,14 @@ gpumem_status gm_verb_pressure(struct gm_ctl *ctl)
 	}
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_pressure = {
+	.name = "pressure",
+	.arguments = "[--at-least LEVEL]",
+	.summary = "how short memory is",
+	.help = "  --at-least LEVEL  exit status 0 if a device is at this level (low, medium,\n"
+		"                    high, critical) or above it, else 1\n"
+		"  --device N        only this device\n",
+	.takes = GM_OPTION_AT_LEAST | GM_OPTION_DEVICE,
+	.run = pressure_run,
+};

@@ -73,7 +73,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-gpumem_status gm_verb_queue(struct gm_ctl *ctl)
+static gpumem_status queue_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -95,3 +95,14 @@ gpumem_status gm_verb_queue(struct gm_ctl *ctl)
 	}
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_queue = {
+	.name = "queue",
+	.arguments = "",
+	.summary = "requests that wait for memory",
+	.help = "In the order in which they are looked at: by priority, then as they came. LEFT\n"
+		"is the time until it ends by itself, OVERTAKEN how many behind it were granted.\n"
+		"It waits for the device (not enough is available), a limit, a guarantee (kept\n"
+		"for others), pressure (critical, and its priority is low) or its turn.\n",
+	.run = queue_run,
+};

@@ -126,7 +126,7 @@ static void status_tell_unusual(struct status_answer *answer)
 			gm_format_size(quarantined, a));
 }
 
-gpumem_status gm_verb_status(struct gm_ctl *ctl)
+static gpumem_status status_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -144,3 +144,14 @@ gpumem_status gm_verb_status(struct gm_ctl *ctl)
 	status_tell_unusual(&answer);
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_status = {
+	.name = "status",
+	.arguments = "",
+	.summary = "the daemon, its devices, anything unusual",
+	.help = "TOTAL is the device's memory, CAPACITY what the broker may hand out at most,\n"
+		"LEASED what clients hold, POOLED free chunks kept for reuse, FOREIGN what others\n"
+		"use, AVAIL what could be leased now. PRESSURE is the share of the capacity that\n"
+		"is not available.\n",
+	.run = status_run,
+};

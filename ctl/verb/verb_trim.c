@@ -21,7 +21,7 @@ static void trim_take(void *user, const Gm__Wire__Packet *packet)
 	answer->clients_asked += packet->trim_reply->clients_asked;
 }
 
-gpumem_status gm_verb_trim(struct gm_ctl *ctl)
+static gpumem_status trim_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__Trim body = GM__WIRE__TRIM__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
@@ -46,3 +46,14 @@ gpumem_status gm_verb_trim(struct gm_ctl *ctl)
 			answer.clients_asked == 1 ? " was" : "s were");
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_trim = {
+	.name = "trim",
+	.arguments = "[--device N]",
+	.summary = "give pooled memory back to the devices",
+	.help = "  --device N  only this device, by number, UUID or PCI address; else all\n\n"
+		"Also asks clients to return what they cache. Takes nothing that is in use. For\n"
+		"administrators: root, the daemon's user, and the admin group.\n",
+	.takes = GM_OPTION_DEVICE,
+	.run = trim_run,
+};

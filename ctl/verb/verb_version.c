@@ -10,7 +10,7 @@
 
 #include "ctl/verb/verb.h"
 
-gpumem_status gm_verb_version(struct gm_ctl *ctl)
+static gpumem_status version_run(struct gm_ctl *ctl)
 {
 	struct gm_ctl_conn *conn;
 	char protocol[32];
@@ -35,3 +35,11 @@ gpumem_status gm_verb_version(struct gm_ctl *ctl)
 	gm_ctl_conn_free(conn);
 	return GPUMEM_OK;
 }
+
+const struct gm_verb gm_verb_version = {
+	.name = "version",
+	.arguments = "",
+	.summary = "the versions of gpumemctl and of the daemon",
+	.help = "",
+	.run = version_run,
+};

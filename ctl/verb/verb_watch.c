@@ -143,7 +143,7 @@ static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
 	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
 }
 
-gpumem_status gm_verb_watch(struct gm_ctl *ctl)
+static gpumem_status watch_run(struct gm_ctl *ctl)
 {
 	struct gm_ctl_conn *conn;
 
@@ -158,3 +158,14 @@ gpumem_status gm_verb_watch(struct gm_ctl *ctl)
 	ctl->streamed = true;
 	return status;
 }
+
+const struct gm_verb gm_verb_watch = {
+	.name = "watch",
+	.arguments = "[--device N]",
+	.summary = "what happens, a line per event",
+	.help = "  --device N  only this device\n\n"
+		"Pressure, limits that are met or changed, requests that wait, reclaims. Ends\n"
+		"with the daemon. With --json each line is an object.\n",
+	.takes = GM_OPTION_DEVICE,
+	.run = watch_run,
+};

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ctl/options.h"
-#include "ctl/verb/verb.h"
+#include "ctl/verbs.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 
@@ -55,9 +55,9 @@ END_TEST
 
 START_TEST(every_verb_is_found_and_takes_the_options_of_all)
 {
-	for (const struct gm_verb *verb = gm_verbs; verb->name; verb++) {
-		ck_assert_int_eq(PARSE((char *)verb->name, "--json", "--help"), 0);
-		ck_assert_ptr_eq(options.verb, verb);
+	for (size_t i = 0; gm_verbs[i]; i++) {
+		ck_assert_int_eq(PARSE((char *)gm_verbs[i]->name, "--json", "--help"), 0);
+		ck_assert_ptr_eq(options.verb, gm_verbs[i]);
 		ck_assert(options.help && options.json);
 	}
 }

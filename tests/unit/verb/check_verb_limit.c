@@ -25,7 +25,7 @@ static void is_wrong_usage(const char *name, struct gm_options options, const ch
 	struct gm_ctl ctl = {.options = &options};
 	options.socket = "/nowhere/at/all";
 	options.timeout_ms = 1000;
-	options.verb = gm_verb_find(name);
+	options.verb = gm_verb_find(gm_verbs, name);
 	ctl.writer = gm_writer_json_new();
 	ck_assert_int_ne(options.verb->run(&ctl), GPUMEM_OK);
 	ck_assert_msg(ctl.usage, "%s: not called wrong usage: %s", why, ctl.trouble.text);

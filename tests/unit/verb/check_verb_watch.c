@@ -93,7 +93,7 @@ static char *watch(bool json, const uint32_t *device, gpumem_status expected)
 {
 	struct gm_options options = {.timeout_ms = 30000,
 		.json = json,
-		.verb = gm_verb_find("watch"),
+		.verb = gm_verb_find(gm_verbs, "watch"),
 		.given = device ? GM_OPTION_DEVICE : 0,
 		.device = device ? *device : 0};
 	struct gm_ctl ctl = {.options = &options, .writer = gm_writer_json_new()};

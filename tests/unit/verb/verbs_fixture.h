@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "ctl/io/text.h"
-#include "ctl/verb/verb.h"
+#include "ctl/verbs.h"
 #include "tests/unit/io/ctl_fake.h"
 
 #define G UINT64_C(0x40000000)
@@ -41,7 +41,7 @@ static inline char *run(
 	options.socket = fake.path;
 	options.timeout_ms = 30000;
 	options.json = json;
-	options.verb = gm_verb_find(name);
+	options.verb = gm_verb_find(gm_verbs, name);
 	ctl.writer = json ? gm_writer_json_new() : gm_writer_text_new(&style);
 	gpumem_status status = options.verb->run(&ctl);
 	gm_fake_stop(&fake);
