@@ -30,8 +30,8 @@ static json_t *writer_clean_string(const char *text)
 
 static json_t *writer_integer(uint64_t n)
 {
-	/* JSON integers end where signed 64 bits do; no true figure of ours comes near. */
-	return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
+	/* UINT64_MAX stands for "all" or "no end", and no real figure exceeds INT64_MAX. */
+	return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
 }
 
 static json_t *writer_rows_of(const struct gm_table *table);

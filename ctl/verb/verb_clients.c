@@ -43,10 +43,9 @@ static const struct gm_column use_columns[] = {
 	{"hits", NULL, 0},
 	{"misses", NULL, 0},
 	{"returns", NULL, 0},
-	{"cpu_fallbacks", NULL, 0},
 	{"active_buffers", NULL, 0},
 };
-#define COLUMNS_OF_DETAILS 8
+#define COLUMNS_OF_DETAILS 7
 
 static struct gm_table *clients_use_table(const Gm__Wire__Client *client)
 {
@@ -69,7 +68,6 @@ static struct gm_table *clients_use_table(const Gm__Wire__Client *client)
 		gm_table_count(table, use->hits);
 		gm_table_count(table, use->misses);
 		gm_table_count(table, use->returns);
-		gm_table_count(table, use->cpu_fallbacks);
 		gm_table_count(table, use->active_buffers);
 	}
 	return table;

@@ -24,8 +24,8 @@ static void watch_add_text(struct gm_writer *writer, const char *key, const char
 
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
-	static const char *const rungs[] = {
-		"pool", "cached", "unused", "spill", "hold", "terminate"};
+	/* The rungs that give bytes, in the order of Gm__Wire__Rung. */
+	static const char *const rungs[] = {"pool", "cached", "unused"};
 
 	if (notice->session) {
 		gm_writer_count(writer, "session", notice->session);

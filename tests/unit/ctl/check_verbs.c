@@ -343,6 +343,8 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert_int_eq(json_integer_value(at(json, "clients", 0, "pid")), 4194303);
 	ck_assert_str_eq(json_string_value(at(json, "clients", 0, "state")), "quarantined");
 	ck_assert_uint_eq(json_array_size(at(json, "clients", 0, "use")), 2);
+	ck_assert_ptr_null(json_object_get(
+		json_array_get(at(json, "clients", 0, "use"), 0), "cpu_fallbacks"));
 	ck_assert(json_is_null(at(json, "clients", 0, "container")));
 	ck_assert(json_is_null(at(json, "clients", 1, "pid")));
 	ck_assert(json_is_null(at(json, "clients", 1, "name")));

@@ -244,7 +244,7 @@ START_TEST(json_has_the_keys_and_exact_numbers)
 	ck_assert(json_is_null(json_object_get(json, "nothing")));
 	ck_assert(json_is_true(json_object_get(json, "ok")));
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "huge")), INT64_C(1) << 60);
-	ck_assert_int_eq(json_integer_value(json_object_get(json, "past")), INT64_MAX);
+	ck_assert(json_is_null(json_object_get(json, "past")));
 	json_t *rows = json_object_get(json, "rows");
 	ck_assert_uint_eq(json_array_size(rows), 1);
 	json_t *first = json_array_get(rows, 0);
@@ -313,7 +313,7 @@ START_TEST(one_line_has_groups_of_fields_and_ends_with_the_line)
 	gm_writer_share(writer, "pressure", 812345);
 	gm_writer_group(writer, "empty");
 	is_text(writer, "{\"event\":\"a\\\\x0ab\","
-			"\"rungs\":{\"pool\":1,\"cached\":9223372036854775807},"
+			"\"rungs\":{\"pool\":1,\"cached\":null},"
 			"\"priority\":-3,\"pressure\":0.812345,\"empty\":{}}\n");
 	/* People get none of it. */
 	writer = text_writer(0, true, false);

@@ -13,6 +13,7 @@
 #include "tests/unit/verb/verbs_fixture.h"
 
 static bool watch_refused, watch_cut;
+static uint64_t watch_need;
 
 static void script_watch(struct gm_fake *f, void *user)
 {
@@ -20,7 +21,7 @@ static void script_watch(struct gm_fake *f, void *user)
 	Gm__Wire__PressureEvent pressure = GM__WIRE__PRESSURE_EVENT__INIT;
 	Gm__Wire__NoticeEvent notice = GM__WIRE__NOTICE_EVENT__INIT;
 	Gm__Wire__GoodbyeEvent goodbye = GM__WIRE__GOODBYE_EVENT__INIT;
-	uint64_t rungs[6] = {G, 2 * G, 0, 0, 0, 0};
+	uint64_t rungs[6] = {G, 2 * G, 0, 4, 5, 6};
 	if (!gm_fake_hello(f))
 		return;
 	if (user)
@@ -52,7 +53,7 @@ static void script_watch(struct gm_fake *f, void *user)
 	notice.kind = (char *)"reclaim-ended";
 	notice.text = (char *)"device 0: \033[31menough";
 	notice.trigger = (char *)"manual";
-	notice.need = 3 * G;
+	notice.need = watch_need;
 	notice.n_rungs = 6;
 	notice.rungs = rungs;
 	notice.reached = true;
@@ -148,6 +149,7 @@ END_TEST
 
 START_TEST(each_line_for_programs_is_an_object)
 {
+	watch_need = 3 * G;
 	static const char *const kinds[] = {
 		"pressure", "reclaim-ended", "limits", "limit", "of\\x1b[2Ja newer one", "goodbye"};
 	char *text = watch(true, NULL, GPUMEM_OK), *rest = text;
@@ -167,6 +169,11 @@ START_TEST(each_line_for_programs_is_an_object)
 			const json_t *rungs = json_object_get(json, "rungs");
 			ck_assert_int_eq(json_integer_value(json_object_get(rungs, "cached")),
 				(int64_t)(2 * G));
+			/* No program can use the rungs after "unused" yet. */
+			ck_assert_uint_eq(json_object_size(rungs), 3);
+			ck_assert_ptr_null(json_object_get(rungs, "spill"));
+			ck_assert_int_eq(json_integer_value(json_object_get(json, "need")),
+				(int64_t)(3 * G));
 			ck_assert(json_is_true(json_object_get(json, "reached")));
 			ck_assert_str_eq(
 				json_string_value(json_object_get(json, "trigger")), "manual");
@@ -184,6 +191,19 @@ START_TEST(each_line_for_programs_is_an_object)
 		json_decref(json);
 	}
 	ck_assert_uint_eq(n, 6);
+	free(text);
+}
+END_TEST
+
+START_TEST(the_need_of_a_reclaim_of_all_there_is_is_null)
+{
+	watch_need = UINT64_MAX;
+	char *text = watch(true, NULL, GPUMEM_OK), *rest = text;
+	strsep(&rest, "\n");
+	json_t *json = json_loads(strsep(&rest, "\n"), 0, NULL);
+	ck_assert_str_eq(json_string_value(json_object_get(json, "event")), "reclaim-ended");
+	ck_assert(json_is_null(json_object_get(json, "need")));
+	json_decref(json);
 	free(text);
 }
 END_TEST
@@ -218,6 +238,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, what_happens_is_a_line_each_until_the_goodbye);
 	tcase_add_test(tcase, each_line_for_programs_is_an_object);
+	tcase_add_test(tcase, the_need_of_a_reclaim_of_all_there_is_is_null);
 	tcase_add_test(tcase, a_watch_that_ends_otherwise_is_a_failure);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
