@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl: reads the command line, runs one verb, writes what it said to stdout. Messages go to
- * stderr, one line each, and every way to fail has its exit status (include/gpumem/status.h; 2 is
- * wrong use).
+ * gpumemctl: reads the command line, runs one verb, and writes the answer to stdout. Messages go to
+ * stderr. The exit status follows from the status of the verb (include/gpumem/status.h), except
+ * that wrong use is 2.
  */
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 static const char own_name[] = "gpumemctl";
 
-static void style_init(struct gm_writer_style *style, bool utf8, bool legend)
+static void main_style_init(struct gm_writer_style *style, bool utf8, bool legend)
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
@@ -38,7 +38,8 @@ static void style_init(struct gm_writer_style *style, bool utf8, bool legend)
 		.ascii = terminal && !utf8,
 		.legend = legend,
 	};
-	/* Into a pipe or file everything goes in full, unless somebody says how wide it is. */
+
+	/* In a pipe or a file, tables are as wide as needed, unless COLUMNS is set. */
 	if (columns && gm_parse_u64(columns, &n) == 0 && n > 0 && n < 100000)
 		style->columns = n;
 	else if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
@@ -47,18 +48,19 @@ static void style_init(struct gm_writer_style *style, bool utf8, bool legend)
 		style->columns = 80;
 }
 
-static int run(struct gm_options *options, bool utf8)
+static int main_run(struct gm_options *options, bool utf8)
 {
 	struct gm_ctl ctl = {.options = options, .verbs = gm_verbs};
 	struct gm_writer_style style;
 	int exit_status;
 
-	style_init(&style, utf8, !options->no_legend);
+	main_style_init(&style, utf8, !options->no_legend);
 	ctl.writer = options->json ? gm_writer_json_new() : gm_writer_text_new(&style);
 	if (!ctl.writer) {
 		gm_message(own_name, "out of memory");
 		return EXIT_FAILURE;
 	}
+
 	gpumem_status status = gm_verb_resolve_device(&ctl, options);
 	if (status == GPUMEM_OK)
 		status = options->verb->run(&ctl);
@@ -69,8 +71,9 @@ static int run(struct gm_options *options, bool utf8)
 		exit_status = ctl.usage ? EXIT_USAGE : gm_status_exit(status);
 	} else {
 		int r = ctl.streamed ? ctl.stream_error : gm_writer_finish(ctl.writer, stdout);
+
 		exit_status = gm_status_exit(ctl.status);
-		/* Whoever closed the pipe early (head) has what they wanted. */
+		/* A reader that closes the pipe early, such as head, has read enough. */
 		if (r < 0 && r != -EPIPE) {
 			char text[256];
 			snprintf(text, sizeof(text), "cannot write the answer: %s", strerror(-r));
@@ -95,7 +98,7 @@ int main(int argc, char **argv)
 	}
 	gm_log_set_level(options.debug ? GM_LOG_DEBUG : GM_LOG_WARNING);
 	if (!options.version && !options.help)
-		return run(&options, utf8);
+		return main_run(&options, utf8);
 	if (options.version)
 		puts("gpumemctl " PACKAGE_VERSION);
 	else

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * The command line. getopt_long() finds the options; what they belong to and what a misspelt one
- * may have meant is decided here. Prints nothing: the caller does, with the exit status it wants.
+ * Reads the command line. getopt_long() finds the options. This file decides which verb they belong
+ * to and what a misspelt one may have meant. It prints nothing; the caller does.
  */
 
 #include "ctl/options.h"
@@ -54,10 +54,10 @@ static const struct option long_options[] = {
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
 
-static int options_bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
+static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int options_bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
+static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 {
 	va_list list;
 
@@ -67,23 +67,28 @@ static int options_bad(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	return -EINVAL;
 }
 
-static int options_unknown_option(const char *word, char error[GM_OPTIONS_ERROR])
+/* Says why getopt_long() does not accept this word. */
+static int options_wrong_option(const char *word, char error[GM_OPTIONS_ERROR])
 {
 	const char *names[N_LONG_OPTIONS + 1] = {0};
 	char name[33];
 
 	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
 		names[i] = long_options[i].name;
+
 	size_t n = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
 	if (n >= sizeof(name))
 		n = 0;
 	memcpy(name, word + (n ? 2 : 0), n);
 	name[n] = '\0';
+
 	const char *closest = n ? gm_closest(name, names) : NULL;
+	if (closest && !strcmp(closest, name))
+		return options_fail(error, "option '--%s' takes no value", name);
 	if (closest)
-		return options_bad(
+		return options_fail(
 			error, "unknown option '%s'; did you mean '--%s'?", word, closest);
-	return options_bad(error, "unknown option '%s'; see 'gpumemctl help'", word);
+	return options_fail(error, "unknown option '%s'; see 'gpumemctl help'", word);
 }
 
 static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
@@ -91,8 +96,8 @@ static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 	const char *closest = gm_verb_closest(gm_verbs, word);
 
 	if (closest)
-		return options_bad(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
-	return options_bad(error, "unknown verb '%s'; see 'gpumemctl help'", word);
+		return options_fail(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
+	return options_fail(error, "unknown verb '%s'; see 'gpumemctl help'", word);
 }
 
 static int options_take(struct gm_options *options, int option, char error[GM_OPTIONS_ERROR])
@@ -108,13 +113,13 @@ static int options_take(struct gm_options *options, int option, char error[GM_OP
 		return 0;
 	case OPTION_SOCKET:
 		if (!*optarg)
-			return options_bad(error, "--socket needs a path");
+			return options_fail(error, "--socket needs a path");
 		options->socket = optarg;
 		return 0;
 	case OPTION_TIMEOUT:
 		if (gm_parse_duration(optarg, &n) < 0 || n < 1000000)
-			return options_bad(
-				error, "--timeout '%s' is no time; say 500ms, 10s or 1min", optarg);
+			return options_fail(error,
+				"--timeout '%s' is not a time; use 500ms, 10s or 1min", optarg);
 		options->timeout_ms = n / 1000000;
 		return 0;
 	case OPTION_NO_LEGEND:
@@ -128,15 +133,15 @@ static int options_take(struct gm_options *options, int option, char error[GM_OP
 		return 0;
 	case OPTION_OLDER_THAN:
 		if (gm_parse_duration(optarg, &n) < 0)
-			return options_bad(
-				error, "--older-than '%s' is no time; say 30s, 5min or 2h", optarg);
+			return options_fail(error,
+				"--older-than '%s' is not a time; use 30s, 5min or 2h", optarg);
 		options->older_than_ms = n / 1000000;
 		options->given |= GM_OPTION_OLDER_THAN;
 		return 0;
 	case OPTION_DEVICE:
 		if (gm_device_name_parse(optarg, &options->device_name) < 0)
-			return options_bad(error,
-				"--device '%s' is no device; they are numbered 0 to %d, or named by UUID or PCI address",
+			return options_fail(error,
+				"--device '%s' is not a device; use a number from 0 to %d, a UUID or a PCI address",
 				optarg, GM_LIMIT_DEVICES - 1);
 		options->device = options->device_name.number;
 		options->device_text = optarg;
@@ -150,15 +155,15 @@ static int options_take(struct gm_options *options, int option, char error[GM_OP
 			if (!strcmp(optarg, gm_device_level(options->at_least)))
 				break;
 		if (options->at_least == GM_LEVELS)
-			return options_bad(error,
-				"--at-least '%s' is no level; say low, medium, high or critical",
+			return options_fail(error,
+				"--at-least '%s' is not a level; use low, medium, high or critical",
 				optarg);
 		options->given |= GM_OPTION_AT_LEAST;
 		return 0;
 	case OPTION_NEED:
 		if (gm_parse_size(optarg, &options->need) < 0 || !options->need)
-			return options_bad(
-				error, "--need '%s' is no size; say 512M or 16G", optarg);
+			return options_fail(
+				error, "--need '%s' is not a size; use 512M or 16G", optarg);
 		options->given |= GM_OPTION_NEED;
 		return 0;
 	case OPTION_DRY_RUN:
@@ -168,8 +173,8 @@ static int options_take(struct gm_options *options, int option, char error[GM_OP
 	return -EINVAL;
 }
 
-/* The first of a set of options. */
-static const char *options_option_name(unsigned set)
+/* The name of the first option in a set of bits. */
+static const char *options_first_name(unsigned set)
 {
 	static const struct {
 		unsigned bit;
@@ -193,34 +198,25 @@ int gm_options_parse(
 {
 	struct gm_options options = {.timeout_ms = GM_OPTIONS_TIMEOUT_MS};
 
-	optind = 0; /* GNU's way to begin anew, with the order of argv changed as needed */
+	optind = 0; /* how to restart GNU getopt, so that it may change the order of argv */
 	opterr = 0;
 	for (;;) {
 		int at = optind ? optind : 1;
 		int option = getopt_long(argc, argv, ":h", long_options, NULL);
 		if (option == -1)
 			break;
-		/* What getopt stumbled over is the argument before optind, or, within a word of
-		 * short options, the one it was at. */
+
+		/* The wrong word is the one before optind or, within short options, the current. */
 		if (option == ':')
-			return options_bad(error, "option '%s' needs a value", argv[optind - 1]);
-		if (option == '?') {
-			const char *word = argv[optind > at ? optind - 1 : at];
-			if (!strncmp(word, "--", 2) && strchr(word, '=')) {
-				size_t n = strcspn(word + 2, "=");
-				for (size_t i = 0; i < N_LONG_OPTIONS; i++)
-					if (strlen(long_options[i].name) == n &&
-						!strncmp(long_options[i].name, word + 2, n))
-						return options_bad(error,
-							"option '--%s' takes no value",
-							long_options[i].name);
-			}
-			return options_unknown_option(word, error);
-		}
+			return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
+		if (option == '?')
+			return options_wrong_option(argv[optind > at ? optind - 1 : at], error);
+
 		int r = options_take(&options, option, error);
 		if (r < 0)
 			return r;
 	}
+
 	if (optind < argc) {
 		options.verb = gm_verb_find(gm_verbs, argv[optind]);
 		if (!options.verb)
@@ -230,17 +226,19 @@ int gm_options_parse(
 	} else {
 		options.verb = gm_verb_find(gm_verbs, "status");
 	}
+
 	for (; optind < argc; optind++) {
 		if (options.n_args == options.verb->max_args || options.n_args == GM_OPTIONS_ARGS)
-			return options_bad(error,
+			return options_fail(error,
 				"'%s' is one argument too many; see 'gpumemctl %s --help'",
 				argv[optind], options.verb->name);
 		options.args[options.n_args++] = argv[optind];
 	}
+
 	unsigned wrong = options.given & ~options.verb->takes;
 	if (!options.help && wrong)
-		return options_bad(error, "'gpumemctl %s' does not take %s", options.verb->name,
-			options_option_name(wrong));
+		return options_fail(error, "'gpumemctl %s' does not take %s", options.verb->name,
+			options_first_name(wrong));
 	*ret_options = options;
 	return 0;
 }

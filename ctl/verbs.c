@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Every verb, in the order in which help lists them. Each is defined in ctl/verb/verb_NAME.c. */
+/* All verbs, in the order in which help lists them. ctl/verb/verb_NAME.c defines verb NAME. */
 #define VERBS(X) \
 	X(status) \
 	X(devices) \

@@ -4,7 +4,7 @@
 
 #include "ctl/verb/verb.h"
 
-/* The verbs of gpumemctl; NULL ends the list. The command line and the help go by it. */
+/* All verbs of gpumemctl, for the command line and the help. NULL ends the list. */
 extern const struct gm_verb *const gm_verbs[];
 
 #endif

@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * What the checks of gpumemctl doctor have in common: a table of findings, and files below a root.
- * For people a finding is folded to a screen's width, its remedy below it behind an arrow: what to
- * do must not be cut off.
+ * What the checks of gpumemctl doctor have in common: the table of findings, and files below a
+ * root. For people, a finding is folded to the width of a screen, with its remedy after an arrow on
+ * the next line, because a remedy must not be cut off.
  */
 
 #include "ctl/doctor/doctor.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* STATE and CHECK, with their gaps, leave this much of 80 columns. */
+/* What the columns STATE and CHECK leave of 80 columns. */
 #define WIDTH 61
 
 static const struct gm_column columns[] = {
@@ -30,10 +30,10 @@ static const struct gm_column columns[] = {
 
 struct gm_table *gm_doctor_table_new(void)
 {
-	return gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+	return GM_TABLE_NEW(columns);
 }
 
-/* How many bytes of a text go on a line: to the last gap that fits, else all that fits. */
+/* How many bytes of the text go on a line: up to the last blank that fits, or all that fit. */
 static size_t doctor_line_length(const char *text)
 {
 	size_t n = strlen(text), at = 0;
@@ -46,19 +46,19 @@ static size_t doctor_line_length(const char *text)
 	return at ? at : WIDTH;
 }
 
-/* The text in lines; the first one ends the row that is begun, if there is one. */
-static void doctor_fold(struct gm_table *table, bool begun, const char *text)
+/* Adds the text line by line. With begun, the first line completes the row that was begun. */
+static void doctor_add_folded(struct gm_table *table, bool begun, const char *text)
 {
 	char line[WIDTH + 1];
 
 	while (*text) {
 		size_t n = doctor_line_length(text);
+
 		memcpy(line, text, n);
 		line[n] = '\0';
 		if (!begun) {
 			gm_table_more(table);
-			for (size_t i = 0; i + 1 < sizeof(columns) / sizeof(*columns); i++)
-				gm_table_none(table);
+			gm_table_nones(table, sizeof(columns) / sizeof(*columns) - 1);
 		}
 		gm_table_text(table, line);
 		begun = false;
@@ -79,25 +79,26 @@ void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const c
 	va_start(list, format);
 	vsnprintf(text, sizeof(text), format, list);
 	va_end(list);
+
 	gm_table_row(doctor->table);
 	gm_table_text(doctor->table, words[state]);
 	gm_table_mark(doctor->table, marks[state]);
 	gm_table_text(doctor->table, check);
-	if (device >= 0)
-		gm_table_count(doctor->table, (uint64_t)device);
-	else
-		gm_table_none(doctor->table);
+	gm_table_count(doctor->table, (uint64_t)device);
+	gm_table_known(doctor->table, device >= 0);
 	gm_table_text(doctor->table, text);
 	gm_table_text(doctor->table, remedy);
+
 	if (device >= 0)
 		snprintf(full, sizeof(full), "%d: %s", device, text);
 	else
 		snprintf(full, sizeof(full), "%s", text);
-	doctor_fold(doctor->table, true, full);
+	doctor_add_folded(doctor->table, true, full);
 	if (remedy) {
 		snprintf(full, sizeof(full), "-> %s", remedy);
-		doctor_fold(doctor->table, false, full);
+		doctor_add_folded(doctor->table, false, full);
 	}
+
 	if (state == GM_DOCTOR_FAIL)
 		doctor->failed = true;
 }
@@ -129,6 +130,7 @@ bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text
 
 	if (fd < 0)
 		return false;
+
 	while (used + 1 < n && (got = read(fd, text + used, n - 1 - used)) > 0)
 		used += (size_t)got;
 	close(fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_DOCTOR_H
-#define GM_CTL_DOCTOR_H
+#ifndef GM_CTL_DOCTOR_DOCTOR_H
+#define GM_CTL_DOCTOR_DOCTOR_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,40 +13,44 @@
 #include "daemon/config/config.h"
 
 /*
- * What gpumemctl doctor goes by and finds. Each check looks at one thing and adds a row, or a row
- * per device; none of them stops the others.
+ * The folder ctl/doctor finds out what this host can do and what gpumemd will do on it, and changes
+ * nothing. It must never know the command line, nor how its findings reach people and programs.
+ *
+ * Each check looks at one thing and adds a row to a table, or one row for each device. No check
+ * keeps the others from running.
  */
 
 enum gm_doctor_state {
 	GM_DOCTOR_OK,
 	GM_DOCTOR_NOTE, /* good to know; nothing is wrong */
-	GM_DOCTOR_WARN, /* the daemon serves, but not as well as it could */
-	GM_DOCTOR_FAIL, /* it cannot serve what is configured */
+	GM_DOCTOR_WARN, /* the daemon can serve, but not as well as it could */
+	GM_DOCTOR_FAIL, /* the daemon cannot serve what is configured */
 };
 
-/* What the running daemon says of itself. */
+/* What the running daemon says about itself. */
 struct gm_doctor_daemon {
 	bool up;
 	char version[64], backend[16], backend_note[256];
 	uint64_t pid, fd_limit;
 	uint32_t n_devices;
-	bool by_fd, by_ipc; /* what a client gets that asks for none, on any of them */
+	/* Which transports clients get that do not ask for one; both, if it depends on the device. */
+	bool by_fd, by_ipc;
 };
 
 struct gm_doctor {
-	const char *socket; /* as --socket says; NULL: where clients look by themselves */
+	const char *socket; /* NULL: look for it where clients do */
 	uint64_t timeout_ms;
-	bool measure;             /* --measure: contexts may be made */
-	const char *root;         /* before every path; "" but in tests */
-	struct gm_config *config; /* NULL: it cannot be read */
+	bool measure;             /* may make contexts, to measure them */
+	const char *root;         /* a prefix of every path; "" except in tests */
+	struct gm_config *config; /* NULL: cannot be read */
 	bool wsl;
 	bool container;
 	const struct gm_cuda *cuda; /* NULL: none */
 	const struct gm_nvml *nvml; /* NULL: none */
-	uint32_t n_devices;         /* of the driver */
+	uint32_t n_devices;         /* that the driver knows */
 	struct gm_cuda_device devices[GM_LIMIT_DEVICES];
-	gm_nvml_device handles[GM_LIMIT_DEVICES]; /* NULL: NVML does not know it */
-	bool mig[GM_LIMIT_DEVICES];               /* it is a MIG instance, and so is its handle */
+	gm_nvml_device handles[GM_LIMIT_DEVICES]; /* NULL: NVML does not know the device */
+	bool mig[GM_LIMIT_DEVICES];               /* the device and its handle are a MIG instance */
 	struct gm_doctor_daemon daemon;
 	struct gm_table *table;
 	bool failed;
@@ -54,7 +58,10 @@ struct gm_doctor {
 
 #define GM_DOCTOR_NO_DEVICE (-1)
 
-/* A row. device: its number, or GM_DOCTOR_NO_DEVICE. remedy: what to do; NULL: nothing. */
+/*
+ * Adds a row. device is a number or GM_DOCTOR_NO_DEVICE. remedy says what to do; NULL if there is
+ * nothing to do. The format says what was found.
+ */
 void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const char *check,
 	int device, const char *remedy, const char *format, ...)
 	__attribute__((format(printf, 6, 7)));
@@ -62,10 +69,10 @@ struct gm_table *gm_doctor_table_new(void);
 
 /* Whether the configuration asks for this backend by name ("cuda", "host"). */
 bool gm_doctor_wants(const struct gm_doctor *doctor, const char *backend);
-/* path below the root, which must be far shorter than PATH_MAX. */
+/* Puts root and path together. The root must be far shorter than PATH_MAX. Returns ret. */
 const char *gm_doctor_path(const struct gm_doctor *doctor, const char *path, char *ret, size_t n);
 bool gm_doctor_exists(const struct gm_doctor *doctor, const char *path);
-/* A file's beginning, as text; false: it cannot be read. */
+/* Reads the beginning of a file as text. Returns false if it cannot be read. */
 bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text, size_t n);
 
 /* ---- the checks, in the order in which they are shown */
@@ -74,7 +81,7 @@ bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text
 void gm_doctor_platform(struct gm_doctor *doctor);
 void gm_doctor_container(struct gm_doctor *doctor);
 void gm_doctor_configuration(struct gm_doctor *doctor);
-void gm_doctor_daemon(struct gm_doctor *doctor); /* the socket, and what it says of itself */
+void gm_doctor_daemon(struct gm_doctor *doctor); /* the socket, and the daemon behind it */
 void gm_doctor_files(struct gm_doctor *doctor);
 void gm_doctor_service(struct gm_doctor *doctor);
 /* doctor_gpu.c */

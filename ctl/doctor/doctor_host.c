@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl doctor on everything but GPUs: the configuration, the machine, the daemon and its
- * socket, descriptors, the service manager. It looks and asks; it changes nothing.
+ * The checks of everything but GPUs: the configuration, the platform, the daemon and its socket,
+ * file descriptors, and the service manager.
  */
 
 #include <ctype.h>
@@ -23,19 +23,20 @@
 #include "common/units.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/io/ctl_conn.h"
+#include "ctl/io/text.h"
 #include "ctl/io/user.h"
 
 #define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
 
 /* What the daemon keeps open for a client: its socket, the event socket, a pidfd, two pages. */
 #define FDS_PER_CLIENT 5
-#define FDS_OF_ITS_OWN 64
+#define FDS_OF_DAEMON  64
 
 void gm_doctor_configuration(struct gm_doctor *doctor)
 {
 	char path[PATH_MAX];
 	char *error = NULL;
-	/* A test's root may have one; else the daemon's own rules find it. */
+	/* The root of a test may have its own. Otherwise the daemon's rules find the file. */
 	bool own = *doctor->root && gm_doctor_exists(doctor, SYSTEM_CONFIG);
 	int r = gm_config_load(
 		own ? gm_doctor_path(doctor, SYSTEM_CONFIG, path, sizeof(path)) : NULL,
@@ -46,10 +47,11 @@ void gm_doctor_configuration(struct gm_doctor *doctor)
 		if (error)
 			error[strcspn(error, "\n")] = '\0';
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "config", GM_DOCTOR_NO_DEVICE,
-			"'gpumemctl config check' lists all that is wrong", "%.400s",
+			"'gpumemctl config check' lists all mistakes", "%.400s",
 			error ? error : strerror(-r));
 	} else {
 		static const char *const transports[] = {"auto", "fd", "ipc"};
+
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "config", GM_DOCTOR_NO_DEVICE, NULL,
 			"backend %s, transport %s, preset %s", doctor->config->backend,
 			transports[doctor->config->transport], doctor->config->preset);
@@ -66,8 +68,8 @@ void gm_doctor_platform(struct gm_doctor *doctor)
 		return;
 	if (doctor->wsl)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "platform", GM_DOCTOR_NO_DEVICE, NULL,
-			"WSL2, %s: the fd transport is tried before it is used; NVML names no "
-			"processes",
+			"WSL2, %s: the daemon tries the fd transport before it uses it; NVML names "
+			"no processes",
 			name.machine);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "platform", GM_DOCTOR_NO_DEVICE, NULL,
@@ -93,14 +95,16 @@ void gm_doctor_container(struct gm_doctor *doctor)
 		(strstr(cgroup, "kubepods") || strstr(cgroup, "/docker") ||
 			strstr(cgroup, "libpod")))
 		snprintf(kind, sizeof(kind), "by its cgroup");
+
 	doctor->container = *kind;
 	if (*kind)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "container", GM_DOCTOR_NO_DEVICE,
-			"for clients of other containers, mount the folder of the socket into both",
-			"in one (%s): a daemon here is reached from here only", kind);
+			"to serve clients in other containers, mount the folder of the socket "
+			"into them, too",
+			"in a container (%s): a daemon here can only be reached from inside", kind);
 	else
 		gm_doctor_say(
-			doctor, GM_DOCTOR_OK, "container", GM_DOCTOR_NO_DEVICE, NULL, "in none");
+			doctor, GM_DOCTOR_OK, "container", GM_DOCTOR_NO_DEVICE, NULL, "not in one");
 }
 
 /* ---- the daemon */
@@ -123,6 +127,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < status->n_devices; i++) {
 		const Gm__Wire__Device *device = status->devices[i];
 		char age[GM_UNITS_TEXT];
+
 		daemon->n_devices += !device->pinned;
 		daemon->by_fd |=
 			!device->pinned && device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD;
@@ -130,10 +135,9 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 			!device->pinned && device->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC;
 		if (*device->trouble)
 			gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", (int)device->number,
-				"its log may say more: 'journalctl -u gpumemd'",
-				"the driver refused it %s ago: %.200s",
-				gm_format_duration(gm_ms_to_ns(device->trouble_age_ms), age),
-				device->trouble);
+				"the daemon's log may say more: 'journalctl -u gpumemd'",
+				"the driver reported an error %s ago: %.200s",
+				gm_text_duration(device->trouble_age_ms, age), device->trouble);
 	}
 }
 
@@ -143,10 +147,10 @@ static void doctor_tell_daemon(struct gm_doctor *doctor)
 
 	if (!strcmp(daemon->backend, "host") && doctor->cuda && !gm_doctor_wants(doctor, "host"))
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", GM_DOCTOR_NO_DEVICE,
-			"restart it, if the lines above are well; as its user, "
-			"'gpumemctl doctor' sees what it sees",
-			"gpumemd %s serves host memory, though there is a GPU%s%s", daemon->version,
-			*daemon->backend_note ? ": " : "", daemon->backend_note);
+			"if the lines above are ok, restart the daemon; run 'gpumemctl doctor' as "
+			"its user to see what it sees",
+			"gpumemd %s serves host memory, although there is a GPU%s%s",
+			daemon->version, *daemon->backend_note ? ": " : "", daemon->backend_note);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "daemon", GM_DOCTOR_NO_DEVICE, NULL,
 			"gpumemd %s, pid %llu, serves %u device%s (%s)%s%s%s", daemon->version,
@@ -156,7 +160,7 @@ static void doctor_tell_daemon(struct gm_doctor *doctor)
 			daemon->by_fd    ? "fd"
 			: daemon->by_ipc ? "ipc"
 					 : "",
-			daemon->by_fd && daemon->by_ipc ? " or ipc, by device" : "");
+			daemon->by_fd && daemon->by_ipc ? " or ipc, depending on the device" : "");
 }
 
 void gm_doctor_daemon(struct gm_doctor *doctor)
@@ -173,16 +177,17 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		snprintf(path, sizeof(path), "%s", given);
 	else if (gm_path_client_socket(path, &why) < 0)
 		snprintf(path, sizeof(path), "%s", GM_SYSTEM_SOCKET);
+
 	if (lstat(path, &st) < 0) {
 		gm_doctor_say(doctor, errno == ENOENT ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
 			GM_DOCTOR_NO_DEVICE,
-			errno == ENOENT
-				? "'systemctl start gpumemd', or 'gpumemd' as yourself"
-				: "the folder of the socket must be open to its clients (0755)",
+			errno == ENOENT ? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
+					: "let clients enter the folder of the socket (mode 0755)",
 			"%.200s (%s): %s", path, why,
 			errno == ENOENT ? "the daemon is not running" : strerror(errno));
 		return;
 	}
+
 	gpumem_status status = gm_ctl_conn_open(path, doctor->timeout_ms, &trouble, &conn);
 	if (status != GPUMEM_OK) {
 		bool down = trouble.status == GPUMEM_E_DISCONNECTED && access(path, W_OK) == 0;
@@ -191,9 +196,11 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 			trouble.text);
 		return;
 	}
+
 	gm_doctor_say(doctor, GM_DOCTOR_OK, "socket", GM_DOCTOR_NO_DEVICE, NULL,
-		"%.200s (%s), mode %04o, of %s", path, why, (unsigned)st.st_mode & 07777,
+		"%.200s (%s), mode %04o, owner %s", path, why, (unsigned)st.st_mode & 07777,
 		gm_user_name(st.st_uid, owner));
+
 	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
 	request.get_status = &body;
 	status = gm_ctl_conn_ask(
@@ -211,7 +218,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 static const char *const unit_folders[] = {"/etc/systemd/system", "/run/systemd/system",
 	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
 
-/* The last "KEY=number" of a unit's file; false: there is none. */
+/* Finds the last "KEY=number" in the file of a unit. Returns false if there is none. */
 static bool doctor_find_number(const char *path, const char *key, uint64_t *ret)
 {
 	FILE *file = fopen(path, "re");
@@ -221,6 +228,7 @@ static bool doctor_find_number(const char *path, const char *key, uint64_t *ret)
 
 	if (!file)
 		return false;
+
 	while (fgets(line, sizeof(line), file)) {
 		const char *at = line + strspn(line, " \t");
 		if (strncmp(at, key, n) || at[n] != '=')
@@ -238,7 +246,7 @@ static bool doctor_find_number(const char *path, const char *key, uint64_t *ret)
 	return found;
 }
 
-/* The unit that counts, and in drop-ins what is set over it. false: there is no unit. */
+/* Looks for KEY=number in the unit and its drop-ins. Returns false if there is no unit. */
 static bool doctor_unit_number(
 	const struct gm_doctor *doctor, const char *key, bool *ret_found, uint64_t *ret)
 {
@@ -254,9 +262,11 @@ static bool doctor_unit_number(
 			*ret_found = doctor_find_number(
 				gm_doctor_path(doctor, name, path, sizeof(path)), key, ret);
 	}
-	/* The folder that is first has the last word. */
+
+	/* The drop-ins of the first folder override those of the others. */
 	for (size_t i = n; unit && i-- > 0;) {
 		glob_t found = {0};
+
 		snprintf(name, sizeof(name), "%s/gpumemd.service.d/*.conf", unit_folders[i]);
 		if (glob(gm_doctor_path(doctor, name, path, sizeof(path)), 0, NULL, &found) == 0)
 			for (size_t j = 0; j < found.gl_pathc; j++)
@@ -267,8 +277,8 @@ static bool doctor_unit_number(
 	return unit;
 }
 
-/* Of what there can be chunks: the pinned host memory counts, too, where it is not turned off. */
-static uint64_t doctor_devices_of(const struct gm_doctor *doctor)
+/* How many devices have chunks. Pinned host memory counts as one, unless it is turned off. */
+static uint64_t doctor_count_devices(const struct gm_doctor *doctor)
 {
 	uint64_t n = doctor->n_devices ? doctor->n_devices : doctor->daemon.n_devices;
 
@@ -277,8 +287,8 @@ static uint64_t doctor_devices_of(const struct gm_doctor *doctor)
 
 void gm_doctor_files(struct gm_doctor *doctor)
 {
-	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * doctor_devices_of(doctor) +
-			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_ITS_OWN;
+	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * doctor_count_devices(doctor) +
+			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_DAEMON;
 	const char *whose = "here";
 	struct rlimit limit;
 	uint64_t n = 0;
@@ -290,18 +300,20 @@ void gm_doctor_files(struct gm_doctor *doctor)
 	} else if (doctor_unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
 		whose = "of its unit";
 	} else if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		n = limit.rlim_max; /* up to which the daemon raises it */
+		n = limit.rlim_max; /* the daemon raises its soft limit to this */
 	} else {
 		return;
 	}
+
 	if (n >= wanted)
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "descriptors", GM_DOCTOR_NO_DEVICE, NULL,
-			"the limit %s is %llu; %llu are the most that can be needed", whose,
+			"the limit %s is %llu; at most %llu can be needed", whose,
 			(unsigned long long)n, (unsigned long long)wanted);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE,
-			"LimitNOFILE=524288 in its unit, or 'ulimit -Hn' before it starts",
-			"the limit %s is %llu; all chunks and clients that may be need %llu", whose,
+			"set LimitNOFILE=524288 in the unit of the daemon, or run 'ulimit -Hn 524288' "
+			"before it starts",
+			"the limit %s is %llu; all possible chunks and clients need %llu", whose,
 			(unsigned long long)n, (unsigned long long)wanted);
 }
 
@@ -313,16 +325,18 @@ void gm_doctor_service(struct gm_doctor *doctor)
 
 	if (!gm_doctor_exists(doctor, "/run/systemd/system")) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
-			"start gpumemd by hand, or from what supervises the container",
-			"no systemd here: nothing restarts the daemon, and no fd store");
+			"start gpumemd by hand, or let the supervisor of the container start it",
+			"no systemd here: nothing restarts the daemon, and there is no fd store");
 		return;
 	}
+
 	if (!doctor_unit_number(doctor, "FileDescriptorStoreMax", &found, &room)) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
 			"'make install' puts gpumemd.service and gpumemd.socket in place",
 			"systemd, without a unit for gpumemd");
 		return;
 	}
+
 	if (found && room)
 		snprintf(store, sizeof(store), "for %llu, not used", (unsigned long long)room);
 	gm_doctor_say(doctor, GM_DOCTOR_OK, "service", GM_DOCTOR_NO_DEVICE, NULL,

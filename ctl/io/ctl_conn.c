@@ -2,10 +2,10 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl's end of the wire. One request is in flight at a time, so the next packet with a
- * request's id is its answer; the daemon's sequence numbers must grow from packet to packet. What
- * arrives is distrusted like any input: bounded by the arena, and whatever is not the awaited
- * answer ends the conversation with a sentence. Never blocks longer than the timeout per packet.
+ * gpumemctl's end of the connection. One request is in flight at a time, so the next packet with
+ * the request's id is its answer. The daemon's sequence numbers must grow from packet to packet.
+ * Packets are distrusted like any input: the arena bounds their size, and anything but the expected
+ * answer ends the conversation with a message. Waits for no packet longer than the timeout.
  */
 
 #include "ctl/io/ctl_conn.h"
@@ -27,10 +27,10 @@
 
 struct gm_ctl_conn {
 	int socket;
-	int timeout_ms; /* -1: for ever */
+	int timeout_ms; /* -1: none */
 	char path[GM_PATH_BYTES];
 	uint64_t last_id;
-	bool heard; /* there is a last_sequence */
+	bool heard; /* a packet has arrived, so last_sequence is valid */
 	uint64_t last_sequence;
 	struct gm_wire_arena arena;
 	char *daemon_version;
@@ -51,7 +51,7 @@ gpumem_status gm_trouble_set(
 	return status;
 }
 
-/* What to do about a socket that nothing answers on. */
+/* The daemon could not be reached: says why, and what to do about it. */
 static gpumem_status conn_not_reached(
 	struct gm_trouble *trouble, const char *path, const char *why, int error)
 {
@@ -60,23 +60,23 @@ static gpumem_status conn_not_reached(
 	switch (-error) {
 	case ENOENT:
 	case ENOTDIR:
-		hint = "Nothing is there: start it with 'systemctl start gpumemd', or run 'gpumemd' as yourself.";
+		hint = "The daemon is not running. Start it with 'systemctl start gpumemd', or run 'gpumemd' yourself.";
 		break;
 	case ECONNREFUSED:
-		hint = "A socket is there, but no daemon behind it: 'systemctl status gpumemd' may say why.";
+		hint = "The socket exists, but no daemon listens on it. 'systemctl status gpumemd' may say why.";
 		break;
 	case EACCES:
 	case EPERM:
-		hint = "You may not connect to it: the socket's group may ('ls -l' on it).";
+		hint = "You may not open this socket. 'ls -l' shows which user and group may.";
 		break;
 	case EPROTOTYPE:
-		hint = "Something else listens there: is the path right?";
+		hint = "Another program listens there. Is the path right?";
 		break;
 	case ENAMETOOLONG:
-		hint = "The path of a socket has at most 107 bytes.";
+		hint = "The path of a socket can have at most 107 bytes.";
 		break;
 	case ETIMEDOUT:
-		hint = "It takes no connections now: is it overloaded or stopped?";
+		hint = "The daemon accepts no connections now. Is it overloaded or stopped?";
 		break;
 	default:
 		hint = "Is gpumemd running?";
@@ -91,24 +91,28 @@ static gpumem_status conn_protocol_error(
 	struct gm_trouble *trouble, const struct gm_ctl_conn *conn, const char *what)
 {
 	return gm_trouble_set(trouble, GPUMEM_E_PROTOCOL,
-		"what answers at %s does not speak as gpumemd should: %s", conn->path, what);
+		"the program at %s does not speak the protocol of gpumemd: %s", conn->path, what);
 }
 
 static gpumem_status conn_went_away(struct gm_trouble *trouble, const struct gm_ctl_conn *conn)
 {
 	return gm_trouble_set(trouble, GPUMEM_E_DISCONNECTED,
-		"gpumemd at %s ended the connection before it had answered; its log may say why",
+		"gpumemd at %s closed the connection before it answered; its log may say why",
 		conn->path);
 }
 
 static int64_t conn_now_ms(void)
 {
 	struct timespec t;
+
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* 0; -ETIMEDOUT; another errno. A hang-up counts as ready: the call that follows reports it. */
+/*
+ * Waits until the socket is ready. Returns 0, -ETIMEDOUT or another errno. A hang-up counts as
+ * ready, because the call that follows reports it.
+ */
 static int conn_wait_for(struct gm_ctl_conn *conn, short events)
 {
 	int64_t end = conn_now_ms() + conn->timeout_ms;
@@ -117,6 +121,7 @@ static int conn_wait_for(struct gm_ctl_conn *conn, short events)
 		struct pollfd pollfd = {.fd = conn->socket, .events = events};
 		int64_t left = end - conn_now_ms();
 		int patience = conn->timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0;
+
 		int n = poll(&pollfd, 1, patience);
 		if (n > 0)
 			return 0;
@@ -137,18 +142,18 @@ static gpumem_status conn_broken(struct gm_trouble *trouble, struct gm_ctl_conn 
 		return conn_went_away(trouble, conn);
 	case ETIMEDOUT:
 		return gm_trouble_set(trouble, GPUMEM_E_TIMEOUT,
-			"gpumemd at %s did not answer within %s: it is overloaded or stopped (--timeout waits longer)",
+			"gpumemd at %s did not answer within %s; it may be overloaded or stopped (to wait longer, use --timeout)",
 			conn->path, gm_format_duration((uint64_t)conn->timeout_ms * 1000000, text));
 	case EBADMSG:
-		return conn_protocol_error(trouble, conn, "a packet that cannot be read");
+		return conn_protocol_error(trouble, conn, "it sent a packet that cannot be read");
 	case E2BIG:
-		return conn_protocol_error(trouble, conn, "a packet that is too long");
+		return conn_protocol_error(trouble, conn, "it sent a packet that is too long");
 	case ENOMEM:
-		return gm_trouble_set(
-			trouble, GPUMEM_E_HOST_MEMORY, "no memory for gpumemd's answer");
+		return gm_trouble_set(trouble, GPUMEM_E_HOST_MEMORY,
+			"out of memory while reading the answer of gpumemd");
 	}
-	return gm_trouble_set(trouble, GPUMEM_E_SYSTEM, "talking to gpumemd at %s failed: %s",
-		conn->path, strerror(-error));
+	return gm_trouble_set(trouble, GPUMEM_E_SYSTEM,
+		"the connection to gpumemd at %s failed: %s", conn->path, strerror(-error));
 }
 
 static int conn_send_packet(struct gm_ctl_conn *conn, const Gm__Wire__Packet *packet)
@@ -157,6 +162,7 @@ static int conn_send_packet(struct gm_ctl_conn *conn, const Gm__Wire__Packet *pa
 	int r = gm_wire_pack(packet, conn->bytes, sizeof(conn->bytes), &n);
 	if (r < 0)
 		return r;
+
 	for (;;) {
 		r = conn_wait_for(conn, POLLOUT);
 		if (r == 0)
@@ -179,18 +185,40 @@ static int conn_receive_packet(struct gm_ctl_conn *conn, Gm__Wire__Packet **ret_
 	} while (r == -EAGAIN);
 	if (r < 0)
 		return r;
-	/* Nothing that an observer is told comes with file descriptors. */
+
+	/* An observer needs no file descriptors. */
 	gm_fdlist_deinit(&in.fds);
 	if (in.data_cut)
 		return -E2BIG;
 	return gm_wire_unpack(&conn->arena, conn->bytes, in.n, ret_packet);
 }
 
+/* Waits for the next packet, which must have a higher sequence number than the last. */
+static gpumem_status conn_next_packet(
+	struct gm_ctl_conn *conn, struct gm_trouble *trouble, Gm__Wire__Packet **ret_packet)
+{
+	Gm__Wire__Packet *packet;
+
+	int r = conn_receive_packet(conn, &packet);
+	if (r < 0)
+		return conn_broken(trouble, conn, r);
+
+	gm_log(GM_LOG_DEBUG, "packet: id %llu, sequence %llu, body %d%s",
+		(unsigned long long)packet->id, (unsigned long long)packet->sequence,
+		(int)packet->body_case, packet->more ? ", more follows" : "");
+	if (conn->heard && packet->sequence <= conn->last_sequence)
+		return conn_protocol_error(trouble, conn, "its packets arrive out of order");
+	conn->heard = true;
+	conn->last_sequence = packet->sequence;
+	*ret_packet = packet;
+	return GPUMEM_OK;
+}
+
 static gpumem_status conn_failure(struct gm_trouble *trouble, const Gm__Wire__Failure *body)
 {
 	gpumem_status status = (gpumem_status)body->status;
 
-	/* A failure that says "ok" is none the less no answer. */
+	/* Even a failure with the status "ok" is not the answer. */
 	if (status == GPUMEM_OK)
 		status = GPUMEM_E_PROTOCOL;
 	if (body->detail && *body->detail)
@@ -206,30 +234,27 @@ gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *reques
 
 	request->id = ++conn->last_id;
 	int r = conn_send_packet(conn, request);
-	/* A daemon that refuses us may have said why before it closed: look before giving up. */
+	/* A daemon that closed the connection may have sent the reason before: read on. */
 	if (r < 0 && r != -EPIPE && r != -ECONNRESET)
 		return conn_broken(trouble, conn, r);
+
 	for (;;) {
-		r = conn_receive_packet(conn, &packet);
-		if (r < 0)
-			return conn_broken(trouble, conn, r);
-		gm_log(GM_LOG_DEBUG, "packet: id %llu, sequence %llu, body %d%s",
-			(unsigned long long)packet->id, (unsigned long long)packet->sequence,
-			(int)packet->body_case, packet->more ? ", more follows" : "");
-		if (conn->heard && packet->sequence <= conn->last_sequence)
-			return conn_protocol_error(trouble, conn, "packets out of order");
-		conn->heard = true;
-		conn->last_sequence = packet->sequence;
+		gpumem_status status = conn_next_packet(conn, trouble, &packet);
+		if (status != GPUMEM_OK)
+			return status;
+
 		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE &&
 			(packet->id == request->id || packet->id == 0))
 			return conn_failure(trouble, packet->failure);
 		if (packet->id == 0)
-			continue; /* an event; it needs nothing of us */
+			continue; /* an event */
 		if (packet->id != request->id)
 			return conn_protocol_error(
-				trouble, conn, "an answer to something that was not asked");
+				trouble, conn, "it answered a request that was never sent");
 		if (packet->body_case != expected)
-			return conn_protocol_error(trouble, conn, "an answer of another kind");
+			return conn_protocol_error(
+				trouble, conn, "it sent an answer of the wrong kind");
+
 		fn(user, packet);
 		if (!packet->more)
 			return GPUMEM_OK;
@@ -238,8 +263,6 @@ gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *reques
 
 static void conn_take_nothing(void *user, const Gm__Wire__Packet *packet)
 {
-	(void)user;
-	(void)packet;
 }
 
 gpumem_status gm_ctl_conn_watch(
@@ -254,17 +277,14 @@ gpumem_status gm_ctl_conn_watch(
 		conn, &request, GM__WIRE__PACKET__BODY_DONE, conn_take_nothing, NULL, trouble);
 	if (status != GPUMEM_OK)
 		return status;
+
 	conn->timeout_ms = -1;
 	for (;;) {
-		int r = conn_receive_packet(conn, &packet);
-		if (r < 0)
-			return conn_broken(trouble, conn, r);
-		if (conn->heard && packet->sequence <= conn->last_sequence)
-			return conn_protocol_error(trouble, conn, "packets out of order");
-		conn->last_sequence = packet->sequence;
+		status = conn_next_packet(conn, trouble, &packet);
+		if (status != GPUMEM_OK)
+			return status;
 		if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
 			return conn_failure(trouble, packet->failure);
-		/* One that this version has no name for is passed over. */
 		if (packet->id == 0 && !fn(user, packet))
 			return GPUMEM_OK;
 	}
@@ -291,15 +311,17 @@ static gpumem_status conn_say_hello(struct gm_ctl_conn *conn, struct gm_trouble 
 	hello.observer = true;
 	packet.body_case = GM__WIRE__PACKET__BODY_HELLO;
 	packet.hello = &hello;
+
 	gpumem_status status = gm_ctl_conn_ask(
 		conn, &packet, GM__WIRE__PACKET__BODY_HELLO_REPLY, conn_take_hello, conn, trouble);
 	if (status != GPUMEM_OK)
 		return status;
+
 	if (!conn->daemon_version)
 		return conn_broken(trouble, conn, -ENOMEM);
 	if (conn->major != GM_WIRE_MAJOR)
 		return gm_trouble_set(trouble, GPUMEM_E_VERSION,
-			"gpumemd %s at %s speaks protocol %u.%u, this gpumemctl %d.%d: use the gpumemctl that came with it",
+			"gpumemd %s at %s speaks protocol %u.%u, this gpumemctl speaks %d.%d; use the gpumemctl that came with the daemon",
 			conn->daemon_version, conn->path, conn->major, conn->minor, GM_WIRE_MAJOR,
 			GM_WIRE_MINOR);
 	return GPUMEM_OK;
@@ -314,16 +336,18 @@ gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct g
 	int r = 0;
 
 	if (!conn)
-		return gm_trouble_set(trouble, GPUMEM_E_HOST_MEMORY, "no memory");
+		return gm_trouble_set(trouble, GPUMEM_E_HOST_MEMORY, "out of memory");
 	conn->socket = -1;
 	conn->timeout_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
 	gm_wire_arena_init(&conn->arena);
+
 	if (!socket)
 		r = gm_path_client_socket(conn->path, &why);
 	else if (strlen(socket) >= sizeof(conn->path))
 		r = -ENAMETOOLONG;
 	else
 		strcpy(conn->path, socket);
+
 	if (r < 0)
 		status = conn_not_reached(trouble, socket ? socket : "its socket", why, r);
 	else {
@@ -332,6 +356,7 @@ gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct g
 		status = r < 0 ? conn_not_reached(trouble, conn->path, why, r)
 			       : conn_say_hello(conn, trouble);
 	}
+
 	if (status != GPUMEM_OK) {
 		gm_ctl_conn_free(conn);
 		return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_CONN_H
-#define GM_CTL_CONN_H
+#ifndef GM_CTL_IO_CTL_CONN_H
+#define GM_CTL_IO_CTL_CONN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,52 +9,56 @@
 #include "common/wire.h"
 
 /*
- * A connection to gpumemd as an observer: it asks, one request at a time, and takes no memory.
+ * A connection to gpumemd as an observer: it asks one question at a time and never takes memory.
  */
 
-/* Why something failed: the status gives the exit code, the text says cause and remedy. */
+/* Why something failed. The status decides the exit status; the text names cause and remedy. */
 struct gm_trouble {
 	gpumem_status status;
 	char text[1024];
-	char hint[256]; /* what to do about it, if there is more to say; a sentence */
+	char hint[256]; /* a further sentence on what to do; "" if there is none */
 };
-/* Fills it in, without a hint; returns status. */
+
+/* Sets status and text, and clears the hint. Returns status. */
 gpumem_status gm_trouble_set(struct gm_trouble *trouble, gpumem_status status, const char *format,
 	...) __attribute__((format(printf, 3, 4)));
 
 struct gm_ctl_conn;
 
 /*
- * socket: NULL for where clients look by themselves. Connects and says hello; waits timeout_ms at
- * most for each answer. GPUMEM_OK, or what trouble says: GPUMEM_E_DISCONNECTED, GPUMEM_E_VERSION,
- * GPUMEM_E_TIMEOUT, …
+ * Connects to the daemon and says hello. If socket is NULL, looks for it where clients do. Here and
+ * later, waits at most timeout_ms for each answer. On failure (GPUMEM_E_DISCONNECTED,
+ * GPUMEM_E_VERSION, GPUMEM_E_TIMEOUT, …), fills in *trouble and leaves *ret_conn untouched.
  */
 gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct gm_trouble *trouble,
 	struct gm_ctl_conn **ret_conn);
 void gm_ctl_conn_free(struct gm_ctl_conn *conn);
 
-/* From the daemon's hello; good as long as the connection. */
+/* From the daemon's hello. The text lives as long as the connection. */
 const char *gm_ctl_conn_daemon_version(const struct gm_ctl_conn *conn);
 uint32_t gm_ctl_conn_daemon_major(const struct gm_ctl_conn *conn);
 uint32_t gm_ctl_conn_daemon_minor(const struct gm_ctl_conn *conn);
 
-/* Called for each packet of the answer, in order; the packet is good during the call only. */
+/* Called for each packet of an answer, in order. The packet is valid only during the call. */
 typedef void (*gm_ctl_conn_answer_fn)(void *user, const Gm__Wire__Packet *packet);
 
 /*
- * Sends the request (its id is set here) and hands over each packet of the answer, all of which
- * must have the expected body. A Failure, a daemon that goes away, an answer that is none: not
- * GPUMEM_OK, and trouble says what.
+ * Sets the id of the request, sends it, and calls fn for each packet of the answer. All packets
+ * must have the expected body. If the daemon refuses, goes away or sends anything else, returns
+ * another status than GPUMEM_OK and fills in *trouble.
  */
 gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user,
 	struct gm_trouble *trouble);
 
-/* An event; the packet is good during the call only. false: enough. */
+/* Called for each event. The packet is valid only during the call. Returns false to end the watch.
+ */
 typedef bool (*gm_ctl_conn_event_fn)(void *user, const Gm__Wire__Packet *packet);
 
-/* Asks for events and hands them over until the function has enough; there is no time between them
- * that would be too long. The daemon's end is GPUMEM_E_DISCONNECTED. */
+/*
+ * Asks for events and calls fn for each, until fn returns false. There is no timeout between
+ * events. If the daemon ends first, returns GPUMEM_E_DISCONNECTED.
+ */
 gpumem_status gm_ctl_conn_watch(
 	struct gm_ctl_conn *conn, gm_ctl_conn_event_fn fn, void *user, struct gm_trouble *trouble);
 

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * What the wire says of a device, as a row of a table. The keys here are documented in gpumemctl(1)
- * and stay as they are.
+ * Turns what the daemon says about a device into a row of a table. gpumemctl(1) documents the keys,
+ * so they stay as they are.
  */
 
 #include "ctl/io/device_table.h"
@@ -44,13 +44,13 @@ static const struct gm_column columns[] = {
 
 struct gm_table *gm_device_table_new(void)
 {
-	return gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+	return GM_TABLE_NEW(columns);
 }
 
 void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 {
 	char uuid[GM_DEVICE_UUID_TEXT];
-	double fraction = device->fraction;
+	bool fraction_ok = device->fraction >= 0 && device->fraction <= 1;
 
 	gm_table_row(table);
 	gm_table_count(table, device->number);
@@ -62,10 +62,8 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_bool(table, device->transport_fd);
 	gm_table_bool(table, device->transport_ipc);
 	gm_table_size(table, device->total);
-	if (fraction >= 0 && fraction <= 1)
-		gm_table_share(table, (uint64_t)(fraction * 1e6 + 0.5));
-	else
-		gm_table_none(table);
+	gm_table_share(table, fraction_ok ? (uint64_t)(device->fraction * 1e6 + 0.5) : 0);
+	gm_table_known(table, fraction_ok);
 	gm_table_size(table, device->min_free);
 	gm_table_size(table, device->capacity);
 	gm_table_size(table, device->ceiling);
@@ -73,10 +71,8 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_size(table, device->quarantined);
 	gm_table_size(table, device->admitted);
 	gm_table_size(table, device->pooled);
-	if (device->measured)
-		gm_table_size(table, device->foreign);
-	else
-		gm_table_none(table);
+	gm_table_size(table, device->foreign);
+	gm_table_known(table, device->measured);
 	gm_table_size(table, device->free);
 	gm_table_bool(table, device->measured);
 	gm_table_size(table, device->available);
@@ -96,6 +92,7 @@ const char *gm_device_level(uint32_t level)
 		[GM_LEVEL_HIGH] = "high",
 		[GM_LEVEL_CRITICAL] = "critical",
 	};
+
 	return level < GM_LEVELS ? words[level] : "unknown";
 }
 
@@ -127,6 +124,7 @@ const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_U
 	*end = '\0';
 	if (uuid->len != GM_UUID_BYTES)
 		return text;
+
 	if (!strcmp(device->backend, "cuda"))
 		end += sprintf(end, device->mig ? "MIG-" : "GPU-");
 	for (size_t i = 0; i < GM_UUID_BYTES; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_DEVICE_H
-#define GM_CTL_DEVICE_H
+#ifndef GM_CTL_IO_DEVICE_TABLE_H
+#define GM_CTL_IO_DEVICE_TABLE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include "ctl/io/table.h"
 #include "proto/gpumem.pb-c.h"
 
-/* Devices as status and devices show them: one table, with every key that programs get. */
+/* Devices as rows of one table, which status and devices share, and the words for their values. */
 
 struct gm_table *gm_device_table_new(void);
 void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device);
@@ -18,8 +18,10 @@ enum gm_mark gm_device_level_mark(uint32_t level);
 const char *gm_device_transport(Gm__Wire__Transport transport); /* "auto", "fd", "ipc" */
 
 #define GM_DEVICE_UUID_TEXT 41
-/* As CUDA_VISIBLE_DEVICES and nvidia-smi have it, with GPU- or MIG- before it, where the device is
- * one; "" if there is none. */
+/*
+ * The UUID of a GPU as nvidia-smi and CUDA_VISIBLE_DEVICES write it, with GPU- or MIG- before it.
+ * Another device's UUID has no prefix. "" if the device has none.
+ */
 const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_UUID_TEXT]);
 
 #endif

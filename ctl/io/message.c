@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * Messages on stderr. What they quote may come from anywhere, so they are cleaned like all else
+ * Messages on stderr. A message may quote a client or the daemon, so it is cleaned like all text
  * that reaches a terminal.
  */
 

@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * Tables: rows of typed values that own their texts. Adding never fails, so that a verb reads as
- * the list of what it shows; a lack of memory is remembered and keeps the table from being shown
- * incomplete.
+ * Rows of typed values that own their texts. Adding a value never fails, so a verb reads like the
+ * list of what it shows. If memory runs out, the table remembers that and is never shown with parts
+ * missing.
  */
 
 #include "ctl/io/table.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void gm_value_deinit(struct gm_value *value)
+static void table_value_deinit(struct gm_value *value)
 {
 	if (value->kind == GM_VALUE_TEXT)
 		free(value->text);
@@ -25,6 +25,7 @@ void gm_value_deinit(struct gm_value *value)
 struct gm_table *gm_table_new(const struct gm_column *columns, size_t n_columns)
 {
 	struct gm_table *table = calloc(1, sizeof(*table));
+
 	if (!table)
 		return NULL;
 	table->columns = columns;
@@ -36,9 +37,10 @@ void gm_table_free(struct gm_table *table)
 {
 	if (!table)
 		return;
+
 	for (size_t r = 0; r < table->n_rows; r++) {
 		for (size_t c = 0; c < table->n_columns; c++)
-			gm_value_deinit(&table->rows[r].values[c]);
+			table_value_deinit(&table->rows[r].values[c]);
 		free(table->rows[r].values);
 	}
 	free(table->rows);
@@ -50,6 +52,7 @@ static void table_begin(struct gm_table *table, bool more)
 	if (!table || table->no_memory)
 		return;
 	assert(table->n_rows == 0 || table->filled == table->n_columns);
+
 	if (table->n_rows == table->room) {
 		size_t room = table->room ? 2 * table->room : 16;
 		struct gm_row *rows = reallocarray(table->rows, room, sizeof(*rows));
@@ -60,6 +63,7 @@ static void table_begin(struct gm_table *table, bool more)
 		table->rows = rows;
 		table->room = room;
 	}
+
 	struct gm_value *values = calloc(table->n_columns, sizeof(*values));
 	if (!values) {
 		table->no_memory = true;
@@ -82,7 +86,7 @@ void gm_table_more(struct gm_table *table)
 static void table_add(struct gm_table *table, struct gm_value value)
 {
 	if (!table || table->no_memory) {
-		gm_value_deinit(&value);
+		table_value_deinit(&value);
 		return;
 	}
 	assert(table->n_rows > 0 && table->filled < table->n_columns);
@@ -94,12 +98,19 @@ void gm_table_none(struct gm_table *table)
 	table_add(table, (struct gm_value){.kind = GM_VALUE_NONE});
 }
 
+void gm_table_nones(struct gm_table *table, size_t n)
+{
+	while (n--)
+		gm_table_none(table);
+}
+
 void gm_table_text(struct gm_table *table, const char *text)
 {
 	if (!text || !*text) {
 		gm_table_none(table);
 		return;
 	}
+
 	char *copy = strdup(text);
 	if (!copy && table)
 		table->no_memory = true;
@@ -143,8 +154,26 @@ void gm_table_rows(struct gm_table *table, struct gm_table *rows)
 	table_add(table, (struct gm_value){.kind = GM_VALUE_ROWS, .rows = rows});
 }
 
+/* The value that was added last, or NULL if there is none. */
+static struct gm_value *table_last(struct gm_table *table)
+{
+	if (!table || table->no_memory || !table->n_rows || !table->filled)
+		return NULL;
+	return &table->rows[table->n_rows - 1].values[table->filled - 1];
+}
+
 void gm_table_mark(struct gm_table *table, enum gm_mark mark)
 {
-	if (table && !table->no_memory && table->n_rows && table->filled)
-		table->rows[table->n_rows - 1].values[table->filled - 1].mark = mark;
+	struct gm_value *value = table_last(table);
+
+	if (value)
+		value->mark = mark;
+}
+
+void gm_table_known(struct gm_table *table, bool known)
+{
+	struct gm_value *value = table_last(table);
+
+	if (value && !known)
+		table_value_deinit(value);
 }

@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * Cleaning, measuring and cutting of text. The promise: what gm_text_clean() returns is valid UTF-8
- * that moves a terminal's cursor to the right and does nothing else to it. Decoding and widths are
- * libc's, under a UTF-8 locale that is set here and never depends on the user's.
+ * Cleans, measures and cuts text. The promise: what gm_text_clean() returns is valid UTF-8 that
+ * moves the cursor of a terminal to the right and does nothing else to the terminal. libc decodes
+ * and measures, in a UTF-8 locale that is set here and does not depend on the user's.
  */
 
 #include "ctl/io/text.h"
@@ -20,18 +20,19 @@ void gm_text_init(bool *ret_utf8)
 {
 	setlocale(LC_CTYPE, "");
 	*ret_utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
-	/* Without that locale every byte above 0x7f counts as invalid: ugly, but safe. */
+	/* In the C locale every byte above 0x7f counts as invalid: ugly, but safe. */
 	if (!setlocale(LC_CTYPE, "C.UTF-8") && !*ret_utf8)
 		setlocale(LC_CTYPE, "C");
 }
 
-/* One character; its length, and 0 at the end. *ret_char is -1 where a byte is not UTF-8. */
+/* Decodes one character. Returns its length; 0 at the end. *ret_char is -1 for an invalid byte. */
 static size_t text_next(const char *text, wchar_t *ret_char)
 {
 	mbstate_t state = {0};
 
 	if (!*text)
 		return 0;
+
 	size_t n = mbrtowc(ret_char, text, strlen(text), &state);
 	if (n == (size_t)-1 || n == (size_t)-2 || n == 0 ||
 		(*ret_char >= 0xd800 && *ret_char <= 0xdfff) || *ret_char > 0x10ffff) {
@@ -47,14 +48,17 @@ static bool text_is_deceptive(wchar_t c)
 	static const struct {
 		wchar_t first, last;
 	} ranges[] = {
-		{0x00ad, 0x00ad}, /* soft hyphen */
-		{0x061c, 0x061c}, /* Arabic letter mark */
-		{0x115f, 0x1160}, /* Hangul fillers */
-		{0x180e, 0x180e}, /* Mongolian vowel separator */
-		{0x200b, 0x200f}, /* zero width spaces and joiners, direction marks */
-		{0x2028, 0x202e}, /* line and paragraph separators, embeddings, overrides */
-		{0x2060, 0x206f}, /* word joiner, isolates */
-		{0x3164, 0x3164}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}, /* tags */
+		{0x00ad, 0x00ad},   /* soft hyphen */
+		{0x061c, 0x061c},   /* Arabic letter mark */
+		{0x115f, 0x1160},   /* Hangul fillers */
+		{0x180e, 0x180e},   /* Mongolian vowel separator */
+		{0x200b, 0x200f},   /* zero width spaces and joiners, direction marks */
+		{0x2028, 0x202e},   /* line and paragraph separators, embeddings, overrides */
+		{0x2060, 0x206f},   /* word joiner, isolates */
+		{0x3164, 0x3164},   /* Hangul filler */
+		{0xfeff, 0xfeff},   /* zero width no-break space */
+		{0xfff9, 0xfffb},   /* interlinear annotations */
+		{0xe0000, 0xe0fff}, /* tags */
 	};
 
 	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
@@ -68,12 +72,13 @@ char *gm_text_clean(const char *text, bool ascii)
 	size_t n, room = 1;
 	wchar_t c;
 
-	/* No character grows by more than the escape of a byte, 4, or of a code point, 10. */
+	/* The longest escape takes 10 bytes: \UNNNNNNNN. */
 	for (const char *t = text; (n = text_next(t, &c)); t += n)
 		room += 10;
 	char *clean = malloc(room), *end = clean;
 	if (!clean)
 		return NULL;
+
 	for (const char *t = text; (n = text_next(t, &c)); t += n) {
 		if (c == (wchar_t)-1)
 			end += sprintf(end, "\\x%02x", (unsigned char)*t);
@@ -92,9 +97,10 @@ char *gm_text_clean(const char *text, bool ascii)
 	return clean;
 }
 
-static size_t text_columns_of(wchar_t c)
+static size_t text_char_width(wchar_t c)
 {
 	int width = c == (wchar_t)-1 ? 1 : wcwidth(c);
+
 	return width < 0 ? 1 : (size_t)width;
 }
 
@@ -104,7 +110,7 @@ size_t gm_text_width(const char *clean)
 	wchar_t c;
 
 	for (; (n = text_next(clean, &c)); clean += n)
-		width += text_columns_of(c);
+		width += text_char_width(c);
 	return width;
 }
 
@@ -117,13 +123,20 @@ char *gm_text_fit(const char *clean, size_t columns, bool ascii)
 
 	if (gm_text_width(clean) <= columns)
 		return strdup(clean);
-	/* One column is the ellipsis'. A mark of width 0 stays with the character before it. */
+
+	/* One column is for the ellipsis. A mark of width 0 stays with the character before it. */
 	for (; (n = text_next(t, &c)); t += n) {
-		if (width + text_columns_of(c) > columns - 1)
+		if (width + text_char_width(c) > columns - 1)
 			break;
-		width += text_columns_of(c);
+		width += text_char_width(c);
 	}
+
 	if (asprintf(&fit, "%.*s%s", (int)(t - clean), clean, ascii ? "~" : "…") < 0)
 		return NULL;
 	return fit;
+}
+
+const char *gm_text_duration(uint64_t ms, char text[GM_UNITS_TEXT])
+{
+	return gm_format_duration(ms > UINT64_MAX / 1000000 ? UINT64_MAX : ms * 1000000, text);
 }

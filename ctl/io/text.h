@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_TEXT_H
-#define GM_CTL_TEXT_H
+#ifndef GM_CTL_IO_TEXT_H
+#define GM_CTL_IO_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "common/units.h"
 
 /*
- * Text from elsewhere made fit to be shown: names and tags come from clients, and a terminal obeys
- * what it is sent.
+ * Makes text safe to show and fits it to a width. Names and tags come from clients, and a terminal
+ * obeys the escape sequences that it is sent.
  */
 
 /*
- * Once, before anything else here: characters are UTF-8 from now on, whatever the user's locale
- * says. *ret_utf8: whether the user's own locale is UTF-8 too, so that a terminal can show more
- * than ASCII.
+ * Call it once, before any other function here: from then on, text is UTF-8, whatever the locale of
+ * the user is. *ret_utf8 says whether that locale is UTF-8 as well, so that a terminal can show
+ * more than ASCII.
  */
 void gm_text_init(bool *ret_utf8);
 
 /*
- * A malloc'ed copy in which every character is printable: what is invalid UTF-8 becomes \xNN, what
- * is a control character, or changes the direction or order of the text around it, \xNN or \uNNNN.
- * ascii: everything outside of ASCII becomes '?'. NULL: out of memory.
+ * Returns a malloc'ed copy in which every character is printable. Bytes that are not UTF-8 become
+ * \xNN. Control characters, and characters that change the direction or the order of the text
+ * around them, become \xNN or \uNNNN. With ascii, everything outside of ASCII becomes '?'. Returns
+ * NULL if out of memory.
  */
 char *gm_text_clean(const char *text, bool ascii);
 
@@ -28,10 +32,13 @@ char *gm_text_clean(const char *text, bool ascii);
 size_t gm_text_width(const char *clean);
 
 /*
- * A malloc'ed copy of a cleaned text that takes at most this many columns (1 or more): the end is
- * cut, and the cut shown by … (~ in ASCII). No character is cut in two, nor parted from the marks
- * that combine with it. NULL: out of memory.
+ * Returns a malloc'ed copy of a cleaned text that takes at most this many columns (1 or more). If
+ * the end has to be cut off, … (in ASCII: ~) shows that. Never cuts a character in two, nor
+ * separates it from the marks that combine with it. Returns NULL if out of memory.
  */
 char *gm_text_fit(const char *clean, size_t columns, bool ascii);
+
+/* Formats a number of milliseconds as gm_format_duration() does. Returns text. */
+const char *gm_text_duration(uint64_t ms, char text[GM_UNITS_TEXT]);
 
 #endif

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * Names of users. A lookup may go over a network, and a thousand clients tend to be of a few users:
- * each uid is looked up once or so.
+ * The names of users. A lookup may go over the network, and a thousand clients usually belong to a
+ * few users, so the names are cached.
  */
 
 #include "ctl/io/user.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_WRITER_H
-#define GM_CTL_WRITER_H
+#ifndef GM_CTL_IO_WRITER_H
+#define GM_CTL_IO_WRITER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,13 +9,18 @@
 #include "ctl/io/table.h"
 
 /*
- * What a verb says, once, for two kinds of readers: people get text, programs JSON. Fields are for
- * programs, lines for people; tables and notes are for both. Nothing is written before
- * gm_writer_finish(), so that a verb that fails half-way leaves stdout empty.
+ * The folder ctl/io asks the daemon one question at a time (ctl_conn.h) and shows the answers to
+ * people as text and to programs as JSON (this header), so that no text from elsewhere can command
+ * the terminal. It must never know which verb is asking, nor what the command line said.
+ *
+ * A verb says everything once. Fields are for programs, lines are for people, tables and notes are
+ * for both. Nothing is written before gm_writer_finish(), so a verb that fails half-way leaves
+ * stdout empty.
  */
 
 struct gm_writer;
 
+/* What one kind of writer does. A function that is NULL is for the other readers only. */
 struct gm_writer_ops {
 	void (*field)(struct gm_writer *writer, const char *key, const struct gm_value *value);
 	void (*group)(struct gm_writer *writer, const char *key);
@@ -31,24 +36,24 @@ struct gm_writer_ops {
 
 struct gm_writer {
 	const struct gm_writer_ops *ops;
-	int error; /* the first thing that went wrong; finish returns it */
+	int error; /* a negative errno that gm_writer_finish() returns; 0 if all went well */
 };
 
 struct gm_writer_style {
 	bool colour;
-	bool ascii;     /* the terminal shows nothing else */
-	bool legend;    /* headings, and words around the data */
-	size_t columns; /* 0: as wide as it gets */
+	bool ascii;     /* the terminal can show nothing else */
+	bool legend;    /* show the headings of tables */
+	size_t columns; /* how wide tables may be; 0: as wide as needed */
 };
 
-/* NULL: out of memory. */
+/* Return NULL if out of memory. */
 struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style);
 struct gm_writer *gm_writer_json_new(void);
-/* The same on one line, for an answer that is many objects, each of a writer of its own. */
+/* Writes its object on one line, for an answer of many objects that each have their own writer. */
 struct gm_writer *gm_writer_json_line_new(void);
 void gm_writer_free(struct gm_writer *writer);
 
-/* For programs. key: "uptime_ms". A text of NULL is null. */
+/* For programs: one field of the object. No text (NULL or "") and UINT64_MAX become null. */
 void gm_writer_text(struct gm_writer *writer, const char *key, const char *text);
 void gm_writer_size(struct gm_writer *writer, const char *key, uint64_t bytes);
 void gm_writer_count(struct gm_writer *writer, const char *key, uint64_t n);
@@ -56,25 +61,29 @@ void gm_writer_time(struct gm_writer *writer, const char *key, uint64_t ms);
 void gm_writer_signed(struct gm_writer *writer, const char *key, int64_t n);
 void gm_writer_share(struct gm_writer *writer, const char *key, uint64_t millionths);
 void gm_writer_bool(struct gm_writer *writer, const char *key, bool yes);
-/* The fields that follow are those of an object under this key; NULL: of the answer again. */
+/* The fields that follow belong to an object under this key; NULL: to the outermost one again. */
 void gm_writer_group(struct gm_writer *writer, const char *key);
 
-/* For people: a label ("" for none), and what there is to say. Both empty: an empty line. */
+/* For people: a line, with a label before it unless label is "". */
 void gm_writer_line(struct gm_writer *writer, const char *label, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+void gm_writer_blank_line(struct gm_writer *writer);
 
-/* For both. Takes the table; NULL counts as out of memory. */
+/* These take ownership of the table. NULL counts as out of memory. */
 void gm_writer_table(struct gm_writer *writer, const char *key, struct gm_table *table);
-/* The same for programs alone: people get lines instead. */
+/* If the table has no rows, people read this sentence instead. */
+void gm_writer_table_or(
+	struct gm_writer *writer, const char *key, struct gm_table *table, const char *none);
+/* For programs only. */
 void gm_writer_data(struct gm_writer *writer, const char *key, struct gm_table *table);
 
-/* Notes may follow: programs get a list of them, "warnings", even if none does. Call it once. */
+/* Call it once if notes may follow: programs then get a list "warnings", even if it is empty. */
 void gm_writer_notes(struct gm_writer *writer);
-/* For both: something unusual. kind is a stable word for programs. */
+/* Something unusual, for both. kind is a word for programs that never changes. */
 void gm_writer_note(struct gm_writer *writer, const char *kind, enum gm_mark mark,
 	const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Writes all of it. 0; -ENOMEM; the error of writing (-EPIPE, -ENOSPC, …). */
+/* Writes everything. Returns 0, -ENOMEM, or why writing failed (-EPIPE, -ENOSPC, …). */
 int gm_writer_finish(struct gm_writer *writer, FILE *out);
 
 #endif

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * The JSON writer: one object on stdout, fields and tables under their documented keys, numbers as
- * integers. Texts are cleaned like those for people: JSON gets looked at on terminals too.
+ * The JSON writer: writes one object, with fields and tables under the keys that gpumemctl(1)
+ * documents. It cleans texts as the text writer does, because people look at JSON on terminals too.
  */
 
 #include <errno.h>
@@ -16,35 +16,36 @@
 struct writer_json {
 	struct gm_writer base;
 	json_t *root;
-	json_t *into; /* where fields go: the root, or a group in it */
-	size_t flags; /* how it is written */
+	json_t *into; /* the object that fields go to: the root, or a group in it */
+	size_t flags; /* for json_dumpf() */
 };
 
-static json_t *writer_clean_string(const char *text)
+static json_t *json_from_text(const char *text)
 {
 	char *clean = gm_text_clean(text, false);
 	json_t *string = clean ? json_string(clean) : NULL;
+
 	free(clean);
 	return string;
 }
 
-static json_t *writer_integer(uint64_t n)
+static json_t *json_from_number(uint64_t n)
 {
 	/* UINT64_MAX stands for "all" or "no end", and no real figure exceeds INT64_MAX. */
 	return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
 }
 
-static json_t *writer_rows_of(const struct gm_table *table);
+static json_t *json_from_rows(const struct gm_table *table);
 
-static json_t *writer_value_of(const struct gm_value *value)
+static json_t *json_from_value(const struct gm_value *value)
 {
 	switch (value->kind) {
 	case GM_VALUE_TEXT:
-		return writer_clean_string(value->text);
+		return json_from_text(value->text);
 	case GM_VALUE_SIZE:
 	case GM_VALUE_COUNT:
 	case GM_VALUE_TIME:
-		return writer_integer(value->n);
+		return json_from_number(value->n);
 	case GM_VALUE_SIGNED:
 		return json_integer((json_int_t)(int64_t)value->n);
 	case GM_VALUE_SHARE:
@@ -52,28 +53,29 @@ static json_t *writer_value_of(const struct gm_value *value)
 	case GM_VALUE_BOOL:
 		return json_boolean(value->n);
 	case GM_VALUE_ROWS:
-		return writer_rows_of(value->rows);
+		return json_from_rows(value->rows);
 	case GM_VALUE_NONE:
 		break;
 	}
 	return json_null();
 }
 
-static json_t *writer_rows_of(const struct gm_table *table)
+static json_t *json_from_rows(const struct gm_table *table)
 {
 	json_t *rows = json_array();
 
 	for (size_t r = 0; r < table->n_rows; r++) {
 		if (table->rows[r].more)
 			continue;
+
+		/* The _new calls take ownership and fail on NULL, so one check is enough. */
 		json_t *row = json_object();
-		/* The _new calls take what they are given and fail on NULL: one check does. */
 		if (json_array_append_new(rows, row) < 0)
 			goto fail;
 		for (size_t c = 0; c < table->n_columns; c++)
 			if (table->columns[c].key &&
 				json_object_set_new(row, table->columns[c].key,
-					writer_value_of(&table->rows[r].values[c])) < 0)
+					json_from_value(&table->rows[r].values[c])) < 0)
 				goto fail;
 	}
 	return rows;
@@ -85,7 +87,8 @@ fail:
 static void json_field(struct gm_writer *base, const char *key, const struct gm_value *value)
 {
 	struct writer_json *writer = (struct writer_json *)base;
-	if (json_object_set_new(writer->into, key, writer_value_of(value)) < 0)
+
+	if (json_object_set_new(writer->into, key, json_from_value(value)) < 0)
 		base->error = -ENOMEM;
 }
 
@@ -101,20 +104,18 @@ static void json_group(struct gm_writer *base, const char *key)
 		writer->into = group;
 }
 
-static void json_line(struct gm_writer *base, const char *label, const char *text)
-{
-}
-
 static void json_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_json *writer = (struct writer_json *)base;
-	if (json_object_set_new(writer->root, key, writer_rows_of(table)) < 0)
+
+	if (json_object_set_new(writer->root, key, json_from_rows(table)) < 0)
 		base->error = -ENOMEM;
 }
 
 static void json_notes(struct gm_writer *base)
 {
 	struct writer_json *writer = (struct writer_json *)base;
+
 	if (json_object_set_new(writer->root, "warnings", json_array()) < 0)
 		base->error = -ENOMEM;
 }
@@ -122,12 +123,11 @@ static void json_notes(struct gm_writer *base)
 static void json_note(struct gm_writer *base, const char *kind, enum gm_mark mark, const char *text)
 {
 	struct writer_json *writer = (struct writer_json *)base;
-
 	json_t *warnings = json_object_get(writer->root, "warnings"), *note = json_object();
 
 	if (json_array_append_new(warnings, note) < 0 ||
-		json_object_set_new(note, "kind", writer_clean_string(kind)) < 0 ||
-		json_object_set_new(note, "text", writer_clean_string(text)) < 0)
+		json_object_set_new(note, "kind", json_from_text(kind)) < 0 ||
+		json_object_set_new(note, "text", json_from_text(text)) < 0)
 		base->error = -ENOMEM;
 }
 
@@ -146,6 +146,7 @@ static int json_finish(struct gm_writer *base, FILE *out)
 static void json_free(struct gm_writer *base)
 {
 	struct writer_json *writer = (struct writer_json *)base;
+
 	json_decref(writer->root);
 	free(writer);
 }
@@ -155,7 +156,6 @@ static struct gm_writer *json_new(size_t flags)
 	static const struct gm_writer_ops ops = {
 		.field = json_field,
 		.group = json_group,
-		.line = json_line,
 		.table = json_table,
 		.data = json_table,
 		.notes = json_notes,
@@ -164,6 +164,7 @@ static struct gm_writer *json_new(size_t flags)
 		.free = json_free,
 	};
 	struct writer_json *writer = calloc(1, sizeof(*writer));
+
 	if (!writer)
 		return NULL;
 	writer->base.ops = &ops;

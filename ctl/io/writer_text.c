@@ -2,32 +2,31 @@
 #include "autoconf.h"
 
 /*
- * The text writer: labelled lines, tables and notes for a terminal. Columns are as wide as what is
- * in them; on a terminal that is too narrow those that may shrink are cut, the widest first. Every
- * text passes gm_text_clean() here, at the one door to the terminal.
+ * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
+ * widest cell. If the terminal is too narrow, the columns that may shrink do, the widest one first.
+ * Every text goes through gm_text_clean() here, just before it is written.
  */
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
 #include "ctl/io/text.h"
 #include "ctl/io/writer.h"
 
 #define LABEL_COLUMNS  11
-#define SHRUNK_COLUMNS 4 /* no column that shrinks gets narrower */
+#define SHRUNK_COLUMNS 4 /* columns shrink no further than this */
 
 struct writer_text {
 	struct gm_writer base;
 	struct gm_writer_style style;
-	FILE *stream;  /* into bytes */
-	size_t blanks; /* due before the next cell of the row */
+	FILE *stream;  /* writes into bytes */
+	size_t blanks; /* to be written before the next cell of the row */
 	char *bytes;
 	size_t n_bytes;
 };
 
-static const char *writer_colour_of(const struct writer_text *writer, enum gm_mark mark)
+static const char *text_colour(const struct writer_text *writer, enum gm_mark mark)
 {
 	static const char *const colours[] = {
 		[GM_MARK_NONE] = "",
@@ -35,16 +34,13 @@ static const char *writer_colour_of(const struct writer_text *writer, enum gm_ma
 		[GM_MARK_WARN] = "\033[33m",
 		[GM_MARK_BAD] = "\033[1;31m",
 	};
+
 	return writer->style.colour ? colours[mark] : "";
 }
 
-static const char *writer_plain(const struct writer_text *writer, enum gm_mark mark)
+static const char *text_colour_end(const struct writer_text *writer, enum gm_mark mark)
 {
 	return writer->style.colour && mark != GM_MARK_NONE ? "\033[0m" : "";
-}
-
-static void text_field(struct gm_writer *base, const char *key, const struct gm_value *value)
-{
 }
 
 static void text_line(struct gm_writer *base, const char *label, const char *text)
@@ -61,8 +57,8 @@ static void text_line(struct gm_writer *base, const char *label, const char *tex
 	free(clean);
 }
 
-/* malloc'ed and cleaned. NULL: out of memory. */
-static char *writer_show(const struct writer_text *writer, const struct gm_value *value)
+/* Returns a malloc'ed, cleaned text, or NULL if out of memory. */
+static char *text_value(const struct writer_text *writer, const struct gm_value *value)
 {
 	char text[GM_UNITS_TEXT];
 	char *shown;
@@ -77,9 +73,8 @@ static char *writer_show(const struct writer_text *writer, const struct gm_value
 	case GM_VALUE_SIGNED:
 		return asprintf(&shown, "%lld", (long long)value->n) < 0 ? NULL : shown;
 	case GM_VALUE_TIME:
-		/* In a table the larger unit is enough: "3min", not "3min 20s". */
-		gm_format_duration(
-			value->n > UINT64_MAX / 1000000 ? UINT64_MAX : value->n * 1000000, text);
+		/* In a table, the larger unit is enough: "3min", not "3min 20s". */
+		gm_text_duration(value->n, text);
 		text[strcspn(text, " ")] = '\0';
 		return strdup(text);
 	case GM_VALUE_SHARE:
@@ -93,8 +88,8 @@ static char *writer_show(const struct writer_text *writer, const struct gm_value
 	return strdup("-");
 }
 
-/* The columns that people see, and how wide they are. */
-struct layout {
+/* The columns that are shown, and how wide they are. */
+struct text_layout {
 	size_t n;
 	struct {
 		size_t column;
@@ -103,7 +98,7 @@ struct layout {
 	} * columns;
 };
 
-static bool writer_has_something(const struct gm_table *table, size_t column)
+static bool text_column_has_values(const struct gm_table *table, size_t column)
 {
 	for (size_t r = 0; r < table->n_rows; r++)
 		if (table->rows[r].values[column].kind != GM_VALUE_NONE)
@@ -111,40 +106,41 @@ static bool writer_has_something(const struct gm_table *table, size_t column)
 	return false;
 }
 
-/* malloc'ed: the cell's text. A row that goes on with the one before repeats nothing, not even "-".
- */
-static char *writer_show_cell(
-	const struct writer_text *writer, const struct gm_row *row, size_t column)
+/* As text_value(), but a row that continues the one before it has empty cells instead of "-". */
+static char *text_cell(const struct writer_text *writer, const struct gm_row *row, size_t column)
 {
 	const struct gm_value *value = &row->values[column];
 
 	if (row->more && value->kind == GM_VALUE_NONE)
 		return strdup("");
-	return writer_show(writer, value);
+	return text_value(writer, value);
 }
 
-/* Every cell is made twice, here and when it is written, and none is kept: tables can be long. */
-static int writer_layout_init(
-	struct layout *layout, const struct writer_text *writer, const struct gm_table *table)
+/* Formats every cell to measure it, and keeps none of them, because tables can be long. */
+static int text_layout_init(
+	struct text_layout *layout, const struct writer_text *writer, const struct gm_table *table)
 {
-	*layout = (struct layout){0};
+	*layout = (struct text_layout){0};
 	layout->columns = calloc(table->n_columns, sizeof(*layout->columns));
 	if (!layout->columns)
 		return -ENOMEM;
+
 	for (size_t c = 0; c < table->n_columns; c++) {
 		const struct gm_column *column = &table->columns[c];
 		if (!column->title ||
-			((column->flags & GM_COLUMN_OPTIONAL) && !writer_has_something(table, c)))
+			((column->flags & GM_COLUMN_OPTIONAL) && !text_column_has_values(table, c)))
 			continue;
+
 		size_t width = writer->style.legend ? strlen(column->title) : 1;
 		for (size_t r = 0; r < table->n_rows; r++) {
-			char *cell = writer_show_cell(writer, &table->rows[r], c);
+			char *cell = text_cell(writer, &table->rows[r], c);
 			if (!cell)
 				return -ENOMEM;
 			size_t w = gm_text_width(cell);
 			width = w > width ? w : width;
 			free(cell);
 		}
+
 		layout->columns[layout->n].column = c;
 		layout->columns[layout->n].width = width;
 		layout->columns[layout->n].shrinks = column->flags & GM_COLUMN_SHRINK;
@@ -153,10 +149,11 @@ static int writer_layout_init(
 	return 0;
 }
 
-static void writer_layout_shrink(struct layout *layout, size_t columns)
+static void text_layout_shrink(struct text_layout *layout, size_t columns)
 {
 	for (;;) {
 		size_t sum = layout->n - 1, widest = layout->n;
+
 		for (size_t i = 0; i < layout->n; i++) {
 			sum += layout->columns[i].width;
 			if (layout->columns[i].shrinks &&
@@ -165,28 +162,31 @@ static void writer_layout_shrink(struct layout *layout, size_t columns)
 					layout->columns[i].width > layout->columns[widest].width))
 				widest = i;
 		}
+
 		if (sum <= columns || widest == layout->n)
 			return;
 		layout->columns[widest].width--;
 	}
 }
 
-static int writer_put_cell(struct writer_text *writer, const struct layout *layout, size_t i,
+static int text_put_cell(struct writer_text *writer, const struct text_layout *layout, size_t i,
 	const char *text, bool right, enum gm_mark mark)
 {
 	size_t room = layout->columns[i].width;
 	char *fit = gm_text_fit(text, room, writer->style.ascii);
+
 	if (!fit)
 		return -ENOMEM;
-	size_t pad = room - gm_text_width(fit);
 
-	/* Blanks are written when something follows them: no line ends in any. */
+	/* Blanks are only written when something follows them, so that no line ends with any. */
+	size_t pad = room - gm_text_width(fit);
 	writer->blanks += right ? pad : 0;
 	if (*fit) {
 		fprintf(writer->stream, "%*s%s%s%s", (int)writer->blanks, "",
-			writer_colour_of(writer, mark), fit, writer_plain(writer, mark));
+			text_colour(writer, mark), fit, text_colour_end(writer, mark));
 		writer->blanks = 0;
 	}
+
 	writer->blanks += right ? 1 : pad + 1;
 	if (i + 1 == layout->n) {
 		fputc('\n', writer->stream);
@@ -196,16 +196,16 @@ static int writer_put_cell(struct writer_text *writer, const struct layout *layo
 	return 0;
 }
 
-static int writer_put_row(struct writer_text *writer, const struct layout *layout,
+/* row: NULL for the headings. */
+static int text_put_row(struct writer_text *writer, const struct text_layout *layout,
 	const struct gm_table *table, const struct gm_row *row)
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < layout->n; i++) {
 		size_t c = layout->columns[i].column;
-		char *cell =
-			row ? writer_show_cell(writer, row, c) : strdup(table->columns[c].title);
-		r = cell ? writer_put_cell(writer, layout, i, cell,
+		char *cell = row ? text_cell(writer, row, c) : strdup(table->columns[c].title);
+		r = cell ? text_put_cell(writer, layout, i, cell,
 				   table->columns[c].flags & GM_COLUMN_RIGHT,
 				   row ? row->values[c].mark : GM_MARK_NONE)
 			 : -ENOMEM;
@@ -217,32 +217,20 @@ static int writer_put_row(struct writer_text *writer, const struct layout *layou
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_text *writer = (struct writer_text *)base;
-	struct layout layout;
-	int r = writer_layout_init(&layout, writer, table);
+	struct text_layout layout;
+	int r = text_layout_init(&layout, writer, table);
 
 	if (r == 0 && layout.n) {
 		if (writer->style.columns)
-			writer_layout_shrink(&layout, writer->style.columns);
+			text_layout_shrink(&layout, writer->style.columns);
 		if (writer->style.legend)
-			r = writer_put_row(writer, &layout, table, NULL);
+			r = text_put_row(writer, &layout, table, NULL);
 		for (size_t i = 0; r == 0 && i < table->n_rows; i++)
-			r = writer_put_row(writer, &layout, table, &table->rows[i]);
+			r = text_put_row(writer, &layout, table, &table->rows[i]);
 	}
 	free(layout.columns);
 	if (r < 0)
 		base->error = r;
-}
-
-static void text_group(struct gm_writer *base, const char *key)
-{
-}
-
-static void text_data(struct gm_writer *base, const char *key, const struct gm_table *table)
-{
-}
-
-static void text_notes(struct gm_writer *base)
-{
 }
 
 static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mark, const char *text)
@@ -253,8 +241,8 @@ static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mar
 	if (!clean)
 		base->error = -ENOMEM;
 	else
-		fprintf(writer->stream, "%s! %s%s\n", writer_colour_of(writer, mark), clean,
-			writer_plain(writer, mark));
+		fprintf(writer->stream, "%s! %s%s\n", text_colour(writer, mark), clean,
+			text_colour_end(writer, mark));
 	free(clean);
 }
 
@@ -272,6 +260,7 @@ static int text_finish(struct gm_writer *base, FILE *out)
 static void text_free(struct gm_writer *base)
 {
 	struct writer_text *writer = (struct writer_text *)base;
+
 	fclose(writer->stream);
 	free(writer->bytes);
 	free(writer);
@@ -280,21 +269,19 @@ static void text_free(struct gm_writer *base)
 struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style)
 {
 	static const struct gm_writer_ops ops = {
-		.field = text_field,
-		.group = text_group,
 		.line = text_line,
 		.table = text_table,
-		.data = text_data,
-		.notes = text_notes,
 		.note = text_note,
 		.finish = text_finish,
 		.free = text_free,
 	};
 	struct writer_text *writer = calloc(1, sizeof(*writer));
+
 	if (!writer)
 		return NULL;
 	writer->base.ops = &ops;
 	writer->style = *style;
+
 	writer->stream = open_memstream(&writer->bytes, &writer->n_bytes);
 	if (!writer->stream) {
 		free(writer);

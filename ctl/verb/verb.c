@@ -3,10 +3,15 @@
 
 #include "ctl/verb/verb.h"
 
+#include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/closest.h"
+#include "ctl/io/user.h"
+
+/* ---- the list of verbs, and their help */
 
 const struct gm_verb *gm_verb_find(const struct gm_verb *const *verbs, const char *name)
 {
@@ -25,13 +30,67 @@ const char *gm_verb_closest(const struct gm_verb *const *verbs, const char *name
 	return gm_closest(name, names);
 }
 
+static void verb_print_options(void)
+{
+	fputs("  --json          write one JSON object: sizes in bytes, times in ms\n"
+	      "  --no-legend     leave out the headings of tables\n"
+	      "  --socket PATH   the socket of gpumemd (default: $GPUMEM_SOCKET, else the\n"
+	      "                  socket of your own daemon, else that of the system)\n"
+	      "  --timeout TIME  how long to wait for each answer (default: 10s)\n"
+	      "  --debug         report on stderr what is sent and received\n"
+	      "  --version       show the version of gpumemctl\n"
+	      "  -h, --help      show a summary of all verbs or, after a verb, help on it\n",
+		stdout);
+}
+
+static void verb_print_one(const struct gm_verb *verb)
+{
+	printf("gpumemctl %s%s%s [OPTION...]\n\n%c%s.\n", verb->name, *verb->arguments ? " " : "",
+		verb->arguments, toupper((unsigned char)verb->summary[0]), verb->summary + 1);
+	if (*verb->help)
+		printf("\n%s", verb->help);
+
+	fputs("\nOptions of all verbs:\n", stdout);
+	verb_print_options();
+}
+
+void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb *verb)
+{
+	if (verb) {
+		verb_print_one(verb);
+		return;
+	}
+
+	fputs("gpumemctl [OPTION...] [VERB [ARGUMENT...]]\n\n"
+	      "Shows and steers gpumemd, the GPU memory broker. Without a verb: status.\n\n"
+	      "Verbs:\n",
+		stdout);
+	for (; *verbs; verbs++) {
+		int n = printf("  %s %s", (*verbs)->name, (*verbs)->arguments);
+		printf("%*s%s\n", n < 31 ? 31 - n : 1, "", (*verbs)->summary);
+	}
+
+	fputs("\nOptions:\n", stdout);
+	verb_print_options();
+	fputs("\nExit status: 0 success, 1 failure, 2 wrong use, 3 daemon not reached,\n"
+	      "4 permission denied, 5 over a limit, 6 not enough memory. See gpumemctl(1).\n",
+		stdout);
+}
+
+/* ---- questions to the daemon */
+
+gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
+{
+	return gm_ctl_conn_open(
+		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, ret_conn);
+}
+
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user)
 {
 	struct gm_ctl_conn *conn;
 
-	gpumem_status status = gm_ctl_conn_open(
-		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 	status = gm_ctl_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
@@ -39,8 +98,22 @@ gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	return status;
 }
 
+gpumem_status gm_verb_ask_devices(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, gm_ctl_conn_answer_fn fn, void *user)
+{
+	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
+	request.get_devices = &body;
+	if (!conn)
+		return gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, fn, user);
+	return gm_ctl_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_DEVICES, fn, user, &ctl->trouble);
+}
+
 struct verb_wanted {
-	const struct gm_device_name *name;
+	struct gm_device_name name;
 	uint32_t number;
 	bool found;
 };
@@ -51,7 +124,7 @@ static void verb_match_device(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
-		if (!gm_device_name_means(wanted->name, device->number,
+		if (!gm_device_name_means(&wanted->name, device->number,
 			    device->uuid.len == GM_UUID_BYTES ? device->uuid.data : NULL,
 			    device->pci))
 			continue;
@@ -62,94 +135,75 @@ static void verb_match_device(void *user, const Gm__Wire__Packet *packet)
 
 gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *options)
 {
-	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct verb_wanted wanted = {.name = &options->device_name};
+	struct verb_wanted wanted = {.name = options->device_name};
 
 	if (!(options->given & GM_OPTION_DEVICE) || options->device_name.kind == GM_DEVICE_NUMBER)
 		return GPUMEM_OK;
-	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-	request.get_devices = &body;
-	gpumem_status status = gm_verb_ask(
-		ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, verb_match_device, &wanted);
+
+	gpumem_status status = gm_verb_ask_devices(ctl, NULL, verb_match_device, &wanted);
 	if (status != GPUMEM_OK)
 		return status;
 	if (!wanted.found)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"the daemon serves no device %s; 'gpumemctl devices' shows them",
+			"the daemon serves no device %s; see 'gpumemctl devices'",
 			options->device_text);
 	options->device = wanted.number;
 	return GPUMEM_OK;
 }
 
-static void verb_print_options(void)
-{
-	fputs("  --json          for programs: one JSON object, sizes in bytes, times in ms\n"
-	      "  --no-legend     no headings\n"
-	      "  --socket PATH   where gpumemd listens (else $GPUMEM_SOCKET, your own daemon's\n"
-	      "                  socket, or the system's)\n"
-	      "  --timeout TIME  wait this long for each answer (10s)\n"
-	      "  --debug         say on stderr what is sent and received\n"
-	      "  --version       gpumemctl's own version\n"
-	      "  -h, --help      help; with a verb, help on that\n",
-		stdout);
-}
-
-struct verb_numbered {
-	uint32_t device;
-	bool found;
-};
-
-static void verb_match_number(void *user, const Gm__Wire__Packet *packet)
-{
-	struct verb_numbered *numbered = user;
-
-	for (size_t i = 0; i < packet->devices->n_devices; i++)
-		numbered->found =
-			numbered->found || packet->devices->devices[i]->number == numbered->device;
-}
-
 gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn)
 {
-	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct verb_numbered numbered = {.device = ctl->options->device};
+	struct verb_wanted wanted = {
+		.name = {.kind = GM_DEVICE_NUMBER, .number = ctl->options->device}};
 
 	if (!(ctl->options->given & GM_OPTION_DEVICE))
 		return GPUMEM_OK;
-	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-	request.get_devices = &body;
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES,
-		verb_match_number, &numbered, &ctl->trouble);
-	if (status == GPUMEM_OK && !numbered.found)
+
+	gpumem_status status = gm_verb_ask_devices(ctl, conn, verb_match_device, &wanted);
+	if (status == GPUMEM_OK && !wanted.found)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"there is no device %u; 'gpumemctl devices' shows them", numbered.device);
+			"there is no device %u; see 'gpumemctl devices'", ctl->options->device);
 	return status;
 }
 
-void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb *verb)
+void gm_verb_add_client(
+	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name)
 {
-	if (verb) {
-		printf("gpumemctl %s%s%s [OPTION...]\n\n%c%s.\n", verb->name,
-			*verb->arguments ? " " : "", verb->arguments,
-			verb->summary[0] -
-				('a' <= verb->summary[0] && verb->summary[0] <= 'z' ? 32 : 0),
-			verb->summary + 1);
-		if (*verb->help)
-			printf("\n%s", verb->help);
-		fputs("\nOptions of all verbs:\n", stdout);
-		verb_print_options();
-		return;
-	}
-	fputs("gpumemctl [OPTION...] [VERB]\n\nShows and steers gpumemd, the GPU memory broker. Without a verb: status.\n\nVerbs:\n",
-		stdout);
-	for (; *verbs; verbs++) {
-		int n = printf("  %s %s", (*verbs)->name, (*verbs)->arguments);
-		printf("%*s%s\n", n < 31 ? 31 - n : 1, "", (*verbs)->summary);
-	}
-	fputs("\nOptions:\n", stdout);
-	verb_print_options();
-	fputs("\nExit status: 0 ok, 1 failed, 2 wrong use, 3 daemon not reached, 4 denied,\n"
-	      "5 over a limit, 6 not enough memory. See gpumemctl(1).\n",
-		stdout);
+	char user[GM_USER_TEXT];
+
+	gm_table_count(table, session);
+	gm_table_count(table, pid > 0 ? (uint64_t)pid : 0);
+	gm_table_count(table, uid);
+	gm_table_text(table, gm_user_name(uid, user));
+	gm_table_text(table, name);
+}
+
+/* ---- wrong use */
+
+gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)
+{
+	va_list list;
+	char text[512];
+
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+
+	ctl->usage = true;
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, "%s", text);
+}
+
+gpumem_status gm_verb_too_many(struct gm_ctl *ctl, size_t index)
+{
+	return gm_verb_wrong_use(ctl, "'%s' is one argument too many; see 'gpumemctl %s --help'",
+		ctl->options->args[index], ctl->options->verb->name);
+}
+
+gpumem_status gm_verb_unknown(struct gm_ctl *ctl, const char *before, const char *word,
+	const char *closest, const char *remedy)
+{
+	if (closest)
+		return gm_verb_wrong_use(ctl, "unknown verb '%s%s'; did you mean '%s%s'?", before,
+			word, before, closest);
+	return gm_verb_wrong_use(ctl, "unknown verb '%s%s'; %s", before, word, remedy);
 }

@@ -11,9 +11,10 @@
 #include "ctl/io/writer.h"
 
 /*
- * The verbs of gpumemctl, one file each: what a verb is, what it runs with, and what verbs have in
- * common. A verb asks the daemon and hands its answer to a writer. It knows neither the other verbs
- * nor how the command line was read.
+ * The folder ctl/verb holds the verbs of gpumemctl, one file each: a verb asks the daemon and hands
+ * the answer to a writer. A verb must never know the other verbs, nor how the command line is read.
+ *
+ * This header says what a verb is, what it runs with, and what verbs have in common.
  */
 
 struct gm_verb;
@@ -33,10 +34,10 @@ enum gm_option_bits {
 
 struct gm_options {
 	const struct gm_verb *verb;
-	bool verb_given;                   /* else it is the default one */
-	const char *args[GM_OPTIONS_ARGS]; /* what follows the verb */
+	bool verb_given;                   /* false: verb is the default one */
+	const char *args[GM_OPTIONS_ARGS]; /* the arguments after the verb */
 	size_t n_args;
-	const char *socket; /* NULL: where clients look by themselves */
+	const char *socket; /* NULL: look for it where clients do */
 	uint64_t timeout_ms;
 	bool json;
 	bool no_legend;
@@ -45,53 +46,75 @@ struct gm_options {
 	bool version;
 	unsigned given; /* enum gm_option_bits */
 	uint64_t older_than_ms;
-	uint32_t device;                   /* its number, once its name is resolved */
-	struct gm_device_name device_name; /* as it was given */
+	uint32_t device;                   /* the number, once the name is resolved */
+	struct gm_device_name device_name; /* as given */
 	const char *device_text;
-	uint32_t at_least; /* a pressure level, 0 to 3 */
+	uint32_t at_least; /* a level of pressure, 0 to 3 */
 	uint64_t need;
 };
 
-/* What a verb runs with. */
+/* What a verb runs with, and what it leaves for main(). */
 struct gm_ctl {
 	const struct gm_options *options;
-	const struct gm_verb *const *verbs; /* all there are, for help; NULL ends the list */
+	const struct gm_verb *const *verbs; /* all verbs, for help; NULL ends the list */
 	struct gm_writer *writer;
-	struct gm_trouble trouble; /* why it failed */
-	bool usage;                /* the command line was wrong */
-	gpumem_status status; /* for the exit status of a verb that has an answer all the same */
-	bool streamed;        /* the verb wrote its answer itself; the writer has nothing */
-	int stream_error;     /* how that went: 0, or a negative errno */
+	struct gm_trouble trouble; /* why the verb failed */
+	bool usage;                /* it failed because of the command line */
+	gpumem_status status;      /* decides the exit status of a verb that has an answer */
+	bool streamed;             /* the verb has written its answer itself, without the writer */
+	int stream_error;          /* how that went: 0 or a negative errno */
 };
 
 struct gm_verb {
 	const char *name;
 	const char *arguments; /* "[--device N]" */
 	const char *summary;   /* one line of help */
-	const char *help;      /* what --help adds; gpumemctl(1) says the same at more length */
-	unsigned takes;        /* enum gm_option_bits: the options that not every verb takes */
+	const char *help;      /* what --help adds; gpumemctl(1) says more */
+	unsigned takes;        /* enum gm_option_bits */
 	unsigned max_args;
-	/* GPUMEM_OK: the writer has the answer. Otherwise ctl->trouble says why there is none. */
+	/* Returns GPUMEM_OK if the writer has the answer. Otherwise ctl->trouble says why not. */
 	gpumem_status (*run)(struct gm_ctl *ctl);
 };
 
-/* Returns NULL if there is no verb of that name. verbs: NULL ends the list. */
+/* Returns the verb with this name, or NULL. In both functions, NULL ends the list of verbs. */
 const struct gm_verb *gm_verb_find(const struct gm_verb *const *verbs, const char *name);
-/* The verb whose name is closest to a misspelt one, or NULL if none is close. */
+/* Returns the name of a verb that is close to a misspelt one, or NULL. */
 const char *gm_verb_closest(const struct gm_verb *const *verbs, const char *name);
+
+/* Prints the help of one verb or, if verb is NULL, the general help to stdout. */
+void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb *verb);
+
+/* Connects to the daemon that the options name. */
+gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn);
+
+/* Connects, asks one question, and disconnects. */
+gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
+	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
+
+/* Asks for the devices. If conn is NULL, connects and disconnects by itself. */
+gpumem_status gm_verb_ask_devices(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, gm_ctl_conn_answer_fn fn, void *user);
 
 /* If the options name a device by UUID or PCI address, asks the daemon for its number. */
 gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *options);
 
-/* Connects, asks once, and closes. */
-gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
-	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
-
-/* GPUMEM_E_NOT_FOUND: --device names a device that does not exist. For verbs whose answer would
- * otherwise be empty without a reason. */
+/*
+ * Returns GPUMEM_E_NOT_FOUND if --device names a device that does not exist. For verbs whose answer
+ * would otherwise be empty without a reason.
+ */
 gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn);
 
-/* Prints the help of one verb, or the general help (NULL), to stdout. */
-void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb *verb);
+/* Adds what buffers, cleanup and queue show of a client: session, pid, uid, user name, name. */
+void gm_verb_add_client(
+	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name);
+
+/* The command line is wrong. These fill in ctl->trouble and return its status. */
+gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* The argument with this index is one too many. */
+gpumem_status gm_verb_too_many(struct gm_ctl *ctl, size_t index);
+/* Offers the closest verb or, if that is NULL, the remedy. before: "", or "limit " and the like. */
+gpumem_status gm_verb_unknown(struct gm_ctl *ctl, const char *before, const char *word,
+	const char *closest, const char *remedy);
 
 #endif

@@ -2,13 +2,12 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl buffers: what clients track in their pages, oldest first, because what has been around
- * for longest is the likeliest leak.
+ * gpumemctl buffers: the buffers that clients track. The oldest come first, because they are the
+ * most likely leaks.
  */
 
 #include <stdlib.h>
 
-#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -27,7 +26,6 @@ enum { COLUMN_AGE, COLUMN_BYTES };
 struct buffers_answer {
 	struct gm_table *table;
 	uint64_t untracked;
-	uint64_t bytes;
 };
 
 static void buffers_take(void *user, const Gm__Wire__Packet *packet)
@@ -35,28 +33,25 @@ static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 	struct buffers_answer *answer = user;
 	struct gm_table *table = answer->table;
 	const Gm__Wire__BuffersReply *reply = packet->buffers;
-	char name[GM_USER_TEXT];
 
 	for (size_t i = 0; i < reply->n_buffers; i++) {
 		const Gm__Wire__Buffer *buffer = reply->buffers[i];
+
 		gm_table_row(table);
 		gm_table_time(table, buffer->age_ms);
 		gm_table_size(table, buffer->bytes);
 		gm_table_count(table, buffer->device);
 		gm_table_text(table, buffer->tag);
-		gm_table_count(table, buffer->session);
-		gm_table_count(table, buffer->pid > 0 ? (uint64_t)buffer->pid : 0);
-		gm_table_count(table, buffer->uid);
-		gm_table_text(table, gm_user_name(buffer->uid, name));
-		gm_table_text(table, buffer->client);
-		answer->bytes += buffer->bytes;
+		gm_verb_add_client(
+			table, buffer->session, buffer->pid, buffer->uid, buffer->client);
 	}
-	/* A total: the last packet's is as good as any. */
+
+	/* Each packet has the total so far. */
 	if (reply->untracked > answer->untracked)
 		answer->untracked = reply->untracked;
 }
 
-static int buffers_older_first(const void *a, const void *b)
+static int buffers_compare_age(const void *a, const void *b)
 {
 	const struct gm_value *x = ((const struct gm_row *)a)->values;
 	const struct gm_value *y = ((const struct gm_row *)b)->values;
@@ -72,8 +67,7 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct buffers_answer answer = {
-		.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
+	struct buffers_answer answer = {.table = GM_TABLE_NEW(columns)};
 
 	body.older_than_ms = ctl->options->older_than_ms;
 	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
@@ -84,23 +78,19 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 		gm_table_free(answer.table);
 		return status;
 	}
-	if (answer.table && answer.table->n_rows == 0) {
-		gm_writer_line(ctl->writer, "", "%s",
-			ctl->options->given & GM_OPTION_OLDER_THAN
-				? "No tracked buffer is that old."
-				: "No buffer is tracked.");
-		gm_writer_data(ctl->writer, "buffers", answer.table);
-	} else {
-		if (answer.table)
-			qsort(answer.table->rows, answer.table->n_rows, sizeof(*answer.table->rows),
-				buffers_older_first);
-		gm_writer_table(ctl->writer, "buffers", answer.table);
-	}
+
+	if (answer.table && answer.table->n_rows)
+		qsort(answer.table->rows, answer.table->n_rows, sizeof(*answer.table->rows),
+			buffers_compare_age);
+	gm_writer_table_or(ctl->writer, "buffers", answer.table,
+		ctl->options->given & GM_OPTION_OLDER_THAN ? "No tracked buffer is that old."
+							   : "No buffers are tracked.");
+
 	gm_writer_count(ctl->writer, "untracked", answer.untracked);
 	gm_writer_notes(ctl->writer);
 	if (answer.untracked)
 		gm_writer_note(ctl->writer, "untracked", GM_MARK_WARN,
-			"%llu more buffer%s found no place in the tables of their clients",
+			"%llu more buffer%s found no room in the tables of their clients",
 			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
 	return GPUMEM_OK;
 }
@@ -109,9 +99,9 @@ const struct gm_verb gm_verb_buffers = {
 	.name = "buffers",
 	.arguments = "[--older-than TIME]",
 	.summary = "tracked buffers, oldest first",
-	.help = "  --older-than TIME  only buffers of at least this age: 60s, 5min, 2h\n\n"
-		"What has been around for longest is what may be leaked. Which buffers a client\n"
-		"tracks is set by 'track' in gpumemd.conf(5).\n",
+	.help = "  --older-than TIME  show only buffers that are at least this old: 60s, 5min, 2h\n\n"
+		"A buffer that is much older than the work it was for may be a leak. The key\n"
+		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
 	.takes = GM_OPTION_OLDER_THAN,
 	.run = buffers_run,
 };

@@ -2,15 +2,14 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl cleanup: the plan first, with its sizes, then what came of it. Each device is a
- * question of its own, on one connection. Where one of several cannot do what is wanted, nothing is
- * done on any.
+ * gpumemctl cleanup: shows the plan, then the result. It asks for one device at a time, on one
+ * connection. With several devices it asks for all plans first, and does nothing if one of the
+ * devices cannot reach the goal.
  */
 
 #include <stdio.h>
 
 #include "common/units.h"
-#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -25,6 +24,7 @@ static const struct gm_column columns[] = {
 	{"client", "CLIENT", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"priority", "PRIORITY", GM_COLUMN_RIGHT},
 };
+#define COLUMNS_OF_CLIENT 7
 
 static const struct gm_column result_columns[] = {
 	{"device", NULL, 0},
@@ -34,17 +34,23 @@ static const struct gm_column result_columns[] = {
 	{"free", NULL, 0},
 };
 
-struct cleanup_answer {
-	const struct gm_options *options;
-	struct gm_table *plan, *results;
-	uint32_t devices[GM_LIMIT_DEVICES];
-	size_t n_devices;
-	uint64_t planned, freed;
-	bool done, reached;
-	uint64_t free;
+struct cleanup_device {
+	uint32_t number;
+	uint64_t planned;
+	bool done; /* the rest is known, too; never after a dry run */
+	uint64_t freed, free;
+	bool reached;
 };
 
-static const char *cleanup_rung_word(Gm__Wire__Rung rung)
+struct cleanup_answer {
+	const struct gm_options *options;
+	struct gm_table *plan;
+	struct cleanup_device devices[GM_LIMIT_DEVICES];
+	size_t n_devices;
+	struct cleanup_device *now; /* the device that the daemon is asked about */
+};
+
+static const char *cleanup_step_word(Gm__Wire__Rung rung)
 {
 	switch (rung) {
 	case GM__WIRE__RUNG__RUNG_POOL:
@@ -64,46 +70,43 @@ static void cleanup_take_devices(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
-		/* What a GPU is to have free says nothing of pinned host memory. */
+		/* What should be free on a GPU does not apply to pinned host memory. */
 		if (device->pinned && answer->options->given & GM_OPTION_NEED)
 			continue;
 		if (answer->n_devices < GM_LIMIT_DEVICES)
-			answer->devices[answer->n_devices++] = device->number;
+			answer->devices[answer->n_devices++].number = device->number;
 	}
 }
 
 static void cleanup_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct cleanup_answer *answer = user;
+	struct cleanup_device *device = answer->now;
 	const Gm__Wire__CleanupReply *reply = packet->cleanup_reply;
 
 	if (reply->done) {
-		answer->done = true;
-		answer->reached = reply->reached;
-		answer->free = reply->free;
+		device->done = true;
+		device->reached = reply->reached;
+		device->free = reply->free;
 		for (size_t i = 0; i < reply->n_freed; i++)
-			answer->freed += reply->freed[i];
+			device->freed += reply->freed[i];
 		return;
 	}
-	answer->planned = reply->planned;
+
+	device->planned = reply->planned;
 	for (size_t i = 0; i < reply->n_steps; i++) {
 		const Gm__Wire__CleanupStep *step = reply->steps[i];
-		char name[GM_USER_TEXT];
+
 		gm_table_row(answer->plan);
 		gm_table_count(answer->plan, reply->device);
-		gm_table_text(answer->plan, cleanup_rung_word(step->rung));
+		gm_table_text(answer->plan, cleanup_step_word(step->rung));
 		gm_table_size(answer->plan, step->bytes);
 		if (!step->session) {
-			for (int k = 0; k < 7; k++)
-				gm_table_none(answer->plan);
+			gm_table_nones(answer->plan, COLUMNS_OF_CLIENT);
 			continue;
 		}
 		gm_table_size(answer->plan, step->held);
-		gm_table_count(answer->plan, step->session);
-		gm_table_count(answer->plan, step->pid > 0 ? (uint64_t)step->pid : 0);
-		gm_table_count(answer->plan, step->uid);
-		gm_table_text(answer->plan, gm_user_name(step->uid, name));
-		gm_table_text(answer->plan, step->client);
+		gm_verb_add_client(answer->plan, step->session, step->pid, step->uid, step->client);
 		gm_table_signed(answer->plan, step->priority);
 	}
 }
@@ -123,112 +126,106 @@ static gpumem_status cleanup_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, u
 		conn, &request, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, fn, answer, &ctl->trouble);
 }
 
-static void cleanup_pass_over(void *user, const Gm__Wire__Packet *packet)
-{
-}
-
-/* Whether every device could: else the first that cannot says why. */
-static gpumem_status cleanup_try_all(
+static gpumem_status cleanup_find_devices(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct cleanup_answer *answer)
 {
-	gpumem_status status = GPUMEM_OK;
+	if (ctl->options->given & GM_OPTION_DEVICE) {
+		answer->devices[answer->n_devices++].number = ctl->options->device;
+		return GPUMEM_OK;
+	}
 
-	for (size_t i = 0; i < answer->n_devices && status == GPUMEM_OK; i++)
-		status =
-			cleanup_ask(ctl, conn, answer->devices[i], true, cleanup_pass_over, answer);
+	gpumem_status status = gm_verb_ask_devices(ctl, conn, cleanup_take_devices, answer);
+	if (status == GPUMEM_OK && !answer->n_devices)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"the daemon serves no device; see 'gpumemctl doctor'");
 	return status;
 }
 
-static gpumem_status cleanup_clean(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
-	struct cleanup_answer *answer, uint32_t device)
+static void cleanup_ignore(void *user, const Gm__Wire__Packet *packet)
 {
-	answer->planned = answer->freed = answer->free = 0;
-	answer->done = answer->reached = false;
-	gpumem_status status = cleanup_ask(
-		ctl, conn, device, ctl->options->given & GM_OPTION_DRY_RUN, cleanup_take, answer);
-	if (status != GPUMEM_OK)
-		return status;
-	gm_table_row(answer->results);
-	gm_table_count(answer->results, device);
-	gm_table_size(answer->results, answer->planned);
-	if (answer->done) {
-		gm_table_size(answer->results, answer->freed);
-		gm_table_bool(answer->results, answer->reached);
-		gm_table_size(answer->results, answer->free);
-	} else {
-		for (int k = 0; k < 3; k++)
-			gm_table_none(answer->results);
-	}
-	return GPUMEM_OK;
 }
 
-static void cleanup_say(struct gm_ctl *ctl, const struct cleanup_answer *answer, uint32_t device)
+static gpumem_status cleanup_all(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct cleanup_answer *answer)
+{
+	bool dry_run = ctl->options->given & GM_OPTION_DRY_RUN;
+
+	gpumem_status status = cleanup_find_devices(ctl, conn, answer);
+
+	/* Could all devices reach the goal? If not, the first that cannot says why. */
+	if (!dry_run && answer->n_devices > 1)
+		for (size_t i = 0; i < answer->n_devices && status == GPUMEM_OK; i++)
+			status = cleanup_ask(
+				ctl, conn, answer->devices[i].number, true, cleanup_ignore, answer);
+
+	for (size_t i = 0; i < answer->n_devices && status == GPUMEM_OK; i++) {
+		answer->now = &answer->devices[i];
+		status = cleanup_ask(ctl, conn, answer->now->number, dry_run, cleanup_take, answer);
+	}
+	return status;
+}
+
+static void cleanup_add_result(struct gm_table *table, const struct cleanup_device *device)
+{
+	gm_table_row(table);
+	gm_table_count(table, device->number);
+	gm_table_size(table, device->planned);
+	gm_table_size(table, device->freed);
+	gm_table_known(table, device->done);
+	gm_table_bool(table, device->reached);
+	gm_table_known(table, device->done);
+	gm_table_size(table, device->free);
+	gm_table_known(table, device->done);
+}
+
+static void cleanup_say_result(struct gm_writer *writer, const struct cleanup_device *device)
 {
 	char planned[GM_UNITS_TEXT], freed[GM_UNITS_TEXT];
 
-	gm_format_size(answer->planned, planned);
-	gm_format_size(answer->freed, freed);
-	if (!answer->planned)
-		gm_writer_line(ctl->writer, "", "Device %u: there is nothing to do.", device);
-	else if (!answer->done)
-		gm_writer_line(ctl->writer, "",
-			"Device %u: %s could be got back; nothing was done.", device, planned);
+	gm_format_size(device->planned, planned);
+	gm_format_size(device->freed, freed);
+	if (!device->planned)
+		gm_writer_line(writer, "", "Device %u: there is nothing to do.", device->number);
+	else if (!device->done)
+		gm_writer_line(writer, "", "Device %u: %s would come back; nothing was done.",
+			device->number, planned);
 	else
-		gm_writer_line(ctl->writer, "", "Device %u: %s of %s came back%s.", device, freed,
-			planned, answer->reached ? "" : ", which is not enough");
-	if (answer->done && !answer->reached)
-		ctl->status = GPUMEM_E_NO_MEMORY;
+		gm_writer_line(writer, "", "Device %u: %s of %s came back%s.", device->number,
+			freed, planned, device->reached ? "" : ", which is not enough");
 }
 
 static gpumem_status cleanup_run(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct cleanup_answer answer = {
-		.options = ctl->options,
-		.plan = gm_table_new(columns, sizeof(columns) / sizeof(*columns)),
-		.results = gm_table_new(
-			result_columns, sizeof(result_columns) / sizeof(*result_columns)),
-	};
-	struct cleanup_answer each[GM_LIMIT_DEVICES];
+	struct cleanup_answer answer = {.options = ctl->options, .plan = GM_TABLE_NEW(columns)};
+	struct gm_table *results = GM_TABLE_NEW(result_columns);
 	struct gm_ctl_conn *conn = NULL;
 
-	gpumem_status status = gm_ctl_conn_open(
-		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
-	if (status == GPUMEM_OK && ctl->options->given & GM_OPTION_DEVICE) {
-		answer.devices[answer.n_devices++] = ctl->options->device;
-	} else if (status == GPUMEM_OK) {
-		request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-		request.get_devices = &body;
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES,
-			cleanup_take_devices, &answer, &ctl->trouble);
-		if (status == GPUMEM_OK && !answer.n_devices)
-			status = gm_trouble_set(
-				&ctl->trouble, GPUMEM_E_NOT_FOUND, "there are no devices");
-	}
-	if (status == GPUMEM_OK && answer.n_devices > 1 &&
-		!(ctl->options->given & GM_OPTION_DRY_RUN))
-		status = cleanup_try_all(ctl, conn, &answer);
-	for (size_t i = 0; i < answer.n_devices && status == GPUMEM_OK; i++) {
-		status = cleanup_clean(ctl, conn, &answer, answer.devices[i]);
-		each[i] = answer;
-	}
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		status = cleanup_all(ctl, conn, &answer);
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.plan);
-		gm_table_free(answer.results);
+		gm_table_free(results);
 		return status;
 	}
-	bool steps = answer.plan && answer.plan->n_rows;
-	if (steps)
-		gm_writer_table(ctl->writer, "plan", answer.plan);
-	else
+
+	if (answer.plan && answer.plan->n_rows == 0) {
 		gm_writer_data(ctl->writer, "plan", answer.plan);
-	gm_writer_data(ctl->writer, "devices", answer.results);
-	if (steps)
-		gm_writer_line(ctl->writer, "", "%s", "");
-	for (size_t i = 0; i < answer.n_devices; i++)
-		cleanup_say(ctl, &each[i], answer.devices[i]);
+	} else {
+		gm_writer_table(ctl->writer, "plan", answer.plan);
+		gm_writer_blank_line(ctl->writer);
+	}
+
+	for (size_t i = 0; i < answer.n_devices; i++) {
+		const struct cleanup_device *device = &answer.devices[i];
+
+		cleanup_add_result(results, device);
+		cleanup_say_result(ctl->writer, device);
+		if (device->done && !device->reached)
+			ctl->status = GPUMEM_E_NO_MEMORY;
+	}
+	gm_writer_data(ctl->writer, "devices", results);
 	return GPUMEM_OK;
 }
 
@@ -236,11 +233,13 @@ const struct gm_verb gm_verb_cleanup = {
 	.name = "cleanup",
 	.arguments = "[--need SIZE]",
 	.summary = "get unused memory back",
-	.help = "  --need SIZE  so much is to be free on the device; else all there is to be had\n"
-		"  --dry-run    show the plan, do nothing\n"
-		"  --device N   only this device; else each of them\n\n"
-		"Pooled chunks go first, then clients are asked for what they cache, those of low\n"
-		"priority first. Takes nothing that is in use. For administrators.\n",
+	.help = "  --need SIZE  until this much is free on the device; without it, get back all\n"
+		"               that there is\n"
+		"  --dry-run    show the plan, and do nothing\n"
+		"  --device N   only on this device; without it, on each device\n\n"
+		"The daemon releases pooled chunks first, then asks clients for cached memory,\n"
+		"those with a low priority first. It takes no memory that is in use. For\n"
+		"administrators; --dry-run is for everybody.\n",
 	.takes = GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE,
 	.run = cleanup_run,
 };

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl clients: who holds memory, one line per client and device. What a client says of itself
- * stands beside what the daemon charges it for; only the latter is known to be true.
+ * gpumemctl clients: who holds memory, one line for each client and device. The figures that the
+ * client reports stand beside what the daemon charges; only the latter is known to be true.
  */
 
 #include "ctl/io/user.h"
@@ -49,17 +49,16 @@ static const struct gm_column use_columns[] = {
 
 static struct gm_table *clients_use_table(const Gm__Wire__Client *client)
 {
-	struct gm_table *table =
-		gm_table_new(use_columns, sizeof(use_columns) / sizeof(*use_columns));
+	struct gm_table *table = GM_TABLE_NEW(use_columns);
 
 	for (size_t i = 0; i < client->n_use; i++) {
 		const Gm__Wire__ClientUse *use = client->use[i];
+
 		gm_table_row(table);
 		gm_table_count(table, use->device);
 		gm_table_size(table, use->held);
 		if (!client->details) {
-			for (int n = 0; n < COLUMNS_OF_DETAILS; n++)
-				gm_table_none(table);
+			gm_table_nones(table, COLUMNS_OF_DETAILS);
 			continue;
 		}
 		gm_table_size(table, use->in_use);
@@ -78,16 +77,13 @@ static void clients_add_use(
 {
 	gm_table_count(table, use->device);
 	gm_table_size(table, use->held);
-	if (client->details) {
-		gm_table_size(table, use->in_use);
-		gm_table_size(table, use->cached);
-	} else {
-		gm_table_none(table);
-		gm_table_none(table);
-	}
+	gm_table_size(table, use->in_use);
+	gm_table_known(table, client->details);
+	gm_table_size(table, use->cached);
+	gm_table_known(table, client->details);
 }
 
-/* The next device it holds something of, from *i on; NULL: there is none. */
+/* Returns the next device on which the client holds memory, from *i on, or NULL. */
 static const Gm__Wire__ClientUse *clients_next_use(const Gm__Wire__Client *client, size_t *i)
 {
 	while (*i < client->n_use) {
@@ -98,58 +94,48 @@ static const Gm__Wire__ClientUse *clients_next_use(const Gm__Wire__Client *clien
 	return NULL;
 }
 
-/* What an ordinary user may not see of others comes empty: it is unknown then, not 0. */
-static void clients_add_known(struct gm_table *table, uint64_t n,
-	void (*how)(struct gm_table *table, uint64_t n), bool known)
-{
-	if (known || n)
-		how(table, n);
-	else
-		gm_table_none(table);
-}
-
 static void clients_add_client(struct gm_table *table, const Gm__Wire__Client *client)
 {
 	char user[GM_USER_TEXT];
-	const char *where = *client->container ? client->container : client->unit;
 	size_t at = 0;
 	const Gm__Wire__ClientUse *use = clients_next_use(client, &at);
-	const char *state = client->quarantined ? "quarantined" : "connected";
 
+	/* The daemon sends 0 for a number that the asker may not see: not known, rather than 0. */
 	gm_table_row(table);
-	clients_add_known(table, client->session, gm_table_count, client->details);
-	clients_add_known(
-		table, client->pid > 0 ? (uint64_t)client->pid : 0, gm_table_count, false);
+	gm_table_count(table, client->session);
+	gm_table_known(table, client->details || client->session);
+	gm_table_count(table, (uint64_t)client->pid);
+	gm_table_known(table, client->pid > 0);
 	gm_table_count(table, client->uid);
 	gm_table_text(table, gm_user_name(client->uid, user));
 	gm_table_text(table, client->name);
 	gm_table_text(table, client->command);
 	gm_table_text(table, client->unit);
 	gm_table_text(table, client->container);
-	gm_table_text(table, state);
+	gm_table_text(table, client->quarantined ? "quarantined" : "connected");
 	gm_table_bool(table, client->details);
-	clients_add_known(table, client->age_ms, gm_table_time, client->details);
-	clients_add_known(table, client->leases, gm_table_count, client->details);
+	gm_table_time(table, client->age_ms);
+	gm_table_known(table, client->details || client->age_ms);
+	gm_table_count(table, client->leases);
+	gm_table_known(table, client->details || client->leases);
 	gm_table_rows(table, clients_use_table(client));
+
 	if (use) {
 		clients_add_use(table, client, use);
 	} else {
 		gm_table_none(table);
 		gm_table_size(table, 0);
-		gm_table_none(table);
-		gm_table_none(table);
+		gm_table_nones(table, 2);
 	}
 	gm_table_text(table, client->quarantined ? "quarantined" : NULL);
 	gm_table_mark(table, GM_MARK_WARN);
-	gm_table_text(table, where);
+	gm_table_text(table, *client->container ? client->container : client->unit);
 
 	while (use && (use = clients_next_use(client, &at))) {
 		gm_table_more(table);
-		for (int n = 0; n < COLUMNS_BEFORE_USE; n++)
-			gm_table_none(table);
+		gm_table_nones(table, COLUMNS_BEFORE_USE);
 		clients_add_use(table, client, use);
-		for (int n = 0; n < COLUMNS_AFTER_USE; n++)
-			gm_table_none(table);
+		gm_table_nones(table, COLUMNS_AFTER_USE);
 	}
 }
 
@@ -163,7 +149,7 @@ static gpumem_status clients_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+	struct gm_table *table = GM_TABLE_NEW(columns);
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
 	request.get_clients = &body;
@@ -173,22 +159,17 @@ static gpumem_status clients_run(struct gm_ctl *ctl)
 		gm_table_free(table);
 		return status;
 	}
-	if (table && table->n_rows == 0) {
-		gm_writer_line(ctl->writer, "", "%s", "No client is connected.");
-		gm_writer_data(ctl->writer, "clients", table);
-	} else {
-		gm_writer_table(ctl->writer, "clients", table);
-	}
+	gm_writer_table_or(ctl->writer, "clients", table, "No clients are connected.");
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_clients = {
 	.name = "clients",
 	.arguments = "",
-	.summary = "who holds memory",
-	.help = "HELD is what the daemon charges, IN USE and CACHED what the client says of it.\n"
-		"Other users' clients are shown with their totals only, unless you administer the\n"
-		"daemon. A quarantined client is off the socket while its process lives: its\n"
-		"memory stays charged until it comes back or ends.\n",
+	.summary = "clients and the memory that they hold",
+	.help = "HELD is what the daemon charges. IN USE and CACHED are what the client says\n"
+		"about it. You see only the totals of other users' clients, unless you are an\n"
+		"administrator. A quarantined client has lost its connection, but its process\n"
+		"lives. Its memory stays charged until it reconnects or its process ends.\n",
 	.run = clients_run,
 };

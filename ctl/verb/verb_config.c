@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl config: check reads a file with the daemon's own reader and needs no daemon; show asks
- * the running one what it goes by.
+ * gpumemctl config: "check" reads a file with the daemon's own reader and needs no running daemon;
+ * "show" asks the running daemon for its settings.
  */
 
 #include <errno.h>
@@ -29,8 +29,7 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 {
 	const char *path = ctl->options->n_args > 1 ? ctl->options->args[1] : NULL;
 	const char *name = path ? path : "the default configuration";
-	struct gm_table *errors =
-		gm_table_new(error_columns, sizeof(error_columns) / sizeof(*error_columns));
+	struct gm_table *errors = GM_TABLE_NEW(error_columns);
 	struct gm_config *config = NULL;
 	char *error = NULL;
 
@@ -40,19 +39,20 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 		if (r < 0)
 			gm_config_free(config);
 	}
+
 	gm_writer_text(ctl->writer, "file", path);
 	gm_writer_bool(ctl->writer, "ok", r == 0);
 	if (r == 0) {
 		gm_writer_line(ctl->writer, "", "%s: no errors", name);
 		gm_config_free(config);
 	} else {
-		/* The answer is there, and it is no: data on stdout for programs, the reasons on
-		 * stderr for people. */
+		/* "No" is an answer, too. Programs find the mistakes in it, people on stderr. */
 		ctl->status = GPUMEM_E_INVALID;
 		if (!error && asprintf(&error, "%s: %s", name, strerror(-r)) < 0)
 			error = NULL;
 		if (!error && errors)
 			errors->no_memory = true;
+
 		char *rest = error;
 		for (char *line; (line = strsep(&rest, "\n"));) {
 			if (!*line)
@@ -74,6 +74,7 @@ static void config_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->config->n_entries; i++) {
 		const Gm__Wire__ConfigEntry *entry = packet->config->entries[i];
+
 		gm_table_row(table);
 		gm_table_text(table, entry->section);
 		gm_table_text(table, entry->key);
@@ -86,7 +87,7 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetConfig body = GM__WIRE__GET_CONFIG__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+	struct gm_table *table = GM_TABLE_NEW(columns);
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_CONFIG;
 	request.get_config = &body;
@@ -103,31 +104,27 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 static gpumem_status config_run(struct gm_ctl *ctl)
 {
 	static const char *const words[] = {"check", "show", NULL};
+	static const char remedy[] =
+		"use 'gpumemctl config check [FILE]' or 'gpumemctl config show'";
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
 
-	if (word && !strcmp(word, "check"))
+	if (!word)
+		return gm_verb_wrong_use(ctl, "%s", remedy);
+	if (!strcmp(word, "check"))
 		return config_check(ctl);
-	if (word && !strcmp(word, "show") && ctl->options->n_args == 1)
-		return config_show(ctl);
-	ctl->usage = true;
-	if (word && !strcmp(word, "show"))
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
-			"'%s' is one argument too many; see 'gpumemctl config --help'",
-			ctl->options->args[1]);
-	const char *closest = word ? gm_closest(word, words) : NULL;
-	if (closest)
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
-			"unknown verb 'config %s'; did you mean 'config %s'?", word, closest);
-	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
-		"say 'gpumemctl config check [FILE]' or 'gpumemctl config show'");
+	if (!strcmp(word, "show"))
+		return ctl->options->n_args == 1 ? config_show(ctl) : gm_verb_too_many(ctl, 1);
+	return gm_verb_unknown(ctl, "config ", word, gm_closest(word, words), remedy);
 }
 
 const struct gm_verb gm_verb_config = {
 	.name = "config",
 	.arguments = "check [FILE] | show",
-	.summary = "check a configuration, or show the one in force",
-	.help = "  check [FILE]  read FILE, else the default one, as gpumemd would\n"
-		"  show          what the running daemon goes by, and where each value comes from\n",
+	.summary = "check a configuration, or show the one in use",
+	.help = "  check [FILE]  read FILE, or else the default configuration, as gpumemd would,\n"
+		"                and report all mistakes\n"
+		"  show          show the settings of the running daemon, and where each value\n"
+		"                comes from\n",
 	.max_args = 2,
 	.run = config_run,
 };

@@ -2,10 +2,9 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl devices: one block per device, in the order of the arithmetic: what is there, who has
- * it, what of it may be used, what is left; and below, by name, who has what did not come from the
- * broker. Who that is is asked first: the daemon then looks at its devices, and the figures asked
- * for after that are those of the same moment.
+ * gpumemctl devices: a block of figures for each device, then the processes that use the devices by
+ * themselves. It asks for the processes first, because the daemon then measures its devices: the
+ * figures that it sends next belong to the same moment.
  */
 
 #include "common/limits.h"
@@ -29,10 +28,10 @@ struct devices_answer {
 	struct gm_writer *writer;
 	struct gm_table *devices, *processes;
 	size_t n;
-	/* What the processes of a device come to; told: that is all there is to say of it. */
+	/* How much the listed processes of each device use together. */
 	struct {
 		uint64_t bytes;
-		bool told;
+		bool complete; /* all processes are listed, and what each of them uses is known */
 	} sums[GM_LIMIT_DEVICES];
 	uint64_t unlisted;
 };
@@ -48,28 +47,23 @@ static void devices_add_process(
 	switch ((int)process->kind) {
 	case GM__WIRE__PROCESS_KIND__PROCESS_CLIENT:
 		kind = "client";
-		what = "client, its own part";
+		what = "client, besides its leases";
 		break;
 	case GM__WIRE__PROCESS_KIND__PROCESS_DAEMON:
 		kind = "daemon";
-		what = "gpumemd, ipc chunks too";
+		what = "gpumemd, with its ipc chunks";
 		break;
 	}
+
 	gm_table_row(table);
 	gm_table_count(table, device);
 	gm_table_count(table, process->pid > 0 ? (uint64_t)process->pid : 0);
-	if (process->uid_known) {
-		gm_table_count(table, process->uid);
-		gm_table_text(table, gm_user_name(process->uid, user));
-	} else {
-		gm_table_none(table);
-		gm_table_none(table);
-	}
+	gm_table_count(table, process->uid);
+	gm_table_known(table, process->uid_known);
+	gm_table_text(table, process->uid_known ? gm_user_name(process->uid, user) : NULL);
 	gm_table_text(table, process->command);
-	if (process->bytes_known)
-		gm_table_size(table, process->bytes);
-	else
-		gm_table_none(table);
+	gm_table_size(table, process->bytes);
+	gm_table_known(table, process->bytes_known);
 	gm_table_text(table, kind);
 	gm_table_text(table, what);
 }
@@ -80,48 +74,51 @@ static void devices_take_processes(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->processes->n_devices; i++) {
 		const Gm__Wire__DeviceProcesses *device = packet->processes->devices[i];
-		bool told = device->known && device->unlisted == 0;
+		bool complete = device->known && device->unlisted == 0;
 		uint64_t sum = 0;
+
 		for (size_t j = 0; j < device->n_processes; j++) {
 			const Gm__Wire__Process *process = device->processes[j];
+
 			devices_add_process(answer->processes, device->device, process);
 			sum += process->bytes;
-			/* Some of what the daemon has is brokered, and it does not say how much. */
-			told = told && process->bytes_known &&
-			       process->kind != GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
+			/* How much of the daemon's memory are chunks of the broker is not known. */
+			complete = complete && process->bytes_known &&
+				   process->kind != GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
 		}
+
 		answer->unlisted += device->unlisted;
 		if (device->device < GM_LIMIT_DEVICES) {
 			answer->sums[device->device].bytes = sum;
-			answer->sums[device->device].told = told;
+			answer->sums[device->device].complete = complete;
 		}
 	}
 }
 
-/* Memory that is used and that no process is listed for: its process has ended, and a child of it
- * lives on; or it is used without a context. */
+/*
+ * Adds the foreign memory that belongs to no listed process: the process has ended while a child
+ * that it forked lives on, or it uses the device without a context.
+ */
 static void devices_add_rest(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_table *table = answer->processes;
 
 	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
-		!answer->sums[device->number].told ||
+		!answer->sums[device->number].complete ||
 		device->foreign <= answer->sums[device->number].bytes)
 		return;
+
 	gm_table_row(table);
 	gm_table_count(table, device->number);
-	gm_table_none(table);
-	gm_table_none(table);
-	gm_table_none(table);
-	gm_table_none(table);
+	gm_table_nones(table, 4);
 	gm_table_size(table, device->foreign - answer->sums[device->number].bytes);
 	gm_table_text(table, "unlisted");
-	gm_table_text(table, "no process listed for it");
+	gm_table_text(table, "without a process");
 }
 
 /* ---- figures */
 
-static void devices_tell_foreign(struct gm_writer *writer, const Gm__Wire__Device *device)
+static void devices_say_foreign(struct gm_writer *writer, const Gm__Wire__Device *device)
 {
 	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
 
@@ -130,19 +127,20 @@ static void devices_tell_foreign(struct gm_writer *writer, const Gm__Wire__Devic
 			gm_format_size(device->foreign, a), gm_format_size(device->ceiling, b));
 		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
 	} else {
-		gm_writer_line(writer, "foreign", "not known: %s, the ledger alone counts",
+		gm_writer_line(writer, "foreign", "not known (%s); see gpumemctl doctor",
 			*device->trouble ? device->trouble : "no figures from NVML");
 		gm_writer_line(writer, "free", "at most %s", gm_format_size(device->free, a));
 	}
 }
 
-static void devices_tell(struct devices_answer *answer, const Gm__Wire__Device *device)
+static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_writer *writer = answer->writer;
 	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT], uuid[GM_DEVICE_UUID_TEXT];
 
 	if (answer->n++)
-		gm_writer_line(writer, "", "%s", "");
+		gm_writer_blank_line(writer);
+
 	gm_writer_line(writer, "device", "%u, %s", device->number, device->name);
 	if (*gm_device_uuid(device, uuid))
 		gm_writer_line(writer, "uuid", "%s", uuid);
@@ -153,26 +151,26 @@ static void devices_tell(struct devices_answer *answer, const Gm__Wire__Device *
 		: device->transport_fd                        ? " fd"
 		: device->transport_ipc                       ? " ipc"
 							      : ": none");
+
 	gm_writer_line(writer, "total", "%s", gm_format_size(device->total, a));
-	gm_writer_line(writer, "brokered", "%s (leased %s, quarantined %s)",
-		gm_format_size(device->leased + device->quarantined, a),
-		gm_format_size(device->leased, b), gm_format_size(device->quarantined, c));
+	gm_writer_line(writer, "leased", "%s", gm_format_size(device->leased, a));
+	gm_writer_line(writer, "quarantined", "%s", gm_format_size(device->quarantined, a));
 	gm_writer_line(writer, "pooled", "%s", gm_format_size(device->pooled, a));
 	if (device->pinned) {
-		/* Nobody else takes from it. */
+		/* No memory of it can be foreign. */
 		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
 		gm_writer_line(
 			writer, "capacity", "%s (host_limit)", gm_format_size(device->capacity, a));
 	} else {
-		devices_tell_foreign(writer, device);
+		devices_say_foreign(writer, device);
 		gm_writer_line(writer, "capacity", "%s (fraction %.4g, min_free %s)",
 			gm_format_size(device->capacity, a), device->fraction,
 			gm_format_size(device->min_free, b));
 	}
-	gm_writer_line(writer, "admitted", "%s", gm_format_size(device->admitted, a));
-	gm_writer_line(writer, "charged", "%s, at most %s so far",
+
+	gm_writer_line(writer, "charged", "%s (of which %s admitted), at most %s so far",
 		gm_format_size(device->leased + device->quarantined + device->admitted, a),
-		gm_format_size(device->peak_charged, b));
+		gm_format_size(device->admitted, b), gm_format_size(device->peak_charged, c));
 	gm_writer_line(writer, "chunks", "%llu", (unsigned long long)device->chunks);
 	gm_writer_line(writer, "available", "%s", gm_format_size(device->available, a));
 	gm_writer_line(writer, "pressure", "%.2f, %s", device->pressure_ppm / 1e6,
@@ -185,34 +183,30 @@ static void devices_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		gm_device_table_add(answer->devices, packet->devices->devices[i]);
-		devices_tell(answer, packet->devices->devices[i]);
+		devices_say(answer, packet->devices->devices[i]);
 		devices_add_rest(answer, packet->devices->devices[i]);
 	}
 }
 
-/* One connection, two questions. */
+/* Asks both questions on one connection. */
 static gpumem_status devices_ask(struct gm_ctl *ctl, struct devices_answer *answer)
 {
 	Gm__Wire__GetProcesses get_processes = GM__WIRE__GET_PROCESSES__INIT;
-	Gm__Wire__GetDevices get_devices = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct gm_ctl_conn *conn;
 
-	gpumem_status status = gm_ctl_conn_open(
-		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
+
 	request.body_case = GM__WIRE__PACKET__BODY_GET_PROCESSES;
 	request.get_processes = &get_processes;
 	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_PROCESSES,
 		devices_take_processes, answer, &ctl->trouble);
-	/* An older daemon has the figures all the same. */
-	if (status == GPUMEM_OK || status == GPUMEM_E_UNSUPPORTED) {
-		request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-		request.get_devices = &get_devices;
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DEVICES,
-			devices_take, answer, &ctl->trouble);
-	}
+
+	/* An older daemon cannot list processes, but has the figures. */
+	if (status == GPUMEM_OK || status == GPUMEM_E_UNSUPPORTED)
+		status = gm_verb_ask_devices(ctl, conn, devices_take, answer);
 	gm_ctl_conn_free(conn);
 	return status;
 }
@@ -222,8 +216,7 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 	struct devices_answer answer = {
 		.writer = ctl->writer,
 		.devices = gm_device_table_new(),
-		.processes = gm_table_new(
-			process_columns, sizeof(process_columns) / sizeof(*process_columns)),
+		.processes = GM_TABLE_NEW(process_columns),
 	};
 
 	gpumem_status status = devices_ask(ctl, &answer);
@@ -232,29 +225,34 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 		gm_table_free(answer.processes);
 		return status;
 	}
+
 	if (answer.n == 0)
-		gm_writer_line(ctl->writer, "", "%s", "There is no device.");
+		gm_writer_line(ctl->writer, "", "The daemon serves no device.");
 	gm_writer_data(ctl->writer, "devices", answer.devices);
 	if (answer.processes && answer.processes->n_rows == 0) {
 		gm_writer_data(ctl->writer, "processes", answer.processes);
 	} else {
-		gm_writer_line(ctl->writer, "", "%s", "");
+		gm_writer_blank_line(ctl->writer);
 		gm_writer_table(ctl->writer, "processes", answer.processes);
 	}
+
 	gm_writer_notes(ctl->writer);
 	if (answer.unlisted)
 		gm_writer_note(ctl->writer, "unlisted", GM_MARK_NONE,
-			"%llu more processes use less than those",
-			(unsigned long long)answer.unlisted);
+			"%llu more process%s less memory and %s not shown",
+			(unsigned long long)answer.unlisted,
+			answer.unlisted == 1 ? " uses" : "es use",
+			answer.unlisted == 1 ? "is" : "are");
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_devices = {
 	.name = "devices",
 	.arguments = "",
-	.summary = "each device and the arithmetic of its memory",
-	.help = "Shows where each device's figures come from: what is there, who has it, what may\n"
-		"be used. Below stand the processes that use a device besides the broker's\n"
-		"memory; what a client uses by itself (its CUDA context) counts as foreign, too.\n",
+	.summary = "each device with all its figures",
+	.help = "The total is the sum of five parts: leased, quarantined, pooled, foreign and\n"
+		"free. The other figures follow from these. Below are the processes that use a\n"
+		"device by themselves. A client is listed with the memory that it uses besides\n"
+		"its leases: its CUDA context. That counts as foreign, too.\n",
 	.run = devices_run,
 };

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl doctor: what this host can do and what gpumemd will do on it, whether it runs or not.
- * The exit status says whether something stops it from serving what is configured.
+ * gpumemctl doctor: what this host can do and what gpumemd will do on it, with or without a running
+ * daemon. The exit status tells whether something keeps the daemon from serving what is configured.
  */
 
 #include "common/platform.h"
@@ -42,6 +42,7 @@ static gpumem_status doctor_run(struct gm_ctl *ctl)
 
 	for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++)
 		checks[i](&doctor);
+
 	gm_config_free(doctor.config);
 	gm_writer_bool(ctl->writer, "ok", !doctor.failed);
 	gm_writer_table(ctl->writer, "checks", doctor.table);
@@ -53,11 +54,12 @@ static gpumem_status doctor_run(struct gm_ctl *ctl)
 const struct gm_verb gm_verb_doctor = {
 	.name = "doctor",
 	.arguments = "[--measure]",
-	.summary = "what this host can do, and what is amiss",
-	.help = "  --measure  make a CUDA context on each device for a moment: what does it cost?\n\n"
-		"Works whether the daemon runs or not. A remedy stands behind an arrow. The state\n"
-		"is ok, note, warn (it serves, but not as well as it could) or fail (it cannot\n"
-		"serve what is configured: the exit status is 1).\n",
+	.summary = "what this host can do, and what is wrong",
+	.help = "  --measure  make a CUDA context on each device for a moment, to tell how much\n"
+		"             memory it costs\n\n"
+		"Works with and without a running daemon. Remedies follow an arrow. The state of\n"
+		"a check is ok, note, warn (the daemon can serve, but not as well as it could)\n"
+		"or fail (it cannot serve what is configured; the exit status is 1).\n",
 	.takes = GM_OPTION_MEASURE,
 	.run = doctor_run,
 };

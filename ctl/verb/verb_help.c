@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl help [VERB]: the texts of the table of verbs; with --json that table itself.
+ * gpumemctl help [VERB]: prints the help texts of the verbs; with --json, lists the verbs.
  */
 
 #include "ctl/verb/verb.h"
@@ -18,19 +18,15 @@ static gpumem_status help_run(struct gm_ctl *ctl)
 	const char *name = ctl->options->n_args ? ctl->options->args[0] : NULL;
 	const struct gm_verb *about = name ? gm_verb_find(ctl->verbs, name) : NULL;
 
-	if (name && !about) {
-		const char *closest = gm_verb_closest(ctl->verbs, name);
-		ctl->usage = true;
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
-			closest ? "unknown verb '%s'; did you mean '%s'?"
-				: "unknown verb '%s'; see 'gpumemctl help'",
-			name, closest);
-	}
+	if (name && !about)
+		return gm_verb_unknown(
+			ctl, "", name, gm_verb_closest(ctl->verbs, name), "see 'gpumemctl help'");
 	if (!ctl->options->json) {
 		gm_verb_print_help(ctl->verbs, about);
 		return GPUMEM_OK;
 	}
-	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+
+	struct gm_table *table = GM_TABLE_NEW(columns);
 	for (size_t i = 0; ctl->verbs[i]; i++) {
 		const struct gm_verb *verb = ctl->verbs[i];
 		if (about && verb != about)
@@ -47,7 +43,7 @@ static gpumem_status help_run(struct gm_ctl *ctl)
 const struct gm_verb gm_verb_help = {
 	.name = "help",
 	.arguments = "[VERB]",
-	.summary = "this, or more about a verb",
+	.summary = "a summary of all verbs, or help on one verb",
 	.help = "",
 	.max_args = 1,
 	.run = help_run,

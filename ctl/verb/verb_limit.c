@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl limit: what owners may hold, shown, set and reset. Users and groups are looked up here,
- * by the same rules as in the configuration; the daemon hears numbers.
+ * gpumemctl limit: shows, sets and resets how much memory owners may hold. Names of users and
+ * groups are looked up here, by the same rules as in the configuration. The daemon gets numbers.
  */
 
 #include <stdio.h>
@@ -40,24 +40,20 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
 		bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
+
 		if (answer->options->given & GM_OPTION_DEVICE &&
 			limit->device != answer->options->device)
 			continue;
+
 		gm_table_row(table);
 		gm_table_text(table, limit->owner);
 		gm_table_count(table, limit->device);
-		if (max && limit->max != UINT64_MAX)
-			gm_table_size(table, limit->max);
-		else
-			gm_table_none(table);
-		if (limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE)
-			gm_table_size(table, limit->guarantee);
-		else
-			gm_table_none(table);
-		if (limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY)
-			gm_table_signed(table, limit->priority);
-		else
-			gm_table_none(table);
+		gm_table_size(table, limit->max);
+		gm_table_known(table, max && limit->max != UINT64_MAX);
+		gm_table_size(table, limit->guarantee);
+		gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE);
+		gm_table_signed(table, limit->priority);
+		gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY);
 		gm_table_size(table, limit->held);
 		gm_table_count(table, limit->clients);
 		gm_table_text(table, limit->over ? "over" : "ok");
@@ -66,15 +62,14 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+/* none: what to say if no limits are left to show. */
 static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
 {
-	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
-	struct limit_answer answer = {.options = ctl->options, .table = table};
+	struct limit_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 	struct gm_ctl_conn *conn = NULL;
 
-	gpumem_status status = gm_ctl_conn_open(
-		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
-	/* A change is for the daemon to refuse; a question would find nothing there. */
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	/* The daemon refuses to change limits of a missing device, but would list none for it. */
 	if (status == GPUMEM_OK && request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS)
 		status = gm_verb_require_device(ctl, conn);
 	if (status == GPUMEM_OK)
@@ -82,32 +77,21 @@ static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, co
 			&answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
-		gm_table_free(table);
+		gm_table_free(answer.table);
 		return status;
 	}
-	if (table && table->n_rows == 0) {
-		gm_writer_line(ctl->writer, "", "%s", none);
-		gm_writer_data(ctl->writer, "limits", table);
-	} else {
-		gm_writer_table(ctl->writer, "limits", table);
-	}
+	gm_writer_table_or(ctl->writer, "limits", answer.table, none);
 	return GPUMEM_OK;
 }
 
-static gpumem_status limit_usage(struct gm_ctl *ctl, const char *format, const char *word)
-{
-	ctl->usage = true;
-	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, format, word);
-}
-
-static gpumem_status limit_owner(
+static gpumem_status limit_parse_owner(
 	struct gm_ctl *ctl, const char *text, char ret_owner[GM_CONFIG_OWNER_BYTES])
 {
 	char why[GM_CONFIG_OWNER_WHY];
 
 	if (gm_config_owner_parse(text, true, ret_owner, why) == 0)
 		return GPUMEM_OK;
-	return limit_usage(ctl, "%s", why);
+	return gm_verb_wrong_use(ctl, "%s", why);
 }
 
 static gpumem_status limit_show(struct gm_ctl *ctl)
@@ -116,16 +100,15 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 
 	if (ctl->options->n_args > 1)
-		return limit_usage(ctl,
-			"'%s' is one argument too many; see 'gpumemctl limit --help'",
-			ctl->options->args[1]);
+		return gm_verb_too_many(ctl, 1);
 	request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
 	request.get_limits = &body;
 	return limit_ask(ctl, &request, "No limits are set.");
 }
 
-/* "max=48G" */
-static gpumem_status limit_take_value(struct gm_ctl *ctl, const char *text, Gm__Wire__SetLimit *set)
+/* Reads one value, such as "max=48G". */
+static gpumem_status limit_parse_value(
+	struct gm_ctl *ctl, const char *text, Gm__Wire__SetLimit *set)
 {
 	const char *value = strchr(text, '=');
 	uint64_t n;
@@ -134,7 +117,8 @@ static gpumem_status limit_take_value(struct gm_ctl *ctl, const char *text, Gm__
 		if (!strcmp(value + 1, "none"))
 			set->max = UINT64_MAX;
 		else if (gm_parse_size(value + 1, &n) < 0)
-			return limit_usage(ctl, "'%s' is no size; say max=48G or max=none", text);
+			return gm_verb_wrong_use(
+				ctl, "'%s' is not a size; use max=48G or max=none", text);
 		else
 			set->max = n;
 		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
@@ -142,7 +126,7 @@ static gpumem_status limit_take_value(struct gm_ctl *ctl, const char *text, Gm__
 	}
 	if (value && !strncmp(text, "guarantee=", 10)) {
 		if (gm_parse_size(value + 1, &n) < 0)
-			return limit_usage(ctl, "'%s' is no size; say guarantee=8G", text);
+			return gm_verb_wrong_use(ctl, "'%s' is not a size; use guarantee=8G", text);
 		set->guarantee = n;
 		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE;
 		return GPUMEM_OK;
@@ -150,14 +134,14 @@ static gpumem_status limit_take_value(struct gm_ctl *ctl, const char *text, Gm__
 	if (value && !strncmp(text, "priority=", 9)) {
 		bool negative = value[1] == '-';
 		if (gm_parse_u64(value + 1 + negative, &n) < 0 || n > 1000)
-			return limit_usage(
-				ctl, "'%s' is no priority; they are from -1000 to 1000", text);
+			return gm_verb_wrong_use(ctl,
+				"'%s' is not a priority; use a number from -1000 to 1000", text);
 		set->priority = negative ? -(int32_t)n : (int32_t)n;
 		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY;
 		return GPUMEM_OK;
 	}
-	return limit_usage(ctl,
-		"'%s' is nothing of a limit; say max=SIZE, guarantee=SIZE or priority=N", text);
+	return gm_verb_wrong_use(ctl,
+		"'%s' is not a value of a limit; use max=SIZE, guarantee=SIZE or priority=N", text);
 }
 
 static gpumem_status limit_set(struct gm_ctl *ctl)
@@ -165,22 +149,24 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	char whose[GM_CONFIG_OWNER_BYTES];
+	char owner[GM_CONFIG_OWNER_BYTES];
 
 	if (options->n_args < 3)
-		return limit_usage(ctl, "say %s",
-			"'gpumemctl limit set OWNER max=SIZE', or guarantee=SIZE, or priority=N");
-	gpumem_status status = limit_owner(ctl, options->args[1], whose);
+		return gm_verb_wrong_use(ctl,
+			"use 'gpumemctl limit set OWNER max=SIZE', or guarantee=SIZE, or priority=N");
+
+	gpumem_status status = limit_parse_owner(ctl, options->args[1], owner);
 	for (size_t i = 2; i < options->n_args && status == GPUMEM_OK; i++) {
 		uint32_t before = body.set;
-		status = limit_take_value(ctl, options->args[i], &body);
+		status = limit_parse_value(ctl, options->args[i], &body);
 		if (status == GPUMEM_OK && body.set == before)
-			status = limit_usage(
-				ctl, "'%s': that value was given already", options->args[i]);
+			status = gm_verb_wrong_use(
+				ctl, "'%s': this value was given before", options->args[i]);
 	}
 	if (status != GPUMEM_OK)
 		return status;
-	body.owner = whose;
+
+	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
 	request.body_case = GM__WIRE__PACKET__BODY_SET_LIMIT;
@@ -193,18 +179,17 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ResetLimit body = GM__WIRE__RESET_LIMIT__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	char whose[GM_CONFIG_OWNER_BYTES] = "";
+	char owner[GM_CONFIG_OWNER_BYTES] = "";
 
 	if (options->n_args > 2)
-		return limit_usage(ctl,
-			"'%s' is one argument too many; see 'gpumemctl limit --help'",
-			options->args[2]);
+		return gm_verb_too_many(ctl, 2);
 	if (options->n_args > 1) {
-		gpumem_status status = limit_owner(ctl, options->args[1], whose);
+		gpumem_status status = limit_parse_owner(ctl, options->args[1], owner);
 		if (status != GPUMEM_OK)
 			return status;
 	}
-	body.owner = whose;
+
+	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
 	request.body_case = GM__WIRE__PACKET__BODY_RESET_LIMIT;
@@ -223,27 +208,25 @@ static gpumem_status limit_run(struct gm_ctl *ctl)
 		return limit_set(ctl);
 	if (!strcmp(word, "reset"))
 		return limit_reset(ctl);
-	const char *closest = gm_closest(word, words);
-	ctl->usage = true;
-	if (closest)
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
-			"unknown verb 'limit %s'; did you mean 'limit %s'?", word, closest);
-	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
-		"say 'gpumemctl limit show', 'limit set OWNER VALUE...' or 'limit reset [OWNER]'");
+	return gm_verb_unknown(ctl, "limit ", word, gm_closest(word, words),
+		"use 'limit show', 'limit set OWNER VALUE...' or 'limit reset [OWNER]'");
 }
 
 const struct gm_verb gm_verb_limit = {
 	.name = "limit",
 	.arguments = "show | set | reset",
-	.summary = "what owners may hold: show, change",
-	.help = "  show                show all limits, and who is over one\n"
-		"  set OWNER VALUE...  change some of max=SIZE (or none), guarantee=SIZE,\n"
-		"                      priority=N, until it is reset\n"
-		"  reset [OWNER]       what was set ends, what is configured holds again\n"
-		"  --device N          only on this device; else on each of them\n\n"
-		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (what it\n"
-		"calls itself) or session:N (one client). A max below what is held takes nothing\n"
-		"away. Setting is for administrators.\n",
+	.summary = "show or change how much owners may hold",
+	.help = "  show                show all limits, and which owners are over theirs\n"
+		"  set OWNER VALUE...  change some of the values max=SIZE (or max=none),\n"
+		"                      guarantee=SIZE and priority=N\n"
+		"  reset [OWNER]       undo what was set, for OWNER or for all owners; the\n"
+		"                      configured values apply again\n"
+		"  --device N          only on this device; without it, on each device\n\n"
+		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (the name\n"
+		"that clients give themselves) or session:N (one client). A max below what the\n"
+		"owner holds takes nothing away, but the owner gets nothing more. What is set\n"
+		"lasts until it is reset or the daemon is restarted. 'set' and 'reset' are for\n"
+		"administrators.\n",
 	.takes = GM_OPTION_DEVICE,
 	.max_args = 5,
 	.run = limit_run,

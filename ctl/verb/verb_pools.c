@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl pools: how well each device's pool serves, and what is in it.
+ * gpumemctl pools: how well the pool of each device serves, and the free chunks in it.
  */
 
 #include "ctl/io/device_table.h"
@@ -35,9 +35,9 @@ struct pools_answer {
 	struct gm_table *totals, *buckets;
 };
 
-static void pools_take_totals(struct gm_table *table, const Gm__Wire__PoolTotals *totals)
+static void pools_add_totals(struct gm_table *table, const Gm__Wire__PoolTotals *totals)
 {
-	double asked = (double)totals->hits + (double)totals->misses;
+	double chunks = (double)totals->hits + (double)totals->misses;
 
 	gm_table_row(table);
 	gm_table_count(table, totals->device);
@@ -47,20 +47,20 @@ static void pools_take_totals(struct gm_table *table, const Gm__Wire__PoolTotals
 	gm_table_size(table, totals->reserve);
 	gm_table_count(table, totals->hits);
 	gm_table_count(table, totals->misses);
-	if (asked > 0)
-		gm_table_share(table, (uint64_t)((double)totals->hits / asked * 1e6 + 0.5));
-	else
-		gm_table_none(table);
+	gm_table_share(
+		table, chunks > 0 ? (uint64_t)((double)totals->hits / chunks * 1e6 + 0.5) : 0);
+	gm_table_known(table, chunks > 0);
 	gm_table_count(table, totals->returns);
 	gm_table_count(table, totals->released);
 }
 
-static void pools_take_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)
+static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)
 {
 	uint64_t bytes;
 
 	if (__builtin_mul_overflow(bucket->chunk_bytes, bucket->chunks, &bytes))
 		bytes = UINT64_MAX;
+
 	gm_table_row(table);
 	gm_table_count(table, bucket->device);
 	gm_table_text(table, gm_device_transport(bucket->transport));
@@ -76,9 +76,9 @@ static void pools_take(void *user, const Gm__Wire__Packet *packet)
 	struct pools_answer *answer = user;
 
 	for (size_t i = 0; i < packet->pools->n_totals; i++)
-		pools_take_totals(answer->totals, packet->pools->totals[i]);
+		pools_add_totals(answer->totals, packet->pools->totals[i]);
 	for (size_t i = 0; i < packet->pools->n_buckets; i++)
-		pools_take_bucket(answer->buckets, packet->pools->buckets[i]);
+		pools_add_bucket(answer->buckets, packet->pools->buckets[i]);
 }
 
 static gpumem_status pools_run(struct gm_ctl *ctl)
@@ -86,10 +86,8 @@ static gpumem_status pools_run(struct gm_ctl *ctl)
 	Gm__Wire__GetPools body = GM__WIRE__GET_POOLS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct pools_answer answer = {
-		.totals =
-			gm_table_new(total_columns, sizeof(total_columns) / sizeof(*total_columns)),
-		.buckets = gm_table_new(
-			bucket_columns, sizeof(bucket_columns) / sizeof(*bucket_columns)),
+		.totals = GM_TABLE_NEW(total_columns),
+		.buckets = GM_TABLE_NEW(bucket_columns),
 	};
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_POOLS;
@@ -101,25 +99,21 @@ static gpumem_status pools_run(struct gm_ctl *ctl)
 		gm_table_free(answer.buckets);
 		return status;
 	}
-	bool empty = answer.buckets && answer.buckets->n_rows == 0;
+
 	gm_writer_table(ctl->writer, "pools", answer.totals);
-	gm_writer_line(ctl->writer, "", "%s", "");
-	if (empty) {
-		gm_writer_line(ctl->writer, "", "%s", "No chunk is pooled.");
-		gm_writer_data(ctl->writer, "buckets", answer.buckets);
-	} else {
-		gm_writer_table(ctl->writer, "buckets", answer.buckets);
-	}
+	gm_writer_blank_line(ctl->writer);
+	gm_writer_table_or(ctl->writer, "buckets", answer.buckets, "No chunks are pooled.");
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_pools = {
 	.name = "pools",
 	.arguments = "",
-	.summary = "free chunks kept for reuse",
-	.help = "What is free and kept, by chunk size and trust domain.\n"
-		"HITS are chunks that came from the pool, MISSES those that had to be made.\n"
-		"A used chunk goes to its own trust domain again, or back to the device; \"fresh\"\n"
-		"ones were never leased and can go to anybody.\n",
+	.summary = "free chunks that are kept for reuse",
+	.help = "Shows how well the pool of each device serves, and the free chunks in it by\n"
+		"transport, size and trust domain. HITS are chunks that came from the pool,\n"
+		"MISSES are chunks that had to be created. A used chunk can only be leased\n"
+		"again within its own trust domain; otherwise it goes back to the device. A\n"
+		"chunk that is marked \"fresh\" was never leased, and any client can get it.\n",
 	.run = pools_run,
 };

@@ -2,11 +2,9 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl pressure: how short memory is, as a table and, with --at-least, as an exit status for
- * scripts.
+ * gpumemctl pressure: shows how short memory is and, with --at-least, answers a script by the exit
+ * status.
  */
-
-#include <stdio.h>
 
 #include "ctl/io/device_table.h"
 #include "ctl/verb/verb.h"
@@ -33,10 +31,12 @@ static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
+
 		if (options->given & GM_OPTION_DEVICE && device->number != options->device)
 			continue;
 		answer->found = true;
 		answer->reached = answer->reached || device->level >= options->at_least;
+
 		gm_table_row(answer->table);
 		gm_table_count(answer->table, device->number);
 		gm_table_share(answer->table, device->pressure_ppm);
@@ -44,38 +44,31 @@ static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_mark(answer->table, gm_device_level_mark(device->level));
 		gm_table_size(answer->table, device->available);
 		gm_table_size(answer->table, device->capacity);
-		if (device->measured)
-			gm_table_size(answer->table, device->foreign);
-		else
-			gm_table_none(answer->table);
+		gm_table_size(answer->table, device->foreign);
+		gm_table_known(answer->table, device->measured);
 	}
 }
 
 static gpumem_status pressure_run(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct pressure_answer answer = {.options = ctl->options,
-		.table = gm_table_new(columns, sizeof(columns) / sizeof(*columns))};
+	struct pressure_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-	request.get_devices = &body;
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, pressure_take, &answer);
+	gpumem_status status = gm_verb_ask_devices(ctl, NULL, pressure_take, &answer);
 	if (status == GPUMEM_OK && !answer.found)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			ctl->options->given & GM_OPTION_DEVICE
-				? "there is no device %u; 'gpumemctl devices' shows them"
-				: "there are no devices",
+				? "there is no device %u; see 'gpumemctl devices'"
+				: "the daemon serves no device; see 'gpumemctl doctor'",
 			ctl->options->device);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;
 	}
+
 	gm_writer_table(ctl->writer, "pressure", answer.table);
 	if (ctl->options->given & GM_OPTION_AT_LEAST) {
 		gm_writer_bool(ctl->writer, "reached", answer.reached);
-		/* An answer, and it is no: the exit status says so. */
+		/* "No" is an answer, too, which the exit status tells. */
 		if (!answer.reached)
 			ctl->status = GPUMEM_E_INVALID;
 	}
@@ -86,9 +79,10 @@ const struct gm_verb gm_verb_pressure = {
 	.name = "pressure",
 	.arguments = "[--at-least LEVEL]",
 	.summary = "how short memory is",
-	.help = "  --at-least LEVEL  exit status 0 if a device is at this level (low, medium,\n"
-		"                    high, critical) or above it, else 1\n"
-		"  --device N        only this device\n",
+	.help = "  --at-least LEVEL  exit with 0 if a device is at this level (low, medium, high,\n"
+		"                    critical) or above, else with 1\n"
+		"  --device N        only this device\n\n"
+		"Pressure is the share of a device's capacity that is not available.\n",
 	.takes = GM_OPTION_AT_LEAST | GM_OPTION_DEVICE,
 	.run = pressure_run,
 };

@@ -2,12 +2,9 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl queue: requests that wait, in the order in which they are looked at.
+ * gpumemctl queue: requests that wait for memory, in the order in which the daemon looks at them.
  */
 
-#include <stdio.h>
-
-#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -51,21 +48,15 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->queue->n_requests; i++) {
 		const Gm__Wire__Waiting *row = packet->queue->requests[i];
-		char name[GM_USER_TEXT];
+
 		gm_table_row(table);
 		gm_table_count(table, row->device);
-		gm_table_count(table, row->session);
-		gm_table_count(table, row->pid > 0 ? (uint64_t)row->pid : 0);
-		gm_table_count(table, row->uid);
-		gm_table_text(table, gm_user_name(row->uid, name));
-		gm_table_text(table, row->client);
+		gm_verb_add_client(table, row->session, row->pid, row->uid, row->client);
 		gm_table_size(table, row->bytes);
 		gm_table_signed(table, row->priority);
 		gm_table_time(table, row->waited_ms);
-		if (row->left_ms == UINT64_MAX)
-			gm_table_none(table);
-		else
-			gm_table_time(table, row->left_ms);
+		gm_table_time(table, row->left_ms);
+		gm_table_known(table, row->left_ms != UINT64_MAX);
 		gm_table_count(table, row->overtaken);
 		gm_table_bool(table, row->parked);
 		gm_table_text(table, queue_block_word(row->block));
@@ -77,7 +68,7 @@ static gpumem_status queue_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_table *table = gm_table_new(columns, sizeof(columns) / sizeof(*columns));
+	struct gm_table *table = GM_TABLE_NEW(columns);
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_QUEUE;
 	request.get_queue = &body;
@@ -87,12 +78,7 @@ static gpumem_status queue_run(struct gm_ctl *ctl)
 		gm_table_free(table);
 		return status;
 	}
-	if (table && table->n_rows == 0) {
-		gm_writer_line(ctl->writer, "", "%s", "No request waits.");
-		gm_writer_data(ctl->writer, "queue", table);
-	} else {
-		gm_writer_table(ctl->writer, "queue", table);
-	}
+	gm_writer_table_or(ctl->writer, "queue", table, "No requests are waiting.");
 	return GPUMEM_OK;
 }
 
@@ -100,9 +86,13 @@ const struct gm_verb gm_verb_queue = {
 	.name = "queue",
 	.arguments = "",
 	.summary = "requests that wait for memory",
-	.help = "In the order in which they are looked at: by priority, then as they came. LEFT\n"
-		"is the time until it ends by itself, OVERTAKEN how many behind it were granted.\n"
-		"It waits for the device (not enough is available), a limit, a guarantee (kept\n"
-		"for others), pressure (critical, and its priority is low) or its turn.\n",
+	.help = "The daemon looks at requests by priority, then by arrival. LEFT is the time\n"
+		"until a request ends by itself. OVERTAKEN is the number of requests behind it\n"
+		"that were granted first. WAITS FOR says what is missing:\n\n"
+		"  device     not enough memory is available\n"
+		"  limit      the owner in the column OF may not hold more\n"
+		"  guarantee  the memory is kept free for other owners\n"
+		"  pressure   it is critical, and there are clients of a higher priority\n"
+		"  turn       a request ahead of it has been overtaken too often\n",
 	.run = queue_run,
 };

@@ -2,34 +2,36 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl status: what somebody who was woken up wants to know, on one screen: is it up, is there
- * memory, who uses it, and what is not as it should be.
+ * gpumemctl status: what an administrator who was woken up at night wants to know, on one screen.
+ * Is the daemon up, how much memory is left, and is anything unusual?
  */
 
 #include "common/types.h"
 #include "common/units.h"
 #include "ctl/io/device_table.h"
+#include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
-struct status_answer {
-	struct gm_writer *writer;
-	struct gm_table *devices;
-	bool told; /* the general part is said */
-	uint64_t quarantined_clients;
-	/* What the notes below the table are about. */
-	struct {
-		uint32_t number, level, pressure_ppm;
-		uint64_t capacity, ceiling, foreign, available, quarantined;
-		bool measured;
-		char trouble[160]; /* "": none */
-	} seen[GM_LIMIT_DEVICES];
-	size_t n_seen;
+/* What the notes below the table need to know about a device. */
+struct status_device {
+	uint32_t number, level;
+	uint64_t capacity, ceiling, foreign, available, quarantined;
+	bool measured;
+	char trouble[160]; /* "": none */
 };
 
-static void status_tell_daemon(struct status_answer *answer, const Gm__Wire__StatusReply *status)
+struct status_answer {
+	struct gm_writer *writer;
+	struct gm_table *table;
+	bool daemon_said; /* the part about the daemon is written */
+	uint64_t quarantined_clients;
+	struct status_device devices[GM_LIMIT_DEVICES];
+	size_t n_devices;
+};
+
+static void status_say_daemon(struct gm_writer *writer, const Gm__Wire__StatusReply *status)
 {
-	struct gm_writer *writer = answer->writer;
 	char text[GM_UNITS_TEXT], user[GM_USER_TEXT];
 
 	gm_writer_text(writer, "version", status->version);
@@ -46,8 +48,8 @@ static void status_tell_daemon(struct status_answer *answer, const Gm__Wire__Sta
 	gm_writer_count(writer, "refusals", status->refusals);
 
 	gm_writer_line(writer, "daemon", "gpumemd %s, up %s, pid %llu, user %s", status->version,
-		gm_format_duration(gm_ms_to_ns(status->uptime_ms), text),
-		(unsigned long long)status->pid, gm_user_name((uid_t)status->uid, user));
+		gm_text_duration(status->uptime_ms, text), (unsigned long long)status->pid,
+		gm_user_name((uid_t)status->uid, user));
 	gm_writer_line(writer, "socket", "%s", status->socket);
 	gm_writer_line(writer, "backend", "%s, preset %s", status->backend, status->preset);
 	gm_writer_line(writer, "clients", "%llu, with %llu lease%s",
@@ -55,9 +57,7 @@ static void status_tell_daemon(struct status_answer *answer, const Gm__Wire__Sta
 		status->leases == 1 ? "" : "s");
 	gm_writer_line(writer, "requests", "%llu, %llu refused",
 		(unsigned long long)status->requests, (unsigned long long)status->refusals);
-	gm_writer_line(writer, "", "%s", "");
-	answer->quarantined_clients = status->quarantined_clients;
-	answer->told = true;
+	gm_writer_blank_line(writer);
 }
 
 static void status_take(void *user, const Gm__Wire__Packet *packet)
@@ -65,93 +65,109 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 	struct status_answer *answer = user;
 	const Gm__Wire__StatusReply *status = packet->status;
 
-	if (!answer->told)
-		status_tell_daemon(answer, status);
+	if (!answer->daemon_said) {
+		status_say_daemon(answer->writer, status);
+		answer->quarantined_clients = status->quarantined_clients;
+		answer->daemon_said = true;
+	}
+
 	for (size_t i = 0; i < status->n_devices; i++) {
 		const Gm__Wire__Device *device = status->devices[i];
-		gm_device_table_add(answer->devices, device);
-		if (answer->n_seen == GM_LIMIT_DEVICES)
+
+		gm_device_table_add(answer->table, device);
+		if (answer->n_devices == GM_LIMIT_DEVICES)
 			continue;
-		answer->seen[answer->n_seen].number = device->number;
-		answer->seen[answer->n_seen].level = device->level;
-		answer->seen[answer->n_seen].pressure_ppm = device->pressure_ppm;
-		answer->seen[answer->n_seen].capacity = device->capacity;
-		answer->seen[answer->n_seen].ceiling = device->ceiling;
-		answer->seen[answer->n_seen].foreign = device->foreign;
-		answer->seen[answer->n_seen].available = device->available;
-		answer->seen[answer->n_seen].quarantined = device->quarantined;
-		answer->seen[answer->n_seen].measured = device->measured;
-		snprintf(answer->seen[answer->n_seen].trouble,
-			sizeof(answer->seen[answer->n_seen].trouble), "%s", device->trouble);
-		answer->n_seen++;
+
+		struct status_device *kept = &answer->devices[answer->n_devices++];
+		*kept = (struct status_device){
+			.number = device->number,
+			.level = device->level,
+			.capacity = device->capacity,
+			.ceiling = device->ceiling,
+			.foreign = device->foreign,
+			.available = device->available,
+			.quarantined = device->quarantined,
+			.measured = device->measured,
+		};
+		snprintf(kept->trouble, sizeof(kept->trouble), "%s", device->trouble);
 	}
 }
 
-static void status_tell_unusual(struct status_answer *answer)
+static void status_note_device(struct gm_writer *writer, const struct status_device *device)
+{
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+
+	if (device->level >= GM_LEVEL_HIGH)
+		gm_writer_note(writer, "pressure", gm_device_level_mark(device->level),
+			"device %u: pressure is %s, %s available; see gpumemctl clients",
+			device->number, gm_device_level(device->level),
+			gm_format_size(device->available, a));
+	if (!device->measured)
+		gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
+			"device %u: %s: foreign memory is not known; see gpumemctl doctor",
+			device->number, *device->trouble ? device->trouble : "no NVML");
+
+	/* A few CUDA contexts are not unusual. */
+	if (device->ceiling < device->capacity &&
+		device->capacity - device->ceiling > device->capacity / 10)
+		gm_writer_note(writer, "foreign", GM_MARK_WARN,
+			"device %u: foreign memory is %s, so %s of the capacity cannot be leased",
+			device->number, gm_format_size(device->foreign, a),
+			gm_format_size(device->capacity - device->ceiling, b));
+}
+
+static void status_note_unusual(const struct status_answer *answer)
 {
 	struct gm_writer *writer = answer->writer;
-	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+	char text[GM_UNITS_TEXT];
 	uint64_t quarantined = 0;
 
 	gm_writer_notes(writer);
-	if (answer->n_seen == 0)
+	if (answer->n_devices == 0)
 		gm_writer_note(writer, "no-devices", GM_MARK_BAD,
-			"there is no device: nothing can be leased");
-	for (size_t i = 0; i < answer->n_seen; i++) {
-		uint64_t capacity = answer->seen[i].capacity, ceiling = answer->seen[i].ceiling;
-		quarantined += answer->seen[i].quarantined;
-		if (answer->seen[i].level >= GM_LEVEL_HIGH)
-			gm_writer_note(writer, "pressure",
-				gm_device_level_mark(answer->seen[i].level),
-				"device %u: pressure is %s, %s left; see gpumemctl clients",
-				answer->seen[i].number, gm_device_level(answer->seen[i].level),
-				gm_format_size(answer->seen[i].available, a));
-		if (!answer->seen[i].measured)
-			gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
-				"device %u: %s: what others use is not seen; see gpumemctl doctor",
-				answer->seen[i].number,
-				*answer->seen[i].trouble ? answer->seen[i].trouble : "no NVML");
-		/* A context or two is nothing to wake up for. */
-		if (ceiling < capacity && capacity - ceiling > capacity / 10)
-			gm_writer_note(writer, "foreign", GM_MARK_WARN,
-				"device %u: others use %s, so %s of the capacity cannot be leased",
-				answer->seen[i].number, gm_format_size(answer->seen[i].foreign, a),
-				gm_format_size(capacity - ceiling, b));
+			"the daemon serves no device, so nothing can be leased; see gpumemctl doctor");
+
+	for (size_t i = 0; i < answer->n_devices; i++) {
+		status_note_device(writer, &answer->devices[i]);
+		quarantined += answer->devices[i].quarantined;
 	}
+
 	if (answer->quarantined_clients || quarantined)
 		gm_writer_note(writer, "quarantine", GM_MARK_WARN,
 			"%llu client%s in quarantine, holding %s; see gpumemctl clients",
 			(unsigned long long)answer->quarantined_clients,
 			answer->quarantined_clients == 1 ? "" : "s",
-			gm_format_size(quarantined, a));
+			gm_format_size(quarantined, text));
 }
 
 static gpumem_status status_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct status_answer answer = {.writer = ctl->writer, .devices = gm_device_table_new()};
+	struct status_answer answer = {.writer = ctl->writer, .table = gm_device_table_new()};
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
 	request.get_status = &body;
 	gpumem_status status =
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_STATUS, status_take, &answer);
 	if (status != GPUMEM_OK) {
-		gm_table_free(answer.devices);
+		gm_table_free(answer.table);
 		return status;
 	}
-	gm_writer_table(ctl->writer, "devices", answer.devices);
-	status_tell_unusual(&answer);
+
+	gm_writer_table(ctl->writer, "devices", answer.table);
+	status_note_unusual(&answer);
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_status = {
 	.name = "status",
 	.arguments = "",
-	.summary = "the daemon, its devices, anything unusual",
-	.help = "TOTAL is the device's memory, CAPACITY what the broker may hand out at most,\n"
-		"LEASED what clients hold, POOLED free chunks kept for reuse, FOREIGN what others\n"
-		"use, AVAIL what could be leased now. PRESSURE is the share of the capacity that\n"
-		"is not available.\n",
+	.summary = "the daemon, its devices, and anything unusual",
+	.help = "TOTAL is the memory of the device. CAPACITY is the most that the daemon may\n"
+		"hand out. LEASED is what clients hold. POOLED are free chunks that are kept\n"
+		"for reuse. FOREIGN is memory in use that the daemon did not hand out. AVAIL is\n"
+		"what could be leased now. PRESSURE is the share of the capacity that is not\n"
+		"available.\n",
 	.run = status_run,
 };

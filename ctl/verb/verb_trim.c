@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl trim: free chunks go back to the device, and clients are asked for what they cache. It
- * takes nothing that is in use.
+ * gpumemctl trim: releases the free chunks of the pool to the device and asks clients to return
+ * cached memory. It takes no memory that is in use.
  */
 
 #include "common/units.h"
@@ -36,24 +36,27 @@ static gpumem_status trim_run(struct gm_ctl *ctl)
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_TRIM_REPLY, trim_take, &answer);
 	if (status != GPUMEM_OK)
 		return status;
+
 	gm_writer_size(ctl->writer, "released", answer.released);
 	gm_writer_count(ctl->writer, "clients_asked", answer.clients_asked);
-	gm_writer_line(ctl->writer, "", "%s of pooled memory went back to the device%s.",
+	gm_writer_line(ctl->writer, "", "Released %s of pooled memory to the device%s.",
 		gm_format_size(answer.released, text), body.all_devices ? "s" : "");
 	if (answer.clients_asked)
-		gm_writer_line(ctl->writer, "", "%llu client%s asked to return what they cache.",
+		gm_writer_line(ctl->writer, "", "Asked %llu client%s to return cached memory.",
 			(unsigned long long)answer.clients_asked,
-			answer.clients_asked == 1 ? " was" : "s were");
+			answer.clients_asked == 1 ? "" : "s");
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_trim = {
 	.name = "trim",
 	.arguments = "[--device N]",
-	.summary = "give pooled memory back to the devices",
-	.help = "  --device N  only this device, by number, UUID or PCI address; else all\n\n"
-		"Also asks clients to return what they cache. Takes nothing that is in use. For\n"
-		"administrators: root, the daemon's user, and the admin group.\n",
+	.summary = "release pooled memory to the devices",
+	.help = "  --device N  only on this device, given by number, UUID or PCI address;\n"
+		"              without it, on all devices\n\n"
+		"Also asks clients to return cached memory. Takes no memory that is in use. For\n"
+		"administrators: root, the user that runs the daemon, and the members of the\n"
+		"configured admin_group.\n",
 	.takes = GM_OPTION_DEVICE,
 	.run = trim_run,
 };

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl version: its own, and the daemon's if one answers. That none does is no failure here:
- * the first half of the answer needs none.
+ * gpumemctl version: the versions of gpumemctl and of the daemon. If no daemon answers, that is not
+ * a failure here, because half of the answer needs none.
  */
 
 #include <stdio.h>
@@ -19,13 +19,14 @@ static gpumem_status version_run(struct gm_ctl *ctl)
 	gm_writer_text(ctl->writer, "gpumemctl", PACKAGE_VERSION);
 	gm_writer_text(ctl->writer, "gpumemctl_protocol", protocol);
 	gm_writer_line(ctl->writer, "gpumemctl", "%s, protocol %s", PACKAGE_VERSION, protocol);
-	if (gm_ctl_conn_open(ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble,
-		    &conn) != GPUMEM_OK) {
+
+	if (gm_verb_connect(ctl, &conn) != GPUMEM_OK) {
 		gm_writer_text(ctl->writer, "gpumemd", NULL);
 		gm_writer_text(ctl->writer, "gpumemd_protocol", NULL);
 		gm_writer_line(ctl->writer, "gpumemd", "%s", ctl->trouble.text);
 		return GPUMEM_OK;
 	}
+
 	snprintf(protocol, sizeof(protocol), "%u.%u", gm_ctl_conn_daemon_major(conn),
 		gm_ctl_conn_daemon_minor(conn));
 	gm_writer_text(ctl->writer, "gpumemd", gm_ctl_conn_daemon_version(conn));

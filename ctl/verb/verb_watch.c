@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl watch: a line per event, as it happens, until the daemon says goodbye or the reader has
- * gone. With --json each line is an object by itself.
+ * gpumemctl watch: writes a line for each event as it happens, until the daemon says goodbye or
+ * nobody reads any more. With --json, each line is an object.
  */
 
 #include <errno.h>
@@ -16,12 +16,6 @@
 #include "ctl/io/text.h"
 #include "ctl/verb/verb.h"
 
-/* A text that is not there is null. */
-static void watch_add_text(struct gm_writer *writer, const char *key, const char *text)
-{
-	gm_writer_text(writer, key, text && *text ? text : NULL);
-}
-
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
 	/* The rungs that give bytes, in the order of Gm__Wire__Rung. */
@@ -31,27 +25,30 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 		gm_writer_count(writer, "session", notice->session);
 		gm_writer_count(writer, "pid", notice->pid > 0 ? (uint64_t)notice->pid : 0);
 		gm_writer_count(writer, "uid", notice->uid);
-		watch_add_text(writer, "client", notice->client);
+		gm_writer_text(writer, "client", notice->client);
 		gm_writer_signed(writer, "priority", notice->priority);
 	}
-	watch_add_text(writer, "owner", notice->owner);
+	gm_writer_text(writer, "owner", notice->owner);
 	gm_writer_size(writer, "asked", notice->asked);
 	gm_writer_size(writer, "held", notice->held);
 	gm_writer_size(writer, "max", notice->max);
 	gm_writer_size(writer, "bytes", notice->bytes);
 	gm_writer_time(writer, "waited_ms", notice->waited_ms);
+
 	if (notice->n_rungs) {
 		gm_writer_group(writer, "rungs");
 		for (size_t i = 0; i < notice->n_rungs && i < sizeof(rungs) / sizeof(*rungs); i++)
 			gm_writer_size(writer, rungs[i], notice->rungs[i]);
 		gm_writer_group(writer, NULL);
-		watch_add_text(writer, "trigger", notice->trigger);
+		gm_writer_text(writer, "trigger", notice->trigger);
 		gm_writer_size(writer, "need", notice->need);
 		gm_writer_bool(writer, "reached", notice->reached);
 	}
 }
 
-/* What is told, as a kind, a device (-1: none) and a line. false: nothing that concerns a watcher.
+/*
+ * Reads kind, device (-1: the event is about no device) and text of an event. Returns false for a
+ * packet that is no event for watchers.
  */
 static bool watch_read_event(
 	const Gm__Wire__Packet *packet, const char **ret_kind, int64_t *ret_device, char line[1024])
@@ -64,7 +61,7 @@ static bool watch_read_event(
 		snprintf(line, 1024, "device %u: pressure is %s (%u%%)",
 			packet->pressure_event->device,
 			gm_device_level(packet->pressure_event->level),
-			packet->pressure_event->pressure_ppm / 10000);
+			(packet->pressure_event->pressure_ppm + 5000) / 10000);
 		return true;
 	case GM__WIRE__PACKET__BODY_NOTICE_EVENT:
 		*ret_kind = packet->notice_event->kind;
@@ -81,7 +78,7 @@ static bool watch_read_event(
 	}
 }
 
-/* One event, for people and for programs. 0; -ENOMEM; the error of writing. */
+/* Writes an event for people. Returns 0, -ENOMEM, or why writing failed. */
 static int watch_write_line(const char *stamp, const char *kind, const char *line)
 {
 	char *clean_kind = gm_text_clean(kind, false), *clean = gm_text_clean(line, false);
@@ -98,6 +95,7 @@ static int watch_write_line(const char *stamp, const char *kind, const char *lin
 	return r;
 }
 
+/* Writes an event for programs. Returns the same. */
 static int watch_write_object(const char *stamp, const char *kind, int64_t device, const char *line,
 	const Gm__Wire__Packet *packet)
 {
@@ -105,17 +103,19 @@ static int watch_write_object(const char *stamp, const char *kind, int64_t devic
 
 	if (!writer)
 		return -ENOMEM;
-	watch_add_text(writer, "time", stamp);
-	watch_add_text(writer, "event", kind);
+
+	gm_writer_text(writer, "time", stamp);
+	gm_writer_text(writer, "event", kind);
 	if (device >= 0)
 		gm_writer_count(writer, "device", (uint64_t)device);
-	watch_add_text(writer, "text", line);
+	gm_writer_text(writer, "text", line);
 	if (packet->body_case == GM__WIRE__PACKET__BODY_PRESSURE_EVENT) {
-		watch_add_text(writer, "level", gm_device_level(packet->pressure_event->level));
+		gm_writer_text(writer, "level", gm_device_level(packet->pressure_event->level));
 		gm_writer_share(writer, "pressure", packet->pressure_event->pressure_ppm);
 	} else if (packet->body_case == GM__WIRE__PACKET__BODY_NOTICE_EVENT) {
 		watch_add_notice(writer, packet->notice_event);
 	}
+
 	int r = gm_writer_finish(writer, stdout);
 	gm_writer_free(writer);
 	return r;
@@ -135,9 +135,9 @@ static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
 		return true;
 	if (options->given & GM_OPTION_DEVICE && device >= 0 && device != options->device)
 		return true;
+
 	if (localtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
-	/* At once, and no longer than somebody reads. */
 	ctl->stream_error = options->json ? watch_write_object(stamp, kind, device, line, packet)
 					  : watch_write_line(stamp, kind, line);
 	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
@@ -147,8 +147,7 @@ static gpumem_status watch_run(struct gm_ctl *ctl)
 {
 	struct gm_ctl_conn *conn;
 
-	gpumem_status status = gm_ctl_conn_open(
-		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, &conn);
+	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 	status = gm_verb_require_device(ctl, conn);
@@ -162,10 +161,11 @@ static gpumem_status watch_run(struct gm_ctl *ctl)
 const struct gm_verb gm_verb_watch = {
 	.name = "watch",
 	.arguments = "[--device N]",
-	.summary = "what happens, a line per event",
-	.help = "  --device N  only this device\n\n"
-		"Pressure, limits that are met or changed, requests that wait, reclaims. Ends\n"
-		"with the daemon. With --json each line is an object.\n",
+	.summary = "show events as they happen",
+	.help = "  --device N  only events of this device\n\n"
+		"Shows one line for each event, until the daemon ends: changes of the level of\n"
+		"pressure, limits that are met or changed, requests that wait, reclaims, and\n"
+		"clients that did not return memory in time. With --json, each line is an object.\n",
 	.takes = GM_OPTION_DEVICE,
 	.run = watch_run,
 };

@@ -64,15 +64,15 @@ doctor
 found "a driver is shown with its version" 0 driver null ok "CUDA 13.0, driver 580.00" -
 found "each device is shown" 0 device 1 ok "Fake GPU 1, 512.0M, 0000:A1:00.0" -
 found "transports are shown, and which one clients get" 0 transport 0 ok "fd and ipc; clients get fd" -
-found "pinned host memory is the driver's own" 0 pinned null ok "of the driver's own" -
-found "NVML is there" 0 nvml null ok "who uses the rest" -
+found "pinned host memory is the driver's own" 0 pinned null ok "the driver's own host memory" -
+found "NVML is there" 0 nvml null ok "which processes use the rest" -
 found "device nodes are there" 0 nodes null ok "/dev/nvidia-uvm" -
 found "persistence mode is on" 0 persistence 0 ok on -
 found "MIG is off" 0 mig 0 ok off -
 found "a fabric is not needed" 0 fabric 0 ok none -
 found "MPS does not run" 0 mps null ok "not running" -
 found "the cost of a context is not claimed but measured on request" 0 context null note "not measured" --measure
-found "no container" 0 container null ok "in none" -
+found "no container" 0 container null ok "not in one" -
 found "a daemon that does not run is no failure" 0 socket null note "not running" "systemctl start"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
 found "the unit is there, and nothing is kept in systemd's fd store" 0 service null ok "fd store: none, sessions end with the daemon" -
@@ -137,12 +137,12 @@ config=
 fresh
 export GPUMEM_FAKE_WITHOUT=fd
 doctor
-found "no fd: ipc alone, with a warning" 0 transport 0 warn "ipc alone" "newer driver"
+found "no fd: ipc alone, with a warning" 0 transport 0 warn "only ipc" "newer driver"
 config=$'transport = fd\n'
 fresh
 export GPUMEM_FAKE_WITHOUT=vmm
 doctor
-found "fd is configured and cannot be had: a failure" 1 transport 1 fail "cannot be had" "transport = auto"
+found "fd is configured and cannot be had: a failure" 1 transport 1 fail "not available" "transport = auto"
 config=
 fresh
 export GPUMEM_FAKE_WITHOUT=ipc
@@ -152,7 +152,7 @@ config=$'transport = ipc\n'
 fresh
 export GPUMEM_FAKE_WITHOUT=ipc
 doctor
-found "ipc is configured and cannot be had: a failure" 1 transport 0 fail "cannot be had" "transport = auto"
+found "ipc is configured and cannot be had: a failure" 1 transport 0 fail "not available" "transport = auto"
 config=
 fresh
 export GPUMEM_FAKE_WITHOUT=hostnuma
@@ -183,10 +183,10 @@ config=
 fresh
 export GPUMEM_FAKE_WITHOUT=nvml
 doctor
-found "no NVML: a warning" 0 nvml null warn "what others use is not seen" libnvidia-ml
+found "no NVML: a warning" 0 nvml null warn "foreign memory is not known" libnvidia-ml
 found "with NVML's own name for the reason" 0 nvml null warn "NVML_ERROR_DRIVER_NOT_LOADED" libnvidia-ml
 doctor --measure
-found "and a context's cost cannot be told" 0 context 0 note "cannot be told" -
+found "and a context's cost cannot be told" 0 context 0 note "cannot be measured" -
 fresh
 touch "$GPUMEM_FAKE_DIR"/gpu1.lost "$GPUMEM_FAKE_DIR"/gpu0.{mig,nopm}
 doctor
@@ -200,11 +200,11 @@ found "persistence mode is off" 0 persistence 0 note off persistenced
 fresh
 touch "$GPUMEM_FAKE_DIR"/gpu1.fabric
 doctor
-found "a fabric without a channel" 0 fabric 1 ok "there, without an IMEX channel" -
+found "a fabric without a channel" 0 fabric 1 ok "present, without an IMEX channel" -
 found "beside a device without one" 0 fabric 0 ok none -
 mkdir "$dir/root/dev/nvidia-caps-imex-channels"
 doctor
-found "a fabric with a channel" 0 fabric 1 ok "there, with an IMEX channel" -
+found "a fabric with a channel" 0 fabric 1 ok "present, with an IMEX channel" -
 fresh
 export GPUMEM_FAKE_FAIL=cuDevicePrimaryCtxRetain:0:2
 doctor --measure
@@ -252,7 +252,7 @@ doctor
 found "MPS runs" 0 mps null note "pid 4711" CUDA_MPS_PIPE_DIRECTORY
 rmdir "$dir/root/proc/4711"
 doctor
-found "MPS ran once" 0 mps null ok "not running any more" -
+found "MPS ran once" 0 mps null ok "no longer running" -
 mkdir -p "$dir/root/else" "$dir/root/proc/4712"
 echo 4712 >"$dir/root/else/nvidia-cuda-mps-control.pid"
 CUDA_MPS_PIPE_DIRECTORY=/else doctor
@@ -262,7 +262,7 @@ cp "$build/systemd/gpumemd.service" "$dir/root/usr/lib/systemd/system/"
 for i in 2 3 4 5 6 7; do mkdir "$GPUMEM_FAKE_DIR/gpu$i" && mount -t tmpfs -o size=16m,mode=1777 tmpfs "$GPUMEM_FAKE_DIR/gpu$i"; done
 doctor
 found "our own unit has no fd store" 0 service null ok "fd store: none" -
-found "and its descriptors are enough for eight GPUs" 0 descriptors null ok "of its unit is 524288; 114752 are" -
+found "and its descriptors are enough for eight GPUs" 0 descriptors null ok "of its unit is 524288; at most 114752" -
 found "there are eight of them" 0 device 7 ok "Fake GPU 7" -
 for i in 2 3 4 5 6 7; do umount "$GPUMEM_FAKE_DIR/gpu$i" && rmdir "$GPUMEM_FAKE_DIR/gpu$i"; done
 fresh

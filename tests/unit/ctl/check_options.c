@@ -141,14 +141,15 @@ START_TEST(levels_and_sizes_are_read_or_refused)
 		ck_assert(options.given & GM_OPTION_AT_LEAST);
 	}
 	ck_assert_int_eq(PARSE("pressure", "--at-least=High"), -EINVAL);
-	ck_assert_str_eq(error, "--at-least 'High' is no level; say low, medium, high or critical");
+	ck_assert_str_eq(
+		error, "--at-least 'High' is not a level; use low, medium, high or critical");
 	ck_assert_int_eq(PARSE("pressure", "--at-least=2"), -EINVAL);
 	ck_assert_int_eq(PARSE("pressure", "--at-least="), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=1.5G", "--dry-run", "--device", "2"), 0);
 	ck_assert_uint_eq(options.need, UINT64_C(3) << 29);
 	ck_assert_uint_eq(options.given, GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE);
 	ck_assert_int_eq(PARSE("cleanup", "--need=0"), -EINVAL);
-	ck_assert_str_eq(error, "--need '0' is no size; say 512M or 16G");
+	ck_assert_str_eq(error, "--need '0' is not a size; use 512M or 16G");
 	ck_assert_int_eq(PARSE("cleanup", "--need=all"), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=-1G"), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=99999999999T"), -EINVAL);

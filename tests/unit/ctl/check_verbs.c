@@ -82,8 +82,8 @@ START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
 	has(text, "/run/gpumemd/socket");
 	has(text, "12, with 34 leases");
 	has(text, "123456, 2 refused");
-	has(text, "! device 1: pressure is critical, 1.0G left");
-	has(text, "! device 1: others use 72.0G, so 66.0G of the capacity cannot be leased");
+	has(text, "! device 1: pressure is critical, 1.0G available");
+	has(text, "! device 1: foreign memory is 72.0G, so 66.0G of the capacity cannot be leased");
 	has(text, "! 1 client in quarantine, holding 2.0G");
 	has(text, "critical");
 	ck_assert_ptr_null(strstr(text, "! device 0"));
@@ -184,16 +184,17 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	has(text, "device: 0, NVIDIA GeForce RTX 4090 Laptop GPU\n");
 	has(text, "device: 15,");
 	has(text, "capacity: 126.0G (fraction 0.9, min_free 512.0M)\n");
-	has(text, "charged: 48.0G, at most 50.0G so far\n");
-	has(text, "brokered: 48.0G (leased 47.0G, quarantined 1.0G)\n");
+	has(text, "charged: 48.0G (of which 0B admitted), at most 50.0G so far\n");
+	has(text, "leased: 47.0G\n");
+	has(text, "quarantined: 1.0G\n");
 	has(text, "foreign: 12.0G, which leaves a ceiling of 120.0G\n");
 	has(text, "free: 79.0G\n");
-	has(text, "foreign: not known: no figures from NVML, the ledger alone counts\n");
+	has(text, "foreign: not known (no figures from NVML); see gpumemctl doctor\n");
 	has(text, "free: at most 79.0G\n");
 	has(text, "  0 4711 root");
-	has(text, "512.0M client, its own part\n");
-	has(text, "1.5G no process listed for it\n");
-	has(text, "7 more processes use less");
+	has(text, "512.0M client, besides its leases\n");
+	has(text, "1.5G without a process\n");
+	has(text, "! 7 more processes use less memory and are not shown\n");
 	has(text, "uuid: GPU-deadbeef-0102-0304-0506-0708090a0b0c\n");
 	fits_screen(text, 1000);
 	free(text);
@@ -343,8 +344,8 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert_int_eq(json_integer_value(at(json, "clients", 0, "pid")), 4194303);
 	ck_assert_str_eq(json_string_value(at(json, "clients", 0, "state")), "quarantined");
 	ck_assert_uint_eq(json_array_size(at(json, "clients", 0, "use")), 2);
-	ck_assert_ptr_null(json_object_get(
-		json_array_get(at(json, "clients", 0, "use"), 0), "cpu_fallbacks"));
+	ck_assert_ptr_null(
+		json_object_get(json_array_get(at(json, "clients", 0, "use"), 0), "cpu_fallbacks"));
 	ck_assert(json_is_null(at(json, "clients", 0, "container")));
 	ck_assert(json_is_null(at(json, "clients", 1, "pid")));
 	ck_assert(json_is_null(at(json, "clients", 1, "name")));
@@ -396,7 +397,7 @@ START_TEST(buffers_come_oldest_first)
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "untracked")), 3);
 	json_decref(json);
 	char *text = run_text("buffers", script_buffers);
-	has(text, "! 3 more buffers found no place");
+	has(text, "! 3 more buffers found no room");
 	fits_screen(text, 24);
 	free(text);
 }
@@ -480,7 +481,7 @@ START_TEST(trim_says_what_came_back)
 	char *text = run_text("trim", script_trim);
 	ck_assert(asked_trim.all_devices);
 	has(text, "2.0G");
-	has(text, "3 clients were asked");
+	has(text, "Asked 3 clients");
 	free(text);
 	json_t *json = run_json("trim", script_trim);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "released")), (int64_t)(2 * G));

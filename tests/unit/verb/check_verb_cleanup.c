@@ -133,8 +133,8 @@ START_TEST(a_dry_run_asks_for_the_plan_and_nothing_else)
 		ck_assert_uint_eq(cleanup.devices[i], i);
 	}
 	ck_assert_uint_eq(cleanup.need, 0);
-	has(text, "Device 0: 11.5G could be got back; nothing was done.\n");
-	has(text, "Device 2: 11.5G could be got back; nothing was done.\n");
+	has(text, "Device 0: 11.5G would come back; nothing was done.\n");
+	has(text, "Device 2: 11.5G would come back; nothing was done.\n");
 	ck_assert_int_eq(gm_status_exit(ended), 0);
 	free(text);
 	json_t *json = parse(run("cleanup", script_cleanup, true, &options));

@@ -157,7 +157,7 @@ START_TEST(limits_of_one_device_can_be_shown)
 	options.device = 3;
 	limits.status = GPUMEM_E_NOT_FOUND;
 	ck_assert_ptr_null(run("limit", script_limit, false, &options));
-	ck_assert_str_eq(trouble.text, "there is no device 3; 'gpumemctl devices' shows them");
+	ck_assert_str_eq(trouble.text, "there is no device 3; see 'gpumemctl devices'");
 	ck_assert_int_eq(gm_status_exit(trouble.status), 1);
 }
 END_TEST
@@ -210,25 +210,25 @@ END_TEST
 START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 {
 	is_wrong_usage("limit", ARGS("shwo"), "did you mean 'limit show'?");
-	is_wrong_usage("limit", ARGS("xyzzy"), "say 'gpumemctl limit show'");
+	is_wrong_usage("limit", ARGS("xyzzy"), "unknown verb 'limit xyzzy'; use 'limit show'");
 	is_wrong_usage("limit", ARGS("show", "uid:0"), "'uid:0' is one argument too many");
-	is_wrong_usage("limit", ARGS("set"), "say 'gpumemctl limit set OWNER max=SIZE'");
-	is_wrong_usage("limit", ARGS("set", "uid:0"), "say 'gpumemctl limit set OWNER max=SIZE'");
+	is_wrong_usage("limit", ARGS("set"), "use 'gpumemctl limit set OWNER max=SIZE'");
+	is_wrong_usage("limit", ARGS("set", "uid:0"), "use 'gpumemctl limit set OWNER max=SIZE'");
 	is_wrong_usage("limit", ARGS("set", "uid:nobody-has-this-name", "max=1G"),
 		"there is no user \"nobody-has-this-name\"");
 	is_wrong_usage("limit", ARGS("set", "unit:a", "max=1G"), "did you mean a.service?");
 	is_wrong_usage("limit", ARGS("set", "session:0", "max=1G"), "is not a session");
 	is_wrong_usage("limit", ARGS("set", "0", "max=1G"), "names no owner");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "max=lots"), "'max=lots' is no size");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is no size");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is no size");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=none"), "is no size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=lots"), "'max=lots' is not a size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is not a size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is not a size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=none"), "is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1001"), "from -1000 to 1000");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=--1"), "is no priority");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1.5"), "is no priority");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "min=1G"), "is nothing of a limit");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "max"), "is nothing of a limit");
-	is_wrong_usage("limit", ARGS("set", "uid:0", "max=1G", "max=2G"), "was given already");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=--1"), "is not a priority");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1.5"), "is not a priority");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "min=1G"), "is not a value of a limit");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max"), "is not a value of a limit");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=1G", "max=2G"), "was given before");
 	is_wrong_usage("limit", ARGS("reset", "uid:0", "max"), "'max' is one argument too many");
 	is_wrong_usage("limit", ARGS("reset", "nobody"), "names no owner");
 }

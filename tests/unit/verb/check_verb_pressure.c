@@ -52,7 +52,7 @@ START_TEST(pressure_is_shown_and_asked_for_by_its_level)
 	json_decref(json);
 	options.device = 3;
 	ck_assert_ptr_null(run("pressure", script_devices, false, &options));
-	ck_assert_str_eq(trouble.text, "there is no device 3; 'gpumemctl devices' shows them");
+	ck_assert_str_eq(trouble.text, "there is no device 3; see 'gpumemctl devices'");
 }
 END_TEST
 

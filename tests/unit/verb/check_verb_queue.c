@@ -79,7 +79,7 @@ START_TEST(who_waits_is_shown_with_what_for)
 	json_decref(json);
 	queue_is_empty = true;
 	text = run_text("queue", script_queue);
-	ck_assert_str_eq(text, "No request waits.\n");
+	ck_assert_str_eq(text, "No requests are waiting.\n");
 	free(text);
 	json = run_json("queue", script_queue);
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "queue")), 0);

@@ -226,7 +226,7 @@ START_TEST(a_watch_that_ends_otherwise_is_a_failure)
 	uint32_t device = 3;
 	text = watch(false, &device, GPUMEM_E_NOT_FOUND);
 	ck_assert_str_eq(text, "");
-	ck_assert_str_eq(trouble.text, "there is no device 3; 'gpumemctl devices' shows them");
+	ck_assert_str_eq(trouble.text, "there is no device 3; see 'gpumemctl devices'");
 	free(text);
 }
 END_TEST
