@@ -237,8 +237,9 @@ int gm_options_parse(
 
 	unsigned wrong = options.given & ~options.verb->takes;
 	if (!options.help && wrong)
-		return options_fail(error, "'gpumemctl %s' does not take %s", options.verb->name,
-			options_first_name(wrong));
+		return options_fail(error,
+			"'gpumemctl %s' does not take %s; see 'gpumemctl %s --help'",
+			options.verb->name, options_first_name(wrong), options.verb->name);
 	*ret_options = options;
 	return 0;
 }

@@ -25,7 +25,7 @@ static const struct gm_column columns[] = {
 	{"device", NULL, 0},
 	{"what", NULL, 0},
 	{"remedy", NULL, 0},
-	{NULL, "WHAT", GM_COLUMN_SHRINK},
+	{NULL, "WHAT", 0},
 };
 
 struct gm_table *gm_doctor_table_new(void)

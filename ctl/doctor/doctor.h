@@ -33,7 +33,7 @@ struct gm_doctor_daemon {
 	char version[64], backend[16], backend_note[256];
 	uint64_t pid, fd_limit;
 	uint32_t n_devices;
-	/* Which transports clients get that do not ask for one; both, if it depends on the device. */
+	/* Which transport a client gets that asks for none. Both, if that depends on the device. */
 	bool by_fd, by_ipc;
 };
 
@@ -75,7 +75,7 @@ bool gm_doctor_exists(const struct gm_doctor *doctor, const char *path);
 /* Reads the beginning of a file as text. Returns false if it cannot be read. */
 bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text, size_t n);
 
-/* ---- the checks, in the order in which they are shown */
+/* ---- the checks */
 
 /* doctor_host.c */
 void gm_doctor_platform(struct gm_doctor *doctor);

@@ -151,10 +151,10 @@ void gm_doctor_nvml(struct gm_doctor *doctor)
 	if (!nvml->nvmlDeviceGetComputeRunningProcesses)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "nvml", GM_DOCTOR_NO_DEVICE,
 			"driver 510 or newer can name them",
-			"tells how much memory is free, but not which processes use the rest");
+			"tells what is free, but not which processes use the rest");
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "nvml", GM_DOCTOR_NO_DEVICE, NULL,
-			"tells how much memory is free, and which processes use the rest");
+			"tells what is free, and which processes use the rest");
 }
 
 void gm_doctor_devices(struct gm_doctor *doctor)
@@ -209,7 +209,7 @@ static bool doctor_is_usable(const struct gm_cuda_device *device)
 	return device->total > 0;
 }
 
-/* Which transport clients get that do not ask for one. The daemon decides by the same rules. */
+/* Which transport a client gets that asks for none. The daemon decides by the same rules. */
 void gm_doctor_transports(struct gm_doctor *doctor)
 {
 	enum gm_transport wanted = doctor->config ? doctor->config->transport : GM_TRANSPORT_AUTO;

@@ -101,7 +101,7 @@ void gm_doctor_container(struct gm_doctor *doctor)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "container", GM_DOCTOR_NO_DEVICE,
 			"to serve clients in other containers, mount the folder of the socket "
 			"into them, too",
-			"in a container (%s): a daemon here can only be reached from inside", kind);
+			"in one (%s): a daemon here is only reached from inside", kind);
 	else
 		gm_doctor_say(
 			doctor, GM_DOCTOR_OK, "container", GM_DOCTOR_NO_DEVICE, NULL, "not in one");

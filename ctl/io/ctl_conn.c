@@ -60,10 +60,10 @@ static gpumem_status conn_not_reached(
 	switch (-error) {
 	case ENOENT:
 	case ENOTDIR:
-		hint = "The daemon is not running. Start it with 'systemctl start gpumemd', or run 'gpumemd' yourself.";
+		hint = "Is it running? 'systemctl start gpumemd' starts it, or run 'gpumemd' yourself.";
 		break;
 	case ECONNREFUSED:
-		hint = "The socket exists, but no daemon listens on it. 'systemctl status gpumemd' may say why.";
+		hint = "No daemon listens on this socket. 'systemctl status gpumemd' may say why.";
 		break;
 	case EACCES:
 	case EPERM:

@@ -104,7 +104,7 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
  */
 gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn);
 
-/* Adds what buffers, cleanup and queue show of a client: session, pid, uid, user name, name. */
+/* Adds what verbs show about a client: session, pid, uid, user name, name. */
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name);
 

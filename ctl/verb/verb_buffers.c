@@ -46,7 +46,7 @@ static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 			table, buffer->session, buffer->pid, buffer->uid, buffer->client);
 	}
 
-	/* Each packet has the total so far. */
+	/* Any packet may carry the total. */
 	if (reply->untracked > answer->untracked)
 		answer->untracked = reply->untracked;
 }

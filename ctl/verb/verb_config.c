@@ -109,7 +109,7 @@ static gpumem_status config_run(struct gm_ctl *ctl)
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
 
 	if (!word)
-		return gm_verb_wrong_use(ctl, "%s", remedy);
+		return gm_verb_wrong_use(ctl, "'config' needs an argument; %s", remedy);
 	if (!strcmp(word, "check"))
 		return config_check(ctl);
 	if (!strcmp(word, "show"))

@@ -82,7 +82,7 @@ static void devices_take_processes(void *user, const Gm__Wire__Packet *packet)
 
 			devices_add_process(answer->processes, device->device, process);
 			sum += process->bytes;
-			/* How much of the daemon's memory are chunks of the broker is not known. */
+			/* The daemon's figure includes ipc chunks; how much they take is not known. */
 			complete = complete && process->bytes_known &&
 				   process->kind != GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
 		}

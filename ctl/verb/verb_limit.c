@@ -153,7 +153,8 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 
 	if (options->n_args < 3)
 		return gm_verb_wrong_use(ctl,
-			"use 'gpumemctl limit set OWNER max=SIZE', or guarantee=SIZE, or priority=N");
+			"'limit set' needs an owner and a value; use 'gpumemctl limit set OWNER max=SIZE', "
+			"or guarantee=SIZE, or priority=N");
 
 	gpumem_status status = limit_parse_owner(ctl, options->args[1], owner);
 	for (size_t i = 2; i < options->n_args && status == GPUMEM_OK; i++) {

@@ -162,7 +162,8 @@ START_TEST(levels_and_sizes_are_read_or_refused)
 		-EINVAL);
 	/* Each has its own. */
 	ck_assert_int_eq(PARSE("queue", "--device=0"), -EINVAL);
-	ck_assert_str_eq(error, "'gpumemctl queue' does not take --device");
+	ck_assert_str_eq(
+		error, "'gpumemctl queue' does not take --device; see 'gpumemctl queue --help'");
 	ck_assert_int_eq(PARSE("watch", "--at-least=high"), -EINVAL);
 	ck_assert_int_eq(PARSE("pressure", "--need=1G"), -EINVAL);
 	ck_assert_int_eq(PARSE("trim", "--dry-run"), -EINVAL);

@@ -467,7 +467,7 @@ START_TEST(a_socket_nobody_listens_on_says_so)
 	close(s);
 	ck_assert_int_eq(
 		gm_ctl_conn_open(address.sun_path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
-	ck_assert_ptr_nonnull(strstr(trouble.hint, "no daemon listens on it"));
+	ck_assert_ptr_nonnull(strstr(trouble.hint, "No daemon listens on this socket"));
 }
 END_TEST
 
