@@ -24,6 +24,7 @@
 #include "daemon/broker_private.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
+#include "daemon/serve/dispatch.h"
 #include "daemon/serve/journal.h"
 #include "daemon/service.h"
 #include "daemon/serve/watch.h"
@@ -81,7 +82,7 @@ static void broker_device_policy(
 	else
 		gm_config_policy(broker->config, device, info->total, ret_policy);
 	/* The reserve is fd chunks, which nobody gets there without asking for them by name. */
-	if (gm_dispatch_auto(&broker->dispatch, device) != GM_TRANSPORT_FD)
+	if (gm_serve_auto_transport(&broker->dispatch, device) != GM_TRANSPORT_FD)
 		ret_policy->reserve = 0;
 }
 
@@ -477,7 +478,7 @@ static int broker_start_listener(struct gm_broker *broker)
 		.packet = gm_dispatch_packet,
 		.closed = gm_dispatch_closed,
 	};
-	struct gm_dispatch *dispatch = &broker->dispatch;
+	struct gm_serve *dispatch = &broker->dispatch;
 	dispatch->socket = broker->endpoint.path;
 	dispatch->start_ns = gm_clock_ns();
 	dispatch->uid = geteuid();

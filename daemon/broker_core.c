@@ -193,7 +193,7 @@ static void broker_on_sampled(
 static void broker_on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
-	gm_processes_looked(broker->dispatch.processes, device, usage);
+	gm_processes_update(broker->dispatch.processes, device, usage);
 }
 
 const struct gm_worker_events gm_broker_device_events = {

@@ -9,7 +9,7 @@
 #include "daemon/backend/backend.h"
 #include "daemon/broker.h"
 #include "daemon/tenant/client.h"
-#include "daemon/serve/dispatch.h"
+#include "daemon/serve/serve.h"
 #include "daemon/net/endpoint.h"
 #include "daemon/ids.h"
 #include "daemon/net/listener.h"
@@ -40,7 +40,7 @@ struct gm_broker {
 	bool hub_open;
 	struct gm_clients clients;
 	bool clients_open;
-	struct gm_dispatch dispatch;
+	struct gm_serve dispatch;
 	struct gm_listener *listener;
 	uint32_t failing; /* a bit per device whose last creation failed oddly */
 	bool stopping;

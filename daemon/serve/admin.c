@@ -1,110 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gpumemctl shows. Lists of clients, buffers, buckets and settings have no bound that fits a
- * packet, so they are streams: a packet's worth at a time, from a cursor that survives what comes
- * and goes in between. What a client says of itself (its page) is shown as its own word, within
- * what the daemon knows.
+ * What gpumemctl shows. The lists of clients, buffers, buckets and settings may not fit into one
+ * packet, so they are long answers (answer.h). What a client says about itself on its page is shown
+ * as the client's own word, within the bounds of what the daemon knows.
  */
 #include "autoconf.h"
 
+#include "daemon/serve/admin.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
-#include "daemon/serve/admin.h"
+#include "daemon/serve/answer.h"
 
-/* How many entries a packet takes at most: each is far below PACKET_BYTES divided by this. */
+/* The most entries in a packet. So many stay far below GM_LIMIT_PACKET_BYTES. */
 #define GM_ADMIN_CLIENTS 32
 #define GM_ADMIN_BUFFERS 128
-/* How many clients' pages are read for a packet: a page that is full of rows takes a while. */
-#define GM_ADMIN_PAGES   8
 #define GM_ADMIN_BUCKETS 128
-/* What a packet's list may come to, packed; the envelope fits in the rest. */
+#define GM_ADMIN_ENTRIES 128
+/* How many clients' pages are read for one packet. Reading a page full of rows takes a while. */
+#define GM_ADMIN_PAGES 8
+/* The most bytes of a packet's list. The envelope fits into the rest. */
 #define GM_ADMIN_BYTES (GM_LIMIT_PACKET_BYTES - 1024)
 
 void gm_admin_get_status(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	Gm__Wire__Device devices[GM_LIMIT_DEVICES];
-	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
 	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
-	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
-	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
+	struct gm_serve_devices devices;
 	struct gm_core_counters counters;
 	struct rlimit files;
-	gm_core_counters(dispatch->core, &counters);
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		gm_dispatch_fill_device(dispatch, i, troubles[i], &devices[i]);
-		list[i] = &devices[i];
-	}
+
+	gm_core_counters(serve->core, &counters);
+	gm_serve_list_devices(serve, &devices);
 	reply.version = (char *)PACKAGE_VERSION;
 	reply.pid = (uint64_t)getpid();
-	reply.uptime_ms = (gm_clock_ns() - dispatch->start_ns) / GM_NS_PER_MS;
-	reply.clients = gm_core_session_count(dispatch->core);
-	reply.quarantined_clients = dispatch->clients->quarantined;
-	reply.leases = gm_core_lease_count(dispatch->core);
-	reply.backend = (char *)dispatch->ops->name;
-	reply.socket = (char *)dispatch->socket;
-	reply.preset = (char *)dispatch->config->preset;
-	reply.n_devices = dispatch->n_devices;
-	reply.devices = list;
+	reply.uptime_ms = (gm_clock_ns() - serve->start_ns) / GM_NS_PER_MS;
+	reply.clients = gm_core_session_count(serve->core);
+	reply.quarantined_clients = serve->clients->quarantined;
+	reply.leases = gm_core_lease_count(serve->core);
+	reply.backend = (char *)serve->ops->name;
+	reply.socket = (char *)serve->socket;
+	reply.preset = (char *)serve->config->preset;
+	reply.n_devices = serve->n_devices;
+	reply.devices = devices.list;
 	reply.requests = counters.requests;
 	reply.refusals = counters.refusals;
-	reply.uid = dispatch->uid;
-	reply.backend_note = (char *)dispatch->backend_note;
+	reply.uid = serve->uid;
+	reply.backend_note = serve->backend_note;
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		reply.fd_limit = files.rlim_cur;
-	answer.id = packet->id;
-	answer.body_case = GM__WIRE__PACKET__BODY_STATUS;
-	answer.status = &reply;
-	gm_peer_send(peer, &answer);
+	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_STATUS, &reply);
 }
 
-/* A cursor over what a long answer lists. */
+/* The cursor of a long answer. Each kind of list uses its own part. */
 struct admin_listing {
-	struct gm_admin_listing head;
-	uint64_t client; /* the one listed last, or being listed */
-	uint32_t row;    /* of that client's page */
-	bool inside;     /* a client's rows, or a device's buckets, are not all listed */
+	struct gm_answer head;
+	bool inside; /* the client's rows, or the device's buckets, are not all listed yet */
+	/* clients and buffers */
+	uint64_t client; /* the last one listed, or the one being listed */
+	uint32_t row;    /* the next on that client's page */
 	uint64_t older_than_ns;
 	uint64_t untracked;
-	uint32_t device;                   /* whose buckets */
-	struct gm_pool_bucket_info bucket; /* the one listed last */
-	size_t at;                         /* in an array */
+	/* pools */
+	uint32_t device;
+	struct gm_pool_bucket_info bucket; /* the last one listed */
+	/* configuration */
+	size_t entry;
 };
 
-static void admin_listing_free(struct gm_stream *stream)
-{
-	free(stream);
-}
-
-void *gm_admin_listing_new(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
-	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes)
-{
-	struct gm_admin_listing *listing = calloc(1, bytes);
-	if (!listing) {
-		gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
-		return NULL;
-	}
-	listing->stream.id = id;
-	listing->stream.next = next;
-	listing->stream.free = admin_listing_free;
-	listing->dispatch = dispatch;
-	listing->admin = gm_dispatch_is_admin(dispatch, peer);
-	return listing;
-}
-
-static void admin_start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static void admin_start_listing(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), uint64_t older_than_ms)
 {
-	struct admin_listing *listing =
-		gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
-	if (!listing)
+	struct admin_listing *listing = gm_answer_new(serve, peer, id, next, sizeof(*listing));
+
+	if (!listing) {
+		gm_serve_fail_memory(peer, id);
 		return;
+	}
 	listing->older_than_ns = older_than_ms > UINT64_MAX / GM_NS_PER_MS
 					 ? UINT64_MAX
 					 : older_than_ms * GM_NS_PER_MS;
@@ -113,23 +91,17 @@ static void admin_start_listing(struct gm_dispatch *dispatch, struct gm_peer *pe
 
 /* ---- clients */
 
-static bool admin_may_see(const struct admin_listing *listing, const struct gm_peer *peer,
-	const struct gm_client *client)
-{
-	return listing->head.admin ||
-	       gm_identity_same_owner(gm_peer_identity(peer), client->identity);
-}
-
 struct client_entry {
 	Gm__Wire__Client client;
 	Gm__Wire__ClientUse use[GM_LIMIT_DEVICES];
 	Gm__Wire__ClientUse *list[GM_LIMIT_DEVICES];
 };
 
-static void admin_fill_client(const struct gm_dispatch *dispatch, const struct gm_client *client,
-	bool details, struct client_entry *entry)
+static void admin_fill_client(const struct gm_serve *serve, const struct gm_client *client,
+	bool details, struct client_entry *ret)
 {
-	Gm__Wire__Client *c = &entry->client;
+	Gm__Wire__Client *c = &ret->client;
+
 	gm__wire__client__init(c);
 	c->session = client->id;
 	c->pid = client->identity->pid;
@@ -144,44 +116,41 @@ static void admin_fill_client(const struct gm_dispatch *dispatch, const struct g
 		c->age_ms = (gm_clock_ns() - client->since_ns) / GM_NS_PER_MS;
 		c->leases = gm_session_lease_count(client->session);
 	}
-	size_t n = 0;
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		Gm__Wire__ClientUse *use = &entry->use[n];
+
+	c->n_use = serve->n_devices;
+	c->use = ret->list;
+	for (uint32_t i = 0; i < serve->n_devices; i++) {
+		Gm__Wire__ClientUse *use = ret->list[i] = &ret->use[i];
 		struct gm_page_use said;
-		uint64_t held = gm_session_held(client->session, i);
 		gm__wire__client_use__init(use);
 		use->device = i;
-		use->held = held;
-		if (details && gm_pages_read_use(&client->pages, i, held, &said) == 0) {
-			use->in_use = said.in_use;
-			use->cached = said.cached;
-			use->peak = said.peak;
-			use->hits = said.hits;
-			use->misses = said.misses;
-			use->returns = said.returns;
-			use->cpu_fallbacks = said.cpu_fallbacks;
-			use->active_buffers = said.active_buffers;
-		}
-		entry->list[n++] = use;
+		use->held = gm_session_held(client->session, i);
+		if (!details || gm_pages_read_use(&client->pages, i, use->held, &said) < 0)
+			continue;
+		use->in_use = said.in_use;
+		use->cached = said.cached;
+		use->peak = said.peak;
+		use->hits = said.hits;
+		use->misses = said.misses;
+		use->returns = said.returns;
+		use->active_buffers = said.active_buffers;
 	}
-	c->n_use = n;
-	c->use = entry->list;
 }
 
 static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
+	struct gm_serve *serve = listing->head.serve;
+	struct gm_client *client = gm_clients_after(serve->clients, listing->client);
 	struct client_entry entries[GM_ADMIN_CLIENTS];
 	Gm__Wire__Client *list[GM_ADMIN_CLIENTS];
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	struct gm_client *client =
-		gm_clients_after(listing->head.dispatch->clients, listing->client);
 	uint64_t last = listing->client;
 	size_t n = 0, bytes = 0;
+
 	for (; client && n < GM_ADMIN_CLIENTS; client = client->next) {
-		admin_fill_client(listing->head.dispatch, client,
-			admin_may_see(listing, peer, client), &entries[n]);
+		admin_fill_client(serve, client, gm_answer_may_see(&listing->head, peer, client),
+			&entries[n]);
 		bytes += gm__wire__client__get_packed_size(&entries[n].client) + 8;
 		if (bytes > GM_ADMIN_BYTES)
 			break;
@@ -189,23 +158,19 @@ static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 		n++;
 		last = client->id;
 	}
+
 	reply.n_clients = n;
 	reply.clients = list;
-	packet.id = stream->id;
-	packet.more = client != NULL;
-	packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
-	packet.clients = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
-	if (r < 0)
-		return r;
-	listing->client = last;
-	return client != NULL;
+	int r = gm_answer_emit(stream, peer, client, GM__WIRE__PACKET__BODY_CLIENTS, &reply);
+	if (r >= 0)
+		listing->client = last;
+	return r;
 }
 
 void gm_admin_get_clients(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	admin_start_listing(dispatch, peer, packet->id, admin_clients_next, 0);
+	admin_start_listing(serve, peer, packet->id, admin_clients_next, 0);
 }
 
 /* ---- buffers */
@@ -217,23 +182,24 @@ struct buffer_list {
 	size_t n;
 };
 
-/* Adds a client's rows from *row on. false: the list is full, and *row is the next one. */
+/* Adds a client's rows, beginning with *row. Returns false if the list is full: then *row is the
+ * next one to add. */
 static bool admin_list_rows(const struct admin_listing *listing, const struct gm_client *client,
 	uint32_t *row, struct buffer_list *out)
 {
 	uint64_t held[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
 	struct gm_pages_row found;
-	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++)
+
+	for (uint32_t i = 0; i < listing->head.serve->n_devices; i++)
 		held[i] = gm_session_held(client->session, i);
 	while (out->n < GM_ADMIN_BUFFERS) {
 		if (gm_pages_next_row(&client->pages, held, now, row, &found) <= 0)
 			return true;
 		if (now - found.born_ns < listing->older_than_ns)
 			continue;
-		Gm__Wire__Buffer *buffer = &out->buffers[out->n];
+		Gm__Wire__Buffer *buffer = out->list[out->n] = &out->buffers[out->n];
 		gm__wire__buffer__init(buffer);
-		memcpy(out->tags[out->n], found.tag, sizeof(found.tag));
 		buffer->session = client->id;
 		buffer->pid = client->identity->pid;
 		buffer->uid = client->identity->uid;
@@ -241,21 +207,20 @@ static bool admin_list_rows(const struct admin_listing *listing, const struct gm
 		buffer->device = found.device;
 		buffer->bytes = found.bytes;
 		buffer->age_ms = (now - found.born_ns) / GM_NS_PER_MS;
-		buffer->tag = out->tags[out->n];
-		out->list[out->n] = buffer;
+		buffer->tag = memcpy(out->tags[out->n], found.tag, sizeof(found.tag));
 		out->n++;
 	}
 	return false;
 }
 
-static uint64_t admin_count_untracked(
-	const struct admin_listing *listing, const struct gm_client *client)
+static uint64_t admin_count_untracked(const struct gm_serve *serve, const struct gm_client *client)
 {
 	uint64_t sum = 0;
-	for (uint32_t i = 0; i < listing->head.dispatch->n_devices; i++) {
+
+	for (uint32_t i = 0; i < serve->n_devices; i++) {
 		struct gm_page_use said;
-		if (gm_pages_read_use(
-			    &client->pages, i, gm_session_held(client->session, i), &said) == 0)
+		uint64_t held = gm_session_held(client->session, i);
+		if (gm_pages_read_use(&client->pages, i, held, &said) == 0)
 			sum += said.untracked;
 	}
 	return sum;
@@ -264,11 +229,13 @@ static uint64_t admin_count_untracked(
 static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
-	struct gm_clients *clients = listing->head.dispatch->clients;
+	struct gm_clients *clients = listing->head.serve->clients;
 	struct admin_listing at = *listing;
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
 	struct buffer_list out;
-	out.n = 0;
 	bool more = false;
+
+	out.n = 0;
 	for (int pages = 0;; pages++) {
 		struct gm_client *client = NULL;
 		if (pages == GM_ADMIN_PAGES) {
@@ -285,48 +252,43 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 		if (!client)
 			break;
 		at.client = client->id;
-		if (!admin_may_see(listing, peer, client)) {
-			pages--; /* which costs next to nothing */
+		if (!gm_answer_may_see(&listing->head, peer, client)) {
+			pages--; /* no page was read */
 			continue;
 		}
 		if (!at.inside)
-			at.untracked += admin_count_untracked(listing, client);
+			at.untracked += admin_count_untracked(listing->head.serve, client);
 		at.inside = !admin_list_rows(listing, client, &at.row, &out);
 		if (at.inside) {
 			more = true;
 			break;
 		}
 	}
-	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
 	reply.n_buffers = out.n;
 	reply.buffers = out.list;
 	reply.untracked = more ? 0 : at.untracked;
-	packet.id = stream->id;
-	packet.more = more;
-	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
-	packet.buffers = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_BUFFERS, &reply);
 	if (r < 0)
 		return r;
 	listing->client = at.client;
 	listing->row = at.row;
 	listing->inside = at.inside;
 	listing->untracked = at.untracked;
-	return more;
+	return r;
 }
 
 void gm_admin_get_buffers(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	admin_start_listing(
-		dispatch, peer, packet->id, admin_buffers_next, packet->get_buffers->older_than_ms);
+		serve, peer, packet->id, admin_buffers_next, packet->get_buffers->older_than_ms);
 }
 
 /* ---- pools */
 
-/* A packet's worth of a device's buckets: those that come next by their keys, whatever order they
- * are met in. */
+/* The buckets of a device that come next by their keys, as many as there is room for. The pool
+ * visits its buckets in no particular order. */
 struct bucket_list {
 	const struct gm_pool_bucket_info *after; /* NULL: from the first */
 	size_t n, room;
@@ -343,6 +305,7 @@ static int admin_compare_buckets(
 	const struct gm_pool_bucket_info *a, const struct gm_pool_bucket_info *b)
 {
 	int r = admin_compare(a->chunk_bytes, b->chunk_bytes);
+
 	if (r == 0)
 		r = admin_compare(a->transport, b->transport);
 	return r ? r : admin_compare(a->domain, b->domain);
@@ -352,6 +315,7 @@ static void admin_add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
 {
 	struct bucket_list *list = ctx;
 	size_t at;
+
 	if (list->after && admin_compare_buckets(info, list->after) <= 0)
 		return;
 	if (list->n == list->room) {
@@ -366,10 +330,11 @@ static void admin_add_bucket(void *ctx, const struct gm_pool_bucket_info *info)
 }
 
 static void admin_fill_totals(
-	const struct gm_dispatch *dispatch, uint32_t device, Gm__Wire__PoolTotals *ret)
+	const struct gm_serve *serve, uint32_t device, Gm__Wire__PoolTotals *ret)
 {
 	struct gm_pool_totals sums;
-	gm_core_pool_totals(dispatch->core, device, &sums);
+
+	gm_core_pool_totals(serve->core, device, &sums);
 	gm__wire__pool_totals__init(ret);
 	ret->device = device;
 	ret->pooled = sums.pooled;
@@ -396,11 +361,12 @@ static void admin_fill_bucket(const struct admin_listing *listing, const struct 
 {
 	const struct gm_pool_bucket_info *info = &out->infos[i];
 	Gm__Wire__PoolBucket *bucket = out->list[i] = &out->buckets[i];
+
 	gm__wire__pool_bucket__init(bucket);
 	bucket->device = device;
 	bucket->transport = (Gm__Wire__Transport)info->transport;
 	bucket->chunk_bytes = info->chunk_bytes;
-	bucket->domain = (char *)gm_domains_text(listing->head.dispatch->clients->domains,
+	bucket->domain = (char *)gm_domains_text(listing->head.serve->clients->domains,
 		info->domain, listing->head.admin ? NULL : gm_peer_identity(peer), out->domains[i]);
 	bucket->chunks = info->chunks;
 	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
@@ -409,84 +375,73 @@ static void admin_fill_bucket(const struct admin_listing *listing, const struct 
 static int admin_pools_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
-	const struct gm_dispatch *dispatch = listing->head.dispatch;
+	const struct gm_serve *serve = listing->head.serve;
 	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	GM_AUTO_FREE struct pools_packet *out = calloc(1, sizeof(*out));
 	uint32_t device = listing->device;
 	bool inside = listing->inside;
 	size_t n = 0;
-	struct pools_packet *out = calloc(1, sizeof(*out));
+
 	if (!out)
 		return -ENOMEM;
-	for (; device < dispatch->n_devices && n < GM_ADMIN_BUCKETS; device++, inside = false) {
+	for (; device < serve->n_devices && n < GM_ADMIN_BUCKETS; device++, inside = false) {
 		struct bucket_list list = {.after = inside ? &listing->bucket : NULL,
 			.room = GM_ADMIN_BUCKETS - n,
 			.infos = out->infos + n};
-		gm_core_pool_each(dispatch->core, device, admin_add_bucket, &list);
+		gm_core_pool_each(serve->core, device, admin_add_bucket, &list);
 		for (size_t end = n + list.n; n < end; n++)
 			admin_fill_bucket(listing, peer, device, out, n);
 		inside = list.more;
 		if (inside)
 			break;
 	}
-	bool more = device < dispatch->n_devices;
-	/* The totals once, with the last packet. */
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		admin_fill_totals(dispatch, i, &out->totals[i]);
+
+	/* The last packet has the totals. */
+	bool more = device < serve->n_devices;
+	for (uint32_t i = 0; i < serve->n_devices; i++) {
+		admin_fill_totals(serve, i, &out->totals[i]);
 		out->totals_list[i] = &out->totals[i];
 	}
-	reply.n_totals = more ? 0 : dispatch->n_devices;
+	reply.n_totals = more ? 0 : serve->n_devices;
 	reply.totals = out->totals_list;
 	reply.n_buckets = n;
 	reply.buckets = out->list;
-	packet.id = stream->id;
-	packet.more = more;
-	packet.body_case = GM__WIRE__PACKET__BODY_POOLS;
-	packet.pools = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
-	if (r == 0) {
-		listing->device = device;
-		listing->inside = inside;
-		if (inside)
-			listing->bucket = out->infos[n - 1];
-		r = more;
-	}
-	free(out);
+	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_POOLS, &reply);
+	if (r < 0)
+		return r;
+	listing->device = device;
+	listing->inside = inside;
+	if (inside)
+		listing->bucket = out->infos[n - 1];
 	return r;
 }
 
 void gm_admin_get_pools(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	admin_start_listing(dispatch, peer, packet->id, admin_pools_next, 0);
+	admin_start_listing(serve, peer, packet->id, admin_pools_next, 0);
 }
 
 /* ---- trim */
 
-void gm_admin_trim(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+void gm_admin_trim(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Trim *trim = packet->trim;
-	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "trimming"))
-		return;
-	if (!trim->all_devices && trim->device >= dispatch->n_devices) {
-		gm_dispatch_no_device(dispatch, peer, packet->id, trim->device);
-		return;
-	}
 	Gm__Wire__TrimReply reply = GM__WIRE__TRIM_REPLY__INIT;
-	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
 	uint32_t first = trim->all_devices ? 0 : trim->device;
-	uint32_t end = trim->all_devices ? dispatch->n_devices : trim->device + 1;
+	uint32_t end = trim->all_devices ? serve->n_devices : trim->device + 1;
+
+	if (!gm_serve_require_admin(serve, peer, packet->id, "trimming"))
+		return;
+	if (!trim->all_devices && !gm_serve_require_device(serve, peer, packet->id, trim->device))
+		return;
 	for (uint32_t i = first; i < end; i++) {
-		reply.released += gm_core_trim(dispatch->core, i);
-		reply.clients_asked += gm_clients_reclaim(dispatch->clients, i, false);
+		reply.released += gm_core_trim(serve->core, i);
+		reply.clients_asked += gm_clients_reclaim(serve->clients, i, false);
 	}
 	gm_peer_log(peer, GM_LOG_INFO, "trimmed: %llu bytes released, %llu clients asked",
 		(unsigned long long)reply.released, (unsigned long long)reply.clients_asked);
-	answer.id = packet->id;
-	answer.body_case = GM__WIRE__PACKET__BODY_TRIM_REPLY;
-	answer.trim_reply = &reply;
-	gm_peer_send(peer, &answer);
+	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_TRIM_REPLY, &reply);
 }
 
 /* ---- configuration */
@@ -494,14 +449,13 @@ void gm_admin_trim(
 static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
-	const struct gm_config *config = listing->head.dispatch->config;
-	enum { ENTRIES = 128 };
-	Gm__Wire__ConfigEntry entries[ENTRIES];
-	Gm__Wire__ConfigEntry *list[ENTRIES];
+	const struct gm_config *config = listing->head.serve->config;
+	Gm__Wire__ConfigEntry entries[GM_ADMIN_ENTRIES];
+	Gm__Wire__ConfigEntry *list[GM_ADMIN_ENTRIES];
 	Gm__Wire__ConfigReply reply = GM__WIRE__CONFIG_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	size_t n = 0, bytes = 0, at = listing->at;
-	for (; at < config->n_entries && n < ENTRIES; at++) {
+	size_t n = 0, bytes = 0, at = listing->entry;
+
+	for (; at < config->n_entries && n < GM_ADMIN_ENTRIES; at++) {
 		const struct gm_config_entry *from = &config->entries[at];
 		gm__wire__config_entry__init(&entries[n]);
 		entries[n].section = from->section;
@@ -514,21 +468,18 @@ static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 		list[n] = &entries[n];
 		n++;
 	}
+
 	reply.n_entries = n;
 	reply.entries = list;
-	packet.id = stream->id;
-	packet.more = at < config->n_entries;
-	packet.body_case = GM__WIRE__PACKET__BODY_CONFIG;
-	packet.config = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
-	if (r < 0)
-		return r;
-	listing->at = at;
-	return at < config->n_entries;
+	int r = gm_answer_emit(
+		stream, peer, at < config->n_entries, GM__WIRE__PACKET__BODY_CONFIG, &reply);
+	if (r >= 0)
+		listing->entry = at;
+	return r;
 }
 
 void gm_admin_get_config(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	admin_start_listing(dispatch, peer, packet->id, admin_config_next, 0);
+	admin_start_listing(serve, peer, packet->id, admin_config_next, 0);
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Limits and the queue, shown and set. Whether a limit makes sense is core's to say; here it is
- * made sure that only an administrator sets one, that it is told to whom it concerns, and that a
- * list without a bound that fits a packet goes out in several, each when the one who asked has room
- * for it, from a place that stays good whatever comes and goes in between. Of a request that waits
- * nobody hears what the list of clients would not tell them of its client.
+ * Limits and the queue. Core decides whether a limit makes sense. This file makes sure that only an
+ * administrator sets one, and tells the clients and watchers that it concerns. The queue shows no
+ * more about a client than the list of clients does.
  */
 #include "daemon/serve/admin_limits.h"
 
@@ -13,36 +11,42 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/units.h"
-#include "daemon/serve/admin.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
+#include "daemon/serve/answer.h"
 #include "daemon/serve/watch.h"
 
-/* How many rows a packet takes: each is below 512 bytes. */
-#define GM_ADMIN_ROWS 100
+/* How many rows a packet takes. Each is below 512 bytes. */
+#define GM_LIMITS_ROWS 100
 
-/* What the files can be blamed for, with the line; whatever is left is core's to say. */
+/* ---- the configured limits */
+
+/* Refuses limits that do not fit the devices, with the file and the line to blame. Core checks the
+ * rest. */
 static gpumem_status limits_fit(const struct gm_core *core, const struct gm_config *config,
 	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
 	uint64_t capacities[GM_LIMIT_DEVICES];
 	uint32_t n = gm_core_device_count(core);
 	char *error = NULL;
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_device_figures figures;
 		gm_core_device_figures(core, i, &figures);
 		capacities[i] = policies ? gm_policy_capacity(&policies[i], figures.total)
 					 : figures.capacity;
 	}
+
 	int r = gm_config_limits_fit(config, capacities, n, &error);
 	if (r == 0)
 		return GPUMEM_OK;
 	snprintf(detail, GM_DETAIL_BYTES, "%s", error ? error : "the daemon is out of memory");
-	/* One line is one line of the log: the first has to do. */
+	/* The log takes one line: the first. */
 	detail[strcspn(detail, "\n")] = '\0';
 	free(error);
 	return r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_INVALID;
@@ -54,17 +58,19 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 	gpumem_status status = limits_fit(core, config, policies, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	struct gm_quota_rule *rules =
+
+	GM_AUTO_FREE struct gm_quota_rule *rules =
 		calloc(config->n_limits ? config->n_limits : 1, sizeof(*rules));
 	if (!rules) {
 		snprintf(detail, GM_DETAIL_BYTES, "the daemon is out of memory");
 		return GPUMEM_E_HOST_MEMORY;
 	}
-	for (size_t i = 0; i < config->n_limits && status == GPUMEM_OK; i++) {
+
+	for (size_t i = 0; i < config->n_limits; i++) {
 		const struct gm_config_limit *from = &config->limits[i];
 		if (gm_owner_parse(from->owner, &rules[i].owner) < 0) {
 			snprintf(detail, GM_DETAIL_BYTES, "%.100s names no owner", from->owner);
-			status = GPUMEM_E_INVALID;
+			return GPUMEM_E_INVALID;
 		}
 		rules[i].device =
 			from->device == GM_CONFIG_ALL_DEVICES ? GM_ALL_DEVICES : from->device;
@@ -77,18 +83,15 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 			.priority = from->priority,
 		};
 	}
-	if (status == GPUMEM_OK)
-		status = gm_core_configure(core, policies, rules, config->n_limits, detail);
-	free(rules);
-	return status;
+	return gm_core_configure(core, policies, rules, config->n_limits, detail);
 }
 
-/* ---- rows of an answer, a packet's worth at a time */
+/* ---- showing limits */
 
-/* Where a list goes on. */
+/* The cursor of a list of limits, or of the queues. */
 struct limits_listing {
-	struct gm_admin_listing head;
-	bool one; /* of the limits those of this owner alone */
+	struct gm_answer head;
+	bool one; /* show the limits of this owner only */
 	struct gm_owner owner;
 	struct gm_quota_place limit;
 	uint32_t device; /* whose queue */
@@ -96,13 +99,15 @@ struct limits_listing {
 };
 
 /* owner: NULL for all. */
-static void limits_start_listing(struct gm_dispatch *dispatch, struct gm_peer *peer, uint64_t id,
+static void limits_start_listing(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), const struct gm_owner *owner)
 {
-	struct limits_listing *listing =
-		gm_admin_listing_new(dispatch, peer, id, next, sizeof(*listing));
-	if (!listing)
+	struct limits_listing *listing = gm_answer_new(serve, peer, id, next, sizeof(*listing));
+
+	if (!listing) {
+		gm_serve_fail_memory(peer, id);
 		return;
+	}
 	listing->waiting = GM_QUEUE_FIRST;
 	if (owner) {
 		listing->one = true;
@@ -114,17 +119,18 @@ static void limits_start_listing(struct gm_dispatch *dispatch, struct gm_peer *p
 struct limit_rows {
 	const struct gm_owner *only; /* NULL: all */
 	size_t n;
-	Gm__Wire__Limit limits[GM_ADMIN_ROWS];
-	Gm__Wire__Limit *list[GM_ADMIN_ROWS];
-	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
+	Gm__Wire__Limit limits[GM_LIMITS_ROWS];
+	Gm__Wire__Limit *list[GM_LIMITS_ROWS];
+	char owners[GM_LIMITS_ROWS][GM_OWNER_TEXT];
 };
 
 static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
+
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
 		return true;
-	if (out->n == GM_ADMIN_ROWS)
+	if (out->n == GM_LIMITS_ROWS)
 		return false;
 	size_t i = out->n++;
 	Gm__Wire__Limit *row = out->list[i] = &out->limits[i];
@@ -149,38 +155,33 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct gm_quota_place place = listing->limit;
 	struct limit_rows out;
 	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
 	out.n = 0;
 	out.only = listing->one ? &listing->owner : NULL;
-	bool more =
-		gm_core_quota_each(listing->head.dispatch->core, &place, limits_add_limit, &out);
+	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
-	packet.id = stream->id;
-	packet.more = more;
-	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
-	packet.limits = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
-	if (r < 0)
-		return r;
-	listing->limit = place;
-	return more;
+	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_LIMITS, &reply);
+	if (r >= 0)
+		listing->limit = place;
+	return r;
 }
 
 void gm_admin_get_limits(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	limits_start_listing(dispatch, peer, packet->id, limits_next, NULL);
+	limits_start_listing(serve, peer, packet->id, limits_next, NULL);
 }
 
-/* ---- changing them */
+/* ---- changing limits */
 
 static bool limits_parse_owner(
 	struct gm_peer *peer, uint64_t id, const char *text, struct gm_owner *ret)
 {
+	char detail[GM_DETAIL_BYTES];
+
 	if (gm_owner_parse(text, ret) == 0)
 		return true;
-	char detail[GM_DETAIL_BYTES];
 	snprintf(detail, sizeof(detail),
 		"\"%.80s\" names no owner; say uid:, gid:, unit:, container:, client: or session: and whose",
 		text);
@@ -192,6 +193,7 @@ static void limits_describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_B
 {
 	char size[GM_UNITS_TEXT];
 	int n = snprintf(text, GM_DETAIL_BYTES, "now");
+
 	if (set->set & GM_QUOTA_MAX)
 		n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " max %s",
 			set->max == UINT64_MAX ? "none" : gm_format_size(set->max, size));
@@ -206,92 +208,98 @@ static void limits_describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_B
 }
 
 void gm_admin_set_limit(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__SetLimit *set = packet->set_limit;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_owner owner;
-	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "setting a limit") ||
-		!limits_parse_owner(peer, packet->id, set->owner, &owner))
-		return;
-	struct gm_quota_values values = {
+	const struct gm_quota_values values = {
 		.set = set->set,
 		.max = set->max,
 		.guarantee = set->guarantee,
 		.priority = set->priority,
 	};
+
+	if (!gm_serve_require_admin(serve, peer, packet->id, "setting a limit") ||
+		!limits_parse_owner(peer, packet->id, set->owner, &owner))
+		return;
 	if (set->set & ~(uint32_t)(GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY) ||
 		set->priority > GM_CONFIG_PRIORITY_MAX || set->priority < -GM_CONFIG_PRIORITY_MAX) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
 			"a limit has max, guarantee and priority, which is from -1000 to 1000");
 		return;
 	}
-	gpumem_status status = gm_core_set_quota(dispatch->core, &owner,
+
+	gpumem_status status = gm_core_set_quota(serve->core, &owner,
 		set->all_devices ? GM_ALL_DEVICES : set->device, &values, detail);
 	if (status != GPUMEM_OK) {
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
+
 	limits_describe(set, detail);
-	gm_clients_limits_changed(dispatch->clients);
-	gm_watch_limits(dispatch, gm_peer_identity(peer), set->owner, detail);
-	limits_start_listing(dispatch, peer, packet->id, limits_next, &owner);
+	gm_clients_limits_changed(serve->clients);
+	gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail);
+	limits_start_listing(serve, peer, packet->id, limits_next, &owner);
 }
 
 void gm_admin_reset_limit(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__ResetLimit *reset = packet->reset_limit;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_owner owner;
 	bool all = !reset->owner[0];
-	if (!gm_dispatch_require_admin(dispatch, peer, packet->id, "resetting a limit") ||
+
+	if (!gm_serve_require_admin(serve, peer, packet->id, "resetting a limit") ||
 		(!all && !limits_parse_owner(peer, packet->id, reset->owner, &owner)))
 		return;
-	gpumem_status status = gm_core_reset_quota(dispatch->core, all ? NULL : &owner,
+
+	gpumem_status status = gm_core_reset_quota(serve->core, all ? NULL : &owner,
 		reset->all_devices ? GM_ALL_DEVICES : reset->device, detail);
 	if (status != GPUMEM_OK) {
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
-	gm_clients_limits_changed(dispatch->clients);
-	gm_watch_limits(dispatch, gm_peer_identity(peer), all ? "all" : reset->owner,
-		"as configured again");
-	limits_start_listing(dispatch, peer, packet->id, limits_next, all ? NULL : &owner);
+
+	gm_clients_limits_changed(serve->clients);
+	gm_watch_limits(
+		serve, gm_peer_identity(peer), all ? "all" : reset->owner, "as configured again");
+	limits_start_listing(serve, peer, packet->id, limits_next, all ? NULL : &owner);
 }
 
 /* ---- the queue */
 
 struct queue_rows {
-	const struct limits_listing *listing;
+	const struct gm_answer *answer;
 	const struct gm_peer *peer;
 	uint32_t device;
 	size_t n;
-	Gm__Wire__Waiting waiting[GM_ADMIN_ROWS];
-	Gm__Wire__Waiting *list[GM_ADMIN_ROWS];
-	char owners[GM_ADMIN_ROWS][GM_OWNER_TEXT];
+	Gm__Wire__Waiting waiting[GM_LIMITS_ROWS];
+	Gm__Wire__Waiting *list[GM_LIMITS_ROWS];
+	char owners[GM_LIMITS_ROWS][GM_OWNER_TEXT];
 };
 
 static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 {
 	struct queue_rows *out = ctx;
-	if (out->n == GM_ADMIN_ROWS)
+	const struct gm_answer *answer = out->answer;
+	const struct gm_client *client = gm_clients_of(answer->serve->clients, info->session);
+	bool all = client ? gm_answer_may_see(answer, out->peer, client) : answer->admin;
+
+	if (out->n == GM_LIMITS_ROWS)
 		return false;
 	size_t i = out->n++;
-	const struct gm_client *client =
-		gm_clients_of(out->listing->head.dispatch->clients, info->session);
 	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];
 	gm__wire__waiting__init(row);
 	row->device = out->device;
 	row->session = gm_session_id(info->session);
-	bool all = out->listing->head.admin;
 	if (client) {
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
-		all = all || gm_identity_same_owner(gm_peer_identity(out->peer), client->identity);
-		if (all)
-			row->client = (char *)client->name;
 	}
+	if (client && all)
+		row->client = (char *)client->name;
 	row->bytes = info->bytes;
 	row->priority = info->priority;
 	row->waited_ms = info->waited_ns / GM_NS_PER_MS;
@@ -299,7 +307,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->overtaken = info->overtaken;
 	row->parked = info->parked;
 	row->block = (Gm__Wire__Block)info->block;
-	if (info->owner && (all || !gm_dispatch_is_private(info->owner))) {
+	if (info->owner && (all || !gm_serve_is_private(info->owner))) {
 		row->owner = out->owners[i];
 		gm_owner_name(info->owner, row->owner);
 	}
@@ -309,40 +317,37 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 static int limits_queue_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct limits_listing *listing = (struct limits_listing *)stream;
-	const struct gm_dispatch *dispatch = listing->head.dispatch;
+	const struct gm_serve *serve = listing->head.serve;
 	struct gm_queue_place place = listing->waiting;
 	struct queue_rows out;
 	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	bool more = false;
-	out.listing = listing;
+
+	out.answer = &listing->head;
 	out.peer = peer;
 	out.n = 0;
 	out.device = listing->device;
-	while (out.device < dispatch->n_devices) {
+	while (out.device < serve->n_devices) {
 		more = gm_core_queue_each(
-			dispatch->core, out.device, &place, limits_add_waiting, &out);
+			serve->core, out.device, &place, limits_add_waiting, &out);
 		if (more)
 			break;
 		out.device++;
 		place = GM_QUEUE_FIRST;
 	}
+
 	reply.n_requests = out.n;
 	reply.requests = out.list;
-	packet.id = stream->id;
-	packet.more = more;
-	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
-	packet.queue = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
+	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_QUEUE, &reply);
 	if (r < 0)
 		return r;
 	listing->device = out.device;
 	listing->waiting = place;
-	return more;
+	return r;
 }
 
 void gm_admin_get_queue(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	limits_start_listing(dispatch, peer, packet->id, limits_queue_next, NULL);
+	limits_start_listing(serve, peer, packet->id, limits_queue_next, NULL);
 }

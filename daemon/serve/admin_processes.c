@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers who uses the devices. Questions wait in one list, each for the number of the look that
- * began after it was asked; looks are rounds over all devices. What was seen last is kept, so that
- * an answer is made packet by packet, one device each, without a copy for every asker.
+ * Which processes use the devices. A round asks all device threads. Questions wait in one list,
+ * each for the number of the first round that begins after the question arrived. The result of the
+ * last round is kept, so that answers are made packet by packet, one device each, without a copy
+ * for every question.
  *
- * Everybody sees which processes there are, whose they are and how much they use; a command is
- * shown to its own user and to administrators, as with clients.
+ * Everybody sees which processes there are, their users and how much they use. As with clients, a
+ * command is shown to its own user and to administrators.
  */
 #include "daemon/serve/admin_processes.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <utlist.h>
+
+#include "common/cleanup.h"
+#include "daemon/serve/answer.h"
 
 #define GM_PROCESSES_PAUSE_MS 100
 
@@ -22,11 +25,10 @@ _Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");
 
 /* A question, and then its answer. */
 struct question {
-	struct gm_stream stream;
-	struct gm_dispatch *dispatch;
+	struct gm_answer head;
 	struct gm_peer *peer; /* while it waits */
-	uint64_t round;       /* the first that will do */
-	uint32_t device;      /* the next to be told of */
+	uint64_t round;       /* the first that answers it */
+	uint32_t device;      /* whose packet is next */
 	struct question *prev, *next;
 };
 
@@ -36,19 +38,18 @@ struct gm_processes {
 	uint32_t devices;
 	struct gm_usage *latest[GM_LIMIT_DEVICES];
 	struct question *waiting;
-	uint64_t round;   /* how many are done */
-	uint32_t missing; /* a bit per device that has not looked yet; 0: no round is under way */
+	uint64_t round;   /* how many have ended */
+	uint32_t missing; /* a bit per device whose result is missing; 0: no round is under way */
 	uint64_t begun_ms;
 	bool begun; /* there was a round */
 	uv_timer_t timer;
 };
 
-static void processes_on_timer(uv_timer_t *timer);
-
 int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 	struct gm_worker *const *workers, uint32_t devices, struct gm_processes **ret_processes)
 {
 	struct gm_processes *processes = calloc(1, sizeof(*processes));
+
 	if (!processes)
 		return -ENOMEM;
 	processes->ops = ops;
@@ -63,6 +64,7 @@ int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 static void processes_on_closed(uv_handle_t *handle)
 {
 	struct gm_processes *processes = handle->data;
+
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_usage_free(processes->latest[i]);
 	free(processes);
@@ -70,19 +72,14 @@ static void processes_on_closed(uv_handle_t *handle)
 
 void gm_processes_free(struct gm_processes *processes)
 {
-	if (!processes)
-		return;
-	struct question *question, *next;
-	DL_FOREACH_SAFE (processes->waiting, question, next) {
-		DL_DELETE(processes->waiting, question);
-		free(question);
-	}
-	uv_close((uv_handle_t *)&processes->timer, processes_on_closed);
+	if (processes)
+		uv_close((uv_handle_t *)&processes->timer, processes_on_closed);
 }
 
 void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer)
 {
 	struct question *question, *next;
+
 	if (!processes)
 		return;
 	DL_FOREACH_SAFE (processes->waiting, question, next) {
@@ -95,7 +92,7 @@ void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *pe
 
 /* ---- the answer */
 
-/* By number, to find many in few steps. */
+/* Sorted by pid, to find the clients among many processes. */
 struct processes_numbered {
 	pid_t pid;
 	Gm__Wire__Process *process;
@@ -104,77 +101,83 @@ struct processes_numbered {
 static int processes_by_pid(const void *a, const void *b)
 {
 	const struct processes_numbered *p = a, *q = b;
+
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-static void processes_mark_ours(
-	const struct gm_dispatch *dispatch, struct processes_numbered *list, size_t n)
+static void processes_mark(
+	struct processes_numbered *list, size_t n, pid_t pid, Gm__Wire__ProcessKind kind)
 {
-	struct processes_numbered *found, key = {.pid = getpid()};
-	qsort(list, n, sizeof(*list), processes_by_pid);
-	found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
+	const struct processes_numbered key = {.pid = pid};
+	struct processes_numbered *found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
+
 	if (found)
-		found->process->kind = GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
-	for (struct gm_client *client = dispatch->clients->list; client; client = client->next) {
-		key.pid = client->identity->pid;
-		found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
-		if (found)
-			found->process->kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
-	}
+		found->process->kind = kind;
 }
 
-/* One's own, seen from where numbers mean the same: outside of containers. */
-static bool processes_may_see(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
+static void processes_mark_ours(
+	const struct gm_serve *serve, struct processes_numbered *list, size_t n)
+{
+	struct gm_client *client;
+
+	qsort(list, n, sizeof(*list), processes_by_pid);
+	processes_mark(list, n, getpid(), GM__WIRE__PROCESS_KIND__PROCESS_DAEMON);
+	DL_FOREACH (serve->clients->list, client)
+		processes_mark(
+			list, n, client->identity->pid, GM__WIRE__PROCESS_KIND__PROCESS_CLIENT);
+}
+
+/* Users may see their own processes, but only from outside of containers, where uids mean the same
+ * as in the daemon. */
+static bool processes_may_see(const struct gm_answer *answer, const struct gm_peer *peer,
 	const struct gm_usage_process *process)
 {
 	const struct gm_identity *asker = gm_peer_identity(peer);
-	return gm_dispatch_is_admin(dispatch, peer) ||
+
+	return answer->admin ||
 	       (process->uid_known && process->uid == asker->uid && asker->own_pid_namespace &&
 		       !asker->confined && !*asker->cgroup.scope);
 }
 
-struct processes_answer {
+struct processes_packet {
 	Gm__Wire__Process processes[GM_LIMIT_PROCESSES];
 	Gm__Wire__Process *list[GM_LIMIT_PROCESSES];
 	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
 };
 
-static void processes_fill(const struct gm_dispatch *dispatch, const struct gm_peer *peer,
-	const struct gm_usage *usage, struct processes_answer *answer,
-	Gm__Wire__DeviceProcesses *ret)
+static void processes_fill(const struct gm_answer *answer, const struct gm_peer *peer,
+	const struct gm_usage *usage, struct processes_packet *out, Gm__Wire__DeviceProcesses *ret)
 {
 	for (size_t i = 0; i < usage->n; i++) {
 		const struct gm_usage_process *from = &usage->list[i];
-		Gm__Wire__Process *process = &answer->processes[i];
+		Gm__Wire__Process *process = out->list[i] = &out->processes[i];
 		gm__wire__process__init(process);
 		process->pid = from->pid;
 		process->bytes_known = from->bytes != GM_BACKEND_UNKNOWN;
 		process->bytes = process->bytes_known ? from->bytes : 0;
 		process->uid_known = from->uid_known;
 		process->uid = from->uid_known ? from->uid : 0;
-		if (processes_may_see(dispatch, peer, from))
+		if (processes_may_see(answer, peer, from))
 			process->command = (char *)from->command;
-		answer->list[i] = process;
-		answer->numbered[i] = (struct processes_numbered){from->pid, process};
+		out->numbered[i] = (struct processes_numbered){from->pid, process};
 	}
 	if (usage->n)
-		processes_mark_ours(dispatch, answer->numbered, usage->n);
+		processes_mark_ours(answer->serve, out->numbered, usage->n);
 	ret->known = usage->known;
 	ret->unlisted = usage->unlisted;
 	ret->n_processes = usage->n;
-	ret->processes = answer->list;
+	ret->processes = out->list;
 }
 
-static int processes_answer_next(struct gm_stream *stream, struct gm_peer *peer)
+static int processes_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct question *question = (struct question *)stream;
-	struct gm_dispatch *dispatch = question->dispatch;
-	const struct gm_processes *processes = dispatch->processes;
+	const struct gm_processes *processes = question->head.serve->processes;
 	Gm__Wire__DeviceProcesses device = GM__WIRE__DEVICE_PROCESSES__INIT, *list = &device;
 	Gm__Wire__ProcessesReply reply = GM__WIRE__PROCESSES_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	struct processes_answer *answer = malloc(sizeof(*answer));
-	if (!answer)
+	GM_AUTO_FREE struct processes_packet *out = malloc(sizeof(*out));
+
+	if (!out)
 		return -ENOMEM;
 	if (question->device < processes->devices) {
 		const struct gm_usage *usage = processes->latest[question->device];
@@ -182,34 +185,27 @@ static int processes_answer_next(struct gm_stream *stream, struct gm_peer *peer)
 		if (processes->ops->exclusive)
 			device.known = true; /* there can be nobody else */
 		else if (usage)
-			processes_fill(dispatch, peer, usage, answer, &device);
+			processes_fill(&question->head, peer, usage, out, &device);
 		reply.n_devices = 1;
 		reply.devices = &list;
 	}
-	packet.id = stream->id;
-	packet.more = question->device + 1 < processes->devices;
-	packet.body_case = GM__WIRE__PACKET__BODY_PROCESSES;
-	packet.processes = &reply;
-	int r = gm_peer_emit(peer, &packet, NULL, 0);
-	if (r == 0) {
+
+	int r = gm_answer_emit(stream, peer, question->device + 1 < processes->devices,
+		GM__WIRE__PACKET__BODY_PROCESSES, &reply);
+	if (r >= 0)
 		question->device++;
-		r = packet.more;
-	}
-	free(answer);
 	return r;
 }
 
-static void processes_question_free(struct gm_stream *stream)
-{
-	free(stream);
-}
-
 /* ---- rounds */
+
+static void processes_on_timer(uv_timer_t *timer);
 
 static void processes_begin(struct gm_processes *processes)
 {
 	uint64_t now = uv_now(processes->timer.loop);
 	uint64_t since = now - processes->begun_ms;
+
 	if (processes->missing || !processes->waiting)
 		return;
 	if (processes->begun && since < GM_PROCESSES_PAUSE_MS) {
@@ -230,40 +226,39 @@ static void processes_on_timer(uv_timer_t *timer)
 	processes_begin(timer->data);
 }
 
-void gm_processes_looked(struct gm_processes *processes, uint32_t device, struct gm_usage *usage)
+void gm_processes_update(struct gm_processes *processes, uint32_t device, struct gm_usage *usage)
 {
 	struct question *question, *next;
+
 	gm_usage_free(processes->latest[device]);
 	processes->latest[device] = usage;
 	processes->missing &= ~(UINT32_C(1) << device);
 	if (processes->missing)
 		return;
+
 	processes->round++;
 	DL_FOREACH_SAFE (processes->waiting, question, next) {
 		if (question->round > processes->round)
 			continue;
 		DL_DELETE(processes->waiting, question);
-		gm_peer_start(question->peer, &question->stream);
+		gm_peer_start(question->peer, &question->head.stream);
 	}
 	processes_begin(processes);
 }
 
 void gm_admin_get_processes(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_processes *processes = dispatch->processes;
-	struct question *question = calloc(1, sizeof(*question));
+	struct gm_processes *processes = serve->processes;
+	struct question *question =
+		gm_answer_new(serve, peer, packet->id, processes_next, sizeof(*question));
+
 	if (!question) {
-		gm_peer_send_failure(
-			peer, packet->id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+		gm_serve_fail_memory(peer, packet->id);
 		return;
 	}
-	question->stream.id = packet->id;
-	question->stream.next = processes_answer_next;
-	question->stream.free = processes_question_free;
-	question->dispatch = dispatch;
 	if (processes->ops->exclusive || processes->devices == 0) {
-		gm_peer_start(peer, &question->stream);
+		gm_peer_start(peer, &question->head.stream);
 		return;
 	}
 	question->peer = peer;

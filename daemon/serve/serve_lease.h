@@ -2,24 +2,10 @@
 #ifndef GM_DAEMON_SERVE_LEASE_H
 #define GM_DAEMON_SERVE_LEASE_H
 
-#include "daemon/serve/dispatch.h"
+#include "daemon/serve/serve.h"
 
-/* Requests about leases and sharing: the wire's words to core's and back. */
-void gm_serve_lease(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_grow(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_cancel(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_return(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_get_handles(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_share(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_open(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_unshare(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+/* Requests about leases and sharing. */
+gm_serve_handler gm_serve_lease, gm_serve_grow, gm_serve_cancel, gm_serve_return,
+	gm_serve_get_handles, gm_serve_share, gm_serve_open, gm_serve_unshare;
 
 #endif

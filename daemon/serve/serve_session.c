@@ -1,139 +1,138 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hello, goodbye and the list of devices. The hello's answer brings three fds (event socket, the
- * daemon's page, the client's page) and so may have to wait for room like any other handle; it owns
- * them until it is sent. A resume token is written into packets and nowhere else.
+ * Hello, goodbye and the list of devices. The answer to a hello carries three fds (the event
+ * socket, the daemon's page, the client's page), so it may have to wait for room like any packet
+ * with fds. It owns the fds until it is sent. A resume token is written into packets and nowhere
+ * else.
  */
 #include "autoconf.h"
+
+#include "daemon/serve/serve_session.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/clock.h"
 #include "common/units.h"
-#include "daemon/serve/serve_session.h"
+#include "daemon/serve/answer.h"
 
-/* A lease's id takes at most 10 bytes packed. The rest of a long list comes in further packets. */
+/* A packed lease id takes at most 10 bytes. Further packets take the rest of a long list. */
 #define GM_HELLO_LEASES_PER_PACKET 4096
 
 struct hello_answer {
-	struct gm_stream stream;
-	struct gm_dispatch *dispatch;
+	struct gm_answer head;
 	struct gm_client_welcome welcome;
-	bool first;
 	uint64_t n_leases, at;
 	uint64_t leases[];
 };
 
-static void serve_session_hello_free(struct gm_stream *stream)
+static void serve_hello_free(struct gm_stream *stream)
 {
 	struct hello_answer *answer = (struct hello_answer *)stream;
+
 	gm_client_welcome_deinit(&answer->welcome);
 	explicit_bzero(answer->welcome.token, sizeof(answer->welcome.token));
 	free(answer);
 }
 
-static void serve_session_fill_hello(
-	const struct gm_dispatch *dispatch, Gm__Wire__HelloReply *reply)
+static void serve_fill_hello(const struct gm_serve *serve, Gm__Wire__HelloReply *reply)
 {
 	reply->major = GM_WIRE_MAJOR;
 	reply->minor = GM_WIRE_MINOR;
 	reply->version = (char *)PACKAGE_VERSION;
-	reply->decay_ms = dispatch->config->decay_ns / GM_NS_PER_MS;
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
+	reply->track = (Gm__Wire__Track)serve->config->track;
+	reply->decay_ms = serve->config->decay_ns / GM_NS_PER_MS;
+	for (uint32_t i = 0; i < serve->n_devices; i++) {
 		struct gm_device_figures figures;
-		gm_core_device_figures(dispatch->core, i, &figures);
+		gm_core_device_figures(serve->core, i, &figures);
 		uint64_t wait_ms = (figures.policy.wait_ns ? figures.policy.wait_ns : GM_WAIT_NS) /
 				   GM_NS_PER_MS;
 		if (figures.policy.oom != GM_OOM_REFUSE && wait_ms > reply->wait_ms)
 			reply->wait_ms = wait_ms;
 	}
-	reply->track = (Gm__Wire__Track)dispatch->config->track;
 }
 
-static int serve_session_hello_next(struct gm_stream *stream, struct gm_peer *peer)
+static int serve_hello_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct hello_answer *answer = (struct hello_answer *)stream;
 	struct gm_client *client = gm_peer_user(peer);
+	const int fds[] = {
+		answer->welcome.events, answer->welcome.daemon_page, answer->welcome.client_page};
+	uint64_t left = answer->n_leases - answer->at;
 	Gm__Wire__HelloReply reply = GM__WIRE__HELLO_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
 	if (!client)
 		return -EPIPE;
-	serve_session_fill_hello(answer->dispatch, &reply);
+	serve_fill_hello(answer->head.serve, &reply);
 	reply.session = client->id;
 	reply.token.data = answer->welcome.token;
 	reply.token.len = sizeof(answer->welcome.token);
 	reply.resumed = answer->welcome.resumed;
-	uint64_t left = answer->n_leases - answer->at;
-	reply.n_leases = left < GM_HELLO_LEASES_PER_PACKET ? left : GM_HELLO_LEASES_PER_PACKET;
+	reply.n_leases = gm_min(left, GM_HELLO_LEASES_PER_PACKET);
 	reply.leases = answer->leases + answer->at;
-	packet.id = stream->id;
-	packet.more = left > reply.n_leases;
-	packet.body_case = GM__WIRE__PACKET__BODY_HELLO_REPLY;
-	packet.hello_reply = &reply;
-
-	const int fds[] = {
-		answer->welcome.events, answer->welcome.daemon_page, answer->welcome.client_page};
-	int r = gm_peer_emit(peer, &packet, fds, answer->first ? 3 : 0);
-	if (r < 0)
-		return r;
-	answer->first = false;
-	answer->at += reply.n_leases;
-	return answer->at < answer->n_leases;
+	int r = gm_answer_emit_fds(stream, peer, left > reply.n_leases,
+		GM__WIRE__PACKET__BODY_HELLO_REPLY, &reply, fds, answer->at ? 0 : 3);
+	if (r >= 0)
+		answer->at += reply.n_leases;
+	return r;
 }
 
-static int serve_session_answer_hello(struct gm_dispatch *dispatch, struct gm_peer *peer,
-	uint64_t id, struct gm_client *client, const struct gm_client_welcome *welcome)
+static int serve_answer_hello(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	struct gm_client *client, const struct gm_client_welcome *welcome)
 {
 	uint64_t n = welcome->resumed ? gm_session_lease_count(client->session) : 0;
-	struct hello_answer *answer = calloc(1, sizeof(*answer) + n * sizeof(uint64_t));
+	struct hello_answer *answer = gm_answer_new(
+		serve, peer, id, serve_hello_next, sizeof(*answer) + n * sizeof(uint64_t));
+	struct gm_lease *lease = NULL;
+
 	if (!answer)
 		return -ENOMEM;
-	answer->stream.id = id;
-	answer->stream.next = serve_session_hello_next;
-	answer->stream.free = serve_session_hello_free;
-	answer->dispatch = dispatch;
+	answer->head.stream.free = serve_hello_free;
 	answer->welcome = *welcome;
-	answer->first = true;
-	struct gm_lease *lease = NULL;
 	while (answer->n_leases < n && (lease = gm_session_next_lease(client->session, lease))) {
 		struct gm_lease_info info;
 		gm_lease_info(lease, client->session, &info);
 		answer->leases[answer->n_leases++] = info.id;
 	}
-	gm_peer_start(peer, &answer->stream);
+	gm_peer_start(peer, &answer->head.stream);
 	return 0;
 }
 
-static void serve_session_refuse_join(struct gm_peer *peer, uint64_t id, int error)
+static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 {
-	if (error == -EACCES) {
+	char detail[GM_DETAIL_BYTES];
+
+	switch (error) {
+	case -EACCES:
 		gm_peer_refuse(peer, id, GPUMEM_E_DENIED,
 			"this is not the process, or not the token, of the session to take up");
-		return;
-	}
-	char detail[GM_DETAIL_BYTES];
-	bool limit = error == -EMFILE || error == -ENFILE || error == -EUSERS;
-	if (error == -EUSERS)
+		break;
+	case -EUSERS:
 		snprintf(detail, sizeof(detail),
 			"uid %u has as many sessions as it may have, those included that its processes "
 			"left without a goodbye; see connections_per_uid",
 			gm_peer_identity(peer)->uid);
-	else if (limit)
-		snprintf(detail, sizeof(detail),
+		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
+		break;
+	case -EMFILE:
+	case -ENFILE:
+		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
-	else
+		break;
+	default:
 		snprintf(
 			detail, sizeof(detail), "the session cannot be made: %s", strerror(-error));
-	gm_peer_refuse(peer, id, limit ? GPUMEM_E_LIMIT : GPUMEM_E_SYSTEM, detail);
+		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, detail);
+	}
 }
 
-void gm_serve_hello(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Hello *hello = packet->hello;
+
 	if (gm_peer_greeted(peer)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL, "a second hello");
 		return;
@@ -154,62 +153,49 @@ void gm_serve_hello(
 	}
 	if (hello->observer) {
 		Gm__Wire__HelloReply reply = GM__WIRE__HELLO_REPLY__INIT;
-		Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
 		gm_peer_set_greeted(peer);
-		serve_session_fill_hello(dispatch, &reply);
-		answer.id = packet->id;
-		answer.body_case = GM__WIRE__PACKET__BODY_HELLO_REPLY;
-		answer.hello_reply = &reply;
-		gm_peer_send(peer, &answer);
+		serve_fill_hello(serve, &reply);
+		gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_HELLO_REPLY, &reply);
 		return;
 	}
 	if (hello->session && hello->token.len != GM_TOKEN_BYTES) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID, "a token has 16 bytes");
 		return;
 	}
+
 	struct gm_client *client;
 	struct gm_client_welcome welcome;
-	int r = gm_clients_join(dispatch->clients, peer, hello->name, dispatch->config->trust,
+	int r = gm_clients_join(serve->clients, peer, hello->name, serve->config->trust,
 		hello->session, hello->token.data, &client, &welcome);
 	if (r < 0) {
-		serve_session_refuse_join(peer, packet->id, r);
+		serve_refuse_join(peer, packet->id, r);
 		return;
 	}
 	gm_peer_set_greeted(peer);
-	r = serve_session_answer_hello(dispatch, peer, packet->id, client, &welcome);
+	r = serve_answer_hello(serve, peer, packet->id, client, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)
 			gm_session_keep_token(client->session, hello->token.data);
-		serve_session_refuse_join(peer, packet->id, r);
+		serve_refuse_join(peer, packet->id, r);
 	}
 	explicit_bzero(welcome.token, sizeof(welcome.token));
 }
 
-void gm_serve_goodbye(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+void gm_serve_goodbye(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	uint64_t id = packet->id;
 	gm_client_goodbye(gm_peer_user(peer));
-	gm_peer_send_done(peer, id);
+	gm_peer_send_done(peer, packet->id);
 }
 
 void gm_serve_get_devices(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	Gm__Wire__Device devices[GM_LIMIT_DEVICES];
-	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
 	Gm__Wire__DevicesReply reply = GM__WIRE__DEVICES_REPLY__INIT;
-	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
-	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
-	for (uint32_t i = 0; i < dispatch->n_devices; i++) {
-		gm_dispatch_fill_device(dispatch, i, troubles[i], &devices[i]);
-		list[i] = &devices[i];
-	}
-	reply.n_devices = dispatch->n_devices;
-	reply.devices = list;
-	answer.id = packet->id;
-	answer.body_case = GM__WIRE__PACKET__BODY_DEVICES;
-	answer.devices = &reply;
-	gm_peer_send(peer, &answer);
+	struct gm_serve_devices devices;
+
+	gm_serve_list_devices(serve, &devices);
+	reply.n_devices = serve->n_devices;
+	reply.devices = devices.list;
+	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_DEVICES, &reply);
 }

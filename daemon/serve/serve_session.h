@@ -2,14 +2,9 @@
 #ifndef GM_DAEMON_SERVE_SESSION_H
 #define GM_DAEMON_SERVE_SESSION_H
 
-#include "daemon/serve/dispatch.h"
+#include "daemon/serve/serve.h"
 
-/* Requests that begin and end a session, and the devices it finds. */
-void gm_serve_hello(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_goodbye(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-void gm_serve_get_devices(
-	struct gm_dispatch *dispatch, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+/* Requests that begin and end a session, and the list of devices. */
+gm_serve_handler gm_serve_hello, gm_serve_goodbye, gm_serve_get_devices;
 
 #endif

@@ -17,8 +17,9 @@
 #include "common/clock.h"
 #include "common/random.h"
 #include "daemon/backend/backend.h"
-#include "daemon/serve/dispatch.h"
 #include "daemon/backend/worker.h"
+#include "daemon/serve/dispatch.h"
+#include "daemon/serve/serve.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/daemon/wire_client.h"
@@ -29,7 +30,7 @@ static uv_loop_t loop;
 static struct gm_hub hub;
 static struct gm_core *core;
 static struct gm_clients clients;
-static struct gm_dispatch dispatch;
+static struct gm_serve serve;
 static struct gm_worker *device;
 static struct gm_config config = {
 	.trust = GM_TRUST_UID, .track = GM_TRACK_ALL, .preset = "default"};
@@ -149,7 +150,7 @@ static void setup(void)
 		gm_worker_new(&loop, &gm_backend_host, backend, 0, &worker_events, NULL, &device),
 		0);
 	ck_assert_int_eq(gm_core_add_device(core, &info, &n), 0);
-	dispatch = (struct gm_dispatch){.core = core,
+	serve = (struct gm_serve){.core = core,
 		.clients = &clients,
 		.config = &config,
 		.ops = &gm_backend_host,
@@ -158,7 +159,7 @@ static void setup(void)
 		.n_devices = 1,
 		.uid = geteuid(),
 		.admin_group = (gid_t)-1};
-	gm_backend_host.device_info(backend, 0, &dispatch.devices[0]);
+	gm_backend_host.device_info(backend, 0, &serve.devices[0]);
 }
 
 static void setup_large(void)
@@ -231,7 +232,7 @@ static bool join(struct wire_client *client, const struct guise *guise)
 	if (r == 0) {
 		if (guise)
 			disguise(identity, guise);
-		r = gm_peer_new(&hub, ends[0], identity, 60000, &peer_ops, &dispatch, &peer);
+		r = gm_peer_new(&hub, ends[0], identity, 60000, &peer_ops, &serve, &peer);
 		gm_identity_unref(identity);
 	}
 	failing_malloc_pause(true);
@@ -408,7 +409,7 @@ START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
 	Gm__Wire__Return back = GM__WIRE__RETURN__INIT;
 	struct wire_client *client = new_client();
 	config.trust = GM_TRUST_CONTAINER;
-	dispatch.uid = 0; /* whoever runs this */
+	serve.uid = 0; /* whoever runs this */
 	ck_assert(join(client, &owner));
 	hello.major = GM_WIRE_MAJOR;
 	ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_HELLO, &hello)));

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers of one packet and of many. */
+#include "daemon/serve/answer.h"
+
+#include <stdlib.h>
+
+static void answer_free(struct gm_stream *stream)
+{
+	free(stream);
+}
+
+void *gm_answer_new(struct gm_serve *serve, const struct gm_peer *peer, uint64_t id,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes)
+{
+	struct gm_answer *answer = calloc(1, bytes);
+
+	if (!answer)
+		return NULL;
+	answer->stream.id = id;
+	answer->stream.next = next;
+	answer->stream.free = answer_free;
+	answer->serve = serve;
+	answer->admin = gm_serve_is_admin(serve, peer);
+	return answer;
+}
+
+bool gm_answer_may_see(
+	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_client *client)
+{
+	return answer->admin || gm_identity_same_owner(gm_peer_identity(peer), client->identity);
+}
+
+static Gm__Wire__Packet answer_packet(
+	uint64_t id, bool more, Gm__Wire__Packet__BodyCase body, void *message)
+{
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	packet.id = id;
+	packet.more = more;
+	packet.body_case = body;
+	packet.hello = message; /* every member of the union is a pointer to a message */
+	return packet;
+}
+
+int gm_answer_emit_fds(const struct gm_stream *stream, struct gm_peer *peer, bool more,
+	Gm__Wire__Packet__BodyCase body, void *message, const int *fds, size_t n_fds)
+{
+	Gm__Wire__Packet packet = answer_packet(stream->id, more, body, message);
+	int r = gm_peer_emit(peer, &packet, fds, n_fds);
+
+	return r < 0 ? r : more;
+}
+
+int gm_answer_emit(const struct gm_stream *stream, struct gm_peer *peer, bool more,
+	Gm__Wire__Packet__BodyCase body, void *message)
+{
+	return gm_answer_emit_fds(stream, peer, more, body, message, NULL, 0);
+}
+
+void gm_answer_send(
+	struct gm_peer *peer, uint64_t id, Gm__Wire__Packet__BodyCase body, void *message)
+{
+	Gm__Wire__Packet packet = answer_packet(id, false, body, message);
+
+	gm_peer_send(peer, &packet);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all handlers share: who is an administrator, common refusals, devices as messages. */
+#include "daemon/serve/serve.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "daemon/core/owner.h"
+
+bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer)
+{
+	return gm_identity_may_administer(gm_peer_identity(peer), serve->uid, serve->admin_group);
+}
+
+bool gm_serve_is_private(const struct gm_owner *owner)
+{
+	return owner && (owner->kind == GM_OWNER_UNIT || owner->kind == GM_OWNER_CONTAINER ||
+				owner->kind == GM_OWNER_NAME);
+}
+
+enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t device)
+{
+	const struct gm_backend_device *info = &serve->devices[device];
+
+	/* The setting is about GPUs: host memory has one transport only. */
+	if (serve->config->transport != GM_TRANSPORT_AUTO && !info->pinned &&
+		strcmp(serve->ops->name, "host") != 0)
+		return serve->config->transport;
+	return info->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+}
+
+bool gm_serve_require_admin(
+	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const char *what)
+{
+	char detail[GM_DETAIL_BYTES];
+
+	if (gm_serve_is_admin(serve, peer))
+		return true;
+	snprintf(detail, sizeof(detail),
+		"%s needs root, uid %u or the group %s, outside of containers", what, serve->uid,
+		serve->config->admin_group[0] ? serve->config->admin_group : "(none)");
+	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
+	return false;
+}
+
+bool gm_serve_require_device(
+	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, uint32_t device)
+{
+	char detail[GM_DETAIL_BYTES];
+
+	if (device < serve->n_devices)
+		return true;
+	snprintf(detail, sizeof(detail), "there is no device %u; there are %u, numbered from 0",
+		device, serve->n_devices);
+	gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND, detail);
+	return false;
+}
+
+void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id)
+{
+	gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+}
+
+static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
+	char trouble[GM_BACKEND_TROUBLE], Gm__Wire__Device *ret)
+{
+	const struct gm_backend_device *info = &serve->devices[device];
+	struct gm_device_figures figures;
+	uint64_t when;
+
+	gm_core_device_figures(serve->core, device, &figures);
+	gm__wire__device__init(ret);
+	ret->number = device;
+	ret->name = (char *)info->name;
+	ret->pinned = info->pinned;
+	ret->mig = info->mig;
+	if (!info->pinned) {
+		ret->uuid.data = (uint8_t *)info->uuid;
+		ret->uuid.len = sizeof(info->uuid);
+	}
+	ret->backend = (char *)(info->mapping ? info->mapping : serve->ops->name);
+	ret->total = figures.total;
+	ret->capacity = figures.capacity;
+	ret->ceiling = figures.ceiling;
+	ret->available = figures.available;
+	ret->leased = figures.leased;
+	ret->quarantined = figures.quarantined;
+	ret->admitted = figures.admitted;
+	ret->pooled = figures.pooled;
+	ret->foreign = figures.foreign;
+	ret->pressure_ppm = figures.pressure_ppm;
+	ret->level = figures.level;
+	ret->transport_fd = info->transport_fd;
+	ret->transport_ipc = info->transport_ipc;
+	ret->transport = (Gm__Wire__Transport)gm_serve_auto_transport(serve, device);
+	ret->chunks = figures.chunks;
+	ret->pci = (char *)info->pci;
+	ret->fraction = figures.policy.fraction;
+	ret->min_free = figures.policy.min_free;
+	ret->peak_charged = figures.peak_charged;
+	ret->free = figures.free;
+	ret->measured = serve->ops->exclusive || info->pinned || figures.measured;
+	if (serve->ops->trouble && serve->ops->trouble(serve->backend, device, trouble, &when)) {
+		ret->trouble = trouble;
+		ret->trouble_age_ms = (gm_clock_ns() - when) / GM_NS_PER_MS;
+	}
+}
+
+void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices *ret)
+{
+	for (uint32_t i = 0; i < serve->n_devices; i++) {
+		serve_fill_device(serve, i, ret->troubles[i], &ret->devices[i]);
+		ret->list[i] = &ret->devices[i];
+	}
+}

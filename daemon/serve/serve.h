@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_SERVE_H
+#define GM_DAEMON_SERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/backend/backend.h"
+#include "daemon/config/config.h"
+#include "daemon/net/peer.h"
+#include "daemon/tenant/client.h"
+
+/*
+ * This folder answers requests: it carries a request out or refuses it with the cause and a remedy,
+ * and a refused request changes nothing. It must never know how core decides, how a backend makes
+ * memory, or how packets travel.
+ *
+ * This header holds what all handlers share. dispatch.c, on top of them, has the table that leads
+ * from a message to its handler.
+ */
+
+struct gm_cleanup;
+struct gm_owner;
+struct gm_processes;
+struct gm_watch;
+
+/* What the handlers work on. The broker fills it and owns everything in it. */
+struct gm_serve {
+	struct gm_core *core;
+	struct gm_clients *clients;
+	const struct gm_config *config; /* a reload replaces it */
+	const struct gm_backend_ops *ops;
+	void *backend;
+	const char *socket;
+	struct gm_processes *processes;
+	struct gm_watch *watch;
+	struct gm_cleanup *cleanups; /* those that have not ended: admin_cleanup.c's own */
+	char backend_note[256];      /* why a preferred backend is not in use; "": it is */
+	uint32_t n_devices;
+	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	uint64_t start_ns;
+	uid_t uid;         /* the daemon's own */
+	gid_t admin_group; /* -1: there is none */
+};
+
+/* Handles one kind of request. packet lives until the handler returns. A header declares its
+ * handlers by this type: "gm_serve_handler gm_serve_lease;". */
+typedef void gm_serve_handler(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet);
+
+bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer);
+/* Whether the owner of a limit reveals what not everybody may know about a client: its name, its
+ * unit or its container. owner may be NULL: then it reveals nothing. */
+bool gm_serve_is_private(const struct gm_owner *owner);
+/* The transport of a lease that names none: FD or IPC. The device may lack the one configured. */
+enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t device);
+
+/* The refusals below answer request id. */
+
+/* Returns false, with the refusal sent, if the peer is no administrator. what: "a cleanup". */
+bool gm_serve_require_admin(
+	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const char *what);
+/* Returns false, with the refusal sent, if there is no such device. */
+bool gm_serve_require_device(
+	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, uint32_t device);
+/* The daemon is out of memory. */
+void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
+
+/* All devices as messages. Their strings live in here and in the struct gm_serve. */
+struct gm_serve_devices {
+	Gm__Wire__Device devices[GM_LIMIT_DEVICES];
+	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
+	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
+};
+void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices *ret);
+
+#endif
