@@ -243,7 +243,7 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		}
 		if (at.inside)
-			HASH_FIND(hh, clients->by_id, &at.client, sizeof(at.client), client);
+			client = gm_clients_find(clients, at.client);
 		if (!client) {
 			client = gm_clients_after(clients, at.client);
 			at.row = 0;
@@ -439,7 +439,8 @@ void gm_admin_trim(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		reply.released += gm_core_trim(serve->core, i);
 		reply.clients_asked += gm_clients_reclaim(serve->clients, i, false);
 	}
-	gm_peer_log(peer, GM_LOG_INFO, "trimmed: %llu bytes released, %llu clients asked",
+	gm_peer_log(peer, GM_LOG_INFO,
+		"a trim released %llu bytes and asked %llu clients for memory",
 		(unsigned long long)reply.released, (unsigned long long)reply.clients_asked);
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_TRIM_REPLY, &reply);
 }

@@ -123,9 +123,7 @@ static int cleanup_emit_result(struct cleanup_plan *plan, struct gm_peer *peer)
 static void cleanup_fill_step(
 	struct gm_serve *serve, const struct cleanup_step *from, Gm__Wire__CleanupStep *ret)
 {
-	struct gm_session *session =
-		from->session ? gm_core_find_session(serve->core, from->session) : NULL;
-	const struct gm_client *client = session ? gm_clients_of(serve->clients, session) : NULL;
+	const struct gm_client *client = gm_clients_find(serve->clients, from->session);
 
 	gm__wire__cleanup_step__init(ret);
 	ret->rung = (Gm__Wire__Rung)from->rung;
@@ -251,12 +249,12 @@ void gm_admin_cleanup(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 	cleanup->device = what->device;
 	/* It may end before the call that begins it returns. */
 	DL_APPEND(serve->cleanups, cleanup);
-	gm_peer_log(peer, GM_LOG_NOTICE, "a cleanup of device %u by hand", cleanup->device);
+	gm_peer_log(peer, GM_LOG_NOTICE, "begins a cleanup of device %u", cleanup->device);
 
 	gpumem_status status =
 		gm_core_cleanup(serve->core, cleanup->device, what->need, &plan, detail);
 	if (status != GPUMEM_OK) {
-		gm_peer_log(peer, GM_LOG_NOTICE, "it was refused: %s", detail);
+		gm_peer_log(peer, GM_LOG_NOTICE, "the cleanup is refused: %s", detail);
 		gm_peer_send_failure(peer, id, status, detail);
 		cleanup_free(serve, cleanup);
 	} else {

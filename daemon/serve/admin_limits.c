@@ -183,7 +183,7 @@ static bool limits_parse_owner(
 	if (gm_owner_parse(text, ret) == 0)
 		return true;
 	snprintf(detail, sizeof(detail),
-		"\"%.80s\" names no owner; say uid:, gid:, unit:, container:, client: or session: and whose",
+		"\"%.80s\" names no owner; use uid:ID, gid:ID, unit:NAME, container:NAME, client:NAME or session:ID",
 		text);
 	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
 	return false;
@@ -226,7 +226,7 @@ void gm_admin_set_limit(
 	if (set->set & ~(uint32_t)(GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY) ||
 		set->priority > GM_CONFIG_PRIORITY_MAX || set->priority < -GM_CONFIG_PRIORITY_MAX) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
-			"a limit has max, guarantee and priority, which is from -1000 to 1000");
+			"a limit has max, guarantee and priority; the priority must be from -1000 to 1000");
 		return;
 	}
 
@@ -263,8 +263,8 @@ void gm_admin_reset_limit(
 	}
 
 	gm_clients_limits_changed(serve->clients);
-	gm_watch_limits(
-		serve, gm_peer_identity(peer), all ? "all" : reset->owner, "as configured again");
+	gm_watch_limits(serve, gm_peer_identity(peer), all ? "all" : reset->owner,
+		"reset to the configuration");
 	limits_start_listing(serve, peer, packet->id, limits_next, all ? NULL : &owner);
 }
 

@@ -60,13 +60,13 @@ void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet 
 
 	if (!row)
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
-			"answers and events come from the daemon alone");
+			"clients send requests: answers and events come from the daemon only");
 	else if (row->need != NEED_NOTHING && !gm_peer_greeted(peer))
 		gm_peer_refuse(
 			peer, packet->id, GPUMEM_E_PROTOCOL, "the first packet must be a hello");
 	else if (row->need == NEED_SESSION && !gm_peer_user(peer))
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_DENIED,
-			"this connection has no session: it is an observer's, or said goodbye");
+			"this connection has no session: it belongs to an observer, or has said goodbye");
 	else
 		row->handler(ctx, peer, packet);
 }

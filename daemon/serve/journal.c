@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines of the journal about memory: which id, how urgent, which fields. What core tells is turned
- * into words here and nowhere else, so that the journal and gpumemctl watch say the same.
+ * Journal entries about memory: their ids, levels and fields. The line for people is made here and
+ * nowhere else, so that the journal and gpumemctl watch say the same.
  */
 #include "daemon/serve/journal.h"
 
@@ -47,18 +47,20 @@ const char *gm_journal_trigger(enum gm_trigger trigger)
 void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,
 	const char *name, char text[GM_JOURNAL_TEXT])
 {
-	/* These two name the client in their own words. */
-	if (identity && (event->kind == GM_EVENT_VICTIM || event->kind == GM_EVENT_IGNORED))
-		snprintf(text, GM_JOURNAL_TEXT, "%s (%s, pid %d, uid %u)", event->text,
-			name && name[0] ? name : identity->command, (int)identity->pid,
-			identity->uid);
-	else if (identity)
-		snprintf(text, GM_JOURNAL_TEXT, "client %llu (%s, pid %d, uid %u): %s",
-			(unsigned long long)gm_session_id(event->session),
-			name && name[0] ? name : identity->command, (int)identity->pid,
-			identity->uid, event->text);
-	else
+	if (!identity) {
 		snprintf(text, GM_JOURNAL_TEXT, "%s", event->text);
+		return;
+	}
+	if (!name || !name[0])
+		name = identity->command;
+	/* The text of these two says which client already. */
+	if (event->kind == GM_EVENT_VICTIM || event->kind == GM_EVENT_IGNORED)
+		snprintf(text, GM_JOURNAL_TEXT, "%s (%s, pid %d, uid %u)", event->text, name,
+			(int)identity->pid, identity->uid);
+	else
+		snprintf(text, GM_JOURNAL_TEXT, "client %llu (%s, pid %d, uid %u): %s",
+			(unsigned long long)gm_session_id(event->session), name, (int)identity->pid,
+			identity->uid, event->text);
 }
 
 struct fields {
@@ -73,6 +75,7 @@ static void journal_add(struct fields *fields, const char *format, ...)
 static void journal_add(struct fields *fields, const char *format, ...)
 {
 	va_list args;
+
 	va_start(args, format);
 	vsnprintf(fields->text[fields->n], sizeof(fields->text[0]), format, args);
 	va_end(args);
@@ -95,6 +98,7 @@ void gm_journal_event(
 	const struct gm_event *event, const struct gm_identity *identity, const char *text)
 {
 	struct fields f = {.n = 0};
+
 	journal_add(&f, "MESSAGE_ID=%s", kinds[event->kind].id);
 	journal_add(&f, "GPUMEM_EVENT=%s", kinds[event->kind].kind);
 	journal_add_number(&f, "DEVICE", event->device);
@@ -102,6 +106,7 @@ void gm_journal_event(
 		journal_add_number(&f, "CLIENT", gm_session_id(event->session));
 	if (identity)
 		journal_add_identity(&f, identity);
+
 	switch (event->kind) {
 	case GM_EVENT_RECLAIM_STARTED:
 	case GM_EVENT_RECLAIM_ENDED: {
@@ -127,7 +132,7 @@ void gm_journal_event(
 			journal_add_number(&f, "HELD", event->held);
 		if (event->max)
 			journal_add_number(&f, "MAX", event->max);
-		/* That nothing came is worth saying. */
+		/* For a client that ignored a reclaim, 0 bytes are worth saying. */
 		if (event->bytes || event->kind == GM_EVENT_IGNORED)
 			journal_add_number(&f, "BYTES", event->bytes);
 		if (event->waited_ns)
@@ -142,18 +147,20 @@ void gm_journal_event(
 			journal_add_number(&f, "STATUS", (uint64_t)event->status);
 		break;
 	}
+
 	gm_log_fields(kinds[event->kind].level, f.list, "%s", text);
 }
 
 void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures)
 {
 	static const char *const names[GM_LEVELS] = {"low", "medium", "high", "critical"};
-	static const char *const next[GM_LEVELS] = {"nothing is done",
-		"no fresh chunks are kept ready",
-		"pooled chunks go, and clients are asked for what they cache",
-		"everything unused is wanted back, and new leases of lower priority wait or are refused"};
+	static const char *const next[GM_LEVELS] = {"nothing needs to be done",
+		"the reserve is not refilled",
+		"pooled chunks are destroyed, and clients are asked for what they cache",
+		"clients must return everything unused, and new leases of lower priority wait or are refused"};
 	char available[GM_UNITS_TEXT], capacity[GM_UNITS_TEXT];
 	struct fields f = {.n = 0};
+
 	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_PRESSURE);
 	journal_add(&f, "GPUMEM_EVENT=pressure");
 	journal_add_number(&f, "DEVICE", device);
@@ -161,6 +168,7 @@ void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figure
 	journal_add_number(&f, "PRESSURE_PPM", figures->pressure_ppm);
 	journal_add_number(&f, "AVAILABLE", figures->available);
 	journal_add_number(&f, "FOREIGN", figures->foreign);
+
 	gm_log_fields(GM_LOG_INFO, f.list, "device %u: pressure is %s: %s of %s available; %s",
 		device, names[figures->level], gm_format_size(figures->available, available),
 		gm_format_size(figures->capacity, capacity), next[figures->level]);
@@ -169,10 +177,12 @@ void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figure
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what)
 {
 	struct fields f = {.n = 0};
+
 	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_LIMITS_SET);
 	journal_add(&f, "GPUMEM_EVENT=limits");
 	journal_add_identity(&f, who);
 	journal_add(&f, "GPUMEM_OWNER=%s", owner);
+
 	gm_log_fields(GM_LOG_NOTICE, f.list, "uid %u (%s, pid %d) changed limits: %s %s", who->uid,
 		who->command, (int)who->pid, owner, what);
 }

@@ -8,8 +8,8 @@
 #include "daemon/net/identity.h"
 
 /*
- * What happens to memory, in the journal: one line a person understands, a message id and fields
- * for programs. gpumemd(8) lists both. The ids stay as they are.
+ * Journal entries about memory: a line for people, and a message id and fields for programs.
+ * gpumemd(8) lists them. The ids must never change.
  */
 #define GM_MESSAGE_PRESSURE        "04662ca187fe4f44a77c4a76b8e4e654"
 #define GM_MESSAGE_LIMIT           "ca7196926c7142adbafd7bfaf8afe8f2"
@@ -25,17 +25,18 @@
 
 #define GM_JOURNAL_TEXT 640
 
-/* "limit", "reclaim-started", …: what gpumemctl watch and GPUMEM_EVENT= call it. */
+/* "limit", "reclaim-started", …: the name of a kind in gpumemctl watch and in GPUMEM_EVENT=. */
 const char *gm_journal_kind(enum gm_event_kind kind);
 const char *gm_journal_trigger(enum gm_trigger trigger);
-/* The whole line: who it is about, and core's own words. identity NULL: nobody, or gone. */
+/* Makes the whole line: the client that the event is about, and core's own words. identity NULL:
+ * the event is about no client, or the client has gone. */
 void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,
 	const char *name, char text[GM_JOURNAL_TEXT]);
-/* Writes it. */
+/* Writes an event's entry, with that line. */
 void gm_journal_event(
 	const struct gm_event *event, const struct gm_identity *identity, const char *text);
 void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures);
-/* Somebody changed limits. */
+/* An administrator changed limits. */
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what);
 
 #endif

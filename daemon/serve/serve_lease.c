@@ -233,7 +233,8 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	char detail[GM_DETAIL_BYTES];
 
 	if (what->bytes == 0 || what->bytes > GM_LEASE_BYTES_MAX) {
-		snprintf(detail, sizeof(detail), "a lease of %llu bytes: must be 1 to %llu",
+		snprintf(detail, sizeof(detail),
+			"a lease of %llu bytes: the size must be from 1 to %llu",
 			(unsigned long long)what->bytes, (unsigned long long)GM_LEASE_BYTES_MAX);
 		gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
 		return;
@@ -281,7 +282,7 @@ void gm_serve_cancel(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	DL_SEARCH_SCALAR(client->asked, asked, id, packet->cancel->request);
 	if (!asked) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_NOT_FOUND,
-			"no request of this connection with this id is without an answer");
+			"this connection has no unanswered request with this id");
 		return;
 	}
 	gm_core_cancel(serve->core, &asked->request);
@@ -301,7 +302,7 @@ static void serve_no_transport(const struct gm_serve *serve, const Gm__Wire__Lea
 		serve->config->transport == transport)
 		remedy = "gpumemd.conf asks for it: set transport = auto";
 	if (!device->transport_fd && !device->transport_ipc)
-		remedy = "it can share memory in no way; see gpumemctl doctor";
+		remedy = "it cannot share memory at all; see gpumemctl doctor";
 	snprintf(detail, GM_DETAIL_BYTES, "device %u has no %s transport: %s; %s", lease->device,
 		ipc ? "ipc" : "fd", ipc ? device->ipc_why : device->fd_why, remedy);
 }
@@ -314,7 +315,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	if (!gm_name_ok(lease->tag)) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
-			"a tag is printable UTF-8 of at most 63 bytes");
+			"a tag must be printable UTF-8 of at most 63 bytes");
 		return;
 	}
 
@@ -331,7 +332,8 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		transport = GM_TRANSPORT_IPC;
 		break;
 	default:
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, "no such transport");
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"no such transport; ask for auto, fd or ipc");
 		return;
 	}
 	if (!(transport == GM_TRANSPORT_FD ? device->transport_fd : device->transport_ipc)) {
@@ -393,7 +395,7 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 		detail = "a chunk is not (or no longer) in the lease, or is named twice; none was "
 			 "returned";
 	else if (status == GPUMEM_E_BUSY)
-		detail = "the lease is shared: it goes back as a whole";
+		detail = "the lease is shared, so it can only be returned as a whole";
 	serve_answer_status(peer, packet->id, status, detail);
 }
 
@@ -432,7 +434,8 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		options.audience = GM_AUDIENCE_GID;
 		break;
 	default:
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, "no such audience");
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"no such audience; share with the domain, a uid or a gid");
 		return;
 	}
 
@@ -441,9 +444,9 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	if (status != GPUMEM_OK) {
 		const char *detail = "the lease cannot be shared";
 		if (status == GPUMEM_E_LIMIT)
-			detail = "this client has as many shares as it may have; unshare some";
+			detail = "this client has as many shares as allowed; unshare one first";
 		else if (status == GPUMEM_E_DENIED)
-			detail = "only the maker of a lease can share it";
+			detail = "only the client that made a lease can share it";
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
@@ -462,7 +465,8 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	struct gm_lease *lease;
 
 	if (open->token.len != GM_TOKEN_BYTES) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, "a token has 16 bytes");
+		gm_peer_send_failure(
+			peer, packet->id, GPUMEM_E_INVALID, "a token must have 16 bytes");
 		return;
 	}
 
@@ -471,11 +475,11 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	if (status != GPUMEM_OK) {
 		const char *detail = "the lease cannot be opened";
 		if (status == GPUMEM_E_NOT_FOUND)
-			detail = "nothing is shared under this token with this client: it may have "
+			detail = "this token opens nothing for this client: the sharing may have "
 				 "ended, or be meant for somebody else";
 		else if (status == GPUMEM_E_LIMIT)
-			detail = "the lease was opened as often as it may be, or this client holds "
-				 "as many leases as it may";
+			detail = "the lease is open as often as allowed, or this client holds as "
+				 "many leases as allowed; return one first";
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
@@ -495,5 +499,5 @@ void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 	if (!lease)
 		return;
 	serve_answer_status(peer, packet->id, gm_lease_unshare(serve_session(peer), lease),
-		"only the maker of a lease can end its sharing");
+		"only the client that made a lease can unshare it");
 }

@@ -108,12 +108,12 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 	switch (error) {
 	case -EACCES:
 		gm_peer_refuse(peer, id, GPUMEM_E_DENIED,
-			"this is not the process, or not the token, of the session to take up");
+			"the session to resume belongs to another process, or the token is wrong");
 		break;
 	case -EUSERS:
 		snprintf(detail, sizeof(detail),
-			"uid %u has as many sessions as it may have, those included that its processes "
-			"left without a goodbye; see connections_per_uid",
+			"uid %u has as many sessions as allowed, counting those that its processes left "
+			"without a goodbye; end such a process, or raise connections_per_uid",
 			gm_peer_identity(peer)->uid);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
@@ -123,8 +123,8 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		break;
 	default:
-		snprintf(
-			detail, sizeof(detail), "the session cannot be made: %s", strerror(-error));
+		snprintf(detail, sizeof(detail), "the daemon cannot make the session: %s",
+			strerror(-error));
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, detail);
 	}
 }
@@ -134,7 +134,8 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	const Gm__Wire__Hello *hello = packet->hello;
 
 	if (gm_peer_greeted(peer)) {
-		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL, "a second hello");
+		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
+			"this connection has said hello already");
 		return;
 	}
 	if (hello->major != GM_WIRE_MAJOR) {
@@ -148,7 +149,7 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	}
 	if (!gm_name_ok(hello->name)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID,
-			"a name is printable UTF-8 of at most 63 bytes");
+			"a name must be printable UTF-8 of at most 63 bytes");
 		return;
 	}
 	if (hello->observer) {
@@ -159,7 +160,7 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 	if (hello->session && hello->token.len != GM_TOKEN_BYTES) {
-		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID, "a token has 16 bytes");
+		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID, "a token must have 16 bytes");
 		return;
 	}
 

@@ -103,11 +103,11 @@ static const char *watch_bare_text(const struct gm_event *event)
 		return event->text;
 	switch (event->kind) {
 	case GM_EVENT_LIMIT:
-		return "asked for more than a limit lets it have";
+		return "asked for more than a limit allows";
 	case GM_EVENT_QUEUED:
-		return "waits: a limit is in the way";
+		return "waits because of a limit";
 	default:
-		return "was refused: a limit was in the way";
+		return "was refused because of a limit";
 	}
 }
 
@@ -234,7 +234,7 @@ void gm_watch_start(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	DL_SEARCH_SCALAR(serve->watch->watchers, watcher, peer, peer);
 	if (watcher) {
 		gm_peer_send_failure(
-			peer, packet->id, GPUMEM_E_INVALID, "this connection watches already");
+			peer, packet->id, GPUMEM_E_INVALID, "this connection is watching already");
 		return;
 	}
 	watcher = calloc(1, sizeof(*watcher));

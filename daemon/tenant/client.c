@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clients as processes. Charges belong to the process, so the record outlives the connection: what
- * ends it is the pidfd, whatever copies of the socket a forked child may hold, or a goodbye, or the
- * end of a connection that left nothing behind.
+ * Clients. Memory is charged to a process, so the record of a client outlives its connection. It
+ * ends when the pidfd reports the end of the process (a forked child may still hold a copy of the
+ * socket), with a goodbye, or with a connection that leaves no lease behind.
  *
- * What a client holds is written to its page at once. What it is told of a device is the same for
- * everybody, so it is written for all clients together, at most once in an interval; only a new
- * pressure level does not wait. So a request costs the same however many clients there are, and
- * nothing runs while nothing changes.
+ * The daemon writes what a client holds to the client's page at once. The figures of a device are
+ * the same for all clients, so they are written to all pages together, at most once per interval.
+ * Only a new pressure level is written at once. So the cost of a request does not grow with the
+ * number of clients, and nothing runs while nothing changes.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,13 +24,14 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-/* How long figures of a device may be old in the pages. */
+/* How old the figures of a device on the pages may be. */
 #define GM_CLIENTS_INTERVAL_MS 50
 
 static void client_log(const struct gm_client *client, enum gm_log_level level, const char *what)
 {
 	char id[48], pid[32], uid[32];
 	const char *const fields[] = {id, pid, uid, NULL};
+
 	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", client->identity->uid);
@@ -41,20 +43,28 @@ static void client_log(const struct gm_client *client, enum gm_log_level level, 
 
 /* ---- figures for the pages */
 
+static void client_write_page(
+	struct gm_client *client, uint32_t device, const struct gm_device_figures *figures)
+{
+	gm_pages_write_device(&client->pages, device, figures,
+		gm_session_held(client->session, device), client->max[device]);
+}
+
 static void client_write_device(struct gm_clients *clients, uint32_t device)
 {
 	struct gm_device_figures figures;
 	struct gm_client *client;
+
 	gm_core_device_figures(clients->core, device, &figures);
 	DL_FOREACH (clients->list, client)
-		gm_pages_write_device(&client->pages, device, &figures,
-			gm_session_held(client->session, device), client->max[device]);
+		client_write_page(client, device, &figures);
 	clients->dirty &= ~(UINT32_C(1) << device);
 }
 
 static void client_on_interval(uv_timer_t *timer)
 {
 	struct gm_clients *clients = timer->data;
+
 	for (uint32_t i = 0; i < clients->devices; i++)
 		if (clients->dirty & UINT32_C(1) << i)
 			client_write_device(clients, i);
@@ -71,6 +81,7 @@ void gm_clients_device_changed(struct gm_clients *clients, uint32_t device)
 void gm_clients_session_changed(struct gm_session *session, uint32_t device)
 {
 	struct gm_client *client = gm_session_info(session)->user;
+
 	if (client)
 		gm_pages_write_held(&client->pages, device, gm_session_held(session, device));
 }
@@ -78,6 +89,7 @@ void gm_clients_session_changed(struct gm_session *session, uint32_t device)
 void gm_clients_level_changed(struct gm_clients *clients, uint32_t device)
 {
 	struct gm_client *client;
+
 	client_write_device(clients, device);
 	DL_FOREACH (clients->list, client)
 		if (client->events)
@@ -88,6 +100,7 @@ uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool ur
 {
 	struct gm_client *client;
 	uint64_t asked = 0;
+
 	client_write_device(clients, device);
 	DL_FOREACH (clients->list, client) {
 		if (client->events && gm_session_held(client->session, device)) {
@@ -101,6 +114,7 @@ uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool ur
 void gm_clients_limits_changed(struct gm_clients *clients)
 {
 	struct gm_client *client;
+
 	for (uint32_t i = 0; i < clients->devices; i++) {
 		struct gm_device_figures figures;
 		gm_core_device_figures(clients->core, i, &figures);
@@ -109,8 +123,7 @@ void gm_clients_limits_changed(struct gm_clients *clients)
 			if (max == client->max[i])
 				continue;
 			client->max[i] = max;
-			gm_pages_write_device(&client->pages, i, &figures,
-				gm_session_held(client->session, i), max);
+			client_write_page(client, i, &figures);
 			if (client->events)
 				gm_events_limits(client->events, i, max);
 		}
@@ -120,6 +133,7 @@ void gm_clients_limits_changed(struct gm_clients *clients)
 void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask)
 {
 	struct gm_client *client = gm_session_info(session)->user;
+
 	if (client && client->events)
 		gm_events_reclaim(client->events, ask->device, ask->urgent, ask->bytes);
 }
@@ -127,17 +141,18 @@ void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim
 void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
 	struct gm_client *client = gm_session_info(session)->user;
+	uint64_t held = gm_session_held(session, device);
 	struct gm_page_use said;
+
 	*ret = (struct gm_use){0};
-	if (client && client->events &&
-		gm_pages_read_use(
-			&client->pages, device, gm_session_held(session, device), &said) == 0)
+	if (client && client->events && gm_pages_read_use(&client->pages, device, held, &said) == 0)
 		ret->cached = said.cached;
 }
 
 void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart)
 {
 	struct gm_client *client;
+
 	DL_FOREACH (clients->list, client)
 		if (client->events)
 			gm_events_goodbye(client->events, reason, restart);
@@ -158,11 +173,8 @@ int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_co
 	int r = gm_domains_new(&clients->domains);
 	if (r < 0)
 		return r;
-	r = uv_timer_init(hub->loop, &clients->timer);
-	if (r < 0) {
-		gm_domains_free(clients->domains);
-		return r;
-	}
+
+	uv_timer_init(hub->loop, &clients->timer); /* cannot fail */
 	clients->timer.data = clients;
 	clients->timer_open = true;
 	return 0;
@@ -181,21 +193,26 @@ void gm_clients_deinit(struct gm_clients *clients)
 	clients->domains = NULL;
 }
 
-struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session)
+struct gm_client *gm_clients_find(const struct gm_clients *clients, uint64_t id)
 {
-	uint64_t id = gm_session_id(session);
 	struct gm_client *client;
+
 	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
 	return client;
 }
 
-struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id)
+struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session)
 {
-	struct gm_client *client;
-	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+	return gm_clients_find(clients, gm_session_id(session));
+}
+
+struct gm_client *gm_clients_after(const struct gm_clients *clients, uint64_t id)
+{
+	struct gm_client *client = gm_clients_find(clients, id);
+
 	if (client)
 		return client->next;
-	/* Ids grow with age; the one before may have gone in the meantime. */
+	/* The client has ended in the meantime. */
 	DL_FOREACH (clients->list, client)
 		if (client->id > id)
 			return client;
@@ -210,6 +227,7 @@ void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
 static int client_count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user **ret_user)
 {
 	struct gm_client_user *user;
+
 	HASH_FIND(hh, clients->users, &uid, sizeof(uid), user);
 	if (!user) {
 		user = calloc(1, sizeof(*user));
@@ -240,14 +258,16 @@ static void client_count_out(struct gm_clients *clients, struct gm_client_user *
 static void client_on_process_closed(uv_handle_t *handle)
 {
 	struct gm_client *client = handle->data;
+
 	gm_identity_unref(client->identity);
 	free(client);
 }
 
-/* Takes the record out; its session has ended or is about to. */
+/* Ends the record. The caller ends the session. */
 static void client_forget(struct gm_client *client)
 {
 	struct gm_clients *clients = client->clients;
+
 	HASH_DELETE(hh, clients->by_id, client);
 	DL_DELETE(clients->list, client);
 	client_count_out(clients, client->of_user);
@@ -259,49 +279,44 @@ static void client_forget(struct gm_client *client)
 	uv_close((uv_handle_t *)&client->process, client_on_process_closed);
 }
 
-static struct gm_session *client_detach(struct gm_client *client)
+/* Ends the client and returns its session, which the caller must end. */
+static struct gm_session *client_end(struct gm_client *client)
 {
 	struct gm_session *session = client->session;
-	struct gm_peer *peer = client->peer;
-	if (peer) {
-		client->peer = NULL;
-		gm_peer_set_user(peer, NULL);
-		gm_peer_drop(peer);
-	} else {
+
+	if (client->peer)
+		gm_peer_set_user(client->peer, NULL);
+	else
 		client->clients->quarantined--;
-	}
 	gm_session_set_user(session, NULL);
+	gm_session_cancel(session); /* while the record can still say whose the requests are */
+	client_forget(client);
 	return session;
 }
 
 static void client_end_died(struct gm_client *client)
 {
-	struct gm_session *session = client_detach(client);
-	gm_session_cancel(session); /* while it is known whose they were */
-	client_forget(client);
-	gm_session_end_died(session);
+	if (client->peer)
+		gm_peer_drop(client->peer);
+	gm_session_end_died(client_end(client));
 }
 
 void gm_client_goodbye(struct gm_client *client)
 {
-	struct gm_session *session = client->session;
 	client_log(client, GM_LOG_DEBUG, "said goodbye");
-	/* The connection stays: the goodbye is answered on it. */
-	gm_peer_set_user(client->peer, NULL);
-	client->peer = NULL;
-	gm_session_set_user(session, NULL);
-	gm_session_cancel(session);
-	client_forget(client);
-	gm_session_end_unmapped(session);
+	/* The connection stays open: the answer to the goodbye goes there. */
+	gm_session_end_unmapped(client_end(client));
 }
 
 static void client_on_process_end(uv_poll_t *poll, int status, int events)
 {
 	struct gm_client *client = poll->data;
+
 	uv_poll_stop(poll);
 	if (!gm_identity_dead(client->identity)) {
-		/* Not its end, but an error of polling: what it holds stays charged. */
-		client_log(client, GM_LOG_ERROR, "cannot be watched any more");
+		/* The process lives: polling its pidfd failed. */
+		client_log(
+			client, GM_LOG_ERROR, "can no longer be watched; its memory stays charged");
 		return;
 	}
 	client_log(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
@@ -318,12 +333,13 @@ void gm_client_disconnected(struct gm_client *client)
 		return;
 	}
 	if (gm_session_lease_count(client->session) == 0) {
-		client_log(client, GM_LOG_DEBUG, "left");
+		client_log(client, GM_LOG_DEBUG, "disconnected and holds nothing");
 		client_end_died(client);
 		return;
 	}
+
 	client_log(client, GM_LOG_NOTICE,
-		"closed its connection and lives; its memory is quarantined");
+		"closed its connection but is still running; its memory is quarantined");
 	gm_events_free(client->events);
 	client->events = NULL;
 	gm_session_quarantine(client->session);
@@ -353,34 +369,26 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
 	welcome->client_page = gm_close(welcome->client_page);
 }
 
-static int client_dup_fd(int fd, int *ret)
-{
-	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (copy < 0)
-		return -errno;
-	*ret = copy;
-	return 0;
-}
-
-/* New pages and a new event channel: those of a connection before are left to the process. */
+/* Gives the client new pages and a new event channel. A process that resumes its client keeps those
+ * of its previous connection to itself. */
 static int client_equip(struct gm_client *client, struct gm_client_welcome *welcome)
 {
 	struct gm_clients *clients = client->clients;
 	struct gm_pages pages;
-	struct gm_events *events;
+	struct gm_events *events = NULL;
 	int r = gm_pages_open(&pages, clients->hub->generation, client->id, clients->devices);
 	if (r < 0)
 		return r;
-	r = gm_events_new(clients->hub, clients->core, &welcome->events, &events);
-	if (r == 0) {
-		r = client_dup_fd(pages.client_fd, &welcome->client_page);
-		if (r < 0)
-			gm_events_free(events);
-	}
+	welcome->client_page = fcntl(pages.client_fd, F_DUPFD_CLOEXEC, 0);
+	if (welcome->client_page < 0)
+		r = -errno;
+	else
+		r = gm_events_new(clients->hub, clients->core, &welcome->events, &events);
 	if (r < 0) {
 		gm_pages_deinit(&pages);
 		return r;
 	}
+
 	welcome->daemon_page = gm_steal_fd(&pages.daemon_fd);
 	gm_pages_deinit(&client->pages);
 	gm_events_free(client->events);
@@ -390,8 +398,7 @@ static int client_equip(struct gm_client *client, struct gm_client_welcome *welc
 		struct gm_device_figures figures;
 		gm_core_device_figures(clients->core, i, &figures);
 		client->max[i] = gm_session_max(client->session, i);
-		gm_pages_write_device(&client->pages, i, &figures,
-			gm_session_held(client->session, i), client->max[i]);
+		client_write_page(client, i, &figures);
 	}
 	return 0;
 }
@@ -414,6 +421,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		.container = identity->cgroup.container,
 		.name = name,
 	};
+
 	int r = client_count_in(clients, identity->uid, &client->of_user);
 	if (r < 0)
 		goto not_counted;
@@ -443,10 +451,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	gm_session_set_user(client->session, client);
 	r = uv_poll_start(&client->process, UV_READABLE, client_on_process_end);
 	if (r < 0) {
-		struct gm_session *session = client->session;
-		gm_session_set_user(session, NULL);
-		client_forget(client);
-		gm_session_end_died(session);
+		gm_session_end_died(client_end(client));
 		return r;
 	}
 	*ret_client = client;
@@ -462,26 +467,25 @@ not_counted:
 	return r;
 }
 
-/* The client that was away. -ENOENT: it is not there any more. */
+/* Resumes a quarantined client. Returns -ENOENT if it has ended. */
 static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint64_t id,
 	const uint8_t *token, uint8_t new_token[GM_TOKEN_BYTES], struct gm_client **ret_client)
 {
-	struct gm_client *client;
+	struct gm_client *client = gm_clients_find(clients, id);
 	const struct gm_identity *identity = gm_peer_identity(peer);
-	HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+
 	if (!client)
 		return -ENOENT;
-	/* The record's process lives (its pidfd says so), so an equal number is the same process.
-	 */
+	/* The client's process lives, as its pidfd says, so an equal pid is the same process. */
 	if (!identity->pid || identity->pid != client->identity->pid ||
 		identity->uid != client->identity->uid)
 		return -EACCES;
 	int r = gm_session_resume(client->session, token, client, new_token);
 	if (r == -EBUSY) {
-		/* It is back before the end of its old connection was seen. Only the right token
-		 * gets here: a wrong one disturbs nobody. */
+		/* The client is back before the daemon saw the end of its old connection. Only the
+		 * right token leads here, so nobody else can close a client's connection. */
 		gm_peer_close(client->peer);
-		HASH_FIND(hh, clients->by_id, &id, sizeof(id), client);
+		client = gm_clients_find(clients, id);
 		if (!client)
 			return -ENOENT;
 		r = gm_session_resume(client->session, token, client, new_token);
@@ -501,6 +505,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	struct gm_client *client = NULL;
 	struct gm_client_welcome welcome = {.events = -1, .daemon_page = -1, .client_page = -1};
 	int r = -ENOENT;
+
 	if (resume_id)
 		r = client_resume(clients, peer, resume_id, resume_token, welcome.token, &client);
 	welcome.resumed = r == 0;
@@ -508,20 +513,22 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 		r = client_new(clients, peer, name, trust, welcome.token, &client);
 	if (r < 0)
 		return r;
+
 	r = client_equip(client, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)
 			gm_session_keep_token(client->session, resume_token);
-		/* It had no connection yet that could end: as if this one had not been made. */
+		/* The connection does not know the client yet, so its end would not be told. */
 		gm_client_disconnected(client);
 		return r;
 	}
-	/* Limits go by the name that a session began with, so that is the one to show. */
+
+	/* Limits go by the name that the session began with, so that is the one to show. */
 	if (!welcome.resumed)
 		strncpy(client->name, name, sizeof(client->name) - 1);
 	gm_peer_set_user(peer, client);
-	client_log(client, GM_LOG_DEBUG, welcome.resumed ? "is back" : "joined");
+	client_log(client, GM_LOG_DEBUG, welcome.resumed ? "resumed its session" : "joined");
 	*ret_client = client;
 	*ret_welcome = welcome;
 	return 0;

@@ -10,17 +10,20 @@
 
 #include "common/limits.h"
 #include "daemon/core/core.h"
+#include "daemon/net/identity.h"
+#include "daemon/net/peer.h"
 #include "daemon/tenant/domain.h"
 #include "daemon/tenant/events.h"
-#include "daemon/net/identity.h"
 #include "daemon/tenant/pages.h"
-#include "daemon/net/peer.h"
 
 /*
- * Clients: core's sessions with what belongs to them on this side of core. A client is a process:
- * it lives until its process ends (its pidfd is watched), or until it has no connection and no
- * lease. While it holds leases and is off the socket, it is quarantined and can come back with its
- * token.
+ * This folder keeps a record of every client process, with its session, trust domain, event channel
+ * and shared pages, and never releases memory that a live process may still use. It must never
+ * know how requests are answered, or how a device makes memory.
+ *
+ * A client lives until its process ends (the daemon watches its pidfd), until it says goodbye, or
+ * until it has neither a connection nor a lease. A client that holds leases without a connection is
+ * quarantined, and can come back with its token.
  */
 struct gm_client {
 	struct gm_clients *clients;
@@ -33,17 +36,17 @@ struct gm_client {
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_pages pages;
 	struct gm_events *events;
-	uint64_t max[GM_LIMIT_DEVICES]; /* as it was told; UINT64_MAX: no limit */
-	uint64_t said_ns[GM_EVENTS];    /* when the journal last had one of this kind about it */
-	struct gm_serve_asked *asked;   /* requests for memory without an answer: serve_lease's */
-	uint32_t n_waiting;             /* of them, those that may wait */
+	uint64_t max[GM_LIMIT_DEVICES]; /* the limit it was told last; UINT64_MAX: none */
+	uint64_t said_ns[GM_EVENTS];    /* when the journal last got a line of each kind about it */
+	struct gm_serve_asked *asked;   /* unanswered requests for memory: serve_lease.c's own */
+	uint32_t n_waiting;             /* how many of those may wait for room */
 	uv_poll_t process;              /* its pidfd */
-	struct gm_client *prev, *next;  /* in order of age */
+	struct gm_client *prev, *next;  /* oldest first */
 	struct gm_client_user *of_user;
 	UT_hash_handle hh;
 };
 
-/* How many clients a user has, those off the socket included. */
+/* How many clients a user has, quarantined ones included. */
 struct gm_client_user {
 	uid_t uid;
 	uint32_t clients;
@@ -60,25 +63,26 @@ struct gm_clients {
 	struct gm_client_user *users;
 	uint32_t per_uid;
 	uint64_t quarantined;
-	/* Pages whose device figures are to be written at the end of this interval. */
-	uint32_t dirty; /* a bit per device */
+	uint32_t dirty; /* a bit per device whose figures the timer has to write to the pages */
 	uv_timer_t timer;
 	bool timer_open;
-	/* Told after the figures went out: for what else is done now and then. */
+	/* Called after the figures were written, for other work that is due now and then. */
 	void (*flushed)(void *ctx);
 	void *ctx;
 };
+
 int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_core *core,
 	uint32_t devices, void (*flushed)(void *ctx), void *ctx);
-void gm_clients_close(struct gm_clients *clients); /* its handle; then let the loop turn */
+/* Closes the timer. The loop must turn once more before gm_clients_deinit(). */
+void gm_clients_close(struct gm_clients *clients);
 void gm_clients_deinit(struct gm_clients *clients);
 /*
- * How many clients a user may have. A connection that ends leaves a quarantined client while its
- * process lives, so the bound on connections alone bounds nothing.
+ * Sets how many clients a user may have. Limiting connections is not enough: a client whose
+ * connection ends may be quarantined, and then counts on while its process lives.
  */
 void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid);
 
-/* What a new client gets with its hello's answer; fds are the caller's. */
+/* What a client gets with the answer to its hello. The caller owns the fds. */
 struct gm_client_welcome {
 	uint8_t token[GM_TOKEN_BYTES];
 	bool resumed;
@@ -87,37 +91,42 @@ struct gm_client_welcome {
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 
 /*
- * A new client, or (resume_id not 0) the one that was away, for the same process with the right
- * token only; one that is not there any more begins anew. 0; -EACCES: wrong token or another
- * process; -EUSERS: the user has as many clients as it may have; -EMFILE, -ENOMEM, …
+ * Makes a new client or, if resume_id is not 0, resumes that one. Only the process that made a
+ * client can resume it, and only with the right token. A client that has ended is made anew.
+ * Returns 0, or a negative errno:
+ *   -EACCES  the token is wrong, or the client belongs to another process
+ *   -EUSERS  the user has as many clients as allowed
+ *   -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
 	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
 	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome);
-/* Its connection has ended. May end the client. */
+/* The client's connection has ended. This may end the client. */
 void gm_client_disconnected(struct gm_client *client);
-/* It said that it unmapped everything. Ends the client. */
+/* The client said goodbye: it has unmapped everything. Ends the client. */
 void gm_client_goodbye(struct gm_client *client);
-/* Whose session it is; NULL: it is not there yet, or no more. */
+/* Returns NULL if there is no such client, or not yet, or no longer. */
+struct gm_client *gm_clients_find(const struct gm_clients *clients, uint64_t id);
 struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session);
-/* In order of age: the first with an id above that one; NULL: none. */
-struct gm_client *gm_clients_after(struct gm_clients *clients, uint64_t id);
+/* Returns the oldest client with an id above this one, or NULL. Ids grow with time. */
+struct gm_client *gm_clients_after(const struct gm_clients *clients, uint64_t id);
 
 /* Core's news, for the pages and the event channels. */
 void gm_clients_device_changed(struct gm_clients *clients, uint32_t device);
 void gm_clients_session_changed(struct gm_session *session, uint32_t device);
 void gm_clients_level_changed(struct gm_clients *clients, uint32_t device);
-/* Limits changed: whoever may hold more or less than before is told, on its page and by an event.
- */
+/* Tells every client whose limit has changed, on its page and by an event. */
 void gm_clients_limits_changed(struct gm_clients *clients);
-/* Asks one client, as core wants it. */
+/* Asks one client for memory, on behalf of core. */
 void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask);
-/* What a client says it could give back, as far as it can be true. */
+/* Reads what a client says it could give back, bounded by what it holds. */
 void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret);
-/* Asks everybody who holds something there for what is unused. How many were asked. */
+/* Asks every client that holds memory of the device to return what it does not use. Returns how
+ * many clients were asked. */
 uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool urgent);
+/* Tells all clients that the daemon is about to end. reason must outlive them. */
 void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart);
-/* Closes all connections and forgets all clients. Core's sessions end as died. */
+/* Closes all connections and ends all clients, as if their processes had died. */
 void gm_clients_end_all(struct gm_clients *clients);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trust domains by number. The key is the uid and, where the setting says so, the cgroup path down
- * to the container, not the container's name: names can be chosen by who runs in them. Domains that
- * have no session any more are kept for a while, in order of last use, and bounded.
+ * Trust domains by number. The key of a domain is the uid and, with trust = container, the cgroup
+ * path down to the container. The container's name would not do: whoever starts a container can
+ * choose its name.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,12 +20,11 @@
 struct domain {
 	gm_domain number;
 	uid_t uid;
-	bool alone;
 	size_t sessions;
 	char container[GM_CGROUP_CONTAINER_BYTES];
-	char *key; /* NULL: alone, found by number only */
+	char *key; /* NULL: the domain of one client, found by number only */
 	UT_hash_handle by_key, by_number;
-	struct domain *prev, *next; /* of the unused ones, oldest first */
+	struct domain *prev, *next; /* of those without a session, longest unused first */
 };
 
 struct gm_domains {
@@ -38,6 +37,7 @@ struct gm_domains {
 int gm_domains_new(struct gm_domains **ret_domains)
 {
 	struct gm_domains *domains = calloc(1, sizeof(*domains));
+
 	if (!domains)
 		return -ENOMEM;
 	domains->last = GM_DOMAIN_FRESH;
@@ -56,22 +56,24 @@ static void domain_forget(struct gm_domains *domains, struct domain *domain)
 
 void gm_domains_free(struct gm_domains *domains)
 {
+	struct domain *domain, *next;
+
 	if (!domains)
 		return;
-	struct domain *domain, *next;
 	HASH_ITER (by_number, domains->by_number, domain, next)
 		domain_forget(domains, domain);
 	free(domains);
 }
 
+/* key NULL: a domain of one client. */
 static int domain_add(struct gm_domains *domains, const struct gm_identity *identity,
 	const char *key, bool with_container, struct domain **ret)
 {
 	struct domain *domain = calloc(1, sizeof(*domain));
+
 	if (!domain)
 		return -ENOMEM;
 	domain->uid = identity->uid;
-	domain->alone = !key;
 	if (with_container)
 		memcpy(domain->container, identity->cgroup.container, sizeof(domain->container));
 	domain->number = domains->last + 1;
@@ -85,10 +87,10 @@ static int domain_add(struct gm_domains *domains, const struct gm_identity *iden
 		if (domain->key)
 			HASH_ADD_KEYPTR(
 				by_key, domains->by_key, domain->key, strlen(domain->key), domain);
-		if (!domain->key || !domain->by_key.tbl) {
-			HASH_DELETE(by_number, domains->by_number, domain);
+		if (!domain->by_key.tbl) {
 			free(domain->key);
-			free(domain);
+			domain->key = NULL;
+			domain_forget(domains, domain);
 			return -ENOMEM;
 		}
 	}
@@ -111,24 +113,21 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 {
 	bool alone = trust == GM_TRUST_CLIENT || identity->uid == GM_OVERFLOW_UID ||
 		     (trust == GM_TRUST_CONTAINER && identity->confined);
+	bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
 	struct domain *domain = NULL;
-	if (alone) {
-		int r = domain_add(domains, identity, NULL, false, &domain);
-		if (r < 0)
-			return r;
-	} else {
-		char key[KEY_BYTES];
-		bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
+	char key[KEY_BYTES];
+
+	if (!alone) {
 		domain_make_key(identity, container, key);
 		HASH_FIND(by_key, domains->by_key, key, strlen(key), domain);
-		if (!domain) {
-			int r = domain_add(domains, identity, key, container, &domain);
-			if (r < 0)
-				return r;
-		} else if (domain->sessions == 0) {
-			DL_DELETE(domains->unused, domain);
-			domains->n_unused--;
-		}
+	}
+	if (!domain) {
+		int r = domain_add(domains, identity, alone ? NULL : key, container, &domain);
+		if (r < 0)
+			return r;
+	} else if (domain->sessions == 0) {
+		DL_DELETE(domains->unused, domain);
+		domains->n_unused--;
 	}
 	domain->sessions++;
 	*ret_domain = domain->number;
@@ -139,10 +138,11 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 void gm_domains_release(struct gm_domains *domains, gm_domain number)
 {
 	struct domain *domain;
+
 	HASH_FIND(by_number, domains->by_number, &number, sizeof(number), domain);
 	if (!domain || --domain->sessions > 0)
 		return;
-	if (domain->alone) {
+	if (!domain->key) {
 		domain_forget(domains, domain);
 		return;
 	}
@@ -158,6 +158,7 @@ void gm_domains_release(struct gm_domains *domains, gm_domain number)
 static bool domain_is_of(const struct domain *domain, const struct gm_identity *asker)
 {
 	char key[KEY_BYTES];
+
 	domain_make_key(asker, true, key);
 	return !asker->confined && domain->key && strcmp(domain->key, key) == 0;
 }
@@ -165,15 +166,14 @@ static bool domain_is_of(const struct domain *domain, const struct gm_identity *
 const char *gm_domains_text(const struct gm_domains *domains, gm_domain number,
 	const struct gm_identity *asker, char text[GM_DOMAIN_TEXT])
 {
-	struct domain *domain = NULL;
-	if (number == GM_DOMAIN_FRESH) {
-		snprintf(text, GM_DOMAIN_TEXT, "fresh");
-		return text;
-	}
+	struct domain *domain;
+
 	HASH_FIND(by_number, domains->by_number, &number, sizeof(number), domain);
-	if (!domain)
+	if (number == GM_DOMAIN_FRESH)
+		snprintf(text, GM_DOMAIN_TEXT, "fresh");
+	else if (!domain)
 		snprintf(text, GM_DOMAIN_TEXT, "a domain that is gone");
-	else if (domain->alone)
+	else if (!domain->key)
 		snprintf(text, GM_DOMAIN_TEXT, "one client");
 	else if (domain->container[0])
 		snprintf(text, GM_DOMAIN_TEXT, "uid %u in %s", domain->uid,

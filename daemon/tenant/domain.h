@@ -11,10 +11,10 @@
 #include "daemon/net/identity.h"
 
 /*
- * Trust domains: whose processes may see one another's old data. Equal numbers mean an equal
- * domain; a number is never given to another one. The table keeps every domain that has a session
- * and the GM_DOMAINS_KEPT most recent ones that had one, so that a worker's successor finds the
- * chunks its predecessor pooled.
+ * Trust domains: processes of one domain may see each other's old data. Every domain has a number,
+ * which no other domain ever gets. The table keeps all domains that have a session, and the
+ * GM_DOMAINS_KEPT that lost their last session most recently. So a worker finds the chunks that its
+ * predecessor left in the pool.
  */
 #define GM_DOMAINS_KEPT 1024
 
@@ -23,16 +23,19 @@ int gm_domains_new(struct gm_domains **ret_domains);
 void gm_domains_free(struct gm_domains *domains);
 
 /*
- * The domain of a client, held until it is released. *ret_pooling is false where nobody else is of
- * it: trust = client, the overflow uid (which may be anyone), a container that cannot be told.
- * -ENOMEM.
+ * Gets the domain of a client, until gm_domains_release(). *ret_pooling is false if nobody else can
+ * ever be in it: with trust = client, for the overflow uid (it may stand for anyone), and for a
+ * process whose container is not known. Returns 0 or -ENOMEM.
  */
 int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling);
 void gm_domains_release(struct gm_domains *domains, gm_domain domain);
 
-/* "fresh", "uid 1000", "uid 0 in CONTAINER", "one client". Which container only who is that user in
- * it is told, and who may see everything: asker NULL. Into text, which is also returned. */
+/*
+ * Writes what people call the domain into text, and returns text: "fresh", "uid 1000", "uid 0 in
+ * CONTAINER", "one client". Only an asker that is this user in this container learns the container.
+ * asker NULL: the text is for an administrator, who sees everything.
+ */
 #define GM_DOMAIN_TEXT (GM_CGROUP_CONTAINER_BYTES + 32)
 const char *gm_domains_text(const struct gm_domains *domains, gm_domain domain,
 	const struct gm_identity *asker, char text[GM_DOMAIN_TEXT]);

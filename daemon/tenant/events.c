@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event channel. What waits to be sent is a bit per kind and device; the packet is made when
+ * The event channel. A bit per kind and device says what waits to be sent. The packet is made when
  * there is room for it, from the figures of that moment. The socket is watched only while something
  * waits. A client that closes its end, or never reads, loses its events and nothing else.
  */
@@ -19,7 +19,7 @@ struct gm_events {
 	const struct gm_core *core;
 	int socket;
 	uint32_t pressure, reclaim, urgent, limits; /* a bit per device */
-	uint64_t wanted[GM_LIMIT_DEVICES];          /* of a reclaim that waits */
+	uint64_t wanted[GM_LIMIT_DEVICES];          /* bytes, by a reclaim that waits; 0: all */
 	uint64_t max[GM_LIMIT_DEVICES];
 	bool goodbye, restart;
 	const char *reason;
@@ -38,6 +38,7 @@ void gm_events_free(struct gm_events *events)
 {
 	if (!events)
 		return;
+
 	int socket = events->socket;
 	if (events->poll_open)
 		uv_close((uv_handle_t *)&events->poll, events_on_closed);
@@ -50,9 +51,10 @@ int gm_events_new(struct gm_hub *hub, const struct gm_core *core, int *ret_clien
 	struct gm_events **ret_events)
 {
 	struct gm_events *events = calloc(1, sizeof(*events));
+	int ends[2];
+
 	if (!events)
 		return -ENOMEM;
-	int ends[2];
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
 		int error = errno;
 		free(events);
@@ -66,10 +68,14 @@ int gm_events_new(struct gm_hub *hub, const struct gm_core *core, int *ret_clien
 	return 0;
 }
 
-static int events_send_packet(struct gm_events *events, Gm__Wire__Packet *packet)
+static int events_send(struct gm_events *events, Gm__Wire__Packet__BodyCase body, void *message)
 {
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	size_t n;
-	int r = gm_hub_pack(events->hub, packet, 0, &n);
+
+	packet.body_case = body;
+	packet.hello = message; /* every member of the union is a pointer to a message */
+	int r = gm_hub_pack(events->hub, &packet, 0, &n);
 	if (r < 0)
 		return r;
 	return gm_seqpacket_send(events->socket, events->hub->out, n, NULL, 0);
@@ -77,58 +83,51 @@ static int events_send_packet(struct gm_events *events, Gm__Wire__Packet *packet
 
 static int events_send_pressure(struct gm_events *events, uint32_t device)
 {
-	struct gm_device_figures figures;
-	gm_core_device_figures(events->core, device, &figures);
 	Gm__Wire__PressureEvent event = GM__WIRE__PRESSURE_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	struct gm_device_figures figures;
+
+	gm_core_device_figures(events->core, device, &figures);
 	event.device = device;
 	event.pressure_ppm = figures.pressure_ppm;
 	event.level = figures.level;
-	packet.body_case = GM__WIRE__PACKET__BODY_PRESSURE_EVENT;
-	packet.pressure_event = &event;
-	return events_send_packet(events, &packet);
+	return events_send(events, GM__WIRE__PACKET__BODY_PRESSURE_EVENT, &event);
 }
 
 static int events_send_reclaim(struct gm_events *events, uint32_t device, bool urgent)
 {
-	struct gm_device_figures figures;
-	gm_core_device_figures(events->core, device, &figures);
 	Gm__Wire__ReclaimEvent event = GM__WIRE__RECLAIM_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	struct gm_device_figures figures;
+
+	gm_core_device_figures(events->core, device, &figures);
 	event.device = device;
 	event.epoch = figures.reclaim_epoch;
 	event.urgent = urgent;
 	event.bytes = events->wanted[device];
-	packet.body_case = GM__WIRE__PACKET__BODY_RECLAIM_EVENT;
-	packet.reclaim_event = &event;
-	return events_send_packet(events, &packet);
+	return events_send(events, GM__WIRE__PACKET__BODY_RECLAIM_EVENT, &event);
 }
 
 static int events_send_limits(struct gm_events *events, uint32_t device)
 {
 	Gm__Wire__LimitsEvent event = GM__WIRE__LIMITS_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
 	event.device = device;
 	event.max = events->max[device];
-	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS_EVENT;
-	packet.limits_event = &event;
-	return events_send_packet(events, &packet);
+	return events_send(events, GM__WIRE__PACKET__BODY_LIMITS_EVENT, &event);
 }
 
 static int events_send_goodbye(struct gm_events *events)
 {
 	Gm__Wire__GoodbyeEvent event = GM__WIRE__GOODBYE_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
 	event.reason = (char *)events->reason;
 	event.restart = events->restart;
-	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
-	packet.goodbye_event = &event;
-	return events_send_packet(events, &packet);
+	return events_send(events, GM__WIRE__PACKET__BODY_GOODBYE_EVENT, &event);
 }
 
 static int events_send_waiting(struct gm_events *events)
 {
 	int r;
+
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		uint32_t bit = UINT32_C(1) << i;
 		if (events->pressure & bit) {
@@ -190,13 +189,14 @@ static void events_pump(struct gm_events *events)
 	if (events->watched)
 		uv_poll_stop(&events->poll);
 	events->watched = false;
-	/* No memory in the kernel: what waits goes out with the next event. */
+	/* If the kernel is out of memory, what waits is sent along with the next event. */
 	events->broken = r < 0 && r != -ENOBUFS && r != -ENOMEM;
 }
 
 static void events_on_writable(uv_poll_t *poll, int status, int what)
 {
 	struct gm_events *events = poll->data;
+
 	if (status < 0) {
 		uv_poll_stop(poll);
 		events->watched = false;
@@ -216,6 +216,7 @@ void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, u
 {
 	uint32_t bit = UINT32_C(1) << device;
 	bool all = (events->reclaim & bit) && events->wanted[device] == 0;
+
 	if (bytes == 0 || all)
 		events->wanted[device] = 0;
 	else if (bytes > events->wanted[device])

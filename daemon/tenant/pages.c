@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shared pages. The daemon's page is written in place and can be written by nobody else: it is
- * sealed against future writing right after it was mapped here. The client's page is never mapped:
- * it is read into memory of our own with pread(), so that it cannot change between a check and a
- * use, and every figure in it is held against what the daemon knows by itself. A client that writes
- * nonsense can misreport itself, and nothing else.
+ * The shared pages. The daemon writes its page in place, and nobody else can write it: it is sealed
+ * against future writing right after the daemon mapped it. The daemon never maps the client's page.
+ * It copies it with pread(), so that nothing can change between a check and a use, and bounds every
+ * figure by what it knows itself. So a client that writes nonsense only misreports itself.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/arith.h"
+#include "common/cleanup.h"
 #include "common/units.h"
 #include "daemon/tenant/pages.h"
 
@@ -25,7 +25,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-/* The smallest piece the client's heap hands out. */
+/* The smallest piece that a client's heap hands out. */
 #define GM_PAGES_PIECE_MIN 16
 
 void gm_pages_init(struct gm_pages *pages)
@@ -39,10 +39,8 @@ void gm_pages_deinit(struct gm_pages *pages)
 {
 	if (pages->daemon)
 		munmap(pages->daemon, sizeof(*pages->daemon));
-	if (pages->daemon_fd >= 0)
-		close(pages->daemon_fd);
-	if (pages->client_fd >= 0)
-		close(pages->client_fd);
+	gm_close(pages->daemon_fd);
+	gm_close(pages->client_fd);
 	gm_pages_init(pages);
 }
 
@@ -55,9 +53,8 @@ static int pages_make_memfd(const char *name, size_t bytes, int *ret_fd)
 	if (fd < 0)
 		return -errno;
 	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0) {
-		int error = errno;
-		close(fd);
-		return -error;
+		gm_close(fd); /* keeps errno */
+		return -errno;
 	}
 	*ret_fd = fd;
 	return 0;
@@ -151,6 +148,7 @@ int gm_pages_read_use(
 	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret)
 {
 	struct gm_page_use use;
+
 	if (pages->client_fd < 0 || device >= pages->devices)
 		return -EINVAL;
 	int r = gm_page_pread(pages->client_fd,
@@ -175,7 +173,7 @@ int gm_pages_next_row(const struct gm_pages *pages, const uint64_t held[GM_LIMIT
 	while (*at < GM_LIMIT_TRACKED_BUFFERS) {
 		struct gm_page_row row;
 		off_t place = (off_t)(offsetof(struct gm_page_client, rows) + *at * sizeof(row));
-		/* What was never written is a hole: a client with few buffers costs little. */
+		/* Skip holes, where nothing was ever written. */
 		off_t data = lseek(pages->client_fd, place, SEEK_DATA);
 		if (data < 0)
 			return errno == ENXIO ? 0 : -errno;

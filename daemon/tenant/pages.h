@@ -7,37 +7,37 @@
 #include "common/page.h"
 #include "daemon/core/core.h"
 
-/* A client's two shared pages (common/page.h), the daemon's side of them. */
+/* The daemon's side of a client's two shared pages (common/page.h). */
 struct gm_pages {
 	struct gm_page_daemon *daemon; /* mapped here, read-only for everybody else */
-	/* To be handed to the client; -1 once it was taken out for that: the mapping is enough. */
-	int daemon_fd;
+	int daemon_fd; /* for the client; -1 once handed over: the daemon has its mapping */
 	int client_fd;
 	uint32_t devices;
 };
 
 void gm_pages_init(struct gm_pages *pages); /* empty */
-/* Makes both. -EMFILE, -ENOMEM, others. */
+/* Makes both pages. Returns 0, or a negative errno (-EMFILE, -ENOMEM, …) and leaves pages empty. */
 int gm_pages_open(struct gm_pages *pages, uint64_t generation, uint64_t session, uint32_t devices);
 void gm_pages_deinit(struct gm_pages *pages);
 
-/* What everybody is told of a device, and what this client holds on it. */
+/* Writes the figures of a device, which are the same for all clients, and what this client holds
+ * and may hold of it. */
 void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
 	const struct gm_device_figures *figures, uint64_t held, uint64_t max);
 void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held);
 
 /*
- * What the client says of a device. Nothing is believed past what the daemon knows: in_use, cached
- * and together no more than held, the count of buffers no more than held could hold. 0; -EAGAIN:
- * the client is writing, or died while it was; others.
+ * Reads what the client says about its use of a device, bounded by what the daemon knows: in_use
+ * and cached together are at most held, and there are no more buffers than fit into held. Returns
+ * 0, -EAGAIN if the client is writing or died while it was, or another negative errno.
  */
 int gm_pages_read_use(
 	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret);
 
 /*
- * The next tracked buffer in row *at or behind it; *at is then the row behind that one. Rows that
- * make no sense are passed over; a tag that is no name is "". 1: one found, 0: no more, or a
- * negative errno. held: what the client holds per device.
+ * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
+ * cannot be true. A tag that is not printable becomes "". held says how much the client holds of
+ * each device. Returns 1 if there is a buffer, 0 if there are no more, or a negative errno.
  */
 struct gm_pages_row {
 	uint32_t device;

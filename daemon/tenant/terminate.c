@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ending processes by force, the last rung of the ladder. One timer serves all who have a grace; it
- * runs only while there is one. A process is known by its pidfd alone: a number may be another's by
- * the time the grace is over.
+ * Ending processes by force, the last rung of the ladder. One timer serves all grace periods, and
+ * runs only while there is one. A process is identified by its pidfd only: by the end of its grace
+ * period, its pid may belong to another process.
  */
 #include "daemon/tenant/terminate.h"
 
@@ -15,6 +15,7 @@
 
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/clock.h"
 
 struct victim {
@@ -25,12 +26,13 @@ struct victim {
 
 struct gm_terminator {
 	uv_timer_t timer;
-	struct victim *victims; /* the one whose grace ends first is not always first */
+	struct victim *victims; /* in no particular order */
 };
 
 int gm_terminator_new(uv_loop_t *loop, struct gm_terminator **ret_terminator)
 {
 	struct gm_terminator *terminator = calloc(1, sizeof(*terminator));
+
 	if (!terminator)
 		return -ENOMEM;
 	uv_timer_init(loop, &terminator->timer); /* cannot fail */
@@ -71,8 +73,9 @@ static void terminate_set_timer(struct gm_terminator *terminator)
 {
 	uint64_t first = UINT64_MAX, now = gm_clock_ns();
 	struct victim *victim;
+
 	DL_FOREACH (terminator->victims, victim)
-		first = victim->kill_ns < first ? victim->kill_ns : first;
+		first = gm_min(first, victim->kill_ns);
 	if (first == UINT64_MAX) {
 		uv_timer_stop(&terminator->timer);
 		return;
@@ -87,6 +90,7 @@ static void terminate_on_timer(uv_timer_t *timer)
 	struct gm_terminator *terminator = timer->data;
 	struct victim *victim, *next;
 	uint64_t now = gm_clock_ns();
+
 	DL_FOREACH_SAFE (terminator->victims, victim, next) {
 		bool dead = gm_identity_dead(victim->identity);
 		if (!dead && victim->kill_ns > now)
@@ -102,11 +106,13 @@ int gm_terminator_end(
 	struct gm_terminator *terminator, struct gm_identity *identity, uint64_t grace_ns)
 {
 	struct victim *victim;
+
 	DL_FOREACH (terminator->victims, victim)
 		if (victim->identity == identity)
 			return 0;
 	if (grace_ns == 0)
 		return terminate_send_signal(identity, SIGKILL);
+
 	victim = calloc(1, sizeof(*victim));
 	if (!victim)
 		return -ENOMEM;
@@ -126,6 +132,7 @@ bool gm_terminator_may(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2] = {{0}};
+
 	if (syscall(SYS_capget, &header, data) < 0)
 		return false;
 	return data[CAP_TO_INDEX(CAP_KILL)].effective & CAP_TO_MASK(CAP_KILL);

@@ -9,22 +9,25 @@
 #include "daemon/net/identity.h"
 
 /*
- * Ends processes: SIGTERM, and SIGKILL when the grace has passed and the process lives. By its
- * pidfd, so that no other process can ever be meant. That it has ended is for its pidfd to tell.
+ * Ends processes: sends SIGTERM, and SIGKILL if the process still lives after a grace period. It
+ * signals the pidfd, so it can never hit another process. It does not report the end of a process:
+ * the client's own pidfd does.
  */
 struct gm_terminator;
 
 int gm_terminator_new(uv_loop_t *loop, struct gm_terminator **ret_terminator);
-/* Its handle; the loop must turn once more. Who was sent SIGTERM is sent nothing further. */
+/* Sends no more signals. Frees the memory in the loop's next turn. NULL is fine. */
 void gm_terminator_free(struct gm_terminator *terminator);
 
-/* grace_ns 0: SIGKILL at once. 0; -EPERM: the daemon has no right to; -ESRCH: it has ended;
- * -ENOMEM. One that is being ended already is left to it. */
+/*
+ * Ends a process. With grace_ns 0 it sends SIGKILL at once. Does nothing if the process is being
+ * ended already. Returns 0, -EPERM if the daemon may not signal it, -ESRCH if it has ended, or
+ * -ENOMEM.
+ */
 int gm_terminator_end(
 	struct gm_terminator *terminator, struct gm_identity *identity, uint64_t grace_ns);
 
-/* Whether the daemon may send signals to processes of any user (root with CAP_KILL, or that right
- * alone). */
+/* Whether the daemon has CAP_KILL: whether it may signal processes of any user. */
 bool gm_terminator_may(void);
 
 #endif

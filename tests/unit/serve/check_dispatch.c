@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Requests, from a connection through core to a device's thread and back, in one process, so that
- * each allocation of the daemon's can be made to fail in turn: whoever asked gets an answer or the
- * end of the connection, nothing is lost, and the next client finds everything as it should be.
+ * Requests, from a connection through core to a device thread and back. Everything runs in one
+ * process, so that each allocation of the daemon can be made to fail in turn. Then the client gets
+ * an answer or the end of its connection, no memory is lost, and the next client is served as if
+ * nothing had happened.
  */
 
 #include <errno.h>
@@ -189,7 +190,7 @@ static void teardown(void)
 	ck_assert_uint_eq(peers, 0);
 }
 
-/* Only the daemon's allocations are to fail, not the test's. */
+/* Only allocations of the daemon may fail, not those of the test. */
 static void turn_loop(void)
 {
 	failing_malloc_pause(false);
@@ -197,7 +198,7 @@ static void turn_loop(void)
 	failing_malloc_pause(true);
 }
 
-/* Who a client is taken for; scope "": in no container. */
+/* The identity that the daemon sees. scope "": in no container. */
 struct guise {
 	uid_t uid;
 	const char *scope, *container;
@@ -212,9 +213,10 @@ static void disguise(struct gm_identity *identity, const struct guise *guise)
 		guise->container);
 }
 
-static int send_buffer; /* of the daemon's end of the next ones; 0: as it is */
+static int send_buffer; /* of the daemon's end of the next connections; 0: the default */
 
-/* A client in this process; guise NULL: as it is. false: not even its connection could be taken. */
+/* Connects a client in this process; guise NULL: with its own identity. Returns false if the daemon
+ * could not even accept the connection. */
 static bool join(struct wire_client *client, const struct guise *guise)
 {
 	int ends[2];
@@ -261,7 +263,8 @@ static bool readable(int fd)
 	return poll(&p, 1, 0) == 1;
 }
 
-/* The last packet of the answer, with the loop turning meanwhile; NULL: the connection ended. */
+/* Sends a request, lets the loop turn, and returns the last packet of the answer, or NULL if the
+ * connection has ended. */
 static Gm__Wire__Packet *call(
 	struct wire_client *client, Gm__Wire__Packet__BodyCase body, void *message)
 {
@@ -283,7 +286,7 @@ static bool failed(const Gm__Wire__Packet *answer)
 	return !answer || answer->body_case == GM__WIRE__PACKET__BODY_FAILURE;
 }
 
-/* Everything a client and gpumemctl do. Stops at the first thing that fails. */
+/* Does everything that a client and gpumemctl do. Stops at the first failure. */
 static bool scenario(struct wire_client *client)
 {
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
@@ -348,8 +351,7 @@ static void leave(struct wire_client *client)
 	wire_close(client);
 	while (peers)
 		uv_run(&loop, UV_RUN_ONCE);
-	/* What it still holds stays charged, because this process lives; it must not be kept from
-	 * ending for good. */
+	/* What the client still holds stays charged, because this process lives. End it here. */
 	gm_clients_end_all(&clients);
 }
 
@@ -373,7 +375,7 @@ START_TEST(whichever_allocation_fails_somebody_is_told_and_nothing_is_lost)
 		fired = failing_malloc_fired();
 		ck_assert(ok || fired);
 		leave(client);
-		/* The next one is served as if nothing had been. */
+		/* The next client is served as if nothing had happened. */
 		client = new_client();
 		ck_assert(scenario(client));
 		leave(client);
@@ -402,14 +404,14 @@ START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
 		{{1000, "/docker/b", "other"}, "uid 1000 in a container"},
 		{{1000, "", ""}, "uid 1000 in a container"},
 		{{2000, "/docker/a", "box"}, "uid 1000 in a container"},
-		{{0, "", ""}, "uid 1000 in box"}, /* who may see everything */
+		{{0, "", ""}, "uid 1000 in box"}, /* an administrator sees everything */
 	};
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
 	Gm__Wire__Return back = GM__WIRE__RETURN__INIT;
 	struct wire_client *client = new_client();
 	config.trust = GM_TRUST_CONTAINER;
-	serve.uid = 0; /* whoever runs this */
+	serve.uid = 0; /* so that the user who runs this test is no administrator */
 	ck_assert(join(client, &owner));
 	hello.major = GM_WIRE_MAJOR;
 	ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_HELLO, &hello)));
@@ -431,7 +433,7 @@ START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
 }
 END_TEST
 
-/* A client of that uid, which is a domain of its own, leases a chunk; the lease. */
+/* Lets a new client of that uid, which is a domain of its own, lease a chunk. */
 static struct wire_client *lease_as(uid_t uid, uint64_t *ret_lease)
 {
 	const struct guise guise = {uid, "", ""};
@@ -467,7 +469,7 @@ START_TEST(buckets_that_empty_while_the_pools_are_told_hide_no_others)
 		ck_assert(!failed(call(client, GM__WIRE__PACKET__BODY_RETURN_CHUNKS, &back)));
 		leave(client);
 	}
-	/* Its socket takes one packet at a time. */
+	/* The asker's socket takes one packet at a time. */
 	send_buffer = 4096;
 	ck_assert(join(asker, NULL));
 	hello.major = GM_WIRE_MAJOR;
@@ -491,7 +493,7 @@ START_TEST(buckets_that_empty_while_the_pools_are_told_hide_no_others)
 		}
 		last = !answer->more;
 		pages++;
-		/* The last one told takes its chunk back: its bucket is empty. */
+		/* The uid listed last takes its chunk back, so its bucket is empty. */
 		if (n_taken < TAKEN && !last)
 			takers[n_taken++] = lease_as(uid, &lease);
 	}

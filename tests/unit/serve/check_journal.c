@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * What happens to memory, as the journal gets it: the id, the fields and the line of every event,
- * and that gpumemd(8) tells all of them. And the way to a journal's own socket, where one can be
- * put in its place.
+ * Journal entries about memory: the id, the fields and the line of every event, and that gpumemd(8)
+ * documents all of them. Also the way to the journal's socket, where the test can put a socket of
+ * its own in its place.
  */
 
 #include <ctype.h>
@@ -99,7 +99,7 @@ static char *manual(void)
 	return text;
 }
 
-/* What every event must have, and the manual with it. */
+/* Checks what every event must have, and that the manual documents it. */
 static void check_event(const char *kind, const char *id)
 {
 	char row[256];
@@ -141,7 +141,7 @@ static void tell(struct gm_event event)
 	gm_journal_event(&event, event.session ? &identity : NULL, text);
 }
 
-/* About a client: who it is. */
+/* Checks that the entry says which client it is about. */
 static void check_client(void)
 {
 	char id[32];
@@ -226,7 +226,7 @@ START_TEST(a_reclaim_says_what_for_and_what_came)
 	is("GPUMEM_ASKED", "9");
 	is("GPUMEM_BYTES", "4");
 	check_event("ignored", GM_MESSAGE_IGNORED);
-	/* That nothing came is said, not left out. */
+	/* 0 bytes are said, not left out. */
 	tell((struct gm_event){.kind = GM_EVENT_IGNORED, .session = session, .asked = 9});
 	is("GPUMEM_ASKED", "9");
 	is("GPUMEM_BYTES", "0");
@@ -280,14 +280,14 @@ START_TEST(who_changes_limits_is_named)
 	ck_assert_str_eq(
 		last.message, "uid 1002 (python3, pid 4711) changed limits: uid:7 now max 1.0G");
 	check_event("limits", GM_MESSAGE_LIMITS_SET);
-	/* The one that is no event. */
+	/* The one id that belongs to no event. */
 	char *page = manual();
 	ck_assert_ptr_nonnull(strstr(page, ":- " GM_MESSAGE_POWERLESS "\n"));
 	free(page);
 }
 END_TEST
 
-/* A journal that is a socket of ours. -1: there can be none here. */
+/* Puts a socket of the test in the place of the journal's. Returns -1 if that is not possible. */
 static int own_journal(void)
 {
 	struct sockaddr_un address = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The shared pages, with a client that writes whatever it likes. */
+/* The shared pages, with a client that writes whatever it wants. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -129,7 +129,7 @@ START_TEST(nonsense_is_held_within_what_the_daemon_knows)
 	ck_assert_int_eq(gm_pages_read_use(&pages, 0, 0, &got), 0);
 	ck_assert_uint_eq(got.in_use, 0);
 	ck_assert_uint_eq(got.active_buffers, 0);
-	/* A writer that died at it, or never ends. */
+	/* A writer that died while writing, or never ends. */
 	client->use[1].seq = 1;
 	ck_assert_int_eq(gm_pages_read_use(&pages, 1, held[1], &got), -EAGAIN);
 	ck_assert_int_eq(gm_pages_read_use(&pages, 2, 0, &got), -EINVAL);
