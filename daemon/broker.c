@@ -24,7 +24,6 @@
 #include "daemon/broker_private.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
-#include "daemon/serve/dispatch.h"
 #include "daemon/serve/journal.h"
 #include "daemon/service.h"
 #include "daemon/serve/watch.h"

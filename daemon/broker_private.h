@@ -9,7 +9,7 @@
 #include "daemon/backend/backend.h"
 #include "daemon/broker.h"
 #include "daemon/tenant/client.h"
-#include "daemon/serve/serve.h"
+#include "daemon/serve/dispatch.h"
 #include "daemon/net/endpoint.h"
 #include "daemon/ids.h"
 #include "daemon/net/listener.h"

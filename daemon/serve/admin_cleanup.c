@@ -87,8 +87,8 @@ void gm_admin_cleanup_ended(struct gm_serve *serve, const struct gm_event *event
 
 /* ---- the plan */
 
-/* One step of a plan. If the peer may not see the client's details, the step says how much and not
- * of whom, because that is what the client caches. */
+/* One step of a plan. If the peer may not see the client's details, only rung and bytes are set:
+ * naming the client would reveal how much it caches. */
 struct cleanup_step {
 	enum gm_rung rung;
 	int32_t priority;

@@ -2,7 +2,7 @@
 #ifndef GM_DAEMON_DISPATCH_H
 #define GM_DAEMON_DISPATCH_H
 
-#include "daemon/net/peer.h"
+#include "daemon/serve/serve.h"
 
 /* gm_peer_ops.packet and .closed: lead a request to its handler, and tell everybody who waits for a
  * peer that it has gone. ctx is the struct gm_serve. */
