@@ -4,8 +4,7 @@
 
 #include "daemon/serve/serve.h"
 
-/* News: what happens goes to the journal and to the watchers, which are the peers that sent Watch.
- */
+/* News, for the journal and for the watchers: the peers that sent Watch. */
 struct gm_watch;
 
 int gm_watch_new(struct gm_watch **ret_watch);

@@ -34,17 +34,18 @@ void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held)
 int gm_pages_read_use(
 	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret);
 
-/*
- * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
- * cannot be true. A tag that is not printable becomes "". held says how much the client holds of
- * each device. Returns 1 if there is a buffer, 0 if there are no more, or a negative errno.
- */
+/* A buffer that the client tracks on its page. */
 struct gm_pages_row {
 	uint32_t device;
 	uint64_t bytes;
 	uint64_t born_ns;
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 };
+/*
+ * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
+ * cannot be true. A tag that is not printable becomes "". held says how much the client holds of
+ * each device. Returns 1 if there is a buffer, 0 if there are no more, or a negative errno.
+ */
 int gm_pages_next_row(const struct gm_pages *pages, const uint64_t held[GM_LIMIT_DEVICES],
 	uint64_t now_ns, uint32_t *at, struct gm_pages_row *ret);
 
