@@ -109,7 +109,7 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 static void arena_await_device(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
-	struct gm_event *event;
+	struct gm_map_event *event;
 
 	if (!arena->streams)
 		return;
@@ -125,7 +125,7 @@ static void arena_await_device(struct gm_arena *arena)
 
 bool gm_arena_free(struct gm_arena *arena)
 {
-	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_map_event *events[GM_PENDING_EVENTS];
 	struct gm_arena_chunk *list = NULL;
 	unsigned n;
 	bool gone;
@@ -388,14 +388,14 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 {
 	const struct gm_arena_config *config = &arena->config;
-	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_map_event *events[GM_PENDING_EVENTS];
 	uint64_t epoch, bytes = 0;
 	unsigned n, passed = 0;
 	bool wake = false;
 
 	pthread_mutex_lock(&arena->lock);
 	if (gm_pending_record_begin(&arena->pending, &epoch)) {
-		struct gm_event *event = NULL;
+		struct gm_map_event *event = NULL;
 		pthread_mutex_unlock(&arena->lock);
 		if (config->ops->record(config->backend, &event) < 0)
 			event = NULL;

@@ -25,6 +25,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "client/heap/arena_growth.h"
+#include "client/heap/arena_private.h"
 #include "client/heap/arena_region.h"
 #include "common/limits.h"
 
@@ -236,7 +237,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 static bool grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 {
 	struct gm_pending *pending = &arena->pending;
-	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_map_event *events[GM_PENDING_EVENTS];
 	struct gm_pending_set *set = NULL;
 	uint64_t epoch, none;
 	unsigned n;

@@ -121,8 +121,8 @@ bool gm_pending_record_begin(struct gm_pending *pending, uint64_t *ret_epoch)
 	return true;
 }
 
-void gm_pending_record_end(
-	struct gm_pending *pending, struct gm_small *small, uint64_t epoch, struct gm_event *event)
+void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, uint64_t epoch,
+	struct gm_map_event *event)
 {
 	pending->recording = false;
 	if (event) {
@@ -143,8 +143,8 @@ void gm_pending_record_end(
 	}
 }
 
-bool gm_pending_poll_begin(
-	struct gm_pending *pending, struct gm_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
+bool gm_pending_poll_begin(struct gm_pending *pending,
+	struct gm_map_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
 {
 	if (pending->polling || pending->n_events == 0)
 		return false;
@@ -164,8 +164,8 @@ void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_e
 		pending->n_events * sizeof(pending->events[0]));
 }
 
-void gm_pending_steal(
-	struct gm_pending *pending, struct gm_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
+void gm_pending_steal(struct gm_pending *pending,
+	struct gm_map_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
 {
 	for (unsigned i = 0; i < pending->n_events; i++)
 		ret_events[i] = pending->events[i].event;

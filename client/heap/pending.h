@@ -52,7 +52,7 @@ struct gm_pending {
 	unsigned n_events;
 	struct {
 		uint64_t epoch;
-		struct gm_event *event;
+		struct gm_map_event *event;
 	} events[GM_PENDING_EVENTS]; /* oldest first */
 	unsigned n_sets;
 	struct gm_pending_set *sets[GM_PENDING_SETS]; /* the first one is for any stream */
@@ -80,12 +80,12 @@ static inline uint64_t gm_pending_stamp(struct gm_pending *pending)
 /* Whether an event should be recorded now. If so the epoch ends, and the caller records an event
  * for any stream and says how it went: NULL, it failed. */
 bool gm_pending_record_begin(struct gm_pending *pending, uint64_t *ret_epoch);
-void gm_pending_record_end(
-	struct gm_pending *pending, struct gm_small *small, uint64_t epoch, struct gm_event *event);
+void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, uint64_t epoch,
+	struct gm_map_event *event);
 
 /* The events to ask about, oldest first. false: there are none, or another thread is at it. */
 bool gm_pending_poll_begin(struct gm_pending *pending,
-	struct gm_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n);
+	struct gm_map_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n);
 /* The first n have passed. They are the caller's, to forget. *ret_epoch: everything freed in it or
  * before is done. */
 void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_epoch);
@@ -106,7 +106,7 @@ uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set
 	struct gm_small *small, unsigned class);
 
 /* All events, to forget; nobody records or polls. */
-void gm_pending_steal(struct gm_pending *pending, struct gm_event *ret_events[GM_PENDING_EVENTS],
-	unsigned *ret_n);
+void gm_pending_steal(struct gm_pending *pending,
+	struct gm_map_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n);
 
 #endif

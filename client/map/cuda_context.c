@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 #include "common/cancel.h"
-#include "client/map/cuda_event.h"
 #include "client/map/cuda_keeper.h"
 
 /* Numbers below are those of primary contexts, by device. */
@@ -156,6 +155,17 @@ void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts)
 	pthread_mutex_unlock(&contexts->walking);
 }
 
+/* Forgets the spare points, whose driver events went with the context. The caller holds walking. */
+static void context_drop_spare(struct gm_cuda_context *context)
+{
+	struct gm_cuda_point *point;
+
+	while ((point = context->spare)) {
+		context->spare = point->next;
+		free(point);
+	}
+}
+
 /* Its next stays as it is, for who is looking through the list. */
 static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
 {
@@ -164,7 +174,7 @@ static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_contex
 	if (context->gone)
 		return;
 	context->gone = true;
-	gm_cuda_points_drop(context);
+	context_drop_spare(context);
 	pthread_mutex_lock(&contexts->lock);
 	for (link = &contexts->list; *link != context; link = &(*link)->next)
 		;
@@ -381,7 +391,7 @@ int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_conte
 									: (int)result;
 	if (id != context->id) {
 		/* Another one by now: nothing that was in the old one is there. */
-		gm_cuda_points_drop(context);
+		context_drop_spare(context);
 		context->generation++;
 		context->id = id;
 	}
@@ -524,14 +534,16 @@ static void context_free_all(struct gm_cuda_contexts *contexts)
 		struct gm_cuda_entered entered;
 		if (context->spare && gm_cuda_context_safe(contexts, context) &&
 			gm_cuda_context_enter(contexts, context, &entered) == GM_CUDA_SUCCESS) {
-			gm_cuda_points_destroy(contexts->cuda, context);
+			for (struct gm_cuda_point *point = context->spare; point;
+				point = point->next)
+				contexts->cuda->cuEventDestroy(point->cu);
 			gm_cuda_contexts_leave(contexts, &entered);
 		}
 	}
 	gm_cuda_contexts_walked(contexts);
 	while ((context = contexts->list)) {
 		contexts->list = context->next;
-		gm_cuda_points_drop(context);
+		context_drop_spare(context);
 		gm_cuda_keeper_free(context->keeper);
 		gm_cuda_context_unref(context);
 	}

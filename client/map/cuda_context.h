@@ -23,7 +23,6 @@
  */
 
 struct gm_cuda_keeper;
-struct gm_cuda_point; /* where work has come to: cuda_event.c */
 
 struct gm_cuda_context {
 	gm_cu_ctx cu;
@@ -35,9 +34,21 @@ struct gm_cuda_context {
 	/* With walking held. */
 	bool gone;           /* not in the list any more */
 	uint64_t generation; /* grows when another context has the handle: its events are gone */
-	struct gm_cuda_point *spare;
-	unsigned refs; /* of the list, and of points */
+	struct gm_cuda_point *spare; /* finished points, each with a driver event */
+	unsigned refs;               /* of the list, and of points */
 	struct gm_cuda_context *next, *next_gone;
+};
+
+/*
+ * How far a context's work had come when an event was recorded: the context's part of that event
+ * (cuda_event.h). A context keeps finished points that own a driver event, to use them again.
+ */
+struct gm_cuda_point {
+	struct gm_cuda_context *context;
+	uint64_t generation; /* the context's */
+	gm_cu_event cu;      /* NULL: none */
+	uint64_t number;     /* of the context's keeper; 0: it was not asked */
+	struct gm_cuda_point *next;
 };
 
 struct gm_cuda_contexts;

@@ -13,37 +13,13 @@
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_keeper.h"
 
-struct gm_cuda_point {
-	struct gm_cuda_context *context;
-	uint64_t generation; /* the context's */
-	gm_cu_event cu;      /* NULL: none */
-	uint64_t number;     /* of the context's keeper; 0: it was not asked */
-	struct gm_cuda_point *next;
-};
-
-struct gm_event {
+struct gm_cuda_event {
 	struct gm_cuda_contexts *contexts;
 	struct gm_cuda_point *points; /* in these, that have not passed */
-	struct gm_event *beside;      /* on another GPU; a list */
+	struct gm_cuda_event *beside; /* on another GPU; a list */
 };
 
 /* ---- points; walking */
-
-void gm_cuda_points_drop(struct gm_cuda_context *context)
-{
-	struct gm_cuda_point *point;
-
-	while ((point = context->spare)) {
-		context->spare = point->next;
-		free(point);
-	}
-}
-
-void gm_cuda_points_destroy(const struct gm_cuda *cuda, struct gm_cuda_context *context)
-{
-	for (struct gm_cuda_point *point = context->spare; point; point = point->next)
-		cuda->cuEventDestroy(point->cu);
-}
 
 static struct gm_cuda_point *event_point_new(struct gm_cuda_context *context)
 {
@@ -102,7 +78,7 @@ static void event_point_free(struct gm_cuda_point *point)
 	gm_cuda_context_unref(context);
 }
 
-static void event_point_add(struct gm_event *event, struct gm_cuda_point *point)
+static void event_point_add(struct gm_cuda_event *event, struct gm_cuda_point *point)
 {
 	point->next = event->points;
 	event->points = point;
@@ -111,8 +87,8 @@ static void event_point_add(struct gm_event *event, struct gm_cuda_point *point)
 /* ---- recording; walking */
 
 /* After all that the context has to do. It is current. */
-static gm_cu_result event_record_here(
-	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
+static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
+	struct gm_cuda_context *context, struct gm_cuda_event *event)
 {
 	struct gm_cuda_point *point;
 	gm_cu_result result = event_point_with(contexts, context, &point);
@@ -130,7 +106,7 @@ static gm_cu_result event_record_here(
 }
 
 /* The same, wherever the context is current. */
-static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm_event *event)
+static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm_cuda_event *event)
 {
 	struct gm_cuda_point *point = event_point_new(context);
 
@@ -141,8 +117,8 @@ static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm
 	return GM_CUDA_SUCCESS;
 }
 
-static int event_record_context(
-	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, struct gm_event *event)
+static int event_record_context(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
+	struct gm_cuda_event *event)
 {
 	struct gm_cuda_entered entered;
 	gm_cu_result result;
@@ -160,7 +136,7 @@ static int event_record_context(
 	return context->gone ? GM_CUDA_CONTEXT_GONE : (int)result;
 }
 
-static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct gm_event *event)
+static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct gm_cuda_event *event)
 {
 	struct gm_cuda_context *context;
 	gm_cu_result result;
@@ -175,9 +151,9 @@ static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct g
 }
 
 /* The GPU's own part of an event. */
-static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event)
 {
-	struct gm_event *event;
+	struct gm_cuda_event *event;
 	gm_cu_result result;
 
 	if (gm_cuda_capturing(contexts->cuda, contexts->device))
@@ -197,9 +173,9 @@ static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_event 
 	return 0;
 }
 
-int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event)
+int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event)
 {
-	struct gm_event *event, **end;
+	struct gm_cuda_event *event, **end;
 	int r = event_record_part(contexts, &event);
 
 	if (r)
@@ -256,7 +232,7 @@ static gm_cu_result event_point_passed(
 	return gm_cuda_context_ended(contexts, point->context, result) ? GM_CUDA_SUCCESS : result;
 }
 
-static gm_cu_result event_part_passed(struct gm_event *event)
+static gm_cu_result event_part_passed(struct gm_cuda_event *event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 	struct gm_cuda_point *point;
@@ -273,7 +249,7 @@ static gm_cu_result event_part_passed(struct gm_event *event)
 	return result;
 }
 
-int gm_cuda_event_passed(struct gm_event *event)
+int gm_cuda_event_passed(struct gm_cuda_event *event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 
@@ -297,7 +273,7 @@ static gm_cu_result event_order_point(
 	return event_reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static gm_cu_result event_order_part(gpumem_stream stream, struct gm_event *event)
+static gm_cu_result event_order_part(gpumem_stream stream, struct gm_cuda_event *event)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
 
@@ -309,7 +285,7 @@ static gm_cu_result event_order_part(gpumem_stream stream, struct gm_event *even
 }
 
 int gm_cuda_event_order(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event *event)
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_event *event)
 {
 	struct gm_cuda_entered entered;
 	gm_cu_result result;
@@ -326,10 +302,10 @@ int gm_cuda_event_order(
 	return (int)result;
 }
 
-void gm_cuda_event_forget(struct gm_event *event)
+void gm_cuda_event_forget(struct gm_cuda_event *event)
 {
 	while (event) {
-		struct gm_event *next = event->beside;
+		struct gm_cuda_event *next = event->beside;
 		struct gm_cuda_point *point;
 
 		gm_cuda_contexts_walk(event->contexts);

@@ -2,8 +2,8 @@
 #ifndef GM_CLIENT_CUDA_EVENT_H
 #define GM_CLIENT_CUDA_EVENT_H
 
-#include "client/map/map.h"
 #include "client/map/cuda_context.h"
+#include "gpumem/gpumem.h"
 
 /*
  * Events on a GPU, each for all streams: it has a point in each context that is known, on this GPU
@@ -19,21 +19,16 @@
  * None of this waits for the GPU. Results are the driver's, or -EAGAIN.
  */
 
-int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_event **ret_event);
+struct gm_cuda_event;
+
+int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event);
 /* GM_CUDA_ERROR_NOT_READY: not yet. */
-int gm_cuda_event_passed(struct gm_event *event);
+int gm_cuda_event_passed(struct gm_cuda_event *event);
 /* The stream is one of the GPU's whose contexts these are; the event may be another's.
  * GM_CUDA_ERROR_NOT_SUPPORTED: it has a point that a stream cannot be made to wait for. */
 int gm_cuda_event_order(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_event *event);
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_event *event);
 /* NULL is fine. */
-void gm_cuda_event_forget(struct gm_event *event);
-
-/* ---- for cuda_context.c, with walking held */
-
-/* Ends the spare events of a context, which is current. */
-void gm_cuda_points_destroy(const struct gm_cuda *cuda, struct gm_cuda_context *context);
-/* Forgets them: they went with their context. */
-void gm_cuda_points_drop(struct gm_cuda_context *context);
+void gm_cuda_event_forget(struct gm_cuda_event *event);
 
 #endif

@@ -16,7 +16,8 @@
  * A mapping needs no fd after map() has returned: the caller closes it. Ranges are whole chunks.
  */
 
-struct gm_event; /* a point in all streams, recorded */
+/* A recorded point in all streams. Opaque: each backend casts it to a struct of its own. */
+struct gm_map_event;
 
 struct gm_map_ops {
 	const char *name;
@@ -58,12 +59,12 @@ struct gm_map_ops {
 	 * program frees (memory that only the CPU uses) leaves record NULL: then this and the four
 	 * below it are never called, and what is freed can be reused at once.
 	 */
-	int (*record)(void *backend, struct gm_event **ret_event);
+	int (*record)(void *backend, struct gm_map_event **ret_event);
 	/* 1: passed, 0: not yet. */
-	int (*passed)(void *backend, struct gm_event *event);
+	int (*passed)(void *backend, struct gm_map_event *event);
 	/* Orders what is launched on the stream from now on behind the event. */
-	int (*order)(void *backend, gpumem_stream stream, struct gm_event *event);
-	void (*forget)(void *backend, struct gm_event *event);
+	int (*order)(void *backend, gpumem_stream stream, struct gm_map_event *event);
+	void (*forget)(void *backend, struct gm_map_event *event);
 	/* The calling thread is about to allocate, or has used what it frees: a number for its
 	 * context, below 2^32, which tells default streams apart; any other: it cannot be told
 	 * which one is meant. NULL: there are no contexts. */

@@ -444,34 +444,41 @@ static int cuda_told(struct gm_map_cuda *backend, int result)
 	return result < 0 ? result : cuda_outcome(backend, (gm_cu_result)result);
 }
 
-static int cuda_record(void *ctx, struct gm_event **ret_event)
+static int cuda_record(void *ctx, struct gm_map_event **ret_event)
 {
 	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_event *event;
+	int r;
 
 	last_error = "";
-	return cuda_told(backend, gm_cuda_event_record(backend->contexts, ret_event));
+	r = gm_cuda_event_record(backend->contexts, &event);
+	if (r)
+		return cuda_told(backend, r);
+	*ret_event = (struct gm_map_event *)event;
+	return 0;
 }
 
-static int cuda_passed(void *ctx, struct gm_event *event)
+static int cuda_passed(void *ctx, struct gm_map_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
-	int r = gm_cuda_event_passed(event);
+	int r = gm_cuda_event_passed((struct gm_cuda_event *)event);
 
 	if (r == GM_CUDA_ERROR_NOT_READY)
 		return 0;
 	return r ? cuda_told(backend, r) : 1;
 }
 
-static int cuda_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+static int cuda_order(void *ctx, gpumem_stream stream, struct gm_map_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
 
-	return cuda_told(backend, gm_cuda_event_order(backend->contexts, stream, event));
+	return cuda_told(backend,
+		gm_cuda_event_order(backend->contexts, stream, (struct gm_cuda_event *)event));
 }
 
-static void cuda_forget(void *ctx, struct gm_event *event)
+static void cuda_forget(void *ctx, struct gm_map_event *event)
 {
-	gm_cuda_event_forget(event);
+	gm_cuda_event_forget((struct gm_cuda_event *)event);
 }
 
 static uint64_t cuda_here(void *ctx)

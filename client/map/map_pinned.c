@@ -17,8 +17,8 @@
 #include "common/cuda.h"
 
 /* One part for each GPU on which this process has a context. */
-struct gm_event {
-	struct gm_event *parts[GM_LIMIT_DEVICES];
+struct gm_pinned_event {
+	struct gm_map_event *parts[GM_LIMIT_DEVICES];
 };
 
 /* A range of memfds, registered as one. */
@@ -283,8 +283,9 @@ static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
 
 /* ---- streams and events */
 
-static void pinned_forget(void *ctx, struct gm_event *event)
+static void pinned_forget(void *ctx, struct gm_map_event *given)
 {
+	struct gm_pinned_event *event = (struct gm_pinned_event *)given;
 	struct gm_map_pinned *backend = ctx;
 
 	if (!event)
@@ -295,10 +296,10 @@ static void pinned_forget(void *ctx, struct gm_event *event)
 	free(event);
 }
 
-static int pinned_record(void *ctx, struct gm_event **ret_event)
+static int pinned_record(void *ctx, struct gm_map_event **ret_event)
 {
 	struct gm_map_pinned *backend = ctx;
-	struct gm_event *event = calloc(1, sizeof(*event));
+	struct gm_pinned_event *event = calloc(1, sizeof(*event));
 	int r = 0;
 
 	if (!event)
@@ -307,15 +308,16 @@ static int pinned_record(void *ctx, struct gm_event **ret_event)
 	for (size_t i = 0; i < backend->n && r == 0; i++)
 		r = gm_map_cuda_ops()->record(backend->gpus[i], &event->parts[i]);
 	if (r < 0) {
-		pinned_forget(backend, event);
+		pinned_forget(backend, (struct gm_map_event *)event);
 		return r;
 	}
-	*ret_event = event;
+	*ret_event = (struct gm_map_event *)event;
 	return 0;
 }
 
-static int pinned_passed(void *ctx, struct gm_event *event)
+static int pinned_passed(void *ctx, struct gm_map_event *given)
 {
+	struct gm_pinned_event *event = (struct gm_pinned_event *)given;
 	struct gm_map_pinned *backend = ctx;
 	int r = 1;
 
@@ -325,8 +327,9 @@ static int pinned_passed(void *ctx, struct gm_event *event)
 	return r;
 }
 
-static int pinned_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+static int pinned_order(void *ctx, gpumem_stream stream, struct gm_map_event *given)
 {
+	struct gm_pinned_event *event = (struct gm_pinned_event *)given;
 	struct gm_map_pinned *backend = ctx;
 	int r = 0;
 

@@ -20,8 +20,8 @@
 
 struct gm_pinned_block {
 	gpumem_buffer *buffer;
-	struct gm_event *event; /* that it waits for; NULL: none is recorded yet */
-	bool done;              /* nothing uses it */
+	struct gm_map_event *event; /* that it waits for; NULL: none is recorded yet */
+	bool done;                  /* nothing uses it */
 	struct gm_pinned_block *prev, *next;
 };
 

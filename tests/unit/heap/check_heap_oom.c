@@ -53,7 +53,7 @@ void *__wrap_realloc(void *ptr, size_t size)
 static struct world w;
 static struct gm_arena *arena;
 static gpumem_status (*real_get)(void *, uint64_t, struct gm_source_chunk **, size_t *);
-static int (*real_record)(void *, struct gm_event **);
+static int (*real_record)(void *, struct gm_map_event **);
 
 /* The world's own memory is not what is tested. */
 static gpumem_status get(
@@ -66,7 +66,7 @@ static gpumem_status get(
 	return status;
 }
 
-static int record(void *ctx, struct gm_event **ret_event)
+static int record(void *ctx, struct gm_map_event **ret_event)
 {
 	bool was = armed;
 	armed = false;

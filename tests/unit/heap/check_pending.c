@@ -38,9 +38,9 @@ static void teardown(void)
 	gm_ptrmap_deinit(&map);
 }
 
-static struct gm_event *event(uintptr_t n)
+static struct gm_map_event *event(uintptr_t n)
 {
-	return (struct gm_event *)(n * 16);
+	return (struct gm_map_event *)(n * 16);
 }
 
 static struct gm_heap_block *take(void)
@@ -74,7 +74,7 @@ static bool record(uintptr_t n)
 
 static uint64_t pass(unsigned n)
 {
-	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_map_event *events[GM_PENDING_EVENTS];
 	uint64_t epoch;
 	unsigned of;
 	ck_assert(gm_pending_poll_begin(&pending, events, &of));
@@ -140,7 +140,7 @@ END_TEST
 START_TEST(events_are_bounded_and_one_at_a_time)
 {
 	uint64_t epoch, other;
-	struct gm_event *events[GM_PENDING_EVENTS];
+	struct gm_map_event *events[GM_PENDING_EVENTS];
 	unsigned n;
 
 	put_small(5);

@@ -17,7 +17,7 @@
 
 #include "common/limits.h"
 
-struct gm_event {
+struct gm_map_event {
 	uint64_t launched[WORLD_STREAMS];
 };
 
@@ -246,10 +246,10 @@ static unsigned number(gpumem_stream stream)
 	return (unsigned)((uintptr_t)stream / 0x1000);
 }
 
-static int world_record(void *ctx, struct gm_event **ret_event)
+static int world_record(void *ctx, struct gm_map_event **ret_event)
 {
 	struct world *w = ctx;
-	struct gm_event *event;
+	struct gm_map_event *event;
 
 	pthread_mutex_lock(&w->lock);
 	w->records++;
@@ -268,7 +268,7 @@ static int world_record(void *ctx, struct gm_event **ret_event)
 	return event ? 0 : -ENOMEM;
 }
 
-static int world_passed(void *ctx, struct gm_event *event)
+static int world_passed(void *ctx, struct gm_map_event *event)
 {
 	struct world *w = ctx;
 	int r = 1;
@@ -283,7 +283,7 @@ static int world_passed(void *ctx, struct gm_event *event)
 	return r;
 }
 
-static int world_order(void *ctx, gpumem_stream stream, struct gm_event *event)
+static int world_order(void *ctx, gpumem_stream stream, struct gm_map_event *event)
 {
 	struct world *w = ctx;
 	unsigned s = number(stream);
@@ -299,7 +299,7 @@ static int world_order(void *ctx, gpumem_stream stream, struct gm_event *event)
 	return 0;
 }
 
-static void world_forget(void *ctx, struct gm_event *event)
+static void world_forget(void *ctx, struct gm_map_event *event)
 {
 	struct world *w = ctx;
 

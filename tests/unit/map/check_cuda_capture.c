@@ -45,7 +45,7 @@ static void tear_down(void)
 /* Whether an event for all streams may be had. */
 static int record_any(void)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	int r = ops->record(map, &event);
 
 	if (r == 0)

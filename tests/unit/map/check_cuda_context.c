@@ -21,7 +21,7 @@ START_TEST(an_event_covers_the_programs_own_context)
 	pop();
 	/* As the library's own thread does it, which has no context. */
 	ck_assert_int_eq(ops->reserve(map, GM_CHUNK_MIN, &addr), 0);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	release(stream);
 	await(event);
@@ -60,7 +60,7 @@ START_TEST(an_event_covers_all_contexts_that_were_shown_and_the_primary_one)
 	busy_stream();
 	pop();
 
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	for (int i = 0; i < 4; i++)
 		sem_post(&gate);
@@ -91,7 +91,7 @@ START_TEST(a_stream_waits_for_its_own_context_and_for_the_primary_one)
 	(void)ops->here(map);
 	slow[1] = busy_stream();
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, event), 0);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
@@ -112,13 +112,13 @@ START_TEST(a_stream_cannot_wait_for_another_context_that_may_end_meanwhile)
 	own_on(0);
 	(void)ops->here(map);
 	gm_cu_stream slow = busy_stream();
-	struct gm_event *there = record();
+	struct gm_map_event *there = record();
 	pop();
 	own_on(0);
 	(void)ops->here(map);
 	gm_cu_stream stream;
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
-	struct gm_event *here = record();
+	struct gm_map_event *here = record();
 	/* Recorded where it runs, or from elsewhere: the driver's event is not touched here. */
 	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, there), -EOPNOTSUPP);
 	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, here), -EOPNOTSUPP);
@@ -143,7 +143,7 @@ START_TEST(where_a_context_is_current_nobody_waits_for_it)
 	own_on(0);
 	(void)ops->here(map);
 	gm_cu_stream stream = busy_stream();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	release(stream);
 	ck_assert_int_eq(ops->passed(map, event), 1);
@@ -182,7 +182,7 @@ START_TEST(a_call_that_fails_in_one_context_is_told_and_undone)
 	static const char *const plans[] = {"cuCtxPushCurrent:4:999", "cuCtxGetId:11:999",
 		"cuEventCreate:1:999", "cuEventCreate:2:999", "cuCtxRecordEvent:1:999",
 		"cuCtxRecordEvent:2:999"};
-	struct gm_event *event;
+	struct gm_map_event *event;
 
 	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
 	open_it();
@@ -205,7 +205,7 @@ END_TEST
 START_TEST(pinned_memory_knows_the_contexts_that_device_memory_was_shown)
 {
 	struct gm_map_pinned *pinned;
-	struct gm_event *event = NULL;
+	struct gm_map_event *event = NULL;
 
 	open_it();
 	ck_assert_int_eq(gm_map_pinned_new(true, &pinned, why), 0);
@@ -236,7 +236,7 @@ END_TEST
 
 START_TEST(without_memory_an_event_is_refused_and_nothing_is_left)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	unsigned n;
 
 	open_it();

@@ -52,7 +52,7 @@ START_TEST(what_another_gpu_does_with_memory_holds_it_back)
 	(void)ops->here(map);
 	gm_cu_stream stream = busy_stream();
 	pop();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	release(stream);
 	await(event);
@@ -69,7 +69,7 @@ START_TEST(a_gpu_that_had_nothing_to_do_with_it_holds_nothing_back)
 	struct gm_map_cuda *other = open_on(1);
 	(void)ops->here(other);
 	pop();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
 	release(stream);
@@ -105,7 +105,7 @@ START_TEST(a_stream_waits_for_the_gpu_beside)
 	primary();
 	(void)ops->here(map);
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->order(map, (gpumem_stream)stream, event), 0);
 	ck_assert_int_eq(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
 	release(slow);
@@ -147,7 +147,7 @@ START_TEST(a_gpu_is_beside_again_after_its_memory_was_out_of_use)
 	for (int i = 0; i < 2; i++) {
 		(void)ops->here(map);
 		gm_cu_stream stream = busy_stream();
-		struct gm_event *event = record();
+		struct gm_map_event *event = record();
 		ck_assert_int_eq(ops->passed(map, event), 0);
 		release(stream);
 		await(event);
@@ -162,7 +162,7 @@ END_TEST
 
 START_TEST(an_event_that_cannot_be_recorded_beside_leaves_nothing)
 {
-	struct gm_event *event = (struct gm_event *)1;
+	struct gm_map_event *event = (struct gm_map_event *)1;
 
 	setenv("GPUMEM_FAKE_FAIL", "cuCtxRecordEvent:2:999", 1);
 	open_it();
@@ -171,7 +171,7 @@ START_TEST(an_event_that_cannot_be_recorded_beside_leaves_nothing)
 	pop();
 	primary();
 	ck_assert_int_lt(ops->record(map, &event), 0);
-	ck_assert_ptr_eq(event, (struct gm_event *)1);
+	ck_assert_ptr_eq(event, (struct gm_map_event *)1);
 	event = record();
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
@@ -184,7 +184,7 @@ START_TEST(without_memory_to_note_a_gpu_beside_no_event_passes_too_early)
 	bool failed = true;
 
 	for (uint64_t n = 1; failed; n++) {
-		struct gm_event *event = NULL;
+		struct gm_map_event *event = NULL;
 		open_it();
 		use(1, false);
 		failing_malloc_arm(n);
@@ -208,7 +208,7 @@ START_TEST(a_capture_on_the_gpu_beside_is_not_disturbed)
 	gm_cu_result (*begin)(gm_cu_stream, int);
 	gm_cu_result (*end)(gm_cu_stream, void **);
 	void *graph, *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	struct gm_event *event = NULL;
+	struct gm_map_event *event = NULL;
 	gm_cu_stream stream;
 	uint64_t id;
 
@@ -242,7 +242,7 @@ START_TEST(more_gpus_than_a_daemon_serves_are_told_apart)
 	use(last, false);
 	uint64_t number = ops->here(far);
 	gm_cu_stream stream = busy_stream();
-	struct gm_event *event;
+	struct gm_map_event *event;
 	ck_assert_int_eq(ops->record(far, &event), 0);
 	ck_assert_int_eq(ops->passed(far, event), 0);
 	release(stream);

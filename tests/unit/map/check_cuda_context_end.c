@@ -38,7 +38,7 @@ START_TEST(what_ran_in_a_context_that_is_destroyed_is_over)
 	(void)ops->here(map);
 	busy_stream();
 	pop();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	sem_post(&gate); /* destroying waits for it */
 	ck_assert_int_eq(cuda->cuCtxDestroy(ctx), 0);
@@ -62,7 +62,7 @@ START_TEST(what_runs_in_a_context_that_is_being_destroyed_is_waited_for)
 	(void)ops->here(map);
 	busy_stream();
 	pop();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(pthread_create(&thread, NULL, destroy, ctx), 0);
 	for (int i = 0; i < 1000; i++) {
 		ck_assert_int_eq(ops->passed(map, event), 0);
@@ -78,7 +78,7 @@ START_TEST(what_runs_in_a_context_that_is_being_destroyed_is_waited_for)
 END_TEST
 
 /* A context that was shown and destroyed, of which there is an event, and a spare one. */
-static gm_cu_ctx outlived(struct gm_event **ret_event)
+static gm_cu_ctx outlived(struct gm_map_event **ret_event)
 {
 	open_it();
 	gm_cu_ctx ctx = own_on(0);
@@ -91,7 +91,7 @@ static gm_cu_ctx outlived(struct gm_event **ret_event)
 
 START_TEST(an_event_may_be_forgotten_after_its_context)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	(void)outlived(&event);
 	gm_cu_stream stream;
 	primary();
@@ -104,13 +104,13 @@ END_TEST
 
 START_TEST(a_handle_does_not_come_again_while_its_context_is_known)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	gm_cu_ctx old = outlived(&event);
 	gm_cu_ctx new = own_on(0);
 	ck_assert_ptr_ne(new, old);
 	(void)ops->here(map);
 	gm_cu_stream stream = busy_stream();
-	struct gm_event *later = record();
+	struct gm_map_event *later = record();
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ck_assert_int_eq(ops->passed(map, later), 0);
 	release(stream);
@@ -129,7 +129,7 @@ START_TEST(another_context_at_the_same_handle_is_not_taken_for_the_old_one)
 	open_it();
 	old = own_on(0);
 	number = ops->here(map);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(cuda->cuCtxDestroy(old), 0);
 	ck_assert_int_eq(ops->passed(map, event), 1); /* and the handle is let go */
 	ops->forget(map, event);
@@ -155,7 +155,7 @@ START_TEST(a_context_that_another_thread_destroyed_is_not_met_again)
 	gm_cu_ctx ctx = own_on(0);
 	uint64_t number = ops->here(map);
 	ck_assert_int_eq(destroy_elsewhere(ctx), 0);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
 	/* It is current here still. */
@@ -178,7 +178,7 @@ START_TEST(a_primary_context_that_was_reset_is_known_again)
 		open_it();
 	gm_cu_ctx before = primary();
 	(void)ops->here(map);
-	struct gm_event *event = record(), *spare = record();
+	struct gm_map_event *event = record(), *spare = record();
 	ops->forget(map, spare);
 	pop();
 	ck_assert_int_eq(reset(0), 0);
@@ -193,7 +193,7 @@ START_TEST(a_primary_context_that_was_reset_is_known_again)
 	/* A driver that does not number contexts cannot tell this one from the other. */
 	if (_i != 1)
 		await(event);
-	struct gm_event *later = record();
+	struct gm_map_event *later = record();
 	ck_assert_int_eq(ops->passed(map, later), 0);
 	release(stream);
 	await(later);
@@ -223,7 +223,7 @@ START_TEST(a_context_is_met_anew_by_whoever_opens_the_gpu_anew)
 		ck_assert_int_eq(gm_map_cuda_new(uuid_0, &map, why), 0);
 		(void)ops->here(map);
 		ck_assert_int_eq(cuda->cuLaunchHostFunc(stream, wait_at_gate, NULL), 0);
-		struct gm_event *event = record();
+		struct gm_map_event *event = record();
 		ck_assert_int_eq(ops->passed(map, event), 0);
 		release(stream);
 		ck_assert_int_eq(ops->passed(map, event), 1);
@@ -240,7 +240,7 @@ START_TEST(contexts_that_come_and_go_are_all_forgotten)
 	for (int i = 0; i < 200; i++) {
 		gm_cu_ctx ctx = own_on(0);
 		(void)ops->here(map);
-		struct gm_event *event = record();
+		struct gm_map_event *event = record();
 		if (i % 3)
 			ck_assert_int_eq(ops->passed(map, event), 1);
 		if (i % 2)
@@ -273,7 +273,7 @@ static void *come_and_go(void *unused)
 		if (cuda->cuCtxCreate(&ctx, 0, 0))
 			return (void *)1;
 		(void)ops->here(map);
-		struct gm_event *event = NULL;
+		struct gm_map_event *event = NULL;
 		if (ops->record(map, &event) || ops->passed(map, event) < 0)
 			return (void *)2;
 		ops->forget(map, event);
@@ -335,7 +335,7 @@ START_TEST(a_thread_that_is_cancelled_while_it_shows_its_context_holds_nobody_up
 	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
 	own_on(0);
 	(void)ops->here(map);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	await(event);
 	ops->forget(map, event);
 	ops->close(map);

@@ -13,7 +13,7 @@ START_TEST(an_older_driver_is_waited_for_by_a_thread)
 	own_on(0);
 	(void)ops->here(map);
 	gm_cu_stream stream = busy_stream();
-	struct gm_event *event = record(), *second = record();
+	struct gm_map_event *event = record(), *second = record();
 	/* Whoever asks is answered at once. */
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	ck_assert_int_eq(ops->order(map, NULL, event), -EOPNOTSUPP);
@@ -42,7 +42,7 @@ START_TEST(a_wait_that_fails_is_tried_again)
 	without_context_events(0);
 	own_on(0);
 	(void)ops->here(map);
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	await(event);
 	ops->forget(map, event);
 	ops->close(map);
@@ -55,7 +55,7 @@ START_TEST(a_context_that_ends_under_the_wait_is_done)
 	gm_cu_ctx ctx = own_on(0);
 	(void)ops->here(map);
 	busy_stream();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	sem_post(&gate);
 	ck_assert_int_eq(cuda->cuCtxDestroy(ctx), 0);
 	await(event);
@@ -72,7 +72,7 @@ START_TEST(an_older_drivers_capture_is_left_alone)
 	gm_cu_result (*begin)(gm_cu_stream, int);
 	gm_cu_result (*end)(gm_cu_stream, void **);
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *graph = NULL;
-	struct gm_event *event;
+	struct gm_map_event *event;
 	uint64_t id;
 
 	*(void **)&begin = dlsym(lib, "cuStreamBeginCapture_v2");
@@ -103,7 +103,7 @@ START_TEST(the_end_does_not_wait_for_the_device)
 	(void)ops->here(map); /* which keeps it */
 	ck_assert_int_eq(cuda->cuDevicePrimaryCtxRelease(0), 0);
 	gm_cu_stream stream = busy_stream();
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	ops->forget(map, event);
 	pop();

@@ -150,7 +150,7 @@ START_TEST(the_programs_own_context_stays_current)
 	char *addr = reserve();
 	map_at(addr);
 	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
-	struct gm_event *event;
+	struct gm_map_event *event;
 	ck_assert_int_eq(ops->record(map, &event), 0);
 	ck_assert_int_eq(ops->passed(map, event), 1);
 	ops->forget(map, event);
@@ -211,7 +211,7 @@ END_TEST
 
 START_TEST(an_event_passes_when_the_work_before_it_is_done_and_is_used_again)
 {
-	struct gm_event *event, *again;
+	struct gm_map_event *event, *again;
 
 	/* The second event can only be the first one. */
 	setenv("GPUMEM_FAKE_FAIL", "cuEventCreate:2:999", 1);
@@ -251,7 +251,7 @@ END_TEST
 
 START_TEST(an_older_driver_has_no_stream_ids)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	uint64_t id;
 
 	setenv("GPUMEM_FAKE_WITHOUT", "streamid", 1);
@@ -281,7 +281,7 @@ static void find_capture(void)
 START_TEST(a_capture_is_left_alone_and_whole)
 {
 	void *graph = NULL;
-	struct gm_event *before, *event;
+	struct gm_map_event *before, *event;
 	uint64_t id;
 
 	find_capture();
@@ -311,7 +311,7 @@ END_TEST
 START_TEST(a_stream_that_was_captured_may_be_destroyed)
 {
 	void *graph = NULL;
-	struct gm_event *event;
+	struct gm_map_event *event;
 	uint64_t id;
 
 	find_capture();
@@ -370,14 +370,14 @@ static const struct {
 
 static int record(void)
 {
-	struct gm_event *made;
+	struct gm_map_event *made;
 	int r = ops->record(map, &made);
 	if (r == 0)
 		ops->forget(map, made);
 	return r;
 }
 
-static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct gm_event *event)
+static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct gm_map_event *event)
 {
 	gm_cu_device device;
 	void *other;
@@ -410,7 +410,7 @@ static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct 
 
 START_TEST(a_driver_out_of_memory_is_not_the_host_out_of_memory)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	void *addr;
 
 	/* But for address space, of which less may be had. */
@@ -437,7 +437,7 @@ END_TEST
 START_TEST(a_call_that_fails_is_named_and_leaves_all_as_it_was)
 {
 	enum op op = failures[_i].op;
-	struct gm_event *event = NULL;
+	struct gm_map_event *event = NULL;
 	gpumem_stream stream;
 	char plan[64];
 	char *addr = NULL;
@@ -548,7 +548,7 @@ END_TEST
 
 START_TEST(closing_when_the_driver_is_gone_only_frees)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 
 	open_it();
 	ck_assert_int_eq(ops->record(map, &event), 0);

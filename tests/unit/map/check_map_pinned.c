@@ -116,7 +116,7 @@ END_TEST
 
 START_TEST(an_event_passes_when_every_gpu_in_use_is_through)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 
 	open_it(_i);
 	ck_assert_int_eq(sem_init(&gate, 0, 0), 0);
@@ -142,7 +142,7 @@ END_TEST
 
 START_TEST(no_context_is_made_on_a_gpu_that_the_program_does_not_use)
 {
-	struct gm_event *event;
+	struct gm_map_event *event;
 	uint64_t a, b;
 
 	open_it(_i);
@@ -187,7 +187,7 @@ END_TEST
 
 START_TEST(an_event_that_cannot_be_recorded_everywhere_leaves_nothing)
 {
-	struct gm_event *event = (struct gm_event *)1;
+	struct gm_map_event *event = (struct gm_map_event *)1;
 
 	/* On the first GPU it can be. */
 	setenv("GPUMEM_FAKE_FAIL", "cuCtxRecordEvent:2:999", 1);
@@ -195,7 +195,7 @@ START_TEST(an_event_that_cannot_be_recorded_everywhere_leaves_nothing)
 	use(1);
 	use(0);
 	ck_assert_int_lt(ops->record(map, &event), 0);
-	ck_assert_ptr_eq(event, (struct gm_event *)1); /* unwritten on failure */
+	ck_assert_ptr_eq(event, (struct gm_map_event *)1); /* unwritten on failure */
 	ck_assert_str_eq(ops->error(), "CUDA_ERROR_UNKNOWN");
 	ck_assert_int_eq(ops->record(map, &event), 0);
 	ops->forget(map, event);

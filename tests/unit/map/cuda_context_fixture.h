@@ -84,16 +84,16 @@ static inline gm_cu_stream busy_stream(void)
 	return stream;
 }
 
-static inline struct gm_event *record(void)
+static inline struct gm_map_event *record(void)
 {
-	struct gm_event *event = NULL;
+	struct gm_map_event *event = NULL;
 
 	ck_assert_int_eq(ops->record(map, &event), 0);
 	return event;
 }
 
 /* A thread of the library's waits for contexts that are not current here. */
-static inline void await(struct gm_event *event)
+static inline void await(struct gm_map_event *event)
 {
 	int r;
 
@@ -133,7 +133,7 @@ static inline void held_up_by(int which)
 			stream = busy_stream();
 		pop();
 	}
-	struct gm_event *event = record();
+	struct gm_map_event *event = record();
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	sem_post(&gate);
 	await(event);
