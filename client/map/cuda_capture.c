@@ -16,32 +16,32 @@
 #include "common/limits.h"
 
 /* The default stream, which is NULL, cannot be captured: NULL is a free place. */
-struct places {
+struct gm_capture_places {
 	gpumem_stream at[GM_CUDA_CAPTURED_PLACES];
-	struct places *next;
+	struct gm_capture_places *next;
 };
 
-struct captured {
+struct gm_captured {
 	_Atomic unsigned n; /* of places taken, and one for what found none */
 	bool lost;
-	struct places first;
+	struct gm_capture_places first;
 };
 
-static struct captured captured[GM_LIMIT_DEVICES];
+static struct gm_captured captured[GM_LIMIT_DEVICES];
 /* Of all of them; nobody needs it while nothing is captured. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct captured *cuda_capture_captured_on(gm_cu_device device)
+static struct gm_captured *cuda_capture_on(gm_cu_device device)
 {
 	return &captured[(unsigned)device % GM_LIMIT_DEVICES];
 }
 
-static bool cuda_capture_any(const struct captured *on)
+static bool cuda_capture_any(const struct gm_captured *on)
 {
 	return atomic_load_explicit(&on->n, memory_order_acquire) != 0;
 }
 
-static bool cuda_capture_is_captured(const struct gm_cuda *cuda, gpumem_stream stream)
+static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -53,29 +53,29 @@ static bool cuda_capture_is_captured(const struct gm_cuda *cuda, gpumem_stream s
 /* ---- places; lock */
 
 /* NULL: a free one. */
-static gpumem_stream *cuda_capture_find(struct captured *on, gpumem_stream stream)
+static gpumem_stream *cuda_capture_find(struct gm_captured *on, gpumem_stream stream)
 {
-	for (struct places *places = &on->first; places; places = places->next)
+	for (struct gm_capture_places *places = &on->first; places; places = places->next)
 		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++)
 			if (places->at[i] == stream)
 				return &places->at[i];
 	return NULL;
 }
 
-static void cuda_capture_forget(struct captured *on, gpumem_stream *place)
+static void cuda_capture_forget(struct gm_captured *on, gpumem_stream *place)
 {
 	*place = NULL;
 	atomic_fetch_sub_explicit(&on->n, 1, memory_order_release);
 }
 
 /* Frees the places of captures that are over, all or up to the first that is not. */
-static void cuda_capture_forget_over(const struct gm_cuda *cuda, struct captured *on, bool all)
+static void cuda_capture_forget_ended(const struct gm_cuda *cuda, struct gm_captured *on, bool all)
 {
-	for (struct places *places = &on->first; places; places = places->next)
+	for (struct gm_capture_places *places = &on->first; places; places = places->next)
 		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++) {
 			if (!places->at[i])
 				continue;
-			if (!cuda_capture_is_captured(cuda, places->at[i]))
+			if (!cuda_capture_asked(cuda, places->at[i]))
 				cuda_capture_forget(on, &places->at[i]);
 			else if (!all)
 				return;
@@ -83,14 +83,14 @@ static void cuda_capture_forget_over(const struct gm_cuda *cuda, struct captured
 }
 
 /* More places are made only when all have captures that go on. NULL: no memory. */
-static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct captured *on)
+static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct gm_captured *on)
 {
 	gpumem_stream *place = cuda_capture_find(on, NULL);
-	struct places *more;
+	struct gm_capture_places *more;
 
 	if (place)
 		return place;
-	cuda_capture_forget_over(cuda, on, true);
+	cuda_capture_forget_ended(cuda, on, true);
 	place = cuda_capture_find(on, NULL);
 	if (place)
 		return place;
@@ -103,7 +103,7 @@ static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct
 }
 
 static void cuda_capture_remember(
-	const struct gm_cuda *cuda, struct captured *on, gpumem_stream stream)
+	const struct gm_cuda *cuda, struct gm_captured *on, gpumem_stream stream)
 {
 	gpumem_stream *place;
 
@@ -123,7 +123,7 @@ static void cuda_capture_remember(
 
 void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
 {
-	struct captured *on = cuda_capture_captured_on(device);
+	struct gm_captured *on = cuda_capture_on(device);
 	gpumem_stream *place;
 
 	if (!stream || !cuda_capture_any(on))
@@ -137,15 +137,15 @@ void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
 
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
 {
-	struct captured *on = cuda_capture_captured_on(device);
+	struct gm_captured *on = cuda_capture_on(device);
 	gpumem_stream *place;
 	bool is;
 
-	if (!cuda_capture_any(on) && !cuda_capture_is_captured(cuda, stream))
+	if (!cuda_capture_any(on) && !cuda_capture_asked(cuda, stream))
 		return false;
 	GM_UNCANCELLED;
 	pthread_mutex_lock(&lock);
-	is = cuda_capture_is_captured(cuda, stream);
+	is = cuda_capture_asked(cuda, stream);
 	if (is)
 		cuda_capture_remember(cuda, on, stream);
 	else if (stream && (place = cuda_capture_find(on, stream)))
@@ -156,13 +156,13 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 {
-	struct captured *on = cuda_capture_captured_on(device);
+	struct gm_captured *on = cuda_capture_on(device);
 	bool is;
 
 	if (!cuda_capture_any(on))
 		return false;
 	pthread_mutex_lock(&lock);
-	cuda_capture_forget_over(cuda, on, false);
+	cuda_capture_forget_ended(cuda, on, false);
 	is = cuda_capture_any(on);
 	pthread_mutex_unlock(&lock);
 	return is;

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "common/cancel.h"
 #include "client/map/cuda_keeper.h"
@@ -44,10 +45,9 @@ static uint64_t context_primary_number(const struct gm_cuda_contexts *contexts)
 /* Lock. NULL: it is not known. */
 static struct gm_cuda_context *context_find(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
-	struct gm_cuda_context *context = contexts->list;
+	struct gm_cuda_context *context;
 
-	while (context && context->cu != cu)
-		context = context->next;
+	LL_SEARCH_SCALAR(contexts->list, context, cu, cu);
 	return context;
 }
 
@@ -82,8 +82,7 @@ static int context_add(
 		free(context);
 		return r;
 	}
-	context->next = contexts->list;
-	contexts->list = context;
+	LL_PREPEND(contexts->list, context);
 	return 0;
 }
 
@@ -169,16 +168,12 @@ static void context_drop_spare(struct gm_cuda_context *context)
 /* Its next stays as it is, for who is looking through the list. */
 static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
 {
-	struct gm_cuda_context **link;
-
 	if (context->gone)
 		return;
 	context->gone = true;
 	context_drop_spare(context);
 	pthread_mutex_lock(&contexts->lock);
-	for (link = &contexts->list; *link != context; link = &(*link)->next)
-		;
-	*link = context->next;
+	LL_DELETE(contexts->list, context);
 	if (contexts->primary == context->cu)
 		contexts->primary = NULL;
 	atomic_fetch_add_explicit(&left, 1, memory_order_release);
@@ -186,8 +181,7 @@ static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_contex
 	/* Only now may the handle come again. */
 	gm_cuda_keeper_free(context->keeper);
 	context->keeper = NULL;
-	context->next_gone = contexts->gone;
-	contexts->gone = context;
+	LL_PREPEND2(contexts->gone, context, next_gone);
 }
 
 bool gm_cuda_context_ended(
@@ -204,10 +198,9 @@ bool gm_cuda_context_ended(
 /* Under the lock of all. NULL: no memory. */
 static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu_device device)
 {
-	struct gm_cuda_contexts *contexts = all;
+	struct gm_cuda_contexts *contexts;
 
-	while (contexts && contexts->device != device)
-		contexts = contexts->next_set;
+	LL_SEARCH_SCALAR2(all, contexts, device, device, next_set);
 	if (contexts)
 		return contexts;
 	contexts = calloc(1, sizeof(*contexts));
@@ -217,8 +210,7 @@ static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu
 	contexts->device = device;
 	pthread_mutex_init(&contexts->walking, NULL);
 	pthread_mutex_init(&contexts->lock, NULL);
-	contexts->next_set = all;
-	all = contexts;
+	LL_PREPEND2(all, contexts, next_set);
 	return contexts;
 }
 
@@ -226,13 +218,9 @@ static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu
  * lock. */
 static bool context_set_unref(struct gm_cuda_contexts *contexts)
 {
-	struct gm_cuda_contexts **link = &all;
-
 	if (--contexts->refs)
 		return false;
-	while (*link != contexts)
-		link = &(*link)->next_set;
-	*link = contexts->next_set;
+	LL_DELETE2(all, contexts, next_set);
 	atomic_fetch_add_explicit(&left, 1, memory_order_release);
 	return true;
 }
@@ -311,7 +299,7 @@ static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	return number;
 }
 
-static uint64_t context_look(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
+static uint64_t context_show(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
 	uint64_t number = GM_CUDA_CONTEXT_BESIDE;
@@ -344,7 +332,7 @@ uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts)
 	if (seen.contexts == contexts && seen.cu == cu &&
 		seen.left == atomic_load_explicit(&left, memory_order_acquire))
 		return seen.number;
-	return context_look(contexts, cu);
+	return context_show(contexts, cu);
 }
 
 bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts)
@@ -441,8 +429,7 @@ int gm_cuda_contexts_enter_number(
 
 	gm_cuda_contexts_walk(contexts);
 	context = gm_cuda_contexts_first(contexts, &unused);
-	while (context && context->number != number)
-		context = context->next;
+	LL_SEARCH_SCALAR(context, context, number, number);
 	if (context)
 		r = gm_cuda_context_enter(contexts, context, ret_entered);
 	gm_cuda_contexts_walked(contexts);
@@ -568,17 +555,13 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 	}
 	while (at) {
 		struct gm_cuda_beside *next = at->next;
-		if (context_set_unref(at->contexts)) {
-			at->contexts->next_set = gone;
-			gone = at->contexts;
-		}
+		if (context_set_unref(at->contexts))
+			LL_PREPEND2(gone, at->contexts, next_set);
 		free(at);
 		at = next;
 	}
-	if (context_set_unref(contexts)) {
-		contexts->next_set = gone;
-		gone = contexts;
-	}
+	if (context_set_unref(contexts))
+		LL_PREPEND2(gone, contexts, next_set);
 	pthread_mutex_unlock(&all_lock);
 	while ((contexts = gone)) {
 		gone = contexts->next_set;

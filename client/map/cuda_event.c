@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_keeper.h"
@@ -34,7 +35,7 @@ static struct gm_cuda_point *event_point_new(struct gm_cuda_context *context)
 }
 
 /* One that has an event of the driver's. The context is current. */
-static gm_cu_result event_point_with(struct gm_cuda_contexts *contexts,
+static gm_cu_result event_point_get(struct gm_cuda_contexts *contexts,
 	struct gm_cuda_context *context, struct gm_cuda_point **ret_point)
 {
 	struct gm_cuda_point *point = context->spare;
@@ -72,16 +73,9 @@ static void event_point_free(struct gm_cuda_point *point)
 	if (!point->cu || event_point_gone(point)) {
 		free(point);
 	} else {
-		point->next = context->spare;
-		context->spare = point;
+		LL_PREPEND(context->spare, point);
 	}
 	gm_cuda_context_unref(context);
-}
-
-static void event_point_add(struct gm_cuda_event *event, struct gm_cuda_point *point)
-{
-	point->next = event->points;
-	event->points = point;
 }
 
 /* ---- recording; walking */
@@ -91,7 +85,7 @@ static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
 	struct gm_cuda_context *context, struct gm_cuda_event *event)
 {
 	struct gm_cuda_point *point;
-	gm_cu_result result = event_point_with(contexts, context, &point);
+	gm_cu_result result = event_point_get(contexts, context, &point);
 
 	if (result)
 		return result;
@@ -101,7 +95,7 @@ static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
 		event_point_free(point);
 		return result;
 	}
-	event_point_add(event, point);
+	LL_PREPEND(event->points, point);
 	return GM_CUDA_SUCCESS;
 }
 
@@ -113,7 +107,7 @@ static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm
 	if (!point)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	point->number = gm_cuda_keeper_ask(context->keeper);
-	event_point_add(event, point);
+	LL_PREPEND(event->points, point);
 	return GM_CUDA_SUCCESS;
 }
 
@@ -205,7 +199,7 @@ static bool event_reached(struct gm_cuda_point *point)
 }
 
 /* Whether the driver has an event to be asked for. */
-static bool event_has(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
+static bool event_usable(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
 {
 	return point->cu && gm_cuda_context_safe(contexts, point->context);
 }
@@ -222,7 +216,7 @@ static gm_cu_result event_point_passed(
 		return GM_CUDA_SUCCESS;
 	if (r)
 		return (gm_cu_result)r;
-	if (!event_has(contexts, point))
+	if (!event_usable(contexts, point))
 		return event_reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_READY;
 	r = gm_cuda_context_enter(contexts, point->context, &entered);
 	if (r)
@@ -268,7 +262,7 @@ static gm_cu_result event_order_point(
 		return GM_CUDA_SUCCESS;
 	if (r)
 		return (gm_cu_result)r;
-	if (event_has(contexts, point))
+	if (event_usable(contexts, point))
 		return contexts->cuda->cuStreamWaitEvent((gm_cu_stream)stream, point->cu, 0);
 	return event_reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -24,7 +24,8 @@ struct gm_map_ops {
 	/* What is used as one must have been given access as one: no heap can run over it, each
 	 * block needs a range of its own. */
 	bool whole;
-	/* The backend's end; nothing is mapped, no event is left. */
+	/* Frees the backend; backend may be NULL. Nothing may be mapped, and no event may be left. When
+	 * the driver is gone already (the process is exiting), this only frees memory. */
 	void (*close)(void *backend);
 	/* In the driver's own words, why this thread's last call that failed did so, whatever
 	 * succeeded since; "" if the driver had no part in it. May be NULL. */

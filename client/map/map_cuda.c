@@ -139,15 +139,12 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 	if (r < 0)
 		return r;
 	backend = calloc(1, sizeof(*backend));
-	if (!backend) {
-		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+	if (!backend)
 		return -ENOMEM;
-	}
 	backend->cuda = cuda;
 	backend->device = device;
 	r = gm_cuda_contexts_get(cuda, device, &backend->contexts);
 	if (r < 0) {
-		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
 		free(backend);
 		return r;
 	}
@@ -156,8 +153,10 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 	return 0;
 }
 
-void gm_map_cuda_free(struct gm_map_cuda *backend)
+static void cuda_close(void *ctx)
 {
+	struct gm_map_cuda *backend = ctx;
+
 	if (!backend)
 		return;
 	gm_cuda_contexts_put(backend->contexts);
@@ -520,11 +519,6 @@ static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
 	else /* What is freed in a capture may be all that is named of its stream. */
 		(void)gm_cuda_captured(backend->cuda, backend->device, stream);
 	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
-}
-
-static void cuda_close(void *ctx)
-{
-	gm_map_cuda_free(ctx);
 }
 
 const struct gm_map_ops *gm_map_cuda_ops(void)

@@ -30,9 +30,6 @@ int gm_map_cuda_count(const struct gm_cuda *cuda, int *ret_count, char why[GM_MA
  * -ENOMEM. */
 int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_backend,
 	char why[GM_MAP_CUDA_WHY]);
-/* Events must be forgotten before. When the driver is gone already (the process is exiting) this
- * only frees memory. A thread that waits for the GPU, where there is one, ends by itself. */
-void gm_map_cuda_free(struct gm_map_cuda *backend);
 const struct gm_map_ops *gm_map_cuda_ops(void);
 
 /* Lets another GPU of this process use what is given access from now on. -ENODEV; -EOPNOTSUPP: the

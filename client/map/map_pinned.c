@@ -22,12 +22,12 @@ struct gm_pinned_event {
 };
 
 /* A range of memfds, registered as one. */
-struct range {
+struct gm_pinned_range {
 	struct gm_map_pinned *backend;
 	void *addr;
 	uint64_t bytes;
 	bool read_only;
-	struct range *prev, *next;
+	struct gm_pinned_range *prev, *next;
 };
 
 struct gm_map_pinned {
@@ -37,7 +37,7 @@ struct gm_map_pinned {
 	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
 	bool host;            /* memfds; else the driver's own memory */
 	pthread_mutex_t lock; /* of the list */
-	struct range *registered;
+	struct gm_pinned_range *registered;
 };
 
 /* ---- the GPUs */
@@ -69,6 +69,18 @@ static struct gm_map_cuda *pinned_any_gpu(const struct gm_map_pinned *backend)
 	return backend->gpus[0];
 }
 
+static void pinned_close(void *ctx)
+{
+	struct gm_map_pinned *backend = ctx;
+
+	if (!backend)
+		return;
+	for (size_t i = 0; i < backend->n; i++)
+		gm_map_cuda_ops()->close(backend->gpus[i]);
+	pthread_mutex_destroy(&backend->lock);
+	free(backend);
+}
+
 int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[GM_MAP_CUDA_WHY])
 {
 	struct gm_map_pinned *backend;
@@ -79,10 +91,8 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 	if (r < 0)
 		return r;
 	backend = calloc(1, sizeof(*backend));
-	if (!backend) {
-		snprintf(why, GM_MAP_CUDA_WHY, "no memory");
+	if (!backend)
 		return -ENOMEM;
-	}
 	backend->cuda = cuda;
 	backend->host = memfd;
 	pthread_mutex_init(&backend->lock, NULL);
@@ -111,28 +121,18 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 		r = -ENODEV;
 	}
 	if (r < 0) {
-		gm_map_pinned_free(backend);
+		pinned_close(backend);
 		return r;
 	}
 	*ret_backend = backend;
 	return 0;
 }
 
-void gm_map_pinned_free(struct gm_map_pinned *backend)
-{
-	if (!backend)
-		return;
-	for (size_t i = 0; i < backend->n; i++)
-		gm_map_cuda_free(backend->gpus[i]);
-	pthread_mutex_destroy(&backend->lock);
-	free(backend);
-}
-
 /* ---- memory of the driver's own */
 
 static gm_cu_result pinned_set_access(const struct gm_cuda *cuda, void *arg)
 {
-	const struct range *range = arg;
+	const struct gm_pinned_range *range = arg;
 	const struct gm_map_pinned *backend = range->backend;
 	gm_cu_access access[GM_LIMIT_DEVICES + 1];
 	size_t n = 0;
@@ -154,7 +154,7 @@ static gm_cu_result pinned_set_access(const struct gm_cuda *cuda, void *arg)
 
 static gm_cu_result pinned_host_register(const struct gm_cuda *cuda, void *arg)
 {
-	const struct range *range = arg;
+	const struct gm_pinned_range *range = arg;
 
 	return cuda->cuMemHostRegister(range->addr, range->bytes,
 		GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
@@ -162,7 +162,7 @@ static gm_cu_result pinned_host_register(const struct gm_cuda *cuda, void *arg)
 
 static gm_cu_result pinned_host_unregister(const struct gm_cuda *cuda, void *arg)
 {
-	const struct range *range = arg;
+	const struct gm_pinned_range *range = arg;
 
 	return cuda->cuMemHostUnregister(range->addr);
 }
@@ -170,12 +170,12 @@ static gm_cu_result pinned_host_unregister(const struct gm_cuda *cuda, void *arg
 /* As a whole: no copy may go across the border of two registrations. */
 static int pinned_register_range(struct gm_map_pinned *backend, void *addr, uint64_t bytes)
 {
-	struct range *range = calloc(1, sizeof(*range));
+	struct gm_pinned_range *range = calloc(1, sizeof(*range));
 	int r;
 
 	if (!range)
 		return -ENOMEM;
-	*range = (struct range){.backend = backend, .addr = addr, .bytes = bytes};
+	*range = (struct gm_pinned_range){.backend = backend, .addr = addr, .bytes = bytes};
 	r = gm_map_cuda_call(pinned_any_gpu(backend), pinned_host_register, range);
 	if (r < 0) {
 		free(range);
@@ -193,7 +193,7 @@ static int pinned_register_range(struct gm_map_pinned *backend, void *addr, uint
 static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
 {
 	uintptr_t first = (uintptr_t)addr;
-	struct range *range;
+	struct gm_pinned_range *range;
 
 	do {
 		pthread_mutex_lock(&backend->lock);
@@ -213,40 +213,39 @@ static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, u
 
 /* ---- both */
 
+/* The mapping that does the work, and its backend in *ret_ctx. */
+static const struct gm_map_ops *pinned_under(const struct gm_map_pinned *backend, void **ret_ctx)
+{
+	*ret_ctx = backend->host ? NULL : pinned_any_gpu(backend);
+	return backend->host ? gm_map_host_ops() : gm_map_cuda_ops();
+}
+
 static int pinned_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 {
-	struct gm_map_pinned *backend = ctx;
+	void *under;
 
-	if (backend->host)
-		return gm_map_host_ops()->reserve(NULL, bytes, ret_addr);
-	return gm_map_cuda_ops()->reserve(pinned_any_gpu(backend), bytes, ret_addr);
+	return pinned_under(ctx, &under)->reserve(under, bytes, ret_addr);
 }
 
 static void pinned_unreserve(void *ctx, void *addr, uint64_t bytes)
 {
-	struct gm_map_pinned *backend = ctx;
+	void *under;
 
-	if (!backend->host) {
-		gm_map_cuda_ops()->unreserve(pinned_any_gpu(backend), addr, bytes);
-		return;
-	}
-	pinned_unregister(backend, addr, bytes);
-	gm_map_host_ops()->unreserve(NULL, addr, bytes);
+	pinned_unregister(ctx, addr, bytes);
+	pinned_under(ctx, &under)->unreserve(under, addr, bytes);
 }
 
 static int pinned_map(void *ctx, void *addr, uint64_t bytes, int fd)
 {
-	struct gm_map_pinned *backend = ctx;
+	void *under;
 
-	if (backend->host)
-		return gm_map_host_ops()->map(NULL, addr, bytes, fd);
-	return gm_map_cuda_ops()->map(pinned_any_gpu(backend), addr, bytes, fd);
+	return pinned_under(ctx, &under)->map(under, addr, bytes, fd);
 }
 
 static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 {
 	struct gm_map_pinned *backend = ctx;
-	struct range range = {
+	struct gm_pinned_range range = {
 		.backend = backend, .addr = addr, .bytes = bytes, .read_only = read_only};
 	int r;
 
@@ -273,12 +272,10 @@ static int pinned_move(void *ctx, void *from, void *to, uint64_t bytes)
 
 static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
 {
-	struct gm_map_pinned *backend = ctx;
+	void *under;
 
-	if (!backend->host)
-		return gm_map_cuda_ops()->unmap(pinned_any_gpu(backend), addr, bytes);
-	pinned_unregister(backend, addr, bytes);
-	return gm_map_host_ops()->unmap(NULL, addr, bytes);
+	pinned_unregister(ctx, addr, bytes);
+	return pinned_under(ctx, &under)->unmap(under, addr, bytes);
 }
 
 /* ---- streams and events */
@@ -358,11 +355,6 @@ static int pinned_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
 {
 	return gm_map_cuda_ops()->captured_into(pinned_any_gpu(ctx), stream);
-}
-
-static void pinned_close(void *ctx)
-{
-	gm_map_pinned_free(ctx);
 }
 
 #define OPS(whole_) \

@@ -22,8 +22,6 @@ struct gm_map_pinned;
 
 /* memfd: the second kind. -ENODEV: this process sees no GPU, and why says what to do. -ENOMEM. */
 int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[GM_MAP_CUDA_WHY]);
-/* Events must be forgotten before. */
-void gm_map_pinned_free(struct gm_map_pinned *backend);
 const struct gm_map_ops *gm_map_pinned_ops(bool memfd);
 
 #endif

@@ -32,7 +32,7 @@ static void mapping_add_peers(struct gpumem_session *session, struct gm_map_cuda
 static gpumem_status mapping_open_cuda(struct gpumem_session *session, struct gm_session_device *d)
 {
 	struct gm_map_cuda *cuda;
-	char why[GM_MAP_CUDA_WHY] = "";
+	char why[GM_MAP_CUDA_WHY] = "out of host memory";
 	int r = gm_map_cuda_new(d->info.uuid, &cuda, why);
 	if (r < 0)
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
@@ -57,7 +57,7 @@ static gpumem_status mapping_open_pinned(
 	struct gpumem_session *session, struct gm_session_device *d)
 {
 	struct gm_map_pinned *pinned;
-	char why[GM_MAP_CUDA_WHY] = "";
+	char why[GM_MAP_CUDA_WHY] = "gpumemd serves no GPU";
 	bool memfd = strcmp(d->info.backend, "host") == 0;
 	int r = -ENODEV;
 	if (mapping_serves_gpus(session))
@@ -69,7 +69,8 @@ static gpumem_status mapping_open_pinned(
 	}
 	if (r < 0)
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
-			"pinned host memory cannot be used: %s", why);
+			"pinned host memory cannot be used: %s",
+			r == -ENOMEM ? "out of host memory" : why);
 	d->backend = pinned;
 	atomic_store_explicit(&d->map, gm_map_pinned_ops(memfd), memory_order_release);
 	return GPUMEM_OK;

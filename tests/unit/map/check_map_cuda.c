@@ -555,7 +555,7 @@ START_TEST(closing_when_the_driver_is_gone_only_frees)
 	ops->forget(map, event);
 	setenv("GPUMEM_FAKE_FAIL", "cuCtxGetCurrent:0:4,cuDevicePrimaryCtxRelease:0:4", 1);
 	ops->close(map);
-	gm_map_cuda_free(NULL);
+	gm_map_cuda_ops()->close(NULL);
 }
 END_TEST
 

@@ -273,7 +273,7 @@ END_TEST
 
 START_TEST(nothing_is_closed_twice)
 {
-	gm_map_pinned_free(NULL);
+	gm_map_pinned_ops(false)->close(NULL);
 }
 END_TEST
 
