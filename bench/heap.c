@@ -65,7 +65,7 @@ static gpumem_stream alloc_stream, free_stream;
 static void ours(size_t size)
 {
 	void *p;
-	if (gm_arena_alloc(arena, size, 0, alloc_stream, 0, &p, NULL) ||
+	if (gm_arena_alloc(arena, size, 0, alloc_stream, 0, NULL, &p, NULL) ||
 		gm_arena_dealloc(arena, p, free_stream, NULL))
 		die("alloc or free failed");
 }
@@ -164,7 +164,7 @@ static uint64_t below(uint64_t n)
 static void *get(uint64_t size)
 {
 	void *p = NULL;
-	if (gm_arena_alloc(arena, size, 0, NULL, 0, &p, NULL))
+	if (gm_arena_alloc(arena, size, 0, NULL, 0, NULL, &p, NULL))
 		die("the trace ran out of memory");
 	t.in_use += size;
 	t.allocs++;

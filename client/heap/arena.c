@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "client/heap/arena_private.h"
 #include "common/cancel.h"
@@ -53,11 +54,25 @@ static int arena_reserve(struct gm_arena *arena)
 	return 0;
 }
 
+/* The arena ends: whatever is alive loses its note. */
+static void arena_drop_notes(struct gm_arena *arena)
+{
+	struct gm_heap_slab *slab = NULL;
+	struct gm_heap_block *blocks;
+	unsigned n;
+
+	while ((slab = gm_heap_slab(&arena->heap, slab, &blocks, &n))) {
+		for (unsigned i = 0; i < n; i++)
+			if (gm_arena_alive(arena, &blocks[i]))
+				free(blocks[i].note);
+	}
+}
+
 static void arena_drop(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
 
-	gm_arena_drop_notes(arena);
+	arena_drop_notes(arena);
 	gm_arena_chunks_deinit(&arena->chunks);
 	gm_small_deinit(&arena->small);
 	gm_heap_deinit(&arena->heap);
@@ -134,13 +149,12 @@ bool gm_arena_free(struct gm_arena *arena)
 		return true;
 	arena_await_device(arena);
 	gm_tcache_group_deinit(&arena->caches);
-	gm_pending_steal(&arena->pending, events, &n);
-	for (unsigned i = 0; i < n; i++)
-		arena->config.ops->forget(arena->config.backend, events[i]);
+	if (gm_pending_poll_begin(&arena->pending, events, &n))
+		for (unsigned i = 0; i < n; i++)
+			arena->config.ops->forget(arena->config.backend, events[i]);
 	for (struct gm_arena_chunk *chunk = arena->chunks.first; chunk; chunk = chunk->next) {
 		chunk->kind = GM_ARENA_CHUNK_BUSY;
-		chunk->list_next = list;
-		list = chunk;
+		LL_PREPEND2(list, chunk, list_next);
 	}
 	gm_arena_discard(arena, list);
 	gone = arena->held == 0;
@@ -213,15 +227,7 @@ static int arena_alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_are
 }
 
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
-	unsigned flags, void **ret_ptr, gpumem_status *ret_status)
-{
-	return gm_arena_alloc_tagged(
-		arena, size, alignment, stream, flags, NULL, ret_ptr, ret_status);
-}
-
-int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gpumem_stream stream, unsigned flags, const char *tag, void **ret_ptr,
-	gpumem_status *ret_status)
+	unsigned flags, const char *tag, void **ret_ptr, gpumem_status *ret_status)
 {
 	struct gm_arena_note *note = NULL;
 	struct gm_arena_want want;
@@ -251,9 +257,10 @@ int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignm
 		.key = key,
 	};
 	if (__builtin_expect(tag != NULL, 0)) {
-		note = gm_arena_note_new(tag);
+		note = calloc(1, sizeof(*note));
 		if (!note)
 			return -ENOMEM;
+		strncpy(note->tag, tag, sizeof(note->tag) - 1);
 	}
 	r = arena_alloc_heap(arena, size, &want, note, ret_ptr);
 	if (__builtin_expect(r != 0, 0))
@@ -382,6 +389,35 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 	return r;
 }
 
+/* ---- the source */
+
+int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk **ret_chunks,
+	size_t *ret_n, gpumem_status *ret_status)
+{
+	const struct gm_source *source = &arena->config.source;
+	gpumem_status status = source->get(source->ctx, bytes, ret_chunks, ret_n);
+
+	if (status != GPUMEM_OK) {
+		*ret_status = status;
+		return GM_ARENA_E_SOURCE;
+	}
+	pthread_mutex_lock(&arena->lock);
+	for (size_t i = 0; i < *ret_n; i++)
+		arena->held += (*ret_chunks)[i].bytes;
+	pthread_mutex_unlock(&arena->lock);
+	return 0;
+}
+
+void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
+{
+	const struct gm_source *source = &arena->config.source;
+
+	source->put(source->ctx, &id, 1);
+	pthread_mutex_lock(&arena->lock);
+	arena->held -= bytes;
+	pthread_mutex_unlock(&arena->lock);
+}
+
 /* ---- what waits */
 
 /* One round; *ret_again: room for another event was made. */
@@ -436,114 +472,4 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 	if (again)
 		bytes += arena_pump_once(arena, &again);
 	return bytes;
-}
-
-/* ---- what is told */
-
-struct sums {
-	uint64_t allocs, frees;
-	int64_t in_use, rounded, peak;
-};
-
-static void arena_add_cache(struct gm_tcache *cache, void *ctx)
-{
-	struct sums *sums = ctx;
-
-	sums->allocs += atomic_load_explicit(&cache->allocs, memory_order_relaxed);
-	sums->frees += atomic_load_explicit(&cache->frees, memory_order_relaxed);
-	sums->in_use += atomic_load_explicit(&cache->in_use, memory_order_relaxed);
-	sums->rounded += atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed);
-	sums->peak += atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
-}
-
-static uint64_t arena_at_least_0(int64_t value)
-{
-	return value > 0 ? (uint64_t)value : 0;
-}
-
-void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
-{
-	struct gm_arena_stats *stats = ret_stats;
-	struct sums sums = {0};
-
-	memset(stats, 0, sizeof(*stats));
-	gm_tcache_each(&arena->caches, arena_add_cache, &sums);
-	pthread_mutex_lock(&arena->lock);
-	/* Threads go on while this is read: a free may be seen without its alloc. */
-	stats->held = arena->held;
-	stats->in_use = arena_at_least_0((int64_t)arena->in_use + sums.in_use);
-	stats->rounding = arena_at_least_0(
-		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
-	stats->cached = arena_at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
-	stats->peak = arena_at_least_0((int64_t)arena->in_use + sums.peak);
-	if (stats->peak < arena->peak)
-		stats->peak = arena->peak;
-	stats->misses = arena->misses;
-	stats->hits = arena->allocs + sums.allocs - arena->misses;
-	stats->active = arena_at_least_0(
-		(int64_t)(arena->allocs + sums.allocs - arena->frees - sums.frees));
-	stats->returns = arena->returns;
-	stats->moves = arena->moves;
-	stats->pending = gm_pending_bytes(&arena->pending);
-	stats->reserved = arena->reserved;
-	pthread_mutex_unlock(&arena->lock);
-}
-
-gpumem_status gm_arena_status(int outcome)
-{
-	switch (outcome) {
-	case 0:
-		return GPUMEM_OK;
-	case GM_ARENA_E_SOURCE:
-	case GM_ARENA_E_SPACE:
-		return GPUMEM_E_NO_MEMORY;
-	case GM_ARENA_E_SIZE:
-	case GM_ARENA_E_ALIGNMENT:
-	case GM_ARENA_E_FOREIGN:
-	case GM_ARENA_E_INSIDE:
-	case GM_ARENA_E_FREED:
-	case GM_ARENA_E_STREAM:
-		return GPUMEM_E_INVALID;
-	case -ENOMEM:
-		return GPUMEM_E_HOST_MEMORY;
-	case -ENOBUFS:
-		return GPUMEM_E_NO_MEMORY;
-	case -EPROTO:
-		return GPUMEM_E_PROTOCOL;
-	default:
-		return GPUMEM_E_SYSTEM;
-	}
-}
-
-const char *gm_arena_text(int outcome)
-{
-	switch (outcome) {
-	case 0:
-	case GM_ARENA_E_SOURCE:
-		return NULL;
-	case GM_ARENA_E_SIZE:
-		return "the size is 0, or larger than any device";
-	case GM_ARENA_E_ALIGNMENT:
-		return "the alignment is no power of two, or more than 1 GiB";
-	case GM_ARENA_E_SPACE:
-		return "the address range of this device has no gap left that is large enough";
-	case GM_ARENA_E_FOREIGN:
-		return "the pointer does not come from gpumem_alloc on this session";
-	case GM_ARENA_E_INSIDE:
-		return "the pointer is inside a block, not at its start";
-	case GM_ARENA_E_FREED:
-		return "no block is alive at this pointer: it was freed already, or never "
-		       "allocated";
-	case GM_ARENA_E_STREAM:
-		return "GPUMEM_STREAM_DONE is for freeing only";
-	case -ENOMEM:
-		return "out of host memory";
-	case -ENOBUFS:
-		return "the driver has no memory left to map it with";
-	case -EPROTO:
-		return "what gpumemd granted opens where other memory of this session is: it "
-		       "granted that twice, or its CUDA context was destroyed";
-	default:
-		return "the device's memory could not be mapped into this process";
-	}
 }

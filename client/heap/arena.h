@@ -75,16 +75,12 @@ enum gm_arena_flag {
 };
 
 /*
- * alignment: a power of two; 0: 256. ret_status is written with GM_ARENA_E_SOURCE only and may be
- * NULL.
+ * alignment: a power of two; 0 stands for 256. tag: a name for whoever lists the block, or NULL; the
+ * arena keeps a copy while the block is alive. A block that cannot be listed keeps no tag. ret_status
+ * may be NULL and is written with GM_ARENA_E_SOURCE only.
  */
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
-	unsigned flags, void **ret_ptr, gpumem_status *ret_status);
-/* The same with a tag for whoever lists the block: a copy is kept while it is alive. One that
- * cannot be listed has none. */
-int gm_arena_alloc_tagged(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gpumem_stream stream, unsigned flags, const char *tag, void **ret_ptr,
-	gpumem_status *ret_status);
+	unsigned flags, const char *tag, void **ret_ptr, gpumem_status *ret_status);
 /* Never waits, never calls the source. ret_cookie may be NULL; 0: the block carries none. */
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie);
 

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "common/arith.h"
 #include "common/limits.h"
@@ -55,33 +56,19 @@ bool gm_arena_chunks_taken(const struct gm_arena_chunks *chunks, uint64_t addr, 
 int gm_arena_chunks_insert(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk)
 {
 	int r = gm_ptrmap_cover(&chunks->map, chunk->addr, chunk->bytes);
+	struct gm_arena_chunk *below;
 
 	if (r < 0)
 		return r;
-	chunk->prev = (struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, chunk->addr);
-	chunk->next = chunk->prev ? chunk->prev->next : chunks->first;
-	if (chunk->prev)
-		chunk->prev->next = chunk;
-	else
-		chunks->first = chunk;
-	if (chunk->next)
-		chunk->next->prev = chunk;
-	else
-		chunks->last = chunk;
+	below = (struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, chunk->addr);
+	DL_APPEND_ELEM(chunks->first, below, chunk);
 	chunks_map_set(chunks, chunk, (uintptr_t)chunk);
 	return 0;
 }
 
 void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk)
 {
-	if (chunk->prev)
-		chunk->prev->next = chunk->next;
-	else
-		chunks->first = chunk->next;
-	if (chunk->next)
-		chunk->next->prev = chunk->prev;
-	else
-		chunks->last = chunk->prev;
+	DL_DELETE(chunks->first, chunk);
 	chunks_map_set(chunks, chunk, 0);
 }
 
@@ -151,7 +138,9 @@ bool gm_arena_chunks_place_high(
 {
 	uint64_t end = chunks->end;
 
-	for (struct gm_arena_chunk *chunk = chunks->last;; chunk = chunk->prev) {
+	struct gm_arena_chunk *chunk = chunks->first ? chunks->first->prev : NULL;
+
+	for (;;) {
 		uint64_t start = chunk ? chunk->addr + chunk->bytes : chunks->base;
 		if (end - start >= bytes) {
 			*ret_addr = end - bytes;
@@ -160,6 +149,7 @@ bool gm_arena_chunks_place_high(
 		if (!chunk)
 			return false;
 		end = chunk->addr;
+		chunk = chunk == chunks->first ? NULL : chunk->prev;
 	}
 }
 
@@ -177,8 +167,7 @@ struct gm_arena_chunk *gm_arena_chunks_free_list(
 		for (; chunk && chunk->addr + chunk->bytes <= end; chunk = chunk->next) {
 			chunk->cover = block;
 			chunk->chosen = false;
-			chunk->list_next = list;
-			list = chunk;
+			LL_PREPEND2(list, chunk, list_next);
 		}
 	}
 	return list;

@@ -36,8 +36,8 @@ struct gm_arena_chunk {
 
 struct gm_arena_chunks {
 	uint64_t base, end;
-	struct gm_ptrmap map; /* a granule is GM_CHUNK_MIN */
-	struct gm_arena_chunk *first, *last;
+	struct gm_ptrmap map;         /* a granule is GM_CHUNK_MIN */
+	struct gm_arena_chunk *first; /* its prev is the last one */
 };
 
 /* -ENOMEM. */

@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -54,17 +55,12 @@ static void grow_ask_begin(
 	ask->serial = ++arena->next_ask;
 	ask->spare = spare;
 	ask->slab = slab;
-	ask->next = arena->asks;
-	arena->asks = ask;
+	LL_PREPEND(arena->asks, ask);
 }
 
 static void grow_ask_end(struct gm_arena *arena, struct gm_arena_ask *ask)
 {
-	struct gm_arena_ask **link = &arena->asks;
-
-	while (*link != ask)
-		link = &(*link)->next;
-	*link = ask->next;
+	LL_DELETE(arena->asks, ask);
 	pthread_cond_broadcast(&arena->changed);
 }
 
@@ -97,9 +93,9 @@ static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uin
 
 static uint64_t grow_step_of(const struct gm_arena *arena)
 {
-	uint64_t step = GM_CHUNK_MIN;
+	uint64_t part = arena->held / (arena->config.regions ? 4 : 32), step = GM_CHUNK_MIN;
 
-	while (step < STEP_MAX && step * 2 <= arena->held / 32)
+	while (step < STEP_MAX && step * 2 <= part)
 		step *= 2;
 	return step;
 }
@@ -194,9 +190,9 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	/* A region starts at a multiple of GM_CHUNK_MIN and no more. */
 	if (want->alignment > GM_CHUNK_MIN)
 		bytes += want->alignment - GM_CHUNK_MIN;
-	bytes = (bytes + GM_CHUNK_MIN - 1) & ~(GM_CHUNK_MIN - 1);
-	if (stage == STAGE_STEP)
-		bytes = gm_arena_region_step(arena, bytes);
+	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
+	if (stage == STAGE_STEP && grow_step_of(arena) > bytes)
+		bytes = grow_step_of(arena);
 	if (stage == STAGE_ALL)
 		grow_give_back(arena);
 	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
@@ -206,19 +202,18 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
-		int added = gm_arena_region_add(arena, chunk, &block);
+		int added = gm_arena_region_add(arena, chunk, false, &block);
 		if (added < 0) {
 			r = added;
-			chunk->list_next = bad;
-			bad = chunk;
+			LL_PREPEND2(bad, chunk, list_next);
 			continue;
 		}
-		start = (block->addr + want->alignment - 1) & ~(want->alignment - 1);
+		start = gm_round_up(block->addr, want->alignment);
 		if (start + want->bytes <= block->addr + block->bytes)
 			fits = block;
 	}
 	if (fits) {
-		start = (fits->addr + want->alignment - 1) & ~(want->alignment - 1);
+		start = gm_round_up(fits->addr, want->alignment);
 		r = gm_heap_carve(&arena->heap, fits, start, want->bytes, ret_block);
 	} else if (r == 0) {
 		r = GM_ARENA_E_SPACE;
@@ -348,13 +343,11 @@ static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_sta
 	while ((chunk = list)) {
 		list = chunk->list_next;
 		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
-		int added = fits ? gm_arena_region_add_slab(arena, chunk)
-				 : gm_arena_region_add(arena, chunk, NULL);
+		int added = gm_arena_region_add(arena, chunk, fits, NULL);
 		slab = slab || (fits && added == 0);
 		if (added < 0) {
 			r = added;
-			chunk->list_next = bad;
-			bad = chunk;
+			LL_PREPEND2(bad, chunk, list_next);
 		}
 	}
 	if (r == 0 && !slab) {

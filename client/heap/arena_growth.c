@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "common/arith.h"
 #include "common/limits.h"
@@ -103,24 +104,6 @@ uint64_t gm_arena_growth_choose(
 	return left;
 }
 
-/* Own chunks that stay where they are. Lock. */
-static void growth_stay(struct gm_arena *arena, struct gm_arena_chunk *list)
-{
-	struct gm_arena_chunk *chunk;
-
-	while ((chunk = list)) {
-		list = chunk->list_next;
-		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, NULL) ==
-			0) {
-			chunk->kind = GM_ARENA_CHUNK_HEAP;
-			chunk->touched = true;
-		} else {
-			chunk->list_next = arena->stuck;
-			arena->stuck = chunk;
-		}
-	}
-}
-
 void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 {
 	struct gm_arena *arena = g->arena;
@@ -136,8 +119,7 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 			r = config->ops->move(config->backend, (void *)chunk->addr,
 				(void *)g->cursor, chunk->bytes);
 		if (r < 0) {
-			chunk->list_next = staying;
-			staying = chunk;
+			LL_PREPEND2(staying, chunk, list_next);
 			continue;
 		}
 		chunk->to = g->cursor;
@@ -155,7 +137,10 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 		arena->moves++;
 		growth_append(g, chunk);
 	}
-	growth_stay(arena, staying);
+	while ((chunk = staying)) {
+		staying = chunk->list_next;
+		gm_arena_keep(arena, chunk);
+	}
 	pthread_mutex_unlock(&arena->lock);
 }
 
@@ -184,10 +169,7 @@ static void growth_map(struct gm_arena_growth *g, struct gm_source_chunk *got)
 	if (r < 0) {
 		g->error = r;
 		free(chunk);
-		config->source.put(config->source.ctx, &got->id, 1);
-		pthread_mutex_lock(&g->arena->lock);
-		g->arena->held -= got->bytes;
-		pthread_mutex_unlock(&g->arena->lock);
+		gm_arena_put(g->arena, got->id, got->bytes);
 		return;
 	}
 	g->cursor += chunk->bytes;
@@ -231,8 +213,7 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 			0) {
 			g->error = -ENOMEM;
 			chunk->kind = GM_ARENA_CHUNK_BUSY;
-			chunk->list_next = g->bad;
-			g->bad = chunk;
+			LL_PREPEND2(g->bad, chunk, list_next);
 		}
 	}
 	for (chunk = g->bad; chunk && !g->placed; chunk = chunk->list_next) {
@@ -264,15 +245,11 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 			: -ENOSPC;
 	pthread_mutex_unlock(&arena->lock);
 	if (r < 0 && !g.room) {
-		const struct gm_source *source = &arena->config.source;
 		for (size_t i = 0; i < n; i++) {
 			if (chunks[i].fd >= 0)
 				close(chunks[i].fd);
-			source->put(source->ctx, &chunks[i].id, 1);
+			gm_arena_put(arena, chunks[i].id, chunks[i].bytes);
 		}
-		pthread_mutex_lock(&arena->lock);
-		arena->held -= bytes;
-		pthread_mutex_unlock(&arena->lock);
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
@@ -287,21 +264,13 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 int gm_arena_growth_fetch(struct gm_arena_growth *g, uint64_t bytes, gpumem_status *ret_status)
 {
 	struct gm_arena *arena = g->arena;
-	const struct gm_source *source = &arena->config.source;
 	struct gm_source_chunk *chunks;
-	uint64_t total = 0, end = g->room->addr + g->room->bytes;
+	uint64_t end = g->room->addr + g->room->bytes;
 	size_t n, rest = 0;
-	gpumem_status status = source->get(source->ctx, bytes, &chunks, &n);
+	int r = gm_arena_get(arena, bytes, &chunks, &n, ret_status);
 
-	if (status != GPUMEM_OK) {
-		*ret_status = status;
-		return GM_ARENA_E_SOURCE;
-	}
-	for (size_t i = 0; i < n; i++)
-		total += chunks[i].bytes;
-	pthread_mutex_lock(&arena->lock);
-	arena->held += total;
-	pthread_mutex_unlock(&arena->lock);
+	if (r)
+		return r;
 	qsort(chunks, n, sizeof(*chunks), growth_by_size);
 	for (size_t i = 0; i < n; i++) {
 		if (chunks[i].bytes <= end - g->cursor)

@@ -8,39 +8,9 @@
  */
 #include "autoconf.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/heap/arena_private.h"
-
-struct gm_arena_note *gm_arena_note_new(const char *tag)
-{
-	struct gm_arena_note *note = calloc(1, sizeof(*note));
-
-	if (note)
-		strncpy(note->tag, tag, sizeof(note->tag) - 1);
-	return note;
-}
-
-/* Whether the program has this block: it was handed out and not freed. Lock. */
-static bool arena_list_alive(const struct gm_arena *arena, const struct gm_heap_block *block)
-{
-	return block->bytes && !block->bins &&
-	       gm_ptrmap_get(&arena->blocks, block->addr) == (uintptr_t)block;
-}
-
-void gm_arena_drop_notes(struct gm_arena *arena)
-{
-	struct gm_heap_slab *slab = NULL;
-	struct gm_heap_block *blocks;
-	unsigned n;
-
-	while ((slab = gm_heap_slab(&arena->heap, slab, &blocks, &n))) {
-		for (unsigned i = 0; i < n; i++)
-			if (arena_list_alive(arena, &blocks[i]))
-				free(blocks[i].note);
-	}
-}
 
 static uint64_t arena_list_serial(const struct gm_heap_block *block)
 {
@@ -73,7 +43,7 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
 	walk->at = gm_heap_slab(&arena->heap, walk->at, &blocks, &n);
 	for (unsigned i = 0; i < n; i++)
 		/* The size first: most are told apart by it. */
-		if (blocks[i].bytes >= min_bytes && arena_list_alive(arena, &blocks[i]) &&
+		if (blocks[i].bytes >= min_bytes && gm_arena_alive(arena, &blocks[i]) &&
 			blocks[i].stamp >= min_bytes && !blocks[i].cookie)
 			arena_list_describe(&blocks[i], &ret_entries[found++]);
 	pthread_mutex_unlock(&arena->lock);

@@ -83,6 +83,11 @@ int gm_arena_take(
 	struct gm_arena *arena, const struct gm_arena_want *want, struct gm_heap_block **ret_block);
 /* Asks for events of what waits, and frees what has passed. No lock. Returns how many bytes. */
 uint64_t gm_arena_pump(struct gm_arena *arena);
+/* Asks the source for chunks, which count as held from then on. No lock. 0, GM_ARENA_E_SOURCE. */
+int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk **ret_chunks,
+	size_t *ret_n, gpumem_status *ret_status);
+/* Gives one chunk back that is not mapped. No lock. */
+void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
 /* There is something for a tick to do: returns whether wake() is to be called, without the lock.
  * Lock. */
 static inline bool gm_arena_arm(struct gm_arena *arena)
@@ -100,6 +105,13 @@ static inline gm_stream_key gm_arena_key(const struct gm_arena *arena, gpumem_st
 {
 	return arena->streams ? gm_pending_key(arena->config.ops, arena->config.backend, stream)
 			      : GM_STREAM_DONE;
+}
+
+/* Whether the program has this block: it was handed out and not freed. Lock. */
+static inline bool gm_arena_alive(const struct gm_arena *arena, const struct gm_heap_block *block)
+{
+	return block->bytes && !block->bins &&
+	       gm_ptrmap_get(&arena->blocks, block->addr) == (uintptr_t)block;
 }
 
 /*
@@ -129,13 +141,6 @@ static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t
 		arena->frees++;
 }
 
-/* ---- arena_list.c */
-
-/* NULL: no memory. */
-struct gm_arena_note *gm_arena_note_new(const char *tag);
-/* The arena ends: whatever is alive loses its note. */
-void gm_arena_drop_notes(struct gm_arena *arena);
-
 /* ---- arena_small.c */
 
 /* size and alignment are at most GM_SMALL_MAX. Outcomes as of gm_arena_alloc(); a failure leaves
@@ -160,6 +165,8 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 
 /* Unmaps chunks (a list by list_next; busy, in no heap) and gives them back. No lock. */
 uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list);
+/* A chunk that stays mapped is free memory of the heap again, or stuck. Lock. */
+void gm_arena_keep(struct gm_arena *arena, struct gm_arena_chunk *chunk);
 /* Makes busy the chosen ones of a list of gm_arena_chunks_free_list(); returns those, as a list. Lock. */
 struct gm_arena_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_arena_chunk *list);
 /* Takes slabs that are wholly free out of the small zone, onto a list, until that makes min_bytes.

@@ -10,8 +10,10 @@
 #include "autoconf.h"
 
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "client/heap/arena_private.h"
+#include "common/arith.h"
 #include "common/limits.h"
 
 #define PUT_BATCH    64
@@ -38,6 +40,18 @@ static void shrink_unlist_regions(struct gm_arena *arena, struct gm_arena_chunk 
 	pthread_mutex_unlock(&arena->lock);
 }
 
+void gm_arena_keep(struct gm_arena *arena, struct gm_arena_chunk *chunk)
+{
+	/* Still mapped, so still good, unless it never was. */
+	if (!chunk->unusable &&
+		gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, NULL) == 0) {
+		chunk->kind = GM_ARENA_CHUNK_HEAP;
+		chunk->touched = true;
+	} else {
+		LL_PREPEND2(arena->stuck, chunk, list_next);
+	}
+}
+
 uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
 	const struct gm_arena_config *config = &arena->config;
@@ -54,13 +68,11 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 			struct gm_arena_chunk *chunk = list;
 			list = chunk->list_next;
 			if (shrink_unmap(config, chunk) < 0) {
-				chunk->list_next = kept;
-				kept = chunk;
+				LL_PREPEND2(kept, chunk, list_next);
 				continue;
 			}
 			ids[n++] = chunk->id;
-			chunk->list_next = gone;
-			gone = chunk;
+			LL_PREPEND2(gone, chunk, list_next);
 		}
 		pthread_mutex_lock(&arena->lock);
 		while (gone) {
@@ -84,15 +96,7 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 			}
 			if (config->regions)
 				gm_arena_chunks_insert(&arena->chunks, chunk);
-			/* Still mapped, so still good, unless it never was. */
-			if (!chunk->unusable && gm_heap_add(&arena->heap, chunk->addr, chunk->bytes,
-							&arena->clean, 0, NULL) == 0) {
-				chunk->kind = GM_ARENA_CHUNK_HEAP;
-				chunk->touched = true;
-			} else {
-				chunk->list_next = arena->stuck;
-				arena->stuck = chunk;
-			}
+			gm_arena_keep(arena, chunk);
 		}
 		pthread_mutex_unlock(&arena->lock);
 		if (n)
@@ -114,8 +118,7 @@ struct gm_arena_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_arena_c
 		if (gm_heap_remove(&arena->heap, chunk->cover, chunk->addr, chunk->bytes) < 0)
 			continue;
 		chunk->kind = GM_ARENA_CHUNK_BUSY;
-		chunk->list_next = detached;
-		detached = chunk;
+		LL_PREPEND2(detached, chunk, list_next);
 	}
 	return detached;
 }
@@ -148,20 +151,9 @@ struct gm_arena_chunk *gm_arena_detach_slabs(
 	return list;
 }
 
-/* Appends a list to another. */
-static struct gm_arena_chunk *shrink_join(struct gm_arena_chunk *a, struct gm_arena_chunk *b)
-{
-	struct gm_arena_chunk **end = &a;
-
-	while (*end)
-		end = &(*end)->list_next;
-	*end = b;
-	return a;
-}
-
 uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 {
-	struct gm_arena_chunk *list, *slabs;
+	struct gm_arena_chunk *list;
 	uint64_t bytes = 0;
 	bool wake = false;
 
@@ -175,16 +167,17 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 		bytes += chunk->bytes;
 	}
 	list = gm_arena_detach(arena, list);
-	list = shrink_join(list, arena->stuck);
+	LL_CONCAT2(list, arena->stuck, list_next);
 	arena->stuck = NULL;
-	slabs = bytes < min_bytes ? gm_arena_detach_slabs(arena, min_bytes - bytes, NULL) : NULL;
+	if (bytes < min_bytes)
+		list = gm_arena_detach_slabs(arena, min_bytes - bytes, list);
 	if (min_bytes == UINT64_MAX && gm_pending_bytes(&arena->pending)) {
 		/* Nothing was freed in the epoch that has just begun. */
 		arena->eager_until = arena->pending.epoch - !arena->pending.open;
 		wake = gm_arena_arm(arena);
 	}
 	pthread_mutex_unlock(&arena->lock);
-	bytes = gm_arena_discard(arena, shrink_join(list, slabs));
+	bytes = gm_arena_discard(arena, list);
 	gm_arena_wake(arena, wake);
 	return bytes;
 }
@@ -192,11 +185,6 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 static uint64_t shrink_clamp(uint64_t value, uint64_t low, uint64_t high)
 {
 	return value < low ? low : value > high ? high : value;
-}
-
-static uint64_t shrink_earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* Whether a chunk that is free now was free for long enough; if not, *next is when it will be. */
@@ -209,7 +197,7 @@ static bool shrink_decayed(
 	}
 	if (arena->eager_until || now - chunk->idle_since >= arena->config.decay_ns)
 		return true;
-	*next = shrink_earlier(*next, chunk->idle_since + arena->config.decay_ns);
+	*next = gm_min(*next, chunk->idle_since + arena->config.decay_ns);
 	return false;
 }
 
@@ -217,7 +205,7 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 {
 	uint64_t decay = arena->config.decay_ns;
 	uint64_t next = GM_ARENA_NEVER;
-	struct gm_arena_chunk *list, *slabs = NULL;
+	struct gm_arena_chunk *list;
 	struct gm_small_slab *next_slab;
 
 	/* Before the rest: what a thread caches from now on arms the next tick. */
@@ -240,15 +228,14 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 		chunk->touched = chunk->touched || slab->touched;
 		slab->touched = false;
 		if (gm_small_slab_empty(slab) && shrink_decayed(arena, chunk, now_ns, &next))
-			slabs = shrink_detach_slab(arena, slab, slabs);
+			list = shrink_detach_slab(arena, slab, list);
 	}
 	if (arena->stuck)
-		next = shrink_earlier(next, now_ns + POLL_MAX_NS);
-	list = shrink_join(list, arena->stuck);
+		next = gm_min(next, now_ns + POLL_MAX_NS);
+	LL_CONCAT2(list, arena->stuck, list_next);
 	arena->stuck = NULL;
 	if (gm_pending_bytes(&arena->pending))
-		next = shrink_earlier(
-			next, now_ns + shrink_clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
+		next = gm_min(next, now_ns + shrink_clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
 	if (arena->pending.settled >= arena->eager_until)
 		arena->eager_until = 0;
 	if (next != GM_ARENA_NEVER)
@@ -257,6 +244,6 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 		next = now_ns + shrink_clamp(decay, POLL_MIN_NS, CACHE_MAX_NS);
 	pthread_mutex_unlock(&arena->lock);
 
-	gm_arena_discard(arena, shrink_join(list, slabs));
+	gm_arena_discard(arena, list);
 	return next;
 }

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "common/arith.h"
 
@@ -208,42 +209,6 @@ static inline void heap_class_of(uint64_t bytes, unsigned *ret_level, unsigned *
 	}
 }
 
-static void heap_age_append(struct gm_heap_bins *bins, struct gm_heap_block *block)
-{
-	block->age_prev = bins->newest;
-	block->age_next = NULL;
-	if (bins->newest)
-		bins->newest->age_next = block;
-	else
-		bins->oldest = block;
-	bins->newest = block;
-}
-
-static void heap_age_remove(struct gm_heap_bins *bins, struct gm_heap_block *block)
-{
-	if (block->age_prev)
-		block->age_prev->age_next = block->age_next;
-	else
-		bins->oldest = block->age_next;
-	if (block->age_next)
-		block->age_next->age_prev = block->age_prev;
-	else
-		bins->newest = block->age_prev;
-}
-
-/* A piece of a block is as old as the block: it comes right after it. */
-static void heap_age_insert_after(
-	struct gm_heap_bins *bins, struct gm_heap_block *where, struct gm_heap_block *block)
-{
-	block->age_prev = where;
-	block->age_next = where->age_next;
-	if (where->age_next)
-		where->age_next->age_prev = block;
-	else
-		bins->newest = block;
-	where->age_next = block;
-}
-
 static void heap_list_insert(struct gm_heap_bins *bins, struct gm_heap_block *block)
 {
 	unsigned level, sub;
@@ -287,7 +252,7 @@ static void heap_bins_insert(struct gm_heap_bins *bins, struct gm_heap_block *bl
 	heap_list_insert(bins, block);
 	block->stamp = stamp;
 	if (bins->aged)
-		heap_age_append(bins, block);
+		DL_APPEND2(bins->oldest, block, age_prev, age_next);
 }
 
 static void heap_bins_remove(struct gm_heap_block *block)
@@ -296,7 +261,7 @@ static void heap_bins_remove(struct gm_heap_block *block)
 
 	heap_list_remove(bins, block);
 	if (bins->aged)
-		heap_age_remove(bins, block);
+		DL_DELETE2(bins->oldest, block, age_prev, age_next);
 }
 
 static inline bool heap_block_fits(
@@ -392,8 +357,8 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 		heap_link_after(block, rest);
 		rest->stamp = block->stamp;
 		heap_list_insert(bins, rest);
-		if (bins->aged)
-			heap_age_insert_after(bins, block, rest);
+		if (bins->aged) /* a piece is as old as the block it was cut from */
+			DL_APPEND_ELEM2(bins->oldest, block, rest, age_prev, age_next);
 	}
 	if (below) {
 		taken = heap_block_new(heap, addr, bytes);
@@ -403,7 +368,7 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 	} else {
 		block->bytes = bytes;
 		if (bins->aged)
-			heap_age_remove(bins, block);
+			DL_DELETE2(bins->oldest, block, age_prev, age_next);
 	}
 	taken->cookie = 0;
 	taken->note = NULL;

@@ -40,8 +40,8 @@ struct gm_heap_block {
 
 struct gm_heap_bins {
 	uint64_t bytes;
-	bool aged; /* keep the blocks in the order of their stamps */
-	struct gm_heap_block *oldest, *newest;
+	bool aged;                    /* keep the blocks in the order of their stamps */
+	struct gm_heap_block *oldest; /* its age_prev is the newest */
 	uint64_t levels;
 	uint64_t subs[GM_HEAP_LEVELS];
 	struct gm_heap_block *lists[GM_HEAP_LEVELS][GM_HEAP_SUBS];

@@ -164,15 +164,6 @@ void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_e
 		pending->n_events * sizeof(pending->events[0]));
 }
 
-void gm_pending_steal(struct gm_pending *pending,
-	struct gm_map_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n)
-{
-	for (unsigned i = 0; i < pending->n_events; i++)
-		ret_events[i] = pending->events[i].event;
-	*ret_n = pending->n_events;
-	pending->n_events = 0;
-}
-
 /* ---- what waits */
 
 /* Epochs that can still have objects in their lists start here. */
@@ -181,32 +172,45 @@ static uint64_t pending_first_epoch(const struct gm_pending *pending)
 	return pending->epoch >= GM_PENDING_EPOCHS ? pending->epoch - GM_PENDING_EPOCHS + 1 : 0;
 }
 
+/* Moves what was freed in this epoch or before out of a set: into another set, as if freed there just now, or, with to
+ * NULL, to the clean side. Returns how many bytes. */
+static uint64_t pending_move(struct gm_pending *pending, struct gm_pending_set *set, uint64_t epoch,
+	struct gm_heap *heap, struct gm_small *small, struct gm_pending_set *to,
+	struct gm_heap_bins *clean)
+{
+	uint64_t object, bytes = 0;
+
+	while (set->bins.oldest && set->bins.oldest->stamp <= epoch) {
+		bytes += set->bins.oldest->bytes;
+		gm_heap_rebin(
+			heap, set->bins.oldest, to ? &to->bins : clean, to ? pending->epoch : 0);
+	}
+
+	for (uint64_t e = pending_first_epoch(pending); set->small_bytes && e <= epoch; e++) {
+		for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
+			struct gm_small_list *list = &set->small[e % GM_PENDING_EPOCHS][class];
+
+			while ((object = gm_small_list_pop(small, list))) {
+				set->small_bytes -= gm_small_bytes(class);
+				bytes += gm_small_bytes(class);
+				if (to)
+					gm_pending_put_small(pending, to, small, class, object);
+				else
+					gm_small_put(small, object);
+			}
+		}
+	}
+	return bytes;
+}
+
 uint64_t gm_pending_settle(struct gm_pending *pending, uint64_t epoch, struct gm_heap *heap,
 	struct gm_heap_bins *clean, struct gm_small *small)
 {
 	uint64_t bytes = 0;
 
 	pending->settled = epoch;
-	for (unsigned i = 0; i < pending->n_sets; i++) {
-		struct gm_pending_set *set = pending->sets[i];
-		while (set->bins.oldest && set->bins.oldest->stamp <= epoch) {
-			bytes += set->bins.oldest->bytes;
-			gm_heap_rebin(heap, set->bins.oldest, clean, 0);
-		}
-		for (uint64_t e = pending_first_epoch(pending); set->small_bytes && e <= epoch;
-			e++) {
-			for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
-				struct gm_small_list *list =
-					&set->small[e % GM_PENDING_EPOCHS][class];
-				uint64_t object;
-				while ((object = gm_small_list_pop(small, list))) {
-					gm_small_put(small, object);
-					set->small_bytes -= gm_small_bytes(class);
-					bytes += gm_small_bytes(class);
-				}
-			}
-		}
-	}
+	for (unsigned i = 0; i < pending->n_sets; i++)
+		bytes += pending_move(pending, pending->sets[i], epoch, heap, small, NULL, clean);
 	return bytes;
 }
 
@@ -218,25 +222,9 @@ struct gm_pending_set *gm_pending_gather(struct gm_pending *pending, gm_stream_k
 	if (to == pending->sets[0])
 		return NULL;
 	pending->open = true;
-	for (unsigned i = 0; i < pending->n_sets; i++) {
-		struct gm_pending_set *set = pending->sets[i];
-		if (set == to)
-			continue;
-		while (set->bins.oldest && set->bins.oldest->stamp <= epoch)
-			gm_heap_rebin(heap, set->bins.oldest, &to->bins, pending->epoch);
-		for (uint64_t e = pending_first_epoch(pending); set->small_bytes && e <= epoch;
-			e++) {
-			for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
-				struct gm_small_list *list =
-					&set->small[e % GM_PENDING_EPOCHS][class];
-				uint64_t object;
-				while ((object = gm_small_list_pop(small, list))) {
-					set->small_bytes -= gm_small_bytes(class);
-					gm_pending_put_small(pending, to, small, class, object);
-				}
-			}
-		}
-	}
+	for (unsigned i = 0; i < pending->n_sets; i++)
+		if (pending->sets[i] != to)
+			(void)pending_move(pending, pending->sets[i], epoch, heap, small, to, NULL);
 	return to;
 }
 

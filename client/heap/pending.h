@@ -60,7 +60,7 @@ struct gm_pending {
 
 /* -ENOMEM. */
 int gm_pending_init(struct gm_pending *pending);
-/* Events are forgotten by the caller: gm_pending_steal(). */
+/* Events are forgotten by the caller: gm_pending_poll_begin(). */
 void gm_pending_deinit(struct gm_pending *pending);
 
 /* Where to put what is freed on a stream. When there are too many streams, or no host memory, that
@@ -104,9 +104,5 @@ void gm_pending_put_small(struct gm_pending *pending, struct gm_pending_set *set
 /* 0: none of the class. */
 uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set *set,
 	struct gm_small *small, unsigned class);
-
-/* All events, to forget; nobody records or polls. */
-void gm_pending_steal(struct gm_pending *pending,
-	struct gm_map_event *ret_events[GM_PENDING_EVENTS], unsigned *ret_n);
 
 #endif

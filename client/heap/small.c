@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 void gm_small_init(struct gm_small *small, struct gm_ptrmap *map)
 {
@@ -24,16 +25,11 @@ void gm_small_init(struct gm_small *small, struct gm_ptrmap *map)
 
 void gm_small_deinit(struct gm_small *small)
 {
-	struct gm_small_slab *next;
+	struct gm_small_slab *slab, *next;
 
-	for (struct gm_small_slab *slab = small->slabs; slab; slab = next) {
-		next = slab->next;
+	LL_CONCAT(small->slabs, small->spare);
+	LL_FOREACH_SAFE (small->slabs, slab, next)
 		free(slab);
-	}
-	for (struct gm_small_slab *slab = small->spare; slab; slab = next) {
-		next = slab->next;
-		free(slab);
-	}
 	memset(small, 0, sizeof(*small));
 }
 
@@ -72,13 +68,7 @@ int gm_small_add(struct gm_small *small, uint64_t addr)
 	}
 	slab->addr = addr;
 	slab->used = 0;
-	slab->next = NULL;
-	slab->prev = small->last_slab;
-	if (small->last_slab)
-		small->last_slab->next = slab;
-	else
-		small->slabs = slab;
-	small->last_slab = slab;
+	DL_APPEND(small->slabs, slab);
 	for (unsigned i = 0; i < GM_SMALL_SPANS; i++) {
 		struct gm_small_span *span = &slab->spans[i];
 		span->addr = addr + i * GM_SMALL_SPAN_BYTES;
@@ -96,36 +86,9 @@ void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
 
 	for (uint64_t a = 0; a < GM_SMALL_SLAB_BYTES; a += granule)
 		gm_ptrmap_set(small->map, slab->addr + a, 0);
-	if (slab->prev)
-		slab->prev->next = slab->next;
-	else
-		small->slabs = slab->next;
-	if (slab->next)
-		slab->next->prev = slab->prev;
-	else
-		small->last_slab = slab->prev;
-	slab->next = small->spare;
-	small->spare = slab;
+	DL_DELETE(small->slabs, slab);
+	LL_PREPEND(small->spare, slab);
 	small->free_bytes -= GM_SMALL_SLAB_BYTES;
-}
-
-static void small_partial_insert(struct gm_small *small, struct gm_small_span *span, unsigned class)
-{
-	span->prev = NULL;
-	span->next = small->partial[class];
-	if (span->next)
-		span->next->prev = span;
-	small->partial[class] = span;
-}
-
-static void small_partial_remove(struct gm_small *small, struct gm_small_span *span, unsigned class)
-{
-	if (span->prev)
-		span->prev->next = span->next;
-	else
-		small->partial[class] = span->next;
-	if (span->next)
-		span->next->prev = span->prev;
 }
 
 /* A free span for a class, from the oldest slab that has one: the younger ones may empty. */
@@ -147,7 +110,7 @@ static struct gm_small_span *small_span_open(struct gm_small *small, unsigned cl
 		for (unsigned j = 0; j < span->objects; j++)
 			span->link[j] = j + 1;
 		atomic_store_explicit(&span->class1, class + 1, memory_order_relaxed);
-		small_partial_insert(small, span, class);
+		DL_PREPEND(small->partial[class], span);
 		return span;
 	}
 	return NULL;
@@ -172,7 +135,7 @@ unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uin
 			ret_objects[n++] = span->addr + i * bytes;
 		}
 		if (!span->free)
-			small_partial_remove(small, span, class);
+			DL_DELETE(small->partial[class], span);
 	}
 	small->free_bytes -= n * bytes;
 	return n;
@@ -189,10 +152,10 @@ bool gm_small_put(struct gm_small *small, uint64_t object)
 	span->link[i] = span->free ? span->first : span->objects;
 	span->first = (uint16_t)i;
 	if (span->free++ == 0)
-		small_partial_insert(small, span, class);
+		DL_PREPEND(small->partial[class], span);
 	if (span->free < span->objects)
 		return false;
-	small_partial_remove(small, span, class);
+	DL_DELETE(small->partial[class], span);
 	atomic_store_explicit(&span->class1, 0, memory_order_relaxed);
 	span->slab->used &= ~(UINT32_C(1) << (span - span->slab->spans));
 	return gm_small_slab_empty(span->slab);

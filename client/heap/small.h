@@ -55,7 +55,7 @@ struct gm_small_list {
 struct gm_small {
 	struct gm_ptrmap *map;
 	struct gm_small_span *partial[GM_SMALL_CLASSES];
-	struct gm_small_slab *slabs, *last_slab; /* by age, oldest first */
+	struct gm_small_slab *slabs; /* by age, oldest first */
 	struct gm_small_slab *spare;
 	uint64_t free_bytes; /* objects free in spans and spans free in slabs */
 };

@@ -18,6 +18,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
@@ -35,7 +36,7 @@ static void tcache_enter_wait(struct gm_tcache *cache)
 		sched_yield();
 }
 
-static void tcache_cache_free(struct gm_tcache *cache)
+static void tcache_free(struct gm_tcache *cache)
 {
 	for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++)
 		free(cache->sets[i]);
@@ -44,12 +45,7 @@ static void tcache_cache_free(struct gm_tcache *cache)
 
 static void tcache_group_unlink(struct gm_tcache *cache)
 {
-	if (cache->prev)
-		cache->prev->next = cache->next;
-	else
-		cache->group->caches = cache->next;
-	if (cache->next)
-		cache->next->prev = cache->prev;
+	DL_DELETE(cache->group->caches, cache);
 	cache->group = NULL;
 }
 
@@ -70,7 +66,7 @@ static void tcache_thread_end(void *first)
 			tcache_group_unlink(cache);
 		}
 		pthread_mutex_unlock(&all_lock);
-		tcache_cache_free(cache);
+		tcache_free(cache);
 		cache = next;
 	}
 }
@@ -130,7 +126,7 @@ static void tcache_reap(void)
 			link = &cache->sibling;
 		} else {
 			*link = cache->sibling;
-			tcache_cache_free(cache);
+			tcache_free(cache);
 		}
 	}
 	pthread_mutex_unlock(&all_lock);
@@ -167,17 +163,14 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 	mine = cache;
 	pthread_mutex_lock(&all_lock);
 	cache->group = group;
-	cache->next = group->caches;
-	if (cache->next)
-		cache->next->prev = cache;
-	group->caches = cache;
+	DL_PREPEND(group->caches, cache);
 	pthread_mutex_unlock(&all_lock);
 	hot.id = group->id;
 	hot.cache = cache;
 	return cache;
 fail:
 	pthread_setspecific(key, mine);
-	tcache_cache_free(cache);
+	tcache_free(cache);
 	return NULL;
 }
 

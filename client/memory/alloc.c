@@ -167,7 +167,7 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 		if (status)
 			return status;
 		gm_supply_offer(&offer);
-		int r = gm_arena_alloc_tagged(
+		int r = gm_arena_alloc(
 			arena, size, given->alignment, stream, flags, tag, ret_ptr, &status);
 		gm_supply_withdraw(&offer);
 		if (r == 0)
@@ -212,7 +212,7 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
-	int r = gm_arena_alloc_tagged(
+	int r = gm_arena_alloc(
 		arena, size, given.alignment, stream, flags, tag, &ptr, &status);
 	if (unlikely(r)) {
 		status = alloc_await(

@@ -41,7 +41,7 @@ static inline void teardown(void)
 static inline void *take_with(uint64_t size, uint64_t alignment, gpumem_stream stream)
 {
 	void *ptr = NULL;
-	ck_assert_int_eq(gm_arena_alloc(arena, size, alignment, stream, 0, &ptr, NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, size, alignment, stream, 0, NULL, &ptr, NULL), 0);
 	ck_assert_ptr_nonnull(ptr);
 	ck_assert_uint_eq((uintptr_t)ptr % (alignment ? alignment : 256), 0);
 	return ptr;

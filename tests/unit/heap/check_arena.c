@@ -14,17 +14,17 @@
 START_TEST(nonsense_is_refused_by_name)
 {
 	void *ptr = &w;
-	ck_assert_int_eq(gm_arena_alloc(arena, 0, 0, ANY, 0, &ptr, NULL), GM_ARENA_E_SIZE);
-	ck_assert_int_eq(gm_arena_alloc(arena, GM_LEASE_BYTES_MAX + 1, 0, ANY, 0, &ptr, NULL),
+	ck_assert_int_eq(gm_arena_alloc(arena, 0, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
+	ck_assert_int_eq(gm_arena_alloc(arena, GM_LEASE_BYTES_MAX + 1, 0, ANY, 0, NULL, &ptr, NULL),
 		GM_ARENA_E_SIZE);
-	ck_assert_int_eq(gm_arena_alloc(arena, UINT64_MAX, 0, ANY, 0, &ptr, NULL), GM_ARENA_E_SIZE);
+	ck_assert_int_eq(gm_arena_alloc(arena, UINT64_MAX, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
 	ck_assert_int_eq(
-		gm_arena_alloc(arena, UINT64_C(1) << 63, 0, ANY, 0, &ptr, NULL), GM_ARENA_E_SIZE);
-	ck_assert_int_eq(gm_arena_alloc(arena, 1, 3, ANY, 0, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
-	ck_assert_int_eq(gm_arena_alloc(arena, 1, 768, ANY, 0, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
-	ck_assert_int_eq(gm_arena_alloc(arena, 1, 2 * GM_CHUNK_MAX, ANY, 0, &ptr, NULL),
+		gm_arena_alloc(arena, UINT64_C(1) << 63, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
+	ck_assert_int_eq(gm_arena_alloc(arena, 1, 3, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
+	ck_assert_int_eq(gm_arena_alloc(arena, 1, 768, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
+	ck_assert_int_eq(gm_arena_alloc(arena, 1, 2 * GM_CHUNK_MAX, ANY, 0, NULL, &ptr, NULL),
 		GM_ARENA_E_ALIGNMENT);
-	ck_assert_int_eq(gm_arena_alloc(arena, 1, 0, DONE, 0, &ptr, NULL), GM_ARENA_E_STREAM);
+	ck_assert_int_eq(gm_arena_alloc(arena, 1, 0, DONE, 0, NULL, &ptr, NULL), GM_ARENA_E_STREAM);
 	ck_assert_ptr_eq(ptr, &w);
 	ck_assert_uint_eq(w.gets, 0);
 	for (int i = GM_ARENA_E_SIZE; i <= GM_ARENA_E_STREAM; i++) {
@@ -41,7 +41,7 @@ START_TEST(a_size_that_no_address_range_holds_is_refused)
 {
 	void *ptr;
 	w.capacity = UINT64_MAX;
-	ck_assert_int_eq(gm_arena_alloc(arena, 16 * GIB, 0, ANY, 0, &ptr, NULL), GM_ARENA_E_SPACE);
+	ck_assert_int_eq(gm_arena_alloc(arena, 16 * GIB, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SPACE);
 	ck_assert_uint_eq(w.granted, 0);
 }
 END_TEST
@@ -97,7 +97,7 @@ START_TEST(every_alignment_holds_at_every_kind_of_size)
 		for (uint64_t alignment = 1; alignment <= 32 * MIB; alignment *= 2) {
 			void *ptr = NULL;
 			ck_assert_int_eq(
-				gm_arena_alloc(arena, sizes[i], alignment, ANY, 0, &ptr, NULL), 0);
+				gm_arena_alloc(arena, sizes[i], alignment, ANY, 0, NULL, &ptr, NULL), 0);
 			ck_assert_uint_eq((uintptr_t)ptr % alignment, 0);
 			ck_assert_uint_eq((uintptr_t)ptr % 256, 0);
 			memset(ptr, 1, sizes[i]);

@@ -138,7 +138,7 @@ START_TEST(a_refusal_brings_the_sources_status_and_changes_nothing)
 	w.fail_status = GPUMEM_E_LIMIT;
 	w.fail_gets = 100;
 	ck_assert_int_eq(
-		gm_arena_alloc(arena, 64 * MIB, 0, ANY, 0, &ptr, &status), GM_ARENA_E_SOURCE);
+		gm_arena_alloc(arena, 64 * MIB, 0, ANY, 0, NULL, &ptr, &status), GM_ARENA_E_SOURCE);
 	ck_assert_int_eq(status, GPUMEM_E_LIMIT);
 	ck_assert_ptr_eq(ptr, &w);
 	struct gm_arena_stats after = stats();
@@ -179,12 +179,12 @@ START_TEST(what_cannot_be_mapped_goes_back)
 	void *ptr;
 
 	w.fail_map = 100;
-	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, ANY, 0, &ptr, NULL), -EIO);
+	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, ANY, 0, NULL, &ptr, NULL), -EIO);
 	ck_assert_uint_eq(w.granted, 0);
 	ck_assert_uint_eq(stats().held, 0);
 	w.fail_map = 0;
 	w.fail_access = 100;
-	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, ANY, 0, &ptr, NULL), -EIO);
+	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, ANY, 0, NULL, &ptr, NULL), -EIO);
 	ck_assert_uint_eq(w.granted, 0);
 	w.fail_access = 0;
 	give(take(8 * MIB));

@@ -86,7 +86,7 @@ START_TEST(what_is_too_much_is_refused_with_the_sources_status)
 {
 	void *ptr = NULL, *one = take(MIB);
 	gpumem_status status = GPUMEM_OK;
-	ck_assert_int_eq(gm_arena_alloc(arena, 2048 * MIB, 0, GPUMEM_STREAM_ANY, 0, &ptr, &status),
+	ck_assert_int_eq(gm_arena_alloc(arena, 2048 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, &status),
 		GM_ARENA_E_SOURCE);
 	ck_assert_int_eq(status, GPUMEM_E_NO_MEMORY);
 	ck_assert_ptr_null(ptr);
@@ -128,8 +128,8 @@ START_TEST(what_does_not_open_goes_back)
 {
 	void *ptr = NULL;
 	w.fail_map = 100;
-	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, &ptr, NULL), -EIO);
-	ck_assert_int_eq(gm_arena_alloc(arena, 64, 0, GPUMEM_STREAM_ANY, 0, &ptr, NULL), -EIO);
+	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EIO);
+	ck_assert_int_eq(gm_arena_alloc(arena, 64, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EIO);
 	ck_assert_uint_eq(w.granted, 0);
 	ck_assert_uint_eq(stats().held, 0);
 	w.fail_map = 0;
@@ -143,7 +143,7 @@ START_TEST(an_address_that_the_tables_cannot_hold_is_refused)
 	void *ptr = NULL;
 	w.next_addr = _i ? GM_REGION_RANGE : UINT64_C(0x7e0000000000) + 4096;
 	ck_assert_int_eq(
-		gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, &ptr, NULL), -EOPNOTSUPP);
+		gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EOPNOTSUPP);
 	ck_assert_uint_eq(w.granted, 0);
 	ck_assert_uint_eq(stats().held, 0);
 }
@@ -168,7 +168,7 @@ START_TEST(memory_that_is_open_already_is_refused_under_another_id)
 	void *ptr = NULL, *a = take(4 * MIB), *next = take(8 * MIB);
 	w.open_as = w.next_id - 2;
 	ck_assert_ptr_eq((void *)(uintptr_t)w.chunks[w.open_as].addr, a);
-	int r = gm_arena_alloc(arena, sizes[_i], 0, GPUMEM_STREAM_ANY, 0, &ptr, NULL);
+	int r = gm_arena_alloc(arena, sizes[_i], 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL);
 	ck_assert_int_eq(r, -EPROTO);
 	ck_assert_int_eq(gm_arena_status(r), GPUMEM_E_PROTOCOL);
 	ck_assert_ptr_null(ptr);
@@ -231,7 +231,7 @@ START_TEST(a_region_goes_back_only_after_its_last_use_has_passed)
 {
 	void *ptr = NULL;
 	gpumem_stream stream = world_stream(1);
-	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, stream, 0, &ptr, NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, stream, 0, NULL, &ptr, NULL), 0);
 	world_launch(&w, 1);
 	ck_assert_int_eq(gm_arena_dealloc(arena, ptr, stream, NULL), 0);
 	ck_assert_uint_eq(gm_arena_trim(arena, UINT64_MAX), 0);
@@ -252,7 +252,7 @@ static void *churn(void *ctx)
 				return "a live pointer was refused";
 			held[at] = NULL;
 		} else {
-			(void)gm_arena_alloc(arena, size, 0, GPUMEM_STREAM_ANY, 0, &held[at], NULL);
+			(void)gm_arena_alloc(arena, size, 0, GPUMEM_STREAM_ANY, 0, NULL, &held[at], NULL);
 		}
 		if (i % 500 == 499)
 			gm_arena_trim(arena, UINT64_MAX);

@@ -176,11 +176,11 @@ START_TEST(an_alloc_for_any_stream_fails_rather_than_use_what_is_pending)
 	use(1);
 	give_on(ptr, 1);
 	ck_assert_int_eq(
-		gm_arena_alloc(arena, 32 * MIB, 0, ANY, 0, &ptr, &status), GM_ARENA_E_SOURCE);
+		gm_arena_alloc(arena, 32 * MIB, 0, ANY, 0, NULL, &ptr, &status), GM_ARENA_E_SOURCE);
 	ck_assert_int_eq(status, GPUMEM_E_NO_MEMORY);
 	ck_assert_uint_eq(w.orders, 0);
 	world_finish(&w, 1);
-	ck_assert_int_eq(gm_arena_alloc(arena, 32 * MIB, 0, ANY, 0, &ptr, NULL), 0);
+	ck_assert_int_eq(gm_arena_alloc(arena, 32 * MIB, 0, ANY, 0, NULL, &ptr, NULL), 0);
 }
 END_TEST
 

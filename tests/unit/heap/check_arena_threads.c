@@ -11,7 +11,7 @@
 static void *alloc_one(void *ctx)
 {
 	void *ptr = NULL;
-	int r = gm_arena_alloc(arena, *(uint64_t *)ctx, 0, ANY, 0, &ptr, NULL);
+	int r = gm_arena_alloc(arena, *(uint64_t *)ctx, 0, ANY, 0, NULL, &ptr, NULL);
 	return r ? NULL : ptr;
 }
 
@@ -107,7 +107,7 @@ static void *alloc_many(void *ctx)
 	struct handover *h = ctx;
 	for (unsigned i = 0; i < 64; i++) {
 		h->blocks[i] = NULL;
-		if (gm_arena_alloc(arena, 100 + i * 500, 0, ANY, 0, &h->blocks[i], NULL))
+		if (gm_arena_alloc(arena, 100 + i * 500, 0, ANY, 0, NULL, &h->blocks[i], NULL))
 			return h;
 	}
 	return NULL;

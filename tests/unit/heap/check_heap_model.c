@@ -203,7 +203,7 @@ static bool do_alloc(unsigned *seed, struct block *block)
 	block->stream = rand_r(seed) % (STREAMS + 1) - 1;
 	block->listed = false;
 	tag_of(block->size, tag);
-	r = gm_arena_alloc_tagged(m.arena, block->size, alignment,
+	r = gm_arena_alloc(m.arena, block->size, alignment,
 		block->stream < 0 ? GPUMEM_STREAM_ANY : world_stream((unsigned)block->stream),
 		flags, rand_r(seed) % 2 ? tag : NULL, &ptr, &status);
 	if (r) {

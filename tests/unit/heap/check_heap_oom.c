@@ -78,7 +78,7 @@ static int record(void *ctx, struct gm_map_event **ret_event)
 static void *take(uint64_t size, unsigned stream)
 {
 	void *ptr = NULL;
-	int r = gm_arena_alloc(arena, size, 0, world_stream(stream), 0, &ptr, NULL);
+	int r = gm_arena_alloc(arena, size, 0, world_stream(stream), 0, NULL, &ptr, NULL);
 	ck_assert(r == 0 || (r == -ENOMEM && !ptr));
 	return ptr;
 }

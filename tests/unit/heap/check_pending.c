@@ -159,7 +159,7 @@ START_TEST(events_are_bounded_and_one_at_a_time)
 	ck_assert(!record(100));
 	ck_assert_uint_eq(pass(GM_PENDING_EVENTS), (GM_PENDING_EVENTS + 1) * 1024);
 	ck_assert(record(100));
-	gm_pending_steal(&pending, events, &n);
+	ck_assert(gm_pending_poll_begin(&pending, events, &n));
 	ck_assert_uint_eq(n, 1);
 	ck_assert_ptr_eq(events[0], event(100));
 }

@@ -140,7 +140,7 @@ static void teardown(void)
 static void *take(uint64_t size, gpumem_stream stream)
 {
 	void *ptr = NULL;
-	if (gm_arena_alloc(arena, size, 0, stream, 0, &ptr, NULL))
+	if (gm_arena_alloc(arena, size, 0, stream, 0, NULL, &ptr, NULL))
 		abort();
 	return ptr;
 }
@@ -351,7 +351,7 @@ START_TEST(a_forked_child_can_start_afresh_and_leaves_its_parents_alone)
 		void *p = NULL;
 		world_init(&child, false, 64 * MIB);
 		own = world_arena(&child, 0);
-		if (gm_arena_alloc(own, 1000, 0, ANY, 0, &p, NULL) ||
+		if (gm_arena_alloc(own, 1000, 0, ANY, 0, NULL, &p, NULL) ||
 			gm_arena_dealloc(own, p, DONE, NULL))
 			_exit(1);
 		gm_arena_free(own);

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an arena tells about itself: its counters, and a status and a sentence for each outcome. It
+ * reads the arena and must never change it.
+ */
+#include "autoconf.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "client/heap/arena_private.h"
+
+struct gm_arena_sums {
+	uint64_t allocs, frees;
+	int64_t in_use, rounded, peak;
+};
+
+static void arena_stats_add_cache(struct gm_tcache *cache, void *ctx)
+{
+	struct gm_arena_sums *sums = ctx;
+
+	sums->allocs += atomic_load_explicit(&cache->allocs, memory_order_relaxed);
+	sums->frees += atomic_load_explicit(&cache->frees, memory_order_relaxed);
+	sums->in_use += atomic_load_explicit(&cache->in_use, memory_order_relaxed);
+	sums->rounded += atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed);
+	sums->peak += atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
+}
+
+static uint64_t arena_stats_at_least_0(int64_t value)
+{
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
+{
+	struct gm_arena_stats *stats = ret_stats;
+	struct gm_arena_sums sums = {0};
+
+	memset(stats, 0, sizeof(*stats));
+	gm_tcache_each(&arena->caches, arena_stats_add_cache, &sums);
+	pthread_mutex_lock(&arena->lock);
+	/* Threads go on while this is read: a free may be seen without its alloc. */
+	stats->held = arena->held;
+	stats->in_use = arena_stats_at_least_0((int64_t)arena->in_use + sums.in_use);
+	stats->rounding = arena_stats_at_least_0(
+		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
+	stats->cached =
+		arena_stats_at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
+	stats->peak = arena_stats_at_least_0((int64_t)arena->in_use + sums.peak);
+	if (stats->peak < arena->peak)
+		stats->peak = arena->peak;
+	stats->misses = arena->misses;
+	stats->hits = arena->allocs + sums.allocs - arena->misses;
+	stats->active = arena_stats_at_least_0(
+		(int64_t)(arena->allocs + sums.allocs - arena->frees - sums.frees));
+	stats->returns = arena->returns;
+	stats->moves = arena->moves;
+	stats->pending = gm_pending_bytes(&arena->pending);
+	stats->reserved = arena->reserved;
+	pthread_mutex_unlock(&arena->lock);
+}
+
+gpumem_status gm_arena_status(int outcome)
+{
+	switch (outcome) {
+	case 0:
+		return GPUMEM_OK;
+	case GM_ARENA_E_SOURCE:
+	case GM_ARENA_E_SPACE:
+		return GPUMEM_E_NO_MEMORY;
+	case GM_ARENA_E_SIZE:
+	case GM_ARENA_E_ALIGNMENT:
+	case GM_ARENA_E_FOREIGN:
+	case GM_ARENA_E_INSIDE:
+	case GM_ARENA_E_FREED:
+	case GM_ARENA_E_STREAM:
+		return GPUMEM_E_INVALID;
+	case -ENOMEM:
+		return GPUMEM_E_HOST_MEMORY;
+	case -ENOBUFS:
+		return GPUMEM_E_NO_MEMORY;
+	case -EPROTO:
+		return GPUMEM_E_PROTOCOL;
+	default:
+		return GPUMEM_E_SYSTEM;
+	}
+}
+
+const char *gm_arena_text(int outcome)
+{
+	switch (outcome) {
+	case 0:
+	case GM_ARENA_E_SOURCE:
+		return NULL;
+	case GM_ARENA_E_SIZE:
+		return "the size is 0, or larger than any device";
+	case GM_ARENA_E_ALIGNMENT:
+		return "the alignment is no power of two, or more than 1 GiB";
+	case GM_ARENA_E_SPACE:
+		return "the address range of this device has no gap left that is large enough";
+	case GM_ARENA_E_FOREIGN:
+		return "the pointer does not come from gpumem_alloc on this session";
+	case GM_ARENA_E_INSIDE:
+		return "the pointer is inside a block, not at its start";
+	case GM_ARENA_E_FREED:
+		return "no block is alive at this pointer: it was freed already, or never "
+		       "allocated";
+	case GM_ARENA_E_STREAM:
+		return "GPUMEM_STREAM_DONE is for freeing only";
+	case -ENOMEM:
+		return "out of host memory";
+	case -ENOBUFS:
+		return "the driver has no memory left to map it with";
+	case -EPROTO:
+		return "what gpumemd granted opens where other memory of this session is: it "
+		       "granted that twice, or its CUDA context was destroyed";
+	default:
+		return "the device's memory could not be mapped into this process";
+	}
+}
