@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_capture.h. Which streams of a GPU are captured, as far as the program named them. The
- * driver's word is asked under the lock, so that no thread drops what another has just seen.
+ * See cuda_capture.h. Remembers which streams of a GPU are being captured, among those that the
+ * program has named. It asks the driver with the lock held, so that no thread forgets a capture
+ * that another has just seen.
  *
- * It asks the driver nothing that a capture does not allow, and must never forget a capture that
- * goes on: where it cannot remember one, the program counts as capturing from then on.
+ * It asks the driver nothing that a capture does not allow. It must never forget a capture that
+ * goes on: if it has no memory to remember one, the program counts as capturing from then on.
  */
 #include "client/map/cuda_capture.h"
 
@@ -15,22 +16,23 @@
 #include "common/cancel.h"
 #include "common/limits.h"
 
-/* The default stream, which is NULL, cannot be captured: NULL is a free place. */
+/* NULL stands for the default stream, which cannot be captured. So NULL marks a free place. */
 struct gm_capture_places {
 	gpumem_stream at[GM_CUDA_CAPTURED_PLACES];
 	struct gm_capture_places *next;
 };
 
 struct gm_captured {
-	_Atomic unsigned n; /* of places taken, and one for what found none */
-	bool lost;
+	_Atomic unsigned n; /* captures in places, plus one if lost */
+	bool lost;          /* a capture found no place */
 	struct gm_capture_places first;
 };
 
 static struct gm_captured captured[GM_LIMIT_DEVICES];
-/* Of all of them; nobody needs it while nothing is captured. */
+/* Protects all of them. Nobody takes it while nothing is captured. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* What is being captured on a device. */
 static struct gm_captured *cuda_capture_on(gm_cu_device device)
 {
 	return &captured[(unsigned)device % GM_LIMIT_DEVICES];
@@ -41,6 +43,7 @@ static bool cuda_capture_any(const struct gm_captured *on)
 	return atomic_load_explicit(&on->n, memory_order_acquire) != 0;
 }
 
+/* Asks the driver whether a stream is being captured. */
 static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
@@ -50,9 +53,9 @@ static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* ---- places; lock */
+/* ---- places; the callers hold the lock */
 
-/* NULL: a free one. */
+/* The stream's place; for a NULL stream, a free place. NULL: there is none. */
 static gpumem_stream *cuda_capture_find(struct gm_captured *on, gpumem_stream stream)
 {
 	for (struct gm_capture_places *places = &on->first; places; places = places->next)
@@ -68,7 +71,7 @@ static void cuda_capture_forget(struct gm_captured *on, gpumem_stream *place)
 	atomic_fetch_sub_explicit(&on->n, 1, memory_order_release);
 }
 
-/* Frees the places of captures that are over, all or up to the first that is not. */
+/* Frees the places of captures that are over; unless all is set, up to one that goes on. */
 static void cuda_capture_forget_ended(const struct gm_cuda *cuda, struct gm_captured *on, bool all)
 {
 	for (struct gm_capture_places *places = &on->first; places; places = places->next)
@@ -82,7 +85,7 @@ static void cuda_capture_forget_ended(const struct gm_cuda *cuda, struct gm_capt
 		}
 }
 
-/* More places are made only when all have captures that go on. NULL: no memory. */
+/* Makes more places only if each one holds a capture that goes on. NULL: no memory. */
 static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct gm_captured *on)
 {
 	gpumem_stream *place = cuda_capture_find(on, NULL);
@@ -90,10 +93,12 @@ static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct
 
 	if (place)
 		return place;
+
 	cuda_capture_forget_ended(cuda, on, true);
 	place = cuda_capture_find(on, NULL);
 	if (place)
 		return place;
+
 	more = calloc(1, sizeof(*more));
 	if (!more)
 		return NULL;
@@ -115,11 +120,11 @@ static void cuda_capture_remember(
 	else if (on->lost)
 		return;
 	else
-		on->lost = true; /* when it ends cannot be known any more */
+		on->lost = true; /* nobody can know when this capture ends */
 	atomic_fetch_add_explicit(&on->n, 1, memory_order_release);
 }
 
-/* ---- what is asked */
+/* ---- questions */
 
 void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
 {
@@ -128,6 +133,7 @@ void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
 
 	if (!stream || !cuda_capture_any(on))
 		return;
+
 	pthread_mutex_lock(&lock);
 	place = cuda_capture_find(on, stream);
 	if (place)
@@ -143,6 +149,7 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 
 	if (!cuda_capture_any(on) && !cuda_capture_asked(cuda, stream))
 		return false;
+
 	GM_UNCANCELLED;
 	pthread_mutex_lock(&lock);
 	is = cuda_capture_asked(cuda, stream);
@@ -161,6 +168,7 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 
 	if (!cuda_capture_any(on))
 		return false;
+
 	pthread_mutex_lock(&lock);
 	cuda_capture_forget_ended(cuda, on, false);
 	is = cuda_capture_any(on);

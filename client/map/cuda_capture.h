@@ -8,19 +8,23 @@
 #include "common/cuda.h"
 
 /*
- * Whether the program is capturing streams of a GPU into graphs. The driver tells that of one
- * stream only, so those are remembered that were seen at it, per GPU for all mappings: pinned host
- * memory has one of its own. While there is none, asking costs one load. Any thread.
+ * Knows whether the program is capturing streams of a GPU into graphs. The driver answers that for
+ * one stream only, so this module remembers the streams that were seen being captured. It does so
+ * per GPU and for all mappings together, because pinned host memory has a mapping of its own. While
+ * no stream is being captured, asking costs one load.
+ *
+ * All calls may be made from any thread.
  */
 
 /* How many captures at once need no memory. */
 #define GM_CUDA_CAPTURED_PLACES 16
 
-/* The stream, which the program has just named, is captured. */
+/* Whether this stream, which the program has just named, is being captured. */
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
-/* It is not: it is not asked any more by itself, so that the program may destroy it. */
+/* The stream is not being captured. It is forgotten and never asked again, so the program may
+ * destroy it. */
 void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream);
-/* The program is known to be capturing: a stream that was seen at it still says so. */
+/* Whether a stream that was seen being captured still is. */
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_context.h. Knowing a context is not owning it: every use may find that it is no more. So
- * that this can be found at all, each has a keeper from the moment that it is met, which is when it
- * is alive for certain. The primary context is retained instead; it comes again at the same handle
- * after a reset, which is noticed where the driver numbers contexts.
+ * See cuda_context.h. The library knows a context without owning it, so every use may find that the
+ * context was destroyed. Finding that out safely needs a keeper. Each context gets one when it is
+ * met, because only then is it certainly alive. The primary context is retained instead. After a
+ * reset it comes back at the same handle, which is noticed if the driver numbers contexts.
  *
- * It must never make a primary context where the program has one of its own, and never leave a
- * context current that was not.
+ * This module must never make a primary context if the program has a context of its own, and never
+ * leave a context current that was not.
  */
 #include "client/map/cuda_context.h"
 
@@ -18,20 +18,20 @@
 #include "common/cancel.h"
 #include "client/map/cuda_keeper.h"
 
-/* Numbers below are those of primary contexts, by device. */
+/* Smaller numbers belong to primary contexts: the number of the device. */
 static _Atomic uint64_t next_number = UINT64_C(1) << 20;
-/* How often something was forgotten, a context, a set of them or what was beside one: afterwards
- * each thread shows its context again. */
+/* How often a context, a set or a note of a GPU beside one was forgotten. When this changes, each
+ * thread shows its context again. */
 static _Atomic uint64_t left;
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gm_cuda_contexts *all;
 
-/* What this thread's last look came to. */
+/* What context_show() last found in this thread. */
 static __thread struct {
 	const struct gm_cuda_contexts *contexts;
 	gm_cu_ctx cu;
-	uint64_t left; /* then; another set may lie where that one did */
+	uint64_t left; /* at that time; another set may lie at the same address now */
 	uint64_t number;
 } seen;
 
@@ -42,7 +42,7 @@ static uint64_t context_primary_number(const struct gm_cuda_contexts *contexts)
 
 /* ---- the list */
 
-/* Lock. NULL: it is not known. */
+/* NULL: the context is not known. The caller holds lock. */
 static struct gm_cuda_context *context_find(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	struct gm_cuda_context *context;
@@ -61,7 +61,8 @@ static gm_cu_result context_ask_id(
 				: cuda->cuCtxGetApiVersion(cu, &version);
 }
 
-/* Of one that is alive for certain. Lock. -ENOMEM, -EAGAIN, -EIO. */
+/* Adds a context that is certainly alive to the list. The caller holds lock. -ENOMEM, or an error
+ * of gm_cuda_keeper_new(). */
 static int context_add(
 	struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number, bool primary)
 {
@@ -75,6 +76,7 @@ static int context_add(
 	context->refs = 1;
 	if (context_ask_id(contexts->cuda, cu, &context->id))
 		context->id = 0;
+
 	if (!primary || !contexts->cuda->cuCtxRecordEvent)
 		r = gm_cuda_keeper_new(
 			contexts->cuda, contexts->device, cu, primary, &context->keeper);
@@ -82,11 +84,13 @@ static int context_add(
 		free(context);
 		return r;
 	}
+
 	LL_PREPEND(contexts->list, context);
 	return 0;
 }
 
-/* Retains the primary context, which makes it if need be, and lists it. Lock. */
+/* Retains the primary context, which makes it if need be, and adds it to the list. The caller holds
+ * lock. */
 static gm_cu_result context_retain_primary(struct gm_cuda_contexts *contexts)
 {
 	gm_cu_result result;
@@ -95,17 +99,19 @@ static gm_cu_result context_retain_primary(struct gm_cuda_contexts *contexts)
 	result = contexts->cuda->cuDevicePrimaryCtxRetain(&cu, contexts->device);
 	if (result)
 		return result;
+
 	if (!context_find(contexts, cu) &&
 		context_add(contexts, cu, context_primary_number(contexts), true) < 0) {
 		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
+
 	contexts->primary = cu;
 	contexts->retained++;
 	return GM_CUDA_SUCCESS;
 }
 
-/* Retains the primary context if it is active, so that it is known. Lock. */
+/* Retains the primary context if it is active, so that it is known. The caller holds lock. */
 static gm_cu_result context_know_primary(struct gm_cuda_contexts *contexts)
 {
 	unsigned int flags;
@@ -154,7 +160,7 @@ void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts)
 	pthread_mutex_unlock(&contexts->walking);
 }
 
-/* Forgets the spare points, whose driver events went with the context. The caller holds walking. */
+/* Forgets the spare points: their events went with the context. The caller holds walking. */
 static void context_drop_spare(struct gm_cuda_context *context)
 {
 	struct gm_cuda_point *point;
@@ -165,20 +171,23 @@ static void context_drop_spare(struct gm_cuda_context *context)
 	}
 }
 
-/* Its next stays as it is, for who is looking through the list. */
+/* Removes a context from the list. Leaves its next untouched, because somebody may be going through
+ * the list. The caller holds walking. */
 static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context)
 {
 	if (context->gone)
 		return;
 	context->gone = true;
 	context_drop_spare(context);
+
 	pthread_mutex_lock(&contexts->lock);
 	LL_DELETE(contexts->list, context);
 	if (contexts->primary == context->cu)
 		contexts->primary = NULL;
 	atomic_fetch_add_explicit(&left, 1, memory_order_release);
 	pthread_mutex_unlock(&contexts->lock);
-	/* Only now may the handle come again. */
+
+	/* Once the keeper lets go, the driver may give the handle to a new context. */
 	gm_cuda_keeper_free(context->keeper);
 	context->keeper = NULL;
 	LL_PREPEND2(contexts->gone, context, next_gone);
@@ -195,7 +204,7 @@ bool gm_cuda_context_ended(
 
 /* ---- the sets of all GPUs */
 
-/* Under the lock of all. NULL: no memory. */
+/* Finds or makes the set of a GPU. The caller holds all_lock. NULL: no memory. */
 static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu_device device)
 {
 	struct gm_cuda_contexts *contexts;
@@ -203,6 +212,7 @@ static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu
 	LL_SEARCH_SCALAR2(all, contexts, device, device, next_set);
 	if (contexts)
 		return contexts;
+
 	contexts = calloc(1, sizeof(*contexts));
 	if (!contexts)
 		return NULL;
@@ -214,8 +224,8 @@ static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu
 	return contexts;
 }
 
-/* One reference less. Under the lock of all. true: it is out of the list, to be freed without that
- * lock. */
+/* Drops one reference to a set. true: it has left the list of sets, and the caller frees it after
+ * letting go of all_lock. The caller holds all_lock. */
 static bool context_set_unref(struct gm_cuda_contexts *contexts)
 {
 	if (--contexts->refs)
@@ -225,8 +235,8 @@ static bool context_set_unref(struct gm_cuda_contexts *contexts)
 	return true;
 }
 
-/* The other GPU's set, which is beside this one from now on. NULL: there is no memory to note that,
- * and no event covers all any more. */
+/* Notes another GPU beside this one and returns its set. NULL: there is no memory to note it, and
+ * no event covers everything from now on. */
 static struct gm_cuda_contexts *context_beside(
 	struct gm_cuda_contexts *contexts, gm_cu_device device)
 {
@@ -250,6 +260,7 @@ static struct gm_cuda_contexts *context_beside(
 		}
 	}
 	pthread_mutex_unlock(&all_lock);
+
 	if (!other) {
 		pthread_mutex_lock(&contexts->lock);
 		contexts->blind = true;
@@ -258,9 +269,9 @@ static struct gm_cuda_contexts *context_beside(
 	return other;
 }
 
-/* ---- who is there */
+/* ---- which context a thread is in */
 
-/* Lets go of contexts that have ended: each has a thread, and nobody else may ever look for it. */
+/* Lets go of destroyed contexts: each has a thread, and nobody else may ever look at it. */
 static void context_forget_ended(struct gm_cuda_contexts *contexts)
 {
 	struct gm_cuda_context *context;
@@ -272,7 +283,7 @@ static void context_forget_ended(struct gm_cuda_contexts *contexts)
 	gm_cuda_contexts_walked(contexts);
 }
 
-/* cu is current, and one of the device. */
+/* Notes a context of this GPU, which is current, and returns its number. */
 static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	struct gm_cuda_context *context;
@@ -284,8 +295,9 @@ static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	pthread_mutex_unlock(&contexts->lock);
 	if (!known)
 		context_forget_ended(contexts);
+
 	pthread_mutex_lock(&contexts->lock);
-	/* First, to tell whether this is it. */
+	/* First of all, because the primary context may be this one. */
 	(void)context_know_primary(contexts);
 	context = context_find(contexts, cu);
 	if (context) {
@@ -299,6 +311,7 @@ static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	return number;
 }
 
+/* Notes the calling thread's context, of whatever GPU it is. */
 static uint64_t context_show(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 {
 	uint64_t before = atomic_load_explicit(&left, memory_order_acquire);
@@ -306,16 +319,18 @@ static uint64_t context_show(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	struct gm_cuda_contexts *owner = contexts;
 	unsigned long long id;
 	gm_cu_device device;
-	GM_UNCANCELLED; /* what follows calls the driver with locks held */
+	GM_UNCANCELLED; /* the driver is called with locks held below */
 
 	if (contexts->cuda->cuCtxGetDevice(&device) || context_ask_id(contexts->cuda, cu, &id))
-		return context_primary_number(contexts); /* destroyed, and not yet replaced here */
+		return context_primary_number(contexts); /* destroyed, but still current here */
+
 	if (device != contexts->device)
 		owner = context_beside(contexts, device);
 	if (owner == contexts)
 		number = context_note(contexts, cu);
 	else if (owner)
 		(void)context_note(owner, cu);
+
 	seen.contexts = contexts;
 	seen.cu = cu;
 	seen.left = before;
@@ -356,8 +371,8 @@ void gm_cuda_contexts_leave(struct gm_cuda_contexts *contexts, struct gm_cuda_en
 		contexts->cuda->cuThreadExchangeStreamCaptureMode(&entered->mode);
 }
 
-/* In its default mode the driver would refuse many calls while a stream is captured, by whichever
- * thread, and break the capture. */
+/* In its default mode, the driver would refuse many calls while any thread captures a stream, and
+ * they would break the capture. */
 void gm_cuda_contexts_relax(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
 {
 	*ret_entered = (struct gm_cuda_entered){.mode = GM_CU_STREAM_CAPTURE_MODE_RELAXED};
@@ -378,7 +393,7 @@ int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_conte
 		return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
 									: (int)result;
 	if (id != context->id) {
-		/* Another one by now: nothing that was in the old one is there. */
+		/* This is a new context at the same handle: nothing of the old one is left. */
 		context_drop_spare(context);
 		context->generation++;
 		context->id = id;
@@ -399,6 +414,7 @@ int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_cont
 	result = cuda->cuCtxGetCurrent(&current);
 	if (result)
 		return (int)result;
+
 	gm_cuda_contexts_relax(contexts, ret_entered);
 	if (current != context->cu) {
 		result = cuda->cuCtxPushCurrent(context->cu);
@@ -406,6 +422,7 @@ int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_cont
 	}
 	if (!result)
 		return GM_CUDA_SUCCESS;
+
 	gm_cuda_contexts_leave(contexts, ret_entered);
 	return gm_cuda_context_ended(contexts, context, result) ? GM_CUDA_CONTEXT_GONE
 								: (int)result;
@@ -436,7 +453,7 @@ int gm_cuda_contexts_enter_number(
 	return r;
 }
 
-/* Any known one. false: there is none. */
+/* Enters any known context. false: there is none. */
 static bool context_enter_known(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
 {
@@ -470,6 +487,7 @@ gm_cu_result gm_cuda_contexts_enter(
 	}
 	if (context_enter_known(contexts, ret_entered))
 		return GM_CUDA_SUCCESS;
+
 	pthread_mutex_lock(&contexts->lock);
 	if (!contexts->primary)
 		result = context_retain_primary(contexts);
@@ -479,6 +497,7 @@ gm_cu_result gm_cuda_contexts_enter(
 		result = cuda->cuCtxPushCurrent(current);
 	if (result)
 		return result;
+
 	gm_cuda_contexts_relax(contexts, ret_entered);
 	ret_entered->pushed = true;
 	return GM_CUDA_SUCCESS;
@@ -502,7 +521,8 @@ int gm_cuda_contexts_get(
 	pthread_mutex_unlock(&all_lock);
 	if (!contexts)
 		return -ENOMEM;
-	/* Whoever uses memory of the GPU first has shown its context with that. */
+
+	/* A thread that starts to use the GPU's memory thereby shows its context. */
 	if (cuda->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && current &&
 		cuda->cuCtxGetDevice(&here) == GM_CUDA_SUCCESS && here == device)
 		(void)gm_cuda_contexts_here(contexts);
@@ -528,12 +548,14 @@ static void context_free_all(struct gm_cuda_contexts *contexts)
 		}
 	}
 	gm_cuda_contexts_walked(contexts);
+
 	while ((context = contexts->list)) {
 		contexts->list = context->next;
 		context_drop_spare(context);
 		gm_cuda_keeper_free(context->keeper);
 		gm_cuda_context_unref(context);
 	}
+
 	while (contexts->retained--)
 		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
 	pthread_mutex_destroy(&contexts->lock);
@@ -548,6 +570,7 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 
 	if (!contexts)
 		return;
+
 	pthread_mutex_lock(&all_lock);
 	if (--contexts->users == 0) {
 		at = atomic_exchange(&contexts->beside, NULL);
@@ -563,6 +586,7 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 	if (context_set_unref(contexts))
 		LL_PREPEND2(gone, contexts, next_set);
 	pthread_mutex_unlock(&all_lock);
+
 	while ((contexts = gone)) {
 		gone = contexts->next_set;
 		context_free_all(contexts);

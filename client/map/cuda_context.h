@@ -11,49 +11,58 @@
 #include "common/limits.h"
 
 /*
- * The contexts of one GPU in which the program was seen, and how this library gets into one. The
- * driver does not list a process's contexts, so each thread that allocates or frees shows the one
- * it has; the primary context is known when it is active. One set per GPU for the whole process,
- * whatever sessions and mappings use it. Memory of one GPU may be used by others, too (a copy
- * between two of them runs on either): those are known as sets beside it.
+ * The contexts of one GPU that the program uses, and how this library enters one of them.
  *
- * A context may be destroyed at any time, by any thread. What the library had in it is gone with it
- * then, and so is all work that ran there. For the primary one the driver's own rule stands: who
- * resets it sees to it that nobody uses the device.
+ * The driver does not list a process's contexts. So each thread that allocates or frees shows the
+ * context that it has current; the primary context is known once it is active. The process has one
+ * set of contexts per GPU, shared by all sessions and mappings. Other GPUs may use memory of this
+ * one too (a copy between two GPUs runs on either of them): their sets are noted "beside" this one.
+ *
+ * The program may destroy a context at any time and from any thread. Everything that the library
+ * had in the context is then gone, and so is all work that ran there. For the primary context the
+ * driver's own rule applies: whoever resets it makes sure that nobody uses the device.
+ *
+ * Each set has two locks, taken in this order:
+ *   walking   Held by whoever goes through the list of contexts, during driver calls too. A context
+ *             leaves the list only while this lock is held. Nothing that waits for the GPU is
+ *             called with it held.
+ *   lock      Protects the list. Held for a short time only, unless a context is met for the first
+ *             time.
  */
 
 struct gm_cuda_keeper;
 
 struct gm_cuda_context {
 	gm_cu_ctx cu;
-	unsigned long long id; /* of the driver; 0: it gives none */
-	uint64_t number;       /* as of gm_cuda_contexts_here() */
-	/* Holds it, and waits for it. NULL: it is the primary one, which is retained, and there is
-	 * another way to know when its work is over. */
+	unsigned long long id; /* given by the driver; 0: this driver gives none */
+	uint64_t number;       /* as gm_cuda_contexts_here() returns it */
+	/* Holds the context and waits for it. NULL: this is the primary context. It is retained
+	 * instead, and the driver has events that cover all of it. */
 	struct gm_cuda_keeper *keeper;
-	/* With walking held. */
-	bool gone;           /* not in the list any more */
-	uint64_t generation; /* grows when another context has the handle: its events are gone */
-	struct gm_cuda_point *spare; /* finished points, each with a driver event */
-	unsigned refs;               /* of the list, and of points */
+	/* The rest is protected by walking. */
+	bool gone;                   /* it is no longer in the list */
+	uint64_t generation;         /* grows when a new context has the handle */
+	struct gm_cuda_point *spare; /* finished points, each with an event of the driver's */
+	unsigned refs;               /* held by the list and by points */
 	struct gm_cuda_context *next, *next_gone;
 };
 
 /*
  * How far a context's work had come when an event was recorded: the context's part of that event
- * (cuda_event.h). A context keeps finished points that own a driver event, to use them again.
+ * (cuda_event.h). A context keeps finished points that have an event of the driver's, to use them
+ * again.
  */
 struct gm_cuda_point {
 	struct gm_cuda_context *context;
-	uint64_t generation; /* the context's */
+	uint64_t generation; /* of the context when the point was made */
 	gm_cu_event cu;      /* NULL: none */
-	uint64_t number;     /* of the context's keeper; 0: it was not asked */
+	uint64_t number;     /* of the context's keeper; 0: the keeper was not asked */
 	struct gm_cuda_point *next;
 };
 
 struct gm_cuda_contexts;
 
-/* Another GPU, whose contexts were seen with memory of this one. */
+/* Another GPU, whose contexts were seen using memory of this one. */
 struct gm_cuda_beside {
 	struct gm_cuda_contexts *contexts;
 	struct gm_cuda_beside *next;
@@ -62,91 +71,93 @@ struct gm_cuda_beside {
 struct gm_cuda_contexts {
 	const struct gm_cuda *cuda;
 	gm_cu_device device;
-	/* Under a lock of the whole process. */
-	unsigned users, refs; /* refs: of users, and of the sets that this one is beside */
+	/* Protected by one lock for all sets of the process. */
+	unsigned users, refs; /* refs: held by users, and by the sets that this one is beside */
 	struct gm_cuda_contexts *next_set;
-	/* Only users add to it, and with the last one it ends: who is one may go through it. */
+	/* Only users add to this list, and it ends with the last user. So a user may go through it
+	 * without a lock. */
 	_Atomic(struct gm_cuda_beside *) beside;
-	/* Who looks through the list has it, driver calls included; only so may one go from it.
-	 * Nothing that waits for the GPU is called with it. Before lock. */
 	pthread_mutex_t walking;
-	struct gm_cuda_context *gone; /* since it was taken */
-	/* Of what follows; held shortly, but for when a context is met for the first time. */
-	pthread_mutex_t lock;
+	struct gm_cuda_context *gone; /* those that left the list since walking was taken */
+	pthread_mutex_t lock;         /* protects the rest */
 	struct gm_cuda_context *list;
-	gm_cu_ctx primary; /* NULL: it is not in the list */
-	unsigned retained; /* how often that was: a reset takes none of it back */
-	bool blind;        /* one could not be noted: no event covers all */
+	gm_cu_ctx primary; /* NULL: the primary context is not in the list */
+	unsigned retained; /* how often it was retained; a reset does not undo that */
+	bool blind;        /* a context could not be noted, so no event covers all of them */
 };
 
-/* The GPU's set; to be given back. -ENOMEM. */
+/* Returns the set of a GPU and counts the caller as a user of it. -ENOMEM. */
 int gm_cuda_contexts_get(
 	const struct gm_cuda *cuda, gm_cu_device device, struct gm_cuda_contexts **ret_contexts);
-/* NULL is fine. With the last one the primary context is released, if it was retained. */
+/* Ends one use of the set, which may be NULL. The last one releases the primary context if it was
+ * retained. */
 void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts);
 
 /*
- * Notes the calling thread's context, which is about to use memory of this GPU or has done so. Its
- * number, which no other context of the process has; a thread without one counts to the primary
- * context. Where it is one of another GPU, that GPU is beside this one from now on, and there is no
- * number for it: whose default stream is meant cannot be told.
+ * Notes the context of the calling thread, which is about to use memory of this GPU or has done so.
+ * Returns its number, which no other context of the process has. A thread without a context counts
+ * as one in the primary context.
+ *
+ * If the context is one of another GPU, notes that GPU beside this one and returns
+ * GM_CUDA_CONTEXT_BESIDE: nobody can tell whose default stream is meant.
  */
 #define GM_CUDA_CONTEXT_BESIDE UINT64_MAX
 uint64_t gm_cuda_contexts_here(struct gm_cuda_contexts *contexts);
-/* Whether the program has a context on this GPU, as far as that is known. */
+/* Whether the program has a context on this GPU, as far as this library knows. */
 bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts);
 
-/* What an enter changed in this thread, for leave to undo. */
+/* What an enter changed in this thread. gm_cuda_contexts_leave() undoes it. */
 struct gm_cuda_entered {
 	bool pushed;
 	bool exchanged;
 	gm_cu_capture_mode mode;
 };
 
-/* Makes a context of the GPU current: the thread's own if it has one, else one that is known, else
- * the primary one, which is made for that. And says to the driver that what is called means no harm
- * to a capture that the program may have under way. */
+/* Makes a context of the GPU current: the thread's own if it has one, else a known one, else the
+ * primary context, which is made if need be. Also does what gm_cuda_contexts_relax() does. */
 gm_cu_result gm_cuda_contexts_enter(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered);
-/* The second half of it alone. */
+/* Tells the driver that this thread's calls mean no harm to a capture that the program may have
+ * under way. */
 void gm_cuda_contexts_relax(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered);
 void gm_cuda_contexts_leave(struct gm_cuda_contexts *contexts, struct gm_cuda_entered *entered);
 
 enum gm_cuda_context_outcome {
-	GM_CUDA_CONTEXT_GONE = -1, /* it was destroyed, and is in the list no more */
+	GM_CUDA_CONTEXT_GONE = -1, /* the context was destroyed and has left the list */
 };
-/* Makes the one of that number current. A result of the driver, or GM_CUDA_CONTEXT_GONE. */
+/* Makes the context with that number current. Returns a result of the driver, or
+ * GM_CUDA_CONTEXT_GONE. */
 int gm_cuda_contexts_enter_number(
 	struct gm_cuda_contexts *contexts, uint64_t number, struct gm_cuda_entered *ret_entered);
 
-/* ---- one by one */
+/* ---- going through the list */
 
-/* Takes walking: what is in the list now stays there until it is let go, or goes before one's own
- * eyes. */
+/* Takes walking. Until gm_cuda_contexts_walked(), only this thread removes contexts from the
+ * list. */
 void gm_cuda_contexts_walk(struct gm_cuda_contexts *contexts);
 void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts);
 
-/* ---- with walking held */
+/* ---- the caller of these holds walking */
 
-/* The first of the list; the primary context is in it if it is active. *ret_result: why not all of
- * them are known. */
+/* The first context of the list. The primary context is in the list if it is active. *ret_result:
+ * an error if not all contexts are known. */
 struct gm_cuda_context *gm_cuda_contexts_first(
 	struct gm_cuda_contexts *contexts, gm_cu_result *ret_result);
 
-/* Whether it is still there, and still the same: otherwise it has gone from the list, or has
- * another generation. A result of the driver, or GM_CUDA_CONTEXT_GONE. */
+/* Looks whether a context is still there. If it was destroyed, removes it from the list; if a new
+ * context has its handle, raises its generation. Returns a result of the driver, or
+ * GM_CUDA_CONTEXT_GONE. */
 int gm_cuda_context_look(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context);
-/* The same, and makes it current. */
+/* Does the same, and makes the context current. */
 int gm_cuda_context_enter(struct gm_cuda_contexts *contexts, struct gm_cuda_context *context,
 	struct gm_cuda_entered *ret_entered);
-/* Whether what was made in it can be used by this thread without fear that it is destroyed at this
- * moment: the context is the primary one, or the program uses it here. */
+/* Whether this thread can use objects made in the context without fear that another thread destroys
+ * the context at this moment: it is the primary context, or this thread has it current. */
 bool gm_cuda_context_safe(
 	const struct gm_cuda_contexts *contexts, const struct gm_cuda_context *context);
-/* Whether a result says that the context is no more; then it has gone from the list. */
+/* Whether a result says that the context was destroyed. If so, removes it from the list. */
 bool gm_cuda_context_ended(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_context *context, gm_cu_result result);
-/* Lets go of one reference. */
 void gm_cuda_context_unref(struct gm_cuda_context *context);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_event.h. An event of the driver's is used again and again, and only in the context it
- * was made in: elsewhere the driver refuses it. It must never be touched once its context is gone,
- * whose memory it was in: a program that destroys a context while another thread asks for an event
- * of it would be killed. So it is touched only where nobody can do that, with walking held.
+ * See cuda_event.h. An event of the driver's is used again and again, but only in the context it
+ * was made in: elsewhere the driver refuses it. This module must never touch a driver event after
+ * its context was destroyed, because the event lay in the context's memory: if one thread destroyed
+ * a context while another asked for an event of it, the process would be killed. So a driver event
+ * is touched only where no other thread can destroy the context (gm_cuda_context_safe()), with
+ * walking held.
  */
 #include "client/map/cuda_event.h"
 
@@ -16,11 +18,11 @@
 
 struct gm_cuda_event {
 	struct gm_cuda_contexts *contexts;
-	struct gm_cuda_point *points; /* in these, that have not passed */
-	struct gm_cuda_event *beside; /* on another GPU; a list */
+	struct gm_cuda_point *points; /* in those contexts; only points that have not passed */
+	struct gm_cuda_event *beside; /* the parts on other GPUs, as a list */
 };
 
-/* ---- points; walking */
+/* ---- points; the callers hold walking */
 
 static struct gm_cuda_point *event_point_new(struct gm_cuda_context *context)
 {
@@ -34,7 +36,7 @@ static struct gm_cuda_point *event_point_new(struct gm_cuda_context *context)
 	return point;
 }
 
-/* One that has an event of the driver's. The context is current. */
+/* Gets a point that has an event of the driver's. The context is current. */
 static gm_cu_result event_point_get(struct gm_cuda_contexts *contexts,
 	struct gm_cuda_context *context, struct gm_cuda_point **ret_point)
 {
@@ -48,6 +50,7 @@ static gm_cu_result event_point_get(struct gm_cuda_contexts *contexts,
 		*ret_point = point;
 		return GM_CUDA_SUCCESS;
 	}
+
 	point = event_point_new(context);
 	if (!point)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
@@ -61,6 +64,7 @@ static gm_cu_result event_point_get(struct gm_cuda_contexts *contexts,
 	return GM_CUDA_SUCCESS;
 }
 
+/* Whether the point's context was destroyed. */
 static bool event_point_gone(const struct gm_cuda_point *point)
 {
 	return point->context->gone || point->generation != point->context->generation;
@@ -78,9 +82,9 @@ static void event_point_free(struct gm_cuda_point *point)
 	gm_cuda_context_unref(context);
 }
 
-/* ---- recording; walking */
+/* ---- recording; the callers hold walking */
 
-/* After all that the context has to do. It is current. */
+/* Adds a point, after all work of the context, which is current. */
 static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
 	struct gm_cuda_context *context, struct gm_cuda_event *event)
 {
@@ -89,6 +93,7 @@ static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
 
 	if (result)
 		return result;
+
 	result = contexts->cuda->cuCtxRecordEvent(context->cu, point->cu);
 	if (result) {
 		(void)gm_cuda_context_ended(contexts, context, result);
@@ -99,7 +104,7 @@ static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
 	return GM_CUDA_SUCCESS;
 }
 
-/* The same, wherever the context is current. */
+/* Does the same through the keeper, so the context need not be current. */
 static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm_cuda_event *event)
 {
 	struct gm_cuda_point *point = event_point_new(context);
@@ -144,7 +149,7 @@ static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct g
 	return result;
 }
 
-/* The GPU's own part of an event. */
+/* Records the part of an event that lies on one GPU. The caller does not hold walking. */
 static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event)
 {
 	struct gm_cuda_event *event;
@@ -155,6 +160,7 @@ static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_cuda_e
 	event = calloc(1, sizeof(*event));
 	if (!event)
 		return -ENOMEM;
+
 	event->contexts = contexts;
 	gm_cuda_contexts_walk(contexts);
 	result = event_record_all(contexts, event);
@@ -187,10 +193,10 @@ int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event
 	return 0;
 }
 
-/* ---- afterwards; walking */
+/* ---- asking and waiting; the callers hold walking */
 
-/* Whether a point is known to have passed without an event of the driver's, which cannot be
- * touched. A context that nobody has asked to be waited for is waited for from now on. */
+/* Whether the keeper knows that a point has passed; for points whose driver event cannot be
+ * touched. If nobody has asked the keeper to wait for the point, it waits from now on. */
 static bool event_reached(struct gm_cuda_point *point)
 {
 	if (!point->number)
@@ -198,13 +204,13 @@ static bool event_reached(struct gm_cuda_point *point)
 	return gm_cuda_keeper_reached(point->context->keeper, point->number);
 }
 
-/* Whether the driver has an event to be asked for. */
+/* Whether the point has an event of the driver's that this thread may touch. */
 static bool event_usable(const struct gm_cuda_contexts *contexts, const struct gm_cuda_point *point)
 {
 	return point->cu && gm_cuda_context_safe(contexts, point->context);
 }
 
-/* Whether a point has passed: a result of the driver. */
+/* Success: the point has passed. GM_CUDA_ERROR_NOT_READY: not yet. */
 static gm_cu_result event_point_passed(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_point *point)
 {
@@ -218,6 +224,7 @@ static gm_cu_result event_point_passed(
 		return (gm_cu_result)r;
 	if (!event_usable(contexts, point))
 		return event_reached(point) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_READY;
+
 	r = gm_cuda_context_enter(contexts, point->context, &entered);
 	if (r)
 		return r == GM_CUDA_CONTEXT_GONE ? GM_CUDA_SUCCESS : (gm_cu_result)r;
@@ -252,7 +259,7 @@ int gm_cuda_event_passed(struct gm_cuda_event *event)
 	return (int)result;
 }
 
-/* The stream's context is current. */
+/* Makes a stream wait for a point. The stream's context is current. */
 static gm_cu_result event_order_point(
 	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_point *point)
 {
@@ -284,12 +291,13 @@ int gm_cuda_event_order(
 	struct gm_cuda_entered entered;
 	gm_cu_result result;
 
-	/* A capture would take the event for a part of its graph, which it is not. */
+	/* A capture would make the event a part of its graph, where it does not belong. */
 	if (gm_cuda_captured(contexts->cuda, contexts->device, stream))
 		return -EAGAIN;
 	result = gm_cuda_contexts_enter(contexts, &entered);
 	if (result)
 		return (int)result;
+
 	for (; event && !result; event = event->beside)
 		result = event_order_part(stream, event);
 	gm_cuda_contexts_leave(contexts, &entered);

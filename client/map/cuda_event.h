@@ -6,29 +6,33 @@
 #include "gpumem/gpumem.h"
 
 /*
- * Events on a GPU, each for all streams: it has a point in each context that is known, on this GPU
- * and on those beside it; what was destroyed since has passed. A point is an event of the driver's
- * where that is safe to use, which is in the primary context and, by threads that have it current,
- * in one of the program's own; otherwise the context's keeper waits for it.
+ * Events that cover all streams of a GPU. An event has a point in each known context of this GPU
+ * and of the GPUs beside it. A context that was destroyed since has passed its point.
  *
- * The driver refuses events for a whole context, and waits for one, while a stream of it is
- * captured into a graph, and breaks the capture; so while a stream that was given to this library
- * says that it is captured, they are refused here with -EAGAIN. Drivers before CUDA 12.5 have no
- * event for a whole context: there keepers do it all.
+ * A point is an event of the driver's where that is safe: in the primary context, and in a context
+ * of the program's own if the calling thread has it current. Elsewhere the context's keeper waits
+ * for the point.
  *
- * None of this waits for the GPU. Results are the driver's, or -EAGAIN.
+ * While a stream of a context is being captured into a graph, the driver refuses to record an event
+ * for the whole context, or to wait for the context, and the attempt breaks the capture. So while a
+ * stream that the program named to this library is being captured, this module refuses with
+ * -EAGAIN. Drivers before CUDA 12.5 have no event for a whole context; with those, keepers do all
+ * the waiting.
+ *
+ * No call waits for the GPU. Each returns a result of the driver (positive) or a negative errno.
  */
 
 struct gm_cuda_event;
 
 int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event);
-/* GM_CUDA_ERROR_NOT_READY: not yet. */
+/* GM_CUDA_ERROR_NOT_READY: the event has not passed yet. */
 int gm_cuda_event_passed(struct gm_cuda_event *event);
-/* The stream is one of the GPU's whose contexts these are; the event may be another's.
- * GM_CUDA_ERROR_NOT_SUPPORTED: it has a point that a stream cannot be made to wait for. */
+/* Makes the stream wait for the event. contexts are those of the stream's GPU; the event may be
+ * another GPU's. GM_CUDA_ERROR_NOT_SUPPORTED: the event has a point that a stream cannot wait
+ * for. */
 int gm_cuda_event_order(
 	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_event *event);
-/* NULL is fine. */
+/* Frees an event, which may be NULL. */
 void gm_cuda_event_forget(struct gm_cuda_event *event);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_keeper.h. The thread and its owner have one reference each; who goes last frees it.
+ * See cuda_keeper.h. The thread and its owner hold one reference each; the last to let go frees the
+ * keeper.
  *
- * It must never wait for a context while a stream of the GPU is known to be captured: that would
- * break the capture. A wait that fails, or does not take place, is made up for when somebody asks
- * whether the number was reached.
+ * The thread must never wait for a context while a stream of the GPU is known to be captured: that
+ * would break the capture. If a wait fails or cannot take place, the thread tries again when
+ * somebody asks whether the number was reached.
  */
 #include "client/map/cuda_keeper.h"
 
@@ -23,11 +24,11 @@ struct gm_cuda_keeper {
 	gm_cu_device device;
 	gm_cu_ctx cu;
 	bool primary;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* protects the rest */
 	pthread_cond_t changed;
 	enum state state;
 	bool called; /* there may be something to do */
-	bool over;   /* nobody needs it */
+	bool over;   /* the owner is gone */
 	unsigned refs;
 	uint64_t asked, reached;
 };
@@ -73,7 +74,7 @@ static void keeper_let_go(const struct gm_cuda_keeper *keeper)
 		keeper->cuda->cuDevicePrimaryCtxRelease(keeper->device);
 }
 
-/* Whether all that was launched before is over. */
+/* Waits for everything that was launched before. false: the wait failed or could not take place. */
 static bool keeper_wait_for_all(const struct gm_cuda_keeper *keeper)
 {
 	gm_cu_result result;
@@ -96,6 +97,7 @@ static void *keeper_run(void *ctx)
 	while (kept && !keeper->over) {
 		uint64_t number = keeper->asked;
 		bool good;
+
 		if (!keeper->called) {
 			pthread_cond_wait(&keeper->changed, &keeper->lock);
 			continue;
@@ -103,6 +105,7 @@ static void *keeper_run(void *ctx)
 		keeper->called = false;
 		if (number == keeper->reached)
 			continue;
+
 		pthread_mutex_unlock(&keeper->lock);
 		good = keeper_wait_for_all(keeper);
 		pthread_mutex_lock(&keeper->lock);
@@ -112,6 +115,7 @@ static void *keeper_run(void *ctx)
 		}
 	}
 	pthread_mutex_unlock(&keeper->lock);
+
 	if (kept)
 		keeper_let_go(keeper);
 	keeper_unref(keeper);
@@ -127,6 +131,7 @@ static int keeper_start(struct gm_cuda_keeper *keeper)
 
 	if (r)
 		return -r;
+
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
@@ -148,6 +153,7 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 
 	if (!keeper)
 		return -ENOMEM;
+
 	keeper->cuda = cuda;
 	keeper->device = device;
 	keeper->cu = cu;
@@ -155,12 +161,14 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 	keeper->refs = 2;
 	pthread_mutex_init(&keeper->lock, NULL);
 	pthread_cond_init(&keeper->changed, NULL);
+
 	r = keeper_start(keeper);
 	if (r < 0) {
 		keeper->refs = 1;
 		keeper_unref(keeper);
 		return r;
 	}
+
 	pthread_mutex_lock(&keeper->lock);
 	while (keeper->state == STARTING)
 		pthread_cond_wait(&keeper->changed, &keeper->lock);
@@ -174,6 +182,7 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 	return 0;
 }
 
+/* Wakes the thread. The caller holds the lock. */
 static void keeper_call(struct gm_cuda_keeper *keeper)
 {
 	keeper->called = true;

@@ -8,29 +8,31 @@
 #include "common/cuda.h"
 
 /*
- * A thread that has a context of the program's current, as long as it is needed. That is the only
- * hold the driver gives on a context that somebody else may destroy: while it is current anywhere,
- * its handle can be asked, pushed and popped by any thread and comes for no other context, even
- * after its end; otherwise a destroyed one kills the process when it is popped. What was made in
- * the context (events, streams) is gone with its end all the same, and so is its memory.
+ * A thread that keeps one of the program's contexts current for as long as the context is needed.
  *
- * And it waits for the context, so that nobody else does: all that was launched there before
- * gm_cuda_keeper_ask() is over when the number is reached.
+ * The driver gives no other hold on a context that somebody else may destroy. While a context is
+ * current in any thread, every thread may query, push and pop its handle, and the driver gives the
+ * handle to no other context, even after the context was destroyed. Without that, popping a
+ * destroyed context kills the process. The context's memory and everything made in it (events,
+ * streams) are gone with it all the same.
+ *
+ * The keeper also waits for the context, so that nobody else has to: when the number of a
+ * gm_cuda_keeper_ask() is reached, all work launched in the context before that call is over.
  */
 struct gm_cuda_keeper;
 
-/* The context is alive, and stays so until this returns: it is current in the calling thread, or it
- * is the primary one and retained, which this retains, too. -ENOMEM, -EAGAIN: no thread; -EIO: the
- * driver does not let it have the context. */
+/* The context must be alive until this returns: it is current in the calling thread, or it is the
+ * primary context, which the caller has retained and the keeper retains too. -ENOMEM; -EAGAIN: no
+ * thread could be started; -EIO: the driver does not let the thread have the context. */
 int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ctx cu, bool primary,
 	struct gm_cuda_keeper **ret_keeper);
-/* Lets the context go as soon as the thread waits for nothing; does not wait for that. NULL is
- * fine. */
+/* Makes the keeper let go of the context as soon as its thread waits for nothing; does not wait for
+ * that. keeper may be NULL. */
 void gm_cuda_keeper_free(struct gm_cuda_keeper *keeper);
 
-/* Never 0. */
+/* Returns the number to wait for, which is never 0. */
 uint64_t gm_cuda_keeper_ask(struct gm_cuda_keeper *keeper);
-/* If not, what failed is tried again. */
+/* Whether the number was reached. If not, a wait that has failed is tried again. */
 bool gm_cuda_keeper_reached(struct gm_cuda_keeper *keeper, uint64_t number);
 
 #endif

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Open blocks of the ipc transport, by handle and by address. The driver counts openings by itself
- * and gives the same address each time; that makes the two races harmless that come from not
- * locking around it. Two threads that open one block at once both open it, and the later one closes
- * its own opening again. A block that is taken while its last use ends is opened anew: the driver
- * sees the new opening before the close, or after it, and either is right.
+ * Finds open blocks of the ipc transport by handle and by address. The driver counts openings by
+ * itself and gives the same address each time. That makes the two races harmless that exist because
+ * no lock is held around the driver's calls:
  *
- * It must never close a block that somebody uses, nor leave one open that nobody does.
+ *   - Two threads open the same block at once. Both open it, and the later one closes its own
+ *     opening again.
+ *   - A thread takes a block while its last use ends. The block is opened anew; the driver may see
+ *     the new opening before the close or after it, and both work.
+ *
+ * This module must never close a block that somebody uses, nor leave a block open that nobody uses.
  */
 #include "client/map/ipc_cache.h"
 
@@ -21,8 +24,7 @@ struct gm_ipc_cache_block {
 	void *addr;
 	unsigned uses;
 	unsigned openings; /* as the driver counts them: more than one if a close failed */
-	struct gm_ipc_cache_block *next_handle,
-		*next_addr; /* of a bucket: listing one needs no memory */
+	struct gm_ipc_cache_block *next_handle, *next_addr; /* in the buckets */
 };
 
 static struct gm_ipc_cache_block **ipc_cache_handle_bucket(
@@ -43,7 +45,8 @@ static struct gm_ipc_cache_block **ipc_cache_addr_bucket(
 	return &cache->by_addr[(uintptr_t)addr / GM_CHUNK_MIN % GM_IPC_CACHE_BUCKETS];
 }
 
-/* Lock. */
+/* ---- the callers of these hold the lock */
+
 static struct gm_ipc_cache_block *ipc_cache_find(
 	struct gm_ipc_cache *cache, const uint8_t *handle, uint64_t context)
 {
@@ -57,22 +60,20 @@ static struct gm_ipc_cache_block *ipc_cache_find(
 	return NULL;
 }
 
-/* Lock. */
 static void ipc_cache_unlist(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
 	LL_DELETE2(*ipc_cache_handle_bucket(cache, block->handle), block, next_handle);
 	LL_DELETE2(*ipc_cache_addr_bucket(cache, block->addr), block, next_addr);
 }
 
-/* Lock. */
 static void ipc_cache_enlist(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
 	LL_PREPEND2(*ipc_cache_handle_bucket(cache, block->handle), block, next_handle);
 	LL_PREPEND2(*ipc_cache_addr_bucket(cache, block->addr), block, next_addr);
 }
 
-/* What was at the address went with its context, and its users have not let go of it yet. They have
- * nothing but the address, so they count as users of what is there now. Lock. */
+/* If a block is still listed at this address, its context was destroyed, and its users have not let
+ * go of it yet. They know nothing but the address, so they become users of the new block. */
 static void ipc_cache_succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
 	struct gm_ipc_cache_block *former;
@@ -84,6 +85,8 @@ static void ipc_cache_succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_cache
 	block->uses += former->uses;
 	free(former);
 }
+
+/* ---- taking and putting */
 
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
 	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr)
@@ -112,6 +115,7 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		free(new);
 		return r;
 	}
+
 	pthread_mutex_lock(&cache->lock);
 	block = ipc_cache_find(cache, handle, new->context);
 	if (block) {
@@ -125,7 +129,9 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 	pthread_mutex_unlock(&cache->lock);
 	if (!block)
 		return 0;
-	/* The other one's opening will do. Should this one not close, it is closed with that. */
+
+	/* Another thread's opening is enough. If this one cannot be closed now, it is closed
+	 * together with that one. */
 	if (ops->close(ctx, new->context, new->addr) < 0) {
 		pthread_mutex_lock(&cache->lock);
 		block->openings++;
@@ -148,12 +154,13 @@ int gm_ipc_cache_put(
 	} else if (--block->uses) {
 		block = NULL;
 	} else {
-		/* Nobody finds it from here on: what is closed must not be handed out. */
+		/* From here on nobody finds the block: a closed block must not be handed out. */
 		ipc_cache_unlist(cache, block);
 	}
 	pthread_mutex_unlock(&cache->lock);
 	if (!block)
 		return r;
+
 	while (r == 0 && block->openings) {
 		r = ops->close(ctx, block->context, addr);
 		if (r == 0)
@@ -163,10 +170,11 @@ int gm_ipc_cache_put(
 		free(block);
 		return 0;
 	}
+
 	pthread_mutex_lock(&cache->lock);
 	other = ipc_cache_find(cache, block->handle, block->context);
 	if (other) {
-		/* Opened again meanwhile: what could not be closed is that one's too. */
+		/* The block was opened again meanwhile, and takes over what could not be closed. */
 		other->uses++;
 		other->openings += block->openings;
 	} else {

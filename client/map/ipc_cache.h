@@ -8,9 +8,11 @@
 #include "common/limits.h"
 
 /*
- * Which blocks of the ipc transport are open in this process, each once, however many use it. A
- * handle is opened in a context, which is told by a number that no other has, and belongs to it.
- * All calls may be made from any thread; no lock is held while the driver opens or closes.
+ * The blocks of the ipc transport that are open in this process. Each is open once, however many
+ * users it has. A block is opened in a context and belongs to it; a number that no other context
+ * has stands for the context.
+ *
+ * All calls may be made from any thread. No lock is held while the driver opens or closes a block.
  */
 struct gm_ipc_cache_block;
 
@@ -26,22 +28,22 @@ struct gm_ipc_cache {
 		.lock = PTHREAD_MUTEX_INITIALIZER \
 	}
 
-/* The driver's part. 0 or a negative errno. */
+/* The calls to the driver. They return 0 or a negative errno. */
 struct gm_ipc_ops {
-	/* In the context of that number, which is current, or in another, whose number is written
-	 * then. */
+	/* Opens the block in the context with this number, which is current. If the block had to be
+	 * opened in another context, writes the number of that one. */
 	int (*open)(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t *context,
 		void **ret_addr);
-	/* In the context that the block was opened in. */
+	/* Closes a block; context is the one that it was opened in. */
 	int (*close)(void *ctx, uint64_t context, void *addr);
 };
 
-/* One more use of the block; the first opens it, in that context, which is current, or where the
- * driver lets it be opened. -ENOMEM, or what the driver said. */
+/* Counts one more use of a block. The first use opens it, in the context with this number, which is
+ * current, or in another one if the driver insists. -ENOMEM, or the error of open(). */
 int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx,
 	const uint8_t handle[GM_IPC_HANDLE_BYTES], uint64_t context, void **ret_addr);
-/* One use less; the last closes it. -ENOENT: nothing is open there. When the driver cannot close
- * it, that is said, and the use stands. */
+/* Counts one use less. The last one closes the block. -ENOENT: no block is open there. If close()
+ * fails, returns its error, and the use still counts. */
 int gm_ipc_cache_put(
 	struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, void *ctx, void *addr);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_BACKEND_H
-#define GM_CLIENT_BACKEND_H
+#ifndef GM_CLIENT_MAP_H
+#define GM_CLIENT_MAP_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,11 +9,16 @@
 #include "gpumem/gpumem.h"
 
 /*
- * How chunks get into this process, and how its streams are watched: the client's half of a
- * backend. All calls are thread-safe and return 0 or a negative errno: -ENOMEM means the host's own
- * memory, -ENOBUFS that the device or its driver has none. None of them waits for the GPU.
+ * This folder maps chunks into the address space of this process and says when the program's
+ * streams have finished with them, through one table of functions that the host, a GPU and pinned
+ * host memory each implement. It must never know sessions, messages or heaps: it gets an address
+ * and a chunk's fd or handle, and nothing else.
  *
- * A mapping needs no fd after map() has returned: the caller closes it. Ranges are whole chunks.
+ * All functions of the table may be called from any thread. They return 0 or a negative errno,
+ * unless their comment says otherwise: -ENOMEM means that the host has no memory, -ENOBUFS that the
+ * device or its driver has none. None of them waits for the GPU, except detach().
+ *
+ * An address range consists of whole chunks.
  */
 
 /* A recorded point in all streams. Opaque: each backend casts it to a struct of its own. */
@@ -21,60 +26,69 @@ struct gm_map_event;
 
 struct gm_map_ops {
 	const char *name;
-	/* What is used as one must have been given access as one: no heap can run over it, each
-	 * block needs a range of its own. */
+	/* A range can only be used as one if access() was called once for all of it. So no heap can
+	 * run over this memory: each block needs a range of its own. */
 	bool whole;
-	/* Frees the backend; backend may be NULL. Nothing may be mapped, and no event may be left. When
-	 * the driver is gone already (the process is exiting), this only frees memory. */
+	/* Frees the backend, which may be NULL. Nothing may be mapped, and no event may be left.
+	 * When the driver is already gone (the process is exiting), this only frees memory. */
 	void (*close)(void *backend);
-	/* In the driver's own words, why this thread's last call that failed did so, whatever
-	 * succeeded since; "" if the driver had no part in it. May be NULL. */
+	/* Why this thread's last failed call failed, in the driver's own words, even if other calls
+	 * have succeeded since; "" if the driver had no part in it. May be NULL. */
 	const char *(*error)(void);
-	/* Address space and nothing more; aligned to GM_CHUNK_MIN at least. -ENOMEM: try less. */
+
+	/* Reserves address space and nothing more, aligned to GM_CHUNK_MIN at least. -ENOMEM: a
+	 * smaller size may work. */
 	int (*reserve)(void *backend, uint64_t bytes, void **ret_addr);
-	/* A whole reservation; what is still mapped in it is unmapped. */
+	/* Frees a whole reservation and unmaps everything still mapped in it. */
 	void (*unreserve)(void *backend, void *addr, uint64_t bytes);
-	/* Maps a chunk at a place inside a reservation that holds nothing now; usable once access()
-	 * covered it. */
+	/* Maps a chunk at an empty place inside a reservation. The memory is usable once access()
+	 * has covered it. The mapping does not need the fd afterwards: the caller closes it. */
 	int (*map)(void *backend, void *addr, uint64_t bytes, int fd);
-	/* Lets the device (host: the CPU) use the range: one call for many chunks side by side. */
+	/* Lets the device (host: the CPU) use the range. One call may cover many adjacent
+	 * chunks. */
 	int (*access)(void *backend, void *addr, uint64_t bytes, bool read_only);
-	/* Moves a mapped chunk that nobody uses to another place of a reservation; contents need
-	 * not survive. Needs access() again. */
+	/* Moves a mapped chunk that nobody uses to another place in a reservation. Its contents may
+	 * be lost, and it needs access() again. */
 	int (*move)(void *backend, void *from, void *to, uint64_t bytes);
-	/* The place is reserved and empty again. */
+	/* Unmaps a chunk. Its place stays reserved and is empty again. */
 	int (*unmap)(void *backend, void *addr, uint64_t bytes);
 
 	/*
-	 * The ipc transport: opens a block where the driver wants it to be, usable at once. A block
-	 * that is open already has the same address, and is counted. detach() ends one such opening
-	 * and is the last use of the block: only then may it go back to the daemon. It may wait for
-	 * the device. NULL: memory of this kind has no such handles.
+	 * The ipc transport. attach() opens a block at an address that the driver chooses; the
+	 * block is usable at once. Opening an open block returns the same address and counts one
+	 * more use. detach() ends one use, and may wait for the device. A block may go back to the
+	 * daemon only after its last detach(). Both are NULL if this kind of memory has no such
+	 * handles.
 	 */
 	int (*attach)(void *backend, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr);
 	int (*detach)(void *backend, void *addr);
 
 	/*
-	 * An event that passes when all that was launched so far, on any stream of a context that
-	 * showed itself by here(), is done. A backend where nothing is ever under way once the
-	 * program frees (memory that only the CPU uses) leaves record NULL: then this and the four
-	 * below it are never called, and what is freed can be reused at once.
+	 * Records an event. It passes when all work is done that was launched before, on any stream
+	 * of any context that here() has noted.
+	 *
+	 * record is NULL if no work can be under way once the program frees (memory that only the
+	 * CPU uses). Then the functions below are never called, and freed memory can be reused at
+	 * once.
 	 */
 	int (*record)(void *backend, struct gm_map_event **ret_event);
-	/* 1: passed, 0: not yet. */
+	/* 1: the event has passed. 0: not yet. */
 	int (*passed)(void *backend, struct gm_map_event *event);
-	/* Orders what is launched on the stream from now on behind the event. */
+	/* Makes everything that is launched on the stream from now on wait for the event. */
 	int (*order)(void *backend, gpumem_stream stream, struct gm_map_event *event);
+	/* Frees an event, which may be NULL. */
 	void (*forget)(void *backend, struct gm_map_event *event);
-	/* The calling thread is about to allocate, or has used what it frees: a number for its
-	 * context, below 2^32, which tells default streams apart; any other: it cannot be told
-	 * which one is meant. NULL: there are no contexts. */
+	/* Notes the context of the calling thread, which is about to allocate, or frees memory that
+	 * it has used. Returns a number below 2^32 for the context, which tells default streams
+	 * apart. Any larger value: the backend cannot tell whose default stream is meant. NULL:
+	 * there are no contexts. */
 	uint64_t (*here)(void *backend);
-	/* The same stream has the same number, another stream (even at a reused handle) another
-	 * one. */
+	/* A number for a stream. A stream keeps its number, and a new stream gets a new one even if
+	 * it has the handle of an old stream. */
 	int (*stream_id)(void *backend, gpumem_stream stream, uint64_t *ret_id);
-	/* The number of the graph that the stream, not a default one, is being captured into; 0:
-	 * none. Numbers are not given twice. NULL: streams of this backend are not captured. */
+	/* The number of the graph that the stream is being captured into; 0: none. No number is
+	 * used twice. The stream must not be a default stream. NULL: streams of this backend are
+	 * never captured. */
 	uint64_t (*captured_into)(void *backend, gpumem_stream stream);
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's half of the cuda backend: imported chunks mapped into reserved device addresses. See
- * map_cuda.h for what it promises. It never waits for the GPU, and keeps no handle of a chunk: what
- * is mapped can be found again from its address. In which context that happens is cuda_context.c's,
- * and events are cuda_event.c's.
+ * Imports chunks and maps them into reserved device addresses; map_cuda.h says what this module
+ * promises. It keeps no handle of a chunk, because the driver finds a mapped chunk from its
+ * address. cuda_context.c chooses the context for each call, and cuda_event.c does the events.
+ *
+ * It must never wait for the GPU, except to close a block of the ipc transport.
  */
 #include "client/map/map_cuda.h"
 
@@ -25,7 +26,7 @@ struct gm_map_cuda {
 	const struct gm_cuda *cuda;
 	gm_cu_device device;
 	struct gm_cuda_contexts *contexts;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* protects the rest */
 	gm_cu_device peers[PEERS_MAX];
 	size_t n_peers;
 };
@@ -37,12 +38,13 @@ const char *gm_map_cuda_error(void)
 	return last_error;
 }
 
+/* The errno for a result of the driver; notes an error for gm_map_cuda_error(). */
 static int cuda_outcome(struct gm_map_cuda *backend, gm_cu_result result)
 {
-	/* What is undone after a failure must not hide it. */
+	/* A call that succeeds while a failure is being undone must not hide the failure. */
 	if (result)
 		last_error = gm_cuda_error(backend->cuda, result);
-	/* The host's memory is another thing than what the driver has none of. */
+	/* -ENOMEM is for the host's memory only. */
 	return result == GM_CUDA_ERROR_OUT_OF_MEMORY ? -ENOBUFS : gm_cuda_errno(result);
 }
 
@@ -111,7 +113,7 @@ static int cuda_find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UU
 	return -ENODEV;
 }
 
-/* Whether this driver can put memory at an address of our choice, which the fd transport is. */
+/* Whether this driver can map memory at an address of our choice, as the fd transport needs. */
 static bool cuda_can_place(const struct gm_cuda *cuda)
 {
 	return cuda->cuMemAddressReserve && cuda->cuMemMap &&
@@ -138,6 +140,7 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 	r = cuda_find_device(cuda, uuid, &device, why);
 	if (r < 0)
 		return r;
+
 	backend = calloc(1, sizeof(*backend));
 	if (!backend)
 		return -ENOMEM;
@@ -178,6 +181,7 @@ int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID
 	if (!backend->cuda->cuDeviceCanAccessPeer ||
 		backend->cuda->cuDeviceCanAccessPeer(&can, peer, backend->device) || !can)
 		return -EOPNOTSUPP;
+
 	pthread_mutex_lock(&backend->lock);
 	known = false;
 	for (size_t i = 0; i < backend->n_peers; i++)
@@ -213,7 +217,7 @@ static int cuda_reserve(void *ctx, uint64_t bytes, void **ret_addr)
 	cuda_leave(backend, &entered);
 	if (result) {
 		r = cuda_outcome(backend, result);
-		return r == -ENOBUFS ? -ENOMEM : r; /* less may be had */
+		return r == -ENOBUFS ? -ENOMEM : r; /* a smaller size may work */
 	}
 	*ret_addr = (void *)(uintptr_t)ptr;
 	return 0;
@@ -225,8 +229,8 @@ static void cuda_unreserve(void *ctx, void *addr, uint64_t bytes)
 	struct gm_cuda_entered entered;
 
 	if (cuda_enter(backend, &entered) == GM_CUDA_SUCCESS) {
-		backend->cuda->cuMemUnmap(
-			cuda_at(addr), bytes); /* where nothing is mapped that is no error */
+		/* Unmapping a place where nothing is mapped is no error. */
+		backend->cuda->cuMemUnmap(cuda_at(addr), bytes);
 		backend->cuda->cuMemAddressFree(cuda_at(addr), bytes);
 		cuda_leave(backend, &entered);
 	}
@@ -246,11 +250,12 @@ static int cuda_map(void *ctx, void *addr, uint64_t bytes, int fd)
 	result = cuda_enter(backend, &entered);
 	if (result)
 		return cuda_outcome(backend, result);
+
 	result = cuda->cuMemImportFromShareableHandle(
 		&mem, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (!result) {
 		result = cuda->cuMemMap(cuda_at(addr), bytes, 0, mem, 0);
-		cuda->cuMemRelease(mem); /* a mapping keeps the memory by itself */
+		cuda->cuMemRelease(mem); /* the mapping holds the memory by itself */
 	}
 	cuda_leave(backend, &entered);
 	return cuda_outcome(backend, result);
@@ -265,15 +270,18 @@ static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 	size_t n = 0;
 
 	access[n++].location.id = backend->device;
+
 	pthread_mutex_lock(&backend->lock);
 	for (size_t i = 0; i < backend->n_peers; i++)
 		access[n++].location.id = backend->peers[i];
 	pthread_mutex_unlock(&backend->lock);
+
 	for (size_t i = 0; i < n; i++) {
 		access[i].location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;
 		access[i].flags = read_only ? GM_CU_MEM_ACCESS_FLAGS_PROT_READ
 					    : GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	}
+
 	result = cuda_enter(backend, &entered);
 	if (!result) {
 		result = backend->cuda->cuMemSetAccess(cuda_at(addr), bytes, access, n);
@@ -293,9 +301,10 @@ static int cuda_move(void *ctx, void *from, void *to, uint64_t bytes)
 	result = cuda_enter(backend, &entered);
 	if (result)
 		return cuda_outcome(backend, result);
+
 	result = cuda->cuMemRetainAllocationHandle(&mem, from);
 	if (!result) {
-		/* The new place first: should that fail, the chunk is where it was. */
+		/* The new place first: if that fails, the chunk is still where it was. */
 		result = cuda->cuMemMap(cuda_at(to), bytes, 0, mem, 0);
 		if (!result) {
 			result = cuda->cuMemUnmap(cuda_at(from), bytes);
@@ -318,13 +327,13 @@ static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 		result = backend->cuda->cuMemUnmap(cuda_at(addr), bytes);
 		cuda_leave(backend, &entered);
 	}
-	/* With the driver it was unmapped already. */
+	/* When the driver went, it unmapped everything. */
 	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : cuda_outcome(backend, result);
 }
 
 /* ---- the ipc transport */
 
-/* One for the process: the driver's openings are the process's, whatever session they came by. */
+/* One for the whole process: the driver counts openings per process, not per session. */
 static struct gm_ipc_cache ipc_blocks = GM_IPC_CACHE_INIT;
 
 static gm_cu_result cuda_open_here(
@@ -335,8 +344,9 @@ static gm_cu_result cuda_open_here(
 }
 
 /*
- * What is of one process can be opened by one context of a GPU at a time, and kernels and copies of
- * all of them reach it there. So a block of the daemon's is opened where others are.
+ * Opens a block in another context than the current one. Only one context of a GPU at a time can
+ * open blocks of a given process, here the daemon; all contexts then reach the block there. So the
+ * block is opened in the context that has opened others.
  */
 static gm_cu_result cuda_open_elsewhere(
 	struct gm_map_cuda *backend, gm_cu_ipc_mem handle, uint64_t *context, gm_cu_ptr *ret_ptr)
@@ -345,9 +355,11 @@ static gm_cu_result cuda_open_elsewhere(
 	struct gm_cuda_context *other;
 
 	gm_cuda_contexts_walk(backend->contexts);
+
 	other = gm_cuda_contexts_first(backend->contexts, &unused);
 	for (; other && result; other = other->next) {
 		struct gm_cuda_entered entered;
+
 		if (other->number == *context ||
 			gm_cuda_context_enter(backend->contexts, other, &entered))
 			continue;
@@ -357,6 +369,7 @@ static gm_cu_result cuda_open_elsewhere(
 		}
 		cuda_leave(backend, &entered);
 	}
+
 	gm_cuda_contexts_walked(backend->contexts);
 	return result;
 }
@@ -386,9 +399,10 @@ static int cuda_ipc_close(void *ctx, uint64_t context, void *addr)
 	gm_cu_result result;
 	int r = gm_cuda_contexts_enter_number(backend->contexts, context, &entered);
 
-	/* With its context, or with the driver, it was closed already. */
+	/* If its context or the driver is gone, the block is closed already. */
 	if (r == GM_CUDA_CONTEXT_GONE)
 		return 0;
+
 	result = (gm_cu_result)r;
 	if (!result) {
 		result = backend->cuda->cuIpcCloseMemHandle(cuda_at(addr));
@@ -415,6 +429,7 @@ static int cuda_attach(void *ctx, const uint8_t handle[GM_IPC_HANDLE_BYTES], voi
 	result = cuda_enter(backend, &entered);
 	if (result)
 		return cuda_outcome(backend, result);
+
 	r = gm_ipc_cache_take(&ipc_blocks, &ipc_ops, backend, handle,
 		gm_cuda_contexts_here(backend->contexts), ret_addr);
 	cuda_leave(backend, &entered);
@@ -428,7 +443,7 @@ static int cuda_detach(void *ctx, void *addr)
 	int r;
 
 	last_error = "";
-	/* No context is needed: the block is closed in its own. */
+	/* No context need be entered here: cuda_ipc_close() enters the block's own. */
 	gm_cuda_contexts_relax(backend->contexts, &entered);
 	r = gm_ipc_cache_put(&ipc_blocks, &ipc_ops, backend, addr);
 	cuda_leave(backend, &entered);
@@ -437,8 +452,8 @@ static int cuda_detach(void *ctx, void *addr)
 
 /* ---- streams and events */
 
-/* A result of the driver, or an errno of our own. */
-static int cuda_told(struct gm_map_cuda *backend, int result)
+/* The errno for what a function of cuda_event.h returned. */
+static int cuda_errno(struct gm_map_cuda *backend, int result)
 {
 	return result < 0 ? result : cuda_outcome(backend, (gm_cu_result)result);
 }
@@ -452,7 +467,7 @@ static int cuda_record(void *ctx, struct gm_map_event **ret_event)
 	last_error = "";
 	r = gm_cuda_event_record(backend->contexts, &event);
 	if (r)
-		return cuda_told(backend, r);
+		return cuda_errno(backend, r);
 	*ret_event = (struct gm_map_event *)event;
 	return 0;
 }
@@ -464,14 +479,14 @@ static int cuda_passed(void *ctx, struct gm_map_event *event)
 
 	if (r == GM_CUDA_ERROR_NOT_READY)
 		return 0;
-	return r ? cuda_told(backend, r) : 1;
+	return r ? cuda_errno(backend, r) : 1;
 }
 
 static int cuda_order(void *ctx, gpumem_stream stream, struct gm_map_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
 
-	return cuda_told(backend,
+	return cuda_errno(backend,
 		gm_cuda_event_order(backend->contexts, stream, (struct gm_cuda_event *)event));
 }
 
@@ -495,7 +510,7 @@ static int cuda_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 
 	if (gm_cuda_captured(backend->cuda, backend->device, stream))
 		return -EAGAIN; /* asking for its id would break the capture */
-	/* An older driver cannot tell two streams at one handle apart. */
+	/* An older driver cannot tell a stream from an earlier one at the same handle. */
 	if (!backend->cuda->cuStreamGetId)
 		return -EOPNOTSUPP;
 	result = backend->cuda->cuStreamGetId((gm_cu_stream)stream, &id);
@@ -516,7 +531,7 @@ static uint64_t cuda_captured_into(void *ctx, gpumem_stream stream)
 		return 0;
 	if (status == GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		gm_cuda_not_captured(backend->device, stream);
-	else /* What is freed in a capture may be all that is named of its stream. */
+	else /* A free may be the only call that ever names this stream. */
 		(void)gm_cuda_captured(backend->cuda, backend->device, stream);
 	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }

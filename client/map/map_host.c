@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host chunks in this process's address space. A reservation is a PROT_NONE mapping; a chunk is its
- * memfd mapped over a part of it, and unmapping puts PROT_NONE back, so that at no moment is there
- * a hole into which another thread's mmap() could fall. Chunks are not inherited by fork(): a child
- * must not see, or keep alive, memory that its parent gave back.
+ * Maps host chunks. A reservation is a PROT_NONE mapping. A chunk is its memfd mapped over a part
+ * of the reservation, and unmapping it puts PROT_NONE back. So there is never a hole that another
+ * thread's mmap() could fall into. fork() does not pass chunks on: a child must not see, or keep
+ * alive, memory that its parent gave back.
  */
 #include "client/map/map_host.h"
 
@@ -12,6 +12,7 @@
 
 #include "common/limits.h"
 
+/* Makes a part of a reservation empty. */
 static int host_empty(void *addr, uint64_t bytes)
 {
 	void *p = mmap(addr, bytes, PROT_NONE,
@@ -23,13 +24,15 @@ static int host_reserve(void *backend, uint64_t bytes, void **ret_addr)
 {
 	if (!bytes || bytes > SIZE_MAX - GM_CHUNK_MIN)
 		return -EINVAL;
-	/* Aligned by asking for more and giving back both ends. */
+
+	/* To get an aligned range, ask for more and give back both ends. */
 	uint64_t more = bytes + GM_CHUNK_MIN;
 	uint8_t *p =
 		mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	/* What is asked for is right, so EINVAL means too much, too: valgrind says it so. */
+	/* The arguments are valid, so EINVAL means too much, too: valgrind reports it so. */
 	if (p == MAP_FAILED)
 		return errno == EINVAL ? -ENOMEM : -errno;
+
 	uint64_t before = (GM_CHUNK_MIN - ((uintptr_t)p & (GM_CHUNK_MIN - 1))) & (GM_CHUNK_MIN - 1);
 	uint64_t after = GM_CHUNK_MIN - before;
 	if (before)
@@ -72,8 +75,8 @@ static int host_unmap(void *backend, void *addr, uint64_t bytes)
 
 static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 {
-	/* An old size of 0 maps shared pages a second time: from stays taken until it is emptied.
-	 */
+	/* With an old size of 0, mremap() maps the shared pages a second time. So the old place
+	 * stays taken until it is emptied. */
 	if (mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
 		return -errno;
 	if (madvise(to, bytes, MADV_DONTFORK) < 0) {
@@ -84,7 +87,7 @@ static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 	return host_empty(from, bytes);
 }
 
-/* Nothing is kept. */
+/* There is no state to free. */
 static void host_close(void *backend)
 {
 }

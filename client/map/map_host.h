@@ -5,8 +5,9 @@
 #include "client/map/map.h"
 
 /*
- * The host backend's mapping: chunks are memfds, "the device" is the CPU, and the processor that
- * frees has done with it, so there is no stream to wait for. It keeps nothing: its backend is NULL.
+ * Maps host memory: chunks are memfds, and "the device" is the CPU. The CPU that frees memory has
+ * finished with it, so there are no streams to wait for. The mapping keeps no state: its backend
+ * pointer is NULL.
  */
 const struct gm_map_ops *gm_map_host_ops(void);
 

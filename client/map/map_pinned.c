@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pinned host memory, over the mappings of the GPUs and of the host: see map_pinned.h for what it
- * promises. It must never leave a registration behind: the driver would keep pages pinned that the
- * daemon believes to be somebody else's by now. So every registration is in a list, and whatever
- * unmaps a part of one ends it first.
+ * Maps pinned host memory, on top of the mappings of the GPUs and of the host; map_pinned.h says
+ * what this module promises. It must never leave a registration behind: the driver would keep pages
+ * pinned that the daemon has already given to somebody else. So every registration is in a list,
+ * and whoever unmaps a part of one ends it first.
  */
 #include "client/map/map_pinned.h"
 
@@ -16,12 +16,12 @@
 #include "client/map/map_host.h"
 #include "common/cuda.h"
 
-/* One part for each GPU on which this process has a context. */
+/* One part for each GPU. */
 struct gm_pinned_event {
 	struct gm_map_event *parts[GM_LIMIT_DEVICES];
 };
 
-/* A range of memfds, registered as one. */
+/* A range that access() is called for; of memfds, it is registered as one. */
 struct gm_pinned_range {
 	struct gm_map_pinned *backend;
 	void *addr;
@@ -35,14 +35,15 @@ struct gm_map_pinned {
 	size_t n; /* GPUs */
 	gm_cu_device devices[GM_LIMIT_DEVICES];
 	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
-	bool host;            /* memfds; else the driver's own memory */
-	pthread_mutex_t lock; /* of the list */
+	bool host;            /* the memory is memfds, not the driver's own */
+	pthread_mutex_t lock; /* protects the list */
 	struct gm_pinned_range *registered;
 };
 
 /* ---- the GPUs */
 
-/* The GPU of this thread's context; the number of GPUs: it has none, or one of another GPU. */
+/* The index of the GPU of this thread's context. backend->n: the thread has no context, or one of
+ * another GPU. */
 static size_t pinned_current_gpu(const struct gm_map_pinned *backend)
 {
 	gm_cu_ctx context = NULL;
@@ -56,7 +57,7 @@ static size_t pinned_current_gpu(const struct gm_map_pinned *backend)
 	return i;
 }
 
-/* In whose name to call the driver where any GPU will do: one that has a context already. */
+/* The GPU to call the driver for if any will do: one that has a context already. */
 static struct gm_map_cuda *pinned_any_gpu(const struct gm_map_pinned *backend)
 {
 	size_t i = pinned_current_gpu(backend);
@@ -96,14 +97,16 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 	backend->cuda = cuda;
 	backend->host = memfd;
 	pthread_mutex_init(&backend->lock, NULL);
+
 	r = gm_map_cuda_count(cuda, &count, why);
 	for (int i = 0; i < count && r == 0 && backend->n < GM_LIMIT_DEVICES; i++) {
 		gm_cu_device device;
 		gm_cu_uuid uuid;
 		int able = 1;
+
 		if (cuda->cuDeviceGet(&device, i) || cuda->cuDeviceGetUuid(&uuid, device))
 			continue;
-		/* Of GPUs of different kinds only some may reach the driver's own memory. */
+		/* Not every kind of GPU reaches the driver's own memory. */
 		if (!memfd &&
 			cuda->cuDeviceGetAttribute(&able,
 				GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -111,6 +114,7 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 			able = 0;
 		if (!able)
 			continue;
+
 		r = gm_map_cuda_new((const uint8_t *)uuid.bytes, &backend->gpus[backend->n], why);
 		if (r == 0)
 			backend->devices[backend->n++] = device;
@@ -128,7 +132,7 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 	return 0;
 }
 
-/* ---- memory of the driver's own */
+/* ---- the driver's own memory */
 
 static gm_cu_result pinned_set_access(const struct gm_cuda *cuda, void *arg)
 {
@@ -144,6 +148,7 @@ static gm_cu_result pinned_set_access(const struct gm_cuda *cuda, void *arg)
 	access[n].location.type = GM_CU_MEM_LOCATION_TYPE_HOST;
 	access[n].location.id = 0;
 	n++;
+
 	for (size_t i = 0; i < n; i++)
 		access[i].flags = range->read_only ? GM_CU_MEM_ACCESS_FLAGS_PROT_READ
 						   : GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -167,7 +172,7 @@ static gm_cu_result pinned_host_unregister(const struct gm_cuda *cuda, void *arg
 	return cuda->cuMemHostUnregister(range->addr);
 }
 
-/* As a whole: no copy may go across the border of two registrations. */
+/* Registers a range as a whole, because no copy may cross two registrations. */
 static int pinned_register_range(struct gm_map_pinned *backend, void *addr, uint64_t bytes)
 {
 	struct gm_pinned_range *range = calloc(1, sizeof(*range));
@@ -175,21 +180,23 @@ static int pinned_register_range(struct gm_map_pinned *backend, void *addr, uint
 
 	if (!range)
 		return -ENOMEM;
+
 	*range = (struct gm_pinned_range){.backend = backend, .addr = addr, .bytes = bytes};
 	r = gm_map_cuda_call(pinned_any_gpu(backend), pinned_host_register, range);
 	if (r < 0) {
 		free(range);
 		return r;
 	}
+
 	pthread_mutex_lock(&backend->lock);
 	DL_APPEND(backend->registered, range);
 	pthread_mutex_unlock(&backend->lock);
 	return 0;
 }
 
-/* Whatever is registered there is so no more. That fails where the registration is gone already,
- * with its context or with the driver, and where work went astray in this process: then no work of
- * it runs any more, and the pages go when it ends. */
+/* Ends all registrations that overlap the range. The driver's errors are ignored: the registration
+ * is already gone, with its context or with the driver; or work of this process has crashed the
+ * context, in which case no work runs any more and the pages go when the process ends. */
 static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, uint64_t bytes)
 {
 	uintptr_t first = (uintptr_t)addr;
@@ -204,6 +211,7 @@ static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, u
 		if (range)
 			DL_DELETE(backend->registered, range);
 		pthread_mutex_unlock(&backend->lock);
+
 		if (range)
 			(void)gm_map_cuda_call(
 				pinned_any_gpu(backend), pinned_host_unregister, range);
@@ -211,7 +219,7 @@ static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, u
 	} while (range);
 }
 
-/* ---- both */
+/* ---- both kinds */
 
 /* The mapping that does the work, and its backend in *ret_ctx. */
 static const struct gm_map_ops *pinned_under(const struct gm_map_pinned *backend, void **ret_ctx)
@@ -251,7 +259,8 @@ static int pinned_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 
 	if (!backend->host)
 		return gm_map_cuda_call(pinned_any_gpu(backend), pinned_set_access, &range);
-	/* The driver pins pages for writing, so they have to be writable while it does. */
+
+	/* The driver pins pages for writing, so they must be writable while it does. */
 	r = gm_map_host_ops()->access(NULL, addr, bytes, false);
 	if (r == 0)
 		r = pinned_register_range(backend, addr, bytes);
@@ -264,7 +273,7 @@ static int pinned_move(void *ctx, void *from, void *to, uint64_t bytes)
 {
 	struct gm_map_pinned *backend = ctx;
 
-	/* Others may be using the rest of what is registered with it. */
+	/* The rest of the registered range may be in use. */
 	if (backend->host)
 		return -EOPNOTSUPP;
 	return gm_map_cuda_ops()->move(pinned_any_gpu(backend), from, to, bytes);
@@ -288,8 +297,7 @@ static void pinned_forget(void *ctx, struct gm_map_event *given)
 	if (!event)
 		return;
 	for (size_t i = 0; i < backend->n; i++)
-		if (event->parts[i])
-			gm_map_cuda_ops()->forget(backend->gpus[i], event->parts[i]);
+		gm_map_cuda_ops()->forget(backend->gpus[i], event->parts[i]);
 	free(event);
 }
 
@@ -301,7 +309,7 @@ static int pinned_record(void *ctx, struct gm_map_event **ret_event)
 
 	if (!event)
 		return -ENOMEM;
-	/* Where there is no context nothing is recorded, and no context made for it. */
+	/* On a GPU without a context this records nothing, and makes no context. */
 	for (size_t i = 0; i < backend->n && r == 0; i++)
 		r = gm_map_cuda_ops()->record(backend->gpus[i], &event->parts[i]);
 	if (r < 0) {
@@ -319,8 +327,7 @@ static int pinned_passed(void *ctx, struct gm_map_event *given)
 	int r = 1;
 
 	for (size_t i = 0; i < backend->n && r == 1; i++)
-		if (event->parts[i])
-			r = gm_map_cuda_ops()->passed(backend->gpus[i], event->parts[i]);
+		r = gm_map_cuda_ops()->passed(backend->gpus[i], event->parts[i]);
 	return r;
 }
 
@@ -330,11 +337,9 @@ static int pinned_order(void *ctx, gpumem_stream stream, struct gm_map_event *gi
 	struct gm_map_pinned *backend = ctx;
 	int r = 0;
 
-	/* A stream of one GPU may wait for another's events. */
+	/* A stream of one GPU may wait for events of another. */
 	for (size_t i = 0; i < backend->n && r == 0; i++)
-		if (event->parts[i])
-			r = gm_map_cuda_ops()->order(
-				pinned_any_gpu(backend), stream, event->parts[i]);
+		r = gm_map_cuda_ops()->order(pinned_any_gpu(backend), stream, event->parts[i]);
 	return r;
 }
 
@@ -351,7 +356,7 @@ static int pinned_stream_id(void *ctx, gpumem_stream stream, uint64_t *ret_id)
 	return gm_map_cuda_ops()->stream_id(pinned_any_gpu(ctx), stream, ret_id);
 }
 
-/* Memory of the host's is part of a graph as any other: a copy in it reads there at each launch. */
+/* Host memory can be part of a graph like any other: a copy in the graph uses it at each launch. */
 static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
 {
 	return gm_map_cuda_ops()->captured_into(pinned_any_gpu(ctx), stream);
