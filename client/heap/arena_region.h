@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_REGION_H
-#define GM_CLIENT_REGION_H
+#ifndef GM_CLIENT_ARENA_REGION_H
+#define GM_CLIENT_ARENA_REGION_H
 
 #include "client/heap/arena_private.h"
 
-/* How an arena gets memory that cannot be put next to what it has: region by region. */
+/* How an arena gets memory that cannot be mapped beside what it has: region by region. */
 
-/* Addresses below this can be a region's. */
+/* Regions lie below this address. */
 #define GM_REGION_RANGE (UINT64_C(1) << 48)
 
-/* Asks the source and opens what comes, as a list by list_next; in no table yet. No lock. 0, -errno,
- * GM_ARENA_E_SOURCE. */
+/* Asks the source and opens what comes, as a list (list_next) that is in no table yet. Call without
+ * the lock. 0, a negative errno or GM_ARENA_E_SOURCE. */
 int gm_arena_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_arena_chunk **ret_list,
 	gpumem_status *ret_status);
-/* Makes the region the arena's: as a slab, or as free memory of the heap, in *ret_block (may be NULL). Lock. -ENOMEM; -EPROTO: what
- * is open here came once more, under another id; nothing changed. */
+/*
+ * Adds a region to the arena: as a slab, or as free memory of the heap, which is then in *ret_block
+ * (ret_block may be NULL). Call with the lock held. On error, nothing has changed: -ENOMEM; -EPROTO
+ * if the source gave memory under a new id that is already open here. The same memory must never be
+ * two blocks of the heap.
+ */
 int gm_arena_region_add(struct gm_arena *arena, struct gm_arena_chunk *chunk, bool slab,
 	struct gm_heap_block **ret_block);
-/* Closes a list of what was fetched and not added, and gives it back. No lock. */
+/* Closes a list of regions that were fetched and not added, and gives them back. Call without the
+ * lock. */
 void gm_arena_region_undo(struct gm_arena *arena, struct gm_arena_chunk *list);
 
 #endif

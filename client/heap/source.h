@@ -9,27 +9,29 @@
 #include "gpumem/status.h"
 
 /*
- * Where a heap gets its chunks from and gives them back to: the session in a program, a table in a
- * test. Calls may take long (a message and its answer), come from any thread, several at once, and
- * never with a heap lock held.
+ * Where an arena gets its chunks from and gives them back to: the session in a program, a table in
+ * a test. The functions may take long (a message and its answer). They are called from any thread,
+ * several at once, and never with the arena's lock held.
  */
 
 struct gm_source_chunk {
 	uint64_t id;
-	uint64_t bytes; /* a power of two; on the ipc transport whole GM_CHUNK_MIN */
-	int fd;         /* whoever gets the struct closes it; -1: none */
-	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
+	uint64_t bytes; /* a power of two; on the ipc transport a multiple of GM_CHUNK_MIN */
+	int fd;         /* whoever receives the struct closes it; -1: none */
+	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* on the ipc transport */
 };
 
 struct gm_source {
 	void *ctx;
 	/*
-	 * Chunks of at least bytes together. *ret_chunks is malloc'ed, the caller frees it and
-	 * closes the fds. On failure nothing was granted, and gpumem_error_detail() says why.
+	 * Gets chunks that add up to at least that many bytes. *ret_chunks is malloc'ed; the caller
+	 * frees it and closes the fds. On failure nothing was granted, and gpumem_error_detail()
+	 * says why.
 	 */
 	gpumem_status (*get)(
 		void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n);
-	/* Chunks that are unmapped here. A daemon that is away takes them when it is back. */
+	/* Gives chunks back that are no longer mapped here. If the daemon is away, it gets them
+	 * when it is back. */
 	void (*put)(void *ctx, const uint64_t *ids, size_t n);
 };
 
