@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /*
- * From an address in a range to a value, one per granule. Reading takes no lock and never fails:
- * where nothing was set it finds 0. Writers need a lock of their own.
+ * A table from addresses in a range to values, one value per granule. Reading takes no lock and
+ * never fails: where nothing was set, it finds 0. Writers must lock each other out.
  */
 
 #define GM_PTRMAP_LEAF_SHIFT 12
@@ -27,9 +27,9 @@ struct gm_ptrmap {
 
 /* -ENOMEM. */
 int gm_ptrmap_init(struct gm_ptrmap *map, uint64_t base, uint64_t bytes, unsigned shift);
-/* Nobody may be reading. Fine on a zeroed map. */
+/* Nobody may be reading. The map may be all zeros. */
 void gm_ptrmap_deinit(struct gm_ptrmap *map);
-/* Makes room for values of [addr, addr + bytes), which stays until the map ends. -ENOMEM. */
+/* Makes room for the values of [addr, addr + bytes), which stays until the map ends. -ENOMEM. */
 int gm_ptrmap_cover(struct gm_ptrmap *map, uint64_t addr, uint64_t bytes);
 
 static inline bool gm_ptrmap_holds(const struct gm_ptrmap *map, uint64_t addr)
@@ -37,7 +37,7 @@ static inline bool gm_ptrmap_holds(const struct gm_ptrmap *map, uint64_t addr)
 	return addr - map->base < map->bytes;
 }
 
-/* addr is covered. */
+/* addr must be covered. */
 static inline void gm_ptrmap_set(struct gm_ptrmap *map, uint64_t addr, uintptr_t value)
 {
 	uint64_t granule = (addr - map->base) >> map->shift;
@@ -48,7 +48,7 @@ static inline void gm_ptrmap_set(struct gm_ptrmap *map, uint64_t addr, uintptr_t
 		&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], value, memory_order_release);
 }
 
-/* Any address. */
+/* addr may be any address. */
 static inline uintptr_t gm_ptrmap_get(const struct gm_ptrmap *map, uint64_t addr)
 {
 	uint64_t offset = addr - map->base;
@@ -64,8 +64,7 @@ static inline uintptr_t gm_ptrmap_get(const struct gm_ptrmap *map, uint64_t addr
 	return atomic_load_explicit(&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], memory_order_acquire);
 }
 
-/* The last value at or below addr that is not 0, and where its granule starts; 0: there is none.
- * Slow; for telling apart what is wrong. */
+/* The last value at or below addr that is not 0; 0: there is none. Slow. */
 uintptr_t gm_ptrmap_below(const struct gm_ptrmap *map, uint64_t addr);
 
 #endif

@@ -9,10 +9,10 @@
 #include "client/heap/ptrmap.h"
 
 /*
- * Small sizes: slabs of 2 MiB, cut into spans of 128 KiB, each cut into objects of one class. No
- * lock inside; what may be done without the owner's lock says so.
+ * Small sizes: slabs of 2 MiB are cut into spans of 128 KiB, and each span into objects of one
+ * class. The classes are 256, 512, 768 and 1024 bytes, then four per doubling, up to 32 KiB.
  *
- * Classes are 256, 512, 768, 1024 bytes, then four per doubling up to 32 KiB.
+ * This module takes no lock. The owner must hold a lock of its own, except for gm_small_find().
  */
 
 #define GM_SMALL_MAX        UINT64_C(32768)
@@ -22,7 +22,7 @@
 #define GM_SMALL_SPAN_BYTES (UINT64_C(1) << GM_SMALL_SPAN_SHIFT)
 #define GM_SMALL_SPANS      (GM_SMALL_SLAB_BYTES / GM_SMALL_SPAN_BYTES)
 #define GM_SMALL_OBJECTS    (GM_SMALL_SPAN_BYTES / 256)
-/* Values of spans in the ptrmap carry this bit. */
+/* A value in the ptrmap that is a span carries this bit. */
 #define GM_SMALL_MARK UINT64_C(1)
 
 struct gm_small_slab;
@@ -32,22 +32,22 @@ struct gm_small_span {
 	struct gm_small_slab *slab;
 	_Atomic uint32_t class1; /* class + 1; 0: the span is free */
 	uint16_t objects, free;
-	uint16_t first;                    /* of the free objects; objects: none */
-	struct gm_small_span *prev, *next; /* of the class, while some objects are free */
-	_Atomic uint16_t
-		asked[GM_SMALL_OBJECTS]; /* what a live object was asked for; 0: not alive */
+	uint16_t first; /* the first free object; as large as objects: none is free */
+	struct gm_small_span *prev, *next; /* in the class's list, while objects are free */
+	/* Per object, the size that was asked for; 0: it is not alive. */
+	_Atomic uint16_t asked[GM_SMALL_OBJECTS];
 	uint64_t link[GM_SMALL_OBJECTS]; /* to the next free or waiting object */
 };
 
 struct gm_small_slab {
 	uint64_t addr;
 	uint32_t used; /* a bit per span that has a class */
-	bool touched;  /* objects came or went; the owner clears it */
+	bool touched;  /* objects came or went since the owner cleared this */
 	struct gm_small_slab *prev, *next;
 	struct gm_small_span spans[GM_SMALL_SPANS];
 };
 
-/* Objects that are neither alive nor free yet, of one class. */
+/* A list of objects of one class that are not alive, but not free yet. */
 struct gm_small_list {
 	uint64_t head, tail; /* addresses; 0: empty */
 };
@@ -56,11 +56,11 @@ struct gm_small {
 	struct gm_ptrmap *map;
 	struct gm_small_span *partial[GM_SMALL_CLASSES];
 	struct gm_small_slab *slabs; /* by age, oldest first */
-	struct gm_small_slab *spare;
-	uint64_t free_bytes; /* objects free in spans and spans free in slabs */
+	struct gm_small_slab *spare; /* descriptors of slabs that are gone */
+	uint64_t free_bytes;         /* of free objects in spans and free spans in slabs */
 };
 
-/* map has granules of at most a span and is the caller's. */
+/* The map belongs to the caller. Its granules are at most as large as a span. */
 void gm_small_init(struct gm_small *small, struct gm_ptrmap *map);
 void gm_small_deinit(struct gm_small *small);
 
@@ -70,7 +70,7 @@ static inline uint64_t gm_small_bytes(unsigned class)
 			 : (UINT64_C(4) + class % 4 + 1) << (8 + class / 4 - 1);
 }
 
-/* 0 < size <= GM_SMALL_MAX. */
+/* The class for a size from 1 to GM_SMALL_MAX. */
 static inline unsigned gm_small_class(uint64_t size)
 {
 	uint64_t units = (size - 1) >> 8;
@@ -82,7 +82,7 @@ static inline unsigned gm_small_class(uint64_t size)
 	return (top - 1) * 4 + (unsigned)((units >> (top - 2)) & 3);
 }
 
-/* Which object of a span an offset in it belongs to, without a division. */
+/* The index of the object that an offset in a span belongs to, without a division. */
 static inline unsigned gm_small_index(unsigned class, uint64_t offset)
 {
 #define R(units) ((UINT32_C(1) << 24) / (units) + ((UINT32_C(1) << 24) % (units) ? 1 : 0))
@@ -93,34 +93,35 @@ static inline unsigned gm_small_index(unsigned class, uint64_t offset)
 	return (unsigned)(((offset >> 8) * reciprocal[class]) >> 24);
 }
 
-/* The class for a size at an alignment of at most GM_SMALL_MAX. */
+/* The class for a size and an alignment of at most GM_SMALL_MAX each. */
 unsigned gm_small_class_aligned(uint64_t size, uint64_t alignment);
 
-/* A slab's worth of memory. -ENOMEM. addr must be covered by the map. */
+/* Adds the memory of one slab. The map must cover it. -ENOMEM. */
 int gm_small_add(struct gm_small *small, uint64_t addr);
-/* A slab none of whose spans is in use. */
+/* Removes a slab; it must be empty. */
 void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab);
 static inline bool gm_small_slab_empty(const struct gm_small_slab *slab)
 {
 	return slab->used == 0;
 }
 
-/* Up to max free objects of a class; their addresses go to ret_objects. 0: another slab is needed.
- */
+/* Takes up to max free objects of a class and writes their addresses. Returns how many; 0: another
+ * slab is needed. */
 unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uint64_t *ret_objects);
-/* An object is free again. Returns true if that left a whole slab free. */
+/* Frees an object. Returns whether its whole slab is free now. */
 bool gm_small_put(struct gm_small *small, uint64_t object);
 
 void gm_small_list_push(struct gm_small *small, struct gm_small_list *list, uint64_t object);
-/* 0: empty. */
+/* 0: the list is empty. */
 uint64_t gm_small_list_pop(struct gm_small *small, struct gm_small_list *list);
+/* Moves everything from one list to another. */
 void gm_small_list_append(
 	struct gm_small *small, struct gm_small_list *list, struct gm_small_list *from);
 
 /*
- * Without a lock: the span and the class of an address that starts an object, and the word that
- * says whether it lives. NULL: there is no object. *ret_start is false when the address is inside
- * one.
+ * Finds the object at an address: returns its word in asked, which says whether it is alive, and
+ * writes its class. *ret_start: whether the address is the start of the object. NULL: there is no
+ * object. Needs no lock.
  */
 static inline _Atomic uint16_t *gm_small_find(
 	struct gm_small_span *span, uint64_t addr, unsigned *ret_class, bool *ret_start)

@@ -10,21 +10,21 @@
 #include "client/heap/small.h"
 
 /*
- * What one thread keeps of small objects, ready for its next alloc: no mutex, no clock, no system
- * call on the way. A cache holds GM_TCACHE_BYTES at most. Anybody may drain it (trim does), the
- * thread's end drains it too.
+ * Small objects that a thread keeps for its next allocation, which then takes no mutex, reads no
+ * clock and makes no system call. A cache holds at most GM_TCACHE_BYTES. Any thread may drain it
+ * (trim does), and it is drained when its thread ends.
  */
 
 #define GM_TCACHE_BYTES UINT64_C(0x80000)
-/* Per class: so many objects, and no more than so many bytes. */
+/* The most that a cache keeps per class: this many objects, and this many bytes. */
 #define GM_TCACHE_OBJECTS     64
 #define GM_TCACHE_CLASS_BYTES UINT64_C(0x10000)
-/* Streams whose objects a cache keeps apart, besides what is free for everybody. */
+/* How many streams' objects a cache keeps apart, besides those that are free for everybody. */
 #define GM_TCACHE_STREAMS 3
 
 struct gm_tcache_entry {
 	uint64_t object;
-	_Atomic uint16_t *asked; /* the object's word in its span */
+	_Atomic uint16_t *asked; /* the object's word in the asked of its span */
 };
 
 struct gm_tcache_bin {
@@ -34,7 +34,7 @@ struct gm_tcache_bin {
 
 struct gm_tcache_set {
 	gm_stream_key key;
-	uint64_t used; /* which of the sets was used last */
+	uint64_t used; /* the cache's clock when this set was last used */
 	struct gm_tcache_bin bins[GM_SMALL_CLASSES];
 };
 
@@ -44,41 +44,43 @@ struct gm_tcache {
 	atomic_flag busy;
 	uint64_t bytes;
 	uint64_t clock; /* counts uses of sets */
-	/* Written by whoever has busy, read by anybody. */
+	/* Written by whoever has set busy, read by any thread. */
 	_Atomic uint64_t allocs, frees;
-	_Atomic int64_t in_use, in_use_rounded, in_use_peak; /* since they were folded */
-	uint64_t seen; /* allocs + frees at the last tick; the ticker's */
+	_Atomic int64_t in_use, in_use_rounded, in_use_peak; /* since they were last folded */
+	uint64_t seen; /* allocs + frees at the last gm_tcache_drain_all() */
 	struct gm_tcache_set *sets[1 + GM_TCACHE_STREAMS]; /* the first: free for everybody */
-	uint64_t id;                                       /* its group's */
-	/* Under the lock of all caches. */
+	uint64_t id;                                       /* of its group */
+	/* Protected by the lock of all caches. */
 	struct gm_tcache_group *group; /* NULL: it is gone */
 	struct gm_tcache *prev, *next; /* in the group */
-	struct gm_tcache *sibling;     /* of the thread, which alone looks at it */
+	struct gm_tcache *sibling;     /* the thread's next cache; only the thread uses this */
 };
 
 /* The caches of one arena. */
 struct gm_tcache_group {
-	uint64_t id; /* never the same again in this process */
+	uint64_t id; /* no other group of this process ever has the same */
 	struct gm_tcache *caches;
-	/* Takes everything out of a cache, and its counts; the cache is busy. */
+	/* Takes all objects and counts out of a cache, which the caller has made busy. */
 	void (*drain)(struct gm_tcache_group *group, struct gm_tcache *cache);
 };
 
-/* -errno of pthread_key_create(). */
+/* Fails like pthread_key_create(), with a negative errno. */
 int gm_tcache_group_init(struct gm_tcache_group *group,
 	void (*drain)(struct gm_tcache_group *group, struct gm_tcache *cache));
-/* Drains no more: the caches are empty hulls from now on, freed with their threads. */
+/* Detaches the caches without draining them. They are freed when their threads end. */
 void gm_tcache_group_deinit(struct gm_tcache_group *group);
 
-/* Looks up or makes the calling thread's cache. NULL: no memory, or the thread is at its end. */
+/* Finds or makes the calling thread's cache. NULL: no memory, or the thread is ending. */
 struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group);
 
+/* The cache that the calling thread used last, and the id of its group. */
 struct gm_tcache_hot {
 	uint64_t id;
 	struct gm_tcache *cache;
 };
 struct gm_tcache_hot *gm_tcache_hot(void);
 
+/* Makes the cache busy. false: another thread has done so. */
 static inline bool gm_tcache_enter(struct gm_tcache *cache)
 {
 	return !atomic_flag_test_and_set_explicit(&cache->busy, memory_order_acquire);
@@ -89,14 +91,14 @@ static inline void gm_tcache_leave(struct gm_tcache *cache)
 	atomic_flag_clear_explicit(&cache->busy, memory_order_release);
 }
 
-/* How many objects of a class a cache keeps. */
+/* The most objects of a class that a cache keeps. */
 static inline unsigned gm_tcache_limit(unsigned class)
 {
 	uint64_t n = GM_TCACHE_CLASS_BYTES / gm_small_bytes(class);
 	return n < GM_TCACHE_OBJECTS ? (unsigned)n : GM_TCACHE_OBJECTS;
 }
 
-/* The stream's set; NULL: there is none. The cache is busy for these three. */
+/* The stream's set. NULL: there is none. The caller has made the cache busy. */
 static inline struct gm_tcache_set *gm_tcache_find(struct gm_tcache *cache, gm_stream_key key)
 {
 	if (key == GM_STREAM_DONE)
@@ -107,12 +109,13 @@ static inline struct gm_tcache_set *gm_tcache_find(struct gm_tcache *cache, gm_s
 	}
 	return NULL;
 }
-/* A set for a stream that has none: an empty one, or the one not used for longest, which the caller
- * empties before it writes the key. NULL: no memory. */
+/* Chooses a set for a stream that has none: a new one, or the one that was not used for the longest
+ * time. The caller empties it before it writes the key. NULL: no memory. The caller has made the
+ * cache busy. */
 struct gm_tcache_set *gm_tcache_choose(struct gm_tcache *cache);
 
-/* Drains every cache of the group; idle_only: those not used since the last such call. Returns
- * whether any is left with something in it. */
+/* Drains every cache of the group; with idle_only, those not used since the last such call. Returns
+ * whether any cache still has something in it. */
 bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only);
 /* Calls fn for every cache of the group. */
 void gm_tcache_each(
