@@ -5,21 +5,25 @@
 /*
  * libgpumem-client: device memory from gpumemd.
  *
- * Every call that can fail returns a status (status.h) and leaves a sentence about it in
- * gpumem_error_detail(). Results are written on success only. All calls may be made from any
- * thread, but not from a signal handler; a thread that is cancelled in one ends after it. A child
- * made by fork() may not use its parent's session: its calls fail with GPUMEM_E_FORKED, and it can
- * connect for itself.
+ * Errors. Every call that can fail returns a status (status.h) and leaves a sentence with the cause
+ * and the remedy in gpumem_error_detail(). Results are written only on success. Pointers must not
+ * be NULL unless their description says that they may.
  *
- * Structs that begin with a size field grow in later versions: initialise them with their macro, or
- * set size to sizeof; with size 0 they are refused. A library that is older or newer than the
- * program reads and writes the fields that both know.
+ * Threads. All calls are thread-safe, but must not be made from a signal handler. A thread that is
+ * cancelled (pthread_cancel) during a call ends when the call returns.
  *
- * When the daemon goes, a session stays: what is held works on, what the heap has cached can still
- * be allocated, and new memory fails with GPUMEM_E_DISCONNECTED until the daemon is back. Then the
- * library takes the session up again by itself. A daemon that was started anew does not know it:
- * the session goes on as a new one, and what was held before can be used and freed as ever, but
- * stands in no book of the daemon and cannot be shared.
+ * fork(). A child process must not use its parent's session: calls on it fail with
+ * GPUMEM_E_FORKED. The child can connect on its own.
+ *
+ * Structs that begin with a size field may grow in later versions. Initialise them with their _INIT
+ * macro, or set size to sizeof(the struct); a size of 0 is refused. If the library and the program
+ * are of different versions, the fields that both know are used.
+ *
+ * When the daemon stops, the session stays. Memory that the program holds keeps working, and memory
+ * that the library has cached can still be allocated. Requests for new memory fail with
+ * GPUMEM_E_DISCONNECTED until the daemon is back; the library then reconnects by itself. A daemon
+ * that was restarted does not know the old session. The session then continues as a new one: memory
+ * from before can be used and freed as usual, but it is no longer charged and cannot be shared.
  */
 
 #include <stddef.h>
@@ -43,10 +47,10 @@ extern "C" {
 
 /* ---- outcomes */
 
-/* A few words on a status, never NULL. */
+/* A status in a few words. Never NULL. */
 GPUMEM_API const char *gpumem_status_text(gpumem_status status);
-/* What went wrong in this thread's last failed call: cause and remedy, never NULL. Good until this
- * thread's next call. */
+/* Why this thread's last failed call failed, and what to do about it. Never NULL. Valid until this
+ * thread's next call into the library. */
 GPUMEM_API const char *gpumem_error_detail(void);
 /* The library's version, "0.1.0". */
 GPUMEM_API const char *gpumem_version(void);
@@ -57,14 +61,16 @@ typedef struct gpumem_session gpumem_session;
 
 typedef struct gpumem_connect_options {
 	size_t size;
-	/* NULL: $GPUMEM_SOCKET, else the user's daemon if it runs, else the system's. */
+	/* The daemon's socket. NULL: $GPUMEM_SOCKET if it is set, else the user's own daemon if it
+	 * runs, else the system's daemon. */
 	const char *socket;
-	/* What to call this client in gpumemctl; at most 63 bytes. NULL: the program's name. */
+	/* How gpumemctl shows this client; at most 63 bytes. NULL: the program's name. */
 	const char *name;
-	/* How long to wait for the daemon's answers, in milliseconds. 0: 10 s. */
+	/* How long to wait for each answer of the daemon, in milliseconds. 0: 10 s. */
 	uint32_t timeout_ms;
-	/* Not 0: memory of each GPU can be used by the program's other GPUs, too, where they can
-	 * reach it (P2P). Mapping takes longer then. Memory of the ipc transport always can. */
+	/* If not 0, the program's other GPUs can use each GPU's memory too, where the hardware
+	 * allows it (P2P). Mapping then takes longer. Memory of the ipc transport can always be
+	 * used by them. */
 	uint32_t peers;
 } gpumem_connect_options;
 
@@ -77,16 +83,18 @@ typedef struct gpumem_connect_options {
 GPUMEM_API gpumem_status gpumem_connect(
 	const gpumem_connect_options *options, gpumem_session **ret_session);
 /*
- * Gives everything back and ends the session: its pointers and buffers are invalid from now on, and
- * nothing may use what was not freed. For work that may still use what was freed it waits, unless
- * the program is capturing a stream. NULL is fine. No other thread may be using the session. Does
- * nothing in a forked child, or in the function given to gpumem_on_event().
+ * Ends the session and gives all its memory back. Its pointers and buffers become invalid. Nothing
+ * may still be using memory that was not freed. If the device may still be using memory that was
+ * freed, the call waits for it, unless the program is capturing a stream. session may be NULL.
+ *
+ * No other thread may be using the session. In a forked child, and in the function given to
+ * gpumem_on_event(), the call does nothing.
  */
 GPUMEM_API void gpumem_disconnect(gpumem_session *session);
 
-/* How memory is handed over by the daemon. */
+/* How the daemon hands memory over. */
 typedef enum gpumem_transport {
-	GPUMEM_TRANSPORT_AUTO = 0, /* what the daemon prefers on that device */
+	GPUMEM_TRANSPORT_AUTO = 0, /* the daemon's choice for the device */
 	GPUMEM_TRANSPORT_FD = 1,   /* as file descriptors, mapped side by side */
 	GPUMEM_TRANSPORT_IPC = 2,  /* as one CUDA IPC handle, at an address the driver chooses */
 } gpumem_transport;
@@ -95,14 +103,14 @@ typedef struct gpumem_device_info {
 	size_t size;
 	uint32_t number;
 	char name[64];
-	char backend[16]; /* "host", "cuda" */
-	uint8_t uuid[16]; /* a GPU's or MIG instance's, as cuDeviceGetUuid has it */
+	char backend[16]; /* "host" or "cuda" */
+	uint8_t uuid[16]; /* of the GPU or MIG instance, as cuDeviceGetUuid() returns it */
 	uint64_t total;
-	uint64_t capacity;          /* what the broker may hand out at most */
-	uint64_t available;         /* what it could hand out now */
-	uint32_t transports;        /* what the device can do: 1 << GPUMEM_TRANSPORT_FD and _IPC */
-	gpumem_transport transport; /* what GPUMEM_TRANSPORT_AUTO means on it */
-	char pci[32];               /* "0000:A0:00.0"; "": it has none */
+	uint64_t capacity;          /* the most that the daemon hands out */
+	uint64_t available;         /* what the daemon could hand out now */
+	uint32_t transports;        /* the device's transports: bits 1 << GPUMEM_TRANSPORT_… */
+	gpumem_transport transport; /* what GPUMEM_TRANSPORT_AUTO means on this device */
+	char pci[32];               /* "0000:A0:00.0", or "" if the device has no PCI address */
 } gpumem_device_info_t;
 
 #define GPUMEM_DEVICE_INFO_INIT \
@@ -114,12 +122,13 @@ typedef struct gpumem_device_info {
 	}
 
 /*
- * Pinned host memory in place of a device's number: in gpumem_device_info, gpumem_pressure,
- * gpumem_stats and gpumem_buffer_create, and where a number is told. It is not counted by
- * gpumem_device_count.
+ * Stands for pinned host memory instead of a device number. gpumem_device_info(),
+ * gpumem_pressure(), gpumem_stats() and gpumem_buffer_create() accept it, and results and events
+ * use it. gpumem_device_count() does not count it.
  */
 #define GPUMEM_DEVICE_HOST UINT32_MAX
 
+/* Devices are numbered from 0. */
 GPUMEM_API gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count);
 GPUMEM_API gpumem_status gpumem_device_info(
 	gpumem_session *session, uint32_t device, gpumem_device_info_t *ret_info);
@@ -131,23 +140,31 @@ typedef enum gpumem_level {
 	GPUMEM_LEVEL_CRITICAL = 3,
 } gpumem_level;
 
-/* The device's pressure, 0 to 1, and level: read from a shared page, no message. Either result may
- * be NULL. */
+/* The device's pressure, from 0 to 1, and its level. Reads a page shared with the daemon and sends
+ * no message. Either result may be NULL. */
 GPUMEM_API gpumem_status gpumem_pressure(
 	gpumem_session *session, uint32_t device, double *ret_pressure, gpumem_level *ret_level);
 
 typedef enum gpumem_event_kind {
-	GPUMEM_EVENT_PRESSURE = 1, /* level changed; device, level and pressure are set */
-	GPUMEM_EVENT_RECLAIM = 2,  /* the daemon wants unused memory back; the library returns what
-				      it caches by itself */
-	GPUMEM_EVENT_LIMITS = 3,   /* what this client may hold changed; device and bytes are set */
-	GPUMEM_EVENT_GOODBYE = 4,  /* the daemon is stopping; text says why */
-	GPUMEM_EVENT_LOST = 5, /* the connection is gone: what is held works on, new memory fails
-				  until it is back */
-	GPUMEM_EVENT_RESTORED = 6, /* connected again, everything held is still held; text says
-				      whether the daemon still knows of it */
+	/* The device's level changed. Sets device, level and pressure. */
+	GPUMEM_EVENT_PRESSURE = 1,
+	/* The daemon wants unused memory back. The library has already returned what it had cached,
+	 * so a program only needs to act if it can free more. Sets device, urgent, and bytes: how
+	 * much the library returned. */
+	GPUMEM_EVENT_RECLAIM = 2,
+	/* The limit on what this client may hold changed. Sets device and bytes, the new limit. */
+	GPUMEM_EVENT_LIMITS = 3,
+	/* The daemon is about to stop. text says why. */
+	GPUMEM_EVENT_GOODBYE = 4,
+	/* The connection is lost. Memory that is held keeps working; requests for new memory fail
+	 * until the connection is back. text says why. */
+	GPUMEM_EVENT_LOST = 5,
+	/* The connection is back. Everything that was held is still held. text says whether the
+	 * daemon still knows about it. */
+	GPUMEM_EVENT_RESTORED = 6,
 } gpumem_event_kind;
 
+/* Members that the event's kind does not set are 0. */
 typedef struct gpumem_event {
 	size_t size;
 	gpumem_event_kind kind;
@@ -156,29 +173,30 @@ typedef struct gpumem_event {
 	double pressure;
 	uint64_t bytes;
 	int urgent;
-	const char *text; /* NULL: there is none. Good during the call only */
+	const char *text; /* may be NULL; valid only during the call */
 } gpumem_event;
 
 /*
- * Called on the library's own thread, one event at a time. The function may call anything of this
- * library but gpumem_disconnect and gpumem_on_event. NULL ends it; when that call returns, the
- * function is not running and will not run.
+ * Sets the function that is called for every event. It runs on the library's own thread, one event
+ * at a time. It may call everything in this library except gpumem_disconnect() and
+ * gpumem_on_event(). If fn is NULL, no function is called any more; when that call returns, the old
+ * function is not running and will not run again.
  */
 typedef void (*gpumem_event_fn)(void *user, const gpumem_event *event);
 GPUMEM_API gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void *user);
 
 typedef struct gpumem_stats_t {
 	size_t size;
-	uint64_t allocated;      /* charged to this client: in use, cached and rounding */
-	uint64_t in_use;         /* asked for by the program and not freed */
-	uint64_t pooled;         /* cached here, ready for reuse without a message */
-	uint64_t peak;           /* of in_use */
-	uint64_t hits;           /* allocations answered without a message */
-	uint64_t misses;         /* allocations that asked the daemon */
-	double hit_rate;         /* hits / (hits + misses), 0 when there were none */
-	uint64_t returns;        /* chunks given back */
-	uint64_t cpu_fallbacks;  /* allocations placed in host memory because the device was full */
-	uint64_t active_buffers; /* pointers and buffers alive */
+	uint64_t allocated;      /* charged to this client: in use, cached and lost to rounding */
+	uint64_t in_use;         /* requested by the program and not freed yet */
+	uint64_t pooled;         /* cached by the library, ready for reuse without a message */
+	uint64_t peak;           /* the highest in_use so far */
+	uint64_t hits;           /* allocations served without a message */
+	uint64_t misses;         /* allocations that needed the daemon */
+	double hit_rate;         /* hits / (hits + misses), or 0 if there were none */
+	uint64_t returns;        /* chunks returned to the daemon */
+	uint64_t cpu_fallbacks;  /* reserved, always 0 */
+	uint64_t active_buffers; /* pointers and buffers that are not freed yet */
 } gpumem_stats_t;
 
 #define GPUMEM_STATS_INIT \
@@ -186,42 +204,51 @@ typedef struct gpumem_stats_t {
 		sizeof(gpumem_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
-/* How this process uses a device. What is told is also published: after this, gpumemctl clients and
- * buffers show no less. Without it they do so after a second at most. */
+/* How this process uses a device. The call also publishes the figures: once it returns, gpumemctl
+ * shows them. Without the call, gpumemctl shows them after at most a second. */
 GPUMEM_API gpumem_status gpumem_stats(
 	gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats);
 
-/* Gives every chunk that nothing uses back to the daemon, on all devices. How many bytes went; may
- * be NULL. */
+/* Returns every unused chunk of every device to the daemon. ret_bytes, which may be NULL, gets the
+ * number of bytes returned. */
 GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes);
 
 /* ---- waiting */
 
 /*
- * wait_ms in options: how many milliseconds to wait when there is no room. 0: not at all, unless
- * the daemon is configured to let requests wait (oom). Waiting ends with the memory, or with
- * GPUMEM_E_TIMEOUT; GPUMEM_E_DEADLOCK: everybody who holds memory waits for more, so free some and
- * try again; GPUMEM_E_LIMIT or GPUMEM_E_NO_MEMORY, at once: so much can never be had.
+ * wait_ms in the options says how many milliseconds a request may wait if the device is full. 0
+ * means not at all, unless the daemon's configuration lets requests wait (its key oom). A request
+ * that waits ends with the memory, or with one of these:
+ *
+ *   GPUMEM_E_TIMEOUT     The time is over.
+ *   GPUMEM_E_DEADLOCK    Every client that holds memory waits for more. Free some and try again.
+ *   GPUMEM_E_LIMIT       The request exceeds a limit and can never be met. Returned at once.
+ *   GPUMEM_E_NO_MEMORY   The device never has that much memory. Returned at once.
  */
 #define GPUMEM_WAIT_FOREVER UINT32_MAX
 
 /* ---- memory: raw pointers, the hot path */
 
-/* A CUstream or cudaStream_t; NULL is the default stream that all threads share (a thread's own is
- * cudaStreamPerThread). On the host backend any value that is no special one names a stream. */
+/* A CUstream or cudaStream_t. NULL is the default stream that all threads share; a thread's own
+ * default stream is cudaStreamPerThread. On the host backend, any value except the two below names
+ * a stream. */
 typedef void *gpumem_stream;
-/* alloc: usable on any stream at once. free: whatever was launched so far, on any stream, may still
- * use it; in the GPU's primary context, or in one that was current when this process allocated or
- * freed memory of that GPU, be it one of another GPU. */
+/*
+ * In an allocation: the memory can be used on any stream at once.
+ *
+ * In a free: work launched before the call, on any stream, may still use the memory. This covers
+ * streams of the GPU's primary context, and of every context that was current when this process
+ * allocated or freed memory of the GPU, even if it is a context of another GPU.
+ */
 #define GPUMEM_STREAM_ANY ((gpumem_stream)(intptr_t)-1)
-/* free only: nothing uses it any more. */
+/* Only in a free: nothing uses the memory any more. */
 #define GPUMEM_STREAM_DONE ((gpumem_stream)(intptr_t)-2)
 
 typedef struct gpumem_alloc_options {
 	size_t size;
 	size_t alignment; /* a power of two; 0: 256 */
 	const char *tag;  /* shown by gpumemctl buffers; at most 63 bytes; may be NULL */
-	uint32_t wait_ms; /* how long to wait for room, see above */
+	uint32_t wait_ms; /* how long to wait if the device is full, see above */
 } gpumem_alloc_options;
 
 #define GPUMEM_ALLOC_OPTIONS_INIT \
@@ -230,59 +257,66 @@ typedef struct gpumem_alloc_options {
 	}
 
 /*
- * Memory on a device, aligned to 256 bytes at least. Carved out of chunks this process holds
- * already where that is possible: tens of nanoseconds, no message. options may be NULL. size 0 is
- * invalid.
+ * Allocates memory on a device, aligned to at least 256 bytes. The library takes it from chunks
+ * that this process already holds, if it can: that needs no message and takes tens of nanoseconds.
+ * size must not be 0. options may be NULL.
  */
 GPUMEM_API gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr);
-/* Never waits for the device. ptr must come from gpumem_alloc or gpumem_host_alloc on this
- * session; NULL is fine. A pointer that does not: GPUMEM_E_INVALID. */
+/* Frees memory. Never waits for the device. ptr must come from gpumem_alloc() or
+ * gpumem_host_alloc() on this session, or be NULL; other pointers are refused with
+ * GPUMEM_E_INVALID. */
 GPUMEM_API gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream);
 
 /*
- * Host memory that the GPUs reach at the same address: copies to and from it run at full speed and
- * need not be waited for. Where the daemon serves no GPU it is ordinary host memory. Aligned to 256
- * bytes at least. The driver copies to and from all of a block at once, but may refuse to set it
- * (cuMemset), which memset() does. What this process caches is reused without a message; the
- * daemon's host_limit bounds what all processes hold. GPUMEM_E_UNSUPPORTED: the daemon hands out
- * none, or this process sees no GPU. options may be NULL.
+ * Allocates pinned host memory, aligned to at least 256 bytes. The GPUs reach it at the same
+ * address, and copies to and from it run asynchronously and at full speed. If the daemon serves no
+ * GPU, it is ordinary host memory. size must not be 0. options may be NULL.
+ *
+ * The driver can copy a whole block in one call, but may refuse to set it (cuMemset): use memset().
+ * Memory that this process has cached is reused without a message. The daemon's key host_limit
+ * bounds what all processes together hold. GPUMEM_E_UNSUPPORTED means that the daemon hands out no
+ * pinned memory, or that this process sees no GPU.
  */
 GPUMEM_API gpumem_status gpumem_host_alloc(
 	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr);
-/* Never waits: what was launched so far may still use it, and it is reused when that is done.
- * gpumem_free does the same for a stream that is named. ptr must come from gpumem_host_alloc; NULL
- * is fine. */
+/* Frees pinned host memory. Never waits: work launched before the call may still use the memory,
+ * which is reused when that work is done. gpumem_free() does the same for one stream. ptr must come
+ * from gpumem_host_alloc(), or be NULL. */
 GPUMEM_API gpumem_status gpumem_host_free(gpumem_session *session, void *ptr);
 
 /* ---- graphs */
 
 /*
- * A graph uses the addresses it was captured with each time it is launched. So memory that is
- * allocated or freed with gpumem_alloc and gpumem_free on a stream while that is being captured
- * stays where it is: it is neither reused nor given back, even when freed, until the program says
- * that the graph, and everything instantiated from it, is gone.
+ * A captured graph uses the same addresses each time it is launched. So memory that is allocated or
+ * freed on a stream while the stream is being captured stays in place. Even after it was freed, the
+ * library neither reuses it nor gives it back, until the program says that the graph and everything
+ * instantiated from it are gone.
  */
 
-/* The number of the graph that a stream of the device is being captured into; 0: none. Ask between
- * begin and end of the capture. A stream that was named to this library while it was captured may
- * be asked by it until it is named once more: ask again after the end of the capture, or allocate
- * or free on it, before it is destroyed. */
+/*
+ * The number of the graph that the stream is being captured into, or 0 if it is not being captured.
+ * Call it between the begin and the end of the capture.
+ *
+ * The library may query a stream that was passed to it during a capture until the stream is passed
+ * to it again. So before you destroy such a stream, call this function, or allocate or free on the
+ * stream, once after the end of the capture.
+ */
 GPUMEM_API gpumem_status gpumem_graph_of(
 	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph);
-/* That graph will not be launched again: what was freed is free from now on. A number that is not
- * known is GPUMEM_E_NOT_FOUND. */
+/* Says that the graph will not be launched again: memory that was kept for it and has been freed is
+ * now really free. If the library keeps nothing for that number, returns GPUMEM_E_NOT_FOUND. */
 GPUMEM_API gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph);
 
-/* ---- buffers: a lease of their own, so that they can be shared */
+/* ---- buffers: each has a lease of its own, so that it can be shared */
 
 typedef struct gpumem_buffer gpumem_buffer;
 
 typedef struct gpumem_buffer_options {
 	size_t size;
 	const char *tag;            /* at most 63 bytes; may be NULL */
-	gpumem_transport transport; /* one that the device has not: GPUMEM_E_UNSUPPORTED */
-	uint32_t wait_ms;           /* how long to wait for room, as in gpumem_alloc_options */
+	gpumem_transport transport; /* GPUMEM_E_UNSUPPORTED if the device does not have it */
+	uint32_t wait_ms;           /* how long to wait if the device is full, see above */
 } gpumem_buffer_options;
 
 #define GPUMEM_BUFFER_OPTIONS_INIT \
@@ -290,29 +324,34 @@ typedef struct gpumem_buffer_options {
 		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0 \
 	}
 
+/* Each call sends a message: programs that allocate often should use gpumem_alloc(). options may be
+ * NULL. */
 GPUMEM_API gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer);
-/* Nothing may use the memory any more. NULL is fine. For an opened buffer: closes this process's
- * view. */
+/* Nothing may be using the memory any more. If another process created the buffer, this only closes
+ * the view of it here. buffer may be NULL. */
 GPUMEM_API void gpumem_buffer_destroy(gpumem_buffer *buffer);
 GPUMEM_API void *gpumem_buffer_ptr(const gpumem_buffer *buffer);
 GPUMEM_API size_t gpumem_buffer_size(const gpumem_buffer *buffer);
 GPUMEM_API uint32_t gpumem_buffer_device(const gpumem_buffer *buffer);
 GPUMEM_API const char *gpumem_buffer_tag(const gpumem_buffer *buffer);
-/* How its memory came here: GPUMEM_TRANSPORT_FD or _IPC. */
+/* How the daemon handed the memory over: GPUMEM_TRANSPORT_FD or GPUMEM_TRANSPORT_IPC. */
 GPUMEM_API gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer);
 #define GPUMEM_IPC_HANDLE_BYTES 64
 /*
  * The CUDA IPC handle of a buffer on the ipc transport, for a program that opens it by itself with
- * cuIpcOpenMemHandle or cudaIpcOpenMemHandle; other buffers: GPUMEM_E_UNSUPPORTED. Whoever sees
- * these bytes can open the memory, whatever its uid: pass them on with care. The daemon does not
- * know of who opened it so: destroy the buffer only after all of them have closed it.
+ * cuIpcOpenMemHandle() or cudaIpcOpenMemHandle(). Other buffers have none: GPUMEM_E_UNSUPPORTED.
+ *
+ * Any process of any user that has these bytes can open the memory: pass them on with care. The
+ * daemon does not know which programs opened it. Destroy the buffer only after they have all closed
+ * it.
  */
 GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
 	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
 
-/* GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL; is destroyed when b goes out of scope. */
+/* "GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL;": the buffer is destroyed when b goes out of scope.
+ */
 static inline void gpumem_buffer_cleanup(gpumem_buffer **buffer)
 {
 	gpumem_buffer_destroy(*buffer);
@@ -324,21 +363,21 @@ static inline void gpumem_buffer_cleanup(gpumem_buffer **buffer)
 
 /* ---- sharing */
 
-/* 128 random bits: whoever has them and is of the audience may open the buffer. */
+/* 128 random bits. A process that has them and belongs to the audience may open the buffer. */
 typedef struct gpumem_token {
 	uint8_t bytes[16];
 } gpumem_token;
 
 #define GPUMEM_TOKEN_TEXT_BYTES 33
-/* 32 hexadecimal digits and a 0. */
+/* As text, a token is 32 hexadecimal digits and a terminating 0. */
 GPUMEM_API void gpumem_token_to_text(const gpumem_token *token, char text[GPUMEM_TOKEN_TEXT_BYTES]);
 GPUMEM_API gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token);
 
 typedef enum gpumem_audience {
-	GPUMEM_AUDIENCE_DOMAIN =
-		0, /* processes of the maker's trust domain: its uid, in its container */
-	GPUMEM_AUDIENCE_UID = 1,
-	GPUMEM_AUDIENCE_GID = 2,
+	/* the creator's trust domain: processes of its uid, in its container */
+	GPUMEM_AUDIENCE_DOMAIN = 0,
+	GPUMEM_AUDIENCE_UID = 1, /* processes of one user */
+	GPUMEM_AUDIENCE_GID = 2, /* processes in one group */
 } gpumem_audience;
 
 typedef enum gpumem_share_mode {
@@ -349,7 +388,7 @@ typedef enum gpumem_share_mode {
 typedef struct gpumem_share_options {
 	size_t size;
 	gpumem_audience audience;
-	uint32_t id; /* the uid or gid */
+	uint32_t id; /* the audience's uid or gid */
 	gpumem_share_mode mode;
 } gpumem_share_options;
 
@@ -358,13 +397,15 @@ typedef struct gpumem_share_options {
 		sizeof(gpumem_share_options), GPUMEM_AUDIENCE_DOMAIN, 0, GPUMEM_SHARE_READ_WRITE \
 	}
 
-/* options may be NULL: the trust domain, read and write. The maker pays for the memory while it
- * lives, then the oldest opener. */
+/* Makes a token for the buffer. If options is NULL, the creator's trust domain may read and write.
+ * The memory is charged to the process that created the buffer as long as that process lives, and
+ * after that to the process that opened it first. */
 GPUMEM_API gpumem_status gpumem_share(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token);
+/* Maps a buffer that another process shared. */
 GPUMEM_API gpumem_status gpumem_open(
 	gpumem_session *session, const gpumem_token *token, gpumem_buffer **ret_buffer);
-/* Every token made for the buffer ends; who has opened it keeps it. */
+/* Ends every token of the buffer. Processes that have opened the buffer keep it. */
 GPUMEM_API gpumem_status gpumem_unshare(gpumem_buffer *buffer);
 
 #ifdef __cplusplus
