@@ -91,9 +91,18 @@ int gm_device_name_parse(const char *text, struct gm_device_name *ret)
 
 bool gm_device_name_same(const struct gm_device_name *a, const struct gm_device_name *b)
 {
-	return a->kind == b->kind && a->number == b->number &&
-	       !memcmp(a->uuid, b->uuid, sizeof(a->uuid)) &&
-	       !memcmp(a->pci, b->pci, sizeof(a->pci));
+	if (a->kind != b->kind)
+		return false;
+
+	switch (a->kind) {
+	case GM_DEVICE_NUMBER:
+		return a->number == b->number;
+	case GM_DEVICE_UUID:
+		return !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+	case GM_DEVICE_PCI:
+		return !memcmp(a->pci, b->pci, sizeof(a->pci));
+	}
+	return false;
 }
 
 bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,

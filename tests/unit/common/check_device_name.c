@@ -51,7 +51,8 @@ START_TEST(a_device_goes_by_its_pci_address_however_its_domain_is_written)
 	static const char *const texts[] = {
 		"0000:A0:1f.7", "a0:1f.7", "00000000:a0:1F.7", "00000:A0:1f.7"};
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-		struct gm_device_name name = parse(texts[i]);
+		struct gm_device_name name = parse(texts[i]), first = parse(texts[0]);
+		ck_assert(gm_device_name_same(&name, &first));
 		ck_assert(gm_device_name_means(&name, 0, NULL, "0000:A0:1F.7"));
 		ck_assert(!gm_device_name_means(&name, 0, NULL, "0001:A0:1F.7"));
 		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A1:1F.7"));
