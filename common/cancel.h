@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_CANCEL_H
-#define GM_CLIENT_CANCEL_H
+#ifndef GM_COMMON_CANCEL_H
+#define GM_COMMON_CANCEL_H
 
 #include <pthread.h>
 
 /*
- * A thread of the program that is cancelled (pthread_cancel) in a call of this library ends after
- * it: in the middle it would take along locks, answers of other threads, and memory that was just
- * granted. Stands at the beginning of whatever waits, sends, or calls the system between a lock and
- * its end. What neither does needs none.
+ * Defers the cancellation (pthread_cancel) of a thread to the end of a scope. A thread that ended
+ * in the middle of a call of the client library would leave locks held, and lose the answers of
+ * other threads and memory that was just granted.
+ *
+ * GM_UNCANCELLED stands at the beginning of every function that waits, sends, or makes a system
+ * call while it holds a lock. Other functions do not need it.
  */
 static inline int gm_cancel_off(void)
 {

@@ -7,16 +7,16 @@
 #include <unistd.h>
 
 /*
- * Owners that let go by themselves at the end of their scope. An owner gives up on its last line:
- * "return gm_steal_fd(&fd)", "*ret = gm_steal_ptr(&p)".
+ * Variables that release what they own at the end of their scope. A function that keeps the object
+ * takes it out on its last line: "return gm_steal_fd(&fd)", "*ret = gm_steal_ptr(&p)".
  */
 
-/* Closes what is an fd, leaves errno alone, and is -1: fd = gm_close(fd). */
+/* Closes fd unless it is negative, keeps errno, and returns -1: fd = gm_close(fd). */
 static inline int gm_close(int fd)
 {
 	if (fd >= 0) {
 		int saved = errno;
-		close(fd); /* the fd is gone whatever this says */
+		close(fd); /* releases the fd even if it fails */
 		errno = saved;
 	}
 	return -1;

@@ -9,11 +9,11 @@
 #define GM_NS_PER_MS UINT64_C(1000000)
 #define GM_NS_PER_S  UINT64_C(1000000000)
 
-/* CLOCK_MONOTONIC in nanoseconds: the same clock for every process of the host. */
+/* CLOCK_MONOTONIC in nanoseconds. All processes of the host see the same clock. */
 static inline uint64_t gm_clock_ns(void)
 {
 	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail with a clock that exists */
+	clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for a clock that exists */
 	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 

@@ -2,10 +2,10 @@
 /*
  * Finds libcuda.so.1 and libnvidia-ml.so.1 at run time and fills a table of function pointers.
  *
- * Symbols come from cuGetProcAddress where the driver has it, asked for in the version whose
- * signature cuda_abi.h declares, else from the library's own symbol table. The libraries stay
- * loaded for the life of the process: a driver that is unloaded under running threads takes the
- * process with it.
+ * If the driver has cuGetProcAddress, that function is asked for each symbol, in the version whose
+ * signature cuda_abi.h declares. Otherwise the library's symbol table is used. The libraries stay
+ * loaded for the life of the process, because unloading the driver while threads run would crash
+ * it.
  */
 #include "common/cuda.h"
 
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct symbol {
+struct cuda_symbol {
 	const char *name;
 	const char *exported;
 	int version;
@@ -26,14 +26,14 @@ struct symbol {
 	size_t offset;
 };
 
-static const struct symbol cuda_symbols[] = {
+static const struct cuda_symbol cuda_symbols[] = {
 #define SYMBOL(name, symbol, version, needed, parameters) \
 	{#name, symbol, version, needed, offsetof(struct gm_cuda, name)},
 	GM_CU_FUNCTIONS(SYMBOL) GM_CU_OLD_FUNCTIONS(SYMBOL)
 #undef SYMBOL
 };
 
-static const struct symbol nvml_symbols[] = {
+static const struct cuda_symbol nvml_symbols[] = {
 #define SYMBOL(name, symbol, needed, parameters) \
 	{#name, symbol, 0, needed, offsetof(struct gm_nvml, name)},
 	GM_NVML_FUNCTIONS(SYMBOL)
@@ -44,13 +44,13 @@ typedef gm_cu_result (*get_proc_fn)(const char *symbol, void **fn, int version, 
 typedef gm_cu_result (*get_proc_v2_fn)(
 	const char *symbol, void **fn, int version, uint64_t flags, int *status);
 
-struct library {
+struct cuda_library {
 	void *handle;
 	get_proc_fn get_proc;
 	get_proc_v2_fn get_proc_v2;
 };
 
-/* One outcome per library and process, whoever asks first. */
+/* Each library is loaded once per process. All callers get that one outcome. */
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 static struct gm_cuda cuda_table;
 static int cuda_result;
@@ -61,7 +61,7 @@ static struct gm_nvml nvml_table;
 static int nvml_result;
 static char nvml_why[GM_CUDA_WHY_BYTES];
 
-__attribute__((format(printf, 2, 3))) static int fail(
+__attribute__((format(printf, 2, 3))) static int cuda_fail(
 	char why[GM_CUDA_WHY_BYTES], const char *format, ...)
 {
 	va_list args;
@@ -71,7 +71,7 @@ __attribute__((format(printf, 2, 3))) static int fail(
 	return -ENODEV;
 }
 
-static void *cuda_find(const struct library *library, const struct symbol *symbol)
+static void *cuda_find(const struct cuda_library *library, const struct cuda_symbol *symbol)
 {
 	void *fn = NULL;
 	int status = 0;
@@ -89,9 +89,9 @@ static void *cuda_find(const struct library *library, const struct symbol *symbo
 	return dlsym(library->handle, symbol->exported);
 }
 
-/* The first needed symbol that is missing, or NULL. */
-static const char *cuda_fill(
-	const struct library *library, const struct symbol *symbols, size_t n, void *table)
+/* Fills the table. Returns the first needed symbol that is missing, or NULL. */
+static const char *cuda_fill(const struct cuda_library *library, const struct cuda_symbol *symbols,
+	size_t n, void *table)
 {
 	for (size_t i = 0; i < n; i++) {
 		void *fn = cuda_find(library, &symbols[i]);
@@ -102,10 +102,10 @@ static const char *cuda_fill(
 	return NULL;
 }
 
-/* What cuda_abi.h declares is all there from here on, but for what it says is not needed. */
+/* From this version on, the driver has everything that cuda_abi.h declares as needed. */
 #define OLDEST 11040
 
-/* What is behind an error of cuInit, as far as it is known; "": nothing is. */
+/* The likely cause of an error of cuInit, or "" if none is known. */
 static const char *cuda_cause(gm_cu_result result)
 {
 	switch (result) {
@@ -129,28 +129,28 @@ static int cuda_no_device(void)
 
 	cuda_lack = GM_CUDA_NO_DEVICE;
 	if (visible)
-		return fail(cuda_why,
+		return cuda_fail(cuda_why,
 			"the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE): CUDA_VISIBLE_DEVICES is \"%.60s\", which leaves none",
 			visible);
-	return fail(cuda_why,
+	return cuda_fail(cuda_why,
 		"the NVIDIA driver finds no GPU (CUDA_ERROR_NO_DEVICE) that this process may use");
 }
 
-/* Anything but a library that is not there is worth the loader's own words. */
+/* A missing library needs no details. Any other failure is reported in the loader's own words. */
 static int cuda_no_library(void)
 {
 	const char *text = dlerror();
 
 	cuda_lack = GM_CUDA_NO_DRIVER;
 	if (text && strncmp(text, "libcuda.so.1: cannot open", 25) != 0)
-		return fail(cuda_why, "libcuda.so.1 cannot be loaded: %.180s", text);
-	return fail(cuda_why,
+		return cuda_fail(cuda_why, "libcuda.so.1 cannot be loaded: %.180s", text);
+	return cuda_fail(cuda_why,
 		"no NVIDIA driver: libcuda.so.1 cannot be loaded (in a container: run it with the GPU's driver mounted)");
 }
 
 static int cuda_load(void)
 {
-	struct library library = {0};
+	struct cuda_library library = {0};
 	const char *missing;
 	gm_cu_result result;
 	int count = 0;
@@ -164,7 +164,7 @@ static int cuda_load(void)
 	missing = cuda_fill(
 		&library, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, &cuda_table);
 	if (missing)
-		return fail(cuda_why,
+		return cuda_fail(cuda_why,
 			"the NVIDIA driver is too old: it has no %s; CUDA 11.4 (driver 470) or newer is needed",
 			missing);
 	cuda_lack = GM_CUDA_BROKEN;
@@ -172,19 +172,19 @@ static int cuda_load(void)
 	if (result == GM_CUDA_ERROR_NO_DEVICE)
 		return cuda_no_device();
 	if (result != GM_CUDA_SUCCESS)
-		return fail(cuda_why, "the NVIDIA driver does not start: %s%s",
+		return cuda_fail(cuda_why, "the NVIDIA driver does not start: %s%s",
 			gm_cuda_error(&cuda_table, result), cuda_cause(result));
 	result = cuda_table.cuDriverGetVersion(&cuda_table.driver_version);
 	if (result == GM_CUDA_SUCCESS && cuda_table.driver_version < OLDEST) {
 		cuda_lack = GM_CUDA_TOO_OLD;
-		return fail(cuda_why,
+		return cuda_fail(cuda_why,
 			"the NVIDIA driver is too old: it has CUDA %d.%d; 11.4 (driver 470) or newer is needed",
 			cuda_table.driver_version / 1000, cuda_table.driver_version % 1000 / 10);
 	}
 	if (result == GM_CUDA_SUCCESS)
 		result = cuda_table.cuDeviceGetCount(&count);
 	if (result != GM_CUDA_SUCCESS)
-		return fail(cuda_why, "the NVIDIA driver does not answer: %s",
+		return cuda_fail(cuda_why, "the NVIDIA driver does not answer: %s",
 			gm_cuda_error(&cuda_table, result));
 	if (count == 0)
 		return cuda_no_device();
@@ -209,20 +209,20 @@ static const char *cuda_nvml_cause(gm_nvml_return result)
 static int cuda_load_nvml(void)
 {
 	char text[GM_NVML_ERROR_TEXT];
-	struct library library = {0};
+	struct cuda_library library = {0};
 	const char *missing;
 	gm_nvml_return result;
 
 	library.handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library.handle)
-		return fail(nvml_why, "no NVML: libnvidia-ml.so.1 cannot be loaded");
+		return cuda_fail(nvml_why, "no NVML: libnvidia-ml.so.1 cannot be loaded");
 	missing = cuda_fill(
 		&library, nvml_symbols, sizeof nvml_symbols / sizeof *nvml_symbols, &nvml_table);
 	if (missing)
-		return fail(nvml_why, "NVML is too old: it has no %s", missing);
+		return cuda_fail(nvml_why, "NVML is too old: it has no %s", missing);
 	result = nvml_table.nvmlInit();
 	if (result != GM_NVML_SUCCESS)
-		return fail(nvml_why, "NVML does not start: %s%s", gm_nvml_error(result, text),
+		return cuda_fail(nvml_why, "NVML does not start: %s%s", gm_nvml_error(result, text),
 			cuda_nvml_cause(result));
 	return 0;
 }

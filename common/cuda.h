@@ -5,11 +5,11 @@
 #include "common/cuda_abi.h"
 
 /*
- * The CUDA driver and NVML, found at run time: one binary serves hosts with and without a GPU.
- * Nothing is loaded before the first call, nothing is ever unloaded (the driver does not bear it),
- * and loading twice gives the same table. Thread-safe.
+ * The CUDA driver and NVML, loaded at run time, so that one binary serves hosts with and without a
+ * GPU. Nothing is loaded before the first call. Nothing is ever unloaded, because the driver does
+ * not survive that. Loading twice gives the same table. Thread-safe.
  *
- * The functions' own results are the driver's; gm_cuda_error() has its names for them.
+ * The loaded functions return the driver's own results; gm_cuda_error() gives their names.
  */
 
 #define GM_CUDA_WHY_BYTES 256
@@ -29,30 +29,31 @@ struct gm_nvml {
 };
 
 /*
- * The driver, loaded and initialised (cuInit, which costs a few MiB of device memory and no
- * context). -ENODEV: no driver, no device, or one too old; why says which and what to do.
+ * Loads and initialises the driver. cuInit() costs a few MiB of device memory, but makes no
+ * context. Returns -ENODEV if there is no driver, no device, or if the driver is too old; why then
+ * says which, and what to do about it.
  */
 int gm_cuda_load(const struct gm_cuda **ret_cuda, char why[GM_CUDA_WHY_BYTES]);
-/* What it was that gm_cuda_load() lacked. */
+/* Why gm_cuda_load() failed. */
 enum gm_cuda_lack {
-	GM_CUDA_THERE,     /* nothing */
-	GM_CUDA_NO_DRIVER, /* no libcuda.so.1, or none that can be loaded */
+	GM_CUDA_THERE,     /* it did not fail */
+	GM_CUDA_NO_DRIVER, /* libcuda.so.1 is missing or cannot be loaded */
 	GM_CUDA_TOO_OLD,
-	GM_CUDA_NO_DEVICE, /* none that this process may see */
-	GM_CUDA_BROKEN,    /* it does not start, or does not answer */
+	GM_CUDA_NO_DEVICE, /* this process may use no device */
+	GM_CUDA_BROKEN,    /* the driver does not start, or does not answer */
 };
 enum gm_cuda_lack gm_cuda_lack(void);
-/* NVML, loaded and initialised. -ENODEV likewise: figures then come from the broker's own ledger.
- */
+/* Loads and initialises NVML. On -ENODEV, why says why, and only the broker's own figures are
+ * known. */
 int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES]);
 
-/* "NVML_ERROR_GPU_IS_LOST"; for those that cuda_abi.h does not name "NVML error 5". */
+/* "NVML_ERROR_GPU_IS_LOST", or "NVML error 5" if cuda_abi.h does not name the error. */
 #define GM_NVML_ERROR_TEXT 48
 const char *gm_nvml_error(gm_nvml_return result, char text[GM_NVML_ERROR_TEXT]);
 /* "CUDA_ERROR_OUT_OF_MEMORY"; never NULL. */
 const char *gm_cuda_error(const struct gm_cuda *cuda, gm_cu_result result);
-/* The errno of ours that says the same: -ENOMEM, -ENODEV (the device is gone or unusable), -EINVAL,
- * -EIO for the rest; 0 for success. */
+/* The errno that says the same, or 0 for success: -ENOMEM, -ENODEV (the device is gone or
+ * unusable), -EINVAL, -EOPNOTSUPP, -EPERM, and -EIO for all others. */
 int gm_cuda_errno(gm_cu_result result);
 
 #endif

@@ -6,13 +6,13 @@
 #include <stdint.h>
 
 /*
- * The part of the CUDA driver's and of NVML's interface that we use, in declarations of our own, so
- * that no Toolkit is needed to build. Where cuda.h is installed, tests/unit/common/check_cuda_abi.c and
- * check_cuda_signatures.c hold every size, offset, value, signature and version in here against it,
- * and check_nvml_abi.c does where nvml.h is.
+ * Our own declarations of the parts of the CUDA driver and of NVML that we use, so that no Toolkit
+ * is needed to build. If cuda.h is installed, check_cuda_abi.c and check_cuda_abi_signatures.c in
+ * tests/unit/common compare every size, offset, value, signature and version here with it. If
+ * nvml.h is installed, check_cuda_abi_nvml.c does the same.
  *
- * GM_CU_ABI_TYPES_GIVEN, GM_NVML_ABI_TYPES_GIVEN: the types have other definitions already; for
- * those tests only.
+ * Those tests define GM_CU_ABI_TYPES_GIVEN or GM_NVML_ABI_TYPES_GIVEN if they define the types
+ * themselves.
  */
 
 #ifndef GM_CU_ABI_TYPES_GIVEN
@@ -56,7 +56,7 @@ typedef struct gm_cu_access {
 	int flags;
 } gm_cu_access;
 
-/* Enumerations of the driver: all of them are as wide as an int. */
+/* Enumerations of the driver. All are as wide as an int. */
 typedef int gm_cu_attribute;
 typedef int gm_cu_handle_type;
 typedef int gm_cu_granularity;
@@ -66,9 +66,7 @@ typedef int gm_cu_query_result;
 typedef void (*gm_cu_host_fn)(void *user);
 #endif
 
-/*
- * Values. X(our name without GM_, value): the driver's own name is the same.
- */
+/* Values. X(name, value): the driver's own name; ours is the same with GM_ in front. */
 #define GM_CU_VALUES(X) \
 	X(CUDA_SUCCESS, 0) \
 	X(CUDA_ERROR_INVALID_VALUE, 1) \
@@ -155,7 +153,8 @@ enum gm_cu_value {
 
 /*
  * Functions. X(name, exported symbol, CUDA version that has this signature, needed, parameters).
- * needed: 1, nothing works without it; 0, the pointer may be NULL and its caller does without.
+ * needed is 1 if nothing works without the function. If it is 0, the pointer may be NULL, and
+ * callers must do without.
  */
 #define GM_CU_FUNCTIONS(X) \
 	X(cuInit, "cuInit", 2000, 1, (unsigned int flags)) \
@@ -251,19 +250,16 @@ enum gm_cu_value {
 	X(cuEventQuery, "cuEventQuery", 2000, 1, (gm_cu_event event)) \
 	X(cuEventDestroy, "cuEventDestroy_v2", 4000, 1, (gm_cu_event event))
 
-/*
- * Functions in an older version than the one that cuda.h leads to today; the driver goes on having
- * them.
- */
+/* Functions in an older version than the one that cuda.h selects today. Drivers still have them. */
 #define GM_CU_OLD_FUNCTIONS(X) \
 	X(cuCtxCreate, "cuCtxCreate_v2", 3020, 0, \
 		(gm_cu_ctx * ctx, unsigned int flags, gm_cu_device device)) \
 	X(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, 0, \
 		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id))
 
-/* ---- NVML. Its header may be missing even where the Toolkit is. */
+/* ---- NVML. Its header may be missing even if the Toolkit is installed. */
 
-/* Values. X(our name without GM_, value): NVML's own name is the same. */
+/* Values. X(name, value): NVML's own name; ours is the same with GM_ in front. */
 #define GM_NVML_VALUES(X) \
 	X(NVML_SUCCESS, 0) \
 	X(NVML_ERROR_UNINITIALIZED, 1) \
@@ -285,7 +281,7 @@ enum gm_nvml_value {
 	GM_NVML_VALUES(GM_NVML_VALUE_ENUM)
 #undef GM_NVML_VALUE_ENUM
 };
-#define GM_NVML_USED_UNKNOWN UINT64_MAX /* a process's use that the driver does not tell */
+#define GM_NVML_USED_UNKNOWN UINT64_MAX /* the driver does not know how much a process uses */
 
 #ifndef GM_NVML_ABI_TYPES_GIVEN
 typedef int gm_nvml_return;

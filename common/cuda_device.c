@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a GPU is and can do: the one place that reads its attributes, for the daemon, which acts on
- * them, and for gpumemctl doctor, which shows them.
+ * What a GPU is and what it can do. Only this file reads a GPU's attributes: for the daemon, which
+ * acts on them, and for gpumemctl doctor, which shows them.
  *
- * On WSL2 the attributes are not to be believed. What was seen there, and where it is told:
+ * On WSL2 the driver's answers cannot be trusted. Known cases, and where they are reported:
+ *   - The driver offers gpuDirectRDMACapable, but cuMemSetAccess() fails with CUDA_ERROR_UNKNOWN on
+ *     memory created with that flag. Without the flag it works (pytorch/pytorch 192330; fixed in
+ *     driver 615).
+ *   - Without the flag, memory for POSIX file descriptors works (NVIDIA/cuda-python 1127, 1175,
+ *     1179). Memory pools for them are refused, although the driver offers them
+ *     (NVIDIA/cuda-python 1045).
+ *   - The driver offers CUDA IPC since version 510, but opening a handle fails with "invalid
+ *     resource handle" (sgl-project/sglang 36212).
  *
- * Memory made with gpuDirectRDMACapable, which the driver says it can do, cannot be given access to
- * (cuMemSetAccess: CUDA_ERROR_UNKNOWN); without the flag it can (pytorch/pytorch 192330; mended in
- * driver 615). With the flag left out, memory for POSIX file descriptors works
- * (NVIDIA/cuda-python 1127, 1175, 1179), while pools of it are refused although the driver says it
- * can (NVIDIA/cuda-python 1045). CUDA IPC handles are said to be supported since driver 510, but
- * programs that open one get "invalid resource handle" (sgl-project/sglang 36212).
- *
- * So there: no RDMA, fd if a chunk can really be made and exported, and ipc only where fd cannot be
- * had. Whether an ipc handle opens is known only to the client that tries.
+ * So on WSL2 a GPU has no RDMA. It has fd if a chunk can really be created and exported. It has ipc
+ * only if it does not have fd: only a client that tries can know whether an ipc handle opens.
  */
 #include "common/cuda_device.h"
 
@@ -30,7 +31,7 @@ static bool cuda_device_can(
 	return cuda->cuDeviceGetAttribute(&value, attribute, device) == GM_CUDA_SUCCESS && value;
 }
 
-/* Makes a chunk and exports it, as the daemon will. */
+/* Creates a chunk and exports it, as the daemon will. */
 static bool cuda_device_try_fd(const struct gm_cuda *cuda, struct gm_cuda_device *device)
 {
 	const char *call = "cuMemCreate";
@@ -75,7 +76,6 @@ static bool cuda_device_has_fd(const struct gm_cuda *cuda, struct gm_cuda_device
 	return !wsl || cuda_device_try_fd(cuda, device);
 }
 
-/* A driver before CUDA 12.0 does not know the question; there the functions are the answer. */
 static bool cuda_device_has_ipc(const struct gm_cuda *cuda, struct gm_cuda_device *device, bool wsl)
 {
 	const char *why = NULL;
@@ -83,7 +83,7 @@ static bool cuda_device_has_ipc(const struct gm_cuda *cuda, struct gm_cuda_devic
 
 	if (cuda->cuDeviceGetAttribute(
 		    &value, GM_CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, device->number))
-		value = 1; /* a driver that does not know the question */
+		value = 1; /* CUDA 11 has no such attribute: the functions decide */
 	if (!cuda->cuIpcGetMemHandle || !cuda->cuIpcOpenMemHandle || !cuda->cuIpcCloseMemHandle)
 		why = "the driver has no CUDA IPC";
 	else if (cuda_device_can(cuda, device->number, GM_CU_DEVICE_ATTRIBUTE_INTEGRATED))

@@ -1,36 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names of devices that people write. Each kind has a form of its own, so that none can be
- * taken for another: a number has digits alone, a UUID four dashes, a PCI address colons and a dot.
- * Nothing is abbreviated or guessed: a name is all there or it is none.
+ * Parses the names that people write for devices. The kinds cannot be confused: a number has only
+ * digits, a UUID has four dashes, and a PCI address has colons and a dot. Nothing is abbreviated or
+ * guessed: a name is complete, or it is not a name.
  */
 #include "common/device_name.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
 #include "common/units.h"
-
-static int device_name_digit(char c)
-{
-	if (isdigit((unsigned char)c))
-		return c - '0';
-	return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
-}
-
-/* A hexadecimal number of so many digits. Behind it, or NULL. */
-static const char *device_name_hex(const char *at, size_t least, size_t most, uint32_t *ret)
-{
-	size_t n = 0;
-
-	*ret = 0;
-	for (; n < most && device_name_digit(at[n]) >= 0; n++)
-		*ret = *ret << 4 | (uint32_t)device_name_digit(at[n]);
-	return n < least ? NULL : at + n;
-}
 
 static bool device_name_parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
 {
@@ -40,7 +21,7 @@ static bool device_name_parse_uuid(const char *at, uint8_t uuid[GM_UUID_BYTES])
 		uint32_t byte;
 		if ((i == 4 || i == 6 || i == 8 || i == 10) && *at++ != '-')
 			return false;
-		at = device_name_hex(at, 2, 2, &byte);
+		at = gm_parse_hex(at, 2, 2, &byte);
 		if (!at)
 			return false;
 		uuid[i] = (uint8_t)byte;
@@ -55,17 +36,17 @@ static bool device_name_parse_pci(const char *at, uint32_t pci[4])
 
 	pci[0] = 0;
 	if (colon && strchr(colon + 1, ':')) {
-		at = device_name_hex(at, 4, 8, &pci[0]);
+		at = gm_parse_hex(at, 4, 8, &pci[0]);
 		if (!at || *at++ != ':')
 			return false;
 	}
-	at = device_name_hex(at, 2, 2, &pci[1]);
+	at = gm_parse_hex(at, 2, 2, &pci[1]);
 	if (!at || *at++ != ':')
 		return false;
-	at = device_name_hex(at, 2, 2, &pci[2]);
+	at = gm_parse_hex(at, 2, 2, &pci[2]);
 	if (!at || *at++ != '.' || pci[2] > 0x1f)
 		return false;
-	at = device_name_hex(at, 1, 1, &pci[3]);
+	at = gm_parse_hex(at, 1, 1, &pci[3]);
 	return at && !*at && pci[3] < 8;
 }
 

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * The fds of one packet, as one owned object: what is not taken out is closed with it. Places keep
- * their order and number, also after an fd was taken: the n-th handle of a packet is the n-th fd.
+ * The fds of one packet as one object, which closes the fds that nobody takes out. An fd keeps its
+ * position when others are taken out, because the n-th handle of a packet is the n-th fd.
  */
 
 #include <errno.h>

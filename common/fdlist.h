@@ -6,16 +6,17 @@
 
 #include "common/limits.h"
 
-/* A set of file descriptors that travels with one packet. It owns what is in it. */
+/* The file descriptors of one packet. The list owns them. */
 struct gm_fdlist {
 	int fds[GM_LIMIT_PACKET_FDS];
 	size_t n;
 };
 void gm_fdlist_init(struct gm_fdlist *list);
-void gm_fdlist_deinit(struct gm_fdlist *list); /* closes what is left */
-/* Takes the fd. -E2BIG: full; -EBADF: negative; the fd stays the caller's. */
+void gm_fdlist_deinit(struct gm_fdlist *list); /* closes the fds that nobody took out */
+/* Takes ownership of the fd, except on error: -E2BIG if the list is full, -EBADF if fd is negative.
+ */
 int gm_fdlist_add(struct gm_fdlist *list, int fd);
-/* The fd at place i is the caller's from now on; -1 if it was taken before or is none. */
+/* Takes the i-th fd out; the caller owns it. Returns -1 if it was taken before or never existed. */
 int gm_fdlist_steal(struct gm_fdlist *list, size_t i);
 
 #endif

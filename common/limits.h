@@ -5,19 +5,21 @@
 #include <stdint.h>
 
 /*
- * Every bound on what one side can make the other allocate, queue or keep open. Each row needs a
- * test at limit + 1: a test case that opens with GM_LIMIT_TEST(NAME) (tests/limit.h);
- * tests/check-limits fails when a row has none.
+ * Every bound on what one side can make the other side allocate, queue or keep open. Each row needs
+ * a test at limit + 1: a test case that opens with GM_LIMIT_TEST(NAME) (tests/limit.h).
+ * tests/check-limits.sh fails if a row has none.
  *
- *   X(name, value, what happens to whoever goes past it)
+ *   X(name, value, what happens past the limit)
  */
 #define GM_LIMITS(X) \
-	X(PACKET_BYTES, 65536, "a longer packet is answered with an error, its sender dropped") \
+	X(PACKET_BYTES, 65536, \
+		"a longer packet is answered with an error, and its sender is dropped") \
 	X(PACKET_FDS, 64, "a longer list of handles is sent as several packets") \
 	X(FDS_IN_FLIGHT, 128, \
-		"further handles wait until the peer says that it read the ones before") \
+		"further handles wait until the peer says that it has read earlier ones") \
 	X(ARENA_BYTES, 524288, \
-		"a packet that unpacks to more is answered with an error, its sender dropped") \
+		"a packet that unpacks to more is answered with an error, and its sender is " \
+		"dropped") \
 	X(REQUESTS_IN_FLIGHT, 64, \
 		"further requests of a client are not read until one is answered") \
 	X(SEND_QUEUE_BYTES, 1048576, "a peer that does not read its answers is dropped") \
@@ -27,7 +29,7 @@
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
 	X(CHUNKS_PER_DEVICE, 8192, \
-		"pooled chunks are released, then a lease that needs more is refused") \
+		"pooled chunks are released; if that is not enough, the lease is refused") \
 	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
 	X(WAITING_PER_DEVICE, 4096, "a further request that does not fit is refused at once") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \
@@ -36,8 +38,8 @@
 	X(QUOTAS, 1024, "a further limit of an owner is refused") \
 	X(PROCESSES, 256, "further processes that use a device are counted but not listed") \
 	X(IPC_NUMBERS_PER_UID, 8192, \
-		"that many ipc blocks, present or former: a further one of that uid is refused, " \
-		"unless it gets a number that its domain had")
+		"a further ipc block of the uid is refused, unless the driver gives it a number " \
+		"that the block's domain had before")
 
 enum gm_limit {
 #define GM_LIMIT_ENUM(name, value, text) GM_LIMIT_##name = (value),
@@ -52,8 +54,8 @@ enum gm_limit {
 #define GM_CHUNK_MAX_SHIFT 30
 #define GM_CHUNK_CLASSES   (GM_CHUNK_MAX_SHIFT - GM_CHUNK_MIN_SHIFT + 1)
 
-/* The most that one request may ask for: far above any device, far below where sums could overflow.
- */
+/* The most that one request may ask for: far above any device, and far below the point where sums
+ * could overflow. */
 #define GM_LEASE_BYTES_MAX (UINT64_C(1) << 46)
 
 #define GM_TOKEN_BYTES      16

@@ -2,10 +2,11 @@
 #include "autoconf.h"
 
 /*
- * Log lines. A line is formatted once, bounded, and handed to the one sink; nothing is kept. May be
- * called from any thread once the sink is set, and leaves errno alone. The default sink writes each
- * line whole, so that lines of several threads do not mix, and shows control characters as '?':
- * whatever a client sent cannot forge a line of its own.
+ * Log lines. A line of bounded length is formatted once and passed to the sink; nothing is kept.
+ * Any thread may log once the sink is set, and errno is kept.
+ *
+ * The default sink writes each line in one piece, so that the lines of several threads do not mix.
+ * It writes control characters as '?', so that text from a client cannot forge a line.
  */
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 
 #include "common/log.h"
 
-/* A message that is longer is cut, and says so. */
+/* A longer message is cut, and ends with LOG_CUT. */
 #define LOG_BYTES 2048
 #define LOG_CUT   " [cut]"
 
@@ -33,14 +34,14 @@ static void log_write(const char *line, size_t n)
 		if (done < 0) {
 			if (errno == EINTR)
 				continue;
-			return; /* there is nowhere left to say so */
+			return; /* there is nowhere left to report it */
 		}
 		line += done;
 		n -= (size_t)done;
 	}
 }
 
-/* One line per line of the message: a message of several lines is ours, only we write newlines. */
+/* Writes one line per line of the message. Newlines are our own: text from clients has none. */
 static void log_to_stderr(enum gm_log_level level, const char *message, const char *const *fields)
 {
 	int terminal = isatty(STDERR_FILENO);

@@ -2,10 +2,12 @@
 #include "autoconf.h"
 
 /*
- * Blocks of the shared pages, copied in and out under their sequence count. All words go one by one
- * and atomically: the other side may be at it, and nothing here may be undefined because of that.
- * Neither side ever waits for the other. What comes out is one state of the block, and nothing more
- * is promised of it: the client's page can hold any nonsense.
+ * Copies blocks into and out of the shared pages, under their sequence count. All words are copied
+ * atomically, one by one, because the other side may be writing or reading at the same time.
+ * Neither side ever waits for the other.
+ *
+ * A copy is one consistent state of the block. Nothing more is promised: a client may write any
+ * nonsense into its page.
  */
 
 #include <errno.h>
@@ -14,8 +16,8 @@
 
 #include "common/page.h"
 
-/* A writer is at a block for some tens of nanoseconds; one that was stopped in the middle can take
- * any time, and is not waited for. */
+/* A write takes some tens of nanoseconds. A writer that was stopped in the middle may take any
+ * time, so readers give up. */
 #define PAGE_TRIES 128
 
 typedef _Atomic uint64_t page_word;
@@ -79,7 +81,7 @@ int gm_page_pread(int fd, off_t offset, size_t n, void *ret_copy)
 			return r;
 		if (before % 2 != 0)
 			continue;
-		/* A system call orders nothing by itself. */
+		/* A system call by itself does not order memory accesses. */
 		atomic_thread_fence(memory_order_acquire);
 		r = page_pread(fd, copy, n, offset);
 		if (r < 0)
@@ -103,7 +105,7 @@ void gm_page_write(void *block, const void *value, size_t n)
 	uint64_t word;
 
 	gm_page_write_begin(seq);
-	/* The first word holds the count, so its other half goes by itself. */
+	/* The count is one half of the first word, so the other half is stored separately. */
 	atomic_store_explicit(
 		(_Atomic uint32_t *)block + 1, ((const uint32_t *)value)[1], memory_order_relaxed);
 	for (size_t w = 1; w < n / sizeof(word); w++) {

@@ -10,16 +10,16 @@
 #include "common/limits.h"
 
 /*
- * The two shared pages of a client (design: two shared pages, no locks in them).
+ * The two pages that each client shares with the daemon. There are no locks in them.
  *
- * The daemon's page is written by the daemon alone and can be mapped read-only only
- * (F_SEAL_FUTURE_WRITE). The client's page is written by the client alone; the daemon reads it with
- * pread() into memory of its own, so that what it looks at cannot change under it, and takes
- * nothing in it for granted.
+ * Only the daemon writes the daemon's page; clients can map it only read-only
+ * (F_SEAL_FUTURE_WRITE). Only the client writes the client's page. The daemon reads that page with
+ * pread() into memory of its own, so that the copy cannot change while the daemon looks at it, and
+ * trusts nothing in it.
  *
- * A block is guarded by a sequence count: odd while its one writer is at it. A reader copies the
- * block and tries again if the count moved; it gives up after a bound and keeps what it had.
- * Writers never wait.
+ * Each block has a sequence count, which is odd while the block's one writer is writing. A reader
+ * copies the block and tries again if the count has changed. After a bounded number of tries it
+ * gives up and keeps its old copy. Writers never wait.
  */
 
 #define GM_PAGE_DAEMON_MAGIC UINT32_C(0x31444d47) /* "GMD1" */
@@ -39,13 +39,13 @@ struct gm_page_header {
 	uint8_t reserved[96];
 };
 
-/* What the daemon says of one device to one client. */
+/* What the daemon tells one client about one device. */
 struct gm_page_device {
 	_Atomic uint32_t seq;
 	uint32_t level;        /* 0 low … 3 critical */
 	uint32_t pressure_ppm; /* 0 … 1,000,000 */
 	uint32_t reserved0;
-	uint64_t reclaim_epoch; /* grows when cached chunks are wanted back */
+	uint64_t reclaim_epoch; /* grows when the daemon wants cached chunks back */
 	uint64_t total;
 	uint64_t capacity;
 	uint64_t available;
@@ -59,7 +59,7 @@ struct gm_page_daemon {
 	struct gm_page_device devices[GM_LIMIT_DEVICES];
 };
 
-/* What a client says of its use of one device. */
+/* What a client tells the daemon about its use of one device. */
 struct gm_page_use {
 	_Atomic uint32_t seq;
 	uint32_t reserved0;
@@ -69,9 +69,9 @@ struct gm_page_use {
 	uint64_t hits;
 	uint64_t misses;
 	uint64_t returns;
-	uint64_t cpu_fallbacks;
+	uint64_t cpu_fallbacks; /* reserved, always 0 */
 	uint64_t active_buffers;
-	uint64_t untracked; /* active buffers that found no free row */
+	uint64_t untracked; /* active buffers for which no row was free */
 	uint8_t reserved[48];
 };
 
@@ -96,8 +96,8 @@ _Static_assert(sizeof(struct gm_page_device) == GM_PAGE_BLOCK, "blocks are 128 b
 _Static_assert(sizeof(struct gm_page_use) == GM_PAGE_BLOCK, "blocks are 128 bytes");
 _Static_assert(sizeof(struct gm_page_row) == GM_PAGE_BLOCK, "blocks are 128 bytes");
 
-/* Writer's side: everything between begin and end changes together. One writer per block at a time.
- */
+/* For writers: everything written between begin and end changes together. Each block may have only
+ * one writer at a time. */
 static inline void gm_page_write_begin(_Atomic uint32_t *seq)
 {
 	atomic_store_explicit(
@@ -112,19 +112,23 @@ static inline void gm_page_write_end(_Atomic uint32_t *seq)
 }
 
 /*
- * Publishes value (a whole block: its count is ignored) in one write_begin and write_end, word by
- * word and atomically, so that a reader in the same process is no data race. n: a multiple of 8.
+ * For writers: publishes a whole block of n bytes, a multiple of 8, between one write_begin and one
+ * write_end. The count in value is ignored. Words are written atomically, so a reader in the same
+ * process is not a data race.
  */
 void gm_page_write(void *block, const void *value, size_t n);
 
 /*
- * Reader's side: one state of the block of n bytes (a multiple of 8, at most GM_PAGE_BLOCK), its
- * count first. 0; -EAGAIN: its writer was at it at every one of a bounded number of tries, keep
- * what you had; -EINVAL. The block is mapped memory, aligned to 8, or a copy made with pread(), of
- * which this checks no more than that its count is even: such a copy can be torn.
+ * For readers: copies one consistent state of a block of n bytes (a multiple of 8, at most
+ * GM_PAGE_BLOCK), which begins with its count. Returns -EAGAIN if the writer was writing at each of
+ * a bounded number of tries: keep the old copy. Returns -EINVAL for a bad n.
+ *
+ * The block is either mapped memory, aligned to 8, or a copy made with pread(). Of such a copy the
+ * function can only check that its count is even: the copy may be torn.
  */
 int gm_page_read(const void *block, size_t n, void *ret_copy);
-/* The same of a block in a file, untorn, without mapping it: three reads per try. Also -EIO, … */
+/* The same for a block in a file, without mapping it and never torn: three reads per try. On error,
+ * also returns the errno of pread(), or -EIO for a short read. */
 int gm_page_pread(int fd, off_t offset, size_t n, void *ret_copy);
 
 #endif

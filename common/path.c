@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * Where daemons listen. Makes nothing and connects to nothing. A user's socket is believed in only
- * inside a folder that nobody else could have put there: /tmp is everybody's. The environment is
- * not asked in programs that run with more rights than who started them.
+ * Where daemons listen. This file creates nothing and connects to nothing. It trusts a user's
+ * socket only in a folder that no other user could have created, because anybody can write to /tmp.
+ * It ignores the environment in programs that have more rights than the user who started them.
  */
 
 #include <errno.h>
@@ -28,7 +28,7 @@ int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES])
 	char made[GM_PATH_BYTES];
 	int r;
 
-	/* A relative one is to be ignored, says the specification of that variable. */
+	/* The variable's specification says that a relative path is to be ignored. */
 	if (runtime && runtime[0] == '/')
 		r = path_fits(snprintf(made, sizeof(made), "%s/gpumemd/socket", runtime));
 	else
@@ -40,7 +40,7 @@ int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES])
 	return 0;
 }
 
-/* Something is at that path, in a folder of the user's (or root's) that no one else can change. */
+/* Whether the path exists, in a folder that only the user or root can change. */
 static bool path_is_users(const char *path, uid_t uid)
 {
 	char folder[GM_PATH_BYTES];

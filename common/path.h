@@ -13,14 +13,17 @@
 #define GM_PATH_BYTES    4096
 
 /*
- * The socket of a user's own daemon: $XDG_RUNTIME_DIR/gpumemd/socket, else /tmp/gpumemd-UID/socket.
- * 0; -ENAMETOOLONG. Makes nothing.
+ * The socket of a user's own daemon: $XDG_RUNTIME_DIR/gpumemd/socket, or /tmp/gpumemd-UID/socket if
+ * that variable is not set. Creates nothing. Returns -ENAMETOOLONG if the path does not fit.
  */
 int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
 /*
- * The one a client talks to when it is told nothing: $GPUMEM_SOCKET; else the user's, if its folder
- * belongs to the user (or root) and something is at that path; else the system's. *ret_why, for
- * messages: "GPUMEM_SOCKET", "the user's daemon", "the system's daemon".
+ * The socket that a client uses by default. The first of these that applies:
+ *   1. $GPUMEM_SOCKET;
+ *   2. the user's socket, if it exists and its folder belongs to the user or to root;
+ *   3. the system's socket.
+ * *ret_why names the choice for messages: "GPUMEM_SOCKET", "the user's daemon" or "the system's
+ * daemon".
  */
 int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What kind of machine this is, from what the kernel says of itself. Reads, and decides nothing.
+/* What kind of machine this is, according to the kernel. This file only reads; it decides nothing.
  */
 #include "common/platform.h"
 
@@ -17,8 +16,9 @@ const char *gm_platform_root(void)
 	return root ? root : "";
 }
 
-/* "Linux version 6.6.87.2-microsoft-standard-WSL2 (root@…) …"; whoever builds a kernel for it keeps
- * one of the words. Only the first words are looked at: what follows names the compiler. */
+/* "Linux version 6.6.87.2-microsoft-standard-WSL2 (root@…) …". Kernels built for WSL keep one of
+ * the two words in their release. The rest of the line is not searched, because it names the
+ * compiler. */
 bool gm_platform_is_wsl(const char *root)
 {
 	char path[PATH_MAX], line[512], release[256];

@@ -6,9 +6,9 @@
 
 /* What kind of machine this is. */
 
-/* What stands before /proc, /dev and the like: "", or for tests what $GPUMEM_TEST_ROOT says. */
+/* A prefix for /proc, /dev and the like: "", or $GPUMEM_TEST_ROOT, which tests set. */
 const char *gm_platform_root(void);
-/* Whether the kernel is that of the Windows Subsystem for Linux, by its version string. */
+/* Whether the version string of the kernel says that this is the Windows Subsystem for Linux. */
 bool gm_platform_is_wsl(const char *root);
 
 #endif

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * Random bytes from the kernel. They are all there or the call fails: there is no weaker source to
- * fall back on.
+ * Random bytes from the kernel. The call delivers all of them or fails: it never falls back on a
+ * weaker source.
  */
 
 #include <errno.h>

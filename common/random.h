@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Random bytes from the kernel, good enough for secrets. 0 or a negative errno: then none are
- * usable. */
+/* Gets random bytes from the kernel, good enough for secrets. On error, returns a negative errno,
+ * and none of the bytes may be used. */
 int gm_random(void *bytes, size_t n);
 
 #endif

@@ -2,10 +2,11 @@
 #include "autoconf.h"
 
 /*
- * Packets over a Unix socket, with their fds. Whatever fd the kernel put into this process is in
- * the caller's list or closed when a call returns; none leaks, however odd the packet. The library
- * side must not be killed by a closed socket, hence MSG_NOSIGNAL; nothing here waits, hence
- * MSG_DONTWAIT.
+ * Packets over a Unix socket, with their fds. When a call returns, every fd that the kernel put
+ * into this process is either in the caller's list or closed: none leaks, however odd the packet.
+ *
+ * MSG_NOSIGNAL keeps a closed socket from killing the program that uses the library. MSG_DONTWAIT
+ * keeps the calls from waiting.
  */
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 #include "common/cleanup.h"
 #include "common/seqpacket.h"
 
-/* Linux 6.5, where a socket's owner asked for it: not in Debian 12's headers. */
+/* Since Linux 6.5, on sockets that were set to receive it. Debian 12's headers do not have it. */
 #ifndef SCM_PIDFD
 #define SCM_PIDFD 0x04
 #endif
@@ -29,8 +30,8 @@
 _Static_assert(GM_LIMIT_SOCKET_PATH_BYTES == sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
 	"a path of SOCKET_PATH_BYTES and its end fill the address");
 
-/* Room for a packet's fds, and for the credentials that a socket handed to us may be set to give:
- * they come first and would push fds out. */
+/* Room for a packet's fds, and for the credentials that a socket from elsewhere may be set to
+ * deliver: those come first, and would leave no room for the last fds. */
 union control_in {
 	struct cmsghdr align;
 	char bytes[CMSG_SPACE(sizeof(int) * GM_LIMIT_PACKET_FDS) +
@@ -42,7 +43,7 @@ union control_out {
 	char bytes[CMSG_SPACE(sizeof(int) * GM_LIMIT_PACKET_FDS)];
 };
 
-/* true: one had no place */
+/* Returns true if there was no room for one of the fds. */
 static bool seqpacket_take_fds(struct msghdr *message, struct gm_fdlist *list)
 {
 	bool cut = false;
@@ -69,9 +70,9 @@ static bool seqpacket_take_fds(struct msghdr *message, struct gm_fdlist *list)
 }
 
 /*
- * recvmsg() said 0: the end, or a packet of length 0? After the end the socket is hung up and
- * empty, for good. (A last packet of length 0 right before the end is taken for the end, which the
- * caller treats alike.)
+ * recvmsg() returned 0: is it the end, or a packet of length 0? After the end, the socket is hung
+ * up and stays empty. A packet of length 0 right before the end is taken for the end; callers treat
+ * both alike.
  */
 static int seqpacket_end_or_empty(int socket)
 {
@@ -108,8 +109,8 @@ int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_
 			break;
 		if (errno == EINTR)
 			continue;
-		/* The other end closed with something of ours unread. The kernel says so once,
-		 * before it gives out what the other end had still sent. */
+		/* The other end closed before it read everything we sent. The kernel reports this
+		 * once, before it delivers what the other end had sent. */
 		if (errno == ECONNRESET && !reset) {
 			reset = true;
 			continue;
@@ -137,7 +138,7 @@ int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, s
 	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
 
 	if (n == 0)
-		return -EINVAL; /* would look like the end to the one who reads it */
+		return -EINVAL; /* the receiver would take it for the end */
 	if (n > GM_LIMIT_PACKET_BYTES)
 		return -EMSGSIZE;
 	if (n_fds > GM_LIMIT_PACKET_FDS)
@@ -155,7 +156,7 @@ int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, s
 
 	for (;;) {
 		if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
-			return 0; /* a packet goes whole or not at all */
+			return 0; /* the kernel sends a whole packet or nothing */
 		switch (errno) {
 		case EINTR:
 			continue;
@@ -178,7 +179,7 @@ int gm_seqpacket_connect(const char *path, int *ret_socket)
 	GM_AUTO_FD int fd = -1;
 
 	if (length == 0)
-		return -EINVAL; /* an address of the kernel's choice, to the kernel */
+		return -EINVAL; /* to the kernel, "" is an address of its own choice */
 	if (length > GM_LIMIT_SOCKET_PATH_BYTES)
 		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, length + 1);
@@ -186,12 +187,12 @@ int gm_seqpacket_connect(const char *path, int *ret_socket)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* Bounds how long connect() waits for a place in the listener's queue. */
+	/* Limits how long connect() waits for a place in the listener's queue. */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0)
 		return -errno;
 	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		if (errno == EINTR)
-			continue; /* a Unix socket is connected or not: there is no half-way */
+			continue; /* a Unix socket is never half connected */
 		return errno == EAGAIN ? -ETIMEDOUT : -errno;
 	}
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof(forever)) < 0)

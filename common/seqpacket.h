@@ -8,35 +8,41 @@
 #include "common/fdlist.h"
 
 /*
- * One packet in, one packet out, over a SOCK_SEQPACKET Unix socket. Neither call ever waits,
- * whatever mode the socket is in: who wants to wait polls. Received fds are CLOEXEC from birth.
+ * Sends and receives single packets over a SOCK_SEQPACKET Unix socket. Neither call ever waits,
+ * whether the socket is blocking or not: a caller that wants to wait must poll. Received fds are
+ * CLOEXEC from birth.
  */
 
 struct gm_packet_in {
 	size_t n;
-	struct gm_fdlist fds; /* the caller's to deinit */
-	bool fds_cut;  /* control data was cut: some fds were lost (or more than a packet may have)
-			*/
-	bool data_cut; /* the packet was longer than the room */
+	struct gm_fdlist fds; /* the caller must deinit it */
+	bool fds_cut;         /* some fds were lost, or the packet had more than it may have */
+	bool data_cut;        /* the packet was longer than the room for it */
 };
 
 /*
- * 0; -EAGAIN; -EPIPE: the other end is closed, and all it sent was read; -EBADMSG: a packet of
- * length 0 (told from the end by its being read before hang-up); others. *ret is written on 0 only:
- * fds that come with anything else are closed here.
+ * Receives one packet. On error, closes the fds that came with the packet, leaves *ret untouched
+ * and returns a negative errno, among them:
+ *   -EAGAIN    There is no packet now.
+ *   -EPIPE     The other end is closed, and everything it sent has been read.
+ *   -EBADMSG   The packet has length 0.
  */
 int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_in *ret);
 /*
- * 0; -EAGAIN; -ETOOMANYREFS: too many fds of ours are in flight, try later; -EPIPE: the other end
- * is closed (no signal); -EINVAL: length 0; -EMSGSIZE, -E2BIG: past PACKET_BYTES, PACKET_FDS;
- * others. fds stay the caller's.
+ * Sends one packet. The fds stay the caller's. On error, returns a negative errno, among them:
+ *   -EAGAIN         The socket is full.
+ *   -ETOOMANYREFS   Too many fds of this process are in flight. Try again later.
+ *   -EPIPE          The other end is closed. No signal is raised.
+ *   -EINVAL         The length is 0.
+ *   -EMSGSIZE       The packet is longer than PACKET_BYTES.
+ *   -E2BIG          There are more fds than PACKET_FDS.
  */
 int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, size_t n_fds);
 
 /*
- * Client's side: a connected socket, CLOEXEC. Waits only if the daemon's queue of connections is
- * full, and then at most 10 s (-ETIMEDOUT). -ENAMETOOLONG: past SOCKET_PATH_BYTES; -EINVAL: "";
- * -ECONNREFUSED, -ENOENT, …
+ * Connects to a daemon; the socket is CLOEXEC. Waits only if the daemon's queue of connections is
+ * full, and then at most 10 s (-ETIMEDOUT). Other errors are -ENAMETOOLONG (the path is longer than
+ * SOCKET_PATH_BYTES), -EINVAL (the path is empty), and those of connect().
  */
 int gm_seqpacket_connect(const char *path, int *ret_socket);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-/* Status codes in words, as exit status and from errno. All but the last come from the one table.
- */
+/* Translates status codes: into words, into an exit status, and from errno. The first two use the
+ * table in gpumem/status.h. */
 
 #include <errno.h>
 
@@ -18,18 +18,6 @@ const char *gm_status_text(gpumem_status status)
 #undef GM_STATUS_CASE
 	}
 	return "unknown status";
-}
-
-const char *gm_status_name(gpumem_status status)
-{
-	switch (status) {
-#define GM_STATUS_CASE(name, value, exit_status, text) \
-	case name: \
-		return #name;
-		GPUMEM_STATUS_MAP(GM_STATUS_CASE)
-#undef GM_STATUS_CASE
-	}
-	return "GPUMEM_E_UNKNOWN";
 }
 
 int gm_status_exit(gpumem_status status)

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * Comparing secrets. It looks at every byte, so that how long a refusal took says nothing about how
- * much of a guess was right.
+ * Compares secrets. It looks at every byte, so that the time a refusal takes does not tell how much
+ * of a guess was right.
  */
 
 #include <stdint.h>

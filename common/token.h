@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Tokens (GM_TOKEN_BYTES random ones) let their bearer in: neither they nor what is made of them,
- * a hash for one, is ever logged, or compared with memcmp(). */
+/* A token (GM_TOKEN_BYTES random bytes) lets its bearer in. Neither a token nor anything derived
+ * from it, such as a hash, is ever logged or compared with memcmp(). */
 
 /* Takes the same time wherever the two differ. */
 bool gm_secret_equal(const void *a, const void *b, size_t n);

@@ -6,6 +6,15 @@
 
 #include "common/limits.h"
 
+/*
+ * The folder common/ promises the daemon, the client library and gpumemctl one way to do what more
+ * than one of them needs: types, limits, packets, shared pages, paths, units and the CUDA driver.
+ * It must never know which of them it runs in, nor include anything from outside but the public
+ * headers and the generated messages.
+ *
+ * This header has the enumerations that several layers share.
+ */
+
 /* How a chunk is handed over. The values are those of the wire. */
 enum gm_transport {
 	GM_TRANSPORT_AUTO = 0,
@@ -22,11 +31,10 @@ enum gm_level {
 	GM_LEVELS,
 };
 
-/* What pinned host memory is made of: the driver's own where GPUs and driver can share it and
- * memfds elsewhere, or memfds in any case. In the order of the words in the configuration. */
+/* What pinned host memory is made of, in the order of the words in the configuration. */
 enum gm_host_memory {
-	GM_HOST_MEMORY_AUTO,
-	GM_HOST_MEMORY_MEMFD,
+	GM_HOST_MEMORY_AUTO,  /* the driver's own memory if it can be shared, else memfds */
+	GM_HOST_MEMORY_MEMFD, /* always memfds */
 };
 
 /* Which buffers a client lists in its page. */
@@ -35,7 +43,7 @@ enum gm_track {
 	GM_TRACK_LARGE = 1, /* of at least GM_TRACK_LARGE_BYTES */
 	GM_TRACK_ALL = 2,
 };
-/* Smaller ones are many, and seldom what is missed: a client has 1,024 rows. */
+/* Smaller buffers are many, and seldom what a person looks for; a client has only 1,024 rows. */
 #define GM_TRACK_LARGE_BYTES UINT64_C(0x100000)
 
 #endif

@@ -2,29 +2,28 @@
 #include "autoconf.h"
 
 /*
- * Sizes, times, fractions and names as people write and read them. Independent of the locale, all
- * in integers but for the fraction itself, and exact: a number that does not fit is refused, never
- * wrapped or cut.
+ * Sizes, times, fractions and names as people write and read them. The code is independent of the
+ * locale and exact: it computes in integers (except for the fraction itself), and refuses a number
+ * that does not fit instead of wrapping or cutting it.
  */
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/units.h"
 
-/* digits, and optionally a point and more digits: digits / 10^decimals */
-struct decimal {
+/* A number with an optional decimal point: whole + part / 10^decimals. */
+struct units_decimal {
 	uint64_t whole;
-	uint64_t part; /* of 10^decimals */
+	uint64_t part;
 	unsigned decimals;
 };
 
-/* Further decimals are read and left out: less than anything here is counted in. */
+/* Further decimals are read but ignored: they are too small to matter in any unit. */
 #define DECIMALS_MAX 15
 
 static const uint64_t power10[DECIMALS_MAX + 1] = {UINT64_C(1), UINT64_C(10), UINT64_C(100),
@@ -38,10 +37,10 @@ static bool units_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static int units_parse_decimal(const char **text, struct decimal *ret)
+static int units_parse_decimal(const char **text, struct units_decimal *ret)
 {
 	const char *at = *text;
-	struct decimal d = {0};
+	struct units_decimal d = {0};
 	bool overflow = false;
 
 	if (!units_is_digit(*at))
@@ -67,7 +66,7 @@ static int units_parse_decimal(const char **text, struct decimal *ret)
 	return overflow ? -ERANGE : 0;
 }
 
-static int units_scale(const struct decimal *d, uint64_t unit, uint64_t *ret)
+static int units_scale(const struct units_decimal *d, uint64_t unit, uint64_t *ret)
 {
 	unsigned __int128 value = (unsigned __int128)d->whole * unit +
 				  (unsigned __int128)d->part * unit / power10[d->decimals];
@@ -81,7 +80,7 @@ static int units_scale(const struct decimal *d, uint64_t unit, uint64_t *ret)
 int gm_parse_size(const char *text, uint64_t *ret_bytes)
 {
 	static const char letters[] = "KMGTPE";
-	struct decimal d;
+	struct units_decimal d;
 	unsigned shift = 0;
 	int parsed = units_parse_decimal(&text, &d);
 
@@ -99,7 +98,7 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes)
 		if (*text == 'B')
 			text++;
 	}
-	/* Nonsense is nonsense, however large the number in front of it. */
+	/* A bad unit is -EINVAL, even if the number in front of it is out of range. */
 	if (*text || (shift == 0 && d.decimals > 0))
 		return -EINVAL;
 	return parsed < 0 ? parsed : units_scale(&d, UINT64_C(1) << shift, ret_bytes);
@@ -120,7 +119,7 @@ int gm_parse_duration(const char *text, uint64_t *ret_ns)
 		{"h", 3600 * GM_NS_PER_S},
 		{"d", 86400 * GM_NS_PER_S},
 	};
-	struct decimal d;
+	struct units_decimal d;
 	int parsed = units_parse_decimal(&text, &d);
 
 	if (parsed == -EINVAL)
@@ -133,7 +132,7 @@ int gm_parse_duration(const char *text, uint64_t *ret_ns)
 
 int gm_parse_fraction(const char *text, double *ret_fraction)
 {
-	struct decimal d;
+	struct units_decimal d;
 	uint64_t one = 1;
 	int parsed = units_parse_decimal(&text, &d);
 
@@ -147,8 +146,8 @@ int gm_parse_fraction(const char *text, double *ret_fraction)
 		return -EINVAL;
 	if (parsed < 0 || d.whole > one || (d.whole == one && d.part > 0))
 		return -ERANGE;
-	/* One division of two integers that a double holds exactly (up to 13 decimals of a
-	 * percent): the double nearest to what was written, as the compiler would read it. */
+	/* A double holds both integers exactly (up to 13 decimals of a percent), so one division
+	 * gives the double that is nearest to the text, as a compiler would read it. */
 	*ret_fraction = (double)(d.whole * power10[d.decimals] + d.part) /
 			((double)one * (double)power10[d.decimals]);
 	return 0;
@@ -156,7 +155,7 @@ int gm_parse_fraction(const char *text, double *ret_fraction)
 
 int gm_parse_u64(const char *text, uint64_t *ret)
 {
-	struct decimal d;
+	struct units_decimal d;
 	int parsed = units_parse_decimal(&text, &d);
 
 	if (parsed == -EINVAL || d.decimals > 0 || *text)
@@ -167,22 +166,26 @@ int gm_parse_u64(const char *text, uint64_t *ret)
 	return 0;
 }
 
-int gm_parse_bool(const char *text, bool *ret)
+static int units_hex_digit(char c)
 {
-	static const char *const yes[] = {"yes", "true", "on", "1"};
-	static const char *const no[] = {"no", "false", "off", "0"};
+	if (units_is_digit(c))
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
 
-	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
-		if (strcasecmp(text, yes[i]) == 0) {
-			*ret = true;
-			return 0;
-		}
-		if (strcasecmp(text, no[i]) == 0) {
-			*ret = false;
-			return 0;
-		}
-	}
-	return -EINVAL;
+const char *gm_parse_hex(const char *text, size_t least, size_t most, uint32_t *ret)
+{
+	uint32_t value = 0;
+	size_t n = 0;
+
+	for (; n < most && units_hex_digit(text[n]) >= 0; n++)
+		value = value << 4 | (uint32_t)units_hex_digit(text[n]);
+	if (n < least)
+		return NULL;
+	*ret = value;
+	return text + n;
 }
 
 const char *gm_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
@@ -195,7 +198,8 @@ const char *gm_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
 	}
 	for (unsigned i = 0;; i++) {
 		unsigned shift = 10 * (i + 1);
-		/* In tenths, rounded to the nearest; one more unit if that makes it 1024.0. */
+		/* In tenths, rounded to the nearest. If that gives 1024.0, the next unit is used.
+		 */
 		unsigned __int128 tenths =
 			((unsigned __int128)bytes * 10 + (UINT64_C(1) << (shift - 1))) >> shift;
 		if (tenths < 10240 || letters[i + 1] == '\0') {
@@ -242,8 +246,8 @@ const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT])
 	return text;
 }
 
-/* The character at *at, which moves past it; -1: not valid UTF-8. Overlong forms, surrogates and
- * what is past U+10FFFF are not. */
+/* Returns the character at *at and moves *at past it. Returns -1 if the UTF-8 is not valid:
+ * overlong forms, surrogates and numbers past U+10FFFF are not. */
 static int32_t units_utf8_next(const unsigned char **at)
 {
 	static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
@@ -263,7 +267,7 @@ static int32_t units_utf8_next(const unsigned char **at)
 		return -1;
 	for (unsigned i = 0; i < more; i++, p++) {
 		if ((*p & 0xc0) != 0x80)
-			return -1; /* the terminating 0 is such a byte */
+			return -1; /* also at the terminating 0 */
 		c = c << 6 | (*p & 0x3f);
 	}
 	if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
@@ -277,10 +281,10 @@ static bool units_printable(int32_t c)
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0))
 		return false; /* C0, DEL, C1 */
 	if (c == 0x2028 || c == 0x2029)
-		return false; /* a new line, a new paragraph */
+		return false; /* line and paragraph separators */
 	if ((c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
-		return false; /* turns the order of what stands beside it */
-	return (c & 0xfffe) != 0xfffe && !(c >= 0xfdd0 && c <= 0xfdef); /* no characters at all */
+		return false; /* change the direction of the text around them */
+	return (c & 0xfffe) != 0xfffe && !(c >= 0xfdd0 && c <= 0xfdef); /* noncharacters */
 }
 
 bool gm_name_ok(const char *name)

@@ -6,26 +6,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sizes, times and fractions as people write and read them. Parsing takes the whole string or
- * nothing (-EINVAL, -ERANGE), the same in every locale; no sign and no space is taken. */
+/* Sizes, times, fractions and names as people write and read them, independent of the locale.
+ *
+ * The first four functions parse the whole string, or fail with -EINVAL or -ERANGE and leave the
+ * result untouched. They accept neither signs nor spaces. */
 
-int gm_parse_size(const char *text,
-	uint64_t *ret_bytes); /* 4096, 64K, 512M, 1.5G, 2T; 1024 each; an iB or B may follow */
-int gm_parse_duration(const char *text,
-	uint64_t *ret_ns); /* 250us, 100ms, 10s, 5min, 2h, 1d; a bare number is seconds */
-int gm_parse_fraction(const char *text, double *ret_fraction); /* 0.9 or 90% ; 0 <= x <= 1 */
-int gm_parse_u64(const char *text, uint64_t *ret);             /* decimal digits only */
-int gm_parse_bool(const char *text, bool *ret); /* yes, no, true, false, on, off, 1, 0 */
+/* 4096, 64K, 512M, 1.5G, 2T. Units are powers of 1024; "iB" or "B" may follow. */
+int gm_parse_size(const char *text, uint64_t *ret_bytes);
+/* 250us, 100ms, 10s, 5min, 2h, 1d. A number without a unit is in seconds. */
+int gm_parse_duration(const char *text, uint64_t *ret_ns);
+/* 0.9 or 90%. The result is at least 0 and at most 1. */
+int gm_parse_fraction(const char *text, double *ret_fraction);
+/* Decimal digits only. */
+int gm_parse_u64(const char *text, uint64_t *ret);
+/* A hexadecimal number of least to most digits, at the beginning of text. Returns the text behind
+ * it, or NULL if there are too few digits. */
+const char *gm_parse_hex(const char *text, size_t least, size_t most, uint32_t *ret);
 
 #define GM_UNITS_TEXT 32
-/* Into text, which is also returned. One decimal from 1K on: "0B", "512B", "1.5K", "48.0G". */
+/* Writes into text and returns it. One decimal from 1K on: "0B", "512B", "1.5K", "48.0G". */
 const char *gm_format_size(uint64_t bytes, char text[GM_UNITS_TEXT]);
-/* Rounded down, the two largest units: "350ms", "12s", "3min 20s", "3min", "2h 5min", "4d 1h". */
+/* Writes into text and returns it. Rounds down to the two largest units: "350ms", "12s",
+ * "3min 20s", "3min", "2h 5min", "4d 1h". */
 const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT]);
 
 /*
- * Printable UTF-8 of at most GM_LIMIT_NAME_BYTES bytes: valid encoding, no control characters,
- * nothing that breaks or reorders the line it is printed in. "" is one, NULL is none.
+ * Whether the name is printable UTF-8 of at most GM_LIMIT_NAME_BYTES bytes: validly encoded,
+ * without control characters, and without anything that breaks or reorders the line it is printed
+ * in. "" is such a name, NULL is not.
  */
 bool gm_name_ok(const char *name);
 

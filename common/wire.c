@@ -2,10 +2,10 @@
 #include "autoconf.h"
 
 /*
- * Packets to bytes and back, through protobuf-c. It would take what a packet asks for from the heap
- * (60 times the packet's length, if the packet is made for it); here it gets a bump allocator over
- * an arena that ends at GM_LIMIT_ARENA_BYTES. Freeing one piece does nothing; the next unpack
- * starts over. Stack depth is bounded by the schema, in which no message contains itself.
+ * Turns packets into bytes and back, with protobuf-c. By default protobuf-c would allocate on the
+ * heap whatever a packet asks for: up to 60 times the length of a packet made for that. Here it
+ * gets a bump allocator over an arena of GM_LIMIT_ARENA_BYTES. Freeing a piece does nothing; the
+ * next unpack starts over. No message of the schema contains itself, which bounds the stack depth.
  */
 
 #include <errno.h>
@@ -16,11 +16,10 @@
 
 #include "common/wire.h"
 
-/* Field numbers of the Packet's oneof start here: what is below is the envelope's own. */
+/* The first field number of the Packet's oneof: lower numbers belong to the envelope. */
 #define WIRE_FIRST_BODY 10
 
-_Static_assert(
-	GM_WIRE_ARENA_KEEP_BYTES < GM_LIMIT_ARENA_BYTES, "what is kept is a part of the whole");
+_Static_assert(GM_WIRE_ARENA_KEEP_BYTES < GM_LIMIT_ARENA_BYTES, "only a part of the arena is kept");
 
 void gm_wire_arena_init(struct gm_wire_arena *arena)
 {
@@ -34,15 +33,7 @@ void gm_wire_arena_deinit(struct gm_wire_arena *arena)
 	*arena = (struct gm_wire_arena){0};
 }
 
-void gm_wire_arena_trim(struct gm_wire_arena *arena)
-{
-	/* Only memory is lost if the kernel says no. */
-	if (arena->used > GM_WIRE_ARENA_KEEP_BYTES)
-		madvise(arena->base + GM_WIRE_ARENA_KEEP_BYTES,
-			GM_LIMIT_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES, MADV_DONTNEED);
-	arena->used = 0;
-}
-
+/* Forgets the packet unpacked last, and gives the pages it used past those kept back. */
 static int wire_arena_reset(struct gm_wire_arena *arena)
 {
 	if (!arena->base) {
@@ -52,18 +43,23 @@ static int wire_arena_reset(struct gm_wire_arena *arena)
 			return -ENOMEM;
 		arena->base = base;
 	}
-	gm_wire_arena_trim(arena);
+
+	/* If the kernel refuses, the arena only keeps more memory than it needs. */
+	if (arena->used > GM_WIRE_ARENA_KEEP_BYTES)
+		madvise(arena->base + GM_WIRE_ARENA_KEEP_BYTES,
+			GM_LIMIT_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES, MADV_DONTNEED);
+	arena->used = 0;
 	return 0;
 }
 
-struct unpacking {
+struct wire_unpacking {
 	struct gm_wire_arena *arena;
 	bool full;
 };
 
 static void *wire_unpacking_alloc(void *data, size_t size)
 {
-	struct unpacking *unpacking = data;
+	struct wire_unpacking *unpacking = data;
 	struct gm_wire_arena *arena = unpacking->arena;
 	size_t room = GM_LIMIT_ARENA_BYTES - arena->used;
 	size_t rounded;
@@ -99,7 +95,7 @@ static bool wire_has_unknown_body(const ProtobufCMessage *message)
 int gm_wire_unpack(
 	struct gm_wire_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet)
 {
-	struct unpacking unpacking = {.arena = arena};
+	struct wire_unpacking unpacking = {.arena = arena};
 	ProtobufCAllocator allocator = {
 		.alloc = wire_unpacking_alloc,
 		.free = wire_unpacking_free,
@@ -138,7 +134,7 @@ static size_t wire_put_varint(uint8_t *to, uint64_t value)
 	return n;
 }
 
-/* A field of the envelope: a number below 16, left out when it is 0. */
+/* A field of the envelope: its number is below 16, and a value of 0 is left out. */
 static size_t wire_put_field(uint8_t *to, unsigned number, uint64_t value)
 {
 	if (value == 0)
@@ -147,8 +143,8 @@ static size_t wire_put_field(uint8_t *to, unsigned number, uint64_t value)
 	return 1 + wire_put_varint(to + 1, value);
 }
 
-/* The body, if the packet is one that a program of ours made: known, there, and nothing beside it.
- */
+/* The packet's body, if it is a known one and the packet has no unknown fields. Packets that our
+ * own programs make are like that. */
 static const ProtobufCMessage *wire_plain_body(const Gm__Wire__Packet *packet)
 {
 	const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(
@@ -160,9 +156,9 @@ static const ProtobufCMessage *wire_plain_body(const Gm__Wire__Packet *packet)
 }
 
 /*
- * protobuf-c goes through all bodies a packet could have, twice; that was a third of what a request
- * cost the daemon. So the envelope is packed here, and protobuf-c does the one body there is. The
- * bytes are the same.
+ * protobuf-c would go through all the bodies that a packet could have, twice. That was a third of
+ * the cost of a request in the daemon. So this function packs the envelope itself, and protobuf-c
+ * packs only the body. The bytes are the same.
  */
 int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_t *ret_n)
 {

@@ -152,7 +152,8 @@ typedef enum gpumem_event_kind {
 	 * so a program only needs to act if it can free more. Sets device, urgent, and bytes: how
 	 * much the library returned. */
 	GPUMEM_EVENT_RECLAIM = 2,
-	/* The limit on what this client may hold changed. Sets device and bytes, the new limit. */
+	/* The limit on what this client may hold changed. Sets device, and bytes: the new limit, or
+	 * UINT64_MAX if there is none. */
 	GPUMEM_EVENT_LIMITS = 3,
 	/* The daemon is about to stop. text says why. */
 	GPUMEM_EVENT_GOODBYE = 4,
@@ -222,8 +223,9 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  *
  *   GPUMEM_E_TIMEOUT     The time is over.
  *   GPUMEM_E_DEADLOCK    Every client that holds memory waits for more. Free some and try again.
- *   GPUMEM_E_LIMIT       The request exceeds a limit and can never be met. Returned at once.
  *   GPUMEM_E_NO_MEMORY   The device never has that much memory. Returned at once.
+ *   GPUMEM_E_LIMIT       A limit never allows that much, or 32 requests of this session wait
+ *                        already. Returned at once.
  */
 #define GPUMEM_WAIT_FOREVER UINT32_MAX
 

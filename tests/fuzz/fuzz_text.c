@@ -80,8 +80,6 @@ static void check_fraction(const char *text)
 		MUST(fraction >= 0 && fraction <= 1);
 		MUST(fabs(fraction - library) < 1e-12);
 	}
-	bool truth;
-	outcome(gm_parse_bool(text, &truth));
 }
 
 static bool name_by_library(const char *text)

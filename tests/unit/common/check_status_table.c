@@ -14,25 +14,24 @@ START_TEST(values_and_exit_codes_never_change)
 		gpumem_status status;
 		int value;
 		int exit_status;
-		const char *name;
 	} rows[] = {
-		{GPUMEM_OK, 0, 0, "GPUMEM_OK"},
-		{GPUMEM_E_INVALID, 1, 1, "GPUMEM_E_INVALID"},
-		{GPUMEM_E_DISCONNECTED, 2, 3, "GPUMEM_E_DISCONNECTED"},
-		{GPUMEM_E_DENIED, 3, 4, "GPUMEM_E_DENIED"},
-		{GPUMEM_E_LIMIT, 4, 5, "GPUMEM_E_LIMIT"},
-		{GPUMEM_E_NO_MEMORY, 5, 6, "GPUMEM_E_NO_MEMORY"},
-		{GPUMEM_E_NOT_FOUND, 6, 1, "GPUMEM_E_NOT_FOUND"},
-		{GPUMEM_E_PROTOCOL, 7, 1, "GPUMEM_E_PROTOCOL"},
-		{GPUMEM_E_VERSION, 8, 1, "GPUMEM_E_VERSION"},
-		{GPUMEM_E_UNSUPPORTED, 9, 1, "GPUMEM_E_UNSUPPORTED"},
-		{GPUMEM_E_TIMEOUT, 10, 1, "GPUMEM_E_TIMEOUT"},
-		{GPUMEM_E_BUSY, 11, 1, "GPUMEM_E_BUSY"},
-		{GPUMEM_E_SYSTEM, 12, 1, "GPUMEM_E_SYSTEM"},
-		{GPUMEM_E_HOST_MEMORY, 13, 1, "GPUMEM_E_HOST_MEMORY"},
-		{GPUMEM_E_FORKED, 14, 1, "GPUMEM_E_FORKED"},
-		{GPUMEM_E_DEADLOCK, 15, 6, "GPUMEM_E_DEADLOCK"},
-		{GPUMEM_E_CANCELLED, 16, 1, "GPUMEM_E_CANCELLED"},
+		{GPUMEM_OK, 0, 0},
+		{GPUMEM_E_INVALID, 1, 1},
+		{GPUMEM_E_DISCONNECTED, 2, 3},
+		{GPUMEM_E_DENIED, 3, 4},
+		{GPUMEM_E_LIMIT, 4, 5},
+		{GPUMEM_E_NO_MEMORY, 5, 6},
+		{GPUMEM_E_NOT_FOUND, 6, 1},
+		{GPUMEM_E_PROTOCOL, 7, 1},
+		{GPUMEM_E_VERSION, 8, 1},
+		{GPUMEM_E_UNSUPPORTED, 9, 1},
+		{GPUMEM_E_TIMEOUT, 10, 1},
+		{GPUMEM_E_BUSY, 11, 1},
+		{GPUMEM_E_SYSTEM, 12, 1},
+		{GPUMEM_E_HOST_MEMORY, 13, 1},
+		{GPUMEM_E_FORKED, 14, 1},
+		{GPUMEM_E_DEADLOCK, 15, 6},
+		{GPUMEM_E_CANCELLED, 16, 1},
 	};
 	size_t n = 0;
 
@@ -43,7 +42,6 @@ START_TEST(values_and_exit_codes_never_change)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		ck_assert_int_eq(rows[i].status, rows[i].value);
 		ck_assert_int_eq(gm_status_exit(rows[i].status), rows[i].exit_status);
-		ck_assert_str_eq(gm_status_name(rows[i].status), rows[i].name);
 		ck_assert_str_ne(gm_status_text(rows[i].status), "unknown status");
 	}
 }
@@ -56,7 +54,6 @@ START_TEST(a_number_from_a_newer_daemon_is_named_unknown)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		gpumem_status status = (gpumem_status)numbers[i];
 		ck_assert_str_eq(gm_status_text(status), "unknown status");
-		ck_assert_str_eq(gm_status_name(status), "GPUMEM_E_UNKNOWN");
 		ck_assert_int_eq(gm_status_exit(status), 1);
 	}
 }

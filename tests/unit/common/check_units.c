@@ -181,28 +181,19 @@ START_TEST(numbers_are_decimal_digits_alone)
 }
 END_TEST
 
-START_TEST(yes_and_no_have_four_words_each)
+START_TEST(hexadecimal_numbers_have_as_many_digits_as_allowed)
 {
-	static const char *const yes[] = {"yes", "true", "on", "1", "YES", "True"};
-	static const char *const no[] = {"no", "false", "off", "0", "No", "OFF"};
-	static const char *const neither[] = {"", "y", "yess", "2", "-1", "enabled", " yes"};
-	bool value;
+	uint32_t value = 7;
+	const char *text = "fF09g";
 
-	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
-		value = false;
-		ck_assert_int_eq(gm_parse_bool(yes[i], &value), 0);
-		ck_assert(value);
-	}
-	for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++) {
-		value = true;
-		ck_assert_int_eq(gm_parse_bool(no[i], &value), 0);
-		ck_assert(!value);
-	}
-	for (size_t i = 0; i < sizeof(neither) / sizeof(neither[0]); i++) {
-		value = true;
-		ck_assert_int_eq(gm_parse_bool(neither[i], &value), -EINVAL);
-		ck_assert(value);
-	}
+	ck_assert_ptr_eq(gm_parse_hex(text, 1, 8, &value), text + 4);
+	ck_assert_uint_eq(value, 0xff09);
+	ck_assert_ptr_eq(gm_parse_hex(text, 2, 2, &value), text + 2);
+	ck_assert_uint_eq(value, 0xff);
+	ck_assert_ptr_null(gm_parse_hex(text, 5, 8, &value));
+	ck_assert_ptr_null(gm_parse_hex("", 1, 1, &value));
+	ck_assert_ptr_null(gm_parse_hex("G", 1, 1, &value));
+	ck_assert_uint_eq(value, 0xff);
 }
 END_TEST
 
@@ -354,7 +345,7 @@ int main(void)
 	tcase_add_test(tc, durations_are_read_with_their_units);
 	tcase_add_test(tc, fractions_lie_between_0_and_1);
 	tcase_add_test(tc, numbers_are_decimal_digits_alone);
-	tcase_add_test(tc, yes_and_no_have_four_words_each);
+	tcase_add_test(tc, hexadecimal_numbers_have_as_many_digits_as_allowed);
 	tcase_add_test(tc, sizes_are_shown_with_one_decimal);
 	tcase_add_test(tc, a_shown_size_reads_back_within_its_last_decimal);
 	tcase_add_test(tc, durations_are_shown_in_their_two_largest_units);

@@ -500,10 +500,6 @@ START_TEST(an_idle_arena_costs_nothing_and_a_large_packet_only_until_the_next)
 	put_return(1);
 	ck_assert_int_eq(unpack(&back), 0);
 	ck_assert_uint_eq(resident_past_what_is_kept(), 0);
-	put_return(60000);
-	ck_assert_int_eq(unpack(&back), 0);
-	gm_wire_arena_trim(&arena);
-	ck_assert_uint_eq(resident_past_what_is_kept(), 0);
 	gm_wire_arena_deinit(&arena);
 	gm_wire_arena_deinit(&arena);
 	ck_assert_ptr_null(arena.base);
