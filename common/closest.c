@@ -3,8 +3,10 @@
 
 #include "common/closest.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 /* Longer words are close to nothing. */
 #define WORD_BYTES 32
@@ -22,13 +24,15 @@ static size_t closest_distance(const char *a, const char *b)
 
 	for (size_t i = 1; i <= n; i++) {
 		for (size_t j = 1; j <= m; j++) {
-			size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			int x = tolower((unsigned char)a[i - 1]);
+			int y = tolower((unsigned char)b[j - 1]);
+			size_t best = d[i - 1][j - 1] + (x != y);
 			if (d[i - 1][j] + 1 < best)
 				best = d[i - 1][j] + 1;
 			if (d[i][j - 1] + 1 < best)
 				best = d[i][j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-				d[i - 2][j - 2] + 1 < best)
+			if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
+				y == tolower((unsigned char)a[i - 2]) && d[i - 2][j - 2] + 1 < best)
 				best = d[i - 2][j - 2] + 1;
 			d[i][j] = best;
 		}
@@ -49,7 +53,7 @@ const char *gm_closest(const char *word, const char *const *candidates)
 		if (n > WORD_BYTES)
 			continue;
 		/* The beginning of a name is close to it, however much is missing. */
-		size_t d = length > 1 && !strncmp(word, *candidates, length)
+		size_t d = length > 1 && !strncasecmp(word, *candidates, length)
 				   ? 1
 				   : closest_distance(word, *candidates);
 		if (d <= 1 + n / 4 && d < n && (!closest || d < best)) {

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/closest.h"
 #include "daemon/config/config_file.h"
 
 #define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
@@ -80,15 +81,10 @@ static bool reader_may_have_size(const char *section)
 	return name && !name[strspn(name, "0123456789")];
 }
 
-static const char *reader_nth_section(void *ctx, size_t i)
-{
-	static const char *const names[] = {
-		GM_CONFIG_SECTION, "device 0", "limit uid:0", "device 0 limit uid:0"};
-	return names[i];
-}
-
 static int reader_on_section(void *ctx, const char *section, uint32_t line)
 {
+	static const char *const names[] = {
+		GM_CONFIG_SECTION, "device 0", "limit uid:0", "device 0 limit uid:0", NULL};
 	struct gm_config_reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
 	if (gm_config_limit_named(section))
@@ -105,12 +101,12 @@ static int reader_on_section(void *ctx, const char *section, uint32_t line)
 		gm_config_names_why(slot, why);
 		r = COMPLAIN(reader, line, "[%s]: %s", shown, why);
 	} else {
-		const char *nearest = gm_config_nearest(section, reader_nth_section, NULL, 4);
+		const char *closest = gm_closest(section, names);
 		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
-			nearest ? "did you mean "
+			closest ? "did you mean "
 				: "there are [" GM_CONFIG_SECTION
 				  "], [device N], [limit OWNER] and ",
-			nearest ? nearest : "device N limit OWNER", nearest ? "?" : "");
+			closest ? closest : "device N limit OWNER", closest ? "?" : "");
 	}
 	return r < 0 ? r : 1;
 }
@@ -130,10 +126,15 @@ static const char *reader_home_of(const struct gm_config_key *key)
 	return key->place & GM_CONFIG_DEVICE ? "a [device N] section" : "a [limit OWNER] section";
 }
 
-static const char *reader_nth_key(void *ctx, size_t i)
+/* The key that a misspelt name may have meant, among those that may stand there. */
+static const char *reader_closest_key(const char *name, enum gm_config_place place)
 {
-	const struct gm_config_key *key = gm_config_key(i);
-	return key->place & *(enum gm_config_place *)ctx ? key->name : NULL;
+	const char *names[GM_CONFIG_N_KEYS + 1] = {0};
+	size_t n = 0;
+	for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++)
+		if (gm_config_key(i)->place & place)
+			names[n++] = gm_config_key(i)->name;
+	return gm_closest(name, names);
 }
 
 static int reader_on_key(void *ctx, const char *section, const char *name, uint32_t line)
@@ -157,10 +158,9 @@ static int reader_on_key(void *ctx, const char *section, const char *name, uint3
 		r = COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
 			reader_home_of(gm_config_key(id)), section);
 	} else {
-		const char *nearest =
-			gm_config_nearest(name, reader_nth_key, &place, GM_CONFIG_N_KEYS);
-		r = nearest ? COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown,
-				      nearest)
+		const char *closest = reader_closest_key(name, place);
+		r = closest ? COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown,
+				      closest)
 			    : COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
 	}
 	return r < 0 ? r : 1;

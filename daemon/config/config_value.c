@@ -5,13 +5,12 @@
  */
 #include "daemon/config/config_value.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "common/closest.h"
 #include "common/units.h"
 
 static const struct gm_config_key keys[GM_CONFIG_N_KEYS] = {
@@ -55,60 +54,9 @@ const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 	return shown;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbours between two short words. */
-static size_t value_distance(const char *a, const char *b)
-{
-	enum { MOST = 32 };
-	size_t n = strlen(a), m = strlen(b);
-	if (n > MOST || m > MOST)
-		return SIZE_MAX;
-	size_t d[MOST + 1][MOST + 1];
-	for (size_t i = 0; i <= n; i++)
-		d[i][0] = i;
-	for (size_t j = 0; j <= m; j++)
-		d[0][j] = j;
-	for (size_t i = 1; i <= n; i++) {
-		for (size_t j = 1; j <= m; j++) {
-			int x = tolower((unsigned char)a[i - 1]),
-			    y = tolower((unsigned char)b[j - 1]);
-			size_t best = d[i - 1][j - 1] + (x != y);
-			if (d[i - 1][j] + 1 < best)
-				best = d[i - 1][j] + 1;
-			if (d[i][j - 1] + 1 < best)
-				best = d[i][j - 1] + 1;
-			if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
-				y == tolower((unsigned char)a[i - 2]) && d[i - 2][j - 2] + 1 < best)
-				best = d[i - 2][j - 2] + 1;
-			d[i][j] = best;
-		}
-	}
-	return d[n][m];
-}
-
-const char *gm_config_nearest(
-	const char *text, const char *(*word)(void *ctx, size_t i), void *ctx, size_t n)
-{
-	const char *nearest = NULL;
-	size_t least = SIZE_MAX;
-	for (size_t i = 0; i < n; i++) {
-		const char *candidate = word(ctx, i);
-		if (!candidate)
-			continue;
-		size_t d = value_distance(text, candidate);
-		/* A third of the word may be wrong: enough for a slip, too little for another word.
-		 */
-		if (d < least && d <= (strlen(candidate) + 2) / 3) {
-			nearest = candidate;
-			least = d;
-		}
-	}
-	return nearest;
-}
-
 struct words {
-	const char *start[8];
+	const char *list[9]; /* NULL ends it */
 	char copy[64];
-	size_t n;
 };
 
 static void value_split(const char *choices, struct words *words)
@@ -116,14 +64,10 @@ static void value_split(const char *choices, struct words *words)
 	*words = (struct words){0};
 	snprintf(words->copy, sizeof(words->copy), "%s", choices);
 	char *save = NULL;
-	for (char *word = strtok_r(words->copy, " ", &save); word && words->n < 8;
+	size_t n = 0;
+	for (char *word = strtok_r(words->copy, " ", &save); word && n < 8;
 		word = strtok_r(NULL, " ", &save))
-		words->start[words->n++] = word;
-}
-
-static const char *value_nth_word(void *ctx, size_t i)
-{
-	return ((struct words *)ctx)->start[i];
+		words->list[n++] = word;
 }
 
 static int value_refuse_choice(struct words *words, const char *text, char why[GM_CONFIG_WHY_BYTES])
@@ -131,12 +75,12 @@ static int value_refuse_choice(struct words *words, const char *text, char why[G
 	char shown[GM_CONFIG_SHOW_BYTES];
 	int n = snprintf(
 		why, GM_CONFIG_WHY_BYTES, "\"%s\" is none of ", gm_config_shown(text, shown));
-	for (size_t i = 0; i < words->n && n < GM_CONFIG_WHY_BYTES; i++)
+	for (size_t i = 0; words->list[i] && n < GM_CONFIG_WHY_BYTES; i++)
 		n += snprintf(
-			why + n, GM_CONFIG_WHY_BYTES - n, "%s%s", i ? ", " : "", words->start[i]);
-	const char *nearest = gm_config_nearest(text, value_nth_word, words, words->n);
-	if (nearest && n < GM_CONFIG_WHY_BYTES)
-		snprintf(why + n, GM_CONFIG_WHY_BYTES - n, "; did you mean %s?", nearest);
+			why + n, GM_CONFIG_WHY_BYTES - n, "%s%s", i ? ", " : "", words->list[i]);
+	const char *closest = gm_closest(text, words->list);
+	if (closest && n < GM_CONFIG_WHY_BYTES)
+		snprintf(why + n, GM_CONFIG_WHY_BYTES - n, "; did you mean %s?", closest);
 	return GM_CONFIG_E_VALUE;
 }
 
@@ -145,8 +89,8 @@ static int value_parse_choice(const struct gm_config_key *key, const char *text,
 {
 	struct words words;
 	value_split(key->choices, &words);
-	for (size_t i = 0; i < words.n; i++) {
-		if (!strcmp(words.start[i], text)) {
+	for (size_t i = 0; words.list[i]; i++) {
+		if (!strcmp(words.list[i], text)) {
 			value->number = i;
 			return 0;
 		}

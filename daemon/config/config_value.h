@@ -29,9 +29,4 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
  * with an ellipsis. Into shown, which is also returned. */
 const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES]);
 
-/* Which of n words is meant by a misspelt one; NULL: none is near. word(ctx, i) may give NULL for
- * one that is out of the question. */
-const char *gm_config_nearest(
-	const char *text, const char *(*word)(void *ctx, size_t i), void *ctx, size_t n);
-
 #endif

@@ -17,6 +17,14 @@ START_TEST(a_misspelt_word_finds_the_one_that_was_meant)
 }
 END_TEST
 
+START_TEST(upper_and_lower_case_are_the_same)
+{
+	ck_assert_str_eq(gm_closest("STATUS", words), "status");
+	ck_assert_str_eq(gm_closest("DEVCIES", words), "devices");
+	ck_assert_str_eq(gm_closest("Max", words), "max_pool_bytes");
+}
+END_TEST
+
 START_TEST(the_beginning_of_a_word_is_close_to_it)
 {
 	ck_assert_str_eq(gm_closest("max", words), "max_pool_bytes");
@@ -43,6 +51,7 @@ int main(void)
 	TCase *tests = tcase_create("closest");
 
 	tcase_add_test(tests, a_misspelt_word_finds_the_one_that_was_meant);
+	tcase_add_test(tests, upper_and_lower_case_are_the_same);
 	tcase_add_test(tests, the_beginning_of_a_word_is_close_to_it);
 	tcase_add_test(tests, what_is_not_close_finds_nothing);
 	suite_add_tcase(suite, tests);
