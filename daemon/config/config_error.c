@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The list of complaints about a configuration. Reading goes on after an error, so that one run
- * shows all of them; they are found in several passes over a file and sorted at the end. A
- * complaint is never dropped: when there is no memory for it, the whole reading fails.
+ * shows all errors. They are found in several passes over a file and sorted at the end. A complaint
+ * is never dropped: if there is no memory for it, reading the configuration fails.
  */
 #include "daemon/config/config_error.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int gm_config_errors_add(struct gm_config_errors *errors, const char *file, size_t file_order,
+int gm_config_errors_add(struct gm_config_errors *errors, const struct gm_config_source *source,
 	uint32_t line, const char *format, ...)
 {
 	struct gm_config_error *list =
@@ -21,27 +21,22 @@ int gm_config_errors_add(struct gm_config_errors *errors, const char *file, size
 		return -ENOMEM;
 	errors->list = list;
 
-	struct gm_config_error error = {
-		.file_order = file_order, .line = line, .order = errors->n, .file = strdup(file)};
+	struct gm_config_error error = {.source = source, .line = line, .order = errors->n};
 	va_list args;
 	va_start(args, format);
 	int n = vasprintf(&error.text, format, args);
 	va_end(args);
-	if (n < 0 || !error.file) {
-		if (n >= 0)
-			free(error.text);
-		free(error.file);
+	if (n < 0)
 		return -ENOMEM;
-	}
 	list[errors->n++] = error;
-	return 0;
+	return GM_CONFIG_E_REFUSED;
 }
 
 static int config_error_compare(const void *a, const void *b)
 {
 	const struct gm_config_error *x = a, *y = b;
-	if (x->file_order != y->file_order)
-		return x->file_order < y->file_order ? -1 : 1;
+	if (x->source->order != y->source->order)
+		return x->source->order < y->source->order ? -1 : 1;
 	if (x->line != y->line)
 		return x->line < y->line ? -1 : 1;
 	return x->order < y->order ? -1 : x->order > y->order;
@@ -54,17 +49,17 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 	FILE *stream = open_memstream(&text, &size);
 	if (!stream)
 		return -ENOMEM;
+
 	if (errors->n)
 		qsort(errors->list, errors->n, sizeof(*errors->list), config_error_compare);
 	for (size_t i = 0; i < errors->n; i++) {
 		const struct gm_config_error *error = &errors->list[i];
-		if (i)
-			fputc('\n', stream);
+		fprintf(stream, "%s%s:", i ? "\n" : "", error->source->path);
 		if (error->line)
-			fprintf(stream, "%s:%u: %s", error->file, error->line, error->text);
-		else
-			fprintf(stream, "%s: %s", error->file, error->text);
+			fprintf(stream, "%u:", error->line);
+		fprintf(stream, " %s", error->text);
 	}
+
 	int failed = ferror(stream);
 	if (fclose(stream) || failed || !text) {
 		free(text);
@@ -76,10 +71,8 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 
 void gm_config_errors_deinit(struct gm_config_errors *errors)
 {
-	for (size_t i = 0; i < errors->n; i++) {
-		free(errors->list[i].file);
+	for (size_t i = 0; i < errors->n; i++)
 		free(errors->list[i].text);
-	}
 	free(errors->list);
 	*errors = (struct gm_config_errors){0};
 }

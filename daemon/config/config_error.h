@@ -5,15 +5,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* One file of the configuration. */
+struct gm_config_source {
+	struct gm_config_source *next;
+	size_t order; /* files are read in this order */
+	char path[];
+};
+
 /*
- * What is wrong with a configuration, all of it: complaints are collected in any order and told in
- * the order of files and lines. To be zeroed before its first use.
+ * Everything that is wrong with a configuration. Complaints are added in any order and shown in the
+ * order of files and lines. Must be zeroed before its first use.
  */
 struct gm_config_error {
-	char *file;
-	size_t file_order; /* the how-manieth file read it was */
-	uint32_t line;     /* 0: the file as a whole */
-	size_t order;
+	const struct gm_config_source *source;
+	uint32_t line; /* 0: the file as a whole */
+	size_t order;  /* among complaints about the same line */
 	char *text;
 };
 
@@ -22,10 +28,13 @@ struct gm_config_errors {
 	size_t n;
 };
 
-/* 0, -ENOMEM. */
-int gm_config_errors_add(struct gm_config_errors *errors, const char *file, size_t file_order,
-	uint32_t line, const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* Lines of "file:line: text", without a line end after the last. 0, -ENOMEM. */
+#define GM_CONFIG_E_REFUSED 1
+
+/* Adds a complaint. The source must outlive errors. Returns GM_CONFIG_E_REFUSED, so that the caller
+ * can pass that on; or -ENOMEM. */
+int gm_config_errors_add(struct gm_config_errors *errors, const struct gm_config_source *source,
+	uint32_t line, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* One "file:line: text" per line, without a newline at the end. Returns 0 or -ENOMEM. */
 int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text);
 void gm_config_errors_deinit(struct gm_config_errors *errors);
 

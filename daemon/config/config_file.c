@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file of the configuration, through libini_config, which knows the syntax and the lines. It
- * has habits that a configuration must not have: it loses what stands before the first section,
- * cuts a value at a NUL byte, gives up on the whole file without a word about the line when a name
- * has a character it does not like, and returns nothing at all when one line is wrong. So the text
- * is looked through first, line by line; what is refused there is blanked out, which keeps the
- * numbers of the lines, and when the library complains about a line, that one is blanked out too
- * and the rest is read again. Nothing is dropped without a complaint.
+ * One file of the configuration, through libini_config, which knows the syntax and the line
+ * numbers. The library has habits that a configuration must not have:
+ *
+ *   - it loses what stands before the first section;
+ *   - it cuts a value at a NUL byte;
+ *   - if a name has a character that it does not like, it gives up on the whole file and does not
+ *     say on which line;
+ *   - if one line is wrong, it returns nothing at all.
+ *
+ * So this file first scans the text line by line and blanks out what it refuses, which keeps the
+ * line numbers. When the library complains about a line, that line is blanked out, too, and the
+ * text is read again. Nothing is dropped without a complaint.
  */
 #include "daemon/config/config_file.h"
 
@@ -28,21 +33,19 @@
 #define LIBRARY_BYTES (32 * 1024 * 1024)
 
 struct file {
-	const char *path;
-	size_t order;
-	char *text; /* ends with a line end and a NUL byte that do not count */
+	const struct gm_config_source *source;
+	char *text; /* followed by a newline and a NUL byte that size does not count */
 	size_t size;
-	char *section; /* where the scan stands; NULL: before the first header, or in a refused one
-			*/
+	char *section; /* that of the line being scanned; NULL: none yet, or a refused one */
 	const struct gm_config_file_ops *ops;
 	void *ctx;
 	struct gm_config_errors *errors;
 };
 
 #define COMPLAIN(file, line, ...) \
-	gm_config_errors_add((file)->errors, (file)->path, (file)->order, line, __VA_ARGS__)
+	gm_config_errors_add((file)->errors, (file)->source, line, __VA_ARGS__)
 
-/* Says why the file cannot be had, and returns -error. */
+/* Complains that the file cannot be read, and returns -error. */
 static int file_complain_errno(struct file *file, int error)
 {
 	int r = COMPLAIN(file, 0, "cannot be read: %s", strerror(error));
@@ -51,8 +54,8 @@ static int file_complain_errno(struct file *file, int error)
 
 static int file_slurp(struct file *file)
 {
-	/* Not blocking: a FIFO without a writer would hold the daemon up. */
-	int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	/* O_NONBLOCK, because a FIFO without a writer would block the daemon. */
+	int fd = open(file->source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return file_complain_errno(file, errno);
 
@@ -63,7 +66,7 @@ static int file_slurp(struct file *file)
 	else if (S_ISDIR(st.st_mode))
 		r = file_complain_errno(file, EISDIR);
 	else if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3))
-		r = 0; /* /dev/null: an empty file, and how a drop-in is masked */
+		r = 0; /* /dev/null is an empty file: a link to it masks a drop-in */
 	else if (!S_ISREG(st.st_mode)) {
 		r = COMPLAIN(file, 0, "cannot be read: not an ordinary file");
 		r = r < 0 ? r : -EINVAL;
@@ -104,12 +107,12 @@ out:
 static void file_blank(char *start, const char *end)
 {
 	memset(start, ' ', end - start);
-	/* A line of nothing but blanks is one the library takes for empty; a comment surely is. */
+	/* A comment, which the library certainly ignores. */
 	if (end > start)
 		*start = '#';
 }
 
-/* The length of valid UTF-8 at the start. */
+/* The length of the valid UTF-8 that the text begins with. */
 static size_t file_utf8_prefix(iconv_t convert, char *text, size_t n)
 {
 	char *in = text;
@@ -124,32 +127,25 @@ static size_t file_utf8_prefix(iconv_t convert, char *text, size_t n)
 	return n - left;
 }
 
-/* What a line's bytes must not be. 1: refused. */
+/* Refuses a line that is not text. */
 static int file_scan_bytes(
 	struct file *file, iconv_t convert, char *start, const char *end, uint32_t line)
 {
 	for (const char *p = start; p < end; p++) {
 		unsigned char c = *p;
 		if (c == '\0')
-			return COMPLAIN(file, line, "has a NUL byte; the file must be UTF-8 text") <
-					       0
-				       ? -ENOMEM
-				       : 1;
+			return COMPLAIN(file, line, "has a NUL byte; the file must be UTF-8 text");
 		if ((c < 0x20 && c != '\t') || c == 0x7f)
-			return COMPLAIN(file, line, "has a control character (0x%02x)", c) < 0
-				       ? -ENOMEM
-				       : 1;
+			return COMPLAIN(file, line, "has a control character (0x%02x)", c);
 	}
 	size_t valid = file_utf8_prefix(convert, start, end - start);
 	if (start + valid < end)
-		return COMPLAIN(file, line, "is not UTF-8 text (byte 0x%02x)",
-			       (unsigned char)start[valid]) < 0
-			       ? -ENOMEM
-			       : 1;
+		return COMPLAIN(
+			file, line, "is not UTF-8 text (byte 0x%02x)", (unsigned char)start[valid]);
 	return 0;
 }
 
-/* A malloc'ed copy of what is between, without the blanks around it. */
+/* A malloc'ed copy of the text, without the blanks around it. */
 static char *file_trimmed(const char *start, const char *end)
 {
 	while (start < end && isblank((unsigned char)*start))
@@ -166,19 +162,15 @@ static int file_scan_header(struct file *file, const char *start, const char *en
 	free(file->section);
 	file->section = NULL;
 	if (!close)
-		return COMPLAIN(file, line, "a section's name has no closing bracket") < 0 ? -ENOMEM
-											   : 1;
+		return COMPLAIN(file, line, "a section's name has no closing bracket");
+
 	char *name = file_trimmed(start + 1, close), *rest = file_trimmed(close + 1, end);
 	int r = -ENOMEM;
-	if (name && rest) {
-		if (rest[0])
-			r = COMPLAIN(file, line, "\"%s\" stands behind a section's name",
-				    gm_config_shown(rest, shown)) < 0
-				    ? -ENOMEM
-				    : 1;
-		else
-			r = file->ops->section(file->ctx, name, line);
-	}
+	if (name && rest && rest[0])
+		r = COMPLAIN(file, line, "\"%s\" stands behind a section's name",
+			gm_config_shown(rest, shown));
+	else if (name && rest)
+		r = file->ops->section(file->ctx, name, line);
 	free(rest);
 	if (r == 0)
 		file->section = name;
@@ -210,22 +202,20 @@ static int file_scan_key(
 		r = COMPLAIN(file, line, "%s: stands before any section; put [%s] above it", shown,
 			GM_CONFIG_SECTION);
 	else if (!file->section)
-		r = 0; /* its section was refused, and that is all there is to say */
-	else {
+		r = GM_CONFIG_E_REFUSED; /* with its section, which was complained about */
+	else
 		r = file->ops->key(file->ctx, file->section, name, line);
-		free(name);
-		return r;
-	}
-	/* An indented header: nobody knows where the keys below it belong. */
+
+	/* Nobody knows where the keys below an indented header belong. */
 	if (!equals && name[0] == '[') {
 		free(file->section);
 		file->section = NULL;
 	}
 	free(name);
-	return r < 0 ? r : 1;
+	return r;
 }
 
-/* Looks through the text and blanks out what is refused. */
+/* Scans the text and blanks out what is refused. */
 static int file_scan(struct file *file)
 {
 	bool before_sections = true;
@@ -235,7 +225,7 @@ static int file_scan(struct file *file)
 	if (convert == (iconv_t)-1)
 		return -errno;
 	char *start = file->text, *stop = file->text + file->size;
-	/* A byte order mark, which says UTF-8. */
+	/* A byte order mark says UTF-8, and is no part of the text. */
 	if (file->size >= 3 && !memcmp(start, "\xef\xbb\xbf", 3)) {
 		memmove(start, start + 3, file->size - 3 + 2);
 		file->size -= 3;
@@ -248,7 +238,7 @@ static int file_scan(struct file *file)
 			*--end = ' ';
 		r = file_scan_bytes(file, convert, start, end, line);
 		if (r > 0 && start[0] == '[') {
-			/* What follows belongs to a section that nobody can know. */
+			/* Nobody knows to which section the lines below belong. */
 			free(file->section);
 			file->section = NULL;
 			before_sections = false;
@@ -258,7 +248,7 @@ static int file_scan(struct file *file)
 			if (start[0] == '[') {
 				before_sections = false;
 				r = file_scan_header(file, start, end, line);
-				/* The library takes blanks in a section's name, and no tabs. */
+				/* The library accepts blanks in a section's name, but no tabs. */
 				for (char *p = start; p < end; p++)
 					*p = *p == '\t' ? ' ' : *p;
 			} else {
@@ -278,7 +268,7 @@ static int file_scan(struct file *file)
 	return r;
 }
 
-/* Blanks out a line by its number. false: there is none such, or it is blank already. */
+/* Blanks out a line. Returns false if there is no such line, or if it is blank already. */
 static bool file_blank_line(struct file *file, uint32_t line)
 {
 	char *start = file->text, *stop = file->text + file->size;
@@ -295,8 +285,8 @@ static bool file_blank_line(struct file *file, uint32_t line)
 	return false;
 }
 
-/* The library's complaints, passed on. *ret_again: lines were blanked out, so reading again helps.
- */
+/* Passes on the library's complaints. Sets *ret_again if it blanked out a line, so that reading
+ * again helps. */
 static int file_pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_again)
 {
 	char **list = NULL;
@@ -325,8 +315,8 @@ static int file_tell_values(struct file *file, struct ini_cfgobj *ini, const cha
 	if (!keys)
 		return error ? -error : 0;
 	for (int i = 0; i < n && r >= 0; i++) {
-		/* A key that is there twice is listed twice, and all its values come with the
-		 * first. */
+		/* The library lists a key once for each time it is set, and gives all its values
+		 * each time. */
 		bool again = false;
 		for (int j = 0; j < i && !again; j++)
 			again = !strcasecmp(keys[i], keys[j]);
@@ -352,7 +342,7 @@ static int file_tell_values(struct file *file, struct ini_cfgobj *ini, const cha
 	return r;
 }
 
-/* One try. *ret_again: it has to be read again, without the lines complained about. */
+/* Reads the text once. Sets *ret_again if it must be read again, without the refused lines. */
 static int file_parse(struct file *file, bool *ret_again)
 {
 	struct ini_cfgobj *ini = NULL;
@@ -395,8 +385,8 @@ out:
 }
 
 /*
- * The library does not survive running out of memory half way, so it is asked for beforehand: far
- * more than the longest file that may be has ever needed.
+ * The library crashes if it runs out of memory half way. So this checks beforehand that there is
+ * far more than the longest allowed file has ever needed.
  */
 static int file_probe_memory(void)
 {
@@ -406,24 +396,25 @@ static int file_probe_memory(void)
 	return r;
 }
 
-int gm_config_file_read(const char *path, size_t file_order, const struct gm_config_file_ops *ops,
+int gm_config_file_read(const struct gm_config_source *source, const struct gm_config_file_ops *ops,
 	void *ctx, struct gm_config_errors *errors)
 {
-	struct file file = {
-		.path = path, .order = file_order, .ops = ops, .ctx = ctx, .errors = errors};
-	size_t told = errors->n;
+	struct file file = {.source = source, .ops = ops, .ctx = ctx, .errors = errors};
+	size_t complaints = errors->n;
 	int r = file_slurp(&file);
 	if (r == 0)
 		r = file_scan(&file);
 	if (r == 0)
 		r = file_probe_memory();
-	/* Each further try is with at least one line less. */
+
+	/* Each further try has at least one line less. */
 	for (bool again = true; again && r >= 0;) {
 		again = false;
 		r = file_parse(&file, &again);
 	}
-	/* Whatever failed, it does not go without a word. */
-	if (r < 0 && r != -ENOMEM && errors->n == told)
+
+	/* No failure goes without a complaint. */
+	if (r < 0 && r != -ENOMEM && errors->n == complaints)
 		r = file_complain_errno(&file, -r);
 	free(file.section);
 	free(file.text);

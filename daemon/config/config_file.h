@@ -2,21 +2,19 @@
 #ifndef GM_DAEMON_CONFIG_FILE_H
 #define GM_DAEMON_CONFIG_FILE_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/config/config_error.h"
 
-/* The most that a file may have: more than anybody writes, and little enough for the library, which
- * takes its time over a long file. */
+/* The longest file that is read: longer than anybody writes, and short enough for libini_config,
+ * which is slow with long files. */
 #define GM_CONFIG_FILE_BYTES (64 * 1024)
 
 /*
- * What the reader of one file tells: first each section's header and each key's name, in the order
- * of lines, then the values. Sections and keys are compared without regard to case. A name that is
- * refused there (1) is not heard of again, a section's with all that stands in it. 0: known;
- * negative: fatal, passed up.
+ * What gm_config_file_read() calls: section() and key() for each header and each key's name, in the
+ * order of lines, and then value() for each value. Case does not count in the names of sections and
+ * keys. Each returns 0, a negative errno that ends the reading, or GM_CONFIG_E_REFUSED. A name that
+ * section() or key() refuses does not appear again, nor does anything in a refused section.
  */
 struct gm_config_file_ops {
 	int (*section)(void *ctx, const char *section, uint32_t line);
@@ -26,11 +24,12 @@ struct gm_config_file_ops {
 };
 
 /*
- * Reads one file. What is wrong with the file itself (syntax, encoding, not a file, not readable)
- * is added to errors and reading goes on behind it. 0 when the file could be opened and read
- * whatever it says; a negative errno when not (that is in errors, too), or what an op returned.
+ * Reads one file. Adds to errors what is wrong with the file itself (syntax, encoding, type,
+ * permissions) and goes on behind it. Returns 0 if the file could be read, whatever it says. If it
+ * could not, returns a negative errno, which errors explains. Passes on the negative errno of an
+ * op.
  */
-int gm_config_file_read(const char *path, size_t file_order, const struct gm_config_file_ops *ops,
+int gm_config_file_read(const struct gm_config_source *source, const struct gm_config_file_ops *ops,
 	void *ctx, struct gm_config_errors *errors);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which device a section means. With the devices known, a UUID or a PCI address is as good as the
- * number; what names none of them is a stranger, with a number past all others, so that its keys
- * are checked like any and then count for nobody.
+ * Which device a section means. A UUID or a PCI address is as good as the number, if the caller
+ * knows the devices. It must never refuse a device only because it is not in this machine: one file
+ * may serve several machines.
  */
+#include "daemon/config/config_names.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "daemon/config/config_reader.h"
 
 int gm_config_names_find(
 	struct gm_config_names *names, const char *text, size_t n, uint32_t *ret_device)
@@ -23,6 +23,7 @@ int gm_config_names_find(
 	int r = gm_device_name_parse(word, &name);
 	if (r < 0)
 		return r;
+
 	if (name.kind == GM_DEVICE_NUMBER) {
 		*ret_device = name.number;
 		return 0;
@@ -32,6 +33,7 @@ int gm_config_names_find(
 			*ret_device = i;
 			return 0;
 		}
+
 	uint32_t i = 0;
 	while (i < names->n && !gm_device_name_same(&names->strangers[i].name, &name))
 		i++;

@@ -113,7 +113,7 @@ static int config_owner_parse_session(const char *text, char *owner, char *why)
 	return 0;
 }
 
-int gm_config_owner_parse(const char *text, int session, char ret_owner[GM_CONFIG_OWNER_BYTES],
+int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONFIG_OWNER_BYTES],
 	char ret_why[GM_CONFIG_OWNER_WHY])
 {
 	char shown[GM_CONFIG_SHOW_BYTES];

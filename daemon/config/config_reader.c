@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the files of a configuration, in their order: what each section, key and value is, where
- * it stands, and which of several holds. It knows of each value whether it is right by itself, and
- * leaves to config.c what follows from all of them. What is wrong is noted, and the reading goes
- * on, so that all of it is told in one go.
+ * Reads the files of a configuration in their order. It knows the sections and keys, checks each
+ * value by itself, and keeps the one that wins. What depends on several values is left to config.c.
+ * An error does not stop the reading, so that the user sees all of them at once.
  */
 #include "daemon/config/config_reader.h"
 
@@ -23,15 +22,7 @@
 #define FIRST_USER  1000 /* uids below are root and system users */
 
 #define COMPLAIN(reader, line, ...) \
-	gm_config_errors_add( \
-		&(reader)->errors, (reader)->file, (reader)->file_order, line, __VA_ARGS__)
-
-void gm_config_setting_deinit(struct gm_config_setting *setting)
-{
-	free(setting->text);
-	free(setting->file);
-	*setting = (struct gm_config_setting){0};
-}
+	gm_config_errors_add(&(reader)->errors, (reader)->source, line, __VA_ARGS__)
 
 void gm_config_reader_init(struct gm_config_reader *reader, const struct gm_config_known *known)
 {
@@ -44,9 +35,14 @@ void gm_config_reader_deinit(struct gm_config_reader *reader)
 {
 	for (int slot = 0; slot < GM_CONFIG_SLOTS; slot++)
 		for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++)
-			gm_config_setting_deinit(&reader->settings[slot][id]);
+			free(reader->settings[slot][id].text);
 	gm_config_limits_deinit(&reader->limits);
 	gm_config_errors_deinit(&reader->errors);
+	while (reader->source) {
+		struct gm_config_source *source = reader->source;
+		reader->source = source->next;
+		free(source);
+	}
 }
 
 enum gm_config_place gm_config_slot_place(int slot)
@@ -54,8 +50,8 @@ enum gm_config_place gm_config_slot_place(int slot)
 	return slot == GM_CONFIG_SLOT_GENERAL ? GM_CONFIG_GENERAL : GM_CONFIG_DEVICE;
 }
 
-/* What a device's section calls it; NULL: it is none. */
-static const char *reader_device_of(const char *section)
+/* The name that a section gives a device, or NULL if it is not a device's section. */
+static const char *reader_device_name(const char *section)
 {
 	size_t n = strlen("device");
 	if (strncasecmp(section, "device", n) || !strspn(section + n, " \t"))
@@ -63,21 +59,22 @@ static const char *reader_device_of(const char *section)
 	return section + n + strspn(section + n, " \t");
 }
 
-/* The slot of a section. -EINVAL: none; -ERANGE, -E2BIG: a device that there cannot be. */
+/* The slot of a section. On error, returns -EINVAL if no such section exists, or -ERANGE or -E2BIG
+ * from gm_config_names_find(). */
 static int reader_slot_of(struct gm_config_reader *reader, const char *section)
 {
 	if (!strcasecmp(section, GM_CONFIG_SECTION))
 		return GM_CONFIG_SLOT_GENERAL;
-	const char *name = reader_device_of(section);
+	const char *name = reader_device_name(section);
 	uint32_t device;
 	int r = name ? gm_config_names_find(&reader->names, name, strlen(name), &device) : -EINVAL;
 	return r < 0 ? r : GM_CONFIG_SLOT_DEVICES + (int)device;
 }
 
-/* A size is given to a piece of host memory, which has a number and no name that lasts. */
+/* Only host memory can be given a size, and it has no name but its number. */
 static bool reader_may_have_size(const char *section)
 {
-	const char *name = reader_device_of(section);
+	const char *name = reader_device_name(section);
 	return name && !name[strspn(name, "0123456789")];
 }
 
@@ -86,29 +83,30 @@ static int reader_on_section(void *ctx, const char *section, uint32_t line)
 	static const char *const names[] = {
 		GM_CONFIG_SECTION, "device 0", "limit uid:0", "device 0 limit uid:0", NULL};
 	struct gm_config_reader *reader = ctx;
-	char shown[GM_CONFIG_SHOW_BYTES];
-	if (gm_config_limit_named(section))
-		return gm_config_limit_section(&reader->limits, &reader->errors, reader->file,
-			reader->file_order, line, section);
-	int slot = reader_slot_of(reader, section), r;
+	char shown[GM_CONFIG_SHOW_BYTES], why[GM_CONFIG_WHY_BYTES];
+	if (gm_config_limit_is_section(section))
+		return gm_config_limit_add(
+			&reader->limits, &reader->errors, reader->source, line, section);
+
+	int slot = reader_slot_of(reader, section);
 	if (slot >= 0) {
 		reader->named[slot] = true;
 		return 0;
 	}
+
 	gm_config_shown(section, shown);
 	if (slot != -EINVAL) {
-		char why[GM_CONFIG_WHY_BYTES];
 		gm_config_names_why(slot, why);
-		r = COMPLAIN(reader, line, "[%s]: %s", shown, why);
-	} else {
-		const char *closest = gm_closest(section, names);
-		r = COMPLAIN(reader, line, "[%s]: unknown section; %s[%s]%s", shown,
-			closest ? "did you mean "
-				: "there are [" GM_CONFIG_SECTION
-				  "], [device N], [limit OWNER] and ",
-			closest ? closest : "device N limit OWNER", closest ? "?" : "");
+		return COMPLAIN(reader, line, "[%s]: %s", shown, why);
 	}
-	return r < 0 ? r : 1;
+	const char *closest = gm_closest(section, names);
+	if (closest)
+		return COMPLAIN(
+			reader, line, "[%s]: unknown section; did you mean [%s]?", shown, closest);
+	return COMPLAIN(reader, line,
+		"[%s]: unknown section; there are [" GM_CONFIG_SECTION
+		"], [device N], [limit OWNER] and [device N limit OWNER]",
+		shown);
 }
 
 static int reader_find_key(const char *name)
@@ -119,6 +117,7 @@ static int reader_find_key(const char *name)
 	return -1;
 }
 
+/* The section in which a key may stand. */
 static const char *reader_home_of(const struct gm_config_key *key)
 {
 	if (key->place & GM_CONFIG_GENERAL)
@@ -142,28 +141,26 @@ static int reader_on_key(void *ctx, const char *section, const char *name, uint3
 	struct gm_config_reader *reader = ctx;
 	char shown[GM_CONFIG_SHOW_BYTES];
 	enum gm_config_place place =
-		gm_config_limit_named(section)
+		gm_config_limit_is_section(section)
 			? GM_CONFIG_LIMIT
 			: gm_config_slot_place(reader_slot_of(reader, section));
-	int id = reader_find_key(name), r;
+	int id = reader_find_key(name);
 	bool unsized = id == GM_CONFIG_KEY_SIZE && place == GM_CONFIG_DEVICE &&
 		       !reader_may_have_size(section);
 	if (id >= 0 && gm_config_key(id)->place & place && !unsized)
 		return 0;
+
 	gm_config_shown(name, shown);
-	if (unsized) {
-		r = COMPLAIN(reader, line,
+	if (unsized)
+		return COMPLAIN(reader, line,
 			"%s: is for host memory, which goes by number: [device N]", shown);
-	} else if (id >= 0) {
-		r = COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
+	if (id >= 0)
+		return COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
 			reader_home_of(gm_config_key(id)), section);
-	} else {
-		const char *closest = reader_closest_key(name, place);
-		r = closest ? COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown,
-				      closest)
-			    : COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
-	}
-	return r < 0 ? r : 1;
+	const char *closest = reader_closest_key(name, place);
+	if (closest)
+		return COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown, closest);
+	return COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
 }
 
 static int reader_on_value(
@@ -172,35 +169,31 @@ static int reader_on_value(
 	struct gm_config_reader *reader = ctx;
 	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
 	int slot = limit ? -EINVAL : reader_slot_of(reader, section), id = reader_find_key(name);
-	if ((slot < 0 && !limit) || id < 0)
-		return COMPLAIN(
-			reader, line, "%s: unknown", name); /* refused before by reader_on_key() */
+	if ((slot < 0 && !limit) || id < 0) /* reader_on_key() has refused these */
+		return COMPLAIN(reader, line, "%s: unknown", name);
+
 	const struct gm_config_key *key = gm_config_key(id);
 	struct gm_config_setting *setting =
 		limit ? &limit->settings[id] : &reader->settings[slot][id];
-	if (setting->text && setting->file_order == reader->file_order)
+	if (setting->text && setting->source == reader->source)
 		return COMPLAIN(reader, line, "%s: is set twice, on line %u already", key->name,
 			setting->line);
 
-	struct gm_config_setting new = {.text = strdup(text),
-		.file = strdup(reader->file),
-		.file_order = reader->file_order,
-		.line = line};
+	struct gm_config_setting new = {
+		.text = strdup(text), .source = reader->source, .line = line};
 	char why[GM_CONFIG_WHY_BYTES];
-	int r = -ENOMEM;
-	if (new.text &&new.file)
-		r = gm_config_value_parse(key, new.text, &new.value, why);
-	if (r > 0) {
-		r = COMPLAIN(reader, line, "%s: %s", key->name, why);
-		/* It stays noted as written, so that a second one is a second one. */
-		if (r == 0)
-			r = gm_config_value_parse(key, key->presets[0], &new.value, why);
+	if (!new.text)
+		return -ENOMEM;
+	if (gm_config_value_parse(key, new.text, &new.value, why) != 0) {
+		/* The key still counts as set, so that a second line that sets it is refused. */
+		int r = COMPLAIN(reader, line, "%s: %s", key->name, why);
+		if (r < 0) {
+			free(new.text);
+			return r;
+		}
+		gm_config_value_parse(key, key->presets[0], &new.value, why);
 	}
-	if (r < 0) {
-		gm_config_setting_deinit(&new);
-		return r;
-	}
-	gm_config_setting_deinit(setting);
+	free(setting->text);
 	*setting = new;
 	return 0;
 }
@@ -208,11 +201,23 @@ static int reader_on_value(
 static const struct gm_config_file_ops file_ops = {
 	.section = reader_on_section, .key = reader_on_key, .value = reader_on_value};
 
+/* Makes a file the one that is being read. */
+static int reader_enter(struct gm_config_reader *reader, const char *path)
+{
+	struct gm_config_source *source = malloc(sizeof(*source) + strlen(path) + 1);
+	if (!source)
+		return -ENOMEM;
+	strcpy(source->path, path);
+	source->order = reader->source ? reader->source->order + 1 : 0;
+	source->next = reader->source;
+	reader->source = source;
+	return 0;
+}
+
 static int reader_read_file(struct gm_config_reader *reader, const char *path)
 {
-	reader->file = path;
-	reader->file_order++;
-	return gm_config_file_read(path, reader->file_order, &file_ops, reader, &reader->errors);
+	int r = reader_enter(reader, path);
+	return r < 0 ? r : gm_config_file_read(reader->source, &file_ops, reader, &reader->errors);
 }
 
 static int reader_is_drop_in(const struct dirent *entry)
@@ -227,23 +232,23 @@ static int reader_by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Each drop-in is read even if another could not be; the first failure is returned. */
+/* Reads every drop-in, even if another cannot be read. Returns the first failure, or -ENOMEM. */
 static int reader_read_drop_ins(struct gm_config_reader *reader, const char *path)
 {
 	char *folder = NULL;
 	if (asprintf(&folder, "%s.d", path) < 0)
 		return -ENOMEM;
+
 	struct dirent **list = NULL;
 	int n = scandir(folder, &list, reader_is_drop_in, reader_by_name), first = 0;
 	if (n < 0 && errno != ENOENT) {
 		first = -errno;
-		reader->file = folder;
-		reader->file_order++;
-		int r = first == -ENOMEM
-				? 0
-				: COMPLAIN(reader, 0, "cannot be read: %s", strerror(-first));
+		int r = reader_enter(reader, folder);
+		if (r == 0)
+			r = COMPLAIN(reader, 0, "cannot be read: %s", strerror(-first));
 		first = r < 0 ? r : first;
 	}
+
 	for (int i = 0; i < n; i++) {
 		char *file = NULL;
 		int r = asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0 ? -ENOMEM : 0;
@@ -259,7 +264,7 @@ static int reader_read_drop_ins(struct gm_config_reader *reader, const char *pat
 	return first;
 }
 
-/* The file when none is named. *ret_path is NULL when there is nowhere to look. */
+/* The file that is read if the user names none. *ret_path is NULL if there is nowhere to look. */
 static int reader_default_path(char **ret_path)
 {
 	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -287,8 +292,7 @@ int gm_config_reader_read(struct gm_config_reader *reader, const char *path)
 		if (r < 0 || !found)
 			return r;
 		path = found;
-		/* Only a file that is not there may be missing; one that cannot be reached is told.
-		 */
+		/* The file may be missing. If it exists and cannot be reached, that is an error. */
 		struct stat st;
 		missing = lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
 	}

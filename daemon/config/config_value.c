@@ -34,6 +34,14 @@ const struct gm_config_key *gm_config_key(size_t id)
 	return &keys[id];
 }
 
+const struct gm_config_setting *gm_config_setting_later(
+	const struct gm_config_setting *a, const struct gm_config_setting *b)
+{
+	if (a->source->order != b->source->order)
+		return a->source->order < b->source->order ? b : a;
+	return a->line < b->line ? b : a;
+}
+
 const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 {
 	static const char ellipsis[] = "...";

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_CONFIG_TYPES_H
+#define GM_DAEMON_CONFIG_TYPES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "daemon/config/config_owner.h"
+
+/* The types that config.h shows to the daemon and that the files below it also need. */
+
+/* The devices of this host, so that a file can name them by UUID or PCI address. */
+struct gm_config_known {
+	uint32_t n;
+	struct {
+		const uint8_t *uuid; /* NULL: it has none */
+		const char *pci;     /* "": it has none */
+	} devices[GM_LIMIT_DEVICES];
+};
+
+#define GM_CONFIG_ALL_DEVICES UINT32_MAX
+
+/* A [limit OWNER] holds on each device separately. A [device N limit OWNER] replaces it on one
+ * device, key by key. */
+struct gm_config_limit {
+	char owner[GM_CONFIG_OWNER_BYTES]; /* "uid:1002": as gm_config_owner_parse() writes it */
+	uint32_t device;                   /* or GM_CONFIG_ALL_DEVICES */
+	bool has_max, has_guarantee, has_priority;
+	uint64_t max; /* UINT64_MAX: none */
+	uint64_t guarantee;
+	int32_t priority;
+};
+
+#endif
