@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a cgroup path tells of a process: the unit it runs in, and the container. Pure text work, so
- * that samples of every container runtime can be tried against it. The one thing it must never do
- * is let somebody inside a container choose which container they are taken for; hence the outermost
- * match counts, and the scope is the whole path down to it.
+ * Which unit and which container a process runs in, from its cgroup path. It only works on text, so
+ * that tests can try samples of every container runtime. It must never let anybody inside a
+ * container choose which container they are taken for. So the outermost match counts, and the scope
+ * is the whole path down to it.
  */
+#include "daemon/net/cgroup.h"
+
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "daemon/net/identity.h"
 
 static bool cgroup_is_hex(const char *text, size_t n)
 {
@@ -38,8 +38,8 @@ static bool cgroup_is_component(const char *text, size_t n, const char *word)
 	return n == strlen(word) && memcmp(text, word, n) == 0;
 }
 
-/* systemd writes "-" inside a name as "\x2d". Names that do not fit are cut: they are for people.
- */
+/* Copies a name and undoes systemd's escapes: it writes "-" inside a name as "\x2d". A name that
+ * does not fit is cut, because it is only shown to people. */
 static void cgroup_copy_name(char *to, size_t room, const char *from, size_t n)
 {
 	size_t used = 0;
@@ -57,17 +57,17 @@ static void cgroup_copy_name(char *to, size_t room, const char *from, size_t n)
 	to[used] = '\0';
 }
 
-/* The runtimes whose scopes are called PREFIX-ID.scope, where ID is 64 hexadecimal digits. Their
- * monitors (libpod-conmon-…, crio-conmon-…) run outside the container and do not match. */
+/* Some runtimes call their scopes PREFIX-ID.scope, where ID is 64 hexadecimal digits. Their monitors
+ * (libpod-conmon-…, crio-conmon-…) run outside the container and do not match. */
 static const char *const scope_prefixes[] = {
 	"docker-", "libpod-", "cri-containerd-", "crio-", "nerdctl-", "containerd-", NULL};
 
-/* Whether the component at text is a container, and which part of it is its name. before is the
- * component in front of it ("" for the first). */
+/* Whether a component of the path is a container, and which part of it is the container's name.
+ * before is the component in front of it ("" for the first). */
 static bool cgroup_find_container(const char *before, size_t n_before, const char *text, size_t n,
 	const char **ret_name, size_t *ret_n)
 {
-	/* docker, ECS, containerd and kubelet with plain cgroups: a folder called by the id. */
+	/* docker, ECS, containerd and kubelet with plain cgroups name a folder by the id. */
 	if (n == 64 && cgroup_is_hex(text, n)) {
 		*ret_name = text;
 		*ret_n = n;
@@ -86,7 +86,7 @@ static bool cgroup_find_container(const char *before, size_t n_before, const cha
 			return true;
 		}
 	}
-	/* containerd given a systemd name without the systemd driver: SLICE:cri-containerd:ID */
+	/* containerd with a systemd name but without the systemd driver: SLICE:cri-containerd:ID */
 	if (n > 65 && text[n - 65] == ':' && cgroup_is_hex(text + n - 64, 64)) {
 		*ret_name = text + n - 64;
 		*ret_n = 64;
@@ -109,8 +109,8 @@ static bool cgroup_find_container(const char *before, size_t n_before, const cha
 		*ret_n = n - strlen("systemd-nspawn@") - strlen(".service");
 		return *ret_n > 0;
 	}
-	/* Machines: systemd-nspawn started by hand. Virtual machines are registered the same way,
-	 * but then the process is the emulator, which runs on the host. */
+	/* systemd-nspawn started by hand. Virtual machines are registered the same way, but their
+	 * process is the emulator, which runs on the host. */
 	if (cgroup_is_component(before, n_before, "machine.slice") &&
 		cgroup_has_prefix(text, n, "machine-") && cgroup_has_suffix(text, n, ".scope") &&
 		!cgroup_has_prefix(text, n, "machine-qemu\\x2d")) {
@@ -121,7 +121,8 @@ static bool cgroup_find_container(const char *before, size_t n_before, const cha
 	return false;
 }
 
-/* A pod's own folder, for what runs in a pod without a container of its own that we know. */
+/* Whether a component is a pod's folder. It counts for processes in a pod that are in no container
+ * we know. */
 static bool cgroup_find_pod(const char *before, size_t n_before, const char *text, size_t n)
 {
 	if (cgroup_has_prefix(text, n, "kubepods") && cgroup_has_suffix(text, n, ".slice")) {
@@ -175,8 +176,8 @@ static int cgroup_parse_path(const char *path, size_t n_path, struct gm_cgroup *
 			n_pod = n;
 			pod_end = end;
 		}
-		/* The first one is the system manager's; those below it were named by whoever it
-		 * delegated to. */
+		/* The first unit belongs to the system manager. Those below it were named by
+		 * whoever the manager delegated the cgroup to. */
 		if (!cgroup->unit[0] && cgroup_is_unit(text, n))
 			cgroup_copy_name(cgroup->unit, sizeof(cgroup->unit), text, n);
 		before = text;
@@ -195,7 +196,7 @@ static int cgroup_parse_path(const char *path, size_t n_path, struct gm_cgroup *
 
 int gm_cgroup_parse(const char *text, struct gm_cgroup *ret)
 {
-	/* Best: the unified hierarchy, then systemd's own, then any. */
+	/* The unified hierarchy is best, then systemd's own, then any other. */
 	struct gm_cgroup best[3];
 	memset(best, 0, sizeof(best));
 	while (*text) {

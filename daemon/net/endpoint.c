@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The place where the daemon listens. A lock beside the socket decides between daemons, for as long
- * as one lives; under it, a connect() tells a socket that somebody answers on (a daemon started by
- * socket activation takes no lock) from one that a dead daemon left. Only a socket is ever removed,
- * and at the end only if it is still the one that was made here.
+ * The place where the daemon listens. A daemon holds a lock beside the socket for as long as it
+ * lives. The daemon that gets the lock tries to connect to an existing socket, because a daemon
+ * started by socket activation takes no lock. If nobody answers, a dead daemon left the socket. It
+ * must never remove anything but a socket, and at the end only the one that it made itself.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +25,14 @@
 /* As Debian's SYS_UID_MAX: below are root and system users, who run the host's daemon. */
 #define GM_ENDPOINT_USER_UIDS 1000
 
+/* Says that something failed with errno. */
+static int endpoint_fail(const char *what, char why[GM_ENDPOINT_WHY])
+{
+	int error = errno;
+	snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", what, strerror(error));
+	return -error;
+}
+
 static void endpoint_reset(struct gm_endpoint *endpoint)
 {
 	memset(endpoint, 0, sizeof(*endpoint));
@@ -32,7 +40,7 @@ static void endpoint_reset(struct gm_endpoint *endpoint)
 	endpoint->lock = -1;
 }
 
-/* The folder of a default path: made if it is missing, and refused if it is not ours alone. */
+/* Makes the folder of a default path if it is missing. Refuses one that others can write to. */
 static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPOINT_WHY])
 {
 	char folder[GM_PATH_BYTES];
@@ -41,22 +49,16 @@ static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPO
 	if (!slash || slash == folder)
 		return 0;
 	*slash = '\0';
-	if (mkdir(folder, mode) < 0 && errno != EEXIST) {
-		int error = errno;
-		snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", folder, strerror(error));
-		return -error;
-	}
+
+	if (mkdir(folder, mode) < 0 && errno != EEXIST)
+		return endpoint_fail(folder, why);
 	struct stat st;
-	if (lstat(folder, &st) < 0) {
-		int error = errno;
-		snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", folder, strerror(error));
-		return -error;
-	}
+	if (lstat(folder, &st) < 0)
+		return endpoint_fail(folder, why);
 	if (!S_ISDIR(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) ||
 		(st.st_mode & (S_IWGRP | S_IWOTH))) {
 		snprintf(why, GM_ENDPOINT_WHY,
-			"%.400s must be a folder that belongs to uid %u and that nobody else can "
-			"write",
+			"%.400s must be a folder that belongs to uid %u and that nobody else can write to",
 			folder, geteuid());
 		return -EPERM;
 	}
@@ -70,7 +72,7 @@ static int endpoint_choose_path(
 	bool user = geteuid() >= GM_ENDPOINT_USER_UIDS;
 	if (n > GM_LIMIT_SOCKET_PATH_BYTES) {
 		snprintf(why, GM_ENDPOINT_WHY,
-			"the socket's path is %zu bytes long, at most %d are possible: %.200s", n,
+			"the socket's path is %zu bytes long; at most %d are possible: %.200s", n,
 			GM_LIMIT_SOCKET_PATH_BYTES, path);
 		return -ENAMETOOLONG;
 	}
@@ -82,7 +84,7 @@ static int endpoint_choose_path(
 		int r = gm_path_user_socket(geteuid(), endpoint->path);
 		if (r < 0 || strlen(endpoint->path) > GM_LIMIT_SOCKET_PATH_BYTES) {
 			snprintf(why, GM_ENDPOINT_WHY,
-				"the path of the user's socket is too long (XDG_RUNTIME_DIR)");
+				"the path of the user's socket is too long; shorten XDG_RUNTIME_DIR");
 			return -ENAMETOOLONG;
 		}
 	} else {
@@ -91,7 +93,7 @@ static int endpoint_choose_path(
 	return endpoint_make_folder(endpoint->path, user ? 0700 : 0755, why);
 }
 
-/* Until we end, nobody else takes this path. */
+/* Keeps other daemons from this path until this one ends. */
 static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 {
 	char name[GM_PATH_BYTES + 8];
@@ -99,22 +101,17 @@ static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT
 	for (;;) {
 		GM_AUTO_FD int fd =
 			open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-		if (fd < 0) {
-			int error = errno;
-			snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", name, strerror(error));
-			return -error;
-		}
+		if (fd < 0)
+			return endpoint_fail(name, why);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-			int error = errno;
-			if (error == EWOULDBLOCK)
-				snprintf(why, GM_ENDPOINT_WHY,
-					"another gpumemd already listens on %.400s",
-					endpoint->path);
-			else
-				snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", name, strerror(error));
-			return error == EWOULDBLOCK ? -EADDRINUSE : -error;
+			if (errno != EWOULDBLOCK)
+				return endpoint_fail(name, why);
+			snprintf(why, GM_ENDPOINT_WHY, "another gpumemd already listens on %.400s",
+				endpoint->path);
+			return -EADDRINUSE;
 		}
-		/* The one before may have removed the file between our open and our lock. */
+
+		/* The daemon before may have removed the file between open() and flock(). */
 		struct stat locked, named;
 		if (fstat(fd, &locked) == 0 && lstat(name, &named) == 0 &&
 			locked.st_dev == named.st_dev && locked.st_ino == named.st_ino) {
@@ -130,7 +127,7 @@ static void endpoint_drop_lock(struct gm_endpoint *endpoint)
 	if (endpoint->lock < 0)
 		return;
 	snprintf(name, sizeof(name), "%s.lock", endpoint->path);
-	unlink(name); /* while it is still locked */
+	unlink(name); /* while the lock is still held */
 	endpoint->lock = gm_close(endpoint->lock);
 }
 
@@ -138,11 +135,11 @@ static void endpoint_fill_address(const char *path, struct sockaddr_un *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	ret->sun_family = AF_UNIX;
-	/* Its length was checked. */
+	/* The caller has checked the length. */
 	memcpy(ret->sun_path, path, strnlen(path, sizeof(ret->sun_path) - 1));
 }
 
-/* Removes what a dead daemon left. -EADDRINUSE: somebody is there. */
+/* Removes the socket of a dead daemon. Returns -EADDRINUSE if somebody listens on it. */
 static int endpoint_clear_path(const char *path, char why[GM_ENDPOINT_WHY])
 {
 	struct stat st;
@@ -154,29 +151,26 @@ static int endpoint_clear_path(const char *path, char why[GM_ENDPOINT_WHY])
 		return -error;
 	}
 	if (!S_ISSOCK(st.st_mode)) {
-		snprintf(why, GM_ENDPOINT_WHY, "%.400s is in the way and is no socket", path);
+		snprintf(
+			why, GM_ENDPOINT_WHY, "%.400s exists and is not a socket; remove it", path);
 		return -EEXIST;
 	}
+
 	struct sockaddr_un address;
 	endpoint_fill_address(path, &address);
 	GM_AUTO_FD int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (probe < 0) {
-		int error = errno;
-		snprintf(why, GM_ENDPOINT_WHY, "socket: %s", strerror(error));
-		return -error;
-	}
-	/* Only a refusal says that nobody listens; a full queue or a socket of another type is
-	 * somebody's. */
+	if (probe < 0)
+		return endpoint_fail("socket", why);
+	/* Only ECONNREFUSED says that nobody listens. A full queue or a socket of another type
+	 * belongs to somebody. */
 	if (connect(probe, (struct sockaddr *)&address, sizeof(address)) == 0 ||
 		errno != ECONNREFUSED) {
 		snprintf(why, GM_ENDPOINT_WHY, "another program already listens on %.400s", path);
 		return -EADDRINUSE;
 	}
-	if (unlink(path) < 0 && errno != ENOENT) {
-		int error = errno;
-		snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", path, strerror(error));
-		return -error;
-	}
+
+	if (unlink(path) < 0 && errno != ENOENT)
+		return endpoint_fail(path, why);
 	return 0;
 }
 
@@ -196,11 +190,8 @@ static int endpoint_set_owner(
 			return -error;
 		}
 	}
-	if (chmod(path, mode) < 0) {
-		int error = errno;
-		snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", path, strerror(error));
-		return -error;
-	}
+	if (chmod(path, mode) < 0)
+		return endpoint_fail(path, why);
 	return 0;
 }
 
@@ -213,7 +204,8 @@ static int endpoint_bind_and_listen(
 	endpoint->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (endpoint->socket < 0)
 		goto failed;
-	/* Nobody can connect before the mode is what it should be. */
+
+	/* Nobody may connect before endpoint_set_owner() has set the mode. */
 	mode_t before = umask(0777);
 	int r = bind(endpoint->socket, (struct sockaddr *)&address, sizeof(address));
 	int error = errno;
@@ -221,6 +213,7 @@ static int endpoint_bind_and_listen(
 	errno = error;
 	if (r < 0)
 		goto failed;
+
 	if (lstat(endpoint->path, &st) < 0)
 		goto failed;
 	endpoint->own = true;
@@ -229,10 +222,9 @@ static int endpoint_bind_and_listen(
 	if (listen(endpoint->socket, GM_ENDPOINT_BACKLOG) < 0)
 		goto failed;
 	return endpoint_set_owner(endpoint->path, mode, group, why);
+
 failed:
-	error = errno;
-	snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", endpoint->path, strerror(error));
-	return -error;
+	return endpoint_fail(endpoint->path, why);
 }
 
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
@@ -257,11 +249,8 @@ int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDP
 	socklen_t n = sizeof(address);
 	endpoint_reset(endpoint);
 	if (getsockname(socket, (struct sockaddr *)&address, &n) < 0 ||
-		fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) < 0) {
-		int error = errno;
-		snprintf(why, GM_ENDPOINT_WHY, "the socket passed to us: %s", strerror(error));
-		return -error;
-	}
+		fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) < 0)
+		return endpoint_fail("the socket from the service manager", why);
 	size_t length = n - offsetof(struct sockaddr_un, sun_path);
 	if (length && address.sun_path[0]) {
 		memcpy(endpoint->path, address.sun_path, length);

@@ -7,12 +7,11 @@
 
 #include "common/path.h"
 
-/* The listening socket: where it is, whether it is free, and who may connect. */
+/* The listening socket: its path, and who may connect to it. */
 struct gm_endpoint {
 	int socket;
 	char path[GM_PATH_BYTES];
-	/* Of a socket that we made. */
-	bool own;
+	bool own; /* this daemon made the socket; the next three are about that */
 	int lock;
 	dev_t device;
 	ino_t inode;
@@ -21,17 +20,19 @@ struct gm_endpoint {
 #define GM_ENDPOINT_WHY 512
 
 /*
- * Makes the socket at path. path "": the place for who runs this (/run/gpumemd/socket for root and
- * system users, else the user's own); then its folder is made, too. group "": left as it is.
+ * Makes the socket at path. If path is "", takes the default for the user who runs the daemon
+ * (/run/gpumemd/socket for root and system users, otherwise the user's own) and makes its folder,
+ * too. If group is "", leaves the group as it is.
  *
- * A path that a live daemon listens on is refused (-EADDRINUSE), one that a dead one left is taken
- * over; two daemons that start at once never both get it. why says what was wrong.
+ * On error, returns a negative errno, and why says what is wrong. -EADDRINUSE: a live daemon listens
+ * there. A socket that a dead daemon left is replaced. Of two daemons that start at once, only one
+ * gets the path.
  */
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
 	char why[GM_ENDPOINT_WHY]);
-/* Takes a socket that was passed to us; it is not removed at the end. */
+/* Takes a socket from the service manager. It is not removed at the end. */
 int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDPOINT_WHY]);
-/* Stops listening and removes what was made. */
+/* Stops listening, and removes the socket and its lock if this daemon made them. */
 void gm_endpoint_close(struct gm_endpoint *endpoint);
 
 #endif

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all connections share. A thousand idle peers own no buffers: packets are read into and
- * packed in one place, and copied only if they have to wait. Peers that are to end are closed from
- * here, at the top of the loop, so that nothing that is half-way through a call into core or into a
- * stream finds its session gone when it returns.
+ * What all connections share. Peers own no buffers: packets are received into one buffer and packed
+ * into another, and copied only if they have to wait. The hub closes peers that are to end, at the
+ * top of the loop, so that no function finds its session gone when a call into core or into a stream
+ * returns.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/seqpacket.h"
-#include "daemon/net/peer.h"
 #include "daemon/net/peer_private.h"
 
 static void hub_on_reaper(uv_timer_t *timer)
@@ -18,7 +17,7 @@ static void hub_on_reaper(uv_timer_t *timer)
 	struct gm_hub *hub = timer->data;
 	while (hub->doomed) {
 		struct gm_peer *peer = hub->doomed;
-		gm_peer_close(peer); /* takes itself off the list */
+		gm_peer_close(peer); /* removes it from the list */
 	}
 }
 
@@ -61,7 +60,7 @@ void gm_hub_deinit(struct gm_hub *hub)
 
 void gm_hub_doom(struct gm_hub *hub)
 {
-	/* A timer of 0 runs before the loop waits again, and not within this call. */
+	/* A timer of 0 runs before the loop waits again, but not within this call. */
 	if (hub->reaper_open && !uv_is_active((uv_handle_t *)&hub->reaper))
 		uv_timer_start(&hub->reaper, hub_on_reaper, 0, 0);
 }

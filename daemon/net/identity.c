@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is at the other end of a socket. Everything comes from the kernel: the credentials and groups
- * taken when the peer connected, a pidfd that stays with the process when its number is reused, and
- * /proc for the cgroup and the pid namespace. A peer whose process cannot be pinned down is
- * refused. What cannot be found out is taken for the worse: no container known means no sharing, no
- * pid namespace known means no administration.
+ * Finds out who is at the other end of a socket. Everything comes from the kernel: the credentials
+ * and groups from when the peer connected; a pidfd, which stays with the process when its number is
+ * reused; and /proc for the cgroup and the pid namespace. A peer whose process cannot be identified
+ * is refused. If something else cannot be found out, the worse is assumed: without a known container
+ * the client shares no memory, and without a known pid namespace it may not administer.
  */
-#include <ctype.h>
+#include "daemon/net/identity.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,13 +19,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "daemon/net/identity.h"
-
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
 
-/* A status or cgroup file is far shorter; a longer one is taken as unreadable. */
+/* Files of /proc are far shorter. A longer one counts as unreadable. */
 #define GM_PROC_BYTES 65536
 
 struct gm_identity *gm_identity_ref(struct gm_identity *identity)
@@ -43,7 +42,7 @@ void gm_identity_unref(struct gm_identity *identity)
 	free(identity);
 }
 
-/* Whether it is the daemon that lacks something for the moment, which says nothing of a client. */
+/* Whether the daemon itself is short of something right now, which says nothing about a client. */
 static bool identity_is_shortage(int error)
 {
 	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
@@ -65,6 +64,7 @@ static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 		close(fd);
 		return -ENOMEM;
 	}
+
 	size_t used = 0;
 	int r = 0;
 	for (;;) {
@@ -91,7 +91,8 @@ static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 	return 0;
 }
 
-/* Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its end. */
+/* Reads field 22 of /proc/PID/stat. Counts from the end of field 2, because the name in it may
+ * contain anything. */
 static int identity_read_start_time(pid_t pid, unsigned long long *ret)
 {
 	char *text;
@@ -110,11 +111,9 @@ static int identity_read_start_time(pid_t pid, unsigned long long *ret)
 }
 
 /*
- * The number may have been reused since the peer connected; the process is the one that connected
- * if it started before that, which is known only as "before now", and is still the same one after
- * it was pinned. That leaves the time between connect() and accept(), which the credentials' uid
- * narrows to processes of the same user (and of root's, whose /proc entry a process that changed
- * its user has).
+ * The process must be the same before and after the pidfd is opened. Its number may still have been
+ * reused between connect() and accept(). The uid narrows that down to processes of the same user,
+ * or of root: the /proc entry of a process that has changed its user belongs to root.
  */
 int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 {
@@ -142,8 +141,8 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 	return 0;
 }
 
-/* The process's number as seen from here, by its pidfd; 0: not in our namespace. A shortage is an
- * error. */
+/* The number that a process has in the daemon's pid namespace, or 0 if it is not in it. On a
+ * shortage, returns a negative errno. */
 static pid_t identity_pid_of(int pidfd)
 {
 	char file[32];
@@ -196,15 +195,18 @@ size_t gm_identity_pid_depth(const char *status)
 	return n;
 }
 
-/* Seen through the daemon's own /proc, a process with one number is in the namespace of that
- * /proc. Where the daemon itself has several, siblings look like it, and only the link tells. 0, 1
- * or a shortage. */
+/*
+ * Whether a process is in the daemon's pid namespace: 0, 1 or the negative errno of a shortage. In
+ * the daemon's /proc, a process has one number for each namespace that it is nested in below that
+ * /proc. If the daemon is nested itself, processes in sibling namespaces have as many numbers as the
+ * daemon, and only the link tells them apart.
+ */
 static int identity_in_own_pid_namespace(pid_t pid, const char *status)
 {
 	char *own;
 	int r = identity_read_proc(0, "status", &own);
 	if (r < 0)
-		return identity_is_shortage(r) ? r : false;
+		return identity_is_shortage(r) ? r : 0;
 	size_t depth = gm_identity_pid_depth(own);
 	free(own);
 	if (depth == 0 || gm_identity_pid_depth(status) != depth)
@@ -232,8 +234,9 @@ static int identity_read_command(pid_t pid, struct gm_identity *identity)
 	return 0;
 }
 
-/* What cannot be read is taken for the worse; only for want of memory or descriptors nothing is
- * taken for anything, or a moment's shortage would cost a client its rights for life. */
+/* Reads the cgroup, the pid namespace and the command. If something cannot be read, assumes the
+ * worse. A shortage of the daemon's own is an error instead, because it must not cost the client its
+ * rights for as long as it is connected. */
 static int identity_read_surroundings(struct gm_identity *identity)
 {
 	char *text;
@@ -257,7 +260,7 @@ static int identity_read_surroundings(struct gm_identity *identity)
 	return identity_is_shortage(r) ? r : 0;
 }
 
-/* The process behind the socket, for good. */
+/* Opens a pidfd for the process at the other end. */
 static int identity_read_pidfd(int socket, const struct ucred *cred, int *ret_pidfd)
 {
 	int pidfd = -1;
@@ -267,7 +270,7 @@ static int identity_read_pidfd(int socket, const struct ucred *cred, int *ret_pi
 			return -errno;
 		return cred->pid > 0 ? gm_identity_pin(cred->pid, cred->uid, ret_pidfd) : -ESRCH;
 	}
-	/* Not every kernel marks it. */
+	/* Not every kernel sets the flag. */
 	if (fcntl(pidfd, F_SETFD, FD_CLOEXEC) < 0) {
 		int error = errno;
 		close(pidfd);
@@ -305,7 +308,7 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 	r = identity_read_surroundings(identity);
 	if (r < 0)
 		return r;
-	/* All that was read from /proc was this process's if it still lives now. */
+	/* If the process is still alive, everything read from /proc was about it. */
 	if (gm_identity_dead(identity)) {
 		snprintf(why, 256, "its process has ended");
 		return -ESRCH;

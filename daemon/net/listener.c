@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accepting connections. A daemon that has no file descriptors left can neither accept nor be rid
- * of a connection that waits, and a level-triggered loop would spin on it; so one descriptor is
- * kept in reserve, given up to take such a connection, tell it why, and close it.
+ * Accepts connections. A daemon without free file descriptors can neither accept a waiting
+ * connection nor get rid of it, and a level-triggered loop would spin on it. So one descriptor is
+ * kept in reserve. It is given up to accept such a connection, tell the client why it is refused,
+ * and close it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 #include "daemon/net/listener.h"
 
 #define GM_LISTENER_PER_WAKEUP 64
-/* When not even the reserve helps: how long to leave it. */
+/* How long to stop accepting when not even the reserve helps. */
 #define GM_LISTENER_PAUSE_MS 100
 
 struct user {
@@ -124,7 +125,7 @@ static void listener_refuse(struct gm_listener *listener, int socket,
 	close(socket);
 }
 
-/* What the daemon itself lacks is no fault of the client's. */
+/* A shortage of the daemon's own is not the client's fault. */
 static gpumem_status listener_status_of(int error, gpumem_status otherwise)
 {
 	if (error == -ENOMEM)
@@ -144,21 +145,22 @@ static void listener_admit(struct gm_listener *listener, int socket)
 			listener, socket, NULL, listener_status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
+
 	HASH_FIND(hh, listener->users, &identity->uid, sizeof(identity->uid), user);
 	if (listener->n >= GM_LIMIT_CONNECTIONS ||
 		(user && user->connections >= listener->per_uid)) {
 		if (listener->n >= GM_LIMIT_CONNECTIONS)
 			snprintf(detail, sizeof(detail),
-				"the daemon has %u connections, as many as it takes", listener->n);
+				"the daemon has %u connections, the most it accepts", listener->n);
 		else
 			snprintf(detail, sizeof(detail),
-				"uid %u has %u connections, as many as it may have; see "
-				"connections_per_uid",
+				"uid %u has %u connections, the most it may have; close some or raise connections_per_uid",
 				identity->uid, user->connections);
 		listener_refuse(listener, socket, identity, GPUMEM_E_LIMIT, detail);
 		gm_identity_unref(identity);
 		return;
 	}
+
 	struct connection *connection = calloc(1, sizeof(*connection));
 	r = connection ? listener_count_in(listener, identity->uid, &connection->user) : -ENOMEM;
 	if (r == 0) {
@@ -171,7 +173,7 @@ static void listener_admit(struct gm_listener *listener, int socket)
 			listener_count_out(listener, connection->user);
 	}
 	if (r < 0) {
-		snprintf(detail, sizeof(detail), "the daemon cannot take the connection: %s",
+		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
 		listener_refuse(
 			listener, socket, identity, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
@@ -199,13 +201,13 @@ static void listener_on_pause_over(uv_timer_t *timer)
 static void listener_take_pause(struct gm_listener *listener, int error)
 {
 	if (!listener->paused_logged)
-		gm_log(GM_LOG_ERROR, "connections cannot be accepted for now: %s", strerror(error));
+		gm_log(GM_LOG_ERROR, "cannot accept connections for now: %s", strerror(error));
 	listener->paused_logged = true;
 	uv_poll_stop(&listener->poll);
 	uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_PAUSE_MS, 0);
 }
 
-/* No descriptor is left: give up the reserved one to be rid of one who waits. */
+/* Gives up the reserved descriptor to refuse one waiting connection. */
 static void listener_turn_away(struct gm_listener *listener, int error)
 {
 	if (listener->reserve < 0) {
@@ -214,7 +216,7 @@ static void listener_turn_away(struct gm_listener *listener, int error)
 	}
 	if (!listener->paused_logged)
 		gm_log(GM_LOG_ERROR,
-			"no file descriptors are left: connections are refused; raise LimitNOFILE=");
+			"no file descriptors are left, so connections are refused; raise LimitNOFILE=");
 	listener->paused_logged = true;
 	listener->reserve = gm_close(listener->reserve);
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -277,6 +279,7 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 	listener->per_uid = GM_LIMIT_CONNECTIONS;
 	listener->hello_ms = 5000;
 	listener->reserve = -1;
+
 	int r = uv_poll_init(hub->loop, &listener->poll, socket);
 	if (r < 0) {
 		free(listener);
@@ -302,19 +305,14 @@ void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint
 	listener->hello_ms = hello_ms;
 }
 
-void gm_listener_stop(struct gm_listener *listener)
-{
-	uv_poll_stop(&listener->poll);
-	uv_timer_stop(&listener->pause);
-}
-
 void gm_listener_close(struct gm_listener *listener)
 {
 	if (!listener)
 		return;
-	gm_listener_stop(listener);
+	uv_poll_stop(&listener->poll);
+	uv_timer_stop(&listener->pause);
 	while (listener->connections)
-		gm_peer_close(listener->connections->peer); /* takes itself off the list */
+		gm_peer_close(listener->connections->peer); /* removes it from the list */
 	uv_close((uv_handle_t *)&listener->poll, listener_on_handle_closed);
 	uv_close((uv_handle_t *)&listener->pause, listener_on_handle_closed);
 }

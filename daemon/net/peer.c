@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One connection. libuv cannot pass fds, so the socket is a uv_poll_t with our own sendmsg and
- * recvmsg: send first, wait for writability only after EAGAIN. Everything the other end can make us
- * keep is bounded: requests in flight (then it is not read), fds it has not read (then
- * handles wait), bytes it does not read (then it is dropped). A bounded number of packets is read
- * per wakeup, and answers are made for a bounded time, so that one busy client does not starve the
- * others.
+ * recvmsg. A packet is sent at once; the peer waits for writability only after EAGAIN. Everything
+ * that the other end can make the daemon keep is bounded:
  *
- * Answers with fds are streams: their packets are made when they can be sent, with fds that are
- * owned elsewhere, so that nothing is duplicated and nothing queued holds an fd. Packets without
- * fds go ahead of streams; both are numbered when they are packed, so numbers grow on a connection.
+ *   requests in flight           at the bound, the peer is not read
+ *   fds that it has not read     at the bound, handles wait
+ *   bytes that it does not read  past the bound, the peer is dropped
  *
- * A handle is freed in its close callback only, and so is the peer.
+ * The daemon reads a bounded number of packets per wakeup and makes answers for a bounded time, so
+ * that one busy client does not starve the others.
+ *
+ * Answers with fds are streams. Their packets are made when they can be sent, and their fds are
+ * owned elsewhere, so no fd is duplicated and no queue holds one. Packets without fds go ahead of
+ * streams. Both get their number when they are packed, so the numbers on a connection always grow.
+ *
+ * libuv handles are freed only in their close callbacks, and so is the peer.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -27,16 +31,17 @@
 #include <utlist.h>
 
 #include "common/seqpacket.h"
-#include "daemon/net/peer.h"
 #include "daemon/net/peer_private.h"
 
 #define GM_PEER_PACKETS_PER_WAKEUP 16
-/* How long one client's long answers may take before it is the others' turn; a packet ends first.
- */
+/* How long the daemon makes answers for one client before it is the turn of others. The packet that
+ * was begun is finished first. */
 #define GM_PEER_TURN_NS 1000000
-/* How long to wait when the kernel will take no more fds from us: they are other peers' to read. */
+/* How long to wait when the kernel takes no more fds from the daemon, until other peers have read
+ * theirs. */
 #define GM_PEER_RETRY_MS 20
-/* What a request past those in flight counts as, in bytes not read; more than it costs. */
+/* A request past the bound of those in flight counts as this many bytes not read: more than it
+ * costs. */
 #define GM_PEER_WAITING_BYTES 1024
 
 struct queued {
@@ -62,12 +67,12 @@ struct gm_peer {
 	bool closed;
 	bool want_write;
 	bool pumping;
-	bool starved;                /* an answer waits for the other end to say that it read fds */
-	struct gm_peer *prev, *next; /* of the doomed */
+	bool starved;                /* an answer waits until the other end says it read fds */
+	struct gm_peer *prev, *next; /* in hub->doomed */
 
 	uint32_t pending; /* requests read and not answered */
 	uint64_t fds_sent, fds_seen;
-	uint64_t fds_gone; /* of those sent: known from the kernel to be read */
+	uint64_t fds_gone; /* of those sent, how many the kernel says were read */
 	struct queued *first, *last;
 	size_t queue_bytes;
 	struct gm_stream *streams;
@@ -168,9 +173,9 @@ void gm_peer_close(struct gm_peer *peer)
 static void peer_on_poll(uv_poll_t *poll, int status, int events);
 
 /*
- * Whether its next packet is read. While answers wait for its word that it read fds, that word must
- * get through, whatever requests are before it: they are taken, too, and count as answers that it
- * does not read.
+ * Whether the next packet of the peer may be read. While answers wait for it to acknowledge fds,
+ * that acknowledgement must get through. So the requests before it are read, too, and count as
+ * answers that the peer does not read.
  */
 static bool peer_may_read(const struct gm_peer *peer)
 {
@@ -206,7 +211,7 @@ static void peer_on_retry(uv_timer_t *timer)
 	peer_pump(timer->data);
 }
 
-/* What a failed send means. -EAGAIN: it was arranged that we come back. */
+/* Handles a failed send. Returns -EAGAIN if it is tried again later, which is arranged. */
 static int peer_send_failed(struct gm_peer *peer, int r)
 {
 	switch (r) {
@@ -245,7 +250,7 @@ static int peer_flush_queue(struct gm_peer *peer)
 	return 0;
 }
 
-/* Sends what can be sent: first what is queued, then a packet of each stream in turn. */
+/* Sends what can be sent: first the queue, then one packet of each stream in turn. */
 static void peer_pump(struct gm_peer *peer)
 {
 	if (peer->doomed || peer->pumping)
@@ -258,7 +263,7 @@ static void peer_pump(struct gm_peer *peer)
 	for (bool first = true; r == 0 && peer->streams && !peer->doomed; first = false) {
 		struct gm_stream *stream = peer->streams;
 		if (!first && uv_hrtime() - began > GM_PEER_TURN_NS) {
-			peer->want_write = true; /* it can be written to: the loop comes back */
+			peer->want_write = true; /* the socket is writable: the loop comes back */
 			break;
 		}
 		r = stream->next(stream, peer);
@@ -283,9 +288,10 @@ static void peer_pump(struct gm_peer *peer)
 }
 
 /*
- * Whether the kernel, too, says that it reads. What a client says of itself is not enough: fds that
- * nobody reads count for the daemon's user, and past a bound the kernel takes no more of them, for
- * any client. Nobody has to have an empty socket at once: there are FDS_IN_FLIGHT chances for it.
+ * Whether the kernel confirms that the peer reads its fds. The client's own word is not enough: the
+ * kernel counts fds that nobody has read against the daemon's user, and past a bound it takes no
+ * more of them, for any client. The proof is an empty socket, and the peer has another
+ * GM_LIMIT_FDS_IN_FLIGHT fds' time to show one.
  */
 static bool peer_really_reads(struct gm_peer *peer, size_t n_fds)
 {
@@ -304,7 +310,7 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 {
 	if (peer->doomed)
 		return -EPIPE;
-	/* Its next packet says that it read some, and pumps. */
+	/* The peer's acknowledgement starts peer_pump() again. */
 	if (n_fds && peer->fds_sent - peer->fds_seen + n_fds > GM_LIMIT_FDS_IN_FLIGHT) {
 		peer->starved = true;
 		return -EAGAIN;
@@ -367,7 +373,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 	size_t n;
 	int r = gm_hub_pack(peer->hub, packet, 0, &n);
 	if (r < 0) {
-		gm_peer_log(peer, GM_LOG_ERROR, "an answer does not fit a packet; dropped");
+		gm_peer_log(peer, GM_LOG_ERROR, "an answer does not fit into a packet; dropped");
 		gm_peer_drop(peer);
 		return;
 	}
@@ -383,7 +389,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 		r = peer_enqueue(peer, peer->hub->out, n);
 		if (r < 0)
 			gm_peer_log(peer, GM_LOG_WARNING, "%s; dropped",
-				r == -ENOMEM ? "no memory to keep its answers"
+				r == -ENOMEM ? "the daemon has no memory to keep its answers"
 					     : "does not read its answers");
 	}
 	if (r < 0)
@@ -437,12 +443,12 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 	if (r < 0) {
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL,
 			r == -E2BIG ? "the packet unpacks to more than is allowed"
-				    : "this is no packet of the protocol");
+				    : "this is not a packet of the protocol");
 		return;
 	}
 	if (packet->fds_seen > peer->fds_sent) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
-			"more file descriptors acknowledged than were sent");
+			"the client acknowledged more file descriptors than it was sent");
 		return;
 	}
 	if (packet->fds_seen > peer->fds_seen) {
@@ -459,7 +465,7 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 	peer->pending++;
 	if (peer_too_many_waiting(peer)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_LIMIT,
-			"too many requests wait for this client to say that it read its handles");
+			"too many requests wait until this client acknowledges its handles");
 		return;
 	}
 	if (r == GM_WIRE_E_UNKNOWN)
@@ -470,7 +476,7 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 	peer_update_poll(peer);
 }
 
-/* false: nothing more to read now */
+/* Returns false if there is nothing more to read now. */
 static bool peer_receive_one(struct gm_peer *peer)
 {
 	struct gm_packet_in in;
@@ -513,7 +519,7 @@ static void peer_on_poll(uv_poll_t *poll, int status, int events)
 				return;
 		}
 	} else if (events & UV_DISCONNECT) {
-		/* It is not being read, or there is nothing left to read. */
+		/* The peer may not be read now, or there is nothing left to read. */
 		gm_peer_drop(peer);
 	}
 }
@@ -522,7 +528,7 @@ static void peer_on_hello_deadline(uv_timer_t *timer)
 {
 	struct gm_peer *peer = timer->data;
 	char byte;
-	/* It has spoken, and the loop was too busy to hear: that is next. */
+	/* A packet has arrived and the loop was too busy to read it: that comes next. */
 	if (recv(peer->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
 		uv_timer_start(timer, peer_on_hello_deadline, GM_PEER_RETRY_MS, 0);
 		return;

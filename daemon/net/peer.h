@@ -11,93 +11,99 @@
 #include "common/wire.h"
 #include "daemon/net/identity.h"
 
-/* What all peers of a loop share: one buffer each way, one arena, one count of what was sent. */
+/*
+ * This folder promises connections from identified processes: packets in, packets out, and bounds on
+ * everything that the other end can make the daemon keep. It must never know what a request means,
+ * nor devices, sessions or memory.
+ */
+
+/* What all peers of a loop share. */
 struct gm_hub {
 	uv_loop_t *loop;
 	uint64_t generation;
-	uint64_t sequence;
+	uint64_t sequence; /* of the last packet that was packed */
 	struct gm_wire_arena arena;
-	uint8_t *in, *out;
-	struct gm_peer *doomed; /* to be closed in the loop's next turn */
+	uint8_t *in, *out;      /* one packet each */
+	struct gm_peer *doomed; /* the loop closes them on its next turn */
 	uv_timer_t reaper;
 	bool reaper_open;
 };
 int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation);
-void gm_hub_close(struct gm_hub *hub); /* its handle; the loop must turn once more, then: */
+/* Closes the hub's handle. The loop must turn once more before gm_hub_deinit(). */
+void gm_hub_close(struct gm_hub *hub);
 void gm_hub_deinit(struct gm_hub *hub);
-/* Stamps a packet and packs it into hub->out. */
+/* Numbers a packet and packs it into hub->out. */
 int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size_t *ret_n);
-/* One packet to a socket that is to be closed: who is refused is told why. */
+/* Tells a client that has no peer why it is refused. The caller then closes the socket. */
 void gm_hub_refuse(struct gm_hub *hub, int socket, gpumem_status status, const char *detail);
 
 /*
- * A connection: packets in, packets out, and the bounds on both. It never waits, and never calls
- * back while it is being called but for packet().
+ * A connection. No function here waits, and only gm_peer_close() calls an op before it returns.
  *
- * What the other end does wrong (a packet of length 0, too long, no packet at all, with fds; an id
- * of 0; more fds acknowledged than were sent) is answered with one Failure, and the connection
- * ends.
+ * If the other end breaks the protocol, it gets one Failure and the connection ends. These break it:
+ * a packet that is empty, too long, malformed or carries fds; an id of 0; acknowledging more fds
+ * than were sent.
  */
 struct gm_peer;
 
 struct gm_peer_ops {
-	/* A request. It is answered by packets with its id, the last one without `more`. packet
-	 * lives until this returns. */
+	/* A request arrived. The answer is packets with its id, the last one without `more`. packet
+	 * is valid until this returns. */
 	void (*packet)(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet);
-	/* The connection has ended, for whatever reason; called once. The peer takes no further
-	 * packets and is gone in the loop's next turn. */
+	/* The connection has ended. Called once. The peer takes no further packets, and the loop
+	 * frees it on its next turn. */
 	void (*closed)(void *ctx, struct gm_peer *peer);
 };
 
 /*
- * An answer of several packets, or with fds: made packet by packet, when the other end has room for
- * the next. Embedded in the maker's own.
+ * An answer of several packets, or with fds. Each packet is made when the other end has room for it.
+ * Embedded in a struct of whoever answers.
  */
 struct gm_stream {
 	uint64_t id;  /* of the request */
-	size_t bytes; /* that it keeps for the other end: they count as an answer not read */
-	bool parted;  /* its end is not the answer's: the last packet comes by gm_peer_send() */
+	size_t bytes; /* memory that the stream holds; it counts as answers not read */
+	bool parted;  /* the stream is not the whole answer: gm_peer_send() sends the last packet */
 	/*
-	 * Makes one packet and gives it to gm_peer_emit(), whose result it returns if that is
-	 * negative; then it is called again later and must make the same packet, or a newer one.
-	 * Otherwise: 1 if more packets follow, 0 if this was the last.
+	 * Makes one packet and passes it to gm_peer_emit(). If that fails, returns its result; it
+	 * is called again later and must make the same packet, or a newer one. Otherwise returns 1
+	 * if more packets follow, 0 if this was the last.
 	 */
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer);
 	void (*free)(struct gm_stream *stream);
 	struct gm_stream *list_prev, *list_next;
 };
 
-/* Takes the socket and a reference to the identity, on success only. hello_ms: how long until it
- * must have been greeted. */
+/* On success, takes ownership of the socket, and takes a reference to the identity. The client must
+ * send its hello within hello_ms. */
 int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t hello_ms,
 	const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer);
-/* Ends the connection in the loop's next turn. Safe at any time, any number of times. */
+/* Ends the connection on the loop's next turn. May be called at any time, any number of times. */
 void gm_peer_drop(struct gm_peer *peer);
-/* Ends it now. Not from within packet() or a stream. */
+/* Ends the connection now. Must not be called from packet() or from a stream. */
 void gm_peer_close(struct gm_peer *peer);
 
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer);
 void *gm_peer_user(const struct gm_peer *peer);
 void gm_peer_set_user(struct gm_peer *peer, void *user);
-/* The hello was accepted: the deadline is over. */
+/* The hello was accepted, so the deadline no longer counts. */
 void gm_peer_set_greeted(struct gm_peer *peer);
 bool gm_peer_greeted(const struct gm_peer *peer);
 
-/* An answer without fds. Kept if the other end does not read; too much of that and it is dropped.
- */
+/* Sends a packet without fds, or keeps it while the other end does not read. A peer that does not
+ * read too many bytes is dropped. */
 void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet);
 void gm_peer_send_failure(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
 void gm_peer_send_done(struct gm_peer *peer, uint64_t id);
-/* The same, and the connection ends. */
+/* Sends a failure, logs it and ends the connection. */
 void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
-/* Takes the stream. */
+/* Starts an answer. Takes ownership of the stream. */
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream);
-/* For a stream's next(). 0: sent; -EAGAIN: no room now; others: the connection is broken. fds stay
- * the caller's. */
+/* For a stream's next(). Returns 0; -EAGAIN: there is no room now; or another negative errno: the
+ * connection is broken. The caller keeps the fds. */
 int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds);
 
-/* A log line with GPUMEM_PID and GPUMEM_UID. */
+/* Logs a line with the fields GPUMEM_PID and GPUMEM_UID. */
 void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

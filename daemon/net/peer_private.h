@@ -4,7 +4,7 @@
 
 #include "daemon/net/peer.h"
 
-/* Between hub.c and peer.c: a peer was put on the list of the doomed. */
+/* For peer.c: has the loop close the peers in hub->doomed on its next turn. */
 void gm_hub_doom(struct gm_hub *hub);
 
 #endif

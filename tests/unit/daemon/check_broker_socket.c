@@ -49,7 +49,7 @@ START_TEST(what_is_in_the_way_and_no_socket_is_left_alone)
 	write_file(conf, plain);
 	write_file(path, "precious\n");
 	refuses_to_start(path, "log");
-	ck_assert(log_says("log", "no socket"));
+	ck_assert(log_says("log", "not a socket"));
 	ck_assert_int_eq(access(path, F_OK), 0);
 }
 END_TEST

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_CGROUP_H
+#define GM_DAEMON_CGROUP_H
+
+#define GM_CGROUP_UNIT_BYTES      256
+#define GM_CGROUP_CONTAINER_BYTES 128
+#define GM_CGROUP_SCOPE_BYTES     1024
+
+/* What the cgroup path of a process tells. */
+struct gm_cgroup {
+	char unit[GM_CGROUP_UNIT_BYTES];           /* the system manager's unit; "": none */
+	char container[GM_CGROUP_CONTAINER_BYTES]; /* its id or name, for people; "": in none */
+	/* The path down to the container; "": in none. Two containers never have the same one, even
+	 * if one was given the name of the other. */
+	char scope[GM_CGROUP_SCOPE_BYTES];
+};
+
+/*
+ * Parses the text of /proc/PID/cgroup: v1, v2 or mixed. Of nested containers the outermost counts,
+ * because the root user of a container can give the ones inside it any name. Returns 0, or
+ * -ENAMETOOLONG: the path is too long to be told apart from another.
+ */
+int gm_cgroup_parse(const char *text, struct gm_cgroup *ret);
+
+#endif
