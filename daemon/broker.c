@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "daemon/backend/backend_cuda.h"
+#include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
 #include "daemon/broker_private.h"
 #include "daemon/serve/admin_limits.h"

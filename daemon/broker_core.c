@@ -116,7 +116,7 @@ static bool core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
 	       gm_clock_ns() - when < GM_BROKER_TROUBLE_NS;
 }
 
-static void core_look(void *ctx, uint32_t device)
+static void core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
 	gm_worker_sample(broker->workers[device]);
@@ -137,7 +137,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.use = core_use,
 	.reclaim = core_reclaim,
 	.terminate = core_terminate,
-	.look = core_look,
+	.look = core_probe,
 	.trouble = core_trouble,
 	.wake_at = core_wake_at,
 	.event = core_event,
@@ -190,7 +190,7 @@ static void broker_on_sampled(
 		gm_core_looked(broker->core, device);
 }
 
-static void broker_on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
+static void broker_on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
 	gm_processes_update(broker->dispatch.processes, device, usage);
@@ -200,7 +200,7 @@ const struct gm_worker_events gm_broker_device_events = {
 	.created = broker_on_created,
 	.destroyed = broker_on_destroyed,
 	.sampled = broker_on_sampled,
-	.looked = broker_on_looked,
+	.surveyed = broker_on_surveyed,
 };
 
 static void broker_run_tick(struct gm_broker *broker);

@@ -10,10 +10,12 @@
 #include "daemon/core/chunk.h"
 
 /*
- * A backend makes physical memory. Everything but open, close, device_info, trouble and
- * read_only_fd may be slow and runs on the thread of the device it names, one call at a time per
- * device; open, close, device_info and a first memory_free run on the loop's thread before and
- * after those threads.
+ * This folder promises physical memory: a backend makes and destroys it, and a worker calls the
+ * backend on one thread per device. It must never know who may have memory, or how much of it.
+ *
+ * These run on the loop's thread, before the device threads start or after they have ended: open,
+ * close, device_info and the first memory_free. trouble and read_only_fd must be quick, and may run
+ * at any time. Everything else may be slow and runs on the device's thread, one call at a time.
  */
 
 #define GM_BACKEND_WHY 128
@@ -25,13 +27,13 @@ struct gm_backend_device {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
-	/* Why it has not the one or the other, for who asks for it. */
+	/* Why it does not have the one or the other transport, for a client that asks for it. */
 	char fd_why[GM_BACKEND_WHY], ipc_why[GM_BACKEND_WHY];
 	bool mig;      /* an instance of a GPU that is in MIG mode */
-	bool measured; /* what others take from it can be sampled */
-	/* Host memory that the GPUs can reach, and no device of its own: at most one, the last. */
+	bool measured; /* how much of it is free can be sampled */
+	/* Pinned host memory, which the GPUs can reach. At most one device is that: the last. */
 	bool pinned;
-	/* The half of a backend that maps its chunks in a client; NULL: the one of this name. */
+	/* The part of the client library that maps its chunks; NULL: the one named like the backend */
 	const char *mapping;
 };
 
@@ -45,9 +47,10 @@ struct gm_backend_process {
 #define GM_BACKEND_TROUBLE 160
 
 struct gm_backend_config {
-	uint64_t size[GM_LIMIT_DEVICES]; /* host: bytes of device n; 0: the default (device 0), no
-					    such device (others) */
-	uint64_t host_limit;             /* bytes of pinned host memory; 0: none */
+	/* For the host backend: bytes of each device. 0: for device 0 the default size, for others
+	 * no such device. */
+	uint64_t size[GM_LIMIT_DEVICES];
+	uint64_t host_limit; /* bytes of pinned host memory; 0: none */
 	enum gm_host_memory host_memory;
 };
 
@@ -55,14 +58,15 @@ struct gm_backend_config {
 
 struct gm_backend_ops {
 	const char *name;
-	/* Nobody else can take memory from these devices: there is nothing foreign to sample. */
+	/* Nobody else can use memory of these devices, so there is nothing foreign to sample. */
 	bool exclusive;
-	/* Its devices are as many and as large as the configuration says (gm_backend_config.size).
+	/* The configuration says how many devices there are, and how large (gm_backend_config.size).
 	 */
 	bool sized;
 	/*
-	 * 0; -ENODEV: nothing of this kind on this host. why is for a person. ret_devices counts
-	 * the pinned host memory, too, which is there if it is wanted and a number is left for it.
+	 * On error, returns a negative errno, and why tells a person the reason. -ENODEV: this host
+	 * has no device of this kind. *ret_devices counts the pinned host memory, too, which exists
+	 * if the configuration wants it and a number is left for it.
 	 */
 	int (*open)(const struct gm_backend_config *config, void **ret_backend,
 		uint32_t *ret_devices, char why[256]);
@@ -70,32 +74,30 @@ struct gm_backend_ops {
 	void (*device_info)(void *backend, uint32_t device, struct gm_backend_device *ret);
 	int (*memory_free)(void *backend, uint32_t device, uint64_t *ret_free);
 	/*
-	 * Which processes use the device, each once, by what they made themselves: memory of the
-	 * broker's that they map does not count. *ret_list is malloc'ed. -EOPNOTSUPP: it cannot be
-	 * told. NULL: there can be none.
+	 * Lists the processes that use the device, each once, with the memory that they allocated
+	 * themselves. The broker's memory that they map does not count. *ret_list is malloc'ed.
+	 * -EOPNOTSUPP: the driver does not tell. May be NULL: there can be no such process.
 	 */
 	int (*processes)(void *backend, uint32_t device, struct gm_backend_process **ret_list,
 		size_t *ret_n);
-	/* What went wrong there last, and when (monotonic); false: nothing. Any thread, quick.
-	 * NULL: nothing ever does. */
+	/* What went wrong with the device last, and when (monotonic clock). Returns false if nothing
+	 * did. May run on any thread. May be NULL: nothing ever goes wrong. */
 	bool (*trouble)(
 		void *backend, uint32_t device, char text[GM_BACKEND_TROUBLE], uint64_t *ret_ns);
 	/*
-	 * seen: whom it is made for. -ENOMEM: the device is out of memory. -EDQUOT: nothing can be
-	 * made for them that an old handle would not open (ipc).
+	 * Makes a chunk for the client that seen describes. -ENOMEM: the device is out of memory.
+	 * -EDQUOT (ipc): old handles of another client would open every block that can be made.
 	 */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *ret);
-	/* Takes over an fd that outlived the daemon that made it. */
+	/* Takes over a chunk by its fd, which outlived the daemon that made it. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
-	/* seen: who may have its handle by now. */
+	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *handle);
-	/* A second fd for the same memory that can only be read, for the caller to close. Runs on
-	 * the loop's thread and must be quick. NULL: read-only is a request to the client. */
+	/* Opens a second fd for the same memory that can only be read. The caller closes it. May be
+	 * NULL: the client is only asked not to write. */
 	int (*read_only_fd)(void *backend, const struct gm_handle *handle, int *ret_fd);
 };
-
-extern const struct gm_backend_ops gm_backend_host;
 
 #endif

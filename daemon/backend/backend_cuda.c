@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Physical memory of NVIDIA GPUs: the only part of the daemon that knows CUDA. See backend_cuda.h
- * for what it promises.
+ * Physical memory of NVIDIA GPUs. See backend_cuda.h for what it promises. Only this file and those
+ * that it includes know CUDA.
  *
- * Each device's calls come from that device's thread, one at a time, so a device's state needs no
- * lock; what they share, the numbers of ipc blocks, has one (ipc_blocks.h). It must never make a
- * context for the fd transport: one costs some 500 MiB of the device.
+ * The calls for a device come from that device's thread, one at a time, so the state of a device
+ * needs no lock. The devices share the numbers of ipc blocks, which have a lock (ipc_blocks.h). It
+ * must never make a context for the fd transport: one costs some 500 MiB of the device.
  */
 #include "daemon/backend/backend_cuda.h"
 
@@ -32,17 +32,16 @@ struct device {
 	gm_nvml_device nvml; /* NULL: no figures from NVML */
 	struct gm_backend_device info;
 	bool rdma, host_numa;
-	uint64_t ipc_blocks;       /* how many hold the context */
+	uint64_t ipc_blocks;       /* how many need the context */
 	gm_cu_ctx context;         /* NULL: none */
 	gm_nvml_return nvml_error; /* the last one that was logged */
-	gm_cu_result said;   /* the driver's error that was logged last, until something works */
-	const char *said_of; /* and which call it was; names of calls are literals */
-	bool crowded;        /* it was logged that old handles are in the way, likewise */
-	/* What went wrong last, for who asks. */
+	gm_cu_result said;   /* the last driver error that was logged, until a creation works */
+	const char *said_of; /* the call that failed; names of calls are literals */
+	bool crowded; /* that old handles are in the way was logged, until a creation works */
 	pthread_mutex_t trouble_lock;
-	uint64_t trouble_ns; /* 0: nothing did */
-	char trouble[GM_BACKEND_TROUBLE];
-	uint64_t used; /* of pinned host memory */
+	uint64_t trouble_ns;              /* when something went wrong last; 0: never */
+	char trouble[GM_BACKEND_TROUBLE]; /* what that was */
+	uint64_t used;                    /* of pinned host memory */
 };
 
 struct backend {
@@ -54,7 +53,6 @@ struct backend {
 	struct device devices[GM_LIMIT_DEVICES];
 };
 
-/* A full device is no trouble: it is what the ledger is for. */
 static void cuda_note_trouble(struct device *device, const char *call, const char *name)
 {
 	pthread_mutex_lock(&device->trouble_lock);
@@ -63,7 +61,7 @@ static void cuda_note_trouble(struct device *device, const char *call, const cha
 	pthread_mutex_unlock(&device->trouble_lock);
 }
 
-/* A driver call that failed, said once, where it happened. */
+/* Logs a failed driver call once, however often it fails, and returns a negative errno. */
 static int cuda_failed(
 	struct backend *backend, uint32_t device, const char *call, gm_cu_result result)
 {
@@ -71,9 +69,9 @@ static int cuda_failed(
 	char number[32];
 	const char *fields[] = {number, NULL};
 
+	/* A full device is not a fault: the ledger expects that. */
 	if (result != GM_CUDA_ERROR_OUT_OF_MEMORY)
 		cuda_note_trouble(d, call, gm_cuda_error(backend->cuda, result));
-	/* What stays wrong is logged once, however often somebody asks. */
 	if (d->said == result && d->said_of == call)
 		return gm_cuda_errno(result);
 	d->said = result;
@@ -86,7 +84,7 @@ static int cuda_failed(
 
 /* ---- devices */
 
-/* Without its NVML handle a device still works: its figures then come from the ledger. */
+/* A device also works without an NVML handle. Its figures then come from the ledger alone. */
 static void cuda_find_in_nvml(struct backend *backend, struct device *device)
 {
 	char uuid[GM_CUDA_UUID_TEXT];
@@ -98,18 +96,18 @@ static void cuda_find_in_nvml(struct backend *backend, struct device *device)
 		    backend->nvml, device->info.uuid, &device->nvml, &device->info.mig) < 0) {
 		device->nvml = NULL;
 		gm_log(GM_LOG_WARNING,
-			"NVML does not know %s (%s): memory that others use on it will not be seen",
+			"NVML does not know %s (%s): the daemon cannot see memory that other programs use on it",
 			device->info.name, uuid);
 		return;
 	}
 	gm_cuda_uuid_text(device->info.uuid, device->info.mig, uuid);
 	if (device->info.mig)
 		gm_log(GM_LOG_NOTICE,
-			"%s (%s) is a MIG instance: a process sees one, and this daemon serves this one; for each other one run a daemon with CUDA_VISIBLE_DEVICES naming it and a socket of its own, see GPUS in gpumemd(8)",
+			"%s (%s) is a MIG instance: a process sees only one, and this daemon serves this one; for each other instance, run a daemon with its own socket and with CUDA_VISIBLE_DEVICES set to the instance, see GPUS in gpumemd(8)",
 			device->info.name, uuid);
 }
 
-/* The next device. 1: it is there already, under another number of the driver's. */
+/* Adds a device. Returns 1 if it is known already, under another number of the driver's. */
 static int cuda_open_device(struct backend *backend, int ordinal, bool wsl, char why[256])
 {
 	struct device *device = &backend->devices[backend->n];
@@ -178,7 +176,7 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 		return;
 	if (backend->n == GM_LIMIT_DEVICES) {
 		gm_log(GM_LOG_WARNING,
-			"no pinned host memory: %d GPUs leave no number for it; hide one by CUDA_VISIBLE_DEVICES",
+			"no pinned host memory: %d GPUs leave no device number for it; hide one with CUDA_VISIBLE_DEVICES",
 			GM_LIMIT_DEVICES);
 		return;
 	}
@@ -198,25 +196,8 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 	backend->n++;
 }
 
-static int cuda_create_pinned(
-	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
-{
-	struct device *device = &backend->devices[number];
-	gm_cu_result result;
-	const char *call;
-	int fd, r;
-
-	if (bytes > device->info.total - device->used)
-		return -ENOMEM;
-	r = gm_backend_pinned_create(&backend->pinned, bytes, &fd, &call, &result);
-	if (r)
-		return r < 0 ? r : cuda_failed(backend, number, call, result);
-	device->used += bytes;
-	*ret = (struct gm_handle){.fd = fd};
-	return 0;
-}
-
-static int cuda_adopt_pinned(
+/* A chunk: a new one, or the one that an fd is (-1: none). */
+static int cuda_take_pinned(
 	struct backend *backend, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
 {
 	struct device *device = &backend->devices[number];
@@ -226,9 +207,13 @@ static int cuda_adopt_pinned(
 
 	if (bytes > device->info.total - device->used)
 		return -ENOMEM;
-	r = gm_backend_pinned_check(&backend->pinned, fd, bytes, &call, &result);
+	if (fd < 0)
+		r = gm_backend_pinned_create(&backend->pinned, bytes, &fd, &call, &result);
+	else
+		r = gm_backend_pinned_check(&backend->pinned, fd, bytes, &call, &result);
 	if (r)
 		return r < 0 ? r : cuda_failed(backend, number, call, result);
+
 	device->used += bytes;
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
@@ -265,7 +250,8 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 	}
 	if (gm_nvml_load(&backend->nvml, nvml_why) < 0) {
 		backend->nvml = NULL;
-		gm_log(GM_LOG_WARNING, "%s: memory that others use will not be seen", nvml_why);
+		gm_log(GM_LOG_WARNING, "%s: the daemon cannot see memory that other programs use",
+			nvml_why);
 	}
 	gm_cu_result result = backend->cuda->cuDeviceGetCount(&count);
 	if (result) {
@@ -275,16 +261,16 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		return -ENODEV;
 	}
 	if (count > GM_LIMIT_DEVICES) {
-		gm_log(GM_LOG_WARNING, "%d GPUs, of which the first %d are served", count,
+		gm_log(GM_LOG_WARNING, "there are %d GPUs; only the first %d are served", count,
 			GM_LIMIT_DEVICES);
 		count = GM_LIMIT_DEVICES;
 	}
 	for (int i = 0; i < count; i++) {
 		r = cuda_open_device(backend, i, wsl, why);
-		/* The others are worth serving; which one is missing is known by its PCI address.
-		 */
+		/* The others are still worth serving. The PCI address in why says which one is
+		 * missing. */
 		if (r < 0)
-			gm_log(GM_LOG_ERROR, "%s: it is not served", why);
+			gm_log(GM_LOG_ERROR, "%s: this GPU is not served", why);
 	}
 	if (backend->n == 0) {
 		cuda_close(backend);
@@ -303,7 +289,7 @@ static void cuda_device_info(void *state, uint32_t device, struct gm_backend_dev
 	*ret = backend->devices[device].info;
 }
 
-/* Asked every second: what stays wrong is logged once. */
+/* Logs a failure of NVML once, because NVML is asked every second. */
 static int cuda_nvml_failed(struct device *device, const char *call, gm_nvml_return result)
 {
 	char room[GM_NVML_ERROR_TEXT];
@@ -323,7 +309,7 @@ static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 	gm_nvml_memory memory;
 	gm_nvml_return result;
 
-	/* Nobody else takes from the limit, and no figure of a device knows of it. */
+	/* Nobody else uses the limit, and the driver has no figure for it. */
 	if (device->info.pinned) {
 		*ret_free = device->info.total - device->used;
 		return 0;
@@ -345,7 +331,7 @@ static int cuda_processes(
 	struct gm_backend_nvml_failure failure;
 	int r;
 
-	if (device->info.pinned) { /* nobody else takes from the limit */
+	if (device->info.pinned) { /* nobody else uses the limit */
 		*ret_list = NULL;
 		*ret_n = 0;
 		return 0;
@@ -382,8 +368,8 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 	const char *call;
 
 	if (backend->devices[number].info.pinned)
-		return cuda_adopt_pinned(backend, number, fd, bytes, ret);
-	/* The driver does not tell a handle's size; a client's mapping will. */
+		return cuda_take_pinned(backend, number, fd, bytes, ret);
+	/* The driver does not tell the size of a handle. A wrong size fails when a client maps it. */
 	result = gm_backend_vmm_check(backend->cuda, fd, &call);
 	if (result)
 		return cuda_failed(backend, number, call, result);
@@ -393,7 +379,7 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 
 /* ---- ipc transport */
 
-/* The last block takes the context along: nobody pays for it while nobody uses the transport. */
+/* The context goes with the last block, so that it costs nothing while nobody uses the transport. */
 static void cuda_release_unused(struct backend *backend, struct device *device)
 {
 	if (device->ipc_blocks == 0 && device->context) {
@@ -402,7 +388,7 @@ static void cuda_release_unused(struct backend *backend, struct device *device)
 	}
 }
 
-/* Makes the device's context current on this thread; the first block makes the context. */
+/* Makes the device's context current on this thread. The first block creates the context. */
 static gm_cu_result cuda_enter(struct backend *backend, struct device *device)
 {
 	gm_cu_result result = GM_CUDA_SUCCESS;
@@ -429,7 +415,7 @@ static void cuda_leave(struct backend *backend, uint32_t number)
 	cuda_release_unused(backend, device);
 }
 
-/* Said once of each, however often he asks. */
+/* Refuses a uid that has had too many ipc blocks. Logged once per uid. */
 static int cuda_spent(struct backend *backend, uid_t uid)
 {
 	uint64_t numbers;
@@ -440,11 +426,12 @@ static int cuda_spent(struct backend *backend, uid_t uid)
 		return -EDQUOT;
 	snprintf(field, sizeof field, "GPUMEM_UID=%u", (unsigned)uid);
 	gm_log_fields(GM_LOG_WARNING, fields,
-		"uid %u has, or has left behind, %llu ipc blocks whose handles somebody may keep, and gets no further one that is not in the place of his own; others do. A restart makes an end of them, the fd transport leaves none",
+		"uid %u has used %llu ipc blocks whose handles somebody may have kept, and gets no more; other users are not affected. Restarting gpumemd invalidates old handles; the fd transport leaves none",
 		(unsigned)uid, (unsigned long long)numbers);
 	return -EDQUOT;
 }
 
+/* Refuses an ipc block because old handles would open it. Logged once until a creation works. */
 static int cuda_crowded(struct device *device, uint32_t number)
 {
 	char field[32];
@@ -455,7 +442,7 @@ static int cuda_crowded(struct device *device, uint32_t number)
 	device->crowded = true;
 	snprintf(field, sizeof field, "GPUMEM_DEVICE=%u", number);
 	gm_log_fields(GM_LOG_WARNING, fields,
-		"device %u: every ipc block that the driver made has a number that an old handle of another user's names, and none is given out; use the fd transport, or restart gpumemd, which makes an end of old handles",
+		"device %u: old handles of other users would open every ipc block that the driver makes, so none is given out; use the fd transport, or restart gpumemd, which invalidates old handles",
 		number);
 	return -EDQUOT;
 }
@@ -517,7 +504,7 @@ static int cuda_create(void *state, uint32_t device, enum gm_transport transport
 	if (transport == GM_TRANSPORT_IPC)
 		r = cuda_create_ipc(backend, device, bytes, seen, ret);
 	else if (d->info.pinned)
-		r = cuda_create_pinned(backend, device, bytes, ret);
+		r = cuda_take_pinned(backend, device, -1, bytes, ret);
 	else
 		r = cuda_create_fd(backend, device, bytes, ret);
 	if (r == 0)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host backend: devices made of RAM, chunks made of memfds. It promises that a chunk is exactly
- * as large as was asked for and stays so (sealed), that nobody but who is given the fd can open it
- * (mode 0600), and that a device never holds more than its size. It must never touch the bytes: a
- * chunk is sparse until a client uses it.
+ * The host backend: devices made of RAM, chunks made of memfds (backend_ram.h). It promises that a
+ * device never holds more than its size. It must never touch the bytes: a chunk is sparse until a
+ * client uses it.
  */
+#include "daemon/backend/backend_host.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -14,7 +15,6 @@
 #include <unistd.h>
 
 #include "common/units.h"
-#include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
 
 struct gm_host_device {
@@ -38,7 +38,7 @@ static int host_open_test_controls(struct gm_host *host, char why[256])
 {
 	const char *gate = getenv("GPUMEM_TEST_HOST_GATE");
 	if (gate && *gate) {
-		/* Open for writing too, so that reading waits for bytes and never sees an end. */
+		/* Also for writing, so that reading waits for bytes and never sees the end. */
 		host->gate = open(gate, O_RDWR | O_CLOEXEC);
 		if (host->gate < 0) {
 			int error = errno;
@@ -59,7 +59,7 @@ static int host_open_test_controls(struct gm_host *host, char why[256])
 			bad = gm_parse_u64(number, &host->fail_from);
 		}
 		if (bad || host->fail_from == 0) {
-			snprintf(why, 256, "GPUMEM_TEST_HOST_FAIL: %.100s: want N or N+", fail);
+			snprintf(why, 256, "GPUMEM_TEST_HOST_FAIL: %.100s is not N or N+", fail);
 			return -EINVAL;
 		}
 	}
@@ -97,7 +97,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 			size = gm_backend_ram_quarter();
 		if (size == 0)
 			continue;
-		/* A gap would give the devices behind it other numbers than their own. */
+		/* A gap would change the numbers of the devices behind it. */
 		if (host->n_devices != i) {
 			snprintf(why, 256, "device %u has a size, device %u has none", i,
 				host->n_devices);
@@ -106,8 +106,8 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 		}
 		host->devices[host->n_devices++].total = size;
 	}
-	/* Without a GPU nothing needs to be pinned: it is memory as any other here, with a limit of
-	 * its own. */
+	/* Without a GPU nothing needs to be pinned. This is ordinary memory with a limit of its own.
+	 */
 	if (config->host_limit && host->n_devices < GM_LIMIT_DEVICES) {
 		host->devices[host->n_devices].pinned = true;
 		host->devices[host->n_devices++].total = config->host_limit;
@@ -117,7 +117,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 	return 0;
 }
 
-/* FNV-1a. The machine's id is private to the machine, so it is mixed and not shown. */
+/* FNV-1a. machine-id(5) says that its value must not be shown, so only a hash of it is. */
 static uint64_t host_mix(uint64_t hash, const void *bytes, size_t n)
 {
 	const uint8_t *at = bytes;
@@ -165,7 +165,7 @@ static int host_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
 	return 0;
 }
 
-/* One thread per device charges it, so there is no one to race with but a reader. */
+/* Only the device's thread charges it, so nobody but a reader can race with this. */
 static int host_charge(struct gm_host_device *device, uint64_t bytes)
 {
 	if (bytes > device->total - atomic_load(&device->used))

@@ -5,17 +5,18 @@
 #include "daemon/backend/backend.h"
 
 /*
- * Host memory as devices: gm_backend_host of daemon/backend/backend.h. Device 0 is always there; the others
- * are those the configuration gives a size, and the last is the pinned host memory. A chunk is a
- * sealed memfd (daemon/backend/backend_ram.h).
+ * Host memory as devices: gm_backend_host. Device 0 always exists. The others are those to which the
+ * configuration gives a size, and the last is the pinned host memory. A chunk is a sealed memfd
+ * (backend_ram.h).
  *
- * For tests, and read by this backend only, when it is opened:
+ * When this backend is opened, it reads two variables that are meant for tests:
  *
- *   GPUMEM_TEST_HOST_GATE=PATH      PATH is a FIFO. Each creation takes one byte out of it and
- *                                   waits until there is one, so that a test holds creations back
+ *   GPUMEM_TEST_HOST_GATE=PATH      PATH is a FIFO. Each creation takes one byte out of it, and
+ *                                   waits for one if it is empty. So a test holds creations back
  *                                   and lets them go one by one. Creations for the reserve count.
- *   GPUMEM_TEST_HOST_FAIL=N or N+   the N-th creation (from 1, over all devices) fails as if the
- *                                   device were out of memory; N+: that one and all after it.
+ *   GPUMEM_TEST_HOST_FAIL=N or N+   The N-th creation (from 1, over all devices) fails as if the
+ *                                   device were out of memory. N+: so do all creations after it.
  */
+extern const struct gm_backend_ops gm_backend_host;
 
 #endif

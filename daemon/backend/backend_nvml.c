@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVML has two lists of processes per device, those that compute and those that draw, and each can
- * grow while it is read. It promises one list of whole entries; it must never wait for a list that
- * keeps growing.
+ * Reads NVML's lists of processes. NVML has two per device, one for processes that compute and one
+ * for those that draw, and each can grow while it is read. This file makes one complete list of
+ * them. It must never wait for a list that keeps growing.
  */
 #include "daemon/backend/backend_nvml.h"
 
@@ -12,7 +12,7 @@
 typedef gm_nvml_return (*list_fn)(
 	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes);
 
-/* One of NVML's lists, as a whole: it may grow between being counted and being read. */
+/* Reads one of NVML's lists completely. It may grow between being counted and being read. */
 static int nvml_read_list(gm_nvml_device device, list_fn fn, const char *call,
 	gm_nvml_process **ret, unsigned *ret_n, struct gm_backend_nvml_failure *ret_failure)
 {
@@ -46,8 +46,8 @@ static int nvml_read_list(gm_nvml_device device, list_fn fn, const char *call,
 	}
 }
 
-/* Adds to the list what is not in it yet: a process that draws and computes is in both of NVML's
- * lists, with the same figure. */
+/* Adds the processes that are not in the list yet. A process that draws and computes is in both of
+ * NVML's lists, with the same figure. */
 static size_t nvml_merge(
 	struct gm_backend_process *list, size_t n, const gm_nvml_process *from, unsigned int n_from)
 {

@@ -7,17 +7,18 @@
 #include "common/cuda.h"
 #include "daemon/backend/backend.h"
 
-/* Who uses a GPU, as NVML tells it: the cuda backend's answer to gm_backend_ops.processes. */
+/* Which processes use a GPU, according to NVML: gm_backend_ops.processes of the cuda backend. */
 
-/* What NVML said when it did not answer. */
+/* A call of NVML that failed. */
 struct gm_backend_nvml_failure {
 	const char *call;
 	gm_nvml_return result;
 };
 
 /*
- * Each process once, whichever of NVML's lists it is in. *ret_list is malloc'ed. -EOPNOTSUPP: NVML
- * does not tell of this device; -ENOMEM; -EIO: *ret_failure says what went wrong.
+ * Lists each process once, even if it is in several of NVML's lists. *ret_list is malloc'ed. Returns
+ * 0; -EOPNOTSUPP: NVML does not tell for this device; -ENOMEM; or -EIO: *ret_failure says what went
+ * wrong.
  */
 int gm_backend_nvml_processes(const struct gm_nvml *nvml, gm_nvml_device device,
 	struct gm_backend_process **ret_list, size_t *ret_n,

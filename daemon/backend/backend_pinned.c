@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pinned host memory beside GPUs: see backend_pinned.h. It must never make a context, and never
- * hand out memory that is not there yet: what a client touches later must not be able to fail.
+ * Pinned host memory beside GPUs: see backend_pinned.h. It must never make a context, and never hand
+ * out memory that is not allocated yet: a client that touches it later must not fail.
  */
 #include "daemon/backend/backend_pinned.h"
 
@@ -33,7 +33,7 @@ static bool pinned_driver_shares(const struct gm_backend_pinned *pinned)
 	gm_cu_result result = gm_backend_vmm_create(pinned->cuda, &prop, GM_CHUNK_MIN, &fd, &call);
 
 	if (result) {
-		gm_log(GM_LOG_NOTICE, "the driver shares no pinned host memory (%s: %s)", call,
+		gm_log(GM_LOG_NOTICE, "the driver cannot share pinned host memory (%s: %s)", call,
 			gm_cuda_error(pinned->cuda, result));
 		return false;
 	}
@@ -63,14 +63,14 @@ static void pinned_try_memfd(const struct gm_backend_pinned *pinned)
 	int r = pinned_create_memfd(pinned, GM_CHUNK_MIN, &fd);
 
 	if (r < 0) {
-		gm_log(GM_LOG_WARNING, "there is no pinned host memory to be had now: %s",
+		gm_log(GM_LOG_WARNING, "pinned host memory cannot be allocated right now: %s",
 			strerror(-r));
 		return;
 	}
 	close(fd);
 	gm_log(GM_LOG_NOTICE, "pinned host memory is registered by each client, %s",
 		r == GM_BACKEND_RAM_SMALL
-			? "page by page, which takes several times as long as in huge pages: this kernel makes none of them (Linux 6.1 and later do, unless transparent_hugepage/shmem_enabled says deny)"
+			? "page by page, which takes several times as long as in huge pages: this kernel made none (Linux 6.1 and later do, unless transparent_hugepage/shmem_enabled says deny)"
 			: "in huge pages");
 }
 
@@ -95,7 +95,7 @@ uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_
 	if (!pinned->memfd || limit <= most)
 		return limit;
 	gm_log(GM_LOG_WARNING,
-		"host_limit is %s, but the daemon may have %s: pinned host memory of memfds is a part of that, and no more is given out; lower host_limit, or raise MemoryMax= of the service",
+		"host_limit is %s, but the daemon itself may only use %s of memory, and pinned host memory made of memfds is part of that, so no more is given out; lower host_limit, or raise MemoryMax= of the service",
 		gm_format_size(limit, a), gm_format_size(most, b));
 	return most;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host memory as chunks: sealed memfds, and how much of it we should ever hand out. It promises
- * that a chunk is exactly as large as was asked for and stays so, and that nobody but who is given
- * the fd can open it (mode 0600). It must never touch the bytes.
+ * Host memory as chunks: sealed memfds, and how much of it the daemon may hand out. A chunk is
+ * exactly as large as was asked for and stays so. Its mode is 0600, so that nobody can open it
+ * without being given the fd. It must never touch the bytes.
  */
 #include "daemon/backend/backend_ram.h"
 
@@ -34,7 +34,7 @@
 
 /* ---- how much */
 
-/* The number in a small file of /sys; UINT64_MAX where there is none ("max" among others). */
+/* The number in a file of /sys, or UINT64_MAX if the file has none (but "max", for example). */
 static uint64_t ram_read_limit(const char *path)
 {
 	char text[32];
@@ -51,7 +51,7 @@ static uint64_t ram_read_limit(const char *path)
 	return gm_parse_u64(text, &value) == 0 ? value : UINT64_MAX;
 }
 
-/* The least limit at the cgroup named by path and at all above it. */
+/* The lowest limit of a cgroup and of all cgroups above it. Changes path. */
 static uint64_t ram_least_limit(const char *root, char *path, const char *file)
 {
 	uint64_t least = UINT64_MAX;
@@ -140,8 +140,8 @@ int gm_backend_ram_create(uint64_t bytes, int *ret_fd)
 	return 0;
 }
 
-/* Pages that are still to come are taken from that node as long as it has any. A kernel without
- * NUMA, or a container that may not ask for it, has the memory come from anywhere. */
+/* Takes pages from the node as long as it has any. Without NUMA, or in a container that may not ask
+ * for it, they come from anywhere. */
 static void ram_prefer(void *addr, uint64_t bytes, int node)
 {
 	enum { BITS = 8 * sizeof(unsigned long) };
@@ -161,18 +161,18 @@ static int ram_allocate(int fd, uint64_t from, uint64_t bytes)
 	do
 		r = fallocate(fd, 0, (off_t)from, (off_t)bytes) < 0 ? -errno : 0;
 	while (r == -EINTR);
-	return r == -ENOSPC ? -ENOMEM : r; /* files are full where memory is short */
+	return r == -ENOSPC ? -ENOMEM : r; /* a memfd is full when memory is short */
 }
 
 /*
- * The kernel makes a huge page of a range in which there is a page already. That is quicker than to
- * have all of its pages first, which it would copy. Where it makes none, for want of room or
- * because it never does, the range is filled page by page.
+ * MADV_COLLAPSE makes a huge page of a range that has at least one page. One is enough, and quickest:
+ * the kernel would copy all the others. If it makes no huge page, because there is no room or because
+ * it never does, the range is filled page by page.
  */
 static int ram_fill(int fd, uint8_t *addr, uint64_t bytes)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	bool huge = page * page / 8 == GM_CHUNK_MIN; /* one table of entries of 8 bytes */
+	bool huge = page * page / 8 == GM_CHUNK_MIN; /* a page table of 8-byte entries */
 	int outcome = 0;
 
 	for (uint64_t at = 0; at < bytes; at += GM_CHUNK_MIN) {
@@ -181,7 +181,7 @@ static int ram_fill(int fd, uint8_t *addr, uint64_t bytes)
 			return r;
 		if (huge && madvise(addr + at, GM_CHUNK_MIN, MADV_COLLAPSE) == 0)
 			continue;
-		huge = huge && errno != EINVAL; /* it never does */
+		huge = huge && errno != EINVAL; /* EINVAL: the kernel never does */
 		outcome = GM_BACKEND_RAM_SMALL;
 		r = ram_allocate(fd, at, GM_CHUNK_MIN);
 		if (r < 0)
@@ -192,8 +192,8 @@ static int ram_fill(int fd, uint8_t *addr, uint64_t bytes)
 
 int gm_backend_ram_fill(int fd, uint64_t bytes, int node)
 {
-	/* Huge pages are made through a mapping, which has to begin where one does: a chunk's worth
-	 * more is asked for, and all of it is given back. */
+	/* The mapping must be aligned to a huge page, so the range reserved for it is one chunk
+	 * larger. All of it is unmapped at the end. */
 	uint64_t room = bytes + GM_CHUNK_MIN;
 	uint8_t *reserved =
 		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

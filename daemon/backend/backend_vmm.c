@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Physical memory that the driver exports: see backend_vmm.h. It must never make a context, and
- * never keep a handle of the driver's beside the fd: memory whose fd is closed has to be free.
+ * Physical memory that the driver exports: see backend_vmm.h. It must never make a context, and never
+ * keep a handle of the driver beside the fd: closing the fd must free the memory.
  */
 #include "daemon/backend/backend_vmm.h"
 
@@ -21,7 +21,7 @@ gm_cu_result gm_backend_vmm_create(const struct gm_cuda *cuda, const gm_cu_prop 
 	*ret_call = "cuMemExportToShareableHandle";
 	result = cuda->cuMemExportToShareableHandle(
 		&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	/* The fd keeps the memory from now on; without one, this frees it. */
+	/* From now on the fd keeps the memory. If the export failed, this frees it. */
 	cuda->cuMemRelease(mem);
 	if (result)
 		return result;

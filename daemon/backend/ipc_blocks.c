@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See ipc_blocks.h. Where in a handle the number stands was found out on a GPU (driver 580, see
- * tests/gpu/README.md) and is in no manual. If it stood elsewhere, the same bytes would most likely
- * come for two blocks at a time; then no more is given out than one at a time, to one domain.
+ * See ipc_blocks.h. No manual says where in a handle the number is; it was found by experiment
+ * (driver 580, see tests/gpu/README.md). If another driver puts it elsewhere, two blocks most likely
+ * have the same bytes there. Then only one block exists at a time, for one domain.
  *
- * It must never hand out a block whose number another domain may have a handle of.
+ * It must never hand out a block if another domain may have a handle with its number.
  */
-#include "daemon/core/hash_table.h"
+#include "daemon/core/hash_table.h" /* must come first */
+
 #include "daemon/backend/ipc_blocks.h"
 
 #include <errno.h>
@@ -19,21 +20,21 @@
 
 #include "common/limits.h"
 
-/* In a handle: the process with the driver, and the memory in it. */
+/* The offset of the number in a handle. */
 #define NUMBER_AT 48
 
-/* How many numbers in a row may be another's, besides those that are known to be somebody's; and
- * the most, all told: what two uids can leave behind. */
+/* How many unusable numbers in a row are skipped, besides one for each number that is known; and the
+ * bound on both together, which is what two uids can leave behind. */
 #define TRIES     1024
 #define TRIES_MAX (2 * GM_LIMIT_IPC_NUMBERS_PER_UID)
 
-/* A number that a block has, or had and somebody may have a handle of. */
+/* A number that a block has, or had while somebody may still have a handle with it. */
 struct number {
 	uint64_t key;
-	bool live;
-	bool several;     /* more than that domain had it */
-	gm_domain domain; /* fresh: nobody had it before */
-	uid_t uid;        /* who pays for it */
+	bool live;        /* a block has it now */
+	bool several;     /* several domains have had it */
+	gm_domain domain; /* the domain that had it; 0: none yet */
+	uid_t uid;        /* the uid that it is charged to */
 	UT_hash_handle hh;
 };
 
@@ -44,7 +45,7 @@ struct payer {
 	UT_hash_handle hh;
 };
 
-/* Takes a number away. */
+/* A page of host memory that keeps a number out of use. */
 struct page {
 	uint32_t device;
 	void *at;
@@ -54,7 +55,8 @@ struct page {
 struct gm_ipc_blocks {
 	const struct gm_cuda *cuda;
 	size_t page_bytes;
-	pthread_mutex_t lock; /* of what follows, and around what changes numbers in the driver */
+	pthread_mutex_t
+		lock; /* of everything below, and of calls that change the driver's numbers */
 	struct number *numbers;
 	struct payer *payers;
 	struct page *pages;
@@ -101,7 +103,7 @@ void gm_ipc_blocks_free(struct gm_ipc_blocks *blocks)
 	free(blocks);
 }
 
-/* ---- numbers; lock */
+/* ---- numbers; all with the lock held */
 
 static struct number *ipc_find(struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle)
 {
@@ -140,7 +142,7 @@ static bool ipc_is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
 	return payer && payer->numbers >= GM_LIMIT_IPC_NUMBERS_PER_UID;
 }
 
-/* The number has nobody who could have a handle of it. */
+/* Nobody can have a handle with this number. */
 static void ipc_forget(struct gm_ipc_blocks *blocks, struct number *number)
 {
 	struct payer *payer;
@@ -154,13 +156,13 @@ static void ipc_forget(struct gm_ipc_blocks *blocks, struct number *number)
 	free(number);
 }
 
-/* Whether a block of the domain may have it. NULL: one that nobody had. */
+/* Whether a block of the domain may have the number. NULL: a number that nobody has had. */
 static bool ipc_is_good(const struct number *number, const struct gm_seen *seen)
 {
 	return !number || (!number->live && !number->several && number->domain == seen->domain);
 }
 
-/* The block of that handle is the domain's. 0, E_SPENT, E_TAKEN, -ENOMEM. */
+/* Gives the number in a handle to the domain. Returns 0, E_SPENT, E_TAKEN or -ENOMEM. */
 static int ipc_claim(
 	struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle, const struct gm_seen *seen)
 {
@@ -205,7 +207,7 @@ static void ipc_retire(
 		ipc_forget(blocks, number);
 }
 
-/* A page gets the number that was just freed, or another one that nobody should have. */
+/* Makes a page, which gets the number that was just freed, or another one that is not in use. */
 static int ipc_plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result *ret_result)
 {
 	struct page *page = calloc(1, sizeof(*page));
@@ -229,11 +231,11 @@ static int ipc_plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result 
 
 /* ---- blocks */
 
-/* A small block, to see its number: to make and free one takes the driver longer, the larger it is.
- * Freed again: the number freed last is mostly the next that is given out. 0, E_TAKEN, E_DRIVER.
- * Lock. */
-static int ipc_look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *seen,
-	const char **ret_call, gm_cu_result *ret_result)
+/* Makes and frees a small block to see its number, because the driver needs longer for large blocks.
+ * The next block mostly gets the number that was freed last. Returns 0, E_TAKEN or E_DRIVER. Must be
+ * called with the lock held. */
+static int ipc_peek(struct gm_ipc_blocks *blocks, const struct gm_seen *seen, const char **ret_call,
+	gm_cu_result *ret_result)
 {
 	const struct gm_cuda *cuda = blocks->cuda;
 	gm_cu_ipc_mem handle;
@@ -251,7 +253,7 @@ static int ipc_look_ahead(struct gm_ipc_blocks *blocks, const struct gm_seen *se
 	return ipc_is_good(ipc_find(blocks, &handle), seen) ? 0 : GM_IPC_BLOCKS_E_TAKEN;
 }
 
-/* One try. Lock. */
+/* Tries once. Must be called with the lock held. */
 static int ipc_try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_seen *seen,
 	struct gm_ipc_block *ret_block, const char **ret_call, gm_cu_result *ret_result)
 {
@@ -284,15 +286,15 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 	tries = TRIES + HASH_COUNT(blocks->numbers);
 	tries = tries < TRIES_MAX ? tries : TRIES_MAX;
 	r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
-	/* For one that would be refused the next one, too, nothing is moved out of the way. */
+	/* A uid that may not have a new number gets no pages made for it. */
 	if (r == GM_IPC_BLOCKS_E_TAKEN && ipc_is_spent(blocks, seen->uid))
 		r = GM_IPC_BLOCKS_E_SPENT;
-	/* Each page takes one number out of the way, for as long as the context is there. */
+	/* Each page keeps one number out of use, as long as the context exists. */
 	while (r == GM_IPC_BLOCKS_E_TAKEN && tries-- > 0) {
 		*ret_call = "cuMemHostRegister";
 		r = ipc_plug(blocks, device, ret_result);
 		if (r == 0 && bytes > GM_CHUNK_MIN)
-			r = ipc_look_ahead(blocks, seen, ret_call, ret_result);
+			r = ipc_peek(blocks, seen, ret_call, ret_result);
 		if (r == 0)
 			r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
 	}

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who uses a device: the driver's list of processes, and what /proc says of each. It is bounded
- * however many there are, and a process that has ended meanwhile, or that cannot be seen from here
- * (another pid namespace), is a number without a name. It must never run on the loop: the driver
- * takes milliseconds.
+ * Which processes use a device: the driver's list, and what /proc says about each. The list is
+ * bounded. A process that has ended since, or that is in another pid namespace, is a number without a
+ * name. It must never run on the loop: the driver takes milliseconds.
  */
 #include "daemon/backend/usage.h"
 
@@ -15,7 +14,7 @@
 
 #include "common/limits.h"
 
-/* The largest first; what is not known comes last. */
+/* The largest first. Processes whose size is not known come last. */
 static int usage_by_size(const void *a, const void *b)
 {
 	const struct gm_backend_process *p = a, *q = b;

@@ -9,7 +9,7 @@
 
 #include "daemon/backend/backend.h"
 
-/* Who uses a device, at one moment. */
+/* A survey of a device: which processes use it at one moment. */
 
 #define GM_USAGE_COMMAND 64
 
@@ -22,13 +22,14 @@ struct gm_usage_process {
 };
 
 struct gm_usage {
-	bool known; /* the backend could say */
-	uint64_t unlisted;
+	bool known;        /* the backend could tell */
+	uint64_t unlisted; /* processes that did not fit into the list */
 	size_t n;
 	struct gm_usage_process list[]; /* the largest first, at most GM_LIMIT_PROCESSES */
 };
 
-/* Asks the backend and then /proc; on the device's thread. NULL: no memory. */
+/* Asks the backend, then /proc. Must run on the device's thread. Returns NULL if there is no memory.
+ */
 struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, uint32_t device);
 void gm_usage_free(struct gm_usage *usage);
 

@@ -1,27 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread per device. Jobs are one chunk each and live in the chunk, so that queueing one cannot
- * fail. Destructions go before creations, because they make room; creations are kept in one list
- * per turn (a session's, as core numbers them), and the lists are served one job each in a circle,
- * so that a client who wants a thousand chunks does not stand in front of one who wants one.
+ * One thread per device. A job is about one chunk and lives in the chunk, so queueing it cannot fail.
+ * Destructions go before creations, because they make room. Creations are kept in one list per turn
+ * (core gives each session a turn), and the thread takes one job from each list in a circle. So a
+ * client that wants a thousand chunks does not delay one that wants one.
  *
- * What is done comes back through uv_async in the order it was done, samples included: a sample
- * only means something against the chunks that existed when it was taken. Nothing of the loop is
- * touched on the thread, and the thread holds no lock while it is in the backend.
+ * Results come back through uv_async in the order of the work, samples included, because a sample is
+ * meaningful only together with the chunks that existed when it was taken. The thread must never
+ * touch the loop, and must never hold the lock while it calls the backend.
  */
+#include "daemon/backend/worker.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/backend/worker.h"
-
 #define GM_WORKER_BUCKETS 256
 #define GM_WORKER_STACK   (1024 * 1024)
 
 struct gm_job_queue {
 	struct gm_chunk *first, *last;
+};
+
+/* How much was free, and when that was. */
+struct worker_sample {
+	bool ready; /* there is one to pass on */
+	int result;
+	uint64_t free_bytes;
+	uint64_t after; /* n_done when it was taken */
+	uint64_t asks;  /* n_asks when it began */
+};
+
+/* Who used the device, and when that was. */
+struct worker_survey {
+	bool ready;
+	struct gm_usage *usage; /* NULL: there was no memory for it */
+	uint64_t after;         /* n_done when it was made */
 };
 
 struct gm_worker {
@@ -33,28 +49,21 @@ struct gm_worker {
 	uv_async_t async;
 	pthread_t thread;
 
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* of everything below, except n_told */
 	pthread_cond_t wake;
 	struct gm_job_queue destroys;
-	/* Each turn is known by the first of its jobs: in a circle's order, and by its number. */
+	/* A turn is represented by its first job: in the order of the circle, and by its number. */
 	struct gm_job_queue turns;
 	struct gm_chunk *by_turn[GM_WORKER_BUCKETS];
 	struct gm_job_queue done;
 	uint64_t n_done; /* since the start */
-	bool want_sample;
-	bool have_sample;
-	int sample_result;
-	uint64_t sample;
-	uint64_t sample_after; /* n_done when it was taken */
-	uint64_t sample_asks;  /* n_asks when it began */
-	uint64_t n_asks;       /* for samples, since the start; only the loop counts it up */
-	bool want_look;
-	bool have_look;
-	struct gm_usage *look; /* NULL: no memory for it */
-	uint64_t look_after;
+	bool want_sample, want_survey;
+	struct worker_sample sample;
+	struct worker_survey survey;
+	uint64_t n_asks; /* for samples, since the start; only the loop's thread counts it up */
 	bool stop;
 
-	uint64_t n_told; /* the loop's own: how many of n_done it has passed on */
+	uint64_t n_told; /* how many of n_done were passed on; only the loop's thread uses it */
 };
 
 static void worker_queue_push(struct gm_job_queue *queue, struct gm_chunk *chunk)
@@ -135,7 +144,7 @@ static void worker_turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
 	worker_circle_append(worker, chunk);
 }
 
-/* Takes out the first job of a turn. What that turn still has goes to the circle's end. */
+/* Takes out the first job of a turn. The rest of the turn goes to the end of the circle. */
 static void worker_turns_behead(struct gm_worker *worker, struct gm_chunk *head)
 {
 	struct gm_chunk **at = worker_bucket_of(worker, head->job.turn);
@@ -156,7 +165,7 @@ static void worker_turns_behead(struct gm_worker *worker, struct gm_chunk *head)
 	head->job.next = head->job.bucket_next = NULL;
 }
 
-/* The first job of the turn whose turn it is. */
+/* Takes the first job of the first turn in the circle. */
 static struct gm_chunk *worker_turns_pop(struct gm_worker *worker)
 {
 	struct gm_chunk *head = worker->turns.first;
@@ -194,35 +203,31 @@ static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 		chunk->bytes, &seen, &chunk->handle);
 }
 
-/* With the lock held, which it lets go during the call. */
+/* Must be called with the lock held, and releases it during the backend's call. */
 static void worker_take_sample(struct gm_worker *worker)
 {
-	uint64_t free_bytes = 0;
-	uint64_t asks = worker->n_asks;
+	struct worker_sample sample = {.ready = true, .asks = worker->n_asks};
 	worker->want_sample = false;
 	pthread_mutex_unlock(&worker->lock);
-	int r = worker->ops->memory_free(worker->backend, worker->number, &free_bytes);
+	sample.result =
+		worker->ops->memory_free(worker->backend, worker->number, &sample.free_bytes);
 	pthread_mutex_lock(&worker->lock);
-	worker->have_sample = true;
-	worker->sample_result = r;
-	worker->sample = free_bytes;
-	worker->sample_after = worker->n_done;
-	worker->sample_asks = asks;
+	sample.after = worker->n_done;
+	worker->sample = sample;
 	uv_async_send(&worker->async);
 }
 
-/* The same. What is free is seen together with who uses it. */
-static void worker_take_look(struct gm_worker *worker)
+/* The same. Takes a sample, too, so that what is free is seen together with who uses it. */
+static void worker_take_survey(struct gm_worker *worker)
 {
-	worker->want_look = false;
+	worker->want_survey = false;
 	worker_take_sample(worker);
 	pthread_mutex_unlock(&worker->lock);
-	struct gm_usage *look = gm_usage_read(worker->ops, worker->backend, worker->number);
+	struct gm_usage *usage = gm_usage_read(worker->ops, worker->backend, worker->number);
 	pthread_mutex_lock(&worker->lock);
-	gm_usage_free(worker->look);
-	worker->have_look = true;
-	worker->look = look;
-	worker->look_after = worker->n_done;
+	gm_usage_free(worker->survey.usage);
+	worker->survey =
+		(struct worker_survey){.ready = true, .usage = usage, .after = worker->n_done};
 	uv_async_send(&worker->async);
 }
 
@@ -231,8 +236,8 @@ static void *worker_thread_main(void *arg)
 	struct gm_worker *worker = arg;
 	pthread_mutex_lock(&worker->lock);
 	for (;;) {
-		if (worker->want_look)
-			worker_take_look(worker);
+		if (worker->want_survey)
+			worker_take_survey(worker);
 		else if (worker->want_sample)
 			worker_take_sample(worker);
 		struct gm_chunk *chunk = worker_queue_pop(&worker->destroys);
@@ -242,7 +247,8 @@ static void *worker_thread_main(void *arg)
 			pthread_mutex_unlock(&worker->lock);
 			worker_run_job(worker, chunk);
 			pthread_mutex_lock(&worker->lock);
-			/* Out of memory though core thought otherwise: let it see why first. */
+			/* Core expected that the chunk would fit, so it must see first how much is
+			 * free. */
 			if (!chunk->job.destroy && chunk->job.result == -ENOMEM &&
 				!worker->ops->exclusive)
 				worker_take_sample(worker);
@@ -251,7 +257,7 @@ static void *worker_thread_main(void *arg)
 			uv_async_send(&worker->async);
 			continue;
 		}
-		if (worker->want_sample || worker->want_look)
+		if (worker->want_sample || worker->want_survey)
 			continue;
 		if (worker->stop)
 			break;
@@ -266,31 +272,24 @@ static void worker_on_async(uv_async_t *async)
 	struct gm_worker *worker = async->data;
 	pthread_mutex_lock(&worker->lock);
 	struct gm_job_queue done = worker->done;
+	struct worker_sample sample = worker->sample;
+	struct worker_survey survey = worker->survey;
 	worker->done = (struct gm_job_queue){NULL, NULL};
-	bool have_sample = worker->have_sample;
-	int sample_result = worker->sample_result;
-	uint64_t sample = worker->sample;
-	uint64_t sample_after = worker->sample_after;
-	uint64_t sample_asks = worker->sample_asks;
-	worker->have_sample = false;
-	struct gm_usage *look = worker->look;
-	bool have_look = worker->have_look;
-	uint64_t look_after = worker->look_after;
-	worker->have_look = false;
-	worker->look = NULL;
+	worker->sample.ready = worker->survey.ready = false;
+	worker->survey.usage = NULL;
 	pthread_mutex_unlock(&worker->lock);
 
 	struct gm_chunk *chunk;
 	for (;;) {
-		if (have_sample && worker->n_told == sample_after) {
-			have_sample = false;
-			/* Whoever was told of the jobs before it may have asked again by now. */
-			worker->events->sampled(worker->ctx, worker->number, sample_result, sample,
-				sample_asks == worker->n_asks);
+		if (sample.ready && worker->n_told == sample.after) {
+			sample.ready = false;
+			/* An event above may have asked for another sample. */
+			worker->events->sampled(worker->ctx, worker->number, sample.result,
+				sample.free_bytes, sample.asks == worker->n_asks);
 		}
-		if (have_look && worker->n_told == look_after) {
-			have_look = false;
-			worker->events->looked(worker->ctx, worker->number, look);
+		if (survey.ready && worker->n_told == survey.after) {
+			survey.ready = false;
+			worker->events->surveyed(worker->ctx, worker->number, survey.usage);
 		}
 		chunk = worker_queue_pop(&done);
 		if (!chunk)
@@ -306,7 +305,7 @@ static void worker_on_async(uv_async_t *async)
 static void worker_on_closed(uv_handle_t *handle)
 {
 	struct gm_worker *worker = handle->data;
-	gm_usage_free(worker->look);
+	gm_usage_free(worker->survey.usage);
 	pthread_cond_destroy(&worker->wake);
 	pthread_mutex_destroy(&worker->lock);
 	free(worker);
@@ -424,10 +423,10 @@ void gm_worker_sample(struct gm_worker *worker)
 	pthread_mutex_unlock(&worker->lock);
 }
 
-void gm_worker_look(struct gm_worker *worker)
+void gm_worker_survey(struct gm_worker *worker)
 {
 	pthread_mutex_lock(&worker->lock);
-	worker->want_look = true;
+	worker->want_survey = true;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }

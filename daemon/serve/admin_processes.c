@@ -217,7 +217,7 @@ static void processes_begin(struct gm_processes *processes)
 	processes->begun_ms = now;
 	for (uint32_t i = 0; i < processes->devices; i++) {
 		processes->missing |= UINT32_C(1) << i;
-		gm_worker_look(processes->workers[i]);
+		gm_worker_survey(processes->workers[i]);
 	}
 }
 

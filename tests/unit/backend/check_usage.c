@@ -30,7 +30,7 @@ static int list(void *backend, uint32_t device, struct gm_backend_process **ret,
 static const struct gm_backend_ops ops = {.name = "test", .processes = list};
 static const struct gm_backend_ops alone = {.name = "test"};
 
-static struct gm_usage *look(const struct gm_backend_ops *from)
+static struct gm_usage *survey(const struct gm_backend_ops *from)
 {
 	struct gm_usage *usage = gm_usage_read(from, NULL, 0);
 	ck_assert_ptr_nonnull(usage);
@@ -43,7 +43,7 @@ START_TEST(one_process_too_many_is_counted_and_not_listed)
 	n_given = GM_LIMIT_PROCESSES + 1;
 	for (size_t i = 0; i < n_given; i++)
 		given[i] = (struct gm_backend_process){(pid_t)(1000000000 + i), 100 + i};
-	struct gm_usage *usage = look(&ops);
+	struct gm_usage *usage = survey(&ops);
 	ck_assert(usage->known);
 	ck_assert_uint_eq(usage->n, GM_LIMIT_PROCESSES);
 	ck_assert_uint_eq(usage->unlisted, 1);
@@ -59,7 +59,7 @@ START_TEST(a_process_is_named_whatever_it_calls_itself)
 	ck_assert_int_eq(prctl(PR_SET_NAME, "a\033[31m\xff b"), 0);
 	n_given = 1;
 	given[0] = (struct gm_backend_process){getpid(), 1};
-	struct gm_usage *usage = look(&ops);
+	struct gm_usage *usage = survey(&ops);
 	ck_assert_str_eq(usage->list[0].command, "a?[31m? b");
 	ck_assert(usage->list[0].uid_known);
 	ck_assert_uint_eq(usage->list[0].uid, geteuid());
@@ -72,7 +72,7 @@ START_TEST(a_process_that_is_gone_is_a_number)
 	n_given = 2;
 	given[0] = (struct gm_backend_process){1999999999, GM_BACKEND_UNKNOWN};
 	given[1] = (struct gm_backend_process){1999999998, 3};
-	struct gm_usage *usage = look(&ops);
+	struct gm_usage *usage = survey(&ops);
 	ck_assert_uint_eq(usage->n, 2);
 	/* What is not known does not pass for the most. */
 	ck_assert_int_eq(usage->list[0].pid, 1999999998);
@@ -86,12 +86,12 @@ END_TEST
 
 START_TEST(nobody_and_not_known_are_told_apart)
 {
-	struct gm_usage *usage = look(&alone);
+	struct gm_usage *usage = survey(&alone);
 	ck_assert(usage->known);
 	ck_assert_uint_eq(usage->n, 0);
 	gm_usage_free(usage);
 	result = -EOPNOTSUPP;
-	usage = look(&ops);
+	usage = survey(&ops);
 	ck_assert(!usage->known);
 	ck_assert_uint_eq(usage->n, 0);
 	gm_usage_free(usage);

@@ -100,9 +100,9 @@ static struct gm_worker *worker;
 static struct gm_chunk chunks[JOBS];
 static pthread_t loop_thread;
 static struct {
-	size_t created, destroyed, sampled, failed, looked, not_sampled, latest;
+	size_t created, destroyed, sampled, failed, surveyed, not_sampled, latest;
 	uint64_t last_free;
-	size_t created_before_sample, created_before_look, sampled_before_look;
+	size_t created_before_sample, created_before_survey, sampled_before_survey;
 	struct gm_usage *usage;
 } told;
 static size_t expect;
@@ -110,7 +110,7 @@ static size_t expect;
 static void tell(void)
 {
 	ck_assert(pthread_equal(pthread_self(), loop_thread));
-	if (told.created + told.destroyed + told.sampled + told.looked == expect)
+	if (told.created + told.destroyed + told.sampled + told.surveyed == expect)
 		uv_stop(&loop);
 }
 
@@ -139,18 +139,18 @@ static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_byt
 	tell();
 }
 
-static void on_looked(void *ctx, uint32_t device, struct gm_usage *usage)
+static void on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	ck_assert_uint_eq(device, 3);
-	told.looked++;
-	told.created_before_look = told.created;
-	told.sampled_before_look = told.sampled;
+	told.surveyed++;
+	told.created_before_survey = told.created;
+	told.sampled_before_survey = told.sampled;
 	gm_usage_free(told.usage);
 	told.usage = usage;
 	tell();
 }
 
-static const struct gm_worker_events events = {on_created, on_destroyed, on_sampled, on_looked};
+static const struct gm_worker_events events = {on_created, on_destroyed, on_sampled, on_surveyed};
 
 static void start(const struct gm_backend_ops *ops)
 {
@@ -171,9 +171,9 @@ static void stop(void)
 static void run_until(size_t n)
 {
 	expect = n;
-	if (told.created + told.destroyed + told.sampled + told.looked < n)
+	if (told.created + told.destroyed + told.sampled + told.surveyed < n)
 		uv_run(&loop, UV_RUN_DEFAULT);
-	ck_assert_uint_eq(told.created + told.destroyed + told.sampled + told.looked, n);
+	ck_assert_uint_eq(told.created + told.destroyed + told.sampled + told.surveyed, n);
 }
 
 static void permit(unsigned int n)
@@ -371,24 +371,24 @@ START_TEST(a_sample_that_fails_is_told_as_such)
 }
 END_TEST
 
-START_TEST(a_look_comes_between_two_jobs_with_a_sample_before_it)
+START_TEST(a_survey_comes_between_two_jobs_with_a_sample_before_it)
 {
 	start(&shared_ops);
 	fake.free_bytes = 4711;
 	gm_worker_create(worker, &chunks[0], 1);
 	wait_until_stuck();
 	gm_worker_create(worker, &chunks[1], 1);
-	gm_worker_look(worker);
-	gm_worker_look(worker); /* the same one */
+	gm_worker_survey(worker);
+	gm_worker_survey(worker); /* the same one */
 	permit(2);
 	run_until(4);
-	ck_assert_uint_eq(told.looked, 1);
+	ck_assert_uint_eq(told.surveyed, 1);
 	ck_assert_uint_eq(told.sampled, 1);
-	ck_assert_uint_eq(told.sampled_before_look, 1);
+	ck_assert_uint_eq(told.sampled_before_survey, 1);
 	ck_assert_uint_eq(told.last_free, 4711);
 	/* Both mean the device as it was when one chunk had been made and the other had not. */
 	ck_assert_uint_eq(told.created_before_sample, 1);
-	ck_assert_uint_eq(told.created_before_look, 1);
+	ck_assert_uint_eq(told.created_before_survey, 1);
 	ck_assert(told.usage->known);
 	ck_assert_uint_eq(told.usage->n, 2);
 	ck_assert_int_eq(told.usage->list[0].pid, 1);
@@ -398,11 +398,11 @@ START_TEST(a_look_comes_between_two_jobs_with_a_sample_before_it)
 }
 END_TEST
 
-START_TEST(a_look_that_fails_says_that_nothing_is_known)
+START_TEST(a_survey_that_fails_says_that_nothing_is_known)
 {
 	start(&shared_ops);
 	fake.processes_fail = true;
-	gm_worker_look(worker);
+	gm_worker_survey(worker);
 	run_until(2);
 	ck_assert(!told.usage->known);
 	ck_assert_uint_eq(told.usage->n, 0);
@@ -426,8 +426,8 @@ int main(void)
 	tcase_add_test(tests, a_sample_that_began_before_it_was_asked_for_is_not_the_latest);
 	tcase_add_test(tests, devices_that_are_exclusive_are_not_sampled);
 	tcase_add_test(tests, a_sample_that_fails_is_told_as_such);
-	tcase_add_test(tests, a_look_comes_between_two_jobs_with_a_sample_before_it);
-	tcase_add_test(tests, a_look_that_fails_says_that_nothing_is_known);
+	tcase_add_test(tests, a_survey_comes_between_two_jobs_with_a_sample_before_it);
+	tcase_add_test(tests, a_survey_that_fails_says_that_nothing_is_known);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -17,7 +17,7 @@
 
 #include "common/clock.h"
 #include "common/random.h"
-#include "daemon/backend/backend.h"
+#include "daemon/backend/backend_host.h"
 #include "daemon/serve/dispatch.h"
 #include "daemon/backend/worker.h"
 #include "tests/tap.h"
@@ -106,13 +106,13 @@ static void on_sampled(void *ctx, uint32_t number, int result, uint64_t free_byt
 	gm_core_sample(core, number, free_bytes);
 }
 
-static void on_looked(void *ctx, uint32_t number, struct gm_usage *usage)
+static void on_surveyed(void *ctx, uint32_t number, struct gm_usage *usage)
 {
 	gm_usage_free(usage);
 }
 
 static const struct gm_worker_events worker_events = {
-	on_created, on_destroyed, on_sampled, on_looked};
+	on_created, on_destroyed, on_sampled, on_surveyed};
 
 static void on_closed(void *ctx, struct gm_peer *peer)
 {
