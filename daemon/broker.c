@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wiring. broker_start() makes every part in the order in which they need one another and broker_finish()
- * takes them down in the opposite one, from wherever broker_start() came to. In between, this is where
- * signals arrive; where core's needs meet what provides them is broker_core.c.
+ * Puts the daemon together. broker_start() makes the parts in the order in which they need one
+ * another. broker_finish() takes them down in the opposite order, from wherever broker_start() got
+ * to. This file also handles signals and the configuration; broker_core.c connects core to the other
+ * parts.
  *
- * Stopping is the same whether it was asked for or broker_start() failed: clients are told, sessions end,
- * core gives its chunks back, and the loop runs until no job is under way. A backend that is stuck
- * in a call does not keep the daemon: after a while it ends all the same.
+ * Stopping is the same whether a signal asked for it or broker_start() failed: clients are told,
+ * sessions end, core gives its chunks back, and the loop runs until no job is under way. If a call of
+ * the backend does not return, the daemon ends without it after a while.
  */
+#include "daemon/broker_private.h"
+
 #include <errno.h>
 #include <grp.h>
 #include <signal.h>
@@ -22,18 +25,17 @@
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
-#include "daemon/broker_private.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/journal.h"
-#include "daemon/service.h"
 #include "daemon/serve/watch.h"
+#include "daemon/service.h"
 
 #define GM_BROKER_STOP_MS   3000
 #define GM_BROKER_SAMPLE_MS 1000
 
-static const struct gm_backend_ops *const backends[] = {
-	&gm_backend_cuda, &gm_backend_host}; /* auto: the first there is */
+/* auto takes the first one that has devices. */
+static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
 
 static void broker_on_watchdog(uv_timer_t *timer)
 {
@@ -81,12 +83,13 @@ static void broker_device_policy(
 		gm_config_pinned_policy(broker->config, info->total, ret_policy);
 	else
 		gm_config_policy(broker->config, device, info->total, ret_policy);
-	/* The reserve is fd chunks, which nobody gets there without asking for them by name. */
+	/* The reserve is fd chunks, which clients of this device get only if they ask for fd. */
 	if (gm_serve_auto_transport(&broker->dispatch, device) != GM_TRANSPORT_FD)
 		ret_policy->reserve = 0;
 }
 
-/* One file may serve hosts with and without GPUs, so what has no effect on this one is no error. */
+/* Warns about settings that have no effect here. They are no error, because one file may serve hosts
+ * with and without GPUs. */
 static void broker_check_devices(const struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
@@ -116,7 +119,7 @@ static void broker_status_text(const struct gm_broker *broker, char text[256])
 		broker->ops->name, pinned ? " and pinned host memory" : "", broker->endpoint.path);
 }
 
-/* Says it at once, not when it is too late: the last rung may be missing. */
+/* Warns at the start, not when it is too late, if oom = terminate cannot work. */
 static void broker_check_oom(const struct gm_broker *broker)
 {
 	bool wanted = false;
@@ -133,8 +136,8 @@ static void broker_check_oom(const struct gm_broker *broker)
 		"CAP_KILL; see ENDING CLIENTS in gpumemd(8)");
 }
 
-/* The new configuration, all of it or, if its limits contradict what there is, nothing. Takes it on
- * success. */
+/* Applies a new configuration. Returns false and changes nothing if core refuses its limits; detail
+ * says why. Takes ownership of the configuration on success. */
 static bool broker_put_to_use(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
@@ -156,13 +159,12 @@ static bool broker_put_to_use(
 	broker_check_devices(broker);
 	broker_check_oom(broker);
 	gm_clients_limits_changed(&broker->clients);
-	gm_watch_limits(
-		&broker->dispatch, NULL, "", "as configured anew, but for those set at run time");
+	gm_watch_limits(&broker->dispatch, NULL, "",
+		"as in the new configuration, except those set at run time");
 	return true;
 }
 
-/* Reads the configuration by the devices there are, so that it may name them by UUID or PCI
- * address. */
+/* Reads the configuration with the devices known, so that it can name them by UUID or PCI address. */
 static int broker_load_for_devices(
 	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
 {
@@ -216,7 +218,7 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, false);
 	gm_watch_goodbye(&broker->dispatch, reason, false);
-	/* Clients first: what ends with the daemon is not quarantined. */
+	/* Before the connections: a session that ends with the daemon is not quarantined. */
 	if (broker->clients_open)
 		gm_clients_end_all(&broker->clients);
 	gm_listener_close(broker->listener);
@@ -244,14 +246,13 @@ static void broker_close_handle(uv_handle_t *handle, void *ctx)
 		uv_close(handle, NULL);
 }
 
-/* Everything is idle, or was never made, or is stuck: then this does not return. */
+/* Takes down what broker_start() made. Does not return if a backend call is stuck. */
 static void broker_finish(struct gm_broker *broker, int result)
 {
 	if (broker->endpoint_open)
 		gm_endpoint_close(&broker->endpoint);
 	if (broker->stuck) {
-		gm_log(GM_LOG_WARNING,
-			"the backend does not come back from a call; ending without it");
+		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
 		_exit(result < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 	}
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
@@ -265,7 +266,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 	if (broker->hub_open)
 		gm_hub_close(&broker->hub);
 	if (broker->loop_open) {
-		/* What is left are timers and signals of ours. */
+		/* Only the broker's own timers and signals are left. */
 		uv_walk(&broker->loop, broker_close_handle, NULL);
 		while (uv_run(&broker->loop, UV_RUN_DEFAULT))
 			;
@@ -281,7 +282,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 	gm_config_free(broker->config);
 }
 
-/* ---- the beginning */
+/* ---- the start */
 
 static int broker_fail(int error, const char *what)
 {
@@ -321,7 +322,7 @@ static int broker_start_endpoint(struct gm_broker *broker)
 	int r = gm_service_listen_socket(&socket);
 	if (r < 0) {
 		gm_log(GM_LOG_ERROR,
-			"socket activation: exactly one listening SOCK_SEQPACKET socket is wanted");
+			"socket activation: the service manager must pass exactly one listening SOCK_SEQPACKET socket");
 		return r;
 	}
 	if (r > 0) {
@@ -353,8 +354,7 @@ static int broker_start_ids(struct gm_broker *broker)
 		return broker_fail(r, "ids");
 	if (!stored)
 		gm_log(GM_LOG_WARNING,
-			"%s cannot be written: only the clock keeps this run's ids apart from those "
-			"of the next",
+			"cannot write %s: only the clock keeps this run's ids apart from those of the next",
 			file);
 	return 0;
 }
@@ -387,13 +387,14 @@ static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	}
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
-			why[0] ? why : "there is none of this name");
+			why[0] ? why : "there is no backend of this name");
 	broker->dispatch.ops = broker->ops;
 	broker->dispatch.backend = broker->backend;
 	return r;
 }
 
-/* What the devices are; and if the configuration names some, it is read again to know which. */
+/* Asks the backend about its devices. If the configuration names devices that were not known yet,
+ * reads it again. */
 static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 {
 	struct gm_config *config = NULL;
@@ -419,10 +420,10 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 {
 	int r = gm_watch_new(&broker->dispatch.watch);
 	if (r < 0)
-		return broker_fail(r, "news");
+		return broker_fail(r, "events");
 	r = gm_terminator_new(&broker->loop, &broker->terminator);
 	if (r < 0)
-		return broker_fail(r, "the last rung");
+		return broker_fail(r, "ending clients");
 	r = gm_core_new(&gm_broker_core_ops, broker, &broker->core);
 	if (r < 0)
 		return broker_fail(r, "core");
@@ -436,8 +437,8 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->dispatch.devices[i];
 		uint64_t free_bytes = 0;
-		/* Before its thread: nobody is to be told that it cannot be measured because it was
-		 * not yet. */
+		/* Measured before its thread starts, so that no client is told that the device
+		 * cannot be measured. */
 		bool measured = info->measured && !broker->ops->exclusive &&
 				broker->ops->memory_free(broker->backend, i, &free_bytes) == 0;
 		r = gm_worker_new(&broker->loop, broker->ops, broker->backend, i,
@@ -461,7 +462,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	r = gm_processes_new(
 		&broker->loop, broker->ops, broker->workers, n, &broker->dispatch.processes);
 	if (r < 0)
-		return broker_fail(r, "who uses the devices");
+		return broker_fail(r, "the survey of devices");
 	char detail[GM_DETAIL_BYTES];
 	if (gm_admin_configure(broker->core, broker->config, NULL, detail) != GPUMEM_OK) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
@@ -490,7 +491,7 @@ static int broker_start_listener(struct gm_broker *broker)
 	return 0;
 }
 
-/* Where nothing can be sampled nothing wakes up for it. */
+/* Whether any device can be measured. If not, the daemon does not wake up for samples. */
 static bool broker_is_measured(const struct gm_broker *broker)
 {
 	bool any = false;

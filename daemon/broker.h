@@ -4,18 +4,20 @@
 
 #include "daemon/config/config.h"
 
-/* The daemon as a whole: every part made and wired in one place. */
+/*
+ * This folder puts the daemon together: it makes every part, connects them, and takes them down in
+ * the opposite order. It must never know a rule about memory, nor what a request means: core, tenant
+ * and serve do.
+ */
 
 struct gm_broker_options {
-	const char *config_path; /* as given; NULL: the default one. Read again on SIGHUP */
-	const char *socket;      /* over the configuration's; NULL: that */
-	const char *backend;     /* the same */
+	const char *config_path; /* NULL: the default file. Read again on SIGHUP */
+	const char *socket;      /* NULL: the one in the configuration */
+	const char *backend;     /* NULL: the one in the configuration */
 };
 
-/*
- * Runs until SIGTERM or SIGINT; takes the configuration. 0: it ended as it was told to. A negative
- * errno: it could not start, and the log says why.
- */
+/* Runs the daemon until SIGTERM or SIGINT. Takes ownership of the configuration. Returns 0 if it was
+ * stopped, or a negative errno if it could not start: then the log says why. */
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config);
 
 #endif

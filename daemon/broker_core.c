@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where core meets what provides for it: jobs, looks, clock, ids, randomness and clients on its way
- * out, and on the way in what the device threads have done and what time it is. It promises that
- * core is called on the loop's thread alone, and hears of a device's jobs and samples in the order
- * in which the thread did them. It must never hold a rule about memory: that is core's.
+ * Connects core to the other parts. Core asks for jobs, samples, the time, ids, random bytes and
+ * messages to clients. The device threads and the clock tell core what happened. Core is called only
+ * on the loop's thread, and learns about a device's jobs and samples in the order in which the
+ * device's thread did them. It must never hold a rule about memory: those belong to core.
  */
+#include "daemon/broker_private.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +16,9 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "daemon/serve/admin_processes.h"
-#include "daemon/broker_private.h"
 #include "daemon/serve/watch.h"
 
-/* ---- core's needs */
+/* ---- what core asks for */
 
 static void core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
 {
@@ -51,8 +52,8 @@ static uint64_t core_new_id(void *ctx)
 static void core_random(void *ctx, void *bytes, size_t n)
 {
 	if (gm_random(bytes, n) < 0) {
-		/* A token that can be guessed is worse than no daemon. */
-		gm_log(GM_LOG_ERROR, "the kernel gives no random bytes");
+		/* Tokens that can be guessed are worse than no daemon. */
+		gm_log(GM_LOG_ERROR, "cannot read random bytes from the kernel; giving up");
 		abort();
 	}
 }
@@ -104,14 +105,15 @@ static void core_event(void *ctx, const struct gm_event *event)
 		gm_watch_event(&broker->dispatch, event);
 }
 
-/* The failure that core is told of is the last one there, unless another came right behind it. */
+/* A backend remembers only its last failure. If it is not older than this, it is the one that core
+ * asks about. */
 #define GM_BROKER_TROUBLE_NS UINT64_C(5000000000)
 
 static bool core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
 {
 	struct gm_broker *broker = ctx;
 	uint64_t when;
-	_Static_assert(GM_BACKEND_TROUBLE <= GM_DETAIL_BYTES, "a sentence has room for it");
+	_Static_assert(GM_BACKEND_TROUBLE <= GM_DETAIL_BYTES, "core's sentences have room for it");
 	return broker->ops->trouble && broker->ops->trouble(broker->backend, device, text, &when) &&
 	       gm_clock_ns() - when < GM_BROKER_TROUBLE_NS;
 }
@@ -158,7 +160,7 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 	if (result == 0 || result == -ENOMEM || result == -EDQUOT) {
 		broker->failing &= ~bit;
 	} else if (!(broker->failing & bit)) {
-		/* Said once: whoever asks again and again must not fill the log. */
+		/* Logged once, so that a client that asks again and again cannot fill the log. */
 		broker->failing |= bit;
 		char field[32];
 		const char *const fields[] = {field, NULL};
@@ -214,7 +216,7 @@ static void broker_tick_at(struct gm_broker *broker, uint64_t ns)
 {
 	uint64_t now = gm_clock_ns();
 	uint64_t wait_ms = ns > now ? (ns - now) / GM_NS_PER_MS + 1 : 1;
-	/* The loop's own idea of the time may be as old as the turn is. */
+	/* The loop's own time is that of the beginning of its turn. */
 	uv_update_time(&broker->loop);
 	uv_timer_start(&broker->tick, broker_on_tick, wait_ms, 0);
 	broker->tick_ns = ns;

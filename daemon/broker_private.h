@@ -7,17 +7,17 @@
 #include <uv.h>
 
 #include "daemon/backend/backend.h"
+#include "daemon/backend/worker.h"
 #include "daemon/broker.h"
-#include "daemon/tenant/client.h"
-#include "daemon/serve/dispatch.h"
-#include "daemon/net/endpoint.h"
 #include "daemon/ids.h"
+#include "daemon/net/endpoint.h"
 #include "daemon/net/listener.h"
 #include "daemon/net/peer.h"
+#include "daemon/serve/dispatch.h"
+#include "daemon/tenant/client.h"
 #include "daemon/tenant/terminate.h"
-#include "daemon/backend/worker.h"
 
-/* What struct gm_broker is, for the broker's own files. */
+/* For broker.c and broker_core.c only. */
 
 struct gm_broker {
 	const struct gm_broker_options *options;
@@ -26,7 +26,7 @@ struct gm_broker {
 	bool loop_open;
 	uv_signal_t signals[3];
 	uv_timer_t tick, sample, watchdog, stop;
-	uint64_t tick_ns; /* when the tick is due */
+	uint64_t tick_ns; /* when core wants to be called again */
 	struct gm_terminator *terminator;
 
 	struct gm_endpoint endpoint;
@@ -42,19 +42,19 @@ struct gm_broker {
 	bool clients_open;
 	struct gm_serve dispatch;
 	struct gm_listener *listener;
-	uint32_t failing; /* a bit per device whose last creation failed oddly */
+	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
-	bool stuck;
+	bool stuck; /* a backend call did not return in time */
 };
 
-/* broker_core.c: what core needs of the world, and what the device threads tell it. */
+/* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
 extern const struct gm_core_ops gm_broker_core_ops;
 extern const struct gm_worker_events gm_broker_device_events;
-/* Ends the loop if the broker stops and no job is under way. */
+/* Ends the loop if the broker is stopping and no job is under way. */
 void gm_broker_check_idle(struct gm_broker *broker);
-/* Core's timed work, as when the clients' pages were flushed. ctx: the broker. */
+/* Runs core's timed work after the clients' pages were flushed. ctx is the broker. */
 void gm_broker_on_flushed(void *ctx);
-/* Samples every device that can be. */
+/* Samples every device that can be measured. */
 void gm_broker_on_sample(uv_timer_t *timer);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ids that are never reused. The file that says where the next run begins is replaced, never
- * rewritten in place, and before a block is used, not after: a daemon that dies at any point leaves
- * a file that is right. What stands in the file is only believed if it is the daemon's own.
+ * Ids that are never reused. The file that names the next block is replaced as a whole, before the
+ * current block is used, so a daemon that dies at any point leaves a correct file. The file is
+ * believed only if it belongs to the daemon's user or to root.
  */
+#include "daemon/ids.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,12 +16,11 @@
 #include <unistd.h>
 
 #include "common/units.h"
-#include "daemon/ids.h"
 
-/* Past this a block number would not fit above its 2^32 ids. */
+/* A larger block number would not leave room for 2^32 ids below it. */
 #define GM_IDS_BLOCK_MAX (UINT64_C(1) << 31)
 
-/* 0 if there is no file that can be believed. */
+/* The block that the file names, or 0 if there is no file that can be believed. */
 static uint64_t ids_read_block(const char *file)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -57,7 +58,7 @@ static int ids_write_block(const char *file, uint64_t block)
 	ssize_t written = write(fd, text, (size_t)n);
 	if (written != n)
 		r = written < 0 ? -errno : -ENOSPC;
-	/* The folder is usually a tmpfs; where it is not, the order of the two must hold. */
+	/* If the folder is no tmpfs, the file must be on disk before it gets its name. */
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;
 	close(fd);
@@ -68,7 +69,8 @@ static int ids_write_block(const char *file, uint64_t block)
 	return r;
 }
 
-/* Takes the block that the file or the clock names, at least `least`. */
+/* Takes the block that the file or the clock names, but at least `least`. Returns whether the next
+ * block was written to the file. */
 static bool ids_take_block(struct gm_ids *ids, int64_t unix_seconds, uint64_t least)
 {
 	uint64_t block = ids->file[0] ? ids_read_block(ids->file) : 0;

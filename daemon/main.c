@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpumemd's command line. It reads the configuration, raises the bound on file descriptors as far
- * as it may, and hands over to the broker. Exit status: 0 stopped as told (or the configuration is
- * good), 1 could not start, 2 wrong usage.
+ * gpumemd's command line. It reads the configuration, raises the limit on file descriptors as far as
+ * it may, and runs the broker. Exit status:
+ *
+ *   0  it was stopped, or the configuration is valid
+ *   1  it could not start
+ *   2  wrong usage
  */
 #include "autoconf.h"
 
@@ -33,20 +36,20 @@ static void usage(FILE *to)
 	      "\n"
 	      "  -c, --config FILE     read FILE instead of the default configuration\n"
 	      "  -s, --socket PATH     listen on PATH instead of the configured socket\n"
-	      "  -b, --backend NAME    auto, cuda or host, over the configuration\n"
-	      "      --check-config    check the configuration, say what is wrong, and end\n"
-	      "  -f, --foreground      stay in the foreground (it always does)\n"
-	      "  -v, --verbose         log what happens to clients, too\n"
+	      "  -b, --backend NAME    use auto, cuda or host instead of the configured backend\n"
+	      "      --check-config    check the configuration, say what is wrong, and exit\n"
+	      "  -f, --foreground      stay in the foreground (gpumemd always does)\n"
+	      "  -v, --verbose         also log what happens to clients\n"
 	      "      --version         show the version\n"
-	      "  -h, --help            show this\n"
+	      "  -h, --help            show this help\n"
 	      "\n"
 	      "An ordinary user's daemon listens on $XDG_RUNTIME_DIR/gpumemd/socket. See gpumemd(8).\n",
 		to);
 }
 
 /*
- * Without the standard files the next ones opened would take their numbers, and log lines would go
- * to clients or into the loop's own pipe.
+ * Opens /dev/null for each standard file that is missing. Otherwise the next files would take their
+ * numbers, and log lines would go to clients or into the loop's own pipe.
  */
 static int open_standard_files(void)
 {
@@ -60,7 +63,7 @@ static int open_standard_files(void)
 	return 0;
 }
 
-/* Every client costs a few descriptors, every chunk one. */
+/* Every client needs a few descriptors, and every chunk one. */
 static void raise_fd_limit(void)
 {
 	struct rlimit limit;
@@ -68,10 +71,10 @@ static void raise_fd_limit(void)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-		gm_log(GM_LOG_WARNING, "the limit on file descriptors cannot be raised: %m");
+		gm_log(GM_LOG_WARNING, "cannot raise the limit on file descriptors: %m");
 }
 
-/* By the words that the key takes in the configuration. */
+/* --backend takes the same words as the key in the configuration. */
 static bool is_backend(const char *name, char why[GM_CONFIG_WHY_BYTES])
 {
 	struct gm_config_value value;
@@ -84,8 +87,8 @@ static void complain(const char *error)
 		error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
 }
 
-/* What can be said of limits without the devices: those of host memory stand in the file. Takes the
- * configuration; the exit status. */
+/* For --check-config: checks the limits against the devices of the host backend, which the file
+ * itself describes. Takes ownership of the configuration. Returns the exit status. */
 static int check_limits(struct gm_config *config, const char *backend)
 {
 	char *error = NULL;
@@ -157,6 +160,7 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return EXIT_USAGE;
 	}
+
 	char why[GM_CONFIG_WHY_BYTES];
 	if (options.backend && !is_backend(options.backend, why)) {
 		fprintf(stderr, "gpumemd: --backend: %s\n", why);
@@ -173,6 +177,7 @@ int main(int argc, char **argv)
 	}
 	if (check)
 		return check_limits(config, options.backend);
+
 	gm_service_init_log();
 	signal(SIGPIPE, SIG_IGN);
 	raise_fd_limit();

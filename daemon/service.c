@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * systemd. All of libsystemd is used here and nowhere else, so that the daemon is the same program
- * with and without a service manager. What cannot be told to the manager is not an error.
+ * systemd. Nothing else uses libsystemd, so the daemon is the same program with and without a service
+ * manager. If the manager cannot be told something, that is not an error.
  */
+#include "daemon/service.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,10 +19,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "daemon/service.h"
 
 #define GM_SERVICE_FIELDS 32
-/* What systemd calls the descriptor that comes from gpumemd.socket. */
+/* The name that systemd gives to the descriptor of gpumemd.socket. */
 #define GM_SERVICE_SOCKET "gpumemd.socket"
 
 static void service_to_journal(
@@ -49,12 +50,12 @@ void gm_service_init_log(void)
 	struct stat st;
 	if (!stream || sscanf(stream, "%llu:%llu", &device, &inode) != 2)
 		return;
-	/* It is inherited by children whose stderr goes elsewhere. */
+	/* Child processes inherit the variable, even if their stderr goes elsewhere. */
 	if (fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode)
 		gm_log_set_sink(service_to_journal);
 }
 
-/* The one by its unit's name, else the one that there is. 0: there is none. */
+/* Finds the socket by its unit's name, or else the only one. Returns 1, 0 or -EINVAL. */
 static int service_find_socket(char *const *names, int n, int *ret_socket)
 {
 	int named = -1, alike = -1;
@@ -79,7 +80,7 @@ static int service_find_socket(char *const *names, int n, int *ret_socket)
 	return *ret_socket >= 0;
 }
 
-/* Another version's, which kept them in the fd store; the store keeps copies. */
+/* Closes descriptors that another version of the daemon kept in the fd store, which has copies. */
 static void service_close_others(char *const *names, int n, int socket)
 {
 	const char *first = NULL;
@@ -93,8 +94,7 @@ static void service_close_others(char *const *names, int n, int socket)
 	}
 	if (closed)
 		gm_log(GM_LOG_WARNING,
-			"%d descriptor%s passed by the service manager and not known here (first: "
-			"%s): closed; stopping the service empties its fd store",
+			"%d descriptor%s passed by the service manager and not known here (first: %s): closed; stop the service to empty its fd store",
 			closed, closed == 1 ? "" : "s", first);
 }
 

@@ -4,26 +4,23 @@
 
 #include <stdint.h>
 
-/*
- * The service manager, where there is one; without one every call does nothing. The only user of
- * libsystemd.
- */
+/* The service manager. Without one, no function here does anything. Only this file uses libsystemd. */
 
-/* Logs go to the journal, with their fields, if stderr does. */
+/* Sends log lines with their fields to the journal, if stderr goes there. */
 void gm_service_init_log(void);
 
 /*
- * The socket that was passed by socket activation: of gpumemd.socket, or else the only one that
- * listens. 1 and the fd (CLOEXEC, a listening SOCK_SEQPACKET Unix socket); 0: none was passed;
- * -EINVAL: a listening socket of another kind, or several. What else was passed, from an fd store,
- * is closed, and that is logged.
+ * Finds the socket that socket activation passed: that of gpumemd.socket, or else the only one that
+ * listens. It is CLOEXEC, and a listening SOCK_SEQPACKET Unix socket. Returns 1 and the socket; 0 if
+ * none was passed; or -EINVAL if there are several, or one of another kind. Closes every other
+ * descriptor that was passed, from an fd store, and logs that.
  */
 int gm_service_listen_socket(int *ret_socket);
 
 void gm_service_ready(const char *status);
 void gm_service_reloading(void);
 void gm_service_stopping(void);
-/* How often it wants to hear from us, in milliseconds; 0: not at all. */
+/* How often to call gm_service_alive(), in milliseconds; 0: never. */
 uint64_t gm_service_watchdog_ms(void);
 void gm_service_alive(void);
 
