@@ -97,7 +97,7 @@ static int config_check_pressure(struct gm_config_reader *reader)
 	if (hysteresis.value.number < e[0].value.number)
 		return 0;
 	return config_complain_about(reader, &hysteresis, &e[0],
-		"pressure_hysteresis (%s) must be below pressure_medium (%s), or pressure is never low again",
+		"pressure_hysteresis (%s) must be below pressure_medium (%s), or the pressure never becomes low again",
 		hysteresis.text, e[0].text);
 }
 
@@ -112,7 +112,7 @@ static int config_check_size(struct gm_config_reader *reader, int slot)
 	int r = 0;
 	if (!strcmp(backend.text, "cuda"))
 		r = config_complain_about(reader, &size, &backend,
-			"a GPU is as large as it is: [device %d] can have a size on the host backend only, and backend is %s",
+			"the size of a GPU cannot be set: [device %d] can have a size only with backend = host, and backend is %s",
 			slot - GM_CONFIG_SLOT_DEVICES, backend.text);
 	if (r >= 0 && size.value.number <= min_free.value.number)
 		r = config_complain_about(reader, &size, &min_free,
@@ -134,12 +134,12 @@ static int config_check_reserve(struct gm_config_reader *reader, int slot)
 	bool own = settings[GM_CONFIG_KEY_MAX_POOL].text || settings[GM_CONFIG_KEY_RESERVE].text;
 	if (own && pool.setting && !pool.value.share && reserve.value.number > pool.value.number)
 		r = config_complain_about(reader, &pool, &reserve,
-			"the reserve (%s) is a part of the pool and cannot be more than max_pool (%s)",
+			"the reserve (%s) is part of the pool and cannot be more than max_pool (%s)",
 			reserve.text, pool.text);
 	bool first = slot == GM_CONFIG_SLOT_GENERAL || settings[GM_CONFIG_KEY_RESERVE].text;
 	if (r >= 0 && first && reserve.value.number && transport.value.number == GM_TRANSPORT_IPC)
 		r = config_complain_about(reader, &reserve, &transport,
-			"the reserve (%s) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out",
+			"the reserve (%s) holds memory for the fd transport, which no client gets with transport = ipc; leave out one of the two",
 			reserve.text);
 	return r;
 }

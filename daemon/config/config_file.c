@@ -167,7 +167,8 @@ static int file_scan_header(struct file *file, const char *start, const char *en
 	char *name = file_trimmed(start + 1, close), *rest = file_trimmed(close + 1, end);
 	int r = -ENOMEM;
 	if (name && rest && rest[0])
-		r = COMPLAIN(file, line, "\"%s\" stands behind a section's name",
+		r = COMPLAIN(file, line,
+			"\"%s\" follows a section's name; put it on a line of its own",
 			gm_config_shown(rest, shown));
 	else if (name && rest)
 		r = file->ops->section(file->ctx, name, line);
@@ -194,7 +195,7 @@ static int file_scan_key(
 			name[0] == '[' ? "a section's name" : "a comment");
 	else if (!equals)
 		r = COMPLAIN(file, line,
-			"\"%s\" is neither a section, nor \"key = value\", nor a comment; values are not continued on a further line",
+			"\"%s\" is neither a section, nor \"key = value\", nor a comment; a value cannot continue on another line",
 			shown);
 	else if (!name[0])
 		r = COMPLAIN(file, line, "there is no key before the equals sign");

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether limits can stand on the devices there are. Reading a file needs no device, so this is
- * asked apart: by the daemon with the devices it has, and by who only checks a file with those of
- * host memory that the file itself describes. What is wrong is told where the file says it, all of
- * it at once.
+ * Whether limits fit the devices. Reading a file needs no device, so this is a separate step: the
+ * daemon takes it with its own devices, and a check of a file with the devices of host memory that
+ * the file itself describes. All errors are reported at once, each with its file and line.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 #include "common/units.h"
 #include "daemon/config/config.h"
 
-/* Where a limit is written, "FILE:LINE": this key of it, or with NULL the first. */
+/* The "FILE:LINE" of a key of a limit, or of its first key if key is NULL. */
 static const char *fit_place_of(
 	const struct gm_config *config, const struct gm_config_limit *limit, const char *key)
 {
@@ -30,7 +29,7 @@ static const char *fit_place_of(
 	return limit->owner;
 }
 
-/* Whether it says what is guaranteed to its owner on that device. */
+/* Whether this limit gives the owner's guarantee on a device. */
 static bool fit_guarantees(
 	const struct gm_config *config, const struct gm_config_limit *limit, uint32_t device)
 {
@@ -58,13 +57,12 @@ static void fit_check_guarantees(
 			continue;
 		if (limit->guarantee > capacity - sum) {
 			fprintf(errors,
-				"%s: guarantee: with %s for %s, guarantees on device %u go beyond "
-				"its capacity of %s%s\n",
+				"%s: guarantee: with %s for %s, guarantees on device %u go beyond its capacity of %s%s\n",
 				fit_place_of(config, limit, "guarantee"),
 				gm_format_size(limit->guarantee, size), limit->owner, device,
 				gm_format_size(capacity, most),
 				limit->device == GM_CONFIG_ALL_DEVICES
-					? "; [device N limit OWNER] gives one on a device alone"
+					? "; [device N limit OWNER] sets it for one device"
 					: "");
 			return;
 		}
@@ -84,8 +82,7 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 		const struct gm_config_limit *limit = &config->limits[i];
 		if (limit->device != GM_CONFIG_ALL_DEVICES && limit->device >= n_devices)
 			fprintf(errors,
-				"%s: [device %u limit %s]: there is no device %u; there %s %u, "
-				"numbered from 0\n",
+				"%s: [device %u limit %s]: there is no device %u; there %s %u, numbered from 0\n",
 				fit_place_of(config, limit, NULL), limit->device, limit->owner,
 				limit->device, n_devices == 1 ? "is" : "are", n_devices);
 	}
@@ -101,7 +98,7 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 		free(text);
 		return 0;
 	}
-	text[size - 1] = '\0'; /* the last line's end */
+	text[size - 1] = '\0'; /* the last newline */
 	*ret_error = text;
 	return -EINVAL;
 }
@@ -114,7 +111,7 @@ int gm_config_limits_fit_host(const struct gm_config *config, char **ret_error)
 		capacities[n] = config->devices[n].size ? gm_config_capacity(&config->devices[n],
 								  config->devices[n].size)
 							: UINT64_MAX;
-	/* Pinned memory comes last, and its limit is its capacity. */
+	/* Pinned memory comes last. Its limit is its capacity. */
 	if (config->host_limit && n < GM_LIMIT_DEVICES)
 		capacities[n++] = config->host_limit == UINT64_MAX
 					  ? UINT64_MAX

@@ -8,20 +8,20 @@
 #include "common/limits.h"
 
 /*
- * Every key of gpumemd.conf, once: what it is called, how its value is read, where it may stand,
- * its value by default and in each preset (NULL: as by default), and its bounds. Parsing,
- * `gpumemctl config show` and the test that gpumemd.conf(5) explains every key go by this table.
+ * Every key of gpumemd.conf, once: its name, how its value is parsed, where it may stand, its default,
+ * its value in each preset (NULL: the default), and its bounds. The parser, `gpumemctl config show`
+ * and the test that gpumemd.conf(5) explains every key all use this table.
  *
  *   X(id, name, kind, place, default, inference, constrained, least, most, choices)
  *
- * The bounds are bytes for a size, nanoseconds for a duration, parts per million for a fraction,
- * and permission bits for a mode. A choice is the position of a word in `choices`, which stand in
- * the order of the enum that they become.
+ * The bounds are bytes for a size, nanoseconds for a duration, parts per million for a fraction, and
+ * permission bits for a mode. The value of a choice is the position of the word in `choices`, whose
+ * order is that of the enum it becomes.
  */
 #define GM_CONFIG_SIZE_MAX GM_LEASE_BYTES_MAX
 #define GM_CONFIG_SECOND   UINT64_C(1000000000)
 #define GM_CONFIG_HOUR     (3600 * GM_CONFIG_SECOND)
-/* Priorities are from minus this to this. */
+/* Priorities range from minus this to this. */
 #define GM_CONFIG_PRIORITY_MAX 1000
 
 /* clang-format off */
@@ -113,7 +113,7 @@ struct gm_config_key {
 /* id < GM_CONFIG_N_KEYS */
 const struct gm_config_key *gm_config_key(size_t id);
 
-/* The general section's name; a device's is "device N", a limit's "limit OWNER" or "device N
+/* The name of the general section. A device's is "device N", a limit's "limit OWNER" or "device N
  * limit OWNER". */
 #define GM_CONFIG_SECTION "gpumemd"
 

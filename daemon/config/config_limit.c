@@ -110,7 +110,7 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 	for (const char *p = owner; *p; p++)
 		if (*p == '!' || (unsigned char)*p >= 0x80)
 			return gm_config_errors_add(errors, source, line,
-				"[%s]: a name here has ASCII characters only, and no '!'; use gpumemctl limit set",
+				"[%s]: a name in this file may have only ASCII characters and no '!'; use gpumemctl limit set",
 				shown);
 	if (limit_find(limits, owner, device))
 		return 0;
@@ -125,12 +125,13 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 			 * limited. */
 			return gm_config_errors_add(errors, source, line,
 				"[%s]: differs from [" WORD
-				" %s] only in case, which does not count here",
+				" %s] only in case, and case does not count here",
 				shown, (*end)->owner);
 	}
 	if (!known && limits->n_owners == GM_LIMIT_QUOTAS)
 		return gm_config_errors_add(errors, source, line,
-			"[%s]: is one limit too many; there can be %d", shown, GM_LIMIT_QUOTAS);
+			"[%s]: is one limit too many; there can be at most %d", shown,
+			GM_LIMIT_QUOTAS);
 
 	struct gm_config_limit_section *limit = calloc(1, sizeof(*limit));
 	if (!limit)
@@ -207,7 +208,7 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 		if (!limit->settings[GM_CONFIG_KEY_MAX].text && !guarantee->text &&
 			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
 			r = gm_config_errors_add(errors, limit->source, limit->line,
-				"[%s]: sets nothing; say max, guarantee or priority",
+				"[%s]: sets nothing; set max, guarantee or priority",
 				gm_config_limit_title(limits, limit, title));
 			continue;
 		}
@@ -218,13 +219,12 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 
 		if (!strncmp(limit->owner, "client:", 7)) {
 			r = limit_complain(errors, guarantee, "guarantee",
-				"a client's name is its own word, so nothing can be guaranteed to it; "
-				"use uid:, gid:, unit: or container:");
+				"clients choose their own names, so nothing can be guaranteed to a name; use uid:, gid:, unit: or container:");
 		} else if (!first) {
 			first = limit;
 		} else if (strncmp(limit->owner, first->owner, strcspn(first->owner, ":") + 1)) {
 			snprintf(text, sizeof(text),
-				"guarantees are given to one kind of owner only, and %.80s has one",
+				"guarantees can be given to one kind of owner only, and %.80s has one",
 				first->owner);
 			r = limit_complain(errors, guarantee, "guarantee", text);
 		}

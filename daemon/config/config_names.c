@@ -62,7 +62,7 @@ void gm_config_names_why(int error, char why[GM_CONFIG_WHY_BYTES])
 {
 	if (error == -E2BIG)
 		snprintf(why, GM_CONFIG_WHY_BYTES,
-			"is one device too many; %d can be named that are not here",
+			"is one device too many; files can name at most %d that this machine does not have",
 			GM_CONFIG_STRANGERS);
 	else
 		snprintf(why, GM_CONFIG_WHY_BYTES,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Owners by name. A name that nobody has is refused rather than kept for the day when somebody has
- * it: a limit that silently holds for no one is worse than none. A number is taken as it is,
- * because a container's users stand in no file of the host; so is a unit that does not run now, but
- * its name must be one that a unit can have.
+ * Owners by name. A user or group that does not exist is refused: a limit that silently holds for
+ * nobody is worse than none. A number is accepted as it is, because the host has no list of the users
+ * inside containers. A unit need not run, but its name must be one that a unit can have.
  */
 #include "daemon/config/config_owner.h"
 
@@ -33,7 +32,7 @@ static int config_owner_none(char why[GM_CONFIG_OWNER_WHY], const char *format, 
 	return GM_CONFIG_OWNER_E_NONE;
 }
 
-/* A uid or gid by number or name. UINT32_MAX is what the kernel calls nobody at all. */
+/* A uid or gid by number or name. The kernel uses UINT32_MAX for "no user". */
 static int config_owner_parse_id(const char *kind, const char *text, char *owner, char *why)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
@@ -89,7 +88,7 @@ static int config_owner_parse_name(
 	char shown[GM_CONFIG_SHOW_BYTES];
 	if (strlen(text) > most)
 		return config_owner_none(why, "a %s's name has at most %zu bytes", kind, most);
-	/* What is too long for a name of ours may still be one of a container's. */
+	/* gm_name_ok() is for names within our own limit; those of containers can be longer. */
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
 			return config_owner_none(
@@ -107,7 +106,7 @@ static int config_owner_parse_session(const char *text, char *owner, char *why)
 	uint64_t id;
 	if (gm_parse_u64(text, &id) < 0 || id == 0)
 		return config_owner_none(why,
-			"\"%s\" is not a session; 'gpumemctl clients --json' shows them",
+			"\"%s\" is not a session's number; 'gpumemctl clients --json' shows them",
 			gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "session:%llu", (unsigned long long)id);
 	return 0;
@@ -124,10 +123,10 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 	if (!colon || !(IS("uid") || IS("gid") || IS("unit") || IS("container") || IS("client") ||
 			      (session && IS("session"))))
 		return config_owner_none(ret_why,
-			"\"%s\" names no owner; say uid:, gid:, unit:, container: or client: and whose",
+			"\"%s\" names no owner; write uid:, gid:, unit:, container: or client: and a name",
 			shown);
 	if (!colon[1])
-		return config_owner_none(ret_why, "\"%s\" does not say whose limit it is", shown);
+		return config_owner_none(ret_why, "\"%s\" needs a name after the colon", shown);
 	if (IS("uid"))
 		return config_owner_parse_id("uid", colon + 1, ret_owner, ret_why);
 	if (IS("gid"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a configuration means: for a device of a certain size, and for a daemon that runs by another
- * one. It only works out what was read; nothing here can fail but for want of memory.
+ * What a configuration means for a device of a certain size, and for a daemon that runs with an older
+ * one. It only computes; nothing here can fail except for lack of memory.
  */
 #include <stdio.h>
 #include <stdlib.h>

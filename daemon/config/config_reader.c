@@ -153,9 +153,10 @@ static int reader_on_key(void *ctx, const char *section, const char *name, uint3
 	gm_config_shown(name, shown);
 	if (unsized)
 		return COMPLAIN(reader, line,
-			"%s: is for host memory, which goes by number: [device N]", shown);
+			"%s: is for host memory only, so its section must give the device's number: [device N]",
+			shown);
 	if (id >= 0)
-		return COMPLAIN(reader, line, "%s: belongs into %s, not into [%s]", shown,
+		return COMPLAIN(reader, line, "%s: belongs in %s, not in [%s]", shown,
 			reader_home_of(gm_config_key(id)), section);
 	const char *closest = reader_closest_key(name, place);
 	if (closest)
@@ -176,8 +177,8 @@ static int reader_on_value(
 	struct gm_config_setting *setting =
 		limit ? &limit->settings[id] : &reader->settings[slot][id];
 	if (setting->text && setting->source == reader->source)
-		return COMPLAIN(reader, line, "%s: is set twice, on line %u already", key->name,
-			setting->line);
+		return COMPLAIN(
+			reader, line, "%s: is already set on line %u", key->name, setting->line);
 
 	struct gm_config_setting new = {
 		.text = strdup(text), .source = reader->source, .line = line};

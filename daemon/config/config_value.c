@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of keys, and how one value is read by it. A value is taken whole or refused with the
- * reason and what would have been right; nothing is rounded into bounds or cut.
+ * The table of keys, and how their values are parsed. A value is accepted as it is, or refused with
+ * the reason and what would be right. It must never be cut, or rounded to fit its bounds.
  */
 #include "daemon/config/config_value.h"
 
@@ -52,7 +52,7 @@ const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 	}
 	if (text[n]) {
 		n = GM_CONFIG_SHOW_BYTES - sizeof(ellipsis);
-		/* Not in the middle of a character. */
+		/* Do not cut a character in the middle. */
 		while (n > 0 && ((unsigned char)shown[n] & 0xc0) == 0x80)
 			n--;
 		memcpy(shown + n, ellipsis, sizeof(ellipsis));
@@ -82,7 +82,7 @@ static int value_refuse_choice(struct words *words, const char *text, char why[G
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	int n = snprintf(
-		why, GM_CONFIG_WHY_BYTES, "\"%s\" is none of ", gm_config_shown(text, shown));
+		why, GM_CONFIG_WHY_BYTES, "\"%s\" is not one of ", gm_config_shown(text, shown));
 	for (size_t i = 0; words->list[i] && n < GM_CONFIG_WHY_BYTES; i++)
 		n += snprintf(
 			why + n, GM_CONFIG_WHY_BYTES - n, "%s%s", i ? ", " : "", words->list[i]);
@@ -121,11 +121,11 @@ static int value_parse_socket(const struct gm_config_key *key, const char *text,
 		return 0;
 	}
 	if (text[0] != '/')
-		return value_refuse(text, "is not an absolute path; or say auto", why);
+		return value_refuse(text, "is not an absolute path; give one, or auto", why);
 	size_t n = strlen(text);
 	if (n > key->most) {
 		snprintf(why, GM_CONFIG_WHY_BYTES,
-			"the path has %zu bytes, a socket's can have at most %llu", n,
+			"the path has %zu bytes; a socket's path can have at most %llu", n,
 			(unsigned long long)key->most);
 		return GM_CONFIG_E_VALUE;
 	}
@@ -144,10 +144,10 @@ static int value_parse_mode(const struct gm_config_key *key, const char *text,
 			text, "is not a mode of three or four octal digits, such as 0666", why);
 	unsigned long mode = strtoul(text, NULL, 8);
 	if (mode > key->most)
-		return value_refuse(text, "has more than permission bits; the most is 0777", why);
+		return value_refuse(text, "sets more than permission bits; the most is 0777", why);
 	if ((mode & key->least) != key->least)
 		return value_refuse(
-			text, "does not let the daemon's own user in; the least is 0600", why);
+			text, "locks out the daemon's own user; it needs at least 0600", why);
 	value->number = mode;
 	return 0;
 }
@@ -159,7 +159,7 @@ static int value_parse_group(const struct gm_config_key *key, const char *text,
 	if (n < key->least)
 		return value_refuse(text, "is not a group's name", why);
 	if (n > key->most) {
-		snprintf(why, GM_CONFIG_WHY_BYTES, "the name has %zu bytes, the most is %llu", n,
+		snprintf(why, GM_CONFIG_WHY_BYTES, "the name has %zu bytes; the most is %llu", n,
 			(unsigned long long)key->most);
 		return GM_CONFIG_E_VALUE;
 	}
@@ -180,7 +180,7 @@ static int value_parse_fraction(const struct gm_config_key *key, const char *tex
 		return value_refuse(text, "is too small; it must be more than 0", why);
 	if (ppm > key->most) {
 		char shown[GM_CONFIG_SHOW_BYTES];
-		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is too much; the most is %g",
+		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is too large; the most is %g",
 			gm_config_shown(text, shown), (double)key->most / 1e6);
 		return GM_CONFIG_E_VALUE;
 	}
@@ -198,7 +198,7 @@ static int value_parse_size(const struct gm_config_key *key, const char *text,
 	if (r < 0 && r != -ERANGE)
 		return value_refuse(text, "is not a size, such as 512M or 1.5G", why);
 	if (r == -ERANGE || bytes > key->most) {
-		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is too much; the most is %s",
+		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is too large; the most is %s",
 			gm_config_shown(text, shown), gm_format_size(key->most, bound));
 		return GM_CONFIG_E_VALUE;
 	}
@@ -246,7 +246,7 @@ static int value_parse_priority(const struct gm_config_key *key, const char *tex
 		return value_refuse(text, "is not a whole number, such as 10 or -10", why);
 	if (r == -ERANGE || n > key->most) {
 		char shown[GM_CONFIG_SHOW_BYTES];
-		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within -%llu and %llu",
+		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not between -%llu and %llu",
 			gm_config_shown(text, shown), (unsigned long long)key->most,
 			(unsigned long long)key->most);
 		return GM_CONFIG_E_VALUE;
@@ -265,7 +265,7 @@ static int value_parse_pool(const struct gm_config_key *key, const char *text,
 		value->share = true;
 		return 0;
 	}
-	/* 0.25 could be meant as a share; as a size it would be nothing. */
+	/* Whoever writes 0.25 means a share, not a quarter of a byte. */
 	if (n && strchr(text, '.') && strspn(text, "0123456789.") == n)
 		return value_refuse(
 			text, "is neither a size, such as 512M, nor a share, such as 25%", why);
@@ -281,7 +281,7 @@ static int value_parse_count(const struct gm_config_key *key, const char *text,
 		return value_refuse(text, "is not a whole number", why);
 	if (r == -ERANGE || count > key->most || count < key->least) {
 		char shown[GM_CONFIG_SHOW_BYTES];
-		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within %llu and %llu",
+		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not between %llu and %llu",
 			gm_config_shown(text, shown), (unsigned long long)key->least,
 			(unsigned long long)key->most);
 		return GM_CONFIG_E_VALUE;
@@ -299,7 +299,7 @@ static int value_parse_duration(const struct gm_config_key *key, const char *tex
 		return value_refuse(text, "is not a time, such as 100ms or 10s", why);
 	if (r == -ERANGE || ns > key->most || ns < key->least) {
 		char shown[GM_CONFIG_SHOW_BYTES], least[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
-		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not within %s and %s",
+		snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" is not between %s and %s",
 			gm_config_shown(text, shown), gm_format_duration(key->least, least),
 			gm_format_duration(key->most, most));
 		return GM_CONFIG_E_VALUE;

@@ -81,7 +81,7 @@ static void require_exit(
 START_TEST(a_backend_that_there_is_not_is_wrong_usage)
 {
 	static const char why[] =
-		"gpumemd: --backend: \"nosuch\" is none of auto, cuda, host\nUsage:";
+		"gpumemd: --backend: \"nosuch\" is not one of auto, cuda, host\nUsage:";
 	require_exit(NULL, (const char *[]){"--backend", "nosuch", NULL}, 2, why);
 	require_exit(NULL, (const char *[]){"--check-config", "--backend", "nosuch", NULL}, 2, why);
 	require_exit(NULL, (const char *[]){"--backend", "", NULL}, 2, "--backend: has no value");
@@ -115,7 +115,7 @@ START_TEST(a_start_that_fails_is_a_failure_though_the_backend_does_not_come_back
 						      "[device 0]\nsize = 256M\n"
 						      "[device 0 limit uid:7]\nguarantee = 2G\n",
 			.env = gate.env});
-	require_refusal(&daemon, (const char *[]){"guarantee", "does not come back", NULL});
+	require_refusal(&daemon, (const char *[]){"guarantee", "does not return", NULL});
 	gm_daemon_stop(&daemon);
 	gm_gate_end(&gate);
 }

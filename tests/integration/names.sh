@@ -77,7 +77,7 @@ says "and so is a limit's" "[device ff:00.0] has no effect" "$(cat "$dir/log")"
 configure "[device 1]\nfraction = 0.5\n[device GPU-${uuid}01]\nfraction = 0.6\n"
 kill -HUP "$daemon"
 until grep -q 'stays as it was' "$dir/log"; do kill -0 "$daemon" || break; done
-says "one device under two names cannot have two values" "fraction: is set twice" "$(cat "$dir/log")"
+says "one device under two names cannot have two values" "fraction: is already set" "$(cat "$dir/log")"
 is "and the configuration stays" "0.875 0.75" "$(fractions)"
 stop
 

@@ -271,7 +271,7 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 		echo "it started" >&2
 		return 1
 	fi
-	await log "$from" '/etc/gpumemd/gpumemd\.conf:2: trust: "everybody" is none of' >/dev/null || return 1
+	await log "$from" '/etc/gpumemd/gpumemd\.conf:2: trust: "everybody" is not one of' >/dev/null || return 1
 	systemctl stop gpumemd.service gpumemd.socket
 	systemctl reset-failed gpumemd.service gpumemd.socket
 	configure ''

@@ -302,7 +302,7 @@ START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
 		"5: FRACTIONS: unknown key; did you mean fraction?\n"
 		"6: hostlimit: unknown key; did you mean host_limit?\n"
 		"7: swizzle: unknown key; see gpumemd.conf(5)\n"
-		"8: size: belongs into a [device N] section, not into [gpumemd]\n"
+		"8: size: belongs in a [device N] section, not in [gpumemd]\n"
 		"9: a.b: unknown key; see gpumemd.conf(5)\n"
 		"10: a!b: unknown key; see gpumemd.conf(5)\n"
 		"11: \xc3\xa4: unknown key; see gpumemd.conf(5)\n");
@@ -322,7 +322,7 @@ START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
 		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
 		"12: [a.b!c]: unknown section; there are "
 		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
-		"14: trust: belongs into [gpumemd], not into [device 1]\n");
+		"14: trust: belongs in [gpumemd], not in [device 1]\n");
 }
 END_TEST
 
@@ -341,14 +341,14 @@ START_TEST(a_key_that_is_set_twice_in_one_file_is_refused)
 {
 	refuse_text("[gpumemd]\nfraction=0.5\nfraction=0.5\n[device 1]\nfraction=0.1\n[gpumemd]\n"
 		    "Fraction=0.7\n[device  1]\nfraction=0.2\n[DEVICE 1]\nFRACTION=0.3\n",
-		"3: fraction: is set twice, on line 2 already\n"
-		"7: fraction: is set twice, on line 2 already\n"
-		"9: fraction: is set twice, on line 5 already\n"
-		"11: fraction: is set twice, on line 5 already\n");
+		"3: fraction: is already set on line 2\n"
+		"7: fraction: is already set on line 2\n"
+		"9: fraction: is already set on line 5\n"
+		"11: fraction: is already set on line 5\n");
 	/* Also if the first one was no good. */
 	refuse_text("[gpumemd]\nfraction=2\nfraction=0.5\n",
 		"2: fraction: \"2\" is not a fraction, such as 0.9 or 90%\n"
-		"3: fraction: is set twice, on line 2 already\n");
+		"3: fraction: is already set on line 2\n");
 	accept_text("[gpumemd]\nfraction=0.5\n[device 1]\nfraction=0.1\n[gpumemd]\ntrust=uid\n");
 	ck_assert_int_eq(config->trust, GM_TRUST_UID);
 	ck_assert_double_eq(config->devices[0].policy.fraction, 0.5);
@@ -361,28 +361,27 @@ START_TEST(names_are_read_in_any_case_and_words_are_not)
 	expect("", "fraction", "0.5", ":2");
 	expect("device 3", "reserve", "2M", ":4");
 	refuse_text("[gpumemd]\ntrust = UID\n",
-		"2: trust: \"UID\" is none of uid, container, client; did you mean uid?");
+		"2: trust: \"UID\" is not one of uid, container, client; did you mean uid?");
 }
 END_TEST
 
 /* key, value, and the reason after "2: key: " */
 static const char *const bad_values[][3] = {
-	{"preset", "fast", "\"fast\" is none of default, inference, constrained"},
-	{"backend", "rocm", "\"rocm\" is none of auto, cuda, host"},
-	{"transport", "FD", "\"FD\" is none of auto, fd, ipc; did you mean fd?"},
-	{"track", "on", "\"on\" is none of off, large, all"},
-	{"trust", "uid container", "\"uid container\" is none of uid, container, client"},
-	{"socket", "run/socket", "\"run/socket\" is not an absolute path; or say auto"},
-	{"socket", "@abstract", "\"@abstract\" is not an absolute path; or say auto"},
+	{"preset", "fast", "\"fast\" is not one of default, inference, constrained"},
+	{"backend", "rocm", "\"rocm\" is not one of auto, cuda, host"},
+	{"transport", "FD", "\"FD\" is not one of auto, fd, ipc; did you mean fd?"},
+	{"track", "on", "\"on\" is not one of off, large, all"},
+	{"trust", "uid container", "\"uid container\" is not one of uid, container, client"},
+	{"socket", "run/socket", "\"run/socket\" is not an absolute path; give one, or auto"},
+	{"socket", "@abstract", "\"@abstract\" is not an absolute path; give one, or auto"},
 	{"socket", "/run/gpumemd/", "\"/run/gpumemd/\" names a folder, not a socket"},
 	{"socket", "", "has no value"},
 	{"socket_mode", "0888",
 		"\"0888\" is not a mode of three or four octal digits, such as 0666"},
 	{"socket_mode", "66", "\"66\" is not a mode of three or four octal digits, such as 0666"},
 	{"socket_mode", "rw", "\"rw\" is not a mode of three or four octal digits, such as 0666"},
-	{"socket_mode", "4666", "\"4666\" has more than permission bits; the most is 0777"},
-	{"socket_mode", "0066",
-		"\"0066\" does not let the daemon's own user in; the least is 0600"},
+	{"socket_mode", "4666", "\"4666\" sets more than permission bits; the most is 0777"},
+	{"socket_mode", "0066", "\"0066\" locks out the daemon's own user; it needs at least 0600"},
 	{"admin_group", "", "has no value"},
 	{"admin_group", "a b", "\"a b\" is not a group's name"},
 	{"admin_group", "a:b", "\"a:b\" is not a group's name"},
@@ -401,34 +400,34 @@ static const char *const bad_values[][3] = {
 	{"min_free", "-1", "\"-1\" is not a size, such as 512M or 1.5G"},
 	{"min_free", "512Q", "\"512Q\" is not a size, such as 512M or 1.5G"},
 	{"min_free", "512 M M", "\"512 M M\" is not a size, such as 512M or 1.5G"},
-	{"min_free", "65T", "\"65T\" is too much; the most is 64.0T"},
+	{"min_free", "65T", "\"65T\" is too large; the most is 64.0T"},
 	{"min_free", "99999999999999999999",
-		"\"99999999999999999999\" is too much; the most is 64.0T"},
+		"\"99999999999999999999\" is too large; the most is 64.0T"},
 	{"min_free", "50%", "\"50%\" is not a size, such as 512M or 1.5G"},
 	{"max_pool", "0.25", "\"0.25\" is neither a size, such as 512M, nor a share, such as 25%"},
 	{"max_pool", "101%", "\"101%\" is not a share from 0% to 100%"},
 	{"max_pool", "%", "\"%\" is not a share from 0% to 100%"},
-	{"max_pooled_per_bucket", "8193", "\"8193\" is not within 0 and 8192"},
+	{"max_pooled_per_bucket", "8193", "\"8193\" is not between 0 and 8192"},
 	{"max_pooled_per_bucket", "many", "\"many\" is not a whole number"},
 	{"max_pooled_per_bucket", "8.5", "\"8.5\" is not a whole number"},
 	{"reserve", "64m?", "\"64m?\" is not a size, such as 512M or 1.5G"},
 	{"host_limit", "1M", "\"1M\" is too small; the least is 2.0M"},
-	{"host_limit", "65T", "\"65T\" is too much; the most is 64.0T"},
+	{"host_limit", "65T", "\"65T\" is too large; the most is 64.0T"},
 	{"host_limit", "25%", "\"25%\" is not a size, such as 512M or 1.5G"},
 	{"host_limit", "", "has no value"},
-	{"host_memory", "driver", "\"driver\" is none of auto, memfd"},
+	{"host_memory", "driver", "\"driver\" is not one of auto, memfd"},
 	{"decay", "10 parsecs", "\"10 parsecs\" is not a time, such as 100ms or 10s"},
-	{"decay", "2d", "\"2d\" is not within 0s and 1d"},
-	{"decay", "99999999999999999999s", "\"99999999999999999999s\" is not within 0s and 1d"},
+	{"decay", "2d", "\"2d\" is not between 0s and 1d"},
+	{"decay", "99999999999999999999s", "\"99999999999999999999s\" is not between 0s and 1d"},
 	{"decay", "-1s", "\"-1s\" is not a time, such as 100ms or 10s"},
-	{"pressure_hysteresis", "0.51", "\"0.51\" is too much; the most is 0.5"},
-	{"hello_deadline", "0", "\"0\" is not within 1ms and 1h"},
-	{"connections_per_uid", "0", "\"0\" is not within 1 and 8192"},
-	{"connections_per_uid", "8193", "\"8193\" is not within 1 and 8192"},
+	{"pressure_hysteresis", "0.51", "\"0.51\" is too large; the most is 0.5"},
+	{"hello_deadline", "0", "\"0\" is not between 1ms and 1h"},
+	{"connections_per_uid", "0", "\"0\" is not between 1 and 8192"},
+	{"connections_per_uid", "8193", "\"8193\" is not between 1 and 8192"},
 	{"connections_per_uid", "-1", "\"-1\" is not a whole number"},
 	{"connections_per_uid", "0x10", "\"0x10\" is not a whole number"},
 	{"connections_per_uid", "18446744073709551617",
-		"\"18446744073709551617\" is not within 1 and 8192"},
+		"\"18446744073709551617\" is not between 1 and 8192"},
 };
 
 START_TEST(a_bad_value_is_refused_with_the_reason)
@@ -454,7 +453,8 @@ START_TEST(a_socket_path_one_byte_too_long_is_refused_not_cut)
 	socket[GM_LIMIT_SOCKET_PATH_BYTES] = 'x';
 	socket[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\n", socket);
-	refuse_text(text, "2: socket: the path has 108 bytes, a socket's can have at most 107");
+	refuse_text(
+		text, "2: socket: the path has 108 bytes; a socket's path can have at most 107");
 }
 END_TEST
 
@@ -470,7 +470,7 @@ START_TEST(a_group_name_one_byte_too_long_is_refused_not_cut)
 	group[GM_LIMIT_NAME_BYTES] = 'g';
 	group[GM_LIMIT_NAME_BYTES + 1] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nadmin_group = %s\n", group);
-	refuse_text(text, "2: admin_group: the name has 64 bytes, the most is 63");
+	refuse_text(text, "2: admin_group: the name has 64 bytes; the most is 63");
 }
 END_TEST
 
@@ -482,11 +482,11 @@ START_TEST(values_that_contradict_each_other_are_refused)
 		"3: pressure_high: the levels are out of order: pressure_medium (0.9) must be below pressure_high (0.9)\n"
 		"4: pressure_critical: the levels are out of order: pressure_high (0.9) must be below pressure_critical (80%)");
 	refuse_text("[gpumemd]\npressure_hysteresis=0.3\npressure_medium=0.3\n",
-		"3: pressure_medium: pressure_hysteresis (0.3) must be below pressure_medium (0.3), or pressure is never low again");
+		"3: pressure_medium: pressure_hysteresis (0.3) must be below pressure_medium (0.3), or the pressure never becomes low again");
 	refuse_text("[gpumemd]\nmax_pool=32M\nreserve=33M\n",
-		"3: reserve: the reserve (33M) is a part of the pool and cannot be more than max_pool (32M)");
+		"3: reserve: the reserve (33M) is part of the pool and cannot be more than max_pool (32M)");
 	refuse_text("[gpumemd]\nreserve=33M\n[device 4]\nmax_pool=32M\n",
-		"4: max_pool: the reserve (33M) is a part of the pool and cannot be more than max_pool (32M)");
+		"4: max_pool: the reserve (33M) is part of the pool and cannot be more than max_pool (32M)");
 	refuse_text("[device 0]\nsize=512M\n",
 		"2: size: a size of 512M leaves nothing to give out, because min_free is 512M");
 	refuse_text("[device 0]\nsize=512M\n[gpumemd]\npreset=constrained\nmin_free=1G\n",
@@ -494,11 +494,11 @@ START_TEST(values_that_contradict_each_other_are_refused)
 	refuse_text("[gpumemd]\nmin_free=0\n[device 3]\nsize=1G\n[device 1]\nsize=1G\n",
 		"4: size: [device 3] has a size but [device 2] has none; devices are numbered without gaps");
 	refuse_text("[gpumemd]\ntransport=ipc\nreserve=32M\n",
-		"3: reserve: the reserve (32M) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out");
+		"3: reserve: the reserve (32M) holds memory for the fd transport, which no client gets with transport = ipc; leave out one of the two");
 	refuse_text("[device 1]\nreserve=32M\n[gpumemd]\nreserve=0\ntransport=ipc\n",
-		"5: transport: the reserve (32M) is memory of the fd transport, which nobody is given by transport = ipc, and of ipc none is made before somebody asks; leave one of the two out");
+		"5: transport: the reserve (32M) holds memory for the fd transport, which no client gets with transport = ipc; leave out one of the two");
 	refuse_text("[gpumemd]\nbackend=cuda\n[device 0]\nsize=1G\n",
-		"4: size: a GPU is as large as it is: [device 0] can have a size on the host backend only, and backend is cuda");
+		"4: size: the size of a GPU cannot be set: [device 0] can have a size only with backend = host, and backend is cuda");
 	accept_text("[gpumemd]\nmin_free=0\n[device 2]\nsize=1G\n[device 1]\nsize=2M\n");
 	accept_text("[gpumemd]\nmax_pool=0\n");
 	accept_text("[gpumemd]\ntransport=ipc\npreset=inference\n");

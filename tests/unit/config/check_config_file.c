@@ -19,11 +19,11 @@ START_TEST(lines_that_are_none_are_refused)
 		"fraction = 0.5\n[gpumemd]\nfoo\n= 3\n[gpumemd\nfraction = 7\n[gpumemd] x\ndecay=x\n[gpumemd]\n"
 		"decay = 1s\n   2s\n  # indented\n\t[device 0]\nsize = x\n[device 1]\n=\n",
 		"1: fraction: stands before any section; put [gpumemd] above it\n"
-		"3: \"foo\" is neither a section, nor \"key = value\", nor a comment; values are not continued on a further line\n"
+		"3: \"foo\" is neither a section, nor \"key = value\", nor a comment; a value cannot continue on another line\n"
 		"4: there is no key before the equals sign\n"
 		"5: a section's name has no closing bracket\n"
-		"7: \"x\" stands behind a section's name\n"
-		"11: \"2s\" is neither a section, nor \"key = value\", nor a comment; values are not continued on a further line\n"
+		"7: \"x\" follows a section's name; put it on a line of its own\n"
+		"11: \"2s\" is neither a section, nor \"key = value\", nor a comment; a value cannot continue on another line\n"
 		"12: a comment must begin at the start of the line\n"
 		"13: a section's name must begin at the start of the line\n"
 		"16: there is no key before the equals sign");

@@ -66,13 +66,11 @@ START_TEST(owners_that_there_are_not_are_named_with_their_line)
 		"7: [limit unit:training]: \"training\" is not a unit's name; did you mean "
 		"training.service?\n"
 		"9: [limit unit:a b.service]: \"a b.service\" is not a unit's name\n"
-		"11: [limit session:7]: \"session:7\" names no owner; say uid:, gid:, unit:, "
-		"container: or client: and whose\n"
-		"13: [limit uid:]: \"uid:\" does not say whose limit it is\n"
-		"15: [limit]: \"\" names no owner; say uid:, gid:, unit:, container: or client: and "
-		"whose\n"
+		"11: [limit session:7]: \"session:7\" names no owner; write uid:, gid:, unit:, container: or client: and a name\n"
+		"13: [limit uid:]: \"uid:\" needs a name after the colon\n"
+		"15: [limit]: \"\" names no owner; write uid:, gid:, unit:, container: or client: and a name\n"
 		"16: [limits uid:0]: unknown section; did you mean [limit uid:0]?\n"
-		"17: [limit client:Ünit]: a name here has ASCII characters only, and no '!'; use "
+		"17: [limit client:Ünit]: a name in this file may have only ASCII characters and no '!'; use "
 		"gpumemctl limit set");
 }
 END_TEST
@@ -82,23 +80,21 @@ START_TEST(limits_that_contradict_each_other_are_refused)
 	refuse_text("[limit uid:0]\nmax = 1G\nguarantee = 2G\n",
 		"3: guarantee: max (1G) is less than guarantee (2G)");
 	refuse_text("[limit uid:0]\nguarantee = 2G\n[limit unit:a.service]\nguarantee = 1G\n",
-		"4: guarantee: guarantees are given to one kind of owner only, and uid:0 has one");
+		"4: guarantee: guarantees can be given to one kind of owner only, and uid:0 has one");
 	refuse_text("[limit client:x]\nguarantee = 2G\n",
-		"2: guarantee: a client's name is its own word, so nothing can be guaranteed to it; "
-		"use uid:, gid:, unit: or container:");
+		"2: guarantee: clients choose their own names, so nothing can be guaranteed to a name; use uid:, gid:, unit: or container:");
 	refuse_text("[limit uid:0]\n",
-		"1: [limit uid:0]: sets nothing; say max, guarantee or priority");
+		"1: [limit uid:0]: sets nothing; set max, guarantee or priority");
 	refuse_text("[limit unit:A.service]\nmax = 1G\n[limit unit:a.service]\nmax = 1G\n",
-		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, which "
-		"does not count here");
+		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, and case does not count here");
 	refuse_text("[limit uid:0]\nmaximum = 1G\nfraction = 0.5\npriority = 1001\n"
 		    "[gpumemd]\nmax = 1G\noom = kill\n[limit uid:root]\npriority = 1.5\n",
 		"2: maximum: unknown key; see gpumemd.conf(5)\n"
-		"3: fraction: belongs into [gpumemd], not into [limit uid:0]\n"
-		"4: priority: \"1001\" is not within -1000 and 1000\n"
-		"6: max: belongs into a [limit OWNER] section, not into [gpumemd]\n"
-		"7: oom: \"kill\" is none of refuse, wait, terminate\n"
-		"9: priority: is set twice, on line 4 already");
+		"3: fraction: belongs in [gpumemd], not in [limit uid:0]\n"
+		"4: priority: \"1001\" is not between -1000 and 1000\n"
+		"6: max: belongs in a [limit OWNER] section, not in [gpumemd]\n"
+		"7: oom: \"kill\" is not one of refuse, wait, terminate\n"
+		"9: priority: is already set on line 4");
 	/* No guarantee at all is none that could count twice. */
 	accept_text("[limit uid:0]\nguarantee = 1G\n[limit gid:0]\nguarantee = 0\n");
 }
@@ -143,22 +139,19 @@ START_TEST(a_devices_own_limit_that_makes_no_sense_is_refused)
 		"3: [device one limit uid:0]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
 		"5: [device 99999999999999999999999999 limit uid:0]: devices are numbered from 0 to "
 		"15, or named by UUID or PCI address\n"
-		"7: [device 0 limit]: \"\" names no owner; say uid:, gid:, unit:, container: or "
-		"client: and whose\n"
-		"9: [device 0 limit session:1]: \"session:1\" names no owner; say uid:, gid:, unit:, "
-		"container: or client: and whose\n"
+		"7: [device 0 limit]: \"\" names no owner; write uid:, gid:, unit:, container: or client: and a name\n"
+		"9: [device 0 limit session:1]: \"session:1\" names no owner; write uid:, gid:, unit:, container: or client: and a name\n"
 		"11: [device 1 limits uid:0]: unknown section; did you mean [device 0 limit uid:0]?\n"
 		"13: [device limit uid:0]: unknown section; did you mean [device 0 limit uid:0]?");
 	refuse_text("[device 0 limit uid:0]\nsize = 1G\nmax = 1G\n[device 00 limit uid:root]\n"
 		    "max = 2G\n[device 0]\nmax = 3G\n",
-		"2: size: belongs into a [device N] section, not into [device 0 limit uid:0]\n"
-		"5: max: is set twice, on line 3 already\n"
-		"7: max: belongs into a [limit OWNER] section, not into [device 0]");
+		"2: size: belongs in a [device N] section, not in [device 0 limit uid:0]\n"
+		"5: max: is already set on line 3\n"
+		"7: max: belongs in a [limit OWNER] section, not in [device 0]");
 	refuse_text("[device 0 limit uid:0]\n",
-		"1: [device 0 limit uid:0]: sets nothing; say max, guarantee or priority");
+		"1: [device 0 limit uid:0]: sets nothing; set max, guarantee or priority");
 	refuse_text("[device 0 limit unit:A.service]\nmax = 1G\n[limit unit:a.service]\nmax = 1G\n",
-		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, which "
-		"does not count here");
+		"3: [limit unit:a.service]: differs from [limit unit:A.service] only in case, and case does not count here");
 }
 END_TEST
 
@@ -177,9 +170,8 @@ START_TEST(limits_contradict_each_other_across_sections)
 	refuse_text("[device 0 limit uid:0]\nguarantee = 1G\n"
 		    "[device 1 limit gid:0]\nguarantee = 1G\n"
 		    "[device 1 limit client:x]\nguarantee = 1G\n",
-		"4: guarantee: guarantees are given to one kind of owner only, and uid:0 has one\n"
-		"6: guarantee: a client's name is its own word, so nothing can be guaranteed to it; "
-		"use uid:, gid:, unit: or container:");
+		"4: guarantee: guarantees can be given to one kind of owner only, and uid:0 has one\n"
+		"6: guarantee: clients choose their own names, so nothing can be guaranteed to a name; use uid:, gid:, unit: or container:");
 	accept_text(
 		"[limit uid:0]\nmax = 1G\n[device 1 limit uid:0]\nmax = none\nguarantee = 2G\n");
 }
@@ -203,7 +195,7 @@ START_TEST(limits_are_held_against_the_devices)
 	/* Pinned memory, the last device, is too small for that. */
 	accept_text(HOST "[limit uid:0]\nguarantee=66M\n");
 	does_not_fit("%s:8: guarantee: with 66.0M for uid:0, guarantees on device 1 go beyond its "
-		     "capacity of 64.0M; [device N limit OWNER] gives one on a device alone");
+		     "capacity of 64.0M; [device N limit OWNER] sets it for one device");
 	/* The one that is too much is told, and every device; one of its own counts instead. */
 	accept_text(HOST "[limit uid:0]\nguarantee=64M\n[device 0 limit uid:7]\nguarantee=962M\n"
 			 "[device 1 limit uid:0]\nguarantee=0\n[device 2 limit uid:3]\nmax=1G\n");
@@ -232,7 +224,8 @@ START_TEST(a_limit_past_the_most_is_refused)
 	accept_text(text);
 	ck_assert_uint_eq(config->n_limits, GM_LIMIT_QUOTAS);
 	snprintf(text + n, sizeof(text) - n, "[limit uid:70000]\nmax = 1G\n");
-	refuse_text(text, "2049: [limit uid:70000]: is one limit too many; there can be 1024");
+	refuse_text(
+		text, "2049: [limit uid:70000]: is one limit too many; there can be at most 1024");
 	/* A further device of an owner that has one is no further limit. */
 	snprintf(text + n, sizeof(text) - n, "[device 3 limit uid:7]\nmax = 1G\n");
 	accept_text(text);

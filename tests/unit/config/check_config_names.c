@@ -73,10 +73,10 @@ START_TEST(one_device_under_several_names_is_one_device)
 	expect("device 0", "reserve", "2M", ":5");
 	put_drop_in("1.conf", "");
 	refuse_known("[device 0]\nfraction = 0.5\n[device " UUID_0 "]\nfraction = 0.6\n",
-		"4: fraction: is set twice, on line 2 already");
+		"4: fraction: is already set on line 2");
 	refuse_known("[device A0:00.0 limit uid:7]\nmax = 1G\n[device " UUID_0
 		     " limit uid:7]\nmax = 2G\n",
-		"4: max: is set twice, on line 2 already");
+		"4: max: is already set on line 2");
 }
 END_TEST
 
@@ -96,7 +96,7 @@ START_TEST(a_device_that_is_not_here_is_checked_and_shown_and_holds_for_nobody)
 	refuse_known("[device " OTHER "]\nfraction = x\n",
 		"2: fraction: \"x\" is not a fraction, such as 0.9 or 90%");
 	refuse_known("[device " OTHER "]\nmax_pool = 1M\nreserve = 2M\n",
-		"3: reserve: the reserve (2M) is a part of the pool and cannot be more than max_pool (1M)");
+		"3: reserve: the reserve (2M) is part of the pool and cannot be more than max_pool (1M)");
 	refuse_known("[device ff:1f.7 limit uid:7]\nmax = 1G\nguarantee = 2G\n",
 		"3: guarantee: on device ff:1f.7, max (1G) is less than guarantee (2G)");
 }
@@ -122,7 +122,7 @@ START_TEST(what_is_no_name_is_told)
 	ck_assert_int_eq(load("[device GPU-f46b]\nfraction=0.5\n"), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error, "[device GPU-f46b]: unknown section"));
 	refuse_text("[device " UUID_0 "]\nsize=1G\n",
-		"2: size: is for host memory, which goes by number: [device N]");
+		"2: size: is for host memory only, so its section must give the device's number: [device N]");
 }
 END_TEST
 
@@ -137,7 +137,7 @@ START_TEST(more_strangers_than_there_can_be_are_refused)
 	ck_assert_uint_eq(config->n_strangers, GM_CONFIG_STRANGERS);
 	snprintf(text + n, sizeof(text) - n, "[device ff:00.0]\nreserve=0\n");
 	refuse_text(text,
-		"33: [device ff:00.0]: is one device too many; 16 can be named that are not here");
+		"33: [device ff:00.0]: is one device too many; files can name at most 16 that this machine does not have");
 }
 END_TEST
 
