@@ -2,12 +2,12 @@
 /*
  * Puts the daemon together. broker_start() makes the parts in the order in which they need one
  * another. broker_finish() takes them down in the opposite order, from wherever broker_start() got
- * to. This file also handles signals and the configuration; broker_core.c connects core to the other
- * parts.
+ * to. This file also handles signals and the configuration; broker_core.c connects core to the
+ * other parts.
  *
  * Stopping is the same whether a signal asked for it or broker_start() failed: clients are told,
- * sessions end, core gives its chunks back, and the loop runs until no job is under way. If a call of
- * the backend does not return, the daemon ends without it after a while.
+ * sessions end, core gives its chunks back, and the loop runs until no job is under way. If a call
+ * of the backend does not return, the daemon ends without it after a while.
  */
 #include "daemon/broker_private.h"
 
@@ -83,13 +83,14 @@ static void broker_device_policy(
 		gm_config_pinned_policy(broker->config, info->total, ret_policy);
 	else
 		gm_config_policy(broker->config, device, info->total, ret_policy);
+
 	/* The reserve is fd chunks, which clients of this device get only if they ask for fd. */
 	if (gm_serve_auto_transport(&broker->dispatch, device) != GM_TRANSPORT_FD)
 		ret_policy->reserve = 0;
 }
 
-/* Warns about settings that have no effect here. They are no error, because one file may serve hosts
- * with and without GPUs. */
+/* Warns about settings that have no effect here. They are no error, because one file may serve
+ * hosts with and without GPUs. */
 static void broker_check_devices(const struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
@@ -150,6 +151,7 @@ static bool broker_put_to_use(
 		broker_use_config(broker, old);
 		return false;
 	}
+
 	char *fixed = gm_config_fixed_changes(old, config);
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
@@ -164,7 +166,8 @@ static bool broker_put_to_use(
 	return true;
 }
 
-/* Reads the configuration with the devices known, so that it can name them by UUID or PCI address. */
+/* Reads the configuration with the devices known, so that it can name them by UUID or PCI
+ * address. */
 static int broker_load_for_devices(
 	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
 {
@@ -196,6 +199,7 @@ static void broker_reload(struct gm_broker *broker)
 	} else {
 		gm_log(GM_LOG_INFO, "configuration reloaded");
 	}
+
 	broker_status_text(broker, status);
 	gm_service_ready(status);
 }
@@ -213,11 +217,13 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 {
 	if (broker->stopping)
 		return;
+
 	broker->stopping = true;
 	gm_service_stopping();
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, false);
 	gm_watch_goodbye(&broker->dispatch, reason, false);
+
 	/* Before the connections: a session that ends with the daemon is not quarantined. */
 	if (broker->clients_open)
 		gm_clients_end_all(&broker->clients);
@@ -255,6 +261,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
 		_exit(result < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 	}
+
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
 	gm_processes_free(broker->dispatch.processes);
@@ -272,6 +279,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 			;
 		uv_loop_close(&broker->loop);
 	}
+
 	gm_core_free(broker->core);
 	if (broker->clients_open)
 		gm_clients_deinit(&broker->clients);
@@ -296,6 +304,7 @@ static int broker_start_loop(struct gm_broker *broker)
 	int r = uv_loop_init(&broker->loop);
 	if (r < 0)
 		return broker_fail(r, "the event loop");
+
 	broker->loop_open = true;
 	uv_timer_t *const timers[] = {
 		&broker->tick, &broker->sample, &broker->watchdog, &broker->stop};
@@ -303,6 +312,7 @@ static int broker_start_loop(struct gm_broker *broker)
 		uv_timer_init(&broker->loop, timers[i]); /* cannot fail */
 		timers[i]->data = broker;
 	}
+
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		r = uv_signal_init(&broker->loop, &broker->signals[i]);
 		if (r == 0) {
@@ -333,10 +343,12 @@ static int broker_start_endpoint(struct gm_broker *broker)
 		r = gm_endpoint_open(&broker->endpoint, path, broker->config->socket_mode,
 			broker->config->socket_group, why);
 	}
+
 	if (r < 0) {
 		gm_log(GM_LOG_ERROR, "%s", why);
 		return r;
 	}
+
 	broker->endpoint_open = true;
 	return 0;
 }
@@ -385,6 +397,7 @@ static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 				backends[i]->name, why);
 		}
 	}
+
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
 			why[0] ? why : "there is no backend of this name");
@@ -403,6 +416,7 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 		broker->ops->device_info(broker->backend, i, &broker->dispatch.devices[i]);
 	if (broker->config->n_strangers == 0)
 		return 0;
+
 	int r = broker_load_for_devices(broker, n, &config, &error);
 	if (r < 0) {
 		if (error)
@@ -410,6 +424,7 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 		free(error);
 		return r;
 	}
+
 	struct gm_config *old = broker->config;
 	broker_use_config(broker, config);
 	gm_config_free(old);
@@ -421,18 +436,22 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	int r = gm_watch_new(&broker->dispatch.watch);
 	if (r < 0)
 		return broker_fail(r, "events");
+
 	r = gm_terminator_new(&broker->loop, &broker->terminator);
 	if (r < 0)
 		return broker_fail(r, "ending clients");
+
 	r = gm_core_new(&gm_broker_core_ops, broker, &broker->core);
 	if (r < 0)
 		return broker_fail(r, "core");
+
 	broker->dispatch.core = broker->core;
 	broker->dispatch.clients = &broker->clients;
 	r = gm_clients_init(
 		&broker->clients, &broker->hub, broker->core, n, gm_broker_on_flushed, broker);
 	if (r < 0)
 		return broker_fail(r, "clients");
+
 	broker->clients_open = true;
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->dispatch.devices[i];
@@ -459,15 +478,18 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 			return broker_fail(r, "a device");
 		broker->dispatch.n_devices = number + 1;
 	}
+
 	r = gm_processes_new(
 		&broker->loop, broker->ops, broker->workers, n, &broker->dispatch.processes);
 	if (r < 0)
 		return broker_fail(r, "the survey of devices");
+
 	char detail[GM_DETAIL_BYTES];
 	if (gm_admin_configure(broker->core, broker->config, NULL, detail) != GPUMEM_OK) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		return -EINVAL;
 	}
+
 	broker_check_devices(broker);
 	broker_check_oom(broker);
 	return 0;
@@ -514,6 +536,7 @@ static int broker_start(struct gm_broker *broker)
 		r = gm_hub_init(&broker->hub, &broker->loop, broker->ids.generation);
 		broker->hub_open = r == 0;
 	}
+
 	if (r == 0)
 		r = broker_start_devices(broker, n);
 	if (r == 0)
@@ -527,6 +550,7 @@ static int broker_start(struct gm_broker *broker)
 		uv_timer_start(&broker->sample, gm_broker_on_sample, GM_BROKER_SAMPLE_MS,
 			GM_BROKER_SAMPLE_MS);
 	}
+
 	uint64_t watchdog_ms = gm_service_watchdog_ms();
 	if (watchdog_ms)
 		uv_timer_start(&broker->watchdog, broker_on_watchdog, watchdog_ms, watchdog_ms);
@@ -540,6 +564,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		gm_config_free(config);
 		return broker_fail(-ENOMEM, "the broker");
 	}
+
 	broker->options = options;
 	broker_use_config(broker, config);
 	int r = broker_start(broker);
@@ -553,6 +578,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		broker_begin_stop(broker, "the daemon could not start");
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
 	}
+
 	broker_finish(broker, r);
 	free(broker);
 	return r;

@@ -6,8 +6,8 @@
 
 /*
  * This folder puts the daemon together: it makes every part, connects them, and takes them down in
- * the opposite order. It must never know a rule about memory, nor what a request means: core, tenant
- * and serve do.
+ * the opposite order. It must never know a rule about memory, nor what a request means: core,
+ * tenant and serve do.
  */
 
 struct gm_broker_options {
@@ -16,8 +16,8 @@ struct gm_broker_options {
 	const char *backend;     /* NULL: the one in the configuration */
 };
 
-/* Runs the daemon until SIGTERM or SIGINT. Takes ownership of the configuration. Returns 0 if it was
- * stopped, or a negative errno if it could not start: then the log says why. */
+/* Runs the daemon until SIGTERM or SIGINT. Takes ownership of the configuration. Returns 0 if it
+ * was stopped, or a negative errno if it could not start: then the log says why. */
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connects core to the other parts. Core asks for jobs, samples, the time, ids, random bytes and
- * messages to clients. The device threads and the clock tell core what happened. Core is called only
- * on the loop's thread, and learns about a device's jobs and samples in the order in which the
+ * messages to clients. The device threads and the clock tell core what happened. Core is called
+ * only on the loop's thread, and learns about a device's jobs and samples in the order in which the
  * device's thread did them. It must never hold a rule about memory: those belong to core.
  */
 #include "daemon/broker_private.h"
@@ -169,6 +169,7 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 			chunk->device, strerror(-result),
 			result == -EMFILE ? "; raise LimitNOFILE=" : "");
 	}
+
 	gm_core_created(broker->core, chunk, result);
 	gm_broker_check_idle(broker);
 }

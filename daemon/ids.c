@@ -26,6 +26,7 @@ static uint64_t ids_read_block(const char *file)
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return 0;
+
 	struct stat st;
 	char text[32];
 	ssize_t n = -1;
@@ -35,6 +36,7 @@ static uint64_t ids_read_block(const char *file)
 	close(fd);
 	if (n <= 0)
 		return 0;
+
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	uint64_t block;
@@ -51,13 +53,16 @@ static int ids_write_block(const char *file, uint64_t block)
 	int n = snprintf(text, sizeof(text), "%" PRIu64 "\n", block);
 	if (unlink(temporary) < 0 && errno != ENOENT)
 		return -errno;
+
 	int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0)
 		return -errno;
+
 	int r = 0;
 	ssize_t written = write(fd, text, (size_t)n);
 	if (written != n)
 		r = written < 0 ? -errno : -ENOSPC;
+
 	/* If the folder is no tmpfs, the file must be on disk before it gets its name. */
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;

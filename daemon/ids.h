@@ -7,9 +7,10 @@
 
 /*
  * Ids for sessions, leases and chunks, which are never given twice, not even by the next run of the
- * daemon. They come in blocks of 2^32. A small file names the next block. Each run takes that block,
- * and writes the one after it into the file before it uses any id. A block's number is at least the
- * seconds of Unix time since 1,700,000,000, so a missing file does no harm while the clock is right.
+ * daemon. They come in blocks of 2^32. A small file names the next block. Each run takes that
+ * block, and writes the one after it into the file before it uses any id. A block's number is at
+ * least the seconds of Unix time since 1,700,000,000, so a missing file does no harm while the
+ * clock is right.
  */
 #define GM_IDS_EPOCH      INT64_C(1700000000)
 #define GM_IDS_FILE_BYTES 4096
@@ -21,8 +22,8 @@ struct gm_ids {
 	uint32_t used;       /* of the block */
 };
 
-/* file may be NULL. unix_seconds is the time now. *ret_stored says whether the file could be written;
- * if not, only the clock keeps the ids of two runs apart. Returns 0 or -ENAMETOOLONG. */
+/* file may be NULL. unix_seconds is the time now. *ret_stored says whether the file could be
+ * written; if not, only the clock keeps the ids of two runs apart. Returns 0 or -ENAMETOOLONG. */
 int gm_ids_init(struct gm_ids *ids, const char *file, int64_t unix_seconds, bool *ret_stored);
 /* Returns a new id, never 0. */
 uint64_t gm_ids_next(struct gm_ids *ids);

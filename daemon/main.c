@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpumemd's command line. It reads the configuration, raises the limit on file descriptors as far as
- * it may, and runs the broker. Exit status:
+ * gpumemd's command line. It reads the configuration, raises the limit on file descriptors as far
+ * as it may, and runs the broker. Exit status:
  *
  *   0  it was stopped, or the configuration is valid
  *   1  it could not start
@@ -119,6 +119,7 @@ int main(int argc, char **argv)
 	struct gm_broker_options options = {NULL, NULL, NULL};
 	if (open_standard_files() < 0)
 		return EXIT_FAILURE;
+
 	bool check = false;
 	for (int c; (c = getopt_long(argc, argv, "c:s:b:fvh", long_options, NULL)) != -1;) {
 		switch (c) {
@@ -150,6 +151,7 @@ int main(int argc, char **argv)
 			return EXIT_USAGE;
 		}
 	}
+
 	if (optind < argc) {
 		fprintf(stderr, "gpumemd: unexpected argument: %s\n", argv[optind]);
 		usage(stderr);

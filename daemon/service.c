@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * systemd. Nothing else uses libsystemd, so the daemon is the same program with and without a service
- * manager. If the manager cannot be told something, that is not an error.
+ * systemd. Nothing else uses libsystemd, so the daemon is the same program with and without a
+ * service manager. If the manager cannot be told something, that is not an error.
  */
 #include "daemon/service.h"
 
@@ -50,6 +50,7 @@ void gm_service_init_log(void)
 	struct stat st;
 	if (!stream || sscanf(stream, "%llu:%llu", &device, &inode) != 2)
 		return;
+
 	/* Child processes inherit the variable, even if their stderr goes elsewhere. */
 	if (fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode)
 		gm_log_set_sink(service_to_journal);
@@ -74,8 +75,10 @@ static int service_find_socket(char *const *names, int n, int *ret_socket)
 			wrong |= sd_is_socket(fd, AF_UNSPEC, 0, 1) > 0;
 		}
 	}
+
 	if (named < 0 && (several || wrong))
 		return -EINVAL;
+
 	*ret_socket = named >= 0 ? named : alike;
 	return *ret_socket >= 0;
 }

@@ -4,15 +4,16 @@
 
 #include <stdint.h>
 
-/* The service manager. Without one, no function here does anything. Only this file uses libsystemd. */
+/* The service manager. Without one, no function here does anything. Only this file uses
+ * libsystemd. */
 
 /* Sends log lines with their fields to the journal, if stderr goes there. */
 void gm_service_init_log(void);
 
 /*
  * Finds the socket that socket activation passed: that of gpumemd.socket, or else the only one that
- * listens. It is CLOEXEC, and a listening SOCK_SEQPACKET Unix socket. Returns 1 and the socket; 0 if
- * none was passed; or -EINVAL if there are several, or one of another kind. Closes every other
+ * listens. It is CLOEXEC, and a listening SOCK_SEQPACKET Unix socket. Returns 1 and the socket; 0
+ * if none was passed; or -EINVAL if there are several, or one of another kind. Closes every other
  * descriptor that was passed, from an fd store, and logs that.
  */
 int gm_service_listen_socket(int *ret_socket);

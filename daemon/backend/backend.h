@@ -33,7 +33,8 @@ struct gm_backend_device {
 	bool measured; /* how much of it is free can be sampled */
 	/* Pinned host memory, which the GPUs can reach. At most one device is that: the last. */
 	bool pinned;
-	/* The part of the client library that maps its chunks; NULL: the one named like the backend */
+	/* The part of the client library that maps its chunks; NULL: the one named like the
+	 * backend */
 	const char *mapping;
 };
 
@@ -60,8 +61,8 @@ struct gm_backend_ops {
 	const char *name;
 	/* Nobody else can use memory of these devices, so there is nothing foreign to sample. */
 	bool exclusive;
-	/* The configuration says how many devices there are, and how large (gm_backend_config.size).
-	 */
+	/* The configuration says how many devices there are, and how large
+	 * (gm_backend_config.size). */
 	bool sized;
 	/*
 	 * On error, returns a negative errno, and why tells a person the reason. -ENODEV: this host
@@ -80,8 +81,8 @@ struct gm_backend_ops {
 	 */
 	int (*processes)(void *backend, uint32_t device, struct gm_backend_process **ret_list,
 		size_t *ret_n);
-	/* What went wrong with the device last, and when (monotonic clock). Returns false if nothing
-	 * did. May run on any thread. May be NULL: nothing ever goes wrong. */
+	/* What went wrong with the device last, and when (monotonic clock). Returns false if
+	 * nothing did. May run on any thread. May be NULL: nothing ever goes wrong. */
 	bool (*trouble)(
 		void *backend, uint32_t device, char text[GM_BACKEND_TROUBLE], uint64_t *ret_ns);
 	/*

@@ -74,6 +74,7 @@ static int cuda_failed(
 		cuda_note_trouble(d, call, gm_cuda_error(backend->cuda, result));
 	if (d->said == result && d->said_of == call)
 		return gm_cuda_errno(result);
+
 	d->said = result;
 	d->said_of = call;
 	snprintf(number, sizeof number, "GPUMEM_DEVICE=%u", device);
@@ -91,6 +92,7 @@ static void cuda_find_in_nvml(struct backend *backend, struct device *device)
 
 	if (!backend->nvml)
 		return;
+
 	gm_cuda_uuid_text(device->info.uuid, false, uuid);
 	if (gm_cuda_device_in_nvml(
 		    backend->nvml, device->info.uuid, &device->nvml, &device->info.mig) < 0) {
@@ -100,6 +102,7 @@ static void cuda_find_in_nvml(struct backend *backend, struct device *device)
 			device->info.name, uuid);
 		return;
 	}
+
 	gm_cuda_uuid_text(device->info.uuid, device->info.mig, uuid);
 	if (device->info.mig)
 		gm_log(GM_LOG_NOTICE,
@@ -116,6 +119,7 @@ static int cuda_open_device(struct backend *backend, int ordinal, bool wsl, char
 
 	if (r < 0)
 		return r;
+
 	for (uint32_t i = 0; i < backend->n; i++)
 		if (memcmp(backend->devices[i].info.uuid, found.uuid, GM_UUID_BYTES) == 0)
 			return 1;
@@ -161,6 +165,7 @@ static int cuda_create_fd(
 	result = gm_backend_vmm_create(backend->cuda, &prop, bytes, &fd, &call);
 	if (result)
 		return cuda_failed(backend, number, call, result);
+
 	*ret = (struct gm_handle){.fd = fd};
 	return 0;
 }
@@ -180,6 +185,7 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 			GM_LIMIT_DEVICES);
 		return;
 	}
+
 	for (uint32_t i = 0; i < backend->n; i++)
 		shared = shared && backend->devices[i].info.transport_fd &&
 			 backend->devices[i].host_numa;
@@ -241,6 +247,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 	backend = calloc(1, sizeof *backend);
 	if (!backend)
 		return -ENOMEM;
+
 	r = gm_cuda_load(&backend->cuda, why);
 	if (r == 0)
 		r = gm_ipc_blocks_new(backend->cuda, &backend->ipc_blocks);
@@ -253,6 +260,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		gm_log(GM_LOG_WARNING, "%s: the daemon cannot see memory that other programs use",
 			nvml_why);
 	}
+
 	gm_cu_result result = backend->cuda->cuDeviceGetCount(&count);
 	if (result) {
 		snprintf(why, 256, "the NVIDIA driver does not answer: %s",
@@ -265,6 +273,7 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 			GM_LIMIT_DEVICES);
 		count = GM_LIMIT_DEVICES;
 	}
+
 	for (int i = 0; i < count; i++) {
 		r = cuda_open_device(backend, i, wsl, why);
 		/* The others are still worth serving. The PCI address in why says which one is
@@ -272,10 +281,12 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		if (r < 0)
 			gm_log(GM_LOG_ERROR, "%s: this GPU is not served", why);
 	}
+
 	if (backend->n == 0) {
 		cuda_close(backend);
 		return -ENODEV;
 	}
+
 	cuda_open_pinned(backend, config);
 	*ret_devices = backend->n;
 	*ret_backend = backend;
@@ -316,9 +327,11 @@ static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 	}
 	if (!device->nvml)
 		return -EOPNOTSUPP;
+
 	result = backend->nvml->nvmlDeviceGetMemoryInfo(device->nvml, &memory);
 	if (result != GM_NVML_SUCCESS)
 		return cuda_nvml_failed(device, "nvmlDeviceGetMemoryInfo", result);
+
 	*ret_free = memory.free;
 	return 0;
 }
@@ -369,7 +382,9 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 
 	if (backend->devices[number].info.pinned)
 		return cuda_take_pinned(backend, number, fd, bytes, ret);
-	/* The driver does not tell the size of a handle. A wrong size fails when a client maps it. */
+
+	/* The driver does not tell the size of a handle. A wrong size fails when a client maps
+	 * it. */
 	result = gm_backend_vmm_check(backend->cuda, fd, &call);
 	if (result)
 		return cuda_failed(backend, number, call, result);
@@ -379,7 +394,8 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 
 /* ---- ipc transport */
 
-/* The context goes with the last block, so that it costs nothing while nobody uses the transport. */
+/* The context goes with the last block, so that it costs nothing while nobody uses the
+ * transport. */
 static void cuda_release_unused(struct backend *backend, struct device *device)
 {
 	if (device->ipc_blocks == 0 && device->context) {
@@ -459,6 +475,7 @@ static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t by
 	_Static_assert(sizeof block.handle == GM_IPC_HANDLE_BYTES, "an IPC handle is 64 bytes");
 	if (result)
 		return cuda_failed(backend, number, call, result);
+
 	r = gm_ipc_blocks_take(backend->ipc_blocks, number, bytes, seen, &block, &call, &result);
 	if (r == 0)
 		device->ipc_blocks++;
@@ -469,6 +486,7 @@ static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t by
 		return cuda_crowded(device, number);
 	if (r)
 		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_spent(backend, seen->uid) : r;
+
 	device->crowded = false;
 	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};
 	memcpy(ret->ipc, &block.handle, sizeof block.handle);

@@ -5,14 +5,15 @@
 #include "daemon/backend/backend.h"
 
 /*
- * NVIDIA GPUs, through the driver API. The devices are those that the driver shows, in its order; it
- * respects CUDA_VISIBLE_DEVICES.
+ * NVIDIA GPUs, through the driver API. The devices are those that the driver shows, in its order;
+ * it respects CUDA_VISIBLE_DEVICES.
  *
  * fd transport: a chunk is created and exported once. From then on the fd alone is the chunk, and
  * closing the last copy of it frees the memory. No context is ever made for it.
  *
  * ipc transport: a chunk is a plain allocation in the device's primary context, which exists while
- * there is any such chunk. The old IPC handles of another trust domain never open it (ipc_blocks.h).
+ * there is any such chunk. The old IPC handles of another trust domain never open it
+ * (ipc_blocks.h).
  *
  * Pinned host memory needs no context either, and is of the same kind for all clients
  * (backend_pinned.h).

@@ -46,6 +46,7 @@ static int host_open_test_controls(struct gm_host *host, char why[256])
 			return -error;
 		}
 	}
+
 	const char *fail = getenv("GPUMEM_TEST_HOST_FAIL");
 	if (fail && *fail) {
 		char number[24];
@@ -84,6 +85,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 		snprintf(why, 256, "out of memory");
 		return -ENOMEM;
 	}
+
 	host->gate = -1;
 	atomic_init(&host->next_native, 1);
 	int r = host_open_test_controls(host, why);
@@ -91,6 +93,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 		host_close(host);
 		return r;
 	}
+
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		uint64_t size = config->size[i];
 		if (size == 0 && i == 0)
@@ -106,12 +109,14 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 		}
 		host->devices[host->n_devices++].total = size;
 	}
-	/* Without a GPU nothing needs to be pinned. This is ordinary memory with a limit of its own.
-	 */
+
+	/* Without a GPU nothing needs to be pinned. This is ordinary memory with a limit of its
+	 * own. */
 	if (config->host_limit && host->n_devices < GM_LIMIT_DEVICES) {
 		host->devices[host->n_devices].pinned = true;
 		host->devices[host->n_devices++].total = config->host_limit;
 	}
+
 	*ret_devices = host->n_devices;
 	*ret_backend = host;
 	return 0;
@@ -139,6 +144,7 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 		ret->pinned = true;
 		return;
 	}
+
 	snprintf(ret->name, sizeof(ret->name), "host memory %u", device);
 	char id[64] = "";
 	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
@@ -147,6 +153,7 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 			id[0] = '\0';
 		close(fd);
 	}
+
 	static const char salt[2][16] = {"gpumemd host a", "gpumemd host b"};
 	for (int half = 0; half < 2; half++) {
 		uint64_t hash =
@@ -193,21 +200,26 @@ static int host_create(void *backend, uint32_t device, enum gm_transport transpo
 	struct gm_host_device *d = &host->devices[device];
 	if (transport != GM_TRANSPORT_FD)
 		return -EOPNOTSUPP;
+
 	int r = host_pass_gate(host);
 	if (r < 0)
 		return r;
+
 	uint64_t n = atomic_fetch_add(&host->creations, 1) + 1;
 	if (host->fail_from && (n == host->fail_from || (host->fail_all && n > host->fail_from)))
 		return -ENOMEM;
+
 	r = host_charge(d, bytes);
 	if (r < 0)
 		return r;
+
 	int fd = -1;
 	r = gm_backend_ram_create(bytes, &fd);
 	if (r < 0) {
 		atomic_fetch_sub(&d->used, bytes);
 		return r;
 	}
+
 	memset(ret, 0, sizeof(*ret));
 	ret->fd = fd;
 	ret->native = atomic_fetch_add(&host->next_native, 1);

@@ -5,8 +5,8 @@
 #include "daemon/backend/backend.h"
 
 /*
- * Host memory as devices: gm_backend_host. Device 0 always exists. The others are those to which the
- * configuration gives a size, and the last is the pinned host memory. A chunk is a sealed memfd
+ * Host memory as devices: gm_backend_host. Device 0 always exists. The others are those to which
+ * the configuration gives a size, and the last is the pinned host memory. A chunk is a sealed memfd
  * (backend_ram.h).
  *
  * When this backend is opened, it reads two variables that are meant for tests:

@@ -81,6 +81,7 @@ int gm_backend_nvml_processes(const struct gm_nvml *nvml, gm_nvml_device device,
 
 	if (!nvml->nvmlDeviceGetComputeRunningProcesses)
 		return -EOPNOTSUPP;
+
 	r = nvml_read_list(device, nvml->nvmlDeviceGetComputeRunningProcesses,
 		"nvmlDeviceGetComputeRunningProcesses", &compute, &n_compute, ret_failure);
 	if (r < 0)
@@ -92,15 +93,18 @@ int gm_backend_nvml_processes(const struct gm_nvml *nvml, gm_nvml_device device,
 		if (r == -EOPNOTSUPP)
 			r = 0; /* a device that cannot draw */
 	}
+
 	if (r == 0) {
 		list = calloc((size_t)n_compute + n_graphics + 1, sizeof *list);
 		r = list ? 0 : -ENOMEM;
 	}
+
 	if (r == 0) {
 		*ret_n = nvml_merge(list, 0, compute, n_compute);
 		*ret_n = nvml_merge(list, *ret_n, graphics, n_graphics);
 		*ret_list = list;
 	}
+
 	free(compute);
 	free(graphics);
 	return r;

@@ -16,9 +16,9 @@ struct gm_backend_nvml_failure {
 };
 
 /*
- * Lists each process once, even if it is in several of NVML's lists. *ret_list is malloc'ed. Returns
- * 0; -EOPNOTSUPP: NVML does not tell for this device; -ENOMEM; or -EIO: *ret_failure says what went
- * wrong.
+ * Lists each process once, even if it is in several of NVML's lists. *ret_list is malloc'ed.
+ * Returns 0; -EOPNOTSUPP: NVML does not tell for this device; -ENOMEM; or -EIO: *ret_failure says
+ * what went wrong.
  */
 int gm_backend_nvml_processes(const struct gm_nvml *nvml, gm_nvml_device device,
 	struct gm_backend_process **ret_list, size_t *ret_n,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pinned host memory beside GPUs: see backend_pinned.h. It must never make a context, and never hand
- * out memory that is not allocated yet: a client that touches it later must not fail.
+ * Pinned host memory beside GPUs: see backend_pinned.h. It must never make a context, and never
+ * hand out memory that is not allocated yet: a client that touches it later must not fail.
  */
 #include "daemon/backend/backend_pinned.h"
 

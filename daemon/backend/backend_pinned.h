@@ -31,8 +31,8 @@ struct gm_backend_pinned {
 void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cuda *cuda,
 	gm_cu_device first, bool shared, enum gm_host_memory wanted);
 
-/* Lowers a limit to what is possible. Memfds count as the daemon's own memory, and the kernel kills a
- * process that takes more than it may. The driver refuses its own memory itself. */
+/* Lowers a limit to what is possible. Memfds count as the daemon's own memory, and the kernel kills
+ * a process that takes more than it may. The driver refuses its own memory itself. */
 uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_t limit);
 
 enum {
@@ -42,8 +42,8 @@ enum {
 /* Makes a chunk. Returns 0, a negative errno or GM_BACKEND_PINNED_E_DRIVER. */
 int gm_backend_pinned_create(const struct gm_backend_pinned *pinned, uint64_t bytes, int *ret_fd,
 	const char **ret_call, gm_cu_result *ret_result);
-/* Checks that an fd is a chunk of this kind. Fails like gm_backend_pinned_create(), or with -EINVAL:
- * it is not a chunk of that size. */
+/* Checks that an fd is a chunk of this kind. Fails like gm_backend_pinned_create(), or with
+ * -EINVAL: it is not a chunk of that size. */
 int gm_backend_pinned_check(const struct gm_backend_pinned *pinned, int fd, uint64_t bytes,
 	const char **ret_call, gm_cu_result *ret_result);
 

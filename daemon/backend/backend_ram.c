@@ -75,6 +75,7 @@ static uint64_t ram_cgroup_limit(void)
 	FILE *file = fopen("/proc/self/cgroup", "re");
 	if (!file)
 		return least;
+
 	char line[PATH_MAX + 64];
 	while (fgets(line, sizeof(line), file)) {
 		line[strcspn(line, "\n")] = '\0';
@@ -92,6 +93,7 @@ static uint64_t ram_cgroup_limit(void)
 				"/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
 		least = limit < least ? limit : least;
 	}
+
 	fclose(file);
 	return least;
 }
@@ -150,6 +152,7 @@ static void ram_prefer(void *addr, uint64_t bytes, int node)
 	if (node < 0 || node >= 1024)
 		return;
 	nodes[node / BITS] = 1UL << node % BITS;
+
 	/* The kernel reads one bit less than it is told. */
 	(void)syscall(SYS_mbind, addr, bytes, MPOL_PREFERRED, nodes, 1024UL + 1, 0);
 }
@@ -165,9 +168,9 @@ static int ram_allocate(int fd, uint64_t from, uint64_t bytes)
 }
 
 /*
- * MADV_COLLAPSE makes a huge page of a range that has at least one page. One is enough, and quickest:
- * the kernel would copy all the others. If it makes no huge page, because there is no room or because
- * it never does, the range is filled page by page.
+ * MADV_COLLAPSE makes a huge page of a range that has at least one page. One is enough, and
+ * quickest: the kernel would copy all the others. If it makes no huge page, because there is no
+ * room or because it never does, the range is filled page by page.
  */
 static int ram_fill(int fd, uint8_t *addr, uint64_t bytes)
 {
@@ -201,6 +204,7 @@ int gm_backend_ram_fill(int fd, uint64_t bytes, int node)
 
 	if (reserved == MAP_FAILED)
 		return -errno;
+
 	uint8_t *addr = reserved + (-(uintptr_t)reserved & (GM_CHUNK_MIN - 1));
 	if (mmap(addr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
 		MAP_FAILED) {
@@ -209,6 +213,7 @@ int gm_backend_ram_fill(int fd, uint64_t bytes, int node)
 		ram_prefer(addr, bytes, node);
 		r = ram_fill(fd, addr, bytes);
 	}
+
 	munmap(reserved, room);
 	return r;
 }

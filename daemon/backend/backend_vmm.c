@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Physical memory that the driver exports: see backend_vmm.h. It must never make a context, and never
- * keep a handle of the driver beside the fd: closing the fd must free the memory.
+ * Physical memory that the driver exports: see backend_vmm.h. It must never make a context, and
+ * never keep a handle of the driver beside the fd: closing the fd must free the memory.
  */
 #include "daemon/backend/backend_vmm.h"
 
@@ -18,13 +18,16 @@ gm_cu_result gm_backend_vmm_create(const struct gm_cuda *cuda, const gm_cu_prop 
 	result = cuda->cuMemCreate(&mem, bytes, prop, 0);
 	if (result)
 		return result;
+
 	*ret_call = "cuMemExportToShareableHandle";
 	result = cuda->cuMemExportToShareableHandle(
 		&fd, mem, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+
 	/* From now on the fd keeps the memory. If the export failed, this frees it. */
 	cuda->cuMemRelease(mem);
 	if (result)
 		return result;
+
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	*ret_fd = fd;
 	return GM_CUDA_SUCCESS;

@@ -8,8 +8,8 @@
 
 /* The driver's memory as a file descriptor: a GPU's, or pinned host memory. Needs no context. */
 
-/* Makes memory as prop says. The memory lives as long as the fd, which is CLOEXEC. On error, returns
- * the driver's error, and *ret_call is the call that failed. */
+/* Makes memory as prop says. The memory lives as long as the fd, which is CLOEXEC. On error,
+ * returns the driver's error, and *ret_call is the call that failed. */
 gm_cu_result gm_backend_vmm_create(const struct gm_cuda *cuda, const gm_cu_prop *prop,
 	uint64_t bytes, int *ret_fd, const char **ret_call);
 

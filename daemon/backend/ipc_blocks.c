@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See ipc_blocks.h. No manual says where in a handle the number is; it was found by experiment
- * (driver 580, see tests/gpu/README.md). If another driver puts it elsewhere, two blocks most likely
- * have the same bytes there. Then only one block exists at a time, for one domain.
+ * (driver 580, see tests/gpu/README.md). If another driver puts it elsewhere, two blocks most
+ * likely have the same bytes there. Then only one block exists at a time, for one domain.
  *
  * It must never hand out a block if another domain may have a handle with its number.
  */
@@ -23,8 +23,8 @@
 /* The offset of the number in a handle. */
 #define NUMBER_AT 48
 
-/* How many unusable numbers in a row are skipped, besides one for each number that is known; and the
- * bound on both together, which is what two uids can leave behind. */
+/* How many unusable numbers in a row are skipped, besides one for each number that is known; and
+ * the bound on both together, which is what two uids can leave behind. */
 #define TRIES     1024
 #define TRIES_MAX (2 * GM_LIMIT_IPC_NUMBERS_PER_UID)
 
@@ -89,16 +89,19 @@ void gm_ipc_blocks_free(struct gm_ipc_blocks *blocks)
 
 	if (!blocks)
 		return;
+
 	while (blocks->pages)
 		ipc_page_free(blocks, blocks->pages);
 	HASH_ITER (hh, blocks->numbers, number, next_number) {
 		HASH_DEL(blocks->numbers, number);
 		free(number);
 	}
+
 	HASH_ITER (hh, blocks->payers, payer, next_payer) {
 		HASH_DEL(blocks->payers, payer);
 		free(payer);
 	}
+
 	pthread_mutex_destroy(&blocks->lock);
 	free(blocks);
 }
@@ -122,9 +125,11 @@ static struct payer *ipc_payer_of(struct gm_ipc_blocks *blocks, uid_t uid)
 	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
 	if (payer)
 		return payer;
+
 	payer = calloc(1, sizeof(*payer));
 	if (!payer)
 		return NULL;
+
 	payer->uid = uid;
 	HASH_ADD(hh, blocks->payers, uid, sizeof(uid), payer);
 	if (!GM_TABLE_ADDED(payer)) {
@@ -177,12 +182,15 @@ static int ipc_claim(
 	}
 	if (ipc_is_spent(blocks, seen->uid))
 		return GM_IPC_BLOCKS_E_SPENT;
+
 	payer = ipc_payer_of(blocks, seen->uid);
 	if (!payer)
 		return -ENOMEM;
+
 	number = calloc(1, sizeof(*number));
 	if (!number)
 		return -ENOMEM;
+
 	memcpy(&number->key, (const char *)handle + NUMBER_AT, sizeof(number->key));
 	number->live = true;
 	number->uid = seen->uid;
@@ -191,6 +199,7 @@ static int ipc_claim(
 		free(number);
 		return -ENOMEM;
 	}
+
 	payer->numbers++;
 	return 0;
 }
@@ -214,6 +223,7 @@ static int ipc_plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result 
 
 	if (!page)
 		return -ENOMEM;
+
 	page->device = device;
 	page->at = mmap(NULL, blocks->page_bytes, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -221,19 +231,21 @@ static int ipc_plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result 
 		free(page);
 		return -ENOMEM;
 	}
+
 	DL_APPEND(blocks->pages, page);
 	*ret_result = blocks->cuda->cuMemHostRegister(page->at, blocks->page_bytes, 0);
 	if (!*ret_result)
 		return 0;
+
 	ipc_page_free(blocks, page);
 	return GM_IPC_BLOCKS_E_DRIVER;
 }
 
 /* ---- blocks */
 
-/* Makes and frees a small block to see its number, because the driver needs longer for large blocks.
- * The next block mostly gets the number that was freed last. Returns 0, E_TAKEN or E_DRIVER. Must be
- * called with the lock held. */
+/* Makes and frees a small block to see its number, because the driver needs longer for large
+ * blocks. The next block mostly gets the number that was freed last. Returns 0, E_TAKEN or
+ * E_DRIVER. Must be called with the lock held. */
 static int ipc_peek(struct gm_ipc_blocks *blocks, const struct gm_seen *seen, const char **ret_call,
 	gm_cu_result *ret_result)
 {
@@ -265,6 +277,7 @@ static int ipc_try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm
 	*ret_result = cuda->cuMemAlloc(&block.ptr, bytes);
 	if (*ret_result)
 		return GM_IPC_BLOCKS_E_DRIVER;
+
 	*ret_call = "cuIpcGetMemHandle";
 	*ret_result = cuda->cuIpcGetMemHandle(&block.handle, block.ptr);
 	r = *ret_result ? GM_IPC_BLOCKS_E_DRIVER : ipc_claim(blocks, &block.handle, seen);
@@ -286,9 +299,11 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 	tries = TRIES + HASH_COUNT(blocks->numbers);
 	tries = tries < TRIES_MAX ? tries : TRIES_MAX;
 	r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
+
 	/* A uid that may not have a new number gets no pages made for it. */
 	if (r == GM_IPC_BLOCKS_E_TAKEN && ipc_is_spent(blocks, seen->uid))
 		r = GM_IPC_BLOCKS_E_SPENT;
+
 	/* Each page keeps one number out of use, as long as the context exists. */
 	while (r == GM_IPC_BLOCKS_E_TAKEN && tries-- > 0) {
 		*ret_call = "cuMemHostRegister";
@@ -298,6 +313,7 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 		if (r == 0)
 			r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
 	}
+
 	pthread_mutex_unlock(&blocks->lock);
 	return r;
 }

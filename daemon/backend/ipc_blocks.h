@@ -9,16 +9,16 @@
 #include "daemon/core/chunk.h"
 
 /*
- * The blocks of the ipc transport. A CUDA IPC handle is 64 bytes that anybody may keep. It names the
- * block by a number, which the driver gives to another block once the first is freed. The old handle
- * then opens the new block. So a number that one trust domain has had never goes to another domain
- * while the daemon runs; handles end with the daemon. If a new block gets such a number, the block is
- * freed again. A page of host memory, which no handle can open, takes the number instead, and the
- * next block gets another one.
+ * The blocks of the ipc transport. A CUDA IPC handle is 64 bytes that anybody may keep. It names
+ * the block by a number, which the driver gives to another block once the first is freed. The old
+ * handle then opens the new block. So a number that one trust domain has had never goes to another
+ * domain while the daemon runs; handles end with the daemon. If a new block gets such a number, the
+ * block is freed again. A page of host memory, which no handle can open, takes the number instead,
+ * and the next block gets another one.
  *
- * The driver does not bound its numbers, and a domain may be gone for good (trust = client makes one
- * for every connection). So a uid can have GM_LIMIT_IPC_NUMBERS_PER_UID of them, in use or former.
- * They count by uid, because nobody can make uids by connecting.
+ * The driver does not bound its numbers, and a domain may be gone for good (trust = client makes
+ * one for every connection). So a uid can have GM_LIMIT_IPC_NUMBERS_PER_UID of them, in use or
+ * former. They count by uid, because nobody can make uids by connecting.
  *
  * Thread-safe, because all devices share the process's numbers.
  */
@@ -38,8 +38,8 @@ struct gm_ipc_block {
 #define GM_IPC_BLOCKS_E_SPENT  2 /* the uid has had too many numbers */
 #define GM_IPC_BLOCKS_E_TAKEN  3 /* every number that the driver gave was another domain's */
 
-/* Makes a block in the current context, for seen->domain and charged to seen->uid. Returns 0, one of
- * the above, or -ENOMEM: there is no host memory. */
+/* Makes a block in the current context, for seen->domain and charged to seen->uid. Returns 0, one
+ * of the above, or -ENOMEM: there is no host memory. */
 int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t bytes,
 	const struct gm_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
 	gm_cu_result *ret_result);

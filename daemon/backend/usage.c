@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which processes use a device: the driver's list, and what /proc says about each. The list is
- * bounded. A process that has ended since, or that is in another pid namespace, is a number without a
- * name. It must never run on the loop: the driver takes milliseconds.
+ * bounded. A process that has ended since, or that is in another pid namespace, is a number without
+ * a name. It must never run on the loop: the driver takes milliseconds.
  */
 #include "daemon/backend/usage.h"
 
@@ -34,6 +34,7 @@ static void usage_describe(struct gm_usage_process *process)
 		process->uid = st.st_uid;
 		process->uid_known = true;
 	}
+
 	snprintf(path, sizeof(path), "/proc/%d/comm", (int)process->pid);
 	FILE *file = fopen(path, "re");
 	if (!file)
@@ -44,6 +45,7 @@ static void usage_describe(struct gm_usage_process *process)
 			process->command[i] = text[i] >= ' ' && text[i] < 127 ? text[i] : '?';
 		process->command[i] = '\0';
 	}
+
 	fclose(file);
 }
 
@@ -68,6 +70,7 @@ struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, 
 			usage_describe(&usage->list[i]);
 		}
 	}
+
 	if (r == 0)
 		free(list);
 	return usage;

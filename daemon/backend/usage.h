@@ -28,8 +28,8 @@ struct gm_usage {
 	struct gm_usage_process list[]; /* the largest first, at most GM_LIMIT_PROCESSES */
 };
 
-/* Asks the backend, then /proc. Must run on the device's thread. Returns NULL if there is no memory.
- */
+/* Asks the backend, then /proc. Must run on the device's thread. Returns NULL if there is no
+ * memory. */
 struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, uint32_t device);
 void gm_usage_free(struct gm_usage *usage);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One thread per device. A job is about one chunk and lives in the chunk, so queueing it cannot fail.
- * Destructions go before creations, because they make room. Creations are kept in one list per turn
- * (core gives each session a turn), and the thread takes one job from each list in a circle. So a
- * client that wants a thousand chunks does not delay one that wants one.
+ * One thread per device. A job is about one chunk and lives in the chunk, so queueing it cannot
+ * fail. Destructions go before creations, because they make room. Creations are kept in one list
+ * per turn (core gives each session a turn), and the thread takes one job from each list in a
+ * circle. So a client that wants a thousand chunks does not delay one that wants one.
  *
- * Results come back through uv_async in the order of the work, samples included, because a sample is
- * meaningful only together with the chunks that existed when it was taken. The thread must never
+ * Results come back through uv_async in the order of the work, samples included, because a sample
+ * is meaningful only together with the chunks that existed when it was taken. The thread must never
  * touch the loop, and must never hold the lock while it calls the backend.
  */
 #include "daemon/backend/worker.h"
@@ -161,6 +161,7 @@ static void worker_turns_behead(struct gm_worker *worker, struct gm_chunk *head)
 	} else {
 		*at = head->job.bucket_next;
 	}
+
 	head->job.waits = false;
 	head->job.next = head->job.bucket_next = NULL;
 }
@@ -263,6 +264,7 @@ static void *worker_thread_main(void *arg)
 			break;
 		pthread_cond_wait(&worker->wake, &worker->lock);
 	}
+
 	pthread_mutex_unlock(&worker->lock);
 	return NULL;
 }
@@ -317,6 +319,7 @@ static int worker_start_thread(struct gm_worker *worker)
 	int r = pthread_attr_init(&attr);
 	if (r)
 		return -r;
+
 	sigset_t all, before;
 	sigfillset(&all);
 	r = pthread_attr_setstacksize(&attr, GM_WORKER_STACK);
@@ -326,9 +329,11 @@ static int worker_start_thread(struct gm_worker *worker)
 		r = pthread_create(&worker->thread, &attr, worker_thread_main, worker);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	}
+
 	pthread_attr_destroy(&attr);
 	if (r)
 		return -r;
+
 	char name[16];
 	snprintf(name, sizeof(name), "device-%u", worker->number);
 	pthread_setname_np(worker->thread, name);
@@ -341,6 +346,7 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
 	struct gm_worker *worker = calloc(1, sizeof(*worker));
 	if (!worker)
 		return -ENOMEM;
+
 	worker->ops = ops;
 	worker->backend = backend;
 	worker->number = number;
@@ -355,12 +361,14 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
 		free(worker);
 		return r;
 	}
+
 	worker->async.data = worker;
 	r = worker_start_thread(worker);
 	if (r < 0) {
 		uv_close((uv_handle_t *)&worker->async, worker_on_closed);
 		return r;
 	}
+
 	*ret_worker = worker;
 	return 0;
 }

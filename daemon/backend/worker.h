@@ -11,8 +11,9 @@
 #include "daemon/backend/usage.h"
 
 /*
- * The thread of one device, with a queue of jobs before it and a queue of results behind it. The slow
- * calls of the backend run only there. All functions below must be called on the loop's thread.
+ * The thread of one device, with a queue of jobs before it and a queue of results behind it. The
+ * slow calls of the backend run only there. All functions below must be called on the loop's
+ * thread.
  */
 struct gm_worker;
 
@@ -29,8 +30,8 @@ struct gm_worker_events {
 
 int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backend, uint32_t number,
 	const struct gm_worker_events *events, void *ctx, struct gm_worker **ret_worker);
-/* Waits for the call under way, ends the thread and closes the handles. The loop frees the memory on
- * its next turn. No job may be queued. worker may be NULL. */
+/* Waits for the call under way, ends the thread and closes the handles. The loop frees the memory
+ * on its next turn. No job may be queued. worker may be NULL. */
 void gm_worker_stop(struct gm_worker *worker);
 
 /* Queue a job, which cannot fail. created() or destroyed() tells the result. Destructions go first.
@@ -39,8 +40,8 @@ void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk);
 /* Cancels a creation. Returns true if it had not begun: then created() is not called for it. */
 bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk);
-/* Has the thread sample how much is free, between two jobs. Does nothing if the backend's devices are
- * exclusive. */
+/* Has the thread sample how much is free, between two jobs. Does nothing if the backend's devices
+ * are exclusive. */
 void gm_worker_sample(struct gm_worker *worker);
 /* Has the thread take a sample and then survey who uses the device, between two jobs. Several calls
  * before surveyed() make one survey. Must not be called if the backend's devices are exclusive. */

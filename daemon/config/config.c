@@ -41,6 +41,7 @@ static struct effective config_effective(const struct gm_config_reader *reader, 
 		preset = GM_CONFIG_PRESET_DEFAULT;
 	struct effective e = {.id = id, .text = key->presets[preset], .preset = presets[preset]};
 	char why[GM_CONFIG_WHY_BYTES];
+
 	/* A test shows that the table's own values are valid. */
 	if (gm_config_value_parse(key, e.text, &e.value, why) != 0)
 		abort();
@@ -301,6 +302,7 @@ static int config_fill(const struct gm_config_reader *reader, struct gm_config *
 		if (reader->named[GM_CONFIG_SLOT_DEVICES + i])
 			config->n_devices = i + 1;
 	}
+
 	config->n_strangers = reader->names.n;
 	for (uint32_t i = 0; i < reader->names.n; i++)
 		strcpy(config->strangers[i], reader->names.strangers[i].text);
@@ -328,6 +330,7 @@ int gm_config_load_for(const char *path, const struct gm_config_known *known,
 	int r = -ENOMEM;
 	if (!reader)
 		goto out;
+
 	gm_config_reader_init(reader, known);
 	r = gm_config_reader_read(reader, path);
 
@@ -340,6 +343,7 @@ int gm_config_load_for(const char *path, const struct gm_config_known *known,
 		config = calloc(1, sizeof(*config));
 		r = config ? config_fill(reader, config) : -ENOMEM;
 	}
+
 	if (r < 0 && r != -ENOMEM && gm_config_errors_text(&reader->errors, &text) < 0)
 		r = -ENOMEM;
 	gm_config_reader_deinit(reader);
@@ -351,6 +355,7 @@ out:
 		*ret_error = text;
 		return r;
 	}
+
 	*ret_config = config;
 	return 0;
 }

@@ -19,6 +19,7 @@ int gm_config_errors_add(struct gm_config_errors *errors, const struct gm_config
 		reallocarray(errors->list, errors->n + 1, sizeof(*errors->list));
 	if (!list)
 		return -ENOMEM;
+
 	errors->list = list;
 
 	struct gm_config_error error = {.source = source, .line = line, .order = errors->n};
@@ -28,6 +29,7 @@ int gm_config_errors_add(struct gm_config_errors *errors, const struct gm_config
 	va_end(args);
 	if (n < 0)
 		return -ENOMEM;
+
 	list[errors->n++] = error;
 	return GM_CONFIG_E_REFUSED;
 }
@@ -65,6 +67,7 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 		free(text);
 		return -ENOMEM;
 	}
+
 	*ret_text = text;
 	return 0;
 }

@@ -71,6 +71,7 @@ static int file_slurp(struct file *file)
 		r = COMPLAIN(file, 0, "cannot be read: not an ordinary file");
 		r = r < 0 ? r : -EINVAL;
 	}
+
 	if (r < 0)
 		goto out;
 
@@ -79,6 +80,7 @@ static int file_slurp(struct file *file)
 		r = -ENOMEM;
 		goto out;
 	}
+
 	while (file->size <= GM_CONFIG_FILE_BYTES) {
 		ssize_t n =
 			read(fd, file->text + file->size, GM_CONFIG_FILE_BYTES + 1 - file->size);
@@ -92,11 +94,13 @@ static int file_slurp(struct file *file)
 			break;
 		file->size += n;
 	}
+
 	if (file->size > GM_CONFIG_FILE_BYTES) {
 		r = COMPLAIN(file, 0, "has more than %d bytes", GM_CONFIG_FILE_BYTES);
 		r = r < 0 ? r : -EFBIG;
 		goto out;
 	}
+
 	file->text[file->size] = '\n';
 	file->text[file->size + 1] = '\0';
 out:
@@ -189,6 +193,7 @@ static int file_scan_key(
 	int r = -ENOMEM;
 	if (!name)
 		return r;
+
 	gm_config_shown(name, shown);
 	if (!equals && (name[0] == '#' || name[0] == ';' || name[0] == '['))
 		r = COMPLAIN(file, line, "%s must begin at the start of the line",
@@ -212,6 +217,7 @@ static int file_scan_key(
 		free(file->section);
 		file->section = NULL;
 	}
+
 	free(name);
 	return r;
 }
@@ -225,13 +231,16 @@ static int file_scan(struct file *file)
 	iconv_t convert = iconv_open("UTF-8", "UTF-8");
 	if (convert == (iconv_t)-1)
 		return -errno;
+
 	char *start = file->text, *stop = file->text + file->size;
+
 	/* A byte order mark says UTF-8, and is no part of the text. */
 	if (file->size >= 3 && !memcmp(start, "\xef\xbb\xbf", 3)) {
 		memmove(start, start + 3, file->size - 3 + 2);
 		file->size -= 3;
 		stop -= 3;
 	}
+
 	while (start < stop) {
 		char *next = memchr(start, '\n', stop - start + 1), *end = next;
 		line++;
@@ -265,6 +274,7 @@ static int file_scan(struct file *file)
 		start = next + 1;
 		r = 0;
 	}
+
 	iconv_close(convert);
 	return r;
 }
@@ -294,6 +304,7 @@ static int file_pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_aga
 	int r = ini_config_get_errors(ini, &list);
 	if (r)
 		return -r;
+
 	for (size_t i = 0; list[i] && r >= 0; i++) {
 		unsigned line = 0;
 		int text = 0;
@@ -305,6 +316,7 @@ static int file_pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_aga
 			r = COMPLAIN(file, 0, "%s", list[i]);
 		}
 	}
+
 	ini_config_free_errors(list);
 	return r;
 }
@@ -315,6 +327,7 @@ static int file_tell_values(struct file *file, struct ini_cfgobj *ini, const cha
 	char **keys = ini_get_attribute_list(ini, section, &n, &error);
 	if (!keys)
 		return error ? -error : 0;
+
 	for (int i = 0; i < n && r >= 0; i++) {
 		/* The library lists a key once for each time it is set, and gives all its values
 		 * each time. */
@@ -339,6 +352,7 @@ static int file_tell_values(struct file *file, struct ini_cfgobj *ini, const cha
 			mode = INI_GET_NEXT_VALUE;
 		}
 	}
+
 	ini_free_attribute_list(keys);
 	return r;
 }
@@ -355,6 +369,7 @@ static int file_parse(struct file *file, bool *ret_again)
 		r = -ini_config_file_from_mem(file->text, file->size, &source);
 	if (r < 0)
 		goto out;
+
 	error = ini_config_parse(source, INI_STOP_ON_NONE,
 		INI_MV1S_ALLOW | INI_MV2S_ALLOW | INI_MS_MERGE,
 		INI_PARSE_NOWRAP | INI_PARSE_NO_C_COMMENTS, ini);
@@ -370,6 +385,7 @@ static int file_parse(struct file *file, bool *ret_again)
 		r = COMPLAIN(file, 0, "cannot be understood: %s", strerror(error));
 		goto out;
 	}
+
 	sections = ini_get_section_list(ini, &n, &error);
 	if (!sections && error)
 		r = -error;

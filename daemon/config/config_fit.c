@@ -78,6 +78,7 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 	FILE *errors = open_memstream(&text, &size);
 	if (!errors)
 		return -ENOMEM;
+
 	for (size_t i = 0; i < config->n_limits; i++) {
 		const struct gm_config_limit *limit = &config->limits[i];
 		if (limit->device != GM_CONFIG_ALL_DEVICES && limit->device >= n_devices)
@@ -86,6 +87,7 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 				fit_place_of(config, limit, NULL), limit->device, limit->owner,
 				limit->device, n_devices == 1 ? "is" : "are", n_devices);
 	}
+
 	for (uint32_t d = 0; d < n_devices; d++)
 		if (capacities[d] != UINT64_MAX)
 			fit_check_guarantees(config, d, capacities[d], errors);
@@ -98,6 +100,7 @@ int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacit
 		free(text);
 		return 0;
 	}
+
 	text[size - 1] = '\0'; /* the last newline */
 	*ret_error = text;
 	return -EINVAL;
@@ -111,6 +114,7 @@ int gm_config_limits_fit_host(const struct gm_config *config, char **ret_error)
 		capacities[n] = config->devices[n].size ? gm_config_capacity(&config->devices[n],
 								  config->devices[n].size)
 							: UINT64_MAX;
+
 	/* Pinned memory comes last. Its limit is its capacity. */
 	if (config->host_limit && n < GM_LIMIT_DEVICES)
 		capacities[n++] = config->host_limit == UINT64_MAX

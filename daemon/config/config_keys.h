@@ -8,15 +8,15 @@
 #include "common/limits.h"
 
 /*
- * Every key of gpumemd.conf, once: its name, how its value is parsed, where it may stand, its default,
- * its value in each preset (NULL: the default), and its bounds. The parser, `gpumemctl config show`
- * and the test that gpumemd.conf(5) explains every key all use this table.
+ * Every key of gpumemd.conf, once: its name, how its value is parsed, where it may stand, its
+ * default, its value in each preset (NULL: the default), and its bounds. The parser, `gpumemctl
+ * config show` and the test that gpumemd.conf(5) explains every key all use this table.
  *
  *   X(id, name, kind, place, default, inference, constrained, least, most, choices)
  *
- * The bounds are bytes for a size, nanoseconds for a duration, parts per million for a fraction, and
- * permission bits for a mode. The value of a choice is the position of the word in `choices`, whose
- * order is that of the enum it becomes.
+ * The bounds are bytes for a size, nanoseconds for a duration, parts per million for a fraction,
+ * and permission bits for a mode. The value of a choice is the position of the word in `choices`,
+ * whose order is that of the enum it becomes.
  */
 #define GM_CONFIG_SIZE_MAX GM_LEASE_BYTES_MAX
 #define GM_CONFIG_SECOND   UINT64_C(1000000000)

@@ -128,6 +128,7 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 				" %s] only in case, and case does not count here",
 				shown, (*end)->owner);
 	}
+
 	if (!known && limits->n_owners == GM_LIMIT_QUOTAS)
 		return gm_config_errors_add(errors, source, line,
 			"[%s]: is one limit too many; there can be at most %d", shown,
@@ -136,6 +137,7 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 	struct gm_config_limit_section *limit = calloc(1, sizeof(*limit));
 	if (!limit)
 		return -ENOMEM;
+
 	strcpy(limit->owner, owner);
 	limit->device = device;
 	limit->source = source;

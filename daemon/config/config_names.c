@@ -18,6 +18,7 @@ int gm_config_names_find(
 	char word[GM_DEVICE_NAME_TEXT];
 	if (n >= sizeof(word))
 		return -EINVAL;
+
 	memcpy(word, text, n);
 	word[n] = '\0';
 	int r = gm_device_name_parse(word, &name);
@@ -28,6 +29,7 @@ int gm_config_names_find(
 		*ret_device = name.number;
 		return 0;
 	}
+
 	for (uint32_t i = 0; known && i < known->n; i++)
 		if (gm_device_name_means(&name, i, known->devices[i].uuid, known->devices[i].pci)) {
 			*ret_device = i;
@@ -44,6 +46,7 @@ int gm_config_names_find(
 		strcpy(names->strangers[i].text, word);
 		names->n++;
 	}
+
 	*ret_device = GM_LIMIT_DEVICES + i;
 	return 0;
 }

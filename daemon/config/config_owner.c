@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Owners by name. A user or group that does not exist is refused: a limit that silently holds for
- * nobody is worse than none. A number is accepted as it is, because the host has no list of the users
- * inside containers. A unit need not run, but its name must be one that a unit can have.
+ * nobody is worse than none. A number is accepted as it is, because the host has no list of the
+ * users inside containers. A unit need not run, but its name must be one that a unit can have.
  */
 #include "daemon/config/config_owner.h"
 
@@ -56,6 +56,7 @@ static int config_owner_parse_id(const char *kind, const char *text, char *owner
 				why, "there is no group \"%s\"", gm_config_shown(text, shown));
 		id = group->gr_gid;
 	}
+
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "%s:%llu", kind, (unsigned long long)id);
 	return 0;
 }
@@ -71,6 +72,7 @@ static int config_owner_parse_unit(const char *text, char *owner, char *why)
 	if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@") !=
 		strlen(text))
 		return config_owner_none(why, "\"%s\" is not a unit's name", shown);
+
 	const char *dot = strrchr(text, '.');
 	for (size_t i = 0; dot && dot > text && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (!strcmp(dot, kinds[i])) {
@@ -88,6 +90,7 @@ static int config_owner_parse_name(
 	char shown[GM_CONFIG_SHOW_BYTES];
 	if (strlen(text) > most)
 		return config_owner_none(why, "a %s's name has at most %zu bytes", kind, most);
+
 	/* gm_name_ok() is for names within our own limit; those of containers can be longer. */
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)

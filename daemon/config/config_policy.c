@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a configuration means for a device of a certain size, and for a daemon that runs with an older
- * one. It only computes; nothing here can fail except for lack of memory.
+ * What a configuration means for a device of a certain size, and for a daemon that runs with an
+ * older one. It only computes; nothing here can fail except for lack of memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +52,7 @@ char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_confi
 	FILE *stream = open_memstream(&text, &size);
 	if (!stream)
 		return NULL;
+
 	const char *comma = "";
 #define CHANGED(condition, ...) \
 	do { \

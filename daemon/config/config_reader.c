@@ -99,6 +99,7 @@ static int reader_on_section(void *ctx, const char *section, uint32_t line)
 		gm_config_names_why(slot, why);
 		return COMPLAIN(reader, line, "[%s]: %s", shown, why);
 	}
+
 	const char *closest = gm_closest(section, names);
 	if (closest)
 		return COMPLAIN(
@@ -194,6 +195,7 @@ static int reader_on_value(
 		}
 		gm_config_value_parse(key, key->presets[0], &new.value, why);
 	}
+
 	free(setting->text);
 	*setting = new;
 	return 0;
@@ -260,6 +262,7 @@ static int reader_read_drop_ins(struct gm_config_reader *reader, const char *pat
 		first = first && r != -ENOMEM ? first : r;
 		free(list[i]);
 	}
+
 	free(list);
 	free(folder);
 	return first;
@@ -297,12 +300,14 @@ int gm_config_reader_read(struct gm_config_reader *reader, const char *path)
 		struct stat st;
 		missing = lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
 	}
+
 	if (!missing)
 		r = reader_read_file(reader, path);
 	if (r != -ENOMEM) {
 		int s = reader_read_drop_ins(reader, path);
 		r = r && s != -ENOMEM ? r : s;
 	}
+
 	free(found);
 	return r;
 }

@@ -50,6 +50,7 @@ const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 		unsigned char c = text[n];
 		shown[n] = c < 0x20 || c == 0x7f ? '?' : (char)c;
 	}
+
 	if (text[n]) {
 		n = GM_CONFIG_SHOW_BYTES - sizeof(ellipsis);
 		/* Do not cut a character in the middle. */
@@ -122,6 +123,7 @@ static int value_parse_socket(const struct gm_config_key *key, const char *text,
 	}
 	if (text[0] != '/')
 		return value_refuse(text, "is not an absolute path; give one, or auto", why);
+
 	size_t n = strlen(text);
 	if (n > key->most) {
 		snprintf(why, GM_CONFIG_WHY_BYTES,
@@ -131,6 +133,7 @@ static int value_parse_socket(const struct gm_config_key *key, const char *text,
 	}
 	if (text[n - 1] == '/')
 		return value_refuse(text, "names a folder, not a socket", why);
+
 	value->text = text;
 	return 0;
 }
@@ -175,6 +178,7 @@ static int value_parse_fraction(const struct gm_config_key *key, const char *tex
 	double fraction;
 	if (gm_parse_fraction(text, &fraction) < 0)
 		return value_refuse(text, "is not a fraction, such as 0.9 or 90%", why);
+
 	uint64_t ppm = (uint64_t)(fraction * 1e6 + 0.5);
 	if (ppm < key->least)
 		return value_refuse(text, "is too small; it must be more than 0", why);
@@ -184,6 +188,7 @@ static int value_parse_fraction(const struct gm_config_key *key, const char *tex
 			gm_config_shown(text, shown), (double)key->most / 1e6);
 		return GM_CONFIG_E_VALUE;
 	}
+
 	value->number = ppm;
 	value->fraction = fraction;
 	return 0;
@@ -207,6 +212,7 @@ static int value_parse_size(const struct gm_config_key *key, const char *text,
 			gm_config_shown(text, shown), gm_format_size(key->least, bound));
 		return GM_CONFIG_E_VALUE;
 	}
+
 	value->number = bytes;
 	return 0;
 }
@@ -265,6 +271,7 @@ static int value_parse_pool(const struct gm_config_key *key, const char *text,
 		value->share = true;
 		return 0;
 	}
+
 	/* Whoever writes 0.25 means a share, not a quarter of a byte. */
 	if (n && strchr(text, '.') && strspn(text, "0123456789.") == n)
 		return value_refuse(
@@ -317,6 +324,7 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 		snprintf(ret_why, GM_CONFIG_WHY_BYTES, "has no value");
 		return GM_CONFIG_E_VALUE;
 	}
+
 	switch (key->kind) {
 	case GM_CONFIG_CHOICE:
 		r = value_parse_choice(key, text, &value, ret_why);
@@ -361,6 +369,7 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 		r = value_parse_priority(key, text, &value, ret_why);
 		break;
 	}
+
 	if (r == 0)
 		*ret_value = value;
 	return r;

@@ -57,8 +57,8 @@ static void cgroup_copy_name(char *to, size_t room, const char *from, size_t n)
 	to[used] = '\0';
 }
 
-/* Some runtimes call their scopes PREFIX-ID.scope, where ID is 64 hexadecimal digits. Their monitors
- * (libpod-conmon-…, crio-conmon-…) run outside the container and do not match. */
+/* Some runtimes call their scopes PREFIX-ID.scope, where ID is 64 hexadecimal digits. Their
+ * monitors (libpod-conmon-…, crio-conmon-…) run outside the container and do not match. */
 static const char *const scope_prefixes[] = {
 	"docker-", "libpod-", "cri-containerd-", "crio-", "nerdctl-", "containerd-", NULL};
 
@@ -73,6 +73,7 @@ static bool cgroup_find_container(const char *before, size_t n_before, const cha
 		*ret_n = n;
 		return true;
 	}
+
 	for (size_t i = 0; scope_prefixes[i]; i++) {
 		size_t m = strlen(scope_prefixes[i]);
 		if (!cgroup_has_prefix(text, n, scope_prefixes[i]))
@@ -86,6 +87,7 @@ static bool cgroup_find_container(const char *before, size_t n_before, const cha
 			return true;
 		}
 	}
+
 	/* containerd with a systemd name but without the systemd driver: SLICE:cri-containerd:ID */
 	if (n > 65 && text[n - 65] == ':' && cgroup_is_hex(text + n - 64, 64)) {
 		*ret_name = text + n - 64;
@@ -109,6 +111,7 @@ static bool cgroup_find_container(const char *before, size_t n_before, const cha
 		*ret_n = n - strlen("systemd-nspawn@") - strlen(".service");
 		return *ret_n > 0;
 	}
+
 	/* systemd-nspawn started by hand. Virtual machines are registered the same way, but their
 	 * process is the emulator, which runs on the host. */
 	if (cgroup_is_component(before, n_before, "machine.slice") &&
@@ -144,13 +147,23 @@ static bool cgroup_is_unit(const char *text, size_t n)
 	       cgroup_has_suffix(text, n, ".swap");
 }
 
+/* The container is the path up to end. Its name is for people. */
+static int cgroup_set_container(
+	struct gm_cgroup *cgroup, const char *path, size_t end, const char *name, size_t n_name)
+{
+	if (end >= sizeof(cgroup->scope))
+		return -ENAMETOOLONG;
+	memcpy(cgroup->scope, path, end);
+	cgroup->scope[end] = '\0';
+	cgroup_copy_name(cgroup->container, sizeof(cgroup->container), name, n_name);
+	return 0;
+}
+
 static int cgroup_parse_path(const char *path, size_t n_path, struct gm_cgroup *cgroup)
 {
-	const char *before = "";
-	size_t n_before = 0;
-	size_t pod_end = 0;
-	const char *pod = NULL;
-	size_t n_pod = 0;
+	const char *before = "", *pod = NULL;
+	size_t n_before = 0, n_pod = 0;
+
 	for (size_t at = 0; at < n_path;) {
 		const char *text = path + at;
 		const char *slash = memchr(text, '/', n_path - at);
@@ -159,39 +172,39 @@ static int cgroup_parse_path(const char *path, size_t n_path, struct gm_cgroup *
 			at++;
 			continue;
 		}
+
 		const char *name;
 		size_t n_name;
-		size_t end = at + n;
-		if (cgroup_find_container(before, n_before, text, n, &name, &n_name)) {
-			if (end >= sizeof(cgroup->scope))
-				return -ENAMETOOLONG;
-			memcpy(cgroup->scope, path, end);
-			cgroup->scope[end] = '\0';
-			cgroup_copy_name(
-				cgroup->container, sizeof(cgroup->container), name, n_name);
-			return 0;
-		}
+		if (cgroup_find_container(before, n_before, text, n, &name, &n_name))
+			return cgroup_set_container(cgroup, path, at + n, name, n_name);
 		if (!pod && cgroup_find_pod(before, n_before, text, n)) {
 			pod = text;
 			n_pod = n;
-			pod_end = end;
 		}
+
 		/* The first unit belongs to the system manager. Those below it were named by
 		 * whoever the manager delegated the cgroup to. */
 		if (!cgroup->unit[0] && cgroup_is_unit(text, n))
 			cgroup_copy_name(cgroup->unit, sizeof(cgroup->unit), text, n);
 		before = text;
 		n_before = n;
-		at = end + 1;
+		at += n + 1;
 	}
-	if (pod) {
-		if (pod_end >= sizeof(cgroup->scope))
-			return -ENAMETOOLONG;
-		memcpy(cgroup->scope, path, pod_end);
-		cgroup->scope[pod_end] = '\0';
-		cgroup_copy_name(cgroup->container, sizeof(cgroup->container), pod, n_pod);
+
+	if (!pod)
+		return 0;
+	return cgroup_set_container(cgroup, path, (size_t)(pod + n_pod - path), pod, n_pod);
+}
+
+/* Takes over the unit and the container that `to` does not have yet. */
+static void cgroup_add(struct gm_cgroup *to, const struct gm_cgroup *from)
+{
+	if (!to->scope[0] && from->scope[0]) {
+		memcpy(to->scope, from->scope, sizeof(to->scope));
+		memcpy(to->container, from->container, sizeof(to->container));
 	}
-	return 0;
+	if (!to->unit[0])
+		memcpy(to->unit, from->unit, sizeof(to->unit));
 }
 
 int gm_cgroup_parse(const char *text, struct gm_cgroup *ret)
@@ -218,25 +231,15 @@ int gm_cgroup_parse(const char *text, struct gm_cgroup *ret)
 			int r = cgroup_parse_path(path, n - (size_t)(path - text), &one);
 			if (r < 0)
 				return r;
-			if (!best[rank].scope[0] && one.scope[0]) {
-				memcpy(best[rank].scope, one.scope, sizeof(one.scope));
-				memcpy(best[rank].container, one.container, sizeof(one.container));
-			}
-			if (!best[rank].unit[0])
-				memcpy(best[rank].unit, one.unit, sizeof(one.unit));
+			cgroup_add(&best[rank], &one);
 		}
 		text += n;
 		if (*text == '\n')
 			text++;
 	}
+
 	memset(ret, 0, sizeof(*ret));
-	for (int rank = 0; rank < 3; rank++) {
-		if (!ret->scope[0] && best[rank].scope[0]) {
-			memcpy(ret->scope, best[rank].scope, sizeof(ret->scope));
-			memcpy(ret->container, best[rank].container, sizeof(ret->container));
-		}
-		if (!ret->unit[0])
-			memcpy(ret->unit, best[rank].unit, sizeof(ret->unit));
-	}
+	for (int rank = 0; rank < 3; rank++)
+		cgroup_add(ret, &best[rank]);
 	return 0;
 }

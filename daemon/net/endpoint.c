@@ -48,10 +48,12 @@ static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPO
 	char *slash = strrchr(folder, '/');
 	if (!slash || slash == folder)
 		return 0;
+
 	*slash = '\0';
 
 	if (mkdir(folder, mode) < 0 && errno != EEXIST)
 		return endpoint_fail(folder, why);
+
 	struct stat st;
 	if (lstat(folder, &st) < 0)
 		return endpoint_fail(folder, why);
@@ -161,6 +163,7 @@ static int endpoint_clear_path(const char *path, char why[GM_ENDPOINT_WHY])
 	GM_AUTO_FD int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (probe < 0)
 		return endpoint_fail("socket", why);
+
 	/* Only ECONNREFUSED says that nobody listens. A full queue or a socket of another type
 	 * belongs to somebody. */
 	if (connect(probe, (struct sockaddr *)&address, sizeof(address)) == 0 ||
@@ -190,6 +193,7 @@ static int endpoint_set_owner(
 			return -error;
 		}
 	}
+
 	if (chmod(path, mode) < 0)
 		return endpoint_fail(path, why);
 	return 0;
@@ -216,6 +220,7 @@ static int endpoint_bind_and_listen(
 
 	if (lstat(endpoint->path, &st) < 0)
 		goto failed;
+
 	endpoint->own = true;
 	endpoint->device = st.st_dev;
 	endpoint->inode = st.st_ino;
@@ -251,6 +256,7 @@ int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDP
 	if (getsockname(socket, (struct sockaddr *)&address, &n) < 0 ||
 		fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) < 0)
 		return endpoint_fail("the socket from the service manager", why);
+
 	size_t length = n - offsetof(struct sockaddr_un, sun_path);
 	if (length && address.sun_path[0]) {
 		memcpy(endpoint->path, address.sun_path, length);
@@ -258,6 +264,7 @@ int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDP
 	} else {
 		strcpy(endpoint->path, "(passed, without a path)");
 	}
+
 	endpoint->socket = socket;
 	return 0;
 }

@@ -24,9 +24,9 @@ struct gm_endpoint {
  * (/run/gpumemd/socket for root and system users, otherwise the user's own) and makes its folder,
  * too. If group is "", leaves the group as it is.
  *
- * On error, returns a negative errno, and why says what is wrong. -EADDRINUSE: a live daemon listens
- * there. A socket that a dead daemon left is replaced. Of two daemons that start at once, only one
- * gets the path.
+ * On error, returns a negative errno, and why says what is wrong. -EADDRINUSE: a live daemon
+ * listens there. A socket that a dead daemon left is replaced. Of two daemons that start at once,
+ * only one gets the path.
  */
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
 	char why[GM_ENDPOINT_WHY]);

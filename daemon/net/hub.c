@@ -2,8 +2,8 @@
 /*
  * What all connections share. Peers own no buffers: packets are received into one buffer and packed
  * into another, and copied only if they have to wait. The hub closes peers that are to end, at the
- * top of the loop, so that no function finds its session gone when a call into core or into a stream
- * returns.
+ * top of the loop, so that no function finds its session gone when a call into core or into a
+ * stream returns.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,11 +33,13 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 		gm_hub_deinit(hub);
 		return -ENOMEM;
 	}
+
 	int r = uv_timer_init(loop, &hub->reaper);
 	if (r < 0) {
 		gm_hub_deinit(hub);
 		return r;
 	}
+
 	hub->reaper.data = hub;
 	hub->reaper_open = true;
 	return 0;

@@ -3,8 +3,8 @@
  * Finds out who is at the other end of a socket. Everything comes from the kernel: the credentials
  * and groups from when the peer connected; a pidfd, which stays with the process when its number is
  * reused; and /proc for the cgroup and the pid namespace. A peer whose process cannot be identified
- * is refused. If something else cannot be found out, the worse is assumed: without a known container
- * the client shares no memory, and without a known pid namespace it may not administer.
+ * is refused. If something else cannot be found out, the worse is assumed: without a known
+ * container the client shares no memory, and without a known pid namespace it may not administer.
  */
 #include "daemon/net/identity.h"
 
@@ -59,6 +59,7 @@ static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
+
 	char *text = malloc(GM_PROC_BYTES);
 	if (!text) {
 		close(fd);
@@ -81,11 +82,13 @@ static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 			break;
 		}
 	}
+
 	close(fd);
 	if (r < 0) {
 		free(text);
 		return r;
 	}
+
 	text[used] = '\0';
 	*ret_text = text;
 	return 0;
@@ -121,9 +124,11 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 	int r = identity_read_start_time(pid, &before);
 	if (r < 0)
 		return r == -ENOENT ? -ESRCH : r;
+
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0)
 		return -errno;
+
 	char path[32];
 	struct stat st;
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
@@ -137,6 +142,7 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 		close(pidfd);
 		return r;
 	}
+
 	*ret_pidfd = pidfd;
 	return 0;
 }
@@ -181,6 +187,7 @@ size_t gm_identity_pid_depth(const char *status)
 	const char *line = strncmp(status, "NSpid:", 6) == 0 ? status : strstr(status, "\nNSpid:");
 	if (!line)
 		return 0;
+
 	line = strchr(line, ':') + 1;
 	size_t n = 0;
 	while (*line && *line != '\n') {
@@ -198,8 +205,8 @@ size_t gm_identity_pid_depth(const char *status)
 /*
  * Whether a process is in the daemon's pid namespace: 0, 1 or the negative errno of a shortage. In
  * the daemon's /proc, a process has one number for each namespace that it is nested in below that
- * /proc. If the daemon is nested itself, processes in sibling namespaces have as many numbers as the
- * daemon, and only the link tells them apart.
+ * /proc. If the daemon is nested itself, processes in sibling namespaces have as many numbers as
+ * the daemon, and only the link tells them apart.
  */
 static int identity_in_own_pid_namespace(pid_t pid, const char *status)
 {
@@ -207,12 +214,14 @@ static int identity_in_own_pid_namespace(pid_t pid, const char *status)
 	int r = identity_read_proc(0, "status", &own);
 	if (r < 0)
 		return identity_is_shortage(r) ? r : 0;
+
 	size_t depth = gm_identity_pid_depth(own);
 	free(own);
 	if (depth == 0 || gm_identity_pid_depth(status) != depth)
 		return false;
 	if (depth == 1)
 		return true;
+
 	char path[48], theirs[64], ours[64];
 	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
 	ssize_t n = readlink(path, theirs, sizeof(theirs));
@@ -235,19 +244,21 @@ static int identity_read_command(pid_t pid, struct gm_identity *identity)
 }
 
 /* Reads the cgroup, the pid namespace and the command. If something cannot be read, assumes the
- * worse. A shortage of the daemon's own is an error instead, because it must not cost the client its
- * rights for as long as it is connected. */
+ * worse. A shortage of the daemon's own is an error instead, because it must not cost the client
+ * its rights for as long as it is connected. */
 static int identity_read_surroundings(struct gm_identity *identity)
 {
 	char *text;
 	identity->confined = true;
 	if (!identity->pid)
 		return 0;
+
 	int r = identity_read_proc(identity->pid, "cgroup", &text);
 	if (r == 0) {
 		identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
 		free(text);
 	}
+
 	if (!identity_is_shortage(r))
 		r = identity_read_proc(identity->pid, "status", &text);
 	if (r == 0) {
@@ -255,6 +266,7 @@ static int identity_read_surroundings(struct gm_identity *identity)
 		identity->own_pid_namespace = r == 1;
 		free(text);
 	}
+
 	if (!identity_is_shortage(r))
 		r = identity_read_command(identity->pid, identity);
 	return identity_is_shortage(r) ? r : 0;
@@ -270,12 +282,14 @@ static int identity_read_pidfd(int socket, const struct ucred *cred, int *ret_pi
 			return -errno;
 		return cred->pid > 0 ? gm_identity_pin(cred->pid, cred->uid, ret_pidfd) : -ESRCH;
 	}
+
 	/* Not every kernel sets the flag. */
 	if (fcntl(pidfd, F_SETFD, FD_CLOEXEC) < 0) {
 		int error = errno;
 		close(pidfd);
 		return -error;
 	}
+
 	*ret_pidfd = pidfd;
 	return 0;
 }
@@ -289,6 +303,7 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 		snprintf(why, 256, "its credentials cannot be read: %s", strerror(error));
 		return -error;
 	}
+
 	identity->uid = cred.uid;
 	identity->gid = cred.gid;
 	int r = identity_read_pidfd(socket, &cred, &identity->pidfd);
@@ -296,18 +311,22 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 		snprintf(why, 256, "its process cannot be identified: %s", strerror(-r));
 		return r;
 	}
+
 	r = identity_pid_of(identity->pidfd);
 	if (r < 0)
 		return r;
+
 	identity->pid = r;
 	r = identity_read_groups(socket, identity);
 	if (r < 0) {
 		snprintf(why, 256, "its groups cannot be read: %s", strerror(-r));
 		return r;
 	}
+
 	r = identity_read_surroundings(identity);
 	if (r < 0)
 		return r;
+
 	/* If the process is still alive, everything read from /proc was about it. */
 	if (gm_identity_dead(identity)) {
 		snprintf(why, 256, "its process has ended");
@@ -325,6 +344,7 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 		identity->pidfd = -1;
 		r = identity_read(socket, identity, why);
 	}
+
 	if (r < 0) {
 		if (r == -ENOMEM)
 			snprintf(why, 256, "the daemon is out of memory");
@@ -334,6 +354,7 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 		gm_identity_unref(identity);
 		return r;
 	}
+
 	*ret_identity = identity;
 	return 0;
 }

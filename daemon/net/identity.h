@@ -8,8 +8,8 @@
 
 #include "daemon/net/cgroup.h"
 
-/* The process at the other end of a socket, as the kernel describes it. Nothing here comes from what
- * the client says of itself. */
+/* The process at the other end of a socket, as the kernel describes it. Nothing here comes from
+ * what the client says of itself. */
 
 /* One process, as it was when it connected. Counted by references. */
 struct gm_identity {
@@ -27,14 +27,14 @@ struct gm_identity {
 };
 
 /* Identifies the process at the other end. On error, returns a negative errno, and why says why the
- * client must be refused. -ENOMEM, -EMFILE and -ENFILE are the daemon's own shortage and say nothing
- * about the client. */
+ * client must be refused. -ENOMEM, -EMFILE and -ENFILE are the daemon's own shortage and say
+ * nothing about the client. */
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256]);
 struct gm_identity *gm_identity_ref(struct gm_identity *identity);
 void gm_identity_unref(struct gm_identity *identity);
 
-/* Whether the process is in the daemon's pid namespace and belongs to root, to the daemon's own user
- * or to a member of the group (-1: there is none). */
+/* Whether the process is in the daemon's pid namespace and belongs to root, to the daemon's own
+ * user or to a member of the group (-1: there is none). */
 bool gm_identity_may_administer(
 	const struct gm_identity *identity, uid_t daemon_uid, gid_t admin_group);
 /* Whether both belong to the same user in the same container; false if that is not known. */

@@ -74,6 +74,7 @@ static int listener_count_in(struct gm_listener *listener, uid_t uid, struct use
 			return -ENOMEM;
 		}
 	}
+
 	user->connections++;
 	listener->n++;
 	*ret = user;
@@ -172,6 +173,7 @@ static void listener_admit(struct gm_listener *listener, int socket)
 		else
 			listener_count_out(listener, connection->user);
 	}
+
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
@@ -179,6 +181,7 @@ static void listener_admit(struct gm_listener *listener, int socket)
 			listener, socket, identity, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
 		free(connection);
 	}
+
 	gm_identity_unref(identity);
 }
 
@@ -233,6 +236,7 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 		listener_take_pause(listener, -status);
 		return;
 	}
+
 	for (int i = 0; i < GM_LISTENER_PER_WAKEUP; i++) {
 		int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (socket >= 0) {
@@ -272,6 +276,7 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 	struct gm_listener *listener = calloc(1, sizeof(*listener));
 	if (!listener)
 		return -ENOMEM;
+
 	listener->hub = hub;
 	listener->socket = socket;
 	listener->ops = ops;
@@ -285,6 +290,7 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 		free(listener);
 		return r;
 	}
+
 	uv_timer_init(hub->loop, &listener->pause); /* cannot fail */
 	listener->poll.data = listener;
 	listener->pause.data = listener;
@@ -295,6 +301,7 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 		gm_listener_close(listener);
 		return r;
 	}
+
 	*ret_listener = listener;
 	return 0;
 }

@@ -8,9 +8,9 @@
 #include "daemon/net/peer.h"
 
 /*
- * Accepts connections and counts them: GM_LIMIT_CONNECTIONS in all, and a bound per uid, so that one
- * user cannot keep the others out. A client that is refused is told why before the connection is
- * closed.
+ * Accepts connections and counts them: GM_LIMIT_CONNECTIONS in all, and a bound per uid, so that
+ * one user cannot keep the others out. A client that is refused is told why before the connection
+ * is closed.
  */
 struct gm_listener;
 
@@ -19,8 +19,8 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 	struct gm_listener **ret_listener);
 /* Sets the bounds for connections from now on. */
 void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint64_t hello_ms);
-/* Closes all connections and the listener. The loop frees the memory when it has closed the handles.
- * listener may be NULL. */
+/* Closes all connections and the listener. The loop frees the memory when it has closed the
+ * handles. listener may be NULL. */
 void gm_listener_close(struct gm_listener *listener);
 
 #endif

@@ -146,6 +146,7 @@ void gm_peer_close(struct gm_peer *peer)
 {
 	if (peer->closed)
 		return;
+
 	peer->closed = true;
 	if (peer->doomed)
 		DL_DELETE(peer->hub->doomed, peer);
@@ -157,11 +158,13 @@ void gm_peer_close(struct gm_peer *peer)
 		DL_DELETE2(peer->streams, stream, list_prev, list_next);
 		stream->free(stream);
 	}
+
 	while (peer->first) {
 		struct queued *queued = peer->first;
 		peer->first = queued->next;
 		free(queued);
 	}
+
 	uv_close((uv_handle_t *)&peer->poll, peer_on_handle_closed);
 	uv_close((uv_handle_t *)&peer->timer, peer_on_handle_closed);
 	close(peer->socket);
@@ -255,6 +258,7 @@ static void peer_pump(struct gm_peer *peer)
 {
 	if (peer->doomed || peer->pumping)
 		return;
+
 	peer->pumping = true;
 	peer->want_write = false;
 	peer->starved = false;
@@ -280,6 +284,7 @@ static void peer_pump(struct gm_peer *peer)
 		peer->queue_bytes -= stream->bytes;
 		stream->free(stream);
 	}
+
 	peer->pumping = false;
 	if (r < 0 && r != -EAGAIN)
 		gm_peer_drop(peer);
@@ -310,6 +315,7 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 {
 	if (peer->doomed)
 		return -EPIPE;
+
 	/* The peer's acknowledgement starts peer_pump() again. */
 	if (n_fds && peer->fds_sent - peer->fds_seen + n_fds > GM_LIMIT_FDS_IN_FLIGHT) {
 		peer->starved = true;
@@ -319,13 +325,16 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 		uv_timer_start(&peer->timer, peer_on_retry, GM_PEER_RETRY_MS, 0);
 		return -EAGAIN;
 	}
+
 	size_t n;
 	int r = gm_hub_pack(peer->hub, packet, n_fds, &n);
 	if (r < 0)
 		return r;
+
 	r = gm_seqpacket_send(peer->socket, peer->hub->out, n, fds, n_fds);
 	if (r < 0)
 		return peer_send_failed(peer, r);
+
 	peer->fds_sent += n_fds;
 	return 0;
 }
@@ -351,9 +360,11 @@ static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 {
 	if (peer->queue_bytes + n > GM_LIMIT_SEND_QUEUE_BYTES)
 		return -ENOBUFS;
+
 	struct queued *queued = malloc(sizeof(*queued) + n);
 	if (!queued)
 		return -ENOMEM;
+
 	queued->next = NULL;
 	queued->n = n;
 	memcpy(queued->bytes, bytes, n);
@@ -370,6 +381,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 {
 	if (peer->doomed)
 		return;
+
 	size_t n;
 	int r = gm_hub_pack(peer->hub, packet, 0, &n);
 	if (r < 0) {
@@ -385,6 +397,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 		if (r < 0)
 			r = peer_send_failed(peer, r);
 	}
+
 	if (r == -EAGAIN) {
 		r = peer_enqueue(peer, peer->hub->out, n);
 		if (r < 0)
@@ -392,6 +405,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 				r == -ENOMEM ? "the daemon has no memory to keep its answers"
 					     : "does not read its answers");
 	}
+
 	if (r < 0)
 		gm_peer_drop(peer);
 	else
@@ -456,12 +470,14 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 		if (peer->streams)
 			peer_pump(peer);
 	}
+
 	if (packet->body_case == GM__WIRE__PACKET__BODY_ACK || peer->doomed)
 		return;
 	if (packet->id == 0) {
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, "a request needs an id other than 0");
 		return;
 	}
+
 	peer->pending++;
 	if (peer_too_many_waiting(peer)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_LIMIT,
@@ -491,6 +507,7 @@ static bool peer_receive_one(struct gm_peer *peer)
 		gm_peer_drop(peer);
 		return false;
 	}
+
 	bool with_fds = in.fds.n > 0 || in.fds_cut;
 	gm_fdlist_deinit(&in.fds);
 	if (with_fds)
@@ -528,6 +545,7 @@ static void peer_on_hello_deadline(uv_timer_t *timer)
 {
 	struct gm_peer *peer = timer->data;
 	char byte;
+
 	/* A packet has arrived and the loop was too busy to read it: that comes next. */
 	if (recv(peer->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
 		uv_timer_start(timer, peer_on_hello_deadline, GM_PEER_RETRY_MS, 0);
@@ -542,6 +560,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	struct gm_peer *peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return -ENOMEM;
+
 	peer->hub = hub;
 	peer->ops = ops;
 	peer->ctx = ctx;
@@ -551,6 +570,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 		free(peer);
 		return r;
 	}
+
 	peer->poll.data = peer;
 	peer->timer.data = peer;
 	peer->identity = gm_identity_ref(identity);
@@ -563,6 +583,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 		uv_close((uv_handle_t *)&peer->timer, peer_on_handle_closed);
 		return r;
 	}
+
 	uv_timer_start(&peer->timer, peer_on_hello_deadline, hello_ms, 0);
 	*ret_peer = peer;
 	return 0;

@@ -12,9 +12,9 @@
 #include "daemon/net/identity.h"
 
 /*
- * This folder promises connections from identified processes: packets in, packets out, and bounds on
- * everything that the other end can make the daemon keep. It must never know what a request means,
- * nor devices, sessions or memory.
+ * This folder promises connections from identified processes: packets in, packets out, and bounds
+ * on everything that the other end can make the daemon keep. It must never know what a request
+ * means, nor devices, sessions or memory.
  */
 
 /* What all peers of a loop share. */
@@ -40,9 +40,9 @@ void gm_hub_refuse(struct gm_hub *hub, int socket, gpumem_status status, const c
 /*
  * A connection. No function here waits, and only gm_peer_close() calls an op before it returns.
  *
- * If the other end breaks the protocol, it gets one Failure and the connection ends. These break it:
- * a packet that is empty, too long, malformed or carries fds; an id of 0; acknowledging more fds
- * than were sent.
+ * If the other end breaks the protocol, it gets one Failure and the connection ends. These break
+ * it: a packet that is empty, too long, malformed or carries fds; an id of 0; acknowledging more
+ * fds than were sent.
  */
 struct gm_peer;
 
@@ -56,8 +56,8 @@ struct gm_peer_ops {
 };
 
 /*
- * An answer of several packets, or with fds. Each packet is made when the other end has room for it.
- * Embedded in a struct of whoever answers.
+ * An answer of several packets, or with fds. Each packet is made when the other end has room for
+ * it. Embedded in a struct of whoever answers.
  */
 struct gm_stream {
 	uint64_t id;  /* of the request */
