@@ -4,10 +4,7 @@
 # Each check is asked for by name: its state and, where it is not ok, that there is a remedy.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
-if [ -z "${GPUMEM_FAKE_DIR:-}" ]; then
-	export top_builddir=$build top_srcdir=$source
-	exec "$source/tests/fake/run-fake.sh" -n 2 "$0"
-fi
+: "${GPUMEM_FAKE_DIR:?is unset: run make check TESTS=tests/integration/doctor-fake.variant}"
 json=$build/tests/integration/json-get gpumemd=$build/daemon/gpumemd
 . "$source/tests/integration/functions.sh"
 libraries=$LD_LIBRARY_PATH

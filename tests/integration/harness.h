@@ -19,7 +19,7 @@
 
 /*
  * GPUMEM_TEST_BACKEND=cuda: the daemon runs on the cuda backend, over the fake driver
- * (tests/integration/on-fake.sh). The size that a configuration gives a device is then the fake
+ * (tests/variants). The size that a configuration gives a device is then the fake
  * GPU's, and what holds up the host backend or makes it fail does so to cuMemCreate. Device
  * pointers cannot be read by the CPU there: see device.h.
  */

@@ -4,10 +4,7 @@
 # for it whatever number it has, and a name that is nobody's is said to be.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
-if [ -z "${GPUMEM_FAKE_DIR:-}" ]; then
-	export top_builddir=$build top_srcdir=$source
-	exec "$source/tests/fake/run-fake.sh" -n 2 -s 512m,256m "$0"
-fi
+: "${GPUMEM_FAKE_DIR:?is unset: run make check TESTS=tests/integration/names-fake.variant}"
 ctl=$build/ctl/gpumemctl json=$build/tests/integration/json-get
 . "$source/tests/integration/functions.sh"
 uuid=f46b6500-6770-756d-656d-6400000000

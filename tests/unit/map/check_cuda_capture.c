@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several captures at once, over the fake driver (run it with tests/fake/run-fake.sh): an event for
+ * Several captures at once, over the fake driver (run it with tests/fake/with-fake-gpu): an event for
  * all streams would break each of them, so none may be forgotten that goes on. Each test is a
  * process of its own, which is where captures are remembered.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's half of the cuda backend over the fake driver (run it with tests/fake/run-fake.sh
+ * The client's half of the cuda backend over the fake driver (run it with tests/fake/with-fake-gpu
  * -n 2): each operation, each call of the driver that can fail in it, and that a program finds its
  * thread as it was. Each test is a process of its own, so what it puts into the environment is set
  * before the driver is loaded.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pinned host memory in a client, over the fake driver (run it with tests/fake/run-fake.sh -n 2),
+ * Pinned host memory in a client, over the fake driver (run it with tests/fake/with-fake-gpu -n 2),
  * in both of its kinds: each operation, events on several GPUs, and each call that can fail. Each
  * test is a process of its own, so what it puts into the environment is set before the driver is
  * loaded.

@@ -3,7 +3,7 @@
 #define GM_TESTS_UNIT_CUDA_CONTEXT_FIXTURE_H
 
 /*
- * A program with contexts of its own, over the fake driver (run it with tests/fake/run-fake.sh -n
+ * A program with contexts of its own, over the fake driver (run it with tests/fake/with-fake-gpu -n
  * 2). The fake ends a program that uses an event of a context that is no more, or makes one current
  * that nobody held.
  */

@@ -1,4 +1,0 @@
-#!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0
-# Pinned host memory from a driver that fails, on two fake GPUs whose driver shares its own.
-exec "${top_srcdir:?}/tests/fake/run-fake.sh" -n 2 "${top_builddir:?}/tests/gpu/check_pinned_faults"

@@ -1,4 +1,0 @@
-#!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0
-# Contexts of a program that end, on two fake GPUs.
-exec "${top_srcdir:?}/tests/fake/run-fake.sh" -n 2 -s 256m "${top_builddir:?}/tests/unit/map/check_cuda_context_end"
