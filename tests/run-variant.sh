@@ -4,13 +4,13 @@
 # Where fake GPUs are not possible, the test skips.
 set -u
 read -r _ program backend gpus size environment <"$1"
+read -ra variables <<<"$environment"
 
 command=("${top_builddir:?}/$program")
 case $program in *.sh) command=(bash "${top_srcdir:?}/$program") ;; esac
 
 [ "$backend" = - ] || export GPUMEM_TEST_BACKEND="$backend"
-# shellcheck disable=SC2086 # each word is a variable
-[ -z "$environment" ] || export $environment
+[ ${#variables[@]} = 0 ] || export "${variables[@]}"
 [ "$gpus" != - ] || exec "${command[@]}"
 
 [ "$backend" != cuda ] || export GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0

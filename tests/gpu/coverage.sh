@@ -1,30 +1,44 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The line coverage of what talks to the driver, over what `make check` runs on the fake one: make coverage-cuda, in a build that was
-# configured with --enable-coverage. Prints a row per file, and the functions that nothing ran. A function of the cuda backend, of either
-# side, that nothing ran is a failure.
+# Measures how much of the code that talks to the driver the tests on fake GPUs run: make coverage-cuda, in a build that was
+# configured with --enable-coverage. Prints a row per file, and the functions that no test ran. It fails if there is one.
 #
 #   coverage.sh SOURCE BUILD "TESTS…"
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") tests=$3
-files="daemon/backend/backend_cuda.c daemon/backend/backend_pinned.c daemon/backend/backend_vmm.c daemon/backend/ipc_blocks.c daemon/backend/backend_nvml.c daemon/backend/backend_ram.c common/cuda.c common/cuda_device.c
-client/map/cuda_capture.c client/map/cuda_context.c client/map/cuda_event.c client/map/cuda_keeper.c client/map/ipc_cache.c client/map/map_cuda.c client/map/map_pinned.c client/memory/mapping.c
-client/memory/pinned.c"
+files="
+	daemon/backend/backend_cuda.c
+	daemon/backend/backend_pinned.c
+	daemon/backend/backend_vmm.c
+	daemon/backend/ipc_blocks.c
+	daemon/backend/backend_nvml.c
+	daemon/backend/backend_ram.c
+	common/cuda.c
+	common/cuda_device.c
+	client/map/cuda_capture.c
+	client/map/cuda_context.c
+	client/map/cuda_event.c
+	client/map/cuda_keeper.c
+	client/map/ipc_cache.c
+	client/map/map_cuda.c
+	client/map/map_pinned.c
+	client/memory/mapping.c
+	client/memory/pinned.c
+"
 cd "$build"
 make -s -j"$(nproc)" check TESTS= >/dev/null
 find . -name '*.gcda' -delete
 make -s -k check TESTS="$tests" || echo "coverage: some tests failed; see above" >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-never=0
 echo
 echo "| file | lines run |"
 echo "|---|---|"
 for file in $files; do
 	name=$(basename "$file" .c)
-	# One object each; its notes are beside it, under the name that libtool gave it.
-	notes=$(find "$(dirname "$file")" -name "*.gcno" | grep -E "(^|[/-])$name\.gcno$" | head -n 1)
-	[ -n "$notes" ] || { echo "coverage: nothing is known of $file: configure with --enable-coverage" >&2; exit 1; }
+	# libtool puts the object's notes into .libs.
+	notes=$(find "$(dirname "$file")" -name "$name.gcno" | head -n 1)
+	[ -n "$notes" ] || { echo "coverage: $file was not built for it: configure with --enable-coverage" >&2; exit 1; }
 	( cd "$work" && gcov -f -s "$source_dir" -o "$build/$notes" "$build/$notes" ) >"$work/out" 2>/dev/null
 	awk -v file="$file" '
 		/^Function / { f = $2; gsub("\047", "", f); next }

@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Collects an x86-64 folder that runs on a GPU host where nothing can be installed: programs, tests, benchmarks and every library they
-# need beyond the C library's own.
+# Collects an x86-64 folder that runs on a GPU host where nothing can be installed: programs, tests, benchmarks and every library
+# they need beyond the C library's own. STAGE/run.sh then runs the suite there.
 #
-#   stage.sh SOURCE BUILD STAGE "TESTS…"
+#   stage.sh SOURCE BUILD STAGE "TESTS…" "BENCHMARKS…"
 #
-# On x86-64 it makes them in BUILD. Elsewhere it cross-builds what is committed in SOURCE, with Debian's compiler and amd64 packages, in a
-# folder of its own; as root it installs those. GPUMEM_STAGE_MACHINE=aarch64 does so on x86-64, too. STAGE/run.sh then runs the suite there.
+# On x86-64 it makes them in BUILD. On other machines it cross-builds what is committed in SOURCE, in a folder of its own, with
+# Debian's compiler and amd64 packages; as root it installs these. GPUMEM_STAGE_MACHINE=aarch64 cross-builds on x86-64, too.
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
-programs="daemon/gpumemd ctl/gpumemctl examples/cuda_worker examples/ipc_open"
-tests=$4 # those of the GPU suite
-mapfile -t benches < <(cd "$source_dir" && sed -n 's#^bench_gpu_programs = ##p' bench/*.inc | tr ' ' '\n' | sed '/^$/d')
+read -ra suite <<<"$4 $5"
+programs=(daemon/gpumemd ctl/gpumemctl examples/cuda_worker examples/ipc_open "${suite[@]}")
 
 if [ "$machine" != x86_64 ]; then
 	if [ "$(id -u)" = 0 ]; then
@@ -22,7 +21,7 @@ if [ "$machine" != x86_64 ]; then
 			libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64 libini-config-dev:amd64 \
 			libjansson-dev:amd64 check:amd64 uthash-dev
 	fi
-	unset MAKEFLAGS MAKELEVEL # of the make that runs this: its variables are those of another build
+	unset MAKEFLAGS MAKELEVEL # they carry the variables of the make that runs this script, which are another build's
 	cross=$(mktemp -d)
 	trap 'rm -rf "$cross"' EXIT
 	git clone -q "$source_dir" "$cross/gpumemd"
@@ -30,25 +29,23 @@ if [ "$machine" != x86_64 ]; then
 	autoreconf --install >/dev/null
 	./configure --host=x86_64-linux-gnu PKG_CONFIG_LIBDIR=/usr/lib/x86_64-linux-gnu/pkgconfig:/usr/share/pkgconfig >/dev/null
 	make -s -j"$(nproc)"
-	# shellcheck disable=SC2086
-	make -s $tests "${benches[@]}"
+	make -s "${suite[@]}"
 	build=$PWD
 	cd "$OLDPWD"
 else
-	make -s -C "$build" all # with the generated sources, which the rest needs
-	# shellcheck disable=SC2086
-	make -s -C "$build" $tests "${benches[@]}"
+	make -s -C "$build" all # first, because it makes the generated sources that the rest needs
+	make -s -C "$build" "${suite[@]}"
 fi
 
 rm -rf "$stage"
 mkdir -p "$stage/lib"
-# A program that links a shared library of ours is a script of libtool's here; the real one lies beside it.
+# Prints where the program is. Where it links our shared library, libtool puts a script in its place.
 real() {
 	local beside
 	beside=$(dirname "$1")/.libs/$(basename "$1")
 	if [ -x "$beside" ]; then echo "$beside"; else echo "$1"; fi
 }
-# The libraries a file needs, from where the linker would take them, less those of the C library.
+# Copies the libraries that a file needs, from where the linker would take them, except those of the C library.
 needs() {
 	local name
 	for name in $(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
@@ -57,22 +54,22 @@ needs() {
 		for folder in "$build/client/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
 			if [ -e "$folder/$name" ]; then found=$folder/$name; break; fi
 		done
-		[ -n "$found" ] || { echo "stage: $name, needed by $1, is not to be found" >&2; exit 1; }
+		[ -n "$found" ] || { echo "stage: $1 needs $name, which was not found" >&2; exit 1; }
 		[ -e "$stage/lib/$name" ] && continue
 		cp -L "$found" "$stage/lib/$name"
 		needs "$found"
 	done
 }
-for program in $programs $tests "${benches[@]}"; do
+for program in "${programs[@]}"; do
 	mkdir -p "$stage/$(dirname "$program")"
 	cp "$(real "$build/$program")" "$stage/$program"
 	needs "$stage/$program"
 done
-# All of it must be for the machine that it goes to, whatever this one is.
+# Every file must be for the machine that it goes to, whatever this machine is.
 find "$stage" -type f | while read -r file; do
 	case $(readelf -h "$file" 2>/dev/null | sed -n 's/^ *Machine: *//p') in
 	*X86-64) ;;
-	*) echo "stage: $file is no program for x86-64" >&2; exit 1 ;;
+	*) echo "stage: $file is not for x86-64" >&2; exit 1 ;;
 	esac
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
