@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Checks that make check runs every test program there is: by its own name, or by a row of tests/variants.
+set -euo pipefail
+src=${top_srcdir:-.} build=${top_builddir:-.}
+tests=0
+
+report() { # $1: the problems, one per line; $2: what was checked
+	tests=$((tests + 1))
+	if [ -z "$1" ]; then
+		echo "ok $tests - $2"
+	else
+		echo "not ok $tests - $2"
+		sed 's/^/#   /' <<<"$1"
+	fi
+}
+
+rows=$(sed -e '/^#/d' -e '/^[[:space:]]*$/d' "$src/tests/variants")
+report "$(awk 'NF < 5 || $1 !~ /^tests\/.*\.variant$/' <<<"$rows")" "each row of tests/variants has a name, a program, a backend, GPUs and their size"
+report "$(awk 'seen[$1]++ { print $1 }' <<<"$rows")" "each name is in tests/variants once"
+report "$(awk '{ print $2 }' <<<"$rows" | while read -r program; do
+	[ -x "$build/$program" ] || [ -f "$src/$program" ] || echo "$program"
+done)" "each program of tests/variants is there"
+
+# Those that compare with NVIDIA's headers run where these are installed.
+run=$(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$build" print-tests | tr ' ' '\n'
+	awk '{ print $2 }' <<<"$rows"
+	echo tests/unit/common/check_cuda_abi{,_nvml,_signatures} | tr ' ' '\n')
+report "$(cd "$src" && find tests -name 'check_*.c' | sed 's/\.c$//' | grep -vxFf <(echo "$run") || true)" "make check runs each check_*.c"
+echo "1..$tests"
