@@ -8,7 +8,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/ladder.h"
 #include "daemon/core/ledger.h"
-#include "daemon/core/look.h"
+#include "daemon/core/probe.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/queue.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/core/look.c, through the core: no request is judged by a foreign figure that is older than
+/* daemon/core/probe.c, through the core: no request is judged by a foreign figure that is older than
  * the request, looks are shared, and time is kept all the same. */
 #include <string.h>
 
-#include "daemon/core/look.h"
+#include "daemon/core/probe.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
 #include "tests/tap.h"

@@ -4,7 +4,7 @@
  * device has two under way. It must never decide about a request: it only wakes the queue.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/look.h"
+#include "daemon/core/probe.h"
 
 #include <assert.h>
 
