@@ -139,7 +139,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.use = core_use,
 	.reclaim = core_reclaim,
 	.terminate = core_terminate,
-	.look = core_probe,
+	.probe = core_probe,
 	.trouble = core_trouble,
 	.wake_at = core_wake_at,
 	.event = core_event,
@@ -190,7 +190,7 @@ static void broker_on_sampled(
 	else
 		gm_core_sample(broker->core, device, free_bytes);
 	if (latest)
-		gm_core_looked(broker->core, device);
+		gm_core_probed(broker->core, device);
 }
 
 static void broker_on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)

@@ -4,32 +4,22 @@
  * the ledger's yes, and that its no names the cause with its figures and what to do about it. It
  * must never change anything.
  */
-#include "common/arith.h"
-#include "daemon/core/hash_table.h"
 #include "daemon/core/admit.h"
 
+#include "common/arith.h"
 #include "common/units.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/quota.h"
-#include "daemon/core/say.h"
-
-static const struct gm_account *admit_account_of(
-	const struct gm_device *device, const struct gm_session *session)
-{
-	return &session->accounts[device->number];
-}
+#include "daemon/core/quota_private.h"
 
 /* Lower priorities get nothing new while pressure is critical. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
 	return device->pressure.level == GM_LEVEL_CRITICAL &&
-	       account->priority < gm_quotas_top(device->core, device->number);
+	       account->priority < gm_quota_top(device);
 }
 
-bool gm_admit_now(struct gm_device *device, const struct gm_session *session, uint64_t bytes,
+bool gm_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret)
 {
-	const struct gm_account *account = admit_account_of(device, session);
 	const struct gm_ledger *ledger = &device->ledger;
 	uint64_t ceiling = gm_device_ceiling(device);
 	bool fits = bytes <= gm_ledger_room(ledger, account, ceiling);
@@ -50,10 +40,9 @@ bool gm_admit_now(struct gm_device *device, const struct gm_session *session, ui
 	return false;
 }
 
-bool gm_admit_ever(const struct gm_device *device, const struct gm_session *session, uint64_t bytes,
+bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret)
 {
-	const struct gm_account *account = admit_account_of(device, session);
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		if (bytes <= account->tallies[i]->max)
 			continue;
@@ -70,15 +59,14 @@ bool gm_admit_ever(const struct gm_device *device, const struct gm_session *sess
 	return false;
 }
 
-uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_session *session,
+uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, const struct gm_refusal *refusal)
 {
 	const struct gm_ledger *ledger = &device->ledger;
 	if (refusal->block == GM_BLOCK_QUOTA)
 		return gm_minus(bytes, gm_minus(refusal->tally->max, refusal->tally->held));
 	/* What is charged past the ceiling (foreign memory took the room) must come back, too. */
-	uint64_t taken = gm_ledger_charged(ledger) +
-			 gm_ledger_kept_from(ledger, admit_account_of(device, session));
+	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
 	return gm_minus(taken + bytes, gm_device_ceiling(device));
 }
 
@@ -125,10 +113,9 @@ static void admit_say_denied(const struct gm_device *device, uint64_t bytes, cha
 		gm_format_size(device->ledger.foreign, s.text[1]));
 }
 
-static void admit_say_guarantee(const struct gm_device *device, const struct gm_session *session,
+static void admit_say_guarantee(const struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, bool never, char *detail)
 {
-	const struct gm_account *account = admit_account_of(device, session);
 	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
 	uint64_t of = gm_device_available(device);
 	struct admit_sizes s;
@@ -142,7 +129,7 @@ static void admit_say_guarantee(const struct gm_device *device, const struct gm_
 		gm_format_size(bytes, s.text[2]), never ? ", which it can never give" : "");
 }
 
-gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *session,
+gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
 	char size[GM_UNITS_TEXT];
@@ -154,11 +141,11 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_session *se
 		gm_say(detail,
 			"device %u is at critical pressure, and priority %d gets nothing new while "
 			"clients of priority %d are there, asked %s; see gpumemctl pressure",
-			device->number, admit_account_of(device, session)->priority,
-			gm_quotas_top(device->core, device->number), gm_format_size(bytes, size));
+			device->number, account->priority, gm_quota_top(device),
+			gm_format_size(bytes, size));
 		break;
 	case GM_BLOCK_GUARANTEE:
-		admit_say_guarantee(device, session, bytes, refusal->never, detail);
+		admit_say_guarantee(device, account, bytes, refusal->never, detail);
 		break;
 	case GM_BLOCK_TURN:
 		gm_say(detail,

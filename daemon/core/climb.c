@@ -6,17 +6,13 @@
  * only where the administrator chose that and everything else has been tried. It must never act
  * below high: medium only keeps the reserve from being filled.
  */
-#include "common/arith.h"
-#include "daemon/core/hash_table.h"
-#include "daemon/core/ladder.h"
+#include "daemon/core/climb.h"
 
-#include <assert.h>
 #include <errno.h>
 
+#include "common/arith.h"
 #include "common/units.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/say.h"
-#include "daemon/core/session.h"
+#include "daemon/core/ladder_private.h"
 
 /* At critical, in this order, a rung per action. */
 enum climb_stage { CLEANUP, SPILL, TERMINATE };
@@ -54,8 +50,8 @@ static void climb_at_high(struct gm_device *device, bool rising)
 	if (rising)
 		r = gm_ladder_plan_pool(device, &plan, UINT64_MAX);
 	else
-		idle = gm_pool_clear_idle(
-			&device->pool, gm_device_now(device) - gm_ladder_settle_ns(device));
+		idle = gm_pool_clear_idle(&device->pool,
+			gm_device_now(device) - gm_policy_settle_ns(&device->info.policy));
 	if (r == 0)
 		r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_CACHED, plan.need, &plan);
 	plan.rungs[GM_RUNG_POOL] += idle;
@@ -69,10 +65,10 @@ static void climb_at_high(struct gm_device *device, bool rising)
 /* Everything pooled goes; everybody returns what they do not use. */
 static void climb_clean_up(struct gm_device *device, bool rising)
 {
-	struct gm_core *core = device->core;
+	const struct gm_env *env = device->env;
 	struct gm_ladder_plan plan;
-	uint64_t deadline = gm_plus(gm_device_now(device),
-		device->info.policy.reclaim_ns ? device->info.policy.reclaim_ns : GM_RECLAIM_NS);
+	uint64_t deadline =
+		gm_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
 	gm_ladder_plan_init(
 		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
 	int r = gm_ladder_plan_pool(device, &plan, UINT64_MAX);
@@ -87,15 +83,15 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	if (r == 0 && (rising || plan.n_steps > 0))
 		gm_ladder_carry_out(device, &plan);
 	gm_ladder_plan_deinit(&plan);
-	if (!rising || !core->ops.reclaim)
+	if (!rising || !env->ops.reclaim)
 		return;
 	/* Who says it has nothing is told as well, and owes nothing. */
-	for (struct gm_session *s = core->sessions; s; s = s->hh.next) {
-		const struct gm_account *account = &s->accounts[device->number];
-		if (s->ending || s->quarantined || account->asked.owing ||
+	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
+		const struct gm_account *account = &p->accounts[device->number];
+		if (p->ending || p->quarantined || account->asked.owing ||
 			account->held == account->admitted)
 			continue;
-		core->ops.reclaim(core->ctx, s,
+		env->ops.reclaim(env->ctx, p->session,
 			&(struct gm_reclaim){
 				.device = device->number,
 				.trigger = GM_TRIGGER_PRESSURE,
@@ -124,42 +120,42 @@ static bool climb_spill(struct gm_device *device)
 /* ---- the last rung */
 
 /* The lowest priority, then the largest, then the youngest, over its guarantee. */
-static struct gm_session *climb_find_victim(const struct gm_device *device)
+static const struct gm_payer *climb_find_victim(const struct gm_device *device)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint32_t d = device->number;
-	struct gm_session *victim = NULL;
+	const struct gm_payer *victim = NULL;
 	/* Without any client it would be critical all the same: their end helps nobody. */
 	uint32_t at_best =
 		gm_policy_pressure(gm_device_capacity(device), gm_device_ceiling(device));
 	if (gm_policy_level(policy, at_best, GM_LEVEL_CRITICAL) == GM_LEVEL_CRITICAL)
 		return NULL;
-	for (struct gm_session *s = device->core->sessions; s; s = s->hh.next) {
-		const struct gm_account *a = &s->accounts[d];
+	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
+		const struct gm_account *a = &p->accounts[d];
 		const struct gm_account *v = victim ? &victim->accounts[d] : NULL;
-		if (s->ending || a->held == 0)
+		if (p->ending || a->held == 0)
 			continue;
 		if (a->guaranteed && a->guaranteed->held <= a->guaranteed->guarantee)
 			continue;
 		if (!v || a->priority < v->priority ||
 			(a->priority == v->priority && a->held >= v->held))
-			victim = s;
+			victim = p;
 	}
 	return victim;
 }
 
 static void climb_terminate(struct gm_device *device)
 {
-	struct gm_core *core = device->core;
+	const struct gm_env *env = device->env;
 	struct gm_ladder *ladder = &device->ladder;
-	if (!core->ops.terminate || ladder->powerless || ladder->victim)
+	if (!env->ops.terminate || ladder->powerless || ladder->victim)
 		return;
-	struct gm_session *victim = climb_find_victim(device);
+	const struct gm_payer *victim = climb_find_victim(device);
 	if (!victim)
 		return;
 	const struct gm_account *account = &victim->accounts[device->number];
 	char text[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
-	int r = core->ops.terminate(core->ctx, victim, device->number);
+	int r = env->ops.terminate(env->ctx, victim->session, device->number);
 	ladder->powerless = r < 0 && r != -ESRCH;
 	ladder->victim = ladder->powerless ? 0 : victim->id;
 	/* It ended by itself, and its session is about to. */
@@ -171,14 +167,14 @@ static void climb_terminate(struct gm_device *device)
 		r == 0        ? "is terminated"
 		: r == -EPERM ? "should be terminated, but the daemon has no right to"
 			      : "should be terminated, but cannot be");
-	gm_core_tell(core, &(struct gm_event){.kind = GM_EVENT_VICTIM,
-				   .device = device->number,
-				   .text = text,
-				   .session = victim,
-				   .held = account->held,
-				   .priority = account->priority,
-				   .trigger = GM_TRIGGER_PRESSURE,
-				   .error = r});
+	gm_env_tell(env, &(struct gm_event){.kind = GM_EVENT_VICTIM,
+				 .device = device->number,
+				 .text = text,
+				 .session = victim->session,
+				 .held = account->held,
+				 .priority = account->priority,
+				 .trigger = GM_TRIGGER_PRESSURE,
+				 .error = r});
 }
 
 static void climb_at_critical(struct gm_device *device, bool rising)
@@ -206,12 +202,12 @@ static void climb_at_critical(struct gm_device *device, bool rising)
 	}
 }
 
-void gm_ladder_act(struct gm_device *device)
+void gm_climb_act(struct gm_device *device)
 {
 	struct gm_ladder *ladder = &device->ladder;
 	enum gm_level level = device->pressure.level;
 	gm_ladder_end_runs(device);
-	if (device->stopping)
+	if (device->env->stopping)
 		return;
 	if (level != GM_LEVEL_CRITICAL)
 		ladder->powerless = false;
@@ -225,7 +221,7 @@ void gm_ladder_act(struct gm_device *device)
 	uint64_t now = gm_device_now(device);
 	if (!rising && now < ladder->next_ns)
 		return;
-	ladder->next_ns = gm_plus(now, gm_ladder_settle_ns(device));
+	ladder->next_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
 	if (!rising && climb_has_left(device, level))
 		return;
 	if (level == GM_LEVEL_CRITICAL)
@@ -236,7 +232,7 @@ void gm_ladder_act(struct gm_device *device)
 	gm_ladder_end_runs(device);
 }
 
-uint64_t gm_ladder_due(const struct gm_device *device)
+uint64_t gm_climb_due(const struct gm_device *device)
 {
 	uint64_t due = device->ladder.next_ns;
 	for (unsigned t = 0; t < GM_TRIGGERS; t++) {

@@ -12,19 +12,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/core_private.h"
-#include "daemon/core/request.h"
-#include "daemon/core/session.h"
+#include "common/arith.h"
+#include "daemon/core/climb.h"
+#include "daemon/core/ladder_private.h"
+#include "daemon/core/probe.h"
+#include "daemon/core/quota_private.h"
+#include "daemon/core/reserve.h"
+#include "daemon/core/session_private.h"
+
+static void core_pump(struct gm_core *core);
+
+static struct gm_device *core_device_of(struct gm_core *core, uint32_t device)
+{
+	assert(device < core->env.n_devices);
+	return &core->devices[device];
+}
+
+static const struct gm_device *core_peek_device(const struct gm_core *core, uint32_t device)
+{
+	assert(device < core->env.n_devices);
+	return &core->devices[device];
+}
+
+static void core_settle(struct gm_device *device)
+{
+	gm_device_settle(device);
+	gm_reserve_refill(device);
+}
+
+/* ---- life */
 
 int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_core)
 {
 	struct gm_core *core = calloc(1, sizeof(*core));
 	if (!core)
 		return -ENOMEM;
-	core->ops = *ops;
-	core->ctx = ctx;
+	core->env = (struct gm_env){
+		.ops = *ops, .ctx = ctx, .devices = core->devices, .pump = core_pump, .core = core};
+	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
 	core->armed_ns = UINT64_MAX;
-	core->ops.random(ctx, &core->token_key, sizeof(core->token_key));
+	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	*ret_core = core;
 	return 0;
 }
@@ -33,10 +60,10 @@ void gm_core_free(struct gm_core *core)
 {
 	if (!core)
 		return;
-	assert(!core->sessions && !core->shares && core->n_leases == 0);
-	for (uint32_t d = 0; d < core->n_devices; d++)
+	assert(!core->env.payers && !core->shares && core->n_leases == 0);
+	for (uint32_t d = 0; d < core->env.n_devices; d++)
 		gm_device_deinit(&core->devices[d]);
-	assert(!core->chunks);
+	assert(!core->env.chunks);
 	gm_quotas_deinit(&core->quotas);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
 	free(core);
@@ -44,68 +71,65 @@ void gm_core_free(struct gm_core *core)
 
 void gm_core_shutdown(struct gm_core *core)
 {
-	gm_core_enter(core);
-	core->stopping = true;
-	for (uint32_t d = 0; d < core->n_devices; d++)
-		core->devices[d].stopping = true;
+	struct gm_env *env = &core->env;
+	gm_env_enter(env);
+	env->stopping = true;
 	/* Nothing is pooled any more, so how they end makes no difference to their chunks. */
-	while (core->sessions)
-		gm_session_end_died(core->sessions);
-	for (uint32_t d = 0; d < core->n_devices; d++) {
+	while (env->payers)
+		gm_session_end_died(env->payers->session);
+	for (uint32_t d = 0; d < env->n_devices; d++) {
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 	}
-	gm_core_leave(core);
+	gm_env_leave(env);
 }
 
 bool gm_core_idle(const struct gm_core *core)
 {
-	for (uint32_t d = 0; d < core->n_devices; d++)
+	for (uint32_t d = 0; d < core->env.n_devices; d++)
 		if (core->devices[d].jobs > 0)
 			return false;
 	return true;
 }
 
+/* ---- devices */
+
 int gm_core_add_device(
 	struct gm_core *core, const struct gm_core_device_info *info, uint32_t *ret_device)
 {
-	if (core->n_devices >= GM_LIMIT_DEVICES)
+	struct gm_env *env = &core->env;
+	if (env->n_devices >= GM_LIMIT_DEVICES)
 		return -E2BIG;
-	if (core->sessions || core->quotas.by_owner) /* they have an account per device */
+	if (env->payers || core->quotas.by_owner) /* they have an account per device */
 		return -EBUSY;
-	uint32_t number = core->n_devices++;
+	uint32_t number = env->n_devices++;
 	struct gm_device *device = &core->devices[number];
-	gm_device_init(device, core, number, info);
+	gm_device_init(device, env, number, info);
+	gm_reserve_set(device, info->policy.reserve);
+	gm_ladder_init(&device->ladder);
 	/* Before the reserve is made: it must leave to others what they use. */
 	if (info->measured)
 		gm_ledger_sample(&device->ledger, info->free_bytes);
 	*ret_device = number;
-	gm_core_enter(core);
-	gm_device_settle(device);
-	gm_reserve_refill(device);
-	gm_core_leave(core);
+	gm_env_enter(env);
+	core_settle(device);
+	gm_env_leave(env);
 	return 0;
 }
 
 uint32_t gm_core_device_count(const struct gm_core *core)
 {
-	return core->n_devices;
-}
-
-static struct gm_device *core_device_of(struct gm_core *core, uint32_t device)
-{
-	assert(device < core->n_devices);
-	return &core->devices[device];
+	return core->env.n_devices;
 }
 
 void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy)
 {
 	struct gm_device *d = core_device_of(core, device);
-	gm_core_enter(core);
+	gm_env_enter(&core->env);
 	gm_device_set_policy(d, policy);
-	gm_device_settle(d);
-	gm_reserve_refill(d);
-	gm_core_leave(core);
+	gm_reserve_set(d, policy->reserve);
+	core_settle(d);
+	gm_env_leave(&core->env);
 }
 
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
@@ -116,13 +140,13 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 		return;
 	if (d->ledger.foreign < foreign)
 		d->freed += foreign - d->ledger.foreign;
-	gm_core_enter(core);
+	gm_env_enter(&core->env);
 	uint64_t pooled = d->pool.bytes;
 	gm_device_settle(d);
 	if (free_bytes < d->info.policy.min_free && d->pool.bytes < pooled)
 		gm_ladder_min_free(d, d->info.policy.min_free - free_bytes, pooled - d->pool.bytes);
 	gm_reserve_refill(d);
-	gm_core_leave(core);
+	gm_env_leave(&core->env);
 }
 
 void gm_core_sample_failed(struct gm_core *core, uint32_t device)
@@ -130,34 +154,28 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device)
 	core_device_of(core, device)->ledger.measured = false;
 }
 
-void gm_core_looked(struct gm_core *core, uint32_t device)
+void gm_core_probed(struct gm_core *core, uint32_t device)
 {
-	gm_core_enter(core);
-	gm_look_told(core_device_of(core, device));
-	gm_core_leave(core);
+	gm_env_enter(&core->env);
+	gm_probe_told(core_device_of(core, device));
+	gm_env_leave(&core->env);
 }
 
 /* ---- time */
 
 static uint64_t core_due_of(const struct gm_device *d)
 {
-	uint64_t due = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	uint64_t queue = gm_queue_due(d), ladder = gm_ladder_due(d), reserve = gm_reserve_due(d);
-	if (queue < due)
-		due = queue;
-	if (ladder < due)
-		due = ladder;
-	return reserve < due ? reserve : due;
+	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
+	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), gm_reserve_due(d)));
 }
 
 static uint64_t core_next_due(const struct gm_core *core)
 {
 	uint64_t next = UINT64_MAX;
-	for (uint32_t n = 0; n < core->n_devices; n++) {
-		uint64_t due = core_due_of(&core->devices[n]);
-		if (due < next)
-			next = due;
-	}
+	if (core->env.woken)
+		return gm_env_now(&core->env);
+	for (uint32_t n = 0; n < core->env.n_devices; n++)
+		next = gm_min(next, core_due_of(&core->devices[n]));
 	return next;
 }
 
@@ -165,53 +183,54 @@ static uint64_t core_next_due(const struct gm_core *core)
  */
 #define PUMP_ROUNDS 1024
 
-void gm_core_pump(struct gm_core *core)
+static void core_pump(struct gm_core *core)
 {
+	struct gm_env *env = &core->env;
 	unsigned rounds = 0;
 	/* What done() does in here is looked at in the next round. */
-	core->depth++;
-	for (; core->woken && rounds < PUMP_ROUNDS; rounds++) {
-		core->woken = false;
-		for (uint32_t n = 0; n < core->n_devices; n++) {
+	env->depth++;
+	for (; env->woken && rounds < PUMP_ROUNDS; rounds++) {
+		env->woken = false;
+		for (uint32_t n = 0; n < env->n_devices; n++) {
 			struct gm_device *d = &core->devices[n];
-			gm_ladder_act(d);
+			gm_climb_act(d);
 			if (d->queue.woken)
 				gm_queue_run(d);
 		}
 	}
-	core->depth--;
-	uint64_t next = core->woken ? core->ops.now_ns(core->ctx) : core_next_due(core);
+	env->depth--;
+	uint64_t next = core_next_due(core);
 	if (next < core->armed_ns) {
 		core->armed_ns = next;
-		if (core->ops.wake_at)
-			core->ops.wake_at(core->ctx, next);
+		if (env->ops.wake_at)
+			env->ops.wake_at(env->ctx, next);
 	}
 }
 
 uint64_t gm_core_tick(struct gm_core *core)
 {
-	gm_core_enter(core);
-	for (uint32_t n = 0; n < core->n_devices; n++) {
+	struct gm_env *env = &core->env;
+	gm_env_enter(env);
+	for (uint32_t n = 0; n < env->n_devices; n++) {
 		struct gm_device *d = &core->devices[n];
 		uint64_t now = gm_device_now(d);
 		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
 			gm_device_settle(d);
 		if (gm_queue_due(d) <= now)
-			core->woken = d->queue.woken = true;
-		if (gm_ladder_due(d) <= now)
-			core->woken = true;
+			gm_device_wake_queue(d);
+		if (gm_climb_due(d) <= now)
+			env->woken = true;
 		gm_reserve_refill(d);
 	}
-	gm_core_leave(core);
-	core->armed_ns = core->woken ? core->ops.now_ns(core->ctx) : core_next_due(core);
+	gm_env_leave(env);
+	core->armed_ns = core_next_due(core);
 	return core->armed_ns;
 }
 
 void gm_core_device_figures(
 	const struct gm_core *core, uint32_t device, struct gm_device_figures *ret)
 {
-	assert(device < core->n_devices);
-	const struct gm_device *d = &core->devices[device];
+	const struct gm_device *d = core_peek_device(core, device);
 	*ret = (struct gm_device_figures){
 		.total = d->info.total,
 		.foreign = d->ledger.foreign,
@@ -236,8 +255,7 @@ void gm_core_device_figures(
 
 void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_pool_totals *ret)
 {
-	assert(device < core->n_devices);
-	const struct gm_device *d = &core->devices[device];
+	const struct gm_device *d = core_peek_device(core, device);
 	*ret = (struct gm_pool_totals){
 		.pooled = d->pool.bytes,
 		.peak = d->pool.peak,
@@ -253,20 +271,18 @@ void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_
 void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx)
 {
-	assert(device < core->n_devices);
-	const struct gm_device *d = &core->devices[device];
+	const struct gm_device *d = core_peek_device(core, device);
 	gm_pool_each(&d->pool, gm_device_now(d), visit, ctx);
 }
 
 uint64_t gm_core_trim(struct gm_core *core, uint32_t device)
 {
 	struct gm_device *d = core_device_of(core, device);
-	gm_core_enter(core);
+	gm_env_enter(&core->env);
 	uint64_t released = gm_pool_clear(&d->pool);
 	d->reclaim_epoch++;
-	gm_device_settle(d);
-	gm_reserve_refill(d);
-	gm_core_leave(core);
+	core_settle(d);
+	gm_env_leave(&core->env);
 	return released;
 }
 
@@ -275,15 +291,16 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 	struct gm_device *d = core_device_of(core, chunk->device);
 	assert(chunk->state == GM_CHUNK_CREATING && d->jobs > 0);
 	d->jobs--;
-	gm_core_enter(core);
+	gm_env_enter(&core->env);
 	if (chunk->request) {
 		gm_request_created(chunk->request, chunk, result);
 	} else {
+		if (chunk->reserve)
+			gm_reserve_created(d, chunk, result == 0);
 		gm_device_created_unclaimed(d, chunk, result);
-		gm_device_settle(d);
-		gm_reserve_refill(d);
+		core_settle(d);
 	}
-	gm_core_leave(core);
+	gm_env_leave(&core->env);
 }
 
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
@@ -296,10 +313,141 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	free(chunk);
 	/* One that was denied memory may get it now. */
 	if (d->queue.denied > 0) {
-		gm_core_enter(core);
-		core->woken = d->queue.woken = true;
-		gm_core_leave(core);
+		gm_env_enter(&core->env);
+		gm_device_wake_queue(d);
+		gm_env_leave(&core->env);
 	}
+}
+
+/* ---- cleanup by hand */
+
+gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,
+	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+{
+	gpumem_status status = gm_device_check_number(&core->env, device, detail);
+	if (status != GPUMEM_OK)
+		return status;
+	return gm_ladder_plan_cleanup(&core->devices[device], free_bytes, ret_plan, detail);
+}
+
+gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t free_bytes,
+	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_ladder_plan plan = {0};
+	gpumem_status status = gm_core_cleanup_plan(core, device, free_bytes, &plan, detail);
+	if (status == GPUMEM_OK && plan.n_steps > 0) {
+		gm_env_enter(&core->env);
+		/* What was made free is not for the reserve, at least for a while. */
+		gm_reserve_back_off(&core->devices[device]);
+		gm_ladder_carry_out(&core->devices[device], &plan);
+		gm_env_leave(&core->env);
+	}
+	if (ret_plan && (status == GPUMEM_OK || status == GPUMEM_E_NO_MEMORY))
+		*ret_plan = plan;
+	else
+		gm_ladder_plan_deinit(&plan);
+	return status;
+}
+
+/* ---- limits */
+
+/* The table becomes the one given, with the policies (NULL: they stay). The old one is freed. */
+static void core_put_in_force(
+	struct gm_core *core, const struct gm_policy *policies, struct gm_quotas *next)
+{
+	struct gm_env *env = &core->env;
+	gm_env_enter(env);
+	for (uint32_t d = 0; policies && d < env->n_devices; d++)
+		gm_core_set_policy(core, d, &policies[d]);
+	gm_quotas_replace(&core->quotas, next);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_queue_requote(&core->devices[d], &core->quotas);
+	gm_quotas_deinit(next);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_device_settle(&core->devices[d]);
+	gm_env_leave(env);
+}
+
+gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
+	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_quotas next;
+	gpumem_status status =
+		gm_quotas_configured(&core->quotas, policies, rules, n_rules, &next, detail);
+	if (status == GPUMEM_OK)
+		core_put_in_force(core, policies, &next);
+	return status;
+}
+
+gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
+	const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_quotas next;
+	gpumem_status status = gm_quotas_with(&core->quotas, owner, device, values, &next, detail);
+	if (status == GPUMEM_OK)
+		core_put_in_force(core, NULL, &next);
+	return status;
+}
+
+gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *owner,
+	uint32_t device, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_quotas next;
+	gpumem_status status = gm_quotas_without(&core->quotas, owner, device, &next, detail);
+	if (status == GPUMEM_OK)
+		core_put_in_force(core, NULL, &next);
+	return status;
+}
+
+bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
+	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx)
+{
+	return gm_quotas_each(&core->quotas, place, visit, ctx);
+}
+
+/* ---- sessions and requests */
+
+struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
+{
+	struct gm_payer *payer;
+	HASH_FIND(hh, core->env.payers, &id, sizeof(id), payer);
+	return payer ? payer->session : NULL;
+}
+
+struct gm_session *gm_core_next_session(struct gm_core *core, struct gm_session *after)
+{
+	struct gm_payer *payer = after ? after->payer.hh.next : core->env.payers;
+	return payer ? payer->session : NULL;
+}
+
+uint64_t gm_core_session_count(const struct gm_core *core)
+{
+	return HASH_COUNT(core->env.payers);
+}
+
+void gm_core_request(struct gm_core *core, struct gm_request *request)
+{
+	gm_env_enter(&core->env);
+	gm_request_begin(core, request);
+	gm_env_leave(&core->env);
+}
+
+void gm_core_cancel(struct gm_core *core, struct gm_request *request)
+{
+	gm_env_enter(&core->env);
+	gm_request_cancel(request);
+	gm_env_leave(&core->env);
+}
+
+bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
+	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
+{
+	return gm_queue_each(core_peek_device(core, device), place, visit, ctx);
+}
+
+uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device)
+{
+	return core_peek_device(core, device)->queue.length;
 }
 
 uint64_t gm_core_lease_count(const struct gm_core *core)

@@ -5,44 +5,36 @@
  * itself: the queue does.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/deadlock.h"
+#include "daemon/core/session_private.h"
 
 #include <assert.h>
 
-#include "daemon/core/core_private.h"
-#include "daemon/core/session.h"
-
-static struct gm_account *deadlock_account_of(const struct gm_request *request)
-{
-	return &request->session->accounts[request->waiting.device];
-}
+#include "daemon/core/ladder_private.h"
 
 /* Whether somebody who holds what is lacking does not wait; *ret_holder: there is one at all. Who
  * it was is remembered: as long as that one does not wait, nobody else is looked at. */
 static bool deadlock_somebody_moves(
 	struct gm_device *device, struct gm_tally *tally, bool *ret_holder)
 {
-	struct gm_core *core = device->core;
+	const struct gm_env *env = device->env;
 	uint32_t d = device->number;
 	uint64_t *witness = tally ? &tally->witness : &device->queue.witness;
 	*ret_holder = true;
 	if (*witness) {
-		const struct gm_session *s = gm_core_find_session(core, *witness);
-		if (s && s->accounts[d].held > 0 && s->accounts[d].waiting == 0)
+		const struct gm_payer *p;
+		HASH_FIND(hh, env->payers, witness, sizeof(*witness), p);
+		if (p && p->accounts[d].held > 0 && p->accounts[d].waiting == 0)
 			return true;
 	}
 	*ret_holder = false;
-	for (const struct gm_session *s = core->sessions; s; s = s->hh.next) {
-		const struct gm_account *account = &s->accounts[d];
-		bool counts = !tally;
-		for (unsigned i = 0; i < account->n_tallies; i++)
-			counts = counts || account->tallies[i] == tally;
-		if (!counts || account->held == 0)
+	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
+		const struct gm_account *account = &p->accounts[d];
+		if ((tally && !gm_account_counts_for(account, tally)) || account->held == 0)
 			continue;
 		*ret_holder = true;
 		if (account->waiting > 0)
 			continue;
-		*witness = s->id;
+		*witness = p->id;
 		return true;
 	}
 	return false;
@@ -52,8 +44,9 @@ static bool deadlock_somebody_moves(
 static bool deadlock_waits_for_foreign(
 	const struct gm_device *device, const struct gm_request *request)
 {
-	uint64_t taken = gm_ledger_charged(&device->ledger) +
-			 gm_ledger_kept_from(&device->ledger, deadlock_account_of(request));
+	uint64_t taken =
+		gm_ledger_charged(&device->ledger) +
+		gm_ledger_kept_from(&device->ledger, gm_session_account(request->session, device));
 	return taken + request->waiting.exact <= gm_device_capacity(device);
 }
 
@@ -64,10 +57,8 @@ static struct gm_request *deadlock_least(
 	struct gm_request *r, *last = NULL;
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
-		const struct gm_account *account = deadlock_account_of(r);
-		bool counts = !tally;
-		for (unsigned i = 0; i < account->n_tallies; i++)
-			counts = counts || account->tallies[i] == tally;
+		const struct gm_account *account = gm_session_account(r->session, device);
+		bool counts = !tally || gm_account_counts_for(account, tally);
 		if (counts && account->held > 0 && !r->waiting.parked)
 			last = r;
 	}
@@ -75,9 +66,10 @@ static struct gm_request *deadlock_least(
 }
 
 /* The one that is in the request's way, to be written to; NULL: none is. */
-static struct gm_tally *deadlock_tally_of(const struct gm_request *request)
+static struct gm_tally *deadlock_tally_of(
+	const struct gm_device *device, const struct gm_request *request)
 {
-	const struct gm_account *account = deadlock_account_of(request);
+	const struct gm_account *account = gm_session_account(request->session, device);
 	if (request->waiting.block == GM_BLOCK_QUOTA)
 		for (unsigned i = 0; i < account->n_tallies; i++)
 			if (account->tallies[i] == request->waiting.tally)
@@ -95,7 +87,7 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
-		struct gm_tally *tally = deadlock_tally_of(r);
+		struct gm_tally *tally = deadlock_tally_of(device, r);
 		if (w->parked || (!tally && (device_seen || deadlock_waits_for_foreign(device, r))))
 			continue;
 		device_seen = device_seen || !tally;

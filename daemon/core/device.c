@@ -5,24 +5,17 @@
  * empty), and that only what is reusable reaches the pool. It must never look at a client: who
  * holds a chunk, and what they said of it, is for leases to know.
  */
-#include "common/arith.h"
 #include "daemon/core/hash_table.h"
-#include "daemon/core/device.h"
+#include "daemon/core/device_private.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/core_private.h"
+#include "common/arith.h"
 #include "daemon/core/plan.h"
 
 /* ---- the figures */
-
-uint64_t gm_device_now(const struct gm_device *device)
-{
-	return device->core->ops.now_ns(device->core->ctx);
-}
 
 uint64_t gm_device_capacity(const struct gm_device *device)
 {
@@ -50,18 +43,18 @@ uint32_t gm_device_pressure(const struct gm_device *device)
 struct gm_chunk *gm_device_new_chunk(
 	struct gm_device *device, enum gm_transport transport, uint64_t bytes)
 {
-	struct gm_core *core = device->core;
+	struct gm_env *env = device->env;
 	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
 		return NULL;
-	chunk->id = core->ops.new_id(core->ctx);
+	chunk->id = env->ops.new_id(env->ctx);
 	chunk->bytes = bytes;
 	chunk->device = device->number;
 	chunk->domain = GM_DOMAIN_FRESH;
 	chunk->transport = transport;
 	chunk->state = GM_CHUNK_CREATING;
 	chunk->handle.fd = -1;
-	HASH_ADD(hh, core->chunks, id, sizeof(chunk->id), chunk);
+	HASH_ADD(hh, env->chunks, id, sizeof(chunk->id), chunk);
 	if (!GM_TABLE_ADDED(chunk)) {
 		free(chunk);
 		return NULL;
@@ -73,7 +66,7 @@ struct gm_chunk *gm_device_new_chunk(
 void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(chunk->state == GM_CHUNK_CREATING && device->chunks > 0);
-	HASH_DEL(device->core->chunks, chunk);
+	HASH_DEL(device->env->chunks, chunk);
 	device->chunks--;
 	free(chunk);
 }
@@ -82,14 +75,14 @@ void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t
 {
 	assert(chunk->state == GM_CHUNK_CREATING);
 	device->jobs++;
-	device->core->ops.create(device->core->ctx, chunk, turn);
+	device->env->ops.create(device->env->ctx, chunk, turn);
 }
 
 bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
 {
-	const struct gm_core *core = device->core;
+	const struct gm_env *env = device->env;
 	assert(chunk->state == GM_CHUNK_CREATING && device->jobs > 0);
-	if (!core->ops.call_off || !core->ops.call_off(core->ctx, chunk))
+	if (!env->ops.call_off || !env->ops.call_off(env->ctx, chunk))
 		return false;
 	device->jobs--;
 	return true;
@@ -99,13 +92,13 @@ bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
 static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(device->chunks > 0);
-	HASH_DEL(device->core->chunks, chunk);
+	HASH_DEL(device->env->chunks, chunk);
 	device->chunks--;
 	chunk->state = GM_CHUNK_DOOMED;
 	chunk->lease = NULL;
 	chunk->request = NULL;
 	device->jobs++;
-	device->core->ops.destroy(device->core->ctx, chunk);
+	device->env->ops.destroy(device->env->ctx, chunk);
 }
 
 static void device_pool_released(void *ctx, struct gm_chunk *chunk)
@@ -121,7 +114,7 @@ static void device_pool_released(void *ctx, struct gm_chunk *chunk)
 static bool device_has_room(
 	const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
 {
-	if (device->stopping || device->pressure.level == GM_LEVEL_CRITICAL)
+	if (device->env->stopping || device->pressure.level == GM_LEVEL_CRITICAL)
 		return false;
 	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
 		return false;
@@ -156,9 +149,6 @@ bool gm_device_release(
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result)
 {
 	struct gm_ledger *ledger = &device->ledger;
-	if (chunk->reserve)
-		gm_reserve_created(device, chunk->bytes, result == 0);
-	chunk->reserve = false;
 	if (result < 0) {
 		gm_ledger_fail_unclaimed(ledger, chunk->bytes);
 		gm_device_free_chunk(device, chunk);
@@ -189,7 +179,7 @@ void gm_device_make_room(struct gm_device *device, gm_domain spare)
 
 void gm_device_settle(struct gm_device *device)
 {
-	struct gm_core *core = device->core;
+	struct gm_env *env = device->env;
 	gm_device_make_room(device, GM_DOMAIN_FRESH);
 	assert(device->pool.bytes == device->ledger.pooled);
 	uint32_t ppm = gm_device_pressure(device);
@@ -199,27 +189,26 @@ void gm_device_settle(struct gm_device *device)
 			&device->pressure, &device->info.policy, ppm, gm_device_now(device));
 		/* The ladder acts on a new level, and a fall that waits has its time. */
 		if (changed || calm != device->pressure.calm)
-			core->woken = true;
+			env->woken = true;
 		if (changed)
-			core->ops.level_changed(core->ctx, device->number, device->pressure.level);
+			env->ops.level_changed(env->ctx, device->number, device->pressure.level);
 	}
 	if (device->queue.length > 0)
-		core->woken = device->queue.woken = true;
-	core->ops.device_changed(core->ctx, device->number);
+		gm_device_wake_queue(device);
+	env->ops.device_changed(env->ctx, device->number);
 }
 
 /* ---- life */
 
-void gm_device_init(struct gm_device *device, struct gm_core *core, uint32_t number,
+void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t number,
 	const struct gm_core_device_info *info)
 {
 	memset(device, 0, sizeof(*device));
-	device->core = core;
+	device->env = env;
 	device->number = number;
 	device->info = *info;
 	gm_ledger_init(&device->ledger, info->total);
 	gm_pool_init(&device->pool, device_pool_released, device);
-	gm_ladder_init(&device->ladder);
 	gm_device_set_policy(device, &info->policy);
 }
 
@@ -228,6 +217,16 @@ void gm_device_deinit(struct gm_device *device)
 	assert(device->chunks == 0 && device->jobs == 0 && device->queue.length == 0);
 	gm_pool_deinit(&device->pool);
 	gm_ledger_deinit(&device->ledger);
+}
+
+gpumem_status gm_device_check_number(
+	const struct gm_env *env, uint32_t number, char detail[GM_DETAIL_BYTES])
+{
+	if (number < env->n_devices)
+		return GPUMEM_OK;
+	gm_say(detail, "there is no device %u; there are %u, numbered from 0", number,
+		env->n_devices);
+	return GPUMEM_E_NOT_FOUND;
 }
 
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy)
@@ -240,5 +239,4 @@ void gm_device_set_policy(struct gm_device *device, const struct gm_policy *poli
 		policy->max_per_bucket);
 	if (!policy->pooling)
 		gm_pool_clear_used(&device->pool);
-	gm_reserve_set(&device->reserve, policy->reserve);
 }

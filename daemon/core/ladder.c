@@ -7,27 +7,17 @@
  *
  * When the ladder of a pressure level acts is in climb.c.
  */
-#include "common/arith.h"
-#include "daemon/core/hash_table.h"
-#include "daemon/core/ladder.h"
+#include "daemon/core/ladder_private.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/units.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/say.h"
-#include "daemon/core/session.h"
 
 #define QUIET_DOUBLED 6
-
-uint64_t gm_ladder_settle_ns(const struct gm_device *device)
-{
-	uint64_t ns = device->info.policy.settle_ns;
-	return ns ? ns : GM_SETTLE_NS;
-}
 
 void gm_ladder_init(struct gm_ladder *ladder)
 {
@@ -76,42 +66,35 @@ int gm_ladder_plan_pool(struct gm_device *device, struct gm_ladder_plan *plan, u
 			.rung = GM_RUNG_POOL, .bytes = bytes, .held = bytes, .claimed = true});
 }
 
-static bool ladder_counts_for(const struct gm_account *account, const struct gm_tally *tally)
-{
-	for (unsigned i = 0; i < account->n_tallies; i++)
-		if (account->tallies[i] == tally)
-			return true;
-	return false;
-}
-
 /* Lower priority first, then who has most, then who came first; the one who asks last. */
-struct candidate {
+struct ladder_candidate {
 	struct gm_ladder_step step;
+	uint64_t id;
 	bool self;
 };
 
 static int ladder_compare(const void *left, const void *right)
 {
-	const struct candidate *a = left, *b = right;
+	const struct ladder_candidate *a = left, *b = right;
 	if (a->self != b->self)
 		return a->self ? 1 : -1;
 	if (a->step.priority != b->step.priority)
 		return a->step.priority < b->step.priority ? -1 : 1;
 	if (a->step.bytes != b->step.bytes)
 		return a->step.bytes > b->step.bytes ? -1 : 1;
-	return a->step.session->id < b->step.session->id ? -1 : 1;
+	return a->id < b->id ? -1 : 1;
 }
 
 /* What the client could give on this rung; 0: nothing to ask it for. */
-static uint64_t ladder_offer_of(struct gm_device *device, struct gm_session *session,
+static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_payer *payer,
 	enum gm_rung rung, bool self, bool *ret_claimed)
 {
-	struct gm_core *core = device->core;
-	const struct gm_account *account = &session->accounts[device->number];
+	const struct gm_env *env = device->env;
+	const struct gm_account *account = &payer->accounts[device->number];
 	uint64_t held = account->held - account->admitted;
 	struct gm_use use = {0};
-	if (core->ops.use)
-		core->ops.use(core->ctx, session, device->number, &use);
+	if (env->ops.use)
+		env->ops.use(env->ctx, payer->session, device->number, &use);
 	uint64_t cached = gm_min(use.cached, held);
 	*ret_claimed = true;
 	switch (rung) {
@@ -128,39 +111,54 @@ static uint64_t ladder_offer_of(struct gm_device *device, struct gm_session *ses
 	}
 }
 
-int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *self,
+/* Whether the client can be asked at all, and for this. */
+static bool ladder_may_ask(const struct gm_device *device, const struct gm_payer *payer,
+	const struct gm_tally *tally, enum gm_trigger trigger, uint64_t now)
+{
+	const struct gm_account *account = &payer->accounts[device->number];
+	const struct gm_asked *asked = &account->asked;
+	if (payer->ending || payer->quarantined || account->held == account->admitted)
+		return false;
+	if (tally && !gm_account_counts_for(account, tally))
+		return false;
+	switch (trigger) {
+	case GM_TRIGGER_REQUEST:
+		return !asked->owing && now >= asked->quiet_ns;
+	case GM_TRIGGER_PRESSURE:
+		return now >= asked->quiet_ns;
+	default:
+		return true;
+	}
+}
+
+int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, enum gm_rung rung, uint64_t bytes,
 	struct gm_ladder_plan *plan)
 {
-	struct gm_core *core = device->core;
-	uint32_t d = device->number;
+	const struct gm_env *env = device->env;
 	uint64_t now = gm_device_now(device);
 	/* What one owner gives up within its guarantee does not help another one's request. */
-	const struct gm_tally *own = self ? self->accounts[d].guaranteed : NULL;
+	const struct gm_tally *own = self ? self->guaranteed : NULL;
 	bool guarded = plan->trigger == GM_TRIGGER_REQUEST && !tally;
-	if (!core->ops.reclaim || bytes == 0 || !core->sessions)
+	if (!env->ops.reclaim || bytes == 0 || !env->payers)
 		return 0;
-	struct candidate *list = malloc(HASH_COUNT(core->sessions) * sizeof(*list));
+
+	struct ladder_candidate *list = malloc(HASH_COUNT(env->payers) * sizeof(*list));
 	size_t n = 0;
 	if (!list)
 		return -ENOMEM;
-	for (struct gm_session *s = core->sessions; s; s = s->hh.next) {
-		struct gm_account *account = &s->accounts[d];
-		const struct gm_asked *asked = &account->asked;
-		if (s->ending || s->quarantined || account->held == account->admitted)
+	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
+		struct gm_account *account = &p->accounts[device->number];
+		if (!ladder_may_ask(device, p, tally, plan->trigger, now))
 			continue;
-		if (tally && !ladder_counts_for(account, tally))
-			continue;
-		if (plan->trigger == GM_TRIGGER_REQUEST && (asked->owing || now < asked->quiet_ns))
-			continue;
-		if (plan->trigger == GM_TRIGGER_PRESSURE && now < asked->quiet_ns)
-			continue;
-		struct candidate c = {.self = s == self,
+		struct ladder_candidate c = {.id = p->id,
+			.self = account == self,
 			.step = {.rung = rung,
-				.session = s,
+				.session = p->session,
+				.account = account,
 				.held = account->held - account->admitted,
 				.priority = account->priority}};
-		c.step.bytes = ladder_offer_of(device, s, rung, c.self, &c.step.claimed);
+		c.step.bytes = ladder_offer_of(device, p, rung, c.self, &c.step.claimed);
 		if (c.step.bytes == 0)
 			continue;
 		if (account->guaranteed)
@@ -168,10 +166,11 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_session *se
 		list[n++] = c;
 	}
 	qsort(list, n, sizeof(*list), ladder_compare);
+
 	int r = 0;
 	for (size_t i = 0; i < n && bytes > 0 && r == 0; i++) {
 		struct gm_ladder_step *step = &list[i].step;
-		struct gm_tally *kept = step->session->accounts[d].guaranteed;
+		struct gm_tally *kept = step->account->guaranteed;
 		step->bytes = gm_min(step->bytes, bytes);
 		if (guarded && kept && kept != own) {
 			uint64_t over = gm_minus(kept->held, kept->guarantee);
@@ -223,7 +222,7 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 		.reached = reached,
 	};
 	memcpy(event.rungs, rungs, sizeof(event.rungs));
-	gm_core_tell(device->core, &event);
+	gm_env_tell(device->env, &event);
 }
 
 /* It owes nothing any more, to whomever it did. */
@@ -237,15 +236,15 @@ static void ladder_settle_account(struct gm_device *device, struct gm_account *a
 	run->owed -= account->asked.bytes;
 	account->asked.owing = false;
 	account->asked.bytes = 0;
-	device->core->woken = true; /* it may have been the last */
+	device->env->woken = true; /* it may have been the last */
 }
 
 static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_plan *plan,
 	const struct gm_ladder_step *step, uint64_t deadline)
 {
-	struct gm_core *core = device->core;
+	const struct gm_env *env = device->env;
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
-	struct gm_account *account = &step->session->accounts[device->number];
+	struct gm_account *account = step->account;
 	ladder_settle_account(device, account);
 	account->asked.owing = true;
 	account->asked.claimed = step->claimed;
@@ -254,7 +253,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	run->owing++;
 	run->owed += step->bytes;
-	core->ops.reclaim(core->ctx, step->session,
+	env->ops.reclaim(env->ctx, step->session,
 		&(struct gm_reclaim){
 			.device = device->number,
 			.trigger = plan->trigger,
@@ -268,8 +267,8 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
-	uint64_t ns = device->info.policy.reclaim_ns;
-	uint64_t deadline = gm_plus(gm_device_now(device), ns ? ns : GM_RECLAIM_NS);
+	uint64_t deadline =
+		gm_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, with what was missing before. */
 		run->need = plan->need > run->need ? plan->need : run->need;
@@ -294,7 +293,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		else
 			ladder_ask_client(device, plan, step, deadline);
 	}
-	device->core->woken = true;
+	device->env->woken = true;
 	gm_device_settle(device);
 }
 
@@ -324,22 +323,23 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];
 }
 
-void gm_ladder_gone(struct gm_device *device, struct gm_session *session)
+void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
 {
-	ladder_settle_account(device, &session->accounts[device->number]);
-	if (device->ladder.victim == session->id && session->ending) {
+	ladder_settle_account(device, &payer->accounts[device->number]);
+	if (device->ladder.victim == payer->id && payer->ending) {
 		/* Time to see what its end brings, before the next. */
 		device->ladder.victim = 0;
 		device->ladder.next_ns =
-			gm_plus(gm_device_now(device), gm_ladder_settle_ns(device));
+			gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
 	}
 }
 
-static void ladder_give_up_on(struct gm_device *device, struct gm_session *session)
+static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
 {
-	struct gm_account *account = &session->accounts[device->number];
+	struct gm_account *account = &payer->accounts[device->number];
 	struct gm_asked *asked = &account->asked;
-	uint64_t came = asked->wanted - asked->bytes, quiet = gm_ladder_settle_ns(device);
+	uint64_t came = asked->wanted - asked->bytes;
+	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
 	bool claimed = asked->claimed;
 	ladder_settle_account(device, account);
 	if (claimed) {
@@ -350,17 +350,17 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_session *sessi
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
 		gm_say(text,
 			"device %u: client %llu was asked for %s and returned %s of it in time",
-			device->number, (unsigned long long)session->id,
+			device->number, (unsigned long long)payer->id,
 			gm_format_size(asked->wanted, wanted),
 			came ? gm_format_size(came, returned) : "none");
-		gm_core_tell(device->core, &(struct gm_event){.kind = GM_EVENT_IGNORED,
-						   .device = device->number,
-						   .text = text,
-						   .session = session,
-						   .held = account->held,
-						   .trigger = asked->trigger,
-						   .asked = asked->wanted,
-						   .bytes = came});
+		gm_env_tell(device->env, &(struct gm_event){.kind = GM_EVENT_IGNORED,
+						 .device = device->number,
+						 .text = text,
+						 .session = payer->session,
+						 .held = account->held,
+						 .trigger = asked->trigger,
+						 .asked = asked->wanted,
+						 .bytes = came});
 	}
 	asked->quiet_ns = gm_plus(gm_device_now(device), quiet);
 }
@@ -382,16 +382,16 @@ static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	bool ok = ladder_reached(device, trigger);
-	if (run->owing > 0)
-		for (struct gm_session *s = device->core->sessions; s; s = s->hh.next)
-			if (s->accounts[device->number].asked.owing &&
-				s->accounts[device->number].asked.trigger == trigger)
-				ladder_give_up_on(device, s);
+	for (struct gm_payer *p = run->owing ? device->env->payers : NULL; p; p = p->hh.next) {
+		const struct gm_asked *asked = &p->accounts[device->number].asked;
+		if (asked->owing && asked->trigger == trigger)
+			ladder_give_up_on(device, p);
+	}
 	assert(run->owing == 0 && run->owed == 0);
 	run->active = false;
 	ladder_tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
 	if (device->queue.length > 0)
-		device->core->woken = device->queue.woken = true;
+		gm_device_wake_queue(device);
 }
 
 void gm_ladder_end_runs(struct gm_device *device)
@@ -405,7 +405,7 @@ void gm_ladder_end_runs(struct gm_device *device)
 
 /* ---- the triggers but pressure */
 
-uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_session *self,
+uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully)
 {
 	struct gm_ladder_plan plan, all;
@@ -443,29 +443,26 @@ void gm_ladder_min_free(struct gm_device *device, uint64_t need, uint64_t bytes)
 
 /* ---- by hand */
 
-gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,
+gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_bytes,
 	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
-	if (device >= core->n_devices) {
-		gm_say(detail, "there is no device %u; there are %u, numbered from 0", device,
-			core->n_devices);
-		return GPUMEM_E_NOT_FOUND;
-	}
-	struct gm_device *d = &core->devices[device];
-	uint64_t has = gm_ledger_free(&d->ledger) + d->ledger.doomed;
+	uint64_t has = gm_ledger_free(&device->ledger) + device->ledger.doomed;
 	uint64_t need = free_bytes ? gm_minus(free_bytes, has) : UINT64_MAX;
 	struct gm_ladder_plan plan;
-	gm_ladder_plan_init(d, GM_TRIGGER_MANUAL, need, &plan);
-	int r = gm_ladder_plan_pool(d, &plan, need);
-	for (unsigned rung = GM_RUNG_CACHED; rung <= GM_RUNG_SPILL && r == 0; rung++)
-		if (rung != GM_RUNG_UNUSED)
-			r = gm_ladder_plan_clients(
-				d, NULL, NULL, rung, gm_minus(need, plan.planned), &plan);
+	gm_ladder_plan_init(device, GM_TRIGGER_MANUAL, need, &plan);
+	int r = gm_ladder_plan_pool(device, &plan, need);
+	if (r == 0)
+		r = gm_ladder_plan_clients(
+			device, NULL, NULL, GM_RUNG_CACHED, gm_minus(need, plan.planned), &plan);
+	if (r == 0)
+		r = gm_ladder_plan_clients(
+			device, NULL, NULL, GM_RUNG_SPILL, gm_minus(need, plan.planned), &plan);
 	if (r < 0) {
 		gm_ladder_plan_deinit(&plan);
 		gm_say(detail, "the daemon has no memory for a plan");
 		return GPUMEM_E_HOST_MEMORY;
 	}
+
 	*ret_plan = plan;
 	if (need == UINT64_MAX || plan.planned >= need)
 		return GPUMEM_OK;
@@ -474,27 +471,8 @@ gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64
 	gm_say(detail,
 		"device %u: %s cannot be made free: %s are, the pool has %s, and clients say they "
 		"could return %s; see gpumemctl clients",
-		device, gm_format_size(free_bytes, asked), gm_format_size(has, free_text),
+		device->number, gm_format_size(free_bytes, asked), gm_format_size(has, free_text),
 		gm_format_size(plan.rungs[GM_RUNG_POOL], pool),
 		gm_format_size(plan.planned - plan.rungs[GM_RUNG_POOL], clients));
 	return GPUMEM_E_NO_MEMORY;
-}
-
-gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t free_bytes,
-	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
-{
-	struct gm_ladder_plan plan = {0};
-	gpumem_status status = gm_core_cleanup_plan(core, device, free_bytes, &plan, detail);
-	if (status == GPUMEM_OK && plan.n_steps > 0) {
-		gm_core_enter(core);
-		/* What was made free is not for the reserve, at least for a while. */
-		gm_reserve_back_off(&core->devices[device]);
-		gm_ladder_carry_out(&core->devices[device], &plan);
-		gm_core_leave(core);
-	}
-	if (ret_plan && (status == GPUMEM_OK || status == GPUMEM_E_NO_MEMORY))
-		*ret_plan = plan;
-	else
-		gm_ladder_plan_deinit(&plan);
-	return status;
 }

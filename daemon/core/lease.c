@@ -6,29 +6,27 @@
  * memory may be had: that was settled before chunks come here.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/lease.h"
+#include "daemon/core/session_private.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/core_private.h"
-#include "daemon/core/request.h"
-#include "daemon/core/session.h"
-#include "daemon/core/share.h"
+#include "daemon/core/ladder_private.h"
+#include "daemon/core/reserve.h"
 
 /* ---- life */
 
 struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device,
 	enum gm_transport transport, const char *tag)
 {
-	struct gm_core *core = maker->core;
+	const struct gm_env *env = device->env;
 	struct gm_lease *lease = calloc(1, sizeof(*lease));
 	if (!lease)
 		return NULL;
-	lease->id = core->ops.new_id(core->ctx);
-	lease->core = core;
+	lease->id = env->ops.new_id(env->ctx);
+	lease->core = maker->core;
 	lease->device = device;
 	lease->transport = transport;
 	lease->domain = maker->info.domain;
@@ -122,7 +120,7 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 
 static struct gm_account *lease_payer_account(const struct gm_lease *lease)
 {
-	return &lease->holds->session->accounts[lease->device->number];
+	return gm_session_account(lease->holds->session, lease->device);
 }
 
 static void lease_release(
@@ -144,7 +142,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 {
 	struct gm_session *session = hold->session;
 	struct gm_device *device = lease->device;
-	struct gm_account *account = &session->accounts[device->number];
+	struct gm_account *account = gm_session_account(session, device);
 	bool paid = lease->holds == hold;
 
 	if (lease->maker == session) {
@@ -170,10 +168,10 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 		gm_lease_free(lease);
 	} else if (paid) {
 		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
-		gm_session_changed(lease->holds->session, device->number);
+		gm_session_changed(lease->holds->session, device);
 	}
 	if (paid)
-		gm_session_changed(session, device->number);
+		gm_session_changed(session, device);
 }
 
 /* ---- what the one above may ask */
@@ -234,11 +232,11 @@ const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t fro
 	return chunk;
 }
 
-static void lease_unmark(struct gm_core *core, const uint64_t *ids, size_t n)
+static void lease_unmark(const struct gm_env *env, const uint64_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct gm_chunk *chunk;
-		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
+		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
 	}
 }
@@ -246,8 +244,8 @@ static void lease_unmark(struct gm_core *core, const uint64_t *ids, size_t n)
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n)
 {
-	struct gm_core *core = lease->core;
 	struct gm_device *device = lease->device;
+	struct gm_env *env = device->env;
 	struct gm_chunk *chunk;
 	if (!gm_lease_find_hold(lease, session))
 		return GPUMEM_E_NOT_FOUND;
@@ -255,27 +253,27 @@ gpumem_status gm_lease_return_chunks(
 		lease->own.count > 1 || lease->shares)
 		return GPUMEM_E_BUSY;
 	for (size_t i = 0; i < n; i++) {
-		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
+		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
 		if (!chunk || chunk->lease != lease || chunk->marked) {
-			lease_unmark(core, ids, i);
+			lease_unmark(env, ids, i);
 			return GPUMEM_E_NOT_FOUND;
 		}
 		chunk->marked = true;
 	}
-	gm_core_enter(core);
+	gm_env_enter(env);
 	for (size_t i = 0; i < n; i++) {
-		HASH_FIND(hh, core->chunks, &ids[i], sizeof(ids[i]), chunk);
+		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
 		lease_release(lease, chunk, lease_payer_account(lease), lease->reusable);
 	}
 	if (lease->user_bytes > lease->bytes)
 		lease->user_bytes = lease->bytes;
 	if (n > 0) {
-		gm_session_changed(session, device->number);
+		gm_session_changed(session, device);
 		gm_device_settle(device);
 		gm_reserve_refill(device);
 	}
-	gm_core_leave(core);
+	gm_env_leave(env);
 	return GPUMEM_OK;
 }
 
@@ -290,9 +288,9 @@ void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 		lease->n_opens--;
 		return;
 	}
-	gm_core_enter(device->core);
+	gm_env_enter(device->env);
 	gm_lease_drop(lease, hold, false);
 	gm_device_settle(device);
 	gm_reserve_refill(device);
-	gm_core_leave(device->core);
+	gm_env_leave(device->env);
 }

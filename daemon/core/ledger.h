@@ -71,6 +71,16 @@ struct gm_account {
 	struct gm_asked asked;
 };
 
+/* Whether what the account is charged counts for this owner. */
+static inline bool gm_account_counts_for(
+	const struct gm_account *account, const struct gm_tally *tally)
+{
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		if (account->tallies[i] == tally)
+			return true;
+	return false;
+}
+
 void gm_ledger_init(struct gm_ledger *ledger, uint64_t total);
 /* Asserts that nothing is left in any column. */
 void gm_ledger_deinit(struct gm_ledger *ledger);

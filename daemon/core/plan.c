@@ -5,12 +5,12 @@
  * budget, and that it has few chunks: mapping costs the client by the chunk. It must never change
  * the pool.
  */
-#include "common/arith.h"
-#include "daemon/core/hash_table.h"
 #include "daemon/core/plan.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "common/arith.h"
 
 #define SLACK_PART 64
 

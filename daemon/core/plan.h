@@ -4,7 +4,6 @@
 
 #include <stdint.h>
 
-#include "daemon/core/core.h"
 #include "daemon/core/pool.h"
 
 /*

@@ -4,9 +4,9 @@
  * level that follows from it. Reads no clock and changes nothing but the level it is given.
  * What it knows is the device; owners and their limits are in quota.c and the ledger.
  */
-#include "common/arith.h"
-#include "daemon/core/hash_table.h"
 #include "daemon/core/policy.h"
+
+#include "common/arith.h"
 
 /* A fraction out of 0..1, or none at all, counts as the nearest one. */
 uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total)

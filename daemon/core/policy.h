@@ -5,10 +5,49 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/core.h"
+#include "common/types.h"
 
-/* The arithmetic of one device. Nothing here goes under 0, and nothing keeps state but struct
- * gm_pressure. */
+/*
+ * The rules for one device, and the arithmetic that follows from them. No result goes below 0.
+ * Nothing here keeps state but struct gm_pressure.
+ */
+
+/* What happens when a device has no memory for a request that does not say so itself. */
+enum gm_oom {
+	GM_OOM_REFUSE,    /* it is refused, after clients were asked to return memory */
+	GM_OOM_WAIT,      /* it waits, wait_ns at most */
+	GM_OOM_TERMINATE, /* it waits, and at critical pressure a client may be terminated */
+};
+
+/* Per device, from the configuration. A reload may change it. */
+struct gm_policy {
+	double fraction;
+	uint64_t min_free;
+	uint64_t max_pool;       /* bytes; UINT64_MAX: a quarter of the capacity */
+	uint32_t max_per_bucket; /* chunks; 0: no bound */
+	uint64_t reserve;        /* bytes of fresh chunks kept ready: pooled, within max_pool */
+	bool pooling;            /* false: trust = client, nothing is pooled after use */
+	uint32_t level_ppm[GM_LEVELS - 1];
+	uint32_t hysteresis_ppm;
+	uint64_t dwell_ns;
+	enum gm_oom oom;
+	uint64_t wait_ns;    /* how long a request waits that does not say; 0: GM_WAIT_NS */
+	uint64_t reclaim_ns; /* the time a client has to answer a reclaim; 0: GM_RECLAIM_NS */
+	uint64_t settle_ns;  /* from one action of the ladder to the next; 0: GM_SETTLE_NS */
+};
+#define GM_WAIT_NS    UINT64_C(30000000000)
+#define GM_RECLAIM_NS UINT64_C(100000000)
+#define GM_SETTLE_NS  UINT64_C(1000000000)
+
+static inline uint64_t gm_policy_reclaim_ns(const struct gm_policy *policy)
+{
+	return policy->reclaim_ns ? policy->reclaim_ns : GM_RECLAIM_NS;
+}
+
+static inline uint64_t gm_policy_settle_ns(const struct gm_policy *policy)
+{
+	return policy->settle_ns ? policy->settle_ns : GM_SETTLE_NS;
+}
 
 #define GM_PPM 1000000u
 

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/core/core.h"
+#include "common/limits.h"
+#include "daemon/core/chunk.h"
 
 /*
  * A device's free chunks, in buckets keyed by transport, size and trust domain. Knows nothing of
@@ -80,6 +81,13 @@ void gm_pool_clear_used(struct gm_pool *pool);
 /* New bounds; what is past them goes. */
 void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_per_bucket);
 
+struct gm_pool_bucket_info {
+	enum gm_transport transport;
+	uint64_t chunk_bytes;
+	gm_domain domain;
+	uint64_t chunks;
+	uint64_t oldest_ns; /* how long the oldest one has been in the pool */
+};
 void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
 	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx);
 

@@ -4,40 +4,19 @@
  * for every request, and none that waits for what nobody will ever bring back. It must never hold
  * memory for a request that waits: what it waits for stays available to whoever may take it.
  */
-#include "common/arith.h"
 #include "daemon/core/hash_table.h"
-#include "daemon/core/queue.h"
+#include "daemon/core/session_private.h"
 
 #include <assert.h>
 
+#include "common/arith.h"
 #include "common/units.h"
-#include "daemon/core/admit.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/deadlock.h"
+#include "daemon/core/ladder_private.h"
 #include "daemon/core/plan.h"
-#include "daemon/core/request.h"
-#include "daemon/core/say.h"
-#include "daemon/core/session.h"
+#include "daemon/core/probe.h"
 
 /* One that may not wait is there for that many rounds of asking clients. */
 #define PARKED_ROUNDS 2
-
-static struct gm_account *queue_account_of(const struct gm_request *request)
-{
-	return &request->session->accounts[request->waiting.device];
-}
-
-static uint64_t queue_reclaim_ns(const struct gm_device *device)
-{
-	uint64_t ns = device->info.policy.reclaim_ns;
-	return ns ? ns : GM_RECLAIM_NS;
-}
-
-static uint64_t queue_settle_ns(const struct gm_device *device)
-{
-	uint64_t ns = device->info.policy.settle_ns;
-	return ns ? ns : GM_SETTLE_NS;
-}
 
 /* ---- order */
 
@@ -59,10 +38,7 @@ static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account
 	case GM_BLOCK_GUARANTEE:
 		return true;
 	case GM_BLOCK_QUOTA:
-		for (unsigned i = 0; i < account->n_tallies; i++)
-			if (account->tallies[i] == w->tally)
-				return true;
-		return false;
+		return gm_account_counts_for(account, w->tally);
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_CRITICAL: /* whoever is behind it is held back as well */
 	case GM_BLOCK_TURN:     /* whom it waits for bars those behind it, too */
@@ -71,9 +47,8 @@ static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account
 	return false;
 }
 
-bool gm_queue_bars(const struct gm_device *device, const struct gm_session *session, uint64_t order)
+bool gm_queue_bars(const struct gm_device *device, const struct gm_account *account, uint64_t order)
 {
-	const struct gm_account *account = &session->accounts[device->number];
 	const struct gm_request *r;
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
@@ -86,9 +61,8 @@ bool gm_queue_bars(const struct gm_device *device, const struct gm_session *sess
 	return false;
 }
 
-void gm_queue_overtake(struct gm_device *device, const struct gm_session *session, uint64_t order)
+void gm_queue_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order)
 {
-	const struct gm_account *account = &session->accounts[device->number];
 	struct gm_request *r;
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
@@ -100,8 +74,18 @@ void gm_queue_overtake(struct gm_device *device, const struct gm_session *sessio
 	}
 }
 
-void gm_queue_sort(struct gm_device *device)
+void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 {
+	struct gm_request *r;
+	DL_FOREACH2(device->queue.requests, r, waiting.next)
+	{
+		struct gm_waiting *w = &r->waiting;
+		w->priority = gm_session_account(r->session, device)->priority;
+		if (w->tally)
+			w->tally = gm_quotas_moved(quotas, w->tally, device->number);
+		if (w->block == GM_BLOCK_QUOTA && !w->tally)
+			w->block = GM_BLOCK_DEVICE;
+	}
 	DL_SORT2(device->queue.requests, queue_compare, waiting.prev, waiting.next);
 	device->queue.changes++;
 }
@@ -124,7 +108,7 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	queue->exhausted += w->overtaken >= GM_QUEUE_OVERTAKES;
 	queue->changes++;
 	if (!w->parked)
-		queue_account_of(request)->waiting++;
+		gm_session_account(request->session, device)->waiting++;
 }
 
 static void queue_take_out(struct gm_device *device, struct gm_request *request)
@@ -140,10 +124,10 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 	if (w->overtaken >= GM_QUEUE_OVERTAKES) {
 		/* Those it barred have a chance now. */
 		queue->exhausted--;
-		device->core->woken = queue->woken = true;
+		gm_device_wake_queue(device);
 	}
 	if (!w->parked)
-		queue_account_of(request)->waiting--;
+		gm_session_account(request->session, device)->waiting--;
 	gm_request_unlink(request);
 }
 
@@ -159,7 +143,7 @@ static void queue_tell(struct gm_device *device, const struct gm_request *reques
 		.text = text,
 		.session = request->session,
 		.asked = w->exact,
-		.held = queue_account_of(request)->held,
+		.held = gm_session_account(request->session, device)->held,
 		.waited_ns = gm_device_now(device) - w->since_ns,
 		.priority = w->priority,
 		.block = w->block,
@@ -170,7 +154,7 @@ static void queue_tell(struct gm_device *device, const struct gm_request *reques
 		event.max = w->tally->max;
 		event.held = w->tally->held;
 	}
-	gm_core_tell(device->core, &event);
+	gm_env_tell(device->env, &event);
 }
 
 static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
@@ -180,7 +164,7 @@ static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	struct gm_device *device = &request->session->core->devices[request->waiting.device];
+	struct gm_device *device = &request->session->core->env.devices[request->waiting.device];
 	queue_take_out(device, request);
 	if (request->waiting.told)
 		queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
@@ -191,8 +175,8 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
 {
 	char why[GM_DETAIL_BYTES], detail[GM_DETAIL_BYTES];
-	gpumem_status status =
-		gm_admit_say(device, request->session, request->waiting.exact, refusal, why);
+	gpumem_status status = gm_admit_say(device, gm_session_account(request->session, device),
+		request->waiting.exact, refusal, why);
 	gm_say(detail, "%s%s", prefix, why);
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
@@ -209,7 +193,7 @@ static uint64_t queue_wanted_before(
 	{
 		if (r == request)
 			break;
-		if (queue_wants_same(&r->waiting, queue_account_of(request)) &&
+		if (queue_wants_same(&r->waiting, gm_session_account(request->session, device)) &&
 			r->waiting.tally == request->waiting.tally)
 			sum += r->waiting.exact;
 	}
@@ -246,7 +230,7 @@ static bool queue_ask(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = queue_refusal_of(w);
-	w->again_ns = gm_plus(gm_device_now(device), queue_settle_ns(device));
+	w->again_ns = gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
 	switch (w->block) {
 	case GM_BLOCK_QUOTA:
 	case GM_BLOCK_DEVICE:
@@ -257,14 +241,15 @@ static bool queue_ask(struct gm_device *device, struct gm_request *request)
 	case GM_BLOCK_TURN:
 		return queue_asking(device, w);
 	}
-	uint64_t missing = gm_admit_missing(device, request->session, w->exact, &refusal);
+	uint64_t missing = gm_admit_missing(
+		device, gm_session_account(request->session, device), w->exact, &refusal);
 	if (missing < w->denied)
 		missing = w->denied;
 	missing += queue_wanted_before(device, request);
 	uint64_t coming = queue_owed(device, w);
 	if (missing > coming) {
-		gm_ladder_ask(device, request->session, w->tally, missing - coming, w->rounds > 0,
-			w->parked);
+		gm_ladder_ask(device, gm_session_account(request->session, device), w->tally,
+			missing - coming, w->rounds > 0, w->parked);
 		if (w->rounds < UINT8_MAX)
 			w->rounds++;
 	}
@@ -291,13 +276,14 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 		wait = policy->wait_ns ? policy->wait_ns : GM_WAIT_NS;
 	request->waiting = (struct gm_waiting){
 		.parked = wait == GM_WAIT_NEVER,
-		.priority = request->session->accounts[device->number].priority,
+		.priority = gm_session_account(request->session, device)->priority,
 		.order = request->waiting.order,
 		.exact = exact,
 		.device = device->number,
 		.since_ns = now,
-		.until_ns = gm_plus(now,
-			wait == GM_WAIT_NEVER ? PARKED_ROUNDS * queue_reclaim_ns(device) : wait),
+		.until_ns = gm_plus(now, wait == GM_WAIT_NEVER
+						 ? PARKED_ROUNDS * gm_policy_reclaim_ns(policy)
+						 : wait),
 	};
 }
 
@@ -322,7 +308,7 @@ static bool queue_may_fit(const struct gm_device *device, const struct gm_reques
 {
 	const struct gm_waiting *w = &request->waiting;
 	return (w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE) &&
-	       gm_look_helps(device, request->session, w->exact);
+	       gm_probe_helps(device, gm_session_account(request->session, device), w->exact);
 }
 
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
@@ -331,13 +317,14 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal why = *refusal, never;
-	if (!gm_admit_ever(device, request->session, exact, &never))
+	if (!gm_admit_ever(device, gm_session_account(request->session, device), exact, &never))
 		why = never;
 	queue_set_up(device, request, exact);
 	w->order = ++queue->last_order;
 	w->block = why.block;
 	w->tally = why.tally;
-	gpumem_status status = gm_admit_say(device, request->session, exact, &why, detail);
+	gpumem_status status = gm_admit_say(
+		device, gm_session_account(request->session, device), exact, &why, detail);
 	queue_tell_limit(device, request, detail);
 	if (why.never || queue->length >= GM_LIMIT_WAITING_PER_DEVICE ||
 		(w->parked && w->block == GM_BLOCK_CRITICAL))
@@ -345,13 +332,13 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	queue_insert(device, request);
 	gm_request_link(request);
 	if (queue_may_fit(device, request)) {
-		w->look = gm_look_want(device);
+		w->probe = gm_probe_want(device);
 	} else if (!queue_begin(device, request, detail)) {
 		queue_take_out(device, request);
 		return status;
 	}
 	/* Whether somebody waits for somebody who waits is to be looked at. */
-	device->core->woken = queue->woken = true;
+	gm_device_wake_queue(device);
 	return GPUMEM_OK;
 }
 
@@ -369,14 +356,15 @@ void gm_queue_deny(
 	char detail[GM_DETAIL_BYTES];
 	if (w->exact == 0)
 		queue_set_up(device, request, gm_plan_exact(request->bytes));
-	w->priority = queue_account_of(request)->priority;
+	w->priority = gm_session_account(request->session, device)->priority;
 	w->block = GM_BLOCK_DEVICE;
 	w->tally = NULL;
 	w->denied = bytes;
 	w->freed = device->freed + doomed;
 	w->returns = device->pool.returns;
 	struct gm_refusal refusal = queue_refusal_of(w);
-	gpumem_status status = gm_admit_say(device, request->session, w->exact, &refusal, detail);
+	gpumem_status status = gm_admit_say(
+		device, gm_session_account(request->session, device), w->exact, &refusal, detail);
 	if (queue->length >= GM_LIMIT_WAITING_PER_DEVICE) {
 		if (w->told)
 			queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
@@ -386,10 +374,10 @@ void gm_queue_deny(
 	queue_insert(device, request);
 	gm_request_link(request);
 	/* The backend has just been looked at: what is known is known now. */
-	w->look = 0;
+	w->probe = 0;
 	if (!queue_begin(device, request, detail))
 		gm_queue_end(request, status, detail);
-	device->core->woken = queue->woken = true;
+	gm_device_wake_queue(device);
 }
 
 /* ---- out */
@@ -433,9 +421,10 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 					 (w->rounds < PARKED_ROUNDS && queue_ask(device, request))))
 		return false;
 	/* Who was asked has had time since the last look. */
-	if (now < w->until_ns && w->rounds > 0 && !w->last_look && queue_may_fit(device, request)) {
-		w->last_look = true;
-		w->look = gm_look_want(device);
+	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&
+		queue_may_fit(device, request)) {
+		w->last_probe = true;
+		w->probe = gm_probe_want(device);
 		return false;
 	}
 	queue_end_by(device, request, refusal, "", GPUMEM_OK);
@@ -447,15 +436,18 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = {0};
-	if (!gm_admit_ever(device, request->session, w->exact, &refusal)) {
+	if (!gm_admit_ever(
+		    device, gm_session_account(request->session, device), w->exact, &refusal)) {
 		queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 		return true;
 	}
-	if (gm_admit_now(device, request->session, w->exact, &refusal)) {
+	if (gm_admit_now(
+		    device, gm_session_account(request->session, device), w->exact, &refusal)) {
 		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
 		} else if (device->queue.exhausted == 0 ||
-			   !gm_queue_bars(device, request->session, w->order)) {
+			   !gm_queue_bars(device, gm_session_account(request->session, device),
+				   w->order)) {
 			queue_grant(device, request);
 			return true;
 		} else {
@@ -465,12 +457,13 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	w->block = refusal.block;
 	w->tally = refusal.tally;
 	refusal.denied = w->denied;
-	if (w->look && !gm_look_over(device, w->look) && now < w->until_ns)
+	if (w->probe && !gm_probe_over(device, w->probe) && now < w->until_ns)
 		return false;
-	w->look = 0;
+	w->probe = 0;
 	if (!w->begun && now < w->until_ns) {
 		char why[GM_DETAIL_BYTES];
-		gm_admit_say(device, request->session, w->exact, &refusal, why);
+		gm_admit_say(device, gm_session_account(request->session, device), w->exact,
+			&refusal, why);
 		if (!queue_begin(device, request, why)) {
 			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 			return true;
@@ -502,14 +495,14 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 		uint64_t due = w->until_ns;
 		/* One whose time to ask has come was just held back by those who are asked: the end
 		 * of that wakes it. */
-		if (!w->parked && !w->look && w->again_ns > now && w->again_ns < due)
+		if (!w->parked && !w->probe && w->again_ns > now && w->again_ns < due)
 			due = w->again_ns;
 		if (due < queue->due_ns)
 			queue->due_ns = due;
-		foreign = foreign || (!w->look && queue_may_fit(device, r));
+		foreign = foreign || (!w->probe && queue_may_fit(device, r));
 	}
 	if (foreign) {
-		uint64_t due = gm_look_again(device, now);
+		uint64_t due = gm_probe_again(device, now);
 		if (due < queue->due_ns)
 			queue->due_ns = due;
 	}
@@ -534,7 +527,7 @@ void gm_queue_run(struct gm_device *device)
 		queue_end_by(device, r, &refusal,
 			"everybody who holds memory waits for more; return some: ",
 			GPUMEM_E_DEADLOCK);
-		device->core->woken = queue->woken = true;
+		gm_device_wake_queue(device);
 	}
 	queue_set_due(device, now);
 }
@@ -546,14 +539,12 @@ uint64_t gm_queue_due(const struct gm_device *device)
 
 /* ---- to look at */
 
-bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
+bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
 {
-	assert(device < core->n_devices);
-	const struct gm_device *d = &core->devices[device];
-	uint64_t now = gm_device_now(d);
+	uint64_t now = gm_device_now(device);
 	const struct gm_request *r;
-	DL_FOREACH2(d->queue.requests, r, waiting.next)
+	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
 		if (queue_is_before(w, place->priority, place->order))
@@ -564,9 +555,8 @@ bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_q
 			.bytes = w->exact,
 			.priority = w->priority,
 			.waited_ns = now - w->since_ns,
-			.left_ns = w->until_ns == UINT64_MAX ? UINT64_MAX
-				   : w->until_ns > now       ? w->until_ns - now
-							     : 0,
+			.left_ns =
+				w->until_ns == UINT64_MAX ? UINT64_MAX : gm_minus(w->until_ns, now),
 			.overtaken = w->overtaken,
 			.parked = w->parked,
 			.block = w->block,
@@ -580,10 +570,4 @@ bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_q
 		}
 	}
 	return false;
-}
-
-uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device)
-{
-	assert(device < core->n_devices);
-	return core->devices[device].queue.length;
 }

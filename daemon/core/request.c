@@ -9,28 +9,19 @@
  * A request that does not fit goes to the queue (queue.c), which comes back here when it does.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/request.h"
+#include "daemon/core/session_private.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "common/units.h"
-#include "daemon/core/admit.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/lease.h"
 #include "daemon/core/plan.h"
-#include "daemon/core/say.h"
-#include "daemon/core/session.h"
+#include "daemon/core/reserve.h"
 
 struct request_sizes {
 	char text[4][GM_UNITS_TEXT];
 };
-
-static struct gm_account *request_account_of(const struct gm_request *request)
-{
-	return &request->session->accounts[request->target->device->number];
-}
 
 /* ---- the end of a request */
 
@@ -65,20 +56,21 @@ static void request_undo(struct gm_request *request)
 		chunk->prev = chunk->next = NULL;
 		chunk->request = NULL;
 		if (chunk->state != GM_CHUNK_CREATING) {
-			gm_device_release(device, chunk, request_account_of(request), true);
+			gm_device_release(
+				device, chunk, gm_session_account(request->session, device), true);
 		} else if (gm_device_call_off(device, chunk)) {
-			gm_ledger_unadmit(
-				&device->ledger, request_account_of(request), chunk->bytes);
+			gm_ledger_unadmit(&device->ledger,
+				gm_session_account(request->session, device), chunk->bytes);
 			gm_device_free_chunk(device, chunk);
 		} else {
-			gm_ledger_disown(
-				&device->ledger, request_account_of(request), chunk->bytes);
+			gm_ledger_disown(&device->ledger,
+				gm_session_account(request->session, device), chunk->bytes);
 		}
 	}
 	if (!request->lease)
 		gm_lease_free(request->target);
 	request->target = NULL;
-	gm_session_changed(session, device->number);
+	gm_session_changed(session, device);
 	gm_device_settle(device);
 }
 
@@ -119,7 +111,7 @@ static void request_finish(struct gm_request *request)
 	request->chunks = NULL;
 	request->target = NULL;
 	request->lease = lease;
-	gm_session_changed(request->session, device->number);
+	gm_session_changed(request->session, device);
 	gm_device_settle(device);
 	/* From here on the caller may have freed the request, and ended the session. */
 	request->done(request, GPUMEM_OK, NULL);
@@ -152,11 +144,11 @@ static void request_refuse_backend(
 	struct gm_request *request, const struct gm_chunk *chunk, int result)
 {
 	struct gm_device *device = request->target->device;
-	const struct gm_core *core = device->core;
+	const struct gm_env *env = device->env;
 	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES];
 	struct request_sizes s;
 	gm_format_size(chunk->bytes, s.text[0]);
-	bool said = core->ops.trouble && core->ops.trouble(core->ctx, device->number, trouble);
+	bool said = env->ops.trouble && env->ops.trouble(env->ctx, device->number, trouble);
 	if (result == -EOPNOTSUPP)
 		gm_say(detail,
 			"device %u has no %s transport: its driver refused; ask for the other one, "
@@ -173,7 +165,8 @@ static void request_refuse_backend(
 		gm_say(detail,
 			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
 			device->number, s.text[0], said ? trouble : strerror(-result));
-	gm_ledger_unadmit(&device->ledger, request_account_of(request), chunk->bytes);
+	gm_ledger_unadmit(
+		&device->ledger, gm_session_account(request->session, device), chunk->bytes);
 	gpumem_status status = GPUMEM_E_SYSTEM;
 	if (result == -EOPNOTSUPP)
 		status = GPUMEM_E_UNSUPPORTED;
@@ -192,7 +185,7 @@ static void request_put_back(struct gm_request *request, uint64_t bytes)
 	DL_FOREACH (request->chunks, chunk)
 		if (chunk->state == GM_CHUNK_CREATING)
 			lacking += chunk->bytes;
-	gm_ledger_unadmit(&device->ledger, request_account_of(request), bytes);
+	gm_ledger_unadmit(&device->ledger, gm_session_account(request->session, device), bytes);
 	request_undo(request);
 	request->charged = 0;
 	request->missing = 0;
@@ -203,7 +196,8 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 {
 	struct gm_device *device = request->target->device;
 	if (result == 0) {
-		gm_ledger_lease_created(&device->ledger, request_account_of(request), chunk->bytes);
+		gm_ledger_lease_created(&device->ledger,
+			gm_session_account(request->session, device), chunk->bytes);
 		chunk->state = GM_CHUNK_LEASED;
 		assert(request->missing > 0);
 		if (--request->missing == 0)
@@ -217,7 +211,7 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 		chunk->retried = true;
 		gm_pool_clear(&device->pool);
 		gm_reserve_back_off(device);
-		gm_device_create(device, chunk, request->session->id);
+		gm_device_create(device, chunk, request->session->payer.id);
 		gm_device_settle(device);
 		return;
 	}
@@ -233,15 +227,15 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 /* ---- the beginning */
 
 static gpumem_status request_check(
-	struct gm_core *core, const struct gm_request *request, char *detail)
+	const struct gm_env *env, const struct gm_request *request, char *detail)
 {
 	const struct gm_session *session = request->session;
 	struct request_sizes s;
-	if (core->stopping) {
+	if (env->stopping) {
 		gm_say(detail, "the daemon is stopping");
 		return GPUMEM_E_DISCONNECTED;
 	}
-	if (session->ending || session->quarantined) {
+	if (session->payer.ending || session->payer.quarantined) {
 		gm_say(detail, "the session is not connected");
 		return GPUMEM_E_DISCONNECTED;
 	}
@@ -264,11 +258,9 @@ static gpumem_status request_check(
 		}
 		return GPUMEM_OK;
 	}
-	if (request->device >= core->n_devices) {
-		gm_say(detail, "there is no device %u; there are %u, numbered from 0",
-			request->device, core->n_devices);
-		return GPUMEM_E_NOT_FOUND;
-	}
+	gpumem_status status = gm_device_check_number(env, request->device, detail);
+	if (status != GPUMEM_OK)
+		return status;
 	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES) {
 		gm_say(detail, "the tag is longer than %d bytes", GM_LIMIT_NAME_BYTES);
 		return GPUMEM_E_INVALID;
@@ -354,8 +346,8 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 			if (chunk->domain == GM_DOMAIN_FRESH)
 				device->reserve.short_of = true;
 			chunk->state = GM_CHUNK_LEASED;
-			gm_ledger_lease_pooled(
-				&device->ledger, request_account_of(request), chunk->bytes);
+			gm_ledger_lease_pooled(&device->ledger,
+				gm_session_account(request->session, device), chunk->bytes);
 			DL_APPEND(request->chunks, chunk);
 		}
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
@@ -382,8 +374,8 @@ gpumem_status gm_request_admit(
 
 	struct gm_plan plan;
 	uint64_t ceiling = gm_device_ceiling(device);
-	uint64_t room =
-		gm_ledger_room(&device->ledger, &session->accounts[device->number], ceiling);
+	struct gm_account *account = gm_session_account(session, device);
+	uint64_t room = gm_ledger_room(&device->ledger, account, ceiling);
 	int r = gm_plan_make(
 		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
@@ -410,13 +402,13 @@ gpumem_status gm_request_admit(
 	}
 	request->target = target;
 	request->charged = plan.bytes;
-	r = gm_ledger_admit(&device->ledger, request_account_of(request), ceiling, plan.bytes);
+	r = gm_ledger_admit(&device->ledger, account, ceiling, plan.bytes);
 	assert(r == 0); /* the plan was made for what there is room for */
 	(void)r;
 	request_gather(request, device, transport, &plan, created);
 	gm_device_make_room(device, session->info.domain);
 	if (device->queue.length > 0)
-		gm_queue_overtake(device, session, request->waiting.order);
+		gm_queue_overtake(device, account, request->waiting.order);
 	return GPUMEM_OK;
 }
 
@@ -431,8 +423,8 @@ static __attribute__((cold)) void request_submit(struct gm_request *request)
 	struct gm_chunk *chunk;
 	DL_FOREACH (request->chunks, chunk)
 		if (chunk->state == GM_CHUNK_CREATING)
-			gm_device_create(device, chunk, session->id);
-	gm_session_changed(session, device->number);
+			gm_device_create(device, chunk, session->payer.id);
+	gm_session_changed(session, device);
 	gm_device_settle(device);
 }
 
@@ -445,18 +437,19 @@ void gm_request_start(struct gm_request *request)
 }
 
 /* Grants it, queues it or refuses it. */
-static gpumem_status request_take(struct gm_core *core, struct gm_request *request, char *detail)
+static gpumem_status request_take(struct gm_env *env, struct gm_request *request, char *detail)
 {
-	struct gm_session *session = request->session;
-	gpumem_status status = request_check(core, request, detail);
+	gpumem_status status = request_check(env, request, detail);
 	if (status != GPUMEM_OK)
 		return status;
+
 	struct gm_device *device =
-		request->lease ? request->lease->device : &core->devices[request->device];
+		request->lease ? request->lease->device : &env->devices[request->device];
+	const struct gm_account *account = gm_session_account(request->session, device);
 	uint64_t exact = gm_plan_exact(request->bytes);
 	struct gm_refusal refusal = {0};
-	bool fits = gm_admit_now(device, session, exact, &refusal);
-	if (fits && device->queue.exhausted > 0 && gm_queue_bars(device, session, UINT64_MAX)) {
+	bool fits = gm_admit_now(device, account, exact, &refusal);
+	if (fits && device->queue.exhausted > 0 && gm_queue_bars(device, account, UINT64_MAX)) {
 		refusal.block = GM_BLOCK_TURN;
 		fits = false;
 	}
@@ -466,6 +459,7 @@ static gpumem_status request_take(struct gm_core *core, struct gm_request *reque
 			gm_request_start(request);
 		return status;
 	}
+
 	/* Asked for in a way that is not to be had here: no reason to wait. */
 	enum gm_transport transport;
 	if (!request->lease)
@@ -475,7 +469,7 @@ static gpumem_status request_take(struct gm_core *core, struct gm_request *reque
 	return status;
 }
 
-void gm_core_request(struct gm_core *core, struct gm_request *request)
+void gm_request_begin(struct gm_core *core, struct gm_request *request)
 {
 	char detail[GM_DETAIL_BYTES] = "";
 	request->first_index = 0;
@@ -488,16 +482,12 @@ void gm_core_request(struct gm_core *core, struct gm_request *request)
 	request->waiting.order = UINT64_MAX;
 	core->counters.requests++;
 
-	gm_core_enter(core);
-	gpumem_status status = request_take(core, request, detail);
+	gpumem_status status = request_take(&core->env, request, detail);
 	if (status != GPUMEM_OK)
 		gm_request_refuse(request, status, detail);
-	gm_core_leave(core);
 }
 
-void gm_core_cancel(struct gm_core *core, struct gm_request *request)
+void gm_request_cancel(struct gm_request *request)
 {
-	gm_core_enter(core);
 	request_fail(request, GPUMEM_E_CANCELLED, "the request was cancelled");
-	gm_core_leave(core);
 }

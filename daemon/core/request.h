@@ -2,28 +2,85 @@
 #ifndef GM_CORE_REQUEST_H
 #define GM_CORE_REQUEST_H
 
-#include "daemon/core/core.h"
-#include "daemon/core/device.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-/* Ends what a session has pending, as cancelled: all of it, or what grows one lease. */
-void gm_request_cancel_all(struct gm_session *session);
-void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease);
-/* A chunk that a request waits for is there, or is not to be had. */
-void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
+#include "gpumem/status.h"
+#include "common/types.h"
+#include "daemon/core/event.h"
+
+/* Requests for memory. */
+
+struct gm_chunk;
+struct gm_lease;
+struct gm_session;
+struct gm_tally;
 
 /*
- * Charges a request that fits (gm_admit_now()), takes what is pooled and makes ready what is not.
- * Not linked yet. Otherwise nothing is held: GPUMEM_E_UNSUPPORTED, GPUMEM_E_LIMIT (chunks),
- * GPUMEM_E_HOST_MEMORY.
+ * A request's place in the queue of its device; core's own. A request is in the queue from the
+ * moment it did not fit until it is granted or refused. A request that may not wait is parked: it
+ * is there only while the device is probed and clients are asked for what it lacks.
  */
-gpumem_status gm_request_admit(
-	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
-/* Submits an admitted request, or ends it if nothing is missing. */
-void gm_request_start(struct gm_request *request);
-/* Ends a request that holds nothing and is in no list. */
-void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail);
-/* Into and out of its session's pending ones. */
-void gm_request_link(struct gm_request *request);
-void gm_request_unlink(struct gm_request *request);
+struct gm_waiting {
+	bool queued;
+	bool parked;
+	bool begun;         /* it was found not to fit: clients were asked, and its wait reported */
+	bool told;          /* GM_EVENT_QUEUED was reported, so its end will be, too */
+	bool last_probe;    /* a parked request: the last probe was asked for already */
+	uint8_t rounds;     /* how often clients were asked on its behalf */
+	uint32_t overtaken; /* by requests behind it that were granted what it waits for */
+	int32_t priority;
+	enum gm_block block;
+	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
+	uint64_t order;               /* of arrival */
+	uint64_t exact;               /* bytes it needs at least */
+	uint32_t device;
+	uint64_t since_ns;
+	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
+	uint64_t again_ns; /* clients are asked again then */
+	uint64_t probe;    /* nothing is decided before this probe ended; 0: none */
+	/* It fitted, but the device could not make so many bytes of it; 0: that is not so. It is
+	 * tried again when the device's count of freed bytes, or the pool's of returns, is past
+	 * these. */
+	uint64_t denied, freed, returns;
+	struct gm_request *prev, *next;
+};
+
+/*
+ * A request for memory, embedded in a struct of the caller. The caller fills the first part; core
+ * uses the rest until it calls done(), which happens once. On success, status is GPUMEM_OK, detail
+ * is NULL, and request->lease has the new chunks from first_index on. Otherwise detail says cause
+ * and remedy, and nothing is held. done() may free the request and call anything but what ends its
+ * session (gm_session_quarantine() is fine).
+ */
+struct gm_request {
+	struct gm_session *session;
+	struct gm_lease *lease; /* in: the lease to grow, or NULL for a new one; out: the lease */
+	uint32_t device;        /* of a new lease */
+	uint64_t bytes;
+	enum gm_transport transport; /* of a new lease */
+	const char *tag;             /* of a new lease; may be NULL; copied */
+	/* How long it may wait for room, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
+	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
+	 * what is missing. */
+	uint64_t wait_ns;
+	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
+
+	/* core's own; core sets it up */
+	uint64_t first_index;
+	uint64_t charged;        /* bytes admitted for it */
+	uint32_t missing;        /* creations under way */
+	struct gm_lease *target; /* the lease it will have; nobody can find it before done() */
+	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
+	struct gm_request *prev, *next; /* of the session's pending ones */
+	struct gm_waiting waiting;      /* while it is in the queue */
+};
+#define GM_WAIT_NEVER   UINT64_MAX
+#define GM_WAIT_FOREVER (UINT64_MAX - 1)
+
+/* Counts since the start. */
+struct gm_core_counters {
+	uint64_t requests, refusals;
+};
 
 #endif

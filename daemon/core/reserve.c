@@ -5,13 +5,10 @@
  * longer after failures. It must never make a request wait: jobs of the reserve belong to no
  * session's turn.
  */
-#include "daemon/core/hash_table.h"
 #include "daemon/core/reserve.h"
 
 #include <assert.h>
 #include <string.h>
-
-#include "daemon/core/device.h"
 
 #define RETRY_FIRST_NS UINT64_C(1000000000)
 #define RETRY_DOUBLED  6
@@ -36,8 +33,9 @@ void gm_reserve_sizes(uint64_t bytes, uint32_t ret_wanted[GM_CHUNK_CLASSES])
 		ret_wanted[0]++;
 }
 
-void gm_reserve_set(struct gm_reserve *reserve, uint64_t bytes)
+void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 {
+	struct gm_reserve *reserve = &device->reserve;
 	gm_reserve_sizes(bytes, reserve->wanted);
 	reserve->short_of = true;
 	reserve->failures = 0;
@@ -56,7 +54,7 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 /* Whether something could be made for it, when it is time. */
 static bool reserve_is_wanted(const struct gm_device *device)
 {
-	return device->reserve.short_of && !device->stopping && device->info.transport_fd &&
+	return device->reserve.short_of && !device->env->stopping && device->info.transport_fd &&
 	       device->pressure.level == GM_LEVEL_LOW;
 }
 
@@ -110,11 +108,12 @@ void gm_reserve_back_off(struct gm_device *device)
 	reserve->short_of = true;
 }
 
-void gm_reserve_created(struct gm_device *device, uint64_t bytes, bool ok)
+void gm_reserve_created(struct gm_device *device, struct gm_chunk *chunk, bool ok)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	unsigned c = reserve_class_of(bytes);
-	assert(reserve->coming[c] > 0);
+	unsigned c = reserve_class_of(chunk->bytes);
+	assert(chunk->reserve && reserve->coming[c] > 0);
+	chunk->reserve = false;
 	reserve->coming[c]--;
 	if (!ok) {
 		gm_reserve_back_off(device);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "daemon/core/device_private.h"
 
 /*
  * Fresh chunks kept ready, because making one can take milliseconds on a busy GPU. They are pooled
@@ -18,20 +19,10 @@
  * and the first one costs the daemon a context. Where clients are given ipc unless they ask for
  * the other by name, its size is to be set to 0.
  */
-struct gm_reserve {
-	uint32_t wanted[GM_CHUNK_CLASSES];
-	uint32_t coming[GM_CHUNK_CLASSES]; /* under creation */
-	bool short_of;                     /* something may be missing */
-	uint32_t failures;                 /* in a row */
-	uint64_t retry_ns;                 /* not before; 0: at once */
-};
-
-struct gm_device;
-
 /* Which chunks make up that many bytes (less what is not whole 2 MiB). */
 void gm_reserve_sizes(uint64_t bytes, uint32_t ret_wanted[GM_CHUNK_CLASSES]);
 
-void gm_reserve_set(struct gm_reserve *reserve, uint64_t bytes);
+void gm_reserve_set(struct gm_device *device, uint64_t bytes);
 /* Starts what is missing and fits, if pressure is low and it is time. */
 void gm_reserve_refill(struct gm_device *device);
 /* When refilling wants to be tried without anything having happened; UINT64_MAX: not. */
@@ -39,6 +30,6 @@ uint64_t gm_reserve_due(const struct gm_device *device);
 /* The device is out of memory: nothing is made for a while, longer each time. */
 void gm_reserve_back_off(struct gm_device *device);
 /* One of its creations ended. */
-void gm_reserve_created(struct gm_device *device, uint64_t bytes, bool ok);
+void gm_reserve_created(struct gm_device *device, struct gm_chunk *chunk, bool ok);
 
 #endif

@@ -5,13 +5,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "daemon/core/core.h"
+/* The size of a sentence for a person, with the NUL at its end. */
+#define GM_DETAIL_BYTES 256
 
-/* A sentence for a person, cut where there is no more room. */
+/* Writes a sentence for a person. A sentence that is too long is cut. */
 static inline void __attribute__((format(printf, 2, 3)))
 gm_say(char detail[GM_DETAIL_BYTES], const char *format, ...)
 {
 	va_list args;
+
 	va_start(args, format);
 	vsnprintf(detail, GM_DETAIL_BYTES, format, args);
 	va_end(args);

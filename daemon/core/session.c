@@ -6,7 +6,7 @@
  * had.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/session.h"
+#include "daemon/core/session_private.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,14 +14,13 @@
 #include <string.h>
 
 #include "common/token.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/request.h"
+#include "daemon/core/ladder_private.h"
+#include "daemon/core/reserve.h"
 
 static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYTES])
 {
 	struct gm_core *core = session->core;
-	core->ops.random(core->ctx, ret_token, GM_TOKEN_BYTES);
+	core->env.ops.random(core->env.ctx, ret_token, GM_TOKEN_BYTES);
 	session->token = gm_token_hash_make(&core->token_key, ret_token);
 }
 
@@ -60,26 +59,29 @@ static void session_free(struct gm_session *session)
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session)
 {
-	if (core->stopping)
+	struct gm_env *env = &core->env;
+	if (env->stopping)
 		return -ESHUTDOWN;
 	assert(info->domain != GM_DOMAIN_FRESH);
 	struct gm_session *session =
-		calloc(1, sizeof(*session) + core->n_devices * sizeof(session->accounts[0]));
+		calloc(1, sizeof(*session) + env->n_devices * sizeof(struct gm_account));
 	if (!session)
 		return -ENOMEM;
 	session->core = core;
-	session->id = core->ops.new_id(core->ctx);
 	session->info = *info;
+	session->payer.id = env->ops.new_id(env->ctx);
+	session->payer.session = session;
 	if (session_copy_names(session, info) < 0) {
 		session_free(session);
 		return -ENOMEM;
 	}
-	HASH_ADD(hh, core->sessions, id, sizeof(session->id), session);
-	if (!GM_TABLE_ADDED(session)) {
+	struct gm_payer *payer = &session->payer;
+	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
+	if (!GM_TABLE_ADDED(payer)) {
 		session_free(session);
 		return -ENOMEM;
 	}
-	gm_quotas_join(core, session);
+	gm_quotas_join(&core->quotas, payer);
 	session_new_token(session, ret_token);
 	*ret_session = session;
 	return 0;
@@ -87,7 +89,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 
 uint64_t gm_session_id(const struct gm_session *session)
 {
-	return session->id;
+	return session->payer.id;
 }
 
 const struct gm_session_info *gm_session_info(const struct gm_session *session)
@@ -102,12 +104,29 @@ void gm_session_set_user(struct gm_session *session, void *user)
 
 uint64_t gm_session_held(const struct gm_session *session, uint32_t device)
 {
-	return device < session->core->n_devices ? session->accounts[device].held : 0;
+	return device < session->core->env.n_devices ? session->payer.accounts[device].held : 0;
+}
+
+uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
+{
+	if (device >= session->core->env.n_devices)
+		return 0;
+	const struct gm_account *account = &session->payer.accounts[device];
+	uint64_t most = UINT64_MAX;
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		if (account->tallies[i]->max < most)
+			most = account->tallies[i]->max;
+	return most;
+}
+
+int32_t gm_session_priority(const struct gm_session *session, uint32_t device)
+{
+	return device < session->core->env.n_devices ? session->payer.accounts[device].priority : 0;
 }
 
 bool gm_session_quarantined(const struct gm_session *session)
 {
-	return session->quarantined;
+	return session->payer.quarantined;
 }
 
 bool gm_session_full(const struct gm_session *session)
@@ -115,56 +134,77 @@ bool gm_session_full(const struct gm_session *session)
 	return HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT;
 }
 
-void gm_session_changed(struct gm_session *session, uint32_t device)
+bool gm_session_owner(
+	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner)
 {
-	if (!session->ending)
-		session->core->ops.session_changed(session->core->ctx, session, device);
+	const struct gm_session_info *info = &session->info;
+	switch (kind) {
+	case GM_OWNER_UID:
+		gm_owner_by_id(kind, info->uid, ret_owner);
+		return true;
+	case GM_OWNER_GID:
+		gm_owner_by_id(kind, info->gid, ret_owner);
+		return true;
+	case GM_OWNER_UNIT:
+		return gm_owner_by_name(kind, info->unit, ret_owner) == 0;
+	case GM_OWNER_CONTAINER:
+		return gm_owner_by_name(kind, info->container, ret_owner) == 0;
+	case GM_OWNER_NAME:
+		return gm_owner_by_name(kind, info->name, ret_owner) == 0;
+	case GM_OWNER_SESSION:
+		gm_owner_by_id(kind, session->payer.id, ret_owner);
+		return true;
+	case GM_OWNER_KINDS:
+		break;
+	}
+	return false;
 }
 
-static void session_settle_all(struct gm_core *core)
+static void session_settle_all(struct gm_env *env)
 {
-	for (uint32_t d = 0; d < core->n_devices; d++) {
-		gm_device_settle(&core->devices[d]);
-		gm_reserve_refill(&core->devices[d]);
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		gm_device_settle(&env->devices[d]);
+		gm_reserve_refill(&env->devices[d]);
 	}
 }
 
 void gm_session_quarantine(struct gm_session *session)
 {
-	struct gm_core *core = session->core;
-	if (session->quarantined)
+	struct gm_env *env = &session->core->env;
+	if (session->payer.quarantined)
 		return;
-	gm_core_enter(core);
+	gm_env_enter(env);
 	/* Before anything is cancelled, so that what done() may ask for is refused. */
-	session->quarantined = true;
+	session->payer.quarantined = true;
 	session->info.user = NULL;
 	gm_request_cancel_all(session);
-	for (uint32_t d = 0; d < core->n_devices; d++)
-		gm_ledger_quarantine(&core->devices[d].ledger, &session->accounts[d]);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ledger_quarantine(&env->devices[d].ledger, &session->payer.accounts[d]);
 	/* Whoever is off the socket cannot be asked for anything. */
-	for (uint32_t d = 0; d < core->n_devices; d++)
-		gm_ladder_gone(&core->devices[d], session);
-	session_settle_all(core);
-	gm_core_leave(core);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ladder_gone(&env->devices[d], &session->payer);
+	session_settle_all(env);
+	gm_env_leave(env);
 }
 
 int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
 	uint8_t ret_token[GM_TOKEN_BYTES])
 {
 	struct gm_core *core = session->core;
+	struct gm_env *env = &core->env;
 	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
 	if (!gm_secret_equal(&hash, &session->token, sizeof(hash)))
 		return -EACCES;
-	if (!session->quarantined)
+	if (!session->payer.quarantined)
 		return -EBUSY;
-	gm_core_enter(core);
-	session->quarantined = false;
+	gm_env_enter(env);
+	session->payer.quarantined = false;
 	session->info.user = user;
 	session_new_token(session, ret_token);
-	for (uint32_t d = 0; d < core->n_devices; d++)
-		gm_ledger_resume(&core->devices[d].ledger, &session->accounts[d]);
-	session_settle_all(core);
-	gm_core_leave(core);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ledger_resume(&env->devices[d].ledger, &session->payer.accounts[d]);
+	session_settle_all(env);
+	gm_env_leave(env);
 	return 0;
 }
 
@@ -175,31 +215,32 @@ void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TO
 
 void gm_session_cancel(struct gm_session *session)
 {
-	struct gm_core *core = session->core;
-	gm_core_enter(core);
+	struct gm_env *env = &session->core->env;
+	gm_env_enter(env);
 	gm_request_cancel_all(session);
-	gm_core_leave(core);
+	gm_env_leave(env);
 }
 
 static void session_end(struct gm_session *session, bool died)
 {
-	struct gm_core *core = session->core;
-	assert(!session->ending);
-	gm_core_enter(core);
-	session->ending = true;
+	struct gm_env *env = &session->core->env;
+	struct gm_payer *payer = &session->payer;
+	assert(!session->payer.ending);
+	gm_env_enter(env);
+	session->payer.ending = true;
 	gm_request_cancel_all(session);
 	while (session->holds)
 		gm_lease_drop(session->holds->lease, session->holds, died);
-	for (uint32_t d = 0; d < core->n_devices; d++)
-		assert(session->accounts[d].held == 0);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		assert(session->payer.accounts[d].held == 0);
 	assert(session->n_shares == 0 && session->n_new == 0);
-	for (uint32_t d = 0; d < core->n_devices; d++)
-		gm_ladder_gone(&core->devices[d], session);
-	gm_quotas_leave(core, session);
-	HASH_DEL(core->sessions, session);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ladder_gone(&env->devices[d], &session->payer);
+	gm_quotas_leave(&session->core->quotas, payer);
+	HASH_DEL(env->payers, payer);
 	session_free(session);
-	session_settle_all(core);
-	gm_core_leave(core);
+	session_settle_all(env);
+	gm_env_leave(env);
 }
 
 void gm_session_end_unmapped(struct gm_session *session)
@@ -210,21 +251,4 @@ void gm_session_end_unmapped(struct gm_session *session)
 void gm_session_end_died(struct gm_session *session)
 {
 	session_end(session, true);
-}
-
-struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
-{
-	struct gm_session *session;
-	HASH_FIND(hh, core->sessions, &id, sizeof(id), session);
-	return session;
-}
-
-struct gm_session *gm_core_next_session(struct gm_core *core, struct gm_session *after)
-{
-	return after ? after->hh.next : core->sessions;
-}
-
-uint64_t gm_core_session_count(const struct gm_core *core)
-{
-	return HASH_COUNT(core->sessions);
 }

@@ -3,41 +3,62 @@
 #define GM_CORE_SESSION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-#include <uthash.h>
+#include "common/limits.h"
+#include "daemon/core/chunk.h"
 
-#include "daemon/core/core.h"
-#include "daemon/core/ledger.h"
-#include "daemon/core/token_hash.h"
+/* Sessions. A session is a client process, whether it is connected or not. */
 
-struct gm_hold;
+struct gm_core;
+struct gm_session;
 
-/*
- * A client process: what it holds and what it is charged. It lives until the process is gone,
- * whatever becomes of the connection. The accounts are per device, in order of number. Rules about
- * owners (limits, guarantees, priorities) hang on the session, which knows its owner.
- */
-struct gm_session {
-	struct gm_core *core;
-	uint64_t id;
-	struct gm_session_info info;
-	struct gm_token_hash token;
-	bool quarantined;
-	bool ending;
-	bool limited; /* a limit applies to it */
-	char *names;  /* what info's unit, container and name point to */
-	uint64_t n_shares;
-	uint64_t n_new;             /* requests for a new lease that are pending */
-	struct gm_request *pending; /* oldest first */
-	struct gm_hold *holds;      /* by lease, in order of age */
-	UT_hash_handle hh;
-	struct gm_account accounts[];
+struct gm_session_info {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+	gm_domain domain;
+	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
+	void *user;   /* the peer it belongs to; NULL while quarantined */
+	/* Further owners that limits can be given to. NULL or "": none. Core copies them. The name
+	 * is the client's own word and can only tighten its limits. A string that is longer than
+	 * GM_OWNER_NAME_BYTES counts as none. */
+	const char *unit, *container, *name;
 };
 
-/* Tells that what it holds on a device changed; not when it is about to end. */
-void gm_session_changed(struct gm_session *session, uint32_t device);
-/* The session holds as many leases as it may, with those it asked for. */
-bool gm_session_full(const struct gm_session *session);
+/* Makes a session and its resume token. Core keeps only the token's hash. */
+int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
+	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);
+uint64_t gm_session_id(const struct gm_session *session);
+const struct gm_session_info *gm_session_info(const struct gm_session *session);
+void gm_session_set_user(struct gm_session *session, void *user);
+/* What the session is charged on a device. */
+uint64_t gm_session_held(const struct gm_session *session, uint32_t device);
+/* The lowest max of all limits that apply to it, alone or with others; UINT64_MAX: none. */
+uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
+int32_t gm_session_priority(const struct gm_session *session, uint32_t device);
+uint64_t gm_session_lease_count(const struct gm_session *session);
+bool gm_session_quarantined(const struct gm_session *session);
+
+/* The connection ended, but the process lives. Its pending requests end as cancelled. Its chunks
+ * are quarantined and stay charged. */
+void gm_session_quarantine(struct gm_session *session);
+/* The client is back with its token (compared in constant time), and its chunks are leased again.
+ * -EACCES: wrong token. -EBUSY: not quarantined. */
+int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
+	uint8_t ret_token[GM_TOKEN_BYTES]);
+/* The client could not be told its new token: makes the old one valid again. */
+void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
+/* Cancels pending requests while done() can still use the session. */
+void gm_session_cancel(struct gm_session *session);
+/*
+ * Ends and frees the session. Its pending requests end as cancelled. With _unmapped, the client
+ * said that it unmapped everything (goodbye), so its chunks may be pooled. With _died, the process
+ * died and its chunks are destroyed.
+ */
+void gm_session_end_unmapped(struct gm_session *session);
+void gm_session_end_died(struct gm_session *session);
 
 #endif

@@ -5,16 +5,13 @@
  * in time. It must never keep a token: see token_hash.c.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/share.h"
+#include "daemon/core/session_private.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/token.h"
-#include "daemon/core/core_private.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/session.h"
 
 static void share_free(struct gm_share *share)
 {
@@ -55,7 +52,7 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	struct gm_share *share = calloc(1, sizeof(*share));
 	if (!share)
 		return GPUMEM_E_HOST_MEMORY;
-	core->ops.random(core->ctx, token, sizeof(token));
+	core->env.ops.random(core->env.ctx, token, sizeof(token));
 	share->hash = gm_token_hash_make(&core->token_key, token);
 	share->lease = lease;
 	share->options = *options;
@@ -102,7 +99,7 @@ gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM
 		!share_in_audience(share, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
 	struct gm_lease *lease = share->lease;
-	if (session->ending || session->quarantined)
+	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;
 	if (lease->n_opens >= GM_LIMIT_OPENERS_PER_LEASE)
 		return GPUMEM_E_LIMIT;

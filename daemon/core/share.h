@@ -2,22 +2,34 @@
 #ifndef GM_CORE_SHARE_H
 #define GM_CORE_SHARE_H
 
-#include <uthash.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
-#include "daemon/core/core.h"
-#include "daemon/core/token_hash.h"
+#include "gpumem/status.h"
+#include "common/limits.h"
 
-/* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.
- */
-struct gm_share {
-	struct gm_token_hash hash;
-	struct gm_lease *lease;
-	struct gm_share_options options;
-	struct gm_share *prev, *next; /* of the lease */
-	UT_hash_handle hh;            /* of all shares, by the first half of the hash */
+/* Sharing a lease by token. */
+
+struct gm_lease;
+struct gm_session;
+
+enum gm_audience { GM_AUDIENCE_DOMAIN, GM_AUDIENCE_UID, GM_AUDIENCE_GID };
+
+struct gm_share_options {
+	enum gm_audience audience;
+	uint32_t id; /* uid or gid */
+	bool read_only;
 };
-
-/* Ends every token of a lease whose maker still holds it. */
-void gm_share_end_all(struct gm_lease *lease);
+/* Makes a token for a lease. Only the session that made the lease may do so: GPUMEM_E_DENIED. */
+gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES]);
+/* Opens the lease of a token. An unknown token and the wrong audience look the same:
+ * GPUMEM_E_NOT_FOUND. Opening it twice counts twice. */
+gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease);
+/* Ends all tokens of a lease. Sessions that opened it keep it. */
+gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease);
 
 #endif

@@ -165,13 +165,13 @@ static void step_sample(struct model *m)
 {
 	uint64_t ours = m->fake.backend_bytes[0];
 	uint64_t others = model_roll(m, 4) ? model_roll(m, GiB) : model_roll(m, m->total);
-	if (m->fake.looking && model_roll(m, 4)) {
-		fake_looked(&m->fake, 0, others);
-		m->n.looked++;
-	} else if (m->fake.looking && model_roll(m, 4) == 0) {
-		m->fake.looking = false;
+	if (m->fake.probing && model_roll(m, 4)) {
+		fake_probed(&m->fake, 0, others);
+		m->n.probed++;
+	} else if (m->fake.probing && model_roll(m, 4) == 0) {
+		m->fake.probing = false;
 		gm_core_sample_failed(m->fake.core, 0);
-		gm_core_looked(m->fake.core, 0);
+		gm_core_probed(m->fake.core, 0);
 	} else {
 		gm_core_sample(m->fake.core, 0, model_less(model_less(m->total, ours), others));
 	}
@@ -303,7 +303,7 @@ static void step(struct model *m)
 		break;
 	}
 	model_check(m);
-	if (m->fake.looking && model_roll(m, 3) == 0) {
+	if (m->fake.probing && model_roll(m, 3) == 0) {
 		step_sample(m);
 		model_check(m);
 	}
@@ -319,7 +319,7 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	struct gm_core_device_info info = fake_info(m->total);
 	info.policy.max_pool = UINT64_MAX;
 	m->policy = info.policy;
-	fake_core_init_looking(&m->fake);
+	fake_core_init_probing(&m->fake);
 	m->fake.calls_off = _i % 2; /* whether what is cancelled is made all the same */
 	fake_core_add(&m->fake, &info);
 	model_check(m);
@@ -331,15 +331,15 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 		"# granted %" PRIu64 " (%" PRIu64 " after waiting), refused %" PRIu64
 		", limit %" PRIu64 ", timeout %" PRIu64 ", deadlock %" PRIu64 ", never %" PRIu64
 		", barred %" PRIu64 "/%" PRIu64 ", asked %" PRIu64 ", ignored %" PRIu64
-		", victims %" PRIu64 ", looked %" PRIu64 ", denied %" PRIu64 "\n",
+		", victims %" PRIu64 ", probed %" PRIu64 ", denied %" PRIu64 "\n",
 		m->n.granted, m->n.late, m->n.refused, m->n.limit, m->n.timeout, m->n.deadlock,
 		m->n.never, m->n.exhausted, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
-		m->n.looked, m->n.denied);
+		m->n.probed, m->n.denied);
 	must(m,
 		m->run.chosen || n < STEPS ||
 			(m->n.granted > n / 100 && m->n.late > n / 300 && m->n.limit > n / 1000 &&
 				m->n.timeout > 0 && m->n.deadlock > 0 && m->n.asked > n / 300 &&
-				m->n.ignored > 0 && m->n.looked > 0 && m->n.denied > 0),
+				m->n.ignored > 0 && m->n.probed > 0 && m->n.denied > 0),
 		"the run tried little");
 	gm_core_shutdown(m->fake.core);
 	memset(m->sessions, 0, sizeof(m->sessions));

@@ -20,7 +20,7 @@ static void setup(void)
 {
 	struct gm_core_device_info info = fake_info(4 * GiB);
 	fake_no_levels(&info.policy);
-	fake_core_init_looking(&fake);
+	fake_core_init_probing(&fake);
 	d = fake_core_add(&fake, &info);
 	a = fake_session(&fake, 1, 1);
 	b = fake_session(&fake, 2, 2);
@@ -193,11 +193,11 @@ START_TEST(what_goes_away_outside_the_broker_is_a_reason_to_try_again)
 	ck_assert_uint_eq(fake.n_jobs, 0);
 	/* It fits, but has been denied: so the device is looked at while it waits. */
 	fake_pass(&fake, 20 * MS);
-	ck_assert(fake.looking);
-	fake_looked(&fake, d, 2 * GiB);
+	ck_assert(fake.probing);
+	fake_probed(&fake, d, 2 * GiB);
 	ck_assert_uint_eq(fake.n_jobs, 0);
 	fake_pass(&fake, 20 * MS);
-	fake_looked(&fake, d, GiB);
+	fake_probed(&fake, d, GiB);
 	ck_assert_uint_eq(fake_core_count(&fake, false), 1);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);

@@ -115,22 +115,22 @@ static int terminate(void *ctx, struct gm_session *session, uint32_t device)
 	return fake->terminate;
 }
 
-static void look(void *ctx, uint32_t device)
+static void probe(void *ctx, uint32_t device)
 {
 	struct fake_core *fake = ctx;
-	must(!fake->looking);
-	fake->looks++;
-	fake->looking = true;
+	must(!fake->probing);
+	fake->probes++;
+	fake->probing = true;
 }
 
-void fake_looked(struct fake_core *fake, uint32_t device, uint64_t foreign)
+void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign)
 {
 	uint64_t total = fake_figures(fake, device).total;
 	uint64_t used = fake->backend_bytes[device] + foreign;
-	must(fake->looking);
-	fake->looking = false;
+	must(fake->probing);
+	fake->probing = false;
 	gm_core_sample(fake->core, device, total > used ? total - used : 0);
-	gm_core_looked(fake->core, device);
+	gm_core_probed(fake->core, device);
 }
 
 static void wake_at(void *ctx, uint64_t ns)
@@ -233,7 +233,7 @@ struct gm_core_device_info fake_info(uint64_t total)
 		}};
 }
 
-static void init(struct fake_core *fake, bool asking, bool looking)
+static void init(struct fake_core *fake, bool asking, bool probing)
 {
 	struct gm_core_ops ops = {
 		.create = create,
@@ -253,8 +253,8 @@ static void init(struct fake_core *fake, bool asking, bool looking)
 		ops.wake_at = wake_at;
 		ops.event = event;
 	}
-	if (looking)
-		ops.look = look;
+	if (probing)
+		ops.probe = probe;
 	memset(fake, 0, sizeof(*fake));
 	fake->now = 1;
 	/* Room for every chunk there can be, made at once: the fake must not fail when memory is
@@ -275,7 +275,7 @@ void fake_core_init_asking(struct fake_core *fake)
 	init(fake, true, false);
 }
 
-void fake_core_init_looking(struct fake_core *fake)
+void fake_core_init_probing(struct fake_core *fake)
 {
 	init(fake, true, true);
 }

@@ -67,8 +67,8 @@ struct fake_core {
 	uint64_t victims; /* how many */
 	int terminate;    /* what terminate() returns */
 	uint64_t wake_ns; /* of the last wake_at() */
-	uint64_t looks;   /* that were wanted */
-	bool looking;     /* one of them is under way */
+	uint64_t probes;  /* that were wanted */
+	bool probing;     /* one of them is under way */
 };
 
 /* total of one device, fraction 1, min_free 0, pooling, no reserve, no bounds on the pool */
@@ -78,10 +78,10 @@ void fake_no_levels(struct gm_policy *policy);
 void fake_core_init(struct fake_core *fake);
 /* The same with clients that can be asked, told and terminated. */
 void fake_core_init_asking(struct fake_core *fake);
-/* The same with devices that can be looked at. */
-void fake_core_init_looking(struct fake_core *fake);
-/* The look under way ends: others have so much of the device. It must be. */
-void fake_looked(struct fake_core *fake, uint32_t device, uint64_t foreign);
+/* The same with devices that can be probed. */
+void fake_core_init_probing(struct fake_core *fake);
+/* Ends the probe, which must be under way: others have so much of the device. */
+void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign);
 /* What the client's page would say. */
 void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
 	uint64_t cached, uint64_t evictable);

@@ -22,7 +22,7 @@
  *      before it returned that much or the deadline passed, and never while it is off the socket;
  *   8. the level goes back up to where it fell from only after the dwell;
  *   9. figures and backend agree (fake_core_check());
- *  10. at most one look at the device is under way (fake_core.c), and whoever is held for one is
+ *  10. at most one probe of the device is under way (fake_core.c), and whoever is held for one is
  *      held no longer than that.
  */
 #include "tests/unit/core/policy_model.h"
@@ -176,8 +176,8 @@ static void check_queue(struct model *m, const struct limits *limits,
 		r->counted = false; /* back, if it was granted */
 		bool denied = r->q.r.waiting.denied > 0;
 		m->n.denied += denied;
-		must(m, !r->q.r.waiting.look || m->fake.looking,
-			"held for a look that nobody takes");
+		must(m, !r->q.r.waiting.probe || m->fake.probing,
+			"held for a probe that nobody takes");
 		if (w->block != GM_BLOCK_DEVICE)
 			r->always_device = false;
 		must(m, !r->always_device || r->behind <= GM_QUEUE_OVERTAKES,

@@ -54,7 +54,7 @@ struct model {
 	uint64_t asks;
 	struct {
 		uint64_t granted, late, refused, limit, timeout, deadlock, never, exhausted, turned;
-		uint64_t asked, ignored, victims, looked, denied;
+		uint64_t asked, ignored, victims, probed, denied;
 	} n;
 };
 

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_DEVICE_PRIVATE_H
+#define GM_CORE_DEVICE_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpumem/status.h"
+#include "common/limits.h"
+#include "common/types.h"
+#include "daemon/core/chunk.h"
+#include "daemon/core/device.h"
+#include "daemon/core/env.h"
+#include "daemon/core/event.h"
+#include "daemon/core/ledger.h"
+#include "daemon/core/policy.h"
+#include "daemon/core/pool.h"
+
+/*
+ * A device as core's modules see it: all of its state, and the ways that a chunk can go.
+ *
+ * The state of the modules above (reserve, probe, ladder and queue) is plain data here, so that
+ * they can be stored together. Each of them changes its own part only. device.c itself touches two
+ * fields of them: reserve.short_of and queue.woken.
+ */
+
+struct gm_request;
+
+/* Kept by reserve.c. */
+struct gm_reserve {
+	uint32_t wanted[GM_CHUNK_CLASSES];
+	uint32_t coming[GM_CHUNK_CLASSES]; /* under creation */
+	bool short_of;                     /* something may be missing */
+	uint32_t failures;                 /* in a row */
+	uint64_t retry_ns;                 /* not before this time; 0: at once */
+};
+
+/* Kept by probe.c. */
+struct gm_probe {
+	uint64_t begun;   /* the number of the last probe that began; the first one is 1 */
+	uint64_t told;    /* the last one whose end was reported: begun, or the one before */
+	uint64_t wanted;  /* the last one that a request waits for */
+	uint64_t told_ns; /* when that was reported */
+};
+
+/* One reclaim by one trigger, from its first ask to the last answer or the deadline. Kept by
+ * ladder.c. */
+struct gm_ladder_run {
+	bool active;
+	uint64_t deadline_ns;
+	uint64_t need;
+	enum gm_level level;      /* pressure: the level to get below */
+	uint64_t owing;           /* accounts that were asked and have not returned all of it */
+	uint64_t owed;            /* the bytes that they still owe */
+	uint64_t rungs[GM_RUNGS]; /* bytes that each rung gave */
+};
+
+/* Kept by ladder.c and climb.c. */
+struct gm_ladder {
+	struct gm_ladder_run runs[GM_TRIGGERS];
+	enum gm_level level; /* the level that was acted on last */
+	unsigned stage;      /* at critical: the next rung to climb */
+	uint64_t next_ns;    /* the pressure ladder's next action; UINT64_MAX: none */
+	uint64_t victim;     /* id of the payer that is being terminated; 0: none */
+	bool powerless;      /* terminate() has failed since the level became critical */
+};
+
+/* Kept by queue.c. */
+struct gm_queue {
+	struct gm_request *requests; /* in order */
+	uint64_t length;
+	uint64_t last_order;
+	uint64_t changes;   /* of the list: a walk over it notices that the list moved */
+	uint64_t exhausted; /* requests that may not be overtaken any more */
+	uint64_t denied;    /* requests that the backend had no memory for */
+	bool woken;         /* something may have come back */
+	uint64_t witness;   /* id of a payer that held memory and did not wait when last seen */
+	uint64_t due_ns;    /* when the first request is due; valid while the queue is not woken */
+};
+
+struct gm_device {
+	struct gm_env *env;
+	uint32_t number;
+	struct gm_core_device_info info;
+	/* Worked out once per policy: fraction x total, and total - min_free. */
+	uint64_t share, beyond_min_free;
+	struct gm_ledger ledger;
+	struct gm_pool pool;
+	struct gm_reserve reserve;
+	struct gm_pressure pressure;
+	struct gm_queue queue;
+	struct gm_ladder ladder;
+	struct gm_probe probe;
+	uint64_t freed;       /* bytes since the start: destroyed, or no longer foreign */
+	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
+	int32_t top_priority; /* of all payers, unless top_stale (quota.c) */
+	bool top_stale;
+	uint64_t chunks; /* all but the doomed ones */
+	uint64_t jobs;   /* creations and destructions under way */
+	uint64_t reclaim_epoch;
+};
+
+void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t number,
+	const struct gm_core_device_info *info);
+void gm_device_deinit(struct gm_device *device);
+/* GPUMEM_E_NOT_FOUND, and detail says which devices there are. */
+gpumem_status gm_device_check_number(
+	const struct gm_env *env, uint32_t number, char detail[GM_DETAIL_BYTES]);
+
+static inline uint64_t gm_device_now(const struct gm_device *device)
+{
+	return gm_env_now(device->env);
+}
+
+/* The queue will be gone through before the call into core returns. */
+static inline void gm_device_wake_queue(struct gm_device *device)
+{
+	device->env->woken = device->queue.woken = true;
+}
+
+uint64_t gm_device_capacity(const struct gm_device *device);
+uint64_t gm_device_ceiling(const struct gm_device *device);
+uint64_t gm_device_available(const struct gm_device *device);
+uint32_t gm_device_pressure(const struct gm_device *device);
+void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy);
+
+/* Makes the struct of a chunk: it is counted and has an id, but is not in the ledger yet. NULL: no
+ * memory. */
+struct gm_chunk *gm_device_new_chunk(
+	struct gm_device *device, enum gm_transport transport, uint64_t bytes);
+/* Frees a chunk for which the backend holds nothing. */
+void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk);
+/* Submits the creation of a chunk. */
+void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn);
+/* Takes back the creation if it has not begun. Then the caller must free the chunk. */
+bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
+
+/*
+ * Takes a created chunk out of the account that is charged for it. The chunk must be in no list. If
+ * it is reusable (the client has unmapped it, or has never seen it) and there is room, it is pooled
+ * for chunk->domain, otherwise it is destroyed. Returns whether it was pooled.
+ */
+bool gm_device_release(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
+	bool reusable);
+/* A creation that no request waits for ended. */
+void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
+
+/* Shrinks the pool until what is charged and the chunks there are fit, sparing one domain. */
+void gm_device_make_room(struct gm_device *device, gm_domain spare);
+/* Must be called after any change: keeps the pool within the ceiling, updates the level, and
+ * reports both. */
+void gm_device_settle(struct gm_device *device);
+
+#endif

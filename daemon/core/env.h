@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_ENV_H
+#define GM_CORE_ENV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/core/ops.h"
+#include "daemon/core/payer.h"
+
+struct gm_core;
+struct gm_device;
+
+/*
+ * What all of core's modules share: the way up to the daemon, the tables of devices, payers and
+ * chunks, and the state of the call into core that is running.
+ *
+ * Everything that can change who may have memory is put between gm_env_enter() and gm_env_leave().
+ * Such calls may be nested, because done() may call core again. A module that changes something
+ * which others wait for sets woken. When the outermost call returns, the pump looks after it.
+ */
+struct gm_env {
+	struct gm_core_ops ops;
+	void *ctx; /* the first argument of all ops */
+	bool stopping;
+
+	struct gm_device *devices; /* in order of number */
+	uint32_t n_devices;
+	struct gm_payer *payers; /* by id, in order of age */
+	struct gm_chunk *chunks; /* by id; all but the doomed ones */
+
+	unsigned depth;
+	bool woken;
+	/* Grants what waits and lets the ladders act. Core sets it: the modules below cannot call
+	 * it by name. */
+	void (*pump)(struct gm_core *core);
+	struct gm_core *core;
+};
+
+static inline uint64_t gm_env_now(const struct gm_env *env)
+{
+	return env->ops.now_ns(env->ctx);
+}
+
+static inline void gm_env_enter(struct gm_env *env)
+{
+	env->depth++;
+}
+
+static inline void gm_env_leave(struct gm_env *env)
+{
+	if (--env->depth == 0 && env->woken)
+		env->pump(env->core);
+}
+
+static inline void gm_env_tell(const struct gm_env *env, const struct gm_event *event)
+{
+	if (env->ops.event)
+		env->ops.event(env->ctx, event);
+}
+
+/* What the payer holds on a device, or may hold there, changed. A payer about to end is not
+ * reported. */
+static inline void gm_env_payer_changed(
+	const struct gm_env *env, const struct gm_payer *payer, uint32_t device)
+{
+	if (!payer->ending)
+		env->ops.session_changed(env->ctx, payer->session, device);
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_OPS_H
+#define GM_CORE_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/types.h"
+#include "daemon/core/chunk.h"
+#include "daemon/core/event.h"
+#include "daemon/core/say.h"
+
+/*
+ * What core asks of the daemon. Everything that core needs from above goes through this table: jobs
+ * for the device threads, the clock, ids and random bytes, and whatever a client must be asked or
+ * told.
+ */
+struct gm_core_ops {
+	/*
+	 * Starts the creation of chunk->bytes on chunk->device by chunk->transport. It must not
+	 * complete before this returns. The daemon reports the end with gm_core_created(). Jobs of
+	 * different turns (sessions) take turns.
+	 */
+	void (*create)(void *ctx, struct gm_chunk *chunk, uint64_t turn);
+	/* Starts the destruction of what chunk->handle names, ahead of all creations. The daemon
+	 * reports the end with gm_core_destroyed(). */
+	void (*destroy)(void *ctx, struct gm_chunk *chunk);
+	/* The monotonic clock. */
+	uint64_t (*now_ns)(void *ctx);
+	/* An id that was never used before, not even before a restart. Never 0. */
+	uint64_t (*new_id)(void *ctx);
+	/* Random bytes that nobody can guess: tokens are made of them. */
+	void (*random)(void *ctx, void *bytes, size_t n);
+	/* A device's figures, or what a session holds on it, changed: the shared pages must show
+	 * it. Called often, so it must be cheap. */
+	void (*device_changed)(void *ctx, uint32_t device);
+	void (*session_changed)(void *ctx, struct gm_session *session, uint32_t device);
+	/* The pressure on a device reached another level. */
+	void (*level_changed)(void *ctx, uint32_t device, enum gm_level level);
+
+	/* ---- the functions below may be NULL: then core does without */
+
+	/*
+	 * Nobody wants this chunk any more, and its creation was started. Returns true if the
+	 * creation had not begun: it never will, and gm_core_created() is not called. Returns false
+	 * if it has begun: its end is reported as usual. Without this function, a client that asks
+	 * and cancels keeps the device busy with chunks that nobody wants.
+	 */
+	bool (*call_off)(void *ctx, struct gm_chunk *chunk);
+	/*
+	 * What a client says on its page about its use of a device. Core calls this while it makes
+	 * a plan. Core believes it as far as it can be true (no more than the client holds). A
+	 * client that claims to have nothing cached may be asked all the same.
+	 */
+	void (*use)(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret);
+	/*
+	 * Asks a connected client to give memory back. Core learns about the effect only from what
+	 * the client returns, or from its end. A client that does not react by the deadline is left
+	 * alone for a while. Must not return memory or end a session before it returns.
+	 */
+	void (*reclaim)(void *ctx, struct gm_session *session, const struct gm_reclaim *ask);
+	/*
+	 * Terminates a client's process: only with oom = terminate, and only at the end of the
+	 * ladder. Core then waits for gm_session_end_died(). A negative errno means that it cannot
+	 * be done, for example because the daemon may not send signals. Core does not try again
+	 * while the device stays critical.
+	 */
+	int (*terminate)(void *ctx, struct gm_session *session, uint32_t device);
+	/*
+	 * Measures how much of a device is free, from now on. The daemon reports the result with
+	 * gm_core_sample() or gm_core_sample_failed(), and then calls gm_core_probed(): after this
+	 * returned, and in order with the device's other jobs. Core has one probe of a device under
+	 * way at most. See probe.h.
+	 */
+	void (*probe)(void *ctx, uint32_t device);
+	/* What the device said when it failed to make a chunk just now. Returns false if it said
+	 * nothing. */
+	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
+	/* gm_core_tick() must be called at this time, which is earlier than it last said. Without
+	 * this function, deadlines are kept only as well as ticks come. */
+	void (*wake_at)(void *ctx, uint64_t ns);
+	/* An event for the journal and gpumemctl watch. Its pointers are valid during the call. */
+	void (*event)(void *ctx, const struct gm_event *event);
+};
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_PAYER_H
+#define GM_CORE_PAYER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "daemon/core/ledger.h"
+
+/*
+ * The one that memory is charged to: the part of a session that the modules below sessions need to
+ * know. It is embedded in struct gm_session.
+ */
+struct gm_payer {
+	uint64_t id;
+	struct gm_session *session; /* opaque here: for the functions of gm_core_ops */
+	bool quarantined;           /* its connection is gone, so it cannot be asked for anything */
+	bool ending;                /* it will be freed before the call into core returns */
+	bool limited;               /* a limit applies to it */
+	UT_hash_handle hh;          /* of gm_env.payers */
+	struct gm_account accounts[]; /* one per device, in order of number */
+};
+
+#endif

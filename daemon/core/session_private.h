@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_SESSION_PRIVATE_H
+#define GM_CORE_SESSION_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "gpumem/status.h"
+#include "daemon/core/admit.h"
+#include "daemon/core/device_private.h"
+#include "daemon/core/env.h"
+#include "daemon/core/lease.h"
+#include "daemon/core/owner.h"
+#include "daemon/core/payer.h"
+#include "daemon/core/queue.h"
+#include "daemon/core/quota_private.h"
+#include "daemon/core/request.h"
+#include "daemon/core/session.h"
+#include "daemon/core/share.h"
+#include "daemon/core/token_hash.h"
+
+/*
+ * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
+ * wait. They are one object in six files (session.c, lease.c, share.c, request.c, queue.c and
+ * deadlock.c), because each of them can end the others. The modules below know nothing of it.
+ */
+
+/* All of core's state. core.c puts it together. */
+struct gm_core {
+	struct gm_env env;
+	struct gm_device devices[GM_LIMIT_DEVICES]; /* env.devices points here */
+	struct gm_quotas quotas;
+	struct gm_token_hash_key token_key;
+	struct gm_share *shares; /* by hash of token */
+	uint64_t n_leases;
+	struct gm_core_counters counters;
+	uint64_t armed_ns; /* when the daemon means to call gm_core_tick() */
+};
+
+/* ---- session.c */
+
+/*
+ * A client process: what it holds and what it is charged. It lives until the process is gone,
+ * whatever becomes of the connection.
+ */
+struct gm_session {
+	struct gm_core *core;
+	struct gm_session_info info;
+	struct gm_token_hash token;
+	char *names; /* what info's unit, container and name point to */
+	uint64_t n_shares;
+	uint64_t n_new;             /* pending requests for a new lease */
+	struct gm_request *pending; /* oldest first */
+	struct gm_hold *holds;      /* by lease, in order of age */
+	struct gm_payer payer;      /* last: its accounts follow */
+};
+
+static inline struct gm_account *gm_session_account(
+	struct gm_session *session, const struct gm_device *device)
+{
+	return &session->payer.accounts[device->number];
+}
+
+/* Reports that what the session holds on a device changed, unless the session is about to end. */
+static inline void gm_session_changed(
+	const struct gm_session *session, const struct gm_device *device)
+{
+	gm_env_payer_changed(device->env, &session->payer, device->number);
+}
+
+/* Whether the session holds as many leases as it may, with those it asked for. */
+bool gm_session_full(const struct gm_session *session);
+/* For gm_quotas.owner_of. */
+bool gm_session_owner(
+	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+
+/* ---- lease.c */
+
+/* A session's part in a lease: it made the lease, or opened it. */
+struct gm_hold {
+	uint64_t lease_id;
+	struct gm_lease *lease;
+	struct gm_session *session;
+	uint32_t count; /* how often the session made or opened it and did not return it */
+	bool read_only; /* it was opened for reading each time */
+	struct gm_hold *prev, *next; /* of the lease, oldest first */
+	UT_hash_handle hh;           /* of the session */
+};
+
+/*
+ * A lease. The oldest hold always pays: the maker's, as long as it has one. reusable tells whether
+ * the chunks may be pooled. It starts with the maker's word. It is lost, for good, when a session
+ * of another domain opens the lease, or when a holder dies while others hold it: then nobody can
+ * say that all mappings are gone.
+ */
+struct gm_lease {
+	uint64_t id;
+	struct gm_core *core;
+	struct gm_device *device;
+	enum gm_transport transport;
+	gm_domain domain;
+	bool reusable;
+	bool across;              /* a session of another domain has opened it */
+	struct gm_session *maker; /* NULL: it returned the lease or is gone */
+	struct gm_hold *holds;
+	struct gm_hold own; /* the maker's */
+	uint32_t n_opens;   /* by all sessions, as often as they opened it */
+	struct gm_share *shares;
+	struct gm_chunk *chunks; /* in order of index */
+	uint64_t next_index;
+	uint64_t bytes, user_bytes;
+	char tag[GM_LIMIT_NAME_BYTES + 1];
+};
+
+/* Makes a lease that nobody holds yet. tag is NULL or fits. NULL: no memory. */
+struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device,
+	enum gm_transport transport, const char *tag);
+/* Frees a lease that nobody holds and that has no chunks. */
+void gm_lease_free(struct gm_lease *lease);
+/* The maker holds the lease from now on. -ENOMEM */
+int gm_lease_begin(struct gm_lease *lease);
+/* Takes ownership of created chunks, in this order. They are charged to the payer already. Returns
+ * the index of the first. */
+uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes);
+struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session);
+/* One more open. -ENOMEM */
+int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool read_only);
+/* Ends a session's part in the lease, however often it opened it. The lease ends with its last
+ * hold. */
+void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died);
+
+/* ---- share.c */
+
+/* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.
+ */
+struct gm_share {
+	struct gm_token_hash hash;
+	struct gm_lease *lease;
+	struct gm_share_options options;
+	struct gm_share *prev, *next; /* of the lease */
+	UT_hash_handle hh;            /* of all shares, by the first half of the hash */
+};
+
+/* Ends every token of a lease whose maker still holds it. */
+void gm_share_end_all(struct gm_lease *lease);
+
+/* ---- request.c */
+
+/* See gm_core_request() and gm_core_cancel(). */
+void gm_request_begin(struct gm_core *core, struct gm_request *request);
+void gm_request_cancel(struct gm_request *request);
+/* Ends a session's pending requests as cancelled: all of them, or those that grow one lease. */
+void gm_request_cancel_all(struct gm_session *session);
+void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease);
+/* A chunk that the request waits for was created, or could not be. */
+void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
+/*
+ * Charges a request that fits (gm_admit_now()), takes chunks from the pool and prepares those that
+ * must be created. The request is not linked yet. On failure nothing is held: GPUMEM_E_UNSUPPORTED,
+ * GPUMEM_E_LIMIT (chunks), GPUMEM_E_HOST_MEMORY.
+ */
+gpumem_status gm_request_admit(
+	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
+/* Submits what an admitted request lacks, or ends the request if it lacks nothing. */
+void gm_request_start(struct gm_request *request);
+/* Ends a request that holds nothing and is in no list. */
+void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail);
+/* Puts the request into its session's list of pending ones, or takes it out. */
+void gm_request_link(struct gm_request *request);
+void gm_request_unlink(struct gm_request *request);
+
+/* ---- queue.c */
+
+/*
+ * A request does not fit; refusal says why. GPUMEM_OK: it is queued, and clients were asked for
+ * what it lacks, or will be when the device has been probed. Any other status: the caller must
+ * refuse it with that status and detail. It may not wait and nobody can be asked, it could never be
+ * granted, or too many wait (GM_LIMIT_WAITING_PER_DEVICE).
+ */
+gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+/*
+ * A request was admitted, but the backend has no memory for it, and nothing is held for it any
+ * more. bytes: what could not be made of it; doomed: what is being destroyed of what it had. It is
+ * queued again, or ended by done().
+ */
+void gm_queue_deny(
+	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed);
+/* Gives an admitted request that lacks chunks its place in the order, in case it comes to the queue
+ * later. */
+void gm_queue_note(struct gm_device *device, struct gm_request *request);
+/* Ends a request that waits. */
+void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail);
+/* Whether a request of this account must let others go first: they are before it in the order, were
+ * overtaken enough, and want the same. order: its place; UINT64_MAX: it is new. */
+bool gm_queue_bars(
+	const struct gm_device *device, const struct gm_account *account, uint64_t order);
+/* A request of this account is granted: counts it for those that it overtakes. */
+void gm_queue_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order);
+/* Limits and priorities changed. */
+void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas);
+/* Grants what fits, ends what is over, and asks clients again where that is due. Calls done(), so
+ * it may run only at the outermost level of core. */
+void gm_queue_run(struct gm_device *device);
+/* When it must run next although nothing has happened; UINT64_MAX: never. */
+uint64_t gm_queue_due(const struct gm_device *device);
+/* See gm_core_queue_each(). */
+bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
+	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
+
+/* ---- deadlock.c */
+
+/*
+ * Finds out whether everybody waits for everybody: all who hold what a waiting request lacks
+ * (memory of the device, or under the limit in its way) wait for more there, and nobody has been
+ * asked for memory. Returns the request to refuse: the last in the order of those whose session
+ * holds some of it. NULL: somebody can still move. A request that waits because programs outside
+ * the broker have the memory is in no deadlock: those programs can end.
+ */
+struct gm_request *gm_deadlock_find(struct gm_device *device);
+
+#endif
