@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks in and out of an arena, and its beginning and end. A block above the small sizes costs one
- * uncontended lock each way: the heap finds it in constant time, and the pointer is looked up in a
- * table.
+ * Hands out and takes back blocks of an arena; makes and frees arenas. A block above the small
+ * sizes costs one uncontended lock each way: the heap finds a block in constant time, and a table
+ * finds the block of a pointer.
  *
- * The lock guards the books only. The source, the backend and the caller's functions must never be
- * called with it held.
+ * The lock protects the books only. The source, the backend and wake() must never be called with
+ * the lock held.
  */
 #include "autoconf.h"
 
@@ -25,7 +25,8 @@
 #define RESERVE_DEFAULT (UINT64_C(4) << 40)
 #define RESERVE_MIN     (UINT64_C(64) << 20)
 
-/* Between two looks at the device, when there is nothing else left to do than to wait for it. */
+/* How long to sleep between two questions to the device when waiting for it is all there is to
+ * do. */
 #define AWAIT_MIN_NS 20000
 #define AWAIT_MAX_NS 1000000
 
@@ -40,6 +41,7 @@ static int arena_reserve(struct gm_arena *arena)
 
 	if (config->regions)
 		return config->ops->attach ? 0 : -EOPNOTSUPP;
+
 	bytes &= ~(GM_CHUNK_MIN - 1);
 	for (;;) {
 		r = config->ops->reserve(config->backend, bytes, &addr);
@@ -49,12 +51,13 @@ static int arena_reserve(struct gm_arena *arena)
 			return r;
 		bytes = bytes / 2 & ~(GM_CHUNK_MIN - 1);
 	}
+
 	arena->base = (uint64_t)(uintptr_t)addr;
 	arena->reserved = bytes;
 	return 0;
 }
 
-/* The arena ends: whatever is alive loses its note. */
+/* Frees the notes of the blocks that are still alive. */
 static void arena_drop_notes(struct gm_arena *arena)
 {
 	struct gm_heap_slab *slab = NULL;
@@ -68,6 +71,7 @@ static void arena_drop_notes(struct gm_arena *arena)
 	}
 }
 
+/* Frees an arena, which may be half-built. */
 static void arena_drop(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
@@ -101,6 +105,7 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 	arena->heap.apart = config->regions;
 	gm_heap_bins_init(&arena->clean, false);
 	gm_small_init(&arena->small, &arena->blocks);
+
 	r = arena_reserve(arena);
 	range = config->regions ? GM_REGION_RANGE : arena->reserved;
 	if (r == 0)
@@ -119,8 +124,8 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 	return 0;
 }
 
-/* Waits for work that may still use what was freed. Where no event can be had (the driver is gone,
- * a context has failed, a stream is captured) that cannot be known, and is not waited for. */
+/* Waits for work that may still use freed memory. If no event can be recorded (the driver is gone,
+ * a context has failed, a stream is being captured), nobody can know, and this does not wait. */
 static void arena_await_device(struct gm_arena *arena)
 {
 	const struct gm_arena_config *config = &arena->config;
@@ -132,6 +137,7 @@ static void arena_await_device(struct gm_arena *arena)
 	if (gm_pending_bytes(&arena->pending) == 0 ||
 		config->ops->record(config->backend, &event) < 0)
 		return;
+
 	for (long ns = AWAIT_MIN_NS; config->ops->passed(config->backend, event) == 0;
 		ns = ns < AWAIT_MAX_NS ? ns * 2 : ns)
 		nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
@@ -147,11 +153,13 @@ bool gm_arena_free(struct gm_arena *arena)
 
 	if (!arena)
 		return true;
+
 	arena_await_device(arena);
 	gm_tcache_group_deinit(&arena->caches);
 	if (gm_pending_poll_begin(&arena->pending, events, &n))
 		for (unsigned i = 0; i < n; i++)
 			arena->config.ops->forget(arena->config.backend, events[i]);
+
 	for (struct gm_arena_chunk *chunk = arena->chunks.first; chunk; chunk = chunk->next) {
 		chunk->kind = GM_ARENA_CHUNK_BUSY;
 		LL_PREPEND2(list, chunk, list_next);
@@ -169,6 +177,7 @@ int gm_arena_take(
 {
 	if (want->key != GM_STREAM_DONE && want->key != GM_STREAM_ANY) {
 		struct gm_pending_set *own = gm_pending_own(&arena->pending, want->key);
+
 		if (own && own->bins.bytes >= want->bytes) {
 			int r = gm_heap_alloc(
 				&arena->heap, &own->bins, want->bytes, want->alignment, ret_block);
@@ -179,8 +188,8 @@ int gm_arena_take(
 	return gm_heap_alloc(&arena->heap, &arena->clean, want->bytes, want->alignment, ret_block);
 }
 
-/* Marks the chunks under a block that is freed, for the tick. (One that is allocated needs no mark:
- * it shows by itself until it is freed.) */
+/* Marks the chunks under a block that is being freed, for the tick. Allocating needs no mark: the
+ * tick sees that the chunks are not free. */
 static inline void arena_touch(struct gm_arena *arena, const struct gm_heap_block *block)
 {
 	uint64_t end = block->addr + block->bytes;
@@ -190,6 +199,7 @@ static inline void arena_touch(struct gm_arena *arena, const struct gm_heap_bloc
 		chunk->touched = true;
 }
 
+/* Makes a block of the heap a live block. Call with the lock held. */
 static inline void arena_hand_out(struct gm_arena *arena, struct gm_heap_block *block,
 	uint64_t size, struct gm_arena_note *note)
 {
@@ -218,6 +228,7 @@ static int arena_alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_are
 		pthread_mutex_lock(&arena->lock);
 		arena->misses += want->asked;
 	}
+
 	if (r == 0) {
 		arena_hand_out(arena, block, size, note);
 		*ret_ptr = (void *)block->addr;
@@ -245,6 +256,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	}
 	if (stream == GPUMEM_STREAM_DONE)
 		return GM_ARENA_E_STREAM;
+
 	key = gm_arena_key(arena, stream);
 	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED) &&
 		gm_arena_small_alloc(arena, size, alignment, key, ret_ptr) == 0)
@@ -262,6 +274,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 			return -ENOMEM;
 		strncpy(note->tag, tag, sizeof(note->tag) - 1);
 	}
+
 	r = arena_alloc_heap(arena, size, &want, note, ret_ptr);
 	if (__builtin_expect(r != 0, 0))
 		free(note);
@@ -270,19 +283,22 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	return r;
 }
 
-/* What is wrong with a pointer that starts no live block of the heap. Lock. */
+/* Says what is wrong with a pointer that is not the start of a live block of the heap. Call with
+ * the lock held. */
 static int arena_blame(struct gm_arena *arena, uint64_t addr)
 {
 	uintptr_t value;
 
 	if (!gm_arena_holds(arena, (void *)addr))
 		return GM_ARENA_E_FOREIGN;
+
 	value = gm_ptrmap_below(&arena->blocks, addr);
 	if (value && !(value & GM_SMALL_MARK)) {
 		struct gm_heap_block *block = (struct gm_heap_block *)value;
+
 		if (addr > block->addr && addr < block->addr + block->bytes)
 			return GM_ARENA_E_INSIDE;
-		/* The last one below may start above addr, in the same granule. */
+		/* The block of addr's own granule may start above addr. */
 		if (block->addr > addr && (block->addr & ~(GM_ARENA_GRANULE - 1)) > arena->base) {
 			value = gm_ptrmap_below(
 				&arena->blocks, (block->addr & ~(GM_ARENA_GRANULE - 1)) - 1);
@@ -294,7 +310,7 @@ static int arena_blame(struct gm_arena *arena, uint64_t addr)
 	return GM_ARENA_E_FREED;
 }
 
-/* The live block of the heap that starts there. Lock. */
+/* Finds the live block of the heap that starts there. Call with the lock held. */
 static int arena_find(struct gm_arena *arena, uint64_t addr, struct gm_heap_block **ret_block)
 {
 	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
@@ -322,6 +338,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 			*ret_cookie = 0;
 		return r;
 	}
+
 	key = gm_arena_key(arena, stream);
 	pthread_mutex_lock(&arena->lock);
 	r = arena_find(arena, addr, &block);
@@ -329,12 +346,14 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 		pthread_mutex_unlock(&arena->lock);
 		return r;
 	}
+
 	gm_ptrmap_set(&arena->blocks, addr, 0);
 	arena_touch(arena, block);
 	if (ret_cookie)
 		*ret_cookie = block->cookie;
 	note = block->note;
 	gm_arena_count(arena, -(int64_t)block->stamp, -(int64_t)block->bytes);
+
 	if (key == GM_STREAM_DONE) {
 		block = gm_heap_release(&arena->heap, block, &arena->clean, 0);
 		if (block->bytes >= GM_CHUNK_MIN)
@@ -347,6 +366,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
 	pthread_mutex_unlock(&arena->lock);
+
 	if (__builtin_expect(note != NULL, 0))
 		free(note);
 	gm_arena_wake(arena, wake);
@@ -374,6 +394,7 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 		bool start;
 		_Atomic uint16_t *word = gm_small_find(span, addr, &class, &start);
 		uint16_t asked = word ? atomic_load_explicit(word, memory_order_relaxed) : 0;
+
 		if (!asked)
 			return GM_ARENA_E_FREED;
 		if (!start)
@@ -381,6 +402,7 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 		*ret_size = asked;
 		return 0;
 	}
+
 	pthread_mutex_lock(&arena->lock);
 	r = arena_find(arena, addr, &block);
 	if (r == 0)
@@ -401,6 +423,7 @@ int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk 
 		*ret_status = status;
 		return GM_ARENA_E_SOURCE;
 	}
+
 	pthread_mutex_lock(&arena->lock);
 	for (size_t i = 0; i < *ret_n; i++)
 		arena->held += (*ret_chunks)[i].bytes;
@@ -418,9 +441,9 @@ void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
 	pthread_mutex_unlock(&arena->lock);
 }
 
-/* ---- what waits */
+/* ---- memory that waits for the device */
 
-/* One round; *ret_again: room for another event was made. */
+/* One round of gm_arena_pump(). *ret_again: there is room for another event now, and a need. */
 static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 {
 	const struct gm_arena_config *config = &arena->config;
@@ -432,6 +455,7 @@ static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 	pthread_mutex_lock(&arena->lock);
 	if (gm_pending_record_begin(&arena->pending, &epoch)) {
 		struct gm_map_event *event = NULL;
+
 		pthread_mutex_unlock(&arena->lock);
 		if (config->ops->record(config->backend, &event) < 0)
 			event = NULL;
@@ -439,6 +463,7 @@ static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 		gm_pending_record_end(&arena->pending, &arena->small, epoch, event);
 		pthread_cond_broadcast(&arena->changed);
 	}
+
 	if (gm_pending_poll_begin(&arena->pending, events, &n)) {
 		pthread_mutex_unlock(&arena->lock);
 		while (passed < n && config->ops->passed(config->backend, events[passed]) == 1)
@@ -454,6 +479,7 @@ static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 	}
 	*ret_again = passed && arena->pending.open;
 	pthread_mutex_unlock(&arena->lock);
+
 	for (unsigned i = 0; i < passed; i++)
 		config->ops->forget(config->backend, events[i]);
 	gm_arena_wake(arena, wake);
@@ -467,6 +493,7 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 
 	if (!arena->streams)
 		return 0;
+
 	GM_UNCANCELLED;
 	bytes = arena_pump_once(arena, &again);
 	if (again)

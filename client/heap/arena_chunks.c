@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The chunks of an arena in the order of their addresses, with a table to find the one at an
- * address. Gaps are what lies between them; a block goes where the least new memory makes room for
- * it, which fills holes before the range grows.
+ * Keeps the chunks of an arena in the order of their addresses, with a table to find the chunk at
+ * an address. Between the chunks are gaps. A block goes where the least new memory makes room for
+ * it, so holes are filled before the range grows.
  *
- * It must never map or unmap anything.
+ * This module must never map or unmap anything.
  */
 #include "autoconf.h"
 
@@ -46,7 +46,7 @@ static void chunks_map_set(
 
 bool gm_arena_chunks_taken(const struct gm_arena_chunks *chunks, uint64_t addr, uint64_t bytes)
 {
-	/* The last that begins before the end. */
+	/* The last chunk that begins before the end of the range. */
 	const struct gm_arena_chunk *chunk =
 		(const struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, addr + bytes - 1);
 
@@ -72,13 +72,14 @@ void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chun
 	chunks_map_set(chunks, chunk, 0);
 }
 
-/* How much more than asked for may come, where that saves chunks: room for it must be left. */
+/* The source may give a little more than it was asked for if that needs fewer chunks. This is how
+ * much room must be left for that. */
 static uint64_t chunks_slack(uint64_t bytes)
 {
 	return bytes / 64 & ~(GM_CHUNK_MIN - 1);
 }
 
-/* Whether a block fits when memory is put into this gap. */
+/* Whether a block fits if memory is mapped into this gap. */
 static bool chunks_gap_fits(struct gm_heap *heap, const struct gm_heap_bins *clean, uint64_t start,
 	uint64_t end, uint64_t bytes, uint64_t alignment, struct gm_arena_place *place)
 {
@@ -89,21 +90,24 @@ static bool chunks_gap_fits(struct gm_heap *heap, const struct gm_heap_bins *cle
 	memset(place, 0, sizeof(*place));
 	place->addr = start;
 	place->room = end - start;
+
 	if (left && clean && left->bins == clean)
 		place->left = left;
 	place->start = gm_round_up(place->left ? left->addr : start, alignment);
 	if (place->start >= start)
 		place->left = NULL;
+
 	block_end = place->start + bytes;
 	if (block_end <= start)
 		return true;
 	place->missing = gm_round_up(block_end - start, GM_CHUNK_MIN);
 	if (place->missing + chunks_slack(place->missing) <= place->room)
 		return true;
+
 	right = gm_heap_first_after(heap, end);
 	if (!right || !clean || right->bins != clean || block_end > end + right->bytes)
 		return false;
-	/* All of the gap is filled, so what comes must fill it exactly. */
+	/* The whole gap is filled, so what comes must fit it exactly. */
 	if (chunks_slack(place->room))
 		return false;
 	place->missing = place->room;
@@ -121,6 +125,7 @@ bool gm_arena_chunks_place(const struct gm_arena_chunks *chunks, struct gm_heap 
 	for (struct gm_arena_chunk *chunk = chunks->first;; chunk = chunk->next) {
 		uint64_t end = chunk ? chunk->addr : chunks->end;
 		struct gm_arena_place place;
+
 		if (end > start &&
 			chunks_gap_fits(heap, clean, start, end, bytes, alignment, &place) &&
 			(!found || place.missing < ret_place->missing)) {
@@ -142,6 +147,7 @@ bool gm_arena_chunks_place_high(
 
 	for (;;) {
 		uint64_t start = chunk ? chunk->addr + chunk->bytes : chunks->base;
+
 		if (end - start >= bytes) {
 			*ret_addr = end - bytes;
 			return true;
@@ -162,6 +168,7 @@ struct gm_arena_chunk *gm_arena_chunks_free_list(
 		block = gm_heap_walk(clean, GM_CHUNK_MIN, block)) {
 		uint64_t end = block->addr + block->bytes;
 		struct gm_arena_chunk *chunk = gm_arena_chunks_at(chunks, block->addr);
+
 		if (chunk->addr < block->addr)
 			chunk = chunk->next;
 		for (; chunk && chunk->addr + chunk->bytes <= end; chunk = chunk->next) {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How an arena gets larger. A block that does not fit goes where the least is missing; free chunks
- * of our own are moved there first, the source is asked for the rest. Small needs are met in steps
- * of at most 1/32 of what is held, so that the steps stay a small part of the whole; a large one
- * gets what it is short of and no more.
+ * How an arena gets larger. A block that does not fit goes where the least memory is missing. Free
+ * chunks of the arena are moved there first, and the source gives the rest. Small needs are met in
+ * steps of at most 1/32 of what is held, so a step stays a small part of the whole. A large need
+ * gets what is missing and no more.
  *
- * Nothing is locked while chunks are asked for, mapped or moved. The place is taken meanwhile (a
- * busy chunk), and so is free memory next to it that the block is to use. Several threads may be at
- * it at once: one whose need is covered by what another's request brings beyond its own waits for
- * that, the others ask for themselves.
+ * The lock is not held while chunks are asked for, mapped or moved. Meanwhile a busy chunk keeps
+ * the place, and the free memory beside it that the block will use is taken, too. Several threads
+ * may grow the arena at once. If one thread's request brings more than that thread needs, another
+ * whose need is covered by the rest waits for it; the others ask for themselves.
  *
- * An arena of regions cannot choose places: it gets a region for what is needed, and before it
- * gives up, gives back those that are free but of the wrong size.
+ * An arena of regions cannot choose places. It gets a region for what is needed. Nothing merges
+ * across regions, so small ones would waste memory at their borders; the steps are therefore up to
+ * 1/4 of what is held. Before it fails, it gives back regions that are free but of the wrong size.
  *
- * It must never fail while what is here, moved together or ordered behind the device's work, would
- * do.
+ * This module must never fail if the memory that is here would do, once moved together or ordered
+ * behind the device's work.
  */
 #include "autoconf.h"
 
@@ -30,24 +31,24 @@
 #include "client/heap/arena_region.h"
 #include "common/limits.h"
 
-#define STEP_MAX (UINT64_C(32) << 20)
-/* Moving many small chunks costs more than asking for a few large ones. */
+#define STEP_MAX (UINT64_C(32) << 20) /* no step is larger */
+/* Moving more chunks than this costs more than asking for a few large ones. */
 #define MOVES_MAX 64
 
 /* How hard to try. */
 enum grow_stage {
 	STAGE_STEP,  /* ask for a step */
 	STAGE_EXACT, /* ask for what is missing, no more */
-	STAGE_ALL,   /* empty all caches, move whatever is free */
-	STAGE_ORDER, /* wait for the device, on the device */
+	STAGE_ALL,   /* empty all caches, and move whatever is free */
+	STAGE_ORDER, /* let the stream wait for all work that uses freed memory */
 	STAGE_FAIL,
 };
 
 enum {
-	AGAIN = 100, /* something came in, though not the block */
+	AGAIN = 100, /* memory came in, but the block does not fit yet */
 };
 
-/* ---- requests under way */
+/* ---- requests under way; the callers hold the lock */
 
 static void grow_ask_begin(
 	struct gm_arena *arena, struct gm_arena_ask *ask, uint64_t spare, bool slab)
@@ -71,8 +72,8 @@ static void grow_wait_change(struct gm_arena *arena)
 	arena->waiters--;
 }
 
-/* Waits if a request under way brings enough for this need too; *joined is the one that this thread
- * counts on already. */
+/* Waits if a request under way brings enough for this need, too. *joined is the serial of the
+ * request that this thread already counts on. */
 static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t *joined)
 {
 	for (struct gm_arena_ask *ask = arena->asks; ask; ask = ask->next) {
@@ -100,8 +101,8 @@ static uint64_t grow_step_of(const struct gm_arena *arena)
 	return step;
 }
 
-/* Lock, which is let go in between. 0: *ret_block is in use. AGAIN, GM_ARENA_E_SOURCE,
- * GM_ARENA_E_SPACE, -errno. */
+/* Tries once to get a block. Call with the lock held; it is let go in between. 0: *ret_block is in
+ * use. Otherwise AGAIN, GM_ARENA_E_SOURCE, GM_ARENA_E_SPACE or a negative errno. */
 static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
 	struct gm_heap_block **ret_block)
 {
@@ -118,6 +119,7 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	if (!place->missing)
 		return gm_heap_carve(
 			&arena->heap, place->left, place->start, want->bytes, ret_block);
+
 	missing = place->missing;
 	if (stage == STAGE_STEP && !place->right && grow_step_of(arena) > missing)
 		more = gm_min(grow_step_of(arena), place->room) - missing;
@@ -127,6 +129,7 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	room &= ~(GM_CHUNK_MIN - 1);
 	if (!place->right)
 		spare = place->addr + missing - (place->start + want->bytes);
+
 	r = gm_arena_growth_begin(&g, room);
 	if (r == 0)
 		missing = gm_arena_growth_choose(&g, missing,
@@ -136,8 +139,9 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	else
 		ask.serial = 0;
 	pthread_mutex_unlock(&arena->lock);
+
 	if (r == 0) {
-		/* The source first: if it refuses, nothing was moved in vain. */
+		/* The source comes first: if it refuses, nothing was moved in vain. */
 		if (missing) {
 			want->asked = true;
 			r_source = gm_arena_growth_fetch(&g, missing + more, &want->status);
@@ -145,6 +149,7 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 		gm_arena_growth_move(&g, r_source == 0);
 		gm_arena_growth_access(&g);
 	}
+
 	pthread_mutex_lock(&arena->lock);
 	if (g.room)
 		gm_arena_growth_end(&g, &block);
@@ -164,7 +169,7 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	return r;
 }
 
-/* Gives back every region that is wholly free. Lock, which is let go in between. */
+/* Gives back every region that is wholly free. Call with the lock held; it is let go in between. */
 static void grow_give_back(struct gm_arena *arena)
 {
 	struct gm_arena_chunk *list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
@@ -177,7 +182,7 @@ static void grow_give_back(struct gm_arena *arena)
 	pthread_mutex_lock(&arena->lock);
 }
 
-/* As grow_once(), for an arena of regions. */
+/* Like grow_once(), for an arena of regions. */
 static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
 	struct gm_heap_block **ret_block)
 {
@@ -187,7 +192,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	uint64_t bytes = want->bytes, start = 0;
 	int r;
 
-	/* A region starts at a multiple of GM_CHUNK_MIN and no more. */
+	/* A region is aligned to GM_CHUNK_MIN and no more. */
 	if (want->alignment > GM_CHUNK_MIN)
 		bytes += want->alignment - GM_CHUNK_MIN;
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
@@ -195,6 +200,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 		bytes = grow_step_of(arena);
 	if (stage == STAGE_ALL)
 		grow_give_back(arena);
+
 	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
 	pthread_mutex_unlock(&arena->lock);
 	want->asked = true;
@@ -203,6 +209,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	while ((chunk = list)) {
 		list = chunk->list_next;
 		int added = gm_arena_region_add(arena, chunk, false, &block);
+
 		if (added < 0) {
 			r = added;
 			LL_PREPEND2(bad, chunk, list_next);
@@ -212,6 +219,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 		if (start + want->bytes <= block->addr + block->bytes)
 			fits = block;
 	}
+
 	if (fits) {
 		start = gm_round_up(fits->addr, want->alignment);
 		r = gm_heap_carve(&arena->heap, fits, start, want->bytes, ret_block);
@@ -227,9 +235,9 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	return r;
 }
 
-/* Everything that waits for the device becomes the stream's, which first waits for it there. Lock,
- * which is let go in between. Returns whether that brought anything. */
-static bool grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
+/* Makes the stream wait for all work that uses freed memory, and gives the stream all that memory.
+ * Call with the lock held; it is let go in between. */
+static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 {
 	struct gm_pending *pending = &arena->pending;
 	struct gm_map_event *events[GM_PENDING_EVENTS];
@@ -240,11 +248,12 @@ static bool grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 
 	if (!arena->streams || want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE ||
 		gm_pending_bytes(pending) == 0)
-		return false;
+		return;
+
 	pthread_mutex_unlock(&arena->lock);
 	gm_arena_pump(arena);
 	pthread_mutex_lock(&arena->lock);
-	/* The others are at it for the time of a driver call. */
+	/* Other threads do this for the time of a driver call only. */
 	while (pending->polling || pending->recording)
 		grow_wait_change(arena);
 	if (gm_pending_poll_begin(pending, events, &n)) {
@@ -258,14 +267,15 @@ static bool grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 		gm_pending_poll_end(pending, 0, &none);
 		pthread_cond_broadcast(&arena->changed);
 	}
+
 	if (set && !gm_heap_fits(&set->bins, want->bytes, want->alignment) &&
 		set->bins.bytes + arena->clean.bytes >= want->bytes) {
-		/* What is free for everybody may lie between. */
+		/* Memory that is free for everybody may lie between the stream's. */
 		struct gm_heap_block *block;
+
 		while ((block = gm_heap_walk(&arena->clean, GM_HEAP_UNIT, NULL)))
 			gm_heap_rebin(&arena->heap, block, &set->bins, gm_pending_stamp(pending));
 	}
-	return true;
 }
 
 int gm_arena_grow(
@@ -320,7 +330,7 @@ int gm_arena_grow(
 	return r;
 }
 
-/* As gm_arena_grow_small(), for an arena of regions. */
+/* Like gm_arena_grow_small(), for an arena of regions. */
 static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
 {
 	struct gm_arena_chunk *list = NULL, *bad = NULL, *chunk;
@@ -344,6 +354,7 @@ static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_sta
 		list = chunk->list_next;
 		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
 		int added = gm_arena_region_add(arena, chunk, fits, NULL);
+
 		slab = slab || (fits && added == 0);
 		if (added < 0) {
 			r = added;
@@ -351,7 +362,8 @@ static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_sta
 		}
 	}
 	if (r == 0 && !slab) {
-		/* What came is in the heap. Asking again would bring more of that. */
+		/* No chunk of a slab's size came. What came is in the heap, and asking again would
+		 * bring more of that. */
 		arena->odd_source = true;
 		r = GM_ARENA_E_SPACE;
 	}
@@ -417,7 +429,7 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 		r = -ENOMEM;
 		g.bad = chunk;
 	} else if (r == 0) {
-		/* Nothing of the right size came; what came is in the heap. Asking again would
+		/* No chunk of a slab's size came. What came is in the heap, and asking again would
 		 * bring more of that. */
 		arena->odd_source = odd;
 		r = g.error ? g.error : GM_ARENA_E_SPACE;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One growth of an arena, step by step: the place is taken, own free chunks are chosen for it, the
- * source gives the rest, everything is mapped side by side, and then it is the heap's. Whatever
- * fails on the way is undone: what came goes back, what was taken is free again.
+ * The steps of one growth: take a place; choose own free chunks for it; get the rest from the
+ * source; map everything side by side; hand it to the heap. If a step fails, everything is undone:
+ * new chunks go back to the source, and what was taken is free again.
  *
- * It must never decide whether to grow; grow.c does.
+ * This module must never decide whether to grow; arena_grow.c does.
  */
 #include "autoconf.h"
 
@@ -38,6 +38,7 @@ int gm_arena_growth_begin(struct gm_arena_growth *g, uint64_t room)
 	r = gm_ptrmap_cover(&arena->blocks, place->addr, room);
 	if (r < 0)
 		return r;
+
 	chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
 		return -ENOMEM;
@@ -51,8 +52,9 @@ int gm_arena_growth_begin(struct gm_arena_growth *g, uint64_t room)
 	}
 	g->room = chunk;
 	g->cursor = place->addr;
-	/* Whole blocks are taken: nothing is cut, so no descriptor can be lacking but the spare
-	 * ones that carving always makes sure of. */
+
+	/* These take whole blocks. Nothing is cut, so the only descriptors needed are the spare
+	 * ones that carving always asks for. */
 	if (place->left)
 		r = gm_heap_carve(
 			&arena->heap, place->left, place->left->addr, place->left->bytes, &g->left);
@@ -80,10 +82,12 @@ uint64_t gm_arena_growth_choose(
 			}
 		}
 	}
-	/* The last bit from a chunk that is larger than it, if there is room. */
+
+	/* What is left comes from one chunk that is larger, if there is room for it. */
 	if (left && n < max) {
 		struct gm_arena_chunk *best = NULL;
 		uint64_t room = g->room->bytes - (missing - left);
+
 		for (struct gm_arena_chunk *c = list; c; c = c->list_next) {
 			if (!c->chosen && c->bytes >= left && c->bytes <= room &&
 				(!best || c->bytes < best->bytes))
@@ -94,10 +98,12 @@ uint64_t gm_arena_growth_choose(
 			left = 0;
 		}
 	}
+
 	g->moving = gm_arena_detach(arena, list);
 	if (left && slabs)
 		g->moving = gm_arena_detach_slabs(arena, left, g->moving);
-	/* What was chosen may have stayed for want of memory. */
+
+	/* A chosen chunk may have stayed because there was no host memory. */
 	left = missing;
 	for (struct gm_arena_chunk *c = g->moving; c; c = c->list_next)
 		left -= gm_min(c->bytes, left);
@@ -114,6 +120,7 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 		return;
 	while ((chunk = g->moving)) {
 		int r = -ECANCELED;
+
 		g->moving = chunk->list_next;
 		if (go && chunk->bytes <= g->room->addr + g->room->bytes - g->cursor)
 			r = config->ops->move(config->backend, (void *)chunk->addr,
@@ -128,7 +135,8 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 		*end = chunk;
 		end = &chunk->list_next;
 	}
-	/* Their old places stayed taken until now. */
+
+	/* Until now the old places have stayed taken. */
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = moved)) {
 		moved = chunk->list_next;
@@ -150,7 +158,7 @@ static int growth_by_size(const void *a, const void *b)
 	return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
 }
 
-/* Maps a chunk at the cursor; the fd is closed in any case. No lock. */
+/* Maps a chunk at the cursor; closes the fd in any case. Call without the lock. */
 static void growth_map(struct gm_arena_growth *g, struct gm_source_chunk *got)
 {
 	const struct gm_arena_config *config = &g->arena->config;
@@ -166,12 +174,14 @@ static void growth_map(struct gm_arena_growth *g, struct gm_source_chunk *got)
 	if (got->fd >= 0)
 		close(got->fd);
 	got->fd = -1;
+
 	if (r < 0) {
 		g->error = r;
 		free(chunk);
 		gm_arena_put(g->arena, got->id, got->bytes);
 		return;
 	}
+
 	g->cursor += chunk->bytes;
 	growth_append(g, chunk);
 }
@@ -187,6 +197,7 @@ void gm_arena_growth_access(struct gm_arena_growth *g)
 		config->backend, (void *)g->place.addr, g->cursor - g->place.addr, false);
 	if (r == 0)
 		return;
+
 	g->error = r;
 	g->bad = g->placed;
 	for (struct gm_arena_chunk *chunk = g->bad; chunk; chunk = chunk->list_next)
@@ -207,7 +218,8 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 		next = chunk->list_next;
 		chunk->kind = GM_ARENA_CHUNK_HEAP;
 		chunk->touched = true;
-		/* The place was taken by the busy chunk a moment ago: the tables cover it. */
+		/* This cannot fail: the busy chunk was here a moment ago, so the tables cover
+		 * it. */
 		gm_arena_chunks_insert(&arena->chunks, chunk);
 		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, &block) <
 			0) {
@@ -216,10 +228,13 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 			LL_PREPEND2(g->bad, chunk, list_next);
 		}
 	}
+	/* Without placed chunks, those in bad came from gm_arena_growth_access(), and are in no
+	 * table. */
 	for (chunk = g->bad; chunk && !g->placed; chunk = chunk->list_next) {
 		chunk->kind = GM_ARENA_CHUNK_BUSY;
 		gm_arena_chunks_insert(&arena->chunks, chunk);
 	}
+
 	if (g->left)
 		block = gm_heap_release(&arena->heap, g->left, &arena->clean, 0);
 	if (g->right)
@@ -227,7 +242,8 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 	*ret_block = block;
 }
 
-/* What came beyond the room that was kept: to wherever it fits. No lock. */
+/* Places chunks that do not fit into the room that was kept, wherever there is room. Call without
+ * the lock. */
 static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, size_t n)
 {
 	struct gm_heap_block *block;
@@ -237,6 +253,7 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 		bytes += chunks[i].bytes;
 	if (!bytes)
 		return;
+
 	struct gm_arena_growth g = {.arena = arena};
 	pthread_mutex_lock(&arena->lock);
 	int r = gm_arena_chunks_place(
@@ -252,6 +269,7 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 		}
 		return;
 	}
+
 	for (size_t i = 0; i < n; i++)
 		growth_map(&g, &chunks[i]);
 	gm_arena_growth_access(&g);
@@ -271,6 +289,7 @@ int gm_arena_growth_fetch(struct gm_arena_growth *g, uint64_t bytes, gpumem_stat
 
 	if (r)
 		return r;
+
 	qsort(chunks, n, sizeof(*chunks), growth_by_size);
 	for (size_t i = 0; i < n; i++) {
 		if (chunks[i].bytes <= end - g->cursor)

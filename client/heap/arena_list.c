@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is alive in an arena, for whoever lists it. The heap's own descriptors are the list: they
- * are looked through a bounded number at a time, so that who allocates meanwhile waits for no more
- * than that, and pays for nothing else.
+ * Lists the live blocks of an arena. The heap's own descriptors are the list. Each step looks at a
+ * bounded number of them, so a thread that allocates meanwhile waits for no more than that, and
+ * listing costs it nothing else.
  *
- * Small objects that a thread may cache are in no such list. Nothing here calls out.
+ * Small objects that threads may cache are not listed. This module calls neither the source nor the
+ * backend.
  */
 #include "autoconf.h"
 
@@ -42,7 +43,7 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
 	pthread_mutex_lock(&arena->lock);
 	walk->at = gm_heap_slab(&arena->heap, walk->at, &blocks, &n);
 	for (unsigned i = 0; i < n; i++)
-		/* The size first: most are told apart by it. */
+		/* The size first, because it rules out most blocks. */
 		if (blocks[i].bytes >= min_bytes && gm_arena_alive(arena, &blocks[i]) &&
 			blocks[i].stamp >= min_bytes && !blocks[i].cookie)
 			arena_list_describe(&blocks[i], &ret_entries[found++]);
@@ -59,8 +60,8 @@ int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *ent
 
 	pthread_mutex_lock(&arena->lock);
 	block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
-	/* Another block of that size, without a tag either, is as good as the one that was found.
-	 */
+	/* If a new block has the same address and size, and neither has a tag, it is as good as the
+	 * old one. */
 	if (block && !((uintptr_t)block & GM_SMALL_MARK) && block->addr == addr &&
 		block->stamp == entry->size && arena_list_serial(block) == entry->serial &&
 		!block->cookie) {

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions: chunks of a transport that gives each its own address. The arena's tables span all
- * addresses there can be (they are made where something lies), and the heap keeps the regions
- * apart even where two happen to touch: a copy across the border of two allocations is an error
- * to the driver.
+ * Regions are chunks of a transport that gives each chunk an address of its own. The arena's tables
+ * span all possible addresses, but take memory only where a region lies. The heap keeps regions
+ * apart even if two of them touch, because the driver refuses a copy across two allocations.
  *
- * Without merging and moving, small regions would be wasted on their borders; so steps are larger
- * than those of an arena that can place its chunks, up to the same 32 MiB.
- *
- * It must never give a block back that is still open here.
+ * This module must never give a region back that is still open here.
  */
 #include "autoconf.h"
 
@@ -22,7 +18,7 @@
 
 #include "common/limits.h"
 
-/* Opens one; on failure it goes back. No lock. */
+/* Opens a region; on failure it goes back to the source. Call without the lock. */
 static int region_open(struct gm_arena *arena, const struct gm_source_chunk *got,
 	struct gm_arena_chunk **ret_chunk)
 {
@@ -38,6 +34,7 @@ static int region_open(struct gm_arena *arena, const struct gm_source_chunk *got
 		gm_arena_put(arena, got->id, got->bytes);
 		return r;
 	}
+
 	chunk->id = got->id;
 	chunk->bytes = got->bytes;
 	chunk->addr = (uint64_t)(uintptr_t)addr;
@@ -61,9 +58,11 @@ int gm_arena_region_fetch(struct gm_arena *arena, uint64_t bytes, struct gm_aren
 
 	if (r)
 		return r;
+
 	for (size_t i = 0; i < n; i++) {
 		struct gm_arena_chunk *chunk;
 		int opened = region_open(arena, &got[i], &chunk);
+
 		if (got[i].fd >= 0)
 			close(got[i].fd);
 		if (opened == 0)
@@ -88,6 +87,7 @@ int gm_arena_region_add(struct gm_arena *arena, struct gm_arena_chunk *chunk, bo
 		r = gm_arena_chunks_insert(&arena->chunks, chunk);
 	if (r < 0)
 		return r;
+
 	r = slab ? gm_small_add(&arena->small, chunk->addr)
 		 : gm_heap_add(
 			   &arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, ret_block);
@@ -95,6 +95,7 @@ int gm_arena_region_add(struct gm_arena *arena, struct gm_arena_chunk *chunk, bo
 		gm_arena_chunks_remove(&arena->chunks, chunk);
 		return r;
 	}
+
 	chunk->kind = slab ? GM_ARENA_CHUNK_SLAB : GM_ARENA_CHUNK_HEAP;
 	chunk->touched = true;
 	return 0;
@@ -107,7 +108,8 @@ void gm_arena_region_undo(struct gm_arena *arena, struct gm_arena_chunk *list)
 
 	while ((chunk = list)) {
 		list = chunk->list_next;
-		/* What cannot be closed stays with this process, and charged to it. */
+		/* A region that cannot be closed stays with this process and stays charged to
+		 * it. */
 		if (config->ops->detach(config->backend, (void *)chunk->addr) == 0)
 			gm_arena_put(arena, chunk->id, chunk->bytes);
 		free(chunk);

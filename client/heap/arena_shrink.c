@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How an arena gets smaller: chunks that nothing uses are unmapped and given back, one by one,
- * wherever they lie. trim does it at once; the tick does it to chunks that were free for the whole
- * decay time. Time is known from ticks alone: who allocates or frees leaves a mark on the chunk,
- * and never reads a clock.
+ * How an arena gets smaller. Unused chunks are unmapped and given back one by one, wherever they
+ * lie. A trim does that at once; a tick does it to chunks that were free for the whole decay time.
+ * Only ticks know the time: a thread that frees leaves a mark on the chunk and never reads a clock.
  *
- * A chunk whose memory still waits for the device is not free and must never go.
+ * A chunk whose memory still waits for the device is not free. It must never go back.
  */
 #include "autoconf.h"
 
@@ -30,8 +29,9 @@ static int shrink_unmap(const struct gm_arena_config *config, const struct gm_ar
 		       : config->ops->unmap(config->backend, (void *)chunk->addr, chunk->bytes);
 }
 
-/* The driver may give a region's address to the next one as soon as it is closed, so it leaves the
- * table before. What an arena places itself keeps its place until it is unmapped. */
+/* As soon as a region is closed, the driver may give its address to the next one. So a region
+ * leaves the table before it is closed. Chunks that the arena places itself keep their place until
+ * they are unmapped. */
 static void shrink_unlist_regions(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
 	pthread_mutex_lock(&arena->lock);
@@ -42,7 +42,7 @@ static void shrink_unlist_regions(struct gm_arena *arena, struct gm_arena_chunk 
 
 void gm_arena_keep(struct gm_arena *arena, struct gm_arena_chunk *chunk)
 {
-	/* Still mapped, so still good, unless it never was. */
+	/* A chunk that is still mapped can still be used, unless it never could. */
 	if (!chunk->unusable &&
 		gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, NULL) == 0) {
 		chunk->kind = GM_ARENA_CHUNK_HEAP;
@@ -66,6 +66,7 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 
 		while (list && n < PUT_BATCH) {
 			struct gm_arena_chunk *chunk = list;
+
 			list = chunk->list_next;
 			if (shrink_unmap(config, chunk) < 0) {
 				LL_PREPEND2(kept, chunk, list_next);
@@ -74,9 +75,11 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 			ids[n++] = chunk->id;
 			LL_PREPEND2(gone, chunk, list_next);
 		}
+
 		pthread_mutex_lock(&arena->lock);
 		while (gone) {
 			struct gm_arena_chunk *chunk = gone;
+
 			gone = chunk->list_next;
 			if (!config->regions)
 				gm_arena_chunks_remove(&arena->chunks, chunk);
@@ -87,18 +90,21 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 		}
 		while (kept) {
 			struct gm_arena_chunk *chunk = kept;
+
 			kept = chunk->list_next;
-			/* The table covers its place. Who opened it meanwhile lied, and has it. */
+			/* If another region is there now, the source gave the same memory twice,
+			 * and the new one keeps it. */
 			if (config->regions &&
 				gm_arena_chunks_taken(&arena->chunks, chunk->addr, chunk->bytes)) {
 				free(chunk);
 				continue;
 			}
-			if (config->regions)
+			if (config->regions) /* cannot fail: the table covers the place */
 				gm_arena_chunks_insert(&arena->chunks, chunk);
 			gm_arena_keep(arena, chunk);
 		}
 		pthread_mutex_unlock(&arena->lock);
+
 		if (n)
 			config->source.put(config->source.ctx, ids, n);
 	}
@@ -111,10 +117,11 @@ struct gm_arena_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_arena_c
 
 	while (list) {
 		struct gm_arena_chunk *chunk = list;
+
 		list = chunk->list_next;
 		if (!chunk->chosen)
 			continue;
-		/* No memory for the descriptors of what is left: the chunk stays. */
+		/* Without memory for the descriptors of what is left, the chunk stays. */
 		if (gm_heap_remove(&arena->heap, chunk->cover, chunk->addr, chunk->bytes) < 0)
 			continue;
 		chunk->kind = GM_ARENA_CHUNK_BUSY;
@@ -159,6 +166,7 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 
 	gm_tcache_drain_all(&arena->caches, false);
 	gm_arena_pump(arena);
+
 	pthread_mutex_lock(&arena->lock);
 	list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 	for (struct gm_arena_chunk *chunk = list; chunk && bytes < min_bytes;
@@ -177,6 +185,7 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 		wake = gm_arena_arm(arena);
 	}
 	pthread_mutex_unlock(&arena->lock);
+
 	bytes = gm_arena_discard(arena, list);
 	gm_arena_wake(arena, wake);
 	return bytes;
@@ -187,7 +196,8 @@ static uint64_t shrink_clamp(uint64_t value, uint64_t low, uint64_t high)
 	return value < low ? low : value > high ? high : value;
 }
 
-/* Whether a chunk that is free now was free for long enough; if not, *next is when it will be. */
+/* Whether a free chunk was free for long enough. If not, lowers *next to the time when it will
+ * be. */
 static bool shrink_decayed(
 	const struct gm_arena *arena, struct gm_arena_chunk *chunk, uint64_t now, uint64_t *next)
 {
@@ -208,7 +218,8 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	struct gm_arena_chunk *list;
 	struct gm_small_slab *next_slab;
 
-	/* Before the rest: what a thread caches from now on arms the next tick. */
+	/* First of all, so that a thread which caches something from now on asks for another
+	 * tick. */
 	pthread_mutex_lock(&arena->lock);
 	arena->armed = false;
 	pthread_mutex_unlock(&arena->lock);
@@ -222,18 +233,22 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
 		chunk->chosen = shrink_decayed(arena, chunk, now_ns, &next);
 	list = gm_arena_detach(arena, list);
+
 	for (struct gm_small_slab *slab = arena->small.slabs; slab; slab = next_slab) {
 		struct gm_arena_chunk *chunk = gm_arena_chunks_at(&arena->chunks, slab->addr);
+
 		next_slab = slab->next;
 		chunk->touched = chunk->touched || slab->touched;
 		slab->touched = false;
 		if (gm_small_slab_empty(slab) && shrink_decayed(arena, chunk, now_ns, &next))
 			list = shrink_detach_slab(arena, slab, list);
 	}
+
 	if (arena->stuck)
 		next = gm_min(next, now_ns + POLL_MAX_NS);
 	LL_CONCAT2(list, arena->stuck, list_next);
 	arena->stuck = NULL;
+
 	if (gm_pending_bytes(&arena->pending))
 		next = gm_min(next, now_ns + shrink_clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
 	if (arena->pending.settled >= arena->eager_until)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small blocks of an arena. The thread's cache is tried first: a few loads and stores and one
- * atomic exchange each way. Behind it, under the arena's lock, are what waits on the stream and the
- * slabs; objects cross that border several at a time.
+ * Small blocks of an arena. The thread's cache is tried first: it costs a few loads and stores and
+ * one atomic exchange each way. Behind the cache, and under the arena's lock, are the objects that
+ * wait on the stream and the slabs. Objects move between the cache and those several at a time.
  *
- * Whether an object lives is said by one word per object, which a free takes with an exchange: of
- * two frees of one pointer, from whichever threads, exactly one finds it alive.
+ * One word per object says whether it is alive. A free takes the word with an exchange, so of two
+ * frees of the same pointer, from any threads, exactly one finds the object alive.
  */
 #include "autoconf.h"
 
@@ -15,11 +15,12 @@
 
 static inline void arena_small_add_relaxed(_Atomic uint64_t *counter, uint64_t n)
 {
-	/* One writer: no locked instruction. */
+	/* There is one writer only, so this needs no locked instruction. */
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
 		memory_order_relaxed);
 }
 
+/* Counts an allocation or a free that the cache served. */
 static inline void arena_small_cache_count(
 	struct gm_tcache *cache, _Atomic uint64_t *counter, int64_t asked, int64_t rounded)
 {
@@ -35,7 +36,7 @@ static inline void arena_small_cache_count(
 	cache->bytes -= (uint64_t)rounded;
 }
 
-/* Takes the cache's sums over into the arena's. Lock. */
+/* Adds the cache's sums to the arena's and clears them. Call with the lock held. */
 static void arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
 {
 	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed);
@@ -60,7 +61,7 @@ static inline struct gm_tcache *arena_small_cache_here(struct gm_arena *arena)
 	return gm_tcache_get(&arena->caches);
 }
 
-/* The word of an object that is not being handed out or freed by anybody else. */
+/* The word of an object that no other thread is handing out or freeing. */
 static _Atomic uint16_t *arena_small_word_of(struct gm_arena *arena, uint64_t object)
 {
 	struct gm_small_span *span =
@@ -71,7 +72,9 @@ static _Atomic uint16_t *arena_small_word_of(struct gm_arena *arena, uint64_t ob
 	return gm_small_find(span, object, &class, &start);
 }
 
-/* ---- between the cache and what is behind it; the cache is busy, lock */
+/* ---- between the cache and the rest; the caller has made the cache busy */
+
+/* Call these three with the lock held. */
 
 static void arena_small_put_back(
 	struct gm_arena *arena, gm_stream_key key, unsigned class, uint64_t object)
@@ -83,7 +86,7 @@ static void arena_small_put_back(
 			&arena->small, class, object);
 }
 
-/* Leaves n objects in the bin. The ones that were there longest go. */
+/* Leaves n objects in the bin; those that were there the longest go. */
 static void arena_small_bin_flush(struct gm_arena *arena, struct gm_tcache *cache,
 	struct gm_tcache_set *set, unsigned class, unsigned n)
 {
@@ -120,7 +123,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 		wake = gm_arena_arm(arena);
 	}
 	arena_small_fold(arena, cache);
-	/* The cache may be at its end. */
+	/* These too, because the cache may be about to be freed. */
 	arena->allocs += atomic_exchange_explicit(&cache->allocs, 0, memory_order_relaxed);
 	arena->frees += atomic_exchange_explicit(&cache->frees, 0, memory_order_relaxed);
 	cache->seen = 0;
@@ -130,7 +133,8 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 	gm_arena_wake(arena, wake);
 }
 
-/* The set for what is freed on a stream; makes room for one if need be. NULL: no memory. */
+/* The set for objects freed on a stream; empties another stream's set if need be. NULL: no
+ * memory. */
 static struct gm_tcache_set *arena_small_set_for(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key)
 {
@@ -149,7 +153,7 @@ static struct gm_tcache_set *arena_small_set_for(
 	return set;
 }
 
-/* Fetches objects for the cache; the last one is the caller's. 0: there is none. */
+/* Fetches objects for the cache and returns one for the caller. 0: there is none. */
 static uint64_t arena_small_refill(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key, unsigned class)
 {
@@ -164,7 +168,7 @@ static uint64_t arena_small_refill(
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY)
 		own = gm_pending_own(&arena->pending, key);
 	if (own && own->small_bytes) {
-		/* One is enough: the stream's frees come back to this cache by themselves. */
+		/* One is enough: what this stream frees comes back to this cache by itself. */
 		objects[0] = gm_pending_take_small(&arena->pending, own, &arena->small, class);
 		n = objects[0] ? 1 : 0;
 	}
@@ -176,13 +180,14 @@ static uint64_t arena_small_refill(
 	gm_arena_wake(arena, wake);
 	if (!n)
 		return 0;
+
 	bin = &cache->sets[0]->bins[class];
 	for (unsigned i = 0; i < n - 1; i++) {
 		bin->entries[bin->n].object = objects[n - 2 - i];
 		bin->entries[bin->n].asked = arena_small_word_of(arena, objects[n - 2 - i]);
 		bin->n++;
 	}
-	/* The caller's one counts as cached until it is handed out. */
+	/* The caller's object counts as cached until it is handed out. */
 	cache->bytes += n * gm_small_bytes(class);
 	return objects[n - 1];
 }
@@ -203,6 +208,7 @@ static uint64_t arena_small_take_one(struct gm_arena *arena, gm_stream_key key, 
 	return object;
 }
 
+/* Allocates past the cache. false: no object is here. */
 static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key key,
 	unsigned class, bool asked, void **ret_ptr)
 {
@@ -223,7 +229,7 @@ static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm
 	return object != 0;
 }
 
-/* ---- in and out */
+/* ---- allocating and freeing */
 
 static inline struct gm_tcache_entry *arena_small_bin_pop(struct gm_tcache_set *set, unsigned class)
 {
@@ -231,6 +237,7 @@ static inline struct gm_tcache_entry *arena_small_bin_pop(struct gm_tcache_set *
 	return bin->n ? &bin->entries[--bin->n] : NULL;
 }
 
+/* Allocates past the cache, and grows the arena if need be. */
 static int arena_small_alloc_slow(
 	struct gm_arena *arena, uint64_t size, gm_stream_key key, unsigned class, void **ret_ptr)
 {
@@ -239,6 +246,7 @@ static int arena_small_alloc_slow(
 	for (bool pumped = false;; pumped = true) {
 		gpumem_status status;
 		int r;
+
 		if (arena_small_alloc_uncached(arena, size, key, class, asked, ret_ptr))
 			return 0;
 		if (!pumped && gm_arena_pump(arena))
@@ -262,6 +270,7 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 
 	if (!cache || !gm_tcache_enter(cache))
 		return arena_small_alloc_slow(arena, size, key, class, ret_ptr);
+
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY) {
 		set = gm_tcache_find(cache, key);
 		if (set) {
@@ -282,6 +291,7 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 		}
 		word = arena_small_word_of(arena, object);
 	}
+
 	atomic_store_explicit(word, (uint16_t)size, memory_order_relaxed);
 	arena_small_cache_count(
 		cache, &cache->allocs, (int64_t)size, (int64_t)gm_small_bytes(class));
@@ -306,7 +316,7 @@ static int arena_small_dealloc_uncached(
 	return 0;
 }
 
-/* The bin is full, or the cache is. */
+/* Makes room when the bin or the whole cache is full. */
 static void arena_small_make_room(
 	struct gm_arena *arena, struct gm_tcache *cache, struct gm_tcache_set *set, unsigned class)
 {
@@ -329,7 +339,7 @@ static void arena_small_make_room(
 	gm_arena_wake(arena, wake);
 }
 
-/* A cache begins to fill that no tick would look after. */
+/* Asks for a tick, because a cache begins to fill and none is due to look after it. */
 static void arena_small_arm(struct gm_arena *arena)
 {
 	bool wake;
@@ -361,6 +371,7 @@ int gm_arena_small_dealloc(
 	asked = atomic_exchange_explicit(word, 0, memory_order_relaxed);
 	if (!asked)
 		return GM_ARENA_E_FREED;
+
 	key = gm_arena_key(arena, stream);
 	cache = arena_small_cache_here(arena);
 	if (!cache || !gm_tcache_enter(cache))
@@ -370,11 +381,13 @@ int gm_arena_small_dealloc(
 		gm_tcache_leave(cache);
 		return arena_small_dealloc_uncached(arena, key, class, addr, asked);
 	}
+
 	if (cache->bytes == 0 && !atomic_load_explicit(&arena->armed, memory_order_relaxed))
 		arena_small_arm(arena);
 	bin = &set->bins[class];
 	if (bin->n >= gm_tcache_limit(class) || cache->bytes >= GM_TCACHE_BYTES)
 		arena_small_make_room(arena, cache, set, class);
+
 	bin->entries[bin->n].object = addr;
 	bin->entries[bin->n].asked = word;
 	bin->n++;

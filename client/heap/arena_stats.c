@@ -10,6 +10,7 @@
 
 #include "client/heap/arena_private.h"
 
+/* What the threads' caches have counted since they were last folded. */
 struct gm_arena_sums {
 	uint64_t allocs, frees;
 	int64_t in_use, rounded, peak;
@@ -38,8 +39,9 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 
 	memset(stats, 0, sizeof(*stats));
 	gm_tcache_each(&arena->caches, arena_stats_add_cache, &sums);
+
 	pthread_mutex_lock(&arena->lock);
-	/* Threads go on while this is read: a free may be seen without its alloc. */
+	/* Other threads go on meanwhile, so this may see a free without its allocation. */
 	stats->held = arena->held;
 	stats->in_use = arena_stats_at_least_0((int64_t)arena->in_use + sums.in_use);
 	stats->rounding = arena_stats_at_least_0(
@@ -95,9 +97,10 @@ const char *gm_arena_text(int outcome)
 	case GM_ARENA_E_SIZE:
 		return "the size is 0, or larger than any device";
 	case GM_ARENA_E_ALIGNMENT:
-		return "the alignment is no power of two, or more than 1 GiB";
+		return "the alignment is not a power of two, or more than 1 GiB";
 	case GM_ARENA_E_SPACE:
-		return "the address range of this device has no gap left that is large enough";
+		return "the address range for this device has no gap that is large enough: free "
+		       "some blocks first";
 	case GM_ARENA_E_FOREIGN:
 		return "the pointer does not come from gpumem_alloc on this session";
 	case GM_ARENA_E_INSIDE:
@@ -110,10 +113,11 @@ const char *gm_arena_text(int outcome)
 	case -ENOMEM:
 		return "out of host memory";
 	case -ENOBUFS:
-		return "the driver has no memory left to map it with";
+		return "the driver has no memory left to map the block: free some blocks first";
 	case -EPROTO:
-		return "what gpumemd granted opens where other memory of this session is: it "
-		       "granted that twice, or its CUDA context was destroyed";
+		return "gpumemd granted memory that opens where this session has other memory: "
+		       "it granted the same memory twice, or the program destroyed the CUDA "
+		       "context of the other memory";
 	default:
 		return "the device's memory could not be mapped into this process";
 	}

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A good-fit heap in constant time: two levels of size classes (powers of two, each cut in 64) with
- * a bitmap over either, and a list of free blocks per class. A request looks through a few blocks
- * of its own class first, because the plain two-level scheme skips that class and so breaks large
- * blocks that it need not break; ties go to the lowest address, which keeps what lives long
+ * A good-fit heap in constant time. It has two levels of size classes (powers of two, each divided
+ * into 64) with a bitmap per level, and a list of free blocks per class. A request looks through a
+ * few blocks of its own class first: the plain two-level scheme skips that class, and so breaks
+ * large blocks without need. Among equals the lowest address wins, which keeps long-lived blocks
  * together.
  *
- * Descriptors live in host memory, apart from what they describe, and stay where they are until the
- * heap ends: whoever holds a stale one reads a descriptor, never something else.
+ * Descriptors lie in host memory, apart from the memory they describe, and stay where they are
+ * until the heap ends. So whoever holds a stale one reads a descriptor, never anything else.
  *
- * It must never touch the memory, take a lock or call out.
+ * This module must never touch the memory, take a lock or call another module.
  */
 #include "autoconf.h"
 
@@ -27,19 +27,21 @@ struct gm_heap_slab {
 	struct gm_heap_block blocks[GM_HEAP_SLAB_BLOCKS];
 };
 
-/* Memory without a hole in it. The sentinels are in nobody's bins, so nothing merges past them. */
+/* Memory without a hole. The sentinels are in no bins, so nothing merges past them. */
 struct gm_heap_range {
 	uint64_t start, end;
 	struct gm_heap_block head, tail;
 };
 
-/* How many ranges start below addr: where in the sorted table one that starts there belongs. */
+/* How many ranges start below addr; also where in the sorted table a range that starts there
+ * belongs. */
 static size_t heap_range_index(const struct gm_heap *heap, uint64_t addr)
 {
 	size_t low = 0, high = heap->n_ranges;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
+
 		if (heap->ranges[middle]->start < addr)
 			low = middle + 1;
 		else
@@ -74,6 +76,7 @@ static int heap_range_new(
 		heap->ranges = ranges;
 		heap->max_ranges = max;
 	}
+
 	range = calloc(1, sizeof(*range));
 	if (!range)
 		return -ENOMEM;
@@ -81,6 +84,7 @@ static int heap_range_new(
 	range->end = end;
 	range->head.next = &range->tail;
 	range->tail.prev = &range->head;
+
 	memmove(&heap->ranges[i + 1], &heap->ranges[i],
 		(heap->n_ranges - i) * sizeof(*heap->ranges));
 	heap->ranges[i] = range;
@@ -125,7 +129,7 @@ void gm_heap_bins_init(struct gm_heap_bins *bins, bool aged)
 
 /* ---- descriptors */
 
-/* After this, n blocks can be had without fail. */
+/* Makes sure that the next n calls of heap_block_new() succeed. -ENOMEM. */
 static int heap_ensure(struct gm_heap *heap, unsigned n)
 {
 	struct gm_heap_slab *slab;
@@ -169,7 +173,7 @@ static void heap_block_drop(struct gm_heap *heap, struct gm_heap_block *block)
 struct gm_heap_slab *gm_heap_slab(const struct gm_heap *heap, struct gm_heap_slab *last,
 	struct gm_heap_block **ret_blocks, unsigned *ret_n)
 {
-	/* New ones come first, and none goes: who is at one finds all the older ones behind it. */
+	/* New slabs come first and none ever goes, so all older slabs lie behind the last one. */
 	struct gm_heap_slab *slab = last ? last->next : heap->slabs;
 
 	if (slab) {
@@ -286,7 +290,7 @@ static struct gm_heap_block *heap_list_search(
 	return best;
 }
 
-/* The next class with blocks in it, from this one on. */
+/* Finds the next class with blocks in it, starting with this one. */
 static bool heap_class_next(const struct gm_heap_bins *bins, unsigned *level, unsigned *sub)
 {
 	uint64_t subs, levels;
@@ -312,8 +316,8 @@ static struct gm_heap_block *heap_search(
 	uint64_t sure = bytes + (alignment > GM_HEAP_UNIT ? alignment - GM_HEAP_UNIT : 0);
 
 	heap_class_of(bytes, &level, &sub);
-	/* From the second class on everything is large enough; only alignment can be in the way,
-	 * and that not for long. */
+	/* From the second class on, every block is large enough. Only the alignment can be a
+	 * problem, and not for many classes. */
 	for (unsigned i = 0; i < GM_HEAP_DEPTH && heap_class_next(bins, &level, &sub); i++, sub++) {
 		struct gm_heap_block *best =
 			heap_list_search(bins->lists[level][sub], bytes, alignment);
@@ -322,6 +326,8 @@ static struct gm_heap_block *heap_search(
 	}
 	if (sure == bytes)
 		return NULL;
+
+	/* Blocks that fit wherever they start. */
 	heap_class_of(sure, &level, &sub);
 	for (sub++; heap_class_next(bins, &level, &sub); sub++) {
 		struct gm_heap_block *best =
@@ -351,9 +357,11 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 	r = heap_ensure(heap, 2);
 	if (r < 0)
 		return r;
+
 	heap_list_remove(bins, block);
 	if (above) {
 		struct gm_heap_block *rest = heap_block_new(heap, addr + bytes, above);
+
 		heap_link_after(block, rest);
 		rest->stamp = block->stamp;
 		heap_list_insert(bins, rest);
@@ -370,6 +378,7 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 		if (bins->aged)
 			DL_DELETE2(bins->oldest, block, age_prev, age_next);
 	}
+
 	taken->cookie = 0;
 	taken->note = NULL;
 	*ret_block = taken;
@@ -440,7 +449,7 @@ int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_h
 		heap_link_after(low->tail.prev, block);
 		low->end = addr + bytes;
 		if (high) {
-			/* One range of three: the lower one takes over the blocks of the upper. */
+			/* Three ranges become one: the lower takes over the blocks of the upper. */
 			block->next = high->head.next;
 			block->next->prev = block;
 			low->tail.prev = high->tail.prev;
@@ -453,6 +462,7 @@ int gm_heap_add(struct gm_heap *heap, uint64_t addr, uint64_t bytes, struct gm_h
 		heap_link_after(&high->head, block);
 		high->start = addr;
 	}
+
 	heap->bytes += bytes;
 	block = gm_heap_release(heap, block, bins, stamp);
 	if (ret_block)
@@ -471,7 +481,7 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 	first = addr == range->start;
 	last = addr + bytes == range->end;
 	if (!first && !last) {
-		/* Made first, while nothing has changed yet. */
+		/* First of all, because nothing has changed yet if this fails. */
 		r = heap_range_new(heap, addr + bytes, range->end, &upper);
 		if (r < 0)
 			return r;
@@ -482,6 +492,7 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 			heap_range_drop(heap, upper);
 		return r;
 	}
+
 	if (upper) {
 		upper->head.next = piece->next;
 		upper->head.next->prev = &upper->head;
@@ -491,6 +502,7 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 		range->tail.prev = piece;
 		range->end = addr;
 	}
+
 	heap_unlink_block(piece);
 	heap_block_drop(heap, piece);
 	if (first && last) {

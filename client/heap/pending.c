@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sets of freed memory per stream, and the events that say when it is everybody's. An event is
- * recorded only when somebody could use what waits, and then one for all of it.
+ * Keeps freed memory in one set per stream, and the events that say when it is free for everybody.
+ * An event is recorded only when somebody could use the memory that waits, and one event then
+ * covers all of it.
  *
- * The stream that freed a block may have it back at any time: what it launches next runs after what
- * it launched before. Nobody else may, before an event passed or was waited for.
+ * The stream that freed a block may have it back at any time, because what it launches next runs
+ * after what it launched before. Nobody else may have the block before an event has passed or the
+ * new user's stream waits for it.
  *
- * It must never call the backend by itself (but for a stream's number), or wait.
+ * This module must never wait. It asks the backend for a stream's number and a thread's context,
+ * and must never call it otherwise.
  */
 #include "autoconf.h"
 
@@ -85,12 +88,14 @@ struct gm_pending_set *gm_pending_set(struct gm_pending *pending, gm_stream_key 
 	set = gm_pending_own(pending, key);
 	if (set)
 		return set;
+
 	for (unsigned i = 1; i < pending->n_sets; i++) {
 		if (pending_set_empty(pending->sets[i])) {
 			pending->sets[i]->key = key;
 			return pending->sets[i];
 		}
 	}
+
 	if (pending->n_sets == GM_PENDING_SETS)
 		return pending->sets[0];
 	set = pending_set_new(key);
@@ -131,8 +136,9 @@ void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, u
 		pending->n_events++;
 		return;
 	}
-	/* As if the epoch had not ended. Stamps in the bins may stay: they are below the next
-	 * event's epoch either way. */
+
+	/* It is as if the epoch had not ended. Stamps in the bins may stay: they are below the
+	 * epoch of the next event in any case. */
 	pending->open = true;
 	for (unsigned i = 0; i < pending->n_sets; i++) {
 		struct gm_pending_set *set = pending->sets[i];
@@ -164,16 +170,16 @@ void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_e
 		pending->n_events * sizeof(pending->events[0]));
 }
 
-/* ---- what waits */
+/* ---- memory that waits */
 
-/* Epochs that can still have objects in their lists start here. */
+/* The first epoch that can still have objects in its lists. */
 static uint64_t pending_first_epoch(const struct gm_pending *pending)
 {
 	return pending->epoch >= GM_PENDING_EPOCHS ? pending->epoch - GM_PENDING_EPOCHS + 1 : 0;
 }
 
-/* Moves what was freed in this epoch or before out of a set: into another set, as if freed there just now, or, with to
- * NULL, to the clean side. Returns how many bytes. */
+/* Empties a set of everything freed in this epoch or before: into another set, as if it were freed
+ * there just now; with to NULL, to where it is free for everybody. Returns how many bytes. */
 static uint64_t pending_move(struct gm_pending *pending, struct gm_pending_set *set, uint64_t epoch,
 	struct gm_heap *heap, struct gm_small *small, struct gm_pending_set *to,
 	struct gm_heap_bins *clean)
@@ -239,7 +245,7 @@ void gm_pending_put_small(struct gm_pending *pending, struct gm_pending_set *set
 uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set *set,
 	struct gm_small *small, unsigned class)
 {
-	/* The newest first: the older ones will be everybody's sooner. */
+	/* The newest first, because older ones will be free for everybody sooner. */
 	for (uint64_t e = pending->epoch; set->small_bytes && e + 1 > pending_first_epoch(pending);
 		e--) {
 		uint64_t object =

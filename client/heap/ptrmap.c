@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A table of tables over a range of addresses. Tables are made when memory is mapped and kept until
- * the end, so that a reader never meets one that is gone; each word is read and written as one.
+ * the end, so a reader never meets one that is gone. Each word is read and written atomically.
  *
- * It must never be written by two threads at once, and never follow a value.
+ * Two threads must never write at once. This module must never follow a value.
  */
 #include "autoconf.h"
 
@@ -43,6 +43,7 @@ int gm_ptrmap_cover(struct gm_ptrmap *map, uint64_t addr, uint64_t bytes)
 
 	for (size_t i = (size_t)((addr - map->base) >> shift); i <= last; i++) {
 		gm_ptrmap_leaf *leaf;
+
 		if (atomic_load_explicit(&map->leaves[i], memory_order_relaxed))
 			continue;
 		leaf = calloc(1, sizeof(*leaf));

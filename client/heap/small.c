@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slabs, spans and objects. What the program holds of small sizes stays together in slabs of its
- * own, so that one small block that lives long does not pin a large chunk, and a slab goes back
- * when its last object is free.
+ * Slabs, spans and objects. Small blocks stay together in slabs, so that one small block that lives
+ * long does not hold a large chunk. A slab goes back when its last object is free.
  *
- * The descriptors of a slab that went back are kept for the next one and never freed before the
- * end: a reader that looks up a stale pointer without a lock reads a descriptor, never something
- * else. It must never touch the memory itself.
+ * The descriptor of a slab that went back is kept for the next slab and is freed at the end only.
+ * So a thread that looks up a stale pointer without a lock reads a descriptor, never anything else.
+ *
+ * This module must never touch the memory itself.
  */
 #include "autoconf.h"
 
@@ -37,7 +37,7 @@ unsigned gm_small_class_aligned(uint64_t size, uint64_t alignment)
 {
 	unsigned class = gm_small_class(size);
 
-	/* The largest class is a multiple of every alignment that may be asked for. */
+	/* This ends: the largest class is a multiple of every alignment that may be asked for. */
 	while (gm_small_bytes(class) & (alignment - 1))
 		class ++;
 	return class;
@@ -66,11 +66,13 @@ int gm_small_add(struct gm_small *small, uint64_t addr)
 		if (!slab)
 			return -ENOMEM;
 	}
+
 	slab->addr = addr;
 	slab->used = 0;
 	DL_APPEND(small->slabs, slab);
 	for (unsigned i = 0; i < GM_SMALL_SPANS; i++) {
 		struct gm_small_span *span = &slab->spans[i];
+
 		span->addr = addr + i * GM_SMALL_SPAN_BYTES;
 		span->slab = slab;
 		for (uint64_t a = 0; a < GM_SMALL_SPAN_BYTES; a += granule)
@@ -91,7 +93,8 @@ void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
 	small->free_bytes -= GM_SMALL_SLAB_BYTES;
 }
 
-/* A free span for a class, from the oldest slab that has one: the younger ones may empty. */
+/* Takes a free span for a class from the oldest slab that has one, so that younger slabs may become
+ * empty. */
 static struct gm_small_span *small_span_open(struct gm_small *small, unsigned class)
 {
 	const uint32_t all = (uint32_t)((UINT64_C(1) << GM_SMALL_SPANS) - 1);
@@ -99,8 +102,10 @@ static struct gm_small_span *small_span_open(struct gm_small *small, unsigned cl
 	for (struct gm_small_slab *slab = small->slabs; slab; slab = slab->next) {
 		struct gm_small_span *span;
 		unsigned i;
+
 		if (slab->used == all)
 			continue;
+
 		i = (unsigned)__builtin_ctz(~slab->used);
 		slab->used |= UINT32_C(1) << i;
 		span = &slab->spans[i];
@@ -123,6 +128,7 @@ unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uin
 
 	while (n < max) {
 		struct gm_small_span *span = small->partial[class];
+
 		if (!span)
 			span = small_span_open(small, class);
 		if (!span)
@@ -155,6 +161,7 @@ bool gm_small_put(struct gm_small *small, uint64_t object)
 		DL_PREPEND(small->partial[class], span);
 	if (span->free < span->objects)
 		return false;
+
 	DL_DELETE(small->partial[class], span);
 	atomic_store_explicit(&span->class1, 0, memory_order_relaxed);
 	span->slab->used &= ~(UINT32_C(1) << (span - span->slab->spans));
@@ -192,6 +199,7 @@ void gm_small_list_append(
 
 	if (!from->head)
 		return;
+
 	span = small_span_of(small, from->tail);
 	span->link[small_index_of(span, from->tail)] = list->head;
 	if (!list->head)

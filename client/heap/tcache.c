@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Caches per thread and arena. A cache is used by its thread alone, but for those who drain it;
- * either side marks it busy with one atomic exchange. A thread that finds its own cache busy does
- * not wait, it goes past it; a drainer yields until the thread is out, which takes nanoseconds.
+ * Caches per thread and arena. Only its thread uses a cache, except for threads that drain it. Both
+ * mark it busy with one atomic exchange. A thread that finds its own cache busy does not wait: it
+ * goes past the cache. A thread that drains yields until the owner has left the cache, which takes
+ * nanoseconds.
  *
- * Threads end and arenas end in any order, so one lock of the whole process guards which cache
- * belongs to which arena. Locks are taken in this order: that one, a cache's busy mark, the
- * arena's.
+ * Threads and arenas end in any order, so one lock of the whole process (all_lock) protects which
+ * cache belongs to which arena. Locks are taken in this order: all_lock, a cache's busy mark, the
+ * arena's lock.
  *
- * A forked child must never come to its parent's caches.
+ * A forked child must never use its parent's caches.
  */
 #include "autoconf.h"
 
@@ -24,7 +25,7 @@ static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int key_error;
-static uint64_t next_id; /* under all_lock */
+static uint64_t next_id; /* protected by all_lock */
 
 static __thread struct gm_tcache_hot hot;
 static __thread struct gm_tcache *mine; /* this thread's caches */
@@ -58,6 +59,7 @@ static void tcache_thread_end(void *first)
 	mine = NULL;
 	while (cache) {
 		struct gm_tcache *next = cache->sibling;
+
 		pthread_mutex_lock(&all_lock);
 		if (cache->group) {
 			tcache_enter_wait(cache);
@@ -71,8 +73,8 @@ static void tcache_thread_end(void *first)
 	}
 }
 
-/* A child has its parent's caches in its copy of the memory and may use none of them; the lock may
- * have been anybody's. What the child connects to by itself starts afresh. */
+/* A child has copies of its parent's caches and must use none of them. Any thread of the parent may
+ * have held the lock. Sessions that the child opens by itself start with new caches. */
 static void tcache_fork_child(void)
 {
 	pthread_mutex_init(&all_lock, NULL);
@@ -94,6 +96,7 @@ int gm_tcache_group_init(struct gm_tcache_group *group,
 	pthread_once(&key_once, tcache_key_make);
 	if (key_error)
 		return -key_error;
+
 	memset(group, 0, sizeof(*group));
 	group->drain = drain;
 	pthread_mutex_lock(&all_lock);
@@ -115,7 +118,7 @@ struct gm_tcache_hot *gm_tcache_hot(void)
 	return &hot;
 }
 
-/* Frees this thread's caches of arenas that are gone; only this thread still knew them. */
+/* Frees this thread's caches of arenas that are gone. No other thread knows them any more. */
 static void tcache_reap(void)
 {
 	struct gm_tcache **link = &mine, *cache;
@@ -139,7 +142,7 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 
 	if (ended)
 		return NULL;
-	/* A group that is gone has an id that nobody asks for any more. */
+	/* The caches of arenas that are gone may be in this list, but nobody asks for their ids. */
 	for (cache = mine; cache; cache = cache->sibling) {
 		if (cache->id == group->id) {
 			hot.id = group->id;
@@ -147,6 +150,7 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 			return cache;
 		}
 	}
+
 	tcache_reap();
 	cache = calloc(1, sizeof(*cache));
 	if (!cache)
@@ -155,12 +159,14 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 	cache->sets[0] = calloc(1, sizeof(*cache->sets[0]));
 	if (!cache->sets[0])
 		goto fail;
+
 	cache->sets[0]->key = GM_STREAM_DONE;
 	cache->id = group->id;
 	cache->sibling = mine;
 	if (pthread_setspecific(key, cache))
 		goto fail;
 	mine = cache;
+
 	pthread_mutex_lock(&all_lock);
 	cache->group = group;
 	DL_PREPEND(group->caches, cache);
@@ -198,6 +204,7 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 		uint64_t uses = atomic_load_explicit(&cache->allocs, memory_order_relaxed) +
 				atomic_load_explicit(&cache->frees, memory_order_relaxed);
 		bool idle = uses == cache->seen;
+
 		cache->seen = uses;
 		tcache_enter_wait(cache);
 		if (idle || !idle_only)

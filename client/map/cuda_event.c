@@ -6,6 +6,9 @@
  * a context while another asked for an event of it, the process would be killed. So a driver event
  * is touched only where no other thread can destroy the context (gm_cuda_context_safe()), with
  * walking held.
+ *
+ * Functions that work on one context or one point are called with walking held. Functions that work
+ * on an event take it themselves.
  */
 #include "client/map/cuda_event.h"
 
@@ -22,7 +25,7 @@ struct gm_cuda_event {
 	struct gm_cuda_event *beside; /* the parts on other GPUs, as a list */
 };
 
-/* ---- points; the callers hold walking */
+/* ---- points */
 
 static struct gm_cuda_point *event_point_new(struct gm_cuda_context *context)
 {
@@ -82,7 +85,7 @@ static void event_point_free(struct gm_cuda_point *point)
 	gm_cuda_context_unref(context);
 }
 
-/* ---- recording; the callers hold walking */
+/* ---- recording */
 
 /* Adds a point, after all work of the context, which is current. */
 static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
@@ -135,6 +138,7 @@ static int event_record_context(struct gm_cuda_contexts *contexts, struct gm_cud
 	return context->gone ? GM_CUDA_CONTEXT_GONE : (int)result;
 }
 
+/* Adds a point in each context of the GPU. The caller holds walking. */
 static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct gm_cuda_event *event)
 {
 	struct gm_cuda_context *context;
@@ -149,7 +153,7 @@ static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct g
 	return result;
 }
 
-/* Records the part of an event that lies on one GPU. The caller does not hold walking. */
+/* Records the part of an event that lies on one GPU. */
 static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event)
 {
 	struct gm_cuda_event *event;
@@ -193,7 +197,7 @@ int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event
 	return 0;
 }
 
-/* ---- asking and waiting; the callers hold walking */
+/* ---- asking and waiting */
 
 /* Whether the keeper knows that a point has passed; for points whose driver event cannot be
  * touched. If nobody has asked the keeper to wait for the point, it waits from now on. */
