@@ -25,8 +25,7 @@
 #define RESERVE_DEFAULT (UINT64_C(4) << 40)
 #define RESERVE_MIN     (UINT64_C(64) << 20)
 
-/* How long to sleep between two questions to the device when waiting for it is all there is to
- * do. */
+/* How long to sleep between two questions to the device, if there is nothing to do but wait. */
 #define AWAIT_MIN_NS 20000
 #define AWAIT_MAX_NS 1000000
 

@@ -218,8 +218,7 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 		next = chunk->list_next;
 		chunk->kind = GM_ARENA_CHUNK_HEAP;
 		chunk->touched = true;
-		/* This cannot fail: the busy chunk was here a moment ago, so the tables cover
-		 * it. */
+		/* This cannot fail: the busy chunk was here, so the tables cover the place. */
 		gm_arena_chunks_insert(&arena->chunks, chunk);
 		if (gm_heap_add(&arena->heap, chunk->addr, chunk->bytes, &arena->clean, 0, &block) <
 			0) {
@@ -228,8 +227,7 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 			LL_PREPEND2(g->bad, chunk, list_next);
 		}
 	}
-	/* Without placed chunks, those in bad came from gm_arena_growth_access(), and are in no
-	 * table. */
+	/* If nothing is placed, bad is what access was refused for, and in no table yet. */
 	for (chunk = g->bad; chunk && !g->placed; chunk = chunk->list_next) {
 		chunk->kind = GM_ARENA_CHUNK_BUSY;
 		gm_arena_chunks_insert(&arena->chunks, chunk);

@@ -108,8 +108,7 @@ void gm_arena_region_undo(struct gm_arena *arena, struct gm_arena_chunk *list)
 
 	while ((chunk = list)) {
 		list = chunk->list_next;
-		/* A region that cannot be closed stays with this process and stays charged to
-		 * it. */
+		/* A region that cannot be closed stays charged to this process. */
 		if (config->ops->detach(config->backend, (void *)chunk->addr) == 0)
 			gm_arena_put(arena, chunk->id, chunk->bytes);
 		free(chunk);

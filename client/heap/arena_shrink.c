@@ -196,8 +196,7 @@ static uint64_t shrink_clamp(uint64_t value, uint64_t low, uint64_t high)
 	return value < low ? low : value > high ? high : value;
 }
 
-/* Whether a free chunk was free for long enough. If not, lowers *next to the time when it will
- * be. */
+/* Whether a free chunk was free for long enough; if not, lowers *next to when it will be. */
 static bool shrink_decayed(
 	const struct gm_arena *arena, struct gm_arena_chunk *chunk, uint64_t now, uint64_t *next)
 {
@@ -218,8 +217,7 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	struct gm_arena_chunk *list;
 	struct gm_small_slab *next_slab;
 
-	/* First of all, so that a thread which caches something from now on asks for another
-	 * tick. */
+	/* First, so that a thread which caches something from now on asks for another tick. */
 	pthread_mutex_lock(&arena->lock);
 	arena->armed = false;
 	pthread_mutex_unlock(&arena->lock);

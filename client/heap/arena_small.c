@@ -133,8 +133,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 	gm_arena_wake(arena, wake);
 }
 
-/* The set for objects freed on a stream; empties another stream's set if need be. NULL: no
- * memory. */
+/* Finds or makes the set of a stream; may empty another stream's set for it. NULL: no memory. */
 static struct gm_tcache_set *arena_small_set_for(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key)
 {

@@ -9,7 +9,7 @@
  * Descriptors lie in host memory, apart from the memory they describe, and stay where they are
  * until the heap ends. So whoever holds a stale one reads a descriptor, never anything else.
  *
- * This module must never touch the memory, take a lock or call another module.
+ * This module must never touch the memory, take a lock or call a driver.
  */
 #include "autoconf.h"
 
@@ -481,7 +481,7 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 	first = addr == range->start;
 	last = addr + bytes == range->end;
 	if (!first && !last) {
-		/* First of all, because nothing has changed yet if this fails. */
+		/* First: if this fails, nothing has changed yet. */
 		r = heap_range_new(heap, addr + bytes, range->end, &upper);
 		if (r < 0)
 			return r;

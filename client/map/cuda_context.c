@@ -297,7 +297,7 @@ static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 		context_forget_ended(contexts);
 
 	pthread_mutex_lock(&contexts->lock);
-	/* First of all, because the primary context may be this one. */
+	/* First, because this may be the primary context. */
 	(void)context_know_primary(contexts);
 	context = context_find(contexts, cu);
 	if (context) {
