@@ -180,6 +180,7 @@ int gm_arena_take(
 		if (own && own->bins.bytes >= want->bytes) {
 			int r = gm_heap_alloc(
 				&arena->heap, &own->bins, want->bytes, want->alignment, ret_block);
+
 			if (r != GM_HEAP_E_NONE)
 				return r;
 		}

@@ -30,6 +30,7 @@ void gm_arena_chunks_deinit(struct gm_arena_chunks *chunks)
 {
 	while (chunks->first) {
 		struct gm_arena_chunk *chunk = chunks->first;
+
 		chunks->first = chunk->next;
 		free(chunk);
 	}

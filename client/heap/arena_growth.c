@@ -155,6 +155,7 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 static int growth_by_size(const void *a, const void *b)
 {
 	const struct gm_source_chunk *x = a, *y = b;
+
 	return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
 }
 
@@ -244,6 +245,7 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
  * the lock. */
 static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, size_t n)
 {
+	struct gm_arena_growth g = {.arena = arena};
 	struct gm_heap_block *block;
 	uint64_t bytes = 0;
 
@@ -252,14 +254,13 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 	if (!bytes)
 		return;
 
-	struct gm_arena_growth g = {.arena = arena};
 	pthread_mutex_lock(&arena->lock);
-	int r = gm_arena_chunks_place(
-			&arena->chunks, &arena->heap, NULL, bytes, GM_CHUNK_MIN, &g.place)
-			? gm_arena_growth_begin(&g, bytes)
-			: -ENOSPC;
+	if (gm_arena_chunks_place(
+		    &arena->chunks, &arena->heap, NULL, bytes, GM_CHUNK_MIN, &g.place))
+		(void)gm_arena_growth_begin(&g, bytes);
 	pthread_mutex_unlock(&arena->lock);
-	if (r < 0 && !g.room) {
+
+	if (!g.room) {
 		for (size_t i = 0; i < n; i++) {
 			if (chunks[i].fd >= 0)
 				close(chunks[i].fd);

@@ -233,6 +233,7 @@ static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm
 static inline struct gm_tcache_entry *arena_small_bin_pop(struct gm_tcache_set *set, unsigned class)
 {
 	struct gm_tcache_bin *bin = &set->bins[class];
+
 	return bin->n ? &bin->entries[--bin->n] : NULL;
 }
 

@@ -53,12 +53,14 @@ static size_t heap_range_index(const struct gm_heap *heap, uint64_t addr)
 static struct gm_heap_range *heap_range_from(const struct gm_heap *heap, uint64_t start)
 {
 	size_t i = heap_range_index(heap, start);
+
 	return i < heap->n_ranges && heap->ranges[i]->start == start ? heap->ranges[i] : NULL;
 }
 
 static struct gm_heap_range *heap_range_until(const struct gm_heap *heap, uint64_t end)
 {
 	size_t i = heap_range_index(heap, end);
+
 	return i > 0 && heap->ranges[i - 1]->end == end ? heap->ranges[i - 1] : NULL;
 }
 
@@ -71,6 +73,7 @@ static int heap_range_new(
 	if (heap->n_ranges == heap->max_ranges) {
 		size_t max = heap->max_ranges ? 2 * heap->max_ranges : 16;
 		struct gm_heap_range **ranges = realloc(heap->ranges, max * sizeof(*ranges));
+
 		if (!ranges)
 			return -ENOMEM;
 		heap->ranges = ranges;
@@ -115,6 +118,7 @@ void gm_heap_deinit(struct gm_heap *heap)
 	free(heap->ranges);
 	while (heap->slabs) {
 		struct gm_heap_slab *slab = heap->slabs;
+
 		heap->slabs = slab->next;
 		free(slab);
 	}
@@ -208,6 +212,7 @@ static inline void heap_class_of(uint64_t bytes, unsigned *ret_level, unsigned *
 		*ret_sub = (unsigned)units;
 	} else {
 		unsigned top = 63 - (unsigned)__builtin_clzll(units);
+
 		*ret_level = top - GM_HEAP_SUB_SHIFT + 1;
 		*ret_sub = (unsigned)(units >> (top - GM_HEAP_SUB_SHIFT)) & (GM_HEAP_SUBS - 1);
 	}
@@ -239,6 +244,7 @@ static void heap_list_remove(struct gm_heap_bins *bins, struct gm_heap_block *bl
 		block->bin_prev->bin_next = block->bin_next;
 	} else {
 		unsigned level, sub;
+
 		heap_class_of(block->bytes, &level, &sub);
 		bins->lists[level][sub] = block->bin_next;
 		if (!block->bin_next) {
@@ -272,6 +278,7 @@ static inline bool heap_block_fits(
 	const struct gm_heap_block *block, uint64_t bytes, uint64_t alignment)
 {
 	uint64_t skip = gm_round_up(block->addr, alignment) - block->addr;
+
 	return block->bytes >= bytes && block->bytes - bytes >= skip;
 }
 
@@ -321,6 +328,7 @@ static struct gm_heap_block *heap_search(
 	for (unsigned i = 0; i < GM_HEAP_DEPTH && heap_class_next(bins, &level, &sub); i++, sub++) {
 		struct gm_heap_block *best =
 			heap_list_search(bins->lists[level][sub], bytes, alignment);
+
 		if (best)
 			return best;
 	}
@@ -332,6 +340,7 @@ static struct gm_heap_block *heap_search(
 	for (sub++; heap_class_next(bins, &level, &sub); sub++) {
 		struct gm_heap_block *best =
 			heap_list_search(bins->lists[level][sub], bytes, alignment);
+
 		if (best)
 			return best;
 	}
@@ -519,12 +528,14 @@ int gm_heap_remove(struct gm_heap *heap, struct gm_heap_block *block, uint64_t a
 struct gm_heap_block *gm_heap_last_before(struct gm_heap *heap, uint64_t addr)
 {
 	struct gm_heap_range *range = heap_range_until(heap, addr);
+
 	return range ? range->tail.prev : NULL;
 }
 
 struct gm_heap_block *gm_heap_first_after(struct gm_heap *heap, uint64_t addr)
 {
 	struct gm_heap_range *range = heap_range_from(heap, addr);
+
 	return range ? range->head.next : NULL;
 }
 

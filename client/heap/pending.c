@@ -142,6 +142,7 @@ void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, u
 	pending->open = true;
 	for (unsigned i = 0; i < pending->n_sets; i++) {
 		struct gm_pending_set *set = pending->sets[i];
+
 		for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++)
 			gm_small_list_append(small,
 				&set->small[pending->epoch % GM_PENDING_EPOCHS][class],
@@ -250,6 +251,7 @@ uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set
 		e--) {
 		uint64_t object =
 			gm_small_list_pop(small, &set->small[e % GM_PENDING_EPOCHS][class]);
+
 		if (object) {
 			set->small_bytes -= gm_small_bytes(class);
 			return object;

@@ -63,9 +63,11 @@ uintptr_t gm_ptrmap_below(const struct gm_ptrmap *map, uint64_t addr)
 	for (;;) {
 		gm_ptrmap_leaf *leaf = atomic_load_explicit(
 			&map->leaves[granule >> GM_PTRMAP_LEAF_SHIFT], memory_order_acquire);
+
 		for (uint64_t i = granule & (GM_PTRMAP_LEAF - 1);; i--) {
 			uintptr_t value =
 				leaf ? atomic_load_explicit(&(*leaf)[i], memory_order_acquire) : 0;
+
 			if (value)
 				return value;
 			if (i == 0 || !leaf)

@@ -51,6 +51,7 @@ static struct gm_small_span *small_span_of(const struct gm_small *small, uint64_
 static unsigned small_index_of(const struct gm_small_span *span, uint64_t object)
 {
 	uint32_t class1 = atomic_load_explicit(&span->class1, memory_order_relaxed);
+
 	return gm_small_index(class1 - 1, object - span->addr);
 }
 
@@ -136,6 +137,7 @@ unsigned gm_small_take(struct gm_small *small, unsigned class, unsigned max, uin
 		span->slab->touched = true;
 		while (n < max && span->free) {
 			unsigned i = span->first;
+
 			span->first = (uint16_t)span->link[i];
 			span->free--;
 			ret_objects[n++] = span->addr + i * bytes;

@@ -539,6 +539,7 @@ static void context_free_all(struct gm_cuda_contexts *contexts)
 	for (context = gm_cuda_contexts_first(contexts, &unused); context;
 		context = context->next) {
 		struct gm_cuda_entered entered;
+
 		if (context->spare && gm_cuda_context_safe(contexts, context) &&
 			gm_cuda_context_enter(contexts, context, &entered) == GM_CUDA_SUCCESS) {
 			for (struct gm_cuda_point *point = context->spare; point;
@@ -578,6 +579,7 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 	}
 	while (at) {
 		struct gm_cuda_beside *next = at->next;
+
 		if (context_set_unref(at->contexts))
 			LL_PREPEND2(gone, at->contexts, next_set);
 		free(at);

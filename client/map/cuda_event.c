@@ -147,6 +147,7 @@ static gm_cu_result event_record_all(struct gm_cuda_contexts *contexts, struct g
 	context = gm_cuda_contexts_first(contexts, &result);
 	for (; context && !result; context = context->next) {
 		int r = event_record_context(contexts, context, event);
+
 		if (r != GM_CUDA_CONTEXT_GONE)
 			result = (gm_cu_result)r;
 	}

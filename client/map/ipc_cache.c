@@ -31,6 +31,7 @@ static struct gm_ipc_cache_block **ipc_cache_handle_bucket(
 	struct gm_ipc_cache *cache, const uint8_t *handle)
 {
 	uint64_t hash = 0, word;
+
 	for (size_t i = 0; i < GM_IPC_HANDLE_BYTES; i += sizeof(word)) {
 		memcpy(&word, handle + i, sizeof(word));
 		hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
@@ -51,6 +52,7 @@ static struct gm_ipc_cache_block *ipc_cache_find(
 	struct gm_ipc_cache *cache, const uint8_t *handle, uint64_t context)
 {
 	struct gm_ipc_cache_block *block;
+
 	LL_FOREACH2(*ipc_cache_handle_bucket(cache, handle), block, next_handle)
 	{
 		if (block->context == context &&
@@ -74,9 +76,10 @@ static void ipc_cache_enlist(struct gm_ipc_cache *cache, struct gm_ipc_cache_blo
 
 /* If a block is still listed at this address, its context was destroyed, and its users have not let
  * go of it yet. They know nothing but the address, so they become users of the new block. */
-static void ipc_cache_succeed_at(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
+static void ipc_cache_take_over(struct gm_ipc_cache *cache, struct gm_ipc_cache_block *block)
 {
 	struct gm_ipc_cache_block *former;
+
 	LL_SEARCH_SCALAR2(
 		*ipc_cache_addr_bucket(cache, block->addr), former, addr, block->addr, next_addr);
 	if (!former)
@@ -122,7 +125,7 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		block->uses++;
 		*ret_addr = block->addr;
 	} else {
-		ipc_cache_succeed_at(cache, new);
+		ipc_cache_take_over(cache, new);
 		ipc_cache_enlist(cache, new);
 		*ret_addr = new->addr;
 	}

@@ -102,6 +102,7 @@ static int cuda_find_device(const struct gm_cuda *cuda, const uint8_t uuid[GM_UU
 	for (int i = 0; i < count; i++) {
 		gm_cu_device device;
 		gm_cu_uuid theirs;
+
 		if (!cuda->cuDeviceGet(&device, i) && !cuda->cuDeviceGetUuid(&theirs, device) &&
 			memcmp(theirs.bytes, uuid, GM_UUID_BYTES) == 0) {
 			*ret_device = device;
@@ -558,5 +559,6 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.stream_id = cuda_stream_id,
 		.captured_into = cuda_captured_into,
 	};
+
 	return &ops;
 }

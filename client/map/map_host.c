@@ -17,6 +17,7 @@ static int host_empty(void *addr, uint64_t bytes)
 {
 	void *p = mmap(addr, bytes, PROT_NONE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+
 	return p == MAP_FAILED ? -errno : 0;
 }
 
@@ -29,12 +30,14 @@ static int host_reserve(void *backend, uint64_t bytes, void **ret_addr)
 	uint64_t more = bytes + GM_CHUNK_MIN;
 	uint8_t *p =
 		mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
 	/* The arguments are valid, so EINVAL means too much, too: valgrind reports it so. */
 	if (p == MAP_FAILED)
 		return errno == EINVAL ? -ENOMEM : -errno;
 
 	uint64_t before = (GM_CHUNK_MIN - ((uintptr_t)p & (GM_CHUNK_MIN - 1))) & (GM_CHUNK_MIN - 1);
 	uint64_t after = GM_CHUNK_MIN - before;
+
 	if (before)
 		munmap(p, before);
 	if (after)
@@ -56,6 +59,7 @@ static int host_map(void *backend, void *addr, uint64_t bytes, int fd)
 		return -errno;
 	if (madvise(addr, bytes, MADV_DONTFORK) < 0) {
 		int r = -errno;
+
 		(void)host_empty(addr, bytes);
 		return r;
 	}
@@ -65,6 +69,7 @@ static int host_map(void *backend, void *addr, uint64_t bytes, int fd)
 static int host_access(void *backend, void *addr, uint64_t bytes, bool read_only)
 {
 	int prot = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+
 	return mprotect(addr, bytes, prot) < 0 ? -errno : 0;
 }
 
@@ -81,6 +86,7 @@ static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 		return -errno;
 	if (madvise(to, bytes, MADV_DONTFORK) < 0) {
 		int r = -errno;
+
 		(void)host_empty(to, bytes);
 		return r;
 	}
@@ -104,5 +110,6 @@ const struct gm_map_ops *gm_map_host_ops(void)
 		.move = host_move,
 		.unmap = host_unmap,
 	};
+
 	return &ops;
 }
