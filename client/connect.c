@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The beginning and the end of a session, and what can be asked of it without a message. The end
- * unmaps everything first and says goodbye then: only after that may the daemon give the memory to
- * somebody else. Where something could not be unmapped it says none. A forked child ends nothing:
- * what it has are copies.
+ * Begins and ends a session, and answers what needs no message.
+ *
+ * The end first unmaps everything and then says goodbye: only after the goodbye may the daemon give
+ * the memory to another process. If something could not be unmapped, no goodbye is sent. A forked
+ * child ends nothing, because it has only copies.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,14 +15,14 @@
 
 #include "client/memory/alloc.h"
 #include "client/memory/buffer.h"
-#include "common/cancel.h"
-#include "client/thread.h"
-#include "client/session/session_lease.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
-#include "client/session/returns.h"
-#include "client/session/gpumem_session.h"
 #include "client/memory/supply.h"
+#include "client/session/gpumem_session.h"
+#include "client/session/returns.h"
+#include "client/session/session_lease.h"
+#include "client/thread.h"
+#include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/path.h"
@@ -47,11 +48,11 @@ static void connect_say_goodbye(struct gpumem_session *session, struct gm_conn *
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE;
 	packet.goodbye = &body;
-	/* However that went, there is nothing more to do about it. */
+	/* If it fails, there is nothing more to do. */
 	(void)gm_session_tell_with(session, conn, &packet, &session->goodbye);
 }
 
-/* Takes half-built ones. */
+/* Also frees half-built sessions. */
 static void connect_session_free(struct gpumem_session *session)
 {
 	if (!session)
@@ -67,12 +68,13 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_buffer_drop_all(session);
 	gm_alloc_drop_all(session);
 	if (conn) {
-		/* Without it the daemon lets nobody have the memory while this process lives. */
+		/* Without a goodbye, the daemon keeps the memory aside while this process lives. */
 		if (!atomic_load(&session->kept))
 			connect_say_goodbye(session, conn);
 		gm_conn_unref(conn);
 	}
-	/* Nothing of the connection is left that could come late. */
+
+	/* The connection is gone, so no late answer can add to these lists. */
 	gm_returns_drop(session);
 	struct gm_session_lease *lease, *tmp;
 	DL_FOREACH_SAFE (session->leases, lease, tmp)
@@ -102,8 +104,8 @@ void gpumem_disconnect(gpumem_session *session)
 	}
 	if (gm_thread_inside(session)) {
 		(void)gm_error(GPUMEM_E_BUSY,
-			"gpumem_disconnect cannot be called from the function that events are told "
-			"to");
+			"gpumem_disconnect() cannot be called from the event function: call it "
+			"from another thread");
 		return;
 	}
 	connect_session_free(session);
@@ -126,7 +128,8 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);
 	if (r < 0) {
 		connect_session_free(session);
-		return gm_error(gm_status_from_errno(r), "cannot make a session: %s", strerror(-r));
+		return gm_error(
+			gm_status_from_errno(r), "cannot create a session: %s", strerror(-r));
 	}
 	*ret_session = session;
 	return GPUMEM_OK;
@@ -135,18 +138,18 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 static gpumem_status connect_find_socket(struct gpumem_session *session, const char *given)
 {
 	const char *why = "the socket given to gpumem_connect";
-	if (given) {
-		if (strlen(given) >= sizeof(session->path))
-			return gm_error(GPUMEM_E_INVALID, "the socket path is longer than %d bytes",
-				GM_LIMIT_SOCKET_PATH_BYTES);
+	int r = 0;
+	if (given)
 		snprintf(session->path, sizeof(session->path), "%s", given);
-	} else {
-		int r = gm_path_client_socket(session->path, &why);
-		if (r < 0)
-			return gm_error(gm_status_from_errno(r),
-				"cannot tell where gpumemd listens: %s; set GPUMEM_SOCKET",
-				strerror(-r));
-	}
+	else
+		r = gm_path_client_socket(session->path, &why);
+	if (r < 0)
+		return gm_error(gm_status_from_errno(r),
+			"cannot tell where gpumemd listens: %s; set GPUMEM_SOCKET", strerror(-r));
+	if (strlen(session->path) > GM_LIMIT_SOCKET_PATH_BYTES)
+		return gm_error(GPUMEM_E_INVALID,
+			"the socket path %.40s… (%s) is longer than %d bytes: use a shorter one",
+			session->path, why, GM_LIMIT_SOCKET_PATH_BYTES);
 	snprintf(session->why, sizeof(session->why), "%s", why);
 	return GPUMEM_OK;
 }
@@ -155,7 +158,7 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 {
 	if (given && !gm_name_ok(given))
 		return gm_error(GPUMEM_E_INVALID,
-			"a client's name is printable UTF-8 of at most %d bytes; this one is not",
+			"the client's name must be printable UTF-8 of at most %d bytes",
 			GM_LIMIT_NAME_BYTES);
 	const char *name = given ? given : program_invocation_short_name;
 	if (gm_name_ok(name))
@@ -185,18 +188,11 @@ static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 
 static gpumem_status connect_greet(struct gpumem_session *session)
 {
-	struct gm_hello_ask ask = {
-		.path = session->path,
-		.why = session->why,
-		.name = session->name,
-		.deadline_ns = gm_clock_ns() + session->timeout_ns,
-		.wake = gm_session_wake,
-		.wake_ctx = session,
-	};
 	struct gm_hello hello;
-	gpumem_status status = gm_hello(&ask, &hello);
+	gpumem_status status = gm_session_hello(session, true, &hello);
 	if (status)
 		return status;
+
 	int r = gm_session_pages_map(&session->pages, hello.daemon_page, hello.client_page);
 	if (r < 0) {
 		gm_hello_deinit(&hello);
@@ -204,6 +200,7 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 			"the pages that gpumemd at %s sent cannot be used: %s", session->path,
 			strerror(-r));
 	}
+
 	gm_session_adopt(session, &hello);
 	status = connect_set_up_devices(session);
 	if (!status) {
@@ -221,7 +218,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
 	GM_UNCANCELLED;
 	if (!ret_session)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_session is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_session must not be NULL");
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (status)
 		return status;
@@ -229,6 +226,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	status = connect_session_new(&session);
 	if (status)
 		return status;
+
 	session->peers = given.peers != 0;
 	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
 	status = connect_find_socket(session, given.socket);
@@ -246,14 +244,14 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	return GPUMEM_OK;
 }
 
-/* ---- what is known without asking */
+/* ---- what is known without a message */
 
 gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count)
 {
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_count)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_count is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_count must not be NULL");
 	*ret_count = session->counted;
 	return GPUMEM_OK;
 }
@@ -267,7 +265,7 @@ gpumem_status gpumem_device_info(
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
 	if (!ret_info)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_info is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_info must not be NULL");
 	gpumem_device_info_t info = session->device[device].info;
 	struct gm_page_device page;
 	if (gm_session_pages_device(&session->pages, device, &page) == 0) {
@@ -287,7 +285,7 @@ gpumem_status gpumem_pressure(
 		return gm_session_no_device(session, name);
 	struct gm_session_device *d = &session->device[device];
 	struct gm_page_device page;
-	/* A daemon that died while it wrote leaves what was read before. */
+	/* If the daemon died while it wrote, the value that was read before stays. */
 	if (gm_session_pages_device(&session->pages, device, &page) == 0)
 		atomic_store_explicit(&d->pressure, (uint64_t)page.level << 32 | page.pressure_ppm,
 			memory_order_relaxed);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread behind a session. It waits for three things at once: the event socket, the end of the
- * connection (and answers that nobody waits for), and being woken; and for the earliest of its
- * times, of which there is none in a program that is idle and connected.
+ * The thread behind a session. It waits for the event socket, for the connection (its end, and
+ * answers whose callers gave up), for being woken, and for the earliest of its timers. In a program
+ * that is idle and connected, no timer is set.
  *
- * It must never hold a lock while it calls the program, but for the one that gpumem_on_event()
- * takes, so that NULL there can promise what it does.
+ * While it calls the program's event function, it holds only one lock: the one that
+ * gpumem_on_event() takes, so that gpumem_on_event(NULL) can wait for the function to return.
  */
 #include "client/thread.h"
 
@@ -20,21 +20,23 @@
 #include "client/memory/alloc.h"
 #include "client/memory/buffer.h"
 #include "client/memory/listing.h"
+#include "client/memory/use.h"
 #include "client/session/resume.h"
 #include "client/session/returns.h"
-#include "client/memory/use.h"
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 
 #define NEVER UINT64_MAX
 
-/* Between tries to reach a daemon that is away, doubling. */
+/* How long to wait between tries to reach the daemon; the time doubles from the first to the most.
+ */
 #define RETRY_FIRST_NS (100 * GM_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * GM_NS_PER_S)
-/* How soon figures are published after something moved, and how often while they move. */
+/* How soon figures are published after a change, and how often while they keep changing. */
 #define PUBLISH_FIRST_NS (50 * GM_NS_PER_MS)
 #define PUBLISH_NS       (1 * GM_NS_PER_S)
-/* Before returns that were not taken are sent again on a connection that stands. */
+/* How soon failed returns are sent again while the connection works. */
 #define RETURN_NS (1 * GM_NS_PER_S)
 
 struct gm_thread {
@@ -42,9 +44,9 @@ struct gm_thread {
 	pthread_t thread;
 	_Atomic bool stop;
 
-	/* The thread's own. */
-	int socket; /* -1 while away */
-	bool away;
+	/* Used only by the thread itself. */
+	int socket; /* for events; -1 while away */
+	bool away;  /* the daemon cannot be reached */
 	uint64_t tick_at, publish_at, retry_at, return_at;
 	uint64_t retry_ns;
 	struct gm_wire_arena arena;
@@ -55,7 +57,7 @@ struct gm_thread {
 	void *user;
 };
 
-/* ---- telling the program */
+/* ---- events for the program */
 
 static void thread_emit(struct gm_thread *thread, gpumem_event event)
 {
@@ -77,7 +79,9 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 		return gm_session_refused(session);
 	if (gm_thread_inside(session))
 		return gm_error(GPUMEM_E_BUSY,
-			"the function that events are told to cannot be changed from within it");
+			"gpumem_on_event() cannot be called from the event function: call it from "
+			"another thread");
+
 	struct gm_thread *thread = session->thread;
 	pthread_mutex_lock(&thread->calling);
 	thread->fn = fn;
@@ -86,14 +90,14 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 	return GPUMEM_OK;
 }
 
-/* ---- events of the daemon */
+/* ---- events from the daemon */
 
 static gpumem_level thread_level(uint32_t value)
 {
 	return value > GPUMEM_LEVEL_CRITICAL ? GPUMEM_LEVEL_CRITICAL : (gpumem_level)value;
 }
 
-static void thread_heard(struct gm_thread *thread, const Gm__Wire__Packet *packet)
+static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *packet)
 {
 	gpumem_event event = {0};
 	switch (packet->body_case) {
@@ -109,7 +113,7 @@ static void thread_heard(struct gm_thread *thread, const Gm__Wire__Packet *packe
 		event.device =
 			gm_session_device_name(thread->session, packet->reclaim_event->device);
 		event.urgent = packet->reclaim_event->urgent;
-		/* First what can be done at once, then what the program makes of it. */
+		/* Return what the library itself can, before the program hears of it. */
 		gm_buffer_settle(thread->session);
 		event.bytes = gm_alloc_trim(thread->session, packet->reclaim_event->device,
 			packet->reclaim_event->urgent || !packet->reclaim_event->bytes
@@ -127,13 +131,13 @@ static void thread_heard(struct gm_thread *thread, const Gm__Wire__Packet *packe
 		event.text = packet->goodbye_event->reason;
 		break;
 	default:
-		return; /* of a newer daemon */
+		return; /* an event that only newer daemons know */
 	}
 	thread_emit(thread, event);
 }
 
-/* Reads what is there. A negative errno: the channel is over. */
-static int thread_listen_once(struct gm_thread *thread)
+/* Reads all events that have arrived. Returns a negative errno when the channel has ended. */
+static int thread_read_events(struct gm_thread *thread)
 {
 	for (;;) {
 		struct gm_packet_in in;
@@ -150,18 +154,19 @@ static int thread_listen_once(struct gm_thread *thread)
 		r = gm_wire_unpack(&thread->arena, thread->packet, in.n, &packet);
 		if (r < 0)
 			return r;
-		thread_heard(thread, packet);
+		thread_on_packet(thread, packet);
 		if (atomic_load(&thread->stop))
 			return 0;
 	}
 }
 
-/* ---- the connection's end, and its return */
+/* ---- losing and resuming the connection */
 
-static void thread_go_away(struct gm_thread *thread, const char *reason)
+static void thread_disconnected(struct gm_thread *thread, const char *reason)
 {
 	struct gpumem_session *session = thread->session;
-	/* Every call on it ends before the session is told to be away, late ones included. */
+
+	/* Every call on the connection ends before the session is away, also abandoned ones. */
 	struct gm_conn *conn = session->conn;
 	gm_conn_kill(conn, reason);
 	pthread_mutex_lock(&session->lock);
@@ -170,6 +175,7 @@ static void thread_go_away(struct gm_thread *thread, const char *reason)
 	(void)gm_conn_reason(conn, session->away);
 	pthread_mutex_unlock(&session->lock);
 	gm_conn_unref(conn);
+
 	thread->socket = gm_close(thread->socket);
 	thread->away = true;
 	thread->retry_ns = RETRY_FIRST_NS;
@@ -177,7 +183,7 @@ static void thread_go_away(struct gm_thread *thread, const char *reason)
 	thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = session->away});
 }
 
-static void thread_come_back(struct gm_thread *thread)
+static void thread_reconnect(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
 	bool resumed;
@@ -185,12 +191,11 @@ static void thread_come_back(struct gm_thread *thread)
 		pthread_mutex_lock(&session->lock);
 		snprintf(session->away, sizeof(session->away), "%s", gm_error_text());
 		pthread_mutex_unlock(&session->lock);
-		thread->retry_ns *= 2;
-		if (thread->retry_ns > RETRY_MOST_NS)
-			thread->retry_ns = RETRY_MOST_NS;
+		thread->retry_ns = gm_min(2 * thread->retry_ns, RETRY_MOST_NS);
 		thread->retry_at = gm_clock_ns() + thread->retry_ns;
 		return;
 	}
+
 	thread->away = false;
 	thread->retry_at = NEVER;
 	thread->return_at = gm_clock_ns();
@@ -198,19 +203,19 @@ static void thread_come_back(struct gm_thread *thread)
 	thread_emit(thread,
 		(gpumem_event){
 			.kind = GPUMEM_EVENT_RESTORED,
-			.text = resumed ? "the session goes on"
-					: "gpumemd was started anew: what was held works on, but "
-					  "stands in no book of it and cannot be shared",
+			.text = resumed ? "the session continues"
+					: "gpumemd was restarted: memory that was held keeps "
+					  "working, but is not charged and cannot be shared",
 		});
 }
 
-/* ---- times */
+/* ---- timers */
 
 static void thread_publish(struct gm_thread *thread, uint64_t now)
 {
 	struct gpumem_session *session = thread->session;
 	bool moved = false;
-	/* First the flag: what moves after the figures were read sets it again. */
+	/* The flag is cleared first, so that a change after the figures were read sets it again. */
 	atomic_store_explicit(&session->stirred, false, memory_order_seq_cst);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_listing_publish(session, i);
@@ -223,37 +228,32 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 	}
 }
 
-static int thread_poll_ms(const struct gm_thread *thread, uint64_t now)
+static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
-	uint64_t at = thread->tick_at;
-	at = thread->publish_at < at ? thread->publish_at : at;
-	at = thread->retry_at < at ? thread->retry_at : at;
-	at = thread->return_at < at ? thread->return_at : at;
-	if (at == NEVER)
-		return -1;
-	if (at <= now)
-		return 0;
-	uint64_t ms = (at - now + GM_NS_PER_MS - 1) / GM_NS_PER_MS;
-	return ms > 3600000 ? 3600000 : (int)ms;
+	return gm_min(gm_min(thread->tick_at, thread->publish_at),
+		gm_min(thread->retry_at, thread->return_at));
 }
 
-static void thread_on_time(struct gm_thread *thread, bool woken)
+static void thread_run_timers(struct gm_thread *thread, bool woken)
 {
 	struct gpumem_session *session = thread->session;
 	uint64_t now = gm_clock_ns();
+
 	if (woken)
 		gm_buffer_settle(session);
 	if (woken || now >= thread->tick_at)
 		thread->tick_at = gm_alloc_tick(session, now);
+
 	if (woken && thread->publish_at == NEVER &&
 		atomic_load_explicit(&session->stirred, memory_order_relaxed))
 		thread->publish_at = now + PUBLISH_FIRST_NS;
 	if (now >= thread->publish_at)
 		thread_publish(thread, now);
+
 	if (!thread->away && (woken || now >= thread->return_at))
 		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
 	if (thread->away && now >= thread->retry_at)
-		thread_come_back(thread);
+		thread_reconnect(thread);
 }
 
 static void *thread_run(void *ctx)
@@ -268,26 +268,28 @@ static void *thread_run(void *ctx)
 			{.fd = conn ? gm_conn_fd(conn) : -1,
 				.events = conn && gm_conn_unread(conn) ? POLLIN : 0},
 		};
-		int n = poll(p, 3, thread_poll_ms(thread, gm_clock_ns()));
+		int n = poll(p, 3, gm_clock_poll_ms(thread_next_timer(thread)));
 		if (n < 0 && errno != EINTR)
-			break; /* no descriptor of ours is any good: nothing can be done here */
+			break; /* the program closed our descriptors: nothing can be done here */
 		if (atomic_load(&thread->stop))
 			break;
+
 		bool woken = n > 0 && p[0].revents;
 		if (woken) {
 			eventfd_t count;
 			(void)eventfd_read(session->wake, &count);
 		}
-		if (conn && n > 0 && p[1].revents && thread_listen_once(thread) < 0) {
-			/* What it still said to requests is worth hearing. */
+
+		if (conn && n > 0 && p[1].revents && thread_read_events(thread) < 0) {
+			/* First read the answers that the daemon sent before it closed. */
 			gm_conn_drain(conn);
 			gm_conn_kill(conn, "the daemon closed the event channel");
 		}
 		if (conn && n > 0 && p[2].revents)
 			gm_conn_drain(conn);
 		if (conn && gm_conn_dead(conn))
-			thread_go_away(thread, "the connection ended");
-		thread_on_time(thread, woken);
+			thread_disconnected(thread, "the connection ended");
+		thread_run_timers(thread, woken);
 	}
 	return NULL;
 }
@@ -317,7 +319,7 @@ int gm_thread_start(struct gpumem_session *session, int socket)
 	gm_wire_arena_init(&thread->arena);
 	pthread_mutex_init(&thread->calling, NULL);
 
-	/* Before the thread is: it must know itself from its first callback on. */
+	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */
 	session->thread = thread;
 	sigset_t all, old;
 	sigfillset(&all);

@@ -17,4 +17,17 @@ static inline uint64_t gm_clock_ns(void)
 	return (uint64_t)now.tv_sec * GM_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* A timeout for poll() that ends at a time on that clock: rounded up, and at most an hour.
+ * UINT64_MAX means never. */
+static inline int gm_clock_poll_ms(uint64_t until_ns)
+{
+	uint64_t now = gm_clock_ns();
+	if (until_ns == UINT64_MAX)
+		return -1;
+	if (now >= until_ns)
+		return 0;
+	uint64_t ms = (until_ns - now + GM_NS_PER_MS - 1) / GM_NS_PER_MS;
+	return ms > 3600000 ? 3600000 : (int)ms;
+}
+
 #endif

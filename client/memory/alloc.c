@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Raw pointers: gpumem_alloc() and gpumem_free() on the heap of a device. A warm call costs the
- * heap's own work, a load that tells whether this is still the process that connected, and one that
- * tells whether the library's thread already watches: no pid is asked for, no clock read, no lock
- * of the session taken. What is large enough to be listed in the client's page is so by that
- * thread, if it lives long enough to be met; only then does its free pay for the row, and only a
- * tag costs something at once.
+ * Raw pointers: gpumem_alloc() and gpumem_free() on the heap of a device.
+ *
+ * Besides the work of the heap, a warm call costs two loads: is this still the process that
+ * connected, and is the library's thread already publishing the figures? It asks for no pid, reads
+ * no clock, and takes no lock of the session.
+ *
+ * The library's thread lists large blocks in the client's page, if they live long enough. Only then
+ * does freeing a block cost something for its row. A tag costs something at once.
  */
 #include "client/memory/alloc.h"
 
@@ -13,20 +15,28 @@
 #include <string.h>
 
 #include "client/heap/arena.h"
+#include "client/map/map.h"
 #include "client/memory/buffer.h"
-#include "common/cancel.h"
-#include "client/session/session_lease.h"
 #include "client/memory/listing.h"
-#include "client/memory/supply.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
+#include "client/memory/supply.h"
 #include "client/memory/use.h"
+#include "client/session/session_lease.h"
+#include "common/arith.h"
+#include "common/cancel.h"
 #include "common/clock.h"
 #include "common/status_table.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* ---- the heap of a device */
+
+/* NULL until gpumem_alloc() has made it. */
+static inline struct gm_arena *alloc_arena(const struct gpumem_session *session, uint32_t device)
+{
+	return atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+}
 
 static gpumem_status alloc_arena_make(
 	struct gpumem_session *session, uint32_t device, struct gm_arena **ret_arena)
@@ -36,28 +46,27 @@ static gpumem_status alloc_arena_make(
 	gpumem_status status = gm_mapping_open(session, device);
 	if (status)
 		return status;
+
 	pthread_mutex_lock(&session->lock);
 	uint64_t decay_ms = session->decay_ms;
 	pthread_mutex_unlock(&session->lock);
+
 	struct gm_arena_config config = {
 		.ops = d->map,
 		.backend = d->backend,
 		.source = gm_supply_source(d->supply),
 		.regions = d->info.transport == GPUMEM_TRANSPORT_IPC,
-		.decay_ns = decay_ms > UINT64_MAX / 2 / GM_NS_PER_MS ? UINT64_MAX / 2
-								     : decay_ms * GM_NS_PER_MS,
+		.decay_ns = gm_min(decay_ms, UINT64_MAX / 2 / GM_NS_PER_MS) * GM_NS_PER_MS,
 		.wake = gm_session_wake,
 		.wake_ctx = session,
 	};
 	struct gm_arena *arena, *other = NULL;
 	int r = gm_arena_new(&config, &arena);
-	if (r == -ENOMEM)
-		return gm_error(GPUMEM_E_HOST_MEMORY,
-			"no address space for the heap of device %u: %s", device,
-			gm_mapping_error(d, r));
 	if (r < 0)
-		return gm_error(gm_status_from_errno(r), "no heap can be made on device %u: %s",
-			device, gm_mapping_error(d, r));
+		return gm_error(gm_status_from_errno(r), "cannot make a heap on device %u: %s%s",
+			device, r == -ENOMEM ? "no address space: " : "", gm_mapping_error(d, r));
+
+	/* Another thread may have been faster. */
 	if (!atomic_compare_exchange_strong(&d->arena, &other, arena)) {
 		gm_arena_free(arena);
 		arena = other;
@@ -75,35 +84,27 @@ void gm_alloc_drop_all(struct gpumem_session *session)
 
 uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t bytes)
 {
-	if (device >= session->devices)
-		return 0;
-	struct gm_arena *arena =
-		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	struct gm_arena *arena = device < session->devices ? alloc_arena(session, device) : NULL;
 	if (!arena)
 		return 0;
-	uint64_t went = gm_arena_trim(arena, bytes);
+	uint64_t returned = gm_arena_trim(arena, bytes);
 	(void)gm_use_publish(session, device);
-	return went;
+	return returned;
 }
 
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
-	uint64_t next = UINT64_MAX;
+	uint64_t next = gm_pinned_tick(session, now_ns);
 	for (uint32_t i = 0; i < session->devices; i++) {
-		struct gm_arena *arena =
-			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
-		if (!arena)
-			continue;
-		uint64_t at = gm_arena_tick(arena, now_ns);
-		if (at < next)
-			next = at;
+		struct gm_arena *arena = alloc_arena(session, i);
+		if (arena)
+			next = gm_min(next, gm_arena_tick(arena, now_ns));
 	}
-	uint64_t at = gm_pinned_tick(session, now_ns);
-	return at < next ? at : next;
+	return next;
 }
 
-/* Frees a block, and ends its row if the library's thread gave it one. */
-static inline int alloc_let_go(struct gpumem_session *session, uint32_t device,
+/* Frees a block, and its row if it has one. */
+static inline int alloc_dealloc(struct gpumem_session *session, uint32_t device,
 	struct gm_arena *arena, void *ptr, gpumem_stream stream)
 {
 	uint32_t row = 0;
@@ -128,7 +129,7 @@ static gpumem_status alloc_failed(
 		(unsigned long long)size, text ? text : "");
 }
 
-/* The graph that what is done on the stream now becomes a part of; 0: none. */
+/* The graph that the stream is being captured into, or 0. */
 static inline uint64_t alloc_graph_of(const struct gm_session_device *d, gpumem_stream stream)
 {
 	if (!stream || stream == GPUMEM_STREAM_ANY || stream == GPUMEM_STREAM_DONE)
@@ -138,34 +139,35 @@ static inline uint64_t alloc_graph_of(const struct gm_session_device *d, gpumem_
 }
 
 /*
- * What the heap could not get at once is waited for, if it is to be: the caller says how long, or
- * the daemon's configuration does. The heap may need more than that by the time it is there, when
- * other threads were quicker: then it is waited for again, while there is time. outcome and refusal
- * are what the heap met.
+ * Waits for memory that the heap could not get at once, as long as the caller or the daemon's
+ * configuration allows. When the memory comes, other threads may already have used what the heap
+ * had left, so that it is not enough. Then the function waits again, while there is time. outcome
+ * and refusal say why the heap failed.
  */
 static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
 	int outcome, gpumem_status refusal, void **ret_ptr)
 {
 	struct gm_session_device *d = &session->device[device];
-	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
+	struct gm_arena *arena = alloc_arena(session, device);
 	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
 	uint64_t wait_ms =
 		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
 	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
 	GM_UNCANCELLED;
-	/* Only what can change is worth waiting for. */
+
+	/* Other failures do not go away with time. */
 	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
 		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
 		return alloc_failed(d, outcome, refusal, size);
-	if (patience_ms > GM_LEASE_WAIT_MOST)
-		patience_ms = GM_LEASE_WAIT_MOST;
-	uint64_t end = gm_clock_ns() + patience_ms * GM_NS_PER_MS;
+
+	uint64_t end = gm_clock_ns() + gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 	for (;;) {
 		struct gm_supply_offer offer;
 		gpumem_status status = gm_supply_wait(d->supply, bytes, wait_ms, &offer);
 		if (status)
 			return status;
+
 		gm_supply_offer(&offer);
 		int r = gm_arena_alloc(
 			arena, size, given->alignment, stream, flags, tag, ret_ptr, &status);
@@ -174,14 +176,20 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 			return GPUMEM_OK;
 		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
 			return alloc_failed(d, r, status, size);
+
 		uint64_t now = gm_clock_ns();
 		if (now >= end)
 			return gm_error(GPUMEM_E_TIMEOUT,
-				"cannot allocate %llu bytes: other threads were quicker, and the "
-				"time to wait is over",
+				"cannot allocate %llu bytes: other threads took the memory first, "
+				"and the time to wait is over",
 				(unsigned long long)size);
 		wait_ms = (end - now) / GM_NS_PER_MS + 1;
 	}
+}
+
+static gpumem_status alloc_no_memory_for_graph(void)
+{
+	return gm_error(GPUMEM_E_HOST_MEMORY, "no host memory to record what a graph uses");
 }
 
 static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t device, size_t size,
@@ -191,9 +199,9 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	gpumem_status status = GPUMEM_OK;
 
 	if (unlikely(!ret_ptr))
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_ptr is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_ptr must not be NULL");
 	if (unlikely(!size))
-		return gm_error(GPUMEM_E_INVALID, "0 bytes were asked for");
+		return gm_error(GPUMEM_E_INVALID, "size must not be 0");
 	if (options) {
 		status = gm_sized_in(&given, sizeof(given), options);
 		if (!status)
@@ -201,13 +209,14 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 		if (status)
 			return status;
 	}
-	struct gm_arena *arena =
-		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+
+	struct gm_arena *arena = alloc_arena(session, device);
 	if (unlikely(!arena)) {
 		status = alloc_arena_make(session, device, &arena);
 		if (status)
 			return status;
 	}
+
 	bool listed = size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
@@ -220,10 +229,11 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 		if (status)
 			return status;
 	}
+
 	uint64_t graph = alloc_graph_of(&session->device[device], stream);
 	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
-		(void)alloc_let_go(session, device, arena, ptr, GPUMEM_STREAM_DONE);
-		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
+		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_DONE);
+		return alloc_no_memory_for_graph();
 	}
 	gm_session_stir(session);
 	*ret_ptr = ptr;
@@ -238,8 +248,8 @@ gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size
 	if (unlikely(device >= session->counted)) {
 		if (device == GPUMEM_DEVICE_HOST)
 			return gm_error(GPUMEM_E_INVALID,
-				"pinned host memory is in no stream's order, because the CPU uses it, too: "
-				"use gpumem_host_alloc");
+				"pinned host memory is not ordered by streams, because the CPU "
+				"uses it too: use gpumem_host_alloc()");
 		return gm_session_no_device(session, device);
 	}
 	return alloc_take(session, device, size, stream, options, ret_ptr);
@@ -258,7 +268,7 @@ gpumem_status gpumem_host_alloc(
 		return status;
 	if (gm_pinned_apart(session, device) && ret_ptr && size)
 		return gm_pinned_alloc(session, size, options, ret_ptr);
-	/* What a GPU may still use is nothing that the CPU could write into by now. */
+	/* Not ordered by a stream: the CPU may write at once, so no GPU may still use the block. */
 	return alloc_take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
 }
 
@@ -269,22 +279,21 @@ static gpumem_status alloc_free_failed(int outcome, const void *ptr)
 		text ? text : strerror(outcome < 0 ? -outcome : 0));
 }
 
-/* What a graph uses stays put. ptr is a block that is alive. *ret_kept: it stays. */
+/* Asks whether a graph uses a live block, which then stays in place (*ret_kept). */
 static gpumem_status alloc_keep_for_graph(
 	struct gpumem_session *session, uint32_t device, void *ptr, uint64_t graph, bool *ret_kept)
 {
 	int r = gm_captures_free(&session->captures, ptr, device, graph);
 	if (r < 0)
-		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to note what a graph uses");
+		return alloc_no_memory_for_graph();
 	if (r == GM_CAPTURE_E_FREED)
 		return gm_error(GPUMEM_E_INVALID,
-			"cannot free %p: it was freed already, and stays for a graph", ptr);
+			"cannot free %p: it was freed before, and is kept only for a graph", ptr);
 	*ret_kept = r == GM_CAPTURE_KEPT;
 	return GPUMEM_OK;
 }
 
-/* Of a heap. */
-static inline gpumem_status alloc_give_to(struct gpumem_session *session, uint32_t device,
+static inline gpumem_status alloc_free_in_heap(struct gpumem_session *session, uint32_t device,
 	struct gm_arena *arena, void *ptr, gpumem_stream stream)
 {
 	uint64_t graph = alloc_graph_of(&session->device[device], stream);
@@ -298,15 +307,16 @@ static inline gpumem_status alloc_give_to(struct gpumem_session *session, uint32
 		if (status || kept)
 			return status;
 	}
-	int r = alloc_let_go(session, device, arena, ptr, stream);
+
+	int r = alloc_dealloc(session, device, arena, ptr, stream);
 	if (unlikely(r))
 		return alloc_free_failed(r, ptr);
 	gm_session_stir(session);
 	return GPUMEM_OK;
 }
 
-/* Of pinned memory where each block is a buffer. false: it is none of those. */
-static bool alloc_give_apart(
+/* For pinned memory, if each block is a buffer. Returns false if ptr is not such a block. */
+static bool alloc_free_pinned(
 	struct gpumem_session *session, void *ptr, gpumem_stream stream, gpumem_status *ret_status)
 {
 	uint32_t device = session->counted;
@@ -323,37 +333,36 @@ static bool alloc_give_apart(
 	return gm_pinned_free(session, ptr, stream);
 }
 
-/* Of the devices from first on. */
-static inline gpumem_status alloc_give(
+/* Looks for ptr on the devices from first on, and frees it. */
+static inline gpumem_status alloc_free(
 	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
 {
 	gpumem_status status;
 	if (!ptr)
 		return GPUMEM_OK;
 	for (uint32_t i = first; i < session->devices; i++) {
-		struct gm_arena *arena =
-			atomic_load_explicit(&session->device[i].arena, memory_order_acquire);
+		struct gm_arena *arena = alloc_arena(session, i);
 		if (arena && gm_arena_holds(arena, ptr))
-			return alloc_give_to(session, i, arena, ptr, stream);
+			return alloc_free_in_heap(session, i, arena, ptr, stream);
 	}
-	if (alloc_give_apart(session, ptr, stream, &status))
+	if (alloc_free_pinned(session, ptr, stream, &status))
 		return status;
-	return gm_error(GPUMEM_E_INVALID, "cannot free %p: no %smemory of this session is there",
-		ptr, first ? "pinned host " : "");
+	return gm_error(GPUMEM_E_INVALID, "cannot free %p: this session has no %smemory there", ptr,
+		first ? "pinned host " : "");
 }
 
 gpumem_status gpumem_free(gpumem_session *session, void *ptr, gpumem_stream stream)
 {
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
-	return alloc_give(session, 0, ptr, stream);
+	return alloc_free(session, 0, ptr, stream);
 }
 
 gpumem_status gpumem_host_free(gpumem_session *session, void *ptr)
 {
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
-	return alloc_give(session, session->counted, ptr, GPUMEM_STREAM_ANY);
+	return alloc_free(session, session->counted, ptr, GPUMEM_STREAM_ANY);
 }
 
 /* ---- graphs */
@@ -364,7 +373,7 @@ gpumem_status gpumem_graph_of(
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_graph)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_graph is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_graph must not be NULL");
 	if (device >= session->counted)
 		return gm_session_no_device(session, device);
 	gpumem_status status = gm_mapping_open(session, device);
@@ -377,11 +386,10 @@ gpumem_status gpumem_graph_of(
 static void alloc_free_of_graph(void *ctx, void *ptr, uint32_t device)
 {
 	struct gpumem_session *session = ctx;
-	struct gm_arena *arena =
-		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
-	/* Launches of the graph may still be under way, on any stream. */
+	struct gm_arena *arena = alloc_arena(session, device);
+	/* Launches of the graph may still be running, on any stream. */
 	if (arena)
-		(void)alloc_let_go(session, device, arena, ptr, GPUMEM_STREAM_ANY);
+		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_ANY);
 	else
 		(void)gm_pinned_free(session, ptr, GPUMEM_STREAM_ANY);
 }
@@ -391,7 +399,7 @@ gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!graph || !gm_captures_gone(&session->captures, graph, alloc_free_of_graph, session))
-		return gm_error(GPUMEM_E_NOT_FOUND, "nothing is kept for graph %llu",
+		return gm_error(GPUMEM_E_NOT_FOUND, "no memory is kept for graph %llu",
 			(unsigned long long)graph);
 	gm_session_stir(session);
 	return GPUMEM_OK;
@@ -420,7 +428,7 @@ gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
 	if (!ret_stats)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_stats is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_stats must not be NULL");
 	gpumem_stats_t stats;
 	gm_listing_publish(session, device);
 	(void)gm_use_publish(session, device);

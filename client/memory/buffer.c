@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Buffers: each a lease of its own, its chunks mapped side by side in a range of its own, so that
- * it can be shared, and goes back as soon as it is destroyed. Making one is a message; programs
- * that allocate often use gpumem_alloc().
+ * Buffers. Each has a lease of its own, whose chunks are mapped side by side into an address range
+ * of its own. So a buffer can be shared, and goes back as soon as it is destroyed. Making one needs
+ * a message; programs that allocate often use gpumem_alloc().
  *
- * A destroyed buffer is unmapped before the daemon hears of it: the daemon may give the memory to
- * another process of the same trust domain at once.
+ * A destroyed buffer is unmapped before the daemon is told, because the daemon may then give the
+ * memory to another process of the same trust domain.
  */
 #include "client/memory/buffer.h"
 
@@ -15,9 +15,10 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "common/cancel.h"
+#include "client/map/map.h"
 #include "client/memory/mapping.h"
 #include "client/memory/use.h"
+#include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
 #include "common/units.h"
@@ -26,33 +27,36 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 {
 	if (tag && !gm_name_ok(tag))
 		return gm_error(GPUMEM_E_INVALID,
-			"a tag is printable UTF-8 of at most %d bytes; this one is not",
-			GM_LIMIT_NAME_BYTES);
+			"a tag must be printable UTF-8 of at most %d bytes", GM_LIMIT_NAME_BYTES);
 	return GPUMEM_OK;
 }
 
 /* ---- the address range */
 
-/* false: it is here still, and must not go back: neither now nor by the session's goodbye. */
+/* Returns false if the memory is still mapped. Then it must not go back, neither now nor by the
+ * session's goodbye. */
 static bool buffer_unmap(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	bool ipc = buffer->lease->transport == GM_TRANSPORT_IPC;
 	int r = 0;
 	if (!buffer->addr)
 		return true;
-	if (buffer->lease->transport == GM_TRANSPORT_IPC)
+
+	if (ipc)
 		r = d->map->detach(d->backend, buffer->addr);
 	else if (buffer->mapped)
 		r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
-	if (r == 0 && buffer->lease->transport != GM_TRANSPORT_IPC)
+	if (r == 0 && !ipc)
 		d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
+
 	if (r < 0)
 		atomic_store(&buffer->session->kept, true);
 	buffer->addr = NULL;
 	return r == 0;
 }
 
-/* One block, at the driver's address. */
+/* Opens the one chunk of an ipc lease, at the driver's address. */
 static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session_chunk *chunk)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
@@ -74,6 +78,7 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 	struct gm_session_chunk *chunk;
 	if (buffer->lease->transport == GM_TRANSPORT_IPC)
 		return buffer_open_ipc(buffer, chunks);
+
 	LL_FOREACH (chunks, chunk) {
 		buffer->bytes += chunk->bytes;
 		buffer->chunks++;
@@ -83,6 +88,7 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 		buffer->addr = NULL;
 		return r;
 	}
+
 	LL_FOREACH (chunks, chunk) {
 		uint8_t *place = (uint8_t *)buffer->addr + buffer->mapped;
 		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd);
@@ -109,6 +115,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	}
 	d->buffers++;
 	pthread_mutex_unlock(&session->lock);
+
 	if (buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
 		buffer->row = gm_session_pages_row_add(
 			&session->pages, buffer->device, buffer->size, buffer->tag);
@@ -128,6 +135,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	}
 	d->buffers--;
 	pthread_mutex_unlock(&session->lock);
+
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
 	(void)gm_use_publish(session, buffer->device);
 }
@@ -145,6 +153,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 	buffer->lease = lease;
 	buffer->device = lease->device;
 	buffer->opened = opened;
+
 	if (lease->device >= session->devices) {
 		status = gm_session_no_device(session, lease->device);
 		goto out;
@@ -155,13 +164,14 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
 	int r = buffer_map(buffer, chunks);
 	if (r < 0) {
-		/* Nothing that the caller asked for wrongly. */
+		/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
 		bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
 		status = gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
 			"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
 			gm_mapping_error(&session->device[lease->device], r));
 		goto out;
 	}
+
 	buffer->size = lease->user_bytes;
 	if (!buffer->size || buffer->size > buffer->bytes) {
 		status = gm_error(GPUMEM_E_PROTOCOL,
@@ -190,7 +200,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_buffer)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_buffer is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
 	if (!size || size > GM_LEASE_BYTES_MAX)
@@ -208,6 +218,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	status = gm_mapping_open(session, device);
 	if (status)
 		return status;
+
 	gm_buffer_settle(session);
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
@@ -217,7 +228,8 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 		&chunks);
 	if (status)
 		return status;
-	/* What was asked for is known here better than from an echo. */
+
+	/* What the program asked for counts, not what the daemon repeated. */
 	lease->user_bytes = size;
 	snprintf(lease->tag, sizeof(lease->tag), "%s", given.tag ? given.tag : "");
 	return gm_buffer_new(session, lease, chunks, false, ret_buffer);
@@ -225,7 +237,8 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 
 void gpumem_buffer_destroy(gpumem_buffer *buffer)
 {
-	/* In a forked child there is nothing to end: neither mapping nor connection are its own. */
+	/* In a forked child there is nothing to end: mapping and connection belong to the parent.
+	 */
 	if (!buffer || !gm_session_ok(buffer->session))
 		return;
 	struct gpumem_session *session = buffer->session;
@@ -247,8 +260,10 @@ void gm_buffer_settle(struct gpumem_session *session)
 	list = session->ended;
 	session->ended = NULL;
 	pthread_mutex_unlock(&session->lock);
+
 	LL_FOREACH_SAFE (list, buffer, tmp) {
-		/* What cannot be closed stays leased, and charged, while the session lasts. */
+		/* A buffer that cannot be unmapped stays leased and charged until the session ends.
+		 */
 		if (buffer_unmap(buffer))
 			gm_session_lease_give(session, buffer->lease);
 		free(buffer);
@@ -268,7 +283,7 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 	}
 }
 
-/* ---- what it is */
+/* ---- properties */
 
 void *gpumem_buffer_ptr(const gpumem_buffer *buffer)
 {
@@ -295,17 +310,18 @@ gpumem_status gpumem_buffer_ipc_handle(
 {
 	_Static_assert(GPUMEM_IPC_HANDLE_BYTES == GM_IPC_HANDLE_BYTES, "one size of handle");
 	if (!buffer || !ret_handle)
-		return gm_error(GPUMEM_E_INVALID, "%s is NULL", buffer ? "ret_handle" : "buffer");
+		return gm_error(
+			GPUMEM_E_INVALID, "%s must not be NULL", buffer ? "ret_handle" : "buffer");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
 	if (buffer->lease->transport != GM_TRANSPORT_IPC)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"this buffer's memory came by file descriptor and has no CUDA IPC handle: "
-			"create it with transport GPUMEM_TRANSPORT_IPC");
+			"this buffer is on the fd transport and has no CUDA IPC handle: create it "
+			"with transport GPUMEM_TRANSPORT_IPC");
 	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
 		return gm_error(GPUMEM_E_DISCONNECTED,
-			"the gpumemd that made this buffer is gone, and its CUDA IPC handle with "
-			"it: the buffer works on here, but nobody else can open it");
+			"gpumemd was restarted, so the CUDA IPC handle of this buffer is no longer "
+			"valid: the buffer keeps working here, but no other process can open it");
 	memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
 	return GPUMEM_OK;
 }
@@ -318,7 +334,7 @@ const char *gpumem_buffer_tag(const gpumem_buffer *buffer)
 gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
 {
 	if (!buffer)
-		return gm_error(GPUMEM_E_INVALID, "no buffer: it is NULL");
+		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
 	gpumem_status status = gm_buffer_tag_check(tag);

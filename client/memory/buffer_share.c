@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sharing: a buffer's memory in another process, without a copy. The token is made by the daemon
- * and is all that passes between the two; it lets whoever is of the audience open the buffer, and
- * is never written anywhere by this library.
+ * Shares a buffer's memory with other processes, without a copy. The daemon makes a token, and the
+ * token is all that passes between the processes: every process of the audience that has it may
+ * open the buffer. This library never writes a token anywhere.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/memory/buffer.h"
-#include "common/cancel.h"
-#include "client/session/session_lease.h"
 #include "client/session/gpumem_session.h"
+#include "client/session/session_lease.h"
+#include "common/cancel.h"
+#include "common/units.h"
 
 struct share_call {
 	struct gm_call call;
@@ -28,7 +29,7 @@ static int share_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	return 0;
 }
 
-/* A token that nobody heard of lets nobody in, and ends with the lease. */
+/* Nobody knows a token that came too late, and it ends with its lease. */
 static void share_late(struct gm_call *call)
 {
 	free(call);
@@ -36,19 +37,20 @@ static void share_late(struct gm_call *call)
 
 static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
 
-/* What a program may share, or end the sharing of. */
+/* Checks that the program may share this buffer, or end the sharing. */
 static gpumem_status share_check(gpumem_buffer *buffer)
 {
 	if (!buffer)
-		return gm_error(GPUMEM_E_INVALID, "no buffer: it is NULL");
+		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
 	if (buffer->opened)
-		return gm_error(GPUMEM_E_DENIED, "only who made a buffer can share it");
+		return gm_error(
+			GPUMEM_E_DENIED, "only the process that created a buffer can share it");
 	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
 		return gm_error(GPUMEM_E_DISCONNECTED,
-			"gpumemd was started anew and does not know this buffer: it works on here, "
-			"but it cannot be shared; make another");
+			"gpumemd was restarted and does not know this buffer: it keeps working "
+			"here, but cannot be shared; create a new one");
 	return GPUMEM_OK;
 }
 
@@ -60,20 +62,21 @@ gpumem_status gpumem_share(
 	if (status)
 		return status;
 	if (!ret_token)
-		return gm_error(GPUMEM_E_INVALID, "no place for the result: ret_token is NULL");
+		return gm_error(GPUMEM_E_INVALID, "ret_token must not be NULL");
 	status = gm_sized_in(&given, sizeof(given), options);
 	if (status)
 		return status;
 	if (given.audience != GPUMEM_AUDIENCE_DOMAIN && given.audience != GPUMEM_AUDIENCE_UID &&
 		given.audience != GPUMEM_AUDIENCE_GID)
-		return gm_error(GPUMEM_E_INVALID, "no such audience: %d", (int)given.audience);
+		return gm_error(GPUMEM_E_INVALID, "there is no audience %d", (int)given.audience);
 	if (given.mode != GPUMEM_SHARE_READ_WRITE && given.mode != GPUMEM_SHARE_READ_ONLY)
-		return gm_error(GPUMEM_E_INVALID, "no such mode of sharing: %d", (int)given.mode);
+		return gm_error(GPUMEM_E_INVALID, "there is no share mode %d", (int)given.mode);
 
 	struct share_call *share = calloc(1, sizeof(*share));
 	if (!share)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 	share->call.ops = &share_ops;
+
 	Gm__Wire__Share body = GM__WIRE__SHARE__INIT;
 	body.lease = buffer->lease->held.lease;
 	body.audience = (Gm__Wire__Audience)given.audience;
@@ -82,6 +85,7 @@ gpumem_status gpumem_share(
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_SHARE;
 	packet.share = &body;
+
 	struct gm_call *call = &share->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
 	if (!status)
@@ -97,7 +101,8 @@ gpumem_status gpumem_open(
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!token || !ret_buffer)
-		return gm_error(GPUMEM_E_INVALID, "%s is NULL", token ? "ret_buffer" : "token");
+		return gm_error(
+			GPUMEM_E_INVALID, "%s must not be NULL", token ? "ret_buffer" : "token");
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 	gpumem_status status = gm_session_lease_open(session, token->bytes, &lease, &chunks);
@@ -131,32 +136,21 @@ void gpumem_token_to_text(const gpumem_token *token, char text[GPUMEM_TOKEN_TEXT
 	*text = '\0';
 }
 
-static int share_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token)
 {
 	gpumem_token token;
+	uint32_t byte = 0;
 	if (!text || !ret_token)
-		return gm_error(GPUMEM_E_INVALID, "%s is NULL", text ? "ret_token" : "text");
-	if (strlen(text) != 2 * sizeof(token.bytes))
-		return gm_error(GPUMEM_E_INVALID, "a token is %zu hexadecimal digits",
-			2 * sizeof(token.bytes));
-	for (size_t i = 0; i < sizeof(token.bytes); i++) {
-		int high = share_digit(text[2 * i]), low = share_digit(text[2 * i + 1]);
-		if (high < 0 || low < 0)
-			return gm_error(GPUMEM_E_INVALID, "a token is %zu hexadecimal digits",
-				2 * sizeof(token.bytes));
-		token.bytes[i] = (uint8_t)(high << 4 | low);
+		return gm_error(
+			GPUMEM_E_INVALID, "%s must not be NULL", text ? "ret_token" : "text");
+
+	for (size_t i = 0; text && i < sizeof(token.bytes); i++) {
+		text = gm_parse_hex(text, 2, 2, &byte);
+		token.bytes[i] = (uint8_t)byte;
 	}
+	if (!text || *text)
+		return gm_error(GPUMEM_E_INVALID, "a token has %zu hexadecimal digits",
+			2 * sizeof(token.bytes));
 	*ret_token = token;
 	return GPUMEM_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See listing.h. A block and its row find one another by the block's cookie. The row is written
- * first, and the cookie is left on the block only if that is still the same one; so of all the ways
- * in which a free can come between, none leaves a row without a block for longer than this call.
+ * Gives rows of the client's page to blocks of the heap. A block's cookie is the number of its row.
+ * The row is written first, and the cookie is set only if the block is still the same one. So
+ * however a free comes in between, no row stays without its block after this call.
  *
  * It must never hold a lock of the heap while it writes.
  */
@@ -21,13 +21,15 @@ void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 
 	if (!arena)
 		return;
-	/* One at a time: a look that began earlier must not have the last word. */
+
+	/* One thread at a time: the figures of an older listing must not replace newer ones. */
 	pthread_mutex_lock(&session->listing);
 	uint64_t changes = gm_arena_changes(arena);
 	if (changes == d->listed_changes && from == d->listed_from && !d->unlisted) {
 		pthread_mutex_unlock(&session->listing);
 		return;
 	}
+
 	while (from != UINT64_MAX && !walk.over) {
 		size_t n = gm_arena_unlisted(arena, from, &walk, entries);
 		for (size_t i = 0; i < n; i++) {

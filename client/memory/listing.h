@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_LISTING_H
-#define GM_CLIENT_LISTING_H
+#ifndef GM_CLIENT_MEMORY_LISTING_H
+#define GM_CLIENT_MEMORY_LISTING_H
 
 #include "client/session/gpumem_session.h"
 
 /*
- * The blocks of a device's heap in the table of the client's page, for gpumemctl buffers. Those who
- * allocate have no part in it: this looks through the heap's books and gives a row to each block
- * that is large enough and alive by now, which so counts as born now. Freeing such a block ends its
- * row at once. What lives shorter than from one call to the next is never listed.
+ * Lists the blocks of a device's heap in the client's page, for gpumemctl buffers. Allocating costs
+ * nothing for it: this function looks through the heap, and gives a row to each live block that is
+ * large enough. The block's age counts from then. Freeing such a block frees its row at once. A
+ * block that lives only between two calls is never listed.
  *
- * When it returns, everything that was alive at the call and still is has a row or is counted, but
- * for want of rows. Costs little when nothing was allocated since.
+ * When it returns, every large block that was alive at the call and still is has a row, or is
+ * counted if no row was free. If nothing was allocated since the last call, it costs little.
  */
 void gm_listing_publish(struct gpumem_session *session, uint32_t device);
 

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which half of a backend maps a device's chunks here: by the name the daemon gave for it. The only
- * file that knows all of them. What it makes lives as long as the session and does not change once
- * it is there.
+ * Chooses the code that maps a device's chunks, by the name of the backend that the daemon sent.
+ * Only this file knows all backends. What it makes lives as long as the session, and does not
+ * change.
  */
 #include "client/memory/mapping.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "common/cancel.h"
 #include "client/map/map_cuda.h"
 #include "client/map/map_host.h"
 #include "client/map/map_pinned.h"
 #include "client/session/gpumem_session.h"
+#include "common/cancel.h"
+
+static bool mapping_is(const struct gm_session_device *d, const char *backend)
+{
+	return strcmp(d->info.backend, backend) == 0;
+}
 
 static void mapping_open_host(struct gm_session_device *d)
 {
@@ -21,11 +26,11 @@ static void mapping_open_host(struct gm_session_device *d)
 	atomic_store_explicit(&d->map, gm_map_host_ops(), memory_order_release);
 }
 
-/* Those that cannot reach it, or that this process does not see, have no part in it. */
+/* GPUs that cannot reach the memory, or that this process does not see, are left out. */
 static void mapping_add_peers(struct gpumem_session *session, struct gm_map_cuda *cuda)
 {
 	for (uint32_t i = 0; i < session->counted; i++)
-		if (strcmp(session->device[i].info.backend, "cuda") == 0)
+		if (mapping_is(&session->device[i], "cuda"))
 			(void)gm_map_cuda_add_peer(cuda, session->device[i].info.uuid);
 }
 
@@ -44,11 +49,11 @@ static gpumem_status mapping_open_cuda(struct gpumem_session *session, struct gm
 	return GPUMEM_OK;
 }
 
-/* Whether the daemon serves GPUs: only then is there anybody to pin host memory for. */
+/* Whether the daemon serves GPUs. If not, host memory need not be pinned. */
 static bool mapping_serves_gpus(const struct gpumem_session *session)
 {
 	for (uint32_t i = 0; i < session->counted; i++)
-		if (strcmp(session->device[i].info.backend, "cuda") == 0)
+		if (mapping_is(&session->device[i], "cuda"))
 			return true;
 	return false;
 }
@@ -58,11 +63,11 @@ static gpumem_status mapping_open_pinned(
 {
 	struct gm_map_pinned *pinned;
 	char why[GM_MAP_CUDA_WHY] = "gpumemd serves no GPU";
-	bool memfd = strcmp(d->info.backend, "host") == 0;
+	bool memfd = mapping_is(d, "host");
 	int r = -ENODEV;
 	if (mapping_serves_gpus(session))
 		r = gm_map_pinned_new(memfd, &pinned, why);
-	/* What is shared as a memfd needs no driver where no GPU is used. */
+	/* If no GPU is used, a memfd can be mapped without a driver. */
 	if (r == -ENODEV && memfd) {
 		mapping_open_host(d);
 		return GPUMEM_OK;
@@ -87,15 +92,16 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		;
 	else if (d->info.number == GPUMEM_DEVICE_HOST &&
-		 (strcmp(d->info.backend, "host") == 0 || strcmp(d->info.backend, "cuda") == 0))
+		 (mapping_is(d, "host") || mapping_is(d, "cuda")))
 		status = mapping_open_pinned(session, d);
-	else if (strcmp(d->info.backend, "host") == 0)
+	else if (mapping_is(d, "host"))
 		mapping_open_host(d);
-	else if (strcmp(d->info.backend, "cuda") == 0)
+	else if (mapping_is(d, "cuda"))
 		status = mapping_open_cuda(session, d);
 	else
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
-			"this library cannot map memory of device %u, which is of backend %s",
+			"this library cannot map memory of device %u, because it does not know the "
+			"backend %s: install a newer one",
 			device, d->info.backend);
 	pthread_mutex_unlock(&session->opening);
 	return status;

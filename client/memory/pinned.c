@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of pinned host memory that are buffers of their own. What is freed waits here until the
- * device has passed all that could use it, and is destroyed only then: a buffer that is unmapped
- * under a copy takes the program with it. It must never wait for the device itself, but at the
- * session's end.
+ * Blocks of pinned host memory that are buffers of their own. A freed block waits here until all
+ * work that could use it is done. Only then is its buffer destroyed, because unmapping it during a
+ * copy would crash the program. This file must never wait for the device, except at the session's
+ * end.
  */
 #include "client/memory/pinned.h"
 
@@ -20,8 +20,8 @@
 
 struct gm_pinned_block {
 	gpumem_buffer *buffer;
-	struct gm_map_event *event; /* that it waits for; NULL: none is recorded yet */
-	bool done;                  /* nothing uses it */
+	struct gm_map_event *event; /* the event it waits for; NULL until one is recorded */
+	bool done;                  /* nothing uses it any more */
 	struct gm_pinned_block *prev, *next;
 };
 
@@ -36,13 +36,14 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 		return status;
 	if ((given.alignment & (given.alignment - 1)) || given.alignment > GM_CHUNK_MIN)
 		return gm_error(GPUMEM_E_INVALID,
-			"an alignment is a power of two, and of pinned memory that is registered at "
+			"the alignment of registered pinned memory must be a power of two of at "
 			"most %llu",
 			(unsigned long long)GM_CHUNK_MIN);
 	struct gm_pinned_block *block = calloc(1, sizeof(*block));
 	if (!block)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a block");
-	/* What has passed by now makes room. */
+
+	/* Make room first: some freed blocks may be done by now. */
 	(void)gm_pinned_tick(session, gm_clock_ns());
 	wanted.tag = given.tag;
 	wanted.wait_ms = given.wait_ms;
@@ -51,6 +52,7 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 		free(block);
 		return status;
 	}
+
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->blocks, block);
 	pthread_mutex_unlock(&session->lock);
@@ -58,7 +60,7 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 	return GPUMEM_OK;
 }
 
-/* The block in use at that address; NULL: there is none. Lock. */
+/* Locked. The block in use at that address, or NULL. */
 static struct gm_pinned_block *pinned_find(struct gpumem_session *session, const void *ptr)
 {
 	struct gm_pinned_block *block;
@@ -76,9 +78,17 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
 	return holds;
 }
 
+/* Records the event that the block waits for, if it needs one and has none. This can fail; then it
+ * is tried again later. */
+static void pinned_try_record(struct gm_session_device *d, struct gm_pinned_block *block)
+{
+	if (!block->done && !block->event && d->map->record(d->backend, &block->event) < 0)
+		block->event = NULL;
+}
+
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
 {
-	GM_UNCANCELLED; /* recording is the driver's */
+	GM_UNCANCELLED; /* the driver may reach a cancellation point while it records */
 	pthread_mutex_lock(&session->lock);
 	struct gm_pinned_block *block = pinned_find(session, ptr);
 	if (block)
@@ -86,11 +96,9 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 	pthread_mutex_unlock(&session->lock);
 	if (!block)
 		return false;
-	struct gm_session_device *d = &session->device[session->counted];
+
 	block->done = stream == GPUMEM_STREAM_DONE;
-	/* Where no event can be recorded now, the library's thread tries again. */
-	if (!block->done && d->map->record(d->backend, &block->event) < 0)
-		block->event = NULL;
+	pinned_try_record(&session->device[session->counted], block);
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->leaving, block);
 	pthread_mutex_unlock(&session->lock);
@@ -98,11 +106,10 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 	return true;
 }
 
-/* Whether the device has done with it. */
+/* Whether the device no longer uses the block. */
 static bool pinned_has_passed(struct gm_session_device *d, struct gm_pinned_block *block)
 {
-	if (!block->done && !block->event && d->map->record(d->backend, &block->event) < 0)
-		block->event = NULL;
+	pinned_try_record(d, block);
 	if (block->event && d->map->passed(d->backend, block->event) == 1) {
 		d->map->forget(d->backend, block->event);
 		block->event = NULL;
@@ -117,12 +124,14 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 	struct gm_pinned_block *list, *block, *tmp, *waiting = NULL;
 	if (!gm_pinned_apart(session, session->counted))
 		return UINT64_MAX;
-	/* Who is about to ask for more must not overtake who is letting blocks go. */
+
+	/* A thread that is about to ask for memory must wait until these blocks are given back. */
 	pthread_mutex_lock(&session->settling);
 	pthread_mutex_lock(&session->lock);
 	list = session->leaving;
 	session->leaving = NULL;
 	pthread_mutex_unlock(&session->lock);
+
 	DL_FOREACH_SAFE (list, block, tmp) {
 		DL_DELETE(list, block);
 		if (pinned_has_passed(d, block)) {
@@ -132,6 +141,7 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 			DL_APPEND(waiting, block);
 		}
 	}
+
 	pthread_mutex_lock(&session->lock);
 	DL_CONCAT(session->leaving, waiting);
 	pthread_mutex_unlock(&session->lock);
@@ -139,15 +149,14 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 	return waiting ? now_ns + POLL_NS : UINT64_MAX;
 }
 
-/* Waits until the device has done with a block that was freed, if that can be known. */
+/* Waits until the device no longer uses a freed block, if an event can be recorded. */
 static void pinned_await(struct gm_session_device *d, struct gm_pinned_block *block)
 {
 	struct timespec pause = {.tv_nsec = AWAIT_NS};
 
-	if (block->done || (!block->event && d->map->record(d->backend, &block->event) < 0)) {
-		block->event = NULL;
+	pinned_try_record(d, block);
+	if (!block->event)
 		return;
-	}
 	while (d->map->passed(d->backend, block->event) == 0)
 		nanosleep(&pause, NULL);
 	d->map->forget(d->backend, block->event);

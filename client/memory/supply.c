@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A heap's chunks. The heap knows ids; the daemon knows chunks of a lease; this knows which lease
- * each chunk is of, because a daemon that forgot the session leaves the heap with chunks of a lease
- * that is no more, next to those of a new one. The first chunks of an epoch make the lease, all
- * others grow it. Growing runs from several threads at once; making the lease does not. A lease on
- * the ipc transport is one block and cannot grow: there each chunk is a lease of its own.
+ * A heap's chunks. The heap knows only ids. This file knows the lease of each chunk, because after
+ * a restart of the daemon the heap has chunks of the old, lost lease beside chunks of a new one.
+ *
+ * The first request of an epoch makes the lease; all others grow it. Several threads may grow it at
+ * once, but only one makes it. On the ipc transport a lease is one chunk and cannot grow, so there
+ * each chunk is a lease of its own.
  */
 #include "client/memory/supply.h"
 
@@ -23,15 +24,15 @@ struct gm_supply {
 	struct gpumem_session *session;
 	uint32_t device;
 	bool ipc;
-	pthread_mutex_t making; /* of the lease: held across a message */
-	pthread_mutex_t lock;   /* of what follows */
+	pthread_mutex_t making; /* held while the lease is made, across a message */
+	pthread_mutex_t lock;   /* of the fields below */
 	struct gm_session_lease *lease;
-	/* By id, in lists of its own: adding one needs no memory, so it cannot fail. */
+	/* A hash table by id. Adding a chunk needs no memory, so it cannot fail. */
 	struct gm_session_chunk *chunks[BUCKETS];
 };
 
-/* The heap lies between who has waited for chunks and who asks for them, and is no part of it: both
- * are on one thread. */
+/* The offer of this thread. The heap calls supply_get() on the thread that made the offer, but
+ * knows nothing about offers. */
 static _Thread_local struct gm_supply_offer *offered;
 
 int gm_supply_new(
@@ -65,7 +66,7 @@ static struct gm_session_chunk **supply_bucket(struct gm_supply *supply, uint64_
 	return &supply->chunks[(id * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
 }
 
-/* The lease to grow, NULL if there is none in this epoch. */
+/* The lease to grow, or NULL if there is none in this epoch. */
 static struct gm_session_lease *supply_current(struct gm_supply *supply)
 {
 	uint64_t epoch = gm_session_epoch(supply->session);
@@ -75,20 +76,21 @@ static struct gm_session_lease *supply_current(struct gm_supply *supply)
 	return lease && lease->held.epoch == epoch ? lease : NULL;
 }
 
-/* Whether the daemon may keep such a request waiting. */
+/* Whether the daemon may let such a request wait. */
 static bool supply_may_wait(const struct gm_supply *supply, uint64_t wait_ms)
 {
 	return wait_ms ? wait_ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
 }
 
-/* Makes the lease, unless another thread did meanwhile: then *ret_lease is that one, to grow. */
+/* Makes the lease. If another thread made it meanwhile, *ret_lease is that lease, to be grown;
+ * otherwise it is NULL. */
 static gpumem_status supply_make(struct gm_supply *supply, const struct gm_session_lease *gone,
 	uint64_t bytes, uint64_t wait_ms, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
 	gpumem_status status = GPUMEM_OK;
-	/* Who may wait holds nobody up. Then there may be two leases, which is no harm: each chunk
-	 * knows its own. */
+	/* A request that may wait must not hold up other threads. So two leases may be made, which
+	 * does no harm: each chunk knows its own. */
 	bool alone = !supply_may_wait(supply, wait_ms);
 	if (alone)
 		pthread_mutex_lock(&supply->making);
@@ -98,8 +100,8 @@ static gpumem_status supply_make(struct gm_supply *supply, const struct gm_sessi
 			GM_TRANSPORT_FD, "heap", wait_ms, &lease, ret_chunks);
 		if (!status) {
 			pthread_mutex_lock(&supply->lock);
-			/* The old one stays listed: chunks of it are out there, and requests too.
-			 */
+			/* The old lease stays in the session's list: it may have chunks and
+			 * requests. */
 			supply->lease = lease;
 			pthread_mutex_unlock(&supply->lock);
 		}
@@ -122,6 +124,7 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes, uin
 			(*ret_chunks)->whole = lease;
 		return status;
 	}
+
 	const struct gm_session_lease *gone = NULL;
 	gm_buffer_settle(supply->session);
 	for (;;) {
@@ -134,15 +137,15 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes, uin
 		}
 		gpumem_status status =
 			gm_session_lease_grow(supply->session, lease, bytes, wait_ms, ret_chunks);
-		/* A lease that the daemon does not know any more is made anew, once. */
+		/* If the daemon no longer knows the lease, a new one is made, once. */
 		if (status != GPUMEM_E_NOT_FOUND || gone)
 			return status;
 		gone = lease;
 	}
 }
 
-/* Locked. Whether one of them is here already: a chunk used twice would be two programs' memory. No
- * grant has one twice. */
+/* Locked. Whether the heap has one of the chunks already: using it twice would corrupt data. A
+ * single grant never has a chunk twice. */
 static bool supply_known(struct gm_supply *supply, struct gm_session_chunk *chunks)
 {
 	struct gm_session_chunk *chunk, *other;
@@ -199,16 +202,16 @@ static gpumem_status supply_get(
 	if (offered && offered->supply == supply) {
 		if (!offered->chunks || offered->bytes < bytes)
 			return gm_error(GPUMEM_E_NO_MEMORY,
-				"what was waited for is less than what is needed by now");
+				"the memory that was waited for is no longer enough");
 		chunks = gm_steal_ptr(&offered->chunks);
 	} else {
-		/* Other threads may count on what this one asks for: it must not wait in the heap.
-		 */
+		/* Other threads may rely on this request, so it must not wait inside the heap. */
 		uint64_t wait_ms = supply_may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
 		gpumem_status status = supply_obtain(supply, bytes, wait_ms, &chunks);
 		if (status)
 			return status;
 	}
+
 	size_t n = 0;
 	LL_COUNT(chunks, chunk, n);
 	struct gm_source_chunk *array = calloc(n, sizeof(*array));
@@ -216,6 +219,7 @@ static gpumem_status supply_get(
 		supply_give_back(supply, chunks);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
 	}
+
 	n = 0;
 	pthread_mutex_lock(&supply->lock);
 	if (supply_known(supply, chunks)) {
@@ -258,6 +262,7 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 		}
 	}
 	pthread_mutex_unlock(&supply->lock);
+
 	gm_returns_send(supply->session, NULL, list);
 	LL_FOREACH_SAFE (whole, given, tmp) {
 		gm_session_lease_give(supply->session, given->whole);

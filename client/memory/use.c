@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The figures of a device: what the heap counts and what buffers add, as one. They are read where
- * somebody asks, and published in the client's page after each message and, by the library's
- * thread, as long as they change; nothing on the hot path knows of it.
+ * The figures of a device: the sums of what the heap and the buffers count. They are read when
+ * somebody asks for them. They are published in the client's page when buffers come and go, and by
+ * the library's thread while they change. The hot path has no part in this.
  */
 #include "client/memory/use.h"
 
@@ -23,7 +23,8 @@ void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t
 	stats.allocated = heap.held + d->buffer_held;
 	stats.in_use = heap.in_use + d->buffer_in_use;
 	stats.pooled = heap.cached;
-	/* The two peaks need not have been at one time; what was seen together was. */
+	/* The peaks of heap and buffers may lie at different times, so they are not added: only
+	 * sums that were really seen count. */
 	if (stats.in_use > d->peak)
 		d->peak = stats.in_use;
 	if (heap.peak > d->peak)
@@ -50,7 +51,6 @@ bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 		.hits = stats.hits,
 		.misses = stats.misses,
 		.returns = stats.returns,
-		.cpu_fallbacks = stats.cpu_fallbacks,
 		.active_buffers = stats.active_buffers,
 	};
 	return gm_session_pages_use(&session->pages, device, &use);

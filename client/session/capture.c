@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of blocks that graphs use: see capture.h. To the heap they are blocks in use; this is
- * the only place that knows better. It holds no lock across a call of somebody else's.
+ * The table of blocks that graphs use. The heap sees them as blocks in use; only this file knows
+ * which of them were freed. It holds no lock while it calls free_now().
  */
 #include "client/session/capture.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* uthash ends the process when it has no memory; here the caller is told. */
+/* Without this, uthash would end the process when it has no memory. */
 #define HASH_NONFATAL_OOM          1
 #define uthash_nonfatal_oom(block) ((block)->unlisted = true)
 #include <uthash.h>
@@ -19,7 +19,8 @@ struct gm_capture_block {
 	uint32_t device;
 	bool freed;
 	bool unlisted; /* there was no memory for the table */
-	/* Which use it: the one it was allocated for, and the one it was freed for. 0: none. */
+	/* The graphs that use it: the one it was allocated for, and the one it was freed for. Each
+	 * may be 0. */
 	uint64_t graphs[2];
 	struct gm_capture_block *next;
 	UT_hash_handle hh;
@@ -78,7 +79,7 @@ int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, u
 	if (block && block->freed) {
 		r = GM_CAPTURE_E_FREED;
 	} else if (block) {
-		/* Freed while a second graph is made: both use it, and either may go first. */
+		/* If it is freed during the capture of a second graph, both graphs use it. */
 		block->graphs[1] = graph;
 		block->freed = true;
 		r = GM_CAPTURE_KEPT;
@@ -111,6 +112,7 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 		dropped++;
 	}
 	pthread_mutex_unlock(&captures->lock);
+
 	LL_FOREACH_SAFE (gone, block, tmp) {
 		if (block->freed)
 			free_now(ctx, block->ptr, block->device);

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests with ids, many in flight from many threads, over one socket. There is no reading thread:
- * of the callers that wait, one (the leader) polls and reads and gives each packet to the call it
- * belongs to; when its own answer has come it wakes another to lead. A lone caller thus pays for no
- * hand-over at all.
+ * Many requests from many threads over one socket. There is no thread that only reads. One of the
+ * waiting callers, the leader, polls, reads, and gives each packet to the call it belongs to. When
+ * the leader has its own answer, it wakes another caller to lead. So a single caller never pays for
+ * a switch between threads.
  *
- * Promises: an answer is given to its call or to nobody; an fd that came is in the call or closed;
- * every fd announced is counted as seen exactly once, and the daemon is told so before it could run
- * into its bound; a caller that gives up leaves its call behind, so that what the daemon granted it
- * is still noticed. Fewer than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time, so
- * the daemon always reads, acknowledgements too, and a full socket drains without anybody here
- * reading. Must never wait with the lock held.
+ * This file promises:
+ *   - An answer goes to its own call or to nobody.
+ *   - Every fd that arrives is in a call or closed.
+ *   - Every fd that the daemon announces is counted exactly once, and the daemon is told in time
+ *     for it to stay below its limit.
+ *   - A caller that gives up leaves its call behind, so that what the daemon grants it is not lost.
+ *   - Fewer than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time. So the daemon
+ *     always reads, also acknowledgements, and a full socket drains even if nobody here reads.
+ *
+ * It must never wait while it holds the lock.
  */
 #include "client/session/conn.h"
 
@@ -27,10 +31,11 @@
 #include "common/clock.h"
 #include "common/status_table.h"
 
-/* Handles read and not yet acknowledged that make an Ack worth a packet of its own. */
+/* An Ack is worth a packet of its own when this many handles are not acknowledged. */
 #define ACK_AT 32
 
-/* At the daemon's bound it would read no further, and miss an acknowledgement that it waits for. */
+/* At its own limit the daemon would stop reading, and miss the acknowledgement that it waits for.
+ */
 #define IN_FLIGHT_MAX (GM_LIMIT_REQUESTS_IN_FLIGHT - 1)
 
 struct gm_conn {
@@ -41,18 +46,18 @@ struct gm_conn {
 
 	pthread_mutex_t lock;
 	uint64_t last_id;
-	struct gm_call *calls; /* unanswered, waited for or abandoned */
+	struct gm_call *calls; /* unanswered, abandoned ones included */
 	unsigned in_flight, abandoned;
 	pthread_cond_t slot; /* in_flight fell */
-	bool reading;        /* somebody leads */
+	bool reading;        /* there is a leader */
 	bool dead;
-	gpumem_status status; /* of its end, as the daemon gave it */
+	gpumem_status status; /* why the daemon ended the connection, if it said so */
 	char reason[GM_ERROR_BYTES];
 	uint64_t fds_seen;  /* read or lost */
-	uint64_t fds_acked; /* as told to the daemon */
+	uint64_t fds_acked; /* what the daemon was told */
 	uint8_t out[GM_LIMIT_PACKET_BYTES];
 
-	/* Of the leader alone. */
+	/* Used only by the leader. */
 	struct gm_wire_arena arena;
 	uint8_t packet[GM_LIMIT_PACKET_BYTES];
 };
@@ -66,7 +71,7 @@ static void conn_cond_init(pthread_cond_t *cond)
 	pthread_condattr_destroy(&attr);
 }
 
-/* false: the time is over. */
+/* Returns false when the time is over. */
 static bool conn_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
 {
 	struct timespec until = {
@@ -74,16 +79,6 @@ static bool conn_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t
 		.tv_nsec = (long)(deadline_ns % GM_NS_PER_S),
 	};
 	return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
-}
-
-/* How long poll() may wait: rounded up, so that it does not return early for nothing. */
-static int conn_poll_ms(uint64_t deadline_ns)
-{
-	uint64_t now = gm_clock_ns();
-	if (now >= deadline_ns)
-		return 0;
-	uint64_t ms = (deadline_ns - now + GM_NS_PER_MS - 1) / GM_NS_PER_MS;
-	return ms > 3600000 ? 3600000 : (int)ms;
 }
 
 int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn **ret_conn)
@@ -122,7 +117,7 @@ static void conn_finish_late(struct gm_call *late)
 	}
 }
 
-/* The call is out of the connection's hands: woken, or moved to the late ones. Locked. */
+/* Ends a call: wakes its caller, or moves it to the late ones if the caller gave up. Locked. */
 static void conn_call_end(struct gm_conn *conn, struct gm_call *call, struct gm_call **late)
 {
 	DL_DELETE(conn->calls, call);
@@ -142,13 +137,16 @@ static void conn_call_end(struct gm_conn *conn, struct gm_call *call, struct gm_
 /* Locked. */
 static void conn_die(struct gm_conn *conn, const char *reason, struct gm_call **late)
 {
+	struct gm_call *call, *tmp;
+
 	if (conn->dead)
 		return;
 	conn->dead = true;
 	snprintf(conn->reason, sizeof(conn->reason), "%s", reason);
-	/* Whoever polls it sees the end; the fd stays taken until nobody can use its number. */
+
+	/* Threads that poll the socket see the end. The fd stays open until no thread can use it.
+	 */
 	shutdown(conn->socket, SHUT_RDWR);
-	struct gm_call *call, *tmp;
 	DL_FOREACH_SAFE (conn->calls, call, tmp) {
 		call->result = -EPIPE;
 		conn_call_end(conn, call, late);
@@ -201,7 +199,8 @@ int gm_conn_fd(const struct gm_conn *conn)
 
 /* ---- sending */
 
-/* Locked, so that fds_seen never goes back on the wire. 0, -EAGAIN, -E2BIG, -EPIPE, … */
+/* Locked, so that fds_seen never decreases from one packet to the next. Returns 0, -EAGAIN, -E2BIG,
+ * -EPIPE, … */
 static int conn_send_locked(struct gm_conn *conn, Gm__Wire__Packet *packet)
 {
 	size_t n;
@@ -215,22 +214,23 @@ static int conn_send_locked(struct gm_conn *conn, Gm__Wire__Packet *packet)
 	return r;
 }
 
-/* Locked. Says how many handles were seen, if nothing else did for long. */
+static bool conn_ack_due(const struct gm_conn *conn)
+{
+	return conn->fds_seen - conn->fds_acked >= ACK_AT;
+}
+
+/* Locked. Acknowledges handles, if no request has done so for long. */
 static void conn_ack(struct gm_conn *conn)
 {
-	if (conn->dead || conn->fds_seen - conn->fds_acked < ACK_AT)
+	if (conn->dead || !conn_ack_due(conn))
 		return;
 	Gm__Wire__Ack body = GM__WIRE__ACK__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_ACK;
 	packet.ack = &body;
-	/* A full socket: the leader tries again when there is room. Broken: its reader sees it. */
+	/* If the socket is full, the leader tries again later. If it is broken, reading shows it.
+	 */
 	(void)conn_send_locked(conn, &packet);
-}
-
-static bool conn_ack_due(const struct gm_conn *conn)
-{
-	return conn->fds_seen - conn->fds_acked >= ACK_AT;
 }
 
 /* ---- reading */
@@ -246,25 +246,28 @@ static const char *conn_failure_text(const Gm__Wire__Failure *failure)
 						     : gm_status_text(conn_failure_status(failure));
 }
 
-/* Locked. A packet that breaks the rules ends the connection: nothing after it can be trusted. */
+/* Locked. Gives a packet to its call. Returns a reason to end the connection, or NULL: after a
+ * packet that breaks the rules, nothing can be trusted. */
 static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet,
 	struct gm_packet_in *in, struct gm_call **late)
 {
 	if (packet->fds > GM_LIMIT_PACKET_FDS || in->fds.n > packet->fds)
-		return "the daemon announced another number of handles than it sent";
+		return "the daemon announced a wrong number of handles";
 	conn->fds_seen += packet->fds;
 	conn_ack(conn);
 
-	/* A failure that answers no request is why the daemon ends the connection. */
+	/* A Failure that answers no request says why the daemon ends the connection. */
 	if (!packet->id && packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
 		const Gm__Wire__Failure *failure = packet->failure;
 		conn->status = conn_failure_status(failure);
 		return conn_failure_text(failure);
 	}
+
 	struct gm_call *call;
 	DL_SEARCH_SCALAR(conn->calls, call, id, packet->id);
 	if (!call)
-		return NULL; /* nobody's: its fds are closed by the reader */
+		return NULL; /* no such call: the reader closes the fds */
+
 	if (packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
 		const Gm__Wire__Failure *failure = packet->failure;
 		call->status = conn_failure_status(failure);
@@ -279,7 +282,8 @@ static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *p
 	return NULL;
 }
 
-/* Not locked; the leader. Reads one packet. 0; -EAGAIN; -EPIPE: the connection is over. */
+/* Not locked; called by the leader. Reads one packet. Returns 0, -EAGAIN, or -EPIPE if the
+ * connection is over. */
 static int conn_read_one(struct gm_conn *conn)
 {
 	struct gm_packet_in in;
@@ -293,9 +297,9 @@ static int conn_read_one(struct gm_conn *conn)
 		return r;
 	if (r == 0) {
 		if (in.data_cut)
-			broken = "the daemon sent a packet past the limit";
+			broken = "the daemon sent a packet that is too long";
 		else if (gm_wire_unpack(&conn->arena, conn->packet, in.n, &packet) < 0)
-			broken = "the daemon sent a packet that cannot be read";
+			broken = "the daemon sent a packet that cannot be decoded";
 	} else if (r == -EPIPE) {
 		broken = "the daemon closed the connection";
 	} else {
@@ -317,9 +321,11 @@ static int conn_read_one(struct gm_conn *conn)
 	return dead ? -EPIPE : 0;
 }
 
-/* Locked. The leader steps down: another that waits takes over, or, where only abandoned calls are
- * left, whoever listens. Who is still sending leads when that is done, if nobody does, but may
- * never come to that. true: call wake, unlocked. */
+/*
+ * Locked. The leader steps down and wakes another waiting caller. A caller that is still sending is
+ * not woken: it may never get to wait, and if it does, it leads when there is no leader. Returns
+ * true if only abandoned calls are left: then the caller must call wake(), unlocked.
+ */
 static bool conn_step_down(struct gm_conn *conn)
 {
 	conn->reading = false;
@@ -333,7 +339,7 @@ static bool conn_step_down(struct gm_conn *conn)
 	return conn->abandoned > 0;
 }
 
-/* Locked on entry and exit; the leader in between. One turn of reading. */
+/* Locked on entry and exit. Leads for one turn: polls, and reads one packet. */
 static void conn_lead(struct gm_conn *conn, uint64_t deadline_ns)
 {
 	conn->reading = true;
@@ -341,7 +347,7 @@ static void conn_lead(struct gm_conn *conn, uint64_t deadline_ns)
 	if (conn_ack_due(conn))
 		p.events |= POLLOUT;
 	pthread_mutex_unlock(&conn->lock);
-	int n = poll(&p, 1, conn_poll_ms(deadline_ns));
+	int n = poll(&p, 1, gm_clock_poll_ms(deadline_ns));
 	if (n > 0 && (p.revents & ~POLLOUT))
 		(void)conn_read_one(conn);
 	pthread_mutex_lock(&conn->lock);
@@ -363,7 +369,7 @@ void gm_conn_drain(struct gm_conn *conn)
 		;
 	pthread_mutex_lock(&conn->lock);
 	conn_ack(conn);
-	/* No wake: it is the one that would be woken. */
+	/* No wake(): this is the thread that it would wake. */
 	(void)conn_step_down(conn);
 	pthread_mutex_unlock(&conn->lock);
 }
@@ -378,7 +384,7 @@ bool gm_conn_unread(struct gm_conn *conn)
 
 /* ---- calling */
 
-/* Locked. Waits for a place among the unanswered ones. */
+/* Locked. Waits until there are few enough unanswered requests. */
 static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
 {
 	while (!conn->dead && conn->in_flight >= IN_FLIGHT_MAX) {
@@ -389,34 +395,34 @@ static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
 	return conn->dead ? -EPIPE : 0;
 }
 
-/* Locked. Sends, waiting for room in the socket where there is none. */
+/* Locked. Sends, and waits for room in the socket if necessary. */
 static int conn_send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint64_t deadline_ns)
 {
 	for (;;) {
 		if (conn->dead)
 			return -EPIPE;
 		int r = conn_send_locked(conn, request);
-		/* To callers that is a device's lack of memory; this is the kernel's. */
+		/* To callers, -ENOBUFS means no device memory; here the kernel has none. */
 		if (r == -ENOBUFS)
 			return -ENOMEM;
 		if (r != -EAGAIN)
 			return r;
 		pthread_mutex_unlock(&conn->lock);
 		struct pollfd p = {.fd = conn->socket, .events = POLLOUT};
-		int n = poll(&p, 1, conn_poll_ms(deadline_ns));
+		int n = poll(&p, 1, gm_clock_poll_ms(deadline_ns));
 		pthread_mutex_lock(&conn->lock);
 		if (n == 0 && gm_clock_ns() >= deadline_ns)
 			return conn->dead ? -EPIPE : -ETIMEDOUT;
 	}
 }
 
-/* This request could not go; the next one may. */
+/* Whether only this request could not be sent, and the connection is still good. */
 static bool conn_unsent_error(int r)
 {
 	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM;
 }
 
-/* Locked. Until the call is done: leads when nobody does, follows otherwise. */
+/* Locked. Waits until the call is done. Leads if there is no leader, and sleeps otherwise. */
 static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t deadline_ns)
 {
 	while (call->state != GM_CALL_DONE) {
@@ -450,11 +456,11 @@ static int conn_call_whole(
 		goto unsent;
 	call->id = ++conn->last_id;
 	request->id = call->id;
-	/* Before it is sent: the answer may be read by another thread at once. */
+	/* Listed before it is sent, because another thread may read the answer at once. */
 	DL_APPEND(conn->calls, call);
 	conn->in_flight++;
 	r = conn_send_wait(conn, request, deadline_ns);
-	/* What the daemon said before it closed may still be there to read, and is worth more. */
+	/* The daemon may have sent a reason before it closed the connection: read it first. */
 	if (r == -EPIPE && !conn->dead)
 		r = 0;
 	if (r < 0) {
@@ -469,6 +475,7 @@ static int conn_call_whole(
 		}
 		goto unsent;
 	}
+
 	if (call->state == GM_CALL_SENDING)
 		call->state = GM_CALL_WAITED;
 	r = conn_wait_answer(conn, call, deadline_ns);
@@ -479,6 +486,7 @@ static int conn_call_whole(
 	if (!conn->reading)
 		wake = conn_step_down(conn);
 	pthread_mutex_unlock(&conn->lock);
+
 	if (wake)
 		conn->wake(conn->wake_ctx);
 	if (r == 0) {
@@ -502,6 +510,6 @@ unsent:
 int gm_conn_call(
 	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
 {
-	GM_UNCANCELLED; /* who leads has everybody's answers */
+	GM_UNCANCELLED; /* the leader reads the answers of all threads */
 	return conn_call_whole(conn, request, call, deadline_ns);
 }

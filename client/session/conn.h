@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_CONN_H
-#define GM_CLIENT_CONN_H
+#ifndef GM_CLIENT_SESSION_CONN_H
+#define GM_CLIENT_SESSION_CONN_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -12,42 +12,45 @@
 #include "gpumem/status.h"
 
 /*
- * The connection that requests and their answers travel on. Any number of threads call at once;
- * one of those that wait reads for all of them, and passes that on when its own answer is there.
+ * The connection for requests and their answers. Any number of threads may call at once. One of the
+ * waiting threads reads for all of them, and hands over to another when it has its own answer.
  */
 struct gm_conn;
 struct gm_call;
 
 struct gm_call_ops {
 	/*
-	 * One packet of the answer; a Failure never gets here. Runs on whichever thread reads,
-	 * with the connection locked: takes what it wants out of both and waits for nothing. What
-	 * is left in the list of fds is closed after it. A negative errno ends the call with it,
-	 * once its last packet is there.
+	 * Gets each packet of the answer, except a Failure. Runs on the thread that reads, with the
+	 * connection locked, and must not wait. It may take fds out of in; the others are closed
+	 * afterwards. If it returns a negative errno, that becomes the result of the call, which
+	 * still ends with its last packet.
 	 */
 	int (*take)(struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in);
 	/*
-	 * The end of a call that nobody waits for any more (gm_conn_call() said -ETIMEDOUT): the
-	 * call is its owner's again, with all that take() collected. Runs on the thread that
-	 * reads, nothing locked.
+	 * Gets a call whose caller gave up (gm_conn_call() returned -ETIMEDOUT) when it has ended,
+	 * with all that take() collected, and must free it. Runs on the thread that reads, with
+	 * nothing locked.
 	 */
 	void (*late)(struct gm_call *call);
 };
 
-/* One request. Embed it in memory that can outlive the caller's patience. */
+/* One request. It must be in memory that can outlive the caller's patience. */
 struct gm_call {
 	const struct gm_call_ops *ops;
 	/*
-	 * How it ended. 0: answered, and status and detail are the daemon's. -EPIPE: the connection
-	 * ended first. -ECANCELED: it was never sent. Others: what take() said.
+	 * How the call ended:
+	 *   0            It was answered; status and detail are the daemon's.
+	 *   -EPIPE       The connection ended first.
+	 *   -ECANCELED   It was never sent.
+	 *   others       What take() returned.
 	 */
 	int result;
 	gpumem_status status;
 	char detail[GM_ERROR_BYTES];
-	uint64_t extra_ns; /* the session's own: how much longer than usual an answer may take */
-	uint64_t epoch;    /* the session's own: which of its lives the request went out in */
+	uint64_t extra_ns; /* for the session: how much longer than usual the answer may take */
+	uint64_t epoch;    /* for the session: its epoch when the request was sent */
 
-	/* the connection's own */
+	/* private to the connection */
 	uint64_t id;
 	enum { GM_CALL_SENDING, GM_CALL_WAITED, GM_CALL_ABANDONED, GM_CALL_DONE } state;
 	pthread_cond_t answered;
@@ -55,35 +58,39 @@ struct gm_call {
 };
 
 /*
- * Takes the socket, also on failure. wake(ctx) is called, from any thread, when an answer nobody
- * waits for is due and nobody reads: then someone should gm_conn_drain(). 0; -ENOMEM.
+ * Takes ownership of the socket, even on error (-ENOMEM). wake(ctx) is called, from any thread,
+ * when an answer is still to come whose caller gave up, and no thread is reading: somebody should
+ * then call gm_conn_drain().
  */
 int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn **ret_conn);
 struct gm_conn *gm_conn_ref(struct gm_conn *conn);
-/* The last one ends the connection; calls that nobody waits for end late. */
+/* Dropping the last reference ends the connection, and with it the calls whose callers gave up. */
 void gm_conn_unref(struct gm_conn *conn);
 
 /*
- * Sends the request (its id and fds_seen are filled in here) and waits for the last packet of its
- * answer, until deadline_ns (CLOCK_MONOTONIC). 0: call->result, status and detail say how it went.
- * -EPIPE: the connection is gone; gm_conn_reason(). -E2BIG: too long to send. -ENOMEM: the kernel
- * had no memory to send it with. -ETIMEDOUT: the call is the connection's now, and ends in
- * ops->late(), which may have run already.
+ * Sends the request and waits for the last packet of its answer, until deadline_ns
+ * (CLOCK_MONOTONIC). Fills in the request's id and fds_seen. Returns:
+ *   0            call->result, status and detail say how the call ended.
+ *   -EPIPE       The connection is gone; see gm_conn_reason().
+ *   -E2BIG       The request is too long to send.
+ *   -ENOMEM      The kernel had no memory to send it.
+ *   -ETIMEDOUT   The connection owns the call now and ends it in ops->late(), which may have run
+ *                already.
  */
 int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call,
 	uint64_t deadline_ns);
 
-/* Reads what is there, if nobody else does. Never waits. */
+/* Reads all packets that have arrived, unless another thread is reading. Never waits. */
 void gm_conn_drain(struct gm_conn *conn);
-/* Whether an answer nobody waits for is due and nobody reads. */
+/* Whether an answer is still to come whose caller gave up, and no thread is reading. */
 bool gm_conn_unread(struct gm_conn *conn);
-/* Ends the connection now: every call returns. The first reason stays. */
+/* Ends the connection now: every call returns. If it has ended already, the first reason stays. */
 void gm_conn_kill(struct gm_conn *conn, const char *reason);
 bool gm_conn_dead(struct gm_conn *conn);
-/* Why it ended: the daemon's own status and words if it gave any, else GPUMEM_E_DISCONNECTED and
- * what was seen of it; "" while it lives. */
+/* Why the connection ended: the daemon's own status and words if it sent any, else
+ * GPUMEM_E_DISCONNECTED and what this side saw. The reason is "" while the connection lives. */
 gpumem_status gm_conn_reason(struct gm_conn *conn, char reason[GM_ERROR_BYTES]);
-/* To poll for its end; stays the connection's. */
+/* The socket, to poll for its end. The connection owns it. */
 int gm_conn_fd(const struct gm_conn *conn);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sentence behind a status. Each thread has its own, of a bounded length and without memory of
- * its own to allocate, so that a failure can be told even when memory is what is missing. A call
- * that succeeds leaves it alone.
+ * The sentence behind a status. Each thread has its own, in a buffer of fixed size, so that even a
+ * lack of memory can be reported. A call that succeeds does not change it.
  */
 #include "client/session/error.h"
 
@@ -16,7 +15,7 @@ static __thread char text[GM_ERROR_BYTES];
 
 gpumem_status gm_error(gpumem_status status, const char *format, ...)
 {
-	/* By way of a second room: an argument may be the old sentence. */
+	/* In a second buffer, because an argument may be the old sentence. */
 	char next[GM_ERROR_BYTES];
 	va_list args;
 	va_start(args, format);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marks that end with fork(). One page for the whole process, wiped in a child; whoever marks first
- * after that gives the process its number. Numbers come from a counter that the child inherits, so
- * a child never has its parent's number, and a session of the parent stays foreign in a child that
- * connected for itself. No lock: a lock might be held by a thread that the child does not have.
+ * Marks that end with fork(). There is one page per process, and the kernel wipes it in a child.
+ * The first mark after that gives the process a number. Numbers come from a counter that the child
+ * inherits, so a child never gets its parent's number: a session of the parent stays foreign even
+ * in a child that has connected on its own.
+ *
+ * There is no lock, because a thread that does not exist in the child might hold it.
  */
 #include "client/session/fork.h"
 

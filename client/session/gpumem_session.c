@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of a session and the way its requests take. The session outlives its connection: while
- * the daemon is away the object stays, what is held goes on working, and requests fail at once as
- * disconnected, with the reason. Who takes the connection up again is not decided here.
+ * The state of a session, and the path of its requests. The session outlives its connection: while
+ * the daemon cannot be reached, the session stays, held memory works, and requests fail at once
+ * with GPUMEM_E_DISCONNECTED and the reason. This file does not reconnect; client/thread.c decides
+ * when.
  */
 #include "client/session/gpumem_session.h"
 
@@ -20,9 +21,9 @@
 gpumem_status gm_session_refused(const struct gpumem_session *session)
 {
 	if (!session)
-		return gm_error(GPUMEM_E_INVALID, "no session: it is NULL");
+		return gm_error(GPUMEM_E_INVALID, "session must not be NULL");
 	return gm_error(GPUMEM_E_FORKED,
-		"this session was made before fork(), by the parent: connect again in the child");
+		"this session belongs to the parent process: connect again in the child");
 }
 
 gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_t device)
@@ -40,7 +41,7 @@ void gm_session_wake(void *ctx)
 {
 	struct gpumem_session *session = ctx;
 	GM_UNCANCELLED;
-	/* A counter that is full wakes just as well. */
+	/* If the counter is full, the thread wakes anyway. */
 	(void)!eventfd_write(session->wake, 1);
 }
 
@@ -69,8 +70,8 @@ static gpumem_status session_away(struct gpumem_session *session)
 	snprintf(text, sizeof(text), "%s", session->away);
 	pthread_mutex_unlock(&session->lock);
 	return gm_error(GPUMEM_E_DISCONNECTED,
-		"gpumemd at %s is away (%.200s): what is held works on, new memory comes when it "
-		"is back",
+		"gpumemd at %s cannot be reached (%.200s): memory that is held keeps working, and "
+		"new memory can be had when the daemon is back",
 		session->path, text);
 }
 
@@ -85,8 +86,10 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	pthread_mutex_unlock(&session->lock);
 	if (!conn)
 		return session_away(session);
+
 	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
 	int r = gm_conn_call(conn, request, *call, gm_clock_ns() + patience_ns);
+
 	gpumem_status status = GPUMEM_OK;
 	if (r == -ETIMEDOUT) {
 		*call = NULL;
@@ -104,11 +107,13 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	} else if ((*call)->status) {
 		status = gm_error((*call)->status, "%s", (*call)->detail);
 	} else if ((*call)->result == -ENOMEM) {
-		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory to take gpumemd's answer");
+		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory for gpumemd's answer");
 	} else if ((*call)->result < 0) {
 		status = gm_error(GPUMEM_E_PROTOCOL,
-			"gpumemd at %s gave an answer that is none to the question", session->path);
+			"gpumemd at %s sent an answer that does not match the request",
+			session->path);
 	}
+
 	if (!via)
 		gm_conn_unref(conn);
 	return status;
@@ -154,7 +159,7 @@ gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_con
 
 /* ---- devices */
 
-struct devices_call {
+struct session_devices_call {
 	struct gm_call call;
 	uint32_t n;
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
@@ -163,13 +168,13 @@ struct devices_call {
 static int session_devices_take(
 	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
-	struct devices_call *call = (struct devices_call *)base;
+	struct session_devices_call *call = (struct session_devices_call *)base;
 	if (packet->body_case != GM__WIRE__PACKET__BODY_DEVICES)
 		return -EPROTO;
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
-		/* In order and without gaps: a number is an index everywhere. Nothing comes after
-		 * the pinned one. */
+		/* Numbers must be in order and without gaps, because they are used as indexes.
+		 * Pinned memory must be the last device. */
 		if (call->n >= GM_LIMIT_DEVICES || device->number != call->n ||
 			(call->n && call->infos[call->n - 1].number == GPUMEM_DEVICE_HOST))
 			return -EPROTO;
@@ -187,7 +192,7 @@ static int session_devices_take(
 		info->transports =
 			(device->transport_fd ? UINT32_C(1) << GPUMEM_TRANSPORT_FD : 0) |
 			(device->transport_ipc ? UINT32_C(1) << GPUMEM_TRANSPORT_IPC : 0);
-		/* An older daemon does not say; it did as follows. */
+		/* An older daemon does not send its choice; it chose like this. */
 		info->transport = device->transport_fd ? GPUMEM_TRANSPORT_FD : GPUMEM_TRANSPORT_IPC;
 		if (device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD ||
 			device->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC)
@@ -202,14 +207,16 @@ static const struct gm_call_ops devices_ops = {
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
 	gpumem_device_info_t *ret_infos, uint32_t *ret_n)
 {
-	struct devices_call *devices = calloc(1, sizeof(*devices));
+	struct session_devices_call *devices = calloc(1, sizeof(*devices));
 	if (!devices)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 	devices->call.ops = &devices_ops;
+
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
 	packet.get_devices = &body;
+
 	struct gm_call *call = &devices->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &call);
 	if (!status) {
@@ -220,7 +227,28 @@ gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn 
 	return status;
 }
 
-/* ---- what a hello brought */
+/* ---- hello */
+
+gpumem_status gm_session_hello(
+	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello)
+{
+	struct gm_hello_ask ask = {
+		.path = session->path,
+		.why = session->why,
+		.name = session->name,
+		.deadline_ns = gm_clock_ns() + session->timeout_ns,
+		.wake = gm_session_wake,
+		.wake_ctx = session,
+	};
+
+	if (!anew) {
+		pthread_mutex_lock(&session->lock);
+		ask.session = session->id;
+		memcpy(ask.token, session->token, sizeof(ask.token));
+		pthread_mutex_unlock(&session->lock);
+	}
+	return gm_hello(&ask, ret_hello);
+}
 
 static uint64_t session_track_from(enum gm_track track)
 {
@@ -255,36 +283,30 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 
 /* ---- structs that grow */
 
-static gpumem_status session_size_not_set(size_t bytes)
+/* Copies everything but the size field, which says how long the program's struct is. */
+static gpumem_status session_sized_copy(
+	void *to, const void *from, const void *given, size_t known_bytes)
 {
-	return gm_error(
-		GPUMEM_E_INVALID, "the struct's size field is not set: it says %zu bytes", bytes);
+	size_t bytes;
+	memcpy(&bytes, given, sizeof(bytes));
+	if (bytes <= sizeof(size_t))
+		return gm_error(GPUMEM_E_INVALID,
+			"the struct's size field is not set (it is %zu): initialise the struct "
+			"with its _INIT macro",
+			bytes);
+	if (bytes > known_bytes)
+		bytes = known_bytes;
+	memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t),
+		bytes - sizeof(size_t));
+	return GPUMEM_OK;
 }
 
 gpumem_status gm_sized_in(void *known, size_t known_bytes, const void *given)
 {
-	size_t bytes;
-	if (!given)
-		return GPUMEM_OK;
-	memcpy(&bytes, given, sizeof(bytes));
-	if (bytes <= sizeof(size_t))
-		return session_size_not_set(bytes);
-	if (bytes > known_bytes)
-		bytes = known_bytes;
-	memcpy((char *)known + sizeof(size_t), (const char *)given + sizeof(size_t),
-		bytes - sizeof(size_t));
-	return GPUMEM_OK;
+	return given ? session_sized_copy(known, given, given, known_bytes) : GPUMEM_OK;
 }
 
 gpumem_status gm_sized_out(void *given, const void *known, size_t known_bytes)
 {
-	size_t bytes;
-	memcpy(&bytes, given, sizeof(bytes));
-	if (bytes <= sizeof(size_t))
-		return session_size_not_set(bytes);
-	if (bytes > known_bytes)
-		bytes = known_bytes;
-	memcpy((char *)given + sizeof(size_t), (const char *)known + sizeof(size_t),
-		bytes - sizeof(size_t));
-	return GPUMEM_OK;
+	return session_sized_copy(given, known, given, known_bytes);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * First contact: from a path to a connection that has been greeted, with its event socket and its
- * two pages. Every way in which that fails is told with what to do about it, because it is the
- * first thing that a user of the library meets.
+ * The first contact with a daemon: from a path to a connection, with its event socket and its two
+ * pages. Every error says what to do about it, because these are the first errors that a user of
+ * the library meets.
  */
 #include "client/session/hello.h"
 
@@ -49,12 +49,12 @@ static int hello_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		return -EPROTO;
 	const Gm__Wire__HelloReply *reply = packet->hello_reply;
 	if (!call->answered) {
-		/* What a long list of leases spills into further packets says the rest again. */
+		/* Further packets bring more leases, and repeat everything else. */
 		call->answered = true;
 		call->major = reply->major;
 		call->minor = reply->minor;
 		if (reply->major != GM_WIRE_MAJOR)
-			return 0; /* the rest may mean anything */
+			return 0; /* the other fields may mean anything */
 		if (reply->token.len != GM_TOKEN_BYTES || packet->fds != FDS || !reply->session)
 			return -EPROTO;
 		call->fds_lost = in->fds.n < FDS;
@@ -94,37 +94,36 @@ static const struct gm_call_ops hello_ops = {.take = hello_take, .late = hello_c
 
 static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 {
+	gpumem_status status = gm_status_from_errno(r);
+	const char *reason = strerror(-r);
+
 	switch (-r) {
 	case ENOENT:
 	case ECONNREFUSED:
 	case ENOTDIR:
-		return gm_error(GPUMEM_E_DISCONNECTED,
-			"no gpumemd at %s (%s): start it with 'systemctl start gpumemd', or run "
-			"'gpumemd'",
-			ask->path, ask->why);
+		status = GPUMEM_E_DISCONNECTED;
+		reason = "no daemon listens there; start it with 'systemctl start gpumemd', or run "
+			 "'gpumemd'";
+		break;
 	case EACCES:
 	case EPERM:
-		return gm_error(GPUMEM_E_DENIED,
-			"the socket %s (%s) may not be used by this user: see its mode and the "
-			"'socket' keys of gpumemd.conf",
-			ask->path, ask->why);
-	case ENAMETOOLONG:
-		return gm_error(GPUMEM_E_INVALID,
-			"the socket path %.40s… (%s) is longer than %d bytes", ask->path, ask->why,
-			GM_LIMIT_SOCKET_PATH_BYTES);
+		reason =
+			"this user may not use the socket; check its mode and the 'socket' keys in "
+			"gpumemd.conf";
+		break;
 	case EINVAL:
-		return gm_error(GPUMEM_E_INVALID, "the socket path (%s) is empty", ask->why);
+		reason = "the path of the socket is empty";
+		break;
 	case ETIMEDOUT:
-		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s (%s) takes no connections",
-			ask->path, ask->why);
+		reason = "it does not accept connections; it may be overloaded or stopped";
+		break;
 	case EPROTOTYPE:
-		return gm_error(GPUMEM_E_PROTOCOL,
-			"what listens at %s (%s) is not gpumemd: another kind of socket", ask->path,
-			ask->why);
-	default:
-		return gm_error(gm_status_from_errno(r), "cannot connect to gpumemd at %s (%s): %s",
-			ask->path, ask->why, strerror(-r));
+		status = GPUMEM_E_PROTOCOL;
+		reason = "the socket is of another type, so another program listens there";
+		break;
 	}
+	return gm_error(
+		status, "cannot connect to gpumemd at %s (%s): %s", ask->path, ask->why, reason);
 }
 
 static gpumem_status hello_say(
@@ -178,11 +177,12 @@ static gpumem_status hello_say(
 		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory for the session's leases");
 	} else if (call->call.result < 0 || !call->answered) {
 		status = gm_error(GPUMEM_E_PROTOCOL,
-			"what answered at %s (%s) is not the hello of a gpumemd", ask->path,
-			ask->why);
+			"the answer from %s (%s) is not that of gpumemd: another program may "
+			"listen there",
+			ask->path, ask->why);
 	} else if (call->fds_lost) {
 		status = gm_error(GPUMEM_E_SYSTEM,
-			"this process is at its limit of open files: raise it (ulimit -n)");
+			"this process has reached its limit of open files: raise it (ulimit -n)");
 	} else {
 		*ret_call = call;
 		return GPUMEM_OK;
@@ -197,16 +197,19 @@ gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hell
 	int r = gm_seqpacket_connect(ask->path, &socket);
 	if (r < 0)
 		return hello_connect_failed(ask, r);
+
 	struct gm_conn *conn;
 	r = gm_conn_new(socket, ask->wake, ask->wake_ctx, &conn);
 	if (r < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a connection");
+
 	struct hello_call *call;
 	gpumem_status status = hello_say(ask, conn, &call);
 	if (status) {
 		gm_conn_unref(conn);
 		return status;
 	}
+
 	*ret_hello = call->hello;
 	ret_hello->conn = conn;
 	hello_init(&call->hello);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_HELLO_H
-#define GM_CLIENT_HELLO_H
+#ifndef GM_CLIENT_SESSION_HELLO_H
+#define GM_CLIENT_SESSION_HELLO_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,19 +12,19 @@
 /* What a client says first. */
 struct gm_hello_ask {
 	const char *path; /* of the socket */
-	const char *why;  /* that path, for messages: "the user's daemon", … */
-	const char *name; /* "": none */
-	uint64_t session; /* to take up again; 0: a new one */
+	const char *why;  /* why that path, for messages: "the user's daemon", … */
+	const char *name; /* may be "" */
+	uint64_t session; /* the session to resume, or 0 for a new one */
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t deadline_ns;
-	void (*wake)(void *ctx); /* the connection's */
+	void (*wake)(void *ctx); /* for gm_conn_new() */
 	void *wake_ctx;
 };
 
-/* What it hears. It owns what is in it. */
+/* What the daemon answers. The struct owns the connection, the fds and the list. */
 struct gm_hello {
 	struct gm_conn *conn;
-	int events;      /* the socket they come on */
+	int events;      /* the event socket */
 	int daemon_page; /* fds of the two pages */
 	int client_page;
 	uint64_t generation;
@@ -38,7 +38,8 @@ struct gm_hello {
 	size_t n_leases;
 };
 
-/* Connects and says hello. The status of the failure, with a sentence on cause and remedy. */
+/* Connects and says hello. On error, leaves *ret_hello untouched; the sentence names the cause and
+ * the remedy. */
 gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hello);
 void gm_hello_deinit(struct gm_hello *hello);
 

@@ -1,43 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From away to up. The session's token is shown first; only a daemon that says it does not know the
- * session is asked for a new one. Before anybody else may send on the new connection, what both
- * sides hold is compared: answers that were lost with the old connection may have granted memory
- * that nobody here knows of, and it goes back. Nothing that this process uses is ever unmapped
- * here.
+ * Resumes a session. It first presents the session's token, and asks for a new session only if the
+ * daemon does not know the old one.
+ *
+ * Before any thread may send on the new connection, both sides compare what the session holds. An
+ * answer that was lost with the old connection may have granted memory that nobody here knows
+ * about; that memory is given back. Memory that this process uses is never unmapped here.
  */
 #include "client/session/resume.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "client/session/session_lease.h"
 #include "client/session/returns.h"
+#include "client/session/session_lease.h"
 #include "common/cleanup.h"
-#include "common/clock.h"
 #include "common/status_table.h"
 
-static gpumem_status resume_hello(
-	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello)
-{
-	struct gm_hello_ask ask = {
-		.path = session->path,
-		.why = session->why,
-		.name = session->name,
-		.deadline_ns = gm_clock_ns() + session->timeout_ns,
-		.wake = gm_session_wake,
-		.wake_ctx = session,
-	};
-	if (!anew) {
-		pthread_mutex_lock(&session->lock);
-		ask.session = session->id;
-		memcpy(ask.token, session->token, sizeof(ask.token));
-		pthread_mutex_unlock(&session->lock);
-	}
-	return gm_hello(&ask, ret_hello);
-}
-
-/* Whether the daemon that came back has the devices that this process has memory of. */
+/* Checks that the daemon still has the devices that this process may hold memory of. */
 static gpumem_status resume_check_devices(struct gpumem_session *session, struct gm_conn *conn)
 {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
@@ -45,6 +25,7 @@ static gpumem_status resume_check_devices(struct gpumem_session *session, struct
 	gpumem_status status = gm_session_devices(session, conn, infos, &n);
 	if (status)
 		return status;
+
 	if (n < session->devices)
 		return gm_error(GPUMEM_E_DISCONNECTED, "gpumemd came back with fewer devices");
 	for (uint32_t i = 0; i < session->devices; i++) {
@@ -52,7 +33,7 @@ static gpumem_status resume_check_devices(struct gpumem_session *session, struct
 			strcmp(infos[i].backend, session->device[i].info.backend))
 			return gm_error(GPUMEM_E_DISCONNECTED,
 				"gpumemd came back with another kind of device %u", i);
-		/* Its number stands for this GPU here, and its memory is mapped as this one's. */
+		/* This process maps all memory of the device's number on the old GPU. */
 		if (strcmp(infos[i].backend, "cuda") == 0 &&
 			memcmp(infos[i].uuid, session->device[i].info.uuid, GM_UUID_BYTES))
 			return gm_error(GPUMEM_E_DISCONNECTED,
@@ -61,7 +42,8 @@ static gpumem_status resume_check_devices(struct gpumem_session *session, struct
 	return GPUMEM_OK;
 }
 
-/* The token may be lost on the way: it is kept as soon as it is known. */
+/* The old token is void as soon as the daemon has answered. So the new one is kept at once, even if
+ * resuming fails later. */
 static void resume_keep_token(struct gpumem_session *session, const struct gm_hello *greeted)
 {
 	pthread_mutex_lock(&session->lock);
@@ -74,10 +56,12 @@ static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hel
 	gpumem_status status = resume_check_devices(session, greeted->conn);
 	if (status)
 		return status;
+
 	int r = gm_session_pages_map(&session->pages, greeted->daemon_page, greeted->client_page);
 	if (r < 0)
 		return gm_error(gm_status_from_errno(r), "cannot map the session's pages: %s",
 			strerror(-r));
+
 	if (!greeted->resumed)
 		return GPUMEM_OK;
 	return gm_session_lease_reconcile(
@@ -87,11 +71,12 @@ static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hel
 gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *ret_resumed)
 {
 	struct gm_hello greeted;
-	gpumem_status status = resume_hello(session, false, &greeted);
+	gpumem_status status = gm_session_hello(session, false, &greeted);
 	if (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED || status == GPUMEM_E_INVALID)
-		status = resume_hello(session, true, &greeted);
+		status = gm_session_hello(session, true, &greeted);
 	if (status)
 		return status;
+
 	if (greeted.resumed)
 		resume_keep_token(session, &greeted);
 	status = resume_settle(session, &greeted);
@@ -99,7 +84,7 @@ gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *r
 		*ret_events = gm_steal_fd(&greeted.events);
 		*ret_resumed = greeted.resumed;
 		gm_session_adopt(session, &greeted);
-		/* With an older epoch nothing of this is sent: it is let go. */
+		/* Returns of an older epoch are dropped, not sent. */
 		(void)gm_returns_flush(session, NULL);
 	}
 	gm_hello_deinit(&greeted);

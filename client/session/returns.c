@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chunks and leases on their way back. Nothing that was granted is forgotten: what cannot be told
- * to the daemon now (it is away, it does not answer) is kept and told when it is there again.
- * Telling twice does no harm, since ids are never given to anything else. Leases of an older epoch
- * are in no book any more and need no message.
+ * Gives chunks and leases back. Nothing that was granted is forgotten: if the daemon cannot be
+ * reached or does not answer, the return is kept and sent later. Sending it twice does no harm,
+ * because ids are never reused. The daemon does not know leases of an older epoch, so those need no
+ * message.
  */
 #include "client/session/returns.h"
 
 #include <stdlib.h>
 #include <utlist.h>
 
-/* Chunks in one message: some 11 bytes each at most, far from a packet's bound. */
+#include "common/cleanup.h"
+
+/* Chunks in one message. Each takes at most about 11 bytes, so the packet stays far below its
+ * limit. */
 #define BATCH 512
 
-static void returns_let_go(struct gm_held *list)
+static void returns_free(struct gm_held *list)
 {
 	struct gm_held *held, *tmp;
 	LL_FOREACH_SAFE (list, held, tmp)
@@ -30,11 +33,11 @@ void gm_returns_keep(struct gpumem_session *session, struct gm_held *list)
 		LL_CONCAT(session->returning, list);
 	pthread_mutex_unlock(&session->lock);
 	if (closed)
-		returns_let_go(list);
+		returns_free(list);
 }
 
-static gpumem_status returns_tell(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t *chunks, size_t n)
+gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via, uint64_t lease,
+	uint64_t *chunks, size_t n)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	body.lease = lease;
@@ -46,14 +49,13 @@ static gpumem_status returns_tell(struct gpumem_session *session, struct gm_conn
 	return gm_session_tell(session, via, &packet);
 }
 
-/* Whether it may work another time. */
-static bool returns_later(gpumem_status status)
+bool gm_returns_later(gpumem_status status)
 {
 	return status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_TIMEOUT ||
 	       status == GPUMEM_E_HOST_MEMORY;
 }
 
-/* The first of the list and those behind it that fit one message: cut off the list. */
+/* Cuts off the head of the list: as many returns as fit into one message. */
 static struct gm_held *returns_cut_batch(struct gm_held **list, uint64_t *chunks, size_t *ret_n)
 {
 	struct gm_held *batch = *list, *last = batch;
@@ -77,49 +79,58 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 		uint64_t chunks[BATCH];
 		size_t n;
 		struct gm_held *batch = returns_cut_batch(&list, chunks, &n);
+
 		pthread_mutex_lock(&session->lock);
 		bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
 		pthread_mutex_unlock(&session->lock);
 		if (!ours) {
-			returns_let_go(batch);
+			returns_free(batch);
 			continue;
 		}
-		gpumem_status status = returns_tell(session, via, batch->lease, chunks, n);
-		if (returns_later(status)) {
+
+		gpumem_status status = gm_returns_tell(session, via, batch->lease, chunks, n);
+		if (gm_returns_later(status)) {
 			LL_CONCAT(batch, list);
 			gm_returns_keep(session, batch);
-			/* For its answer to be read, or for another try. */
+			/* The library's thread reads the late answer, or tries again. */
 			gm_session_wake(session);
 			return;
 		}
-		/* All or nothing is the daemon's rule: one that was told before hides the others.
-		 */
-		if (status && n > 1) {
-			for (size_t i = 0; i < n; i++) {
-				struct gm_held *one = batch;
-				batch = one->next;
-				one->next = NULL;
-				if (returns_later(
-					    returns_tell(session, via, one->lease, &one->chunk, 1)))
-					gm_returns_keep(session, one);
-				else
-					returns_let_go(one);
-			}
+		if (!status || n <= 1) {
+			returns_free(batch);
 			continue;
 		}
-		returns_let_go(batch);
+
+		/* The daemon takes all chunks of a message or none. If it got one of them before,
+		 * it refuses them all, so they are sent one by one. */
+		while (batch) {
+			struct gm_held *one = batch;
+			batch = one->next;
+			one->next = NULL;
+			if (gm_returns_later(
+				    gm_returns_tell(session, via, one->lease, &one->chunk, 1)))
+				gm_returns_keep(session, one);
+			else
+				returns_free(one);
+		}
 	}
+}
+
+static struct gm_held *returns_steal(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	struct gm_held *list = gm_steal_ptr(&session->returning);
+	pthread_mutex_unlock(&session->lock);
+	return list;
 }
 
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via)
 {
-	pthread_mutex_lock(&session->lock);
-	struct gm_held *list = session->returning;
-	session->returning = NULL;
-	pthread_mutex_unlock(&session->lock);
+	struct gm_held *list = returns_steal(session);
 	if (!list)
 		return false;
 	gm_returns_send(session, via, list);
+
 	pthread_mutex_lock(&session->lock);
 	bool kept = session->returning != NULL;
 	pthread_mutex_unlock(&session->lock);
@@ -128,9 +139,5 @@ bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via)
 
 void gm_returns_drop(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
-	struct gm_held *list = session->returning;
-	session->returning = NULL;
-	pthread_mutex_unlock(&session->lock);
-	returns_let_go(list);
+	returns_free(returns_steal(session));
 }

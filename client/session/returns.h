@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_RETURNS_H
-#define GM_CLIENT_RETURNS_H
+#ifndef GM_CLIENT_SESSION_RETURNS_H
+#define GM_CLIENT_SESSION_RETURNS_H
 
 #include <stdint.h>
 
 #include "client/session/gpumem_session.h"
 
 /*
- * Something the daemon granted that is to go back: a chunk of a lease, or a whole lease (chunk 0).
- * It is the first member of whatever described it while it was held, so that giving back needs no
- * memory; freeing it frees that.
+ * Something that the daemon granted: a chunk of a lease, or a whole lease (chunk is 0). It is the
+ * first member of the struct that describes the chunk or lease, so that giving it back needs no
+ * memory. Freeing the gm_held frees that struct.
  */
 struct gm_held {
 	struct gm_held *next;
@@ -19,16 +19,22 @@ struct gm_held {
 };
 
 /*
- * Gives a list back, all of it unmapped in this process. Takes the list, in any case: what the
- * daemon cannot take now is kept and goes later; what it knows nothing of is let go. via: as of
- * gm_session_call().
+ * Gives a list back. Nothing in it may be mapped in this process. Takes ownership of the list in
+ * any case: what the daemon cannot take now is kept and sent later, and what it does not know is
+ * dropped. via is as in gm_session_call().
  */
 void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list);
-/* Keeps a list for later, without a message. */
+/* Keeps a list for later and sends nothing. Takes ownership of the list. */
 void gm_returns_keep(struct gpumem_session *session, struct gm_held *list);
-/* Sends what was kept. true: something is kept still. */
+/* Sends what was kept. Returns true if something is still kept. */
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via);
-/* Lets go of what was kept, without a message: the session ends. */
+/* Drops what was kept and sends nothing: the session ends. */
 void gm_returns_drop(struct gpumem_session *session);
+
+/* Sends one Return, of n chunks of a lease, or of the whole lease if n is 0. */
+gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via, uint64_t lease,
+	uint64_t *chunks, size_t n);
+/* Whether a Return that failed with this status may succeed another time. */
+bool gm_returns_later(gpumem_status status);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases, asked for and answered. An answer can be long (several packets), can have lost handles
- * (this process was at its limit of open files: they are asked for again), and can come after its
- * caller gave up: then it goes back by itself. The promise is that no memory is granted without
- * somebody here knowing of it, and that a lease is complete or not there at all.
+ * Asks for leases and reads the answers. An answer may have several packets. It may have lost
+ * handles, if this process reached its limit of open files; they are requested again. It may come
+ * after its caller gave up; then what it granted is given back.
+ *
+ * This file promises that no memory is granted without being recorded here, and that a caller gets
+ * a complete lease or none.
  */
 #include "client/session/session_lease.h"
 
@@ -14,20 +16,21 @@
 #include <sys/resource.h>
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 
-enum kind { LEASE, GROW, OPEN, HANDLES };
+enum lease_kind { LEASE, GROW, OPEN, HANDLES };
 
 struct lease_call {
 	struct gm_call call;
 	struct gpumem_session *session;
-	enum kind kind;
-	struct gm_session_lease *lease;  /* LEASE, OPEN: owned until it succeeded */
+	enum lease_kind kind;
+	struct gm_session_lease *lease;  /* LEASE, OPEN: owned until the call succeeds */
 	struct gm_session_lease *grown;  /* GROW: lives as long as the session */
 	uint64_t lease_id;               /* GROW, HANDLES */
 	enum gm_transport transport;     /* as answered */
-	bool cut;                        /* the kernel kept handles back that were sent */
+	bool cut;                        /* the kernel dropped handles that were sent */
 	struct gm_session_chunk *chunks; /* collected so far */
 };
 
@@ -44,21 +47,31 @@ static struct gm_session_lease *lease_new(struct gpumem_session *session)
 	return lease;
 }
 
-static void lease_unlist(struct gpumem_session *session, struct gm_session_lease *lease)
+/* Sends the returns now, or keeps them for the library's thread. */
+static void lease_return(struct gpumem_session *session, struct gm_held *list, bool now)
+{
+	if (now)
+		gm_returns_send(session, NULL, list);
+	else
+		gm_returns_keep(session, list);
+}
+
+static void lease_end(struct gpumem_session *session, struct gm_session_lease *lease, bool now)
 {
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->leases, lease);
 	pthread_mutex_unlock(&session->lock);
+
+	lease->held.next = NULL;
+	if (lease->held.lease)
+		lease_return(session, &lease->held, now);
+	else
+		free(lease);
 }
 
 void gm_session_lease_give(struct gpumem_session *session, struct gm_session_lease *lease)
 {
-	lease_unlist(session, lease);
-	lease->held.next = NULL;
-	if (lease->held.lease)
-		gm_returns_send(session, NULL, &lease->held);
-	else
-		free(lease);
+	lease_end(session, lease, true);
 }
 
 void gm_session_chunks_free(struct gm_session_chunk *chunks)
@@ -70,7 +83,7 @@ void gm_session_chunks_free(struct gm_session_chunk *chunks)
 	}
 }
 
-/* As a list of what is to go back. */
+/* Turns chunks into a list of returns. */
 static struct gm_held *lease_chunks_held(struct gm_session_chunk *chunks)
 {
 	struct gm_held *list = NULL;
@@ -103,8 +116,8 @@ static bool lease_chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
 static int lease_take_chunks(
 	struct lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_packet_in *in)
 {
-	/* At once, not when the caller wakes: a resume in between must take nothing of it for news.
-	 */
+	/* next_index moves at once and not when the caller wakes, so that resuming in between does
+	 * not take these chunks for unknown ones. */
 	struct gm_session_lease *lease = call->lease ? call->lease : call->grown;
 	bool ipc = reply->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC;
 	for (size_t i = 0; i < reply->n_chunks; i++) {
@@ -122,7 +135,7 @@ static int lease_take_chunks(
 		chunk->fd = -1;
 		if (ipc)
 			memcpy(chunk->ipc, from->ipc_handle.data, sizeof(chunk->ipc));
-		else /* Cut control data loses the last ones. */
+		else /* if the kernel dropped handles, it dropped the last ones */
 			chunk->fd = gm_fdlist_steal(&in->fds, i);
 		LL_PREPEND(call->chunks, chunk);
 		if (lease && from->index >= lease->next_index)
@@ -141,7 +154,8 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		return -EPROTO;
 	call->lease_id = reply->lease;
 	if (call->lease) {
-		/* Known from the first packet on, so that it can go back whatever comes. */
+		/* Known from the first packet on, so that it can be given back if a later one
+		 * fails. */
 		call->lease->held.lease = reply->lease;
 		call->lease->held.epoch = call->call.epoch;
 		call->lease->device = reply->device;
@@ -150,6 +164,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->lease->read_only = reply->read_only;
 		snprintf(call->lease->tag, sizeof(call->lease->tag), "%s", reply->tag);
 	}
+
 	switch (reply->transport) {
 	case GM__WIRE__TRANSPORT__TRANSPORT_FD:
 		call->transport = GM_TRANSPORT_FD;
@@ -158,7 +173,8 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->cut = call->cut || in->fds_cut;
 		break;
 	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
-		/* One block; anything else could not be one range of addresses. */
+		/* The lease must be one chunk, because several would not be one range of addresses.
+		 */
 		call->transport = GM_TRANSPORT_IPC;
 		if (packet->fds || reply->n_chunks > 1 || call->chunks)
 			return -EPROTO;
@@ -166,6 +182,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	default:
 		return -EPROTO;
 	}
+
 	if (call->lease)
 		call->lease->transport = call->transport;
 	return lease_take_chunks(call, reply, in);
@@ -179,33 +196,30 @@ static void lease_call_free(struct lease_call *call)
 	free(call);
 }
 
-/* Nobody waits for it: what it brought goes back, by the library's own thread. */
+/* Gives back what a call was granted, and frees the call. */
+static void lease_call_undo(struct lease_call *call, bool now)
+{
+	if (call->kind == GROW)
+		lease_return(call->session, lease_chunks_held(gm_steal_ptr(&call->chunks)), now);
+	if (call->lease)
+		lease_end(call->session, call->lease, now);
+	lease_call_free(call);
+}
+
+/* Nobody waits for the call any more. The library's thread gives back what it brought. */
 static void lease_late(struct gm_call *base)
 {
 	struct lease_call *call = (struct lease_call *)base;
 	struct gpumem_session *session = call->session;
-	if (call->kind == GROW) {
-		gm_returns_keep(session, lease_chunks_held(call->chunks));
-		call->chunks = NULL;
-	}
-	if (call->lease) {
-		lease_unlist(session, call->lease);
-		call->lease->held.next = NULL;
-		if (call->lease->held.lease)
-			gm_returns_keep(session, &call->lease->held);
-		else
-			free(call->lease);
-		call->lease = NULL;
-	}
+	lease_call_undo(call, false);
 	gm_session_wake(session);
-	lease_call_free(call);
 }
 
 static const struct gm_call_ops lease_ops = {.take = lease_take, .late = lease_late};
 
 /* ---- requests */
 
-static struct lease_call *lease_call_new(struct gpumem_session *session, enum kind kind)
+static struct lease_call *lease_call_new(struct gpumem_session *session, enum lease_kind kind)
 {
 	struct lease_call *call = calloc(1, sizeof(*call));
 	if (!call)
@@ -228,20 +242,15 @@ static gpumem_status lease_no_memory(void)
 	return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 }
 
-/* What a failed call had got hold of goes back, and the call is freed. Keeps the sentence. */
-static void lease_call_fail(struct gpumem_session *session, struct lease_call *call)
+/* Undoes a failed call, which may be NULL. Keeps the sentence for gpumem_error_detail(). */
+static void lease_call_fail(struct lease_call *call)
 {
+	char text[GM_ERROR_BYTES];
+
 	if (!call)
 		return;
-	char text[GM_ERROR_BYTES];
 	snprintf(text, sizeof(text), "%s", gm_error_text());
-	if (call->kind == GROW) {
-		gm_session_chunks_give(session, call->chunks);
-		call->chunks = NULL;
-	}
-	if (call->lease)
-		gm_session_lease_give(session, call->lease);
-	lease_call_free(call);
+	lease_call_undo(call, true);
 	gm_error(GPUMEM_OK, "%s", text);
 }
 
@@ -252,12 +261,14 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 	if (!call)
 		return lease_no_memory();
 	call->lease_id = lease;
+
 	Gm__Wire__GetHandles body = GM__WIRE__GET_HANDLES__INIT;
 	body.lease = lease;
 	body.from = from;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GET_HANDLES;
 	packet.get_handles = &body;
+
 	struct gm_call *base = &call->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &base);
 	if (status) {
@@ -280,21 +291,21 @@ static const struct gm_session_chunk *lease_first_missing(const struct lease_cal
 	return first;
 }
 
-/* Handles were asked for again, and none of those missing came. */
+/* The handles were requested again, and none of the missing ones came. */
 static gpumem_status lease_no_handles(bool cut)
 {
 	struct rlimit limit = {0};
 	if (!cut)
 		return gm_error(GPUMEM_E_PROTOCOL,
-			"gpumemd's handles of this memory did not come, though it was asked again");
+			"gpumemd did not send the handles of this memory, even when asked again");
 	getrlimit(RLIMIT_NOFILE, &limit);
 	return gm_error(GPUMEM_E_SYSTEM,
-		"this process is at its limit of %llu open files, so gpumemd's handles do not "
-		"reach it: close some, or raise the limit (ulimit -n)",
+		"this process has reached its limit of %llu open files and cannot receive "
+		"gpumemd's handles: close some, or raise the limit (ulimit -n)",
 		(unsigned long long)limit.rlim_cur);
 }
 
-/* Asks again for handles that were lost on the way, as long as that brings some. */
+/* Requests lost handles again, as long as that brings some. */
 static gpumem_status lease_complete(struct gpumem_session *session, struct lease_call *call)
 {
 	const struct gm_session_chunk *missing;
@@ -304,6 +315,7 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct lease
 			lease_get_handles(session, NULL, call->lease_id, missing->index, &again);
 		if (status)
 			return status;
+
 		size_t got = 0;
 		struct gm_session_chunk *chunk, *other;
 		LL_FOREACH (call->chunks, chunk) {
@@ -315,6 +327,7 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct lease
 				got++;
 			}
 		}
+
 		bool cut = again->cut;
 		lease_call_free(again);
 		if (!got)
@@ -333,8 +346,8 @@ static int lease_by_id(const struct gm_session_chunk *a, const struct gm_session
 	return a->held.chunk < b->held.chunk ? -1 : a->held.chunk > b->held.chunk;
 }
 
-/* Used as two it would be one memory at two places. What such a list says is not to be trusted, so
- * nothing of it goes back by itself; a lease does, as a whole. */
+/* Refuses an answer that lists a chunk twice: the same memory would be used for two purposes. Such
+ * an answer cannot be trusted, so none of its chunks is given back; a new lease is, as a whole. */
 static gpumem_status lease_check_ids(struct lease_call *call)
 {
 	const struct gm_session_chunk *chunk;
@@ -348,7 +361,7 @@ static gpumem_status lease_check_ids(struct lease_call *call)
 	return GPUMEM_OK;
 }
 
-/* The common end of Lease, Grow and Open. Takes the call. */
+/* Sends a Lease, Grow or Open and completes it. Takes ownership of the call. */
 static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call *call,
 	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
@@ -363,9 +376,10 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 	if (!status)
 		status = lease_check_ids(call);
 	if (status) {
-		lease_call_fail(session, call);
+		lease_call_fail(call);
 		return status;
 	}
+
 	LL_SORT(call->chunks, lease_by_index);
 	*ret_chunks = gm_steal_ptr(&call->chunks);
 	if (ret_lease)
@@ -374,16 +388,15 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 	return GPUMEM_OK;
 }
 
-/* The daemon answers when it has something to say: a request that waits is not overdue. */
-static void lease_set_patience(
+/* While a request waits in the daemon's queue, its answer is not overdue. Returns the wait_ms of
+ * the message. */
+static uint64_t lease_set_patience(
 	struct gpumem_session *session, struct lease_call *call, uint64_t wait_ms)
 {
-	if (wait_ms == 0)
-		wait_ms = gm_session_wait_ms(session);
-	if (wait_ms == GM_LEASE_NO_WAIT)
-		wait_ms = 0;
-	call->call.extra_ns =
-		(wait_ms < GM_LEASE_WAIT_MOST ? wait_ms : GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+	uint64_t asked_ms = wait_ms == GM_LEASE_NO_WAIT ? 0 : wait_ms;
+	uint64_t patience_ms = wait_ms ? asked_ms : gm_session_wait_ms(session);
+	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+	return asked_ms;
 }
 
 gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
@@ -399,8 +412,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t dev
 	body.transport = (Gm__Wire__Transport)transport;
 	body.tag = (char *)(tag ? tag : "");
 	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
-	body.wait_ms = body.no_wait ? 0 : wait_ms;
-	lease_set_patience(session, call, wait_ms);
+	body.wait_ms = lease_set_patience(session, call, wait_ms);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;
 	packet.lease = &body;
@@ -435,8 +447,7 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
 	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
-	body.wait_ms = body.no_wait ? 0 : wait_ms;
-	lease_set_patience(session, call, wait_ms);
+	body.wait_ms = lease_set_patience(session, call, wait_ms);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GROW;
 	packet.grow = &body;
@@ -451,73 +462,61 @@ static int lease_by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-struct known {
+struct lease_known {
 	uint64_t id, next_index;
 };
 
-/* The leases this process knows, sorted by id. NULL with *ret_n > 0: no memory. */
-static struct known *lease_known_leases(struct gpumem_session *session, size_t *ret_n)
+/* The leases that this process knows, sorted by id. Returns NULL with *ret_n > 0 if there is no
+ * memory for the list. */
+static struct lease_known *lease_list_known(struct gpumem_session *session, size_t *ret_n)
 {
 	size_t n = 0, i = 0;
 	struct gm_session_lease *lease;
 	pthread_mutex_lock(&session->lock);
 	DL_FOREACH (session->leases, lease)
 		n += lease->held.lease && lease->held.epoch == session->epoch;
-	struct known *known = n ? calloc(n, sizeof(*known)) : NULL;
+	struct lease_known *known = n ? calloc(n, sizeof(*known)) : NULL;
 	if (known) {
 		DL_FOREACH (session->leases, lease) {
 			if (lease->held.lease && lease->held.epoch == session->epoch)
-				known[i++] = (struct known){lease->held.lease, lease->next_index};
+				known[i++] =
+					(struct lease_known){lease->held.lease, lease->next_index};
 		}
 	}
 	pthread_mutex_unlock(&session->lock);
+
 	if (known)
 		qsort(known, n, sizeof(*known), lease_by_value);
 	*ret_n = n;
 	return known;
 }
 
-static gpumem_status lease_return(struct gpumem_session *session, struct gm_conn *via, uint64_t id)
-{
-	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
-	body.lease = id;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_RETURN_CHUNKS;
-	packet.return_chunks = &body;
-	return gm_session_tell(session, via, &packet);
-}
-
-static bool lease_fatal(gpumem_status status)
-{
-	return status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_TIMEOUT ||
-	       status == GPUMEM_E_HOST_MEMORY;
-}
-
 gpumem_status gm_session_lease_reconcile(
 	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n)
 {
 	size_t n_known;
-	GM_AUTO_FREE struct known *known = lease_known_leases(session, &n_known);
+	GM_AUTO_FREE struct lease_known *known = lease_list_known(session, &n_known);
 	if (n_known && !known)
 		return lease_no_memory();
+
 	for (size_t i = 0; i < n; i++) {
-		const struct known *mine =
+		const struct lease_known *mine =
 			known ? bsearch(&leases[i], known, n_known, sizeof(*known), lease_by_value)
 			      : NULL;
 		gpumem_status status;
 		if (!mine) {
-			status = lease_return(session, via, leases[i]);
+			status = gm_returns_tell(session, via, leases[i], NULL, 0);
 		} else {
-			/* Indexes are given in order: what lies past the last one seen is news. */
+			/* Indexes are given in order, so chunks from next_index on are unknown. */
 			struct lease_call *call;
 			status = lease_get_handles(session, via, mine->id, mine->next_index, &call);
 			if (!status) {
-				gm_returns_send(session, via, lease_chunks_held(call->chunks));
-				call->chunks = NULL;
+				gm_returns_send(session, via,
+					lease_chunks_held(gm_steal_ptr(&call->chunks)));
 				lease_call_free(call);
 			}
 		}
-		if (lease_fatal(status))
+		if (gm_returns_later(status))
 			return status;
 	}
 	return GPUMEM_OK;

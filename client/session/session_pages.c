@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shared pages. Reading takes no lock: blocks carry sequence counts. Writers of this process
- * share one lock, which the hot path never takes: figures and rows of blocks are published now and
- * then, and only freeing a block that has a row comes here. Both mappings keep their address for as
- * long as the session lives; after a reconnect they lead to new memory.
+ * The shared pages. Readers take no lock, because blocks have sequence counts. The writers of this
+ * process share one lock. The hot path does not take it: the library's thread publishes figures and
+ * rows now and then, and only freeing a block that has a row takes it. Both mappings keep their
+ * addresses as long as the session lives; after a reconnect, new memory is behind them.
  *
- * The daemon is trusted with its own page no further than needed: a page that could be shrunk under
- * us, and kill this process by a signal, is refused.
+ * The daemon is trusted no further than needed: a page that the daemon could shrink is refused,
+ * because reading past its end would kill this process with a signal.
  */
 #include "client/session/session_pages.h"
 
@@ -25,7 +25,7 @@ void gm_session_pages_init(struct gm_session_pages *pages)
 {
 	memset(pages, 0, sizeof(*pages));
 	pthread_mutex_init(&pages->lock, NULL);
-	/* Row 0 is taken first. */
+	/* In reverse order, so that row 0 is used first. */
 	for (uint32_t i = GM_LIMIT_TRACKED_BUFFERS; i-- > 0;)
 		pages->free_rows[pages->n_free++] = (uint16_t)i;
 }
@@ -60,7 +60,7 @@ static int pages_check(int fd, size_t bytes, uint32_t magic)
 	return 0;
 }
 
-/* A child has no use for a page. */
+/* Maps a page so that a forked child does not inherit it. */
 static int pages_map(int fd, size_t bytes, int prot, void **ret)
 {
 	void *p = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
@@ -75,7 +75,7 @@ static int pages_map(int fd, size_t bytes, int prot, void **ret)
 	return 0;
 }
 
-/* Puts a fresh mapping where an older one is, in one step: whoever reads there sees either. */
+/* Moves a fresh mapping over an older one in one step: a reader sees either the old or the new. */
 static int pages_replace(void *fresh, size_t bytes, const void *old)
 {
 	void *p = mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old);
@@ -92,7 +92,7 @@ int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int clie
 	if (r < 0)
 		return r;
 
-	/* Both to one side: what is likely to fail is over before anything is replaced. */
+	/* First map both elsewhere: most failures then happen before anything is replaced. */
 	r = pages_map(client_fd, sizeof(*pages->client), PROT_READ | PROT_WRITE, &client);
 	if (r < 0)
 		return r;
@@ -101,6 +101,7 @@ int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int clie
 		munmap(client, sizeof(*pages->client));
 		return r;
 	}
+
 	pthread_mutex_lock(&pages->lock);
 	if (!pages->client) {
 		pages->daemon = daemon;
@@ -159,7 +160,7 @@ static void pages_row_write(
 	gm_page_write(row, &value, sizeof(value));
 }
 
-/* 0: no row is free. Lock. */
+/* Locked. Returns 0 if no row is free. */
 static uint32_t pages_row_take(struct gm_session_pages *pages, uint32_t device, uint64_t bytes,
 	uint64_t born_ns, const char *tag)
 {

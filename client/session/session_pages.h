@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_PAGES_H
-#define GM_CLIENT_PAGES_H
+#ifndef GM_CLIENT_SESSION_SESSION_PAGES_H
+#define GM_CLIENT_SESSION_SESSION_PAGES_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -9,15 +9,16 @@
 #include "common/page.h"
 
 /*
- * The two pages a session shares with the daemon: the daemon's, to read without a message, and the
- * client's own, in which it tells how it uses what it holds and lists its larger buffers.
+ * The two pages that a session shares with the daemon. The daemon's page can be read without a
+ * message. In the client's page, this process says how it uses what it holds, and lists its larger
+ * buffers.
  */
 struct gm_session_pages {
 	const struct gm_page_daemon *daemon; /* read-only */
 	struct gm_page_client *client;
-	pthread_mutex_t lock;                         /* of all that is written here */
-	uint64_t untracked[GM_LIMIT_DEVICES];         /* buffers */
-	uint64_t unlisted[GM_LIMIT_DEVICES];          /* blocks */
+	pthread_mutex_t lock;                         /* held by writers of this process */
+	uint64_t untracked[GM_LIMIT_DEVICES];         /* buffers without a row */
+	uint64_t unlisted[GM_LIMIT_DEVICES];          /* blocks without a row */
 	uint16_t free_rows[GM_LIMIT_TRACKED_BUFFERS]; /* a stack */
 	uint32_t n_free;
 };
@@ -26,32 +27,35 @@ void gm_session_pages_init(struct gm_session_pages *pages);
 void gm_session_pages_deinit(struct gm_session_pages *pages);
 
 /*
- * Maps both. Once mapped before, the new ones come over the old, in place, and the client's goes on
- * as it was: readers and writers need not know. The fds stay the caller's. 0; -EBADMSG: not such
- * pages, or not sealed against shrinking; others.
+ * Maps both pages. If pages were mapped before, the new ones replace them at the same addresses,
+ * and the client's page keeps its contents: readers and writers do not notice. The fds stay the
+ * caller's. On error, returns a negative errno: -EBADMSG if these are not such pages, or if they
+ * are not sealed against shrinking.
  */
 int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int client_fd);
 
-/* What the daemon says of a device. 0; -EAGAIN: it is writing at every try. */
+/* Reads what the daemon says about a device. Returns -EAGAIN if the daemon was writing at every
+ * try. */
 int gm_session_pages_device(
 	const struct gm_session_pages *pages, uint32_t device, struct gm_page_device *ret);
 
-/* Publishes figures; untracked is filled in here. true: they differ from those before. */
+/* Publishes figures, except untracked, which is counted here. Returns true if they have changed. */
 bool gm_session_pages_use(
 	struct gm_session_pages *pages, uint32_t device, const struct gm_page_use *use);
 
-/* Lists a buffer, born now: its number for the calls below, never 0. GM_PAGES_UNTRACKED: no row is
- * free, and it is counted instead; the calls below take that too. */
+/* Lists a buffer that was made just now. Returns its row for the functions below, never 0. If no
+ * row is free, counts the buffer and returns GM_PAGES_UNTRACKED, which those functions also accept.
+ */
 #define GM_PAGES_UNTRACKED UINT32_C(0xffffffff)
 uint32_t gm_session_pages_row_add(
 	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
-/* The same for a block of the heap, which is counted otherwise. 0: no row is free. */
+/* The same for a block of the heap. Returns 0 if no row is free, and does not count the block. */
 uint32_t gm_session_pages_row_try(
 	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
-/* How many blocks found no row, from now on. */
+/* Sets the number of blocks that have no row. */
 void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, uint64_t n);
 void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, const char *tag);
-/* device: of the buffer, for the count of untracked ones. */
+/* device is the buffer's, for the count of untracked buffers. */
 void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device, uint32_t row);
 
 #endif

@@ -104,14 +104,14 @@ static void ends_with(const void *bytes, size_t n, const char *why)
 
 START_TEST(nonsense_from_the_daemon_ends_the_connection)
 {
-	ends_with("\xff\xff\xff", 3, "the daemon sent a packet that cannot be read");
+	ends_with("\xff\xff\xff", 3, "the daemon sent a packet that cannot be decoded");
 }
 END_TEST
 
 START_TEST(a_packet_past_the_limit_ends_the_connection)
 {
 	static uint8_t bytes[GM_LIMIT_PACKET_BYTES + 1];
-	ends_with(bytes, sizeof(bytes), "the daemon sent a packet past the limit");
+	ends_with(bytes, sizeof(bytes), "the daemon sent a packet that is too long");
 }
 END_TEST
 

@@ -91,7 +91,7 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 	alloc.alignment = 3;
 	ck_assert_int_eq(gpumem_alloc(session, 0, 1, NULL, &alloc, &ptr), GPUMEM_E_INVALID);
 	ck_assert_int_eq(gpumem_free(session, &local, NULL), GPUMEM_E_INVALID);
-	says("no memory of this session is there");
+	says("this session has no memory there");
 	ck_assert_int_eq(gpumem_free(NULL, &local, NULL), GPUMEM_E_INVALID);
 	ck_assert_int_eq(gpumem_free(session, NULL, NULL), GPUMEM_OK);
 

@@ -22,7 +22,7 @@ START_TEST(what_is_held_works_on_while_the_daemon_is_away)
 	wait_event(GPUMEM_EVENT_LOST, 1);
 	ck_assert_int_eq(
 		gpumem_buffer_create(session, 0, MIB, NULL, &other), GPUMEM_E_DISCONNECTED);
-	says("is away");
+	says("cannot be reached");
 	ck_assert_int_eq(((char *)gpumem_buffer_ptr(buffer))[4 * MIB - 1], 3);
 	/* The chunk has room: no message is needed. */
 	ck_assert_int_eq(gpumem_alloc(session, 0, 4096, NULL, NULL, &more), GPUMEM_OK);
@@ -113,7 +113,7 @@ START_TEST(a_daemon_that_forgot_the_session_gives_a_new_one)
 	fake_will(fake, &will);
 	fake_back(fake);
 	wait_event(GPUMEM_EVENT_RESTORED, 1);
-	ck_assert_ptr_nonnull(strstr(heard.text, "started anew"));
+	ck_assert_ptr_nonnull(strstr(heard.text, "restarted"));
 	fake_will(fake, &(struct fake_will){0});
 	fake_wait_leases(fake, 0);
 	/* What was held works on, but the daemon knows nothing of it. */
@@ -121,7 +121,7 @@ START_TEST(a_daemon_that_forgot_the_session_gives_a_new_one)
 	ck_assert_int_eq(((char *)gpumem_buffer_ptr(old))[4 * MIB - 1], 3);
 	gpumem_token token;
 	ck_assert_int_eq(gpumem_share(old, NULL, &token), GPUMEM_E_DISCONNECTED);
-	says("started anew");
+	says("restarted");
 	ck_assert_int_eq(gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more), GPUMEM_OK);
 	gpumem_buffer *fresh = make_buffer(2 * MIB);
 	fake_wait_leases(fake, 2);

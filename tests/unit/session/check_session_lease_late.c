@@ -105,7 +105,7 @@ START_TEST(handles_that_never_come_are_not_put_down_to_the_limit_of_files)
 	gpumem_buffer *buffer = NULL;
 	ck_assert_int_eq(
 		gpumem_buffer_create(session, 0, 2 * MIB, NULL, &buffer), GPUMEM_E_PROTOCOL);
-	says("did not come");
+	says("did not send the handles");
 	ck_assert_ptr_null(strstr(gpumem_error_detail(), "ulimit"));
 	ck_assert_ptr_null(buffer);
 	fake_wait_leases(fake, 0);
