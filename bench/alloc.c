@@ -2,11 +2,12 @@
 #include "autoconf.h"
 
 /*
- * gpumem_alloc and gpumem_free of a warm size in one thread, in nanoseconds for the pair, beside
- * malloc and free of the same size. Small groups of pairs are timed, and the median group counts:
- * reading the clock costs as much as a pair. Then the same in instructions, counted by valgrind
- * (callgrind) where it is installed: free of noise. Two runs of this program that differ only in
- * the number of pairs give the cost of one.
+ * What a warm pair of gpumem_alloc() and gpumem_free() costs in one thread, compared with malloc()
+ * and free() of the same size: first in nanoseconds, then in instructions.
+ *
+ * Reading the clock costs as much as a pair, so small groups of pairs are timed, and the median
+ * group counts. Instructions are free of noise. Valgrind (callgrind) counts them, if it is
+ * installed: two runs of this program that differ only in the number of pairs give the cost of one.
  */
 
 #include <stdio.h>
@@ -44,7 +45,7 @@ static void ours_tagged(size_t size)
 
 static void theirs(size_t size)
 {
-	/* volatile: the compiler must not take the pair out. */
+	/* volatile, so that the compiler does not remove the pair. */
 	void *volatile p = malloc(size);
 	if (!p)
 		GM_FAIL("malloc");
@@ -76,7 +77,7 @@ static void join(const char *socket)
 		GM_FAIL("%s", gpumem_error_detail());
 }
 
-/* What valgrind runs: so many pairs, and nothing else that depends on their number. */
+/* What valgrind runs: the given number of pairs, and nothing else that depends on it. */
 static int be_counted(const char *socket, size_t size, size_t pairs)
 {
 	join(socket);
@@ -90,7 +91,7 @@ static double count(const char *socket, size_t size, size_t pairs)
 {
 	char command[1024], line[256];
 	double instructions = -1;
-	/* Not this process's name: libtool's wrapper is not what is to be counted. */
+	/* The running program and not argv[0], which may be libtool's wrapper. */
 	char self[512] = "";
 	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		GM_FAIL("readlink");
@@ -158,7 +159,7 @@ int main(int argc, char **argv)
 	gm_print_title("gpumem_alloc and gpumem_free, warm, one thread, against malloc and free "
 		       "(asked: at most 100 ns)");
 	measure(GM_DAEMON_CONFIG, ours, sizes, names, 6);
-	/* What it costs to be listed for gpumemctl buffers, and with a name. */
+	/* What it costs to be listed for gpumemctl buffers, without and with a tag. */
 	measure(GM_DAEMON_CONFIG_WITH("track = off\n", "1G"), ours, sizes + 5, unlisted, 1);
 	measure(GM_DAEMON_CONFIG, ours_tagged, sizes + 3, tagged, 1);
 	measure_instructions(sizes, names, 6);

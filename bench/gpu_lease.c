@@ -2,10 +2,13 @@
 #include "autoconf.h"
 
 /*
- * Memory of a GPU from the broker, beside what the driver itself takes in the same run: what the
- * daemon costs on the device, a buffer from the pool from request to usable pointer, giving it
- * back, a pair from the client's own cache, freeing under a busy stream, and a pool hit while
- * somebody else's miss makes the driver work. Needs a GPU, or the fake driver to try it.
+ * GPU memory from the broker, compared with the driver's own calls in the same run:
+ *   - the device memory that the daemon itself needs;
+ *   - a buffer from the pool, from the request to a usable pointer, and giving it back;
+ *   - a pair of alloc and free from the client's own cache;
+ *   - freeing while a stream is busy;
+ *   - a pool hit while another client's miss keeps the driver busy.
+ * Needs a GPU. The fake driver is enough to try it out.
  */
 
 #include <stdio.h>
@@ -134,7 +137,7 @@ static void free_while_busy(void)
 
 static void misser(int channel, void *argument)
 {
-	gm_hear_word(channel, 'b'); /* its context is no part of what is measured first */
+	gm_hear_word(channel, 'b'); /* the first measurement must not include this context */
 	use_gpu();
 	join_at(daemon_.socket, "misser");
 	gm_say_word(channel, 'b');
@@ -143,7 +146,7 @@ static void misser(int channel, void *argument)
 		gm_hear(channel, &word, 1);
 		if (word == 'e')
 			break;
-		/* Ever other sizes, so that every one makes the driver create chunks. */
+		/* Sizes that change all the time, so that the driver must always create chunks. */
 		gpumem_buffer *held[16];
 		for (int i = 0; i < 16; i++)
 			OK(gpumem_buffer_create(
@@ -157,7 +160,7 @@ static void misser(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
-/* Request to usable pointer. */
+/* From the request to a usable pointer. */
 static double hit_us(void)
 {
 	gpumem_buffer *buffer;
@@ -168,7 +171,7 @@ static double hit_us(void)
 	return us;
 }
 
-/* Request to answer, which brings the chunk's fd: nobody maps it. */
+/* From the request to the answer, which brings the chunk's fd. The chunk is not mapped. */
 static double answer_us(struct gm_raw *raw)
 {
 	struct gm_raw_lease lease;
@@ -180,7 +183,7 @@ static double answer_us(struct gm_raw *raw)
 	return us;
 }
 
-/* Alone and beside the other by turns, so that a machine that gets slower does so for both. */
+/* Measures alone and beside the other client in turns, so that a slower machine affects both. */
 static void hit_beside_misses(struct gm_worker *other)
 {
 	enum { TURNS = 16, EACH = 25, N = TURNS * EACH, ALONE = 0, BESIDE = 1 };
@@ -243,7 +246,8 @@ int main(void)
 		from_the_pool(1024 * MIB, "1 GiB", 800);
 	from_the_pool(64 * MIB, "64 MiB", 300);
 	if (large) {
-		/* With the one chunk of that size in use, the pooled 64 MiB become a part of it. */
+		/* The only chunk of that size is in use, so the pooled 64 MiB are used for a part.
+		 */
 		gpumem_buffer *held;
 		OK(gpumem_buffer_create(session, 0, 1024 * MIB, NULL, &held));
 		from_the_pool(1024 * MIB, "1 GiB in five chunks", 800);

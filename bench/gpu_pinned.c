@@ -2,10 +2,12 @@
 #include "autoconf.h"
 
 /*
- * Pinned host memory from the broker in both of its kinds, beside the driver's own in the same run:
- * a buffer from the pool from request to usable pointer, beside cuMemHostAlloc and beside the calls
- * that the driver needs at the least; a pair from the client's own cache; and copies to the GPU.
- * Needs a GPU, or the fake driver to try it (which has less memory, and other figures).
+ * Both kinds of pinned host memory from the broker, compared with the driver's own in the same run:
+ *   - a buffer from the pool, from the request to a usable pointer, compared with cuMemHostAlloc()
+ *     and with the fewest driver calls that are possible;
+ *   - a pair of alloc and free from the client's own cache;
+ *   - copies to the GPU.
+ * Needs a GPU. The fake driver is enough to try it out, with less memory and other figures.
  */
 
 #include <stdio.h>
@@ -21,7 +23,7 @@
 #define PAIRS  2000
 
 static struct gm_daemon daemon_;
-static uint32_t pinned; /* its number on the wire: after the GPUs */
+static uint32_t pinned; /* the device's number on the wire, after the GPUs */
 
 static double since_ms(uint64_t start)
 {
@@ -35,7 +37,7 @@ static uint64_t pooled(void)
 	return figures.pooled;
 }
 
-/* The driver's own memory of that kind, made once. */
+/* The same kind of memory, allocated once with the driver itself. */
 static int make_chunk(uint64_t bytes)
 {
 	gm_cu_prop prop = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -50,7 +52,7 @@ static int make_chunk(uint64_t bytes)
 	return fd;
 }
 
-/* What nobody gets by without: the chunk imported, mapped, and access set for CPU and GPU. ms */
+/* The fewest calls, in milliseconds: import the chunk, map it, set access for CPU and GPU. */
 static double least(int fd, uint64_t bytes)
 {
 	gm_cu_access access[2] = {
@@ -89,7 +91,7 @@ static void from_the_pool(uint64_t bytes, const char *name, double asked_ms)
 		double a = since_ms(start);
 		memset(gpumem_buffer_ptr(buffer), 1, bytes);
 		gpumem_buffer_destroy(buffer);
-		/* What is given back is unmapped a moment later. */
+		/* A destroyed buffer is unmapped a moment later. */
 		GM_UNTIL(pooled() >= bytes);
 		start = gm_monotonic_ns();
 		CU(cuda->cuMemHostAlloc(&ptr, bytes, 0));
@@ -176,7 +178,7 @@ static void copies(uint64_t bytes)
 	free(plain);
 }
 
-/* A daemon of its own for each kind. */
+/* Starts a new daemon for each kind. */
 static void measure(const char *kind, bool real, bool heap)
 {
 	static const char *const args[] = {"--backend", "cuda", NULL};

@@ -2,9 +2,10 @@
 #include "autoconf.h"
 
 /*
- * The arena heap alone, without a session: nanoseconds for a warm pair of alloc and free, beside
- * malloc and free of the same size, in one thread and in two; and how much more than the peak asked
- * for is held at the most, over made-up traces that resemble steps of training and serving.
+ * The arena heap alone, without a session. Measures a warm pair of alloc and free in nanoseconds,
+ * compared with malloc() and free() of the same size, in one thread and in two. Then measures
+ * packing: the most memory that was held, compared with the most that was in use, in made-up traces
+ * that resemble training and serving.
  */
 
 #include <pthread.h>
@@ -72,7 +73,7 @@ static void ours(size_t size)
 
 static void theirs(size_t size)
 {
-	/* volatile: the compiler must not take the pair out. */
+	/* volatile, so that the compiler does not remove the pair. */
 	void *volatile p = malloc(size);
 	if (!p)
 		die("malloc failed");
@@ -189,7 +190,7 @@ struct piece {
 
 static struct piece piece(uint64_t size)
 {
-	/* As PyTorch asks: multiples of 512. */
+	/* PyTorch asks for multiples of 512. */
 	size = (size + 511) & ~UINT64_C(511);
 	return (struct piece){get(size), size};
 }
@@ -201,9 +202,9 @@ static void drop(struct piece *piece_)
 }
 
 /*
- * Training a transformer: parameters and optimizer state for good, activations from forward to
- * backward, workspaces for one operation, gradients until the step. vary: another length of
- * sequences in every step.
+ * Training a transformer. Parameters and optimizer state live for good, activations from the
+ * forward to the backward pass, workspaces for one operation, gradients until the end of the step.
+ * If vary is true, every step has another sequence length.
  */
 static void train(unsigned layers, uint64_t hidden, uint64_t batch, uint64_t length, bool vary,
 	unsigned steps)
@@ -250,7 +251,7 @@ static void train(unsigned layers, uint64_t hidden, uint64_t batch, uint64_t len
 		}
 		drop(&logits);
 		for (unsigned i = 0; i < layers * WEIGHTS; i++) {
-			/* Two moments for each weight, made in the first step. */
+			/* The optimizer's two moments of each weight are made in the first step. */
 			if (step == 0) {
 				weights[layers * WEIGHTS + i] = piece(weights[i].size * 2);
 				weights[layers * WEIGHTS * 2 + i] = piece(weights[i].size * 2);
@@ -283,8 +284,8 @@ static void train_small(void)
 	train(6, 512, 8, 256, true, 30);
 }
 
-/* Serving: requests come and go, each with a cache that grows with its text, and workspaces for a
- * step of all of them together. */
+/* Serving. Requests come and go; each has a cache that grows with its text. All of them share the
+ * workspaces of a step. */
 static void serve(void)
 {
 	enum { REQUESTS = 48, BLOCKS = 64 };
@@ -303,7 +304,7 @@ static void serve(void)
 			if (!wanted[r]) {
 				if (below(8))
 					continue;
-				/* Prefill: the first part at once. */
+				/* Prefill: the first part of the cache comes at once. */
 				wanted[r] = 4 + (unsigned)below(BLOCKS - 4);
 				caches[r][0] = piece(2 * MIB + below(30 * MIB));
 				used[r] = 1;
@@ -334,7 +335,7 @@ static void serve(void)
 		drop(&weights[i]);
 }
 
-/* Sizes over six orders of magnitude, most freed in the reverse order of their making. */
+/* Sizes over six orders of magnitude. Most are freed in the reverse order of allocation. */
 static void nested(void)
 {
 	enum { MAX = 20000 };
@@ -377,7 +378,7 @@ static void pack(const char *name, void (*trace)(void))
 
 int main(int argc, char **argv)
 {
-	/* The packing alone does not depend on the machine. */
+	/* Only the packing is independent of the machine. */
 	if (argc < 2 || strcmp(argv[1], "pack"))
 		time_pairs();
 	gm_print_title("packing: the most that was held, against the most that was asked for");

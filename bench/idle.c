@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * What 1,000 connected clients that do nothing cost the daemon: CPU time over some seconds, and
- * resident memory, against the same daemon with none. Each client has its event channel and its two
- * pages, and has once held memory.
+ * What 1,000 idle clients cost the daemon: its CPU time over some seconds and its resident memory,
+ * compared with the same daemon without clients. Each client has its event channel and its two
+ * pages, and has held memory once.
  */
 
 #include <stdio.h>

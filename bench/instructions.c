@@ -2,11 +2,13 @@
 #include "autoconf.h"
 
 /*
- * The same question as bench/scale, free of noise: how many instructions the daemon executes for a
- * lease and its return, counted by valgrind (callgrind), with 10,000 leases and with 1,000 clients
- * against one, and for a client under three limits against one under none. Two runs that differ
- * only in the number of requests give the cost of one. Kernel time is not in it; on the host it is
- * most of a request.
+ * Answers the same question as bench/scale, but free of noise: how many instructions does the
+ * daemon execute for a lease and its return? Compares 10,000 leases with one, 1,000 clients with
+ * one, and a client under three limits with a client under none.
+ *
+ * Valgrind (callgrind) counts the instructions. Two runs that differ only in the number of requests
+ * give the cost of one. The time in the kernel, which is most of a request on the host, is not
+ * included.
  */
 
 #include <signal.h>
@@ -25,15 +27,15 @@
 
 static const char config[] = "[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\n"
 			     "[device 0]\nsize = 32G\n[device 1]\nsize = 32G\n";
-/* The clients' name is "raw". */
+/* The clients are called "raw". */
 static const char limits[] = "[limit uid:%u]\nmax = 16G\nguarantee = 1G\npriority = 3\n"
 			     "[limit gid:%u]\nmax = 16G\n[limit client:raw]\nmax = 16G\n"
 			     "[limit uid:64999]\nguarantee = 1G\n";
-/* What happens between a packet read and its answer sent. How often the loop turns is chance. */
+/* Counts from reading a packet to sending its answer. How often the loop runs is chance. */
 static const char *const valgrind[] = {"valgrind", "--tool=callgrind",
 	"--callgrind-out-file=/dev/null", "--toggle-collect=gm_dispatch_packet", NULL};
 
-/* All instructions of a daemon that serves so many pairs of lease and return. */
+/* All instructions of a daemon that serves the given number of leases and returns. */
 static double count(size_t leases, size_t clients, size_t calls, bool limited)
 {
 	struct gm_daemon daemon;

@@ -2,10 +2,10 @@
 #include "autoconf.h"
 
 /*
- * A lease answered from the pool, from the call to the reply with its fd, against a bare epoll echo
- * that passes one fd on the same kind of socket. Mapping is not counted, nor is giving back; both
- * sides do the same untimed second exchange. Short rounds alternate, so that both meet the same
- * machine whatever else it does; the first round of each warms up.
+ * A lease from the pool, from the call to the reply with its fd, compared with a bare epoll echo
+ * that passes one fd over the same kind of socket. Neither mapping nor giving back is counted: both
+ * sides make the same second exchange, which is not timed. Short rounds alternate, so that a busy
+ * machine affects both. The first round of each only warms up.
  */
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static _Noreturn void echo_loop(int socket, size_t reply_bytes)
 		ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT);
 		if (n <= 0)
 			_exit(0);
-		/* The first byte says whether an fd is wanted. */
+		/* The first byte says whether the caller wants an fd. */
 		send_fd(socket, bytes, reply_bytes, bytes[0] ? memfd : -1);
 	}
 }
@@ -91,7 +91,7 @@ static void echo_start(struct echo *echo, size_t reply_bytes)
 	echo->socket = ends[0];
 }
 
-/* ---- both are called by the same code */
+/* ---- the caller, the same code for both */
 
 static ssize_t receive_fd(int socket, void *bytes, size_t room, int *ret_fd)
 {
@@ -175,7 +175,7 @@ int main(void)
 	size_t request_bytes, reply_bytes;
 	gm_daemon_start(&daemon, NULL);
 	gm_raw_join(&raw, &daemon);
-	lease_round(&raw, round, &request_bytes, &reply_bytes); /* tells the sizes, too */
+	lease_round(&raw, round, &request_bytes, &reply_bytes); /* also tells the sizes */
 	echo_start(&echo, reply_bytes);
 	echo_round(&echo, round, request_bytes);
 	for (size_t r = 0; r < ROUNDS; r++) {

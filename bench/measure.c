@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * Percentiles and output for the benchmarks. Prints figures, judges nothing: whether a machine is
- * fast enough is for the reader.
+ * Percentiles and output for the benchmarks. It prints figures and does not judge: whether a
+ * machine is fast enough is for the reader to decide.
  */
 
 #include <stdio.h>

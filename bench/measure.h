@@ -11,10 +11,8 @@
 double gm_percentile(double *samples, size_t n, double p);
 double gm_median(double *samples, size_t n);
 
-/*
- * One line: what, the figure measured, its peer measured in the same run, their ratio, what was
- * asked. asked < 0: nothing was.
- */
+/* Prints one line: what was measured, the figure, its peer from the same run, their ratio, and the
+ * goal, unless asked is negative. */
 void gm_print_ratio(const char *what, double figure, double peer, const char *unit, double asked);
 void gm_print_title(const char *title);
 

@@ -2,11 +2,12 @@
 #include "autoconf.h"
 
 /*
- * From critical pressure to the memory being free again: 100 client processes hold caches that
- * nothing uses, one more lease makes the device critical, and the clock runs from that lease's
- * answer until all that the clients cached is available. In the same daemon, from memory coming
- * back to the answer of a request that waits for it; and, while processes ask for memory as fast as
- * they can, how late a request that waits in vain hears that its time is over.
+ * How fast memory comes back. Measures, in one daemon:
+ *   - 100 client processes hold unused caches, and one more lease makes the pressure critical: the
+ *     time from the answer of that lease until everything the clients had cached is available;
+ *   - the time from memory coming back to the answer of a request that waits for it;
+ *   - while processes ask for memory as fast as they can: how late a request that waits in vain
+ *     learns that its time is over.
  */
 
 #include <stdio.h>
@@ -29,7 +30,7 @@
 
 static struct gm_daemon daemon_;
 
-/* Fills its cache when told, and leaves the rest to the library. */
+/* Fills its cache when told to, and leaves the rest to the library. */
 static void client(int channel, void *argument)
 {
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
@@ -120,12 +121,12 @@ int main(void)
 			gm_say_word(workers[i].channel, 'f');
 			gm_hear_word(workers[i].channel, 'c');
 		}
-		/* On a busy machine the last round's answers may come late, and take some of it. */
+		/* On a busy machine, clients may still return memory late, for the last round. */
 		if (leased(&ctl) < CLIENTS * CACHE) {
 			round--;
 			continue;
 		}
-		/* 400 MiB are cached; with this one the device is full to 98 %. */
+		/* 400 MiB are cached. With this lease the device is 98 % full. */
 		uint64_t id = lease(&last, CAPACITY_ - CLIENTS * CACHE - (UINT64_C(8) << 20));
 		uint64_t start = gm_monotonic_ns();
 		while (leased(&ctl) > CAPACITY_ - CLIENTS * CACHE)
@@ -160,7 +161,7 @@ int main(void)
 		gm_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
-	/* All but 16 MiB stays taken, and 32 processes quarrel about those. */
+	/* All but 16 MiB stay taken, and 32 processes compete for those. */
 	lease(&last, CAPACITY_ - (UINT64_C(16) << 20));
 	for (size_t i = 0; i < LOAD; i++) {
 		gm_worker_start(&workers[i], load, NULL);

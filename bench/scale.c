@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * What a request costs the daemon when it has much to look after: with 10,000 leases against 1, and
- * with 1,000 clients against 1. Measured as CPU time of the daemon per lease and return, so that
- * neither the network of the machine nor the client counts. Runs alternate.
+ * What a request costs a daemon that has much to manage: with 10,000 leases compared with 1, and
+ * with 1,000 clients compared with 1. Measures the daemon's CPU time per lease and return, so that
+ * neither the sockets nor the client count. Runs alternate.
  */
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #define ROUNDS  7
 #define CALLS   4000
 
-/* Two devices: one holds at most 8,192 chunks. */
+/* Two devices, because one holds at most 8,192 chunks. */
 static const char config[] = "[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\n"
 			     "[device 0]\nsize = 32G\n[device 1]\nsize = 32G\n";
 
@@ -36,7 +36,7 @@ static void stop(struct gm_daemon *daemon, struct gm_raw *raw)
 	gm_daemon_stop(daemon);
 }
 
-/* Microseconds of the daemon's CPU per pair of lease and return. */
+/* The daemon's CPU time per lease and return, in microseconds. */
 static double cost(const struct gm_daemon *daemon, struct gm_raw *raw)
 {
 	uint64_t before = gm_daemon_cpu_ns(daemon);

@@ -3,9 +3,9 @@
 #define EXAMPLES_CUDA_DRIVER_H
 
 /*
- * The CUDA driver's functions that the examples call, by their own names, found at run time: so
- * the examples build where no Toolkit is installed. A program of yours includes <cuda.h> and links
- * with -lcuda instead; nothing else in the examples changes.
+ * The functions of the CUDA driver that the examples call, under their own names. They are looked
+ * up at run time, so that the examples can be built without the Toolkit. Your own program would
+ * include <cuda.h> and link with -lcuda instead; the rest of the code would be the same.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -50,7 +50,8 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
 CUDA_FUNCTIONS(CUDA_POINTER)
 #undef CUDA_POINTER
 
-/* 0, or -1 and a line on stderr. A function that the driver lacks stays NULL. */
+/* Loads the driver. On error, prints a line and returns -1. Functions that the driver does not have
+ * stay NULL. */
 static int cuda_load(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -64,7 +65,7 @@ static int cuda_load(void)
 	return 0;
 }
 
-/* Ends the program when a call fails, with the driver's name for it. */
+/* If the call fails, prints the driver's name for the error and returns 1 from the function. */
 #define CUDA(call) \
 	do { \
 		CUresult result_ = (call); \

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker that computes on a GPU, in memory of gpumemd's.
+ * A worker that computes on a GPU, in memory from gpumemd.
  *
- *   cuda_worker         computes, checks, frees
- *   cuda_worker --ipc   leaves the result in a buffer on the ipc transport, prints its CUDA IPC
- * handle, and keeps it until its input ends; examples/ipc_open opens it meanwhile
+ *   cuda_worker         computes, checks the result, and frees the memory
+ *   cuda_worker --ipc   leaves the result in a buffer on the ipc transport, prints the buffer's
+ *                       CUDA IPC handle, and keeps the buffer until its input ends; meanwhile
+ *                       examples/ipc_open can open it
  */
 #include <gpumem/gpumem.h>
 #include <stdint.h>
@@ -15,7 +16,8 @@
 
 #define N 1000000
 
-/* x = factor * x + 1. In PTX, which the driver compiles for the GPU it finds: no nvcc is needed. */
+/* x = factor * x + 1. It is in PTX, which the driver compiles for its GPU, so nvcc is not needed.
+ */
 static const char kernel_text[] =
 	".version 6.0\n"
 	".target sm_50\n"
@@ -51,7 +53,8 @@ static int fail(const char *what)
 	return 1;
 }
 
-/* A context on the GPU that the broker calls device 0: the two may count differently. */
+/* Makes a context on the GPU that the daemon calls device 0. The driver may number it differently.
+ */
 static int use_device(const gpumem_device_info_t *info)
 {
 	int count;
@@ -69,7 +72,7 @@ static int use_device(const gpumem_device_info_t *info)
 		CUDA(cuCtxSetCurrent(context));
 		return 0;
 	}
-	fprintf(stderr, "this process does not see %s\n", info->name);
+	fprintf(stderr, "the driver does not show %s to this process\n", info->name);
 	return 1;
 }
 
@@ -110,8 +113,8 @@ static int in_heap(gpumem_session *session, CUstream stream)
 		return fail("gpumem_alloc");
 	if (compute((CUdeviceptr)(uintptr_t)memory, stream))
 		return 1;
-	/* On the stream: were it still at work, nothing would wait here, and nobody would get the
-	 * memory too early. */
+	/* Freed on the stream: even if the stream were still working, this call would not wait, and
+	 * the memory would be reused only after that work. */
 	return gpumem_free(session, memory, stream) ? fail("gpumem_free") : 0;
 }
 
@@ -133,7 +136,7 @@ static int in_ipc_buffer(gpumem_session *session, CUstream stream)
 		printf("%02x", handle[i]);
 	printf("\n");
 	fflush(stdout);
-	/* Whoever opens it must close it before the buffer goes. */
+	/* Programs that opened the buffer must close it before it is destroyed. */
 	while (getchar() != EOF)
 		;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The few driver calls that the demo's worker makes on a GPU. Types are those of the driver's
- * interface, spelled out, so that no Toolkit is needed to build.
+ * The few calls to the CUDA driver that the demo's worker needs. The types of the driver's
+ * interface are spelled out, so that the demo can be built without the Toolkit.
  */
 
 #include "demo-gpu.h"
@@ -39,10 +39,10 @@ const char *demo_gpu_start(const uint8_t uuid[16])
 			memcmp(found, uuid, sizeof(found)) != 0)
 			continue;
 		if (retain(&context, device) || set_current(context))
-			return "the device gives no context";
+			return "no context can be made on the device";
 		return NULL;
 	}
-	return "this process does not see the device";
+	return "the driver does not show the device to this process";
 }
 
 const char *demo_gpu_copy(void *to, const void *from, size_t n)

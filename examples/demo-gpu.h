@@ -6,14 +6,15 @@
 #include <stdint.h>
 
 /*
- * The processor cannot reach into a GPU's memory: the demo's worker copies to and from it, with the
- * CUDA driver, as any program would. Found at run time, like everything of CUDA here.
+ * The CPU cannot access a GPU's memory. So the demo's worker copies to and from it with the CUDA
+ * driver, as any program would. The driver is loaded at run time.
  */
 
-/* Loads the driver and makes a context on the device with this UUID current. NULL, or what failed.
- */
+/* Loads the driver and makes a context current on the device with this UUID. Returns NULL, or what
+ * failed. */
 const char *demo_gpu_start(const uint8_t uuid[16]);
-/* Between the device and the host, whichever way; returns when it is done. NULL, or what failed. */
+/* Copies between the device and the host, in either direction, and waits until it is done. Returns
+ * NULL, or what failed. */
 const char *demo_gpu_copy(void *to, const void *from, size_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits until a daemon says that it is ready: listens where NOTIFY_SOCKET will point to, says
- * "listening", and, when READY=1 has come, "ready". So scripts wait for the event and not for a
- * time to pass. Ends by itself when nobody reads its words any more.
+ * Waits until a daemon is ready, so that scripts can wait for the event and not for some time.
+ * Listens on the socket that NOTIFY_SOCKET will name and prints "listening". Prints "ready" when
+ * READY=1 has come. Also ends when nobody reads its output any more.
  */
 
 #include <poll.h>
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	puts("listening");
 	for (;;) {
-		/* A pipe whose last reader is gone reports an error. */
+		/* poll() reports an error on a pipe whose last reader is gone. */
 		struct pollfd fds[] = {{.fd = s, .events = POLLIN}, {.fd = STDOUT_FILENO}};
 		if (poll(fds, 2, -1) < 0 || fds[1].revents)
 			return 1;

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker for the demo: it does what the lines on its stdin say, one after the other, and answers
- * each with one line. All memory comes through the public interface of libgpumem-client.
+ * A worker for the demo. It reads commands from stdin, one per line, and answers each with one
+ * line. It uses only the public interface of libgpumem-client.
  *
- *   make BYTES TAG   ask the broker for a buffer       check N   is number i still N + i, for all?
- *   fill N           number i becomes N + i            add N     add N to every number, in place
- *   share            answer with the buffer's token    where     which piece of memory is it?
- *   open TOKEN       map a buffer that another made    hold BYTES TAG   a second buffer, just held
+ *   make BYTES TAG   create a buffer
+ *   hold BYTES TAG   create a second buffer, and only hold it
+ *   fill N           set number i of the buffer to N + i
+ *   add N            add N to every number, in place
+ *   check N          check that every number i is N + i
+ *   share            share the buffer, and answer with its token
+ *   open TOKEN       open a buffer that another process shared
+ *   where            answer with the kernel's name for the buffer's memory
  *
- * It ends when stdin does.
+ * It ends when stdin ends.
  */
 
 #include <inttypes.h>
@@ -22,7 +26,7 @@
 #include "demo-gpu.h"
 
 static gpumem_session *session;
-static int gpu; /* the memory is a GPU's */
+static int gpu; /* the memory is on a GPU */
 static gpumem_buffer *buffer, *held;
 
 static int failed(const char *what)
@@ -62,7 +66,7 @@ static int open_token(const char *text)
 	return printf("ok %zu\n", gpumem_buffer_size(buffer));
 }
 
-/* The kernel's name for the memory behind the buffer: the same in every process that maps it. */
+/* The inode behind the buffer's memory. It is the same in every process that maps the memory. */
 static int where(void)
 {
 	uintptr_t at = (uintptr_t)gpumem_buffer_ptr(buffer), from, to;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plain CUDA program: it opens the memory behind a CUDA IPC handle, and knows nothing of gpumemd.
+ * A plain CUDA program that knows nothing about gpumemd. It opens the memory behind a CUDA IPC
+ * handle and prints its first bytes.
  *
- *   ipc_open HANDLE     the 128 hexadecimal digits that examples/cuda_worker --ipc prints; - reads
- *                       them from the standard input
- *
- * Prints the first bytes of the memory.
+ *   ipc_open HANDLE     HANDLE is the 128 hexadecimal digits that examples/cuda_worker --ipc
+ *   prints,
+ *                       or - to read them from the standard input
  */
 #include <stdint.h>
 #include <string.h>
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 	CUDA(cuStreamSynchronize(NULL));
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		printf("%02x%s", bytes[i], i + 1 < sizeof(bytes) ? " " : "\n");
-	/* Before the owner frees it. */
+	/* The owner destroys the buffer only after this. */
 	CUDA(cuIpcCloseMemHandle(memory));
 	return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One buffer in two processes, without a copy. The parent fills a buffer and shares it; all that
- * goes to the child is a token, here through a pipe. The child opens it read-only, finds what the
- * parent wrote, and sees the parent's next word appear in place. On a GPU, whose memory the
- * processor cannot reach into, both read and write it by copies of the driver's.
+ * One buffer in two processes, without a copy. The parent fills a buffer, shares it, and sends the
+ * child only a token, here through a pipe. The child opens the buffer read-only and finds what the
+ * parent wrote. When the parent writes again, the child sees it at the same address. The CPU cannot
+ * access a GPU's memory, so on a GPU both processes read and write it with copies by the driver.
  */
 #include <gpumem/gpumem.h>
 #include <stdbool.h>
@@ -67,7 +67,7 @@ static int child(int from, int to)
 	if (read(from, text, sizeof(text)) != sizeof(text))
 		return 1;
 	check(gpumem_token_from_text(text, &token), "token");
-	/* A session is not inherited: the child makes its own. */
+	/* A child does not inherit the session, so it connects on its own. */
 	join(&session);
 	{
 		GPUMEM_AUTO_BUFFER gpumem_buffer *buffer = NULL;
