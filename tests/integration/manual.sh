@@ -210,7 +210,10 @@ say alice1 alloc 40G forever
 until_says ' 40.0G ' "$ctl" queue
 for i in 1 2 3 4 5; do
 	must alice2 alloc 2G
-	[ "$i" = 5 ] || must alice2 free
+	[ "$i" = 5 ] && break
+	must alice2 free
+	# Memory that the client still holds would be the next that it gets, and the daemon would hear of no lease.
+	until_says ' other [^ ]* 0 16\.0G ' "$ctl" clients
 done
 must bob alloc 12G
 must carol alloc 12G
