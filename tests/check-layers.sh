@@ -135,11 +135,11 @@ else
 		grep -vE '^(__(asan|ubsan|tsan|sanitizer|gcov|llvm|cyg_profile|start___sancov|stop___sancov)|_GLOBAL_OFFSET_TABLE_$)' |
 		sed 's/^/needs /' || true)
 	report "$missing" "the core library needs the C library and common alone"
-	# common itself may not bring in by the back door what the core may not have.
+	# The core links common, so common may need no more than the core may.
 	missing=$(LC_ALL=C comm -23 <(kind=U symbols "$common") <(LC_ALL=C sort -u <<<"$provided") |
 		grep -vE '^(__(asan|ubsan|tsan|sanitizer|gcov|llvm)|_GLOBAL_OFFSET_TABLE_$)' | sed 's/^/needs /' || true)
 	report "$missing" "common needs the C library alone"
-	# Sockets are in libc, so they are looked for by name.
+	# Socket calls are in the C library, so this looks for them by name.
 	sockets=$(kind=U symbols "$core" |
 		grep -xE 'socket|socketpair|accept4?|bind|listen|connect|sendmsg|recvmsg|send|recv|gm_seqpacket_.*|gm_fdlist_.*|dlopen|dlsym' |
 		sed 's/^/needs /' || true)

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every bound of common/limits.h has a test that goes one past it: a case that says GM_LIMIT_TEST(NAME); somewhere below
-# tests/ (in a shell script: a comment, # GM_LIMIT_TEST(NAME)).
-# One TAP line per bound, then one per mark of a bound that does not exist, then whether doc/protocol.md lists the same values
-# in the same order.
+# Checks that every bound of common/limits.h has a test that goes one past it. Such a test says GM_LIMIT_TEST(NAME); and in a
+# shell script a comment says # GM_LIMIT_TEST(NAME).
+#
+# Prints one TAP line per bound and one per mark of a bound that does not exist. Then checks that doc/protocol.md lists the same
+# values in the same order.
 set -euo pipefail
 cd "${top_srcdir:-.}"
 tests=0
 
-# The rows: X(NAME, value, "text"), in the one table.
+# The rows of the table are X(NAME, value, "text").
 limits=$(sed -n '/^#define GM_LIMITS(X)/,/[^\\]$/p' common/limits.h | grep -oE 'X\([A-Z][A-Z0-9_]*,' | sed 's/X(\(.*\),/\1/')
 [ -n "$limits" ] || { echo "Bail out! no row of GM_LIMITS found in common/limits.h"; exit 1; }
 marks=$(

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the manual pages must not forget: each public function and status of the library, an example that compiles, and
-# each option of the daemon.
+# Checks that the manual pages name each public function and status of the library and each option of the daemon, and that
+# their example compiles.
 set -u
 : "${top_srcdir:?}" "${top_builddir:?}"
 library=$top_srcdir/man/libgpumem-client.3.scd daemon=$top_srcdir/man/gpumemd.8.scd

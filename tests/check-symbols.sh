@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the built library exports, what its version script lists and what the public headers declare are the same
-# names; the headers compile by themselves as C and as C++; the library needs no more than it says. TAP.
+# Checks that the library exports the names that its version script lists and the public headers declare, that the headers
+# compile alone as C and as C++, and that the library needs no other libraries than it says.
 set -u
 lib=${top_builddir:?}/client/.libs/libgpumem-client.so
 map=${top_srcdir:?}/client/libgpumem-client.map
@@ -10,7 +10,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 n=0
 
-# result WORDS: of the command before, with what it said in $work/why
+# result NAME: reports the status of the command before it. $work/why holds what that command printed.
 result() {
 	local status=$?
 	n=$((n + 1))
@@ -24,7 +24,7 @@ result() {
 
 nm -D --defined-only "$lib" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$work/exported"
 sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-z_0-9]*\);.*/\1/p' "$map" | sort >"$work/listed"
-# A declaration may span lines: its name is what stands before the first parenthesis after GPUMEM_API.
+# A declaration may span lines. Its name stands before the first parenthesis after GPUMEM_API.
 cat "$headers"/*.h | tr '\n' ' ' | grep -o 'GPUMEM_API[^;(]*(' | grep -v '__attribute__' |
 	sed 's/.*[ *]\([a-z_0-9]*\)($/\1/' | sort >"$work/declared"
 
@@ -34,7 +34,7 @@ result "the library exports what its version script lists"
 result "the library exports what the public headers declare"
 ! nm -D --defined-only "$lib" | awk '$2 != "A"' | grep -v '@@GPUMEM_0$' >"$work/why" 2>&1
 result "every symbol has a version"
-# sanitizers bring libraries of their own
+# sanitizers add libraries of their own
 ! readelf -d "$lib" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
 	grep -Ev '^(libc|libpthread|libdl|libprotobuf-c|ld-linux.*|lib(a|t|ub)san.*|libgcc_s|libm|librt|libresolv|libstdc\+\+)\.so' >"$work/why" 2>&1
 result "the library needs libc and protobuf-c only"

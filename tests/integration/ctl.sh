@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# gpumemctl against a private daemon with real workers: every verb, for people and for programs, its exit status, and
-# what root, an administrator and an ordinary user get to see and to do.
+# gpumemctl against a private daemon with real workers: every verb as a table and as JSON, its exit status, and what root, an
+# administrator and an ordinary user may see and do.
 # shellcheck disable=SC2016 # conditions of all() are expanded there
 set -u
-umask 022 # another user looks into what is made here
+umask 022 # other users must be able to read what this makes
 build=${top_builddir:-.} source=${top_srcdir:-.}
 gpumemd=$build/daemon/gpumemd examples=$build/examples json=$build/tests/integration/json-get
 size=67108864 backend=${GPUMEM_TEST_BACKEND:-host}
@@ -17,14 +17,14 @@ clean() {
 	wait
 }
 scratch ctl
-# Other users must get to the socket and to the program.
+# Other users must reach the socket and the program.
 chmod 755 "$dir"
 install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"
 gpumemctl=$dir/gpumemctl
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
 
-# run EXPECTED-STATUS ARGUMENT...: leaves stdout and stderr in files; true if the status is that.
+# run EXPECTED-STATUS ARGUMENT...: succeeds if gpumemctl ends with that status. Leaves its stdout and stderr in files.
 as=()
 run() {
 	local expected=$1
@@ -48,7 +48,7 @@ fits() { ! sed 's/…/./g' "$dir/stdout" | awk 'length > 80 { bad = 1 } END { ex
 value() { "$json" "$1" <"$dir/stdout" 2>/dev/null; }
 parses() { "$json" keys <"$dir/stdout" >/dev/null; }
 is() { [ "$(value "$1")" = "$2" ]; }
-# all CONDITION...: each a command as one would type it, so paths in it are quoted.
+# all CONDITION...: each condition is a command as typed in a shell, so paths in it are quoted.
 all() {
 	local condition
 	for condition; do eval "$condition" || return 1; done
@@ -89,7 +89,7 @@ ask() {
 	echo "${*:2}" >&"${in[$1]}"
 	answer "$1"
 }
-# await_value VERB PATH VALUE: asks until it is so; a hang becomes a failure.
+# await_value VERB PATH VALUE: asks until the value is there, and fails after a while.
 await_value() {
 	local end=$((SECONDS + 60))
 	until run 0 "$1" --json && is "$2" "$3"; do
@@ -143,7 +143,7 @@ done
 
 # shellcheck source=ctl/completion/gpumemctl
 . "$source/ctl/completion/gpumemctl"
-# complete_is WORD...: what completion offers after these words.
+# complete_is WORD...: prints what completion offers after these words.
 complete_is() {
 	COMP_WORDS=(gpumemctl "$@")
 	COMP_CWORD=$#
@@ -266,7 +266,7 @@ read -r -t 60 -u "$eye" line
 check "watch tells a line per event" grep -q '"event":"limits".*client:nobody' <<<"$line"
 exec {eye}<&-
 for format in "" --json; do
-	# It is told the devices' pressure first.
+	# watch prints the pressure of each device first.
 	timeout -k 5 60 "$gpumemctl" watch $format >/dev/full 2>"$dir/stderr"
 	status=$?
 	check "watch${format:+ $format} ends with a full disk, which is no success" all "[ $status = 1 ]" "complains write"
@@ -275,7 +275,7 @@ run 0 limit reset
 
 # ---- who may do what
 
-# Ben goes; what he gave back is pooled for his trust domain, until somebody trims.
+# Ben ends. The memory that he gave back stays pooled for his trust domain until somebody trims the pool.
 to=${in[ben]}
 exec {to}>&-
 unset 'in[ben]'
@@ -328,7 +328,7 @@ run 1 status --timeout 50ms
 check "a stopped daemon is not waited for for ever" all "[ $status = 1 ]" "complains answer" "silent stdout"
 kill -CONT "${pid[daemon]}"
 check "and serves again when it goes on" run 0 status
-{ kill -KILL "${pid[daemon]}" && wait "${pid[daemon]}"; } 2>/dev/null # the shell need not report it
+{ kill -KILL "${pid[daemon]}" && wait "${pid[daemon]}"; } 2>/dev/null # so that the shell does not report it
 unset 'pid[daemon]'
 run 3 status
 check "a dead daemon's socket: 3, and what to do" all "[ $status = 3 ]" "complains systemctl"

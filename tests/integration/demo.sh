@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make demo holds what it claims, and leaves nothing behind: not when it ends, not when it is stopped half-way.
+# make demo shows what it claims, and leaves nothing behind, whether it ends by itself or is stopped halfway.
 set -u
 source=${top_srcdir:-.}
 . "$source/tests/integration/functions.sh"
@@ -32,12 +32,12 @@ else
 	report "and says so" says "backend: cuda"
 fi
 
-# Stopped when its workers are at work. PIPE: nobody reads any further.
+# Stops the demo while its workers work. For PIPE, the reader goes away instead.
 for signal in INT TERM HUP PIPE; do
 	rm -f "$dir/pipe"
 	mkfifo "$dir/pipe"
 	exec {pipe}<>"$dir/pipe"
-	# A command in the background has SIGINT ignored, and bash cannot undo that: env can.
+	# bash ignores SIGINT in a background command, and only env can undo that.
 	env --default-signal=INT bash "$source/examples/demo.sh" >"$dir/pipe" 2>&1 {pipe}>&- &
 	demo=$!
 	: >"$dir/output"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpumemctl doctor on machines of every kind: a root of its own stands for /proc, /dev, /run and /etc, the fake driver for the GPUs.
-# Each check is asked for by name: its state and, where it is not ok, that there is a remedy.
+# gpumemctl doctor on machines of every kind. A root folder of the test stands for /proc, /dev, /run and /etc, and the fake
+# driver for the GPUs. Each case names a check and tests its state and, where the state is not ok, its remedy.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 : "${GPUMEM_FAKE_DIR:?is unset: run make check TESTS=tests/integration/doctor-fake.variant}"
@@ -13,7 +13,7 @@ scratch doctor
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8 GPUMEM_TEST_ROOT=$dir/root
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS_PIPE_DIRECTORY
 
-# A machine where all is well.
+# Makes a machine where all is well.
 fresh() {
 	rm -rf "$dir/root"
 	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system,sys/kernel/mm/transparent_hugepage}
@@ -32,7 +32,7 @@ doctor() {
 	status=$?
 }
 value() { "$json" "$1" <"$dir/json" 2>/dev/null; }
-# row CHECK [DEVICE]: which row it is.
+# row CHECK [DEVICE]: prints the number of its row.
 row() {
 	local i count
 	count=$(value 'checks.#')
@@ -319,7 +319,7 @@ LD_LIBRARY_PATH='' start_daemon
 doctor
 found "a daemon that missed the GPU" 0 daemon null warn "cuda: no NVIDIA driver" restart
 if [ "$(id -u)" = 0 ]; then
-	# May look into every folder, wherever the suite was put and whatever the umask, but may not open the socket.
+	# This user may look into every folder, wherever the build is and whatever the umask, but may not open the socket.
 	chmod 0600 "$GPUMEM_SOCKET"
 	install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl"
 	setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search -- \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The examples that need no kernel run to their end and say what they should, on host memory and on a (fake) GPU. Those of CUDA are run by
-# tests/gpu/check_ipc.
+# The examples that launch no kernel run to their end and print what they should, on host memory and on a fake GPU.
+# tests/gpu/check_ipc runs those of CUDA.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 . "$source/tests/integration/functions.sh"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What shell tests share: results in TAP, and a folder of their own. It is sourced:
+# Functions for tests that are shell scripts: results in TAP, and a scratch folder. To be sourced:
 #
 #   . "${top_srcdir:-.}/tests/integration/functions.sh"
 n=0 dir='' daemon=''
@@ -13,15 +13,15 @@ not_ok() { # NAME LINE...
 	shift
 	for line; do printf '%s\n' "$line" | sed 's/^/# /'; done
 }
-# Nothing can be tested any more. The daemon's log is $dir/log.
+# bail REASON...: ends a test that cannot go on. The daemon's log is $dir/log.
 bail() {
 	echo "Bail out! $*"
 	[ -s "$dir/log" ] && sed 's/^/# gpumemd: /' "$dir/log"
 	exit 1
 }
-# Ends what was started, before the folder goes. A test that starts more has a clean of its own.
+# Ends the daemon before the folder is removed. A test that starts more processes defines its own clean.
 clean() { [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon"; }; }
-# scratch PURPOSE: makes $dir, a folder for this test alone. It goes when the test ends, whatever ends it.
+# scratch PURPOSE: makes $dir, a folder for this test alone. It is removed when the test ends, whatever ends it.
 scratch() {
 	dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-$1.XXXXXX") || bail "no temporary folder"
 	trap 'trap - EXIT; clean; rm -rf "$dir"' EXIT

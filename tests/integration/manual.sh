@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The worked examples of the manual pages, done for real: the same commands on a device of 80G of host memory (none of which is
-# touched) with the clients that the example speaks of. What comes out must be what the page says, but for process ids and times.
-# The users are there in a mount namespace of our own; where there can be none, this is skipped.
+# Runs the worked examples of the manual pages: the same commands, with the clients that the example speaks of, on a device of
+# 80G of host memory that nothing touches. The output must be what the page says, except for process ids and times.
+# The users of the examples exist in a mount namespace. Where there can be none, the test skips.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 ctl=$build/ctl/gpumemctl
@@ -28,7 +28,7 @@ if [ -z "$dir" ]; then
 		echo "1..0 # SKIP needs root and a mount namespace, for users that the examples name"
 		exit 0
 	fi
-	# shellcheck disable=SC2016 # the inner shell's own
+	# shellcheck disable=SC2016 # the inner shell expands it
 	GPUMEM_MANUAL_DIR=$dir unshare --mount bash -c \
 		'mount --bind "$GPUMEM_MANUAL_DIR/passwd" /etc/passwd && mount --bind "$GPUMEM_MANUAL_DIR/group" /etc/group && exec bash "$0"' "$0"
 	exit
@@ -44,7 +44,7 @@ stop() {
 		exec {fd}>&-
 		fd=${out[$name]}
 		exec {fd}<&-
-		# It may be waiting for memory.
+		# The client may be waiting for memory.
 		kill "${pid[$name]}" 2>/dev/null
 		wait "${pid[$name]}" 2>/dev/null
 		rm -f "$dir/$name.in" "$dir/$name.out"
@@ -57,7 +57,7 @@ trap stop EXIT
 trap 'exit 1' INT TERM HUP
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
-# By a name without blanks, which libtool takes for the end of a path.
+# libtool takes a blank for the end of a path, so it gets a name without one.
 exec {here}<"$dir"
 "$build/libtool" --silent --mode=install install -m 0755 "$build/tests/integration/actor" "/proc/$$/fd/$here/actor" >/dev/null ||
 	bail "no actor"
@@ -70,13 +70,13 @@ is() { # NAME EXPECTED GOT
 		not_ok "$1" "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)"
 	fi
 }
-# The block of a page that has this line, without its prompts' commands.
+# Prints the block of a page that has this line, without the commands after its prompts.
 block() { # PAGE LINE
 	awk -v line="$2" '/^```$/ { if (open && found) exit; open = !open; text = ""; found = 0; next }
 		open { text = text $0 "\n"; if ($0 == line) found = 1; if (found) last = text }
 		END { printf "%s", last }' "$source/man/$1"
 }
-# As the page has it: its columns are as wide as its process ids. Times and ids are our own.
+# Removes the padding of columns, whose width differs with the length of process ids.
 plain() { sed -e 's/^ *//' -e 's/  */ /g' -e 's/ $//'; }
 start() {
 	"$build/daemon/gpumemd" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
@@ -85,12 +85,12 @@ start() {
 		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 	done
 }
-# A client: client NAME USER CLIENT-NAME, then ask NAME WORDS... and hear NAME
+# client NAME USER CLIENT-NAME starts a client. Then ask NAME WORDS... and hear NAME talk to it.
 client() {
 	local fd
 	mkfifo "$dir/$1.in" "$dir/$1.out"
 	(
-		# Whoever keeps another one's stdin open keeps it from ending.
+		# A client ends when its stdin closes, so no other client may keep that open.
 		for fd in "${in[@]}" "${out[@]}"; do exec {fd}>&-; done
 		exec setpriv --reuid "$2" --regid "$2" --clear-groups "$dir/actor" "$3" <"$dir/$1.in" >"$dir/$1.out"
 	) &
@@ -124,7 +124,7 @@ ends() {
 	unset "in[$1]" "out[$1]" "pid[$1]"
 	rm -f "$dir/$1.in" "$dir/$1.out"
 }
-# Waits for what the daemon knows of its clients, who tell it a little later.
+# Waits until a command prints a line. Clients tell the daemon what they hold a little later.
 until_says() { # PATTERN COMMAND...
 	local i
 	for i in $(seq 600); do
@@ -134,7 +134,7 @@ until_says() { # PATTERN COMMAND...
 	bail "${*:2} never said $1"
 }
 
-# ---- gpumemd.conf(5): every example is one that the daemon takes
+# ---- gpumemd.conf(5): the daemon accepts every example
 
 i=0
 while IFS= read -r -d '' text; do
@@ -212,7 +212,7 @@ for i in 1 2 3 4 5; do
 	must alice2 alloc 2G
 	[ "$i" = 5 ] && break
 	must alice2 free
-	# Memory that the client still holds would be the next that it gets, and the daemon would hear of no lease.
+	# Until the client has returned this memory, its next allocation would take it again without asking the daemon.
 	until_says ' other [^ ]* 0 16\.0G ' "$ctl" clients
 done
 must bob alloc 12G

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Devices by UUID and PCI address, in the configuration and for gpumemctl, on two fake GPUs of different sizes: what is set for a GPU holds
-# for it whatever number it has, and a name that is nobody's is said to be.
+# Devices by UUID and PCI address, in the configuration and for gpumemctl, on two fake GPUs of different sizes. What is set for
+# a GPU holds whatever its number is, and a name that no GPU has is reported.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 : "${GPUMEM_FAKE_DIR:?is unset: run make check TESTS=tests/integration/names-fake.variant}"
@@ -35,7 +35,7 @@ stop() {
 	kill "$daemon" && wait "$daemon"
 	daemon=
 }
-fractions() { # of the devices, in their order
+fractions() { # prints those of the devices, in order
 	"$ctl" devices --json >"$dir/json" 2>"$dir/stderr"
 	echo "$("$json" devices.0.fraction <"$dir/json") $("$json" devices.1.fraction <"$dir/json")"
 }

@@ -1,20 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The README says what is so: its worker is examples/worker.c (which ctl.sh runs), and its links lead somewhere.
+# The README is true: its worker is examples/worker.c (which ctl.sh runs), its commands are right and its links exist.
 set -u
 source=${top_srcdir:-.} n=0
 report() { # NAME COMMAND...
 	n=$((n + 1))
 	if "${@:2}"; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
 }
-# shellcheck disable=SC2016 # no expansion is meant
+# shellcheck disable=SC2016 # nothing is to be expanded
 same() { diff <(sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '1d;$d') "$source/examples/worker.c" >&2; }
 report "the worker in the README is examples/worker.c" same
 report "README is README.md" cmp -s "$source/README" "$source/README.md"
 for command in './bootstrap && make demo' './bootstrap && make check'; do
 	report "it names $command" grep -qxF "$command" "$source/README.md"
 done
-# A tarball has what is installed or built, not all that can be read.
+# A tarball does not hold everything that the README links to.
 [ ! -e "$source/.git" ] || while read -r link; do
 	report "$link exists" [ -e "$source/$link" ]
 done < <(grep -o '](\([^)]*\))' "$source/README.md" | sed 's/](\(.*\))/\1/' | sort -u)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpumemd as a service of a real systemd: our units, as they are installed, with the programs just built. What happens
-# is waited for where systemd and the daemon tell it: a log of events that the unit's own steps write, and the daemon's
-# log. With GPUMEM_TEST_BACKEND=cuda on a fake GPU, whose driver and memory lie where the confined service gets at them.
+# gpumemd as a service of a real systemd: our units as they are installed, with the programs just built. The tests wait for
+# lines in two logs: one of events, which steps of the unit write, and the daemon's. GPUMEM_TEST_BACKEND=cuda runs it on a
+# fake GPU, whose driver and memory lie where the confined service reaches them.
 set -u
-umask 022 # services of other users look into what is made here
+umask 022 # services of other users must be able to read what this makes
 : "${top_srcdir:?}" "${top_builddir:?}"
 backend=${GPUMEM_TEST_BACKEND:-host} lib=/run/sandbox/lib gpus=/run/sandbox/gpus
 
@@ -37,7 +37,7 @@ if [ "${1-}" != inside ]; then
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	mkdir -p "$work/units/gpumemd.service.d" "$work/root/bin"
-	# By a name without blanks, which libtool takes for the end of a path.
+	# libtool takes a blank for the end of a path, so it gets a name without one.
 	exec {bin}<"$work/root/bin"
 	for program in daemon/gpumemd ctl/gpumemctl tests/integration/systemd_worker; do
 		"$top_builddir/libtool" --silent --mode=install install -m 0755 "$top_builddir/$program" "/proc/$$/fd/$bin/" >/dev/null ||
@@ -50,7 +50,7 @@ if [ "${1-}" != inside ]; then
 	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
 	cp "$top_srcdir/systemd/gpumemd.service.d/terminate.conf" "$work/root/"
 	cp "$top_srcdir/tests/integration/systemd.sh" "$work/root/"
-	# There is no journal inside. Starts and ends are written down by the unit itself, outside of its confinement.
+	# There is no journal inside. The unit itself writes down its starts and ends, outside of its confinement.
 	cat >"$work/units/gpumemd.service.d/test.conf" <<-'UNIT'
 		[Service]
 		WatchdogSec=2s
@@ -58,7 +58,7 @@ if [ "${1-}" != inside ]; then
 		StandardError=append:/run/sandbox/log
 		ExecStartPost=+/bin/sh -c 'echo "started $MAINPID" >>/run/sandbox/events'
 		ExecStopPost=+/bin/sh -c 'echo "ended $SERVICE_RESULT $EXIT_CODE $EXIT_STATUS" >>/run/sandbox/events'
-		# Where the build has sanitizers: looking for leaks needs ptrace, which the unit rightly denies.
+		# For builds with sanitizers: the search for leaks needs ptrace, which the unit rightly denies.
 		Environment=ASAN_OPTIONS=detect_leaks=0
 	UNIT
 	if [ "$backend" = cuda ]; then
@@ -70,7 +70,7 @@ if [ "${1-}" != inside ]; then
 			ReadWritePaths=$gpus
 		UNIT
 	fi
-	# The thread sanitizer arranges its address space by personality().
+	# The thread sanitizer arranges its address space with personality().
 	if grep -q __tsan_init "$work/root/bin/gpumemd"; then
 		echo LockPersonality=no >>"$work/units/gpumemd.service.d/test.conf"
 	fi
@@ -98,7 +98,7 @@ if [ "$backend" = cuda ]; then
 	export LD_LIBRARY_PATH=$lib GPUMEM_FAKE_DIR=$gpus GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
 fi
 
-# Waits for a line of a file that matches, from the given line on, and prints it. Woken by the file's growth.
+# Waits for a matching line of a file, from the given line on, and prints it. It wakes up when the file grows.
 await() {
 	local file=$1 from=$2 pattern=$3 line status=1 fd tail
 	exec {fd}< <(exec tail -n "+$from" -F "$file" 2>/dev/null)
@@ -117,7 +117,7 @@ await() {
 }
 next_line() { echo $(($(wc -l <"$1") + 1)); }
 property() { systemctl show -P "$1" "${2:-gpumemd.service}"; }
-# An ordinary user, who is in no group of ours.
+# An ordinary user, who is not in our group.
 as_user() { setpriv --reuid 64998 --regid 64998 --clear-groups "$@"; }
 expect() { [ "$2" = "$3" ] || { echo "$1: expected \"$3\", got \"$2\"" >&2; return 1; }; }
 status_works() { as_user gpumemctl --socket "$socket" status >/dev/null; }
@@ -139,7 +139,7 @@ the_socket_is_there_before_the_daemon() {
 		expect "the service" "$(property ActiveState)" inactive
 }
 
-# Somebody connects to a service that is not running. Starting it then only waits for the start that is under way.
+# Connects to the service while it is not running. systemctl start then only waits for the start that is under way.
 activates() {
 	expect "the service before" "$(property MainPID)" 0 && status_works && [ "$(property MainPID)" != 0 ] &&
 		systemctl start gpumemd.service && expect "the service" "$(property ActiveState)" active
@@ -151,7 +151,7 @@ ready_comes_with_a_status_text() {
 	expect "the service" "$(property SubState)" running && [ -n "$(property StatusText)" ]
 }
 
-# What LimitNOFILE= can come to: without the capability, systemd goes no higher than its own limit.
+# The highest value that LimitNOFILE= can have: without the capability, systemd goes no higher than its own limit.
 most_files() {
 	local most=524288 own
 	own=$(awk '/^Max open files/ { print $5 }' /proc/1/limits)
@@ -210,7 +210,7 @@ a_reload_keeps_the_old_configuration_when_the_new_one_is_bad() {
 	return "$status"
 }
 
-# A daemon that came back: by the log of events from that line on, another process, and it works.
+# Checks that the daemon came back: the log of events has another process from that line on, and the daemon works.
 came_back() {
 	local from=$1 pid=$2 line
 	line=$(await events "$from" '^started') && [ "$line" != "started $pid" ] && status_works
@@ -228,7 +228,7 @@ a_killed_daemon_is_started_again() {
 	kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
 }
 
-# Descriptors in the service's store, as another version could have left them: they come with the next start.
+# Puts descriptors into the service's store, as another version could have left them. The next start gets them.
 what_somebody_stored_does_not_keep_it_from_starting() {
 	local from log_from pid conf=$SYSTEMD_UNIT_PATH/gpumemd.service.d/store.conf status=0
 	expect "our unit's own store" "$(property FileDescriptorStoreMax)" 0 || return 1
@@ -278,7 +278,7 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 	systemctl start gpumemd.service && status_works
 }
 
-# Somebody of that uid who takes so many MiB and keeps them.
+# Starts a client of that uid that takes so many MiB and keeps them.
 declare -A holder=()
 take() {
 	rm -f "held.$1"
@@ -286,7 +286,7 @@ take() {
 		systemd_worker hold "$2" >"held.$1" 2>&1) &
 	holder[$1]=$!
 }
-# The same, and it has them. False if it does not get them: held.UID says why.
+# The same, and waits until it has them. Fails if it does not get them: held.UID says why.
 hold() {
 	take "$1" "$2"
 	[ "$(await "held.$1" 1 .)" = held ]
@@ -300,7 +300,7 @@ let_go() {
 	holder=()
 }
 lives() { kill -0 "${holder[$1]}" 2>/dev/null; }
-# 1 GiB, of which 64997 is sure of 256 MiB and 64998 of 64.
+# 1 GiB, of which 256 MiB are guaranteed to 64997 and 64 MiB to 64998.
 shortage="[gpumemd]\nbackend = $backend\n"
 shortage+='min_free = 0\nfraction = 1\nreserve = 0\nhost_limit = 0\noom = terminate\n'
 shortage+='oom_wait = 100ms\nafter_action = 10ms\nreclaim_deadline = 10ms\n'
@@ -336,7 +336,7 @@ with_the_drop_in_it_ends_a_client_of_another_user() {
 		cp terminate.conf "$SYSTEMD_UNIT_PATH/gpumemd.service.d/" && systemctl daemon-reload &&
 		systemctl restart gpumemd.service && status_works &&
 		expect "capabilities" "$(capabilities Eff) $(capabilities Bnd)" "0000000000000020 0000000000000020" || return 1
-	# Not 64997, though it came first: it is within what is guaranteed to it. The other may be ended before it can say a word.
+	# It does not end 64997, which came first but is within its guarantee. The other may end before it prints anything.
 	hold 64997 256 && take 64998 740 &&
 		await log "$from" 'client .* is terminated .*uid 64998' >/dev/null || status=1
 	if [ "$status" = 0 ]; then

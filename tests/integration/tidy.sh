@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A test that fails leaves nothing under /tmp, however it failed; with GPUMEM_TEST_KEEP it leaves its folder.
+# A test that fails leaves nothing under /tmp, however it fails. With GPUMEM_TEST_KEEP it leaves its folder.
 set -u
 program=${top_builddir:-.}/tests/integration/untidy
 unset GPUMEM_TEST_KEEP CK_FORK
 n=0
-# check NAME STATUS LEFT HOW: its folder must be left, or not.
+# check NAME STATUS LEFT HOW: a test that ends HOW has this STATUS, and LEFT (yes or no) says whether its folder stays.
 check() {
 	local out folder status left=no
 	out=$("$program" "$4" 2>&1)
