@@ -52,7 +52,7 @@ static gid_t broker_find_admin_group(const struct gm_config *config)
 	return group ? group->gr_gid : (gid_t)-1;
 }
 
-static void broker_apply_config(struct gm_broker *broker)
+static void broker_apply_bounds(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
 	broker->dispatch.admin_group = broker_find_admin_group(config);
@@ -139,7 +139,7 @@ static void broker_check_oom(const struct gm_broker *broker)
 
 /* Applies a new configuration. Returns false and changes nothing if core refuses its limits; detail
  * says why. Takes ownership of the configuration on success. */
-static bool broker_put_to_use(
+static bool broker_change_config(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *old = broker->config;
@@ -156,7 +156,7 @@ static bool broker_put_to_use(
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
 	free(fixed);
-	broker_apply_config(broker);
+	broker_apply_bounds(broker);
 	gm_config_free(old);
 	broker_check_devices(broker);
 	broker_check_oom(broker);
@@ -192,7 +192,7 @@ static void broker_reload(struct gm_broker *broker)
 			broker_log_lines(GM_LOG_ERROR, error);
 		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
 		free(error);
-	} else if (!broker_put_to_use(broker, config, detail)) {
+	} else if (!broker_change_config(broker, config, detail)) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
 		gm_config_free(config);
@@ -509,7 +509,7 @@ static int broker_start_listener(struct gm_broker *broker)
 		&broker->hub, broker->endpoint.socket, &ops, dispatch, &broker->listener);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
-	broker_apply_config(broker);
+	broker_apply_bounds(broker);
 	return 0;
 }
 

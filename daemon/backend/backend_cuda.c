@@ -432,7 +432,7 @@ static void cuda_leave(struct backend *backend, uint32_t number)
 }
 
 /* Refuses a uid that has had too many ipc blocks. Logged once per uid. */
-static int cuda_spent(struct backend *backend, uid_t uid)
+static int cuda_refuse_spent(struct backend *backend, uid_t uid)
 {
 	uint64_t numbers;
 	char field[32];
@@ -448,7 +448,7 @@ static int cuda_spent(struct backend *backend, uid_t uid)
 }
 
 /* Refuses an ipc block because old handles would open it. Logged once until a creation works. */
-static int cuda_crowded(struct device *device, uint32_t number)
+static int cuda_refuse_crowded(struct device *device, uint32_t number)
 {
 	char field[32];
 	const char *fields[] = {field, NULL};
@@ -483,9 +483,9 @@ static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t by
 	if (r == GM_IPC_BLOCKS_E_DRIVER)
 		return cuda_failed(backend, number, call, result);
 	if (r == GM_IPC_BLOCKS_E_TAKEN)
-		return cuda_crowded(device, number);
+		return cuda_refuse_crowded(device, number);
 	if (r)
-		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_spent(backend, seen->uid) : r;
+		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_refuse_spent(backend, seen->uid) : r;
 
 	device->crowded = false;
 	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};

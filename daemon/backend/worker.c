@@ -145,7 +145,7 @@ static void worker_turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
 }
 
 /* Takes out the first job of a turn. The rest of the turn goes to the end of the circle. */
-static void worker_turns_behead(struct gm_worker *worker, struct gm_chunk *head)
+static void worker_turns_take_head(struct gm_worker *worker, struct gm_chunk *head)
 {
 	struct gm_chunk **at = worker_bucket_of(worker, head->job.turn);
 	while (*at != head)
@@ -171,7 +171,7 @@ static struct gm_chunk *worker_turns_pop(struct gm_worker *worker)
 {
 	struct gm_chunk *head = worker->turns.first;
 	if (head)
-		worker_turns_behead(worker, head);
+		worker_turns_take_head(worker, head);
 	return head;
 }
 
@@ -179,7 +179,7 @@ static void worker_turns_remove(struct gm_worker *worker, struct gm_chunk *chunk
 {
 	struct gm_chunk *prev = chunk->job.prev, *next = chunk->job.next;
 	if (!prev) {
-		worker_turns_behead(worker, chunk);
+		worker_turns_take_head(worker, chunk);
 		return;
 	}
 	prev->job.next = next;

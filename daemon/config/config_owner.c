@@ -20,10 +20,10 @@
 
 #define NAME_BYTES 255
 
-static int config_owner_none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
+static int config_owner_refuse(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int config_owner_none(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
+static int config_owner_refuse(char why[GM_CONFIG_OWNER_WHY], const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -41,18 +41,18 @@ static int config_owner_parse_id(const char *kind, const char *text, char *owner
 	if (r == 0 && id >= UINT32_MAX)
 		r = -ERANGE;
 	if (r == -ERANGE)
-		return config_owner_none(
+		return config_owner_refuse(
 			why, "\"%s\" is too large for a %s", gm_config_shown(text, shown), kind);
 	if (r < 0 && !strcmp(kind, "uid")) {
 		const struct passwd *user = getpwnam(text);
 		if (!user)
-			return config_owner_none(
+			return config_owner_refuse(
 				why, "there is no user \"%s\"", gm_config_shown(text, shown));
 		id = user->pw_uid;
 	} else if (r < 0) {
 		const struct group *group = getgrnam(text);
 		if (!group)
-			return config_owner_none(
+			return config_owner_refuse(
 				why, "there is no group \"%s\"", gm_config_shown(text, shown));
 		id = group->gr_gid;
 	}
@@ -68,10 +68,10 @@ static int config_owner_parse_unit(const char *text, char *owner, char *why)
 	char shown[GM_CONFIG_SHOW_BYTES];
 	gm_config_shown(text, shown);
 	if (strlen(text) > NAME_BYTES)
-		return config_owner_none(why, "a unit's name has at most %d bytes", NAME_BYTES);
+		return config_owner_refuse(why, "a unit's name has at most %d bytes", NAME_BYTES);
 	if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@") !=
 		strlen(text))
-		return config_owner_none(why, "\"%s\" is not a unit's name", shown);
+		return config_owner_refuse(why, "\"%s\" is not a unit's name", shown);
 
 	const char *dot = strrchr(text, '.');
 	for (size_t i = 0; dot && dot > text && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -80,7 +80,7 @@ static int config_owner_parse_unit(const char *text, char *owner, char *why)
 			return 0;
 		}
 	}
-	return config_owner_none(
+	return config_owner_refuse(
 		why, "\"%s\" is not a unit's name; did you mean %s.service?", shown, shown);
 }
 
@@ -89,15 +89,15 @@ static int config_owner_parse_name(
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	if (strlen(text) > most)
-		return config_owner_none(why, "a %s's name has at most %zu bytes", kind, most);
+		return config_owner_refuse(why, "a %s's name has at most %zu bytes", kind, most);
 
 	/* gm_name_ok() is for names within our own limit; those of containers can be longer. */
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return config_owner_none(
+			return config_owner_refuse(
 				why, "\"%s\" is not printable", gm_config_shown(text, shown));
 	if (most <= GM_LIMIT_NAME_BYTES && !gm_name_ok(text))
-		return config_owner_none(
+		return config_owner_refuse(
 			why, "\"%s\" is not printable", gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "%s:%s", kind, text);
 	return 0;
@@ -108,7 +108,7 @@ static int config_owner_parse_session(const char *text, char *owner, char *why)
 	char shown[GM_CONFIG_SHOW_BYTES];
 	uint64_t id;
 	if (gm_parse_u64(text, &id) < 0 || id == 0)
-		return config_owner_none(why,
+		return config_owner_refuse(why,
 			"\"%s\" is not a session's number; 'gpumemctl clients --json' shows them",
 			gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "session:%llu", (unsigned long long)id);
@@ -125,11 +125,11 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 #define IS(word) (n == strlen(word) && !strncasecmp(text, word, n))
 	if (!colon || !(IS("uid") || IS("gid") || IS("unit") || IS("container") || IS("client") ||
 			      (session && IS("session"))))
-		return config_owner_none(ret_why,
+		return config_owner_refuse(ret_why,
 			"\"%s\" names no owner; write uid:, gid:, unit:, container: or client: and a name",
 			shown);
 	if (!colon[1])
-		return config_owner_none(ret_why, "\"%s\" needs a name after the colon", shown);
+		return config_owner_refuse(ret_why, "\"%s\" needs a name after the colon", shown);
 	if (IS("uid"))
 		return config_owner_parse_id("uid", colon + 1, ret_owner, ret_why);
 	if (IS("gid"))

@@ -17,7 +17,7 @@ uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t tota
 	return most < rest ? most : rest;
 }
 
-static void config_policy_work_out(
+static void config_policy_compute(
 	const struct gm_config_device *set, uint64_t total, struct gm_policy *ret_policy)
 {
 	struct gm_policy policy = set->policy;
@@ -32,7 +32,7 @@ static void config_policy_work_out(
 void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
 	struct gm_policy *ret_policy)
 {
-	config_policy_work_out(&config->devices[device], total, ret_policy);
+	config_policy_compute(&config->devices[device], total, ret_policy);
 }
 
 void gm_config_pinned_policy(
@@ -42,7 +42,7 @@ void gm_config_pinned_policy(
 	set.policy.fraction = 1;
 	set.policy.min_free = 0;
 	set.policy.reserve = 0;
-	config_policy_work_out(&set, total, ret_policy);
+	config_policy_compute(&set, total, ret_policy);
 }
 
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new)

@@ -453,8 +453,7 @@ START_TEST(a_socket_path_one_byte_too_long_is_refused_not_cut)
 	socket[GM_LIMIT_SOCKET_PATH_BYTES] = 'x';
 	socket[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\n", socket);
-	refuse_text(
-		text, "2: socket: the path of a socket has 108 bytes; the most is 107");
+	refuse_text(text, "2: socket: the path of a socket has 108 bytes; the most is 107");
 }
 END_TEST
 
