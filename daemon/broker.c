@@ -55,7 +55,7 @@ static gid_t broker_find_admin_group(const struct gm_config *config)
 static void broker_apply_bounds(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
-	broker->dispatch.admin_group = broker_find_admin_group(config);
+	broker->serve.admin_group = broker_find_admin_group(config);
 	gm_listener_set_bounds(broker->listener, config->connections_per_uid,
 		config->hello_deadline_ns / GM_NS_PER_MS);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
@@ -72,20 +72,20 @@ static void broker_log_lines(enum gm_log_level level, char *text)
 static void broker_use_config(struct gm_broker *broker, struct gm_config *config)
 {
 	broker->config = config;
-	broker->dispatch.config = config;
+	broker->serve.config = config;
 }
 
 static void broker_device_policy(
 	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy)
 {
-	const struct gm_backend_device *info = &broker->dispatch.devices[device];
+	const struct gm_backend_device *info = &broker->serve.devices[device];
 	if (info->pinned)
 		gm_config_pinned_policy(broker->config, info->total, ret_policy);
 	else
 		gm_config_policy(broker->config, device, info->total, ret_policy);
 
 	/* The reserve is fd chunks, which clients of this device get only if they ask for fd. */
-	if (gm_serve_auto_transport(&broker->dispatch, device) != GM_TRANSPORT_FD)
+	if (gm_serve_auto_transport(&broker->serve, device) != GM_TRANSPORT_FD)
 		ret_policy->reserve = 0;
 }
 
@@ -94,13 +94,13 @@ static void broker_device_policy(
 static void broker_check_devices(const struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
-	uint32_t n = broker->dispatch.n_devices;
-	n -= n && broker->dispatch.devices[n - 1].pinned;
+	uint32_t n = broker->serve.n_devices;
+	n -= n && broker->serve.devices[n - 1].pinned;
 	for (uint32_t i = 0; i < n && !broker->ops->sized; i++)
 		if (config->devices[i].size)
 			gm_log(GM_LOG_WARNING,
 				"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
-				i, i, broker->dispatch.devices[i].name);
+				i, i, broker->serve.devices[i].name);
 	for (uint32_t i = 0; i < config->n_strangers; i++)
 		gm_log(GM_LOG_WARNING,
 			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
@@ -113,8 +113,8 @@ static void broker_check_devices(const struct gm_broker *broker)
 
 static void broker_status_text(const struct gm_broker *broker, char text[256])
 {
-	uint32_t n = broker->dispatch.n_devices;
-	bool pinned = n && broker->dispatch.devices[n - 1].pinned;
+	uint32_t n = broker->serve.n_devices;
+	bool pinned = n && broker->serve.devices[n - 1].pinned;
 	n -= pinned;
 	snprintf(text, 256, "Serving %u device%s (%s)%s on %.150s", n, n == 1 ? "" : "s",
 		broker->ops->name, pinned ? " and pinned host memory" : "", broker->endpoint.path);
@@ -124,7 +124,7 @@ static void broker_status_text(const struct gm_broker *broker, char text[256])
 static void broker_check_oom(const struct gm_broker *broker)
 {
 	bool wanted = false;
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++) {
+	for (uint32_t i = 0; i < broker->serve.n_devices; i++) {
 		struct gm_policy policy;
 		broker_device_policy(broker, i, &policy);
 		wanted = wanted || policy.oom == GM_OOM_TERMINATE;
@@ -145,7 +145,7 @@ static bool broker_change_config(
 	struct gm_config *old = broker->config;
 	struct gm_policy policies[GM_LIMIT_DEVICES];
 	broker_use_config(broker, config);
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
+	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
 		broker_device_policy(broker, i, &policies[i]);
 	if (gm_admin_configure(broker->core, config, policies, detail) != GPUMEM_OK) {
 		broker_use_config(broker, old);
@@ -161,7 +161,7 @@ static bool broker_change_config(
 	broker_check_devices(broker);
 	broker_check_oom(broker);
 	gm_clients_limits_changed(&broker->clients);
-	gm_watch_limits(&broker->dispatch, NULL, "",
+	gm_watch_limits(&broker->serve, NULL, "",
 		"as in the new configuration, except those set at run time");
 	return true;
 }
@@ -173,7 +173,7 @@ static int broker_load_for_devices(
 {
 	struct gm_config_known known = {.n = n};
 	for (uint32_t i = 0; i < n; i++) {
-		const struct gm_backend_device *device = &broker->dispatch.devices[i];
+		const struct gm_backend_device *device = &broker->serve.devices[i];
 		known.devices[i].uuid = device->pinned ? NULL : device->uuid;
 		known.devices[i].pci = device->pci;
 	}
@@ -186,7 +186,7 @@ static void broker_reload(struct gm_broker *broker)
 	char *error = NULL;
 	char status[256], detail[GM_DETAIL_BYTES];
 	gm_service_reloading();
-	int r = broker_load_for_devices(broker, broker->dispatch.n_devices, &config, &error);
+	int r = broker_load_for_devices(broker, broker->serve.n_devices, &config, &error);
 	if (r < 0) {
 		if (error)
 			broker_log_lines(GM_LOG_ERROR, error);
@@ -222,7 +222,7 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 	gm_service_stopping();
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, false);
-	gm_watch_goodbye(&broker->dispatch, reason, false);
+	gm_watch_goodbye(&broker->serve, reason, false);
 
 	/* Before the connections: a session that ends with the daemon is not quarantined. */
 	if (broker->clients_open)
@@ -264,10 +264,10 @@ static void broker_finish(struct gm_broker *broker, int result)
 
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
-	gm_processes_free(broker->dispatch.processes);
+	gm_processes_free(broker->serve.processes);
 	gm_terminator_free(broker->terminator);
-	gm_watch_free(broker->dispatch.watch);
-	broker->dispatch.watch = NULL;
+	gm_watch_free(broker->serve.watch);
+	broker->serve.watch = NULL;
 	if (broker->clients_open)
 		gm_clients_close(&broker->clients);
 	if (broker->hub_open)
@@ -392,8 +392,8 @@ static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 		r = broker->ops->open(&config, &broker->backend, ret_devices, why);
 		if (r == -ENODEV && strcmp(name, "auto") == 0) {
 			gm_log(GM_LOG_INFO, "backend %s: %s", backends[i]->name, why);
-			snprintf(broker->dispatch.backend_note,
-				sizeof(broker->dispatch.backend_note), "%s: %.200s",
+			snprintf(broker->serve.backend_note,
+				sizeof(broker->serve.backend_note), "%s: %.200s",
 				backends[i]->name, why);
 		}
 	}
@@ -401,8 +401,8 @@ static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
 			why[0] ? why : "there is no backend of this name");
-	broker->dispatch.ops = broker->ops;
-	broker->dispatch.backend = broker->backend;
+	broker->serve.ops = broker->ops;
+	broker->serve.backend = broker->backend;
 	return r;
 }
 
@@ -413,7 +413,7 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	for (uint32_t i = 0; i < n; i++)
-		broker->ops->device_info(broker->backend, i, &broker->dispatch.devices[i]);
+		broker->ops->device_info(broker->backend, i, &broker->serve.devices[i]);
 	if (broker->config->n_strangers == 0)
 		return 0;
 
@@ -433,7 +433,7 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 
 static int broker_start_core(struct gm_broker *broker, uint32_t n)
 {
-	int r = gm_watch_new(&broker->dispatch.watch);
+	int r = gm_watch_new(&broker->serve.watch);
 	if (r < 0)
 		return broker_fail(r, "events");
 
@@ -445,8 +445,8 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (r < 0)
 		return broker_fail(r, "core");
 
-	broker->dispatch.core = broker->core;
-	broker->dispatch.clients = &broker->clients;
+	broker->serve.core = broker->core;
+	broker->serve.clients = &broker->clients;
 	r = gm_clients_init(
 		&broker->clients, &broker->hub, broker->core, n, gm_broker_on_flushed, broker);
 	if (r < 0)
@@ -454,7 +454,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 
 	broker->clients_open = true;
 	for (uint32_t i = 0; i < n; i++) {
-		struct gm_backend_device *info = &broker->dispatch.devices[i];
+		struct gm_backend_device *info = &broker->serve.devices[i];
 		uint64_t free_bytes = 0;
 		/* Measured before its thread starts, so that no client is told that the device
 		 * cannot be measured. */
@@ -476,11 +476,11 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 		r = gm_core_add_device(broker->core, &core_info, &number);
 		if (r < 0)
 			return broker_fail(r, "a device");
-		broker->dispatch.n_devices = number + 1;
+		broker->serve.n_devices = number + 1;
 	}
 
 	r = gm_processes_new(
-		&broker->loop, broker->ops, broker->workers, n, &broker->dispatch.processes);
+		&broker->loop, broker->ops, broker->workers, n, &broker->serve.processes);
 	if (r < 0)
 		return broker_fail(r, "the survey of devices");
 
@@ -501,12 +501,12 @@ static int broker_start_listener(struct gm_broker *broker)
 		.packet = gm_dispatch_packet,
 		.closed = gm_dispatch_closed,
 	};
-	struct gm_serve *dispatch = &broker->dispatch;
-	dispatch->socket = broker->endpoint.path;
-	dispatch->start_ns = gm_clock_ns();
-	dispatch->uid = geteuid();
+	struct gm_serve *serve = &broker->serve;
+	serve->socket = broker->endpoint.path;
+	serve->start_ns = gm_clock_ns();
+	serve->uid = geteuid();
 	int r = gm_listener_new(
-		&broker->hub, broker->endpoint.socket, &ops, dispatch, &broker->listener);
+		&broker->hub, broker->endpoint.socket, &ops, serve, &broker->listener);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
 	broker_apply_bounds(broker);
@@ -517,8 +517,8 @@ static int broker_start_listener(struct gm_broker *broker)
 static bool broker_is_measured(const struct gm_broker *broker)
 {
 	bool any = false;
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
-		any = any || broker->dispatch.devices[i].measured;
+	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
+		any = any || broker->serve.devices[i].measured;
 	return any && !broker->ops->exclusive;
 }
 

@@ -73,7 +73,7 @@ static void core_session_changed(void *ctx, struct gm_session *session, uint32_t
 static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
 {
 	struct gm_broker *broker = ctx;
-	gm_watch_level(&broker->dispatch, device);
+	gm_watch_level(&broker->serve, device);
 	if (broker->clients_open)
 		gm_clients_level_changed(&broker->clients, device);
 }
@@ -101,8 +101,8 @@ static int core_terminate(void *ctx, struct gm_session *session, uint32_t device
 static void core_event(void *ctx, const struct gm_event *event)
 {
 	struct gm_broker *broker = ctx;
-	if (broker->dispatch.watch && broker->clients_open)
-		gm_watch_event(&broker->dispatch, event);
+	if (broker->serve.watch && broker->clients_open)
+		gm_watch_event(&broker->serve, event);
 }
 
 /* A backend remembers only its last failure. If it is not older than this, it is the one that core
@@ -196,7 +196,7 @@ static void broker_on_sampled(
 static void broker_on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
-	gm_processes_update(broker->dispatch.processes, device, usage);
+	gm_processes_update(broker->serve.processes, device, usage);
 }
 
 const struct gm_worker_events gm_broker_device_events = {
@@ -252,7 +252,7 @@ void gm_broker_on_flushed(void *ctx)
 void gm_broker_on_sample(uv_timer_t *timer)
 {
 	struct gm_broker *broker = timer->data;
-	for (uint32_t i = 0; i < broker->dispatch.n_devices; i++)
-		if (broker->dispatch.devices[i].measured)
+	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
+		if (broker->serve.devices[i].measured)
 			gm_worker_sample(broker->workers[i]);
 }

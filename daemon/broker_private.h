@@ -40,7 +40,7 @@ struct gm_broker {
 	bool hub_open;
 	struct gm_clients clients;
 	bool clients_open;
-	struct gm_serve dispatch;
+	struct gm_serve serve;
 	struct gm_listener *listener;
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
