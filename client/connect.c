@@ -22,6 +22,7 @@
 #include "client/session/returns.h"
 #include "client/session/session_lease.h"
 #include "client/thread.h"
+#include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -45,9 +46,7 @@ const char *gpumem_version(void)
 static void connect_say_goodbye(struct gpumem_session *session, struct gm_conn *conn)
 {
 	Gm__Wire__Goodbye body = GM__WIRE__GOODBYE__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE;
-	packet.goodbye = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(GOODBYE, goodbye, &body);
 	/* If it fails, there is nothing more to do. */
 	(void)gm_session_tell_with(session, conn, &packet, &session->goodbye);
 }
@@ -292,9 +291,8 @@ gpumem_status gpumem_pressure(
 	uint64_t value = atomic_load_explicit(&d->pressure, memory_order_relaxed);
 	uint32_t ppm = (uint32_t)value, level = (uint32_t)(value >> 32);
 	if (ret_pressure)
-		*ret_pressure = ppm > 1000000 ? 1.0 : ppm / 1e6;
+		*ret_pressure = (double)gm_min(ppm, 1000000) / 1e6;
 	if (ret_level)
-		*ret_level =
-			level > GPUMEM_LEVEL_CRITICAL ? GPUMEM_LEVEL_CRITICAL : (gpumem_level)level;
+		*ret_level = (gpumem_level)gm_min(level, GPUMEM_LEVEL_CRITICAL);
 	return GPUMEM_OK;
 }

@@ -92,11 +92,6 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 
 /* ---- events from the daemon */
 
-static gpumem_level thread_level(uint32_t value)
-{
-	return value > GPUMEM_LEVEL_CRITICAL ? GPUMEM_LEVEL_CRITICAL : (gpumem_level)value;
-}
-
 static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *packet)
 {
 	gpumem_event event = {0};
@@ -105,7 +100,8 @@ static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *p
 		event.kind = GPUMEM_EVENT_PRESSURE;
 		event.device =
 			gm_session_device_name(thread->session, packet->pressure_event->device);
-		event.level = thread_level(packet->pressure_event->level);
+		event.level =
+			(gpumem_level)gm_min(packet->pressure_event->level, GPUMEM_LEVEL_CRITICAL);
 		event.pressure = packet->pressure_event->pressure_ppm / 1e6;
 		break;
 	case GM__WIRE__PACKET__BODY_RECLAIM_EVENT:

@@ -48,6 +48,14 @@ void gm_wire_arena_deinit(struct gm_wire_arena *arena);
 int gm_wire_unpack(
 	struct gm_wire_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet);
 
+/* A packet around a body: Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body). */
+#define GM_WIRE_PACKET(NAME, name, body_ptr) \
+	((Gm__Wire__Packet){ \
+		.base = PROTOBUF_C_MESSAGE_INIT(&gm__wire__packet__descriptor), \
+		.body_case = GM__WIRE__PACKET__BODY_##NAME, \
+		.name = (body_ptr), \
+	})
+
 /* Packs a packet; *ret_n is the number of bytes written. Returns -E2BIG if the packet is longer
  * than GM_LIMIT_PACKET_BYTES or than the room. */
 int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_t *ret_n);

@@ -82,9 +82,7 @@ gpumem_status gpumem_share(
 	body.audience = (Gm__Wire__Audience)given.audience;
 	body.audience_id = given.id;
 	body.read_only = given.mode == GPUMEM_SHARE_READ_ONLY;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_SHARE;
-	packet.share = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(SHARE, share, &body);
 
 	struct gm_call *call = &share->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
@@ -118,9 +116,7 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 		return status;
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.lease = buffer->lease->held.lease;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_UNSHARE;
-	packet.unshare = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
 	return gm_session_tell(buffer->session, NULL, &packet);
 }
 

@@ -225,9 +225,7 @@ static void conn_ack(struct gm_conn *conn)
 	if (conn->dead || !conn_ack_due(conn))
 		return;
 	Gm__Wire__Ack body = GM__WIRE__ACK__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_ACK;
-	packet.ack = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(ACK, ack, &body);
 	/* If the socket is full, the leader tries again later. If it is broken, reading shows it.
 	 */
 	(void)conn_send_locked(conn, &packet);

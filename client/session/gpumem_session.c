@@ -213,9 +213,7 @@ gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn 
 	devices->call.ops = &devices_ops;
 
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-	packet.get_devices = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_DEVICES, get_devices, &body);
 
 	struct gm_call *call = &devices->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &call);

@@ -144,9 +144,7 @@ static gpumem_status hello_say(
 		hello.token.data = (uint8_t *)ask->token;
 		hello.token.len = GM_TOKEN_BYTES;
 	}
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_HELLO;
-	packet.hello = &hello;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(HELLO, hello, &hello);
 
 	int r = gm_conn_call(conn, &packet, &call->call, ask->deadline_ns);
 	if (r == -ETIMEDOUT)

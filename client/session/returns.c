@@ -43,9 +43,7 @@ gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *vi
 	body.lease = lease;
 	body.chunks = chunks;
 	body.n_chunks = n;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_RETURN_CHUNKS;
-	packet.return_chunks = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(RETURN_CHUNKS, return_chunks, &body);
 	return gm_session_tell(session, via, &packet);
 }
 

@@ -265,9 +265,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 	Gm__Wire__GetHandles body = GM__WIRE__GET_HANDLES__INIT;
 	body.lease = lease;
 	body.from = from;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_GET_HANDLES;
-	packet.get_handles = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_HANDLES, get_handles, &body);
 
 	struct gm_call *base = &call->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &base);
@@ -413,9 +411,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t dev
 	body.tag = (char *)(tag ? tag : "");
 	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
 	body.wait_ms = lease_set_patience(session, call, wait_ms);
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;
-	packet.lease = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
 	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
 
@@ -429,9 +425,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	Gm__Wire__Open body = GM__WIRE__OPEN__INIT;
 	body.token.data = (uint8_t *)token;
 	body.token.len = GM_TOKEN_BYTES;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_OPEN;
-	packet.open = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(OPEN, open, &body);
 	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
 
@@ -448,9 +442,7 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 	body.bytes = bytes;
 	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
 	body.wait_ms = lease_set_patience(session, call, wait_ms);
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	packet.body_case = GM__WIRE__PACKET__BODY_GROW;
-	packet.grow = &body;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_ask(session, call, &packet, NULL, ret_chunks);
 }
 

@@ -160,23 +160,17 @@ static void pages_row_write(
 	gm_page_write(row, &value, sizeof(value));
 }
 
-/* Locked. Returns 0 if no row is free. */
-static uint32_t pages_row_take(struct gm_session_pages *pages, uint32_t device, uint64_t bytes,
-	uint64_t born_ns, const char *tag)
-{
-	if (!pages->n_free)
-		return 0;
-	uint32_t i = pages->free_rows[--pages->n_free];
-	pages_row_write(&pages->client->rows[i], device, bytes, born_ns, tag);
-	return i + 1;
-}
-
 uint32_t gm_session_pages_row_try(
 	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
 {
 	uint64_t born_ns = pages_coarse_ns();
+	uint32_t row = 0;
+
 	pthread_mutex_lock(&pages->lock);
-	uint32_t row = pages_row_take(pages, device, bytes, born_ns, tag);
+	if (pages->n_free) {
+		row = pages->free_rows[--pages->n_free] + UINT32_C(1);
+		pages_row_write(&pages->client->rows[row - 1], device, bytes, born_ns, tag);
+	}
 	pthread_mutex_unlock(&pages->lock);
 	return row;
 }
@@ -184,15 +178,14 @@ uint32_t gm_session_pages_row_try(
 uint32_t gm_session_pages_row_add(
 	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag)
 {
-	uint64_t born_ns = pages_coarse_ns();
+	uint32_t row = gm_session_pages_row_try(pages, device, bytes, tag);
+	if (row)
+		return row;
+
 	pthread_mutex_lock(&pages->lock);
-	uint32_t row = pages_row_take(pages, device, bytes, born_ns, tag);
-	if (!row) {
-		pages->untracked[device]++;
-		row = GM_PAGES_UNTRACKED;
-	}
+	pages->untracked[device]++;
 	pthread_mutex_unlock(&pages->lock);
-	return row;
+	return GM_PAGES_UNTRACKED;
 }
 
 void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, uint64_t n)
