@@ -246,8 +246,8 @@ int main(void)
 		from_the_pool(1024 * MIB, "1 GiB", 800);
 	from_the_pool(64 * MIB, "64 MiB", 300);
 	if (large) {
-		/* The only chunk of that size is in use, so the pooled 64 MiB are used for a part.
-		 */
+		/* The only chunk of that size is in use, so the pooled 64 MiB are used for a
+		 * part. */
 		gpumem_buffer *held;
 		OK(gpumem_buffer_create(session, 0, 1024 * MIB, NULL, &held));
 		from_the_pool(1024 * MIB, "1 GiB in five chunks", 800);

@@ -82,6 +82,7 @@ static void connect_session_free(struct gpumem_session *session)
 		gm_supply_free(session->device[i].supply);
 		gm_mapping_close(&session->device[i]);
 	}
+
 	gm_session_pages_deinit(&session->pages);
 	gm_close(session->wake);
 	pthread_mutex_destroy(&session->lock);
@@ -95,18 +96,21 @@ static void connect_session_free(struct gpumem_session *session)
 void gpumem_disconnect(gpumem_session *session)
 {
 	GM_UNCANCELLED;
+
 	if (!session)
 		return;
 	if (!gm_session_ok(session)) {
 		(void)gm_session_refused(session);
 		return;
 	}
+
 	if (gm_thread_inside(session)) {
 		(void)gm_error(GPUMEM_E_BUSY,
 			"gpumem_disconnect() cannot be called from the event function: call it "
 			"from another thread");
 		return;
 	}
+
 	connect_session_free(session);
 }
 
@@ -130,6 +134,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 		return gm_error(
 			gm_status_from_errno(r), "cannot create a session: %s", strerror(-r));
 	}
+
 	*ret_session = session;
 	return GPUMEM_OK;
 }
@@ -138,6 +143,7 @@ static gpumem_status connect_find_socket(struct gpumem_session *session, const c
 {
 	const char *why = "the socket given to gpumem_connect";
 	int r = 0;
+
 	if (given)
 		snprintf(session->path, sizeof(session->path), "%s", given);
 	else
@@ -208,6 +214,7 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 			status = gm_error(gm_status_from_errno(r),
 				"cannot start the library's thread: %s", strerror(-r));
 	}
+
 	gm_hello_deinit(&hello);
 	return status;
 }
@@ -216,6 +223,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 {
 	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
 	GM_UNCANCELLED;
+
 	if (!ret_session)
 		return gm_error(GPUMEM_E_INVALID, "ret_session must not be NULL");
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
@@ -239,6 +247,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 		connect_session_free(session);
 		return gm_error(status, "%s", text);
 	}
+
 	*ret_session = session;
 	return GPUMEM_OK;
 }
@@ -259,6 +268,7 @@ gpumem_status gpumem_device_info(
 	gpumem_session *session, uint32_t name, gpumem_device_info_t *ret_info)
 {
 	uint32_t device;
+
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!gm_session_find_device(session, name, &device))
@@ -278,6 +288,7 @@ gpumem_status gpumem_pressure(
 	gpumem_session *session, uint32_t name, double *ret_pressure, gpumem_level *ret_level)
 {
 	uint32_t device;
+
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!gm_session_find_device(session, name, &device))

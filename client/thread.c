@@ -29,8 +29,8 @@
 
 #define NEVER UINT64_MAX
 
-/* How long to wait between tries to reach the daemon; the time doubles from the first to the most.
- */
+/* How long to wait between tries to reach the daemon; the time doubles from the first to the
+ * most. */
 #define RETRY_FIRST_NS (100 * GM_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * GM_NS_PER_S)
 /* How soon figures are published after a change, and how often while they keep changing. */
@@ -95,6 +95,7 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *packet)
 {
 	gpumem_event event = {0};
+
 	switch (packet->body_case) {
 	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
 		event.kind = GPUMEM_EVENT_PRESSURE;
@@ -129,6 +130,7 @@ static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *p
 	default:
 		return; /* an event that only newer daemons know */
 	}
+
 	thread_emit(thread, event);
 }
 
@@ -183,6 +185,7 @@ static void thread_reconnect(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
 	bool resumed;
+
 	if (gm_resume(session, &thread->socket, &resumed)) {
 		pthread_mutex_lock(&session->lock);
 		snprintf(session->away, sizeof(session->away), "%s", gm_error_text());
@@ -211,12 +214,14 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 {
 	struct gpumem_session *session = thread->session;
 	bool moved = false;
+
 	/* The flag is cleared first, so that a change after the figures were read sets it again. */
 	atomic_store_explicit(&session->stirred, false, memory_order_seq_cst);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_listing_publish(session, i);
 		moved |= gm_use_publish(session, i);
 	}
+
 	thread->publish_at = NEVER;
 	if (moved) {
 		atomic_store_explicit(&session->stirred, true, memory_order_relaxed);
@@ -256,6 +261,7 @@ static void *thread_run(void *ctx)
 {
 	struct gm_thread *thread = ctx;
 	struct gpumem_session *session = thread->session;
+
 	while (!atomic_load(&thread->stop)) {
 		struct gm_conn *conn = thread->away ? NULL : session->conn;
 		struct pollfd p[3] = {
@@ -309,6 +315,7 @@ int gm_thread_start(struct gpumem_session *session, int socket)
 		gm_close(socket);
 		return -ENOMEM;
 	}
+
 	thread->session = session;
 	thread->socket = socket;
 	thread->tick_at = thread->publish_at = thread->retry_at = thread->return_at = NEVER;
@@ -327,6 +334,7 @@ int gm_thread_start(struct gpumem_session *session, int socket)
 		thread_free(thread);
 		return -r;
 	}
+
 	(void)pthread_setname_np(thread->thread, "gpumem");
 	return 0;
 }
@@ -334,6 +342,7 @@ int gm_thread_start(struct gpumem_session *session, int socket)
 void gm_thread_stop(struct gpumem_session *session)
 {
 	struct gm_thread *thread = session->thread;
+
 	if (!thread)
 		return;
 	atomic_store(&thread->stop, true);

@@ -181,6 +181,7 @@ static int cuda_load(void)
 			"the NVIDIA driver is too old: it has CUDA %d.%d; 11.4 (driver 470) or newer is needed",
 			cuda_table.driver_version / 1000, cuda_table.driver_version % 1000 / 10);
 	}
+
 	if (result == GM_CUDA_SUCCESS)
 		result = cuda_table.cuDeviceGetCount(&count);
 	if (result != GM_CUDA_SUCCESS)
@@ -244,6 +245,7 @@ int gm_cuda_load(const struct gm_cuda **ret_cuda, char why[GM_CUDA_WHY_BYTES])
 		memcpy(why, cuda_why, GM_CUDA_WHY_BYTES);
 		return cuda_result;
 	}
+
 	*ret_cuda = &cuda_table;
 	return 0;
 }
@@ -261,6 +263,7 @@ int gm_nvml_load(const struct gm_nvml **ret_nvml, char why[GM_CUDA_WHY_BYTES])
 		memcpy(why, nvml_why, GM_CUDA_WHY_BYTES);
 		return nvml_result;
 	}
+
 	*ret_nvml = &nvml_table;
 	return 0;
 }
@@ -274,6 +277,7 @@ const char *gm_nvml_error(gm_nvml_return result, char text[GM_NVML_ERROR_TEXT])
 		GM_NVML_VALUES(NAME)
 #undef NAME
 	}
+
 	snprintf(text, GM_NVML_ERROR_TEXT, "NVML error %d", result);
 	return text;
 }

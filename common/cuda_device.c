@@ -53,6 +53,7 @@ static bool cuda_device_try_fd(const struct gm_cuda *cuda, struct gm_cuda_device
 			close(fd);
 		cuda->cuMemRelease(mem);
 	}
+
 	if (result)
 		snprintf(device->fd_why, sizeof device->fd_why, "%s: %s", call,
 			gm_cuda_error(cuda, result));
@@ -66,6 +67,7 @@ static bool cuda_device_has_fd(const struct gm_cuda *cuda, struct gm_cuda_device
 		snprintf(device->fd_why, sizeof device->fd_why, "the driver is older than 450");
 		return false;
 	}
+
 	if (!cuda_device_can(cuda, device->number,
 		    GM_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
 		!cuda_device_can(cuda, device->number,
@@ -117,6 +119,7 @@ int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 			gm_cuda_error(cuda, result));
 		return -ENODEV;
 	}
+
 	memcpy(device.uuid, uuid.bytes, GM_UUID_BYTES);
 	device.total = total;
 	device.fd = cuda_device_has_fd(cuda, &device, wsl);

@@ -40,6 +40,7 @@ static bool device_name_parse_pci(const char *at, uint32_t pci[4])
 		if (!at || *at++ != ':')
 			return false;
 	}
+
 	at = gm_parse_hex(at, 2, 2, &pci[1]);
 	if (!at || *at++ != ':')
 		return false;

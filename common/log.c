@@ -94,6 +94,7 @@ static void log_format(
 			at--;
 		strcpy(message + at, LOG_CUT);
 	}
+
 	gm_log_sink sink = atomic_load(&log_sink);
 	sink(level, message, fields ? fields : none);
 	errno = saved;

@@ -112,5 +112,6 @@ void gm_page_write(void *block, const void *value, size_t n)
 		memcpy(&word, (const uint8_t *)value + w * sizeof(word), sizeof(word));
 		atomic_store_explicit(&to[w], word, memory_order_relaxed);
 	}
+
 	gm_page_write_end(seq);
 }

@@ -70,11 +70,13 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 		*ret_why = "GPUMEM_SOCKET";
 		return 0;
 	}
+
 	if (gm_path_user_socket(uid, users) == 0 && path_is_users(users, uid)) {
 		strcpy(path, users);
 		*ret_why = "the user's daemon";
 		return 0;
 	}
+
 	strcpy(path, GM_SYSTEM_SOCKET);
 	*ret_why = "the system's daemon";
 	return 0;

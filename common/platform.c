@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kind of machine this is, according to the kernel. This file only reads; it decides nothing.
- */
+/* What kind of machine this is, according to the kernel. This file only reads; it decides
+ * nothing. */
 #include "common/platform.h"
 
 #include <limits.h>

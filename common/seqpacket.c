@@ -124,6 +124,7 @@ int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_
 		gm_fdlist_deinit(&fds);
 		return seqpacket_end_or_empty(socket);
 	}
+
 	ret->n = (size_t)n;
 	ret->fds = fds;
 	ret->fds_cut = cut || (message.msg_flags & MSG_CTRUNC);
@@ -195,6 +196,7 @@ int gm_seqpacket_connect(const char *path, int *ret_socket)
 			continue; /* a Unix socket is never half connected */
 		return errno == EAGAIN ? -ETIMEDOUT : -errno;
 	}
+
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof(forever)) < 0)
 		return -errno;
 	*ret_socket = gm_steal_fd(&fd);

@@ -59,6 +59,7 @@ static int units_parse_decimal(const char **text, struct units_decimal *ret)
 			d.decimals++;
 		}
 	}
+
 	*text = at;
 	if (overflow)
 		d.whole = UINT64_MAX;
@@ -98,6 +99,7 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes)
 		if (*text == 'B')
 			text++;
 	}
+
 	/* A bad unit is -EINVAL, even if the number in front of it is out of range. */
 	if (*text || (shift == 0 && d.decimals > 0))
 		return -EINVAL;
@@ -142,6 +144,7 @@ int gm_parse_fraction(const char *text, double *ret_fraction)
 		one = 100;
 		text++;
 	}
+
 	if (*text)
 		return -EINVAL;
 	if (parsed < 0 || d.whole > one || (d.whole == one && d.part > 0))
@@ -196,10 +199,11 @@ const char *gm_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
 		snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "B", bytes);
 		return text;
 	}
+
 	for (unsigned i = 0;; i++) {
 		unsigned shift = 10 * (i + 1);
-		/* In tenths, rounded to the nearest. If that gives 1024.0, the next unit is used.
-		 */
+		/* In tenths, rounded to the nearest. If that gives 1024.0, the next unit is
+		 * used. */
 		unsigned __int128 tenths =
 			((unsigned __int128)bytes * 10 + (UINT64_C(1) << (shift - 1))) >> shift;
 		if (tenths < 10240 || letters[i + 1] == '\0') {
@@ -220,6 +224,7 @@ const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT])
 		strcpy(text, "0s");
 		return text;
 	}
+
 	if (s < 60) {
 		if (ns < GM_NS_PER_US)
 			snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "ns", ns);
@@ -231,6 +236,7 @@ const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT])
 			snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "s", s);
 		return text;
 	}
+
 	if (s < 3600) {
 		large = s / 60, small = s % 60, large_name = "min", small_name = "s";
 	} else if (s < 86400) {
@@ -238,6 +244,7 @@ const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT])
 	} else {
 		large = s / 86400, small = s / 3600 % 24, large_name = "d", small_name = "h";
 	}
+
 	if (small)
 		snprintf(text, GM_UNITS_TEXT, "%" PRIu64 "%s %" PRIu64 "%s", large, large_name,
 			small, small_name);
@@ -270,6 +277,7 @@ static int32_t units_utf8_next(const unsigned char **at)
 			return -1; /* also at the terminating 0 */
 		c = c << 6 | (*p & 0x3f);
 	}
+
 	if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
 		return -1;
 	*at = p;

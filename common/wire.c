@@ -68,6 +68,7 @@ static void *wire_unpacking_alloc(void *data, size_t size)
 		unpacking->full = true;
 		return NULL;
 	}
+
 	rounded = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
 	if (rounded > room)
 		rounded = room;
@@ -96,6 +97,7 @@ int gm_wire_unpack(
 	struct gm_wire_arena *arena, const void *bytes, size_t n, Gm__Wire__Packet **ret_packet)
 {
 	struct wire_unpacking unpacking = {.arena = arena};
+
 	ProtobufCAllocator allocator = {
 		.alloc = wire_unpacking_alloc,
 		.free = wire_unpacking_free,
@@ -118,6 +120,7 @@ int gm_wire_unpack(
 		*ret_packet = packet;
 		return GM_WIRE_E_UNKNOWN;
 	}
+
 	*ret_packet = packet;
 	return 0;
 }
@@ -173,6 +176,7 @@ int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_
 		*ret_n = gm__wire__packet__pack(packet, bytes);
 		return 0;
 	}
+
 	n += wire_put_field(head + n, 1, packet->id);
 	n += wire_put_field(head + n, 2, packet->sequence);
 	n += wire_put_field(head + n, 3, packet->generation);

@@ -16,8 +16,8 @@
 
 #define N 1000000
 
-/* x = factor * x + 1. It is in PTX, which the driver compiles for its GPU, so nvcc is not needed.
- */
+/* x = factor * x + 1. It is in PTX, which the driver compiles for its GPU, so nvcc is not
+ * needed. */
 static const char kernel_text[] =
 	".version 6.0\n"
 	".target sm_50\n"
@@ -53,8 +53,8 @@ static int fail(const char *what)
 	return 1;
 }
 
-/* Makes a context on the GPU that the daemon calls device 0. The driver may number it differently.
- */
+/* Makes a context on the GPU that the daemon calls device 0. The driver may number it
+ * differently. */
 static int use_device(const gpumem_device_info_t *info)
 {
 	int count;

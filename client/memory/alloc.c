@@ -71,6 +71,7 @@ static gpumem_status alloc_arena_make(
 		gm_arena_free(arena);
 		arena = other;
 	}
+
 	*ret_arena = arena;
 	return GPUMEM_OK;
 }
@@ -95,6 +96,7 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
 	uint64_t next = gm_pinned_tick(session, now_ns);
+
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
 		if (arena)
@@ -235,6 +237,7 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_DONE);
 		return alloc_no_memory_for_graph();
 	}
+
 	gm_session_stir(session);
 	*ret_ptr = ptr;
 	return GPUMEM_OK;
@@ -259,6 +262,7 @@ gpumem_status gpumem_host_alloc(
 	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
 {
 	uint32_t device;
+
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
 	if (unlikely(!gm_session_find_device(session, GPUMEM_DEVICE_HOST, &device)))
@@ -320,6 +324,7 @@ static bool alloc_free_pinned(
 	struct gpumem_session *session, void *ptr, gpumem_stream stream, gpumem_status *ret_status)
 {
 	uint32_t device = session->counted;
+
 	if (!gm_pinned_apart(session, device))
 		return false;
 	uint64_t graph = alloc_graph_of(&session->device[device], stream);
@@ -338,6 +343,7 @@ static inline gpumem_status alloc_free(
 	struct gpumem_session *session, uint32_t first, void *ptr, gpumem_stream stream)
 {
 	gpumem_status status;
+
 	if (!ptr)
 		return GPUMEM_OK;
 	for (uint32_t i = first; i < session->devices; i++) {
@@ -345,6 +351,7 @@ static inline gpumem_status alloc_free(
 		if (arena && gm_arena_holds(arena, ptr))
 			return alloc_free_in_heap(session, i, arena, ptr, stream);
 	}
+
 	if (alloc_free_pinned(session, ptr, stream, &status))
 		return status;
 	return gm_error(GPUMEM_E_INVALID, "cannot free %p: this session has no %smemory there", ptr,
@@ -387,6 +394,7 @@ static void alloc_free_of_graph(void *ctx, void *ptr, uint32_t device)
 {
 	struct gpumem_session *session = ctx;
 	struct gm_arena *arena = alloc_arena(session, device);
+
 	/* Launches of the graph may still be running, on any stream. */
 	if (arena)
 		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_ANY);
@@ -423,6 +431,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_t *ret_stats)
 {
 	uint32_t device;
+
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!gm_session_find_device(session, name, &device))

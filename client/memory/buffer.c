@@ -40,6 +40,7 @@ static bool buffer_unmap(struct gpumem_buffer *buffer)
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	bool ipc = buffer->lease->transport == GM_TRANSPORT_IPC;
 	int r = 0;
+
 	if (!buffer->addr)
 		return true;
 
@@ -61,6 +62,7 @@ static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	void *addr;
+
 	buffer->bytes = chunk->bytes;
 	buffer->chunks = 1;
 	memcpy(buffer->ipc, chunk->ipc, sizeof(buffer->ipc));
@@ -76,6 +78,7 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	struct gm_session_chunk *chunk;
+
 	if (buffer->lease->transport == GM_TRANSPORT_IPC)
 		return buffer_open_ipc(buffer, chunks);
 
@@ -83,6 +86,7 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 		buffer->bytes += chunk->bytes;
 		buffer->chunks++;
 	}
+
 	int r = d->map->reserve(d->backend, buffer->bytes, &buffer->addr);
 	if (r < 0) {
 		buffer->addr = NULL;
@@ -106,6 +110,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
 	struct gm_session_device *d = &session->device[buffer->device];
+
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->list, buffer);
 	d->buffer_in_use += buffer->size;
@@ -113,6 +118,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 		d->buffer_held += buffer->bytes;
 		d->buffer_misses++;
 	}
+
 	d->buffers++;
 	pthread_mutex_unlock(&session->lock);
 
@@ -126,6 +132,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
 	struct gm_session_device *d = &session->device[buffer->device];
+
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->list, buffer);
 	d->buffer_in_use -= buffer->size;
@@ -133,6 +140,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 		d->buffer_held -= buffer->bytes;
 		d->buffer_returns += buffer->chunks;
 	}
+
 	d->buffers--;
 	pthread_mutex_unlock(&session->lock);
 
@@ -149,6 +157,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 		status = gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a buffer");
 		goto out;
 	}
+
 	buffer->session = session;
 	buffer->lease = lease;
 	buffer->device = lease->device;
@@ -158,6 +167,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 		status = gm_session_no_device(session, lease->device);
 		goto out;
 	}
+
 	status = gm_mapping_open(session, lease->device);
 	if (status)
 		goto out;
@@ -179,6 +189,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 			(unsigned long long)buffer->bytes, (unsigned long long)lease->user_bytes);
 		goto out;
 	}
+
 	buffer_enlist(buffer);
 	*ret_buffer = buffer;
 out:
@@ -197,6 +208,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	uint32_t device;
 	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
 	GM_UNCANCELLED;
+
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_buffer)
@@ -237,8 +249,8 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 
 void gpumem_buffer_destroy(gpumem_buffer *buffer)
 {
-	/* In a forked child there is nothing to end: mapping and connection belong to the parent.
-	 */
+	/* In a forked child there is nothing to end: mapping and connection belong to the
+	 * parent. */
 	if (!buffer || !gm_session_ok(buffer->session))
 		return;
 	struct gpumem_session *session = buffer->session;
@@ -253,6 +265,7 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 void gm_buffer_settle(struct gpumem_session *session)
 {
 	struct gpumem_buffer *list, *buffer, *tmp;
+
 	if (!atomic_load(&session->unsettled))
 		return;
 	pthread_mutex_lock(&session->settling);
@@ -262,8 +275,8 @@ void gm_buffer_settle(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 
 	LL_FOREACH_SAFE (list, buffer, tmp) {
-		/* A buffer that cannot be unmapped stays leased and charged until the session ends.
-		 */
+		/* A buffer that cannot be unmapped stays leased and charged until the session
+		 * ends. */
 		if (buffer_unmap(buffer))
 			gm_session_lease_give(session, buffer->lease);
 		free(buffer);

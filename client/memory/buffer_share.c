@@ -22,6 +22,7 @@ struct share_call {
 static int share_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
 	struct share_call *call = (struct share_call *)base;
+
 	if (packet->body_case != GM__WIRE__PACKET__BODY_SHARE_REPLY ||
 		packet->share_reply->token.len != sizeof(call->token.bytes))
 		return -EPROTO;
@@ -96,6 +97,7 @@ gpumem_status gpumem_open(
 	gpumem_session *session, const gpumem_token *token, gpumem_buffer **ret_buffer)
 {
 	GM_UNCANCELLED;
+
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!token || !ret_buffer)
@@ -125,10 +127,12 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 void gpumem_token_to_text(const gpumem_token *token, char text[GPUMEM_TOKEN_TEXT_BYTES])
 {
 	static const char digits[] = "0123456789abcdef";
+
 	for (size_t i = 0; i < sizeof(token->bytes); i++) {
 		*text++ = digits[token->bytes[i] >> 4];
 		*text++ = digits[token->bytes[i] & 15];
 	}
+
 	*text = '\0';
 }
 
@@ -136,6 +140,7 @@ gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token)
 {
 	gpumem_token token;
 	uint32_t byte = 0;
+
 	if (!text || !ret_token)
 		return gm_error(
 			GPUMEM_E_INVALID, "%s must not be NULL", text ? "ret_token" : "text");
@@ -144,6 +149,7 @@ gpumem_status gpumem_token_from_text(const char *text, gpumem_token *ret_token)
 		text = gm_parse_hex(text, 2, 2, &byte);
 		token.bytes[i] = (uint8_t)byte;
 	}
+
 	if (!text || *text)
 		return gm_error(GPUMEM_E_INVALID, "a token has %zu hexadecimal digits",
 			2 * sizeof(token.bytes));

@@ -41,6 +41,7 @@ void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 				gm_session_pages_row_remove(&session->pages, device, row);
 		}
 	}
+
 	gm_session_pages_unlisted(&session->pages, device, left);
 	d->unlisted = left;
 	d->listed_changes = changes;

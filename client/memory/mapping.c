@@ -65,6 +65,7 @@ static gpumem_status mapping_open_pinned(
 	char why[GM_MAP_CUDA_WHY] = "gpumemd serves no GPU";
 	bool memfd = mapping_is(d, "host");
 	int r = -ENODEV;
+
 	if (mapping_serves_gpus(session))
 		r = gm_map_pinned_new(memfd, &pinned, why);
 	/* If no GPU is used, a memfd can be mapped without a driver. */
@@ -72,6 +73,7 @@ static gpumem_status mapping_open_pinned(
 		mapping_open_host(d);
 		return GPUMEM_OK;
 	}
+
 	if (r < 0)
 		return gm_error(r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_UNSUPPORTED,
 			"pinned host memory cannot be used: %s",
@@ -85,6 +87,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 {
 	struct gm_session_device *d = &session->device[device];
 	gpumem_status status = GPUMEM_OK;
+
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		return GPUMEM_OK;
 	GM_UNCANCELLED;

@@ -89,6 +89,7 @@ static void pinned_try_record(struct gm_session_device *d, struct gm_pinned_bloc
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
 {
 	GM_UNCANCELLED; /* the driver may reach a cancellation point while it records */
+
 	pthread_mutex_lock(&session->lock);
 	struct gm_pinned_block *block = pinned_find(session, ptr);
 	if (block)
@@ -122,6 +123,7 @@ uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns)
 {
 	struct gm_session_device *d = &session->device[session->counted];
 	struct gm_pinned_block *list, *block, *tmp, *waiting = NULL;
+
 	if (!gm_pinned_apart(session, session->counted))
 		return UINT64_MAX;
 
@@ -167,6 +169,7 @@ void gm_pinned_drop_all(struct gpumem_session *session)
 {
 	struct gm_session_device *d = &session->device[session->counted];
 	struct gm_pinned_block *block, *tmp;
+
 	DL_FOREACH (session->leaving, block)
 		pinned_await(d, block);
 	DL_CONCAT(session->blocks, session->leaving);

@@ -89,6 +89,7 @@ static gpumem_status supply_make(struct gm_supply *supply, const struct gm_sessi
 	struct gm_session_chunk **ret_chunks)
 {
 	gpumem_status status = GPUMEM_OK;
+
 	/* A request that may wait must not hold up other threads. So two leases may be made, which
 	 * does no harm: each chunk knows its own. */
 	bool alone = !supply_may_wait(supply, wait_ms);
@@ -107,6 +108,7 @@ static gpumem_status supply_make(struct gm_supply *supply, const struct gm_sessi
 		}
 		lease = NULL;
 	}
+
 	if (alone)
 		pthread_mutex_unlock(&supply->making);
 	*ret_lease = lease;
@@ -149,6 +151,7 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes, uin
 static bool supply_known(struct gm_supply *supply, struct gm_session_chunk *chunks)
 {
 	struct gm_session_chunk *chunk, *other;
+
 	LL_FOREACH (chunks, chunk) {
 		LL_SEARCH_SCALAR(*supply_bucket(supply, chunk->held.chunk), other, held.chunk,
 			chunk->held.chunk);
@@ -199,6 +202,7 @@ static gpumem_status supply_get(
 {
 	struct gm_supply *supply = ctx;
 	struct gm_session_chunk *chunks, *chunk, *tmp;
+
 	if (offered && offered->supply == supply) {
 		if (!offered->chunks || offered->bytes < bytes)
 			return gm_error(GPUMEM_E_NO_MEMORY,
@@ -228,6 +232,7 @@ static gpumem_status supply_get(
 		free(array);
 		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a chunk that is in use");
 	}
+
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
 		array[n++] = (struct gm_source_chunk){
 			.id = chunk->held.chunk,
@@ -249,6 +254,7 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 	struct gm_supply *supply = ctx;
 	struct gm_held *list = NULL;
 	struct gm_session_chunk *whole = NULL, *given, *tmp;
+
 	pthread_mutex_lock(&supply->lock);
 	for (size_t i = 0; i < n; i++) {
 		struct gm_session_chunk **from = supply_bucket(supply, ids[i]), *chunk;
@@ -268,6 +274,7 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 		gm_session_lease_give(supply->session, given->whole);
 		free(given);
 	}
+
 	gm_session_stir(supply->session);
 }
 

@@ -32,8 +32,8 @@ struct gm_supply_offer {
 /* Asks the daemon for chunks and waits for them; wait_ms is as in gm_session_lease_take(). */
 gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
 	struct gm_supply_offer *ret_offer);
-/* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing else.
- */
+/* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing
+ * else. */
 void gm_supply_offer(struct gm_supply_offer *offer);
 /* Ends the offer, and gives back the chunks that the heap did not take. */
 void gm_supply_withdraw(struct gm_supply_offer *offer);

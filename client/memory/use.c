@@ -15,6 +15,7 @@ void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t
 	struct gm_session_device *d = &session->device[device];
 	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
 	struct gm_arena_stats heap = {0};
+
 	if (arena)
 		gm_arena_stats(arena, &heap);
 
@@ -43,6 +44,7 @@ void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t
 bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 {
 	gpumem_stats_t stats;
+
 	gm_use_read(session, device, &stats);
 	struct gm_page_use use = {
 		.in_use = stats.in_use,

@@ -36,10 +36,12 @@ void gm_captures_init(struct gm_captures *captures)
 void gm_captures_deinit(struct gm_captures *captures)
 {
 	struct gm_capture_block *block, *tmp;
+
 	HASH_ITER (hh, captures->blocks, block, tmp) {
 		HASH_DEL(captures->blocks, block);
 		free(block);
 	}
+
 	pthread_mutex_destroy(&captures->lock);
 }
 
@@ -58,6 +60,7 @@ static int capture_add_locked(
 		free(block);
 		return -ENOMEM;
 	}
+
 	atomic_fetch_add_explicit(&captures->n, 1, memory_order_relaxed);
 	return 0;
 }
@@ -74,6 +77,7 @@ int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, u
 {
 	struct gm_capture_block *block;
 	int r = 0;
+
 	pthread_mutex_lock(&captures->lock);
 	HASH_FIND_PTR(captures->blocks, &ptr, block);
 	if (block && block->freed) {
@@ -97,6 +101,7 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 {
 	struct gm_capture_block *block, *tmp, *gone = NULL;
 	uint64_t n = 0, dropped = 0;
+
 	pthread_mutex_lock(&captures->lock);
 	HASH_ITER (hh, captures->blocks, block, tmp) {
 		if (block->graphs[0] != graph && block->graphs[1] != graph)
@@ -118,6 +123,7 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 			free_now(ctx, block->ptr, block->device);
 		free(block);
 	}
+
 	atomic_fetch_sub_explicit(&captures->n, dropped, memory_order_relaxed);
 	return n;
 }

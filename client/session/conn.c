@@ -34,8 +34,8 @@
 /* An Ack is worth a packet of its own when this many handles are not acknowledged. */
 #define ACK_AT 32
 
-/* At its own limit the daemon would stop reading, and miss the acknowledgement that it waits for.
- */
+/* At its own limit the daemon would stop reading, and miss the acknowledgement that it waits
+ * for. */
 #define IN_FLIGHT_MAX (GM_LIMIT_REQUESTS_IN_FLIGHT - 1)
 
 struct gm_conn {
@@ -88,6 +88,7 @@ int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn *
 		gm_close(socket);
 		return -ENOMEM;
 	}
+
 	conn->refs = 1;
 	conn->socket = socket;
 	conn->wake = wake;
@@ -144,13 +145,14 @@ static void conn_die(struct gm_conn *conn, const char *reason, struct gm_call **
 	conn->dead = true;
 	snprintf(conn->reason, sizeof(conn->reason), "%s", reason);
 
-	/* Threads that poll the socket see the end. The fd stays open until no thread can use it.
-	 */
+	/* Threads that poll the socket see the end. The fd stays open until no thread can use
+	 * it. */
 	shutdown(conn->socket, SHUT_RDWR);
 	DL_FOREACH_SAFE (conn->calls, call, tmp) {
 		call->result = -EPIPE;
 		conn_call_end(conn, call, late);
 	}
+
 	pthread_cond_broadcast(&conn->slot);
 }
 
@@ -204,6 +206,7 @@ int gm_conn_fd(const struct gm_conn *conn)
 static int conn_send_locked(struct gm_conn *conn, Gm__Wire__Packet *packet)
 {
 	size_t n;
+
 	packet->fds_seen = conn->fds_seen;
 	int r = gm_wire_pack(packet, conn->out, sizeof(conn->out), &n);
 	if (r < 0)
@@ -226,8 +229,8 @@ static void conn_ack(struct gm_conn *conn)
 		return;
 	Gm__Wire__Ack body = GM__WIRE__ACK__INIT;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(ACK, ack, &body);
-	/* If the socket is full, the leader tries again later. If it is broken, reading shows it.
-	 */
+	/* If the socket is full, the leader tries again later. If it is broken, reading shows
+	 * it. */
 	(void)conn_send_locked(conn, &packet);
 }
 
@@ -275,6 +278,7 @@ static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *p
 		if (r < 0 && !call->result)
 			call->result = r;
 	}
+
 	if (!packet->more)
 		conn_call_end(conn, call, late);
 	return NULL;
@@ -361,6 +365,7 @@ void gm_conn_drain(struct gm_conn *conn)
 		pthread_mutex_unlock(&conn->lock);
 		return;
 	}
+
 	conn->reading = true;
 	pthread_mutex_unlock(&conn->lock);
 	while (conn_read_one(conn) == 0)
@@ -481,6 +486,7 @@ static int conn_call_whole(
 		call->state = GM_CALL_ABANDONED;
 		conn->abandoned++;
 	}
+
 	if (!conn->reading)
 		wake = conn_step_down(conn);
 	pthread_mutex_unlock(&conn->lock);

@@ -35,6 +35,7 @@ static int fork_page_get(_Atomic uint64_t **ret_page)
 		else
 			munmap(fresh, bytes);
 	}
+
 	*ret_page = page;
 	return 0;
 }
@@ -51,6 +52,7 @@ int gm_fork_mark(struct gm_fork_mark *ret_mark)
 		if (atomic_compare_exchange_strong(page, &value, next))
 			value = next;
 	}
+
 	*ret_mark = (struct gm_fork_mark){.page = page, .value = value};
 	return 0;
 }

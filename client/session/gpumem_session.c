@@ -66,6 +66,7 @@ uint64_t gm_session_wait_ms(struct gpumem_session *session)
 static gpumem_status session_away(struct gpumem_session *session)
 {
 	char text[GM_ERROR_BYTES];
+
 	pthread_mutex_lock(&session->lock);
 	snprintf(text, sizeof(text), "%s", session->away);
 	pthread_mutex_unlock(&session->lock);
@@ -79,6 +80,7 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	Gm__Wire__Packet *request, struct gm_call **call)
 {
 	struct gm_conn *conn = via;
+
 	pthread_mutex_lock(&session->lock);
 	if (!via && session->state == GM_SESSION_UP)
 		conn = gm_conn_ref(session->conn);
@@ -169,6 +171,7 @@ static int session_devices_take(
 	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
 	struct session_devices_call *call = (struct session_devices_call *)base;
+
 	if (packet->body_case != GM__WIRE__PACKET__BODY_DEVICES)
 		return -EPROTO;
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
@@ -221,6 +224,7 @@ gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn 
 		memcpy(ret_infos, devices->infos, devices->n * sizeof(*ret_infos));
 		*ret_n = devices->n;
 	}
+
 	free(call);
 	return status;
 }
@@ -286,6 +290,7 @@ static gpumem_status session_sized_copy(
 	void *to, const void *from, const void *given, size_t known_bytes)
 {
 	size_t bytes;
+
 	memcpy(&bytes, given, sizeof(bytes));
 	if (bytes <= sizeof(size_t))
 		return gm_error(GPUMEM_E_INVALID,

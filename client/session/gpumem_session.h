@@ -174,8 +174,8 @@ gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_con
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
 	gpumem_device_info_t *ret_infos, uint32_t *ret_n);
 
-/* Connects and says hello: for this session if it has an id and anew is false, else for a new one.
- */
+/* Connects and says hello: for this session if it has an id and anew is false, else for a new
+ * one. */
 gpumem_status gm_session_hello(
 	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello);
 /* Takes over the connection and the settings that a hello brought. The caller must still take the

@@ -69,6 +69,7 @@ static int hello_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		hello->track = (enum gm_track)reply->track;
 		hello->resumed = reply->resumed;
 	}
+
 	if (reply->n_leases) {
 		size_t n = hello->n_leases + reply->n_leases;
 		uint64_t *more = realloc(hello->leases, n * sizeof(*more));
@@ -144,6 +145,7 @@ static gpumem_status hello_say(
 		hello.token.data = (uint8_t *)ask->token;
 		hello.token.len = GM_TOKEN_BYTES;
 	}
+
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(HELLO, hello, &hello);
 
 	int r = gm_conn_call(conn, &packet, &call->call, ask->deadline_ns);
@@ -185,6 +187,7 @@ static gpumem_status hello_say(
 		*ret_call = call;
 		return GPUMEM_OK;
 	}
+
 	hello_call_free(&call->call);
 	return status;
 }

@@ -87,6 +87,7 @@ gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *r
 		/* Returns of an older epoch are dropped, not sent. */
 		(void)gm_returns_flush(session, NULL);
 	}
+
 	gm_hello_deinit(&greeted);
 	return status;
 }

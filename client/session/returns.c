@@ -58,6 +58,7 @@ static struct gm_held *returns_cut_batch(struct gm_held **list, uint64_t *chunks
 {
 	struct gm_held *batch = *list, *last = batch;
 	size_t n = 0;
+
 	if (batch->chunk)
 		chunks[n++] = batch->chunk;
 	while (batch->chunk && last->next && n < BATCH && last->next->chunk &&
@@ -65,6 +66,7 @@ static struct gm_held *returns_cut_batch(struct gm_held **list, uint64_t *chunks
 		last = last->next;
 		chunks[n++] = last->chunk;
 	}
+
 	*list = last->next;
 	last->next = NULL;
 	*ret_n = n;

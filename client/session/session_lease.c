@@ -88,6 +88,7 @@ static struct gm_held *lease_chunks_held(struct gm_session_chunk *chunks)
 {
 	struct gm_held *list = NULL;
 	struct gm_session_chunk *chunk, *tmp;
+
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
 		chunk->fd = gm_close(chunk->fd);
 		LL_PREPEND(list, &chunk->held);
@@ -147,6 +148,7 @@ static int lease_take_chunks(
 static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
 	struct lease_call *call = (struct lease_call *)base;
+
 	if (packet->body_case != GM__WIRE__PACKET__BODY_LEASE_REPLY)
 		return -EPROTO;
 	const Gm__Wire__LeaseReply *reply = packet->lease_reply;
@@ -173,8 +175,8 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->cut = call->cut || in->fds_cut;
 		break;
 	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
-		/* The lease must be one chunk, because several would not be one range of addresses.
-		 */
+		/* The lease must be one chunk, because several would not be one range of
+		 * addresses. */
 		call->transport = GM_TRANSPORT_IPC;
 		if (packet->fds || reply->n_chunks > 1 || call->chunks)
 			return -EPROTO;
@@ -273,6 +275,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 		lease_call_free((struct lease_call *)base);
 		return status;
 	}
+
 	*ret_call = call;
 	return GPUMEM_OK;
 }
@@ -280,6 +283,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 static const struct gm_session_chunk *lease_first_missing(const struct lease_call *call)
 {
 	const struct gm_session_chunk *chunk, *first = NULL;
+
 	if (call->transport == GM_TRANSPORT_IPC)
 		return NULL;
 	LL_FOREACH (call->chunks, chunk) {
@@ -293,6 +297,7 @@ static const struct gm_session_chunk *lease_first_missing(const struct lease_cal
 static gpumem_status lease_no_handles(bool cut)
 {
 	struct rlimit limit = {0};
+
 	if (!cut)
 		return gm_error(GPUMEM_E_PROTOCOL,
 			"gpumemd did not send the handles of this memory, even when asked again");
@@ -307,6 +312,7 @@ static gpumem_status lease_no_handles(bool cut)
 static gpumem_status lease_complete(struct gpumem_session *session, struct lease_call *call)
 {
 	const struct gm_session_chunk *missing;
+
 	while ((missing = lease_first_missing(call))) {
 		struct lease_call *again;
 		gpumem_status status =
@@ -349,6 +355,7 @@ static int lease_by_id(const struct gm_session_chunk *a, const struct gm_session
 static gpumem_status lease_check_ids(struct lease_call *call)
 {
 	const struct gm_session_chunk *chunk;
+
 	LL_SORT(call->chunks, lease_by_id);
 	for (chunk = call->chunks; chunk && chunk->next; chunk = chunk->next) {
 		if (chunk->held.chunk == chunk->next->held.chunk) {
@@ -366,6 +373,7 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 {
 	struct gm_call *base = &call->call;
 	gpumem_status status = gm_session_call(session, NULL, packet, &base);
+
 	call = (struct lease_call *)base;
 	if (!status)
 		status = lease_complete(session, call);
@@ -464,6 +472,7 @@ static struct lease_known *lease_list_known(struct gpumem_session *session, size
 {
 	size_t n = 0, i = 0;
 	struct gm_session_lease *lease;
+
 	pthread_mutex_lock(&session->lock);
 	DL_FOREACH (session->leases, lease)
 		n += lease->held.lease && lease->held.epoch == session->epoch;

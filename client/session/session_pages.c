@@ -44,6 +44,7 @@ void gm_session_pages_deinit(struct gm_session_pages *pages)
 static int pages_check(int fd, size_t bytes, uint32_t magic)
 {
 	struct stat st;
+
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -71,6 +72,7 @@ static int pages_map(int fd, size_t bytes, int prot, void **ret)
 		munmap(p, bytes);
 		return r;
 	}
+
 	*ret = p;
 	return 0;
 }
@@ -132,6 +134,7 @@ bool gm_session_pages_use(
 	struct gm_session_pages *pages, uint32_t device, const struct gm_page_use *use)
 {
 	struct gm_page_use value = *use, old;
+
 	pthread_mutex_lock(&pages->lock);
 	struct gm_page_use *block = &pages->client->use[device];
 	memcpy(&old, block, sizeof(old));

@@ -352,8 +352,8 @@ GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
 	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
 
-/* "GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL;": the buffer is destroyed when b goes out of scope.
- */
+/* "GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL;": the buffer is destroyed when b goes out of
+ * scope. */
 static inline void gpumem_buffer_cleanup(gpumem_buffer **buffer)
 {
 	gpumem_buffer_destroy(*buffer);
