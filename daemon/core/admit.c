@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Admission: the one place that knows why a request cannot have memory. It promises that its yes is
- * the ledger's yes, and that its no names the cause with its figures and what to do about it. It
- * must never change anything.
+ * Admission: the one place that knows why a request cannot have memory. It promises that the ledger
+ * agrees when it says yes, and that its refusal names the cause with its figures, and the remedy.
+ * It must never change anything.
  */
 #include "daemon/core/admit.h"
 
@@ -10,7 +10,7 @@
 #include "common/units.h"
 #include "daemon/core/quota_private.h"
 
-/* Lower priorities get nothing new while pressure is critical. */
+/* While pressure is critical, only the highest priority gets anything new. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
 	return device->pressure.level == GM_LEVEL_CRITICAL &&
@@ -25,6 +25,7 @@ bool gm_admit_now(struct gm_device *device, const struct gm_account *account, ui
 	bool fits = bytes <= gm_ledger_room(ledger, account, ceiling);
 	if (fits && !admit_held_back(device, account))
 		return true;
+
 	*ret = (struct gm_refusal){0};
 	for (unsigned i = 0; i < account->n_tallies && !ret->tally; i++)
 		if (bytes > gm_minus(account->tallies[i]->max, account->tallies[i]->held))
@@ -50,6 +51,7 @@ bool gm_admit_ever(const struct gm_device *device, const struct gm_account *acco
 			.block = GM_BLOCK_QUOTA, .tally = account->tallies[i], .never = true};
 		return false;
 	}
+
 	uint64_t capacity = gm_device_capacity(device);
 	uint64_t own = account->guaranteed ? account->guaranteed->guarantee : 0;
 	if (bytes <= gm_minus(capacity, device->guaranteed - own))
@@ -65,7 +67,7 @@ uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_accoun
 	const struct gm_ledger *ledger = &device->ledger;
 	if (refusal->block == GM_BLOCK_QUOTA)
 		return gm_minus(bytes, gm_minus(refusal->tally->max, refusal->tally->held));
-	/* What is charged past the ceiling (foreign memory took the room) must come back, too. */
+	/* If foreign memory took room, charges may be past the ceiling; that must come back, too. */
 	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
 	return gm_minus(taken + bytes, gm_device_ceiling(device));
 }
@@ -82,7 +84,7 @@ static void admit_say_quota(const struct gm_refusal *refusal, uint64_t bytes, ch
 	char owner[GM_OWNER_TEXT];
 	struct admit_sizes s;
 	gm_owner_format(gm_quota_owner(tally->quota), owner);
-	gm_say(detail, "%.100s may hold %s, holds %s, asked %s%s; see gpumemctl limit", owner,
+	gm_say(detail, "%.100s may hold %s, holds %s, asked for %s%s; see gpumemctl limit", owner,
 		gm_format_size(tally->max, s.text[0]), gm_format_size(tally->held, s.text[1]),
 		gm_format_size(bytes, s.text[2]),
 		refusal->never ? ", which it can never have" : "");
@@ -97,7 +99,8 @@ static void admit_say_device(
 	gm_format_size(gm_device_capacity(device), s.text[1]);
 	gm_format_size(bytes, s.text[2]);
 	gm_format_size(foreign, s.text[3]);
-	gm_say(detail, "device %u has %s available of %s, asked %s%s%s%s%s; see gpumemctl clients",
+	gm_say(detail,
+		"device %u has %s available of %s, asked for %s%s%s%s%s; see gpumemctl clients",
 		device->number, s.text[0], s.text[1], s.text[2],
 		never ? ", which it can never give" : "", foreign ? "; " : "",
 		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
@@ -107,8 +110,8 @@ static void admit_say_denied(const struct gm_device *device, uint64_t bytes, cha
 {
 	struct admit_sizes s;
 	gm_say(detail,
-		"device %u is out of memory: it could not make %s, with nothing pooled; %s of it are "
-		"used outside the broker; end those programs, or lower fraction",
+		"device %u is out of memory: it could not make %s although nothing is pooled; %s of it "
+		"are used outside the broker; end those programs, or lower fraction",
 		device->number, gm_format_size(bytes, s.text[0]),
 		gm_format_size(device->ledger.foreign, s.text[1]));
 }
@@ -124,7 +127,8 @@ static void admit_say_guarantee(const struct gm_device *device, const struct gm_
 		of = gm_device_capacity(device);
 	}
 	gm_say(detail,
-		"device %u keeps %s of %s for owners with a guarantee, asked %s%s; see gpumemctl limit",
+		"device %u keeps %s of %s for owners with a guarantee, asked for %s%s; see gpumemctl "
+		"limit",
 		device->number, gm_format_size(kept, s.text[0]), gm_format_size(of, s.text[1]),
 		gm_format_size(bytes, s.text[2]), never ? ", which it can never give" : "");
 }
@@ -140,7 +144,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *ac
 	case GM_BLOCK_CRITICAL:
 		gm_say(detail,
 			"device %u is at critical pressure, and priority %d gets nothing new while "
-			"clients of priority %d are there, asked %s; see gpumemctl pressure",
+			"there are clients of priority %d, asked for %s; see gpumemctl pressure",
 			device->number, account->priority, gm_quota_top(device),
 			gm_format_size(bytes, size));
 		break;
@@ -149,8 +153,8 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *ac
 		break;
 	case GM_BLOCK_TURN:
 		gm_say(detail,
-			"other requests wait for device %u and go first, asked %s; see gpumemctl "
-			"queue",
+			"other requests wait for device %u and go first, asked for %s; see "
+			"gpumemctl queue",
 			device->number, gm_format_size(bytes, size));
 		break;
 	case GM_BLOCK_NONE:

@@ -12,10 +12,10 @@
 #include "common/types.h"
 
 /*
- * A chunk: one physical allocation the daemon owns. Core decides what becomes of it; the backend
- * made what is in its handle, and core never looks inside.
+ * A chunk: one physical allocation that the daemon owns. Core decides what becomes of it. The
+ * backend fills its handle, and core never looks inside.
  *
- * State, and who holds the chunk in it:
+ * The states of a chunk:
  *
  *   creating -> leased -> pooled -> leased ...   (its client said that it unmapped it)
  *      |          |         `-----> doomed       (trimmed, or room is needed)
@@ -23,24 +23,25 @@
  *      |-> pooled                                (reserve, or nobody waits for it any more)
  *      `-> doomed, or freed when it failed or was called off
  *
- * A chunk that waits in a request for the others of that request is leased without a lease: it is
- * charged, and no client has seen it yet.
+ * A request may have some of its chunks while others are still being created. The chunks that it
+ * has are leased without a lease: they are charged, and no client has seen them yet.
  *
- * A doomed chunk belongs to the device thread; core frees the struct when gm_core_destroyed() says
- * it is gone.
+ * A doomed chunk belongs to the device thread. Core frees the struct when gm_core_destroyed()
+ * reports that the chunk is gone.
  */
 
-/* Trust domains are interned by the identity layer: equal numbers, equal domain. No number is used
- * twice, which is why it is this long: a client may make as many domains as it can connect. */
+/* The identity layer numbers trust domains: equal numbers mean the same domain. No number is used
+ * twice. That is why it has 64 bits: a client can make as many domains as it can connections. */
 typedef uint64_t gm_domain;
-#define GM_DOMAIN_FRESH \
-	((gm_domain)0) /* never leased: belongs to no domain, zeroed by the driver */
+/* The domain of a chunk that was never leased: the driver zeroed it, and any domain may have it. */
+#define GM_DOMAIN_FRESH ((gm_domain)0)
 
-/* Who may have seen a chunk's handle, of which one can keep a copy where it is an ipc block's. */
+/* Who may have seen a chunk's handle. It matters for ipc blocks: a client can keep a copy of their
+ * handle. */
 struct gm_seen {
-	gm_domain domain; /* fresh: nobody */
-	uid_t uid;        /* whose domain that is */
-	bool several;     /* others than that domain, too */
+	gm_domain domain; /* GM_DOMAIN_FRESH: nobody */
+	uid_t uid;        /* the uid of that domain */
+	bool several;     /* other domains may have seen it, too */
 };
 
 enum gm_chunk_state {
@@ -50,7 +51,7 @@ enum gm_chunk_state {
 	GM_CHUNK_DOOMED,
 };
 
-/* What the backend made. */
+/* How the backend names what it made. */
 struct gm_handle {
 	int fd;                           /* fd transport; -1 when empty */
 	uint64_t native;                  /* the backend's own name for it */
@@ -64,40 +65,38 @@ struct gm_chunk {
 	uint64_t id;
 	uint64_t bytes;
 	uint32_t device;
-	/* Who may have seen it: changes when it is leased. An ipc block is its domain's from the
-	 * start: the backend may have put it where that domain had one before. */
+	/* The domain that may have seen it. Leasing the chunk sets it. An ipc block belongs to its
+	 * domain from the start: the backend may have put it where that domain had one before. */
 	gm_domain domain;
-	uid_t uid;                   /* ipc: whose domain that is */
-	bool several;                /* others than the domain may have seen it, too */
-	bool single;                 /* ipc: of its domain there is one client; not for the pool */
+	uid_t uid;    /* ipc: the uid of that domain */
+	bool several; /* other domains may have seen it, too */
+	bool single;  /* ipc: its domain has only one client, so it is never pooled */
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
 	bool retried; /* the backend was out of memory once */
-	bool marked;  /* seen in the list of ids being returned */
+	bool marked;  /* found in the list of ids that a client returns */
 	bool reserve; /* under creation for the reserve */
 	struct gm_handle handle;
 
-	struct gm_request *request; /* that waits for it; NULL while creating: nobody does */
-	/* Of the lease that holds it. */
-	struct gm_lease *lease;
-	uint64_t index; /* place in the lease; never given twice there */
-	/* Of the pool. */
-	uint64_t pooled_at; /* ns */
+	struct gm_request *request; /* the request that waits for it; NULL: nobody does */
+	struct gm_lease *lease;     /* the lease that holds it */
+	uint64_t index;             /* its place in the lease; never used twice there */
+	uint64_t pooled_at;         /* ns */
 
-	struct gm_chunk *prev, *next; /* one list at a time (utlist): a request's, a lease's or a
-					 bucket's */
+	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
+	struct gm_chunk *prev, *next;
 	struct gm_chunk *age_prev, *age_next; /* of its domain's pooled chunks, oldest first */
 	UT_hash_handle hh;                    /* of all chunks, by id; doomed ones are not in it */
 
-	/* The device thread's own, from a job's submission to the call that tells its end: a job
-	 * needs no memory of its own, so submitting one cannot fail. */
+	/* The device thread's own, from the submission of a job to the call that reports its end.
+	 * A job needs no memory of its own, so submitting one cannot fail. */
 	struct {
 		uint64_t turn;
 		int result;
 		bool destroy;
 		bool waits;                   /* a creation that has not begun */
 		struct gm_chunk *prev, *next; /* of the same turn, or (next) of one queue */
-		struct gm_chunk *last;        /* of a turn: kept by its first */
+		struct gm_chunk *last;        /* of a turn: its first chunk keeps it */
 		struct gm_chunk *turn_prev, *turn_next, *bucket_next; /* of the turns */
 	} job;
 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ladder under pressure: which rung now, and when the next. It promises that a higher level
- * acts at once, that otherwise settle_ns pass between two actions so that the first can be seen to
- * work, that nothing is done about a level which pressure has left, and that a client is terminated
- * only where the administrator chose that and everything else has been tried. It must never act
- * below high: medium only keeps the reserve from being filled.
+ * The ladder under pressure: which rung to climb now, and when the next. This file promises:
+ *   - A higher level acts at once. Otherwise settle_ns pass between two actions, so that the first
+ *     has time to work.
+ *   - Nothing is done about a level that pressure has left.
+ *   - A client is terminated only where the administrator chose that, after everything else.
+ *
+ * It must never act below high: medium only keeps the reserve from being filled.
  */
 #include "daemon/core/climb.h"
 
@@ -14,37 +16,39 @@
 #include "common/units.h"
 #include "daemon/core/ladder_private.h"
 
-/* At critical, in this order, a rung per action. */
+/* What is done at critical: one stage per action, in this order. */
 enum climb_stage { CLEANUP, SPILL, TERMINATE };
 
-/* Whether pressure is below the level, which may only be waiting for its dwell. */
+/* Whether pressure is below the level. (The level itself may still wait for its dwell.) */
 static bool climb_has_left(const struct gm_device *device, enum gm_level level)
 {
 	return gm_policy_level(&device->info.policy, gm_device_pressure(device), level) < level;
 }
 
-/* How much less must be charged for the level to go. */
+/* How much less must be charged for the level to fall. */
 static uint64_t climb_excess(const struct gm_device *device, enum gm_level level)
 {
 	const struct gm_policy *policy = &device->info.policy;
-	uint32_t threshold = policy->level_ppm[level - 1];
+	uint64_t threshold = gm_minus(policy->level_ppm[level - 1], policy->hysteresis_ppm);
 	uint64_t capacity = gm_device_capacity(device);
-	threshold -= policy->hysteresis_ppm < threshold ? policy->hysteresis_ppm : threshold;
 	uint64_t used = capacity - gm_device_available(device);
 	uint64_t allowed = (uint64_t)((unsigned __int128)capacity * threshold / GM_PPM);
 	uint64_t charged = gm_ledger_charged(&device->ledger);
-	/* To be at the border is not to be below it. */
+
+	/* Pressure must go below the threshold, not just reach it. */
 	uint64_t bytes = used >= allowed ? used - allowed + GM_CHUNK_MIN : 0;
-	return bytes < charged ? bytes : charged;
+	return gm_min(bytes, charged);
 }
 
-/* First all of the pool; later, while the level lasts, what nobody took since the last action. */
+/* When the level rises, all of the pool goes. Later, while the level lasts, the chunks go that
+ * nobody took since the last action. */
 static void climb_at_high(struct gm_device *device, bool rising)
 {
 	struct gm_ladder_plan plan;
 	struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_PRESSURE];
 	gm_ladder_plan_init(
 		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_HIGH), &plan);
+
 	uint64_t idle = 0;
 	int r = 0;
 	if (rising)
@@ -54,6 +58,7 @@ static void climb_at_high(struct gm_device *device, bool rising)
 			gm_device_now(device) - gm_policy_settle_ns(&device->info.policy));
 	if (r == 0)
 		r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_CACHED, plan.need, &plan);
+
 	plan.rungs[GM_RUNG_POOL] += idle;
 	if (r == 0 && plan.planned + idle > 0) {
 		gm_ladder_carry_out(device, &plan);
@@ -62,20 +67,23 @@ static void climb_at_high(struct gm_device *device, bool rising)
 	gm_ladder_plan_deinit(&plan);
 }
 
-/* Everything pooled goes; everybody returns what they do not use. */
+/* All of the pool goes, and every client returns what it does not use. */
 static void climb_clean_up(struct gm_device *device, bool rising)
 {
 	const struct gm_env *env = device->env;
 	struct gm_ladder_plan plan;
 	uint64_t deadline =
 		gm_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
+
 	gm_ladder_plan_init(
 		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
 	int r = gm_ladder_plan_pool(device, &plan, UINT64_MAX);
 	size_t pool_steps = plan.n_steps;
 	if (r == 0)
 		r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_CACHED, UINT64_MAX, &plan);
-	/* All that they say they have, and whatever else they find: it is the urgent rung. */
+
+	/* Clients must return all that they say they have, and whatever else they find: so this is
+	 * the urgent rung. */
 	plan.rungs[GM_RUNG_UNUSED] = plan.rungs[GM_RUNG_CACHED];
 	plan.rungs[GM_RUNG_CACHED] = 0;
 	for (size_t i = pool_steps; i < plan.n_steps; i++)
@@ -83,9 +91,10 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	if (r == 0 && (rising || plan.n_steps > 0))
 		gm_ladder_carry_out(device, &plan);
 	gm_ladder_plan_deinit(&plan);
+
 	if (!rising || !env->ops.reclaim)
 		return;
-	/* Who says it has nothing is told as well, and owes nothing. */
+	/* A client that says it has nothing is told as well, but it owes nothing. */
 	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
 		const struct gm_account *account = &p->accounts[device->number];
 		if (p->ending || p->quarantined || account->asked.owing ||
@@ -103,13 +112,14 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	}
 }
 
-/* Whether there was anything to spill. */
+/* Returns whether there was anything to spill. */
 static bool climb_spill(struct gm_device *device)
 {
 	struct gm_ladder_plan plan;
 	gm_ladder_plan_init(
 		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
 	int r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_SPILL, plan.need, &plan);
+
 	bool any = r == 0 && plan.n_steps > 0;
 	if (any)
 		gm_ladder_carry_out(device, &plan);
@@ -119,17 +129,20 @@ static bool climb_spill(struct gm_device *device)
 
 /* ---- the last rung */
 
-/* The lowest priority, then the largest, then the youngest, over its guarantee. */
+/* The client of the lowest priority, then the largest, then the youngest. A client whose owner
+ * holds no more than its guarantee is spared. */
 static const struct gm_payer *climb_find_victim(const struct gm_device *device)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint32_t d = device->number;
 	const struct gm_payer *victim = NULL;
-	/* Without any client it would be critical all the same: their end helps nobody. */
+
+	/* If the device would be critical without any client, ending one helps nobody. */
 	uint32_t at_best =
 		gm_policy_pressure(gm_device_capacity(device), gm_device_ceiling(device));
 	if (gm_policy_level(policy, at_best, GM_LEVEL_CRITICAL) == GM_LEVEL_CRITICAL)
 		return NULL;
+
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
 		const struct gm_account *a = &p->accounts[d];
 		const struct gm_account *v = victim ? &victim->accounts[d] : NULL;
@@ -153,14 +166,16 @@ static void climb_terminate(struct gm_device *device)
 	const struct gm_payer *victim = climb_find_victim(device);
 	if (!victim)
 		return;
+
 	const struct gm_account *account = &victim->accounts[device->number];
 	char text[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
 	int r = env->ops.terminate(env->ctx, victim->session, device->number);
 	ladder->powerless = r < 0 && r != -ESRCH;
 	ladder->victim = ladder->powerless ? 0 : victim->id;
-	/* It ended by itself, and its session is about to. */
+	/* The process ended by itself, and its session is about to. */
 	if (r == -ESRCH)
 		return;
+
 	gm_say(text, "device %u is at critical pressure: client %llu (priority %d, holds %s) %s",
 		device->number, (unsigned long long)victim->id, account->priority,
 		gm_format_size(account->held, size),
@@ -182,6 +197,7 @@ static void climb_at_critical(struct gm_device *device, bool rising)
 	struct gm_ladder *ladder = &device->ladder;
 	if (rising)
 		ladder->stage = CLEANUP;
+
 	switch (ladder->stage) {
 	case CLEANUP:
 		climb_clean_up(device, rising);
@@ -209,6 +225,7 @@ void gm_climb_act(struct gm_device *device)
 	gm_ladder_end_runs(device);
 	if (device->env->stopping)
 		return;
+
 	if (level != GM_LEVEL_CRITICAL)
 		ladder->powerless = false;
 	if (level < GM_LEVEL_HIGH) {
@@ -216,6 +233,7 @@ void gm_climb_act(struct gm_device *device)
 		ladder->next_ns = UINT64_MAX;
 		return;
 	}
+
 	bool rising = level > ladder->level;
 	ladder->level = level;
 	uint64_t now = gm_device_now(device);
@@ -224,11 +242,12 @@ void gm_climb_act(struct gm_device *device)
 	ladder->next_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
 	if (!rising && climb_has_left(device, level))
 		return;
+
 	if (level == GM_LEVEL_CRITICAL)
 		climb_at_critical(device, rising);
 	else
 		climb_at_high(device, rising);
-	/* What nobody has to answer is over already. */
+	/* A run that waits for no client is over already. */
 	gm_ladder_end_runs(device);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core as the daemon sees it: devices, what their threads tell, figures and counters. What core
- * promises stands in core.h; this file only hands each call to the part that keeps the promise. It
- * must never hold a rule of its own about memory.
+ * The core as the daemon sees it. core.h says what core promises; this file puts the modules
+ * together and hands each call to the module that keeps the promise. It must never hold a rule of
+ * its own about memory.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/core.h"
@@ -16,28 +16,81 @@
 #include "daemon/core/climb.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/probe.h"
-#include "daemon/core/quota_private.h"
 #include "daemon/core/reserve.h"
 #include "daemon/core/session_private.h"
 
-static void core_pump(struct gm_core *core);
-
-static struct gm_device *core_device_of(struct gm_core *core, uint32_t device)
+static struct gm_device *core_device_of(const struct gm_core *core, uint32_t device)
 {
 	assert(device < core->env.n_devices);
-	return &core->devices[device];
+	return &core->env.devices[device];
 }
 
-static const struct gm_device *core_peek_device(const struct gm_core *core, uint32_t device)
+/* ---- time */
+
+static uint64_t core_due_of(const struct gm_device *d)
 {
-	assert(device < core->env.n_devices);
-	return &core->devices[device];
+	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
+	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), gm_reserve_due(d)));
 }
 
-static void core_settle(struct gm_device *device)
+static uint64_t core_next_due(const struct gm_core *core)
 {
-	gm_device_settle(device);
-	gm_reserve_refill(device);
+	uint64_t next = UINT64_MAX;
+	if (core->env.woken)
+		return gm_env_now(&core->env);
+	for (uint32_t n = 0; n < core->env.n_devices; n++)
+		next = gm_min(next, core_due_of(&core->devices[n]));
+	return next;
+}
+
+/* A grant whose done() asks again could go on for ever. After so many rounds, the rest waits for a
+ * tick. */
+#define PUMP_ROUNDS 1024
+
+/* Grants what waits and lets the ladders act, when the outermost call into core returns. */
+static void core_pump(struct gm_core *core)
+{
+	struct gm_env *env = &core->env;
+	/* What done() does in here is looked after in the next round. */
+	env->depth++;
+	for (unsigned rounds = 0; env->woken && rounds < PUMP_ROUNDS; rounds++) {
+		env->woken = false;
+		for (uint32_t n = 0; n < env->n_devices; n++) {
+			struct gm_device *d = &core->devices[n];
+			gm_climb_act(d);
+			if (d->queue.woken)
+				gm_queue_run(d);
+		}
+	}
+	env->depth--;
+
+	uint64_t next = core_next_due(core);
+	if (next < core->armed_ns) {
+		core->armed_ns = next;
+		if (env->ops.wake_at)
+			env->ops.wake_at(env->ctx, next);
+	}
+}
+
+uint64_t gm_core_tick(struct gm_core *core)
+{
+	struct gm_env *env = &core->env;
+	gm_env_enter(env);
+	for (uint32_t n = 0; n < env->n_devices; n++) {
+		struct gm_device *d = &core->devices[n];
+		uint64_t now = gm_device_now(d);
+		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
+			gm_device_settle(d);
+		if (gm_queue_due(d) <= now)
+			gm_device_wake_queue(d);
+		if (gm_climb_due(d) <= now)
+			env->woken = true;
+		gm_reserve_refill(d);
+	}
+	gm_env_leave(env);
+
+	core->armed_ns = core_next_due(core);
+	return core->armed_ns;
 }
 
 /* ---- life */
@@ -47,6 +100,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	struct gm_core *core = calloc(1, sizeof(*core));
 	if (!core)
 		return -ENOMEM;
+
 	core->env = (struct gm_env){
 		.ops = *ops, .ctx = ctx, .devices = core->devices, .pump = core_pump, .core = core};
 	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
@@ -60,6 +114,7 @@ void gm_core_free(struct gm_core *core)
 {
 	if (!core)
 		return;
+
 	assert(!core->env.payers && !core->shares && core->n_leases == 0);
 	for (uint32_t d = 0; d < core->env.n_devices; d++)
 		gm_device_deinit(&core->devices[d]);
@@ -74,7 +129,7 @@ void gm_core_shutdown(struct gm_core *core)
 	struct gm_env *env = &core->env;
 	gm_env_enter(env);
 	env->stopping = true;
-	/* Nothing is pooled any more, so how they end makes no difference to their chunks. */
+	/* Nothing is pooled any more, so it makes no difference how the sessions end. */
 	while (env->payers)
 		gm_session_end_died(env->payers->session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
@@ -102,17 +157,19 @@ int gm_core_add_device(
 		return -E2BIG;
 	if (env->payers || core->quotas.by_owner) /* they have an account per device */
 		return -EBUSY;
+
 	uint32_t number = env->n_devices++;
 	struct gm_device *device = &core->devices[number];
 	gm_device_init(device, env, number, info);
 	gm_reserve_set(device, info->policy.reserve);
 	gm_ladder_init(&device->ladder);
-	/* Before the reserve is made: it must leave to others what they use. */
+	/* The reserve must not take what others use, so core must know that first. */
 	if (info->measured)
 		gm_ledger_sample(&device->ledger, info->free_bytes);
 	*ret_device = number;
+
 	gm_env_enter(env);
-	core_settle(device);
+	gm_reserve_settle(device);
 	gm_env_leave(env);
 	return 0;
 }
@@ -128,109 +185,14 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 	gm_env_enter(&core->env);
 	gm_device_set_policy(d, policy);
 	gm_reserve_set(d, policy->reserve);
-	core_settle(d);
+	gm_reserve_settle(d);
 	gm_env_leave(&core->env);
-}
-
-void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
-{
-	struct gm_device *d = core_device_of(core, device);
-	uint64_t foreign = d->ledger.foreign;
-	if (!gm_ledger_sample(&d->ledger, free_bytes))
-		return;
-	if (d->ledger.foreign < foreign)
-		d->freed += foreign - d->ledger.foreign;
-	gm_env_enter(&core->env);
-	uint64_t pooled = d->pool.bytes;
-	gm_device_settle(d);
-	if (free_bytes < d->info.policy.min_free && d->pool.bytes < pooled)
-		gm_ladder_min_free(d, d->info.policy.min_free - free_bytes, pooled - d->pool.bytes);
-	gm_reserve_refill(d);
-	gm_env_leave(&core->env);
-}
-
-void gm_core_sample_failed(struct gm_core *core, uint32_t device)
-{
-	core_device_of(core, device)->ledger.measured = false;
-}
-
-void gm_core_probed(struct gm_core *core, uint32_t device)
-{
-	gm_env_enter(&core->env);
-	gm_probe_told(core_device_of(core, device));
-	gm_env_leave(&core->env);
-}
-
-/* ---- time */
-
-static uint64_t core_due_of(const struct gm_device *d)
-{
-	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), gm_reserve_due(d)));
-}
-
-static uint64_t core_next_due(const struct gm_core *core)
-{
-	uint64_t next = UINT64_MAX;
-	if (core->env.woken)
-		return gm_env_now(&core->env);
-	for (uint32_t n = 0; n < core->env.n_devices; n++)
-		next = gm_min(next, core_due_of(&core->devices[n]));
-	return next;
-}
-
-/* One that grants, whose done() asks again, could go on for ever: then the rest waits for a tick.
- */
-#define PUMP_ROUNDS 1024
-
-static void core_pump(struct gm_core *core)
-{
-	struct gm_env *env = &core->env;
-	unsigned rounds = 0;
-	/* What done() does in here is looked at in the next round. */
-	env->depth++;
-	for (; env->woken && rounds < PUMP_ROUNDS; rounds++) {
-		env->woken = false;
-		for (uint32_t n = 0; n < env->n_devices; n++) {
-			struct gm_device *d = &core->devices[n];
-			gm_climb_act(d);
-			if (d->queue.woken)
-				gm_queue_run(d);
-		}
-	}
-	env->depth--;
-	uint64_t next = core_next_due(core);
-	if (next < core->armed_ns) {
-		core->armed_ns = next;
-		if (env->ops.wake_at)
-			env->ops.wake_at(env->ctx, next);
-	}
-}
-
-uint64_t gm_core_tick(struct gm_core *core)
-{
-	struct gm_env *env = &core->env;
-	gm_env_enter(env);
-	for (uint32_t n = 0; n < env->n_devices; n++) {
-		struct gm_device *d = &core->devices[n];
-		uint64_t now = gm_device_now(d);
-		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
-			gm_device_settle(d);
-		if (gm_queue_due(d) <= now)
-			gm_device_wake_queue(d);
-		if (gm_climb_due(d) <= now)
-			env->woken = true;
-		gm_reserve_refill(d);
-	}
-	gm_env_leave(env);
-	core->armed_ns = core_next_due(core);
-	return core->armed_ns;
 }
 
 void gm_core_device_figures(
 	const struct gm_core *core, uint32_t device, struct gm_device_figures *ret)
 {
-	const struct gm_device *d = core_peek_device(core, device);
+	const struct gm_device *d = core_device_of(core, device);
 	*ret = (struct gm_device_figures){
 		.total = d->info.total,
 		.foreign = d->ledger.foreign,
@@ -255,7 +217,7 @@ void gm_core_device_figures(
 
 void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_pool_totals *ret)
 {
-	const struct gm_device *d = core_peek_device(core, device);
+	const struct gm_device *d = core_device_of(core, device);
 	*ret = (struct gm_pool_totals){
 		.pooled = d->pool.bytes,
 		.peak = d->pool.peak,
@@ -271,7 +233,7 @@ void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_
 void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx)
 {
-	const struct gm_device *d = core_peek_device(core, device);
+	const struct gm_device *d = core_device_of(core, device);
 	gm_pool_each(&d->pool, gm_device_now(d), visit, ctx);
 }
 
@@ -281,45 +243,10 @@ uint64_t gm_core_trim(struct gm_core *core, uint32_t device)
 	gm_env_enter(&core->env);
 	uint64_t released = gm_pool_clear(&d->pool);
 	d->reclaim_epoch++;
-	core_settle(d);
+	gm_reserve_settle(d);
 	gm_env_leave(&core->env);
 	return released;
 }
-
-void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
-{
-	struct gm_device *d = core_device_of(core, chunk->device);
-	assert(chunk->state == GM_CHUNK_CREATING && d->jobs > 0);
-	d->jobs--;
-	gm_env_enter(&core->env);
-	if (chunk->request) {
-		gm_request_created(chunk->request, chunk, result);
-	} else {
-		if (chunk->reserve)
-			gm_reserve_created(d, chunk, result == 0);
-		gm_device_created_unclaimed(d, chunk, result);
-		core_settle(d);
-	}
-	gm_env_leave(&core->env);
-}
-
-void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
-{
-	struct gm_device *d = core_device_of(core, chunk->device);
-	assert(chunk->state == GM_CHUNK_DOOMED && d->jobs > 0);
-	d->jobs--;
-	gm_ledger_destroyed(&d->ledger, chunk->bytes);
-	d->freed += chunk->bytes;
-	free(chunk);
-	/* One that was denied memory may get it now. */
-	if (d->queue.denied > 0) {
-		gm_env_enter(&core->env);
-		gm_device_wake_queue(d);
-		gm_env_leave(&core->env);
-	}
-}
-
-/* ---- cleanup by hand */
 
 gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,
 	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
@@ -337,11 +264,12 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
 	gpumem_status status = gm_core_cleanup_plan(core, device, free_bytes, &plan, detail);
 	if (status == GPUMEM_OK && plan.n_steps > 0) {
 		gm_env_enter(&core->env);
-		/* What was made free is not for the reserve, at least for a while. */
+		/* For a while, the reserve must not take what becomes free. */
 		gm_reserve_back_off(&core->devices[device]);
 		gm_ladder_carry_out(&core->devices[device], &plan);
 		gm_env_leave(&core->env);
 	}
+
 	if (ret_plan && (status == GPUMEM_OK || status == GPUMEM_E_NO_MEMORY))
 		*ret_plan = plan;
 	else
@@ -351,11 +279,15 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
 
 /* ---- limits */
 
-/* The table becomes the one given, with the policies (NULL: they stay). The old one is freed. */
-static void core_put_in_force(
-	struct gm_core *core, const struct gm_policy *policies, struct gm_quotas *next)
+/* The last step of a change: if it is valid (status), puts the new table in force, with the policies
+ * (NULL: they stay), and frees the old one. */
+static gpumem_status core_put_in_force(struct gm_core *core, const struct gm_policy *policies,
+	struct gm_quotas *next, gpumem_status status)
 {
 	struct gm_env *env = &core->env;
+	if (status != GPUMEM_OK)
+		return status;
+
 	gm_env_enter(env);
 	for (uint32_t d = 0; policies && d < env->n_devices; d++)
 		gm_core_set_policy(core, d, &policies[d]);
@@ -366,6 +298,7 @@ static void core_put_in_force(
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_device_settle(&core->devices[d]);
 	gm_env_leave(env);
+	return GPUMEM_OK;
 }
 
 gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
@@ -374,9 +307,7 @@ gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *po
 	struct gm_quotas next;
 	gpumem_status status =
 		gm_quotas_configured(&core->quotas, policies, rules, n_rules, &next, detail);
-	if (status == GPUMEM_OK)
-		core_put_in_force(core, policies, &next);
-	return status;
+	return core_put_in_force(core, policies, &next, status);
 }
 
 gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
@@ -384,9 +315,7 @@ gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *own
 {
 	struct gm_quotas next;
 	gpumem_status status = gm_quotas_with(&core->quotas, owner, device, values, &next, detail);
-	if (status == GPUMEM_OK)
-		core_put_in_force(core, NULL, &next);
-	return status;
+	return core_put_in_force(core, NULL, &next, status);
 }
 
 gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *owner,
@@ -394,9 +323,7 @@ gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *o
 {
 	struct gm_quotas next;
 	gpumem_status status = gm_quotas_without(&core->quotas, owner, device, &next, detail);
-	if (status == GPUMEM_OK)
-		core_put_in_force(core, NULL, &next);
-	return status;
+	return core_put_in_force(core, NULL, &next, status);
 }
 
 bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
@@ -414,15 +341,14 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 	return payer ? payer->session : NULL;
 }
 
-struct gm_session *gm_core_next_session(struct gm_core *core, struct gm_session *after)
-{
-	struct gm_payer *payer = after ? after->payer.hh.next : core->env.payers;
-	return payer ? payer->session : NULL;
-}
-
 uint64_t gm_core_session_count(const struct gm_core *core)
 {
 	return HASH_COUNT(core->env.payers);
+}
+
+uint64_t gm_core_lease_count(const struct gm_core *core)
+{
+	return core->n_leases;
 }
 
 void gm_core_request(struct gm_core *core, struct gm_request *request)
@@ -442,20 +368,76 @@ void gm_core_cancel(struct gm_core *core, struct gm_request *request)
 bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
 {
-	return gm_queue_each(core_peek_device(core, device), place, visit, ctx);
-}
-
-uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device)
-{
-	return core_peek_device(core, device)->queue.length;
-}
-
-uint64_t gm_core_lease_count(const struct gm_core *core)
-{
-	return core->n_leases;
+	return gm_queue_each(core_device_of(core, device), place, visit, ctx);
 }
 
 void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret)
 {
 	*ret = core->counters;
+}
+
+/* ---- what the daemon reports */
+
+void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
+{
+	struct gm_device *d = core_device_of(core, chunk->device);
+	assert(chunk->state == GM_CHUNK_CREATING && d->jobs > 0);
+	d->jobs--;
+
+	gm_env_enter(&core->env);
+	if (chunk->request) {
+		gm_request_created(chunk->request, chunk, result);
+	} else {
+		if (chunk->reserve)
+			gm_reserve_created(d, chunk, result == 0);
+		gm_device_created_unclaimed(d, chunk, result);
+		gm_reserve_settle(d);
+	}
+	gm_env_leave(&core->env);
+}
+
+void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
+{
+	struct gm_device *d = core_device_of(core, chunk->device);
+	assert(chunk->state == GM_CHUNK_DOOMED && d->jobs > 0);
+	d->jobs--;
+	gm_ledger_destroyed(&d->ledger, chunk->bytes);
+	d->freed += chunk->bytes;
+	free(chunk);
+
+	/* A request that was denied memory may get it now. */
+	if (d->queue.denied > 0) {
+		gm_env_enter(&core->env);
+		gm_device_wake_queue(d);
+		gm_env_leave(&core->env);
+	}
+}
+
+void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
+{
+	struct gm_device *d = core_device_of(core, device);
+	uint64_t foreign = d->ledger.foreign;
+	if (!gm_ledger_sample(&d->ledger, free_bytes))
+		return;
+	d->freed += gm_minus(foreign, d->ledger.foreign);
+
+	gm_env_enter(&core->env);
+	uint64_t pooled = d->pool.bytes, min_free = d->info.policy.min_free;
+	gm_device_settle(d);
+	if (free_bytes < min_free && d->pool.bytes < pooled)
+		gm_ladder_min_free(d, min_free - free_bytes, pooled - d->pool.bytes);
+	gm_reserve_refill(d);
+	gm_env_leave(&core->env);
+}
+
+void gm_core_sample_failed(struct gm_core *core, uint32_t device)
+{
+	core_device_of(core, device)->ledger.measured = false;
+}
+
+void gm_core_probed(struct gm_core *core, uint32_t device)
+{
+	gm_env_enter(&core->env);
+	gm_probe_told(core_device_of(core, device));
+	gm_env_leave(&core->env);
 }

@@ -6,16 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpumem/status.h"
-#include "common/types.h"
-#include "daemon/core/chunk.h"
 #include "daemon/core/device.h"
-#include "daemon/core/event.h"
 #include "daemon/core/ladder.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/ops.h"
-#include "daemon/core/owner.h"
-#include "daemon/core/policy.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
@@ -139,8 +133,6 @@ bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
 /* ---- sessions and requests; see also session.h, lease.h and share.h */
 
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
-/* In order of age, from the oldest (after NULL) to the last (returns NULL). */
-struct gm_session *gm_core_next_session(struct gm_core *core, struct gm_session *after);
 uint64_t gm_core_session_count(const struct gm_core *core);
 uint64_t gm_core_lease_count(const struct gm_core *core);
 
@@ -159,7 +151,6 @@ void gm_core_cancel(struct gm_core *core, struct gm_request *request);
  * returns false; then that request's place is written to *place, and the result is true. */
 bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
-uint64_t gm_core_queue_length(const struct gm_core *core, uint32_t device);
 void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret);
 
 /* ---- what the daemon must tell core */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A device: ties its ledger and its pool together, so that a chunk never moves in one without
- * moving in the other. It promises that pooled + charged stay under the ceiling (or the pool is
- * empty), and that only what is reusable reaches the pool. It must never look at a client: who
- * holds a chunk, and what they said of it, is for leases to know.
+ * moving in the other. It promises that pooled + charged stays below the ceiling (or the pool is
+ * empty), and that only reusable chunks reach the pool. It must never look at a client: leases know
+ * who holds a chunk and what the client said about it.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/device_private.h"
@@ -19,13 +19,12 @@
 
 uint64_t gm_device_capacity(const struct gm_device *device)
 {
-	return gm_min(device->share, device->beyond_min_free);
+	return gm_policy_ceiling(device->share, device->beyond_min_free, 0);
 }
 
 uint64_t gm_device_ceiling(const struct gm_device *device)
 {
-	uint64_t foreign = device->ledger.foreign, of = device->beyond_min_free;
-	return gm_min(device->share, of > foreign ? of - foreign : 0);
+	return gm_policy_ceiling(device->share, device->beyond_min_free, device->ledger.foreign);
 }
 
 uint64_t gm_device_available(const struct gm_device *device)
@@ -47,6 +46,7 @@ struct gm_chunk *gm_device_new_chunk(
 	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
 		return NULL;
+
 	chunk->id = env->ops.new_id(env->ctx);
 	chunk->bytes = bytes;
 	chunk->device = device->number;
@@ -88,7 +88,7 @@ bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
 	return true;
 }
 
-/* The ledger knows already. */
+/* Submits the destruction of a chunk that the ledger counts as doomed already. */
 static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(device->chunks > 0);
@@ -97,6 +97,7 @@ static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 	chunk->state = GM_CHUNK_DOOMED;
 	chunk->lease = NULL;
 	chunk->request = NULL;
+
 	device->jobs++;
 	device->env->ops.destroy(device->env->ctx, chunk);
 }
@@ -110,7 +111,7 @@ static void device_pool_released(void *ctx, struct gm_chunk *chunk)
 	device_doom(device, chunk);
 }
 
-/* Whether a chunk that is in no account any more may be pooled; charged is what is left charged. */
+/* Whether a chunk that is in no account any more may be pooled. charged: what is still charged. */
 static bool device_has_room(
 	const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
 {
@@ -120,7 +121,7 @@ static bool device_has_room(
 		return false;
 	if (chunk->single)
 		return false;
-	/* Nobody asks for an ipc chunk that is of no class. */
+	/* Requests for ipc chunks take a size class each; nobody would ask for another size. */
 	if (chunk->transport == GM_TRANSPORT_IPC && chunk->bytes != gm_plan_ipc_class(chunk->bytes))
 		return false;
 	return device->ledger.pooled + chunk->bytes + charged <= gm_device_ceiling(device);
@@ -133,8 +134,9 @@ bool gm_device_release(
 	uint64_t charged = gm_ledger_charged(&device->ledger) - chunk->bytes;
 	chunk->lease = NULL;
 	chunk->request = NULL;
+
 	if (reusable && device_has_room(device, chunk, charged)) {
-		/* Into the ledger first: putting it in may push others out. */
+		/* Into the ledger first: putting it into the pool may push others out. */
 		gm_ledger_pool_leased(&device->ledger, account, chunk->bytes);
 		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
 			return true;
@@ -154,6 +156,7 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 		gm_device_free_chunk(device, chunk);
 		return;
 	}
+
 	if (device_has_room(device, chunk, gm_ledger_charged(ledger))) {
 		gm_ledger_pool_unclaimed(ledger, chunk->bytes);
 		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
@@ -182,17 +185,20 @@ void gm_device_settle(struct gm_device *device)
 	struct gm_env *env = device->env;
 	gm_device_make_room(device, GM_DOMAIN_FRESH);
 	assert(device->pool.bytes == device->ledger.pooled);
+
 	uint32_t ppm = gm_device_pressure(device);
 	if (!gm_pressure_steady(&device->pressure, &device->info.policy, ppm)) {
 		bool calm = device->pressure.calm;
 		bool changed = gm_pressure_step(
 			&device->pressure, &device->info.policy, ppm, gm_device_now(device));
-		/* The ladder acts on a new level, and a fall that waits has its time. */
+		/* The ladder acts on a new level, and a fall that waits for its dwell sets a time.
+		 */
 		if (changed || calm != device->pressure.calm)
 			env->woken = true;
 		if (changed)
 			env->ops.level_changed(env->ctx, device->number, device->pressure.level);
 	}
+
 	if (device->queue.length > 0)
 		gm_device_wake_queue(device);
 	env->ops.device_changed(env->ctx, device->number);
@@ -224,9 +230,8 @@ gpumem_status gm_device_check_number(
 {
 	if (number < env->n_devices)
 		return GPUMEM_OK;
-	gm_say(detail, "there is no device %u; there are %u, numbered from 0", number,
-		env->n_devices);
-	return GPUMEM_E_NOT_FOUND;
+	return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+		"there is no device %u; there are %u, numbered from 0", number, env->n_devices);
 }
 
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy)
@@ -234,9 +239,9 @@ void gm_device_set_policy(struct gm_device *device, const struct gm_policy *poli
 	uint64_t total = device->info.total;
 	device->info.policy = *policy;
 	device->share = gm_policy_share(policy, total);
-	device->beyond_min_free = total - gm_min(total, policy->min_free);
-	gm_pool_set_bounds(&device->pool, gm_policy_max_pool(policy, device->info.total),
-		policy->max_per_bucket);
+	device->beyond_min_free = gm_minus(total, policy->min_free);
+	gm_pool_set_bounds(
+		&device->pool, gm_policy_max_pool(policy, total), policy->max_per_bucket);
 	if (!policy->pooling)
 		gm_pool_clear_used(&device->pool);
 }

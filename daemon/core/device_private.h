@@ -5,15 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpumem/status.h"
-#include "common/limits.h"
-#include "common/types.h"
-#include "daemon/core/chunk.h"
 #include "daemon/core/device.h"
 #include "daemon/core/env.h"
-#include "daemon/core/event.h"
 #include "daemon/core/ledger.h"
-#include "daemon/core/policy.h"
 #include "daemon/core/pool.h"
 
 /*

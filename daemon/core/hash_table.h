@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CORE_TABLE_H
-#define GM_CORE_TABLE_H
+#ifndef GM_CORE_HASH_TABLE_H
+#define GM_CORE_HASH_TABLE_H
 
 /*
- * uthash as core uses it: an insertion that finds no memory leaves the table as it was instead of
- * ending the daemon. Every .c of core includes this before anything that may include uthash.
+ * uthash as core uses it: an insertion for which there is no memory leaves the table as it was
+ * instead of ending the daemon. A .c file that uses a table must include this header before any
+ * other that may include uthash.
  *
- * Growing a table moves its items to twice the buckets, so an insertion costs the same on average
- * however many items there are; keys are ids and keyed hashes of our own, so no client can pick
- * colliding ones.
+ * A table grows by doubling its buckets, so an insertion costs the same on average however many
+ * items there are. The keys are ids and keyed hashes that the daemon makes, so no client can choose
+ * keys that collide.
  */
 #if defined(UTHASH_H) && !HASH_NONFATAL_OOM
 #error "include daemon/core/hash_table.h first"
@@ -17,7 +18,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-/* After HASH_ADD: whether the item is in. */
+/* After HASH_ADD: whether the item is in the table. */
 #define GM_TABLE_ADDED(item) ((item)->hh.tbl != NULL)
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Getting memory back: who is asked for how much, how long they have, and what came of it. It
- * promises that what is carried out is the plan that was made, that nobody is asked twice at once,
- * and that each reclaim is reported once, against what triggered it. It must never take memory by
+ * Getting memory back: which clients are asked for how much, how long they have, and what came of
+ * it. This file promises that it carries out the plan that it made, that no client is asked twice
+ * at once, and that each reclaim is reported once, with its trigger. It must never take memory by
  * force, nor believe a client more than the ledger allows.
  *
- * When the ladder of a pressure level acts is in climb.c.
+ * climb.c decides when the ladder acts on a pressure level.
  */
 #include "daemon/core/ladder_private.h"
 
@@ -17,12 +17,12 @@
 #include "common/arith.h"
 #include "common/units.h"
 
+/* How often the time doubles for which a client is left alone. */
 #define QUIET_DOUBLED 6
 
 void gm_ladder_init(struct gm_ladder *ladder)
 {
-	memset(ladder, 0, sizeof(*ladder));
-	ladder->next_ns = UINT64_MAX;
+	*ladder = (struct gm_ladder){.next_ns = UINT64_MAX};
 }
 
 /* ---- plans */
@@ -42,7 +42,7 @@ void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint
 
 static int ladder_add_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
 {
-	/* By powers of two, as realloc() likes it. */
+	/* The room doubles whenever the number of steps is a power of two. */
 	if ((plan->n_steps & (plan->n_steps - 1)) == 0) {
 		size_t room = plan->n_steps ? plan->n_steps * 2 : 1;
 		void *steps = realloc(plan->steps, room * sizeof(plan->steps[0]));
@@ -66,13 +66,14 @@ int gm_ladder_plan_pool(struct gm_device *device, struct gm_ladder_plan *plan, u
 			.rung = GM_RUNG_POOL, .bytes = bytes, .held = bytes, .claimed = true});
 }
 
-/* Lower priority first, then who has most, then who came first; the one who asks last. */
 struct ladder_candidate {
 	struct gm_ladder_step step;
 	uint64_t id;
 	bool self;
 };
 
+/* Lower priority first, then the client that has most, then the oldest. The one that asks is last.
+ */
 static int ladder_compare(const void *left, const void *right)
 {
 	const struct ladder_candidate *a = left, *b = right;
@@ -85,7 +86,7 @@ static int ladder_compare(const void *left, const void *right)
 	return a->id < b->id ? -1 : 1;
 }
 
-/* What the client could give on this rung; 0: nothing to ask it for. */
+/* What the client could give on this rung; 0: there is nothing to ask it for. */
 static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_payer *payer,
 	enum gm_rung rung, bool self, bool *ret_claimed)
 {
@@ -93,9 +94,11 @@ static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_
 	const struct gm_account *account = &payer->accounts[device->number];
 	uint64_t held = account->held - account->admitted;
 	struct gm_use use = {0};
+
 	if (env->ops.use)
 		env->ops.use(env->ctx, payer->session, device->number, &use);
 	uint64_t cached = gm_min(use.cached, held);
+
 	*ret_claimed = true;
 	switch (rung) {
 	case GM_RUNG_CACHED:
@@ -103,7 +106,7 @@ static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_
 	case GM_RUNG_SPILL:
 		return gm_min(use.evictable, held - cached);
 	case GM_RUNG_UNUSED:
-		/* The one who asks knows what it does not use, and has tried that already. */
+		/* The client that asks knows what it does not use, and has tried that already. */
 		*ret_claimed = cached > 0;
 		return self ? cached : held;
 	default:
@@ -111,7 +114,7 @@ static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_
 	}
 }
 
-/* Whether the client can be asked at all, and for this. */
+/* Whether the client can be asked now, for this trigger. */
 static bool ladder_may_ask(const struct gm_device *device, const struct gm_payer *payer,
 	const struct gm_tally *tally, enum gm_trigger trigger, uint64_t now)
 {
@@ -121,6 +124,7 @@ static bool ladder_may_ask(const struct gm_device *device, const struct gm_payer
 		return false;
 	if (tally && !gm_account_counts_for(account, tally))
 		return false;
+
 	switch (trigger) {
 	case GM_TRIGGER_REQUEST:
 		return !asked->owing && now >= asked->quiet_ns;
@@ -137,7 +141,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 {
 	const struct gm_env *env = device->env;
 	uint64_t now = gm_device_now(device);
-	/* What one owner gives up within its guarantee does not help another one's request. */
+	/* Memory that one owner holds within its guarantee cannot help another owner's request. */
 	const struct gm_tally *own = self ? self->guaranteed : NULL;
 	bool guarded = plan->trigger == GM_TRIGGER_REQUEST && !tally;
 	if (!env->ops.reclaim || bytes == 0 || !env->payers)
@@ -147,6 +151,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	size_t n = 0;
 	if (!list)
 		return -ENOMEM;
+
 	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
 		struct gm_account *account = &p->accounts[device->number];
 		if (!ladder_may_ask(device, p, tally, plan->trigger, now))
@@ -188,7 +193,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 
 /* ---- carrying out */
 
-static const char *const trigger_names[GM_TRIGGERS] = {
+static const char *const ladder_triggers[GM_TRIGGERS] = {
 	"a request", "pressure", "min_free", "a cleanup by hand"};
 
 static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
@@ -197,6 +202,7 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
 		clients[GM_UNITS_TEXT];
+
 	gm_format_size(rungs[GM_RUNG_POOL], pool);
 	gm_format_size(
 		rungs[GM_RUNG_CACHED] + rungs[GM_RUNG_UNUSED] + rungs[GM_RUNG_SPILL], clients);
@@ -204,15 +210,17 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 		snprintf(need, sizeof(need), "all there is");
 	else
 		gm_format_size(run->need, need);
+
 	if (kind == GM_EVENT_RECLAIM_STARTED)
 		gm_say(text, "device %u: reclaim for %s: %s wanted; %s pooled, %s asked of clients",
-			device->number, trigger_names[trigger], need, pool, clients);
+			device->number, ladder_triggers[trigger], need, pool, clients);
 	else
 		gm_say(text,
 			"device %u: reclaim for %s ended: %s wanted; %s of the pool released, %s "
 			"returned by clients; %s",
-			device->number, trigger_names[trigger], need, pool, clients,
+			device->number, ladder_triggers[trigger], need, pool, clients,
 			reached ? "enough" : "not enough");
+
 	struct gm_event event = {
 		.kind = kind,
 		.device = device->number,
@@ -225,18 +233,19 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 	gm_env_tell(device->env, &event);
 }
 
-/* It owes nothing any more, to whomever it did. */
+/* The account owes nothing any more, whatever it was asked for. */
 static void ladder_settle_account(struct gm_device *device, struct gm_account *account)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
 	if (!account->asked.owing)
 		return;
+
 	assert(run->owing > 0 && run->owed >= account->asked.bytes);
 	run->owing--;
 	run->owed -= account->asked.bytes;
 	account->asked.owing = false;
 	account->asked.bytes = 0;
-	device->env->woken = true; /* it may have been the last */
+	device->env->woken = true; /* it may have been the last one of the run */
 }
 
 static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_plan *plan,
@@ -245,6 +254,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	const struct gm_env *env = device->env;
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
 	struct gm_account *account = step->account;
+
 	ladder_settle_account(device, account);
 	account->asked.owing = true;
 	account->asked.claimed = step->claimed;
@@ -253,6 +263,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	run->owing++;
 	run->owed += step->bytes;
+
 	env->ops.reclaim(env->ctx, step->session,
 		&(struct gm_reclaim){
 			.device = device->number,
@@ -269,8 +280,10 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
 	uint64_t deadline =
 		gm_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
+
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
-		/* What is missing is measured anew each time, with what was missing before. */
+		/* What is missing is measured anew each time, and includes what was missing before.
+		 */
 		run->need = plan->need > run->need ? plan->need : run->need;
 		run->level = device->ladder.level > run->level ? device->ladder.level : run->level;
 	} else if (run->active) {
@@ -283,8 +296,10 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		ladder_tell_run(
 			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
+
 	run->deadline_ns = deadline;
 	device->reclaim_epoch++;
+
 	for (size_t i = 0; i < plan->n_steps; i++) {
 		const struct gm_ladder_step *step = &plan->steps[i];
 		if (step->rung == GM_RUNG_POOL)
@@ -293,6 +308,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		else
 			ladder_ask_client(device, plan, step, deadline);
 	}
+
 	device->env->woken = true;
 	gm_device_settle(device);
 }
@@ -314,6 +330,7 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 	struct gm_asked *asked = &account->asked;
 	struct gm_ladder_run *run = &device->ladder.runs[asked->trigger];
 	uint64_t of_it = gm_min(bytes, asked->bytes);
+
 	run->rungs[asked->rung] += bytes;
 	asked->bytes -= of_it;
 	run->owed -= of_it;
@@ -327,7 +344,7 @@ void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
 {
 	ladder_settle_account(device, &payer->accounts[device->number]);
 	if (device->ladder.victim == payer->id && payer->ending) {
-		/* Time to see what its end brings, before the next. */
+		/* Wait and see what its end brings before the next action. */
 		device->ladder.victim = 0;
 		device->ladder.next_ns =
 			gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
@@ -341,12 +358,14 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
 	uint64_t came = asked->wanted - asked->bytes;
 	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
 	bool claimed = asked->claimed;
+
 	ladder_settle_account(device, account);
 	if (claimed) {
-		/* It said that it had them. */
-		quiet <<= asked->ignored < QUIET_DOUBLED ? asked->ignored : QUIET_DOUBLED;
+		/* The client had said that it has them. */
+		quiet <<= gm_min(asked->ignored, QUIET_DOUBLED);
 		if (asked->ignored < UINT8_MAX)
 			asked->ignored++;
+
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
 		gm_say(text,
 			"device %u: client %llu was asked for %s and returned %s of it in time",
@@ -372,9 +391,10 @@ static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigg
 	if (trigger == GM_TRIGGER_PRESSURE)
 		return gm_policy_level(&device->info.policy, gm_device_pressure(device),
 			       run->level) < run->level;
+
 	for (unsigned r = 0; r < GM_RUNGS; r++)
 		sum += run->rungs[r];
-	/* All there is was wanted: it came if nobody owes any. */
+	/* If all there is was wanted, it came if no client owes any. */
 	return run->need == UINT64_MAX ? run->owing == 0 : sum >= run->need;
 }
 
@@ -387,6 +407,7 @@ static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
 		if (asked->owing && asked->trigger == trigger)
 			ladder_give_up_on(device, p);
 	}
+
 	assert(run->owing == 0 && run->owed == 0);
 	run->active = false;
 	ladder_tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
@@ -403,28 +424,25 @@ void gm_ladder_end_runs(struct gm_device *device)
 	}
 }
 
-/* ---- the triggers but pressure */
+/* ---- the other triggers: request, min_free, manual */
 
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully)
 {
-	struct gm_ladder_plan plan, all;
+	struct gm_ladder_plan plan;
 	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &plan);
-	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &all);
 	int r = 0;
 	if (!widely)
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
 	if (r == 0 && plan.planned < bytes) {
-		/* Not enough by what they say: then from anybody, for one figure is as old as the
-		 * other. */
-		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &all);
+		/* By what clients say, there is not enough. But what they say may be old, so all of
+		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);
-		plan = all;
-		all.steps = NULL;
+		gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &plan);
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
 	}
-	/* For want of memory of our own nobody is asked. */
-	uint64_t asked =
-		r == 0 && plan.planned > 0 && (!fully || plan.planned >= bytes) ? plan.planned : 0;
+
+	uint64_t asked = r == 0 && (!fully || plan.planned >= bytes) ? plan.planned : 0;
 	if (asked > 0)
 		gm_ladder_carry_out(device, &plan);
 	gm_ladder_plan_deinit(&plan);
@@ -440,8 +458,6 @@ void gm_ladder_min_free(struct gm_device *device, uint64_t need, uint64_t bytes)
 	gm_ladder_carry_out(device, &plan);
 	run->rungs[GM_RUNG_POOL] += bytes;
 }
-
-/* ---- by hand */
 
 gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_bytes,
 	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
@@ -459,8 +475,8 @@ gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_byt
 			device, NULL, NULL, GM_RUNG_SPILL, gm_minus(need, plan.planned), &plan);
 	if (r < 0) {
 		gm_ladder_plan_deinit(&plan);
-		gm_say(detail, "the daemon has no memory for a plan");
-		return GPUMEM_E_HOST_MEMORY;
+		return gm_refuse(
+			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for a plan");
 	}
 
 	*ret_plan = plan;
@@ -468,11 +484,10 @@ gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_byt
 		return GPUMEM_OK;
 	char asked[GM_UNITS_TEXT], free_text[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
 		clients[GM_UNITS_TEXT];
-	gm_say(detail,
+	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 		"device %u: %s cannot be made free: %s are, the pool has %s, and clients say they "
 		"could return %s; see gpumemctl clients",
 		device->number, gm_format_size(free_bytes, asked), gm_format_size(has, free_text),
 		gm_format_size(plan.rungs[GM_RUNG_POOL], pool),
 		gm_format_size(plan.planned - plan.rungs[GM_RUNG_POOL], clients));
-	return GPUMEM_E_NO_MEMORY;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases: chunks granted for one purpose, their holders, and who of them pays. It promises that an
- * index is never given twice in a lease, that the oldest holder pays for all of it, and that chunks
- * reach the pool only when every holder said that it unmapped them. It must never decide whether
- * memory may be had: that was settled before chunks come here.
+ * Leases: chunks granted for one purpose, their holders, and which of them pays. This file promises
+ * that an index is never used twice in a lease, that the oldest holder pays for all of it, and that
+ * chunks reach the pool only when every holder said that it unmapped them. It must never decide
+ * whether a client may have memory: that was decided before chunks come here.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -25,6 +25,7 @@ struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device
 	struct gm_lease *lease = calloc(1, sizeof(*lease));
 	if (!lease)
 		return NULL;
+
 	lease->id = env->ops.new_id(env->ctx);
 	lease->core = maker->core;
 	lease->device = device;
@@ -85,11 +86,16 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 
 /* ---- holders */
 
-struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session)
+static struct gm_hold *lease_hold_of(const struct gm_session *session, uint64_t id)
 {
 	struct gm_hold *hold;
-	HASH_FIND(hh, session->holds, &lease->id, sizeof(lease->id), hold);
+	HASH_FIND(hh, session->holds, &id, sizeof(id), hold);
 	return hold;
+}
+
+struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session)
+{
+	return lease_hold_of(session, lease->id);
 }
 
 int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool read_only)
@@ -101,6 +107,7 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 		lease->n_opens++;
 		return 0;
 	}
+
 	hold = calloc(1, sizeof(*hold));
 	if (!hold)
 		return -ENOMEM;
@@ -111,6 +118,7 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 		return r;
 	}
 	lease->n_opens++;
+
 	if (session->info.domain != lease->domain)
 		lease->across = true;
 	if (lease->across || !session->info.pooling)
@@ -131,6 +139,7 @@ static void lease_release(
 	chunk->prev = chunk->next = NULL;
 	assert(lease->bytes >= chunk->bytes);
 	lease->bytes -= chunk->bytes;
+
 	chunk->several = lease->across;
 	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
 		reusable = false;
@@ -174,12 +183,11 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 		gm_session_changed(session, device);
 }
 
-/* ---- what the one above may ask */
+/* ---- the daemon's side */
 
 struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t lease)
 {
-	struct gm_hold *hold;
-	HASH_FIND(hh, session->holds, &lease, sizeof(lease), hold);
+	const struct gm_hold *hold = lease_hold_of(session, lease);
 	return hold ? hold->lease : NULL;
 }
 
@@ -221,7 +229,9 @@ const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t fro
 	struct gm_chunk *last = chunk->prev;
 	if (last->index < from)
 		return NULL;
-	/* From the nearer end: what was just added is found at once however long the lease is. */
+
+	/* Starts at the nearer end, so that new chunks are found at once however long the lease is.
+	 */
 	if (last->index - from < from - chunk->index) {
 		while (last->prev->index >= from)
 			last = last->prev;
@@ -247,11 +257,13 @@ gpumem_status gm_lease_return_chunks(
 	struct gm_device *device = lease->device;
 	struct gm_env *env = device->env;
 	struct gm_chunk *chunk;
+
 	if (!gm_lease_find_hold(lease, session))
 		return GPUMEM_E_NOT_FOUND;
 	if (lease->maker != session || lease->holds != &lease->own || lease->own.next ||
 		lease->own.count > 1 || lease->shares)
 		return GPUMEM_E_BUSY;
+
 	for (size_t i = 0; i < n; i++) {
 		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
 		if (!chunk || chunk->lease != lease || chunk->marked) {
@@ -260,6 +272,7 @@ gpumem_status gm_lease_return_chunks(
 		}
 		chunk->marked = true;
 	}
+
 	gm_env_enter(env);
 	for (size_t i = 0; i < n; i++) {
 		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
@@ -270,8 +283,7 @@ gpumem_status gm_lease_return_chunks(
 		lease->user_bytes = lease->bytes;
 	if (n > 0) {
 		gm_session_changed(session, device);
-		gm_device_settle(device);
-		gm_reserve_refill(device);
+		gm_reserve_settle(device);
 	}
 	gm_env_leave(env);
 	return GPUMEM_OK;
@@ -288,9 +300,9 @@ void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 		lease->n_opens--;
 		return;
 	}
+
 	gm_env_enter(device->env);
 	gm_lease_drop(lease, hold, false);
-	gm_device_settle(device);
-	gm_reserve_refill(device);
+	gm_reserve_settle(device);
 	gm_env_leave(device->env);
 }

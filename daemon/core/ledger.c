@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ledger: where every byte of a device stands. It promises that no byte is in two columns or in
- * none, that nothing is admitted past the ceiling, and that charges and accounts add up; each
- * transition asserts that before it returns. It must never be written to from outside its
- * functions, and it never decides: whether something may happen is asked before. (Its one refusal,
- * at admission, is what makes the check and the charge one step.)
+ * The ledger: the column in which every byte of a device stands. It promises that no byte is in two
+ * columns or in none, that nothing is admitted past the ceiling, and that charges and accounts add
+ * up. Each transition asserts that before it returns. Nobody may write to it but through these
+ * functions. It must never decide whether something may happen: the caller has decided that before.
+ * (Its one refusal, at admission, makes the check and the charge one step.)
  */
 #include "daemon/core/ledger.h"
 
@@ -58,7 +58,7 @@ static void ledger_uncharge(struct gm_ledger *ledger, struct gm_account *account
 	}
 }
 
-/* The column of what an account has that is created. */
+/* The column that holds what was created for an account. */
 static uint64_t *ledger_created_of(struct gm_ledger *ledger, const struct gm_account *account)
 {
 	return account->quarantined ? &ledger->quarantined : &ledger->leased;

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * One device's account. Every byte of every chunk is in exactly one column, and every way from one
- * column to another is one function here:
+ * The ledger of one device. Every byte of every chunk is in exactly one column, and every way from
+ * one column to another is one function here:
  *
  *   admitted      charged to a session, its chunk not yet created
  *   leased        created, charged to a session that is connected
@@ -16,14 +16,14 @@
  *   unclaimed     under creation for nobody: the reserve, and what a cancelled request asked for
  *   doomed        handed over for destruction; the device still has it until that is done
  *
- * charged = admitted + leased + quarantined = the sum of held over all accounts, always. An owner
- * that has a limit has a tally: the sum of held over the accounts that count for it. unmet is the
- * sum over all tallies of guarantee - held, where positive.
+ * At all times, charged = admitted + leased + quarantined = the sum of held over all accounts. An
+ * owner that has a limit has a tally: the sum of held over the accounts that count for it. unmet is
+ * the sum over all tallies of guarantee - held, where positive.
  */
 struct gm_ledger {
 	uint64_t total;
 	uint64_t foreign;
-	bool measured; /* foreign is what the last sample says */
+	bool measured; /* foreign comes from the last sample */
 	uint64_t admitted, leased, quarantined;
 	uint64_t pooled, unclaimed, doomed;
 	uint64_t held; /* of all accounts */
@@ -39,35 +39,36 @@ struct gm_tally {
 	uint64_t held;
 	uint64_t max; /* UINT64_MAX: none */
 	uint64_t guarantee;
-	uint64_t planned; /* while a plan is made: what it takes of this owner */
-	uint64_t witness; /* a session of it that holds and does not wait, when last looked; 0 */
+	uint64_t planned; /* while the ladder makes a plan: what the plan takes from this owner */
+	uint64_t witness; /* a payer of this owner that held memory and did not wait, as last seen
+			     by deadlock.c; 0: none */
 };
 
-/* One kind of owner, one tally at most. */
+/* An account has one tally at most for each kind of owner. */
 #define GM_TALLIES 6
 
-/* What was asked back of an account (ladder.c keeps it). */
+/* What the client was asked to give back. Kept by ladder.c. */
 struct gm_asked {
-	bool owing;        /* bytes are still to come by the deadline */
-	bool claimed;      /* the client had said that it has them */
+	bool owing;        /* it still owes bytes, and the deadline has not passed */
+	bool claimed;      /* it had said that it has them */
 	uint8_t trigger;   /* enum gm_trigger */
 	uint8_t rung;      /* enum gm_rung */
-	uint8_t ignored;   /* deadlines passed in a row */
+	uint8_t ignored;   /* how many deadlines in a row it let pass */
 	uint64_t wanted;   /* what it was asked for */
-	uint64_t bytes;    /* of that, still to come */
+	uint64_t bytes;    /* what it still owes of that */
 	uint64_t quiet_ns; /* it is left alone until then */
 };
 
 /* What one session is charged on one device. */
 struct gm_account {
-	uint64_t held;     /* admitted included */
-	uint64_t admitted; /* 0 while quarantined: what was pending has ended */
+	uint64_t held;     /* including admitted */
+	uint64_t admitted; /* 0 while quarantined: pending requests have ended by then */
 	bool quarantined;
 	uint8_t n_tallies;
-	struct gm_tally *tallies[GM_TALLIES]; /* that it counts for (quota.c keeps them) */
+	struct gm_tally *tallies[GM_TALLIES]; /* the owners it counts for (kept by quota.c) */
 	struct gm_tally *guaranteed;          /* the one of them with a guarantee; NULL: none */
-	int32_t priority;
-	uint32_t waiting; /* requests that wait there (queue.c) */
+	int32_t priority;                     /* kept by quota.c */
+	uint32_t waiting;                     /* requests in the queue (kept by queue.c) */
 	struct gm_asked asked;
 };
 
@@ -102,38 +103,39 @@ static inline uint64_t gm_tally_unmet(const struct gm_tally *tally)
 	return tally->guarantee > tally->held ? tally->guarantee - tally->held : 0;
 }
 
-/* What is kept for the owners of others. */
+/* What is kept free for other owners. */
 static inline uint64_t gm_ledger_kept_from(
 	const struct gm_ledger *ledger, const struct gm_account *account)
 {
 	return ledger->unmet - (account->guaranteed ? gm_tally_unmet(account->guaranteed) : 0);
 }
 
-/* What the account may be charged now: below the ceiling, not kept for others, within each max of
- * its owners. */
+/* What the account may be charged now: below the ceiling, not kept for other owners, and within
+ * each max of its own. */
 uint64_t gm_ledger_room(
 	const struct gm_ledger *ledger, const struct gm_account *account, uint64_t ceiling);
-/* The account counts for this owner from now on. */
+/* From now on, the account counts for this owner. */
 void gm_ledger_join(struct gm_ledger *ledger, struct gm_account *account, struct gm_tally *tally);
 
-/* Charges at admission. GM_LEDGER_E_NO_ROOM: it would pass gm_ledger_room(); nothing was charged.
- */
+/* Charges an account for what will be created. GM_LEDGER_E_NO_ROOM: it would pass
+ * gm_ledger_room(), and nothing was charged. */
 int gm_ledger_admit(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes);
-/* Nothing will be created for it. */
+/* Takes a charge back: nothing will be created for it. */
 void gm_ledger_unadmit(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* Its creation goes on for nobody. */
+/* Takes a charge back although the creation goes on: it becomes unclaimed. */
 void gm_ledger_disown(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* Its creation is done. */
+/* What was admitted has been created. */
 void gm_ledger_lease_created(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* It was found in the pool. */
+/* What was admitted was found in the pool. */
 void gm_ledger_lease_pooled(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
+/* A created chunk leaves its account, for the pool or to be destroyed. */
 void gm_ledger_pool_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_doom_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_doom_pooled(struct gm_ledger *ledger, uint64_t bytes);
 
-/* A creation for nobody begins, fails, is pooled, is too much. */
+/* A creation for nobody begins; fails; ends in the pool; ends with a chunk that must be destroyed. */
 void gm_ledger_begin_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 void gm_ledger_fail_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 void gm_ledger_pool_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
@@ -141,15 +143,15 @@ void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 
 void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes);
 
-/* A created charge goes to another account. */
+/* Moves the charge for something created to another account. */
 void gm_ledger_move(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
 void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account);
 void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account);
 
-/* What nobody has: total - foreign - all that is ours, doomed included. */
+/* What nobody has: total - foreign - all that is ours, including doomed. */
 uint64_t gm_ledger_free(const struct gm_ledger *ledger);
-/* foreign = total - free - what is ours, doomed included. Whether it changed. */
+/* Sets foreign = total - free - all that is ours, including doomed. Returns whether it changed. */
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes);
 
 #endif

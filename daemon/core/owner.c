@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Owners: their names and how they are written. It promises that equal owners are equal byte by
- * byte, and that whatever is parsed can be formatted. It must never look up a name: who has which
- * number is for the one above to know.
+ * Owners and how they are written. This file promises that equal owners are equal byte by byte, and
+ * that whatever it parses it can format. It must never look up the name of a uid or gid: the daemon
+ * does that.
  */
 #include "daemon/core/owner.h"
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Planning a lease: which chunks, and which of them from the pool. It promises that whatever fits
- * the budget gets a plan (powers of two from 2 MiB make up any size), that a plan never passes the
- * budget, and that it has few chunks: mapping costs the client by the chunk. It must never change
- * the pool.
+ * Plans a lease: which chunks it gets, and which of them come from the pool. This file promises
+ * that whatever fits the budget gets a plan (powers of two from 2 MiB make up any size), that no
+ * plan passes the budget, and that a plan has few chunks, because mapping costs the client by the
+ * chunk. It must never change the pool.
  */
 #include "daemon/core/plan.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "common/arith.h"
 
@@ -26,15 +25,15 @@ uint64_t gm_plan_ipc_class(uint64_t bytes)
 	return gm_round_up(exact, quarter > GM_CHUNK_MIN ? quarter : GM_CHUNK_MIN);
 }
 
-/* Chunks in the shortest sum for whole 2 MiB. */
+/* The fewest powers of two that add up to bytes, which are whole 2 MiB. */
 static uint64_t plan_chunks_of(uint64_t bytes)
 {
 	return bytes / GM_CHUNK_MAX + (uint64_t)__builtin_popcountll(bytes % GM_CHUNK_MAX);
 }
 
-uint64_t gm_plan_round(uint64_t bytes, uint64_t budget)
+/* Rounds up by at most 1/64 where that saves chunks, within the budget. */
+static uint64_t plan_round(uint64_t exact, uint64_t budget)
 {
-	uint64_t exact = gm_plan_exact(bytes);
 	uint64_t best = exact;
 	for (unsigned shift = GM_CHUNK_MIN_SHIFT + 1; shift <= GM_CHUNK_MAX_SHIFT; shift++) {
 		uint64_t rounded = gm_round_up(exact, UINT64_C(1) << shift);
@@ -66,18 +65,18 @@ static int plan_ipc(const struct gm_pool *pool, gm_domain domain, uint64_t bytes
 int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_domain domain,
 	uint64_t bytes, uint64_t budget, struct gm_plan *ret_plan)
 {
-	struct gm_plan plan;
+	struct gm_plan plan = {0};
 	assert(bytes > 0 && bytes <= GM_LEASE_BYTES_MAX);
-	memset(&plan, 0, sizeof(plan));
 	if (transport == GM_TRANSPORT_IPC) {
 		int r = plan_ipc(pool, domain, bytes, budget, &plan);
 		if (r == 0)
 			*ret_plan = plan;
 		return r;
 	}
-	if (gm_plan_exact(bytes) > budget)
+	uint64_t exact = gm_plan_exact(bytes);
+	if (exact > budget)
 		return GM_PLAN_E_NO_ROOM;
-	plan.bytes = gm_plan_round(bytes, budget);
+	plan.bytes = plan_round(exact, budget);
 	plan.classes = GM_CHUNK_CLASSES;
 
 	uint64_t left = plan.bytes;
@@ -89,7 +88,7 @@ int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_dom
 		have[c] = gm_pool_count(pool, transport, size, domain);
 		if (size < plan.bytes / SLACK_PART)
 			continue;
-		uint64_t n = left / size < have[c] ? left / size : have[c];
+		uint64_t n = gm_min(left / size, have[c]);
 		plan.pooled[c] += (uint32_t)n;
 		plan.n_pooled += (uint32_t)n;
 		have[c] -= n;
@@ -98,7 +97,7 @@ int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_dom
 	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0 && left > 0;) {
 		uint64_t size = plan.size[c];
 		uint64_t n = left / size;
-		uint64_t from_pool = n < have[c] ? n : have[c];
+		uint64_t from_pool = gm_min(n, have[c]);
 		plan.pooled[c] += (uint32_t)from_pool;
 		plan.n_pooled += (uint32_t)from_pool;
 		plan.created[c] += (uint32_t)(n - from_pool);

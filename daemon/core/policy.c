@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arithmetic of the design, as pure functions: capacity, ceiling, available, pressure and the
- * level that follows from it. Reads no clock and changes nothing but the level it is given.
- * What it knows is the device; owners and their limits are in quota.c and the ledger.
+ * The budget arithmetic as pure functions: capacity, available, pressure, and the level that
+ * follows from it. It reads no clock and changes nothing but the level it is given. It must never
+ * know an owner: limits are the business of quota.c and the ledger.
  */
 #include "daemon/core/policy.h"
 
-#include "common/arith.h"
-
-/* A fraction out of 0..1, or none at all, counts as the nearest one. */
+/* A fraction outside 0..1 counts as the nearest bound, and NaN as 0. */
 uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total)
 {
 	double fraction = policy->fraction;
@@ -21,13 +19,8 @@ uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total)
 
 uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total)
 {
-	return gm_policy_ceiling(policy, total, 0);
-}
-
-uint64_t gm_policy_ceiling(const struct gm_policy *policy, uint64_t total, uint64_t foreign)
-{
-	return gm_min(gm_policy_share(policy, total),
-		gm_minus(gm_minus(total, policy->min_free), foreign));
+	return gm_policy_ceiling(
+		gm_policy_share(policy, total), gm_minus(total, policy->min_free), 0);
 }
 
 uint64_t gm_policy_available(uint64_t ceiling, uint64_t charged)
@@ -76,7 +69,7 @@ uint64_t gm_pressure_due(
 	enum gm_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
 	if (level == pressure->level)
 		return UINT64_MAX;
-	if (level < pressure->level) /* without a step it is not known since when it is calm */
+	if (level < pressure->level) /* only a step notes since when it is calm */
 		return pressure->calm ? gm_plus(pressure->calm_ns, policy->dwell_ns) : 0;
 	return level <= pressure->fell_from ? gm_plus(pressure->since_ns, policy->dwell_ns) : 0;
 }

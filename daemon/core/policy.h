@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/arith.h"
 #include "common/types.h"
 
 /*
@@ -55,38 +56,43 @@ static inline uint64_t gm_policy_settle_ns(const struct gm_policy *policy)
 uint64_t gm_policy_share(const struct gm_policy *policy, uint64_t total);
 /* min(fraction x total, total - min_free) */
 uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total);
-/* min(fraction x total, total - min_free - foreign) */
-uint64_t gm_policy_ceiling(const struct gm_policy *policy, uint64_t total, uint64_t foreign);
+/* min(share, total - min_free - foreign), of the policy's share and total - min_free */
+static inline uint64_t gm_policy_ceiling(uint64_t share, uint64_t beyond_min_free, uint64_t foreign)
+{
+	return gm_min(share, gm_minus(beyond_min_free, foreign));
+}
 /* ceiling - charged */
 uint64_t gm_policy_available(uint64_t ceiling, uint64_t charged);
-/* (capacity - available) / capacity, in millionths; all of them when capacity is 0 */
+/* (capacity - available) / capacity, in millionths; GM_PPM if capacity is 0 */
 uint32_t gm_policy_pressure(uint64_t capacity, uint64_t available);
-/* What the pool may hold, the reserve included. */
+/* What the pool may hold, including the reserve. */
 uint64_t gm_policy_max_pool(const struct gm_policy *policy, uint64_t total);
 
 /*
- * The level. It rises at once when a threshold is reached. It falls when pressure has been below
- * the threshold, by the hysteresis, for as long as the dwell without a break. And it does not go
- * back to where it fell from within the dwell. So relief never comes too early, and a load that
- * swings around a threshold gives at most one change per dwell, most often none: it stays above.
+ * The pressure level. It rises at once when a threshold is reached. It falls when pressure has been
+ * below the threshold, by the hysteresis, for the whole dwell. After a fall, it does not go back up
+ * to the old level within the dwell. So relief never comes too early, and a load that swings around
+ * a threshold changes the level at most once per dwell. Most often it stays at the higher level.
  */
 struct gm_pressure {
 	enum gm_level level;
-	enum gm_level fell_from; /* GM_LEVEL_LOW: the last change was a rise, or there was none */
-	bool calm;               /* pressure asks for a lower level, since calm_ns */
+	enum gm_level fell_from; /* GM_LEVEL_LOW: the last change was no fall */
+	bool calm;               /* since calm_ns, pressure has asked for a lower level */
 	uint64_t since_ns;       /* of the last change */
 	uint64_t calm_ns;
 };
-/* The level that this pressure asks for, coming from the one given. */
+/* The level that this pressure asks for when the level is from. */
 enum gm_level gm_policy_level(
 	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_level from);
-/* Nothing to do: pressure asks for the level there is, and always did since it was there. */
+/* Whether a step would do nothing: pressure asks for the level there is, and did at the last step. */
 bool gm_pressure_steady(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
-/* Takes note of pressure, and goes to the level asked for if it may by now. Whether it changed. */
+/* Notes the pressure, and goes to the level that it asks for if the dwell allows it. Returns
+ * whether the level changed. */
 bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
 	uint32_t pressure_ppm, uint64_t now_ns);
-/* When a step would change it, if pressure stays as it was at the last step; UINT64_MAX: never. */
+/* When a step would change the level if pressure stays as it was at the last step; UINT64_MAX:
+ * never. */
 uint64_t gm_pressure_due(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
 

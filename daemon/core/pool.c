@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pool: chunks that nobody is charged for, ready for the next request. It promises that a used
- * chunk is only ever taken for the trust domain that used it, that its bounds hold at every return,
- * and that an operation on one chunk costs the same whatever else it holds. It must never part with
- * a chunk silently: each goes through release(), or to whoever took it.
+ * chunk is taken only for the trust domain that used it, that its bounds hold at every return, and
+ * that an operation on one chunk costs the same whatever else the pool holds. It must never lose a
+ * chunk: each one goes to release(), or to the caller that takes it.
  *
- * A domain that has nothing pooled any more is remembered for a while (GM_POOL_IDLE_DOMAINS of
- * them, those unused longest forgotten first): the usual ping-pong of one chunk then costs no
- * memory.
+ * A domain without pooled chunks is remembered for a while, so that a client which takes and returns
+ * one chunk in turn costs no memory. GM_POOL_IDLE_DOMAINS of them are kept; the one that has not
+ * been used for longest is forgotten first.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/pool.h"
@@ -17,14 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A size is whole 2 MiB, so the transport has room in its low bits: half the key to hash. */
-struct bucket_key {
-	uint64_t kind;
+/* A size is whole 2 MiB, so the transport fits into its low bits: that halves the key to hash. */
+struct pool_key {
+	uint64_t kind; /* size | transport */
 	gm_domain domain;
 };
 
 struct gm_pool_bucket {
-	struct bucket_key key;
+	struct pool_key key;
 	struct gm_pool_domain *domain;
 	struct gm_chunk *chunks; /* newest first */
 	uint64_t n;
@@ -41,7 +41,7 @@ struct gm_pool_domain {
 	UT_hash_handle hh;
 };
 
-_Static_assert(sizeof(struct bucket_key) == 16, "a key without padding can be hashed as it is");
+_Static_assert(sizeof(struct pool_key) == 16, "a key without padding can be hashed as it is");
 
 void gm_pool_init(
 	struct gm_pool *pool, void (*release)(void *ctx, struct gm_chunk *chunk), void *ctx)
@@ -80,7 +80,7 @@ static void pool_domain_free(struct gm_pool *pool, struct gm_pool_domain *domain
 	free(domain);
 }
 
-/* To the end of the list it belongs to now. */
+/* Appends the domain to the list that it belongs to now. */
 static void pool_domain_list_append(struct gm_pool *pool, struct gm_pool_domain *domain)
 {
 	if (domain == pool->fresh)
@@ -118,17 +118,16 @@ static struct gm_pool_domain *pool_domain_get(struct gm_pool *pool, gm_domain id
 
 /* ---- buckets */
 
-static struct bucket_key pool_make_key(
-	enum gm_transport transport, uint64_t bytes, gm_domain domain)
+static struct pool_key pool_make_key(enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
 	assert((bytes & (GM_CHUNK_MIN - 1)) == 0);
-	return (struct bucket_key){.kind = bytes | (uint64_t)transport, .domain = domain};
+	return (struct pool_key){.kind = bytes | (uint64_t)transport, .domain = domain};
 }
 
 static struct gm_pool_bucket *pool_bucket_find(
 	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain)
 {
-	struct bucket_key key = pool_make_key(transport, bytes, domain);
+	struct pool_key key = pool_make_key(transport, bytes, domain);
 	struct gm_pool_bucket *bucket;
 	HASH_FIND(hh, pool->buckets, &key, sizeof(key), bucket);
 	return bucket;
@@ -171,7 +170,7 @@ static void pool_add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct
 		pool->peak = pool->bytes;
 }
 
-/* touch: the domain used the pool; otherwise it keeps its place in the order of use. */
+/* touch: the domain used the pool just now. Otherwise it keeps its place in the order of use. */
 static void pool_remove_chunk(
 	struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk, bool touch)
 {
@@ -193,7 +192,7 @@ static void pool_remove_chunk(
 	pool->chunks--;
 }
 
-static void pool_part_with(struct gm_pool *pool, struct gm_chunk *chunk)
+static void pool_release(struct gm_pool *pool, struct gm_chunk *chunk)
 {
 	struct gm_pool_bucket *bucket =
 		pool_bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
@@ -215,7 +214,7 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 		return -ENOMEM;
 	if (pool->max_per_bucket && bucket->n >= pool->max_per_bucket)
 		return GM_POOL_E_FULL;
-	/* What can make room is what was used: a used chunk never pushes the reserve out. */
+	/* Only used chunks can make room: the reserve is never released for a used chunk. */
 	if (pool->fresh && pool->fresh->bytes > pool->max_bytes - chunk->bytes)
 		return GM_POOL_E_FULL;
 	chunk->pooled_at = now_ns;
@@ -261,7 +260,7 @@ bool gm_pool_evict(struct gm_pool *pool, gm_domain spare)
 		domain = pool->fresh;
 	if (!domain || !domain->by_age)
 		return false;
-	pool_part_with(pool, domain->by_age);
+	pool_release(pool, domain->by_age);
 	return true;
 }
 
@@ -302,13 +301,13 @@ uint64_t gm_pool_shrinkable(const struct gm_pool *pool, uint64_t bytes)
 static void pool_clear_older(
 	struct gm_pool *pool, struct gm_pool_domain *domain, uint64_t before_ns)
 {
-	/* The domain may be freed with its last chunk. */
+	/* Counts first, because the domain may be freed with its last chunk. */
 	uint64_t n = 0;
 	for (const struct gm_chunk *c = domain->by_age; c && c->pooled_at < before_ns;
 		c = c->age_next)
 		n++;
 	while (n-- > 0)
-		pool_part_with(pool, domain->by_age);
+		pool_release(pool, domain->by_age);
 }
 
 uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns)
@@ -325,7 +324,7 @@ uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns)
 void gm_pool_clear_used(struct gm_pool *pool)
 {
 	while (pool->busy)
-		pool_part_with(pool, pool->busy->by_age);
+		pool_release(pool, pool->busy->by_age);
 }
 
 void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_per_bucket)
@@ -333,11 +332,11 @@ void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_p
 	struct gm_pool_bucket *bucket;
 	pool->max_bytes = max_bytes;
 	pool->max_per_bucket = max_per_bucket;
-	/* Parting with a chunk frees no bucket but those of a domain that has nothing left, and
-	 * the bound is at least one here, so nothing is freed under this walk. */
+	/* Releasing a chunk frees buckets only of a domain that has nothing left. The bound is at
+	 * least one here, so nothing is freed during this walk. */
 	for (bucket = max_per_bucket ? pool->buckets : NULL; bucket; bucket = bucket->hh.next)
 		while (bucket->n > max_per_bucket)
-			pool_part_with(pool, bucket->chunks->prev);
+			pool_release(pool, bucket->chunks->prev);
 	if (pool->bytes > max_bytes)
 		gm_pool_shrink(pool, pool->bytes - max_bytes, GM_DOMAIN_FRESH);
 }

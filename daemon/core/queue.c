@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that wait. It promises what queue.h says: an order, a bound on being overtaken, an end
- * for every request, and none that waits for what nobody will ever bring back. It must never hold
- * memory for a request that waits: what it waits for stays available to whoever may take it.
+ * Requests that wait. This file promises what queue.h says: an order, a bound on being overtaken, an
+ * end for every request, and that no request waits for memory that nobody will ever bring back. It
+ * must never keep memory back for a waiting request: the memory stays available to any request that
+ * may take it.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -15,7 +16,7 @@
 #include "daemon/core/plan.h"
 #include "daemon/core/probe.h"
 
-/* One that may not wait is there for that many rounds of asking clients. */
+/* A parked request stays for so many rounds of asking clients. */
 #define PARKED_ROUNDS 2
 
 /* ---- order */
@@ -30,7 +31,7 @@ static int queue_compare(const struct gm_request *a, const struct gm_request *b)
 	return queue_is_before(&a->waiting, b->waiting.priority, b->waiting.order) ? -1 : 1;
 }
 
-/* Whether what the session gets is what the waiting request lacks. */
+/* Whether an account that gets memory takes what the waiting request lacks. */
 static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account *account)
 {
 	switch (w->block) {
@@ -40,8 +41,8 @@ static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account
 	case GM_BLOCK_QUOTA:
 		return gm_account_counts_for(account, w->tally);
 	case GM_BLOCK_NONE:
-	case GM_BLOCK_CRITICAL: /* whoever is behind it is held back as well */
-	case GM_BLOCK_TURN:     /* whom it waits for bars those behind it, too */
+	case GM_BLOCK_CRITICAL: /* holds back every request behind it as well */
+	case GM_BLOCK_TURN:     /* the request it waits for bars those behind it, too */
 		break;
 	}
 	return false;
@@ -80,7 +81,7 @@ void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 	DL_FOREACH2(device->queue.requests, r, waiting.next)
 	{
 		struct gm_waiting *w = &r->waiting;
-		w->priority = gm_session_account(r->session, device)->priority;
+		w->priority = w->account->priority;
 		if (w->tally)
 			w->tally = gm_quotas_moved(quotas, w->tally, device->number);
 		if (w->block == GM_BLOCK_QUOTA && !w->tally)
@@ -98,6 +99,7 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	DL_FOREACH2(queue->requests, r, waiting.next)
 	if (queue_is_before(w, r->waiting.priority, r->waiting.order))
 		break;
+
 	if (r)
 		DL_PREPEND_ELEM2(queue->requests, r, request, waiting.prev, waiting.next);
 	else
@@ -108,7 +110,7 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	queue->exhausted += w->overtaken >= GM_QUEUE_OVERTAKES;
 	queue->changes++;
 	if (!w->parked)
-		gm_session_account(request->session, device)->waiting++;
+		w->account->waiting++;
 }
 
 static void queue_take_out(struct gm_device *device, struct gm_request *request)
@@ -121,17 +123,18 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 	queue->length--;
 	queue->denied -= w->denied > 0;
 	queue->changes++;
+
 	if (w->overtaken >= GM_QUEUE_OVERTAKES) {
-		/* Those it barred have a chance now. */
+		/* The requests that it barred have a chance now. */
 		queue->exhausted--;
 		gm_device_wake_queue(device);
 	}
 	if (!w->parked)
-		gm_session_account(request->session, device)->waiting--;
+		w->account->waiting--;
 	gm_request_unlink(request);
 }
 
-/* ---- what is told */
+/* ---- reports, and the end without success */
 
 static void queue_tell(struct gm_device *device, const struct gm_request *request,
 	enum gm_event_kind kind, int status, const char *text)
@@ -143,7 +146,7 @@ static void queue_tell(struct gm_device *device, const struct gm_request *reques
 		.text = text,
 		.session = request->session,
 		.asked = w->exact,
-		.held = gm_session_account(request->session, device)->held,
+		.held = w->account->held,
 		.waited_ns = gm_device_now(device) - w->since_ns,
 		.priority = w->priority,
 		.block = w->block,
@@ -162,28 +165,34 @@ static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 	return (struct gm_refusal){.block = w->block, .tally = w->tally, .denied = w->denied};
 }
 
-void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
+/* Refuses a request that is not in the queue any more. */
+static void queue_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	struct gm_device *device = &request->session->core->env.devices[request->waiting.device];
-	queue_take_out(device, request);
 	if (request->waiting.told)
-		queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
+		queue_tell(request->waiting.device, request, GM_EVENT_REFUSED, status, detail);
 	gm_request_refuse(request, status, detail);
 }
 
+void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	queue_take_out(request->waiting.device, request);
+	queue_refuse(request, status, detail);
+}
+
+/* Ends a request for this reason. instead: the status, unless it is GPUMEM_OK. */
 static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
 {
 	char why[GM_DETAIL_BYTES], detail[GM_DETAIL_BYTES];
-	gpumem_status status = gm_admit_say(device, gm_session_account(request->session, device),
-		request->waiting.exact, refusal, why);
+	const struct gm_waiting *w = &request->waiting;
+	gpumem_status status = gm_admit_say(device, w->account, w->exact, refusal, why);
 	gm_say(detail, "%s%s", prefix, why);
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
 
 /* ---- asking clients on behalf of a request */
 
-/* What those before it need of the same. */
+/* What the requests before it need of the same. */
 static uint64_t queue_wanted_before(
 	const struct gm_device *device, const struct gm_request *request)
 {
@@ -193,21 +202,22 @@ static uint64_t queue_wanted_before(
 	{
 		if (r == request)
 			break;
-		if (queue_wants_same(&r->waiting, gm_session_account(request->session, device)) &&
+		if (queue_wants_same(&r->waiting, request->waiting.account) &&
 			r->waiting.tally == request->waiting.tally)
 			sum += r->waiting.exact;
 	}
 	return sum;
 }
 
-/* Whether what clients return by that trigger helps it: room on the device is room for all. */
+/* Whether it helps the request what clients return because of this trigger. Room on the device helps
+ * every request that lacks it. */
 static bool queue_helps(const struct gm_waiting *w, enum gm_trigger trigger)
 {
 	return trigger == GM_TRIGGER_REQUEST || w->block == GM_BLOCK_DEVICE ||
 	       w->block == GM_BLOCK_GUARANTEE;
 }
 
-/* What clients were asked for that helps it, and is still to come. */
+/* The bytes that clients still owe and that help the request. */
 static uint64_t queue_owed(const struct gm_device *device, const struct gm_waiting *w)
 {
 	uint64_t sum = 0;
@@ -225,12 +235,13 @@ static bool queue_asking(const struct gm_device *device, const struct gm_waiting
 	return false;
 }
 
-/* Whether something may come of it. */
+/* Asks clients for what the request lacks. Returns whether something may come. */
 static bool queue_ask(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = queue_refusal_of(w);
 	w->again_ns = gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
+
 	switch (w->block) {
 	case GM_BLOCK_QUOTA:
 	case GM_BLOCK_DEVICE:
@@ -241,15 +252,16 @@ static bool queue_ask(struct gm_device *device, struct gm_request *request)
 	case GM_BLOCK_TURN:
 		return queue_asking(device, w);
 	}
-	uint64_t missing = gm_admit_missing(
-		device, gm_session_account(request->session, device), w->exact, &refusal);
+
+	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
 	if (missing < w->denied)
 		missing = w->denied;
 	missing += queue_wanted_before(device, request);
+
 	uint64_t coming = queue_owed(device, w);
 	if (missing > coming) {
-		gm_ladder_ask(device, gm_session_account(request->session, device), w->tally,
-			missing - coming, w->rounds > 0, w->parked);
+		gm_ladder_ask(
+			device, w->account, w->tally, missing - coming, w->rounds > 0, w->parked);
 		if (w->rounds < UINT8_MAX)
 			w->rounds++;
 	}
@@ -258,42 +270,41 @@ static bool queue_ask(struct gm_device *device, struct gm_request *request)
 
 /* ---- in */
 
-static void queue_tell_limit(
-	struct gm_device *device, const struct gm_request *request, const char *text)
-{
-	if (request->waiting.block == GM_BLOCK_QUOTA)
-		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, text);
-}
-
-/* All of its place but the reason. */
+/* Fills all of the request's place but the reason why it waits. */
 static void queue_set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
 {
 	const struct gm_policy *policy = &device->info.policy;
+	struct gm_account *account = gm_session_account(request->session, device);
 	uint64_t now = gm_device_now(device), wait = request->wait_ns;
 	if (wait == 0 && policy->oom == GM_OOM_REFUSE)
 		wait = GM_WAIT_NEVER;
 	else if (wait == 0)
 		wait = policy->wait_ns ? policy->wait_ns : GM_WAIT_NS;
+	bool parked = wait == GM_WAIT_NEVER;
+	if (parked)
+		wait = PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
+
 	request->waiting = (struct gm_waiting){
-		.parked = wait == GM_WAIT_NEVER,
-		.priority = gm_session_account(request->session, device)->priority,
+		.parked = parked,
+		.priority = account->priority,
 		.order = request->waiting.order,
 		.exact = exact,
-		.device = device->number,
+		.device = device,
+		.account = account,
 		.since_ns = now,
-		.until_ns = gm_plus(now, wait == GM_WAIT_NEVER
-						 ? PARKED_ROUNDS * gm_policy_reclaim_ns(policy)
-						 : wait),
+		.until_ns = gm_plus(now, wait),
 	};
 }
 
-/* It does not fit by what is known now: clients are asked, and it is told. Whether it stays. */
+/* By what is known now, the request does not fit: asks clients, and reports that it waits. Returns
+ * whether the request stays in the queue. */
 static bool queue_begin(struct gm_device *device, struct gm_request *request, const char *why)
 {
 	struct gm_waiting *w = &request->waiting;
 	w->begun = true;
 	if (!queue_ask(device, request) && w->parked)
 		return false;
+
 	if (!w->parked) {
 		char text[GM_DETAIL_BYTES];
 		gm_say(text, "waits: %s", why);
@@ -303,12 +314,12 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 	return true;
 }
 
-/* Whether it may fit once it is known what is foreign now. */
+/* Whether the request may fit once core knows what is foreign now. */
 static bool queue_may_fit(const struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
 	return (w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE) &&
-	       gm_probe_helps(device, gm_session_account(request->session, device), w->exact);
+	       gm_probe_helps(device, w->account, w->exact);
 }
 
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
@@ -317,18 +328,19 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal why = *refusal, never;
-	if (!gm_admit_ever(device, gm_session_account(request->session, device), exact, &never))
-		why = never;
 	queue_set_up(device, request, exact);
+	if (!gm_admit_ever(device, w->account, exact, &never))
+		why = never;
 	w->order = ++queue->last_order;
 	w->block = why.block;
 	w->tally = why.tally;
-	gpumem_status status = gm_admit_say(
-		device, gm_session_account(request->session, device), exact, &why, detail);
-	queue_tell_limit(device, request, detail);
+	gpumem_status status = gm_admit_say(device, w->account, exact, &why, detail);
+	if (w->block == GM_BLOCK_QUOTA)
+		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
 	if (why.never || queue->length >= GM_LIMIT_WAITING_PER_DEVICE ||
 		(w->parked && w->block == GM_BLOCK_CRITICAL))
 		return status;
+
 	queue_insert(device, request);
 	gm_request_link(request);
 	if (queue_may_fit(device, request)) {
@@ -337,7 +349,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 		queue_take_out(device, request);
 		return status;
 	}
-	/* Whether somebody waits for somebody who waits is to be looked at. */
+	/* Its wait may have closed a deadlock. */
 	gm_device_wake_queue(device);
 	return GPUMEM_OK;
 }
@@ -356,24 +368,23 @@ void gm_queue_deny(
 	char detail[GM_DETAIL_BYTES];
 	if (w->exact == 0)
 		queue_set_up(device, request, gm_plan_exact(request->bytes));
-	w->priority = gm_session_account(request->session, device)->priority;
+	w->priority = w->account->priority;
 	w->block = GM_BLOCK_DEVICE;
 	w->tally = NULL;
 	w->denied = bytes;
 	w->freed = device->freed + doomed;
 	w->returns = device->pool.returns;
+
 	struct gm_refusal refusal = queue_refusal_of(w);
-	gpumem_status status = gm_admit_say(
-		device, gm_session_account(request->session, device), w->exact, &refusal, detail);
+	gpumem_status status = gm_admit_say(device, w->account, w->exact, &refusal, detail);
 	if (queue->length >= GM_LIMIT_WAITING_PER_DEVICE) {
-		if (w->told)
-			queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
-		gm_request_refuse(request, status, detail);
+		queue_refuse(request, status, detail);
 		return;
 	}
+
 	queue_insert(device, request);
 	gm_request_link(request);
-	/* The backend has just been looked at: what is known is known now. */
+	/* The backend has just said what it has: no probe is needed. */
 	w->probe = 0;
 	if (!queue_begin(device, request, detail))
 		gm_queue_end(request, status, detail);
@@ -386,14 +397,14 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 {
 	char detail[GM_DETAIL_BYTES] = "", size[GM_UNITS_TEXT], waited[GM_UNITS_TEXT];
 	struct gm_waiting *w = &request->waiting;
+
 	queue_take_out(device, request);
 	gpumem_status status = gm_request_admit(request, device, detail);
 	if (status != GPUMEM_OK) {
-		if (w->told)
-			queue_tell(device, request, GM_EVENT_REFUSED, status, detail);
-		gm_request_refuse(request, status, detail);
+		queue_refuse(request, status, detail);
 		return;
 	}
+
 	w->denied = 0;
 	if (w->told) {
 		w->block = GM_BLOCK_NONE;
@@ -404,7 +415,7 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 	gm_request_start(request);
 }
 
-/* Whether there is something now that was not there when the backend had no memory for it. */
+/* Whether a denied request may be tried again: something came back since, or it is time. */
 static bool queue_came_back(
 	const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
 {
@@ -412,7 +423,7 @@ static bool queue_came_back(
 	       (!w->parked && now >= w->again_ns);
 }
 
-/* What becomes of one that may not wait and does not fit. Whether it left the queue. */
+/* Decides about a parked request that does not fit. Returns whether it left the queue. */
 static bool queue_step_parked(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, uint64_t now)
 {
@@ -420,7 +431,7 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 	if (now < w->until_ns && (queue_asking(device, w) ||
 					 (w->rounds < PARKED_ROUNDS && queue_ask(device, request))))
 		return false;
-	/* Who was asked has had time since the last look. */
+	/* Clients have had time to free memory since the last probe. */
 	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&
 		queue_may_fit(device, request)) {
 		w->last_probe = true;
@@ -431,29 +442,27 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 	return true;
 }
 
-/* What becomes of one request now. Whether it left the queue. */
+/* Decides about one request. Returns whether it left the queue. */
 static bool queue_step(struct gm_device *device, struct gm_request *request, uint64_t now)
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = {0};
-	if (!gm_admit_ever(
-		    device, gm_session_account(request->session, device), w->exact, &refusal)) {
+	if (!gm_admit_ever(device, w->account, w->exact, &refusal)) {
 		queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 		return true;
 	}
-	if (gm_admit_now(
-		    device, gm_session_account(request->session, device), w->exact, &refusal)) {
+	if (gm_admit_now(device, w->account, w->exact, &refusal)) {
 		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
 		} else if (device->queue.exhausted == 0 ||
-			   !gm_queue_bars(device, gm_session_account(request->session, device),
-				   w->order)) {
+			   !gm_queue_bars(device, w->account, w->order)) {
 			queue_grant(device, request);
 			return true;
 		} else {
 			refusal.block = GM_BLOCK_TURN;
 		}
 	}
+
 	w->block = refusal.block;
 	w->tally = refusal.tally;
 	refusal.denied = w->denied;
@@ -462,13 +471,13 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	w->probe = 0;
 	if (!w->begun && now < w->until_ns) {
 		char why[GM_DETAIL_BYTES];
-		gm_admit_say(device, gm_session_account(request->session, device), w->exact,
-			&refusal, why);
+		gm_admit_say(device, w->account, w->exact, &refusal, why);
 		if (!queue_begin(device, request, why)) {
 			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 			return true;
 		}
 	}
+
 	if (w->parked)
 		return queue_step_parked(device, request, &refusal, now);
 	if (now >= w->until_ns) {
@@ -482,30 +491,28 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	return false;
 }
 
-/* When the queue wants to be looked at without anything having happened. */
+/* Works out when the queue must be gone through although nothing has happened. */
 static void queue_set_due(struct gm_device *device, uint64_t now)
 {
 	struct gm_queue *queue = &device->queue;
 	const struct gm_request *r;
 	bool foreign = false;
 	queue->due_ns = UINT64_MAX;
+
 	DL_FOREACH2(queue->requests, r, waiting.next)
 	{
 		const struct gm_waiting *w = &r->waiting;
 		uint64_t due = w->until_ns;
-		/* One whose time to ask has come was just held back by those who are asked: the end
-		 * of that wakes it. */
+		/* If its time to ask clients has come already, others are being asked. The end of
+		 * that wakes the queue. */
 		if (!w->parked && !w->probe && w->again_ns > now && w->again_ns < due)
 			due = w->again_ns;
-		if (due < queue->due_ns)
-			queue->due_ns = due;
+		queue->due_ns = gm_min(queue->due_ns, due);
 		foreign = foreign || (!w->probe && queue_may_fit(device, r));
 	}
-	if (foreign) {
-		uint64_t due = gm_probe_again(device, now);
-		if (due < queue->due_ns)
-			queue->due_ns = due;
-	}
+
+	if (foreign)
+		queue->due_ns = gm_min(queue->due_ns, gm_probe_again(device, now));
 }
 
 void gm_queue_run(struct gm_device *device)
@@ -514,13 +521,15 @@ void gm_queue_run(struct gm_device *device)
 	uint64_t now = gm_device_now(device);
 	struct gm_request *r = queue->requests;
 	queue->woken = false;
+
 	while (r) {
 		struct gm_request *next = r->waiting.next;
 		uint64_t changes = queue->changes;
 		bool left = queue_step(device, r, now);
-		/* done() may have changed more than this. */
+		/* If done() changed the list, starts again. */
 		r = queue->changes == changes + left ? next : queue->requests;
 	}
+
 	r = queue->woken ? NULL : gm_deadlock_find(device);
 	if (r) {
 		struct gm_refusal refusal = queue_refusal_of(&r->waiting);
@@ -537,7 +546,7 @@ uint64_t gm_queue_due(const struct gm_device *device)
 	return device->queue.length > 0 ? device->queue.due_ns : UINT64_MAX;
 }
 
-/* ---- to look at */
+/* ---- the list */
 
 bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
@@ -563,6 +572,7 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 			.owner =
 				w->block == GM_BLOCK_QUOTA ? gm_quota_owner(w->tally->quota) : NULL,
 		};
+
 		if (!visit(ctx, &info)) {
 			*place =
 				(struct gm_queue_place){.priority = w->priority, .order = w->order};

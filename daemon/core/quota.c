@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Limits of owners. It promises that a change is checked as a whole before any of it is done, that
- * what an owner holds is the sum of its clients' accounts at every moment, and that a request costs
- * no look-up: a session's limits are found when it joins and when limits change. It must never take
- * memory from anyone: a limit below what is held only keeps more from being given.
- *
- * A change is made on a copy of the table. When it stands the copy takes the table's place and
- * every session is joined anew; nothing of that can fail.
+ * Limits of owners. This file promises that a change is checked as a whole before any of it takes
+ * effect, that what an owner holds is the sum of its clients' accounts at every moment, and that a
+ * request costs no lookup: a payer's limits are found when it joins and when limits change. It must
+ * never take memory from anyone: a limit below what is held only keeps the owner from getting more.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/quota_private.h"
@@ -26,7 +23,7 @@ struct quota_on_device {
 
 struct gm_quota {
 	struct gm_owner owner;
-	uint64_t age; /* kept while the table changes */
+	uint64_t age; /* survives a change of the table */
 	uint64_t clients;
 	UT_hash_handle hh;
 	struct quota_on_device devices[];
@@ -41,7 +38,7 @@ static struct gm_quota *quota_find(const struct gm_quotas *quotas, const struct 
 	return quota;
 }
 
-/* The one there is, or a new one. NULL: no memory. */
+/* Returns the owner's entry, or a new one. NULL: no memory. */
 static struct gm_quota *quota_get(struct gm_quotas *quotas, const struct gm_owner *owner)
 {
 	struct gm_quota *quota = quota_find(quotas, owner);
@@ -50,6 +47,7 @@ static struct gm_quota *quota_get(struct gm_quotas *quotas, const struct gm_owne
 	quota = calloc(1, sizeof(*quota) + quotas->env->n_devices * sizeof(quota->devices[0]));
 	if (!quota)
 		return NULL;
+
 	quota->owner = *owner;
 	quota->age = ++quotas->last_age;
 	HASH_ADD(hh, quotas->by_owner, owner, sizeof(quota->owner), quota);
@@ -72,11 +70,11 @@ void gm_quotas_deinit(struct gm_quotas *quotas)
 static gpumem_status quota_no_memory(struct gm_quotas *next, char *detail)
 {
 	gm_quotas_deinit(next);
-	gm_say(detail, "the daemon has no memory for another limit");
-	return GPUMEM_E_HOST_MEMORY;
+	return gm_refuse(
+		GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another limit");
 }
 
-/* On failure, *ret_copy stays untouched and detail says why. */
+/* The first step of a change. On failure, *ret_copy stays untouched and detail says why. */
 static gpumem_status quota_copy(
 	const struct gm_quotas *from, struct gm_quotas *ret_copy, char *detail)
 {
@@ -96,6 +94,7 @@ static gpumem_status quota_copy(
 	return GPUMEM_OK;
 }
 
+/* Lays one layer of values over another. */
 static void quota_put(struct gm_quota_values *values, const struct gm_quota_values *over)
 {
 	values->set |= over->set;
@@ -131,6 +130,7 @@ static void quota_drop_empty(struct gm_quotas *quotas)
 
 /* ---- a change */
 
+/* *guaranteed: an entry with a guarantee, from the devices that were checked before. */
 static gpumem_status quota_check_device(const struct gm_quotas *quotas, uint32_t d,
 	uint64_t capacity, const struct gm_quota **guaranteed, char *detail)
 {
@@ -140,57 +140,54 @@ static gpumem_status quota_check_device(const struct gm_quotas *quotas, uint32_t
 		struct gm_quota_values v = quota_in_force(&q->devices[d]);
 		if (v.guarantee == 0)
 			continue;
+
 		gm_owner_format(&q->owner, owner);
 		gm_format_size(v.guarantee, a);
-		if (q->owner.kind == GM_OWNER_NAME) {
-			gm_say(detail,
+		if (q->owner.kind == GM_OWNER_NAME)
+			return gm_refuse(GPUMEM_E_INVALID, detail,
 				"%s: a client's name is its own word: it can have a max, but no "
 				"guarantee",
 				owner);
-			return GPUMEM_E_INVALID;
-		}
-		if (*guaranteed && (*guaranteed)->owner.kind != q->owner.kind) {
-			gm_say(detail,
+		if (*guaranteed && (*guaranteed)->owner.kind != q->owner.kind)
+			return gm_refuse(GPUMEM_E_INVALID, detail,
 				"%s and %s: guarantees can be given to one kind of owner only",
 				gm_owner_format(&(*guaranteed)->owner, other), owner);
-			return GPUMEM_E_INVALID;
-		}
+
 		*guaranteed = q;
-		if (v.max < v.guarantee) {
-			gm_say(detail, "%s: max %s is below guarantee %s", owner,
-				gm_format_size(v.max, b), a);
-			return GPUMEM_E_INVALID;
-		}
-		if (v.guarantee > capacity - sum) {
-			gm_say(detail,
+		if (v.max < v.guarantee)
+			return gm_refuse(GPUMEM_E_INVALID, detail,
+				"%s: max %s is below guarantee %s", owner, gm_format_size(v.max, b),
+				a);
+		if (v.guarantee > capacity - sum)
+			return gm_refuse(GPUMEM_E_INVALID, detail,
 				"%s: with a guarantee of %s, guarantees on device %u go beyond its "
 				"capacity of %s",
 				owner, a, d, gm_format_size(capacity, b));
-			return GPUMEM_E_INVALID;
-		}
 		sum += v.guarantee;
 	}
 	return GPUMEM_OK;
 }
 
-/* The last step of a change: hands out the changed copy if it can stand, frees it otherwise. */
+/* The last step of a change: hands out the changed copy if it is valid, frees it otherwise. */
 static gpumem_status quota_check(const struct gm_policy *policies, struct gm_quotas *next,
 	struct gm_quotas *ret_next, char *detail)
 {
 	const struct gm_env *env = next->env;
 	const struct gm_quota *guaranteed = NULL;
 	gpumem_status status = GPUMEM_OK;
+
 	quota_drop_empty(next);
-	if (HASH_COUNT(next->by_owner) > GM_LIMIT_QUOTAS) {
-		gm_say(detail, "there can be %d limits at most; reset some", GM_LIMIT_QUOTAS);
-		status = GPUMEM_E_LIMIT;
-	}
+	if (HASH_COUNT(next->by_owner) > GM_LIMIT_QUOTAS)
+		status = gm_refuse(GPUMEM_E_LIMIT, detail,
+			"there can be %d limits at most; reset some", GM_LIMIT_QUOTAS);
+
 	for (uint32_t d = 0; d < env->n_devices && status == GPUMEM_OK; d++) {
 		const struct gm_device *device = &env->devices[d];
 		uint64_t capacity = policies ? gm_policy_capacity(&policies[d], device->info.total)
 					     : gm_device_capacity(device);
 		status = quota_check_device(next, d, capacity, &guaranteed, detail);
 	}
+
 	if (status == GPUMEM_OK)
 		*ret_next = *next;
 	else
@@ -211,6 +208,7 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 		account->guaranteed = NULL;
 		account->priority = 0;
 	}
+
 	for (unsigned k = 0; quotas->by_owner && k < GM_OWNER_KINDS; k++) {
 		struct gm_owner owner;
 		struct gm_quota *quota = NULL;
@@ -218,6 +216,7 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 			quota = quota_find(quotas, &owner);
 		if (!quota)
 			continue;
+
 		quota->clients++;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
 			struct gm_account *account = &payer->accounts[d];
@@ -245,7 +244,7 @@ static void quota_set_limited(const struct gm_env *env, struct gm_payer *payer)
 		payer->limited = payer->limited || payer->accounts[d].n_tallies > 0;
 }
 
-/* Priorities are looked up again when somebody asks for the highest. */
+/* Makes gm_quota_top() look at all payers again. */
 static void quota_tops_changed(struct gm_env *env)
 {
 	for (uint32_t d = 0; d < env->n_devices; d++)
@@ -258,9 +257,11 @@ void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next)
 	struct gm_quotas old = *quotas;
 	*quotas = *next;
 	*next = old;
+
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		env->devices[d].ledger.unmet = env->devices[d].guaranteed = 0;
 	quota_tops_changed(env);
+
 	for (struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
 		q->clients = 0;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
@@ -298,11 +299,12 @@ gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct 
 	gpumem_status status = quota_copy(quotas, &next, detail);
 	if (status != GPUMEM_OK)
 		return status;
+
 	for (struct gm_quota *q = next.by_owner; q; q = q->hh.next)
 		for (uint32_t d = 0; d < n_devices; d++)
 			q->devices[d].configured = (struct gm_quota_values){0};
 
-	/* First what is for all devices, then what goes over it. */
+	/* First the rules for all devices, then those that override them. */
 	for (int pass = 0; pass < 2; pass++) {
 		for (size_t i = 0; i < n_rules; i++) {
 			const struct gm_quota_rule *rule = &rules[i];
@@ -310,8 +312,8 @@ gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct 
 				continue;
 			if (rule->owner.kind == GM_OWNER_SESSION) {
 				gm_quotas_deinit(&next);
-				gm_say(detail, "a single client's limit is set at run time only");
-				return GPUMEM_E_INVALID;
+				return gm_refuse(GPUMEM_E_INVALID, detail,
+					"a single client's limit is set at run time only");
 			}
 			struct gm_quota *q = quota_get(&next, &rule->owner);
 			if (!q)
@@ -330,27 +332,23 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 {
 	const struct gm_env *env = quotas->env;
 	struct gm_quotas next;
-	gpumem_status status = GPUMEM_OK;
-	if (device != GM_ALL_DEVICES)
-		status = gm_device_check_number(env, device, detail);
-	if (status != GPUMEM_OK)
-		return status;
-	if (values->set == 0) {
-		gm_say(detail, "a limit needs a max, a guarantee or a priority");
-		return GPUMEM_E_INVALID;
-	}
+	if (device != GM_ALL_DEVICES && gm_device_check_number(env, device, detail))
+		return GPUMEM_E_NOT_FOUND;
+	if (values->set == 0)
+		return gm_refuse(
+			GPUMEM_E_INVALID, detail, "a limit needs a max, a guarantee or a priority");
 	if (owner->kind == GM_OWNER_SESSION) {
 		const struct gm_payer *payer;
 		HASH_FIND(hh, env->payers, &owner->id, sizeof(owner->id), payer);
-		if (!payer) {
-			gm_say(detail, "there is no client %llu; see gpumemctl clients",
+		if (!payer)
+			return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+				"there is no client %llu; see gpumemctl clients",
 				(unsigned long long)owner->id);
-			return GPUMEM_E_NOT_FOUND;
-		}
 	}
-	status = quota_copy(quotas, &next, detail);
+	gpumem_status status = quota_copy(quotas, &next, detail);
 	if (status != GPUMEM_OK)
 		return status;
+
 	struct gm_quota *q = quota_get(&next, owner);
 	if (!q)
 		return quota_no_memory(&next, detail);
@@ -366,13 +364,12 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 	const struct gm_env *env = quotas->env;
 	struct gm_quotas next;
 	bool found = false;
-	gpumem_status status = GPUMEM_OK;
-	if (device != GM_ALL_DEVICES)
-		status = gm_device_check_number(env, device, detail);
-	if (status == GPUMEM_OK)
-		status = quota_copy(quotas, &next, detail);
+	if (device != GM_ALL_DEVICES && gm_device_check_number(env, device, detail))
+		return GPUMEM_E_NOT_FOUND;
+	gpumem_status status = quota_copy(quotas, &next, detail);
 	if (status != GPUMEM_OK)
 		return status;
+
 	for (struct gm_quota *q = next.by_owner; q; q = q->hh.next) {
 		if (owner && memcmp(&q->owner, owner, sizeof(*owner)) != 0)
 			continue;
@@ -383,17 +380,18 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 			q->devices[d].run_time = (struct gm_quota_values){0};
 		}
 	}
+
 	if (owner && !found) {
 		char text[GM_OWNER_TEXT];
 		gm_quotas_deinit(&next);
-		gm_say(detail, "nothing was set for %s at run time; see gpumemctl limit show",
+		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+			"nothing was set for %s at run time; see gpumemctl limit show",
 			gm_owner_format(owner, text));
-		return GPUMEM_E_NOT_FOUND;
 	}
 	return quota_check(NULL, &next, ret_next, detail);
 }
 
-/* ---- for payers, and to look at */
+/* ---- payers and listings */
 
 void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer)
 {
@@ -410,6 +408,7 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 	quota_tops_changed(env);
 	if (!quotas->by_owner)
 		return;
+
 	for (unsigned kind = 0; kind < GM_OWNER_KINDS; kind++) {
 		struct gm_owner owner;
 		struct gm_quota *quota = NULL;
@@ -417,6 +416,7 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 			quota = quota_find(quotas, &owner);
 		if (!quota)
 			continue;
+
 		assert(quota->clients > 0);
 		quota->clients--;
 		if (kind != GM_OWNER_SESSION)
@@ -442,6 +442,7 @@ int32_t gm_quota_top(struct gm_device *device)
 {
 	if (!device->top_stale)
 		return device->top_priority;
+
 	device->top_stale = false;
 	device->top_priority = INT32_MIN;
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next)

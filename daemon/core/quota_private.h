@@ -4,9 +4,7 @@
 
 #include <stddef.h>
 
-#include "gpumem/status.h"
 #include "daemon/core/device_private.h"
-#include "daemon/core/env.h"
 #include "daemon/core/quota.h"
 
 /*

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests for memory: may it, from what, and what if that fails. It promises that a request ends
- * exactly once, that it is charged before anything is made for it, and that what is not granted is
- * neither charged nor lost: what has not begun is called off, and chunks that no client has seen go
- * to the pool as they were. It must never wait: what has to be created is submitted, and
- * gm_request_created() goes on from there.
+ * Handles a request for memory: admission, choosing chunks, and undoing everything if a step fails.
+ * This file promises that a request ends exactly once, that it is charged before anything is made
+ * for it, and that a request which is not granted leaves no charge and loses no chunk: creations
+ * that have not begun are called off, and chunks that no client has seen go to the pool as they
+ * are. It must never wait: it submits what has to be created, and goes on in gm_request_created().
  *
- * A request that does not fit goes to the queue (queue.c), which comes back here when it does.
+ * A request that does not fit goes to the queue (queue.c), which comes back here when it fits.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -18,10 +18,6 @@
 #include "common/units.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/reserve.h"
-
-struct request_sizes {
-	char text[4][GM_UNITS_TEXT];
-};
 
 /* ---- the end of a request */
 
@@ -44,29 +40,29 @@ void gm_request_link(struct gm_request *request)
 		session->n_new++;
 }
 
-/* Nothing is held for it any more; done() is still to be called. */
+/* Gives back all that is held for the request. The caller must still see to done(). */
 static void request_undo(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
+	struct gm_account *account = gm_session_account(session, device);
 	struct gm_chunk *chunk, *next;
 	gm_request_unlink(request);
+
 	DL_FOREACH_SAFE (request->chunks, chunk, next) {
 		DL_DELETE(request->chunks, chunk);
 		chunk->prev = chunk->next = NULL;
 		chunk->request = NULL;
 		if (chunk->state != GM_CHUNK_CREATING) {
-			gm_device_release(
-				device, chunk, gm_session_account(request->session, device), true);
+			gm_device_release(device, chunk, account, true);
 		} else if (gm_device_call_off(device, chunk)) {
-			gm_ledger_unadmit(&device->ledger,
-				gm_session_account(request->session, device), chunk->bytes);
+			gm_ledger_unadmit(&device->ledger, account, chunk->bytes);
 			gm_device_free_chunk(device, chunk);
 		} else {
-			gm_ledger_disown(&device->ledger,
-				gm_session_account(request->session, device), chunk->bytes);
+			gm_ledger_disown(&device->ledger, account, chunk->bytes);
 		}
 	}
+
 	if (!request->lease)
 		gm_lease_free(request->target);
 	request->target = NULL;
@@ -81,8 +77,8 @@ void gm_request_refuse(struct gm_request *request, gpumem_status status, const c
 	request->done(request, status, detail);
 }
 
-/* Ends a request that waits or is admitted, without success. Cold, so that a pool hit does not pay
- * for what it never comes to. */
+/* Ends a request that waits or is admitted, without success. It is marked cold so that a pool hit,
+ * which never comes here, does not pay for it. */
 static __attribute__((cold)) void request_fail(
 	struct gm_request *request, gpumem_status status, const char *detail)
 {
@@ -90,6 +86,7 @@ static __attribute__((cold)) void request_fail(
 		gm_queue_end(request, status, detail);
 		return;
 	}
+
 	struct gm_device *device = request->target->device;
 	request_undo(request);
 	gm_request_refuse(request, status, detail);
@@ -106,6 +103,7 @@ static void request_finish(struct gm_request *request)
 			"the daemon has no memory for another lease");
 		return;
 	}
+
 	gm_request_unlink(request);
 	request->first_index = gm_lease_append(lease, request->chunks, request->bytes);
 	request->chunks = NULL;
@@ -113,7 +111,8 @@ static void request_finish(struct gm_request *request)
 	request->lease = lease;
 	gm_session_changed(request->session, device);
 	gm_device_settle(device);
-	/* From here on the caller may have freed the request, and ended the session. */
+
+	/* done() may free the request and end the session: do not use them from here on. */
 	request->done(request, GPUMEM_OK, NULL);
 	gm_reserve_refill(device);
 }
@@ -145,38 +144,36 @@ static void request_refuse_backend(
 {
 	struct gm_device *device = request->target->device;
 	const struct gm_env *env = device->env;
-	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES];
-	struct request_sizes s;
-	gm_format_size(chunk->bytes, s.text[0]);
+	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
 	bool said = env->ops.trouble && env->ops.trouble(env->ctx, device->number, trouble);
+
+	gpumem_status status;
 	if (result == -EOPNOTSUPP)
-		gm_say(detail,
+		status = gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"device %u has no %s transport: its driver refused; ask for the other one, "
 			"or set transport = auto in gpumemd.conf",
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else if (result == -EDQUOT)
-		gm_say(detail,
+		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"no ipc block can be made for uid %u that no old handle would open; ask for "
 			"the fd transport, or restart gpumemd; see the daemon's log",
 			(unsigned)chunk->uid);
 	else if (result == -EMFILE || result == -ENFILE)
-		gm_say(detail, "the daemon has no file descriptors left; raise its LimitNOFILE=");
+		status = gm_refuse(GPUMEM_E_LIMIT, detail,
+			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 	else
-		gm_say(detail,
+		status = gm_refuse(GPUMEM_E_SYSTEM, detail,
 			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
-			device->number, s.text[0], said ? trouble : strerror(-result));
+			device->number, gm_format_size(chunk->bytes, size),
+			said ? trouble : strerror(-result));
+
 	gm_ledger_unadmit(
 		&device->ledger, gm_session_account(request->session, device), chunk->bytes);
-	gpumem_status status = GPUMEM_E_SYSTEM;
-	if (result == -EOPNOTSUPP)
-		status = GPUMEM_E_UNSUPPORTED;
-	else if (result == -EDQUOT || result == -EMFILE || result == -ENFILE)
-		status = GPUMEM_E_LIMIT;
 	request_fail(request, status, detail);
 }
 
-/* The device has no memory for it, though it fits: what it has goes back, and it waits like one
- * that does not fit. */
+/* The request fits, but the device has no memory for it. It gives back what it has, and waits like
+ * a request that does not fit. */
 static void request_put_back(struct gm_request *request, uint64_t bytes)
 {
 	struct gm_device *device = request->target->device;
@@ -185,6 +182,7 @@ static void request_put_back(struct gm_request *request, uint64_t bytes)
 	DL_FOREACH (request->chunks, chunk)
 		if (chunk->state == GM_CHUNK_CREATING)
 			lacking += chunk->bytes;
+
 	gm_ledger_unadmit(&device->ledger, gm_session_account(request->session, device), bytes);
 	request_undo(request);
 	request->charged = 0;
@@ -206,8 +204,10 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 			gm_device_settle(device);
 		return;
 	}
+
 	if (result == -ENOMEM && !chunk->retried) {
-		/* Destructions go before creations, so what the pool had is free by then. */
+		/* The device thread destroys before it creates, so by then the pool's memory is
+		 * free. */
 		chunk->retried = true;
 		gm_pool_clear(&device->pool);
 		gm_reserve_back_off(device);
@@ -215,6 +215,7 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 		gm_device_settle(device);
 		return;
 	}
+
 	DL_DELETE(request->chunks, chunk);
 	struct gm_chunk copy = *chunk;
 	gm_device_free_chunk(device, chunk);
@@ -230,47 +231,37 @@ static gpumem_status request_check(
 	const struct gm_env *env, const struct gm_request *request, char *detail)
 {
 	const struct gm_session *session = request->session;
-	struct request_sizes s;
-	if (env->stopping) {
-		gm_say(detail, "the daemon is stopping");
-		return GPUMEM_E_DISCONNECTED;
-	}
-	if (session->payer.ending || session->payer.quarantined) {
-		gm_say(detail, "the session is not connected");
-		return GPUMEM_E_DISCONNECTED;
-	}
-	if (request->bytes == 0 || request->bytes > GM_LEASE_BYTES_MAX) {
-		gm_format_size(GM_LEASE_BYTES_MAX, s.text[0]);
-		gm_say(detail, "asked %llu bytes; a request is for 1 byte to %s",
-			(unsigned long long)request->bytes, s.text[0]);
-		return GPUMEM_E_INVALID;
-	}
+	char size[GM_UNITS_TEXT];
+	if (env->stopping)
+		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
+	if (session->payer.ending || session->payer.quarantined)
+		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the session is not connected");
+	if (request->bytes == 0 || request->bytes > GM_LEASE_BYTES_MAX)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"asked for %llu bytes; a request is for 1 byte to %s",
+			(unsigned long long)request->bytes,
+			gm_format_size(GM_LEASE_BYTES_MAX, size));
 	if (request->lease) {
-		if (request->lease->maker != session) {
-			gm_say(detail, "only the client that made a lease can grow it");
-			return GPUMEM_E_DENIED;
-		}
-		if (request->lease->transport == GM_TRANSPORT_IPC) {
-			gm_say(detail,
+		if (request->lease->maker != session)
+			return gm_refuse(GPUMEM_E_DENIED, detail,
+				"only the client that made a lease can grow it");
+		if (request->lease->transport == GM_TRANSPORT_IPC)
+			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"a lease on the ipc transport is one block and cannot grow; make "
 				"another one");
-			return GPUMEM_E_UNSUPPORTED;
-		}
 		return GPUMEM_OK;
 	}
+
 	gpumem_status status = gm_device_check_number(env, request->device, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES) {
-		gm_say(detail, "the tag is longer than %d bytes", GM_LIMIT_NAME_BYTES);
-		return GPUMEM_E_INVALID;
-	}
-	if (gm_session_full(session)) {
-		gm_say(detail,
+	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
+		return gm_refuse(GPUMEM_E_INVALID, detail, "the tag is longer than %d bytes",
+			GM_LIMIT_NAME_BYTES);
+	if (gm_session_full(session))
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"this client has %d leases, which is the most; return some, or grow one",
 			GM_LIMIT_LEASES_PER_CLIENT);
-		return GPUMEM_E_LIMIT;
-	}
 	return GPUMEM_OK;
 }
 
@@ -278,35 +269,20 @@ static gpumem_status request_pick_transport(const struct gm_device *device, enum
 	enum gm_transport *ret_transport, char *detail)
 {
 	const struct gm_core_device_info *info = &device->info;
-	switch (asked) {
-	case GM_TRANSPORT_AUTO:
-		if (info->transport_fd || info->transport_ipc) {
-			*ret_transport = info->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
-			return GPUMEM_OK;
-		}
-		break;
-	case GM_TRANSPORT_FD:
-		if (info->transport_fd) {
-			*ret_transport = asked;
-			return GPUMEM_OK;
-		}
-		break;
-	case GM_TRANSPORT_IPC:
-		if (info->transport_ipc) {
-			*ret_transport = asked;
-			return GPUMEM_OK;
-		}
-		break;
-	default:
-		gm_say(detail, "there is no transport %d", (int)asked);
-		return GPUMEM_E_INVALID;
-	}
-	gm_say(detail, "device %u has no %s transport; ask for auto", device->number,
-		asked == GM_TRANSPORT_IPC ? "ipc" : "fd");
-	return GPUMEM_E_UNSUPPORTED;
+	enum gm_transport picked = asked;
+	if (asked == GM_TRANSPORT_AUTO)
+		picked = info->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+	if (picked != GM_TRANSPORT_FD && picked != GM_TRANSPORT_IPC)
+		return gm_refuse(GPUMEM_E_INVALID, detail, "there is no transport %d", (int)asked);
+	if (!(picked == GM_TRANSPORT_FD ? info->transport_fd : info->transport_ipc))
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"device %u has no %s transport; ask for auto", device->number,
+			asked == GM_TRANSPORT_IPC ? "ipc" : "fd");
+	*ret_transport = picked;
+	return GPUMEM_OK;
 }
 
-/* Chunk structs for all that the plan creates, before anything is charged. */
+/* Makes the structs of all chunks that the plan creates, before anything is charged. */
 static int request_make_chunks(struct gm_device *device, enum gm_transport transport,
 	const struct gm_session *session, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
 {
@@ -334,10 +310,12 @@ fail:
 	return -ENOMEM;
 }
 
-/* What the plan takes from the pool and what it creates, largest first; charged already. */
+/* Gives the request the chunks of its plan, from the pool and to be created, largest first. They are
+ * charged already. */
 static void request_gather(struct gm_request *request, struct gm_device *device,
 	enum gm_transport transport, const struct gm_plan *plan, struct gm_chunk *created)
 {
+	struct gm_account *account = gm_session_account(request->session, device);
 	for (unsigned c = plan->classes; c-- > 0;) {
 		for (uint32_t i = 0; i < plan->pooled[c]; i++) {
 			struct gm_chunk *chunk = gm_pool_take(&device->pool, transport,
@@ -346,8 +324,7 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 			if (chunk->domain == GM_DOMAIN_FRESH)
 				device->reserve.short_of = true;
 			chunk->state = GM_CHUNK_LEASED;
-			gm_ledger_lease_pooled(&device->ledger,
-				gm_session_account(request->session, device), chunk->bytes);
+			gm_ledger_lease_pooled(&device->ledger, account, chunk->bytes);
 			DL_APPEND(request->chunks, chunk);
 		}
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
@@ -379,16 +356,15 @@ gpumem_status gm_request_admit(
 	int r = gm_plan_make(
 		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
-	/* Of the chunks there are, those pooled and not used here can go. */
+
+	/* The chunks count that will be in use: a pooled chunk that the plan does not take can go. */
 	if (device->chunks - (device->pool.chunks - plan.n_pooled) + plan.n_created >
-		GM_LIMIT_CHUNKS_PER_DEVICE) {
-		gm_say(detail,
+		GM_LIMIT_CHUNKS_PER_DEVICE)
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"device %u has %llu chunks in use, of %d at most; return some, or ask for "
 			"larger leases",
 			device->number, (unsigned long long)(device->chunks - device->pool.chunks),
 			GM_LIMIT_CHUNKS_PER_DEVICE);
-		return GPUMEM_E_LIMIT;
-	}
 
 	struct gm_lease *target = request->lease;
 	struct gm_chunk *created = NULL;
@@ -397,14 +373,16 @@ gpumem_status gm_request_admit(
 	if (!target || request_make_chunks(device, transport, session, &plan, &created) < 0) {
 		if (!request->lease)
 			gm_lease_free(target);
-		gm_say(detail, "the daemon has no memory for another lease");
-		return GPUMEM_E_HOST_MEMORY;
+		return gm_refuse(
+			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another lease");
 	}
+
 	request->target = target;
 	request->charged = plan.bytes;
 	r = gm_ledger_admit(&device->ledger, account, ceiling, plan.bytes);
 	assert(r == 0); /* the plan was made for what there is room for */
 	(void)r;
+
 	request_gather(request, device, transport, &plan, created);
 	gm_device_make_room(device, session->info.domain);
 	if (device->queue.length > 0)
@@ -412,18 +390,21 @@ gpumem_status gm_request_admit(
 	return GPUMEM_OK;
 }
 
-/* What is missing is made. Cold for the same reason: here the backend's time counts. */
+/* Submits the creations that a request lacks. Cold for the same reason as request_fail(): next to
+ * the backend's time, the cost does not matter. */
 static __attribute__((cold)) void request_submit(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = request->target->device;
 	gm_queue_note(device, request);
 	gm_request_link(request);
-	/* Nothing completes before a submission returns, so the list stands still. */
+
+	/* No creation completes before its submission returns, so the list stands still. */
 	struct gm_chunk *chunk;
 	DL_FOREACH (request->chunks, chunk)
 		if (chunk->state == GM_CHUNK_CREATING)
 			gm_device_create(device, chunk, session->payer.id);
+
 	gm_session_changed(session, device);
 	gm_device_settle(device);
 }
@@ -436,7 +417,7 @@ void gm_request_start(struct gm_request *request)
 		request_submit(request);
 }
 
-/* Grants it, queues it or refuses it. */
+/* Grants the request or queues it. Any other status than GPUMEM_OK: it must be refused. */
 static gpumem_status request_take(struct gm_env *env, struct gm_request *request, char *detail)
 {
 	gpumem_status status = request_check(env, request, detail);
@@ -460,7 +441,7 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 		return status;
 	}
 
-	/* Asked for in a way that is not to be had here: no reason to wait. */
+	/* A transport that the device does not have is no reason to wait. */
 	enum gm_transport transport;
 	if (!request->lease)
 		status = request_pick_transport(device, request->transport, &transport, detail);

@@ -11,7 +11,9 @@
 
 /* Requests for memory. */
 
+struct gm_account;
 struct gm_chunk;
+struct gm_device;
 struct gm_lease;
 struct gm_session;
 struct gm_tally;
@@ -34,7 +36,8 @@ struct gm_waiting {
 	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
 	uint64_t order;               /* of arrival */
 	uint64_t exact;               /* bytes it needs at least */
-	uint32_t device;
+	struct gm_device *device;
+	struct gm_account *account; /* of its session, on the device */
 	uint64_t since_ns;
 	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
 	uint64_t again_ns; /* clients are asked again then */

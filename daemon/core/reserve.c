@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reserve: what it should hold, and when to start making it. It promises to ask for nothing
- * that would pass the ceiling, the pool's size or the bound on chunks, and to wait longer and
- * longer after failures. It must never make a request wait: jobs of the reserve belong to no
- * session's turn.
+ * The reserve: which chunks it should hold, and when to start making them. It promises to ask for
+ * nothing that would pass the ceiling, the pool's size or the bound on chunks, and to wait longer
+ * and longer after failures. It must never make a request wait: its jobs belong to no session's
+ * turn.
  */
 #include "daemon/core/reserve.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "common/arith.h"
 
 #define RETRY_FIRST_NS UINT64_C(1000000000)
 #define RETRY_DOUBLED  6
@@ -18,25 +20,19 @@ static unsigned reserve_class_of(uint64_t bytes)
 	return (unsigned)(63 - __builtin_clzll(bytes)) - GM_CHUNK_MIN_SHIFT;
 }
 
-void gm_reserve_sizes(uint64_t bytes, uint32_t ret_wanted[GM_CHUNK_CLASSES])
-{
-	memset(ret_wanted, 0, sizeof(uint32_t) * GM_CHUNK_CLASSES);
-	uint64_t largest = (uint64_t)GM_LIMIT_CHUNKS_PER_DEVICE * GM_CHUNK_MIN;
-	uint64_t left = bytes < largest ? bytes : largest;
-	while (left >= 2 * GM_CHUNK_MIN) {
-		uint64_t half = left / 2 < GM_CHUNK_MAX ? left / 2 : GM_CHUNK_MAX;
-		unsigned c = reserve_class_of(half);
-		ret_wanted[c]++;
-		left -= GM_CHUNK_MIN << c;
-	}
-	if (left >= GM_CHUNK_MIN)
-		ret_wanted[0]++;
-}
-
 void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	gm_reserve_sizes(bytes, reserve->wanted);
+	uint64_t left = gm_min(bytes, (uint64_t)GM_LIMIT_CHUNKS_PER_DEVICE * GM_CHUNK_MIN);
+	memset(reserve->wanted, 0, sizeof(reserve->wanted));
+	while (left >= 2 * GM_CHUNK_MIN) {
+		unsigned c = reserve_class_of(gm_min(left / 2, GM_CHUNK_MAX));
+		reserve->wanted[c]++;
+		left -= GM_CHUNK_MIN << c;
+	}
+	if (left >= GM_CHUNK_MIN)
+		reserve->wanted[0]++;
+
 	reserve->short_of = true;
 	reserve->failures = 0;
 	reserve->retry_ns = 0;
@@ -51,7 +47,7 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 	       device->chunks < GM_LIMIT_CHUNKS_PER_DEVICE;
 }
 
-/* Whether something could be made for it, when it is time. */
+/* Whether chunks should be made for it, when it is time. */
 static bool reserve_is_wanted(const struct gm_device *device)
 {
 	return device->reserve.short_of && !device->env->stopping && device->info.transport_fd &&
@@ -60,8 +56,8 @@ static bool reserve_is_wanted(const struct gm_device *device)
 
 uint64_t gm_reserve_due(const struct gm_device *device)
 {
-	return reserve_is_wanted(device) && device->reserve.retry_ns ? device->reserve.retry_ns
-								     : UINT64_MAX;
+	uint64_t retry_ns = device->reserve.retry_ns;
+	return reserve_is_wanted(device) && retry_ns ? retry_ns : UINT64_MAX;
 }
 
 void gm_reserve_refill(struct gm_device *device)
@@ -72,6 +68,7 @@ void gm_reserve_refill(struct gm_device *device)
 	if (reserve->retry_ns && gm_device_now(device) < reserve->retry_ns)
 		return;
 	reserve->retry_ns = 0;
+
 	bool all = true;
 	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0;) {
 		uint64_t size = GM_CHUNK_MIN << c;
@@ -80,8 +77,8 @@ void gm_reserve_refill(struct gm_device *device)
 			have += gm_pool_count(
 				&device->pool, GM_TRANSPORT_FD, size, GM_DOMAIN_FRESH);
 		uint64_t want = reserve->wanted[c];
-		if (device->pool.max_per_bucket && want > device->pool.max_per_bucket)
-			want = device->pool.max_per_bucket;
+		if (device->pool.max_per_bucket)
+			want = gm_min(want, device->pool.max_per_bucket);
 		for (; have < want; have++) {
 			if (!reserve_fits(device, size)) {
 				all = false;
@@ -99,11 +96,17 @@ void gm_reserve_refill(struct gm_device *device)
 	reserve->short_of = !all;
 }
 
+void gm_reserve_settle(struct gm_device *device)
+{
+	gm_device_settle(device);
+	gm_reserve_refill(device);
+}
+
 void gm_reserve_back_off(struct gm_device *device)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	unsigned doubled = reserve->failures < RETRY_DOUBLED ? reserve->failures : RETRY_DOUBLED;
-	reserve->retry_ns = gm_device_now(device) + (RETRY_FIRST_NS << doubled);
+	uint64_t wait_ns = RETRY_FIRST_NS << gm_min(reserve->failures, RETRY_DOUBLED);
+	reserve->retry_ns = gm_device_now(device) + wait_ns;
 	reserve->failures++;
 	reserve->short_of = true;
 }

@@ -5,10 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The size of a sentence for a person, with the NUL at its end. */
+#include "gpumem/status.h"
+
+/* Sentences for a person. A sentence that is too long is cut. */
+
+/* The size of a sentence, with the NUL at its end. */
 #define GM_DETAIL_BYTES 256
 
-/* Writes a sentence for a person. A sentence that is too long is cut. */
 static inline void __attribute__((format(printf, 2, 3)))
 gm_say(char detail[GM_DETAIL_BYTES], const char *format, ...)
 {
@@ -18,5 +21,8 @@ gm_say(char detail[GM_DETAIL_BYTES], const char *format, ...)
 	vsnprintf(detail, GM_DETAIL_BYTES, format, args);
 	va_end(args);
 }
+
+/* Writes why something is refused, and returns the status. */
+#define gm_refuse(status, detail, ...) (gm_say((detail), __VA_ARGS__), (status))
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions: the processes that memory is charged to. It promises that a charge stays until the
- * process gave the memory back or is gone, whether it is connected or not, and that only the holder
- * of the token takes a quarantined session up again. It must never pool what a process that died
- * had.
+ * Sessions: the processes that memory is charged to. This file promises that a charge stays until
+ * the process gave the memory back or is gone, whether it is connected or not, and that only the
+ * holder of the token can resume a quarantined session. It must never pool the memory of a process
+ * that died.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/token.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/reserve.h"
@@ -24,7 +25,7 @@ static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_T
 	session->token = gm_token_hash_make(&core->token_key, ret_token);
 }
 
-/* The names that limits can be given to, kept with the session. */
+/* Copies the names that limits can be given to. */
 static int session_copy_names(struct gm_session *session, const struct gm_session_info *info)
 {
 	const char *from[] = {info->unit, info->container, info->name};
@@ -36,8 +37,10 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 		total += sizes[i];
 		*to[i] = NULL;
 	}
+
 	if (total == 0)
 		return 0;
+
 	char *at = session->names = malloc(total);
 	if (!at)
 		return -ENOMEM;
@@ -62,11 +65,13 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	struct gm_env *env = &core->env;
 	if (env->stopping)
 		return -ESHUTDOWN;
+
 	assert(info->domain != GM_DOMAIN_FRESH);
 	struct gm_session *session =
 		calloc(1, sizeof(*session) + env->n_devices * sizeof(struct gm_account));
 	if (!session)
 		return -ENOMEM;
+
 	session->core = core;
 	session->info = *info;
 	session->payer.id = env->ops.new_id(env->ctx);
@@ -75,12 +80,14 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 		session_free(session);
 		return -ENOMEM;
 	}
+
 	struct gm_payer *payer = &session->payer;
 	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
 	if (!GM_TABLE_ADDED(payer)) {
 		session_free(session);
 		return -ENOMEM;
 	}
+
 	gm_quotas_join(&core->quotas, payer);
 	session_new_token(session, ret_token);
 	*ret_session = session;
@@ -114,19 +121,8 @@ uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
 	const struct gm_account *account = &session->payer.accounts[device];
 	uint64_t most = UINT64_MAX;
 	for (unsigned i = 0; i < account->n_tallies; i++)
-		if (account->tallies[i]->max < most)
-			most = account->tallies[i]->max;
+		most = gm_min(most, account->tallies[i]->max);
 	return most;
-}
-
-int32_t gm_session_priority(const struct gm_session *session, uint32_t device)
-{
-	return device < session->core->env.n_devices ? session->payer.accounts[device].priority : 0;
-}
-
-bool gm_session_quarantined(const struct gm_session *session)
-{
-	return session->payer.quarantined;
 }
 
 bool gm_session_full(const struct gm_session *session)
@@ -139,33 +135,26 @@ bool gm_session_owner(
 {
 	const struct gm_session_info *info = &session->info;
 	switch (kind) {
-	case GM_OWNER_UID:
-		gm_owner_by_id(kind, info->uid, ret_owner);
-		return true;
-	case GM_OWNER_GID:
-		gm_owner_by_id(kind, info->gid, ret_owner);
-		return true;
 	case GM_OWNER_UNIT:
 		return gm_owner_by_name(kind, info->unit, ret_owner) == 0;
 	case GM_OWNER_CONTAINER:
 		return gm_owner_by_name(kind, info->container, ret_owner) == 0;
 	case GM_OWNER_NAME:
 		return gm_owner_by_name(kind, info->name, ret_owner) == 0;
-	case GM_OWNER_SESSION:
-		gm_owner_by_id(kind, session->payer.id, ret_owner);
+	default:
+		gm_owner_by_id(kind,
+			kind == GM_OWNER_UID   ? info->uid
+			: kind == GM_OWNER_GID ? info->gid
+					       : session->payer.id,
+			ret_owner);
 		return true;
-	case GM_OWNER_KINDS:
-		break;
 	}
-	return false;
 }
 
 static void session_settle_all(struct gm_env *env)
 {
-	for (uint32_t d = 0; d < env->n_devices; d++) {
-		gm_device_settle(&env->devices[d]);
-		gm_reserve_refill(&env->devices[d]);
-	}
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_reserve_settle(&env->devices[d]);
 }
 
 void gm_session_quarantine(struct gm_session *session)
@@ -173,16 +162,16 @@ void gm_session_quarantine(struct gm_session *session)
 	struct gm_env *env = &session->core->env;
 	if (session->payer.quarantined)
 		return;
+
 	gm_env_enter(env);
-	/* Before anything is cancelled, so that what done() may ask for is refused. */
+	/* This comes before the cancelling, so that a request made by done() is refused. */
 	session->payer.quarantined = true;
 	session->info.user = NULL;
 	gm_request_cancel_all(session);
-	for (uint32_t d = 0; d < env->n_devices; d++)
+	for (uint32_t d = 0; d < env->n_devices; d++) {
 		gm_ledger_quarantine(&env->devices[d].ledger, &session->payer.accounts[d]);
-	/* Whoever is off the socket cannot be asked for anything. */
-	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ladder_gone(&env->devices[d], &session->payer);
+	}
 	session_settle_all(env);
 	gm_env_leave(env);
 }
@@ -197,6 +186,7 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 		return -EACCES;
 	if (!session->payer.quarantined)
 		return -EBUSY;
+
 	gm_env_enter(env);
 	session->payer.quarantined = false;
 	session->info.user = user;
@@ -225,17 +215,19 @@ static void session_end(struct gm_session *session, bool died)
 {
 	struct gm_env *env = &session->core->env;
 	struct gm_payer *payer = &session->payer;
-	assert(!session->payer.ending);
+	assert(!payer->ending);
+
 	gm_env_enter(env);
-	session->payer.ending = true;
+	payer->ending = true;
 	gm_request_cancel_all(session);
 	while (session->holds)
 		gm_lease_drop(session->holds->lease, session->holds, died);
-	for (uint32_t d = 0; d < env->n_devices; d++)
-		assert(session->payer.accounts[d].held == 0);
 	assert(session->n_shares == 0 && session->n_new == 0);
-	for (uint32_t d = 0; d < env->n_devices; d++)
-		gm_ladder_gone(&env->devices[d], &session->payer);
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		assert(payer->accounts[d].held == 0);
+		gm_ladder_gone(&env->devices[d], payer);
+	}
+
 	gm_quotas_leave(&session->core->quotas, payer);
 	HASH_DEL(env->payers, payer);
 	session_free(session);

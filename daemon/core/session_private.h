@@ -7,13 +7,8 @@
 
 #include <uthash.h>
 
-#include "gpumem/status.h"
 #include "daemon/core/admit.h"
-#include "daemon/core/device_private.h"
-#include "daemon/core/env.h"
 #include "daemon/core/lease.h"
-#include "daemon/core/owner.h"
-#include "daemon/core/payer.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota_private.h"
 #include "daemon/core/request.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sharing by token. It promises that a lease is opened only by who shows a token made for it and is
- * of the token's audience, and that nothing tells a wrong token from a wrong audience, in words or
- * in time. It must never keep a token: see token_hash.c.
+ * Sharing by token. This file promises that a lease is opened only by a session that shows a token
+ * made for it and belongs to the token's audience, and that a wrong token and a wrong audience look
+ * the same, in words and in time. It must never keep a token: see token_hash.c.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -41,7 +41,7 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 		break;
 	case GM_AUDIENCE_UID:
 	case GM_AUDIENCE_GID:
-		if (options->id == UINT32_MAX) /* nobody's, by convention of the system */
+		if (options->id == UINT32_MAX) /* to the kernel, this is no uid or gid */
 			return GPUMEM_E_INVALID;
 		break;
 	default:
@@ -49,9 +49,11 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	}
 	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
 		return GPUMEM_E_LIMIT;
+
 	struct gm_share *share = calloc(1, sizeof(*share));
 	if (!share)
 		return GPUMEM_E_HOST_MEMORY;
+
 	core->env.ops.random(core->env.ctx, token, sizeof(token));
 	share->hash = gm_token_hash_make(&core->token_key, token);
 	share->lease = lease;
@@ -61,6 +63,7 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 		free(share);
 		return GPUMEM_E_HOST_MEMORY;
 	}
+
 	DL_APPEND(lease->shares, share);
 	session->n_shares++;
 	memcpy(ret_token, token, sizeof(token));
@@ -94,10 +97,12 @@ gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM
 	struct gm_core *core = session->core;
 	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
 	struct gm_share *share;
+
 	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
 	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
 		!share_in_audience(share, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
+
 	struct gm_lease *lease = share->lease;
 	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tokens as core keeps them: SipHash-2-4 with 128 bits of result, under a key drawn at the start.
+ * Tokens as core keeps them: SipHash-2-4 with a result of 128 bits, under a key drawn at the start.
  *
- * A token is 128 random bits, so guessing it is hopeless; what must not leak is how much of a guess
- * was right. A table looked up by the token itself would compare byte by byte and tell. Looked up
- * by a hash under a secret key, a guess lands anywhere: how long the lookup takes says nothing
- * about the token, and the full comparison that decides takes as long for any two values. Keeping
- * the hash instead of the token also means that nothing in core can print or copy out a token by
- * mistake. It is not meant to withstand somebody who reads the daemon's memory, key and all: that
- * reader has the memory's handles already.
+ * A token is 128 random bits, so guessing it is hopeless. What must not leak is how much of a guess
+ * was right. A table keyed by the token itself would compare byte by byte, and its timing would
+ * tell. In a table keyed by a hash under a secret key, a guess lands anywhere: the time of the
+ * lookup says nothing about the token, and the comparison that decides takes equally long for any
+ * two values. Because core keeps the hash and not the token, it also cannot print or copy a token
+ * by mistake.
+ *
+ * The hash does not protect against somebody who reads the daemon's memory, with the key in it:
+ * that reader has the handles of all memory anyway.
  */
 #include "daemon/core/token_hash.h"
 

@@ -6,8 +6,8 @@
 
 #include "common/limits.h"
 
-/* What core keeps of a token: its keyed hash. Whoever holds the token gets in; the hash is nothing
- * to anyone without the key. */
+/* What core keeps of a token: its keyed hash. The token opens a lease or a session; the hash is
+ * worth nothing without the key. */
 
 struct gm_token_hash_key {
 	uint64_t k0, k1;

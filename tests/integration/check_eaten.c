@@ -57,7 +57,7 @@ START_TEST(what_a_program_keeps_is_named)
 {
 	struct puppet other = eaten(NULL, 800 * MiB);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 256 * MiB, NULL), GPUMEM_E_NO_MEMORY);
-	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "has 224.0M available of 1.0G, asked 256.0M"));
+	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "has 224.0M available of 1.0G, asked for 256.0M"));
 	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "800.0M are used outside the broker"));
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 224 * MiB, NULL), GPUMEM_OK);
 	puppet_kill(&other);

@@ -324,7 +324,7 @@ without_the_right_it_refuses_and_ends_nobody() {
 		await log "$from" 'client .* should be terminated, but the daemon has no right to .*uid 64998' >/dev/null &&
 		! hold 64996 100 && lives 64997 && lives 64998 && status_works || status=1
 	cat held.64996 >&2
-	grep -q '^allocating: .*asked 100.0M' held.64996 || status=1
+	grep -q '^allocating: .*asked for 100.0M' held.64996 || status=1
 	let_go
 	return "$status"
 }

@@ -18,17 +18,23 @@ static const struct gm_policy policy = {
 	.dwell_ns = SECOND,
 };
 
+static uint64_t ceiling_of(const struct gm_policy *p, uint64_t total, uint64_t foreign)
+{
+	uint64_t beyond_min_free = total > p->min_free ? total - p->min_free : 0;
+	return gm_policy_ceiling(gm_policy_share(p, total), beyond_min_free, foreign);
+}
+
 START_TEST(the_figures_of_the_design_come_out)
 {
 	uint64_t total = 143155 * MiB;
 	uint64_t capacity = gm_policy_capacity(&policy, total);
 	ck_assert_uint_eq(capacity / MiB, 128839);
 
-	uint64_t ceiling = gm_policy_ceiling(&policy, total, 10460 * MiB);
+	uint64_t ceiling = ceiling_of(&policy, total, 10460 * MiB);
 	ck_assert_uint_eq(ceiling, capacity);
 	ck_assert_uint_eq(gm_policy_pressure(capacity, gm_policy_available(ceiling, 0)), 0);
 
-	ceiling = gm_policy_ceiling(&policy, total, 40000 * MiB);
+	ceiling = ceiling_of(&policy, total, 40000 * MiB);
 	ck_assert_uint_eq(ceiling, 102643 * MiB);
 	ck_assert_uint_eq(
 		gm_policy_pressure(capacity, gm_policy_available(ceiling, 0)) / 10000, 20);
@@ -40,13 +46,13 @@ START_TEST(the_figures_of_the_manual_come_out)
 {
 	uint64_t total = 80 * GiB, capacity = gm_policy_capacity(&policy, total);
 	ck_assert_uint_eq(capacity, 72 * GiB);
-	uint64_t available = gm_policy_available(gm_policy_ceiling(&policy, total, 0), 50 * GiB);
+	uint64_t available = gm_policy_available(ceiling_of(&policy, total, 0), 50 * GiB);
 	ck_assert_uint_eq(available, 22 * GiB);
 	ck_assert_uint_eq(gm_policy_pressure(capacity, available) / 10000, 69);
 	ck_assert_int_eq(
 		gm_policy_level(&policy, gm_policy_pressure(capacity, available), GM_LEVEL_LOW),
 		GM_LEVEL_MEDIUM);
-	uint64_t ceiling = gm_policy_ceiling(&policy, total, 20 * GiB);
+	uint64_t ceiling = ceiling_of(&policy, total, 20 * GiB);
 	ck_assert_uint_eq(ceiling, 59 * GiB + GiB / 2);
 	available = gm_policy_available(ceiling, 50 * GiB);
 	ck_assert_uint_eq(available, 9 * GiB + GiB / 2);
@@ -61,8 +67,8 @@ START_TEST(nothing_goes_under_0)
 	struct gm_policy p = policy;
 	p.min_free = 10 * GiB;
 	ck_assert_uint_eq(gm_policy_capacity(&p, 4 * GiB), 0);
-	ck_assert_uint_eq(gm_policy_ceiling(&p, 4 * GiB, UINT64_MAX), 0);
-	ck_assert_uint_eq(gm_policy_ceiling(&policy, 4 * GiB, 5 * GiB), 0);
+	ck_assert_uint_eq(ceiling_of(&p, 4 * GiB, UINT64_MAX), 0);
+	ck_assert_uint_eq(ceiling_of(&policy, 4 * GiB, 5 * GiB), 0);
 	ck_assert_uint_eq(gm_policy_available(1, 2), 0);
 	ck_assert_uint_eq(gm_policy_pressure(0, 0), GM_PPM);
 	ck_assert_uint_eq(gm_policy_pressure(5, 9), 0);

@@ -82,7 +82,7 @@ static void step_ask(struct model *m)
 	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
 	r->wait = r->waits ? wait : 2 * GM_RECLAIM_NS;
 	r->arrival = ++m->arrivals;
-	r->priority = gm_session_priority(s->s, 0);
+	r->priority = fake_priority(s->s, 0);
 	r->seen = true; /* granted at once: those it overtakes count it */
 	r->always_device = true;
 	fake_wait(&m->fake, &r->q, s->s, 0, bytes, wait);

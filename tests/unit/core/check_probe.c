@@ -65,7 +65,7 @@ START_TEST(what_does_not_fit_after_the_probe_is_refused_by_what_it_saw)
 	fake_probed(&fake, d, 5 * GiB / 2);
 	ck_assert_uint_eq(q.ended, 1);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
-	ck_assert_ptr_nonnull(strstr(q.detail, "has 1.5G available of 4.0G, asked 2.0G"));
+	ck_assert_ptr_nonnull(strstr(q.detail, "has 1.5G available of 4.0G, asked for 2.0G"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "2.5G are used outside the broker"));
 	ck_assert_uint_eq(fake.probes, 1);
 }
@@ -229,7 +229,7 @@ START_TEST(who_leaves_while_the_device_is_probed_leaves_nothing)
 	ck_assert_int_eq(q.status, GPUMEM_E_CANCELLED);
 	gm_session_end_died(b);
 	ck_assert_int_eq(p.status, GPUMEM_E_CANCELLED);
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), 0);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), 0);
 	fake_probed(&fake, d, 0);
 	fake_probed(&fake, d, 0);
 	fake_lease(&fake, a, d, 4 * GiB);

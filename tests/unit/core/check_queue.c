@@ -71,7 +71,7 @@ static struct listed queue(void)
 {
 	struct listed listed = {0};
 	gm_core_queue_each(fake.core, d, &GM_QUEUE_FIRST, list, &listed);
-	ck_assert_uint_eq(listed.n, gm_core_queue_length(fake.core, d));
+	ck_assert_uint_eq(listed.n, fake_queue_length(&fake, d));
 	return listed;
 }
 
@@ -118,10 +118,10 @@ START_TEST(a_queue_full_of_one_users_requests_costs_the_others_little)
 			who = fake_session(&fake, 1, 1);
 		fake_wait(&fake, &waiting[i], who, d, 2 * MiB, GM_WAIT_FOREVER);
 	}
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), GM_LIMIT_WAITING_PER_DEVICE);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
 	for (int i = 0; i < CALLS; i++)
 		gm_lease_return(b, fake_lease(&fake, b, d, 2 * MiB));
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), GM_LIMIT_WAITING_PER_DEVICE);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
 	ck_assert_ptr_nonnull(held);
 }
 END_TEST
@@ -295,7 +295,8 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 16 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
-	ck_assert_ptr_nonnull(strstr(q.detail, "of 16.0G, asked 16.0G, which it can never give"));
+	ck_assert_ptr_nonnull(
+		strstr(q.detail, "of 16.0G, asked for 16.0G, which it can never give"));
 	limit(2, 4 * GiB, 0);
 	fake_wait(&fake, &q, b, d, 4 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
@@ -304,7 +305,7 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	fake_wait(&fake, &q, a, d, 6 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
 	ck_assert_ptr_nonnull(strstr(q.detail,
-		"keeps 10.0G of 16.0G for owners with a guarantee, asked 6.0G, which it can never"));
+		"keeps 10.0G of 16.0G for owners with a guarantee, asked for 6.0G, which it can never"));
 	fake_wait(&fake, &q, c, d, 16 * GiB, SECOND);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
@@ -521,7 +522,7 @@ START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 	ck_assert_ptr_nonnull(q);
 	for (size_t i = 0; i <= GM_LIMIT_WAITING_PER_DEVICE; i++)
 		fake_wait(&fake, &q[i], b, d, 2 * MiB, SECOND);
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), GM_LIMIT_WAITING_PER_DEVICE);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
 	ck_assert_int_eq(q[GM_LIMIT_WAITING_PER_DEVICE].status, GPUMEM_E_NO_MEMORY);
 	gm_lease_return(a, lease);
 	fake_core_run(&fake);

@@ -53,7 +53,7 @@ START_TEST(clients_are_asked_for_what_could_not_be_made_and_it_is_tried_again_wh
 	deny();
 	ck_assert_uint_eq(q.ended, 0);
 	ck_assert_uint_eq(gm_session_held(a, d), 0);
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), 1);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), 1);
 	const struct gm_reclaim *ask = fake_asked(&fake, b);
 	ck_assert_ptr_nonnull(ask);
 	ck_assert_uint_eq(ask->bytes, GiB);
@@ -131,7 +131,7 @@ START_TEST(one_that_waits_goes_back_to_its_place_and_is_tried_when_something_cam
 	fake_wait(&fake, &p, a, d, 2 * GiB, 10 * SECOND);
 	ck_assert_uint_eq(fake_core_count(&fake, false), 1);
 	deny();
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), 2);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), 2);
 	const struct fake_event *told = fake_told(&fake, GM_EVENT_QUEUED);
 	ck_assert_ptr_nonnull(strstr(told->text, "waits: device 0 is out of memory"));
 	/* Both lack memory now, and the first to come is the first to go. */
@@ -179,7 +179,7 @@ START_TEST(what_it_gives_back_itself_is_no_reason_to_try_again)
 	while (fake.n_jobs > 0)
 		fake_core_complete(&fake, 0, 0);
 	ck_assert_uint_eq(q.ended, 0);
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), 1);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), 1);
 	fake_core_check(&fake, d);
 	gm_core_cancel(fake.core, &q.r);
 }
@@ -235,7 +235,7 @@ START_TEST(a_queue_that_is_full_takes_no_one_back)
 	fake_wait(&fake, &q, a, d, GiB, 10 * SECOND);
 	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_DEVICE; i++)
 		fake_wait(&fake, &many[i], b, d, 4 * GiB, 10 * SECOND);
-	ck_assert_uint_eq(gm_core_queue_length(fake.core, d), GM_LIMIT_WAITING_PER_DEVICE);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
 	fake_core_complete(&fake, 0, -ENOMEM);
 	fake_core_complete(&fake, 0, -ENOMEM);
 	ck_assert_uint_eq(q.ended, 1);

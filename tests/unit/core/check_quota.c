@@ -150,11 +150,11 @@ START_TEST(a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked)
 	ck_assert_int_eq(set("uid:1002", 48 * GiB, 0), GPUMEM_OK);
 	ck_assert_int_eq(ask(s, 48 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(ask(s, 2 * GiB), GPUMEM_E_LIMIT);
-	ck_assert_str_eq(
-		detail, "uid 1002 may hold 48.0G, holds 48.0G, asked 2.0G; see gpumemctl limit");
+	ck_assert_str_eq(detail,
+		"uid 1002 may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit");
 	ck_assert_int_eq(ask(s, 49 * GiB), GPUMEM_E_LIMIT);
 	ck_assert_str_eq(detail,
-		"uid 1002 may hold 48.0G, holds 48.0G, asked 49.0G, which it can never have; see "
+		"uid 1002 may hold 48.0G, holds 48.0G, asked for 49.0G, which it can never have; see "
 		"gpumemctl limit");
 }
 END_TEST
@@ -303,11 +303,11 @@ START_TEST(the_name_a_client_gives_itself_can_only_tighten)
 	ck_assert_int_eq(set("client:vip", 32 * GiB, 0), GPUMEM_OK);
 	ck_assert_int_eq(ask(s, 2 * GiB), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(prefer("client:vip", 9), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_priority(s, d), 0);
+	ck_assert_int_eq(fake_priority(s, d), 0);
 	ck_assert_int_eq(prefer("client:vip", -9), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_priority(s, d), -9);
+	ck_assert_int_eq(fake_priority(s, d), -9);
 	ck_assert_int_eq(prefer("uid:7", -20), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_priority(s, d), -20);
+	ck_assert_int_eq(fake_priority(s, d), -20);
 }
 END_TEST
 
@@ -317,13 +317,13 @@ START_TEST(the_closest_owner_gives_the_priority)
 	static const char *const rising[] = {"gid:8", "uid:7", "unit:u", "container:c"};
 	for (int i = 0; i < 4; i++) {
 		ck_assert_int_eq(prefer(rising[i], 10 - 20 * (i % 2)), GPUMEM_OK);
-		ck_assert_int_eq(gm_session_priority(s, d), 10 - 20 * (i % 2));
+		ck_assert_int_eq(fake_priority(s, d), 10 - 20 * (i % 2));
 	}
 	char text[64];
 	snprintf(text, sizeof(text), "session:%llu", (unsigned long long)gm_session_id(s));
 	ck_assert_int_eq(prefer(text, 5), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_priority(s, d), 5);
-	ck_assert_int_eq(gm_session_priority(client(7, 8, NULL, NULL, NULL), d), -10);
+	ck_assert_int_eq(fake_priority(s, d), 5);
+	ck_assert_int_eq(fake_priority(client(7, 8, NULL, NULL, NULL), d), -10);
 }
 END_TEST
 
@@ -342,7 +342,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	};
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, rules, 2, detail), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 5 * GiB);
-	ck_assert_int_eq(gm_session_priority(s, d), 3);
+	ck_assert_int_eq(fake_priority(s, d), 3);
 	ck_assert_int_eq(set("uid:7", 6 * GiB, 0), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 6 * GiB);
 	ck_assert_uint_eq(shown("uid 7").run_time.set, GM_QUOTA_MAX);
@@ -350,7 +350,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	rules[0].values.priority = 4;
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, rules, 1, detail), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 6 * GiB);
-	ck_assert_int_eq(gm_session_priority(s, d), 4);
+	ck_assert_int_eq(fake_priority(s, d), 4);
 	struct gm_owner o = owner("uid:7");
 	ck_assert_int_eq(gm_core_reset_quota(fake.core, &o, GM_ALL_DEVICES, detail), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 4 * GiB);
@@ -363,7 +363,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	ck_assert(shown("uid 7").over);
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, NULL, 0, detail), GPUMEM_OK);
 	ck_assert_uint_eq(count(), 0);
-	ck_assert_int_eq(gm_session_priority(s, d), 0);
+	ck_assert_int_eq(fake_priority(s, d), 0);
 }
 END_TEST
 

@@ -47,9 +47,9 @@ START_TEST(sizes_that_make_no_sense_are_invalid)
 	}
 	struct gm_lease *l = fake_lease(&fake, s, d, MiB);
 	fake_grow(&fake, &q, s, l, 0);
-	refused(GPUMEM_E_INVALID, "asked 0 bytes");
+	refused(GPUMEM_E_INVALID, "asked for 0 bytes");
 	fake_ask(&fake, &q, s, d, GM_LEASE_BYTES_MAX, GM_TRANSPORT_AUTO);
-	refused(GPUMEM_E_NO_MEMORY, "asked 64.0T");
+	refused(GPUMEM_E_NO_MEMORY, "asked for 64.0T");
 	ck_assert_uint_eq(gm_session_held(s, d), 2 * MiB);
 }
 END_TEST
@@ -102,7 +102,7 @@ START_TEST(a_refusal_names_the_figures)
 {
 	fake_lease(&fake, s, d, 3 * GiB);
 	fake_ask(&fake, &q, s, d, 2 * GiB, GM_TRANSPORT_AUTO);
-	refused(GPUMEM_E_NO_MEMORY, "device 0 has 1.0G available of 4.0G, asked 2.0G");
+	refused(GPUMEM_E_NO_MEMORY, "device 0 has 1.0G available of 4.0G, asked for 2.0G");
 	ck_assert_ptr_null(strstr(q.detail, "outside"));
 	gm_core_sample(fake.core, d, 0);
 	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);

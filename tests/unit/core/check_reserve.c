@@ -31,21 +31,22 @@ static struct gm_core_device_info with_reserve(uint64_t total, uint64_t reserve)
 
 START_TEST(its_sizes_go_down_by_halves)
 {
-	uint32_t wanted[GM_CHUNK_CLASSES];
+	struct gm_device device = {0};
+	const uint32_t *wanted = device.reserve.wanted;
 	static const uint32_t of_64m[GM_CHUNK_CLASSES] = {2, 1, 1, 1, 1};
 	static const uint32_t of_6m[GM_CHUNK_CLASSES] = {3};
 	static const uint32_t of_2m[GM_CHUNK_CLASSES] = {1};
 	static const uint32_t none[GM_CHUNK_CLASSES] = {0};
-	gm_reserve_sizes(64 * MiB, wanted);
-	ck_assert_mem_eq(wanted, of_64m, sizeof(wanted));
-	gm_reserve_sizes(7 * MiB, wanted);
-	ck_assert_mem_eq(wanted, of_6m, sizeof(wanted));
-	gm_reserve_sizes(2 * MiB, wanted);
-	ck_assert_mem_eq(wanted, of_2m, sizeof(wanted));
-	gm_reserve_sizes(2 * MiB - 1, wanted);
-	ck_assert_mem_eq(wanted, none, sizeof(wanted));
+	gm_reserve_set(&device, 64 * MiB);
+	ck_assert_mem_eq(wanted, of_64m, sizeof(none));
+	gm_reserve_set(&device, 7 * MiB);
+	ck_assert_mem_eq(wanted, of_6m, sizeof(none));
+	gm_reserve_set(&device, 2 * MiB);
+	ck_assert_mem_eq(wanted, of_2m, sizeof(none));
+	gm_reserve_set(&device, 2 * MiB - 1);
+	ck_assert_mem_eq(wanted, none, sizeof(none));
 	/* However large: bounded, and it adds up. */
-	gm_reserve_sizes(UINT64_MAX, wanted);
+	gm_reserve_set(&device, UINT64_MAX);
 	uint64_t bytes = 0;
 	for (unsigned c = 0; c < GM_CHUNK_CLASSES; c++)
 		bytes += wanted[c] * (GM_CHUNK_MIN << c);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/session_private.h"
+
 /* ck_assert() allocates even when all is well, which would be what a test makes fail. */
 #define must(condition) \
 	do { \
@@ -102,7 +104,7 @@ static void reclaim(void *ctx, struct gm_session *session, const struct gm_recla
 {
 	struct fake_core *fake = ctx;
 	must(ask->bytes > 0 && ask->deadline_ns > fake->now);
-	must(!gm_session_quarantined(session));
+	must(!fake_quarantined(session));
 	fake->asks[fake->n_asks++ % FAKE_LOG] =
 		(struct fake_ask){.session = gm_session_id(session), .ask = *ask};
 }
@@ -340,6 +342,27 @@ void fake_core_run(struct fake_core *fake)
 	}
 }
 
+struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after)
+{
+	struct gm_payer *payer = after ? after->payer.hh.next : fake->core->env.payers;
+	return payer ? payer->session : NULL;
+}
+
+bool fake_quarantined(const struct gm_session *session)
+{
+	return session->payer.quarantined;
+}
+
+int32_t fake_priority(const struct gm_session *session, uint32_t device)
+{
+	return session->payer.accounts[device].priority;
+}
+
+uint64_t fake_queue_length(const struct fake_core *fake, uint32_t device)
+{
+	return fake->core->devices[device].queue.length;
+}
+
 void fake_core_check(const struct fake_core *fake, uint32_t device)
 {
 	struct gm_device_figures f = fake_figures(fake, device);
@@ -350,8 +373,8 @@ void fake_core_check(const struct fake_core *fake, uint32_t device)
 	ck_assert_uint_eq(f.created, f.leased + f.quarantined + f.pooled);
 	ck_assert_uint_eq(f.created + doomed, fake->backend_bytes[device]);
 	uint64_t held = 0;
-	for (struct gm_session *s = gm_core_next_session(fake->core, NULL); s;
-		s = gm_core_next_session(fake->core, s))
+	for (struct gm_session *s = fake_next_session(fake, NULL); s;
+		s = fake_next_session(fake, s))
 		held += gm_session_held(s, device);
 	ck_assert_uint_eq(held, f.leased + f.quarantined + f.admitted);
 	ck_assert(f.pooled == 0 || f.pooled + held <= f.ceiling);

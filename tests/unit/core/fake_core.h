@@ -127,6 +127,12 @@ struct gm_lease *fake_lease(
 	struct fake_core *fake, struct gm_session *session, uint32_t device, uint64_t bytes);
 size_t fake_chunks(const struct gm_lease *lease);
 
+/* What only core's own modules can see. */
+struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after);
+bool fake_quarantined(const struct gm_session *session);
+int32_t fake_priority(const struct gm_session *session, uint32_t device);
+uint64_t fake_queue_length(const struct fake_core *fake, uint32_t device);
+
 struct gm_device_figures fake_figures(const struct fake_core *fake, uint32_t device);
 struct gm_pool_totals fake_pool(const struct fake_core *fake, uint32_t device);
 

@@ -153,15 +153,15 @@ static void check_queue(struct model *m, const struct limits *limits,
 			   m->requests[i].q.r.waiting.queued;
 	must(m, waiting == queue->n, "the queue has %zu, not %zu", queue->n, waiting);
 	for (int k = 0; k < SESSIONS; k++)
-		if (m->sessions[k].s && gm_session_priority(m->sessions[k].s, 0) > top)
-			top = gm_session_priority(m->sessions[k].s, 0);
+		if (m->sessions[k].s && fake_priority(m->sessions[k].s, 0) > top)
+			top = fake_priority(m->sessions[k].s, 0);
 	bool waits[SESSIONS] = {false}, exhausted = false;
 	for (size_t i = 0; i < queue->n; i++) {
 		const struct gm_queue_info *w = &queue->info[i];
 		struct m_request *r = find(m, w->request);
 		must(m, r && !r->q.ended, "somebody waits who is done");
 		const struct m_session *s = &m->sessions[r->session];
-		r->priority = gm_session_priority(s->s, 0);
+		r->priority = fake_priority(s->s, 0);
 		must(m, w->priority == r->priority, "priority");
 		must(m, w->parked == !r->waits, "parked");
 		if (!r->until)
@@ -255,7 +255,7 @@ void model_sweep(struct model *m)
 	for (int i = 0; i < REQUESTS; i++) {
 		struct m_request *r = &m->requests[i];
 		if (r->used && m->sessions[r->session].s)
-			r->priority = gm_session_priority(m->sessions[r->session].s, 0);
+			r->priority = fake_priority(m->sessions[r->session].s, 0);
 	}
 	for (int i = 0; i < REQUESTS; i++) {
 		struct m_request *r = &m->requests[i];
