@@ -3,14 +3,16 @@
  * A worker for the demo. It reads commands from stdin, one per line, and answers each with one
  * line. It uses only the public interface of libgpumem-client.
  *
- *   make BYTES TAG   create a buffer
- *   hold BYTES TAG   create a second buffer, and only hold it
- *   fill N           set number i of the buffer to N + i
- *   add N            add N to every number, in place
- *   check N          check that every number i is N + i
- *   share            share the buffer, and answer with its token
- *   open TOKEN       open a buffer that another process shared
- *   where            answer with the kernel's name for the buffer's memory
+ *   make BYTES TAG        create a buffer
+ *   hold BYTES TAG [MS]   create a second buffer; wait for room for up to MS milliseconds
+ *   drop                  destroy the second buffer
+ *   cache BYTES           allocate and free a block, which the library keeps for its next allocation
+ *   fill N                set number i of the buffer to N + i
+ *   add N                 add N to every number, in place
+ *   check N               check that every number i is N + i
+ *   share                 share the buffer, and answer with its token
+ *   open TOKEN            open a buffer that another process shared
+ *   where                 answer with the kernel's name for the buffer's memory
  *
  * It ends when stdin ends.
  */
@@ -35,13 +37,31 @@ static int failed(const char *what)
 	return 0;
 }
 
-static int make(const char *size, const char *tag, gpumem_buffer **ret)
+static int make(const char *size, const char *tag, const char *wait_ms, gpumem_buffer **ret)
 {
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 
 	options.tag = tag;
+	options.wait_ms = wait_ms ? (uint32_t)strtoul(wait_ms, NULL, 10) : 0;
 	if (gpumem_buffer_create(session, 0, strtoull(size, NULL, 10), &options, ret) != GPUMEM_OK)
 		return failed("make");
+	return printf("ok\n");
+}
+
+static int drop(void)
+{
+	gpumem_buffer_destroy(held);
+	held = NULL;
+	return printf("ok\n");
+}
+
+static int cache(const char *size)
+{
+	void *block;
+
+	if (gpumem_alloc(session, 0, strtoull(size, NULL, 10), GPUMEM_STREAM_ANY, NULL, &block))
+		return failed("cache");
+	gpumem_free(session, block, GPUMEM_STREAM_DONE);
 	return printf("ok\n");
 }
 
@@ -116,16 +136,20 @@ static int numbers(const char *verb, uint64_t n)
 static int obey(char *line)
 {
 	const char *verb = strtok(line, " \n"), *first = strtok(NULL, " \n");
-	const char *second = strtok(NULL, " \n");
+	const char *second = strtok(NULL, " \n"), *third = strtok(NULL, " \n");
 
 	if (!verb)
 		return printf("error no command\n");
 	if (first && second && !strcmp(verb, "make"))
-		return make(first, second, &buffer);
+		return make(first, second, NULL, &buffer);
 	if (first && second && !strcmp(verb, "hold"))
-		return make(first, second, &held);
+		return make(first, second, third, &held);
 	if (first && !strcmp(verb, "open"))
 		return open_token(first);
+	if (!strcmp(verb, "drop"))
+		return drop();
+	if (first && !strcmp(verb, "cache"))
+		return cache(first);
 	if (!buffer)
 		return printf("error %s: there is no buffer yet\n", verb);
 	if (!strcmp(verb, "share"))

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make demo: a private daemon, three workers that pass one buffer around, and one of them killed. Every claim printed
-# here is checked first; the exit status is 0 only if all of them held. Leaves nothing behind, however it ends.
+# make demo: a private daemon, and three workers that share its memory: a trainer, a server and a notebook. They share a
+# buffer, meet a limit, wait for each other, give cached memory back, and one of them is killed. Every claim printed here
+# is checked first; the exit status is 0 only if all of them held. Leaves nothing behind, however it ends.
 set -u
 build=${top_builddir:-.}
 gpumemd=$build/daemon/gpumemd gpumemctl=$build/ctl/gpumemctl examples=$build/examples
@@ -17,7 +18,7 @@ fail() {
 clean() {
 	trap - EXIT
 	trap '' INT TERM HUP PIPE
-	# Workers end when nobody can write to them any more; whoever does not is ended by name of its process id.
+	# Workers end when nobody can write to them any more. Everything else is ended here.
 	[ ${#pid[@]} -gt 0 ] && kill "${pid[@]}" 2>/dev/null
 	wait
 	[ -n "$dir" ] && rm -rf "$dir"
@@ -59,10 +60,18 @@ answer() {
 	*) fail "$1: $line" ;;
 	esac
 }
+# tell NAME COMMAND...: the answer is to be read later.
+tell() { echo "${*:2}" >&"${in[$1]}"; }
 # ask NAME COMMAND...: its answer is in $reply.
 ask() {
-	echo "${*:2}" >&"${in[$1]}"
+	tell "$@"
 	answer "$1" "${*:2}"
+}
+# refused NAME COMMAND...: the reason is in $reply.
+refused() {
+	tell "$@"
+	read -r -t 30 -u "${out[$1]}" reply || fail "$1 does not answer to '${*:2}'"
+	case $reply in error*) reply=${reply#error *: } ;; *) fail "$1 was not refused" ;; esac
 }
 # until_true COMMAND...: asks again until it holds; a demo that hangs is a demo that failed.
 until_true() {
@@ -76,16 +85,24 @@ until_true() {
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-demo.XXXXXX") || fail "no temporary folder"
 export GPUMEM_SOCKET=$dir/socket
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
-cat >"$dir/gpumemd.conf" <<EOF
+# Where there is no GPU, 1 GiB of host memory stands in for one. On a GPU the demo uses no more than that: see below.
+configure() {
+	cat >"$dir/gpumemd.conf" <<EOF
 [gpumemd]
-min_free = 64M
+fraction = $1
+min_free = 0
 reserve = 16M
-# Only where there is no GPU.
+decay = 10min
+pressure_dwell = 0s
 [device 0]
 size = 1G
+[limit client:notebook]
+max = 128M
 EOF
+}
 
-say "1. A broker of our own starts."
+say "1. The broker starts."
+configure 1.0
 mkfifo "$dir/ready"
 exec {ready}<>"$dir/ready"
 await() { read -r -t 30 -u "$ready" line && [ "$line" = "$1" ]; }
@@ -98,33 +115,39 @@ pid[daemon]=$!
 await ready || fail "the daemon did not start"
 wait "${pid[ready]}"
 unset 'pid[ready]'
-show status
 gpu=1
 "$gpumemctl" devices --json | grep -q '"backend": "host"' && gpu=''
+if [ -n "$gpu" ]; then
+	configure "$(awk "BEGIN { printf \"%.9f\", 1073741824 / $(number total devices) }")"
+	kill -HUP "${pid[daemon]}"
+	reloaded() { [ "$(number capacity devices)" -le 1073741824 ]; }
+	until_true reloaded
+fi
+show status
 [ -n "$gpu" ] || echo "   (There is no GPU here: 1 GiB of host memory stands in for one.)"
 
-say "2. Three worker processes connect. Ann asks for 64 MiB, and fills them."
-for name in ann ben cleo; do start $name; done
-ask ann make $size weights
-ask ann fill 1000
-echo "   ann  (process ${pid[ann]}) wrote $reply numbers: 1000, 1001, 1002, ..."
+say "2. A trainer, a server and a notebook connect. The trainer takes 64 MiB."
+for name in trainer server notebook; do start $name; done
+ask trainer make $size weights
+ask trainer fill 1000
+echo "   trainer  (process ${pid[trainer]}) wrote $reply numbers: 1000, 1001, ..."
 
-say "3. The buffer goes from process to process. A token travels, the 64 MiB stay."
-ask ann share
+say "3. They share the buffer. A token travels, the 64 MiB stay where they are."
+ask trainer share
 token=$reply
-ask ben open "$token"
-ask ben check 1000
-ask ben add 1
-echo "   ben  (process ${pid[ben]}) found them, and adds 1 to each"
-ask cleo open "$token"
-ask cleo check 1001
-echo "   cleo (process ${pid[cleo]}) reads 1001, 1002, 1003, ..."
-ask ann check 1001
-echo "   ann  sees it too: it is one piece of memory, mapped three times"
+ask server open "$token"
+ask server check 1000
+ask server add 1
+echo "   server   (process ${pid[server]}) found them, and adds 1 to each"
+ask notebook open "$token"
+ask notebook check 1001
+echo "   notebook (process ${pid[notebook]}) reads 1001, 1002, ..."
+ask trainer check 1001
+echo "   trainer  sees it too: it is one piece of memory, mapped three times"
 if [ -z "$gpu" ]; then
-	ask ann where
+	ask trainer where
 	memory=$reply
-	for name in ben cleo; do
+	for name in server notebook; do
 		ask $name where
 		[ "$reply" = "$memory" ] || fail "$name has a copy (inode $reply, not $memory)"
 	done
@@ -133,29 +156,60 @@ fi
 [ "$(number leased status)" = $size ] || fail "the broker charges for more than one buffer"
 echo "   the broker charges 64 MiB, once"
 
-say "4. Ben takes 128 MiB more. Who holds what, and what is kept ready for reuse?"
-ask ben hold $((2 * size)) scratch
-show clients
-echo
-show pools
-before=$(number leased status)
-[ "$before" = $((3 * size)) ] || fail "$before bytes are leased, not $((3 * size))"
+say "4. The notebook asks for more than its limit, and is told why it gets nothing."
+echo "   The configuration says: [limit client:notebook] max = 128M"
+refused notebook hold $((4 * size)) experiment
+echo "   notebook asks for 256 MiB. The library's answer:"
+fold -s -w 72 <<<"$reply" | sed 's/^/     /'
+case $reply in *limit*) ;; *) fail "the refusal does not name the limit" ;; esac
 
-say "5. Ben is killed with SIGKILL, and can give nothing back. The broker can."
-ben=${pid[ben]}
-unset 'pid[ben]'
-disown "$ben" # the shell need not report it
-kill -KILL "$ben"
-ben_gone() { [ "$(number leased status)" = $size ] && [ "$(number clients status)" = 2 ]; }
-until_true ben_gone
+say "5. The server wants what the trainer has. It waits, and gets it."
+ask trainer hold $((11 * size)) activations
+tell server hold $((8 * size)) kv-cache 30000
+waiting() { "$gpumemctl" queue --no-legend | grep -q server; }
+until_true waiting
+show queue
+echo "   trainer frees its 704 MiB ..."
+ask trainer drop
+answer server "hold"
+echo "   ... and server has its 512 MiB."
+show clients
+
+say "6. The trainer frees a block, and keeps it for later. Pressure rises."
+ask trainer cache $((4 * size))
+cached() { [ "$(number cached clients)" != 0 ]; }
+until_true cached
+echo "   trainer holds 256 MiB that it does not use:"
+show clients
+with_us "$gpumemctl" watch >"$dir/watch" &
+pid[watch]=$!
+ask notebook hold $((2 * size)) data
+echo "   notebook takes 128 MiB. The broker asks for what is cached:"
+given_back() { [ "$(number cached clients)" = 0 ] && grep -q 'ended:.*; enough' "$dir/watch"; }
+until_true given_back
+kill "${pid[watch]}"
+wait "${pid[watch]}" 2>/dev/null
+unset 'pid[watch]'
+grep 'reclaim for pressure' "$dir/watch" | sed 's/.*device 0: //' | tail -n 2 | fold -s -w 72 | sed 's/^/     /'
+echo "   The trainer's cache is gone, the notebook has its memory:"
+show clients
+
+say "7. The server is killed with SIGKILL, and can give nothing back. The broker can."
+before=$(number leased status)
+server=${pid[server]}
+unset 'pid[server]'
+disown "$server" # the shell need not report it
+kill -KILL "$server"
+server_gone() { [ "$(number leased status)" = $((before - 8 * size)) ] && [ "$(number clients status)" = 2 ]; }
+until_true server_gone
 show status
 echo
-echo "   leased: $(human "$before") before, $(human "$(number leased status)") after: Ben's 128 MiB are back"
-ask cleo check 1001
-echo "   what he shared with Ann and Cleo is as it was"
+echo "   leased: $(human "$before") before, $(human "$(number leased status)") after: the server's 512 MiB are back"
+ask notebook check 1001
+echo "   what it shared with the others is as it was"
 
-say "6. Everybody goes home."
-for name in ann cleo; do
+say "8. Everybody goes home."
+for name in trainer notebook; do
 	to=${in[$name]}
 	exec {to}>&-
 	wait "${pid[$name]}" || fail "$name ended with status $?"

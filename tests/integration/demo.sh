@@ -16,12 +16,12 @@ says() { grep -qF -- "$1" "$dir/output"; }
 
 bash "$source/examples/demo.sh" >"$dir/output" 2>&1
 report "the demo shows what it claims" [ $? = 0 ]
-report "it says so" says "Ben's 128 MiB are back"
+report "it says so" says "the server's 512 MiB are back"
 report "it leaves nothing behind" nothing_left
 awk 'length > 80' "$dir/output" >"$dir/wide"
 report "it fits 80 columns" [ ! -s "$dir/wide" ]
 
-"$source/tests/fake/with-fake-gpu" bash "$source/examples/demo.sh" >"$dir/output" 2>&1
+"$source/tests/fake/with-fake-gpu" -s 4g bash "$source/examples/demo.sh" >"$dir/output" 2>&1
 status=$?
 if [ $status = 77 ]; then
 	for name in "the demo runs on a (fake) GPU" "and says so"; do
