@@ -485,7 +485,8 @@ static Suite *suite(void)
 	Suite *s = suite_create("broker on GPUs");
 	TCase *t = tcase(s, "cuda");
 	tcase_add_test(t, what_one_process_computes_another_finds_and_changes);
-	tcase_add_test(t, a_buffer_goes_to_another_uid);
+	if (GM_TAP_WITH_USERS(a_buffer_goes_to_another_uid))
+		tcase_add_test(t, a_buffer_goes_to_another_uid);
 	tcase_add_test(t, a_killed_workers_memory_is_free_on_the_device);
 	tcase_add_test(t, nobody_gets_what_a_dead_workers_child_still_maps);
 	tcase_add_test(t, workers_compute_on_while_the_daemon_is_dead);

@@ -555,9 +555,12 @@ static Suite *suite(void)
 	TCase *t = tcase_create("ipc");
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, NULL, tear_down);
-	tcase_add_loop_test(t, what_one_process_computes_another_finds_and_changes, 0, 2);
+	/* The second round of these is with a process of another user. */
+	tcase_add_loop_test(t, what_one_process_computes_another_finds_and_changes, 0,
+		1 + GM_TAP_WITH_USERS(what_one_process_computes_another_finds_and_changes));
 	tcase_add_test(t, a_shared_block_outlives_its_killed_maker);
-	tcase_add_loop_test(t, a_plain_program_opens_the_raw_handle, 0, 2);
+	tcase_add_loop_test(t, a_plain_program_opens_the_raw_handle, 0,
+		1 + GM_TAP_WITH_USERS(a_plain_program_opens_the_raw_handle));
 	tcase_add_test(t, the_example_opens_a_raw_handle);
 	tcase_add_test(t, the_example_computes_in_memory_of_the_broker);
 	tcase_add_test(t, a_block_is_opened_once_in_a_process);

@@ -172,9 +172,13 @@ int main(void)
 	TCase *t = tcase_create("ipc");
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, NULL, tear_down);
-	tcase_add_loop_test(t, an_old_handle_does_not_open_what_another_domain_has_since, 0, 2);
-	tcase_add_test(
-		t, a_handle_that_another_domain_was_given_does_not_open_what_its_maker_has_since);
+	if (GM_TAP_WITH_USERS(an_old_handle_does_not_open_what_another_domain_has_since))
+		tcase_add_loop_test(
+			t, an_old_handle_does_not_open_what_another_domain_has_since, 0, 2);
+	if (GM_TAP_WITH_USERS(
+		    a_handle_that_another_domain_was_given_does_not_open_what_its_maker_has_since))
+		tcase_add_test(t,
+			a_handle_that_another_domain_was_given_does_not_open_what_its_maker_has_since);
 	suite_add_tcase(s, t);
 	return gm_tap_run(s);
 }

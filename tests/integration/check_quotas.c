@@ -210,10 +210,6 @@ START_TEST(a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_r
 {
 	uint64_t most = 250 * MiB;
 	struct gm_worker worker;
-	if (getuid() != 0) {
-		puts("# not root: no second user to be");
-		return;
-	}
 	static const char *const without[] = {
 		"setpriv", "--bounding-set=-kill", "--inh-caps=-kill", NULL};
 	static const char config[] =
@@ -343,8 +339,10 @@ int main(void)
 	tcase_add_test(tcase, what_cannot_stand_is_told_with_its_line_and_changes_nothing);
 	tcase_add_test(tcase, limits_that_no_packet_takes_are_all_listed_each_once);
 	tcase_add_test(tcase, a_list_longer_than_the_daemon_keeps_for_a_peer_comes_through);
-	tcase_add_test(
-		tcase, a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses);
+	if (GM_TAP_WITH_USERS(
+		    a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses))
+		tcase_add_test(tcase,
+			a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_refuses);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -318,7 +318,7 @@ stop_daemon
 LD_LIBRARY_PATH='' start_daemon
 doctor
 found "a daemon that missed the GPU" 0 daemon null warn "cuda: no NVIDIA driver" restart
-if [ "$(id -u)" = 0 ]; then
+if has_users; then
 	# This user may look into every folder, wherever the build is and whatever the umask, but may not open the socket.
 	chmod 0600 "$GPUMEM_SOCKET"
 	install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl"

@@ -27,3 +27,6 @@ scratch() {
 	trap 'trap - EXIT; clean; rm -rf "$dir"' EXIT
 	trap 'exit 1' INT TERM HUP
 }
+# Whether this process can become other users: it is root, and of more than a user namespace with root alone in it (which
+# is how an ordinary user runs a test on fake GPUs).
+has_users() { [ "$(id -u)" = 0 ] && [ "$(awk '{ n += $3 } END { print n }' /proc/self/uid_map)" -gt 65535 ]; }
