@@ -67,103 +67,66 @@ uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_accoun
 	const struct gm_ledger *ledger = &device->ledger;
 	if (refusal->block == GM_BLOCK_QUOTA)
 		return gm_minus(bytes, gm_minus(refusal->tally->max, refusal->tally->held));
-	/* If foreign memory took room, charges may be past the ceiling; that must come back, too. */
+	/* Charges may be past the ceiling if foreign memory took room. That must come back, too.
+	 */
 	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
 	return gm_minus(taken + bytes, gm_device_ceiling(device));
-}
-
-/* ---- the sentences */
-
-struct admit_sizes {
-	char text[4][GM_UNITS_TEXT];
-};
-
-static void admit_say_quota(const struct gm_refusal *refusal, uint64_t bytes, char *detail)
-{
-	const struct gm_tally *tally = refusal->tally;
-	char owner[GM_OWNER_TEXT];
-	struct admit_sizes s;
-	gm_owner_format(gm_quota_owner(tally->quota), owner);
-	gm_say(detail, "%.100s may hold %s, holds %s, asked for %s%s; see gpumemctl limit", owner,
-		gm_format_size(tally->max, s.text[0]), gm_format_size(tally->held, s.text[1]),
-		gm_format_size(bytes, s.text[2]),
-		refusal->never ? ", which it can never have" : "");
-}
-
-static void admit_say_device(
-	const struct gm_device *device, uint64_t bytes, bool never, char *detail)
-{
-	struct admit_sizes s;
-	uint64_t foreign = device->ledger.foreign;
-	gm_format_size(gm_device_available(device), s.text[0]);
-	gm_format_size(gm_device_capacity(device), s.text[1]);
-	gm_format_size(bytes, s.text[2]);
-	gm_format_size(foreign, s.text[3]);
-	gm_say(detail,
-		"device %u has %s available of %s, asked for %s%s%s%s%s; see gpumemctl clients",
-		device->number, s.text[0], s.text[1], s.text[2],
-		never ? ", which it can never give" : "", foreign ? "; " : "",
-		foreign ? s.text[3] : "", foreign ? " are used outside the broker" : "");
-}
-
-static void admit_say_denied(const struct gm_device *device, uint64_t bytes, char *detail)
-{
-	struct admit_sizes s;
-	gm_say(detail,
-		"device %u is out of memory: it could not make %s although nothing is pooled; %s of it "
-		"are used outside the broker; end those programs, or lower fraction",
-		device->number, gm_format_size(bytes, s.text[0]),
-		gm_format_size(device->ledger.foreign, s.text[1]));
-}
-
-static void admit_say_guarantee(const struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, bool never, char *detail)
-{
-	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
-	uint64_t of = gm_device_available(device);
-	struct admit_sizes s;
-	if (never) {
-		kept = device->guaranteed;
-		of = gm_device_capacity(device);
-	}
-	gm_say(detail,
-		"device %u keeps %s of %s for owners with a guarantee, asked for %s%s; see gpumemctl "
-		"limit",
-		device->number, gm_format_size(kept, s.text[0]), gm_format_size(of, s.text[1]),
-		gm_format_size(bytes, s.text[2]), never ? ", which it can never give" : "");
 }
 
 gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
-	char size[GM_UNITS_TEXT];
+	const struct gm_tally *tally = refusal->tally;
+	const char *never = refusal->never ? ", which it can never give" : "";
+	uint64_t foreign = device->ledger.foreign;
+	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
+	uint64_t of = gm_device_available(device), capacity = gm_device_capacity(device);
+	char owner[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT];
+	char asked[GM_UNITS_TEXT];
+	gm_format_size(bytes, asked);
+
 	switch (refusal->block) {
 	case GM_BLOCK_QUOTA:
-		admit_say_quota(refusal, bytes, detail);
-		return GPUMEM_E_LIMIT;
+		gm_owner_format(gm_quota_owner(tally->quota), owner);
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"%.100s may hold %s, holds %s, asked for %s%s; see gpumemctl limit", owner,
+			gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,
+			refusal->never ? ", which it can never have" : "");
 	case GM_BLOCK_CRITICAL:
-		gm_say(detail,
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"device %u is at critical pressure, and priority %d gets nothing new while "
 			"there are clients of priority %d, asked for %s; see gpumemctl pressure",
-			device->number, account->priority, gm_quota_top(device),
-			gm_format_size(bytes, size));
-		break;
+			device->number, account->priority, gm_quota_top(device), asked);
 	case GM_BLOCK_GUARANTEE:
-		admit_say_guarantee(device, account, bytes, refusal->never, detail);
-		break;
+		if (refusal->never) {
+			kept = device->guaranteed;
+			of = capacity;
+		}
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u keeps %s of %s for owners with a guarantee, asked for %s%s; see "
+			"gpumemctl limit",
+			device->number, gm_format_size(kept, a), gm_format_size(of, b), asked,
+			never);
 	case GM_BLOCK_TURN:
-		gm_say(detail,
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"other requests wait for device %u and go first, asked for %s; see "
 			"gpumemctl queue",
-			device->number, gm_format_size(bytes, size));
-		break;
+			device->number, asked);
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:
-		if (refusal->denied)
-			admit_say_denied(device, refusal->denied, detail);
-		else
-			admit_say_device(device, bytes, refusal->never, detail);
 		break;
 	}
-	return GPUMEM_E_NO_MEMORY;
+
+	if (refusal->denied)
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u is out of memory: it could not make %s although nothing is "
+			"pooled; %s of it are used outside the broker; end those programs, or "
+			"lower fraction",
+			device->number, gm_format_size(refusal->denied, a),
+			gm_format_size(foreign, b));
+	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+		"device %u has %s available of %s, asked for %s%s%s%s%s; see gpumemctl clients",
+		device->number, gm_format_size(of, a), gm_format_size(capacity, b), asked, never,
+		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
+		foreign ? " are used outside the broker" : "");
 }

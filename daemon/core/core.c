@@ -279,8 +279,8 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
 
 /* ---- limits */
 
-/* The last step of a change: if it is valid (status), puts the new table in force, with the policies
- * (NULL: they stay), and frees the old one. */
+/* The last step of a change: if it is valid (status), puts the new table in force, with the
+ * policies (NULL: they stay), and frees the old one. */
 static gpumem_status core_put_in_force(struct gm_core *core, const struct gm_policy *policies,
 	struct gm_quotas *next, gpumem_status status)
 {

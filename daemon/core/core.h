@@ -23,8 +23,8 @@
  * libuv, libsystemd or CUDA, nor read a clock or make an id by itself: all of that comes through
  * one table of functions (ops.h).
  *
- * The daemon includes this header alone. All of core runs on one thread (the daemon's loop, or a
- * test's). It promises:
+ * This is the one header that the daemon needs. All of core runs on one thread (the daemon's loop,
+ * or a test's). It promises:
  *   - At every return, created = leased + quarantined + pooled, and nothing is admitted past the
  *     ceiling. pooled + charged <= ceiling, unless foreign memory took the room; then the pool is
  *     empty.

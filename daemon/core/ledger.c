@@ -97,6 +97,7 @@ uint64_t gm_ledger_room(
 {
 	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
 	uint64_t room = ceiling > taken ? ceiling - taken : 0;
+
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		const struct gm_tally *tally = account->tallies[i];
 		uint64_t left = tally->max > tally->held ? tally->max - tally->held : 0;
@@ -123,6 +124,7 @@ int gm_ledger_admit(
 	assert(!account->quarantined);
 	if (bytes > gm_ledger_room(ledger, account, ceiling))
 		return GM_LEDGER_E_NO_ROOM;
+
 	ledger_put(&ledger->admitted, bytes);
 	ledger_put(&account->admitted, bytes);
 	ledger_charge(ledger, account, bytes);
@@ -246,6 +248,7 @@ bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes)
 	uint64_t ours = gm_ledger_created(ledger) + ledger->doomed;
 	uint64_t used = free_bytes < ledger->total ? ledger->total - free_bytes : 0;
 	uint64_t foreign = used > ours ? used - ours : 0;
+
 	ledger->measured = true;
 	if (foreign == ledger->foreign)
 		return false;

@@ -135,7 +135,7 @@ void gm_ledger_pool_leased(struct gm_ledger *ledger, struct gm_account *account,
 void gm_ledger_doom_leased(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_doom_pooled(struct gm_ledger *ledger, uint64_t bytes);
 
-/* A creation for nobody begins; fails; ends in the pool; ends with a chunk that must be destroyed. */
+/* A creation for nobody begins; fails; ends in the pool; ends with a chunk to be destroyed. */
 void gm_ledger_begin_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 void gm_ledger_fail_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 void gm_ledger_pool_unclaimed(struct gm_ledger *ledger, uint64_t bytes);

@@ -37,6 +37,7 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 	size_t n = strnlen(name, GM_OWNER_NAME_BYTES + 1);
 	if (n > GM_OWNER_NAME_BYTES)
 		return -EINVAL;
+
 	memset(ret_owner, 0, sizeof(*ret_owner));
 	ret_owner->kind = kind;
 	memcpy(ret_owner->name, name, n);
@@ -75,6 +76,7 @@ int gm_owner_parse(const char *text, struct gm_owner *ret_owner)
 		uint64_t id;
 		if ((size_t)(colon - text) != n || strncmp(text, kind_names[kind], n) != 0)
 			continue;
+
 		if (owner_has_name(kind))
 			return gm_owner_by_name(kind, colon + 1, ret_owner);
 		if (gm_parse_u64(colon + 1, &id) < 0)

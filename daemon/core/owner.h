@@ -31,12 +31,12 @@ void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_o
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
 
 #define GM_OWNER_TEXT (GM_OWNER_NAME_BYTES + 16)
-/* For a person: "uid 1002", "unit training.service". The kinds are named as in the configuration. */
+/* For a person: "uid 1002", "unit training.service". The kinds have the configuration's names. */
 const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
 /* "uid:1002", as gm_owner_parse() reads it. */
 const char *gm_owner_name(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
-/* Reads "uid:1002", "gid:…", "unit:…", "container:…", "client:NAME" or "session:17". A uid or gid
- * must be a number. Returns 0 or -EINVAL. */
+/* Reads "uid:1002", "gid:100", "unit:NAME", "container:NAME", "client:NAME" or "session:17". A uid
+ * or gid must be a number. Returns 0 or -EINVAL. */
 int gm_owner_parse(const char *text, struct gm_owner *ret_owner);
 
 #endif

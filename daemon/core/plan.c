@@ -54,6 +54,7 @@ static int plan_ipc(const struct gm_pool *pool, gm_domain domain, uint64_t bytes
 		plan->bytes = gm_plan_exact(bytes);
 	if (plan->bytes > budget)
 		return GM_PLAN_E_NO_ROOM;
+
 	plan->size[0] = plan->bytes;
 	if (gm_pool_count(pool, GM_TRANSPORT_IPC, plan->bytes, domain))
 		plan->n_pooled = plan->pooled[0] = 1;
@@ -67,12 +68,14 @@ int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_dom
 {
 	struct gm_plan plan = {0};
 	assert(bytes > 0 && bytes <= GM_LEASE_BYTES_MAX);
+
 	if (transport == GM_TRANSPORT_IPC) {
 		int r = plan_ipc(pool, domain, bytes, budget, &plan);
 		if (r == 0)
 			*ret_plan = plan;
 		return r;
 	}
+
 	uint64_t exact = gm_plan_exact(bytes);
 	if (exact > budget)
 		return GM_PLAN_E_NO_ROOM;
@@ -94,6 +97,7 @@ int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_dom
 		have[c] -= n;
 		left -= n * size;
 	}
+
 	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0 && left > 0;) {
 		uint64_t size = plan.size[c];
 		uint64_t n = left / size;

@@ -82,9 +82,11 @@ bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *poli
 	if (calm && !pressure->calm)
 		pressure->calm_ns = now_ns;
 	pressure->calm = calm;
+
 	uint64_t due = gm_pressure_due(pressure, policy, pressure_ppm);
 	if (due == UINT64_MAX || now_ns < due)
 		return false;
+
 	pressure->fell_from = calm ? pressure->level : GM_LEVEL_LOW;
 	pressure->level = level;
 	pressure->since_ns = now_ns;

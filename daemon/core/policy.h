@@ -84,7 +84,8 @@ struct gm_pressure {
 /* The level that this pressure asks for when the level is from. */
 enum gm_level gm_policy_level(
 	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_level from);
-/* Whether a step would do nothing: pressure asks for the level there is, and did at the last step. */
+/* Whether a step would do nothing: pressure asks for the level there is, as it did at the last
+ * step. */
 bool gm_pressure_steady(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
 /* Notes the pressure, and goes to the level that it asks for if the dwell allows it. Returns

@@ -5,9 +5,9 @@
  * that an operation on one chunk costs the same whatever else the pool holds. It must never lose a
  * chunk: each one goes to release(), or to the caller that takes it.
  *
- * A domain without pooled chunks is remembered for a while, so that a client which takes and returns
- * one chunk in turn costs no memory. GM_POOL_IDLE_DOMAINS of them are kept; the one that has not
- * been used for longest is forgotten first.
+ * A domain without pooled chunks is remembered for a while, so that taking and returning one chunk
+ * in turn needs no memory. GM_POOL_IDLE_DOMAINS of them are kept; the one that has not been used
+ * for longest is forgotten first.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/pool.h"
@@ -100,6 +100,7 @@ static struct gm_pool_domain *pool_domain_get(struct gm_pool *pool, gm_domain id
 	HASH_FIND(hh, pool->domains, &id, sizeof(id), domain);
 	if (domain)
 		return domain;
+
 	domain = calloc(1, sizeof(*domain));
 	if (!domain)
 		return NULL;
@@ -109,6 +110,7 @@ static struct gm_pool_domain *pool_domain_get(struct gm_pool *pool, gm_domain id
 		free(domain);
 		return NULL;
 	}
+
 	if (id == GM_DOMAIN_FRESH)
 		pool->fresh = domain;
 	else
@@ -139,10 +141,12 @@ static struct gm_pool_bucket *pool_bucket_get(struct gm_pool *pool, const struct
 		pool_bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
 	if (bucket)
 		return bucket;
+
 	struct gm_pool_domain *domain = pool_domain_get(pool, chunk->domain);
 	bucket = domain ? calloc(1, sizeof(*bucket)) : NULL;
 	if (!bucket)
 		return NULL;
+
 	bucket->key = pool_make_key(chunk->transport, chunk->bytes, chunk->domain);
 	bucket->domain = domain;
 	HASH_ADD(hh, pool->buckets, key, sizeof(bucket->key), bucket);
@@ -163,6 +167,7 @@ static void pool_add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct
 	DL_APPEND2(domain->by_age, chunk, age_prev, age_next);
 	domain->bytes += chunk->bytes;
 	pool_domain_list_append(pool, domain);
+
 	chunk->state = GM_CHUNK_POOLED;
 	pool->bytes += chunk->bytes;
 	pool->chunks++;
@@ -176,6 +181,7 @@ static void pool_remove_chunk(
 {
 	struct gm_pool_domain *domain = bucket->domain;
 	bool last = domain->by_age->age_next == NULL;
+
 	if (touch || last)
 		pool_domain_list_remove(pool, domain);
 	DL_DELETE(bucket->chunks, chunk);
@@ -185,6 +191,7 @@ static void pool_remove_chunk(
 	domain->bytes -= chunk->bytes;
 	if (touch || last)
 		pool_domain_list_append(pool, domain);
+
 	chunk->prev = chunk->next = NULL;
 	chunk->age_prev = chunk->age_next = NULL;
 	assert(pool->bytes >= chunk->bytes && pool->chunks > 0);
@@ -209,6 +216,7 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 	assert(chunk->state != GM_CHUNK_POOLED);
 	if (chunk->bytes > pool->max_bytes)
 		return GM_POOL_E_FULL;
+
 	struct gm_pool_bucket *bucket = pool_bucket_get(pool, chunk);
 	if (!bucket)
 		return -ENOMEM;
@@ -217,6 +225,7 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 	/* Only used chunks can make room: the reserve is never released for a used chunk. */
 	if (pool->fresh && pool->fresh->bytes > pool->max_bytes - chunk->bytes)
 		return GM_POOL_E_FULL;
+
 	chunk->pooled_at = now_ns;
 	pool_add(pool, bucket, chunk);
 	while (pool->bytes > pool->max_bytes)
@@ -245,6 +254,7 @@ struct gm_chunk *gm_pool_take(
 		bucket = pool_bucket_find(pool, transport, bytes, GM_DOMAIN_FRESH);
 	if (!bucket || bucket->n == 0)
 		return NULL;
+
 	struct gm_chunk *chunk = bucket->chunks;
 	pool_remove_chunk(pool, bucket, chunk, true);
 	pool->hits++;
@@ -258,6 +268,7 @@ bool gm_pool_evict(struct gm_pool *pool, gm_domain spare)
 		domain = domain->next;
 	if (!domain)
 		domain = pool->fresh;
+
 	if (!domain || !domain->by_age)
 		return false;
 	pool_release(pool, domain->by_age);
@@ -332,11 +343,13 @@ void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_p
 	struct gm_pool_bucket *bucket;
 	pool->max_bytes = max_bytes;
 	pool->max_per_bucket = max_per_bucket;
+
 	/* Releasing a chunk frees buckets only of a domain that has nothing left. The bound is at
 	 * least one here, so nothing is freed during this walk. */
 	for (bucket = max_per_bucket ? pool->buckets : NULL; bucket; bucket = bucket->hh.next)
 		while (bucket->n > max_per_bucket)
 			pool_release(pool, bucket->chunks->prev);
+
 	if (pool->bytes > max_bytes)
 		gm_pool_shrink(pool, pool->bytes - max_bytes, GM_DOMAIN_FRESH);
 }
@@ -362,6 +375,7 @@ void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
 void gm_pool_deinit(struct gm_pool *pool)
 {
 	assert(pool->chunks == 0 && pool->bytes == 0);
+
 	while (pool->idle)
 		pool_domain_free(pool, pool->idle);
 	if (pool->fresh)

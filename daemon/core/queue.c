@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that wait. This file promises what queue.h says: an order, a bound on being overtaken, an
- * end for every request, and that no request waits for memory that nobody will ever bring back. It
- * must never keep memory back for a waiting request: the memory stays available to any request that
- * may take it.
+ * Requests that wait. This file promises what queue.h says: an order, a bound on being overtaken,
+ * an end for every request, and that no request waits for memory that nobody will ever bring back.
+ * It must never keep memory back for a waiting request: the memory stays available to any request
+ * that may take it.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -209,8 +209,8 @@ static uint64_t queue_wanted_before(
 	return sum;
 }
 
-/* Whether it helps the request what clients return because of this trigger. Room on the device helps
- * every request that lacks it. */
+/* Whether memory that clients return because of this trigger helps the request. Room on the device
+ * helps every request that lacks it. */
 static bool queue_helps(const struct gm_waiting *w, enum gm_trigger trigger)
 {
 	return trigger == GM_TRIGGER_REQUEST || w->block == GM_BLOCK_DEVICE ||

@@ -155,8 +155,8 @@ static void request_refuse_backend(
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else if (result == -EDQUOT)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
-			"no ipc block can be made for uid %u that no old handle would open; ask for "
-			"the fd transport, or restart gpumemd; see the daemon's log",
+			"no ipc block can be made for uid %u that no old handle would open; ask "
+			"for the fd transport, or restart gpumemd; see the daemon's log",
 			(unsigned)chunk->uid);
 	else if (result == -EMFILE || result == -ENFILE)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
@@ -310,8 +310,8 @@ fail:
 	return -ENOMEM;
 }
 
-/* Gives the request the chunks of its plan, from the pool and to be created, largest first. They are
- * charged already. */
+/* Gives the request the chunks of its plan, from the pool and to be created, largest first. They
+ * are charged already. */
 static void request_gather(struct gm_request *request, struct gm_device *device,
 	enum gm_transport transport, const struct gm_plan *plan, struct gm_chunk *created)
 {
@@ -357,7 +357,7 @@ gpumem_status gm_request_admit(
 		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
 
-	/* The chunks count that will be in use: a pooled chunk that the plan does not take can go. */
+	/* Counts the chunks that will be in use. Pooled chunks that the plan leaves can go. */
 	if (device->chunks - (device->pool.chunks - plan.n_pooled) + plan.n_created >
 		GM_LIMIT_CHUNKS_PER_DEVICE)
 		return gm_refuse(GPUMEM_E_LIMIT, detail,

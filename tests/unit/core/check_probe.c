@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/core/probe.c, through the core: no request is judged by a foreign figure that is older than
- * the request, probes are shared, and time is kept all the same. */
+/* daemon/core/probe.c, through the core: no request is judged by a foreign figure that is older
+ * than the request, probes are shared, and time is kept all the same. */
 #include <string.h>
 
 #include "daemon/core/probe.h"

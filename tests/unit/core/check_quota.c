@@ -154,8 +154,8 @@ START_TEST(a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked)
 		"uid 1002 may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit");
 	ck_assert_int_eq(ask(s, 49 * GiB), GPUMEM_E_LIMIT);
 	ck_assert_str_eq(detail,
-		"uid 1002 may hold 48.0G, holds 48.0G, asked for 49.0G, which it can never have; see "
-		"gpumemctl limit");
+		"uid 1002 may hold 48.0G, holds 48.0G, asked for 49.0G, which it can never have; "
+		"see gpumemctl limit");
 }
 END_TEST
 
