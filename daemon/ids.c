@@ -17,8 +17,9 @@
 
 #include "common/units.h"
 
-/* A larger block number would not leave room for 2^32 ids below it. */
-#define GM_IDS_BLOCK_MAX (UINT64_C(1) << 31)
+/* The ids of larger blocks would reach 2^53. */
+#define GM_IDS_BLOCK_MAX (UINT64_C(1) << (53 - GM_IDS_BLOCK_BITS))
+#define GM_IDS_PER_BLOCK (UINT32_C(1) << GM_IDS_BLOCK_BITS)
 
 /* The block that the file names, or 0 if there is no file that can be believed. */
 static uint64_t ids_read_block(const char *file)
@@ -103,7 +104,7 @@ int gm_ids_init(struct gm_ids *ids, const char *file, int64_t unix_seconds, bool
 
 uint64_t gm_ids_next(struct gm_ids *ids)
 {
-	if (ids->used == UINT32_MAX)
+	if (ids->used == GM_IDS_PER_BLOCK - 1)
 		ids_take_block(ids, (int64_t)time(NULL), ids->block + 1);
-	return ids->block << 32 | ++ids->used;
+	return ids->block << GM_IDS_BLOCK_BITS | ++ids->used;
 }

@@ -7,12 +7,16 @@
 
 /*
  * Ids for sessions, leases and chunks, which are never given twice, not even by the next run of the
- * daemon. They come in blocks of 2^32. A small file names the next block. Each run takes that
+ * daemon. They come in blocks of 2^22. A small file names the next block. Each run takes that
  * block, and writes the one after it into the file before it uses any id. A block's number is at
  * least the seconds of Unix time since 1,700,000,000, so a missing file does no harm while the
- * clock is right.
+ * clock is right and no run uses up a block a second.
+ *
+ * Ids stay below 2^53, so that a JSON reader which keeps numbers as doubles keeps them exact. Block
+ * numbers get there in 2091.
  */
 #define GM_IDS_EPOCH      INT64_C(1700000000)
+#define GM_IDS_BLOCK_BITS 22
 #define GM_IDS_FILE_BYTES 4096
 
 struct gm_ids {

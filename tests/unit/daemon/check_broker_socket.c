@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/ids.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/daemon/broker_fixture.h"
@@ -39,7 +40,7 @@ START_TEST(a_socket_of_a_live_daemon_is_left_alone_and_a_dead_ones_taken_over)
 	ck_assert_int_eq(access(path, F_OK), 0);
 	start();
 	client = wire_join(path, false);
-	ck_assert_uint_gt(client->session >> 32, before >> 32);
+	ck_assert_uint_gt(client->session >> GM_IDS_BLOCK_BITS, before >> GM_IDS_BLOCK_BITS);
 	wire_close(client);
 }
 END_TEST

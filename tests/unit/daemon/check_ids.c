@@ -44,7 +44,7 @@ START_TEST(ids_grow_and_are_never_0)
 	ck_assert(stored);
 	ck_assert_uint_eq(ids.generation, 1000);
 	uint64_t first = gm_ids_next(&ids);
-	ck_assert_uint_eq(first, (UINT64_C(1000) << 32) + 1);
+	ck_assert_uint_eq(first, (UINT64_C(1000) << GM_IDS_BLOCK_BITS) + 1);
 	ck_assert_uint_eq(gm_ids_next(&ids), first + 1);
 }
 END_TEST
@@ -58,7 +58,7 @@ START_TEST(the_next_run_begins_behind_this_one_even_within_a_second)
 		ck_assert(stored);
 		ck_assert_uint_eq(ids.generation, 1000 + (uint64_t)run);
 		uint64_t now = gm_ids_next(&ids);
-		ck_assert_uint_gt(now >> 32, before >> 32);
+		ck_assert_uint_gt(now >> GM_IDS_BLOCK_BITS, before >> GM_IDS_BLOCK_BITS);
 		before = now;
 	}
 }
@@ -121,19 +121,35 @@ START_TEST(a_link_is_neither_followed_nor_believed)
 }
 END_TEST
 
+/* The last id of a block. */
+#define MOST ((UINT64_C(1) << GM_IDS_BLOCK_BITS) - 1)
+
+START_TEST(ids_stay_exact_in_a_double)
+{
+	/* The last second whose ids fit. */
+	int64_t last = GM_IDS_EPOCH + (INT64_C(1) << (53 - GM_IDS_BLOCK_BITS)) - 1;
+
+	ck_assert_int_eq(gm_ids_init(&ids, file, last, &stored), 0);
+	ids.used = MOST - 1;
+	uint64_t id = gm_ids_next(&ids);
+	ck_assert_uint_eq(id, (UINT64_C(1) << 53) - 1);
+	ck_assert_uint_eq((uint64_t)(double)id, id);
+}
+END_TEST
+
 START_TEST(a_block_that_is_used_up_gives_way_to_the_next)
 {
 	ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
-	ids.used = UINT32_MAX - 1;
+	ids.used = MOST - 1;
 	uint64_t last = gm_ids_next(&ids);
-	ck_assert_uint_eq(last & UINT32_MAX, UINT32_MAX);
+	ck_assert_uint_eq(last & MOST, MOST);
 	uint64_t next = gm_ids_next(&ids);
 	ck_assert_uint_gt(next, last);
-	ck_assert_uint_eq(next & UINT32_MAX, 1);
+	ck_assert_uint_eq(next & MOST, 1);
 	ck_assert_uint_eq(ids.generation, 1000);
 	struct gm_ids other;
 	ck_assert_int_eq(gm_ids_init(&other, file, NOW, &stored), 0);
-	ck_assert_uint_gt(other.block, next >> 32);
+	ck_assert_uint_gt(other.block, next >> GM_IDS_BLOCK_BITS);
 }
 END_TEST
 
@@ -157,6 +173,7 @@ int main(void)
 	tcase_add_test(tests, a_lost_or_broken_file_falls_back_to_the_clock);
 	tcase_add_test(tests, a_file_that_cannot_be_written_is_told);
 	tcase_add_test(tests, a_link_is_neither_followed_nor_believed);
+	tcase_add_test(tests, ids_stay_exact_in_a_double);
 	tcase_add_test(tests, a_block_that_is_used_up_gives_way_to_the_next);
 	tcase_add_test(tests, a_path_that_is_too_long_is_refused);
 	suite_add_tcase(suite, tests);
