@@ -44,7 +44,7 @@ if [ "${1-}" != inside ]; then
 			{ echo "Bail out! $program cannot be installed into the sandbox"; exit 1; }
 	done
 	exec {bin}<&-
-	sed 's|@sbindir@|/run/sandbox/bin|' "$top_srcdir/systemd/gpumemd.service.in" >"$work/units/gpumemd.service"
+	sed 's|@bindir@|/run/sandbox/bin|' "$top_srcdir/systemd/gpumemd.service.in" >"$work/units/gpumemd.service"
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
 	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
