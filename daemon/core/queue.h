@@ -30,10 +30,10 @@
  *     GPUMEM_E_NO_MEMORY;
  *   - when its session is off the socket or gone, its lease is returned, or gm_core_cancel() is
  *     called: GPUMEM_E_CANCELLED;
- *   - with GPUMEM_E_DEADLOCK, when everybody who could bring back what is missing (who holds memory
- *     on the device, or under the limit in the way) waits for more there, and nobody has been asked
- *     for memory. Then the last of them in the order is refused, and so on until something moves. A
- *     session that is off the socket does not wait.
+ *   - with GPUMEM_E_DEADLOCK, when all sessions that could bring back what is missing (those that
+ *     hold memory on the device, or under the limit in the way) wait for more there, and no client
+ *     has been asked for memory. Then the last of their requests in the order is refused, and so on
+ *     until something moves. A session that is off the socket does not wait.
  *
  * A request that can never be granted is not queued at all.
  *

@@ -208,11 +208,11 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 /* ---- deadlock.c */
 
 /*
- * Finds out whether everybody waits for everybody: all who hold what a waiting request lacks
- * (memory of the device, or under the limit in its way) wait for more there, and nobody has been
- * asked for memory. Returns the request to refuse: the last in the order of those whose session
- * holds some of it. NULL: somebody can still move. A request that waits because programs outside
- * the broker have the memory is in no deadlock: those programs can end.
+ * Finds out whether everybody waits for everybody: all sessions that hold what a waiting request
+ * lacks (memory of the device, or under the limit in its way) wait for more there, and no client
+ * has been asked for memory. Returns the request to refuse: the last in the order of those whose
+ * session holds some of it. NULL: a session can still move. A request that waits because programs
+ * outside the broker have the memory is in no deadlock: those programs can end.
  */
 struct gm_request *gm_deadlock_find(struct gm_device *device);
 
