@@ -71,10 +71,12 @@ static void giver(int channel, void *argument)
 	OK(create(8 * MIB, GPUMEM_TRANSPORT_FD, &other));
 	REFUSED(gpumem_buffer_ipc_handle(other, handle), GPUMEM_E_UNSUPPORTED,
 		"GPUMEM_TRANSPORT_IPC");
-	REFUSED(gpumem_buffer_ipc_handle(NULL, handle), GPUMEM_E_INVALID, "buffer is NULL");
+	REFUSED(gpumem_buffer_ipc_handle(NULL, handle), GPUMEM_E_INVALID,
+		"buffer must not be NULL");
 	gpumem_buffer_destroy(other);
 	OK(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
-	REFUSED(gpumem_buffer_ipc_handle(buffer, NULL), GPUMEM_E_INVALID, "ret_handle is NULL");
+	REFUSED(gpumem_buffer_ipc_handle(buffer, NULL), GPUMEM_E_INVALID,
+		"ret_handle must not be NULL");
 	OK(gpumem_buffer_ipc_handle(buffer, handle));
 	fill(gpumem_buffer_ptr(buffer), 8 * MIB, 0x55, NULL);
 	CU(cuda->cuStreamSynchronize(NULL));
@@ -348,7 +350,8 @@ static void allocator(int channel, void *argument)
 			GM_REQUIRE(all(ptr[i], sizes[i % 8], (unsigned char)(i + 1), NULL));
 		REFUSED(gpumem_free(session, (char *)ptr[7] + MIB, NULL), GPUMEM_E_INVALID,
 			"inside a block");
-		REFUSED(gpumem_free(session, &stats, NULL), GPUMEM_E_INVALID, "no memory of this");
+		REFUSED(gpumem_free(session, &stats, NULL), GPUMEM_E_INVALID,
+			"this session has no memory");
 		for (int i = 0; i < BLOCKS; i++)
 			OK(gpumem_free(session, ptr[i], NULL));
 	}
