@@ -588,7 +588,7 @@ START_TEST(in_mig_mode_the_daemon_says_how_to_serve_the_other_instances)
 	char *log = gm_daemon_log(&daemon_);
 	GM_REQUIRE(strstr(
 		log, "Fake GPU 0 (MIG-f46b6500-6770-756d-656d-640000000100) is a MIG instance"));
-	GM_REQUIRE(strstr(log, "for each other one run a daemon"));
+	GM_REQUIRE(strstr(log, "for each other instance, run a daemon"));
 	GM_REQUIRE(!strstr(log, "Fake GPU 1 ("));
 	free(log);
 	/* A client finds the instance by its UUID. */
