@@ -118,7 +118,8 @@ unset 'pid[ready]'
 gpu=1
 "$gpumemctl" devices --json | grep -q '"backend": "host"' && gpu=''
 if [ -n "$gpu" ]; then
-	configure "$(awk "BEGIN { printf \"%.9f\", 1073741824 / $(number total devices) }")"
+	# Rounded down, to 1 GiB at most.
+	configure "$(awk "BEGIN { printf \"%.9f\", 1073741824 / $(number total devices) - 5e-10 }")"
 	kill -HUP "${pid[daemon]}"
 	reloaded() { [ "$(number capacity devices)" -le 1073741824 ]; }
 	until_true reloaded
