@@ -18,16 +18,16 @@ daemon/backend: common daemon/core
 daemon/net:     common
 daemon/tenant:  common daemon/core daemon/config daemon/net
 daemon/serve:   common daemon/core daemon/config daemon/net daemon/tenant daemon/backend
-daemon:         common daemon/core daemon/config daemon/net daemon/tenant daemon/backend daemon/serve
+daemon:         common daemon/config daemon/net daemon/tenant daemon/backend daemon/serve
 client/map:     common
 client/heap:    common client/map
-client/session: common client/map
+client/session: common
 client/memory:  common client/map client/heap client/session
-client:         common client/map client/heap client/session client/memory
+client:         common client/session client/memory
 ctl/io:         common
 ctl/doctor:     common daemon/config ctl/io
 ctl/verb:       common daemon/config ctl/io ctl/doctor
-ctl:            common daemon/config ctl/io ctl/doctor ctl/verb
+ctl:            common ctl/io ctl/verb
 '
 
 report() { # $1: the problems, one per line; $2: what was checked

@@ -53,8 +53,7 @@ static struct gm_ipc_cache_block *ipc_cache_find(
 {
 	struct gm_ipc_cache_block *block;
 
-	LL_FOREACH2(*ipc_cache_handle_bucket(cache, handle), block, next_handle)
-	{
+	LL_FOREACH2 (*ipc_cache_handle_bucket(cache, handle), block, next_handle) {
 		if (block->context == context &&
 			!memcmp(block->handle, handle, GM_IPC_HANDLE_BYTES))
 			return block;

@@ -57,8 +57,7 @@ static struct gm_request *deadlock_least(
 	const struct gm_device *device, const struct gm_tally *tally)
 {
 	struct gm_request *r, *last = NULL;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		const struct gm_account *account = r->waiting.account;
 		bool counts = !tally || gm_account_counts_for(account, tally);
 		if (counts && account->held > 0 && !r->waiting.parked)
@@ -86,8 +85,7 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 		if (gm_ladder_asking(device, t))
 			return NULL;
 
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		const struct gm_waiting *w = &r->waiting;
 		struct gm_tally *tally = deadlock_tally_of(r);
 		if (w->parked || (!tally && (device_seen || deadlock_waits_for_foreign(device, r))))

@@ -153,8 +153,7 @@ void gm_peer_close(struct gm_peer *peer)
 	peer->doomed = true;
 	peer->ops->closed(peer->ctx, peer);
 	struct gm_stream *stream, *next;
-	DL_FOREACH_SAFE2(peer->streams, stream, next, list_next)
-	{
+	DL_FOREACH_SAFE2 (peer->streams, stream, next, list_next) {
 		DL_DELETE2(peer->streams, stream, list_prev, list_next);
 		stream->free(stream);
 	}

@@ -131,7 +131,8 @@ START_TEST(figures_of_a_lost_gpu_are_missing_for_that_reason_and_not_for_want_of
 	snprintf(path, sizeof(path), "%s/gpu0.lost", getenv("GPUMEM_FAKE_DIR"));
 	start(NULL);
 	fclose(fopen(path, "w"));
-	GM_UNTIL(warns("device 0: nvmlDeviceGetMemoryInfo: NVML_ERROR_GPU_IS_LOST: foreign memory"));
+	GM_UNTIL(
+		warns("device 0: nvmlDeviceGetMemoryInfo: NVML_ERROR_GPU_IS_LOST: foreign memory"));
 	unlink(path);
 	/* It is back: so are they. */
 	GM_UNTIL(!warns(""));

@@ -17,11 +17,14 @@ START_TEST(nonsense_is_refused_by_name)
 	ck_assert_int_eq(gm_arena_alloc(arena, 0, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
 	ck_assert_int_eq(gm_arena_alloc(arena, GM_LEASE_BYTES_MAX + 1, 0, ANY, 0, NULL, &ptr, NULL),
 		GM_ARENA_E_SIZE);
-	ck_assert_int_eq(gm_arena_alloc(arena, UINT64_MAX, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
 	ck_assert_int_eq(
-		gm_arena_alloc(arena, UINT64_C(1) << 63, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
-	ck_assert_int_eq(gm_arena_alloc(arena, 1, 3, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
-	ck_assert_int_eq(gm_arena_alloc(arena, 1, 768, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
+		gm_arena_alloc(arena, UINT64_MAX, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SIZE);
+	ck_assert_int_eq(gm_arena_alloc(arena, UINT64_C(1) << 63, 0, ANY, 0, NULL, &ptr, NULL),
+		GM_ARENA_E_SIZE);
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 1, 3, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 1, 768, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_ALIGNMENT);
 	ck_assert_int_eq(gm_arena_alloc(arena, 1, 2 * GM_CHUNK_MAX, ANY, 0, NULL, &ptr, NULL),
 		GM_ARENA_E_ALIGNMENT);
 	ck_assert_int_eq(gm_arena_alloc(arena, 1, 0, DONE, 0, NULL, &ptr, NULL), GM_ARENA_E_STREAM);
@@ -41,7 +44,8 @@ START_TEST(a_size_that_no_address_range_holds_is_refused)
 {
 	void *ptr;
 	w.capacity = UINT64_MAX;
-	ck_assert_int_eq(gm_arena_alloc(arena, 16 * GIB, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SPACE);
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 16 * GIB, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SPACE);
 	ck_assert_uint_eq(w.granted, 0);
 }
 END_TEST
@@ -96,8 +100,9 @@ START_TEST(every_alignment_holds_at_every_kind_of_size)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (uint64_t alignment = 1; alignment <= 32 * MIB; alignment *= 2) {
 			void *ptr = NULL;
-			ck_assert_int_eq(
-				gm_arena_alloc(arena, sizes[i], alignment, ANY, 0, NULL, &ptr, NULL), 0);
+			ck_assert_int_eq(gm_arena_alloc(arena, sizes[i], alignment, ANY, 0, NULL,
+						 &ptr, NULL),
+				0);
 			ck_assert_uint_eq((uintptr_t)ptr % alignment, 0);
 			ck_assert_uint_eq((uintptr_t)ptr % 256, 0);
 			memset(ptr, 1, sizes[i]);

@@ -54,7 +54,8 @@ START_TEST(what_is_alive_is_found_until_it_has_a_cookie)
 	/* Of small ones those alone that asked for it. */
 	ptr = take(100);
 	ck_assert_uint_eq(unlisted(0), 0);
-	ck_assert_int_eq(gm_arena_alloc(arena, 100, 0, ANY, GM_ARENA_LISTED, NULL, &small, NULL), 0);
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 100, 0, ANY, GM_ARENA_LISTED, NULL, &small, NULL), 0);
 	ck_assert_uint_eq(unlisted(0), 1);
 	ck_assert_ptr_eq(found[0].ptr, small);
 	ck_assert_uint_eq(found[0].size, 100);

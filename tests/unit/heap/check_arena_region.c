@@ -86,7 +86,8 @@ START_TEST(what_is_too_much_is_refused_with_the_sources_status)
 {
 	void *ptr = NULL, *one = take(MIB);
 	gpumem_status status = GPUMEM_OK;
-	ck_assert_int_eq(gm_arena_alloc(arena, 2048 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, &status),
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 2048 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, &status),
 		GM_ARENA_E_SOURCE);
 	ck_assert_int_eq(status, GPUMEM_E_NO_MEMORY);
 	ck_assert_ptr_null(ptr);
@@ -128,8 +129,10 @@ START_TEST(what_does_not_open_goes_back)
 {
 	void *ptr = NULL;
 	w.fail_map = 100;
-	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EIO);
-	ck_assert_int_eq(gm_arena_alloc(arena, 64, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EIO);
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EIO);
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, 64, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EIO);
 	ck_assert_uint_eq(w.granted, 0);
 	ck_assert_uint_eq(stats().held, 0);
 	w.fail_map = 0;
@@ -142,8 +145,8 @@ START_TEST(an_address_that_the_tables_cannot_hold_is_refused)
 {
 	void *ptr = NULL;
 	w.next_addr = _i ? GM_REGION_RANGE : UINT64_C(0x7e0000000000) + 4096;
-	ck_assert_int_eq(
-		gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL), -EOPNOTSUPP);
+	ck_assert_int_eq(gm_arena_alloc(arena, 8 * MIB, 0, GPUMEM_STREAM_ANY, 0, NULL, &ptr, NULL),
+		-EOPNOTSUPP);
 	ck_assert_uint_eq(w.granted, 0);
 	ck_assert_uint_eq(stats().held, 0);
 }
@@ -252,7 +255,8 @@ static void *churn(void *ctx)
 				return "a live pointer was refused";
 			held[at] = NULL;
 		} else {
-			(void)gm_arena_alloc(arena, size, 0, GPUMEM_STREAM_ANY, 0, NULL, &held[at], NULL);
+			(void)gm_arena_alloc(
+				arena, size, 0, GPUMEM_STREAM_ANY, 0, NULL, &held[at], NULL);
 		}
 		if (i % 500 == 499)
 			gm_arena_trim(arena, UINT64_MAX);
