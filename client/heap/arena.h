@@ -20,7 +20,7 @@
  *
  * An arena is one device's memory in this process. It maps the chunks of a source side by side into
  * one reserved address range; one heap cuts them into blocks, and each thread caches small blocks.
- * gpumem_alloc() and gpumem_free() are this, for one device.
+ * gpumem_alloc() and gpumem_free() call the arena of their device.
  *
  * Memory that cannot be mapped at an address of our choice (the ipc transport) comes in regions:
  * one per chunk, wherever it lies. Nothing merges or moves across the borders of regions, and a
@@ -68,7 +68,7 @@ enum gm_arena_outcome {
 	GM_ARENA_E_STREAM = 8,    /* GPUMEM_STREAM_DONE is for freeing only */
 };
 
-/* -ENOMEM if not even address space for one large chunk is available. */
+/* -ENOMEM if not even 64 MiB of address space can be reserved. */
 int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_arena);
 /* Unmaps everything and gives every chunk back to the source, even if it is in use. Waits for the
  * device if it may still use freed memory. No other thread may be in a call. false: something could
@@ -93,7 +93,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie);
 
 /*
- * Listing the live blocks, at no cost to those who allocate. Whoever lists goes through the heap's
+ * Listing the live blocks, at no cost to those who allocate. The caller goes through the heap's
  * descriptors now and then and leaves a cookie on each block that it has listed. When the block is
  * freed, gm_arena_dealloc() returns the cookie.
  */

@@ -16,7 +16,8 @@
  *
  * All functions of the table may be called from any thread. They return 0 or a negative errno,
  * unless their comment says otherwise: -ENOMEM means that the host has no memory, -ENOBUFS that the
- * device or its driver has none. None of them waits for the GPU, except detach().
+ * device or its driver has none. None of them waits for the GPU, except detach() and, for host
+ * memory that is registered with the driver, unreserve().
  *
  * An address range consists of whole chunks.
  */
@@ -26,8 +27,8 @@ struct gm_map_event;
 
 struct gm_map_ops {
 	const char *name;
-	/* A range can only be used as one if access() was called once for all of it. So no heap can
-	 * run over this memory: each block needs a range of its own. */
+	/* One use (a copy) may not cross two access() calls. So no heap can run over this memory:
+	 * each block needs a range of its own. */
 	bool whole;
 	/* Frees the backend, which may be NULL. Nothing may be mapped, and no event may be left.
 	 * When the driver is already gone (the process is exiting), this only frees memory. */

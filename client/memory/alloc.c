@@ -2,9 +2,9 @@
 /*
  * Raw pointers: gpumem_alloc() and gpumem_free() on the heap of a device.
  *
- * Besides the work of the heap, a warm call costs two loads: is this still the process that
- * connected, and is the library's thread already publishing the figures? It asks for no pid, reads
- * no clock, and takes no lock of the session.
+ * Besides the work of the heap, a warm call costs a few loads, among them: is this still the
+ * process that connected, and is the library's thread already publishing the figures? It asks for
+ * no pid, reads no clock, and takes no lock of the session.
  *
  * The library's thread lists large blocks in the client's page, if they live long enough. Only then
  * does freeing a block cost something for its row. A tag costs something at once.
@@ -223,8 +223,7 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
-	int r = gm_arena_alloc(
-		arena, size, given.alignment, stream, flags, tag, &ptr, &status);
+	int r = gm_arena_alloc(arena, size, given.alignment, stream, flags, tag, &ptr, &status);
 	if (unlikely(r)) {
 		status = alloc_await(
 			session, device, size, stream, &given, flags, tag, r, status, &ptr);

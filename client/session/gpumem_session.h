@@ -19,8 +19,8 @@
 /*
  * The folder client/session/ promises a session that outlives its connections: it greets the
  * daemon, carries requests and answers, and resumes the session after the daemon was away. It must
- * never know what the leased memory is used for: it maps nothing and knows neither heap nor
- * buffers.
+ * never know what the leased memory is used for: it maps no leased memory and knows neither heap
+ * nor buffers.
  *
  * This header has the session itself. The layers above keep their own state in it, behind pointers
  * that this folder never follows.
@@ -39,7 +39,7 @@ struct gm_session_device {
 	_Atomic(struct gm_arena *) arena;       /* the first gpumem_alloc() makes it */
 	struct gm_supply *supply;               /* where the arena gets its chunks from */
 	_Atomic(const struct gm_map_ops *) map; /* NULL until gm_mapping_open() */
-	void *backend;
+	void *backend;                          /* does not change once map is set */
 	gpumem_device_info_t info; /* as of the hello; capacity and available go stale */
 	_Atomic uint64_t pressure; /* as last read from the page: level << 32 | ppm */
 
@@ -63,8 +63,9 @@ enum gm_session_state {
 	GM_SESSION_CLOSED, /* being disconnected: nothing is sent any more */
 };
 
-/* What a program holds. Fields before the lock are set when the session is made, and do not change
- * unless they are atomic. */
+/* What a program holds. Fields before the lock do not change once the session is made, except
+ * atomics, captures and pages (which have locks of their own), and the fields of device[] that name
+ * their lock. */
 struct gpumem_session {
 	struct gm_fork_mark mark;
 	uint32_t devices; /* all devices */

@@ -20,7 +20,7 @@
 
 struct gm_writer;
 
-/* What one kind of writer does. A function that is NULL is for the other readers only. */
+/* What one kind of writer does. NULL: this writer ignores the call. */
 struct gm_writer_ops {
 	void (*field)(struct gm_writer *writer, const char *key, const struct gm_value *value);
 	void (*group)(struct gm_writer *writer, const char *key);

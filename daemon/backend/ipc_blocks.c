@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See ipc_blocks.h. No manual says where in a handle the number is; it was found by experiment
- * (driver 580, see tests/gpu/README.md). If another driver puts it elsewhere, two blocks most
+ * (driver 580, see doc/driver.md). If another driver puts it elsewhere, two blocks most
  * likely have the same bytes there. Then only one block exists at a time, for one domain.
  *
  * It must never hand out a block if another domain may have a handle with its number.

@@ -221,11 +221,13 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  * means not at all, unless the daemon's configuration lets requests wait (its key oom). A request
  * that waits ends with the memory, or with one of these:
  *
- *   GPUMEM_E_TIMEOUT     The time is over.
- *   GPUMEM_E_DEADLOCK    Every client that holds memory waits for more. Free some and try again.
- *   GPUMEM_E_NO_MEMORY   The device never has that much memory. Returned at once.
- *   GPUMEM_E_LIMIT       A limit never allows that much, or 32 requests of this session wait
- *                        already. Returned at once.
+ *   GPUMEM_E_TIMEOUT       The time is over.
+ *   GPUMEM_E_DEADLOCK      Every client that holds memory waits for more. Free some and try again.
+ *   GPUMEM_E_NO_MEMORY     The device can never, or no longer, grant that much; or too many
+ *                          requests wait for the device already.
+ *   GPUMEM_E_LIMIT         A limit can never, or no longer, allow that much; or too many requests
+ *                          wait already: 32 of this session, or too many for the device.
+ *   GPUMEM_E_DISCONNECTED  The connection to the daemon ended.
  */
 #define GPUMEM_WAIT_FOREVER UINT32_MAX
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Holds our declarations of the driver (common/cuda_abi.h) against NVIDIA's own, where cuda.h is
- * installed. Sizes, offsets and values: here. Signatures: check_cuda_signatures.c. All of it is
- * decided by the compiler; the program says what was compared.
+ * installed. Sizes, offsets and values: here. Signatures: check_cuda_abi_signatures.c. All of it
+ * is decided by the compiler; the program says what was compared.
  */
 #include <cuda.h>
 #include <stddef.h>
