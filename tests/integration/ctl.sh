@@ -136,8 +136,10 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
 done
-for verb in status devices pools clients buffers trim limit pressure queue cleanup watch config version help; do
-	run 0 $verb --help
+run 0 help --json
+verbs=$(for ((i = 0; i < $(value 'verbs.#'); i++)); do value verbs.$i.name; done)
+for verb in $verbs; do
+	run 0 "$verb" --help
 	check "$verb --help helps without a daemon" all "[ $status = 0 ]" "says gpumemctl" fits
 done
 
@@ -151,9 +153,7 @@ complete_is() {
 	_gpumemctl
 	[ "${COMPREPLY[*]}" = "$offered" ]
 }
-run 0 help --json
-offered=$(for ((i = 0; i < $(value 'verbs.#'); i++)); do value verbs.$i.name; done | tr '\n' ' ')
-offered=${offered% }
+offered=${verbs//$'\n'/ }
 check "completion knows every verb" complete_is ""
 "$gpumemctl" help >"$dir/stdout"
 in_columns() {
