@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Puts the daemon together. broker_start() makes the parts in the order in which they need one
- * another. broker_finish() takes them down in the opposite order, from wherever broker_start() got
- * to. This file also handles signals and the configuration; broker_core.c connects core to the
- * other parts.
+ * another. broker_finish() takes down whatever was made, in the order that their users allow. This
+ * file also handles signals and the configuration; broker_core.c connects core to the other parts.
  *
  * Stopping is the same whether a signal asked for it or broker_start() failed: clients are told,
  * sessions end, core gives its chunks back, and the loop runs until no job is under way. If a call
@@ -224,7 +223,8 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 		gm_clients_goodbye(&broker->clients, reason, false);
 	gm_watch_goodbye(&broker->serve, reason, false);
 
-	/* Before the connections: a session that ends with the daemon is not quarantined. */
+	/* End the clients before gm_listener_close() closes the connections, or they would be
+	 * quarantined. */
 	if (broker->clients_open)
 		gm_clients_end_all(&broker->clients);
 	gm_listener_close(broker->listener);
@@ -392,9 +392,8 @@ static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 		r = broker->ops->open(&config, &broker->backend, ret_devices, why);
 		if (r == -ENODEV && strcmp(name, "auto") == 0) {
 			gm_log(GM_LOG_INFO, "backend %s: %s", backends[i]->name, why);
-			snprintf(broker->serve.backend_note,
-				sizeof(broker->serve.backend_note), "%s: %.200s",
-				backends[i]->name, why);
+			snprintf(broker->serve.backend_note, sizeof(broker->serve.backend_note),
+				"%s: %.200s", backends[i]->name, why);
 		}
 	}
 

@@ -5,9 +5,9 @@
 #include "daemon/config/config.h"
 
 /*
- * This folder puts the daemon together: it makes every part, connects them, and takes them down in
- * the opposite order. It must never know a rule about memory, nor what a request means: core,
- * tenant and serve do.
+ * This folder puts the daemon together: it makes every part, connects them, and takes down whatever
+ * was made, in the order that their users allow. It must never know a rule about memory, nor what a
+ * request means: core, tenant and serve do.
  */
 
 struct gm_broker_options {

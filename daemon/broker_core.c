@@ -3,7 +3,7 @@
  * Connects core to the other parts. Core asks for jobs, samples, the time, ids, random bytes and
  * messages to clients. The device threads and the clock tell core what happened. Core is called
  * only on the loop's thread, and learns about a device's jobs and samples in the order in which the
- * device's thread did them. It must never hold a rule about memory: those belong to core.
+ * device's thread did them. This file must never hold a rule about memory: those belong to core.
  */
 #include "daemon/broker_private.h"
 
@@ -20,36 +20,36 @@
 
 /* ---- what core asks for */
 
-static void core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
+static void broker_core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
 {
 	struct gm_broker *broker = ctx;
 	gm_worker_create(broker->workers[chunk->device], chunk, turn);
 }
 
-static bool core_call_off(void *ctx, struct gm_chunk *chunk)
+static bool broker_core_call_off(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
 	return gm_worker_call_off(broker->workers[chunk->device], chunk);
 }
 
-static void core_destroy(void *ctx, struct gm_chunk *chunk)
+static void broker_core_destroy(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
 	gm_worker_destroy(broker->workers[chunk->device], chunk);
 }
 
-static uint64_t core_now_ns(void *ctx)
+static uint64_t broker_core_now_ns(void *ctx)
 {
 	return gm_clock_ns();
 }
 
-static uint64_t core_new_id(void *ctx)
+static uint64_t broker_core_new_id(void *ctx)
 {
 	struct gm_broker *broker = ctx;
 	return gm_ids_next(&broker->ids);
 }
 
-static void core_random(void *ctx, void *bytes, size_t n)
+static void broker_core_random(void *ctx, void *bytes, size_t n)
 {
 	if (gm_random(bytes, n) < 0) {
 		/* Tokens that can be guessed are worse than no daemon. */
@@ -58,19 +58,19 @@ static void core_random(void *ctx, void *bytes, size_t n)
 	}
 }
 
-static void core_device_changed(void *ctx, uint32_t device)
+static void broker_core_device_changed(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
 	if (broker->clients_open)
 		gm_clients_device_changed(&broker->clients, device);
 }
 
-static void core_session_changed(void *ctx, struct gm_session *session, uint32_t device)
+static void broker_core_session_changed(void *ctx, struct gm_session *session, uint32_t device)
 {
 	gm_clients_session_changed(session, device);
 }
 
-static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
+static void broker_core_level_changed(void *ctx, uint32_t device, enum gm_level level)
 {
 	struct gm_broker *broker = ctx;
 	gm_watch_level(&broker->serve, device);
@@ -78,17 +78,18 @@ static void core_level_changed(void *ctx, uint32_t device, enum gm_level level)
 		gm_clients_level_changed(&broker->clients, device);
 }
 
-static void core_use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+static void broker_core_use(
+	void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
 	gm_clients_use(session, device, ret);
 }
 
-static void core_reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+static void broker_core_reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
 {
 	gm_clients_reclaim_from(session, ask);
 }
 
-static int core_terminate(void *ctx, struct gm_session *session, uint32_t device)
+static int broker_core_terminate(void *ctx, struct gm_session *session, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
 	struct gm_client *client = gm_clients_of(&broker->clients, session);
@@ -98,7 +99,7 @@ static int core_terminate(void *ctx, struct gm_session *session, uint32_t device
 		broker->terminator, client->identity, broker->config->terminate_grace_ns);
 }
 
-static void core_event(void *ctx, const struct gm_event *event)
+static void broker_core_event(void *ctx, const struct gm_event *event)
 {
 	struct gm_broker *broker = ctx;
 	if (broker->serve.watch && broker->clients_open)
@@ -109,7 +110,7 @@ static void core_event(void *ctx, const struct gm_event *event)
  * asks about. */
 #define GM_BROKER_TROUBLE_NS UINT64_C(5000000000)
 
-static bool core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
+static bool broker_core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
 {
 	struct gm_broker *broker = ctx;
 	uint64_t when;
@@ -118,32 +119,11 @@ static bool core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
 	       gm_clock_ns() - when < GM_BROKER_TROUBLE_NS;
 }
 
-static void core_probe(void *ctx, uint32_t device)
+static void broker_core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
 	gm_worker_sample(broker->workers[device]);
 }
-
-static void core_wake_at(void *ctx, uint64_t ns);
-
-const struct gm_core_ops gm_broker_core_ops = {
-	.create = core_create,
-	.destroy = core_destroy,
-	.now_ns = core_now_ns,
-	.new_id = core_new_id,
-	.random = core_random,
-	.device_changed = core_device_changed,
-	.session_changed = core_session_changed,
-	.level_changed = core_level_changed,
-	.call_off = core_call_off,
-	.use = core_use,
-	.reclaim = core_reclaim,
-	.terminate = core_terminate,
-	.probe = core_probe,
-	.trouble = core_trouble,
-	.wake_at = core_wake_at,
-	.event = core_event,
-};
 
 /* ---- what the device threads and the clock tell core */
 
@@ -234,13 +214,32 @@ static void broker_run_tick(struct gm_broker *broker)
 	broker_tick_at(broker, next);
 }
 
-static void core_wake_at(void *ctx, uint64_t ns)
+static void broker_core_wake_at(void *ctx, uint64_t ns)
 {
 	struct gm_broker *broker = ctx;
 	if (!broker->stopping &&
 		(!uv_is_active((uv_handle_t *)&broker->tick) || ns < broker->tick_ns))
 		broker_tick_at(broker, ns);
 }
+
+const struct gm_core_ops gm_broker_core_ops = {
+	.create = broker_core_create,
+	.destroy = broker_core_destroy,
+	.now_ns = broker_core_now_ns,
+	.new_id = broker_core_new_id,
+	.random = broker_core_random,
+	.device_changed = broker_core_device_changed,
+	.session_changed = broker_core_session_changed,
+	.level_changed = broker_core_level_changed,
+	.call_off = broker_core_call_off,
+	.use = broker_core_use,
+	.reclaim = broker_core_reclaim,
+	.terminate = broker_core_terminate,
+	.probe = broker_core_probe,
+	.trouble = broker_core_trouble,
+	.wake_at = broker_core_wake_at,
+	.event = broker_core_event,
+};
 
 void gm_broker_on_flushed(void *ctx)
 {

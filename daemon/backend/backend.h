@@ -91,7 +91,8 @@ struct gm_backend_ops {
 	 */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *ret);
-	/* Takes over a chunk by its fd, which outlived the daemon that made it. */
+	/* Takes over a chunk by its fd, which outlived the daemon that made it. No caller in the
+	 * daemon yet. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,

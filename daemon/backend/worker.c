@@ -218,7 +218,8 @@ static void worker_take_sample(struct gm_worker *worker)
 	uv_async_send(&worker->async);
 }
 
-/* The same. Takes a sample, too, so that what is free is seen together with who uses it. */
+/* Must be called with the lock held, and releases it during the calls. Takes a sample first, so
+ * that what is free is seen together with who uses it. */
 static void worker_take_survey(struct gm_worker *worker)
 {
 	worker->want_survey = false;

@@ -10,7 +10,7 @@
 #include "common/path.h"
 #include "common/types.h"
 #include "daemon/config/config_types.h"
-#include "daemon/core/core.h"
+#include "daemon/core/policy.h"
 
 /*
  * This folder turns gpumemd.conf and its drop-ins into one complete configuration, or into a list

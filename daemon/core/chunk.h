@@ -30,8 +30,9 @@
  * reports that the chunk is gone.
  */
 
-/* The identity layer numbers trust domains: equal numbers mean the same domain. No number is used
- * twice. That is why it has 64 bits: a client can make as many domains as it can connections. */
+/* daemon/tenant/domain.c numbers trust domains: equal numbers mean the same domain. No number is
+ * used twice. That is why it has 64 bits: a client can make as many domains as it can make
+ * connections. */
 typedef uint64_t gm_domain;
 /* The domain of a chunk that was never leased: the driver zeroed it, and any domain may have it. */
 #define GM_DOMAIN_FRESH ((gm_domain)0)

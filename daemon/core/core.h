@@ -23,8 +23,8 @@
  * libuv, libsystemd or CUDA, nor read a clock or make an id by itself: all of that comes through
  * one table of functions (ops.h).
  *
- * This is the one header that the daemon needs. All of core runs on one thread (the daemon's loop,
- * or a test's). It promises:
+ * Other folders call core through this header. They may include the headers of its types directly.
+ * All of core runs on one thread (the daemon's loop, or a test's). It promises:
  *   - At every return, created = leased + quarantined + pooled, and nothing is admitted past the
  *     ceiling. pooled + charged <= ceiling, unless foreign memory took the room; then the pool is
  *     empty.
@@ -139,9 +139,10 @@ uint64_t gm_core_lease_count(const struct gm_core *core);
 /*
  * Asks for memory. A request that could never be granted is refused at once (GPUMEM_E_LIMIT,
  * GPUMEM_E_NO_MEMORY). If a request does not fit now, clients are asked for what is missing, and it
- * is queued: for the time of the reclaim, or as long as it may wait (queue.h). The same happens to
- * a request that fits when the backend turns out to have less memory. Its tag must stay valid until
- * it is done. Outcomes of waiting: GPUMEM_E_TIMEOUT, GPUMEM_E_DEADLOCK, GPUMEM_E_CANCELLED.
+ * is queued: until the asked clients' deadline if it may not wait, otherwise as long as it may wait
+ * (queue.h). The same happens to a request that fits when the backend turns out to have less
+ * memory. Its tag must stay valid until it is done. Outcomes of waiting: GPUMEM_E_TIMEOUT,
+ * GPUMEM_E_DEADLOCK, GPUMEM_E_CANCELLED.
  */
 void gm_core_request(struct gm_core *core, struct gm_request *request);
 /* Ends a request that is not done: it waits, or its chunks are being made. Calls done() with

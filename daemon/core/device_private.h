@@ -14,8 +14,14 @@
  * A device as core's modules see it: all of its state, and the ways that a chunk can go.
  *
  * The state of the modules above (reserve, probe, ladder and queue) is plain data here, so that
- * they can be stored together. Each of them changes its own part only. device.c itself touches two
- * fields of them: reserve.short_of and queue.woken.
+ * they can be stored together. Each part is written only by the files that keep it, except these
+ * fields:
+ *
+ *   reserve.short_of   set by device.c and request.c, too, when a fresh chunk leaves the pool or
+ *                      does not get there
+ *   queue.woken        set by gm_device_wake_queue(), which any module may call
+ *   pool.misses        counted by request.c
+ *   pool.returns       counted by lease.c
  */
 
 struct gm_request;

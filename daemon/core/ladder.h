@@ -24,6 +24,8 @@
  *   min_free   POOL for what is missing.
  *   manual     POOL, CACHED and SPILL for the bytes that were asked for, or for all there is.
  *
+ * SPILL is reserved: no client has evictable memory yet, so that rung never gives anything.
+ *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The
  * client that asks comes last. Memory that an owner holds within its guarantee cannot help another
  * owner, so a plan for a request of another owner leaves it out.

@@ -44,7 +44,7 @@ bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
 /* An account that was asked for memory returned a chunk. Returns whether the chunk must be
  * destroyed. */
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes);
-/* The payer will not return anything any more: it is off the socket, or ends. */
+/* The payer will not return anything any more: it is quarantined, or ends. */
 void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer);
 /* The pool gave so many bytes because the device has less than min_free. */
 void gm_ladder_min_free(struct gm_device *device, uint64_t need, uint64_t bytes);

@@ -2,9 +2,11 @@
 /*
  * The ledger: the column in which every byte of a device stands. It promises that no byte is in two
  * columns or in none, that nothing is admitted past the ceiling, and that charges and accounts add
- * up. Each transition asserts that before it returns. Nobody may write to it but through these
- * functions. It must never decide whether something may happen: the caller has decided that before.
- * (Its one refusal, at admission, makes the check and the charge one step.)
+ * up. Each transition asserts that before it returns. Nobody may write to its columns but through
+ * these functions. Two fields that are no columns have a second writer: quota.c changes unmet when
+ * limits begin or end, and core.c clears measured when a sample failed. The ledger must never
+ * decide whether something may happen: the caller has decided that before. (Its one refusal, at
+ * admission, makes the check and the charge one step.)
  */
 #include "daemon/core/ledger.h"
 

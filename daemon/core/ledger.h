@@ -11,7 +11,7 @@
  *
  *   admitted      charged to a session, its chunk not yet created
  *   leased        created, charged to a session that is connected
- *   quarantined   created, charged to a session that is off the socket
+ *   quarantined   created, charged to a session that is disconnected
  *   pooled        created, charged to nobody
  *   unclaimed     under creation for nobody: the reserve, and what a cancelled request asked for
  *   doomed        handed over for destruction; the device still has it until that is done

@@ -68,10 +68,10 @@ struct gm_core_ops {
 	 */
 	int (*terminate)(void *ctx, struct gm_session *session, uint32_t device);
 	/*
-	 * Measures how much of a device is free, from now on. The daemon reports the result with
-	 * gm_core_sample() or gm_core_sample_failed(), and then calls gm_core_probed(): after this
-	 * returned, and in order with the device's other jobs. Core has one probe of a device under
-	 * way at most. See probe.h.
+	 * Starts a measurement of free memory that begins after this call. The daemon reports the
+	 * result with gm_core_sample() or gm_core_sample_failed(), and then calls gm_core_probed():
+	 * after this returned, and in order with the device's other jobs. Core has one probe of a
+	 * device under way at most. See probe.h.
 	 */
 	void (*probe)(void *ctx, uint32_t device);
 	/* What the device said when it failed to make a chunk just now. Returns false if it said

@@ -32,9 +32,9 @@ struct gm_policy {
 	uint32_t hysteresis_ppm;
 	uint64_t dwell_ns;
 	enum gm_oom oom;
-	uint64_t wait_ns;    /* how long a request waits that does not say; 0: GM_WAIT_NS */
-	uint64_t reclaim_ns; /* the time a client has to answer a reclaim; 0: GM_RECLAIM_NS */
-	uint64_t settle_ns;  /* from one action of the ladder to the next; 0: GM_SETTLE_NS */
+	uint64_t wait_ns;    /* oom_wait, for a request that does not say; 0: GM_WAIT_NS */
+	uint64_t reclaim_ns; /* reclaim_deadline, to answer a reclaim; 0: GM_RECLAIM_NS */
+	uint64_t settle_ns;  /* after_action, until the ladder's next action; 0: GM_SETTLE_NS */
 };
 #define GM_WAIT_NS    UINT64_C(30000000000)
 #define GM_RECLAIM_NS UINT64_C(100000000)

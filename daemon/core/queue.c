@@ -111,6 +111,7 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	queue->changes++;
 	if (!w->parked)
 		w->account->waiting++;
+	gm_request_link(request);
 }
 
 static void queue_take_out(struct gm_device *device, struct gm_request *request)
@@ -179,7 +180,7 @@ void gm_queue_end(struct gm_request *request, gpumem_status status, const char *
 	queue_refuse(request, status, detail);
 }
 
-/* Ends a request for this reason. instead: the status, unless it is GPUMEM_OK. */
+/* Ends a request for this reason. instead: the status to report; GPUMEM_OK: the refusal's own. */
 static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
 {
@@ -192,7 +193,7 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 
 /* ---- asking clients on behalf of a request */
 
-/* What the requests before it need of the same. */
+/* The bytes that requests ahead of it want from the same place. */
 static uint64_t queue_wanted_before(
 	const struct gm_device *device, const struct gm_request *request)
 {
@@ -209,8 +210,8 @@ static uint64_t queue_wanted_before(
 	return sum;
 }
 
-/* Whether memory that clients return because of this trigger helps the request. Room on the device
- * helps every request that lacks it. */
+/* Whether memory that clients return for this trigger helps the request. Room on the device helps
+ * every request that lacks it. */
 static bool queue_helps(const struct gm_waiting *w, enum gm_trigger trigger)
 {
 	return trigger == GM_TRIGGER_REQUEST || w->block == GM_BLOCK_DEVICE ||
@@ -242,16 +243,10 @@ static bool queue_ask(struct gm_device *device, struct gm_request *request)
 	struct gm_refusal refusal = queue_refusal_of(w);
 	w->again_ns = gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
 
-	switch (w->block) {
-	case GM_BLOCK_QUOTA:
-	case GM_BLOCK_DEVICE:
-	case GM_BLOCK_GUARANTEE:
-		break;
-	case GM_BLOCK_NONE:
-	case GM_BLOCK_CRITICAL:
-	case GM_BLOCK_TURN:
+	/* For any other reason, it lacks nothing that a client could return. */
+	if (w->block != GM_BLOCK_QUOTA && w->block != GM_BLOCK_DEVICE &&
+		w->block != GM_BLOCK_GUARANTEE)
 		return queue_asking(device, w);
-	}
 
 	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
 	if (missing < w->denied)
@@ -322,27 +317,37 @@ static bool queue_may_fit(const struct gm_device *device, const struct gm_reques
 	       gm_probe_helps(device, w->account, w->exact);
 }
 
+/* Whether no request may be added. Then detail, which says what the request lacks, says so, too. */
+static bool queue_is_full(const struct gm_device *device, char detail[GM_DETAIL_BYTES])
+{
+	char lacks[GM_DETAIL_BYTES];
+	if (device->queue.length < GM_LIMIT_WAITING_PER_DEVICE)
+		return false;
+	gm_say(lacks, "%s", detail);
+	gm_say(detail, "%d requests wait already, try again later: %s", GM_LIMIT_WAITING_PER_DEVICE,
+		lacks);
+	return true;
+}
+
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal why = *refusal, never;
 	queue_set_up(device, request, exact);
 	if (!gm_admit_ever(device, w->account, exact, &never))
 		why = never;
-	w->order = ++queue->last_order;
+	w->order = ++device->queue.last_order;
 	w->block = why.block;
 	w->tally = why.tally;
 	gpumem_status status = gm_admit_say(device, w->account, exact, &why, detail);
 	if (w->block == GM_BLOCK_QUOTA)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
-	if (why.never || queue->length >= GM_LIMIT_WAITING_PER_DEVICE ||
-		(w->parked && w->block == GM_BLOCK_CRITICAL))
+	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
+		queue_is_full(device, detail))
 		return status;
 
 	queue_insert(device, request);
-	gm_request_link(request);
 	if (queue_may_fit(device, request)) {
 		w->probe = gm_probe_want(device);
 	} else if (!queue_begin(device, request, detail)) {
@@ -363,7 +368,6 @@ void gm_queue_note(struct gm_device *device, struct gm_request *request)
 void gm_queue_deny(
 	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed)
 {
-	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
 	char detail[GM_DETAIL_BYTES];
 	if (w->exact == 0)
@@ -377,13 +381,12 @@ void gm_queue_deny(
 
 	struct gm_refusal refusal = queue_refusal_of(w);
 	gpumem_status status = gm_admit_say(device, w->account, w->exact, &refusal, detail);
-	if (queue->length >= GM_LIMIT_WAITING_PER_DEVICE) {
+	if (queue_is_full(device, detail)) {
 		queue_refuse(request, status, detail);
 		return;
 	}
 
 	queue_insert(device, request);
-	gm_request_link(request);
 	/* The backend has just said what it has: no probe is needed. */
 	w->probe = 0;
 	if (!queue_begin(device, request, detail))

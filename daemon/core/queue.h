@@ -28,12 +28,12 @@
  *     GPUMEM_E_NO_MEMORY or GPUMEM_E_LIMIT;
  *   - as soon as it can never be granted any more (a lower limit, a new policy): GPUMEM_E_LIMIT or
  *     GPUMEM_E_NO_MEMORY;
- *   - when its session is off the socket or gone, its lease is returned, or gm_core_cancel() is
+ *   - when its session is quarantined or gone, its lease is returned, or gm_core_cancel() is
  *     called: GPUMEM_E_CANCELLED;
- *   - with GPUMEM_E_DEADLOCK, when all sessions that could bring back what is missing (those that
- *     hold memory on the device, or under the limit in the way) wait for more there, and no client
- *     has been asked for memory. Then the last of their requests in the order is refused, and so on
- *     until something moves. A session that is off the socket does not wait.
+ *   - with GPUMEM_E_DEADLOCK, when every client that holds the missing memory (on the device, or
+ *     under the limit) itself waits for more of it, and no client has been asked for memory. Then
+ *     the last of their requests in the order is refused, and so on until something moves. A
+ *     quarantined session does not wait.
  *
  * A request that can never be granted is not queued at all.
  *

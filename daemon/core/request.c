@@ -112,7 +112,7 @@ static void request_finish(struct gm_request *request)
 	gm_session_changed(request->session, device);
 	gm_device_settle(device);
 
-	/* done() may free the request and end the session: do not use them from here on. */
+	/* done() may free the request: do not use it from here on. */
 	request->done(request, GPUMEM_OK, NULL);
 	gm_reserve_refill(device);
 }

@@ -21,7 +21,7 @@ struct gm_session_info {
 	gid_t gid;
 	gm_domain domain;
 	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
-	void *user;   /* the peer it belongs to; NULL while quarantined */
+	void *user;   /* the daemon's record of the client; NULL while quarantined */
 	/* Further owners that limits can be given to. NULL or "": none. Core copies them. The name
 	 * is the client's own word and can only tighten its limits. A string that is longer than
 	 * GM_OWNER_NAME_BYTES counts as none. */

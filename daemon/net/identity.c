@@ -3,7 +3,7 @@
  * Finds out who is at the other end of a socket. Everything comes from the kernel: the credentials
  * and groups from when the peer connected; a pidfd, which stays with the process when its number is
  * reused; and /proc for the cgroup and the pid namespace. A peer whose process cannot be identified
- * is refused. If something else cannot be found out, the worse is assumed: without a known
+ * is refused. If something else cannot be found out, the daemon assumes the worst: without a known
  * container the client shares no memory, and without a known pid namespace it may not administer.
  */
 #include "daemon/net/identity.h"

@@ -89,8 +89,8 @@ void gm_peer_set_user(struct gm_peer *peer, void *user);
 void gm_peer_set_greeted(struct gm_peer *peer);
 bool gm_peer_greeted(const struct gm_peer *peer);
 
-/* Sends a packet without fds, or keeps it while the other end does not read. A peer that does not
- * read too many bytes is dropped. */
+/* Sends a packet without fds, or keeps it while the other end does not read. Drops the peer if more
+ * than GM_LIMIT_SEND_QUEUE_BYTES of its answers are unread. */
 void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet);
 void gm_peer_send_failure(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);

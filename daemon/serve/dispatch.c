@@ -14,9 +14,9 @@
 #include "daemon/serve/watch.h"
 
 enum dispatch_need {
-	NEED_NOTHING, /* a hello */
-	NEED_HELLO,   /* client or observer */
-	NEED_SESSION, /* a client */
+	NEED_NOTHING, /* may be the first packet: only Hello */
+	NEED_HELLO,   /* a hello came before */
+	NEED_SESSION, /* the hello made a session */
 };
 
 static const struct dispatch_row {

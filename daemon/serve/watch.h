@@ -8,7 +8,7 @@
 struct gm_watch;
 
 int gm_watch_new(struct gm_watch **ret_watch);
-/* All peers must be closed. NULL is fine. */
+/* All peers must be closed. watch may be NULL. */
 void gm_watch_free(struct gm_watch *watch);
 /* Stops watching for this peer. watch may be NULL. */
 void gm_watch_peer_closed(struct gm_watch *watch, const struct gm_peer *peer);

@@ -16,7 +16,7 @@
 struct gm_terminator;
 
 int gm_terminator_new(uv_loop_t *loop, struct gm_terminator **ret_terminator);
-/* Sends no more signals. Frees the memory in the loop's next turn. NULL is fine. */
+/* Sends no more signals. Frees the memory in the loop's next turn. terminator may be NULL. */
 void gm_terminator_free(struct gm_terminator *terminator);
 
 /*

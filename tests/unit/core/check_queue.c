@@ -525,6 +525,9 @@ START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 		fake_wait(&fake, &q[i], b, d, 2 * MiB, SECOND);
 	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
 	ck_assert_int_eq(q[GM_LIMIT_WAITING_PER_DEVICE].status, GPUMEM_E_NO_MEMORY);
+	ck_assert_str_eq(q[GM_LIMIT_WAITING_PER_DEVICE].detail,
+		"4096 requests wait already, try again later: device 0 has 0B available of 16.0G, "
+		"asked for 2.0M; see gpumemctl clients");
 	gm_lease_return(a, lease);
 	fake_core_run(&fake);
 	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_DEVICE; i++)

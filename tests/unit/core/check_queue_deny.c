@@ -240,6 +240,7 @@ START_TEST(a_queue_that_is_full_takes_no_one_back)
 	fake_core_complete(&fake, 0, -ENOMEM);
 	ck_assert_uint_eq(q.ended, 1);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_ptr_nonnull(strstr(q.detail, "4096 requests wait already, try again later: "));
 	gm_session_end_died(b);
 	fake_core_run(&fake);
 }
