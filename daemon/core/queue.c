@@ -51,8 +51,7 @@ static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account
 bool gm_queue_bars(const struct gm_device *device, const struct gm_account *account, uint64_t order)
 {
 	const struct gm_request *r;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		const struct gm_waiting *w = &r->waiting;
 		if (!queue_is_before(w, account->priority, order))
 			break;
@@ -65,8 +64,7 @@ bool gm_queue_bars(const struct gm_device *device, const struct gm_account *acco
 void gm_queue_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order)
 {
 	struct gm_request *r;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		struct gm_waiting *w = &r->waiting;
 		if (!queue_is_before(w, account->priority, order))
 			break;
@@ -78,8 +76,7 @@ void gm_queue_overtake(struct gm_device *device, const struct gm_account *accoun
 void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 {
 	struct gm_request *r;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		struct gm_waiting *w = &r->waiting;
 		w->priority = w->account->priority;
 		if (w->tally)
@@ -96,9 +93,9 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
 	struct gm_request *r;
-	DL_FOREACH2(queue->requests, r, waiting.next)
-	if (queue_is_before(w, r->waiting.priority, r->waiting.order))
-		break;
+	DL_FOREACH2 (queue->requests, r, waiting.next)
+		if (queue_is_before(w, r->waiting.priority, r->waiting.order))
+			break;
 
 	if (r)
 		DL_PREPEND_ELEM2(queue->requests, r, request, waiting.prev, waiting.next);
@@ -199,8 +196,7 @@ static uint64_t queue_wanted_before(
 {
 	const struct gm_request *r;
 	uint64_t sum = 0;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		if (r == request)
 			break;
 		if (queue_wants_same(&r->waiting, request->waiting.account) &&
@@ -502,8 +498,7 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 	bool foreign = false;
 	queue->due_ns = UINT64_MAX;
 
-	DL_FOREACH2(queue->requests, r, waiting.next)
-	{
+	DL_FOREACH2 (queue->requests, r, waiting.next) {
 		const struct gm_waiting *w = &r->waiting;
 		uint64_t due = w->until_ns;
 		/* If its time to ask clients has come already, others are being asked. The end of
@@ -556,8 +551,7 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 {
 	uint64_t now = gm_device_now(device);
 	const struct gm_request *r;
-	DL_FOREACH2(device->queue.requests, r, waiting.next)
-	{
+	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		const struct gm_waiting *w = &r->waiting;
 		if (queue_is_before(w, place->priority, place->order))
 			continue;
