@@ -149,8 +149,9 @@ typedef enum gpumem_event_kind {
 	/* The device's level changed. Sets device, level and pressure. */
 	GPUMEM_EVENT_PRESSURE = 1,
 	/* The daemon wants unused memory back. The library has already returned what it had cached,
-	 * so a program only needs to act if it can free more. Sets device, urgent, and bytes: how
-	 * much the library returned. */
+	 * so a program only needs to act if it can free more. What it frees in this call goes back
+	 * as well. Sets device, urgent, and bytes: how many are still wanted; 0 if the library
+	 * returned enough, UINT64_MAX if the daemon wants all that can be spared. */
 	GPUMEM_EVENT_RECLAIM = 2,
 	/* The limit on what this client may hold changed. Sets device, and bytes: the new limit, or
 	 * UINT64_MAX if there is none. */

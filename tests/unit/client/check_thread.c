@@ -33,7 +33,28 @@ START_TEST(a_reclaim_gives_back_what_is_cached)
 	fake_send_reclaim(fake, 0, true);
 	gpumem_event event = wait_event(GPUMEM_EVENT_RECLAIM, 1);
 	ck_assert_int_eq(event.urgent, 1);
-	ck_assert_uint_ge(event.bytes, 8 * MIB);
+	ck_assert_uint_eq(event.bytes, UINT64_MAX); /* as much as there is */
+	ck_assert_uint_eq(fake_chunks(fake), 0);
+}
+END_TEST
+
+static void *in_use;
+
+static void free_on_reclaim(void *user, const gpumem_event *event)
+{
+	if (event->kind == GPUMEM_EVENT_RECLAIM)
+		ck_assert_int_eq(gpumem_free(session, in_use, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	on_event(user, event);
+}
+
+START_TEST(what_the_program_frees_when_it_hears_of_a_reclaim_goes_back_too)
+{
+	ck_assert_int_eq(gpumem_on_event(session, free_on_reclaim, NULL), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &in_use), GPUMEM_OK);
+	fake_send_reclaim(fake, 0, true);
+	/* The thread is done with one event before it reads the next. */
+	fake_send_pressure(fake, 0, 1, 0);
+	wait_event(GPUMEM_EVENT_PRESSURE, 1);
 	ck_assert_uint_eq(fake_chunks(fake), 0);
 }
 END_TEST
@@ -96,6 +117,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, events_reach_the_program);
 	tcase_add_test(tc, a_reclaim_gives_back_what_is_cached);
+	tcase_add_test(tc, what_the_program_frees_when_it_hears_of_a_reclaim_goes_back_too);
 	tcase_add_test(tc, no_function_runs_after_it_was_taken_away);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
