@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -41,18 +42,31 @@ static void log_write(const char *line, size_t n)
 	}
 }
 
-/* Writes one line per line of the message. Newlines are our own: text from clients has none. */
+static const char *log_level_word(enum gm_log_level level)
+{
+	static const char *const words[] = {"error", "warning", "notice", "info", "debug"};
+
+	return words[level - GM_LOG_ERROR];
+}
+
+/* Writes one line per line of the message, each with the local time and the level. Newlines are our
+ * own: text from clients has none. */
 static void log_to_stderr(enum gm_log_level level, const char *message, const char *const *fields)
 {
-	int terminal = isatty(STDERR_FILENO);
-	char line[LOG_BYTES + 8];
+	time_t now = time(NULL);
+	struct tm local;
+	char head[48], line[sizeof(head) + LOG_BYTES];
 
 	(void)fields;
-	for (;;) {
-		size_t length = strcspn(message, "\n"), n = 0;
+	size_t width =
+		strftime(head, sizeof(head), "%Y-%m-%d %H:%M:%S ", localtime_r(&now, &local));
+	width +=
+		(size_t)snprintf(head + width, sizeof(head) - width, "%s: ", log_level_word(level));
 
-		if (!terminal)
-			n = (size_t)snprintf(line, sizeof(line), "<%d>", (int)level);
+	for (;;) {
+		size_t length = strcspn(message, "\n"), n = width;
+
+		memcpy(line, head, width);
 		for (size_t i = 0; i < length && n < sizeof(line) - 1; i++) {
 			unsigned char c = (unsigned char)message[i];
 			line[n++] = (c < 0x20 && c != '\t') || c == 0x7f ? '?' : (char)c;

@@ -6,8 +6,8 @@
 
 /*
  * Log lines with fields, for the daemon and for gpumemctl's --debug. The program sets a sink once,
- * at its start. The default sink writes "<level>message" to stderr, and leaves the level out if
- * stderr is a terminal. The client library never logs.
+ * at its start. The default sink writes "2026-11-15 18:30:00 warning: message" to stderr. The client
+ * library never logs.
  */
 enum gm_log_level {
 	GM_LOG_ERROR = 3,
