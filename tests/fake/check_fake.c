@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fake driver where no real one is its measure (run it with tests/fake/with-fake-gpu -n 2): what
- * kills a process on a GPU or is undefined there, and what takes two GPUs. All else is in the
+ * The fake driver where no real one is its measure (run it with tests/fake/with-fake-gpu -n 2):
+ * what kills a process on a GPU or is undefined there, and what takes two GPUs. All else is in the
  * conformance suite, which runs on both. Each test is a process of its own.
  */
 #include <dlfcn.h>

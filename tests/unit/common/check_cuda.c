@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finding the driver and NVML (run it with tests/fake/with-fake-gpu -n 2): with and without them, and
- * with libraries that are not what they should be. Where libraries are looked for is settled when a
- * program starts, so each test starts this program anew and hears what it found.
+ * Finding the driver and NVML (run it with tests/fake/with-fake-gpu -n 2): with and without them,
+ * and with libraries that are not what they should be. Where libraries are looked for is settled
+ * when a program starts, so each test starts this program anew and hears what it found.
  */
 #include <errno.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several captures at once, over the fake driver (run it with tests/fake/with-fake-gpu): an event for
- * all streams would break each of them, so none may be forgotten that goes on. Each test is a
+ * Several captures at once, over the fake driver (run it with tests/fake/with-fake-gpu): an event
+ * for all streams would break each of them, so none may be forgotten that goes on. Each test is a
  * process of its own, which is where captures are remembered.
  */
 #include <dlfcn.h>
