@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * What a warm pair of gpumem_alloc() and gpumem_free() costs in one thread, compared with malloc()
- * and free() of the same size: first in nanoseconds, then in instructions.
+ * Measures a warm pair of gpumem_alloc() and gpumem_free() in one thread against malloc() and
+ * free() of the same size: first in nanoseconds, then in instructions.
  *
  * Reading the clock costs as much as a pair, so small groups of pairs are timed, and the median
  * group counts. Instructions are free of noise. Valgrind (callgrind) counts them, if it is
@@ -77,7 +77,7 @@ static void join(const char *socket)
 		GM_FAIL("%s", gpumem_error_detail());
 }
 
-/* What valgrind runs: the given number of pairs, and nothing else that depends on it. */
+/* Valgrind runs this: the given number of pairs, and nothing else that depends on it. */
 static int be_counted(const char *socket, size_t size, size_t pairs)
 {
 	join(socket);
@@ -159,7 +159,7 @@ int main(int argc, char **argv)
 	gm_print_title("gpumem_alloc and gpumem_free, warm, one thread, against malloc and free "
 		       "(asked: at most 100 ns)");
 	measure(GM_DAEMON_CONFIG, ours, sizes, names, 6);
-	/* What it costs to be listed for gpumemctl buffers, without and with a tag. */
+	/* The cost of being listed for gpumemctl buffers, without and with a tag. */
 	measure(GM_DAEMON_CONFIG_WITH("track = off\n", "1G"), ours, sizes + 5, unlisted, 1);
 	measure(GM_DAEMON_CONFIG, ours_tagged, sizes + 3, tagged, 1);
 	measure_instructions(sizes, names, 6);

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * What a request costs a daemon that has much to manage: with 10,000 leases compared with 1, and
- * with 1,000 clients compared with 1. Measures the daemon's CPU time per lease and return, so that
+ * Measures whether a request costs more when the daemon has much to manage: 10,000 leases against
+ * 1, and 1,000 clients against 1. Counts the daemon's CPU time per lease and return, so that
  * neither the sockets nor the client count. Runs alternate.
  */
 

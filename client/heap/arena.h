@@ -100,7 +100,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 struct gm_arena_entry {
 	void *ptr;
 	uint64_t size;   /* as asked for */
-	uint64_t serial; /* of the tag; 0: there is none */
+	uint64_t serial; /* of the tag; 0 if the block has no tag */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 };
 

@@ -52,7 +52,7 @@ bool gm_arena_chunks_taken(const struct gm_arena_chunks *chunks, uint64_t addr, 
 int gm_arena_chunks_insert(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk);
 /* Gives the chunk back to the caller. */
 void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk);
-/* NULL: there is none. */
+/* Returns the chunk that covers the address, or NULL. */
 static inline struct gm_arena_chunk *gm_arena_chunks_at(
 	const struct gm_arena_chunks *chunks, uint64_t addr)
 {
@@ -69,7 +69,7 @@ struct gm_arena_place {
 };
 
 /* Finds the gap where the least memory is missing for a block; among equals, the lowest. Free
- * memory beside a gap counts if it is in clean. false: there is none. */
+ * memory beside a gap counts if it is in clean. Returns false if no gap is large enough. */
 bool gm_arena_chunks_place(const struct gm_arena_chunks *chunks, struct gm_heap *heap,
 	const struct gm_heap_bins *clean, uint64_t bytes, uint64_t alignment,
 	struct gm_arena_place *ret_place);

@@ -83,7 +83,7 @@ uint64_t gm_arena_growth_choose(
 		}
 	}
 
-	/* What is left comes from one chunk that is larger, if there is room for it. */
+	/* One larger chunk supplies the rest, if there is room for it. */
 	if (left && n < max) {
 		struct gm_arena_chunk *best = NULL;
 		uint64_t room = g->room->bytes - (missing - left);

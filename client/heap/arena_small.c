@@ -152,7 +152,7 @@ static struct gm_tcache_set *arena_small_set_for(
 	return set;
 }
 
-/* Fetches objects for the cache and returns one for the caller. 0: there is none. */
+/* Fetches objects for the cache and returns one for the caller, or 0 if it found none. */
 static uint64_t arena_small_refill(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key, unsigned class)
 {

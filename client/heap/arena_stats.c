@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an arena tells about itself: its counters, and a status and a sentence for each outcome. It
- * reads the arena and must never change it.
+ * Reports on an arena: its counters, and a status and a sentence for each outcome. This file reads
+ * the arena and must never change it.
  */
 #include "autoconf.h"
 
@@ -10,7 +10,7 @@
 
 #include "client/heap/arena_private.h"
 
-/* What the threads' caches have counted since they were last folded. */
+/* Sums over the threads' caches, since they were last folded. */
 struct gm_arena_sums {
 	uint64_t allocs, frees;
 	int64_t in_use, rounded, peak;

@@ -98,7 +98,7 @@ static inline unsigned gm_tcache_limit(unsigned class)
 	return n < GM_TCACHE_OBJECTS ? (unsigned)n : GM_TCACHE_OBJECTS;
 }
 
-/* The stream's set. NULL: there is none. The caller has made the cache busy. */
+/* Returns the stream's set, or NULL if it has none. The caller has made the cache busy. */
 static inline struct gm_tcache_set *gm_tcache_find(struct gm_tcache *cache, gm_stream_key key)
 {
 	if (key == GM_STREAM_DONE)

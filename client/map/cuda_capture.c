@@ -55,7 +55,7 @@ static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 
 /* ---- places; the callers hold the lock */
 
-/* The stream's place; for a NULL stream, a free place. NULL: there is none. */
+/* The stream's place; for a NULL stream, a free place. Returns NULL if it finds none. */
 static gpumem_stream *cuda_capture_find(struct gm_captured *on, gpumem_stream stream)
 {
 	for (struct gm_capture_places *places = &on->first; places; places = places->next)

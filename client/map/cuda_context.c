@@ -453,7 +453,7 @@ int gm_cuda_contexts_enter_number(
 	return r;
 }
 
-/* Enters any known context. false: there is none. */
+/* Enters any known context. Returns false if no context is known. */
 static bool context_enter_known(
 	struct gm_cuda_contexts *contexts, struct gm_cuda_entered *ret_entered)
 {

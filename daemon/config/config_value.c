@@ -239,7 +239,7 @@ static int value_parse_pool(
 		value->share = true;
 		return 0;
 	}
-	/* Whoever writes 0.25 means a share, not a quarter of a byte. */
+	/* A user who writes 0.25 means a share, not a quarter of a byte. */
 	if (strchr(text, '.') && strspn(text, "0123456789.") == n)
 		return value_refuse(
 			why, text, "is neither a size, such as 512M, nor a share, such as 25%%");

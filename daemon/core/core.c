@@ -51,7 +51,7 @@ static uint64_t core_next_due(const struct gm_core *core)
 static void core_pump(struct gm_core *core)
 {
 	struct gm_env *env = &core->env;
-	/* What done() does in here is looked after in the next round. */
+	/* The next round takes care of whatever done() changes in here. */
 	env->depth++;
 	for (unsigned rounds = 0; env->woken && rounds < PUMP_ROUNDS; rounds++) {
 		env->woken = false;

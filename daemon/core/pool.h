@@ -60,7 +60,7 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns);
 /* How many chunks of this size a domain could take: its own and fresh ones. */
 uint64_t gm_pool_count(
 	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain);
-/* Takes one of the domain's own used chunks, else a fresh one. NULL: there is none. */
+/* Takes one of the domain's own used chunks, else a fresh one. Returns NULL if there is neither. */
 struct gm_chunk *gm_pool_take(
 	struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain);
 

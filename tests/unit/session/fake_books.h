@@ -38,7 +38,7 @@ struct fake_books {
 /* A lease that one client sees, and more chunks for it: bytes in chunks as large as they may be. */
 struct fake_lease *fake_books_add(struct fake_books *books, uint64_t bytes);
 void fake_books_grow(struct fake_books *books, struct fake_lease *lease, uint64_t bytes);
-/* NULL: there is none. */
+/* Returns NULL if it is not there. */
 struct fake_lease *fake_books_find(struct fake_books *books, uint64_t id);
 /* A client less sees it: with the last one it goes. */
 void fake_books_leave(struct fake_books *books, struct fake_lease *lease);
