@@ -380,6 +380,9 @@ gpumem_status gpumem_graph_of(
 		return gm_session_refused(session);
 	if (!ret_graph)
 		return gm_error(GPUMEM_E_INVALID, "ret_graph must not be NULL");
+	if (device == GPUMEM_DEVICE_HOST)
+		return gm_error(GPUMEM_E_INVALID,
+			"pinned host memory has no streams: name the device of the stream");
 	if (device >= session->counted)
 		return gm_session_no_device(session, device);
 	gpumem_status status = gm_mapping_open(session, device);

@@ -33,7 +33,7 @@ gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_
 			"gpumemd at %s hands out no pinned host memory: see host_limit in "
 			"gpumemd.conf",
 			session->path);
-	return gm_error(GPUMEM_E_INVALID, "no device %u: there %s %u, numbered from 0", device,
+	return gm_error(GPUMEM_E_NOT_FOUND, "no device %u: there %s %u, numbered from 0", device,
 		session->counted == 1 ? "is" : "are", session->counted);
 }
 

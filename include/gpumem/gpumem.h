@@ -128,7 +128,8 @@ typedef struct gpumem_device_info {
  */
 #define GPUMEM_DEVICE_HOST UINT32_MAX
 
-/* Devices are numbered from 0. */
+/* Devices are numbered from 0. Every call that takes the number of a device returns
+ * GPUMEM_E_NOT_FOUND if there is no such device. */
 GPUMEM_API gpumem_status gpumem_device_count(gpumem_session *session, uint32_t *ret_count);
 GPUMEM_API gpumem_status gpumem_device_info(
 	gpumem_session *session, uint32_t device, gpumem_device_info_t *ret_info);

@@ -462,8 +462,8 @@ static void wrong(int channel, void *argument)
 	join("wrong");
 	use_gpu_of(0);
 	GM_REQUIRE_EQ(counted, pinned);
-	GM_REQUIRE_EQ(gpumem_device_info(session, pinned, &info), GPUMEM_E_INVALID);
-	GM_REQUIRE_EQ(gpumem_alloc(session, pinned, 1, NULL, NULL, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_device_info(session, pinned, &info), GPUMEM_E_NOT_FOUND);
+	GM_REQUIRE_EQ(gpumem_alloc(session, pinned, 1, NULL, NULL, &none), GPUMEM_E_NOT_FOUND);
 	GM_REQUIRE_EQ(
 		gpumem_alloc(session, GPUMEM_DEVICE_HOST, 1, NULL, NULL, &none), GPUMEM_E_INVALID);
 	GM_REQUIRE(strstr(gpumem_error_detail(), "gpumem_host_alloc"));
