@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks that the manual pages name each public function and status of the library and each option of the daemon, and that
-# their example compiles.
+# Checks that the manual pages explain each public function, structure, constant and status of the library and each option of
+# the daemon, that every function can be looked up by its name, and that the pages render without warnings.
 set -u
 : "${top_srcdir:?}" "${top_builddir:?}"
-library=$top_srcdir/man/libgpumem-client.3.scd daemon=$top_srcdir/man/gpumemd.8.scd
+man=$top_srcdir/man daemon=$top_srcdir/man/gpumemd.8.scd
 headers=$top_srcdir/include/gpumem
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
 failed=0 n=0
 
-report() {
+report() { # NAME COMPLAINT
 	n=$((n + 1))
 	if [ -z "$2" ]; then
 		echo "ok $n - $1"
@@ -19,32 +21,98 @@ report() {
 	fi
 }
 
-functions=$(grep -ho '\bgpumem_[a-z_]*(' "$headers"/*.h | tr -d '(' | sort -u)
-missing=$(for f in $functions; do grep -q "\b$f\b" "$library" || echo "$f is not explained"; done)
-[ -n "$functions" ] || missing="no function was found in the headers"
-report every_public_function_is_explained "$missing"
+# ---- the library: what the headers declare. A comment that spans lines has its lines to itself.
+
+cat "$headers"/*.h | sed -e 's,/\*.*\*/,,' -e '\,/\*,,\,\*/,d' >"$work/code"
+functions=$(grep -o '\bgpumem_[a-z_]*(' "$work/code" | tr -d '(' | sort -u)
+constants=$(grep -ohE '^(#define )?\s*GPUMEM_[A-Z_]+\b' "$work/code" | grep -o 'GPUMEM_.*' |
+	grep -vE '^GPUMEM_(H|STATUS_H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
+# STRUCT MEMBER, one line each.
+awk '/^typedef struct [a-z_]+ \{/ { name = $3 }
+	/^}/ { name = "" }
+	name && /;/ { sub(/(\[.*\])?;.*/, ""); sub(/.*[ *\t]/, ""); print name, $0 }' "$work/code" | sort >"$work/members"
+# The members that a page explains: the terms of the section of their structure.
+awk '/^#/ { name = "" }
+	/^## struct / { name = $3 }
+	name && /^_[a-z_]+_$/ { print name, substr($0, 2, length - 2) }' "$man"/*.3.scd | sort >"$work/explained"
+
+complaint=$(for f in $functions; do
+	pages=$(grep -lE "^[a-z][a-z_0-9 ]*[ *]$f\(" "$man"/*.3.scd)
+	case $(wc -l <<<"$pages"):$pages in
+	1:?*) sed -n '/^# NAME/,/^# SYNOPSIS/p' "$pages" | grep -qE "\b$f\b|^libgpumem-client - " || echo "$f is not in the NAME of $pages" ;;
+	*) echo "$f has its prototype in one page, but not in: $pages" ;;
+	esac
+done)
+[ -n "$functions" ] || complaint="no function was found in the headers"
+report every_public_function_has_its_prototype_in_one_page "$complaint"
+
+# A declaration that differs from the header's is an error. The macros are those of the header.
+{
+	echo '#include <gpumem/gpumem.h>'
+	for page in "$man"/*.3.scd; do
+		sed -n '/^# SYNOPSIS/,/^# DESCRIPTION/p' "$page" | sed -n '/^```/,/^```/p' | grep -vE '^(```|#define|GPUMEM_AUTO_BUFFER)'
+	done
+} >"$work/prototypes.c"
+complaint=$(${CC:-cc} -std=gnu11 -Wall -Wno-unused-function -Werror -fsyntax-only -I"$top_srcdir/include" "$work/prototypes.c" 2>&1)
+report the_prototypes_are_those_of_the_header "$complaint"
+
+complaint=$(diff "$work/members" "$work/explained" | sed -n -e 's/^< \(.*\) \(.*\)/\1: \2 is not explained/p' \
+	-e 's/^> \(.*\) \(.*\)/\1: \2 is explained but not there/p')
+[ -s "$work/members" ] || complaint="no structure was found in the headers"
+report every_member_of_every_public_structure_is_explained "$complaint"
+
+complaint=$(for c in $constants; do grep -qE "\b$c\b" "$man"/*.3.scd || echo "$c is not explained"; done)
+[ -n "$constants" ] || complaint="no constant was found in the headers"
+report every_public_constant_is_explained "$complaint"
 
 statuses=$(sed -n 's/^\tX(\(GPUMEM_[A-Z_]*\), \([0-9]*\),.*/\1 \2/p' "$headers/status.h")
-missing=$(echo "$statuses" | while read -r name value; do
-	grep -q "^\*$name\* ($value)\$" "$library" || echo "$name ($value) is not listed"
+complaint=$(echo "$statuses" | while read -r name value; do
+	grep -q "^\*$name\* ($value)\$" "$man/libgpumem-client.3.scd" || echo "$name ($value) is not listed"
 done)
-[ -n "$statuses" ] || missing="no status was found in status.h"
-report every_status_is_listed_with_its_value "$missing"
+[ -n "$statuses" ] || complaint="no status was found in status.h"
+report every_status_is_listed_with_its_value "$complaint"
 
-example=$(mktemp --suffix=.c)
-trap 'rm -f "$example"' EXIT
-sed -n '/^# EXAMPLE/,/^# SEE/p' "$library" | sed -n '/^```/,/^```/p' | grep -v '^```' | sed 's/\\\\/\\/g' >"$example"
-complaint=$(${CC:-cc} -Wall -Werror -fsyntax-only -I"$top_srcdir/include" "$example" 2>&1)
-[ -s "$example" ] || complaint="no example was found"
-report the_example_compiles "$complaint"
+# ---- the daemon
 
 options=$("$top_builddir/daemon/gpumemd" --help | grep -o -- '--[a-z-]*' | sort -u)
-missing=$(for o in $options; do grep -qE -- "^(\*-.\*, )?\*$o\*" "$daemon" || echo "$o is not explained"; done
+complaint=$(for o in $options; do grep -qE -- "^(\*-.\*, )?\*$o\*" "$daemon" || echo "$o is not explained"; done
 	for o in $(grep -E -- '^(\*-.\*, )?\*--' "$daemon" | grep -o -- '--[a-z-]*'); do
 		echo "$options" | grep -qx -- "$o" || echo "$o is explained but not there"
 	done)
-[ -n "$options" ] || missing="gpumemd --help shows no option"
-report every_option_of_the_daemon_is_explained "$missing"
+[ -n "$options" ] || complaint="gpumemd --help shows no option"
+report every_option_of_the_daemon_is_explained "$complaint"
+
+# ---- the pages as they are installed
+
+mkdir "$work/man3" && cp "$top_builddir"/man/*.3 "$work/man3"
+complaint=$(for f in $functions; do
+	# It is a function of the header itself, which the library does not export.
+	[ "$f" = gpumem_buffer_cleanup ] && continue
+	[ -s "$work/man3/$f.3" ] || { echo "there is no page $f(3)"; continue; }
+	page=$(sed -n 's,^\.so ,,p' "$work/man3/$f.3")
+	grep -q "$f" "$work/${page:-man3/$f.3}" || echo "$f(3) leads to ${page:-itself}, which does not name it"
+done)
+report every_function_has_a_page_of_its_name "$complaint"
+
+complaint=$(grep -l '@[a-z]*dir@' "$top_builddir"/man/*.[1-8] | sed 's/$/: a folder has no name/'
+	grep -ohE '\*[a-z_.-]+\*\([1358]\)' "$man"/*.scd | sort -u | tr -d '*' | grep gpumem | while IFS='()' read -r name section; do
+		[ -e "$top_builddir/man/$name.$section" ] || echo "$name($section) is named and does not exist"
+	done)
+report pages_refer_to_pages_that_exist "$complaint"
+
+if command -v groff >/dev/null; then
+	pages=$(realpath "$top_builddir")/man
+	complaint=$(cd "$work" && for page in "$pages"/*.[1-8]; do
+		LC_ALL=C groff -man -t -Tascii -ww -rLL=78n "$page" 2>&1 >"$work/text"
+		[ "$(wc -l <"$work/text")" -ge 20 ] || echo "$page: renders to nearly nothing"
+		# Prototypes and examples are not broken, so they must fit.
+		[[ $page != *.3 ]] || sed -e 's/\x1b\[[0-9;]*m//g' -e 's/.\x08//g' "$work/text" | awk -v page="$page" 'length > 80 { print page ": too wide: " $0 }'
+	done)
+	report every_page_renders_in_the_C_locale_without_warnings "$complaint"
+else
+	n=$((n + 1))
+	echo "ok $n - every_page_renders_in_the_C_locale_without_warnings # SKIP groff is not installed"
+fi
 
 echo "1..$n"
 exit "$failed"

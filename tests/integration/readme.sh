@@ -10,6 +10,12 @@ report() { # NAME COMMAND...
 # shellcheck disable=SC2016 # nothing is to be expanded
 same() { diff <(sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '1d;$d') "$source/examples/worker.c" >&2; }
 report "the worker in the README is examples/worker.c" same
+# The comment with the licence is left out there.
+same_in_manual() {
+	diff <(sed -n '/^# EXAMPLE/,$p' "$source/man/libgpumem-client.3.scd" | awk '/^```$/ { if (open) exit; open = 1; next } open' | sed 's/\\\\/\\/g') \
+		<(tail -n +2 "$source/examples/worker.c") >&2
+}
+report "and so is the one in libgpumem-client(3)" same_in_manual
 report "README is README.md" cmp -s "$source/README" "$source/README.md"
 for command in './bootstrap && make demo' './bootstrap && make check'; do
 	report "it names $command" grep -qxF "$command" "$source/README.md"
