@@ -345,27 +345,59 @@ START_TEST(the_manual_page_explains_every_key_with_its_default)
 }
 END_TEST
 
-START_TEST(the_example_has_every_key_and_says_its_default)
+/* The first "#KEY = VALUE" line of the file. */
+static const char *installed_line(const char *text, const struct gm_config_key *key)
+{
+	char line[128];
+	snprintf(line, sizeof(line), "\n#%s =%s%s\n", key->name, key->presets[0][0] ? " " : "",
+		key->presets[0]);
+	const char *found = strstr(text, line);
+	ck_assert_msg(found != NULL, "%s is missing, or has another default", key->name);
+	return found + 1;
+}
+
+START_TEST(the_installed_file_has_every_key_with_its_default_and_a_word_about_it)
+{
+	char *text = document("systemd/gpumemd.conf");
+	for (size_t i = 0; i < GM_CONFIG_N_KEYS; i++) {
+		const char *line = installed_line(text, gm_config_key(i));
+		/* The line before is an explanation: "# Text". */
+		const char *before = line - 1;
+		while (before > text && before[-1] != '\n')
+			before--;
+		ck_assert_msg(!strncmp(before, "# ", 2),
+			"%s is not explained on the line before it", gm_config_key(i)->name);
+	}
+	free(text);
+}
+END_TEST
+
+START_TEST(the_installed_file_changes_nothing_with_or_without_its_comments)
 {
 	char *text = document("systemd/gpumemd.conf");
 	accept_text(text);
 	for (size_t i = 0; i < config->n_entries; i++)
 		ck_assert_str_eq(config->entries[i].source, "default");
-	/* Its keys taken out of their comments, but for those of the device. */
+
+	/* All keys and sections, taken out of their comments. */
 	for (char *line = text; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
-		if (!strncmp(line, "#[", 2))
-			break;
-		if (line[0] == '#' && islower((unsigned char)line[1]))
-			line[0] = ' ';
+		if (line[0] == '#' && (islower((unsigned char)line[1]) || line[1] == '['))
+			memmove(line, line + 1, strlen(line));
 	}
 	accept_text(text);
-	for (size_t i = 0; i < config->n_entries; i++) {
-		const struct gm_config_entry *e = &config->entries[i];
-		ck_assert_msg(strcmp(e->source, "default") != 0, "%s is missing", e->key);
-		for (size_t k = 0; k < GM_CONFIG_N_KEYS; k++)
-			if (!strcmp(gm_config_key(k)->name, e->key))
-				ck_assert_str_eq(e->value, gm_config_key(k)->presets[0]);
+	for (size_t k = 0; k < GM_CONFIG_N_KEYS; k++) {
+		const struct gm_config_key *key = gm_config_key(k);
+		size_t given = 0;
+		for (size_t i = 0; i < config->n_entries; i++) {
+			const struct gm_config_entry *e = &config->entries[i];
+			if (strcmp(e->key, key->name) != 0)
+				continue;
+			given++;
+			ck_assert_str_eq(e->value, key->presets[0]);
+			ck_assert_str_ne(e->source, "default");
+		}
+		ck_assert_msg(given > 0, "%s is not set", key->name);
 	}
 	free(text);
 }
@@ -385,7 +417,9 @@ int main(void)
 	tcase_add_test(tcase, thousands_of_mistakes_are_all_told);
 	tcase_add_loop_test(tcase, whatever_is_changed_in_a_file_it_is_read_whole_or_refused, 0, 8);
 	tcase_add_test(tcase, the_manual_page_explains_every_key_with_its_default);
-	tcase_add_test(tcase, the_example_has_every_key_and_says_its_default);
+	tcase_add_test(
+		tcase, the_installed_file_has_every_key_with_its_default_and_a_word_about_it);
+	tcase_add_test(tcase, the_installed_file_changes_nothing_with_or_without_its_comments);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What make install leaves is complete: the programs are where an ordinary user finds them, the pages and the units name files
+# that exist, the configuration is accepted and is not overwritten, the examples build with pkg-config and run, and uninstalling
+# leaves nothing.
+set -u
+build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+. "$source/tests/integration/functions.sh"
+scratch install
+root=$dir/root
+unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
+check() { # NAME COMMAND...
+	local said
+	said=$("${@:2}" 2>&1) && ok "$1" || not_ok "$1" "$said"
+}
+install() { make -s -C "$build" install DESTDIR="$root" V=0; }
+install >"$dir/log" 2>&1 || bail "make install: $(tail -n 20 "$dir/log")"
+
+# The folders, as configure was told.
+folder() { printf 'include Makefile\nprint:\n\t@echo $(%s)\n' "$1" | make -s --no-print-directory -C "$build" -f - print; }
+bindir=$(folder bindir) mandir=$(folder mandir) docdir=$(folder docdir) sysconfdir=$(folder sysconfdir) libdir=$(folder libdir)
+unitdir=$(folder systemdsystemunitdir) prefix=$(folder prefix)
+conf=$root$sysconfdir/gpumemd/gpumemd.conf
+
+# ---- the programs
+
+programs() { [ -x "$root$bindir/gpumemd" ] && [ -x "$root$bindir/gpumemctl" ]; }
+check "gpumemd and gpumemctl are in one folder, $bindir" programs
+# The search path of a user of Debian who is not root has no sbin.
+check "no program is where only root looks" [ -z "$(find "$root" -path '*/sbin/*')" ]
+check "it says its version" "$root$bindir/gpumemd" --version
+
+# ---- the units and the pages
+
+unit_programs() {
+	local path paths
+	paths=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root$unitdir"/*.service)
+	[ -n "$paths" ] || return
+	for path in $paths; do [ -x "$root$path" ] || { echo "$path"; return 1; }; done
+}
+check "the service starts a program that is installed" unit_programs
+
+# Every path below a folder of ours that a page, a unit, the configuration or the README names exists.
+named_paths() {
+	local path missing=0 paths
+	paths=$({
+		find "$root$mandir" "$root$unitdir" "$conf" -type f -exec sed -e 's/\\-/-/g' -e 's/\\[&f][BIR]*//g' {} +
+		sed "s,/usr/local,$prefix,g" "$source/README.md"
+	} | grep -ohE "($prefix|$sysconfdir/gpumemd)/[A-Za-z0-9_./-]+" | sed 's/[.]*$//' | sort -u)
+	[ "$(wc -l <<<"$paths")" -ge 4 ] || { echo "only these were found: $paths"; return 1; }
+	for path in $paths; do
+		case $path in */gpumemd.conf.d | */gpumemd.conf.d/*) continue ;; esac # the administrator makes it
+		[ -e "$root$path" ] || { echo "$path"; missing=1; }
+	done
+	return "$missing"
+}
+check "the manual, the README, the units and the configuration name paths that exist" named_paths
+
+manual_of() { # NAME WORDS
+	LC_ALL=C MANPATH=$root$mandir MANPAGER=cat man -P cat "$1" | grep -qF "$2"
+}
+if command -v man >/dev/null; then
+	check "man finds a function" manual_of gpumem_free 'gpumem_status gpumem_free('
+	check "man finds the daemon" manual_of gpumemd 'GPU memory broker'
+else
+	ok "man finds a function # SKIP man is not installed"
+fi
+
+# ---- the configuration
+
+check "the configuration is installed for everybody to read" [ "$(stat -c %a "$conf")" = 644 ]
+check "it is accepted" "$root$bindir/gpumemctl" config check "$conf"
+# The group that the sysusers file makes is not here.
+sed -e 's/^#\([a-z[]\)/\1/' -e "s/^admin_group = .*/admin_group = $(id -gn)/" "$conf" >"$dir/all.conf"
+check "without its comments it is accepted, too" "$root$bindir/gpumemctl" config check "$dir/all.conf"
+check "and has keys then" [ "$(grep -c '^[a-z_]* =' "$dir/all.conf")" -ge 30 ]
+echo '# mine' >>"$conf"
+keeps() { install && grep -qx '# mine' "$conf"; }
+check "installing again keeps what the administrator wrote" keeps
+
+# ---- the library and the examples
+
+export PKG_CONFIG_PATH=$root$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root GPUMEM_SOCKET=$dir/socket
+export LD_LIBRARY_PATH=$root$libdir:${LD_LIBRARY_PATH-}
+cp -r "$root$docdir/examples" "$dir/examples" && chmod -R u+w "$dir/examples"
+# The library may be built with sanitizers, so make says how to compile.
+check "the examples build with pkg-config" make -s -C "$dir/examples" CC="${GPUMEM_TEST_CC:-cc}"
+printf '[gpumemd]\nmin_free = 0\n[device 0]\nsize = 512M\n' >"$dir/conf"
+"$root$bindir/gpumemd" --backend host --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
+daemon=$!
+until "$root$bindir/gpumemctl" status >/dev/null 2>&1; do
+	kill -0 "$daemon" 2>/dev/null || bail "no daemon"
+done
+for program in worker copy share; do check "$program runs" "$dir/examples/$program"; done
+
+# ---- uninstalling
+
+uninstall() { make -s -C "$build" uninstall DESTDIR="$root" V=0; }
+left() { uninstall && [ "$(find "$root" ! -type d)" = "$conf" ] || { find "$root" ! -type d; false; }; }
+check "uninstalling leaves nothing but the configuration that was changed" left
+cp "$source/systemd/gpumemd.conf" "$conf"
+gone() { uninstall && [ ! -e "$conf" ]; }
+check "and not even that, if it was not" gone
+echo "1..$n"
