@@ -105,8 +105,10 @@ if command -v groff >/dev/null; then
 	complaint=$(cd "$work" && for page in "$pages"/*.[1-8]; do
 		LC_ALL=C groff -man -t -Tascii -ww -rLL=78n "$page" 2>&1 >"$work/text"
 		[ "$(wc -l <"$work/text")" -ge 20 ] || echo "$page: renders to nearly nothing"
-		# Prototypes and examples are not broken, so they must fit.
-		[[ $page != *.3 ]] || sed -e 's/\x1b\[[0-9;]*m//g' -e 's/.\x08//g' "$work/text" | awk -v page="$page" 'length > 80 { print page ": too wide: " $0 }'
+		# Names are not hyphenated. Prototypes and examples are not broken, so they must fit.
+		sed -e 's/\x1b\[[0-9;]*m//g' -e 's/.\x08//g' "$work/text" | awk -v page="$page" '
+			/[a-z]_[a-z_]*-$/ { print page ": a name is hyphenated: " $0 }
+			page ~ /3$/ && length > 80 { print page ": too wide: " $0 }'
 	done)
 	report every_page_renders_in_the_C_locale_without_warnings "$complaint"
 else
