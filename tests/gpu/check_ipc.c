@@ -165,6 +165,21 @@ START_TEST(the_example_opens_a_raw_handle)
 }
 END_TEST
 
+static void copier(int channel, void *argument)
+{
+	char line[256];
+	GM_REQUIRE(setenv("GPUMEM_SOCKET", daemon_.socket, 1) == 0);
+	GM_REQUIRE_EQ(first_line("copy", "2>&1", line), 0);
+	GM_REQUIRE(strstr(line, "\"hello\" at 0x") == line);
+}
+
+START_TEST(the_example_copies_to_the_gpu_and_back)
+{
+	start_with(CONFIG(""));
+	one_worker(copier, NULL);
+}
+END_TEST
+
 /* A kernel's results, read by the other example. The fake driver runs no kernels. */
 static void computer(int channel, void *argument)
 {
@@ -565,6 +580,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, a_plain_program_opens_the_raw_handle, 0,
 		1 + GM_TAP_WITH_USERS(a_plain_program_opens_the_raw_handle));
 	tcase_add_test(t, the_example_opens_a_raw_handle);
+	tcase_add_test(t, the_example_copies_to_the_gpu_and_back);
 	tcase_add_test(t, the_example_computes_in_memory_of_the_broker);
 	tcase_add_test(t, a_block_is_opened_once_in_a_process);
 	tcase_add_loop_test(
