@@ -21,9 +21,9 @@ report() { # NAME COMPLAINT
 	fi
 }
 
-# ---- the library: what the headers declare. A comment that spans lines has its lines to itself.
+# ---- the library: what the headers declare, without the comments
 
-cat "$headers"/*.h | sed -e 's,/\*.*\*/,,' -e '\,/\*,,\,\*/,d' >"$work/code"
+cat "$headers"/*.h | sed -z 's,/\*[^*]*\*\+\([^/*][^*]*\*\+\)*/,,g' >"$work/code"
 functions=$(grep -o '\bgpumem_[a-z_]*(' "$work/code" | tr -d '(' | sort -u)
 constants=$(grep -ohE '^(#define )?\s*GPUMEM_[A-Z_]+\b' "$work/code" | grep -o 'GPUMEM_.*' |
 	grep -vE '^GPUMEM_(H|STATUS_H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
