@@ -14,6 +14,7 @@ static const struct gm_column total_columns[] = {
 	{"peak", "PEAK", GM_COLUMN_RIGHT},
 	{"max_pool", "MAX", GM_COLUMN_RIGHT},
 	{"reserve", "RESERVE", GM_COLUMN_RIGHT},
+	{"pool_decay_ms", NULL, 0},
 	{"hits", "HITS", GM_COLUMN_RIGHT},
 	{"misses", "MISSES", GM_COLUMN_RIGHT},
 	{"hit_rate", "HIT RATE", GM_COLUMN_RIGHT},
@@ -27,7 +28,8 @@ static const struct gm_column bucket_columns[] = {
 	{"chunk_bytes", "CHUNK", GM_COLUMN_RIGHT},
 	{"chunks", "CHUNKS", GM_COLUMN_RIGHT},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
-	{"oldest_ms", "OLDEST", GM_COLUMN_RIGHT},
+	{"oldest_ms", "IDLE", GM_COLUMN_RIGHT},
+	{"decay_ms", "GOES IN", GM_COLUMN_RIGHT},
 	{"domain", "DOMAIN", GM_COLUMN_SHRINK},
 };
 
@@ -45,6 +47,8 @@ static void pools_add_totals(struct gm_table *table, const Gm__Wire__PoolTotals 
 	gm_table_size(table, totals->peak);
 	gm_table_size(table, totals->max_pool);
 	gm_table_size(table, totals->reserve);
+	gm_table_time(table, totals->pool_decay_ms);
+	gm_table_known(table, totals->pool_decay_ms > 0);
 	gm_table_count(table, totals->hits);
 	gm_table_count(table, totals->misses);
 	gm_table_share(
@@ -68,6 +72,8 @@ static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket 
 	gm_table_count(table, bucket->chunks);
 	gm_table_size(table, bytes);
 	gm_table_time(table, bucket->oldest_ms);
+	gm_table_time(table, bucket->decay_ms);
+	gm_table_known(table, bucket->decays);
 	gm_table_text(table, bucket->domain);
 }
 
@@ -114,6 +120,9 @@ const struct gm_verb gm_verb_pools = {
 		"transport, size and trust domain. HITS are chunks that came from the pool,\n"
 		"MISSES are chunks that had to be created. A used chunk can only be leased\n"
 		"again within its own trust domain; otherwise it goes back to the device. A\n"
-		"chunk that is marked \"fresh\" was never leased, and any client can get it.\n",
+		"chunk that is marked \"fresh\" was never leased, and any client can get it.\n"
+		"IDLE is how long the oldest chunk of a row has been in the pool. GOES IN is the\n"
+		"time until the next one of them goes back to the device because nobody took it\n"
+		"(pool_decay); the reserve stays.\n",
 	.run = pools_run,
 };

@@ -253,6 +253,7 @@ static void config_fill_device(
 		.min_free = NUMBER(MIN_FREE),
 		.max_pool = pool.share ? UINT64_MAX : pool.number,
 		.max_per_bucket = (uint32_t)NUMBER(MAX_POOLED_PER_BUCKET),
+		.pool_decay_ns = NUMBER(POOL_DECAY),
 		.reserve = NUMBER(RESERVE),
 		.pooling = NUMBER(TRUST) != GM_TRUST_CLIENT,
 		.level_ppm = {(uint32_t)NUMBER(PRESSURE_MEDIUM), (uint32_t)NUMBER(PRESSURE_HIGH),

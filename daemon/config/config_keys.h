@@ -40,6 +40,7 @@
 	X(MIN_FREE, "min_free", SIZE, BOTH, "512M", "256M", "1G", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(MAX_POOL, "max_pool", POOL, BOTH, "25%", "50%", "5%", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(MAX_POOLED_PER_BUCKET, "max_pooled_per_bucket", COUNT, BOTH, "0", NULL, "8", 0, GM_LIMIT_CHUNKS_PER_DEVICE, NULL) \
+	X(POOL_DECAY, "pool_decay", TIME_OR_OFF, BOTH, "60s", "10min", "5s", 1000000, 24 * GM_CONFIG_HOUR, NULL) \
 	X(RESERVE, "reserve", SIZE, BOTH, "64M", "256M", "16M", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(HOST_LIMIT, "host_limit", HOST_LIMIT, GENERAL, "auto", NULL, NULL, GM_CHUNK_MIN, GM_CONFIG_SIZE_MAX, NULL) \
 	X(HOST_MEMORY, "host_memory", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto memfd") \
@@ -82,6 +83,7 @@ enum gm_config_kind {
 	GM_CONFIG_POOL,        /* 512M, or 25% of the capacity */
 	GM_CONFIG_COUNT,       /* 1024 */
 	GM_CONFIG_DURATION,    /* 10s */
+	GM_CONFIG_TIME_OR_OFF, /* 10s, or "off" */
 	GM_CONFIG_MAX,         /* 512M, or "none" */
 	GM_CONFIG_PRIORITY,    /* -10 */
 };

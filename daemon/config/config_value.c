@@ -271,6 +271,16 @@ static int value_parse_duration(
 	return 0;
 }
 
+static int value_parse_time_or_off(
+	const struct gm_config_key *key, const char *text, struct gm_config_value *value, char *why)
+{
+	if (!strcmp(text, "off"))
+		return 0;
+	if (gm_parse_duration(text, &value->number) == 0 && value->number == 0)
+		return value_refuse(why, text, "is no time; write off if it should never happen");
+	return value_parse_duration(key, text, value, why);
+}
+
 int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 	struct gm_config_value *ret_value, char ret_why[GM_CONFIG_WHY_BYTES])
 {
@@ -286,6 +296,7 @@ int gm_config_value_parse(const struct gm_config_key *key, const char *text,
 		[GM_CONFIG_POOL] = value_parse_pool,
 		[GM_CONFIG_COUNT] = value_parse_count,
 		[GM_CONFIG_DURATION] = value_parse_duration,
+		[GM_CONFIG_TIME_OR_OFF] = value_parse_time_or_off,
 		[GM_CONFIG_MAX] = value_parse_max,
 		[GM_CONFIG_PRIORITY] = value_parse_priority,
 	};

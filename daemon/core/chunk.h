@@ -18,7 +18,7 @@
  * The states of a chunk:
  *
  *   creating -> leased -> pooled -> leased ...   (its client said that it unmapped it)
- *      |          |         `-----> doomed       (trimmed, or room is needed)
+ *      |          |         `-----> doomed       (trimmed, decayed, or room is needed)
  *      |          `---------------> doomed       (its client died, or others may still map it)
  *      |-> pooled                                (reserve, or nobody waits for it any more)
  *      `-> doomed, or freed when it failed or was called off
@@ -77,6 +77,7 @@ struct gm_chunk {
 	bool retried; /* the backend was out of memory once */
 	bool marked;  /* found in the list of ids that a client returns */
 	bool reserve; /* under creation for the reserve */
+	bool decayed; /* doomed because nobody took it from the pool in time */
 	struct gm_handle handle;
 
 	struct gm_request *request; /* the request that waits for it; NULL: nobody does */
@@ -86,8 +87,9 @@ struct gm_chunk {
 
 	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
 	struct gm_chunk *prev, *next;
-	struct gm_chunk *age_prev, *age_next; /* of its domain's pooled chunks, oldest first */
-	UT_hash_handle hh;                    /* of all chunks, by id; doomed ones are not in it */
+	struct gm_chunk *age_prev, *age_next;     /* of its domain's pooled chunks, oldest first */
+	struct gm_chunk *decay_prev, *decay_next; /* of the pooled chunks that decay; else NULL */
+	UT_hash_handle hh; /* of all chunks, by id; doomed ones are not in it */
 
 	/* The device thread's own, from the submission of a job to the call that reports its end.
 	 * A job needs no memory of its own, so submitting one cannot fail. */

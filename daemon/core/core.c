@@ -14,6 +14,7 @@
 
 #include "common/arith.h"
 #include "daemon/core/climb.h"
+#include "daemon/core/decay.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/probe.h"
 #include "daemon/core/reserve.h"
@@ -30,7 +31,8 @@ static struct gm_device *core_device_of(const struct gm_core *core, uint32_t dev
 static uint64_t core_due_of(const struct gm_device *d)
 {
 	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), gm_reserve_due(d)));
+	uint64_t spare = gm_min(gm_reserve_due(d), gm_decay_due(d));
+	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), spare));
 }
 
 static uint64_t core_next_due(const struct gm_core *core)
@@ -65,8 +67,8 @@ static void core_pump(struct gm_core *core)
 	env->depth--;
 
 	uint64_t next = core_next_due(core);
-	if (next < core->armed_ns) {
-		core->armed_ns = next;
+	if (next < core->env.armed_ns) {
+		core->env.armed_ns = next;
 		if (env->ops.wake_at)
 			env->ops.wake_at(env->ctx, next);
 	}
@@ -85,12 +87,13 @@ uint64_t gm_core_tick(struct gm_core *core)
 			gm_device_wake_queue(d);
 		if (gm_climb_due(d) <= now)
 			env->woken = true;
+		gm_decay_run(d);
 		gm_reserve_refill(d);
 	}
 	gm_env_leave(env);
 
-	core->armed_ns = core_next_due(core);
-	return core->armed_ns;
+	core->env.armed_ns = core_next_due(core);
+	return core->env.armed_ns;
 }
 
 /* ---- life */
@@ -103,8 +106,8 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 
 	core->env = (struct gm_env){
 		.ops = *ops, .ctx = ctx, .devices = core->devices, .pump = core_pump, .core = core};
+	core->env.armed_ns = UINT64_MAX;
 	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
-	core->armed_ns = UINT64_MAX;
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	*ret_core = core;
 	return 0;
@@ -186,6 +189,7 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 	gm_device_set_policy(d, policy);
 	gm_reserve_set(d, policy->reserve);
 	gm_reserve_settle(d);
+	gm_env_need_tick(&core->env, gm_decay_due(d));
 	gm_env_leave(&core->env);
 }
 
@@ -225,6 +229,7 @@ void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_
 		.reserve = d->info.policy.reserve,
 		.hits = d->pool.hits,
 		.misses = d->pool.misses,
+		.pool_decay_ns = d->pool.decay_ns,
 		.returns = d->pool.returns,
 		.released = d->pool.released,
 	};
@@ -403,14 +408,16 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	d->jobs--;
 	gm_ledger_destroyed(&d->ledger, chunk->bytes);
 	d->freed += chunk->bytes;
+	bool decayed = chunk->decayed;
 	free(chunk);
 
+	gm_env_enter(&core->env);
 	/* A request that was denied memory may get it now. */
-	if (d->queue.denied > 0) {
-		gm_env_enter(&core->env);
+	if (d->queue.denied > 0)
 		gm_device_wake_queue(d);
-		gm_env_leave(&core->env);
-	}
+	if (decayed)
+		gm_decay_destroyed(d);
+	gm_env_leave(&core->env);
 }
 
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)

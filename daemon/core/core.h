@@ -43,7 +43,7 @@
  *   ledger, pool, plan                                         the state of one device
  *   ops, payer, env                                            what all modules share
  *   device                                                     ledger and pool together
- *   reserve, probe
+ *   reserve, decay, probe
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
  *   session, lease, share, request, queue, deadlock            one object: session_private.h
@@ -73,8 +73,9 @@ void gm_core_device_figures(
 
 struct gm_pool_totals {
 	uint64_t pooled, peak, max_pool, reserve; /* bytes */
+	uint64_t pool_decay_ns;                   /* 0: nothing decays */
 	/* In chunks: taken from the pool for a request; created for one; put in after use;
-	 * destroyed to make room, by a trim or by a new bound. */
+	 * destroyed to make room, by a trim, by a new bound, or because nobody took it. */
 	uint64_t hits, misses, returns, released;
 };
 void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_pool_totals *ret);
@@ -173,8 +174,8 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device);
  * if no probe is under way. */
 void gm_core_probed(struct gm_core *core, uint32_t device);
 /*
- * Does what is due: the dwell of the pressure level, another try at the reserve, deadlines of
- * waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
+ * Does what is due: the dwell of the pressure level, another try at the reserve, the decay of the
+ * pool, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
  * it must be called next, in ns, or UINT64_MAX. That time may become earlier: see wake_at().
  */
 uint64_t gm_core_tick(struct gm_core *core);

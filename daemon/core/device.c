@@ -107,8 +107,18 @@ static void device_pool_released(void *ctx, struct gm_chunk *chunk)
 	struct gm_device *device = ctx;
 	if (chunk->domain == GM_DOMAIN_FRESH)
 		device->reserve.short_of = true;
+	chunk->decayed = device->decay.running;
 	gm_ledger_doom_pooled(&device->ledger, chunk->bytes);
 	device_doom(device, chunk);
+}
+
+/* Puts a chunk that the ledger counts as pooled into the pool. Returns whether it was taken. */
+static bool device_pool(struct gm_device *device, struct gm_chunk *chunk)
+{
+	if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) != 0)
+		return false;
+	gm_env_need_tick(device->env, gm_pool_decay_due(&device->pool));
+	return true;
 }
 
 /* Whether a chunk that is in no account any more may be pooled. charged: what is still charged. */
@@ -138,7 +148,7 @@ bool gm_device_release(
 	if (reusable && device_has_room(device, chunk, charged)) {
 		/* Into the ledger first: putting it into the pool may push others out. */
 		gm_ledger_pool_leased(&device->ledger, account, chunk->bytes);
-		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
+		if (device_pool(device, chunk))
 			return true;
 		gm_ledger_doom_pooled(&device->ledger, chunk->bytes);
 	} else {
@@ -159,7 +169,7 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 
 	if (device_has_room(device, chunk, gm_ledger_charged(ledger))) {
 		gm_ledger_pool_unclaimed(ledger, chunk->bytes);
-		if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) == 0)
+		if (device_pool(device, chunk))
 			return;
 		gm_ledger_doom_pooled(ledger, chunk->bytes);
 	} else {
@@ -242,6 +252,7 @@ void gm_device_set_policy(struct gm_device *device, const struct gm_policy *poli
 	device->beyond_min_free = gm_minus(total, policy->min_free);
 	gm_pool_set_bounds(
 		&device->pool, gm_policy_max_pool(policy, total), policy->max_per_bucket);
+	device->pool.decay_ns = policy->pool_decay_ns;
 	if (!policy->pooling)
 		gm_pool_clear_used(&device->pool);
 }

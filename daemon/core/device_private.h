@@ -13,7 +13,7 @@
 /*
  * A device as core's modules see it: all of its state, and the ways that a chunk can go.
  *
- * The state of the modules above (reserve, probe, ladder and queue) is plain data here, so that
+ * The state of the modules above (reserve, decay, probe, ladder and queue) is plain data here, so that
  * they can be stored together. Each part is written only by the files that keep it, except these
  * fields:
  *
@@ -33,6 +33,12 @@ struct gm_reserve {
 	bool short_of;                     /* something may be missing */
 	uint32_t failures;                 /* in a row */
 	uint64_t retry_ns;                 /* not before this time; 0: at once */
+};
+
+/* Kept by decay.c. */
+struct gm_decay {
+	uint64_t jobs; /* destructions of decayed chunks under way */
+	bool running;  /* the pool releases chunks because they decayed */
 };
 
 /* Kept by probe.c. */
@@ -87,6 +93,7 @@ struct gm_device {
 	struct gm_ledger ledger;
 	struct gm_pool pool;
 	struct gm_reserve reserve;
+	struct gm_decay decay;
 	struct gm_pressure pressure;
 	struct gm_queue queue;
 	struct gm_ladder ladder;

@@ -29,6 +29,7 @@ struct gm_env {
 	struct gm_payer *payers; /* by id, in order of age */
 	struct gm_chunk *chunks; /* by id; all but the doomed ones */
 
+	uint64_t armed_ns; /* when the daemon means to call gm_core_tick() */
 	unsigned depth;
 	bool woken;
 	/* Grants what waits and lets the ladders act. Core sets it: the modules below cannot call
@@ -51,6 +52,13 @@ static inline void gm_env_leave(struct gm_env *env)
 {
 	if (--env->depth == 0 && env->woken)
 		env->pump(env->core);
+}
+
+/* Something must be done at this time. If no tick comes by then, the pump asks for one. */
+static inline void gm_env_need_tick(struct gm_env *env, uint64_t ns)
+{
+	if (ns < env->armed_ns)
+		env->woken = true;
 }
 
 static inline void gm_env_tell(const struct gm_env *env, const struct gm_event *event)

@@ -26,6 +26,7 @@ struct gm_policy {
 	uint64_t min_free;
 	uint64_t max_pool;       /* bytes; UINT64_MAX: a quarter of the capacity */
 	uint32_t max_per_bucket; /* chunks; 0: no bound */
+	uint64_t pool_decay_ns;  /* how long a chunk stays pooled untaken; 0: for good */
 	uint64_t reserve;        /* bytes of fresh chunks kept ready: pooled, within max_pool */
 	bool pooling;            /* false: trust = client, nothing is pooled after use */
 	uint32_t level_ppm[GM_LEVELS - 1];

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
+
 /* A size is whole 2 MiB, so the transport fits into its low bits: that halves the key to hash. */
 struct pool_key {
 	uint64_t kind; /* size | transport */
@@ -158,9 +160,25 @@ static struct gm_pool_bucket *pool_bucket_get(struct gm_pool *pool, const struct
 	return bucket;
 }
 
+/* How many chunks of a bucket are the reserve. */
+static uint64_t pool_bucket_reserve(const struct gm_pool *pool, const struct gm_pool_bucket *bucket)
+{
+	if (bucket->key.domain != GM_DOMAIN_FRESH)
+		return 0;
+	for (unsigned c = 0; c < GM_CHUNK_CLASSES; c++)
+		if (bucket->key.kind == ((GM_CHUNK_MIN << c) | (uint64_t)GM_TRANSPORT_FD))
+			return pool->reserve[c];
+	return 0;
+}
+
 static void pool_add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk)
 {
 	struct gm_pool_domain *domain = bucket->domain;
+	/* Chunks of the reserve need no place among those that decay. A bucket has at least as many
+	 * chunks there as it has beyond the reserve. */
+	if (bucket->n >= pool_bucket_reserve(pool, bucket))
+		DL_APPEND2(pool->decaying, chunk, decay_prev, decay_next);
+
 	pool_domain_list_remove(pool, domain);
 	DL_PREPEND(bucket->chunks, chunk);
 	bucket->n++;
@@ -175,6 +193,14 @@ static void pool_add(struct gm_pool *pool, struct gm_pool_bucket *bucket, struct
 		pool->peak = pool->bytes;
 }
 
+static void pool_stop_decay(struct gm_pool *pool, struct gm_chunk *chunk)
+{
+	if (!chunk->decay_prev)
+		return;
+	DL_DELETE2(pool->decaying, chunk, decay_prev, decay_next);
+	chunk->decay_prev = chunk->decay_next = NULL;
+}
+
 /* touch: the domain used the pool just now. Otherwise it keeps its place in the order of use. */
 static void pool_remove_chunk(
 	struct gm_pool *pool, struct gm_pool_bucket *bucket, struct gm_chunk *chunk, bool touch)
@@ -182,6 +208,7 @@ static void pool_remove_chunk(
 	struct gm_pool_domain *domain = bucket->domain;
 	bool last = domain->by_age->age_next == NULL;
 
+	pool_stop_decay(pool, chunk);
 	if (touch || last)
 		pool_domain_list_remove(pool, domain);
 	DL_DELETE(bucket->chunks, chunk);
@@ -354,6 +381,67 @@ void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_p
 		gm_pool_shrink(pool, pool->bytes - max_bytes, GM_DOMAIN_FRESH);
 }
 
+void gm_pool_set_reserve(struct gm_pool *pool, const uint32_t chunks[GM_CHUNK_CLASSES])
+{
+	memcpy(pool->reserve, chunks, sizeof(pool->reserve));
+	for (unsigned c = 0; pool->fresh && c < GM_CHUNK_CLASSES; c++) {
+		struct gm_pool_bucket *bucket =
+			pool_bucket_find(pool, GM_TRANSPORT_FD, GM_CHUNK_MIN << c, GM_DOMAIN_FRESH);
+		while (bucket && bucket->n > chunks[c])
+			pool_release(pool, bucket->chunks->prev);
+	}
+}
+
+/* ---- decay */
+
+static uint64_t pool_decays_at(const struct gm_pool *pool, const struct gm_chunk *chunk)
+{
+	return pool->decay_ns ? gm_plus(chunk->pooled_at, pool->decay_ns) : UINT64_MAX;
+}
+
+uint64_t gm_pool_decay_due(const struct gm_pool *pool)
+{
+	return pool->decaying ? pool_decays_at(pool, pool->decaying) : UINT64_MAX;
+}
+
+unsigned gm_pool_decay(
+	struct gm_pool *pool, uint64_t now_ns, unsigned max_chunks, uint64_t max_bytes)
+{
+	unsigned n = 0;
+	uint64_t before = pool->bytes;
+	while (n < max_chunks && before - pool->bytes < max_bytes &&
+		gm_pool_decay_due(pool) <= now_ns) {
+		struct gm_chunk *chunk = pool->decaying;
+		const struct gm_pool_bucket *bucket =
+			pool_bucket_find(pool, chunk->transport, chunk->bytes, chunk->domain);
+		assert(bucket);
+
+		/* Others of its bucket went before it: now it belongs to the reserve. */
+		if (bucket->n <= pool_bucket_reserve(pool, bucket)) {
+			pool_stop_decay(pool, chunk);
+			continue;
+		}
+		pool_release(pool, chunk);
+		n++;
+	}
+	return n;
+}
+
+/* Until the next chunk of a bucket decays. */
+static uint64_t pool_bucket_decay_ns(
+	const struct gm_pool *pool, const struct gm_pool_bucket *bucket, uint64_t now_ns)
+{
+	const struct gm_chunk *chunk = bucket->chunks->prev;
+	if (!pool->decay_ns || bucket->n <= pool_bucket_reserve(pool, bucket))
+		return UINT64_MAX;
+
+	while (!chunk->decay_prev)
+		chunk = chunk->prev;
+	return gm_minus(pool_decays_at(pool, chunk), now_ns);
+}
+
+/* ---- the list */
+
 void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
 	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx)
 {
@@ -368,6 +456,7 @@ void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
 				.domain = b->key.domain,
 				.chunks = b->n,
 				.oldest_ns = now_ns > oldest ? now_ns - oldest : 0,
+				.decay_ns = pool_bucket_decay_ns(pool, b, now_ns),
 			});
 	}
 }
@@ -381,5 +470,5 @@ void gm_pool_deinit(struct gm_pool *pool)
 	if (pool->fresh)
 		pool_domain_free(pool, pool->fresh);
 	pool->fresh = NULL;
-	assert(!pool->domains && !pool->buckets);
+	assert(!pool->domains && !pool->buckets && !pool->decaying);
 }

@@ -16,6 +16,9 @@
  * Putting, taking or evicting one chunk costs the same however many chunks, buckets and domains
  * there are. A bucket hands out the chunk that came last (its pages are warm). Eviction takes the
  * chunk that came first, from the domain that has not used the pool for longest.
+ *
+ * A chunk that nobody took for decay_ns is due to be released. The reserve is not: as many fresh
+ * chunks of each size as gm_pool_set_reserve() says.
  */
 struct gm_pool_bucket;
 struct gm_pool_domain;
@@ -33,9 +36,12 @@ struct gm_pool {
 	struct gm_pool_domain *idle;    /* without chunks, longest unused first */
 	struct gm_pool_domain *fresh;   /* NULL: no fresh chunk was ever here */
 	size_t n_idle;
+	struct gm_chunk *decaying; /* oldest first; all chunks but the reserve */
 
 	uint64_t max_bytes;      /* of all that is pooled */
 	uint32_t max_per_bucket; /* chunks; 0: no bound */
+	uint64_t decay_ns;       /* 0: chunks stay until their room is needed */
+	uint32_t reserve[GM_CHUNK_CLASSES];
 
 	uint64_t bytes, chunks, peak;
 	/* In chunks: taken for a request; created for one because the pool had none; put in after
@@ -78,6 +84,15 @@ uint64_t gm_pool_clear_idle(struct gm_pool *pool, uint64_t before_ns);
 void gm_pool_clear_used(struct gm_pool *pool);
 /* Sets new bounds and releases what is past them. */
 void gm_pool_set_bounds(struct gm_pool *pool, uint64_t max_bytes, uint32_t max_per_bucket);
+/* Sets how many fresh chunks of each size are the reserve, and releases fresh chunks beyond it. */
+void gm_pool_set_reserve(struct gm_pool *pool, const uint32_t chunks[GM_CHUNK_CLASSES]);
+
+/* When the next chunk is due to be released; UINT64_MAX: none is. */
+uint64_t gm_pool_decay_due(const struct gm_pool *pool);
+/* Releases chunks that are due: max_chunks at most, and no further one after max_bytes. Returns how
+ * many. */
+unsigned gm_pool_decay(
+	struct gm_pool *pool, uint64_t now_ns, unsigned max_chunks, uint64_t max_bytes);
 
 struct gm_pool_bucket_info {
 	enum gm_transport transport;
@@ -85,6 +100,7 @@ struct gm_pool_bucket_info {
 	gm_domain domain;
 	uint64_t chunks;
 	uint64_t oldest_ns; /* how long the oldest one has been in the pool */
+	uint64_t decay_ns;  /* until the next one of them decays; UINT64_MAX: never */
 };
 void gm_pool_each(const struct gm_pool *pool, uint64_t now_ns,
 	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx);

@@ -32,6 +32,7 @@ void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 	}
 	if (left >= GM_CHUNK_MIN)
 		reserve->wanted[0]++;
+	gm_pool_set_reserve(&device->pool, reserve->wanted);
 
 	reserve->short_of = true;
 	reserve->failures = 0;

@@ -31,7 +31,6 @@ struct gm_core {
 	struct gm_share *shares; /* by hash of token */
 	uint64_t n_leases;
 	struct gm_core_counters counters;
-	uint64_t armed_ns; /* when the daemon means to call gm_core_tick() */
 };
 
 /* ---- session.c */

@@ -345,6 +345,7 @@ static void admin_fill_totals(
 	ret->misses = sums.misses;
 	ret->returns = sums.returns;
 	ret->released = sums.released;
+	ret->pool_decay_ms = sums.pool_decay_ns / GM_NS_PER_MS;
 }
 
 struct pools_packet {
@@ -370,6 +371,8 @@ static void admin_fill_bucket(const struct admin_listing *listing, const struct 
 		info->domain, listing->head.admin ? NULL : gm_peer_identity(peer), out->domains[i]);
 	bucket->chunks = info->chunks;
 	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
+	bucket->decays = info->decay_ns != UINT64_MAX;
+	bucket->decay_ms = bucket->decays ? info->decay_ns / GM_NS_PER_MS : 0;
 }
 
 static int admin_pools_next(struct gm_stream *stream, struct gm_peer *peer)

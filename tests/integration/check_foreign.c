@@ -298,6 +298,73 @@ START_TEST(foreign_holds_still_while_chunks_come_and_go)
 }
 END_TEST
 
+/* Uses most of device 0 and some pinned host memory, and leaves in good order. */
+static void visit(int channel, void *argument)
+{
+	gpumem_connect_options options = {.size = sizeof(options), .socket = broker.socket};
+	gpumem_session *session;
+	gpumem_buffer *buffer;
+	void *pinned;
+
+	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 400 * MIB, NULL, &buffer), GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_host_alloc(session, 8 * MIB, NULL, &pinned), GPUMEM_OK);
+	gpumem_disconnect(session);
+}
+
+static uint64_t pooled(size_t device)
+{
+	json_t *json = ask("devices");
+	uint64_t n = figure(json, device, "pooled");
+	json_decref(json);
+	return n;
+}
+
+/* How many of a device's buckets say when their chunks go back. */
+static size_t decaying(size_t device)
+{
+	json_t *json = ask("pools"), *entry;
+	size_t i, n = 0;
+	json_array_foreach(json_object_get(json, "buckets"), i, entry) n +=
+		(size_t)json_integer_value(json_object_get(entry, "device")) == device &&
+		json_is_integer(json_object_get(entry, "decay_ms"));
+	json_decref(json);
+	return n;
+}
+
+START_TEST(programs_outside_get_what_clients_left_in_the_pool)
+{
+	static const char rest[] = "fraction = 1.0\nmin_free = 0\nmax_pool = 100%\n"
+				   "host_limit = 64M\nreserve = 16M\n";
+	enum { PINNED = 2 };
+	struct gm_worker worker;
+	char text_of[256];
+
+	snprintf(text_of, sizeof(text_of), "[gpumemd]\npool_decay = off\n%s", rest);
+	gm_daemon_start(&broker, &(struct gm_daemon_options){.config = text_of, .args = on_gpus});
+	gm_worker_start(&worker, visit, NULL);
+	gm_worker_join(&worker);
+	GM_UNTIL(pooled(0) >= 400 * MIB && pooled(PINNED) >= 8 * MIB);
+	GM_REQUIRE_EQ(decaying(0) + decaying(PINNED), 0);
+
+	struct puppet other = puppet_start(0);
+	GM_REQUIRE_EQ(PUPPET(&other, INIT, 0).result, 0);
+	GM_REQUIRE_EQ(PUPPET(&other, CONTEXT, .a = 0).result, 0);
+	GM_REQUIRE(PUPPET(&other, ALLOC, .a = 400 * MIB).result != 0);
+
+	/* A reload tells when it goes, and another one lets it go now. */
+	snprintf(text_of, sizeof(text_of), "[gpumemd]\npool_decay = 1h\n%s", rest);
+	gm_daemon_reload(&broker, text_of);
+	GM_REQUIRE(decaying(0) > 0 && decaying(PINNED) > 0);
+	snprintf(text_of, sizeof(text_of), "[gpumemd]\npool_decay = 1ms\n%s", rest);
+	gm_daemon_reload(&broker, text_of);
+	GM_UNTIL(pooled(0) == 16 * MIB && pooled(PINNED) == 0);
+	GM_REQUIRE_EQ(PUPPET(&other, ALLOC, .a = 400 * MIB).result, 0);
+	puppet_stop(&other);
+	gm_daemon_stop(&broker);
+}
+END_TEST
+
 START_TEST(without_nvml_the_ledger_alone_counts_and_that_is_said)
 {
 	static const char *const env[] = {"GPUMEM_FAKE_WITHOUT=nvml", NULL};
@@ -331,6 +398,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, a_clients_own_part_is_foreign_and_its_leases_are_not);
 	tcase_add_test(tests, what_a_dead_clients_child_keeps_is_foreign_until_it_ends_too);
 	tcase_add_test(tests, foreign_holds_still_while_chunks_come_and_go);
+	tcase_add_test(tests, programs_outside_get_what_clients_left_in_the_pool);
 	tcase_add_test(tests, without_nvml_the_ledger_alone_counts_and_that_is_said);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);

@@ -45,6 +45,7 @@ START_TEST(an_empty_file_gives_every_key_its_default)
 		ck_assert_uint_eq(policy->max_pool, UINT64_MAX);
 		ck_assert_double_eq(config->devices[i].max_pool_share, 0.25);
 		ck_assert_uint_eq(policy->max_per_bucket, 0);
+		ck_assert_uint_eq(policy->pool_decay_ns, UINT64_C(60000000000));
 		ck_assert_uint_eq(policy->reserve, 64 << 20);
 		ck_assert(policy->pooling);
 		ck_assert_uint_eq(policy->level_ppm[0], 600000);
@@ -58,12 +59,13 @@ END_TEST
 
 START_TEST(every_key_can_be_written)
 {
-	accept_text("[gpumemd]\npreset=constrained\nbackend=host\nsocket=/x/y\nsocket_mode=0640\n"
-		    "socket_group=gpu\nadmin_group=ops\ntrust=client\ntransport=ipc\ntrack=all\n"
-		    "fraction=50%\nmin_free=1.5G\nmax_pool=3G\nmax_pooled_per_bucket=7\n"
-		    "reserve=0\ndecay=250ms\npressure_medium=0.1\npressure_high=20%\n"
-		    "pressure_critical=1\npressure_hysteresis=0\npressure_dwell=0\n"
-		    "hello_deadline=1min\nconnections_per_uid=8192\n[device 0]\nsize=2G\n");
+	accept_text(
+		"[gpumemd]\npreset=constrained\nbackend=host\nsocket=/x/y\nsocket_mode=0640\n"
+		"socket_group=gpu\nadmin_group=ops\ntrust=client\ntransport=ipc\ntrack=all\n"
+		"fraction=50%\nmin_free=1.5G\nmax_pool=3G\nmax_pooled_per_bucket=7\n"
+		"pool_decay=90s\nreserve=0\ndecay=250ms\npressure_medium=0.1\npressure_high=20%\n"
+		"pressure_critical=1\npressure_hysteresis=0\npressure_dwell=0\n"
+		"hello_deadline=1min\nconnections_per_uid=8192\n[device 0]\nsize=2G\n");
 	const struct gm_policy *policy = &config->devices[0].policy;
 	ck_assert_str_eq(config->preset, "constrained");
 	ck_assert_str_eq(config->backend, "host");
@@ -80,6 +82,8 @@ START_TEST(every_key_can_be_written)
 	ck_assert_uint_eq(policy->max_pool, UINT64_C(3) << 30);
 	ck_assert_double_lt(config->devices[0].max_pool_share, 0);
 	ck_assert_uint_eq(policy->max_per_bucket, 7);
+	ck_assert_uint_eq(policy->pool_decay_ns, UINT64_C(90000000000));
+	ck_assert_uint_eq(config->pinned.policy.pool_decay_ns, UINT64_C(90000000000));
 	ck_assert_uint_eq(policy->reserve, 0);
 	ck_assert_uint_eq(config->decay_ns, 250000000);
 	ck_assert_uint_eq(policy->level_ppm[0], 100000);
@@ -123,6 +127,17 @@ START_TEST(every_value_of_the_table_can_be_read_and_every_preset_stands_by_itsel
 	ck_assert_double_lt(config->devices[3].max_pool_share, 0.25);
 	ck_assert_uint_eq(config->devices[3].policy.max_per_bucket, 8);
 	ck_assert_uint_lt(config->decay_ns, UINT64_C(10000000000));
+	ck_assert_uint_lt(config->devices[3].policy.pool_decay_ns, UINT64_C(60000000000));
+}
+END_TEST
+
+START_TEST(the_pool_can_be_kept_for_good_on_all_devices_or_on_one)
+{
+	accept_text("[gpumemd]\npool_decay = off\n[device 1]\npool_decay = 5s\n");
+	ck_assert_uint_eq(config->devices[0].policy.pool_decay_ns, 0);
+	ck_assert_uint_eq(config->devices[1].policy.pool_decay_ns, UINT64_C(5000000000));
+	ck_assert_uint_eq(config->pinned.policy.pool_decay_ns, 0);
+	expect("", "pool_decay", "off", ":2");
 }
 END_TEST
 
@@ -420,6 +435,10 @@ static const char *const bad_values[][3] = {
 	{"decay", "2d", "\"2d\" is not between 0s and 1d"},
 	{"decay", "99999999999999999999s", "\"99999999999999999999s\" is not between 0s and 1d"},
 	{"decay", "-1s", "\"-1s\" is not a time, such as 100ms or 10s"},
+	{"pool_decay", "0", "\"0\" is no time; write off if it should never happen"},
+	{"pool_decay", "1us", "\"1us\" is not between 1ms and 1d"},
+	{"pool_decay", "2d", "\"2d\" is not between 1ms and 1d"},
+	{"pool_decay", "never", "\"never\" is not a time, such as 100ms or 10s"},
 	{"pressure_hysteresis", "0.51", "\"0.51\" is too large; the most is 0.5"},
 	{"hello_deadline", "0", "\"0\" is not between 1ms and 1h"},
 	{"connections_per_uid", "0", "\"0\" is not between 1 and 8192"},
@@ -599,6 +618,7 @@ int main(void)
 	Suite *suite = suite_create("config");
 	TCase *tcase = tcase_create("values");
 	tcase_add_checked_fixture(tcase, make_folder, remove_folder);
+	tcase_add_test(tcase, the_pool_can_be_kept_for_good_on_all_devices_or_on_one);
 	tcase_add_test(tcase, an_empty_file_gives_every_key_its_default);
 	tcase_add_test(tcase, every_key_can_be_written);
 	tcase_add_test(

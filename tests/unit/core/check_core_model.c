@@ -399,6 +399,7 @@ static void step_policy(struct model *m)
 	p->max_per_bucket = model_roll(m, 3) ? 0 : (uint32_t)(1 + model_roll(m, 4));
 	p->pooling = model_roll(m, 5) != 0;
 	p->reserve = model_roll(m, 3) * 32 * MiB;
+	p->pool_decay_ns = model_roll(m, 3) * 5000000000;
 	gm_core_set_policy(m->fake.core, d, p);
 }
 

@@ -246,6 +246,7 @@ static void script_pools(struct gm_fake *f, void *user)
 	totals.misses = 41152263;
 	totals.returns = 123456789;
 	totals.released = 123456789;
+	totals.pool_decay_ms = 60 * 1000;
 	reply.n_totals = 1;
 	reply.totals = &list;
 	send_answer(f, &packet, id, true);
@@ -256,9 +257,12 @@ static void script_pools(struct gm_fake *f, void *user)
 	bucket.domain = (char *)"uid 0 in "
 				"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 	bucket.oldest_ms = 3600 * 1000;
+	bucket.decays = true;
+	bucket.decay_ms = 12 * 1000;
 	reply.n_buckets = 1;
 	reply.buckets = &buckets;
 	send_answer(f, &packet, id, true);
+	bucket.decays = false;
 	bucket.transport = (Gm__Wire__Transport)77;
 	bucket.chunk_bytes = UINT64_MAX;
 	bucket.domain = (char *)"fresh";
@@ -275,6 +279,9 @@ START_TEST(pools_show_totals_and_buckets_wherever_their_packets_fall)
 	fits_screen(text, 24);
 	free(text);
 	json_t *json = run_json("pools", script_pools);
+	ck_assert_int_eq(json_integer_value(at(json, "pools", 0, "pool_decay_ms")), 60000);
+	ck_assert_int_eq(json_integer_value(at(json, "buckets", 0, "decay_ms")), 12000);
+	ck_assert(json_is_null(at(json, "buckets", 1, "decay_ms")));
 	ck_assert_double_eq_tol(json_real_value(at(json, "pools", 0, "hit_rate")), 0.75, 1e-6);
 	ck_assert_int_eq(json_integer_value(at(json, "buckets", 0, "bytes")), 128 << 20);
 	ck_assert_str_eq(json_string_value(at(json, "buckets", 0, "transport")), "fd");
