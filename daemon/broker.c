@@ -165,16 +165,18 @@ static bool broker_change_config(
 	return true;
 }
 
-/* Reads the configuration with the devices known, so that it can name them by UUID or PCI
- * address. */
+/* Reads the configuration with the devices known, so that it can name them by UUID or PCI address,
+ * and that limits are held against them. The socket is open already. */
 static int broker_load_for_devices(
 	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
 {
-	struct gm_config_known known = {.n = n};
+	struct gm_config_known known = {.n = n, .backend = broker->options->backend};
 	for (uint32_t i = 0; i < n; i++) {
 		const struct gm_backend_device *device = &broker->serve.devices[i];
 		known.devices[i].uuid = device->pinned ? NULL : device->uuid;
 		known.devices[i].pci = device->pci;
+		known.devices[i].total = device->total;
+		known.devices[i].pinned = device->pinned;
 	}
 	return gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
 }
@@ -405,16 +407,14 @@ static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 	return r;
 }
 
-/* Asks the backend about its devices. If the configuration names devices that were not known yet,
- * reads it again. */
+/* Asks the backend about its devices, and reads the configuration again: now it can be held against
+ * them. */
 static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	for (uint32_t i = 0; i < n; i++)
 		broker->ops->device_info(broker->backend, i, &broker->serve.devices[i]);
-	if (broker->config->n_strangers == 0)
-		return 0;
 
 	int r = broker_load_for_devices(broker, n, &config, &error);
 	if (r < 0) {

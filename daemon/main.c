@@ -87,21 +87,6 @@ static void complain(const char *error)
 		error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
 }
 
-/* For --check-config: checks the limits against the devices of the host backend, which the file
- * itself describes. Takes ownership of the configuration. Returns the exit status. */
-static int check_limits(struct gm_config *config, const char *backend)
-{
-	char *error = NULL;
-	int r = 0;
-	if (!strcmp(backend ? backend : config->backend, "host"))
-		r = gm_config_limits_fit_host(config, &error);
-	if (r < 0)
-		complain(error);
-	free(error);
-	gm_config_free(config);
-	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
 int main(int argc, char **argv)
 {
 	enum { CHECK_CONFIG = 256, SHOW_VERSION };
@@ -170,15 +155,21 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 
+	const struct gm_config_known known = {
+		.backend = options.backend,
+		.listens = !options.socket && !gm_service_passes_sockets(),
+	};
 	struct gm_config *config = NULL;
 	char *error = NULL;
-	if (gm_config_load(options.config_path, &config, &error) < 0) {
+	if (gm_config_load_for(options.config_path, &known, &config, &error) < 0) {
 		complain(error);
 		free(error);
 		return EXIT_FAILURE;
 	}
-	if (check)
-		return check_limits(config, options.backend);
+	if (check) {
+		gm_config_free(config);
+		return EXIT_SUCCESS;
+	}
 
 	gm_service_init_log();
 	signal(SIGPIPE, SIG_IGN);

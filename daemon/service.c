@@ -101,6 +101,11 @@ static void service_close_others(char *const *names, int n, int socket)
 			closed, closed == 1 ? "" : "s", first);
 }
 
+bool gm_service_passes_sockets(void)
+{
+	return sd_listen_fds(0) > 0;
+}
+
 int gm_service_listen_socket(int *ret_socket)
 {
 	char **names = NULL;

@@ -2,6 +2,7 @@
 #ifndef GM_DAEMON_SERVICE_H
 #define GM_DAEMON_SERVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The service manager. Without one, no function here does anything. Only this file uses
@@ -10,6 +11,8 @@
 /* Sends log lines with their fields to the journal, if stderr goes there. */
 void gm_service_init_log(void);
 
+/* Whether the service manager passed descriptors. Leaves them, and the variables about them. */
+bool gm_service_passes_sockets(void);
 /*
  * Finds the socket that socket activation passed: that of gpumemd.socket, or else the only one that
  * listens. It is CLOEXEC, and a listening SOCK_SEQPACKET Unix socket. Returns 1 and the socket; 0

@@ -38,8 +38,9 @@ void gm_doctor_configuration(struct gm_doctor *doctor)
 	char *error = NULL;
 	/* The root of a test may have its own. Otherwise the daemon's rules find the file. */
 	bool own = *doctor->root && gm_doctor_exists(doctor, SYSTEM_CONFIG);
-	int r = gm_config_load(
-		own ? gm_doctor_path(doctor, SYSTEM_CONFIG, path, sizeof(path)) : NULL,
+	const struct gm_config_known known = {.listens = true};
+	int r = gm_config_load_for(
+		own ? gm_doctor_path(doctor, SYSTEM_CONFIG, path, sizeof(path)) : NULL, &known,
 		&doctor->config, &error);
 
 	if (r < 0) {

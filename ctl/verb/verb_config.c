@@ -7,6 +7,7 @@
  */
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
-static const struct gm_column error_columns[] = {{"text", NULL, 0}};
+static const struct gm_column line_columns[] = {{"text", NULL, 0}};
 
 static const struct gm_column columns[] = {
 	{"section", "SECTION", GM_COLUMN_OPTIONAL},
@@ -25,46 +26,72 @@ static const struct gm_column columns[] = {
 	{"source", "SOURCE", GM_COLUMN_SHRINK},
 };
 
+/* One row for each line of a text. The lines also go to stderr if people read the answer. */
+static struct gm_table *config_lines(struct gm_ctl *ctl, char *text, bool to_people)
+{
+	struct gm_table *table = GM_TABLE_NEW(line_columns);
+	char *rest = text;
+
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		if (!*line)
+			continue;
+		gm_table_row(table);
+		gm_table_text(table, line);
+		if (to_people && !ctl->options->json)
+			gm_message(NULL, line);
+	}
+	return table;
+}
+
+/* Says which files were read: with the answer, or behind the mistakes. */
+static void config_name_files(struct gm_ctl *ctl, const struct gm_config_report *report, bool ok)
+{
+	const char *files = report->files ? report->files : "";
+
+	if (!*files && !report->path)
+		gm_writer_line(ctl->writer, "",
+			"no configuration is read, because neither XDG_CONFIG_HOME nor HOME is set");
+	else if (!*files)
+		gm_writer_line(ctl->writer, "",
+			"%s: there is no such file, so every key has its default", report->path);
+
+	for (const char *end; *files; files = *end ? end + 1 : end) {
+		char line[PATH_MAX + 32];
+		end = files + strcspn(files, "\n");
+		snprintf(line, sizeof(line), "%.*s: %s", (int)(end - files), files,
+			ok ? "no mistakes" : "was read");
+		if (ok)
+			gm_writer_line(ctl->writer, "", "%s", line);
+		else if (!ctl->options->json)
+			gm_message(NULL, line);
+	}
+}
+
 static gpumem_status config_check(struct gm_ctl *ctl)
 {
+	/* The daemon may be told otherwise on its command line, but most often it is not. */
+	const struct gm_config_known known = {.listens = true};
 	const char *path = ctl->options->n_args > 1 ? ctl->options->args[1] : NULL;
-	const char *name = path ? path : "the default configuration";
-	struct gm_table *errors = GM_TABLE_NEW(error_columns);
+	struct gm_config_report report;
 	struct gm_config *config = NULL;
-	char *error = NULL;
 
-	int r = gm_config_load(path, &config, &error);
-	if (r == 0 && !strcmp(config->backend, "host")) {
-		r = gm_config_limits_fit_host(config, &error);
-		if (r < 0)
-			gm_config_free(config);
-	}
+	int r = gm_config_read(path, &known, &config, &report);
+	gm_config_free(config);
+	if (r < 0 && !report.errors &&
+		asprintf(&report.errors, "%s: %s", path ? path : "the configuration",
+			strerror(-r)) < 0)
+		report.errors = NULL;
 
-	gm_writer_text(ctl->writer, "file", path);
+	gm_writer_text(ctl->writer, "file", report.path);
 	gm_writer_bool(ctl->writer, "ok", r == 0);
-	if (r == 0) {
-		gm_writer_line(ctl->writer, "", "%s: no errors", name);
-		gm_config_free(config);
-	} else {
-		/* "No" is an answer, too. Programs find the mistakes in it, people on stderr. */
+	/* "No" is an answer, too. Programs find the mistakes in it, people on stderr. */
+	if (r < 0)
 		ctl->status = GPUMEM_E_INVALID;
-		if (!error && asprintf(&error, "%s: %s", name, strerror(-r)) < 0)
-			error = NULL;
-		if (!error && errors)
-			errors->no_memory = true;
-
-		char *rest = error;
-		for (char *line; (line = strsep(&rest, "\n"));) {
-			if (!*line)
-				continue;
-			gm_table_row(errors);
-			gm_table_text(errors, line);
-			if (!ctl->options->json)
-				gm_message(NULL, line);
-		}
-	}
+	struct gm_table *errors = config_lines(ctl, report.errors, true);
+	config_name_files(ctl, &report, r == 0);
+	gm_writer_data(ctl->writer, "files", config_lines(ctl, report.files, false));
 	gm_writer_data(ctl->writer, "errors", errors);
-	free(error);
+	gm_config_report_deinit(&report);
 	return GPUMEM_OK;
 }
 
@@ -121,8 +148,9 @@ const struct gm_verb gm_verb_config = {
 	.name = "config",
 	.arguments = "check [FILE] | show",
 	.summary = "check a configuration, or show the one in use",
-	.help = "  check [FILE]  read FILE, or else the default configuration, as gpumemd would,\n"
-		"                and report all mistakes\n"
+	.help = "  check [FILE]  read FILE, or else the configuration that gpumemd would read if\n"
+		"                you started it (for root that of the system), and report all\n"
+		"                mistakes and the files that were read\n"
 		"  show          show the settings of the running daemon, and where each value\n"
 		"                comes from\n",
 	.max_args = 2,

@@ -76,14 +76,28 @@ struct gm_config {
  * /etc/gpumemd/gpumemd.conf for root and system users, and $XDG_CONFIG_HOME/gpumemd/gpumemd.conf
  * (or ~/.config/…) for others, and may be missing. The drop-ins are those in the folder path.d.
  *
+ * With known, everything is refused that a daemon on this machine would refuse when it starts or
+ * reloads: also a group or a folder that does not exist, and limits that do not fit the devices.
+ * Devices that are named by UUID and that known does not have are strangers. If known is NULL, only
+ * the files themselves are judged, and all devices that they do not number are strangers.
+ *
  * On error, returns a negative errno and sets *ret_error to a malloc'ed text that lists everything
  * that is wrong, one "file:line: key: what is wrong" per line. With -ENOMEM it can be NULL.
  */
 int gm_config_load(const char *path, struct gm_config **ret_config, char **ret_error);
-/* The same when the devices are known. Otherwise every device that a section does not name by its
- * number is a stranger. */
 int gm_config_load_for(const char *path, const struct gm_config_known *known,
 	struct gm_config **ret_config, char **ret_error);
+
+/* How reading went. */
+struct gm_config_report {
+	char *path;   /* the file; NULL: none is named, and the user has no folder for one */
+	char *files;  /* those that were read, with the drop-ins, in order, one per line */
+	char *errors; /* as *ret_error above */
+};
+void gm_config_report_deinit(struct gm_config_report *report);
+/* The same with a report, which is written on failure, too. */
+int gm_config_read(const char *path, const struct gm_config_known *known,
+	struct gm_config **ret_config, struct gm_config_report *ret_report);
 void gm_config_free(struct gm_config *config);
 
 /* The policy of a device (below GM_LIMIT_DEVICES) that has total bytes: shares become bytes. */
@@ -97,15 +111,5 @@ void gm_config_pinned_policy(
 /* The keys that differ and cannot change before a restart (the socket, the backend, the number and
  * sizes of devices, host_limit, host_memory): a malloc'ed text, or NULL if there are none. */
 char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);
-
-/*
- * Checks the limits against the devices: each device must exist, and the guarantees on it must not
- * exceed its capacity (UINT64_MAX: not known). Returns 0; -EINVAL with *ret_error as for
- * gm_config_load(); or -ENOMEM.
- */
-int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacities,
-	uint32_t n_devices, char **ret_error);
-/* The same for the devices that the configuration gives the host backend. */
-int gm_config_limits_fit_host(const struct gm_config *config, char **ret_error);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef GM_DAEMON_CONFIG_ERROR_H
 #define GM_DAEMON_CONFIG_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +10,7 @@
 struct gm_config_source {
 	struct gm_config_source *next;
 	size_t order; /* files are read in this order */
+	bool was_read;
 	char path[];
 };
 

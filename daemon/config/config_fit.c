@@ -1,124 +1,147 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether limits fit the devices. Reading a file needs no device, so this is a separate step: the
- * daemon takes it with its own devices, and a check of a file with the devices of host memory that
- * the file itself describes. All errors are reported at once, each with its file and line.
+ * Whether limits fit the devices: those that the daemon found, or those that the files themselves
+ * describe if they are for host memory. It must never guess what a device has that only the machine
+ * knows.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "daemon/config/config_fit.h"
+
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/units.h"
-#include "daemon/config/config.h"
+#include "daemon/config/config_effective.h"
+#include "daemon/core/policy.h"
 
-/* The "FILE:LINE" of a key of a limit, or of its first key if key is NULL. */
-static const char *fit_place_of(
-	const struct gm_config *config, const struct gm_config_limit *limit, const char *key)
+struct fit_devices {
+	uint32_t n;
+	uint64_t capacity[GM_LIMIT_DEVICES]; /* UINT64_MAX: not known */
+};
+
+/* What a device of total bytes can give out; UINT64_MAX if a value that counts was refused. */
+static uint64_t fit_capacity(const struct gm_config_reader *reader, uint32_t device, uint64_t total)
 {
-	char section[GM_CONFIG_OWNER_BYTES + 32];
-	if (limit->device == GM_CONFIG_ALL_DEVICES)
-		snprintf(section, sizeof(section), "limit %s", limit->owner);
-	else
-		snprintf(section, sizeof(section), "device %u limit %s", limit->device,
-			limit->owner);
-	for (size_t i = 0; i < config->n_entries; i++)
-		if (!strcmp(config->entries[i].section, section) &&
-			(!key || !strcmp(config->entries[i].key, key)))
-			return config->entries[i].source;
-	return limit->owner;
+	int slot = GM_CONFIG_SLOT_DEVICES + (int)device;
+	struct gm_config_effective fraction =
+		gm_config_effective(reader, GM_CONFIG_KEY_FRACTION, slot);
+	struct gm_config_effective min_free =
+		gm_config_effective(reader, GM_CONFIG_KEY_MIN_FREE, slot);
+	if (gm_config_effective_is_refused(&fraction) || gm_config_effective_is_refused(&min_free))
+		return UINT64_MAX;
+	return gm_policy_ceiling((uint64_t)(fraction.value.fraction * (double)total),
+		gm_minus(total, min_free.value.number), 0);
+}
+
+static void fit_use_known(const struct gm_config_reader *reader, struct fit_devices *ret)
+{
+	const struct gm_config_known *known = reader->names.known;
+	ret->n = known->n;
+	for (uint32_t i = 0; i < known->n; i++) {
+		uint64_t total = known->devices[i].total;
+		if (known->devices[i].pinned || !total)
+			ret->capacity[i] = total ? total : UINT64_MAX;
+		else
+			ret->capacity[i] = fit_capacity(reader, i, total);
+	}
+}
+
+/* The devices of host memory that the files describe. Pinned memory comes last, and its limit is
+ * its capacity. */
+static void fit_use_host(const struct gm_config_reader *reader, struct fit_devices *ret)
+{
+	for (ret->n = 0; ret->n < GM_LIMIT_DEVICES; ret->n++) {
+		const struct gm_config_setting *size =
+			&reader->settings[GM_CONFIG_SLOT_DEVICES + ret->n][GM_CONFIG_KEY_SIZE];
+		bool sized = size->text && size->value.number && !size->refused;
+		if (ret->n > 0 && !sized && !size->refused)
+			break;
+		ret->capacity[ret->n] =
+			sized ? fit_capacity(reader, ret->n, size->value.number) : UINT64_MAX;
+	}
+
+	struct gm_config_effective limit =
+		gm_config_effective_general(reader, GM_CONFIG_KEY_HOST_LIMIT);
+	if (!limit.value.number || ret->n == GM_LIMIT_DEVICES)
+		return;
+	ret->capacity[ret->n++] = limit.value.number == UINT64_MAX
+					  ? UINT64_MAX
+					  : limit.value.number / GM_CHUNK_MIN * GM_CHUNK_MIN;
 }
 
 /* Whether this limit gives the owner's guarantee on a device. */
-static bool fit_guarantees(
-	const struct gm_config *config, const struct gm_config_limit *limit, uint32_t device)
+static bool fit_guarantees(const struct gm_config_reader *reader,
+	const struct gm_config_limit_section *limit, uint32_t device)
 {
-	if (!limit->has_guarantee)
+	const struct gm_config_setting *guarantee = &limit->settings[GM_CONFIG_KEY_GUARANTEE];
+	if (!guarantee->text || guarantee->refused)
 		return false;
 	if (limit->device != GM_CONFIG_ALL_DEVICES)
 		return limit->device == device;
-	for (size_t i = 0; i < config->n_limits; i++) {
-		const struct gm_config_limit *other = &config->limits[i];
-		if (other->device == device && other->has_guarantee &&
-			!strcmp(other->owner, limit->owner))
+	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next)
+		if (l->device == device && l->settings[GM_CONFIG_KEY_GUARANTEE].text &&
+			!strcmp(l->owner, limit->owner))
 			return false;
-	}
 	return true;
 }
 
-static void fit_check_guarantees(
-	const struct gm_config *config, uint32_t device, uint64_t capacity, FILE *errors)
+static int fit_check_guarantees(struct gm_config_reader *reader, uint32_t device, uint64_t capacity)
 {
 	char size[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
 	uint64_t sum = 0;
-	for (size_t i = 0; i < config->n_limits; i++) {
-		const struct gm_config_limit *limit = &config->limits[i];
-		if (!fit_guarantees(config, limit, device))
+	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next) {
+		const struct gm_config_setting *guarantee = &l->settings[GM_CONFIG_KEY_GUARANTEE];
+		if (!fit_guarantees(reader, l, device))
 			continue;
-		if (limit->guarantee > capacity - sum) {
-			fprintf(errors,
-				"%s: guarantee: with %s for %s, guarantees on device %u go beyond its capacity of %s%s\n",
-				fit_place_of(config, limit, "guarantee"),
-				gm_format_size(limit->guarantee, size), limit->owner, device,
+		if (guarantee->value.number > capacity - sum)
+			return gm_config_errors_add(&reader->errors, guarantee->source,
+				guarantee->line,
+				"guarantee: with %s for %s, guarantees on device %u go beyond its capacity of %s%s",
+				gm_format_size(guarantee->value.number, size), l->owner, device,
 				gm_format_size(capacity, most),
-				limit->device == GM_CONFIG_ALL_DEVICES
+				l->device == GM_CONFIG_ALL_DEVICES
 					? "; [device N limit OWNER] sets it for one device"
 					: "");
-			return;
-		}
-		sum += limit->guarantee;
+		sum += guarantee->value.number;
 	}
+	return 0;
 }
 
-int gm_config_limits_fit(const struct gm_config *config, const uint64_t *capacities,
-	uint32_t n_devices, char **ret_error)
+/* A limit on a device that is named by its UUID and not here has no effect. */
+static int fit_check_number(struct gm_config_reader *reader,
+	const struct gm_config_limit_section *limit, const struct fit_devices *devices)
 {
-	char *text = NULL;
-	size_t size = 0;
-	FILE *errors = open_memstream(&text, &size);
-	if (!errors)
-		return -ENOMEM;
-
-	for (size_t i = 0; i < config->n_limits; i++) {
-		const struct gm_config_limit *limit = &config->limits[i];
-		if (limit->device != GM_CONFIG_ALL_DEVICES && limit->device >= n_devices)
-			fprintf(errors,
-				"%s: [device %u limit %s]: there is no device %u; there %s %u, numbered from 0\n",
-				fit_place_of(config, limit, NULL), limit->device, limit->owner,
-				limit->device, n_devices == 1 ? "is" : "are", n_devices);
-	}
-
-	for (uint32_t d = 0; d < n_devices; d++)
-		if (capacities[d] != UINT64_MAX)
-			fit_check_guarantees(config, d, capacities[d], errors);
-	int failed = ferror(errors);
-	if (fclose(errors) || failed || !text) {
-		free(text);
-		return -ENOMEM;
-	}
-	if (!size) {
-		free(text);
+	if (limit->device < devices->n || limit->device >= GM_LIMIT_DEVICES)
 		return 0;
-	}
-
-	text[size - 1] = '\0'; /* the last newline */
-	*ret_error = text;
-	return -EINVAL;
+	char title[GM_CONFIG_LIMIT_TITLE];
+	return gm_config_errors_add(&reader->errors, limit->source, limit->line,
+		"[%s]: there is no device %u; there %s %u, numbered from 0",
+		gm_config_limit_title(&reader->limits, limit, title), limit->device,
+		devices->n == 1 ? "is" : "are", devices->n);
 }
 
-int gm_config_limits_fit_host(const struct gm_config *config, char **ret_error)
+int gm_config_fit_check(struct gm_config_reader *reader)
 {
-	uint64_t capacities[GM_LIMIT_DEVICES];
-	uint32_t n = 0;
-	for (; n < GM_LIMIT_DEVICES && (n == 0 || config->devices[n].size); n++)
-		capacities[n] = config->devices[n].size ? gm_config_capacity(&config->devices[n],
-								  config->devices[n].size)
-							: UINT64_MAX;
+	const struct gm_config_known *known = reader->names.known;
+	struct gm_config_effective backend =
+		gm_config_effective_general(reader, GM_CONFIG_KEY_BACKEND);
+	struct fit_devices devices;
+	if (!known)
+		return 0;
+	if (known->n)
+		fit_use_known(reader, &devices);
+	else if (!strcmp(known->backend ? known->backend : backend.text, "host"))
+		fit_use_host(reader, &devices);
+	else
+		return 0;
 
-	/* Pinned memory comes last. Its limit is its capacity. */
-	if (config->host_limit && n < GM_LIMIT_DEVICES)
-		capacities[n++] = config->host_limit == UINT64_MAX
-					  ? UINT64_MAX
-					  : config->host_limit / GM_CHUNK_MIN * GM_CHUNK_MIN;
-	return gm_config_limits_fit(config, capacities, n, ret_error);
+	int r = 0;
+	/* A line that was not understood may have been meant to give the device a size. */
+	bool numbered = known->n || !reader->unsure;
+	for (const struct gm_config_limit_section *l = reader->limits.list; l && numbered && r >= 0;
+		l = l->next)
+		r = fit_check_number(reader, l, &devices);
+	for (uint32_t d = 0; d < devices.n && r >= 0; d++)
+		if (devices.capacity[d] != UINT64_MAX)
+			r = fit_check_guarantees(reader, d, devices.capacity[d]);
+	return r < 0 ? r : 0;
 }

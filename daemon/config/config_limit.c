@@ -183,7 +183,8 @@ static int limit_check_order(const struct gm_config_limits *limits, struct gm_co
 	const struct gm_config_setting *max = limit_in_force(limits, limit, GM_CONFIG_KEY_MAX);
 	const struct gm_config_setting *guarantee =
 		limit_in_force(limits, limit, GM_CONFIG_KEY_GUARANTEE);
-	if (!max->text || !guarantee->text || max->value.number >= guarantee->value.number ||
+	if (!max->text || !guarantee->text || max->refused || guarantee->refused ||
+		max->value.number >= guarantee->value.number ||
 		(max != &limit->settings[GM_CONFIG_KEY_MAX] &&
 			guarantee != &limit->settings[GM_CONFIG_KEY_GUARANTEE]))
 		return 0;
@@ -199,7 +200,8 @@ static int limit_check_order(const struct gm_config_limits *limits, struct gm_co
 	return limit_complain(errors, at, at == max ? "max" : "guarantee", text);
 }
 
-int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_config_errors *errors)
+int gm_config_limits_check(
+	const struct gm_config_limits *limits, struct gm_config_errors *errors, bool unsure)
 {
 	const struct gm_config_limit_section *limit, *first = NULL;
 	char text[GM_CONFIG_WHY_BYTES], title[GM_CONFIG_LIMIT_TITLE];
@@ -209,14 +211,15 @@ int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_conf
 			&limit->settings[GM_CONFIG_KEY_GUARANTEE];
 		if (!limit->settings[GM_CONFIG_KEY_MAX].text && !guarantee->text &&
 			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
-			r = gm_config_errors_add(errors, limit->source, limit->line,
-				"[%s]: sets nothing; set max, guarantee or priority",
-				gm_config_limit_title(limits, limit, title));
+			if (!unsure)
+				r = gm_config_errors_add(errors, limit->source, limit->line,
+					"[%s]: sets nothing; set max, guarantee or priority",
+					gm_config_limit_title(limits, limit, title));
 			continue;
 		}
 
 		r = limit_check_order(limits, errors, limit);
-		if (r < 0 || !guarantee->text || guarantee->value.number == 0)
+		if (r < 0 || !guarantee->text || guarantee->refused || guarantee->value.number == 0)
 			continue;
 
 		if (!strncmp(limit->owner, "client:", 7)) {

@@ -37,9 +37,11 @@ struct gm_config_limit_section *gm_config_limit_find(
 /* Adds the limit that a section names, if it is new. Returns 0, GM_CONFIG_E_REFUSED or -ENOMEM. */
 int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors *errors,
 	const struct gm_config_source *source, uint32_t line, const char *section);
-/* Complains about limits that contradict themselves or one another. Returns a negative errno only
- * if there is no memory. */
-int gm_config_limits_check(const struct gm_config_limits *limits, struct gm_config_errors *errors);
+/* Complains about limits that contradict themselves or one another. unsure: a line was not
+ * understood, and may have been meant for one of them. Returns a negative errno only if there is no
+ * memory. */
+int gm_config_limits_check(
+	const struct gm_config_limits *limits, struct gm_config_errors *errors, bool unsure);
 /* Fills in the limits of known devices and returns how many there are. ret_list must have room for
  * limits->n. */
 size_t gm_config_limits_fill(

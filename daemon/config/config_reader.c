@@ -38,6 +38,7 @@ void gm_config_reader_deinit(struct gm_config_reader *reader)
 			free(reader->settings[slot][id].text);
 	gm_config_limits_deinit(&reader->limits);
 	gm_config_errors_deinit(&reader->errors);
+	free(reader->path);
 	while (reader->source) {
 		struct gm_config_source *source = reader->source;
 		reader->source = source->next;
@@ -194,6 +195,8 @@ static int reader_on_value(
 			return r;
 		}
 		gm_config_value_parse(key, key->presets[0], &new.value, why);
+		new.refused = true;
+		reader->n_refused++;
 	}
 
 	free(setting->text);
@@ -212,6 +215,7 @@ static int reader_enter(struct gm_config_reader *reader, const char *path)
 		return -ENOMEM;
 	strcpy(source->path, path);
 	source->order = reader->source ? reader->source->order + 1 : 0;
+	source->was_read = false;
 	source->next = reader->source;
 	reader->source = source;
 	return 0;
@@ -220,7 +224,11 @@ static int reader_enter(struct gm_config_reader *reader, const char *path)
 static int reader_read_file(struct gm_config_reader *reader, const char *path)
 {
 	int r = reader_enter(reader, path);
-	return r < 0 ? r : gm_config_file_read(reader->source, &file_ops, reader, &reader->errors);
+	if (r == 0)
+		r = gm_config_file_read(reader->source, &file_ops, reader, &reader->errors);
+	if (r == 0)
+		reader->source->was_read = true;
+	return r;
 }
 
 static int reader_is_drop_in(const struct dirent *entry)
@@ -288,26 +296,47 @@ static int reader_default_path(char **ret_path)
 
 int gm_config_reader_read(struct gm_config_reader *reader, const char *path)
 {
-	char *found = NULL;
 	int r = 0;
 	bool missing = false;
+	if (path) {
+		reader->path = strdup(path);
+		r = reader->path ? 0 : -ENOMEM;
+	} else {
+		r = reader_default_path(&reader->path);
+	}
+	if (r < 0 || !reader->path)
+		return r;
+
 	if (!path) {
-		r = reader_default_path(&found);
-		if (r < 0 || !found)
-			return r;
-		path = found;
 		/* The file may be missing. If it exists and cannot be reached, that is an error. */
 		struct stat st;
-		missing = lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
+		missing = lstat(reader->path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
 	}
 
 	if (!missing)
-		r = reader_read_file(reader, path);
+		r = reader_read_file(reader, reader->path);
 	if (r != -ENOMEM) {
-		int s = reader_read_drop_ins(reader, path);
+		int s = reader_read_drop_ins(reader, reader->path);
 		r = r && s != -ENOMEM ? r : s;
 	}
-
-	free(found);
 	return r;
+}
+
+int gm_config_reader_names(const struct gm_config_reader *reader, char **ret_names)
+{
+	char *names = strdup("");
+	for (const struct gm_config_source *s = reader->source; s && names; s = s->next) {
+		char *more = NULL;
+		if (!s->was_read)
+			continue;
+		/* The list begins with the last file. */
+		if (asprintf(&more, "%s%s%s", s->path, *names ? "\n" : "", names) < 0)
+			more = NULL;
+		free(names);
+		names = more;
+	}
+	if (!names)
+		return -ENOMEM;
+	*ret_names = names;
+	return 0;
 }

@@ -24,6 +24,9 @@ enum gm_config_place gm_config_slot_place(int slot);
 
 struct gm_config_reader {
 	struct gm_config_errors errors;
+	size_t n_refused; /* errors that are about a value alone */
+	bool unsure;      /* a line was not understood, so a default may not be meant */
+	char *path;       /* of the first file; NULL: there is nowhere to look */
 	struct gm_config_source *source; /* the file that is being read; next are those before it */
 	bool named[GM_CONFIG_SLOTS];     /* the slots that have a section */
 	struct gm_config_names names;
@@ -39,5 +42,7 @@ void gm_config_reader_deinit(struct gm_config_reader *reader);
  * others, then returns a negative errno, which errors explains. Returns -ENOMEM at once.
  */
 int gm_config_reader_read(struct gm_config_reader *reader, const char *path);
+/* The names of the files that were read, in order, one per line. Returns 0 or -ENOMEM. */
+int gm_config_reader_names(const struct gm_config_reader *reader, char **ret_names);
 
 #endif

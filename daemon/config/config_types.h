@@ -10,13 +10,17 @@
 
 /* The types that config.h shows to the daemon and that the files below it also need. */
 
-/* The devices of this host, so that a file can name them by UUID or PCI address. */
+/* What is known about the place where a configuration is to be used: this machine. */
 struct gm_config_known {
-	uint32_t n;
+	uint32_t n; /* 0: the devices are not known */
 	struct {
 		const uint8_t *uuid; /* NULL: it has none */
 		const char *pci;     /* "": it has none */
+		uint64_t total;      /* bytes; 0: not known */
+		bool pinned;
 	} devices[GM_LIMIT_DEVICES];
+	const char *backend; /* that the daemon is told to use; NULL: that of the files */
+	bool listens;        /* the daemon makes the socket that the files name */
 };
 
 #define GM_CONFIG_ALL_DEVICES UINT32_MAX

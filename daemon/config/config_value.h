@@ -23,6 +23,7 @@ struct gm_config_setting {
 	char *text; /* NULL: they do not set it */
 	const struct gm_config_source *source;
 	uint32_t line;
+	bool refused; /* the text is no value; value is the default */
 	struct gm_config_value value;
 };
 

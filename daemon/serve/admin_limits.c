@@ -26,39 +26,9 @@
 
 /* ---- the configured limits */
 
-/* Refuses limits that do not fit the devices, with the file and the line to blame. Core checks the
- * rest. */
-static gpumem_status limits_fit(const struct gm_core *core, const struct gm_config *config,
-	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
-{
-	uint64_t capacities[GM_LIMIT_DEVICES];
-	uint32_t n = gm_core_device_count(core);
-	char *error = NULL;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct gm_device_figures figures;
-		gm_core_device_figures(core, i, &figures);
-		capacities[i] = policies ? gm_policy_capacity(&policies[i], figures.total)
-					 : figures.capacity;
-	}
-
-	int r = gm_config_limits_fit(config, capacities, n, &error);
-	if (r == 0)
-		return GPUMEM_OK;
-	snprintf(detail, GM_DETAIL_BYTES, "%s", error ? error : "the daemon is out of memory");
-	/* The log takes one line: the first. */
-	detail[strcspn(detail, "\n")] = '\0';
-	free(error);
-	return r == -ENOMEM ? GPUMEM_E_HOST_MEMORY : GPUMEM_E_INVALID;
-}
-
 gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *config,
 	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
-	gpumem_status status = limits_fit(core, config, policies, detail);
-	if (status != GPUMEM_OK)
-		return status;
-
 	GM_AUTO_FREE struct gm_quota_rule *rules =
 		calloc(config->n_limits ? config->n_limits : 1, sizeof(*rules));
 	if (!rules) {

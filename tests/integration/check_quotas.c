@@ -157,7 +157,7 @@ START_TEST(what_cannot_stand_is_told_with_its_line_and_changes_nothing)
 {
 	start(with_limits("[device 1 limit %s]\nmax = 16M\n", own_uid()));
 	gm_daemon_reload(&daemon_, with_limits("[device 2 limit %s]\nmax = 8M\n", own_uid()));
-	GM_REQUIRE(logged("%s:12: [device 2 limit %s]: there is no device 2; there are 2, numbered "
+	GM_REQUIRE(logged("%s:11: [device 2 limit %s]: there is no device 2; there are 2, numbered "
 			  "from 0",
 		daemon_.config, own_uid()));
 	gm_daemon_reload(&daemon_, with_limits("[device 1 limit uid:7]\nguarantee = 64M\n"
@@ -185,7 +185,7 @@ START_TEST(what_cannot_stand_is_told_with_its_line_and_changes_nothing)
 				  .config = with_limits("[device 5 limit uid:7]\nmax = 1M\n")});
 	int status = gm_daemon_spawn(&daemon_);
 	GM_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-	GM_REQUIRE(logged("%s:12: [device 5 limit uid:7]: there is no device 5", daemon_.config));
+	GM_REQUIRE(logged("%s:11: [device 5 limit uid:7]: there is no device 5", daemon_.config));
 	gm_daemon_stop(&daemon_);
 }
 END_TEST

@@ -103,19 +103,21 @@ START_TEST(a_check_of_the_configuration_knows_what_host_memory_can_hold)
 }
 END_TEST
 
-START_TEST(a_start_that_fails_is_a_failure_though_the_backend_does_not_come_back)
+START_TEST(limits_that_do_not_fit_are_refused_before_anything_is_made)
 {
 	struct gm_gate gate;
 	struct gm_daemon daemon;
 	gm_gate_make(&gate);
-	/* The reserve is being made when the limit turns out to be too much. */
+	/* The backend would not come back from making the reserve. */
 	gm_daemon_prepare(&daemon,
 		&(struct gm_daemon_options){.config = "[gpumemd]\nfraction = 1.0\nmin_free = 0\n"
 						      "reserve = 64M\nhost_limit = 0\n"
 						      "[device 0]\nsize = 256M\n"
 						      "[device 0 limit uid:7]\nguarantee = 2G\n",
 			.env = gate.env});
-	require_refusal(&daemon, (const char *[]){"guarantee", "does not return", NULL});
+	require_refusal(
+		&daemon, (const char *[]){"gpumemd.conf:9: guarantee: with 2.0G for uid:7", NULL});
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon, "does not return"), 0);
 	gm_daemon_stop(&daemon);
 	gm_gate_end(&gate);
 }
@@ -572,7 +574,7 @@ int main(void)
 	tcase_add_test(tc, a_value_that_makes_no_sense_names_file_line_and_key);
 	tcase_add_test(tc, a_backend_that_there_is_not_is_wrong_usage);
 	tcase_add_test(tc, a_check_of_the_configuration_knows_what_host_memory_can_hold);
-	tcase_add_test(tc, a_start_that_fails_is_a_failure_though_the_backend_does_not_come_back);
+	tcase_add_test(tc, limits_that_do_not_fit_are_refused_before_anything_is_made);
 	tcase_add_test(tc, a_configuration_that_is_not_there_is_an_error_when_it_was_named);
 	tcase_add_test(tc, a_socket_path_that_is_too_long_is_refused);
 	tcase_add_test(tc, a_socket_of_a_live_daemon_is_not_taken);

@@ -126,6 +126,61 @@ check "config check names file, line and key of every mistake" \
 	all "[ $status = 1 ]" 'complains "$dir/bad.conf:3:"' 'complains "$dir/bad.conf:4:"' "complains fractoin" "silent stdout"
 run 1 config check "$dir/bad.conf" --json
 check "and tells programs" all "[ $status = 1 ]" "is ok false" "is errors.# 2" "silent stderr"
+cat >"$dir/strict.conf" <<EOF
+[gpumemd]
+backend = host
+min_free = 0
+fraction = 7
+socket = $dir/nowhere/socket
+socket_group = no-such-group
+admin_group = nor-this-one
+pressure_medium = 0.9
+pressure_high = 0.8
+[device 0]
+size = 1G
+[limit uid:no-such-user]
+max = 1G
+[limit uid:0]
+guarantee = 2T
+[device 3 limit uid:0]
+max = 1G
+EOF
+mkdir "$dir/strict.conf.d"
+printf '[gpumemd]\ntrust = nobody\n' >"$dir/strict.conf.d/10-a.conf"
+printf '[gpumemd]\ntrack = all\n' >"$dir/strict.conf.d/20-b.conf"
+run 1 config check "$dir/strict.conf"
+missed=
+for mistake in ":4: fraction: " ":5: socket: there is no folder $dir/nowhere;" ":6: socket_group: there is no group " \
+	":7: admin_group: there is no group " ":9: pressure_high: the levels are out of order" \
+	":12: [limit uid:no-such-user]: there is no user " ".d/10-a.conf:2: trust: "; do
+	complains "$dir/strict.conf$mistake" || missed="$missed $mistake"
+done
+check "all mistakes in all files are reported in one go" [ "$status$missed" = 1 ]
+check "and the files are named, also those without a mistake" complains "strict.conf.d/20-b.conf: was read"
+grep -v ': was read$' "$dir/stderr" >"$dir/mistakes"
+"$gpumemd" --config "$dir/strict.conf" 2>"$dir/stderr"
+status=$?
+check "the daemon refuses to start with the same words" all "[ $status = 1 ]" 'cmp -s "$dir/mistakes" "$dir/stderr"'
+sed -i '/^fraction/d; /_group/d; /^socket/d; /^pressure/d; /^\[limit uid:no/,+1d' "$dir/strict.conf"
+rm "$dir/strict.conf.d/10-a.conf"
+run 1 config check "$dir/strict.conf"
+check "limits are held against the devices of host memory" all "[ $status = 1 ]" \
+	'complains "strict.conf:7: guarantee: with 2.0T for uid:0"' 'complains "strict.conf:8: [device 3 limit uid:0]: there is no device 3"'
+printf '[gpumemd]\n' >"$dir/strict.conf"
+run 0 config check "$dir/strict.conf"
+check "all files without mistakes are named" \
+	all 'says "$dir/strict.conf: no mistakes"' 'says "$dir/strict.conf.d/20-b.conf: no mistakes"'
+run 0 config check "$dir/strict.conf" --json
+check "for programs too" all "is file $dir/strict.conf" "is files.# 2" "is files.1.text $dir/strict.conf.d/20-b.conf" "is errors.# 0"
+default=$dir/xdg/gpumemd/gpumemd.conf
+if [ "$(id -u)" -lt 1000 ]; then
+	default=/etc/gpumemd/gpumemd.conf
+else
+	mkdir -p "$dir/xdg/gpumemd"
+	printf '[gpumemd]\n' >"$default"
+fi
+XDG_CONFIG_HOME=$dir/xdg "$gpumemctl" config check >"$dir/stdout" 2>&1
+check "without a file's name it reads and names what this user's daemon would read" says "$default: "
 run 1 config check "$dir/missing.conf"
 check "a file that is named must exist" all "[ $status = 1 ]" "complains missing.conf"
 for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense" \

@@ -131,6 +131,81 @@ START_TEST(every_value_of_the_table_can_be_read_and_every_preset_stands_by_itsel
 }
 END_TEST
 
+START_TEST(what_this_machine_does_not_have_is_refused_where_the_file_is_to_be_used)
+{
+	static const struct gm_config_known here = {.listens = true}, elsewhere = {0};
+	char text[1024], want[2048];
+	snprintf(text, sizeof(text),
+		"[gpumemd]\nsocket = %s/no-such-folder/socket\nsocket_group = no-such-group\n"
+		"admin_group = nor-this\nfraction = 2\n",
+		folder);
+	snprintf(want, sizeof(want),
+		"%1$s:2: socket: there is no folder %2$s/no-such-folder; create it, or write socket = auto\n"
+		"%1$s:3: socket_group: there is no group \"no-such-group\"; create it with groupadd, or leave out the key\n"
+		"%1$s:4: admin_group: there is no group \"nor-this\"; create it with groupadd, or leave out the key\n"
+		"%1$s:5: fraction: \"2\" is not a fraction, such as 0.9 or 90%%",
+		path, folder);
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
+	ck_assert_str_eq(error, want);
+	forget();
+
+	/* What is not a socket, or not a folder. */
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\nadmin_group = root\n", path);
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "exists and is not a socket; remove it"));
+	forget();
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s/socket\nsocket_group =\n", path);
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, ":2: socket: "));
+	ck_assert_ptr_nonnull(strstr(error, "is not a folder"));
+	forget();
+
+	/* A daemon that listens elsewhere does not mind. */
+	ck_assert_int_eq(gm_config_load_for(path, &elsewhere, &config, &error), 0);
+	forget();
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s/socket\n", folder);
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+}
+END_TEST
+
+START_TEST(the_report_names_every_file_that_was_read)
+{
+	struct gm_config_report report;
+	char want[1024];
+	put(path, "[gpumemd]\n", 10);
+	put_drop_in("20-b.conf", "[gpumemd]\nfraction = 2\n");
+	put_drop_in("10-a.conf", "[gpumemd]\n");
+	ck_assert_int_eq(gm_config_read(path, NULL, &config, &report), -EINVAL);
+	snprintf(want, sizeof(want), "%1$s\n%1$s.d/10-a.conf\n%1$s.d/20-b.conf", path);
+	ck_assert_str_eq(report.files, want);
+	ck_assert_str_eq(report.path, path);
+	ck_assert_ptr_nonnull(strstr(report.errors, "20-b.conf:2: fraction"));
+	gm_config_report_deinit(&report);
+
+	/* A file that cannot be read is not among them. */
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(gm_config_read(path, NULL, &config, &report), -ENOENT);
+	snprintf(want, sizeof(want), "%1$s.d/10-a.conf\n%1$s.d/20-b.conf", path);
+	ck_assert_str_eq(report.files, want);
+	ck_assert_str_eq(report.path, path);
+	gm_config_report_deinit(&report);
+
+	/* The default file need not exist. */
+	snprintf(want, sizeof(want), "%s/gpumemd/gpumemd.conf", folder);
+	setenv("XDG_CONFIG_HOME", folder, 1);
+	ck_assert_int_eq(gm_config_read(NULL, NULL, &config, &report), 0);
+	ck_assert_str_eq(report.path, getuid() < 1000 ? "/etc/gpumemd/gpumemd.conf" : want);
+	if (access(report.path, F_OK) < 0)
+		ck_assert_str_eq(report.files, "");
+	ck_assert_ptr_null(report.errors);
+	gm_config_report_deinit(&report);
+}
+END_TEST
+
 START_TEST(the_pool_can_be_kept_for_good_on_all_devices_or_on_one)
 {
 	accept_text("[gpumemd]\npool_decay = off\n[device 1]\npool_decay = 5s\n");
@@ -618,6 +693,9 @@ int main(void)
 	Suite *suite = suite_create("config");
 	TCase *tcase = tcase_create("values");
 	tcase_add_checked_fixture(tcase, make_folder, remove_folder);
+	tcase_add_test(
+		tcase, what_this_machine_does_not_have_is_refused_where_the_file_is_to_be_used);
+	tcase_add_test(tcase, the_report_names_every_file_that_was_read);
 	tcase_add_test(tcase, the_pool_can_be_kept_for_good_on_all_devices_or_on_one);
 	tcase_add_test(tcase, an_empty_file_gives_every_key_its_default);
 	tcase_add_test(tcase, every_key_can_be_written);

@@ -177,10 +177,25 @@ START_TEST(limits_contradict_each_other_across_sections)
 }
 END_TEST
 
-static void does_not_fit(const char *expected)
+/* For a daemon on this machine that is told to use host memory. */
+static int load_for_host(const char *text)
+{
+	static const struct gm_config_known host = {.backend = "host"};
+	forget();
+	put(path, text, strlen(text));
+	return gm_config_load_for(path, &host, &config, &error);
+}
+
+static void fits(const char *text)
+{
+	int r = load_for_host(text);
+	ck_assert_msg(r == 0, "refused: %s\n%s", error, text);
+}
+
+static void does_not_fit(const char *text, const char *expected)
 {
 	char want[1024];
-	ck_assert_int_eq(gm_config_limits_fit_host(config, &error), -EINVAL);
+	ck_assert_int_eq(load_for_host(text), -EINVAL);
 	snprintf(want, sizeof(want), expected, path, path);
 	ck_assert_str_eq(error, want);
 }
@@ -188,29 +203,73 @@ static void does_not_fit(const char *expected)
 START_TEST(limits_are_held_against_the_devices)
 {
 #define HOST "[gpumemd]\nmin_free=0\nfraction=1\nhost_limit=64M\n[device 0]\nsize=1G\n"
-	accept_text(
-		HOST "[device 1]\nsize=256M\n[limit uid:0]\nguarantee=64M\n"
-		     "[device 0 limit uid:7]\nguarantee=960M\n[device 2 limit gid:7]\nmax=1T\n");
-	ck_assert_int_eq(gm_config_limits_fit_host(config, &error), 0);
+	fits(HOST "[device 1]\nsize=256M\n[limit uid:0]\nguarantee=64M\n"
+		  "[device 0 limit uid:7]\nguarantee=960M\n[device 2 limit gid:7]\nmax=1T\n");
 	/* Pinned memory, the last device, is too small for that. */
-	accept_text(HOST "[limit uid:0]\nguarantee=66M\n");
-	does_not_fit("%s:8: guarantee: with 66.0M for uid:0, guarantees on device 1 go beyond its "
-		     "capacity of 64.0M; [device N limit OWNER] sets it for one device");
+	does_not_fit(HOST "[limit uid:0]\nguarantee=66M\n",
+		"%s:8: guarantee: with 66.0M for uid:0, guarantees on device 1 go beyond its "
+		"capacity of 64.0M; [device N limit OWNER] sets it for one device");
 	/* The one that is too much is told, and every device; one of its own counts instead. */
-	accept_text(HOST "[limit uid:0]\nguarantee=64M\n[device 0 limit uid:7]\nguarantee=962M\n"
-			 "[device 1 limit uid:0]\nguarantee=0\n[device 2 limit uid:3]\nmax=1G\n");
-	does_not_fit(
-		"%s:14: [device 2 limit uid:3]: there is no device 2; there are 2, numbered "
-		"from 0\n"
+	does_not_fit(HOST "[limit uid:0]\nguarantee=64M\n[device 0 limit uid:7]\nguarantee=962M\n"
+			  "[device 1 limit uid:0]\nguarantee=0\n[device 2 limit uid:3]\nmax=1G\n",
 		"%s:10: guarantee: with 962.0M for uid:7, guarantees on device 0 go beyond its "
-		"capacity of 1.0G");
+		"capacity of 1.0G\n"
+		"%s:13: [device 2 limit uid:3]: there is no device 2; there are 2, numbered "
+		"from 0");
 	/* What only the machine knows is not judged here. */
-	accept_text("[gpumemd]\nhost_limit=0\n[limit uid:0]\nguarantee=64T\n");
-	ck_assert_int_eq(gm_config_limits_fit_host(config, &error), 0);
-	accept_text("[gpumemd]\nhost_limit=0\n[device 1 limit uid:0]\nguarantee=64T\n");
-	does_not_fit(
-		"%s:4: [device 1 limit uid:0]: there is no device 1; there is 1, numbered from 0");
+	fits("[gpumemd]\nhost_limit=0\n[limit uid:0]\nguarantee=64T\n");
+	does_not_fit("[gpumemd]\nhost_limit=0\n[device 1 limit uid:0]\nguarantee=64T\n",
+		"%s:3: [device 1 limit uid:0]: there is no device 1; there is 1, numbered from 0");
+	/* Where the file is not to be used here, it is not judged at all. */
+	accept_text(HOST "[limit uid:0]\nguarantee=66M\n");
 #undef HOST
+}
+END_TEST
+
+START_TEST(limits_are_held_against_the_devices_that_there_are)
+{
+	static const struct gm_config_known two = {.n = 2,
+		.devices = {{.pci = "", .total = UINT64_C(1) << 30},
+			{.pci = "", .total = 64 << 20, .pinned = true}}};
+	static const char text[] = "[gpumemd]\nmin_free = 24M\nfraction = 1\nbackend = cuda\n"
+				   "[limit uid:0]\nguarantee = 64M\n"
+				   "[device 0 limit uid:1]\nguarantee = 937M\n"
+				   "[device 2 limit uid:1]\nmax = 1G\n";
+	char want[1024];
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &two, &config, &error), -EINVAL);
+	snprintf(want, sizeof(want),
+		"%s:8: guarantee: with 937.0M for uid:1, guarantees on device 0 go beyond its "
+		"capacity of 1000.0M\n"
+		"%s:9: [device 2 limit uid:1]: there is no device 2; there are 2, numbered from 0",
+		path, path);
+	ck_assert_str_eq(error, want);
+}
+END_TEST
+
+START_TEST(all_mistakes_come_at_once_and_none_twice)
+{
+	/* A bad value, two that contradict each other, and limits that do not fit. */
+	does_not_fit("[gpumemd]\nmin_free=0\nfraction=1\nhost_limit=none\npressure_high=0.3\n"
+		     "pressure_medium=0.4\n[device 0]\nsize=1G\n[limit uid:0]\nguarantee=2G\n"
+		     "[limit uid:1]\nmax=much\nguarantee=1G\n",
+		"%1$s:4: host_limit: \"none\" is not a size, such as 512M or 1.5G\n"
+		"%1$s:6: pressure_medium: the levels are out of order: pressure_medium (0.4) must be "
+		"below pressure_high (0.3)\n"
+		"%1$s:10: guarantee: with 2.0G for uid:0, guarantees on device 0 go beyond its "
+		"capacity of 1.0G; [device N limit OWNER] sets it for one device\n"
+		"%1$s:12: max: \"much\" is not a size, such as 512M or 1.5G");
+	/* Nobody is blamed for what a misspelt line was to say. */
+	does_not_fit("[gpumemd]\nmin_free=0\npressure_medium=0.85\npresure_high=0.9\n"
+		     "[device 1]\nszie=1G\n[device 2]\nsize=1G\n[limit uid:0]\nmx=1G\n"
+		     "[device 2 limit uid:0]\nmax=1G\n",
+		"%1$s:4: presure_high: unknown key; did you mean pressure_high?\n"
+		"%1$s:6: szie: unknown key; did you mean size?\n"
+		"%1$s:10: mx: unknown key; did you mean max?");
+	/* Nor for what a refused preset would set. */
+	does_not_fit("[gpumemd]\npreset=infrence\n[device 0]\nsize=300M\n",
+		"%s:2: preset: \"infrence\" is not one of default, inference, constrained; did you "
+		"mean inference?");
 }
 END_TEST
 
@@ -247,6 +306,8 @@ int main(void)
 	tcase_add_test(tcase, a_devices_own_limit_that_makes_no_sense_is_refused);
 	tcase_add_test(tcase, limits_contradict_each_other_across_sections);
 	tcase_add_test(tcase, limits_are_held_against_the_devices);
+	tcase_add_test(tcase, limits_are_held_against_the_devices_that_there_are);
+	tcase_add_test(tcase, all_mistakes_come_at_once_and_none_twice);
 	tcase_add_test(tcase, a_limit_past_the_most_is_refused);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

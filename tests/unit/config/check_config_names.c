@@ -17,7 +17,10 @@ static const uint8_t uuids[2][GM_UUID_BYTES] = {
 };
 /* The last is pinned host memory. */
 static const struct gm_config_known known = {
-	3, {{uuids[0], "0000:A0:00.0"}, {uuids[1], "0000:A1:00.0"}, {NULL, ""}}};
+	.n = 3,
+	.devices = {{.uuid = uuids[0], .pci = "0000:A0:00.0"},
+		{.uuid = uuids[1], .pci = "0000:A1:00.0"}, {.pci = "", .pinned = true}},
+};
 
 static int load_known(const char *text)
 {

@@ -37,6 +37,23 @@ START_TEST(a_reload_takes_a_good_configuration_and_keeps_the_old_one_over_a_bad_
 }
 END_TEST
 
+START_TEST(a_reload_reports_all_mistakes)
+{
+	start();
+	write_file(conf, "[gpumemd]\nbackend = host\ntrust = nobody\nadmin_group = no-such-group\n"
+			 "min_free = 0\n[device 0]\nsize = 256M\n[limit uid:0]\nguarantee = 1T\n"
+			 "[device 7 limit uid:0]\nmax = 1G\n");
+	ck_assert_int_eq(kill(daemon_pid, SIGHUP), 0);
+	wait_for("RELOADING=1");
+	wait_for("READY=1");
+	ck_assert(log_says("log", ":3: trust: \"nobody\" is not one of"));
+	ck_assert(log_says("log", ":4: admin_group: there is no group \"no-such-group\""));
+	ck_assert(log_says("log", ":10: [device 7 limit uid:0]: there is no device 7"));
+	ck_assert(log_says("log", "stays as it was"));
+	ck_assert(log_says("log", ":9: guarantee: with 1.0T for uid:0, guarantees on device 0 go"));
+}
+END_TEST
+
 START_TEST(a_daemon_that_is_told_to_stop_says_goodbye_and_ends_with_0)
 {
 	start();
@@ -81,6 +98,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(
 		tests, a_reload_takes_a_good_configuration_and_keeps_the_old_one_over_a_bad_one);
+	tcase_add_test(tests, a_reload_reports_all_mistakes);
 	tcase_add_test(tests, a_daemon_that_is_told_to_stop_says_goodbye_and_ends_with_0);
 	tcase_add_test(tests, a_daemon_whose_backend_is_stuck_still_ends);
 	suite_add_tcase(suite, tests);
