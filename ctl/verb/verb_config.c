@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/closest.h"
+#include "common/units.h"
 #include "ctl/io/message.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
@@ -110,16 +111,83 @@ static void config_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+/* A size as a file could say it, to the byte. */
+static void config_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
+{
+	static const char units[] = "KMGT";
+	size_t unit = 0;
+
+	if (bytes == UINT64_MAX) {
+		strcpy(text, "none");
+		return;
+	}
+	while (bytes && bytes % 1024 == 0 && unit < strlen(units)) {
+		bytes /= 1024;
+		unit++;
+	}
+	snprintf(text, GM_UNITS_TEXT, "%llu%.*s", (unsigned long long)bytes, unit > 0,
+		units + unit - (unit > 0));
+}
+
+static void config_add_limit(
+	struct gm_table *table, const Gm__Wire__Limit *limit, const char *key, const char *value)
+{
+	char section[GM_CONFIG_OWNER_BYTES + 32];
+
+	snprintf(section, sizeof(section), "device %u limit %s", limit->device, limit->owner);
+	gm_table_row(table);
+	gm_table_text(table, section);
+	gm_table_text(table, key);
+	gm_table_text(table, value);
+	gm_table_text(table, "set at run time, in no file");
+}
+
+/* Takes the limits, of which those that no file sets are part of the settings. */
+static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_table *table = user;
+	char text[GM_UNITS_TEXT];
+
+	for (size_t i = 0; i < packet->limits->n_limits; i++) {
+		const Gm__Wire__Limit *limit = packet->limits->limits[i];
+
+		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) {
+			config_format_size(limit->max, text);
+			config_add_limit(table, limit, "max", text);
+		}
+		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE) {
+			config_format_size(limit->guarantee, text);
+			config_add_limit(table, limit, "guarantee", text);
+		}
+		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY) {
+			snprintf(text, sizeof(text), "%d", limit->priority);
+			config_add_limit(table, limit, "priority", text);
+		}
+	}
+}
+
 static gpumem_status config_show(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetConfig body = GM__WIRE__GET_CONFIG__INIT;
+	Gm__Wire__GetConfig get_config = GM__WIRE__GET_CONFIG__INIT;
+	Gm__Wire__GetLimits get_limits = GM__WIRE__GET_LIMITS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct gm_table *table = GM_TABLE_NEW(columns);
+	struct gm_ctl_conn *conn = NULL;
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_CONFIG;
-	request.get_config = &body;
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CONFIG, config_take, table);
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK) {
+		request.body_case = GM__WIRE__PACKET__BODY_GET_CONFIG;
+		request.get_config = &get_config;
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CONFIG, config_take,
+			table, &ctl->trouble);
+	}
+	if (status == GPUMEM_OK) {
+		request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
+		request.get_limits = &get_limits;
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_LIMITS,
+			config_take_limits, table, &ctl->trouble);
+	}
+	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
 		gm_table_free(table);
 		return status;
@@ -151,8 +219,8 @@ const struct gm_verb gm_verb_config = {
 	.help = "  check [FILE]  read FILE, or else the configuration that gpumemd would read if\n"
 		"                you started it (for root that of the system), and report all\n"
 		"                mistakes and the files that were read\n"
-		"  show          show the settings of the running daemon, and where each value\n"
-		"                comes from\n",
+		"  show          show the settings of the running daemon, with limits that were\n"
+		"                set at run time, and where each value comes from\n",
 	.max_args = 2,
 	.run = config_run,
 };

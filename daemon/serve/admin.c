@@ -450,6 +450,21 @@ void gm_admin_trim(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 
 /* ---- configuration */
 
+/* The owner that a section of the configuration is about. Returns false if there is none. */
+static bool admin_entry_owner(const struct gm_config_entry *entry, struct gm_owner *ret_owner)
+{
+	static const char word[] = "limit ";
+	const char *at = entry->section;
+
+	if (strncmp(at, "device ", 7) == 0) {
+		at += 7;
+		at += strcspn(at, " ");
+		at += *at == ' ';
+	}
+	return strncmp(at, word, strlen(word)) == 0 &&
+	       gm_owner_parse(at + strlen(word), ret_owner) == 0;
+}
+
 static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
@@ -458,9 +473,17 @@ static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__ConfigEntry *list[GM_ADMIN_ENTRIES];
 	Gm__Wire__ConfigReply reply = GM__WIRE__CONFIG_REPLY__INIT;
 	size_t n = 0, bytes = 0, at = listing->entry;
+	unsigned asked = 0;
 
 	for (; at < config->n_entries && n < GM_ADMIN_ENTRIES; at++) {
 		const struct gm_config_entry *from = &config->entries[at];
+		struct gm_owner owner;
+		if (!listing->head.admin && admin_entry_owner(from, &owner)) {
+			if (gm_serve_is_private(&owner) && asked++ == GM_ANSWER_OWNERS)
+				break;
+			if (!gm_answer_may_see_owner(&listing->head, peer, &owner))
+				continue;
+		}
 		gm__wire__config_entry__init(&entries[n]);
 		entries[n].section = from->section;
 		entries[n].key = from->key;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Limits and the queue. Core decides whether a limit makes sense. This file makes sure that only an
- * administrator sets one, and tells the clients and watchers that it concerns. The queue shows no
- * more about a client than the list of clients does.
+ * administrator sets one, and tells the clients and watchers that it concerns. The list of limits
+ * and the queue show no more about a client than the list of clients does.
  */
 #include "daemon/serve/admin_limits.h"
 
@@ -87,12 +87,31 @@ static void limits_start_listing(struct gm_serve *serve, struct gm_peer *peer, u
 }
 
 struct limit_rows {
+	const struct gm_answer *answer;
+	const struct gm_peer *peer;
 	const struct gm_owner *only; /* NULL: all */
+	/* The owner that was last asked about: its limits on other devices come next. */
+	struct gm_owner asked;
+	bool seen;
+	unsigned n_asked;
 	size_t n;
 	Gm__Wire__Limit limits[GM_LIMITS_ROWS];
 	Gm__Wire__Limit *list[GM_LIMITS_ROWS];
 	char owners[GM_LIMITS_ROWS][GM_OWNER_TEXT];
 };
+
+/* Returns false if this packet may not ask about another owner. */
+static bool limits_ask_owner(struct limit_rows *out, const struct gm_owner *owner)
+{
+	if (memcmp(&out->asked, owner, sizeof(*owner)) == 0)
+		return true;
+	if (!out->answer->admin && gm_serve_is_private(owner) && out->n_asked++ == GM_ANSWER_OWNERS)
+		return false;
+
+	out->asked = *owner;
+	out->seen = gm_answer_may_see_owner(out->answer, out->peer, owner);
+	return true;
+}
 
 static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 {
@@ -100,8 +119,11 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
 		return true;
-	if (out->n == GM_LIMITS_ROWS)
+	if (out->n == GM_LIMITS_ROWS || !limits_ask_owner(out, &info->owner))
 		return false;
+	if (!out->seen)
+		return true;
+
 	size_t i = out->n++;
 	Gm__Wire__Limit *row = out->list[i] = &out->limits[i];
 	gm__wire__limit__init(row);
@@ -127,6 +149,10 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
 
 	out.n = 0;
+	out.n_asked = 0;
+	out.answer = &listing->head;
+	out.peer = peer;
+	out.asked = (struct gm_owner){.kind = GM_OWNER_KINDS}; /* nobody */
 	out.only = listing->one ? &listing->owner : NULL;
 	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;

@@ -3,6 +3,7 @@
 #include "daemon/serve/answer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void answer_free(struct gm_stream *stream)
 {
@@ -28,6 +29,29 @@ bool gm_answer_may_see(
 	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_client *client)
 {
 	return answer->admin || gm_identity_same_owner(gm_peer_identity(peer), client->identity);
+}
+
+static bool answer_is_of(const struct gm_client *client, const struct gm_owner *owner)
+{
+	switch (owner->kind) {
+	case GM_OWNER_UNIT:
+		return strcmp(client->identity->cgroup.unit, owner->name) == 0;
+	case GM_OWNER_CONTAINER:
+		return strcmp(client->identity->cgroup.container, owner->name) == 0;
+	default:
+		return strcmp(client->name, owner->name) == 0;
+	}
+}
+
+bool gm_answer_may_see_owner(
+	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_owner *owner)
+{
+	if (answer->admin || !gm_serve_is_private(owner))
+		return true;
+	for (const struct gm_client *c = answer->serve->clients->list; c; c = c->next)
+		if (gm_answer_may_see(answer, peer, c) && answer_is_of(c, owner))
+			return true;
+	return false;
 }
 
 static Gm__Wire__Packet answer_packet(

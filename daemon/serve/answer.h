@@ -27,6 +27,14 @@ void *gm_answer_new(struct gm_serve *serve, const struct gm_peer *peer, uint64_t
 bool gm_answer_may_see(
 	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_client *client);
 /*
+ * Whether the peer may know of this owner. Users, groups and sessions are no secret; a unit, a
+ * container or a client's name is, unless the peer may see the details of a client that it owns.
+ * Goes through all clients, so a packet must not ask more than GM_ANSWER_OWNERS times.
+ */
+#define GM_ANSWER_OWNERS 16
+bool gm_answer_may_see_owner(
+	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_owner *owner);
+/*
  * Sends one packet of a long answer. message is the one that body names. Returns what next() has to
  * return: 1 if more packets follow, 0 if not, or a negative errno. Then nothing was sent, and the
  * cursor must stay where it is. The caller keeps the fds.

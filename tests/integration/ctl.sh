@@ -298,6 +298,9 @@ check "a limit below what is held is accepted and shown as over" all "[ $status 
 run 0 limit --json
 check "and for programs" all "is limits.0.owner uid:$(id -u)" "is limits.0.max 33554432" "is limits.0.state over" \
 	"is limits.0.priority -3" "is limits.0.source run-time"
+run 0 config show --json
+check "config show has what was set at run time, and says so" \
+	all 'grep -A 3 "\"device 0 limit uid:$(id -u)\"" "$dir/stdout" | tr -d " \n" | grep -q "\"key\":\"max\",\"value\":\"32M\",\"source\":\"setatruntime"'
 run 1 limit set "uid:$(id -u)" guarantee=64M
 check "a guarantee above the max is refused with the reason" all "[ $status = 1 ]" "complains below" "silent stdout"
 run 0 limit reset
@@ -350,6 +353,21 @@ if has_users; then
 		"is clients.0.name null" "is clients.0.use.0.held $size"
 	run 0 buffers --json
 	check "nor what they keep there" all "[ $status = 0 ]" "is buffers.# 0"
+	as=()
+	# More than the daemon looks through for one packet.
+	for i in {1..20}; do run 0 limit set "client:ann$i" max=1G; done
+	run 0 limit set client:ann max=1G
+	run 0 limit set uid:4711 max=1G
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
+	run 0 limit --json
+	check "nor limits that name them" all "is limits.0.owner uid:4711" "! says client:ann"
+	run 0 config show --json
+	check "nor settings that do" all "says uid:4711" "! says client:ann"
+	as=()
+	run 0 limit --json
+	check "which an administrator sees" says client:ann
+	run 0 limit reset
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
 	run 4 trim
 	check "trim is denied to an ordinary user, with 4" all "[ $status = 4 ]" "silent stdout" "complains games"
 	as=()
@@ -363,6 +381,7 @@ if has_users; then
 	as=()
 else
 	for name in "an ordinary user sees the totals" "but not who others are" "nor what they keep there" \
+		"nor limits that name them" "nor settings that do" "which an administrator sees" \
 		"trim is denied to an ordinary user, with 4" "and nothing was trimmed" "the admin group may trim" \
 		"and sees everybody"; do
 		ok "$name # SKIP needs root to become another user"

@@ -564,19 +564,60 @@ static void script_config(struct gm_fake *f, void *user)
 	entry.source = (char *)"/etc/gpumemd/gpumemd.conf.d/"
 			       "10-a-file-whose-name-is-rather-long-and-goes-on-and-on.conf:12";
 	send_answer(f, &packet, request->id, false);
+
+	/* A limit of the configuration, and others that were set at run time, in part. */
+	request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_LIMITS);
+	Gm__Wire__LimitsReply limits = GM__WIRE__LIMITS_REPLY__INIT;
+	Gm__Wire__Limit rows[3] = {
+		GM__WIRE__LIMIT__INIT, GM__WIRE__LIMIT__INIT, GM__WIRE__LIMIT__INIT};
+	Gm__Wire__Limit *all[3] = {&rows[0], &rows[1], &rows[2]};
+	if (!request)
+		return;
+	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
+	packet.limits = &limits;
+	limits.n_limits = 3;
+	limits.limits = all;
+	for (size_t i = 0; i < 3; i++) {
+		rows[i].owner = (char *)(i == 2 ? "client:trainer" : "uid:1002");
+		rows[i].device = i == 1;
+		rows[i].set = 7;
+		rows[i].max = i == 2 ? UINT64_MAX : 3 * G / 2;
+		rows[i].guarantee = 1025;
+		rows[i].priority = -3;
+	}
+	rows[1].run_time = 1;
+	rows[2].run_time = 7;
+	send_answer(f, &packet, request->id, false);
 }
 
 START_TEST(config_show_names_the_source_of_each_value)
 {
 	struct gm_options options = {.args = {"show"}, .n_args = 1};
 	char *text = run("config", script_config, false, &options);
-	has(text, "fraction 0.9   /etc/gpumemd");
+	has(text, "fraction");
+	has(text, "/etc/gpumemd");
+	has(text, "set at run time");
 	fits_screen(text, 24);
 	free(text);
 	text = run("config", script_config, true, &options);
 	json_t *json = json_loads(text, 0, NULL);
 	ck_assert(json_is_null(at(json, "config", 0, "section")));
 	ck_assert_str_eq(json_string_value(at(json, "config", 0, "value")), "0.9");
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "config")), 5);
+	static const char *const expected[4][3] = {
+		{"device 1 limit uid:1002", "max", "1536M"},
+		{"device 0 limit client:trainer", "max", "none"},
+		{"device 0 limit client:trainer", "guarantee", "1025"},
+		{"device 0 limit client:trainer", "priority", "-3"},
+	};
+	for (size_t i = 0; i < 4; i++) {
+		static const char *const keys[] = {"section", "key", "value"};
+		for (size_t k = 0; k < 3; k++)
+			ck_assert_str_eq(json_string_value(at(json, "config", i + 1, keys[k])),
+				expected[i][k]);
+		ck_assert_str_eq(json_string_value(at(json, "config", i + 1, "source")),
+			"set at run time, in no file");
+	}
 	json_decref(json);
 	free(text);
 }
