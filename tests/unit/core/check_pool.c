@@ -261,6 +261,77 @@ START_TEST(buckets_are_listed_with_the_age_of_their_oldest)
 }
 END_TEST
 
+/* By domain. */
+static void note_decay(void *ctx, const struct gm_pool_bucket_info *bucket)
+{
+	uint64_t *left = ctx;
+	left[bucket->domain] = bucket->decay_ns;
+}
+
+START_TEST(buckets_are_listed_with_the_time_until_a_chunk_decays)
+{
+	static const uint32_t reserve[GM_CHUNK_CLASSES] = {1};
+	uint64_t left[3] = {0};
+	gm_pool_set_reserve(&pool, reserve);
+	put(2 * MiB, GM_DOMAIN_FRESH);
+	put(2 * MiB, 1);
+	put(2 * MiB, 1);
+	gm_pool_each(&pool, 1500, note_decay, left);
+	ck_assert_uint_eq(left[1], UINT64_MAX);
+
+	pool.decay_ns = 1000;
+	gm_pool_each(&pool, 1500, note_decay, left);
+	ck_assert_uint_eq(left[GM_DOMAIN_FRESH], UINT64_MAX);
+	ck_assert_uint_eq(left[1], 501);
+	ck_assert_uint_eq(gm_pool_decay_due(&pool), 2001);
+
+	/* One more than the reserve: that one decays. */
+	put(2 * MiB, GM_DOMAIN_FRESH);
+	gm_pool_each(&pool, 1500, note_decay, left);
+	ck_assert_uint_eq(left[GM_DOMAIN_FRESH], 503);
+	/* Late is not before the time. */
+	gm_pool_each(&pool, 5000, note_decay, left);
+	ck_assert_uint_eq(left[GM_DOMAIN_FRESH], 0);
+}
+END_TEST
+
+START_TEST(decay_keeps_as_many_fresh_chunks_as_the_reserve_has_whichever_went_before)
+{
+	static const uint32_t reserve[GM_CHUNK_CLASSES] = {2};
+	gm_pool_set_reserve(&pool, reserve);
+	pool.decay_ns = 10;
+	for (int i = 0; i < 4; i++)
+		put(2 * MiB, GM_DOMAIN_FRESH);
+	/* Room is needed: the oldest goes, which was of the reserve. */
+	ck_assert(gm_pool_evict(&pool, 1));
+	ck_assert_uint_eq(gm_pool_decay(&pool, 5000, 8, UINT64_MAX), 1);
+	ck_assert_uint_eq(pool.chunks, 2);
+	ck_assert_uint_eq(gm_pool_decay_due(&pool), UINT64_MAX);
+
+	/* A larger size has no reserve. */
+	put(4 * MiB, GM_DOMAIN_FRESH);
+	ck_assert_uint_eq(gm_pool_decay(&pool, 5000, 8, UINT64_MAX), 1);
+	/* A smaller reserve counts at once. */
+	gm_pool_set_reserve(&pool, (const uint32_t[GM_CHUNK_CLASSES]){1});
+	ck_assert_uint_eq(pool.chunks, 1);
+}
+END_TEST
+
+START_TEST(decay_stops_at_its_bounds)
+{
+	pool.decay_ns = 10;
+	for (gm_domain d = 1; d <= 6; d++)
+		put(2 * MiB, d);
+	ck_assert_uint_eq(gm_pool_decay(&pool, 5000, 2, UINT64_MAX), 2);
+	ck_assert_ptr_eq(released[0], &chunks[0]);
+	ck_assert_ptr_eq(released[1], &chunks[1]);
+	ck_assert_uint_eq(gm_pool_decay(&pool, 5000, 8, 3 * MiB), 2);
+	ck_assert_uint_eq(gm_pool_decay(&pool, 1013, 8, UINT64_MAX), 0);
+	ck_assert_uint_eq(gm_pool_decay(&pool, 1014, 8, UINT64_MAX), 1);
+	ck_assert_uint_eq(pool.chunks, 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pool");
@@ -280,6 +351,10 @@ int main(void)
 	tcase_add_test(tcase, domains_that_come_and_go_are_forgotten);
 	tcase_add_test(tcase, without_memory_a_chunk_stays_with_whoever_puts_it);
 	tcase_add_test(tcase, buckets_are_listed_with_the_age_of_their_oldest);
+	tcase_add_test(tcase, buckets_are_listed_with_the_time_until_a_chunk_decays);
+	tcase_add_test(
+		tcase, decay_keeps_as_many_fresh_chunks_as_the_reserve_has_whichever_went_before);
+	tcase_add_test(tcase, decay_stops_at_its_bounds);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
