@@ -25,7 +25,8 @@
 
 static const char own_name[] = "gpumemctl";
 
-static void main_style_init(struct gm_writer_style *style, bool utf8, bool legend)
+static void main_style_init(
+	struct gm_writer_style *style, bool utf8, const struct gm_options *options)
 {
 	bool terminal = isatty(STDOUT_FILENO);
 	const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
@@ -36,7 +37,8 @@ static void main_style_init(struct gm_writer_style *style, bool utf8, bool legen
 	*style = (struct gm_writer_style){
 		.colour = terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb"),
 		.ascii = terminal && !utf8,
-		.legend = legend,
+		.legend = !options->no_header,
+		.plain_bytes = options->bytes,
 	};
 
 	/* In a pipe or a file, tables are as wide as needed, unless COLUMNS is set. */
@@ -54,8 +56,10 @@ static int main_run(struct gm_options *options, bool utf8)
 	struct gm_writer_style style;
 	int exit_status;
 
-	main_style_init(&style, utf8, !options->no_legend);
-	ctl.writer = options->json ? gm_writer_json_new() : gm_writer_text_new(&style);
+	main_style_init(&style, utf8, options);
+	ctl.writer = options->json  ? gm_writer_json_new()
+		     : options->csv ? gm_writer_csv_new(!options->no_header)
+				    : gm_writer_text_new(&style);
 	if (!ctl.writer) {
 		gm_message(own_name, "out of memory");
 		return EXIT_FAILURE;

@@ -19,13 +19,16 @@
 #include "common/types.h"
 #include "common/units.h"
 #include "ctl/io/device_table.h"
+#include "ctl/io/user.h"
 #include "ctl/verbs.h"
 
 enum {
 	OPTION_JSON = 256,
 	OPTION_SOCKET,
 	OPTION_TIMEOUT,
-	OPTION_NO_LEGEND,
+	OPTION_CSV,
+	OPTION_NO_HEADER,
+	OPTION_BYTES,
 	OPTION_DEBUG,
 	OPTION_VERSION,
 	OPTION_OLDER_THAN,
@@ -34,6 +37,10 @@ enum {
 	OPTION_AT_LEAST,
 	OPTION_NEED,
 	OPTION_DRY_RUN,
+	OPTION_SORT,
+	OPTION_COLUMNS,
+	OPTION_USER,
+	OPTION_NAME,
 };
 
 static const struct option long_options[] = {
@@ -41,7 +48,10 @@ static const struct option long_options[] = {
 	{"json", no_argument, NULL, OPTION_JSON},
 	{"socket", required_argument, NULL, OPTION_SOCKET},
 	{"timeout", required_argument, NULL, OPTION_TIMEOUT},
-	{"no-legend", no_argument, NULL, OPTION_NO_LEGEND},
+	{"csv", no_argument, NULL, OPTION_CSV},
+	{"no-header", no_argument, NULL, OPTION_NO_HEADER},
+	{"no-legend", no_argument, NULL, OPTION_NO_HEADER}, /* its old name */
+	{"bytes", no_argument, NULL, OPTION_BYTES},
 	{"debug", no_argument, NULL, OPTION_DEBUG},
 	{"version", no_argument, NULL, OPTION_VERSION},
 	{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
@@ -50,6 +60,10 @@ static const struct option long_options[] = {
 	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
 	{"need", required_argument, NULL, OPTION_NEED},
 	{"dry-run", no_argument, NULL, OPTION_DRY_RUN},
+	{"sort", required_argument, NULL, OPTION_SORT},
+	{"columns", required_argument, NULL, OPTION_COLUMNS},
+	{"user", required_argument, NULL, OPTION_USER},
+	{"name", required_argument, NULL, OPTION_NAME},
 	{0},
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
@@ -100,7 +114,13 @@ static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 	return options_fail(error, "unknown verb '%s'; see 'gpumemctl help'", word);
 }
 
-static int options_take(struct gm_options *options, int option, char error[GM_OPTIONS_ERROR])
+/* Values that cannot be read before the verb is known. */
+struct options_texts {
+	const char *sort, *columns;
+};
+
+static int options_take(struct gm_options *options, struct options_texts *texts, int option,
+	char error[GM_OPTIONS_ERROR])
 {
 	uint64_t n;
 
@@ -122,8 +142,14 @@ static int options_take(struct gm_options *options, int option, char error[GM_OP
 				"--timeout '%s' is not a time; use 500ms, 10s or 1min", optarg);
 		options->timeout_ms = n / 1000000;
 		return 0;
-	case OPTION_NO_LEGEND:
-		options->no_legend = true;
+	case OPTION_CSV:
+		options->csv = true;
+		return 0;
+	case OPTION_NO_HEADER:
+		options->no_header = true;
+		return 0;
+	case OPTION_BYTES:
+		options->bytes = true;
 		return 0;
 	case OPTION_DEBUG:
 		options->debug = true;
@@ -169,6 +195,23 @@ static int options_take(struct gm_options *options, int option, char error[GM_OP
 	case OPTION_DRY_RUN:
 		options->given |= GM_OPTION_DRY_RUN;
 		return 0;
+	case OPTION_SORT:
+		texts->sort = optarg;
+		options->given |= GM_OPTION_SORT;
+		return 0;
+	case OPTION_COLUMNS:
+		texts->columns = optarg;
+		options->given |= GM_OPTION_COLUMNS;
+		return 0;
+	case OPTION_USER:
+		if (gm_user_find(optarg, &options->user) < 0)
+			return options_fail(error, "--user '%s': there is no such user", optarg);
+		options->given |= GM_OPTION_USER;
+		return 0;
+	case OPTION_NAME:
+		options->name = optarg;
+		options->given |= GM_OPTION_NAME;
+		return 0;
 	}
 	return -EINVAL;
 }
@@ -185,6 +228,10 @@ static const char *options_first_name(unsigned set)
 		{GM_OPTION_AT_LEAST, "--at-least"},
 		{GM_OPTION_NEED, "--need"},
 		{GM_OPTION_DRY_RUN, "--dry-run"},
+		{GM_OPTION_SORT, "--sort"},
+		{GM_OPTION_COLUMNS, "--columns"},
+		{GM_OPTION_USER, "--user"},
+		{GM_OPTION_NAME, "--name"},
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -193,10 +240,41 @@ static const char *options_first_name(unsigned set)
 	return "--older-than";
 }
 
+/* Checks what the verb was given, and reads what only the verb gives a meaning. */
+static int options_for_verb(
+	struct gm_options *options, const struct options_texts *texts, char error[GM_OPTIONS_ERROR])
+{
+	const struct gm_verb *verb = options->verb;
+	const char *sort = texts->sort ? texts->sort : verb->sort;
+	char why[GM_VIEW_WHY];
+
+	unsigned wrong = options->given & ~verb->takes;
+	if (wrong)
+		return options_fail(error,
+			"'gpumemctl %s' does not take %s; see 'gpumemctl %s --help'", verb->name,
+			options_first_name(wrong), verb->name);
+	if (options->json && options->csv)
+		return options_fail(error, "--json and --csv exclude each other");
+	if (options->csv && verb->streams)
+		return options_fail(error, "'gpumemctl %s' shows no table; use --json", verb->name);
+	if (options->json && texts->columns)
+		return options_fail(error,
+			"--columns is for tables and --csv; a program that reads JSON can choose");
+
+	if (sort && gm_view_sort(&options->view, verb->columns, verb->n_columns, sort, why) < 0)
+		return options_fail(error, "--sort: %s", why);
+	if (texts->columns && gm_view_show(&options->view, verb->columns, verb->n_columns,
+				      texts->columns, why) < 0)
+		return options_fail(error, "--columns: %s", why);
+	return 0;
+}
+
 int gm_options_parse(
 	int argc, char **argv, struct gm_options *ret_options, char error[GM_OPTIONS_ERROR])
 {
 	struct gm_options options = {.timeout_ms = GM_OPTIONS_TIMEOUT_MS};
+	struct options_texts texts = {0};
+	int r;
 
 	optind = 0; /* how to restart GNU getopt, so that it may change the order of argv */
 	opterr = 0;
@@ -212,7 +290,7 @@ int gm_options_parse(
 		if (option == '?')
 			return options_wrong_option(argv[optind > at ? optind - 1 : at], error);
 
-		int r = options_take(&options, option, error);
+		r = options_take(&options, &texts, option, error);
 		if (r < 0)
 			return r;
 	}
@@ -235,11 +313,9 @@ int gm_options_parse(
 		options.args[options.n_args++] = argv[optind];
 	}
 
-	unsigned wrong = options.given & ~options.verb->takes;
-	if (!options.help && wrong)
-		return options_fail(error,
-			"'gpumemctl %s' does not take %s; see 'gpumemctl %s --help'",
-			options.verb->name, options_first_name(wrong), options.verb->name);
+	r = options.help ? 0 : options_for_verb(&options, &texts, error);
+	if (r < 0)
+		return r;
 	*ret_options = options;
 	return 0;
 }

@@ -47,7 +47,7 @@ void gm_table_free(struct gm_table *table)
 	free(table);
 }
 
-static void table_begin(struct gm_table *table, bool more)
+static void table_begin(struct gm_table *table, enum gm_row_kind kind)
 {
 	if (!table || table->no_memory)
 		return;
@@ -69,18 +69,25 @@ static void table_begin(struct gm_table *table, bool more)
 		table->no_memory = true;
 		return;
 	}
-	table->rows[table->n_rows++] = (struct gm_row){.values = values, .more = more};
+	table->rows[table->n_rows] =
+		(struct gm_row){.values = values, .kind = kind, .added = table->n_rows};
+	table->n_rows++;
 	table->filled = 0;
 }
 
 void gm_table_row(struct gm_table *table)
 {
-	table_begin(table, false);
+	table_begin(table, GM_ROW_WHOLE);
 }
 
 void gm_table_more(struct gm_table *table)
 {
-	table_begin(table, true);
+	table_begin(table, GM_ROW_FOLDED);
+}
+
+void gm_table_flat(struct gm_table *table)
+{
+	table_begin(table, GM_ROW_FLAT);
 }
 
 static void table_add(struct gm_table *table, struct gm_value value)

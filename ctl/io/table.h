@@ -42,18 +42,29 @@ enum gm_column_flags {
 	GM_COLUMN_RIGHT = 1,
 	GM_COLUMN_SHRINK = 2,   /* becomes narrower if the terminal is too narrow */
 	GM_COLUMN_OPTIONAL = 4, /* hidden from people if no row has a value in it */
+	GM_COLUMN_NESTED = 8,   /* a table within a row: in JSON only */
+	GM_COLUMN_FLAT = 16,    /* not in JSON, where a nested table has the same */
 };
 
 struct gm_column {
 	const char *key;   /* for programs; NULL: programs do not get this column */
-	const char *title; /* for people; NULL: people do not get this column */
+	const char *title; /* for people; NULL: people get this column only if they ask for it */
 	unsigned flags;
+};
+
+enum gm_row_kind {
+	GM_ROW_WHOLE,
+	GM_ROW_FOLDED, /* continues the row before it; for people only */
+	GM_ROW_FLAT,   /* not in JSON, where a row before it has the same in a nested table */
 };
 
 struct gm_row {
 	struct gm_value *values;
-	bool more; /* continues the row before it; for people only */
+	enum gm_row_kind kind;
+	size_t added; /* how many rows were added before it */
 };
+
+struct gm_view;
 
 struct gm_table {
 	const struct gm_column *columns;
@@ -62,6 +73,7 @@ struct gm_table {
 	size_t n_rows, room;
 	size_t filled;  /* how many values the last row has so far */
 	bool no_memory; /* something could not be stored, so the table must not be shown */
+	const struct gm_view *view; /* view.h; NULL: all columns */
 };
 
 /* Does not copy the columns, which must outlive the table. Returns NULL if out of memory. */
@@ -75,7 +87,8 @@ void gm_table_free(struct gm_table *table);
  * the table. With a table of NULL they do nothing, and a writer treats NULL the same way.
  */
 void gm_table_row(struct gm_table *table);
-void gm_table_more(struct gm_table *table);
+void gm_table_more(struct gm_table *table); /* GM_ROW_FOLDED */
+void gm_table_flat(struct gm_table *table); /* GM_ROW_FLAT */
 void gm_table_none(struct gm_table *table);
 void gm_table_nones(struct gm_table *table, size_t n);
 void gm_table_text(struct gm_table *table, const char *text); /* NULL or "": none */

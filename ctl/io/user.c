@@ -8,10 +8,13 @@
 
 #include "ctl/io/user.h"
 
+#include <errno.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "common/units.h"
 
 #define KEPT 64
 
@@ -33,4 +36,20 @@ const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT])
 		kept[i].known = true;
 	}
 	return strcpy(text, kept[i].name);
+}
+
+int gm_user_find(const char *text, uid_t *ret_uid)
+{
+	const struct passwd *user = getpwnam(text);
+	uint64_t n;
+
+	if (user) {
+		*ret_uid = user->pw_uid;
+		return 0;
+	}
+	/* The last number stands for "no user". */
+	if (gm_parse_u64(text, &n) < 0 || n >= UINT32_MAX)
+		return -ENOENT;
+	*ret_uid = (uid_t)n;
+	return 0;
 }

@@ -8,4 +8,8 @@
 /* The name of the user or, if there is none, the uid. Caches names. */
 const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT]);
 
+/* Finds a user by name or, if nobody has that name, by number. Returns -ENOENT if there is no such
+ * user; a number needs no name. */
+int gm_user_find(const char *text, uid_t *ret_uid);
+
 #endif

@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * What the text and the JSON writer have in common: turns what verbs say into values and texts, and
+ * What all writers have in common: turns what verbs say into values and texts, and
  * remembers errors, so that verbs need not check each line they say.
  */
 
@@ -67,6 +67,15 @@ void gm_writer_group(struct gm_writer *writer, const char *key)
 {
 	if (writer->ops->group)
 		writer->ops->group(writer, key);
+}
+
+const char *gm_writer_bytes(
+	const struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT])
+{
+	if (!writer->plain_bytes)
+		return gm_format_size(bytes, text);
+	snprintf(text, GM_UNITS_TEXT, "%llu", (unsigned long long)bytes);
+	return text;
 }
 
 /* Returns a malloc'ed text. On failure, notes the error and returns NULL. */

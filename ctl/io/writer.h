@@ -6,11 +6,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/units.h"
 #include "ctl/io/table.h"
 
 /*
  * The folder ctl/io asks the daemon one question at a time (ctl_conn.h) and shows the answers to
- * people as text and to programs as JSON (this header), so that no text from elsewhere can command
+ * people as text and to programs as JSON or CSV (this header), so that no text from elsewhere can command
  * the terminal. It must never know which verb is asking, nor what the command line said.
  *
  * A verb says everything once. Fields are for programs, lines are for people, tables and notes are
@@ -36,14 +37,16 @@ struct gm_writer_ops {
 
 struct gm_writer {
 	const struct gm_writer_ops *ops;
-	int error; /* a negative errno that gm_writer_finish() returns; 0 if all went well */
+	int error;        /* a negative errno that gm_writer_finish() returns; 0 if all went well */
+	bool plain_bytes; /* people want 1536 rather than 1.5K */
 };
 
 struct gm_writer_style {
 	bool colour;
-	bool ascii;     /* the terminal can show nothing else */
-	bool legend;    /* show the headings of tables */
-	size_t columns; /* how wide tables may be; 0: as wide as needed */
+	bool ascii;       /* the terminal can show nothing else */
+	bool legend;      /* show the headings of tables */
+	bool plain_bytes; /* show sizes as numbers of bytes */
+	size_t columns;   /* how wide tables may be; 0: as wide as needed */
 };
 
 /* Return NULL if out of memory. */
@@ -51,6 +54,13 @@ struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style);
 struct gm_writer *gm_writer_json_new(void);
 /* Writes its object on one line, for an answer of many objects that each have their own writer. */
 struct gm_writer *gm_writer_json_line_new(void);
+/*
+ * Writes tables as RFC 4180 says, with lines that end in LF. The columns have the keys of JSON, and
+ * sizes and times are plain numbers, as there. A value that is not known is empty. An empty line
+ * separates two tables. Fields are written only if there is no table: then they are one row. Notes
+ * go to stderr.
+ */
+struct gm_writer *gm_writer_csv_new(bool header);
 void gm_writer_free(struct gm_writer *writer);
 
 /* For programs: one field of the object. No text (NULL or "") and UINT64_MAX become null. */
@@ -63,6 +73,10 @@ void gm_writer_share(struct gm_writer *writer, const char *key, uint64_t million
 void gm_writer_bool(struct gm_writer *writer, const char *key, bool yes);
 /* The fields that follow belong to an object under this key; NULL: to the outermost one again. */
 void gm_writer_group(struct gm_writer *writer, const char *key);
+
+/* Formats a size for a line, as this writer shows sizes in tables. Returns text. */
+const char *gm_writer_bytes(
+	const struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT]);
 
 /* For people: a line, with a label before it unless label is "". */
 void gm_writer_line(struct gm_writer *writer, const char *label, const char *format, ...)

@@ -65,7 +65,7 @@ static json_t *json_from_rows(const struct gm_table *table)
 	json_t *rows = json_array();
 
 	for (size_t r = 0; r < table->n_rows; r++) {
-		if (table->rows[r].more)
+		if (table->rows[r].kind != GM_ROW_WHOLE)
 			continue;
 
 		/* The _new calls take ownership and fail on NULL, so one check is enough. */
@@ -73,7 +73,7 @@ static json_t *json_from_rows(const struct gm_table *table)
 		if (json_array_append_new(rows, row) < 0)
 			goto fail;
 		for (size_t c = 0; c < table->n_columns; c++)
-			if (table->columns[c].key &&
+			if (table->columns[c].key && !(table->columns[c].flags & GM_COLUMN_FLAT) &&
 				json_object_set_new(row, table->columns[c].key,
 					json_from_value(&table->rows[r].values[c])) < 0)
 				goto fail;

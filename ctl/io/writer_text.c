@@ -7,11 +7,13 @@
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ctl/io/text.h"
+#include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 
 #define LABEL_COLUMNS  11
@@ -67,7 +69,7 @@ static char *text_value(const struct writer_text *writer, const struct gm_value 
 	case GM_VALUE_TEXT:
 		return gm_text_clean(value->text, writer->style.ascii);
 	case GM_VALUE_SIZE:
-		return strdup(gm_format_size(value->n, text));
+		return strdup(gm_writer_bytes(&writer->base, value->n, text));
 	case GM_VALUE_COUNT:
 		return asprintf(&shown, "%llu", (unsigned long long)value->n) < 0 ? NULL : shown;
 	case GM_VALUE_SIGNED:
@@ -111,9 +113,31 @@ static char *text_cell(const struct writer_text *writer, const struct gm_row *ro
 {
 	const struct gm_value *value = &row->values[column];
 
-	if (row->more && value->kind == GM_VALUE_NONE)
+	if (row->kind == GM_ROW_FOLDED && value->kind == GM_VALUE_NONE)
 		return strdup("");
 	return text_value(writer, value);
+}
+
+/* Returns the malloc'ed heading of a column, or NULL if out of memory. */
+static char *text_title(const struct gm_column *column)
+{
+	char *title = strdup(column->title ? column->title : gm_view_name(column));
+
+	for (char *t = title; t && !column->title && *t; t++)
+		*t = *t == '_' ? ' ' : (char)toupper((unsigned char)*t);
+	return title;
+}
+
+/* People see the columns that they ask for. Otherwise they see those that have a title. */
+static bool text_column_shown(const struct gm_table *table, size_t column)
+{
+	unsigned flags = table->columns[column].flags;
+
+	if (gm_view_chooses(table->view))
+		return true;
+	if (!table->columns[column].title)
+		return false;
+	return !(flags & GM_COLUMN_OPTIONAL) || text_column_has_values(table, column);
 }
 
 /* Formats every cell to measure it, and keeps none of them, because tables can be long. */
@@ -125,13 +149,17 @@ static int text_layout_init(
 	if (!layout->columns)
 		return -ENOMEM;
 
-	for (size_t c = 0; c < table->n_columns; c++) {
+	for (size_t i = 0; i < gm_view_width(table); i++) {
+		size_t c = gm_view_column(table, i);
 		const struct gm_column *column = &table->columns[c];
-		if (!column->title ||
-			((column->flags & GM_COLUMN_OPTIONAL) && !text_column_has_values(table, c)))
+		if (!text_column_shown(table, c))
 			continue;
 
-		size_t width = writer->style.legend ? strlen(column->title) : 1;
+		char *title = text_title(column);
+		if (!title)
+			return -ENOMEM;
+		size_t width = writer->style.legend ? strlen(title) : 1;
+		free(title);
 		for (size_t r = 0; r < table->n_rows; r++) {
 			char *cell = text_cell(writer, &table->rows[r], c);
 			if (!cell)
@@ -204,7 +232,7 @@ static int text_put_row(struct writer_text *writer, const struct text_layout *la
 
 	for (size_t i = 0; r == 0 && i < layout->n; i++) {
 		size_t c = layout->columns[i].column;
-		char *cell = row ? text_cell(writer, row, c) : strdup(table->columns[c].title);
+		char *cell = row ? text_cell(writer, row, c) : text_title(&table->columns[c]);
 		r = cell ? text_put_cell(writer, layout, i, cell,
 				   table->columns[c].flags & GM_COLUMN_RIGHT,
 				   row ? row->values[c].mark : GM_MARK_NONE)
@@ -280,6 +308,7 @@ struct gm_writer *gm_writer_text_new(const struct gm_writer_style *style)
 	if (!writer)
 		return NULL;
 	writer->base.ops = &ops;
+	writer->base.plain_bytes = style->plain_bytes;
 	writer->style = *style;
 
 	writer->stream = open_memstream(&writer->bytes, &writer->n_bytes);

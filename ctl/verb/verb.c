@@ -4,6 +4,7 @@
 #include "ctl/verb/verb.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,9 @@ const char *gm_verb_closest(const struct gm_verb *const *verbs, const char *name
 static void verb_print_options(void)
 {
 	fputs("  --json          write one JSON object: sizes in bytes, times in ms\n"
-	      "  --no-legend     leave out the headings of tables\n"
+	      "  --csv           write tables as CSV, with the names and values of --json\n"
+	      "  --no-header     leave out the headings of tables\n"
+	      "  --bytes         show sizes as numbers of bytes\n"
 	      "  --socket PATH   the socket of gpumemd (default: $GPUMEM_SOCKET, else the\n"
 	      "                  socket of your own daemon, else that of the system)\n"
 	      "  --timeout TIME  how long to wait for each answer (default: 10s)\n"
@@ -164,6 +167,17 @@ gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *con
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"there is no device %u; see 'gpumemctl devices'", ctl->options->device);
 	return status;
+}
+
+bool gm_verb_wants(const struct gm_options *options, int64_t device, uint32_t uid, const char *name)
+{
+	if (options->given & GM_OPTION_DEVICE && device != options->device)
+		return false;
+	if (options->given & GM_OPTION_USER && uid != options->user)
+		return false;
+	if (options->given & GM_OPTION_NAME && fnmatch(options->name, name ? name : "", 0))
+		return false;
+	return true;
 }
 
 void gm_verb_add_client(

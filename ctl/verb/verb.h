@@ -5,9 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/device_name.h"
 #include "ctl/io/ctl_conn.h"
+#include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 
 /*
@@ -27,10 +29,25 @@ enum gm_option_bits {
 	GM_OPTION_AT_LEAST = 8,
 	GM_OPTION_NEED = 16,
 	GM_OPTION_DRY_RUN = 32,
+	GM_OPTION_SORT = 64,
+	GM_OPTION_COLUMNS = 128,
+	GM_OPTION_USER = 256,
+	GM_OPTION_NAME = 512,
 };
+#define GM_OPTIONS_OF_LISTS \
+	(GM_OPTION_SORT | GM_OPTION_COLUMNS | GM_OPTION_DEVICE | GM_OPTION_USER | GM_OPTION_NAME)
 
 #define GM_OPTIONS_ARGS       5
 #define GM_OPTIONS_TIMEOUT_MS 10000
+
+/* Their help. */
+#define GM_VERB_HELP_OF_LISTS \
+	"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n" \
+	"  --columns COLUMN,...  show these columns, in this order\n" \
+	"  --device N            only on this device\n" \
+	"  --user USER           only clients of this user (a name or a number)\n" \
+	"  --name PATTERN        only clients with this name; *, ? and [...] match as in\n" \
+	"                        a shell, so quote them\n"
 
 struct gm_options {
 	const struct gm_verb *verb;
@@ -40,7 +57,9 @@ struct gm_options {
 	const char *socket; /* NULL: look for it where clients do */
 	uint64_t timeout_ms;
 	bool json;
-	bool no_legend;
+	bool csv;
+	bool no_header;
+	bool bytes; /* sizes as numbers of bytes */
 	bool debug;
 	bool help;
 	bool version;
@@ -51,6 +70,9 @@ struct gm_options {
 	const char *device_text;
 	uint32_t at_least; /* a level of pressure, 0 to 3 */
 	uint64_t need;
+	struct gm_view view; /* --sort and --columns, or the verb's own order */
+	uid_t user;
+	const char *name; /* a pattern */
 };
 
 /* What a verb runs with, and what it leaves for main(). */
@@ -72,6 +94,11 @@ struct gm_verb {
 	const char *help;      /* what --help adds; gpumemctl(1) says more */
 	unsigned takes;        /* enum gm_option_bits */
 	unsigned max_args;
+	bool streams; /* writes line by line, so it has no CSV */
+	/* For --sort and --columns: the columns to choose from, and the order without --sort. */
+	const struct gm_column *columns;
+	size_t n_columns;
+	const char *sort; /* NULL: as the daemon sends them */
 	/* Returns GPUMEM_OK if the writer has the answer. Otherwise ctl->trouble says why not. */
 	gpumem_status (*run)(struct gm_ctl *ctl);
 };
@@ -103,6 +130,13 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
  * would otherwise be empty without a reason.
  */
 gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn);
+
+/*
+ * Whether --device, --user and --name let a row through. device is -1 for a row that is about no
+ * device. A name that is NULL or "" matches no pattern but "".
+ */
+bool gm_verb_wants(
+	const struct gm_options *options, int64_t device, uint32_t uid, const char *name);
 
 /* Adds what verbs show about a client: session, pid, uid, user name, name. */
 void gm_verb_add_client(

@@ -6,8 +6,6 @@
  * most likely leaks.
  */
 
-#include <stdlib.h>
-
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -15,15 +13,15 @@ static const struct gm_column columns[] = {
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"tag", "TAG", GM_COLUMN_SHRINK},
-	{"session", NULL, 0},
+	{"session", NULL, GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
-	{"uid", NULL, 0},
-	{NULL, "USER", GM_COLUMN_SHRINK},
+	{"uid", NULL, GM_COLUMN_RIGHT},
+	{"user", "USER", GM_COLUMN_SHRINK},
 	{"client", "CLIENT", GM_COLUMN_SHRINK},
 };
-enum { COLUMN_AGE, COLUMN_BYTES };
 
 struct buffers_answer {
+	const struct gm_options *options;
 	struct gm_table *table;
 	uint64_t untracked;
 };
@@ -37,6 +35,8 @@ static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < reply->n_buffers; i++) {
 		const Gm__Wire__Buffer *buffer = reply->buffers[i];
 
+		if (!gm_verb_wants(answer->options, buffer->device, buffer->uid, buffer->client))
+			continue;
 		gm_table_row(table);
 		gm_table_time(table, buffer->age_ms);
 		gm_table_size(table, buffer->bytes);
@@ -51,40 +51,42 @@ static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 		answer->untracked = reply->untracked;
 }
 
-static int buffers_compare_age(const void *a, const void *b)
-{
-	const struct gm_value *x = ((const struct gm_row *)a)->values;
-	const struct gm_value *y = ((const struct gm_row *)b)->values;
-
-	if (x[COLUMN_AGE].n != y[COLUMN_AGE].n)
-		return x[COLUMN_AGE].n < y[COLUMN_AGE].n ? 1 : -1;
-	if (x[COLUMN_BYTES].n != y[COLUMN_BYTES].n)
-		return x[COLUMN_BYTES].n < y[COLUMN_BYTES].n ? 1 : -1;
-	return 0;
-}
-
-static gpumem_status buffers_run(struct gm_ctl *ctl)
+static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct buffers_answer answer = {.table = GM_TABLE_NEW(columns)};
+	struct gm_ctl_conn *conn;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
 
 	body.older_than_ms = ctl->options->older_than_ms;
 	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
 	request.get_buffers = &body;
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_BUFFERS, buffers_take, &answer);
+	status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS,
+			buffers_take, answer, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
+static gpumem_status buffers_run(struct gm_ctl *ctl)
+{
+	struct buffers_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
+
+	gpumem_status status = buffers_ask(ctl, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;
 	}
 
-	if (answer.table && answer.table->n_rows)
-		qsort(answer.table->rows, answer.table->n_rows, sizeof(*answer.table->rows),
-			buffers_compare_age);
+	gm_view_apply(&ctl->options->view, answer.table);
 	gm_writer_table_or(ctl->writer, "buffers", answer.table,
-		ctl->options->given & GM_OPTION_OLDER_THAN ? "No tracked buffer is that old."
-							   : "No buffers are tracked.");
+		ctl->options->given & ~(unsigned)GM_OPTION_OLDER_THAN ? "No tracked buffer matches."
+		: ctl->options->given ? "No tracked buffer is that old."
+				      : "No buffers are tracked.");
 
 	gm_writer_count(ctl->writer, "untracked", answer.untracked);
 	gm_writer_notes(ctl->writer);
@@ -99,9 +101,12 @@ const struct gm_verb gm_verb_buffers = {
 	.name = "buffers",
 	.arguments = "[--older-than TIME]",
 	.summary = "tracked buffers, oldest first",
-	.help = "  --older-than TIME  show only buffers that are at least this old: 60s, 5min, 2h\n\n"
-		"A buffer that is much older than the work it was for may be a leak. The key\n"
+	.help = "  --older-than TIME     only buffers that are at least this old: 60s, 2h\n" GM_VERB_HELP_OF_LISTS
+		"\nA buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
-	.takes = GM_OPTION_OLDER_THAN,
+	.takes = GM_OPTION_OLDER_THAN | GM_OPTIONS_OF_LISTS,
+	.columns = columns,
+	.n_columns = sizeof(columns) / sizeof(*columns),
+	.sort = "-age_ms,-bytes",
 	.run = buffers_run,
 };

@@ -20,7 +20,7 @@ static const struct gm_column columns[] = {
 	{"session", NULL, 0},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{NULL, "USER", 0},
+	{"user", "USER", 0},
 	{"client", "CLIENT", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"priority", "PRIORITY", GM_COLUMN_RIGHT},
 };
@@ -182,8 +182,8 @@ static void cleanup_say_result(struct gm_writer *writer, const struct cleanup_de
 {
 	char planned[GM_UNITS_TEXT], freed[GM_UNITS_TEXT];
 
-	gm_format_size(device->planned, planned);
-	gm_format_size(device->freed, freed);
+	gm_writer_bytes(writer, device->planned, planned);
+	gm_writer_bytes(writer, device->freed, freed);
 	if (!device->planned)
 		gm_writer_line(writer, "", "Device %u: there is nothing to do.", device->number);
 	else if (!device->done)

@@ -9,30 +9,33 @@
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
+/* JSON has the figures of all devices in a nested table. In tables and CSV, each device has a row. */
 static const struct gm_column columns[] = {
-	{"session", NULL, 0},
+	{"session", NULL, GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
-	{"uid", NULL, 0},
-	{NULL, "USER", GM_COLUMN_SHRINK},
+	{"uid", NULL, GM_COLUMN_RIGHT},
+	{"user", "USER", GM_COLUMN_SHRINK},
 	{"name", "NAME", GM_COLUMN_SHRINK},
-	{"command", NULL, 0},
-	{"unit", NULL, 0},
-	{"container", NULL, 0},
+	{"command", NULL, GM_COLUMN_SHRINK},
+	{"unit", NULL, GM_COLUMN_SHRINK},
+	{"container", NULL, GM_COLUMN_SHRINK},
 	{"state", NULL, 0},
 	{"details", NULL, 0},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
-	{"leases", NULL, 0},
-	{"use", NULL, 0},
-	{NULL, "DEV", GM_COLUMN_RIGHT},
-	{NULL, "HELD", GM_COLUMN_RIGHT},
-	{NULL, "IN USE", GM_COLUMN_RIGHT},
-	{NULL, "CACHED", GM_COLUMN_RIGHT},
+	{"leases", NULL, GM_COLUMN_RIGHT},
+	{"use", NULL, GM_COLUMN_NESTED},
+	{"device", "DEV", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"held", "HELD", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"in_use", "IN USE", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"cached", "CACHED", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"peak", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"hits", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"misses", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"returns", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"active_buffers", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
-
-#define COLUMNS_BEFORE_USE 13
-#define COLUMNS_AFTER_USE  2
 
 static const struct gm_column use_columns[] = {
 	{"device", NULL, 0},
@@ -47,61 +50,55 @@ static const struct gm_column use_columns[] = {
 };
 #define COLUMNS_OF_DETAILS 7
 
-static struct gm_table *clients_use_table(const Gm__Wire__Client *client)
+struct clients_answer {
+	const struct gm_options *options;
+	struct gm_table *table;
+	uint64_t unnamed; /* how many clients --name left out because their names are hidden */
+};
+
+/* Adds a device and its figures, in the order of use_columns. */
+static void clients_add_use(
+	struct gm_table *table, const Gm__Wire__Client *client, const Gm__Wire__ClientUse *use)
+{
+	gm_table_count(table, use->device);
+	gm_table_size(table, use->held);
+	if (!client->details) {
+		gm_table_nones(table, COLUMNS_OF_DETAILS);
+		return;
+	}
+	gm_table_size(table, use->in_use);
+	gm_table_size(table, use->cached);
+	gm_table_size(table, use->peak);
+	gm_table_count(table, use->hits);
+	gm_table_count(table, use->misses);
+	gm_table_count(table, use->returns);
+	gm_table_count(table, use->active_buffers);
+}
+
+static struct gm_table *clients_use_table(
+	const struct gm_options *options, const Gm__Wire__Client *client)
 {
 	struct gm_table *table = GM_TABLE_NEW(use_columns);
 
 	for (size_t i = 0; i < client->n_use; i++) {
 		const Gm__Wire__ClientUse *use = client->use[i];
 
-		gm_table_row(table);
-		gm_table_count(table, use->device);
-		gm_table_size(table, use->held);
-		if (!client->details) {
-			gm_table_nones(table, COLUMNS_OF_DETAILS);
+		if (options->given & GM_OPTION_DEVICE && use->device != options->device)
 			continue;
-		}
-		gm_table_size(table, use->in_use);
-		gm_table_size(table, use->cached);
-		gm_table_size(table, use->peak);
-		gm_table_count(table, use->hits);
-		gm_table_count(table, use->misses);
-		gm_table_count(table, use->returns);
-		gm_table_count(table, use->active_buffers);
+		gm_table_row(table);
+		clients_add_use(table, client, use);
 	}
 	return table;
 }
 
-static void clients_add_use(
-	struct gm_table *table, const Gm__Wire__Client *client, const Gm__Wire__ClientUse *use)
+/* Adds the values of a row. use: one device; NULL: the client holds nothing anywhere. */
+static void clients_add_values(const struct clients_answer *answer, const Gm__Wire__Client *client,
+	const Gm__Wire__ClientUse *use, bool first)
 {
-	gm_table_count(table, use->device);
-	gm_table_size(table, use->held);
-	gm_table_size(table, use->in_use);
-	gm_table_known(table, client->details);
-	gm_table_size(table, use->cached);
-	gm_table_known(table, client->details);
-}
-
-/* Returns the next device on which the client holds memory, from *i on, or NULL. */
-static const Gm__Wire__ClientUse *clients_next_use(const Gm__Wire__Client *client, size_t *i)
-{
-	while (*i < client->n_use) {
-		const Gm__Wire__ClientUse *use = client->use[(*i)++];
-		if (use->held)
-			return use;
-	}
-	return NULL;
-}
-
-static void clients_add_client(struct gm_table *table, const Gm__Wire__Client *client)
-{
+	struct gm_table *table = answer->table;
 	char user[GM_USER_TEXT];
-	size_t at = 0;
-	const Gm__Wire__ClientUse *use = clients_next_use(client, &at);
 
 	/* The daemon sends 0 for a number that the asker may not see: not known, rather than 0. */
-	gm_table_row(table);
 	gm_table_count(table, client->session);
 	gm_table_known(table, client->details || client->session);
 	gm_table_count(table, (uint64_t)client->pid);
@@ -118,58 +115,114 @@ static void clients_add_client(struct gm_table *table, const Gm__Wire__Client *c
 	gm_table_known(table, client->details || client->age_ms);
 	gm_table_count(table, client->leases);
 	gm_table_known(table, client->details || client->leases);
-	gm_table_rows(table, clients_use_table(client));
+	if (first)
+		gm_table_rows(table, clients_use_table(answer->options, client));
+	else
+		gm_table_none(table);
 
 	if (use) {
 		clients_add_use(table, client, use);
 	} else {
 		gm_table_none(table);
 		gm_table_size(table, 0);
-		gm_table_nones(table, 2);
+		gm_table_nones(table, COLUMNS_OF_DETAILS);
 	}
 	gm_table_text(table, client->quarantined ? "quarantined" : NULL);
 	gm_table_mark(table, GM_MARK_WARN);
 	gm_table_text(table, *client->container ? client->container : client->unit);
+}
 
-	while (use && (use = clients_next_use(client, &at))) {
-		gm_table_more(table);
-		gm_table_nones(table, COLUMNS_BEFORE_USE);
-		clients_add_use(table, client, use);
-		gm_table_nones(table, COLUMNS_AFTER_USE);
+/* A row for each device on which the client holds memory. */
+static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Client *client)
+{
+	const struct gm_options *options = answer->options;
+	bool first = true;
+
+	for (size_t i = 0; i < client->n_use; i++) {
+		const Gm__Wire__ClientUse *use = client->use[i];
+
+		if (!use->held || !gm_verb_wants(options, use->device, client->uid, client->name))
+			continue;
+		if (first)
+			gm_table_row(answer->table);
+		else
+			gm_table_flat(answer->table);
+		clients_add_values(answer, client, use, first);
+		first = false;
+	}
+
+	if (first && gm_verb_wants(options, -1, client->uid, client->name)) {
+		gm_table_row(answer->table);
+		clients_add_values(answer, client, NULL, true);
 	}
 }
 
 static void clients_take(void *user, const Gm__Wire__Packet *packet)
 {
-	for (size_t i = 0; i < packet->clients->n_clients; i++)
-		clients_add_client(user, packet->clients->clients[i]);
+	struct clients_answer *answer = user;
+
+	for (size_t i = 0; i < packet->clients->n_clients; i++) {
+		const Gm__Wire__Client *client = packet->clients->clients[i];
+
+		answer->unnamed += answer->options->given & GM_OPTION_NAME && !client->details;
+		clients_add_client(answer, client);
+	}
+}
+
+static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answer)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_ctl_conn *conn;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
+	request.get_clients = &body;
+	status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+			clients_take, answer, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	return status;
 }
 
 static gpumem_status clients_run(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_table *table = GM_TABLE_NEW(columns);
+	struct clients_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
-	request.get_clients = &body;
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take, table);
+	gpumem_status status = clients_ask(ctl, &answer);
 	if (status != GPUMEM_OK) {
-		gm_table_free(table);
+		gm_table_free(answer.table);
 		return status;
 	}
-	gm_writer_table_or(ctl->writer, "clients", table, "No clients are connected.");
+
+	gm_view_apply(&ctl->options->view, answer.table);
+	gm_writer_table_or(ctl->writer, "clients", answer.table,
+		ctl->options->given ? "No client matches." : "No clients are connected.");
+	gm_writer_notes(ctl->writer);
+	if (answer.unnamed)
+		gm_writer_note(ctl->writer, "hidden", GM_MARK_NONE,
+			"%llu client%s left out: only %s and administrators see %s",
+			(unsigned long long)answer.unnamed, answer.unnamed == 1 ? " was" : "s were",
+			answer.unnamed == 1 ? "its user" : "their users",
+			answer.unnamed == 1 ? "its name" : "their names");
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_clients = {
 	.name = "clients",
-	.arguments = "",
+	.arguments = "[--sort COLUMN]",
 	.summary = "clients and the memory that they hold",
-	.help = "HELD is what the daemon charges. IN USE and CACHED are what the client says\n"
-		"about it. You see only the totals of other users' clients, unless you are an\n"
-		"administrator. A quarantined client has lost its connection, but its process\n"
-		"lives. Its memory stays charged until it reconnects or its process ends.\n",
+	.help = GM_VERB_HELP_OF_LISTS
+	"\nHELD is what the daemon charges. IN USE and CACHED are what the client says\n"
+	"about it. You see only the totals of other users' clients, unless you are an\n"
+	"administrator. A quarantined client has lost its connection, but its process\n"
+	"lives. Its memory stays charged until it reconnects or its process ends.\n",
+	.takes = GM_OPTIONS_OF_LISTS,
+	.columns = columns,
+	.n_columns = sizeof(columns) / sizeof(*columns),
 	.run = clients_run,
 };

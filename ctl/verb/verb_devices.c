@@ -17,7 +17,7 @@ static const struct gm_column process_columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{NULL, "USER", GM_COLUMN_SHRINK},
+	{"user", "USER", GM_COLUMN_SHRINK},
 	{"command", "COMMAND", GM_COLUMN_SHRINK},
 	{"bytes", "FOREIGN", GM_COLUMN_RIGHT},
 	{"kind", NULL, 0},
@@ -124,12 +124,14 @@ static void devices_say_foreign(struct gm_writer *writer, const Gm__Wire__Device
 
 	if (device->measured) {
 		gm_writer_line(writer, "foreign", "%s, which leaves a ceiling of %s",
-			gm_format_size(device->foreign, a), gm_format_size(device->ceiling, b));
-		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
+			gm_writer_bytes(writer, device->foreign, a),
+			gm_writer_bytes(writer, device->ceiling, b));
+		gm_writer_line(writer, "free", "%s", gm_writer_bytes(writer, device->free, a));
 	} else {
 		gm_writer_line(writer, "foreign", "not known (%s); see gpumemctl doctor",
 			*device->trouble ? device->trouble : "no figures from NVML");
-		gm_writer_line(writer, "free", "at most %s", gm_format_size(device->free, a));
+		gm_writer_line(
+			writer, "free", "at most %s", gm_writer_bytes(writer, device->free, a));
 	}
 }
 
@@ -152,27 +154,29 @@ static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *d
 		: device->transport_ipc                       ? " ipc"
 							      : ": none");
 
-	gm_writer_line(writer, "total", "%s", gm_format_size(device->total, a));
-	gm_writer_line(writer, "leased", "%s", gm_format_size(device->leased, a));
-	gm_writer_line(writer, "quarantined", "%s", gm_format_size(device->quarantined, a));
-	gm_writer_line(writer, "pooled", "%s", gm_format_size(device->pooled, a));
+	gm_writer_line(writer, "total", "%s", gm_writer_bytes(writer, device->total, a));
+	gm_writer_line(writer, "leased", "%s", gm_writer_bytes(writer, device->leased, a));
+	gm_writer_line(
+		writer, "quarantined", "%s", gm_writer_bytes(writer, device->quarantined, a));
+	gm_writer_line(writer, "pooled", "%s", gm_writer_bytes(writer, device->pooled, a));
 	if (device->pinned) {
 		/* No memory of it can be foreign. */
-		gm_writer_line(writer, "free", "%s", gm_format_size(device->free, a));
-		gm_writer_line(
-			writer, "capacity", "%s (host_limit)", gm_format_size(device->capacity, a));
+		gm_writer_line(writer, "free", "%s", gm_writer_bytes(writer, device->free, a));
+		gm_writer_line(writer, "capacity", "%s (host_limit)",
+			gm_writer_bytes(writer, device->capacity, a));
 	} else {
 		devices_say_foreign(writer, device);
 		gm_writer_line(writer, "capacity", "%s (fraction %.4g, min_free %s)",
-			gm_format_size(device->capacity, a), device->fraction,
-			gm_format_size(device->min_free, b));
+			gm_writer_bytes(writer, device->capacity, a), device->fraction,
+			gm_writer_bytes(writer, device->min_free, b));
 	}
 
 	gm_writer_line(writer, "charged", "%s (of which %s admitted), at most %s so far",
-		gm_format_size(device->leased + device->quarantined + device->admitted, a),
-		gm_format_size(device->admitted, b), gm_format_size(device->peak_charged, c));
+		gm_writer_bytes(writer, device->leased + device->quarantined + device->admitted, a),
+		gm_writer_bytes(writer, device->admitted, b),
+		gm_writer_bytes(writer, device->peak_charged, c));
 	gm_writer_line(writer, "chunks", "%llu", (unsigned long long)device->chunks);
-	gm_writer_line(writer, "available", "%s", gm_format_size(device->available, a));
+	gm_writer_line(writer, "available", "%s", gm_writer_bytes(writer, device->available, a));
 	gm_writer_line(writer, "pressure", "%.2f, %s", device->pressure_ppm / 1e6,
 		gm_device_level(device->level));
 }

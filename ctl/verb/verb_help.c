@@ -21,7 +21,7 @@ static gpumem_status help_run(struct gm_ctl *ctl)
 	if (name && !about)
 		return gm_verb_unknown(
 			ctl, "", name, gm_verb_closest(ctl->verbs, name), "see 'gpumemctl help'");
-	if (!ctl->options->json) {
+	if (!ctl->options->json && !ctl->options->csv) {
 		gm_verb_print_help(ctl->verbs, about);
 		return GPUMEM_OK;
 	}

@@ -12,7 +12,7 @@ static const struct gm_column columns[] = {
 	{"session", NULL, 0},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{NULL, "USER", 0},
+	{"user", "USER", 0},
 	{"client", "CLIENT", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"bytes", "ASKED", GM_COLUMN_RIGHT},
 	{"priority", "PRIORITY", GM_COLUMN_RIGHT},

@@ -101,7 +101,7 @@ static void status_note_device(struct gm_writer *writer, const struct status_dev
 		gm_writer_note(writer, "pressure", gm_device_level_mark(device->level),
 			"device %u: pressure is %s, %s available; see gpumemctl clients",
 			device->number, gm_device_level(device->level),
-			gm_format_size(device->available, a));
+			gm_writer_bytes(writer, device->available, a));
 	if (!device->measured)
 		gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
 			"device %u: %s: foreign memory is not known; see gpumemctl doctor",
@@ -112,8 +112,8 @@ static void status_note_device(struct gm_writer *writer, const struct status_dev
 		device->capacity - device->ceiling > device->capacity / 10)
 		gm_writer_note(writer, "foreign", GM_MARK_WARN,
 			"device %u: foreign memory is %s, so %s of the capacity cannot be leased",
-			device->number, gm_format_size(device->foreign, a),
-			gm_format_size(device->capacity - device->ceiling, b));
+			device->number, gm_writer_bytes(writer, device->foreign, a),
+			gm_writer_bytes(writer, device->capacity - device->ceiling, b));
 }
 
 static void status_note_unusual(const struct status_answer *answer)
@@ -137,7 +137,7 @@ static void status_note_unusual(const struct status_answer *answer)
 			"%llu client%s in quarantine, holding %s; see gpumemctl clients",
 			(unsigned long long)answer->quarantined_clients,
 			answer->quarantined_clients == 1 ? "" : "s",
-			gm_format_size(quarantined, text));
+			gm_writer_bytes(writer, quarantined, text));
 }
 
 static gpumem_status status_run(struct gm_ctl *ctl)

@@ -40,7 +40,7 @@ static gpumem_status trim_run(struct gm_ctl *ctl)
 	gm_writer_size(ctl->writer, "released", answer.released);
 	gm_writer_count(ctl->writer, "clients_asked", answer.clients_asked);
 	gm_writer_line(ctl->writer, "", "Released %s of pooled memory to the device%s.",
-		gm_format_size(answer.released, text), body.all_devices ? "s" : "");
+		gm_writer_bytes(ctl->writer, answer.released, text), body.all_devices ? "s" : "");
 	if (answer.clients_asked)
 		gm_writer_line(ctl->writer, "", "Asked %llu client%s to return cached memory.",
 			(unsigned long long)answer.clients_asked,

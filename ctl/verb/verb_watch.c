@@ -167,5 +167,6 @@ const struct gm_verb gm_verb_watch = {
 		"pressure, limits that are met or changed, requests that wait, reclaims, and\n"
 		"clients that did not return memory in time. With --json, each line is an object.\n",
 	.takes = GM_OPTION_DEVICE,
+	.streams = true,
 	.run = watch_run,
 };

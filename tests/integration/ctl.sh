@@ -186,7 +186,8 @@ check "a file that is named must exist" all "[ $status = 1 ]" "complains missing
 for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense" \
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
-	"queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
+	"queue --sort pid" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -262,6 +263,16 @@ for words in "${every[@]}"; do
 		grep -q "_${key}_" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $key"
 	done < <("$json" keys <"$dir/stdout" 2>/dev/null | sort -u)
 	check "$words: every key is in gpumemctl(1)" [ -z "$undocumented" ]
+	# shellcheck disable=SC2086
+	run 0 $words --csv
+	check "$words: CSV, with a name for each column" all "[ $status = 0 ]" "silent stderr" 'head -n 1 "$dir/stdout" | grep -Eqx "[a-z_]+(,[a-z_]+)*"'
+	cp "$dir/stdout" "$dir/csv"
+	# shellcheck disable=SC2086
+	run 0 $words --csv --no-header
+	check "$words: CSV without its header" all "[ $status = 0 ]" '! head -n 1 "$dir/stdout" | grep -qxF "$(head -n 1 "$dir/csv")"'
+	# shellcheck disable=SC2086
+	run 0 $words --bytes
+	check "$words: no unit with --bytes" all "[ $status = 0 ]" '[ "$words" = "config show" ] || ! grep -Eq "[0-9](\.[0-9])?[KMGT]( |$)" "$dir/stdout"'
 done
 
 run 0
@@ -277,6 +288,23 @@ run 0 clients
 check "clients: for people" all "says ann" "says ben" "says 64.0M"
 run 0 clients --no-legend
 check "--no-legend leaves the headings out" all "says ann" "[ $(wc -l <"$dir/stdout") = 2 ]"
+run 0 clients --no-header --sort -held --columns name,held --bytes
+check "clients: sorted, with the columns that were asked for" [ "$(cat "$dir/stdout")" = "ann 67108864"$'\n'"ben 33554432" ]
+run 0 clients --csv --sort name --columns name,user,device,held
+check "clients: the same as CSV" [ "$(cat "$dir/stdout")" = "name,user,device,held
+ann,$(id -un),0,$size
+ben,$(id -un),0,$((size / 2))" ]
+run 0 clients --name 'b?n' --user "$(id -u)" --device 0 --json
+check "clients: picked by name, user and device" all "is clients.# 1" "is clients.0.name ben" "is clients.0.user $(id -un)"
+run 0 clients --user 4294967294
+check "clients: nobody matches" says "No client matches."
+run 1 clients --device 7
+check "clients: a device that is not there is not an empty list" all "[ $status = 1 ]" "complains 7" "silent stdout"
+run 0 buffers --name ann --columns tag,bytes --csv
+check "buffers: picked by name" [ "$(cat "$dir/stdout")" = "tag,bytes
+weights,$size" ]
+run 1 buffers --device 7
+check "buffers: a device that is not there is not an empty list" all "[ $status = 1 ]" "complains 7" "silent stdout"
 run 0 buffers --json
 check "buffers: tag, size and owner" all "is buffers.# 2" "is buffers.0.bytes $size" "is buffers.0.tag weights" \
 	"is buffers.0.pid ${pid[ann]}" "is buffers.1.client ben" "is untracked 0"

@@ -45,7 +45,7 @@ START_TEST(options_may_stand_on_both_sides_of_the_verb)
 				 "--no-legend", "--timeout", "500ms"),
 		0);
 	ck_assert_str_eq(options.verb->name, "buffers");
-	ck_assert(options.json && options.no_legend && options.verb_given);
+	ck_assert(options.json && options.no_header && options.verb_given);
 	ck_assert_str_eq(options.socket, "/x");
 	ck_assert_uint_eq(options.older_than_ms, 90000);
 	ck_assert_uint_eq(options.timeout_ms, 500);
@@ -205,6 +205,52 @@ START_TEST(too_many_arguments_are_refused)
 }
 END_TEST
 
+START_TEST(lists_are_sorted_and_cut_by_columns_that_exist)
+{
+	ck_assert_int_eq(PARSE("clients", "--sort", "-held,name", "--columns=pid,held", "--csv",
+				 "--no-header", "--bytes"),
+		0);
+	ck_assert(options.csv && options.no_header && options.bytes);
+	ck_assert_uint_eq(options.view.n_sorted, 2);
+	ck_assert(options.view.sorted[0].down && !options.view.sorted[1].down);
+	ck_assert_uint_eq(options.view.n_shown, 2);
+
+	/* Buffers have an order of their own. */
+	ck_assert_int_eq(PARSE("buffers"), 0);
+	ck_assert_uint_eq(options.view.n_sorted, 2);
+	ck_assert_int_eq(PARSE("buffers", "--sort=bytes"), 0);
+	ck_assert_uint_eq(options.view.n_sorted, 1);
+
+	ck_assert_int_eq(PARSE("clients", "--sort=hold"), -EINVAL);
+	ck_assert_str_eq(error, "--sort: there is no column 'hold'; did you mean 'held'?");
+	ck_assert_int_eq(PARSE("buffers", "--columns=held"), -EINVAL);
+	ck_assert_int_eq(PARSE("queue", "--sort=pid"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "does not take --sort"));
+	ck_assert_int_eq(PARSE("clients", "--json", "--csv"), -EINVAL);
+	ck_assert_int_eq(PARSE("clients", "--json", "--columns=pid"), -EINVAL);
+	ck_assert_int_eq(PARSE("clients", "--json", "--sort=pid"), 0);
+	ck_assert_int_eq(PARSE("watch", "--csv"), -EINVAL);
+	ck_assert_str_eq(error, "'gpumemctl watch' shows no table; use --json");
+}
+END_TEST
+
+START_TEST(a_user_is_a_name_or_a_number)
+{
+	ck_assert_int_eq(PARSE("clients", "--user", "root", "--name", "a*"), 0);
+	ck_assert_uint_eq(options.user, 0);
+	ck_assert_str_eq(options.name, "a*");
+	ck_assert_uint_eq(options.given, GM_OPTION_USER | GM_OPTION_NAME);
+	ck_assert_int_eq(PARSE("buffers", "--user=4294967294"), 0);
+	ck_assert_uint_eq(options.user, UINT32_MAX - 1);
+
+	static const char *const wrong[] = {"--user=", "--user=nobody-has-this-name", "--user=-1",
+		"--user=4294967295", "--user=1x"};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		ck_assert_int_eq(PARSE("clients", (char *)wrong[i]), -EINVAL);
+	ck_assert_int_eq(PARSE("status", "--user=root"), -EINVAL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("options");
@@ -222,6 +268,8 @@ int main(void)
 	tcase_add_test(tcase, devices_are_numbered_up_to_the_limit);
 	tcase_add_test(tcase, an_option_of_another_verb_is_refused);
 	tcase_add_test(tcase, too_many_arguments_are_refused);
+	tcase_add_test(tcase, lists_are_sorted_and_cut_by_columns_that_exist);
+	tcase_add_test(tcase, a_user_is_a_name_or_a_number);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -366,6 +366,45 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 }
 END_TEST
 
+START_TEST(a_client_has_a_row_for_each_device_in_csv)
+{
+	struct gm_options options = {.csv = true};
+	char *text = run("clients", script_clients, false, &options);
+
+	has(text, "session,pid,uid,user,name,command,unit,container,state,details,age_ms,leases,"
+		  "device,held,in_use,cached,");
+	has(text, "\n5,4194303,65534,nobody,a \\x1b[31mclient rather proud of its long name,,"
+		  "user@1000.service/app.slice/worker-with-a-long-name.service,,quarantined,true,"
+		  "200000,16384,0,");
+	has(text, ",16384,1,");
+	/* What may not be seen is empty. */
+	has(text, "\n,,1,daemon,,,,,connected,false,,,0,");
+	free(text);
+}
+END_TEST
+
+START_TEST(clients_are_picked_by_device_user_and_name)
+{
+	struct gm_options options = {.given = GM_OPTION_USER, .user = 1};
+	json_t *json = parse(run("clients", script_clients, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "clients")), 1);
+	ck_assert_int_eq(number(json, "clients", 0, "uid"), 1);
+	json_decref(json);
+
+	/* The name of the other one is hidden, so nobody can tell whether it matches. */
+	options = (struct gm_options){.given = GM_OPTION_NAME, .name = "a *proud*"};
+	json = parse(run("clients", script_clients, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "clients")), 1);
+	equals(json, "warnings", 0, "kind", "hidden");
+	json_decref(json);
+	options.name = "proud";
+	char *text = run("clients", script_clients, false, &options);
+	has(text, "No client matches.\n"
+		  "! 1 client was left out: only its user and administrators see its name\n");
+	free(text);
+}
+END_TEST
+
 static uint64_t asked_older_than;
 
 static void script_buffers(struct gm_fake *f, void *user)
@@ -636,6 +675,8 @@ int main(void)
 	tcase_add_test(tcase, pools_show_totals_and_buckets_wherever_their_packets_fall);
 	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
 	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
+	tcase_add_test(tcase, a_client_has_a_row_for_each_device_in_csv);
+	tcase_add_test(tcase, clients_are_picked_by_device_user_and_name);
 	tcase_add_test(tcase, buffers_come_oldest_first);
 	tcase_add_test(tcase, a_hundred_thousand_buffers_are_all_listed);
 	tcase_add_test(tcase, the_age_asked_for_goes_to_the_daemon);

@@ -34,7 +34,7 @@ static inline char *run(
 	struct gm_options options = given ? *given : (struct gm_options){0};
 	struct gm_writer_style style = {.columns = 80, .legend = true};
 	struct gm_ctl ctl = {.options = &options};
-	char *bytes = NULL;
+	char *bytes = NULL, why[GM_VIEW_WHY];
 	size_t n = 0;
 
 	gm_fake_start(&fake, script, NULL);
@@ -42,7 +42,13 @@ static inline char *run(
 	options.timeout_ms = 30000;
 	options.json = json;
 	options.verb = gm_verb_find(gm_verbs, name);
-	ctl.writer = json ? gm_writer_json_new() : gm_writer_text_new(&style);
+	if (options.verb->sort && !options.view.n_sorted)
+		ck_assert_int_eq(gm_view_sort(&options.view, options.verb->columns,
+					 options.verb->n_columns, options.verb->sort, why),
+			0);
+	ctl.writer = json          ? gm_writer_json_new()
+		     : options.csv ? gm_writer_csv_new(true)
+				   : gm_writer_text_new(&style);
 	gpumem_status status = options.verb->run(&ctl);
 	gm_fake_stop(&fake);
 	trouble = ctl.trouble;
