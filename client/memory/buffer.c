@@ -122,7 +122,9 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	d->buffers++;
 	pthread_mutex_unlock(&session->lock);
 
-	if (buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
+	/* A buffer is listed once: with the client that made it, which pays for it. */
+	if (!buffer->opened &&
+		buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
 		buffer->row = gm_session_pages_row_add(
 			&session->pages, buffer->device, buffer->size, buffer->tag);
 	(void)gm_use_publish(session, buffer->device);

@@ -3,15 +3,18 @@
 
 /*
  * gpumemctl buffers: the buffers that clients track. The oldest come first, because they are the
- * most likely leaks.
+ * most likely leaks. What a client holds besides them has rows of its own, so that the rows of a
+ * client add up to what gpumemctl clients shows.
  */
 
+#include "common/arith.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"kind", "KIND", 0},
 	{"tag", "TAG", GM_COLUMN_SHRINK},
 	{"session", NULL, GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
@@ -23,32 +26,72 @@ static const struct gm_column columns[] = {
 struct buffers_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
-	uint64_t untracked;
+	uint64_t untracked, hidden;
 };
+
+static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *buffer)
+{
+	struct gm_table *table = answer->table;
+
+	if (!gm_verb_wants(answer->options, buffer->device, buffer->uid, buffer->client))
+		return;
+	gm_table_row(table);
+	gm_table_time(table, buffer->age_ms);
+	gm_table_size(table, buffer->bytes);
+	gm_table_count(table, buffer->device);
+	gm_table_text(table, "buffer");
+	gm_table_text(table, buffer->tag);
+	gm_verb_add_client(table, buffer->session, buffer->pid, buffer->uid, buffer->client);
+}
+
+static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__BufferTotals *totals,
+	const char *kind, uint64_t bytes)
+{
+	struct gm_table *table = answer->table;
+
+	if (!bytes || !gm_verb_wants(answer->options, totals->device, totals->uid, totals->client))
+		return;
+	gm_table_row(table);
+	gm_table_none(table);
+	gm_table_size(table, bytes);
+	gm_table_count(table, totals->device);
+	gm_table_text(table, kind);
+	gm_table_none(table);
+	gm_verb_add_client(table, totals->session, totals->pid, totals->uid, totals->client);
+}
+
+/* Adds what the client holds besides its tracked buffers. */
+static void buffers_add_rest(struct buffers_answer *answer, const Gm__Wire__BufferTotals *totals)
+{
+	/* The client says what it uses and caches. The daemon says what it holds, which is true. */
+	uint64_t left = gm_minus(totals->held, totals->tracked);
+	uint64_t small = gm_min(gm_minus(totals->in_use, totals->tracked), left);
+
+	left -= small;
+	uint64_t cached = gm_min(totals->cached, left);
+
+	buffers_add_part(answer, totals, "small", small);
+	buffers_add_part(answer, totals, "cached", cached);
+	buffers_add_part(answer, totals, "slack", left - cached);
+}
 
 static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct buffers_answer *answer = user;
-	struct gm_table *table = answer->table;
 	const Gm__Wire__BuffersReply *reply = packet->buffers;
 
-	for (size_t i = 0; i < reply->n_buffers; i++) {
-		const Gm__Wire__Buffer *buffer = reply->buffers[i];
+	for (size_t i = 0; i < reply->n_buffers; i++)
+		buffers_add(answer, reply->buffers[i]);
+	/* The rest has no age. */
+	if (!(answer->options->given & GM_OPTION_OLDER_THAN))
+		for (size_t i = 0; i < reply->n_totals; i++)
+			buffers_add_rest(answer, reply->totals[i]);
 
-		if (!gm_verb_wants(answer->options, buffer->device, buffer->uid, buffer->client))
-			continue;
-		gm_table_row(table);
-		gm_table_time(table, buffer->age_ms);
-		gm_table_size(table, buffer->bytes);
-		gm_table_count(table, buffer->device);
-		gm_table_text(table, buffer->tag);
-		gm_verb_add_client(
-			table, buffer->session, buffer->pid, buffer->uid, buffer->client);
-	}
-
-	/* Any packet may carry the total. */
+	/* Any packet may carry these. */
 	if (reply->untracked > answer->untracked)
 		answer->untracked = reply->untracked;
+	if (reply->hidden_clients > answer->hidden)
+		answer->hidden = reply->hidden_clients;
 }
 
 static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
@@ -72,6 +115,16 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 	return status;
 }
 
+/* Says why there is nothing to show. */
+static const char *buffers_none(const struct gm_options *options, uint64_t hidden)
+{
+	if (options->given & ~(unsigned)GM_OPTION_OLDER_THAN)
+		return "No buffer matches.";
+	if (options->given)
+		return "No tracked buffer is that old.";
+	return hidden ? "No client of yours holds memory." : "No client holds memory.";
+}
+
 static gpumem_status buffers_run(struct gm_ctl *ctl)
 {
 	struct buffers_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
@@ -83,26 +136,34 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 	}
 
 	gm_view_apply(&ctl->options->view, answer.table);
-	gm_writer_table_or(ctl->writer, "buffers", answer.table,
-		ctl->options->given & ~(unsigned)GM_OPTION_OLDER_THAN ? "No tracked buffer matches."
-		: ctl->options->given ? "No tracked buffer is that old."
-				      : "No buffers are tracked.");
+	gm_writer_table_or(
+		ctl->writer, "buffers", answer.table, buffers_none(ctl->options, answer.hidden));
 
 	gm_writer_count(ctl->writer, "untracked", answer.untracked);
+	gm_writer_count(ctl->writer, "hidden_clients", answer.hidden);
 	gm_writer_notes(ctl->writer);
 	if (answer.untracked)
 		gm_writer_note(ctl->writer, "untracked", GM_MARK_WARN,
 			"%llu more buffer%s found no room in the tables of their clients",
 			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
+	if (answer.hidden)
+		gm_writer_note(ctl->writer, "hidden", GM_MARK_NONE,
+			"%llu more client%s memory; only %s and administrators see %s buffers",
+			(unsigned long long)answer.hidden, answer.hidden == 1 ? " holds" : "s hold",
+			answer.hidden == 1 ? "its user" : "their users",
+			answer.hidden == 1 ? "its" : "their");
 	return GPUMEM_OK;
 }
 
 const struct gm_verb gm_verb_buffers = {
 	.name = "buffers",
 	.arguments = "[--older-than TIME]",
-	.summary = "tracked buffers, oldest first",
+	.summary = "what clients hold, oldest buffers first",
 	.help = "  --older-than TIME     only buffers that are at least this old: 60s, 2h\n" GM_VERB_HELP_OF_LISTS
-		"\nA buffer that is much older than the work it was for may be a leak. The key\n"
+		"\nA row is a tracked buffer or, by its KIND, all small and untracked blocks of a\n"
+		"client on a device, what it caches, or its slack: memory that it holds because\n"
+		"of rounding. The rows of a client add up to its HELD in 'gpumemctl clients'.\n\n"
+		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
 	.takes = GM_OPTION_OLDER_THAN | GM_OPTIONS_OF_LISTS,
 	.columns = columns,

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "daemon/serve/answer.h"
@@ -24,7 +25,8 @@
 #define GM_ADMIN_BUCKETS 128
 #define GM_ADMIN_ENTRIES 128
 /* How many clients' pages are read for one packet. Reading a page full of rows takes a while. */
-#define GM_ADMIN_PAGES 8
+#define GM_ADMIN_PAGES  8
+#define GM_ADMIN_TOTALS (GM_ADMIN_PAGES * GM_LIMIT_DEVICES)
 /* The most bytes of a packet's list. The envelope fits into the rest. */
 #define GM_ADMIN_BYTES (GM_LIMIT_PACKET_BYTES - 1024)
 
@@ -67,6 +69,8 @@ struct admin_listing {
 	uint32_t row;    /* the next on that client's page */
 	uint64_t older_than_ns;
 	uint64_t untracked;
+	uint64_t tracked[GM_LIMIT_DEVICES]; /* the sum of that client's rows so far */
+	uint64_t hidden;                    /* clients */
 	/* pools */
 	uint32_t device;
 	struct gm_pool_bucket_info bucket; /* the last one listed */
@@ -180,24 +184,36 @@ struct buffer_list {
 	Gm__Wire__Buffer *list[GM_ADMIN_BUFFERS];
 	char tags[GM_ADMIN_BUFFERS][GM_LIMIT_NAME_BYTES + 1];
 	size_t n;
+	Gm__Wire__BufferTotals totals[GM_ADMIN_TOTALS];
+	Gm__Wire__BufferTotals *totals_list[GM_ADMIN_TOTALS];
+	size_t n_totals;
 };
 
-/* Adds a client's rows, beginning with *row. Returns false if the list is full: then *row is the
- * next one to add. */
-static bool admin_list_rows(const struct admin_listing *listing, const struct gm_client *client,
-	uint32_t *row, struct buffer_list *out)
+/*
+ * Adds a client's rows, beginning with at->row. Returns false if the list is full: then at->row is
+ * the next one to add. A client that lists more than it holds lies. Its rows end where they would
+ * exceed that.
+ */
+static bool admin_list_rows(
+	struct admin_listing *at, const struct gm_client *client, struct buffer_list *out)
 {
-	uint64_t held[GM_LIMIT_DEVICES] = {0};
+	uint64_t room[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
 	struct gm_pages_row found;
 
-	for (uint32_t i = 0; i < listing->head.serve->n_devices; i++)
-		held[i] = gm_session_held(client->session, i);
+	for (uint32_t i = 0; i < at->head.serve->n_devices; i++) {
+		uint64_t held = gm_session_held(client->session, i);
+		room[i] = held > at->tracked[i] ? held - at->tracked[i] : 0;
+	}
+
 	while (out->n < GM_ADMIN_BUFFERS) {
-		if (gm_pages_next_row(&client->pages, held, now, row, &found) <= 0)
+		if (gm_pages_next_row(&client->pages, room, now, &at->row, &found) <= 0)
 			return true;
-		if (now - found.born_ns < listing->older_than_ns)
+		room[found.device] -= found.bytes;
+		at->tracked[found.device] += found.bytes;
+		if (now - found.born_ns < at->older_than_ns)
 			continue;
+
 		Gm__Wire__Buffer *buffer = out->list[out->n] = &out->buffers[out->n];
 		gm__wire__buffer__init(buffer);
 		buffer->session = client->id;
@@ -213,17 +229,44 @@ static bool admin_list_rows(const struct admin_listing *listing, const struct gm
 	return false;
 }
 
-static uint64_t admin_count_untracked(const struct gm_serve *serve, const struct gm_client *client)
+/* Adds what the client has on each device. Returns how many buffers found no room in its table. */
+static uint64_t admin_add_totals(
+	const struct admin_listing *at, const struct gm_client *client, struct buffer_list *out)
 {
-	uint64_t sum = 0;
+	const struct gm_serve *serve = at->head.serve;
+	uint64_t untracked = 0;
 
 	for (uint32_t i = 0; i < serve->n_devices; i++) {
-		struct gm_page_use said;
 		uint64_t held = gm_session_held(client->session, i);
+		struct gm_page_use said = {0};
+
+		if (!held)
+			continue;
 		if (gm_pages_read_use(&client->pages, i, held, &said) == 0)
-			sum += said.untracked;
+			untracked += said.untracked;
+
+		Gm__Wire__BufferTotals *totals = &out->totals[out->n_totals];
+		gm__wire__buffer_totals__init(totals);
+		totals->session = client->id;
+		totals->pid = client->identity->pid;
+		totals->uid = client->identity->uid;
+		totals->client = (char *)client->name;
+		totals->device = i;
+		totals->held = held;
+		totals->in_use = said.in_use;
+		totals->cached = said.cached;
+		totals->tracked = gm_min(at->tracked[i], held);
+		out->totals_list[out->n_totals++] = totals;
 	}
-	return sum;
+	return untracked;
+}
+
+static bool admin_holds(const struct gm_serve *serve, const struct gm_client *client)
+{
+	for (uint32_t i = 0; i < serve->n_devices; i++)
+		if (gm_session_held(client->session, i))
+			return true;
+	return false;
 }
 
 static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
@@ -235,7 +278,7 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct buffer_list out;
 	bool more = false;
 
-	out.n = 0;
+	out.n = out.n_totals = 0;
 	for (int pages = 0;; pages++) {
 		struct gm_client *client = NULL;
 		if (pages == GM_ADMIN_PAGES) {
@@ -248,26 +291,30 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			client = gm_clients_after(clients, at.client);
 			at.row = 0;
 			at.inside = false;
+			memset(at.tracked, 0, sizeof(at.tracked));
 		}
 		if (!client)
 			break;
 		at.client = client->id;
 		if (!gm_answer_may_see(&listing->head, peer, client)) {
 			pages--; /* no page was read */
+			at.hidden += admin_holds(listing->head.serve, client);
 			continue;
 		}
-		if (!at.inside)
-			at.untracked += admin_count_untracked(listing->head.serve, client);
-		at.inside = !admin_list_rows(listing, client, &at.row, &out);
+		at.inside = !admin_list_rows(&at, client, &out);
 		if (at.inside) {
 			more = true;
 			break;
 		}
+		at.untracked += admin_add_totals(&at, client, &out);
 	}
 
 	reply.n_buffers = out.n;
 	reply.buffers = out.list;
+	reply.n_totals = out.n_totals;
+	reply.totals = out.totals_list;
 	reply.untracked = more ? 0 : at.untracked;
+	reply.hidden_clients = more ? 0 : at.hidden;
 	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_BUFFERS, &reply);
 	if (r < 0)
 		return r;
@@ -275,6 +322,8 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 	listing->row = at.row;
 	listing->inside = at.inside;
 	listing->untracked = at.untracked;
+	memcpy(listing->tracked, at.tracked, sizeof(at.tracked));
+	listing->hidden = at.hidden;
 	return r;
 }
 

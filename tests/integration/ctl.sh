@@ -380,7 +380,10 @@ if has_users; then
 	check "but not who others are" all "[ $status = 0 ]" "is clients.# 1" "is clients.0.details false" \
 		"is clients.0.name null" "is clients.0.use.0.held $size"
 	run 0 buffers --json
-	check "nor what they keep there" all "[ $status = 0 ]" "is buffers.# 0"
+	check "nor what they keep there" all "[ $status = 0 ]" "is buffers.# 0" "is hidden_clients 1"
+	run 0 buffers
+	check "and is told that there is something to hide" all "says 'No client of yours holds memory.'" \
+		"says '1 more client holds memory; only its user and administrators'"
 	as=()
 	# More than the daemon looks through for one packet.
 	for i in {1..20}; do run 0 limit set "client:ann$i" max=1G; done
@@ -409,6 +412,7 @@ if has_users; then
 	as=()
 else
 	for name in "an ordinary user sees the totals" "but not who others are" "nor what they keep there" \
+		"and is told that there is something to hide" \
 		"nor limits that name them" "nor settings that do" "which an administrator sees" \
 		"trim is denied to an ordinary user, with 4" "and nothing was trimmed" "the admin group may trim" \
 		"and sees everybody"; do

@@ -118,7 +118,7 @@ START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 		NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, client->client_page, 0);
 	ck_assert_ptr_ne(page, MAP_FAILED);
 	for (int i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
-		page->rows[i].bytes = 4096;
+		page->rows[i].bytes = 8 * MIB / GM_LIMIT_TRACKED_BUFFERS;
 		page->rows[i].born_ns = 1;
 		strcpy(page->rows[i].tag, "buffer");
 	}
@@ -143,6 +143,10 @@ START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 	}
 	ck_assert_uint_eq(n, GM_LIMIT_TRACKED_BUFFERS - 2);
 	ck_assert_uint_eq(answer->buffers->untracked, 1);
+	ck_assert_uint_eq(answer->buffers->n_totals, 1);
+	ck_assert_uint_eq(answer->buffers->totals[0]->held, 8 * MIB);
+	ck_assert_uint_eq(answer->buffers->totals[0]->tracked,
+		8 * MIB / GM_LIMIT_TRACKED_BUFFERS * (GM_LIMIT_TRACKED_BUFFERS - 2));
 	body.older_than_ms = UINT64_MAX;
 	answer = wire_call(client, &packet);
 	ck_assert_uint_eq(answer->buffers->n_buffers, 0);
@@ -150,6 +154,15 @@ START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 	body.older_than_ms = 0;
 	answer = wire_call(client, &packet);
 	ck_assert_uint_eq(answer->buffers->n_buffers, 0);
+
+	/* Rows that claim more than the client holds end where they would exceed it. */
+	for (int i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
+		page->rows[i] = (struct gm_page_row){.bytes = 3 * MIB, .born_ns = 1};
+	page->rows[9].bytes = MIB;
+	answer = wire_call(client, &packet);
+	ck_assert_uint_eq(answer->buffers->n_buffers, 3);
+	ck_assert_uint_eq(answer->buffers->totals[0]->tracked, 7 * MIB);
+	ck_assert(!answer->more);
 	munmap(page, sizeof(*page));
 	wire_close(client);
 }
