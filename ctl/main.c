@@ -34,8 +34,11 @@ static void main_style_init(
 	struct winsize size;
 	uint64_t n;
 
+	bool colour = terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb");
+
 	*style = (struct gm_writer_style){
-		.colour = terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb"),
+		.colour = options->colour == GM_COLOUR_AUTO ? colour
+							    : options->colour == GM_COLOUR_ALWAYS,
 		.ascii = terminal && !utf8,
 		.legend = !options->no_header,
 		.plain_bytes = options->bytes,
@@ -57,6 +60,7 @@ static int main_run(struct gm_options *options, bool utf8)
 	int exit_status;
 
 	main_style_init(&style, utf8, options);
+	ctl.colour = style.colour;
 	ctl.writer = options->json  ? gm_writer_json_new()
 		     : options->csv ? gm_writer_csv_new(!options->no_header)
 				    : gm_writer_text_new(&style);
@@ -76,7 +80,7 @@ static int main_run(struct gm_options *options, bool utf8)
 	} else {
 		int r = ctl.streamed ? ctl.stream_error : gm_writer_finish(ctl.writer, stdout);
 
-		exit_status = gm_status_exit(ctl.status);
+		exit_status = ctl.exit_status ? ctl.exit_status : gm_status_exit(ctl.status);
 		/* A reader that closes the pipe early, such as head, has read enough. */
 		if (r < 0 && r != -EPIPE) {
 			char text[256];

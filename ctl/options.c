@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,9 @@ enum {
 	OPTION_COLUMNS,
 	OPTION_USER,
 	OPTION_NAME,
+	OPTION_SIGNAL,
+	OPTION_QUIET,
+	OPTION_COLOR,
 };
 
 static const struct option long_options[] = {
@@ -64,6 +68,9 @@ static const struct option long_options[] = {
 	{"columns", required_argument, NULL, OPTION_COLUMNS},
 	{"user", required_argument, NULL, OPTION_USER},
 	{"name", required_argument, NULL, OPTION_NAME},
+	{"signal", required_argument, NULL, OPTION_SIGNAL},
+	{"quiet", no_argument, NULL, OPTION_QUIET},
+	{"color", required_argument, NULL, OPTION_COLOR},
 	{0},
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
@@ -112,6 +119,29 @@ static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 	if (closest)
 		return options_fail(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
 	return options_fail(error, "unknown verb '%s'; see 'gpumemctl help'", word);
+}
+
+static const char *const colours[GM_COLOURS] = {
+	[GM_COLOUR_AUTO] = "auto",
+	[GM_COLOUR_ALWAYS] = "always",
+	[GM_COLOUR_NEVER] = "never",
+};
+
+/* Reads TERM, SIGTERM or 15. Returns 0 if there is no such signal. */
+static int options_signal(const char *text)
+{
+	uint64_t n;
+
+	if (gm_parse_u64(text, &n) == 0)
+		return n > 0 && n < (uint64_t)SIGRTMIN ? (int)n : 0;
+	if (!strncasecmp(text, "SIG", 3))
+		text += 3;
+	for (int i = 1; i < SIGRTMIN; i++) {
+		const char *name = sigabbrev_np(i);
+		if (name && !strcasecmp(name, text))
+			return i;
+	}
+	return 0;
 }
 
 /* Values that cannot be read before the verb is known. */
@@ -212,6 +242,25 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 		options->name = optarg;
 		options->given |= GM_OPTION_NAME;
 		return 0;
+	case OPTION_SIGNAL:
+		options->signal = options_signal(optarg);
+		if (!options->signal)
+			return options_fail(error,
+				"--signal '%s' is not a signal; use TERM, KILL or a number",
+				optarg);
+		options->given |= GM_OPTION_SIGNAL;
+		return 0;
+	case OPTION_QUIET:
+		options->given |= GM_OPTION_QUIET;
+		return 0;
+	case OPTION_COLOR:
+		for (n = 0; n < GM_COLOURS && strcmp(optarg, colours[n]) != 0; n++)
+			;
+		if (n == GM_COLOURS)
+			return options_fail(
+				error, "--color '%s': use auto, always or never", optarg);
+		options->colour = (enum gm_colour)n;
+		return 0;
 	}
 	return -EINVAL;
 }
@@ -232,6 +281,8 @@ static const char *options_first_name(unsigned set)
 		{GM_OPTION_COLUMNS, "--columns"},
 		{GM_OPTION_USER, "--user"},
 		{GM_OPTION_NAME, "--name"},
+		{GM_OPTION_SIGNAL, "--signal"},
+		{GM_OPTION_QUIET, "--quiet"},
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -272,7 +323,7 @@ static int options_for_verb(
 int gm_options_parse(
 	int argc, char **argv, struct gm_options *ret_options, char error[GM_OPTIONS_ERROR])
 {
-	struct gm_options options = {.timeout_ms = GM_OPTIONS_TIMEOUT_MS};
+	struct gm_options options = {.timeout_ms = GM_OPTIONS_TIMEOUT_MS, .signal = SIGTERM};
 	struct options_texts texts = {0};
 	int r;
 

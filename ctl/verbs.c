@@ -17,6 +17,7 @@
 	X(pressure) \
 	X(queue) \
 	X(cleanup) \
+	X(kill) \
 	X(watch) \
 	X(config) \
 	X(doctor) \

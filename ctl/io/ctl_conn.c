@@ -67,7 +67,7 @@ static gpumem_status conn_not_reached(
 		break;
 	case EACCES:
 	case EPERM:
-		hint = "You may not open this socket. 'ls -l' shows which user and group may.";
+		hint = "You may not open this socket, or not enter its folder. 'ls -ld' of both shows who may.";
 		break;
 	case EPROTOTYPE:
 		hint = "Another program listens there. Is the path right?";
@@ -81,10 +81,11 @@ static gpumem_status conn_not_reached(
 	default:
 		hint = "Is gpumemd running?";
 	}
-	gm_trouble_set(trouble, GPUMEM_E_DISCONNECTED, "cannot reach gpumemd at %s (%s): %s", path,
-		why, strerror(-error));
+	gm_trouble_set(trouble,
+		error == -EACCES || error == -EPERM ? GPUMEM_E_DENIED : GPUMEM_E_DISCONNECTED,
+		"cannot reach gpumemd at %s (%s): %s", path, why, strerror(-error));
 	snprintf(trouble->hint, sizeof(trouble->hint), "%s", hint);
-	return GPUMEM_E_DISCONNECTED;
+	return trouble->status;
 }
 
 static gpumem_status conn_protocol_error(

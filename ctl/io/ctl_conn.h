@@ -28,7 +28,7 @@ struct gm_ctl_conn;
 /*
  * Connects to the daemon and says hello. If socket is NULL, looks for it where clients do. Here and
  * later, waits at most timeout_ms for each answer. On failure (GPUMEM_E_DISCONNECTED,
- * GPUMEM_E_VERSION, GPUMEM_E_TIMEOUT, …), fills in *trouble and leaves *ret_conn untouched.
+ * GPUMEM_E_DENIED, GPUMEM_E_VERSION, GPUMEM_E_TIMEOUT, …), fills in *trouble and leaves *ret_conn untouched.
  */
 gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct gm_trouble *trouble,
 	struct gm_ctl_conn **ret_conn);

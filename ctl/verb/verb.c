@@ -37,6 +37,7 @@ static void verb_print_options(void)
 	      "  --csv           write tables as CSV, with the names and values of --json\n"
 	      "  --no-header     leave out the headings of tables\n"
 	      "  --bytes         show sizes as numbers of bytes\n"
+	      "  --color WHEN    auto (on a terminal; the default), always or never\n"
 	      "  --socket PATH   the socket of gpumemd (default: $GPUMEM_SOCKET, else the\n"
 	      "                  socket of your own daemon, else that of the system)\n"
 	      "  --timeout TIME  how long to wait for each answer (default: 10s)\n"

@@ -33,6 +33,8 @@ enum gm_option_bits {
 	GM_OPTION_COLUMNS = 128,
 	GM_OPTION_USER = 256,
 	GM_OPTION_NAME = 512,
+	GM_OPTION_SIGNAL = 1024,
+	GM_OPTION_QUIET = 2048,
 };
 #define GM_OPTIONS_OF_LISTS \
 	(GM_OPTION_SORT | GM_OPTION_COLUMNS | GM_OPTION_DEVICE | GM_OPTION_USER | GM_OPTION_NAME)
@@ -48,6 +50,8 @@ enum gm_option_bits {
 	"  --user USER           only clients of this user (a name or a number)\n" \
 	"  --name PATTERN        only clients with this name; *, ? and [...] match as in\n" \
 	"                        a shell, so quote them\n"
+
+enum gm_colour { GM_COLOUR_AUTO, GM_COLOUR_ALWAYS, GM_COLOUR_NEVER, GM_COLOURS };
 
 struct gm_options {
 	const struct gm_verb *verb;
@@ -73,6 +77,8 @@ struct gm_options {
 	struct gm_view view; /* --sort and --columns, or the verb's own order */
 	uid_t user;
 	const char *name; /* a pattern */
+	int signal;
+	enum gm_colour colour;
 };
 
 /* What a verb runs with, and what it leaves for main(). */
@@ -83,6 +89,8 @@ struct gm_ctl {
 	struct gm_trouble trouble; /* why the verb failed */
 	bool usage;                /* it failed because of the command line */
 	gpumem_status status;      /* decides the exit status of a verb that has an answer */
+	int exit_status;           /* not 0: the exit status, whatever the status says */
+	bool colour;               /* for a verb that writes by itself */
 	bool streamed;             /* the verb has written its answer itself, without the writer */
 	int stream_error;          /* how that went: 0 or a negative errno */
 };

@@ -22,6 +22,7 @@ struct pressure_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
 	bool found, reached;
+	uint32_t level; /* the highest */
 };
 
 static void pressure_take(void *user, const Gm__Wire__Packet *packet)
@@ -36,6 +37,7 @@ static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 			continue;
 		answer->found = true;
 		answer->reached = answer->reached || device->level >= options->at_least;
+		answer->level = device->level > answer->level ? device->level : answer->level;
 
 		gm_table_row(answer->table);
 		gm_table_count(answer->table, device->number);
@@ -47,6 +49,15 @@ static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_size(answer->table, device->foreign);
 		gm_table_known(answer->table, device->measured);
 	}
+}
+
+/* The exit status is the whole answer. 1 to 6 are left for failures. */
+static void pressure_tell_quietly(struct gm_ctl *ctl, const struct pressure_answer *answer)
+{
+	if (!(ctl->options->given & GM_OPTION_AT_LEAST))
+		ctl->exit_status = 10 * (int)answer->level;
+	else if (!answer->reached)
+		ctl->status = GPUMEM_E_INVALID;
 }
 
 static gpumem_status pressure_run(struct gm_ctl *ctl)
@@ -65,6 +76,12 @@ static gpumem_status pressure_run(struct gm_ctl *ctl)
 		return status;
 	}
 
+	if (ctl->options->given & GM_OPTION_QUIET) {
+		gm_table_free(answer.table);
+		pressure_tell_quietly(ctl, &answer);
+		return GPUMEM_OK;
+	}
+
 	gm_writer_table(ctl->writer, "pressure", answer.table);
 	if (ctl->options->given & GM_OPTION_AT_LEAST) {
 		gm_writer_bool(ctl->writer, "reached", answer.reached);
@@ -81,8 +98,10 @@ const struct gm_verb gm_verb_pressure = {
 	.summary = "how short memory is",
 	.help = "  --at-least LEVEL  exit with 0 if a device is at this level (low, medium, high,\n"
 		"                    critical) or above, else with 1\n"
+		"  --quiet           write nothing; the exit status is 0 for low, 10 for medium,\n"
+		"                    20 for high and 30 for critical (the highest of all devices)\n"
 		"  --device N        only this device\n\n"
 		"Pressure is the share of a device's capacity that is not available.\n",
-	.takes = GM_OPTION_AT_LEAST | GM_OPTION_DEVICE,
+	.takes = GM_OPTION_AT_LEAST | GM_OPTION_DEVICE | GM_OPTION_QUIET,
 	.run = pressure_run,
 };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/arith.h"
@@ -37,6 +38,7 @@ void gm_admin_get_status(
 	struct gm_serve_devices devices;
 	struct gm_core_counters counters;
 	struct rlimit files;
+	struct stat pids;
 
 	gm_core_counters(serve->core, &counters);
 	gm_serve_list_devices(serve, &devices);
@@ -57,6 +59,8 @@ void gm_admin_get_status(
 	reply.backend_note = serve->backend_note;
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		reply.fd_limit = files.rlim_cur;
+	if (stat("/proc/self/ns/pid", &pids) == 0)
+		reply.pid_namespace = pids.st_ino;
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_STATUS, &reply);
 }
 
@@ -111,6 +115,7 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 	c->pid = client->identity->pid;
 	c->uid = client->identity->uid;
 	c->quarantined = !client->peer;
+	c->ended = gm_identity_dead(client->identity);
 	c->details = details;
 	if (details) {
 		c->name = (char *)client->name;

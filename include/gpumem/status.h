@@ -20,7 +20,7 @@
 	X(GPUMEM_E_PROTOCOL, 7, 1, "protocol violation") \
 	X(GPUMEM_E_VERSION, 8, 1, "protocol version not supported") \
 	X(GPUMEM_E_UNSUPPORTED, 9, 1, "not supported here") \
-	X(GPUMEM_E_TIMEOUT, 10, 1, "timed out") \
+	X(GPUMEM_E_TIMEOUT, 10, 3, "timed out") \
 	X(GPUMEM_E_BUSY, 11, 1, "in use") \
 	X(GPUMEM_E_SYSTEM, 12, 1, "system error") \
 	X(GPUMEM_E_HOST_MEMORY, 13, 1, "out of host memory") \

@@ -6,6 +6,7 @@
  *   alloc SIZE [WAIT]   takes memory; WAIT is a time, or "forever"
  *   free                frees what it took last, which its library caches
  *   touch               writes to all that it holds
+ *   join NAME           becomes one more client, with this name
  *
  * An answer is "ok", or the status' name and why. It ends with its stdin.
  */
@@ -64,6 +65,9 @@ int main(int argc, char **argv)
 			take(size, n == 3 ? wait : NULL);
 		} else if (n == 1 && strcmp(word, "free") == 0 && n_held) {
 			answer(gpumem_free(session, held[--n_held].at, GPUMEM_STREAM_DONE));
+		} else if (n == 2 && strcmp(word, "join") == 0) {
+			options.name = size;
+			answer(gpumem_connect(&options, &(gpumem_session *){NULL}));
 		} else if (n == 1 && strcmp(word, "touch") == 0) {
 			for (size_t i = 0; i < n_held; i++)
 				memset(held[i].at, 1, held[i].bytes);

@@ -6,96 +6,9 @@
 set -u
 umask 022 # other users must be able to read what this makes
 build=${top_builddir:-.} source=${top_srcdir:-.}
-gpumemd=$build/daemon/gpumemd examples=$build/examples json=$build/tests/integration/json-get
-size=67108864 backend=${GPUMEM_TEST_BACKEND:-host}
-declare -A pid=() in=() out=()
+size=67108864
 . "$source/tests/integration/functions.sh"
-
-clean() {
-	[ -n "${pid[daemon]:-}" ] && kill -CONT "${pid[daemon]}" 2>/dev/null
-	[ ${#pid[@]} -gt 0 ] && kill "${pid[@]}" 2>/dev/null
-	wait
-}
-scratch ctl
-# Other users must reach the socket and the program.
-chmod 755 "$dir"
-install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"
-gpumemctl=$dir/gpumemctl
-export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
-unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
-
-# run EXPECTED-STATUS ARGUMENT...: succeeds if gpumemctl ends with that status. Leaves its stdout and stderr in files.
-as=()
-run() {
-	local expected=$1
-	shift
-	"${as[@]}" "$gpumemctl" "$@" >"$dir/stdout" 2>"$dir/stderr"
-	status=$?
-	[ $status = "$expected" ]
-}
-# check NAME CONDITION...: one test.
-check() {
-	if "${@:2}"; then
-		ok "$1"
-	else
-		not_ok "$1" "not so: ${*:2}" "status ${status:-}" "$(cat "$dir/stdout")" "$(cat "$dir/stderr")"
-	fi
-}
-says() { grep -qF -- "$1" "$dir/stdout"; }
-complains() { grep -qF -- "$1" "$dir/stderr"; }
-silent() { [ ! -s "$dir/$1" ]; }
-fits() { ! sed 's/…/./g' "$dir/stdout" | awk 'length > 80 { bad = 1 } END { exit !bad }'; }
-value() { "$json" "$1" <"$dir/stdout" 2>/dev/null; }
-parses() { "$json" keys <"$dir/stdout" >/dev/null; }
-is() { [ "$(value "$1")" = "$2" ]; }
-# all CONDITION...: each condition is a command as typed in a shell, so paths in it are quoted.
-all() {
-	local condition
-	for condition; do eval "$condition" || return 1; done
-}
-
-with_us() {
-	local fd
-	for fd in "${in[@]}" "${out[@]}" ${ready:-}; do exec {fd}>&-; done
-	exec setpriv --pdeathsig TERM -- "$@"
-}
-await() { read -r -t 60 -u "$ready" line && [ "$line" = "$1" ]; }
-start_daemon() {
-	with_us "$examples/demo-ready" "$dir/notify" >"$dir/ready" &
-	pid[ready]=$!
-	await listening || bail "cannot wait for the daemon"
-	NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --backend "$backend" --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
-		2>>"$dir/log" &
-	pid[daemon]=$!
-	await ready || bail "the daemon did not start"
-	wait "${pid[ready]}"
-	unset 'pid[ready]'
-}
-start_worker() {
-	mkfifo "$dir/$1.in" "$dir/$1.out" || bail "no pipe"
-	local to from
-	exec {to}<>"$dir/$1.in" {from}<>"$dir/$1.out"
-	in[$1]=$to out[$1]=$from
-	with_us "$examples/demo-worker" "$1" <"$dir/$1.in" >"$dir/$1.out" &
-	pid[$1]=$!
-	answer "$1"
-}
-answer() {
-	local line
-	read -r -t 60 -u "${out[$1]}" line || bail "$1 does not answer"
-	case $line in ok*) ;; *) bail "$1: $line" ;; esac
-}
-ask() {
-	echo "${*:2}" >&"${in[$1]}"
-	answer "$1"
-}
-# await_value VERB PATH VALUE: asks until the value is there, and fails after a while.
-await_value() {
-	local end=$((SECONDS + 60))
-	until run 0 "$1" --json && is "$2" "$3"; do
-		[ $SECONDS -lt $end ] || return 1
-	done
-}
+. "$source/tests/integration/ctl-functions.sh"
 
 cat >"$dir/gpumemd.conf" <<EOF
 [gpumemd]
@@ -107,8 +20,6 @@ admin_group = games
 [device 0]
 size = 1G
 EOF
-mkfifo "$dir/ready"
-exec {ready}<>"$dir/ready"
 
 # ---- no daemon
 
@@ -187,7 +98,7 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
-	"queue --sort pid" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"queue --sort pid" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -337,6 +248,10 @@ run 1 pressure --at-least critical
 check "pressure tells by its exit status that it is lower" all "[ $status = 1 ]" "says low" "silent stderr"
 run 0 pressure --at-least low --json
 check "and that it is reached" all "[ $status = 0 ]" "is reached true"
+run 0 pressure --quiet
+check "pressure --quiet says nothing: 0 is low" all "[ $status = 0 ]" "silent stdout" "silent stderr"
+run 1 pressure --quiet --at-least medium
+check "and with --at-least 1 is no" all "[ $status = 1 ]" "silent stdout" "silent stderr"
 run 1 pressure --device 7
 check "a device that is not there has none" all "[ $status = 1 ]" "complains 7"
 run 6 cleanup --need 2G
@@ -430,8 +345,8 @@ check "a device that is not there is a failure" all "[ $status = 1 ]" "silent st
 # ---- a daemon in trouble
 
 kill -STOP "${pid[daemon]}"
-run 1 status --timeout 50ms
-check "a stopped daemon is not waited for for ever" all "[ $status = 1 ]" "complains answer" "silent stdout"
+run 3 status --timeout 50ms
+check "a stopped daemon is not waited for for ever" all "[ $status = 3 ]" "complains answer" "silent stdout"
 kill -CONT "${pid[daemon]}"
 check "and serves again when it goes on" run 0 status
 { kill -KILL "${pid[daemon]}" && wait "${pid[daemon]}"; } 2>/dev/null # so that the shell does not report it

@@ -25,7 +25,7 @@ START_TEST(values_and_exit_codes_never_change)
 		{GPUMEM_E_PROTOCOL, 7, 1},
 		{GPUMEM_E_VERSION, 8, 1},
 		{GPUMEM_E_UNSUPPORTED, 9, 1},
-		{GPUMEM_E_TIMEOUT, 10, 1},
+		{GPUMEM_E_TIMEOUT, 10, 3},
 		{GPUMEM_E_BUSY, 11, 1},
 		{GPUMEM_E_SYSTEM, 12, 1},
 		{GPUMEM_E_HOST_MEMORY, 13, 1},

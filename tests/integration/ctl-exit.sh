@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The exit status of every verb of gpumemctl in every state that the daemon can be in, as gpumemctl(1) promises it.
+# shellcheck disable=SC2016 # conditions of all() are expanded there
+set -u
+umask 022 # other users must be able to read what this makes
+build=${top_builddir:-.} source=${top_srcdir:-.}
+. "$source/tests/integration/functions.sh"
+. "$source/tests/integration/ctl-functions.sh"
+
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
+
+# Verb with arguments | not running | hung | forbidden | running. watch has no end while the daemon runs.
+table='
+status                          | 3 3 4 0
+devices                         | 3 3 4 0
+pools                           | 3 3 4 0
+clients                         | 3 3 4 0
+buffers                         | 3 3 4 0
+trim                            | 3 3 4 0
+limit                           | 3 3 4 0
+limit set client:nobody max=1G  | 3 3 4 0
+limit reset                     | 3 3 4 0
+pressure                        | 3 3 4 0
+pressure --quiet                | 3 3 4 0
+queue                           | 3 3 4 0
+cleanup                         | 3 3 4 0
+cleanup --dry-run               | 3 3 4 0
+cleanup --need 2G               | 3 3 4 6
+kill nobody                     | 3 3 4 1
+watch                           | 3 3 4 -
+config show                     | 3 3 4 0
+config check CONF               | 0 0 0 0
+doctor                          | 0 1 1 0
+version                         | 0 0 0 0
+help                            | 0 0 0 0
+'
+listed=$(awk 'NF { print $1 }' <<<"$table" | sort -u)
+run 0 help --csv --no-header
+check "every verb is in the table of this test" [ "$(cut -d, -f1 "$dir/stdout" | sort -u)" = "$listed" ]
+
+# all_verbs COLUMN STATE: one test for each verb, as a table and as JSON.
+all_verbs() {
+	local words statuses expected format
+	while IFS='|' read -r words statuses; do
+		expected=$(cut -d' ' -f$(($1 + 1)) <<<"$statuses")
+		[ -n "$expected" ] && [ "$expected" != - ] || continue
+		words=${words//CONF/$dir/gpumemd.conf}
+		for format in "" --json; do
+			# shellcheck disable=SC2086 # the words are meant to be split
+			run "$expected" $words $format --timeout "$timeout"
+			case $expected in
+			3 | 4) check "$2: $(echo $words $format): $expected" all "[ $status = $expected ]" "silent stdout" "complains gpumemctl:" ;;
+			*) check "$2: $(echo $words $format): $expected" [ "$status" = "$expected" ] ;;
+			esac
+		done
+	done <<<"$table"
+}
+
+timeout=60s
+all_verbs 1 "not running"
+
+start_daemon
+all_verbs 4 "running"
+
+kill -STOP "${pid[daemon]}"
+timeout=20ms
+all_verbs 2 "hung"
+run 3 clients --timeout 20ms
+check "hung: the message says so" all "complains 'did not answer within 20ms'" "complains 'overloaded or stopped'"
+kill -CONT "${pid[daemon]}"
+timeout=60s
+
+# Root may enter every folder.
+mkdir -m 0700 "$dir/closed"
+if [ "$(id -u)" != 0 ]; then
+	chmod 0 "$dir/closed"
+elif has_users; then
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
+fi
+export GPUMEM_SOCKET=$dir/closed/socket
+if [ "$(id -u)" != 0 ] || has_users; then
+	all_verbs 3 "forbidden"
+	run 4 clients
+	check "forbidden: the message says what to look at" all 'complains "$GPUMEM_SOCKET"' "complains 'enter its folder'"
+else
+	ok "forbidden # SKIP needs root to become another user"
+fi
+chmod 0700 "$dir/closed"
+
+echo "1..$n"

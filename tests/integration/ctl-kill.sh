@@ -1,0 +1,86 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gpumemctl kill: which process gets the signal, who may send it, and what is said if it cannot be sent.
+# shellcheck disable=SC2016 # conditions of all() are expanded there
+set -u
+umask 022 # other users must be able to read what this makes
+build=${top_builddir:-.} source=${top_srcdir:-.}
+. "$source/tests/integration/functions.sh"
+. "$source/tests/integration/ctl-functions.sh"
+
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
+start_daemon
+
+# ended NAME SIGNAL: waits for the worker, which must have ended by this signal.
+ended() {
+	wait "${pid[$1]}" 2>/dev/null
+	local got=$?
+	unset "pid[$1]"
+	[ $got = $((128 + $2)) ]
+}
+# again NAME: starts a worker whose name was used before.
+again() {
+	rm -f "$dir/$1.in" "$dir/$1.out"
+	start_worker "$1"
+}
+
+start_worker ann
+ask ann make 67108864 weights
+start_worker ben
+run 0 kill ann
+check "a client is ended by its name" all "[ $status = 0 ]" "says 'Sent TERM to pid ${pid[ann]} (ann, user $(id -un)), which holds 64.0M.'" "ended ann 15"
+await_value status clients 1 || bail "ann did not go"
+run 1 kill ann
+check "a client that is gone is not found" all "[ $status = 1 ]" "complains \"no client 'ann'\"" "silent stdout"
+run 0 kill "${pid[ben]}" --signal KILL --json
+check "a client is ended by its pid, with another signal" all "[ $status = 0 ]" "is pid ${pid[ben]}" "is signal KILL" "is clients.# 1" "ended ben 9"
+
+again ann
+run 0 clients --json
+id=$(value clients.0.session)
+run 0 kill "$id" --signal 9
+check "a client is ended by the number of its session" all "[ $status = 0 ]" "ended ann 9"
+
+# Two processes with one name.
+start_worker twin
+mv "$dir/twin.in" "$dir/first.in"
+mv "$dir/twin.out" "$dir/first.out"
+pid[first]=${pid[twin]} in[first]=${in[twin]} out[first]=${out[twin]}
+start_worker twin
+run 2 kill twin
+check "a name of several processes is refused, with their pids" \
+	all "[ $status = 2 ]" "silent stdout" "complains 'pid ${pid[first]}'" "complains 'pid ${pid[twin]}'"
+check "and nobody got a signal" kill -0 "${pid[first]}" "${pid[twin]}"
+run 0 kill "${pid[first]}"
+check "one of them is ended by its pid" all "[ $status = 0 ]" "ended first 15"
+check "and the other one lives" kill -0 "${pid[twin]}"
+
+# Several sessions of one process.
+start_worker actor "$build/tests/integration/actor"
+ask actor join second
+run 0 kill second
+check "all sessions of the process are named" all "[ $status = 0 ]" "says '2 clients'" "says actor" "says second" "ended actor 15"
+
+# Other users, other pid namespaces.
+if has_users; then
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
+	run 4 kill "${pid[twin]}"
+	check "the kernel decides who may" all "[ $status = 4 ]" "silent stdout" "complains 'run gpumemctl as that user or as root'"
+	run 1 kill twin
+	check "a name that one may not see is not found" all "[ $status = 1 ]" "complains 'whose name you may see'"
+	as=()
+else
+	ok "the kernel decides who may # SKIP needs root to become another user"
+	ok "a name that one may not see is not found # SKIP needs root to become another user"
+fi
+if unshare --user --map-root-user --pid --fork --mount-proc true 2>/dev/null; then
+	as=(unshare --user --map-root-user --pid --fork --mount-proc)
+	run 1 kill twin
+	check "in another pid namespace it refuses" all "[ $status = 1 ]" "silent stdout" "complains 'different pid namespaces'"
+	as=()
+else
+	ok "in another pid namespace it refuses # SKIP no user namespaces here"
+fi
+check "and nobody got a signal in any of these" kill -0 "${pid[twin]}"
+
+echo "1..$n"
