@@ -57,11 +57,19 @@ static bool path_is_users(const char *path, uid_t uid)
 	return lstat(path, &st) == 0;
 }
 
+bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES])
+{
+	char users[GM_PATH_BYTES];
+
+	if (gm_path_user_socket(uid, users) < 0 || !path_is_users(users, uid))
+		return false;
+	strcpy(path, users);
+	return true;
+}
+
 int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 {
 	const char *named = secure_getenv("GPUMEM_SOCKET");
-	char users[GM_PATH_BYTES];
-	uid_t uid = geteuid();
 
 	if (named && named[0]) {
 		if (strlen(named) >= GM_PATH_BYTES)
@@ -71,8 +79,7 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 		return 0;
 	}
 
-	if (gm_path_user_socket(uid, users) == 0 && path_is_users(users, uid)) {
-		strcpy(path, users);
+	if (gm_path_find_user_socket(geteuid(), path)) {
 		*ret_why = "the user's daemon";
 		return 0;
 	}

@@ -2,6 +2,7 @@
 #ifndef GM_COMMON_PATH_H
 #define GM_COMMON_PATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -17,6 +18,11 @@
  * that variable is not set. Creates nothing. Returns -ENAMETOOLONG if the path does not fit.
  */
 int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
+/*
+ * Whether there is a socket of the user's own daemon that can be trusted: its folder belongs to the
+ * user or to root, and nobody else can write there. If so, fills in path.
+ */
+bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
 /*
  * The socket that a client uses by default. The first of these that applies:
  *   1. $GPUMEM_SOCKET;

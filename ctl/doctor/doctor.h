@@ -9,6 +9,7 @@
 
 #include "common/cuda.h"
 #include "common/cuda_device.h"
+#include "ctl/io/other_daemon.h"
 #include "ctl/io/table.h"
 #include "daemon/config/config.h"
 
@@ -32,6 +33,8 @@ struct gm_doctor_daemon {
 	bool up;
 	char version[64], backend[16], backend_note[256];
 	uint64_t pid, fd_limit;
+	uid_t uid;
+	enum gm_daemon_kind kind;
 	uint32_t n_devices;
 	/* Which transport a client gets that asks for none. Both, if that depends on the device. */
 	bool by_fd, by_ipc;

@@ -23,6 +23,7 @@
 #include "common/units.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/io/ctl_conn.h"
+#include "ctl/io/other_daemon.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
 
@@ -123,6 +124,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 		snprintf(daemon->backend_note, sizeof(daemon->backend_note), "%s",
 			status->backend_note);
 		daemon->pid = status->pid;
+		daemon->uid = (uid_t)status->uid;
 		daemon->fd_limit = status->fd_limit;
 	}
 	for (size_t i = 0; i < status->n_devices; i++) {
@@ -145,6 +147,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 static void doctor_tell_daemon(struct gm_doctor *doctor)
 {
 	const struct gm_doctor_daemon *daemon = &doctor->daemon;
+	char user[GM_USER_TEXT];
 
 	if (!strcmp(daemon->backend, "host") && doctor->cuda && !gm_doctor_wants(doctor, "host"))
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", GM_DOCTOR_NO_DEVICE,
@@ -154,14 +157,36 @@ static void doctor_tell_daemon(struct gm_doctor *doctor)
 			daemon->version, *daemon->backend_note ? ": " : "", daemon->backend_note);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "daemon", GM_DOCTOR_NO_DEVICE, NULL,
-			"gpumemd %s, pid %llu, serves %u device%s (%s)%s%s%s", daemon->version,
-			(unsigned long long)daemon->pid, daemon->n_devices,
-			daemon->n_devices == 1 ? "" : "s", daemon->backend,
+			"%s: gpumemd %s, pid %llu, user %s, serves %u device%s (%s)%s%s%s",
+			gm_other_daemon_words(daemon->kind), daemon->version,
+			(unsigned long long)daemon->pid, gm_user_name(daemon->uid, user),
+			daemon->n_devices, daemon->n_devices == 1 ? "" : "s", daemon->backend,
 			daemon->by_fd || daemon->by_ipc ? "; clients get " : "",
 			daemon->by_fd    ? "fd"
 			: daemon->by_ipc ? "ipc"
 					 : "",
 			daemon->by_fd && daemon->by_ipc ? " or ipc, depending on the device" : "");
+}
+
+static void doctor_tell_others(struct gm_doctor *doctor, const char *path)
+{
+	struct gm_other_daemon others[GM_OTHER_DAEMONS];
+	size_t n = gm_other_daemon_find(path, doctor->timeout_ms, others);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct gm_other_daemon *other = &others[i];
+		char remedy[GM_PATH_BYTES + 128], who[GM_USER_TEXT + 64] = "", user[GM_USER_TEXT];
+
+		if (!strcmp(other->state, "running"))
+			snprintf(who, sizeof(who), ", pid %llu, user %s",
+				(unsigned long long)other->pid,
+				gm_user_name((uid_t)other->uid, user));
+		snprintf(remedy, sizeof(remedy),
+			"to use it, set GPUMEM_SOCKET=%s, or give gpumemctl --socket", other->path);
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "daemon", GM_DOCTOR_NO_DEVICE, remedy,
+			"%s is here, too (%s%s)", gm_other_daemon_words(other->kind), other->state,
+			who);
+	}
 }
 
 void gm_doctor_daemon(struct gm_doctor *doctor)
@@ -202,6 +227,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		"%.200s (%s), mode %04o, owner %s", path, why, (unsigned)st.st_mode & 07777,
 		gm_user_name(st.st_uid, owner));
 
+	doctor->daemon.kind = gm_other_daemon_kind(path);
 	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
 	request.get_status = &body;
 	status = gm_ctl_conn_ask(
@@ -211,6 +237,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 			*trouble.hint ? trouble.hint : NULL, "%.400s", trouble.text);
 	else
 		doctor_tell_daemon(doctor);
+	doctor_tell_others(doctor, path);
 	gm_ctl_conn_free(conn);
 }
 

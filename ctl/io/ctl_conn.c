@@ -67,7 +67,7 @@ static gpumem_status conn_not_reached(
 		break;
 	case EACCES:
 	case EPERM:
-		hint = "You may not open this socket, or not enter its folder. 'ls -ld' of both shows who may.";
+		hint = "You may not open this socket or enter its folder. 'ls -ld' shows which user and group may.";
 		break;
 	case EPROTOTYPE:
 		hint = "Another program listens there. Is the path right?";
@@ -375,6 +375,11 @@ void gm_ctl_conn_free(struct gm_ctl_conn *conn)
 	gm_wire_arena_deinit(&conn->arena);
 	free(conn->daemon_version);
 	free(conn);
+}
+
+const char *gm_ctl_conn_path(const struct gm_ctl_conn *conn)
+{
+	return conn->path;
 }
 
 const char *gm_ctl_conn_daemon_version(const struct gm_ctl_conn *conn)

@@ -34,6 +34,9 @@ gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct g
 	struct gm_ctl_conn **ret_conn);
 void gm_ctl_conn_free(struct gm_ctl_conn *conn);
 
+/* The socket that it is connected to. Lives as long as the connection. */
+const char *gm_ctl_conn_path(const struct gm_ctl_conn *conn);
+
 /* From the daemon's hello. The text lives as long as the connection. */
 const char *gm_ctl_conn_daemon_version(const struct gm_ctl_conn *conn);
 uint32_t gm_ctl_conn_daemon_major(const struct gm_ctl_conn *conn);

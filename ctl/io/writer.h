@@ -74,6 +74,10 @@ void gm_writer_bool(struct gm_writer *writer, const char *key, bool yes);
 /* The fields that follow belong to an object under this key; NULL: to the outermost one again. */
 void gm_writer_group(struct gm_writer *writer, const char *key);
 
+/* The escape sequence that begins the colour of a mark ("" for none), and the one that ends it. */
+const char *gm_mark_colour(enum gm_mark mark);
+#define GM_COLOUR_END "\033[0m"
+
 /* Formats a size for a line, as this writer shows sizes in tables. Returns text. */
 const char *gm_writer_bytes(
 	const struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT]);

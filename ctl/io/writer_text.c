@@ -28,7 +28,7 @@ struct writer_text {
 	size_t n_bytes;
 };
 
-static const char *text_colour(const struct writer_text *writer, enum gm_mark mark)
+const char *gm_mark_colour(enum gm_mark mark)
 {
 	static const char *const colours[] = {
 		[GM_MARK_NONE] = "",
@@ -37,12 +37,17 @@ static const char *text_colour(const struct writer_text *writer, enum gm_mark ma
 		[GM_MARK_BAD] = "\033[1;31m",
 	};
 
-	return writer->style.colour ? colours[mark] : "";
+	return colours[mark];
+}
+
+static const char *text_colour(const struct writer_text *writer, enum gm_mark mark)
+{
+	return writer->style.colour ? gm_mark_colour(mark) : "";
 }
 
 static const char *text_colour_end(const struct writer_text *writer, enum gm_mark mark)
 {
-	return writer->style.colour && mark != GM_MARK_NONE ? "\033[0m" : "";
+	return writer->style.colour && mark != GM_MARK_NONE ? GM_COLOUR_END : "";
 }
 
 static void text_line(struct gm_writer *base, const char *label, const char *text)

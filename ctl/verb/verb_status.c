@@ -6,9 +6,13 @@
  * Is the daemon up, how much memory is left, and is anything unusual?
  */
 
+#include <stdio.h>
+#include <string.h>
+
 #include "common/types.h"
 #include "common/units.h"
 #include "ctl/io/device_table.h"
+#include "ctl/io/other_daemon.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
@@ -23,20 +27,72 @@ struct status_device {
 
 struct status_answer {
 	struct gm_writer *writer;
+	const char *path; /* of the socket that was asked */
+	uint64_t timeout_ms;
 	struct gm_table *table;
-	bool daemon_said; /* the part about the daemon is written */
+	struct gm_table *others; /* other daemons */
+	bool daemon_said;        /* the part about the daemon is written */
 	uint64_t quarantined_clients;
 	struct status_device devices[GM_LIMIT_DEVICES];
 	size_t n_devices;
 };
 
-static void status_say_daemon(struct gm_writer *writer, const Gm__Wire__StatusReply *status)
+static const struct gm_column other_columns[] = {
+	{"which", NULL, 0},
+	{"socket", NULL, 0},
+	{"state", NULL, 0},
+	{"pid", NULL, 0},
+	{"uid", NULL, 0},
+	{"user", NULL, 0},
+};
+
+/* Tells that there are other daemons, and how to reach them. */
+static void status_say_others(struct gm_writer *writer, struct status_answer *answer)
 {
+	struct gm_other_daemon others[GM_OTHER_DAEMONS];
+	struct gm_table *table = GM_TABLE_NEW(other_columns);
+	size_t n = gm_other_daemon_find(answer->path, answer->timeout_ms, others);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct gm_other_daemon *other = &others[i];
+		bool running = !strcmp(other->state, "running");
+		char user[GM_USER_TEXT];
+
+		gm_table_row(table);
+		gm_table_text(table, gm_other_daemon_word(other->kind));
+		gm_table_text(table, other->path);
+		gm_table_text(table, other->state);
+		gm_table_count(table, other->pid);
+		gm_table_known(table, running);
+		gm_table_count(table, other->uid);
+		gm_table_known(table, running);
+		gm_table_text(table, running ? gm_user_name((uid_t)other->uid, user) : NULL);
+
+		if (running)
+			gm_writer_line(writer, "also here", "%s, pid %llu, user %s",
+				gm_other_daemon_words(other->kind), (unsigned long long)other->pid,
+				user);
+		else
+			gm_writer_line(writer, "also here", "%s, which %s",
+				gm_other_daemon_words(other->kind),
+				!strcmp(other->state, "denied") ? "you may not ask"
+								: "does not answer");
+		gm_writer_line(writer, "reach it", "--socket %s, or GPUMEM_SOCKET", other->path);
+	}
+	answer->others = table;
+}
+
+static void status_say_daemon(struct status_answer *answer, const Gm__Wire__StatusReply *status)
+{
+	struct gm_writer *writer = answer->writer;
+	enum gm_daemon_kind kind = gm_other_daemon_kind(answer->path);
 	char text[GM_UNITS_TEXT], user[GM_USER_TEXT];
 
 	gm_writer_text(writer, "version", status->version);
 	gm_writer_count(writer, "pid", status->pid);
 	gm_writer_count(writer, "uid", status->uid);
+	gm_writer_text(writer, "user", gm_user_name((uid_t)status->uid, user));
+	gm_writer_text(writer, "which", gm_other_daemon_word(kind));
 	gm_writer_time(writer, "uptime_ms", status->uptime_ms);
 	gm_writer_text(writer, "socket", status->socket);
 	gm_writer_text(writer, "backend", status->backend);
@@ -50,7 +106,8 @@ static void status_say_daemon(struct gm_writer *writer, const Gm__Wire__StatusRe
 	gm_writer_line(writer, "daemon", "gpumemd %s, up %s, pid %llu, user %s", status->version,
 		gm_text_duration(status->uptime_ms, text), (unsigned long long)status->pid,
 		gm_user_name((uid_t)status->uid, user));
-	gm_writer_line(writer, "socket", "%s", status->socket);
+	gm_writer_line(writer, "socket", "%s, %s", status->socket, gm_other_daemon_words(kind));
+	status_say_others(writer, answer);
 	gm_writer_line(writer, "backend", "%s, preset %s", status->backend, status->preset);
 	gm_writer_line(writer, "clients", "%llu, with %llu lease%s",
 		(unsigned long long)status->clients, (unsigned long long)status->leases,
@@ -66,7 +123,7 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 	const Gm__Wire__StatusReply *status = packet->status;
 
 	if (!answer->daemon_said) {
-		status_say_daemon(answer->writer, status);
+		status_say_daemon(answer, status);
 		answer->quarantined_clients = status->quarantined_clients;
 		answer->daemon_said = true;
 	}
@@ -144,18 +201,30 @@ static gpumem_status status_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct status_answer answer = {.writer = ctl->writer, .table = gm_device_table_new()};
+	struct status_answer answer = {
+		.writer = ctl->writer,
+		.timeout_ms = ctl->options->timeout_ms,
+		.table = gm_device_table_new(),
+	};
+	struct gm_ctl_conn *conn;
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
 	request.get_status = &body;
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_STATUS, status_take, &answer);
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK) {
+		answer.path = gm_ctl_conn_path(conn);
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, status_take,
+			&answer, &ctl->trouble);
+		gm_ctl_conn_free(conn);
+	}
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
+		gm_table_free(answer.others);
 		return status;
 	}
 
 	gm_writer_table(ctl->writer, "devices", answer.table);
+	gm_writer_data(ctl->writer, "others", answer.others);
 	status_note_unusual(&answer);
 	return GPUMEM_OK;
 }

@@ -14,17 +14,23 @@
 
 #include "ctl/io/device_table.h"
 #include "ctl/io/text.h"
+#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
+
+#define WATCH_LINE 2048
+#define WATCH_TEXT 1024
 
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
 	/* The rungs that give bytes, in the order of Gm__Wire__Rung. */
 	static const char *const rungs[] = {"pool", "cached", "unused"};
+	char user[GM_USER_TEXT];
 
 	if (notice->session) {
 		gm_writer_count(writer, "session", notice->session);
 		gm_writer_count(writer, "pid", notice->pid > 0 ? (uint64_t)notice->pid : 0);
 		gm_writer_count(writer, "uid", notice->uid);
+		gm_writer_text(writer, "user", gm_user_name(notice->uid, user));
 		gm_writer_text(writer, "client", notice->client);
 		gm_writer_signed(writer, "priority", notice->priority);
 	}
@@ -46,19 +52,76 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 	}
 }
 
+/* People know users by name: turns "uid 7 …" into "user ann …" if that is the user of the notice. */
+static void watch_name_user(
+	const Gm__Wire__NoticeEvent *notice, const char *text, char ret_text[WATCH_TEXT])
+{
+	char number[32], user[GM_USER_TEXT];
+	int n = snprintf(number, sizeof(number), "uid %u ", notice->uid);
+
+	if (strncmp(text, number, (size_t)n))
+		snprintf(ret_text, WATCH_TEXT, "%s", text);
+	else
+		snprintf(ret_text, WATCH_TEXT, "user %s %s", gm_user_name(notice->uid, user),
+			text + n);
+}
+
+/* Makes the line of a notice about a client. It names the client rather than its number. */
+static void watch_name_client(const Gm__Wire__NoticeEvent *notice, char line[WATCH_LINE])
+{
+	char number[64], who[512], user[GM_USER_TEXT], what[WATCH_TEXT];
+
+	watch_name_user(notice, notice->what, what);
+	snprintf(who, sizeof(who), "%.256s%s%lld, user %s%s", notice->client,
+		*notice->client ? " (pid " : "pid ", (long long)notice->pid,
+		gm_user_name(notice->uid, user), *notice->client ? ")" : "");
+
+	/* Some texts have the client in their middle. */
+	size_t n = (size_t)snprintf(
+		number, sizeof(number), "client %llu ", (unsigned long long)notice->session);
+	const char *at = strstr(what, number);
+	if (at)
+		snprintf(line, WATCH_LINE, "%.*s%s %s", (int)(at - what), what, who, at + n);
+	else
+		snprintf(line, WATCH_LINE, "%s: %s", who, what);
+}
+
+/* How much attention an event deserves. */
+static enum gm_mark watch_mark(const Gm__Wire__Packet *packet, const char *kind)
+{
+	static const struct {
+		const char *kind;
+		enum gm_mark mark;
+	} marks[] = {
+		{"granted", GM_MARK_GOOD},
+		{"limit", GM_MARK_WARN},
+		{"ignored", GM_MARK_WARN},
+		{"goodbye", GM_MARK_WARN},
+		{"refused", GM_MARK_BAD},
+		{"terminated", GM_MARK_BAD},
+	};
+
+	if (packet->body_case == GM__WIRE__PACKET__BODY_PRESSURE_EVENT)
+		return gm_device_level_mark(packet->pressure_event->level);
+	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++)
+		if (!strcmp(kind, marks[i].kind))
+			return marks[i].mark;
+	return GM_MARK_NONE;
+}
+
 /*
  * Reads kind, device (-1: the event is about no device) and text of an event. Returns false for a
  * packet that is no event for watchers.
  */
-static bool watch_read_event(
-	const Gm__Wire__Packet *packet, const char **ret_kind, int64_t *ret_device, char line[1024])
+static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const char **ret_kind,
+	int64_t *ret_device, char line[WATCH_LINE])
 {
 	*ret_device = -1;
 	switch (packet->body_case) {
 	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
 		*ret_kind = "pressure";
 		*ret_device = packet->pressure_event->device;
-		snprintf(line, 1024, "device %u: pressure is %s (%u%%)",
+		snprintf(line, WATCH_LINE, "device %u: pressure is %s (%u%%)",
 			packet->pressure_event->device,
 			gm_device_level(packet->pressure_event->level),
 			(packet->pressure_event->pressure_ppm + 5000) / 10000);
@@ -67,11 +130,15 @@ static bool watch_read_event(
 		*ret_kind = packet->notice_event->kind;
 		if (strcmp(packet->notice_event->kind, "limits"))
 			*ret_device = packet->notice_event->device;
-		snprintf(line, 1024, "%s", packet->notice_event->text);
+		snprintf(line, WATCH_LINE, "%s", packet->notice_event->text);
+		if (!json && *packet->notice_event->what)
+			watch_name_client(packet->notice_event, line);
+		else if (!json && !strcmp(*ret_kind, "limits"))
+			watch_name_user(packet->notice_event, packet->notice_event->text, line);
 		return true;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
 		*ret_kind = "goodbye";
-		snprintf(line, 1024, "goodbye: %s", packet->goodbye_event->reason);
+		snprintf(line, WATCH_LINE, "goodbye: %s", packet->goodbye_event->reason);
 		return true;
 	default:
 		return false;
@@ -79,14 +146,17 @@ static bool watch_read_event(
 }
 
 /* Writes an event for people. Returns 0, -ENOMEM, or why writing failed. */
-static int watch_write_line(const char *stamp, const char *kind, const char *line)
+static int watch_write_line(
+	const char *stamp, const char *kind, const char *line, const char *colour)
 {
 	char *clean_kind = gm_text_clean(kind, false), *clean = gm_text_clean(line, false);
 	int r = -ENOMEM;
 
 	if (clean_kind && clean) {
 		errno = 0;
-		r = printf("%s  %-15s  %s\n", stamp, clean_kind, clean) < 0 || fflush(stdout)
+		r = printf("%s  %s%-15s%s  %s\n", stamp, colour, clean_kind,
+			    *colour ? GM_COLOUR_END : "", clean) < 0 ||
+				    fflush(stdout)
 			    ? (errno ? -errno : -EIO)
 			    : 0;
 	}
@@ -125,21 +195,24 @@ static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_ctl *ctl = user;
 	const struct gm_options *options = ctl->options;
-	char line[1024], stamp[32] = "";
+	char line[WATCH_LINE], stamp[32] = "";
 	const char *kind;
 	int64_t device;
 	time_t now = time(NULL);
 	struct tm tm;
 
-	if (!watch_read_event(packet, &kind, &device, line))
+	if (!watch_read_event(packet, options->json, &kind, &device, line))
 		return true;
 	if (options->given & GM_OPTION_DEVICE && device >= 0 && device != options->device)
 		return true;
 
 	if (localtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
-	ctl->stream_error = options->json ? watch_write_object(stamp, kind, device, line, packet)
-					  : watch_write_line(stamp, kind, line);
+	ctl->stream_error =
+		options->json
+			? watch_write_object(stamp, kind, device, line, packet)
+			: watch_write_line(stamp, kind, line,
+				  ctl->colour ? gm_mark_colour(watch_mark(packet, kind)) : "");
 	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
 }
 

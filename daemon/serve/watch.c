@@ -151,6 +151,8 @@ static void watch_send_event(struct gm_serve *serve, const struct gm_event *even
 		bool all = !identity || watcher->admin ||
 			   gm_identity_same_owner(gm_peer_identity(watcher->peer), identity);
 		notice.text = all ? text : bare;
+		if (identity)
+			notice.what = (char *)(all ? event->text : watch_bare_text(event));
 		notice.client = (char *)(all && client ? client->name : "");
 		notice.owner = all || !gm_serve_is_private(event->owner) ? owner : (char *)"";
 		gm_answer_send(watcher->peer, 0, GM__WIRE__PACKET__BODY_NOTICE_EVENT, &notice);

@@ -14,6 +14,8 @@
 
 static bool watch_refused, watch_cut;
 static uint64_t watch_need;
+static char *watch_what = (char *)"", *watch_name = (char *)"x";
+static bool watch_colour;
 
 static void script_watch(struct gm_fake *f, void *user)
 {
@@ -69,11 +71,12 @@ static void script_watch(struct gm_fake *f, void *user)
 	notice.session = 17;
 	notice.pid = 4711;
 	notice.uid = 7;
-	notice.client = (char *)"x";
+	notice.client = watch_name;
 	notice.owner = (char *)"uid:7";
 	notice.asked = G;
 	notice.max = G;
 	notice.held = 1;
+	notice.what = watch_what;
 	send_answer(f, &packet, 0, false);
 	gm__wire__notice_event__init(&notice);
 	notice.kind = (char *)"of\033[2Ja newer one";
@@ -97,7 +100,8 @@ static char *watch(bool json, const uint32_t *device, gpumem_status expected)
 		.verb = gm_verb_find(gm_verbs, "watch"),
 		.given = device ? GM_OPTION_DEVICE : 0,
 		.device = device ? *device : 0};
-	struct gm_ctl ctl = {.options = &options, .writer = gm_writer_json_new()};
+	struct gm_ctl ctl = {
+		.options = &options, .writer = gm_writer_json_new(), .colour = watch_colour};
 	FILE *file = tmpfile();
 	char *text = NULL;
 	size_t room = 0;
@@ -231,6 +235,47 @@ START_TEST(a_watch_that_ends_otherwise_is_a_failure)
 }
 END_TEST
 
+START_TEST(people_read_names_and_not_numbers)
+{
+	static const struct {
+		const char *name, *what, *line;
+	} cases[] = {
+		{"ann", "uid 7 may hold 1.0G", "ann (pid 4711, user lp): user lp may hold 1.0G\n"},
+		{"ann", "uid 77 may hold 1.0G", "ann (pid 4711, user lp): uid 77 may hold 1.0G\n"},
+		{"", "waits because of a limit", "pid 4711, user lp: waits because of a limit\n"},
+		{"ann", "device 0: client 17 was asked",
+			"device 0: ann (pid 4711, user lp) was asked\n"},
+		{"ann", "client 171 was asked", "ann (pid 4711, user lp): client 171 was asked\n"},
+		{"\033[2J", "no", "\\x1b[2J (pid 4711, user lp): no\n"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		watch_name = (char *)cases[i].name;
+		watch_what = (char *)cases[i].what;
+		char *text = watch(false, NULL, GPUMEM_OK);
+		has(text, cases[i].line);
+		ck_assert_ptr_null(strchr(text, '\033'));
+		free(text);
+	}
+}
+END_TEST
+
+START_TEST(colour_is_for_the_kind_of_the_event_alone)
+{
+	watch_colour = true;
+	watch_name = (char *)"\033[2J";
+	char *text = watch(false, NULL, GPUMEM_OK);
+	has(text, "  \033[33mpressure       \033[0m  device 1: pressure is high (81%)\n");
+	has(text, "  \033[33mlimit          \033[0m  ");
+	has(text, "  limits           somebody changed limits\n");
+	ck_assert_ptr_null(strstr(text, "\033[2J"));
+	free(text);
+	text = watch(true, NULL, GPUMEM_OK);
+	ck_assert_ptr_null(strchr(text, '\033'));
+	free(text);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_watch");
@@ -240,6 +285,8 @@ int main(void)
 	tcase_add_test(tcase, each_line_for_programs_is_an_object);
 	tcase_add_test(tcase, the_need_of_a_reclaim_of_all_there_is_is_null);
 	tcase_add_test(tcase, a_watch_that_ends_otherwise_is_a_failure);
+	tcase_add_test(tcase, people_read_names_and_not_numbers);
+	tcase_add_test(tcase, colour_is_for_the_kind_of_the_event_alone);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

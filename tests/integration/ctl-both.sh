@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A user's own daemon and the system's at the same time: gpumemctl says which one answered, and that there is another. The test
+# has a /run of its own, where it can be the system.
+set -u
+umask 022
+build=${top_builddir:-.} source=${top_srcdir:-.}
+if [ -z "${GPUMEM_TEST_OWN_RUN:-}" ]; then
+	export GPUMEM_TEST_OWN_RUN=1
+	for how in "unshare --mount" "unshare --user --map-root-user --mount"; do
+		# shellcheck disable=SC2086 # the words are meant to be split
+		if $how mount -t tmpfs tmpfs /run 2>/dev/null; then
+			exec $how "$0" "$@"
+		fi
+	done
+	echo "1..0 # SKIP neither root nor user namespaces: the test cannot have a /run of its own"
+	exit 0
+fi
+mount -t tmpfs tmpfs /run || exit 1
+. "$source/tests/integration/functions.sh"
+. "$source/tests/integration/ctl-functions.sh"
+
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
+mkdir -m 0755 /run/gpumemd
+mkdir -p -m 0700 "$dir/xdg/gpumemd"
+export XDG_RUNTIME_DIR=$dir/xdg
+users=$dir/xdg/gpumemd/socket systems=/run/gpumemd/socket me=$(id -un)
+
+GPUMEM_SOCKET=$systems start_daemon
+pid[system]=${pid[daemon]}
+unset 'pid[daemon]' GPUMEM_SOCKET
+run 0 status
+check "alone, the system's daemon says what it is" all "says '$systems, the system'" "! says 'also here'"
+run 0 status --json
+check "and tells programs" all "is which system" "is others.# 0" "is user $me"
+
+GPUMEM_SOCKET=$users start_daemon
+pid[user]=${pid[daemon]}
+unset 'pid[daemon]' GPUMEM_SOCKET
+run 0 status
+check "the user's daemon comes first, and the other one is named" all "says '$users, your own daemon'" \
+	"says \"also here: the system's daemon, pid ${pid[system]}, user $me\"" "says 'reach it: --socket $systems, or GPUMEM_SOCKET'"
+run 0 status --json
+check "for programs, too" all "is pid ${pid[user]}" "is which user" "is others.# 1" "is others.0.which system" \
+	"is others.0.socket $systems" "is others.0.pid ${pid[system]}" "is others.0.state running"
+run 0 status --json --socket "$systems"
+check "the system's daemon names the user's" all "is pid ${pid[system]}" "is which system" "is others.0.which user" \
+	"is others.0.socket $users"
+GPUMEM_SOCKET=$systems run 0 status --json
+check "and is reached as it says" is pid "${pid[system]}"
+run 0 doctor
+check "doctor says which daemon answered, and that there is another" all "says 'your own daemon: gpumemd'" \
+	"says \"the system's daemon is here, too\"" "says GPUMEM_SOCKET=$systems"
+
+kill -STOP "${pid[system]}"
+run 0 status --json --timeout 50ms
+check "a daemon that hangs is named, too, and holds nobody up" all "is pid ${pid[user]}" "is others.0.state silent" "is others.0.pid null"
+kill -CONT "${pid[system]}"
+kill "${pid[system]}" && wait "${pid[system]}"
+unset 'pid[system]'
+run 0 status --json
+check "a daemon that is gone is not" is others.# 0
+
+echo "1..$n"
