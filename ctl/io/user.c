@@ -9,6 +9,7 @@
 #include "ctl/io/user.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,6 +37,27 @@ const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT])
 		kept[i].known = true;
 	}
 	return strcpy(text, kept[i].name);
+}
+
+const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT])
+{
+	char user[GM_USER_TEXT];
+	uint64_t n;
+
+	if (!strncmp(owner, "uid:", 4) && gm_parse_u64(owner + 4, &n) == 0 && n < UINT32_MAX) {
+		snprintf(text, GM_USER_OWNER_TEXT, "uid:%s", gm_user_name((uid_t)n, user));
+		return text;
+	}
+	if (!strncmp(owner, "gid:", 4) && gm_parse_u64(owner + 4, &n) == 0 && n < UINT32_MAX) {
+		const struct group *group = getgrgid((gid_t)n);
+
+		if (group) {
+			snprintf(text, GM_USER_OWNER_TEXT, "gid:%s", group->gr_name);
+			return text;
+		}
+	}
+	snprintf(text, GM_USER_OWNER_TEXT, "%s", owner);
+	return text;
 }
 
 int gm_user_find(const char *text, uid_t *ret_uid)

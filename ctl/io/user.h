@@ -8,6 +8,13 @@
 /* The name of the user or, if there is none, the uid. Caches names. */
 const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT]);
 
+/*
+ * The name of an owner as the daemon writes it, with the names of users and groups: "uid:1000"
+ * becomes "uid:ann". All other owners, and users without a name, stay as they are. Returns text.
+ */
+#define GM_USER_OWNER_TEXT 512
+const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT]);
+
 /* Finds a user by name or, if nobody has that name, by number. Returns -ENOENT if there is no such
  * user; a number needs no name. */
 int gm_user_find(const char *text, uid_t *ret_uid);

@@ -12,11 +12,13 @@
 
 #include "common/closest.h"
 #include "common/units.h"
+#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
 static const struct gm_column columns[] = {
-	{"owner", "OWNER", GM_COLUMN_SHRINK},
+	{"owner", NULL, 0},
+	{"owner_name", "OWNER", GM_COLUMN_SHRINK},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"max", "MAX", GM_COLUMN_RIGHT},
 	{"guarantee", "GUARANTEE", GM_COLUMN_RIGHT},
@@ -40,6 +42,7 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
 		bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
+		char owner[GM_USER_OWNER_TEXT];
 
 		if (answer->options->given & GM_OPTION_DEVICE &&
 			limit->device != answer->options->device)
@@ -47,6 +50,7 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 
 		gm_table_row(table);
 		gm_table_text(table, limit->owner);
+		gm_table_text(table, gm_user_owner(limit->owner, owner));
 		gm_table_count(table, limit->device);
 		gm_table_size(table, limit->max);
 		gm_table_known(table, max && limit->max != UINT64_MAX);

@@ -5,6 +5,7 @@
  * gpumemctl queue: requests that wait for memory, in the order in which the daemon looks at them.
  */
 
+#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -21,7 +22,8 @@ static const struct gm_column columns[] = {
 	{"overtaken", "OVERTAKEN", GM_COLUMN_RIGHT},
 	{"parked", NULL, 0},
 	{"block", "WAITS FOR", 0},
-	{"owner", "OF", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	{"owner", NULL, 0},
+	{"owner_name", "OF", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 };
 
 static const char *queue_block_word(Gm__Wire__Block block)
@@ -48,6 +50,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->queue->n_requests; i++) {
 		const Gm__Wire__Waiting *row = packet->queue->requests[i];
+		char owner[GM_USER_OWNER_TEXT];
 
 		gm_table_row(table);
 		gm_table_count(table, row->device);
@@ -61,6 +64,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_bool(table, row->parked);
 		gm_table_text(table, queue_block_word(row->block));
 		gm_table_text(table, row->owner);
+		gm_table_text(table, gm_user_owner(row->owner, owner));
 	}
 }
 

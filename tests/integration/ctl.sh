@@ -158,7 +158,7 @@ start_worker ben
 ask ben make $((size / 2)) scratch
 
 run 0 limit set "uid:$(id -u)" priority=-3
-check "a limit is set" all "[ $status = 0 ]" "says uid:$(id -u)"
+check "a limit is set" all "[ $status = 0 ]" "says uid:$(id -un)"
 every=("status" "devices" "pools" "clients" "buffers" "limit" "pressure" "queue" "cleanup --dry-run" "config show" "version"
 	"help")
 for words in "${every[@]}"; do

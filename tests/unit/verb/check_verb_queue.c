@@ -31,7 +31,7 @@ static void script_queue(struct gm_fake *f, void *user)
 		rows[i].block = (Gm__Wire__Block)(i + 1);
 	}
 	rows[0].client = (char *)"trainer";
-	rows[0].owner = (char *)"uid:1002";
+	rows[0].owner = (char *)"uid:0";
 	rows[0].priority = -10;
 	rows[0].waited_ms = 200000;
 	rows[0].overtaken = 5;
@@ -53,7 +53,7 @@ START_TEST(who_waits_is_shown_with_what_for)
 	queue_is_empty = false;
 	char *text = run_text("queue", script_queue);
 	has(text,
-		"  0 4711 root trainer  2.0G      -10   3min    -         5 limit     uid:1002\n");
+		"  0 4711 root trainer  2.0G      -10   3min    -         5 limit     uid:root\n");
 	has(text, "29s         0 device");
 	has(text, "guarantee");
 	has(text, "pressure");
@@ -70,7 +70,8 @@ START_TEST(who_waits_is_shown_with_what_for)
 	ck_assert_int_eq(number(json, "queue", 0, "waited_ms"), 200000);
 	ck_assert_int_eq(number(json, "queue", 0, "priority"), -10);
 	ck_assert_int_eq(number(json, "queue", 0, "overtaken"), 5);
-	equals(json, "queue", 0, "owner", "uid:1002");
+	equals(json, "queue", 0, "owner", "uid:0");
+	equals(json, "queue", 0, "owner_name", "uid:root");
 	ck_assert(json_is_null(at(json, "queue", 0, "left_ms")));
 	ck_assert_int_eq(number(json, "queue", 1, "left_ms"), 29000);
 	ck_assert(json_is_true(at(json, "queue", 1, "parked")));

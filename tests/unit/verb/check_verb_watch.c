@@ -70,7 +70,7 @@ static void script_watch(struct gm_fake *f, void *user)
 	notice.text = (char *)"uid 7 may hold 1.0G";
 	notice.session = 17;
 	notice.pid = 4711;
-	notice.uid = 7;
+	notice.uid = 0;
 	notice.client = watch_name;
 	notice.owner = (char *)"uid:7";
 	notice.asked = G;
@@ -240,13 +240,16 @@ START_TEST(people_read_names_and_not_numbers)
 	static const struct {
 		const char *name, *what, *line;
 	} cases[] = {
-		{"ann", "uid 7 may hold 1.0G", "ann (pid 4711, user lp): user lp may hold 1.0G\n"},
-		{"ann", "uid 77 may hold 1.0G", "ann (pid 4711, user lp): uid 77 may hold 1.0G\n"},
-		{"", "waits because of a limit", "pid 4711, user lp: waits because of a limit\n"},
+		{"ann", "uid 0 may hold 1.0G",
+			"ann (pid 4711, user root): user root may hold 1.0G\n"},
+		{"ann", "uid 00 may hold 1.0G",
+			"ann (pid 4711, user root): uid 00 may hold 1.0G\n"},
+		{"", "waits because of a limit", "pid 4711, user root: waits because of a limit\n"},
 		{"ann", "device 0: client 17 was asked",
-			"device 0: ann (pid 4711, user lp) was asked\n"},
-		{"ann", "client 171 was asked", "ann (pid 4711, user lp): client 171 was asked\n"},
-		{"\033[2J", "no", "\\x1b[2J (pid 4711, user lp): no\n"},
+			"device 0: ann (pid 4711, user root) was asked\n"},
+		{"ann", "client 171 was asked",
+			"ann (pid 4711, user root): client 171 was asked\n"},
+		{"\033[2J", "no", "\\x1b[2J (pid 4711, user root): no\n"},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
