@@ -106,7 +106,9 @@ static void status_say_daemon(struct status_answer *answer, const Gm__Wire__Stat
 	gm_writer_line(writer, "daemon", "gpumemd %s, up %s, pid %llu, user %s", status->version,
 		gm_text_duration(status->uptime_ms, text), (unsigned long long)status->pid,
 		gm_user_name((uid_t)status->uid, user));
-	gm_writer_line(writer, "socket", "%s, %s", status->socket, gm_other_daemon_words(kind));
+	gm_writer_line(writer, "socket", "%s%s%s", status->socket,
+		kind == GM_DAEMON_ELSEWHERE ? "" : ", ",
+		kind == GM_DAEMON_ELSEWHERE ? "" : gm_other_daemon_words(kind));
 	status_say_others(writer, answer);
 	gm_writer_line(writer, "backend", "%s, preset %s", status->backend, status->preset);
 	gm_writer_line(writer, "clients", "%llu, with %llu lease%s",

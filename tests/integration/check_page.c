@@ -206,7 +206,8 @@ START_TEST(a_full_table_is_listed_whole_and_what_is_past_it_counted)
 	GM_LIMIT_TEST(TRACKED_BUFFERS);
 	struct seen seen;
 	for (size_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
-		add_row(i, 4096, "a tag of about the usual length, or longer", 42);
+		add_row(i, GM_CHUNK_MIN / GM_LIMIT_TRACKED_BUFFERS,
+			"a tag of about the usual length, or longer", 42);
 	gm_page_write_begin(&page->use[0].seq);
 	page->use[0].active_buffers = GM_LIMIT_TRACKED_BUFFERS + 1;
 	page->use[0].untracked = 1;
