@@ -142,15 +142,17 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns);
 struct gm_arena_stats {
 	uint64_t held;     /* bytes of all chunks, including those on their way in or out */
 	uint64_t in_use;   /* bytes asked for and not freed */
-	uint64_t cached;   /* held - in_use - rounding: reusable, or waiting for the device */
-	uint64_t rounding; /* what blocks are larger than was asked for */
+	uint64_t cached;   /* not in use, and gm_arena_trim() would give it back now */
+	uint64_t slack;    /* held - in_use - cached: rounding, free pieces of chunks that are
+			      partly in use, and freed memory that the device may still use */
+	uint64_t rounding; /* part of slack: what blocks are larger than was asked for */
 	uint64_t peak;     /* of in_use; exact with one thread, approximate with several */
 	uint64_t hits;     /* allocations that did not ask the source */
 	uint64_t misses;   /* allocations that did */
 	uint64_t returns;  /* chunks given back */
 	uint64_t active;   /* live blocks */
 	uint64_t moves;    /* chunks moved to where they were needed */
-	uint64_t pending;  /* part of cached: freed, but the device may still use it */
+	uint64_t pending;  /* part of slack: freed, but the device may still use it */
 	uint64_t reserved; /* address space */
 };
 

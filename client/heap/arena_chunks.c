@@ -160,6 +160,15 @@ bool gm_arena_chunks_place_high(
 	}
 }
 
+/* The first chunk that begins inside a free block; NULL: there is none above the block's start. */
+static struct gm_arena_chunk *chunks_first_in(
+	const struct gm_arena_chunks *chunks, const struct gm_heap_block *block)
+{
+	struct gm_arena_chunk *chunk = gm_arena_chunks_at(chunks, block->addr);
+
+	return chunk->addr < block->addr ? chunk->next : chunk;
+}
+
 struct gm_arena_chunk *gm_arena_chunks_free_list(
 	const struct gm_arena_chunks *chunks, struct gm_heap_bins *clean)
 {
@@ -168,10 +177,8 @@ struct gm_arena_chunk *gm_arena_chunks_free_list(
 	for (struct gm_heap_block *block = gm_heap_walk(clean, GM_CHUNK_MIN, NULL); block;
 		block = gm_heap_walk(clean, GM_CHUNK_MIN, block)) {
 		uint64_t end = block->addr + block->bytes;
-		struct gm_arena_chunk *chunk = gm_arena_chunks_at(chunks, block->addr);
+		struct gm_arena_chunk *chunk = chunks_first_in(chunks, block);
 
-		if (chunk->addr < block->addr)
-			chunk = chunk->next;
 		for (; chunk && chunk->addr + chunk->bytes <= end; chunk = chunk->next) {
 			chunk->cover = block;
 			chunk->chosen = false;
@@ -179,4 +186,20 @@ struct gm_arena_chunk *gm_arena_chunks_free_list(
 		}
 	}
 	return list;
+}
+
+uint64_t gm_arena_chunks_free_bytes(
+	const struct gm_arena_chunks *chunks, struct gm_heap_bins *clean)
+{
+	uint64_t bytes = 0;
+
+	for (struct gm_heap_block *block = gm_heap_walk(clean, GM_CHUNK_MIN, NULL); block;
+		block = gm_heap_walk(clean, GM_CHUNK_MIN, block)) {
+		uint64_t end = block->addr + block->bytes;
+		const struct gm_arena_chunk *chunk = chunks_first_in(chunks, block);
+
+		for (; chunk && chunk->addr + chunk->bytes <= end; chunk = chunk->next)
+			bytes += chunk->bytes;
+	}
+	return bytes;
 }

@@ -81,5 +81,8 @@ bool gm_arena_chunks_place_high(
  * higher chunks come first, so that they can be removed from the heap one by one. */
 struct gm_arena_chunk *gm_arena_chunks_free_list(
 	const struct gm_arena_chunks *chunks, struct gm_heap_bins *clean);
+/* The bytes of these chunks. Changes nothing. */
+uint64_t gm_arena_chunks_free_bytes(
+	const struct gm_arena_chunks *chunks, struct gm_heap_bins *clean);
 
 #endif

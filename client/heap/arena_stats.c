@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/heap/arena_private.h"
+#include "common/arith.h"
 
 /* Sums over the threads' caches, since they were last folded. */
 struct gm_arena_sums {
@@ -25,6 +26,20 @@ static void arena_stats_add_cache(struct gm_tcache *cache, void *ctx)
 	sums->in_use += atomic_load_explicit(&cache->in_use, memory_order_relaxed);
 	sums->rounded += atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed);
 	sums->peak += atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
+}
+
+/*
+ * The bytes that a trim would give back now. If the device has streams, an object in a thread's
+ * cache may wait for one, so a slab counts only when all its objects are back.
+ */
+static uint64_t arena_stats_returnable(struct gm_arena *arena)
+{
+	uint64_t bytes = gm_arena_chunks_free_bytes(&arena->chunks, &arena->clean);
+
+	for (const struct gm_small_slab *slab = arena->small.slabs; slab; slab = slab->next)
+		if (arena->streams ? gm_small_slab_empty(slab) : gm_small_slab_dead(slab))
+			bytes += GM_SMALL_SLAB_BYTES;
+	return bytes;
 }
 
 static uint64_t arena_stats_at_least_0(int64_t value)
@@ -46,8 +61,8 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 	stats->in_use = arena_stats_at_least_0((int64_t)arena->in_use + sums.in_use);
 	stats->rounding = arena_stats_at_least_0(
 		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
-	stats->cached =
-		arena_stats_at_least_0((int64_t)(stats->held - stats->in_use - stats->rounding));
+	stats->cached = gm_min(arena_stats_returnable(arena), gm_minus(stats->held, stats->in_use));
+	stats->slack = gm_minus(stats->held, stats->in_use + stats->cached);
 	stats->peak = arena_stats_at_least_0((int64_t)arena->in_use + sums.peak);
 	if (stats->peak < arena->peak)
 		stats->peak = arena->peak;

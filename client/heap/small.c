@@ -94,6 +94,18 @@ void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
 	small->free_bytes -= GM_SMALL_SLAB_BYTES;
 }
 
+bool gm_small_slab_dead(const struct gm_small_slab *slab)
+{
+	for (uint32_t used = slab->used; used; used &= used - 1) {
+		const struct gm_small_span *span = &slab->spans[__builtin_ctz(used)];
+
+		for (unsigned i = 0; i < span->objects; i++)
+			if (atomic_load_explicit(&span->asked[i], memory_order_relaxed))
+				return false;
+	}
+	return true;
+}
+
 /* Takes a free span for a class from the oldest slab that has one, so that younger slabs may become
  * empty. */
 static struct gm_small_span *small_span_open(struct gm_small *small, unsigned class)

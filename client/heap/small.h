@@ -104,6 +104,8 @@ static inline bool gm_small_slab_empty(const struct gm_small_slab *slab)
 {
 	return slab->used == 0;
 }
+/* Whether no object of the slab is alive: all are free, or lie in a thread's cache, or wait. */
+bool gm_small_slab_dead(const struct gm_small_slab *slab);
 
 /* Takes up to max free objects of a class and writes their addresses. Returns how many; 0: another
  * slab is needed. */

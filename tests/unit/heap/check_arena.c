@@ -112,6 +112,37 @@ START_TEST(every_alignment_holds_at_every_kind_of_size)
 }
 END_TEST
 
+START_TEST(what_is_cached_is_what_a_trim_returns_and_the_rest_is_slack)
+{
+	void *large = take(300 * MIB), *middle = take(5 * MIB), *small[50];
+	struct gm_arena_stats s;
+
+	for (unsigned i = 0; i < 50; i++)
+		small[i] = take(30 * KIB);
+	s = stats();
+	ck_assert_uint_eq(s.cached, 0);
+	ck_assert_uint_eq(s.in_use + s.slack, s.held);
+
+	/* One small block keeps its slab. */
+	give(middle);
+	for (unsigned i = 1; i < 50; i++)
+		give(small[i]);
+	s = stats();
+	ck_assert_uint_ge(s.cached, 4 * MIB);
+	ck_assert_uint_eq(s.in_use + s.cached + s.slack, s.held);
+	ck_assert_uint_eq(gm_arena_trim(arena, UINT64_MAX), s.cached);
+	s = stats();
+	ck_assert_uint_eq(s.cached, 0);
+	ck_assert_uint_eq(s.in_use + s.slack, s.held);
+
+	give(small[0]);
+	give(large);
+	s = stats();
+	ck_assert_uint_eq(s.cached, s.held);
+	ck_assert_uint_eq(gm_arena_trim(arena, UINT64_MAX), s.cached);
+}
+END_TEST
+
 START_TEST(the_figures_say_what_happened)
 {
 	void *a = take(1000), *b = take(MIB + 1);
@@ -120,7 +151,9 @@ START_TEST(the_figures_say_what_happened)
 	ck_assert_uint_eq(s.in_use, 1000 + MIB + 1);
 	ck_assert_uint_eq(s.rounding, 24 + 255);
 	ck_assert_uint_eq(s.held, w.granted);
-	ck_assert_uint_eq(s.cached, s.held - s.in_use - s.rounding);
+	/* Both chunks are partly in use, so nothing could be returned. */
+	ck_assert_uint_eq(s.cached, 0);
+	ck_assert_uint_eq(s.slack, s.held - s.in_use);
 	ck_assert_uint_eq(s.active, 2);
 	ck_assert_uint_eq(s.misses, 2);
 	ck_assert_uint_eq(s.hits, 0);
@@ -131,6 +164,7 @@ START_TEST(the_figures_say_what_happened)
 	ck_assert_uint_eq(s.in_use, 0);
 	ck_assert_uint_eq(s.rounding, 0);
 	ck_assert_uint_eq(s.cached, s.held);
+	ck_assert_uint_eq(s.slack, 0);
 	ck_assert_uint_eq(s.peak, 1000 + MIB + 1);
 	ck_assert_uint_eq(s.hits, 1);
 	ck_assert_uint_eq(s.active, 0);
@@ -150,6 +184,7 @@ int main(void)
 	tcase_add_test(
 		tests, an_inside_pointer_before_the_next_block_of_its_granule_is_still_inside);
 	tcase_add_test(tests, every_alignment_holds_at_every_kind_of_size);
+	tcase_add_test(tests, what_is_cached_is_what_a_trim_returns_and_the_rest_is_slack);
 	tcase_add_test(tests, the_figures_say_what_happened);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);

@@ -56,6 +56,27 @@ START_TEST(a_stream_gets_back_at_once_what_it_freed_and_nothing_is_recorded)
 }
 END_TEST
 
+START_TEST(what_the_device_may_still_use_is_slack_until_its_work_is_done)
+{
+	void *ptr = take_on(4 * MIB, world_stream(1));
+	struct gm_arena_stats s;
+
+	use(1);
+	give_on(ptr, 1);
+	gm_arena_tick(arena, SECOND);
+	s = stats();
+	ck_assert_uint_eq(s.in_use + s.cached, 0);
+	ck_assert_uint_eq(s.slack, s.held);
+	ck_assert_uint_eq(s.pending, s.held);
+
+	world_finish_all(&w);
+	gm_arena_tick(arena, SECOND);
+	s = stats();
+	ck_assert_uint_eq(s.cached, s.held);
+	ck_assert_uint_eq(s.slack + s.pending, 0);
+}
+END_TEST
+
 START_TEST(reuse_on_the_default_stream_records_nothing)
 {
 	void *ptr = take_on(2 * MIB, world_stream(0));
@@ -346,6 +367,7 @@ int main(void)
 	tcase_add_loop_test(
 		tests, the_end_waits_for_nothing_that_nobody_freed_or_that_no_event_tells_of, 0, 2);
 	tcase_add_test(tests, a_stream_gets_back_at_once_what_it_freed_and_nothing_is_recorded);
+	tcase_add_test(tests, what_the_device_may_still_use_is_slack_until_its_work_is_done);
 	tcase_add_test(tests, reuse_on_the_default_stream_records_nothing);
 	tcase_add_test(tests, another_stream_gets_it_only_when_the_event_has_passed);
 	tcase_add_test(tests, one_event_serves_many_blocks);
