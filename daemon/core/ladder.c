@@ -86,9 +86,8 @@ static int ladder_compare(const void *left, const void *right)
 	return a->id < b->id ? -1 : 1;
 }
 
-/* What the client could give on this rung; 0: there is nothing to ask it for. */
-static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_payer *payer,
-	enum gm_rung rung, bool self, bool *ret_claimed)
+/* What the client says about its use of the device, as far as it can be true. */
+static struct gm_use ladder_use_of(const struct gm_device *device, const struct gm_payer *payer)
 {
 	const struct gm_env *env = device->env;
 	const struct gm_account *account = &payer->accounts[device->number];
@@ -97,17 +96,29 @@ static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_
 
 	if (env->ops.use)
 		env->ops.use(env->ctx, payer->session, device->number, &use);
-	uint64_t cached = gm_min(use.cached, held);
+	use.cached = gm_min(use.cached, held);
+	use.evictable = gm_min(use.evictable, held - use.cached);
+	return use;
+}
 
-	*ret_claimed = true;
+/* What the client could give on this rung; 0: there is nothing to ask it for. */
+static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_payer *payer,
+	enum gm_rung rung, bool self, bool *ret_claimed)
+{
+	const struct gm_account *account = &payer->accounts[device->number];
+	uint64_t held = account->held - account->admitted;
+	struct gm_use use = ladder_use_of(device, payer);
+	uint64_t cached = use.cached;
+
+	*ret_claimed = !use.rough;
 	switch (rung) {
 	case GM_RUNG_CACHED:
 		return cached;
 	case GM_RUNG_SPILL:
-		return gm_min(use.evictable, held - cached);
+		return use.evictable;
 	case GM_RUNG_UNUSED:
 		/* The client that asks knows what it does not use, and has tried that already. */
-		*ret_claimed = cached > 0;
+		*ret_claimed = cached > 0 && !use.rough;
 		return self ? cached : held;
 	default:
 		return 0;
@@ -351,11 +362,23 @@ void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
 	}
 }
 
+/* Of what the client owes, what it could have returned: it says that it still caches that much. It
+ * may have used the rest since, or the rest never could come back. */
+static uint64_t ladder_kept_back(const struct gm_device *device, const struct gm_payer *payer)
+{
+	const struct gm_asked *asked = &payer->accounts[device->number].asked;
+	if (!asked->owing || !asked->claimed)
+		return 0;
+	struct gm_use use = ladder_use_of(device, payer);
+	return use.rough ? 0 : gm_min(asked->bytes, use.cached);
+}
+
 static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
 {
 	struct gm_account *account = &payer->accounts[device->number];
 	struct gm_asked *asked = &account->asked;
 	uint64_t came = asked->wanted - asked->bytes;
+	uint64_t kept = ladder_kept_back(device, payer);
 	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
 	bool claimed = asked->claimed;
 
@@ -365,12 +388,13 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
 		quiet <<= gm_min(asked->ignored, QUIET_DOUBLED);
 		if (asked->ignored < UINT8_MAX)
 			asked->ignored++;
-
+	}
+	if (kept) {
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
 		gm_say(text,
 			"device %u: client %llu was asked for %s and returned %s of it in time",
 			device->number, (unsigned long long)payer->id,
-			gm_format_size(asked->wanted, wanted),
+			gm_format_size(came + kept, wanted),
 			came ? gm_format_size(came, returned) : "none");
 		gm_env_tell(device->env, &(struct gm_event){.kind = GM_EVENT_IGNORED,
 						 .device = device->number,
@@ -378,7 +402,7 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
 						 .session = payer->session,
 						 .held = account->held,
 						 .trigger = asked->trigger,
-						 .asked = asked->wanted,
+						 .asked = came + kept,
 						 .bytes = came});
 	}
 	asked->quiet_ns = gm_plus(gm_device_now(device), quiet);
@@ -394,8 +418,15 @@ static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigg
 
 	for (unsigned r = 0; r < GM_RUNGS; r++)
 		sum += run->rungs[r];
-	/* If all there is was wanted, it came if no client owes any. */
-	return run->need == UINT64_MAX ? run->owing == 0 : sum >= run->need;
+	if (run->need != UINT64_MAX)
+		return sum >= run->need;
+
+	/* If all there is was wanted, it came if no client still caches what it owes. */
+	for (const struct gm_payer *p = run->owing ? device->env->payers : NULL; p; p = p->hh.next)
+		if (p->accounts[device->number].asked.trigger == trigger &&
+			ladder_kept_back(device, p) > 0)
+			return false;
+	return true;
 }
 
 static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)

@@ -173,6 +173,48 @@ START_TEST(of_who_returns_a_part_it_is_told_what_was_asked_and_what_came)
 }
 END_TEST
 
+START_TEST(a_client_is_blamed_only_for_what_it_could_have_returned)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+
+	/* It has used what it cached, since it said so. */
+	fake_says(&fake, a, d, 10 * GiB, 0);
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(asks(), 1);
+	fake_says(&fake, a, d, 0, 0);
+	fake_pass(&fake, 100 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 0);
+
+	/* It is asked for more than it caches. */
+	fake_pass(&fake, 2 * SECOND);
+	fake_says(&fake, a, d, 3 * GiB, 0);
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 10 * GiB);
+	fake_pass(&fake, 100 * MS);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 1);
+	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_IGNORED)->event.asked, 3 * GiB);
+	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_IGNORED)->event.bytes, 0);
+}
+END_TEST
+
+START_TEST(a_client_that_may_count_rounding_as_cached_is_asked_but_not_blamed)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+	fake_says(&fake, a, d, 10 * GiB, 0);
+	fake_says_roughly(&fake, a, d);
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(asks(), 1);
+	fake_pass(&fake, 100 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 0);
+}
+END_TEST
+
 START_TEST(when_what_was_claimed_does_not_come_everybody_else_is_asked)
 {
 	no_levels();
@@ -375,6 +417,8 @@ int main(void)
 	tcase_add_test(
 		tcase, a_client_that_ignores_it_costs_the_deadline_and_is_left_alone_for_a_while);
 	tcase_add_test(tcase, of_who_returns_a_part_it_is_told_what_was_asked_and_what_came);
+	tcase_add_test(tcase, a_client_is_blamed_only_for_what_it_could_have_returned);
+	tcase_add_test(tcase, a_client_that_may_count_rounding_as_cached_is_asked_but_not_blamed);
 	tcase_add_test(tcase, when_what_was_claimed_does_not_come_everybody_else_is_asked);
 	tcase_add_test(tcase, a_claim_beyond_what_it_holds_is_not_believed);
 	tcase_add_test(tcase, a_second_request_asks_only_for_what_the_first_did_not);

@@ -62,6 +62,38 @@ START_TEST(a_dry_run_names_the_victims_of_the_real_one_and_each_gives_what_the_p
 }
 END_TEST
 
+START_TEST(a_cleanup_of_all_there_is_fails_only_if_a_client_still_caches_what_it_owes)
+{
+	no_levels();
+	struct gm_ladder_plan plan;
+	struct gm_lease *of_a = fake_lease(&fake, a, d, 40 * GiB);
+	fake_says(&fake, a, d, 15 * GiB, 0);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 0, &plan, detail), GPUMEM_OK);
+	gm_ladder_plan_deinit(&plan);
+	give_back(a, of_a, 10 * GiB);
+	/* It has used the other five meanwhile. */
+	fake_says(&fake, a, d, 0, 0);
+	fake_pass(&fake, 100 * MS);
+	ck_assert(fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->event.reached);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 0);
+
+	fake_says(&fake, a, d, 5 * GiB, 0);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 0, &plan, detail), GPUMEM_OK);
+	gm_ladder_plan_deinit(&plan);
+	fake_pass(&fake, 100 * MS);
+	ck_assert(!fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->event.reached);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 1);
+
+	/* By an old client's word nobody can know whether it could come. */
+	fake_says_roughly(&fake, a, d);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 0, &plan, detail), GPUMEM_OK);
+	gm_ladder_plan_deinit(&plan);
+	fake_pass(&fake, 100 * MS);
+	ck_assert(fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->event.reached);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 1);
+}
+END_TEST
+
 START_TEST(a_cleanup_of_more_than_there_is_says_so_and_does_nothing)
 {
 	no_levels();
@@ -115,6 +147,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase,
 		a_dry_run_names_the_victims_of_the_real_one_and_each_gives_what_the_plan_said);
+	tcase_add_test(
+		tcase, a_cleanup_of_all_there_is_fails_only_if_a_client_still_caches_what_it_owes);
 	tcase_add_test(tcase, a_cleanup_of_more_than_there_is_says_so_and_does_nothing);
 	tcase_add_test(tcase, without_memory_for_a_plan_nobody_is_asked);
 	suite_add_tcase(suite, tcase);

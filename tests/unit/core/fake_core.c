@@ -171,6 +171,11 @@ void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_
 		(struct gm_use){.cached = cached, .evictable = evictable};
 }
 
+void fake_says_roughly(struct fake_core *fake, const struct gm_session *session, uint32_t device)
+{
+	fake->use[gm_session_id(session) % FAKE_LOG][device].rough = true;
+}
+
 const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session)
 {
 	for (size_t i = fake->n_asks; i > 0 && i + FAKE_LOG > fake->n_asks; i--)

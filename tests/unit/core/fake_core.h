@@ -85,6 +85,8 @@ void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign);
 /* What the client's page would say. */
 void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
 	uint64_t cached, uint64_t evictable);
+/* The client's page is of the version whose cached includes rounding. */
+void fake_says_roughly(struct fake_core *fake, const struct gm_session *session, uint32_t device);
 /* The last ask of that client; NULL: it was not asked. */
 const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session);
 /* The last event of that kind; NULL: there was none. */
