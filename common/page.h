@@ -25,8 +25,17 @@
 #define GM_PAGE_DAEMON_MAGIC UINT32_C(0x31444d47) /* "GMD1" */
 #define GM_PAGE_CLIENT_MAGIC UINT32_C(0x31434d47) /* "GMC1" */
 
-#define GM_PAGE_VERSION 1
+/*
+ * A newer version only gives a meaning to reserved words, so each side reads the pages of the other,
+ * whatever its version. The daemon writes the version that the client knows (GM_PAGE_VERSION_AT).
+ *
+ *   1   cached includes rounding, so a client may hold "cached" memory that it cannot return.
+ *   2   cached is what the client could return right now. Has slack, opened, and bytes in the header.
+ */
+#define GM_PAGE_VERSION 2
 #define GM_PAGE_BLOCK   128
+/* The version for a client that speaks this minor version of the protocol. */
+#define GM_PAGE_VERSION_AT(minor) ((minor) < 2 ? 1 : GM_PAGE_VERSION)
 
 /* Written once, before the page is handed over. */
 struct gm_page_header {
@@ -36,7 +45,8 @@ struct gm_page_header {
 	uint64_t session;
 	uint32_t devices; /* how many device blocks follow */
 	uint32_t rows;    /* client's page: how many tracked rows follow the device blocks */
-	uint8_t reserved[96];
+	uint64_t bytes;   /* of the whole page; 0 in version 1 */
+	uint8_t reserved[88];
 };
 
 /* What the daemon tells one client about one device. */
@@ -63,8 +73,8 @@ struct gm_page_daemon {
 struct gm_page_use {
 	_Atomic uint32_t seq;
 	uint32_t reserved0;
-	uint64_t in_use;
-	uint64_t cached;
+	uint64_t in_use; /* of what the client pays for; in version 1 also opened */
+	uint64_t cached; /* what the client could return right now */
 	uint64_t peak;
 	uint64_t hits;
 	uint64_t misses;
@@ -72,7 +82,9 @@ struct gm_page_use {
 	uint64_t cpu_fallbacks; /* reserved, always 0 */
 	uint64_t active_buffers;
 	uint64_t untracked; /* active buffers for which no row was free */
-	uint8_t reserved[48];
+	uint64_t slack;     /* neither in use nor cached, because of rounding */
+	uint64_t opened;    /* in use in buffers that other clients made */
+	uint64_t reserved[4];
 };
 
 /* One tracked buffer. bytes == 0: the row is free. */

@@ -99,8 +99,12 @@ uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
-		if (arena)
-			next = gm_min(next, gm_arena_tick(arena, now_ns));
+		if (!arena)
+			continue;
+		next = gm_min(next, gm_arena_tick(arena, now_ns));
+		/* The device may have finished with freed memory, which can be returned from now
+		 * on. */
+		(void)gm_use_publish(session, i);
 	}
 	return next;
 }

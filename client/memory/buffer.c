@@ -114,7 +114,9 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->list, buffer);
 	d->buffer_in_use += buffer->size;
-	if (!buffer->opened) {
+	if (buffer->opened) {
+		d->buffer_opened += buffer->size;
+	} else {
 		d->buffer_held += buffer->bytes;
 		d->buffer_misses++;
 	}
@@ -138,7 +140,9 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->list, buffer);
 	d->buffer_in_use -= buffer->size;
-	if (!buffer->opened) {
+	if (buffer->opened) {
+		d->buffer_opened -= buffer->size;
+	} else {
 		d->buffer_held -= buffer->bytes;
 		d->buffer_returns += buffer->chunks;
 	}

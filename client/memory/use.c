@@ -10,7 +10,14 @@
 
 #include "client/heap/arena.h"
 
-void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats)
+/* What a program learns, and what only the daemon does. */
+struct use_figures {
+	gpumem_stats_t stats;
+	uint64_t opened; /* part of in_use: bytes that other processes pay for */
+};
+
+static void use_collect(
+	struct gpumem_session *session, uint32_t device, struct use_figures *ret_figures)
 {
 	struct gm_session_device *d = &session->device[device];
 	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
@@ -24,6 +31,7 @@ void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t
 	stats.allocated = heap.held + d->buffer_held;
 	stats.in_use = heap.in_use + d->buffer_in_use;
 	stats.pooled = heap.cached;
+	stats.slack = heap.slack + d->buffer_held - (d->buffer_in_use - d->buffer_opened);
 	/* The peaks of heap and buffers may lie at different times, so they are not added: only
 	 * sums that were really seen count. */
 	if (stats.in_use > d->peak)
@@ -35,25 +43,38 @@ void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t
 	stats.misses = heap.misses + d->buffer_misses;
 	stats.returns = heap.returns + d->buffer_returns;
 	stats.active_buffers = heap.active + d->buffers;
+	ret_figures->opened = d->buffer_opened;
 	pthread_mutex_unlock(&session->lock);
+
 	uint64_t asked = stats.hits + stats.misses;
 	stats.hit_rate = asked ? (double)stats.hits / (double)asked : 0;
-	*ret_stats = stats;
+	ret_figures->stats = stats;
+}
+
+void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats)
+{
+	struct use_figures figures;
+
+	use_collect(session, device, &figures);
+	*ret_stats = figures.stats;
 }
 
 bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 {
-	gpumem_stats_t stats;
+	struct use_figures figures;
+	const gpumem_stats_t *stats = &figures.stats;
 
-	gm_use_read(session, device, &stats);
+	use_collect(session, device, &figures);
 	struct gm_page_use use = {
-		.in_use = stats.in_use,
-		.cached = stats.pooled,
-		.peak = stats.peak,
-		.hits = stats.hits,
-		.misses = stats.misses,
-		.returns = stats.returns,
-		.active_buffers = stats.active_buffers,
+		.in_use = stats->in_use - figures.opened,
+		.cached = stats->pooled,
+		.peak = stats->peak,
+		.hits = stats->hits,
+		.misses = stats->misses,
+		.returns = stats->returns,
+		.active_buffers = stats->active_buffers,
+		.slack = stats->slack,
+		.opened = figures.opened,
 	};
 	return gm_session_pages_use(&session->pages, device, &use);
 }

@@ -50,6 +50,7 @@ struct gm_session_device {
 
 	/* Figures of buffers; the session's lock protects these fields. */
 	uint64_t buffer_in_use;  /* bytes requested */
+	uint64_t buffer_opened;  /* part of it: in leases of other processes, which pay for them */
 	uint64_t buffer_held;    /* bytes of the leases that this process made */
 	uint64_t buffers;        /* not destroyed yet */
 	uint64_t buffer_misses;  /* buffers ever made */

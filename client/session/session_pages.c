@@ -54,9 +54,9 @@ static int pages_check(int fd, size_t bytes, uint32_t magic)
 	ssize_t n = pread(fd, &header, sizeof(header), 0);
 	if (n < 0)
 		return -errno;
-	if ((size_t)n != sizeof(header) || header.magic != magic ||
-		header.version != GM_PAGE_VERSION || header.devices > GM_LIMIT_DEVICES ||
-		header.rows > GM_LIMIT_TRACKED_BUFFERS)
+	/* Any version will do: a newer one only gives a meaning to reserved words. */
+	if ((size_t)n != sizeof(header) || header.magic != magic || header.version == 0 ||
+		header.devices > GM_LIMIT_DEVICES || header.rows > GM_LIMIT_TRACKED_BUFFERS)
 		return -EBADMSG;
 	return 0;
 }

@@ -28,6 +28,7 @@ static const struct gm_column columns[] = {
 	{"held", "HELD", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"in_use", "IN USE", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"cached", "CACHED", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"slack", "SLACK", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"peak", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"hits", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"misses", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
@@ -42,13 +43,14 @@ static const struct gm_column use_columns[] = {
 	{"held", NULL, 0},
 	{"in_use", NULL, 0},
 	{"cached", NULL, 0},
+	{"slack", NULL, 0},
 	{"peak", NULL, 0},
 	{"hits", NULL, 0},
 	{"misses", NULL, 0},
 	{"returns", NULL, 0},
 	{"active_buffers", NULL, 0},
 };
-#define COLUMNS_OF_DETAILS 7
+#define COLUMNS_OF_DETAILS 8
 
 struct clients_answer {
 	const struct gm_options *options;
@@ -68,6 +70,7 @@ static void clients_add_use(
 	}
 	gm_table_size(table, use->in_use);
 	gm_table_size(table, use->cached);
+	gm_table_size(table, use->slack);
 	gm_table_size(table, use->peak);
 	gm_table_count(table, use->hits);
 	gm_table_count(table, use->misses);
@@ -217,10 +220,11 @@ const struct gm_verb gm_verb_clients = {
 	.arguments = "[--sort COLUMN]",
 	.summary = "clients and the memory that they hold",
 	.help = GM_VERB_HELP_OF_LISTS
-	"\nHELD is what the daemon charges. IN USE and CACHED are what the client says\n"
-	"about it. You see only the totals of other users' clients, unless you are an\n"
-	"administrator. A quarantined client has lost its connection, but its process\n"
-	"lives. Its memory stays charged until it reconnects or its process ends.\n",
+	"\nHELD is what the daemon charges. IN USE, CACHED and SLACK are what the client\n"
+	"says about it: CACHED could come back now, SLACK cannot (rounding). You see only\n"
+	"the totals of other users' clients, unless you are an administrator. A\n"
+	"quarantined client has lost its connection, but its process lives. Its memory\n"
+	"stays charged until it reconnects or its process ends.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),

@@ -138,6 +138,7 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 			continue;
 		use->in_use = said.in_use;
 		use->cached = said.cached;
+		use->slack = said.slack;
 		use->peak = said.peak;
 		use->hits = said.hits;
 		use->misses = said.misses;

@@ -146,7 +146,7 @@ void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *
 
 	*ret = (struct gm_use){0};
 	if (client && client->events && gm_pages_read_use(&client->pages, device, held, &said) == 0)
-		ret->cached = said.cached;
+		*ret = (struct gm_use){.cached = said.cached, .rough = client->pages.version < 2};
 }
 
 void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart)
@@ -371,12 +371,14 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
 
 /* Gives the client new pages and a new event channel. A process that resumes its client keeps those
  * of its previous connection to itself. */
-static int client_equip(struct gm_client *client, struct gm_client_welcome *welcome)
+static int client_equip(
+	struct gm_client *client, uint32_t page_version, struct gm_client_welcome *welcome)
 {
 	struct gm_clients *clients = client->clients;
 	struct gm_pages pages;
 	struct gm_events *events = NULL;
-	int r = gm_pages_open(&pages, clients->hub->generation, client->id, clients->devices);
+	int r = gm_pages_open(
+		&pages, page_version, clients->hub->generation, client->id, clients->devices);
 	if (r < 0)
 		return r;
 	welcome->client_page = fcntl(pages.client_fd, F_DUPFD_CLOEXEC, 0);
@@ -499,7 +501,7 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 }
 
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
+	uint32_t page_version, enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
 	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome)
 {
 	struct gm_client *client = NULL;
@@ -514,7 +516,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	if (r < 0)
 		return r;
 
-	r = client_equip(client, &welcome);
+	r = client_equip(client, page_version, &welcome);
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)

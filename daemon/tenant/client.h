@@ -93,13 +93,14 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 /*
  * Makes a new client or, if resume_id is not 0, resumes that one. Only the process that made a
  * client can resume it, and only with the right token. A client that has ended is made anew.
+ * page_version is the version of the shared pages that the client knows.
  * Returns 0, or a negative errno:
  *   -EACCES  the token is wrong, or the client belongs to another process
  *   -EUSERS  the user has as many clients as allowed
  *   -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
+	uint32_t page_version, enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
 	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome);
 /* The client's connection has ended. This may end the client. */
 void gm_client_disconnected(struct gm_client *client);

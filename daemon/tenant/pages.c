@@ -75,10 +75,11 @@ static int pages_open_daemon_page(struct gm_pages *pages, uint64_t generation, u
 		return -errno;
 	pages->daemon->header = (struct gm_page_header){
 		.magic = GM_PAGE_DAEMON_MAGIC,
-		.version = GM_PAGE_VERSION,
+		.version = pages->version,
 		.generation = generation,
 		.session = session,
 		.devices = pages->devices,
+		.bytes = pages->version < 2 ? 0 : sizeof(*pages->daemon),
 	};
 	return 0;
 }
@@ -91,11 +92,12 @@ static int pages_open_client_page(struct gm_pages *pages, uint64_t generation, u
 		return r;
 	const struct gm_page_header header = {
 		.magic = GM_PAGE_CLIENT_MAGIC,
-		.version = GM_PAGE_VERSION,
+		.version = pages->version,
 		.generation = generation,
 		.session = session,
 		.devices = pages->devices,
 		.rows = GM_LIMIT_TRACKED_BUFFERS,
+		.bytes = pages->version < 2 ? 0 : sizeof(struct gm_page_client),
 	};
 	if (pwrite(pages->client_fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
 		return -EIO;
@@ -104,9 +106,11 @@ static int pages_open_client_page(struct gm_pages *pages, uint64_t generation, u
 	return 0;
 }
 
-int gm_pages_open(struct gm_pages *pages, uint64_t generation, uint64_t session, uint32_t devices)
+int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation, uint64_t session,
+	uint32_t devices)
 {
 	gm_pages_init(pages);
+	pages->version = version;
 	pages->devices = devices;
 	int r = pages_open_daemon_page(pages, generation, session);
 	if (r == 0)
@@ -144,6 +148,18 @@ void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held)
 	gm_page_write_end(&block->seq);
 }
 
+/* Makes in_use, cached and slack add up to held. What the client did not account for is in use in a
+ * buffer that it opened and pays for since the maker has gone; otherwise it is slack. */
+static void pages_bound_use(struct gm_page_use *use, uint64_t held)
+{
+	use->in_use = gm_min(use->in_use, held);
+	use->cached = gm_min(use->cached, held - use->in_use);
+	use->slack = gm_min(use->slack, held - use->in_use - use->cached);
+
+	use->in_use += gm_min(use->opened, held - use->in_use - use->cached - use->slack);
+	use->slack = held - use->in_use - use->cached;
+}
+
 int gm_pages_read_use(
 	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret)
 {
@@ -156,8 +172,12 @@ int gm_pages_read_use(
 		&use);
 	if (r < 0)
 		return r;
-	use.in_use = gm_min(use.in_use, held);
-	use.cached = gm_min(use.cached, held - use.in_use);
+	const struct gm_page_use nothing = {.seq = use.seq};
+	if (!memcmp(&use, &nothing, sizeof(use)))
+		return -ENODATA;
+	if (pages->version < 2)
+		use.slack = use.opened = 0;
+	pages_bound_use(&use, held);
 	use.peak = gm_min(use.peak, GM_LEASE_BYTES_MAX);
 	use.active_buffers = gm_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);
 	use.untracked = gm_min(use.untracked, use.active_buffers);

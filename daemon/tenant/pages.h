@@ -12,12 +12,14 @@ struct gm_pages {
 	struct gm_page_daemon *daemon; /* mapped here, read-only for everybody else */
 	int daemon_fd; /* for the client; -1 once handed over: the daemon has its mapping */
 	int client_fd;
+	uint32_t version; /* that the client knows */
 	uint32_t devices;
 };
 
 void gm_pages_init(struct gm_pages *pages); /* empty */
 /* Makes both pages. Returns 0, or a negative errno (-EMFILE, -ENOMEM, …) and leaves pages empty. */
-int gm_pages_open(struct gm_pages *pages, uint64_t generation, uint64_t session, uint32_t devices);
+int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation, uint64_t session,
+	uint32_t devices);
 void gm_pages_deinit(struct gm_pages *pages);
 
 /* Writes the figures of a device, which are the same for all clients, and what this client holds
@@ -27,9 +29,10 @@ void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
 void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held);
 
 /*
- * Reads what the client says about its use of a device, bounded by what the daemon knows: in_use
- * and cached together are at most held, and there are no more buffers than fit into held. Returns
- * 0, -EAGAIN if the client is writing or died while it was, or another negative errno.
+ * Reads what the client says about its use of a device, bounded by what the daemon knows: in_use,
+ * cached and slack together are held, and there are no more buffers than fit into held. Returns 0,
+ * -ENODATA if the client never said anything, -EAGAIN if the client is writing or died while it
+ * was, or another negative errno.
  */
 int gm_pages_read_use(
 	const struct gm_pages *pages, uint32_t device, uint64_t held, struct gm_page_use *ret);

@@ -190,9 +190,9 @@ GPUMEM_API gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_f
 
 typedef struct gpumem_stats_t {
 	size_t size;
-	uint64_t allocated;      /* charged to this client: in use, cached and lost to rounding */
+	uint64_t allocated;      /* charged to this client: in use, pooled and slack */
 	uint64_t in_use;         /* requested by the program and not freed yet */
-	uint64_t pooled;         /* cached by the library, ready for reuse without a message */
+	uint64_t pooled;         /* cached: not in use, and gpumem_trim() would return it now */
 	uint64_t peak;           /* the highest in_use so far */
 	uint64_t hits;           /* allocations served without a message */
 	uint64_t misses;         /* allocations that needed the daemon */
@@ -200,11 +200,13 @@ typedef struct gpumem_stats_t {
 	uint64_t returns;        /* chunks returned to the daemon */
 	uint64_t cpu_fallbacks;  /* reserved, always 0 */
 	uint64_t active_buffers; /* pointers and buffers that are not freed yet */
+	uint64_t slack;          /* neither in use nor pooled: rounding, free pieces of chunks that
+				    are partly in use, and freed memory that the GPU still uses */
 } gpumem_stats_t;
 
 #define GPUMEM_STATS_INIT \
 	{ \
-		sizeof(gpumem_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+		sizeof(gpumem_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /* How this process uses a device. The call also publishes the figures: once it returns, gpumemctl

@@ -319,7 +319,7 @@ static void script_clients(struct gm_fake *f, void *user)
 	client.details = true;
 	client.quarantined = true;
 	use[0].held = use[1].held = 1023 * (G / 1024) + 900 * 1024;
-	use[0].in_use = use[0].cached = use[0].peak = use[0].held;
+	use[0].in_use = use[0].cached = use[0].slack = use[0].peak = use[0].held;
 	use[1].device = 1;
 	client.n_use = 2;
 	client.use = uses;
@@ -574,8 +574,8 @@ static void script_version(struct gm_fake *f, void *user)
 START_TEST(version_shows_both_sides)
 {
 	char *text = run_text("version", script_version);
-	has(text, "gpumemctl: " PACKAGE_VERSION ", protocol 1.1\n");
-	has(text, "gpumemd: 9.8.7, protocol 1.8\n");
+	has(text, "gpumemctl: " PACKAGE_VERSION ", protocol 1.2\n");
+	has(text, "gpumemd: 9.8.7, protocol 1.9\n");
 	free(text);
 	json_t *json = run_json("version", script_version);
 	ck_assert_str_eq(json_string_value(json_object_get(json, "gpumemd")), "9.8.7");

@@ -19,15 +19,20 @@
 static struct gm_session_pages pages;
 static int daemon_fd, client_fd;
 
-static int page(uint32_t magic, size_t bytes, int seals)
+static int page_of(uint32_t version, uint32_t magic, size_t bytes, int seals)
 {
-	struct gm_page_header header = {.magic = magic, .version = GM_PAGE_VERSION, .devices = 2};
+	struct gm_page_header header = {.magic = magic, .version = version, .devices = 2};
 	int fd = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
 	ck_assert_int_eq(pwrite(fd, &header, sizeof(header), 0), (ssize_t)sizeof(header));
 	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
 	return fd;
+}
+
+static int page(uint32_t magic, size_t bytes, int seals)
+{
+	return page_of(GM_PAGE_VERSION, magic, bytes, seals);
 }
 
 static void make_pages(void)
@@ -187,6 +192,26 @@ START_TEST(pages_that_are_no_good_are_refused)
 }
 END_TEST
 
+START_TEST(pages_of_an_older_or_newer_daemon_are_taken)
+{
+	static const uint32_t versions[] = {1, GM_PAGE_VERSION + 1};
+
+	for (size_t i = 0; i < 2; i++) {
+		int theirs = page_of(versions[i], GM_PAGE_DAEMON_MAGIC,
+			sizeof(struct gm_page_daemon), F_SEAL_SHRINK);
+		int ours = page_of(versions[i], GM_PAGE_CLIENT_MAGIC, sizeof(struct gm_page_client),
+			F_SEAL_SHRINK);
+		ck_assert_int_eq(gm_session_pages_map(&pages, theirs, ours), 0);
+		close(theirs);
+		close(ours);
+	}
+
+	int none = page_of(0, GM_PAGE_DAEMON_MAGIC, sizeof(struct gm_page_daemon), F_SEAL_SHRINK);
+	refused(none, client_fd);
+	close(none);
+}
+END_TEST
+
 static _Atomic bool over;
 
 static void *reader(void *ctx)
@@ -233,6 +258,7 @@ int main(void)
 	tcase_add_test(tc, buffers_past_the_table_are_counted_and_not_listed);
 	tcase_add_test(tc, figures_are_published_when_they_differ);
 	tcase_add_test(tc, new_pages_go_on_where_the_old_ones_ended);
+	tcase_add_test(tc, pages_of_an_older_or_newer_daemon_are_taken);
 	tcase_add_test(tc, pages_that_are_no_good_are_refused);
 	tcase_add_test(tc, readers_and_writers_need_not_know_of_new_pages);
 	suite_add_tcase(suite, tc);

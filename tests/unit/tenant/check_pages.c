@@ -22,7 +22,7 @@ static const uint64_t held[GM_LIMIT_DEVICES] = {1 << 20, 1 << 10};
 
 static void setup(void)
 {
-	ck_assert_int_eq(gm_pages_open(&pages, 7, 11, 2), 0);
+	ck_assert_int_eq(gm_pages_open(&pages, GM_PAGE_VERSION, 7, 11, 2), 0);
 	client =
 		mmap(NULL, sizeof(*client), PROT_READ | PROT_WRITE, MAP_SHARED, pages.client_fd, 0);
 	ck_assert_ptr_ne(client, MAP_FAILED);
@@ -115,6 +115,74 @@ START_TEST(what_a_client_says_of_its_use_is_shown)
 }
 END_TEST
 
+START_TEST(in_use_cached_and_slack_add_up_to_what_is_held)
+{
+	/* in_use, cached, slack, opened as the client says; then in_use, cached, slack as shown. */
+	static const uint64_t rows[][7] = {
+		{600, 300, 100, 0, 600, 300, 100},  /* all accounted for */
+		{600, 300, 0, 0, 600, 300, 100},    /* memory that came since */
+		{600, 300, 100, 50, 600, 300, 100}, /* a buffer that its maker pays for */
+		{500, 300, 100, 50, 550, 300, 150}, /* a part of it is charged here */
+		{500, 300, 100, 500, 600, 300, 100},
+		{2000, 300, 100, 0, 1000, 0, 0},
+		{600, 2000, 100, 0, 600, 400, 0},
+		{600, 300, 2000, 2000, 600, 300, 100},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const uint64_t *r = rows[i];
+		struct gm_page_use got,
+			said = {.in_use = r[0], .cached = r[1], .slack = r[2], .opened = r[3]};
+
+		gm_page_write(&client->use[0], &said, sizeof(said));
+		ck_assert_int_eq(gm_pages_read_use(&pages, 0, 1000, &got), 0);
+		ck_assert_uint_eq(got.in_use, r[4]);
+		ck_assert_uint_eq(got.cached, r[5]);
+		ck_assert_uint_eq(got.slack, r[6]);
+	}
+}
+END_TEST
+
+START_TEST(a_client_that_never_said_anything_has_no_figures)
+{
+	struct gm_page_use got, said = {0};
+
+	ck_assert_int_eq(gm_pages_read_use(&pages, 0, 1000, &got), -ENODATA);
+	gm_page_write(&client->use[0], &said, sizeof(said));
+	ck_assert_int_eq(gm_pages_read_use(&pages, 0, 1000, &got), -ENODATA);
+}
+END_TEST
+
+START_TEST(a_client_of_version_1_gets_its_pages_and_is_understood)
+{
+	struct gm_page_use got, said = {.in_use = 600, .cached = 300, .slack = 1, .opened = 100};
+	struct gm_page_header header;
+	struct gm_pages old;
+
+	ck_assert_int_eq(gm_pages_open(&old, GM_PAGE_VERSION_AT(1), 7, 11, 2), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(
+			pread(i ? old.client_fd : old.daemon_fd, &header, sizeof(header), 0),
+			(int)sizeof(header));
+		ck_assert_uint_eq(header.version, 1);
+		ck_assert_uint_eq(header.bytes, 0);
+	}
+	/* Those words meant nothing then. */
+	ck_assert_int_eq(
+		pwrite(old.client_fd, &said, sizeof(said), offsetof(struct gm_page_client, use)),
+		(int)sizeof(said));
+	ck_assert_int_eq(gm_pages_read_use(&old, 0, 1000, &got), 0);
+	ck_assert_uint_eq(got.in_use, 600);
+	ck_assert_uint_eq(got.cached, 300);
+	ck_assert_uint_eq(got.slack, 100);
+	gm_pages_deinit(&old);
+
+	ck_assert_uint_eq(client->header.version, 2);
+	ck_assert_uint_eq(client->header.bytes, sizeof(*client));
+	ck_assert_uint_eq(GM_PAGE_VERSION_AT(UINT32_MAX), GM_PAGE_VERSION);
+}
+END_TEST
+
 START_TEST(nonsense_is_held_within_what_the_daemon_knows)
 {
 	struct gm_page_use got;
@@ -123,6 +191,7 @@ START_TEST(nonsense_is_held_within_what_the_daemon_knows)
 	ck_assert_int_eq(gm_pages_read_use(&pages, 0, held[0], &got), 0);
 	ck_assert_uint_eq(got.in_use, held[0]);
 	ck_assert_uint_eq(got.cached, 0);
+	ck_assert_uint_eq(got.slack, 0);
 	ck_assert_uint_le(got.peak, GM_LEASE_BYTES_MAX);
 	ck_assert_uint_le(got.active_buffers, held[0]);
 	ck_assert_uint_le(got.untracked, got.active_buffers);
@@ -208,6 +277,9 @@ int main(void)
 	tcase_add_test(tests, a_device_that_is_not_there_is_not_written);
 	tcase_add_test(tests, the_clients_page_cannot_be_resized);
 	tcase_add_test(tests, what_a_client_says_of_its_use_is_shown);
+	tcase_add_test(tests, in_use_cached_and_slack_add_up_to_what_is_held);
+	tcase_add_test(tests, a_client_that_never_said_anything_has_no_figures);
+	tcase_add_test(tests, a_client_of_version_1_gets_its_pages_and_is_understood);
 	tcase_add_test(tests, nonsense_is_held_within_what_the_daemon_knows);
 	tcase_add_test(tests, rows_are_listed_in_order_and_senseless_ones_passed_over);
 	tcase_add_test(tests, pages_that_were_never_made_say_nothing);

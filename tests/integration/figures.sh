@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The figures that people see must add up and agree: what a client holds, what a cleanup can get back, how often a request is
+# counted, and how pressure falls when many clients are killed at once. Real clients, on a device of 2G of host memory that
+# nothing touches.
+set -u
+build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+ctl=$build/ctl/gpumemctl json=$build/tests/integration/json-get
+. "$source/tests/integration/functions.sh"
+
+declare -A in=() out=() pid=()
+clean() {
+	local fd name
+	for name in "${!in[@]}"; do
+		fd=${in[$name]}
+		exec {fd}>&-
+		fd=${out[$name]}
+		exec {fd}<&-
+		kill "${pid[$name]}" 2>/dev/null
+		wait "${pid[$name]}" 2>/dev/null
+	done
+	[ -z "$watch" ] || { kill "$watch" && wait "$watch"; } 2>/dev/null
+	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
+}
+watch=
+scratch figures
+export GPUMEM_SOCKET=$dir/socket COLUMNS=100 LC_ALL=C.UTF-8
+unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
+exec {here}<"$dir"
+"$build/libtool" --silent --mode=install install -m 0755 "$build/tests/integration/actor" "/proc/$$/fd/$here/actor" >/dev/null ||
+	bail "no actor"
+exec {here}<&-
+
+# ---- helpers
+
+is() { # NAME EXPECTED GOT
+	if [ "$2" = "$3" ]; then
+		ok "$1"
+	else
+		not_ok "$1" "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)"
+	fi
+}
+# Ends the daemon of the last scene and starts another. Its clients are gone.
+start() { # CONFIGURATION
+	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
+	printf '[gpumemd]\nreserve = 0\nmin_free = 0\nhost_limit = 0\nfraction = 1\n%s\n[device 0]\nsize = 2G\n' "$1" >"$dir/conf"
+	: >"$dir/log"
+	"$build/daemon/gpumemd" --backend host --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
+	daemon=$!
+	until "$ctl" status >/dev/null 2>&1; do
+		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
+	done
+}
+# client NAME starts a client. Then ask NAME WORDS... talks to it.
+client() {
+	local fd
+	rm -f "$dir/$1.in" "$dir/$1.out"
+	mkfifo "$dir/$1.in" "$dir/$1.out"
+	(
+		# A client ends when its stdin closes, so no other client may keep that open.
+		for fd in "${in[@]}" "${out[@]}"; do exec {fd}>&-; done
+		exec "$dir/actor" "$1" <"$dir/$1.in" >"$dir/$1.out"
+	) &
+	pid[$1]=$!
+	exec {fd}>"$dir/$1.in"
+	in[$1]=$fd
+	exec {fd}<"$dir/$1.out"
+	out[$1]=$fd
+	hear "$1" >/dev/null || bail "$1 does not start"
+}
+hear() {
+	local line
+	read -r -t 60 -u "${out[$1]}" line && echo "$line"
+}
+ask() {
+	echo "${*:2}" >&"${in[$1]}"
+	hear "$1"
+}
+leave() { # NAME [SIGNAL]
+	local fd=${in[$1]}
+	[ $# = 1 ] || kill -"$2" "${pid[$1]}"
+	exec {fd}>&-
+	fd=${out[$1]}
+	exec {fd}<&-
+	wait "${pid[$1]}" 2>/dev/null
+	unset "in[$1]" "out[$1]" "pid[$1]"
+}
+value() { "$ctl" "$1" --json | "$json" "$2"; }
+until_value() { # VERB PATH VALUE
+	local end=$((SECONDS + 60))
+	until [ "$(value "$1" "$2" 2>/dev/null)" = "$3" ]; do [ $SECONDS -lt $end ] || return 1; done
+}
+# Writes events to $dir/events until the scene ends. The first line is the present level.
+observe() {
+	"$ctl" watch --json >"$dir/events" &
+	watch=$!
+	until [ -s "$dir/events" ]; do kill -0 "$watch" || bail "watch ended"; done
+}
+observed() {
+	kill "$watch"
+	wait "$watch" 2>/dev/null
+	watch=
+}
+# The newest event is told to watchers in order, so a marker says that everything before it was told.
+marked() {
+	"$ctl" limit set client:marker max=1G >/dev/null
+	until grep -q client:marker "$dir/events"; do kill -0 "$watch" || bail "watch ended"; done
+	"$ctl" limit reset client:marker >/dev/null
+}
+sum_of() { echo $(($(value clients "clients.$1.use.0.in_use") + $(value clients "clients.$1.use.0.cached") + \
+	$(value clients "clients.$1.use.0.slack"))); }
+count() { grep -c "$1" "$dir/events"; }
+MiB=1048576
+
+# ---- what a client holds
+
+start 'reclaim_deadline = 50ms'
+client round
+is "a block of 300M is had" ok "$(ask round alloc 300M)"
+is "its chunks are larger" $((304 * MiB)) "$(value clients clients.0.use.0.held)"
+until_value clients clients.0.use.0.in_use $((300 * MiB)) || bail "no figures"
+is "the difference is slack" $((4 * MiB)) "$(value clients clients.0.use.0.slack)"
+is "and not cached, since it cannot be returned" 0 "$(value clients clients.0.use.0.cached)"
+is "both have a column" 1 "$("$ctl" clients | grep -c 'IN USE *CACHED *SLACK')"
+"$ctl" cleanup >"$dir/stdout" 2>&1
+is "a cleanup that finds only slack succeeds" 0 $?
+is "and says that there is nothing to do" "Device 0: there is nothing to do." "$(cat "$dir/stdout")"
+is "nobody is blamed" 0 "$(grep -c 'in time' "$dir/log")"
+
+ask round alloc 20M >/dev/null
+ask round alloc 100 >/dev/null
+ask round alloc 3000000 >/dev/null
+ask round free >/dev/null
+until_value clients clients.0.use.0.in_use $((320 * MiB + 100)) || bail "no figures"
+is "what is in use, cached and slack is what is held" "$(value clients clients.0.use.0.held)" "$(sum_of 0)"
+cached=$(value clients clients.0.use.0.cached)
+"$ctl" cleanup --json >"$dir/stdout" 2>&1
+is "a cleanup gets back what is cached" "0 $cached" "$? $("$json" devices.0.freed <"$dir/stdout")"
+until_value clients clients.0.use.0.cached 0 || bail "no figures"
+is "and the rest still adds up" "$(value clients clients.0.use.0.held)" "$(sum_of 0)"
+leave round
+
+# A client that is stopped while it caches could have returned it.
+client idle
+ask idle alloc 304M >/dev/null
+ask idle alloc 64M >/dev/null
+ask idle free >/dev/null
+until_value clients clients.0.use.0.cached $((64 * MiB)) || bail "no figures"
+kill -STOP "${pid[idle]}"
+"$ctl" cleanup >"$dir/stdout" 2>&1
+is "a cleanup that does not get what is cached fails" 6 $?
+is "and the client is blamed for that much" 1 "$(grep -c 'was asked for 64.0M and returned none of it in time' "$dir/log")"
+kill -CONT "${pid[idle]}"
+leave idle
+
+echo "1..$n"
