@@ -308,3 +308,9 @@ bool gm_name_ok(const char *name)
 	}
 	return true;
 }
+
+const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT])
+{
+	snprintf(text, GM_UNITS_TEXT, "%llu%%", (unsigned long long)(millionths / 10000));
+	return text;
+}

@@ -85,7 +85,7 @@ static char *text_value(const struct writer_text *writer, const struct gm_value 
 		text[strcspn(text, " ")] = '\0';
 		return strdup(text);
 	case GM_VALUE_SHARE:
-		return asprintf(&shown, "%.0f%%", (double)value->n / 1e4) < 0 ? NULL : shown;
+		return strdup(gm_format_percent(value->n, text));
 	case GM_VALUE_BOOL:
 		return strdup(value->n ? "yes" : "no");
 	case GM_VALUE_NONE:

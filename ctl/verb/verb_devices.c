@@ -177,7 +177,7 @@ static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *d
 		gm_writer_bytes(writer, device->peak_charged, c));
 	gm_writer_line(writer, "chunks", "%llu", (unsigned long long)device->chunks);
 	gm_writer_line(writer, "available", "%s", gm_writer_bytes(writer, device->available, a));
-	gm_writer_line(writer, "pressure", "%.2f, %s", device->pressure_ppm / 1e6,
+	gm_writer_line(writer, "pressure", "%s, %s", gm_format_percent(device->pressure_ppm, a),
 		gm_device_level(device->level));
 }
 

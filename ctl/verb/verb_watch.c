@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
@@ -116,15 +117,17 @@ static enum gm_mark watch_mark(const Gm__Wire__Packet *packet, const char *kind)
 static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const char **ret_kind,
 	int64_t *ret_device, char line[WATCH_LINE])
 {
+	char percent[GM_UNITS_TEXT];
+
 	*ret_device = -1;
 	switch (packet->body_case) {
 	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
 		*ret_kind = "pressure";
 		*ret_device = packet->pressure_event->device;
-		snprintf(line, WATCH_LINE, "device %u: pressure is %s (%u%%)",
+		snprintf(line, WATCH_LINE, "device %u: pressure is %s (%s)",
 			packet->pressure_event->device,
 			gm_device_level(packet->pressure_event->level),
-			(packet->pressure_event->pressure_ppm + 5000) / 10000);
+			gm_format_percent(packet->pressure_event->pressure_ppm, percent));
 		return true;
 	case GM__WIRE__PACKET__BODY_NOTICE_EVENT:
 		*ret_kind = packet->notice_event->kind;

@@ -13,7 +13,7 @@
 /* While pressure is critical, only the highest priority gets anything new. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
-	return device->pressure.level == GM_LEVEL_CRITICAL &&
+	return gm_device_level_now(device) == GM_LEVEL_CRITICAL &&
 	       account->priority < gm_quota_top(device);
 }
 

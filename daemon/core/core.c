@@ -213,7 +213,7 @@ void gm_core_device_figures(
 		.peak_charged = d->ledger.peak_charged,
 		.chunks = d->chunks,
 		.pressure_ppm = gm_device_pressure(d),
-		.level = d->pressure.level,
+		.level = gm_device_level_now(d),
 		.reclaim_epoch = d->reclaim_epoch,
 		.policy = d->info.policy,
 	};

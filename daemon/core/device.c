@@ -37,6 +37,12 @@ uint32_t gm_device_pressure(const struct gm_device *device)
 	return gm_policy_pressure(gm_device_capacity(device), gm_device_available(device));
 }
 
+enum gm_level gm_device_level_now(const struct gm_device *device)
+{
+	return gm_policy_level(
+		&device->info.policy, gm_device_pressure(device), device->pressure.level);
+}
+
 /* ---- the ways of a chunk */
 
 struct gm_chunk *gm_device_new_chunk(

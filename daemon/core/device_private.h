@@ -129,6 +129,9 @@ uint64_t gm_device_capacity(const struct gm_device *device);
 uint64_t gm_device_ceiling(const struct gm_device *device);
 uint64_t gm_device_available(const struct gm_device *device);
 uint32_t gm_device_pressure(const struct gm_device *device);
+/* The level of that pressure. Unlike device->pressure.level, which changes are told of, a fall does
+ * not wait for its dwell here: so level and pressure always agree. */
+enum gm_level gm_device_level_now(const struct gm_device *device);
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy);
 
 /* Makes the struct of a chunk: it is counted and has an id, but is not in the ledger yet. NULL: no

@@ -63,6 +63,19 @@ START_TEST(what_is_no_size_is_refused_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(a_share_is_rounded_down_so_that_a_threshold_shows_only_when_it_is_reached)
+{
+	char text[GM_UNITS_TEXT];
+
+	ck_assert_str_eq(gm_format_percent(0, text), "0%");
+	ck_assert_str_eq(gm_format_percent(9999, text), "0%");
+	ck_assert_str_eq(gm_format_percent(945000, text), "94%");
+	ck_assert_str_eq(gm_format_percent(949999, text), "94%");
+	ck_assert_str_eq(gm_format_percent(950000, text), "95%");
+	ck_assert_str_eq(gm_format_percent(1000000, text), "100%");
+}
+END_TEST
+
 START_TEST(a_size_that_does_not_fit_is_out_of_range)
 {
 	static const char *const texts[] = {"18446744073709551616", "16E", "16.0E",
@@ -341,6 +354,8 @@ int main(void)
 
 	tcase_add_test(tc, sizes_are_read_as_people_write_them);
 	tcase_add_test(tc, what_is_no_size_is_refused_and_changes_nothing);
+	tcase_add_test(
+		tc, a_share_is_rounded_down_so_that_a_threshold_shows_only_when_it_is_reached);
 	tcase_add_test(tc, a_size_that_does_not_fit_is_out_of_range);
 	tcase_add_test(tc, durations_are_read_with_their_units);
 	tcase_add_test(tc, fractions_lie_between_0_and_1);

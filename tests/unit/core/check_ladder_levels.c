@@ -119,9 +119,45 @@ START_TEST(at_high_nothing_more_goes_once_pressure_has_left_it)
 	uint64_t pooled = fake_pool(&fake, d).pooled;
 	ck_assert_uint_gt(pooled, 0);
 	fake_pass(&fake, 30 * SECOND);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_HIGH);
+	/* Nobody was told of a lower level yet. */
+	ck_assert_int_eq(fake.level, GM_LEVEL_HIGH);
 	ck_assert_uint_eq(asks(), 0);
 	ck_assert_uint_eq(fake_pool(&fake, d).pooled, pooled);
+}
+END_TEST
+
+START_TEST(the_level_that_is_shown_is_that_of_the_pressure_that_is_shown)
+{
+	policy.dwell_ns = 60 * SECOND;
+	gm_core_set_policy(fake.core, d, &policy);
+	give(1, GM_QUOTA_PRIORITY, 0, 5);
+	for (int i = 0; i < 12; i++)
+		fake_lease(&fake, i % 2 ? b : c, d, 8 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(fake.level, GM_LEVEL_CRITICAL);
+
+	/* A mass exit. Others hear of it when the dwell is over. */
+	gm_session_end_died(b);
+	gm_session_end_died(c);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_figures(&fake, d).pressure_ppm, 0);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	ck_assert_int_eq(fake.level, GM_LEVEL_CRITICAL);
+
+	/* And nobody is refused for a pressure that is not there. */
+	static struct fake_request q;
+	b = fake_session(&fake, 2, 2);
+	c = fake_session(&fake, 3, 3);
+	fake_ask(&fake, &q, b, d, 2 * MiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_pass(&fake, 60 * SECOND);
+	ck_assert_int_eq(fake.level, GM_LEVEL_LOW);
+
+	/* Back within the dwell: shown at once, told later. */
+	fake_lease(&fake, c, d, 96 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(fake.level, GM_LEVEL_LOW);
 }
 END_TEST
 
@@ -164,17 +200,20 @@ START_TEST(at_critical_lower_priorities_get_nothing_new)
 	fake_ask(&fake, &r, a, d, 2 * MiB, GM_TRANSPORT_AUTO);
 	fake_core_run(&fake);
 	ck_assert_int_eq(r.status, GPUMEM_OK);
-	give_back(b, lease, 10 * GiB);
+	/* Not while it is critical by the hysteresis, but as soon as it is not. */
+	give_back(b, lease, 5 * GiB);
+	fake_core_run(&fake);
 	ck_assert_uint_eq(w.ended, 0);
-	fake_pass(&fake, SECOND);
+	give_back(b, lease, 5 * GiB);
 	fake_core_run(&fake);
 	ck_assert_int_eq(w.status, GPUMEM_OK);
+	fake_pass(&fake, SECOND);
 	/* When nobody is above, nobody is below. */
 	gm_session_end_died(a);
 	fake_lease(&fake, c, d, 10 * GiB);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_HIGH);
+	ck_assert_int_eq(fake.level, GM_LEVEL_HIGH);
 	fake_pass(&fake, 2 * SECOND);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(fake.level, GM_LEVEL_CRITICAL);
 	fake_lease(&fake, c, d, 2 * MiB);
 }
 END_TEST
@@ -254,6 +293,7 @@ int main(void)
 	tcase_add_test(tcase, while_it_is_high_what_is_idle_goes_and_what_is_used_stays);
 	tcase_add_test(tcase, at_critical_everything_unused_goes_at_once);
 	tcase_add_test(tcase, at_high_nothing_more_goes_once_pressure_has_left_it);
+	tcase_add_test(tcase, the_level_that_is_shown_is_that_of_the_pressure_that_is_shown);
 	tcase_add_test(tcase, it_was_enough_when_the_level_has_fallen_before_the_last_answer);
 	tcase_add_test(tcase, at_critical_lower_priorities_get_nothing_new);
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);

@@ -77,9 +77,9 @@ START_TEST(nobody_is_terminated_while_the_level_only_waits_for_its_dwell)
 	victim_is(1, a);
 	gm_session_end_died(a);
 	fake_core_run(&fake);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(fake.level, GM_LEVEL_CRITICAL);
 	fake_pass(&fake, 5 * SECOND);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	ck_assert_int_eq(fake.level, GM_LEVEL_LOW);
 	ck_assert_uint_eq(fake.victims, 1);
 }
 END_TEST
@@ -111,7 +111,7 @@ START_TEST(nobody_is_terminated_while_a_level_only_waits_to_fall)
 	fake_core_run(&fake);
 	asks();
 	fake_pass(&fake, 9 * SECOND);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(fake.level, GM_LEVEL_CRITICAL);
 	ck_assert_uint_eq(fake.victims, 1);
 	ck_assert_uint_eq(asks(), 0);
 	/* When it is short again within the dwell, somebody is. */

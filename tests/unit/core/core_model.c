@@ -9,7 +9,7 @@
  *   2. leased, quarantined and admitted are the model's sums, and so is what each session holds;
  *   3. pooled + charged <= ceiling, or nothing is pooled; the pool is within its bounds;
  *   4. capacity, ceiling, available, foreign and pressure are those of the design's arithmetic, and
- *      the level is not below what pressure asks for, unless it fell from there within the dwell;
+ *      the level is what pressure asks for, up to the hysteresis;
  *   5. no chunk is in two leases, or in one and to be destroyed; every chunk that a lease has is
  *      listed by core, in rising order of index, and no index is given twice;
  *   6. a chunk that a lease gets was never leased before, or was returned by all of its holders,
@@ -269,21 +269,14 @@ static void check_device(struct model *m, uint32_t d)
 	if (capacity)
 		ppm = (uint64_t)((unsigned __int128)(capacity - f.available) * 1000000 / capacity);
 	must(m, f.pressure_ppm == ppm, "pressure %u", f.pressure_ppm);
-	/* A fall waits for the dwell, a rise only when it goes back to where the level fell from.
-	 */
-	if (f.level < m->level[d]) {
-		m->fell_from[d] = m->level[d];
-		m->fell_ns[d] = m->fake.now;
-	} else if (f.level > m->level[d]) {
-		m->fell_from[d] = GM_LEVEL_LOW;
+	/* The level goes with the pressure, up to the hysteresis. */
+	for (unsigned i = 0; i < GM_LEVELS - 1; i++) {
+		const struct gm_policy *policy = &m->info[d].policy;
+		uint64_t from = policy->level_ppm[i];
+		uint64_t least = from > policy->hysteresis_ppm ? from - policy->hysteresis_ppm : 0;
+		must(m, ppm < from || (unsigned)f.level > i, "too low a level");
+		must(m, ppm >= least || (unsigned)f.level <= i, "too high a level");
 	}
-	m->level[d] = f.level;
-	for (unsigned i = 0; i < GM_LEVELS - 1; i++)
-		must(m,
-			ppm < m->info[d].policy.level_ppm[i] || (unsigned)f.level > i ||
-				((unsigned)m->fell_from[d] > i &&
-					m->fake.now - m->fell_ns[d] < m->info[d].policy.dwell_ns),
-			"level");
 	must(m, f.pooled == 0 || f.pooled + all <= ceiling, "the pool is in the way");
 	must(m, f.peak_charged >= all, "peak");
 

@@ -82,8 +82,6 @@ struct model {
 	struct m_token tokens[TOKENS];
 	struct gm_core_device_info info[DEVICES];
 	uint64_t foreign[DEVICES];
-	enum gm_level level[DEVICES], fell_from[DEVICES];
-	uint64_t fell_ns[DEVICES];
 	uint64_t granted, refused, hits;
 };
 

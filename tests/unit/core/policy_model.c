@@ -20,7 +20,8 @@
  * does not wait for more;
  *   7. a client that was asked on behalf of a request or by hand is not asked for a request again
  *      before it returned that much or the deadline passed, and never while it is off the socket;
- *   8. the level goes back up to where it fell from only after the dwell;
+ *   8. the level that is told goes back up to where it fell from only after the dwell, and the
+ *      level that is shown goes with the pressure that is shown;
  *   9. figures and backend agree (fake_core_check());
  *  10. at most one probe of the device is under way (fake_core.c), and whoever is held for one is
  *      held no longer than that.
@@ -238,15 +239,24 @@ static void check_asks(struct model *m)
 
 static void check_level(struct model *m, const struct gm_device_figures *f)
 {
-	if (f->level < m->level) {
+	if (m->fake.level < m->level) {
 		m->fell_from = m->level;
 		m->fell_ns = m->fake.now;
-	} else if (f->level > m->level) {
-		must(m, f->level > m->fell_from || m->fake.now - m->fell_ns >= m->policy.dwell_ns,
+	} else if (m->fake.level > m->level) {
+		must(m,
+			m->fake.level > m->fell_from ||
+				m->fake.now - m->fell_ns >= m->policy.dwell_ns,
 			"back within the dwell");
 		m->fell_from = GM_LEVEL_LOW;
 	}
-	m->level = f->level;
+	m->level = m->fake.level;
+
+	/* What is shown goes with the pressure, up to the hysteresis. */
+	for (unsigned i = 0; i < GM_LEVELS - 1; i++) {
+		uint32_t from = m->policy.level_ppm[i], least = from - m->policy.hysteresis_ppm;
+		must(m, f->pressure_ppm < from || (unsigned)f->level > i, "too low a level");
+		must(m, f->pressure_ppm >= least || (unsigned)f->level <= i, "too high a level");
+	}
 }
 
 /* Requests that ended since the last time. */
