@@ -30,7 +30,8 @@
  * whatever its version. The daemon writes the version that the client knows (GM_PAGE_VERSION_AT).
  *
  *   1   cached includes rounding, so a client may hold "cached" memory that it cannot return.
- *   2   cached is what the client could return right now. Has slack, opened, and bytes in the header.
+ *   2   cached is what the client could return right now. Has slack, opened, room, and bytes in the
+ *       header.
  */
 #define GM_PAGE_VERSION 2
 #define GM_PAGE_BLOCK   128
@@ -61,7 +62,8 @@ struct gm_page_device {
 	uint64_t available;
 	uint64_t held; /* by this client */
 	uint64_t max;  /* this client's limit; UINT64_MAX: none of its own */
-	uint8_t reserved[64];
+	uint64_t room; /* what this client could get now, by all limits; from version 2 on */
+	uint64_t reserved[7];
 };
 
 struct gm_page_daemon {

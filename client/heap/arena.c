@@ -241,6 +241,8 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	unsigned flags, const char *tag, void **ret_ptr, gpumem_status *ret_status)
 {
 	struct gm_arena_note *note = NULL;
+	gpumem_status status = GPUMEM_E_NO_MEMORY;
+	uint64_t refused = UINT64_MAX;
 	struct gm_arena_want want;
 	gm_stream_key key;
 	int r;
@@ -258,10 +260,18 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		return GM_ARENA_E_STREAM;
 
 	key = gm_arena_key(arena, stream);
-	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED) &&
-		gm_arena_small_alloc(arena, size, alignment, key, ret_ptr) == 0)
-		return 0;
+	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED)) {
+		r = gm_arena_small_alloc(arena, size, alignment, key, ret_ptr, &status);
+		if (r == 0)
+			return 0;
+		/* Without a chunk for a slab, there is none for a larger block. */
+		if (r == GM_ARENA_E_SOURCE)
+			refused = GM_SMALL_SLAB_BYTES;
+	}
+
 	want = (struct gm_arena_want){
+		.refused = refused,
+		.status = status,
 		.bytes = size <= GM_ARENA_GRANULE ? GM_ARENA_GRANULE
 						  : (size + GM_HEAP_UNIT - 1) & ~(GM_HEAP_UNIT - 1),
 		.alignment = alignment,

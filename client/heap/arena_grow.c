@@ -101,6 +101,18 @@ static uint64_t grow_step_of(const struct gm_arena *arena)
 	return step;
 }
 
+/*
+ * Whether to ask the source. A call of the program asks once: only for what the source would
+ * probably give, or when nothing else is left to try, and after a refusal only for less. If not,
+ * the status is that of the refusal.
+ */
+static bool grow_may_ask(struct gm_arena_want *want, enum grow_stage stage, uint64_t bytes)
+{
+	if (gm_round_up(bytes, GM_CHUNK_MIN) >= want->refused)
+		return false;
+	return stage >= STAGE_ALL || bytes <= want->room;
+}
+
 /* Tries once to get a block. Call with the lock held; it is let go in between. 0: *ret_block is in
  * use. Otherwise AGAIN, GM_ARENA_E_SOURCE, GM_ARENA_E_SPACE or a negative errno. */
 static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
@@ -112,6 +124,7 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	struct gm_arena_ask ask;
 	uint64_t missing, more = 0, spare = 0, room;
 	int r, r_source = 0;
+	bool asks;
 
 	if (!gm_arena_chunks_place(&arena->chunks, &arena->heap, &arena->clean, want->bytes,
 		    want->alignment, place))
@@ -123,6 +136,8 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	missing = place->missing;
 	if (stage == STAGE_STEP && !place->right && grow_step_of(arena) > missing)
 		more = gm_min(grow_step_of(arena), place->room) - missing;
+	if (missing + more > want->room)
+		more = 0;
 	room = place->right
 		       ? place->room
 		       : gm_min(place->room, missing + more + (missing + more) / 32 + GM_CHUNK_MIN);
@@ -134,7 +149,8 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	if (r == 0)
 		missing = gm_arena_growth_choose(&g, missing,
 			stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX, stage >= STAGE_ALL);
-	if (r == 0 && missing)
+	asks = r == 0 && missing && grow_may_ask(want, stage, missing + more);
+	if (asks)
 		grow_ask_begin(arena, &ask, more + spare, false);
 	else
 		ask.serial = 0;
@@ -142,10 +158,14 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 
 	if (r == 0) {
 		/* The source comes first: if it refuses, nothing was moved in vain. */
-		if (missing) {
+		if (asks) {
 			want->asked = true;
 			r_source = gm_arena_growth_fetch(&g, missing + more, &want->status);
+		} else if (missing) {
+			r_source = GM_ARENA_E_SOURCE;
 		}
+		if (asks && r_source)
+			want->refused = gm_round_up(missing + more, GM_CHUNK_MIN);
 		gm_arena_growth_move(&g, r_source == 0);
 		gm_arena_growth_access(&g);
 	}
@@ -169,8 +189,9 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 	return r;
 }
 
-/* Gives back every region that is wholly free. Call with the lock held; it is let go in between. */
-static void grow_give_back(struct gm_arena *arena)
+/* Gives back every region that is wholly free. Call with the lock held; it is let go in between.
+ * Returns whether there was any. */
+static bool grow_give_back(struct gm_arena *arena)
 {
 	struct gm_arena_chunk *list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 
@@ -178,8 +199,9 @@ static void grow_give_back(struct gm_arena *arena)
 		chunk->chosen = true;
 	list = gm_arena_detach_slabs(arena, UINT64_MAX, gm_arena_detach(arena, list));
 	pthread_mutex_unlock(&arena->lock);
-	gm_arena_discard(arena, list);
+	uint64_t bytes = gm_arena_discard(arena, list);
 	pthread_mutex_lock(&arena->lock);
+	return bytes > 0;
 }
 
 /* Like grow_once(), for an arena of regions. */
@@ -196,15 +218,20 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	if (want->alignment > GM_CHUNK_MIN)
 		bytes += want->alignment - GM_CHUNK_MIN;
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
-	if (stage == STAGE_STEP && grow_step_of(arena) > bytes)
+	if (stage == STAGE_STEP && grow_step_of(arena) > bytes && grow_step_of(arena) <= want->room)
 		bytes = grow_step_of(arena);
-	if (stage == STAGE_ALL)
-		grow_give_back(arena);
+	/* What goes back makes room for what was refused. */
+	if (stage == STAGE_ALL && grow_give_back(arena))
+		want->refused = UINT64_MAX;
+	if (!grow_may_ask(want, stage, bytes))
+		return GM_ARENA_E_SOURCE;
 
 	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
 	pthread_mutex_unlock(&arena->lock);
 	want->asked = true;
 	r = gm_arena_region_fetch(arena, bytes, &list, &want->status);
+	if (r == GM_ARENA_E_SOURCE)
+		want->refused = bytes;
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
@@ -288,6 +315,8 @@ int gm_arena_grow(
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
 
+	want->room = arena->config.source.room ? arena->config.source.room(arena->config.source.ctx)
+					       : UINT64_MAX;
 	pthread_mutex_lock(&arena->lock);
 	for (;;) {
 		r = gm_arena_take(arena, want, ret_block);

@@ -79,6 +79,8 @@ struct gm_arena_want {
 	uint64_t bytes, alignment;
 	gpumem_stream stream;
 	gm_stream_key key;
+	uint64_t room;        /* the source would probably give so much */
+	uint64_t refused;     /* the source gave not even that much; UINT64_MAX: it was not asked */
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
 };
@@ -162,7 +164,7 @@ static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t
 /* Allocates a small block; size and alignment are at most GM_SMALL_MAX. Fails like
  * gm_arena_alloc(); the caller may then try the heap. Call without the lock. */
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gm_stream_key key, void **ret_ptr);
+	gm_stream_key key, void **ret_ptr, gpumem_status *ret_status);
 int gm_arena_small_dealloc(
 	struct gm_arena *arena, struct gm_small_span *span, uint64_t addr, gpumem_stream stream);
 /* The drain() of the arena's caches. */

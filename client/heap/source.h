@@ -30,6 +30,9 @@ struct gm_source {
 	 */
 	gpumem_status (*get)(
 		void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n);
+	/* How many bytes get() would probably give right now, as far as is known here without a
+	 * message. NULL: nothing is known. */
+	uint64_t (*room)(void *ctx);
 	/* Gives chunks back that are no longer mapped here. If the daemon is away, it gets them
 	 * when it is back. */
 	void (*put)(void *ctx, const uint64_t *ids, size_t n);

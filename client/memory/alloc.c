@@ -227,7 +227,11 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
+	if (unlikely(given.wait_ms))
+		gm_supply_patient(true);
 	int r = gm_arena_alloc(arena, size, given.alignment, stream, flags, tag, &ptr, &status);
+	if (unlikely(given.wait_ms))
+		gm_supply_patient(false);
 	if (unlikely(r)) {
 		status = alloc_await(
 			session, device, size, stream, &given, flags, tag, r, status, &ptr);

@@ -34,6 +34,7 @@ struct gm_supply {
 /* The offer of this thread. The heap calls supply_get() on the thread that made the offer, but
  * knows nothing about offers. */
 static _Thread_local struct gm_supply_offer *offered;
+static _Thread_local bool supply_patient;
 
 int gm_supply_new(
 	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply)
@@ -184,6 +185,24 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t 
 	return GPUMEM_OK;
 }
 
+void gm_supply_patient(bool patient)
+{
+	supply_patient = patient;
+}
+
+/* By the daemon's page, which may be some milliseconds old. */
+static uint64_t supply_room(void *ctx)
+{
+	const struct gm_supply *supply = ctx;
+	const struct gm_session_pages *pages = &supply->session->pages;
+	struct gm_page_device page;
+
+	if (pages->daemon->header.version < 2 ||
+		gm_session_pages_device(pages, supply->device, &page) < 0)
+		return UINT64_MAX;
+	return page.room;
+}
+
 void gm_supply_offer(struct gm_supply_offer *offer)
 {
 	offered = offer;
@@ -208,6 +227,9 @@ static gpumem_status supply_get(
 			return gm_error(GPUMEM_E_NO_MEMORY,
 				"the memory that was waited for is no longer enough");
 		chunks = gm_steal_ptr(&offered->chunks);
+	} else if ((supply_patient || gm_session_wait_ms(supply->session)) &&
+		   bytes > supply_room(supply)) {
+		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
 		uint64_t wait_ms = supply_may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
@@ -280,5 +302,6 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 
 struct gm_source gm_supply_source(struct gm_supply *supply)
 {
-	return (struct gm_source){.ctx = supply, .get = supply_get, .put = supply_put};
+	return (struct gm_source){
+		.ctx = supply, .get = supply_get, .room = supply_room, .put = supply_put};
 }

@@ -35,6 +35,9 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t 
 /* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing
  * else. */
 void gm_supply_offer(struct gm_supply_offer *offer);
+/* Says whether this thread's next allocation will wait if there is no memory now. Then the heap does
+ * not ask the daemon for what the daemon's page says it has not: the request that waits asks. */
+void gm_supply_patient(bool patient);
 /* Ends the offer, and gives back the chunks that the heap did not take. */
 void gm_supply_withdraw(struct gm_supply_offer *offer);
 

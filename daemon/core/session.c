@@ -125,6 +125,15 @@ uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
 	return most;
 }
 
+uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
+{
+	const struct gm_env *env = &session->core->env;
+	if (device >= env->n_devices)
+		return 0;
+	const struct gm_device *d = &env->devices[device];
+	return gm_ledger_room(&d->ledger, &session->payer.accounts[device], gm_device_ceiling(d));
+}
+
 bool gm_session_full(const struct gm_session *session)
 {
 	return HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT;

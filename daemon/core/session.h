@@ -38,6 +38,8 @@ void gm_session_set_user(struct gm_session *session, void *user);
 uint64_t gm_session_held(const struct gm_session *session, uint32_t device);
 /* The lowest max of all limits that apply to it, alone or with others; UINT64_MAX: none. */
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
+/* What the session could be granted now, by all limits and guarantees. */
+uint64_t gm_session_room(const struct gm_session *session, uint32_t device);
 uint64_t gm_session_lease_count(const struct gm_session *session);
 
 /* The connection ended, but the process lives. Its pending requests end as cancelled. Its chunks

@@ -47,7 +47,8 @@ static void client_write_page(
 	struct gm_client *client, uint32_t device, const struct gm_device_figures *figures)
 {
 	gm_pages_write_device(&client->pages, device, figures,
-		gm_session_held(client->session, device), client->max[device]);
+		gm_session_held(client->session, device), client->max[device],
+		gm_session_room(client->session, device));
 }
 
 static void client_write_device(struct gm_clients *clients, uint32_t device)
@@ -83,7 +84,8 @@ void gm_clients_session_changed(struct gm_session *session, uint32_t device)
 	struct gm_client *client = gm_session_info(session)->user;
 
 	if (client)
-		gm_pages_write_held(&client->pages, device, gm_session_held(session, device));
+		gm_pages_write_held(&client->pages, device, gm_session_held(session, device),
+			gm_session_room(session, device));
 }
 
 void gm_clients_level_changed(struct gm_clients *clients, uint32_t device)

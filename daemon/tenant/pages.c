@@ -121,7 +121,7 @@ int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation,
 }
 
 void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
-	const struct gm_device_figures *figures, uint64_t held, uint64_t max)
+	const struct gm_device_figures *figures, uint64_t held, uint64_t max, uint64_t room)
 {
 	if (!pages->daemon || device >= pages->devices)
 		return;
@@ -135,16 +135,18 @@ void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
 	block->available = figures->available;
 	block->held = held;
 	block->max = max;
+	block->room = pages->version < 2 ? 0 : room;
 	gm_page_write_end(&block->seq);
 }
 
-void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held)
+void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held, uint64_t room)
 {
 	if (!pages->daemon || device >= pages->devices)
 		return;
 	struct gm_page_device *block = &pages->daemon->devices[device];
 	gm_page_write_begin(&block->seq);
 	block->held = held;
+	block->room = pages->version < 2 ? 0 : room;
 	gm_page_write_end(&block->seq);
 }
 

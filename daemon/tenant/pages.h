@@ -22,11 +22,11 @@ int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation,
 	uint32_t devices);
 void gm_pages_deinit(struct gm_pages *pages);
 
-/* Writes the figures of a device, which are the same for all clients, and what this client holds
- * and may hold of it. */
+/* Writes the figures of a device, which are the same for all clients, and what this client holds,
+ * may hold and could get of it. */
 void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
-	const struct gm_device_figures *figures, uint64_t held, uint64_t max);
-void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held);
+	const struct gm_device_figures *figures, uint64_t held, uint64_t max, uint64_t room);
+void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held, uint64_t room);
 
 /*
  * Reads what the client says about its use of a device, bounded by what the daemon knows: in_use,

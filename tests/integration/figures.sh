@@ -90,8 +90,18 @@ until_value() { # VERB PATH VALUE
 	local end=$((SECONDS + 60))
 	until [ "$(value "$1" "$2" 2>/dev/null)" = "$3" ]; do [ $SECONDS -lt $end ] || return 1; done
 }
+# The line about the present level, with which a watch begins.
+first_line() {
+	: >"$dir/first"
+	"$ctl" watch >"$dir/first" &
+	until grep -q . "$dir/first"; do kill -0 $! || bail "watch ended"; done
+	kill $!
+	wait $! 2>/dev/null
+	head -n 1 "$dir/first"
+}
 # Writes events to $dir/events until the scene ends. The first line is the present level.
 observe() {
+	: >"$dir/events"
 	"$ctl" watch --json >"$dir/events" &
 	watch=$!
 	until [ -s "$dir/events" ]; do kill -0 "$watch" || bail "watch ended"; done
@@ -152,5 +162,68 @@ is "a cleanup that does not get what is cached fails" 6 $?
 is "and the client is blamed for that much" 1 "$(grep -c 'was asked for 64.0M and returned none of it in time' "$dir/log")"
 kill -CONT "${pid[idle]}"
 leave idle
+
+# ---- how often a request counts
+
+# counted TEXT: requests and refusals since the last call, and lines about the limit since the watch began.
+counted() {
+	local requests refusals
+	marked
+	requests=$(value status requests) refusals=$(value status refusals)
+	is "$1" "${*:2}" "$((requests - before_requests)) $((refusals - before_refusals)) $(count '"event":"limit"')"
+	before_requests=$requests before_refusals=$refusals
+	observed
+	observe
+}
+start 'reclaim_deadline = 50ms'
+before_requests=0 before_refusals=0
+"$ctl" limit set client:small max=256M >/dev/null
+client small
+observe
+is "a block above the limit is refused" "over a limit" "$(ask small alloc 300M | cut -d: -f1)"
+counted "which is one request, one refusal and one line" 1 1 1
+is "a block within the limit is had" ok "$(ask small alloc 64M)"
+counted "which is one request" 1 0 0
+is "a block that does not fit beside it is refused" "over a limit" "$(ask small alloc 224M | cut -d: -f1)"
+counted "once, although the library looked for more ways to get it" 1 1 1
+ask small alloc 192M >/dev/null
+counted "a block that just fits" 1 0 0
+is "a small block does not" "over a limit" "$(ask small alloc 100 | cut -d: -f1)"
+counted "which also counts once" 1 1 1
+is "a block that may wait does not come" 0 "$(ask small alloc 4M 50ms | grep -c '^ok')"
+counted "which also counts once" 1 1 1
+client other
+"$ctl" limit set "uid:$(id -u)" max=512M >/dev/null
+is "memory that other clients share the limit of is had" ok "$(ask other alloc 200M)"
+counted "with one request" 1 0 0
+is "more than is left of it is refused" "over a limit" "$(ask other alloc 64M | cut -d: -f1)"
+counted "once" 1 1 1
+observed
+leave other
+leave small
+
+# ---- pressure
+
+start 'pressure_dwell = 1h'
+observe
+names=(one two three four five six seven eight)
+for name in "${names[@]}"; do
+	client "$name"
+	ask "$name" alloc 252M >/dev/null
+done
+marked
+until_value pressure pressure.0.level critical || bail "no pressure"
+is "watch and pressure show the same number" "$("$ctl" pressure | awk 'NR == 2 { print $2 }')" \
+	"$(first_line | sed 's/.*(\(.*\))/\1/')"
+{
+	for name in "${names[@]}"; do kill -KILL "${pid[$name]}"; done
+	for name in "${names[@]}"; do leave "$name"; done
+} 2>/dev/null
+until_value pressure pressure.0.available $((2048 * MiB)) || bail "pressure did not fall"
+is "no pressure is low as soon as clients are killed" low "$(value pressure pressure.0.level)"
+is "whoever begins to watch then is told the same" "device 0: pressure is low (0%)" \
+	"$(first_line | sed 's/.*  device/device/')"
+is "and no event said otherwise" 0 "$(awk -F'"pressure":' '/"level":"critical"/ && $2 + 0 < 0.9' "$dir/events" | wc -l)"
+observed
 
 echo "1..$n"

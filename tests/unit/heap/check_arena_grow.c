@@ -128,6 +128,60 @@ START_TEST(a_step_that_is_refused_is_asked_for_smaller)
 }
 END_TEST
 
+/* Asks for a block that cannot be had, and says how often the source was asked for it. */
+static uint64_t gets_for(uint64_t size)
+{
+	uint64_t before = w.gets;
+	void *ptr;
+
+	ck_assert_int_eq(
+		gm_arena_alloc(arena, size, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SOURCE);
+	return w.gets - before;
+}
+
+START_TEST(a_call_that_fails_asks_the_source_once)
+{
+	for (int i = 0; i < 2; i++) {
+		w.tells_room = i;
+		void *large = take(128 * MIB), *block = take(6 * MIB);
+		w.capacity = w.granted;
+		ck_assert_uint_eq(gets_for(64 * MIB), 1);
+		/* Also if free chunks here cover a part of it. */
+		give(block);
+		ck_assert_uint_eq(gets_for(64 * MIB), 1);
+		block = take(6 * MIB);
+		if (i)
+			ck_assert_uint_eq(gets_for(MIB), 1); /* not a step before */
+		give(block);
+		give(large);
+		gm_arena_trim(arena, UINT64_MAX);
+		w.capacity = 0;
+		ck_assert_uint_eq(gets_for(100), 1);
+		w.capacity = GIB;
+	}
+}
+END_TEST
+
+START_TEST(what_the_source_would_not_give_is_asked_for_when_all_else_was_tried)
+{
+	/* 100 chunks that lie apart, more than are moved if the source has memory. */
+	void *blocks[200], *large;
+
+	w.chunk_most = 2 * MIB;
+	for (unsigned i = 0; i < 200; i++)
+		blocks[i] = take(2 * MIB);
+	for (unsigned i = 0; i < 200; i += 2)
+		give(blocks[i]);
+	w.tells_room = true;
+	w.capacity = w.granted + 2 * MIB;
+	uint64_t gets = w.gets;
+	large = take(202 * MIB);
+	ck_assert_uint_eq(w.gets, gets + 1);
+	ck_assert_uint_eq(w.last_get, 2 * MIB);
+	give(large);
+}
+END_TEST
+
 START_TEST(a_refusal_brings_the_sources_status_and_changes_nothing)
 {
 	gpumem_status status = GPUMEM_OK;
@@ -240,6 +294,8 @@ int main(void)
 	tcase_add_test(tests, own_free_chunks_are_moved_together_before_the_source_is_asked);
 	tcase_add_test(tests, what_moving_cannot_bring_is_asked_for);
 	tcase_add_test(tests, a_step_that_is_refused_is_asked_for_smaller);
+	tcase_add_test(tests, a_call_that_fails_asks_the_source_once);
+	tcase_add_test(tests, what_the_source_would_not_give_is_asked_for_when_all_else_was_tried);
 	tcase_add_test(tests, a_refusal_brings_the_sources_status_and_changes_nothing);
 	tcase_add_test(tests, a_small_block_comes_from_the_heap_when_no_slab_is_to_be_had);
 	tcase_add_test(tests, chunks_of_odd_sizes_are_all_used);

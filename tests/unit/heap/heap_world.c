@@ -340,6 +340,16 @@ void world_finish_all(struct world *w)
 
 /* ---- the source */
 
+static uint64_t world_room(void *ctx)
+{
+	struct world *w = ctx;
+
+	pthread_mutex_lock(&w->lock);
+	uint64_t room = w->tells_room ? w->capacity - w->granted : UINT64_MAX;
+	pthread_mutex_unlock(&w->lock);
+	return room;
+}
+
 static gpumem_status world_get(
 	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
 {
@@ -460,7 +470,8 @@ void world_init(struct world *w, bool streams, uint64_t capacity)
 		.forget = world_forget,
 		.stream_id = world_stream_id,
 	};
-	w->source = (struct gm_source){.ctx = w, .get = world_get, .put = world_put};
+	w->source = (struct gm_source){
+		.ctx = w, .get = world_get, .room = world_room, .put = world_put};
 }
 
 void world_deinit(struct world *w)

@@ -43,6 +43,7 @@ struct world {
 	uint64_t next_addr;  /* of the next region; 0: a default */
 	uint64_t open_as;    /* not 0: regions open where this chunk is, as if they were that one */
 	unsigned opened_as;  /* how often that is open */
+	bool tells_room;     /* it is known without a get how much it would grant */
 	bool hold_gets;      /* get waits until this is false */
 	unsigned in_get;
 	pthread_cond_t changed;

@@ -50,7 +50,7 @@ START_TEST(the_daemons_page_can_be_read_and_nothing_else)
 	ck_assert_uint_eq(page->header.generation, 7);
 	ck_assert_uint_eq(page->header.session, 11);
 	ck_assert_uint_eq(page->header.devices, 2);
-	gm_pages_write_device(&pages, 1, &figures, 40, UINT64_MAX);
+	gm_pages_write_device(&pages, 1, &figures, 40, UINT64_MAX, 17);
 	struct gm_page_device got;
 	ck_assert_int_eq(gm_page_read(&page->devices[1], sizeof(got), &got), 0);
 	ck_assert_uint_eq(got.total, 100);
@@ -60,9 +60,11 @@ START_TEST(the_daemons_page_can_be_read_and_nothing_else)
 	ck_assert_uint_eq(got.pressure_ppm, 400000);
 	ck_assert_uint_eq(got.reclaim_epoch, 3);
 	ck_assert_uint_eq(got.held, 40);
-	gm_pages_write_held(&pages, 1, 41);
+	ck_assert_uint_eq(got.room, 17);
+	gm_pages_write_held(&pages, 1, 41, 5);
 	ck_assert_int_eq(gm_page_read(&page->devices[1], sizeof(got), &got), 0);
 	ck_assert_uint_eq(got.held, 41);
+	ck_assert_uint_eq(got.room, 5);
 	ck_assert_uint_eq(got.total, 100);
 
 	ck_assert_ptr_eq(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, pages.daemon_fd, 0),
@@ -72,16 +74,16 @@ START_TEST(the_daemons_page_can_be_read_and_nothing_else)
 	ck_assert_int_eq(mprotect((void *)page, 4096, PROT_READ | PROT_WRITE), -1);
 	munmap((void *)page, sizeof(*page));
 	close(gm_steal_fd(&pages.daemon_fd));
-	gm_pages_write_held(&pages, 1, 42); /* still mapped */
+	gm_pages_write_held(&pages, 1, 42, 5); /* still mapped */
 	ck_assert_uint_eq(pages.daemon->devices[1].held, 42);
 }
 END_TEST
 
 START_TEST(a_device_that_is_not_there_is_not_written)
 {
-	gm_pages_write_held(&pages, 2, 42);
+	gm_pages_write_held(&pages, 2, 42, 5);
 	ck_assert_uint_eq(pages.daemon->devices[2].held, 0);
-	gm_pages_write_held(&pages, UINT32_MAX, 42);
+	gm_pages_write_held(&pages, UINT32_MAX, 42, 5);
 }
 END_TEST
 
@@ -261,7 +263,7 @@ START_TEST(pages_that_were_never_made_say_nothing)
 	struct gm_pages_row row;
 	uint32_t at = 0;
 	gm_pages_init(&empty);
-	gm_pages_write_held(&empty, 0, 1);
+	gm_pages_write_held(&empty, 0, 1, 5);
 	ck_assert_int_lt(gm_pages_read_use(&empty, 0, 1, &use), 0);
 	ck_assert_int_eq(gm_pages_next_row(&empty, held, NOW, &at, &row), 0);
 	gm_pages_deinit(&empty);
