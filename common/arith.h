@@ -11,6 +11,11 @@ static inline uint64_t gm_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+static inline uint64_t gm_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* a - b, or 0 if b is larger. */
 static inline uint64_t gm_minus(uint64_t a, uint64_t b)
 {

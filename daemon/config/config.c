@@ -103,6 +103,7 @@ static void config_fill_device(
 		.wait_ns = NUMBER(OOM_WAIT),
 		.reclaim_ns = NUMBER(RECLAIM_DEADLINE),
 		.settle_ns = NUMBER(AFTER_ACTION),
+		.deadlock_ns = NUMBER(DEADLOCK_AFTER),
 	};
 #undef NUMBER
 #undef VALUE

@@ -1,46 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deadlocks: everybody waits for everybody (see gm_deadlock_find()). This file promises to find one
- * only where nothing that core could still do, or has asked clients for, would bring the memory. It
- * must never end a request itself: the queue does that.
+ * Deadlocks: everybody waits for everybody (see gm_deadlock_find()). Core cannot know whether
+ * another thread of a client that waits is about to free memory, so it gives the clients time and
+ * starts again whenever one of them returned something. This file promises to find a deadlock only
+ * where nothing that core could still do, or has asked clients for, would bring the memory. It must
+ * never end a request itself: the queue does that.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
 
 #include <assert.h>
 
+#include "common/arith.h"
 #include "daemon/core/ladder_private.h"
 
-/* Whether a payer that holds what is lacking does not wait. *ret_holder: whether any payer holds
- * some of it. The one found is remembered as the witness: as long as it holds memory and does not
- * wait, no other payer has to be looked at. */
-static bool deadlock_somebody_moves(
-	struct gm_device *device, struct gm_tally *tally, bool *ret_holder)
+/* ---- the clocks */
+
+void gm_deadlock_look_by(struct gm_device *device, uint64_t since_ns)
 {
-	const struct gm_env *env = device->env;
-	uint32_t d = device->number;
-	uint64_t *witness = tally ? &tally->witness : &device->queue.witness;
+	struct gm_queue *queue = &device->queue;
+	uint64_t look = gm_plus(since_ns, gm_policy_deadlock_ns(&device->info.policy));
+	queue->look_ns = queue->endless > 1 ? gm_min(queue->look_ns, look) : look;
+}
 
-	*ret_holder = true;
-	if (*witness) {
-		const struct gm_payer *p;
-		HASH_FIND(hh, env->payers, witness, sizeof(*witness), p);
-		if (p && p->accounts[d].held > 0 && p->accounts[d].waiting == 0)
-			return true;
-	}
+void gm_deadlock_returned(struct gm_device *device, const struct gm_account *account)
+{
+	/* A request that comes later waits from then on. */
+	if (device->queue.endless == 0)
+		return;
 
-	*ret_holder = false;
-	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
-		const struct gm_account *account = &p->accounts[d];
-		if ((tally && !gm_account_counts_for(account, tally)) || account->held == 0)
+	uint64_t now = gm_device_now(device);
+	device->queue.still.returned_ns = now;
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		account->tallies[i]->still.returned_ns = now;
+}
+
+/* The group in whose way the request's memory is: all accounts, or those of the owner whose limit
+ * it lacks room under. */
+static struct gm_standstill *deadlock_group_of(
+	struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_account *account = request->waiting.account;
+	if (request->waiting.block == GM_BLOCK_QUOTA)
+		for (unsigned i = 0; i < account->n_tallies; i++)
+			if (account->tallies[i] == request->waiting.tally)
+				return &account->tallies[i]->still;
+	return &device->queue.still;
+}
+
+void gm_deadlock_restart(struct gm_device *device)
+{
+	uint64_t now = gm_device_now(device);
+	struct gm_request *r;
+	DL_FOREACH2 (device->queue.requests, r, waiting.next)
+		deadlock_group_of(device, r)->returned_ns = now;
+	device->queue.look_ns = now;
+}
+
+/* ---- looking */
+
+static void deadlock_clear(struct gm_standstill *group)
+{
+	group->held = group->moves = false;
+	group->since_ns = 0;
+}
+
+static void deadlock_add(struct gm_standstill *group, const struct gm_account *account)
+{
+	group->held = true;
+	group->moves = group->moves || account->endless == 0;
+	group->since_ns = gm_max(group->since_ns, account->endless_ns);
+}
+
+/* Looks at every account once, and fills in each group that a request waits for. */
+static void deadlock_survey(struct gm_device *device)
+{
+	const struct gm_request *r;
+	deadlock_clear(&device->queue.still);
+	DL_FOREACH2 (device->queue.requests, r, waiting.next)
+		deadlock_clear(deadlock_group_of(device, r));
+
+	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
+		const struct gm_account *account = &p->accounts[device->number];
+		if (account->held == 0)
 			continue;
-		*ret_holder = true;
-		if (account->waiting > 0)
-			continue;
-		*witness = p->id;
-		return true;
+		deadlock_add(&device->queue.still, account);
+		for (unsigned i = 0; i < account->n_tallies; i++)
+			deadlock_add(&account->tallies[i]->still, account);
 	}
-	return false;
 }
 
 /* Whether the request could be granted if programs outside the broker ended. */
@@ -52,51 +99,68 @@ static bool deadlock_waits_for_foreign(
 	return taken + request->waiting.exact <= gm_device_capacity(device);
 }
 
-/* The last request in the order whose session holds something that the others lack. */
+/* When the request's group has stood still for long enough; UINT64_MAX: it can still move. */
+static uint64_t deadlock_due(struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_standstill *group = deadlock_group_of(device, request);
+	if (!group->held || group->moves)
+		return UINT64_MAX;
+	if (group == &device->queue.still && deadlock_waits_for_foreign(device, request))
+		return UINT64_MAX;
+	return gm_plus(gm_max(group->since_ns, group->returned_ns),
+		gm_policy_deadlock_ns(&device->info.policy));
+}
+
+static bool deadlock_is_in(const struct gm_device *device, const struct gm_account *account,
+	const struct gm_standstill *group)
+{
+	bool in = group == &device->queue.still;
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		in = in || group == &account->tallies[i]->still;
+	return in;
+}
+
+/* The last request in the order whose session holds memory of the group. */
 static struct gm_request *deadlock_least(
-	const struct gm_device *device, const struct gm_tally *tally)
+	struct gm_device *device, const struct gm_standstill *group)
 {
 	struct gm_request *r, *last = NULL;
 	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
 		const struct gm_account *account = r->waiting.account;
-		bool counts = !tally || gm_account_counts_for(account, tally);
-		if (counts && account->held > 0 && !r->waiting.parked)
+		if (gm_waiting_endless(&r->waiting) && account->held > 0 &&
+			deadlock_is_in(device, account, group))
 			last = r;
 	}
 	return last;
 }
 
-/* The tally that is in the request's way; NULL: none is. */
-static struct gm_tally *deadlock_tally_of(const struct gm_request *request)
-{
-	const struct gm_account *account = request->waiting.account;
-	if (request->waiting.block == GM_BLOCK_QUOTA)
-		for (unsigned i = 0; i < account->n_tallies; i++)
-			if (account->tallies[i] == request->waiting.tally)
-				return account->tallies[i];
-	return NULL;
-}
-
 struct gm_request *gm_deadlock_find(struct gm_device *device)
 {
-	const struct gm_request *r;
-	bool device_seen = false, holder;
+	struct gm_queue *queue = &device->queue;
+	uint64_t now = gm_device_now(device);
+	struct gm_request *r;
+	if (queue->endless == 0 || now < queue->look_ns)
+		return NULL;
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
 		if (gm_ladder_asking(device, t))
 			return NULL;
 
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
-		const struct gm_waiting *w = &r->waiting;
-		struct gm_tally *tally = deadlock_tally_of(r);
-		if (w->parked || (!tally && (device_seen || deadlock_waits_for_foreign(device, r))))
+	/* A group that moves now can come to a standstill a moment later, but it has to stand still
+	 * for this long. */
+	queue->look_ns = gm_plus(now, gm_policy_deadlock_ns(&device->info.policy));
+	deadlock_survey(device);
+	DL_FOREACH2 (queue->requests, r, waiting.next) {
+		if (!gm_waiting_endless(&r->waiting))
 			continue;
-		device_seen = device_seen || !tally;
-		if (deadlock_somebody_moves(device, tally, &holder) || !holder)
-			continue;
-
-		struct gm_request *victim = deadlock_least(device, tally);
-		assert(victim);
-		return victim;
+		uint64_t due = deadlock_due(device, r);
+		if (due <= now) {
+			struct gm_request *victim =
+				deadlock_least(device, deadlock_group_of(device, r));
+			assert(victim);
+			queue->look_ns = now;
+			return victim;
+		}
+		queue->look_ns = gm_min(queue->look_ns, due);
 	}
 	return NULL;
 }

@@ -79,9 +79,12 @@ struct gm_queue {
 	uint64_t changes;   /* of the list: a walk over it notices that the list moved */
 	uint64_t exhausted; /* requests that may not be overtaken any more */
 	uint64_t denied;    /* requests that the backend had no memory for */
+	uint64_t endless;   /* requests without a deadline */
 	bool woken;         /* something may have come back */
-	uint64_t witness;   /* id of a payer that held memory and did not wait when last seen */
 	uint64_t due_ns;    /* when the first request is due; valid while the queue is not woken */
+	/* Kept by deadlock.c. */
+	struct gm_standstill still; /* of all accounts */
+	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */
 };
 
 struct gm_device {

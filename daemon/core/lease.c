@@ -143,6 +143,7 @@ static void lease_release(
 	chunk->several = lease->across;
 	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
 		reusable = false;
+	gm_deadlock_returned(device, account);
 	if (gm_device_release(device, chunk, account, reusable))
 		device->pool.returns++;
 }
@@ -176,6 +177,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 		lease->core->n_leases--;
 		gm_lease_free(lease);
 	} else if (paid) {
+		gm_deadlock_returned(device, account);
 		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
 		gm_session_changed(lease->holds->session, device);
 	}

@@ -33,6 +33,16 @@ struct gm_ledger {
 
 struct gm_quota;
 
+/* Whether a group of accounts still moves: those of a device, or of one owner on it. Kept by
+ * deadlock.c. */
+struct gm_standstill {
+	uint64_t returned_ns; /* when one of them last returned memory while a request waited */
+	/* As of the last look at all accounts: */
+	bool held;         /* one of them holds memory */
+	bool moves;        /* one that holds memory does not wait without a deadline */
+	uint64_t since_ns; /* when the last of them began to wait */
+};
+
 /* What an owner with a limit is charged on one device. */
 struct gm_tally {
 	struct gm_quota *quota;
@@ -40,8 +50,7 @@ struct gm_tally {
 	uint64_t max; /* UINT64_MAX: none */
 	uint64_t guarantee;
 	uint64_t planned; /* while the ladder makes a plan: what the plan takes from this owner */
-	uint64_t witness; /* a payer of this owner that held memory and did not wait, as last seen
-			     by deadlock.c; 0: none */
+	struct gm_standstill still; /* of the accounts that count for this owner */
 };
 
 /* An account has one tally at most for each kind of owner. */
@@ -68,7 +77,10 @@ struct gm_account {
 	struct gm_tally *tallies[GM_TALLIES]; /* the owners it counts for (kept by quota.c) */
 	struct gm_tally *guaranteed;          /* the one of them with a guarantee; NULL: none */
 	int32_t priority;                     /* kept by quota.c */
-	uint32_t waiting;                     /* requests in the queue (kept by queue.c) */
+	/* Requests in the queue that have no deadline, and when the last of them began to wait
+	 * (kept by queue.c). */
+	uint32_t endless;
+	uint64_t endless_ns;
 	struct gm_asked asked;
 };
 

@@ -33,13 +33,15 @@ struct gm_policy {
 	uint32_t hysteresis_ppm;
 	uint64_t dwell_ns;
 	enum gm_oom oom;
-	uint64_t wait_ns;    /* oom_wait, for a request that does not say; 0: GM_WAIT_NS */
-	uint64_t reclaim_ns; /* reclaim_deadline, to answer a reclaim; 0: GM_RECLAIM_NS */
-	uint64_t settle_ns;  /* after_action, until the ladder's next action; 0: GM_SETTLE_NS */
+	uint64_t wait_ns;     /* oom_wait, for a request that does not say; 0: GM_WAIT_NS */
+	uint64_t reclaim_ns;  /* reclaim_deadline, to answer a reclaim; 0: GM_RECLAIM_NS */
+	uint64_t settle_ns;   /* after_action, until the ladder's next action; 0: GM_SETTLE_NS */
+	uint64_t deadlock_ns; /* deadlock_after, without a return; 0: GM_DEADLOCK_NS */
 };
-#define GM_WAIT_NS    UINT64_C(30000000000)
-#define GM_RECLAIM_NS UINT64_C(100000000)
-#define GM_SETTLE_NS  UINT64_C(1000000000)
+#define GM_WAIT_NS     UINT64_C(30000000000)
+#define GM_RECLAIM_NS  UINT64_C(100000000)
+#define GM_SETTLE_NS   UINT64_C(1000000000)
+#define GM_DEADLOCK_NS UINT64_C(10000000000)
 
 static inline uint64_t gm_policy_reclaim_ns(const struct gm_policy *policy)
 {
@@ -49,6 +51,11 @@ static inline uint64_t gm_policy_reclaim_ns(const struct gm_policy *policy)
 static inline uint64_t gm_policy_settle_ns(const struct gm_policy *policy)
 {
 	return policy->settle_ns ? policy->settle_ns : GM_SETTLE_NS;
+}
+
+static inline uint64_t gm_policy_deadlock_ns(const struct gm_policy *policy)
+{
+	return policy->deadlock_ns ? policy->deadlock_ns : GM_DEADLOCK_NS;
 }
 
 #define GM_PPM 1000000u

@@ -86,6 +86,8 @@ void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 	}
 	DL_SORT2(device->queue.requests, queue_compare, waiting.prev, waiting.next);
 	device->queue.changes++;
+	/* A new limit has a clock of its own, and the policy may have changed as well. */
+	gm_deadlock_restart(device);
 }
 
 static void queue_insert(struct gm_device *device, struct gm_request *request)
@@ -106,8 +108,12 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	queue->denied += w->denied > 0;
 	queue->exhausted += w->overtaken >= GM_QUEUE_OVERTAKES;
 	queue->changes++;
-	if (!w->parked)
-		w->account->waiting++;
+	if (gm_waiting_endless(w)) {
+		queue->endless++;
+		w->account->endless++;
+		w->account->endless_ns = gm_max(w->account->endless_ns, w->since_ns);
+		gm_deadlock_look_by(device, w->since_ns);
+	}
 	gm_request_link(request);
 }
 
@@ -127,8 +133,10 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 		queue->exhausted--;
 		gm_device_wake_queue(device);
 	}
-	if (!w->parked)
-		w->account->waiting--;
+	if (gm_waiting_endless(w)) {
+		queue->endless--;
+		w->account->endless--;
+	}
 	gm_request_unlink(request);
 }
 
@@ -350,7 +358,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 		queue_take_out(device, request);
 		return status;
 	}
-	/* Its wait may have closed a deadlock. */
+	/* The queue's next due time depends on it. */
 	gm_device_wake_queue(device);
 	return GPUMEM_OK;
 }
@@ -511,6 +519,10 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 
 	if (foreign)
 		queue->due_ns = gm_min(queue->due_ns, gm_probe_again(device, now));
+	/* If the time to look for a deadlock has come already, clients are being asked. The end of
+	 * that wakes the queue. */
+	if (queue->endless > 0 && queue->look_ns > now)
+		queue->due_ns = gm_min(queue->due_ns, queue->look_ns);
 }
 
 void gm_queue_run(struct gm_device *device)
@@ -530,10 +542,13 @@ void gm_queue_run(struct gm_device *device)
 
 	r = queue->woken ? NULL : gm_deadlock_find(device);
 	if (r) {
+		char prefix[GM_DETAIL_BYTES], quiet[GM_UNITS_TEXT];
 		struct gm_refusal refusal = queue_refusal_of(&r->waiting);
-		queue_end_by(device, r, &refusal,
-			"everybody who holds memory waits for more; return some: ",
-			GPUMEM_E_DEADLOCK);
+		gm_say(prefix,
+			"everybody who holds memory waits for more, and nobody returned any for "
+			"%s; free some: ",
+			gm_format_duration(gm_policy_deadlock_ns(&device->info.policy), quiet));
+		queue_end_by(device, r, &refusal, prefix, GPUMEM_E_DEADLOCK);
 		gm_device_wake_queue(device);
 	}
 	queue_set_due(device, now);

@@ -30,10 +30,13 @@
  *     GPUMEM_E_NO_MEMORY;
  *   - when its session is quarantined or gone, its lease is returned, or gm_core_cancel() is
  *     called: GPUMEM_E_CANCELLED;
- *   - with GPUMEM_E_DEADLOCK, when every client that holds the missing memory (on the device, or
- *     under the limit) itself waits for more of it, and no client has been asked for memory. Then
- *     the last of their requests in the order is refused, and so on until something moves. A
- *     quarantined session does not wait.
+ *   - with GPUMEM_E_DEADLOCK, if it has no deadline, when every client that holds the missing
+ *     memory (on the device, or under the limit) has waited for more of it without a deadline for
+ *     gm_policy_deadlock_ns(), none of them returned anything in that time, and no client is being
+ *     asked for memory. Then the last of their requests in the order is refused, and so on until
+ *     something moves. The time is there because another thread of a client that waits may be about
+ *     to free memory. A quarantined session does not wait. A request with a deadline waits until
+ *     then, and its client moves at that time at the latest.
  *
  * A request that can never be granted is not queued at all.
  *

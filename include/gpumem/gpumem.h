@@ -226,7 +226,9 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  * that waits ends with the memory, or with one of these:
  *
  *   GPUMEM_E_TIMEOUT       The time is over.
- *   GPUMEM_E_DEADLOCK      Every client that holds memory waits for more. Free some and try again.
+ *   GPUMEM_E_DEADLOCK      Only with GPUMEM_WAIT_FOREVER: every client that holds memory waits for
+ *                          more in this way, and none has returned any for a while (the daemon's
+ *                          key deadlock_after). Free some and try again.
  *   GPUMEM_E_NO_MEMORY     The device can never, or no longer, grant that much; or too many
  *                          requests wait for the device already.
  *   GPUMEM_E_LIMIT         A limit can never, or no longer, allow that much; or too many requests

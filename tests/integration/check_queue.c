@@ -168,16 +168,19 @@ START_TEST(what_could_never_be_granted_does_not_wait)
 }
 END_TEST
 
+/* A year: for ever. */
+#define FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
+
 START_TEST(two_who_hold_half_and_wait_for_more_are_told_so)
 {
 	uint64_t half;
-	gm_scene_start(&s, NULL);
+	gm_scene_start(&s, GM_DAEMON_CONFIG_WITH("deadlock_after = 50ms\n", "1G"));
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, NULL), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 512 * MiB, &half), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_session(&s.a), 4, 0, 0, 5), GPUMEM_OK);
-	uint64_t of_a = gm_scene_ask(&s.a, 256 * MiB, 3600000);
+	uint64_t of_a = gm_scene_ask(&s.a, 256 * MiB, FOREVER_MS);
 	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
-	uint64_t of_b = gm_scene_ask(&s.b, 256 * MiB, 3600000);
+	uint64_t of_b = gm_scene_ask(&s.b, 256 * MiB, FOREVER_MS);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, of_b, NULL), GPUMEM_E_DEADLOCK);
 	gm_scene_give(&s.b, half);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.a, of_a, NULL), GPUMEM_OK);

@@ -217,8 +217,9 @@ static void greedy(int channel, void *argument)
 START_TEST(of_two_who_hold_half_and_wait_one_is_told_and_the_other_served)
 {
 	struct gm_worker a, b;
-	gm_daemon_start(
-		&daemon_, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "64M")});
+	gm_daemon_start(&daemon_,
+		&(struct gm_daemon_options){
+			.config = GM_DAEMON_CONFIG_WITH("deadlock_after = 50ms\n", "64M")});
 	gm_worker_start(&a, greedy, NULL);
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, greedy, NULL);

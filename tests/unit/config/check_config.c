@@ -675,15 +675,18 @@ END_TEST
 START_TEST(what_happens_when_memory_is_short_is_read_per_device)
 {
 	accept_text("[gpumemd]\noom = wait\noom_wait = 2s\nreclaim_deadline = 50ms\n"
-		    "after_action = 3s\nterminate_grace = 0\n[device 1]\noom = terminate\n");
+		    "after_action = 3s\nterminate_grace = 0\ndeadlock_after = 4s\n"
+		    "[device 1]\noom = terminate\n");
 	ck_assert_int_eq(config->devices[0].policy.oom, GM_OOM_WAIT);
 	ck_assert_int_eq(config->devices[1].policy.oom, GM_OOM_TERMINATE);
 	ck_assert_uint_eq(config->devices[1].policy.wait_ns, UINT64_C(2000000000));
 	ck_assert_uint_eq(config->devices[0].policy.reclaim_ns, 50000000);
 	ck_assert_uint_eq(config->devices[0].policy.settle_ns, UINT64_C(3000000000));
+	ck_assert_uint_eq(config->devices[1].policy.deadlock_ns, UINT64_C(4000000000));
 	ck_assert_uint_eq(config->terminate_grace_ns, 0);
 	accept_text("");
 	ck_assert_int_eq(config->devices[0].policy.oom, GM_OOM_REFUSE);
+	ck_assert_uint_eq(config->devices[0].policy.deadlock_ns, GM_DEADLOCK_NS);
 	ck_assert_uint_eq(config->terminate_grace_ns, UINT64_C(5000000000));
 }
 END_TEST

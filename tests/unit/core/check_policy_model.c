@@ -79,8 +79,12 @@ static void step_ask(struct model *m)
 	r->session = (int)(s - m->sessions);
 	r->exact = (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
 	r->waits = model_roll(m, 2);
+	r->endless = r->waits && model_roll(m, 4);
 	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
 	r->wait = r->waits ? wait : 2 * GM_RECLAIM_NS;
+	if (r->endless)
+		r->wait = wait = GM_WAIT_FOREVER;
+	r->asked_ns = m->fake.now;
 	r->arrival = ++m->arrivals;
 	r->priority = fake_priority(s->s, 0);
 	r->seen = true; /* granted at once: those it overtakes count it */
@@ -138,6 +142,7 @@ static void step_answer(struct model *m)
 
 static void step_limit(struct model *m)
 {
+	m->moved = true;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_owner o;
 	ck_assert_int_eq(gm_owner_parse(owners[model_roll(m, OWNERS)], &o), 0);
@@ -214,10 +219,12 @@ static void step_end(struct model *m)
 	else
 		gm_session_end_unmapped(s->s);
 	*s = (struct m_session){0};
+	m->moved = true;
 }
 
 static void step_policy(struct model *m)
 {
+	m->moved = true;
 	struct gm_policy *p = &m->policy;
 	p->fraction = 0.6 + (double)model_roll(m, 41) / 100;
 	p->min_free = model_roll(m, 3) * 100 * MiB;
@@ -283,6 +290,7 @@ static void step(struct model *m)
 					gm_session_id(m->sessions[k].s) == m->fake.victim) {
 					gm_session_end_died(m->sessions[k].s);
 					m->sessions[k] = (struct m_session){0};
+					m->moved = true;
 					m->n.victims++;
 				}
 		}
@@ -318,6 +326,7 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	m->total = 16 * GiB;
 	struct gm_core_device_info info = fake_info(m->total);
 	info.policy.max_pool = UINT64_MAX;
+	info.policy.deadlock_ns = SECOND / 50;
 	m->policy = info.policy;
 	fake_core_init_probing(&m->fake);
 	m->fake.calls_off = _i % 2; /* whether what is cancelled is made all the same */

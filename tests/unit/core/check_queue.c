@@ -428,93 +428,6 @@ START_TEST(who_waits_for_its_own_limit_is_in_nobody_elses_way)
 }
 END_TEST
 
-START_TEST(two_that_hold_half_and_wait_for_more_are_told_so)
-{
-	struct gm_lease *first = fake_lease(&fake, a, d, 8 * GiB);
-	fake_lease(&fake, b, d, 8 * GiB);
-	static struct fake_request q, r;
-	fake_wait(&fake, &q, a, d, 4 * GiB, 10 * SECOND);
-	ck_assert_uint_eq(q.ended, 0);
-	fake_wait(&fake, &r, b, d, 4 * GiB, 10 * SECOND);
-	/* The later one of equals. */
-	ck_assert_uint_eq(q.ended, 0);
-	ck_assert_int_eq(r.status, GPUMEM_E_DEADLOCK);
-	ck_assert_ptr_nonnull(strstr(r.detail, "everybody who holds memory waits for more"));
-	gm_session_end_died(b);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q.status, GPUMEM_OK);
-	gm_lease_return(a, first);
-}
-END_TEST
-
-START_TEST(of_a_deadlock_the_lowest_priority_is_refused)
-{
-	prefer(2, 5);
-	fake_lease(&fake, a, d, 8 * GiB);
-	fake_lease(&fake, b, d, 8 * GiB);
-	static struct fake_request q[2], r;
-	fake_wait(&fake, &q[0], a, d, 4 * GiB, 10 * SECOND);
-	fake_wait(&fake, &q[1], a, d, 4 * GiB, 10 * SECOND);
-	fake_wait(&fake, &r, b, d, 4 * GiB, 10 * SECOND);
-	/* All of it: with one of two still waiting, it would not move either. */
-	ck_assert_int_eq(q[0].status, GPUMEM_E_DEADLOCK);
-	ck_assert_int_eq(q[1].status, GPUMEM_E_DEADLOCK);
-	ck_assert_uint_eq(r.ended, 0);
-}
-END_TEST
-
-START_TEST(it_is_no_deadlock_while_somebody_could_return_something)
-{
-	struct gm_lease *lease = fake_lease(&fake, a, d, 4 * GiB);
-	fake_lease(&fake, b, d, 6 * GiB);
-	fake_lease(&fake, c, d, 6 * GiB);
-	static struct fake_request q, r;
-	fake_wait(&fake, &q, b, d, 5 * GiB, 10 * SECOND);
-	fake_wait(&fake, &r, c, d, 5 * GiB, 10 * SECOND);
-	ck_assert(!q.ended && !r.ended);
-	/* One off the socket may come back, or end. */
-	gm_session_quarantine(a);
-	fake_pass(&fake, SECOND);
-	ck_assert(!q.ended && !r.ended);
-	gm_session_end_died(a);
-	(void)lease;
-	ck_assert_uint_eq(q.ended, 0);
-	ck_assert_int_eq(r.status, GPUMEM_E_DEADLOCK);
-}
-END_TEST
-
-START_TEST(who_waits_for_a_foreign_program_is_not_in_a_deadlock)
-{
-	fake_lease(&fake, a, d, 8 * GiB);
-	gm_core_sample(fake.core, d, 0);
-	static struct fake_request q;
-	fake_wait(&fake, &q, a, d, 4 * GiB, 10 * SECOND);
-	ck_assert_uint_eq(q.ended, 0);
-	gm_core_sample(fake.core, d, 8 * GiB);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q.status, GPUMEM_OK);
-}
-END_TEST
-
-START_TEST(clients_of_one_owner_can_deadlock_under_its_limit)
-{
-	struct gm_session *twin = fake_session(&fake, 2, 2);
-	limit(2, 4 * GiB, 0);
-	fake_lease(&fake, a, d, 2 * GiB);
-	fake_lease(&fake, b, d, 2 * GiB);
-	fake_lease(&fake, twin, d, 2 * GiB);
-	static struct fake_request q, r;
-	fake_wait(&fake, &q, b, d, GiB, 10 * SECOND);
-	ck_assert_uint_eq(q.ended, 0);
-	fake_wait(&fake, &r, twin, d, GiB, 10 * SECOND);
-	ck_assert_int_eq(r.status, GPUMEM_E_DEADLOCK);
-	ck_assert_ptr_nonnull(strstr(r.detail, "uid 2 may hold 4.0G"));
-	gm_session_end_died(twin);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q.status, GPUMEM_OK);
-}
-END_TEST
-
 START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 {
 	GM_LIMIT_TEST(WAITING_PER_DEVICE);
@@ -605,11 +518,6 @@ int main(void)
 	tcase_add_test(tcase, it_is_dropped_when_its_client_goes_and_when_it_is_cancelled);
 	tcase_add_test(tcase, a_large_request_is_overtaken_so_often_and_no_more);
 	tcase_add_test(tcase, who_waits_for_its_own_limit_is_in_nobody_elses_way);
-	tcase_add_test(tcase, two_that_hold_half_and_wait_for_more_are_told_so);
-	tcase_add_test(tcase, of_a_deadlock_the_lowest_priority_is_refused);
-	tcase_add_test(tcase, it_is_no_deadlock_while_somebody_could_return_something);
-	tcase_add_test(tcase, who_waits_for_a_foreign_program_is_not_in_a_deadlock);
-	tcase_add_test(tcase, clients_of_one_owner_can_deadlock_under_its_limit);
 	suite_add_tcase(suite, tcase);
 	/* Of thousands that wait, all are looked at whenever one more comes. */
 	TCase *full = tcase_create("full");

@@ -142,6 +142,18 @@ static void check_limits(struct model *m, const struct limits *limits,
 	must(m, f->ceiling - charged >= unmet, "a guarantee was given away");
 }
 
+/* A standstill ends in time: all who hold memory wait for more without a deadline, nobody is being
+ * asked for memory, and nobody returned any. */
+static void check_standstill(struct model *m, bool still, uint64_t since_ns)
+{
+	if (!still || m->moved)
+		m->moved_ns = m->fake.now;
+	m->moved = false;
+	if (m->moved_ns < since_ns)
+		m->moved_ns = since_ns;
+	must(m, m->fake.now - m->moved_ns < m->policy.deadlock_ns, "everybody waits for everybody");
+}
+
 static void check_queue(struct model *m, const struct limits *limits,
 	const struct gm_device_figures *f, const struct listed *queue)
 {
@@ -149,6 +161,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 	int32_t top = INT32_MIN;
 	bool device_waits = false, moves = false, holds = false, asking = false;
 	size_t waiting = 0;
+	uint64_t since_ns = 0;
 	for (int i = 0; i < REQUESTS; i++)
 		waiting += m->requests[i].used && !m->requests[i].q.ended &&
 			   m->requests[i].q.r.waiting.queued;
@@ -166,7 +179,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 		must(m, w->priority == r->priority, "priority");
 		must(m, w->parked == !r->waits, "parked");
 		if (!r->until)
-			r->until = m->fake.now + r->wait;
+			r->until = r->endless ? UINT64_MAX : m->fake.now + r->wait;
 		must(m, m->fake.now < r->until, "it is past its time");
 		must(m, w->overtaken <= GM_QUEUE_OVERTAKES, "overtaken %u times", w->overtaken);
 		if (!r->seen) {
@@ -198,9 +211,11 @@ static void check_queue(struct model *m, const struct limits *limits,
 		exhausted |= w->overtaken == GM_QUEUE_OVERTAKES;
 		m->n.exhausted += w->overtaken == GM_QUEUE_OVERTAKES;
 		m->n.turned += w->block == GM_BLOCK_TURN;
-		if (w->parked)
+		if (!r->endless)
 			continue;
 		waits[r->session] = true;
+		if (since_ns < r->q.r.waiting.since_ns)
+			since_ns = r->q.r.waiting.since_ns;
 		if (w->block != GM_BLOCK_QUOTA && r->exact > model_less(f->capacity, charged))
 			device_waits = true;
 	}
@@ -213,7 +228,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 	}
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
 		asking |= fake_reclaims(&m->fake, 0, t);
-	must(m, !device_waits || !holds || moves || asking, "everybody waits for everybody");
+	check_standstill(m, device_waits && holds && !moves && !asking, since_ns);
 }
 
 static void check_asks(struct model *m)
@@ -299,7 +314,9 @@ void model_sweep(struct model *m)
 			m->n.timeout++;
 			break;
 		case GPUMEM_E_DEADLOCK:
-			must(m, r->waits, "deadlock of one that does not wait");
+			must(m, r->endless, "deadlock of one that has a deadline");
+			must(m, m->fake.now - r->asked_ns >= m->policy.deadlock_ns,
+				"deadlock too early");
 			m->n.deadlock++;
 			break;
 		case GPUMEM_E_NO_MEMORY:
@@ -330,6 +347,7 @@ void model_check(struct model *m)
 		struct m_session *s = &m->sessions[k];
 		uint64_t held = s->s ? gm_session_held(s->s, 0) : 0;
 		grew[k] = held > s->held;
+		m->moved = m->moved || held < s->held;
 		grew_any |= grew[k];
 		s->held = held;
 	}

@@ -31,13 +31,14 @@ struct m_session {
 
 struct m_request {
 	struct fake_request q;
-	bool used, waits, seen, counted;
+	bool used, waits, endless, seen, counted;
 	int session;
 	uint64_t exact, arrival;
 	uint64_t wait, until; /* it may wait so long, from when it did not fit; 0: it did so far */
-	bool always_device;   /* blocked by the device whenever it was looked at */
-	int32_t priority;     /* when it was last looked at */
-	unsigned behind;      /* grants to those behind it */
+	uint64_t asked_ns;
+	bool always_device; /* blocked by the device whenever it was looked at */
+	int32_t priority;   /* when it was last looked at */
+	unsigned behind;    /* grants to those behind it */
 };
 
 struct model {
@@ -51,6 +52,8 @@ struct model {
 	struct m_request requests[REQUESTS];
 	enum gm_level level, fell_from;
 	uint64_t fell_ns;
+	bool moved; /* since the last check: a client gave something back, or a rule changed */
+	uint64_t moved_ns; /* when that was, or when a client last could */
 	uint64_t asks;
 	struct {
 		uint64_t granted, late, refused, limit, timeout, deadlock, never, exhausted, turned;
