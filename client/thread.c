@@ -229,7 +229,7 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 	bool moved = false;
 
 	/* The flag is cleared first, so that a change after the figures were read sets it again. */
-	atomic_store_explicit(&session->stirred, false, memory_order_seq_cst);
+	atomic_fetch_and(&session->stirred, ~GM_SESSION_STIRRED);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_listing_publish(session, i);
 		moved |= gm_use_publish(session, i);
@@ -237,7 +237,8 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 
 	thread->publish_at = NEVER;
 	if (moved) {
-		atomic_store_explicit(&session->stirred, true, memory_order_relaxed);
+		atomic_fetch_or_explicit(
+			&session->stirred, GM_SESSION_STIRRED, memory_order_relaxed);
 		thread->publish_at = now + PUBLISH_NS;
 	}
 }
@@ -259,7 +260,8 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 		thread->tick_at = gm_alloc_tick(session, now);
 
 	if (woken && thread->publish_at == NEVER &&
-		atomic_load_explicit(&session->stirred, memory_order_relaxed))
+		(atomic_load_explicit(&session->stirred, memory_order_relaxed) &
+			GM_SESSION_STIRRED))
 		thread->publish_at = now + PUBLISH_FIRST_NS;
 	if (now >= thread->publish_at)
 		thread_publish(thread, now);

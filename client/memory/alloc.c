@@ -17,6 +17,7 @@
 #include "client/heap/arena.h"
 #include "client/map/map.h"
 #include "client/memory/buffer.h"
+#include "client/memory/elsewhere.h"
 #include "client/memory/listing.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
@@ -144,18 +145,65 @@ static inline uint64_t alloc_graph_of(const struct gm_session_device *d, gpumem_
 	return map && map->captured_into ? map->captured_into(d->backend, stream) : 0;
 }
 
+/* An allocation that waits. */
+struct alloc_wanted {
+	struct gm_arena *arena;
+	struct gm_supply *supply;
+	size_t size;
+	gpumem_stream stream;
+	uint64_t alignment;
+	unsigned flags;
+	const char *tag;
+	void *ptr; /* out */
+};
+
+/* Allocates out of what the heap has and the offer brings. */
+static int alloc_from_offer(
+	struct alloc_wanted *w, struct gm_supply_offer *offer, gpumem_status *ret_status)
+{
+	gm_supply_offer(offer);
+	int r = gm_arena_alloc(
+		w->arena, w->size, w->alignment, w->stream, w->flags, w->tag, &w->ptr, ret_status);
+	gm_supply_withdraw(offer);
+	return r;
+}
+
+/* Allocates out of what other threads have freed. */
+static bool alloc_from_freed(void *ctx)
+{
+	struct alloc_wanted *w = ctx;
+	struct gm_supply_offer nothing = {.supply = w->supply};
+	gpumem_status status;
+	return alloc_from_offer(w, &nothing, &status) == 0;
+}
+
 /*
  * Waits for memory that the heap could not get at once, as long as the caller or the daemon's
- * configuration allows. When the memory comes, other threads may already have used what the heap
- * had left, so that it is not enough. Then the function waits again, while there is time. outcome
- * and refusal say why the heap failed.
+ * configuration allows. It may come from the daemon, or from another thread that frees some. When
+ * the daemon's comes, other threads may already have used what the heap had left, so that it is not
+ * enough. Then the function waits again, while there is time. outcome and refusal say why the heap
+ * failed.
  */
 static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
 	int outcome, gpumem_status refusal, void **ret_ptr)
 {
 	struct gm_session_device *d = &session->device[device];
-	struct gm_arena *arena = alloc_arena(session, device);
+	struct alloc_wanted wanted = {
+		.arena = alloc_arena(session, device),
+		.supply = d->supply,
+		.size = size,
+		.stream = stream,
+		.alignment = given->alignment,
+		.flags = flags,
+		.tag = tag,
+	};
+	struct gm_elsewhere elsewhere = {
+		.session = session,
+		.device = device,
+		.take = alloc_from_freed,
+		.ctx = &wanted,
+	};
 	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
 	uint64_t wait_ms =
 		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
@@ -169,17 +217,22 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 
 	uint64_t end = gm_clock_ns() + gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 	for (;;) {
-		struct gm_supply_offer offer;
-		gpumem_status status = gm_supply_wait(d->supply, bytes, wait_ms, &offer);
+		struct gm_supply_offer offer = {0};
+		struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, wait_ms);
+		gpumem_status status = gm_supply_wait(d->supply, bytes, &wait, &offer);
+		if (elsewhere.found) {
+			gm_supply_withdraw(&offer);
+			*ret_ptr = wanted.ptr;
+			return GPUMEM_OK;
+		}
 		if (status)
 			return status;
 
-		gm_supply_offer(&offer);
-		int r = gm_arena_alloc(
-			arena, size, given->alignment, stream, flags, tag, ret_ptr, &status);
-		gm_supply_withdraw(&offer);
-		if (r == 0)
+		int r = alloc_from_offer(&wanted, &offer, &status);
+		if (r == 0) {
+			*ret_ptr = wanted.ptr;
 			return GPUMEM_OK;
+		}
 		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
 			return alloc_failed(d, r, status, size);
 
@@ -322,7 +375,7 @@ static inline gpumem_status alloc_free_in_heap(struct gpumem_session *session, u
 	int r = alloc_dealloc(session, device, arena, ptr, stream);
 	if (unlikely(r))
 		return alloc_free_failed(r, ptr);
-	gm_session_stir(session);
+	gm_session_stir_freed(session);
 	return GPUMEM_OK;
 }
 
@@ -419,7 +472,7 @@ gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
 	if (!graph || !gm_captures_gone(&session->captures, graph, alloc_free_of_graph, session))
 		return gm_error(GPUMEM_E_NOT_FOUND, "no memory is kept for graph %llu",
 			(unsigned long long)graph);
-	gm_session_stir(session);
+	gm_session_stir_freed(session);
 	return GPUMEM_OK;
 }
 

@@ -16,6 +16,7 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/memory/elsewhere.h"
 #include "client/memory/mapping.h"
 #include "client/memory/use.h"
 #include "common/cancel.h"
@@ -240,10 +241,11 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	gm_buffer_settle(session);
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
+	struct gm_elsewhere elsewhere = {.session = session, .device = device};
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere,
+		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms);
 	status = gm_session_lease_take(session, device, size, (enum gm_transport)given.transport,
-		given.tag,
-		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms, &lease,
-		&chunks);
+		given.tag, &wait, &lease, &chunks);
 	if (status)
 		return status;
 

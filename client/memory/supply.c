@@ -78,28 +78,28 @@ static struct gm_session_lease *supply_current(struct gm_supply *supply)
 }
 
 /* Whether the daemon may let such a request wait. */
-static bool supply_may_wait(const struct gm_supply *supply, uint64_t wait_ms)
+static bool supply_may_wait(const struct gm_supply *supply, const struct gm_lease_wait *wait)
 {
-	return wait_ms ? wait_ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
+	return wait->ms ? wait->ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
 }
 
 /* Makes the lease. If another thread made it meanwhile, *ret_lease is that lease, to be grown;
  * otherwise it is NULL. */
 static gpumem_status supply_make(struct gm_supply *supply, const struct gm_session_lease *gone,
-	uint64_t bytes, uint64_t wait_ms, struct gm_session_lease **ret_lease,
+	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
 	gpumem_status status = GPUMEM_OK;
 
 	/* A request that may wait must not hold up other threads. So two leases may be made, which
 	 * does no harm: each chunk knows its own. */
-	bool alone = !supply_may_wait(supply, wait_ms);
+	bool alone = !supply_may_wait(supply, wait);
 	if (alone)
 		pthread_mutex_lock(&supply->making);
 	struct gm_session_lease *lease = supply_current(supply);
 	if (!lease || lease == gone) {
 		status = gm_session_lease_take(supply->session, supply->device, bytes,
-			GM_TRANSPORT_FD, "heap", wait_ms, &lease, ret_chunks);
+			GM_TRANSPORT_FD, "heap", wait, &lease, ret_chunks);
 		if (!status) {
 			pthread_mutex_lock(&supply->lock);
 			/* The old lease stays in the session's list: it may have chunks and
@@ -116,13 +116,13 @@ static gpumem_status supply_make(struct gm_supply *supply, const struct gm_sessi
 	return status;
 }
 
-static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
-	struct gm_session_chunk **ret_chunks)
+static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes,
+	const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
 {
 	if (supply->ipc) {
 		struct gm_session_lease *lease;
 		gpumem_status status = gm_session_lease_take(supply->session, supply->device, bytes,
-			GM_TRANSPORT_IPC, "heap", wait_ms, &lease, ret_chunks);
+			GM_TRANSPORT_IPC, "heap", wait, &lease, ret_chunks);
 		if (!status)
 			(*ret_chunks)->whole = lease;
 		return status;
@@ -134,12 +134,12 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes, uin
 		struct gm_session_lease *lease = supply_current(supply);
 		if (!lease || lease == gone) {
 			gpumem_status status =
-				supply_make(supply, gone, bytes, wait_ms, &lease, ret_chunks);
+				supply_make(supply, gone, bytes, wait, &lease, ret_chunks);
 			if (status || !lease)
 				return status;
 		}
 		gpumem_status status =
-			gm_session_lease_grow(supply->session, lease, bytes, wait_ms, ret_chunks);
+			gm_session_lease_grow(supply->session, lease, bytes, wait, ret_chunks);
 		/* If the daemon no longer knows the lease, a new one is made, once. */
 		if (status != GPUMEM_E_NOT_FOUND || gone)
 			return status;
@@ -172,11 +172,11 @@ static void supply_give_back(struct gm_supply *supply, struct gm_session_chunk *
 	}
 }
 
-gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
-	struct gm_supply_offer *ret_offer)
+gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
+	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer)
 {
 	struct gm_session_chunk *chunks, *chunk;
-	gpumem_status status = supply_obtain(supply, bytes, wait_ms, &chunks);
+	gpumem_status status = supply_obtain(supply, bytes, wait, &chunks);
 	if (status)
 		return status;
 	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
@@ -232,8 +232,10 @@ static gpumem_status supply_get(
 		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
-		uint64_t wait_ms = supply_may_wait(supply, 0) ? GM_LEASE_NO_WAIT : 0;
-		gpumem_status status = supply_obtain(supply, bytes, wait_ms, &chunks);
+		struct gm_lease_wait wait = {0};
+		if (supply_may_wait(supply, &wait))
+			wait.ms = GM_LEASE_NO_WAIT;
+		gpumem_status status = supply_obtain(supply, bytes, &wait, &chunks);
 		if (status)
 			return status;
 	}

@@ -21,6 +21,7 @@ int gm_supply_new(
 void gm_supply_free(struct gm_supply *supply);
 struct gm_source gm_supply_source(struct gm_supply *supply);
 
+struct gm_lease_wait;
 struct gm_session_chunk;
 
 /* Chunks that a caller waited for, on their way to the heap. */
@@ -29,11 +30,11 @@ struct gm_supply_offer {
 	struct gm_session_chunk *chunks; /* NULL once the heap has them */
 	uint64_t bytes;
 };
-/* Asks the daemon for chunks and waits for them; wait_ms is as in gm_session_lease_take(). */
-gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes, uint64_t wait_ms,
-	struct gm_supply_offer *ret_offer);
-/* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing
- * else. */
+/* Asks the daemon for chunks and waits for them, as gm_session_lease_take() does. */
+gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
+	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer);
+/* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing else. An
+ * offer without chunks lets the heap use only what is there. */
 void gm_supply_offer(struct gm_supply_offer *offer);
 /* Says whether this thread's next allocation will wait if there is no memory now. Then the heap does
  * not ask the daemon for what the daemon's page says it has not: the request that waits asks. */

@@ -11,6 +11,8 @@
  *   - Every fd that the daemon announces is counted exactly once, and the daemon is told in time
  *     for it to stay below its limit.
  *   - A caller that gives up leaves its call behind, so that what the daemon grants it is not lost.
+ *   - A caller that looks for something else meanwhile (again()) does not keep others waiting for
+ *     their answers.
  *   - Fewer than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time. So the daemon
  *     always reads, also acknowledgements, and a full socket drains even if nobody here reads.
  *
@@ -23,9 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -50,6 +54,7 @@ struct gm_conn {
 	unsigned in_flight, abandoned;
 	pthread_cond_t slot; /* in_flight fell */
 	bool reading;        /* there is a leader */
+	int poke; /* an eventfd that wakes the leader; -1 before the first call with an again() */
 	bool dead;
 	gpumem_status status; /* why the daemon ended the connection, if it said so */
 	char reason[GM_ERROR_BYTES];
@@ -91,6 +96,7 @@ int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn *
 
 	conn->refs = 1;
 	conn->socket = socket;
+	conn->poke = -1;
 	conn->wake = wake;
 	conn->wake_ctx = ctx;
 	conn->status = GPUMEM_E_DISCONNECTED;
@@ -171,6 +177,7 @@ void gm_conn_unref(struct gm_conn *conn)
 		return;
 	gm_conn_kill(conn, "the connection was closed");
 	gm_close(conn->socket);
+	gm_close(conn->poke);
 	gm_wire_arena_deinit(&conn->arena);
 	pthread_cond_destroy(&conn->slot);
 	pthread_mutex_destroy(&conn->lock);
@@ -341,21 +348,47 @@ static bool conn_step_down(struct gm_conn *conn)
 	return conn->abandoned > 0;
 }
 
-/* Locked on entry and exit. Leads for one turn: polls, and reads one packet. */
-static void conn_lead(struct gm_conn *conn, uint64_t deadline_ns)
+/* Locked on entry and exit. Leads for one turn: polls, and reads one packet. poke: the eventfd that
+ * ends the turn, or -1. */
+static void conn_lead(struct gm_conn *conn, int poke, uint64_t deadline_ns)
 {
 	conn->reading = true;
-	struct pollfd p = {.fd = conn->socket, .events = POLLIN};
+	struct pollfd p[2] = {
+		{.fd = conn->socket, .events = POLLIN}, {.fd = poke, .events = POLLIN}};
 	if (conn_ack_due(conn))
-		p.events |= POLLOUT;
+		p[0].events |= POLLOUT;
 	pthread_mutex_unlock(&conn->lock);
-	int n = poll(&p, 1, gm_clock_poll_ms(deadline_ns));
-	if (n > 0 && (p.revents & ~POLLOUT))
+
+	int n = poll(p, poke < 0 ? 1 : 2, gm_clock_poll_ms(deadline_ns));
+	if (n > 0 && p[1].revents) {
+		eventfd_t count;
+		(void)eventfd_read(poke, &count);
+	}
+	if (n > 0 && (p[0].revents & ~POLLOUT))
 		(void)conn_read_one(conn);
+
 	pthread_mutex_lock(&conn->lock);
-	if (n > 0 && (p.revents & POLLOUT))
+	if (n > 0 && (p[0].revents & POLLOUT))
 		conn_ack(conn);
 	conn->reading = false;
+}
+
+void gm_conn_poke(struct gm_conn *conn)
+{
+	struct gm_call *call;
+
+	GM_UNCANCELLED;
+	pthread_mutex_lock(&conn->lock);
+	DL_FOREACH (conn->calls, call) {
+		if (!call->again || call->state == GM_CALL_ABANDONED)
+			continue;
+		call->poked = true;
+		pthread_cond_signal(&call->answered);
+	}
+	/* The leader may be one of them. */
+	if (conn->reading && conn->poke >= 0)
+		(void)eventfd_write(conn->poke, 1);
+	pthread_mutex_unlock(&conn->lock);
 }
 
 void gm_conn_drain(struct gm_conn *conn)
@@ -425,18 +458,47 @@ static bool conn_unsent_error(int r)
 	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM;
 }
 
+static bool conn_again_due(const struct gm_call *call)
+{
+	return call->again && (call->poked || gm_clock_ns() >= call->again_ns);
+}
+
+/* Locked on entry and exit. Lets the caller look elsewhere, while another one leads. Returns whether
+ * the answer is still wanted. */
+static bool conn_look_elsewhere(struct gm_conn *conn, struct gm_call *call)
+{
+	call->poked = false;
+	call->state = GM_CALL_AGAIN;
+	bool wake = !conn->reading && conn_step_down(conn);
+	pthread_mutex_unlock(&conn->lock);
+
+	if (wake)
+		conn->wake(conn->wake_ctx);
+	call->again_ns = call->again(call->again_ctx);
+
+	pthread_mutex_lock(&conn->lock);
+	if (call->state == GM_CALL_AGAIN)
+		call->state = GM_CALL_WAITED;
+	return call->again_ns != 0;
+}
+
 /* Locked. Waits until the call is done. Leads if there is no leader, and sleeps otherwise. */
 static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t deadline_ns)
 {
 	while (call->state != GM_CALL_DONE) {
-		if (!conn->reading) {
-			conn_lead(conn, deadline_ns);
-			if (call->state != GM_CALL_DONE && gm_clock_ns() >= deadline_ns)
-				return -ETIMEDOUT;
-		} else if (!conn_cond_wait(&call->answered, &conn->lock, deadline_ns) &&
-			   call->state != GM_CALL_DONE) {
-			return -ETIMEDOUT;
+		if (conn_again_due(call)) {
+			if (!conn_look_elsewhere(conn, call) && call->state != GM_CALL_DONE)
+				return -ECANCELED;
+			continue;
 		}
+
+		uint64_t until_ns = call->again ? gm_min(call->again_ns, deadline_ns) : deadline_ns;
+		if (!conn->reading)
+			conn_lead(conn, call->again ? conn->poke : -1, until_ns);
+		else if (conn_cond_wait(&call->answered, &conn->lock, until_ns))
+			continue;
+		if (call->state != GM_CALL_DONE && gm_clock_ns() >= deadline_ns)
+			return -ETIMEDOUT;
 	}
 	return 0;
 }
@@ -451,9 +513,13 @@ static int conn_call_whole(
 	call->status = GPUMEM_OK;
 	call->detail[0] = '\0';
 	call->state = GM_CALL_SENDING;
+	call->poked = false;
 	conn_cond_init(&call->answered);
 
 	pthread_mutex_lock(&conn->lock);
+	/* Without the descriptor, the leader is not woken, and looks at again_ns. */
+	if (call->again && conn->poke < 0)
+		conn->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = conn_wait_slot(conn, deadline_ns);
 	if (r < 0)
 		goto unsent;
@@ -482,7 +548,7 @@ static int conn_call_whole(
 	if (call->state == GM_CALL_SENDING)
 		call->state = GM_CALL_WAITED;
 	r = conn_wait_answer(conn, call, deadline_ns);
-	if (r == -ETIMEDOUT) {
+	if (r < 0) {
 		call->state = GM_CALL_ABANDONED;
 		conn->abandoned++;
 	}

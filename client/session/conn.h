@@ -27,7 +27,8 @@ struct gm_call_ops {
 	 */
 	int (*take)(struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in);
 	/*
-	 * Gets a call whose caller gave up (gm_conn_call() returned -ETIMEDOUT) when it has ended,
+	 * Gets a call whose caller gave up (gm_conn_call() returned -ETIMEDOUT or -ECANCELED) when it
+	 * has ended,
 	 * with all that take() collected, and must free it. Runs on the thread that reads, with
 	 * nothing locked.
 	 */
@@ -49,10 +50,26 @@ struct gm_call {
 	char detail[GM_ERROR_BYTES];
 	uint64_t extra_ns; /* for the session: how much longer than usual the answer may take */
 	uint64_t epoch;    /* for the session: its epoch when the request was sent */
+	/*
+	 * Looks whether the caller can get elsewhere what it asks for; NULL: it cannot. Called while
+	 * the answer is awaited, on the caller's thread, with nothing locked: at again_ns, and when
+	 * gm_conn_poke() was called. It may make other calls on the connection. Returns when to call
+	 * it next (CLOCK_MONOTONIC), or 0: the answer is not wanted any more.
+	 */
+	uint64_t (*again)(void *ctx);
+	void *again_ctx;
+	uint64_t again_ns;
 
 	/* private to the connection */
 	uint64_t id;
-	enum { GM_CALL_SENDING, GM_CALL_WAITED, GM_CALL_ABANDONED, GM_CALL_DONE } state;
+	enum {
+		GM_CALL_SENDING,
+		GM_CALL_WAITED,
+		GM_CALL_AGAIN,
+		GM_CALL_ABANDONED,
+		GM_CALL_DONE
+	} state;
+	bool poked;
 	pthread_cond_t answered;
 	struct gm_call *prev, *next;
 };
@@ -76,10 +93,14 @@ void gm_conn_unref(struct gm_conn *conn);
  *   -ENOMEM      The kernel had no memory to send it.
  *   -ETIMEDOUT   The connection owns the call now and ends it in ops->late(), which may have run
  *                already.
+ *   -ECANCELED   The same, because again() returned 0. The caller should tell the daemon that the
+ *                request, whose id is in the packet, is not wanted any more.
  */
 int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call,
 	uint64_t deadline_ns);
 
+/* Wakes every call that has an again(). */
+void gm_conn_poke(struct gm_conn *conn);
 /* Reads all packets that have arrived, unless another thread is reading. Never waits. */
 void gm_conn_drain(struct gm_conn *conn);
 /* Whether an answer is still to come whose caller gave up, and no thread is reading. */

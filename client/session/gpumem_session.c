@@ -45,6 +45,32 @@ void gm_session_wake(void *ctx)
 	(void)!eventfd_write(session->wake, 1);
 }
 
+/* Wakes the calls that wait for memory. */
+static void session_poke(struct gpumem_session *session)
+{
+	struct gm_conn *conn = NULL;
+
+	pthread_mutex_lock(&session->lock);
+	if (session->state == GM_SESSION_UP)
+		conn = gm_conn_ref(session->conn);
+	pthread_mutex_unlock(&session->lock);
+	if (!conn)
+		return;
+
+	gm_conn_poke(conn);
+	gm_conn_unref(conn);
+}
+
+void gm_session_stir_now(struct gpumem_session *session)
+{
+	uint32_t was = atomic_fetch_or_explicit(
+		&session->stirred, GM_SESSION_STIRRED, memory_order_relaxed);
+	if (!(was & GM_SESSION_STIRRED))
+		gm_session_wake(session);
+	if (was >= GM_SESSION_AWAITED)
+		session_poke(session);
+}
+
 uint64_t gm_session_epoch(struct gpumem_session *session)
 {
 	pthread_mutex_lock(&session->lock);
@@ -76,6 +102,18 @@ static gpumem_status session_away(struct gpumem_session *session)
 		session->path, text);
 }
 
+/* The caller found elsewhere what it had asked for, so the request must not wait any longer. If it
+ * was answered meanwhile, the daemon refuses this, and ops->late() gives back what it granted. */
+static gpumem_status session_cancel(
+	struct gpumem_session *session, struct gm_conn *via, uint64_t request)
+{
+	Gm__Wire__Cancel body = GM__WIRE__CANCEL__INIT;
+	body.request = request;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(CANCEL, cancel, &body);
+	(void)gm_session_tell(session, via, &packet);
+	return gm_error(GPUMEM_E_CANCELLED, "the request was cancelled");
+}
+
 gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, struct gm_call **call)
 {
@@ -90,10 +128,18 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 		return session_away(session);
 
 	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
+	bool awaited = (*call)->again != NULL;
+	if (awaited)
+		atomic_fetch_add(&session->stirred, GM_SESSION_AWAITED);
 	int r = gm_conn_call(conn, request, *call, gm_clock_ns() + patience_ns);
+	if (awaited)
+		atomic_fetch_sub(&session->stirred, GM_SESSION_AWAITED);
 
 	gpumem_status status = GPUMEM_OK;
-	if (r == -ETIMEDOUT) {
+	if (r == -ECANCELED) {
+		*call = NULL;
+		status = session_cancel(session, conn, request->id);
+	} else if (r == -ETIMEDOUT) {
 		*call = NULL;
 		status = gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %llu ms",
 			session->path, (unsigned long long)(patience_ns / GM_NS_PER_MS));

@@ -72,9 +72,11 @@ struct gpumem_session {
 	uint32_t devices; /* all devices */
 	uint32_t counted; /* without pinned host memory, which is the last device */
 	_Atomic uint64_t
-		track_from;   /* buffers of at least this many bytes are listed in the page */
-	_Atomic bool stirred; /* the library's thread is publishing the figures */
-	bool peers;           /* GPUs may use one another's memory */
+		track_from; /* buffers of at least this many bytes are listed in the page */
+	/* GM_SESSION_STIRRED, plus GM_SESSION_AWAITED for each call that waits for memory and could
+	 * use what another thread frees. One word, so that freeing reads one word. */
+	_Atomic uint32_t stirred;
+	bool peers; /* GPUs may use one another's memory */
 	struct gm_session_device device[GM_LIMIT_DEVICES];
 
 	char path[GM_PATH_BYTES];
@@ -139,14 +141,27 @@ static inline bool gm_session_find_device(
 /* Wakes the library's thread: it checks the connection, its timers, and whether there is work. */
 void gm_session_wake(void *session);
 
-/* Something was allocated or freed, so the figures must be published. While the library's thread is
+#define GM_SESSION_STIRRED UINT32_C(1) /* the library's thread is publishing the figures */
+#define GM_SESSION_AWAITED UINT32_C(2)
+
+/* Something changed, so the figures must be published, and calls that wait may find memory here. */
+void gm_session_stir_now(struct gpumem_session *session);
+
+/* Something was allocated, so the figures must be published. While the library's thread is
  * publishing, this costs one load. */
 static inline void gm_session_stir(struct gpumem_session *session)
 {
-	if (__builtin_expect(!atomic_load_explicit(&session->stirred, memory_order_relaxed), 0)) {
-		atomic_store_explicit(&session->stirred, true, memory_order_relaxed);
-		gm_session_wake(session);
-	}
+	uint32_t stirred = atomic_load_explicit(&session->stirred, memory_order_relaxed);
+	if (__builtin_expect(!(stirred & GM_SESSION_STIRRED), 0))
+		gm_session_stir_now(session);
+}
+
+/* Something was freed. If no call waits for memory, this costs as much as gm_session_stir(). */
+static inline void gm_session_stir_freed(struct gpumem_session *session)
+{
+	uint32_t stirred = atomic_load_explicit(&session->stirred, memory_order_relaxed);
+	if (__builtin_expect(stirred != GM_SESSION_STIRRED, 0))
+		gm_session_stir_now(session);
 }
 
 uint64_t gm_session_epoch(struct gpumem_session *session);
@@ -158,8 +173,9 @@ uint64_t gm_session_wait_ms(struct gpumem_session *session);
  * NULL: a new connection on which the session is being resumed.
  *
  * Returns the daemon's status, or one of the library such as GPUMEM_E_DISCONNECTED, and leaves the
- * sentence for gpumem_error_detail(). After GPUMEM_E_TIMEOUT, *call is NULL: the connection owns
- * the call and ends it in ops->late().
+ * sentence for gpumem_error_detail(). If *call is NULL afterwards, the connection owns the call and
+ * ends it in ops->late(): the answer did not come in time (GPUMEM_E_TIMEOUT), or the call's again()
+ * found something else (GPUMEM_E_CANCELLED), and the daemon was told so.
  */
 gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, struct gm_call **call);

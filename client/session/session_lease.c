@@ -397,16 +397,21 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 /* While a request waits in the daemon's queue, its answer is not overdue. Returns the wait_ms of
  * the message. */
 static uint64_t lease_set_patience(
-	struct gpumem_session *session, struct lease_call *call, uint64_t wait_ms)
+	struct gpumem_session *session, struct lease_call *call, const struct gm_lease_wait *wait)
 {
-	uint64_t asked_ms = wait_ms == GM_LEASE_NO_WAIT ? 0 : wait_ms;
-	uint64_t patience_ms = wait_ms ? asked_ms : gm_session_wait_ms(session);
+	uint64_t asked_ms = wait->ms == GM_LEASE_NO_WAIT ? 0 : wait->ms;
+	uint64_t patience_ms = wait->ms ? asked_ms : gm_session_wait_ms(session);
 	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+	if (patience_ms) {
+		call->call.again = wait->again;
+		call->call.again_ctx = wait->again_ctx;
+		call->call.again_ns = wait->again_ns;
+	}
 	return asked_ms;
 }
 
 gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, uint64_t wait_ms,
+	enum gm_transport transport, const char *tag, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
 {
 	struct lease_call *call = lease_call_new(session, LEASE);
@@ -417,8 +422,8 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t dev
 	body.bytes = bytes;
 	body.transport = (Gm__Wire__Transport)transport;
 	body.tag = (char *)(tag ? tag : "");
-	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
-	body.wait_ms = lease_set_patience(session, call, wait_ms);
+	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
+	body.wait_ms = lease_set_patience(session, call, wait);
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
 	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
@@ -438,7 +443,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 }
 
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
-	uint64_t bytes, uint64_t wait_ms, struct gm_session_chunk **ret_chunks)
+	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
 {
 	struct lease_call *call = lease_call_new(session, GROW);
 	if (!call)
@@ -448,8 +453,8 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 	Gm__Wire__Grow body = GM__WIRE__GROW__INIT;
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
-	body.no_wait = wait_ms == GM_LEASE_NO_WAIT;
-	body.wait_ms = lease_set_patience(session, call, wait_ms);
+	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
+	body.wait_ms = lease_set_patience(session, call, wait);
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_ask(session, call, &packet, NULL, ret_chunks);
 }

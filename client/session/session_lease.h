@@ -35,22 +35,29 @@ struct gm_session_lease {
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };
 
-/* Values for wait_ms, which is how long a request may wait if the device is full, in milliseconds.
- * 0 means as the daemon is configured. */
+/* How a request waits if the device is full. */
+struct gm_lease_wait {
+	uint64_t ms; /* how long: 0 means as the daemon is configured, or one of these */
 #define GM_LEASE_NO_WAIT   UINT64_MAX
 #define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
+	/* As in struct gm_call; again may be NULL. If it returns 0, the request ends with
+	 * GPUMEM_E_CANCELLED, or with memory that was granted at the same moment. */
+	uint64_t (*again)(void *ctx);
+	void *again_ctx;
+	uint64_t again_ns;
+};
 
 /* These functions ask for memory. The caller owns the list of chunks: each has its handle, none
  * appears twice, and on the ipc transport there is only one. On error nothing is held, and the
  * sentence is left for gpumem_error_detail(). tag may be NULL. */
 gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, uint64_t wait_ms,
+	enum gm_transport transport, const char *tag, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
-	uint64_t bytes, uint64_t wait_ms, struct gm_session_chunk **ret_chunks);
+	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);
 
 /* Gives a whole lease back; nothing of it may be mapped. Takes ownership of the struct, but not of
  * the chunks. */

@@ -55,7 +55,7 @@ START_TEST(what_could_not_be_given_back_goes_back_later)
 	struct gm_session_lease *lease;
 	error = errors[_i];
 	ck_assert_int_eq(gm_session_lease_take(session, 0, 4 * MIB, GM_TRANSPORT_FD, NULL,
-				 GM_LEASE_NO_WAIT, &lease, &chunks),
+				 &(struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT}, &lease, &chunks),
 		GPUMEM_OK);
 	gm_session_chunks_free(chunks);
 	ck_assert_uint_eq(fake_leases(fake), 1);
