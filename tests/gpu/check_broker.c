@@ -170,6 +170,56 @@ START_TEST(chunks_go_back_only_after_their_last_use)
 }
 END_TEST
 
+/* A thread that waits for memory, on no stream in particular. */
+struct patient {
+	gpumem_status status;
+	void *ptr;
+};
+
+static void *wait_patiently(void *ctx)
+{
+	struct patient *patient = ctx;
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	options.wait_ms = 60000;
+	patient->status =
+		gpumem_alloc(session, 0, 20 * MIB, GPUMEM_STREAM_ANY, &options, &patient->ptr);
+	return NULL;
+}
+
+/* May hold 64 MiB. */
+static void sharer(int channel, void *argument)
+{
+	struct patient patient = {.ptr = NULL};
+	pthread_t thread;
+	void *ptr;
+	join("sharer");
+	use_gpu();
+	gm_cu_stream busy = stream_new();
+	OK(gpumem_alloc(session, 0, 60 * MIB, busy, NULL, &ptr));
+	keep_busy(busy);
+	fill(ptr, 60 * MIB, 0xaa, busy);
+	GM_REQUIRE(pthread_create(&thread, NULL, wait_patiently, &patient) == 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	OK(gpumem_free(session, ptr, busy));
+	/* The GPU still writes there: not yet. */
+	GM_REQUIRE_EQ(gm_waiting(&daemon_), 1);
+	open_gate();
+	GM_REQUIRE(pthread_join(thread, NULL) == 0);
+	OK(patient.status);
+	fill(patient.ptr, 20 * MIB, 0xbb, NULL);
+	CU(cuda->cuStreamSynchronize(busy));
+	GM_REQUIRE(all(patient.ptr, 20 * MIB, 0xbb, NULL));
+	gpumem_disconnect(session);
+}
+
+START_TEST(who_waits_gets_what_another_thread_freed_when_the_gpu_is_done_with_it)
+{
+	tear_down();
+	start_with(CONFIG("decay = 1h\nafter_action = 1h\n[limit client:sharer]\nmax = 64M\n"));
+	one_worker(sharer, NULL);
+}
+END_TEST
+
 /* ---- contexts of the program's own */
 
 /* Current from here on. */
@@ -493,6 +543,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(t, freeing_does_not_wait_and_reuse_on_another_stream_does, 0, 2);
 	tcase_add_test(t, a_block_freed_on_a_stream_is_reused_on_it_at_once);
 	tcase_add_test(t, chunks_go_back_only_after_their_last_use);
+	tcase_add_test(t, who_waits_gets_what_another_thread_freed_when_the_gpu_is_done_with_it);
 	tcase_add_test(t, what_a_captured_graph_uses_stays_until_the_graph_is_gone);
 	tcase_add_test(t, a_capture_in_which_memory_is_only_freed_is_not_broken);
 	tcase_add_test(t, the_budget_is_used_to_the_last_chunk_and_no_further);
