@@ -12,6 +12,9 @@
 #include "common/seqpacket.h"
 #include "daemon/net/peer_private.h"
 
+/* How long to wait when no more fds may be sent, until clients have read theirs. */
+#define GM_HUB_RETRY_MS 20
+
 static void hub_on_reaper(uv_timer_t *timer)
 {
 	struct gm_hub *hub = timer->data;
@@ -34,22 +37,23 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 		return -ENOMEM;
 	}
 
-	int r = uv_timer_init(loop, &hub->reaper);
-	if (r < 0) {
-		gm_hub_deinit(hub);
-		return r;
-	}
-
+	uv_timer_init(loop, &hub->reaper); /* cannot fail */
+	uv_timer_init(loop, &hub->retry);
+	gm_lanes_init(&hub->lanes, loop);
 	hub->reaper.data = hub;
-	hub->reaper_open = true;
+	hub->retry.data = hub;
+	hub->timers_open = true;
 	return 0;
 }
 
 void gm_hub_close(struct gm_hub *hub)
 {
-	if (hub->reaper_open)
+	if (hub->timers_open) {
 		uv_close((uv_handle_t *)&hub->reaper, NULL);
-	hub->reaper_open = false;
+		uv_close((uv_handle_t *)&hub->retry, NULL);
+	}
+	hub->timers_open = false;
+	gm_lanes_close(&hub->lanes);
 }
 
 void gm_hub_deinit(struct gm_hub *hub)
@@ -63,8 +67,22 @@ void gm_hub_deinit(struct gm_hub *hub)
 void gm_hub_doom(struct gm_hub *hub)
 {
 	/* A timer of 0 runs before the loop waits again, but not within this call. */
-	if (hub->reaper_open && !uv_is_active((uv_handle_t *)&hub->reaper))
+	if (hub->timers_open && !uv_is_active((uv_handle_t *)&hub->reaper))
 		uv_timer_start(&hub->reaper, hub_on_reaper, 0, 0);
+}
+
+static void hub_on_retry(uv_timer_t *timer)
+{
+	struct gm_hub *hub = timer->data;
+
+	while (hub->waiting)
+		gm_peer_retry(hub->waiting);
+}
+
+void gm_hub_wait(struct gm_hub *hub)
+{
+	if (hub->timers_open && !uv_is_active((uv_handle_t *)&hub->retry))
+		uv_timer_start(&hub->retry, hub_on_retry, GM_HUB_RETRY_MS, 0);
 }
 
 int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size_t *ret_n)

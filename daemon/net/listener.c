@@ -13,28 +13,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
 #include <utlist.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "daemon/net/listener.h"
 
-#define GM_LISTENER_PER_WAKEUP 64
 /* How long to stop accepting when not even the reserve helps. */
 #define GM_LISTENER_PAUSE_MS 100
-
-struct user {
-	uid_t uid;
-	uint32_t connections;
-	UT_hash_handle hh;
-};
 
 struct connection {
 	struct gm_listener *listener;
 	struct gm_peer *peer;
-	struct user *user;
 	struct connection *prev, *next;
 };
 
@@ -46,7 +36,6 @@ struct gm_listener {
 	uint32_t per_uid;
 	uint64_t hello_ms;
 	uint32_t n;
-	struct user *users;
 	struct connection *connections;
 	int reserve;
 	bool paused_logged;
@@ -56,39 +45,6 @@ struct gm_listener {
 };
 
 static void listener_on_poll(uv_poll_t *poll, int status, int events);
-
-/* ---- counting */
-
-static int listener_count_in(struct gm_listener *listener, uid_t uid, struct user **ret)
-{
-	struct user *user;
-	HASH_FIND(hh, listener->users, &uid, sizeof(uid), user);
-	if (!user) {
-		user = calloc(1, sizeof(*user));
-		if (!user)
-			return -ENOMEM;
-		user->uid = uid;
-		HASH_ADD(hh, listener->users, uid, sizeof(user->uid), user);
-		if (!user->hh.tbl) {
-			free(user);
-			return -ENOMEM;
-		}
-	}
-
-	user->connections++;
-	listener->n++;
-	*ret = user;
-	return 0;
-}
-
-static void listener_count_out(struct gm_listener *listener, struct user *user)
-{
-	listener->n--;
-	if (--user->connections > 0)
-		return;
-	HASH_DELETE(hh, listener->users, user);
-	free(user);
-}
 
 /* ---- connections */
 
@@ -103,7 +59,7 @@ static void listener_on_closed(void *ctx, struct gm_peer *peer)
 	struct connection *connection = ctx;
 	struct gm_listener *listener = connection->listener;
 	listener->ops->closed(listener->ctx, peer);
-	listener_count_out(listener, connection->user);
+	listener->n--;
 	DL_DELETE(listener->connections, connection);
 	free(connection);
 }
@@ -138,7 +94,6 @@ static void listener_admit(struct gm_listener *listener, int socket)
 {
 	char why[256], detail[320];
 	struct gm_identity *identity;
-	struct user *user;
 	int r = gm_identity_read(socket, &identity, why);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
@@ -147,34 +102,30 @@ static void listener_admit(struct gm_listener *listener, int socket)
 		return;
 	}
 
-	HASH_FIND(hh, listener->users, &identity->uid, sizeof(identity->uid), user);
+	const struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, identity->uid);
 	if (listener->n >= GM_LIMIT_CONNECTIONS ||
-		(user && user->connections >= listener->per_uid)) {
+		(lane && lane->connections >= listener->per_uid)) {
 		if (listener->n >= GM_LIMIT_CONNECTIONS)
 			snprintf(detail, sizeof(detail),
 				"the daemon has %u connections, the most it accepts", listener->n);
 		else
 			snprintf(detail, sizeof(detail),
 				"uid %u has %u connections, the most it may have; close some or raise connections_per_uid",
-				identity->uid, user->connections);
+				identity->uid, lane->connections);
 		listener_refuse(listener, socket, identity, GPUMEM_E_LIMIT, detail);
 		gm_identity_unref(identity);
 		return;
 	}
 
 	struct connection *connection = calloc(1, sizeof(*connection));
-	r = connection ? listener_count_in(listener, identity->uid, &connection->user) : -ENOMEM;
+	r = connection ? gm_peer_new(listener->hub, socket, identity, listener->hello_ms, &peer_ops,
+				 connection, &connection->peer)
+		       : -ENOMEM;
 	if (r == 0) {
 		connection->listener = listener;
-		r = gm_peer_new(listener->hub, socket, identity, listener->hello_ms, &peer_ops,
-			connection, &connection->peer);
-		if (r == 0)
-			DL_APPEND(listener->connections, connection);
-		else
-			listener_count_out(listener, connection->user);
-	}
-
-	if (r < 0) {
+		listener->n++;
+		DL_APPEND(listener->connections, connection);
+	} else {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
 		listener_refuse(
@@ -237,27 +188,24 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	}
 
-	for (int i = 0; i < GM_LISTENER_PER_WAKEUP; i++) {
-		int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (socket >= 0) {
-			listener->paused_logged = false;
-			listener_admit(listener, socket);
-			continue;
-		}
-		switch (errno) {
-		case EAGAIN:
-			return;
-		case EINTR:
-		case ECONNABORTED:
-			continue;
-		case EMFILE:
-		case ENFILE:
-			listener_turn_away(listener, errno);
-			return;
-		default:
-			listener_take_pause(listener, errno);
-			return;
-		}
+	/* One connection per turn of the loop: those who have one come before those who want one. */
+	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (socket >= 0) {
+		listener->paused_logged = false;
+		listener_admit(listener, socket);
+		return;
+	}
+	switch (errno) {
+	case EAGAIN:
+	case EINTR:
+	case ECONNABORTED:
+		return;
+	case EMFILE:
+	case ENFILE:
+		listener_turn_away(listener, errno);
+		return;
+	default:
+		listener_take_pause(listener, errno);
 	}
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection. libuv cannot pass fds, so the socket is a uv_poll_t with our own sendmsg and
- * recvmsg. A packet is sent at once; the peer waits for writability only after EAGAIN. Everything
- * that the other end can make the daemon keep is bounded:
+ * One connection. libuv cannot pass fds, so there is our own sendmsg and recvmsg, and the socket is
+ * in the lane of its user (lane.h). A packet is sent at once; the peer waits for writability only
+ * after EAGAIN. Everything that the other end can make the daemon keep is bounded:
  *
  *   requests in flight           at the bound, the peer is not read
  *   fds that it has not read     at the bound, handles wait
  *   bytes that it does not read  past the bound, the peer is dropped
  *
- * The daemon reads a bounded number of packets per wakeup and makes answers for a bounded time, so
- * that one busy client does not starve the others.
+ * In each turn of its user the daemon reads one packet, or makes one packet of a long answer. So a
+ * busy user does not starve the others.
  *
  * Answers with fds are streams. Their packets are made when they can be sent, and their fds are
  * owned elsewhere, so no fd is duplicated and no queue holds one. Packets without fds go ahead of
@@ -19,27 +19,22 @@
  */
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <linux/sockios.h>
 
 #include <utlist.h>
 
 #include "common/seqpacket.h"
+#include "daemon/net/inflight.h"
 #include "daemon/net/peer_private.h"
 
-#define GM_PEER_PACKETS_PER_WAKEUP 16
-/* How long the daemon makes answers for one client before it is the turn of others. The packet that
- * was begun is finished first. */
-#define GM_PEER_TURN_NS 1000000
-/* How long to wait when the kernel takes no more fds from the daemon, until other peers have read
- * theirs. */
-#define GM_PEER_RETRY_MS 20
+/* How long to wait for a hello that has arrived and was not read yet. */
+#define GM_PEER_HELLO_GRACE_MS 20
 /* A request past the bound of those in flight counts as this many bytes not read: more than it
  * costs. */
 #define GM_PEER_WAITING_BYTES 1024
@@ -56,23 +51,22 @@ struct gm_peer {
 	void *ctx;
 	void *user;
 	struct gm_identity *identity;
-	int socket;
-	uv_poll_t poll;
-	uv_timer_t timer; /* the hello's deadline, later the retry of a send */
-	int open_handles;
-	int polled; /* events asked for */
+	struct gm_lane *lane;
+	struct gm_lane_fd socket;
+	uv_timer_t deadline; /* of the hello */
+	struct gm_lane_task retry;
 
 	bool greeted;
 	bool doomed;
 	bool closed;
 	bool want_write;
 	bool pumping;
-	bool starved;                /* an answer waits until the other end says it read fds */
-	struct gm_peer *prev, *next; /* in hub->doomed */
+	bool starved; /* an answer waits until the other end says it read fds */
+	bool waiting;
+	struct gm_peer *prev, *next; /* in hub->doomed, or in hub->waiting */
 
 	uint32_t pending; /* requests read and not answered */
-	uint64_t fds_sent, fds_seen;
-	uint64_t fds_gone; /* of those sent, how many the kernel says were read */
+	struct gm_inflight inflight;
 	struct queued *first, *last;
 	size_t queue_bytes;
 	struct gm_stream *streams;
@@ -83,6 +77,11 @@ static void peer_pump(struct gm_peer *peer);
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer)
 {
 	return peer->identity;
+}
+
+struct gm_lane *gm_peer_lane(const struct gm_peer *peer)
+{
+	return peer->lane;
 }
 
 void *gm_peer_user(const struct gm_peer *peer)
@@ -104,7 +103,7 @@ void gm_peer_set_greeted(struct gm_peer *peer)
 {
 	peer->greeted = true;
 	if (!peer->closed)
-		uv_timer_stop(&peer->timer);
+		uv_timer_stop(&peer->deadline);
 }
 
 void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *format, ...)
@@ -123,13 +122,20 @@ void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *form
 
 /* ---- the end */
 
-static void peer_on_handle_closed(uv_handle_t *handle)
+static void peer_on_deadline_closed(uv_handle_t *handle)
 {
 	struct gm_peer *peer = handle->data;
-	if (--peer->open_handles > 0)
-		return;
+
 	gm_identity_unref(peer->identity);
 	free(peer);
+}
+
+static void peer_stop_waiting(struct gm_peer *peer)
+{
+	if (peer->waiting)
+		DL_DELETE(peer->hub->waiting, peer);
+	peer->waiting = false;
+	gm_lane_withdraw(&peer->retry);
 }
 
 void gm_peer_drop(struct gm_peer *peer)
@@ -137,7 +143,8 @@ void gm_peer_drop(struct gm_peer *peer)
 	if (peer->doomed || peer->closed)
 		return;
 	peer->doomed = true;
-	uv_poll_stop(&peer->poll);
+	peer_stop_waiting(peer);
+	gm_lane_remove(&peer->socket);
 	DL_APPEND(peer->hub->doomed, peer);
 	gm_hub_doom(peer->hub);
 }
@@ -151,6 +158,7 @@ void gm_peer_close(struct gm_peer *peer)
 	if (peer->doomed)
 		DL_DELETE(peer->hub->doomed, peer);
 	peer->doomed = true;
+	peer_stop_waiting(peer);
 	peer->ops->closed(peer->ctx, peer);
 	struct gm_stream *stream, *next;
 	DL_FOREACH_SAFE2 (peer->streams, stream, next, list_next) {
@@ -164,15 +172,15 @@ void gm_peer_close(struct gm_peer *peer)
 		free(queued);
 	}
 
-	uv_close((uv_handle_t *)&peer->poll, peer_on_handle_closed);
-	uv_close((uv_handle_t *)&peer->timer, peer_on_handle_closed);
-	close(peer->socket);
-	peer->socket = -1;
+	gm_lane_remove(&peer->socket);
+	gm_inflight_deinit(&peer->inflight);
+	close(peer->socket.fd);
+	peer->lane->connections--;
+	gm_lane_unref(peer->lane);
+	uv_close((uv_handle_t *)&peer->deadline, peer_on_deadline_closed);
 }
 
 /* ---- sending */
-
-static void peer_on_poll(uv_poll_t *poll, int status, int events);
 
 /*
  * Whether the next packet of the peer may be read. While answers wait for it to acknowledge fds,
@@ -192,25 +200,39 @@ static bool peer_too_many_waiting(const struct gm_peer *peer)
 		       GM_LIMIT_SEND_QUEUE_BYTES;
 }
 
-static void peer_update_poll(struct gm_peer *peer)
+static void peer_update_events(struct gm_peer *peer)
 {
 	if (peer->doomed)
 		return;
-	int events = UV_DISCONNECT;
+
+	uint32_t events = EPOLLRDHUP;
 	if (peer_may_read(peer))
-		events |= UV_READABLE;
+		events |= EPOLLIN;
 	if (peer->want_write)
-		events |= UV_WRITABLE;
-	if (events == peer->polled)
-		return;
-	peer->polled = events;
-	if (uv_poll_start(&peer->poll, events, peer_on_poll) < 0)
+		events |= EPOLLOUT;
+	if (gm_lane_change(&peer->socket, events) < 0)
 		gm_peer_drop(peer);
 }
 
-static void peer_on_retry(uv_timer_t *timer)
+static void peer_on_retry(struct gm_lane_task *retry)
 {
-	peer_pump(timer->data);
+	peer_pump((struct gm_peer *)((char *)retry - offsetof(struct gm_peer, retry)));
+}
+
+void gm_peer_retry(struct gm_peer *peer)
+{
+	peer_stop_waiting(peer);
+	gm_lane_post(peer->lane, &peer->retry);
+}
+
+/* Pumps again in a moment, on the turn of the peer's user. */
+static void peer_wait(struct gm_peer *peer)
+{
+	if (peer->waiting)
+		return;
+	peer->waiting = true;
+	DL_APPEND(peer->hub->waiting, peer);
+	gm_hub_wait(peer->hub);
 }
 
 /* Handles a failed send. Returns -EAGAIN if it is tried again later, which is arranged. */
@@ -223,7 +245,7 @@ static int peer_send_failed(struct gm_peer *peer, int r)
 	case -ETOOMANYREFS:
 	case -ENOBUFS:
 	case -ENOMEM:
-		uv_timer_start(&peer->timer, peer_on_retry, GM_PEER_RETRY_MS, 0);
+		peer_wait(peer);
 		return -EAGAIN;
 	default:
 		return r;
@@ -240,7 +262,7 @@ static int peer_flush_queue(struct gm_peer *peer)
 {
 	while (peer->first) {
 		struct queued *queued = peer->first;
-		int r = gm_seqpacket_send(peer->socket, queued->bytes, queued->n, NULL, 0);
+		int r = gm_seqpacket_send(peer->socket.fd, queued->bytes, queued->n, NULL, 0);
 		if (r < 0)
 			return peer_send_failed(peer, r);
 		peer->first = queued->next;
@@ -252,7 +274,27 @@ static int peer_flush_queue(struct gm_peer *peer)
 	return 0;
 }
 
-/* Sends what can be sent: first the queue, then one packet of each stream in turn. */
+/* Makes one packet of the stream whose turn it is. Returns 0, -EAGAIN or another negative errno. */
+static int peer_pump_stream(struct gm_peer *peer)
+{
+	struct gm_stream *stream = peer->streams;
+	int r = stream->next(stream, peer);
+
+	if (r < 0)
+		return r;
+	DL_DELETE2(peer->streams, stream, list_prev, list_next);
+	if (r > 0) {
+		DL_APPEND2(peer->streams, stream, list_prev, list_next);
+		return 0;
+	}
+	if (!stream->parted)
+		peer_answered(peer);
+	peer->queue_bytes -= stream->bytes;
+	stream->free(stream);
+	return 0;
+}
+
+/* Sends what can be sent in one turn: the queue, and one packet of a stream. */
 static void peer_pump(struct gm_peer *peer)
 {
 	if (peer->doomed || peer->pumping)
@@ -262,52 +304,17 @@ static void peer_pump(struct gm_peer *peer)
 	peer->want_write = false;
 	peer->starved = false;
 	int r = peer_flush_queue(peer);
-	uint64_t began = uv_hrtime();
-	for (bool first = true; r == 0 && peer->streams && !peer->doomed; first = false) {
-		struct gm_stream *stream = peer->streams;
-		if (!first && uv_hrtime() - began > GM_PEER_TURN_NS) {
-			peer->want_write = true; /* the socket is writable: the loop comes back */
-			break;
-		}
-		r = stream->next(stream, peer);
-		if (r < 0)
-			break;
-		DL_DELETE2(peer->streams, stream, list_prev, list_next);
-		if (r > 0) {
-			DL_APPEND2(peer->streams, stream, list_prev, list_next);
-			r = 0;
-			continue;
-		}
-		if (!stream->parted)
-			peer_answered(peer);
-		peer->queue_bytes -= stream->bytes;
-		stream->free(stream);
-	}
+	if (r == 0 && peer->streams)
+		r = peer_pump_stream(peer);
+	/* The socket is writable, so the peer's next turn comes soon. */
+	if (r == 0 && peer->streams)
+		peer->want_write = true;
 
 	peer->pumping = false;
 	if (r < 0 && r != -EAGAIN)
 		gm_peer_drop(peer);
 	else
-		peer_update_poll(peer);
-}
-
-/*
- * Whether the kernel confirms that the peer reads its fds. The client's own word is not enough: the
- * kernel counts fds that nobody has read against the daemon's user, and past a bound it takes no
- * more of them, for any client. The proof is an empty socket, and the peer has another
- * GM_LIMIT_FDS_IN_FLIGHT fds' time to show one.
- */
-static bool peer_really_reads(struct gm_peer *peer, size_t n_fds)
-{
-	uint64_t unsure = peer->fds_sent - peer->fds_gone + n_fds;
-	int unread;
-	if (unsure <= GM_LIMIT_FDS_IN_FLIGHT)
-		return true;
-	if (ioctl(peer->socket, SIOCOUTQ, &unread) == 0 && unread == 0) {
-		peer->fds_gone = peer->fds_sent;
-		return true;
-	}
-	return unsure <= 2 * GM_LIMIT_FDS_IN_FLIGHT;
+		peer_update_events(peer);
 }
 
 int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds)
@@ -315,26 +322,24 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 	if (peer->doomed)
 		return -EPIPE;
 
-	/* The peer's acknowledgement starts peer_pump() again. */
-	if (n_fds && peer->fds_sent - peer->fds_seen + n_fds > GM_LIMIT_FDS_IN_FLIGHT) {
-		peer->starved = true;
+	int r = n_fds ? gm_inflight_check(&peer->inflight, n_fds) : 0;
+	if (r == GM_INFLIGHT_E_ACK)
+		peer->starved = true; /* its acknowledgement starts peer_pump() again */
+	else if (r == GM_INFLIGHT_E_BOUND)
+		peer_wait(peer);
+	if (r > 0)
 		return -EAGAIN;
-	}
-	if (n_fds && !peer_really_reads(peer, n_fds)) {
-		uv_timer_start(&peer->timer, peer_on_retry, GM_PEER_RETRY_MS, 0);
-		return -EAGAIN;
-	}
 
 	size_t n;
-	int r = gm_hub_pack(peer->hub, packet, n_fds, &n);
+	r = gm_hub_pack(peer->hub, packet, n_fds, &n);
 	if (r < 0)
 		return r;
 
-	r = gm_seqpacket_send(peer->socket, peer->hub->out, n, fds, n_fds);
+	r = gm_seqpacket_send(peer->socket.fd, peer->hub->out, n, fds, n_fds);
 	if (r < 0)
 		return peer_send_failed(peer, r);
 
-	peer->fds_sent += n_fds;
+	gm_inflight_add(&peer->inflight, n_fds);
 	return 0;
 }
 
@@ -392,7 +397,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 		peer_answered(peer);
 	r = -EAGAIN;
 	if (!peer->first) {
-		r = gm_seqpacket_send(peer->socket, peer->hub->out, n, NULL, 0);
+		r = gm_seqpacket_send(peer->socket.fd, peer->hub->out, n, NULL, 0);
 		if (r < 0)
 			r = peer_send_failed(peer, r);
 	}
@@ -408,7 +413,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 	if (r < 0)
 		gm_peer_drop(peer);
 	else
-		peer_update_poll(peer);
+		peer_update_events(peer);
 }
 
 void gm_peer_send_failure(
@@ -459,16 +464,13 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 				    : "this is not a packet of the protocol");
 		return;
 	}
-	if (packet->fds_seen > peer->fds_sent) {
+	if (!gm_inflight_acknowledge(&peer->inflight, packet->fds_seen)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
 			"the client acknowledged more file descriptors than it was sent");
 		return;
 	}
-	if (packet->fds_seen > peer->fds_seen) {
-		peer->fds_seen = packet->fds_seen;
-		if (peer->streams)
-			peer_pump(peer);
-	}
+	if (peer->starved)
+		peer_pump(peer);
 
 	if (packet->body_case == GM__WIRE__PACKET__BODY_ACK || peer->doomed)
 		return;
@@ -488,23 +490,22 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 			"this daemon does not know the request; it may be older than the client");
 	else
 		peer->ops->packet(peer->ctx, peer, packet);
-	peer_update_poll(peer);
+	peer_update_events(peer);
 }
 
-/* Returns false if there is nothing more to read now. */
-static bool peer_receive_one(struct gm_peer *peer)
+static void peer_receive_one(struct gm_peer *peer)
 {
 	struct gm_packet_in in;
-	int r = gm_seqpacket_receive(peer->socket, peer->hub->in, GM_LIMIT_PACKET_BYTES, &in);
+	int r = gm_seqpacket_receive(peer->socket.fd, peer->hub->in, GM_LIMIT_PACKET_BYTES, &in);
 	if (r == -EAGAIN)
-		return false;
+		return;
 	if (r == -EBADMSG) {
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, "a packet of length 0");
-		return false;
+		return;
 	}
 	if (r < 0) {
 		gm_peer_drop(peer);
-		return false;
+		return;
 	}
 
 	bool with_fds = in.fds.n > 0 || in.fds_cut;
@@ -515,29 +516,26 @@ static bool peer_receive_one(struct gm_peer *peer)
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, "a packet of more than 65536 bytes");
 	else
 		peer_take_packet(peer, in.n);
-	return !peer->doomed;
 }
 
-static void peer_on_poll(uv_poll_t *poll, int status, int events)
+static void peer_on_ready(struct gm_lane_fd *socket, uint32_t events)
 {
-	struct gm_peer *peer = poll->data;
-	if (status < 0) {
+	struct gm_peer *peer =
+		(struct gm_peer *)((char *)socket - offsetof(struct gm_peer, socket));
+
+	if (events & EPOLLERR) {
 		gm_peer_drop(peer);
 		return;
 	}
-	if (events & UV_WRITABLE)
+	if (events & EPOLLOUT)
 		peer_pump(peer);
-	if (events & UV_READABLE) {
-		for (int i = 0; i < GM_PEER_PACKETS_PER_WAKEUP && !peer->doomed; i++) {
-			if (!peer_may_read(peer))
-				break;
-			if (!peer_receive_one(peer))
-				return;
-		}
-	} else if (events & UV_DISCONNECT) {
+	if (peer->doomed)
+		return;
+	if ((events & EPOLLIN) && peer_may_read(peer))
+		peer_receive_one(peer);
+	else if (events & (EPOLLHUP | EPOLLRDHUP))
 		/* The peer may not be read now, or there is nothing left to read. */
 		gm_peer_drop(peer);
-	}
 }
 
 static void peer_on_hello_deadline(uv_timer_t *timer)
@@ -546,8 +544,8 @@ static void peer_on_hello_deadline(uv_timer_t *timer)
 	char byte;
 
 	/* A packet has arrived and the loop was too busy to read it: that comes next. */
-	if (recv(peer->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-		uv_timer_start(timer, peer_on_hello_deadline, GM_PEER_RETRY_MS, 0);
+	if (recv(peer->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+		uv_timer_start(timer, peer_on_hello_deadline, GM_PEER_HELLO_GRACE_MS, 0);
 		return;
 	}
 	gm_peer_refuse(peer, 0, GPUMEM_E_TIMEOUT, "no hello within the deadline");
@@ -563,27 +561,25 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	peer->hub = hub;
 	peer->ops = ops;
 	peer->ctx = ctx;
-	peer->socket = socket;
-	int r = uv_poll_init(hub->loop, &peer->poll, socket);
+	peer->socket.fd = socket;
+	peer->socket.events = EPOLLIN | EPOLLRDHUP;
+	peer->socket.ready = peer_on_ready;
+	int r = gm_lane_get(&hub->lanes, identity->uid, &peer->lane);
+	if (r == 0)
+		r = gm_lane_add(peer->lane, &peer->socket);
 	if (r < 0) {
+		gm_lane_unref(peer->lane);
 		free(peer);
 		return r;
 	}
 
-	peer->poll.data = peer;
-	peer->timer.data = peer;
+	gm_inflight_init(&peer->inflight, peer->lane, socket);
+	peer->retry.run = peer_on_retry;
+	peer->lane->connections++;
 	peer->identity = gm_identity_ref(identity);
-	uv_timer_init(hub->loop, &peer->timer); /* cannot fail */
-	peer->open_handles = 2;
-	peer->polled = UV_READABLE | UV_DISCONNECT;
-	r = uv_poll_start(&peer->poll, peer->polled, peer_on_poll);
-	if (r < 0) {
-		uv_close((uv_handle_t *)&peer->poll, peer_on_handle_closed);
-		uv_close((uv_handle_t *)&peer->timer, peer_on_handle_closed);
-		return r;
-	}
-
-	uv_timer_start(&peer->timer, peer_on_hello_deadline, hello_ms, 0);
+	uv_timer_init(hub->loop, &peer->deadline); /* cannot fail */
+	peer->deadline.data = peer;
+	uv_timer_start(&peer->deadline, peer_on_hello_deadline, hello_ms, 0);
 	*ret_peer = peer;
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "daemon/net/identity.h"
+#include "daemon/net/lane.h"
 
 /*
  * This folder promises connections from identified processes: packets in, packets out, and bounds
@@ -20,13 +21,16 @@
 /* What all peers of a loop share. */
 struct gm_hub {
 	uv_loop_t *loop;
+	struct gm_lanes lanes;
 	uint64_t generation;
 	uint64_t sequence; /* of the last packet that was packed */
 	struct gm_wire_arena arena;
 	uint8_t *in, *out;      /* one packet each */
 	struct gm_peer *doomed; /* the loop closes them on its next turn */
 	uv_timer_t reaper;
-	bool reaper_open;
+	struct gm_peer *waiting; /* to try again to send fds, on the retry timer */
+	uv_timer_t retry;
+	bool timers_open;
 };
 int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation);
 /* Closes the hub's handle. The loop must turn once more before gm_hub_deinit(). */
@@ -83,6 +87,8 @@ void gm_peer_drop(struct gm_peer *peer);
 void gm_peer_close(struct gm_peer *peer);
 
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer);
+/* The lane of the peer's user. It lives at least as long as the peer. */
+struct gm_lane *gm_peer_lane(const struct gm_peer *peer);
 void *gm_peer_user(const struct gm_peer *peer);
 void gm_peer_set_user(struct gm_peer *peer, void *user);
 /* The hello was accepted, so the deadline no longer counts. */

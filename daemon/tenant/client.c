@@ -11,8 +11,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #define HASH_NONFATAL_OOM 1
@@ -226,45 +228,6 @@ void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
 	clients->per_uid = per_uid;
 }
 
-static int client_count_in(struct gm_clients *clients, uid_t uid, struct gm_client_user **ret_user)
-{
-	struct gm_client_user *user;
-
-	HASH_FIND(hh, clients->users, &uid, sizeof(uid), user);
-	if (!user) {
-		user = calloc(1, sizeof(*user));
-		if (!user)
-			return -ENOMEM;
-		user->uid = uid;
-		HASH_ADD(hh, clients->users, uid, sizeof(user->uid), user);
-		if (!user->hh.tbl) {
-			free(user);
-			return -ENOMEM;
-		}
-	} else if (user->clients >= clients->per_uid) {
-		return -EUSERS;
-	}
-	user->clients++;
-	*ret_user = user;
-	return 0;
-}
-
-static void client_count_out(struct gm_clients *clients, struct gm_client_user *user)
-{
-	if (--user->clients > 0)
-		return;
-	HASH_DELETE(hh, clients->users, user);
-	free(user);
-}
-
-static void client_on_process_closed(uv_handle_t *handle)
-{
-	struct gm_client *client = handle->data;
-
-	gm_identity_unref(client->identity);
-	free(client);
-}
-
 /* Ends the record. The caller ends the session. */
 static void client_forget(struct gm_client *client)
 {
@@ -272,13 +235,14 @@ static void client_forget(struct gm_client *client)
 
 	HASH_DELETE(hh, clients->by_id, client);
 	DL_DELETE(clients->list, client);
-	client_count_out(clients, client->of_user);
 	gm_domains_release(clients->domains, client->domain);
 	gm_events_free(client->events);
-	client->events = NULL;
 	gm_pages_deinit(&client->pages);
-	client->session = NULL;
-	uv_close((uv_handle_t *)&client->process, client_on_process_closed);
+	gm_lane_remove(&client->process);
+	client->lane->clients--;
+	gm_lane_unref(client->lane);
+	gm_identity_unref(client->identity);
+	free(client);
 }
 
 /* Ends the client and returns its session, which the caller must end. */
@@ -310,11 +274,13 @@ void gm_client_goodbye(struct gm_client *client)
 	gm_session_end_unmapped(client_end(client));
 }
 
-static void client_on_process_end(uv_poll_t *poll, int status, int events)
+static void client_on_process_end(struct gm_lane_fd *process, uint32_t events)
 {
-	struct gm_client *client = poll->data;
+	struct gm_client *client =
+		(struct gm_client *)((char *)process - offsetof(struct gm_client, process));
 
-	uv_poll_stop(poll);
+	(void)events;
+	gm_lane_remove(process);
 	if (!gm_identity_dead(client->identity)) {
 		/* The process lives: polling its pidfd failed. */
 		client_log(
@@ -387,7 +353,8 @@ static int client_equip(
 	if (welcome->client_page < 0)
 		r = -errno;
 	else
-		r = gm_events_new(clients->hub, clients->core, &welcome->events, &events);
+		r = gm_events_new(
+			clients->hub, client->lane, clients->core, &welcome->events, &events);
 	if (r < 0) {
 		gm_pages_deinit(&pages);
 		return r;
@@ -426,9 +393,12 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		.name = name,
 	};
 
-	int r = client_count_in(clients, identity->uid, &client->of_user);
+	int r = gm_lane_get(&clients->hub->lanes, identity->uid, &client->lane);
 	if (r < 0)
-		goto not_counted;
+		goto no_lane;
+	r = client->lane->clients >= clients->per_uid ? -EUSERS : 0;
+	if (r < 0)
+		goto no_domain;
 	r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
 	if (r < 0)
 		goto no_domain;
@@ -436,37 +406,36 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)
 		goto no_session;
+
 	client->id = gm_session_id(client->session);
-	r = uv_poll_init(clients->hub->loop, &client->process, identity->pidfd);
+	client->process.fd = identity->pidfd;
+	client->process.events = EPOLLIN;
+	client->process.ready = client_on_process_end;
+	r = gm_lane_add(client->lane, &client->process);
 	if (r < 0)
 		goto no_process;
-	client->process.data = client;
-	client->identity = gm_identity_ref(identity);
 	HASH_ADD(hh, clients->by_id, id, sizeof(client->id), client);
 	if (!client->hh.tbl) {
-		gm_session_end_died(client->session);
-		gm_domains_release(clients->domains, client->domain);
-		client_count_out(clients, client->of_user);
-		uv_close((uv_handle_t *)&client->process, client_on_process_closed);
-		return -ENOMEM;
+		r = -ENOMEM;
+		goto no_record;
 	}
+
 	DL_APPEND(clients->list, client);
+	client->identity = gm_identity_ref(identity);
+	client->lane->clients++;
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
-	r = uv_poll_start(&client->process, UV_READABLE, client_on_process_end);
-	if (r < 0) {
-		gm_session_end_died(client_end(client));
-		return r;
-	}
 	*ret_client = client;
 	return 0;
+no_record:
+	gm_lane_remove(&client->process);
 no_process:
 	gm_session_end_died(client->session);
 no_session:
 	gm_domains_release(clients->domains, client->domain);
 no_domain:
-	client_count_out(clients, client->of_user);
-not_counted:
+	gm_lane_unref(client->lane);
+no_lane:
 	free(client);
 	return r;
 }

@@ -40,16 +40,9 @@ struct gm_client {
 	uint64_t said_ns[GM_EVENTS];    /* when the journal last got a line of each kind about it */
 	struct gm_serve_asked *asked;   /* unanswered requests for memory: serve_lease.c's own */
 	uint32_t n_waiting;             /* how many of those may wait for room */
-	uv_poll_t process;              /* its pidfd */
-	struct gm_client *prev, *next;  /* oldest first */
-	struct gm_client_user *of_user;
-	UT_hash_handle hh;
-};
-
-/* How many clients a user has, quarantined ones included. */
-struct gm_client_user {
-	uid_t uid;
-	uint32_t clients;
+	struct gm_lane *lane;
+	struct gm_lane_fd process;     /* its pidfd */
+	struct gm_client *prev, *next; /* oldest first */
 	UT_hash_handle hh;
 };
 
@@ -60,7 +53,6 @@ struct gm_clients {
 	uint32_t devices;
 	struct gm_client *list;
 	struct gm_client *by_id;
-	struct gm_client_user *users;
 	uint32_t per_uid;
 	uint64_t quarantined;
 	uint32_t dirty; /* a bit per device whose figures the timer has to write to the pages */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The event channel. A bit per kind and device says what waits to be sent. The packet is made when
- * there is room for it, from the figures of that moment. The socket is watched only while something
- * waits. A client that closes its end, or never reads, loses its events and nothing else.
+ * there is room for it, from the figures of that moment. The socket is watched only while it has no
+ * room. A client that closes its end, or never reads, loses its events and nothing else.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,38 +19,32 @@ _Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");
 struct gm_events {
 	struct gm_hub *hub;
 	const struct gm_core *core;
-	int socket;
+	struct gm_lane_fd socket;                   /* in the lane only while it has no room */
 	uint32_t pressure, reclaim, urgent, limits; /* a bit per device */
 	uint64_t wanted[GM_LIMIT_DEVICES];          /* bytes, by a reclaim that waits; 0: all */
 	uint64_t max[GM_LIMIT_DEVICES];
 	bool goodbye, restart;
 	const char *reason;
 	bool broken;
-	bool watched;
-	bool poll_open;
-	uv_poll_t poll;
+	struct gm_lane *lane;
+	struct gm_lane_task task; /* posted while something waits and the socket may have room */
 };
 
-static void events_on_closed(uv_handle_t *handle)
-{
-	free(handle->data);
-}
+static void events_on_turn(struct gm_lane_task *task);
+static void events_on_writable(struct gm_lane_fd *socket, uint32_t what);
 
 void gm_events_free(struct gm_events *events)
 {
 	if (!events)
 		return;
-
-	int socket = events->socket;
-	if (events->poll_open)
-		uv_close((uv_handle_t *)&events->poll, events_on_closed);
-	else
-		free(events);
-	close(socket);
+	gm_lane_withdraw(&events->task);
+	gm_lane_remove(&events->socket);
+	close(events->socket.fd);
+	free(events);
 }
 
-int gm_events_new(struct gm_hub *hub, const struct gm_core *core, int *ret_client_end,
-	struct gm_events **ret_events)
+int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core *core,
+	int *ret_client_end, struct gm_events **ret_events)
 {
 	struct gm_events *events = calloc(1, sizeof(*events));
 	int ends[2];
@@ -62,7 +58,11 @@ int gm_events_new(struct gm_hub *hub, const struct gm_core *core, int *ret_clien
 	}
 	events->hub = hub;
 	events->core = core;
-	events->socket = ends[0];
+	events->lane = lane;
+	events->task.run = events_on_turn;
+	events->socket.fd = ends[0];
+	events->socket.events = EPOLLOUT;
+	events->socket.ready = events_on_writable;
 	*ret_client_end = ends[1];
 	*ret_events = events;
 	return 0;
@@ -78,7 +78,7 @@ static int events_send(struct gm_events *events, Gm__Wire__Packet__BodyCase body
 	int r = gm_hub_pack(events->hub, &packet, 0, &n);
 	if (r < 0)
 		return r;
-	return gm_seqpacket_send(events->socket, events->hub->out, n, NULL, 0);
+	return gm_seqpacket_send(events->socket.fd, events->hub->out, n, NULL, 0);
 }
 
 static int events_send_pressure(struct gm_events *events, uint32_t device)
@@ -160,56 +160,50 @@ static int events_send_waiting(struct gm_events *events)
 	return 0;
 }
 
-static void events_on_writable(uv_poll_t *poll, int status, int what);
-
-static int events_watch(struct gm_events *events)
-{
-	if (!events->poll_open) {
-		int r = uv_poll_init(events->hub->loop, &events->poll, events->socket);
-		if (r < 0)
-			return r;
-		events->poll.data = events;
-		events->poll_open = true;
-	}
-	int r = uv_poll_start(&events->poll, UV_WRITABLE, events_on_writable);
-	events->watched = r == 0;
-	return r;
-}
-
 static void events_pump(struct gm_events *events)
 {
 	if (events->broken)
 		return;
 	int r = events_send_waiting(events);
 	if (r == -EAGAIN) {
-		if (events->watched || events_watch(events) == 0)
+		if (events->socket.lane || gm_lane_add(events->lane, &events->socket) == 0)
 			return;
 		r = -EIO;
 	}
-	if (events->watched)
-		uv_poll_stop(&events->poll);
-	events->watched = false;
+	gm_lane_remove(&events->socket);
 	/* If the kernel is out of memory, what waits is sent along with the next event. */
 	events->broken = r < 0 && r != -ENOBUFS && r != -ENOMEM;
 }
 
-static void events_on_writable(uv_poll_t *poll, int status, int what)
+static void events_on_turn(struct gm_lane_task *task)
 {
-	struct gm_events *events = poll->data;
+	events_pump((struct gm_events *)((char *)task - offsetof(struct gm_events, task)));
+}
 
-	if (status < 0) {
-		uv_poll_stop(poll);
-		events->watched = false;
+static void events_on_writable(struct gm_lane_fd *socket, uint32_t what)
+{
+	struct gm_events *events =
+		(struct gm_events *)((char *)socket - offsetof(struct gm_events, socket));
+
+	if (what & EPOLLERR) {
+		gm_lane_remove(socket);
 		events->broken = true;
 		return;
 	}
 	events_pump(events);
 }
 
+/* Sends what waits on the lane's turn. If the socket has no room, it is in the lane already. */
+static void events_post(struct gm_events *events)
+{
+	if (!events->broken && !events->socket.lane)
+		gm_lane_post(events->lane, &events->task);
+}
+
 void gm_events_pressure(struct gm_events *events, uint32_t device)
 {
 	events->pressure |= UINT32_C(1) << device;
-	events_pump(events);
+	events_post(events);
 }
 
 void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes)
@@ -224,14 +218,14 @@ void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, u
 	events->reclaim |= bit;
 	if (urgent)
 		events->urgent |= bit;
-	events_pump(events);
+	events_post(events);
 }
 
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max)
 {
 	events->limits |= UINT32_C(1) << device;
 	events->max[device] = max;
-	events_pump(events);
+	events_post(events);
 }
 
 void gm_events_goodbye(struct gm_events *events, const char *reason, bool restart)

@@ -110,12 +110,30 @@ START_TEST(who_is_refused_for_want_of_memory_is_told_so_and_not_denied)
 }
 END_TEST
 
+START_TEST(those_who_want_a_connection_come_after_those_who_have_one)
+{
+	enum { MANY = 6 };
+	struct wire_client *clients[MANY];
+
+	gm_listener_set_bounds(listener, MANY, 60000);
+	for (size_t i = 0; i < MANY; i++)
+		clients[i] = new_client();
+	for (uint32_t turn = 1; turn <= MANY; turn++) {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		ck_assert_uint_eq(gm_lane_find(&hub.lanes, getuid())->connections, turn);
+	}
+	for (size_t i = 0; i < MANY; i++)
+		wire_close(clients[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("listener");
 	TCase *tests = tcase_create("listener");
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, who_is_refused_for_want_of_memory_is_told_so_and_not_denied);
+	tcase_add_test(tests, those_who_want_a_connection_come_after_those_who_have_one);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

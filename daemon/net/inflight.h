@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_INFLIGHT_H
+#define GM_DAEMON_INFLIGHT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/net/lane.h"
+
+/*
+ * File descriptors on their way to a client: sent, and not known to have been read. The kernel
+ * counts them for the daemon's user, and past the daemon's RLIMIT_NOFILE it takes no more of them,
+ * for any client. So they are bounded for each client, for each uid, and in all, well below that.
+ *
+ * A client acknowledges the descriptors that it has read. Its word decides when its next ones are
+ * sent, but it is no proof. The proof is the kernel's: a socket that nobody has to read anything
+ * from. Only that takes descriptors off the account.
+ */
+struct gm_inflight {
+	struct gm_lane *lane;
+	int socket;
+	/* private to inflight.c */
+	uint64_t sent, seen, gone;       /* gone: the kernel says that these were read */
+	struct gm_inflight *prev, *next; /* in lane->inflight while sent != gone */
+};
+
+/* The lane must outlive the account. */
+void gm_inflight_init(struct gm_inflight *inflight, struct gm_lane *lane, int socket);
+/* Must be called before the socket is closed. */
+void gm_inflight_deinit(struct gm_inflight *inflight);
+
+#define GM_INFLIGHT_E_ACK   1 /* not before the client acknowledges some */
+#define GM_INFLIGHT_E_BOUND 2 /* not now; nothing tells when, so ask again */
+/* Whether n more may be sent: 0, or one of the above. */
+int gm_inflight_check(struct gm_inflight *inflight, size_t n);
+/* n were sent. */
+void gm_inflight_add(struct gm_inflight *inflight, size_t n);
+/* The client says that it has read so many since the start. Returns false if that is more than it
+ * was sent. */
+bool gm_inflight_acknowledge(struct gm_inflight *inflight, uint64_t seen);
+
+#endif

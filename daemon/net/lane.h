@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_LANE_H
+#define GM_DAEMON_LANE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include <uthash.h>
+
+/*
+ * Lanes make the loop serve users in turn, not connections. All sockets of one uid are in one epoll
+ * set, its lane, and the loop sees a single descriptor per lane. In each turn of the loop a lane
+ * delivers one event and runs one task. So a user with 1,000 busy connections gets one packet
+ * served, then every other user gets one. Inside a lane the kernel takes the ready sockets in turn.
+ */
+struct gm_inflight;
+struct gm_lane_task;
+
+/* Embedded in gm_hub. */
+struct gm_lanes {
+	uv_loop_t *loop;
+	struct gm_lane *all;  /* by uid */
+	struct gm_lane *busy; /* those with tasks, in the order of their turns */
+	size_t n_busy;
+	uv_idle_t idle; /* runs while there are tasks */
+	bool idle_open;
+	/* Descriptors on their way to clients: how many there are, how many there may be, and how
+	 * many of one uid (inflight.c). */
+	uint64_t fds_unread, fds_max, fds_per_uid;
+};
+
+/* One user. It exists while somebody holds a reference. */
+struct gm_lane {
+	struct gm_lanes *lanes;
+	uid_t uid;
+	uint32_t connections;         /* counted by peer.c */
+	uint32_t clients;             /* counted by daemon/tenant: the quarantined ones included */
+	struct gm_inflight *inflight; /* clients with descriptors on their way: inflight.c */
+	uint64_t fds_unread;
+	/* private to lane.c */
+	uint32_t refs;
+	int epoll;
+	uv_poll_t poll;
+	struct gm_lane_task *tasks;
+	struct gm_lane *prev, *next; /* in lanes->busy */
+	UT_hash_handle hh;
+};
+
+/* The bounds on descriptors follow from the process's RLIMIT_NOFILE. */
+void gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
+/* Closes the handle. All lanes must be gone. The loop must turn once more before the memory goes. */
+void gm_lanes_close(struct gm_lanes *lanes);
+
+/* Returns the uid's lane, or NULL if it has none. */
+struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uid_t uid);
+/* Returns a reference to the uid's lane, which is created if it has none. */
+int gm_lane_get(struct gm_lanes *lanes, uid_t uid, struct gm_lane **ret_lane);
+struct gm_lane *gm_lane_ref(struct gm_lane *lane);
+/* lane may be NULL. */
+void gm_lane_unref(struct gm_lane *lane);
+
+/*
+ * A descriptor in a lane, embedded in a struct of its owner. ready() gets EPOLLIN and its like;
+ * EPOLLERR and EPOLLHUP come unasked. It may stop this descriptor or any other, and drop the lane.
+ */
+struct gm_lane_fd {
+	struct gm_lane *lane;
+	int fd;
+	uint32_t events;
+	void (*ready)(struct gm_lane_fd *fd, uint32_t events);
+};
+/* The lane must outlive the registration, which gm_lane_remove() ends. fd->fd, fd->events and
+ * fd->ready are filled in. */
+int gm_lane_add(struct gm_lane *lane, struct gm_lane_fd *fd);
+int gm_lane_change(struct gm_lane_fd *fd, uint32_t events);
+/* Must be called before the descriptor is closed. Does nothing if fd is not registered. */
+void gm_lane_remove(struct gm_lane_fd *fd);
+
+/*
+ * Something to do on the lane's turn: for work that one client causes and another one's connection
+ * has to carry, such as an event for 1,000 watchers. Embedded in a struct of its owner.
+ */
+struct gm_lane_task {
+	void (*run)(struct gm_lane_task *task); /* may post the task again, or free it */
+	struct gm_lane *lane;                   /* set while the task is posted */
+	struct gm_lane_task *prev, *next;
+};
+/* Does nothing if the task is posted already. The lane must outlive the post. */
+void gm_lane_post(struct gm_lane *lane, struct gm_lane_task *task);
+/* Does nothing if the task is not posted. */
+void gm_lane_withdraw(struct gm_lane_task *task);
+
+#endif

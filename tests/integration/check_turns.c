@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Users are served in turn. The daemon is stopped while a flooder fills its sockets and a user asks
+ * for one thing. Then it goes on, and the numbers of the packets say how many of the flooder's were
+ * served before the user's.
+ */
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+/* How many packets may go ahead of a user's: its own turn comes within one turn of the loop, and
+ * the loop may be in the middle of one. */
+#define FEW 4
+
+struct flood {
+	const struct gm_daemon *daemon;
+	size_t connections, requests;
+	bool watch;                              /* the connections watch before the flood */
+	const Gm__Wire__Packet *(*packet)(void); /* what each connection sends */
+};
+
+static const Gm__Wire__Packet *get_status(void)
+{
+	static Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	static Gm__Wire__Packet packet;
+	packet = *GM_RAW_PACKET(GET_STATUS, get_status, &body);
+	return &packet;
+}
+
+static const Gm__Wire__Packet *get_clients(void)
+{
+	static Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	static Gm__Wire__Packet packet;
+	packet = *GM_RAW_PACKET(GET_CLIENTS, get_clients, &body);
+	return &packet;
+}
+
+/* As long a list of chunks as fits into a packet. */
+static const Gm__Wire__Packet *return_nothing(void)
+{
+	enum { MANY = 60000 };
+	static uint64_t ids[MANY];
+	static Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
+	static Gm__Wire__Packet packet;
+	for (size_t i = 0; i < MANY; i++)
+		ids[i] = 1 + i % 100;
+	body.lease = 1;
+	body.n_chunks = MANY;
+	body.chunks = ids;
+	packet = *GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body);
+	return &packet;
+}
+
+/* Refused, and told to everybody who watches. */
+static const Gm__Wire__Packet *lease_too_much(void)
+{
+	static Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	static Gm__Wire__Packet packet;
+	body.bytes = UINT64_C(512) << 20;
+	packet = *GM_RAW_PACKET(LEASE, lease, &body);
+	return &packet;
+}
+
+/* A process of another user. It fills its sockets while the daemon is stopped. Then it tells how
+ * many packets with a lower number than the user's it was sent. */
+static void flooder(int channel, void *argument)
+{
+	const struct flood *flood = argument;
+	struct gm_raw *raws = calloc(flood->connections, sizeof(*raws));
+	struct gm_raw client;
+	uint64_t users, before = 0;
+
+	gm_become_stranger();
+	for (size_t i = 0; i < flood->connections; i++) {
+		if (flood->watch) {
+			Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
+			gm_raw_observe(&raws[i], flood->daemon);
+			GM_REQUIRE_EQ(gm_raw_call(&raws[i], GM_RAW_PACKET(WATCH, watch, &body)),
+				GPUMEM_OK);
+			GM_REQUIRE(gm_raw_receive(&raws[i])); /* the level of the device */
+		} else {
+			gm_raw_join(&raws[i], flood->daemon);
+		}
+	}
+	gm_raw_join(&client, flood->daemon);
+	gm_say_word(channel, 'r');
+
+	gm_hear_word(channel, 'g');
+	for (size_t n = 0; n < flood->requests; n++)
+		for (size_t i = 0; i < (flood->watch ? 1 : flood->connections); i++)
+			gm_raw_send(flood->watch ? &client : &raws[i], flood->packet());
+	gm_say_word(channel, 'f');
+
+	gm_hear(channel, &users, sizeof(users));
+	/* Whatever was sent before the user's packet is in the sockets by now. */
+	for (size_t i = 0; i < flood->connections; i++)
+		while (gm_raw_readable(raws[i].socket) && gm_raw_receive(&raws[i]) &&
+			raws[i].packet->sequence < users)
+			before++;
+	gm_say(channel, &before, sizeof(before));
+}
+
+static void expect_few_ahead(struct flood *flood)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+	struct gm_raw user;
+	uint64_t sequence, before;
+
+	gm_daemon_start(&daemon,
+		&(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH(
+						    "", "1G") "[limit uid:64999]\nmax = 64M\n"});
+	flood->daemon = &daemon;
+	gm_worker_start(&worker, flooder, flood);
+	gm_raw_join(&user, &daemon);
+	gm_hear_word(worker.channel, 'r');
+
+	int status;
+	gm_daemon_signal(&daemon, SIGSTOP);
+	GM_REQUIRE_EQ(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
+	gm_say_word(worker.channel, 'g');
+	gm_hear_word(worker.channel, 'f');
+	gm_raw_send(&user, get_status());
+	gm_daemon_signal(&daemon, SIGCONT);
+
+	GM_REQUIRE(gm_raw_receive(&user));
+	sequence = user.packet->sequence;
+	gm_say(worker.channel, &sequence, sizeof(sequence));
+	gm_hear(worker.channel, &before, sizeof(before));
+	if (before > FEW)
+		GM_FAIL("%llu packets went ahead of the user's", (unsigned long long)before);
+	gm_worker_join(&worker);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&user), GPUMEM_OK);
+	gm_raw_close(&user);
+	gm_daemon_stop(&daemon);
+}
+
+START_TEST(many_connections_do_not_come_before_another_user)
+{
+	expect_few_ahead(&(struct flood){.connections = 64, .requests = 8, .packet = get_status});
+}
+END_TEST
+
+START_TEST(nor_do_long_lists)
+{
+	expect_few_ahead(&(struct flood){.connections = 64, .requests = 8, .packet = get_clients});
+}
+END_TEST
+
+START_TEST(nor_do_long_returns)
+{
+	expect_few_ahead(
+		&(struct flood){.connections = 16, .requests = 2, .packet = return_nothing});
+}
+END_TEST
+
+START_TEST(nor_do_many_watchers)
+{
+	expect_few_ahead(&(struct flood){
+		.connections = 100, .requests = 8, .watch = true, .packet = lease_too_much});
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("turns");
+	TCase *tests = tcase_create("turns");
+
+	tcase_set_timeout(tests, GM_PATIENCE_MS / 1000.0 * 2);
+	if (GM_TAP_WITH_USERS(many_connections_do_not_come_before_another_user))
+		tcase_add_test(tests, many_connections_do_not_come_before_another_user);
+	if (GM_TAP_WITH_USERS(nor_do_long_lists))
+		tcase_add_test(tests, nor_do_long_lists);
+	if (GM_TAP_WITH_USERS(nor_do_long_returns))
+		tcase_add_test(tests, nor_do_long_returns);
+	if (GM_TAP_WITH_USERS(nor_do_many_watchers))
+		tcase_add_test(tests, nor_do_many_watchers);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}
