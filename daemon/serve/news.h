@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_NEWS_H
+#define GM_DAEMON_NEWS_H
+
+#include "daemon/core/owner.h"
+#include "daemon/serve/journal.h"
+#include "daemon/serve/serve.h"
+
+/*
+ * The last GM_NEWS_ITEMS events, and the watchers that are sent them. An event is stored once, however
+ * many watch. Each watcher gets it on its own user's turn (daemon/net/lane.h), so that 1,000
+ * watchers of one user delay nobody else. A watcher that falls behind by more than the ring holds
+ * loses the oldest events, and is told how many.
+ */
+#define GM_NEWS_ITEMS 128
+
+/* What is known about an event. The strings of `notice` point into the item itself. */
+struct gm_news_item {
+	Gm__Wire__Packet__BodyCase body; /* NOTICE_EVENT or PRESSURE_EVENT */
+	Gm__Wire__PressureEvent pressure;
+	Gm__Wire__NoticeEvent notice; /* without text, what, client and owner: see below */
+	/* A watcher that may see the client gets text, what, client and owner. All others get bare and
+	 * bare_what, and the owner only if it is not private. */
+	char text[GM_JOURNAL_TEXT], bare[GM_JOURNAL_TEXT];
+	char what[GM_JOURNAL_TEXT], bare_what[GM_JOURNAL_TEXT];
+	char client[GM_LIMIT_NAME_BYTES + 1], owner[GM_OWNER_TEXT];
+	bool owner_is_private;
+	uint64_t rungs[GM_RUNGS];
+	bool about_client; /* of this owner: */
+	bool confined;
+	uid_t uid;
+	char scope[GM_CGROUP_SCOPE_BYTES];
+};
+
+struct gm_news;
+
+int gm_news_new(struct gm_news **ret_news);
+/* All watchers must be gone. news may be NULL. */
+void gm_news_free(struct gm_news *news);
+
+bool gm_news_is_watched(const struct gm_news *news);
+bool gm_news_watches(const struct gm_news *news, const struct gm_peer *peer);
+/* Sends the peer everything from now on. Returns 0 or -ENOMEM. admin: it may see everything. */
+int gm_news_watch(struct gm_news *news, struct gm_peer *peer, bool admin);
+/* Does nothing if the peer does not watch. */
+void gm_news_unwatch(struct gm_news *news, const struct gm_peer *peer);
+
+/* Adds an event and has it sent. The caller fills in the item, which is zeroed, before the loop's
+ * next turn. There must be a watcher. */
+struct gm_news_item *gm_news_add(struct gm_news *news);
+/* Sends a message to all watchers at once, before any item that waits: for the daemon's end. */
+void gm_news_send_now(struct gm_news *news, Gm__Wire__Packet__BodyCase body, void *message);
+
+#endif
