@@ -25,6 +25,7 @@
 	X(SEND_QUEUE_BYTES, 1048576, "a peer that does not read its answers is dropped") \
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
 	X(CONNECTIONS, 8192, "a further connection is refused") \
+	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \

@@ -10,6 +10,8 @@
  */
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -82,6 +84,21 @@ static void log_to_stderr(enum gm_log_level level, const char *message, const ch
 void gm_log_set_sink(gm_log_sink sink)
 {
 	atomic_store(&log_sink, sink ? sink : log_to_stderr);
+}
+
+gm_log_sink gm_log_get_sink(void)
+{
+	return atomic_load(&log_sink);
+}
+
+bool gm_log_is_ready(gm_log_sink sink)
+{
+	struct pollfd stderr_poll = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	/* A pipe is ready if it has room for PIPE_BUF bytes, which is more than a line has. */
+	_Static_assert(LOG_BYTES + 64 < PIPE_BUF, "a line fits into a pipe that is ready");
+	return sink == log_to_stderr && poll(&stderr_poll, 1, 0) == 1 &&
+	       (stderr_poll.revents & POLLOUT);
 }
 
 void gm_log_set_level(enum gm_log_level most)

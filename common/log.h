@@ -3,6 +3,7 @@
 #define GM_COMMON_LOG_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 /*
  * Log lines with fields, for the daemon and for gpumemctl's --debug. The program sets a sink once,
@@ -22,6 +23,10 @@ enum gm_log_level {
 typedef void (*gm_log_sink)(
 	enum gm_log_level level, const char *message, const char *const *fields);
 void gm_log_set_sink(gm_log_sink sink);        /* NULL: the default sink */
+gm_log_sink gm_log_get_sink(void);             /* the one in use; never NULL */
+/* Whether a message of one line can be written now without waiting: true only if the sink is the
+ * default one and stderr has room. */
+bool gm_log_is_ready(gm_log_sink sink);
 void gm_log_set_level(enum gm_log_level most); /* GM_LOG_INFO by default */
 
 /* A message longer than 2 KiB is cut, and the line says so. errno is kept; %m works. fields may be

@@ -88,3 +88,18 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 	*ret_why = "the system's daemon";
 	return 0;
 }
+
+int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES])
+{
+	const char *slash = strrchr(socket, '/');
+	const char *name = slash ? slash + 1 : socket;
+	char made[GM_PATH_BYTES];
+
+	int r = strcmp(name, "socket") == 0
+			? snprintf(made, sizeof(made), "%.*sadmin", (int)(name - socket), socket)
+			: snprintf(made, sizeof(made), "%s.admin", socket);
+	if (r < 0 || r > GM_LIMIT_SOCKET_PATH_BYTES)
+		return -ENAMETOOLONG;
+	strcpy(path, made);
+	return 0;
+}

@@ -32,5 +32,11 @@ bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
  * daemon".
  */
 int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why);
+/*
+ * The administrators' socket of the daemon that listens on `socket`: "admin" in the same folder if
+ * that is called "socket", otherwise its name with ".admin" added. Returns -ENAMETOOLONG if a socket
+ * cannot have that path.
+ */
+int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES]);
 
 #endif

@@ -24,6 +24,7 @@
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
+#include "daemon/log_thread.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/journal.h"
@@ -55,8 +56,7 @@ static void broker_apply_bounds(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
 	broker->serve.admin_group = broker_find_admin_group(config);
-	gm_listener_set_bounds(broker->listener, config->connections_per_uid,
-		config->hello_deadline_ns / GM_NS_PER_MS);
+	gm_front_set_bounds(&broker->front, config);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }
 
@@ -116,7 +116,8 @@ static void broker_status_text(const struct gm_broker *broker, char text[256])
 	bool pinned = n && broker->serve.devices[n - 1].pinned;
 	n -= pinned;
 	snprintf(text, 256, "Serving %u device%s (%s)%s on %.150s", n, n == 1 ? "" : "s",
-		broker->ops->name, pinned ? " and pinned host memory" : "", broker->endpoint.path);
+		broker->ops->name, pinned ? " and pinned host memory" : "",
+		broker->front.endpoint.path);
 }
 
 /* Warns at the start, not when it is too late, if oom = terminate cannot work. */
@@ -225,12 +226,11 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 		gm_clients_goodbye(&broker->clients, reason, false);
 	gm_watch_goodbye(&broker->serve, reason, false);
 
-	/* End the clients before gm_listener_close() closes the connections, or they would be
+	/* End the clients before gm_front_hang_up() closes the connections, or they would be
 	 * quarantined. */
 	if (broker->clients_open)
 		gm_clients_end_all(&broker->clients);
-	gm_listener_close(broker->listener);
-	broker->listener = NULL;
+	gm_front_hang_up(&broker->front);
 	gm_core_shutdown(broker->core);
 	uv_timer_start(&broker->stop, broker_on_stuck, GM_BROKER_STOP_MS, 0);
 	gm_broker_check_idle(broker);
@@ -257,10 +257,10 @@ static void broker_close_handle(uv_handle_t *handle, void *ctx)
 /* Takes down what broker_start() made. Does not return if a backend call is stuck. */
 static void broker_finish(struct gm_broker *broker, int result)
 {
-	if (broker->endpoint_open)
-		gm_endpoint_close(&broker->endpoint);
+	gm_front_close(&broker->front);
 	if (broker->stuck) {
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
+		gm_log_thread_stop();
 		_exit(result < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 	}
 
@@ -327,41 +327,22 @@ static int broker_start_loop(struct gm_broker *broker)
 	return 0;
 }
 
-static int broker_start_endpoint(struct gm_broker *broker)
+static int broker_start_front(struct gm_broker *broker)
 {
-	char why[GM_ENDPOINT_WHY] = "";
-	int socket;
-	int r = gm_service_listen_socket(&socket);
-	if (r < 0) {
-		gm_log(GM_LOG_ERROR,
-			"socket activation: the service manager must pass exactly one listening SOCK_SEQPACKET socket");
-		return r;
-	}
-	if (r > 0) {
-		r = gm_endpoint_adopt(&broker->endpoint, socket, why);
-	} else {
-		const char *path =
-			broker->options->socket ? broker->options->socket : broker->config->socket;
-		r = gm_endpoint_open(&broker->endpoint, path, broker->config->socket_mode,
-			broker->config->socket_group, why);
-	}
+	const char *path =
+		broker->options->socket ? broker->options->socket : broker->config->socket;
 
-	if (r < 0) {
-		gm_log(GM_LOG_ERROR, "%s", why);
-		return r;
-	}
-
-	broker->endpoint_open = true;
-	return 0;
+	return gm_front_open(
+		&broker->front, path, broker->config, broker_find_admin_group(broker->config));
 }
 
 static int broker_start_ids(struct gm_broker *broker)
 {
 	char file[GM_PATH_BYTES + 16];
 	bool stored;
-	snprintf(file, sizeof(file), "%s", broker->endpoint.path);
+	snprintf(file, sizeof(file), "%s", broker->front.endpoint.path);
 	char *slash = strrchr(file, '/');
-	bool has_path = slash || broker->endpoint.own;
+	bool has_path = slash || broker->front.endpoint.own;
 	strcpy(slash ? slash + 1 : file, "generation");
 	int r = gm_ids_init(&broker->ids, has_path ? file : NULL, (int64_t)time(NULL), &stored);
 	if (r < 0)
@@ -494,18 +475,14 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	return 0;
 }
 
-static int broker_start_listener(struct gm_broker *broker)
+static int broker_start_serving(struct gm_broker *broker)
 {
-	static const struct gm_peer_ops ops = {
-		.packet = gm_dispatch_packet,
-		.closed = gm_dispatch_closed,
-	};
 	struct gm_serve *serve = &broker->serve;
-	serve->socket = broker->endpoint.path;
+
+	serve->socket = broker->front.endpoint.path;
 	serve->start_ns = gm_clock_ns();
 	serve->uid = geteuid();
-	int r = gm_listener_new(
-		&broker->hub, broker->endpoint.socket, &ops, serve, &broker->listener);
+	int r = gm_front_listen(&broker->front, &broker->hub, serve);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
 	broker_apply_bounds(broker);
@@ -526,7 +503,7 @@ static int broker_start(struct gm_broker *broker)
 	uint32_t n;
 	int r = broker_start_loop(broker);
 	if (r == 0)
-		r = broker_start_endpoint(broker);
+		r = broker_start_front(broker);
 	if (r == 0)
 		r = broker_start_ids(broker);
 	if (r == 0)
@@ -541,7 +518,7 @@ static int broker_start(struct gm_broker *broker)
 	if (r == 0)
 		r = broker_start_core(broker, n);
 	if (r == 0)
-		r = broker_start_listener(broker);
+		r = broker_start_serving(broker);
 	if (r < 0)
 		return r;
 	if (broker_is_measured(broker)) {

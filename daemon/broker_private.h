@@ -9,9 +9,8 @@
 #include "daemon/backend/backend.h"
 #include "daemon/backend/worker.h"
 #include "daemon/broker.h"
+#include "daemon/front.h"
 #include "daemon/ids.h"
-#include "daemon/net/endpoint.h"
-#include "daemon/net/listener.h"
 #include "daemon/net/peer.h"
 #include "daemon/serve/dispatch.h"
 #include "daemon/tenant/client.h"
@@ -29,8 +28,7 @@ struct gm_broker {
 	uint64_t tick_ns; /* when core wants to be called again */
 	struct gm_terminator *terminator;
 
-	struct gm_endpoint endpoint;
-	bool endpoint_open;
+	struct gm_front front;
 	struct gm_ids ids;
 	const struct gm_backend_ops *ops;
 	void *backend;
@@ -41,7 +39,6 @@ struct gm_broker {
 	struct gm_clients clients;
 	bool clients_open;
 	struct gm_serve serve;
-	struct gm_listener *listener;
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
 	bool stuck; /* a backend call did not return in time */

@@ -25,6 +25,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/config/config_value.h"
+#include "daemon/log_thread.h"
 #include "daemon/service.h"
 
 enum { EXIT_USAGE = 2 };
@@ -174,5 +175,15 @@ int main(int argc, char **argv)
 	gm_service_init_log();
 	signal(SIGPIPE, SIG_IGN);
 	raise_fd_limit();
-	return gm_broker_run(&options, config) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	int r = gm_log_thread_start();
+	if (r < 0) {
+		fprintf(stderr, "gpumemd: cannot start the thread that writes the log: %s\n",
+			strerror(-r));
+		gm_config_free(config);
+		return EXIT_FAILURE;
+	}
+
+	r = gm_broker_run(&options, config);
+	gm_log_thread_stop();
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -21,8 +21,10 @@
 #include "common/log.h"
 
 #define GM_SERVICE_FIELDS 32
-/* The name that systemd gives to the descriptor of gpumemd.socket. */
-#define GM_SERVICE_SOCKET "gpumemd.socket"
+/* The names that systemd gives to the descriptors of its socket units. A second daemon's units have
+ * other names, so the end of the name says which is the administrators'. */
+#define GM_SERVICE_SOCKET    "gpumemd.socket"
+#define GM_SERVICE_ADMIN_END "-admin.socket"
 
 static void service_to_journal(
 	enum gm_log_level level, const char *message, const char *const *fields)
@@ -56,18 +58,23 @@ void gm_service_init_log(void)
 		gm_log_set_sink(service_to_journal);
 }
 
-/* Finds the socket by its unit's name, or else the only one. Returns 1, 0 or -EINVAL. */
-static int service_find_socket(char *const *names, int n, int *ret_socket)
+/* Finds the sockets by their units' names; the one for all is else the only one. Returns 1, 0 or
+ * -EINVAL. */
+static int service_find_sockets(char *const *names, int n, int *ret_socket, int *ret_admin_socket)
 {
-	int named = -1, alike = -1;
+	int named = -1, alike = -1, admin = -1;
 	bool several = false, wrong = false;
 	for (int i = 0; i < n; i++) {
 		int fd = SD_LISTEN_FDS_START + i;
 		bool fits = sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0;
-		if (strcmp(names[i], GM_SERVICE_SOCKET) == 0) {
-			if (!fits || named >= 0)
+		size_t length = strlen(names[i]), end = strlen(GM_SERVICE_ADMIN_END);
+		bool is_admin = length > end &&
+				strcmp(names[i] + length - end, GM_SERVICE_ADMIN_END) == 0;
+		if (is_admin || strcmp(names[i], GM_SERVICE_SOCKET) == 0) {
+			int *found = is_admin ? &admin : &named;
+			if (!fits || *found >= 0)
 				return -EINVAL;
-			named = fd;
+			*found = fd;
 		} else if (fits) {
 			several |= alike >= 0;
 			alike = fd;
@@ -76,23 +83,25 @@ static int service_find_socket(char *const *names, int n, int *ret_socket)
 		}
 	}
 
-	if (named < 0 && (several || wrong))
+	if (named < 0 && (several || wrong || (admin >= 0 && alike < 0)))
 		return -EINVAL;
 
 	*ret_socket = named >= 0 ? named : alike;
+	*ret_admin_socket = admin;
 	return *ret_socket >= 0;
 }
 
 /* Closes descriptors that another version of the daemon kept in the fd store, which has copies. */
-static void service_close_others(char *const *names, int n, int socket)
+static void service_close_others(char *const *names, int n, int socket, int admin_socket)
 {
 	const char *first = NULL;
 	int closed = 0;
 	for (int i = 0; i < n; i++) {
-		if (SD_LISTEN_FDS_START + i == socket)
+		int fd = SD_LISTEN_FDS_START + i;
+		if (fd == socket || fd == admin_socket)
 			continue;
 		first = first ? first : names[i];
-		close(SD_LISTEN_FDS_START + i);
+		close(fd);
 		closed++;
 	}
 	if (closed)
@@ -106,18 +115,17 @@ bool gm_service_passes_sockets(void)
 	return sd_listen_fds(0) > 0;
 }
 
-int gm_service_listen_socket(int *ret_socket)
+int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket)
 {
 	char **names = NULL;
-	int socket = -1;
+
+	*ret_socket = *ret_admin_socket = -1;
 	int n = sd_listen_fds_with_names(1, &names);
 	if (n <= 0)
 		return n;
-	int r = service_find_socket(names, n, &socket);
+	int r = service_find_sockets(names, n, ret_socket, ret_admin_socket);
 	if (r >= 0)
-		service_close_others(names, n, socket);
-	if (r > 0)
-		*ret_socket = socket;
+		service_close_others(names, n, *ret_socket, *ret_admin_socket);
 	for (int i = 0; i < n; i++)
 		free(names[i]);
 	free(names);

@@ -14,12 +14,13 @@ void gm_service_init_log(void);
 /* Whether the service manager passed descriptors. Leaves them, and the variables about them. */
 bool gm_service_passes_sockets(void);
 /*
- * Finds the socket that socket activation passed: that of gpumemd.socket, or else the only one that
- * listens. It is CLOEXEC, and a listening SOCK_SEQPACKET Unix socket. Returns 1 and the socket; 0
- * if none was passed; or -EINVAL if there are several, or one of another kind. Closes every other
- * descriptor that was passed, from an fd store, and logs that.
+ * Finds the sockets that socket activation passed: that of gpumemd.socket, or else the only one that
+ * listens, and that of the unit whose name ends in -admin.socket (-1: none). They are CLOEXEC, and listening
+ * SOCK_SEQPACKET Unix sockets. Returns 1 and the sockets; 0 if none was passed; or -EINVAL if there
+ * are several, or one of another kind. Closes every other descriptor that was passed, from an fd
+ * store, and logs that.
  */
-int gm_service_listen_socket(int *ret_socket);
+int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket);
 
 void gm_service_ready(const char *status);
 void gm_service_reloading(void);

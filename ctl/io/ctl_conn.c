@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -328,6 +329,40 @@ static gpumem_status conn_say_hello(struct gm_ctl_conn *conn, struct gm_trouble 
 	return GPUMEM_OK;
 }
 
+/*
+ * Connects to the administrators' socket beside the one at conn->path. Returns false if this user
+ * may not, or there is none. It must belong to the same user: in a folder where anybody can make
+ * files, somebody else could have put it there.
+ */
+static bool conn_reach_admin_socket(struct gm_ctl_conn *conn)
+{
+	char admin[GM_PATH_BYTES];
+	struct stat all, admins;
+
+	return gm_path_admin_socket(conn->path, admin) == 0 && lstat(conn->path, &all) == 0 &&
+	       lstat(admin, &admins) == 0 && all.st_uid == admins.st_uid &&
+	       gm_seqpacket_connect(admin, &conn->socket) == 0;
+}
+
+/* Connects to the daemon at conn->path and says hello: over the administrators' socket if the daemon
+ * has one and lets this user in, otherwise over the socket for all. */
+static gpumem_status conn_reach(
+	struct gm_ctl_conn *conn, const char *why, struct gm_trouble *trouble)
+{
+	if (conn_reach_admin_socket(conn)) {
+		gpumem_status status = conn_say_hello(conn, trouble);
+		if (status != GPUMEM_E_DENIED && status != GPUMEM_E_LIMIT)
+			return status;
+		close(conn->socket);
+		conn->socket = -1;
+		conn->heard = false;
+	}
+
+	int r = gm_seqpacket_connect(conn->path, &conn->socket);
+	return r < 0 ? conn_not_reached(trouble, conn->path, why, r)
+		     : conn_say_hello(conn, trouble);
+}
+
 gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct gm_trouble *trouble,
 	struct gm_ctl_conn **ret_conn)
 {
@@ -353,9 +388,7 @@ gpumem_status gm_ctl_conn_open(const char *socket, uint64_t timeout_ms, struct g
 		status = conn_not_reached(trouble, socket ? socket : "its socket", why, r);
 	else {
 		gm_log(GM_LOG_DEBUG, "connecting to %s (%s)", conn->path, why);
-		r = gm_seqpacket_connect(conn->path, &conn->socket);
-		status = r < 0 ? conn_not_reached(trouble, conn->path, why, r)
-			       : conn_say_hello(conn, trouble);
+		status = conn_reach(conn, why, trouble);
 	}
 
 	if (status != GPUMEM_OK) {

@@ -199,8 +199,8 @@ static int endpoint_set_owner(
 	return 0;
 }
 
-static int endpoint_bind_and_listen(
-	struct gm_endpoint *endpoint, mode_t mode, const char *group, char why[GM_ENDPOINT_WHY])
+/* Nobody can connect before the caller has set the owner and the mode. */
+static int endpoint_bind_and_listen(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 {
 	struct sockaddr_un address;
 	struct stat st;
@@ -209,7 +209,6 @@ static int endpoint_bind_and_listen(
 	if (endpoint->socket < 0)
 		goto failed;
 
-	/* Nobody may connect before endpoint_set_owner() has set the mode. */
 	mode_t before = umask(0777);
 	int r = bind(endpoint->socket, (struct sockaddr *)&address, sizeof(address));
 	int error = errno;
@@ -226,7 +225,7 @@ static int endpoint_bind_and_listen(
 	endpoint->inode = st.st_ino;
 	if (listen(endpoint->socket, GM_ENDPOINT_BACKLOG) < 0)
 		goto failed;
-	return endpoint_set_owner(endpoint->path, mode, group, why);
+	return 0;
 
 failed:
 	return endpoint_fail(endpoint->path, why);
@@ -242,7 +241,33 @@ int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode
 	if (r == 0)
 		r = endpoint_clear_path(endpoint->path, why);
 	if (r == 0)
-		r = endpoint_bind_and_listen(endpoint, mode, group, why);
+		r = endpoint_bind_and_listen(endpoint, why);
+	if (r == 0)
+		r = endpoint_set_owner(endpoint->path, mode, group, why);
+	if (r < 0)
+		gm_endpoint_close(endpoint);
+	return r;
+}
+
+int gm_endpoint_open_admin(struct gm_endpoint *endpoint, const struct gm_endpoint *beside,
+	gid_t group, char why[GM_ENDPOINT_WHY])
+{
+	endpoint_reset(endpoint);
+	int r = gm_path_admin_socket(beside->path, endpoint->path);
+	if (r < 0) {
+		snprintf(
+			why, GM_ENDPOINT_WHY, "the path of the administrators' socket is too long");
+		return r;
+	}
+
+	r = endpoint_clear_path(endpoint->path, why);
+	if (r == 0)
+		r = endpoint_bind_and_listen(endpoint, why);
+	if (r == 0) {
+		bool given = group != (gid_t)-1 && chown(endpoint->path, (uid_t)-1, group) == 0;
+		if (chmod(endpoint->path, given ? 0660 : 0600) < 0)
+			r = endpoint_fail(endpoint->path, why);
+	}
 	if (r < 0)
 		gm_endpoint_close(endpoint);
 	return r;

@@ -30,6 +30,13 @@ struct gm_endpoint {
  */
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
 	char why[GM_ENDPOINT_WHY]);
+/*
+ * Makes the administrators' socket beside another one that this daemon made, whose lock covers both.
+ * Only root, this user and the group may connect; if group is -1 or this user may not give files to
+ * it, root and this user only. Fails like gm_endpoint_open().
+ */
+int gm_endpoint_open_admin(struct gm_endpoint *endpoint, const struct gm_endpoint *beside,
+	gid_t group, char why[GM_ENDPOINT_WHY]);
 /* Takes a socket from the service manager. It is not removed at the end. */
 int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDPOINT_WHY]);
 /* Stops listening, and removes the socket and its lock if this daemon made them. */

@@ -40,6 +40,7 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 	uv_timer_init(loop, &hub->reaper); /* cannot fail */
 	uv_timer_init(loop, &hub->retry);
 	gm_lanes_init(&hub->lanes, loop);
+	gm_quiet_init(&hub->quiet, loop);
 	hub->reaper.data = hub;
 	hub->retry.data = hub;
 	hub->timers_open = true;
@@ -54,6 +55,7 @@ void gm_hub_close(struct gm_hub *hub)
 	}
 	hub->timers_open = false;
 	gm_lanes_close(&hub->lanes);
+	gm_quiet_close(&hub->quiet);
 }
 
 void gm_hub_deinit(struct gm_hub *hub)

@@ -82,22 +82,22 @@ static void lane_on_closed(uv_handle_t *handle)
 	free(handle->data);
 }
 
-struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uid_t uid)
+struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uint64_t key)
 {
 	struct gm_lane *lane;
 
-	HASH_FIND(hh, lanes->all, &uid, sizeof(uid), lane);
+	HASH_FIND(hh, lanes->all, &key, sizeof(key), lane);
 	return lane;
 }
 
-static int lane_new(struct gm_lanes *lanes, uid_t uid, struct gm_lane **ret_lane)
+static int lane_new(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 {
 	struct gm_lane *lane = calloc(1, sizeof(*lane));
 	if (!lane)
 		return -ENOMEM;
 
 	lane->lanes = lanes;
-	lane->uid = uid;
+	lane->key = key;
 	lane->epoll = epoll_create1(EPOLL_CLOEXEC);
 	int r = lane->epoll < 0 ? -errno : uv_poll_init(lanes->loop, &lane->poll, lane->epoll);
 	if (r < 0) {
@@ -110,7 +110,7 @@ static int lane_new(struct gm_lanes *lanes, uid_t uid, struct gm_lane **ret_lane
 	lane->poll.data = lane;
 	r = uv_poll_start(&lane->poll, UV_READABLE, lane_on_ready);
 	if (r == 0) {
-		HASH_ADD(hh, lanes->all, uid, sizeof(lane->uid), lane);
+		HASH_ADD(hh, lanes->all, key, sizeof(lane->key), lane);
 		if (!lane->hh.tbl)
 			r = -ENOMEM;
 	}
@@ -124,10 +124,10 @@ static int lane_new(struct gm_lanes *lanes, uid_t uid, struct gm_lane **ret_lane
 	return 0;
 }
 
-int gm_lane_get(struct gm_lanes *lanes, uid_t uid, struct gm_lane **ret_lane)
+int gm_lane_get(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 {
-	struct gm_lane *lane = gm_lane_find(lanes, uid);
-	int r = lane ? 0 : lane_new(lanes, uid, &lane);
+	struct gm_lane *lane = gm_lane_find(lanes, key);
+	int r = lane ? 0 : lane_new(lanes, key, &lane);
 
 	if (r == 0)
 		*ret_lane = gm_lane_ref(lane);

@@ -34,7 +34,7 @@ struct gm_lanes {
 /* One user. It exists while somebody holds a reference. */
 struct gm_lane {
 	struct gm_lanes *lanes;
-	uid_t uid;
+	uint64_t key;
 	uint32_t connections;         /* counted by peer.c */
 	uint32_t clients;             /* counted by daemon/tenant: the quarantined ones included */
 	struct gm_inflight *inflight; /* clients with descriptors on their way: inflight.c */
@@ -53,10 +53,14 @@ void gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
 /* Closes the handle. All lanes must be gone. The loop must turn once more before the memory goes. */
 void gm_lanes_close(struct gm_lanes *lanes);
 
-/* Returns the uid's lane, or NULL if it has none. */
-struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uid_t uid);
-/* Returns a reference to the uid's lane, which is created if it has none. */
-int gm_lane_get(struct gm_lanes *lanes, uid_t uid, struct gm_lane **ret_lane);
+/* A lane's key is a uid, with this bit for connections over the administrators' socket: what a user
+ * does elsewhere does not delay those. */
+#define GM_LANE_ADMIN (UINT64_C(1) << 32)
+
+/* Returns the lane, or NULL if there is none. */
+struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uint64_t key);
+/* Returns a reference to the lane, which is created if there is none. */
+int gm_lane_get(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane);
 struct gm_lane *gm_lane_ref(struct gm_lane *lane);
 /* lane may be NULL. */
 void gm_lane_unref(struct gm_lane *lane);

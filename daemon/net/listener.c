@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Accepts connections. A daemon without free file descriptors can neither accept a waiting
- * connection nor get rid of it, and a level-triggered loop would spin on it. So one descriptor is
- * kept in reserve. It is given up to accept such a connection, tell the client why it is refused,
- * and close it.
+ * connection nor get rid of it, and a level-triggered loop would spin on it. So some descriptors are
+ * kept in reserve. One is given up to accept such a connection, tell the client why it is refused,
+ * and close it. The administrators' listener gives up as many as a connection needs and serves it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,17 @@
 #include "common/log.h"
 #include "daemon/net/listener.h"
 
+/* Descriptors that a connection without a session needs: its socket, its pidfd, its lane, and two
+ * while the daemon reads in /proc who it is. */
+#define GM_LISTENER_CONNECTION_FDS 5
+/* So many administrators get in when there are no descriptors left. */
+#define GM_LISTENER_ADMINS  4
+#define GM_LISTENER_RESERVE (GM_LISTENER_ADMINS * GM_LISTENER_CONNECTION_FDS)
 /* How long to stop accepting when not even the reserve helps. */
 #define GM_LISTENER_PAUSE_MS 100
+
+/* Longest reason for a refusal. */
+#define GM_LISTENER_DETAIL 320
 
 struct connection {
 	struct gm_listener *listener;
@@ -33,11 +42,14 @@ struct gm_listener {
 	int socket;
 	const struct gm_peer_ops *ops;
 	void *ctx;
-	uint32_t per_uid;
+	bool (*admits)(void *ctx, const struct gm_identity *identity); /* NULL: everybody */
+	uint64_t lane_bits; /* of the keys of its peers' lanes */
+	uint32_t most, per_uid;
 	uint64_t hello_ms;
 	uint32_t n;
 	struct connection *connections;
-	int reserve;
+	int reserve[GM_LISTENER_RESERVE];
+	size_t n_reserve, want_reserve; /* how many are open, and should be */
 	bool paused_logged;
 	uv_poll_t poll;
 	uv_timer_t pause;
@@ -45,6 +57,7 @@ struct gm_listener {
 };
 
 static void listener_on_poll(uv_poll_t *poll, int status, int events);
+static void listener_on_pause_over(uv_timer_t *timer);
 
 /* ---- connections */
 
@@ -62,6 +75,10 @@ static void listener_on_closed(void *ctx, struct gm_peer *peer)
 	listener->n--;
 	DL_DELETE(listener->connections, connection);
 	free(connection);
+	/* The peer closes its descriptors next. On the loop's next turn the reserve takes them, before
+	 * anybody else can. */
+	if (listener->admits && listener->n_reserve < listener->want_reserve)
+		uv_timer_start(&listener->pause, listener_on_pause_over, 0, 0);
 }
 
 static const struct gm_peer_ops peer_ops = {
@@ -70,7 +87,8 @@ static const struct gm_peer_ops peer_ops = {
 static void listener_refuse(struct gm_listener *listener, int socket,
 	const struct gm_identity *identity, gpumem_status status, const char *detail)
 {
-	if (identity) {
+	if (identity && gm_quiet_allows(&listener->hub->quiet, identity->uid, GM_LOG_NOTICE,
+				GM_QUIET_CONNECTION)) {
 		char pid[32], uid[32];
 		const char *const fields[] = {pid, uid, NULL};
 		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)identity->pid);
@@ -90,10 +108,37 @@ static gpumem_status listener_status_of(int error, gpumem_status otherwise)
 	return error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : otherwise;
 }
 
+/* Whether a client must not get a connection: then detail and *ret_status say why. */
+static bool listener_refuses(const struct gm_listener *listener, const struct gm_identity *identity,
+	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL], gpumem_status *ret_status)
+{
+	*ret_status = GPUMEM_E_LIMIT;
+	if (listener->admits && !listener->admits(listener->ctx, identity)) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"this socket is for administrators; use the one beside it");
+		*ret_status = GPUMEM_E_DENIED;
+		return true;
+	}
+	if (listener->n >= listener->most) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"the daemon has %u connections%s, the most it accepts", listener->n,
+			listener->admits ? " of administrators" : "");
+		return true;
+	}
+	if (lane && lane->connections >= listener->per_uid) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"uid %u has %u connections, the most it may have; close some or raise connections_per_uid",
+			identity->uid, lane->connections);
+		return true;
+	}
+	return false;
+}
+
 static void listener_admit(struct gm_listener *listener, int socket)
 {
-	char why[256], detail[320];
+	char why[256], detail[GM_LISTENER_DETAIL];
 	struct gm_identity *identity;
+	gpumem_status status;
 	int r = gm_identity_read(socket, &identity, why);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
@@ -102,24 +147,17 @@ static void listener_admit(struct gm_listener *listener, int socket)
 		return;
 	}
 
-	const struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, identity->uid);
-	if (listener->n >= GM_LIMIT_CONNECTIONS ||
-		(lane && lane->connections >= listener->per_uid)) {
-		if (listener->n >= GM_LIMIT_CONNECTIONS)
-			snprintf(detail, sizeof(detail),
-				"the daemon has %u connections, the most it accepts", listener->n);
-		else
-			snprintf(detail, sizeof(detail),
-				"uid %u has %u connections, the most it may have; close some or raise connections_per_uid",
-				identity->uid, lane->connections);
-		listener_refuse(listener, socket, identity, GPUMEM_E_LIMIT, detail);
+	uint64_t key = identity->uid | listener->lane_bits;
+	if (listener_refuses(listener, identity, gm_lane_find(&listener->hub->lanes, key), detail,
+		    &status)) {
+		listener_refuse(listener, socket, identity, status, detail);
 		gm_identity_unref(identity);
 		return;
 	}
 
 	struct connection *connection = calloc(1, sizeof(*connection));
-	r = connection ? gm_peer_new(listener->hub, socket, identity, listener->hello_ms, &peer_ops,
-				 connection, &connection->peer)
+	r = connection ? gm_peer_new(listener->hub, socket, identity, key, listener->hello_ms,
+				 &peer_ops, connection, &connection->peer)
 		       : -ENOMEM;
 	if (r == 0) {
 		connection->listener = listener;
@@ -138,16 +176,26 @@ static void listener_admit(struct gm_listener *listener, int socket)
 
 /* ---- accepting */
 
-static void listener_open_reserve(struct gm_listener *listener)
+static void listener_fill_reserve(struct gm_listener *listener)
 {
-	if (listener->reserve < 0)
-		listener->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	while (listener->n_reserve < listener->want_reserve) {
+		int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return;
+		listener->reserve[listener->n_reserve++] = fd;
+	}
+}
+
+static void listener_give_up_reserve(struct gm_listener *listener, size_t n)
+{
+	while (n-- && listener->n_reserve > 0)
+		close(listener->reserve[--listener->n_reserve]);
 }
 
 static void listener_on_pause_over(uv_timer_t *timer)
 {
 	struct gm_listener *listener = timer->data;
-	listener_open_reserve(listener);
+	listener_fill_reserve(listener);
 	if (uv_poll_start(&listener->poll, UV_READABLE, listener_on_poll) < 0)
 		uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_PAUSE_MS, 0);
 }
@@ -161,10 +209,11 @@ static void listener_take_pause(struct gm_listener *listener, int error)
 	uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_PAUSE_MS, 0);
 }
 
-/* Gives up the reserved descriptor to refuse one waiting connection. */
-static void listener_turn_away(struct gm_listener *listener, int error)
+/* No descriptors are left. Gives up some of the reserve, and accepts one waiting connection: to
+ * refuse it, or to serve it if it is an administrator's. */
+static void listener_use_reserve(struct gm_listener *listener, int error)
 {
-	if (listener->reserve < 0) {
+	if (listener->n_reserve == 0) {
 		listener_take_pause(listener, error);
 		return;
 	}
@@ -172,12 +221,15 @@ static void listener_turn_away(struct gm_listener *listener, int error)
 		gm_log(GM_LOG_ERROR,
 			"no file descriptors are left, so connections are refused; raise LimitNOFILE=");
 	listener->paused_logged = true;
-	listener->reserve = gm_close(listener->reserve);
+	listener_give_up_reserve(listener, listener->admits ? GM_LISTENER_CONNECTION_FDS : 1);
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (socket >= 0)
+	if (socket >= 0 && listener->admits)
+		listener_admit(listener, socket);
+	else if (socket >= 0)
 		listener_refuse(listener, socket, NULL, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
-	listener_open_reserve(listener);
+	if (!listener->admits)
+		listener_fill_reserve(listener);
 }
 
 static void listener_on_poll(uv_poll_t *poll, int status, int events)
@@ -192,6 +244,7 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (socket >= 0) {
 		listener->paused_logged = false;
+		listener_fill_reserve(listener);
 		listener_admit(listener, socket);
 		return;
 	}
@@ -202,7 +255,7 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	case EMFILE:
 	case ENFILE:
-		listener_turn_away(listener, errno);
+		listener_use_reserve(listener, errno);
 		return;
 	default:
 		listener_take_pause(listener, errno);
@@ -214,36 +267,24 @@ static void listener_on_handle_closed(uv_handle_t *handle)
 	struct gm_listener *listener = handle->data;
 	if (--listener->open_handles > 0)
 		return;
-	gm_close(listener->reserve);
+	listener_give_up_reserve(listener, GM_LISTENER_RESERVE);
 	free(listener);
 }
 
-int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *ops, void *ctx,
-	struct gm_listener **ret_listener)
+/* Starts a listener that is filled in. On error, frees it. */
+static int listener_start(struct gm_listener *listener, struct gm_listener **ret_listener)
 {
-	struct gm_listener *listener = calloc(1, sizeof(*listener));
-	if (!listener)
-		return -ENOMEM;
-
-	listener->hub = hub;
-	listener->socket = socket;
-	listener->ops = ops;
-	listener->ctx = ctx;
-	listener->per_uid = GM_LIMIT_CONNECTIONS;
-	listener->hello_ms = 5000;
-	listener->reserve = -1;
-
-	int r = uv_poll_init(hub->loop, &listener->poll, socket);
+	int r = uv_poll_init(listener->hub->loop, &listener->poll, listener->socket);
 	if (r < 0) {
 		free(listener);
 		return r;
 	}
 
-	uv_timer_init(hub->loop, &listener->pause); /* cannot fail */
+	uv_timer_init(listener->hub->loop, &listener->pause); /* cannot fail */
 	listener->poll.data = listener;
 	listener->pause.data = listener;
 	listener->open_handles = 2;
-	listener_open_reserve(listener);
+	listener_fill_reserve(listener);
 	r = uv_poll_start(&listener->poll, UV_READABLE, listener_on_poll);
 	if (r < 0) {
 		gm_listener_close(listener);
@@ -254,9 +295,52 @@ int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *op
 	return 0;
 }
 
+static struct gm_listener *listener_alloc(
+	struct gm_hub *hub, int socket, const struct gm_peer_ops *ops, void *ctx)
+{
+	struct gm_listener *listener = calloc(1, sizeof(*listener));
+	if (!listener)
+		return NULL;
+
+	listener->hub = hub;
+	listener->socket = socket;
+	listener->ops = ops;
+	listener->ctx = ctx;
+	listener->most = listener->per_uid = GM_LIMIT_CONNECTIONS;
+	listener->hello_ms = 5000;
+	listener->want_reserve = 1;
+	return listener;
+}
+
+int gm_listener_new(struct gm_hub *hub, int socket, const struct gm_peer_ops *ops, void *ctx,
+	struct gm_listener **ret_listener)
+{
+	struct gm_listener *listener = listener_alloc(hub, socket, ops, ctx);
+
+	return listener ? listener_start(listener, ret_listener) : -ENOMEM;
+}
+
+int gm_listener_new_admin(struct gm_hub *hub, int socket, const struct gm_peer_ops *ops, void *ctx,
+	bool (*admits)(void *ctx, const struct gm_identity *identity),
+	struct gm_listener **ret_listener)
+{
+	struct gm_listener *listener = listener_alloc(hub, socket, ops, ctx);
+	if (!listener)
+		return -ENOMEM;
+
+	listener->admits = admits;
+	listener->lane_bits = GM_LANE_ADMIN;
+	listener->most = listener->per_uid = GM_LIMIT_ADMIN_CONNECTIONS;
+	listener->want_reserve = GM_LISTENER_RESERVE;
+	return listener_start(listener, ret_listener);
+}
+
 void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint64_t hello_ms)
 {
-	listener->per_uid = per_uid;
+	if (!listener)
+		return;
+	if (!listener->admits)
+		listener->per_uid = per_uid;
 	listener->hello_ms = hello_ms;
 }
 

@@ -106,18 +106,39 @@ void gm_peer_set_greeted(struct gm_peer *peer)
 		uv_timer_stop(&peer->deadline);
 }
 
-void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *format, ...)
+static void peer_write_log(struct gm_peer *peer, enum gm_log_level level, const char *message)
 {
-	char pid[32], uid[32], message[512];
+	char pid[32], uid[32];
 	const char *const fields[] = {pid, uid, NULL};
-	va_list args;
+
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)peer->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", peer->identity->uid);
+	gm_log_fields(level, fields, "pid %d, uid %u: %s", (int)peer->identity->pid,
+		peer->identity->uid, message);
+}
+
+void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *format, ...)
+{
+	char message[512];
+	va_list args;
+
+	if (!gm_quiet_allows(&peer->hub->quiet, peer->identity->uid, level, GM_QUIET_OTHER))
+		return;
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);
 	va_end(args);
-	gm_log_fields(level, fields, "pid %d, uid %u: %s", (int)peer->identity->pid,
-		peer->identity->uid, message);
+	peer_write_log(peer, level, message);
+}
+
+/* Logs why, and drops the peer. */
+static void peer_drop_for(struct gm_peer *peer, enum gm_log_level level, const char *why)
+{
+	char message[512];
+
+	snprintf(message, sizeof(message), "dropped: %s", why);
+	if (gm_quiet_allows(&peer->hub->quiet, peer->identity->uid, level, GM_QUIET_CONNECTION))
+		peer_write_log(peer, level, message);
+	gm_peer_drop(peer);
 }
 
 /* ---- the end */
@@ -347,8 +368,7 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 {
 	if (!peer->doomed && stream->bytes &&
 		peer->queue_bytes + stream->bytes > GM_LIMIT_SEND_QUEUE_BYTES) {
-		gm_peer_log(peer, GM_LOG_WARNING, "does not read its answers; dropped");
-		gm_peer_drop(peer);
+		peer_drop_for(peer, GM_LOG_WARNING, "it does not read its answers");
 	}
 	if (peer->doomed) {
 		stream->free(stream);
@@ -389,8 +409,7 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 	size_t n;
 	int r = gm_hub_pack(peer->hub, packet, 0, &n);
 	if (r < 0) {
-		gm_peer_log(peer, GM_LOG_ERROR, "an answer does not fit into a packet; dropped");
-		gm_peer_drop(peer);
+		peer_drop_for(peer, GM_LOG_ERROR, "an answer does not fit into a packet");
 		return;
 	}
 	if (packet->id && !packet->more)
@@ -405,9 +424,9 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 	if (r == -EAGAIN) {
 		r = peer_enqueue(peer, peer->hub->out, n);
 		if (r < 0)
-			gm_peer_log(peer, GM_LOG_WARNING, "%s; dropped",
+			peer_drop_for(peer, GM_LOG_WARNING,
 				r == -ENOMEM ? "the daemon has no memory to keep its answers"
-					     : "does not read its answers");
+					     : "it does not read its answers");
 	}
 
 	if (r < 0)
@@ -443,9 +462,8 @@ void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, con
 {
 	if (peer->doomed)
 		return;
-	gm_peer_log(peer, GM_LOG_NOTICE, "dropped: %s", detail);
 	gm_peer_send_failure(peer, id, status, detail);
-	gm_peer_drop(peer);
+	peer_drop_for(peer, GM_LOG_NOTICE, detail);
 }
 
 /* ---- receiving */
@@ -551,8 +569,8 @@ static void peer_on_hello_deadline(uv_timer_t *timer)
 	gm_peer_refuse(peer, 0, GPUMEM_E_TIMEOUT, "no hello within the deadline");
 }
 
-int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t hello_ms,
-	const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer)
+int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t lane,
+	uint64_t hello_ms, const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer)
 {
 	struct gm_peer *peer = calloc(1, sizeof(*peer));
 	if (!peer)
@@ -564,7 +582,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	peer->socket.fd = socket;
 	peer->socket.events = EPOLLIN | EPOLLRDHUP;
 	peer->socket.ready = peer_on_ready;
-	int r = gm_lane_get(&hub->lanes, identity->uid, &peer->lane);
+	int r = gm_lane_get(&hub->lanes, lane, &peer->lane);
 	if (r == 0)
 		r = gm_lane_add(peer->lane, &peer->socket);
 	if (r < 0) {

@@ -11,6 +11,7 @@
 #include "common/wire.h"
 #include "daemon/net/identity.h"
 #include "daemon/net/lane.h"
+#include "daemon/net/quiet.h"
 
 /*
  * This folder promises connections from identified processes: packets in, packets out, and bounds
@@ -22,6 +23,7 @@
 struct gm_hub {
 	uv_loop_t *loop;
 	struct gm_lanes lanes;
+	struct gm_quiet quiet;
 	uint64_t generation;
 	uint64_t sequence; /* of the last packet that was packed */
 	struct gm_wire_arena arena;
@@ -78,9 +80,9 @@ struct gm_stream {
 };
 
 /* On success, takes ownership of the socket, and takes a reference to the identity. The client must
- * send its hello within hello_ms. */
-int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t hello_ms,
-	const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer);
+ * send its hello within hello_ms. lane is the key of its lane. */
+int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t lane,
+	uint64_t hello_ms, const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer);
 /* Ends the connection on the loop's next turn. May be called at any time, any number of times. */
 void gm_peer_drop(struct gm_peer *peer);
 /* Ends the connection now. Must not be called from packet() or from a stream. */
@@ -109,7 +111,7 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream);
  * connection is broken. The caller keeps the fds. */
 int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds);
 
-/* Logs a line with the fields GPUMEM_PID and GPUMEM_UID. */
+/* Logs a line with the fields GPUMEM_PID and GPUMEM_UID, unless the user has caused too many. */
 void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

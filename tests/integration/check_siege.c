@@ -178,6 +178,58 @@ START_TEST(a_daemon_started_without_standard_files_logs_into_none_of_its_own)
 }
 END_TEST
 
+/* What a stranger sends is nonsense, so it is dropped, and each drop makes a line. */
+static void send_nonsense(int channel, void *argument)
+{
+	const struct gm_daemon *daemon = argument;
+
+	(void)channel;
+	if (geteuid() == 0)
+		gm_become_stranger();
+	for (int i = 0; i < 2000; i++) {
+		gpumem_status last;
+		struct gm_raw raw;
+		GM_REQUIRE_EQ(gm_raw_connect(&raw, daemon->socket), 0);
+		GM_REQUIRE_EQ(gm_raw_send_bytes(&raw, "nonsense", 8, NULL, 0), 0);
+		gm_raw_drain(&raw, &last);
+		gm_raw_close(&raw);
+	}
+}
+
+START_TEST(a_log_that_nobody_reads_stops_nothing)
+{
+	/* The reader of the daemon's stderr sleeps, and the pipe is full from the start. */
+	static const char *const runner[] = {"bash", "-c",
+		"exec 2> >(exec setpriv --pdeathsig KILL sleep 1000); "
+		"head -c 65536 /dev/zero >&2; exec \"$@\"",
+		"bash", NULL};
+	struct gm_witness witness;
+	struct gm_worker worker;
+
+	gm_witness_start(&witness, &(struct gm_daemon_options){.runner = runner});
+	gm_worker_start(&worker, send_nonsense, &witness.daemon);
+	gm_worker_join(&worker);
+	gm_witness_served(&witness);
+	gm_witness_stop(&witness);
+}
+END_TEST
+
+START_TEST(one_user_cannot_flood_the_log)
+{
+	struct gm_witness witness;
+	struct gm_worker worker;
+
+	gm_witness_start(&witness, NULL);
+	gm_worker_start(&worker, send_nonsense, &witness.daemon);
+	gm_worker_join(&worker);
+	gm_witness_served(&witness);
+	/* Some lines, then one in ten seconds; under a sanitizer it takes a few of those. */
+	GM_REQUIRE(gm_daemon_said(&witness.daemon, "dropped: ") > 0);
+	GM_REQUIRE(gm_daemon_said(&witness.daemon, "dropped") < 1000);
+	gm_witness_stop(&witness);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("siege");
@@ -187,6 +239,8 @@ int main(void)
 	tcase_add_test(tc, a_daemon_without_descriptors_loses_no_session_that_comes_back);
 	tcase_add_test(tc, an_open_that_fails_leaves_nothing_open);
 	tcase_add_test(tc, a_daemon_started_without_standard_files_logs_into_none_of_its_own);
+	tcase_add_test(tc, a_log_that_nobody_reads_stops_nothing);
+	tcase_add_test(tc, one_user_cannot_flood_the_log);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

@@ -10,6 +10,7 @@ backend=${GPUMEM_TEST_BACKEND:-host} lib=/run/sandbox/lib gpus=/run/sandbox/gpus
 
 tests=(
 	units_are_free_of_complaints
+	the_service_is_confined
 	sysusers_and_tmpfiles_make_user_group_and_folder
 	the_socket_is_there_before_the_daemon
 	a_connection_starts_the_daemon
@@ -126,6 +127,11 @@ units_are_free_of_complaints() {
 	local said
 	said=$(systemd-analyze verify --man=no gpumemd.service gpumemd.socket 2>&1 | grep -i gpumemd)
 	expect "systemd-analyze verify" "$said" ""
+}
+
+# The scale goes from 0 to 10; --threshold counts tenths.
+the_service_is_confined() {
+	systemd-analyze security --offline=true --threshold=12 "$(property FragmentPath)" >/dev/null
 }
 
 sysusers_and_tmpfiles_make_user_group_and_folder() {

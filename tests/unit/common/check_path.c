@@ -186,6 +186,25 @@ START_TEST(another_users_folder_is_not_believed_and_roots_is)
 }
 END_TEST
 
+START_TEST(the_administrators_socket_lies_beside_the_other)
+{
+	char path[GM_PATH_BYTES], longest[GM_LIMIT_SOCKET_PATH_BYTES + 1];
+
+	ck_assert_int_eq(gm_path_admin_socket("/run/gpumemd/socket", path), 0);
+	ck_assert_str_eq(path, "/run/gpumemd/admin");
+	ck_assert_int_eq(gm_path_admin_socket("socket", path), 0);
+	ck_assert_str_eq(path, "admin");
+	ck_assert_int_eq(gm_path_admin_socket("/tmp/mine.sock", path), 0);
+	ck_assert_str_eq(path, "/tmp/mine.sock.admin");
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	ck_assert_int_eq(gm_path_admin_socket(longest, path), -ENAMETOOLONG);
+	ck_assert_str_eq(path, "/tmp/mine.sock.admin");
+	longest[GM_LIMIT_SOCKET_PATH_BYTES - 6] = '\0';
+	ck_assert_int_eq(gm_path_admin_socket(longest, path), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("path");
@@ -201,6 +220,7 @@ int main(void)
 	tcase_add_test(tc, a_link_to_a_folder_is_not_believed);
 	tcase_add_test(tc, a_file_in_the_folders_place_is_not_believed);
 	tcase_add_test(tc, another_users_folder_is_not_believed_and_roots_is);
+	tcase_add_test(tc, the_administrators_socket_lies_beside_the_other);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

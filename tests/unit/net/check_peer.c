@@ -55,7 +55,9 @@ static struct gm_peer *new_peer(int *ret_far, uint64_t hello_ms)
 		char why[256];
 		ck_assert_int_eq(gm_identity_read(ends[0], &identity, why), 0);
 	}
-	ck_assert_int_eq(gm_peer_new(&hub, ends[0], identity, hello_ms, &ops, NULL, &made), 0);
+	ck_assert_int_eq(
+		gm_peer_new(&hub, ends[0], identity, identity->uid, hello_ms, &ops, NULL, &made),
+		0);
 	*ret_far = ends[1];
 	return made;
 }

@@ -233,7 +233,8 @@ static bool join(struct wire_client *client, const struct guise *guise)
 	if (r == 0) {
 		if (guise)
 			disguise(identity, guise);
-		r = gm_peer_new(&hub, ends[0], identity, 60000, &peer_ops, &serve, &peer);
+		r = gm_peer_new(
+			&hub, ends[0], identity, identity->uid, 60000, &peer_ops, &serve, &peer);
 		gm_identity_unref(identity);
 	}
 	failing_malloc_pause(true);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two sockets. */
+#include "daemon/front.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "daemon/serve/dispatch.h"
+#include "daemon/service.h"
+
+static void front_open_admin(struct gm_front *front, int passed, gid_t admin_group)
+{
+	char why[GM_ENDPOINT_WHY] = "";
+	int r;
+
+	if (passed >= 0)
+		r = gm_endpoint_adopt(&front->admin_endpoint, passed, why);
+	else if (front->endpoint.own)
+		r = gm_endpoint_open_admin(
+			&front->admin_endpoint, &front->endpoint, admin_group, why);
+	else
+		return; /* the service manager makes the sockets, and was not told of this one */
+	front->admin_open = r == 0;
+	if (r < 0)
+		gm_log(GM_LOG_WARNING,
+			"administrators have no socket of their own, and share the one for all: %s",
+			why);
+}
+
+int gm_front_open(
+	struct gm_front *front, const char *path, const struct gm_config *config, gid_t admin_group)
+{
+	char why[GM_ENDPOINT_WHY] = "";
+	int socket, admin_socket;
+	int r = gm_service_listen_sockets(&socket, &admin_socket);
+	if (r < 0) {
+		gm_log(GM_LOG_ERROR,
+			"socket activation: the service manager must pass exactly one listening SOCK_SEQPACKET socket, and at most one for administrators");
+		return r;
+	}
+
+	if (r > 0)
+		r = gm_endpoint_adopt(&front->endpoint, socket, why);
+	else
+		r = gm_endpoint_open(
+			&front->endpoint, path, config->socket_mode, config->socket_group, why);
+	if (r < 0) {
+		gm_log(GM_LOG_ERROR, "%s", why);
+		return r;
+	}
+
+	front->open = true;
+	front_open_admin(front, admin_socket, admin_group);
+	return 0;
+}
+
+static bool front_is_admin(void *ctx, const struct gm_identity *identity)
+{
+	const struct gm_serve *serve = ctx;
+
+	return gm_identity_may_administer(identity, serve->uid, serve->admin_group);
+}
+
+int gm_front_listen(struct gm_front *front, struct gm_hub *hub, struct gm_serve *serve)
+{
+	static const struct gm_peer_ops ops = {
+		.packet = gm_dispatch_packet,
+		.closed = gm_dispatch_closed,
+	};
+	int r = gm_listener_new(hub, front->endpoint.socket, &ops, serve, &front->listener);
+
+	if (r == 0 && front->admin_open)
+		r = gm_listener_new_admin(hub, front->admin_endpoint.socket, &ops, serve,
+			front_is_admin, &front->admin_listener);
+	return r;
+}
+
+void gm_front_set_bounds(struct gm_front *front, const struct gm_config *config)
+{
+	uint64_t hello_ms = config->hello_deadline_ns / GM_NS_PER_MS;
+
+	gm_listener_set_bounds(front->listener, config->connections_per_uid, hello_ms);
+	gm_listener_set_bounds(front->admin_listener, config->connections_per_uid, hello_ms);
+}
+
+void gm_front_hang_up(struct gm_front *front)
+{
+	gm_listener_close(front->listener);
+	gm_listener_close(front->admin_listener);
+	front->listener = front->admin_listener = NULL;
+}
+
+void gm_front_close(struct gm_front *front)
+{
+	if (front->admin_open)
+		gm_endpoint_close(&front->admin_endpoint);
+	if (front->open)
+		gm_endpoint_close(&front->endpoint);
+	front->admin_open = front->open = false;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_FRONT_H
+#define GM_DAEMON_FRONT_H
+
+#include <stdbool.h>
+
+#include "daemon/config/config.h"
+#include "daemon/net/endpoint.h"
+#include "daemon/net/listener.h"
+#include "daemon/serve/serve.h"
+
+/*
+ * Where the daemon can be reached: the socket for everybody, and beside it the administrators' own,
+ * which no other user can fill up. Either comes from the service manager, or is made here. A daemon
+ * that cannot have the second one goes on without it and says so.
+ */
+struct gm_front {
+	struct gm_endpoint endpoint, admin_endpoint;
+	bool open, admin_open;
+	struct gm_listener *listener, *admin_listener;
+};
+
+/* Opens the sockets. path "": the default. admin_group -1: there is none. On error, logs why and
+ * returns a negative errno. */
+int gm_front_open(struct gm_front *front, const char *path, const struct gm_config *config,
+	gid_t admin_group);
+/* Accepts connections from now on. serve must outlive the front. */
+int gm_front_listen(struct gm_front *front, struct gm_hub *hub, struct gm_serve *serve);
+void gm_front_set_bounds(struct gm_front *front, const struct gm_config *config);
+/* Closes all connections. */
+void gm_front_hang_up(struct gm_front *front);
+/* Closes the sockets, and removes those that were made here. */
+void gm_front_close(struct gm_front *front);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines per uid. A record lives from the first line until the timer finds that its time is over, so
+ * there are as many as uids caused a line in the last GM_QUIET_S seconds. A uid for which there is no
+ * memory says nothing at all.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#include "daemon/net/quiet.h"
+
+struct gm_quiet_user {
+	uid_t uid;
+	uint32_t lines;
+	uint64_t left_out[GM_QUIET_KINDS];
+	UT_hash_handle hh;
+};
+
+static void quiet_sum_up(const struct gm_quiet_user *user)
+{
+	char uid[32], lines[64] = "";
+	const char *const fields[] = {uid, NULL};
+	uint64_t connections = user->left_out[GM_QUIET_CONNECTION];
+	uint64_t others = user->left_out[GM_QUIET_OTHER];
+
+	if (connections == 0 && others == 0)
+		return;
+	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->uid);
+	if (others)
+		snprintf(lines, sizeof(lines), "left out %llu log lines about uid %u",
+			(unsigned long long)others, user->uid);
+	if (connections)
+		gm_log_fields(GM_LOG_WARNING, fields,
+			"dropped %llu more connections from uid %u in %d s%s%s",
+			(unsigned long long)connections, user->uid, GM_QUIET_S,
+			others ? ", and " : "", lines);
+	else
+		gm_log_fields(GM_LOG_WARNING, fields, "%s in %d s", lines, GM_QUIET_S);
+}
+
+static void quiet_on_timer(uv_timer_t *timer)
+{
+	struct gm_quiet *quiet = timer->data;
+	struct gm_quiet_user *user, *next;
+
+	HASH_ITER (hh, quiet->users, user, next) {
+		quiet_sum_up(user);
+		HASH_DELETE(hh, quiet->users, user);
+		free(user);
+	}
+}
+
+void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop)
+{
+	memset(quiet, 0, sizeof(*quiet));
+	uv_timer_init(loop, &quiet->timer); /* cannot fail */
+	uv_unref((uv_handle_t *)&quiet->timer);
+	quiet->timer.data = quiet;
+	quiet->timer_open = true;
+}
+
+void gm_quiet_close(struct gm_quiet *quiet)
+{
+	if (!quiet->timer_open)
+		return;
+	quiet_on_timer(&quiet->timer);
+	uv_close((uv_handle_t *)&quiet->timer, NULL);
+	quiet->timer_open = false;
+}
+
+static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t uid)
+{
+	struct gm_quiet_user *user;
+
+	HASH_FIND(hh, quiet->users, &uid, sizeof(uid), user);
+	if (user)
+		return user;
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->uid = uid;
+	HASH_ADD(hh, quiet->users, uid, sizeof(user->uid), user);
+	if (!user->hh.tbl) {
+		free(user);
+		return NULL;
+	}
+	if (!uv_is_active((uv_handle_t *)&quiet->timer))
+		uv_timer_start(&quiet->timer, quiet_on_timer, GM_QUIET_S * 1000, 0);
+	return user;
+}
+
+bool gm_quiet_allows(
+	struct gm_quiet *quiet, uid_t uid, enum gm_log_level level, enum gm_quiet_kind kind)
+{
+	if (level >= GM_LOG_DEBUG)
+		return true;
+
+	struct gm_quiet_user *user = quiet->timer_open ? quiet_get(quiet, uid) : NULL;
+
+	if (!user)
+		return false;
+	if (user->lines < GM_QUIET_LINES) {
+		user->lines++;
+		return true;
+	}
+	user->left_out[kind]++;
+	return false;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_QUIET_H
+#define GM_DAEMON_QUIET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "common/log.h"
+
+/*
+ * How much one user can make the daemon log. Each uid may cause GM_QUIET_LINES lines in
+ * GM_QUIET_S seconds, whatever they say. What is left out is counted, and one line at the end of
+ * that time says how much it was. The record of a uid outlives its connections. Lines for debugging
+ * are not counted: an administrator asked for them.
+ */
+#define GM_QUIET_LINES 50
+#define GM_QUIET_S     10
+
+struct gm_quiet_user;
+
+/* Embedded in gm_hub. */
+struct gm_quiet {
+	struct gm_quiet_user *users; /* by uid: those that caused a line lately */
+	uv_timer_t timer;
+	bool timer_open;
+};
+
+enum gm_quiet_kind {
+	GM_QUIET_CONNECTION, /* a connection was dropped or refused */
+	GM_QUIET_OTHER,
+	GM_QUIET_KINDS
+};
+
+void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop);
+/* Closes the handle and forgets all. The loop must turn once more before the memory goes. */
+void gm_quiet_close(struct gm_quiet *quiet);
+/* Whether a line of this level that this uid causes may be logged. If not, it is counted. */
+bool gm_quiet_allows(
+	struct gm_quiet *quiet, uid_t uid, enum gm_log_level level, enum gm_quiet_kind kind);
+
+#endif

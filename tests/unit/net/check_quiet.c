@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One user's share of the log. */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/net/quiet.h"
+#include "tests/tap.h"
+
+static uv_loop_t loop;
+static struct gm_quiet quiet;
+static size_t n_lines;
+static char line[512];
+
+static void sink(enum gm_log_level level, const char *message, const char *const *fields)
+{
+	(void)level;
+	(void)fields;
+	n_lines++;
+	snprintf(line, sizeof(line), "%s", message);
+}
+
+static void setup(void)
+{
+	gm_log_set_sink(sink);
+	ck_assert_int_eq(uv_loop_init(&loop), 0);
+	gm_quiet_init(&quiet, &loop);
+}
+
+static void teardown(void)
+{
+	gm_quiet_close(&quiet);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&loop), 0);
+}
+
+static unsigned int allowed(uid_t uid, enum gm_log_level level, enum gm_quiet_kind kind, int n)
+{
+	unsigned int yes = 0;
+
+	for (int i = 0; i < n; i++)
+		yes += gm_quiet_allows(&quiet, uid, level, kind);
+	return yes;
+}
+
+START_TEST(a_user_causes_so_many_lines_and_then_a_sum)
+{
+	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_CONNECTION, 5214), GM_QUIET_LINES);
+	ck_assert_uint_eq(n_lines, 0);
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 1);
+	ck_assert_str_eq(line, "dropped 5164 more connections from uid 1000 in 10 s");
+}
+END_TEST
+
+START_TEST(lines_of_all_kinds_count_together)
+{
+	ck_assert_uint_eq(allowed(1000, GM_LOG_INFO, GM_QUIET_OTHER, 40), 40);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_CONNECTION, 20), 10);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_INFO, GM_QUIET_OTHER, 7), 0);
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 1);
+	ck_assert_str_eq(line,
+		"dropped 10 more connections from uid 1000 in 10 s, and left out 7 log "
+		"lines about uid 1000");
+}
+END_TEST
+
+START_TEST(another_user_is_heard)
+{
+	allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1000);
+	ck_assert_uint_eq(
+		allowed(1001, GM_LOG_NOTICE, GM_QUIET_OTHER, GM_QUIET_LINES), GM_QUIET_LINES);
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 1); /* nothing was left out about the other one */
+	ck_assert_str_eq(line, "left out 950 log lines about uid 1000 in 10 s");
+}
+END_TEST
+
+START_TEST(lines_for_debugging_are_not_counted)
+{
+	ck_assert_uint_eq(allowed(1000, GM_LOG_DEBUG, GM_QUIET_OTHER, 1000), 1000);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_INFO, GM_QUIET_OTHER, 1), 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("quiet");
+	TCase *tests = tcase_create("quiet");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, a_user_causes_so_many_lines_and_then_a_sum);
+	tcase_add_test(tests, lines_of_all_kinds_count_together);
+	tcase_add_test(tests, another_user_is_heard);
+	tcase_add_test(tests, lines_for_debugging_are_not_counted);
+	suite_add_tcase(suite, tests);
+	return gm_tap_run(suite);
+}
