@@ -156,6 +156,7 @@ static int cgroup_set_container(
 	memcpy(cgroup->scope, path, end);
 	cgroup->scope[end] = '\0';
 	cgroup_copy_name(cgroup->container, sizeof(cgroup->container), name, n_name);
+	cgroup->name_is_loose = cgroup->unit[0] || n_name >= sizeof(cgroup->container);
 	return 0;
 }
 
@@ -202,6 +203,7 @@ static void cgroup_add(struct gm_cgroup *to, const struct gm_cgroup *from)
 	if (!to->scope[0] && from->scope[0]) {
 		memcpy(to->scope, from->scope, sizeof(to->scope));
 		memcpy(to->container, from->container, sizeof(to->container));
+		to->name_is_loose = from->name_is_loose;
 	}
 	if (!to->unit[0])
 		memcpy(to->unit, from->unit, sizeof(to->unit));
@@ -242,4 +244,9 @@ int gm_cgroup_parse(const char *text, struct gm_cgroup *ret)
 	for (int rank = 0; rank < 3; rank++)
 		cgroup_add(ret, &best[rank]);
 	return 0;
+}
+
+const char *gm_cgroup_limit_name(const struct gm_cgroup *cgroup)
+{
+	return cgroup->name_is_loose ? cgroup->scope : cgroup->container;
 }

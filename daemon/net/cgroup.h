@@ -2,6 +2,8 @@
 #ifndef GM_DAEMON_CGROUP_H
 #define GM_DAEMON_CGROUP_H
 
+#include <stdbool.h>
+
 #define GM_CGROUP_UNIT_BYTES      256
 #define GM_CGROUP_CONTAINER_BYTES 128
 #define GM_CGROUP_SCOPE_BYTES     1024
@@ -13,7 +15,13 @@ struct gm_cgroup {
 	/* The path down to the container; "": in none. Two containers never have the same one, even
 	 * if one was given the name of the other. */
 	char scope[GM_CGROUP_SCOPE_BYTES];
+	/* The container's name proves nothing: its folder lies below a unit, whose user may have
+	 * made it with any name, or the name was cut. */
+	bool name_is_loose;
 };
+
+/* What limits call the container: its name, or its path where the name proves nothing; "": none. */
+const char *gm_cgroup_limit_name(const struct gm_cgroup *cgroup);
 
 /*
  * Parses the text of /proc/PID/cgroup: v1, v2 or mixed. Of nested containers the outermost counts,

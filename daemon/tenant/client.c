@@ -392,7 +392,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		.uid = identity->uid,
 		.gid = identity->gid,
 		.unit = identity->cgroup.unit,
-		.container = identity->cgroup.container,
+		.container = gm_cgroup_limit_name(&identity->cgroup),
 		.name = name,
 	};
 

@@ -104,6 +104,41 @@ START_TEST(every_runtimes_paths_are_understood)
 }
 END_TEST
 
+/* A user to whom systemd delegated a cgroup can make folders in it, with any names. */
+START_TEST(a_limits_container_is_not_one_that_a_user_named_like_it)
+{
+#define ID "4f2d1c0b9a8f7e6d5c4b3a2918070605f4e3d2c1b0a9988776655443322110ff"
+	static const struct {
+		const char *text, *name;
+	} samples[] = {
+		{"0::/docker/" ID "\n", ID},
+		{"0::/system.slice/docker-" ID ".scope\n", ID},
+		{"0::/lxc/web\n", "web"},
+		{"0::/system.slice/systemd-nspawn@web.service/payload\n", "web"},
+		{"0::/user.slice/user-1000.slice/user@1000.service/docker-" ID ".scope\n",
+			"/user.slice/user-1000.slice/user@1000.service/docker-" ID ".scope"},
+		{"0::/system.slice/bob.service/lxc/web\n", "/system.slice/bob.service/lxc/web"},
+		{"0::/user.slice/user-1000.slice/session-3.scope/lxc/web\n",
+			"/user.slice/user-1000.slice/session-3.scope/lxc/web"},
+		{"0::/user.slice\n", ""},
+	};
+#undef ID
+
+	for (size_t i = 0; i < sizeof(samples) / sizeof(*samples); i++) {
+		struct gm_cgroup got;
+		ck_assert_int_eq(gm_cgroup_parse(samples[i].text, &got), 0);
+		ck_assert_str_eq(gm_cgroup_limit_name(&got), samples[i].name);
+	}
+
+	/* Nor one whose name was cut to the same. */
+	struct gm_cgroup got;
+	char text[512] = "0::/lxc/";
+	memset(text + strlen(text), 'n', 200);
+	ck_assert_int_eq(gm_cgroup_parse(text, &got), 0);
+	ck_assert_str_eq(gm_cgroup_limit_name(&got), text + strlen("0::"));
+}
+END_TEST
+
 START_TEST(a_path_too_long_to_be_told_from_another_is_an_error)
 {
 	char text[3 * GM_CGROUP_SCOPE_BYTES];
@@ -428,6 +463,7 @@ int main(void)
 {
 	Suite *suite = suite_create("identity");
 	TCase *tests = tcase_create("identity");
+	tcase_add_test(tests, a_limits_container_is_not_one_that_a_user_named_like_it);
 	tcase_add_test(tests, every_runtimes_paths_are_understood);
 	tcase_add_test(tests, a_path_too_long_to_be_told_from_another_is_an_error);
 	tcase_add_test(tests, the_depth_of_pid_namespaces_is_counted);
