@@ -312,7 +312,7 @@ static void script_clients(struct gm_fake *f, void *user)
 	client.session = 5;
 	client.pid = 4194303;
 	client.uid = 0;
-	client.name = (char *)"a \033[31mclient rather proud of its long name";
+	client.name = (char *)"\033[31ma client rather proud of its long name";
 	client.unit = (char *)"user@1000.service/app.slice/worker-with-a-long-name.service";
 	client.age_ms = 200000;
 	client.leases = 16384;
@@ -373,7 +373,7 @@ START_TEST(a_client_has_a_row_for_each_device_in_csv)
 
 	has(text, "session,pid,uid,user,name,command,unit,container,state,details,age_ms,leases,"
 		  "device,held,in_use,cached,");
-	has(text, "\n5,4194303,0,root,a \\x1b[31mclient rather proud of its long name,,"
+	has(text, "\n5,4194303,0,root,\\x1b[31ma client rather proud of its long name,,"
 		  "user@1000.service/app.slice/worker-with-a-long-name.service,,quarantined,true,"
 		  "200000,16384,0,");
 	has(text, ",16384,1,");
@@ -392,7 +392,7 @@ START_TEST(clients_are_picked_by_device_user_and_name)
 	json_decref(json);
 
 	/* The name of the other one is hidden, so nobody can tell whether it matches. */
-	options = (struct gm_options){.given = GM_OPTION_NAME, .name = "a *proud*"};
+	options = (struct gm_options){.given = GM_OPTION_NAME, .name = "*a *proud*"};
 	json = parse(run("clients", script_clients, true, &options));
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "clients")), 1);
 	equals(json, "warnings", 0, "kind", "hidden");
