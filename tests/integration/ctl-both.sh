@@ -22,7 +22,7 @@ mount -t tmpfs tmpfs /run || exit 1
 
 printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
 mkdir -m 0755 /run/gpumemd
-mkdir -p -m 0700 "$dir/xdg/gpumemd"
+mkdir -m 0700 "$dir/xdg" "$dir/xdg/gpumemd"
 export XDG_RUNTIME_DIR=$dir/xdg
 users=$dir/xdg/gpumemd/socket systems=/run/gpumemd/socket me=$(id -un)
 

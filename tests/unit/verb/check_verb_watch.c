@@ -232,6 +232,7 @@ START_TEST(a_watch_that_ends_otherwise_is_a_failure)
 	ck_assert_str_eq(text, "");
 	ck_assert_str_eq(trouble.text, "there is no device 3; see 'gpumemctl devices'");
 	free(text);
+	watch_cut = false;
 }
 END_TEST
 
