@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -35,9 +36,11 @@ static void kill_setup(void)
 	signal(SIGTERM, SIG_DFL);
 	victim = fork();
 	ck_assert_int_ge(victim, 0);
-	if (victim == 0)
+	if (victim == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
+	}
 }
 
 static void kill_teardown(void)
