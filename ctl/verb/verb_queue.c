@@ -16,7 +16,7 @@ static const struct gm_column columns[] = {
 	{"user", "USER", 0},
 	{"client", "CLIENT", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"bytes", "ASKED", GM_COLUMN_RIGHT},
-	{"priority", "PRIORITY", GM_COLUMN_RIGHT},
+	{"priority", "PRIO", GM_COLUMN_RIGHT},
 	{"waited_ms", "WAITED", GM_COLUMN_RIGHT},
 	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
 	{"overtaken", "OVERTAKEN", GM_COLUMN_RIGHT},

@@ -52,8 +52,7 @@ START_TEST(who_waits_is_shown_with_what_for)
 {
 	queue_is_empty = false;
 	char *text = run_text("queue", script_queue);
-	has(text,
-		"  0 4711 root trainer  2.0G      -10   3min    -         5 limit     uid:root\n");
+	has(text, "  0 4711 root trainer  2.0G  -10   3min    -         5 limit     uid:root\n");
 	has(text, "29s         0 device");
 	has(text, "guarantee");
 	has(text, "pressure");
