@@ -5,6 +5,7 @@
 # nothing touches.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
+backend=${GPUMEM_TEST_BACKEND:-host}
 ctl=$build/ctl/gpumemctl json=$build/tests/integration/json-get
 . "$source/tests/integration/functions.sh"
 
@@ -45,7 +46,7 @@ start() { # CONFIGURATION
 	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
 	printf '[gpumemd]\nreserve = 0\nmin_free = 0\nhost_limit = 0\nfraction = 1\n%s\n[device 0]\nsize = 2G\n' "$1" >"$dir/conf"
 	: >"$dir/log"
-	"$build/daemon/gpumemd" --backend host --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
+	"$build/daemon/gpumemd" --backend "$backend" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
 	daemon=$!
 	until "$ctl" status >/dev/null 2>&1; do
 		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
