@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The figures that people see must add up and agree: what a client holds, what a cleanup can get back, how often a request is
-# counted, and how pressure falls when many clients are killed at once. Real clients, on a device of 2G of host memory that
-# nothing touches.
+# counted, and how pressure falls when many clients are killed at once. Real clients, on a device of 2G.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 backend=${GPUMEM_TEST_BACKEND:-host}
