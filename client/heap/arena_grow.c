@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "common/arith.h"
@@ -305,9 +306,35 @@ static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 	}
 }
 
+/*
+ * Asks the source for a whole block that is larger than the source could ever give, so that its
+ * refusal says why. Nothing is prepared for such a block: the tables alone would cost more than all
+ * other blocks together. 0: the source gave it after all, because what is known here is out of
+ * date. Then it goes back, and the caller grows as usual.
+ */
+static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uint64_t bytes)
+{
+	struct gm_source_chunk *chunks;
+	size_t n;
+	int r = gm_arena_get(arena, bytes, &chunks, &n, &want->status);
+
+	want->asked = true;
+	if (r)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		if (chunks[i].fd >= 0)
+			close(chunks[i].fd);
+		gm_arena_put(arena, chunks[i].id, chunks[i].bytes);
+	}
+	free(chunks);
+	return 0;
+}
+
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block)
 {
+	const struct gm_source *source = &arena->config.source;
+	uint64_t whole = gm_round_up(want->bytes, GM_CHUNK_MIN);
 	enum grow_stage stage = STAGE_STEP;
 	uint64_t joined = 0;
 	unsigned again = 0;
@@ -315,8 +342,13 @@ int gm_arena_grow(
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
 
-	want->room = arena->config.source.room ? arena->config.source.room(arena->config.source.ctx)
-					       : UINT64_MAX;
+	if (source->most && whole > source->most(source->ctx)) {
+		r = grow_hopeless(arena, want, whole);
+		if (r)
+			return r;
+	}
+
+	want->room = source->room ? source->room(source->ctx) : UINT64_MAX;
 	pthread_mutex_lock(&arena->lock);
 	for (;;) {
 		r = gm_arena_take(arena, want, ret_block);

@@ -16,6 +16,7 @@
 
 #include "client/memory/buffer.h"
 #include "client/session/session_lease.h"
+#include "common/arith.h"
 #include "common/cleanup.h"
 
 #define BUCKETS 1024
@@ -203,6 +204,16 @@ static uint64_t supply_room(void *ctx)
 	return page.room;
 }
 
+static uint64_t supply_most(void *ctx)
+{
+	const struct gm_supply *supply = ctx;
+	struct gm_page_device page;
+
+	if (gm_session_pages_device(&supply->session->pages, supply->device, &page) < 0)
+		return UINT64_MAX;
+	return gm_min(page.capacity, page.max);
+}
+
 void gm_supply_offer(struct gm_supply_offer *offer)
 {
 	offered = offer;
@@ -305,5 +316,10 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 struct gm_source gm_supply_source(struct gm_supply *supply)
 {
 	return (struct gm_source){
-		.ctx = supply, .get = supply_get, .room = supply_room, .put = supply_put};
+		.ctx = supply,
+		.get = supply_get,
+		.room = supply_room,
+		.most = supply_most,
+		.put = supply_put,
+	};
 }

@@ -192,6 +192,58 @@ START_TEST(waiting_ends_with_the_reason)
 }
 END_TEST
 
+/* Asks in vain, and says that this was one request and one refusal. */
+static void hopeless(gpumem_session *session, uint64_t bytes, uint32_t wait_ms, bool buffer,
+	gpumem_status want, const char *why)
+{
+	struct gm_figures before = gm_figures_now(&daemon_);
+	if (buffer) {
+		gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+		gpumem_buffer *none;
+		options.wait_ms = wait_ms;
+		GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, bytes, &options, &none), want);
+	} else {
+		(void)alloc(session, bytes, wait_ms, want);
+	}
+	if (!strstr(gpumem_error_detail(), why))
+		GM_FAIL("not \"%s\" but: %s", why, gpumem_error_detail());
+	struct gm_figures after = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(after.requests, before.requests + 1);
+	GM_REQUIRE_EQ(after.refusals, before.refusals + 1);
+	GM_REQUIRE_EQ(after.leased, before.leased);
+}
+
+START_TEST(what_can_never_be_had_is_one_request_and_costs_no_cache)
+{
+	static const uint32_t waits[] = {0, 3600000, GPUMEM_WAIT_FOREVER};
+	gm_daemon_start(&daemon_,
+		&(struct gm_daemon_options){
+			.config = GM_DAEMON_CONFIG_WITH("decay = 1h\n[limit client:small]\n"
+							"max = 16M\n",
+				"64M")});
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	gpumem_session *session = join(&daemon_), *small;
+	options.socket = daemon_.socket;
+	options.name = "small";
+	GM_REQUIRE_EQ(gpumem_connect(&options, &small), GPUMEM_OK);
+	/* Something is cached, which a trim would give back. */
+	void *ptr = alloc(session, 40 * MiB, 0, GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	for (int i = 0; i < 6; i++) {
+		hopeless(session, 1024 * 1024 * MiB, waits[i / 2], i % 2, GPUMEM_E_NO_MEMORY,
+			"asked for 1.0T, which it can never give");
+		hopeless(session, 66 * MiB, waits[i / 2], i % 2, GPUMEM_E_NO_MEMORY,
+			"asked for 66.0M, which it can never give");
+		hopeless(small, 18 * MiB, waits[i / 2], i % 2, GPUMEM_E_LIMIT,
+			"asked for 18.0M, which it can never have");
+	}
+	GM_REQUIRE_EQ(gm_waiting(&daemon_), 0);
+	gpumem_disconnect(small);
+	gpumem_disconnect(session);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
 /* Holds half, and waits for more than the other half. */
 static void greedy(int channel, void *argument)
 {
@@ -268,6 +320,7 @@ int main(void)
 	tcase_add_loop_test(
 		tcase, who_waits_as_the_daemon_is_configured_holds_up_no_other_thread, 0, 2);
 	tcase_add_test(tcase, waiting_ends_with_the_reason);
+	tcase_add_test(tcase, what_can_never_be_had_is_one_request_and_costs_no_cache);
 	tcase_add_test(tcase, of_two_who_hold_half_and_wait_one_is_told_and_the_other_served);
 	tcase_add_test(tcase, a_waiting_process_that_is_killed_leaves_nothing);
 	suite_add_tcase(suite, tcase);

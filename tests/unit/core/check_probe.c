@@ -45,6 +45,39 @@ static void granted(struct fake_request *which)
 	fake_core_check(&fake, d);
 }
 
+/* Whether it may wait or not, and whatever others cache or have outside the broker. */
+START_TEST(what_can_never_be_granted_is_refused_before_anybody_is_asked)
+{
+	static const uint64_t waits[] = {GM_WAIT_NEVER, 0, SECOND, GM_WAIT_FOREVER};
+	char detail[GM_DETAIL_BYTES];
+	struct gm_owner owner;
+	struct gm_quota_values v = {.set = GM_QUOTA_MAX, .max = GiB};
+	fake_lease(&fake, b, d, GiB);
+	fake_says(&fake, b, d, GiB, 0);
+	gm_owner_by_id(GM_OWNER_UID, 1, &owner);
+	for (unsigned i = 0; i < 4; i++) {
+		fake_wait(&fake, &q, a, d, UINT64_C(1) << 40, waits[i]);
+		ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+		ck_assert_ptr_nonnull(strstr(q.detail, "asked for 1.0T, which it can never give"));
+		ck_assert_ptr_nonnull(strstr(q.detail, "see gpumemctl clients"));
+	}
+	ck_assert_int_eq(
+		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &v, detail), GPUMEM_OK);
+	for (unsigned i = 0; i < 4; i++) {
+		fake_wait(&fake, &q, a, d, GiB + 1, waits[i]);
+		ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+		ck_assert_ptr_nonnull(strstr(q.detail,
+			"uid 1 may hold 1.0G, holds 0B, asked for 1.0G, which it can never have"));
+		ck_assert_ptr_nonnull(strstr(q.detail, "see gpumemctl limit"));
+	}
+	ck_assert_uint_eq(fake.probes, 0);
+	ck_assert_uint_eq(fake.n_asks, 0);
+	ck_assert_uint_eq(fake.n_jobs, 0);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_QUEUED), 0);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), 0);
+}
+END_TEST
+
 START_TEST(a_request_is_not_refused_by_a_figure_older_than_itself)
 {
 	fake_ask(&fake, &q, a, d, 2 * GiB, GM_TRANSPORT_AUTO);
@@ -241,6 +274,7 @@ int main(void)
 	Suite *suite = suite_create("probe");
 	TCase *tcase = tcase_create("probe");
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, what_can_never_be_granted_is_refused_before_anybody_is_asked);
 	tcase_add_test(tcase, a_request_is_not_refused_by_a_figure_older_than_itself);
 	tcase_add_test(tcase, what_does_not_fit_after_the_probe_is_refused_by_what_it_saw);
 	tcase_add_test(tcase, nobody_is_asked_before_the_device_was_probed);

@@ -3,6 +3,7 @@
 #include "autoconf.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 
 #include "tests/tap.h"
@@ -138,6 +139,40 @@ static uint64_t gets_for(uint64_t size)
 		gm_arena_alloc(arena, size, 0, ANY, 0, NULL, &ptr, NULL), GM_ARENA_E_SOURCE);
 	return w.gets - before;
 }
+
+START_TEST(a_block_that_can_never_be_had_is_asked_for_once_and_prepared_for_never)
+{
+	struct gm_arena_stats before, after;
+	void *block = take(6 * MIB);
+
+	give(block);
+	w.most = w.capacity;
+	gm_arena_stats(arena, &before);
+	uint64_t puts = w.puts, maps = w.maps, heap = mallinfo2().uordblks + mallinfo2().hblkhd;
+	for (int i = 0; i < 3; i++) {
+		ck_assert_uint_eq(gets_for(w.capacity + 1), 1);
+		ck_assert_uint_eq(gets_for(UINT64_C(1) << 40), 1);
+		ck_assert_uint_eq(w.last_get, UINT64_C(1) << 40);
+	}
+	/* Not a table was made, and what is cached stays. */
+	ck_assert_uint_eq(w.maps, maps);
+	ck_assert_uint_eq(w.puts, puts);
+	ck_assert_uint_le(mallinfo2().uordblks + mallinfo2().hblkhd, heap);
+	gm_arena_stats(arena, &after);
+	ck_assert_uint_eq(after.held, before.held);
+	ck_assert_uint_eq(after.cached, before.cached);
+}
+END_TEST
+
+START_TEST(a_block_that_can_be_had_after_all_is_had)
+{
+	w.most = 64 * MIB; /* out of date */
+	void *block = take(128 * MIB);
+	ck_assert_uint_ge(w.granted, 128 * MIB);
+	ck_assert_uint_lt(w.granted, 256 * MIB);
+	give(block);
+}
+END_TEST
 
 START_TEST(a_call_that_fails_asks_the_source_once)
 {
@@ -294,6 +329,9 @@ int main(void)
 	tcase_add_test(tests, own_free_chunks_are_moved_together_before_the_source_is_asked);
 	tcase_add_test(tests, what_moving_cannot_bring_is_asked_for);
 	tcase_add_test(tests, a_step_that_is_refused_is_asked_for_smaller);
+	tcase_add_test(
+		tests, a_block_that_can_never_be_had_is_asked_for_once_and_prepared_for_never);
+	tcase_add_test(tests, a_block_that_can_be_had_after_all_is_had);
 	tcase_add_test(tests, a_call_that_fails_asks_the_source_once);
 	tcase_add_test(tests, what_the_source_would_not_give_is_asked_for_when_all_else_was_tried);
 	tcase_add_test(tests, a_refusal_brings_the_sources_status_and_changes_nothing);

@@ -102,6 +102,7 @@ static int world_map(void *ctx, void *addr, uint64_t bytes, int fd)
 	demand(id > 0 && id < w->next_id);
 	demand(w->chunks[id].out && !w->chunks[id].addr && w->chunks[id].bytes == bytes);
 	demand(place_free(w, (uintptr_t)addr, bytes));
+	w->maps++;
 	if (fails(&w->fail_map))
 		r = -EIO;
 	else
@@ -340,6 +341,16 @@ void world_finish_all(struct world *w)
 
 /* ---- the source */
 
+static uint64_t world_most(void *ctx)
+{
+	struct world *w = ctx;
+
+	pthread_mutex_lock(&w->lock);
+	uint64_t most = w->most ? w->most : UINT64_MAX;
+	pthread_mutex_unlock(&w->lock);
+	return most;
+}
+
 static uint64_t world_room(void *ctx)
 {
 	struct world *w = ctx;
@@ -471,7 +482,12 @@ void world_init(struct world *w, bool streams, uint64_t capacity)
 		.stream_id = world_stream_id,
 	};
 	w->source = (struct gm_source){
-		.ctx = w, .get = world_get, .room = world_room, .put = world_put};
+		.ctx = w,
+		.get = world_get,
+		.room = world_room,
+		.most = world_most,
+		.put = world_put,
+	};
 }
 
 void world_deinit(struct world *w)

@@ -44,6 +44,8 @@ struct world {
 	uint64_t open_as;    /* not 0: regions open where this chunk is, as if they were that one */
 	unsigned opened_as;  /* how often that is open */
 	bool tells_room;     /* it is known without a get how much it would grant */
+	uint64_t most;       /* it is known that it never grants more; 0: nothing is known */
+	uint64_t maps;       /* calls to map */
 	bool hold_gets;      /* get waits until this is false */
 	unsigned in_get;
 	pthread_cond_t changed;
