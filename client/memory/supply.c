@@ -209,7 +209,9 @@ static uint64_t supply_most(void *ctx)
 	const struct gm_supply *supply = ctx;
 	struct gm_page_device page;
 
-	if (gm_session_pages_device(&supply->session->pages, supply->device, &page) < 0)
+	/* Without a capacity, the page was never written. */
+	if (gm_session_pages_device(&supply->session->pages, supply->device, &page) < 0 ||
+		page.capacity == 0)
 		return UINT64_MAX;
 	return gm_min(page.capacity, page.max);
 }
