@@ -107,27 +107,27 @@ END_TEST
 /* A user to whom systemd delegated a cgroup can make folders in it, with any names. */
 START_TEST(a_limits_container_is_not_one_that_a_user_named_like_it)
 {
-#define ID "4f2d1c0b9a8f7e6d5c4b3a2918070605f4e3d2c1b0a9988776655443322110ff"
+#define BOX "4f2d1c0b9a8f7e6d5c4b3a2918070605f4e3d2c1b0a9988776655443322110ff"
 	static const struct {
 		const char *text, *name;
-	} samples[] = {
-		{"0::/docker/" ID "\n", ID},
-		{"0::/system.slice/docker-" ID ".scope\n", ID},
+	} boxes[] = {
+		{"0::/docker/" BOX "\n", BOX},
+		{"0::/system.slice/docker-" BOX ".scope\n", BOX},
 		{"0::/lxc/web\n", "web"},
 		{"0::/system.slice/systemd-nspawn@web.service/payload\n", "web"},
-		{"0::/user.slice/user-1000.slice/user@1000.service/docker-" ID ".scope\n",
-			"/user.slice/user-1000.slice/user@1000.service/docker-" ID ".scope"},
+		{"0::/user.slice/user-1000.slice/user@1000.service/docker-" BOX ".scope\n",
+			"/user.slice/user-1000.slice/user@1000.service/docker-" BOX ".scope"},
 		{"0::/system.slice/bob.service/lxc/web\n", "/system.slice/bob.service/lxc/web"},
 		{"0::/user.slice/user-1000.slice/session-3.scope/lxc/web\n",
 			"/user.slice/user-1000.slice/session-3.scope/lxc/web"},
 		{"0::/user.slice\n", ""},
 	};
-#undef ID
+#undef BOX
 
-	for (size_t i = 0; i < sizeof(samples) / sizeof(*samples); i++) {
+	for (size_t i = 0; i < sizeof(boxes) / sizeof(*boxes); i++) {
 		struct gm_cgroup got;
-		ck_assert_int_eq(gm_cgroup_parse(samples[i].text, &got), 0);
-		ck_assert_str_eq(gm_cgroup_limit_name(&got), samples[i].name);
+		ck_assert_int_eq(gm_cgroup_parse(boxes[i].text, &got), 0);
+		ck_assert_str_eq(gm_cgroup_limit_name(&got), boxes[i].name);
 	}
 
 	/* Nor one whose name was cut to the same. */
