@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One thread per device. A job is about one chunk and lives in the chunk, so queueing it cannot
- * fail. Destructions go before creations, because they make room. Creations are kept in one list
- * per turn (core gives each session a turn), and the thread takes one job from each list in a
- * circle. So a client that wants a thousand chunks does not delay one that wants one.
+ * fail. turns.c decides which job is next.
  *
  * Results come back through uv_async in the order of the work, samples included, because a sample
  * is meaningful only together with the chunks that existed when it was taken. The thread must never
@@ -16,8 +14,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define GM_WORKER_BUCKETS 256
+#include "daemon/backend/turns.h"
+
+/* How many results the loop takes before others have their turn. */
+#define GM_WORKER_RESULTS 8
 #define GM_WORKER_STACK   (1024 * 1024)
 
 struct gm_job_queue {
@@ -51,10 +53,7 @@ struct gm_worker {
 
 	pthread_mutex_t lock; /* of everything below, except n_told */
 	pthread_cond_t wake;
-	struct gm_job_queue destroys;
-	/* A turn is represented by its first job: in the order of the circle, and by its number. */
-	struct gm_job_queue turns;
-	struct gm_chunk *by_turn[GM_WORKER_BUCKETS];
+	struct gm_turns turns; /* jobs that have not begun */
 	struct gm_job_queue done;
 	uint64_t n_done; /* since the start */
 	bool want_sample, want_survey;
@@ -86,109 +85,6 @@ static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 		queue->last = NULL;
 	chunk->job.next = NULL;
 	return chunk;
-}
-
-static struct gm_chunk **worker_bucket_of(struct gm_worker *worker, uint64_t turn)
-{
-	return &worker->by_turn[(turn * UINT64_C(0x9e3779b97f4a7c15)) >> 56];
-}
-
-static void worker_circle_append(struct gm_worker *worker, struct gm_chunk *head)
-{
-	head->job.turn_next = NULL;
-	head->job.turn_prev = worker->turns.last;
-	if (worker->turns.last)
-		worker->turns.last->job.turn_next = head;
-	else
-		worker->turns.first = head;
-	worker->turns.last = head;
-}
-
-static void worker_circle_remove(struct gm_worker *worker, struct gm_chunk *head)
-{
-	struct gm_chunk *prev = head->job.turn_prev, *next = head->job.turn_next;
-	if (prev)
-		prev->job.turn_next = next;
-	else
-		worker->turns.first = next;
-	if (next)
-		next->job.turn_prev = prev;
-	else
-		worker->turns.last = prev;
-	head->job.turn_prev = head->job.turn_next = NULL;
-}
-
-static struct gm_chunk *worker_turns_find(struct gm_worker *worker, uint64_t turn)
-{
-	struct gm_chunk *head = *worker_bucket_of(worker, turn);
-	while (head && head->job.turn != turn)
-		head = head->job.bucket_next;
-	return head;
-}
-
-static void worker_turns_push(struct gm_worker *worker, struct gm_chunk *chunk)
-{
-	struct gm_chunk **bucket = worker_bucket_of(worker, chunk->job.turn);
-	struct gm_chunk *head = worker_turns_find(worker, chunk->job.turn);
-	chunk->job.waits = true;
-	chunk->job.prev = chunk->job.next = NULL;
-	if (head) {
-		chunk->job.prev = head->job.last;
-		head->job.last->job.next = chunk;
-		head->job.last = chunk;
-		return;
-	}
-	chunk->job.last = chunk;
-	chunk->job.bucket_next = *bucket;
-	*bucket = chunk;
-	worker_circle_append(worker, chunk);
-}
-
-/* Takes out the first job of a turn. The rest of the turn goes to the end of the circle. */
-static void worker_turns_take_head(struct gm_worker *worker, struct gm_chunk *head)
-{
-	struct gm_chunk **at = worker_bucket_of(worker, head->job.turn);
-	while (*at != head)
-		at = &(*at)->job.bucket_next;
-	worker_circle_remove(worker, head);
-	struct gm_chunk *heir = head->job.next;
-	if (heir) {
-		heir->job.prev = NULL;
-		heir->job.last = head->job.last;
-		heir->job.bucket_next = head->job.bucket_next;
-		*at = heir;
-		worker_circle_append(worker, heir);
-	} else {
-		*at = head->job.bucket_next;
-	}
-
-	head->job.waits = false;
-	head->job.next = head->job.bucket_next = NULL;
-}
-
-/* Takes the first job of the first turn in the circle. */
-static struct gm_chunk *worker_turns_pop(struct gm_worker *worker)
-{
-	struct gm_chunk *head = worker->turns.first;
-	if (head)
-		worker_turns_take_head(worker, head);
-	return head;
-}
-
-static void worker_turns_remove(struct gm_worker *worker, struct gm_chunk *chunk)
-{
-	struct gm_chunk *prev = chunk->job.prev, *next = chunk->job.next;
-	if (!prev) {
-		worker_turns_take_head(worker, chunk);
-		return;
-	}
-	prev->job.next = next;
-	if (next)
-		next->job.prev = prev;
-	else
-		worker_turns_find(worker, chunk->job.turn)->job.last = prev;
-	chunk->job.waits = false;
-	chunk->job.prev = chunk->job.next = NULL;
 }
 
 static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
@@ -242,9 +138,7 @@ static void *worker_thread_main(void *arg)
 			worker_take_survey(worker);
 		else if (worker->want_sample)
 			worker_take_sample(worker);
-		struct gm_chunk *chunk = worker_queue_pop(&worker->destroys);
-		if (!chunk)
-			chunk = worker_turns_pop(worker);
+		struct gm_chunk *chunk = gm_turns_next(&worker->turns);
 		if (chunk) {
 			pthread_mutex_unlock(&worker->lock);
 			worker_run_job(worker, chunk);
@@ -270,18 +164,44 @@ static void *worker_thread_main(void *arg)
 	return NULL;
 }
 
+/* What the loop passes on in one turn. */
+struct worker_results {
+	struct gm_job_queue done;
+	struct worker_sample sample;
+	struct worker_survey survey;
+	bool more;
+};
+
+/* Takes a bounded number of results, and a sample or survey if it belongs among them. */
+static void worker_take_results(struct gm_worker *worker, struct worker_results *results)
+{
+	uint64_t upto = worker->n_told;
+
+	memset(results, 0, sizeof(*results));
+	pthread_mutex_lock(&worker->lock);
+	for (int i = 0; i < GM_WORKER_RESULTS && worker->done.first; i++, upto++)
+		worker_queue_push(&results->done, worker_queue_pop(&worker->done));
+	results->more = worker->done.first;
+	if (worker->sample.ready && worker->sample.after <= upto) {
+		results->sample = worker->sample;
+		worker->sample.ready = false;
+	}
+	if (worker->survey.ready && worker->survey.after <= upto) {
+		results->survey = worker->survey;
+		worker->survey.ready = false;
+		worker->survey.usage = NULL;
+	}
+	pthread_mutex_unlock(&worker->lock);
+}
+
 static void worker_on_async(uv_async_t *async)
 {
 	struct gm_worker *worker = async->data;
-	pthread_mutex_lock(&worker->lock);
-	struct gm_job_queue done = worker->done;
-	struct worker_sample sample = worker->sample;
-	struct worker_survey survey = worker->survey;
-	worker->done = (struct gm_job_queue){NULL, NULL};
-	worker->sample.ready = worker->survey.ready = false;
-	worker->survey.usage = NULL;
-	pthread_mutex_unlock(&worker->lock);
+	struct worker_results results;
 
+	worker_take_results(worker, &results);
+	struct worker_sample sample = results.sample;
+	struct worker_survey survey = results.survey;
 	struct gm_chunk *chunk;
 	for (;;) {
 		if (sample.ready && worker->n_told == sample.after) {
@@ -294,7 +214,7 @@ static void worker_on_async(uv_async_t *async)
 			survey.ready = false;
 			worker->events->surveyed(worker->ctx, worker->number, survey.usage);
 		}
-		chunk = worker_queue_pop(&done);
+		chunk = worker_queue_pop(&results.done);
 		if (!chunk)
 			break;
 		worker->n_told++;
@@ -303,6 +223,8 @@ static void worker_on_async(uv_async_t *async)
 		else
 			worker->events->created(worker->ctx, chunk, chunk->job.result);
 	}
+	if (results.more)
+		uv_async_send(&worker->async);
 }
 
 static void worker_on_closed(uv_handle_t *handle)
@@ -393,10 +315,7 @@ static void worker_submit(
 	chunk->job.turn = turn;
 	chunk->job.result = 0;
 	pthread_mutex_lock(&worker->lock);
-	if (destroy)
-		worker_queue_push(&worker->destroys, chunk);
-	else
-		worker_turns_push(worker, chunk);
+	gm_turns_add(&worker->turns, chunk);
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
@@ -411,7 +330,7 @@ bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk)
 	pthread_mutex_lock(&worker->lock);
 	bool waits = chunk->job.waits;
 	if (waits)
-		worker_turns_remove(worker, chunk);
+		gm_turns_remove(&worker->turns, chunk);
 	pthread_mutex_unlock(&worker->lock);
 	return waits;
 }

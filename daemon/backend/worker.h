@@ -34,8 +34,8 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
  * on its next turn. No job may be queued. worker may be NULL. */
 void gm_worker_stop(struct gm_worker *worker);
 
-/* Queue a job, which cannot fail. created() or destroyed() tells the result. Destructions go first.
- * Creations with different turns alternate. */
+/* Queue a job, which cannot fail. created() or destroyed() tells the result. turns.h says in which
+ * order they are done; turn is the session's id. */
 void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn);
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk);
 /* Cancels a creation. Returns true if it had not begun: then created() is not called for it. */

@@ -61,6 +61,8 @@ struct gm_handle {
 
 struct gm_lease;
 struct gm_request;
+struct gm_turns_session;
+struct gm_turns_user;
 
 struct gm_chunk {
 	uint64_t id;
@@ -69,15 +71,16 @@ struct gm_chunk {
 	/* The domain that may have seen it. Leasing the chunk sets it. An ipc block belongs to its
 	 * domain from the start: the backend may have put it where that domain had one before. */
 	gm_domain domain;
-	uid_t uid;    /* ipc: the uid of that domain */
+	uid_t uid;    /* the uid that wants it, or had it last; (uid_t)-1: nobody did */
 	bool several; /* other domains may have seen it, too */
 	bool single;  /* ipc: its domain has only one client, so it is never pooled */
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
-	bool retried; /* the backend was out of memory once */
-	bool marked;  /* found in the list of ids that a client returns */
-	bool reserve; /* under creation for the reserve */
-	bool decayed; /* doomed because nobody took it from the pool in time */
+	bool retried;      /* the backend was out of memory once */
+	bool marked;       /* found in the list of ids that a client returns */
+	bool reserve;      /* under creation for the reserve */
+	bool after_doomed; /* there is room for it only when what is doomed by then is gone */
+	bool decayed;      /* doomed because nobody took it from the pool in time */
 	struct gm_handle handle;
 
 	struct gm_request *request; /* the request that waits for it; NULL: nobody does */
@@ -91,16 +94,19 @@ struct gm_chunk {
 	struct gm_chunk *decay_prev, *decay_next; /* of the pooled chunks that decay; else NULL */
 	UT_hash_handle hh; /* of all chunks, by id; doomed ones are not in it */
 
-	/* The device thread's own, from the submission of a job to the call that reports its end.
-	 * A job needs no memory of its own, so submitting one cannot fail. */
+	/* The device thread's own, from the submission of a job to the call that reports its end. The
+	 * lists are those of daemon/backend/turns.c. */
 	struct {
-		uint64_t turn;
+		uint64_t turn; /* of the session that wants it */
 		int result;
 		bool destroy;
-		bool waits;                   /* a creation that has not begun */
-		struct gm_chunk *prev, *next; /* of the same turn, or (next) of one queue */
-		struct gm_chunk *last;        /* of a turn: its first chunk keeps it */
-		struct gm_chunk *turn_prev, *turn_next, *bucket_next; /* of the turns */
+		bool waits; /* a creation that has not begun */
+		uint64_t
+			number; /* of a destruction; or of the last one that a creation waits for */
+		struct gm_turns_user *user;
+		struct gm_turns_session *session;
+		struct gm_chunk *prev, *next;         /* of a user's or a session's jobs */
+		struct gm_chunk *all_prev, *all_next; /* of all destructions */
 	} job;
 };
 

@@ -57,6 +57,7 @@ struct gm_chunk *gm_device_new_chunk(
 	chunk->bytes = bytes;
 	chunk->device = device->number;
 	chunk->domain = GM_DOMAIN_FRESH;
+	chunk->uid = (uid_t)-1;
 	chunk->transport = transport;
 	chunk->state = GM_CHUNK_CREATING;
 	chunk->handle.fd = -1;
@@ -79,8 +80,14 @@ void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 
 void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn)
 {
+	const struct gm_ledger *ledger = &device->ledger;
+
 	assert(chunk->state == GM_CHUNK_CREATING);
 	device->jobs++;
+	/* What is charged includes this chunk. After a failure the device had less than it seems. */
+	chunk->after_doomed =
+		chunk->retried || gm_ledger_charged(ledger) + ledger->pooled + ledger->doomed >
+					  gm_device_ceiling(device);
 	device->env->ops.create(device->env->ctx, chunk, turn);
 }
 

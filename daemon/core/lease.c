@@ -76,6 +76,7 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 		chunk->lease = lease;
 		chunk->request = NULL;
 		chunk->domain = lease->domain;
+		chunk->uid = lease->maker->info.uid;
 		chunk->index = lease->next_index++;
 		lease->bytes += chunk->bytes;
 	}

@@ -206,8 +206,8 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 	}
 
 	if (result == -ENOMEM && !chunk->retried) {
-		/* The device thread destroys before it creates, so by then the pool's memory is
-		 * free. */
+		/* The device thread destroys what is doomed by now first, so the pool's memory is
+		 * free then. */
 		chunk->retried = true;
 		gm_pool_clear(&device->pool);
 		gm_reserve_back_off(device);
@@ -292,9 +292,9 @@ static int request_make_chunks(struct gm_device *device, enum gm_transport trans
 			chunk = gm_device_new_chunk(device, transport, plan->size[c]);
 			if (!chunk)
 				goto fail;
+			chunk->uid = session->info.uid;
 			if (transport == GM_TRANSPORT_IPC) {
 				chunk->domain = session->info.domain;
-				chunk->uid = session->info.uid;
 				chunk->single = !session->info.pooling;
 			}
 			DL_APPEND(chunks, chunk);

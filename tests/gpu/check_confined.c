@@ -146,8 +146,7 @@ static void require_confined(void)
 static int confine(char **argv)
 {
 	/* PrivateNetwork=, PrivateIPC=, PrivateMounts=, ProtectHostname= */
-	if (unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWUTS) < 0)
-		fprintf(stderr, "# no namespaces of its own: %m\n");
+	GM_REQUIRE(unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWUTS) == 0);
 	drop_capabilities();
 	forbid();
 	require_confined();

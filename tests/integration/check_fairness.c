@@ -170,8 +170,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("turns");
-	TCase *tests = tcase_create("turns");
+	Suite *suite = suite_create("fairness");
+	TCase *tests = tcase_create("fairness");
 
 	tcase_set_timeout(tests, GM_PATIENCE_MS / 1000.0 * 2);
 	if (GM_TAP_WITH_USERS(many_connections_do_not_come_before_another_user))

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Turns. A circle of users, each with a list of destructions and a circle of sessions, each with a
+ * list of creations. What a user or session is kept in is allocated with its first job and freed with
+ * its last. If there is no memory for that, the job goes to a list of its own, which comes first: so
+ * adding a job never fails.
+ */
+#include "daemon/core/hash_table.h"
+
+#include <stdlib.h>
+
+#include <utlist.h>
+
+#include "daemon/backend/turns.h"
+
+struct gm_turns_session {
+	uint64_t id;
+	struct gm_turns_user *user;
+	struct gm_chunk *creates;
+	struct gm_turns_session *prev, *next; /* in user->circle */
+	UT_hash_handle hh;
+};
+
+struct gm_turns_user {
+	uid_t uid;
+	struct gm_chunk *destroys;
+	struct gm_turns_session *sessions; /* by id */
+	struct gm_turns_session *circle;
+	struct gm_turns_user *prev, *next; /* in turns->circle */
+	UT_hash_handle hh;
+};
+
+static struct gm_turns_user *turns_get_user(struct gm_turns *turns, uid_t uid)
+{
+	struct gm_turns_user *user;
+
+	HASH_FIND(hh, turns->users, &uid, sizeof(uid), user);
+	if (user)
+		return user;
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->uid = uid;
+	HASH_ADD(hh, turns->users, uid, sizeof(user->uid), user);
+	if (!GM_TABLE_ADDED(user)) {
+		free(user);
+		return NULL;
+	}
+	DL_APPEND(turns->circle, user);
+	return user;
+}
+
+static struct gm_turns_session *turns_get_session(struct gm_turns_user *user, uint64_t id)
+{
+	struct gm_turns_session *session;
+
+	HASH_FIND(hh, user->sessions, &id, sizeof(id), session);
+	if (session)
+		return session;
+	session = calloc(1, sizeof(*session));
+	if (!session)
+		return NULL;
+	session->id = id;
+	session->user = user;
+	HASH_ADD(hh, user->sessions, id, sizeof(session->id), session);
+	if (!GM_TABLE_ADDED(session)) {
+		free(session);
+		return NULL;
+	}
+	DL_APPEND(user->circle, session);
+	return session;
+}
+
+static void turns_drop_user_if_idle(struct gm_turns *turns, struct gm_turns_user *user)
+{
+	if (user->destroys || user->sessions)
+		return;
+	HASH_DELETE(hh, turns->users, user);
+	DL_DELETE(turns->circle, user);
+	free(user);
+}
+
+static void turns_drop_session_if_idle(struct gm_turns_session *session)
+{
+	if (session->creates)
+		return;
+	HASH_DELETE(hh, session->user->sessions, session);
+	DL_DELETE(session->user->circle, session);
+	free(session);
+}
+
+void gm_turns_add(struct gm_turns *turns, struct gm_chunk *chunk)
+{
+	struct gm_turns_user *user = turns_get_user(turns, chunk->uid);
+
+	chunk->job.user = user;
+	chunk->job.session = NULL;
+	chunk->job.waits = !chunk->job.destroy;
+	if (chunk->job.destroy) {
+		chunk->job.number = ++turns->n_destroys;
+		DL_APPEND2(turns->destroys, chunk, job.all_prev, job.all_next);
+	} else {
+		chunk->job.number = chunk->after_doomed ? turns->n_destroys : 0;
+		chunk->job.session = user ? turns_get_session(user, chunk->job.turn) : NULL;
+		if (user && !chunk->job.session) {
+			turns_drop_user_if_idle(turns, user);
+			chunk->job.user = NULL;
+		}
+	}
+
+	if (!chunk->job.user)
+		DL_APPEND2(turns->orphans, chunk, job.prev, job.next);
+	else if (chunk->job.destroy)
+		DL_APPEND2(user->destroys, chunk, job.prev, job.next);
+	else
+		DL_APPEND2(chunk->job.session->creates, chunk, job.prev, job.next);
+}
+
+void gm_turns_remove(struct gm_turns *turns, struct gm_chunk *chunk)
+{
+	struct gm_turns_user *user = chunk->job.user;
+	struct gm_turns_session *session = chunk->job.session;
+
+	if (chunk->job.destroy)
+		DL_DELETE2(turns->destroys, chunk, job.all_prev, job.all_next);
+	if (!user) {
+		DL_DELETE2(turns->orphans, chunk, job.prev, job.next);
+	} else if (chunk->job.destroy) {
+		DL_DELETE2(user->destroys, chunk, job.prev, job.next);
+	} else {
+		DL_DELETE2(session->creates, chunk, job.prev, job.next);
+		turns_drop_session_if_idle(session);
+	}
+	if (user)
+		turns_drop_user_if_idle(turns, user);
+	chunk->job.user = NULL;
+	chunk->job.session = NULL;
+	chunk->job.waits = false;
+	chunk->job.prev = chunk->job.next = NULL;
+}
+
+/* The job of the user whose turn it is, or the destruction that it has to wait for. */
+static struct gm_chunk *turns_pick(struct gm_turns *turns, struct gm_turns_user *user)
+{
+	if (user->destroys)
+		return user->destroys;
+
+	struct gm_turns_session *session = user->circle;
+	struct gm_chunk *create = session->creates;
+	if (turns->destroys && turns->destroys->job.number <= create->job.number)
+		return turns->destroys;
+	DL_DELETE(user->circle, session);
+	DL_APPEND(user->circle, session);
+	return create;
+}
+
+struct gm_chunk *gm_turns_next(struct gm_turns *turns)
+{
+	struct gm_turns_user *user = turns->circle;
+	struct gm_chunk *chunk = turns->orphans;
+
+	if (!chunk && user) {
+		DL_DELETE(turns->circle, user);
+		DL_APPEND(turns->circle, user);
+		chunk = turns_pick(turns, user);
+	}
+	if (chunk)
+		gm_turns_remove(turns, chunk);
+	return chunk;
+}
