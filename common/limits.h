@@ -23,6 +23,11 @@
 	X(REQUESTS_IN_FLIGHT, 64, \
 		"further requests of a client are not read until one is answered") \
 	X(SEND_QUEUE_BYTES, 1048576, "a peer that does not read its answers is dropped") \
+	X(UNREAD_BYTES_PER_UID, 16777216, \
+		"a peer whose answers would not be read at once is dropped") \
+	X(UNREAD_BYTES, 134217728, \
+		"a peer whose answers would not be read at once is dropped, unless its uid has " \
+		"no more than one peer may") \
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
 	X(CONNECTIONS, 8192, "a further connection is refused") \
 	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/zeroed.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/reserve.h"
 
@@ -22,7 +23,7 @@ struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device
 	enum gm_transport transport, const char *tag)
 {
 	const struct gm_env *env = device->env;
-	struct gm_lease *lease = calloc(1, sizeof(*lease));
+	struct gm_lease *lease = gm_zeroed(sizeof(*lease));
 	if (!lease)
 		return NULL;
 
@@ -109,7 +110,7 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 		return 0;
 	}
 
-	hold = calloc(1, sizeof(*hold));
+	hold = gm_zeroed(sizeof(*hold));
 	if (!hold)
 		return -ENOMEM;
 	hold->read_only = read_only;

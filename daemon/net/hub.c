@@ -37,9 +37,15 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 		return -ENOMEM;
 	}
 
+	int r = gm_lanes_init(&hub->lanes, loop);
+	if (r < 0) {
+		gm_lanes_close(&hub->lanes);
+		gm_hub_deinit(hub);
+		return r;
+	}
+
 	uv_timer_init(loop, &hub->reaper); /* cannot fail */
 	uv_timer_init(loop, &hub->retry);
-	gm_lanes_init(&hub->lanes, loop);
 	gm_quiet_init(&hub->quiet, loop);
 	hub->reaper.data = hub;
 	hub->retry.data = hub;

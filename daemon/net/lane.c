@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lanes. An epoll set is itself a descriptor that polls readable while one of its members is ready,
- * so the loop waits for lanes as it waits for sockets. The kernel puts a level-triggered member that
+ * so one set can wait for lanes as a lane waits for sockets. The kernel puts a level-triggered member that
  * it has reported at the end of the set's ready list; asking for one event at a time therefore takes
  * the members in turn, at a cost that does not depend on how many are ready.
  *
@@ -22,17 +22,32 @@
 #include "common/limits.h"
 #include "daemon/net/lane.h"
 
-static void lane_on_ready(uv_poll_t *poll, int status, int events)
+/* How many users the loop serves in one turn. If more are ready, the kernel takes them in turn. */
+#define GM_LANE_USERS 64
+
+static void lane_serve(struct gm_lane *lane)
 {
-	struct gm_lane *lane = poll->data;
 	struct epoll_event event;
 
-	(void)events;
-	if (status < 0 || epoll_wait(lane->epoll, &event, 1, 0) != 1)
+	if (epoll_wait(lane->epoll, &event, 1, 0) != 1)
 		return;
-
 	struct gm_lane_fd *fd = event.data.ptr;
 	fd->ready(fd, event.events);
+}
+
+static void lane_on_ready(uv_poll_t *poll, int status, int events)
+{
+	struct gm_lanes *lanes = poll->data;
+	struct epoll_event ready[GM_LANE_USERS];
+
+	(void)events;
+	int n = status < 0 ? 0 : epoll_wait(lanes->epoll, ready, GM_LANE_USERS, 0);
+	/* An event may end lanes, so they are looked up by their keys. */
+	for (int i = 0; i < n; i++) {
+		struct gm_lane *lane = gm_lane_find(lanes, ready[i].data.u64);
+		if (lane)
+			lane_serve(lane);
+	}
 }
 
 static void lane_on_idle(uv_idle_t *idle)
@@ -51,13 +66,25 @@ static void lane_on_idle(uv_idle_t *idle)
 	}
 }
 
-void gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
+int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
 {
 	memset(lanes, 0, sizeof(*lanes));
-	lanes->loop = loop;
+	lanes->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (lanes->epoll < 0)
+		return -errno;
+	int r = uv_poll_init(loop, &lanes->poll, lanes->epoll);
+	if (r < 0) {
+		close(lanes->epoll);
+		return r;
+	}
+
+	lanes->poll.data = lanes;
 	uv_idle_init(loop, &lanes->idle); /* cannot fail */
 	lanes->idle.data = lanes;
-	lanes->idle_open = true;
+	lanes->open = true;
+	r = uv_poll_start(&lanes->poll, UV_READABLE, lane_on_ready);
+	if (r < 0)
+		return r;
 
 	/* The kernel's bound counts what any process of this user has sent, so half of it is ours. One
 	 * uid gets an eighth of that, and never less than one client may have on its way. */
@@ -66,21 +93,20 @@ void gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
 	lanes->fds_per_uid = lanes->fds_max / 8;
 	if (lanes->fds_per_uid < GM_LIMIT_FDS_IN_FLIGHT)
 		lanes->fds_per_uid = GM_LIMIT_FDS_IN_FLIGHT;
+	return 0;
 }
 
 void gm_lanes_close(struct gm_lanes *lanes)
 {
-	if (lanes->idle_open)
-		uv_close((uv_handle_t *)&lanes->idle, NULL);
-	lanes->idle_open = false;
+	if (!lanes->open)
+		return;
+	uv_close((uv_handle_t *)&lanes->idle, NULL);
+	uv_close((uv_handle_t *)&lanes->poll, NULL);
+	close(lanes->epoll);
+	lanes->open = false;
 }
 
 /* ---- lanes */
-
-static void lane_on_closed(uv_handle_t *handle)
-{
-	free(handle->data);
-}
 
 struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uint64_t key)
 {
@@ -99,24 +125,22 @@ static int lane_new(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_l
 	lane->lanes = lanes;
 	lane->key = key;
 	lane->epoll = epoll_create1(EPOLL_CLOEXEC);
-	int r = lane->epoll < 0 ? -errno : uv_poll_init(lanes->loop, &lane->poll, lane->epoll);
-	if (r < 0) {
-		if (lane->epoll >= 0)
-			close(lane->epoll);
+	if (lane->epoll < 0) {
+		int error = errno;
 		free(lane);
-		return r;
+		return -error;
 	}
 
-	lane->poll.data = lane;
-	r = uv_poll_start(&lane->poll, UV_READABLE, lane_on_ready);
-	if (r == 0) {
-		HASH_ADD(hh, lanes->all, key, sizeof(lane->key), lane);
-		if (!lane->hh.tbl)
-			r = -ENOMEM;
-	}
+	HASH_ADD(hh, lanes->all, key, sizeof(lane->key), lane);
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = key};
+	int r = !lane->hh.tbl                                                     ? -ENOMEM
+		: epoll_ctl(lanes->epoll, EPOLL_CTL_ADD, lane->epoll, &event) < 0 ? -errno
+										  : 0;
 	if (r < 0) {
-		uv_close((uv_handle_t *)&lane->poll, lane_on_closed);
+		if (lane->hh.tbl)
+			HASH_DELETE(hh, lanes->all, lane);
 		close(lane->epoll);
+		free(lane);
 		return r;
 	}
 
@@ -146,8 +170,9 @@ void gm_lane_unref(struct gm_lane *lane)
 		return;
 
 	HASH_DELETE(hh, lane->lanes->all, lane);
-	uv_close((uv_handle_t *)&lane->poll, lane_on_closed);
+	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_DEL, lane->epoll, NULL);
 	close(lane->epoll);
+	free(lane);
 }
 
 /* ---- descriptors */

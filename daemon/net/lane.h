@@ -11,24 +11,29 @@
 
 /*
  * Lanes make the loop serve users in turn, not connections. All sockets of one uid are in one epoll
- * set, its lane, and the loop sees a single descriptor per lane. In each turn of the loop a lane
- * delivers one event and runs one task. So a user with 1,000 busy connections gets one packet
+ * set, its lane, and all lanes are in another one, which the loop watches. In each turn of the loop
+ * a lane delivers one event and runs one task. So a user with 1,000 busy connections gets one packet
  * served, then every other user gets one. Inside a lane the kernel takes the ready sockets in turn.
+ *
+ * libuv's own table of descriptors ends the program if it cannot grow. It knows one descriptor of
+ * all lanes, so it need not.
  */
 struct gm_inflight;
 struct gm_lane_task;
 
 /* Embedded in gm_hub. */
 struct gm_lanes {
-	uv_loop_t *loop;
-	struct gm_lane *all;  /* by uid */
+	int epoll; /* has all lanes */
+	uv_poll_t poll;
+	struct gm_lane *all;  /* by key */
 	struct gm_lane *busy; /* those with tasks, in the order of their turns */
 	size_t n_busy;
 	uv_idle_t idle; /* runs while there are tasks */
-	bool idle_open;
+	bool open;
 	/* Descriptors on their way to clients: how many there are, how many there may be, and how
 	 * many of one uid (inflight.c). */
 	uint64_t fds_unread, fds_max, fds_per_uid;
+	uint64_t bytes_unread; /* of answers (unread.c) */
 };
 
 /* One user. It exists while somebody holds a reference. */
@@ -39,18 +44,18 @@ struct gm_lane {
 	uint32_t clients;             /* counted by daemon/tenant: the quarantined ones included */
 	struct gm_inflight *inflight; /* clients with descriptors on their way: inflight.c */
 	uint64_t fds_unread;
+	uint64_t bytes_unread; /* of answers (unread.c) */
 	/* private to lane.c */
 	uint32_t refs;
 	int epoll;
-	uv_poll_t poll;
 	struct gm_lane_task *tasks;
 	struct gm_lane *prev, *next; /* in lanes->busy */
 	UT_hash_handle hh;
 };
 
 /* The bounds on descriptors follow from the process's RLIMIT_NOFILE. */
-void gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
-/* Closes the handle. All lanes must be gone. The loop must turn once more before the memory goes. */
+int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
+/* Closes the handles. All lanes must be gone. The loop must turn once more before the memory goes. */
 void gm_lanes_close(struct gm_lanes *lanes);
 
 /* A lane's key is a uid, with this bit for connections over the administrators' socket: what a user

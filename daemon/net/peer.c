@@ -32,6 +32,7 @@
 #include "common/seqpacket.h"
 #include "daemon/net/inflight.h"
 #include "daemon/net/peer_private.h"
+#include "daemon/net/unread.h"
 
 /* How long to wait for a hello that has arrived and was not read yet. */
 #define GM_PEER_HELLO_GRACE_MS 20
@@ -68,7 +69,7 @@ struct gm_peer {
 	uint32_t pending; /* requests read and not answered */
 	struct gm_inflight inflight;
 	struct queued *first, *last;
-	size_t queue_bytes;
+	struct gm_unread unread;
 	struct gm_stream *streams;
 };
 
@@ -195,6 +196,7 @@ void gm_peer_close(struct gm_peer *peer)
 
 	gm_lane_remove(&peer->socket);
 	gm_inflight_deinit(&peer->inflight);
+	gm_unread_deinit(&peer->unread);
 	close(peer->socket.fd);
 	peer->lane->connections--;
 	gm_lane_unref(peer->lane);
@@ -216,8 +218,8 @@ static bool peer_may_read(const struct gm_peer *peer)
 static bool peer_too_many_waiting(const struct gm_peer *peer)
 {
 	return peer->pending > GM_LIMIT_REQUESTS_IN_FLIGHT &&
-	       peer->queue_bytes + (size_t)(peer->pending - GM_LIMIT_REQUESTS_IN_FLIGHT) *
-					   GM_PEER_WAITING_BYTES >
+	       peer->unread.bytes + (size_t)(peer->pending - GM_LIMIT_REQUESTS_IN_FLIGHT) *
+					    GM_PEER_WAITING_BYTES >
 		       GM_LIMIT_SEND_QUEUE_BYTES;
 }
 
@@ -289,7 +291,7 @@ static int peer_flush_queue(struct gm_peer *peer)
 		peer->first = queued->next;
 		if (!peer->first)
 			peer->last = NULL;
-		peer->queue_bytes -= queued->n;
+		gm_unread_remove(&peer->unread, queued->n);
 		free(queued);
 	}
 	return 0;
@@ -310,7 +312,7 @@ static int peer_pump_stream(struct gm_peer *peer)
 	}
 	if (!stream->parted)
 		peer_answered(peer);
-	peer->queue_bytes -= stream->bytes;
+	gm_unread_remove(&peer->unread, stream->bytes);
 	stream->free(stream);
 	return 0;
 }
@@ -366,15 +368,14 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 {
-	if (!peer->doomed && stream->bytes &&
-		peer->queue_bytes + stream->bytes > GM_LIMIT_SEND_QUEUE_BYTES) {
+	if (!peer->doomed && stream->bytes && !gm_unread_allows(&peer->unread, stream->bytes)) {
 		peer_drop_for(peer, GM_LOG_WARNING, "it does not read its answers");
 	}
 	if (peer->doomed) {
 		stream->free(stream);
 		return;
 	}
-	peer->queue_bytes += stream->bytes;
+	gm_unread_add(&peer->unread, stream->bytes);
 	DL_APPEND2(peer->streams, stream, list_prev, list_next);
 	if (!peer->want_write)
 		peer_pump(peer);
@@ -382,7 +383,7 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 
 static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 {
-	if (peer->queue_bytes + n > GM_LIMIT_SEND_QUEUE_BYTES)
+	if (!gm_unread_allows(&peer->unread, n))
 		return -ENOBUFS;
 
 	struct queued *queued = malloc(sizeof(*queued) + n);
@@ -397,7 +398,7 @@ static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 	else
 		peer->first = queued;
 	peer->last = queued;
-	peer->queue_bytes += n;
+	gm_unread_add(&peer->unread, n);
 	return 0;
 }
 
@@ -592,6 +593,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	}
 
 	gm_inflight_init(&peer->inflight, peer->lane, socket);
+	gm_unread_init(&peer->unread, peer->lane);
 	peer->retry.run = peer_on_retry;
 	peer->lane->connections++;
 	peer->identity = gm_identity_ref(identity);

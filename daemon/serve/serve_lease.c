@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/fdlist.h"
 #include "common/units.h"
+#include "common/zeroed.h"
 #include "daemon/serve/answer.h"
 
 /* A wait that is at least this long counts as forever. */
@@ -240,7 +241,7 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 		return;
 	}
 
-	struct gm_serve_asked *asked = calloc(1, sizeof(*asked));
+	struct gm_serve_asked *asked = gm_zeroed(sizeof(*asked));
 	if (!asked) {
 		gm_serve_fail_memory(peer, id);
 		return;

@@ -28,7 +28,7 @@ struct end {
 static void setup(void)
 {
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
-	gm_lanes_init(&lanes, &loop);
+	ck_assert_int_eq(gm_lanes_init(&lanes, &loop), 0);
 	ck_assert_uint_gt(lanes.fds_max, 0);
 	ck_assert_uint_ge(lanes.fds_per_uid, GM_LIMIT_FDS_IN_FLIGHT);
 	lanes.fds_max = 4 * 512;

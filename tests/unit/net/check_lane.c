@@ -41,7 +41,7 @@ static void on_run(struct gm_lane_task *task)
 static void setup(void)
 {
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
-	gm_lanes_init(&lanes, &loop);
+	ck_assert_int_eq(gm_lanes_init(&lanes, &loop), 0);
 }
 
 static void teardown(void)
