@@ -34,8 +34,6 @@
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
-	X(CHUNKS_PER_DEVICE, 8192, \
-		"pooled chunks are released; if that is not enough, the lease is refused") \
 	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
 	X(WAITING_PER_DEVICE, 4096, "a further request that does not fit is refused at once") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \

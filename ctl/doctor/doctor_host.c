@@ -32,6 +32,8 @@
 /* What the daemon keeps open for a client: its socket, the event socket, a pidfd, two pages. */
 #define FDS_PER_CLIENT 5
 #define FDS_OF_DAEMON  64
+/* Every chunk needs one. Memory is the only bound on chunks; so many are enough for most uses. */
+#define FDS_PER_DEVICE 8192
 
 void gm_doctor_configuration(struct gm_doctor *doctor)
 {
@@ -315,7 +317,7 @@ static uint64_t doctor_count_devices(const struct gm_doctor *doctor)
 
 void gm_doctor_files(struct gm_doctor *doctor)
 {
-	uint64_t wanted = GM_LIMIT_CHUNKS_PER_DEVICE * doctor_count_devices(doctor) +
+	uint64_t wanted = FDS_PER_DEVICE * doctor_count_devices(doctor) +
 			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_DAEMON;
 	const char *whose = "here";
 	struct rlimit limit;
@@ -335,14 +337,16 @@ void gm_doctor_files(struct gm_doctor *doctor)
 
 	if (n >= wanted)
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "descriptors", GM_DOCTOR_NO_DEVICE, NULL,
-			"the limit %s is %llu; at most %llu can be needed", whose,
-			(unsigned long long)n, (unsigned long long)wanted);
+			"the limit %s is %llu; %d clients and %d chunks per device need %llu", whose,
+			(unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
+			(unsigned long long)wanted);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE,
 			"set LimitNOFILE=524288 in the unit of the daemon, or run 'ulimit -Hn 524288' "
 			"before it starts",
-			"the limit %s is %llu; all possible chunks and clients need %llu", whose,
-			(unsigned long long)n, (unsigned long long)wanted);
+			"the limit %s is %llu; %d clients and %d chunks per device need %llu", whose,
+			(unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
+			(unsigned long long)wanted);
 }
 
 void gm_doctor_service(struct gm_doctor *doctor)

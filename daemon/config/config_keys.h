@@ -39,7 +39,7 @@
 	X(FRACTION, "fraction", FRACTION, BOTH, "0.9", "0.95", "0.6", 1, 1000000, NULL) \
 	X(MIN_FREE, "min_free", SIZE, BOTH, "512M", "256M", "1G", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(MAX_POOL, "max_pool", POOL, BOTH, "25%", "50%", "5%", 0, GM_CONFIG_SIZE_MAX, NULL) \
-	X(MAX_POOLED_PER_BUCKET, "max_pooled_per_bucket", COUNT, BOTH, "0", NULL, "8", 0, GM_LIMIT_CHUNKS_PER_DEVICE, NULL) \
+	X(MAX_POOLED_PER_BUCKET, "max_pooled_per_bucket", COUNT, BOTH, "0", NULL, "8", 0, INT32_MAX, NULL) \
 	X(POOL_DECAY, "pool_decay", TIME_OR_OFF, BOTH, "60s", "10min", "5s", 1000000, 24 * GM_CONFIG_HOUR, NULL) \
 	X(RESERVE, "reserve", SIZE, BOTH, "64M", "256M", "16M", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(HOST_LIMIT, "host_limit", HOST_LIMIT, GENERAL, "auto", NULL, NULL, GM_CHUNK_MIN, GM_CONFIG_SIZE_MAX, NULL) \

@@ -198,9 +198,6 @@ void gm_device_make_room(struct gm_device *device, gm_domain spare)
 	uint64_t ceiling = gm_device_ceiling(device);
 	if (used > ceiling)
 		gm_pool_shrink(&device->pool, used - ceiling, spare);
-	while (device->chunks > GM_LIMIT_CHUNKS_PER_DEVICE)
-		if (!gm_pool_evict(&device->pool, spare))
-			break;
 }
 
 void gm_device_settle(struct gm_device *device)

@@ -158,7 +158,7 @@ bool gm_device_release(struct gm_device *device, struct gm_chunk *chunk, struct 
 /* A creation that no request waits for ended. */
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
 
-/* Shrinks the pool until what is charged and the chunks there are fit, sparing one domain. */
+/* Shrinks the pool until what is charged fits below the ceiling, sparing one domain. */
 void gm_device_make_room(struct gm_device *device, gm_domain spare);
 /* Must be called after any change: keeps the pool within the ceiling, updates the level, and
  * reports both. */

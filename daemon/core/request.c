@@ -357,15 +357,6 @@ gpumem_status gm_request_admit(
 		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
 
-	/* Counts the chunks that will be in use. Pooled chunks that the plan leaves can go. */
-	if (device->chunks - (device->pool.chunks - plan.n_pooled) + plan.n_created >
-		GM_LIMIT_CHUNKS_PER_DEVICE)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
-			"device %u has %llu chunks in use, of %d at most; return some, or ask for "
-			"larger leases",
-			device->number, (unsigned long long)(device->chunks - device->pool.chunks),
-			GM_LIMIT_CHUNKS_PER_DEVICE);
-
 	struct gm_lease *target = request->lease;
 	struct gm_chunk *created = NULL;
 	if (!target)

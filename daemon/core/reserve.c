@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reserve: which chunks it should hold, and when to start making them. It promises to ask for
- * nothing that would pass the ceiling, the pool's size or the bound on chunks, and to wait longer
- * and longer after failures. It must never make a request wait: its jobs belong to no session's
+ * nothing that would pass the ceiling or the pool's size, and to wait longer and longer after
+ * failures. It must never make a request wait: its jobs belong to no session's
  * turn.
  */
 #include "daemon/core/reserve.h"
@@ -23,7 +23,7 @@ static unsigned reserve_class_of(uint64_t bytes)
 void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	uint64_t left = gm_min(bytes, (uint64_t)GM_LIMIT_CHUNKS_PER_DEVICE * GM_CHUNK_MIN);
+	uint64_t left = gm_min(bytes, device->info.total);
 	memset(reserve->wanted, 0, sizeof(reserve->wanted));
 	while (left >= 2 * GM_CHUNK_MIN) {
 		unsigned c = reserve_class_of(gm_min(left / 2, GM_CHUNK_MAX));
@@ -44,8 +44,7 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 	const struct gm_ledger *l = &device->ledger;
 	uint64_t pooled = l->pooled + l->unclaimed + bytes;
 	return pooled <= device->pool.max_bytes &&
-	       pooled + gm_ledger_charged(l) <= gm_device_ceiling(device) &&
-	       device->chunks < GM_LIMIT_CHUNKS_PER_DEVICE;
+	       pooled + gm_ledger_charged(l) <= gm_device_ceiling(device);
 }
 
 /* Whether chunks should be made for it, when it is time. */

@@ -259,7 +259,7 @@ START_TEST(a_client_that_goes_while_its_chunks_are_made_leaves_nothing_charged)
 }
 END_TEST
 
-/* A device has a bound on chunks: those that nobody wants any more must not use it up. */
+/* A chunk that nobody wants any more must not take a place in front of the device. */
 START_TEST(who_asks_and_cancels_keeps_nobody_from_memory)
 {
 	struct gm_gate gate;
@@ -272,7 +272,7 @@ START_TEST(who_asks_and_cancels_keeps_nobody_from_memory)
 	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
 	Gm__Wire__Cancel cancel = GM__WIRE__CANCEL__INIT;
 	ask.bytes = 7 * GM_CHUNK_MIN; /* three chunks */
-	for (int i = 0; i <= GM_LIMIT_CHUNKS_PER_DEVICE / 3; i++) {
+	for (int i = 0; i < 3000; i++) {
 		cancel.request = gm_raw_send(&fickle, GM_RAW_PACKET(LEASE, lease, &ask));
 		gm_raw_send(&fickle, GM_RAW_PACKET(CANCEL, cancel, &cancel));
 		GM_REQUIRE(gm_raw_receive(&fickle));

@@ -497,7 +497,7 @@ static const char *const bad_values[][3] = {
 	{"max_pool", "0.25", "\"0.25\" is neither a size, such as 512M, nor a share, such as 25%"},
 	{"max_pool", "101%", "\"101%\" is not a share from 0% to 100%"},
 	{"max_pool", "%", "\"%\" is not a share from 0% to 100%"},
-	{"max_pooled_per_bucket", "8193", "\"8193\" is not between 0 and 8192"},
+	{"max_pooled_per_bucket", "2147483648", "\"2147483648\" is not between 0 and 2147483647"},
 	{"max_pooled_per_bucket", "many", "\"many\" is not a whole number"},
 	{"max_pooled_per_bucket", "8.5", "\"8.5\" is not a whole number"},
 	{"reserve", "64m?", "\"64m?\" is not a size, such as 512M or 1.5G"},

@@ -266,7 +266,7 @@ static void init(struct fake_core *fake, bool asking, bool probing)
 	fake->now = 1;
 	/* Room for every chunk there can be, made at once: the fake must not fail when memory is
 	 * made to fail. */
-	fake->room = (size_t)GM_LIMIT_CHUNKS_PER_DEVICE * 4;
+	fake->room = (size_t)1 << 15;
 	fake->jobs = calloc(fake->room, sizeof(fake->jobs[0]));
 	ck_assert_ptr_nonnull(fake->jobs);
 	ck_assert_int_eq(gm_core_new(&ops, fake, &fake->core), 0);
