@@ -10,12 +10,14 @@
  */
 #include "daemon/broker_private.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,6 +35,10 @@
 
 #define GM_BROKER_STOP_MS   3000
 #define GM_BROKER_SAMPLE_MS 1000
+
+/* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
+ * of the loop, the device threads and the driver. */
+#define GM_BROKER_FDS_LATER 48
 
 /* auto takes the first one that has devices. */
 static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
@@ -411,6 +417,23 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 	return 0;
 }
 
+/* Shares out what the limit on descriptors leaves to clients. The backend is open by now, and has
+ * its own. */
+static void broker_share_fds(struct gm_broker *broker)
+{
+	struct rlimit nofile;
+	uint64_t limit = getrlimit(RLIMIT_NOFILE, &nofile) == 0 ? nofile.rlim_cur : 1024;
+	uint64_t n = GM_BROKER_FDS_LATER;
+	DIR *folder = opendir("/proc/self/fd");
+	for (; folder && readdir(folder); n++)
+		;
+	if (folder)
+		closedir(folder);
+	gm_fd_budget_init(&broker->fds, limit, n);
+	gm_core_share_fds(broker->core, &broker->fds);
+	broker->hub.lanes.budget = &broker->fds;
+}
+
 static int broker_start_core(struct gm_broker *broker, uint32_t n)
 {
 	int r = gm_watch_new(&broker->serve.watch);
@@ -425,6 +448,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (r < 0)
 		return broker_fail(r, "core");
 
+	broker_share_fds(broker);
 	broker->serve.core = broker->core;
 	broker->serve.clients = &broker->clients;
 	r = gm_clients_init(

@@ -337,15 +337,15 @@ void gm_doctor_files(struct gm_doctor *doctor)
 
 	if (n >= wanted)
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "descriptors", GM_DOCTOR_NO_DEVICE, NULL,
-			"the limit %s is %llu; %d clients and %d chunks per device need %llu", whose,
-			(unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
+			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
+			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE,
 			"set LimitNOFILE=524288 in the unit of the daemon, or run 'ulimit -Hn 524288' "
 			"before it starts",
-			"the limit %s is %llu; %d clients and %d chunks per device need %llu", whose,
-			(unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
+			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
+			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);
 }
 

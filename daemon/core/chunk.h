@@ -52,6 +52,14 @@ enum gm_chunk_state {
 	GM_CHUNK_DOOMED,
 };
 
+/* Where a chunk's file descriptor is counted (fds.h). */
+enum gm_fds_column {
+	GM_FDS_NONE,
+	GM_FDS_HELD,  /* leased, or admitted for a lease */
+	GM_FDS_SPARE, /* pooled, or under creation for nobody */
+	GM_FDS_DYING, /* doomed */
+};
+
 /* How the backend names what it made. */
 struct gm_handle {
 	int fd;                           /* fd transport; -1 when empty */
@@ -59,6 +67,7 @@ struct gm_handle {
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 };
 
+struct gm_fds_user;
 struct gm_lease;
 struct gm_request;
 struct gm_turns_session;
@@ -93,6 +102,12 @@ struct gm_chunk {
 	struct gm_chunk *age_prev, *age_next;     /* of its domain's pooled chunks, oldest first */
 	struct gm_chunk *decay_prev, *decay_next; /* of the pooled chunks that decay; else NULL */
 	UT_hash_handle hh; /* of all chunks, by id; doomed ones are not in it */
+
+	/* Kept by fds.c. */
+	enum gm_fds_column fds_column;
+	struct gm_fds_user *fds_user;         /* GM_FDS_HELD: whom it counts for */
+	struct gm_chunk *fds_prev, *fds_next; /* of those that wait for a descriptor; else NULL */
+	uint64_t turn;                        /* of its creation */
 
 	/* The device thread's own, from the submission of a job to the call that reports its end. The
 	 * lists are those of daemon/backend/turns.c. */

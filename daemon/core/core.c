@@ -15,6 +15,7 @@
 #include "common/arith.h"
 #include "daemon/core/climb.h"
 #include "daemon/core/decay.h"
+#include "daemon/core/fds.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/probe.h"
 #include "daemon/core/reserve.h"
@@ -107,6 +108,8 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	core->env = (struct gm_env){
 		.ops = *ops, .ctx = ctx, .devices = core->devices, .pump = core_pump, .core = core};
 	core->env.armed_ns = UINT64_MAX;
+	core->unbounded = GM_FD_BUDGET_NONE;
+	core->env.fds = &core->unbounded;
 	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	*ret_core = core;
@@ -121,10 +124,25 @@ void gm_core_free(struct gm_core *core)
 	assert(!core->env.payers && !core->shares && core->n_leases == 0);
 	for (uint32_t d = 0; d < core->env.n_devices; d++)
 		gm_device_deinit(&core->devices[d]);
-	assert(!core->env.chunks);
+	assert(!core->env.chunks && !core->env.fd_users && !core->env.fd_waiting);
+	core->env.fds->settle = NULL;
 	gm_quotas_deinit(&core->quotas);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
 	free(core);
+}
+
+static void core_settle_fds(void *ctx, bool all)
+{
+	struct gm_core *core = ctx;
+	gm_device_settle_fds(&core->env, all);
+}
+
+void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds)
+{
+	assert(!core->env.chunks);
+	fds->settle = core_settle_fds;
+	fds->ctx = core;
+	core->env.fds = fds;
 }
 
 void gm_core_shutdown(struct gm_core *core)
@@ -409,9 +427,12 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	gm_ledger_destroyed(&d->ledger, chunk->bytes);
 	d->freed += chunk->bytes;
 	bool decayed = chunk->decayed;
+	gm_fds_move(&core->env, chunk, GM_FDS_NONE, NULL);
 	free(chunk);
 
 	gm_env_enter(&core->env);
+	if (core->env.fds->waiting > 0)
+		gm_device_settle_fds(&core->env, false);
 	/* A request that was denied memory may get it now. */
 	if (d->queue.denied > 0)
 		gm_device_wake_queue(d);

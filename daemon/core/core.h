@@ -51,10 +51,14 @@
  */
 
 struct gm_core;
+struct gm_fd_budget;
 
 int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_core);
 /* There must be no session and no chunk any more; gm_core_shutdown() sees to that. */
 void gm_core_free(struct gm_core *core);
+/* Counts the descriptors of chunks in this account from now on, and settles it when others ask. It
+ * must outlive core. Without this call, descriptors have no bound. */
+void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds);
 /* Ends every session and empties the pools. Core is idle once no creation or destruction is under
  * way. */
 void gm_core_shutdown(struct gm_core *core);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "daemon/core/fds.h"
 #include "daemon/core/plan.h"
 
 /* ---- the figures */
@@ -73,29 +74,54 @@ struct gm_chunk *gm_device_new_chunk(
 void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(chunk->state == GM_CHUNK_CREATING && device->chunks > 0);
+	gm_fds_move(device->env, chunk, GM_FDS_NONE, NULL);
 	HASH_DEL(device->env->chunks, chunk);
 	device->chunks--;
 	free(chunk);
 }
 
-void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn)
+/* Submits the creation of a chunk. */
+static void device_submit(struct gm_device *device, struct gm_chunk *chunk)
 {
 	const struct gm_ledger *ledger = &device->ledger;
 
-	assert(chunk->state == GM_CHUNK_CREATING);
-	device->jobs++;
 	/* What is charged includes this chunk. After a failure the device had less than it seems. */
 	chunk->after_doomed =
 		chunk->retried || gm_ledger_charged(ledger) + ledger->pooled + ledger->doomed >
 					  gm_device_ceiling(device);
-	device->env->ops.create(device->env->ctx, chunk, turn);
+	device->env->ops.create(device->env->ctx, chunk, chunk->turn);
+}
+
+void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn)
+{
+	struct gm_env *env = device->env;
+	assert(chunk->state == GM_CHUNK_CREATING);
+	device->jobs++;
+	chunk->turn = turn;
+	if (gm_fds_must_wait(env, chunk))
+		gm_fds_wait(env, chunk);
+	else
+		device_submit(device, chunk);
+}
+
+void gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk)
+{
+	struct gm_env *env = device->env;
+	gm_device_settle_fds(env, true);
+	if (env->fds->dying == 0) {
+		gm_device_create(device, chunk, chunk->turn);
+		return;
+	}
+	device->jobs++;
+	gm_fds_wait(env, chunk);
 }
 
 bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
 {
-	const struct gm_env *env = device->env;
+	struct gm_env *env = device->env;
 	assert(chunk->state == GM_CHUNK_CREATING && device->jobs > 0);
-	if (!env->ops.call_off || !env->ops.call_off(env->ctx, chunk))
+	if (!gm_fds_stop_waiting(env, chunk) &&
+		(!env->ops.call_off || !env->ops.call_off(env->ctx, chunk)))
 		return false;
 	device->jobs--;
 	return true;
@@ -107,6 +133,7 @@ static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 	assert(device->chunks > 0);
 	HASH_DEL(device->env->chunks, chunk);
 	device->chunks--;
+	gm_fds_move(device->env, chunk, GM_FDS_DYING, NULL);
 	chunk->state = GM_CHUNK_DOOMED;
 	chunk->lease = NULL;
 	chunk->request = NULL;
@@ -128,9 +155,16 @@ static void device_pool_released(void *ctx, struct gm_chunk *chunk)
 /* Puts a chunk that the ledger counts as pooled into the pool. Returns whether it was taken. */
 static bool device_pool(struct gm_device *device, struct gm_chunk *chunk)
 {
+	struct gm_env *env = device->env;
+	/* An older chunk must go first if pooled chunks have too many descriptors. */
+	gm_fds_move(env, chunk, GM_FDS_NONE, NULL);
+	if (chunk->transport == GM_TRANSPORT_FD && gm_fd_budget_spare_full(env->fds) &&
+		!gm_pool_evict(&device->pool, chunk->domain))
+		return false;
 	if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) != 0)
 		return false;
-	gm_env_need_tick(device->env, gm_pool_decay_due(&device->pool));
+	gm_fds_move(env, chunk, GM_FDS_SPARE, NULL);
+	gm_env_need_tick(env, gm_pool_decay_due(&device->pool));
 	return true;
 }
 
@@ -200,10 +234,36 @@ void gm_device_make_room(struct gm_device *device, gm_domain spare)
 		gm_pool_shrink(&device->pool, used - ceiling, spare);
 }
 
+/* Releases one pooled chunk that has a descriptor, of the first device that has any. */
+static bool device_evict_any(struct gm_env *env)
+{
+	for (uint32_t n = 0; n < env->n_devices; n++) {
+		struct gm_device *device = &env->devices[n];
+		if (!device->info.transport_fd || !gm_pool_evict(&device->pool, GM_DOMAIN_FRESH))
+			continue;
+		env->ops.device_changed(env->ctx, n);
+		return true;
+	}
+	return false;
+}
+
+void gm_device_settle_fds(struct gm_env *env, bool all)
+{
+	while (env->fds->spare > 0 && (all || gm_fd_budget_short(env->fds)))
+		if (!device_evict_any(env))
+			break;
+
+	struct gm_chunk *chunk;
+	while ((chunk = gm_fds_next(env)))
+		device_submit(&env->devices[chunk->device], chunk);
+}
+
 void gm_device_settle(struct gm_device *device)
 {
 	struct gm_env *env = device->env;
 	gm_device_make_room(device, GM_DOMAIN_FRESH);
+	if (env->fds->waiting > 0)
+		gm_device_settle_fds(env, false);
 	assert(device->pool.bytes == device->ledger.pooled);
 
 	uint32_t ppm = gm_device_pressure(device);

@@ -145,6 +145,8 @@ struct gm_chunk *gm_device_new_chunk(
 void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk);
 /* Submits the creation of a chunk. */
 void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn);
+/* The same after the backend had no descriptor for it: all pooled chunks give up theirs first. */
+void gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk);
 /* Takes back the creation if it has not begun. Then the caller must free the chunk. */
 bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
 
@@ -160,6 +162,9 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 
 /* Shrinks the pool until what is charged fits below the ceiling, sparing one domain. */
 void gm_device_make_room(struct gm_device *device, gm_domain spare);
+/* Releases pooled chunks whose descriptors are needed (all: every one), and starts creations that
+ * waited for a descriptor. */
+void gm_device_settle_fds(struct gm_env *env, bool all);
 /* Must be called after any change: keeps the pool within the ceiling, updates the level, and
  * reports both. */
 void gm_device_settle(struct gm_device *device);

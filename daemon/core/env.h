@@ -5,11 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/fd_budget.h"
 #include "daemon/core/ops.h"
 #include "daemon/core/payer.h"
 
 struct gm_core;
 struct gm_device;
+struct gm_fds_user;
 
 /*
  * What all of core's modules share: the way up to the daemon, the tables of devices, payers and
@@ -28,6 +30,10 @@ struct gm_env {
 	uint32_t n_devices;
 	struct gm_payer *payers; /* by id, in order of age */
 	struct gm_chunk *chunks; /* by id; all but the doomed ones */
+
+	struct gm_fd_budget *fds;     /* never NULL */
+	struct gm_fds_user *fd_users; /* by uid (fds.c) */
+	struct gm_chunk *fd_waiting;  /* for a descriptor, longest first (fds.c) */
 
 	uint64_t armed_ns; /* when the daemon means to call gm_core_tick() */
 	unsigned depth;

@@ -15,7 +15,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/units.h"
+#include "daemon/core/fds.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/reserve.h"
 
@@ -60,6 +62,7 @@ static void request_undo(struct gm_request *request)
 			gm_device_free_chunk(device, chunk);
 		} else {
 			gm_ledger_disown(&device->ledger, account, chunk->bytes);
+			gm_fds_move(device->env, chunk, GM_FDS_SPARE, NULL);
 		}
 	}
 
@@ -216,6 +219,13 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 		return;
 	}
 
+	if ((result == -EMFILE || result == -ENFILE) && !chunk->retried) {
+		chunk->retried = true;
+		gm_device_create_again(device, chunk);
+		gm_device_settle(device);
+		return;
+	}
+
 	DL_DELETE(request->chunks, chunk);
 	struct gm_chunk copy = *chunk;
 	gm_device_free_chunk(device, chunk);
@@ -325,17 +335,33 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 				device->reserve.short_of = true;
 			chunk->state = GM_CHUNK_LEASED;
 			gm_ledger_lease_pooled(&device->ledger, account, chunk->bytes);
+			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->session->fds);
 			DL_APPEND(request->chunks, chunk);
 		}
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
 			struct gm_chunk *chunk = created;
 			DL_DELETE(created, chunk);
 			chunk->request = request;
+			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->session->fds);
 			DL_APPEND(request->chunks, chunk);
 		}
 	}
 	device->pool.misses += plan->n_created;
 	request->missing = plan->n_created;
+}
+
+static __attribute__((cold)) gpumem_status request_refuse_fds(
+	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_fds_user *user = session->fds;
+	const struct gm_fd_budget *fds = session->core->env.fds;
+	return gm_refuse(GPUMEM_E_LIMIT, detail,
+		"uid %u has %llu chunks and asked for %llu more, each of which needs a file descriptor of "
+		"the daemon; %llu of %llu are left, and it may have no more than others can; return some, "
+		"ask for larger leases, or raise LimitNOFILE= of the daemon",
+		(unsigned)user->uid, (unsigned long long)user->held, (unsigned long long)n,
+		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
+		(unsigned long long)gm_fd_budget_for_chunks(fds));
 }
 
 gpumem_status gm_request_admit(
@@ -357,6 +383,10 @@ gpumem_status gm_request_admit(
 		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
 
+	uint64_t own = session->fds->held, fds = plan.n_pooled + plan.n_created;
+	if (transport == GM_TRANSPORT_FD && !gm_fd_budget_allows_chunks(device->env->fds, own, fds))
+		return request_refuse_fds(session, fds, detail);
+
 	struct gm_lease *target = request->lease;
 	struct gm_chunk *created = NULL;
 	if (!target)
@@ -376,6 +406,8 @@ gpumem_status gm_request_admit(
 
 	request_gather(request, device, transport, &plan, created);
 	gm_device_make_room(device, session->info.domain);
+	if (gm_fd_budget_short(device->env->fds))
+		gm_device_settle_fds(device->env, false);
 	if (device->queue.length > 0)
 		gm_queue_overtake(device, account, request->waiting.order);
 	return GPUMEM_OK;

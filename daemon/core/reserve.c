@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "daemon/core/fds.h"
 
 #define RETRY_FIRST_NS UINT64_C(1000000000)
 #define RETRY_DOUBLED  6
@@ -43,7 +44,8 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 {
 	const struct gm_ledger *l = &device->ledger;
 	uint64_t pooled = l->pooled + l->unclaimed + bytes;
-	return pooled <= device->pool.max_bytes &&
+	return pooled <= device->pool.max_bytes && !gm_fd_budget_spare_full(device->env->fds) &&
+	       gm_fd_budget_may_open(device->env->fds) &&
 	       pooled + gm_ledger_charged(l) <= gm_device_ceiling(device);
 }
 
@@ -90,6 +92,7 @@ void gm_reserve_refill(struct gm_device *device)
 			chunk->reserve = true;
 			reserve->coming[c]++;
 			gm_ledger_begin_unclaimed(&device->ledger, size);
+			gm_fds_move(device->env, chunk, GM_FDS_SPARE, NULL);
 			gm_device_create(device, chunk, 0);
 		}
 	}

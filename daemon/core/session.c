@@ -15,6 +15,7 @@
 
 #include "common/arith.h"
 #include "common/token.h"
+#include "daemon/core/fds.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/reserve.h"
 
@@ -55,6 +56,7 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 
 static void session_free(struct gm_session *session)
 {
+	gm_fds_user_unref(&session->core->env, session->fds);
 	free(session->names);
 	free(session);
 }
@@ -76,7 +78,8 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	session->info = *info;
 	session->payer.id = env->ops.new_id(env->ctx);
 	session->payer.session = session;
-	if (session_copy_names(session, info) < 0) {
+	session->fds = gm_fds_user_get(env, info->uid);
+	if (!session->fds || session_copy_names(session, info) < 0) {
 		session_free(session);
 		return -ENOMEM;
 	}

@@ -31,6 +31,7 @@ struct gm_core {
 	struct gm_share *shares; /* by hash of token */
 	uint64_t n_leases;
 	struct gm_core_counters counters;
+	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
 };
 
 /* ---- session.c */
@@ -43,7 +44,8 @@ struct gm_session {
 	struct gm_core *core;
 	struct gm_session_info info;
 	struct gm_token_hash token;
-	char *names; /* what info's unit, container and name point to */
+	struct gm_fds_user *fds; /* whose descriptors its chunks count for */
+	char *names;             /* what info's unit, container and name point to */
 	uint64_t n_shares;
 	uint64_t n_new;             /* pending requests for a new lease */
 	struct gm_request *pending; /* oldest first */

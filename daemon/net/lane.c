@@ -86,6 +86,9 @@ int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
 	if (r < 0)
 		return r;
 
+	lanes->unbounded = GM_FD_BUDGET_NONE;
+	lanes->budget = &lanes->unbounded;
+
 	/* The kernel's bound counts what any process of this user has sent, so half of it is ours. One
 	 * uid gets an eighth of that, and never less than one client may have on its way. */
 	struct rlimit nofile;
@@ -116,6 +119,17 @@ struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uint64_t key)
 	return lane;
 }
 
+/* Counts n more descriptors. Those of administrators come out of their listener's reserve. */
+static void lane_count_fds(const struct gm_lane *lane, int n)
+{
+	if (lane->key & GM_LANE_ADMIN)
+		return;
+	if (n > 0)
+		gm_fd_budget_connect(lane->lanes->budget, (uint64_t)n);
+	else
+		gm_fd_budget_disconnect(lane->lanes->budget, (uint64_t)-n);
+}
+
 static int lane_new(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 {
 	struct gm_lane *lane = calloc(1, sizeof(*lane));
@@ -144,6 +158,7 @@ static int lane_new(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_l
 		return r;
 	}
 
+	lane_count_fds(lane, 1);
 	*ret_lane = lane;
 	return 0;
 }
@@ -170,9 +185,46 @@ void gm_lane_unref(struct gm_lane *lane)
 		return;
 
 	HASH_DELETE(hh, lane->lanes->all, lane);
+	lane_count_fds(lane, -1);
 	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_DEL, lane->epoll, NULL);
 	close(lane->epoll);
 	free(lane);
+}
+
+/* ---- what a user has open */
+
+bool gm_lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n)
+{
+	uint64_t own = 0;
+
+	if (lane)
+		own = 1 + (uint64_t)lane->connections * GM_LANE_CONNECTION_FDS +
+		      (uint64_t)lane->clients * GM_LANE_SESSION_FDS;
+	return gm_fd_budget_allows_connection(lanes->budget, own, n);
+}
+
+void gm_lane_connected(struct gm_lane *lane)
+{
+	lane->connections++;
+	lane_count_fds(lane, GM_LANE_CONNECTION_FDS);
+}
+
+void gm_lane_disconnected(struct gm_lane *lane)
+{
+	lane->connections--;
+	lane_count_fds(lane, -GM_LANE_CONNECTION_FDS);
+}
+
+void gm_lane_joined(struct gm_lane *lane)
+{
+	lane->clients++;
+	lane_count_fds(lane, GM_LANE_SESSION_FDS);
+}
+
+void gm_lane_left(struct gm_lane *lane)
+{
+	lane->clients--;
+	lane_count_fds(lane, -GM_LANE_SESSION_FDS);
 }
 
 /* ---- descriptors */

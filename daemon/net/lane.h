@@ -9,6 +9,8 @@
 
 #include <uthash.h>
 
+#include "common/fd_budget.h"
+
 /*
  * Lanes make the loop serve users in turn, not connections. All sockets of one uid are in one epoll
  * set, its lane, and all lanes are in another one, which the loop watches. In each turn of the loop
@@ -34,14 +36,17 @@ struct gm_lanes {
 	 * many of one uid (inflight.c). */
 	uint64_t fds_unread, fds_max, fds_per_uid;
 	uint64_t bytes_unread; /* of answers (unread.c) */
+	/* What connections and sessions hold open is counted there. Never NULL; whoever knows a
+	 * bound puts its own here before the first connection. */
+	struct gm_fd_budget *budget, unbounded;
 };
 
 /* One user. It exists while somebody holds a reference. */
 struct gm_lane {
 	struct gm_lanes *lanes;
 	uint64_t key;
-	uint32_t connections;         /* counted by peer.c */
-	uint32_t clients;             /* counted by daemon/tenant: the quarantined ones included */
+	uint32_t connections;         /* gm_lane_connected() counts them */
+	uint32_t clients;             /* gm_lane_joined() does: the quarantined ones included */
 	struct gm_inflight *inflight; /* clients with descriptors on their way: inflight.c */
 	uint64_t fds_unread;
 	uint64_t bytes_unread; /* of answers (unread.c) */
@@ -69,6 +74,19 @@ int gm_lane_get(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 struct gm_lane *gm_lane_ref(struct gm_lane *lane);
 /* lane may be NULL. */
 void gm_lane_unref(struct gm_lane *lane);
+
+/* What a connection holds open: its socket and its pidfd. What a session does: its end of the event
+ * channel and the client's page. */
+#define GM_LANE_CONNECTION_FDS 2
+#define GM_LANE_SESSION_FDS    2
+/* Whether the user may have n more descriptors. lane: NULL if the user has none yet; then n counts
+ * the lane, too. */
+bool gm_lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n);
+/* Count connections and sessions, with their descriptors. */
+void gm_lane_connected(struct gm_lane *lane);
+void gm_lane_disconnected(struct gm_lane *lane);
+void gm_lane_joined(struct gm_lane *lane);
+void gm_lane_left(struct gm_lane *lane);
 
 /*
  * A descriptor in a lane, embedded in a struct of its owner. ready() gets EPOLLIN and its like;

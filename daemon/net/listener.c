@@ -28,6 +28,9 @@
 /* How long to stop accepting when not even the reserve helps. */
 #define GM_LISTENER_PAUSE_MS 100
 
+/* How long to leave connections in the backlog while pooled chunks give up their descriptors. */
+#define GM_LISTENER_FDS_MS 5
+
 /* Longest reason for a refusal. */
 #define GM_LISTENER_DETAIL 320
 
@@ -131,6 +134,13 @@ static bool listener_refuses(const struct gm_listener *listener, const struct gm
 			identity->uid, lane->connections);
 		return true;
 	}
+	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
+					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"uid %u has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
+			identity->uid);
+		return true;
+	}
 	return false;
 }
 
@@ -209,6 +219,14 @@ static void listener_take_pause(struct gm_listener *listener, int error)
 	uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_PAUSE_MS, 0);
 }
 
+/* Pooled chunks give up descriptors, which takes the device's thread a moment. The connection waits
+ * in the backlog until then. */
+static void listener_wait_for_fds(struct gm_listener *listener)
+{
+	uv_poll_stop(&listener->poll);
+	uv_timer_start(&listener->pause, listener_on_pause_over, GM_LISTENER_FDS_MS, 0);
+}
+
 /* No descriptors are left. Gives up some of the reserve, and accepts one waiting connection: to
  * refuse it, or to serve it if it is an administrator's. */
 static void listener_use_reserve(struct gm_listener *listener, int error)
@@ -240,6 +258,12 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	}
 
+	struct gm_fd_budget *budget = listener->hub->lanes.budget;
+	if (!listener->admits && !gm_fd_budget_ready(budget, GM_LISTENER_CONNECTION_FDS)) {
+		listener_wait_for_fds(listener);
+		return;
+	}
+
 	/* One connection per turn of the loop: those who have one come before those who want one. */
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (socket >= 0) {
@@ -255,7 +279,10 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	case EMFILE:
 	case ENFILE:
-		listener_use_reserve(listener, errno);
+		if (!listener->admits && gm_fd_budget_exhausted(budget))
+			listener_wait_for_fds(listener);
+		else
+			listener_use_reserve(listener, EMFILE);
 		return;
 	default:
 		listener_take_pause(listener, errno);

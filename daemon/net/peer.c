@@ -198,7 +198,7 @@ void gm_peer_close(struct gm_peer *peer)
 	gm_inflight_deinit(&peer->inflight);
 	gm_unread_deinit(&peer->unread);
 	close(peer->socket.fd);
-	peer->lane->connections--;
+	gm_lane_disconnected(peer->lane);
 	gm_lane_unref(peer->lane);
 	uv_close((uv_handle_t *)&peer->deadline, peer_on_deadline_closed);
 }
@@ -595,7 +595,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	gm_inflight_init(&peer->inflight, peer->lane, socket);
 	gm_unread_init(&peer->unread, peer->lane);
 	peer->retry.run = peer_on_retry;
-	peer->lane->connections++;
+	gm_lane_connected(peer->lane);
 	peer->identity = gm_identity_ref(identity);
 	uv_timer_init(hub->loop, &peer->deadline); /* cannot fail */
 	peer->deadline.data = peer;

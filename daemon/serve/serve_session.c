@@ -117,6 +117,13 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 			gm_peer_identity(peer)->uid);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
+	case -EDQUOT:
+		snprintf(detail, sizeof(detail),
+			"uid %u has as many connections and sessions as the daemon's file descriptors "
+			"allow one user; close some, or raise LimitNOFILE= of the daemon",
+			gm_peer_identity(peer)->uid);
+		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
+		break;
 	case -EMFILE:
 	case -ENFILE:
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT,

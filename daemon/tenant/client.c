@@ -242,7 +242,7 @@ static void client_forget(struct gm_client *client)
 	gm_events_free(client->events);
 	gm_pages_deinit(&client->pages);
 	gm_lane_remove(&client->process);
-	client->lane->clients--;
+	gm_lane_left(client->lane);
 	gm_lane_unref(client->lane);
 	gm_identity_unref(client->identity);
 	free(client);
@@ -399,7 +399,10 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	int r = gm_lane_get(&clients->hub->lanes, identity->uid, &client->lane);
 	if (r < 0)
 		goto no_lane;
-	r = client->lane->clients >= clients->per_uid ? -EUSERS : 0;
+	if (client->lane->clients >= clients->per_uid)
+		r = -EUSERS;
+	else if (!gm_lane_may_open(&clients->hub->lanes, client->lane, GM_LANE_SESSION_FDS))
+		r = -EDQUOT;
 	if (r < 0)
 		goto no_domain;
 	r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
@@ -425,7 +428,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 
 	DL_APPEND(clients->list, client);
 	client->identity = gm_identity_ref(identity);
-	client->lane->clients++;
+	gm_lane_joined(client->lane);
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
 	*ret_client = client;

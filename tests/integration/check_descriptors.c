@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * The daemon's file descriptors. A user who takes as many as it can, for connections, for chunks or
+ * on their way to clients that do not read, keeps nobody else from them. What the pool holds is
+ * given up before anybody is refused.
+ */
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+#define MANY 2000
+
+static const struct gm_daemon_options few = {
+	.config = GM_DAEMON_CONFIG_WITH("", "8G"), .nofile = 1024};
+static const struct gm_daemon_options very_few = {
+	.config = GM_DAEMON_CONFIG_WITH("", "8G"), .nofile = 256};
+
+/* The exit status of gpumemctl. */
+static int run_ctl(const struct gm_daemon *daemon, const char *verb)
+{
+	char program[512];
+	const char *build = getenv("top_builddir");
+	int status;
+
+	snprintf(program, sizeof(program), "%s/ctl/gpumemctl", build ? build : ".");
+	pid_t pid = fork();
+	GM_REQUIRE(pid >= 0);
+	if (pid == 0) {
+		int null = open("/dev/null", O_WRONLY);
+		dup2(null, STDOUT_FILENO);
+		execl(program, program, "--socket", daemon->socket, verb, (char *)NULL);
+		_exit(127);
+	}
+	GM_REQUIRE_EQ(waitpid(pid, &status, 0), pid);
+	GM_REQUIRE(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* Takes leases of one chunk until one is refused. Returns how many it got. */
+static size_t lease_all(struct gm_raw *raw, uint64_t bytes, uint64_t leases[MANY])
+{
+	gpumem_status status = GPUMEM_OK;
+	size_t n = 0;
+
+	while (n < MANY) {
+		struct gm_raw_lease lease;
+		status = gm_raw_lease(raw, 0, bytes, &lease);
+		if (status != GPUMEM_OK)
+			break;
+		GM_REQUIRE_EQ(lease.n, 1);
+		leases[n++] = lease.id;
+		gm_raw_lease_clear(&lease);
+	}
+	/* The refusal names the bound and the remedy. */
+	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
+	GM_REQUIRE(strstr(gm_raw_detail(raw), "LimitNOFILE="));
+	return n;
+}
+
+static void return_all(struct gm_raw *raw, const uint64_t *leases, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		GM_REQUIRE_EQ(gm_raw_return(raw, leases[i], NULL, 0), GPUMEM_OK);
+}
+
+/* A user of whom nothing special is expected: it joins, and has so many small chunks at once. */
+static void expect_served(const struct gm_daemon *daemon, size_t chunks)
+{
+	struct gm_raw raw;
+	uint64_t leases[MANY];
+	size_t n;
+
+	gm_raw_join(&raw, daemon);
+	for (n = 0; n < chunks; n++) {
+		struct gm_raw_lease lease;
+		gpumem_status status = gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease);
+		if (status != GPUMEM_OK)
+			GM_FAIL("refused after %zu: %s", n, gm_raw_detail(&raw));
+		leases[n] = lease.id;
+		gm_raw_lease_clear(&lease);
+	}
+	return_all(&raw, leases, n);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+/* ---- chunks */
+
+static void fill_the_pool(int channel, void *argument)
+{
+	static uint64_t leases[MANY];
+	struct gm_raw raw;
+
+	if (geteuid() == 0)
+		gm_become_stranger();
+	gm_raw_join(&raw, argument);
+	/* Of a size that nobody else asks for. */
+	size_t n = lease_all(&raw, 2 * GM_CHUNK_MIN, leases);
+	GM_REQUIRE(n > 10);
+	return_all(&raw, leases, n);
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+static void expect_pool_gives_way(const struct gm_daemon_options *options, size_t chunks)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+
+	gm_daemon_start(&daemon, options);
+	gm_worker_start(&worker, fill_the_pool, &daemon);
+	gm_hear_word(worker.channel, 'f');
+	GM_REQUIRE(gm_figures_now(&daemon).pooled > 0);
+	expect_served(&daemon, chunks);
+	GM_REQUIRE_EQ(run_ctl(&daemon, "trim"), 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).pooled, 0);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon);
+}
+
+START_TEST(pooled_chunks_give_up_their_descriptors_before_anybody_is_refused)
+{
+	expect_pool_gives_way(&few, 200);
+}
+END_TEST
+
+START_TEST(so_it_is_with_very_few)
+{
+	expect_pool_gives_way(&very_few, 20);
+}
+END_TEST
+
+static void hold_chunks(int channel, void *argument)
+{
+	static uint64_t leases[MANY];
+	struct gm_raw raw;
+
+	gm_become_stranger();
+	gm_raw_join(&raw, argument);
+	GM_REQUIRE(lease_all(&raw, GM_CHUNK_MIN, leases) > 10);
+	GM_REQUIRE(strstr(gm_raw_detail(&raw), "uid 64999"));
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&raw);
+}
+
+START_TEST(a_user_with_many_chunks_leaves_descriptors_to_others)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+
+	gm_daemon_start(&daemon, &few);
+	gm_worker_start(&worker, hold_chunks, &daemon);
+	gm_hear_word(worker.channel, 'f');
+	expect_served(&daemon, 100);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+/* The pool has only chunks that are too large, so each request waits until the device's thread has
+ * destroyed some of them. */
+START_TEST(a_request_waits_for_descriptors_that_the_pool_gives_up)
+{
+	static uint64_t leases[MANY];
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	size_t first = 0;
+
+	gm_daemon_start(&daemon, &very_few);
+	gm_raw_join(&raw, &daemon);
+	for (uint64_t bytes = 4 * GM_CHUNK_MIN; bytes >= GM_CHUNK_MIN; bytes /= 2) {
+		size_t n = lease_all(&raw, bytes, leases);
+		first = first ? first : n;
+		GM_REQUIRE_EQ(n, first);
+		return_all(&raw, leases, n);
+	}
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+/* ---- connections */
+
+static void hold_sessions(int channel, void *argument)
+{
+	static struct gm_raw raws[MANY];
+	const struct gm_daemon *daemon = argument;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	gpumem_status status = GPUMEM_OK;
+	size_t n = 0;
+
+	gm_become_stranger();
+	hello.major = GM_WIRE_MAJOR;
+	while (n < MANY && (status = gm_raw_hello(&raws[n], daemon->socket, &hello)) == GPUMEM_OK)
+		n++;
+	GM_REQUIRE(n > 10);
+	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
+	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "uid 64999"));
+	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "LimitNOFILE="));
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+}
+
+START_TEST(a_user_with_many_connections_leaves_descriptors_to_others)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+
+	gm_daemon_start(&daemon, &few);
+	gm_worker_start(&worker, hold_sessions, &daemon);
+	gm_hear_word(worker.channel, 'f');
+	expect_served(&daemon, 10);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+/* ---- on their way */
+
+#define LIARS 110
+
+static void acknowledge_unread(struct gm_raw *raw, uint64_t seen)
+{
+	Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
+	Gm__Wire__Packet *packet = GM_RAW_PACKET(ACK, ack, &ack);
+
+	packet->fds_seen = seen;
+	gm_raw_send(raw, packet);
+}
+
+/* Opens one lease of many chunks on many connections, reads none of its handles, and says that it
+ * has read them. */
+static void lie_about_handles(int channel, void *argument)
+{
+	static struct gm_raw raws[LIARS];
+	const struct gm_daemon *daemon = argument;
+	struct gm_raw maker;
+	struct gm_raw_lease lease;
+	uint8_t token[GM_TOKEN_BYTES];
+
+	gm_become_stranger();
+	gm_raw_join(&maker, daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	for (int i = 1; i < GM_LIMIT_FDS_IN_FLIGHT; i++)
+		GM_REQUIRE_EQ(gm_raw_grow(&maker, &lease, GM_CHUNK_MIN), GPUMEM_OK);
+	GM_REQUIRE_EQ(lease.n, GM_LIMIT_FDS_IN_FLIGHT);
+	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false,
+			      token),
+		GPUMEM_OK);
+
+	Gm__Wire__Open open_it = GM__WIRE__OPEN__INIT;
+	open_it.token.data = token;
+	open_it.token.len = sizeof(token);
+	for (size_t i = 0; i < LIARS; i++) {
+		gm_raw_join(&raws[i], daemon);
+		gm_raw_send(&raws[i], GM_RAW_PACKET(OPEN, open, &open_it));
+		raws[i].mute = true;
+	}
+	/* The answer to the last connection comes after whatever the others are sent. */
+	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
+	get.lease = lease.id;
+	for (int round = 1; round <= 2; round++) {
+		gm_figures_now(daemon);
+		for (size_t i = 0; i < LIARS; i++) {
+			if (!gm_raw_readable(raws[i].socket))
+				continue;
+			/* The first packet is there, with as many as a packet takes. */
+			acknowledge_unread(&raws[i], raws[i].fds_seen + GM_LIMIT_PACKET_FDS);
+			gm_raw_send(&raws[i], GM_RAW_PACKET(GET_HANDLES, get_handles, &get));
+		}
+	}
+	gm_figures_now(daemon);
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	gm_raw_lease_clear(&lease);
+}
+
+static void be_served(int channel, void *argument)
+{
+	(void)channel;
+	expect_served(argument, 10);
+}
+
+START_TEST(descriptors_that_one_user_does_not_read_stop_nobody_else)
+{
+	struct gm_daemon daemon;
+	struct gm_worker liar, user;
+
+	/* The kernel bounds the descriptors on their way for all users but root. */
+	struct gm_daemon_options options = few;
+	options.uid = GM_STRANGER + 1;
+	gm_daemon_start(&daemon, &options);
+	gm_worker_start(&liar, lie_about_handles, &daemon);
+	gm_hear_word(liar.channel, 'f');
+	for (int i = 0; i < 10; i++) {
+		gm_worker_start(&user, be_served, &daemon);
+		gm_worker_join(&user);
+	}
+	gm_say_word(liar.channel, 'e');
+	gm_worker_join(&liar);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+/* ---- memory is the only bound on chunks */
+
+/* What each of two users takes: together 18 GiB, in chunks of 2 MiB. */
+#define CHUNKS 4608
+
+static void take_small_chunks(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	uid_t uid;
+
+	gm_hear(channel, &uid, sizeof(uid));
+	GM_REQUIRE(setgid(uid) == 0 && setuid(uid) == 0);
+	gm_raw_join(&raw, argument);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	for (int i = 1; i < CHUNKS; i++) {
+		struct gm_raw_lease grown = {.id = lease.id};
+		if (gm_raw_grow(&raw, &grown, GM_CHUNK_MIN) != GPUMEM_OK)
+			GM_FAIL("refused after %d: %s", i, gm_raw_detail(&raw));
+		gm_raw_lease_clear(&grown);
+	}
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	gm_raw_lease_clear(&lease);
+	gm_raw_close(&raw);
+}
+
+START_TEST(small_leases_of_some_users_leave_another_its_guarantee)
+{
+	struct gm_daemon daemon;
+	struct gm_worker workers[2];
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	struct rlimit limit;
+
+	GM_REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	if (limit.rlim_max < 20000) {
+		limit.rlim_max = 20000;
+		GM_REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	}
+	gm_daemon_start(&daemon,
+		&(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH(
+						    "", "64G") "[limit uid:0]\nguarantee = 8G\n"});
+	for (uid_t i = 0; i < 2; i++) {
+		uid_t uid = GM_STRANGER + i;
+		gm_worker_start(&workers[i], take_small_chunks, &daemon);
+		gm_say(workers[i].channel, &uid, sizeof(uid));
+		gm_hear_word(workers[i].channel, 'f');
+	}
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).chunks, 2 * CHUNKS);
+	gm_raw_join(&raw, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, UINT64_C(8) << 30, &lease), GPUMEM_OK);
+	gm_raw_lease_clear(&lease);
+	gm_raw_close(&raw);
+	for (int i = 0; i < 2; i++) {
+		gm_say_word(workers[i].channel, 'e');
+		gm_worker_join(&workers[i]);
+	}
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("descriptors");
+	TCase *tc = tcase_create("descriptors");
+	/* Thousands of chunks are made one by one. */
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, pooled_chunks_give_up_their_descriptors_before_anybody_is_refused);
+	tcase_add_test(tc, so_it_is_with_very_few);
+	tcase_add_test(tc, a_request_waits_for_descriptors_that_the_pool_gives_up);
+	if (GM_TAP_WITH_USERS(a_user_with_many_chunks_leaves_descriptors_to_others))
+		tcase_add_test(tc, a_user_with_many_chunks_leaves_descriptors_to_others);
+	if (GM_TAP_WITH_USERS(a_user_with_many_connections_leaves_descriptors_to_others))
+		tcase_add_test(tc, a_user_with_many_connections_leaves_descriptors_to_others);
+	if (GM_TAP_WITH_USERS(descriptors_that_one_user_does_not_read_stop_nobody_else))
+		tcase_add_test(tc, descriptors_that_one_user_does_not_read_stop_nobody_else);
+	/* The memory of a fake GPU is really there, and this takes more than many machines have. */
+	if (!gm_on_gpu() &&
+		GM_TAP_WITH_USERS(small_leases_of_some_users_leave_another_its_guarantee))
+		tcase_add_test(tc, small_leases_of_some_users_leave_another_its_guarantee);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
