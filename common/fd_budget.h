@@ -57,7 +57,8 @@ static inline bool gm_fd_budget_allows_chunks(
 {
 	uint64_t most = gm_fd_budget_for_chunks(budget);
 
-	return budget->chunks + n <= most && own + n <= most - budget->chunks - n;
+	/* Who has none gets the last one. */
+	return budget->chunks + n <= most && own + n <= most - budget->chunks - n + 1;
 }
 
 /* Whether spare chunks must be released. */

@@ -104,16 +104,18 @@ void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t
 		device_submit(device, chunk);
 }
 
-void gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk)
+bool gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk)
 {
 	struct gm_env *env = device->env;
+	if (chunk->retried)
+		return false;
 	gm_device_settle_fds(env, true);
-	if (env->fds->dying == 0) {
-		gm_device_create(device, chunk, chunk->turn);
-		return;
-	}
+	if (env->fds->dying == 0)
+		return false;
+	chunk->retried = true;
 	device->jobs++;
 	gm_fds_wait(env, chunk);
+	return true;
 }
 
 bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)

@@ -219,12 +219,8 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 		return;
 	}
 
-	if ((result == -EMFILE || result == -ENFILE) && !chunk->retried) {
-		chunk->retried = true;
-		gm_device_create_again(device, chunk);
-		gm_device_settle(device);
+	if ((result == -EMFILE || result == -ENFILE) && gm_device_create_again(device, chunk))
 		return;
-	}
 
 	DL_DELETE(request->chunks, chunk);
 	struct gm_chunk copy = *chunk;
