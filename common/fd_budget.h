@@ -70,7 +70,9 @@ static inline bool gm_fd_budget_short(const struct gm_fd_budget *budget)
 /* Whether a chunk that nobody has would be one too many. */
 static inline bool gm_fd_budget_spare_full(const struct gm_fd_budget *budget)
 {
-	return gm_fd_budget_short(budget) || budget->spare >= gm_fd_budget_for_chunks(budget) / 2;
+	uint64_t most = gm_fd_budget_for_chunks(budget);
+
+	return budget->chunks + budget->spare >= most || budget->spare >= most / 2;
 }
 
 /* Whether one that waits can be opened now. */
