@@ -35,7 +35,8 @@
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
 	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
-	X(WAITING_PER_DEVICE, 4096, "a further request that does not fit is refused at once") \
+	X(WAITING_PER_UID, 1024, \
+		"a further request of the uid that does not fit a device is refused at once") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \
 	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \

@@ -90,13 +90,14 @@ const struct gm_verb gm_verb_queue = {
 	.name = "queue",
 	.arguments = "",
 	.summary = "requests that wait for memory",
-	.help = "The daemon looks at requests by priority, then by arrival. LEFT is the time\n"
-		"until a request ends by itself. OVERTAKEN is the number of requests behind it\n"
-		"that were granted first. WAITS FOR says what is missing:\n\n"
+	.help = "The list is by priority, then by arrival. Among requests of equal priority, the\n"
+		"users take turns. LEFT is the time until a request ends by itself. OVERTAKEN is\n"
+		"the number of requests behind it that were granted while it was the first of its\n"
+		"user to wait for the device. WAITS FOR says what is missing:\n\n"
 		"  device     not enough memory is available\n"
 		"  limit      the owner in the column OF may not hold more\n"
 		"  guarantee  the memory is kept free for other owners\n"
 		"  pressure   it is critical, and there are clients of a higher priority\n"
-		"  turn       a request ahead of it has been overtaken too often\n",
+		"  turn       a request ahead of it goes first, for 10 seconds at most\n",
 	.run = queue_run,
 };

@@ -109,8 +109,8 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *ac
 			never);
 	case GM_BLOCK_TURN:
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-			"other requests wait for device %u and go first, asked for %s; see "
-			"gpumemctl queue",
+			"another request waits for device %u and goes first for a while, asked for "
+			"%s; try again, or see gpumemctl queue",
 			device->number, asked);
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:

@@ -84,8 +84,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		uint64_t now = gm_device_now(d);
 		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
 			gm_device_settle(d);
-		if (gm_queue_due(d) <= now)
-			gm_device_wake_queue(d);
+		gm_queue_tick(d);
 		if (gm_climb_due(d) <= now)
 			env->woken = true;
 		gm_decay_run(d);
@@ -122,8 +121,10 @@ void gm_core_free(struct gm_core *core)
 		return;
 
 	assert(!core->env.payers && !core->shares && core->n_leases == 0);
-	for (uint32_t d = 0; d < core->env.n_devices; d++)
+	for (uint32_t d = 0; d < core->env.n_devices; d++) {
+		gm_line_free_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
+	}
 	assert(!core->env.chunks && !core->env.fd_users && !core->env.fd_waiting);
 	core->env.fds->settle = NULL;
 	gm_quotas_deinit(&core->quotas);

@@ -52,7 +52,7 @@ void gm_deadlock_restart(struct gm_device *device)
 {
 	uint64_t now = gm_device_now(device);
 	struct gm_request *r;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next)
+	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r))
 		deadlock_group_of(device, r)->returned_ns = now;
 	device->queue.look_ns = now;
 }
@@ -77,7 +77,7 @@ static void deadlock_survey(struct gm_device *device)
 {
 	const struct gm_request *r;
 	deadlock_clear(&device->queue.still);
-	DL_FOREACH2 (device->queue.requests, r, waiting.next)
+	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r))
 		deadlock_clear(deadlock_group_of(device, r));
 
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
@@ -125,10 +125,12 @@ static struct gm_request *deadlock_least(
 	struct gm_device *device, const struct gm_standstill *group)
 {
 	struct gm_request *r, *last = NULL;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
+	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r)) {
 		const struct gm_account *account = r->waiting.account;
 		if (gm_waiting_endless(&r->waiting) && account->held > 0 &&
-			deadlock_is_in(device, account, group))
+			deadlock_is_in(device, account, group) &&
+			(!last || gm_waiting_before(
+					  &last->waiting, r->waiting.priority, r->waiting.order)))
 			last = r;
 	}
 	return last;
@@ -149,7 +151,7 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 	 * for this long. */
 	queue->look_ns = gm_plus(now, gm_policy_deadlock_ns(&device->info.policy));
 	deadlock_survey(device);
-	DL_FOREACH2 (queue->requests, r, waiting.next) {
+	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r)) {
 		if (!gm_waiting_endless(&r->waiting))
 			continue;
 		uint64_t due = deadlock_due(device, r);

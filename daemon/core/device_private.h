@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "daemon/core/device.h"
 #include "daemon/core/env.h"
@@ -19,7 +20,7 @@
  *
  *   reserve.short_of   set by device.c and request.c, too, when a fresh chunk leaves the pool or
  *                      does not get there
- *   queue.woken        set by gm_device_wake_queue(), which any module may call
+ *   queue.woken, news  set by gm_device_wake_queue(), which any module may call
  *   pool.misses        counted by request.c
  *   pool.returns       counted by lease.c
  */
@@ -71,17 +72,49 @@ struct gm_ladder {
 	bool powerless;      /* terminate() has failed since the level became critical */
 };
 
+/* The requests of one uid that wait for the device. Kept by line.c, and by turn.c, queue.c and
+ * ask.c where it says so. */
+struct gm_line {
+	uid_t uid;
+	uint32_t length;
+	struct gm_request *requests; /* in order */
+	/* Kept by turn.c: the first in order that waits for room on the device. It counts who
+	 * overtakes it, and it may hold others back, but not before this time. */
+	struct gm_request *first;
+	uint64_t rest_ns;
+	/* Kept by queue.c: going through the line, in slices if it is long. */
+	struct gm_request *at;      /* the next request to be looked at; NULL: the first one */
+	struct gm_request *ahead;   /* looked at before that; NULL: none */
+	uint32_t left;              /* requests still to be looked at */
+	uint32_t work;              /* what is left of the slice */
+	uint64_t due_ns;            /* when to go through it although nothing has happened */
+	uint64_t next_due_ns;       /* the same, of the requests that were looked at so far */
+	bool foreign, next_foreign; /* one of them lacks what foreign programs have */
+	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
+	 * asked until then. */
+	const struct gm_tally *dry;
+	uint64_t dry_ns;
+	const struct gm_request *listed; /* the next one of a list that is being made */
+	struct gm_line *prev, *next;
+};
+
 /* Kept by queue.c. */
 struct gm_queue {
-	struct gm_request *requests; /* in order */
-	uint64_t length;
+	struct gm_line *lines; /* the uid whose turn it is first */
+	uint64_t length;       /* of all lines */
 	uint64_t last_order;
-	uint64_t changes;   /* of the list: a walk over it notices that the list moved */
-	uint64_t exhausted; /* requests that may not be overtaken any more */
-	uint64_t denied;    /* requests that the backend had no memory for */
-	uint64_t endless;   /* requests without a deadline */
-	bool woken;         /* something may have come back */
-	uint64_t due_ns;    /* when the first request is due; valid while the queue is not woken */
+	uint64_t denied;  /* requests that the backend had no memory for */
+	uint64_t endless; /* requests without a deadline */
+	uint64_t granted; /* requests, since the start */
+	uint64_t steps;   /* since the start: how often a request or a line was looked at */
+	bool woken;       /* it will be gone through */
+	bool news;        /* something may have come back: every request is to be looked at */
+	bool running;     /* it is being gone through */
+	uint64_t due_ns;  /* when the first request is due; valid while the queue is not woken */
+	/* Kept by turn.c. */
+	struct gm_request *holder; /* holds others back; NULL: none does */
+	uint64_t hold_ns;          /* since when */
+	uint64_t rest_ns;          /* no request may begin before this time */
 	/* Kept by deadlock.c. */
 	struct gm_standstill still; /* of all accounts */
 	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */
@@ -122,10 +155,11 @@ static inline uint64_t gm_device_now(const struct gm_device *device)
 	return gm_env_now(device->env);
 }
 
-/* The queue will be gone through before the call into core returns. */
+/* Something may have come back. The queue will be gone through before the call into core returns; a
+ * long line in it is gone through in slices, and the rest of it follows in ticks. */
 static inline void gm_device_wake_queue(struct gm_device *device)
 {
-	device->env->woken = device->queue.woken = true;
+	device->env->woken = device->queue.woken = device->queue.news = true;
 }
 
 uint64_t gm_device_capacity(const struct gm_device *device);

@@ -202,6 +202,29 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	return r;
 }
 
+uint64_t gm_ladder_claimed(const struct gm_device *device, const struct gm_account *self)
+{
+	uint64_t sum = 0;
+	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next)
+		if (p->accounts[device->number].guaranteed)
+			p->accounts[device->number].guaranteed->planned = 0;
+
+	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
+		const struct gm_account *account = &p->accounts[device->number];
+		if (p->ending || p->quarantined || account->asked.ignored > 0)
+			continue;
+		struct gm_use use = ladder_use_of(device, p);
+		struct gm_tally *kept = account->guaranteed;
+		if (kept && kept != self->guaranteed) {
+			uint64_t over = gm_minus(kept->held, kept->guarantee);
+			use.cached = gm_min(use.cached, gm_minus(over, kept->planned));
+			kept->planned += use.cached;
+		}
+		sum += use.rough ? 0 : use.cached;
+	}
+	return sum;
+}
+
 /* ---- carrying out */
 
 static const char *const ladder_triggers[GM_TRIGGERS] = {

@@ -37,6 +37,9 @@ void gm_ladder_end_runs(struct gm_device *device);
  */
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully);
+/* The bytes that clients say they could return and that would help self. A client that let its last
+ * deadline pass is not believed, nor is one that cannot tell. */
+uint64_t gm_ladder_claimed(const struct gm_device *device, const struct gm_account *self);
 /* The bytes that clients were asked for by this trigger and still owe. */
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
 /* Whether clients still have time to return what they were asked for. */

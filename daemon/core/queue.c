@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that wait. This file promises what queue.h says: an order, a bound on being overtaken,
- * an end for every request, and that no request waits for memory that nobody will ever bring back.
- * It must never keep memory back for a waiting request: the memory stays available to any request
- * that may take it.
+ * Requests that wait. This file promises what queue.h says: an order, an end for every request, and
+ * that no request waits for memory that nobody will ever bring back. It must never let one uid's
+ * requests cost the others more than a slice of work per turn.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -21,62 +20,11 @@
 
 /* ---- order */
 
-static bool queue_is_before(const struct gm_waiting *w, int32_t priority, uint64_t order)
-{
-	return w->priority > priority || (w->priority == priority && w->order < order);
-}
-
-static int queue_compare(const struct gm_request *a, const struct gm_request *b)
-{
-	return queue_is_before(&a->waiting, b->waiting.priority, b->waiting.order) ? -1 : 1;
-}
-
-/* Whether an account that gets memory takes what the waiting request lacks. */
-static bool queue_wants_same(const struct gm_waiting *w, const struct gm_account *account)
-{
-	switch (w->block) {
-	case GM_BLOCK_DEVICE:
-	case GM_BLOCK_GUARANTEE:
-		return true;
-	case GM_BLOCK_QUOTA:
-		return gm_account_counts_for(account, w->tally);
-	case GM_BLOCK_NONE:
-	case GM_BLOCK_CRITICAL: /* holds back every request behind it as well */
-	case GM_BLOCK_TURN:     /* the request it waits for bars those behind it, too */
-		break;
-	}
-	return false;
-}
-
-bool gm_queue_bars(const struct gm_device *device, const struct gm_account *account, uint64_t order)
-{
-	const struct gm_request *r;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
-		const struct gm_waiting *w = &r->waiting;
-		if (!queue_is_before(w, account->priority, order))
-			break;
-		if (w->overtaken >= GM_QUEUE_OVERTAKES && queue_wants_same(w, account))
-			return true;
-	}
-	return false;
-}
-
-void gm_queue_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order)
-{
-	struct gm_request *r;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
-		struct gm_waiting *w = &r->waiting;
-		if (!queue_is_before(w, account->priority, order))
-			break;
-		if (queue_wants_same(w, account) && ++w->overtaken == GM_QUEUE_OVERTAKES)
-			device->queue.exhausted++;
-	}
-}
-
 void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 {
 	struct gm_request *r;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
+	struct gm_line *line;
+	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r)) {
 		struct gm_waiting *w = &r->waiting;
 		w->priority = w->account->priority;
 		if (w->tally)
@@ -84,36 +32,41 @@ void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 		if (w->block == GM_BLOCK_QUOTA && !w->tally)
 			w->block = GM_BLOCK_DEVICE;
 	}
-	DL_SORT2(device->queue.requests, queue_compare, waiting.prev, waiting.next);
-	device->queue.changes++;
+	DL_FOREACH (device->queue.lines, line) {
+		gm_line_sort(line);
+		line->dry_ns = 0;
+	}
 	/* A new limit has a clock of its own, and the policy may have changed as well. */
 	gm_deadlock_restart(device);
 }
 
+/* When the request must be looked at although nothing has happened. */
+static uint64_t queue_due_of(const struct gm_waiting *w, uint64_t now)
+{
+	/* If its time to ask clients has come already, others are being asked. The end of that
+	 * wakes the queue. */
+	if (!w->parked && !w->probe && w->again_ns > now)
+		return gm_min(w->again_ns, w->until_ns);
+	return w->until_ns;
+}
+
+/* There must be a line for its uid (see queue_refuses_more()). */
 static void queue_insert(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
-	struct gm_request *r;
-	DL_FOREACH2 (queue->requests, r, waiting.next)
-		if (queue_is_before(w, r->waiting.priority, r->waiting.order))
-			break;
+	struct gm_line *line = gm_line_get(device, request->session->info.uid);
 
-	if (r)
-		DL_PREPEND_ELEM2(queue->requests, r, request, waiting.prev, waiting.next);
-	else
-		DL_APPEND2(queue->requests, request, waiting.prev, waiting.next);
+	gm_line_add(device, line, request);
 	w->queued = true;
-	queue->length++;
 	queue->denied += w->denied > 0;
-	queue->exhausted += w->overtaken >= GM_QUEUE_OVERTAKES;
-	queue->changes++;
 	if (gm_waiting_endless(w)) {
 		queue->endless++;
 		w->account->endless++;
 		w->account->endless_ns = gm_max(w->account->endless_ns, w->since_ns);
 		gm_deadlock_look_by(device, w->since_ns);
 	}
+	gm_turn_note(request);
 	gm_request_link(request);
 }
 
@@ -121,18 +74,12 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
-	assert(w->queued && queue->length > 0);
-	DL_DELETE2(queue->requests, request, waiting.prev, waiting.next);
+	assert(w->queued);
+	gm_turn_leave(device, request);
+	gm_line_remove(device, request);
 	w->queued = false;
-	queue->length--;
 	queue->denied -= w->denied > 0;
-	queue->changes++;
 
-	if (w->overtaken >= GM_QUEUE_OVERTAKES) {
-		/* The requests that it barred have a chance now. */
-		queue->exhausted--;
-		gm_device_wake_queue(device);
-	}
 	if (gm_waiting_endless(w)) {
 		queue->endless--;
 		w->account->endless--;
@@ -196,77 +143,6 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
 
-/* ---- asking clients on behalf of a request */
-
-/* The bytes that requests ahead of it want from the same place. */
-static uint64_t queue_wanted_before(
-	const struct gm_device *device, const struct gm_request *request)
-{
-	const struct gm_request *r;
-	uint64_t sum = 0;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
-		if (r == request)
-			break;
-		if (queue_wants_same(&r->waiting, request->waiting.account) &&
-			r->waiting.tally == request->waiting.tally)
-			sum += r->waiting.exact;
-	}
-	return sum;
-}
-
-/* Whether memory that clients return for this trigger helps the request. Room on the device helps
- * every request that lacks it. */
-static bool queue_helps(const struct gm_waiting *w, enum gm_trigger trigger)
-{
-	return trigger == GM_TRIGGER_REQUEST || w->block == GM_BLOCK_DEVICE ||
-	       w->block == GM_BLOCK_GUARANTEE;
-}
-
-/* The bytes that clients still owe and that help the request. */
-static uint64_t queue_owed(const struct gm_device *device, const struct gm_waiting *w)
-{
-	uint64_t sum = 0;
-	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (queue_helps(w, t))
-			sum += gm_ladder_owed(device, t);
-	return sum;
-}
-
-static bool queue_asking(const struct gm_device *device, const struct gm_waiting *w)
-{
-	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (queue_helps(w, t) && gm_ladder_asking(device, t))
-			return true;
-	return false;
-}
-
-/* Asks clients for what the request lacks. Returns whether something may come. */
-static bool queue_ask(struct gm_device *device, struct gm_request *request)
-{
-	struct gm_waiting *w = &request->waiting;
-	struct gm_refusal refusal = queue_refusal_of(w);
-	w->again_ns = gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
-
-	/* For any other reason, it lacks nothing that a client could return. */
-	if (w->block != GM_BLOCK_QUOTA && w->block != GM_BLOCK_DEVICE &&
-		w->block != GM_BLOCK_GUARANTEE)
-		return queue_asking(device, w);
-
-	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
-	if (missing < w->denied)
-		missing = w->denied;
-	missing += queue_wanted_before(device, request);
-
-	uint64_t coming = queue_owed(device, w);
-	if (missing > coming) {
-		gm_ladder_ask(
-			device, w->account, w->tally, missing - coming, w->rounds > 0, w->parked);
-		if (w->rounds < UINT8_MAX)
-			w->rounds++;
-	}
-	return queue_asking(device, w);
-}
-
 /* ---- in */
 
 /* Fills all of the request's place but the reason why it waits. */
@@ -301,7 +177,7 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 {
 	struct gm_waiting *w = &request->waiting;
 	w->begun = true;
-	if (!queue_ask(device, request) && w->parked)
+	if (!gm_ask_for(device, request) && w->parked)
 		return false;
 
 	if (!w->parked) {
@@ -317,19 +193,28 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 static bool queue_may_fit(const struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
-	return (w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE) &&
-	       gm_probe_helps(device, w->account, w->exact);
+	return gm_waiting_wants_device(w) && gm_probe_helps(device, w->account, w->exact);
 }
 
-/* Whether no request may be added. Then detail, which says what the request lacks, says so, too. */
-static bool queue_is_full(const struct gm_device *device, char detail[GM_DETAIL_BYTES])
+/* Whether no request of its uid may be added. Then detail, which says what the request lacks, says
+ * so, too, and *status is what to refuse it with. */
+static bool queue_refuses_more(struct gm_device *device, const struct gm_request *request,
+	gpumem_status *status, char detail[GM_DETAIL_BYTES])
 {
 	char lacks[GM_DETAIL_BYTES];
-	if (device->queue.length < GM_LIMIT_WAITING_PER_DEVICE)
+	uid_t uid = request->session->info.uid;
+	if (gm_line_length(device, uid) >= GM_LIMIT_WAITING_PER_UID) {
+		gm_say(lacks, "%s", detail);
+		gm_say(detail,
+			"uid %u has %d requests that wait for device %u, which is the most; try "
+			"again later: %s",
+			(unsigned)uid, GM_LIMIT_WAITING_PER_UID, device->number, lacks);
+		return true;
+	}
+	if (gm_line_get(device, uid))
 		return false;
-	gm_say(lacks, "%s", detail);
-	gm_say(detail, "%d requests wait already, try again later: %s", GM_LIMIT_WAITING_PER_DEVICE,
-		lacks);
+	*status = gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+		"the daemon has no memory for another request that waits");
 	return true;
 }
 
@@ -348,7 +233,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	if (w->block == GM_BLOCK_QUOTA)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
-		queue_is_full(device, detail))
+		queue_refuses_more(device, request, &status, detail))
 		return status;
 
 	queue_insert(device, request);
@@ -385,7 +270,7 @@ void gm_queue_deny(
 
 	struct gm_refusal refusal = queue_refusal_of(w);
 	gpumem_status status = gm_admit_say(device, w->account, w->exact, &refusal, detail);
-	if (queue_is_full(device, detail)) {
+	if (queue_refuses_more(device, request, &status, detail)) {
 		queue_refuse(request, status, detail);
 		return;
 	}
@@ -412,6 +297,7 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 		return;
 	}
 
+	device->queue.granted++;
 	w->denied = 0;
 	if (w->told) {
 		w->block = GM_BLOCK_NONE;
@@ -435,8 +321,12 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 	const struct gm_refusal *refusal, uint64_t now)
 {
 	struct gm_waiting *w = &request->waiting;
-	if (now < w->until_ns && (queue_asking(device, w) ||
-					 (w->rounds < PARKED_ROUNDS && queue_ask(device, request))))
+	/* It fits, and the request that holds it back may be gone before its time is over. */
+	if (now < w->until_ns && w->block == GM_BLOCK_TURN)
+		return false;
+	if (now < w->until_ns &&
+		(gm_ask_under_way(device, w) ||
+			(w->rounds < PARKED_ROUNDS && gm_ask_for(device, request))))
 		return false;
 	/* Clients have had time to free memory since the last probe. */
 	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&
@@ -461,8 +351,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	if (gm_admit_now(device, w->account, w->exact, &refusal)) {
 		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
-		} else if (device->queue.exhausted == 0 ||
-			   !gm_queue_bars(device, w->account, w->order)) {
+		} else if (!gm_turn_bars(device, w->account, w->exact, w->order)) {
 			queue_grant(device, request);
 			return true;
 		} else {
@@ -473,6 +362,8 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	w->block = refusal.block;
 	w->tally = refusal.tally;
 	refusal.denied = w->denied;
+	gm_turn_note(request);
+	gm_turn_begin(device, request, now);
 	if (w->probe && !gm_probe_over(device, w->probe) && now < w->until_ns)
 		return false;
 	w->probe = 0;
@@ -494,27 +385,111 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		return true;
 	}
 	if (now >= w->again_ns && !gm_ladder_asking(device, GM_TRIGGER_REQUEST))
-		queue_ask(device, request);
+		gm_ask_for(device, request);
 	return false;
+}
+
+/* Every request of the line is to be looked at. Of a long line, it goes on where the last slice
+ * ended, so that each request has its turn. */
+static void queue_start_over(struct gm_line *line)
+{
+	line->left = line->length;
+	line->next_due_ns = UINT64_MAX;
+	line->next_foreign = false;
+	if (line->length <= GM_QUEUE_SLICE)
+		line->at = NULL;
+}
+
+/* The line's next request to be looked at in this slice; NULL: none. */
+static struct gm_request *queue_next_of(struct gm_line *line)
+{
+	if (!line->requests)
+		line->left = 0;
+	if (line->left == 0 || line->work == 0)
+		return NULL;
+	if (!line->at)
+		line->at = line->requests;
+	return line->ahead ? line->ahead : line->at;
+}
+
+/* Looks at the line's next request. Returns whether the request was granted. */
+static bool queue_look(struct gm_device *device, struct gm_line *line, uint64_t now)
+{
+	struct gm_request *r = queue_next_of(line);
+	uint64_t granted = device->queue.granted;
+	if (line->ahead) {
+		line->ahead = NULL;
+	} else {
+		line->at = r->waiting.next;
+		line->left--;
+	}
+	line->work--;
+	device->queue.steps++;
+
+	if (!queue_step(device, r, now)) {
+		line->next_due_ns = gm_min(line->next_due_ns, queue_due_of(&r->waiting, now));
+		line->next_foreign =
+			line->next_foreign || (!r->waiting.probe && queue_may_fit(device, r));
+	}
+	if (line->left == 0) {
+		line->due_ns = line->next_due_ns;
+		line->foreign = line->next_foreign;
+	}
+	return device->queue.granted != granted;
+}
+
+/* The highest priority of those to be looked at. */
+static bool queue_top_level(const struct gm_device *device, int32_t *ret_priority)
+{
+	struct gm_line *line;
+	bool any = false;
+	DL_FOREACH (device->queue.lines, line) {
+		const struct gm_request *r = queue_next_of(line);
+		if (!r || (any && r->waiting.priority <= *ret_priority))
+			continue;
+		*ret_priority = r->waiting.priority;
+		any = true;
+	}
+	return any;
+}
+
+/* Goes through the lines. Among requests of equal priority, the uid that was granted something goes
+ * to the end, and the next one has its turn. */
+static void queue_go_through(struct gm_device *device, uint64_t now)
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_line *line, *next;
+	int32_t priority = 0;
+	while (queue_top_level(device, &priority)) {
+		DL_FOREACH_SAFE (queue->lines, line, next) {
+			const struct gm_request *r;
+			bool granted = false;
+			while (!granted && (r = queue_next_of(line)) &&
+				r->waiting.priority == priority)
+				granted = queue_look(device, line, now);
+			if (!granted || !line->next)
+				continue;
+			next = line->next;
+			DL_DELETE(queue->lines, line);
+			DL_APPEND(queue->lines, line);
+		}
+	}
 }
 
 /* Works out when the queue must be gone through although nothing has happened. */
 static void queue_set_due(struct gm_device *device, uint64_t now)
 {
 	struct gm_queue *queue = &device->queue;
-	const struct gm_request *r;
+	const struct gm_line *line;
 	bool foreign = false;
-	queue->due_ns = UINT64_MAX;
+	queue->due_ns = gm_turn_due(device);
 
-	DL_FOREACH2 (queue->requests, r, waiting.next) {
-		const struct gm_waiting *w = &r->waiting;
-		uint64_t due = w->until_ns;
-		/* If its time to ask clients has come already, others are being asked. The end of
-		 * that wakes the queue. */
-		if (!w->parked && !w->probe && w->again_ns > now && w->again_ns < due)
-			due = w->again_ns;
-		queue->due_ns = gm_min(queue->due_ns, due);
-		foreign = foreign || (!w->probe && queue_may_fit(device, r));
+	DL_FOREACH (queue->lines, line) {
+		/* The next slice comes as soon as the loop has served others. */
+		uint64_t due = line->left > 0 ? gm_plus(now, 1) : line->due_ns;
+		if (line->length > 0)
+			queue->due_ns = gm_min(queue->due_ns, due);
+		foreign = foreign || (line->length > 0 && line->foreign);
 	}
 
 	if (foreign)
@@ -525,33 +500,59 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 		queue->due_ns = gm_min(queue->due_ns, queue->look_ns);
 }
 
+/* Ends a request that is in a deadlock, if there is one. */
+static void queue_end_deadlock(struct gm_device *device)
+{
+	char prefix[GM_DETAIL_BYTES], quiet[GM_UNITS_TEXT];
+	struct gm_request *r = gm_deadlock_find(device);
+	if (!r)
+		return;
+	struct gm_refusal refusal = queue_refusal_of(&r->waiting);
+	gm_say(prefix,
+		"everybody who holds memory waits for more, and nobody returned any for "
+		"%s; free some: ",
+		gm_format_duration(gm_policy_deadlock_ns(&device->info.policy), quiet));
+	queue_end_by(device, r, &refusal, prefix, GPUMEM_E_DEADLOCK);
+	gm_device_wake_queue(device);
+}
+
 void gm_queue_run(struct gm_device *device)
 {
 	struct gm_queue *queue = &device->queue;
 	uint64_t now = gm_device_now(device);
-	struct gm_request *r = queue->requests;
-	queue->woken = false;
+	struct gm_line *line;
+	queue->running = true;
 
-	while (r) {
-		struct gm_request *next = r->waiting.next;
-		uint64_t changes = queue->changes;
-		bool left = queue_step(device, r, now);
-		/* If done() changed the list, starts again. */
-		r = queue->changes == changes + left ? next : queue->requests;
+	gm_turn_look(device, now);
+	bool news = queue->news;
+	queue->woken = queue->news = false;
+	DL_FOREACH (queue->lines, line) {
+		if (news)
+			queue_start_over(line);
+		line->work = GM_QUEUE_SLICE;
+		/* However long the line, the one that others overtake is looked at each time. */
+		line->ahead = line->length > GM_QUEUE_SLICE ? line->first : NULL;
 	}
 
-	r = queue->woken ? NULL : gm_deadlock_find(device);
-	if (r) {
-		char prefix[GM_DETAIL_BYTES], quiet[GM_UNITS_TEXT];
-		struct gm_refusal refusal = queue_refusal_of(&r->waiting);
-		gm_say(prefix,
-			"everybody who holds memory waits for more, and nobody returned any for "
-			"%s; free some: ",
-			gm_format_duration(gm_policy_deadlock_ns(&device->info.policy), quiet));
-		queue_end_by(device, r, &refusal, prefix, GPUMEM_E_DEADLOCK);
-		gm_device_wake_queue(device);
-	}
+	queue_go_through(device, now);
+	if (!queue->woken)
+		queue_end_deadlock(device);
 	queue_set_due(device, now);
+	queue->running = false;
+}
+
+void gm_queue_tick(struct gm_device *device)
+{
+	struct gm_queue *queue = &device->queue;
+	uint64_t now = gm_device_now(device);
+	struct gm_line *line;
+	if (gm_queue_due(device) > now)
+		return;
+
+	DL_FOREACH (queue->lines, line)
+		if (line->left == 0 && line->due_ns <= now)
+			queue_start_over(line);
+	device->env->woken = queue->woken = true;
 }
 
 uint64_t gm_queue_due(const struct gm_device *device)
@@ -566,10 +567,9 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 {
 	uint64_t now = gm_device_now(device);
 	const struct gm_request *r;
-	DL_FOREACH2 (device->queue.requests, r, waiting.next) {
+	gm_line_seek(device, place);
+	while ((r = gm_line_next_listed(device))) {
 		const struct gm_waiting *w = &r->waiting;
-		if (queue_is_before(w, place->priority, place->order))
-			continue;
 		struct gm_queue_info info = {
 			.request = r,
 			.session = r->session,

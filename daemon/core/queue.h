@@ -8,18 +8,27 @@
 #include "daemon/core/event.h"
 
 /*
- * Requests that wait, one queue per device.
+ * Requests that wait, one queue per device. It has a line for each uid, so that one uid's requests
+ * cost the others little: of each line, GM_QUEUE_SLICE requests are looked at per turn of the loop.
  *
  * Order: by priority (more first), then by arrival. Whenever memory comes back, a limit is raised
- * or the level falls, core goes through the queue in that order and grants whatever fits, before
- * the call that brought the memory returns.
+ * or the level falls, core goes through the lines and grants whatever fits, before the call that
+ * brought the memory returns. (A line that is longer than a slice goes on in the next turns.) The
+ * requests of the highest priority come first. Among equals the uids take turns, one grant each,
+ * and each uid's requests are served by arrival.
  *
- * A request that fits may be granted although one before it waits, or else a large request would
- * leave the device idle. But this is counted: once GM_QUEUE_OVERTAKES requests behind it in the
- * order have been granted what it waits for (room on the device, or room under the limit that
- * blocks it), nothing behind it gets any of that until it is granted, refused or gone. So no
- * request is overtaken by its equals for ever. Requests of a higher priority are before it by
- * definition and are not counted.
+ * What fits is granted although others wait for more. So that a large request is not overtaken for
+ * ever, it may hold others back. Then nothing behind it in the order is granted, except from what
+ * is guaranteed to the other owner. This is for the first request of a uid that waits for room on
+ * the device, and only
+ *   - once GM_TURN_OVERTAKES requests behind it were granted;
+ *   - within the limits of its owner: a request that waits for a limit holds nobody back;
+ *   - while what is free, pooled, being destroyed, or cached by the word of clients covers it. A
+ *     client that has just let a deadline pass is not believed;
+ *   - for GM_TURN_HOLD_NS at most. Then its uid rests for six times as long as it held others back,
+ *     and no request holds others back for as long as this one did.
+ * Requests of a higher priority are before it by definition. They are not held back, and they do
+ * not count as overtaking it.
  *
  * A request leaves the queue
  *   - granted;
@@ -46,7 +55,9 @@
  * when something came back to the device or the pool, and after settle_ns.
  */
 
-#define GM_QUEUE_OVERTAKES 16
+#define GM_QUEUE_SLICE    64
+#define GM_TURN_OVERTAKES 16
+#define GM_TURN_HOLD_NS   UINT64_C(10000000000)
 
 struct gm_owner;
 struct gm_request;

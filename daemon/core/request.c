@@ -405,7 +405,7 @@ gpumem_status gm_request_admit(
 	if (gm_fd_budget_short(device->env->fds))
 		gm_device_settle_fds(device->env, false);
 	if (device->queue.length > 0)
-		gm_queue_overtake(device, account, request->waiting.order);
+		gm_turn_overtake(device, account, request->waiting.order);
 	return GPUMEM_OK;
 }
 
@@ -449,7 +449,7 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 	uint64_t exact = gm_plan_exact(request->bytes);
 	struct gm_refusal refusal = {0};
 	bool fits = gm_admit_now(device, account, exact, &refusal);
-	if (fits && device->queue.exhausted > 0 && gm_queue_bars(device, account, UINT64_MAX)) {
+	if (fits && device->queue.holder && gm_turn_bars(device, account, exact, UINT64_MAX)) {
 		refusal.block = GM_BLOCK_TURN;
 		fits = false;
 	}

@@ -15,6 +15,7 @@ struct gm_account;
 struct gm_chunk;
 struct gm_device;
 struct gm_lease;
+struct gm_line;
 struct gm_session;
 struct gm_tally;
 
@@ -30,7 +31,7 @@ struct gm_waiting {
 	bool told;          /* GM_EVENT_QUEUED was reported, so its end will be, too */
 	bool last_probe;    /* a parked request: the last probe was asked for already */
 	uint8_t rounds;     /* how often clients were asked on its behalf */
-	uint32_t overtaken; /* by requests behind it that were granted what it waits for */
+	uint32_t overtaken; /* by requests behind it, while it was the first of its line */
 	int32_t priority;
 	enum gm_block block;
 	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
@@ -46,7 +47,9 @@ struct gm_waiting {
 	 * tried again when the device's count of freed bytes, or the pool's of returns, is past
 	 * these. */
 	uint64_t denied, freed, returns;
-	struct gm_request *prev, *next;
+	uint64_t look_ns; /* turn.c: whether it may hold others back is looked at then */
+	struct gm_line *line;
+	struct gm_request *prev, *next; /* of the line */
 };
 
 /*

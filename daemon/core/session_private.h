@@ -18,8 +18,8 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in six files (session.c, lease.c, share.c, request.c, queue.c and
- * deadlock.c), because each of them can end the others. The modules below know nothing of it.
+ * wait. They are one object in nine files (session.c, lease.c, share.c, request.c, queue.c,
+ * line.c, turn.c, ask.c and deadlock.c), because each of them can end the others. The modules below know nothing of it.
  */
 
 /* All of core's state. core.c puts it together. */
@@ -173,7 +173,7 @@ void gm_request_unlink(struct gm_request *request);
  * A request does not fit; refusal says why. GPUMEM_OK: it is queued, and clients were asked for
  * what it lacks, or will be when the device has been probed. Any other status: the caller must
  * refuse it with that status and detail. It may not wait and nobody can be asked, it could never be
- * granted, or too many wait (GM_LIMIT_WAITING_PER_DEVICE).
+ * granted, or too many of its uid wait (GM_LIMIT_WAITING_PER_UID).
  */
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
@@ -189,22 +189,75 @@ void gm_queue_deny(
 void gm_queue_note(struct gm_device *device, struct gm_request *request);
 /* Ends a request that waits. */
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail);
-/* Whether a request of this account must let others go first: they are before it in the order, were
- * overtaken enough, and want the same. order: its place; UINT64_MAX: it is new. */
-bool gm_queue_bars(
-	const struct gm_device *device, const struct gm_account *account, uint64_t order);
-/* A request of this account is granted: counts it for those that it overtakes. */
-void gm_queue_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order);
 /* Limits and priorities changed. */
 void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas);
 /* Grants what fits, ends what is over, and asks clients again where that is due. Calls done(), so
  * it may run only at the outermost level of core. */
 void gm_queue_run(struct gm_device *device);
-/* When it must run next although nothing has happened; UINT64_MAX: never. */
+/* When gm_queue_tick() must be called although nothing has happened; UINT64_MAX: never. */
 uint64_t gm_queue_due(const struct gm_device *device);
+/* Time has passed: lets the queue run if it is due. */
+void gm_queue_tick(struct gm_device *device);
 /* See gm_core_queue_each(). */
 bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
+
+/* ---- ask.c */
+
+/* Asks clients for what the request lacks. Returns whether something may come. */
+bool gm_ask_for(struct gm_device *device, struct gm_request *request);
+/* Whether clients still have time to return something that helps the request. */
+bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
+
+/* ---- line.c */
+
+/* Whether the waiting request is before this place in the order: by priority, then by arrival. */
+static inline bool gm_waiting_before(const struct gm_waiting *w, int32_t priority, uint64_t order)
+{
+	return w->priority > priority || (w->priority == priority && w->order < order);
+}
+
+/* Whether it lacks room on the device, rather than under a limit. */
+static inline bool gm_waiting_wants_device(const struct gm_waiting *w)
+{
+	return w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE;
+}
+
+/* The line of a uid, which is made if there is none. NULL: no memory. */
+struct gm_line *gm_line_get(struct gm_device *device, uid_t uid);
+uint32_t gm_line_length(const struct gm_device *device, uid_t uid);
+/* Frees the lines. They must be empty. */
+void gm_line_free_all(struct gm_device *device);
+/* Puts the request into the line at its place in the order, or takes it out of its line. */
+void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_request *request);
+void gm_line_remove(struct gm_device *device, struct gm_request *request);
+/* The priorities of its requests changed. */
+void gm_line_sort(struct gm_line *line);
+/* Goes through all requests of a device, line by line. after: the last one; NULL: from the start. */
+struct gm_request *gm_line_each(const struct gm_device *device, const struct gm_request *after);
+/* Goes through all requests of a device in the order, from a place on. No request may come or go
+ * meanwhile. NULL: that was the last one. */
+void gm_line_seek(const struct gm_device *device, const struct gm_queue_place *place);
+const struct gm_request *gm_line_next_listed(const struct gm_device *device);
+
+/* ---- turn.c */
+
+/* What the request waits for has been worked out. */
+void gm_turn_note(struct gm_request *request);
+/* A request of this account is granted: counts it for those that it overtakes. order: its place;
+ * UINT64_MAX: it is new. */
+void gm_turn_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order);
+/* Lets the request hold others back from now on, if it may. */
+void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
+/* Ends that if it has gone on for long enough, or if what it rests on is gone. */
+void gm_turn_look(struct gm_device *device, uint64_t now);
+/* When gm_turn_look() must be called; UINT64_MAX: never. */
+uint64_t gm_turn_due(const struct gm_device *device);
+/* The request leaves its line. */
+void gm_turn_leave(struct gm_device *device, const struct gm_request *request);
+/* Whether a request of this account must wait because another one holds it back. */
+bool gm_turn_bars(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
+	uint64_t order);
 
 /* ---- deadlock.c */
 

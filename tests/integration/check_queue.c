@@ -333,6 +333,109 @@ START_TEST(who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_wa
 }
 END_TEST
 
+/* ---- one user's waiting requests, and what they do to the others */
+
+/* Asks for all of the device, and waits for ever. */
+static void wait_for_everything(int channel, void *argument)
+{
+	struct gm_raw greedy;
+	gm_become_stranger();
+	gm_raw_join(&greedy, &s.daemon);
+	if (argument) {
+		/* It holds half of it, too, and lies: none of that will ever come back. */
+		GM_REQUIRE_EQ(gm_scene_lease(&greedy, 512 * MiB, NULL), GPUMEM_OK);
+		gm_scene_claim_cached(&greedy, 512 * MiB);
+	}
+	(void)gm_scene_ask(&greedy, 1024 * MiB, FOREVER_MS);
+	gm_say_word(channel, 'w');
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&greedy);
+}
+
+START_TEST(a_user_that_waits_for_all_of_the_device_does_not_close_it)
+{
+	struct gm_worker worker;
+	uint64_t lease;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 2 * MiB, NULL), GPUMEM_OK);
+	gm_worker_start(&worker, wait_for_everything, NULL);
+	gm_hear_word(worker.channel, 'w');
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	for (int i = 0; i < 200; i++) {
+		GM_REQUIRE_EQ(gm_scene_lease(&s.b, 2 * MiB, &lease), GPUMEM_OK);
+		gm_scene_give(&s.b, lease);
+	}
+	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 1);
+	GM_REQUIRE(gm_scene_queue(&s)->requests[0]->overtaken >= 200);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+/* It may hold the others back for a while, since by its word the memory is there. */
+START_TEST(nor_does_one_that_lies_about_what_it_could_return)
+{
+	struct gm_worker worker;
+	uint64_t lease;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 2 * MiB, NULL), GPUMEM_OK);
+	gm_worker_start(&worker, wait_for_everything, &s);
+	gm_hear_word(worker.channel, 'w');
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	for (int i = 0; i < 200; i++) {
+		uint64_t id = gm_scene_ask(&s.b, 2 * MiB, 3600000);
+		GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, &lease), GPUMEM_OK);
+		gm_scene_give(&s.b, lease);
+	}
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+#define FLOOD_CLIENTS 130
+
+/* Makes as many requests wait as it can. */
+static void flood_the_queue(int channel, void *argument)
+{
+	static struct gm_raw clients[FLOOD_CLIENTS];
+	gm_become_stranger();
+	for (int i = 0; i < FLOOD_CLIENTS; i++) {
+		gm_raw_join(&clients[i], &s.daemon);
+		for (int k = 0; k < GM_LIMIT_WAITING_PER_CLIENT; k++)
+			(void)gm_scene_ask(&clients[i], 2 * MiB, FOREVER_MS);
+	}
+	/* The last one is refused, and the daemon says why. */
+	struct gm_raw *last = &clients[FLOOD_CLIENTS - 1];
+	GM_REQUIRE(gm_raw_receive(last));
+	GM_REQUIRE_EQ(last->packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+	GM_REQUIRE(strstr(
+		gm_raw_detail(last), "1024 requests that wait for device 0, which is the most"));
+	gm_say_word(channel, 'w');
+	gm_hear_word(channel, 'e');
+	for (int i = 0; i < FLOOD_CLIENTS; i++)
+		gm_raw_close(&clients[i]);
+}
+
+START_TEST(a_user_whose_requests_wait_in_thousands_leaves_room_for_the_others)
+{
+	struct gm_worker worker;
+	uint64_t held;
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, &held), GPUMEM_OK);
+	gm_worker_start(&worker, flood_the_queue, NULL);
+	gm_hear_word(worker.channel, 'w');
+	uint64_t id = gm_scene_ask(&s.b, 4 * MiB, 3600000);
+	GM_UNTIL(gm_waiting(&s.daemon) == GM_LIMIT_WAITING_PER_UID + 1);
+	gm_scene_give(&s.a, held);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("queue");
@@ -354,6 +457,13 @@ int main(void)
 		    who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_waits_for))
 		tcase_add_test(tcase,
 			who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_waits_for);
+	if (GM_TAP_WITH_USERS(a_user_that_waits_for_all_of_the_device_does_not_close_it))
+		tcase_add_test(tcase, a_user_that_waits_for_all_of_the_device_does_not_close_it);
+	if (GM_TAP_WITH_USERS(nor_does_one_that_lies_about_what_it_could_return))
+		tcase_add_test(tcase, nor_does_one_that_lies_about_what_it_could_return);
+	if (GM_TAP_WITH_USERS(a_user_whose_requests_wait_in_thousands_leaves_room_for_the_others))
+		tcase_add_test(
+			tcase, a_user_whose_requests_wait_in_thousands_leaves_room_for_the_others);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -46,7 +46,7 @@ static void step_connect(struct model *m)
 	if (i == SESSIONS)
 		return;
 	struct m_session *s = &m->sessions[i];
-	*s = (struct m_session){.uid = 1 + (uid_t)model_roll(m, 4),
+	*s = (struct m_session){.uid = 1 + (uid_t)model_roll(m, UIDS),
 		.gid = 1 + (gid_t)model_roll(m, 3),
 		.unit = units[model_roll(m, 3)],
 		.container = boxes[model_roll(m, 3)],
@@ -88,7 +88,6 @@ static void step_ask(struct model *m)
 	r->arrival = ++m->arrivals;
 	r->priority = fake_priority(s->s, 0);
 	r->seen = true; /* granted at once: those it overtakes count it */
-	r->always_device = true;
 	fake_wait(&m->fake, &r->q, s->s, 0, bytes, wait);
 	if (r->q.ended && r->q.status != GPUMEM_OK && r->waits)
 		m->n.never++;
@@ -339,10 +338,10 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	fprintf(stderr,
 		"# granted %" PRIu64 " (%" PRIu64 " after waiting), refused %" PRIu64
 		", limit %" PRIu64 ", timeout %" PRIu64 ", deadlock %" PRIu64 ", never %" PRIu64
-		", barred %" PRIu64 "/%" PRIu64 ", asked %" PRIu64 ", ignored %" PRIu64
+		", held back %" PRIu64 "/%" PRIu64 ", asked %" PRIu64 ", ignored %" PRIu64
 		", victims %" PRIu64 ", probed %" PRIu64 ", denied %" PRIu64 "\n",
 		m->n.granted, m->n.late, m->n.refused, m->n.limit, m->n.timeout, m->n.deadlock,
-		m->n.never, m->n.exhausted, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
+		m->n.never, m->n.holds, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
 		m->n.probed, m->n.denied);
 	must(m,
 		m->run.chosen || n < STEPS ||

@@ -101,27 +101,30 @@ START_TEST(a_request_that_waits_is_granted_in_the_call_that_brings_the_memory_ba
 }
 END_TEST
 
-/* No time is asserted: were each request that waits a walk over all clients, this would take
+/* No time is asserted: looks are counted. Were each of them a walk over all clients, this would take
  * minutes, and end by the time that a test has. */
 START_TEST(a_queue_full_of_one_users_requests_costs_the_others_little)
 {
 	enum { OTHERS = 4000, CALLS = 1000, EACH = GM_LIMIT_WAITING_PER_CLIENT };
-	static struct fake_request waiting[GM_LIMIT_WAITING_PER_DEVICE];
+	static struct fake_request waiting[GM_LIMIT_WAITING_PER_UID];
 	struct gm_session *who = NULL;
 	limit(1, 64 * MiB, 0);
 	for (int i = 0; i < OTHERS; i++)
 		fake_session(&fake, 2, 2);
 	/* The one who could bring it back is the last whom one would look at. */
 	struct gm_lease *held = fake_lease(&fake, fake_session(&fake, 1, 1), d, 64 * MiB);
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_DEVICE; i++) {
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_UID; i++) {
 		if (i % EACH == 0)
 			who = fake_session(&fake, 1, 1);
 		fake_wait(&fake, &waiting[i], who, d, 2 * MiB, GM_WAIT_FOREVER);
 	}
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+	uint64_t steps = fake_queue_steps(&fake, d);
 	for (int i = 0; i < CALLS; i++)
 		gm_lease_return(b, fake_lease(&fake, b, d, 2 * MiB));
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
+	/* A lease and a return change something a few times, and each time a slice is looked at. */
+	ck_assert_uint_le(fake_queue_steps(&fake, d) - steps, CALLS * 4 * (GM_QUEUE_SLICE + 4));
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
 	ck_assert_ptr_nonnull(held);
 }
 END_TEST
@@ -358,48 +361,92 @@ START_TEST(it_is_dropped_when_its_client_goes_and_when_it_is_cancelled)
 }
 END_TEST
 
-START_TEST(a_large_request_is_overtaken_so_often_and_no_more)
+/* Gives back one chunk of 2 MiB. */
+static void give_one(struct gm_session *session, struct gm_lease *lease)
 {
-	struct gm_lease *lease = fake_lease(&fake, a, d, 14 * GiB);
-	static struct fake_request large, q[64];
-	unsigned granted = 0;
-	fake_wait(&fake, &large, b, d, 8 * GiB, SECOND);
-	for (int i = 0; i < 64; i++) {
-		fake_wait(&fake, &q[i], c, d, 2 * MiB, GM_WAIT_NEVER);
-		fake_core_run(&fake);
-		ck_assert_uint_eq(q[i].ended, 1);
-		granted += q[i].status == GPUMEM_OK;
+	uint64_t id = gm_lease_chunk(lease, 0)->id;
+	ck_assert_int_eq(gm_lease_return_chunks(session, lease, &id, 1), GPUMEM_OK);
+	fake_core_run(&fake);
+}
+
+START_TEST(among_equals_the_users_take_turns)
+{
+	enum { FLOOD = 8 };
+	struct gm_lease *small[2 * FLOOD];
+	static struct fake_request of_b[FLOOD], of_c[2];
+	for (int i = 0; i < 2 * FLOOD; i++)
+		small[i] = fake_lease(&fake, a, d, 2 * MiB);
+	fake_lease(&fake, a, d, 16 * GiB - 2 * FLOOD * 2 * MiB);
+	for (int i = 0; i < FLOOD; i++)
+		fake_wait(&fake, &of_b[i], b, d, 2 * MiB, SECOND);
+	for (int i = 0; i < 2; i++)
+		fake_wait(&fake, &of_c[i], c, d, 2 * MiB, SECOND);
+	/* b, c, b, c, and then b alone; each by arrival. */
+	static const unsigned b_has[] = {1, 1, 2, 2, 3, 4, 5, 6, 7, 8};
+	for (unsigned k = 0; k < FLOOD + 2; k++) {
+		unsigned n = 0;
+		give_one(a, small[k]);
+		while (n < FLOOD && of_b[n].ended)
+			n++;
+		ck_assert_uint_eq(n, b_has[k]);
+		n = of_c[0].ended + of_c[1].ended;
+		ck_assert_uint_eq(n, k + 1 - b_has[k]);
+		ck_assert(of_c[0].ended || !of_c[1].ended);
 	}
-	ck_assert_uint_eq(granted, GM_QUEUE_OVERTAKES);
-	ck_assert_int_eq(q[63].status, GPUMEM_E_NO_MEMORY);
-	ck_assert_ptr_nonnull(strstr(q[63].detail, "other requests wait for device 0"));
-	ck_assert_uint_eq(queue().info[0].overtaken, GM_QUEUE_OVERTAKES);
-	/* One that may wait does, and one of a higher priority goes before. */
-	fake_wait(&fake, &q[0], c, d, 2 * MiB, SECOND);
-	ck_assert_uint_eq(q[0].ended, 0);
-	ck_assert_int_eq(queue().info[1].block, GM_BLOCK_TURN);
+	/* All at once is shared in the same way. */
+	for (int i = 0; i < FLOOD; i++)
+		fake_wait(&fake, &of_b[i], b, d, 2 * MiB, SECOND);
+	for (int i = 0; i < 2; i++)
+		fake_wait(&fake, &of_c[i], c, d, 2 * MiB, SECOND);
+	gm_session_end_died(b);
+	ck_assert_int_eq(of_b[0].status, GPUMEM_E_CANCELLED);
+	fake_core_run(&fake);
+	ck_assert_int_eq(of_c[1].status, GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(a_higher_priority_goes_before_any_turn)
+{
+	struct gm_lease *small[4];
+	static struct fake_request q[4];
 	prefer(3, 1);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q[0].status, GPUMEM_OK);
-	prefer(3, 0);
-	fake_wait(&fake, &q[0], c, d, 2 * MiB, SECOND);
-	ck_assert_uint_eq(q[0].ended, 0);
-	/* When it is gone, the others go on. */
-	gm_core_cancel(fake.core, &large.r);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q[0].status, GPUMEM_OK);
-	/* And when it is granted. */
-	fake_wait(&fake, &large, b, d, 8 * GiB, SECOND);
-	for (unsigned i = 0; i < GM_QUEUE_OVERTAKES; i++) {
-		fake_wait(&fake, &q[i], c, d, 2 * MiB, GM_WAIT_NEVER);
-		fake_core_run(&fake);
+	for (int i = 0; i < 4; i++)
+		small[i] = fake_lease(&fake, a, d, 2 * MiB);
+	fake_lease(&fake, a, d, 16 * GiB - 8 * MiB);
+	for (int i = 0; i < 4; i++)
+		fake_wait(&fake, &q[i], i < 2 ? b : c, d, 2 * MiB, SECOND);
+	static const int order[] = {2, 3, 0, 1};
+	for (int i = 0; i < 4; i++) {
+		ck_assert_uint_eq(q[order[i]].ended, 0);
+		give_one(a, small[i]);
+		ck_assert_int_eq(q[order[i]].status, GPUMEM_OK);
 	}
-	fake_wait(&fake, &q[0], c, d, 2 * MiB, SECOND);
-	ck_assert_uint_eq(q[0].ended, 0);
+}
+END_TEST
+
+/* However long a line is, each of its requests is looked at in the end. */
+START_TEST(in_a_long_line_nobody_is_forgotten)
+{
+	enum { LONG = 3 * GM_QUEUE_SLICE };
+	static struct fake_request q[LONG], last, due;
+	struct gm_lease *lease = fake_lease(&fake, a, d, 2 * MiB);
+	fake_lease(&fake, a, d, 16 * GiB - 2 * MiB);
+	for (int i = 0; i < LONG; i++)
+		fake_wait(&fake, &q[i], b, d, 4 * MiB, GM_WAIT_FOREVER);
+	fake_wait(&fake, &due, b, d, 4 * MiB, SECOND);
+	fake_wait(&fake, &last, b, d, 2 * MiB, GM_WAIT_FOREVER);
 	gm_lease_return(a, lease);
+	fake_pass(&fake, MS);
 	fake_core_run(&fake);
-	ck_assert_int_eq(large.status, GPUMEM_OK);
-	ck_assert_int_eq(q[0].status, GPUMEM_OK);
+	ck_assert_int_eq(last.status, GPUMEM_OK);
+	ck_assert_uint_eq(last.ended, 1);
+	ck_assert_uint_eq(due.ended, 0);
+	fake_pass(&fake, SECOND);
+	ck_assert_int_eq(due.status, GPUMEM_E_TIMEOUT);
+	/* And when all have been, nothing is due at once. */
+	ck_assert_uint_gt(gm_core_tick(fake.core), fake.now + MS);
+	for (int i = 0; i < LONG; i++)
+		ck_assert_uint_eq(q[i].ended, 0);
 }
 END_TEST
 
@@ -412,38 +459,45 @@ START_TEST(who_waits_for_its_own_limit_is_in_nobody_elses_way)
 	fake_wait(&fake, &w, twin, d, 2 * GiB, SECOND);
 	ck_assert_int_eq(queue().info[0].block, GM_BLOCK_QUOTA);
 	ck_assert_uint_eq(queue().info[0].owner->id, 2);
-	for (unsigned i = 0; i < 2 * GM_QUEUE_OVERTAKES; i++) {
+	for (unsigned i = 0; i < 2 * GM_TURN_OVERTAKES; i++) {
 		fake_wait(&fake, &q, c, d, 2 * MiB, GM_WAIT_NEVER);
 		fake_core_run(&fake);
 		ck_assert_int_eq(q.status, GPUMEM_OK);
 	}
 	ck_assert_uint_eq(queue().info[0].overtaken, 0);
-	unsigned granted = 0;
-	for (unsigned i = 0; i < 2 * GM_QUEUE_OVERTAKES; i++) {
+	/* Nor in the way of those under the same limit: what fits there is served. */
+	for (unsigned i = 0; i < 2 * GM_TURN_OVERTAKES; i++) {
 		fake_wait(&fake, &q, b, d, 2 * MiB, GM_WAIT_NEVER);
 		fake_core_run(&fake);
-		granted += q.status == GPUMEM_OK;
+		ck_assert_int_eq(q.status, GPUMEM_OK);
 	}
-	ck_assert_uint_eq(granted, GM_QUEUE_OVERTAKES);
+	ck_assert_ptr_null(fake_queue_holder(&fake, d));
 }
 END_TEST
 
 START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 {
-	GM_LIMIT_TEST(WAITING_PER_DEVICE);
+	GM_LIMIT_TEST(WAITING_PER_UID);
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request *q = calloc(GM_LIMIT_WAITING_PER_DEVICE + 1, sizeof(*q));
+	struct fake_request *q = calloc(GM_LIMIT_WAITING_PER_UID + 1, sizeof(*q));
 	ck_assert_ptr_nonnull(q);
-	for (size_t i = 0; i <= GM_LIMIT_WAITING_PER_DEVICE; i++)
+	for (size_t i = 0; i <= GM_LIMIT_WAITING_PER_UID; i++)
 		fake_wait(&fake, &q[i], b, d, 2 * MiB, SECOND);
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
-	ck_assert_int_eq(q[GM_LIMIT_WAITING_PER_DEVICE].status, GPUMEM_E_NO_MEMORY);
-	ck_assert_str_eq(q[GM_LIMIT_WAITING_PER_DEVICE].detail,
-		"4096 requests wait already, try again later: device 0 has 0B available of 16.0G, "
-		"asked for 2.0M; see gpumemctl clients");
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+	ck_assert_int_eq(q[GM_LIMIT_WAITING_PER_UID].status, GPUMEM_E_NO_MEMORY);
+	ck_assert_str_eq(q[GM_LIMIT_WAITING_PER_UID].detail,
+		"uid 2 has 1024 requests that wait for device 0, which is the most; try again "
+		"later: device 0 has 0B available of 16.0G, asked for 2.0M; see gpumemctl clients");
+	/* Another session of the uid may not either, but another uid may. */
+	static struct fake_request same, other;
+	fake_wait(&fake, &same, fake_session(&fake, 2, 2), d, 2 * MiB, SECOND);
+	ck_assert_int_eq(same.status, GPUMEM_E_NO_MEMORY);
+	fake_wait(&fake, &other, c, d, 2 * MiB, SECOND);
+	ck_assert_uint_eq(other.ended, 0);
 	gm_lease_return(a, lease);
 	fake_core_run(&fake);
-	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_DEVICE; i++)
+	ck_assert_int_eq(other.status, GPUMEM_OK);
+	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_UID; i++)
 		ck_assert_int_eq(q[i].status, GPUMEM_OK);
 	gm_session_end_died(b);
 	fake_core_run(&fake);
@@ -516,7 +570,9 @@ int main(void)
 	tcase_add_test(tcase, oom_says_what_becomes_of_a_request_that_does_not_say);
 	tcase_add_test(tcase, more_than_could_ever_be_granted_is_refused_at_once);
 	tcase_add_test(tcase, it_is_dropped_when_its_client_goes_and_when_it_is_cancelled);
-	tcase_add_test(tcase, a_large_request_is_overtaken_so_often_and_no_more);
+	tcase_add_test(tcase, among_equals_the_users_take_turns);
+	tcase_add_test(tcase, a_higher_priority_goes_before_any_turn);
+	tcase_add_test(tcase, in_a_long_line_nobody_is_forgotten);
 	tcase_add_test(tcase, who_waits_for_its_own_limit_is_in_nobody_elses_way);
 	suite_add_tcase(suite, tcase);
 	/* Of thousands that wait, all are looked at whenever one more comes. */

@@ -231,17 +231,19 @@ END_TEST
 
 START_TEST(a_queue_that_is_full_takes_no_one_back)
 {
-	static struct fake_request many[GM_LIMIT_WAITING_PER_DEVICE];
+	struct gm_session *twin = fake_session(&fake, 7, gm_session_info(a)->uid);
+	static struct fake_request many[GM_LIMIT_WAITING_PER_UID];
 	fake_wait(&fake, &q, a, d, GiB, 10 * SECOND);
-	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_DEVICE; i++)
-		fake_wait(&fake, &many[i], b, d, 4 * GiB, 10 * SECOND);
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_DEVICE);
+	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_UID; i++)
+		fake_wait(&fake, &many[i], twin, d, 4 * GiB, 10 * SECOND);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
 	fake_core_complete(&fake, 0, -ENOMEM);
 	fake_core_complete(&fake, 0, -ENOMEM);
 	ck_assert_uint_eq(q.ended, 1);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
-	ck_assert_ptr_nonnull(strstr(q.detail, "4096 requests wait already, try again later: "));
-	gm_session_end_died(b);
+	ck_assert_ptr_nonnull(
+		strstr(q.detail, "1024 requests that wait for device 0, which is the most"));
+	gm_session_end_died(twin);
 	fake_core_run(&fake);
 }
 END_TEST

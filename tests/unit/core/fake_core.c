@@ -171,6 +171,14 @@ void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_
 		(struct gm_use){.cached = cached, .evictable = evictable};
 }
 
+uint64_t fake_claims(
+	const struct fake_core *fake, const struct gm_session *session, uint32_t device)
+{
+	uint64_t cached = fake->use[gm_session_id(session) % FAKE_LOG][device].cached;
+	uint64_t held = gm_session_held(session, device);
+	return cached < held ? cached : held;
+}
+
 void fake_says_roughly(struct fake_core *fake, const struct gm_session *session, uint32_t device)
 {
 	fake->use[gm_session_id(session) % FAKE_LOG][device].rough = true;
@@ -366,6 +374,30 @@ int32_t fake_priority(const struct gm_session *session, uint32_t device)
 uint64_t fake_queue_length(const struct fake_core *fake, uint32_t device)
 {
 	return fake->core->devices[device].queue.length;
+}
+
+uint64_t fake_queue_steps(const struct fake_core *fake, uint32_t device)
+{
+	return fake->core->devices[device].queue.steps;
+}
+
+void fake_finish_slices(struct fake_core *fake, uint32_t device)
+{
+	const struct gm_line *line = fake->core->devices[device].queue.lines;
+	while (line) {
+		if (line->length > 0 && line->left > 0) {
+			fake->now++;
+			gm_core_tick(fake->core);
+			line = fake->core->devices[device].queue.lines;
+		} else {
+			line = line->next;
+		}
+	}
+}
+
+const struct gm_request *fake_queue_holder(const struct fake_core *fake, uint32_t device)
+{
+	return fake->core->devices[device].queue.holder;
 }
 
 void fake_core_check(const struct fake_core *fake, uint32_t device)

@@ -85,6 +85,9 @@ void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign);
 /* What the client's page would say. */
 void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
 	uint64_t cached, uint64_t evictable);
+/* What it says is cached, as far as it can be true. */
+uint64_t fake_claims(
+	const struct fake_core *fake, const struct gm_session *session, uint32_t device);
 /* The client's page is of the version whose cached includes rounding. */
 void fake_says_roughly(struct fake_core *fake, const struct gm_session *session, uint32_t device);
 /* The last ask of that client; NULL: it was not asked. */
@@ -134,6 +137,12 @@ struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_ses
 bool fake_quarantined(const struct gm_session *session);
 int32_t fake_priority(const struct gm_session *session, uint32_t device);
 uint64_t fake_queue_length(const struct fake_core *fake, uint32_t device);
+/* How often a request that waits, or a line of them, was looked at. */
+uint64_t fake_queue_steps(const struct fake_core *fake, uint32_t device);
+/* Ticks until every request has been looked at. */
+void fake_finish_slices(struct fake_core *fake, uint32_t device);
+/* The request that holds others back; NULL: none does. */
+const struct gm_request *fake_queue_holder(const struct fake_core *fake, uint32_t device);
 
 struct gm_device_figures fake_figures(const struct fake_core *fake, uint32_t device);
 struct gm_pool_totals fake_pool(const struct fake_core *fake, uint32_t device);

@@ -11,11 +11,11 @@
  *   3. the queue lists exactly the requests that are neither done nor under creation, by priority
  * and then by arrival, none of them past its time, none that could never be granted, and those that
  *      may not wait no longer than twice the deadline of a reclaim;
- *   4. a waiting request fits only if one before it has been overtaken as often as it may, if
- *      pressure is critical and a client of a higher priority is there, or if the backend had no
- *      memory for it;
- *   5. nobody is overtaken more often than that, by the model's count as well: of a request that
- * was blocked by the device all the time, all grants to those behind it;
+ *   4. a waiting request fits only if one before it holds it back, if pressure is critical and a
+ *      client of a higher priority is there, or if the backend had no memory for it;
+ *   5. a request that holds others back was overtaken often enough, is covered by what is available
+ *      and what clients claim, and goes on for no longer than it may. Then its uid rests, and for a
+ *      while nobody does so;
  *   6. unless a reclaim is under way or foreign memory is in the way, somebody who holds memory
  * does not wait for more;
  *   7. a client that was asked on behalf of a request or by hand is not asked for a request again
@@ -142,6 +142,33 @@ static void check_limits(struct model *m, const struct limits *limits,
 	must(m, f->ceiling - charged >= unmet, "a guarantee was given away");
 }
 
+/* The request that holds others back: may it, and for how long? */
+static void check_holder(
+	struct model *m, const struct gm_device_figures *f, const struct gm_request *holder)
+{
+	uint64_t now = m->fake.now, claimed = 0, held = now - m->hold_ns;
+	if (holder != m->holder && m->holder) {
+		m->rest_ns = now + held;
+		m->uid_rest_ns[m->holder_uid] = now + 6 * held;
+	}
+	if (holder != m->holder && holder) {
+		struct m_request *r = find(m, holder);
+		m->holder_uid = m->sessions[r->session].uid;
+		m->hold_ns = now;
+		m->n.holds++;
+		must(m, now >= m->rest_ns && now >= m->uid_rest_ns[m->holder_uid],
+			"it holds others back without a rest");
+		must(m, holder->waiting.overtaken >= GM_TURN_OVERTAKES && r->waits,
+			"it holds others back too early");
+		for (int k = 0; k < SESSIONS; k++)
+			if (m->sessions[k].s)
+				claimed += fake_claims(&m->fake, m->sessions[k].s, 0);
+		must(m, r->exact <= f->available + claimed, "it holds others back in vain");
+	}
+	m->holder = holder;
+	must(m, !holder || now - m->hold_ns < GM_TURN_HOLD_NS, "it holds others back for long");
+}
+
 /* A standstill ends in time: all who hold memory wait for more without a deadline, nobody is being
  * asked for memory, and nobody returned any. */
 static void check_standstill(struct model *m, bool still, uint64_t since_ns)
@@ -169,7 +196,9 @@ static void check_queue(struct model *m, const struct limits *limits,
 	for (int k = 0; k < SESSIONS; k++)
 		if (m->sessions[k].s && fake_priority(m->sessions[k].s, 0) > top)
 			top = fake_priority(m->sessions[k].s, 0);
-	bool waits[SESSIONS] = {false}, exhausted = false;
+	const struct gm_request *holder = fake_queue_holder(&m->fake, 0);
+	bool waits[SESSIONS] = {false}, barred = false, listed = !holder;
+	check_holder(m, f, holder);
 	for (size_t i = 0; i < queue->n; i++) {
 		const struct gm_queue_info *w = &queue->info[i];
 		struct m_request *r = find(m, w->request);
@@ -181,21 +210,12 @@ static void check_queue(struct model *m, const struct limits *limits,
 		if (!r->until)
 			r->until = r->endless ? UINT64_MAX : m->fake.now + r->wait;
 		must(m, m->fake.now < r->until, "it is past its time");
-		must(m, w->overtaken <= GM_QUEUE_OVERTAKES, "overtaken %u times", w->overtaken);
-		if (!r->seen) {
-			r->always_device = true;
-			r->behind = 0;
-		}
 		r->seen = true;
 		r->counted = false; /* back, if it was granted */
 		bool denied = r->q.r.waiting.denied > 0;
 		m->n.denied += denied;
 		must(m, !r->q.r.waiting.probe || m->fake.probing,
 			"held for a probe that nobody takes");
-		if (w->block != GM_BLOCK_DEVICE)
-			r->always_device = false;
-		must(m, !r->always_device || r->behind <= GM_QUEUE_OVERTAKES,
-			"%u got what it waits for", r->behind);
 		if (i > 0) {
 			struct m_request *before = find(m, queue->info[i - 1].request);
 			must(m, behind(before, r), "the order");
@@ -203,13 +223,13 @@ static void check_queue(struct model *m, const struct limits *limits,
 		uint64_t ever, now = room(limits, s, f->ceiling, charged, &ever, f->capacity);
 		must(m, r->exact <= ever, "it waits for what it can never have");
 		bool held_back = f->level == GM_LEVEL_CRITICAL && r->priority < top;
-		must(m, r->exact > now || held_back || exhausted || denied,
+		must(m, r->exact > now || held_back || barred || denied,
 			"it fits and waits: block %d", w->block);
-		must(m, w->block != GM_BLOCK_TURN || exhausted, "it waits for no one's turn");
+		must(m, w->block != GM_BLOCK_TURN || barred, "it waits for no one's turn");
 		if (w->block == GM_BLOCK_QUOTA)
 			must(m, w->owner && matches(s, w->owner), "somebody else's limit");
-		exhausted |= w->overtaken == GM_QUEUE_OVERTAKES;
-		m->n.exhausted += w->overtaken == GM_QUEUE_OVERTAKES;
+		barred |= w->request == holder;
+		listed |= w->request == holder;
 		m->n.turned += w->block == GM_BLOCK_TURN;
 		if (!r->endless)
 			continue;
@@ -219,6 +239,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 		if (w->block != GM_BLOCK_QUOTA && r->exact > model_less(f->capacity, charged))
 			device_waits = true;
 	}
+	must(m, listed, "a request that does not wait holds others back");
 	for (int k = 0; k < SESSIONS; k++) {
 		const struct m_session *s = &m->sessions[k];
 		if (!s->s || gm_session_held(s->s, 0) == 0)
@@ -288,12 +309,6 @@ void model_sweep(struct model *m)
 		bool granted = r->used && r->seen && !r->counted &&
 			       (r->q.ended ? r->q.status == GPUMEM_OK : !r->q.r.waiting.queued);
 		if (granted) {
-			for (int k = 0; k < REQUESTS; k++)
-				if (m->requests[k].used && m->requests[k].seen && k != i &&
-					!m->requests[k].q.ended &&
-					m->requests[k].q.r.waiting.queued &&
-					behind(&m->requests[k], r))
-					m->requests[k].behind++;
 			m->n.late += r->waits;
 			r->seen = false;
 			r->counted = true;
@@ -332,6 +347,7 @@ void model_sweep(struct model *m)
 
 void model_check(struct model *m)
 {
+	fake_finish_slices(&m->fake, 0);
 	struct gm_device_figures f = fake_figures(&m->fake, 0);
 	struct limits limits = {0};
 	struct listed queue = {0};

@@ -18,6 +18,7 @@
 #define SESSIONS 12
 #define REQUESTS 40
 #define OWNERS   9
+#define UIDS     4
 
 struct m_session {
 	struct gm_session *s;
@@ -36,9 +37,7 @@ struct m_request {
 	uint64_t exact, arrival;
 	uint64_t wait, until; /* it may wait so long, from when it did not fit; 0: it did so far */
 	uint64_t asked_ns;
-	bool always_device; /* blocked by the device whenever it was looked at */
-	int32_t priority;   /* when it was last looked at */
-	unsigned behind;    /* grants to those behind it */
+	int32_t priority; /* when it was last looked at */
 };
 
 struct model {
@@ -55,8 +54,11 @@ struct model {
 	bool moved; /* since the last check: a client gave something back, or a rule changed */
 	uint64_t moved_ns; /* when that was, or when a client last could */
 	uint64_t asks;
+	const struct gm_request *holder; /* holds others back, at the last check */
+	uid_t holder_uid;
+	uint64_t hold_ns, rest_ns, uid_rest_ns[UIDS + 1];
 	struct {
-		uint64_t granted, late, refused, limit, timeout, deadlock, never, exhausted, turned;
+		uint64_t granted, late, refused, limit, timeout, deadlock, never, holds, turned;
 		uint64_t asked, ignored, victims, probed, denied;
 	} n;
 };

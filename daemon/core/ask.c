@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking clients on behalf of a request that waits. This file promises that clients are asked for no
+ * more than the request and those before it lack, and that a long line of requests does not ask in
+ * vain over and over. It must never decide about a request.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/core/session_private.h"
+
+#include "common/arith.h"
+#include "daemon/core/ladder_private.h"
+
+/* Asking goes through all clients: it counts for looking at so many requests. */
+#define ASK_WORK 16
+
+/* The bytes that requests ahead of it want from the same place: those of its own line, and the first
+ * one of each other line, since the uids take turns. Looks at a bounded number of them. */
+static uint64_t ask_wanted_before(struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_waiting *w = &request->waiting;
+	const struct gm_request *r = w->line->requests;
+	const struct gm_line *line;
+	uint64_t sum = 0;
+	for (unsigned n = 0; r != request && n < GM_QUEUE_SLICE; n++, r = r->waiting.next) {
+		device->queue.steps++;
+		if (gm_waiting_wants_device(&r->waiting) == gm_waiting_wants_device(w) &&
+			r->waiting.tally == w->tally)
+			sum += r->waiting.exact;
+	}
+	DL_FOREACH (device->queue.lines, line) {
+		device->queue.steps++;
+		if (line == w->line || !line->first || !gm_waiting_wants_device(w))
+			continue;
+		if (gm_waiting_before(&line->first->waiting, w->priority, w->order))
+			sum += line->first->waiting.exact;
+	}
+	return sum;
+}
+
+/* Whether memory that clients return for this trigger helps the request. Room on the device helps
+ * every request that lacks it. */
+static bool ask_helps(const struct gm_waiting *w, enum gm_trigger trigger)
+{
+	return trigger == GM_TRIGGER_REQUEST || gm_waiting_wants_device(w);
+}
+
+/* The bytes that clients still owe and that help the request. */
+static uint64_t ask_owed(const struct gm_device *device, const struct gm_waiting *w)
+{
+	uint64_t sum = 0;
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (ask_helps(w, t))
+			sum += gm_ladder_owed(device, t);
+	return sum;
+}
+
+bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w)
+{
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (ask_helps(w, t) && gm_ladder_asking(device, t))
+			return true;
+	return false;
+}
+
+bool gm_ask_for(struct gm_device *device, struct gm_request *request)
+{
+	struct gm_waiting *w = &request->waiting;
+	struct gm_refusal refusal = {.block = w->block, .tally = w->tally, .denied = w->denied};
+	uint64_t now = gm_device_now(device);
+	w->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+
+	/* For any other reason, it lacks nothing that a client could return. */
+	if (w->block != GM_BLOCK_QUOTA && !gm_waiting_wants_device(w))
+		return gm_ask_under_way(device, w);
+	/* Nobody had anything a moment ago. To find that out again, for each request of a long
+	 * line, would cost the other uids time. */
+	struct gm_line *line = w->line;
+	if (!w->parked && w->rounds > 0 && now < line->dry_ns && line->dry == w->tally) {
+		w->again_ns = line->dry_ns;
+		return gm_ask_under_way(device, w);
+	}
+
+	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
+	if (missing < w->denied)
+		missing = w->denied;
+	missing += ask_wanted_before(device, request);
+
+	uint64_t coming = ask_owed(device, w);
+	if (missing > coming) {
+		uint64_t asked = gm_ladder_ask(
+			device, w->account, w->tally, missing - coming, w->rounds > 0, w->parked);
+		line->work -= gm_min(line->work, ASK_WORK);
+		/* A client is not asked for what it holds itself, so another client's request
+		 * may find something. */
+		if (asked == 0 && !w->parked && w->account->held == 0) {
+			line->dry = w->tally;
+			line->dry_ns = w->again_ns;
+		}
+		if (w->rounds < UINT8_MAX)
+			w->rounds++;
+	}
+	return gm_ask_under_way(device, w);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose turn it is. What fits is served, whoever waits for more. So that a large request is not
+ * overtaken for ever, it may hold others back for a while; queue.h says when. This file promises
+ * that no request holds others back for longer than GM_TURN_HOLD_NS, that a uid rests afterwards,
+ * and that nothing is held back for memory which is not there by anybody's word. It must never keep
+ * a request from memory that is guaranteed to its owner.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/core/session_private.h"
+
+#include "common/arith.h"
+#include "daemon/core/ladder_private.h"
+
+/* While a request holds others back, the claims that it rests on are looked at this often. */
+#define TURN_LOOK_NS UINT64_C(100000000)
+/* A uid rests this many times as long as it held others back. */
+#define TURN_REST 6
+
+/* ---- being overtaken */
+
+void gm_turn_note(struct gm_request *request)
+{
+	struct gm_waiting *w = &request->waiting;
+	struct gm_line *line = w->line;
+	bool may = !w->parked && gm_waiting_wants_device(w);
+	if (line->first == request)
+		line->first = may ? request : NULL;
+	else if (may && (!line->first || gm_waiting_before(w, line->first->waiting.priority,
+						 line->first->waiting.order)))
+		line->first = request;
+}
+
+void gm_turn_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order)
+{
+	struct gm_line *line;
+	DL_FOREACH (device->queue.lines, line) {
+		device->queue.steps++;
+		if (line->first &&
+			gm_waiting_before(&line->first->waiting, account->priority, order))
+			line->first->waiting.overtaken++;
+	}
+}
+
+/* ---- holding back */
+
+/* Whether the request could be granted from what the device has and what clients say that they
+ * could return. What is free, pooled or dying is charged to nobody, so it is available. */
+static bool turn_is_covered(struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_waiting *w = &request->waiting;
+	struct gm_refusal refusal = {.block = GM_BLOCK_DEVICE};
+	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
+	return missing == 0 || missing <= gm_ladder_claimed(device, w->account);
+}
+
+static void turn_end(struct gm_device *device, uint64_t now)
+{
+	struct gm_queue *queue = &device->queue;
+	uint64_t held = now - queue->hold_ns;
+	struct gm_waiting *w = &queue->holder->waiting;
+
+	w->overtaken = 0;
+	w->line->rest_ns = gm_plus(now, TURN_REST * held);
+	/* Whoever comes next: the others are served for as long as they were held back. */
+	queue->rest_ns = gm_plus(now, held);
+	queue->holder = NULL;
+	gm_device_wake_queue(device);
+}
+
+void gm_turn_leave(struct gm_device *device, const struct gm_request *request)
+{
+	if (device->queue.holder == request)
+		turn_end(device, gm_device_now(device));
+}
+
+void gm_turn_look(struct gm_device *device, uint64_t now)
+{
+	struct gm_queue *queue = &device->queue;
+	if (!queue->holder)
+		return;
+
+	struct gm_waiting *w = &queue->holder->waiting;
+	if (now >= queue->hold_ns + GM_TURN_HOLD_NS || w->block == GM_BLOCK_QUOTA ||
+		w->block == GM_BLOCK_CRITICAL) {
+		turn_end(device, now);
+	} else if (now >= w->look_ns) {
+		w->look_ns = now + TURN_LOOK_NS;
+		if (!turn_is_covered(device, queue->holder))
+			turn_end(device, now);
+	}
+}
+
+void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now)
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_waiting *w = &request->waiting;
+	if (queue->holder || w->line->first != request || w->overtaken < GM_TURN_OVERTAKES)
+		return;
+	if (now < queue->rest_ns || now < w->line->rest_ns || now < w->look_ns)
+		return;
+
+	w->look_ns = now + TURN_LOOK_NS;
+	if (!turn_is_covered(device, request))
+		return;
+	queue->holder = request;
+	queue->hold_ns = now;
+	/* What it rests on is asked for now. */
+	w->again_ns = now;
+	w->line->dry_ns = 0;
+}
+
+uint64_t gm_turn_due(const struct gm_device *device)
+{
+	const struct gm_queue *queue = &device->queue;
+	if (!queue->holder)
+		return UINT64_MAX;
+	return gm_min(queue->hold_ns + GM_TURN_HOLD_NS, queue->holder->waiting.look_ns);
+}
+
+bool gm_turn_bars(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
+	uint64_t order)
+{
+	const struct gm_queue *queue = &device->queue;
+	if (!queue->holder || !gm_waiting_before(&queue->holder->waiting, account->priority, order))
+		return false;
+	if (gm_device_now(device) >= queue->hold_ns + GM_TURN_HOLD_NS)
+		return false;
+	/* The request that holds others back could not have that memory anyway. */
+	return !account->guaranteed || bytes > gm_tally_unmet(account->guaranteed);
+}
