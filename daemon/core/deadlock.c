@@ -159,7 +159,9 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 			struct gm_request *victim =
 				deadlock_least(device, deadlock_group_of(device, r));
 			assert(victim);
-			queue->look_ns = now;
+			/* The next look is a tick later, so that a long line of them does not
+			 * keep the loop from the others. */
+			queue->look_ns = gm_plus(now, 1);
 			return victim;
 		}
 		queue->look_ns = gm_min(queue->look_ns, due);

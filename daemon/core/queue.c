@@ -500,7 +500,7 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 		queue->due_ns = gm_min(queue->due_ns, queue->look_ns);
 }
 
-/* Ends a request that is in a deadlock, if there is one. */
+/* Ends one request that is in a deadlock, if there is any. */
 static void queue_end_deadlock(struct gm_device *device)
 {
 	char prefix[GM_DETAIL_BYTES], quiet[GM_UNITS_TEXT];
@@ -513,7 +513,6 @@ static void queue_end_deadlock(struct gm_device *device)
 		"%s; free some: ",
 		gm_format_duration(gm_policy_deadlock_ns(&device->info.policy), quiet));
 	queue_end_by(device, r, &refusal, prefix, GPUMEM_E_DEADLOCK);
-	gm_device_wake_queue(device);
 }
 
 void gm_queue_run(struct gm_device *device)

@@ -162,7 +162,8 @@ START_TEST(of_a_deadlock_the_lowest_priority_is_refused)
 	fake_wait(&fake, &q[1], a, d, 4 * GiB, FOREVER);
 	fake_wait(&fake, &r, b, d, 4 * GiB, FOREVER);
 	fake_pass(&fake, AFTER);
-	/* All of it: with one of two still waiting, it would not move either. */
+	/* One per tick, and all of them: with one of two still waiting, it would not move either. */
+	fake_finish_slices(&fake, d);
 	ck_assert_int_eq(q[0].status, GPUMEM_E_DEADLOCK);
 	ck_assert_int_eq(q[1].status, GPUMEM_E_DEADLOCK);
 	ck_assert_uint_eq(r.ended, 0);

@@ -383,15 +383,10 @@ uint64_t fake_queue_steps(const struct fake_core *fake, uint32_t device)
 
 void fake_finish_slices(struct fake_core *fake, uint32_t device)
 {
-	const struct gm_line *line = fake->core->devices[device].queue.lines;
-	while (line) {
-		if (line->length > 0 && line->left > 0) {
-			fake->now++;
-			gm_core_tick(fake->core);
-			line = fake->core->devices[device].queue.lines;
-		} else {
-			line = line->next;
-		}
+	const struct gm_queue *queue = &fake->core->devices[device].queue;
+	while (queue->length > 0 && queue->due_ns <= fake->now + 1) {
+		fake->now++;
+		gm_core_tick(fake->core);
 	}
 }
 

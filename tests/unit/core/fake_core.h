@@ -139,7 +139,8 @@ int32_t fake_priority(const struct gm_session *session, uint32_t device);
 uint64_t fake_queue_length(const struct fake_core *fake, uint32_t device);
 /* How often a request that waits, or a line of them, was looked at. */
 uint64_t fake_queue_steps(const struct fake_core *fake, uint32_t device);
-/* Ticks until every request has been looked at. */
+/* Ticks until nothing of the queue is due at once: every request has been looked at, and no deadlock
+ * is left. */
 void fake_finish_slices(struct fake_core *fake, uint32_t device);
 /* The request that holds others back; NULL: none does. */
 const struct gm_request *fake_queue_holder(const struct fake_core *fake, uint32_t device);
