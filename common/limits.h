@@ -34,6 +34,9 @@
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
+	X(ESTATES_PER_UID, 1024, \
+		"a further client is refused if none of the uid's clients runs in its unit, " \
+		"container and group") \
 	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
 	X(WAITING_PER_UID, 1024, \
 		"a further request of the uid that does not fit a device is refused at once") \

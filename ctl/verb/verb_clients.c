@@ -64,7 +64,7 @@ static void clients_add_use(
 {
 	gm_table_count(table, use->device);
 	gm_table_size(table, use->held);
-	if (!client->details) {
+	if (!client->details || client->left) {
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
 		return;
 	}
@@ -94,6 +94,13 @@ static struct gm_table *clients_use_table(
 	return table;
 }
 
+static const char *clients_state(const Gm__Wire__Client *client)
+{
+	if (client->left)
+		return "left";
+	return client->quarantined ? "quarantined" : "connected";
+}
+
 /* Adds the values of a row. use: one device; NULL: the client holds nothing anywhere. */
 static void clients_add_values(const struct clients_answer *answer, const Gm__Wire__Client *client,
 	const Gm__Wire__ClientUse *use, bool first)
@@ -112,12 +119,12 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, client->command);
 	gm_table_text(table, client->unit);
 	gm_table_text(table, client->container);
-	gm_table_text(table, client->quarantined ? "quarantined" : "connected");
+	gm_table_text(table, clients_state(client));
 	gm_table_bool(table, client->details);
 	gm_table_time(table, client->age_ms);
-	gm_table_known(table, client->details || client->age_ms);
+	gm_table_known(table, (client->details && !client->left) || client->age_ms);
 	gm_table_count(table, client->leases);
-	gm_table_known(table, client->details || client->leases);
+	gm_table_known(table, (client->details && !client->left) || client->leases);
 	if (first)
 		gm_table_rows(table, clients_use_table(answer->options, client));
 	else
@@ -130,7 +137,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 		gm_table_size(table, 0);
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
 	}
-	gm_table_text(table, client->quarantined ? "quarantined" : NULL);
+	gm_table_text(table, client->quarantined || client->left ? clients_state(client) : NULL);
 	gm_table_mark(table, GM_MARK_WARN);
 	gm_table_text(table, *client->container ? client->container : client->unit);
 }
@@ -224,7 +231,9 @@ const struct gm_verb gm_verb_clients = {
 	"says about it: CACHED could come back now, SLACK cannot (rounding). You see only\n"
 	"the totals of other users' clients, unless you are an administrator. A\n"
 	"quarantined client has lost its connection, but its process lives. Its memory\n"
-	"stays charged until it reconnects or its process ends.\n",
+	"stays charged until it reconnects or its process ends. A row in the state left\n"
+	"has no process: the user's processes shared buffers and are done with them, but\n"
+	"others still have them open. The user is charged until the last of them closes.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),

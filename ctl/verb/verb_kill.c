@@ -64,6 +64,8 @@ static void kill_take_clients(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->clients->n_clients; i++) {
 		const Gm__Wire__Client *client = packet->clients->clients[i];
 
+		if (client->left) /* there is no process */
+			continue;
 		if (answer->n == answer->room) {
 			size_t room = answer->room ? 2 * answer->room : 64;
 			struct kill_client *grown =

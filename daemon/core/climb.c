@@ -146,7 +146,7 @@ static const struct gm_payer *climb_find_victim(const struct gm_device *device)
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
 		const struct gm_account *a = &p->accounts[d];
 		const struct gm_account *v = victim ? &victim->accounts[d] : NULL;
-		if (p->ending || a->held == 0)
+		if (p->ending || p->estate || a->held == 0)
 			continue;
 		if (a->guaranteed && a->guaranteed->held <= a->guaranteed->guarantee)
 			continue;

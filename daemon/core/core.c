@@ -120,7 +120,7 @@ void gm_core_free(struct gm_core *core)
 	if (!core)
 		return;
 
-	assert(!core->env.payers && !core->shares && core->n_leases == 0);
+	assert(!core->env.payers && !core->shares && !core->estates && core->n_leases == 0);
 	for (uint32_t d = 0; d < core->env.n_devices; d++) {
 		gm_line_free_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
@@ -146,14 +146,23 @@ void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds)
 	core->env.fds = fds;
 }
 
+/* The oldest session that has a process; NULL: there is none. */
+static struct gm_session *core_first_session(const struct gm_core *core)
+{
+	const struct gm_payer *payer = core->env.payers;
+	while (payer && payer->estate)
+		payer = payer->hh.next;
+	return payer ? payer->session : NULL;
+}
+
 void gm_core_shutdown(struct gm_core *core)
 {
 	struct gm_env *env = &core->env;
 	gm_env_enter(env);
 	env->stopping = true;
 	/* Nothing is pooled any more, so it makes no difference how the sessions end. */
-	while (env->payers)
-		gm_session_end_died(env->payers->session);
+	for (struct gm_session *session; (session = core_first_session(core));)
+		gm_session_end_died(session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
@@ -362,17 +371,23 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 {
 	struct gm_payer *payer;
 	HASH_FIND(hh, core->env.payers, &id, sizeof(id), payer);
-	return payer ? payer->session : NULL;
+	return payer && !payer->estate ? payer->session : NULL;
 }
 
 uint64_t gm_core_session_count(const struct gm_core *core)
 {
-	return HASH_COUNT(core->env.payers);
+	return HASH_COUNT(core->env.payers) - core->n_estates;
 }
 
 uint64_t gm_core_lease_count(const struct gm_core *core)
 {
 	return core->n_leases;
+}
+
+bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx)
+{
+	return gm_estate_each(core, after, visit, ctx);
 }
 
 void gm_core_request(struct gm_core *core, struct gm_request *request)

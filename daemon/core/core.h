@@ -46,7 +46,7 @@
  *   reserve, decay, probe
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
- *   session, lease, share, request, queue, deadlock            one object: session_private.h
+ *   session, estate, lease, share, request, queue, deadlock    one object: session_private.h
  *   core                                                       this header, and core.c
  */
 
@@ -140,6 +140,14 @@ bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
 uint64_t gm_core_session_count(const struct gm_core *core);
 uint64_t gm_core_lease_count(const struct gm_core *core);
+/*
+ * Visits what ended sessions, or makers that returned a shared lease, left behind while others hold
+ * it (estate.c), oldest first, with ids above the one given. Each is a session without a process.
+ * Its info has a uid, a gid, a unit and a container. Those that hold nothing are left out. When
+ * visit() takes no more, it returns false, and the result is true.
+ */
+bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx);
 
 /*
  * Asks for memory. A request that could never be granted is refused at once (GPUMEM_E_LIMIT,

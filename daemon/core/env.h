@@ -73,12 +73,12 @@ static inline void gm_env_tell(const struct gm_env *env, const struct gm_event *
 		env->ops.event(env->ctx, event);
 }
 
-/* What the payer holds on a device, or may hold there, changed. A payer about to end is not
- * reported. */
+/* What the payer holds on a device, or may hold there, changed. A payer that is about to end or
+ * has no process is not reported. */
 static inline void gm_env_payer_changed(
 	const struct gm_env *env, const struct gm_payer *payer, uint32_t device)
 {
-	if (!payer->ending)
+	if (!payer->ending && !payer->estate)
 		env->ops.session_changed(env->ctx, payer->session, device);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases: chunks granted for one purpose, their holders, and which of them pays. This file promises
- * that an index is never used twice in a lease, that the oldest holder pays for all of it, and that
+ * Leases: chunks granted for one purpose, and their holders. This file promises that an index is
+ * never used twice in a lease, that its maker or the maker's estate pays for all of it, and that
  * chunks reach the pool only when every holder said that it unmapped them. It must never decide
  * whether a client may have memory: that was decided before chunks come here.
  */
@@ -34,6 +34,7 @@ struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device
 	lease->domain = maker->info.domain;
 	lease->reusable = maker->info.pooling;
 	lease->maker = maker;
+	lease->estate = gm_estate_ref(maker->estate);
 	if (tag)
 		strncpy(lease->tag, tag, GM_LIMIT_NAME_BYTES);
 	return lease;
@@ -44,6 +45,7 @@ void gm_lease_free(struct gm_lease *lease)
 	if (!lease)
 		return;
 	assert(!lease->holds && !lease->chunks && !lease->shares);
+	gm_estate_unref(lease->estate);
 	free(lease);
 }
 
@@ -130,7 +132,8 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 
 static struct gm_account *lease_payer_account(const struct gm_lease *lease)
 {
-	return gm_session_account(lease->holds->session, lease->device);
+	return lease->maker ? gm_session_account(lease->maker, lease->device)
+			    : gm_estate_account(lease->estate, lease->device);
 }
 
 static void lease_release(
@@ -154,10 +157,10 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 {
 	struct gm_session *session = hold->session;
 	struct gm_device *device = lease->device;
-	struct gm_account *account = gm_session_account(session, device);
-	bool paid = lease->holds == hold;
+	struct gm_account *account = lease_payer_account(lease);
+	bool made = lease->maker == session;
 
-	if (lease->maker == session) {
+	if (made) {
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
 		lease->maker = NULL;
@@ -173,17 +176,14 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 		lease->reusable = false;
 
 	if (!lease->holds) {
-		assert(paid);
 		while (lease->chunks)
 			lease_release(lease, lease->chunks, account, lease->reusable);
 		lease->core->n_leases--;
 		gm_lease_free(lease);
-	} else if (paid) {
-		gm_deadlock_returned(device, account);
+	} else if (made) {
 		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
-		gm_session_changed(lease->holds->session, device);
 	}
-	if (paid)
+	if (made)
 		gm_session_changed(session, device);
 }
 

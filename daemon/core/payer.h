@@ -11,7 +11,7 @@
 
 /*
  * The one that memory is charged to: the part of a session that the modules below sessions need to
- * know. It is embedded in struct gm_session.
+ * know. It is embedded in struct gm_session. Estates are payers, too (session_private.h).
  */
 struct gm_payer {
 	uint64_t id;
@@ -19,7 +19,10 @@ struct gm_payer {
 	bool quarantined;           /* its connection is gone, so it cannot be asked for anything */
 	bool ending;                /* it will be freed before the call into core returns */
 	bool limited;               /* a limit applies to it */
-	UT_hash_handle hh;          /* of gm_env.payers */
+	/* It stands for what other sessions left behind, and has no process of its own: nobody can
+	 * ask it or end it. quarantined is set, too. */
+	bool estate;
+	UT_hash_handle hh;            /* of gm_env.payers */
 	struct gm_account accounts[]; /* one per device, in order of number */
 };
 

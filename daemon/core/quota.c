@@ -217,7 +217,7 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 		if (!quota)
 			continue;
 
-		quota->clients++;
+		quota->clients += !payer->estate;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
 			struct gm_account *account = &payer->accounts[d];
 			struct gm_quota_values v = quota_in_force(&quota->devices[d]);
@@ -340,7 +340,7 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	if (owner->kind == GM_OWNER_SESSION) {
 		const struct gm_payer *payer;
 		HASH_FIND(hh, env->payers, &owner->id, sizeof(owner->id), payer);
-		if (!payer)
+		if (!payer || payer->estate)
 			return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
 				"there is no client %llu; see gpumemctl clients",
 				(unsigned long long)owner->id);
@@ -417,8 +417,8 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 		if (!quota)
 			continue;
 
-		assert(quota->clients > 0);
-		quota->clients--;
+		assert(quota->clients >= !payer->estate);
+		quota->clients -= !payer->estate;
 		if (kind != GM_OWNER_SESSION)
 			continue;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
@@ -446,7 +446,8 @@ int32_t gm_quota_top(struct gm_device *device)
 	device->top_stale = false;
 	device->top_priority = INT32_MIN;
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next)
-		if (!p->ending && p->accounts[device->number].priority > device->top_priority)
+		if (!p->ending && !p->estate &&
+			p->accounts[device->number].priority > device->top_priority)
 			device->top_priority = p->accounts[device->number].priority;
 	return device->top_priority;
 }

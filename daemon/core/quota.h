@@ -25,8 +25,8 @@
  * A client's priority is that of the first of its session, container, unit, uid and gid that has
  * one, else 0. A priority given to its name can only lower it. More is better.
  *
- * Charges can pass a max in two ways only, and both are shown as over: the limit was set below what
- * was held, or the payer of a shared lease went and its oldest opener pays now.
+ * Charges can pass a max in one way only, which is shown as over: the limit was set below what was
+ * held.
  */
 
 enum {

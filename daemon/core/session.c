@@ -61,37 +61,66 @@ static void session_free(struct gm_session *session)
 	free(session);
 }
 
-int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
-	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session)
+struct gm_session *gm_session_make(
+	struct gm_core *core, const struct gm_session_info *info, bool estate)
 {
 	struct gm_env *env = &core->env;
-	if (env->stopping)
-		return -ESHUTDOWN;
-
-	assert(info->domain != GM_DOMAIN_FRESH);
 	struct gm_session *session =
 		calloc(1, sizeof(*session) + env->n_devices * sizeof(struct gm_account));
 	if (!session)
-		return -ENOMEM;
+		return NULL;
 
 	session->core = core;
 	session->info = *info;
-	session->payer.id = env->ops.new_id(env->ctx);
-	session->payer.session = session;
+	struct gm_payer *payer = &session->payer;
+	payer->id = env->ops.new_id(env->ctx);
+	payer->session = session;
+	payer->estate = payer->quarantined = estate;
 	session->fds = gm_fds_user_get(env, info->uid);
 	if (!session->fds || session_copy_names(session, info) < 0) {
 		session_free(session);
-		return -ENOMEM;
+		return NULL;
 	}
 
-	struct gm_payer *payer = &session->payer;
 	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
 	if (!GM_TABLE_ADDED(payer)) {
 		session_free(session);
+		return NULL;
+	}
+	gm_quotas_join(&core->quotas, payer);
+	return session;
+}
+
+void gm_session_unmake(struct gm_session *session)
+{
+	struct gm_env *env = &session->core->env;
+	struct gm_payer *payer = &session->payer;
+
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		assert(payer->accounts[d].held == 0);
+	gm_quotas_leave(&session->core->quotas, payer);
+	HASH_DEL(env->payers, payer);
+	session_free(session);
+}
+
+int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
+	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session)
+{
+	struct gm_estate *estate;
+	if (core->env.stopping)
+		return -ESHUTDOWN;
+
+	assert(info->domain != GM_DOMAIN_FRESH);
+	int r = gm_estate_get(core, info, &estate);
+	if (r < 0)
+		return r;
+
+	struct gm_session *session = gm_session_make(core, info, false);
+	if (!session) {
+		gm_estate_unref(estate);
 		return -ENOMEM;
 	}
-
-	gm_quotas_join(&core->quotas, payer);
+	session->estate = estate;
 	session_new_token(session, ret_token);
 	*ret_session = session;
 	return 0;
@@ -153,12 +182,11 @@ bool gm_session_owner(
 		return gm_owner_by_name(kind, info->container, ret_owner) == 0;
 	case GM_OWNER_NAME:
 		return gm_owner_by_name(kind, info->name, ret_owner) == 0;
+	case GM_OWNER_SESSION:
+		gm_owner_by_id(kind, session->payer.id, ret_owner);
+		return !session->payer.estate;
 	default:
-		gm_owner_by_id(kind,
-			kind == GM_OWNER_UID   ? info->uid
-			: kind == GM_OWNER_GID ? info->gid
-					       : session->payer.id,
-			ret_owner);
+		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->uid : info->gid, ret_owner);
 		return true;
 	}
 }
@@ -235,14 +263,12 @@ static void session_end(struct gm_session *session, bool died)
 	while (session->holds)
 		gm_lease_drop(session->holds->lease, session->holds, died);
 	assert(session->n_shares == 0 && session->n_new == 0);
-	for (uint32_t d = 0; d < env->n_devices; d++) {
-		assert(payer->accounts[d].held == 0);
+	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ladder_gone(&env->devices[d], payer);
-	}
 
-	gm_quotas_leave(&session->core->quotas, payer);
-	HASH_DEL(env->payers, payer);
-	session_free(session);
+	struct gm_estate *estate = session->estate;
+	gm_session_unmake(session);
+	gm_estate_unref(estate);
 	session_settle_all(env);
 	gm_env_leave(env);
 }

@@ -18,8 +18,9 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in nine files (session.c, lease.c, share.c, request.c, queue.c,
- * line.c, turn.c, ask.c and deadlock.c), because each of them can end the others. The modules below know nothing of it.
+ * wait. They are one object in ten files (session.c, estate.c, lease.c, share.c, request.c, queue.c,
+ * line.c, turn.c, ask.c and deadlock.c), because each of them can end the others. The modules below
+ * know nothing of it.
  */
 
 /* All of core's state. core.c puts it together. */
@@ -28,7 +29,10 @@ struct gm_core {
 	struct gm_device devices[GM_LIMIT_DEVICES]; /* env.devices points here */
 	struct gm_quotas quotas;
 	struct gm_token_hash_key token_key;
-	struct gm_share *shares; /* by hash of token */
+	struct gm_share *shares;        /* by hash of token */
+	struct gm_estate_user *estates; /* by uid */
+	struct gm_estate *estate_list;  /* oldest first */
+	uint64_t n_estates;
 	uint64_t n_leases;
 	struct gm_core_counters counters;
 	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
@@ -44,8 +48,9 @@ struct gm_session {
 	struct gm_core *core;
 	struct gm_session_info info;
 	struct gm_token_hash token;
-	struct gm_fds_user *fds; /* whose descriptors its chunks count for */
-	char *names;             /* what info's unit, container and name point to */
+	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
+	char *names;              /* what info's unit, container and name point to */
+	struct gm_estate *estate; /* pays for what the session leaves behind */
 	uint64_t n_shares;
 	uint64_t n_new;             /* pending requests for a new lease */
 	struct gm_request *pending; /* oldest first */
@@ -66,11 +71,50 @@ static inline void gm_session_changed(
 	gm_env_payer_changed(device->env, &session->payer, device->number);
 }
 
+/* Makes a session without a token, and puts it among the payers. NULL: no memory. */
+struct gm_session *gm_session_make(
+	struct gm_core *core, const struct gm_session_info *info, bool estate);
+/* Takes a session that holds nothing out of the payers and frees it. */
+void gm_session_unmake(struct gm_session *session);
 /* Whether the session holds as many leases as it may, with those it asked for. */
 bool gm_session_full(const struct gm_session *session);
 /* For gm_quotas.owner_of. */
 bool gm_session_owner(
 	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+
+/* ---- estate.c */
+
+/*
+ * What sessions leave behind is charged to their estate: memory that they shared and returned, or
+ * did not live to return, while others still hold it. So it goes on counting for the same uid, gid,
+ * unit and container, and charges never move to another owner. There is one estate for each such
+ * combination. It lives as long as a session or a lease refers to it.
+ *
+ * A client's own name is not part of the combination: it is the client's own word.
+ */
+struct gm_estate {
+	struct gm_session *session; /* the payer; it has no process */
+	uint64_t refs;
+	struct gm_estate_user *user;
+	struct gm_estate *prev, *next;         /* of its uid */
+	struct gm_estate *all_prev, *all_next; /* oldest first */
+};
+
+/* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
+ * -EUSERS: the uid has GM_LIMIT_ESTATES_PER_UID of them. */
+int gm_estate_get(
+	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate);
+struct gm_estate *gm_estate_ref(struct gm_estate *estate);
+void gm_estate_unref(struct gm_estate *estate);
+/* See gm_core_estate_each(). */
+bool gm_estate_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx);
+
+static inline struct gm_account *gm_estate_account(
+	const struct gm_estate *estate, const struct gm_device *device)
+{
+	return gm_session_account(estate->session, device);
+}
 
 /* ---- lease.c */
 
@@ -86,8 +130,8 @@ struct gm_hold {
 };
 
 /*
- * A lease. The oldest hold always pays: the maker's, as long as it has one. reusable tells whether
- * the chunks may be pooled. It starts with the maker's word. It is lost, for good, when a session
+ * A lease. Its maker pays for it as long as the maker holds it, and then the maker's estate, until
+ * the last opener has left. reusable tells whether the chunks may be pooled. It starts with the maker's word. It is lost, for good, when a session
  * of another domain opens the lease, or when a holder dies while others hold it: then nobody can
  * say that all mappings are gone.
  */
@@ -100,6 +144,7 @@ struct gm_lease {
 	bool reusable;
 	bool across;              /* a session of another domain has opened it */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
+	struct gm_estate *estate; /* the maker's */
 	struct gm_hold *holds;
 	struct gm_hold own; /* the maker's */
 	uint32_t n_opens;   /* by all sessions, as often as they opened it */

@@ -70,6 +70,7 @@ struct admin_listing {
 	bool inside; /* the client's rows, or the device's buckets, are not all listed yet */
 	/* clients and buffers */
 	uint64_t client; /* the last one listed, or the one being listed */
+	uint64_t estate; /* the last one listed */
 	uint32_t row;    /* the next on that client's page */
 	uint64_t older_than_ns;
 	uint64_t untracked;
@@ -147,33 +148,99 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 	}
 }
 
+/* What fits into one packet of the list of clients. */
+struct client_list {
+	const struct admin_listing *listing;
+	struct gm_peer *peer;
+	struct client_entry entries[GM_ADMIN_CLIENTS];
+	Gm__Wire__Client *list[GM_ADMIN_CLIENTS];
+	size_t n, bytes;
+};
+
+/* Adds the entry that was filled in last. Returns false if there is no room for it. */
+static bool admin_add_client(struct client_list *out)
+{
+	Gm__Wire__Client *client = &out->entries[out->n].client;
+
+	out->bytes += gm__wire__client__get_packed_size(client) + 8;
+	if (out->bytes > GM_ADMIN_BYTES)
+		return false;
+	out->list[out->n++] = client;
+	return true;
+}
+
+/* Like gm_answer_may_see(), for what clients left behind. */
+static bool admin_may_see_estate(const struct gm_answer *answer, const struct gm_peer *peer,
+	const struct gm_session_info *info)
+{
+	const struct gm_identity *identity = gm_peer_identity(peer);
+	const char *container = info->container ? info->container : "";
+
+	return answer->admin ||
+	       (!identity->confined && identity->uid == info->uid &&
+		       strcmp(gm_cgroup_limit_name(&identity->cgroup), container) == 0);
+}
+
+/* For gm_core_estate_each(). */
+static bool admin_add_estate(void *ctx, const struct gm_session *estate)
+{
+	struct client_list *out = ctx;
+	const struct gm_session_info *info = gm_session_info(estate);
+	uint32_t n_devices = out->listing->head.serve->n_devices;
+
+	if (out->n == GM_ADMIN_CLIENTS)
+		return false;
+	struct client_entry *entry = &out->entries[out->n];
+	Gm__Wire__Client *c = &entry->client;
+	gm__wire__client__init(c);
+	c->session = gm_session_id(estate);
+	c->uid = info->uid;
+	c->left = true;
+	c->details = admin_may_see_estate(&out->listing->head, out->peer, info);
+	if (c->details) {
+		c->unit = info->unit ? (char *)info->unit : c->unit;
+		c->container = info->container ? (char *)info->container : c->container;
+	}
+
+	c->n_use = n_devices;
+	c->use = entry->list;
+	for (uint32_t i = 0; i < n_devices; i++) {
+		Gm__Wire__ClientUse *use = entry->list[i] = &entry->use[i];
+		gm__wire__client_use__init(use);
+		use->device = i;
+		use->held = gm_session_held(estate, i);
+	}
+	return admin_add_client(out);
+}
+
+/* First the clients, then what clients have left behind. */
 static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
 	struct gm_serve *serve = listing->head.serve;
+	struct client_list out = {.listing = listing, .peer = peer};
 	struct gm_client *client = gm_clients_after(serve->clients, listing->client);
-	struct client_entry entries[GM_ADMIN_CLIENTS];
-	Gm__Wire__Client *list[GM_ADMIN_CLIENTS];
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
 	uint64_t last = listing->client;
-	size_t n = 0, bytes = 0;
 
-	for (; client && n < GM_ADMIN_CLIENTS; client = client->next) {
+	for (; client && out.n < GM_ADMIN_CLIENTS; client = client->next) {
 		admin_fill_client(serve, client, gm_answer_may_see(&listing->head, peer, client),
-			&entries[n]);
-		bytes += gm__wire__client__get_packed_size(&entries[n].client) + 8;
-		if (bytes > GM_ADMIN_BYTES)
+			&out.entries[out.n]);
+		if (!admin_add_client(&out))
 			break;
-		list[n] = &entries[n].client;
-		n++;
 		last = client->id;
 	}
+	bool more =
+		client || gm_core_estate_each(serve->core, listing->estate, admin_add_estate, &out);
 
-	reply.n_clients = n;
-	reply.clients = list;
-	int r = gm_answer_emit(stream, peer, client, GM__WIRE__PACKET__BODY_CLIENTS, &reply);
-	if (r >= 0)
-		listing->client = last;
+	reply.n_clients = out.n;
+	reply.clients = out.list;
+	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_CLIENTS, &reply);
+	if (r < 0)
+		return r;
+	listing->client = last;
+	if (out.n > 0 && out.list[out.n - 1]->left)
+		listing->estate = out.list[out.n - 1]->session;
 	return r;
 }
 

@@ -150,15 +150,11 @@ void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held,
 	gm_page_write_end(&block->seq);
 }
 
-/* Makes in_use, cached and slack add up to held. What the client did not account for is in use in a
- * buffer that it opened and pays for since the maker has gone; otherwise it is slack. */
+/* Makes in_use, cached and slack add up to held. What the client did not account for is slack. */
 static void pages_bound_use(struct gm_page_use *use, uint64_t held)
 {
 	use->in_use = gm_min(use->in_use, held);
 	use->cached = gm_min(use->cached, held - use->in_use);
-	use->slack = gm_min(use->slack, held - use->in_use - use->cached);
-
-	use->in_use += gm_min(use->opened, held - use->in_use - use->cached - use->slack);
 	use->slack = held - use->in_use - use->cached;
 }
 

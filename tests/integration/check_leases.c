@@ -110,14 +110,15 @@ START_TEST(a_read_only_view_gets_no_writable_handle_by_asking_again)
 }
 END_TEST
 
-START_TEST(a_maker_that_returns_first_leaves_the_memory_and_the_bill_to_the_opener)
+START_TEST(a_maker_that_returns_first_leaves_the_memory_to_the_opener_and_goes_on_paying)
 {
 	struct gm_raw_lease view;
 	GM_REQUIRE_EQ(gm_raw_open(&opener, token, &view), GPUMEM_OK);
 	gm_raw_chunk_fill(&view.chunks[0], 0x77);
 	GM_REQUIRE_EQ(gm_raw_return(&maker, lease.id, NULL, 0), GPUMEM_OK);
 	GM_REQUIRE_EQ(held(&maker), 0);
-	GM_REQUIRE_EQ(held(&opener), GM_CHUNK_MIN);
+	GM_REQUIRE_EQ(held(&opener), 0);
+	GM_REQUIRE_EQ(gm_left_by(&witness.daemon, geteuid()), GM_CHUNK_MIN);
 	GM_REQUIRE(gm_raw_chunk_is(&view.chunks[0], 0x77));
 	/* It is not in the pool: a new lease gets another chunk. */
 	struct gm_raw_lease other;
@@ -226,7 +227,8 @@ int main(void)
 	/* On a GPU read-only is a request: whoever has the handle chooses its access. */
 	if (!gm_on_gpu())
 		tcase_add_test(tc, a_read_only_view_gets_no_writable_handle_by_asking_again);
-	tcase_add_test(tc, a_maker_that_returns_first_leaves_the_memory_and_the_bill_to_the_opener);
+	tcase_add_test(
+		tc, a_maker_that_returns_first_leaves_the_memory_to_the_opener_and_goes_on_paying);
 	tcase_add_test(tc, a_shared_lease_goes_back_as_a_whole_only);
 	tcase_add_test(tc, a_lease_shrinks_and_grows_chunk_by_chunk_and_never_gives_an_index_twice);
 	tcase_add_test(tc, any_size_is_granted_in_powers_of_two_that_cover_it);

@@ -400,7 +400,7 @@ START_TEST(after_unshare_a_token_finds_nothing_and_openers_keep_what_they_have)
 }
 END_TEST
 
-START_TEST(when_the_maker_dies_the_opener_pays_and_keeps_the_memory)
+START_TEST(when_the_maker_dies_its_uid_pays_and_the_opener_keeps_the_memory)
 {
 	struct gm_worker maker, first, second, late;
 	struct person who = {UID_A, 0};
@@ -418,24 +418,70 @@ START_TEST(when_the_maker_dies_the_opener_pays_and_keeps_the_memory)
 	struct gm_client_row row;
 	GM_UNTIL(!gm_client_row(&daemon_, share.session, &row));
 	GM_REQUIRE(gm_client_row(&daemon_, one.session, &row));
-	GM_REQUIRE_EQ(row.held, GM_CHUNK_MIN);
+	GM_REQUIRE_EQ(row.held, 0);
 	GM_REQUIRE(gm_client_row(&daemon_, two.session, &row));
 	GM_REQUIRE_EQ(row.held, 0);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), GM_CHUNK_MIN);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, GM_CHUNK_MIN);
 	GM_REQUIRE(TELL(first, .verb = IS, .byte = 6).yes);
 	TELL(second, .verb = FILL, .byte = 9);
 	GM_REQUIRE(TELL(first, .verb = IS, .byte = 9).yes);
-	/* Then the next. */
+	/* Then an opener dies: the other one keeps the memory, and nobody else pays. */
 	gm_worker_kill(&first);
 	GM_UNTIL(!gm_client_row(&daemon_, one.session, &row));
 	GM_REQUIRE(gm_client_row(&daemon_, two.session, &row));
-	GM_REQUIRE_EQ(row.held, GM_CHUNK_MIN);
+	GM_REQUIRE_EQ(row.held, 0);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), GM_CHUNK_MIN);
 	/* The last one lets go: a dead maker's memory is never pooled. */
 	GM_REQUIRE_EQ(TELL(second, .verb = RETURN).status, GPUMEM_OK);
 	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 0);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 0);
 	end(&second);
 	end(&late);
+}
+END_TEST
+
+/* B opens what A makes and returns, again and again: nothing of it may be charged to B, whose limit
+ * it would exceed, and A cannot make more than its own limit that way. */
+START_TEST(opening_and_returning_moves_no_charge_past_a_limit)
+{
+	enum { ROUNDS = 8, EACH = 16 * 1024 * 1024 };
+	struct gm_worker maker, openers[ROUNDS];
+	struct person a = {UID_A, 0}, b = {UID_B, 0};
+	gm_daemon_configure(&daemon_,
+		GM_DAEMON_CONFIG_WITH(
+			"", "256M") "[limit uid:54321]\nmax = 64M\n[limit uid:54322]\nmax = 16M\n");
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+
+	gm_worker_start(&maker, obey, &a);
+	int made = 0;
+	for (; made < ROUNDS; made++) {
+		if (TELL(maker, .verb = LEASE, .bytes = EACH).status != GPUMEM_OK)
+			break;
+		struct report share = TELL(maker, .verb = SHARE,
+			.audience = GM__WIRE__AUDIENCE__AUDIENCE_UID, .id = UID_B);
+		gm_worker_start(&openers[made], obey, &b);
+		struct report open = open_with(&openers[made], share.token);
+		GM_REQUIRE_EQ(open.status, GPUMEM_OK);
+		GM_REQUIRE_EQ(TELL(maker, .verb = RETURN).status, GPUMEM_OK);
+
+		struct gm_client_row row;
+		GM_REQUIRE(gm_client_row(&daemon_, open.session, &row));
+		GM_REQUIRE_EQ(row.held, 0);
+	}
+	GM_REQUIRE_EQ(made, 4);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 4 * EACH);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_B), 0);
+
+	/* B can use its own limit in full. A can make more as soon as an opener has left. */
+	GM_REQUIRE_EQ(TELL(openers[0], .verb = RETURN).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(TELL(openers[0], .verb = LEASE, .bytes = EACH).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = EACH).status, GPUMEM_OK);
+	end(&maker);
+	for (int i = 0; i < made; i++)
+		end(&openers[i]);
 }
 END_TEST
 
@@ -496,7 +542,8 @@ int main(void)
 			tc, a_chunk_of_another_uid_cannot_be_reopened_for_more_than_it_was_given);
 	}
 	tcase_add_test(tc, after_unshare_a_token_finds_nothing_and_openers_keep_what_they_have);
-	tcase_add_test(tc, when_the_maker_dies_the_opener_pays_and_keeps_the_memory);
+	tcase_add_test(tc, when_the_maker_dies_its_uid_pays_and_the_opener_keeps_the_memory);
+	tcase_add_test(tc, opening_and_returning_moves_no_charge_past_a_limit);
 	tcase_add_test(tc, an_ordinary_user_sees_totals_and_changes_nothing);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -433,42 +433,89 @@ struct gm_figures gm_figures_now(const struct gm_daemon *daemon)
 	return figures;
 }
 
-bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret)
+static void raw_fill_row(const Gm__Wire__Client *c, struct gm_client_row *ret)
+{
+	*ret = (struct gm_client_row){.session = c->session,
+		.leases = c->leases,
+		.pid = c->pid,
+		.uid = c->uid,
+		.quarantined = c->quarantined,
+		.left = c->left,
+		.details = c->details};
+	GM_REQUIRE(strlen(c->name) <= GM_LIMIT_NAME_BYTES);
+	strcpy(ret->name, c->name);
+	if (c->n_use > 0) {
+		ret->held = c->use[0]->held;
+		ret->in_use = c->use[0]->in_use;
+		ret->cached = c->use[0]->cached;
+		ret->active_buffers = c->use[0]->active_buffers;
+	}
+}
+
+/* Calls visit() for each row of the answer to GetClients. */
+static void raw_each_row(const struct gm_daemon *daemon,
+	void (*visit)(void *ctx, const struct gm_client_row *row), void *ctx)
 {
 	struct gm_raw raw;
 	gm_raw_observe(&raw, daemon);
 	Gm__Wire__GetClients get = GM__WIRE__GET_CLIENTS__INIT;
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_CLIENTS, get_clients, &get)), GPUMEM_OK);
-	bool found = false;
 	for (;;) {
 		GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_CLIENTS);
 		const Gm__Wire__ClientsReply *reply = raw.packet->clients;
 		for (size_t i = 0; i < reply->n_clients; i++) {
-			const Gm__Wire__Client *c = reply->clients[i];
-			if (c->session != session)
-				continue;
-			found = true;
-			*ret = (struct gm_client_row){.session = c->session,
-				.leases = c->leases,
-				.pid = c->pid,
-				.uid = c->uid,
-				.quarantined = c->quarantined,
-				.details = c->details};
-			GM_REQUIRE(strlen(c->name) <= GM_LIMIT_NAME_BYTES);
-			strcpy(ret->name, c->name);
-			if (c->n_use > 0) {
-				ret->held = c->use[0]->held;
-				ret->in_use = c->use[0]->in_use;
-				ret->cached = c->use[0]->cached;
-				ret->active_buffers = c->use[0]->active_buffers;
-			}
+			struct gm_client_row row;
+			raw_fill_row(reply->clients[i], &row);
+			visit(ctx, &row);
 		}
 		if (!raw.packet->more)
 			break;
 		GM_REQUIRE(gm_raw_receive(&raw));
 	}
 	gm_raw_close(&raw);
-	return found;
+}
+
+struct raw_search {
+	uint64_t session;
+	bool found;
+	struct gm_client_row row;
+};
+
+static void raw_match_row(void *ctx, const struct gm_client_row *row)
+{
+	struct raw_search *search = ctx;
+	if (row->session != search->session)
+		return;
+	search->found = true;
+	search->row = *row;
+}
+
+bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret)
+{
+	struct raw_search search = {.session = session};
+	raw_each_row(daemon, raw_match_row, &search);
+	if (search.found)
+		*ret = search.row;
+	return search.found;
+}
+
+struct raw_left {
+	uid_t uid;
+	uint64_t held;
+};
+
+static void raw_add_left(void *ctx, const struct gm_client_row *row)
+{
+	struct raw_left *left = ctx;
+	if (row->left && row->uid == left->uid)
+		left->held += row->held;
+}
+
+uint64_t gm_left_by(const struct gm_daemon *daemon, uid_t uid)
+{
+	struct raw_left left = {.uid = uid};
+	raw_each_row(daemon, raw_add_left, &left);
+	return left.held;
 }
 
 uint64_t gm_waiting(const struct gm_daemon *daemon)

@@ -122,10 +122,12 @@ struct gm_client_row {
 	uint64_t session, leases, held, in_use, cached, active_buffers;
 	int64_t pid;
 	uint32_t uid;
-	bool quarantined, details;
+	bool quarantined, details, left;
 	char name[GM_LIMIT_NAME_BYTES + 1];
 };
 bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret);
+/* What the uid's processes left behind on device 0, as this process is shown it. */
+uint64_t gm_left_by(const struct gm_daemon *daemon, uid_t uid);
 /* How many requests wait, but for those that are only there while clients are asked. */
 uint64_t gm_waiting(const struct gm_daemon *daemon);
 

@@ -398,25 +398,36 @@ START_TEST(a_single_clients_limit_goes_with_it)
 }
 END_TEST
 
-START_TEST(the_one_who_pays_for_a_shared_lease_counts_for_its_owner)
+START_TEST(a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has_left)
 {
-	struct gm_session *maker = client(7, 7, NULL, NULL, NULL);
+	struct gm_session *maker = client(7, 70, "u.service", "box", "n");
 	struct gm_session *opener = client(8, 8, NULL, NULL, NULL);
 	struct gm_lease *lease = fake_lease(&fake, maker, d, GiB), *opened;
 	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 8};
 	uint8_t token[GM_TOKEN_BYTES];
 	ck_assert_int_eq(set("uid:8", 512 * MiB, 0), GPUMEM_OK);
-	ck_assert_int_eq(set("uid:7", 2 * GiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(set("uid:7", GiB + 2 * MiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(set("gid:70", 2 * GiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(set("unit:u.service", 2 * GiB, 0), GPUMEM_OK);
 	ck_assert_int_eq(gm_lease_share(maker, lease, &options, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(opener, token, NULL, 0, &opened), GPUMEM_OK);
 	ck_assert_uint_eq(shown("uid 8").held, 0);
 	gm_session_end_died(maker);
-	ck_assert_uint_eq(shown("uid 7").held, 0);
-	ck_assert_uint_eq(shown("uid 8").held, GiB);
-	ck_assert(shown("uid 8").over);
-	ck_assert_int_eq(ask(opener, 2 * MiB), GPUMEM_E_LIMIT);
-	gm_lease_return(opener, opened);
+	ck_assert_uint_eq(shown("uid 7").held, GiB);
+	ck_assert_uint_eq(shown("uid 7").clients, 0);
+	ck_assert_uint_eq(shown("gid 70").held, GiB);
+	ck_assert_uint_eq(shown("unit u.service").held, GiB);
 	ck_assert_uint_eq(shown("uid 8").held, 0);
+	/* A limit that comes later counts it, too. */
+	ck_assert_int_eq(set("container:box", 2 * GiB, 0), GPUMEM_OK);
+	ck_assert_uint_eq(shown("container box").held, GiB);
+
+	struct gm_session *next = client(7, 7, NULL, NULL, NULL);
+	ck_assert_int_eq(ask(next, 4 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(ask(opener, 2 * MiB), GPUMEM_OK);
+	gm_lease_return(opener, opened);
+	ck_assert_uint_eq(shown("uid 7").held, 0);
+	ck_assert_int_eq(ask(next, 4 * MiB), GPUMEM_OK);
 }
 END_TEST
 
@@ -563,7 +574,8 @@ int main(void)
 	tcase_add_test(tcase, what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset);
 	tcase_add_test(tcase, a_reload_that_contradicts_what_was_set_keeps_the_old_one);
 	tcase_add_test(tcase, a_single_clients_limit_goes_with_it);
-	tcase_add_test(tcase, the_one_who_pays_for_a_shared_lease_counts_for_its_owner);
+	tcase_add_test(
+		tcase, a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has_left);
 	tcase_add_test(tcase, clients_hear_of_a_new_limit);
 	tcase_add_test(tcase, a_list_in_parts_has_each_limit_once_whatever_changes_in_between);
 	tcase_add_test(tcase, a_limit_too_many_is_refused);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/core/fake_core.h"
@@ -184,6 +185,35 @@ START_TEST(without_memory_there_is_no_session)
 }
 END_TEST
 
+START_TEST(an_estate_too_many_is_refused)
+{
+	struct gm_session *more[GM_LIMIT_ESTATES_PER_UID], *other;
+	char box[16];
+	GM_LIMIT_TEST(ESTATES_PER_UID);
+	struct gm_session_info in_box = {.pid = 7, .uid = 1000, .domain = 1, .container = box};
+
+	/* The session of the fixture is in no container. */
+	for (int i = 1; i < GM_LIMIT_ESTATES_PER_UID; i++) {
+		snprintf(box, sizeof(box), "box %d", i);
+		ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &more[i]), 0);
+	}
+	snprintf(box, sizeof(box), "another");
+	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), -EUSERS);
+
+	/* Another uid is not affected, and further clients where the uid has some are welcome. */
+	in_box.uid = 1001;
+	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), 0);
+	in_box.uid = 1000;
+	snprintf(box, sizeof(box), "box 1");
+	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), 0);
+
+	/* An estate ends with the last of its sessions. */
+	gm_session_end_died(more[2]);
+	snprintf(box, sizeof(box), "another");
+	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), 0);
+}
+END_TEST
+
 START_TEST(shutting_down_ends_everything_that_is_under_way)
 {
 	fake_lease(&fake, s, d, GiB);
@@ -248,6 +278,7 @@ int main(void)
 	tcase_add_test(tcase, a_quarantined_session_gets_nothing);
 	tcase_add_test(tcase, a_process_that_ends_in_quarantine_gives_everything_up);
 	tcase_add_test(tcase, without_memory_there_is_no_session);
+	tcase_add_test(tcase, an_estate_too_many_is_refused);
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
 	tcase_add_test(tcase, levels_are_told_when_they_change);
 	tcase_add_test(tcase, devices_are_bounded_and_come_before_sessions);

@@ -134,7 +134,7 @@ START_TEST(a_shared_lease_goes_back_as_a_whole)
 }
 END_TEST
 
-START_TEST(after_the_maker_the_oldest_opener_pays)
+START_TEST(the_makers_uid_pays_until_the_last_opener_has_left)
 {
 	struct gm_session *third = fake_session(&fake, 1, 1000);
 	share(GM_AUDIENCE_DOMAIN, 0);
@@ -142,13 +142,16 @@ START_TEST(after_the_maker_the_oldest_opener_pays)
 	ck_assert_int_eq(open_it(third), GPUMEM_OK);
 	gm_lease_return(maker, l);
 	ck_assert_uint_eq(gm_session_held(maker, d), 0);
-	ck_assert_uint_eq(gm_session_held(mate, d), 64 * MiB);
+	ck_assert_uint_eq(gm_session_held(mate, d), 0);
+	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 64 * MiB);
 	/* The maker's part is over, and its tokens with it. */
 	ck_assert_int_eq(open_it(maker), GPUMEM_E_NOT_FOUND);
 	ck_assert_ptr_null(gm_session_next_lease(maker, NULL));
 	gm_lease_return(mate, l);
-	ck_assert_uint_eq(gm_session_held(third, d), 64 * MiB);
+	ck_assert_uint_eq(gm_session_held(third, d), 0);
+	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 64 * MiB);
 	gm_lease_return(third, l);
+	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 0);
 	/* All of one domain, all unmapped: pooled. */
 	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 64 * MiB);
 }
@@ -173,10 +176,11 @@ START_TEST(the_payers_quarantine_counts_and_an_openers_does_not)
 	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 0);
 	gm_session_quarantine(maker);
 	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 64 * MiB);
-	/* The maker dies: its charge goes to an opener that is quarantined too. */
+	/* The maker dies: what it left behind is not quarantined, though its opener is. */
 	gm_session_end_died(maker);
-	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 64 * MiB);
-	ck_assert_uint_eq(gm_session_held(mate, d), 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 0);
+	ck_assert_uint_eq(fake_figures(&fake, d).leased, 64 * MiB);
+	ck_assert_uint_eq(gm_session_held(mate, d), 0);
 	gm_session_end_died(mate);
 	ck_assert_uint_eq(fake_figures(&fake, d).created, 0);
 }
@@ -334,7 +338,7 @@ int main(void)
 	tcase_add_test(tcase, an_audience_that_is_nobody_is_invalid);
 	tcase_add_test(tcase, only_the_maker_shares_and_unshares);
 	tcase_add_test(tcase, a_shared_lease_goes_back_as_a_whole);
-	tcase_add_test(tcase, after_the_maker_the_oldest_opener_pays);
+	tcase_add_test(tcase, the_makers_uid_pays_until_the_last_opener_has_left);
 	tcase_add_test(tcase, an_openers_return_changes_no_charge);
 	tcase_add_test(tcase, the_payers_quarantine_counts_and_an_openers_does_not);
 	tcase_add_test(tcase, a_lease_opened_across_domains_is_never_pooled);

@@ -47,12 +47,21 @@ uint64_t model_ceiling(const struct model *m, uint32_t d, uint64_t foreign)
 	return a < b ? a : b;
 }
 
+/* What makers left behind: leases that only others hold. */
+static uint64_t charged_to_estates(const struct model *m, uint32_t d)
+{
+	uint64_t held = 0;
+	for (int i = 0; i < LEASES; i++)
+		if (m->leases[i].l && m->leases[i].device == d && m->leases[i].maker < 0)
+			held += m->leases[i].bytes;
+	return held;
+}
+
 static uint64_t charged_to(const struct model *m, int session, uint32_t d, uint64_t *ret_admitted)
 {
 	uint64_t held = 0, admitted = 0;
 	for (int i = 0; i < LEASES; i++)
-		if (m->leases[i].l && m->leases[i].device == d &&
-			m->leases[i].holders[0].session == session)
+		if (m->leases[i].l && m->leases[i].device == d && m->leases[i].maker == session)
 			held += m->leases[i].bytes;
 	for (int i = 0; i < REQUESTS; i++) {
 		const struct m_request *r = &m->requests[i];
@@ -67,7 +76,7 @@ static uint64_t charged_to(const struct model *m, int session, uint32_t d, uint6
 
 uint64_t model_charged(const struct model *m, uint32_t d)
 {
-	uint64_t sum = 0, admitted;
+	uint64_t sum = charged_to_estates(m, d), admitted;
 	for (int i = 0; i < SESSIONS; i++)
 		if (m->sessions[i].s)
 			sum += charged_to(m, i, d, &admitted);
@@ -241,7 +250,7 @@ static void check_device(struct model *m, uint32_t d)
 		doomed += job->chunk->bytes;
 		n_doomed++;
 	}
-	uint64_t leased = 0, quarantined = 0, admitted = 0;
+	uint64_t leased = charged_to_estates(m, d), quarantined = 0, admitted = 0;
 	for (int i = 0; i < SESSIONS; i++) {
 		uint64_t a, held;
 		if (!m->sessions[i].s)

@@ -358,7 +358,30 @@ void fake_core_run(struct fake_core *fake)
 struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after)
 {
 	struct gm_payer *payer = after ? after->payer.hh.next : fake->core->env.payers;
+	while (payer && payer->estate)
+		payer = payer->hh.next;
 	return payer ? payer->session : NULL;
+}
+
+struct fake_left {
+	uid_t uid;
+	uint32_t device;
+	uint64_t held;
+};
+
+static bool fake_add_left(void *ctx, const struct gm_session *estate)
+{
+	struct fake_left *left = ctx;
+	if (left->uid == (uid_t)-1 || gm_session_info(estate)->uid == left->uid)
+		left->held += gm_session_held(estate, left->device);
+	return true;
+}
+
+uint64_t fake_left_by(const struct fake_core *fake, uid_t uid, uint32_t device)
+{
+	struct fake_left left = {.uid = uid, .device = device};
+	ck_assert(!gm_core_estate_each(fake->core, 0, fake_add_left, &left));
+	return left.held;
 }
 
 bool fake_quarantined(const struct gm_session *session)
@@ -404,7 +427,7 @@ void fake_core_check(const struct fake_core *fake, uint32_t device)
 			doomed += fake->jobs[i].chunk->bytes;
 	ck_assert_uint_eq(f.created, f.leased + f.quarantined + f.pooled);
 	ck_assert_uint_eq(f.created + doomed, fake->backend_bytes[device]);
-	uint64_t held = 0;
+	uint64_t held = fake_left_by(fake, (uid_t)-1, device);
 	for (struct gm_session *s = fake_next_session(fake, NULL); s;
 		s = fake_next_session(fake, s))
 		held += gm_session_held(s, device);

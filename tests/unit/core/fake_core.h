@@ -134,6 +134,8 @@ size_t fake_chunks(const struct gm_lease *lease);
 
 /* What only core's own modules can see. */
 struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after);
+/* What ended sessions of a uid (-1: of all) left behind. */
+uint64_t fake_left_by(const struct fake_core *fake, uid_t uid, uint32_t device);
 bool fake_quarantined(const struct gm_session *session);
 int32_t fake_priority(const struct gm_session *session, uint32_t device);
 uint64_t fake_queue_length(const struct fake_core *fake, uint32_t device);

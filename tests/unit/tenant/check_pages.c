@@ -124,8 +124,8 @@ START_TEST(in_use_cached_and_slack_add_up_to_what_is_held)
 		{600, 300, 100, 0, 600, 300, 100},  /* all accounted for */
 		{600, 300, 0, 0, 600, 300, 100},    /* memory that came since */
 		{600, 300, 100, 50, 600, 300, 100}, /* a buffer that its maker pays for */
-		{500, 300, 100, 50, 550, 300, 150}, /* a part of it is charged here */
-		{500, 300, 100, 500, 600, 300, 100},
+		{500, 300, 100, 50, 500, 300, 200}, /* never charged here, so not in use here */
+		{500, 300, 100, 500, 500, 300, 200},
 		{2000, 300, 100, 0, 1000, 0, 0},
 		{600, 2000, 100, 0, 600, 400, 0},
 		{600, 300, 2000, 2000, 600, 300, 100},

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Estates: the accounts of what sessions left behind. This file promises that there is one estate
+ * for each combination of uid, gid, unit and container, that it lives as long as a session or a
+ * lease may charge something to it, and that a uid has a bounded number of them. It must never
+ * decide what is charged to an estate: leases do that.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/core/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The estates of one uid. */
+struct gm_estate_user {
+	uid_t uid;
+	uint32_t n;
+	struct gm_estate *list;
+	UT_hash_handle hh;
+};
+
+/* A name that is too long for a limit counts as none, as in gm_session_info. */
+static bool estate_same_name(const char *mine, const char *name)
+{
+	size_t n = name ? strnlen(name, GM_OWNER_NAME_BYTES + 1) : 0;
+	if (n > GM_OWNER_NAME_BYTES)
+		n = 0;
+	return mine ? n > 0 && strcmp(mine, name) == 0 : n == 0;
+}
+
+static struct gm_estate *estate_find(
+	const struct gm_estate_user *user, const struct gm_session_info *info)
+{
+	struct gm_estate *estate;
+	DL_FOREACH (user->list, estate) {
+		const struct gm_session_info *own = &estate->session->info;
+		if (own->gid == info->gid && estate_same_name(own->unit, info->unit) &&
+			estate_same_name(own->container, info->container))
+			return estate;
+	}
+	return NULL;
+}
+
+static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t uid)
+{
+	struct gm_estate_user *user;
+	HASH_FIND(hh, core->estates, &uid, sizeof(uid), user);
+	if (user)
+		return user;
+
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->uid = uid;
+	HASH_ADD(hh, core->estates, uid, sizeof(user->uid), user);
+	if (!GM_TABLE_ADDED(user)) {
+		free(user);
+		return NULL;
+	}
+	return user;
+}
+
+static void estate_user_put(struct gm_core *core, struct gm_estate_user *user)
+{
+	if (user->n > 0)
+		return;
+	HASH_DEL(core->estates, user);
+	free(user);
+}
+
+static struct gm_estate *estate_new(
+	struct gm_core *core, struct gm_estate_user *user, const struct gm_session_info *info)
+{
+	struct gm_session_info owner = {
+		.uid = info->uid,
+		.gid = info->gid,
+		.unit = info->unit,
+		.container = info->container,
+	};
+	struct gm_estate *estate = calloc(1, sizeof(*estate));
+	if (!estate)
+		return NULL;
+
+	estate->session = gm_session_make(core, &owner, true);
+	if (!estate->session) {
+		free(estate);
+		return NULL;
+	}
+	estate->user = user;
+	DL_APPEND(user->list, estate);
+	DL_APPEND2(core->estate_list, estate, all_prev, all_next);
+	user->n++;
+	core->n_estates++;
+	return estate;
+}
+
+int gm_estate_get(
+	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	struct gm_estate_user *user = estate_user_get(core, info->uid);
+	if (!user)
+		return -ENOMEM;
+
+	struct gm_estate *estate = estate_find(user, info);
+	if (!estate && user->n >= GM_LIMIT_ESTATES_PER_UID)
+		return -EUSERS;
+	if (!estate)
+		estate = estate_new(core, user, info);
+	if (!estate) {
+		estate_user_put(core, user);
+		return -ENOMEM;
+	}
+	*ret_estate = gm_estate_ref(estate);
+	return 0;
+}
+
+struct gm_estate *gm_estate_ref(struct gm_estate *estate)
+{
+	estate->refs++;
+	return estate;
+}
+
+void gm_estate_unref(struct gm_estate *estate)
+{
+	if (!estate)
+		return;
+	assert(estate->refs > 0);
+	if (--estate->refs > 0)
+		return;
+
+	struct gm_estate_user *user = estate->user;
+	struct gm_core *core = estate->session->core;
+	DL_DELETE(user->list, estate);
+	DL_DELETE2(core->estate_list, estate, all_prev, all_next);
+	user->n--;
+	core->n_estates--;
+	gm_session_unmake(estate->session);
+	free(estate);
+	estate_user_put(core, user);
+}
+
+static bool estate_holds(const struct gm_estate *estate)
+{
+	const struct gm_session *session = estate->session;
+	for (uint32_t d = 0; d < session->core->env.n_devices; d++)
+		if (session->payer.accounts[d].held > 0)
+			return true;
+	return false;
+}
+
+bool gm_estate_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx)
+{
+	const struct gm_estate *estate;
+	DL_FOREACH2 (core->estate_list, estate, all_next)
+		if (estate->session->payer.id > after && estate_holds(estate) &&
+			!visit(ctx, estate->session))
+			return true;
+	return false;
+}
