@@ -66,12 +66,14 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
 	gm_alloc_drop_all(session);
-	if (conn) {
-		/* Without a goodbye, the daemon keeps the memory aside while this process lives. */
-		if (!atomic_load(&session->kept))
-			connect_say_goodbye(session, conn);
+	/* Without a goodbye, the daemon keeps the memory aside while this process lives and has its
+	 * page. */
+	if (atomic_load(&session->kept))
+		gm_session_pages_keep(&session->pages);
+	else if (conn)
+		connect_say_goodbye(session, conn);
+	if (conn)
 		gm_conn_unref(conn);
-	}
 
 	/* The connection is gone, so no late answer can add to these lists. */
 	gm_returns_drop(session);

@@ -41,6 +41,11 @@ void gm_session_pages_deinit(struct gm_session_pages *pages)
 	pthread_mutex_destroy(&pages->lock);
 }
 
+void gm_session_pages_keep(struct gm_session_pages *pages)
+{
+	pages->client = NULL;
+}
+
 static int pages_check(int fd, size_t bytes, uint32_t magic)
 {
 	struct stat st;

@@ -25,6 +25,9 @@ struct gm_session_pages {
 
 void gm_session_pages_init(struct gm_session_pages *pages);
 void gm_session_pages_deinit(struct gm_session_pages *pages);
+/* Leaves the client's page mapped when the session ends. It shows the daemon that this process still
+ * runs the program that has the memory. No other function but _deinit may be called afterwards. */
+void gm_session_pages_keep(struct gm_session_pages *pages);
 
 /*
  * Maps both pages. If pages were mapped before, the new ones replace them at the same addresses,

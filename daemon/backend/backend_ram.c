@@ -19,12 +19,10 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/limits.h"
+#include "common/memfd.h"
 #include "common/units.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -126,17 +124,13 @@ uint64_t gm_backend_ram_quarter(void)
 
 int gm_backend_ram_create(uint64_t bytes, int *ret_fd)
 {
-	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-	int fd = memfd_create("gpumem-chunk", flags | MFD_NOEXEC_SEAL);
-	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
-		fd = memfd_create("gpumem-chunk", flags);
-	if (fd < 0)
+	int fd;
+	int r = gm_memfd_create("gpumem-chunk", bytes, &fd);
+	if (r < 0)
+		return r;
+	if (fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+		gm_close(fd); /* keeps errno */
 		return -errno;
-	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0 ||
-		fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
-		int error = errno;
-		close(fd);
-		return -error;
 	}
 	*ret_fd = fd;
 	return 0;
@@ -231,11 +225,5 @@ int gm_backend_ram_check(int fd, uint64_t bytes)
 
 int gm_backend_ram_read_only(int fd, int *ret_fd)
 {
-	char path[32];
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	int copy = open(path, O_RDONLY | O_CLOEXEC);
-	if (copy < 0)
-		return -errno;
-	*ret_fd = copy;
-	return 0;
+	return gm_memfd_open(fd, true, ret_fd);
 }

@@ -2,7 +2,8 @@
 /*
  * Clients. Memory is charged to a process, so the record of a client outlives its connection. It
  * ends when the pidfd reports the end of the process (a forked child may still hold a copy of the
- * socket), with a goodbye, or with a connection that leaves no lease behind.
+ * socket), with a goodbye, with a connection that leaves no lease behind, or when the process has
+ * neither the connection nor its page: then it runs another program.
  *
  * The daemon writes what a client holds to the client's page at once. The figures of a device are
  * the same for all clients, so they are written to all pages together, at most once per interval.
@@ -10,7 +11,6 @@
  * number of clients, and nothing runs while nothing changes.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +22,16 @@
 
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+
+/* How often to look whether quarantined clients have called exec: soon after one came, then more and
+ * more rarely. A look is at so many clients at most. */
+#define GM_CLIENTS_LOOK_FIRST_MS 10
+#define GM_CLIENTS_LOOK_LAST_MS  4000
+#define GM_CLIENTS_LOOK_AT       64
 
 /* How old the figures of a device on the pages may be. */
 #define GM_CLIENTS_INTERVAL_MS 50
@@ -184,13 +191,17 @@ int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_co
 	uv_timer_init(hub->loop, &clients->timer); /* cannot fail */
 	clients->timer.data = clients;
 	clients->timer_open = true;
+	uv_timer_init(hub->loop, &clients->look);
+	clients->look.data = clients;
 	return 0;
 }
 
 void gm_clients_close(struct gm_clients *clients)
 {
-	if (clients->timer_open)
+	if (clients->timer_open) {
 		uv_close((uv_handle_t *)&clients->timer, NULL);
+		uv_close((uv_handle_t *)&clients->look, NULL);
+	}
 	clients->timer_open = false;
 }
 
@@ -231,16 +242,27 @@ void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
 	clients->per_uid = per_uid;
 }
 
+/* The client is quarantined no more. */
+static void client_is_back(struct gm_client *client)
+{
+	if (!client->away_prev)
+		return;
+	DL_DELETE2(client->clients->away, client, away_prev, away_next);
+	client->away_prev = client->away_next = NULL;
+}
+
 /* Ends the record. The caller ends the session. */
 static void client_forget(struct gm_client *client)
 {
 	struct gm_clients *clients = client->clients;
 
+	client_is_back(client);
 	HASH_DELETE(hh, clients->by_id, client);
 	DL_DELETE(clients->list, client);
 	gm_domains_release(clients->domains, client->domain);
 	gm_events_free(client->events);
 	gm_pages_deinit(&client->pages);
+	gm_pages_deinit(&client->former);
 	gm_lane_remove(&client->process);
 	gm_lane_left(client->lane);
 	gm_lane_unref(client->lane);
@@ -294,8 +316,55 @@ static void client_on_process_end(struct gm_lane_fd *process, uint32_t events)
 	client_end_died(client);
 }
 
+static void client_on_look(uv_timer_t *timer);
+
+static void client_look_in(struct gm_clients *clients, uint64_t ms)
+{
+	clients->look_ms = ms;
+	if (clients->timer_open)
+		uv_timer_start(&clients->look, client_on_look, ms, 0);
+}
+
+/* Ends the client if its process runs another program now. Returns whether it did. */
+static bool client_end_if_replaced(struct gm_client *client)
+{
+	if (gm_pages_in_use(&client->pages) || gm_pages_in_use(&client->former))
+		return false;
+	client_log(client, GM_LOG_INFO,
+		"runs another program now (exec), or gave up its page; its memory is released");
+	client_end_died(client);
+	return true;
+}
+
+/*
+ * exec closes the connection and takes the page away in one go, but in no order that could be relied
+ * on. A forked child may also keep the page for a while.
+ */
+static void client_on_look(uv_timer_t *timer)
+{
+	struct gm_clients *clients = timer->data;
+	struct gm_client *client, *last = clients->away ? clients->away->away_prev : NULL;
+	bool done = !last;
+
+	for (int i = 0; i < GM_CLIENTS_LOOK_AT && !done; i++) {
+		client = clients->away;
+		done = client == last;
+		/* To the end of the list, so that the next look begins behind it. */
+		client_is_back(client);
+		DL_APPEND2(clients->away, client, away_prev, away_next);
+		client_end_if_replaced(client);
+	}
+
+	if (!done)
+		client_look_in(clients, clients->look_ms);
+	else if (clients->away)
+		client_look_in(clients, gm_min(2 * clients->look_ms, GM_CLIENTS_LOOK_LAST_MS));
+}
+
 void gm_client_disconnected(struct gm_client *client)
 {
+	struct gm_clients *clients = client->clients;
+
 	client->peer = NULL;
 	client->clients->quarantined++;
 	if (gm_identity_dead(client->identity)) {
@@ -308,12 +377,16 @@ void gm_client_disconnected(struct gm_client *client)
 		client_end_died(client);
 		return;
 	}
+	if (client_end_if_replaced(client))
+		return;
 
 	client_log(client, GM_LOG_NOTICE,
 		"closed its connection but is still running; its memory is quarantined");
 	gm_events_free(client->events);
 	client->events = NULL;
 	gm_session_quarantine(client->session);
+	DL_APPEND2(clients->away, client, away_prev, away_next);
+	client_look_in(clients, GM_CLIENTS_LOOK_FIRST_MS);
 }
 
 void gm_clients_end_all(struct gm_clients *clients)
@@ -340,6 +413,22 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
 	welcome->client_page = gm_close(welcome->client_page);
 }
 
+/* The client gets new pages. It may never see them, if its new connection ends at once. So the page
+ * that it has now goes on showing that it runs the same program. */
+static void client_keep_former_page(struct gm_client *client)
+{
+	struct gm_pages kept;
+	gm_pages_init(&kept);
+	if (gm_pages_in_use(&client->pages))
+		kept.client_fd = gm_steal_fd(&client->pages.client_fd);
+	else if (gm_pages_in_use(&client->former))
+		kept.client_fd = gm_steal_fd(&client->former.client_fd);
+
+	gm_pages_deinit(&client->pages);
+	gm_pages_deinit(&client->former);
+	client->former = kept;
+}
+
 /* Gives the client new pages and a new event channel. A process that resumes its client keeps those
  * of its previous connection to itself. */
 static int client_equip(
@@ -352,10 +441,8 @@ static int client_equip(
 		&pages, page_version, clients->hub->generation, client->id, clients->devices);
 	if (r < 0)
 		return r;
-	welcome->client_page = fcntl(pages.client_fd, F_DUPFD_CLOEXEC, 0);
-	if (welcome->client_page < 0)
-		r = -errno;
-	else
+	r = gm_pages_share(&pages, &welcome->client_page);
+	if (r == 0)
 		r = gm_events_new(
 			clients->hub, client->lane, clients->core, &welcome->events, &events);
 	if (r < 0) {
@@ -364,7 +451,7 @@ static int client_equip(
 	}
 
 	welcome->daemon_page = gm_steal_fd(&pages.daemon_fd);
-	gm_pages_deinit(&client->pages);
+	client_keep_former_page(client);
 	gm_events_free(client->events);
 	client->pages = pages;
 	client->events = events;
@@ -387,6 +474,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	client->clients = clients;
 	client->since_ns = gm_clock_ns();
 	gm_pages_init(&client->pages);
+	gm_pages_init(&client->former);
 	struct gm_session_info info = {
 		.pid = identity->pid,
 		.uid = identity->uid,
@@ -472,6 +560,7 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 	if (r < 0)
 		return r;
 	clients->quarantined--;
+	client_is_back(client);
 	client->peer = peer;
 	*ret_client = client;
 	return 0;

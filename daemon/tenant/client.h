@@ -22,8 +22,10 @@
  * know how requests are answered, or how a device makes memory.
  *
  * A client lives until its process ends (the daemon watches its pidfd), until it says goodbye, or
- * until it has neither a connection nor a lease. A client that holds leases without a connection is
- * quarantined, and can come back with its token.
+ * until it has neither a connection nor a lease, or neither a connection nor its page. A process
+ * without its page has called exec, so it has none of the client's memory any more; whoever else may
+ * map that memory, it is destroyed. A client that holds leases and has its page, but no connection,
+ * is quarantined, and can come back with its token.
  */
 struct gm_client {
 	struct gm_clients *clients;
@@ -35,6 +37,7 @@ struct gm_client {
 	uint64_t since_ns;
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_pages pages;
+	struct gm_pages former; /* of a session that was resumed: the client's page from before */
 	struct gm_events *events;
 	uint64_t max[GM_LIMIT_DEVICES]; /* the limit it was told last; UINT64_MAX: none */
 	uint64_t said_ns[GM_EVENTS];    /* when the journal last got a line of each kind about it */
@@ -43,6 +46,8 @@ struct gm_client {
 	struct gm_lane *lane;
 	struct gm_lane_fd process;     /* its pidfd */
 	struct gm_client *prev, *next; /* oldest first */
+	struct gm_client *away_prev,
+		*away_next; /* of the quarantined ones; away_prev NULL: it is not */
 	UT_hash_handle hh;
 };
 
@@ -55,6 +60,9 @@ struct gm_clients {
 	struct gm_client *by_id;
 	uint32_t per_uid;
 	uint64_t quarantined;
+	struct gm_client *away; /* the quarantined ones, in the order in which they are looked at */
+	uv_timer_t look;        /* for those that called exec */
+	uint64_t look_ms;
 	uint32_t dirty; /* a bit per device whose figures the timer has to write to the pages */
 	uv_timer_t timer;
 	bool timer_open;

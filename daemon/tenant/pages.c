@@ -10,17 +10,14 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/memfd.h"
 #include "common/units.h"
 #include "daemon/tenant/pages.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -44,25 +41,9 @@ void gm_pages_deinit(struct gm_pages *pages)
 	gm_pages_init(pages);
 }
 
-static int pages_make_memfd(const char *name, size_t bytes, int *ret_fd)
-{
-	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-	int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
-	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
-		fd = memfd_create(name, flags);
-	if (fd < 0)
-		return -errno;
-	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)bytes) < 0) {
-		gm_close(fd); /* keeps errno */
-		return -errno;
-	}
-	*ret_fd = fd;
-	return 0;
-}
-
 static int pages_open_daemon_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
 {
-	int r = pages_make_memfd("gpumem-daemon-page", sizeof(*pages->daemon), &pages->daemon_fd);
+	int r = gm_memfd_create("gpumem-daemon-page", sizeof(*pages->daemon), &pages->daemon_fd);
 	if (r < 0)
 		return r;
 	void *at = mmap(NULL, sizeof(*pages->daemon), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -86,7 +67,7 @@ static int pages_open_daemon_page(struct gm_pages *pages, uint64_t generation, u
 
 static int pages_open_client_page(struct gm_pages *pages, uint64_t generation, uint64_t session)
 {
-	int r = pages_make_memfd(
+	int r = gm_memfd_create(
 		"gpumem-client-page", sizeof(struct gm_page_client), &pages->client_fd);
 	if (r < 0)
 		return r;
@@ -118,6 +99,16 @@ int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation,
 	if (r < 0)
 		gm_pages_deinit(pages);
 	return r;
+}
+
+int gm_pages_share(const struct gm_pages *pages, int *ret_fd)
+{
+	return gm_memfd_open(pages->client_fd, false, ret_fd);
+}
+
+bool gm_pages_in_use(const struct gm_pages *pages)
+{
+	return pages->client_fd >= 0 && gm_memfd_in_use(pages->client_fd);
 }
 
 void gm_pages_write_device(struct gm_pages *pages, uint32_t device,

@@ -21,6 +21,11 @@ void gm_pages_init(struct gm_pages *pages); /* empty */
 int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation, uint64_t session,
 	uint32_t devices);
 void gm_pages_deinit(struct gm_pages *pages);
+/* Opens the client's page for the client, which takes ownership of the fd. */
+int gm_pages_share(const struct gm_pages *pages, int *ret_fd);
+/* Whether a process still has the client's page, open or mapped. A program that called exec has
+ * not. Never waits. */
+bool gm_pages_in_use(const struct gm_pages *pages);
 
 /* Writes the figures of a device, which are the same for all clients, and what this client holds,
  * may hold and could get of it. */

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/page.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
@@ -117,7 +118,7 @@ START_TEST(memory_of_a_client_off_the_socket_stays_charged_while_its_process_liv
 	gm_raw_join(&raw, &daemon_);
 	take(&raw, &lease);
 	uint64_t session = raw.session;
-	gm_raw_close(&raw);
+	gm_raw_hang_up(&raw);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	struct gm_figures f = gm_figures_now(&daemon_);
 	GM_REQUIRE_EQ(f.leased, 0);
@@ -142,7 +143,7 @@ START_TEST(a_client_may_not_have_what_is_quarantined)
 	struct gm_raw_lease lease, more;
 	gm_raw_join(&raw, &daemon_);
 	take(&raw, &lease);
-	gm_raw_close(&raw);
+	gm_raw_hang_up(&raw);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	gm_raw_join(&other, &daemon_);
 	struct gm_figures f = gm_figures_now(&daemon_);
@@ -258,6 +259,47 @@ START_TEST(a_killed_client_is_gone_though_its_forked_child_keeps_the_socket_and_
 }
 END_TEST
 
+/* The worker takes memory and becomes another program, which runs until the test lets it end. */
+static void exec_with_memory(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	gm_raw_join(&raw, argument);
+	GM_REQUIRE(mmap(NULL, sizeof(struct gm_page_client), PROT_READ | PROT_WRITE, MAP_SHARED,
+			   raw.client_page, 0) != MAP_FAILED);
+	take(&raw, &lease);
+	GM_REQUIRE(gm_raw_map(&lease.chunks[0], true) != MAP_FAILED);
+	GM_REQUIRE(dup2(channel, STDIN_FILENO) == STDIN_FILENO);
+	GM_REQUIRE(dup2(channel, STDOUT_FILENO) == STDOUT_FILENO);
+	gm_say_word(channel, 'x');
+	execl("/bin/sh", "sh", "-c", "printf r; read -r line", NULL);
+	GM_FAIL("exec: %s", strerror(errno));
+}
+
+START_TEST(exec_returns_the_memory_though_the_process_lives_on)
+{
+	struct gm_worker worker;
+	char running;
+	int status;
+	gm_worker_start(&worker, exec_with_memory, &daemon_);
+	gm_hear_word(worker.channel, 'x');
+	GM_REQUIRE_EQ(read(worker.channel, &running, 1), 1);
+	GM_REQUIRE_EQ(running, 'r');
+
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(f.leased + f.quarantined + f.pooled, 0);
+	GM_REQUIRE_EQ(f.quarantined_clients, 0);
+	require_all_memory_zero();
+	GM_REQUIRE_EQ(waitpid(worker.pid, &status, WNOHANG), 0);
+
+	GM_REQUIRE_EQ(write(worker.channel, "\n", 1), 1);
+	GM_REQUIRE(waitpid(worker.pid, &status, 0) == worker.pid);
+	close(worker.channel);
+}
+END_TEST
+
 /* ---- taking a session up again */
 
 static gpumem_status resume(
@@ -294,7 +336,7 @@ START_TEST(a_session_goes_on_with_its_token_and_its_leases)
 	take(&raw, &lease);
 	uint8_t token[GM_TOKEN_BYTES];
 	memcpy(token, raw.token, sizeof(token));
-	gm_raw_close(&raw);
+	gm_raw_hang_up(&raw);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	GM_REQUIRE_EQ(resume(&back, raw.session, token, sizeof(token)), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
@@ -345,7 +387,7 @@ START_TEST(a_session_that_goes_on_keeps_the_name_that_its_limits_go_by)
 	gm_raw_join(&raw, &daemon_);
 	take(&raw, &lease);
 	gm_raw_lease_clear(&lease);
-	gm_raw_close(&raw);
+	gm_raw_hang_up(&raw);
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	hello.major = GM_WIRE_MAJOR;
 	hello.name = (char *)"another";
@@ -378,7 +420,7 @@ START_TEST(a_session_does_not_go_on_with_a_wrong_or_old_token)
 	require_not_resumed(raw.session, other.token, GM_TOKEN_BYTES);
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
 	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
-	gm_raw_close(&raw);
+	gm_raw_hang_up(&raw);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	memcpy(wrong, token, sizeof(token));
 	wrong[GM_TOKEN_BYTES - 1] ^= 1;
@@ -396,7 +438,7 @@ START_TEST(a_session_does_not_go_on_with_a_wrong_or_old_token)
 	GM_REQUIRE_EQ(resume(&back, raw.session, token, sizeof(token)), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	GM_REQUIRE(memcmp(back.token, token, sizeof(token)) != 0);
-	gm_raw_close(&back);
+	gm_raw_hang_up(&back);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	require_not_resumed(raw.session, token, GM_TOKEN_BYTES);
 	GM_REQUIRE_EQ(resume(&raw, back.session, back.token, GM_TOKEN_BYTES), GPUMEM_OK);
@@ -426,7 +468,7 @@ START_TEST(a_session_is_not_taken_up_by_another_process_with_the_right_token)
 	take(&raw, &lease);
 	struct stolen stolen = {.session = raw.session};
 	memcpy(stolen.token, raw.token, sizeof(stolen.token));
-	gm_raw_close(&raw);
+	gm_raw_hang_up(&raw);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	struct gm_worker worker;
 	gm_worker_start(&worker, steal_session, &stolen);
@@ -595,6 +637,7 @@ int main(void)
 	tcase_add_test(tc, memory_of_a_client_that_just_exits_comes_back);
 	tcase_add_test(tc,
 		a_killed_client_is_gone_though_its_forked_child_keeps_the_socket_and_the_memory);
+	tcase_add_test(tc, exec_returns_the_memory_though_the_process_lives_on);
 	tcase_add_test(tc, a_session_goes_on_with_its_token_and_its_leases);
 	tcase_add_test(tc, a_client_that_is_back_before_its_end_was_seen_takes_its_session_over);
 	tcase_add_test(tc, a_session_that_goes_on_keeps_the_name_that_its_limits_go_by);

@@ -54,7 +54,7 @@ START_TEST(sessions_left_without_a_goodbye_count_for_their_user)
 			GM_REQUIRE_EQ(gm_raw_open(&left[n], token, &lease), GPUMEM_OK);
 			gm_raw_lease_clear(&lease);
 		}
-		gm_raw_close(&left[n]);
+		gm_raw_hang_up(&left[n]);
 	}
 	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
 	GM_REQUIRE_EQ(n, MOST); /* the witness is one, the last was refused */
@@ -87,7 +87,7 @@ START_TEST(a_daemon_without_descriptors_loses_no_session_that_comes_back)
 	GM_REQUIRE_EQ(gm_raw_lease(&away, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	uint64_t id = lease.id;
 	gm_raw_lease_clear(&lease);
-	gm_raw_close(&away);
+	gm_raw_hang_up(&away);
 	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined_clients == 1);
 	GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, NULL, &before) == 0);
 	/* It fails further on each time, and each time the token is as good as before. */

@@ -55,6 +55,12 @@ void gm_raw_close(struct gm_raw *raw)
 	raw->packet = NULL;
 }
 
+void gm_raw_hang_up(struct gm_raw *raw)
+{
+	raw->client_page = -1; /* stays open until the process ends */
+	gm_raw_close(raw);
+}
+
 int gm_raw_send_bytes(struct gm_raw *raw, const void *bytes, size_t n, const int *fds, size_t n_fds)
 {
 	for (;;) {

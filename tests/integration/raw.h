@@ -48,6 +48,9 @@ void gm_raw_observe(struct gm_raw *raw, const struct gm_daemon *daemon);
 /* Connects and says this hello; the outcome. */
 gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire__Hello *hello);
 void gm_raw_close(struct gm_raw *raw);
+/* The same, but this process keeps its page, as a program does that lost its connection. Without the
+ * page, the daemon takes the process for another program (exec). */
+void gm_raw_hang_up(struct gm_raw *raw);
 
 /* 0 or a negative errno. */
 int gm_raw_send_bytes(

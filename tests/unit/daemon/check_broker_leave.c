@@ -112,7 +112,7 @@ START_TEST(a_client_off_the_socket_is_quarantined_and_comes_back_with_its_token)
 	uint64_t lease = wire_lease(client, 8 * MIB), session = client->session;
 	uint8_t token[GM_TOKEN_BYTES], wrong[GM_TOKEN_BYTES] = {0};
 	memcpy(token, client->token, sizeof(token));
-	wire_close(client);
+	wire_hang_up(client);
 	wait_until_charged(observer, 0, 8 * MIB);
 	ck_assert_uint_eq(wire_status(observer)->quarantined_clients, 1);
 
@@ -177,7 +177,7 @@ START_TEST(a_quarantined_client_that_dies_is_released)
 		char byte;
 		struct wire_client *client = wire_join(path, false);
 		wire_lease(client, 8 * MIB);
-		wire_close(client);
+		wire_hang_up(client);
 		close(hold[1]);
 		_exit(read(hold[0], &byte, 1) == 0 ? 0 : 1);
 	}

@@ -53,6 +53,13 @@ static inline void wire_close(struct wire_client *client)
 	free(client);
 }
 
+/* The same, but this process keeps its page, as a program does that lost its connection. */
+static inline void wire_hang_up(struct wire_client *client)
+{
+	client->client_page = -1;
+	wire_close(client);
+}
+
 /* The id of the request. */
 static inline uint64_t wire_send(struct wire_client *client, Gm__Wire__Packet *packet)
 {

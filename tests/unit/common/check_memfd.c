@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* common/memfd.c: who still has the memory. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/memfd.h"
+#include "tests/tap.h"
+
+#define BYTES UINT64_C(65536)
+
+static int fd;
+
+static void setup(void)
+{
+	ck_assert_int_eq(gm_memfd_create("test", BYTES, &fd), 0);
+}
+
+static void teardown(void)
+{
+	close(fd);
+}
+
+static int open_it(bool read_only)
+{
+	int other;
+	ck_assert_int_eq(gm_memfd_open(fd, read_only, &other), 0);
+	return other;
+}
+
+START_TEST(it_is_private_and_of_the_size_asked_for)
+{
+	struct stat st;
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_int_eq(st.st_size, BYTES);
+	ck_assert_int_eq(st.st_mode & 0777, 0600);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+}
+END_TEST
+
+START_TEST(what_the_maker_does_with_its_own_file_does_not_count)
+{
+	ck_assert(!gm_memfd_in_use(fd));
+	int copy = dup(fd);
+	void *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	ck_assert(!gm_memfd_in_use(fd));
+	munmap(at, BYTES);
+	close(copy);
+}
+END_TEST
+
+/* For writing (0) and for reading (1). */
+START_TEST(it_is_in_use_until_the_last_descriptor_and_mapping_are_gone)
+{
+	bool read_only = _i;
+	int other = open_it(read_only);
+	ck_assert_int_eq(fcntl(other, F_GETFD), FD_CLOEXEC);
+	ck_assert(gm_memfd_in_use(fd));
+	int copy = dup(other);
+	close(other);
+	ck_assert(gm_memfd_in_use(fd));
+
+	void *at = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, copy, 0);
+	ck_assert_ptr_ne(at, MAP_FAILED);
+	close(copy);
+	ck_assert(gm_memfd_in_use(fd));
+	munmap(at, BYTES / 2);
+	ck_assert(gm_memfd_in_use(fd));
+	munmap((char *)at + BYTES / 2, BYTES / 2);
+	ck_assert(!gm_memfd_in_use(fd));
+	/* It can be given away again. */
+	close(open_it(read_only));
+	ck_assert(!gm_memfd_in_use(fd));
+}
+END_TEST
+
+START_TEST(a_forked_child_has_it_though_its_parent_let_go)
+{
+	int other = open_it(false), hold[2];
+	ck_assert_int_eq(pipe(hold), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		char byte;
+		close(fd);
+		close(hold[1]);
+		_exit(read(hold[0], &byte, 1) == 0 ? 0 : 1);
+	}
+	close(hold[0]);
+	close(other);
+	ck_assert(gm_memfd_in_use(fd));
+
+	close(hold[1]);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert(!gm_memfd_in_use(fd));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("memfd");
+	TCase *tcase = tcase_create("memfd");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, it_is_private_and_of_the_size_asked_for);
+	tcase_add_test(tcase, what_the_maker_does_with_its_own_file_does_not_count);
+	tcase_add_loop_test(
+		tcase, it_is_in_use_until_the_last_descriptor_and_mapping_are_gone, 0, 2);
+	tcase_add_test(tcase, a_forked_child_has_it_though_its_parent_let_go);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
