@@ -24,6 +24,9 @@ enum { MOST_CONNECTIONS = 1000, MOST_SAMPLES = 20000, ROUNDS = 5 };
 /* The user is no flood itself: it rests between two leases. */
 #define REST_US 100
 
+/* The flooder's limit, as in the configuration below. */
+#define FLOODER_MAX (UINT64_C(4) << 30)
+
 struct flood {
 	const char *name;
 	size_t connections, requests;
@@ -97,6 +100,28 @@ static void ask(const struct flood *flood, const struct gm_daemon *daemon)
 					GM_REQUIRE(gm_raw_receive(&raws[i]));
 				while (raws[i].packet->more);
 		}
+	}
+}
+
+/* Requests that wait for the flooder's own limit, while one of its clients leases and returns. */
+static void wait_in_line(const struct flood *flood, const struct gm_daemon *daemon)
+{
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	struct gm_raw_lease one, rest;
+
+	join_all(flood, daemon, false);
+	GM_REQUIRE_EQ(gm_raw_lease(&raws[0], 0, GM_CHUNK_MIN, &one), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_lease(&raws[0], 0, FLOODER_MAX - GM_CHUNK_MIN, &rest), GPUMEM_OK);
+	body.bytes = 2 * GM_CHUNK_MIN;
+	body.wait_ms = UINT64_C(1000) * 3600 * 24 * 365;
+	for (size_t i = 1; i < flood->connections; i++)
+		for (size_t n = 0; n < flood->requests; n++)
+			gm_raw_send(&raws[i], GM_RAW_PACKET(LEASE, lease, &body));
+	for (;;) {
+		GM_REQUIRE_EQ(gm_raw_return(&raws[0], one.id, NULL, 0), GPUMEM_OK);
+		gm_raw_lease_clear(&one);
+		say_begun();
+		GM_REQUIRE_EQ(gm_raw_lease(&raws[0], 0, GM_CHUNK_MIN, &one), GPUMEM_OK);
 	}
 }
 
@@ -196,6 +221,7 @@ static const struct flood floods[] = {
 	{"1,000 watchers, one client refused", 1000, 0, watch, lease_too_much, false, 1},
 	{"1,000 x 8 GetClients", 1000, 8, ask, get_clients, false, 1},
 	{"1,000 x 8 GetBuffers", 1000, 8, ask, get_buffers, false, 1},
+	{"1,000 requests that wait", 64, 16, wait_in_line, NULL, false, 1},
 	{"64 x 32 returns of 60,000 ids", 64, 32, ask, long_return, false, 1},
 };
 
