@@ -177,7 +177,7 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 {
 	struct gm_waiting *w = &request->waiting;
 	w->begun = true;
-	if (!gm_ask_for(device, request) && w->parked)
+	if (!gm_ask_for(device, request) && w->parked && w->block != GM_BLOCK_TURN)
 		return false;
 
 	if (!w->parked) {
@@ -351,7 +351,9 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	if (gm_admit_now(device, w->account, w->exact, &refusal)) {
 		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
-		} else if (!gm_turn_bars(device, w->account, w->exact, w->order)) {
+		} else if (now >= w->until_ns ||
+			   !gm_turn_bars(device, w->account, w->exact, w->order)) {
+			/* To be held back is no reason to fail. */
 			queue_grant(device, request);
 			return true;
 		} else {

@@ -28,7 +28,8 @@
  *   - for GM_TURN_HOLD_NS at most. Then its uid rests for six times as long as it held others back,
  *     and no request holds others back for as long as this one did.
  * Requests of a higher priority are before it by definition. They are not held back, and they do
- * not count as overtaking it.
+ * not count as overtaking it. No request fails because it was held back: when its time is over and
+ * it fits, it is granted.
  *
  * A request leaves the queue
  *   - granted;

@@ -15,7 +15,7 @@
  *      client of a higher priority is there, or if the backend had no memory for it;
  *   5. a request that holds others back was overtaken often enough, is covered by what is available
  *      and what clients claim, and goes on for no longer than it may. Then its uid rests, and for a
- *      while nobody does so;
+ *      while nobody does so. No request fails because it was held back;
  *   6. unless a reclaim is under way or foreign memory is in the way, somebody who holds memory
  * does not wait for more;
  *   7. a client that was asked on behalf of a request or by hand is not asked for a request again
@@ -249,7 +249,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 	}
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
 		asking |= fake_reclaims(&m->fake, 0, t);
-	check_standstill(m, device_waits && holds && !moves && !asking, since_ns);
+	check_standstill(m, device_waits && holds && !moves && !asking && !holder, since_ns);
 }
 
 static void check_asks(struct model *m)
@@ -317,6 +317,7 @@ void model_sweep(struct model *m)
 			continue;
 		r->used = false;
 		must(m, r->q.ended == 1, "ended twice");
+		must(m, !strstr(r->q.detail, "goes first"), "it failed because it was held back");
 		switch (r->q.status) {
 		case GPUMEM_OK:
 			m->n.granted++;
