@@ -12,8 +12,8 @@
  * transport need some. This account promises that one user cannot use them up:
  *
  *   - A quarter is for connections and sessions alone.
- *   - For chunks, a user may hold no more than is left for others. For connections and sessions, it
- *     may hold seven times what is left.
+ *   - For chunks, a user may hold three times as many as are left for others. For connections and
+ *     sessions, it may hold seven times as many.
  *   - Chunks that nobody has (pooled ones) hold at most half of what is for chunks. They are released
  *     when descriptors get short, so they count as left.
  *
@@ -58,7 +58,7 @@ static inline bool gm_fd_budget_allows_chunks(
 	uint64_t most = gm_fd_budget_for_chunks(budget);
 
 	/* Who has none gets the last one. */
-	return budget->chunks + n <= most && own + n <= most - budget->chunks - n + 1;
+	return budget->chunks + n <= most && own + n <= 3 * (most - budget->chunks - n) + 1;
 }
 
 /* Whether spare chunks must be released. */

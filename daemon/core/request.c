@@ -353,7 +353,7 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 	const struct gm_fd_budget *fds = session->core->env.fds;
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
 		"uid %u has %llu chunks and asked for %llu more, each of which needs a file descriptor of "
-		"the daemon; %llu of %llu are left, and it may have no more than others can; return some, "
+		"the daemon; %llu of %llu are left, and others must be able to have some; return some, "
 		"ask for larger leases, or raise LimitNOFILE= of the daemon",
 		(unsigned)user->uid, (unsigned long long)user->held, (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
