@@ -19,7 +19,6 @@
 #define ROUNDS  7
 #define CALLS   4000
 
-/* Two devices, because one holds at most 8,192 chunks. */
 static const char config[] = "[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\n"
 			     "[device 0]\nsize = 32G\n[device 1]\nsize = 32G\n";
 

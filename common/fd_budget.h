@@ -67,7 +67,15 @@ static inline bool gm_fd_budget_short(const struct gm_fd_budget *budget)
 	return budget->chunks + budget->spare > gm_fd_budget_for_chunks(budget);
 }
 
-/* Whether a chunk that nobody has would be one too many. */
+/* Whether there are more spare chunks than there may be. */
+static inline bool gm_fd_budget_too_many_spare(const struct gm_fd_budget *budget)
+{
+	uint64_t most = gm_fd_budget_for_chunks(budget);
+
+	return budget->chunks + budget->spare > most || budget->spare > most / 2;
+}
+
+/* Whether one more spare chunk would be too many. */
 static inline bool gm_fd_budget_spare_full(const struct gm_fd_budget *budget)
 {
 	uint64_t most = gm_fd_budget_for_chunks(budget);

@@ -42,6 +42,7 @@
  *   chunk, event, owner, policy, say, token_hash, hash_table   plain values and pure functions
  *   ledger, pool, plan                                         the state of one device
  *   ops, payer, env                                            what all modules share
+ *   fds                                                        descriptors of chunks, per user
  *   device                                                     ledger and pool together
  *   reserve, decay, probe
  *   ladder, climb                                              getting memory back

@@ -159,13 +159,12 @@ static bool device_pool(struct gm_device *device, struct gm_chunk *chunk)
 {
 	struct gm_env *env = device->env;
 	/* An older chunk must go first if pooled chunks have too many descriptors. */
-	gm_fds_move(env, chunk, GM_FDS_NONE, NULL);
-	if (chunk->transport == GM_TRANSPORT_FD && gm_fd_budget_spare_full(env->fds) &&
+	gm_fds_move(env, chunk, GM_FDS_SPARE, NULL);
+	if (chunk->transport == GM_TRANSPORT_FD && gm_fd_budget_too_many_spare(env->fds) &&
 		!gm_pool_evict(&device->pool, chunk->domain))
 		return false;
 	if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) != 0)
 		return false;
-	gm_fds_move(env, chunk, GM_FDS_SPARE, NULL);
 	gm_env_need_tick(env, gm_pool_decay_due(&device->pool));
 	return true;
 }

@@ -246,6 +246,17 @@ const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t fro
 	return chunk;
 }
 
+const struct gm_chunk *gm_lease_chunk_after(
+	const struct gm_lease *lease, uint64_t id, uint64_t from)
+{
+	struct gm_chunk *chunk = NULL;
+	if (id)
+		HASH_FIND(hh, lease->device->env->chunks, &id, sizeof(id), chunk);
+	if (chunk && chunk->lease == lease)
+		return chunk->next;
+	return gm_lease_chunk(lease, from);
+}
+
 static void lease_unmark(const struct gm_env *env, const uint64_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -33,6 +33,10 @@ void gm_lease_info(
 /* The chunk with the lowest index >= from; NULL: there are no more. From there, chunk->next leads
  * to the others in order of index. */
 const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t from);
+/* The same where the chunk before it is known by its id: costs the same however long the lease is.
+ * from is for the case that this chunk has left the lease. */
+const struct gm_chunk *gm_lease_chunk_after(
+	const struct gm_lease *lease, uint64_t id, uint64_t from);
 
 /*
  * Gives back some chunks of a lease that the session made, all or nothing. GPUMEM_E_NOT_FOUND: an

@@ -47,6 +47,7 @@ struct serve_handles {
 	struct gm_answer head;
 	uint64_t lease;
 	uint64_t from, to; /* indexes, without to itself */
+	uint64_t last;     /* id of the last chunk that was sent; 0: none */
 	bool opening;      /* the answer to an Open: if it fails, the client's view ends with it */
 };
 
@@ -94,8 +95,8 @@ static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__Chunk *list[GM_LIMIT_PACKET_FDS];
 	int fds[GM_LIMIT_PACKET_FDS];
 	size_t n = 0, n_fds = 0;
-	const struct gm_chunk *chunk = gm_lease_chunk(lease, handles->from);
-	uint64_t last = handles->from;
+	const struct gm_chunk *chunk = gm_lease_chunk_after(lease, handles->last, handles->from);
+	const struct gm_chunk *last = NULL;
 	gm_lease_info(lease, client->session, &info);
 	if (chunk && chunk->index >= handles->to)
 		chunk = NULL;
@@ -110,7 +111,7 @@ static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 		} else {
 			fds[n_fds++] = chunk->handle.fd;
 		}
-		last = chunk->index;
+		last = chunk;
 		list[n] = &chunks[n];
 		n++;
 		chunk = chunk->next && chunk->next->index < handles->to ? chunk->next : NULL;
@@ -139,8 +140,10 @@ static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	} else {
 		r = gm_answer_emit_fds(stream, peer, chunk, GM__WIRE__PACKET__BODY_LEASE_REPLY,
 			&reply, copied ? copies.fds : fds, n_fds);
-		if (r >= 0)
-			handles->from = last + 1;
+		if (r >= 0 && last) {
+			handles->from = last->index + 1;
+			handles->last = last->id;
+		}
 	}
 	gm_fdlist_deinit(&copies);
 	return r;

@@ -134,6 +134,9 @@ START_TEST(spare_ones_have_half_of_what_is_for_chunks)
 	ck_assert(!gm_fd_budget_spare_full(&budget));
 	budget.spare++;
 	ck_assert(gm_fd_budget_spare_full(&budget));
+	ck_assert(!gm_fd_budget_too_many_spare(&budget));
+	budget.spare++;
+	ck_assert(gm_fd_budget_too_many_spare(&budget));
 	budget.spare = 1;
 	budget.chunks = 675;
 	ck_assert(gm_fd_budget_spare_full(&budget));

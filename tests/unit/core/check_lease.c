@@ -87,6 +87,24 @@ START_TEST(any_chunk_is_found_by_its_index_and_past_holes)
 }
 END_TEST
 
+START_TEST(the_next_chunk_is_found_by_the_one_before_it)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 2 * MiB), *second = NULL;
+	for (int i = 1; i < 4; i++)
+		fake_grow(&fake, &q, s, l, 2 * MiB), fake_core_run(&fake);
+	uint64_t first = gm_lease_chunk(l, 0)->id, last = gm_lease_chunk(l, 3)->id;
+	ck_assert_uint_eq(gm_lease_chunk_after(l, 0, 2)->index, 2);
+	ck_assert_uint_eq(gm_lease_chunk_after(l, first, 1)->index, 1);
+	ck_assert_ptr_null(gm_lease_chunk_after(l, last, 4));
+	/* It has left the lease: in the pool, or in another lease by now. */
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, &first, 1), GPUMEM_OK);
+	ck_assert_uint_eq(gm_lease_chunk_after(l, first, 1)->index, 1);
+	second = fake_lease(&fake, s, d, 2 * MiB);
+	ck_assert_uint_eq(gm_lease_chunk(second, 0)->id, first);
+	ck_assert_uint_eq(gm_lease_chunk_after(l, first, 1)->index, 1);
+}
+END_TEST
+
 START_TEST(a_return_with_a_wrong_id_changes_nothing)
 {
 	struct gm_lease *l = fake_lease(&fake, s, d, 14 * MiB);
@@ -262,6 +280,7 @@ int main(void)
 	tcase_add_test(tcase, a_lease_says_what_it_is);
 	tcase_add_test(tcase, it_grows_and_shrinks_and_never_gives_an_index_twice);
 	tcase_add_test(tcase, any_chunk_is_found_by_its_index_and_past_holes);
+	tcase_add_test(tcase, the_next_chunk_is_found_by_the_one_before_it);
 	tcase_add_test(tcase, a_return_with_a_wrong_id_changes_nothing);
 	tcase_add_test(tcase, what_is_returned_is_pooled_for_its_domain);
 	tcase_add_test(tcase, what_a_dead_client_had_is_destroyed);
