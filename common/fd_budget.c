@@ -34,7 +34,7 @@ static void fd_budget_settle(struct gm_fd_budget *budget, bool all)
 bool gm_fd_budget_ready(struct gm_fd_budget *budget, uint64_t n)
 {
 	if (budget->connections + n + budget->chunks + budget->spare + budget->dying <=
-		budget->total)
+		budget->total + budget->waiting)
 		return true;
 	fd_budget_settle(budget, false);
 	return budget->spare + budget->dying == 0;

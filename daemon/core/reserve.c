@@ -45,7 +45,7 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 	const struct gm_ledger *l = &device->ledger;
 	uint64_t pooled = l->pooled + l->unclaimed + bytes;
 	return pooled <= device->pool.max_bytes && !gm_fd_budget_spare_full(device->env->fds) &&
-	       gm_fd_budget_may_open(device->env->fds) &&
+	       device->env->fds->waiting == 0 && gm_fd_budget_may_open(device->env->fds) &&
 	       pooled + gm_ledger_charged(l) <= gm_device_ceiling(device);
 }
 
