@@ -15,7 +15,7 @@ void gm_fd_budget_init(struct gm_fd_budget *budget, uint64_t limit, uint64_t in_
 	/* The sums here must not overflow. */
 	limit = gm_min(limit, UINT64_MAX / 8);
 	*budget = (struct gm_fd_budget){
-		.total = gm_minus(limit, in_use + gm_min(FD_BUDGET_PASSING, limit / 8))};
+		.total = gm_minus(limit, in_use + gm_min(FD_BUDGET_PASSING, limit / 16))};
 }
 
 bool gm_fd_budget_allows_connection(const struct gm_fd_budget *budget, uint64_t own, uint64_t n)

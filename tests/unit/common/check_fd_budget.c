@@ -21,7 +21,7 @@ static void settle(void *ctx, bool all)
 
 static void set_up(void)
 {
-	gm_fd_budget_init(&budget, 1024, 44);
+	gm_fd_budget_init(&budget, 1024, 60);
 	budget.settle = settle;
 	budget.ctx = &budget;
 	settled = settled_all = 0;
@@ -29,10 +29,11 @@ static void set_up(void)
 
 START_TEST(what_is_open_for_a_moment_has_room_beside_it)
 {
-	ck_assert_uint_eq(budget.total, 1024 - 44 - 80);
-	/* Of a few, an eighth. */
+	gm_fd_budget_init(&budget, 4096, 60);
+	ck_assert_uint_eq(budget.total, 4096 - 60 - 80);
+	/* Of a few, a sixteenth. */
 	gm_fd_budget_init(&budget, 128, 48);
-	ck_assert_uint_eq(budget.total, 128 - 48 - 16);
+	ck_assert_uint_eq(budget.total, 128 - 48 - 8);
 	gm_fd_budget_init(&budget, 32, 48);
 	ck_assert_uint_eq(budget.total, 0);
 	ck_assert(!gm_fd_budget_allows_chunks(&budget, 0, 1));
