@@ -119,6 +119,13 @@ static bool broker_core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_
 	       gm_clock_ns() - when < GM_BROKER_TROUBLE_NS;
 }
 
+static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	return broker->ops->in_use && chunk->handle.fd >= 0 &&
+	       broker->ops->in_use(broker->backend, &chunk->handle);
+}
+
 static void broker_core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
@@ -236,6 +243,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.reclaim = broker_core_reclaim,
 	.terminate = broker_core_terminate,
 	.probe = broker_core_probe,
+	.in_use = broker_core_in_use,
 	.trouble = broker_core_trouble,
 	.wake_at = broker_core_wake_at,
 	.event = broker_core_event,

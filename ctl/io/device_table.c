@@ -40,6 +40,7 @@ static const struct gm_column columns[] = {
 	{"chunks", NULL, 0},
 	{"pressure", "PRESSURE", GM_COLUMN_RIGHT},
 	{"level", "LEVEL", 0},
+	{"lingering", NULL, 0},
 };
 
 struct gm_table *gm_device_table_new(void)
@@ -82,6 +83,7 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_mark(table, gm_device_level_mark(device->level));
 	gm_table_text(table, gm_device_level(device->level));
 	gm_table_mark(table, gm_device_level_mark(device->level));
+	gm_table_size(table, device->lingering);
 }
 
 const char *gm_device_level(uint32_t level)

@@ -34,6 +34,7 @@ static const struct gm_column columns[] = {
 	{"misses", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"returns", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"active_buffers", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"lingering", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
@@ -49,6 +50,7 @@ static const struct gm_column use_columns[] = {
 	{"misses", NULL, 0},
 	{"returns", NULL, 0},
 	{"active_buffers", NULL, 0},
+	{"lingering", NULL, 0},
 };
 #define COLUMNS_OF_DETAILS 8
 
@@ -66,6 +68,7 @@ static void clients_add_use(
 	gm_table_size(table, use->held);
 	if (!client->details || client->left) {
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
+		gm_table_size(table, use->lingering);
 		return;
 	}
 	gm_table_size(table, use->in_use);
@@ -76,6 +79,7 @@ static void clients_add_use(
 	gm_table_count(table, use->misses);
 	gm_table_count(table, use->returns);
 	gm_table_count(table, use->active_buffers);
+	gm_table_size(table, use->lingering);
 }
 
 static struct gm_table *clients_use_table(
@@ -136,8 +140,13 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 		gm_table_none(table);
 		gm_table_size(table, 0);
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
+		gm_table_size(table, 0);
 	}
-	gm_table_text(table, client->quarantined || client->left ? clients_state(client) : NULL);
+	if (use && use->lingering)
+		gm_table_text(table, "lingering");
+	else
+		gm_table_text(
+			table, client->quarantined || client->left ? clients_state(client) : NULL);
 	gm_table_mark(table, GM_MARK_WARN);
 	gm_table_text(table, *client->container ? client->container : client->unit);
 }
@@ -233,7 +242,9 @@ const struct gm_verb gm_verb_clients = {
 	"quarantined client has lost its connection, but its process lives. Its memory\n"
 	"stays charged until it reconnects or its process ends. A row in the state left\n"
 	"has no process: the user's processes shared buffers and are done with them, but\n"
-	"others still have them open. The user is charged until the last of them closes.\n",
+	"others still have them open. The user is charged until the last of them closes.\n"
+	"In the state lingering, the row has memory that no client has any more, but that\n"
+	"a process still maps. The user is charged until that process lets go or ends.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),

@@ -156,8 +156,13 @@ static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *d
 
 	gm_writer_line(writer, "total", "%s", gm_writer_bytes(writer, device->total, a));
 	gm_writer_line(writer, "leased", "%s", gm_writer_bytes(writer, device->leased, a));
-	gm_writer_line(
-		writer, "quarantined", "%s", gm_writer_bytes(writer, device->quarantined, a));
+	if (device->lingering)
+		gm_writer_line(writer, "quarantined", "%s (%s lingering)",
+			gm_writer_bytes(writer, device->quarantined, a),
+			gm_writer_bytes(writer, device->lingering, b));
+	else
+		gm_writer_line(writer, "quarantined", "%s",
+			gm_writer_bytes(writer, device->quarantined, a));
 	gm_writer_line(writer, "pooled", "%s", gm_writer_bytes(writer, device->pooled, a));
 	if (device->pinned) {
 		/* No memory of it can be foreign. */
@@ -257,6 +262,7 @@ const struct gm_verb gm_verb_devices = {
 	.help = "The total is the sum of five parts: leased, quarantined, pooled, foreign and\n"
 		"free. The other figures follow from these. Below are the processes that use a\n"
 		"device by themselves. A client is listed with the memory that it uses besides\n"
-		"its leases: its CUDA context. That counts as foreign, too.\n",
+		"its leases: its CUDA context. That counts as foreign, too. Lingering memory is\n"
+		"part of quarantined: no client has it any more, but a process may still map it.\n",
 	.run = devices_run,
 };

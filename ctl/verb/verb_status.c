@@ -20,7 +20,7 @@
 /* What the notes below the table need to know about a device. */
 struct status_device {
 	uint32_t number, level;
-	uint64_t capacity, ceiling, foreign, available, quarantined;
+	uint64_t capacity, ceiling, foreign, available, quarantined, lingering;
 	bool measured;
 	char trouble[160]; /* "": none */
 };
@@ -145,7 +145,8 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 			.ceiling = device->ceiling,
 			.foreign = device->foreign,
 			.available = device->available,
-			.quarantined = device->quarantined,
+			.quarantined = device->quarantined - device->lingering,
+			.lingering = device->lingering,
 			.measured = device->measured,
 		};
 		snprintf(kept->trouble, sizeof(kept->trouble), "%s", device->trouble);
@@ -179,7 +180,7 @@ static void status_note_unusual(const struct status_answer *answer)
 {
 	struct gm_writer *writer = answer->writer;
 	char text[GM_UNITS_TEXT];
-	uint64_t quarantined = 0;
+	uint64_t quarantined = 0, lingering = 0;
 
 	gm_writer_notes(writer);
 	if (answer->n_devices == 0)
@@ -189,6 +190,7 @@ static void status_note_unusual(const struct status_answer *answer)
 	for (size_t i = 0; i < answer->n_devices; i++) {
 		status_note_device(writer, &answer->devices[i]);
 		quarantined += answer->devices[i].quarantined;
+		lingering += answer->devices[i].lingering;
 	}
 
 	if (answer->quarantined_clients || quarantined)
@@ -197,6 +199,10 @@ static void status_note_unusual(const struct status_answer *answer)
 			(unsigned long long)answer->quarantined_clients,
 			answer->quarantined_clients == 1 ? "" : "s",
 			gm_writer_bytes(writer, quarantined, text));
+	if (lingering)
+		gm_writer_note(writer, "lingering", GM_MARK_WARN,
+			"%s cannot be freed yet: processes that are no clients still map it; see gpumemctl clients",
+			gm_writer_bytes(writer, lingering, text));
 }
 
 static gpumem_status status_run(struct gm_ctl *ctl)

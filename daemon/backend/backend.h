@@ -14,8 +14,8 @@
  * backend on one thread per device. It must never know who may have memory, or how much of it.
  *
  * These run on the loop's thread, before the device threads start or after they have ended: open,
- * close, device_info and the first memory_free. trouble and read_only_fd must be quick, and may run
- * at any time. Everything else may be slow and runs on the device's thread, one call at a time.
+ * close, device_info and the first memory_free. trouble, open_fd and in_use must be quick, and may
+ * run at any time. Everything else may be slow and runs on the device's thread, one call at a time.
  */
 
 #define GM_BACKEND_WHY 128
@@ -97,9 +97,12 @@ struct gm_backend_ops {
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *handle);
-	/* Opens a second fd for the same memory that can only be read. The caller closes it. May be
-	 * NULL: the client is only asked not to write. */
-	int (*read_only_fd)(void *backend, const struct gm_handle *handle, int *ret_fd);
+	/* Opens a second fd for the same memory, to be sent to a client. The caller closes it. May be
+	 * NULL: the handle's own fd is sent, and read_only is only a request to the client. */
+	int (*open_fd)(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd);
+	/* Whether a process has such an fd, or maps what it got by one. May be NULL: that cannot be
+	 * known. */
+	bool (*in_use)(void *backend, const struct gm_handle *handle);
 };
 
 #endif

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/memfd.h"
 #include "common/units.h"
 #include "daemon/backend/backend_ram.h"
 
@@ -252,9 +253,14 @@ static void host_destroy(void *backend, uint32_t device, enum gm_transport trans
 	atomic_fetch_sub(&host->devices[device].used, bytes);
 }
 
-static int host_read_only_fd(void *backend, const struct gm_handle *handle, int *ret_fd)
+static int host_open_fd(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd)
 {
-	return gm_backend_ram_read_only(handle->fd, ret_fd);
+	return gm_memfd_open(handle->fd, read_only, ret_fd);
+}
+
+static bool host_in_use(void *backend, const struct gm_handle *handle)
+{
+	return gm_memfd_in_use(handle->fd);
 }
 
 const struct gm_backend_ops gm_backend_host = {
@@ -268,5 +274,6 @@ const struct gm_backend_ops gm_backend_host = {
 	.create = host_create,
 	.adopt = host_adopt,
 	.destroy = host_destroy,
-	.read_only_fd = host_read_only_fd,
+	.open_fd = host_open_fd,
+	.in_use = host_in_use,
 };

@@ -19,7 +19,8 @@
  *
  *   creating -> leased -> pooled -> leased ...   (its client said that it unmapped it)
  *      |          |         `-----> doomed       (trimmed, decayed, or room is needed)
- *      |          `---------------> doomed       (its client died, or others may still map it)
+ *      |          |---------------> doomed       (its client died, or others may still map it)
+ *      |          `-> lingering --> doomed       (the same, and a process was seen to have it)
  *      |-> pooled                                (reserve, or nobody waits for it any more)
  *      `-> doomed, or freed when it failed or was called off
  *
@@ -49,6 +50,7 @@ enum gm_chunk_state {
 	GM_CHUNK_CREATING,
 	GM_CHUNK_POOLED,
 	GM_CHUNK_LEASED,
+	GM_CHUNK_LINGERING,
 	GM_CHUNK_DOOMED,
 };
 
@@ -96,6 +98,9 @@ struct gm_chunk {
 	struct gm_lease *lease;     /* the lease that holds it */
 	uint64_t index;             /* its place in the lease; never used twice there */
 	uint64_t pooled_at;         /* ns */
+	struct gm_estate *estate;   /* lingering: who is charged for it */
+	uint64_t linger_ns;         /* when to look again whether it is gone */
+	uint8_t linger_level;
 
 	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
 	struct gm_chunk *prev, *next;

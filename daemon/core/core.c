@@ -32,7 +32,7 @@ static struct gm_device *core_device_of(const struct gm_core *core, uint32_t dev
 static uint64_t core_due_of(const struct gm_device *d)
 {
 	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	uint64_t spare = gm_min(gm_reserve_due(d), gm_decay_due(d));
+	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)), d->linger.due_ns);
 	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), spare));
 }
 
@@ -87,6 +87,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		gm_queue_tick(d);
 		if (gm_climb_due(d) <= now)
 			env->woken = true;
+		gm_linger_look(d);
 		gm_decay_run(d);
 		gm_reserve_refill(d);
 	}
@@ -164,6 +165,7 @@ void gm_core_shutdown(struct gm_core *core)
 	for (struct gm_session *session; (session = core_first_session(core));)
 		gm_session_end_died(session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
+		gm_linger_end_all(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 	}
@@ -233,6 +235,7 @@ void gm_core_device_figures(
 		.available = gm_device_available(d),
 		.leased = d->ledger.leased,
 		.quarantined = d->ledger.quarantined,
+		.lingering = d->ledger.lingering,
 		.admitted = d->ledger.admitted,
 		.pooled = d->ledger.pooled,
 		.created = gm_ledger_created(&d->ledger),

@@ -34,7 +34,8 @@
  *     given to another (quota.h).
  *   - A waiting request is granted in the very call that brings back what it waits for, in the
  *     order that queue.h promises.
- *   - A chunk is never given to another client unless its last client said that it unmapped it.
+ *   - A chunk is never given to another client unless its last client said that it unmapped it, and
+ *     no process was seen to have it.
  *   - No call costs more as the number of leases or clients grows, except those that must look at
  *     every client: a new limit, a cleanup, and a request that does not fit.
  *
@@ -47,7 +48,7 @@
  *   reserve, decay, probe
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
- *   session, estate, lease, share, request, queue, deadlock    one object: session_private.h
+ *   session, estate, lease, linger, share, request, queue, deadlock   one object: session_private.h
  *   core                                                       this header, and core.c
  */
 
@@ -142,8 +143,8 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
 uint64_t gm_core_session_count(const struct gm_core *core);
 uint64_t gm_core_lease_count(const struct gm_core *core);
 /*
- * Visits what ended sessions, or makers that returned a shared lease, left behind while others hold
- * it (estate.c), oldest first, with ids above the one given. Each is a session without a process.
+ * Visits what sessions left behind: shared leases that others still hold, and lingering memory
+ * (estate.c), oldest first, with ids above the one given. Each is a session without a process.
  * Its info has a uid, a gid, a unit and a container. Those that hold nothing are left out. When
  * visit() takes no more, it returns false, and the result is true.
  */
@@ -188,7 +189,7 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device);
 void gm_core_probed(struct gm_core *core, uint32_t device);
 /*
  * Does what is due: the dwell of the pressure level, another try at the reserve, the decay of the
- * pool, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
+ * pool, lingering chunks, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
  * it must be called next, in ns, or UINT64_MAX. That time may become earlier: see wake_at().
  */
 uint64_t gm_core_tick(struct gm_core *core);

@@ -206,6 +206,14 @@ bool gm_device_release(
 	return false;
 }
 
+void gm_device_doom_lingering(
+	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account)
+{
+	assert(chunk->state == GM_CHUNK_LINGERING);
+	gm_ledger_doom_lingering(&device->ledger, account, chunk->bytes);
+	device_doom(device, chunk);
+}
+
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result)
 {
 	struct gm_ledger *ledger = &device->ledger;
@@ -295,6 +303,7 @@ void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t numbe
 	device->number = number;
 	device->info = *info;
 	gm_ledger_init(&device->ledger, info->total);
+	device->linger.due_ns = UINT64_MAX;
 	gm_pool_init(&device->pool, device_pool_released, device);
 	gm_device_set_policy(device, &info->policy);
 }

@@ -23,8 +23,9 @@ struct gm_core_device_info {
 struct gm_device_figures {
 	uint64_t total, foreign, capacity, ceiling, available;
 	uint64_t leased, quarantined, admitted, pooled, created;
-	uint64_t free; /* total - foreign - created - what is being destroyed */
-	bool measured; /* foreign comes from a sample; false: it is not known */
+	uint64_t lingering; /* part of quarantined: destroyed, but a process may still map it */
+	uint64_t free;      /* total - foreign - created - what is being destroyed */
+	bool measured;      /* foreign comes from a sample; false: it is not known */
 	uint64_t peak_charged;
 	uint64_t chunks;
 	uint32_t pressure_ppm;

@@ -42,6 +42,14 @@ struct gm_decay {
 	bool running;  /* the pool releases chunks because they decayed */
 };
 
+/* Kept by linger.c: chunks that somebody still reaches. Those of a level wait equally long from one
+ * look to the next, so each list is in order of time. */
+#define GM_LINGER_LEVELS 7
+struct gm_linger {
+	struct gm_chunk *levels[GM_LINGER_LEVELS];
+	uint64_t due_ns; /* the next look; UINT64_MAX: none */
+};
+
 /* Kept by probe.c. */
 struct gm_probe {
 	uint64_t begun;   /* the number of the last probe that began; the first one is 1 */
@@ -134,6 +142,7 @@ struct gm_device {
 	struct gm_queue queue;
 	struct gm_ladder ladder;
 	struct gm_probe probe;
+	struct gm_linger linger;
 	uint64_t freed;       /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
 	int32_t top_priority; /* of all payers, unless top_stale (quota.c) */
@@ -192,6 +201,9 @@ bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
  */
 bool gm_device_release(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
 	bool reusable);
+/* Destroys a lingering chunk that is charged to the account. The chunk must be in no list. */
+void gm_device_doom_lingering(
+	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account);
 /* A creation that no request waits for ended. */
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Estates: the accounts of what sessions left behind. This file promises that there is one estate
- * for each combination of uid, gid, unit and container, that it lives as long as a session or a
- * lease may charge something to it, and that a uid has a bounded number of them. It must never
+ * for each combination of uid, gid, unit and container, that it lives as long as a session, a
+ * lease or a lingering chunk may charge something to it, and that a uid has a bounded number of them. It must never
  * decide what is charged to an estate: leases do that.
  */
 #include "daemon/core/hash_table.h"

@@ -2,7 +2,8 @@
 /*
  * Leases: chunks granted for one purpose, and their holders. This file promises that an index is
  * never used twice in a lease, that its maker or the maker's estate pays for all of it, and that
- * chunks reach the pool only when every holder said that it unmapped them. It must never decide
+ * chunks reach the pool only when every holder said that it unmapped them, and nobody was seen to
+ * have them. It must never decide
  * whether a client may have memory: that was decided before chunks come here.
  */
 #include "daemon/core/hash_table.h"
@@ -146,6 +147,12 @@ static void lease_release(
 	lease->bytes -= chunk->bytes;
 
 	chunk->several = lease->across;
+	if (gm_linger_in_use(device, chunk)) {
+		/* Nothing came back, whatever the client says. */
+		gm_linger_begin(device, chunk, account, lease->estate);
+		return;
+	}
+
 	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
 		reusable = false;
 	gm_deadlock_returned(device, account);
@@ -185,6 +192,11 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 	}
 	if (made)
 		gm_session_changed(session, device);
+}
+
+void gm_lease_spoil(struct gm_lease *lease)
+{
+	lease->reusable = false;
 }
 
 /* ---- the daemon's side */

@@ -45,6 +45,8 @@ const struct gm_chunk *gm_lease_chunk_after(
  */
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n);
+/* Its chunks will never be pooled: what clients do with them cannot be seen. */
+void gm_lease_spoil(struct gm_lease *lease);
 /* Gives back the whole lease, or the session's view of it if the session opened it. The lease ends
  * with its last holder. */
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease);

@@ -16,10 +16,12 @@
 static void ledger_check(const struct gm_ledger *ledger, const struct gm_account *account)
 {
 	assert(gm_ledger_charged(ledger) == ledger->held);
+	assert(ledger->lingering <= ledger->quarantined);
 	if (account) {
 		assert(account->admitted <= account->held);
 		assert(account->held <= ledger->held);
 		assert(!account->quarantined || account->admitted == 0);
+		assert(account->lingering <= ledger->lingering);
 	}
 }
 
@@ -77,7 +79,7 @@ static void ledger_uncharge_admitted(
 static void ledger_uncharge_created(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	assert(account->held - account->admitted >= bytes);
+	assert(account->held - account->admitted - account->lingering >= bytes);
 	ledger_take(ledger_created_of(ledger, account), bytes);
 	ledger_uncharge(ledger, account, bytes);
 }
@@ -209,6 +211,28 @@ void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes)
 void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes)
 {
 	ledger_take(&ledger->doomed, bytes);
+}
+
+void gm_ledger_linger(
+	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
+{
+	ledger_uncharge_created(ledger, from, bytes);
+	ledger_put(&ledger->quarantined, bytes);
+	ledger_put(&ledger->lingering, bytes);
+	ledger_put(&to->lingering, bytes);
+	ledger_charge(ledger, to, bytes);
+	ledger_check(ledger, from);
+	ledger_check(ledger, to);
+}
+
+void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_take(&ledger->quarantined, bytes);
+	ledger_take(&ledger->lingering, bytes);
+	ledger_take(&account->lingering, bytes);
+	ledger_uncharge(ledger, account, bytes);
+	ledger_put(&ledger->doomed, bytes);
+	ledger_check(ledger, account);
 }
 
 void gm_ledger_move(

@@ -11,7 +11,8 @@
  *
  *   admitted      charged to a session, its chunk not yet created
  *   leased        created, charged to a session that is connected
- *   quarantined   created, charged to a session that is disconnected
+ *   quarantined   created, charged to a session that is disconnected, or lingering: no client has it
+ *                 any more, but a process may still reach it
  *   pooled        created, charged to nobody
  *   unclaimed     under creation for nobody: the reserve, and what a cancelled request asked for
  *   doomed        handed over for destruction; the device still has it until that is done
@@ -25,6 +26,7 @@ struct gm_ledger {
 	uint64_t foreign;
 	bool measured; /* foreign comes from the last sample */
 	uint64_t admitted, leased, quarantined;
+	uint64_t lingering; /* part of quarantined */
 	uint64_t pooled, unclaimed, doomed;
 	uint64_t held; /* of all accounts */
 	uint64_t unmet;
@@ -70,8 +72,9 @@ struct gm_asked {
 
 /* What one session is charged on one device. */
 struct gm_account {
-	uint64_t held;     /* including admitted */
-	uint64_t admitted; /* 0 while quarantined: pending requests have ended by then */
+	uint64_t held;      /* including admitted */
+	uint64_t admitted;  /* 0 while quarantined: pending requests have ended by then */
+	uint64_t lingering; /* part of held; quarantined in any case */
 	bool quarantined;
 	uint8_t n_tallies;
 	struct gm_tally *tallies[GM_TALLIES]; /* the owners it counts for (kept by quota.c) */
@@ -154,6 +157,12 @@ void gm_ledger_pool_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 
 void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes);
+
+/* A created chunk that somebody still reaches begins to linger, and is charged to another account;
+ * it is given up for destruction. */
+void gm_ledger_linger(
+	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
+void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
 /* Moves the charge for something created to another account. */
 void gm_ledger_move(

@@ -75,6 +75,12 @@ struct gm_core_ops {
 	 * device under way at most. See probe.h.
 	 */
 	void (*probe)(void *ctx, uint32_t device);
+	/*
+	 * Whether a process other than the daemon can still reach the chunk: it has the chunk's fd,
+	 * or maps it. Must be quick. False where that cannot be known. Without this function, a
+	 * chunk that is destroyed counts as gone, and a client that returns a chunk is believed.
+	 */
+	bool (*in_use)(void *ctx, const struct gm_chunk *chunk);
 	/* What the device said when it failed to make a chunk just now. Returns false if it said
 	 * nothing. */
 	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);

@@ -146,6 +146,12 @@ uint64_t gm_session_held(const struct gm_session *session, uint32_t device)
 	return device < session->core->env.n_devices ? session->payer.accounts[device].held : 0;
 }
 
+uint64_t gm_session_lingering(const struct gm_session *session, uint32_t device)
+{
+	return device < session->core->env.n_devices ? session->payer.accounts[device].lingering
+						     : 0;
+}
+
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
 {
 	if (device >= session->core->env.n_devices)

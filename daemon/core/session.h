@@ -36,6 +36,8 @@ const struct gm_session_info *gm_session_info(const struct gm_session *session);
 void gm_session_set_user(struct gm_session *session, void *user);
 /* What the session is charged on a device. */
 uint64_t gm_session_held(const struct gm_session *session, uint32_t device);
+/* The part of it that lingers; only what was left behind does (gm_core_estate_each()). */
+uint64_t gm_session_lingering(const struct gm_session *session, uint32_t device);
 /* The lowest max of all limits that apply to it, alone or with others; UINT64_MAX: none. */
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
 /* What the session could be granted now, by all limits and guarantees. */

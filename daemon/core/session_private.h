@@ -18,9 +18,9 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in ten files (session.c, estate.c, lease.c, share.c, request.c, queue.c,
- * line.c, turn.c, ask.c and deadlock.c), because each of them can end the others. The modules below
- * know nothing of it.
+ * wait. They are one object in eleven files (session.c, estate.c, lease.c, linger.c, share.c,
+ * request.c, queue.c, line.c, turn.c, ask.c and deadlock.c), because each of them can end the
+ * others. The modules below know nothing of it.
  */
 
 /* All of core's state. core.c puts it together. */
@@ -86,9 +86,9 @@ bool gm_session_owner(
 
 /*
  * What sessions leave behind is charged to their estate: memory that they shared and returned, or
- * did not live to return, while others still hold it. So it goes on counting for the same uid, gid,
+ * did not live to return, while others still hold it, and lingering memory. So it goes on counting for the same uid, gid,
  * unit and container, and charges never move to another owner. There is one estate for each such
- * combination. It lives as long as a session or a lease refers to it.
+ * combination. It lives as long as a session, a lease or a lingering chunk refers to it.
  *
  * A client's own name is not part of the combination: it is the client's own word.
  */
@@ -171,6 +171,19 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 /* Ends a session's part in the lease, however often it opened it. The lease ends with its last
  * hold. */
 void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died);
+
+/* ---- linger.c */
+
+/* Whether a process is known to have the chunk still. */
+bool gm_linger_in_use(const struct gm_device *device, const struct gm_chunk *chunk);
+/* Takes over a leased chunk that is in use, is charged to the account, and is in no list. From now
+ * on it is charged to the estate. It is destroyed when it is no longer in use. */
+void gm_linger_begin(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
+	struct gm_estate *estate);
+/* Looks at the chunks that are due, or at some of them. */
+void gm_linger_look(struct gm_device *device);
+/* Destroys all of them, in use or not. */
+void gm_linger_end_all(struct gm_device *device);
 
 /* ---- share.c */
 

@@ -209,6 +209,7 @@ static bool admin_add_estate(void *ctx, const struct gm_session *estate)
 		gm__wire__client_use__init(use);
 		use->device = i;
 		use->held = gm_session_held(estate, i);
+		use->lingering = gm_session_lingering(estate, i);
 	}
 	return admin_add_client(out);
 }

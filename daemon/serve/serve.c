@@ -86,6 +86,7 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 	ret->available = figures.available;
 	ret->leased = figures.leased;
 	ret->quarantined = figures.quarantined;
+	ret->lingering = figures.lingering;
 	ret->admitted = figures.admitted;
 	ret->pooled = figures.pooled;
 	ret->foreign = figures.foreign;

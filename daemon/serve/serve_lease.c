@@ -62,17 +62,17 @@ static int serve_emit_failure(const struct gm_stream *stream, struct gm_peer *pe
 	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_FAILURE, &failure);
 }
 
-/* Makes read-only copies of n fds. On failure it returns a negative errno, and copies holds those
- * that were made. */
-static int serve_copy_read_only(
-	const struct gm_serve *serve, const int *fds, size_t n, struct gm_fdlist *copies)
+/* Opens n fds once more, for the client. On failure it returns a negative errno, and copies holds
+ * those that were made. */
+static int serve_open_fds(const struct gm_serve *serve, const int *fds, size_t n, bool read_only,
+	struct gm_fdlist *copies)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++) {
 		const struct gm_handle handle = {.fd = fds[i]};
 		int fd;
-		r = serve->ops->read_only_fd(serve->backend, &handle, &fd);
+		r = serve->ops->open_fd(serve->backend, &handle, read_only, &fd);
 		if (r == 0)
 			r = gm_fdlist_add(copies, fd);
 	}
@@ -130,8 +130,14 @@ static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 
 	struct gm_fdlist copies;
 	gm_fdlist_init(&copies);
-	bool copied = info.read_only && serve->ops->read_only_fd;
-	int r = copied ? serve_copy_read_only(serve, fds, n_fds, &copies) : 0;
+	bool copied = n_fds > 0 && serve->ops->open_fd;
+	int r = copied ? serve_open_fds(serve, fds, n_fds, info.read_only, &copies) : 0;
+	if (r < 0 && !info.read_only) {
+		/* The daemon's own descriptors will do, but nobody can see who has them. */
+		gm_lease_spoil(lease);
+		copied = false;
+		r = 0;
+	}
 	if (r < 0) {
 		r = serve_emit_failure(stream, peer, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");

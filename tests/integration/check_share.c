@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/integration/raw.h"
@@ -485,6 +487,133 @@ START_TEST(opening_and_returning_moves_no_charge_past_a_limit)
 }
 END_TEST
 
+/* ---- memory that a process keeps although it is nobody's */
+
+#define STEP (16 * 1024 * 1024)
+
+static const char limited[] = GM_DAEMON_CONFIG_WITH(
+	"", "256M") "[limit uid:54321]\nmax = 64M\n[limit uid:54322]\nmax = 64M\n";
+
+static void restart_limited(void)
+{
+	gm_daemon_configure(&daemon_, limited);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+}
+
+/*
+ * Leases memory and hands it to a forked child, again and again, each time in a process that then
+ * exits. The children keep the memory mapped until the channel closes. Tells how often it worked.
+ */
+static void fork_and_exit(int channel, void *argument)
+{
+	become(UID_A, 0);
+	int rounds = 0;
+	for (gpumem_status status = GPUMEM_OK; status == GPUMEM_OK && rounds < 12; rounds++) {
+		int outcome[2];
+		GM_REQUIRE(pipe2(outcome, O_CLOEXEC) == 0);
+		pid_t leaser = fork();
+		GM_REQUIRE(leaser >= 0);
+		if (leaser == 0) {
+			struct gm_raw raw;
+			struct gm_raw_lease lease;
+			gm_raw_join(&raw, &daemon_);
+			status = gm_raw_lease(&raw, 0, STEP, &lease);
+			void *at = status == GPUMEM_OK
+					   ? gm_raw_map(&lease.chunks[0], *(bool *)argument)
+					   : NULL;
+			GM_REQUIRE(at != MAP_FAILED);
+			if (status == GPUMEM_OK && fork() == 0) {
+				char word;
+				close(outcome[1]);
+				gm_raw_lease_clear(&lease);
+				(void)!recv(channel, &word, 1, MSG_PEEK);
+				_exit(0);
+			}
+			GM_REQUIRE(write(outcome[1], &status, sizeof(status)) == sizeof(status));
+			_exit(0);
+		}
+		GM_REQUIRE(read(outcome[0], &status, sizeof(status)) == sizeof(status));
+		GM_REQUIRE(waitpid(leaser, NULL, 0) == leaser);
+		close(outcome[0]);
+		close(outcome[1]);
+		GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+		rounds -= status != GPUMEM_OK;
+	}
+	gm_say(channel, &rounds, sizeof(rounds));
+	char word;
+	(void)!recv(channel, &word, 1, MSG_PEEK);
+}
+
+/* For mappings that can be written (0) and that can only be read (1). */
+START_TEST(memory_that_forked_children_keep_counts_for_their_uid_until_they_end)
+{
+	struct gm_worker attacker, victim;
+	struct person b = {UID_B, 0};
+	bool writable = _i == 0;
+	int rounds;
+	restart_limited();
+	gm_worker_start(&attacker, fork_and_exit, &writable);
+	gm_hear(attacker.channel, &rounds, sizeof(rounds));
+	GM_REQUIRE_EQ(rounds, 4); /* 64M in all, as the limit says */
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(f.lingering, 4 * STEP);
+	GM_REQUIRE_EQ(f.quarantined, 4 * STEP);
+	GM_REQUIRE_EQ(f.available, f.ceiling - 4 * STEP);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 4 * STEP);
+
+	/* Another uid is not charged for it. */
+	gm_worker_start(&victim, obey, &b);
+	GM_REQUIRE_EQ(TELL(victim, .verb = LEASE, .bytes = 4 * STEP).status, GPUMEM_OK);
+	GM_REQUIRE(TELL(victim, .verb = IS, .byte = 0).yes);
+	end(&victim);
+
+	/* The children end: it comes back, and is not pooled. */
+	gm_worker_kill(&attacker);
+	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
+}
+END_TEST
+
+/* Says falsely that it has unmapped what it returns. */
+static void return_falsely(int channel, void *argument)
+{
+	become(UID_A, 0);
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	int rounds = 0;
+	gm_raw_join(&raw, &daemon_);
+	while (rounds < 12 && gm_raw_lease(&raw, 0, STEP, &lease) == GPUMEM_OK) {
+		GM_REQUIRE(gm_raw_map(&lease.chunks[0], true) != MAP_FAILED);
+		uint64_t id = lease.id;
+		gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_return(&raw, id, NULL, 0), GPUMEM_OK);
+		rounds++;
+	}
+	gm_say(channel, &rounds, sizeof(rounds));
+	gm_hear_word(channel, 'e');
+}
+
+START_TEST(memory_that_is_returned_falsely_stays_charged_and_is_never_pooled)
+{
+	struct gm_worker liar;
+	int rounds;
+	restart_limited();
+	gm_worker_start(&liar, return_falsely, NULL);
+	gm_hear(liar.channel, &rounds, sizeof(rounds));
+	GM_REQUIRE_EQ(rounds, 4);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).lingering, 4 * STEP);
+	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 4 * STEP);
+	gm_say_word(liar.channel, 'e');
+	gm_worker_join(&liar);
+	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
+}
+END_TEST
+
 /* ---- what others may see */
 
 static void look_around(int channel, void *argument)
@@ -540,6 +669,11 @@ int main(void)
 		tcase_add_test(tc, a_read_only_share_cannot_be_written_by_its_opener);
 		tcase_add_test(
 			tc, a_chunk_of_another_uid_cannot_be_reopened_for_more_than_it_was_given);
+		/* On a GPU nobody can tell who maps a chunk. */
+		tcase_add_loop_test(tc,
+			memory_that_forked_children_keep_counts_for_their_uid_until_they_end, 0, 2);
+		tcase_add_test(
+			tc, memory_that_is_returned_falsely_stays_charged_and_is_never_pooled);
 	}
 	tcase_add_test(tc, after_unshare_a_token_finds_nothing_and_openers_keep_what_they_have);
 	tcase_add_test(tc, when_the_maker_dies_its_uid_pays_and_the_opener_keeps_the_memory);

@@ -418,6 +418,7 @@ void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_fi
 		.available = d->available,
 		.leased = d->leased,
 		.quarantined = d->quarantined,
+		.lingering = d->lingering,
 		.admitted = d->admitted,
 		.pooled = d->pooled,
 		.foreign = d->foreign,

@@ -113,7 +113,7 @@ void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte);
 struct gm_figures {
 	uint64_t clients, quarantined_clients, leases, requests, refusals;
 	uint64_t total, capacity, ceiling, available;
-	uint64_t leased, quarantined, admitted, pooled, foreign, chunks, peak_charged;
+	uint64_t leased, quarantined, lingering, admitted, pooled, foreign, chunks, peak_charged;
 	uint64_t generation;
 };
 void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret);

@@ -178,7 +178,7 @@ START_TEST(a_read_only_fd_cannot_be_mapped_for_writing)
 	open_with(8 * MIB, 0);
 	struct gm_handle handle = create(0, 2 * MIB);
 	int fd;
-	ck_assert_int_eq(ops->read_only_fd(backend, &handle, &fd), 0);
+	ck_assert_int_eq(ops->open_fd(backend, &handle, true, &fd), 0);
 	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 	ck_assert_ptr_ne(at, MAP_FAILED);
 	ck_assert_int_eq(mprotect(at, 4096, PROT_READ | PROT_WRITE), -1);
