@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -22,11 +23,23 @@
 #define F_SETLEASE 1024
 #endif
 
+/* This kernel takes memory for used that nobody has. */
+static atomic_bool memfd_blind;
+
+static enum gm_memfd_use memfd_ask(int fd)
+{
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return errno == EAGAIN ? GM_MEMFD_IN_USE : GM_MEMFD_UNKNOWN;
+	(void)fcntl(fd, F_SETLEASE, F_UNLCK);
+	return GM_MEMFD_FREE;
+}
+
 int gm_memfd_open(int fd, bool read_only, int *ret_fd)
 {
 	char path[32];
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	int copy = open(path, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	/* Must not wait for anybody to give up a lease. */
+	int copy = open(path, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
 	if (copy < 0)
 		return -errno;
 	*ret_fd = copy;
@@ -48,13 +61,13 @@ int gm_memfd_create(const char *name, uint64_t bytes, int *ret_fd)
 	if (r == 0)
 		r = gm_memfd_open(fd, false, ret_fd);
 	gm_close(fd);
+	if (r == 0 && memfd_ask(*ret_fd) == GM_MEMFD_IN_USE)
+		atomic_store_explicit(&memfd_blind, true, memory_order_relaxed);
 	return r;
 }
 
-bool gm_memfd_in_use(int fd)
+enum gm_memfd_use gm_memfd_in_use(int fd)
 {
-	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
-		return errno == EAGAIN;
-	(void)fcntl(fd, F_SETLEASE, F_UNLCK);
-	return false;
+	return atomic_load_explicit(&memfd_blind, memory_order_relaxed) ? GM_MEMFD_UNKNOWN
+									: memfd_ask(fd);
 }

@@ -19,10 +19,13 @@
 int gm_memfd_create(const char *name, uint64_t bytes, int *ret_fd);
 /* Opens the memory once more, to be given to another process. */
 int gm_memfd_open(int fd, bool read_only, int *ret_fd);
-/*
- * Whether anybody has the memory open or mapped through another open file than this one. Never
- * waits. If the kernel does not tell (leases of files are disabled), the answer is false.
- */
-bool gm_memfd_in_use(int fd);
+/* Whether anybody has the memory open or mapped through another open file than this one. Never
+ * waits. */
+enum gm_memfd_use {
+	GM_MEMFD_FREE,
+	GM_MEMFD_IN_USE,
+	GM_MEMFD_UNKNOWN, /* the kernel does not tell; leases may be disabled (fs.leases-enable) */
+};
+enum gm_memfd_use gm_memfd_in_use(int fd);
 
 #endif

@@ -260,7 +260,7 @@ static int host_open_fd(void *backend, const struct gm_handle *handle, bool read
 
 static bool host_in_use(void *backend, const struct gm_handle *handle)
 {
-	return gm_memfd_in_use(handle->fd);
+	return gm_memfd_in_use(handle->fd) == GM_MEMFD_IN_USE;
 }
 
 const struct gm_backend_ops gm_backend_host = {

@@ -108,7 +108,7 @@ int gm_pages_share(const struct gm_pages *pages, int *ret_fd)
 
 bool gm_pages_in_use(const struct gm_pages *pages)
 {
-	return pages->client_fd >= 0 && gm_memfd_in_use(pages->client_fd);
+	return pages->client_fd >= 0 && gm_memfd_in_use(pages->client_fd) != GM_MEMFD_FREE;
 }
 
 void gm_pages_write_device(struct gm_pages *pages, uint32_t device,

@@ -23,7 +23,7 @@ int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation,
 void gm_pages_deinit(struct gm_pages *pages);
 /* Opens the client's page for the client, which takes ownership of the fd. */
 int gm_pages_share(const struct gm_pages *pages, int *ret_fd);
-/* Whether a process still has the client's page, open or mapped. A program that called exec has
+/* Whether a process may still have the client's page, open or mapped. A program that called exec has
  * not. Never waits. */
 bool gm_pages_in_use(const struct gm_pages *pages);
 

@@ -314,6 +314,7 @@ START_TEST(a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_
 	GM_UNTIL(gm_figures_now(&daemon).admitted == 3 * GM_CHUNK_MIN);
 	Gm__Wire__Return give = GM__WIRE__RETURN__INIT;
 	give.lease = lease.id;
+	gm_raw_lease_clear(&lease);
 	uint64_t returned = gm_raw_send(&raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &give));
 	/* Both are answered before the backend is: the growth has ended with the lease. */
 	for (int i = 0; i < 2; i++) {
@@ -327,7 +328,6 @@ START_TEST(a_lease_returned_while_it_grows_is_gone_with_what_was_being_made_for_
 		}
 	}
 	gm_gate_let(&gate, 2);
-	gm_raw_lease_clear(&lease);
 	GM_UNTIL(gm_figures_now(&daemon).admitted == 0);
 	struct gm_figures f = gm_figures_now(&daemon);
 	GM_REQUIRE_EQ(f.leased, 0);

@@ -43,11 +43,11 @@ END_TEST
 
 START_TEST(what_the_maker_does_with_its_own_file_does_not_count)
 {
-	ck_assert(!gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_FREE);
 	int copy = dup(fd);
 	void *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	ck_assert_ptr_ne(at, MAP_FAILED);
-	ck_assert(!gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_FREE);
 	munmap(at, BYTES);
 	close(copy);
 }
@@ -59,22 +59,22 @@ START_TEST(it_is_in_use_until_the_last_descriptor_and_mapping_are_gone)
 	bool read_only = _i;
 	int other = open_it(read_only);
 	ck_assert_int_eq(fcntl(other, F_GETFD), FD_CLOEXEC);
-	ck_assert(gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_IN_USE);
 	int copy = dup(other);
 	close(other);
-	ck_assert(gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_IN_USE);
 
 	void *at = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, copy, 0);
 	ck_assert_ptr_ne(at, MAP_FAILED);
 	close(copy);
-	ck_assert(gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_IN_USE);
 	munmap(at, BYTES / 2);
-	ck_assert(gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_IN_USE);
 	munmap((char *)at + BYTES / 2, BYTES / 2);
-	ck_assert(!gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_FREE);
 	/* It can be given away again. */
 	close(open_it(read_only));
-	ck_assert(!gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_FREE);
 }
 END_TEST
 
@@ -91,11 +91,23 @@ START_TEST(a_forked_child_has_it_though_its_parent_let_go)
 	}
 	close(hold[0]);
 	close(other);
-	ck_assert(gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_IN_USE);
 
 	close(hold[1]);
 	ck_assert_int_eq(waitpid(child, NULL, 0), child);
-	ck_assert(!gm_memfd_in_use(fd));
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_FREE);
+}
+END_TEST
+
+START_TEST(where_the_kernel_does_not_tell_it_is_not_known)
+{
+	/* A pipe cannot have a lease. */
+	int ends[2];
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(gm_memfd_in_use(ends[0]), GM_MEMFD_UNKNOWN);
+	ck_assert_int_eq(gm_memfd_in_use(-1), GM_MEMFD_UNKNOWN);
+	close(ends[0]);
+	close(ends[1]);
 }
 END_TEST
 
@@ -109,6 +121,7 @@ int main(void)
 	tcase_add_loop_test(
 		tcase, it_is_in_use_until_the_last_descriptor_and_mapping_are_gone, 0, 2);
 	tcase_add_test(tcase, a_forked_child_has_it_though_its_parent_let_go);
+	tcase_add_test(tcase, where_the_kernel_does_not_tell_it_is_not_known);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

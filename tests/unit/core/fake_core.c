@@ -53,6 +53,14 @@ static bool call_off(void *ctx, struct gm_chunk *chunk)
 	return true;
 }
 
+static bool in_use(void *ctx, const struct gm_chunk *chunk)
+{
+	struct fake_core *fake = ctx;
+	must(chunk->state == GM_CHUNK_LEASED || chunk->state == GM_CHUNK_LINGERING);
+	fake->looks++;
+	return fake->in_use;
+}
+
 static uint64_t now_ns(void *ctx)
 {
 	return ((struct fake_core *)ctx)->now;
@@ -260,6 +268,7 @@ static void init(struct fake_core *fake, bool asking, bool probing)
 		.session_changed = session_changed,
 		.level_changed = level_changed,
 		.call_off = call_off,
+		.in_use = in_use,
 	};
 	if (asking) {
 		ops.use = use;

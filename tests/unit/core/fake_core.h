@@ -52,6 +52,8 @@ struct fake_core {
 	uint64_t device_changes, session_changes, level_changes;
 	enum gm_level level;
 	bool quiet;     /* no device_changed counted: for measuring */
+	bool in_use;    /* somebody has every chunk */
+	uint64_t looks; /* how often that was asked */
 	bool calls_off; /* no creation has begun before the test completes it */
 
 	/* What a client says it has, by the last digits of its session's id. */

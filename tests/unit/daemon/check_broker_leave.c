@@ -20,6 +20,7 @@ START_TEST(a_goodbye_gives_everything_back_to_the_pool)
 	start();
 	struct wire_client *client = wire_join(path, false), *observer = wire_join(path, true);
 	wire_lease(client, 8 * MIB);
+	wire_drop_fds(client);
 	Gm__Wire__Goodbye body = GM__WIRE__GOODBYE__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE;
@@ -49,6 +50,7 @@ static pid_t worker(bool with_child, int *ret_child_alive)
 		if (with_child && fork() == 0) {
 			char byte;
 			close(alive[1]);
+			wire_drop_fds(client);
 			_exit(read(alive[0], &byte, 1) == 0 ? 0 : 1);
 		}
 		if (write(ready[1], "r", 1) != 1)

@@ -60,6 +60,13 @@ static inline void wire_hang_up(struct wire_client *client)
 	wire_close(client);
 }
 
+/* Closes the descriptors that came with the last packet: what is returned must not be open here. */
+static inline void wire_drop_fds(struct wire_client *client)
+{
+	gm_fdlist_deinit(&client->in.fds);
+	gm_fdlist_init(&client->in.fds);
+}
+
 /* The id of the request. */
 static inline uint64_t wire_send(struct wire_client *client, Gm__Wire__Packet *packet)
 {
