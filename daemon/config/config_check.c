@@ -31,8 +31,8 @@ static int config_check_complain_about(struct gm_config_reader *reader,
 	/* A test shows that defaults and presets go together. */
 	if (!a->setting && !b->setting)
 		return 0;
-	if (gm_config_effective_is_refused(a) || gm_config_effective_is_refused(b) ||
-		(reader->unsure && !(a->setting && b->setting)))
+	if (gm_config_effective_is_doubtful(reader, a) ||
+		gm_config_effective_is_doubtful(reader, b))
 		return 0;
 	const struct gm_config_effective *at = a->setting ? a : b;
 	if (a->setting && b->setting)
@@ -198,8 +198,8 @@ static int config_check_machine(struct gm_config_reader *reader)
 
 int gm_config_check(struct gm_config_reader *reader)
 {
-	reader->unsure = reader->errors.n > reader->n_refused ||
-			 reader->settings[GM_CONFIG_SLOT_GENERAL][GM_CONFIG_KEY_PRESET].refused;
+	if (reader->settings[GM_CONFIG_SLOT_GENERAL][GM_CONFIG_KEY_PRESET].refused)
+		reader->unsure = true;
 
 	int r = config_check_pressure(reader);
 	for (int slot = 0; slot < GM_CONFIG_SLOTS && r >= 0; slot++) {
@@ -207,7 +207,7 @@ int gm_config_check(struct gm_config_reader *reader)
 		if (r >= 0)
 			r = config_check_reserve(reader, slot);
 	}
-	if (r >= 0 && !reader->unsure)
+	if (r >= 0 && !reader->unsure && !reader->doubtful[GM_CONFIG_KEY_SIZE])
 		r = config_check_gaps(reader);
 	if (r >= 0)
 		r = gm_config_limits_check(&reader->limits, &reader->errors, reader->unsure);

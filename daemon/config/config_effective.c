@@ -40,7 +40,11 @@ struct gm_config_effective gm_config_effective_general(
 	return gm_config_effective(reader, id, GM_CONFIG_SLOT_GENERAL);
 }
 
-bool gm_config_effective_is_refused(const struct gm_config_effective *effective)
+bool gm_config_effective_is_doubtful(
+	const struct gm_config_reader *reader, const struct gm_config_effective *effective)
 {
-	return effective->setting && effective->setting->refused;
+	if (effective->setting)
+		return effective->setting->refused;
+	return reader->unsure || reader->doubtful[effective->id] ||
+	       reader->doubtful[GM_CONFIG_KEY_PRESET];
 }

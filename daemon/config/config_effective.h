@@ -20,7 +20,9 @@ struct gm_config_effective gm_config_effective(
 	const struct gm_config_reader *reader, size_t id, int slot);
 struct gm_config_effective gm_config_effective_general(
 	const struct gm_config_reader *reader, size_t id);
-/* Whether a file sets the key to something that is no value. */
-bool gm_config_effective_is_refused(const struct gm_config_effective *effective);
+/* Whether a file sets the key to something that is no value, or a line that was refused may have
+ * been meant to set it. */
+bool gm_config_effective_is_doubtful(
+	const struct gm_config_reader *reader, const struct gm_config_effective *effective);
 
 #endif

@@ -36,7 +36,8 @@ struct file {
 	const struct gm_config_source *source;
 	char *text; /* followed by a newline and a NUL byte that size does not count */
 	size_t size;
-	char *section; /* that of the line being scanned; NULL: none yet, or a refused one */
+	char *section; /* that of the line being scanned; NULL: none yet, or one without a name */
+	bool refused;  /* the op refused the section */
 	const struct gm_config_file_ops *ops;
 	void *ctx;
 	struct gm_config_errors *errors;
@@ -159,12 +160,20 @@ static char *file_trimmed(const char *start, const char *end)
 	return strndup(start, end - start);
 }
 
+/* Tells the op about a line that is refused. */
+static int file_tell_stray(struct file *file, const char *name, uint32_t line)
+{
+	int r = file->ops->stray(file->ctx, file->section, name, NULL, line);
+	return r < 0 ? r : GM_CONFIG_E_REFUSED;
+}
+
 static int file_scan_header(struct file *file, const char *start, const char *end, uint32_t line)
 {
 	char shown[GM_CONFIG_SHOW_BYTES];
 	const char *close = memrchr(start, ']', end - start);
 	free(file->section);
 	file->section = NULL;
+	file->refused = false;
 	if (!close)
 		return COMPLAIN(file, line, "a section's name has no closing bracket");
 
@@ -174,14 +183,25 @@ static int file_scan_header(struct file *file, const char *start, const char *en
 		r = COMPLAIN(file, line,
 			"\"%s\" follows a section's name; put it on a line of its own",
 			gm_config_shown(rest, shown));
-	else if (name && rest)
+	else if (name && rest) {
 		r = file->ops->section(file->ctx, name, line);
-	free(rest);
-	if (r == 0)
+		file->refused = r > 0;
 		file->section = name;
-	else
-		free(name);
+		name = NULL;
+	}
+	free(rest);
+	free(name);
 	return r;
+}
+
+/* A key in a section that was refused. */
+static int file_scan_stray(
+	struct file *file, const char *name, const char *value, const char *end, uint32_t line)
+{
+	char *text = file_trimmed(value, end);
+	int r = text ? file->ops->stray(file->ctx, file->section, name, text, line) : -ENOMEM;
+	free(text);
+	return r < 0 ? r : GM_CONFIG_E_REFUSED;
 }
 
 static int file_scan_key(
@@ -207,10 +227,15 @@ static int file_scan_key(
 	else if (before_sections)
 		r = COMPLAIN(file, line, "%s: stands before any section; put [%s] above it", shown,
 			GM_CONFIG_SECTION);
-	else if (!file->section)
-		r = GM_CONFIG_E_REFUSED; /* with its section, which was complained about */
+	else if (!file->section) /* its header was complained about */
+		r = GM_CONFIG_E_REFUSED;
+	else if (file->refused)
+		r = file_scan_stray(file, name, equals + 1, end, line);
 	else
 		r = file->ops->key(file->ctx, file->section, name, line);
+
+	if (r > 0 && (!equals || !name[0] || !file->section))
+		r = file_tell_stray(file, name[0] ? name : NULL, line);
 
 	/* Nobody knows where the keys below an indented header belong. */
 	if (!equals && name[0] == '[') {
@@ -247,6 +272,8 @@ static int file_scan(struct file *file)
 		if (end > start && end[-1] == '\r')
 			*--end = ' ';
 		r = file_scan_bytes(file, convert, start, end, line);
+		if (r > 0)
+			r = file_tell_stray(file, NULL, line);
 		if (r > 0 && start[0] == '[') {
 			/* Nobody knows to which section the lines below belong. */
 			free(file->section);
@@ -315,6 +342,8 @@ static int file_pass_on(struct file *file, struct ini_cfgobj *ini, bool *ret_aga
 		} else {
 			r = COMPLAIN(file, 0, "%s", list[i]);
 		}
+		if (r > 0)
+			r = file_tell_stray(file, NULL, line);
 	}
 
 	ini_config_free_errors(list);
@@ -383,6 +412,8 @@ static int file_parse(struct file *file, bool *ret_again)
 	}
 	if (error) {
 		r = COMPLAIN(file, 0, "cannot be understood: %s", strerror(error));
+		if (r > 0)
+			r = file_tell_stray(file, NULL, 0);
 		goto out;
 	}
 

@@ -18,7 +18,8 @@ struct fit_devices {
 	uint64_t capacity[GM_LIMIT_DEVICES]; /* UINT64_MAX: not known */
 };
 
-/* What a device of total bytes can give out; UINT64_MAX if a value that counts was refused. */
+/* What a device of total bytes can give out; UINT64_MAX if a value that counts is doubtful.
+ */
 static uint64_t fit_capacity(const struct gm_config_reader *reader, uint32_t device, uint64_t total)
 {
 	int slot = GM_CONFIG_SLOT_DEVICES + (int)device;
@@ -26,7 +27,8 @@ static uint64_t fit_capacity(const struct gm_config_reader *reader, uint32_t dev
 		gm_config_effective(reader, GM_CONFIG_KEY_FRACTION, slot);
 	struct gm_config_effective min_free =
 		gm_config_effective(reader, GM_CONFIG_KEY_MIN_FREE, slot);
-	if (gm_config_effective_is_refused(&fraction) || gm_config_effective_is_refused(&min_free))
+	if (gm_config_effective_is_doubtful(reader, &fraction) ||
+		gm_config_effective_is_doubtful(reader, &min_free))
 		return UINT64_MAX;
 	return gm_policy_ceiling((uint64_t)(fraction.value.fraction * (double)total),
 		gm_minus(total, min_free.value.number), 0);
@@ -136,7 +138,7 @@ int gm_config_fit_check(struct gm_config_reader *reader)
 
 	int r = 0;
 	/* A line that was not understood may have been meant to give the device a size. */
-	bool numbered = known->n || !reader->unsure;
+	bool numbered = known->n || !(reader->unsure || reader->doubtful[GM_CONFIG_KEY_SIZE]);
 	for (const struct gm_config_limit_section *l = reader->limits.list; l && numbered && r >= 0;
 		l = l->next)
 		r = fit_check_number(reader, l, &devices);

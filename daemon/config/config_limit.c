@@ -211,7 +211,7 @@ int gm_config_limits_check(
 			&limit->settings[GM_CONFIG_KEY_GUARANTEE];
 		if (!limit->settings[GM_CONFIG_KEY_MAX].text && !guarantee->text &&
 			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
-			if (!unsure)
+			if (!unsure && !limit->doubtful)
 				r = gm_config_errors_add(errors, limit->source, limit->line,
 					"[%s]: sets nothing; set max, guarantee or priority",
 					gm_config_limit_title(limits, limit, title));

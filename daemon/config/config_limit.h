@@ -18,6 +18,7 @@ struct gm_config_limit_section {
 	uint32_t device; /* from gm_config_names_find(), or GM_CONFIG_ALL_DEVICES */
 	const struct gm_config_source *source; /* where the section was first named */
 	uint32_t line;
+	bool doubtful; /* a line in it was refused */
 	struct gm_config_setting settings[GM_CONFIG_N_KEYS];
 	struct gm_config_limit_section *next;
 };

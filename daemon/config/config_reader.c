@@ -20,6 +20,7 @@
 
 #define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
 #define FIRST_USER  1000 /* uids below are root and system users */
+#define ANYWHERE    (GM_CONFIG_BOTH | GM_CONFIG_LIMIT)
 
 #define COMPLAIN(reader, line, ...) \
 	gm_config_errors_add(&(reader)->errors, (reader)->source, line, __VA_ARGS__)
@@ -138,25 +139,45 @@ static const char *reader_closest_key(const char *name, enum gm_config_place pla
 	return gm_closest(name, names);
 }
 
-static int reader_on_key(void *ctx, const char *section, const char *name, uint32_t line)
+/* Keeps in mind which key a refused line may have been meant to set. A key without its equals sign
+ * is the first word of its line. section may be NULL. */
+static void reader_doubt(struct gm_config_reader *reader, const char *section, const char *text)
 {
-	struct gm_config_reader *reader = ctx;
+	char word[GM_CONFIG_SHOW_BYTES];
+	snprintf(word, sizeof(word), "%.*s", (int)strcspn(text, " \t:"), text);
+	for (int i = 0; i < 2; i++) {
+		const char *name = i ? word : text;
+		const char *key = *name ? reader_closest_key(name, ANYWHERE) : NULL;
+		if (key)
+			reader->doubtful[reader_find_key(key)] = true;
+	}
+
+	struct gm_config_limit_section *limit =
+		section ? gm_config_limit_find(&reader->limits, section) : NULL;
+	if (limit)
+		limit->doubtful = true;
+}
+
+static enum gm_config_place reader_place_of(const char *section)
+{
+	if (gm_config_limit_is_section(section))
+		return GM_CONFIG_LIMIT;
+	const char *device = reader_device_name(section);
+	if (device && !strpbrk(device, " \t"))
+		return GM_CONFIG_DEVICE;
+	return strcasecmp(section, GM_CONFIG_SECTION) ? ANYWHERE : GM_CONFIG_GENERAL;
+}
+
+static int reader_check_key(struct gm_config_reader *reader, const char *section, const char *name,
+	uint32_t line, int id)
+{
 	char shown[GM_CONFIG_SHOW_BYTES];
-	enum gm_config_place place =
-		gm_config_limit_is_section(section)
-			? GM_CONFIG_LIMIT
-			: gm_config_slot_place(reader_slot_of(reader, section));
-	int id = reader_find_key(name);
-	bool unsized = id == GM_CONFIG_KEY_SIZE && place == GM_CONFIG_DEVICE &&
-		       !reader_may_have_size(section);
-	if (id >= 0 && gm_config_key(id)->place & place && !unsized)
+	enum gm_config_place place = reader_place_of(section);
+	if (id >= 0 && gm_config_key(id)->place & place)
 		return 0;
 
+	reader_doubt(reader, section, name);
 	gm_config_shown(name, shown);
-	if (unsized)
-		return COMPLAIN(reader, line,
-			"%s: is for host memory only, so its section must give the device's number: [device N]",
-			shown);
 	if (id >= 0)
 		return COMPLAIN(reader, line, "%s: belongs in %s, not in [%s]", shown,
 			reader_home_of(gm_config_key(id)), section);
@@ -164,6 +185,41 @@ static int reader_on_key(void *ctx, const char *section, const char *name, uint3
 	if (closest)
 		return COMPLAIN(reader, line, "%s: unknown key; did you mean %s?", shown, closest);
 	return COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
+}
+
+static int reader_on_key(void *ctx, const char *section, const char *name, uint32_t line)
+{
+	struct gm_config_reader *reader = ctx;
+	int id = reader_find_key(name);
+	int r = reader_check_key(reader, section, name, line, id);
+	if (r || id != GM_CONFIG_KEY_SIZE || reader_may_have_size(section))
+		return r;
+
+	reader_doubt(reader, section, name);
+	return COMPLAIN(reader, line,
+		"%s: is for host memory only, so its section must give the device's number: [device N]",
+		name);
+}
+
+static int reader_on_stray(
+	void *ctx, const char *section, const char *name, const char *text, uint32_t line)
+{
+	struct gm_config_reader *reader = ctx;
+	if (!name) {
+		reader->unsure = true;
+		return 0;
+	}
+	reader_doubt(reader, section, name);
+	if (!text)
+		return 0;
+
+	int id = reader_find_key(name);
+	int r = reader_check_key(reader, section, name, line, id);
+	struct gm_config_value value;
+	char why[GM_CONFIG_WHY_BYTES];
+	if (r == 0 && gm_config_value_parse(gm_config_key(id), text, &value, why) != 0)
+		r = COMPLAIN(reader, line, "%s: %s", gm_config_key(id)->name, why);
+	return r;
 }
 
 static int reader_on_value(
@@ -196,7 +252,6 @@ static int reader_on_value(
 		}
 		gm_config_value_parse(key, key->presets[0], &new.value, why);
 		new.refused = true;
-		reader->n_refused++;
 	}
 
 	free(setting->text);
@@ -205,7 +260,11 @@ static int reader_on_value(
 }
 
 static const struct gm_config_file_ops file_ops = {
-	.section = reader_on_section, .key = reader_on_key, .value = reader_on_value};
+	.section = reader_on_section,
+	.key = reader_on_key,
+	.value = reader_on_value,
+	.stray = reader_on_stray,
+};
 
 /* Makes a file the one that is being read. */
 static int reader_enter(struct gm_config_reader *reader, const char *path)
@@ -228,6 +287,8 @@ static int reader_read_file(struct gm_config_reader *reader, const char *path)
 		r = gm_config_file_read(reader->source, &file_ops, reader, &reader->errors);
 	if (r == 0)
 		reader->source->was_read = true;
+	else
+		reader->unsure = true;
 	return r;
 }
 
@@ -254,6 +315,7 @@ static int reader_read_drop_ins(struct gm_config_reader *reader, const char *pat
 	int n = scandir(folder, &list, reader_is_drop_in, reader_by_name), first = 0;
 	if (n < 0 && errno != ENOENT) {
 		first = -errno;
+		reader->unsure = true;
 		int r = reader_enter(reader, folder);
 		if (r == 0)
 			r = COMPLAIN(reader, 0, "cannot be read: %s", strerror(-first));

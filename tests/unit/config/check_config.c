@@ -400,6 +400,7 @@ START_TEST(unknown_keys_and_sections_are_refused_with_what_may_have_been_meant)
 		"[gpumem]\nx=1\n[quota uid:0]\nmax=1G\n[device]\n[device x]\n[device -1]\n[default]\n"
 		"fraction=0.5\n[device0]\n[]\n[a.b!c]\n[device 1 ]\ntrust=uid\n",
 		"1: [gpumem]: unknown section; did you mean [gpumemd]?\n"
+		"2: x: unknown key; see gpumemd.conf(5)\n"
 		"3: [quota uid:0]: unknown section; there are "
 		"[gpumemd], [device N], [limit OWNER] and [device N limit OWNER]\n"
 		"5: [device]: unknown section; did you mean [device 0]?\n"

@@ -273,6 +273,79 @@ START_TEST(all_mistakes_come_at_once_and_none_twice)
 }
 END_TEST
 
+/* Each mistake comes before a contradiction with a default and a gap between the devices. */
+static const char *const mistakes[][2] = {
+	{"[nonsense]\n", "1: [nonsense]: unknown section; there are [gpumemd], [device N], "
+			 "[limit OWNER] and [device N limit OWNER]"},
+	{"[limit uid:nobody-has-this]\n",
+		"1: [limit uid:nobody-has-this]: there is no user \"nobody-has-this\""},
+	{"[limit gid:nor-this]\n", "1: [limit gid:nor-this]: there is no group \"nor-this\""},
+	{"[device 0]\ntrust = uid\n", "2: trust: belongs in [gpumemd], not in [device 0]"},
+	{"[gpumemd]\ncolour = red\n", "2: colour: unknown key; see gpumemd.conf(5)"},
+	{"[gpumemd]\nfractoin = 1\n", "2: fractoin: unknown key; did you mean fraction?"},
+	{"[gpumemd]\ntrust uid\n",
+		"2: \"trust uid\" is neither a section, nor \"key = value\", nor a "
+		"comment; a value cannot continue on another line"},
+	{"trust = uid\n", "1: trust: stands before any section; put [gpumemd] above it"},
+	{"[gpumemd]\ntrust=uid\ntrust=uid\n", "3: trust: is already set on line 2"},
+};
+
+START_TEST(a_mistake_does_not_hide_a_contradiction)
+{
+	const char *text = mistakes[_i][0];
+	char file[512], want[1024];
+	int lines = 0;
+	for (const char *p = text; *p; p++)
+		lines += *p == '\n';
+
+	snprintf(file, sizeof(file),
+		"%s[gpumemd]\nmin_free=0\npressure_high=0.5\n[device 2]\nsize=1G\n", text);
+	snprintf(want, sizeof(want),
+		"%s\n%d: pressure_high: the levels are out of order: pressure_medium (0.60) must be "
+		"below pressure_high (0.5)\n%d: size: [device 2] has a size but [device 1] has none; "
+		"devices are numbered without gaps",
+		mistakes[_i][1], lines + 3, lines + 5);
+	refuse_text(file, want);
+}
+END_TEST
+
+START_TEST(keys_in_a_refused_section_are_checked)
+{
+	refuse_text("[limit uid:nobody-has-this]\nmax = much\nmx = 1\ntrust = uid\n"
+		    "[device 16]\nfraction = 2\nsize = 1G\n[gpumem]\ndecay = soon\nmax = 1G\n",
+		"1: [limit uid:nobody-has-this]: there is no user \"nobody-has-this\"\n"
+		"2: max: \"much\" is not a size, such as 512M or 1.5G\n"
+		"3: mx: unknown key; did you mean max?\n"
+		"4: trust: belongs in [gpumemd], not in [limit uid:nobody-has-this]\n"
+		"5: [device 16]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
+		"6: fraction: \"2\" is not a fraction, such as 0.9 or 90%\n"
+		"8: [gpumem]: unknown section; did you mean [gpumemd]?\n"
+		"9: decay: \"soon\" is not a time, such as 100ms or 10s");
+}
+END_TEST
+
+START_TEST(nobody_is_blamed_for_what_a_refused_line_was_to_set)
+{
+	static const char *const lines[] = {"[gpumem]\npressure_medium = 0.3\n",
+		"[device 0]\npressure_medium = 0.3\n", "pressure_medium = 0.3\n",
+		"[gpumemd]\npressure_medium: 0.3\n", "[gpumemd]\npresure medium = 0.3\n",
+		"[gpumemd]\nprest = inference\n", "[gpumemd]\n= 0.3\n",
+		"[gpumemd\npressure_medium = 0.3\n", "[gpumemd]\npressure_medium \x01= 0.3\n"};
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		char file[512];
+		snprintf(file, sizeof(file), "%s[gpumemd]\npressure_high=0.5\n", lines[i]);
+		ck_assert_int_eq(load(file), -EINVAL);
+		ck_assert_msg(!strstr(error, "out of order"), "%s\n%s", file, error);
+	}
+	/* The section of a limit sets something, once its line is right. */
+	refuse_text("[limit uid:0]\nmaximum = 1G\n[limit uid:1]\nmax 1G\n[limit uid:2]\n",
+		"2: maximum: unknown key; see gpumemd.conf(5)\n"
+		"4: \"max 1G\" is neither a section, nor \"key = value\", nor a comment; a value "
+		"cannot continue on another line\n"
+		"5: [limit uid:2]: sets nothing; set max, guarantee or priority");
+}
+END_TEST
+
 START_TEST(a_limit_past_the_most_is_refused)
 {
 	GM_LIMIT_TEST(QUOTAS);
@@ -308,6 +381,10 @@ int main(void)
 	tcase_add_test(tcase, limits_are_held_against_the_devices);
 	tcase_add_test(tcase, limits_are_held_against_the_devices_that_there_are);
 	tcase_add_test(tcase, all_mistakes_come_at_once_and_none_twice);
+	tcase_add_loop_test(tcase, a_mistake_does_not_hide_a_contradiction, 0,
+		sizeof(mistakes) / sizeof(mistakes[0]));
+	tcase_add_test(tcase, keys_in_a_refused_section_are_checked);
+	tcase_add_test(tcase, nobody_is_blamed_for_what_a_refused_line_was_to_set);
 	tcase_add_test(tcase, a_limit_past_the_most_is_refused);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
