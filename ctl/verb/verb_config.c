@@ -49,6 +49,9 @@ static void config_name_files(struct gm_ctl *ctl, const struct gm_config_report 
 {
 	const char *files = report->files ? report->files : "";
 
+	/* If none could be read, the mistakes say why. */
+	if (!*files && !ok)
+		return;
 	if (!*files && !report->path)
 		gm_writer_line(ctl->writer, "",
 			"no configuration is read, because neither XDG_CONFIG_HOME nor HOME is set");

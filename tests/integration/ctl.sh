@@ -94,6 +94,9 @@ XDG_CONFIG_HOME=$dir/xdg "$gpumemctl" config check >"$dir/stdout" 2>&1
 check "without a file's name it reads and names what this user's daemon would read" says "$default: "
 run 1 config check "$dir/missing.conf"
 check "a file that is named must exist" all "[ $status = 1 ]" "complains missing.conf"
+check "and nothing else is said about it" silent stdout
+run 1 config check "$dir"
+check "a folder is no file" all "[ $status = 1 ]" "complains 'cannot be read: Is a directory'" "silent stdout"
 for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense" \
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
