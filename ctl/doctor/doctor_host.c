@@ -357,7 +357,10 @@ void gm_doctor_service(struct gm_doctor *doctor)
 
 	if (!gm_doctor_exists(doctor, "/run/systemd/system")) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
-			"start gpumemd by hand, or let the supervisor of the container start it",
+			doctor->container
+				? "start gpumemd by hand, or let the supervisor of the container start it"
+				: "start gpumemd by hand, as an ordinary user or as the user gpumemd: "
+				  "see FIRST STEPS in gpumemd(8)",
 			"no systemd here: nothing restarts the daemon, and there is no fd store");
 		return;
 	}

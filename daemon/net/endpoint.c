@@ -40,6 +40,32 @@ static void endpoint_reset(struct gm_endpoint *endpoint)
 	endpoint->lock = -1;
 }
 
+/* Says why the folder of a default path cannot be used, and what to do about it. */
+static void endpoint_refuse_folder(
+	const char *folder, const struct stat *st, char why[GM_ENDPOINT_WHY])
+{
+	const struct passwd *user = getpwuid(st->st_uid);
+	const struct group *group = getgrgid(st->st_gid);
+
+	if (!S_ISDIR(st->st_mode))
+		snprintf(why, GM_ENDPOINT_WHY, "%.200s is not a folder; remove it", folder);
+	else if (st->st_mode & (S_IWGRP | S_IWOTH))
+		snprintf(why, GM_ENDPOINT_WHY,
+			"other users can write to the folder %.150s; run 'chmod go-w %.150s'",
+			folder, folder);
+	else if (geteuid() == 0 && user && group)
+		/* That user could replace the files that root makes and changes there. */
+		snprintf(why, GM_ENDPOINT_WHY,
+			"the folder %.150s belongs to the user %.32s; run gpumemd as that user: 'setpriv "
+			"--reuid %.32s --regid %.32s --init-groups gpumemd'",
+			folder, user->pw_name, user->pw_name, group->gr_name);
+	else
+		snprintf(why, GM_ENDPOINT_WHY,
+			"the folder %.150s belongs to uid %u; it must belong to uid %u: change its "
+			"owner, or choose another place with --socket",
+			folder, st->st_uid, geteuid());
+}
+
 /* Makes the folder of a default path if it is missing. Refuses one that others can write to. */
 static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPOINT_WHY])
 {
@@ -59,9 +85,7 @@ static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPO
 		return endpoint_fail(folder, why);
 	if (!S_ISDIR(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) ||
 		(st.st_mode & (S_IWGRP | S_IWOTH))) {
-		snprintf(why, GM_ENDPOINT_WHY,
-			"%.400s must be a folder that belongs to uid %u and that nobody else can write to",
-			folder, geteuid());
+		endpoint_refuse_folder(folder, &st, why);
 		return -EPERM;
 	}
 	return 0;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A user's own daemon and the system's at the same time: gpumemctl says which one answered, and that there is another. The test
-# has a /run of its own, where it can be the system.
+# has a /run of its own, where it can be the system. Root does not use a folder of another user there.
 set -u
 umask 022
 build=${top_builddir:-.} source=${top_srcdir:-.}
@@ -60,5 +60,19 @@ kill "${pid[system]}" && wait "${pid[system]}"
 unset 'pid[system]'
 run 0 status --json
 check "a daemon that is gone is not" is others.# 0
+
+# refused NAME WORDS: root's daemon must not start, and say WORDS.
+refused() {
+	(unset XDG_RUNTIME_DIR && exec "$build/daemon/gpumemd" --backend host --config "$dir/gpumemd.conf") 2>"$dir/refused" </dev/null
+	[ $? = 1 ] && grep -qF "$2" "$dir/refused" && ok "$1" || not_ok "$1" "$(cat "$dir/refused")"
+}
+if has_users; then
+	chown nobody:nogroup /run/gpumemd
+	refused "in a folder of another user root does not listen, and says how to" \
+		"run gpumemd as that user: 'setpriv --reuid nobody --regid nogroup --init-groups gpumemd'"
+	chown root:root /run/gpumemd
+fi
+chmod 0777 /run/gpumemd
+refused "nor in a folder that anybody can write to" "run 'chmod go-w /run/gpumemd'"
 
 echo "1..$n"

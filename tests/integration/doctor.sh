@@ -278,7 +278,10 @@ found "without pinned memory fewer are needed" 0 descriptors null warn "need 574
 found "and too few descriptors" 0 descriptors null warn "of its unit is 1024" LimitNOFILE
 rm -r "$dir/root/run/systemd"
 doctor
-found "no systemd" 0 service null note "no systemd" "by hand"
+found "no systemd" 0 service null note "no systemd" "as the user gpumemd: see FIRST STEPS in gpumemd(8)"
+touch "$dir/root/.dockerenv"
+doctor
+found "no systemd in a container, which has a supervisor" 0 service null note "no systemd" "the supervisor of the container"
 config=$'colour = blue\n'
 fresh
 doctor
