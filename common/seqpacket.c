@@ -25,8 +25,6 @@
 #define SCM_PIDFD 0x04
 #endif
 
-#define CONNECT_WAIT_S 10
-
 _Static_assert(GM_LIMIT_SOCKET_PATH_BYTES == sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
 	"a path of SOCKET_PATH_BYTES and its end fill the address");
 
@@ -172,10 +170,13 @@ int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, s
 	}
 }
 
-int gm_seqpacket_connect(const char *path, int *ret_socket)
+int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval wait = {.tv_sec = CONNECT_WAIT_S}, forever = {0};
+	/* For the kernel, 0 is forever. */
+	struct timeval wait = {.tv_sec = (time_t)(wait_ms / 1000),
+		.tv_usec = wait_ms ? (suseconds_t)(wait_ms % 1000 * 1000) : 1};
+	struct timeval forever = {0};
 	size_t length = strlen(path);
 	GM_AUTO_FD int fd = -1;
 

@@ -41,9 +41,9 @@ int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, s
 
 /*
  * Connects to a daemon; the socket is CLOEXEC. Waits only if the daemon's queue of connections is
- * full, and then at most 10 s (-ETIMEDOUT). Other errors are -ENAMETOOLONG (the path is longer than
+ * full, and then at most wait_ms (-ETIMEDOUT). Other errors are -ENAMETOOLONG (the path is longer than
  * SOCKET_PATH_BYTES), -EINVAL (the path is empty), and those of connect().
  */
-int gm_seqpacket_connect(const char *path, int *ret_socket);
+int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket);
 
 #endif

@@ -297,10 +297,14 @@ static bool units_printable(int32_t c)
 
 bool gm_name_ok(const char *name)
 {
-	const unsigned char *at = (const unsigned char *)name;
+	return name && strnlen(name, GM_LIMIT_NAME_BYTES + 1) <= GM_LIMIT_NAME_BYTES &&
+	       gm_text_ok(name);
+}
 
-	if (!name || strnlen(name, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
-		return false;
+bool gm_text_ok(const char *text)
+{
+	const unsigned char *at = (const unsigned char *)text;
+
 	while (*at) {
 		int32_t c = units_utf8_next(&at);
 		if (c < 0 || !units_printable(c))

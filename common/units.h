@@ -38,5 +38,7 @@ const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT]);
  * in. "" is such a name, NULL is not.
  */
 bool gm_name_ok(const char *name);
+/* Whether the text, of any length, is printable UTF-8. */
+bool gm_text_ok(const char *text);
 
 #endif

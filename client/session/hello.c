@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/status_table.h"
 
 enum { FD_EVENTS, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };
@@ -194,8 +195,10 @@ static gpumem_status hello_say(
 
 gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hello)
 {
+	uint64_t now = gm_clock_ns();
+	uint64_t left_ns = ask->deadline_ns > now ? ask->deadline_ns - now : 0;
 	int socket;
-	int r = gm_seqpacket_connect(ask->path, &socket);
+	int r = gm_seqpacket_connect(ask->path, left_ns / GM_NS_PER_MS, &socket);
 	if (r < 0)
 		return hello_connect_failed(ask, r);
 

@@ -341,7 +341,7 @@ static bool conn_reach_admin_socket(struct gm_ctl_conn *conn)
 
 	return gm_path_admin_socket(conn->path, admin) == 0 && lstat(conn->path, &all) == 0 &&
 	       lstat(admin, &admins) == 0 && all.st_uid == admins.st_uid &&
-	       gm_seqpacket_connect(admin, &conn->socket) == 0;
+	       gm_seqpacket_connect(admin, (uint64_t)conn->timeout_ms, &conn->socket) == 0;
 }
 
 /* Connects to the daemon at conn->path and says hello: over the administrators' socket if the daemon
@@ -358,7 +358,7 @@ static gpumem_status conn_reach(
 		conn->heard = false;
 	}
 
-	int r = gm_seqpacket_connect(conn->path, &conn->socket);
+	int r = gm_seqpacket_connect(conn->path, (uint64_t)conn->timeout_ms, &conn->socket);
 	return r < 0 ? conn_not_reached(trouble, conn->path, why, r)
 		     : conn_say_hello(conn, trouble);
 }

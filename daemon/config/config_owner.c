@@ -91,12 +91,7 @@ static int config_owner_parse_name(
 	if (strlen(text) > most)
 		return config_owner_refuse(why, "a %s's name has at most %zu bytes", kind, most);
 
-	/* gm_name_ok() is for names within our own limit; those of containers can be longer. */
-	for (const char *p = text; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return config_owner_refuse(
-				why, "\"%s\" is not printable", gm_config_shown(text, shown));
-	if (most <= GM_LIMIT_NAME_BYTES && !gm_name_ok(text))
+	if (!gm_text_ok(text))
 		return config_owner_refuse(
 			why, "\"%s\" is not printable", gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "%s:%s", kind, text);

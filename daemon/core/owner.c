@@ -35,7 +35,7 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 	if (!owner_has_name(kind) || !name || !name[0])
 		return -EINVAL;
 	size_t n = strnlen(name, GM_OWNER_NAME_BYTES + 1);
-	if (n > GM_OWNER_NAME_BYTES)
+	if (n > GM_OWNER_NAME_BYTES || !gm_text_ok(name))
 		return -EINVAL;
 
 	memset(ret_owner, 0, sizeof(*ret_owner));

@@ -27,7 +27,7 @@ struct gm_owner {
 	char name[GM_OWNER_NAME_BYTES + 1];
 };
 void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_owner);
-/* -EINVAL: the name is NULL, empty or too long, or the kind has no names. */
+/* -EINVAL: the name is NULL, empty, too long or not printable UTF-8, or the kind has no names. */
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
 
 #define GM_OWNER_TEXT (GM_OWNER_NAME_BYTES + 16)

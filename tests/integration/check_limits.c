@@ -540,7 +540,7 @@ START_TEST(a_connection_past_all_is_refused)
 	for (int i = 1; i < GM_LIMIT_CONNECTIONS; i++) {
 		int r;
 		/* A full backlog says EAGAIN: the daemon is still accepting the ones before. */
-		GM_UNTIL((r = gm_seqpacket_connect(daemon.socket, &sockets[i])) != -EAGAIN);
+		GM_UNTIL((r = gm_seqpacket_connect(daemon.socket, 10000, &sockets[i])) != -EAGAIN);
 		GM_REQUIRE_EQ(r, 0);
 	}
 	require_refused(daemon.socket);

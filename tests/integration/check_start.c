@@ -429,7 +429,7 @@ START_TEST(a_daemon_at_its_fd_limit_refuses_clearly_and_recovers)
 	/* Who connects now is refused or waits, and takes nobody down. */
 	int sockets[16];
 	for (int i = 0; i < 16; i++)
-		GM_REQUIRE(gm_seqpacket_connect(witness.daemon.socket, &sockets[i]) == 0);
+		GM_REQUIRE(gm_seqpacket_connect(witness.daemon.socket, 10000, &sockets[i]) == 0);
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
 	for (int i = 0; i < 10; i++)
 		GM_REQUIRE_EQ(
@@ -458,7 +458,7 @@ START_TEST(a_daemon_at_its_fd_limit_does_not_spin)
 	GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
 	int sockets[8];
 	for (int i = 0; i < 8; i++)
-		GM_REQUIRE(gm_seqpacket_connect(witness.daemon.socket, &sockets[i]) == 0);
+		GM_REQUIRE(gm_seqpacket_connect(witness.daemon.socket, 10000, &sockets[i]) == 0);
 	/* A loop that is woken over and over by a connection it cannot accept uses all the CPU time
 	 * there is: in the time this test burns itself, the daemon must burn almost none. */
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;

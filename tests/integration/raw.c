@@ -27,7 +27,7 @@ int gm_raw_connect(struct gm_raw *raw, const char *path)
 	gm_fdlist_init(&raw->fds);
 	raw->bytes = malloc(GM_LIMIT_PACKET_BYTES);
 	GM_REQUIRE(raw->bytes);
-	int r = gm_seqpacket_connect(path, &raw->socket);
+	int r = gm_seqpacket_connect(path, 10000, &raw->socket);
 	if (r < 0)
 		gm_raw_close(raw);
 	return r;

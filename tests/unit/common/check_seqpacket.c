@@ -382,9 +382,9 @@ START_TEST(connecting_reaches_a_listener_and_closes_on_exec)
 
 	gm_scratch_folder(folder, sizeof(folder));
 	snprintf(path, sizeof(path), "%s/s", folder);
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ENOENT);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), -ENOENT);
 	int listener = listen_at(path, SOCK_SEQPACKET);
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), 0);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), 0);
 	ck_assert_int_eq(fcntl(socket, F_GETFD), FD_CLOEXEC);
 	int peer = accept(listener, NULL, NULL);
 	ck_assert_int_ge(peer, 0);
@@ -396,17 +396,39 @@ START_TEST(connecting_reaches_a_listener_and_closes_on_exec)
 	/* The daemon is gone, its socket file is not. */
 	close(listener);
 	socket = -7;
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ECONNREFUSED);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), -ECONNREFUSED);
 	unlink(path);
 	/* Another kind of socket, and what is none. */
 	listener = listen_at(path, SOCK_STREAM);
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -EPROTOTYPE);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), -EPROTOTYPE);
 	close(listener);
 	unlink(path);
 	ck_assert_int_eq(mkdir(path, 0700), 0);
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ECONNREFUSED);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), -ECONNREFUSED);
 	rmdir(path);
 	ck_assert_int_eq(socket, -7);
+}
+END_TEST
+
+/* With the timeout of a test rather than of connect(), this would never end. */
+START_TEST(a_full_queue_is_waited_for_as_long_as_asked)
+{
+	enum { MANY = 64 };
+	int sockets[MANY], n = 0, r;
+	char path[96];
+
+	gm_scratch_folder(folder, sizeof(folder));
+	snprintf(path, sizeof(path), "%s/s", folder);
+	int listener = listen_at(path, SOCK_SEQPACKET);
+	do
+		r = gm_seqpacket_connect(path, (uint64_t)(n % 2), &sockets[n]);
+	while (r == 0 && ++n < MANY);
+	ck_assert_int_gt(n, 8);
+	ck_assert_int_eq(r, -ETIMEDOUT);
+	while (n--)
+		close(sockets[n]);
+	close(listener);
+	unlink(path);
 }
 END_TEST
 
@@ -422,15 +444,15 @@ START_TEST(a_path_one_byte_past_the_limit_is_refused)
 	path[strlen(folder)] = '/';
 	path[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
 	int listener = listen_at(path, SOCK_SEQPACKET);
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), 0);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), 0);
 	close(socket);
 	close(listener);
 	unlink(path);
 	path[GM_LIMIT_SOCKET_PATH_BYTES] = 'x';
 	path[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
 	socket = -7;
-	ck_assert_int_eq(gm_seqpacket_connect(path, &socket), -ENAMETOOLONG);
-	ck_assert_int_eq(gm_seqpacket_connect("", &socket), -EINVAL);
+	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), -ENAMETOOLONG);
+	ck_assert_int_eq(gm_seqpacket_connect("", 10000, &socket), -EINVAL);
 	ck_assert_int_eq(socket, -7);
 }
 END_TEST
@@ -455,6 +477,8 @@ int main(void)
 	tcase_add_test(packets, credentials_that_a_socket_brings_push_no_fd_out);
 	tcase_add_test(packets, too_many_fds_in_flight_is_an_outcome_of_its_own);
 	suite_add_tcase(suite, packets);
+	tcase_add_test(connecting, a_full_queue_is_waited_for_as_long_as_asked);
+	tcase_add_test(connecting, a_full_queue_is_waited_for_as_long_as_asked);
 	tcase_add_test(connecting, connecting_reaches_a_listener_and_closes_on_exec);
 	tcase_add_test(connecting, a_path_one_byte_past_the_limit_is_refused);
 	suite_add_tcase(suite, connecting);

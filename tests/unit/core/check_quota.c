@@ -118,8 +118,9 @@ START_TEST(owners_are_written_as_they_are_read)
 		{"unit:training.service", "unit training.service"},
 		{"container:web:1", "container web:1"}, {"client:a b", "client a b"},
 		{"session:18446744073709551615", "session 18446744073709551615"}};
-	static const char *const bad[] = {"", "uid", "uid:", "uid:x", "uid:-1", "uid:4294967295",
-		"user:1", "unit:", "client:", "Uid:1", "uid :1"};
+	static const char *const bad[] = {"container:\xff\xfe", "unit:a\x1b[2J", "client:\xc3", "",
+		"uid", "uid:", "uid:x", "uid:-1", "uid:4294967295", "user:1",
+		"unit:", "client:", "Uid:1", "uid :1"};
 	char text[GM_OWNER_TEXT], longest[GM_OWNER_NAME_BYTES + 8];
 	struct gm_owner o, untouched;
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {

@@ -36,7 +36,7 @@ static inline struct wire_client *wire_connect(const char *path)
 	gm_wire_arena_init(&client->arena);
 	gm_fdlist_init(&client->in.fds);
 	client->events = client->daemon_page = client->client_page = -1;
-	int r = gm_seqpacket_connect(path, &client->socket);
+	int r = gm_seqpacket_connect(path, 10000, &client->socket);
 	ck_assert_msg(r == 0, "%s: %s", path, strerror(-r));
 	return client;
 }
