@@ -256,8 +256,9 @@ static double lease_once(struct gm_raw *user, bool miss)
 	double us = (double)(gm_monotonic_ns() - before) / 1000;
 	/* What is kept until the end, the pool cannot have. */
 	if (!miss)
-		GM_REQUIRE_EQ(gm_raw_return(user, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_give_back(user, &lease), GPUMEM_OK);
+	else
+		gm_raw_lease_clear(&lease);
 	return us;
 }
 

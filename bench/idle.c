@@ -41,8 +41,7 @@ int main(void)
 		struct gm_raw_lease lease;
 		gm_raw_join(&raws[i], &daemon);
 		GM_REQUIRE_EQ(gm_raw_lease(&raws[i], 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-		GM_REQUIRE_EQ(gm_raw_return(&raws[i], lease.id, NULL, 0), GPUMEM_OK);
-		gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_give_back(&raws[i], &lease), GPUMEM_OK);
 	}
 	double cpu_all = cpu_ms_while_idle(&daemon);
 	double rss_all = (double)gm_daemon_rss(&daemon) / (1 << 20);

@@ -56,8 +56,7 @@ static double count(size_t leases, size_t clients, size_t calls, bool limited)
 	}
 	for (size_t i = 0; i < calls; i++) {
 		GM_REQUIRE_EQ(gm_raw_lease(&raws[0], 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-		GM_REQUIRE_EQ(gm_raw_return(&raws[0], lease.id, NULL, 0), GPUMEM_OK);
-		gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_give_back(&raws[0], &lease), GPUMEM_OK);
 	}
 	gm_daemon_signal(&daemon, SIGTERM);
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);

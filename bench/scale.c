@@ -42,8 +42,7 @@ static double cost(const struct gm_daemon *daemon, struct gm_raw *raw)
 	for (size_t i = 0; i < CALLS; i++) {
 		struct gm_raw_lease lease;
 		GM_REQUIRE_EQ(gm_raw_lease(raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-		GM_REQUIRE_EQ(gm_raw_return(raw, lease.id, NULL, 0), GPUMEM_OK);
-		gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_give_back(raw, &lease), GPUMEM_OK);
 	}
 	return (double)(gm_daemon_cpu_ns(daemon) - before) / 1000.0 / CALLS;
 }

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +23,8 @@
 #define F_SETLEASE 1024
 #endif
 
+#define MEMFD_PATH 32
+
 /* This kernel takes memory for used that nobody has. */
 static atomic_bool memfd_blind;
 
@@ -34,10 +36,24 @@ static enum gm_memfd_use memfd_ask(int fd)
 	return GM_MEMFD_FREE;
 }
 
+/* Every chunk that is sent passes here, so it does without snprintf(). */
+static const char *memfd_path(int fd, char text[MEMFD_PATH])
+{
+	static const char folder[] = "/proc/self/fd/";
+	char *at = text + MEMFD_PATH;
+	*--at = '\0';
+	do
+		*--at = (char)('0' + fd % 10);
+	while (fd /= 10);
+	return memcpy(at - (sizeof(folder) - 1), folder, sizeof(folder) - 1);
+}
+
 int gm_memfd_open(int fd, bool read_only, int *ret_fd)
 {
-	char path[32];
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	char text[MEMFD_PATH];
+	if (fd < 0)
+		return -EBADF;
+	const char *path = memfd_path(fd, text);
 	/* Must not wait for anybody to give up a lease. */
 	int copy = open(path, (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK);
 	if (copy < 0)

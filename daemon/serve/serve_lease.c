@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <utlist.h>
 
 #include "common/clock.h"
-#include "common/fdlist.h"
 #include "common/units.h"
 #include "common/zeroed.h"
 #include "daemon/serve/answer.h"
@@ -62,21 +62,26 @@ static int serve_emit_failure(const struct gm_stream *stream, struct gm_peer *pe
 	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_FAILURE, &failure);
 }
 
-/* Opens n fds once more, for the client. On failure it returns a negative errno, and copies holds
- * those that were made. */
-static int serve_open_fds(const struct gm_serve *serve, const int *fds, size_t n, bool read_only,
-	struct gm_fdlist *copies)
+static void serve_close_fds(const int *fds, size_t n)
 {
-	int r = 0;
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]);
+}
 
-	for (size_t i = 0; i < n && r == 0; i++) {
+/* Opens n fds once more, for the client. On failure it returns a negative errno, and nothing is
+ * open. */
+static int serve_open_fds(
+	const struct gm_serve *serve, const int *fds, size_t n, bool read_only, int *ret_fds)
+{
+	for (size_t i = 0; i < n; i++) {
 		const struct gm_handle handle = {.fd = fds[i]};
-		int fd;
-		r = serve->ops->open_fd(serve->backend, &handle, read_only, &fd);
-		if (r == 0)
-			r = gm_fdlist_add(copies, fd);
+		int r = serve->ops->open_fd(serve->backend, &handle, read_only, &ret_fds[i]);
+		if (r < 0) {
+			serve_close_fds(ret_fds, i);
+			return r;
+		}
 	}
-	return r;
+	return 0;
 }
 
 static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
@@ -128,30 +133,29 @@ static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	reply.tag = (char *)(info.tag ? info.tag : "");
 	reply.user_bytes = info.user_bytes;
 
-	struct gm_fdlist copies;
-	gm_fdlist_init(&copies);
-	bool copied = n_fds > 0 && serve->ops->open_fd;
-	int r = copied ? serve_open_fds(serve, fds, n_fds, info.read_only, &copies) : 0;
-	if (r < 0 && !info.read_only) {
-		/* The daemon's own descriptors will do, but nobody can see who has them. */
-		gm_lease_spoil(lease);
-		copied = false;
-		r = 0;
-	}
+	int copies[GM_LIMIT_PACKET_FDS];
+	size_t n_copies = serve->ops->open_fd ? n_fds : 0;
+	int r = serve_open_fds(serve, fds, n_copies, info.read_only, copies);
 	if (r < 0) {
+		n_copies = 0;
+		/* The daemon's own descriptors will do, but nobody can see who has them. */
+		if (!info.read_only)
+			gm_lease_spoil(lease);
+	}
+	if (r < 0 && info.read_only) {
 		r = serve_emit_failure(stream, peer, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		if (r == 0 && handles->opening)
 			gm_lease_return(client->session, lease);
 	} else {
 		r = gm_answer_emit_fds(stream, peer, chunk, GM__WIRE__PACKET__BODY_LEASE_REPLY,
-			&reply, copied ? copies.fds : fds, n_fds);
+			&reply, n_copies > 0 ? copies : fds, n_fds);
 		if (r >= 0 && last) {
 			handles->from = last->index + 1;
 			handles->last = last->id;
 		}
 	}
-	gm_fdlist_deinit(&copies);
+	serve_close_fds(copies, n_copies);
 	return r;
 }
 

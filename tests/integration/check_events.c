@@ -92,8 +92,7 @@ START_TEST(a_client_that_closes_its_event_channel_is_served_on)
 		press();
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 }
 END_TEST
 
@@ -111,8 +110,7 @@ START_TEST(what_a_client_says_on_its_event_channel_disturbs_nobody)
 		press();
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 }

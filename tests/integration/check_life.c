@@ -372,8 +372,7 @@ START_TEST(a_client_that_is_back_before_its_end_was_seen_takes_its_session_over)
 	GM_REQUIRE(!gm_raw_receive(&raw));
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).clients, 1);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, CHUNKS * GM_CHUNK_MIN);
-	GM_REQUIRE_EQ(gm_raw_return(&back, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&back, &lease), GPUMEM_OK);
 	gm_raw_close(&raw);
 	gm_raw_close(&back);
 }

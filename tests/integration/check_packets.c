@@ -285,8 +285,7 @@ START_TEST(a_name_that_is_too_long_or_not_printable_is_refused)
 	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(LEASE, lease, &lease)), GPUMEM_OK);
 	struct gm_raw_lease got = {0};
 	GM_REQUIRE_EQ(gm_raw_collect(&peer, &got), GPUMEM_OK);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, got.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&got);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &got), GPUMEM_OK);
 }
 END_TEST
 
@@ -310,8 +309,7 @@ START_TEST(an_unknown_lease_share_or_device_is_not_found)
 	}
 	/* The connection is as good as before. */
 	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 }
 END_TEST
 
@@ -335,8 +333,7 @@ START_TEST(an_audience_that_does_not_exist_is_refused)
 	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_share(&peer, lease.id, (Gm__Wire__Audience)77, 0, false, token),
 		GPUMEM_E_INVALID);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 }
 END_TEST
 
@@ -357,8 +354,7 @@ START_TEST(a_size_of_0_or_far_too_much_is_refused)
 			   status == GPUMEM_E_LIMIT);
 	}
 	GM_REQUIRE_EQ(gm_figures_now(&witness.daemon).leased, 2 * GM_CHUNK_MIN);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 }
 END_TEST
 
@@ -416,8 +412,7 @@ START_TEST(another_clients_lease_cannot_be_returned_grown_shared_or_fetched)
 	/* Nor one of their chunks as part of one's own lease. */
 	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &got), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_return(&peer, got.id, &chunk, 1), GPUMEM_E_NOT_FOUND);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, got.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&got);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &got), GPUMEM_OK);
 }
 END_TEST
 
@@ -463,8 +458,7 @@ START_TEST(a_chunk_can_neither_be_resized_nor_sealed_by_its_client)
 	GM_REQUIRE(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == -1);
 	GM_REQUIRE_EQ(lseek(fd, 0, SEEK_END), GM_CHUNK_MIN);
 	gm_raw_chunk_fill(&lease.chunks[0], 1);
-	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, NULL, 0), GPUMEM_OK);
-	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 }
 END_TEST
 

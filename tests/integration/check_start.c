@@ -532,8 +532,7 @@ START_TEST(a_daemon_without_memory_of_its_own_refuses_clearly_and_recovers)
 		GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_HOST_MEMORY ||
 			   status == GPUMEM_E_SYSTEM);
 		if (status == GPUMEM_OK) {
-			GM_REQUIRE_EQ(gm_raw_return(&witness.raw, lease.id, NULL, 0), GPUMEM_OK);
-			gm_raw_lease_clear(&lease);
+			GM_REQUIRE_EQ(gm_raw_give_back(&witness.raw, &lease), GPUMEM_OK);
 		}
 	}
 	GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_AS, &before, NULL) == 0);

@@ -330,6 +330,13 @@ gpumem_status gm_raw_return(struct gm_raw *raw, uint64_t lease, const uint64_t *
 	return gm_raw_call(raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &give));
 }
 
+gpumem_status gm_raw_give_back(struct gm_raw *raw, struct gm_raw_lease *lease)
+{
+	uint64_t id = lease->id;
+	gm_raw_lease_clear(lease);
+	return gm_raw_return(raw, id, NULL, 0);
+}
+
 gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audience audience,
 	uint32_t id, bool read_only, uint8_t ret_token[GM_TOKEN_BYTES])
 {
