@@ -38,7 +38,7 @@
 
 /* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
  * of the loop, the device threads and the driver. */
-#define GM_BROKER_FDS_LATER 28
+#define GM_BROKER_FDS_LATER 24
 
 /* auto takes the first one that has devices. */
 static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
