@@ -16,6 +16,8 @@
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
+#define LIMIT_WHERE 32
+
 static const struct gm_column columns[] = {
 	{"owner", NULL, 0},
 	{"owner_name", "OWNER", GM_COLUMN_SHRINK},
@@ -98,8 +100,18 @@ static gpumem_status limit_parse_owner(
 	return gm_verb_wrong_use(ctl, "%s", why);
 }
 
+/* The device that the answer is about, as the end of a sentence. "": all of them. */
+static const char *limit_where(const struct gm_options *options, char text[LIMIT_WHERE])
+{
+	text[0] = '\0';
+	if (options->given & GM_OPTION_DEVICE)
+		snprintf(text, LIMIT_WHERE, " on device %u", options->device);
+	return text;
+}
+
 static gpumem_status limit_show(struct gm_ctl *ctl)
 {
+	char none[64], where[LIMIT_WHERE];
 	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 
@@ -107,7 +119,8 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 		return gm_verb_too_many(ctl, 1);
 	request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
 	request.get_limits = &body;
-	return limit_ask(ctl, &request, "No limits are set.");
+	snprintf(none, sizeof(none), "No limits are set%s.", limit_where(ctl->options, where));
+	return limit_ask(ctl, &request, none);
 }
 
 /* Reads one value, such as "max=48G". */
@@ -184,7 +197,8 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ResetLimit body = GM__WIRE__RESET_LIMIT__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	char owner[GM_CONFIG_OWNER_BYTES] = "";
+	char owner[GM_CONFIG_OWNER_BYTES] = "", name[GM_USER_OWNER_TEXT];
+	char none[GM_USER_OWNER_TEXT + 64], where[LIMIT_WHERE];
 
 	if (options->n_args > 2)
 		return gm_verb_too_many(ctl, 2);
@@ -199,7 +213,15 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	body.device = options->device;
 	request.body_case = GM__WIRE__PACKET__BODY_RESET_LIMIT;
 	request.reset_limit = &body;
-	return limit_ask(ctl, &request, "No limits are left.");
+
+	/* The answer is about this owner and this device only. Others may still have limits. */
+	limit_where(options, where);
+	if (*owner)
+		snprintf(none, sizeof(none), "%s has no limits%s.", gm_user_owner(owner, name),
+			where);
+	else
+		snprintf(none, sizeof(none), "No limits are left%s.", where);
+	return limit_ask(ctl, &request, none);
 }
 
 static gpumem_status limit_run(struct gm_ctl *ctl)

@@ -36,6 +36,7 @@ static void is_wrong_usage(const char *name, struct gm_options options, const ch
 static struct {
 	Gm__Wire__Packet__BodyCase body; /* what must be asked */
 	bool look;                       /* after a look at the devices */
+	bool none;                       /* the answer is empty */
 	gpumem_status status;
 	char owner[64];
 	Gm__Wire__SetLimit set;
@@ -70,10 +71,10 @@ static void send_limits(struct gm_fake *f, uint64_t id)
 	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
 	packet.limits = &reply;
 	reply.limits = list;
-	reply.n_limits = 2;
+	reply.n_limits = limits.none ? 0 : 2;
 	send_answer(f, &packet, id, true);
 	reply.limits = list + 2;
-	reply.n_limits = 1;
+	reply.n_limits = limits.none ? 0 : 1;
 	send_answer(f, &packet, id, false);
 }
 
@@ -152,7 +153,7 @@ START_TEST(limits_of_one_device_can_be_shown)
 	/* None there, and no such device, are two answers. */
 	options.device = 2;
 	char *text = run("limit", script_limit, false, &options);
-	ck_assert_str_eq(text, "No limits are set.\n");
+	ck_assert_str_eq(text, "No limits are set on device 2.\n");
 	free(text);
 	options.device = 3;
 	limits.status = GPUMEM_E_NOT_FOUND;
@@ -207,6 +208,32 @@ START_TEST(a_limit_is_reset_for_one_or_for_all)
 }
 END_TEST
 
+START_TEST(after_a_reset_nothing_is_claimed_of_other_owners_and_devices)
+{
+	static const struct {
+		const char *owner;
+		unsigned given;
+		const char *says;
+	} cases[] = {
+		{NULL, 0, "No limits are left.\n"},
+		{NULL, GM_OPTION_DEVICE, "No limits are left on device 1.\n"},
+		{"uid:0", 0, "uid:root has no limits.\n"},
+		{"uid:root", GM_OPTION_DEVICE, "uid:root has no limits on device 1.\n"},
+	};
+	expect_limit(GM__WIRE__PACKET__BODY_RESET_LIMIT);
+	limits.none = true;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct gm_options options =
+			cases[i].owner ? ARGS("reset", cases[i].owner) : ARGS("reset");
+		options.given = cases[i].given;
+		options.device = 1;
+		char *text = run("limit", script_limit, false, &options);
+		ck_assert_str_eq(text, cases[i].says);
+		free(text);
+	}
+}
+END_TEST
+
 START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 {
 	is_wrong_usage("limit", ARGS("shwo"), "did you mean 'limit show'?");
@@ -243,6 +270,7 @@ int main(void)
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);
 	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
+	tcase_add_test(tcase, after_a_reset_nothing_is_claimed_of_other_owners_and_devices);
 	tcase_add_test(tcase, a_limit_that_makes_no_sense_is_wrong_usage);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
