@@ -158,12 +158,13 @@ static bool broker_change_config(
 		return false;
 	}
 
-	char *fixed = gm_config_fixed_changes(old, config);
+	char *fixed = gm_config_fixed_changes(broker->started, config);
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
 	free(fixed);
 	broker_apply_bounds(broker);
-	gm_config_free(old);
+	if (old != broker->started)
+		gm_config_free(old);
 	broker_check_devices(broker);
 	broker_check_oom(broker);
 	gm_clients_limits_changed(&broker->clients);
@@ -295,6 +296,8 @@ static void broker_finish(struct gm_broker *broker, int result)
 		gm_hub_deinit(&broker->hub);
 	if (broker->backend)
 		broker->ops->close(broker->backend);
+	if (broker->started != broker->config)
+		gm_config_free(broker->started);
 	gm_config_free(broker->config);
 }
 
@@ -413,6 +416,7 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 
 	struct gm_config *old = broker->config;
 	broker_use_config(broker, config);
+	broker->started = config;
 	gm_config_free(old);
 	return 0;
 }

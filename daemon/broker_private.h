@@ -21,6 +21,7 @@
 struct gm_broker {
 	const struct gm_broker_options *options;
 	struct gm_config *config;
+	struct gm_config *started; /* the one whose socket, backend and devices are in use */
 	uv_loop_t loop;
 	bool loop_open;
 	uv_signal_t signals[3];

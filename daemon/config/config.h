@@ -36,7 +36,8 @@ struct gm_config_entry {
 			*/
 	char *key;
 	char *value;  /* as it was written */
-	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12" */
+	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12", "after a
+		       * restart: default" */
 };
 
 struct gm_config {
@@ -108,8 +109,9 @@ uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t tota
 /* The policy of pinned host memory: its limit is its capacity, and it has no reserve. */
 void gm_config_pinned_policy(
 	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy);
-/* The keys that differ and cannot change before a restart (the socket, the backend, the number and
- * sizes of devices, host_limit, host_memory): a malloc'ed text, or NULL if there are none. */
-char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new);
+/* The keys that differ from those that the daemon started with and cannot change before a restart
+ * (the socket, the backend, the number and sizes of devices, host_limit, host_memory): a malloc'ed
+ * text, or NULL if there are none. The sources of their entries in new say so afterwards. */
+char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config *new);
 
 #endif

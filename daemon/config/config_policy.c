@@ -45,7 +45,21 @@ void gm_config_pinned_policy(
 	config_policy_compute(&set, total, ret_policy);
 }
 
-char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_config *new)
+/* Says in the source of a setting that it is not in force yet. */
+static void config_policy_mark(struct gm_config *config, const char *section, const char *key)
+{
+	for (size_t i = 0; i < config->n_entries; i++) {
+		struct gm_config_entry *entry = &config->entries[i];
+		char *source;
+		if (strcmp(entry->section, section) || strcmp(entry->key, key) ||
+			asprintf(&source, "after a restart: %s", entry->source) < 0)
+			continue;
+		free(entry->source);
+		entry->source = source;
+	}
+}
+
+char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config *new)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -54,24 +68,30 @@ char *gm_config_fixed_changes(const struct gm_config *old, const struct gm_confi
 		return NULL;
 
 	const char *comma = "";
-#define CHANGED(condition, ...) \
+#define CHANGED(condition, key) \
 	do { \
 		if (condition) { \
-			fputs(comma, stream); \
-			fprintf(stream, __VA_ARGS__); \
+			fprintf(stream, "%s%s", comma, key); \
 			comma = ", "; \
+			config_policy_mark(new, "", key); \
 		} \
 	} while (0)
-	CHANGED(strcmp(old->backend, new->backend), "backend");
-	CHANGED(old->host_limit != new->host_limit, "host_limit");
-	CHANGED(old->host_memory != new->host_memory, "host_memory");
-	CHANGED(strcmp(old->socket, new->socket), "socket");
-	CHANGED(old->socket_mode != new->socket_mode, "socket_mode");
-	CHANGED(strcmp(old->socket_group, new->socket_group), "socket_group");
-	uint32_t most = old->n_devices > new->n_devices ? old->n_devices : new->n_devices;
-	for (uint32_t i = 0; i < most; i++)
-		CHANGED(old->devices[i].size != new->devices[i].size, "size of [device %u]", i);
+	CHANGED(strcmp(running->backend, new->backend), "backend");
+	CHANGED(running->host_limit != new->host_limit, "host_limit");
+	CHANGED(running->host_memory != new->host_memory, "host_memory");
+	CHANGED(strcmp(running->socket, new->socket), "socket");
+	CHANGED(running->socket_mode != new->socket_mode, "socket_mode");
+	CHANGED(strcmp(running->socket_group, new->socket_group), "socket_group");
 #undef CHANGED
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+		char section[32];
+		if (running->devices[i].size == new->devices[i].size)
+			continue;
+		snprintf(section, sizeof(section), "device %u", i);
+		fprintf(stream, "%ssize of [%s]", comma, section);
+		comma = ", ";
+		config_policy_mark(new, section, "size");
+	}
 	int failed = ferror(stream);
 	if (fclose(stream) || failed || !size) {
 		free(text);

@@ -229,6 +229,27 @@ line=$(grep -n min_free "$dir/gpumemd.conf" | cut -d: -f1)
 index=0
 while [ "$(value config.$index.key)" != min_free ] && value config.$index.key >/dev/null; do index=$((index + 1)); done
 check "config show: the source of a value" is config.$index.source "$dir/gpumemd.conf:$line"
+# reload OLD NEW: changes a line of the file and waits until the daemon has read it.
+reload() {
+	local before
+	before=$(grep -c 'configuration reloaded' "$dir/log")
+	sed -i "s/^$1\$/$2/" "$dir/gpumemd.conf"
+	kill -HUP "${pid[daemon]}"
+	until [ "$(grep -c 'configuration reloaded' "$dir/log")" -gt "$before" ]; do
+		kill -0 "${pid[daemon]}" || bail "the daemon ended"
+	done
+}
+reload "size = 1G" "size = 2G"
+run 0 config show
+check "config show: what is not in force before a restart says so" says "after a restart: "
+reload "reserve = 0" "reserve = 1M"
+run 0 config show --csv
+check "also after another reload" all "says 'device 0,size,2G,after a restart: $dir/gpumemd.conf:8'" \
+	"says ',reserve,1M,$dir/gpumemd.conf:4'"
+reload "size = 2G" "size = 1G"
+reload "reserve = 1M" "reserve = 0"
+run 0 config show
+check "and not once it is as it was" all "! says 'after a restart'"
 "$gpumemctl" status >/dev/full 2>"$dir/stderr"
 status=$?
 check "a full disk is no success" all "[ $status = 1 ]" "complains write"

@@ -668,6 +668,11 @@ START_TEST(what_a_reload_cannot_change_is_named)
 	ck_assert_str_eq(changes,
 		"backend, host_limit, host_memory, socket, socket_mode, socket_group, size of [device 0], size of [device 1]");
 	free(changes);
+	/* What is not in force yet says so where people look it up. */
+	ck_assert_uint_eq(strncmp(entry("", "backend")->source, "after a restart: /", 18), 0);
+	ck_assert_uint_eq(strncmp(entry("", "host_limit")->source, "after a restart: /", 18), 0);
+	ck_assert_uint_eq(strncmp(entry("device 0", "size")->source, "after a restart: /", 18), 0);
+	expect("", "min_free", "0", ":2");
 	gm_config_free(old);
 	gm_config_free(NULL);
 }
