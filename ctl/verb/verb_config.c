@@ -18,7 +18,11 @@
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
-static const struct gm_column line_columns[] = {{"text", NULL, 0}};
+/* In CSV the heading tells the two lists apart. In JSON their keys do. */
+static const struct gm_column file_columns[] = {
+	{"text", NULL, GM_COLUMN_NESTED}, {"file", NULL, GM_COLUMN_FLAT}};
+static const struct gm_column error_columns[] = {
+	{"text", NULL, GM_COLUMN_NESTED}, {"error", NULL, GM_COLUMN_FLAT}};
 
 static const struct gm_column columns[] = {
 	{"section", "SECTION", GM_COLUMN_OPTIONAL},
@@ -30,13 +34,15 @@ static const struct gm_column columns[] = {
 /* One row for each line of a text. The lines also go to stderr if people read the answer. */
 static struct gm_table *config_lines(struct gm_ctl *ctl, char *text, bool to_people)
 {
-	struct gm_table *table = GM_TABLE_NEW(line_columns);
+	struct gm_table *table =
+		to_people ? GM_TABLE_NEW(error_columns) : GM_TABLE_NEW(file_columns);
 	char *rest = text;
 
 	for (char *line; (line = strsep(&rest, "\n"));) {
 		if (!*line)
 			continue;
 		gm_table_row(table);
+		gm_table_text(table, line);
 		gm_table_text(table, line);
 		if (to_people && !ctl->options->json)
 			gm_message(NULL, line);

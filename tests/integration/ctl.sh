@@ -36,7 +36,11 @@ run 1 config check "$dir/bad.conf"
 check "config check names file, line and key of every mistake" \
 	all "[ $status = 1 ]" 'complains "$dir/bad.conf:3:"' 'complains "$dir/bad.conf:4:"' "complains fractoin" "silent stdout"
 run 1 config check "$dir/bad.conf" --json
-check "and tells programs" all "[ $status = 1 ]" "is ok false" "is errors.# 2" "silent stderr"
+check "and tells programs" all "[ $status = 1 ]" "is ok false" "is errors.# 2" "silent stderr" \
+	"value errors.0.text | grep -q bad.conf:3:" "is files.0.text $dir/bad.conf"
+run 1 config check "$dir/bad.conf" --csv
+check "whose tables have two headings" all "says file" "says error" '[ "$(head -n 1 "$dir/stdout")" = file ]' \
+	'[ "$(sed -n 4p "$dir/stdout")" = error ]'
 cat >"$dir/strict.conf" <<EOF
 [gpumemd]
 backend = host
