@@ -169,7 +169,7 @@ static bool broker_change_config(
 	broker_check_oom(broker);
 	gm_clients_limits_changed(&broker->clients);
 	gm_watch_limits(&broker->serve, NULL, "",
-		"as in the new configuration, except those set at run time");
+		"as in the new configuration, except those set at run time", 0);
 	return true;
 }
 

@@ -235,7 +235,8 @@ void gm_admin_set_limit(
 
 	limits_describe(set, detail);
 	gm_clients_limits_changed(serve->clients);
-	gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail);
+	gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail,
+		set->set & GM_QUOTA_MAX ? set->max : 0);
 	limits_start_listing(serve, peer, packet->id, limits_next, &owner);
 }
 
@@ -260,7 +261,7 @@ void gm_admin_reset_limit(
 
 	gm_clients_limits_changed(serve->clients);
 	gm_watch_limits(serve, gm_peer_identity(peer), all ? "all" : reset->owner,
-		"reset to the configuration");
+		"reset to the configuration", 0);
 	limits_start_listing(serve, peer, packet->id, limits_next, all ? NULL : &owner);
 }
 

@@ -182,8 +182,8 @@ void gm_watch_level(struct gm_serve *serve, uint32_t device)
 	item->pressure = watch_level_event(serve, device);
 }
 
-void gm_watch_limits(
-	struct gm_serve *serve, const struct gm_identity *who, const char *owner, const char *what)
+void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, const char *owner,
+	const char *what, uint64_t max)
 {
 	if (who)
 		gm_journal_limits(who, owner, what);
@@ -193,6 +193,7 @@ void gm_watch_limits(
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"limits";
+	item->notice.max = max;
 	snprintf(item->owner, sizeof(item->owner), "%s", owner);
 	if (who) {
 		item->notice.pid = who->pid;

@@ -16,9 +16,9 @@ void gm_watch_peer_closed(struct gm_watch *watch, const struct gm_peer *peer);
 /* Core's news: something happened, or a device's pressure has another level. */
 void gm_watch_event(struct gm_serve *serve, const struct gm_event *event);
 void gm_watch_level(struct gm_serve *serve, uint32_t device);
-/* An administrator changed limits, or (who is NULL) a reload did. */
-void gm_watch_limits(
-	struct gm_serve *serve, const struct gm_identity *who, const char *owner, const char *what);
+/* An administrator changed limits, or (who is NULL) a reload did. max: the new one; 0: it stays. */
+void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, const char *owner,
+	const char *what, uint64_t max);
 /* The daemon stops. */
 void gm_watch_goodbye(struct gm_serve *serve, const char *reason, bool restart);
 

@@ -293,6 +293,7 @@ read -r -t 60 -u "$eye" line
 run 0 limit set client:nobody max=1G
 read -r -t 60 -u "$eye" line
 check "watch tells a line per event" grep -q '"event":"limits".*client:nobody' <<<"$line"
+check "with the new limit" grep -q '"max":1073741824[,}]' <<<"$line"
 exec {eye}<&-
 for format in "" --json; do
 	# watch prints the pressure of each device first.
