@@ -104,7 +104,7 @@ static int config_owner_parse_session(const char *text, char *owner, char *why)
 	uint64_t id;
 	if (gm_parse_u64(text, &id) < 0 || id == 0)
 		return config_owner_refuse(why,
-			"\"%s\" is not a session's number; 'gpumemctl clients --json' shows them",
+			"\"%s\" is not a session's number; 'gpumemctl clients --columns session,pid,name' shows them",
 			gm_config_shown(text, shown));
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "session:%llu", (unsigned long long)id);
 	return 0;
@@ -121,8 +121,8 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 	if (!colon || !(IS("uid") || IS("gid") || IS("unit") || IS("container") || IS("client") ||
 			      (session && IS("session"))))
 		return config_owner_refuse(ret_why,
-			"\"%s\" names no owner; write uid:, gid:, unit:, container: or client: and a name",
-			shown);
+			"\"%s\" names no owner; write uid:, gid:, unit:, container: or client: and a name%s",
+			shown, session ? ", or session: and a number" : "");
 	if (!colon[1])
 		return config_owner_refuse(ret_why, "\"%s\" needs a name after the colon", shown);
 	if (IS("uid"))

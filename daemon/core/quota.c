@@ -342,7 +342,7 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 		HASH_FIND(hh, env->payers, &owner->id, sizeof(owner->id), payer);
 		if (!payer || payer->estate)
 			return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
-				"there is no client %llu; see gpumemctl clients",
+				"there is no session %llu; see 'gpumemctl clients --columns session,pid,name'",
 				(unsigned long long)owner->id);
 	}
 	gpumem_status status = quota_copy(quotas, &next, detail);

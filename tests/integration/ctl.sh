@@ -270,6 +270,10 @@ check "config show has what was set at run time, and says so" \
 	all 'grep -A 3 "\"device 0 limit uid:$(id -u)\"" "$dir/stdout" | tr -d " \n" | grep -q "\"key\":\"max\",\"value\":\"32M\",\"source\":\"setatruntime"'
 run 1 limit set "uid:$(id -u)" guarantee=64M
 check "a guarantee above the max is refused with the reason" all "[ $status = 1 ]" "complains below" "silent stdout"
+run 1 limit set session:4711 max=1G
+check "a session that there is not: where they are listed" complains "'gpumemctl clients --columns session,pid,name'"
+run 0 clients --columns session,pid,name
+check "and there they are" all "says SESSION" "says ann"
 run 0 limit reset
 check "a limit is reset" all "[ $status = 0 ]" "says limits"
 run 1 pressure --at-least critical

@@ -245,7 +245,11 @@ START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 		"there is no user \"nobody-has-this-name\"");
 	is_wrong_usage("limit", ARGS("set", "unit:a", "max=1G"), "did you mean a.service?");
 	is_wrong_usage("limit", ARGS("set", "session:0", "max=1G"), "is not a session");
-	is_wrong_usage("limit", ARGS("set", "0", "max=1G"), "names no owner");
+	is_wrong_usage("limit", ARGS("set", "session:x", "max=1G"),
+		"'gpumemctl clients --columns session,pid,name' shows them");
+	is_wrong_usage("limit", ARGS("set", "0", "max=1G"),
+		"\"0\" names no owner; write uid:, gid:, unit:, container: or client: and a name, or "
+		"session: and a number");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=lots"), "'max=lots' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is not a size");
