@@ -64,7 +64,8 @@ const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 	return shown;
 }
 
-/* Refuses a value: why, which has GM_CONFIG_WHY_BYTES, becomes "VALUE" and the reason. */
+/* Refuses a value: why, which has GM_CONFIG_WHY_BYTES, becomes "VALUE" and the reason. Values with
+ * a comment behind them are common in other files, so the reason says that they are not taken. */
 static int value_refuse(char *why, const char *text, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -74,8 +75,10 @@ static int value_refuse(char *why, const char *text, const char *format, ...)
 	va_list args;
 	int n = snprintf(why, GM_CONFIG_WHY_BYTES, "\"%s\" ", gm_config_shown(text, shown));
 	va_start(args, format);
-	vsnprintf(why + n, GM_CONFIG_WHY_BYTES - n, format, args);
+	n += vsnprintf(why + n, GM_CONFIG_WHY_BYTES - n, format, args);
 	va_end(args);
+	if (n < GM_CONFIG_WHY_BYTES && (strstr(text, " #") || strstr(text, " ;")))
+		snprintf(why + n, GM_CONFIG_WHY_BYTES - n, "; a comment needs a line of its own");
 	return GM_CONFIG_E_VALUE;
 }
 
@@ -264,7 +267,7 @@ static int value_parse_duration(
 	char least[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
 	int r = gm_parse_duration(text, &value->number);
 	if (r < 0 && r != -ERANGE)
-		return value_refuse(why, text, "is not a time, such as 100ms or 10s");
+		return value_refuse(why, text, "is not a time, such as 100ms, 10s or 5min");
 	if (r == -ERANGE || value->number > key->most || value->number < key->least)
 		return value_refuse(why, text, "is not between %s and %s",
 			gm_format_duration(key->least, least), gm_format_duration(key->most, most));

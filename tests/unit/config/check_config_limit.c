@@ -320,7 +320,7 @@ START_TEST(keys_in_a_refused_section_are_checked)
 		"5: [device 16]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
 		"6: fraction: \"2\" is not a fraction, such as 0.9 or 90%\n"
 		"8: [gpumem]: unknown section; did you mean [gpumemd]?\n"
-		"9: decay: \"soon\" is not a time, such as 100ms or 10s");
+		"9: decay: \"soon\" is not a time, such as 100ms, 10s or 5min");
 }
 END_TEST
 
