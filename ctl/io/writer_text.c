@@ -80,8 +80,12 @@ static char *text_value(const struct writer_text *writer, const struct gm_value 
 	case GM_VALUE_SIGNED:
 		return asprintf(&shown, "%lld", (long long)value->n) < 0 ? NULL : shown;
 	case GM_VALUE_TIME:
-		/* In a table, the larger unit is enough: "3min", not "3min 20s". */
-		gm_text_duration(value->n, text);
+		/* In a table, the larger unit is enough: "3min", not "3min 20s". Seconds
+		 * are rounded, so that little less than 3s does not read 2s. */
+		gm_text_duration(value->n < 1000 || value->n >= 60000
+					 ? value->n
+					 : (value->n + 500) / 1000 * 1000,
+			text);
 		text[strcspn(text, " ")] = '\0';
 		return strdup(text);
 	case GM_VALUE_SHARE:
