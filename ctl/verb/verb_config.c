@@ -15,8 +15,11 @@
 #include "common/closest.h"
 #include "common/units.h"
 #include "ctl/io/message.h"
+#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
+
+#define CONFIG_SECTION (GM_CONFIG_OWNER_BYTES + GM_DEVICE_NAME_TEXT + 32)
 
 /* In CSV the heading tells the two lists apart. In JSON their keys do. */
 static const struct gm_column file_columns[] = {
@@ -25,7 +28,8 @@ static const struct gm_column error_columns[] = {
 	{"text", NULL, GM_COLUMN_NESTED}, {"error", NULL, GM_COLUMN_FLAT}};
 
 static const struct gm_column columns[] = {
-	{"section", "SECTION", GM_COLUMN_OPTIONAL},
+	{"section", NULL, 0},
+	{"section_name", "SECTION", GM_COLUMN_OPTIONAL},
 	{"key", "KEY", 0},
 	{"value", "VALUE", GM_COLUMN_SHRINK},
 	{"source", "SOURCE", GM_COLUMN_SHRINK},
@@ -105,6 +109,20 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
+/* Adds a section as it is and, for people, with the name of the user or group that it limits. */
+static void config_add_section(struct gm_table *table, const char *section)
+{
+	static const char word[] = "limit ";
+	char name[CONFIG_SECTION], owner[GM_USER_OWNER_TEXT];
+	const char *at = strstr(section, word);
+	const char *rest = at ? at + strlen(word) : section + strlen(section);
+
+	snprintf(name, sizeof(name), "%.*s%s", (int)(rest - section), section,
+		at ? gm_user_owner(rest, owner) : "");
+	gm_table_text(table, section);
+	gm_table_text(table, name);
+}
+
 static void config_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_table *table = user;
@@ -113,7 +131,7 @@ static void config_take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__ConfigEntry *entry = packet->config->entries[i];
 
 		gm_table_row(table);
-		gm_table_text(table, entry->section);
+		config_add_section(table, entry->section);
 		gm_table_text(table, entry->key);
 		gm_table_text(table, entry->value);
 		gm_table_text(table, entry->source);
@@ -141,11 +159,11 @@ static void config_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
 static void config_add_limit(
 	struct gm_table *table, const Gm__Wire__Limit *limit, const char *key, const char *value)
 {
-	char section[GM_CONFIG_OWNER_BYTES + 32];
+	char section[CONFIG_SECTION];
 
 	snprintf(section, sizeof(section), "device %u limit %s", limit->device, limit->owner);
 	gm_table_row(table);
-	gm_table_text(table, section);
+	config_add_section(table, section);
 	gm_table_text(table, key);
 	gm_table_text(table, value);
 	gm_table_text(table, "set at run time, in no file");

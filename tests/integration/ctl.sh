@@ -248,7 +248,7 @@ run 0 config show
 check "config show: what is not in force before a restart says so" says "after a restart: "
 reload "reserve = 0" "reserve = 1M"
 run 0 config show --csv
-check "also after another reload" all "says 'device 0,size,2G,after a restart: $dir/gpumemd.conf:8'" \
+check "also after another reload" all "says 'device 0,device 0,size,2G,after a restart: $dir/gpumemd.conf:8'" \
 	"says ',reserve,1M,$dir/gpumemd.conf:4'"
 reload "size = 2G" "size = 1G"
 reload "reserve = 1M" "reserve = 0"
@@ -267,7 +267,9 @@ check "and for programs" all "is limits.0.owner uid:$(id -u)" "is limits.0.max 3
 	"is limits.0.priority -3" "is limits.0.source run-time"
 run 0 config show --json
 check "config show has what was set at run time, and says so" \
-	all 'grep -A 3 "\"device 0 limit uid:$(id -u)\"" "$dir/stdout" | tr -d " \n" | grep -q "\"key\":\"max\",\"value\":\"32M\",\"source\":\"setatruntime"'
+	all 'grep -A 4 "\"device 0 limit uid:$(id -u)\"" "$dir/stdout" | tr -d " \n" | grep -q "\"key\":\"max\",\"value\":\"32M\",\"source\":\"setatruntime"'
+run 0 config show
+check "with the user's name for people" says "device 0 limit uid:$(id -un) "
 run 1 limit set "uid:$(id -u)" guarantee=64M
 check "a guarantee above the max is refused with the reason" all "[ $status = 1 ]" "complains below" "silent stdout"
 run 1 limit set session:4711 max=1G
