@@ -14,18 +14,18 @@
  * What gm_config_file_read() calls: section() and key() for each header and each key's name, in the
  * order of lines, and then value() for each value. Case does not count in the names of sections and
  * keys. Each returns 0, a negative errno that ends the reading, or GM_CONFIG_E_REFUSED. A name that
- * section() or key() refuses does not appear again. stray() gets the lines that set nothing, although
- * they may have been meant to: those in a section that section() refused, those that are no
- * assignment, and those below no section.
+ * section() or key() refuses does not appear again. stray() gets the lines that set nothing,
+ * although they may have been meant to: those in a section that section() refused, those that are
+ * no assignment, and those below no section.
  */
 struct gm_config_file_ops {
 	int (*section)(void *ctx, const char *section, uint32_t line);
 	int (*key)(void *ctx, const char *section, const char *key, uint32_t line);
 	int (*value)(
 		void *ctx, const char *section, const char *key, const char *value, uint32_t line);
-	/* section is NULL if nobody knows to which one the line belongs. key is NULL if nobody knows
-	 * what the line was to set. Only lines of a refused section have a value to be checked; for
-	 * others it is NULL. */
+	/* section is NULL if nobody knows to which one the line belongs. key is NULL if nobody
+	 * knows what the line was to set. Only lines of a refused section have a value to be
+	 * checked; for others it is NULL. */
 	int (*stray)(
 		void *ctx, const char *section, const char *key, const char *value, uint32_t line);
 };
