@@ -74,6 +74,8 @@ enum gm_event_kind {
 	GM_EVENT_QUEUED,          /* a request waits: asked, priority, block */
 	GM_EVENT_GRANTED,         /* a request that waited is granted: asked, waited_ns */
 	GM_EVENT_REFUSED,         /* a request that waited is refused: asked, waited_ns, status */
+	GM_EVENT_CANCELLED,       /* a request that waited is taken back, or its client is gone:
+				     asked, waited_ns, status */
 	GM_EVENT_VICTIM,          /* a client is terminated, or should be: held, priority, error */
 	GM_EVENTS,
 };

@@ -121,8 +121,11 @@ static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 /* Refuses a request that is not in the queue any more. */
 static void queue_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
+	/* A client that takes its request back may have got the memory otherwise. */
+	enum gm_event_kind kind =
+		status == GPUMEM_E_CANCELLED ? GM_EVENT_CANCELLED : GM_EVENT_REFUSED;
 	if (request->waiting.told)
-		queue_tell(request->waiting.device, request, GM_EVENT_REFUSED, status, detail);
+		queue_tell(request->waiting.device, request, kind, status, detail);
 	gm_request_refuse(request, status, detail);
 }
 

@@ -489,5 +489,5 @@ void gm_request_begin(struct gm_core *core, struct gm_request *request)
 
 void gm_request_cancel(struct gm_request *request)
 {
-	request_fail(request, GPUMEM_E_CANCELLED, "the request was cancelled");
+	request_fail(request, GPUMEM_E_CANCELLED, "the client took the request back");
 }

@@ -18,6 +18,7 @@
 #define GM_MESSAGE_IGNORED         "2a9c9b8f86f84fe98fc37276c0786664"
 #define GM_MESSAGE_QUEUED          "bff1e08216e54876a036ad281ddf24e1"
 #define GM_MESSAGE_GRANTED         "2bb463bcdae34de8b40add7e63abcfac"
+#define GM_MESSAGE_CANCELLED       "59d8ab10efd14c0693e8b0a54f3c1c77"
 #define GM_MESSAGE_REFUSED         "926526606af1482ea8d36e93da17e071"
 #define GM_MESSAGE_TERMINATED      "4df97b7e1c4d435e965de88bb9fd397f"
 #define GM_MESSAGE_LIMITS_SET      "4cdd51f1f9b341b1ad6e6cfde7d147be"

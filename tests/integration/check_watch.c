@@ -175,7 +175,7 @@ static void watch_it_go(int channel, void *argument)
 	struct gm_raw eye;
 	close(s.b.socket); /* its copy: the other one is to be the last */
 	begin_as_stranger(channel, &eye);
-	(void)next_discreet(&eye, "refused", &s.b);
+	(void)next_discreet(&eye, "cancelled", &s.b);
 	gm_raw_close(&eye);
 }
 

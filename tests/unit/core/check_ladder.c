@@ -341,6 +341,20 @@ START_TEST(the_one_who_asks_comes_last_but_its_own_cache_counts)
 }
 END_TEST
 
+START_TEST(a_request_that_its_client_takes_back_is_not_refused)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+	fake_wait(&fake, &q, b, d, 10 * GiB, 60 * SECOND);
+	ck_assert_ptr_nonnull(fake_told(&fake, GM_EVENT_QUEUED));
+	gm_core_cancel(fake.core, &q.r);
+	ck_assert_int_eq(q.status, GPUMEM_E_CANCELLED);
+	ck_assert_ptr_nonnull(fake_told(&fake, GM_EVENT_CANCELLED));
+	ck_assert_ptr_null(fake_told(&fake, GM_EVENT_REFUSED));
+}
+END_TEST
+
 START_TEST(who_waits_is_helped_again_and_again)
 {
 	no_levels();
@@ -425,6 +439,7 @@ int main(void)
 	tcase_add_test(tcase, what_was_asked_for_by_pressure_comes_to_a_request_as_well);
 	tcase_add_test(tcase, for_room_under_a_limit_only_its_own_clients_are_asked);
 	tcase_add_test(tcase, the_one_who_asks_comes_last_but_its_own_cache_counts);
+	tcase_add_test(tcase, a_request_that_its_client_takes_back_is_not_refused);
 	tcase_add_test(tcase, who_waits_is_helped_again_and_again);
 	tcase_add_test(
 		tcase, who_is_to_ask_while_others_are_asked_waits_for_their_answer_without_a_hurry);

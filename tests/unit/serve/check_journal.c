@@ -198,6 +198,12 @@ START_TEST(a_request_that_waits_is_followed_to_its_end)
 	is("GPUMEM_STATUS", status);
 	ck_assert_int_eq(last.level, GM_LOG_NOTICE);
 	check_event("refused", GM_MESSAGE_REFUSED);
+	tell((struct gm_event){.kind = GM_EVENT_CANCELLED,
+		.session = session,
+		.asked = 2,
+		.status = GPUMEM_E_CANCELLED});
+	ck_assert_int_eq(last.level, GM_LOG_INFO);
+	check_event("cancelled", GM_MESSAGE_CANCELLED);
 }
 END_TEST
 
