@@ -92,13 +92,14 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 
 /* ---- events from the daemon */
 
-/* Returns unused memory of a device, until so many bytes went back. Returns how many bytes are still
- * wanted. UINT64_MAX: everything that is unused. */
-static uint64_t thread_give_back(struct gm_thread *thread, uint32_t device, uint64_t wanted)
+/* Returns unused memory of a device, until so many bytes went back, or all of it if that is urgent.
+ * Returns how many bytes are still wanted. UINT64_MAX: everything that is unused. */
+static uint64_t thread_give_back(
+	struct gm_thread *thread, uint32_t device, bool urgent, uint64_t wanted)
 {
 	gm_buffer_settle(thread->session);
 
-	uint64_t returned = gm_alloc_trim(thread->session, device, wanted);
+	uint64_t returned = gm_alloc_trim(thread->session, device, urgent ? UINT64_MAX : wanted);
 	return wanted == UINT64_MAX ? wanted : gm_minus(wanted, returned);
 }
 
@@ -121,10 +122,10 @@ static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *p
 			gm_session_device_name(thread->session, packet->reclaim_event->device);
 		event.urgent = packet->reclaim_event->urgent;
 		/* Return what the library itself can, before the program hears of it. */
-		event.bytes = thread_give_back(thread, packet->reclaim_event->device,
-			event.urgent || !packet->reclaim_event->bytes
-				? UINT64_MAX
-				: packet->reclaim_event->bytes);
+		event.bytes =
+			packet->reclaim_event->bytes ? packet->reclaim_event->bytes : UINT64_MAX;
+		event.bytes = thread_give_back(
+			thread, packet->reclaim_event->device, event.urgent, event.bytes);
 		break;
 	case GM__WIRE__PACKET__BODY_LIMITS_EVENT:
 		event.kind = GPUMEM_EVENT_LIMITS;
@@ -144,7 +145,7 @@ static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *p
 
 	/* The program may have freed memory when it heard of the reclaim. */
 	if (event.kind == GPUMEM_EVENT_RECLAIM && event.bytes)
-		thread_give_back(thread, packet->reclaim_event->device, event.bytes);
+		thread_give_back(thread, packet->reclaim_event->device, event.urgent, event.bytes);
 }
 
 /* Reads all events that have arrived. Returns a negative errno when the channel has ended. */

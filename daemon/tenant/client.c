@@ -148,8 +148,10 @@ void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim
 {
 	struct gm_client *client = gm_session_info(session)->user;
 
+	/* A request lacks so much and no more. Urgent pressure wants all that can be spared. */
+	bool all = ask->urgent && ask->trigger == GM_TRIGGER_PRESSURE;
 	if (client && client->events)
-		gm_events_reclaim(client->events, ask->device, ask->urgent, ask->bytes);
+		gm_events_reclaim(client->events, ask->device, ask->urgent, all ? 0 : ask->bytes);
 }
 
 void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)

@@ -30,10 +30,29 @@ START_TEST(a_reclaim_gives_back_what_is_cached)
 	ck_assert_int_eq(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &ptr), GPUMEM_OK);
 	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
 	ck_assert_uint_ge(fake_chunks(fake), 1);
-	fake_send_reclaim(fake, 0, true);
+	fake_send_reclaim(fake, 0, true, 0);
 	gpumem_event event = wait_event(GPUMEM_EVENT_RECLAIM, 1);
 	ck_assert_int_eq(event.urgent, 1);
 	ck_assert_uint_eq(event.bytes, UINT64_MAX); /* as much as there is */
+	ck_assert_uint_eq(fake_chunks(fake), 0);
+}
+END_TEST
+
+START_TEST(an_urgent_reclaim_says_how_much_is_still_wanted)
+{
+	void *ptr;
+	listen_to(session);
+	ck_assert_int_eq(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &ptr), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
+	ck_assert_uint_ge(stats.allocated, 8 * MIB);
+
+	/* All that the library has is not enough. */
+	fake_send_reclaim(fake, 0, true, stats.allocated + 100 * MIB);
+	gpumem_event event = wait_event(GPUMEM_EVENT_RECLAIM, 1);
+	ck_assert_int_eq(event.urgent, 1);
+	ck_assert_uint_eq(event.bytes, 100 * MIB);
 	ck_assert_uint_eq(fake_chunks(fake), 0);
 }
 END_TEST
@@ -57,7 +76,7 @@ START_TEST(what_the_program_frees_when_it_hears_of_a_reclaim_goes_back_too)
 	pthread_mutex_lock(&heard.lock);
 	ck_assert_int_eq(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &in_use), GPUMEM_OK);
 	pthread_mutex_unlock(&heard.lock);
-	fake_send_reclaim(fake, 0, true);
+	fake_send_reclaim(fake, 0, true, 0);
 	/* The thread is done with one event before it reads the next. */
 	fake_send_pressure(fake, 0, 1, 0);
 	wait_event(GPUMEM_EVENT_PRESSURE, 1);
@@ -124,6 +143,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, events_reach_the_program);
 	tcase_add_test(tc, a_reclaim_gives_back_what_is_cached);
+	tcase_add_test(tc, an_urgent_reclaim_says_how_much_is_still_wanted);
 	tcase_add_test(tc, what_the_program_frees_when_it_hears_of_a_reclaim_goes_back_too);
 	tcase_add_test(tc, no_function_runs_after_it_was_taken_away);
 	suite_add_tcase(suite, tc);

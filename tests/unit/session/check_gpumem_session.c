@@ -310,7 +310,7 @@ START_TEST(many_threads_use_one_session)
 	for (unsigned i = 0; i < N; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, busy, NULL), 0);
 	for (unsigned i = 0; i < 20; i++) {
-		fake_send_reclaim(fake, i % 2, true);
+		fake_send_reclaim(fake, i % 2, true, 0);
 		fake_send_pressure(fake, 0, i, 0);
 	}
 	for (unsigned i = 0; i < N; i++) {

@@ -332,12 +332,13 @@ void fake_send_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32
 	send_event(fake, &packet);
 }
 
-void fake_send_reclaim(struct fake *fake, uint32_t device, bool urgent)
+void fake_send_reclaim(struct fake *fake, uint32_t device, bool urgent, uint64_t bytes)
 {
 	Gm__Wire__ReclaimEvent body = GM__WIRE__RECLAIM_EVENT__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	body.device = device;
 	body.urgent = urgent;
+	body.bytes = bytes;
 	packet.body_case = GM__WIRE__PACKET__BODY_RECLAIM_EVENT;
 	packet.reclaim_event = &body;
 	send_event(fake, &packet);

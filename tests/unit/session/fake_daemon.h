@@ -55,7 +55,7 @@ void fake_add_lease(struct fake *fake, uint64_t bytes);
 /* Figures in the daemon's page of the last client; events on its channel. */
 void fake_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level);
 void fake_send_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level);
-void fake_send_reclaim(struct fake *fake, uint32_t device, bool urgent);
+void fake_send_reclaim(struct fake *fake, uint32_t device, bool urgent, uint64_t bytes);
 void fake_send_goodbye(struct fake *fake, const char *reason);
 /* The client's page, as the daemon sees it. */
 void fake_read_use(struct fake *fake, uint32_t device, struct gm_page_use *ret);
