@@ -18,6 +18,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/units.h"
 #include "daemon/serve/answer.h"
 
 /* The most entries in a packet. So many stay far below GM_LIMIT_PACKET_BYTES. */
@@ -565,9 +566,10 @@ void gm_admin_trim(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		reply.released += gm_core_trim(serve->core, i);
 		reply.clients_asked += gm_clients_reclaim(serve->clients, i, false);
 	}
-	gm_peer_log(peer, GM_LOG_INFO,
-		"a trim released %llu bytes and asked %llu clients for memory",
-		(unsigned long long)reply.released, (unsigned long long)reply.clients_asked);
+	char size[GM_UNITS_TEXT];
+	gm_peer_log(peer, GM_LOG_INFO, "a trim released %s and asked %llu client%s for memory",
+		gm_format_size(reply.released, size), (unsigned long long)reply.clients_asked,
+		reply.clients_asked == 1 ? "" : "s");
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_TRIM_REPLY, &reply);
 }
 

@@ -74,9 +74,28 @@ static void client_write_device(struct gm_clients *clients, uint32_t device)
 	clients->dirty &= ~(UINT32_C(1) << device);
 }
 
+/* Says which clients are quarantined. When a process ends, the kernel closes its connection just
+ * before the pidfd tells. So only a client that is still there some time later is worth a line. */
+static void client_say_quarantined(struct gm_clients *clients)
+{
+	struct gm_client *client;
+
+	clients->unsaid = false;
+	DL_FOREACH (clients->list, client) {
+		if (client->unsaid && !gm_identity_dead(client->identity))
+			client_log(client, GM_LOG_NOTICE,
+				"closed its connection but is still running; its memory is "
+				"quarantined");
+		client->unsaid = false;
+	}
+}
+
 static void client_on_interval(uv_timer_t *timer)
 {
 	struct gm_clients *clients = timer->data;
+
+	if (clients->unsaid)
+		client_say_quarantined(clients);
 
 	for (uint32_t i = 0; i < clients->devices; i++)
 		if (clients->dirty & UINT32_C(1) << i)
@@ -84,11 +103,16 @@ static void client_on_interval(uv_timer_t *timer)
 	clients->flushed(clients->ctx);
 }
 
+static void client_start_interval(struct gm_clients *clients)
+{
+	if (clients->timer_open && !uv_is_active((uv_handle_t *)&clients->timer))
+		uv_timer_start(&clients->timer, client_on_interval, GM_CLIENTS_INTERVAL_MS, 0);
+}
+
 void gm_clients_device_changed(struct gm_clients *clients, uint32_t device)
 {
 	clients->dirty |= UINT32_C(1) << device;
-	if (clients->timer_open && !uv_is_active((uv_handle_t *)&clients->timer))
-		uv_timer_start(&clients->timer, client_on_interval, GM_CLIENTS_INTERVAL_MS, 0);
+	client_start_interval(clients);
 }
 
 void gm_clients_session_changed(struct gm_session *session, uint32_t device)
@@ -382,8 +406,8 @@ void gm_client_disconnected(struct gm_client *client)
 	if (client_end_if_replaced(client))
 		return;
 
-	client_log(client, GM_LOG_NOTICE,
-		"closed its connection but is still running; its memory is quarantined");
+	client->unsaid = client->clients->unsaid = true;
+	client_start_interval(client->clients);
 	gm_events_free(client->events);
 	client->events = NULL;
 	gm_session_quarantine(client->session);
@@ -564,6 +588,7 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 	clients->quarantined--;
 	client_is_back(client);
 	client->peer = peer;
+	client->unsaid = false;
 	*ret_client = client;
 	return 0;
 }

@@ -32,6 +32,7 @@ struct gm_client {
 	struct gm_session *session;
 	uint64_t id;          /* the session's */
 	struct gm_peer *peer; /* NULL: quarantined */
+	bool unsaid;          /* the log does not say yet that it is quarantined */
 	struct gm_identity *identity;
 	gm_domain domain;
 	uint64_t since_ns;
@@ -64,6 +65,7 @@ struct gm_clients {
 	uv_timer_t look;        /* for those that called exec */
 	uint64_t look_ms;
 	uint32_t dirty; /* a bit per device whose figures the timer has to write to the pages */
+	bool unsaid;    /* of some client: the timer has to write that to the log */
 	uv_timer_t timer;
 	bool timer_open;
 	/* Called after the figures were written, for other work that is due now and then. */

@@ -129,6 +129,7 @@ START_TEST(memory_of_a_client_off_the_socket_stays_charged_while_its_process_liv
 	GM_REQUIRE(row.quarantined);
 	GM_REQUIRE_EQ(row.held, CHUNKS * GM_CHUNK_MIN);
 	GM_REQUIRE_EQ(row.pid, getpid());
+	GM_UNTIL(gm_daemon_said(&daemon_, "closed its connection but is still running"));
 	require_all_memory_zero();
 	/* Untouched by all that. */
 	for (size_t i = 0; i < lease.n; i++)
@@ -197,6 +198,9 @@ START_TEST(memory_of_a_client_that_just_exits_comes_back)
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).quarantined, 0);
+	/* One line tells of it, although its connection ended before its process did. */
+	GM_UNTIL(gm_daemon_said(&daemon_, "ended without a goodbye") == 1);
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "closed its connection"), 0);
 	require_all_memory_zero();
 }
 END_TEST
