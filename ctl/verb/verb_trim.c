@@ -45,6 +45,9 @@ static gpumem_status trim_run(struct gm_ctl *ctl)
 		gm_writer_line(ctl->writer, "", "Asked %llu client%s to return cached memory.",
 			(unsigned long long)answer.clients_asked,
 			answer.clients_asked == 1 ? "" : "s");
+	if (answer.clients_asked)
+		gm_writer_line(ctl->writer, "",
+			"It goes to the pool; 'gpumemctl cleanup' releases that, too.");
 	return GPUMEM_OK;
 }
 
@@ -54,9 +57,10 @@ const struct gm_verb gm_verb_trim = {
 	.summary = "release pooled memory to the devices",
 	.help = "  --device N  only on this device, given by number, UUID or PCI address;\n"
 		"              without it, on all devices\n\n"
-		"Also asks clients to return cached memory. Takes no memory that is in use. For\n"
-		"administrators: root, the user that runs the daemon, and the members of the\n"
-		"configured admin_group.\n",
+		"Also asks clients to return cached memory, but does not wait for it: what they\n"
+		"return goes to the pool. 'cleanup' waits for it and releases it, too. Neither\n"
+		"takes memory that is in use. For administrators: root, the user that runs the\n"
+		"daemon, and the members of the configured admin_group.\n",
 	.takes = GM_OPTION_DEVICE,
 	.run = trim_run,
 };

@@ -528,6 +528,7 @@ START_TEST(trim_says_what_came_back)
 	ck_assert(asked_trim.all_devices);
 	has(text, "2.0G");
 	has(text, "Asked 3 clients");
+	has(text, "It goes to the pool; 'gpumemctl cleanup' releases that, too.");
 	free(text);
 	json_t *json = run_json("trim", script_trim);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "released")), (int64_t)(2 * G));
