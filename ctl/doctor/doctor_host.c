@@ -327,7 +327,8 @@ void gm_doctor_files(struct gm_doctor *doctor)
 	if (doctor->daemon.up && doctor->daemon.fd_limit) {
 		n = doctor->daemon.fd_limit;
 		whose = "of the daemon";
-	} else if (doctor_unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
+	} else if (gm_doctor_exists(doctor, "/run/systemd/system") &&
+		   doctor_unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
 		whose = "of its unit";
 	} else if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
 		n = limit.rlim_max; /* the daemon raises its soft limit to this */
@@ -342,8 +343,8 @@ void gm_doctor_files(struct gm_doctor *doctor)
 			(unsigned long long)wanted);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE,
-			"set LimitNOFILE=524288 in the unit of the daemon, or run 'ulimit -Hn 524288' "
-			"before it starts",
+			"set LimitNOFILE=524288 in the unit of the daemon; without a unit, root must raise "
+			"the hard limit of its user ('nofile' in /etc/security/limits.conf)",
 			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
 			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);

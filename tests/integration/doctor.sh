@@ -275,10 +275,12 @@ found "a drop-in leaves too few descriptors for two devices and pinned memory" 0
 printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\n' >"$dir/root/etc/gpumemd/gpumemd.conf"
 doctor
 found "without pinned memory fewer are needed" 0 descriptors null warn "need 57408" LimitNOFILE
-found "and too few descriptors" 0 descriptors null warn "of its unit is 1024" LimitNOFILE
+found "and too few descriptors" 0 descriptors null warn "of its unit is 1024" "root must raise the hard limit"
 rm -r "$dir/root/run/systemd"
 doctor
 found "no systemd" 0 service null note "no systemd" "as the user gpumemd: see FIRST STEPS in gpumemd(8)"
+[[ $(value "checks.$(row descriptors).what") == "the limit here is"* ]] && ok "where a unit sets no limit" ||
+	not_ok "where a unit sets no limit" "$(cat "$dir/json")"
 touch "$dir/root/.dockerenv"
 doctor
 found "no systemd in a container, which has a supervisor" 0 service null note "no systemd" "the supervisor of the container"
