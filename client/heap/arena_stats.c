@@ -110,7 +110,7 @@ const char *gm_arena_text(int outcome)
 	case GM_ARENA_E_SOURCE:
 		return NULL;
 	case GM_ARENA_E_SIZE:
-		return "the size is 0, or larger than any device";
+		return "no device is that large";
 	case GM_ARENA_E_ALIGNMENT:
 		return "the alignment is not a power of two, or more than 1 GiB";
 	case GM_ARENA_E_SPACE:

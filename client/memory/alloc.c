@@ -128,12 +128,12 @@ static gpumem_status alloc_failed(
 {
 	if (outcome == GM_ARENA_E_SOURCE)
 		return source;
-	const char *text = gm_arena_text(outcome);
+	const char *text = gm_arena_text(outcome), *s = size == 1 ? "" : "s";
 	if (outcome < 0 && outcome != -ENOMEM && outcome != -EPROTO)
-		return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s: %s",
-			(unsigned long long)size, text, gm_mapping_error(d, outcome));
-	return gm_error(gm_arena_status(outcome), "cannot allocate %llu bytes: %s",
-		(unsigned long long)size, text ? text : "");
+		return gm_error(gm_arena_status(outcome), "cannot allocate %llu byte%s: %s: %s",
+			(unsigned long long)size, s, text, gm_mapping_error(d, outcome));
+	return gm_error(gm_arena_status(outcome), "cannot allocate %llu byte%s: %s",
+		(unsigned long long)size, s, text ? text : "");
 }
 
 /* The graph that the stream is being captured into, or 0. */

@@ -17,6 +17,7 @@
 #include "common/cancel.h"
 #include "common/clock.h"
 #include "common/status_table.h"
+#include "common/units.h"
 
 gpumem_status gm_session_refused(const struct gpumem_session *session)
 {
@@ -33,8 +34,9 @@ gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_
 			"gpumemd at %s hands out no pinned host memory: see host_limit in "
 			"gpumemd.conf",
 			session->path);
-	return gm_error(GPUMEM_E_NOT_FOUND, "no device %u: there %s %u, numbered from 0", device,
-		session->counted == 1 ? "is" : "are", session->counted);
+	return gm_error(GPUMEM_E_NOT_FOUND,
+		"no device %u: there %s %u, numbered from 0; pinned host memory is GPUMEM_DEVICE_HOST",
+		device, session->counted == 1 ? "is" : "are", session->counted);
 }
 
 void gm_session_wake(void *ctx)
@@ -140,9 +142,10 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 		*call = NULL;
 		status = session_cancel(session, conn, request->id);
 	} else if (r == -ETIMEDOUT) {
+		char patience[GM_UNITS_TEXT];
 		*call = NULL;
-		status = gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %llu ms",
-			session->path, (unsigned long long)(patience_ns / GM_NS_PER_MS));
+		status = gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %s",
+			session->path, gm_format_duration(patience_ns, patience));
 	} else if (r == -EPIPE) {
 		char reason[GM_ERROR_BYTES];
 		(void)gm_conn_reason(conn, reason);

@@ -21,7 +21,7 @@ START_TEST(a_lease_that_comes_too_late_goes_back_by_itself)
 	struct fake_will will = {.hold = GM__WIRE__PACKET__BODY_LEASE};
 	fake_will(fake, &will);
 	ck_assert_int_eq(gpumem_buffer_create(hasty, 0, 6 * MIB, NULL, &buffer), GPUMEM_E_TIMEOUT);
-	says("within 50 ms");
+	says("within 50ms");
 	fake_wait_leases(fake, 0);
 	/* The daemon gets round to it: it grants, in two packets, and has it back. */
 	will = (struct fake_will){.per_packet = 1};
