@@ -119,6 +119,43 @@ static int endpoint_choose_path(
 	return endpoint_make_folder(endpoint->path, user ? 0700 : 0755, why);
 }
 
+static void endpoint_fill_address(const char *path, struct sockaddr_un *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->sun_family = AF_UNIX;
+	/* The caller has checked the length. */
+	memcpy(ret->sun_path, path, strnlen(path, sizeof(ret->sun_path) - 1));
+}
+
+/* The process that listens on the socket, whether it answers or hangs. 0: nobody knows. */
+static pid_t endpoint_find_listener(const char *path)
+{
+	struct sockaddr_un address;
+	struct ucred who;
+	socklen_t n = sizeof(who);
+	GM_AUTO_FD int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	endpoint_fill_address(path, &address);
+	if (probe < 0 || connect(probe, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+		getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
+		return 0;
+	return who.pid;
+}
+
+static int endpoint_refuse_second(const char *path, char why[GM_ENDPOINT_WHY])
+{
+	pid_t pid = endpoint_find_listener(path);
+	char whose[32] = "";
+
+	if (pid > 0)
+		snprintf(whose, sizeof(whose), " (pid %d)", (int)pid);
+	snprintf(why, GM_ENDPOINT_WHY,
+		"another gpumemd%s already listens on %.150s; 'gpumemctl status --socket %.150s' "
+		"shows whether it answers",
+		whose, path, path);
+	return -EADDRINUSE;
+}
+
 /* Keeps other daemons from this path until this one ends. */
 static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 {
@@ -127,14 +164,18 @@ static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT
 	for (;;) {
 		GM_AUTO_FD int fd =
 			open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		if (fd < 0 && errno == ENOENT) {
+			snprintf(why, GM_ENDPOINT_WHY,
+				"cannot listen on %.400s: its folder does not exist; make it first",
+				endpoint->path);
+			return -ENOENT;
+		}
 		if (fd < 0)
 			return endpoint_fail(name, why);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			if (errno != EWOULDBLOCK)
 				return endpoint_fail(name, why);
-			snprintf(why, GM_ENDPOINT_WHY, "another gpumemd already listens on %.400s",
-				endpoint->path);
-			return -EADDRINUSE;
+			return endpoint_refuse_second(endpoint->path, why);
 		}
 
 		/* The daemon before may have removed the file between open() and flock(). */
@@ -155,14 +196,6 @@ static void endpoint_drop_lock(struct gm_endpoint *endpoint)
 	snprintf(name, sizeof(name), "%s.lock", endpoint->path);
 	unlink(name); /* while the lock is still held */
 	endpoint->lock = gm_close(endpoint->lock);
-}
-
-static void endpoint_fill_address(const char *path, struct sockaddr_un *ret)
-{
-	memset(ret, 0, sizeof(*ret));
-	ret->sun_family = AF_UNIX;
-	/* The caller has checked the length. */
-	memcpy(ret->sun_path, path, strnlen(path, sizeof(ret->sun_path) - 1));
 }
 
 /* Removes the socket of a dead daemon. Returns -EADDRINUSE if somebody listens on it. */

@@ -29,7 +29,10 @@ START_TEST(a_socket_of_a_live_daemon_is_left_alone_and_a_dead_ones_taken_over)
 {
 	start();
 	refuses_to_start(path, "log2");
-	ck_assert(log_says("log2", "already listens"));
+	char listens[64];
+	snprintf(listens, sizeof(listens), "another gpumemd (pid %d) already listens", daemon_pid);
+	ck_assert(log_says("log2", listens));
+	ck_assert(log_says("log2", "'gpumemctl status --socket "));
 	ck_assert(log_says("log2", path));
 	struct wire_client *client = wire_join(path, false);
 	uint64_t before = client->session;
@@ -52,6 +55,17 @@ START_TEST(what_is_in_the_way_and_no_socket_is_left_alone)
 	refuses_to_start(path, "log");
 	ck_assert(log_says("log", "not a socket"));
 	ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(a_socket_in_a_folder_that_is_not_there_is_refused_by_its_own_name)
+{
+	char nowhere[128];
+	write_file(conf, plain);
+	snprintf(nowhere, sizeof(nowhere), "%.90s-not-there/socket", path);
+	refuses_to_start(nowhere, "log");
+	ck_assert(log_says("log", "-not-there/socket: its folder does not exist"));
+	ck_assert(!log_says("log", ".lock"));
 }
 END_TEST
 
@@ -149,6 +163,7 @@ int main(void)
 	tcase_add_test(tests, a_socket_of_a_live_daemon_is_left_alone_and_a_dead_ones_taken_over);
 	tcase_add_test(tests, what_is_in_the_way_and_no_socket_is_left_alone);
 	tcase_add_test(tests, a_socket_path_that_is_too_long_is_refused);
+	tcase_add_test(tests, a_socket_in_a_folder_that_is_not_there_is_refused_by_its_own_name);
 	tcase_add_test(tests, more_connections_than_a_user_may_have_are_refused_with_a_reason);
 	tcase_add_test(tests, a_daemon_without_file_descriptors_says_so_and_lives_on);
 	suite_add_tcase(suite, tests);
