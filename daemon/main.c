@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/closest.h"
 #include "common/log.h"
 #include "daemon/broker.h"
 #include "daemon/config/config.h"
@@ -44,7 +45,8 @@ static void usage(FILE *to)
 	      "      --version         show the version\n"
 	      "  -h, --help            show this help\n"
 	      "\n"
-	      "An ordinary user's daemon listens on $XDG_RUNTIME_DIR/gpumemd/socket. See gpumemd(8).\n",
+	      "An ordinary user's daemon listens on $XDG_RUNTIME_DIR/gpumemd/socket, or on\n"
+	      "/tmp/gpumemd-UID/socket if that variable is not set. See gpumemd(8).\n",
 		to);
 }
 
@@ -88,20 +90,34 @@ static void complain(const char *error)
 		error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
 }
 
+enum { CHECK_CONFIG = 256, SHOW_VERSION };
+static const struct option long_options[] = {
+	{"config", required_argument, NULL, 'c'},
+	{"socket", required_argument, NULL, 's'},
+	{"backend", required_argument, NULL, 'b'},
+	{"check-config", no_argument, NULL, CHECK_CONFIG},
+	{"foreground", no_argument, NULL, 'f'},
+	{"verbose", no_argument, NULL, 'v'},
+	{"version", no_argument, NULL, SHOW_VERSION},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+/* getopt has said what is wrong with the word. Says what may have been meant. */
+static void suggest_option(const char *word)
+{
+	const char *names[sizeof(long_options) / sizeof(*long_options)];
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		names[i] = long_options[i].name;
+
+	const char *closest = strncmp(word, "--", 2) ? NULL : gm_closest(word + 2, names);
+	if (closest && strcmp(closest, word + 2))
+		fprintf(stderr, "Did you mean '--%s'? ", closest);
+	fputs("See 'gpumemd --help'.\n", stderr);
+}
+
 int main(int argc, char **argv)
 {
-	enum { CHECK_CONFIG = 256, SHOW_VERSION };
-	static const struct option long_options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"socket", required_argument, NULL, 's'},
-		{"backend", required_argument, NULL, 'b'},
-		{"check-config", no_argument, NULL, CHECK_CONFIG},
-		{"foreground", no_argument, NULL, 'f'},
-		{"verbose", no_argument, NULL, 'v'},
-		{"version", no_argument, NULL, SHOW_VERSION},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
 	struct gm_broker_options options = {NULL, NULL, NULL};
 	if (open_standard_files() < 0)
 		return EXIT_FAILURE;
@@ -133,7 +149,7 @@ int main(int argc, char **argv)
 			usage(stdout);
 			return EXIT_SUCCESS;
 		default:
-			usage(stderr);
+			suggest_option(argv[optind - 1]);
 			return EXIT_USAGE;
 		}
 	}

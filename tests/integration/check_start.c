@@ -89,6 +89,16 @@ START_TEST(a_backend_that_there_is_not_is_wrong_usage)
 }
 END_TEST
 
+START_TEST(an_option_that_there_is_not_is_wrong_usage_and_may_have_been_another)
+{
+	require_exit(NULL, (const char *[]){"--sockt", NULL}, 2,
+		"Did you mean '--socket'? See 'gpumemd --help'.");
+	require_exit(NULL, (const char *[]){"--nosuchthing", NULL}, 2,
+		"'--nosuchthing'\nSee 'gpumemd --help'.");
+	require_exit(NULL, (const char *[]){"-z", NULL}, 2, "See 'gpumemd --help'.");
+}
+END_TEST
+
 START_TEST(a_check_of_the_configuration_knows_what_host_memory_can_hold)
 {
 	static const char config[] = GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 2G\n";
@@ -572,6 +582,7 @@ int main(void)
 	tcase_add_test(tc, a_configuration_with_a_typo_names_file_line_and_key);
 	tcase_add_test(tc, a_value_that_makes_no_sense_names_file_line_and_key);
 	tcase_add_test(tc, a_backend_that_there_is_not_is_wrong_usage);
+	tcase_add_test(tc, an_option_that_there_is_not_is_wrong_usage_and_may_have_been_another);
 	tcase_add_test(tc, a_check_of_the_configuration_knows_what_host_memory_can_hold);
 	tcase_add_test(tc, limits_that_do_not_fit_are_refused_before_anything_is_made);
 	tcase_add_test(tc, a_configuration_that_is_not_there_is_an_error_when_it_was_named);
