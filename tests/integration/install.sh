@@ -101,4 +101,6 @@ check "uninstalling leaves nothing but the configuration that was changed" left
 cp "$source/systemd/gpumemd.conf" "$conf"
 gone() { uninstall && [ ! -e "$conf" ]; }
 check "and not even that, if it was not" gone
+folders() { [ -z "$(find "$root" -type d -name 'gpumem*')" ] || { find "$root" -type d -name 'gpumem*'; false; }; }
+check "nor a folder of ours" folders
 echo "1..$n"
