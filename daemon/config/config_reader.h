@@ -26,7 +26,7 @@ struct gm_config_reader {
 	struct gm_config_errors errors;
 	bool doubtful[GM_CONFIG_N_KEYS]; /* a refused line may have been meant to set the key */
 	bool unsure; /* a line was not understood at all: it may have been meant to set any key */
-	char *path;                      /* of the first file; NULL: there is nowhere to look */
+	char *path;  /* of the first file; NULL: there is nowhere to look */
 	struct gm_config_source *source; /* the file that is being read; next are those before it */
 	bool named[GM_CONFIG_SLOTS];     /* the slots that have a section */
 	struct gm_config_names names;
