@@ -22,8 +22,8 @@ enum gm_log_level {
  * leaves fields out. Several threads may call a sink at once. */
 typedef void (*gm_log_sink)(
 	enum gm_log_level level, const char *message, const char *const *fields);
-void gm_log_set_sink(gm_log_sink sink);        /* NULL: the default sink */
-gm_log_sink gm_log_get_sink(void);             /* the one in use; never NULL */
+void gm_log_set_sink(gm_log_sink sink); /* NULL: the default sink */
+gm_log_sink gm_log_get_sink(void);      /* the one in use; never NULL */
 /* Whether a message of one line can be written now without waiting: true only if the sink is the
  * default one and stderr has room. */
 bool gm_log_is_ready(gm_log_sink sink);

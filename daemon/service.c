@@ -68,8 +68,8 @@ static int service_find_sockets(char *const *names, int n, int *ret_socket, int 
 		int fd = SD_LISTEN_FDS_START + i;
 		bool fits = sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0;
 		size_t length = strlen(names[i]), end = strlen(GM_SERVICE_ADMIN_END);
-		bool is_admin = length > end &&
-				strcmp(names[i] + length - end, GM_SERVICE_ADMIN_END) == 0;
+		bool is_admin =
+			length > end && strcmp(names[i] + length - end, GM_SERVICE_ADMIN_END) == 0;
 		if (is_admin || strcmp(names[i], GM_SERVICE_SOCKET) == 0) {
 			int *found = is_admin ? &admin : &named;
 			if (!fits || *found >= 0)
