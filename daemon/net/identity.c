@@ -371,6 +371,18 @@ bool gm_identity_dead(const struct gm_identity *identity)
 	return poll(&poll_one, 1, 0) == 1 && (poll_one.revents & (POLLIN | POLLHUP));
 }
 
+bool gm_identity_exiting(const struct gm_identity *identity)
+{
+	char *text;
+
+	/* The process has not been reaped, or its pidfd would say so: the number is its own. */
+	if (!identity->pid || identity_read_proc(identity->pid, "statm", &text) < 0)
+		return false;
+	bool none = strncmp(text, "0 ", 2) == 0;
+	free(text);
+	return none;
+}
+
 bool gm_identity_may_administer(
 	const struct gm_identity *identity, uid_t daemon_uid, gid_t admin_group)
 {

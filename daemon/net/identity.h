@@ -41,6 +41,8 @@ bool gm_identity_may_administer(
 bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b);
 /* Whether the process has ended. */
 bool gm_identity_dead(const struct gm_identity *identity);
+/* Whether the process is about to end: it has no memory any more. false if that is not known. */
+bool gm_identity_exiting(const struct gm_identity *identity);
 
 /* The next two are here for tests: the kernel of a test machine takes neither path by itself. */
 

@@ -354,7 +354,9 @@ static void client_look_in(struct gm_clients *clients, uint64_t ms)
 /* Ends the client if its process runs another program now. Returns whether it did. */
 static bool client_end_if_replaced(struct gm_client *client)
 {
-	if (gm_pages_in_use(&client->pages) || gm_pages_in_use(&client->former))
+	/* A process that ends gives up its page, too. Its pidfd will tell. */
+	if (gm_pages_in_use(&client->pages) || gm_pages_in_use(&client->former) ||
+		gm_identity_exiting(client->identity))
 		return false;
 	client_log(client, GM_LOG_INFO,
 		"runs another program now (exec), or gave up its page; its memory is released");

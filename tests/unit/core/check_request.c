@@ -258,7 +258,7 @@ START_TEST(what_is_cancelled_before_it_is_begun_is_not_made)
 		fake_ask(&fake, &q, s, d, 4 * GiB, GM_TRANSPORT_AUTO);
 		ck_assert_uint_gt(fake_core_count(&fake, false), 1);
 		gm_core_cancel(fake.core, &q.r);
-		refused(GPUMEM_E_CANCELLED, "cancelled");
+		refused(GPUMEM_E_CANCELLED, "took the request back");
 		ck_assert_uint_eq(fake_core_count(&fake, false), 0);
 	}
 	fake_ask(&fake, &q, other, d, 4 * GiB, GM_TRANSPORT_AUTO);
