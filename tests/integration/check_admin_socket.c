@@ -97,8 +97,7 @@ static void take_all_descriptors(int channel, void *argument)
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	gpumem_status status = GPUMEM_OK;
 
-	if (geteuid() == 0)
-		gm_become_stranger();
+	gm_become_stranger_if_possible();
 	hello.major = GM_WIRE_MAJOR;
 	for (size_t i = 0; i < 200 && status == GPUMEM_OK; i++)
 		status = gm_raw_hello(&raws[i], daemon->socket, &hello);

@@ -102,8 +102,7 @@ static void fill_the_pool(int channel, void *argument)
 	static uint64_t leases[MANY];
 	struct gm_raw raw;
 
-	if (geteuid() == 0)
-		gm_become_stranger();
+	gm_become_stranger_if_possible();
 	gm_raw_join(&raw, argument);
 	/* Of a size that nobody else asks for. */
 	size_t n = lease_all(&raw, 2 * GM_CHUNK_MIN, leases);

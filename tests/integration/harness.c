@@ -460,6 +460,12 @@ void gm_become_stranger(void)
 	GM_REQUIRE(setgid(GM_STRANGER) == 0 && setuid(GM_STRANGER) == 0);
 }
 
+void gm_become_stranger_if_possible(void)
+{
+	if (setgid(GM_STRANGER) == 0)
+		GM_REQUIRE(setuid(GM_STRANGER) == 0);
+}
+
 uint64_t gm_daemon_rss(const struct gm_daemon *daemon)
 {
 	char path[64];

@@ -108,6 +108,8 @@ size_t gm_daemon_fds(const struct gm_daemon *daemon);
 /* This process becomes one of a user who is nobody special, and stays so. Only root can. */
 #define GM_STRANGER 64999
 void gm_become_stranger(void);
+/* The same if this process may. Without users, a test's processes are all of one. */
+void gm_become_stranger_if_possible(void);
 
 /* Whether the build has sanitizers (their memory and time need room). */
 bool gm_sanitized(void);
