@@ -173,6 +173,7 @@ static inline Gm__Wire__Packet *wire_return(struct wire_client *client, uint64_t
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	wire_drop_fds(client);
 	body.lease = lease;
 	packet.body_case = GM__WIRE__PACKET__BODY_RETURN_CHUNKS;
 	packet.return_chunks = &body;
