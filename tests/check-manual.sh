@@ -102,7 +102,8 @@ if command -v groff >/dev/null; then
 	# The pages name folders. How long those are is not the pages' fault.
 	pages=$work/pages
 	mkdir "$pages"
-	folder=$(sed -n 's,^prefix = ,,p' "$top_builddir/Makefile")
+	# scdoc puts \& before or after a dot.
+	folder=$(sed -n 's,^prefix = ,,p' "$top_builddir/Makefile" | sed 's/[.]/\\(\\\\\&\\)*[.]\\(\\\\\&\\)*/g')
 	for page in "$top_builddir"/man/*.[1-8]; do sed "s,$folder,/usr/local,g" "$page" >"$pages/${page##*/}"; done
 	cp "$pages"/*.3 "$work/man3"
 	complaint=$(cd "$work" && for page in "$pages"/*.[1-8]; do
