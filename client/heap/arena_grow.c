@@ -15,7 +15,9 @@
  * 1/4 of what is held. Before it fails, it gives back regions that are free but of the wrong size.
  *
  * This module must never fail if the memory that is here would do, once moved together or ordered
- * behind the device's work.
+ * behind the device's work. That includes memory which another thread has in its hands for a moment,
+ * for a growth of its own that may fail or to give it back to the source: before a call fails, it
+ * waits for such a thread and looks again.
  */
 #include "autoconf.h"
 
@@ -35,6 +37,8 @@
 #define STEP_MAX (UINT64_C(32) << 20) /* no step is larger */
 /* Moving more chunks than this costs more than asking for a few large ones. */
 #define MOVES_MAX 64
+/* A call waits for the hands of other threads so often at most. */
+#define PASSES_MAX 8
 
 /* How hard to try. */
 enum grow_stage {
@@ -89,6 +93,32 @@ static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uin
 		return true;
 	}
 	return false;
+}
+
+/* ---- memory in the hands of other threads; the callers hold the lock */
+
+/* What this thread did itself is no news for it. */
+static void grow_pass_end(struct gm_arena *arena, struct gm_arena_want *want)
+{
+	gm_arena_pass_end(arena);
+	want->passed++;
+}
+
+/* Whether other threads had free memory in their hands since the call looked last. Waits until one
+ * of them has put it back. */
+static bool grow_pass_await(struct gm_arena *arena, struct gm_arena_want *want)
+{
+	while (arena->passing && arena->passed == want->passed)
+		grow_wait_change(arena);
+	if (arena->passed == want->passed)
+		return false;
+
+	/* What the source got back, it may give. */
+	if (arena->given != want->given)
+		want->refused = UINT64_MAX;
+	want->passed = arena->passed;
+	want->given = arena->given;
+	return true;
 }
 
 /* ---- growing */
@@ -178,6 +208,8 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 		r = gm_heap_carve(&arena->heap, block, place->start, want->bytes, ret_block);
 	else if (r == 0)
 		r = g.error ? g.error : r_source ? r_source : AGAIN;
+	if (g.passing)
+		grow_pass_end(arena, want);
 	if (ask.serial)
 		grow_ask_end(arena, &ask);
 	else
@@ -192,17 +224,17 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 
 /* Gives back every region that is wholly free. Call with the lock held; it is let go in between.
  * Returns whether there was any. */
-static bool grow_give_back(struct gm_arena *arena)
+static bool grow_give_back(struct gm_arena *arena, struct gm_arena_want *want)
 {
 	struct gm_arena_chunk *list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 
 	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
 		chunk->chosen = true;
 	list = gm_arena_detach_slabs(arena, UINT64_MAX, gm_arena_detach(arena, list));
-	pthread_mutex_unlock(&arena->lock);
-	uint64_t bytes = gm_arena_discard(arena, list);
-	pthread_mutex_lock(&arena->lock);
-	return bytes > 0;
+	if (!list)
+		return false;
+	want->passed++;
+	return gm_arena_give_back(arena, list) > 0;
 }
 
 /* Like grow_once(), for an arena of regions. */
@@ -222,7 +254,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	if (stage == STAGE_STEP && grow_step_of(arena) > bytes && grow_step_of(arena) <= want->room)
 		bytes = grow_step_of(arena);
 	/* What goes back makes room for what was refused. */
-	if (stage == STAGE_ALL && grow_give_back(arena))
+	if (stage == STAGE_ALL && grow_give_back(arena, want))
 		want->refused = UINT64_MAX;
 	if (!grow_may_ask(want, stage, bytes))
 		return GM_ARENA_E_SOURCE;
@@ -337,7 +369,7 @@ int gm_arena_grow(
 	uint64_t whole = gm_round_up(want->bytes, GM_CHUNK_MIN);
 	enum grow_stage stage = STAGE_STEP;
 	uint64_t joined = 0;
-	unsigned again = 0;
+	unsigned again = 0, passes = 0;
 	bool pumped = false;
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
@@ -350,13 +382,18 @@ int gm_arena_grow(
 
 	want->room = source->room ? source->room(source->ctx) : UINT64_MAX;
 	pthread_mutex_lock(&arena->lock);
+	want->passed = arena->passed;
+	want->given = arena->given;
 	for (;;) {
 		r = gm_arena_take(arena, want, ret_block);
 		if (r != GM_HEAP_E_NONE)
 			break;
 		if (stage == STAGE_FAIL) {
 			r = failed;
-			break;
+			if (passes++ == PASSES_MAX || !grow_pass_await(arena, want))
+				break;
+			stage = STAGE_ALL;
+			continue;
 		}
 		if (stage == STAGE_STEP && grow_ask_join(arena, want->bytes, false, &joined))
 			continue;
@@ -495,6 +532,8 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 		arena->odd_source = odd;
 		r = g.error ? g.error : GM_ARENA_E_SPACE;
 	}
+	if (g.passing)
+		gm_arena_pass_end(arena);
 	grow_ask_end(arena, &ask);
 	pthread_mutex_unlock(&arena->lock);
 	gm_arena_discard(arena, g.bad);

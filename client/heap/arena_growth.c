@@ -107,6 +107,10 @@ uint64_t gm_arena_growth_choose(
 	left = missing;
 	for (struct gm_arena_chunk *c = g->moving; c; c = c->list_next)
 		left -= gm_min(c->bytes, left);
+
+	g->passing = g->moving || g->left || g->right;
+	if (g->passing)
+		gm_arena_pass_begin(arena);
 	return left;
 }
 

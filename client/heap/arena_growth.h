@@ -19,6 +19,7 @@ struct gm_arena_growth {
 	struct gm_arena_chunk *bad;                 /* chunks to give back */
 	uint64_t cursor;                            /* where the next chunk goes */
 	int error;
+	bool passing; /* free memory of the arena is out of the heap for this growth */
 };
 
 /* Takes room bytes at the place, and the free memory beside it that the block uses. Call with the

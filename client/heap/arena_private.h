@@ -62,6 +62,11 @@ struct gm_arena {
 					 nor unmapped */
 	struct gm_arena_ask *asks;
 	uint64_t next_ask;
+	/* Threads that took free memory out of the heap for a moment, to move it or to give it back,
+	 * and how often such a moment has ended. */
+	unsigned passing;
+	uint64_t passed;
+	uint64_t given; /* those after which the source had it back */
 	uint64_t held;
 	/* Sums without what the threads' caches have counted since they were last folded. */
 	uint64_t in_use, in_use_rounded, peak, allocs, frees, misses, returns, moves;
@@ -81,6 +86,8 @@ struct gm_arena_want {
 	gm_stream_key key;
 	uint64_t room;        /* the source would probably give so much */
 	uint64_t refused;     /* the source gave not even that much; UINT64_MAX: it was not asked */
+	uint64_t passed;      /* the arena's, as far as this thread has taken note of it */
+	uint64_t given;       /* likewise */
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
 };
@@ -99,6 +106,21 @@ int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk 
 	size_t *ret_n, gpumem_status *ret_status);
 /* Gives one chunk back that is not mapped. Call without the lock. */
 void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
+
+/* While free memory is out of the heap, nobody else may fail for want of it (gm_arena_grow()). Call
+ * both with the lock held. */
+static inline void gm_arena_pass_begin(struct gm_arena *arena)
+{
+	arena->passing++;
+}
+
+static inline void gm_arena_pass_end(struct gm_arena *arena)
+{
+	arena->passing--;
+	arena->passed++;
+	if (arena->waiters)
+		pthread_cond_broadcast(&arena->changed);
+}
 
 /* Notes that a tick has something to do. Returns whether the caller must call gm_arena_wake() after
  * letting go of the lock. Call with the lock held. */
@@ -185,6 +207,9 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 /* Unmaps a list (list_next) of busy chunks that are in no heap, and gives them back. Call without
  * the lock. Returns how many bytes went back. */
 uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list);
+/* Does the same to chunks that were free until now. Call with the lock held; it is let go in between.
+ * Until this returns, no other thread fails for want of them. */
+uint64_t gm_arena_give_back(struct gm_arena *arena, struct gm_arena_chunk *list);
 /* Makes a chunk that stays mapped free memory of the heap again; if that fails, it is stuck. Call
  * with the lock held. */
 void gm_arena_keep(struct gm_arena *arena, struct gm_arena_chunk *chunk);

@@ -111,6 +111,19 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 	return bytes;
 }
 
+uint64_t gm_arena_give_back(struct gm_arena *arena, struct gm_arena_chunk *list)
+{
+	if (!list)
+		return 0;
+	gm_arena_pass_begin(arena);
+	pthread_mutex_unlock(&arena->lock);
+	uint64_t bytes = gm_arena_discard(arena, list);
+	pthread_mutex_lock(&arena->lock);
+	arena->given++;
+	gm_arena_pass_end(arena);
+	return bytes;
+}
+
 struct gm_arena_chunk *gm_arena_detach(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
 	struct gm_arena_chunk *detached = NULL;
@@ -184,9 +197,9 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 		arena->eager_until = arena->pending.epoch - !arena->pending.open;
 		wake = gm_arena_arm(arena);
 	}
+	bytes = gm_arena_give_back(arena, list);
 	pthread_mutex_unlock(&arena->lock);
 
-	bytes = gm_arena_discard(arena, list);
 	gm_arena_wake(arena, wake);
 	return bytes;
 }
@@ -255,8 +268,7 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 		arena->armed = true;
 	else if (arena->armed)
 		next = now_ns + shrink_clamp(decay, POLL_MIN_NS, CACHE_MAX_NS);
+	(void)gm_arena_give_back(arena, list);
 	pthread_mutex_unlock(&arena->lock);
-
-	gm_arena_discard(arena, list);
 	return next;
 }

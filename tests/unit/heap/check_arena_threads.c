@@ -98,6 +98,83 @@ START_TEST(when_a_request_fails_those_who_counted_on_it_ask_for_themselves)
 }
 END_TEST
 
+/* The source gave 60 MiB, which are in use, and a chunk of 2 MiB, which is free. It has no more. */
+static void fill_but_one_chunk(void)
+{
+	(void)take(60 * MIB);
+	give(take(MIB));
+	gm_arena_trim(arena, 0);
+	w.capacity = w.granted;
+}
+
+START_TEST(a_call_does_not_fail_for_want_of_what_another_thread_tries_to_use)
+{
+	uint64_t large = 20 * MIB, small = MIB;
+	pthread_t first, second;
+	void *ptr;
+
+	fill_but_one_chunk();
+	uint64_t gets = w.gets;
+	w.hold_from = 8 * MIB;
+	w.hold_gets = true;
+	/* It has the free chunk in its hands while it asks for the rest, in vain. */
+	ck_assert_int_eq(pthread_create(&first, NULL, alloc_one, &large), 0);
+	world_await_gets(&w, 1);
+	ck_assert_int_eq(pthread_create(&second, NULL, alloc_one, &small), 0);
+	world_await_asked(&w, gets + 2);
+	world_release_gets(&w);
+	ck_assert_int_eq(pthread_join(first, &ptr), 0);
+	ck_assert_ptr_null(ptr);
+	ck_assert_int_eq(pthread_join(second, &ptr), 0);
+	ck_assert_ptr_nonnull(ptr);
+}
+END_TEST
+
+static void *trim_all(void *ctx)
+{
+	(void)ctx;
+	(void)gm_arena_trim(arena, UINT64_MAX);
+	return NULL;
+}
+
+START_TEST(a_call_does_not_fail_for_want_of_what_another_thread_gives_back)
+{
+	uint64_t small = MIB;
+	pthread_t first, second;
+	void *ptr;
+
+	fill_but_one_chunk();
+	uint64_t gets = w.gets;
+	w.hold_puts = true;
+	ck_assert_int_eq(pthread_create(&first, NULL, trim_all, NULL), 0);
+	world_await_puts(&w, 1);
+	ck_assert_int_eq(pthread_create(&second, NULL, alloc_one, &small), 0);
+	/* The source refuses it, and has the chunk a moment later. */
+	world_await_asked(&w, gets + 1);
+	world_release_puts(&w);
+	ck_assert_int_eq(pthread_join(first, NULL), 0);
+	ck_assert_int_eq(pthread_join(second, &ptr), 0);
+	ck_assert_ptr_nonnull(ptr);
+}
+END_TEST
+
+START_TEST(calls_that_fail_at_once_do_not_wait_for_one_another_for_ever)
+{
+	pthread_t threads[8];
+	uint64_t large = 20 * MIB;
+	void *ptr;
+
+	fill_but_one_chunk();
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, alloc_one, &large), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], &ptr), 0);
+		ck_assert_ptr_null(ptr);
+	}
+	give(take(MIB));
+}
+END_TEST
+
 struct handover {
 	void *blocks[64];
 };
@@ -194,6 +271,12 @@ int main(void)
 	tcase_add_test(tests, a_large_request_under_way_does_not_keep_others_waiting);
 	tcase_add_test(tests, a_local_free_wakes_a_thread_that_waits_for_anothers_request);
 	tcase_add_test(tests, when_a_request_fails_those_who_counted_on_it_ask_for_themselves);
+	tcase_add_loop_test(
+		tests, a_call_does_not_fail_for_want_of_what_another_thread_tries_to_use, 0, 20);
+	tcase_add_loop_test(
+		tests, a_call_does_not_fail_for_want_of_what_another_thread_gives_back, 0, 20);
+	tcase_add_loop_test(
+		tests, calls_that_fail_at_once_do_not_wait_for_one_another_for_ever, 0, 20);
 	tcase_add_test(tests, blocks_may_be_freed_by_other_threads_and_outlive_their_own);
 	tcase_add_test(tests, of_two_frees_at_once_exactly_one_succeeds);
 	suite_add_tcase(suite, tests);

@@ -379,7 +379,7 @@ static gpumem_status world_get(
 		w->largest_get = bytes;
 	w->in_get++;
 	pthread_cond_broadcast(&w->changed);
-	while (w->hold_gets)
+	while (w->hold_gets && bytes >= w->hold_from)
 		pthread_cond_wait(&w->changed, &w->lock);
 	w->in_get--;
 	bytes = (bytes + min - 1) / min * min;
@@ -427,6 +427,11 @@ static void world_put(void *ctx, const uint64_t *ids, size_t n)
 	struct world *w = ctx;
 
 	pthread_mutex_lock(&w->lock);
+	w->in_put++;
+	pthread_cond_broadcast(&w->changed);
+	while (w->hold_puts)
+		pthread_cond_wait(&w->changed, &w->lock);
+	w->in_put--;
 	for (size_t i = 0; i < n; i++) {
 		struct world_chunk *c = &w->chunks[ids[i]];
 		demand(ids[i] > 0 && ids[i] < w->next_id);
@@ -450,6 +455,30 @@ void world_await_gets(struct world *w, unsigned n)
 {
 	pthread_mutex_lock(&w->lock);
 	while (w->in_get < n)
+		pthread_cond_wait(&w->changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void world_await_asked(struct world *w, uint64_t gets)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->gets < gets)
+		pthread_cond_wait(&w->changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void world_release_puts(struct world *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->hold_puts = false;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void world_await_puts(struct world *w, unsigned n)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->in_put < n)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
 }

@@ -47,6 +47,9 @@ struct world {
 	uint64_t most;       /* it is known that it never grants more; 0: nothing is known */
 	uint64_t maps;       /* calls to map */
 	bool hold_gets;      /* get waits until this is false */
+	uint64_t hold_from;  /* a get of less does not wait */
+	bool hold_puts;      /* put waits until this is false */
+	unsigned in_put;
 	unsigned in_get;
 	pthread_cond_t changed;
 	/* the backend */
@@ -86,5 +89,10 @@ void world_finish_all(struct world *world);
 void world_release_gets(struct world *world);
 /* Waits until so many calls of get are waiting. */
 void world_await_gets(struct world *world, unsigned n);
+/* Waits until get was called so often. */
+void world_await_asked(struct world *world, uint64_t gets);
+/* The same two for put. */
+void world_release_puts(struct world *world);
+void world_await_puts(struct world *world, unsigned n);
 
 #endif
