@@ -11,7 +11,7 @@ set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
 read -ra suite <<<"$4 $5"
-programs=(daemon/gpumemd ctl/gpumemctl examples/copy examples/cuda_worker examples/ipc_open "${suite[@]}")
+programs=(daemon/gpumemd ctl/gpumemctl examples/copy examples/cuda_worker examples/ipc_open bench/fairness "${suite[@]}")
 
 if [ "$machine" != x86_64 ]; then
 	if [ "$(id -u)" = 0 ]; then
@@ -29,12 +29,12 @@ if [ "$machine" != x86_64 ]; then
 	autoreconf --install >/dev/null
 	./configure --host=x86_64-linux-gnu PKG_CONFIG_LIBDIR=/usr/lib/x86_64-linux-gnu/pkgconfig:/usr/share/pkgconfig >/dev/null
 	make -s -j"$(nproc)"
-	make -s "${suite[@]}"
+	make -s bench/fairness "${suite[@]}"
 	build=$PWD
 	cd "$OLDPWD"
 else
 	make -s -C "$build" all # first, because it makes the generated sources that the rest needs
-	make -s -C "$build" "${suite[@]}"
+	make -s -C "$build" bench/fairness "${suite[@]}"
 fi
 
 rm -rf "$stage"

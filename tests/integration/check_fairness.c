@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "tests/integration/raw.h"
+#include "tests/integration/flood.h"
 #include "tests/tap.h"
 
 /* How many packets may go ahead of a user's: its own turn comes within one turn of the loop, and
@@ -25,48 +25,6 @@ struct flood {
 	bool watch;                              /* the connections watch before the flood */
 	const Gm__Wire__Packet *(*packet)(void); /* what each connection sends */
 };
-
-static const Gm__Wire__Packet *get_status(void)
-{
-	static Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	static Gm__Wire__Packet packet;
-	packet = *GM_RAW_PACKET(GET_STATUS, get_status, &body);
-	return &packet;
-}
-
-static const Gm__Wire__Packet *get_clients(void)
-{
-	static Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	static Gm__Wire__Packet packet;
-	packet = *GM_RAW_PACKET(GET_CLIENTS, get_clients, &body);
-	return &packet;
-}
-
-/* As long a list of chunks as fits into a packet. */
-static const Gm__Wire__Packet *return_nothing(void)
-{
-	enum { MANY = 60000 };
-	static uint64_t ids[MANY];
-	static Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
-	static Gm__Wire__Packet packet;
-	for (size_t i = 0; i < MANY; i++)
-		ids[i] = 1 + i % 100;
-	body.lease = 1;
-	body.n_chunks = MANY;
-	body.chunks = ids;
-	packet = *GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body);
-	return &packet;
-}
-
-/* Refused, and told to everybody who watches. */
-static const Gm__Wire__Packet *lease_too_much(void)
-{
-	static Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
-	static Gm__Wire__Packet packet;
-	body.bytes = UINT64_C(512) << 20;
-	packet = *GM_RAW_PACKET(LEASE, lease, &body);
-	return &packet;
-}
 
 /* A process of another user. It fills its sockets while the daemon is stopped. Then it tells how
  * many packets with a lower number than the user's it was sent. */
@@ -116,7 +74,7 @@ static void expect_few_ahead(struct flood *flood)
 
 	gm_daemon_start(&daemon,
 		&(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH(
-						    "", "1G") "[limit uid:64999]\nmax = 64M\n"});
+						    "", "16G") "[limit uid:64999]\nmax = 64M\n"});
 	flood->daemon = &daemon;
 	gm_worker_start(&worker, flooder, flood);
 	gm_raw_join(&user, &daemon);
@@ -127,7 +85,7 @@ static void expect_few_ahead(struct flood *flood)
 	GM_REQUIRE_EQ(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
 	gm_say_word(worker.channel, 'g');
 	gm_hear_word(worker.channel, 'f');
-	gm_raw_send(&user, get_status());
+	gm_raw_send(&user, gm_flood_status());
 	gm_daemon_signal(&daemon, SIGCONT);
 
 	GM_REQUIRE(gm_raw_receive(&user));
@@ -144,27 +102,29 @@ static void expect_few_ahead(struct flood *flood)
 
 START_TEST(many_connections_do_not_come_before_another_user)
 {
-	expect_few_ahead(&(struct flood){.connections = 64, .requests = 8, .packet = get_status});
+	expect_few_ahead(
+		&(struct flood){.connections = 64, .requests = 8, .packet = gm_flood_status});
 }
 END_TEST
 
 START_TEST(nor_do_long_lists)
 {
-	expect_few_ahead(&(struct flood){.connections = 64, .requests = 8, .packet = get_clients});
+	expect_few_ahead(
+		&(struct flood){.connections = 64, .requests = 8, .packet = gm_flood_clients});
 }
 END_TEST
 
 START_TEST(nor_do_long_returns)
 {
 	expect_few_ahead(
-		&(struct flood){.connections = 16, .requests = 2, .packet = return_nothing});
+		&(struct flood){.connections = 16, .requests = 2, .packet = gm_flood_return});
 }
 END_TEST
 
 START_TEST(nor_do_many_watchers)
 {
 	expect_few_ahead(&(struct flood){
-		.connections = 100, .requests = 8, .watch = true, .packet = lease_too_much});
+		.connections = 100, .requests = 8, .watch = true, .packet = gm_flood_lease});
 }
 END_TEST
 
