@@ -193,6 +193,16 @@ void gm_verb_add_client(
 	gm_table_text(table, name);
 }
 
+void gm_verb_note_hidden_limits(struct gm_ctl *ctl, uint64_t owners)
+{
+	gm_writer_notes(ctl->writer);
+	if (owners)
+		gm_writer_note(ctl->writer, "hidden", GM_MARK_NONE,
+			"%llu more owner%s limits; only %s users and administrators see them",
+			(unsigned long long)owners, owners == 1 ? " has" : "s have",
+			owners == 1 ? "its" : "their");
+}
+
 /* ---- wrong use */
 
 gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)

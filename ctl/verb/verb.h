@@ -150,6 +150,9 @@ bool gm_verb_wants(
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name);
 
+/* Begins the notes, and says of how many owners the limits are left out, if of any. */
+void gm_verb_note_hidden_limits(struct gm_ctl *ctl, uint64_t owners);
+
 /* The command line is wrong. These fill in ctl->trouble and return its status. */
 gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

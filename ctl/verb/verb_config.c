@@ -169,11 +169,20 @@ static void config_add_limit(
 	gm_table_text(table, "set at run time, in no file");
 }
 
+struct config_answer {
+	struct gm_table *table;
+	uint64_t hidden; /* owners of limits */
+};
+
 /* Takes the limits, of which those that no file sets are part of the settings. */
 static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 {
-	struct gm_table *table = user;
+	struct config_answer *answer = user;
+	struct gm_table *table = answer->table;
 	char text[GM_UNITS_TEXT];
+
+	if (packet->limits->hidden_owners > answer->hidden)
+		answer->hidden = packet->limits->hidden_owners;
 
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
@@ -198,7 +207,7 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	Gm__Wire__GetConfig get_config = GM__WIRE__GET_CONFIG__INIT;
 	Gm__Wire__GetLimits get_limits = GM__WIRE__GET_LIMITS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_table *table = GM_TABLE_NEW(columns);
+	struct config_answer answer = {.table = GM_TABLE_NEW(columns)};
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
@@ -206,20 +215,21 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 		request.body_case = GM__WIRE__PACKET__BODY_GET_CONFIG;
 		request.get_config = &get_config;
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CONFIG, config_take,
-			table, &ctl->trouble);
+			answer.table, &ctl->trouble);
 	}
 	if (status == GPUMEM_OK) {
 		request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
 		request.get_limits = &get_limits;
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_LIMITS,
-			config_take_limits, table, &ctl->trouble);
+			config_take_limits, &answer, &ctl->trouble);
 	}
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
-		gm_table_free(table);
+		gm_table_free(answer.table);
 		return status;
 	}
-	gm_writer_table(ctl->writer, "config", table);
+	gm_writer_table(ctl->writer, "config", answer.table);
+	gm_verb_note_hidden_limits(ctl, answer.hidden);
 	return GPUMEM_OK;
 }
 

@@ -34,13 +34,16 @@ static const struct gm_column columns[] = {
 struct limit_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
+	uint64_t hidden; /* owners */
 };
 
 static void limit_take(void *user, const Gm__Wire__Packet *packet)
 {
-	const struct limit_answer *answer = user;
+	struct limit_answer *answer = user;
 	struct gm_table *table = answer->table;
 
+	if (packet->limits->hidden_owners > answer->hidden)
+		answer->hidden = packet->limits->hidden_owners;
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
 		bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
@@ -86,7 +89,10 @@ static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, co
 		gm_table_free(answer.table);
 		return status;
 	}
-	gm_writer_table_or(ctl->writer, "limits", answer.table, none);
+	gm_writer_table_or(ctl->writer, "limits", answer.table,
+		answer.hidden ? "None of the limits are for you to see." : none);
+	gm_writer_count(ctl->writer, "hidden_owners", answer.hidden);
+	gm_verb_note_hidden_limits(ctl, answer.hidden);
 	return GPUMEM_OK;
 }
 

@@ -64,6 +64,7 @@ struct limits_listing {
 	bool one; /* show the limits of this owner only */
 	struct gm_owner owner;
 	struct gm_quota_place limit;
+	uint64_t hidden; /* owners */
 	uint32_t device; /* whose queue */
 	struct gm_queue_place waiting;
 };
@@ -94,6 +95,7 @@ struct limit_rows {
 	struct gm_owner asked;
 	bool seen;
 	unsigned n_asked;
+	uint64_t hidden; /* owners */
 	size_t n;
 	Gm__Wire__Limit limits[GM_LIMITS_ROWS];
 	Gm__Wire__Limit *list[GM_LIMITS_ROWS];
@@ -110,6 +112,7 @@ static bool limits_ask_owner(struct limit_rows *out, const struct gm_owner *owne
 
 	out->asked = *owner;
 	out->seen = gm_answer_may_see_owner(out->answer, out->peer, owner);
+	out->hidden += !out->seen;
 	return true;
 }
 
@@ -150,6 +153,7 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 
 	out.n = 0;
 	out.n_asked = 0;
+	out.hidden = listing->hidden;
 	out.answer = &listing->head;
 	out.peer = peer;
 	out.asked = (struct gm_owner){.kind = GM_OWNER_KINDS}; /* nobody */
@@ -157,9 +161,12 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
+	reply.hidden_owners = more ? 0 : out.hidden;
 	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_LIMITS, &reply);
-	if (r >= 0)
+	if (r >= 0) {
 		listing->limit = place;
+		listing->hidden = out.hidden;
+	}
 	return r;
 }
 

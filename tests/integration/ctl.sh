@@ -341,9 +341,11 @@ if has_users; then
 	run 0 limit set uid:4711 max=1G
 	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
 	run 0 limit --json
-	check "nor limits that name them" all "is limits.0.owner uid:4711" "! says client:ann"
+	check "nor limits that name them" all "is limits.0.owner uid:4711" "! says client:ann" "is hidden_owners 21"
+	run 0 limit
+	check "and is told that there are such limits" says '21 more owners have limits'
 	run 0 config show --json
-	check "nor settings that do" all "says uid:4711" "! says client:ann"
+	check "nor settings that do" all "says uid:4711" "! says client:ann" "says '21 more owners have limits'"
 	as=()
 	run 0 limit --json
 	check "which an administrator sees" says client:ann
@@ -363,7 +365,7 @@ if has_users; then
 else
 	for name in "an ordinary user sees the totals" "but not who others are" "nor what they keep there" \
 		"and is told that there is something to hide" \
-		"nor limits that name them" "nor settings that do" "which an administrator sees" \
+		"nor limits that name them" "and is told that there are such limits" "nor settings that do" "which an administrator sees" \
 		"trim is denied to an ordinary user, with 4" "and nothing was trimmed" "the admin group may trim" \
 		"and sees everybody"; do
 		ok "$name # SKIP needs root to become another user"

@@ -37,6 +37,7 @@ static struct {
 	Gm__Wire__Packet__BodyCase body; /* what must be asked */
 	bool look;                       /* after a look at the devices */
 	bool none;                       /* the answer is empty */
+	uint64_t hidden;                 /* owners */
 	gpumem_status status;
 	char owner[64];
 	Gm__Wire__SetLimit set;
@@ -75,6 +76,7 @@ static void send_limits(struct gm_fake *f, uint64_t id)
 	send_answer(f, &packet, id, true);
 	reply.limits = list + 2;
 	reply.n_limits = limits.none ? 0 : 1;
+	reply.hidden_owners = limits.hidden;
 	send_answer(f, &packet, id, false);
 }
 
@@ -138,6 +140,36 @@ START_TEST(limits_are_shown_with_what_is_held_and_who_is_over)
 	ck_assert_int_eq(number(json, "limits", 2, "guarantee"), (int64_t)(16 * G));
 	equals(json, "limits", 2, "source", "configured");
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(limits_that_are_hidden_are_counted)
+{
+	static const char *const notes[] = {
+		"1 more owner has limits; only its users and administrators see them",
+		"2 more owners have limits; only their users and administrators see them",
+	};
+
+	for (uint64_t hidden = 0; hidden <= 2; hidden++) {
+		expect_limit(GM__WIRE__PACKET__BODY_GET_LIMITS);
+		limits.none = _i;
+		limits.hidden = hidden;
+		char *text = run_text("limit", script_limit);
+		if (hidden)
+			has(text, notes[hidden - 1]);
+		else
+			ck_assert_ptr_null(strstr(text, "more owner"));
+		if (limits.none)
+			has(text, hidden ? "None of the limits are for you to see.\n"
+					 : "No limits are set.\n");
+		free(text);
+
+		json_t *json = run_json("limit", script_limit);
+		ck_assert_int_eq(json_integer_value(json_object_get(json, "hidden_owners")),
+			(int64_t)hidden);
+		ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), hidden > 0);
+		json_decref(json);
+	}
 }
 END_TEST
 
@@ -271,6 +303,7 @@ int main(void)
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, limits_are_shown_with_what_is_held_and_who_is_over);
+	tcase_add_loop_test(tcase, limits_that_are_hidden_are_counted, 0, 2);
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);
 	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
