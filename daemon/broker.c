@@ -23,6 +23,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/uid_name.h"
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
@@ -37,8 +38,8 @@
 #define GM_BROKER_SAMPLE_MS 1000
 
 /* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
- * of the loop, the device threads and the driver. */
-#define GM_BROKER_FDS_LATER 24
+ * of the loop, the device threads, the driver and the lookup of a user's name. */
+#define GM_BROKER_FDS_LATER 26
 
 /* auto takes the first one that has devices. */
 static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
@@ -62,6 +63,7 @@ static void broker_apply_bounds(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
 	broker->serve.admin_group = broker_find_admin_group(config);
+	gm_uid_name_read("/etc/passwd");
 	gm_front_set_bounds(&broker->front, config);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }

@@ -60,6 +60,21 @@ const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT])
 	return text;
 }
 
+const char *gm_user_sentence(const char *sentence, char *text, size_t room)
+{
+	char number[16], user[GM_USER_TEXT];
+	uint64_t n;
+
+	size_t digits = strncmp(sentence, "uid ", 4) ? 0 : strspn(sentence + 4, "0123456789");
+	snprintf(number, sizeof(number), "%.*s", (int)digits, sentence + 4 * (digits > 0));
+	if (digits && digits < sizeof(number) && gm_parse_u64(number, &n) == 0 && n < UINT32_MAX &&
+		strcmp(gm_user_name((uid_t)n, user), number))
+		snprintf(text, room, "user %s%s", user, sentence + 4 + digits);
+	else
+		snprintf(text, room, "%s", sentence);
+	return text;
+}
+
 int gm_user_find(const char *text, uid_t *ret_uid)
 {
 	const struct passwd *user = getpwnam(text);

@@ -15,6 +15,13 @@ const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT]);
 #define GM_USER_OWNER_TEXT 512
 const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT]);
 
+/*
+ * What the daemon says about a user at the beginning of a sentence, with the name instead of the
+ * number: "uid 1000 in box" becomes "user ann in box". Other sentences stay as they are. Returns
+ * text.
+ */
+const char *gm_user_sentence(const char *sentence, char *text, size_t room);
+
 /* Finds a user by name or, if nobody has that name, by number. Returns -ENOENT if there is no such
  * user; a number needs no name. */
 int gm_user_find(const char *text, uid_t *ret_uid);

@@ -21,6 +21,7 @@
 #include "common/cuda_device.h"
 #include "common/log.h"
 #include "common/platform.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/backend/backend_nvml.h"
 #include "daemon/backend/backend_pinned.h"
@@ -435,15 +436,15 @@ static void cuda_leave(struct backend *backend, uint32_t number)
 static int cuda_refuse_spent(struct backend *backend, uid_t uid)
 {
 	uint64_t numbers;
-	char field[32];
+	char field[32], user[GM_UID_NAME_TEXT];
 	const char *fields[] = {field, NULL};
 
 	if (gm_ipc_blocks_had(backend->ipc_blocks, uid, &numbers))
 		return -EDQUOT;
 	snprintf(field, sizeof field, "GPUMEM_UID=%u", (unsigned)uid);
 	gm_log_fields(GM_LOG_WARNING, fields,
-		"uid %u has used %llu ipc blocks whose handles somebody may have kept, and gets no more; other users are not affected. Restarting gpumemd invalidates old handles; the fd transport leaves none",
-		(unsigned)uid, (unsigned long long)numbers);
+		"%s has used %llu ipc blocks whose handles somebody may have kept, and gets no more; other users are not affected. Restarting gpumemd invalidates old handles; the fd transport leaves none",
+		gm_uid_name_say(uid, user), (unsigned long long)numbers);
 	return -EDQUOT;
 }
 

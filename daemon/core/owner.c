@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Owners and how they are written. This file promises that equal owners are equal byte by byte, and
- * that whatever it parses it can format. It must never look up the name of a uid or gid: the daemon
- * does that.
+ * that whatever it parses it can format. It must never look up the name of a uid or gid: it says a
+ * user's name only if somebody else has looked it up before.
  */
 #include "daemon/core/owner.h"
 
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/uid_name.h"
 #include "common/units.h"
 
 static const char *const kind_names[GM_OWNER_KINDS] = {
@@ -58,6 +59,10 @@ static const char *owner_write(const struct gm_owner *owner, char between, char 
 
 const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT])
 {
+	_Static_assert(GM_OWNER_TEXT >= GM_UID_NAME_TEXT, "a user's name fits");
+
+	if (owner->kind == GM_OWNER_UID)
+		return gm_uid_name_say((uid_t)owner->id, text);
 	return owner_write(owner, ' ', text);
 }
 

@@ -31,7 +31,8 @@ void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_o
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
 
 #define GM_OWNER_TEXT (GM_OWNER_NAME_BYTES + 16)
-/* For a person: "uid 1002", "unit training.service". The kinds have the configuration's names. */
+/* For a person: "user ann", "uid 1002" if the name is not known, "unit training.service". The other
+ * kinds have the configuration's names. */
 const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
 /* "uid:1002", as gm_owner_parse() reads it. */
 const char *gm_owner_name(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);

@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "common/arith.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/plan.h"
@@ -204,14 +205,15 @@ static bool queue_may_fit(const struct gm_device *device, const struct gm_reques
 static bool queue_refuses_more(struct gm_device *device, const struct gm_request *request,
 	gpumem_status *status, char detail[GM_DETAIL_BYTES])
 {
-	char lacks[GM_DETAIL_BYTES];
+	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
 	uid_t uid = request->session->info.uid;
 	if (gm_line_length(device, uid) >= GM_LIMIT_WAITING_PER_UID) {
 		gm_say(lacks, "%s", detail);
 		gm_say(detail,
-			"uid %u has %d requests that wait for device %u, which is the most; try "
+			"%s has %d requests that wait for device %u, which is the most; try "
 			"again later: %s",
-			(unsigned)uid, GM_LIMIT_WAITING_PER_UID, device->number, lacks);
+			gm_uid_name_say(uid, user), GM_LIMIT_WAITING_PER_UID, device->number,
+			lacks);
 		return true;
 	}
 	if (gm_line_get(device, uid))

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/core/fds.h"
 #include "daemon/core/plan.h"
@@ -148,6 +149,7 @@ static void request_refuse_backend(
 	struct gm_device *device = request->target->device;
 	const struct gm_env *env = device->env;
 	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
+	char user[GM_UID_NAME_TEXT];
 	bool said = env->ops.trouble && env->ops.trouble(env->ctx, device->number, trouble);
 
 	gpumem_status status;
@@ -158,9 +160,9 @@ static void request_refuse_backend(
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	else if (result == -EDQUOT)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
-			"no ipc block can be made for uid %u that no old handle would open; ask "
+			"no ipc block can be made for %s that no old handle would open; ask "
 			"for the fd transport, or restart gpumemd; see the daemon's log",
-			(unsigned)chunk->uid);
+			gm_uid_name_say(chunk->uid, user));
 	else if (result == -EMFILE || result == -ENFILE)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
@@ -351,11 +353,14 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 {
 	const struct gm_fds_user *user = session->fds;
 	const struct gm_fd_budget *fds = session->core->env.fds;
+	char name[GM_UID_NAME_TEXT];
+
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
-		"uid %u has %llu chunks and asked for %llu more, each of which needs a file descriptor of "
+		"%s has %llu chunks and asked for %llu more, each of which needs a file descriptor of "
 		"the daemon; %llu of %llu are left, and others must be able to have some; return some, "
 		"ask for larger leases, or raise LimitNOFILE= of the daemon",
-		(unsigned)user->uid, (unsigned long long)user->held, (unsigned long long)n,
+		gm_uid_name_say(user->uid, name), (unsigned long long)user->held,
+		(unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
 		(unsigned long long)gm_fd_budget_for_chunks(fds));
 }

@@ -17,6 +17,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/uid_name.h"
 #include "daemon/net/listener.h"
 
 /* Descriptors that a connection without a session needs: its socket, its pidfd, its lane, and two
@@ -92,12 +93,12 @@ static void listener_refuse(struct gm_listener *listener, int socket,
 {
 	if (identity && gm_quiet_allows(&listener->hub->quiet, identity->uid, GM_LOG_NOTICE,
 				GM_QUIET_CONNECTION)) {
-		char pid[32], uid[32];
+		char pid[32], uid[32], user[GM_UID_NAME_TEXT];
 		const char *const fields[] = {pid, uid, NULL};
 		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)identity->pid);
 		snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", identity->uid);
-		gm_log_fields(GM_LOG_NOTICE, fields, "pid %d, uid %u refused: %s",
-			(int)identity->pid, identity->uid, detail);
+		gm_log_fields(GM_LOG_NOTICE, fields, "pid %d, %s refused: %s", (int)identity->pid,
+			gm_uid_name_say(identity->uid, user), detail);
 	}
 	gm_hub_refuse(listener->hub, socket, status, detail);
 	close(socket);
@@ -115,6 +116,8 @@ static gpumem_status listener_status_of(int error, gpumem_status otherwise)
 static bool listener_refuses(const struct gm_listener *listener, const struct gm_identity *identity,
 	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL], gpumem_status *ret_status)
 {
+	char user[GM_UID_NAME_TEXT];
+
 	*ret_status = GPUMEM_E_LIMIT;
 	if (listener->admits && !listener->admits(listener->ctx, identity)) {
 		snprintf(detail, GM_LISTENER_DETAIL,
@@ -130,15 +133,15 @@ static bool listener_refuses(const struct gm_listener *listener, const struct gm
 	}
 	if (lane && lane->connections >= listener->per_uid) {
 		snprintf(detail, GM_LISTENER_DETAIL,
-			"uid %u has %u connections, the most it may have; close some or raise connections_per_uid",
-			identity->uid, lane->connections);
+			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
+			gm_uid_name_say(identity->uid, user), lane->connections);
 		return true;
 	}
 	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
 					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
 		snprintf(detail, GM_LISTENER_DETAIL,
-			"uid %u has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
-			identity->uid);
+			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
+			gm_uid_name_say(identity->uid, user));
 		return true;
 	}
 	return false;
@@ -157,6 +160,7 @@ static void listener_admit(struct gm_listener *listener, int socket)
 		return;
 	}
 
+	gm_uid_name_learn(identity->uid);
 	uint64_t key = identity->uid | listener->lane_bits;
 	if (listener_refuses(listener, identity, gm_lane_find(&listener->hub->lanes, key), detail,
 		    &status)) {

@@ -30,6 +30,7 @@
 #include <utlist.h>
 
 #include "common/seqpacket.h"
+#include "common/uid_name.h"
 #include "daemon/net/inflight.h"
 #include "daemon/net/peer_private.h"
 #include "daemon/net/unread.h"
@@ -109,13 +110,13 @@ void gm_peer_set_greeted(struct gm_peer *peer)
 
 static void peer_write_log(struct gm_peer *peer, enum gm_log_level level, const char *message)
 {
-	char pid[32], uid[32];
+	char pid[32], uid[32], user[GM_UID_NAME_TEXT];
 	const char *const fields[] = {pid, uid, NULL};
 
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)peer->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", peer->identity->uid);
-	gm_log_fields(level, fields, "pid %d, uid %u: %s", (int)peer->identity->pid,
-		peer->identity->uid, message);
+	gm_log_fields(level, fields, "pid %d, %s: %s", (int)peer->identity->pid,
+		gm_uid_name_say(peer->identity->uid, user), message);
 }
 
 void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *format, ...)

@@ -11,6 +11,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "common/uid_name.h"
 #include "daemon/net/quiet.h"
 
 struct gm_quiet_user {
@@ -22,7 +23,7 @@ struct gm_quiet_user {
 
 static void quiet_sum_up(const struct gm_quiet_user *user)
 {
-	char uid[32], lines[64] = "";
+	char uid[32], who[GM_UID_NAME_TEXT], lines[96] = "";
 	const char *const fields[] = {uid, NULL};
 	uint64_t connections = user->left_out[GM_QUIET_CONNECTION];
 	uint64_t others = user->left_out[GM_QUIET_OTHER];
@@ -30,14 +31,15 @@ static void quiet_sum_up(const struct gm_quiet_user *user)
 	if (connections == 0 && others == 0)
 		return;
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->uid);
+	gm_uid_name_say(user->uid, who);
 	if (others)
-		snprintf(lines, sizeof(lines), "left out %llu log lines about uid %u",
-			(unsigned long long)others, user->uid);
+		snprintf(lines, sizeof(lines), "left out %llu log lines about %s",
+			(unsigned long long)others, who);
 	if (connections)
 		gm_log_fields(GM_LOG_WARNING, fields,
-			"dropped %llu more connections from uid %u in %d s%s%s",
-			(unsigned long long)connections, user->uid, GM_QUIET_S,
-			others ? ", and " : "", lines);
+			"dropped %llu more connections from %s in %d s%s%s",
+			(unsigned long long)connections, who, GM_QUIET_S, others ? ", and " : "",
+			lines);
 	else
 		gm_log_fields(GM_LOG_WARNING, fields, "%s in %d s", lines, GM_QUIET_S);
 }

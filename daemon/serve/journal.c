@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/core/quota.h"
 
@@ -48,20 +49,24 @@ const char *gm_journal_trigger(enum gm_trigger trigger)
 void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,
 	const char *name, char text[GM_JOURNAL_TEXT])
 {
+	char user[GM_UID_NAME_TEXT];
+
 	if (!identity) {
 		snprintf(text, GM_JOURNAL_TEXT, "%s", event->text);
 		return;
 	}
 	if (!name || !name[0])
 		name = identity->command;
+	gm_uid_name_say(identity->uid, user);
+
 	/* The text of these two says which client already. */
 	if (event->kind == GM_EVENT_VICTIM || event->kind == GM_EVENT_IGNORED)
-		snprintf(text, GM_JOURNAL_TEXT, "%s (%s, pid %d, uid %u)", event->text, name,
-			(int)identity->pid, identity->uid);
+		snprintf(text, GM_JOURNAL_TEXT, "%s (%s, pid %d, %s)", event->text, name,
+			(int)identity->pid, user);
 	else
-		snprintf(text, GM_JOURNAL_TEXT, "client %llu (%s, pid %d, uid %u): %s",
+		snprintf(text, GM_JOURNAL_TEXT, "client %llu (%s, pid %d, %s): %s",
 			(unsigned long long)gm_session_id(event->session), name, (int)identity->pid,
-			identity->uid, event->text);
+			user, event->text);
 }
 
 struct fields {
@@ -178,12 +183,13 @@ void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figure
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what)
 {
 	struct fields f = {.n = 0};
+	char user[GM_UID_NAME_TEXT];
 
 	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_LIMITS_SET);
 	journal_add(&f, "GPUMEM_EVENT=limits");
 	journal_add_identity(&f, who);
 	journal_add(&f, "GPUMEM_OWNER=%s", owner);
 
-	gm_log_fields(GM_LOG_NOTICE, f.list, "uid %u (%s, pid %d) changed limits: %s %s", who->uid,
-		who->command, (int)who->pid, owner, what);
+	gm_log_fields(GM_LOG_NOTICE, f.list, "%s (%s, pid %d) changed limits: %s %s",
+		gm_uid_name_say(who->uid, user), who->command, (int)who->pid, owner, what);
 }

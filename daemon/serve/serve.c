@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/uid_name.h"
 #include "daemon/core/owner.h"
 
 bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer)
@@ -33,12 +34,12 @@ enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t
 bool gm_serve_require_admin(
 	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const char *what)
 {
-	char detail[GM_DETAIL_BYTES];
+	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
 
 	if (gm_serve_is_admin(serve, peer))
 		return true;
-	snprintf(detail, sizeof(detail),
-		"%s needs root, uid %u or the group %s, outside of containers", what, serve->uid,
+	snprintf(detail, sizeof(detail), "%s needs root, %s or the group %s, outside of containers",
+		what, gm_uid_name_say(serve->uid, user),
 		serve->config->admin_group[0] ? serve->config->admin_group : "(none)");
 	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
 	return false;

@@ -16,6 +16,7 @@
 
 #include "common/arith.h"
 #include "common/clock.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/serve/answer.h"
 
@@ -103,8 +104,9 @@ static int serve_answer_hello(struct gm_serve *serve, struct gm_peer *peer, uint
 
 static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 {
-	char detail[GM_DETAIL_BYTES];
+	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
 
+	gm_uid_name_say(gm_peer_identity(peer)->uid, user);
 	switch (error) {
 	case -EACCES:
 		gm_peer_refuse(peer, id, GPUMEM_E_DENIED,
@@ -112,16 +114,16 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 		break;
 	case -EUSERS:
 		snprintf(detail, sizeof(detail),
-			"uid %u has as many sessions as allowed, counting those that its processes left "
+			"%s has as many sessions as allowed, counting those that its processes left "
 			"without a goodbye; end such a process, or raise connections_per_uid",
-			gm_peer_identity(peer)->uid);
+			user);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EDQUOT:
 		snprintf(detail, sizeof(detail),
-			"uid %u has as many connections and sessions as the daemon's file descriptors "
+			"%s has as many connections and sessions as the daemon's file descriptors "
 			"allow one user; close some, or raise LimitNOFILE= of the daemon",
-			gm_peer_identity(peer)->uid);
+			user);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EMFILE:

@@ -26,6 +26,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/uid_name.h"
 
 /* How often to look whether quarantined clients have called exec: soon after one came, then more and
  * more rarely. A look is at so many clients at most. */
@@ -38,7 +39,7 @@
 
 static void client_log(const struct gm_client *client, enum gm_log_level level, const char *what)
 {
-	char id[48], pid[32], uid[32];
+	char id[48], pid[32], uid[32], user[GM_UID_NAME_TEXT];
 	const char *const fields[] = {id, pid, uid, NULL};
 
 	if (!gm_quiet_allows(
@@ -47,10 +48,10 @@ static void client_log(const struct gm_client *client, enum gm_log_level level, 
 	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", client->identity->uid);
-	gm_log_fields(level, fields, "client %llu (%s, pid %d, uid %u) %s",
+	gm_log_fields(level, fields, "client %llu (%s, pid %d, %s) %s",
 		(unsigned long long)client->id,
 		client->name[0] ? client->name : client->identity->command,
-		(int)client->identity->pid, client->identity->uid, what);
+		(int)client->identity->pid, gm_uid_name_say(client->identity->uid, user), what);
 }
 
 /* ---- figures for the pages */

@@ -29,8 +29,8 @@ START_TEST(a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked)
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 48 * MiB, NULL), GPUMEM_OK);
 	/* What another client of the same owner holds counts. */
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 32 * MiB, NULL), GPUMEM_E_LIMIT);
-	snprintf(want, sizeof(want), "uid %u may hold 64.0M, holds 48.0M, asked for 32.0M",
-		getuid());
+	snprintf(want, sizeof(want), "%s may hold 64.0M, holds 48.0M, asked for 32.0M",
+		gm_own_user());
 	GM_REQUIRE(strstr(gm_raw_detail(&s.b), want));
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 16 * MiB, NULL), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 1, NULL), GPUMEM_E_LIMIT);

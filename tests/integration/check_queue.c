@@ -136,8 +136,8 @@ START_TEST(of_requests_that_go_with_their_client_the_journal_says_once_whose_the
 	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
 		(void)gm_scene_ask(&s.b, 2 * MiB, 3600000);
 	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_LIMIT_WAITING_PER_CLIENT);
-	snprintf(line, sizeof(line), "client %llu (raw, pid %d, uid %u): the session went away",
-		(unsigned long long)s.b.session, (int)getpid(), getuid());
+	snprintf(line, sizeof(line), "client %llu (raw, pid %d, %s): the session went away",
+		(unsigned long long)s.b.session, (int)getpid(), gm_own_user());
 	if (_i) {
 		Gm__Wire__Goodbye goodbye = GM__WIRE__GOODBYE__INIT;
 		uint64_t id = gm_raw_send(&s.b, GM_RAW_PACKET(GOODBYE, goodbye, &goodbye));

@@ -101,7 +101,7 @@ START_TEST(a_devices_own_limit_holds_there_and_nowhere_else)
 			  "[device 0 limit uid:64999]\nguarantee = 160M\n",
 		own_uid(), own_uid()));
 	GM_REQUIRE_EQ(lease(1, 18 * MiB), GPUMEM_E_LIMIT);
-	snprintf(want, sizeof(want), "uid %u may hold 16.0M, holds 0B, asked for 18.0M", getuid());
+	snprintf(want, sizeof(want), "%s may hold 16.0M, holds 0B, asked for 18.0M", gm_own_user());
 	GM_REQUIRE(strstr(gm_raw_detail(&a), want));
 	GM_REQUIRE_EQ(lease(1, 16 * MiB), GPUMEM_OK);
 	GM_REQUIRE_EQ(lease(1, 1), GPUMEM_E_LIMIT);

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -453,6 +454,18 @@ size_t gm_daemon_said(const struct gm_daemon *daemon, const char *words)
 		n++;
 	free(log);
 	return n;
+}
+
+const char *gm_own_user(void)
+{
+	static char text[64];
+	const struct passwd *entry = getpwuid(getuid());
+
+	if (entry)
+		snprintf(text, sizeof(text), "user %.48s", entry->pw_name);
+	else
+		snprintf(text, sizeof(text), "uid %u", getuid());
+	return text;
 }
 
 void gm_become_stranger(void)

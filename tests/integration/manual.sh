@@ -165,7 +165,7 @@ got=$(for words in 'uid:alice max=48G priority=-10' 'uid:bob guarantee=16G'; do
 	"$ctl" limit set $words --device 0
 done)
 is "limits are set as gpumemctl(1) says" "$page" "$got"
-is "the next request is refused as it says" "over a limit: uid 1002 may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit" \
+is "the next request is refused as it says" "over a limit: user alice may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit" \
 	"$(ask alice1 alloc 2G)"
 is "a lower limit shows her as over" "uid:alice 0 32.0G - -10 48.0G 3 over run-time" \
 	"$("$ctl" limit set uid:alice max=32G --device 0 | tail -n 1 | plain)"

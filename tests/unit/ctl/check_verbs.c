@@ -276,6 +276,7 @@ START_TEST(pools_show_totals_and_buckets_wherever_their_packets_fall)
 	has(text, "75%");
 	has(text, "128.0M");
 	has(text, "…");
+	has(text, " user root in 01234");
 	fits_screen(text, 24);
 	free(text);
 	json_t *json = run_json("pools", script_pools);
@@ -287,6 +288,12 @@ START_TEST(pools_show_totals_and_buckets_wherever_their_packets_fall)
 	ck_assert_str_eq(json_string_value(at(json, "buckets", 0, "transport")), "fd");
 	ck_assert_str_eq(json_string_value(at(json, "buckets", 1, "transport")), "unknown");
 	ck_assert_str_eq(json_string_value(at(json, "buckets", 1, "domain")), "fresh");
+	ck_assert_str_eq(json_string_value(at(json, "buckets", 1, "domain_name")), "fresh");
+	ck_assert_int_eq(
+		strncmp(json_string_value(at(json, "buckets", 0, "domain")), "uid 0 in ", 9), 0);
+	ck_assert_int_eq(strncmp(json_string_value(at(json, "buckets", 0, "domain_name")),
+				 "user root in ", 13),
+		0);
 	json_decref(json);
 }
 END_TEST
@@ -617,6 +624,7 @@ static void script_config(struct gm_fake *f, void *user)
 	packet.limits = &limits;
 	limits.n_limits = 3;
 	limits.limits = all;
+	limits.hidden_owners = 2;
 	for (size_t i = 0; i < 3; i++) {
 		rows[i].owner = (char *)(i == 2 ? "client:trainer" : "uid:1002");
 		rows[i].device = i == 1;
@@ -637,6 +645,7 @@ START_TEST(config_show_names_the_source_of_each_value)
 	has(text, "fraction");
 	has(text, "/etc/gpumemd");
 	has(text, "set at run time");
+	has(text, "2 more owners have limits");
 	fits_screen(text, 24);
 	free(text);
 	text = run("config", script_config, true, &options);
