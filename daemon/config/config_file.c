@@ -194,7 +194,7 @@ static int file_scan_header(struct file *file, const char *start, const char *en
 	return r;
 }
 
-/* A key in a section that was refused. */
+/* A key in no section, or in one that was refused. */
 static int file_scan_stray(
 	struct file *file, const char *name, const char *value, const char *end, uint32_t line)
 {
@@ -227,14 +227,14 @@ static int file_scan_key(
 	else if (before_sections)
 		r = COMPLAIN(file, line, "%s: stands before any section; put [%s] above it", shown,
 			GM_CONFIG_SECTION);
-	else if (!file->section) /* its header was complained about */
-		r = GM_CONFIG_E_REFUSED;
-	else if (file->refused)
+	else if (!file->section || file->refused) /* its header was complained about */
 		r = file_scan_stray(file, name, equals + 1, end, line);
 	else
 		r = file->ops->key(file->ctx, file->section, name, line);
 
-	if (r > 0 && (!equals || !name[0] || !file->section))
+	if (r > 0 && equals && name[0] && before_sections)
+		r = file_scan_stray(file, name, equals + 1, end, line);
+	else if (r > 0 && (!equals || !name[0]))
 		r = file_tell_stray(file, name[0] ? name : NULL, line);
 
 	/* Nobody knows where the keys below an indented header belong. */

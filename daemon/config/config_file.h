@@ -24,8 +24,8 @@ struct gm_config_file_ops {
 	int (*value)(
 		void *ctx, const char *section, const char *key, const char *value, uint32_t line);
 	/* section is NULL if nobody knows to which one the line belongs. key is NULL if nobody
-	 * knows what the line was to set. Only lines of a refused section have a value to be
-	 * checked; for others it is NULL. */
+	 * knows what the line was to set. Assignments have a value to be checked; for other lines
+	 * it is NULL. */
 	int (*stray)(
 		void *ctx, const char *section, const char *key, const char *value, uint32_t line);
 };

@@ -158,8 +158,11 @@ static void reader_doubt(struct gm_config_reader *reader, const char *section, c
 		limit->doubtful = true;
 }
 
+/* section: NULL if nobody knows which. */
 static enum gm_config_place reader_place_of(const char *section)
 {
+	if (!section)
+		return ANYWHERE;
 	if (gm_config_limit_is_section(section))
 		return GM_CONFIG_LIMIT;
 	const char *device = reader_device_name(section);

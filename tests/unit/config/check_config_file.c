@@ -22,11 +22,31 @@ START_TEST(lines_that_are_none_are_refused)
 		"3: \"foo\" is neither a section, nor \"key = value\", nor a comment; a value cannot continue on another line\n"
 		"4: there is no key before the equals sign\n"
 		"5: a section's name has no closing bracket\n"
+		"6: fraction: \"7\" is not a fraction, such as 0.9 or 90%\n"
 		"7: \"x\" follows a section's name; put it on a line of its own\n"
+		"8: decay: \"x\" is not a time, such as 100ms, 10s or 5min\n"
 		"11: \"2s\" is neither a section, nor \"key = value\", nor a comment; a value cannot continue on another line\n"
 		"12: a comment must begin at the start of the line\n"
 		"13: a section's name must begin at the start of the line\n"
+		"14: size: \"x\" is not a size, such as 512M or 1.5G\n"
 		"16: there is no key before the equals sign");
+}
+END_TEST
+
+START_TEST(keys_are_checked_below_a_header_that_is_none)
+{
+	refuse_text("fractoin = 1\ntrust = nobody\nsize = 1G\n[gpumemd\ncolour = red\nmax = much\n"
+		    "trust = uid\nsize = 1G\npriority = 1\n[limit uid:0] # root\nmx = 1\n",
+		"1: fractoin: stands before any section; put [gpumemd] above it\n"
+		"1: fractoin: unknown key; did you mean fraction?\n"
+		"2: trust: stands before any section; put [gpumemd] above it\n"
+		"2: trust: \"nobody\" is not one of uid, container, client\n"
+		"3: size: stands before any section; put [gpumemd] above it\n"
+		"4: a section's name has no closing bracket\n"
+		"5: colour: unknown key; see gpumemd.conf(5)\n"
+		"6: max: \"much\" is not a size, such as 512M or 1.5G\n"
+		"10: \"# root\" follows a section's name; put it on a line of its own\n"
+		"11: mx: unknown key; did you mean max?");
 }
 END_TEST
 
@@ -78,10 +98,11 @@ START_TEST(bytes_that_are_no_text_are_refused_with_the_line)
 	/* A header that cannot be read leaves its keys without a place, which is not their fault.
 	 */
 	ck_assert_int_eq(LOAD("[gpum\xff"
-			      "emd]\nx = 1\n[device 0]\ny = 1\n"),
+			      "emd]\ntrust = uid\nx = 1\n[device 0]\ny = 1\n"),
 		-EINVAL);
 	ck_assert_ptr_null(strstr(error, ":2:"));
-	ck_assert_ptr_nonnull(strstr(error, ":4: y: unknown key"));
+	ck_assert_ptr_nonnull(strstr(error, ":3: x: unknown key"));
+	ck_assert_ptr_nonnull(strstr(error, ":5: y: unknown key"));
 }
 END_TEST
 
@@ -410,6 +431,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, make_folder, remove_folder);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, lines_that_are_none_are_refused);
+	tcase_add_test(tcase, keys_are_checked_below_a_header_that_is_none);
 	tcase_add_test(tcase, files_made_on_other_systems_are_read);
 	tcase_add_test(tcase, bytes_that_are_no_text_are_refused_with_the_line);
 	tcase_add_test(tcase, long_lines_are_neither_cut_nor_too_much);
