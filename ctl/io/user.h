@@ -26,4 +26,11 @@ const char *gm_user_sentence(const char *sentence, char *text, size_t room);
  * user; a number needs no name. */
 int gm_user_find(const char *text, uid_t *ret_uid);
 
+/*
+ * Whether a user could open a file or a folder for reading. A child process of that user tries.
+ * Returns 0 or -EACCES, or another negative errno if there is no answer: -ENOENT if there is no such
+ * user, -EPERM if this process cannot become that user.
+ */
+int gm_user_may_read(const char *user, const char *path);
+
 #endif

@@ -96,6 +96,39 @@ else
 fi
 XDG_CONFIG_HOME=$dir/xdg "$gpumemctl" config check >"$dir/stdout" 2>&1
 check "without a file's name it reads and names what this user's daemon would read" says "$default: "
+
+# Root can read files that the service, which is another user, cannot. This is shown with an /etc of our own.
+etc_script='
+	mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/gpumemd/gpumemd.conf.d && cp "$dir/passwd" /etc/passwd || exit 77
+	printf "[gpumemd]\ntrust = nobody\n" >/etc/gpumemd/gpumemd.conf
+	echo "[gpumemd]" >/etc/gpumemd/gpumemd.conf.d/10-a.conf
+	chmod "$1" /etc/gpumemd/gpumemd.conf && chmod "$2" /etc/gpumemd/gpumemd.conf.d/10-a.conf && chmod "$3" /etc/gpumemd/gpumemd.conf.d
+	"$gpumemctl" config check "${@:4}"'
+check_etc() { # STATUS MODES...
+	local want=$1
+	gpumemctl=$gpumemctl dir=$dir unshare --mount bash -c "$etc_script" bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
+	status=$?
+	[ "$status" = "$want" ]
+}
+printf 'root:x:0:0::/:/bin/sh\ngpumemd:x:64997:64997::/:/bin/sh\n' >"$dir/passwd"
+if has_users && unshare --mount mount -t tmpfs none /etc 2>"$dir/stderr"; then
+	check "config check as root names the files that the service cannot read" all "check_etc 1 600 600 755" \
+		"complains '/etc/gpumemd/gpumemd.conf: cannot be read by the user gpumemd'" \
+		"complains '/etc/gpumemd/gpumemd.conf.d/10-a.conf: cannot be read by the user gpumemd'" \
+		"complains 'gpumemd.conf:2: trust: '" "! complains 'conf.d: cannot be read'"
+	check "and the folder of its drop-ins" all "check_etc 1 644 644 700" "complains 'gpumemd.conf.d: cannot be read by the user'" \
+		"! complains 'gpumemd.conf: cannot be read'"
+	check "but complains of nothing that it can read" all "check_etc 1 644 644 755" "! complains 'cannot be read'"
+	check "nor of a file that is not the service's" all "check_etc 1 600 600 755 /etc/gpumemd/gpumemd.conf" \
+		"! complains 'cannot be read'"
+	sed -i /gpumemd/d "$dir/passwd"
+	check "nor where there is no such user" all "check_etc 1 600 600 755" "! complains 'cannot be read'"
+else
+	for name in "config check as root names the files that the service cannot read" "and the folder of its drop-ins" \
+		"but complains of nothing that it can read" "nor of a file that is not the service's" "nor where there is no such user"; do
+		ok "$name # SKIP needs root to become another user"
+	done
+fi
 run 1 config check "$dir/missing.conf"
 check "a file that is named must exist" all "[ $status = 1 ]" "complains missing.conf"
 check "and nothing else is said about it" silent stdout
