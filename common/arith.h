@@ -2,6 +2,7 @@
 #ifndef GM_COMMON_ARITH_H
 #define GM_COMMON_ARITH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Arithmetic on sizes and times that neither wraps around nor overflows. */
@@ -26,6 +27,14 @@ static inline uint64_t gm_minus(uint64_t a, uint64_t b)
 static inline uint64_t gm_plus(uint64_t a, uint64_t b)
 {
 	return b < UINT64_MAX - a ? a + b : UINT64_MAX;
+}
+
+/* Whether a user that has own of the all things that exist may have one more, where there may be most:
+ * it must leave as many to the others. So one user gets half at most, two get three quarters, and
+ * the next one always finds some left. */
+static inline bool gm_leaves_enough(uint64_t own, uint64_t all, uint64_t most)
+{
+	return own < gm_minus(most, all);
 }
 
 /* The next multiple of step, which must be a power of two. */

@@ -34,6 +34,15 @@
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
+	X(SESSIONS, 8192, \
+		"a further session is refused; a uid may have as many as it leaves to others") \
+	X(BARE_LEASES, 262144, \
+		"a further lease, or a further open, is refused; a uid may have as many leases " \
+		"that it opened or that have no chunks as it leaves to others") \
+	X(SHARES, 65536, \
+		"a further share is refused; a uid may have as many as it leaves to others") \
+	X(ESTATES, 16384, \
+		"as with the next one; a uid may have as many as it leaves to others") \
 	X(ESTATES_PER_UID, 1024, \
 		"a further client is refused if none of the uid's clients runs in its unit, " \
 		"container and group") \

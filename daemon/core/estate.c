@@ -13,13 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The estates of one uid. */
-struct gm_estate_user {
-	uid_t uid;
-	uint32_t n;
-	struct gm_estate *list;
-	UT_hash_handle hh;
-};
+#include "common/arith.h"
 
 /* A name that is too long for a limit counts as none, as in gm_session_info. */
 static bool estate_same_name(const char *mine, const char *name)
@@ -104,8 +98,11 @@ int gm_estate_get(
 		return -ENOMEM;
 
 	struct gm_estate *estate = estate_find(user, info);
-	if (!estate && user->n >= GM_LIMIT_ESTATES_PER_UID)
-		return -EUSERS;
+	if (!estate && (user->n >= GM_LIMIT_ESTATES_PER_UID ||
+			       !gm_leaves_enough(user->n, core->n_estates, GM_LIMIT_ESTATES))) {
+		estate_user_put(core, user);
+		return -EMLINK;
+	}
 	if (!estate)
 		estate = estate_new(core, user, info);
 	if (!estate) {

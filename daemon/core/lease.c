@@ -63,11 +63,28 @@ static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, st
 	return 0;
 }
 
+/* Counts a lease that the session opened, or that it made and that has no chunks. Memory does not
+ * bound the number of those. */
+static void lease_count_bare(const struct gm_session *session)
+{
+	session->estate->user->n_bare++;
+	session->core->n_bare++;
+}
+
+static void lease_uncount_bare(const struct gm_session *session)
+{
+	assert(session->estate->user->n_bare > 0);
+	session->estate->user->n_bare--;
+	session->core->n_bare--;
+}
+
 int gm_lease_begin(struct gm_lease *lease)
 {
 	int r = lease_hold_add(lease, lease->maker, &lease->own);
-	if (r == 0)
+	if (r == 0) {
 		lease->core->n_leases++;
+		lease_count_bare(lease->maker);
+	}
 	return r;
 }
 
@@ -75,6 +92,8 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 {
 	uint64_t first = lease->next_index;
 	struct gm_chunk *chunk;
+	if (!lease->chunks && chunks)
+		lease_uncount_bare(lease->maker);
 	DL_FOREACH (chunks, chunk) {
 		assert(chunk->state == GM_CHUNK_LEASED && !chunk->lease);
 		chunk->lease = lease;
@@ -123,6 +142,7 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 		return r;
 	}
 	lease->n_opens++;
+	lease_count_bare(session);
 
 	if (session->info.domain != lease->domain)
 		lease->across = true;
@@ -167,6 +187,8 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 	struct gm_account *account = lease_payer_account(lease);
 	bool made = lease->maker == session;
 
+	if (!made || !lease->chunks)
+		lease_uncount_bare(session);
 	if (made) {
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
@@ -309,6 +331,8 @@ gpumem_status gm_lease_return_chunks(
 	if (lease->user_bytes > lease->bytes)
 		lease->user_bytes = lease->bytes;
 	if (n > 0) {
+		if (!lease->chunks)
+			lease_count_bare(session);
 		gm_session_changed(session, device);
 		gm_reserve_settle(device);
 	}

@@ -266,10 +266,8 @@ static gpumem_status request_check(
 	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
 		return gm_refuse(GPUMEM_E_INVALID, detail, "the tag is longer than %d bytes",
 			GM_LIMIT_NAME_BYTES);
-	if (gm_session_full(session))
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
-			"this client has %d leases, which is the most; return some, or grow one",
-			GM_LIMIT_LEASES_PER_CLIENT);
+	if (gm_session_full(session, detail))
+		return GPUMEM_E_LIMIT;
 	return GPUMEM_OK;
 }
 

@@ -115,12 +115,19 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	if (r < 0)
 		return r;
 
+	if (!gm_leaves_enough(estate->user->n_sessions, core->n_sessions, GM_LIMIT_SESSIONS)) {
+		gm_estate_unref(estate);
+		return -ENOSPC;
+	}
+
 	struct gm_session *session = gm_session_make(core, info, false);
 	if (!session) {
 		gm_estate_unref(estate);
 		return -ENOMEM;
 	}
 	session->estate = estate;
+	estate->user->n_sessions++;
+	core->n_sessions++;
 	session_new_token(session, ret_token);
 	*ret_session = session;
 	return 0;
@@ -172,9 +179,24 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 	return gm_ledger_room(&d->ledger, &session->payer.accounts[device], gm_device_ceiling(d));
 }
 
-bool gm_session_full(const struct gm_session *session)
+bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	return HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT;
+	const struct gm_estate_user *user = session->estate->user;
+
+	if (HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT) {
+		gm_say(detail,
+			"this client has %d leases, which is the most; return some, or grow one",
+			GM_LIMIT_LEASES_PER_CLIENT);
+		return true;
+	}
+	if (!gm_leaves_enough(user->n_bare, session->core->n_bare, GM_LIMIT_BARE_LEASES)) {
+		gm_say(detail,
+			"uid %u has %llu leases that it opened or that are empty, as many as it leaves "
+			"to others; the most is %d for all; return some",
+			user->uid, (unsigned long long)user->n_bare, GM_LIMIT_BARE_LEASES);
+		return true;
+	}
+	return false;
 }
 
 bool gm_session_owner(
@@ -273,6 +295,8 @@ static void session_end(struct gm_session *session, bool died)
 		gm_ladder_gone(&env->devices[d], payer);
 
 	struct gm_estate *estate = session->estate;
+	estate->user->n_sessions--;
+	session->core->n_sessions--;
 	gm_session_unmake(session);
 	gm_estate_unref(estate);
 	session_settle_all(env);

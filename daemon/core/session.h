@@ -28,7 +28,9 @@ struct gm_session_info {
 	const char *unit, *container, *name;
 };
 
-/* Makes a session and its resume token. Core keeps only the token's hash. */
+/* Makes a session and its resume token. Core keeps only the token's hash. -ENOMEM; -ESHUTDOWN;
+ * -ENOSPC: the uid has as many sessions as it leaves to others (GM_LIMIT_SESSIONS); -EMLINK: its
+ * sessions are in too many units, containers and groups (GM_LIMIT_ESTATES_PER_UID). */
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);
 uint64_t gm_session_id(const struct gm_session *session);

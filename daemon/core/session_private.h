@@ -34,6 +34,7 @@ struct gm_core {
 	struct gm_estate *estate_list;  /* oldest first */
 	uint64_t n_estates;
 	uint64_t n_leases;
+	uint64_t n_sessions, n_bare, n_shares; /* of all users; see struct gm_estate_user */
 	struct gm_core_counters counters;
 	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
 };
@@ -76,8 +77,9 @@ struct gm_session *gm_session_make(
 	struct gm_core *core, const struct gm_session_info *info, bool estate);
 /* Takes a session that holds nothing out of the payers and frees it. */
 void gm_session_unmake(struct gm_session *session);
-/* Whether the session holds as many leases as it may, with those it asked for. */
-bool gm_session_full(const struct gm_session *session);
+/* Whether the session holds as many leases as it may, with those it asked for. detail says which
+ * bound that is. */
+bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
 /* For gm_quotas.owner_of. */
 bool gm_session_owner(
 	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
@@ -100,8 +102,20 @@ struct gm_estate {
 	struct gm_estate *all_prev, *all_next; /* oldest first */
 };
 
+/* What one uid makes the daemon keep. It exists while the uid has an estate. Each count is bounded by
+ * a row of common/limits.h and by gm_leaves_enough(). */
+struct gm_estate_user {
+	uid_t uid;
+	uint32_t n;         /* estates */
+	uint64_t n_sessions;
+	uint64_t n_bare;    /* leases that its sessions opened, or made and have no chunks */
+	uint64_t n_shares;
+	struct gm_estate *list;
+	UT_hash_handle hh;
+};
+
 /* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
- * -EUSERS: the uid has GM_LIMIT_ESTATES_PER_UID of them. */
+ * -EMLINK: the uid has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
 int gm_estate_get(
 	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate);
 struct gm_estate *gm_estate_ref(struct gm_estate *estate);

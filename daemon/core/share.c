@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/token.h"
 
 static void share_free(struct gm_share *share)
@@ -18,6 +19,8 @@ static void share_free(struct gm_share *share)
 	struct gm_lease *lease = share->lease;
 	assert(lease->maker->n_shares > 0);
 	lease->maker->n_shares--;
+	lease->estate->user->n_shares--;
+	lease->core->n_shares--;
 	DL_DELETE(lease->shares, share);
 	HASH_DEL(lease->core->shares, share);
 	free(share);
@@ -33,6 +36,7 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES])
 {
 	struct gm_core *core = session->core;
+	struct gm_estate_user *user = session->estate->user;
 	uint8_t token[GM_TOKEN_BYTES];
 	if (lease->maker != session)
 		return GPUMEM_E_DENIED;
@@ -47,7 +51,8 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	default:
 		return GPUMEM_E_INVALID;
 	}
-	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT ||
+		!gm_leaves_enough(user->n_shares, core->n_shares, GM_LIMIT_SHARES))
 		return GPUMEM_E_LIMIT;
 
 	struct gm_share *share = calloc(1, sizeof(*share));
@@ -66,6 +71,8 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 
 	DL_APPEND(lease->shares, share);
 	session->n_shares++;
+	user->n_shares++;
+	core->n_shares++;
 	memcpy(ret_token, token, sizeof(token));
 	explicit_bzero(token, sizeof(token));
 	return GPUMEM_OK;
@@ -108,12 +115,35 @@ gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM
 		return GPUMEM_E_DISCONNECTED;
 	if (lease->n_opens >= GM_LIMIT_OPENERS_PER_LEASE)
 		return GPUMEM_E_LIMIT;
-	if (!gm_lease_find_hold(lease, session) && gm_session_full(session))
+	char unsaid[GM_DETAIL_BYTES];
+	if (!gm_lease_find_hold(lease, session) && gm_session_full(session, unsaid))
 		return GPUMEM_E_LIMIT;
 	if (gm_lease_add_opener(lease, session, share->options.read_only) < 0)
 		return GPUMEM_E_HOST_MEMORY;
 	*ret_lease = lease;
 	return GPUMEM_OK;
+}
+
+void gm_session_say_share_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_estate_user *user = session->estate->user;
+
+	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+		gm_say(detail, "this client has %d shares, which is the most; unshare a lease first",
+			GM_LIMIT_SHARES_PER_CLIENT);
+	else
+		gm_say(detail,
+			"uid %u has %llu shares, as many as it leaves to others; the most is %d for "
+			"all; unshare a lease first",
+			user->uid, (unsigned long long)user->n_shares, GM_LIMIT_SHARES);
+}
+
+void gm_session_say_open_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
+	if (!gm_session_full(session, detail))
+		gm_say(detail,
+			"the lease is open %d times, which is the most; a client must return it first",
+			GM_LIMIT_OPENERS_PER_LEASE);
 }
 
 gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease)

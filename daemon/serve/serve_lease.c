@@ -456,11 +456,11 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	uint8_t token[GM_TOKEN_BYTES];
 	gpumem_status status = gm_lease_share(serve_session(peer), lease, &options, token);
 	if (status != GPUMEM_OK) {
-		const char *detail = "the lease cannot be shared";
+		char detail[GM_DETAIL_BYTES] = "the lease cannot be shared";
 		if (status == GPUMEM_E_LIMIT)
-			detail = "this client has as many shares as allowed; unshare one first";
+			gm_session_say_share_limit(serve_session(peer), detail);
 		else if (status == GPUMEM_E_DENIED)
-			detail = "only the client that made a lease can share it";
+			gm_say(detail, "only the client that made a lease can share it");
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
@@ -487,13 +487,13 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	gpumem_status status = gm_session_open(serve_session(peer), open->token.data,
 		identity->groups, identity->n_groups, &lease);
 	if (status != GPUMEM_OK) {
-		const char *detail = "the lease cannot be opened";
+		char detail[GM_DETAIL_BYTES] = "the lease cannot be opened";
 		if (status == GPUMEM_E_NOT_FOUND)
-			detail = "this token opens nothing for this client: the sharing may have "
-				 "ended, or be meant for somebody else";
+			gm_say(detail,
+				"this token opens nothing for this client: the sharing may have "
+				"ended, or be meant for somebody else");
 		else if (status == GPUMEM_E_LIMIT)
-			detail = "the lease is open as often as allowed, or this client holds as "
-				 "many leases as allowed; return one first";
+			gm_session_say_open_limit(serve_session(peer), detail);
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}

@@ -119,6 +119,20 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 			user);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
+	case -ENOSPC:
+		snprintf(detail, sizeof(detail),
+			"uid %u has as many sessions as it leaves to others; the most is %d for all; "
+			"end some of its clients",
+			gm_peer_identity(peer)->uid, GM_LIMIT_SESSIONS);
+		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
+		break;
+	case -EMLINK:
+		snprintf(detail, sizeof(detail),
+			"uid %u has clients, or has left memory, in too many units, containers and "
+			"groups; the most is %d, and %d for all; start the client where the uid has one",
+			gm_peer_identity(peer)->uid, GM_LIMIT_ESTATES_PER_UID, GM_LIMIT_ESTATES);
+		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
+		break;
 	case -EDQUOT:
 		snprintf(detail, sizeof(detail),
 			"%s has as many connections and sessions as the daemon's file descriptors "

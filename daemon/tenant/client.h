@@ -99,6 +99,8 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
  * Returns 0, or a negative errno:
  *   -EACCES  the token is wrong, or the client belongs to another process
  *   -EUSERS  the user has as many clients as allowed
+ *   -ENOSPC  the user has as many as it leaves to others (GM_LIMIT_SESSIONS)
+ *   -EMLINK  the user's clients are in too many units, containers and groups
  *   -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,

@@ -198,7 +198,7 @@ START_TEST(an_estate_too_many_is_refused)
 		ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &more[i]), 0);
 	}
 	snprintf(box, sizeof(box), "another");
-	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), -EUSERS);
+	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), -EMLINK);
 
 	/* Another uid is not affected, and further clients where the uid has some are welcome. */
 	in_box.uid = 1001;
@@ -211,6 +211,80 @@ START_TEST(an_estate_too_many_is_refused)
 	gm_session_end_died(more[2]);
 	snprintf(box, sizeof(box), "another");
 	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), 0);
+}
+END_TEST
+
+START_TEST(a_uid_leaves_sessions_to_others)
+{
+	GM_LIMIT_TEST(SESSIONS);
+	struct gm_session_info many = {.pid = 7, .uid = 1001, .domain = 1};
+	struct gm_session *other, *last = NULL;
+	uint64_t n = 0;
+	int r;
+
+	/* The fixture has one session of another uid. */
+	while ((r = gm_session_new(fake.core, &many, next, &other)) == 0) {
+		last = other;
+		n++;
+	}
+	ck_assert_int_eq(r, -ENOSPC);
+	ck_assert_uint_eq(n, GM_LIMIT_SESSIONS / 2);
+	many.uid = 1002;
+	for (n = 0; gm_session_new(fake.core, &many, next, &other) == 0;)
+		n++;
+	ck_assert_uint_eq(n, GM_LIMIT_SESSIONS / 4);
+	gm_session_end_died(last);
+	many.uid = 1001;
+	ck_assert_int_eq(gm_session_new(fake.core, &many, next, &other), -ENOSPC);
+	gm_session_end_died(other = fake_session(&fake, 1, 1003));
+}
+END_TEST
+
+START_TEST(estates_are_left_to_others)
+{
+	GM_LIMIT_TEST(ESTATES);
+	char box[16];
+	struct gm_session_info in_box = {.pid = 7, .domain = 1, .container = box};
+	struct gm_session *other;
+	struct gm_core_device_info device = fake_info(64 * GiB);
+	struct fake_core large;
+	fake_core_init(&large);
+	uint32_t n0 = fake_core_add(&large, &device);
+	uint64_t n = 0;
+	int r = 0;
+
+	/* The estates outlive the sessions: each leaves memory that another uid holds. */
+	struct gm_session *holder = fake_session(&large, 1, 4000);
+	for (in_box.uid = 2000; in_box.uid < 2100; in_box.uid++) {
+		for (uint64_t i = 0; i < GM_LIMIT_ESTATES_PER_UID; i++) {
+			struct gm_lease *l, *opened;
+			snprintf(box, sizeof(box), "box %u", (unsigned)i);
+			r = gm_session_new(large.core, &in_box, next, &other);
+			if (r < 0)
+				break;
+			n++;
+			l = fake_lease(&large, other, n0, MiB);
+			ck_assert_int_eq(gm_lease_share(other, l,
+						 &(struct gm_share_options){
+							 .audience = GM_AUDIENCE_UID, .id = 4000},
+						 token),
+				GPUMEM_OK);
+			/* One session may not hold as many leases. */
+			if (n % 8192 == 0)
+				holder = fake_session(&large, 1, 4000);
+			ck_assert_int_eq(
+				gm_session_open(holder, token, NULL, 0, &opened), GPUMEM_OK);
+			gm_session_end_unmapped(other);
+		}
+	}
+	ck_assert_int_eq(r, -EMLINK);
+	ck_assert_uint_lt(n, GM_LIMIT_ESTATES);
+	ck_assert_uint_gt(n, GM_LIMIT_ESTATES - 100);
+	/* Where there is an estate already, a client is welcome. */
+	in_box.uid = 2000;
+	snprintf(box, sizeof(box), "box 1");
+	ck_assert_int_eq(gm_session_new(large.core, &in_box, next, &other), 0);
+	fake_core_deinit(&large);
 }
 END_TEST
 
@@ -279,6 +353,8 @@ int main(void)
 	tcase_add_test(tcase, a_process_that_ends_in_quarantine_gives_everything_up);
 	tcase_add_test(tcase, without_memory_there_is_no_session);
 	tcase_add_test(tcase, an_estate_too_many_is_refused);
+	tcase_add_test(tcase, a_uid_leaves_sessions_to_others);
+	tcase_add_test(tcase, estates_are_left_to_others);
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
 	tcase_add_test(tcase, levels_are_told_when_they_change);
 	tcase_add_test(tcase, devices_are_bounded_and_come_before_sessions);

@@ -275,6 +275,97 @@ START_TEST(a_share_too_many_is_refused)
 }
 END_TEST
 
+/* Makes tokens for all leases of the uid until none is granted any more. */
+static uint64_t share_until_refused(uid_t uid, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_share_options options = {0};
+	struct gm_session *session = NULL;
+	struct gm_lease *lease = NULL;
+
+	for (uint64_t n = 0;; n++) {
+		if (n % GM_LIMIT_SHARES_PER_CLIENT == 0) {
+			session = fake_session(&fake, 1, uid);
+			lease = fake_lease(&fake, session, d, MiB);
+		}
+		gpumem_status status = gm_lease_share(session, lease, &options, token);
+		if (status == GPUMEM_OK)
+			continue;
+		ck_assert_int_eq(status, GPUMEM_E_LIMIT);
+		gm_session_say_share_limit(session, detail);
+		gm_session_end_unmapped(session);
+		return n;
+	}
+}
+
+START_TEST(a_uid_leaves_shares_to_others)
+{
+	GM_LIMIT_TEST(SHARES);
+	char detail[GM_DETAIL_BYTES];
+
+	ck_assert_uint_eq(share_until_refused(1000, detail), GM_LIMIT_SHARES / 2);
+	ck_assert_ptr_nonnull(strstr(detail, "uid 1000"));
+	ck_assert_ptr_nonnull(strstr(detail, "65536"));
+	ck_assert_uint_eq(share_until_refused(1001, detail), GM_LIMIT_SHARES / 4);
+	ck_assert_uint_eq(share_until_refused(1002, detail), GM_LIMIT_SHARES / 8);
+}
+END_TEST
+
+/* The uid opens leases that another one made, and makes leases that it empties. */
+START_TEST(a_uid_leaves_opened_and_empty_leases_to_others)
+{
+	GM_LIMIT_TEST(BARE_LEASES);
+	const uint64_t most = GM_LIMIT_BARE_LEASES / 2, leases = 256;
+	struct fake_core_tokens {
+		uint8_t token[GM_TOKEN_BYTES];
+	} tokens[256];
+	struct gm_session *opener = NULL, *first = NULL;
+	struct gm_lease *opened, *empty;
+	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 1001};
+	char detail[GM_DETAIL_BYTES];
+
+	for (uint64_t i = 0; i < leases; i++)
+		ck_assert_int_eq(gm_lease_share(maker, fake_lease(&fake, maker, d, MiB), &options,
+					 tokens[i].token),
+			GPUMEM_OK);
+	first = fake_session(&fake, 1, 1001);
+	empty = fake_lease(&fake, first, d, MiB);
+	uint64_t id = gm_lease_chunk(empty, 0)->id;
+	ck_assert_int_eq(gm_lease_return_chunks(first, empty, &id, 1), GPUMEM_OK);
+
+	for (uint64_t n = 0; n + 1 < most; n++) {
+		if (n % leases == 0)
+			opener = fake_session(&fake, 1, 1001);
+		ck_assert_int_eq(
+			gm_session_open(opener, tokens[n % leases].token, NULL, 0, &opened),
+			GPUMEM_OK);
+	}
+
+	/* One more of either kind is refused, and the refusal names the bound. */
+	opener = fake_session(&fake, 1, 1001);
+	ck_assert_int_eq(
+		gm_session_open(opener, tokens[0].token, NULL, 0, &opened), GPUMEM_E_LIMIT);
+	gm_session_say_open_limit(opener, detail);
+	ck_assert_ptr_nonnull(strstr(detail, "uid 1001"));
+	ck_assert_ptr_nonnull(strstr(detail, "262144"));
+	struct fake_request q;
+	fake_ask(&fake, &q, opener, d, MiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	ck_assert_str_eq(q.detail, detail);
+
+	/* Others are served. An empty lease that grows, or ends, makes room. */
+	fake_lease(&fake, stranger, d, MiB);
+	fake_grow(&fake, &q, first, empty, MiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_int_eq(gm_session_open(opener, tokens[0].token, NULL, 0, &opened), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_session_open(opener, tokens[1].token, NULL, 0, &opened), GPUMEM_E_LIMIT);
+	gm_session_end_died(opener);
+	opener = fake_session(&fake, 1, 1001);
+	ck_assert_int_eq(gm_session_open(opener, tokens[1].token, NULL, 0, &opened), GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(an_opener_too_many_is_refused)
 {
 	GM_LIMIT_TEST(OPENERS_PER_LEASE);
@@ -347,6 +438,8 @@ int main(void)
 	tcase_add_test(tcase, opening_twice_counts_twice);
 	tcase_add_test(tcase, read_only_holds_until_it_is_opened_for_writing);
 	tcase_add_test(tcase, a_share_too_many_is_refused);
+	tcase_add_test(tcase, a_uid_leaves_shares_to_others);
+	tcase_add_test(tcase, a_uid_leaves_opened_and_empty_leases_to_others);
 	tcase_add_test(tcase, an_opener_too_many_is_refused);
 	tcase_add_test(tcase, without_memory_nothing_is_shared_or_opened);
 	suite_add_tcase(suite, tcase);
