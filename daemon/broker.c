@@ -40,6 +40,8 @@
 /* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
  * of the loop, the device threads, the driver and the lookup of a user's name. */
 #define GM_BROKER_FDS_LATER 26
+/* With fewer, no chunk is prepared. */
+#define GM_BROKER_FDS_MANY 1024
 
 /* auto takes the first one that has devices. */
 static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
@@ -325,6 +327,8 @@ static int broker_start_loop(struct gm_broker *broker)
 		uv_timer_init(&broker->loop, timers[i]); /* cannot fail */
 		timers[i]->data = broker;
 	}
+	uv_prepare_init(&broker->loop, &broker->turn); /* cannot fail */
+	broker->turn.data = broker;
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		r = uv_signal_init(&broker->loop, &broker->signals[i]);
@@ -435,6 +439,10 @@ static void broker_share_fds(struct gm_broker *broker)
 		;
 	if (folder)
 		closedir(folder);
+	if (broker->ops->prepare && limit >= GM_BROKER_FDS_MANY) {
+		uv_prepare_start(&broker->turn, gm_broker_on_turn);
+		n += GM_COPIES;
+	}
 	gm_fd_budget_init(&broker->fds, limit, n);
 	gm_core_share_fds(broker->core, &broker->fds);
 	broker->hub.lanes.budget = &broker->fds;

@@ -126,6 +126,21 @@ static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
 	       broker->ops->in_use(broker->backend, &chunk->handle);
 }
 
+/* A client that returns thousands of chunks must not hold up the loop with as many calls of open(). */
+static void broker_core_pooled(void *ctx, const struct gm_chunk *chunk)
+{
+	struct gm_broker *broker = ctx;
+	if (broker->to_prepare == 0 || chunk->handle.fd < 0)
+		return;
+	broker->to_prepare--;
+	broker->ops->prepare(broker->backend, &chunk->handle);
+}
+
+void gm_broker_on_turn(uv_prepare_t *turn)
+{
+	((struct gm_broker *)turn->data)->to_prepare = GM_COPIES;
+}
+
 static void broker_core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
@@ -244,6 +259,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.terminate = broker_core_terminate,
 	.probe = broker_core_probe,
 	.in_use = broker_core_in_use,
+	.pooled = broker_core_pooled,
 	.trouble = broker_core_trouble,
 	.wake_at = broker_core_wake_at,
 	.event = broker_core_event,

@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "daemon/backend/backend.h"
+#include "daemon/backend/copies.h"
 #include "daemon/backend/worker.h"
 #include "daemon/broker.h"
 #include "daemon/front.h"
@@ -26,7 +27,9 @@ struct gm_broker {
 	bool loop_open;
 	uv_signal_t signals[3];
 	uv_timer_t tick, sample, watchdog, stop;
-	uint64_t tick_ns; /* when core wants to be called again */
+	uint64_t tick_ns;    /* when core wants to be called again */
+	uv_prepare_t turn;   /* begins each turn of the loop */
+	uint32_t to_prepare; /* so many pooled chunks may still be prepared in this turn */
 	struct gm_terminator *terminator;
 
 	struct gm_front front;
@@ -53,6 +56,8 @@ extern const struct gm_worker_events gm_broker_device_events;
 void gm_broker_check_idle(struct gm_broker *broker);
 /* Runs core's timed work after the clients' pages were flushed. ctx is the broker. */
 void gm_broker_on_flushed(void *ctx);
+/* A turn of the loop begins. */
+void gm_broker_on_turn(uv_prepare_t *turn);
 /* Samples every device that can be measured. */
 void gm_broker_on_sample(uv_timer_t *timer);
 

@@ -17,6 +17,7 @@
 #include "common/memfd.h"
 #include "common/units.h"
 #include "daemon/backend/backend_ram.h"
+#include "daemon/backend/copies.h"
 
 struct gm_host_device {
 	uint64_t total;
@@ -28,6 +29,7 @@ struct gm_host {
 	uint32_t n_devices;
 	struct gm_host_device devices[GM_LIMIT_DEVICES];
 	_Atomic uint64_t next_native;
+	struct gm_copies copies;
 	/* For tests. */
 	int gate;           /* -1: none */
 	uint64_t fail_from; /* 0: never */
@@ -73,6 +75,7 @@ static void host_close(void *backend)
 	struct gm_host *host = backend;
 	if (!host)
 		return;
+	gm_copies_clear(&host->copies);
 	if (host->gate >= 0)
 		close(host->gate);
 	free(host);
@@ -248,6 +251,7 @@ static void host_destroy(void *backend, uint32_t device, enum gm_transport trans
 	struct gm_host *host = backend;
 	if (handle->fd < 0)
 		return;
+	gm_copies_drop(&host->copies, handle->fd);
 	close(handle->fd);
 	handle->fd = -1;
 	atomic_fetch_sub(&host->devices[device].used, bytes);
@@ -255,11 +259,26 @@ static void host_destroy(void *backend, uint32_t device, enum gm_transport trans
 
 static int host_open_fd(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd)
 {
-	return gm_memfd_open(handle->fd, read_only, ret_fd);
+	struct gm_host *host = backend;
+	int copy = read_only ? -1 : gm_copies_take(&host->copies, handle->fd);
+	if (copy < 0)
+		return gm_memfd_open(handle->fd, read_only, ret_fd);
+	*ret_fd = copy;
+	return 0;
+}
+
+static void host_prepare(void *backend, const struct gm_handle *handle)
+{
+	struct gm_host *host = backend;
+	int copy;
+	if (gm_memfd_open(handle->fd, false, &copy) == 0)
+		gm_copies_put(&host->copies, handle->fd, copy);
 }
 
 static bool host_in_use(void *backend, const struct gm_handle *handle)
 {
+	struct gm_host *host = backend;
+	gm_copies_drop(&host->copies, handle->fd);
 	return gm_memfd_in_use(handle->fd) == GM_MEMFD_IN_USE;
 }
 
@@ -275,5 +294,6 @@ const struct gm_backend_ops gm_backend_host = {
 	.adopt = host_adopt,
 	.destroy = host_destroy,
 	.open_fd = host_open_fd,
+	.prepare = host_prepare,
 	.in_use = host_in_use,
 };

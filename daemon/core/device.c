@@ -166,6 +166,8 @@ static bool device_pool(struct gm_device *device, struct gm_chunk *chunk)
 	if (gm_pool_put(&device->pool, chunk, gm_device_now(device)) != 0)
 		return false;
 	gm_env_need_tick(env, gm_pool_decay_due(&device->pool));
+	if (env->ops.pooled)
+		env->ops.pooled(env->ctx, chunk);
 	return true;
 }
 

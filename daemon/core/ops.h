@@ -81,6 +81,8 @@ struct gm_core_ops {
 	 * chunk that is destroyed counts as gone, and a client that returns a chunk is believed.
 	 */
 	bool (*in_use)(void *ctx, const struct gm_chunk *chunk);
+	/* A chunk is in the pool now. Must be quick. */
+	void (*pooled)(void *ctx, const struct gm_chunk *chunk);
 	/* What the device said when it failed to make a chunk just now. Returns false if it said
 	 * nothing. */
 	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);

@@ -18,6 +18,7 @@
 #include "daemon/backend/backend_ram.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
+#include "tests/unit/open_fds.h"
 
 #define MIB UINT64_C(0x100000)
 
@@ -190,6 +191,40 @@ START_TEST(a_read_only_fd_cannot_be_mapped_for_writing)
 }
 END_TEST
 
+START_TEST(a_prepared_chunk_is_sent_by_the_fd_that_was_opened_before)
+{
+	open_with(64 * MIB, 0);
+	unsigned before = open_fds();
+	struct gm_handle handle = create(0, 2 * MIB);
+	int fd, plain;
+
+	ops->prepare(backend, &handle);
+	ck_assert_uint_eq(open_fds(), before + 2);
+	/* Twice is as good as once. */
+	ops->prepare(backend, &handle);
+	ck_assert_uint_eq(open_fds(), before + 2);
+	ck_assert_int_eq(ops->open_fd(backend, &handle, true, &plain), 0);
+	ck_assert_int_eq(fcntl(plain, F_GETFL) & O_ACCMODE, O_RDONLY);
+	ck_assert_uint_eq(open_fds(), before + 3);
+	close(plain);
+	ck_assert_int_eq(ops->open_fd(backend, &handle, false, &fd), 0);
+	ck_assert_uint_eq(open_fds(), before + 2);
+	ck_assert_int_eq(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDWR);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	/* It is an open file of its own, so it is seen. */
+	ck_assert(ops->in_use(backend, &handle));
+	close(fd);
+	ck_assert(!ops->in_use(backend, &handle));
+
+	/* What was prepared and not sent is nobody's. */
+	ops->prepare(backend, &handle);
+	ck_assert(!ops->in_use(backend, &handle));
+	ops->prepare(backend, &handle);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
+	ck_assert_uint_eq(open_fds(), before);
+}
+END_TEST
+
 START_TEST(the_process_at_its_fd_limit_gets_an_error_and_keeps_its_account)
 {
 	open_with(64 * MIB, 0);
@@ -283,6 +318,7 @@ int main(void)
 	tcase_add_test(tests, there_is_no_ipc_transport);
 	tcase_add_test(tests, a_chunk_is_adopted_with_its_contents_only_if_it_is_what_it_should_be);
 	tcase_add_test(tests, a_read_only_fd_cannot_be_mapped_for_writing);
+	tcase_add_test(tests, a_prepared_chunk_is_sent_by_the_fd_that_was_opened_before);
 	tcase_add_test(tests, the_process_at_its_fd_limit_gets_an_error_and_keeps_its_account);
 	tcase_add_test(tests, the_creation_a_test_chose_fails);
 	tcase_add_test(tests, a_creation_waits_at_the_gate_until_it_is_let_through);
