@@ -25,6 +25,11 @@
 #define SCM_PIDFD 0x04
 #endif
 
+/* Since Linux 6.16. */
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 _Static_assert(GM_LIMIT_SOCKET_PATH_BYTES == sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
 	"a path of SOCKET_PATH_BYTES and its end fill the address");
 
@@ -202,4 +207,30 @@ int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket)
 		return -errno;
 	*ret_socket = gm_steal_fd(&fd);
 	return 0;
+}
+
+void gm_seqpacket_refuse_fds(int socket)
+{
+	int no = 0;
+
+	(void)setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
+
+bool gm_seqpacket_may_have_fds(int socket)
+{
+	int passes = 1;
+	socklen_t n = sizeof(passes);
+
+	return getsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &passes, &n) < 0 || passes;
+}
+
+bool gm_seqpacket_has_fds(int socket)
+{
+	char byte;
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+
+	/* There is no room for them, which the kernel says. */
+	return recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT) >= 0 &&
+	       (message.msg_flags & MSG_CTRUNC);
 }

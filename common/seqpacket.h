@@ -40,6 +40,16 @@ int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_
 int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, size_t n_fds);
 
 /*
+ * Whether descriptors of the other end may lie on a socket. Since Linux 6.16, a socket can refuse
+ * them: then who sends one gets EPERM, and connections that come later over a listening socket refuse
+ * them as well.
+ */
+void gm_seqpacket_refuse_fds(int socket);
+bool gm_seqpacket_may_have_fds(int socket);
+/* Whether the next packet has descriptors. Neither the packet nor they are received. */
+bool gm_seqpacket_has_fds(int socket);
+
+/*
  * Connects to a daemon; the socket is CLOEXEC. Waits only if the daemon's queue of connections is
  * full, and then at most wait_ms (-ETIMEDOUT). Other errors are -ENAMETOOLONG (the path is longer than
  * SOCKET_PATH_BYTES), -EINVAL (the path is empty), and those of connect().

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/seqpacket.h"
 #include "daemon/net/endpoint.h"
 
 #define GM_ENDPOINT_BACKLOG 1024
@@ -280,6 +281,7 @@ static int endpoint_bind_and_listen(struct gm_endpoint *endpoint, char why[GM_EN
 	endpoint->own = true;
 	endpoint->device = st.st_dev;
 	endpoint->inode = st.st_ino;
+	gm_seqpacket_refuse_fds(endpoint->socket);
 	if (listen(endpoint->socket, GM_ENDPOINT_BACKLOG) < 0)
 		goto failed;
 	return 0;
@@ -347,6 +349,7 @@ int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDP
 		strcpy(endpoint->path, "(passed, without a path)");
 	}
 
+	gm_seqpacket_refuse_fds(socket);
 	endpoint->socket = socket;
 	return 0;
 }

@@ -32,7 +32,8 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 	gm_wire_arena_init(&hub->arena);
 	hub->in = malloc(GM_LIMIT_PACKET_BYTES);
 	hub->out = malloc(GM_LIMIT_PACKET_BYTES);
-	if (!hub->in || !hub->out) {
+	hub->closer = gm_closer_new();
+	if (!hub->in || !hub->out || !hub->closer) {
 		gm_hub_deinit(hub);
 		return -ENOMEM;
 	}
@@ -70,6 +71,8 @@ void gm_hub_deinit(struct gm_hub *hub)
 	free(hub->in);
 	free(hub->out);
 	hub->in = hub->out = NULL;
+	gm_closer_free(hub->closer);
+	hub->closer = NULL;
 }
 
 void gm_hub_doom(struct gm_hub *hub)

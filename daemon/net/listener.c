@@ -17,6 +17,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/seqpacket.h"
 #include "common/uid_name.h"
 #include "daemon/net/listener.h"
 
@@ -101,7 +102,8 @@ static void listener_refuse(struct gm_listener *listener, int socket,
 			gm_uid_name_say(identity->uid, user), detail);
 	}
 	gm_hub_refuse(listener->hub, socket, status, detail);
-	close(socket);
+	gm_closer_close(listener->hub->closer, identity ? identity->uid : (uint32_t)-1, socket,
+		gm_seqpacket_may_have_fds(socket));
 }
 
 /* A shortage of the daemon's own is not the client's fault. */
@@ -131,10 +133,12 @@ static bool listener_refuses(const struct gm_listener *listener, const struct gm
 			listener->admits ? " of administrators" : "");
 		return true;
 	}
-	if (lane && lane->connections >= listener->per_uid) {
+	uint32_t n = lane ? lane->connections : 0;
+	n += gm_closer_waiting(listener->hub->closer, identity->uid);
+	if (n >= listener->per_uid) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
-			gm_uid_name_say(identity->uid, user), lane->connections);
+			gm_uid_name_say(identity->uid, user), n);
 		return true;
 	}
 	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,

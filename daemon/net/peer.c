@@ -58,6 +58,7 @@ struct gm_peer {
 	uv_timer_t deadline; /* of the hello */
 	struct gm_lane_task retry;
 
+	bool wary; /* descriptors of the other end may lie on the socket: closer.h */
 	bool greeted;
 	bool doomed;
 	bool closed;
@@ -198,7 +199,7 @@ void gm_peer_close(struct gm_peer *peer)
 	gm_lane_remove(&peer->socket);
 	gm_inflight_deinit(&peer->inflight);
 	gm_unread_deinit(&peer->unread);
-	close(peer->socket.fd);
+	gm_closer_close(peer->hub->closer, peer->identity->uid, peer->socket.fd, peer->wary);
 	gm_lane_disconnected(peer->lane);
 	gm_lane_unref(peer->lane);
 	uv_close((uv_handle_t *)&peer->deadline, peer_on_deadline_closed);
@@ -513,9 +514,15 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 	peer_update_events(peer);
 }
 
+static const char peer_sent_fds[] = "clients do not send file descriptors";
+
 static void peer_receive_one(struct gm_peer *peer)
 {
 	struct gm_packet_in in;
+	if (peer->wary && gm_seqpacket_has_fds(peer->socket.fd)) {
+		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, peer_sent_fds);
+		return;
+	}
 	int r = gm_seqpacket_receive(peer->socket.fd, peer->hub->in, GM_LIMIT_PACKET_BYTES, &in);
 	if (r == -EAGAIN)
 		return;
@@ -531,7 +538,7 @@ static void peer_receive_one(struct gm_peer *peer)
 	bool with_fds = in.fds.n > 0 || in.fds_cut;
 	gm_fdlist_deinit(&in.fds);
 	if (with_fds)
-		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, "clients do not send file descriptors");
+		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, peer_sent_fds);
 	else if (in.data_cut)
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, "a packet of more than 65536 bytes");
 	else
@@ -584,6 +591,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	peer->socket.fd = socket;
 	peer->socket.events = EPOLLIN | EPOLLRDHUP;
 	peer->socket.ready = peer_on_ready;
+	peer->wary = gm_seqpacket_may_have_fds(socket);
 	int r = gm_lane_get(&hub->lanes, lane, &peer->lane);
 	if (r == 0)
 		r = gm_lane_add(peer->lane, &peer->socket);

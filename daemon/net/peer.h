@@ -9,6 +9,7 @@
 #include "gpumem/status.h"
 #include "common/log.h"
 #include "common/wire.h"
+#include "daemon/net/closer.h"
 #include "daemon/net/identity.h"
 #include "daemon/net/lane.h"
 #include "daemon/net/quiet.h"
@@ -24,6 +25,7 @@ struct gm_hub {
 	uv_loop_t *loop;
 	struct gm_lanes lanes;
 	struct gm_quiet quiet;
+	struct gm_closer *closer;
 	uint64_t generation;
 	uint64_t sequence; /* of the last packet that was packed */
 	struct gm_wire_arena arena;
@@ -40,7 +42,8 @@ void gm_hub_close(struct gm_hub *hub);
 void gm_hub_deinit(struct gm_hub *hub);
 /* Numbers a packet and packs it into hub->out. */
 int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size_t *ret_n);
-/* Tells a client that has no peer why it is refused. The caller then closes the socket. */
+/* Tells a client that has no peer why it is refused. The caller then closes the socket with
+ * gm_closer_close(). */
 void gm_hub_refuse(struct gm_hub *hub, int socket, gpumem_status status, const char *detail);
 
 /*

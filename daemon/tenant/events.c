@@ -56,6 +56,9 @@ int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core
 		free(events);
 		return -error;
 	}
+	/* The client has nothing to say here. What it left, even descriptors, would have to be
+	 * closed with the socket; see closer.h. */
+	(void)shutdown(ends[0], SHUT_RD);
 	events->hub = hub;
 	events->core = core;
 	events->lane = lane;

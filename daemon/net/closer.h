@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_CLOSER_H
+#define GM_DAEMON_CLOSER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Closes connections on which file descriptors of strangers may lie.
+ *
+ * A client may send a descriptor whose last close waits: a TCP socket that lingers, or a file whose
+ * file system is a program of the client. Whoever reads the packet, or closes the connection that
+ * has it, does that close. The loop must not: it would wait for as long as the client likes.
+ *
+ * Since Linux 6.16 a socket can refuse descriptors (gm_seqpacket_refuse_fds()), and then no
+ * connection has any. On older kernels, the daemon looks before it reads, never reads a packet with
+ * descriptors, and lets a thread close connections: one thread per uid, while that has something to
+ * close.
+ */
+struct gm_closer;
+
+struct gm_closer *gm_closer_new(void); /* NULL: no memory */
+/* What is not closed yet is closed when the process ends at the latest, which waits for nobody.
+ * closer may be NULL. */
+void gm_closer_free(struct gm_closer *closer);
+
+/* Closes a connection of this uid without waiting. wary: descriptors may lie on it. */
+void gm_closer_close(struct gm_closer *closer, uint32_t uid, int socket, bool wary);
+/* How many connections of the uid wait to be closed, if its thread has waited for one for long. */
+uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t uid);
+
+#endif
