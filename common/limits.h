@@ -49,6 +49,8 @@
 	X(WAITING_PER_CLIENT, 32, "a further request that may wait is refused") \
 	X(WAITING_PER_UID, 1024, \
 		"a further request of the uid that does not fit a device is refused at once") \
+	X(REPEATS, 15, \
+		"a further request of a client that follows a refused one counts as one of its own") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \
 	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \

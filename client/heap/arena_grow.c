@@ -374,6 +374,8 @@ int gm_arena_grow(
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
 
+	if (source->begin && want->refused == UINT64_MAX)
+		source->begin(source->ctx);
 	if (source->most && whole > source->most(source->ctx)) {
 		r = grow_hopeless(arena, want, whole);
 		if (r)
@@ -481,6 +483,8 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 	int r;
 	GM_UNCANCELLED;
 
+	if (arena->config.source.begin)
+		arena->config.source.begin(arena->config.source.ctx);
 	if (arena->config.regions)
 		return grow_small_region(arena, ret_asked, ret_status);
 	pthread_mutex_lock(&arena->lock);

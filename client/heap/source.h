@@ -30,6 +30,9 @@ struct gm_source {
 	 */
 	gpumem_status (*get)(
 		void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n);
+	/* A call of the program begins: get() was not refused anything for it yet. NULL: nobody wants
+	 * to know. */
+	void (*begin)(void *ctx);
 	/* How many bytes get() would probably give right now, as far as is known here without a
 	 * message. NULL: nothing is known. */
 	uint64_t (*room)(void *ctx);

@@ -36,6 +36,8 @@ struct gm_supply {
  * knows nothing about offers. */
 static _Thread_local struct gm_supply_offer *offered;
 static _Thread_local bool supply_patient;
+/* The last request of this thread's call that was refused, inside the heap or behind it; 0: none. */
+static _Thread_local uint64_t supply_refused;
 
 int gm_supply_new(
 	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply)
@@ -177,7 +179,9 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer)
 {
 	struct gm_session_chunk *chunks, *chunk;
-	gpumem_status status = supply_obtain(supply, bytes, wait, &chunks);
+	struct gm_lease_wait again = *wait;
+	again.refused = &supply_refused;
+	gpumem_status status = supply_obtain(supply, bytes, &again, &chunks);
 	if (status)
 		return status;
 	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
@@ -189,6 +193,13 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 void gm_supply_patient(bool patient)
 {
 	supply_patient = patient;
+}
+
+static void supply_begin(void *ctx)
+{
+	/* With an offer, the call began earlier. */
+	if (!offered)
+		supply_refused = 0;
 }
 
 /* By the daemon's page, which may be some milliseconds old. */
@@ -245,7 +256,7 @@ static gpumem_status supply_get(
 		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
-		struct gm_lease_wait wait = {0};
+		struct gm_lease_wait wait = {.refused = &supply_refused};
 		if (supply_may_wait(supply, &wait))
 			wait.ms = GM_LEASE_NO_WAIT;
 		gpumem_status status = supply_obtain(supply, bytes, &wait, &chunks);
@@ -320,6 +331,7 @@ struct gm_source gm_supply_source(struct gm_supply *supply)
 	return (struct gm_source){
 		.ctx = supply,
 		.get = supply_get,
+		.begin = supply_begin,
 		.room = supply_room,
 		.most = supply_most,
 		.put = supply_put,

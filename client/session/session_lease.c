@@ -410,6 +410,15 @@ static uint64_t lease_set_patience(
 	return asked_ms;
 }
 
+/* Passes the status on. */
+static gpumem_status lease_note_refused(
+	const struct gm_lease_wait *wait, const Gm__Wire__Packet *packet, gpumem_status status)
+{
+	if (status && wait->refused)
+		*wait->refused = packet->id;
+	return status;
+}
+
 gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
 	enum gm_transport transport, const char *tag, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
@@ -424,8 +433,10 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t dev
 	body.tag = (char *)(tag ? tag : "");
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	body.wait_ms = lease_set_patience(session, call, wait);
+	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
-	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
+	return lease_note_refused(
+		wait, &packet, lease_ask(session, call, &packet, ret_lease, ret_chunks));
 }
 
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
@@ -455,8 +466,10 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 	body.bytes = bytes;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	body.wait_ms = lease_set_patience(session, call, wait);
+	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
-	return lease_ask(session, call, &packet, NULL, ret_chunks);
+	return lease_note_refused(
+		wait, &packet, lease_ask(session, call, &packet, NULL, ret_chunks));
 }
 
 /* ---- after a resume */

@@ -45,6 +45,9 @@ struct gm_lease_wait {
 	uint64_t (*again)(void *ctx);
 	void *again_ctx;
 	uint64_t again_ns;
+	/* May be NULL. In: the id of a request that was refused, which this one follows, so that the
+	 * daemon counts them as one; 0: none. Out, if this request fails: its id. */
+	uint64_t *refused;
 };
 
 /* These functions ask for memory. The caller owns the list of chunks: each has its handle, none

@@ -235,7 +235,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	w->block = why.block;
 	w->tally = why.tally;
 	gpumem_status status = gm_admit_say(device, w->account, exact, &why, detail);
-	if (w->block == GM_BLOCK_QUOTA)
+	if (w->block == GM_BLOCK_QUOTA && !request->again)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
 		queue_refuses_more(device, request, &status, detail))

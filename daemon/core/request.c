@@ -76,7 +76,7 @@ static void request_undo(struct gm_request *request)
 
 void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	if (status != GPUMEM_E_CANCELLED)
+	if (status != GPUMEM_E_CANCELLED && !request->again)
 		request->session->core->counters.refusals++;
 	request->done(request, status, detail);
 }
@@ -483,7 +483,7 @@ void gm_request_begin(struct gm_core *core, struct gm_request *request)
 	request->prev = request->next = NULL;
 	request->waiting.queued = false;
 	request->waiting.order = UINT64_MAX;
-	core->counters.requests++;
+	core->counters.requests += !request->again;
 
 	gpumem_status status = request_take(&core->env, request, detail);
 	if (status != GPUMEM_OK)

@@ -186,10 +186,32 @@ struct gm_serve_asked {
 	struct gm_client *client;
 	struct gm_peer *peer;
 	uint64_t id;
+	uint32_t repeats;                   /* which follower of a refused request it is; 0: none */
 	bool waits;                         /* it may wait for room */
 	char tag[GM_LIMIT_NAME_BYTES + 1];  /* a copy, because the packet is gone by then */
 	struct gm_serve_asked *prev, *next; /* of the client */
 };
+
+/* Whether a request follows one that was refused. Returns which follower it is; 0: none. */
+static uint32_t serve_repeats(struct gm_client *client, uint64_t again_of)
+{
+	for (size_t i = 0; again_of && i < GM_CLIENT_REFUSED; i++) {
+		struct gm_client_refused *refused = &client->refused[i];
+
+		if (refused->id != again_of)
+			continue;
+		/* Another one cannot follow it. */
+		refused->id = 0;
+		return refused->repeats < GM_LIMIT_REPEATS ? refused->repeats + 1 : 0;
+	}
+	return 0;
+}
+
+static void serve_note_refused(struct gm_client *client, uint64_t id, uint32_t repeats)
+{
+	client->refused[client->next_refused++ % GM_CLIENT_REFUSED] =
+		(struct gm_client_refused){.id = id, .repeats = repeats};
+}
 
 static void serve_on_done(struct gm_request *request, gpumem_status status, const char *detail)
 {
@@ -201,6 +223,8 @@ static void serve_on_done(struct gm_request *request, gpumem_status status, cons
 	DL_DELETE(asked->client->asked, asked);
 	asked->client->n_waiting -= asked->waits;
 	if (status != GPUMEM_OK) {
+		if (status != GPUMEM_E_CANCELLED)
+			serve_note_refused(asked->client, id, asked->repeats);
 		free(asked);
 		gm_peer_send_failure(peer, id, status, detail);
 		return;
@@ -241,7 +265,7 @@ static bool serve_set_wait(const struct gm_serve *serve, uint32_t device, uint64
 }
 
 static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
-	const struct gm_request *what, uint64_t wait_ms, bool no_wait)
+	const struct gm_request *what, uint64_t wait_ms, bool no_wait, uint64_t again_of)
 {
 	struct gm_client *client = gm_peer_user(peer);
 	char detail[GM_DETAIL_BYTES];
@@ -283,6 +307,8 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 		return;
 	}
 
+	asked->repeats = serve_repeats(client, again_of);
+	asked->request.again = asked->repeats > 0;
 	client->n_waiting += asked->waits;
 	DL_APPEND(client->asked, asked);
 	gm_core_request(serve->core, &asked->request);
@@ -363,7 +389,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.transport = transport,
 		.tag = lease->tag,
 	};
-	serve_ask(serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait);
+	serve_ask(serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait, lease->again_of);
 }
 
 void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -377,7 +403,8 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	gm_lease_info(lease, serve_session(peer), &info);
 	const struct gm_request what = {
 		.lease = lease, .device = info.device, .bytes = packet->grow->bytes};
-	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait);
+	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
+		packet->grow->again_of);
 }
 
 static void serve_answer_status(

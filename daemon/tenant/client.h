@@ -27,6 +27,7 @@
  * map that memory, it is destroyed. A client that holds leases and has its page, but no connection,
  * is quarantined, and can come back with its token.
  */
+#define GM_CLIENT_REFUSED 8
 struct gm_client {
 	struct gm_clients *clients;
 	struct gm_session *session;
@@ -44,6 +45,12 @@ struct gm_client {
 	uint64_t said_ns[GM_EVENTS];    /* when the journal last got a line of each kind about it */
 	struct gm_serve_asked *asked;   /* unanswered requests for memory: serve_lease.c's own */
 	uint32_t n_waiting;             /* how many of those may wait for room */
+	/* Its last requests that were refused and may be followed by another: serve_lease.c's own. */
+	struct gm_client_refused {
+		uint64_t id;      /* of the request; 0: none */
+		uint32_t repeats; /* how many followed the first one so far */
+	} refused[GM_CLIENT_REFUSED];
+	uint32_t next_refused;
 	struct gm_lane *lane;
 	struct gm_lane_fd process;     /* its pidfd */
 	struct gm_client *prev, *next; /* oldest first */
