@@ -3,11 +3,12 @@
 
 /*
  * gpumemctl buffers: the buffers that clients track. The oldest come first, because they are the
- * most likely leaks. What a client holds besides them has rows of its own, so that the rows of a
- * client add up to what gpumemctl clients shows.
+ * most likely leaks. What a client holds besides them has rows of its own, and so has what clients
+ * left behind, so that the rows add up to what gpumemctl clients shows.
  */
 
 #include "common/arith.h"
+#include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -94,9 +95,53 @@ static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 		answer->hidden = reply->hidden_clients;
 }
 
+static void buffers_add_left(struct buffers_answer *answer, const Gm__Wire__Client *client,
+	uint32_t device, const char *kind, uint64_t bytes)
+{
+	struct gm_table *table = answer->table;
+	char user[GM_USER_TEXT];
+
+	if (!bytes || !gm_verb_wants(answer->options, device, client->uid, NULL))
+		return;
+	gm_table_row(table);
+	gm_table_none(table);
+	gm_table_size(table, bytes);
+	gm_table_count(table, device);
+	gm_table_text(table, kind);
+	gm_table_none(table);
+	gm_table_count(table, client->session);
+	gm_table_none(table);
+	gm_table_count(table, client->uid);
+	gm_table_text(table, gm_user_name(client->uid, user));
+	gm_table_none(table);
+}
+
+/* Takes the list of clients, for those that have no process any more. */
+static void buffers_take_clients(void *user, const Gm__Wire__Packet *packet)
+{
+	struct buffers_answer *answer = user;
+
+	for (size_t i = 0; i < packet->clients->n_clients; i++) {
+		const Gm__Wire__Client *client = packet->clients->clients[i];
+
+		if (!client->left)
+			continue;
+		answer->hidden += !client->details;
+		for (size_t k = 0; client->details && k < client->n_use; k++) {
+			const Gm__Wire__ClientUse *use = client->use[k];
+			uint64_t lingering = gm_min(use->lingering, use->held);
+
+			buffers_add_left(
+				answer, client, use->device, "left", use->held - lingering);
+			buffers_add_left(answer, client, use->device, "lingering", lingering);
+		}
+	}
+}
+
 static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__GetClients clients = GM__WIRE__GET_CLIENTS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct gm_ctl_conn *conn;
 
@@ -111,6 +156,12 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS,
 			buffers_take, answer, &ctl->trouble);
+	if (status == GPUMEM_OK && !(ctl->options->given & GM_OPTION_OLDER_THAN)) {
+		request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
+		request.get_clients = &clients;
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+			buffers_take_clients, answer, &ctl->trouble);
+	}
 	gm_ctl_conn_free(conn);
 	return status;
 }
@@ -162,7 +213,9 @@ const struct gm_verb gm_verb_buffers = {
 	.help = "  --older-than TIME     only buffers that are at least this old: 60s, 2h\n" GM_VERB_HELP_OF_LISTS
 		"\nA row is a tracked buffer or, by its KIND, all small and untracked blocks of a\n"
 		"client on a device, what it caches, or its slack: memory that it holds because\n"
-		"of rounding. The rows of a client add up to its HELD in 'gpumemctl clients'.\n\n"
+		"of rounding. What clients left behind is 'left' while others have it open, and\n"
+		"'lingering' while a process still maps it. The rows of a client add up to its\n"
+		"HELD in 'gpumemctl clients'.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
 	.takes = GM_OPTION_OLDER_THAN | GM_OPTIONS_OF_LISTS,

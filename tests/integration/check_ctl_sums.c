@@ -37,17 +37,38 @@ static void sums_add(struct sums *sums, uint64_t session_id, uint64_t device, ui
 	sums->list[sums->n++] = (struct sum){session_id, device, bytes};
 }
 
-/* Runs gpumemctl and adds up lines of "session,device,bytes". */
-static struct sums ctl_sums(const char *arguments)
+static FILE *ctl_run(const char *arguments)
 {
-	struct sums sums = {.n = 0};
-	char command[1024], line[256];
+	char command[1024];
 	const char *build = getenv("top_builddir");
 
 	snprintf(command, sizeof(command), "%s/ctl/gpumemctl --socket %s --csv --no-header %s",
 		build ? build : ".", daemon_.socket, arguments);
 	FILE *out = popen(command, "re");
 	GM_REQUIRE(out != NULL);
+	return out;
+}
+
+/* How many lines begin like this. */
+static size_t ctl_count(const char *arguments, const char *start)
+{
+	size_t n = 0;
+	char line[256];
+	FILE *out = ctl_run(arguments);
+
+	while (fgets(line, sizeof(line), out))
+		n += strncmp(line, start, strlen(start)) == 0;
+	GM_REQUIRE_EQ(pclose(out), 0);
+	return n;
+}
+
+/* Runs gpumemctl and adds up lines of "session,device,bytes". */
+static struct sums ctl_sums(const char *arguments)
+{
+	struct sums sums = {.n = 0};
+	char line[256];
+	FILE *out = ctl_run(arguments);
+
 	while (fgets(line, sizeof(line), out)) {
 		uint64_t id, device, bytes;
 		/* A client that holds nothing is on no device. */
@@ -158,6 +179,40 @@ START_TEST(the_rows_of_buffers_sum_up_to_what_each_client_holds)
 }
 END_TEST
 
+/* Makes a buffer, shares it, and leaves when told. */
+static void maker(int channel, void *argument)
+{
+	gpumem_session *s = join("who leaves");
+	gpumem_buffer *buffer;
+	gpumem_token token;
+
+	OK(gpumem_buffer_create(s, 0, 64 * MIB, NULL, &buffer));
+	OK(gpumem_share(buffer, NULL, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'e');
+	_exit(0);
+}
+
+/* Without a client, the buffer is neither small nor anybody's cache. */
+START_TEST(a_buffer_whose_maker_left_has_a_row_of_its_own)
+{
+	struct gm_worker worker;
+	gpumem_buffer *opened;
+	gpumem_token token;
+
+	gm_worker_start(&worker, maker, NULL);
+	gm_hear(worker.channel, &token, sizeof(token));
+	OK(gpumem_open(session, &token, &opened));
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+
+	GM_UNTIL(tables_agree(1));
+	GM_REQUIRE_EQ(ctl_count("buffers --columns kind,bytes", "left,67108864"), 1);
+
+	gpumem_buffer_destroy(opened);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ctl sums");
@@ -165,6 +220,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, pinned_set_up, tear_down);
 	tcase_set_timeout(tc, 180);
+	tcase_add_test(tc, a_buffer_whose_maker_left_has_a_row_of_its_own);
 	tcase_add_test(tc, the_rows_of_buffers_sum_up_to_what_each_client_holds);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

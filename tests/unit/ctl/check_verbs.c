@@ -414,6 +414,38 @@ END_TEST
 
 static uint64_t asked_older_than;
 
+/* gpumemctl buffers asks for what clients left behind, unless only old buffers are wanted. One client
+ * here left something, another lives, and of a third the asker sees no details. */
+static void send_left(struct gm_fake *f, bool any)
+{
+	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
+	Gm__Wire__Client clients[3], *list[3];
+	Gm__Wire__ClientUse use = GM__WIRE__CLIENT_USE__INIT, *uses = &use;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+
+	use.held = 3 * G;
+	use.lingering = G;
+	for (size_t i = 0; i < 3; i++) {
+		gm__wire__client__init(&clients[i]);
+		clients[i].session = 4711 + i;
+		clients[i].left = i != 1;
+		clients[i].details = i != 2;
+		clients[i].n_use = 1;
+		clients[i].use = &uses;
+		list[i] = &clients[i];
+	}
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+	packet.clients = &reply;
+	reply.n_clients = any ? 3 : 0;
+	reply.clients = list;
+	send_answer(f, &packet, id, false);
+}
+
 static void script_buffers(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
@@ -439,6 +471,8 @@ static void script_buffers(struct gm_fake *f, void *user)
 		buffer.age_ms = (age * 7) % 5 * 60000;
 		send_answer(f, &packet, id, age < 5);
 	}
+	if (!asked_older_than)
+		send_left(f, true);
 }
 
 START_TEST(buffers_come_oldest_first)
@@ -448,6 +482,14 @@ START_TEST(buffers_come_oldest_first)
 		ck_assert_int_eq(
 			json_integer_value(at(json, "buffers", i, "age_ms")), (4 - (int)i) * 60000);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "untracked")), 3);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "hidden_clients")), 1);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "buffers")), 7);
+	ck_assert_str_eq(json_string_value(at(json, "buffers", 5, "kind")), "left");
+	ck_assert_int_eq(json_integer_value(at(json, "buffers", 5, "bytes")), 2 * (int64_t)G);
+	ck_assert_int_eq(json_integer_value(at(json, "buffers", 5, "session")), 4711);
+	ck_assert(json_is_null(at(json, "buffers", 5, "pid")));
+	ck_assert_str_eq(json_string_value(at(json, "buffers", 6, "kind")), "lingering");
+	ck_assert_int_eq(json_integer_value(at(json, "buffers", 6, "bytes")), (int64_t)G);
 	json_decref(json);
 	char *text = run_text("buffers", script_buffers);
 	has(text, "! 3 more buffers found no room");
@@ -491,6 +533,7 @@ static void script_many_buffers(struct gm_fake *f, void *user)
 	reply.buffers = list;
 	for (size_t i = 0; i < MANY_PACKETS; i++)
 		send_answer(f, &packet, id, i + 1 < MANY_PACKETS);
+	send_left(f, false);
 }
 
 START_TEST(a_hundred_thousand_buffers_are_all_listed)
