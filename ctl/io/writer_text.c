@@ -4,6 +4,7 @@
 /*
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
  * widest cell. If the terminal is too narrow, the columns that may shrink do, the widest one first.
+ * If that is not enough, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
@@ -18,6 +19,10 @@
 
 #define LABEL_COLUMNS  11
 #define SHRUNK_COLUMNS 4 /* columns shrink no further than this */
+/* Rows become lists on terminals of at least the first and less than the second width. On a narrower
+ * one, a list is no better. A wider one has room for all but those who ask for many columns. */
+#define LISTS_FROM  20
+#define LISTS_BELOW 80
 
 struct writer_text {
 	struct gm_writer base;
@@ -105,6 +110,7 @@ struct text_layout {
 	struct {
 		size_t column;
 		size_t width;
+		size_t label; /* how wide its heading is */
 		bool shrinks;
 	} * columns;
 };
@@ -167,7 +173,7 @@ static int text_layout_init(
 		char *title = text_title(column);
 		if (!title)
 			return -ENOMEM;
-		size_t width = writer->style.legend ? strlen(title) : 1;
+		size_t label = strlen(title), width = writer->style.legend ? label : 1;
 		free(title);
 		for (size_t r = 0; r < table->n_rows; r++) {
 			char *cell = text_cell(writer, &table->rows[r], c);
@@ -180,13 +186,15 @@ static int text_layout_init(
 
 		layout->columns[layout->n].column = c;
 		layout->columns[layout->n].width = width;
+		layout->columns[layout->n].label = label;
 		layout->columns[layout->n].shrinks = column->flags & GM_COLUMN_SHRINK;
 		layout->n++;
 	}
 	return 0;
 }
 
-static void text_layout_shrink(struct text_layout *layout, size_t columns)
+/* Returns whether the table fits now. */
+static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 {
 	for (;;) {
 		size_t sum = layout->n - 1, widest = layout->n;
@@ -201,7 +209,7 @@ static void text_layout_shrink(struct text_layout *layout, size_t columns)
 		}
 
 		if (sum <= columns || widest == layout->n)
-			return;
+			return sum <= columns;
 		layout->columns[widest].width--;
 	}
 }
@@ -251,15 +259,63 @@ static int text_put_row(struct writer_text *writer, const struct text_layout *la
 	return r;
 }
 
+/* Writes a row as a list: the headings are the labels. */
+static int text_put_list(struct writer_text *writer, const struct text_layout *layout,
+	const struct gm_table *table, const struct gm_row *row)
+{
+	size_t widest = 0;
+
+	for (size_t i = 0; i < layout->n; i++)
+		widest = layout->columns[i].label > widest ? layout->columns[i].label : widest;
+
+	for (size_t i = 0; i < layout->n; i++) {
+		size_t c = layout->columns[i].column, used = widest + 2;
+		char *title = text_title(&table->columns[c]), *cell = text_cell(writer, row, c);
+		char *fit =
+			cell ? gm_text_fit(cell,
+				       writer->style.columns > used ? writer->style.columns - used
+								    : SHRUNK_COLUMNS,
+				       writer->style.ascii)
+			     : NULL;
+		enum gm_mark mark = row->values[c].mark;
+		bool made = title && fit;
+
+		if (made && *fit)
+			fprintf(writer->stream, "%*s: %s%s%s\n", (int)widest, title,
+				text_colour(writer, mark), fit, text_colour_end(writer, mark));
+		free(fit);
+		free(cell);
+		free(title);
+		if (!made)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int text_put_lists(
+	struct writer_text *writer, const struct text_layout *layout, const struct gm_table *table)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < table->n_rows; i++) {
+		if (i && table->rows[i].kind != GM_ROW_FOLDED)
+			fputc('\n', writer->stream);
+		r = text_put_list(writer, layout, table, &table->rows[i]);
+	}
+	return r;
+}
+
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_text *writer = (struct writer_text *)base;
 	struct text_layout layout;
 	int r = text_layout_init(&layout, writer, table);
 
-	if (r == 0 && layout.n) {
-		if (writer->style.columns)
-			text_layout_shrink(&layout, writer->style.columns);
+	size_t columns = writer->style.columns;
+	if (r == 0 && layout.n && columns && !text_layout_shrink(&layout, columns) &&
+		columns >= LISTS_FROM && columns < LISTS_BELOW && writer->style.legend) {
+		r = text_put_lists(writer, &layout, table);
+	} else if (r == 0 && layout.n) {
 		if (writer->style.legend)
 			r = text_put_row(writer, &layout, table, NULL);
 		for (size_t i = 0; r == 0 && i < table->n_rows; i++)

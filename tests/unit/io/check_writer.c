@@ -132,6 +132,44 @@ START_TEST(a_narrow_terminal_cuts_the_widest_column_that_may_shrink)
 }
 END_TEST
 
+START_TEST(where_a_table_does_not_fit_its_rows_are_lists)
+{
+	static const struct gm_column wide[] = {
+		{"device", "DEV", GM_COLUMN_RIGHT},
+		{"tag", "A LONG HEADING", GM_COLUMN_SHRINK},
+		{"held", "HELD BY ALL", GM_COLUMN_RIGHT},
+		{"state", "STATE", 0},
+	};
+	static const char *const expected[] = {
+		"           DEV: 0\n"
+		"A LONG HEADING: a tag th…\n"
+		"   HELD BY ALL: 512B\n"
+		"         STATE: -\n"
+		"\n"
+		"           DEV: 1\n"
+		"A LONG HEADING: b\n"
+		"   HELD BY ALL: 1B\n"
+		"         STATE: over\n",
+		/* As a table, it just fits. */
+		"DEV A L… HELD BY ALL STATE\n"
+		"  0 a t…        512B -\n"
+		"  1 b             1B over\n",
+	};
+
+	struct gm_writer *writer = text_writer(_i ? 26 : 25, true, false);
+	struct gm_table *table = gm_table_new(wide, N(wide));
+	for (uint64_t i = 0; i < 2; i++) {
+		gm_table_row(table);
+		gm_table_count(table, i);
+		gm_table_text(table, i ? "b" : "a tag that goes on");
+		gm_table_size(table, i ? 1 : 512);
+		gm_table_text(table, i ? "over" : NULL);
+	}
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, expected[_i]);
+}
+END_TEST
+
 START_TEST(a_terminal_narrower_than_any_table_still_gets_one)
 {
 	struct gm_writer *writer = text_writer(1, true, false);
@@ -373,6 +411,7 @@ int main(void)
 	tcase_add_test(tcase, without_a_legend_there_is_data_only);
 	tcase_add_test(tcase, an_optional_column_appears_with_its_first_value);
 	tcase_add_test(tcase, a_narrow_terminal_cuts_the_widest_column_that_may_shrink);
+	tcase_add_loop_test(tcase, where_a_table_does_not_fit_its_rows_are_lists, 0, 2);
 	tcase_add_test(tcase, a_terminal_narrower_than_any_table_still_gets_one);
 	tcase_add_test(tcase, names_from_clients_cannot_command_the_terminal);
 	tcase_add_test(tcase, colour_surrounds_marked_values_only_and_does_not_count_as_width);
