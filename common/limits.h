@@ -26,8 +26,11 @@
 	X(UNREAD_BYTES_PER_UID, 16777216, \
 		"a peer whose answers would not be read at once is dropped") \
 	X(UNREAD_BYTES, 134217728, \
-		"a peer whose answers would not be read at once is dropped, unless its uid has " \
-		"no more than one peer may") \
+		"a peer whose answers would not be read at once is dropped; a uid may keep as " \
+		"much as it leaves to others, and always one packet") \
+	X(SOCKET_BYTES, 212992, "further answers wait until the peer reads") \
+	X(EVENT_SOCKET_BYTES, 16384, \
+		"further events wait, and are merged, until the client reads") \
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
 	X(CONNECTIONS, 8192, "a further connection is refused") \
 	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \
@@ -41,8 +44,7 @@
 		"that it opened or that have no chunks as it leaves to others") \
 	X(SHARES, 65536, \
 		"a further share is refused; a uid may have as many as it leaves to others") \
-	X(ESTATES, 16384, \
-		"as with the next one; a uid may have as many as it leaves to others") \
+	X(ESTATES, 16384, "as with the next one; a uid may have as many as it leaves to others") \
 	X(ESTATES_PER_UID, 1024, \
 		"a further client is refused if none of the uid's clients runs in its unit, " \
 		"container and group") \
@@ -56,6 +58,12 @@
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
 	X(QUOTAS, 1024, "a further limit of an owner is refused") \
 	X(PROCESSES, 256, "further processes that use a device are counted but not listed") \
+	X(GROUPS, 1024, "further supplementary groups of a client are not looked at") \
+	X(LOGGED_UIDS, 4096, \
+		"the log says nothing about further uids until those of the last seconds are " \
+		"summed up") \
+	X(IPC_NUMBERS, 131072, \
+		"as with the next one; a uid may have as many as it leaves to others") \
 	X(IPC_NUMBERS_PER_UID, 8192, \
 		"a further ipc block of the uid is refused, unless the driver gives it a number " \
 		"that the block's domain had before")

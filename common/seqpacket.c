@@ -175,6 +175,12 @@ int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, s
 	}
 }
 
+void gm_seqpacket_set_room(int socket, int bytes)
+{
+	bytes /= 2; /* the kernel doubles it */
+	(void)setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
 int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -39,6 +39,10 @@ int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_
  */
 int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, size_t n_fds);
 
+/* Sets how much memory packets may take that were sent and not read. The kernel counts its own
+ * structures, too, and lets the last packet pass the bound. */
+void gm_seqpacket_set_room(int socket, int bytes);
+
 /*
  * Whether descriptors of the other end may lie on a socket. Since Linux 6.16, a socket can refuse
  * them: then who sends one gets EPERM, and connections that come later over a listening socket refuse

@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/limits.h"
 
 /* The offset of the number in a handle. */
@@ -144,7 +145,9 @@ static bool ipc_is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
 	struct payer *payer;
 
 	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
-	return payer && payer->numbers >= GM_LIMIT_IPC_NUMBERS_PER_UID;
+	uint64_t own = payer ? payer->numbers : 0;
+	return own >= GM_LIMIT_IPC_NUMBERS_PER_UID ||
+	       !gm_leaves_enough(own, HASH_COUNT(blocks->numbers), GM_LIMIT_IPC_NUMBERS);
 }
 
 /* Nobody can have a handle with this number. */

@@ -106,9 +106,9 @@ struct gm_estate {
  * a row of common/limits.h and by gm_leaves_enough(). */
 struct gm_estate_user {
 	uid_t uid;
-	uint32_t n;         /* estates */
+	uint32_t n; /* estates */
 	uint64_t n_sessions;
-	uint64_t n_bare;    /* leases that its sessions opened, or made and have no chunks */
+	uint64_t n_bare; /* leases that its sessions opened, or made and have no chunks */
 	uint64_t n_shares;
 	struct gm_estate *list;
 	UT_hash_handle hh;

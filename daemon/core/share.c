@@ -129,7 +129,8 @@ void gm_session_say_share_limit(const struct gm_session *session, char detail[GM
 	const struct gm_estate_user *user = session->estate->user;
 
 	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
-		gm_say(detail, "this client has %d shares, which is the most; unshare a lease first",
+		gm_say(detail,
+			"this client has %d shares, which is the most; unshare a lease first",
 			GM_LIMIT_SHARES_PER_CLIENT);
 	else
 		gm_say(detail,

@@ -19,6 +19,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/limits.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -165,6 +167,17 @@ static pid_t identity_pid_of(int pidfd)
 	return pid > 0 ? pid : 0;
 }
 
+/* The identity is kept as long as its connection, so it must not be long. */
+static void identity_cut_groups(struct gm_identity *identity)
+{
+	if (identity->n_groups <= GM_LIMIT_GROUPS)
+		return;
+	identity->n_groups = GM_LIMIT_GROUPS;
+	gid_t *less = realloc(identity->groups, GM_LIMIT_GROUPS * sizeof(gid_t));
+	if (less)
+		identity->groups = less;
+}
+
 static int identity_read_groups(int socket, struct gm_identity *identity)
 {
 	socklen_t n = 32 * sizeof(gid_t);
@@ -175,6 +188,7 @@ static int identity_read_groups(int socket, struct gm_identity *identity)
 		identity->groups = groups;
 		if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &n) == 0) {
 			identity->n_groups = n / sizeof(gid_t);
+			identity_cut_groups(identity);
 			return 0;
 		}
 		if (errno != ERANGE)

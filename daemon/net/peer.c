@@ -217,12 +217,16 @@ static bool peer_may_read(const struct gm_peer *peer)
 	return peer->pending < GM_LIMIT_REQUESTS_IN_FLIGHT || peer->starved;
 }
 
-static bool peer_too_many_waiting(const struct gm_peer *peer)
+/* Counts a request that was read. Returns false if the daemon must not keep it. */
+static bool peer_count_request(struct gm_peer *peer)
 {
-	return peer->pending > GM_LIMIT_REQUESTS_IN_FLIGHT &&
-	       peer->unread.bytes + (size_t)(peer->pending - GM_LIMIT_REQUESTS_IN_FLIGHT) *
-					    GM_PEER_WAITING_BYTES >
-		       GM_LIMIT_SEND_QUEUE_BYTES;
+	if (peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT) {
+		if (!gm_unread_allows(&peer->unread, GM_PEER_WAITING_BYTES))
+			return false;
+		gm_unread_add(&peer->unread, GM_PEER_WAITING_BYTES);
+	}
+	peer->pending++;
+	return true;
 }
 
 static void peer_update_events(struct gm_peer *peer)
@@ -279,8 +283,8 @@ static int peer_send_failed(struct gm_peer *peer, int r)
 
 static void peer_answered(struct gm_peer *peer)
 {
-	if (peer->pending > 0)
-		peer->pending--;
+	if (peer->pending > 0 && --peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT)
+		gm_unread_remove(&peer->unread, GM_PEER_WAITING_BYTES);
 }
 
 static int peer_flush_queue(struct gm_peer *peer)
@@ -293,7 +297,7 @@ static int peer_flush_queue(struct gm_peer *peer)
 		peer->first = queued->next;
 		if (!peer->first)
 			peer->last = NULL;
-		gm_unread_remove(&peer->unread, queued->n);
+		gm_unread_remove(&peer->unread, sizeof(*queued) + queued->n);
 		free(queued);
 	}
 	return 0;
@@ -385,7 +389,7 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 
 static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 {
-	if (!gm_unread_allows(&peer->unread, n))
+	if (!gm_unread_allows(&peer->unread, sizeof(struct queued) + n))
 		return -ENOBUFS;
 
 	struct queued *queued = malloc(sizeof(*queued) + n);
@@ -400,7 +404,7 @@ static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 	else
 		peer->first = queued;
 	peer->last = queued;
-	gm_unread_add(&peer->unread, n);
+	gm_unread_add(&peer->unread, sizeof(*queued) + n);
 	return 0;
 }
 
@@ -500,8 +504,7 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 		return;
 	}
 
-	peer->pending++;
-	if (peer_too_many_waiting(peer)) {
+	if (!peer_count_request(peer)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_LIMIT,
 			"too many requests wait until this client acknowledges its handles");
 		return;
@@ -590,6 +593,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	peer->ctx = ctx;
 	peer->socket.fd = socket;
 	peer->socket.events = EPOLLIN | EPOLLRDHUP;
+	gm_seqpacket_set_room(socket, GM_LIMIT_SOCKET_BYTES);
 	peer->socket.ready = peer_on_ready;
 	peer->wary = gm_seqpacket_may_have_fds(socket);
 	int r = gm_lane_get(&hub->lanes, lane, &peer->lane);

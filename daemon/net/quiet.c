@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lines per uid. A record lives from the first line until the timer finds that its time is over, so
- * there are as many as uids caused a line in the last GM_QUIET_S seconds. A uid for which there is no
- * memory says nothing at all.
+ * there are as many as uids caused a line in the last GM_QUIET_S seconds, but no more than
+ * GM_LIMIT_LOGGED_UIDS: one user can have many uids. A further uid, or one for which there is no
+ * memory, says nothing at all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "common/limits.h"
 #include "common/uid_name.h"
 #include "daemon/net/quiet.h"
 
@@ -79,7 +81,7 @@ static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t uid)
 	struct gm_quiet_user *user;
 
 	HASH_FIND(hh, quiet->users, &uid, sizeof(uid), user);
-	if (user)
+	if (user || HASH_COUNT(quiet->users) >= GM_LIMIT_LOGGED_UIDS)
 		return user;
 	user = calloc(1, sizeof(*user));
 	if (!user)

@@ -2,6 +2,7 @@
 /* Bytes that clients do not read: three sums, and their bounds. */
 #include "daemon/net/unread.h"
 
+#include "common/arith.h"
 #include "common/limits.h"
 
 void gm_unread_init(struct gm_unread *unread, struct gm_lane *lane)
@@ -17,11 +18,12 @@ void gm_unread_deinit(struct gm_unread *unread)
 bool gm_unread_allows(const struct gm_unread *unread, size_t n)
 {
 	const struct gm_lane *lane = unread->lane;
+	uint64_t own = lane->bytes_unread + n;
+	uint64_t left = gm_minus(GM_LIMIT_UNREAD_BYTES, lane->lanes->bytes_unread + n);
 
 	return unread->bytes + n <= GM_LIMIT_SEND_QUEUE_BYTES &&
-	       lane->bytes_unread + n <= GM_LIMIT_UNREAD_BYTES_PER_UID &&
-	       (lane->lanes->bytes_unread + n <= GM_LIMIT_UNREAD_BYTES ||
-		       lane->bytes_unread + n <= GM_LIMIT_SEND_QUEUE_BYTES);
+	       own <= GM_LIMIT_UNREAD_BYTES_PER_UID &&
+	       (own <= left || own <= GM_LIMIT_PACKET_BYTES);
 }
 
 void gm_unread_add(struct gm_unread *unread, size_t n)

@@ -59,6 +59,7 @@ int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core
 	/* The client has nothing to say here. What it left, even descriptors, would have to be
 	 * closed with the socket; see closer.h. */
 	(void)shutdown(ends[0], SHUT_RD);
+	gm_seqpacket_set_room(ends[0], GM_LIMIT_EVENT_SOCKET_BYTES);
 	events->hub = hub;
 	events->core = core;
 	events->lane = lane;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/cuda.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -266,6 +267,37 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 	struct gm_seen seen = {.domain = 10, .uid = 1000};
 	handle = make(0, 2 * MIB, &seen);
 	unmake(0, 2 * MIB, &seen, &handle);
+	unmake(0, 2 * MIB, &another, &keep);
+	ops->close(backend);
+}
+END_TEST
+
+START_TEST(users_leave_numbers_to_others)
+{
+	GM_LIMIT_TEST(IPC_NUMBERS);
+	struct gm_cuda *cuda = table();
+	struct gm_handle handle;
+	uint64_t all = 1, own = 0;
+
+	cuda->cuMemAlloc = any_alloc;
+	cuda->cuMemFree = any_free;
+	cuda->cuIpcGetMemHandle = new_handle;
+	open_it();
+	gm_log_set_sink(hear);
+	struct gm_handle keep = make(0, 2 * MIB, &another);
+	for (uid_t uid = 2000; uid < 2020; uid++, all += own) {
+		struct gm_seen seen = {.domain = uid, .uid = uid};
+		for (own = 0;; own++) {
+			/* A domain's own number would come again. */
+			seen.domain += 1000;
+			if (ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &seen, &handle) < 0)
+				break;
+			unmake(0, 2 * MIB, &seen, &handle);
+		}
+		ck_assert_uint_eq(own,
+			gm_min(GM_LIMIT_IPC_NUMBERS_PER_UID, (GM_LIMIT_IPC_NUMBERS - all + 1) / 2));
+		ck_assert_uint_gt(own, 0);
+	}
 	unmake(0, 2 * MIB, &another, &keep);
 	ops->close(backend);
 }
@@ -552,6 +584,7 @@ int main(void)
 	tcase_add_test(tcase, a_page_that_the_driver_does_not_take_fails_the_block);
 	tcase_add_test(
 		tcase, a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do);
+	tcase_add_test(tcase, users_leave_numbers_to_others);
 	tcase_add_test(tcase,
 		a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block_at_a_time);
 	tcase_add_loop_test(tcase, others_get_a_block_whatever_one_uid_has_left_behind, 0, 2);

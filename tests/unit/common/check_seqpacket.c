@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -136,6 +138,35 @@ START_TEST(no_room_to_send_is_no_reason_to_wait)
 		ck_assert_uint_eq(in.n, sizeof(bytes));
 	}
 	ck_assert_int_eq(gm_seqpacket_send(near, bytes, sizeof(bytes), NULL, 0), 0);
+}
+END_TEST
+
+START_TEST(packets_that_are_not_read_take_so_much_memory)
+{
+	GM_LIMIT_TEST(SOCKET_BYTES);
+	GM_LIMIT_TEST(EVENT_SOCKET_BYTES);
+	const int rooms[] = {GM_LIMIT_EVENT_SOCKET_BYTES, GM_LIMIT_SOCKET_BYTES};
+	const size_t sizes[] = {40, 4000, GM_LIMIT_PACKET_BYTES};
+	static char bytes[GM_LIMIT_PACKET_BYTES];
+
+	for (size_t i = 0; i < 2; i++) {
+		for (size_t k = 0; k < 3; k++) {
+			int ends[2], queued, r;
+
+			ck_assert_int_eq(
+				socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+			gm_seqpacket_set_room(ends[0], rooms[i]);
+			do
+				r = gm_seqpacket_send(ends[0], bytes, sizes[k], NULL, 0);
+			while (r == 0);
+			/* A packet that can never pass is refused as too long. */
+			ck_assert(r == -EAGAIN || (r == -EMSGSIZE && (size_t)rooms[i] < sizes[k]));
+			ck_assert_int_eq(ioctl(ends[0], SIOCOUTQ, &queued), 0);
+			ck_assert_int_le(queued, rooms[i] + 2 * (int)sizes[k] + 4096);
+			close(ends[0]);
+			close(ends[1]);
+		}
+	}
 }
 END_TEST
 
@@ -466,6 +497,7 @@ int main(void)
 	tcase_add_test(packets, a_packet_arrives_whole_with_its_fds_in_order);
 	tcase_add_test(packets, nothing_to_read_is_no_reason_to_wait);
 	tcase_add_test(packets, no_room_to_send_is_no_reason_to_wait);
+	tcase_add_test(packets, packets_that_are_not_read_take_so_much_memory);
 	tcase_add_test(packets, one_byte_past_the_limit_is_not_sent_and_is_seen_when_received);
 	tcase_add_test(packets, one_fd_past_the_limit_is_not_sent_and_is_closed_when_received);
 	tcase_add_test(packets, a_receiver_at_its_fd_limit_keeps_what_fits_and_knows);

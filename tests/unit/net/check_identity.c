@@ -3,6 +3,7 @@
 /* Who a client is: cgroup paths as the container runtimes write them, and real processes. */
 
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "daemon/tenant/domain.h"
 #include "daemon/net/identity.h"
+#include "tests/limit.h"
 #include "tests/tap.h"
 
 #define ID  "3f29b6aa0b7ac52dbd5bb6d8e0a5b6ac1c0a3bd6b5a6e7d1a9a8f7c6b5d4e3f2"
@@ -280,6 +282,34 @@ START_TEST(a_moment_without_descriptors_costs_a_client_no_rights)
 }
 END_TEST
 
+START_TEST(a_process_has_no_more_groups_than_are_kept)
+{
+	GM_LIMIT_TEST(GROUPS);
+	pid_t child = fork();
+	if (child == 0) {
+		gid_t groups[GM_LIMIT_GROUPS + 1];
+		struct gm_identity *identity;
+		int ends[2];
+		char why[256];
+
+		for (size_t i = 0; i <= GM_LIMIT_GROUPS; i++)
+			groups[i] = (gid_t)(5000 + i);
+		if (setgroups(GM_LIMIT_GROUPS + 1, groups) < 0 ||
+			socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0 ||
+			gm_identity_read(ends[0], &identity, why) < 0)
+			_exit(1);
+		bool cut = identity->n_groups == GM_LIMIT_GROUPS;
+		if (memcmp(identity->groups, groups, GM_LIMIT_GROUPS * sizeof(gid_t)) != 0)
+			_exit(2);
+		gm_identity_unref(identity);
+		_exit(cut ? 0 : 3);
+	}
+	int status;
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 START_TEST(a_process_is_pinned_by_its_number_only_if_it_is_its_users)
 {
 	int ends[2], pidfd = -1;
@@ -469,6 +499,8 @@ int main(void)
 	tcase_add_test(tests, the_depth_of_pid_namespaces_is_counted);
 	tcase_add_test(tests, a_process_is_identified_and_its_end_is_seen);
 	tcase_add_test(tests, a_moment_without_descriptors_costs_a_client_no_rights);
+	if (GM_TAP_WITH_USERS(a_process_has_no_more_groups_than_are_kept))
+		tcase_add_test(tests, a_process_has_no_more_groups_than_are_kept);
 	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
 	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
 	tcase_add_test(tests, domains_follow_the_trust_setting);

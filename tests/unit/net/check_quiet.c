@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/net/quiet.h"
+#include "tests/limit.h"
 #include "tests/tap.h"
 
 static uv_loop_t loop;
@@ -67,6 +68,18 @@ START_TEST(lines_of_all_kinds_count_together)
 }
 END_TEST
 
+START_TEST(so_many_users_are_heard_until_the_sum)
+{
+	GM_LIMIT_TEST(LOGGED_UIDS);
+	for (uid_t uid = 0; uid < GM_LIMIT_LOGGED_UIDS; uid++)
+		ck_assert_uint_eq(allowed(uid, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 1);
+	ck_assert_uint_eq(allowed(GM_LIMIT_LOGGED_UIDS, GM_LOG_NOTICE, GM_QUIET_OTHER, 2), 0);
+	ck_assert_uint_eq(allowed(7, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 1);
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 0);
+}
+END_TEST
+
 START_TEST(another_user_is_heard)
 {
 	allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1000);
@@ -94,6 +107,7 @@ int main(void)
 	tcase_add_test(tests, a_user_causes_so_many_lines_and_then_a_sum);
 	tcase_add_test(tests, lines_of_all_kinds_count_together);
 	tcase_add_test(tests, another_user_is_heard);
+	tcase_add_test(tests, so_many_users_are_heard_until_the_sum);
 	tcase_add_test(tests, lines_for_debugging_are_not_counted);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);

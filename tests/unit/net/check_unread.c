@@ -74,16 +74,26 @@ END_TEST
 START_TEST(all_users_keep_so_much_and_each_a_little)
 {
 	GM_LIMIT_TEST(UNREAD_BYTES);
-	enum { FULL = GM_LIMIT_UNREAD_BYTES / GM_LIMIT_UNREAD_BYTES_PER_UID };
-	_Static_assert(FULL + 2 <= USERS, "there are users left");
+	enum { FULL = GM_LIMIT_UNREAD_BYTES / GM_LIMIT_UNREAD_BYTES_PER_UID - 1 };
+	_Static_assert(FULL + 5 <= USERS, "there are users left");
 
 	for (size_t u = 0; u < FULL; u++)
 		ck_assert_uint_eq(fill(u), PER_UID);
-	ck_assert_uint_eq(lanes.bytes_unread, GM_LIMIT_UNREAD_BYTES);
-	/* What one client may have is there for every user, and no more. */
-	ck_assert_uint_eq(fill(FULL), 1);
-	ck_assert(!gm_unread_allows(&clients[FULL][1], 1));
-	ck_assert_uint_eq(fill(FULL + 1), 1);
+	/* From here on a user gets half of what is left. */
+	for (size_t u = FULL, left = PER_UID; u < FULL + 4; u++, left /= 2)
+		ck_assert_uint_eq(fill(u), left / 2);
+	ck_assert_uint_eq(lanes.bytes_unread, GM_LIMIT_UNREAD_BYTES - MIB);
+
+	/* One packet is there for every user, and the sum stays bounded. */
+	struct gm_unread *late = &clients[FULL + 4][0];
+	ck_assert(!gm_unread_allows(late, MIB));
+	ck_assert(gm_unread_allows(late, MIB / 2));
+	gm_unread_add(late, MIB / 2);
+	ck_assert(!gm_unread_allows(late, 1));
+	gm_unread_remove(late, MIB / 2);
+	gm_unread_add(&clients[0][PER_UID], MIB);
+	ck_assert(gm_unread_allows(late, GM_LIMIT_PACKET_BYTES));
+	ck_assert(!gm_unread_allows(late, GM_LIMIT_PACKET_BYTES + 1));
 }
 END_TEST
 
