@@ -86,6 +86,7 @@ void gm_doctor_container(struct gm_doctor *doctor);
 void gm_doctor_configuration(struct gm_doctor *doctor);
 void gm_doctor_daemon(struct gm_doctor *doctor); /* the socket, and the daemon behind it */
 void gm_doctor_files(struct gm_doctor *doctor);
+void gm_doctor_memory(struct gm_doctor *doctor);
 void gm_doctor_service(struct gm_doctor *doctor);
 /* doctor_gpu.c */
 void gm_doctor_driver(struct gm_doctor *doctor);

@@ -18,6 +18,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "common/kept.h"
 #include "common/path.h"
 #include "common/platform.h"
 #include "common/units.h"
@@ -267,9 +268,10 @@ static bool doctor_find_number(const char *path, const char *key, uint64_t *ret)
 		if (!strncmp(at, "infinity", 8)) {
 			*ret = UINT64_MAX;
 			found = true;
-		} else if (isdigit((unsigned char)*at)) {
-			*ret = strtoull(at, NULL, 10);
-			found = true;
+		} else {
+			/* As in systemd, 14G is a size. A percentage says nothing here. */
+			line[strcspn(line, "\r\n")] = '\0';
+			found = gm_parse_size(at, ret) == 0 || found;
 		}
 	}
 	fclose(file);
@@ -348,6 +350,43 @@ void gm_doctor_files(struct gm_doctor *doctor)
 			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
 			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);
+}
+
+/* What the unit lets the daemon use, against what it may come to use. */
+void gm_doctor_memory(struct gm_doctor *doctor)
+{
+	const struct gm_config *config = doctor->config;
+	char has[GM_UNITS_TEXT], needs[GM_UNITS_TEXT], host_text[GM_UNITS_TEXT], line[256];
+	uint64_t most = 0, files = 0, host = 0;
+	bool found;
+
+	if (!gm_doctor_exists(doctor, "/run/systemd/system") ||
+		!doctor_unit_number(doctor, "MemoryMax", &found, &most) || !found)
+		return;
+	doctor_unit_number(doctor, "LimitNOFILE", &found, &files);
+	/* By default there is as much of it as the unit leaves. */
+	if (config && config->host_memory == GM_HOST_MEMORY_MEMFD &&
+		config->host_limit != UINT64_MAX)
+		host = config->host_limit;
+
+	uint64_t wanted = gm_kept_bytes(files) + host;
+	wanted = gm_round_up(wanted, UINT64_C(1) << 30);
+	gm_format_size(host, host_text);
+	if (most >= wanted) {
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "memory", GM_DOCTOR_NO_DEVICE, NULL,
+			"the unit lets the daemon use %s; all its clients and chunks, and %s of "
+			"memfds, need %s at most",
+			gm_format_size(most, has), host_text, gm_format_size(wanted, needs));
+		return;
+	}
+	snprintf(line, sizeof(line),
+		"write \"[Service]\" and \"MemoryMax=%lluG\" to "
+		"/etc/systemd/system/gpumemd.service.d/memory.conf, then restart the service",
+		(unsigned long long)(wanted >> 30));
+	gm_doctor_say(doctor, GM_DOCTOR_WARN, "memory", GM_DOCTOR_NO_DEVICE, line,
+		"the unit lets the daemon use %s; all its clients and chunks, and %s of memfds, "
+		"can need %s, and the kernel ends a daemon that needs more than it may use",
+		gm_format_size(most, has), host_text, gm_format_size(wanted, needs));
 }
 
 void gm_doctor_service(struct gm_doctor *doctor)

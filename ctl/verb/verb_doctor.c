@@ -27,6 +27,7 @@ static void (*const checks[])(struct gm_doctor *doctor) = {
 	gm_doctor_context,
 	gm_doctor_daemon,
 	gm_doctor_files,
+	gm_doctor_memory,
 	gm_doctor_service,
 };
 

@@ -89,14 +89,15 @@ void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cu
 
 uint64_t gm_backend_pinned_bound(const struct gm_backend_pinned *pinned, uint64_t limit)
 {
-	uint64_t most = gm_backend_ram_total();
-	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+	uint64_t most = gm_backend_ram_own();
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], more[GM_UNITS_TEXT];
 
 	if (!pinned->memfd || limit <= most)
 		return limit;
 	gm_log(GM_LOG_WARNING,
-		"host_limit is %s, but the daemon itself may only use %s of memory, and pinned host memory made of memfds is part of that, so no more is given out; lower host_limit, or raise MemoryMax= of the service",
-		gm_format_size(limit, a), gm_format_size(most, b));
+		"host_limit is %s, but the daemon's cgroup leaves %s for pinned host memory made of memfds, which counts as the daemon's own, so no more is given out; lower host_limit, or raise MemoryMax= of the service by %s",
+		gm_format_size(limit, a), gm_format_size(most, b),
+		gm_format_size(limit - most, more));
 	return most;
 }
 

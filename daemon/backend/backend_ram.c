@@ -14,12 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/kept.h"
 #include "common/limits.h"
 #include "common/memfd.h"
 #include "common/units.h"
@@ -67,7 +70,17 @@ static uint64_t ram_least_limit(const char *root, char *path, const char *file)
 	}
 }
 
-static uint64_t ram_cgroup_limit(void)
+/* Whether the path is that of a service of systemd. */
+static bool ram_is_service(const char *path)
+{
+	static const char end[] = ".service";
+	size_t n = strlen(path);
+
+	return n >= sizeof(end) && strcmp(path + n + 1 - sizeof(end), end) == 0;
+}
+
+/* own: the limit of the daemon's own service counts, too. */
+static uint64_t ram_cgroup_limit(bool own)
 {
 	uint64_t least = UINT64_MAX;
 	FILE *file = fopen("/proc/self/cgroup", "re");
@@ -83,6 +96,8 @@ static uint64_t ram_cgroup_limit(void)
 			continue;
 		*path++ = '\0';
 		controllers++;
+		if (!own && ram_is_service(path))
+			*strrchr(path, '/') = '\0';
 		uint64_t limit = UINT64_MAX;
 		if (*controllers == '\0')
 			limit = ram_least_limit("/sys/fs/cgroup", path, "memory.max");
@@ -96,23 +111,41 @@ static uint64_t ram_cgroup_limit(void)
 	return least;
 }
 
+static uint64_t ram_installed(void)
+{
+	struct sysinfo info;
+
+	return sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit : UINT64_MAX;
+}
+
+static uint64_t ram_round(uint64_t memory)
+{
+	return gm_max(memory / GM_CHUNK_MIN * GM_CHUNK_MIN, GM_CHUNK_MIN);
+}
+
 static uint64_t ram_share(uint64_t parts)
 {
-	uint64_t memory = ram_cgroup_limit();
-	struct sysinfo info;
-	if (sysinfo(&info) == 0) {
-		uint64_t ram = (uint64_t)info.totalram * info.mem_unit;
-		memory = ram < memory ? ram : memory;
-	}
+	uint64_t memory = gm_min(ram_cgroup_limit(false), ram_installed());
 	if (memory == UINT64_MAX)
 		memory = UINT64_C(1) << 30;
-	uint64_t size = memory / parts / GM_CHUNK_MIN * GM_CHUNK_MIN;
-	return size ? size : GM_CHUNK_MIN;
+	return ram_round(memory / parts);
 }
 
 uint64_t gm_backend_ram_total(void)
 {
 	return ram_share(1);
+}
+
+uint64_t gm_backend_ram_own(void)
+{
+	uint64_t limit = ram_cgroup_limit(true);
+	struct rlimit files;
+
+	if (limit >= ram_installed())
+		return ram_share(1);
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		files.rlim_cur = 0;
+	return ram_round(gm_max(gm_minus(limit, gm_kept_bytes(files.rlim_cur)), limit / 4));
 }
 
 uint64_t gm_backend_ram_quarter(void)

@@ -7,9 +7,13 @@
 /* Host memory, for the backends that hand it out: how much of it the daemon may use, and chunks of
  * it. */
 
-/* The memory that this process may use (RAM, or the lowest limit of its cgroups), rounded down to
- * GM_CHUNK_MIN, but at least that. */
+/* The memory that this process and its clients may use (RAM, or the lowest limit of its cgroups),
+ * rounded down to GM_CHUNK_MIN, but at least that. MemoryMax= of the daemon's own service does not
+ * count: clients are charged for the memory that they touch. */
 uint64_t gm_backend_ram_total(void);
+/* The memory that this process itself may fill: the same with its own service's limit, less what it
+ * may need for other things (common/kept.h), but at least a quarter of the limit. */
+uint64_t gm_backend_ram_own(void);
 /* A quarter of that, rounded likewise. */
 uint64_t gm_backend_ram_quarter(void);
 

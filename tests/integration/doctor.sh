@@ -83,7 +83,7 @@ while read -r key; do
 	grep -q "_${key}_" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $key"
 done < <("$json" keys <"$dir/json" | sort -u)
 [ -z "$undocumented" ] && ok "every key is in gpumemctl(1)" || not_ok "every key is in gpumemctl(1)" "$undocumented"
-for kind in driver device transport pinned nvml nodes persistence mig fabric mps context container socket descriptors service config \
+for kind in driver device transport pinned nvml nodes persistence mig fabric mps context container socket descriptors memory service config \
 	platform daemon; do
 	grep -q "\*$kind\*" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $kind"
 done
@@ -260,6 +260,7 @@ for i in 2 3 4 5 6 7; do mkdir "$GPUMEM_FAKE_DIR/gpu$i" && mount -t tmpfs -o siz
 doctor
 found "our own unit has no fd store" 0 service null ok "fd store: none" -
 found "and its descriptors are enough for eight GPUs" 0 descriptors null ok "of its unit is 524288; 8192 clients and 8192 chunks per device need 114752" -
+found "and its memory is enough" 0 memory null ok "13.0G" -
 found "there are eight of them" 0 device 7 ok "Fake GPU 7" -
 for i in 2 3 4 5 6 7; do umount "$GPUMEM_FAKE_DIR/gpu$i" && rmdir "$GPUMEM_FAKE_DIR/gpu$i"; done
 fresh
@@ -276,6 +277,10 @@ printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\n' >"$dir/root/etc/gpumemd/gpume
 doctor
 found "without pinned memory fewer are needed" 0 descriptors null warn "need 57408" LimitNOFILE
 found "and too few descriptors" 0 descriptors null warn "of its unit is 1024" "root must raise the hard limit"
+printf '[Service]\nMemoryMax=512M\n' >"$dir/root/etc/systemd/system/gpumemd.service.d/memory.conf"
+printf '[gpumemd]\nmin_free = 0\nhost_memory = memfd\nhost_limit = 32G\n' >"$dir/root/etc/gpumemd/gpumemd.conf"
+doctor
+found "a drop-in leaves too little memory for memfds" 0 memory null warn "32.0G of memfds" "MemoryMax="
 rm -r "$dir/root/run/systemd"
 doctor
 found "no systemd" 0 service null note "no systemd" "as the user gpumemd: see FIRST STEPS in gpumemd(8)"

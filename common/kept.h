@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_COMMON_KEPT_H
+#define GM_COMMON_KEPT_H
+
+#include <stdint.h>
+
+#include "common/arith.h"
+#include "common/limits.h"
+
+/*
+ * How much memory the daemon can come to use, by the bounds of common/limits.h. MemoryMax= of the unit
+ * follows from it. Memory of the kernel counts where it is charged to the daemon's cgroup: sockets,
+ * packets that were sent and not read, memfds. The figures for it are rounded up.
+ *
+ * Each row of GM_LIMITS needs one here: the bytes that one of them costs, at most. 0: it costs
+ * nothing of its own, or is part of another row. A bound without a row is an error of the compiler in
+ * GM_KEPT_BYTES. tests/unit/daemon/check_kept.c compares the figures with the structs.
+ */
+
+/* A request that is not answered, or the answer that is being sent. */
+#define GM_KEPT_REQUEST 512
+/* A socket, or a memfd, with its descriptor, and what watches it. */
+#define GM_KEPT_KERNEL 4096
+/* What the kernel lets the last packet pass the bound of a socket by. */
+#define GM_KEPT_PASSING (2 * GM_LIMIT_PACKET_BYTES + 4096)
+/* Both pages of a client, and the client's page from before it resumed its session. */
+#define GM_KEPT_PAGES (4096 + 2 * 135168)
+
+/* The peer, its identity with the groups, its requests, its socket, and one packet that it may leave
+ * unread in any case. */
+#define GM_KEPT_CONNECTION \
+	(512 + 1536 + 4 * GM_LIMIT_GROUPS + GM_LIMIT_REQUESTS_IN_FLIGHT * GM_KEPT_REQUEST + \
+		GM_LIMIT_SOCKET_BYTES + GM_KEPT_PASSING + 2 * GM_KEPT_KERNEL + \
+		GM_LIMIT_PACKET_BYTES)
+
+enum gm_kept {
+	GM_KEPT_PACKET_BYTES = 2,
+	GM_KEPT_PACKET_FDS = 0,
+	GM_KEPT_FDS_IN_FLIGHT = 0,
+	GM_KEPT_ARENA_BYTES = 1,
+	GM_KEPT_REQUESTS_IN_FLIGHT = 0, /* of a connection */
+	GM_KEPT_SEND_QUEUE_BYTES = 0,   /* in UNREAD_BYTES */
+	GM_KEPT_UNREAD_BYTES_PER_UID = 0,
+	GM_KEPT_UNREAD_BYTES = 1,
+	GM_KEPT_SOCKET_BYTES = 0,       /* of a connection */
+	GM_KEPT_EVENT_SOCKET_BYTES = 0, /* of a session */
+	GM_KEPT_NAME_BYTES = 0,
+	GM_KEPT_CONNECTIONS = GM_KEPT_CONNECTION,
+	GM_KEPT_ADMIN_CONNECTIONS = GM_KEPT_CONNECTION,
+	GM_KEPT_LEASES_PER_CLIENT = 0, /* in BARE_LEASES, or of a chunk */
+	GM_KEPT_SHARES_PER_CLIENT = 0,
+	GM_KEPT_OPENERS_PER_LEASE = 0,
+	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
+	 * events. */
+	GM_KEPT_SESSIONS = 2560 + 2048 + 640 + 2048 + 2048 + GM_KEPT_PAGES + 512 +
+			   GM_LIMIT_EVENT_SOCKET_BYTES + 4096 + 5 * GM_KEPT_KERNEL,
+	GM_KEPT_BARE_LEASES = 384,
+	GM_KEPT_SHARES = 160,
+	GM_KEPT_ESTATES = 2560 + 2048 + 256,
+	GM_KEPT_ESTATES_PER_UID = 0,
+	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
+	GM_KEPT_WAITING_PER_UID = 0,
+	GM_KEPT_DEVICES = 65536,
+	GM_KEPT_SOCKET_PATH_BYTES = 0,
+	GM_KEPT_TRACKED_BUFFERS = 0, /* in the pages of a session */
+	GM_KEPT_QUOTAS = 4096,
+	GM_KEPT_PROCESSES = 256 * GM_LIMIT_DEVICES,
+	GM_KEPT_GROUPS = 0, /* of a connection */
+	GM_KEPT_LOGGED_UIDS = 128,
+	GM_KEPT_IPC_NUMBERS = 128,
+	GM_KEPT_IPC_NUMBERS_PER_UID = 0,
+};
+
+/* A chunk with the lease that it may be the only chunk of, and its memfd. The descriptors bound
+ * their number. */
+#define GM_KEPT_CHUNK (448 + 384 + 2048)
+/* The program itself, its log, its news, and the driver with a context for each device. */
+#define GM_KEPT_BASE (UINT64_C(1) << 30)
+
+#define GM_KEPT_SUM(name, value, text) +(uint64_t)(value)*GM_KEPT_##name
+#define GM_KEPT_BYTES                  (GM_KEPT_BASE GM_LIMITS(GM_KEPT_SUM))
+
+/* All of it, for a daemon with that RLIMIT_NOFILE, in whole GiB. Pinned host memory that is made of
+ * memfds comes on top. */
+static inline uint64_t gm_kept_bytes(uint64_t nofile)
+{
+	uint64_t chunks = gm_min(nofile, UINT64_C(1) << 24) * GM_KEPT_CHUNK;
+
+	return gm_round_up(GM_KEPT_BYTES + chunks, UINT64_C(1) << 30);
+}
+
+/* What MemoryMax= of the unit allows for that. */
+#define GM_KEPT_HOST (UINT64_C(4) << 30)
+
+#endif

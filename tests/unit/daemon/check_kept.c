@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* common/kept.h against the structs, and against the unit. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/kept.h"
+#include "common/page.h"
+#include "daemon/core/session_private.h"
+#include "daemon/tenant/client.h"
+#include "tests/tap.h"
+
+/* What malloc() adds to a block, and what a hash table adds to an item. */
+#define OVERHEAD 48
+
+START_TEST(no_struct_costs_more_than_is_said)
+{
+	size_t accounts = GM_LIMIT_DEVICES * sizeof(struct gm_account);
+	size_t names = 3 * (GM_OWNER_NAME_BYTES + 1);
+
+	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 2560);
+	ck_assert_uint_le(names + OVERHEAD, 2048);
+	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 640);
+	ck_assert_uint_le(sizeof(struct gm_line) * GM_LIMIT_DEVICES, 2048);
+	ck_assert_uint_le(sizeof(struct gm_identity) + 16, 1536);
+	ck_assert_uint_le(sizeof(struct gm_lease) + OVERHEAD, GM_KEPT_BARE_LEASES);
+	ck_assert_uint_le(sizeof(struct gm_hold) + OVERHEAD, GM_KEPT_BARE_LEASES);
+	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
+	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_user), 256);
+	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 448);
+	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);
+	ck_assert_uint_le(sizeof(struct gm_page_daemon), 4096);
+	ck_assert_uint_le(sizeof(struct gm_page_client), 135168);
+	ck_assert_uint_le(sizeof(struct gm_device), GM_KEPT_DEVICES);
+}
+END_TEST
+
+static uint64_t unit_number(const char *key)
+{
+	char path[4096], line[512];
+	uint64_t number = 0;
+
+	snprintf(path, sizeof(path), "%s/systemd/gpumemd.service.in", getenv("top_srcdir"));
+	FILE *file = fopen(path, "re");
+	ck_assert_ptr_nonnull(file);
+	while (fgets(line, sizeof(line), file)) {
+		char *end;
+		if (strncmp(line, key, strlen(key)) != 0 || line[strlen(key)] != '=')
+			continue;
+		number = strtoull(line + strlen(key) + 1, &end, 10);
+		if (*end == 'G')
+			number <<= 30;
+		else
+			ck_assert_int_eq(*end, '\n');
+	}
+	fclose(file);
+	return number;
+}
+
+START_TEST(the_unit_allows_for_all_that_the_bounds_allow)
+{
+	uint64_t files = unit_number("LimitNOFILE");
+
+	ck_assert_uint_gt(files, 0);
+	ck_assert_msg(unit_number("MemoryMax") == gm_kept_bytes(files) + GM_KEPT_HOST,
+		"the unit must say MemoryMax=%lluG",
+		(unsigned long long)(gm_kept_bytes(files) + GM_KEPT_HOST) >> 30);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("kept");
+	TCase *tcase = tcase_create("kept");
+
+	tcase_add_test(tcase, no_struct_costs_more_than_is_said);
+	tcase_add_test(tcase, the_unit_allows_for_all_that_the_bounds_allow);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
