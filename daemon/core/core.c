@@ -33,6 +33,8 @@ static uint64_t core_due_of(const struct gm_device *d)
 {
 	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
 	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)), d->linger.due_ns);
+	if (d->ending)
+		return 0;
 	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), spare));
 }
 
@@ -88,6 +90,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		if (gm_climb_due(d) <= now)
 			env->woken = true;
 		gm_linger_look(d);
+		gm_lease_end_some(d);
 		gm_decay_run(d);
 		gm_reserve_refill(d);
 	}
@@ -165,6 +168,8 @@ void gm_core_shutdown(struct gm_core *core)
 	for (struct gm_session *session; (session = core_first_session(core));)
 		gm_session_end_died(session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
+		while (gm_lease_end_some(&core->devices[d]))
+			continue;
 		gm_linger_end_all(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);

@@ -143,6 +143,7 @@ struct gm_device {
 	struct gm_ladder ladder;
 	struct gm_probe probe;
 	struct gm_linger linger;
+	struct gm_lease *ending; /* leases that nobody holds and whose chunks go in slices (lease.c) */
 	uint64_t freed;       /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
 	int32_t top_priority; /* of all payers, unless top_stale (quota.c) */

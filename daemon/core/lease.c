@@ -180,7 +180,37 @@ static void lease_release(
 		device->pool.returns++;
 }
 
-void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
+/* Releases chunks of a lease that nobody holds, and frees the lease with its last one. Returns false
+ * if the slice is used up first. */
+static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64_t *slice)
+{
+	for (; lease->chunks; --*slice) {
+		if (*slice == 0)
+			return false;
+		lease_release(lease, lease->chunks, account, lease->reusable);
+	}
+	gm_lease_free(lease);
+	return true;
+}
+
+bool gm_lease_end_some(struct gm_device *device)
+{
+	uint64_t slice = GM_LEASE_SLICE;
+	if (!device->ending)
+		return false;
+
+	while (device->ending && slice > 0) {
+		struct gm_lease *lease = device->ending;
+		DL_DELETE(device->ending, lease);
+		/* The others come first, so that a long one does not hold them up. */
+		if (!lease_end(lease, gm_estate_account(lease->estate, device), &slice))
+			DL_APPEND(device->ending, lease);
+	}
+	gm_reserve_settle(device);
+	return device->ending;
+}
+
+void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice)
 {
 	struct gm_session *session = hold->session;
 	struct gm_device *device = lease->device;
@@ -205,13 +235,16 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died)
 		lease->reusable = false;
 
 	if (!lease->holds) {
-		while (lease->chunks)
-			lease_release(lease, lease->chunks, account, lease->reusable);
 		lease->core->n_leases--;
-		gm_lease_free(lease);
-	} else if (made) {
-		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
+		if (lease_end(lease, account, slice))
+			lease = NULL;
+		else
+			DL_APPEND(device->ending, lease);
 	}
+	if (made && lease)
+		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
+	if (device->ending)
+		gm_env_need_tick(device->env, 0);
 	if (made)
 		gm_session_changed(session, device);
 }
@@ -353,7 +386,8 @@ void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 	}
 
 	gm_env_enter(device->env);
-	gm_lease_drop(lease, hold, false);
+	uint64_t all = UINT64_MAX;
+	gm_lease_drop(lease, hold, false, &all);
 	gm_reserve_settle(device);
 	gm_env_leave(device->env);
 }

@@ -285,11 +285,13 @@ static void session_end(struct gm_session *session, bool died)
 	struct gm_payer *payer = &session->payer;
 	assert(!payer->ending);
 
+	/* A session may hold very many chunks: the loop must not stand still for all of them. */
+	uint64_t slice = env->stopping ? UINT64_MAX : GM_LEASE_SLICE;
 	gm_env_enter(env);
 	payer->ending = true;
 	gm_request_cancel_all(session);
 	while (session->holds)
-		gm_lease_drop(session->holds->lease, session->holds, died);
+		gm_lease_drop(session->holds->lease, session->holds, died, &slice);
 	assert(session->n_shares == 0 && session->n_new == 0);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ladder_gone(&env->devices[d], payer);

@@ -167,6 +167,7 @@ struct gm_lease {
 	uint64_t next_index;
 	uint64_t bytes, user_bytes;
 	char tag[GM_LIMIT_NAME_BYTES + 1];
+	struct gm_lease *prev, *next; /* of gm_device.ending */
 };
 
 /* Makes a lease that nobody holds yet. tag is NULL or fits. NULL: no memory. */
@@ -182,9 +183,16 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session);
 /* One more open. -ENOMEM */
 int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool read_only);
-/* Ends a session's part in the lease, however often it opened it. The lease ends with its last
- * hold. */
-void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died);
+/*
+ * Ends a session's part in the lease, however often it opened it. The lease ends with its last
+ * hold. Releases no more than *slice chunks and counts them off. If there are more, the lease's
+ * estate is charged for them, and gm_lease_end_some() releases them.
+ */
+void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice);
+/* How many chunks are released in one go when a session ends: about a millisecond's work. */
+#define GM_LEASE_SLICE 512
+/* Releases some of the chunks of leases that have ended. Returns whether there are more. */
+bool gm_lease_end_some(struct gm_device *device);
 
 /* ---- linger.c */
 

@@ -6,6 +6,7 @@
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
+#include "daemon/core/session_private.h"
 #include "tests/unit/core/fake_core.h"
 
 static struct fake_core fake;
@@ -288,6 +289,58 @@ START_TEST(estates_are_left_to_others)
 }
 END_TEST
 
+/* The session ends with one lease of many chunks, and with many leases of one. */
+START_TEST(a_session_with_very_many_chunks_ends_in_slices)
+{
+	enum { CHUNKS = 3000, LEASES = 1000 };
+	struct gm_session *large = fake_session(&fake, 1, 1001);
+	struct gm_lease *lease = fake_lease(&fake, large, d, 2 * MiB);
+
+	for (int i = 1; i < CHUNKS; i++) {
+		fake_grow(&fake, &q, large, lease, 2 * MiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+	}
+	for (int i = 0; i < LEASES; i++)
+		fake_lease(&fake, large, d, 2 * MiB);
+	uint64_t left = CHUNKS + LEASES;
+
+	/* At each instant, what is not being destroyed is charged to the uid. */
+	gm_session_end_died(large);
+	for (left -= GM_LEASE_SLICE;; left -= GM_LEASE_SLICE) {
+		ck_assert_uint_eq(fake_core_count(&fake, true), GM_LEASE_SLICE);
+		ck_assert_uint_eq(fake_left_by(&fake, 1001, d), left * 2 * MiB);
+		ck_assert_uint_eq(gm_core_lease_count(fake.core), 0);
+		fake_core_check(&fake, d);
+		/* Others are served meanwhile. */
+		gm_lease_return(s, fake_lease(&fake, s, d, 2 * MiB));
+		ck_assert_uint_eq(fake_core_count(&fake, true), 0);
+		if (left < GM_LEASE_SLICE)
+			break;
+		ck_assert_uint_le(fake.wake_ns, fake.now);
+		gm_core_tick(fake.core);
+	}
+	gm_core_tick(fake.core);
+	ck_assert_uint_eq(fake_core_count(&fake, true), left);
+	ck_assert_uint_eq(fake_left_by(&fake, 1001, d), 0);
+	ck_assert_uint_gt(gm_core_tick(fake.core), fake.now);
+}
+END_TEST
+
+START_TEST(a_daemon_that_stops_waits_for_no_slice)
+{
+	struct gm_session *large = fake_session(&fake, 1, 1001);
+
+	for (int i = 0; i < 3 * GM_LEASE_SLICE; i++)
+		fake_lease(&fake, large, d, 2 * MiB);
+	gm_session_end_unmapped(large);
+	gm_core_shutdown(fake.core);
+	ck_assert_uint_eq(fake_left_by(&fake, 1001, d), 0);
+	fake_core_run(&fake);
+	ck_assert(gm_core_idle(fake.core));
+}
+END_TEST
+
 START_TEST(shutting_down_ends_everything_that_is_under_way)
 {
 	fake_lease(&fake, s, d, GiB);
@@ -356,6 +409,8 @@ int main(void)
 	tcase_add_test(tcase, a_uid_leaves_sessions_to_others);
 	tcase_add_test(tcase, estates_are_left_to_others);
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
+	tcase_add_test(tcase, a_session_with_very_many_chunks_ends_in_slices);
+	tcase_add_test(tcase, a_daemon_that_stops_waits_for_no_slice);
 	tcase_add_test(tcase, levels_are_told_when_they_change);
 	tcase_add_test(tcase, devices_are_bounded_and_come_before_sessions);
 	suite_add_tcase(suite, tcase);
