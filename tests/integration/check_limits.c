@@ -50,6 +50,9 @@ static void give_back(struct gm_raw *raw, struct gm_raw_lease *lease)
 {
 	uint64_t id = lease->id;
 	gm_raw_lease_clear(lease);
+	/* Those of the last packet, if nobody took them. */
+	gm_fdlist_deinit(&raw->fds);
+	gm_fdlist_init(&raw->fds);
 	GM_REQUIRE_EQ(gm_raw_return(raw, id, NULL, 0), GPUMEM_OK);
 }
 

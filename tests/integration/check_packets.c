@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
@@ -385,6 +386,7 @@ START_TEST(what_is_returned_twice_is_not_found_and_charged_once)
 	/* All or nothing: a list that names one twice changes nothing. */
 	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, twice, 2), GPUMEM_E_NOT_FOUND);
 	GM_REQUIRE_EQ(gm_figures_now(&witness.daemon).leased, 3 * GM_CHUNK_MIN);
+	lease.chunks[0].fd = gm_close(lease.chunks[0].fd);
 	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, &first, 1), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, &first, 1), GPUMEM_E_NOT_FOUND);
 	GM_REQUIRE_EQ(gm_figures_now(&witness.daemon).leased, 2 * GM_CHUNK_MIN);

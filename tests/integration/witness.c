@@ -37,8 +37,8 @@ void gm_witness_stop(struct gm_witness *witness)
 	gm_witness_served(witness);
 	GM_UNTIL(gm_figures_now(&witness->daemon).leased == GM_CHUNK_MIN);
 	struct gm_figures f = gm_figures_now(&witness->daemon);
-	/* Bad peers have open what they returned. */
-	GM_REQUIRE_EQ(f.quarantined, f.lingering);
+	GM_REQUIRE_EQ(f.quarantined, 0);
+	GM_REQUIRE_EQ(f.lingering, 0);
 	GM_REQUIRE_EQ(f.admitted, 0);
 	GM_REQUIRE_EQ(f.leases, 1);
 	uint64_t id = witness->lease.id;

@@ -2,6 +2,7 @@
 /*
  * The core against a model (core_model.c, where the invariants stand): any sequence of requests,
  * grows, returns, shares, opens, deaths, disconnects, resumes, trims, new policies, foreign memory,
+ * chunks that somebody keeps mapped after their clients left them,
  * jobs that end in any order, jobs that fail, and allocations that fail. Besides the invariants,
  * each step checks its own outcome: a request is refused for want of memory exactly if its whole 2
  * MiB exceed what is available, or when the backend failed twice; each request ends once; nothing
@@ -413,12 +414,48 @@ static void step_sample(struct model *m)
 	gm_core_sample(m->fake.core, d, free_bytes);
 }
 
+/* Whether somebody has a chunk: a child of its client, or a liar. */
+static bool is_mapped(void *ctx, const struct gm_chunk *chunk)
+{
+	const struct model *m = ctx;
+	return chunk->id < m->n_chunks && m->chunks[chunk->id].mapped;
+}
+
+/* Processes get hold of chunks that are leased, and let go of chunks, whatever has become of them. */
+static void step_map(struct model *m)
+{
+	uint64_t often = model_roll(m, 5);
+	for (uint64_t id = 0; id < m->n_chunks; id++) {
+		struct m_chunk *c = &m->chunks[id];
+		if (c->mapped)
+			c->mapped = model_roll(m, 8) >= often;
+		else if (c->fate == LEASED)
+			c->mapped = model_roll(m, 8) == 0;
+	}
+}
+
+/* When nobody has anything any more, what lingers is found within seconds. */
+static void let_all_go(struct model *m)
+{
+	for (uint64_t id = 0; id < m->n_chunks; id++)
+		m->chunks[id].mapped = false;
+	for (uint64_t end = m->fake.now + UINT64_C(7000000000); m->fake.now < end;) {
+		uint64_t next = gm_core_tick(m->fake.core);
+		m->fake.now = next > m->fake.now && next < end ? next : end;
+	}
+	gm_core_tick(m->fake.core);
+	model_sweep(m);
+	model_check(m);
+	for (uint32_t d = 0; d < DEVICES; d++)
+		must(m, fake_figures(&m->fake, d).lingering == 0, "something lingers");
+}
+
 static void step(struct model *m)
 {
 	m->run.step++;
 	if (model_roll(m, 10) == 0)
 		failing_malloc_arm(1 + model_roll(m, 6));
-	switch (model_roll(m, 40)) {
+	switch (model_roll(m, 41)) {
 	case 0:
 	case 1:
 		step_connect(m);
@@ -473,6 +510,9 @@ static void step(struct model *m)
 		m->fake.now += model_roll(m, 2000000000);
 		gm_core_tick(m->fake.core);
 		break;
+	case 40:
+		step_map(m);
+		break;
 	}
 	failing_malloc_arm(0);
 	model_sweep(m);
@@ -486,6 +526,8 @@ START_TEST(any_sequence_of_events_leaves_the_ledger_true)
 	model_run_init(&m->run, 20, (uint64_t)_i, STEPS);
 	uint64_t n = m->run.steps;
 	fake_core_init(&m->fake);
+	m->fake.mapped = is_mapped;
+	m->fake.mapped_ctx = m;
 	m->fake.calls_off = _i % 2; /* whether what is cancelled is made all the same */
 	for (uint32_t d = 0; d < DEVICES; d++) {
 		m->info[d] = fake_info(d == 0 ? 4 * GiB : 6 * GiB + 10 * MiB);
@@ -497,9 +539,11 @@ START_TEST(any_sequence_of_events_leaves_the_ledger_true)
 	model_check(m);
 	while (m->run.step < n)
 		step(m);
+	let_all_go(m);
 	must(m, m->granted > n / 20 && m->refused > n / 200 && m->hits > n / 20,
 		"the run tried little: %" PRIu64 " granted, %" PRIu64 " refused, %" PRIu64 " hits",
 		m->granted, m->refused, m->hits);
+	must(m, m->lingered > n / 100, "only %" PRIu64 " chunks lingered", m->lingered);
 	gm_core_shutdown(m->fake.core);
 	model_sweep(m);
 	for (int i = 0; i < REQUESTS; i++)

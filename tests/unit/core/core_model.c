@@ -14,7 +14,9 @@
  *      listed by core, in rising order of index, and no index is given twice;
  *   6. a chunk that a lease gets was never leased before, or was returned by all of its holders,
  * who were of the same trust domain and alive; one that was not is to be destroyed at once;
- *   7. chunks counted = chunks the backend has or is making, less those to be destroyed.
+ *   7. chunks counted = chunks the backend has or is making, less those to be destroyed;
+ *   8. a chunk that somebody has when its last holder leaves it lingers: it is in no pool, the uid
+ *      that made its lease is charged for it, and it is destroyed only after it was let go.
  * Of a request: what is granted is at least what was asked, and at most 1/64 more (ipc: a quarter
  * and a bit); it is granted when all of it is created, and charged for what it gets.
  */
@@ -47,12 +49,25 @@ uint64_t model_ceiling(const struct model *m, uint32_t d, uint64_t foreign)
 	return a < b ? a : b;
 }
 
-/* What makers left behind: leases that only others hold. */
-static uint64_t charged_to_estates(const struct model *m, uint32_t d)
+/* What a uid (-1: all) left that somebody still maps. */
+static uint64_t lingering_of(const struct model *m, uid_t uid, uint32_t d)
+{
+	uint64_t held = 0;
+	for (uint64_t id = 0; id < m->n_chunks; id++) {
+		const struct m_chunk *c = &m->chunks[id];
+		if (c->fate == LINGERING && c->device == d && (uid == (uid_t)-1 || c->uid == uid))
+			held += c->bytes;
+	}
+	return held;
+}
+
+/* What makers of a uid (-1: of all) left behind: leases that only others hold. */
+static uint64_t charged_to_estates(const struct model *m, uid_t uid, uint32_t d)
 {
 	uint64_t held = 0;
 	for (int i = 0; i < LEASES; i++)
-		if (m->leases[i].l && m->leases[i].device == d && m->leases[i].maker < 0)
+		if (m->leases[i].l && m->leases[i].device == d && m->leases[i].maker < 0 &&
+			(uid == (uid_t)-1 || m->leases[i].uid == uid))
 			held += m->leases[i].bytes;
 	return held;
 }
@@ -76,7 +91,8 @@ static uint64_t charged_to(const struct model *m, int session, uint32_t d, uint6
 
 uint64_t model_charged(const struct model *m, uint32_t d)
 {
-	uint64_t sum = charged_to_estates(m, d), admitted;
+	uint64_t sum = charged_to_estates(m, (uid_t)-1, d) + lingering_of(m, (uid_t)-1, d);
+	uint64_t admitted;
 	for (int i = 0; i < SESSIONS; i++)
 		if (m->sessions[i].s)
 			sum += charged_to(m, i, d, &admitted);
@@ -98,7 +114,8 @@ void model_unlease(struct model *m, struct m_lease *l, uint64_t id, bool reusabl
 {
 	struct m_chunk *c = model_chunk(m, id);
 	must(m, c->fate == LEASED, "chunk %" PRIu64 " was not leased", id);
-	c->fate = reusable ? RETURNED : BANNED;
+	c->fate = c->mapped ? LINGERING : reusable ? RETURNED : BANNED;
+	m->lingered += c->mapped;
 	c->lease = -1;
 	l->bytes -= c->bytes;
 }
@@ -141,6 +158,7 @@ static void granted(struct model *m, struct m_request *r)
 			.id = info.id,
 			.device = r->device,
 			.maker = r->session,
+			.uid = m->sessions[r->session].uid,
 			.n_holders = 1,
 			.reusable = m->sessions[r->session].pooling};
 		l->holders[0].session = r->session;
@@ -154,6 +172,7 @@ static void granted(struct model *m, struct m_request *r)
 	for (const struct gm_chunk *c = gm_lease_chunk(l->l, r->q.r.first_index); c; c = c->next) {
 		struct m_chunk *k = model_chunk(m, c->id);
 		must(m, !k->doomed, "chunk %" PRIu64 " is leased and to be destroyed", c->id);
+		must(m, !k->mapped, "chunk %" PRIu64 " is leased while somebody has it", c->id);
 		must(m, k->fate == UNKNOWN || (k->fate == RETURNED && k->domain == domain),
 			"chunk %" PRIu64 " was used by another domain, or not returned", c->id);
 		must(m, k->fate == UNKNOWN || k->bytes == c->bytes, "a chunk changed its size");
@@ -163,6 +182,8 @@ static void granted(struct model *m, struct m_request *r)
 		k->fate = LEASED;
 		k->domain = domain;
 		k->lease = i;
+		k->device = r->device;
+		k->uid = l->uid;
 		k->request = -1;
 		l->next_index = c->index + 1;
 		l->chunks = realloc(l->chunks, (l->n_chunks + 1) * sizeof(l->chunks[0]));
@@ -250,7 +271,8 @@ static void check_device(struct model *m, uint32_t d)
 		doomed += job->chunk->bytes;
 		n_doomed++;
 	}
-	uint64_t leased = charged_to_estates(m, d), quarantined = 0, admitted = 0;
+	uint64_t leased = charged_to_estates(m, (uid_t)-1, d), admitted = 0;
+	uint64_t lingering = lingering_of(m, (uid_t)-1, d), quarantined = lingering;
 	for (int i = 0; i < SESSIONS; i++) {
 		uint64_t a, held;
 		if (!m->sessions[i].s)
@@ -264,6 +286,14 @@ static void check_device(struct model *m, uint32_t d)
 	}
 	must(m, f.leased == leased, "leased %" PRIu64 ", not %" PRIu64, f.leased, leased);
 	must(m, f.quarantined == quarantined, "quarantined");
+	must(m, f.lingering == lingering, "lingering %" PRIu64 ", not %" PRIu64, f.lingering,
+		lingering);
+	static const uid_t uids[] = {100, 200, 300};
+	for (size_t i = 0; i < sizeof(uids) / sizeof(uids[0]); i++)
+		must(m,
+			fake_left_by(&m->fake, uids[i], d) ==
+				charged_to_estates(m, uids[i], d) + lingering_of(m, uids[i], d),
+			"uid %u is charged for something else than it left", uids[i]);
 	must(m, f.admitted == admitted, "admitted %" PRIu64 ", not %" PRIu64, f.admitted, admitted);
 	must(m, f.created == leased + quarantined + f.pooled, "created");
 	must(m, f.created + doomed == m->fake.backend_bytes[d], "what the backend has");
@@ -297,13 +327,23 @@ static void check_device(struct model *m, uint32_t d)
 	must(m, !p->max_per_bucket || pool[1] <= p->max_per_bucket, "max_per_bucket");
 }
 
+static void note_doomed(struct model *m, uint64_t id)
+{
+	struct m_chunk *c = model_chunk(m, id);
+	if (!c->doomed && c->fate == LINGERING) {
+		must(m, !c->mapped, "chunk %" PRIu64 " is destroyed while somebody has it", id);
+		c->fate = BANNED;
+	}
+	c->doomed = true;
+}
+
 void model_check(struct model *m)
 {
 	/* So that no step has to make room while memory is made to fail. */
 	model_chunk(m, m->fake.last_id);
 	for (size_t i = 0; i < m->fake.n_jobs; i++)
 		if (m->fake.jobs[i].destroy)
-			model_chunk(m, m->fake.jobs[i].chunk->id)->doomed = true;
+			note_doomed(m, m->fake.jobs[i].chunk->id);
 	for (uint64_t id = 0; id < m->n_chunks; id++)
 		must(m, m->chunks[id].fate != BANNED || m->chunks[id].doomed,
 			"chunk %" PRIu64 " must not be used again and is not destroyed", id);

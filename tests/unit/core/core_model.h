@@ -21,7 +21,7 @@
 #define TOKENS   40
 #define DEVICES  2
 
-enum fate { UNKNOWN, LEASED, RETURNED, BANNED };
+enum fate { UNKNOWN, LEASED, RETURNED, BANNED, LINGERING };
 
 struct m_chunk {
 	uint64_t bytes;
@@ -29,6 +29,9 @@ struct m_chunk {
 	gm_domain domain;
 	int lease, request;
 	bool doomed;
+	bool mapped; /* a process has it, whatever its client says */
+	uint32_t device;
+	uid_t uid; /* of the maker of its last lease: who pays while it lingers */
 };
 
 struct m_session {
@@ -44,6 +47,7 @@ struct m_lease {
 	uint64_t id, next_index, bytes;
 	uint32_t device;
 	int maker;
+	uid_t uid; /* of the maker, who may have left */
 	struct {
 		int session;
 		unsigned count;
@@ -82,7 +86,7 @@ struct model {
 	struct m_token tokens[TOKENS];
 	struct gm_core_device_info info[DEVICES];
 	uint64_t foreign[DEVICES];
-	uint64_t granted, refused, hits;
+	uint64_t granted, refused, hits, lingered;
 };
 
 struct m_chunk *model_chunk(struct model *m, uint64_t id);

@@ -58,7 +58,15 @@ static bool in_use(void *ctx, const struct gm_chunk *chunk)
 	struct fake_core *fake = ctx;
 	must(chunk->state == GM_CHUNK_LEASED || chunk->state == GM_CHUNK_LINGERING);
 	fake->looks++;
-	return fake->in_use;
+	return fake->mapped ? fake->mapped(fake->mapped_ctx, chunk) : fake->in_use;
+}
+
+static void pooled(void *ctx, const struct gm_chunk *chunk)
+{
+	struct fake_core *fake = ctx;
+	must(chunk->state == GM_CHUNK_POOLED);
+	fake->pooled++;
+	must(!fake->mapped || !fake->mapped(fake->mapped_ctx, chunk));
 }
 
 static uint64_t now_ns(void *ctx)
@@ -269,6 +277,7 @@ static void init(struct fake_core *fake, bool asking, bool probing)
 		.level_changed = level_changed,
 		.call_off = call_off,
 		.in_use = in_use,
+		.pooled = pooled,
 	};
 	if (asking) {
 		ops.use = use;

@@ -51,10 +51,14 @@ struct fake_core {
 	uint64_t backend_chunks[GM_LIMIT_DEVICES];
 	uint64_t device_changes, session_changes, level_changes;
 	enum gm_level level;
-	bool quiet;     /* no device_changed counted: for measuring */
-	bool in_use;    /* somebody has every chunk */
-	uint64_t looks; /* how often that was asked */
-	bool calls_off; /* no creation has begun before the test completes it */
+	bool quiet;  /* no device_changed counted: for measuring */
+	bool in_use; /* somebody has every chunk */
+	/* Whether somebody has the chunk. NULL: in_use says so. */
+	bool (*mapped)(void *ctx, const struct gm_chunk *chunk);
+	void *mapped_ctx;
+	uint64_t pooled; /* how often a chunk went into the pool */
+	uint64_t looks;  /* how often that was asked */
+	bool calls_off;  /* no creation has begun before the test completes it */
 
 	/* What a client says it has, by the last digits of its session's id. */
 	struct gm_use use[FAKE_LOG][GM_LIMIT_DEVICES];
