@@ -113,13 +113,14 @@ static void give_back(struct model *m, struct m_session *s)
 	if (model_roll(m, 2)) {
 		struct gm_lease_info info;
 		gm_lease_info(lease, s->s, &info);
-		s->returned += info.bytes;
+		for (const struct gm_chunk *c = gm_lease_chunk(lease, 0); c; c = c->next)
+			s->returned += model_mapped(m, c) ? 0 : c->bytes;
 		gm_lease_return(s->s, lease);
 	} else {
 		for (const struct gm_chunk *c = gm_lease_chunk(lease, 0); c && n < 64; c = c->next)
 			if (model_roll(m, 2)) {
 				ids[n++] = c->id;
-				s->returned += c->bytes;
+				s->returned += model_mapped(m, c) ? 0 : c->bytes;
 			}
 		must(m, gm_lease_return_chunks(s->s, lease, ids, n) == GPUMEM_OK, "return");
 	}
@@ -235,7 +236,7 @@ static void step_policy(struct model *m)
 static void step(struct model *m)
 {
 	m->run.step++;
-	switch (model_roll(m, 32)) {
+	switch (model_roll(m, 33)) {
 	case 0 ... 1:
 		step_connect(m);
 		break;
@@ -308,7 +309,12 @@ static void step(struct model *m)
 		else if (model_roll(m, 4) == 0)
 			step_cleanup(m);
 		break;
+	case 32:
+		/* Some let go, others get hold of chunks. */
+		m->mapped = model_roll(m, 2 * MAPPED_OF);
+		break;
 	}
+	m->n.lingered += fake_figures(&m->fake, 0).lingering > 0;
 	model_check(m);
 	if (m->fake.probing && model_roll(m, 3) == 0) {
 		step_sample(m);
@@ -328,6 +334,9 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	info.policy.deadlock_ns = SECOND / 50;
 	m->policy = info.policy;
 	fake_core_init_probing(&m->fake);
+	m->fake.mapped = model_mapped;
+	m->fake.mapped_ctx = m;
+	m->mapped = MAPPED_OF;
 	m->fake.calls_off = _i % 2; /* whether what is cancelled is made all the same */
 	fake_core_add(&m->fake, &info);
 	model_check(m);
@@ -347,7 +356,8 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 		m->run.chosen || n < STEPS ||
 			(m->n.granted > n / 100 && m->n.late > n / 300 && m->n.limit > n / 1000 &&
 				m->n.timeout > 0 && m->n.deadlock > 0 && m->n.asked > n / 300 &&
-				m->n.ignored > 0 && m->n.probed > 0 && m->n.denied > 0),
+				m->n.ignored > 0 && m->n.probed > 0 && m->n.denied > 0 &&
+				m->n.lingered > n / 20),
 		"the run tried little");
 	gm_core_shutdown(m->fake.core);
 	memset(m->sessions, 0, sizeof(m->sessions));

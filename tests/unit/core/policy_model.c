@@ -5,7 +5,8 @@
  *
  * After every step, per device:
  *   1. what a limit is shown to hold is the sum over the clients that it matches, as the model
- *      matches them; it did not grow if it is above its max;
+ *      matches them, and over what such clients left and somebody has; no client that it matches
+ *      was given more if it is above its max;
  *   2. nothing was charged past the ceiling, nor into what is guaranteed to owners that got
  * nothing;
  *   3. the queue lists exactly the requests that are neither done nor under creation, by priority
@@ -48,6 +49,32 @@ static bool matches(const struct m_session *s, const struct gm_owner *o)
 		return s->name && strcmp(s->name, o->name) == 0;
 	}
 	return false;
+}
+
+bool model_mapped(void *m, const struct gm_chunk *chunk)
+{
+	/* What no client got yet, nobody has. */
+	return (chunk->lease || chunk->state == GM_CHUNK_LINGERING) &&
+	       chunk->id % MAPPED_OF == ((const struct model *)m)->mapped;
+}
+
+struct left {
+	const struct gm_owner *owner;
+	uint64_t held;
+};
+
+/* What clients left that somebody still has. */
+static bool add_left(void *ctx, const struct gm_session *estate)
+{
+	struct left *left = ctx;
+	const struct gm_session_info *info = gm_session_info(estate);
+	const struct m_session s = {.uid = info->uid,
+		.gid = info->gid,
+		.unit = info->unit,
+		.container = info->container};
+	if (matches(&s, left->owner))
+		left->held += gm_session_held(estate, 0);
+	return true;
 }
 
 struct limits {
@@ -122,7 +149,9 @@ static void check_limits(struct model *m, const struct limits *limits,
 	uint64_t unmet = 0, charged = f->leased + f->quarantined + f->admitted;
 	for (size_t i = 0; i < limits->n; i++) {
 		const struct gm_quota_info *l = &limits->info[i];
-		uint64_t held = 0;
+		struct left left = {.owner = &l->owner};
+		gm_core_estate_each(m->fake.core, 0, add_left, &left);
+		uint64_t held = left.held;
 		bool grew_here = false;
 		for (int k = 0; k < SESSIONS; k++) {
 			if (!m->sessions[k].s || !matches(&m->sessions[k], &l->owner))

@@ -14,11 +14,12 @@
 /* A model of limits, queue and ladder on one device: who asked for what, who was asked, and what
  * each may have by the rules alone. What must be true of it is in policy_model.c. */
 
-#define SECOND   UINT64_C(1000000000)
-#define SESSIONS 12
-#define REQUESTS 40
-#define OWNERS   9
-#define UIDS     4
+#define SECOND    UINT64_C(1000000000)
+#define SESSIONS  12
+#define REQUESTS  40
+#define OWNERS    9
+#define UIDS      4
+#define MAPPED_OF 5
 
 struct m_session {
 	struct gm_session *s;
@@ -46,6 +47,9 @@ struct model {
 	uint64_t arrivals;
 	struct gm_policy policy;
 	uint64_t total;
+	/* Somebody has every chunk whose id leaves this rest, by MAPPED_OF; a rest above it: nobody has
+	 * any. */
+	uint64_t mapped;
 	bool dry; /* the backend is out of memory every other time */
 	struct m_session sessions[SESSIONS];
 	struct m_request requests[REQUESTS];
@@ -59,10 +63,11 @@ struct model {
 	uint64_t hold_ns, rest_ns, uid_rest_ns[UIDS + 1];
 	struct {
 		uint64_t granted, late, refused, limit, timeout, deadlock, never, holds, turned;
-		uint64_t asked, ignored, victims, probed, denied;
+		uint64_t asked, ignored, victims, probed, denied, lingered;
 	} n;
 };
 
+bool model_mapped(void *m, const struct gm_chunk *chunk);
 /* Takes note of requests that ended since the last time. */
 void model_sweep(struct model *m);
 /* The invariants. */
