@@ -51,8 +51,10 @@ void gm_linger_begin(struct gm_device *device, struct gm_chunk *chunk, struct gm
 static void linger_end(struct gm_device *device, struct gm_chunk *chunk)
 {
 	struct gm_estate *estate = chunk->estate;
+	struct gm_account *account = gm_estate_account(estate, device);
 	chunk->estate = NULL;
-	gm_device_doom_lingering(device, chunk, gm_estate_account(estate, device));
+	gm_deadlock_returned(device, account);
+	gm_device_doom_lingering(device, chunk, account);
 	gm_estate_unref(estate);
 }
 

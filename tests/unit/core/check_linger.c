@@ -167,6 +167,32 @@ START_TEST(a_shared_lease_lingers_at_the_expense_of_its_maker)
 }
 END_TEST
 
+START_TEST(a_deadlock_is_found_only_some_time_after_the_last_of_it_was_gone)
+{
+	struct gm_session *other = fake_session(&fake, 2, 8), *dead = fake_session(&fake, 3, 9);
+	static struct fake_request a, b; /* one of them waits to the end */
+	fake_lease(&fake, s, d, 256 * MiB);
+	fake_lease(&fake, other, d, 256 * MiB);
+	fake_lease(&fake, dead, d, 2 * MiB);
+	fake.in_use = true;
+	gm_session_end_died(dead);
+	fake_wait(&fake, &a, s, d, 768 * MiB, GM_WAIT_FOREVER);
+	fake_wait(&fake, &b, other, d, 768 * MiB, GM_WAIT_FOREVER);
+	pass(600 * SECOND);
+	ck_assert(!a.ended && !b.ended);
+
+	/* It is found to be gone within 7 s. From then on the clients have their time again. */
+	fake.in_use = false;
+	while (fake_figures(&fake, d).lingering > 0)
+		pass(SECOND / 10);
+	pass(9 * SECOND);
+	ck_assert(!a.ended && !b.ended);
+	pass(2 * SECOND);
+	ck_assert(a.ended || b.ended);
+	ck_assert_int_eq(a.ended ? a.status : b.status, GPUMEM_E_DEADLOCK);
+}
+END_TEST
+
 START_TEST(the_end_of_the_core_does_not_wait_for_it)
 {
 	fake_lease(&fake, s, d, 64 * MiB);
@@ -191,6 +217,7 @@ int main(void)
 	tcase_add_test(tcase, a_request_that_waits_is_granted_when_the_memory_is_gone);
 	tcase_add_test(tcase, a_call_looks_at_few_chunks_and_the_same_chunk_more_and_more_rarely);
 	tcase_add_test(tcase, a_shared_lease_lingers_at_the_expense_of_its_maker);
+	tcase_add_test(tcase, a_deadlock_is_found_only_some_time_after_the_last_of_it_was_gone);
 	tcase_add_test(tcase, the_end_of_the_core_does_not_wait_for_it);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

@@ -215,7 +215,10 @@ static void check_queue(struct model *m, const struct limits *limits,
 {
 	uint64_t charged = f->leased + f->quarantined + f->admitted;
 	int32_t top = INT32_MIN;
-	bool device_waits = false, moves = false, holds = false, asking = false;
+	/* Whoever has what lingers may let go of it, or did so. */
+	m->moved |= f->lingering < m->lingering;
+	m->lingering = f->lingering;
+	bool device_waits = false, moves = f->lingering > 0, holds = false, asking = false;
 	size_t waiting = 0;
 	uint64_t since_ns = 0;
 	for (int i = 0; i < REQUESTS; i++)

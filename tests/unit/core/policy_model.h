@@ -56,7 +56,8 @@ struct model {
 	enum gm_level level, fell_from;
 	uint64_t fell_ns;
 	bool moved; /* since the last check: a client gave something back, or a rule changed */
-	uint64_t moved_ns; /* when that was, or when a client last could */
+	uint64_t lingering; /* at the last check */
+	uint64_t moved_ns;  /* when that was, or when a client last could */
 	uint64_t asks;
 	const struct gm_request *holder; /* holds others back, at the last check */
 	uid_t holder_uid;
