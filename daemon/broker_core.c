@@ -144,7 +144,7 @@ void gm_broker_on_turn(uv_prepare_t *turn)
 static void broker_core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
-	gm_worker_sample(broker->workers[device]);
+	gm_worker_sample(broker->workers[device], gm_core_wants_attribution(broker->core, device));
 }
 
 /* ---- what the device threads and the clock tell core */
@@ -179,18 +179,25 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
+	uint32_t device = chunk->device;
+	bool stayed = chunk->job.stayed > 0;
 	gm_core_destroyed(broker->core, chunk);
+	/* Soon, so that nobody gains anything by having it counted late. */
+	if (stayed && gm_core_wants_attribution(broker->core, device))
+		gm_worker_sample(broker->workers[device], true);
 	gm_broker_check_idle(broker);
 }
 
-static void broker_on_sampled(
-	void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
+static void broker_on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes,
+	const uint64_t *attributed, bool latest)
 {
 	struct gm_broker *broker = ctx;
 	if (result < 0)
 		gm_core_sample_failed(broker->core, device);
 	else
 		gm_core_sample(broker->core, device, free_bytes);
+	if (result == 0 && attributed)
+		gm_core_attributed(broker->core, device, free_bytes, *attributed);
 	if (latest)
 		gm_core_probed(broker->core, device);
 }
@@ -277,5 +284,6 @@ void gm_broker_on_sample(uv_timer_t *timer)
 	struct gm_broker *broker = timer->data;
 	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
 		if (broker->serve.devices[i].measured)
-			gm_worker_sample(broker->workers[i]);
+			gm_worker_sample(
+				broker->workers[i], gm_core_wants_attribution(broker->core, i));
 }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "daemon/backend/turns.h"
 
 /* How many results the loop takes before others have their turn. */
@@ -31,6 +32,8 @@ struct worker_sample {
 	bool ready; /* there is one to pass on */
 	int result;
 	uint64_t free_bytes;
+	bool asked; /* attributed says whether the device could tell */
+	uint64_t attributed;
 	uint64_t after; /* n_done when it was taken */
 	uint64_t asks;  /* n_asks when it began */
 };
@@ -56,7 +59,7 @@ struct gm_worker {
 	struct gm_turns turns; /* jobs that have not begun */
 	struct gm_job_queue done;
 	uint64_t n_done; /* since the start */
-	bool want_sample, want_survey;
+	bool want_sample, want_survey, want_attribution;
 	struct worker_sample sample;
 	struct worker_survey survey;
 	uint64_t n_asks; /* for samples, since the start; only the loop's thread counts it up */
@@ -87,12 +90,27 @@ static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 	return chunk;
 }
 
+/* Measures whether the memory comes back: a process may still map it. That cannot be told from an ipc
+ * block, which the backend may keep. */
+static void worker_destroy_chunk(
+	struct gm_worker *worker, struct gm_chunk *chunk, const struct gm_seen *seen)
+{
+	const struct gm_backend_ops *ops = worker->ops;
+	uint64_t before = 0, after = 0;
+	bool measured = !ops->exclusive && chunk->transport == GM_TRANSPORT_FD &&
+			chunk->domain != GM_DOMAIN_FRESH &&
+			ops->memory_free(worker->backend, worker->number, &before) == 0;
+	ops->destroy(worker->backend, worker->number, chunk->transport, chunk->bytes, seen,
+		&chunk->handle);
+	if (measured && ops->memory_free(worker->backend, worker->number, &after) == 0)
+		chunk->job.stayed = gm_minus(chunk->bytes, gm_minus(after, before));
+}
+
 static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
 	if (chunk->job.destroy) {
-		worker->ops->destroy(worker->backend, worker->number, chunk->transport,
-			chunk->bytes, &seen, &chunk->handle);
+		worker_destroy_chunk(worker, chunk, &seen);
 		chunk->job.result = 0;
 		return;
 	}
@@ -103,9 +121,13 @@ static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 /* Must be called with the lock held, and releases it during the backend's call. */
 static void worker_take_sample(struct gm_worker *worker)
 {
-	struct worker_sample sample = {.ready = true, .asks = worker->n_asks};
-	worker->want_sample = false;
+	struct worker_sample sample = {
+		.ready = true, .asks = worker->n_asks, .asked = worker->want_attribution};
+	worker->want_sample = worker->want_attribution = false;
 	pthread_mutex_unlock(&worker->lock);
+	if (sample.asked)
+		sample.attributed =
+			gm_usage_attributed(worker->ops, worker->backend, worker->number);
 	sample.result =
 		worker->ops->memory_free(worker->backend, worker->number, &sample.free_bytes);
 	pthread_mutex_lock(&worker->lock);
@@ -208,7 +230,8 @@ static void worker_on_async(uv_async_t *async)
 			sample.ready = false;
 			/* An event above may have asked for another sample. */
 			worker->events->sampled(worker->ctx, worker->number, sample.result,
-				sample.free_bytes, sample.asks == worker->n_asks);
+				sample.free_bytes, sample.asked ? &sample.attributed : NULL,
+				sample.asks == worker->n_asks);
 		}
 		if (survey.ready && worker->n_told == survey.after) {
 			survey.ready = false;
@@ -340,12 +363,13 @@ void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk)
 	worker_submit(worker, chunk, true, 0);
 }
 
-void gm_worker_sample(struct gm_worker *worker)
+void gm_worker_sample(struct gm_worker *worker, bool attribution)
 {
 	if (worker->ops->exclusive)
 		return;
 	pthread_mutex_lock(&worker->lock);
 	worker->want_sample = true;
+	worker->want_attribution |= attribution;
 	worker->n_asks++;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);

@@ -98,7 +98,7 @@ struct gm_chunk {
 	struct gm_lease *lease;     /* the lease that holds it */
 	uint64_t index;             /* its place in the lease; never used twice there */
 	uint64_t pooled_at;         /* ns */
-	struct gm_estate *estate;   /* lingering: who is charged for it */
+	struct gm_estate *estate;   /* lingering: who is charged for it; doomed: who had it */
 	uint64_t linger_ns;         /* when to look again whether it is gone */
 	uint8_t linger_level;
 
@@ -119,6 +119,7 @@ struct gm_chunk {
 	struct {
 		uint64_t turn; /* of the session that wants it */
 		int result;
+		uint64_t stayed; /* bytes that did not come back when it was destroyed */
 		bool destroy;
 		bool waits; /* a creation that has not begun */
 		uint64_t

@@ -128,7 +128,8 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	tell();
 }
 
-static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
+static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes,
+	const uint64_t *attributed, bool latest)
 {
 	ck_assert_uint_eq(device, 3);
 	told.sampled++;
@@ -299,7 +300,7 @@ START_TEST(a_sample_is_told_when_it_is_asked_for)
 {
 	start(&shared_ops);
 	fake.free_bytes = 17;
-	gm_worker_sample(worker);
+	gm_worker_sample(worker, false);
 	run_until(1);
 	ck_assert_uint_eq(told.last_free, 17);
 	stop();
@@ -315,7 +316,7 @@ START_TEST(a_sample_that_began_before_it_was_asked_for_is_not_the_latest)
 	permit(1);
 	/* The first has failed, and was looked after; the second is under way. */
 	wait_until_stuck();
-	gm_worker_sample(worker);
+	gm_worker_sample(worker, false);
 	run_until(2);
 	ck_assert_uint_eq(told.sampled, 1);
 	ck_assert_uint_eq(told.latest, 0);
@@ -332,7 +333,7 @@ START_TEST(devices_that_are_exclusive_are_not_sampled)
 {
 	start(&exclusive_ops);
 	fake.fail_with = -ENOMEM;
-	gm_worker_sample(worker);
+	gm_worker_sample(worker, false);
 	gm_worker_create(worker, &chunks[0], 1);
 	permit(1);
 	run_until(1);
@@ -347,7 +348,7 @@ START_TEST(a_sample_that_fails_is_told_as_such)
 {
 	start(&shared_ops);
 	fake.sample_fails_with = -EIO;
-	gm_worker_sample(worker);
+	gm_worker_sample(worker, false);
 	run_until(1);
 	ck_assert_uint_eq(told.not_sampled, 1);
 	stop();
