@@ -48,7 +48,7 @@
  *   reserve, decay, probe
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
- *   session, estate, lease, linger, share, request, queue, deadlock   one object: session_private.h
+ *   session, estate, lease, linger, estimate, share, request, queue, deadlock   one object: session_private.h
  *   core                                                       this header, and core.c
  */
 

@@ -110,4 +110,7 @@ void gm_estimate_end(struct gm_device *device)
 	device->ledger.foreign += device->ledger.unseen;
 	estimate_charge_all(device, 0);
 	assert(device->ledger.unseen == 0 && device->estimate.owed == 0);
+	/* Nobody is asked again before there is another debt. */
+	device->estimate.based = true;
+	device->estimate.base = UINT64_MAX;
 }
