@@ -245,6 +245,16 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 	return 0;
 }
 
+/* A path alone (O_PATH) keeps the file, with its memory, but nobody can use it. */
+static void host_discard(void *backend, const struct gm_handle *handle, uint64_t bytes)
+{
+	struct gm_host *host = backend;
+	gm_copies_drop(&host->copies, handle->fd);
+	if (gm_memfd_in_use(handle->fd) == GM_MEMFD_FREE)
+		(void)fallocate(
+			handle->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+}
+
 static void host_destroy(void *backend, uint32_t device, enum gm_transport transport,
 	uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
 {
@@ -292,6 +302,7 @@ const struct gm_backend_ops gm_backend_host = {
 	.memory_free = host_memory_free,
 	.create = host_create,
 	.adopt = host_adopt,
+	.discard = host_discard,
 	.destroy = host_destroy,
 	.open_fd = host_open_fd,
 	.prepare = host_prepare,

@@ -100,6 +100,8 @@ static void worker_destroy_chunk(
 	bool measured = !ops->exclusive && chunk->transport == GM_TRANSPORT_FD &&
 			chunk->domain != GM_DOMAIN_FRESH &&
 			ops->memory_free(worker->backend, worker->number, &before) == 0;
+	if (ops->discard && !chunk->last)
+		ops->discard(worker->backend, &chunk->handle, chunk->bytes);
 	ops->destroy(worker->backend, worker->number, chunk->transport, chunk->bytes, seen,
 		&chunk->handle);
 	if (measured && ops->memory_free(worker->backend, worker->number, &after) == 0)

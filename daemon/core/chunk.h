@@ -91,6 +91,7 @@ struct gm_chunk {
 	bool marked;       /* found in the list of ids that a client returns */
 	bool reserve;      /* under creation for the reserve */
 	bool after_doomed; /* there is room for it only when what is doomed by then is gone */
+	bool last;         /* doomed because the daemon ends */
 	bool decayed;      /* doomed because nobody took it from the pool in time */
 	struct gm_handle handle;
 

@@ -139,6 +139,7 @@ static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 	device->chunks--;
 	gm_fds_move(device->env, chunk, GM_FDS_DYING, NULL);
 	chunk->state = GM_CHUNK_DOOMED;
+	chunk->last = device->env->stopping;
 	chunk->lease = NULL;
 	chunk->request = NULL;
 

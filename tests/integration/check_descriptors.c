@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -168,6 +169,47 @@ START_TEST(a_user_with_many_chunks_leaves_descriptors_to_others)
 	expect_served(&daemon, 100);
 	gm_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+/* Returns chunks that it still maps, until no more are given to it. */
+static void keep_returned_chunks(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	gpumem_status status;
+	size_t n = 0;
+
+	gm_become_stranger();
+	gm_raw_join(&raw, argument);
+	while ((status = gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease)) == GPUMEM_OK) {
+		uint64_t id = lease.id;
+		GM_REQUIRE(gm_raw_map(&lease.chunks[0], false) != MAP_FAILED);
+		gm_raw_lease_clear(&lease);
+		GM_REQUIRE_EQ(gm_raw_return(&raw, id, NULL, 0), GPUMEM_OK);
+		GM_REQUIRE(++n < MANY);
+	}
+	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
+	GM_REQUIRE(strstr(gm_raw_detail(&raw), "LimitNOFILE="));
+	GM_REQUIRE_EQ(gm_figures_now(argument).lingering, n * GM_CHUNK_MIN);
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&raw);
+}
+
+START_TEST(a_user_with_many_lingering_chunks_leaves_descriptors_to_others)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+
+	gm_daemon_start(&daemon, &few);
+	gm_worker_start(&worker, keep_returned_chunks, &daemon);
+	gm_hear_word(worker.channel, 'f');
+	expect_served(&daemon, 100);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	GM_UNTIL(gm_figures_now(&daemon).lingering == 0);
 	gm_daemon_stop(&daemon);
 }
 END_TEST
@@ -392,6 +434,10 @@ int main(void)
 	tcase_add_test(tc, a_request_waits_for_descriptors_that_the_pool_gives_up);
 	if (GM_TAP_WITH_USERS(a_user_with_many_chunks_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_chunks_leaves_descriptors_to_others);
+	/* On a GPU a returned chunk is destroyed, and lingers without a descriptor. */
+	if (!gm_on_gpu() &&
+		GM_TAP_WITH_USERS(a_user_with_many_lingering_chunks_leaves_descriptors_to_others))
+		tcase_add_test(tc, a_user_with_many_lingering_chunks_leaves_descriptors_to_others);
 	if (GM_TAP_WITH_USERS(a_user_with_many_connections_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_connections_leaves_descriptors_to_others);
 	if (GM_TAP_WITH_USERS(descriptors_that_one_user_does_not_read_stop_nobody_else))

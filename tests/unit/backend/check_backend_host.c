@@ -191,6 +191,26 @@ START_TEST(a_read_only_fd_cannot_be_mapped_for_writing)
 }
 END_TEST
 
+START_TEST(a_chunk_is_emptied_unless_somebody_has_it)
+{
+	open_with(64 * MIB, 0);
+	struct gm_handle handle = create(0, 2 * MIB);
+	char text[4] = "";
+	int fd;
+	ck_assert_int_eq(ops->open_fd(backend, &handle, false, &fd), 0);
+	ck_assert_int_eq(pwrite(fd, "data", 4, 0), 4);
+	ops->discard(backend, &handle, 2 * MIB);
+	ck_assert_int_eq(pread(handle.fd, text, 4, 0), 4);
+	ck_assert_mem_eq(text, "data", 4);
+	close(fd);
+	ops->prepare(backend, &handle);
+	ops->discard(backend, &handle, 2 * MIB);
+	ck_assert_int_eq(pread(handle.fd, text, 4, 0), 4);
+	ck_assert_mem_eq(text, "\0\0\0\0", 4);
+	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
+}
+END_TEST
+
 START_TEST(a_prepared_chunk_is_sent_by_the_fd_that_was_opened_before)
 {
 	open_with(64 * MIB, 0);
@@ -318,6 +338,7 @@ int main(void)
 	tcase_add_test(tests, there_is_no_ipc_transport);
 	tcase_add_test(tests, a_chunk_is_adopted_with_its_contents_only_if_it_is_what_it_should_be);
 	tcase_add_test(tests, a_read_only_fd_cannot_be_mapped_for_writing);
+	tcase_add_test(tests, a_chunk_is_emptied_unless_somebody_has_it);
 	tcase_add_test(tests, a_prepared_chunk_is_sent_by_the_fd_that_was_opened_before);
 	tcase_add_test(tests, the_process_at_its_fd_limit_gets_an_error_and_keeps_its_account);
 	tcase_add_test(tests, the_creation_a_test_chose_fails);
