@@ -36,6 +36,7 @@ struct gm_doctor_daemon {
 	uid_t uid;
 	enum gm_daemon_kind kind;
 	uint32_t n_devices;
+	uint64_t lingering; /* bytes, on all devices */
 	/* Which transport a client gets that asks for none. Both, if that depends on the device. */
 	bool by_fd, by_ipc;
 };

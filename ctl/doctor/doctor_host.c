@@ -23,6 +23,7 @@
 #include "common/platform.h"
 #include "common/units.h"
 #include "ctl/doctor/doctor.h"
+#include "ctl/doctor/doctor_lingering.h"
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/other_daemon.h"
 #include "ctl/io/text.h"
@@ -135,6 +136,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 		char age[GM_UNITS_TEXT];
 
 		daemon->n_devices += !device->pinned;
+		daemon->lingering += device->lingering;
 		daemon->by_fd |=
 			!device->pinned && device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD;
 		daemon->by_ipc |=
@@ -235,11 +237,13 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 	request.get_status = &body;
 	status = gm_ctl_conn_ask(
 		conn, &request, GM__WIRE__PACKET__BODY_STATUS, doctor_take, doctor, &trouble);
-	if (status != GPUMEM_OK)
+	if (status != GPUMEM_OK) {
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "daemon", GM_DOCTOR_NO_DEVICE,
 			*trouble.hint ? trouble.hint : NULL, "%.400s", trouble.text);
-	else
+	} else {
 		doctor_tell_daemon(doctor);
+		gm_doctor_lingering(doctor, conn);
+	}
 	doctor_tell_others(doctor, path);
 	gm_ctl_conn_free(conn);
 }

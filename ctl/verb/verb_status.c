@@ -201,7 +201,7 @@ static void status_note_unusual(const struct status_answer *answer)
 			gm_writer_bytes(writer, quarantined, text));
 	if (lingering)
 		gm_writer_note(writer, "lingering", GM_MARK_WARN,
-			"%s cannot be freed yet: processes that are no clients still map it; see gpumemctl clients",
+			"%s cannot be freed yet: processes that are no clients still map it; see gpumemctl doctor",
 			gm_writer_bytes(writer, lingering, text));
 }
 

@@ -10,8 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -113,6 +116,56 @@ START_TEST(a_path_to_memory_that_was_destroyed_keeps_none_of_it)
 	trim();
 	gm_say_word(worker.channel, 't');
 	gm_worker_join(&worker);
+}
+END_TEST
+
+/* ---- who has it */
+
+/* Leaves a child that keeps its memory mapped. */
+static void leave_a_child(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	take(&raw, &lease);
+	GM_REQUIRE(gm_raw_map(&lease.chunks[0], true) != MAP_FAILED);
+	pid_t child = fork();
+	GM_REQUIRE(child >= 0);
+	if (child == 0) {
+		char word;
+		gm_raw_lease_clear(&lease);
+		(void)!recv(channel, &word, 1, MSG_PEEK);
+		_exit(0);
+	}
+	gm_say(channel, &child, sizeof(child));
+}
+
+START_TEST(the_doctor_names_the_process_that_has_what_lingers)
+{
+	struct gm_worker worker;
+	const char *build = getenv("top_builddir");
+	char command[1024], text[16384], pid[48];
+	pid_t child;
+	gm_worker_start(&worker, leave_a_child, NULL);
+	gm_hear(worker.channel, &child, sizeof(child));
+	GM_UNTIL(gm_figures_now(&daemon_).lingering == BYTES);
+
+	snprintf(command, sizeof(command), "%s/ctl/gpumemctl --socket %s --json doctor",
+		build ? build : ".", daemon_.socket);
+	FILE *doctor = popen(command, "r");
+	GM_REQUIRE(doctor);
+	size_t n = fread(text, 1, sizeof(text) - 1, doctor);
+	(void)pclose(doctor); /* other checks may fail here */
+	text[n] = '\0';
+	snprintf(pid, sizeof(pid), "16.0M cannot be freed yet: pid %d (", (int)child);
+	const char *found = strstr(text, pid);
+	if (!found || !strstr(found, "maps 16.0M"))
+		GM_FAIL("no '%s' in: %s", pid,
+			strstr(text, "\"lingering\"") ? strstr(text, "\"lingering\"")
+						      : "no such row");
+
+	shutdown(worker.channel, SHUT_RDWR); /* ends the child */
+	gm_worker_join(&worker);
+	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
 }
 END_TEST
 
@@ -227,6 +280,7 @@ int main(void)
 	TCase *tcase = tcase_create("reach");
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
+	tcase_add_test(tcase, the_doctor_names_the_process_that_has_what_lingers);
 	if (GM_TAP_WITH_USERS(a_path_to_memory_that_was_destroyed_keeps_none_of_it))
 		tcase_add_test(tcase, a_path_to_memory_that_was_destroyed_keeps_none_of_it);
 	if (GM_TAP_WITH_USERS(another_user_gets_at_no_chunk_and_keeps_none_out_of_the_pool))
