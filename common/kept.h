@@ -69,6 +69,7 @@ enum gm_kept {
 	GM_KEPT_LOGGED_UIDS = 128,
 	GM_KEPT_IPC_NUMBERS = 128,
 	GM_KEPT_IPC_NUMBERS_PER_UID = 0,
+	GM_KEPT_REPEATS = 0, /* of a session */
 };
 
 /* A chunk with the lease that it may be the only chunk of, and its memfd. The descriptors bound
