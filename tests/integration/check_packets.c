@@ -418,36 +418,6 @@ START_TEST(another_clients_lease_cannot_be_returned_grown_shared_or_fetched)
 }
 END_TEST
 
-START_TEST(fds_sent_by_a_client_are_an_error_and_closed)
-{
-	size_t before = gm_daemon_fds(&witness.daemon);
-	int fds[GM_LIMIT_PACKET_FDS];
-	int pipe_fds[2];
-	GM_REQUIRE(pipe(pipe_fds) == 0);
-	for (size_t i = 0; i < GM_LIMIT_PACKET_FDS; i++)
-		fds[i] = pipe_fds[1];
-	static const uint8_t bytes[] = {0x08, 0x01, 0x5a, 0x00};
-	GM_REQUIRE(gm_raw_send_bytes(&peer, bytes, sizeof(bytes), fds, GM_LIMIT_PACKET_FDS) == 0);
-	require_told(&peer);
-	gm_raw_close(&peer);
-	close(pipe_fds[1]);
-	/* The daemon kept no copy of the pipe's writing end: reading finds the end. */
-	char c;
-	GM_REQUIRE(read(pipe_fds[0], &c, 1) == 0);
-	close(pipe_fds[0]);
-	GM_UNTIL(gm_daemon_fds(&witness.daemon) < before);
-
-	/* The same with a packet that is no request at all. */
-	GM_REQUIRE(pipe(pipe_fds) == 0);
-	gm_raw_join(&peer, &witness.daemon);
-	GM_REQUIRE(gm_raw_send_bytes(&peer, "\xff", 1, &pipe_fds[1], 1) == 0);
-	require_told(&peer);
-	close(pipe_fds[1]);
-	GM_REQUIRE(read(pipe_fds[0], &c, 1) == 0);
-	close(pipe_fds[0]);
-}
-END_TEST
-
 START_TEST(a_chunk_can_neither_be_resized_nor_sealed_by_its_client)
 {
 	struct gm_raw_lease lease;
@@ -519,7 +489,6 @@ int main(void)
 	tcase_add_test(tc, an_unknown_transport_is_refused);
 	tcase_add_test(tc, what_is_returned_twice_is_not_found_and_charged_once);
 	tcase_add_test(tc, another_clients_lease_cannot_be_returned_grown_shared_or_fetched);
-	tcase_add_test(tc, fds_sent_by_a_client_are_an_error_and_closed);
 	/* Seals are the host backend's: what the driver gives out cannot be resized at all. */
 	if (!gm_on_gpu())
 		tcase_add_test(tc, a_chunk_can_neither_be_resized_nor_sealed_by_its_client);

@@ -196,6 +196,54 @@ START_TEST(so_it_is_with_a_connection_that_is_refused)
 }
 END_TEST
 
+/* Whether the kernel refuses to send the packet. If not, the daemon must say what was wrong. */
+static bool refused(struct gm_raw *peer, const void *bytes, size_t n, const int *fds, size_t n_fds)
+{
+	int r = gm_raw_send_bytes(peer, bytes, n, fds, n_fds);
+
+	if (r == -EPERM)
+		return true;
+	GM_REQUIRE_EQ(r, 0);
+	GM_REQUIRE(gm_raw_receive(peer));
+	GM_REQUIRE_EQ(peer->packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
+	GM_REQUIRE_EQ(peer->packet->failure->status, GPUMEM_E_PROTOCOL);
+	GM_REQUIRE(!gm_raw_receive(peer));
+	return false;
+}
+
+START_TEST(fds_sent_by_a_client_are_an_error_and_closed)
+{
+	static const uint8_t request[] = {0x08, 0x01, 0x5a, 0x00};
+	struct gm_daemon daemon;
+	struct gm_raw user, peer;
+	int fds[GM_LIMIT_PACKET_FDS], ends[2];
+	char c;
+
+	start(&daemon, _i);
+	gm_raw_join(&user, &daemon);
+	size_t before = gm_daemon_fds(&daemon);
+	for (size_t round = 0; round < 2; round++) {
+		GM_REQUIRE(pipe(ends) == 0);
+		for (size_t i = 0; i < GM_LIMIT_PACKET_FDS; i++)
+			fds[i] = ends[1];
+		gm_raw_join(&peer, &daemon);
+		/* A request, and a packet that is none at all. */
+		bool no =
+			round ? refused(&peer, "\xff", 1, fds, 1)
+			      : refused(&peer, request, sizeof(request), fds, GM_LIMIT_PACKET_FDS);
+		GM_REQUIRE(!(no && _i));
+		gm_raw_close(&peer);
+		close(ends[1]);
+		/* The daemon kept no copy of the pipe's writing end: reading finds the end. */
+		GM_REQUIRE(read(ends[0], &c, 1) == 0);
+		close(ends[0]);
+	}
+	GM_UNTIL(gm_daemon_fds(&daemon) <= before);
+	gm_raw_close(&user);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	if (argc > 2 && strcmp(argv[1], "--old-kernel") == 0) {
@@ -212,6 +260,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(
 		tc, a_descriptor_whose_close_waits_does_not_stop_the_daemon, 0, 2 * WAYS);
 	tcase_add_loop_test(tc, so_it_is_with_a_connection_that_is_refused, 0, 2);
+	tcase_add_loop_test(tc, fds_sent_by_a_client_are_an_error_and_closed, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
