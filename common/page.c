@@ -17,8 +17,10 @@
 #include "common/page.h"
 
 /* A write takes some tens of nanoseconds. A writer that was stopped in the middle may take any
- * time, so readers give up. */
-#define PAGE_TRIES 128
+ * time, so readers give up. By pread(), which takes longer than a write, they do it soon: a client
+ * could let the daemon try in vain on purpose. */
+#define PAGE_TRIES       128
+#define PAGE_TRIES_PREAD 3
 
 typedef _Atomic uint64_t page_word;
 
@@ -75,7 +77,7 @@ int gm_page_pread(int fd, off_t offset, size_t n, void *ret_copy)
 
 	if (n == 0 || n > GM_PAGE_BLOCK || n % sizeof(uint64_t) != 0)
 		return -EINVAL;
-	for (int i = 0; i < PAGE_TRIES; i++) {
+	for (int i = 0; i < PAGE_TRIES_PREAD; i++) {
 		r = page_pread(fd, &before, sizeof(before), offset);
 		if (r < 0)
 			return r;

@@ -274,6 +274,7 @@ static bool admin_list_rows(
 {
 	uint64_t room[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
+	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row found;
 
 	for (uint32_t i = 0; i < at->head.serve->n_devices; i++) {
@@ -282,7 +283,7 @@ static bool admin_list_rows(
 	}
 
 	while (out->n < GM_ADMIN_BUFFERS) {
-		if (gm_pages_next_row(&client->pages, room, now, &at->row, &found) <= 0)
+		if (gm_pages_next_row(&client->pages, &rows, room, now, &at->row, &found) <= 0)
 			return true;
 		room[found.device] -= found.bytes;
 		at->tracked[found.device] += found.bytes;

@@ -174,40 +174,67 @@ int gm_pages_read_use(
 	return 0;
 }
 
-int gm_pages_next_row(const struct gm_pages *pages, const uint64_t held[GM_LIMIT_DEVICES],
-	uint64_t now_ns, uint32_t *at, struct gm_pages_row *ret)
+/*
+ * Reads the block that has this row. Of a file that a client may write to, the daemon calls pread()
+ * alone: lseek() and the like wait for a lock that the client can hold for as long as it likes.
+ *
+ * A row is sound if its count was even and the same before and after it was read. Other rows are
+ * being written, or the client wants it to look so, and are taken for free.
+ */
+static int pages_read_rows(const struct gm_pages *pages, uint32_t at, struct gm_pages_rows *rows)
+{
+	static const struct gm_page_row none;
+	struct gm_page_row before[GM_PAGES_ROWS], after[GM_PAGES_ROWS];
+	uint32_t first = at - at % GM_PAGES_ROWS;
+	off_t place = (off_t)(offsetof(struct gm_page_client, rows) + first * sizeof(none));
+	bool empty = true;
+
+	rows->valid = false;
+	ssize_t n = pread(pages->client_fd, before, sizeof(before), place);
+	for (size_t i = 0; i < GM_PAGES_ROWS && empty && n == sizeof(before); i++)
+		empty = memcmp(&before[i], &none, sizeof(none)) == 0;
+	if (n == sizeof(before) && !empty) {
+		/* A system call by itself does not order memory accesses. */
+		atomic_thread_fence(memory_order_acquire);
+		n = pread(pages->client_fd, rows->rows, sizeof(rows->rows), place);
+		atomic_thread_fence(memory_order_acquire);
+		if (n == sizeof(rows->rows))
+			n = pread(pages->client_fd, after, sizeof(after), place);
+	}
+	if (n != sizeof(before))
+		return n < 0 ? -errno : -EIO;
+
+	for (size_t i = 0; i < GM_PAGES_ROWS; i++)
+		if (empty || before[i].seq % 2 || before[i].seq != after[i].seq)
+			rows->rows[i].bytes = 0;
+	rows->first = first;
+	rows->valid = true;
+	return 0;
+}
+
+int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
+	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
+	struct gm_pages_row *ret)
 {
 	if (pages->client_fd < 0)
 		return 0;
 	while (*at < GM_LIMIT_TRACKED_BUFFERS) {
-		struct gm_page_row row;
-		off_t place = (off_t)(offsetof(struct gm_page_client, rows) + *at * sizeof(row));
-		/* Skip holes, where nothing was ever written. */
-		off_t data = lseek(pages->client_fd, place, SEEK_DATA);
-		if (data < 0)
-			return errno == ENXIO ? 0 : -errno;
-		if (data > place) {
-			off_t first = (off_t)offsetof(struct gm_page_client, rows);
-			*at = (uint32_t)((data - first) / (off_t)sizeof(row));
-			place = first + (off_t)(*at * sizeof(row));
-			if (*at >= GM_LIMIT_TRACKED_BUFFERS)
-				return 0;
+		if (!rows->valid || *at - rows->first >= GM_PAGES_ROWS) {
+			int r = pages_read_rows(pages, *at, rows);
+			if (r < 0)
+				return r;
 		}
-		++*at;
-		int r = gm_page_pread(pages->client_fd, place, sizeof(row), &row);
-		if (r == -EAGAIN)
+
+		const struct gm_page_row *row = &rows->rows[(*at)++ - rows->first];
+		if (row->bytes == 0 || row->device >= pages->devices ||
+			row->bytes > held[row->device] || row->born_ns > now_ns)
 			continue;
-		if (r < 0)
-			return r;
-		if (row.bytes == 0 || row.device >= pages->devices ||
-			row.bytes > held[row.device] || row.born_ns > now_ns)
-			continue;
-		ret->device = row.device;
-		ret->bytes = row.bytes;
-		ret->born_ns = row.born_ns;
+		ret->device = row->device;
+		ret->bytes = row->bytes;
+		ret->born_ns = row->born_ns;
 		memset(ret->tag, 0, sizeof(ret->tag));
-		if (memchr(row.tag, '\0', sizeof(row.tag)) && gm_name_ok(row.tag))
-			strcpy(ret->tag, row.tag);
+		if (memchr(row->tag, '\0', sizeof(row->tag)) && gm_name_ok(row->tag))
+			strcpy(ret->tag, row->tag);
 		return 1;
 	}
 	return 0;

@@ -49,12 +49,22 @@ struct gm_pages_row {
 	uint64_t born_ns;
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 };
+/* Rows of a page as they were read together. Begins as {.valid = false}, for one page. */
+#define GM_PAGES_ROWS 64
+struct gm_pages_rows {
+	bool valid;
+	uint32_t first;
+	struct gm_page_row rows[GM_PAGES_ROWS];
+};
+_Static_assert(GM_LIMIT_TRACKED_BUFFERS % GM_PAGES_ROWS == 0, "the table has whole blocks of rows");
 /*
  * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
- * cannot be true. A tag that is not printable becomes "". held says how much the client holds of
- * each device. Returns 1 if there is a buffer, 0 if there are no more, or a negative errno.
+ * cannot be true, or that the client is writing. A tag that is not printable becomes "". held says
+ * how much the client holds of each device. Returns 1 if there is a buffer, 0 if there are no more,
+ * or a negative errno. Reading a whole page takes 48 system calls at most, whatever is on it.
  */
-int gm_pages_next_row(const struct gm_pages *pages, const uint64_t held[GM_LIMIT_DEVICES],
-	uint64_t now_ns, uint32_t *at, struct gm_pages_row *ret);
+int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
+	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
+	struct gm_pages_row *ret);
 
 #endif

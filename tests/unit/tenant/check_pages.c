@@ -4,10 +4,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -205,9 +210,10 @@ START_TEST(nonsense_is_held_within_what_the_daemon_knows)
 	ck_assert_int_eq(gm_pages_read_use(&pages, 1, held[1], &got), -EAGAIN);
 	ck_assert_int_eq(gm_pages_read_use(&pages, 2, 0, &got), -EINVAL);
 
+	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row row;
 	uint32_t at = 0;
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 0);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 0);
 	ck_assert_uint_eq(at, GM_LIMIT_TRACKED_BUFFERS);
 }
 END_TEST
@@ -236,23 +242,77 @@ START_TEST(rows_are_listed_in_order_and_senseless_ones_passed_over)
 	client->rows[9].seq = 1;
 	client->rows[9].bytes = 16;
 
+	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row row;
 	uint32_t at = 0;
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
 	ck_assert_str_eq(row.tag, "weights");
 	ck_assert_uint_eq(row.bytes, 4096);
 	ck_assert_uint_eq(row.born_ns, 10);
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
 	ck_assert_uint_eq(row.born_ns, 20);
 	ck_assert_str_eq(row.tag, "");
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
 	ck_assert_uint_eq(row.born_ns, 30);
 	ck_assert_str_eq(row.tag, "");
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
 	ck_assert_str_eq(row.tag, "far");
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 1);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
 	ck_assert_str_eq(row.tag, "last");
-	ck_assert_int_eq(gm_pages_next_row(&pages, held, NOW, &at, &row), 0);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 0);
+}
+END_TEST
+
+/* How many system calls this process has made to read something. */
+static unsigned long long reads_so_far(void)
+{
+	unsigned long long n = 0;
+	char line[64];
+	FILE *file = fopen("/proc/self/io", "re");
+
+	ck_assert_ptr_nonnull(file);
+	while (fgets(line, sizeof(line), file))
+		(void)sscanf(line, "syscr: %llu", &n);
+	fclose(file);
+	return n;
+}
+
+START_TEST(whatever_is_on_a_page_it_is_read_by_few_system_calls)
+{
+	struct gm_pages_rows rows = {.valid = false};
+	struct gm_pages_row row;
+	uint32_t at = 0;
+
+	/* All rows look as if they were being written. */
+	for (size_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+		put_row((uint32_t)i, 1, 512, 20, "x");
+		client->rows[i].seq++;
+	}
+	unsigned long long before = reads_so_far();
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 0);
+	ck_assert_uint_lt(reads_so_far() - before, 64);
+}
+END_TEST
+
+/* The kernel takes a lock of the file for it, which a client can hold. */
+START_TEST(a_clients_page_is_never_seeked_in)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_lseek, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EDEADLK),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
+	struct gm_pages_rows rows = {.valid = false};
+	struct gm_pages_row row;
+	uint32_t at = 0;
+
+	put_row(700, 1, 256, 40, "far");
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
+	ck_assert_uint_eq(at, 701);
 }
 END_TEST
 
@@ -260,12 +320,13 @@ START_TEST(pages_that_were_never_made_say_nothing)
 {
 	struct gm_pages empty;
 	struct gm_page_use use;
+	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row row;
 	uint32_t at = 0;
 	gm_pages_init(&empty);
 	gm_pages_write_held(&empty, 0, 1, 5);
 	ck_assert_int_lt(gm_pages_read_use(&empty, 0, 1, &use), 0);
-	ck_assert_int_eq(gm_pages_next_row(&empty, held, NOW, &at, &row), 0);
+	ck_assert_int_eq(gm_pages_next_row(&empty, &rows, held, NOW, &at, &row), 0);
 	gm_pages_deinit(&empty);
 }
 END_TEST
@@ -284,6 +345,8 @@ int main(void)
 	tcase_add_test(tests, a_client_of_version_1_gets_its_pages_and_is_understood);
 	tcase_add_test(tests, nonsense_is_held_within_what_the_daemon_knows);
 	tcase_add_test(tests, rows_are_listed_in_order_and_senseless_ones_passed_over);
+	tcase_add_test(tests, whatever_is_on_a_page_it_is_read_by_few_system_calls);
+	tcase_add_test(tests, a_clients_page_is_never_seeked_in);
 	tcase_add_test(tests, pages_that_were_never_made_say_nothing);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
