@@ -119,6 +119,14 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	return 0;
 }
 
+static bool core_has_chunks(const struct gm_core *core)
+{
+	for (unsigned i = 0; i < GM_ENV_TABLES; i++)
+		if (core->env.chunks[i])
+			return true;
+	return false;
+}
+
 void gm_core_free(struct gm_core *core)
 {
 	if (!core)
@@ -129,7 +137,7 @@ void gm_core_free(struct gm_core *core)
 		gm_line_free_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
 	}
-	assert(!core->env.chunks && !core->env.fd_users && !core->env.fd_waiting);
+	assert(!core_has_chunks(core) && !core->env.fd_users && !core->env.fd_waiting);
 	core->env.fds->settle = NULL;
 	gm_quotas_deinit(&core->quotas);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
@@ -144,7 +152,7 @@ static void core_settle_fds(void *ctx, bool all)
 
 void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds)
 {
-	assert(!core->env.chunks);
+	assert(!core_has_chunks(core));
 	fds->settle = core_settle_fds;
 	fds->ctx = core;
 	core->env.fds = fds;
@@ -279,12 +287,16 @@ void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 	gm_pool_each(&d->pool, gm_device_now(d), visit, ctx);
 }
 
-uint64_t gm_core_trim(struct gm_core *core, uint32_t device)
+uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice)
 {
 	struct gm_device *d = core_device_of(core, device);
+	uint64_t released = d->pool.bytes;
 	gm_env_enter(&core->env);
-	uint64_t released = gm_pool_clear(&d->pool);
-	d->reclaim_epoch++;
+	for (; *slice > 0 && gm_pool_evict(&d->pool, GM_DOMAIN_FRESH); --*slice)
+		continue;
+	released -= d->pool.bytes;
+	if (d->pool.bytes == 0)
+		d->reclaim_epoch++;
 	gm_reserve_settle(d);
 	gm_env_leave(&core->env);
 	return released;

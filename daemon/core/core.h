@@ -88,8 +88,11 @@ void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_
 void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 	void (*visit)(void *ctx, const struct gm_pool_bucket_info *bucket), void *ctx);
 /* Empties a device's pool and raises its reclaim epoch. The reserve goes, too; it fills again while
- * pressure is low. Returns the bytes released. */
-uint64_t gm_core_trim(struct gm_core *core, uint32_t device);
+ * pressure is low. Releases no more than *slice chunks and counts them off; 0 is left: there may be
+ * more, so call it again on another turn. Returns the bytes released. */
+uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice);
+/* A slice of a few milliseconds. */
+#define GM_CORE_TRIM_SLICE 4096
 
 /*
  * Plans a cleanup by hand: what must be done so that free bytes of the device are free for anybody

@@ -64,7 +64,7 @@ struct gm_chunk *gm_device_new_chunk(
 	chunk->transport = transport;
 	chunk->state = GM_CHUNK_CREATING;
 	chunk->handle.fd = -1;
-	HASH_ADD(hh, env->chunks, id, sizeof(chunk->id), chunk);
+	HASH_ADD(hh, *gm_env_chunks(env, chunk->id), id, sizeof(chunk->id), chunk);
 	if (!GM_TABLE_ADDED(chunk)) {
 		free(chunk);
 		return NULL;
@@ -77,7 +77,7 @@ void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(chunk->state == GM_CHUNK_CREATING && device->chunks > 0);
 	gm_fds_move(device->env, chunk, GM_FDS_NONE, NULL);
-	HASH_DEL(device->env->chunks, chunk);
+	HASH_DEL(*gm_env_chunks(device->env, chunk->id), chunk);
 	device->chunks--;
 	free(chunk);
 }
@@ -135,7 +135,7 @@ bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk)
 static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(device->chunks > 0);
-	HASH_DEL(device->env->chunks, chunk);
+	HASH_DEL(*gm_env_chunks(device->env, chunk->id), chunk);
 	device->chunks--;
 	gm_fds_move(device->env, chunk, GM_FDS_DYING, NULL);
 	chunk->state = GM_CHUNK_DOOMED;

@@ -13,6 +13,8 @@ struct gm_core;
 struct gm_device;
 struct gm_fds_user;
 
+#define GM_ENV_TABLES 64
+
 /*
  * What all of core's modules share: the way up to the daemon, the tables of devices, payers and
  * chunks, and the state of the call into core that is running.
@@ -29,7 +31,9 @@ struct gm_env {
 	struct gm_device *devices; /* in order of number */
 	uint32_t n_devices;
 	struct gm_payer *payers; /* by id, in order of age */
-	struct gm_chunk *chunks; /* by id; all but the doomed ones */
+	/* By id; all but the doomed ones. A table that grows goes through all of its chunks, so there
+	 * are many small ones (gm_env_chunks()). */
+	struct gm_chunk *chunks[GM_ENV_TABLES];
 
 	struct gm_fd_budget *fds;     /* never NULL */
 	struct gm_fds_user *fd_users; /* by uid (fds.c) */
@@ -43,6 +47,12 @@ struct gm_env {
 	void (*pump)(struct gm_core *core);
 	struct gm_core *core;
 };
+
+/* The table that has the chunk of this id, if there is one. */
+static inline struct gm_chunk **gm_env_chunks(struct gm_env *env, uint64_t id)
+{
+	return &env->chunks[id % GM_ENV_TABLES];
+}
 
 static inline uint64_t gm_env_now(const struct gm_env *env)
 {

@@ -320,17 +320,17 @@ const struct gm_chunk *gm_lease_chunk_after(
 {
 	struct gm_chunk *chunk = NULL;
 	if (id)
-		HASH_FIND(hh, lease->device->env->chunks, &id, sizeof(id), chunk);
+		HASH_FIND(hh, *gm_env_chunks(lease->device->env, id), &id, sizeof(id), chunk);
 	if (chunk && chunk->lease == lease)
 		return chunk->next;
 	return gm_lease_chunk(lease, from);
 }
 
-static void lease_unmark(const struct gm_env *env, const uint64_t *ids, size_t n)
+static void lease_unmark(struct gm_env *env, const uint64_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct gm_chunk *chunk;
-		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
+		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
 	}
 }
@@ -349,7 +349,7 @@ gpumem_status gm_lease_return_chunks(
 		return GPUMEM_E_BUSY;
 
 	for (size_t i = 0; i < n; i++) {
-		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
+		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
 		if (!chunk || chunk->lease != lease || chunk->marked) {
 			lease_unmark(env, ids, i);
 			return GPUMEM_E_NOT_FOUND;
@@ -359,7 +359,7 @@ gpumem_status gm_lease_return_chunks(
 
 	gm_env_enter(env);
 	for (size_t i = 0; i < n; i++) {
-		HASH_FIND(hh, env->chunks, &ids[i], sizeof(ids[i]), chunk);
+		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
 		lease_release(lease, chunk, lease_payer_account(lease), lease->reusable);
 	}

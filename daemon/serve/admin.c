@@ -550,30 +550,6 @@ void gm_admin_get_pools(
 	admin_start_listing(serve, peer, packet->id, admin_pools_next, 0);
 }
 
-/* ---- trim */
-
-void gm_admin_trim(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
-{
-	const Gm__Wire__Trim *trim = packet->trim;
-	Gm__Wire__TrimReply reply = GM__WIRE__TRIM_REPLY__INIT;
-	uint32_t first = trim->all_devices ? 0 : trim->device;
-	uint32_t end = trim->all_devices ? serve->n_devices : trim->device + 1;
-
-	if (!gm_serve_require_admin(serve, peer, packet->id, "trimming"))
-		return;
-	if (!trim->all_devices && !gm_serve_require_device(serve, peer, packet->id, trim->device))
-		return;
-	for (uint32_t i = first; i < end; i++) {
-		reply.released += gm_core_trim(serve->core, i);
-		reply.clients_asked += gm_clients_reclaim(serve->clients, i, false);
-	}
-	char size[GM_UNITS_TEXT];
-	gm_peer_log(peer, GM_LOG_INFO, "a trim released %s and asked %llu client%s for memory",
-		gm_format_size(reply.released, size), (unsigned long long)reply.clients_asked,
-		reply.clients_asked == 1 ? "" : "s");
-	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_TRIM_REPLY, &reply);
-}
-
 /* ---- configuration */
 
 /* The owner that a section of the configuration is about. Returns false if there is none. */

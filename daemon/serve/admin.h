@@ -10,6 +10,6 @@
  * anything.
  */
 gm_serve_handler gm_admin_get_status, gm_admin_get_pools, gm_admin_get_clients,
-	gm_admin_get_buffers, gm_admin_get_config, gm_admin_trim;
+	gm_admin_get_buffers, gm_admin_get_config;
 
 #endif

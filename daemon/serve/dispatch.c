@@ -9,6 +9,7 @@
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
+#include "daemon/serve/admin_trim.h"
 #include "daemon/serve/serve_lease.h"
 #include "daemon/serve/serve_session.h"
 #include "daemon/serve/watch.h"

@@ -118,7 +118,7 @@ START_TEST(what_was_opened_in_its_own_domain_was_seen_by_it_alone)
 	open_by(fake_session(&fake, 5, UID + 1), l);
 	gm_lease_return(s, l);
 	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
-	gm_core_trim(fake.core, d);
+	gm_core_trim(fake.core, d, &(uint64_t){UINT64_MAX});
 	ck_assert(!job(true)->several);
 	ck_assert_uint_eq(job(true)->domain, 5);
 	ck_assert_uint_eq(job(true)->uid, UID);

@@ -501,7 +501,8 @@ static void step(struct model *m)
 		if (model_roll(m, 4) == 0)
 			step_policy(m);
 		else if (model_roll(m, 4) == 0)
-			gm_core_trim(m->fake.core, (uint32_t)model_roll(m, DEVICES));
+			gm_core_trim(m->fake.core, (uint32_t)model_roll(m, DEVICES),
+				&(uint64_t){UINT64_MAX});
 		break;
 	case 38:
 		step_sample(m);

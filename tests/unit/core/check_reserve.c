@@ -110,7 +110,7 @@ START_TEST(it_is_not_made_again_under_pressure)
 	ck_assert_uint_lt(fake_pool(&fake, d).pooled, before + 1);
 	/* Pressure goes, and after the dwell the level: then it fills. */
 	gm_lease_return(s, big);
-	gm_core_trim(fake.core, d);
+	gm_core_trim(fake.core, d, &(uint64_t){UINT64_MAX});
 	fake_core_run(&fake);
 	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
 	uint64_t due = gm_core_tick(fake.core);
@@ -221,7 +221,7 @@ START_TEST(a_trim_takes_it_and_it_fills_again)
 	struct gm_core_device_info info = with_reserve(GiB, 16 * MiB);
 	uint32_t d = fake_core_add(&fake, &info);
 	fake_core_run(&fake);
-	ck_assert_uint_eq(gm_core_trim(fake.core, d), 16 * MiB);
+	ck_assert_uint_eq(gm_core_trim(fake.core, d, &(uint64_t){UINT64_MAX}), 16 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, d).reclaim_epoch, 1);
 	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 0);
 	fake_core_run(&fake);

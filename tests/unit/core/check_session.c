@@ -327,6 +327,27 @@ START_TEST(a_session_with_very_many_chunks_ends_in_slices)
 }
 END_TEST
 
+START_TEST(a_large_pool_is_trimmed_in_slices)
+{
+	struct gm_lease *lease = fake_lease(&fake, s, d, 2 * MiB);
+	uint64_t slice = 300;
+
+	for (int i = 1; i < 700; i++) {
+		fake_grow(&fake, &q, s, lease, 2 * MiB);
+		fake_core_run(&fake);
+	}
+	gm_lease_return(s, lease);
+	ck_assert_uint_eq(gm_core_trim(fake.core, d, &slice), 300 * 2 * MiB);
+	ck_assert_uint_eq(slice, 0);
+	ck_assert_uint_eq(fake_core_count(&fake, true), 300);
+	fake_core_check(&fake, d);
+	slice = 500;
+	ck_assert_uint_eq(gm_core_trim(fake.core, d, &slice), 400 * 2 * MiB);
+	ck_assert_uint_eq(slice, 100);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+}
+END_TEST
+
 START_TEST(a_daemon_that_stops_waits_for_no_slice)
 {
 	struct gm_session *large = fake_session(&fake, 1, 1001);
@@ -411,6 +432,7 @@ int main(void)
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
 	tcase_add_test(tcase, a_session_with_very_many_chunks_ends_in_slices);
 	tcase_add_test(tcase, a_daemon_that_stops_waits_for_no_slice);
+	tcase_add_test(tcase, a_large_pool_is_trimmed_in_slices);
 	tcase_add_test(tcase, levels_are_told_when_they_change);
 	tcase_add_test(tcase, devices_are_bounded_and_come_before_sessions);
 	suite_add_tcase(suite, tcase);
