@@ -157,7 +157,8 @@ static void setup(void)
 	free(path);
 	GM_REQUIRE(access(preload + strlen("LD_PRELOAD="), R_OK) == 0);
 	snprintf(set, sizeof(set), GM_STARVE_FILE "=%s", file);
-	const char *env[] = {preload, set, NULL};
+	/* A sanitizer's own malloc() cannot be replaced. */
+	const char *env[] = {set, gm_sanitized() ? NULL : preload, NULL};
 	gm_witness_start(&witness, &(struct gm_daemon_options){.env = env});
 	GM_REQUIRE(unlink(file) == 0);
 }
@@ -167,6 +168,12 @@ static void teardown(void)
 	gm_witness_stop(&witness);
 	munmap(starve, sizeof(*starve));
 }
+
+START_TEST(with_memory_all_goes_well)
+{
+	GM_REQUIRE(!starve_at(0, 0));
+}
+END_TEST
 
 START_TEST(the_daemon_survives_each_allocation_that_fails)
 {
@@ -194,9 +201,9 @@ int main(void)
 	Suite *suite = suite_create("starve");
 	TCase *tests = tcase_create("starve");
 
-	/* A sanitizer's own malloc() cannot be replaced. */
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, with_memory_all_goes_well);
 	if (!gm_sanitized()) {
-		tcase_add_checked_fixture(tests, setup, teardown);
 		tcase_add_test(tests, the_daemon_survives_each_allocation_that_fails);
 		tcase_add_test(tests, and_several_that_fail_in_a_row);
 	}
