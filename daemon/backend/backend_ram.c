@@ -70,13 +70,12 @@ static uint64_t ram_least_limit(const char *root, char *path, const char *file)
 	}
 }
 
-/* Whether the path is that of a service of systemd. */
-static bool ram_is_service(const char *path)
+/* Whether the cgroup has the daemon alone: clients are charged elsewhere then. */
+static bool ram_is_our_service(const char *path)
 {
-	static const char end[] = ".service";
-	size_t n = strlen(path);
+	const char *name = strrchr(path, '/');
 
-	return n >= sizeof(end) && strcmp(path + n + 1 - sizeof(end), end) == 0;
+	return name && strcmp(name, "/gpumemd.service") == 0;
 }
 
 /* own: the limit of the daemon's own service counts, too. */
@@ -96,7 +95,7 @@ static uint64_t ram_cgroup_limit(bool own)
 			continue;
 		*path++ = '\0';
 		controllers++;
-		if (!own && ram_is_service(path))
+		if (!own && ram_is_our_service(path))
 			*strrchr(path, '/') = '\0';
 		uint64_t limit = UINT64_MAX;
 		if (*controllers == '\0')

@@ -14,7 +14,7 @@ uint64_t gm_backend_ram_total(void);
 /* The memory that this process itself may fill: the same with its own service's limit, less what it
  * may need for other things (common/kept.h), but at least a quarter of the limit. */
 uint64_t gm_backend_ram_own(void);
-/* A quarter of that, rounded likewise. */
+/* A quarter of gm_backend_ram_total(), rounded likewise. */
 uint64_t gm_backend_ram_quarter(void);
 
 /* Makes a chunk: a sealed memfd of exactly that size. Nobody can resize it, and only a process that

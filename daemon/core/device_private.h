@@ -151,7 +151,8 @@ struct gm_device {
 	struct gm_ladder ladder;
 	struct gm_probe probe;
 	struct gm_linger linger;
-	struct gm_lease *ending; /* leases that nobody holds and whose chunks go in slices (lease.c) */
+	struct gm_lease
+		*ending; /* leases that nobody holds and whose chunks go in slices (lease.c) */
 	struct gm_estimate estimate;
 	uint64_t freed;       /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
