@@ -126,7 +126,8 @@ static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
 	       broker->ops->in_use(broker->backend, &chunk->handle);
 }
 
-/* A client that returns thousands of chunks must not hold up the loop with as many calls of open(). */
+/* A client that returns thousands of chunks must not hold up the loop with as many calls of
+ * open(). */
 static void broker_core_pooled(void *ctx, const struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
@@ -176,15 +177,30 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 	gm_broker_check_idle(broker);
 }
 
+/* NVML takes milliseconds to list the processes, and many chunks may be destroyed one after
+ * another. The next sample makes up for what is skipped here. */
+#define GM_BROKER_WHOSE_NS UINT64_C(100000000)
+
+/* Memory did not come back. Finds out soon whether it lingers, so that nobody gains anything by
+ * having it counted late. */
+static void broker_ask_whose(struct gm_broker *broker, uint32_t device)
+{
+	uint64_t now = gm_clock_ns();
+	if (now - broker->whose_ns[device] < GM_BROKER_WHOSE_NS ||
+		!gm_core_wants_attribution(broker->core, device))
+		return;
+	broker->whose_ns[device] = now;
+	gm_worker_sample(broker->workers[device], true);
+}
+
 static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
 	uint32_t device = chunk->device;
 	bool stayed = chunk->job.stayed > 0;
 	gm_core_destroyed(broker->core, chunk);
-	/* Soon, so that nobody gains anything by having it counted late. */
-	if (stayed && gm_core_wants_attribution(broker->core, device))
-		gm_worker_sample(broker->workers[device], true);
+	if (stayed)
+		broker_ask_whose(broker, device);
 	gm_broker_check_idle(broker);
 }
 

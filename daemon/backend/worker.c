@@ -90,8 +90,8 @@ static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 	return chunk;
 }
 
-/* Measures whether the memory comes back: a process may still map it. That cannot be told from an ipc
- * block, which the backend may keep. */
+/* Measures whether the memory comes back: a process may still map it. That cannot be told from an
+ * ipc block, which the backend may keep. */
 static void worker_destroy_chunk(
 	struct gm_worker *worker, struct gm_chunk *chunk, const struct gm_seen *seen)
 {

@@ -21,9 +21,9 @@ struct gm_worker;
 struct gm_worker_events {
 	void (*created)(void *ctx, struct gm_chunk *chunk, int result);
 	void (*destroyed)(void *ctx, struct gm_chunk *chunk);
-	/* A sample was taken. result is 0, or a negative errno: the device could not tell. attributed is
-	 * NULL unless it was asked for (gm_usage_attributed()). latest: it began after every
-	 * gm_worker_sample() so far. Otherwise another sample follows. */
+	/* A sample was taken. result is 0, or a negative errno: the device could not tell.
+	 * attributed is NULL unless it was asked for (gm_usage_attributed()). latest: it began
+	 * after every gm_worker_sample() so far. Otherwise another sample follows. */
 	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes,
 		const uint64_t *attributed, bool latest);
 	/* A survey was made. Takes ownership of usage, which is NULL if there was no memory. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lingering memory where nobody can see who has a chunk: on a GPU. A destroyed chunk whose memory did
- * not come back is a debt of its owners. This file promises to charge, of all debts, no more than the
- * device has in use that belongs to no process and to no chunk, the oldest debt first, and to forget
- * the rest. What it charges is not foreign, and takes nothing from anybody that foreign memory would
- * not take. It must never delay a destruction.
+ * Lingering memory where nobody can see who has a chunk: on a GPU. A destroyed chunk whose memory
+ * did not come back is a debt of its owners. This file promises to charge, of all debts, no more
+ * than the device has in use that belongs to no process and to no chunk, the oldest debt first, and
+ * to forget the rest. What it charges is not foreign, and takes nothing from anybody that foreign
+ * memory would not take. It must never delay a destruction.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
