@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "client/memory/alloc.h"
@@ -19,13 +20,17 @@
 #include "client/memory/pinned.h"
 #include "client/memory/supply.h"
 #include "client/session/gpumem_session.h"
+#include "client/session/resume.h"
 #include "client/session/returns.h"
+#include "client/session/session_call.h"
 #include "client/session/session_lease.h"
+#include "client/session/unclaimed.h"
 #include "client/thread.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/cond.h"
 #include "common/path.h"
 #include "common/status_table.h"
 #include "common/units.h"
@@ -59,9 +64,11 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_thread_stop(session);
 	pthread_mutex_lock(&session->lock);
 	session->state = GM_SESSION_CLOSED;
-	struct gm_conn *conn = session->conn;
-	session->conn = NULL;
+	struct gm_conn *conn = gm_steal_ptr(&session->conn);
+	struct gm_conn *greeting = gm_steal_ptr(&session->greeting);
+	pthread_cond_broadcast(&session->changed);
 	pthread_mutex_unlock(&session->lock);
+	gm_conn_unref(greeting);
 
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
@@ -76,6 +83,7 @@ static void connect_session_free(struct gpumem_session *session)
 		gm_conn_unref(conn);
 
 	/* The connection is gone, so no late answer can add to these lists. */
+	gm_unclaimed_drop(session);
 	gm_returns_drop(session);
 	struct gm_session_lease *lease, *tmp;
 	DL_FOREACH_SAFE (session->leases, lease, tmp)
@@ -86,8 +94,11 @@ static void connect_session_free(struct gpumem_session *session)
 	}
 
 	gm_session_pages_deinit(&session->pages);
+	gm_close(session->events);
 	gm_close(session->wake);
+	pthread_cond_destroy(&session->changed);
 	pthread_mutex_destroy(&session->lock);
+	pthread_mutex_destroy(&session->flushing);
 	pthread_mutex_destroy(&session->settling);
 	pthread_mutex_destroy(&session->listing);
 	pthread_mutex_destroy(&session->opening);
@@ -123,7 +134,12 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	struct gpumem_session *session = calloc(1, sizeof(*session));
 	if (!session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
+	session->events = -1;
+	session->resume = gm_resume;
+	gm_backoff_init(&session->backoff, gm_clock_ns() ^ (uint64_t)getpid() << 40);
+	gm_cond_init(&session->changed);
 	pthread_mutex_init(&session->lock, NULL);
+	pthread_mutex_init(&session->flushing, NULL);
 	pthread_mutex_init(&session->settling, NULL);
 	pthread_mutex_init(&session->listing, NULL);
 	pthread_mutex_init(&session->opening, NULL);
@@ -177,7 +193,8 @@ static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
 	uint32_t n = 0;
-	gpumem_status status = gm_session_devices(session, NULL, infos, &n);
+	/* Via the connection, because a program that connects does not wait for an absent daemon. */
+	gpumem_status status = gm_session_devices(session, session->conn, infos, &n);
 	if (status)
 		return status;
 	for (uint32_t i = 0; i < n; i++) {
@@ -211,7 +228,7 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 	gm_session_adopt(session, &hello);
 	status = connect_set_up_devices(session);
 	if (!status) {
-		r = gm_thread_start(session, gm_steal_fd(&hello.events));
+		r = gm_thread_start(session, gm_steal_fd(&session->events));
 		if (r < 0)
 			status = gm_error(gm_status_from_errno(r),
 				"cannot start the library's thread: %s", strerror(-r));
@@ -237,6 +254,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 		return status;
 
 	session->peers = given.peers != 0;
+	session->away_ns = given.away_ms * GM_NS_PER_MS;
 	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
 	status = connect_find_socket(session, given.socket);
 	if (!status)

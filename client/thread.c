@@ -21,7 +21,7 @@
 #include "client/memory/buffer.h"
 #include "client/memory/listing.h"
 #include "client/memory/use.h"
-#include "client/session/resume.h"
+#include "client/session/absence.h"
 #include "client/session/returns.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
@@ -29,10 +29,6 @@
 
 #define NEVER UINT64_MAX
 
-/* How long to wait between tries to reach the daemon; the time doubles from the first to the
- * most. */
-#define RETRY_FIRST_NS (100 * GM_NS_PER_MS)
-#define RETRY_MOST_NS  (5 * GM_NS_PER_S)
 /* How soon figures are published after a change, and how often while they keep changing. */
 #define PUBLISH_FIRST_NS (50 * GM_NS_PER_MS)
 #define PUBLISH_NS       (1 * GM_NS_PER_S)
@@ -45,10 +41,9 @@ struct gm_thread {
 	_Atomic bool stop;
 
 	/* Used only by the thread itself. */
-	int socket; /* for events; -1 while away */
-	bool away;  /* the daemon cannot be reached */
-	uint64_t tick_at, publish_at, retry_at, return_at;
-	uint64_t retry_ns;
+	int socket;      /* for events; -1 while away */
+	uint64_t losses; /* of the session, as far as the program was told */
+	uint64_t tick_at, publish_at, return_at;
 	struct gm_wire_arena arena;
 	uint8_t packet[GM_LIMIT_PACKET_BYTES];
 
@@ -63,8 +58,11 @@ static void thread_emit(struct gm_thread *thread, gpumem_event event)
 {
 	event.size = sizeof(event);
 	pthread_mutex_lock(&thread->calling);
-	if (thread->fn)
+	if (thread->fn) {
+		gm_absence_set_busy(thread->session, true);
 		thread->fn(thread->user, &event);
+		gm_absence_set_busy(thread->session, false);
+	}
 	pthread_mutex_unlock(&thread->calling);
 }
 
@@ -174,43 +172,31 @@ static int thread_read_events(struct gm_thread *thread)
 
 /* ---- losing and resuming the connection */
 
-static void thread_disconnected(struct gm_thread *thread, const char *reason)
+/* Any thread may notice that the connection was lost, and may resume the session. This one tells the
+ * program, and listens on the new event socket. */
+static void thread_follow(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
+	char reason[GM_ERROR_BYTES];
 
-	/* Every call on the connection ends before the session is away, also abandoned ones. */
-	struct gm_conn *conn = session->conn;
-	gm_conn_kill(conn, reason);
 	pthread_mutex_lock(&session->lock);
-	session->conn = NULL;
-	session->state = GM_SESSION_AWAY;
-	(void)gm_conn_reason(conn, session->away);
+	bool lost = thread->losses != session->losses;
+	thread->losses = session->losses;
+	memcpy(reason, session->away, sizeof(reason));
 	pthread_mutex_unlock(&session->lock);
-	gm_conn_unref(conn);
-
-	thread->socket = gm_close(thread->socket);
-	thread->away = true;
-	thread->retry_ns = RETRY_FIRST_NS;
-	thread->retry_at = gm_clock_ns() + thread->retry_ns;
-	thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = session->away});
-}
-
-static void thread_reconnect(struct gm_thread *thread)
-{
-	struct gpumem_session *session = thread->session;
-	bool resumed;
-
-	if (gm_resume(session, &thread->socket, &resumed)) {
-		pthread_mutex_lock(&session->lock);
-		snprintf(session->away, sizeof(session->away), "%s", gm_error_text());
-		pthread_mutex_unlock(&session->lock);
-		thread->retry_ns = gm_min(2 * thread->retry_ns, RETRY_MOST_NS);
-		thread->retry_at = gm_clock_ns() + thread->retry_ns;
-		return;
+	if (lost) {
+		thread->socket = gm_close(thread->socket);
+		thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = reason});
 	}
 
-	thread->away = false;
-	thread->retry_at = NEVER;
+	pthread_mutex_lock(&session->lock);
+	int events = thread->losses == session->losses ? gm_steal_fd(&session->events) : -1;
+	bool resumed = session->resumed;
+	pthread_mutex_unlock(&session->lock);
+	if (events < 0)
+		return;
+
+	thread->socket = events;
 	thread->return_at = gm_clock_ns();
 	thread->publish_at = gm_clock_ns();
 	thread_emit(thread,
@@ -220,6 +206,19 @@ static void thread_reconnect(struct gm_thread *thread)
 					: "gpumemd was restarted: memory that was held keeps "
 					  "working, but is not charged and cannot be shared",
 		});
+}
+
+/* A reference to the connection whose event socket this thread has, or NULL: the daemon is away, or
+ * thread_follow() must be called first. */
+static struct gm_conn *thread_conn(struct gm_thread *thread)
+{
+	struct gpumem_session *session = thread->session;
+
+	pthread_mutex_lock(&session->lock);
+	bool ours = session->conn && session->events < 0 && thread->losses == session->losses;
+	struct gm_conn *conn = ours ? gm_conn_ref(session->conn) : NULL;
+	pthread_mutex_unlock(&session->lock);
+	return conn;
 }
 
 /* ---- timers */
@@ -247,7 +246,7 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
 	return gm_min(gm_min(thread->tick_at, thread->publish_at),
-		gm_min(thread->retry_at, thread->return_at));
+		gm_min(gm_absence_retry_at(thread->session), thread->return_at));
 }
 
 static void thread_run_timers(struct gm_thread *thread, bool woken)
@@ -267,10 +266,36 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	if (now >= thread->publish_at)
 		thread_publish(thread, now);
 
-	if (!thread->away && (woken || now >= thread->return_at))
+	/* While the daemon is away, nothing can be returned. */
+	if (thread->socket < 0)
+		thread->return_at = NEVER;
+	else if (woken || now >= thread->return_at)
 		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
-	if (thread->away && now >= thread->retry_at)
-		thread_reconnect(thread);
+	gm_absence_retry(session);
+}
+
+/* What there is to do: the thread was woken, events arrived, or answers did. */
+static void thread_turn(
+	struct gm_thread *thread, struct gm_conn *conn, bool woken, bool events, bool answers)
+{
+	struct gpumem_session *session = thread->session;
+
+	if (woken) {
+		eventfd_t count;
+		(void)eventfd_read(session->wake, &count);
+	}
+
+	if (conn && events && thread_read_events(thread) < 0) {
+		/* First read the answers that the daemon sent before it closed. */
+		gm_conn_drain(conn);
+		gm_conn_kill(conn, "the daemon closed the event channel");
+	}
+	if (conn && answers)
+		gm_conn_drain(conn);
+	if (conn && gm_conn_dead(conn))
+		gm_absence_begin(session, conn, "the connection ended");
+	thread_follow(thread);
+	thread_run_timers(thread, woken);
 }
 
 static void *thread_run(void *ctx)
@@ -279,7 +304,7 @@ static void *thread_run(void *ctx)
 	struct gpumem_session *session = thread->session;
 
 	while (!atomic_load(&thread->stop)) {
-		struct gm_conn *conn = thread->away ? NULL : session->conn;
+		struct gm_conn *conn = thread_conn(thread);
 		struct pollfd p[3] = {
 			{.fd = session->wake, .events = POLLIN},
 			{.fd = thread->socket, .events = POLLIN},
@@ -287,27 +312,14 @@ static void *thread_run(void *ctx)
 				.events = conn && gm_conn_unread(conn) ? POLLIN : 0},
 		};
 		int n = poll(p, 3, gm_clock_poll_ms(thread_next_timer(thread)));
-		if (n < 0 && errno != EINTR)
-			break; /* the program closed our descriptors: nothing can be done here */
-		if (atomic_load(&thread->stop))
+		/* Otherwise the program closed our descriptors, and nothing can be done here. */
+		bool over = (n < 0 && errno != EINTR) || atomic_load(&thread->stop);
+		if (!over)
+			thread_turn(thread, conn, n > 0 && p[0].revents, n > 0 && p[1].revents,
+				n > 0 && p[2].revents);
+		gm_conn_unref(conn);
+		if (over)
 			break;
-
-		bool woken = n > 0 && p[0].revents;
-		if (woken) {
-			eventfd_t count;
-			(void)eventfd_read(session->wake, &count);
-		}
-
-		if (conn && n > 0 && p[1].revents && thread_read_events(thread) < 0) {
-			/* First read the answers that the daemon sent before it closed. */
-			gm_conn_drain(conn);
-			gm_conn_kill(conn, "the daemon closed the event channel");
-		}
-		if (conn && n > 0 && p[2].revents)
-			gm_conn_drain(conn);
-		if (conn && gm_conn_dead(conn))
-			thread_disconnected(thread, "the connection ended");
-		thread_run_timers(thread, woken);
 	}
 	return NULL;
 }
@@ -334,7 +346,7 @@ int gm_thread_start(struct gpumem_session *session, int socket)
 
 	thread->session = session;
 	thread->socket = socket;
-	thread->tick_at = thread->publish_at = thread->retry_at = thread->return_at = NEVER;
+	thread->tick_at = thread->publish_at = thread->return_at = NEVER;
 	gm_wire_arena_init(&thread->arena);
 	pthread_mutex_init(&thread->calling, NULL);
 
@@ -362,6 +374,7 @@ void gm_thread_stop(struct gpumem_session *session)
 	if (!thread)
 		return;
 	atomic_store(&thread->stop, true);
+	gm_absence_stop_retrying(session);
 	gm_session_wake(session);
 	pthread_join(thread->thread, NULL);
 	session->thread = NULL;

@@ -14,7 +14,7 @@
  */
 
 #define GM_WIRE_MAJOR 1
-#define GM_WIRE_MINOR 2
+#define GM_WIRE_MINOR 3
 
 /*
  * The arena is address space that is mapped on first use and filled from its start, so only the

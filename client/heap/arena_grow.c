@@ -144,6 +144,13 @@ static bool grow_may_ask(struct gm_arena_want *want, enum grow_stage stage, uint
 	return stage >= STAGE_ALL || bytes <= want->room;
 }
 
+/* Remembers that the source refused so many bytes. A source that cannot be reached gives nothing at
+ * all. */
+static void grow_refused(struct gm_arena_want *want, uint64_t bytes)
+{
+	want->refused = want->status == GPUMEM_E_DISCONNECTED ? 0 : bytes;
+}
+
 /* Tries once to get a block. Call with the lock held; it is let go in between. 0: *ret_block is in
  * use. Otherwise AGAIN, GM_ARENA_E_SOURCE, GM_ARENA_E_SPACE or a negative errno. */
 static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
@@ -196,7 +203,7 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 			r_source = GM_ARENA_E_SOURCE;
 		}
 		if (asks && r_source)
-			want->refused = gm_round_up(missing + more, GM_CHUNK_MIN);
+			grow_refused(want, gm_round_up(missing + more, GM_CHUNK_MIN));
 		gm_arena_growth_move(&g, r_source == 0);
 		gm_arena_growth_access(&g);
 	}
@@ -253,8 +260,8 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
 	if (stage == STAGE_STEP && grow_step_of(arena) > bytes && grow_step_of(arena) <= want->room)
 		bytes = grow_step_of(arena);
-	/* What goes back makes room for what was refused. */
-	if (stage == STAGE_ALL && grow_give_back(arena, want))
+	/* What goes back makes room for what was refused, unless nobody is there to take it. */
+	if (stage == STAGE_ALL && want->refused && grow_give_back(arena, want))
 		want->refused = UINT64_MAX;
 	if (!grow_may_ask(want, stage, bytes))
 		return GM_ARENA_E_SOURCE;
@@ -264,7 +271,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	want->asked = true;
 	r = gm_arena_region_fetch(arena, bytes, &list, &want->status);
 	if (r == GM_ARENA_E_SOURCE)
-		want->refused = bytes;
+		grow_refused(want, bytes);
 	pthread_mutex_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;

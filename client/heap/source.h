@@ -26,7 +26,7 @@ struct gm_source {
 	/*
 	 * Gets chunks that add up to at least that many bytes. *ret_chunks is malloc'ed; the caller
 	 * frees it and closes the fds. On failure nothing was granted, and gpumem_error_detail()
-	 * says why.
+	 * says why. After GPUMEM_E_DISCONNECTED, the same allocation does not ask again.
 	 */
 	gpumem_status (*get)(
 		void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n);

@@ -23,6 +23,7 @@
 #include "client/memory/pinned.h"
 #include "client/memory/supply.h"
 #include "client/memory/use.h"
+#include "client/session/absence.h"
 #include "client/session/session_lease.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -178,37 +179,68 @@ static bool alloc_from_freed(void *ctx)
 }
 
 /*
+ * Waits for the daemon, which was away when the heap needed it, and then lets the heap try again.
+ * Memory that another thread frees meanwhile will do, too. *outcome and *refusal say why the heap
+ * failed, before and after; given->wait_ms becomes what is left of it. Fails if the daemon does not
+ * come back.
+ */
+static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t device,
+	struct alloc_wanted *wanted, gpumem_alloc_options *given, int *outcome,
+	gpumem_status *refusal)
+{
+	if (*outcome != GM_ARENA_E_SOURCE || *refusal != GPUMEM_E_DISCONNECTED)
+		return GPUMEM_OK;
+
+	struct gm_elsewhere elsewhere = {
+		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
+	struct gm_lease_wait look = gm_elsewhere_wait(&elsewhere, 0);
+	bool bounded = given->wait_ms && given->wait_ms != GPUMEM_WAIT_FOREVER;
+	uint64_t most_ns = bounded ? given->wait_ms * GM_NS_PER_MS : 0;
+	uint64_t end_ns = gm_clock_ns() + most_ns;
+	struct gm_absence_patience patience = {
+		.end_ns = gm_absence_end(session, most_ns),
+		.again = look.again,
+		.again_ctx = look.again_ctx,
+		.again_ns = look.again_ns,
+	};
+
+	while (*outcome == GM_ARENA_E_SOURCE && *refusal == GPUMEM_E_DISCONNECTED &&
+		gm_supply_away()) {
+		gpumem_status status = gm_absence_await(session, &patience);
+		if (elsewhere.found) {
+			*outcome = 0;
+			return GPUMEM_OK;
+		}
+		if (status)
+			return status;
+		*outcome = gm_arena_alloc(wanted->arena, wanted->size, wanted->alignment,
+			wanted->stream, wanted->flags, wanted->tag, &wanted->ptr, refusal);
+	}
+
+	if (bounded)
+		given->wait_ms = (uint32_t)(gm_minus(end_ns, gm_clock_ns()) / GM_NS_PER_MS + 1);
+	return GPUMEM_OK;
+}
+
+/*
  * Waits for memory that the heap could not get at once, as long as the caller or the daemon's
  * configuration allows. It may come from the daemon, or from another thread that frees some. When
  * the daemon's comes, other threads may already have used what the heap had left, so that it is not
  * enough. Then the function waits again, while there is time. outcome and refusal say why the heap
  * failed.
  */
-static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device, size_t size,
-	gpumem_stream stream, const gpumem_alloc_options *given, unsigned flags, const char *tag,
-	int outcome, gpumem_status refusal, void **ret_ptr)
+static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device,
+	struct alloc_wanted *wanted, const gpumem_alloc_options *given, int outcome,
+	gpumem_status refusal)
 {
 	struct gm_session_device *d = &session->device[device];
-	struct alloc_wanted wanted = {
-		.arena = alloc_arena(session, device),
-		.supply = d->supply,
-		.size = size,
-		.stream = stream,
-		.alignment = given->alignment,
-		.flags = flags,
-		.tag = tag,
-	};
 	struct gm_elsewhere elsewhere = {
-		.session = session,
-		.device = device,
-		.take = alloc_from_freed,
-		.ctx = &wanted,
-	};
+		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
+	size_t size = wanted->size;
 	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
 	uint64_t wait_ms =
 		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
 	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
-	GM_UNCANCELLED;
 
 	/* Other failures do not go away with time. */
 	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
@@ -222,17 +254,14 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 		gpumem_status status = gm_supply_wait(d->supply, bytes, &wait, &offer);
 		if (elsewhere.found) {
 			gm_supply_withdraw(&offer);
-			*ret_ptr = wanted.ptr;
 			return GPUMEM_OK;
 		}
 		if (status)
 			return status;
 
-		int r = alloc_from_offer(&wanted, &offer, &status);
-		if (r == 0) {
-			*ret_ptr = wanted.ptr;
+		int r = alloc_from_offer(wanted, &offer, &status);
+		if (r == 0)
 			return GPUMEM_OK;
-		}
 		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
 			return alloc_failed(d, r, status, size);
 
@@ -244,6 +273,20 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 				(unsigned long long)size);
 		wait_ms = (end - now) / GM_NS_PER_MS + 1;
 	}
+}
+
+/* Allocates what the heap could not give at once: outcome and refusal say why. */
+static gpumem_status alloc_slowly(struct gpumem_session *session, uint32_t device,
+	struct alloc_wanted *wanted, const gpumem_alloc_options *options, int outcome,
+	gpumem_status refusal)
+{
+	gpumem_alloc_options given = *options;
+	GM_UNCANCELLED;
+
+	gpumem_status status = alloc_outlast(session, device, wanted, &given, &outcome, &refusal);
+	if (status || outcome == 0)
+		return status;
+	return alloc_await(session, device, wanted, &given, outcome, refusal);
 }
 
 static gpumem_status alloc_no_memory_for_graph(void)
@@ -286,10 +329,19 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	if (unlikely(given.wait_ms))
 		gm_supply_patient(false);
 	if (unlikely(r)) {
-		status = alloc_await(
-			session, device, size, stream, &given, flags, tag, r, status, &ptr);
+		struct alloc_wanted wanted = {
+			.arena = arena,
+			.supply = session->device[device].supply,
+			.size = size,
+			.stream = stream,
+			.alignment = given.alignment,
+			.flags = flags,
+			.tag = tag,
+		};
+		status = alloc_slowly(session, device, &wanted, &given, r, status);
 		if (status)
 			return status;
+		ptr = wanted.ptr;
 	}
 
 	uint64_t graph = alloc_graph_of(&session->device[device], stream);

@@ -10,6 +10,7 @@
 
 #include "client/memory/buffer.h"
 #include "client/session/gpumem_session.h"
+#include "client/session/session_call.h"
 #include "client/session/session_lease.h"
 #include "common/cancel.h"
 #include "common/units.h"
@@ -55,6 +56,13 @@ static gpumem_status share_check(gpumem_buffer *buffer)
 	return GPUMEM_OK;
 }
 
+/* The daemon may have forgotten the buffer while the request waited for it. */
+static gpumem_status share_status(gpumem_buffer *buffer, gpumem_status status)
+{
+	gpumem_status forgotten = status == GPUMEM_E_NOT_FOUND ? share_check(buffer) : GPUMEM_OK;
+	return forgotten ? forgotten : status;
+}
+
 gpumem_status gpumem_share(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
 {
@@ -77,6 +85,7 @@ gpumem_status gpumem_share(
 	if (!share)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 	share->call.ops = &share_ops;
+	share->call.of_epoch = buffer->lease->held.epoch;
 
 	Gm__Wire__Share body = GM__WIRE__SHARE__INIT;
 	body.lease = buffer->lease->held.lease;
@@ -90,7 +99,7 @@ gpumem_status gpumem_share(
 	if (!status)
 		*ret_token = share->token;
 	free(call);
-	return status;
+	return share_status(buffer, status);
 }
 
 gpumem_status gpumem_open(
@@ -119,7 +128,8 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.lease = buffer->lease->held.lease;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
-	return gm_session_tell(buffer->session, NULL, &packet);
+	status = gm_session_tell(buffer->session, NULL, &packet, buffer->lease->held.epoch, false);
+	return share_status(buffer, status);
 }
 
 /* ---- tokens as text */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking for memory in this process while the daemon is asked for it. This file promises that
- * memory which another thread frees in time is not missed: the heap, the caches of all threads and
- * what waits for the GPU are searched, and unused chunks go back to the daemon. It must never wait
- * for the GPU, and it must not strip a heap that other threads use all the time: chunks go back
- * every TRIM_NS at most.
+ * Looking for memory in this process while the daemon is asked for it, or awaited. This file
+ * promises that memory which another thread frees in time is not missed: the heap, the caches of
+ * all threads and what waits for the GPU are searched, and unused chunks go back to the daemon. It
+ * must never wait for the GPU, and it must not strip a heap that other threads use all the time:
+ * chunks go back every TRIM_NS at most.
  */
 #include "client/memory/elsewhere.h"
 
 #include "client/heap/arena.h"
+#include "client/session/absence.h"
 #include "common/arith.h"
 #include "common/clock.h"
 
@@ -36,6 +37,9 @@ static uint64_t elsewhere_again(void *ctx)
 			return 0;
 	}
 
+	/* An absent daemon has no use for unused chunks, but other threads may have. */
+	if (gm_absence_now(elsewhere->session))
+		elsewhere->trim_ns = now + TRIM_NS;
 	if (now >= elsewhere->trim_ns) {
 		elsewhere->trim_ns = now + TRIM_NS;
 		if (gm_arena_trim(arena, UINT64_MAX))

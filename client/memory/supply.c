@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "client/memory/buffer.h"
+#include "client/session/absence.h"
 #include "client/session/session_lease.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
@@ -36,6 +37,7 @@ struct gm_supply {
  * knows nothing about offers. */
 static _Thread_local struct gm_supply_offer *offered;
 static _Thread_local bool supply_patient;
+static _Thread_local bool supply_away;
 /* The last request of this thread's call that was refused, inside the heap or behind it; 0: none. */
 static _Thread_local uint64_t supply_refused;
 
@@ -195,6 +197,11 @@ void gm_supply_patient(bool patient)
 	supply_patient = patient;
 }
 
+bool gm_supply_away(void)
+{
+	return supply_away;
+}
+
 static void supply_begin(void *ctx)
 {
 	/* With an offer, the call began earlier. */
@@ -246,6 +253,7 @@ static gpumem_status supply_get(
 	struct gm_supply *supply = ctx;
 	struct gm_session_chunk *chunks, *chunk, *tmp;
 
+	supply_away = false;
 	if (offered && offered->supply == supply) {
 		if (!offered->chunks || offered->bytes < bytes)
 			return gm_error(GPUMEM_E_NO_MEMORY,
@@ -254,6 +262,9 @@ static gpumem_status supply_get(
 	} else if ((supply_patient || gm_session_wait_ms(supply->session)) &&
 		   bytes > supply_room(supply)) {
 		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
+	} else if (gm_absence_now(supply->session)) {
+		supply_away = true;
+		return gm_absence_error(supply->session);
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
 		struct gm_lease_wait wait = {.refused = &supply_refused};

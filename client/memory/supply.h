@@ -39,6 +39,10 @@ void gm_supply_offer(struct gm_supply_offer *offer);
 /* Says whether this thread's next allocation will wait if there is no memory now. Then the heap does
  * not ask the daemon for what the daemon's page says it has not: the request that waits asks. */
 void gm_supply_patient(bool patient);
+/* Whether the source refused this thread's last request because the daemon was away. The heap never
+ * waits for an absent daemon, unless the daemon goes away while it is asked. The caller waits, and
+ * then lets the heap try again. */
+bool gm_supply_away(void);
 /* Ends the offer, and gives back the chunks that the heap did not take. */
 void gm_supply_withdraw(struct gm_supply_offer *offer);
 

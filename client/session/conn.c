@@ -33,6 +33,7 @@
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/cond.h"
 #include "common/status_table.h"
 
 /* An Ack is worth a packet of its own when this many handles are not acknowledged. */
@@ -45,11 +46,11 @@
 struct gm_conn {
 	unsigned refs; /* atomic */
 	int socket;
+	_Atomic uint64_t *ids;
 	void (*wake)(void *ctx);
 	void *wake_ctx;
 
 	pthread_mutex_t lock;
-	uint64_t last_id;
 	struct gm_call *calls; /* unanswered, abandoned ones included */
 	unsigned in_flight, abandoned;
 	pthread_cond_t slot; /* in_flight fell */
@@ -67,26 +68,8 @@ struct gm_conn {
 	uint8_t packet[GM_LIMIT_PACKET_BYTES];
 };
 
-static void conn_cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
-/* Returns false when the time is over. */
-static bool conn_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
-{
-	struct timespec until = {
-		.tv_sec = (time_t)(deadline_ns / GM_NS_PER_S),
-		.tv_nsec = (long)(deadline_ns % GM_NS_PER_S),
-	};
-	return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
-}
-
-int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn **ret_conn)
+int gm_conn_new(int socket, _Atomic uint64_t *ids, void (*wake)(void *ctx), void *ctx,
+	struct gm_conn **ret_conn)
 {
 	struct gm_conn *conn = calloc(1, sizeof(*conn));
 	if (!conn) {
@@ -96,12 +79,13 @@ int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn *
 
 	conn->refs = 1;
 	conn->socket = socket;
+	conn->ids = ids;
 	conn->poke = -1;
 	conn->wake = wake;
 	conn->wake_ctx = ctx;
 	conn->status = GPUMEM_E_DISCONNECTED;
 	pthread_mutex_init(&conn->lock, NULL);
-	conn_cond_init(&conn->slot);
+	gm_cond_init(&conn->slot);
 	gm_wire_arena_init(&conn->arena);
 	*ret_conn = conn;
 	return 0;
@@ -424,7 +408,7 @@ bool gm_conn_unread(struct gm_conn *conn)
 static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
 {
 	while (!conn->dead && conn->in_flight >= IN_FLIGHT_MAX) {
-		if (!conn_cond_wait(&conn->slot, &conn->lock, deadline_ns) &&
+		if (!gm_cond_wait_until(&conn->slot, &conn->lock, deadline_ns) &&
 			conn->in_flight >= IN_FLIGHT_MAX)
 			return -ETIMEDOUT;
 	}
@@ -495,7 +479,7 @@ static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t
 		uint64_t until_ns = call->again ? gm_min(call->again_ns, deadline_ns) : deadline_ns;
 		if (!conn->reading)
 			conn_lead(conn, call->again ? conn->poke : -1, until_ns);
-		else if (conn_cond_wait(&call->answered, &conn->lock, until_ns))
+		else if (gm_cond_wait_until(&call->answered, &conn->lock, until_ns))
 			continue;
 		if (call->state != GM_CALL_DONE && gm_clock_ns() >= deadline_ns)
 			return -ETIMEDOUT;
@@ -514,7 +498,7 @@ static int conn_call_whole(
 	call->detail[0] = '\0';
 	call->state = GM_CALL_SENDING;
 	call->poked = false;
-	conn_cond_init(&call->answered);
+	gm_cond_init(&call->answered);
 
 	pthread_mutex_lock(&conn->lock);
 	/* Without the descriptor, the leader is not woken, and looks at again_ns. */
@@ -523,7 +507,8 @@ static int conn_call_whole(
 	int r = conn_wait_slot(conn, deadline_ns);
 	if (r < 0)
 		goto unsent;
-	call->id = ++conn->last_id;
+	if (!call->id)
+		call->id = atomic_fetch_add(conn->ids, 1) + 1;
 	request->id = call->id;
 	/* Listed before it is sent, because another thread may read the answer at once. */
 	DL_APPEND(conn->calls, call);

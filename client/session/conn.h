@@ -3,6 +3,7 @@
 #define GM_CLIENT_SESSION_CONN_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -33,6 +34,12 @@ struct gm_call_ops {
 	 * nothing locked.
 	 */
 	void (*late)(struct gm_call *call);
+	/*
+	 * For the session: gets a call whose connection ended before its last answer, before it is
+	 * sent again. Forgets what take() collected. Runs on the caller's thread, with nothing
+	 * locked. On error, returns a negative errno. NULL: there is nothing to forget.
+	 */
+	int (*repeat)(struct gm_call *call);
 };
 
 /* One request. It must be in memory that can outlive the caller's patience. */
@@ -48,8 +55,18 @@ struct gm_call {
 	int result;
 	gpumem_status status;
 	char detail[GM_ERROR_BYTES];
-	uint64_t extra_ns; /* for the session: how much longer than usual the answer may take */
-	uint64_t epoch;    /* for the session: its epoch when the request was sent */
+
+	/* For the session. */
+	uint64_t extra_ns; /* how much longer than usual the answer may take */
+	uint64_t epoch;    /* the session's epoch when the request was sent */
+	uint64_t of_epoch; /* not 0: the request makes sense only in this epoch */
+	uint64_t wait_ns; /* not 0: the most that the request may wait, also for an absent daemon */
+	bool impatient;   /* fails at once if the daemon is away */
+
+	/* 0 before the request is sent. A call that is made once more keeps its id: it repeats the
+	 * request. */
+	uint64_t id;
+
 	/*
 	 * Looks whether the caller can get elsewhere what it asks for; NULL: it cannot. Called while
 	 * the answer is awaited, on the caller's thread, with nothing locked: at again_ns, and when
@@ -61,7 +78,6 @@ struct gm_call {
 	uint64_t again_ns;
 
 	/* private to the connection */
-	uint64_t id;
 	enum {
 		GM_CALL_SENDING,
 		GM_CALL_WAITED,
@@ -75,18 +91,20 @@ struct gm_call {
 };
 
 /*
- * Takes ownership of the socket, even on error (-ENOMEM). wake(ctx) is called, from any thread,
- * when an answer is still to come whose caller gave up, and no thread is reading: somebody should
- * then call gm_conn_drain().
+ * Takes ownership of the socket, even on error (-ENOMEM). ids is the last id that a request got:
+ * all connections of a session share it, so that no id comes twice. wake(ctx) is called, from any
+ * thread, when an answer is still to come whose caller gave up, and no thread is reading: somebody
+ * should then call gm_conn_drain().
  */
-int gm_conn_new(int socket, void (*wake)(void *ctx), void *ctx, struct gm_conn **ret_conn);
+int gm_conn_new(int socket, _Atomic uint64_t *ids, void (*wake)(void *ctx), void *ctx,
+	struct gm_conn **ret_conn);
 struct gm_conn *gm_conn_ref(struct gm_conn *conn);
 /* Dropping the last reference ends the connection, and with it the calls whose callers gave up. */
 void gm_conn_unref(struct gm_conn *conn);
 
 /*
  * Sends the request and waits for the last packet of its answer, until deadline_ns
- * (CLOCK_MONOTONIC). Fills in the request's id and fds_seen. Returns:
+ * (CLOCK_MONOTONIC). Fills in the request's id (the call's, or the next one) and fds_seen. Returns:
  *   0            call->result, status and detail say how the call ended.
  *   -EPIPE       The connection is gone; see gm_conn_reason().
  *   -E2BIG       The request is too long to send.

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/session/backoff.h"
 #include "client/session/capture.h"
 #include "client/session/conn.h"
 #include "client/session/error.h"
@@ -60,7 +61,7 @@ struct gm_session_device {
 
 enum gm_session_state {
 	GM_SESSION_UP,     /* connected */
-	GM_SESSION_AWAY,   /* the daemon cannot be reached: held memory works, new memory fails */
+	GM_SESSION_AWAY,   /* the daemon cannot be reached: held memory works, requests wait */
 	GM_SESSION_CLOSED, /* being disconnected: nothing is sent any more */
 };
 
@@ -83,8 +84,12 @@ struct gpumem_session {
 	char why[64]; /* why that path */
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	uint64_t timeout_ns;
+	uint64_t away_ns;     /* how long a request waits for an absent daemon */
+	_Atomic uint64_t ids; /* the last id of a request, on any connection */
 	struct gm_session_pages pages;
-	int wake;               /* an eventfd */
+	int wake; /* an eventfd */
+	/* Tries once to resume the session: gm_resume(). On success, the session is up. */
+	gpumem_status (*resume)(struct gpumem_session *session);
 	struct gm_call goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
 
@@ -92,13 +97,29 @@ struct gpumem_session {
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t settling;    /* held while destroyed buffers are unmapped and given back */
+	pthread_mutex_t flushing;    /* held while kept returns are sent */
 	_Atomic uint64_t unsettled;  /* destroyed buffers that are not given back yet */
 	_Atomic bool kept;           /* something could not be unmapped and is still mapped */
 
 	pthread_mutex_t lock; /* of the fields below and of buffer figures; held only briefly */
 	enum gm_session_state state;
+	pthread_cond_t changed;    /* of the state, and of what waiting requests look at */
 	char away[GM_ERROR_BYTES]; /* why the daemon cannot be reached */
 	struct gm_conn *conn;      /* NULL unless up */
+	int events;        /* its event socket, until the library's thread takes it; or -1 */
+	bool resumed;      /* the daemon still knew the session */
+	uint64_t losses;   /* how often the connection was lost */
+	uint64_t since_ns; /* when the connection began */
+	struct gm_backoff backoff; /* when to try to resume */
+	bool resuming;             /* a thread is trying */
+	struct gm_conn *greeting;  /* the connection that it is trying with */
+	bool closing;              /* nobody tries or waits any longer */
+	/* The library's thread, which resumes the session, is busy with the program's event
+	 * function. Then a thread that waits for the daemon resumes the session itself: the
+	 * function may be waiting for that thread, or may be the one that waits. */
+	bool busy;
+	unsigned waiting; /* requests that wait for the daemon */
+	uint64_t freed;   /* grows when memory was freed that such a request may use */
 	uint64_t id;
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t generation;
@@ -109,6 +130,12 @@ struct gpumem_session {
 	uint64_t epoch;
 	struct gm_session_lease *leases; /* every lease that the daemon may have granted */
 	struct gm_held *returning;       /* to be given back when the daemon can be reached */
+	bool flush;                      /* some of it is being sent */
+	/* Grants whose answers were lost, and the requests that may claim them: unclaimed.c. */
+	struct gm_held *unclaimed;
+	uint64_t resumes;                /* how often the session was resumed */
+	unsigned asking;                 /* requests for memory under way */
+	unsigned asking_older;           /* those of them that began before the last resume */
 	struct gm_pinned_block *blocks;  /* pinned memory, if each block is a buffer: pinned.c */
 	struct gm_pinned_block *leaving; /* freed, but the device may still use them */
 	struct gpumem_buffer *list;      /* buffers that are not destroyed */
@@ -168,36 +195,12 @@ uint64_t gm_session_epoch(struct gpumem_session *session);
 /* How long the daemon lets a request wait if it does not say so itself; 0: not at all. */
 uint64_t gm_session_wait_ms(struct gpumem_session *session);
 
-/*
- * Sends a request and waits for its answer. Uses the session's connection, or via if that is not
- * NULL: a new connection on which the session is being resumed.
- *
- * Returns the daemon's status, or one of the library such as GPUMEM_E_DISCONNECTED, and leaves the
- * sentence for gpumem_error_detail(). If *call is NULL afterwards, the connection owns the call and
- * ends it in ops->late(): the answer did not come in time (GPUMEM_E_TIMEOUT), or the call's again()
- * found something else (GPUMEM_E_CANCELLED), and the daemon was told so.
- */
-gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, struct gm_call **call);
-/* The same for a request that is answered with Done. */
-gpumem_status gm_session_tell(
-	struct gpumem_session *session, struct gm_conn *via, Gm__Wire__Packet *request);
-
-/* The same without allocating memory: call must outlive the connection. */
-gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, struct gm_call *call);
-
-/* Reads the device list. Pinned host memory, if there is any, is the last device and has the number
- * GPUMEM_DEVICE_HOST. ret_infos must have room for GM_LIMIT_DEVICES. */
-gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
-	gpumem_device_info_t *ret_infos, uint32_t *ret_n);
-
 /* Connects and says hello: for this session if it has an id and anew is false, else for a new
  * one. */
 gpumem_status gm_session_hello(
 	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello);
-/* Takes over the connection and the settings that a hello brought. The caller must still take the
- * event socket and deinit the hello. */
+/* Takes over the connection, the event socket and the settings that a hello brought. The caller must
+ * still deinit the hello. */
 void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello);
 
 /* For structs with a size field: copy the fields that both sides know, from or to the program's

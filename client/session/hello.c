@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/status_table.h"
@@ -197,16 +198,22 @@ gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hell
 {
 	uint64_t now = gm_clock_ns();
 	uint64_t left_ns = ask->deadline_ns > now ? ask->deadline_ns - now : 0;
+	/* Nothing can end the wait for a place in the listener's queue, so a session that is resumed
+	 * rather tries again. */
+	if (ask->session)
+		left_ns = gm_min(left_ns, GM_NS_PER_S);
 	int socket;
 	int r = gm_seqpacket_connect(ask->path, left_ns / GM_NS_PER_MS, &socket);
 	if (r < 0)
 		return hello_connect_failed(ask, r);
 
 	struct gm_conn *conn;
-	r = gm_conn_new(socket, ask->wake, ask->wake_ctx, &conn);
+	r = gm_conn_new(socket, ask->ids, ask->wake, ask->ctx, &conn);
 	if (r < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a connection");
 
+	if (ask->connected)
+		ask->connected(ask->ctx, conn);
 	struct hello_call *call;
 	gpumem_status status = hello_say(ask, conn, &call);
 	if (status) {

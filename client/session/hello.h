@@ -17,8 +17,11 @@ struct gm_hello_ask {
 	uint64_t session; /* the session to resume, or 0 for a new one */
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t deadline_ns;
-	void (*wake)(void *ctx); /* for gm_conn_new() */
-	void *wake_ctx;
+	_Atomic uint64_t *ids;   /* for gm_conn_new() */
+	void (*wake)(void *ctx); /* the same */
+	/* Not NULL: gets the connection before the hello is sent. */
+	void (*connected)(void *ctx, struct gm_conn *conn);
+	void *ctx; /* of wake and connected */
 };
 
 /* What the daemon answers. The struct owns the connection, the fds and the list. */

@@ -5,7 +5,8 @@
  *
  * Before any thread may send on the new connection, both sides compare what the session holds. An
  * answer that was lost with the old connection may have granted memory that nobody here knows
- * about; that memory is given back. Memory that this process uses is never unmapped here.
+ * about. The request, which is repeated, gets that memory; if there is no such request any more, it
+ * is given back. Memory that this process uses is never unmapped here.
  */
 #include "client/session/resume.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "client/session/returns.h"
+#include "client/session/session_call.h"
 #include "client/session/session_lease.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
@@ -68,7 +70,7 @@ static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hel
 		session, greeted->conn, greeted->leases, greeted->n_leases);
 }
 
-gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *ret_resumed)
+gpumem_status gm_resume(struct gpumem_session *session)
 {
 	struct gm_hello greeted;
 	gpumem_status status = gm_session_hello(session, false, &greeted);
@@ -81,11 +83,13 @@ gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *r
 		resume_keep_token(session, &greeted);
 	status = resume_settle(session, &greeted);
 	if (!status) {
-		*ret_events = gm_steal_fd(&greeted.events);
-		*ret_resumed = greeted.resumed;
+		/* What was given back meanwhile goes first: a request that waits may need the room.
+		 * Returns of an older epoch are dropped, not sent. */
+		if (greeted.resumed)
+			(void)gm_returns_flush(session, greeted.conn);
 		gm_session_adopt(session, &greeted);
-		/* Returns of an older epoch are dropped, not sent. */
-		(void)gm_returns_flush(session, NULL);
+		if (!greeted.resumed)
+			(void)gm_returns_flush(session, NULL);
 	}
 
 	gm_hello_deinit(&greeted);

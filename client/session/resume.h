@@ -5,13 +5,13 @@
 #include "client/session/gpumem_session.h"
 
 /*
- * Tries once to resume a session whose connection ended. On success the session is up again, and
- * *ret_events is the new event socket.
+ * Tries once to resume a session whose connection ended. Only one thread may do so at a time. On
+ * success the session is up again.
  *
- * If *ret_resumed is false, the daemon was restarted, did not know the session any more, and made a
- * new one. What this process holds keeps working until it is freed, but the daemon does not know
- * about it: it is not charged and cannot be shared.
+ * If the session's field resumed is false then, the daemon was restarted, did not know the session
+ * any more, and made a new one. What this process holds keeps working until it is freed, but the
+ * daemon does not know about it: it is not charged and cannot be shared.
  */
-gpumem_status gm_resume(struct gpumem_session *session, int *ret_events, bool *ret_resumed);
+gpumem_status gm_resume(struct gpumem_session *session);
 
 #endif

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "client/session/session_call.h"
+#include "common/cancel.h"
 #include "common/cleanup.h"
 
 /* Chunks in one message. Each takes at most about 11 bytes, so the packet stays far below its
@@ -37,14 +39,15 @@ void gm_returns_keep(struct gpumem_session *session, struct gm_held *list)
 }
 
 gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via, uint64_t lease,
-	uint64_t *chunks, size_t n)
+	uint64_t epoch, uint64_t *chunks, size_t n)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	body.lease = lease;
 	body.chunks = chunks;
 	body.n_chunks = n;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(RETURN_CHUNKS, return_chunks, &body);
-	return gm_session_tell(session, via, &packet);
+	/* Nobody waits for an absent daemon only to give something back. */
+	return gm_session_tell(session, via, &packet, epoch, true);
 }
 
 bool gm_returns_later(gpumem_status status)
@@ -88,7 +91,8 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			continue;
 		}
 
-		gpumem_status status = gm_returns_tell(session, via, batch->lease, chunks, n);
+		gpumem_status status =
+			gm_returns_tell(session, via, batch->lease, batch->epoch, chunks, n);
 		if (gm_returns_later(status)) {
 			LL_CONCAT(batch, list);
 			gm_returns_keep(session, batch);
@@ -107,8 +111,8 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			struct gm_held *one = batch;
 			batch = one->next;
 			one->next = NULL;
-			if (gm_returns_later(
-				    gm_returns_tell(session, via, one->lease, &one->chunk, 1)))
+			if (gm_returns_later(gm_returns_tell(
+				    session, via, one->lease, one->epoch, &one->chunk, 1)))
 				gm_returns_keep(session, one);
 			else
 				returns_free(one);
@@ -116,28 +120,39 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 	}
 }
 
-static struct gm_held *returns_steal(struct gpumem_session *session)
-{
-	pthread_mutex_lock(&session->lock);
-	struct gm_held *list = gm_steal_ptr(&session->returning);
-	pthread_mutex_unlock(&session->lock);
-	return list;
-}
-
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via)
 {
-	struct gm_held *list = returns_steal(session);
-	if (!list)
-		return false;
+	GM_UNCANCELLED;
+
+	pthread_mutex_lock(&session->flushing);
+	pthread_mutex_lock(&session->lock);
+	struct gm_held *list = gm_steal_ptr(&session->returning);
+	session->flush = list != NULL;
+	pthread_mutex_unlock(&session->lock);
+
 	gm_returns_send(session, via, list);
 
 	pthread_mutex_lock(&session->lock);
+	session->flush = false;
 	bool kept = session->returning != NULL;
 	pthread_mutex_unlock(&session->lock);
+	pthread_mutex_unlock(&session->flushing);
 	return kept;
+}
+
+void gm_returns_first(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	bool kept = session->state == GM_SESSION_UP && (session->returning || session->flush);
+	pthread_mutex_unlock(&session->lock);
+	if (kept)
+		(void)gm_returns_flush(session, NULL);
 }
 
 void gm_returns_drop(struct gpumem_session *session)
 {
-	returns_free(returns_steal(session));
+	pthread_mutex_lock(&session->lock);
+	struct gm_held *list = gm_steal_ptr(&session->returning);
+	pthread_mutex_unlock(&session->lock);
+	returns_free(list);
 }

@@ -28,12 +28,16 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 void gm_returns_keep(struct gpumem_session *session, struct gm_held *list);
 /* Sends what was kept. Returns true if something is still kept. */
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via);
+/* Sends what was kept, also if another thread is about to: a request for memory that comes after it
+ * must not be refused because of memory that this process gave back before. If the daemon is away,
+ * does nothing: resuming the session sends it. */
+void gm_returns_first(struct gpumem_session *session);
 /* Drops what was kept and sends nothing: the session ends. */
 void gm_returns_drop(struct gpumem_session *session);
 
 /* Sends one Return, of n chunks of a lease, or of the whole lease if n is 0. */
 gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via, uint64_t lease,
-	uint64_t *chunks, size_t n);
+	uint64_t epoch, uint64_t *chunks, size_t n);
 /* Whether a Return that failed with this status may succeed another time. */
 bool gm_returns_later(gpumem_status status);
 

@@ -2,7 +2,9 @@
 /*
  * Asks for leases and reads the answers. An answer may have several packets. It may have lost
  * handles, if this process reached its limit of open files; they are requested again. It may come
- * after its caller gave up; then what it granted is given back.
+ * after its caller gave up; then what it granted is given back. It may be cut short by the end of
+ * the connection; then the request is repeated, and what the first answer brought is forgotten until
+ * the second one brings it again.
  *
  * This file promises that no memory is granted without being recorded here, and that a caller gets
  * a complete lease or none.
@@ -16,6 +18,8 @@
 #include <sys/resource.h>
 #include <utlist.h>
 
+#include "client/session/session_call.h"
+#include "client/session/unclaimed.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -32,6 +36,8 @@ struct lease_call {
 	enum gm_transport transport;     /* as answered */
 	bool cut;                        /* the kernel dropped handles that were sent */
 	struct gm_session_chunk *chunks; /* collected so far */
+	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
+	uint64_t wait_end_ns;            /* when that time is over */
 };
 
 /* ---- the list of leases */
@@ -217,7 +223,49 @@ static void lease_late(struct gm_call *base)
 	gm_session_wake(session);
 }
 
-static const struct gm_call_ops lease_ops = {.take = lease_take, .late = lease_late};
+/* Notes what the lost answer brought, in case the repeated request brings something else. */
+static int lease_forget(struct lease_call *call)
+{
+	if (call->lease && call->lease->held.lease) {
+		struct gm_held *whole = calloc(1, sizeof(*whole));
+		if (!whole)
+			return -ENOMEM;
+		*whole = call->lease->held;
+		whole->next = NULL;
+		gm_unclaimed_add(call->session, whole);
+
+		pthread_mutex_lock(&call->session->lock);
+		call->lease->held.lease = 0;
+		call->lease->next_index = 0;
+		pthread_mutex_unlock(&call->session->lock);
+		call->lease_id = 0;
+	}
+
+	if (call->kind == GROW)
+		gm_unclaimed_add(call->session, lease_chunks_held(gm_steal_ptr(&call->chunks)));
+	gm_session_chunks_free(gm_steal_ptr(&call->chunks));
+	call->cut = false;
+	return 0;
+}
+
+static int lease_repeat(struct gm_call *base)
+{
+	struct lease_call *call = (struct lease_call *)base;
+	int r = lease_forget(call);
+	if (r < 0)
+		return r;
+
+	/* It has waited for some time already. */
+	if (call->wait_ms) {
+		uint64_t left_ns = gm_minus(call->wait_end_ns, gm_clock_ns());
+		*call->wait_ms = left_ns / GM_NS_PER_MS + 1;
+		base->extra_ns = *call->wait_ms * GM_NS_PER_MS;
+	}
+	return 0;
+}
+
+static const struct gm_call_ops lease_ops = {
+	.take = lease_take, .late = lease_late, .repeat = lease_repeat};
 
 /* ---- requests */
 
@@ -257,12 +305,13 @@ static void lease_call_fail(struct lease_call *call)
 }
 
 static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t from, struct lease_call **ret_call)
+	uint64_t lease, uint64_t epoch, uint64_t from, struct lease_call **ret_call)
 {
 	struct lease_call *call = lease_call_new(session, HANDLES);
 	if (!call)
 		return lease_no_memory();
 	call->lease_id = lease;
+	call->call.of_epoch = epoch;
 
 	Gm__Wire__GetHandles body = GM__WIRE__GET_HANDLES__INIT;
 	body.lease = lease;
@@ -315,8 +364,8 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct lease
 
 	while ((missing = lease_first_missing(call))) {
 		struct lease_call *again;
-		gpumem_status status =
-			lease_get_handles(session, NULL, call->lease_id, missing->index, &again);
+		gpumem_status status = lease_get_handles(
+			session, NULL, call->lease_id, call->call.epoch, missing->index, &again);
 		if (status)
 			return status;
 
@@ -366,8 +415,22 @@ static gpumem_status lease_check_ids(struct lease_call *call)
 	return GPUMEM_OK;
 }
 
+/* The daemon may have granted this before, in an answer that was lost. */
+static void lease_claim(struct gpumem_session *session, const struct lease_call *call)
+{
+	const struct gm_session_chunk *chunk;
+
+	if (!gm_unclaimed_any(session))
+		return;
+	if (call->lease)
+		gm_unclaimed_claim(session, call->lease_id, 0);
+	else
+		LL_FOREACH (call->chunks, chunk)
+			gm_unclaimed_claim(session, call->lease_id, chunk->held.chunk);
+}
+
 /* Sends a Lease, Grow or Open and completes it. Takes ownership of the call. */
-static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call *call,
+static gpumem_status lease_ask_whole(struct gpumem_session *session, struct lease_call *call,
 	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
@@ -375,6 +438,8 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 	gpumem_status status = gm_session_call(session, NULL, packet, &base);
 
 	call = (struct lease_call *)base;
+	if (call)
+		lease_claim(session, call);
 	if (!status)
 		status = lease_complete(session, call);
 	if (!status && !call->chunks)
@@ -394,20 +459,38 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 	return GPUMEM_OK;
 }
 
-/* While a request waits in the daemon's queue, its answer is not overdue. Returns the wait_ms of
- * the message. */
-static uint64_t lease_set_patience(
-	struct gpumem_session *session, struct lease_call *call, const struct gm_lease_wait *wait)
+static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call *call,
+	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
+{
+	/* The call may be gone before it has ended. */
+	struct gm_unclaimed_ask ask;
+
+	gm_returns_first(session);
+	gm_unclaimed_begin(session, &ask);
+	gpumem_status status = lease_ask_whole(session, call, packet, ret_lease, ret_chunks);
+	gm_unclaimed_end(session, &ask);
+	return status;
+}
+
+/* While a request waits in the daemon's queue, its answer is not overdue. Sets the wait_ms of the
+ * message. */
+static void lease_set_patience(struct gpumem_session *session, struct lease_call *call,
+	const struct gm_lease_wait *wait, uint64_t *wait_ms)
 {
 	uint64_t asked_ms = wait->ms == GM_LEASE_NO_WAIT ? 0 : wait->ms;
 	uint64_t patience_ms = wait->ms ? asked_ms : gm_session_wait_ms(session);
+
+	*wait_ms = asked_ms;
 	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
-	if (patience_ms) {
-		call->call.again = wait->again;
-		call->call.again_ctx = wait->again_ctx;
-		call->call.again_ns = wait->again_ns;
+	call->call.again = wait->again;
+	call->call.again_ctx = wait->again_ctx;
+	call->call.again_ns = wait->again_ns;
+	if (asked_ms && asked_ms < GM_LEASE_WAIT_MOST) {
+		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
+		call->wait_ms = wait_ms;
+		call->wait_end_ns = gm_clock_ns() + call->call.wait_ns;
 	}
-	return asked_ms;
 }
 
 /* Passes the status on. */
@@ -432,7 +515,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t dev
 	body.transport = (Gm__Wire__Transport)transport;
 	body.tag = (char *)(tag ? tag : "");
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
-	body.wait_ms = lease_set_patience(session, call, wait);
+	lease_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
 	return lease_note_refused(
@@ -460,12 +543,13 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 	if (!call)
 		return lease_no_memory();
 	call->lease_id = lease->held.lease;
+	call->call.of_epoch = lease->held.epoch;
 	call->grown = lease;
 	Gm__Wire__Grow body = GM__WIRE__GROW__INIT;
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
-	body.wait_ms = lease_set_patience(session, call, wait);
+	lease_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_note_refused(
@@ -510,10 +594,45 @@ static struct lease_known *lease_list_known(struct gpumem_session *session, size
 	return known;
 }
 
+/* Adds to the list what the daemon has of a lease and nobody here knows about. */
+static gpumem_status lease_list_unknown(struct gpumem_session *session, struct gm_conn *via,
+	uint64_t lease, const struct lease_known *mine, struct gm_held **list)
+{
+	if (!mine) {
+		struct gm_held *whole = calloc(1, sizeof(*whole));
+		if (!whole)
+			return lease_no_memory();
+		whole->lease = lease;
+		whole->epoch = gm_session_epoch(session);
+		LL_PREPEND(*list, whole);
+		return GPUMEM_OK;
+	}
+
+	/* Indexes are given in order, so chunks from next_index on are unknown. */
+	struct lease_call *call;
+	gpumem_status status =
+		lease_get_handles(session, via, mine->id, 0, mine->next_index, &call);
+	if (!status) {
+		struct gm_held *chunks = lease_chunks_held(gm_steal_ptr(&call->chunks));
+		LL_CONCAT(*list, chunks);
+		lease_call_free(call);
+	}
+	/* A lease that has just ended has no chunks. */
+	return gm_returns_later(status) ? status : GPUMEM_OK;
+}
+
+static void lease_list_free(struct gm_held *list)
+{
+	struct gm_held *held, *tmp;
+	LL_FOREACH_SAFE (list, held, tmp)
+		free(held);
+}
+
 gpumem_status gm_session_lease_reconcile(
 	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n)
 {
 	size_t n_known;
+	struct gm_held *unknown = NULL;
 	GM_AUTO_FREE struct lease_known *known = lease_list_known(session, &n_known);
 	if (n_known && !known)
 		return lease_no_memory();
@@ -522,21 +641,13 @@ gpumem_status gm_session_lease_reconcile(
 		const struct lease_known *mine =
 			known ? bsearch(&leases[i], known, n_known, sizeof(*known), lease_by_value)
 			      : NULL;
-		gpumem_status status;
-		if (!mine) {
-			status = gm_returns_tell(session, via, leases[i], NULL, 0);
-		} else {
-			/* Indexes are given in order, so chunks from next_index on are unknown. */
-			struct lease_call *call;
-			status = lease_get_handles(session, via, mine->id, mine->next_index, &call);
-			if (!status) {
-				gm_returns_send(session, via,
-					lease_chunks_held(gm_steal_ptr(&call->chunks)));
-				lease_call_free(call);
-			}
-		}
-		if (gm_returns_later(status))
+		gpumem_status status = lease_list_unknown(session, via, leases[i], mine, &unknown);
+		if (status) {
+			lease_list_free(unknown);
 			return status;
+		}
 	}
+
+	gm_unclaimed_resumed(session, unknown);
 	return GPUMEM_OK;
 }

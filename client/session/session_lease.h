@@ -41,7 +41,8 @@ struct gm_lease_wait {
 #define GM_LEASE_NO_WAIT   UINT64_MAX
 #define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
 	/* As in struct gm_call; again may be NULL. If it returns 0, the request ends with
-	 * GPUMEM_E_CANCELLED, or with memory that was granted at the same moment. */
+	 * GPUMEM_E_CANCELLED, or with memory that was granted at the same moment. It is called while
+	 * the request waits for memory or for an absent daemon. */
 	uint64_t (*again)(void *ctx);
 	void *again_ctx;
 	uint64_t again_ns;
@@ -71,9 +72,10 @@ void gm_session_chunks_free(struct gm_session_chunk *chunks);
 void gm_session_chunks_give(struct gpumem_session *session, struct gm_session_chunk *chunks);
 
 /*
- * Gives back what the daemon holds for this session but nobody here knows about, because the answer
- * was lost. leases is the daemon's list. Must be called while the session is being resumed, before
- * other threads may send. If it fails, resuming must fail.
+ * Finds what the daemon holds for this session but nobody here knows about, because the answer was
+ * lost. The requests that are repeated may claim it; the rest is given back. leases is the daemon's
+ * list. Must be called while the session is being resumed, before other threads may send. If it
+ * fails, resuming must fail.
  */
 gpumem_status gm_session_lease_reconcile(
 	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n);

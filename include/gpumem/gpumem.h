@@ -19,11 +19,16 @@
  * macro, or set size to sizeof(the struct); a size of 0 is refused. If the library and the program
  * are of different versions, the fields that both know are used.
  *
- * When the daemon stops, the session stays. Memory that the program holds keeps working, and memory
- * that the library has cached can still be allocated. Requests for new memory fail with
- * GPUMEM_E_DISCONNECTED until the daemon is back; the library then reconnects by itself. A daemon
- * that was restarted does not know the old session. The session then continues as a new one: memory
- * from before can be used and freed as usual, but it is no longer charged and cannot be shared.
+ * Restarts. When the daemon stops, the session stays. Memory that the program holds keeps working,
+ * memory that the library has cached can still be allocated, and freeing never waits. A call that
+ * needs the daemon waits until it is back, and then goes on as if nothing had happened. A request
+ * that the daemon had not answered is repeated, and nothing is granted twice. A call waits for at
+ * most away_ms (gpumem_connect_options), and no longer than its own wait_ms if it has one; then it
+ * fails with GPUMEM_E_DISCONNECTED. gpumem_connect() does not wait for an absent daemon.
+ *
+ * The library reconnects by itself and continues the session. If the daemon does not know the
+ * session any more, a new one begins: memory from before can be used and freed as usual, but it is
+ * no longer charged and cannot be shared.
  */
 
 #include <stddef.h>
@@ -72,11 +77,14 @@ typedef struct gpumem_connect_options {
 	 * allows it (P2P). Mapping then takes longer. Memory of the ipc transport can always be
 	 * used by them. */
 	uint32_t peers;
+	/* How long a request waits for the daemon if it is away, in milliseconds; see Restarts
+	 * above. 0: such a request fails at once. The macro sets 30 s, and so does NULL. */
+	uint32_t away_ms;
 } gpumem_connect_options;
 
 #define GPUMEM_CONNECT_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_connect_options), NULL, NULL, 0, 0 \
+		sizeof(gpumem_connect_options), NULL, NULL, 0, 0, 30000 \
 	}
 
 /* options may be NULL. */
@@ -159,7 +167,7 @@ typedef enum gpumem_event_kind {
 	GPUMEM_EVENT_LIMITS = 3,
 	/* The daemon is about to stop. text says why. */
 	GPUMEM_EVENT_GOODBYE = 4,
-	/* The connection is lost. Memory that is held keeps working; requests for new memory fail
+	/* The connection is lost. Memory that is held keeps working; requests for new memory wait
 	 * until the connection is back. text says why. */
 	GPUMEM_EVENT_LOST = 5,
 	/* The connection is back. Everything that was held is still held. text says whether the
@@ -233,7 +241,8 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  *                          requests wait for the device already.
  *   GPUMEM_E_LIMIT         A limit can never, or no longer, allow that much; or too many requests
  *                          wait already: 32 of this session, or too many for the device.
- *   GPUMEM_E_DISCONNECTED  The connection to the daemon ended.
+ *   GPUMEM_E_DISCONNECTED  The daemon was away and did not come back in time. A restart of the
+ *                          daemon by itself does not end the wait.
  */
 #define GPUMEM_WAIT_FOREVER UINT32_MAX
 

@@ -241,7 +241,10 @@ static void outlives_daemons(int channel, void *argument)
 {
 	void *held, *ptr;
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT, same = GPUMEM_DEVICE_INFO_INIT;
-	join("outlives daemons");
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.away_ms = 0;
+	OK(gpumem_connect(&options, &session));
 	use_gpu();
 	OK(gpumem_device_info(session, 0, &info));
 	OK(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &held));

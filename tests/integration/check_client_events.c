@@ -78,6 +78,8 @@ START_TEST(memory_outlives_a_killed_daemon_and_the_session_comes_back)
 {
 	struct heard heard = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0};
 	void *p, *q;
+	gpumem_disconnect(session);
+	session = join_away("the test", 0);
 	OK(gpumem_on_event(session, hear_event, &heard));
 	OK(gpumem_alloc(session, 0, 20 * MIB, NULL, NULL, &p));
 	gm_device_set(p, 20 * MIB, 5);

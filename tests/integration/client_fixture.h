@@ -13,14 +13,26 @@
 static struct gm_daemon daemon_;
 static gpumem_session *session;
 
-static inline gpumem_session *join(const char *name)
+static inline gpumem_session *join_as(gpumem_connect_options options, const char *name)
 {
 	gpumem_session *s = NULL;
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = daemon_.socket;
 	options.name = name;
 	OK(gpumem_connect(&options, &s));
 	return s;
+}
+
+static inline gpumem_session *join(const char *name)
+{
+	return join_as((gpumem_connect_options)GPUMEM_CONNECT_OPTIONS_INIT, name);
+}
+
+/* The same with another time for which requests wait for an absent daemon. */
+static inline gpumem_session *join_away(const char *name, uint32_t away_ms)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.away_ms = away_ms;
+	return join_as(options, name);
 }
 
 static inline void set_up(void)

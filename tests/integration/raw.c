@@ -19,10 +19,16 @@
 
 #include "tests/integration/raw.h"
 
+/* Each connection has ids of its own: none comes twice when a session is resumed. */
+static _Atomic uint64_t connections;
+
 int gm_raw_connect(struct gm_raw *raw, const char *path)
 {
-	*raw = (struct gm_raw){
-		.socket = -1, .events = -1, .daemon_page = -1, .client_page = -1, .next_id = 1};
+	*raw = (struct gm_raw){.socket = -1,
+		.events = -1,
+		.daemon_page = -1,
+		.client_page = -1,
+		.next_id = (connections++ << 24) + 1};
 	gm_wire_arena_init(&raw->arena);
 	gm_fdlist_init(&raw->fds);
 	raw->bytes = malloc(GM_LIMIT_PACKET_BYTES);

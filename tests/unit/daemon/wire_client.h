@@ -36,6 +36,9 @@ static inline struct wire_client *wire_connect(const char *path)
 	gm_wire_arena_init(&client->arena);
 	gm_fdlist_init(&client->in.fds);
 	client->events = client->daemon_page = client->client_page = -1;
+	/* Ids of its own: none comes twice when a session is resumed. */
+	static _Atomic uint64_t connections;
+	client->next_id = connections++ << 24;
 	int r = gm_seqpacket_connect(path, 10000, &client->socket);
 	ck_assert_msg(r == 0, "%s: %s", path, strerror(-r));
 	return client;

@@ -14,6 +14,7 @@
 START_TEST(what_is_held_works_on_while_the_daemon_is_away)
 {
 	void *ptr, *more;
+	connect_again(0);
 	listen_to(session);
 	gpumem_buffer *buffer = make_buffer(4 * MIB), *other;
 	memset(gpumem_buffer_ptr(buffer), 3, 4 * MIB);
@@ -78,6 +79,7 @@ START_TEST(a_grant_whose_answer_was_lost_goes_back_at_the_resume)
 {
 	void *first, *second;
 	gpumem_buffer *buffer;
+	connect_again(0);
 	listen_to(session);
 	ck_assert_int_eq(gpumem_alloc(session, 0, 3 * MIB, NULL, NULL, &first), GPUMEM_OK);
 	unsigned chunks = fake_chunks(fake);
@@ -160,6 +162,7 @@ START_TEST(nothing_is_lost_when_the_connection_breaks_again_and_again)
 {
 	enum { N = 4 };
 	pthread_t threads[N];
+	connect_again(0);
 	listen_to(session);
 	for (unsigned i = 0; i < N; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, stubborn, NULL), 0);

@@ -24,6 +24,7 @@ static struct gm_conn *conn;
 static int far_end;
 static struct gm_wire_arena far_arena;
 static _Atomic int wakes;
+static _Atomic uint64_t ids;
 
 static inline void count_wake(void *ctx)
 {
@@ -37,7 +38,7 @@ static inline void set_up(void)
 	far_end = pair[1];
 	wakes = 0;
 	gm_wire_arena_init(&far_arena);
-	ck_assert_int_eq(gm_conn_new(pair[0], count_wake, NULL, &conn), 0);
+	ck_assert_int_eq(gm_conn_new(pair[0], &ids, count_wake, NULL, &conn), 0);
 }
 
 static inline void tear_down(void)

@@ -48,17 +48,33 @@ static void done(struct fake *fake, int fd, uint64_t id)
 	fake_answer_send(fake, fd, &packet, NULL, 0);
 }
 
-static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *lease, uint64_t from)
+/* What an answer with handles lists. */
+struct listed {
+	uint64_t from;    /* chunks from this index on */
+	uint64_t request; /* only those that this request brought; 0: all */
+	bool half;        /* only the first one, as if more packets followed */
+};
+
+static struct fake_chunk *next_listed(struct fake_chunk *chunk, const struct listed *listed)
 {
-	struct fake_chunk *chunk = lease->chunks;
-	while (chunk && chunk->index < from)
+	while (chunk && (chunk->index < listed->from ||
+				(listed->request && chunk->request != listed->request)))
 		chunk = chunk->next;
+	return chunk;
+}
+
+static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *lease,
+	const struct listed *listed)
+{
+	struct fake_chunk *chunk = next_listed(lease->chunks, listed);
 	do {
 		Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS], *list[GM_LIMIT_PACKET_FDS];
 		int fds[GM_LIMIT_PACKET_FDS];
 		size_t n = 0,
 		       most = fake->will.per_packet ? fake->will.per_packet : GM_LIMIT_PACKET_FDS;
-		for (; chunk && n < most; chunk = chunk->next, n++) {
+		if (listed->half)
+			most = 1;
+		for (; chunk && n < most; chunk = next_listed(chunk->next, listed), n++) {
 			gm__wire__chunk__init(&chunks[n]);
 			chunks[n].id = chunk->id;
 			chunks[n].index = chunk->index;
@@ -84,14 +100,14 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 		body.n_chunks = n;
 		body.chunks = list;
 		packet.id = id;
-		packet.more = chunk != NULL;
+		packet.more = chunk != NULL || listed->half;
 		packet.fds = (uint32_t)n;
 		packet.body_case = GM__WIRE__PACKET__BODY_LEASE_REPLY;
 		packet.lease_reply = &body;
 		size_t lost = n && fake->will.cut ? 1 : 0;
 		fake->will.cut -= (unsigned)lost;
 		fake_answer_send(fake, fd, &packet, fds, n - lost);
-	} while (chunk);
+	} while (chunk && !listed->half);
 }
 
 /* ---- the hello */
@@ -249,20 +265,45 @@ static void share(struct fake *fake, int fd, uint64_t id, const Gm__Wire__Share 
 	fake_answer_send(fake, fd, &packet, NULL, 0);
 }
 
-static void open_shared(struct fake *fake, int fd, uint64_t id, const Gm__Wire__Open *asked)
+static void open_shared(
+	struct fake *fake, int fd, uint64_t id, const Gm__Wire__Open *asked, bool half)
 {
 	struct fake_lease *lease;
 	LL_FOREACH (fake->books.leases, lease) {
 		if (lease->shared && !memcmp(lease->token, asked->token.data, asked->token.len)) {
 			lease->views++;
-			handles(fake, fd, id, lease, 0);
+			handles(fake, fd, id, lease, &(struct listed){.half = half});
 			return;
 		}
 	}
 	fake_answer_refuse(fake, fd, id, GPUMEM_E_NOT_FOUND, "no such share");
 }
 
-void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet)
+/* Grants a Lease or a Grow, or lists what it was granted before. */
+static void grant(struct fake *fake, int fd, const Gm__Wire__Packet *packet, bool half)
+{
+	struct listed listed = {.request = packet->id, .half = half};
+	struct fake_lease *lease = NULL;
+	if (fake->will.repeats)
+		lease = fake_books_granted(&fake->books, packet->id);
+	if (!lease && packet->body_case == GM__WIRE__PACKET__BODY_LEASE) {
+		lease = fake_books_add(&fake->books, packet->lease->bytes, packet->id);
+		lease->device = packet->lease->device;
+		snprintf(lease->tag, sizeof(lease->tag), "%s", packet->lease->tag);
+	} else if (!lease) {
+		lease = fake_books_find(&fake->books, packet->grow->lease);
+		if (!lease) {
+			fake_answer_refuse(
+				fake, fd, packet->id, GPUMEM_E_NOT_FOUND, "no such lease");
+			return;
+		}
+		listed.from = lease->next_index;
+		fake_books_grow(&fake->books, lease, packet->grow->bytes, packet->id);
+	}
+	handles(fake, fd, packet->id, lease, &listed);
+}
+
+void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet, bool half)
 {
 	uint64_t id = packet->id;
 	struct fake_lease *lease;
@@ -274,25 +315,14 @@ void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet)
 		devices(fake, fd, id);
 		break;
 	case GM__WIRE__PACKET__BODY_LEASE:
-		lease = fake_books_add(&fake->books, packet->lease->bytes);
-		lease->device = packet->lease->device;
-		snprintf(lease->tag, sizeof(lease->tag), "%s", packet->lease->tag);
-		handles(fake, fd, id, lease, 0);
-		break;
 	case GM__WIRE__PACKET__BODY_GROW:
-		lease = fake_books_find(&fake->books, packet->grow->lease);
-		if (lease) {
-			uint64_t from = lease->next_index;
-			fake_books_grow(&fake->books, lease, packet->grow->bytes);
-			handles(fake, fd, id, lease, from);
-		} else {
-			fake_answer_refuse(fake, fd, id, GPUMEM_E_NOT_FOUND, "no such lease");
-		}
+		grant(fake, fd, packet, half);
 		break;
 	case GM__WIRE__PACKET__BODY_GET_HANDLES:
 		lease = fake_books_find(&fake->books, packet->get_handles->lease);
 		if (lease)
-			handles(fake, fd, id, lease, packet->get_handles->from);
+			handles(fake, fd, id, lease,
+				&(struct listed){.from = packet->get_handles->from, .half = half});
 		else
 			fake_answer_refuse(fake, fd, id, GPUMEM_E_NOT_FOUND, "no such lease");
 		break;
@@ -303,7 +333,7 @@ void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet)
 		share(fake, fd, id, packet->share);
 		break;
 	case GM__WIRE__PACKET__BODY_OPEN:
-		open_shared(fake, fd, id, packet->open);
+		open_shared(fake, fd, id, packet->open, half);
 		break;
 	case GM__WIRE__PACKET__BODY_UNSHARE:
 		lease = fake_books_find(&fake->books, packet->unshare->lease);

@@ -22,7 +22,8 @@ static void lease_free(struct fake_lease *lease)
 	free(lease);
 }
 
-void fake_books_grow(struct fake_books *books, struct fake_lease *lease, uint64_t bytes)
+void fake_books_grow(
+	struct fake_books *books, struct fake_lease *lease, uint64_t bytes, uint64_t request)
 {
 	bytes = (bytes + GM_CHUNK_MIN - 1) & ~(GM_CHUNK_MIN - 1);
 	while (bytes) {
@@ -32,6 +33,7 @@ void fake_books_grow(struct fake_books *books, struct fake_lease *lease, uint64_
 		while (chunk->bytes > bytes)
 			chunk->bytes /= 2;
 		chunk->id = ++books->last_id;
+		chunk->request = request;
 		chunk->index = lease->next_index++;
 		chunk->fd = memfd_create("chunk", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		ck_assert_int_ge(chunk->fd, 0);
@@ -41,15 +43,30 @@ void fake_books_grow(struct fake_books *books, struct fake_lease *lease, uint64_
 	}
 }
 
-struct fake_lease *fake_books_add(struct fake_books *books, uint64_t bytes)
+struct fake_lease *fake_books_granted(struct fake_books *books, uint64_t request)
+{
+	struct fake_lease *lease;
+	struct fake_chunk *chunk;
+	LL_FOREACH (books->leases, lease) {
+		LL_SEARCH_SCALAR(lease->chunks, chunk, request, request);
+		if (chunk)
+			return lease;
+	}
+	return NULL;
+}
+
+struct fake_lease *fake_books_add(struct fake_books *books, uint64_t bytes, uint64_t request)
 {
 	struct fake_lease *lease = calloc(1, sizeof(*lease));
 	ck_assert_ptr_nonnull(lease);
 	lease->id = ++books->last_id;
 	lease->user_bytes = bytes;
 	lease->views = 1;
-	fake_books_grow(books, lease, bytes);
+	fake_books_grow(books, lease, bytes, request);
 	LL_PREPEND(books->leases, lease);
+	unsigned n = fake_books_leases(books);
+	if (n > books->most)
+		books->most = n;
 	return lease;
 }
 

@@ -15,6 +15,7 @@
  */
 struct fake_chunk {
 	uint64_t id, index, bytes;
+	uint64_t request; /* the id of the packet that it was granted to; 0: no client asked */
 	int fd;
 	struct fake_chunk *next;
 };
@@ -33,11 +34,15 @@ struct fake_lease {
 struct fake_books {
 	uint64_t last_id; /* of anything: no id comes twice */
 	struct fake_lease *leases;
+	unsigned most; /* leases at a time */
 };
 
 /* A lease that one client sees, and more chunks for it: bytes in chunks as large as they may be. */
-struct fake_lease *fake_books_add(struct fake_books *books, uint64_t bytes);
-void fake_books_grow(struct fake_books *books, struct fake_lease *lease, uint64_t bytes);
+struct fake_lease *fake_books_add(struct fake_books *books, uint64_t bytes, uint64_t request);
+void fake_books_grow(
+	struct fake_books *books, struct fake_lease *lease, uint64_t bytes, uint64_t request);
+/* The lease with chunks of that request, or NULL. */
+struct fake_lease *fake_books_granted(struct fake_books *books, uint64_t request);
 /* Returns NULL if it is not there. */
 struct fake_lease *fake_books_find(struct fake_books *books, uint64_t id);
 /* A client less sees it: with the last one it goes. */

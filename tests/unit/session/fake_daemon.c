@@ -52,6 +52,28 @@ static void hang_up(struct fake *fake)
 	fake->events = -1;
 }
 
+/* Requests that have an answer have an id of their own, unless they are repeated. A new client
+ * begins anew. */
+static void note_id(struct fake *fake, const Gm__Wire__Packet *packet)
+{
+	uint64_t id = packet->id;
+	if (!id)
+		return;
+	if (packet->body_case == GM__WIRE__PACKET__BODY_HELLO && !packet->hello->session) {
+		fake->n_ids = 0;
+		fake->repeated = 0;
+	}
+	for (size_t i = 0; i < fake->n_ids; i++) {
+		if (fake->ids[i] == id) {
+			fake->repeated++;
+			return;
+		}
+	}
+	fake->ids = realloc(fake->ids, (fake->n_ids + 1) * sizeof(*fake->ids));
+	ck_assert_ptr_nonnull(fake->ids);
+	fake->ids[fake->n_ids++] = id;
+}
+
 /* Locked. false: the connection is to be closed. */
 static bool handle(struct fake *fake, int conn, const void *bytes, size_t n, bool again)
 {
@@ -60,7 +82,12 @@ static bool handle(struct fake *fake, int conn, const void *bytes, size_t n, boo
 	int body = (int)packet->body_case;
 	if (!again) {
 		fake->seen[body]++;
+		note_id(fake, packet);
 		pthread_cond_broadcast(&fake->changed);
+	}
+	if (fake->will.die == body) {
+		fake->will.die = 0;
+		return false;
 	}
 	if (!again && fake->will.hold == body) {
 		struct fake_held *held = malloc(sizeof(*held) + n);
@@ -79,10 +106,15 @@ static bool handle(struct fake *fake, int conn, const void *bytes, size_t n, boo
 	if (fake->will.drop == body) {
 		/* Carried out, but the answer leads nowhere. */
 		fake->will.drop = 0;
-		fake_answer(fake, -1, packet);
+		fake_answer(fake, -1, packet, false);
 		return false;
 	}
-	fake_answer(fake, fake->conns[conn], packet);
+	if (fake->will.half == body) {
+		fake->will.half = 0;
+		fake_answer(fake, fake->conns[conn], packet, true);
+		return false;
+	}
+	fake_answer(fake, fake->conns[conn], packet, false);
 	return true;
 }
 
@@ -188,6 +220,7 @@ void fake_stop(struct fake *fake)
 		munmap(fake->page, sizeof(*fake->page));
 	fake_books_clear(&fake->books);
 	gm_wire_arena_deinit(&fake->arena);
+	free(fake->ids);
 	unlink(fake->path);
 	free(fake);
 }
@@ -300,8 +333,25 @@ void fake_wait_idle(struct fake *fake)
 void fake_add_lease(struct fake *fake, uint64_t bytes)
 {
 	pthread_mutex_lock(&fake->lock);
-	fake_books_add(&fake->books, bytes);
+	fake_books_add(&fake->books, bytes, 0);
 	pthread_mutex_unlock(&fake->lock);
+}
+
+unsigned fake_most_leases(struct fake *fake)
+{
+	pthread_mutex_lock(&fake->lock);
+	unsigned n = fake->books.most;
+	fake->books.most = fake_books_leases(&fake->books);
+	pthread_mutex_unlock(&fake->lock);
+	return n;
+}
+
+unsigned fake_repeated(struct fake *fake)
+{
+	pthread_mutex_lock(&fake->lock);
+	unsigned n = fake->repeated;
+	pthread_mutex_unlock(&fake->lock);
+	return n;
 }
 
 void fake_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level)

@@ -27,6 +27,10 @@ struct fake_will {
 	bool forget;           /* knows no session any more: a resume gets a new one */
 	int hold;     /* requests of this body are answered when the will changes, not before */
 	int drop;     /* a request of this body is carried out, then the connection is closed */
+	int die;      /* a request of this body is not carried out, and the connection is closed */
+	int half;     /* a request of this body is carried out, and the first packet of the answer,
+		       * with one chunk, is all that is sent before the connection is closed */
+	bool repeats; /* knows a Lease or Grow again by its id, and grants nothing twice */
 	int fail;     /* a request of this body is refused with GPUMEM_E_NO_MEMORY */
 	unsigned cut; /* so many answers announce more handles than they bring */
 	bool twice;   /* answers list their last chunk twice, under an index of its own */
@@ -49,6 +53,10 @@ unsigned fake_chunks(struct fake *fake);
 void fake_wait_leases(struct fake *fake, unsigned n);
 /* Until no client is connected any more. */
 void fake_wait_idle(struct fake *fake);
+/* The most leases that were in its books at a time, since the call before. */
+unsigned fake_most_leases(struct fake *fake);
+/* How many requests had an id that an earlier one had. */
+unsigned fake_repeated(struct fake *fake);
 /* Puts a lease into the books that no client asked for. */
 void fake_add_lease(struct fake *fake, uint64_t bytes);
 

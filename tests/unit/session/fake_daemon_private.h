@@ -28,6 +28,9 @@ struct fake {
 	struct fake_will will;
 	struct fake_held *held;
 	unsigned seen[FAKE_BODIES];
+	uint64_t *ids; /* of all requests of its client */
+	size_t n_ids;
+	unsigned repeated;
 	struct gm_wire_arena arena;
 	uint8_t packet[GM_LIMIT_PACKET_BYTES], out[GM_LIMIT_PACKET_BYTES];
 	/* its client */
@@ -39,8 +42,9 @@ struct fake {
 	struct fake_books books;
 };
 
-/* Locked, all of them. Carries a request out and sends the answer; fd -1: it leads nowhere. */
-void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet);
+/* Locked, all of them. Carries a request out and sends the answer; fd -1: it leads nowhere. half:
+ * only its first packet is sent. */
+void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet, bool half);
 void fake_answer_refuse(
 	struct fake *fake, int fd, uint64_t id, gpumem_status status, const char *detail);
 /* A packet of its own accord. */

@@ -17,13 +17,30 @@
 static struct fake *fake;
 static gpumem_session *session;
 
-static inline gpumem_status try_connect(uint32_t timeout_ms, gpumem_session **ret)
+static inline gpumem_connect_options usual_options(void)
 {
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = fake_path(fake);
 	options.name = "test";
+	options.timeout_ms = 20000;
+	return options;
+}
+
+static inline gpumem_status try_connect(uint32_t timeout_ms, gpumem_session **ret)
+{
+	gpumem_connect_options options = usual_options();
 	options.timeout_ms = timeout_ms;
 	return gpumem_connect(&options, ret);
+}
+
+/* With another session, whose requests wait so long for an absent daemon. */
+static inline void connect_again(uint32_t away_ms)
+{
+	gpumem_connect_options options = usual_options();
+	options.away_ms = away_ms;
+	gpumem_disconnect(session);
+	session = NULL;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_OK);
 }
 
 static inline void daemon_only(void)

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The absence of the daemon. The library's thread resumes the session; while it is busy with the
+ * program's event function, a thread that waits does so. This file promises that only one thread
+ * tries at a time, that none tries in a busy loop, and that a thread waits no longer than it wants.
+ */
+#include "client/session/absence.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "common/arith.h"
+#include "common/cancel.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/cond.h"
+#include "common/units.h"
+
+bool gm_absence_now(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	bool away = session->state == GM_SESSION_AWAY;
+	pthread_mutex_unlock(&session->lock);
+	return away;
+}
+
+/* waited: "", or how long the caller waited. */
+static gpumem_status absence_error(struct gpumem_session *session, const char *waited)
+{
+	char text[GM_ERROR_BYTES];
+
+	pthread_mutex_lock(&session->lock);
+	snprintf(text, sizeof(text), "%s", session->away);
+	pthread_mutex_unlock(&session->lock);
+	return gm_error(GPUMEM_E_DISCONNECTED,
+		"gpumemd at %s cannot be reached%s%s (%.200s): memory that is held keeps working, "
+		"and new memory can be had when the daemon is back",
+		session->path, *waited ? ", and did not come back within " : "", waited, text);
+}
+
+gpumem_status gm_absence_error(struct gpumem_session *session)
+{
+	return absence_error(session, "");
+}
+
+void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, const char *reason)
+{
+	int events = -1;
+
+	/* Every call on the connection ends before the session is away, also abandoned ones. */
+	gm_conn_kill(conn, reason);
+	pthread_mutex_lock(&session->lock);
+	bool ours = session->conn == conn;
+	if (ours) {
+		uint64_t now = gm_clock_ns();
+		session->conn = NULL;
+		session->state = GM_SESSION_AWAY;
+		session->losses++;
+		events = gm_steal_fd(&session->events);
+		(void)gm_conn_reason(conn, session->away);
+		gm_backoff_lost(&session->backoff, now, now - session->since_ns);
+		pthread_cond_broadcast(&session->changed);
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (!ours)
+		return;
+
+	gm_close(events);
+	gm_conn_unref(conn);
+	gm_session_wake(session);
+}
+
+uint64_t gm_absence_retry_at(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	bool away = session->state == GM_SESSION_AWAY && !session->resuming && !session->closing;
+	uint64_t at = away ? session->backoff.next_ns : UINT64_MAX;
+	pthread_mutex_unlock(&session->lock);
+	return at;
+}
+
+/* Locked. */
+static bool absence_retry_due(const struct gpumem_session *session)
+{
+	return session->state == GM_SESSION_AWAY && !session->resuming && !session->closing &&
+	       gm_clock_ns() >= session->backoff.next_ns;
+}
+
+void gm_absence_retry(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	bool due = absence_retry_due(session);
+	if (due)
+		session->resuming = true;
+	pthread_mutex_unlock(&session->lock);
+	if (!due)
+		return;
+
+	gpumem_status status = session->resume(session);
+
+	pthread_mutex_lock(&session->lock);
+	session->resuming = false;
+	struct gm_conn *greeting = gm_steal_ptr(&session->greeting);
+	if (status) {
+		snprintf(session->away, sizeof(session->away), "%s", gm_error_text());
+		gm_backoff_failed(&session->backoff, gm_clock_ns());
+		if (session->waiting)
+			gm_backoff_hurry(&session->backoff);
+	}
+	pthread_cond_broadcast(&session->changed);
+	pthread_mutex_unlock(&session->lock);
+	gm_conn_unref(greeting);
+	gm_session_wake(session);
+}
+
+void gm_absence_stop_retrying(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	session->closing = true;
+	pthread_cond_broadcast(&session->changed);
+	struct gm_conn *greeting = session->greeting ? gm_conn_ref(session->greeting) : NULL;
+	pthread_mutex_unlock(&session->lock);
+	if (!greeting)
+		return;
+
+	gm_conn_kill(greeting, "the session ends");
+	gm_conn_unref(greeting);
+}
+
+void gm_absence_set_busy(struct gpumem_session *session, bool busy)
+{
+	pthread_mutex_lock(&session->lock);
+	session->busy = busy;
+	pthread_cond_broadcast(&session->changed);
+	pthread_mutex_unlock(&session->lock);
+}
+
+uint64_t gm_absence_end(struct gpumem_session *session, uint64_t most_ns)
+{
+	return gm_clock_ns() + (most_ns ? gm_min(most_ns, session->away_ns) : session->away_ns);
+}
+
+/* Locked on entry and exit. One turn of waiting: looks elsewhere, resumes the session if nobody else
+ * can, or sleeps. Returns false if the caller has found what it wants. */
+static bool absence_await_turn(
+	struct gpumem_session *session, struct gm_absence_patience *patience, uint64_t *freed)
+{
+	if (patience->again && (*freed != session->freed || gm_clock_ns() >= patience->again_ns)) {
+		*freed = session->freed;
+		pthread_mutex_unlock(&session->lock);
+		patience->again_ns = patience->again(patience->again_ctx);
+		pthread_mutex_lock(&session->lock);
+		return patience->again_ns != 0;
+	}
+
+	if (session->busy && absence_retry_due(session)) {
+		pthread_mutex_unlock(&session->lock);
+		gm_absence_retry(session);
+		pthread_mutex_lock(&session->lock);
+		return true;
+	}
+
+	uint64_t until = patience->end_ns;
+	if (patience->again)
+		until = gm_min(until, patience->again_ns);
+	if (session->busy && !session->resuming)
+		until = gm_min(until, session->backoff.next_ns);
+	(void)gm_cond_wait_until(&session->changed, &session->lock, until);
+	return true;
+}
+
+/* Locked on entry and exit. Waits until the session is not away any more. Returns 0, -ETIMEDOUT, or
+ * -ECANCELED if again() returned 0. */
+static int absence_await(struct gpumem_session *session, struct gm_absence_patience *patience)
+{
+	uint64_t freed = session->freed;
+	int r = 0;
+
+	session->waiting++;
+	gm_backoff_hurry(&session->backoff);
+	if (patience->again)
+		atomic_fetch_add(&session->stirred, GM_SESSION_AWAITED);
+	/* The library's thread may mean to sleep for longer. */
+	gm_session_wake(session);
+
+	while (r == 0 && session->state == GM_SESSION_AWAY) {
+		if (session->closing || gm_clock_ns() >= patience->end_ns)
+			r = -ETIMEDOUT;
+		else if (!absence_await_turn(session, patience, &freed))
+			r = -ECANCELED;
+	}
+
+	if (patience->again)
+		atomic_fetch_sub(&session->stirred, GM_SESSION_AWAITED);
+	session->waiting--;
+	return r;
+}
+
+gpumem_status gm_absence_get_conn(struct gpumem_session *session,
+	struct gm_absence_patience *patience, struct gm_conn **ret_conn, uint64_t *ret_epoch)
+{
+	uint64_t began = gm_clock_ns();
+	bool waits = false;
+	int r = 0;
+
+	pthread_mutex_lock(&session->lock);
+	if (session->state == GM_SESSION_AWAY && began < patience->end_ns) {
+		waits = true;
+		r = absence_await(session, patience);
+	}
+	bool up = r == 0 && session->state == GM_SESSION_UP;
+	if (up) {
+		*ret_conn = gm_conn_ref(session->conn);
+		*ret_epoch = session->epoch;
+	}
+	pthread_mutex_unlock(&session->lock);
+
+	if (up)
+		return GPUMEM_OK;
+	if (r == -ECANCELED)
+		return gm_error(GPUMEM_E_CANCELLED, "the request was cancelled");
+	char waited[GM_UNITS_TEXT];
+	return absence_error(
+		session, waits ? gm_format_duration(gm_clock_ns() - began, waited) : "");
+}
+
+gpumem_status gm_absence_await(struct gpumem_session *session, struct gm_absence_patience *patience)
+{
+	struct gm_conn *conn;
+	uint64_t epoch;
+	GM_UNCANCELLED;
+
+	gpumem_status status = gm_absence_get_conn(session, patience, &conn, &epoch);
+	if (!status)
+		gm_conn_unref(conn);
+	return status;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_SESSION_ABSENCE_H
+#define GM_CLIENT_SESSION_ABSENCE_H
+
+#include "client/session/gpumem_session.h"
+
+/*
+ * The absence of the daemon: when it begins, who ends it by resuming the session and when, and how
+ * requests wait for its end. How a session is resumed, resume.c knows.
+ */
+
+/* Whether the daemon is away, as far as is known. */
+bool gm_absence_now(struct gpumem_session *session);
+/* GPUMEM_E_DISCONNECTED, with the sentence for a request that did not wait for the daemon. */
+gpumem_status gm_absence_error(struct gpumem_session *session);
+/* The connection has ended: its calls return, and the session is away. Any thread may say so, more
+ * than once. */
+void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, const char *reason);
+/* When the session should be resumed, or UINT64_MAX if it is up or another thread is trying. */
+uint64_t gm_absence_retry_at(struct gpumem_session *session);
+/* Tries to resume the session, if it is time. */
+void gm_absence_retry(struct gpumem_session *session);
+/* The session ends: ends a try to resume it, and every wait for the daemon, now and later. */
+void gm_absence_stop_retrying(struct gpumem_session *session);
+/* Says whether the library's thread is busy with the program's event function. */
+void gm_absence_set_busy(struct gpumem_session *session, bool busy);
+
+/* How a caller waits for the daemon; again() and what belongs to it are as in struct gm_call. */
+struct gm_absence_patience {
+	uint64_t end_ns;
+	uint64_t (*again)(void *ctx); /* may be NULL */
+	void *again_ctx;
+	uint64_t again_ns;
+};
+/* When a request that begins now must stop waiting for the daemon. most_ns: the most that its caller
+ * wants to wait; 0: the caller does not say. */
+uint64_t gm_absence_end(struct gpumem_session *session, uint64_t most_ns);
+/* Waits until the daemon is back. Returns GPUMEM_OK, GPUMEM_E_CANCELLED if again() returned 0, or
+ * GPUMEM_E_DISCONNECTED, and leaves the sentence. */
+gpumem_status gm_absence_await(
+	struct gpumem_session *session, struct gm_absence_patience *patience);
+/* Gets a reference to the connection, and the session's epoch. If the daemon is away, waits for it
+ * and fails like gm_absence_await(). */
+gpumem_status gm_absence_get_conn(struct gpumem_session *session,
+	struct gm_absence_patience *patience, struct gm_conn **ret_conn, uint64_t *ret_epoch);
+
+#endif

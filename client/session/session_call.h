@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_SESSION_SESSION_CALL_H
+#define GM_CLIENT_SESSION_SESSION_CALL_H
+
+#include "client/session/gpumem_session.h"
+
+/*
+ * Sends a request and waits for its answer. Uses the session's connection, or via if that is not
+ * NULL: a new connection on which the session is being resumed.
+ *
+ * While the daemon is away, the request waits for it, as long as the session's away_ns and the
+ * call's wait_ns allow, unless it is impatient or goes via another connection. If the connection
+ * ends before the answer is complete, the request is repeated with the same id as soon as the daemon
+ * is back. If the daemon is back and does not know the session any more, a request that has an
+ * of_epoch fails with GPUMEM_E_NOT_FOUND, and others are made in the new session.
+ *
+ * Returns the daemon's status, or one of the library such as GPUMEM_E_DISCONNECTED, and leaves the
+ * sentence for gpumem_error_detail(). If *call is NULL afterwards, the connection owns the call and
+ * ends it in ops->late(): the answer did not come in time (GPUMEM_E_TIMEOUT), or the call's again()
+ * found something else (GPUMEM_E_CANCELLED), and the daemon was told so. If again() found something
+ * while the daemon was away, the call stays the caller's.
+ *
+ * A request whose extra_ns is 0 is answered soon, so its again() is called only while the daemon is
+ * away.
+ */
+gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, struct gm_call **call);
+/* The same for a request that is answered with Done. of_epoch and impatient are as in struct
+ * gm_call. */
+gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient);
+
+/* The same without allocating memory: call must outlive the connection. */
+gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
+	Gm__Wire__Packet *request, struct gm_call *call);
+
+/* Reads the device list. Pinned host memory, if there is any, is the last device and has the number
+ * GPUMEM_DEVICE_HOST. ret_infos must have room for GM_LIMIT_DEVICES. */
+gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
+	gpumem_device_info_t *ret_infos, uint32_t *ret_n);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Grants whose answers were lost: see unclaimed.h. This file promises that nothing goes back which
+ * an answer may still bring, and that nothing stays behind when no answer can bring it any more.
+ */
+#include "client/session/unclaimed.h"
+
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "common/cleanup.h"
+
+void gm_unclaimed_begin(struct gpumem_session *session, struct gm_unclaimed_ask *ask)
+{
+	pthread_mutex_lock(&session->lock);
+	session->asking++;
+	ask->resumes = session->resumes;
+	pthread_mutex_unlock(&session->lock);
+}
+
+void gm_unclaimed_end(struct gpumem_session *session, const struct gm_unclaimed_ask *ask)
+{
+	struct gm_held *left = NULL;
+
+	pthread_mutex_lock(&session->lock);
+	session->asking--;
+	if (ask->resumes != session->resumes && --session->asking_older == 0)
+		left = gm_steal_ptr(&session->unclaimed);
+	pthread_mutex_unlock(&session->lock);
+	if (!left)
+		return;
+
+	gm_returns_keep(session, left);
+	gm_session_wake(session);
+}
+
+void gm_unclaimed_resumed(struct gpumem_session *session, struct gm_held *list)
+{
+	pthread_mutex_lock(&session->lock);
+	session->resumes++;
+	session->asking_older = session->asking;
+	LL_CONCAT(session->unclaimed, list);
+	struct gm_held *left = session->asking ? NULL : gm_steal_ptr(&session->unclaimed);
+	pthread_mutex_unlock(&session->lock);
+
+	gm_returns_keep(session, left);
+}
+
+void gm_unclaimed_add(struct gpumem_session *session, struct gm_held *list)
+{
+	struct gm_held *held, *tmp;
+
+	pthread_mutex_lock(&session->lock);
+	LL_FOREACH_SAFE (list, held, tmp) {
+		/* A daemon that does not know the session has nothing of it, either. */
+		if (held->epoch == session->epoch)
+			LL_PREPEND(session->unclaimed, held);
+		else
+			free(held);
+	}
+	pthread_mutex_unlock(&session->lock);
+}
+
+bool gm_unclaimed_any(struct gpumem_session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	bool any = session->unclaimed != NULL;
+	pthread_mutex_unlock(&session->lock);
+	return any;
+}
+
+void gm_unclaimed_claim(struct gpumem_session *session, uint64_t lease, uint64_t chunk)
+{
+	struct gm_held *held, *tmp;
+
+	pthread_mutex_lock(&session->lock);
+	LL_FOREACH_SAFE (session->unclaimed, held, tmp) {
+		if (held->lease == lease && (!chunk || held->chunk == chunk)) {
+			LL_DELETE(session->unclaimed, held);
+			free(held);
+		}
+	}
+	pthread_mutex_unlock(&session->lock);
+}
+
+void gm_unclaimed_drop(struct gpumem_session *session)
+{
+	struct gm_held *held, *tmp;
+	LL_FOREACH_SAFE (session->unclaimed, held, tmp)
+		free(held);
+	session->unclaimed = NULL;
+}

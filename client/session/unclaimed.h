@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_SESSION_UNCLAIMED_H
+#define GM_CLIENT_SESSION_UNCLAIMED_H
+
+#include "client/session/returns.h"
+
+/*
+ * What the daemon granted, but no answer brought here, because the connection ended first. After the
+ * session is resumed, the requests that were under way are repeated, and their answers claim what
+ * belongs to them. What is left when all of them have ended goes back.
+ *
+ * A request that asks for memory is between gm_unclaimed_begin() and gm_unclaimed_end() from before
+ * it is sent until its answer has claimed everything.
+ */
+struct gm_unclaimed_ask {
+	uint64_t resumes; /* how often the session had been resumed */
+};
+void gm_unclaimed_begin(struct gpumem_session *session, struct gm_unclaimed_ask *ask);
+void gm_unclaimed_end(struct gpumem_session *session, const struct gm_unclaimed_ask *ask);
+
+/* The session is being resumed, and the list is what the daemon has and nobody here knows about.
+ * Takes ownership of the list. Every request that is under way now may claim from it. */
+void gm_unclaimed_resumed(struct gpumem_session *session, struct gm_held *list);
+/* Adds what a request got before its connection ended. Only for a request that is under way. Takes
+ * ownership of the list. */
+void gm_unclaimed_add(struct gpumem_session *session, struct gm_held *list);
+bool gm_unclaimed_any(struct gpumem_session *session);
+/* An answer brought a chunk, or a whole lease if chunk is 0. */
+void gm_unclaimed_claim(struct gpumem_session *session, uint64_t lease, uint64_t chunk);
+/* Sends nothing: the session ends. */
+void gm_unclaimed_drop(struct gpumem_session *session);
+
+#endif
