@@ -89,17 +89,34 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 	return 0;
 }
 
-int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES])
+/* The path of a socket beside another one: the word in place of "socket", else added to its name. */
+static int path_beside(const char *socket, const char *word, char path[GM_PATH_BYTES])
 {
 	const char *slash = strrchr(socket, '/');
 	const char *name = slash ? slash + 1 : socket;
-	char made[GM_PATH_BYTES];
 
-	int r = strcmp(name, "socket") == 0
-			? snprintf(made, sizeof(made), "%.*sadmin", (int)(name - socket), socket)
-			: snprintf(made, sizeof(made), "%s.admin", socket);
-	if (r < 0 || r > GM_LIMIT_SOCKET_PATH_BYTES)
+	return strcmp(name, "socket") == 0
+		       ? snprintf(path, GM_PATH_BYTES, "%.*s%s", (int)(name - socket), socket, word)
+		       : snprintf(path, GM_PATH_BYTES, "%s.%s", socket, word);
+}
+
+int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES])
+{
+	char made[GM_PATH_BYTES];
+	int n = path_beside(socket, "admin", made);
+
+	if (n < 0 || n > GM_LIMIT_SOCKET_PATH_BYTES)
 		return -ENAMETOOLONG;
 	strcpy(path, made);
 	return 0;
+}
+
+int gm_path_keeper_socket(const char *socket, char path[GM_PATH_BYTES])
+{
+	char made[GM_PATH_BYTES];
+	int r = path_fits(path_beside(socket, "keeper", made));
+
+	if (r == 0)
+		strcpy(path, made);
+	return r;
 }

@@ -11,6 +11,7 @@
 /* Where daemons listen: the same rules for the daemon, the client library and gpumemctl. */
 
 #define GM_SYSTEM_SOCKET "/run/gpumemd/socket"
+#define GM_SYSTEM_KEEPER "/run/gpumemd/keeper"
 #define GM_PATH_BYTES    4096
 
 /*
@@ -38,5 +39,8 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why);
  * cannot have that path.
  */
 int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES]);
+/* The keeper's socket of that daemon: "keeper", or its name with ".keeper" added. It may be too long
+ * to be the address of a socket. -ENAMETOOLONG: it does not fit here. */
+int gm_path_keeper_socket(const char *socket, char path[GM_PATH_BYTES]);
 
 #endif

@@ -15,6 +15,8 @@
 
 #define GM_WIRE_MAJOR 1
 #define GM_WIRE_MINOR 3
+/* From this minor on, a client never uses the id of a packet twice in a session. */
+#define GM_WIRE_MINOR_UNIQUE_IDS 3
 
 /*
  * The arena is address space that is mapped on first use and filled from its start, so only the

@@ -44,6 +44,7 @@ enum {
 	OPTION_NAME,
 	OPTION_SIGNAL,
 	OPTION_QUIET,
+	OPTION_FORGET,
 	OPTION_COLOR,
 };
 
@@ -70,6 +71,7 @@ static const struct option long_options[] = {
 	{"name", required_argument, NULL, OPTION_NAME},
 	{"signal", required_argument, NULL, OPTION_SIGNAL},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
+	{"forget", no_argument, NULL, OPTION_FORGET},
 	{"color", required_argument, NULL, OPTION_COLOR},
 	{0},
 };
@@ -253,6 +255,9 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 	case OPTION_QUIET:
 		options->given |= GM_OPTION_QUIET;
 		return 0;
+	case OPTION_FORGET:
+		options->given |= GM_OPTION_FORGET;
+		return 0;
 	case OPTION_COLOR:
 		for (n = 0; n < GM_COLOURS && strcmp(optarg, colours[n]) != 0; n++)
 			;
@@ -283,6 +288,7 @@ static const char *options_first_name(unsigned set)
 		{GM_OPTION_NAME, "--name"},
 		{GM_OPTION_SIGNAL, "--signal"},
 		{GM_OPTION_QUIET, "--quiet"},
+		{GM_OPTION_FORGET, "--forget"},
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)

@@ -18,6 +18,7 @@
 	X(queue) \
 	X(cleanup) \
 	X(kill) \
+	X(stop) \
 	X(watch) \
 	X(config) \
 	X(doctor) \

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/uid_name.h"
@@ -231,20 +232,35 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 	if (broker->stopping)
 		return;
 
+	bool kept = broker->keep && !broker->forget;
+	char detail[GM_DETAIL_BYTES];
 	broker->stopping = true;
 	gm_service_stopping();
 	if (broker->clients_open)
-		gm_clients_goodbye(&broker->clients, reason, false);
-	gm_watch_goodbye(&broker->serve, reason, false);
+		gm_clients_goodbye(&broker->clients, reason, kept);
+	gm_watch_goodbye(&broker->serve, reason, kept);
 
-	/* End the clients before gm_front_hang_up() closes the connections, or they would be
-	 * quarantined. */
-	if (broker->clients_open)
+	/* What clients hold waits for the next daemon, or it ends: end the clients before
+	 * gm_front_hang_up() closes the connections, or they would be quarantined. */
+	if (broker->clients_open && !kept)
 		gm_clients_end_all(&broker->clients);
+	if (broker->forget)
+		gm_core_reset_quota(broker->core, NULL, GM_ALL_DEVICES, detail);
 	gm_front_hang_up(&broker->front);
-	gm_core_shutdown(broker->core);
+	if (!broker->forget && gm_broker_keep_is_worth(broker))
+		gm_core_retire(broker->core);
+	else
+		gm_core_shutdown(broker->core);
 	uv_timer_start(&broker->stop, broker_on_stuck, GM_BROKER_STOP_MS, 0);
 	gm_broker_check_idle(broker);
+}
+
+/* The request must be answered first, so the signal comes in the next turn of the loop. */
+static void broker_on_stop(void *ctx, bool forget)
+{
+	struct gm_broker *broker = ctx;
+	broker->forget = broker->forget || (forget && !broker->stopping);
+	raise(SIGTERM);
 }
 
 static void broker_on_signal(uv_signal_t *handle, int number)
@@ -269,14 +285,18 @@ static void broker_close_handle(uv_handle_t *handle, void *ctx)
 static void broker_finish(struct gm_broker *broker, int result)
 {
 	gm_front_close(&broker->front);
-	if (broker->stuck) {
+	/* What the next daemon takes over must not be taken down. */
+	bool kept = gm_broker_keep_is_worth(broker);
+	if (broker->stuck)
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
+	if (broker->stuck || kept) {
 		gm_log_thread_stop();
 		_exit(result < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 	}
 
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
+	gm_broker_keep_close(broker);
 	gm_processes_free(broker->serve.processes);
 	gm_terminator_free(broker->terminator);
 	gm_watch_free(broker->serve.watch);
@@ -443,6 +463,11 @@ static void broker_share_fds(struct gm_broker *broker)
 		uv_prepare_start(&broker->turn, gm_broker_on_turn);
 		n += GM_COPIES;
 	}
+	if (broker->keep) {
+		struct gm_keep_state keep;
+		gm_keep_get_state(broker->keep, &keep);
+		limit = gm_min(limit, keep.capacity + n);
+	}
 	gm_fd_budget_init(&broker->fds, limit, n);
 	gm_core_share_fds(broker->core, &broker->fds);
 	broker->hub.lanes.budget = &broker->fds;
@@ -458,10 +483,16 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (r < 0)
 		return broker_fail(r, "ending clients");
 
-	r = gm_core_new(&gm_broker_core_ops, broker, &broker->core);
+	struct gm_core_ops ops = gm_broker_core_ops;
+	if (!broker->keep) {
+		ops.record = NULL;
+		ops.erase = NULL;
+	}
+	r = gm_core_new(&ops, broker, &broker->core);
 	if (r < 0)
 		return broker_fail(r, "core");
 
+	gm_core_begin_adoption(broker->core);
 	broker_share_fds(broker);
 	broker->serve.core = broker->core;
 	broker->serve.clients = &broker->clients;
@@ -471,6 +502,11 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 		return broker_fail(r, "clients");
 
 	broker->clients_open = true;
+	if (broker->keep) {
+		r = gm_clients_set_keep(&broker->clients, &gm_broker_clients_keep, broker);
+		if (r < 0)
+			return broker_fail(r, "clients");
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->serve.devices[i];
 		uint64_t free_bytes = 0;
@@ -489,6 +525,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 			.measured = measured,
 			.free_bytes = free_bytes,
 		};
+		memcpy(core_info.uuid, info->uuid, sizeof(core_info.uuid));
 		broker_device_policy(broker, i, &core_info.policy);
 		uint32_t number;
 		r = gm_core_add_device(broker->core, &core_info, &number);
@@ -508,6 +545,10 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 		return -EINVAL;
 	}
 
+	r = gm_broker_keep_adopt(broker);
+	if (r < 0)
+		return broker_fail(r, "taking over from an earlier daemon");
+	gm_core_end_adoption(broker->core);
 	broker_check_devices(broker);
 	broker_check_oom(broker);
 	return 0;
@@ -520,6 +561,8 @@ static int broker_start_serving(struct gm_broker *broker)
 	serve->socket = broker->front.endpoint.path;
 	serve->start_ns = gm_clock_ns();
 	serve->uid = geteuid();
+	serve->stop = broker_on_stop;
+	serve->stop_ctx = broker;
 	int r = gm_front_listen(&broker->front, &broker->hub, serve);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
@@ -544,6 +587,8 @@ static int broker_start(struct gm_broker *broker)
 		r = broker_start_front(broker);
 	if (r == 0)
 		r = broker_start_ids(broker);
+	if (r == 0)
+		r = gm_broker_keep_open(broker);
 	if (r == 0)
 		r = broker_start_backend(broker, &n);
 	if (r == 0) {
@@ -588,7 +633,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		gm_log(GM_LOG_INFO, "%s", status);
 		gm_service_ready(status);
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
-	} else if (broker->core) {
+	} else if (broker->core && !gm_broker_keep_is_worth(broker)) {
 		broker_begin_stop(broker, "the daemon could not start");
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
 	}

@@ -22,20 +22,17 @@
 
 static void broker_core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
 {
-	struct gm_broker *broker = ctx;
-	gm_worker_create(broker->workers[chunk->device], chunk, turn);
+	gm_broker_keep_create(ctx, chunk, turn);
 }
 
 static bool broker_core_call_off(void *ctx, struct gm_chunk *chunk)
 {
-	struct gm_broker *broker = ctx;
-	return gm_worker_call_off(broker->workers[chunk->device], chunk);
+	return gm_broker_keep_call_off(ctx, chunk);
 }
 
 static void broker_core_destroy(void *ctx, struct gm_chunk *chunk)
 {
-	struct gm_broker *broker = ctx;
-	gm_worker_destroy(broker->workers[chunk->device], chunk);
+	gm_broker_keep_destroy(ctx, chunk);
 }
 
 static uint64_t broker_core_now_ns(void *ctx)
@@ -173,7 +170,7 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 			result == -EMFILE ? "; raise LimitNOFILE=" : "");
 	}
 
-	gm_core_created(broker->core, chunk, result);
+	gm_broker_keep_created(broker, chunk, result);
 	gm_broker_check_idle(broker);
 }
 
@@ -198,7 +195,8 @@ static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 	struct gm_broker *broker = ctx;
 	uint32_t device = chunk->device;
 	bool stayed = chunk->job.stayed > 0;
-	gm_core_destroyed(broker->core, chunk);
+	if (!gm_broker_keep_failed(broker, chunk))
+		gm_core_destroyed(broker->core, chunk);
 	if (stayed)
 		broker_ask_whose(broker, device);
 	gm_broker_check_idle(broker);
@@ -208,6 +206,8 @@ static void broker_on_sampled(void *ctx, uint32_t device, int result, uint64_t f
 	const uint64_t *attributed, bool latest)
 {
 	struct gm_broker *broker = ctx;
+	if (gm_broker_keep_hides(broker, device, latest))
+		return;
 	if (result < 0)
 		gm_core_sample_failed(broker->core, device);
 	else
@@ -286,6 +286,8 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.trouble = broker_core_trouble,
 	.wake_at = broker_core_wake_at,
 	.event = broker_core_event,
+	.record = gm_broker_keep_record,
+	.erase = gm_broker_keep_erase,
 };
 
 void gm_broker_on_flushed(void *ctx)

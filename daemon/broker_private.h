@@ -12,12 +12,19 @@
 #include "daemon/broker.h"
 #include "daemon/front.h"
 #include "daemon/ids.h"
+#include "daemon/keep/keep.h"
 #include "daemon/net/peer.h"
 #include "daemon/serve/dispatch.h"
 #include "daemon/tenant/client.h"
 #include "daemon/tenant/terminate.h"
 
-/* For broker.c and broker_core.c only. */
+/* For broker.c, broker_core.c and broker_keep.c only. */
+
+/* Chunks of a device that the keeper is to close, by their number, and creations that wait for that. */
+struct gm_broker_closing {
+	uint64_t asked, done;
+	struct gm_chunk *first, *last; /* by job.next */
+};
 
 struct gm_broker {
 	const struct gm_broker_options *options;
@@ -45,8 +52,14 @@ struct gm_broker {
 	struct gm_clients clients;
 	bool clients_open;
 	struct gm_serve serve;
+	struct gm_keep *keep; /* NULL: nothing outlives this daemon */
+	bool keeper_is_ours;  /* no service manager runs it */
+	struct gm_broker_closing closing[GM_LIMIT_DEVICES];
+	uint32_t undeposited[GM_LIMIT_DEVICES]; /* chunks that wait for the keeper */
+	uint32_t resample;                      /* a bit per device whose sample was dropped */
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
+	bool forget; /* when it stops, all that clients hold ends */
 	bool stuck; /* a backend call did not return in time */
 };
 
@@ -61,5 +74,33 @@ void gm_broker_on_flushed(void *ctx);
 void gm_broker_on_turn(uv_prepare_t *turn);
 /* Samples every device that can be measured. */
 void gm_broker_on_sample(uv_timer_t *timer);
+
+/* broker_keep.c: what outlives this daemon. */
+
+extern const struct gm_clients_keep gm_broker_clients_keep;
+/* Connects to the keeper. On error, logs why. A daemon whose socket has no path goes on without. */
+int gm_broker_keep_open(struct gm_broker *broker);
+/* Takes over what the daemon before had. Core is between gm_core_begin_adoption() and
+ * gm_core_end_adoption(). */
+int gm_broker_keep_adopt(struct gm_broker *broker);
+/* Whether somebody holds something that the next daemon must know of. */
+bool gm_broker_keep_is_worth(struct gm_broker *broker);
+/* Ends the connection, and a keeper of ours that has nothing to keep. The loop must turn once more. */
+void gm_broker_keep_close(struct gm_broker *broker);
+/* For gm_core_ops. */
+int gm_broker_keep_record(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size);
+void gm_broker_keep_erase(void *ctx, uint32_t *place);
+void gm_broker_keep_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn);
+bool gm_broker_keep_call_off(struct gm_broker *broker, struct gm_chunk *chunk);
+void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk);
+/* A device's thread has made a chunk, or could not. Core hears of it when the keeper has it. */
+void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, int result);
+/* Whether a chunk that was destroyed is one that the keeper did not take. Then core hears that it could not
+ * be made. */
+bool gm_broker_keep_failed(struct gm_broker *broker, struct gm_chunk *chunk);
+/* Whether a sample must not reach core, because it counts chunks that core has not heard of yet. If it
+ * was the latest, another one follows. */
+bool gm_broker_keep_hides(struct gm_broker *broker, uint32_t device, bool latest);
 
 #endif

@@ -21,6 +21,10 @@ clean() {
 	# Workers end when nobody can write to them any more. Everything else is ended here.
 	[ ${#pid[@]} -gt 0 ] && kill "${pid[@]}" 2>/dev/null
 	wait
+	# A daemon that is stopped leaves what its clients hold to its keeper.
+	local keeper="gpumem-keeper --background --socket $dir/keeper"
+	pkill -f -x -- "$keeper"
+	while pgrep -f -x -- "$keeper" >/dev/null; do sleep 0.02; done
 	[ -n "$dir" ] && rm -rf "$dir"
 }
 trap clean EXIT

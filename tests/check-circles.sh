@@ -13,8 +13,9 @@ src=${top_srcdir:-.} build=${top_builddir:-.}
 objects='
 client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/arena_region client/heap/arena_shrink
 client/heap/arena: client/heap/arena_small
-daemon/broker: daemon/broker_core
-daemon/core/session: daemon/core/estate daemon/core/lease daemon/core/linger daemon/core/estimate daemon/core/share daemon/core/request daemon/core/queue daemon/core/line daemon/core/turn daemon/core/ask daemon/core/deadlock
+daemon/broker: daemon/broker_core daemon/broker_keep
+daemon/core/session: daemon/core/estate daemon/core/lease daemon/core/linger daemon/core/estimate daemon/core/share daemon/core/request daemon/core/queue daemon/core/line daemon/core/turn daemon/core/ask daemon/core/deadlock daemon/core/grant daemon/core/commit daemon/core/adopt
+daemon/keep/keep: daemon/keep/keep_item daemon/keep/keep_link
 daemon/net/peer: daemon/net/hub
 '
 
@@ -22,12 +23,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Lines "MODULE MODULE reason" for includes.
-(cd "$src" && find common daemon client ctl -name '*.[ch]' ! -name '*.pb-c.*' -print0 | xargs -0 grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common|daemon|client|ctl)/[^"]*') |
+(cd "$src" && find common daemon client ctl keeper -name '*.[ch]' ! -name '*.pb-c.*' -print0 | xargs -0 grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common|daemon|client|ctl|keeper)/[^"]*') |
 	sed -E 's/^([^:]*)\.[ch]:.*"(.*)\.h$/\1 \2 include/; s/_private( |$)/\1/g' >"$work/edges"
 
 # Lines "T SYMBOL MODULE" for what a module defines, "U SYMBOL MODULE" for what it uses. Libtool puts the name of the
 # library before that of the object.
-(cd "$build" && find common daemon client ctl -name '*.o' -print0 | xargs -0 nm -A -g 2>/dev/null) |
+(cd "$build" && find common daemon client ctl keeper -name '*.o' -print0 | xargs -0 nm -A -g 2>/dev/null) |
 	sed -nE 's#\.libs/##; s#^(.*/)([^/:]*[a-z]-)?([^/:-]*)\.o: *[0-9a-f]* ([A-Z]) ([^@]*).*#\4 \5 \1\3#p' | sort -u >"$work/symbols"
 [ -s "$work/symbols" ] || { echo "1..1"; echo "not ok 1 - no objects: run make first"; exit 1; }
 awk '$1 == "U" { uses[$3] = uses[$3] " " $2; next }

@@ -15,10 +15,12 @@ common:
 daemon/core:    common
 daemon/config:  common daemon/core
 daemon/backend: common daemon/core
+daemon/keep:    common
 daemon/net:     common
 daemon/tenant:  common daemon/core daemon/config daemon/net
-daemon/serve:   common daemon/core daemon/config daemon/net daemon/tenant daemon/backend
-daemon:         common daemon/config daemon/net daemon/tenant daemon/backend daemon/serve
+daemon/serve:   common daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
+daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
+keeper:         common
 client/map:     common
 client/heap:    common client/map
 client/session: common
@@ -43,23 +45,23 @@ report() { # $1: the problems, one per line; $2: what was checked
 # Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others
 # may not. A header written with < is a system header; "autoconf.h" is what configure found.
 rules='
-^<uv\.h              ^daemon/(config|backend|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
+^<uv\.h              ^daemon/(config|backend|keep|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
 ^<systemd/           ^daemon/service      only daemon/service uses libsystemd
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda_abi.h and loaded at run time
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
 ^<jansson            ^ctl/                only gpumemctl uses jansson
-^<sys/(socket|un)\.h ^(common|daemon/(config|backend|net|tenant|serve)|client|ctl)/|^daemon/[^/]*$  the core knows no sockets
-^<                   ^(common|daemon|client|ctl)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
-^"autoconf\.h        ^(common|daemon|client|ctl)/.*\.c  autoconf.h is for .c files
+^<sys/(socket|un)\.h ^(common|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
+^<                   ^(common|daemon|client|ctl|keeper)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
+^"autoconf\.h        ^(common|daemon|client|ctl|keeper)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|ctl)/       public headers include one another by their bare names
 ^"status\.h          ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
 ^"common/wire\.h     ^(common/wire\.c|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
-^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(net|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
+^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|memory)/|client/[^/]*$|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
 '
 
-files=$(cd "$src" && find common daemon client ctl include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
+files=$(cd "$src" && find common daemon client ctl keeper include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
 # shellcheck disable=SC2086 # file names here have no blanks
 verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	BEGIN {
@@ -87,7 +89,7 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	function objection(file, what,   r, mine, theirs) {
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
-		if (what !~ /^"(common|daemon|client|ctl)\//)
+		if (what !~ /^"(common|daemon|client|ctl|keeper)\//)
 			return what ~ /^<|^"(autoconf\.h|status\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""

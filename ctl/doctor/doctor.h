@@ -39,6 +39,9 @@ struct gm_doctor_daemon {
 	uint64_t lingering; /* bytes, on all devices */
 	/* Which transport a client gets that asks for none. Both, if that depends on the device. */
 	bool by_fd, by_ipc;
+	bool keeper, keeper_ready; /* there is to be one; it has everything */
+	uint64_t keeper_pid, keeper_items, keeper_capacity, keeper_lost;
+	char keeper_socket[256];
 };
 
 struct gm_doctor {
@@ -86,6 +89,7 @@ void gm_doctor_platform(struct gm_doctor *doctor);
 void gm_doctor_container(struct gm_doctor *doctor);
 void gm_doctor_configuration(struct gm_doctor *doctor);
 void gm_doctor_daemon(struct gm_doctor *doctor); /* the socket, and the daemon behind it */
+void gm_doctor_keeper(struct gm_doctor *doctor);
 void gm_doctor_files(struct gm_doctor *doctor);
 void gm_doctor_memory(struct gm_doctor *doctor);
 void gm_doctor_service(struct gm_doctor *doctor);

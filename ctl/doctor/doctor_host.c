@@ -32,6 +32,8 @@
 #define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
 
 /* What the daemon keeps open for a client: its socket, the event socket, a pidfd, two pages. */
+/* Descriptors that a keeper has for itself. */
+#define KEEPER_OWN     64
 #define FDS_PER_CLIENT 5
 #define FDS_OF_DAEMON  64
 /* Every chunk needs one. Memory is the only bound on chunks; so many are enough for most uses. */
@@ -115,6 +117,19 @@ void gm_doctor_container(struct gm_doctor *doctor)
 
 /* ---- the daemon */
 
+static void doctor_take_keeper(struct gm_doctor_daemon *daemon, const Gm__Wire__Keeper *keeper)
+{
+	if (!keeper)
+		return;
+	daemon->keeper = true;
+	daemon->keeper_ready = keeper->ready;
+	daemon->keeper_pid = keeper->pid;
+	daemon->keeper_items = keeper->items;
+	daemon->keeper_capacity = keeper->capacity;
+	daemon->keeper_lost = keeper->lost;
+	snprintf(daemon->keeper_socket, sizeof(daemon->keeper_socket), "%s", keeper->socket);
+}
+
 static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_doctor *doctor = user;
@@ -130,6 +145,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 		daemon->pid = status->pid;
 		daemon->uid = (uid_t)status->uid;
 		daemon->fd_limit = status->fd_limit;
+		doctor_take_keeper(daemon, status->keeper);
 	}
 	for (size_t i = 0; i < status->n_devices; i++) {
 		const Gm__Wire__Device *device = status->devices[i];
@@ -313,6 +329,40 @@ static bool doctor_unit_number(
 	return unit;
 }
 
+void gm_doctor_keeper(struct gm_doctor *doctor)
+{
+	const struct gm_doctor_daemon *daemon = &doctor->daemon;
+
+	if (!daemon->up)
+		return;
+	if (!daemon->keeper)
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
+			"give the daemon a socket with a path, where a keeper can have its own",
+			"none: what clients hold is forgotten when the daemon restarts");
+	else if (!daemon->keeper_ready)
+		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "keeper", GM_DOCTOR_NO_DEVICE,
+			"'systemctl start gpumemd-keeper'; without systemd, the daemon's log says why it cannot start one",
+			"away (%s): new memory waits for it", daemon->keeper_socket);
+	else if (daemon->keeper_lost)
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
+			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",
+			"pid %llu could not take %llu descriptors: they are lost if the daemon restarts",
+			(unsigned long long)daemon->keeper_pid,
+			(unsigned long long)daemon->keeper_lost);
+	else if (daemon->fd_limit > daemon->keeper_capacity + KEEPER_OWN)
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
+			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",
+			"pid %llu can hold %llu descriptors, fewer than the daemon may have (%llu)",
+			(unsigned long long)daemon->keeper_pid,
+			(unsigned long long)daemon->keeper_capacity,
+			(unsigned long long)daemon->fd_limit);
+	else
+		gm_doctor_say(doctor, GM_DOCTOR_OK, "keeper", GM_DOCTOR_NO_DEVICE, NULL,
+			"pid %llu holds %llu descriptors for the next daemon",
+			(unsigned long long)daemon->keeper_pid,
+			(unsigned long long)daemon->keeper_items);
+}
+
 /* How many devices have chunks. Pinned host memory counts as one, unless it is turned off. */
 static uint64_t doctor_count_devices(const struct gm_doctor *doctor)
 {
@@ -419,5 +469,6 @@ void gm_doctor_service(struct gm_doctor *doctor)
 	if (found && room)
 		snprintf(store, sizeof(store), "for %llu, not used", (unsigned long long)room);
 	gm_doctor_say(doctor, GM_DOCTOR_OK, "service", GM_DOCTOR_NO_DEVICE, NULL,
-		"systemd, unit installed; fd store: %s, sessions end with the daemon", store);
+		"systemd, unit installed; fd store: %s, because the keeper has what must outlive the daemon",
+		store);
 }

@@ -33,6 +33,8 @@ struct status_answer {
 	struct gm_table *others; /* other daemons */
 	bool daemon_said;        /* the part about the daemon is written */
 	uint64_t quarantined_clients;
+	bool keeper, keeper_ready; /* there is to be one; it has everything */
+	uint64_t lost, damaged;    /* see the message Keeper */
 	struct status_device devices[GM_LIMIT_DEVICES];
 	size_t n_devices;
 };
@@ -82,6 +84,34 @@ static void status_say_others(struct gm_writer *writer, struct status_answer *an
 	answer->others = table;
 }
 
+static void status_say_keeper(struct status_answer *answer, const Gm__Wire__Keeper *keeper)
+{
+	struct gm_writer *writer = answer->writer;
+
+	gm_writer_bool(writer, "keeper_ready", keeper && keeper->ready);
+	gm_writer_count(writer, "keeper_pid", keeper ? keeper->pid : 0);
+	gm_writer_count(writer, "keeper_items", keeper ? keeper->items : 0);
+	gm_writer_count(writer, "keeper_capacity", keeper ? keeper->capacity : 0);
+	gm_writer_count(writer, "keeper_restarts", keeper ? keeper->restarts : 0);
+	gm_writer_count(writer, "ledger_records", keeper ? keeper->records : 0);
+	gm_writer_count(writer, "ledger_damaged", keeper ? keeper->damaged : 0);
+	if (!keeper) {
+		gm_writer_line(writer, "keeper", "none: nothing outlives the daemon");
+		return;
+	}
+
+	if (keeper->pid)
+		gm_writer_line(writer, "keeper", "pid %llu, %llu descriptors, %llu records",
+			(unsigned long long)keeper->pid, (unsigned long long)keeper->items,
+			(unsigned long long)keeper->records);
+	else
+		gm_writer_line(writer, "keeper", "away");
+	answer->keeper = true;
+	answer->keeper_ready = keeper->ready;
+	answer->lost = keeper->lost;
+	answer->damaged = keeper->damaged;
+}
+
 static void status_say_daemon(struct status_answer *answer, const Gm__Wire__StatusReply *status)
 {
 	struct gm_writer *writer = answer->writer;
@@ -116,6 +146,7 @@ static void status_say_daemon(struct status_answer *answer, const Gm__Wire__Stat
 		status->leases == 1 ? "" : "s");
 	gm_writer_line(writer, "requests", "%llu, %llu refused",
 		(unsigned long long)status->requests, (unsigned long long)status->refusals);
+	status_say_keeper(answer, status->keeper);
 	gm_writer_blank_line(writer);
 }
 
@@ -193,6 +224,17 @@ static void status_note_unusual(const struct status_answer *answer)
 		lingering += answer->devices[i].lingering;
 	}
 
+	if (answer->keeper && !answer->keeper_ready)
+		gm_writer_note(writer, "keeper", GM_MARK_BAD,
+			"the keeper is away, so new memory waits, and nothing would outlive the daemon; see gpumemctl doctor");
+	if (answer->lost)
+		gm_writer_note(writer, "keeper", GM_MARK_WARN,
+			"the keeper could not take %llu descriptors; see gpumemctl doctor",
+			(unsigned long long)answer->lost);
+	if (answer->damaged)
+		gm_writer_note(writer, "ledger", GM_MARK_WARN,
+			"%llu records of the ledger were damaged when the daemon began; see its log",
+			(unsigned long long)answer->damaged);
 	if (answer->quarantined_clients || quarantined)
 		gm_writer_note(writer, "quarantine", GM_MARK_WARN,
 			"%llu client%s in quarantine, holding %s; see gpumemctl clients",

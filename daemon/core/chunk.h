@@ -37,6 +37,8 @@
 typedef uint64_t gm_domain;
 /* The domain of a chunk that was never leased: the driver zeroed it, and any domain may have it. */
 #define GM_DOMAIN_FRESH ((gm_domain)0)
+/* The domain of a lease whose maker ended before this daemon began. Nobody is in it. */
+#define GM_DOMAIN_NOBODY UINT64_MAX
 
 /* Who may have seen a chunk's handle. It matters for ipc blocks: a client can keep a copy of their
  * handle. */
@@ -93,11 +95,14 @@ struct gm_chunk {
 	bool after_doomed; /* there is room for it only when what is doomed by then is gone */
 	bool last;         /* doomed because the daemon ends */
 	bool decayed;      /* doomed because nobody took it from the pool in time */
+	bool adopted;      /* an earlier daemon made it, so it is never pooled */
+	uint32_t place;    /* of its record; 0: none */
 	struct gm_handle handle;
 
 	struct gm_request *request; /* the request that waits for it; NULL: nobody does */
 	struct gm_lease *lease;     /* the lease that holds it */
 	uint64_t index;             /* its place in the lease; never used twice there */
+	uint64_t asked;             /* gm_request.id of the request that brought it to the lease */
 	uint64_t pooled_at;         /* ns */
 	struct gm_estate *estate;   /* lingering: who is charged for it; doomed: who had it */
 	uint64_t linger_ns;         /* when to look again whether it is gone */
@@ -114,6 +119,8 @@ struct gm_chunk {
 	struct gm_fds_user *fds_user;         /* GM_FDS_HELD: whom it counts for */
 	struct gm_chunk *fds_prev, *fds_next; /* of those that wait for a descriptor; else NULL */
 	uint64_t turn;                        /* of its creation */
+
+	int unkept; /* the broker's own: the keeper did not take it, for this errno */
 
 	/* The device thread's own, from the submission of a job to the call that reports its end. The
 	 * lists are those of daemon/backend/turns.c. */

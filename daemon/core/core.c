@@ -90,6 +90,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		if (gm_climb_due(d) <= now)
 			env->woken = true;
 		gm_linger_look(d);
+		gm_commit_device(d);
 		gm_lease_end_some(d);
 		gm_decay_run(d);
 		gm_reserve_refill(d);
@@ -186,6 +187,19 @@ void gm_core_shutdown(struct gm_core *core)
 	gm_env_leave(env);
 }
 
+void gm_core_retire(struct gm_core *core)
+{
+	struct gm_env *env = &core->env;
+	gm_env_enter(env);
+	env->stopping = true;
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		gm_pool_clear(&core->devices[d].pool);
+		gm_device_settle(&core->devices[d]);
+		gm_commit_device(&core->devices[d]);
+	}
+	gm_env_leave(env);
+}
+
 bool gm_core_idle(const struct gm_core *core)
 {
 	for (uint32_t d = 0; d < core->env.n_devices; d++)
@@ -219,6 +233,28 @@ int gm_core_add_device(
 	gm_reserve_settle(device);
 	gm_env_leave(env);
 	return 0;
+}
+
+void gm_core_begin_adoption(struct gm_core *core)
+{
+	assert(core->env.n_devices == 0);
+	core->env.adopting = true;
+}
+
+void gm_core_end_adoption(struct gm_core *core)
+{
+	struct gm_env *env = &core->env;
+	gm_env_enter(env);
+	env->adopting = false;
+	for (uint32_t n = 0; n < env->n_devices; n++) {
+		struct gm_device *d = &core->devices[n];
+		/* What was adopted counted as foreign when the device was added. */
+		if (d->info.measured)
+			gm_ledger_sample(&d->ledger, d->info.free_bytes);
+		gm_commit_device(d);
+		gm_reserve_settle(d);
+	}
+	gm_env_leave(env);
 }
 
 uint32_t gm_core_device_count(const struct gm_core *core)
@@ -297,6 +333,7 @@ uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice)
 	released -= d->pool.bytes;
 	if (d->pool.bytes == 0)
 		d->reclaim_epoch++;
+	gm_commit_device(d);
 	gm_reserve_settle(d);
 	gm_env_leave(&core->env);
 	return released;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/core/adopt.h"
 #include "daemon/core/device.h"
 #include "daemon/core/ladder.h"
 #include "daemon/core/lease.h"
@@ -49,7 +50,7 @@
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
  *   session, estate, lease, linger, estimate, share,
- *   request, queue, deadlock                                   one object: session_private.h
+ *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
  *   core                                                       this header, and core.c
  */
 
@@ -65,6 +66,9 @@ void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds);
 /* Ends every session and empties the pools. Core is idle once no creation or destruction is under
  * way. */
 void gm_core_shutdown(struct gm_core *core);
+/* Empties the pools, and makes nothing new. What sessions hold stays, for the next daemon to adopt. There
+ * is no way back, and core cannot be freed. */
+void gm_core_retire(struct gm_core *core);
 bool gm_core_idle(const struct gm_core *core);
 
 /* ---- devices */
@@ -72,6 +76,13 @@ bool gm_core_idle(const struct gm_core *core);
 /* Devices are numbered in the order in which they are added. Starts to fill the reserve. */
 int gm_core_add_device(
 	struct gm_core *core, const struct gm_core_device_info *info, uint32_t *ret_device);
+/*
+ * A daemon that takes over from an earlier one calls these, the first one before it adds devices. In
+ * between it adds all devices, sets the configured limits, and adopts what the records tell
+ * (adopt.h). No chunk is created meanwhile. Nobody may be served before the end.
+ */
+void gm_core_begin_adoption(struct gm_core *core);
+void gm_core_end_adoption(struct gm_core *core);
 uint32_t gm_core_device_count(const struct gm_core *core);
 /* Sets a new policy. What is pooled past it is released; what is leased past it stays. */
 void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy);

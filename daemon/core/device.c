@@ -48,15 +48,15 @@ enum gm_level gm_device_level_now(const struct gm_device *device)
 
 /* ---- the ways of a chunk */
 
-struct gm_chunk *gm_device_new_chunk(
-	struct gm_device *device, enum gm_transport transport, uint64_t bytes)
+static struct gm_chunk *device_new_chunk(
+	struct gm_device *device, uint64_t id, enum gm_transport transport, uint64_t bytes)
 {
 	struct gm_env *env = device->env;
 	struct gm_chunk *chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
 		return NULL;
 
-	chunk->id = env->ops.new_id(env->ctx);
+	chunk->id = id;
 	chunk->bytes = bytes;
 	chunk->device = device->number;
 	chunk->domain = GM_DOMAIN_FRESH;
@@ -73,6 +73,13 @@ struct gm_chunk *gm_device_new_chunk(
 	return chunk;
 }
 
+struct gm_chunk *gm_device_new_chunk(
+	struct gm_device *device, enum gm_transport transport, uint64_t bytes)
+{
+	const struct gm_env *env = device->env;
+	return device_new_chunk(device, env->ops.new_id(env->ctx), transport, bytes);
+}
+
 void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 {
 	assert(chunk->state == GM_CHUNK_CREATING && device->chunks > 0);
@@ -80,6 +87,18 @@ void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 	HASH_DEL(*gm_env_chunks(device->env, chunk->id), chunk);
 	device->chunks--;
 	free(chunk);
+}
+
+struct gm_chunk *gm_device_adopt_chunk(
+	struct gm_device *device, uint64_t id, uint64_t bytes, const struct gm_handle *handle)
+{
+	struct gm_chunk *chunk = device_new_chunk(device, id, GM_TRANSPORT_FD, bytes);
+	if (!chunk)
+		return NULL;
+	chunk->state = GM_CHUNK_LEASED;
+	chunk->adopted = true;
+	chunk->handle = *handle;
+	return chunk;
 }
 
 /* Submits the creation of a chunk. */
@@ -182,7 +201,7 @@ static bool device_has_room(
 		return false;
 	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
 		return false;
-	if (chunk->single)
+	if (chunk->single || chunk->adopted)
 		return false;
 	/* Requests for ipc chunks take a size class each; nobody would ask for another size. */
 	if (chunk->transport == GM_TRANSPORT_IPC && chunk->bytes != gm_plan_ipc_class(chunk->bytes))
@@ -300,6 +319,26 @@ void gm_device_settle(struct gm_device *device)
 
 /* ---- life */
 
+struct gm_device *gm_device_by_key(const struct gm_env *env, uint64_t key)
+{
+	for (uint32_t n = 0; n < env->n_devices; n++)
+		if (env->devices[n].key == key)
+			return &env->devices[n];
+	return NULL;
+}
+
+/* Devices without UUIDs are told apart by their order. */
+static uint64_t device_make_key(const struct gm_device *device)
+{
+	uint64_t half[2];
+	_Static_assert(sizeof(half) == GM_UUID_BYTES, "a UUID is two numbers");
+	memcpy(half, device->info.uuid, sizeof(half));
+	uint64_t key = (half[0] ^ half[1] * UINT64_C(0x9e3779b97f4a7c15)) | 1;
+	while (gm_device_by_key(device->env, key))
+		key += 2;
+	return key;
+}
+
 void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t number,
 	const struct gm_core_device_info *info)
 {
@@ -307,6 +346,7 @@ void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t numbe
 	device->env = env;
 	device->number = number;
 	device->info = *info;
+	device->key = device_make_key(device);
 	gm_ledger_init(&device->ledger, info->total);
 	device->linger.due_ns = UINT64_MAX;
 	gm_pool_init(&device->pool, device_pool_released, device);

@@ -5,12 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/limits.h"
 #include "common/types.h"
 #include "daemon/core/policy.h"
 
 /* A device as the daemon sees it: what core must be told about it, and its figures. */
 
 struct gm_core_device_info {
+	uint8_t uuid[GM_UUID_BYTES]; /* by which the next daemon finds the device */
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;

@@ -10,6 +10,7 @@
 #include "daemon/core/env.h"
 #include "daemon/core/ledger.h"
 #include "daemon/core/pool.h"
+#include "daemon/core/record.h"
 
 /*
  * A device as core's modules see it: all of its state, and the ways that a chunk can go.
@@ -158,14 +159,19 @@ struct gm_device {
 	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
 	int32_t top_priority; /* of all payers, unless top_stale (quota.c) */
 	bool top_stale;
-	uint64_t chunks; /* all but the doomed ones */
-	uint64_t jobs;   /* creations and destructions under way */
+	uint64_t key;                 /* its name in records; no other device has the same */
+	struct gm_record_device kept; /* its record, as it was written last */
+	uint32_t place;               /* of that record */
+	uint64_t chunks;              /* all but the doomed ones */
+	uint64_t jobs;                /* creations and destructions under way */
 	uint64_t reclaim_epoch;
 };
 
 void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t number,
 	const struct gm_core_device_info *info);
 void gm_device_deinit(struct gm_device *device);
+/* NULL: there is no device of this key. */
+struct gm_device *gm_device_by_key(const struct gm_env *env, uint64_t key);
 /* GPUMEM_E_NOT_FOUND, and detail says which devices there are. */
 gpumem_status gm_device_check_number(
 	const struct gm_env *env, uint32_t number, char detail[GM_DETAIL_BYTES]);
@@ -215,6 +221,12 @@ bool gm_device_release(struct gm_device *device, struct gm_chunk *chunk, struct 
 /* Destroys a lingering chunk that is charged to the account. The chunk must be in no list. */
 void gm_device_doom_lingering(
 	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account);
+/*
+ * Makes the struct of a leased chunk that an earlier daemon made. The backend has it already. The
+ * caller charges it. NULL: no memory.
+ */
+struct gm_chunk *gm_device_adopt_chunk(
+	struct gm_device *device, uint64_t id, uint64_t bytes, const struct gm_handle *handle);
 /* A creation that no request waits for ended. */
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
 

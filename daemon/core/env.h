@@ -39,6 +39,8 @@ struct gm_env {
 	struct gm_fds_user *fd_users; /* by uid (fds.c) */
 	struct gm_chunk *fd_waiting;  /* for a descriptor, longest first (fds.c) */
 
+	bool adopting; /* core takes over from an earlier daemon: nothing is created yet */
+
 	uint64_t armed_ns; /* when the daemon means to call gm_core_tick() */
 	unsigned depth;
 	bool woken;
@@ -81,6 +83,19 @@ static inline void gm_env_tell(const struct gm_env *env, const struct gm_event *
 {
 	if (env->ops.event)
 		env->ops.event(env->ctx, event);
+}
+
+/* See gm_core_ops.record and erase. Returns 0 where nothing is kept. */
+static inline int gm_env_record(const struct gm_env *env, uint32_t kind, uint64_t id,
+	uint32_t *place, const void *bytes, size_t size)
+{
+	return env->ops.record ? env->ops.record(env->ctx, kind, id, place, bytes, size) : 0;
+}
+
+static inline void gm_env_erase(const struct gm_env *env, uint32_t *place)
+{
+	if (*place)
+		env->ops.erase(env->ctx, place);
 }
 
 /* What the payer holds on a device, or may hold there, changed. A payer that is about to end or

@@ -64,8 +64,8 @@ static void estate_user_put(struct gm_core *core, struct gm_estate_user *user)
 	free(user);
 }
 
-static struct gm_estate *estate_new(
-	struct gm_core *core, struct gm_estate_user *user, const struct gm_session_info *info)
+static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_user *user, uint64_t id,
+	uint32_t place, const struct gm_session_info *info)
 {
 	struct gm_session_info owner = {
 		.uid = info->uid,
@@ -77,8 +77,14 @@ static struct gm_estate *estate_new(
 	if (!estate)
 		return NULL;
 
-	estate->session = gm_session_make(core, &owner, true);
+	estate->place = place;
+	estate->session = gm_session_make(core, id, &owner, true);
 	if (!estate->session) {
+		free(estate);
+		return NULL;
+	}
+	if (!place && gm_commit_estate(estate) < 0) {
+		gm_session_unmake(estate->session);
 		free(estate);
 		return NULL;
 	}
@@ -90,27 +96,42 @@ static struct gm_estate *estate_new(
 	return estate;
 }
 
-int gm_estate_get(
-	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate)
+/* id 0: an estate that exists will do. */
+static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
+	const struct gm_session_info *info, struct gm_estate **ret_estate)
 {
 	struct gm_estate_user *user = estate_user_get(core, info->uid);
 	if (!user)
 		return -ENOMEM;
 
 	struct gm_estate *estate = estate_find(user, info);
+	if (estate && id)
+		return -EEXIST;
 	if (!estate && (user->n >= GM_LIMIT_ESTATES_PER_UID ||
 			       !gm_leaves_enough(user->n, core->n_estates, GM_LIMIT_ESTATES))) {
 		estate_user_put(core, user);
 		return -EMLINK;
 	}
 	if (!estate)
-		estate = estate_new(core, user, info);
+		estate = estate_new(core, user, id, place, info);
 	if (!estate) {
 		estate_user_put(core, user);
 		return -ENOMEM;
 	}
 	*ret_estate = gm_estate_ref(estate);
 	return 0;
+}
+
+int gm_estate_get(
+	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	return estate_get(core, 0, 0, info, ret_estate);
+}
+
+int gm_estate_adopt(struct gm_core *core, uint64_t id, uint32_t place,
+	const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	return estate_get(core, id, place, info, ret_estate);
 }
 
 struct gm_estate *gm_estate_ref(struct gm_estate *estate)
@@ -133,6 +154,7 @@ void gm_estate_unref(struct gm_estate *estate)
 	DL_DELETE2(core->estate_list, estate, all_prev, all_next);
 	user->n--;
 	core->n_estates--;
+	gm_env_erase(&core->env, &estate->place);
 	gm_session_unmake(estate->session);
 	free(estate);
 	estate_user_put(core, user);

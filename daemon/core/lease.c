@@ -20,22 +20,23 @@
 
 /* ---- life */
 
-struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device,
-	enum gm_transport transport, const char *tag)
+struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_session *maker,
+	struct gm_estate *estate, struct gm_device *device, enum gm_transport transport,
+	const char *tag)
 {
 	const struct gm_env *env = device->env;
 	struct gm_lease *lease = gm_zeroed(sizeof(*lease));
 	if (!lease)
 		return NULL;
 
-	lease->id = env->ops.new_id(env->ctx);
-	lease->core = maker->core;
+	lease->id = id ? id : env->ops.new_id(env->ctx);
+	lease->core = core;
 	lease->device = device;
 	lease->transport = transport;
-	lease->domain = maker->info.domain;
-	lease->reusable = maker->info.pooling;
+	lease->domain = maker ? maker->info.domain : GM_DOMAIN_NOBODY;
+	lease->reusable = maker && maker->info.pooling;
 	lease->maker = maker;
-	lease->estate = gm_estate_ref(maker->estate);
+	lease->estate = gm_estate_ref(estate);
 	if (tag)
 		strncpy(lease->tag, tag, GM_LIMIT_NAME_BYTES);
 	return lease;
@@ -91,6 +92,9 @@ int gm_lease_begin(struct gm_lease *lease)
 uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes)
 {
 	uint64_t first = lease->next_index;
+	lease->grants++;
+	if (chunks->asked > lease->maker->last_asked)
+		lease->maker->last_asked = chunks->asked;
 	struct gm_chunk *chunk;
 	if (!lease->chunks && chunks)
 		lease_uncount_bare(lease->maker);
@@ -99,7 +103,7 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 		chunk->lease = lease;
 		chunk->request = NULL;
 		chunk->domain = lease->domain;
-		chunk->uid = lease->maker->info.uid;
+		chunk->uid = lease->estate->session->info.uid;
 		chunk->index = lease->next_index++;
 		lease->bytes += chunk->bytes;
 	}
@@ -122,26 +126,12 @@ struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm
 	return lease_hold_of(session, lease->id);
 }
 
-int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool read_only)
+/* A session that did not hold the lease opens it. */
+static int lease_open(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
 {
-	struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (hold) {
-		hold->count++;
-		hold->read_only = hold->read_only && read_only;
-		lease->n_opens++;
-		return 0;
-	}
-
-	hold = gm_zeroed(sizeof(*hold));
-	if (!hold)
-		return -ENOMEM;
-	hold->read_only = read_only;
 	int r = lease_hold_add(lease, session, hold);
-	if (r < 0) {
-		free(hold);
+	if (r < 0)
 		return r;
-	}
-	lease->n_opens++;
 	lease_count_bare(session);
 
 	if (session->info.domain != lease->domain)
@@ -151,10 +141,87 @@ int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool
 	return 0;
 }
 
-static struct gm_account *lease_payer_account(const struct gm_lease *lease)
+/* How often it is held changed. */
+static void lease_hold_commit(struct gm_hold *hold)
+{
+	if (hold == &hold->lease->own)
+		gm_commit_lease(hold->lease);
+	else
+		gm_commit_hold(hold);
+}
+
+int gm_lease_add_opener(
+	struct gm_lease *lease, struct gm_session *session, bool read_only, uint64_t asked)
+{
+	struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (hold) {
+		hold->count++;
+		hold->read_only = hold->read_only && read_only;
+		hold->asked = asked;
+		lease->n_opens++;
+		lease_hold_commit(hold);
+		return 0;
+	}
+
+	const struct gm_env *env = lease->device->env;
+	hold = gm_zeroed(sizeof(*hold));
+	if (!hold)
+		return -ENOMEM;
+	hold->id = env->ops.record ? env->ops.new_id(env->ctx) : 0;
+	hold->read_only = read_only;
+	hold->asked = asked;
+	hold->lease = lease;
+	hold->session = session;
+	hold->count = 1;
+	int r = gm_commit_hold(hold);
+	if (r == 0)
+		r = lease_open(lease, session, hold);
+	if (r < 0) {
+		gm_env_erase(env, &hold->place);
+		free(hold);
+		return r;
+	}
+	lease->n_opens++;
+	return 0;
+}
+
+int gm_lease_adopt_opener(struct gm_lease *lease, struct gm_session *session, uint64_t id,
+	uint32_t place, const struct gm_record_hold *record)
+{
+	struct gm_hold *hold = gm_zeroed(sizeof(*hold));
+	if (!hold)
+		return -ENOMEM;
+	hold->id = id;
+	hold->place = place;
+	hold->read_only = record->read_only;
+	hold->asked = record->request;
+	int r = lease_open(lease, session, hold);
+	if (r < 0) {
+		free(hold);
+		return r;
+	}
+	hold->count = record->count;
+	lease->n_opens += record->count;
+	return 0;
+}
+
+struct gm_account *gm_lease_payer_account(const struct gm_lease *lease)
 {
 	return lease->maker ? gm_session_account(lease->maker, lease->device)
 			    : gm_estate_account(lease->estate, lease->device);
+}
+
+void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
+{
+	if (!lease->chunks && lease->maker)
+		lease_uncount_bare(lease->maker);
+	chunk->domain = lease->domain;
+	chunk->lease = lease;
+	DL_APPEND(lease->chunks, chunk);
+	lease->bytes += chunk->bytes;
+	if (lease->maker && lease->maker->last_asked < chunk->asked)
+		lease->maker->last_asked = chunk->asked;
+	gm_ledger_adopt(&lease->device->ledger, gm_lease_payer_account(lease), chunk->bytes);
 }
 
 static void lease_release(
@@ -173,6 +240,7 @@ static void lease_release(
 		return;
 	}
 
+	gm_env_erase(device->env, &chunk->place);
 	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
 		reusable = false;
 	gm_deadlock_returned(device, account);
@@ -191,8 +259,17 @@ static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64
 			return false;
 		lease_release(lease, lease->chunks, account, lease->reusable);
 	}
+	gm_env_erase(lease->device->env, &lease->place);
 	gm_lease_free(lease);
 	return true;
+}
+
+void gm_lease_end_unheld(struct gm_lease *lease)
+{
+	uint64_t all = UINT64_MAX;
+	assert(!lease->holds);
+	lease->core->n_leases--;
+	lease_end(lease, gm_lease_payer_account(lease), &all);
 }
 
 bool gm_lease_end_some(struct gm_device *device)
@@ -216,7 +293,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 {
 	struct gm_session *session = hold->session;
 	struct gm_device *device = lease->device;
-	struct gm_account *account = lease_payer_account(lease);
+	struct gm_account *account = gm_lease_payer_account(lease);
 	bool made = lease->maker == session;
 
 	if (!made || !lease->chunks)
@@ -231,6 +308,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	}
 	DL_DELETE(lease->holds, hold);
 	HASH_DEL(session->holds, hold);
+	gm_env_erase(device->env, &hold->place);
 	if (hold != &lease->own)
 		free(hold);
 	if (died)
@@ -243,8 +321,11 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		else
 			DL_APPEND(device->ending, lease);
 	}
-	if (made && lease)
-		gm_ledger_move(&device->ledger, account, lease_payer_account(lease), lease->bytes);
+	if (made && lease) {
+		gm_ledger_move(
+			&device->ledger, account, gm_lease_payer_account(lease), lease->bytes);
+		gm_commit_lease(lease);
+	}
 	if (device->ending)
 		gm_env_need_tick(device->env, 0);
 	if (made)
@@ -361,10 +442,12 @@ gpumem_status gm_lease_return_chunks(
 	for (size_t i = 0; i < n; i++) {
 		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
 		chunk->marked = false;
-		lease_release(lease, chunk, lease_payer_account(lease), lease->reusable);
+		lease_release(lease, chunk, gm_lease_payer_account(lease), lease->reusable);
 	}
-	if (lease->user_bytes > lease->bytes)
+	if (lease->user_bytes > lease->bytes) {
 		lease->user_bytes = lease->bytes;
+		gm_commit_lease(lease);
+	}
 	if (n > 0) {
 		if (!lease->chunks)
 			lease_count_bare(session);
@@ -384,6 +467,7 @@ void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 	if (hold->count > 1) {
 		hold->count--;
 		lease->n_opens--;
+		lease_hold_commit(hold);
 		return;
 	}
 

@@ -39,6 +39,15 @@ const struct gm_chunk *gm_lease_chunk_after(
 	const struct gm_lease *lease, uint64_t id, uint64_t from);
 
 /*
+ * Finds what a request brought to the session (gm_request.id is asked): the chunks of *ret_lease with
+ * indexes from *ret_from on, without *ret_to itself. For a client that was resumed and repeats a
+ * request. Returns false if it brought nothing, or nothing is left of it. After a resume, one call
+ * looks at all chunks of the session; the others cost little.
+ */
+bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease,
+	uint64_t *ret_from, uint64_t *ret_to);
+
+/*
  * Gives back some chunks of a lease that the session made, all or nothing. GPUMEM_E_NOT_FOUND: an
  * id is not (or no longer) in the lease, or is named twice. GPUMEM_E_BUSY: the lease is shared, so
  * it can be returned only as a whole.

@@ -235,6 +235,24 @@ void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *accou
 	ledger_check(ledger, account);
 }
 
+void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_put(ledger_created_of(ledger, account), bytes);
+	ledger_charge(ledger, account, bytes);
+	if (ledger->peak_charged < ledger->held)
+		ledger->peak_charged = ledger->held;
+	ledger_check(ledger, account);
+}
+
+void gm_ledger_adopt_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_put(&ledger->quarantined, bytes);
+	ledger_put(&ledger->lingering, bytes);
+	ledger_put(&account->lingering, bytes);
+	ledger_charge(ledger, account, bytes);
+	ledger_check(ledger, account);
+}
+
 void gm_ledger_linger_unseen(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	ledger_put(&ledger->quarantined, bytes);

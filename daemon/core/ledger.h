@@ -165,6 +165,11 @@ void gm_ledger_linger(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
 void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
+/* Takes over what an earlier daemon created and charged, whatever room there is: leased or
+ * quarantined, as the account is; or lingering. */
+void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+void gm_ledger_adopt_lingering(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 /* Bytes of destroyed chunks begin to linger; they are gone. foreign has to be measured anew. */
 void gm_ledger_linger_unseen(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_unlinger_unseen(

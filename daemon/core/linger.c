@@ -44,6 +44,14 @@ void gm_linger_begin(struct gm_device *device, struct gm_chunk *chunk, struct gm
 	chunk->state = GM_CHUNK_LINGERING;
 	chunk->lease = NULL;
 	chunk->estate = gm_estate_ref(estate);
+	gm_commit_lingering(chunk);
+	linger_put(device, chunk, 0);
+}
+
+void gm_linger_adopt(struct gm_device *device, struct gm_chunk *chunk, struct gm_estate *estate)
+{
+	chunk->state = GM_CHUNK_LINGERING;
+	chunk->estate = gm_estate_ref(estate);
 	linger_put(device, chunk, 0);
 }
 
@@ -53,6 +61,7 @@ static void linger_end(struct gm_device *device, struct gm_chunk *chunk)
 	struct gm_estate *estate = chunk->estate;
 	struct gm_account *account = gm_estate_account(estate, device);
 	chunk->estate = NULL;
+	gm_env_erase(device->env, &chunk->place);
 	gm_deadlock_returned(device, account);
 	gm_device_doom_lingering(device, chunk, account);
 	gm_estate_unref(estate);

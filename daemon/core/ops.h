@@ -91,6 +91,16 @@ struct gm_core_ops {
 	void (*wake_at)(void *ctx, uint64_t ns);
 	/* An event for the journal and gpumemctl watch. Its pointers are valid during the call. */
 	void (*event)(void *ctx, const struct gm_event *event);
+	/*
+	 * Writes a record (record.h) that outlives the daemon, or replaces it. *place is 0 for a new
+	 * record, and names the record from then on. When this returns 0, the record is safe whatever
+	 * happens to the daemon. A negative errno: there is no room for another record. Replacing a
+	 * record never fails. Must be quick. Without this function, nothing outlives the daemon.
+	 */
+	int (*record)(void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes,
+		size_t size);
+	/* Forgets the record, and sets *place to 0. Does nothing if it is 0. Comes with record. */
+	void (*erase)(void *ctx, uint32_t *place);
 };
 
 #endif

@@ -24,6 +24,8 @@ struct quota_on_device {
 struct gm_quota {
 	struct gm_owner owner;
 	uint64_t age; /* survives a change of the table */
+	uint64_t id;  /* of the record of what was set at run time */
+	uint32_t place;
 	uint64_t clients;
 	UT_hash_handle hh;
 	struct quota_on_device devices[];
@@ -84,6 +86,8 @@ static gpumem_status quota_copy(
 		if (!mine)
 			return quota_no_memory(&copy, detail);
 		mine->age = q->age;
+		mine->id = q->id;
+		mine->place = q->place;
 		for (uint32_t d = 0; d < from->env->n_devices; d++) {
 			mine->devices[d].configured = q->devices[d].configured;
 			mine->devices[d].run_time = q->devices[d].run_time;
@@ -126,6 +130,52 @@ static void quota_drop_empty(struct gm_quotas *quotas)
 			free(quota);
 		}
 	}
+}
+
+/* ---- the records of what was set at run time */
+
+/* Writes what was set for the owner. -ENOSPC, … */
+static int quota_commit(const struct gm_env *env, struct gm_quota *quota)
+{
+	struct gm_record_limit record = {.owner = quota->owner};
+	if (!env->ops.record)
+		return 0;
+
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		const struct gm_quota_values *v = &quota->devices[d].run_time;
+		if (v->set == 0)
+			continue;
+		uint64_t i = record.n_devices++;
+		record.devices[i].device = env->devices[d].key;
+		record.devices[i].set = v->set;
+		record.devices[i].max = v->max;
+		record.devices[i].guarantee = v->guarantee;
+		record.devices[i].priority = v->priority;
+	}
+	if (record.n_devices == 0) {
+		gm_env_erase(env, &quota->place);
+		return 0;
+	}
+	if (!quota->place)
+		quota->id = env->ops.new_id(env->ctx);
+	gm_record_begin(&record.head, GM_RECORD_LIMIT, quota->id, sizeof(record), 0);
+	return gm_env_record(
+		env, GM_RECORD_LIMIT, quota->id, &quota->place, &record, sizeof(record));
+}
+
+uint32_t gm_quotas_place(const struct gm_quotas *quotas, const struct gm_owner *owner)
+{
+	const struct gm_quota *quota = quota_find(quotas, owner);
+	return quota ? quota->place : 0;
+}
+
+void gm_quotas_adopt(
+	struct gm_quotas *quotas, const struct gm_owner *owner, uint64_t id, uint32_t place)
+{
+	struct gm_quota *quota = quota_find(quotas, owner);
+	assert(quota && !quota->place);
+	quota->id = id;
+	quota->place = place;
 }
 
 /* ---- a change */
@@ -355,7 +405,16 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		if (device == GM_ALL_DEVICES || d == device)
 			quota_put(&q->devices[d].run_time, values);
-	return quota_check(NULL, &next, ret_next, detail);
+	status = quota_check(NULL, &next, ret_next, detail);
+	if (status != GPUMEM_OK || env->adopting)
+		return status;
+
+	/* The owner has a value now, so its entry is still there. */
+	if (quota_commit(env, quota_find(ret_next, owner)) == 0)
+		return GPUMEM_OK;
+	gm_quotas_deinit(ret_next);
+	return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+		"the daemon's ledger has no room for another limit; reset some");
 }
 
 gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_owner *owner,
@@ -388,7 +447,22 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 			"nothing was set for %s at run time; see gpumemctl limit show",
 			gm_owner_format(owner, text));
 	}
-	return quota_check(NULL, &next, ret_next, detail);
+	status = quota_check(NULL, &next, ret_next, detail);
+	if (status != GPUMEM_OK)
+		return status;
+
+	/* An entry without a value is gone, but its record is not. */
+	for (const struct gm_quota *old = quotas->by_owner; old; old = old->hh.next) {
+		struct gm_quota *q = quota_find(ret_next, &old->owner);
+		uint32_t place = old->place;
+		if (owner && memcmp(&old->owner, owner, sizeof(*owner)) != 0)
+			continue;
+		if (q)
+			quota_commit(env, q);
+		else
+			gm_env_erase(env, &place);
+	}
+	return GPUMEM_OK;
 }
 
 /* ---- payers and listings */
@@ -426,6 +500,7 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 			env->devices[d].ledger.unmet -= gm_tally_unmet(tally);
 			env->devices[d].guaranteed -= tally->guarantee;
 		}
+		gm_env_erase(env, &quota->place);
 		HASH_DEL(quotas->by_owner, quota);
 		free(quota);
 	}

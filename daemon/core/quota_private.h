@@ -39,6 +39,11 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	char detail[GM_DETAIL_BYTES]);
 gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_owner *owner,
 	uint32_t device, struct gm_quotas *ret_next, char detail[GM_DETAIL_BYTES]);
+/* Where the record of what is set for this owner at run time is; 0: there is none. */
+uint32_t gm_quotas_place(const struct gm_quotas *quotas, const struct gm_owner *owner);
+/* What is set for this owner at run time has that record already. */
+void gm_quotas_adopt(
+	struct gm_quotas *quotas, const struct gm_owner *owner, uint64_t id, uint32_t place);
 /* Puts the table in force and lets every payer join it. Afterwards *next is the old table. */
 void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next);
 /* The tally in force of the owner whose tally in the old table is given. NULL: the owner has no

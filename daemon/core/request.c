@@ -102,7 +102,13 @@ static void request_finish(struct gm_request *request)
 	struct gm_lease *lease = request->target;
 	struct gm_device *device = lease->device;
 	assert(request->missing == 0);
+	if (gm_commit_grant(lease, request->chunks, request->id, request->bytes) < 0) {
+		request_fail(request, GPUMEM_E_HOST_MEMORY,
+			"the daemon's ledger has no room for another lease; return some");
+		return;
+	}
 	if (!request->lease && gm_lease_begin(lease) < 0) {
+		gm_commit_undo(lease, request->chunks);
 		request_fail(request, GPUMEM_E_HOST_MEMORY,
 			"the daemon has no memory for another lease");
 		return;
@@ -389,7 +395,8 @@ gpumem_status gm_request_admit(
 	struct gm_lease *target = request->lease;
 	struct gm_chunk *created = NULL;
 	if (!target)
-		target = gm_lease_new(session, device, transport, request->tag);
+		target = gm_lease_new(session->core, 0, session, session->estate, device, transport,
+			request->tag);
 	if (!target || request_make_chunks(device, transport, session, &plan, &created) < 0) {
 		if (!request->lease)
 			gm_lease_free(target);

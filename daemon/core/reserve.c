@@ -52,8 +52,9 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 /* Whether chunks should be made for it, when it is time. */
 static bool reserve_is_wanted(const struct gm_device *device)
 {
-	return device->reserve.short_of && !device->env->stopping && device->info.transport_fd &&
-	       device->pressure.level == GM_LEVEL_LOW;
+	const struct gm_env *env = device->env;
+	return device->reserve.short_of && !env->stopping && !env->adopting &&
+	       device->info.transport_fd && device->pressure.level == GM_LEVEL_LOW;
 }
 
 uint64_t gm_reserve_due(const struct gm_device *device)

@@ -57,12 +57,13 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 static void session_free(struct gm_session *session)
 {
 	gm_fds_user_unref(&session->core->env, session->fds);
+	gm_grant_forget(session);
 	free(session->names);
 	free(session);
 }
 
 struct gm_session *gm_session_make(
-	struct gm_core *core, const struct gm_session_info *info, bool estate)
+	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate)
 {
 	struct gm_env *env = &core->env;
 	struct gm_session *session =
@@ -73,7 +74,7 @@ struct gm_session *gm_session_make(
 	session->core = core;
 	session->info = *info;
 	struct gm_payer *payer = &session->payer;
-	payer->id = env->ops.new_id(env->ctx);
+	payer->id = id ? id : env->ops.new_id(env->ctx);
 	payer->session = session;
 	payer->estate = payer->quarantined = estate;
 	session->fds = gm_fds_user_get(env, info->uid);
@@ -120,7 +121,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 		return -ENOSPC;
 	}
 
-	struct gm_session *session = gm_session_make(core, info, false);
+	struct gm_session *session = gm_session_make(core, 0, info, false);
 	if (!session) {
 		gm_estate_unref(estate);
 		return -ENOMEM;
@@ -129,6 +130,13 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	estate->user->n_sessions++;
 	core->n_sessions++;
 	session_new_token(session, ret_token);
+	if (gm_commit_session(session) < 0) {
+		estate->user->n_sessions--;
+		core->n_sessions--;
+		gm_session_unmake(session);
+		gm_estate_unref(estate);
+		return -ENOMEM;
+	}
 	*ret_session = session;
 	return 0;
 }
@@ -250,7 +258,9 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	struct gm_core *core = session->core;
 	struct gm_env *env = &core->env;
 	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
-	if (!gm_secret_equal(&hash, &session->token, sizeof(hash)))
+	bool latest = gm_secret_equal(&hash, &session->token, sizeof(hash));
+	bool former = gm_secret_equal(&hash, &session->former, sizeof(hash));
+	if (!latest && !(former && session->former_valid))
 		return -EACCES;
 	if (!session->payer.quarantined)
 		return -EBUSY;
@@ -258,7 +268,11 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	gm_env_enter(env);
 	session->payer.quarantined = false;
 	session->info.user = user;
+	session->former = hash;
+	session->former_valid = true;
+	gm_grant_forget(session);
 	session_new_token(session, ret_token);
+	gm_commit_session(session);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ledger_resume(&env->devices[d].ledger, &session->payer.accounts[d]);
 	session_settle_all(env);
@@ -269,6 +283,16 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES])
 {
 	session->token = gm_token_hash_make(&session->core->token_key, token);
+	session->former_valid = false;
+	gm_commit_session(session);
+}
+
+void gm_session_confirm(struct gm_session *session)
+{
+	if (!session->former_valid)
+		return;
+	session->former_valid = false;
+	gm_commit_session(session);
 }
 
 void gm_session_cancel(struct gm_session *session)
@@ -297,6 +321,7 @@ static void session_end(struct gm_session *session, bool died)
 		gm_ladder_gone(&env->devices[d], payer);
 
 	struct gm_estate *estate = session->estate;
+	gm_env_erase(env, &session->place);
 	estate->user->n_sessions--;
 	session->core->n_sessions--;
 	gm_session_unmake(session);

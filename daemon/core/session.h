@@ -49,12 +49,15 @@ uint64_t gm_session_lease_count(const struct gm_session *session);
 /* The connection ended, but the process lives. Its pending requests end as cancelled. Its chunks
  * are quarantined and stay charged. */
 void gm_session_quarantine(struct gm_session *session);
-/* The client is back with its token (compared in constant time), and its chunks are leased again.
+/* The client is back with its token (compared in constant time), and its chunks are leased again. It
+ * gets a new token; see gm_session_confirm().
  * -EACCES: wrong token. -EBUSY: not quarantined. */
 int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
 	uint8_t ret_token[GM_TOKEN_BYTES]);
 /* The client could not be told its new token: makes the old one valid again. */
 void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
+/* The client has its new token. Until then, the token that it was resumed with is valid, too. */
+void gm_session_confirm(struct gm_session *session);
 /* Cancels pending requests while done() can still use the session. */
 void gm_session_cancel(struct gm_session *session);
 /*

@@ -18,9 +18,9 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in eleven files (session.c, estate.c, lease.c, linger.c, share.c,
- * request.c, queue.c, line.c, turn.c, ask.c and deadlock.c), because each of them can end the
- * others. The modules below know nothing of it.
+ * wait. They are one object in fourteen files (session.c, estate.c, lease.c, linger.c, share.c,
+ * request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c, commit.c and adopt.c), because each of them
+ * can end the others. The modules below know nothing of it.
  */
 
 /* All of core's state. core.c puts it together. */
@@ -29,6 +29,7 @@ struct gm_core {
 	struct gm_device devices[GM_LIMIT_DEVICES]; /* env.devices points here */
 	struct gm_quotas quotas;
 	struct gm_token_hash_key token_key;
+	uint32_t key_place;             /* of the key's record */
 	struct gm_share *shares;        /* by hash of token */
 	struct gm_estate_user *estates; /* by uid */
 	struct gm_estate *estate_list;  /* oldest first */
@@ -49,6 +50,13 @@ struct gm_session {
 	struct gm_core *core;
 	struct gm_session_info info;
 	struct gm_token_hash token;
+	struct gm_token_hash former; /* the token that it was resumed with, if former_valid */
+	bool former_valid;           /* the client may not have got the other one */
+	bool indexed;                /* grants has all grants from before the last resume */
+	uint64_t last_asked;         /* the highest gm_request.id of its chunks */
+	struct gm_grant *grants;     /* by id of the request (grant.c) */
+	size_t n_grants;
+	uint32_t place;           /* of its record */
 	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
 	char *names;              /* what info's unit, container and name point to */
 	struct gm_estate *estate; /* pays for what the session leaves behind */
@@ -72,9 +80,9 @@ static inline void gm_session_changed(
 	gm_env_payer_changed(device->env, &session->payer, device->number);
 }
 
-/* Makes a session without a token, and puts it among the payers. NULL: no memory. */
+/* Makes a session without a token, and puts it among the payers. id 0: a new one. NULL: no memory. */
 struct gm_session *gm_session_make(
-	struct gm_core *core, const struct gm_session_info *info, bool estate);
+	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate);
 /* Takes a session that holds nothing out of the payers and frees it. */
 void gm_session_unmake(struct gm_session *session);
 /* Whether the session holds as many leases as it may, with those it asked for. detail says which
@@ -97,6 +105,7 @@ bool gm_session_owner(
 struct gm_estate {
 	struct gm_session *session; /* the payer; it has no process */
 	uint64_t refs;
+	uint32_t place; /* of its record */
 	struct gm_estate_user *user;
 	struct gm_estate *prev, *next;         /* of its uid */
 	struct gm_estate *all_prev, *all_next; /* oldest first */
@@ -118,6 +127,10 @@ struct gm_estate_user {
  * -EMLINK: the uid has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
 int gm_estate_get(
 	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate);
+/* Makes the estate of that id, which an earlier daemon had and whose record is there. The same
+ * outcomes; -EEXIST: there is one for sessions like this already. */
+int gm_estate_adopt(struct gm_core *core, uint64_t id, uint32_t place,
+	const struct gm_session_info *info, struct gm_estate **ret_estate);
 struct gm_estate *gm_estate_ref(struct gm_estate *estate);
 void gm_estate_unref(struct gm_estate *estate);
 /* See gm_core_estate_each(). */
@@ -139,6 +152,9 @@ struct gm_hold {
 	struct gm_session *session;
 	uint32_t count; /* how often the session made or opened it and did not return it */
 	bool read_only; /* it was opened for reading each time */
+	uint32_t place; /* of its record; the maker has none */
+	uint64_t id;    /* of that record */
+	uint64_t asked; /* the id of the client's packet that opened it last */
 	struct gm_hold *prev, *next; /* of the lease, oldest first */
 	UT_hash_handle hh;           /* of the session */
 };
@@ -165,14 +181,18 @@ struct gm_lease {
 	struct gm_share *shares;
 	struct gm_chunk *chunks; /* in order of index */
 	uint64_t next_index;
+	uint64_t grants; /* how many requests brought it chunks */
+	uint32_t place;  /* of its record */
 	uint64_t bytes, user_bytes;
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_lease *prev, *next; /* of gm_device.ending */
 };
 
-/* Makes a lease that nobody holds yet. tag is NULL or fits. NULL: no memory. */
-struct gm_lease *gm_lease_new(struct gm_session *maker, struct gm_device *device,
-	enum gm_transport transport, const char *tag);
+/* Makes a lease that nobody holds yet. tag is NULL or fits. id 0: a new one. maker NULL: the maker is
+ * gone. NULL: no memory. */
+struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_session *maker,
+	struct gm_estate *estate, struct gm_device *device, enum gm_transport transport,
+	const char *tag);
 /* Frees a lease that nobody holds and that has no chunks. */
 void gm_lease_free(struct gm_lease *lease);
 /* The maker holds the lease from now on. -ENOMEM */
@@ -181,8 +201,18 @@ int gm_lease_begin(struct gm_lease *lease);
  * the index of the first. */
 uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes);
 struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session);
-/* One more open. -ENOMEM */
-int gm_lease_add_opener(struct gm_lease *lease, struct gm_session *session, bool read_only);
+/* One more open, by the client's packet of this id. -ENOMEM, -ENOSPC */
+int gm_lease_add_opener(
+	struct gm_lease *lease, struct gm_session *session, bool read_only, uint64_t asked);
+/* The same after a start: the record is there, and says how often. -ENOMEM */
+int gm_lease_adopt_opener(struct gm_lease *lease, struct gm_session *session, uint64_t id,
+	uint32_t place, const struct gm_record_hold *record);
+/* Puts a chunk that an earlier daemon made behind those that the lease has, and charges it. */
+void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk);
+/* Who is charged for the lease. */
+struct gm_account *gm_lease_payer_account(const struct gm_lease *lease);
+/* Ends a lease that nobody holds. */
+void gm_lease_end_unheld(struct gm_lease *lease);
 /*
  * Ends a session's part in the lease, however often it opened it. The lease ends with its last
  * hold. Releases no more than *slice chunks and counts them off. If there are more, the lease's
@@ -202,6 +232,8 @@ bool gm_linger_in_use(const struct gm_device *device, const struct gm_chunk *chu
  * on it is charged to the estate. It is destroyed when it is no longer in use. */
 void gm_linger_begin(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
 	struct gm_estate *estate);
+/* Takes over a chunk that lingered when an earlier daemon ended. The estate is charged already. */
+void gm_linger_adopt(struct gm_device *device, struct gm_chunk *chunk, struct gm_estate *estate);
 /* Looks at the chunks that are due, or at some of them. */
 void gm_linger_look(struct gm_device *device);
 /* Destroys all of them, in use or not. */
@@ -228,12 +260,44 @@ struct gm_share {
 	struct gm_token_hash hash;
 	struct gm_lease *lease;
 	struct gm_share_options options;
+	uint64_t id;                  /* of its record */
+	uint32_t place;               /* of its record */
 	struct gm_share *prev, *next; /* of the lease */
 	UT_hash_handle hh;            /* of all shares, by the first half of the hash */
 };
 
+/* Puts back a token that an earlier daemon made. -ENOMEM; -EEXIST: there is one with this hash. */
+int gm_share_adopt(
+	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_share *record);
 /* Ends every token of a lease whose maker still holds it. */
 void gm_share_end_all(struct gm_lease *lease);
+
+/* ---- grant.c */
+
+/* The session was resumed: its client may repeat requests. */
+void gm_grant_forget(struct gm_session *session);
+
+/* ---- commit.c */
+
+/* Each writes the record of what it is given, as it stands. Only the first write of each can fail:
+ * -ENOSPC, … */
+int gm_commit_session(struct gm_session *session);
+int gm_commit_estate(struct gm_estate *estate);
+int gm_commit_lease(struct gm_lease *lease);
+int gm_commit_hold(struct gm_hold *hold);
+int gm_commit_share(struct gm_share *share);
+/* The chunk lingers from now on. */
+void gm_commit_lingering(struct gm_chunk *chunk);
+/*
+ * Commits a grant: the chunks, in this order, are about to be appended to the lease, and user_bytes
+ * were asked for. If a record cannot be written, none of them stays.
+ */
+int gm_commit_grant(
+	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes);
+/* Takes back a grant that made the lease. */
+void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
+/* The counts of a device, if they have changed. */
+void gm_commit_device(struct gm_device *device);
 
 /* ---- request.c */
 

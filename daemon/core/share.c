@@ -8,6 +8,7 @@
 #include "daemon/core/session_private.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ static void share_free(struct gm_share *share)
 	struct gm_lease *lease = share->lease;
 	assert(lease->maker->n_shares > 0);
 	lease->maker->n_shares--;
+	gm_env_erase(&lease->core->env, &share->place);
 	lease->estate->user->n_shares--;
 	lease->core->n_shares--;
 	DL_DELETE(lease->shares, share);
@@ -30,6 +32,47 @@ void gm_share_end_all(struct gm_lease *lease)
 {
 	while (lease->shares)
 		share_free(lease->shares);
+}
+
+/* Puts the share into its tables. -ENOMEM */
+static int share_add(struct gm_share *share)
+{
+	struct gm_lease *lease = share->lease;
+	HASH_ADD(hh, lease->core->shares, hash.h[0], sizeof(share->hash.h[0]), share);
+	if (!GM_TABLE_ADDED(share))
+		return -ENOMEM;
+	DL_APPEND(lease->shares, share);
+	lease->maker->n_shares++;
+	lease->estate->user->n_shares++;
+	lease->core->n_shares++;
+	return 0;
+}
+
+int gm_share_adopt(
+	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_share *record)
+{
+	struct gm_share *share;
+	HASH_FIND(hh, lease->core->shares, &record->hash.h[0], sizeof(record->hash.h[0]), share);
+	if (share)
+		return -EEXIST;
+
+	share = calloc(1, sizeof(*share));
+	if (!share)
+		return -ENOMEM;
+	share->hash = record->hash;
+	share->lease = lease;
+	share->options = (struct gm_share_options){
+		.audience = (enum gm_audience)record->audience,
+		.id = record->id,
+		.read_only = record->read_only,
+	};
+	share->id = id;
+	share->place = place;
+	if (share_add(share) < 0) {
+		free(share);
+		return -ENOMEM;
+	}
+	return 0;
 }
 
 gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
@@ -63,16 +106,13 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	share->hash = gm_token_hash_make(&core->token_key, token);
 	share->lease = lease;
 	share->options = *options;
-	HASH_ADD(hh, core->shares, hash.h[0], sizeof(share->hash.h[0]), share);
-	if (!GM_TABLE_ADDED(share)) {
+	share->id = core->env.ops.record ? core->env.ops.new_id(core->env.ctx) : 0;
+	if (gm_commit_share(share) < 0 || share_add(share) < 0) {
+		gm_env_erase(&core->env, &share->place);
 		free(share);
 		return GPUMEM_E_HOST_MEMORY;
 	}
 
-	DL_APPEND(lease->shares, share);
-	session->n_shares++;
-	user->n_shares++;
-	core->n_shares++;
 	memcpy(ret_token, token, sizeof(token));
 	explicit_bzero(token, sizeof(token));
 	return GPUMEM_OK;
@@ -101,6 +141,13 @@ static bool share_in_audience(const struct gm_share *share, const struct gm_sess
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease)
 {
+	return gm_session_open_by(session, token, groups, n_groups, 0, false, ret_lease);
+}
+
+gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
+	struct gm_lease **ret_lease)
+{
 	struct gm_core *core = session->core;
 	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
 	struct gm_share *share;
@@ -113,12 +160,17 @@ gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM
 	struct gm_lease *lease = share->lease;
 	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;
+	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (again && hold && hold->asked == asked) {
+		*ret_lease = lease;
+		return GPUMEM_OK;
+	}
 	if (lease->n_opens >= GM_LIMIT_OPENERS_PER_LEASE)
 		return GPUMEM_E_LIMIT;
 	char unsaid[GM_DETAIL_BYTES];
-	if (!gm_lease_find_hold(lease, session) && gm_session_full(session, unsaid))
+	if (!hold && gm_session_full(session, unsaid))
 		return GPUMEM_E_LIMIT;
-	if (gm_lease_add_opener(lease, session, share->options.read_only) < 0)
+	if (gm_lease_add_opener(lease, session, share->options.read_only, asked) < 0)
 		return GPUMEM_E_HOST_MEMORY;
 	*ret_lease = lease;
 	return GPUMEM_OK;

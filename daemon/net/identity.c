@@ -373,6 +373,68 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 	return 0;
 }
 
+unsigned long long gm_identity_start_time(const struct gm_identity *identity)
+{
+	unsigned long long ticks;
+	if (!identity->pid || identity_read_start_time(identity->pid, &ticks) < 0)
+		return 0;
+	/* The process has not been reaped, so the number was its own. */
+	return gm_identity_dead(identity) ? 0 : ticks;
+}
+
+/* Checks that the pidfd is that of the process, and that it lives. */
+static int identity_check_restored(
+	const struct gm_identity *identity, unsigned long long start_time)
+{
+	if (syscall(SYS_pidfd_send_signal, identity->pidfd, 0, NULL, 0) < 0 && errno == EBADF)
+		return -ESRCH; /* it is no pidfd */
+	pid_t pid = identity_pid_of(identity->pidfd);
+	if (pid < 0)
+		return pid;
+	if (pid != identity->pid || gm_identity_dead(identity))
+		return -ESRCH;
+	if (pid == 0)
+		return 0; /* another pid namespace: the pidfd alone tells */
+
+	unsigned long long ticks;
+	int r = identity_read_start_time(pid, &ticks);
+	if (identity_is_shortage(r))
+		return r;
+	return r < 0 || ticks != start_time || gm_identity_dead(identity) ? -ESRCH : 0;
+}
+
+int gm_identity_restore(const struct gm_identity *known, unsigned long long start_time, int pidfd,
+	struct gm_identity **ret_identity)
+{
+	struct gm_identity *identity = malloc(sizeof(*identity));
+	if (!identity) {
+		if (pidfd >= 0)
+			close(pidfd);
+		return -ENOMEM;
+	}
+	*identity = *known;
+	identity->references = 1;
+	identity->groups = NULL;
+	identity->n_groups = 0;
+	identity->pidfd = pidfd;
+
+	int r = 0;
+	if (pidfd < 0 && (!known->pid || !start_time))
+		r = -ESRCH;
+	if (r == 0 && pidfd < 0)
+		identity->pidfd = (int)syscall(SYS_pidfd_open, known->pid, 0);
+	if (r == 0 && identity->pidfd < 0)
+		r = -errno;
+	if (r == 0)
+		r = identity_check_restored(identity, start_time);
+	if (r < 0) {
+		gm_identity_unref(identity);
+		return identity_is_shortage(r) ? r : -ESRCH;
+	}
+	*ret_identity = identity;
+	return 0;
+}
+
 bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b)
 {
 	return !a->confined && !b->confined && a->uid == b->uid &&

@@ -30,6 +30,15 @@ struct gm_identity {
  * client must be refused. -ENOMEM, -EMFILE and -ENFILE are the daemon's own shortage and say
  * nothing about the client. */
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256]);
+/* When the process started, in the kernel's ticks since the boot. 0: that is not known. */
+unsigned long long gm_identity_start_time(const struct gm_identity *identity);
+/*
+ * Makes the identity of a process that an earlier daemon saw, and takes ownership of the pidfd (-1: it
+ * is lost). known has everything but the pidfd and the groups. The process must have the same number
+ * and start time still. -ESRCH: it has ended, or cannot be told from another one. -ENOMEM, -EMFILE, …
+ */
+int gm_identity_restore(const struct gm_identity *known, unsigned long long start_time, int pidfd,
+	struct gm_identity **ret_identity);
 struct gm_identity *gm_identity_ref(struct gm_identity *identity);
 void gm_identity_unref(struct gm_identity *identity);
 

@@ -19,6 +19,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/units.h"
+#include "daemon/keep/keep.h"
 #include "daemon/serve/answer.h"
 
 /* The most entries in a packet. So many stay far below GM_LIMIT_PACKET_BYTES. */
@@ -32,10 +33,29 @@
 /* The most bytes of a packet's list. The envelope fits into the rest. */
 #define GM_ADMIN_BYTES (GM_LIMIT_PACKET_BYTES - 1024)
 
+static void admin_fill_keeper(const struct gm_keep *keep, Gm__Wire__Keeper *ret)
+{
+	struct gm_keep_state state;
+
+	gm_keep_get_state(keep, &state);
+	ret->ready = state.ready;
+	ret->pid = (uint64_t)state.pid;
+	ret->socket = (char *)state.path;
+	ret->items = state.items;
+	ret->waiting = state.waiting;
+	ret->capacity = state.capacity;
+	ret->lost = state.lost;
+	ret->restarts = state.restarts;
+	ret->records = state.ledger.records;
+	ret->ledger_bytes = state.ledger.bytes;
+	ret->damaged = state.ledger.damaged;
+}
+
 void gm_admin_get_status(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
+	Gm__Wire__Keeper keeper = GM__WIRE__KEEPER__INIT;
 	struct gm_serve_devices devices;
 	struct gm_core_counters counters;
 	struct rlimit files;
@@ -60,6 +80,10 @@ void gm_admin_get_status(
 	reply.backend_note = serve->backend_note;
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		reply.fd_limit = files.rlim_cur;
+	if (serve->keep) {
+		admin_fill_keeper(serve->keep, &keeper);
+		reply.keeper = &keeper;
+	}
 	if (stat("/proc/self/ns/pid", &pids) == 0)
 		reply.pid_namespace = pids.st_ino;
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_STATUS, &reply);

@@ -9,6 +9,7 @@
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
+#include "daemon/serve/admin_stop.h"
 #include "daemon/serve/admin_trim.h"
 #include "daemon/serve/serve_lease.h"
 #include "daemon/serve/serve_session.h"
@@ -49,7 +50,21 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_GET_QUEUE, NEED_HELLO, gm_admin_get_queue},
 	{GM__WIRE__PACKET__BODY_CLEANUP, NEED_HELLO, gm_admin_cleanup},
 	{GM__WIRE__PACKET__BODY_WATCH, NEED_HELLO, gm_watch_start},
+	{GM__WIRE__PACKET__BODY_STOP, NEED_HELLO, gm_admin_stop},
 };
+
+static void dispatch_to(const struct dispatch_row *row, void *ctx, struct gm_peer *peer,
+	const Gm__Wire__Packet *packet)
+{
+	struct gm_client *client = gm_peer_user(peer);
+
+	/* A client that sends a request has read the answer to its hello, with its new token. */
+	if (client && client->unproven) {
+		client->unproven = false;
+		gm_session_confirm(client->session);
+	}
+	row->handler(ctx, peer, packet);
+}
 
 void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
@@ -69,7 +84,7 @@ void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet 
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_DENIED,
 			"this connection has no session: it belongs to an observer, or has said goodbye");
 	else
-		row->handler(ctx, peer, packet);
+		dispatch_to(row, ctx, peer, packet);
 }
 
 void gm_dispatch_closed(void *ctx, struct gm_peer *peer)

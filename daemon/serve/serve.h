@@ -21,6 +21,7 @@
  */
 
 struct gm_cleanup;
+struct gm_keep;
 struct gm_owner;
 struct gm_processes;
 struct gm_watch;
@@ -33,6 +34,7 @@ struct gm_serve {
 	const struct gm_backend_ops *ops;
 	void *backend;
 	const char *socket;
+	const struct gm_keep *keep; /* NULL: nothing outlives the daemon */
 	struct gm_processes *processes;
 	struct gm_watch *watch;
 	struct gm_cleanup *cleanups; /* those that have not ended: admin_cleanup.c's own */
@@ -42,6 +44,9 @@ struct gm_serve {
 	uint64_t start_ns;
 	uid_t uid;         /* the daemon's own */
 	gid_t admin_group; /* -1: there is none */
+	/* Ends the daemon soon. forget: and everything that clients hold. */
+	void (*stop)(void *ctx, bool forget);
+	void *stop_ctx;
 };
 
 /* Handles one kind of request. packet lives until the handler returns. A header declares its

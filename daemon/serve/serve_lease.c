@@ -286,6 +286,7 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	asked->request = *what;
 	asked->request.session = client->session;
 	asked->request.done = serve_on_done;
+	asked->request.id = id;
 	if (what->tag)
 		strncpy(asked->tag, what->tag, sizeof(asked->tag) - 1);
 	asked->request.tag = asked->tag;
@@ -312,6 +313,27 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	client->n_waiting += asked->waits;
 	DL_APPEND(client->asked, asked);
 	gm_core_request(serve->core, &asked->request);
+}
+
+/*
+ * A client that was resumed repeats the requests that were not answered, with their ids. If this one
+ * was granted before, answers with what it brought, and returns true. lease: the one to grow, or NULL.
+ */
+static bool serve_repeat(
+	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const struct gm_lease *lease)
+{
+	const struct gm_client *client = gm_peer_user(peer);
+	struct gm_lease_info info;
+	struct gm_lease *found;
+	uint64_t from, to;
+
+	if (!client->resumed || !gm_session_find_grant(client->session, id, &found, &from, &to) ||
+		(lease && lease != found))
+		return false;
+	gm_lease_info(found, client->session, &info);
+	if (!serve_send_handles(serve, peer, id, info.id, from, to, false))
+		gm_serve_fail_memory(peer, id);
+	return true;
 }
 
 void gm_serve_cancel(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -383,6 +405,8 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
+	if (serve_repeat(serve, peer, packet->id, NULL))
+		return;
 	const struct gm_request what = {
 		.device = lease->device,
 		.bytes = lease->bytes,
@@ -399,6 +423,8 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	if (!lease)
 		return;
 
+	if (serve_repeat(serve, peer, packet->id, lease))
+		return;
 	struct gm_lease_info info;
 	gm_lease_info(lease, serve_session(peer), &info);
 	const struct gm_request what = {
@@ -511,8 +537,9 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		return;
 	}
 
-	gpumem_status status = gm_session_open(serve_session(peer), open->token.data,
-		identity->groups, identity->n_groups, &lease);
+	const struct gm_client *client = gm_peer_user(peer);
+	gpumem_status status = gm_session_open_by(client->session, open->token.data,
+		identity->groups, identity->n_groups, packet->id, client->resumed, &lease);
 	if (status != GPUMEM_OK) {
 		char detail[GM_DETAIL_BYTES] = "the lease cannot be opened";
 		if (status == GPUMEM_E_NOT_FOUND)

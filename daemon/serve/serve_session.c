@@ -190,7 +190,8 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	struct gm_client *client;
 	struct gm_client_welcome welcome;
 	int r = gm_clients_join(serve->clients, peer, hello->name, GM_PAGE_VERSION_AT(hello->minor),
-		serve->config->trust, hello->session, hello->token.data, &client, &welcome);
+		hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS, serve->config->trust, hello->session,
+		hello->token.data, &client, &welcome);
 	if (r < 0) {
 		serve_refuse_join(peer, packet->id, r);
 		return;

@@ -11,6 +11,7 @@
  * number of clients, and nothing runs while nothing changes.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/uid_name.h"
+#include "common/units.h"
 
 /* How often to look whether quarantined clients have called exec: soon after one came, then more and
  * more rarely. A look is at so many clients at most. */
@@ -278,6 +280,97 @@ static void client_is_back(struct gm_client *client)
 	client->away_prev = client->away_next = NULL;
 }
 
+/* ---- what outlives the daemon */
+
+static int client_read_boot(uint8_t boot[GM_RECORD_BOOT_BYTES])
+{
+	char text[64];
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return n < 0 ? -errno : -EIO;
+
+	text[n] = '\0';
+	size_t digits = 0;
+	memset(boot, 0, GM_RECORD_BOOT_BYTES);
+	for (const char *at = text; *at && digits < 2 * GM_RECORD_BOOT_BYTES; at++) {
+		static const char hex[] = "0123456789abcdef";
+		const char *place = strchr(hex, *at);
+		if (!place)
+			continue;
+		unsigned digit = (unsigned)(place - hex);
+		boot[digits / 2] |= (uint8_t)(digits % 2 ? digit : digit << 4);
+		digits++;
+	}
+	return digits == 2 * GM_RECORD_BOOT_BYTES ? 0 : -EBADMSG;
+}
+
+int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep *keep, void *ctx)
+{
+	int r = client_read_boot(clients->boot);
+	if (r < 0)
+		return r;
+	clients->keep = keep;
+	clients->keep_ctx = ctx;
+	return 0;
+}
+
+/* Writes the client's record. */
+static int client_commit(struct gm_client *client)
+{
+	const struct gm_clients *clients = client->clients;
+	const struct gm_identity *identity = client->identity;
+	if (!clients->keep)
+		return 0;
+
+	struct gm_record_client record = {
+		.start_time = client->start_time,
+		.since_ns = client->since_ns,
+		.pid = identity->pid,
+		.gid = identity->gid,
+		.page_version = client->pages.version,
+		.loose = identity->cgroup.name_is_loose,
+		.confined = identity->confined,
+		.own_pid_namespace = identity->own_pid_namespace,
+		.page_unsafe = client->page_unsafe,
+	};
+	gm_record_begin(&record.head, GM_RECORD_CLIENT, client->id, sizeof(record), identity->uid);
+	memcpy(record.boot, clients->boot, sizeof(record.boot));
+	strcpy(record.name, client->name);
+	strcpy(record.command, identity->command);
+	strcpy(record.unit, identity->cgroup.unit);
+	strcpy(record.container, identity->cgroup.container);
+	strcpy(record.scope, identity->cgroup.scope);
+	return clients->keep->record(clients->keep_ctx, GM_RECORD_CLIENT, client->id,
+		&client->place, &record, sizeof(record));
+}
+
+/* Returns whether the fd is safe. fd -1: there is none any more. */
+static bool client_deposit(const struct gm_client *client, enum gm_client_item item, int fd)
+{
+	const struct gm_clients *clients = client->clients;
+	if (!clients->keep)
+		return true;
+	if (fd >= 0)
+		return clients->keep->deposit(clients->keep_ctx, item, client->id, fd);
+	clients->keep->withdraw(clients->keep_ctx, item, client->id);
+	return true;
+}
+
+/* Forgets a client whose session has ended. */
+static void client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t place)
+{
+	if (!clients->keep)
+		return;
+	clients->keep->erase(clients->keep_ctx, &place);
+	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PROCESS, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PAGE, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_FORMER, id);
+}
+
 /* Ends the record. The caller ends the session. */
 static void client_forget(struct gm_client *client)
 {
@@ -314,16 +407,26 @@ static struct gm_session *client_end(struct gm_client *client)
 
 static void client_end_died(struct gm_client *client)
 {
+	const struct gm_clients *clients = client->clients;
+	uint64_t id = client->id;
+	uint32_t place = client->place;
+
 	if (client->peer)
 		gm_peer_drop(client->peer);
 	gm_session_end_died(client_end(client));
+	client_unkeep(clients, id, place);
 }
 
 void gm_client_goodbye(struct gm_client *client)
 {
+	const struct gm_clients *clients = client->clients;
+	uint64_t id = client->id;
+	uint32_t place = client->place;
+
 	client_log(client, GM_LOG_DEBUG, "said goodbye");
 	/* The connection stays open: the answer to the goodbye goes there. */
 	gm_session_end_unmapped(client_end(client));
+	client_unkeep(clients, id, place);
 }
 
 static void client_on_process_end(struct gm_lane_fd *process, uint32_t events)
@@ -356,8 +459,8 @@ static void client_look_in(struct gm_clients *clients, uint64_t ms)
 static bool client_end_if_replaced(struct gm_client *client)
 {
 	/* A process that ends gives up its page, too. Its pidfd will tell. */
-	if (gm_pages_in_use(&client->pages) || gm_pages_in_use(&client->former) ||
-		gm_identity_exiting(client->identity))
+	if (client->page_lost || gm_pages_in_use(&client->pages) ||
+		gm_pages_in_use(&client->former) || gm_identity_exiting(client->identity))
 		return false;
 	client_log(client, GM_LOG_INFO,
 		"runs another program now (exec), or gave up its page; its memory is released");
@@ -483,7 +586,12 @@ static int client_equip(
 	client_keep_former_page(client);
 	gm_events_free(client->events);
 	client->pages = pages;
+	client->page_lost = false;
 	client->events = events;
+	/* The record says so before the client can have its new page. */
+	bool safe = client_deposit(client, GM_CLIENT_FORMER, client->former.client_fd);
+	client->page_unsafe =
+		!client_deposit(client, GM_CLIENT_PAGE, client->pages.client_fd) || !safe;
 	for (uint32_t i = 0; i < clients->devices; i++) {
 		struct gm_device_figures figures;
 		gm_core_device_figures(clients->core, i, &figures);
@@ -548,6 +656,10 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	gm_lane_joined(client->lane);
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
+	if (clients->keep)
+		client->start_time = gm_identity_start_time(identity);
+	/* Without it, the next daemon goes by the number and the start time. */
+	(void)client_deposit(client, GM_CLIENT_PROCESS, identity->pidfd);
 	*ret_client = client;
 	return 0;
 no_record:
@@ -597,8 +709,9 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 }
 
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	uint32_t page_version, enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
-	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome)
+	uint32_t page_version, bool unique_ids, enum gm_trust trust, uint64_t resume_id,
+	const uint8_t *resume_token, struct gm_client **ret_client,
+	struct gm_client_welcome *ret_welcome)
 {
 	struct gm_client *client = NULL;
 	struct gm_client_welcome welcome = {.events = -1, .daemon_page = -1, .client_page = -1};
@@ -612,7 +725,12 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	if (r < 0)
 		return r;
 
+	/* Limits go by the name that the session began with, so that is the one to show. */
+	if (!welcome.resumed)
+		strncpy(client->name, name, sizeof(client->name) - 1);
 	r = client_equip(client, page_version, &welcome);
+	if (r == 0 && client_commit(client) < 0)
+		r = -ENOMEM;
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)
@@ -622,12 +740,189 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 		return r;
 	}
 
-	/* Limits go by the name that the session began with, so that is the one to show. */
-	if (!welcome.resumed)
-		strncpy(client->name, name, sizeof(client->name) - 1);
+	client->unproven = welcome.resumed;
+	client->resumed = welcome.resumed && unique_ids;
 	gm_peer_set_user(peer, client);
 	client_log(client, GM_LOG_DEBUG, welcome.resumed ? "resumed its session" : "joined");
 	*ret_client = client;
 	*ret_welcome = welcome;
 	return 0;
+}
+
+/* ---- adoption */
+
+/* Makes the record of a client whose process lives. */
+static int client_restore(struct gm_clients *clients, uint64_t id, uint32_t place,
+	const struct gm_record_client *record, struct gm_identity *identity,
+	struct gm_client **ret_client)
+{
+	struct gm_client *client = calloc(1, sizeof(*client));
+	if (!client)
+		return -ENOMEM;
+	int r = gm_lane_get(&clients->hub->lanes, identity->uid, &client->lane);
+	if (r < 0) {
+		free(client);
+		return r;
+	}
+
+	client->clients = clients;
+	client->id = id;
+	client->place = place;
+	client->since_ns = record->since_ns;
+	client->start_time = record->start_time;
+	strcpy(client->name, record->name);
+	gm_pages_init(&client->pages);
+	gm_pages_init(&client->former);
+	client->pages.version = record->page_version;
+	client->pages.devices = clients->devices;
+	client->process.fd = identity->pidfd;
+	client->process.events = EPOLLIN;
+	client->process.ready = client_on_process_end;
+	r = gm_lane_add(client->lane, &client->process);
+	if (r == 0) {
+		HASH_ADD(hh, clients->by_id, id, sizeof(client->id), client);
+		if (!client->hh.tbl) {
+			gm_lane_remove(&client->process);
+			r = -ENOMEM;
+		}
+	}
+	if (r < 0) {
+		gm_lane_unref(client->lane);
+		free(client);
+		return r;
+	}
+	DL_APPEND(clients->list, client);
+	gm_lane_joined(client->lane);
+	client->identity = gm_identity_ref(identity);
+	clients->quarantined++;
+	*ret_client = client;
+	return 0;
+}
+
+static bool client_record_is_sound(const struct gm_record_client *record)
+{
+	return memchr(record->name, 0, sizeof(record->name)) &&
+	       memchr(record->command, 0, sizeof(record->command)) &&
+	       memchr(record->unit, 0, sizeof(record->unit)) &&
+	       memchr(record->container, 0, sizeof(record->container)) &&
+	       memchr(record->scope, 0, sizeof(record->scope)) && record->pid >= 0 &&
+	       gm_name_ok(record->name);
+}
+
+/* Who the client was when it connected. */
+static void client_known(const struct gm_record_client *record, struct gm_identity *ret)
+{
+	*ret = (struct gm_identity){
+		.pid = record->pid,
+		.uid = record->head.uid,
+		.gid = record->gid,
+		.pidfd = -1,
+		.own_pid_namespace = record->own_pid_namespace,
+		.confined = record->confined,
+	};
+	ret->cgroup.name_is_loose = record->loose;
+	_Static_assert(sizeof(ret->cgroup.unit) == sizeof(record->unit) &&
+			       sizeof(ret->cgroup.container) == sizeof(record->container) &&
+			       sizeof(ret->cgroup.scope) == sizeof(record->scope) &&
+			       sizeof(ret->command) == sizeof(record->command),
+		"an identity fits its record");
+	strcpy(ret->cgroup.unit, record->unit);
+	strcpy(ret->cgroup.container, record->container);
+	strcpy(ret->cgroup.scope, record->scope);
+	strcpy(ret->command, record->command);
+}
+
+static int client_adopt(struct gm_clients *clients, enum gm_trust trust,
+	const struct gm_record_client *record, int *pidfd, int *page, int *former,
+	struct gm_client_adopted *adopted, bool *ret_pooling)
+{
+	struct gm_identity known, *identity = NULL;
+	if (!client_record_is_sound(record))
+		return -EBADMSG;
+	client_known(record, &known);
+
+	int r = -ESRCH;
+	if (memcmp(record->boot, clients->boot, sizeof(record->boot)) == 0)
+		r = gm_identity_restore(&known, record->start_time, gm_steal_fd(pidfd), &identity);
+	if (r < 0 && r != -ESRCH)
+		return r;
+
+	bool gone = r == -ESRCH;
+	r = gm_domains_get(clients->domains, trust, &known, &adopted->domain, ret_pooling);
+	if (r == 0 && !gone) {
+		r = client_restore(
+			clients, adopted->id, adopted->place, record, identity, &adopted->client);
+		if (r < 0)
+			gm_domains_release(clients->domains, adopted->domain);
+	}
+	gm_identity_unref(identity);
+	if (r < 0 || gone)
+		return r;
+
+	struct gm_client *client = adopted->client;
+	client->domain = adopted->domain;
+	client->page_lost = *page < 0 || record->page_unsafe;
+	client->pages.client_fd = gm_steal_fd(page);
+	client->former.client_fd = gm_steal_fd(former);
+	return 0;
+}
+
+int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust, uint64_t id, uint32_t place,
+	const struct gm_record_client *record, int pidfd, int page, int former,
+	gm_domain *ret_domain, bool *ret_pooling)
+{
+	struct gm_client_adopted *list =
+		realloc(clients->adopted, (clients->n_adopted + 1) * sizeof(clients->adopted[0]));
+	int r = -ENOMEM;
+	if (list) {
+		clients->adopted = list;
+		list[clients->n_adopted] = (struct gm_client_adopted){.id = id, .place = place};
+		r = client_adopt(clients, trust, record, &pidfd, &page, &former,
+			&list[clients->n_adopted], ret_pooling);
+	}
+	if (r == 0)
+		*ret_domain = list[clients->n_adopted++].domain;
+	gm_close(pidfd);
+	gm_close(page);
+	gm_close(former);
+	return r;
+}
+
+/* Core has decided about the session. Returns whether the client's process is gone. */
+static bool client_adopt_end(struct gm_clients *clients, const struct gm_client_adopted *adopted)
+{
+	struct gm_session *session = gm_core_find_session(clients->core, adopted->id);
+	struct gm_client *client = adopted->client;
+	if (client && !session) {
+		clients->quarantined--;
+		client_unkeep(clients, adopted->id, 0); /* core has erased the record */
+		client_forget(client);
+		return false;
+	}
+	if (!client) {
+		if (session)
+			gm_session_end_died(session);
+		gm_domains_release(clients->domains, adopted->domain);
+		client_unkeep(clients, adopted->id, session ? adopted->place : 0);
+		return session;
+	}
+
+	client->session = session;
+	for (uint32_t i = 0; i < clients->devices; i++)
+		client->max[i] = gm_session_max(session, i);
+	DL_APPEND2(clients->away, client, away_prev, away_next);
+	return false;
+}
+
+uint64_t gm_clients_adopt_end(struct gm_clients *clients)
+{
+	uint64_t gone = 0;
+	for (size_t i = 0; i < clients->n_adopted; i++)
+		gone += client_adopt_end(clients, &clients->adopted[i]);
+	free(clients->adopted);
+	clients->adopted = NULL;
+	clients->n_adopted = 0;
+	if (clients->away)
+		client_look_in(clients, GM_CLIENTS_LOOK_FIRST_MS);
+	return gone;
 }

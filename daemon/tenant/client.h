@@ -37,6 +37,12 @@ struct gm_client {
 	struct gm_identity *identity;
 	gm_domain domain;
 	uint64_t since_ns;
+	uint64_t start_time; /* of its process; 0: not known, or nothing outlives the daemon */
+	uint32_t place;      /* of its record */
+	bool page_lost;   /* an earlier daemon had its page, so nobody can say whether it is gone */
+	bool page_unsafe; /* its page may not outlive the daemon */
+	bool resumed;     /* by a client that never uses a packet id twice: it may repeat one */
+	bool unproven;    /* resumed, and no packet came since: its former token is valid still */
 	char name[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_pages pages;
 	struct gm_pages former; /* of a session that was resumed: the client's page from before */
@@ -59,6 +65,33 @@ struct gm_client {
 	UT_hash_handle hh;
 };
 
+/* What outlives the daemon besides the records: descriptors of each client. */
+enum gm_client_item {
+	GM_CLIENT_PROCESS, /* its pidfd */
+	GM_CLIENT_PAGE,    /* its page */
+	GM_CLIENT_FORMER,  /* its page from before it was resumed */
+};
+
+struct gm_clients_keep {
+	/* As in gm_core_ops. */
+	int (*record)(void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes,
+		size_t size);
+	void (*erase)(void *ctx, uint32_t *place);
+	/* Keeps a copy of a client's fd, instead of the one that it keeps so far. Returns whether the
+	 * copy is safe by now: it may have to wait, or there may be no room for it. */
+	bool (*deposit)(void *ctx, enum gm_client_item item, uint64_t id, int fd);
+	/* Gives up the copy, if there is one. */
+	void (*withdraw)(void *ctx, enum gm_client_item item, uint64_t id);
+};
+
+/* A client whose record was read, and whose session core has not adopted yet. */
+struct gm_client_adopted {
+	uint64_t id;
+	uint32_t place;
+	struct gm_client *client; /* NULL: its process is gone */
+	gm_domain domain;
+};
+
 struct gm_clients {
 	struct gm_hub *hub;
 	struct gm_core *core;
@@ -78,6 +111,11 @@ struct gm_clients {
 	/* Called after the figures were written, for other work that is due now and then. */
 	void (*flushed)(void *ctx);
 	void *ctx;
+	const struct gm_clients_keep *keep; /* NULL: nothing outlives the daemon */
+	void *keep_ctx;
+	uint8_t boot[GM_RECORD_BOOT_BYTES]; /* of this boot */
+	struct gm_client_adopted *adopted;
+	size_t n_adopted;
 };
 
 int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_core *core,
@@ -91,6 +129,20 @@ void gm_clients_deinit(struct gm_clients *clients);
  */
 void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid);
 
+/* From now on, clients outlive the daemon. Before anybody joins; keep must outlive clients. */
+int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep *keep, void *ctx);
+/*
+ * For gm_adopt_ops.client: takes back a client of an earlier daemon, and ownership of the fds that were
+ * kept for it (-1: lost). A client whose process is gone is taken back, too, until
+ * gm_clients_adopt_end().
+ */
+int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust, uint64_t id, uint32_t place,
+	const struct gm_record_client *record, int pidfd, int page, int former,
+	gm_domain *ret_domain, bool *ret_pooling);
+/* After gm_core_adopt(): the clients are quarantined now. Those whose process is gone end; returns how
+ * many. */
+uint64_t gm_clients_adopt_end(struct gm_clients *clients);
+
 /* What a client gets with the answer to its hello. The caller owns the fds. */
 struct gm_client_welcome {
 	uint8_t token[GM_TOKEN_BYTES];
@@ -102,7 +154,8 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 /*
  * Makes a new client or, if resume_id is not 0, resumes that one. Only the process that made a
  * client can resume it, and only with the right token. A client that has ended is made anew.
- * page_version is the version of the shared pages that the client knows.
+ * page_version is the version of the shared pages that the client knows; unique_ids: it never uses the
+ * id of a packet twice in a session.
  * Returns 0, or a negative errno:
  *   -EACCES  the token is wrong, or the client belongs to another process
  *   -EUSERS  the user has as many clients as allowed
@@ -111,8 +164,9 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
  *   -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	uint32_t page_version, enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
-	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome);
+	uint32_t page_version, bool unique_ids, enum gm_trust trust, uint64_t resume_id,
+	const uint8_t *resume_token, struct gm_client **ret_client,
+	struct gm_client_welcome *ret_welcome);
 /* The client's connection has ended. This may end the client. */
 void gm_client_disconnected(struct gm_client *client);
 /* The client said goodbye: it has unmapped everything. Ends the client. */

@@ -437,10 +437,15 @@ START_TEST(a_session_does_not_go_on_with_a_wrong_or_old_token)
 	require_not_resumed(other.session, token, GM_TOKEN_BYTES);
 	require_not_resumed(UINT64_MAX, token, GM_TOKEN_BYTES);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).quarantined, CHUNKS * GM_CHUNK_MIN);
-	/* The right one works, once: a resumed session has a new one. */
+	/* The right one works. A resumed session has a new one, and the old one ends with the first
+	 * request that shows that the client has read the new one. */
 	GM_REQUIRE_EQ(resume(&back, raw.session, token, sizeof(token)), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	GM_REQUIRE(memcmp(back.token, token, sizeof(token)) != 0);
+	gm_raw_hang_up(&back);
+	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
+	GM_REQUIRE_EQ(resume(&back, raw.session, token, sizeof(token)), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_call(&back, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
 	gm_raw_hang_up(&back);
 	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
 	require_not_resumed(raw.session, token, GM_TOKEN_BYTES);

@@ -72,7 +72,7 @@ found "the cost of a context is not claimed but measured on request" 0 context n
 found "no container" 0 container null ok "not in one" -
 found "a daemon that does not run is no failure" 0 socket null note "not running" "systemctl start"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
-found "the unit is there, and nothing is kept in systemd's fd store" 0 service null ok "fd store: none, sessions end with the daemon" -
+found "the unit is there, and nothing is kept in systemd's fd store" 0 service null ok "fd store: none, because the keeper has what must outlive the daemon" -
 found "the configuration is read" 0 config null ok "backend auto, transport auto" -
 [ "$(value ok)" = true ] && ok "and all of it is ok" || not_ok "and all of it is ok"
 doctor --measure
@@ -313,6 +313,7 @@ start_daemon
 doctor
 found "the daemon says what it serves, and how" 0 daemon null ok "serves 2 devices (cuda); clients get fd" -
 found "its socket, and its mode" 0 socket null ok "mode 0666" -
+found "its keeper holds something" 0 keeper null ok "descriptors for the next daemon" -
 found "its own limit of descriptors" 0 descriptors null "$(value "checks.$(row descriptors).state")" "of the daemon is $(ulimit -Hn)" \
 	"$([ "$(ulimit -Hn)" -ge 57408 ] && echo - || echo LimitNOFILE)"
 stop_daemon

@@ -43,6 +43,7 @@ is() { # NAME EXPECTED GOT
 # Ends the daemon of the last scene and starts another. Its clients are gone.
 start() { # CONFIGURATION
 	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
+	end_keeper "$dir"
 	printf '[gpumemd]\nreserve = 0\nmin_free = 0\nhost_limit = 0\nfraction = 1\n%s\n[device 0]\nsize = 2G\n' "$1" >"$dir/conf"
 	: >"$dir/log"
 	"$build/daemon/gpumemd" --backend "$backend" --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &

@@ -19,8 +19,18 @@ bail() {
 	[ -s "$dir/log" ] && sed 's/^/# gpumemd: /' "$dir/log"
 	exit 1
 }
+# end_keeper FOLDER: ends the keeper of a daemon that had its socket there. A daemon leaves it behind if somebody held
+# something or a limit was set, and the next daemon would go on with that.
+end_keeper() {
+	local whole="gpumem-keeper --background --socket $1/keeper"
+	pkill -f -x -- "$whole" || return 0
+	while pgrep -f -x -- "$whole" >/dev/null; do sleep 0.02; done
+}
 # Ends the daemon before the folder is removed. A test that starts more processes defines its own clean.
-clean() { [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon"; }; }
+clean() {
+	[ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon"; }
+	end_keeper "$dir"
+}
 # scratch PURPOSE: makes $dir, a folder for this test alone. It is removed when the test ends, whatever ends it.
 scratch() {
 	dir=$(mktemp -d "${TMPDIR:-/tmp}/gpumem-$1.XXXXXX") || bail "no temporary folder"

@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/end_keeper.h"
 #include "tests/integration/harness.h"
 #include "tests/scratch.h"
 
@@ -407,6 +408,8 @@ void gm_daemon_stop(struct gm_daemon *daemon)
 			GM_FAIL("the daemon ended with wait status %#x", (unsigned)status);
 	}
 	char path[128];
+	snprintf(path, sizeof(path), "%s/run", daemon->folder);
+	gm_keeper_end(path);
 	/* The one thing that a daemon leaves for the next one: which ids it may not give again. */
 	snprintf(path, sizeof(path), "%s/run/generation", daemon->folder);
 	unlink(path);

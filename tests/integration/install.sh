@@ -24,8 +24,8 @@ conf=$root$sysconfdir/gpumemd/gpumemd.conf
 
 # ---- the programs
 
-programs() { [ -x "$root$bindir/gpumemd" ] && [ -x "$root$bindir/gpumemctl" ]; }
-check "gpumemd and gpumemctl are in one folder, $bindir" programs
+programs() { [ -x "$root$bindir/gpumemd" ] && [ -x "$root$bindir/gpumemctl" ] && [ -x "$root$bindir/gpumem-keeper" ]; }
+check "gpumemd, gpumemctl and gpumem-keeper are in one folder, $bindir" programs
 # The search path of a user of Debian who is not root has no sbin.
 check "no program is where only root looks" [ -z "$(find "$root" -path '*/sbin/*')" ]
 check "it says its version" "$root$bindir/gpumemd" --version

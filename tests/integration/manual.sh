@@ -51,6 +51,7 @@ stop() {
 	done
 	in=() out=() pid=()
 	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
+	end_keeper "$dir"
 	daemon=
 }
 trap stop EXIT

@@ -11,6 +11,7 @@ backend=${GPUMEM_TEST_BACKEND:-host} lib=/run/sandbox/lib gpus=/run/sandbox/gpus
 tests=(
 	units_are_free_of_complaints
 	the_service_is_confined
+	the_keeper_is_confined
 	sysusers_and_tmpfiles_make_user_group_and_folder
 	the_socket_is_there_before_the_daemon
 	a_connection_starts_the_daemon
@@ -22,6 +23,9 @@ tests=(
 	a_reload_keeps_the_old_configuration_when_the_new_one_is_bad
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
+	the_keeper_goes_on_when_the_daemon_dies_or_stops
+	a_killed_keeper_is_started_again_and_gets_everything
+	what_clients_hold_is_known_after_each_of_these
 	what_somebody_stored_does_not_keep_it_from_starting
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
@@ -37,15 +41,18 @@ tests=(
 if [ "${1-}" != inside ]; then
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
-	mkdir -p "$work/units/gpumemd.service.d" "$work/root/bin"
+	mkdir -p "$work/units/gpumemd.service.d" "$work/units/gpumemd-keeper.service.d" "$work/root/bin"
 	# libtool takes a blank for the end of a path, so it gets a name without one.
 	exec {bin}<"$work/root/bin"
-	for program in daemon/gpumemd ctl/gpumemctl tests/integration/systemd_worker; do
+	for program in daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl tests/integration/systemd_worker; do
 		"$top_builddir/libtool" --silent --mode=install install -m 0755 "$top_builddir/$program" "/proc/$$/fd/$bin/" >/dev/null ||
 			{ echo "Bail out! $program cannot be installed into the sandbox"; exit 1; }
 	done
 	exec {bin}<&-
-	sed 's|@bindir@|/run/sandbox/bin|' "$top_srcdir/systemd/gpumemd.service.in" >"$work/units/gpumemd.service"
+	for unit in gpumemd gpumemd-keeper; do
+		sed 's|@bindir@|/run/sandbox/bin|' "$top_srcdir/systemd/$unit.service.in" >"$work/units/$unit.service"
+	done
+	printf '[Service]\nEnvironment=ASAN_OPTIONS=detect_leaks=0\n' >"$work/units/gpumemd-keeper.service.d/test.conf"
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
 	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
@@ -53,6 +60,9 @@ if [ "${1-}" != inside ]; then
 	cp "$top_srcdir/tests/integration/systemd.sh" "$work/root/"
 	# There is no journal inside. The unit itself writes down its starts and ends, outside of its confinement.
 	cat >"$work/units/gpumemd.service.d/test.conf" <<-'UNIT'
+		# It dies more often here than in ten quiet years.
+		[Unit]
+		StartLimitIntervalSec=0
 		[Service]
 		WatchdogSec=2s
 		StandardOutput=append:/run/sandbox/log
@@ -73,7 +83,7 @@ if [ "${1-}" != inside ]; then
 	fi
 	# The thread sanitizer arranges its address space with personality().
 	if grep -q __tsan_init "$work/root/bin/gpumemd"; then
-		echo LockPersonality=no >>"$work/units/gpumemd.service.d/test.conf"
+		for unit in gpumemd gpumemd-keeper; do echo LockPersonality=no >>"$work/units/$unit.service.d/test.conf"; done
 	fi
 	"$top_srcdir/tests/integration/systemd-sandbox" "$work" bash /run/sandbox/systemd.sh inside \
 		2>"$work/stderr"
@@ -125,13 +135,17 @@ status_works() { as_user gpumemctl --socket "$socket" status >/dev/null; }
 
 units_are_free_of_complaints() {
 	local said
-	said=$(systemd-analyze verify --man=no gpumemd.service gpumemd.socket 2>&1 | grep -i gpumemd)
+	said=$(systemd-analyze verify --man=no gpumemd.service gpumemd-keeper.service gpumemd.socket 2>&1 | grep -i gpumemd)
 	expect "systemd-analyze verify" "$said" ""
 }
 
 # The scale goes from 0 to 10; --threshold counts tenths.
 the_service_is_confined() {
 	systemd-analyze security --offline=true --threshold=12 "$(property FragmentPath)" >/dev/null
+}
+
+the_keeper_is_confined() {
+	systemd-analyze security --offline=true --threshold=12 "$(property FragmentPath gpumemd-keeper.service)" >/dev/null
 }
 
 sysusers_and_tmpfiles_make_user_group_and_folder() {
@@ -232,6 +246,47 @@ a_killed_daemon_is_started_again() {
 	local from pid
 	from=$(next_line events) pid=$(property MainPID)
 	kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
+}
+
+keeper_pid() { property MainPID gpumemd-keeper.service; }
+
+the_keeper_goes_on_when_the_daemon_dies_or_stops() {
+	local from pid keeper
+	keeper=$(keeper_pid) from=$(next_line events) pid=$(property MainPID)
+	[ "$keeper" != 0 ] && kill -KILL "$pid" && came_back "$from" "$pid" && expect "the keeper" "$(keeper_pid)" "$keeper" &&
+		systemctl restart gpumemd.service && expect "the keeper" "$(keeper_pid)" "$keeper" &&
+		systemctl stop gpumemd.service 2>/dev/null && expect "the keeper" "$(keeper_pid)" "$keeper" &&
+		systemctl start gpumemd.service && status_works
+}
+
+# figure KEY: a number of gpumemctl status.
+figure() { gpumemctl --socket "$socket" status --json | tr -d ' \n' | grep -o "\"$1\":[^,}]*" | head -n 1 | cut -d: -f2; }
+
+a_killed_keeper_is_started_again_and_gets_everything() {
+	local from pid i
+	pid=$(property MainPID)
+	for i in 1 2 3 4 5 6 7 8; do
+		from=$(next_line log)
+		kill -KILL "$(keeper_pid)" && await log "$from" 'the keeper is back .* has everything again' >/dev/null || return 1
+	done
+	expect "the daemon" "$(property MainPID)" "$pid" && expect "keeper_ready" "$(figure keeper_ready)" true &&
+		expect "keeper_pid" "$(figure keeper_pid)" "$(keeper_pid)"
+}
+
+what_clients_hold_is_known_after_each_of_these() {
+	local before from pid status=0
+	hold 64998 64 || return 1
+	before=$(figure leases)
+	from=$(next_line events) pid=$(property MainPID)
+	kill -KILL "$pid" && came_back "$from" "$pid" && expect "leases after a kill" "$(figure leases)" "$before" &&
+		systemctl restart gpumemd.service && expect "leases after a restart" "$(figure leases)" "$before" &&
+		systemctl stop gpumemd.service 2>/dev/null && systemctl start gpumemd.service &&
+		expect "leases after a stop and a start" "$(figure leases)" "$before" || status=1
+	from=$(next_line events) pid=$(property MainPID)
+	kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid" &&
+		expect "leases after the watchdog" "$(figure leases)" "$before" || status=1
+	let_go
+	return "$status"
 }
 
 # Puts descriptors into the service's store, as another version could have left them. The next start gets them.

@@ -188,7 +188,8 @@ START_TEST(a_chunk_that_was_pooled_is_a_debt_of_the_uid_that_had_it_last)
 	gm_lease_return(s, fake_lease(&fake, s, d, 64 * MiB));
 	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 64 * MiB);
 	fake.stays = true;
-	gm_core_trim(fake.core, d, &(uint64_t){UINT64_MAX});
+	uint64_t slice = UINT64_MAX;
+	gm_core_trim(fake.core, d, &slice);
 	fake_core_run(&fake);
 	sample(64 * MiB, programs);
 	ck_assert_uint_eq(fake_left_by(&fake, 7, d), 64 * MiB);

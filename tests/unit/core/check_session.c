@@ -79,6 +79,7 @@ START_TEST(a_token_works_once_and_only_for_a_quarantined_session)
 		wrong[i] ^= 1;
 	}
 	ck_assert_int_eq(gm_session_resume(s, token, NULL, next), 0);
+	gm_session_confirm(s);
 	gm_session_quarantine(s);
 	ck_assert_int_eq(gm_session_resume(s, token, NULL, wrong), -EACCES);
 	ck_assert_int_eq(gm_session_resume(s, next, NULL, wrong), 0);
@@ -100,9 +101,29 @@ START_TEST(a_token_whose_successor_was_never_told_works_once_more)
 	gm_session_quarantine(s);
 	ck_assert_int_eq(gm_session_resume(s, next, NULL, third), -EACCES);
 	ck_assert_int_eq(gm_session_resume(s, token, NULL, third), 0);
+	gm_session_confirm(s);
 	gm_session_quarantine(s);
 	ck_assert_int_eq(gm_session_resume(s, token, NULL, next), -EACCES);
 	ck_assert_int_eq(gm_session_resume(s, third, NULL, next), 0);
+}
+END_TEST
+
+/* The connection may end before the client has read the answer to its hello. */
+START_TEST(a_token_works_until_the_client_is_known_to_have_its_successor)
+{
+	uint8_t third[GM_TOKEN_BYTES], fourth[GM_TOKEN_BYTES];
+	gm_session_quarantine(s);
+	ck_assert_int_eq(gm_session_resume(s, token, NULL, next), 0);
+	gm_session_quarantine(s);
+	ck_assert_int_eq(gm_session_resume(s, token, NULL, third), 0);
+	gm_session_quarantine(s);
+	/* A token that was never used is replaced by its successor. */
+	ck_assert_int_eq(gm_session_resume(s, next, NULL, fourth), -EACCES);
+	ck_assert_int_eq(gm_session_resume(s, third, NULL, fourth), 0);
+	gm_session_confirm(s);
+	gm_session_quarantine(s);
+	ck_assert_int_eq(gm_session_resume(s, third, NULL, next), -EACCES);
+	ck_assert_int_eq(gm_session_resume(s, fourth, NULL, next), 0);
 }
 END_TEST
 
@@ -419,6 +440,7 @@ int main(void)
 	tcase_add_test(tcase, quarantined_memory_stays_charged_and_comes_back_with_the_token);
 	tcase_add_test(tcase, a_token_works_once_and_only_for_a_quarantined_session);
 	tcase_add_test(tcase, a_token_whose_successor_was_never_told_works_once_more);
+	tcase_add_test(tcase, a_token_works_until_the_client_is_known_to_have_its_successor);
 	tcase_add_test(tcase, what_is_pending_when_a_client_goes_is_cancelled_and_pooled_as_fresh);
 	tcase_add_test(
 		tcase, what_was_made_for_a_client_that_died_is_destroyed_when_there_is_no_room);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "daemon/core/session_private.h"
+#include "tests/unit/core/fake_ledger.h"
 
 /* ck_assert() allocates even when all is well, which would be what a test makes fail. */
 #define must(condition) \
@@ -77,6 +78,17 @@ static uint64_t now_ns(void *ctx)
 static uint64_t new_id(void *ctx)
 {
 	return ++((struct fake_core *)ctx)->last_id;
+}
+
+static int record(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size)
+{
+	return fake_ledger_record(((struct fake_core *)ctx)->ledger, kind, id, place, bytes, size);
+}
+
+static void erase(void *ctx, uint32_t *place)
+{
+	fake_ledger_erase(((struct fake_core *)ctx)->ledger, place);
 }
 
 static void random_bytes(void *ctx, void *bytes, size_t n)
@@ -264,7 +276,7 @@ struct gm_core_device_info fake_info(uint64_t total)
 		}};
 }
 
-static void init(struct fake_core *fake, bool asking, bool probing)
+static void init(struct fake_core *fake, bool asking, bool probing, struct fake_ledger *ledger)
 {
 	struct gm_core_ops ops = {
 		.create = create,
@@ -288,7 +300,12 @@ static void init(struct fake_core *fake, bool asking, bool probing)
 	}
 	if (probing)
 		ops.probe = probe;
+	if (ledger) {
+		ops.record = record;
+		ops.erase = erase;
+	}
 	memset(fake, 0, sizeof(*fake));
+	fake->ledger = ledger;
 	fake->now = 1;
 	/* Room for every chunk there can be, made at once: the fake must not fail when memory is
 	 * made to fail. */
@@ -300,17 +317,24 @@ static void init(struct fake_core *fake, bool asking, bool probing)
 
 void fake_core_init(struct fake_core *fake)
 {
-	init(fake, false, false);
+	init(fake, false, false, NULL);
 }
 
 void fake_core_init_asking(struct fake_core *fake)
 {
-	init(fake, true, false);
+	init(fake, true, false, NULL);
 }
 
 void fake_core_init_probing(struct fake_core *fake)
 {
-	init(fake, true, true);
+	init(fake, true, true, NULL);
+}
+
+void fake_core_init_keeping(struct fake_core *fake, struct fake_ledger *ledger)
+{
+	init(fake, true, false, ledger);
+	fake->last_id = fake_ledger_last_id(ledger);
+	gm_core_begin_adoption(fake->core);
 }
 
 uint32_t fake_core_add(struct fake_core *fake, const struct gm_core_device_info *info)
@@ -344,6 +368,8 @@ void fake_core_complete(struct fake_core *fake, size_t i, int result)
 		must(fake->backend_bytes[d] >= job.chunk->bytes);
 		fake->backend_bytes[d] -= job.chunk->bytes;
 		fake->backend_chunks[d]--;
+		if (fake->ledger)
+			fake_ledger_destroyed(fake->ledger, job.chunk);
 		job.chunk->job.stayed = fake->stays ? job.chunk->bytes : 0;
 		gm_core_destroyed(fake->core, job.chunk);
 		return;
@@ -351,6 +377,8 @@ void fake_core_complete(struct fake_core *fake, size_t i, int result)
 	if (result == 0) {
 		fake->backend_bytes[d] += job.chunk->bytes;
 		fake->backend_chunks[d]++;
+		if (fake->ledger)
+			fake_ledger_created(fake->ledger, job.chunk);
 		job.chunk->handle.native = job.chunk->id;
 	}
 	gm_core_created(fake->core, job.chunk, result);
@@ -465,7 +493,7 @@ struct gm_session *fake_session(struct fake_core *fake, gm_domain domain, uid_t 
 	return session;
 }
 
-static void done(struct gm_request *request, gpumem_status status, const char *detail)
+void fake_request_done(struct gm_request *request, gpumem_status status, const char *detail)
 {
 	struct fake_request *q = (struct fake_request *)request;
 	must(q->ended == 0);
@@ -484,7 +512,7 @@ void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session 
 	q->r.bytes = bytes;
 	q->r.transport = transport;
 	q->r.tag = "test";
-	q->r.done = done;
+	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }
 
@@ -496,7 +524,7 @@ void fake_wait(struct fake_core *fake, struct fake_request *q, struct gm_session
 	q->r.device = device;
 	q->r.bytes = bytes;
 	q->r.wait_ns = wait_ns;
-	q->r.done = done;
+	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }
 
@@ -507,7 +535,7 @@ void fake_grow(struct fake_core *fake, struct fake_request *q, struct gm_session
 	q->r.session = session;
 	q->r.lease = lease;
 	q->r.bytes = bytes;
-	q->r.done = done;
+	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }
 

@@ -40,8 +40,11 @@ struct fake_event {
 
 #define FAKE_LOG 4096
 
+struct fake_ledger;
+
 struct fake_core {
 	struct gm_core *core;
+	struct fake_ledger *ledger; /* NULL: nothing outlives the core */
 	uint64_t now;
 	uint64_t last_id;
 	uint64_t random;
@@ -89,6 +92,8 @@ void fake_core_init_asking(struct fake_core *fake);
 void fake_core_init_probing(struct fake_core *fake);
 /* Ends the probe, which must be under way: others have so much of the device. */
 void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign);
+/* The same with records, and without devices: the core is about to adopt what the ledger has. */
+void fake_core_init_keeping(struct fake_core *fake, struct fake_ledger *ledger);
 /* What the client's page would say. */
 void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
 	uint64_t cached, uint64_t evictable);
@@ -127,6 +132,8 @@ struct fake_request {
 	gpumem_status status;
 	char detail[GM_DETAIL_BYTES];
 };
+/* For gm_request.done of a fake_request. */
+void fake_request_done(struct gm_request *request, gpumem_status status, const char *detail);
 void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session *session,
 	uint32_t device, uint64_t bytes, enum gm_transport transport);
 /* The same, and it may wait so long. */

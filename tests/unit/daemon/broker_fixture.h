@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/end_keeper.h"
 #include "tests/unit/daemon/wire_client.h"
 #include "tests/scratch.h"
 
@@ -136,6 +137,7 @@ static inline void teardown(void)
 		"socket", "socket.lock", "conf", "log", "log2", "notify", "generation", "gate"};
 	if (daemon_pid)
 		stop();
+	gm_keeper_end(folder);
 	close(notify);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		char name[96];

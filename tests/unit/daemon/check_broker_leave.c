@@ -96,16 +96,99 @@ START_TEST(a_killed_client_is_gone_though_its_forked_child_keeps_the_socket)
 }
 END_TEST
 
-static Gm__Wire__Packet *take_up(
-	struct wire_client *client, uint64_t session, const uint8_t *token, size_t n)
+static Gm__Wire__Packet *take_up_at(uint32_t minor, struct wire_client *client, uint64_t session,
+	const uint8_t *token, size_t n)
 {
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	hello.major = GM_WIRE_MAJOR;
+	hello.minor = minor;
 	hello.session = session;
 	hello.token.data = (uint8_t *)token;
 	hello.token.len = n;
 	return wire_hello_as(client, &hello);
 }
+
+static Gm__Wire__Packet *take_up(
+	struct wire_client *client, uint64_t session, const uint8_t *token, size_t n)
+{
+	return take_up_at(0, client, session, token, n);
+}
+
+/* The client loses its connection, and comes back. Its ids go on where they were. */
+static struct wire_client *reconnect(
+	struct wire_client *observer, struct wire_client *client, uint32_t minor, uint64_t charged)
+{
+	uint64_t session = client->session, next_id = client->next_id;
+	uint8_t token[GM_TOKEN_BYTES];
+	memcpy(token, client->token, sizeof(token));
+	wire_hang_up(client);
+	wait_until_charged(observer, 0, charged);
+
+	client = wire_connect(path);
+	client->next_id = next_id;
+	Gm__Wire__Packet *answer = take_up_at(minor, client, session, token, sizeof(token));
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_HELLO_REPLY);
+	ck_assert(answer->hello_reply->resumed);
+	return client;
+}
+
+/* Sends the request with this id, which must be granted: 8 MiB of a new lease (0) or of this one. */
+static Gm__Wire__LeaseReply *ask_as(struct wire_client *client, uint64_t id, uint64_t lease)
+{
+	Gm__Wire__Grow grow = GM__WIRE__GROW__INIT;
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	uint64_t next_id = client->next_id;
+	packet.body_case = lease ? GM__WIRE__PACKET__BODY_GROW : GM__WIRE__PACKET__BODY_LEASE;
+	grow.lease = lease;
+	grow.bytes = body.bytes = 8 * MIB;
+	if (lease)
+		packet.grow = &grow;
+	else
+		packet.lease = &body;
+	client->next_id = id - 1;
+	Gm__Wire__Packet *answer = wire_call(client, &packet);
+	client->next_id = id > next_id ? id : next_id;
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
+	ck_assert_uint_eq(answer->lease_reply->n_chunks, 1);
+	ck_assert_uint_eq(client->in.fds.n, 1);
+	return answer->lease_reply;
+}
+
+START_TEST(a_request_repeated_after_a_resume_brings_what_it_brought_before)
+{
+	const uint32_t minor = GM_WIRE_MINOR_UNIQUE_IDS;
+	start();
+	struct wire_client *observer = wire_join(path, true), *client = wire_join(path, false);
+	uint64_t first = client->next_id + 1;
+	Gm__Wire__LeaseReply *reply = ask_as(client, first, 0);
+	uint64_t lease = reply->lease, chunk = reply->chunks[0]->id;
+	reply = ask_as(client, first + 1, lease);
+	uint64_t grown = reply->chunks[0]->id;
+
+	/* The client never read those answers, and asks again. */
+	client = reconnect(observer, client, minor, 16 * MIB);
+	reply = ask_as(client, first, 0);
+	ck_assert_uint_eq(reply->lease, lease);
+	ck_assert_uint_eq(reply->chunks[0]->id, chunk);
+	reply = ask_as(client, first + 1, lease);
+	ck_assert_uint_eq(reply->lease, lease);
+	ck_assert_uint_eq(reply->chunks[0]->id, grown);
+	wait_until_charged(observer, 16 * MIB, 0);
+
+	/* Another id is another request. */
+	reply = ask_as(client, client->next_id + 1, 0);
+	ck_assert_uint_ne(reply->lease, lease);
+	wait_until_charged(observer, 24 * MIB, 0);
+
+	/* A client that may use an id twice gets what it asks for. */
+	client = reconnect(observer, client, minor - 1, 24 * MIB);
+	ck_assert_uint_ne(ask_as(client, first, 0)->lease, lease);
+	wait_until_charged(observer, 32 * MIB, 0);
+	wire_close(client);
+	wire_close(observer);
+}
+END_TEST
 
 START_TEST(a_client_off_the_socket_is_quarantined_and_comes_back_with_its_token)
 {
@@ -202,6 +285,7 @@ int main(void)
 	tcase_add_test(tests, a_killed_client_is_gone_though_its_forked_child_keeps_the_socket);
 	tcase_add_test(tests, a_client_off_the_socket_is_quarantined_and_comes_back_with_its_token);
 	tcase_add_test(tests, a_quarantined_client_that_dies_is_released);
+	tcase_add_test(tests, a_request_repeated_after_a_resume_brings_what_it_brought_before);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -328,6 +328,53 @@ START_TEST(a_process_is_pinned_by_its_number_only_if_it_is_its_users)
 }
 END_TEST
 
+START_TEST(a_process_is_found_again_only_if_it_is_the_same)
+{
+	int ends[2], others[2];
+	char why[256] = "";
+	struct gm_identity *known, *other, *again;
+	pid_t child = child_at(ends), another = child_at(others);
+	ck_assert_msg(gm_identity_read(ends[0], &known, why) == 0, "%s", why);
+	ck_assert_msg(gm_identity_read(others[0], &other, why) == 0, "%s", why);
+	unsigned long long start = gm_identity_start_time(known);
+	ck_assert_uint_gt(start, 0);
+
+	/* With its pidfd, and without. */
+	for (int i = 0; i < 2; i++) {
+		int pidfd = i == 0 ? dup(known->pidfd) : -1;
+		ck_assert_int_eq(gm_identity_restore(known, start, pidfd, &again), 0);
+		ck_assert_int_eq(again->pid, child);
+		ck_assert_uint_eq(again->uid, known->uid);
+		ck_assert_str_eq(again->command, known->command);
+		ck_assert(!gm_identity_dead(again));
+		gm_identity_unref(again);
+	}
+
+	/* Another start time, another process's pidfd, something that is no pidfd, and nothing to
+	 * go by. */
+	ck_assert_int_eq(gm_identity_restore(known, start + 1, -1, &again), -ESRCH);
+	ck_assert_int_eq(gm_identity_restore(known, start + 1, dup(known->pidfd), &again), -ESRCH);
+	ck_assert_int_eq(gm_identity_restore(known, start, dup(other->pidfd), &again), -ESRCH);
+	ck_assert_int_eq(gm_identity_restore(known, start, dup(ends[0]), &again), -ESRCH);
+	ck_assert_int_eq(gm_identity_restore(known, 0, -1, &again), -ESRCH);
+	struct gm_identity invisible = {.pid = 0, .uid = getuid()};
+	ck_assert_int_eq(gm_identity_restore(&invisible, start, -1, &again), -ESRCH);
+	ck_assert_int_eq(gm_identity_restore(&invisible, start, dup(ends[0]), &again), -ESRCH);
+
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert_int_eq(gm_identity_restore(known, start, dup(known->pidfd), &again), -ESRCH);
+	ck_assert_int_eq(gm_identity_restore(known, start, -1, &again), -ESRCH);
+	ck_assert_uint_eq(gm_identity_start_time(known), 0);
+	ck_assert_int_eq(kill(another, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(another, NULL, 0), another);
+	gm_identity_unref(known);
+	gm_identity_unref(other);
+	close(ends[0]);
+	close(others[0]);
+}
+END_TEST
+
 START_TEST(administration_needs_a_right_and_the_daemons_pid_namespace)
 {
 	gid_t groups[] = {7, 42};
@@ -502,6 +549,7 @@ int main(void)
 	if (GM_TAP_WITH_USERS(a_process_has_no_more_groups_than_are_kept))
 		tcase_add_test(tests, a_process_has_no_more_groups_than_are_kept);
 	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
+	tcase_add_test(tests, a_process_is_found_again_only_if_it_is_the_same);
 	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
 	tcase_add_test(tests, domains_follow_the_trust_setting);
 	tcase_add_test(tests, who_cannot_be_told_shares_with_nobody);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_COMMON_KEEPER_WIRE_H
+#define GM_COMMON_KEEPER_WIRE_H
+
+#include <stdint.h>
+
+/*
+ * What the daemon and the keeper say to each other: packets of one struct each, over a
+ * SOCK_SEQPACKET socket. A keeper outlives upgrades of the daemon. So a daemon must get along with an
+ * older keeper: verbs are never changed, and a new one needs a new version.
+ *
+ * The daemon says hello first. The keeper answers with a welcome, then with each item that it holds,
+ * and then with done. From then on the daemon deposits and closes, and the keeper confirms every close.
+ * What the daemon sent before it died still counts.
+ */
+#define GM_KEEPER_VERSION 1
+
+enum gm_keeper_verb {
+	/* From the daemon. */
+	GM_KEEPER_HELLO = 1,   /* value: the daemon's version */
+	GM_KEEPER_DEPOSIT = 2, /* kind, id, and one fd. Replaces what the keeper has of that name */
+	GM_KEEPER_CLOSE = 3,   /* kind, id. Answered with CLOSED, also if there is no such item */
+	GM_KEEPER_END = 4,     /* there is nothing worth keeping: close everything. A keeper that
+	                        * no service manager runs ends */
+
+	/* From the keeper. */
+	GM_KEEPER_WELCOME = 16, /* id: how many items it can hold; value: its version */
+	GM_KEEPER_BUSY = 17,    /* instead: it has a daemon, which lives (id: its pid) */
+	GM_KEEPER_ITEM = 18,    /* kind, id, and one fd */
+	GM_KEEPER_DONE = 19,    /* that was the last item */
+	GM_KEEPER_CLOSED = 20,  /* kind, id */
+	GM_KEEPER_LOST = 21,    /* kind, id: it could not take a deposit; value: the errno */
+};
+
+/* What an item is. The keeper does not care. Never change a number. */
+enum gm_keep_kind {
+	GM_KEEP_LEDGER = 1,  /* the daemon's records */
+	GM_KEEP_CHUNK = 2,   /* id: the chunk's */
+	GM_KEEP_PROCESS = 3, /* a client's pidfd; id: the session's */
+	GM_KEEP_PAGE = 4,    /* a client's page; id: the session's */
+	GM_KEEP_FORMER = 5,  /* its page from before it resumed; id: the session's */
+};
+
+struct gm_keeper_message {
+	uint32_t verb;
+	uint32_t kind;
+	uint64_t id;
+	uint64_t value;
+};
+_Static_assert(sizeof(struct gm_keeper_message) == 24, "the same for every compiler");
+
+#endif

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connects core and the clients to the keeper, so that what they have outlives this daemon. It keeps
+ * the order of steps that makes a death at any instruction safe:
+ *   - A new chunk is deposited before core hears of it. So whoever gets it, gets it after that.
+ *   - A chunk is destroyed after the keeper has closed its copy. Until then it counts as dying.
+ * This file must never hold a rule about memory: those belong to core.
+ */
+#include "daemon/broker_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+/* How long to wait at the start for a keeper that somebody else starts. */
+#define GM_BROKER_KEEPER_MS 10000
+
+/* ---- chunks */
+
+void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, int result)
+{
+	int r = 0;
+	if (result == 0 && broker->keep && chunk->transport == GM_TRANSPORT_FD)
+		r = gm_keep_deposit(
+			broker->keep, GM_KEEP_CHUNK, chunk->id, chunk->handle.fd, chunk);
+	if (r == GM_KEEP_E_WAIT) {
+		broker->undeposited[chunk->device]++;
+		return;
+	}
+	if (r < 0) {
+		/* The chunk must not be handed out, so it goes before core hears that there is none. */
+		chunk->unkept = r;
+		gm_worker_destroy(broker->workers[chunk->device], chunk);
+		return;
+	}
+	gm_core_created(broker->core, chunk, result);
+}
+
+static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
+{
+	struct gm_broker *broker = ctx;
+	struct gm_chunk *chunk = user;
+	if (kind != GM_KEEP_CHUNK)
+		return;
+
+	uint32_t device = chunk->device;
+	broker->undeposited[device]--;
+	gm_core_created(broker->core, chunk, 0);
+	if (!broker->undeposited[device] && broker->resample & UINT32_C(1) << device) {
+		broker->resample &= ~(UINT32_C(1) << device);
+		gm_worker_sample(
+			broker->workers[device], gm_core_wants_attribution(broker->core, device));
+	}
+	gm_broker_check_idle(broker);
+}
+
+bool gm_broker_keep_hides(struct gm_broker *broker, uint32_t device, bool latest)
+{
+	if (!broker->undeposited[device])
+		return false;
+	if (latest)
+		broker->resample |= UINT32_C(1) << device;
+	return true;
+}
+
+bool gm_broker_keep_failed(struct gm_broker *broker, struct gm_chunk *chunk)
+{
+	int r = chunk->unkept;
+	if (!r)
+		return false;
+	chunk->unkept = 0;
+	gm_core_created(broker->core, chunk, r == -ENOSPC ? -ENFILE : r);
+	return true;
+}
+
+/* A creation that needs the room of chunks which the keeper has not closed yet would not wait for
+ * them: the device's thread does not know of them. So it waits here. */
+void gm_broker_keep_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn)
+{
+	struct gm_broker_closing *closing = &broker->closing[chunk->device];
+	if (!chunk->after_doomed || closing->asked == closing->done) {
+		gm_worker_create(broker->workers[chunk->device], chunk, turn);
+		return;
+	}
+
+	chunk->job.turn = turn;
+	chunk->job.number = closing->asked;
+	chunk->job.next = NULL;
+	if (closing->last)
+		closing->last->job.next = chunk;
+	else
+		closing->first = chunk;
+	closing->last = chunk;
+}
+
+bool gm_broker_keep_call_off(struct gm_broker *broker, struct gm_chunk *chunk)
+{
+	struct gm_broker_closing *closing = &broker->closing[chunk->device];
+	struct gm_chunk *before = NULL;
+	for (struct gm_chunk *at = closing->first; at; before = at, at = at->job.next) {
+		if (at != chunk)
+			continue;
+		if (before)
+			before->job.next = at->job.next;
+		else
+			closing->first = at->job.next;
+		if (closing->last == at)
+			closing->last = before;
+		return true;
+	}
+	return gm_worker_call_off(broker->workers[chunk->device], chunk);
+}
+
+/* The keeper closes in the order in which it is asked, so a number says what is closed. */
+static void broker_keep_closed(struct gm_broker *broker, uint32_t device)
+{
+	struct gm_broker_closing *closing = &broker->closing[device];
+	closing->done++;
+	while (closing->first && closing->first->job.number <= closing->done) {
+		struct gm_chunk *chunk = closing->first;
+		closing->first = chunk->job.next;
+		if (!closing->first)
+			closing->last = NULL;
+		gm_worker_create(broker->workers[device], chunk, chunk->job.turn);
+	}
+}
+
+void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk)
+{
+	int r = 0;
+	if (broker->keep && chunk->transport == GM_TRANSPORT_FD)
+		r = gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, chunk->id, chunk);
+	if (r == GM_KEEP_E_WAIT)
+		broker->closing[chunk->device].asked++;
+	else
+		gm_worker_destroy(broker->workers[chunk->device], chunk);
+}
+
+static void broker_keep_on_withdrawn(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
+{
+	struct gm_broker *broker = ctx;
+	struct gm_chunk *chunk = user;
+	if (kind != GM_KEEP_CHUNK)
+		return;
+	gm_worker_destroy(broker->workers[chunk->device], chunk);
+	broker_keep_closed(broker, chunk->device);
+}
+
+static void broker_keep_on_changed(void *ctx, bool ready)
+{
+}
+
+static const struct gm_keep_events broker_keep_events = {
+	.deposited = broker_keep_on_deposited,
+	.withdrawn = broker_keep_on_withdrawn,
+	.changed = broker_keep_on_changed,
+};
+
+/* ---- records, and what clients have */
+
+int gm_broker_keep_record(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size)
+{
+	struct gm_broker *broker = ctx;
+	return gm_keep_record(broker->keep, kind, id, place, bytes, size);
+}
+
+void gm_broker_keep_erase(void *ctx, uint32_t *place)
+{
+	struct gm_broker *broker = ctx;
+	gm_keep_erase(broker->keep, place);
+}
+
+static enum gm_keep_kind broker_keep_kind(enum gm_client_item item)
+{
+	switch (item) {
+	case GM_CLIENT_PROCESS:
+		return GM_KEEP_PROCESS;
+	case GM_CLIENT_PAGE:
+		return GM_KEEP_PAGE;
+	default:
+		return GM_KEEP_FORMER;
+	}
+}
+
+static bool broker_keep_deposit_item(void *ctx, enum gm_client_item item, uint64_t id, int fd)
+{
+	struct gm_broker *broker = ctx;
+	return gm_keep_deposit(broker->keep, broker_keep_kind(item), id, fd, NULL) == 0;
+}
+
+static void broker_keep_withdraw_item(void *ctx, enum gm_client_item item, uint64_t id)
+{
+	struct gm_broker *broker = ctx;
+	(void)gm_keep_withdraw(broker->keep, broker_keep_kind(item), id, NULL);
+}
+
+const struct gm_clients_keep gm_broker_clients_keep = {
+	.record = gm_broker_keep_record,
+	.erase = gm_broker_keep_erase,
+	.deposit = broker_keep_deposit_item,
+	.withdraw = broker_keep_withdraw_item,
+};
+
+/* ---- the start */
+
+/*
+ * The program to start: the one that the environment names, the one beside this program, or the one of
+ * the build tree. "service": somebody else runs the keeper; returns NULL.
+ */
+static const char *broker_keep_program(char path[GM_PATH_BYTES])
+{
+	const char *named = secure_getenv("GPUMEM_KEEPER");
+	if (named && strcmp(named, "service") == 0)
+		return NULL;
+	if (named && *named) {
+		snprintf(path, GM_PATH_BYTES, "%s", named);
+		return path;
+	}
+
+	char exe[GM_PATH_BYTES];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = '\0';
+	char *slash = strrchr(exe, '/');
+	if (slash)
+		*slash = '\0';
+	snprintf(path, GM_PATH_BYTES, "%.4000s/gpumem-keeper", exe);
+	if (access(path, X_OK) < 0) {
+		char built[GM_PATH_BYTES];
+		snprintf(built, sizeof(built), "%.4000s/../keeper/gpumem-keeper", exe);
+		if (access(built, X_OK) == 0)
+			strcpy(path, built);
+	}
+	return path;
+}
+
+int gm_broker_keep_open(struct gm_broker *broker)
+{
+	char path[GM_PATH_BYTES], program[GM_PATH_BYTES], why[GM_KEEP_WHY] = "";
+	const struct gm_endpoint *endpoint = &broker->front.endpoint;
+	if (!strchr(endpoint->path, '/') && !endpoint->own) {
+		gm_log(GM_LOG_WARNING,
+			"the socket has no path, so there is no place for a keeper's; nothing that "
+			"clients hold outlives this daemon");
+		return 0;
+	}
+
+	int r = gm_path_keeper_socket(endpoint->path, path);
+	if (r == 0) {
+		struct gm_keep_options options = {
+			.path = path,
+			.program = broker_keep_program(program),
+			.wait_ms = GM_BROKER_KEEPER_MS,
+		};
+		broker->keeper_is_ours = options.program;
+		r = gm_keep_open(
+			&broker->loop, &options, &broker_keep_events, broker, &broker->keep, why);
+	}
+	broker->serve.keep = broker->keep;
+	if (r < 0)
+		gm_log(GM_LOG_ERROR, "%s", why[0] ? why : strerror(-r));
+	return r;
+}
+
+/* ---- adoption */
+
+static int broker_keep_adopt_client(void *ctx, uint64_t id, uint32_t place,
+	const struct gm_record_client *record, gm_domain *ret_domain, bool *ret_pooling)
+{
+	struct gm_broker *broker = ctx;
+	int pidfd = -1, page = -1, former = -1;
+	(void)gm_keep_claim(broker->keep, GM_KEEP_PROCESS, id, &pidfd);
+	(void)gm_keep_claim(broker->keep, GM_KEEP_PAGE, id, &page);
+	(void)gm_keep_claim(broker->keep, GM_KEEP_FORMER, id, &former);
+	int r = gm_clients_adopt(&broker->clients, broker->config->trust, id, place, record, pidfd,
+		page, former, ret_domain, ret_pooling);
+	if (r < 0) {
+		broker_keep_withdraw_item(broker, GM_CLIENT_PROCESS, id);
+		broker_keep_withdraw_item(broker, GM_CLIENT_PAGE, id);
+		broker_keep_withdraw_item(broker, GM_CLIENT_FORMER, id);
+	}
+	return r;
+}
+
+static int broker_keep_adopt_chunk(
+	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *ret_handle)
+{
+	struct gm_broker *broker = ctx;
+	int fd = -1;
+	int r = gm_keep_claim(broker->keep, GM_KEEP_CHUNK, id, &fd);
+	if (r < 0)
+		return r;
+	r = broker->ops->adopt(broker->backend, device, fd, bytes, ret_handle);
+	if (r < 0) {
+		gm_close(fd);
+		(void)gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, id, NULL);
+	}
+	return r;
+}
+
+static void broker_keep_drop_chunk(
+	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
+{
+	struct gm_broker *broker = ctx;
+	struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .uid = (uid_t)-1};
+	(void)gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, id, NULL);
+	broker->ops->destroy(broker->backend, device, GM_TRANSPORT_FD, bytes, &nobody, handle);
+}
+
+static const struct gm_adopt_ops broker_keep_adopt_ops = {
+	.client = broker_keep_adopt_client,
+	.chunk = broker_keep_adopt_chunk,
+	.drop = broker_keep_drop_chunk,
+};
+
+struct broker_keep_reading {
+	struct gm_adopt *adopt;
+	int result;
+};
+
+static void broker_keep_read(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size)
+{
+	struct broker_keep_reading *reading = ctx;
+	if (reading->result == 0)
+		reading->result = gm_adopt_add(reading->adopt, kind, id, place, bytes, size);
+}
+
+/* Says what was taken over, and what was not. */
+static void broker_keep_report(const struct gm_adopt_result *result, uint64_t gone, uint64_t closed)
+{
+	static const char *const names[GM_RECORD_KINDS] = {
+#define GM_BROKER_KEEP_NAME(kind, number, type, text) [number] = (text),
+		GM_RECORDS(GM_BROKER_KEEP_NAME)
+#undef GM_BROKER_KEEP_NAME
+	};
+	for (unsigned int kind = 1; kind < GM_RECORD_KINDS; kind++)
+		if (result->damaged[kind])
+			gm_log(GM_LOG_WARNING,
+				"ledger: %llu of the %s were damaged, and are given up",
+				(unsigned long long)result->damaged[kind], names[kind]);
+	if (result->lost)
+		gm_log(GM_LOG_WARNING, "ledger: the memory of %llu chunks is not there any more",
+			(unsigned long long)result->lost);
+	if (result->ipc)
+		gm_log(GM_LOG_WARNING,
+			"ledger: %llu leases on the ipc transport ended with the daemon that made them",
+			(unsigned long long)result->ipc);
+	if (result->adopted[GM_RECORD_SESSION] || closed)
+		gm_log(GM_LOG_NOTICE,
+			"took over from an earlier daemon: %llu clients (%llu of them have ended), "
+			"%llu leases, %llu chunks; closed %llu descriptors that nobody needs",
+			(unsigned long long)result->adopted[GM_RECORD_SESSION],
+			(unsigned long long)gone,
+			(unsigned long long)result->adopted[GM_RECORD_LEASE],
+			(unsigned long long)result->adopted[GM_RECORD_CHUNK],
+			(unsigned long long)closed);
+}
+
+int gm_broker_keep_adopt(struct gm_broker *broker)
+{
+	struct broker_keep_reading reading = {NULL, 0};
+	struct gm_adopt_result result = {0};
+	if (!broker->keep)
+		return 0;
+
+	int r = gm_adopt_new(broker->core, &reading.adopt);
+	if (r < 0)
+		return r;
+	gm_keep_each_record(broker->keep, 0, broker_keep_read, &reading);
+	if (reading.result < 0) {
+		gm_adopt_free(reading.adopt);
+		return reading.result;
+	}
+	r = gm_core_adopt(reading.adopt, &broker_keep_adopt_ops, broker, &result);
+	if (r < 0)
+		return r;
+
+	uint64_t gone = gm_clients_adopt_end(&broker->clients);
+	uint64_t closed = gm_keep_settle(broker->keep);
+	broker_keep_report(&result, gone, closed);
+	return 0;
+}
+
+/* ---- the end */
+
+static void broker_keep_count(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size)
+{
+	bool *worth = ctx;
+	*worth = *worth || (kind != GM_RECORD_KEY && kind != GM_RECORD_DEVICE);
+}
+
+bool gm_broker_keep_is_worth(struct gm_broker *broker)
+{
+	bool worth = false;
+	if (broker->keep)
+		gm_keep_each_record(broker->keep, 0, broker_keep_count, &worth);
+	return worth;
+}
+
+void gm_broker_keep_close(struct gm_broker *broker)
+{
+	struct gm_keep *keep = gm_steal_ptr(&broker->keep);
+	if (!keep)
+		return;
+	broker->keep = keep;
+	bool empty = broker->keeper_is_ours && !gm_broker_keep_is_worth(broker);
+	broker->keep = NULL;
+	gm_keep_close(keep, empty);
+}

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Takes back what an earlier daemon had, from its records. This file promises that a record is adopted
+ * only if everything that it belongs to was, and if all of them name the same uid; so no set of records
+ * can crash core, or move memory from one uid to another. It must never create memory, nor pool
+ * anything.
+ *
+ * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks, opened
+ * leases, shares, limits.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/core/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arith.h"
+#include "daemon/core/adopt.h"
+#include "daemon/core/fds.h"
+
+/* A record as it was read, with zeros for what an older daemon did not write. */
+struct adopt_entry {
+	uint64_t id;
+	uint32_t place;
+	bool taken;   /* the record belongs to something that was adopted */
+	void *object; /* what was adopted: an estate, a session or a lease */
+	uint64_t record[];
+};
+
+struct adopt_list {
+	struct adopt_entry **entries; /* in order of id, unless it says otherwise */
+	size_t n, room;
+};
+
+struct gm_adopt {
+	struct gm_core *core;
+	const struct gm_adopt_ops *ops;
+	void *ctx;
+	struct adopt_list lists[GM_RECORD_KINDS];
+	struct gm_adopt_result result;
+};
+
+static size_t adopt_size(uint32_t kind)
+{
+	switch (kind) {
+#define ADOPT_SIZE(name, number, type, text) \
+	case GM_RECORD_##name: \
+		return sizeof(struct type);
+		GM_RECORDS(ADOPT_SIZE)
+#undef ADOPT_SIZE
+	default:
+		return 0;
+	}
+}
+
+/* ---- reading */
+
+int gm_adopt_new(struct gm_core *core, struct gm_adopt **ret_adopt)
+{
+	struct gm_adopt *adopt = calloc(1, sizeof(*adopt));
+	if (!adopt)
+		return -ENOMEM;
+	adopt->core = core;
+	*ret_adopt = adopt;
+	return 0;
+}
+
+void gm_adopt_free(struct gm_adopt *adopt)
+{
+	if (!adopt)
+		return;
+	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++) {
+		for (size_t i = 0; i < adopt->lists[kind].n; i++)
+			free(adopt->lists[kind].entries[i]);
+		free(adopt->lists[kind].entries);
+	}
+	free(adopt);
+}
+
+static int adopt_grow(struct adopt_list *list)
+{
+	size_t room = list->room ? 2 * list->room : 64;
+	struct adopt_entry **entries = realloc(list->entries, room * sizeof(entries[0]));
+	if (!entries)
+		return -ENOMEM;
+	list->entries = entries;
+	list->room = room;
+	return 0;
+}
+
+int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t place,
+	const void *bytes, size_t size)
+{
+	size_t room = adopt_size(kind);
+	struct gm_record head;
+	adopt->result.records++;
+	if (size >= sizeof(head))
+		memcpy(&head, bytes, sizeof(head));
+	if (room == 0 || id == 0 || size < sizeof(head) || head.size != size || head.id != id ||
+		head.kind != kind || head.format == 0 || head.format > GM_RECORD_FORMAT ||
+		size > room) {
+		adopt->result.damaged[room ? kind : GM_RECORD_NONE]++;
+		gm_env_erase(&adopt->core->env, &place);
+		return 0;
+	}
+
+	struct adopt_list *list = &adopt->lists[kind];
+	if (list->n == list->room && adopt_grow(list) < 0)
+		return -ENOMEM;
+	struct adopt_entry *entry = calloc(1, sizeof(*entry) + room);
+	if (!entry)
+		return -ENOMEM;
+	entry->id = id;
+	entry->place = place;
+	memcpy(entry->record, bytes, size);
+	list->entries[list->n++] = entry;
+	return 0;
+}
+
+static int adopt_by_id(const void *a, const void *b)
+{
+	const struct adopt_entry *x = *(struct adopt_entry *const *)a;
+	const struct adopt_entry *y = *(struct adopt_entry *const *)b;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int adopt_by_index(const void *a, const void *b)
+{
+	const struct adopt_entry *x = *(struct adopt_entry *const *)a;
+	const struct adopt_entry *y = *(struct adopt_entry *const *)b;
+	const struct gm_record_chunk *p = (const void *)x->record, *q = (const void *)y->record;
+	if (p->owner != q->owner)
+		return p->owner < q->owner ? -1 : 1;
+	if (p->index != q->index)
+		return p->index < q->index ? -1 : 1;
+	return adopt_by_id(a, b);
+}
+
+static void adopt_give_up(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	gm_env_erase(&adopt->core->env, &entry->place);
+}
+
+/* Sorts the records of a kind. Of several with the same id, nobody can say which is right, so all of
+ * them go. */
+static void adopt_sort(struct gm_adopt *adopt, unsigned kind)
+{
+	struct adopt_list *list = &adopt->lists[kind];
+	size_t kept = 0;
+	if (list->n == 0)
+		return;
+	qsort(list->entries, list->n, sizeof(list->entries[0]), adopt_by_id);
+
+	for (size_t i = 0, next; i < list->n; i = next) {
+		for (next = i + 1; next < list->n; next++)
+			if (list->entries[next]->id != list->entries[i]->id)
+				break;
+		if (next == i + 1) {
+			list->entries[kept++] = list->entries[i];
+			continue;
+		}
+		for (size_t j = i; j < next; j++) {
+			adopt_give_up(adopt, list->entries[j]);
+			free(list->entries[j]);
+			adopt->result.damaged[kind]++;
+		}
+	}
+	list->n = kept;
+}
+
+static struct adopt_entry *adopt_find(const struct gm_adopt *adopt, unsigned kind, uint64_t id)
+{
+	const struct adopt_list *list = &adopt->lists[kind];
+	size_t low = 0, high = list->n;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (list->entries[middle]->id < id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < list->n && list->entries[low]->id == id ? list->entries[low] : NULL;
+}
+
+/* What was adopted under this id; NULL: nothing was. */
+static void *adopt_find_object(const struct gm_adopt *adopt, unsigned kind, uint64_t id)
+{
+	const struct adopt_entry *entry = adopt_find(adopt, kind, id);
+	return entry ? entry->object : NULL;
+}
+
+static bool adopt_is_name(const char *name, size_t size)
+{
+	return memchr(name, '\0', size) != NULL;
+}
+
+static bool adopt_payer_exists(const struct gm_adopt *adopt, uint64_t id)
+{
+	const struct gm_payer *payer;
+	HASH_FIND(hh, adopt->core->env.payers, &id, sizeof(id), payer);
+	return payer != NULL;
+}
+
+static uid_t adopt_lease_uid(const struct gm_lease *lease)
+{
+	return lease->estate->session->info.uid;
+}
+
+/* ---- each kind: 1: adopted; 0: damaged, or it rests on something that was not adopted; -ENOMEM */
+
+static int adopt_key(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_key *record = (const void *)entry->record;
+	if (entry->id != 1)
+		return 0;
+	adopt->core->token_key = record->key;
+	adopt->core->key_place = entry->place;
+	return 1;
+}
+
+static int adopt_device(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_device *record = (const void *)entry->record;
+	struct gm_core_counters *counters = &adopt->core->counters;
+	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
+	if (!device)
+		return 0;
+
+	device->place = entry->place;
+	device->reclaim_epoch += record->reclaim_epoch;
+	device->ledger.peak_charged = record->peak_charged;
+	device->pool.peak = record->peak_pooled;
+	device->pool.hits += record->hits;
+	device->pool.misses += record->misses;
+	device->pool.returns += record->returns;
+	device->pool.released += record->released;
+	device->queue.granted += record->granted;
+	/* Each device's record has them, as of its last change. */
+	counters->requests = gm_max(counters->requests, record->requests);
+	counters->refusals = gm_max(counters->refusals, record->refusals);
+	return 1;
+}
+
+static int adopt_estate(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_estate *record = (const void *)entry->record;
+	struct gm_session_info info = {
+		.uid = record->head.uid,
+		.gid = record->gid,
+		.unit = record->unit,
+		.container = record->container,
+	};
+	struct gm_estate *estate;
+	if (!adopt_is_name(record->unit, sizeof(record->unit)) ||
+		!adopt_is_name(record->container, sizeof(record->container)) ||
+		adopt_payer_exists(adopt, entry->id))
+		return 0;
+	int r = gm_estate_adopt(adopt->core, entry->id, entry->place, &info, &estate);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	entry->object = estate;
+	return 1;
+}
+
+static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_session *record = (const void *)entry->record;
+	struct adopt_entry *other = adopt_find(adopt, GM_RECORD_CLIENT, entry->id);
+	const struct gm_record_client *client = other ? (const void *)other->record : NULL;
+	struct gm_core *core = adopt->core;
+	if (!client || client->head.uid != record->head.uid || client->pid != record->pid ||
+		!adopt_is_name(record->unit, sizeof(record->unit)) ||
+		!adopt_is_name(record->container, sizeof(record->container)) ||
+		!adopt_is_name(record->name, sizeof(record->name)) ||
+		adopt_payer_exists(adopt, entry->id))
+		return 0;
+
+	struct gm_session_info info = {
+		.pid = record->pid,
+		.uid = record->head.uid,
+		.gid = record->gid,
+		.unit = record->unit,
+		.container = record->container,
+		.name = record->name,
+	};
+	int r = adopt->ops->client(
+		adopt->ctx, entry->id, other->place, client, &info.domain, &info.pooling);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	assert(info.domain != GM_DOMAIN_FRESH);
+
+	struct gm_estate *estate;
+	r = gm_estate_get(core, &info, &estate);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	struct gm_session *session = gm_session_make(core, entry->id, &info, false);
+	if (!session) {
+		gm_estate_unref(estate);
+		return -ENOMEM;
+	}
+	session->estate = estate;
+	estate->user->n_sessions++;
+	core->n_sessions++;
+	session->token = record->token;
+	session->former = record->former;
+	session->former_valid = record->former.h[0] || record->former.h[1];
+	session->place = entry->place;
+	session->payer.quarantined = true;
+	for (uint32_t d = 0; d < core->env.n_devices; d++)
+		session->payer.accounts[d].quarantined = true;
+
+	other->taken = true;
+	adopt->result.adopted[GM_RECORD_CLIENT]++;
+	entry->object = session;
+	return 1;
+}
+
+/* Whether the record of a lease makes sense by itself. */
+static bool adopt_lease_is_sound(const struct gm_record_lease *record)
+{
+	return record->grants > 0 && record->next_index >= record->grants &&
+	       (record->session != 0) == (record->made > 0) &&
+	       record->made <= GM_LIMIT_OPENERS_PER_LEASE + 1 &&
+	       adopt_is_name(record->tag, sizeof(record->tag)) &&
+	       record->head.size == gm_record_lease_size(strlen(record->tag));
+}
+
+static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_lease *record = (const void *)entry->record;
+	struct gm_session *maker = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
+	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
+	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
+	char unsaid[GM_DETAIL_BYTES];
+	if (record->session)
+		estate = maker ? maker->estate : NULL;
+	if (!adopt_lease_is_sound(record) || !device || !estate ||
+		estate->session->info.uid != record->head.uid ||
+		(maker && gm_session_full(maker, unsaid)))
+		return 0;
+	if (record->transport != GM_TRANSPORT_FD) {
+		adopt->result.ipc += record->transport == GM_TRANSPORT_IPC;
+		return 0;
+	}
+
+	struct gm_lease *lease = gm_lease_new(
+		adopt->core, entry->id, maker, estate, device, GM_TRANSPORT_FD, record->tag);
+	if (!lease)
+		return -ENOMEM;
+	lease->reusable = false;
+	lease->grants = record->grants;
+	lease->next_index = record->next_index;
+	lease->user_bytes = record->user_bytes;
+	lease->place = entry->place;
+	if (maker && gm_lease_begin(lease) < 0) {
+		gm_lease_free(lease);
+		return -ENOMEM;
+	}
+	if (maker) {
+		lease->own.count = record->made;
+		lease->n_opens = record->made - 1;
+	} else {
+		adopt->core->n_leases++;
+	}
+	if (record->estate != estate->session->payer.id)
+		gm_commit_lease(lease);
+	entry->object = lease;
+	return 1;
+}
+
+static bool adopt_is_chunk_size(uint64_t bytes)
+{
+	return bytes >= GM_CHUNK_MIN && bytes <= GM_CHUNK_MAX && (bytes & (bytes - 1)) == 0;
+}
+
+/* Takes over the memory of a chunk. The chunk is charged to nobody yet. */
+static int adopt_memory(struct gm_adopt *adopt, struct adopt_entry *entry, struct gm_device *device,
+	const struct gm_session *payer, struct gm_chunk **ret_chunk)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	struct gm_handle handle;
+	int r = adopt->ops->chunk(adopt->ctx, entry->id, device->number, record->bytes, &handle);
+	if (r < 0) {
+		adopt->result.lost++;
+		return 0;
+	}
+	struct gm_chunk *chunk = gm_device_adopt_chunk(device, entry->id, record->bytes, &handle);
+	if (!chunk) {
+		adopt->ops->drop(adopt->ctx, entry->id, device->number, record->bytes, &handle);
+		return -ENOMEM;
+	}
+	chunk->uid = record->head.uid;
+	chunk->place = entry->place;
+	chunk->index = record->index;
+	chunk->asked = record->request;
+	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->fds);
+	*ret_chunk = chunk;
+	return 1;
+}
+
+static int adopt_lingering(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->owner);
+	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
+	struct gm_chunk *chunk;
+	if (!estate || !device || estate->session->info.uid != record->head.uid)
+		return 0;
+
+	int r = adopt_memory(adopt, entry, device, estate->session, &chunk);
+	if (r <= 0)
+		return r;
+	chunk->domain = GM_DOMAIN_NOBODY;
+	gm_ledger_adopt_lingering(
+		&device->ledger, gm_estate_account(estate, device), record->bytes);
+	gm_linger_adopt(device, chunk, estate);
+	return 1;
+}
+
+static int adopt_chunk(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	if (record->transport != GM_TRANSPORT_FD || !adopt_is_chunk_size(record->bytes))
+		return 0;
+	if (record->state == GM_RECORD_LINGERING)
+		return adopt_lingering(adopt, entry);
+
+	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->owner);
+	struct gm_chunk *chunk;
+	if (record->state != GM_RECORD_LEASED || !lease ||
+		adopt_lease_uid(lease) != record->head.uid ||
+		lease->device->key != record->device || record->grant == 0 ||
+		record->index >= lease->next_index ||
+		(lease->chunks && lease->chunks->prev->index >= record->index))
+		return 0;
+
+	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
+	int r = adopt_memory(adopt, entry, lease->device, payer, &chunk);
+	if (r <= 0)
+		return r;
+	gm_lease_adopt_chunk(lease, chunk);
+	return 1;
+}
+
+static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_hold *record = (const void *)entry->record;
+	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
+	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
+	char unsaid[GM_DETAIL_BYTES];
+	if (!session || !lease || session->info.uid != record->head.uid ||
+		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
+		record->count > GM_LIMIT_OPENERS_PER_LEASE -
+					gm_min(lease->n_opens, GM_LIMIT_OPENERS_PER_LEASE) ||
+		lease->maker == session || gm_lease_find_hold(lease, session) ||
+		gm_session_full(session, unsaid))
+		return 0;
+	int r = gm_lease_adopt_opener(lease, session, entry->id, entry->place, record);
+	return r < 0 ? r : 1;
+}
+
+static int adopt_share(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_share *record = (const void *)entry->record;
+	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
+	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
+		record->audience > GM_AUDIENCE_GID ||
+		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX) ||
+		lease->maker->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+		return 0;
+	int r = gm_share_adopt(lease, entry->id, entry->place, record);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	return 1;
+}
+
+/* Builds the owner anew, so that nothing but what belongs there is hashed. */
+static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_owner)
+{
+	switch (from->kind) {
+	case GM_OWNER_UID:
+	case GM_OWNER_GID:
+	case GM_OWNER_SESSION:
+		gm_owner_by_id((enum gm_owner_kind)from->kind, from->id, ret_owner);
+		return true;
+	case GM_OWNER_UNIT:
+	case GM_OWNER_CONTAINER:
+	case GM_OWNER_NAME:
+		return adopt_is_name(from->name, sizeof(from->name)) &&
+		       gm_owner_by_name((enum gm_owner_kind)from->kind, from->name, ret_owner) == 0;
+	default:
+		return false;
+	}
+}
+
+static int adopt_limit(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_limit *record = (const void *)entry->record;
+	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
+	struct gm_quotas *quotas = &adopt->core->quotas;
+	struct gm_owner owner;
+	bool any = false;
+	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
+		gm_quotas_place(quotas, &owner))
+		return 0;
+
+	for (uint64_t i = 0; i < record->n_devices; i++) {
+		const struct gm_device *device =
+			gm_device_by_key(&adopt->core->env, record->devices[i].device);
+		struct gm_quota_values values = {
+			.set = record->devices[i].set & known,
+			.max = record->devices[i].max,
+			.guarantee = record->devices[i].guarantee,
+			.priority = record->devices[i].priority,
+		};
+		struct gm_quotas next;
+		char detail[GM_DETAIL_BYTES];
+		/* The configuration may have changed, so that it does not go together any more. */
+		if (!device || gm_quotas_with(quotas, &owner, device->number, &values, &next,
+				       detail) != GPUMEM_OK)
+			continue;
+		gm_quotas_replace(quotas, &next);
+		gm_quotas_deinit(&next);
+		any = true;
+	}
+	if (any)
+		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
+	return any;
+}
+
+/* ---- all of it */
+
+/* Something that was never brought to its end left it. */
+static bool adopt_is_unfinished(
+	const struct gm_adopt *adopt, unsigned kind, const struct adopt_entry *entry)
+{
+	/* A session's record is written before that of its client. */
+	if (kind == GM_RECORD_SESSION)
+		return !adopt_find(adopt, GM_RECORD_CLIENT, entry->id);
+	/* The same is true at its end. The limit of a session goes last. */
+	if (kind == GM_RECORD_LIMIT) {
+		const struct gm_record_limit *limit = (const void *)entry->record;
+		return limit->owner.kind == GM_OWNER_SESSION &&
+		       !adopt_find(adopt, GM_RECORD_SESSION, limit->owner.id);
+	}
+	if (kind != GM_RECORD_CHUNK)
+		return false;
+
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	const struct adopt_entry *lease = adopt_find(adopt, GM_RECORD_LEASE, record->owner);
+	return record->state == GM_RECORD_LEASED &&
+	       (!lease ||
+		       record->grant > ((const struct gm_record_lease *)(const void *)lease->record)
+					       ->grants);
+}
+
+/* Whether the chunk is that of a lease on the ipc transport. */
+static bool adopt_is_ipc(const struct adopt_entry *entry)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	return record->transport == GM_TRANSPORT_IPC;
+}
+
+static int adopt_each(struct gm_adopt *adopt, unsigned kind,
+	int (*take)(struct gm_adopt *adopt, struct adopt_entry *entry))
+{
+	struct adopt_list *list = &adopt->lists[kind];
+	struct gm_adopt_result *result = &adopt->result;
+	for (size_t i = 0; i < list->n; i++) {
+		struct adopt_entry *entry = list->entries[i];
+		uint64_t apart = result->lost + result->ipc;
+		if (adopt_is_unfinished(adopt, kind, entry)) {
+			result->unfinished++;
+			continue;
+		}
+		int r = take(adopt, entry);
+		if (r < 0)
+			return r;
+		entry->taken = r > 0;
+		if (r > 0)
+			result->adopted[kind]++;
+		else if (result->lost + result->ipc == apart &&
+			 !(kind == GM_RECORD_CHUNK && adopt_is_ipc(entry)))
+			result->damaged[kind]++;
+	}
+	return 0;
+}
+
+static void adopt_count_clients(struct gm_adopt *adopt)
+{
+	const struct adopt_list *list = &adopt->lists[GM_RECORD_CLIENT];
+	for (size_t i = 0; i < list->n; i++) {
+		if (list->entries[i]->taken)
+			continue;
+		/* A session's record is erased before that of its client. */
+		if (adopt_find(adopt, GM_RECORD_SESSION, list->entries[i]->id))
+			adopt->result.damaged[GM_RECORD_CLIENT]++;
+		else
+			adopt->result.unfinished++;
+	}
+}
+
+/* Ends leases that nobody holds: their last holder was about to leave. */
+static void adopt_end_unheld(struct gm_adopt *adopt)
+{
+	struct adopt_list *list = &adopt->lists[GM_RECORD_LEASE];
+	for (size_t i = 0; i < list->n; i++) {
+		struct gm_lease *lease = list->entries[i]->object;
+		if (!lease)
+			continue;
+		lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
+		if (!lease->holds)
+			gm_lease_end_unheld(lease);
+		list->entries[i]->object = NULL;
+	}
+}
+
+static void adopt_finish(struct gm_adopt *adopt)
+{
+	adopt_end_unheld(adopt);
+	adopt_count_clients(adopt);
+
+	/* Estates live on if something refers to them. */
+	struct adopt_list *estates = &adopt->lists[GM_RECORD_ESTATE];
+	for (size_t i = 0; i < estates->n; i++)
+		gm_estate_unref(estates->entries[i]->object);
+
+	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
+		for (size_t i = 0; i < adopt->lists[kind].n; i++)
+			if (!adopt->lists[kind].entries[i]->taken)
+				adopt_give_up(adopt, adopt->lists[kind].entries[i]);
+}
+
+static int adopt_all(struct gm_adopt *adopt)
+{
+	static const struct {
+		unsigned kind;
+		int (*take)(struct gm_adopt *adopt, struct adopt_entry *entry);
+	} steps[] = {
+		{GM_RECORD_KEY, adopt_key},
+		{GM_RECORD_DEVICE, adopt_device},
+		{GM_RECORD_ESTATE, adopt_estate},
+		{GM_RECORD_SESSION, adopt_session},
+		{GM_RECORD_LEASE, adopt_lease},
+		{GM_RECORD_CHUNK, adopt_chunk},
+		{GM_RECORD_HOLD, adopt_hold},
+		{GM_RECORD_SHARE, adopt_share},
+		{GM_RECORD_LIMIT, adopt_limit},
+	};
+	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
+		adopt_sort(adopt, kind);
+
+	struct adopt_list *chunks = &adopt->lists[GM_RECORD_CHUNK];
+	if (chunks->n > 0)
+		qsort(chunks->entries, chunks->n, sizeof(chunks->entries[0]), adopt_by_index);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		int r = adopt_each(adopt, steps[i].kind, steps[i].take);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int gm_core_adopt(struct gm_adopt *adopt, const struct gm_adopt_ops *ops, void *ctx,
+	struct gm_adopt_result *ret_result)
+{
+	struct gm_env *env = &adopt->core->env;
+	assert(env->adopting);
+	adopt->ops = ops;
+	adopt->ctx = ctx;
+
+	gm_env_enter(env);
+	int r = adopt_all(adopt);
+	if (r == 0)
+		adopt_finish(adopt);
+	gm_env_leave(env);
+
+	*ret_result = adopt->result;
+	gm_adopt_free(adopt);
+	return r;
+}

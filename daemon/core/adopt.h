@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_ADOPT_H
+#define GM_CORE_ADOPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/core/chunk.h"
+#include "daemon/core/record.h"
+
+/*
+ * Adoption: after a start, core takes back what the records of an earlier daemon tell. Only what is
+ * sound is adopted, and a record whose uid does not agree with those it belongs to is not. Whatever is
+ * not adopted is erased, and counted.
+ *
+ * Sessions begin as quarantined, so clients resume them with their tokens. Adopted chunks are never
+ * pooled. Call this between gm_core_begin_adoption() and gm_core_end_adoption().
+ */
+struct gm_adopt;
+struct gm_core;
+
+int gm_adopt_new(struct gm_core *core, struct gm_adopt **ret_adopt);
+void gm_adopt_free(struct gm_adopt *adopt);
+/* Takes note of a record, and copies it. A record that cannot be read is counted as damaged.
+ * -ENOMEM */
+int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t place,
+	const void *bytes, size_t size);
+
+struct gm_adopt_ops {
+	/*
+	 * The session's other record. On success, the session has that domain, which must not be
+	 * GM_DOMAIN_FRESH. On a negative errno, the session is not adopted. Whether it was can be
+	 * seen afterwards: gm_core_find_session().
+	 */
+	int (*client)(void *ctx, uint64_t id, uint32_t place, const struct gm_record_client *record,
+		gm_domain *ret_domain, bool *ret_pooling);
+	/* Takes over a chunk of the fd transport on this device. A negative errno: it is not there,
+	 * or is no such chunk. */
+	int (*chunk)(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
+		struct gm_handle *ret_handle);
+	/* Gives up a chunk that was taken over. */
+	void (*drop)(
+		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);
+};
+
+struct gm_adopt_result {
+	uint64_t records;
+	uint64_t adopted[GM_RECORD_KINDS];
+	uint64_t damaged[GM_RECORD_KINDS]; /* and what cannot be kept without them */
+	uint64_t lost;                     /* chunks whose memory is not there */
+	uint64_t unfinished;               /* records of what the daemon had begun when it ended */
+	uint64_t ipc; /* leases on the ipc transport: their memory ended with its daemon */
+};
+/* All records were added. Frees adopt. -ENOMEM: some of it was adopted, and nothing was erased; the
+ * daemon must end without another call into core. */
+int gm_core_adopt(struct gm_adopt *adopt, const struct gm_adopt_ops *ops, void *ctx,
+	struct gm_adopt_result *ret_result);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes what changed to the ledger's records (record.h), so that the next daemon finds it. This file
+ * promises that a grant is committed as a whole or not at all. It must never decide anything: those
+ * who change something say when it is to be written.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/core/session_private.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static void commit_copy_name(char to[GM_OWNER_NAME_BYTES + 1], const char *name)
+{
+	if (name)
+		strncpy(to, name, GM_OWNER_NAME_BYTES);
+}
+
+/* Without the key, the hashes of tokens are worth nothing. */
+static int commit_key(struct gm_core *core)
+{
+	struct gm_record_key record = {.key = core->token_key};
+	if (core->key_place)
+		return 0;
+	gm_record_begin(&record.head, GM_RECORD_KEY, 1, sizeof(record), 0);
+	return gm_env_record(
+		&core->env, GM_RECORD_KEY, 1, &core->key_place, &record, sizeof(record));
+}
+
+int gm_commit_session(struct gm_session *session)
+{
+	struct gm_core *core = session->core;
+	const struct gm_session_info *info = &session->info;
+	if (!core->env.ops.record)
+		return 0;
+
+	int r = commit_key(core);
+	if (r < 0)
+		return r;
+
+	struct gm_record_session record = {
+		.token = session->token,
+		.pid = info->pid,
+		.gid = info->gid,
+	};
+	gm_record_begin(
+		&record.head, GM_RECORD_SESSION, session->payer.id, sizeof(record), info->uid);
+	if (session->former_valid)
+		record.former = session->former;
+	commit_copy_name(record.unit, info->unit);
+	commit_copy_name(record.container, info->container);
+	commit_copy_name(record.name, info->name);
+	return gm_env_record(&core->env, GM_RECORD_SESSION, session->payer.id, &session->place,
+		&record, sizeof(record));
+}
+
+int gm_commit_estate(struct gm_estate *estate)
+{
+	const struct gm_session *session = estate->session;
+	const struct gm_session_info *info = &session->info;
+	if (!session->core->env.ops.record)
+		return 0;
+
+	struct gm_record_estate record = {.gid = info->gid};
+	gm_record_begin(
+		&record.head, GM_RECORD_ESTATE, session->payer.id, sizeof(record), info->uid);
+	commit_copy_name(record.unit, info->unit);
+	commit_copy_name(record.container, info->container);
+	return gm_env_record(&session->core->env, GM_RECORD_ESTATE, session->payer.id,
+		&estate->place, &record, sizeof(record));
+}
+
+/* Writes the lease as it will be after a grant of so many chunks, or as it is. */
+static int commit_lease(
+	struct gm_lease *lease, uint64_t grants, uint64_t chunks, uint64_t user_bytes)
+{
+	const struct gm_env *env = lease->device->env;
+	struct gm_record_lease record;
+	size_t tag = lease->tag[0] ? strlen(lease->tag) : 0, size = gm_record_lease_size(tag);
+
+	/* A lease that nobody holds yet is about to be its maker's. */
+	uint32_t made = lease->maker ? lease->own.count + !lease->own.lease : 0;
+	gm_record_begin(
+		&record.head, GM_RECORD_LEASE, lease->id, size, lease->estate->session->info.uid);
+	record.session = lease->maker ? lease->maker->payer.id : 0;
+	record.estate = lease->estate->session->payer.id;
+	record.grants = lease->grants + grants;
+	record.next_index = lease->next_index + chunks;
+	record.user_bytes = lease->user_bytes + user_bytes;
+	record.device = lease->device->key;
+	record.made = made;
+	record.transport = (uint32_t)lease->transport;
+	if (tag > 0)
+		memcpy(record.tag, lease->tag, sizeof(record.tag));
+	return gm_env_record(env, GM_RECORD_LEASE, lease->id, &lease->place, &record, size);
+}
+
+int gm_commit_lease(struct gm_lease *lease)
+{
+	return lease->device->env->ops.record ? commit_lease(lease, 0, 0, 0) : 0;
+}
+
+static int commit_chunk(struct gm_chunk *chunk, const struct gm_device *device, uid_t uid,
+	uint64_t owner, uint64_t grant, enum gm_record_chunk_state state)
+{
+	struct gm_record_chunk record;
+	gm_record_begin(&record.head, GM_RECORD_CHUNK, chunk->id, sizeof(record), uid);
+	record.owner = owner;
+	record.request = chunk->asked;
+	record.grant = grant;
+	record.index = chunk->index;
+	record.bytes = chunk->bytes;
+	record.device = device->key;
+	record.transport = (uint32_t)chunk->transport;
+	record.state = state;
+	return gm_env_record(
+		device->env, GM_RECORD_CHUNK, chunk->id, &chunk->place, &record, sizeof(record));
+}
+
+void gm_commit_lingering(struct gm_chunk *chunk)
+{
+	const struct gm_session *estate = chunk->estate->session;
+	const struct gm_env *env = &estate->core->env;
+	if (env->ops.record)
+		commit_chunk(chunk, &env->devices[chunk->device], estate->info.uid,
+			estate->payer.id, 0, GM_RECORD_LINGERING);
+}
+
+static void commit_erase_chunks(const struct gm_env *env, struct gm_chunk *chunks)
+{
+	struct gm_chunk *chunk;
+	DL_FOREACH (chunks, chunk)
+		gm_env_erase(env, &chunk->place);
+}
+
+int gm_commit_grant(
+	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes)
+{
+	const struct gm_device *device = lease->device;
+	struct gm_chunk *chunk;
+	uint64_t n = 0;
+	int r = 0;
+
+	DL_FOREACH (chunks, chunk) {
+		chunk->asked = asked;
+		chunk->index = lease->next_index + n++;
+		if (r == 0 && device->env->ops.record)
+			r = commit_chunk(chunk, device, lease->estate->session->info.uid, lease->id,
+				lease->grants + 1, GM_RECORD_LEASED);
+	}
+	if (r == 0 && device->env->ops.record)
+		r = commit_lease(lease, 1, n, user_bytes);
+	if (r < 0)
+		commit_erase_chunks(device->env, chunks);
+	return r;
+}
+
+void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks)
+{
+	gm_env_erase(lease->device->env, &lease->place);
+	commit_erase_chunks(lease->device->env, chunks);
+}
+
+int gm_commit_hold(struct gm_hold *hold)
+{
+	const struct gm_env *env = hold->lease->device->env;
+	if (!env->ops.record)
+		return 0;
+
+	struct gm_record_hold record = {
+		.lease_uid = hold->lease->estate->session->info.uid,
+		.lease = hold->lease->id,
+		.session = hold->session->payer.id,
+		.request = hold->asked,
+		.count = hold->count,
+		.read_only = hold->read_only,
+	};
+	gm_record_begin(
+		&record.head, GM_RECORD_HOLD, hold->id, sizeof(record), hold->session->info.uid);
+	return gm_env_record(env, GM_RECORD_HOLD, hold->id, &hold->place, &record, sizeof(record));
+}
+
+int gm_commit_share(struct gm_share *share)
+{
+	const struct gm_lease *lease = share->lease;
+	const struct gm_env *env = lease->device->env;
+	if (!env->ops.record)
+		return 0;
+
+	struct gm_record_share record = {
+		.hash = share->hash,
+		.lease = lease->id,
+		.audience = share->options.audience,
+		.id = share->options.id,
+		.read_only = share->options.read_only,
+	};
+	gm_record_begin(&record.head, GM_RECORD_SHARE, share->id, sizeof(record),
+		lease->estate->session->info.uid);
+	return gm_env_record(
+		env, GM_RECORD_SHARE, share->id, &share->place, &record, sizeof(record));
+}
+
+void gm_commit_device(struct gm_device *device)
+{
+	const struct gm_core_counters *counters = &device->env->core->counters;
+	if (!device->env->ops.record)
+		return;
+
+	struct gm_record_device record = {
+		.reclaim_epoch = device->reclaim_epoch,
+		.peak_charged = device->ledger.peak_charged,
+		.peak_pooled = device->pool.peak,
+		.hits = device->pool.hits,
+		.misses = device->pool.misses,
+		.returns = device->pool.returns,
+		.released = device->pool.released,
+		.granted = device->queue.granted,
+		.requests = counters->requests,
+		.refusals = counters->refusals,
+	};
+	gm_record_begin(&record.head, GM_RECORD_DEVICE, device->key, sizeof(record), 0);
+	if (memcmp(&record, &device->kept, sizeof(record)) == 0)
+		return;
+	device->kept = record;
+	gm_env_record(device->env, GM_RECORD_DEVICE, device->key, &device->place, &record,
+		sizeof(record));
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_KEEP_H
+#define GM_DAEMON_KEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "common/keeper_wire.h"
+#include "daemon/keep/records.h"
+
+/*
+ * This folder keeps what must outlive the daemon: descriptors in the keeper (gpumem-keeper), and
+ * records in the ledger, a memfd that the keeper holds as well. It must never know what a record
+ * says, nor a rule about memory.
+ *
+ * All of it runs on the loop's thread. In this order:
+ *   at the start   gm_keep_open() takes everything back. gm_keep_each_record() and gm_keep_claim()
+ *                  adopt it. gm_keep_settle() closes what nobody claimed.
+ *   a new chunk    gm_keep_deposit(), then gm_keep_record(), then the answer to the client
+ *   its end        gm_keep_erase(), then gm_keep_withdraw(). It is destroyed when the keeper has closed
+ *                  its copy
+ *
+ * If the keeper dies, this connects to the next one (and starts it, where no service manager does),
+ * and deposits everything again. Meanwhile gm_keep_is_ready() is false, and deposits wait.
+ */
+struct gm_keep;
+
+struct gm_keep_events {
+	/* A deposit that had to wait is in the keeper's socket now. */
+	void (*deposited)(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user);
+	/* The keeper has closed the item, or is gone. Not called before gm_keep_withdraw() has
+	 * returned. */
+	void (*withdrawn)(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user);
+	/* The keeper died (false), or has everything again (true). */
+	void (*changed)(void *ctx, bool ready);
+};
+
+struct gm_keep_options {
+	const char *path;     /* of the keeper's socket */
+	const char *program;  /* to start if nobody listens; NULL: somebody else starts it */
+	uint64_t ledger_most; /* bytes; 0: as many as it ever takes */
+	uint64_t wait_ms;     /* how long to wait for the keeper */
+};
+
+/*
+ * Connects to the keeper, or starts one, and takes back everything that it holds. Opens the ledger
+ * that is among it, or makes a new one; a ledger whose header is damaged is replaced, which the log
+ * says. Blocks, for wait_ms at most. On error, returns a negative errno, and why names the cause and the
+ * remedy:
+ *   -EPERM             the socket, or the process behind it, belongs to somebody else
+ *   -EBUSY             the keeper has a daemon that lives
+ *   -EPROTONOSUPPORT   a newer version wrote the ledger
+ *   -ETIMEDOUT         nobody listens, or the keeper does not answer
+ *   -ENOSPC, …         there is no memory for the ledger, the program cannot be started, …
+ */
+#define GM_KEEP_WHY 768
+int gm_keep_open(uv_loop_t *loop, const struct gm_keep_options *options,
+	const struct gm_keep_events *events, void *ctx, struct gm_keep **ret_keep,
+	char why[GM_KEEP_WHY]);
+/*
+ * Ends the connection. The keeper goes on holding everything, unless empty says that nothing is
+ * worth it: then it closes all, and ends if it was started here. The loop frees the memory when
+ * it has closed the handles. keep may be NULL.
+ */
+void gm_keep_close(struct gm_keep *keep, bool empty);
+
+/* ---- the ledger. See gm_records_write() and its neighbours */
+
+int gm_keep_record(struct gm_keep *keep, uint32_t kind, uint64_t id, uint32_t *place,
+	const void *bytes, size_t size);
+void gm_keep_erase(struct gm_keep *keep, uint32_t *place);
+void gm_keep_each_record(struct gm_keep *keep, uint32_t kind, gm_records_visit visit, void *ctx);
+
+/* ---- descriptors */
+
+/*
+ * Takes back a descriptor that the daemon before had deposited. The caller owns the fd. The item
+ * stays in the keeper, as if the caller had just deposited this fd. -ENOENT: the keeper has no such
+ * item.
+ */
+int gm_keep_claim(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, int *ret_fd);
+/* Visits the ids of what was not claimed yet, of a kind. visit() may claim the one it is shown. */
+void gm_keep_each_unclaimed(struct gm_keep *keep, enum gm_keep_kind kind,
+	void (*visit)(void *ctx, uint64_t id), void *ctx);
+/* Closes what nobody claimed, here and in the keeper. Returns how many items that were. */
+uint64_t gm_keep_settle(struct gm_keep *keep);
+
+/* user is the caller's own, and handed to deposited() and withdrawn(). */
+
+/*
+ * Puts a copy of fd into the keeper. The fd stays the caller's, and must stay open until the item is
+ * withdrawn: the next keeper gets it, too. Replaces an item of the same name, also one that is being
+ * withdrawn: then withdrawn() is not called. Returns 0 when the copy is safe whatever happens to this process. Otherwise:
+ *   GM_KEEP_E_WAIT   it is queued, and deposited() will tell
+ *   -ENOSPC          the keeper is full
+ *   -ENOMEM
+ */
+#define GM_KEEP_E_WAIT 1
+int gm_keep_deposit(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, int fd, void *user);
+/* Has the keeper close its copy. Returns 0 if it has none. GM_KEEP_E_WAIT: withdrawn() will tell,
+ * and the fd must stay open until then. */
+int gm_keep_withdraw(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, void *user);
+
+/* Whether the keeper has all that was deposited. */
+bool gm_keep_is_ready(const struct gm_keep *keep);
+
+struct gm_keep_state {
+	bool ready;
+	pid_t pid; /* of the keeper; 0: there is none now */
+	uint64_t items, capacity;
+	uint64_t waiting;  /* items that are not in the keeper yet */
+	uint64_t restarts; /* how often the keeper was lost */
+	uint64_t lost;     /* items that it could not take */
+	uint64_t ready_ns,
+		lost_ns; /* when it had everything last, and when it died last; 0: never */
+	struct gm_records_state ledger;
+	const char *path;
+};
+void gm_keep_get_state(const struct gm_keep *keep, struct gm_keep_state *ret);
+
+#endif

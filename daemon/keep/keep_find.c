@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds the keeper. Whoever else could listen in its place would be given every client's memory, so
+ * both the socket and the process at its other end must belong to this user or to root.
+ */
+#include "daemon/keep/keep_find.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/limits.h"
+
+static int keep_find_refuse(
+	const char *path, const char *what, uid_t uid, char why[GM_KEEP_FIND_WHY])
+{
+	snprintf(why, GM_KEEP_FIND_WHY,
+		"%.300s: %s belongs to uid %u, and not to this daemon's user; end it and remove the "
+		"socket",
+		path, what, (unsigned int)uid);
+	return -EPERM;
+}
+
+static bool keep_find_is_ours(uid_t uid)
+{
+	return uid == geteuid() || uid == 0;
+}
+
+/* Opens the socket's folder, so that its path may be longer than a socket's address. */
+static int keep_find_folder(const char *path, int *ret_folder, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/');
+	GM_AUTO_FREE char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	if (!folder)
+		return -ENOMEM;
+	int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_folder = fd;
+	*ret_name = slash ? slash + 1 : path;
+	return 0;
+}
+
+static int keep_find_connect(int folder, const char *name, int *ret_socket)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int n = snprintf(
+		address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", folder, name);
+	if (n < 0 || (size_t)n >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+
+	GM_AUTO_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		if (errno != EINTR)
+			return -errno;
+	*ret_socket = gm_steal_fd(&fd);
+	return 0;
+}
+
+int gm_keep_find(const char *path, int *ret_socket, pid_t *ret_pid, char why[GM_KEEP_FIND_WHY])
+{
+	GM_AUTO_FD int folder = -1;
+	GM_AUTO_FD int fd = -1;
+	const char *name = NULL;
+	struct stat st;
+	struct ucred who;
+	socklen_t n = sizeof(who);
+
+	int r = keep_find_folder(path, &folder, &name);
+	if (r == 0 && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		r = -errno;
+	if (r == 0 && !keep_find_is_ours(st.st_uid))
+		return keep_find_refuse(path, "the keeper's socket", st.st_uid, why);
+	if (r == 0)
+		r = keep_find_connect(folder, name, &fd);
+	if (r < 0) {
+		snprintf(why, GM_KEEP_FIND_WHY, "%.300s: no keeper listens there: %s", path,
+			strerror(-r));
+		return r;
+	}
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
+		return -errno;
+	if (!keep_find_is_ours(who.uid))
+		return keep_find_refuse(path, "the process that listens", who.uid, why);
+	*ret_socket = gm_steal_fd(&fd);
+	*ret_pid = who.pid;
+	return 0;
+}
+
+int gm_keep_find_start(const char *program, const char *path, pid_t *ret_pid)
+{
+	char *const argv[] = {(char *)"gpumem-keeper", (char *)"--background", (char *)"--socket",
+		(char *)path, NULL};
+	posix_spawnattr_t attributes;
+	sigset_t none, all;
+
+	/* Signals are as for any new program, whatever this process blocks or ignores. */
+	sigemptyset(&none);
+	sigfillset(&all);
+	sigdelset(&all, SIGKILL);
+	sigdelset(&all, SIGSTOP);
+	int r = posix_spawnattr_init(&attributes);
+	if (r)
+		return -r;
+	posix_spawnattr_setflags(
+		&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	r = posix_spawn(ret_pid, program, NULL, &attributes, argv, environ);
+	posix_spawnattr_destroy(&attributes);
+	return -r;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_KEEP_FIND_H
+#define GM_DAEMON_KEEP_FIND_H
+
+#include <sys/types.h>
+
+/* Finding the keeper: its socket, who is behind it, and its program. Never waits. */
+
+#define GM_KEEP_FIND_WHY 512
+
+/*
+ * Connects to the keeper. The result is CLOEXEC. On error, returns a negative errno, and why tells a
+ * person the cause and the remedy:
+ *   -ENOENT, -ECONNREFUSED   nobody listens there
+ *   -EPERM                   the socket, or the process that listens, belongs to another user
+ */
+int gm_keep_find(const char *path, int *ret_socket, pid_t *ret_pid, char why[GM_KEEP_FIND_WHY]);
+
+/*
+ * Starts a keeper that listens on this path. The process that this makes ends as soon as the keeper
+ * listens, in a session of its own, or has failed: the caller waits for it (waitpid()).
+ */
+int gm_keep_find_start(const char *program, const char *path, pid_t *ret_pid);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_KEEP_PRIVATE_H
+#define GM_DAEMON_KEEP_PRIVATE_H
+
+/* For the files of daemon/keep that are one object: keep.c, keep_item.c and keep_link.c. */
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#include "daemon/keep/keep.h"
+#include "daemon/keep/keep_find.h"
+
+/* How soon to look again for a keeper that is starting. */
+#define GM_KEEP_STARTING_MS 5
+
+struct gm_keep_key {
+	uint64_t id;
+	uint64_t kind;
+};
+
+struct gm_keep_item {
+	struct gm_keep_key key;
+	int fd;
+	void *user;
+	uint32_t unconfirmed; /* how often the keeper was asked to close it, and has not answered */
+	bool owned;           /* the fd is ours: nobody has claimed it */
+	bool held;            /* the keeper has a copy, or has it in its socket */
+	bool queued;          /* something is to be sent */
+	bool closing;         /* the keeper is to close it; otherwise it is to be deposited */
+	bool silent;          /* nobody wants to know when it is closed */
+	bool awaited;         /* somebody was told to wait for the deposit */
+	struct gm_keep_item *prev, *next; /* of the queue */
+	UT_hash_handle hh;
+};
+
+/* One connection. It is freed when the loop has closed its handle. */
+struct gm_keep_link {
+	uv_poll_t poll;
+	struct gm_keep *keep;
+	int socket;
+};
+
+enum gm_keep_phase { KEEP_AWAY, KEEP_GREETING, KEEP_CONNECTED };
+
+struct gm_keep {
+	uv_loop_t *loop;
+	char *path, *program;
+	const struct gm_keep_events *events;
+	void *ctx;
+	uv_timer_t retry;
+	struct gm_keep_link *link;
+	enum gm_keep_phase phase;
+	pid_t pid;     /* the keeper's */
+	pid_t starter; /* the process that starts one; 0: none */
+	bool opening;  /* gm_keep_open() is under way: items are new to us */
+	bool busy;     /* the keeper said that it has another daemon */
+	bool ready;
+	bool said_away, said_trouble; /* the log says so */
+
+	struct gm_keep_item *items, *queue;
+	struct gm_records *records;
+	uint64_t capacity, waiting, restarts, lost, ready_ns, lost_ns;
+};
+
+/* ---- keep_item.c: what is, or is to be, in the keeper */
+
+struct gm_keep_item *gm_keep_item_find(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id);
+/* Returns NULL if there is no memory. */
+struct gm_keep_item *gm_keep_item_add(
+	struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, int fd);
+/* Something is to be sent about the item, or nothing any more. */
+void gm_keep_item_enqueue(struct gm_keep *keep, struct gm_keep_item *item);
+void gm_keep_item_dequeue(struct gm_keep *keep, struct gm_keep_item *item);
+void gm_keep_item_drop(struct gm_keep *keep, struct gm_keep_item *item);
+
+/* ---- keep_link.c: the connection */
+
+/* Connects and says hello. Errors are those of gm_keep_find(). */
+int gm_keep_link_open(struct gm_keep *keep, char why[GM_KEEP_FIND_WHY]);
+/* Whether the error says that nobody listens, so that a keeper should be started. */
+bool gm_keep_link_is_missing(int error);
+/* Starts a keeper, or looks whether the one that was started listens now. Returns 0, or a negative
+ * errno if it could not be started. */
+int gm_keep_link_start_keeper(struct gm_keep *keep, bool wait, char why[GM_KEEP_WHY]);
+/* Ends the connection. The caller says what becomes of the items. */
+void gm_keep_link_close(struct gm_keep *keep);
+/* Reads what is there. Returns a negative errno if the connection is of no use any more. */
+int gm_keep_link_receive(struct gm_keep *keep);
+/* Sends what the item needs now, or puts it into the queue. Returns 0 or GM_KEEP_E_WAIT. */
+int gm_keep_link_send(struct gm_keep *keep, struct gm_keep_item *item);
+/* From now on the loop reads from the connection; writable: and sends what is queued. */
+void gm_keep_link_poll(struct gm_keep *keep, bool writable);
+/* Tells that the keeper has everything, if that is so and was not before. */
+void gm_keep_link_check_ready(struct gm_keep *keep);
+
+#endif

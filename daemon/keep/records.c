@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records in a memfd. All room is allocated before it is touched: a write to a page that cannot be
+ * had would end the daemon (SIGBUS).
+ *
+ * Which copy of a slot is in force?
+ *   - A mark of 0 is a copy that was never used. A void mark is a copy whose writer died, or that was
+ *     erased. Otherwise the mark has a generation.
+ *   - A copy is sound if its checksum is right. Of two sound ones, the higher generation counts.
+ *   - Any other copy is damaged. Nobody knows whether it was the one in force, and going back to the
+ *     other could revive what was replaced. So the record is gone.
+ */
+#include "daemon/keep/records.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/arith.h"
+#include "common/cleanup.h"
+#include "common/memfd.h"
+
+#define RECORDS_MAGIC  UINT64_C(0x7265676d6d757067) /* "gpummger" */
+#define RECORDS_EXTENT 65536
+/* The address space that is set aside. The file never gets longer. */
+#define RECORDS_MAX (UINT64_C(1) << 30)
+/* Slots of an extent have numbers below this. */
+#define RECORDS_SLOT_BITS 8
+#define RECORDS_CLASSES   5
+/* Marks differ in many bits, so that damage does not turn one into another. */
+#define RECORDS_VOID       UINT64_C(0x3c5a000000000000)
+#define RECORDS_GENERATION UINT64_C(0xc3a5000000000000)
+#define RECORDS_TAG        UINT64_C(0xffff000000000000)
+
+struct records_header {
+	uint64_t magic;
+	uint32_t format;
+	uint32_t extent_bytes;
+	uint64_t checksum;
+	/* Written after an extent was added, so a shorter file is one that was cut. The checksum
+	 * does not cover it. */
+	_Atomic uint32_t extents;
+};
+
+/* The start of an extent. */
+struct records_extent {
+	uint32_t copy_bytes;
+	uint32_t number;
+	uint64_t checksum;
+	uint8_t padding[48];
+};
+
+struct records_copy {
+	_Atomic uint64_t mark;
+	uint64_t checksum;
+	uint64_t id;
+	uint32_t kind;
+	uint32_t size;
+	uint8_t bytes[] __attribute__((aligned(8)));
+};
+_Static_assert(sizeof(struct records_copy) == 32, "the same for every compiler");
+_Static_assert(sizeof(struct records_extent) == 64, "the same for every compiler");
+
+struct gm_records {
+	int fd;
+	uint8_t *file;
+	uint64_t bytes, most;
+	uint32_t n_extents; /* the header counts as one */
+	uint64_t records, damaged;
+	/* Places without a record, one stack per class. */
+	struct records_spare {
+		uint32_t *places;
+		size_t n, room;
+	} spare[RECORDS_CLASSES];
+};
+
+static uint32_t records_copy_bytes(unsigned int class)
+{
+	return UINT32_C(128) << class;
+}
+
+/* Every pool hit passes here. The factor is odd, so a change of one word always changes the sum. */
+#define RECORDS_FACTOR UINT64_C(0x9fb21c651e98df25)
+
+typedef uint64_t __attribute__((may_alias)) records_word;
+
+static uint64_t records_mix(uint64_t sum, uint64_t word)
+{
+	return (sum + word) * RECORDS_FACTOR;
+}
+
+static uint64_t records_sum(const struct records_copy *copy, uint64_t mark)
+{
+	/* The bytes are aligned to 8, and padded with zeros. */
+	const records_word *word = (const records_word *)copy->bytes;
+	const records_word *end = word + (copy->size + 7) / 8;
+	uint64_t sum = records_mix(RECORDS_MAGIC, mark);
+	sum = records_mix(sum, copy->id);
+	sum = records_mix(sum, (uint64_t)copy->kind << 32 | copy->size);
+	for (; word + 4 <= end; word += 4)
+		sum = records_mix(
+			records_mix(records_mix(records_mix(sum, word[0]), word[1]), word[2]),
+			word[3]);
+	for (; word < end; word++)
+		sum = records_mix(sum, *word);
+	return sum ^ sum >> 32;
+}
+
+static uint64_t records_extent_sum(const struct records_extent *extent)
+{
+	return records_mix(records_mix(RECORDS_MAGIC, extent->copy_bytes), extent->number);
+}
+
+static uint64_t records_header_sum(const struct records_header *header)
+{
+	return records_mix(records_mix(header->magic, header->format), header->extent_bytes);
+}
+
+/* ---- places */
+
+static struct records_header *records_get_header(const struct gm_records *records)
+{
+	return (struct records_header *)records->file;
+}
+
+static struct records_extent *records_get_extent(const struct gm_records *records, uint32_t number)
+{
+	return (struct records_extent *)(records->file + (uint64_t)number * RECORDS_EXTENT);
+}
+
+static uint32_t records_slot_count(const struct records_extent *extent)
+{
+	return (RECORDS_EXTENT - (uint32_t)sizeof(*extent)) / (2 * extent->copy_bytes);
+}
+
+static struct records_copy *records_get_copy(
+	const struct records_extent *extent, uint32_t slot, unsigned int which)
+{
+	return (struct records_copy *)((uint8_t *)extent + sizeof(*extent) +
+				       (uint64_t)(2 * slot + which) * extent->copy_bytes);
+}
+
+static bool records_extent_is_sound(const struct records_extent *extent, uint32_t number)
+{
+	uint32_t n = extent->copy_bytes;
+	return extent->number == number && extent->checksum == records_extent_sum(extent) &&
+	       n >= records_copy_bytes(0) && n <= records_copy_bytes(RECORDS_CLASSES - 1) &&
+	       !(n & (n - 1));
+}
+
+static unsigned int records_class_of(const struct records_extent *extent)
+{
+	return (unsigned int)__builtin_ctz(extent->copy_bytes) - 7;
+}
+
+/* There is room: an extent's places are allocated with it. */
+static void records_put_spare(struct gm_records *records, unsigned int class, uint32_t place)
+{
+	struct records_spare *spare = &records->spare[class];
+	spare->places[spare->n++] = place;
+}
+
+static int records_make_room(struct gm_records *records, unsigned int class, uint32_t more)
+{
+	struct records_spare *spare = &records->spare[class];
+	uint32_t *places = realloc(spare->places, (spare->room + more) * sizeof(*places));
+	if (!places)
+		return -ENOMEM;
+	spare->places = places;
+	spare->room += more;
+	return 0;
+}
+
+/* Allocates the file up to this length. */
+static int records_allocate(struct gm_records *records, uint64_t bytes)
+{
+	if (bytes > records->most)
+		return -ENOSPC;
+	if (fallocate(records->fd, 0, (off_t)records->bytes, (off_t)(bytes - records->bytes)) < 0)
+		return errno == EFBIG ? -ENOSPC : -errno;
+	records->bytes = bytes;
+	return 0;
+}
+
+static void records_format_extent(struct gm_records *records, uint32_t number, unsigned int class)
+{
+	struct records_extent *extent = records_get_extent(records, number);
+	memset(extent, 0, RECORDS_EXTENT);
+	extent->number = number;
+	extent->copy_bytes = records_copy_bytes(class);
+	extent->checksum = records_extent_sum(extent);
+	for (uint32_t slot = records_slot_count(extent); slot-- > 0;)
+		records_put_spare(records, class, number << RECORDS_SLOT_BITS | slot);
+}
+
+static int records_add_extent(struct gm_records *records, unsigned int class)
+{
+	uint32_t number = records->n_extents;
+	int r = records_make_room(records, class, 1 << RECORDS_SLOT_BITS);
+	if (r == 0)
+		r = records_allocate(records, (uint64_t)(number + 1) * RECORDS_EXTENT);
+	if (r < 0)
+		return r;
+	records->n_extents = number + 1;
+	records_format_extent(records, number, class);
+	atomic_store_explicit(
+		&records_get_header(records)->extents, records->n_extents, memory_order_release);
+	return 0;
+}
+
+/* ---- reading */
+
+enum records_state { RECORDS_EMPTY, RECORDS_SOUND, RECORDS_DAMAGED };
+
+/* The generation of a copy; 0: it has none. */
+static uint64_t records_generation(const struct records_copy *copy)
+{
+	uint64_t mark = atomic_load_explicit(&copy->mark, memory_order_acquire);
+	return (mark & RECORDS_TAG) == RECORDS_GENERATION ? mark & ~RECORDS_TAG : 0;
+}
+
+static enum records_state records_judge_copy(
+	const struct records_extent *extent, const struct records_copy *copy)
+{
+	uint64_t mark = atomic_load_explicit(&copy->mark, memory_order_acquire);
+	if (mark == 0 || mark == RECORDS_VOID)
+		return RECORDS_EMPTY;
+	if (!records_generation(copy) ||
+		copy->size > extent->copy_bytes - sizeof(struct records_copy) ||
+		copy->checksum != records_sum(copy, mark))
+		return RECORDS_DAMAGED;
+	return RECORDS_SOUND;
+}
+
+/* Finds the copy in force. The comment at the top has the rules. */
+static enum records_state records_judge(
+	const struct records_extent *extent, uint32_t slot, struct records_copy **ret_copy)
+{
+	struct records_copy *copy = records_get_copy(extent, slot, 0);
+	struct records_copy *other = records_get_copy(extent, slot, 1);
+	enum records_state state = records_judge_copy(extent, copy);
+	enum records_state others = records_judge_copy(extent, other);
+
+	if (state == RECORDS_DAMAGED || others == RECORDS_DAMAGED)
+		return RECORDS_DAMAGED;
+	if (state == RECORDS_EMPTY && others == RECORDS_EMPTY)
+		return RECORDS_EMPTY;
+	*ret_copy = records_generation(other) > records_generation(copy) ? other : copy;
+	return RECORDS_SOUND;
+}
+
+/* Takes stock of an extent: places without a record, and damaged ones, which are emptied. */
+static void records_read_extent(struct gm_records *records, uint32_t number)
+{
+	struct records_extent *extent = records_get_extent(records, number);
+	unsigned int class = records_class_of(extent);
+
+	for (uint32_t slot = records_slot_count(extent); slot-- > 0;) {
+		struct records_copy *copy;
+		enum records_state state = records_judge(extent, slot, &copy);
+		records->records += state == RECORDS_SOUND;
+		if (state == RECORDS_SOUND)
+			continue;
+		if (state == RECORDS_DAMAGED) {
+			records->damaged++;
+			memset(records_get_copy(extent, slot, 0), 0,
+				2 * (size_t)extent->copy_bytes);
+		}
+		records_put_spare(records, class, number << RECORDS_SLOT_BITS | slot);
+	}
+}
+
+static bool records_is_zero(const void *bytes, size_t n)
+{
+	const uint8_t *at = bytes;
+	return !at[0] && !memcmp(at, at + 1, n - 1);
+}
+
+static int records_read_extents(struct gm_records *records)
+{
+	for (uint32_t i = 1; i < records->n_extents; i++) {
+		struct records_extent *extent = records_get_extent(records, i);
+		bool sound = records_extent_is_sound(extent, i);
+		unsigned int class = sound ? records_class_of(extent) : 0;
+		int r = records_make_room(records, class, 1 << RECORDS_SLOT_BITS);
+		if (r < 0)
+			return r;
+		if (sound) {
+			records_read_extent(records, i);
+			continue;
+		}
+
+		/* The writer may have died before it used the extent. */
+		records->damaged += !records_is_zero(extent, RECORDS_EXTENT);
+		records_format_extent(records, i, class);
+	}
+	return 0;
+}
+
+void gm_records_each(
+	const struct gm_records *records, uint32_t kind, gm_records_visit visit, void *ctx)
+{
+	for (uint32_t i = 1; i < records->n_extents; i++) {
+		const struct records_extent *extent = records_get_extent(records, i);
+		uint32_t n = records_slot_count(extent);
+		for (uint32_t slot = 0; slot < n; slot++) {
+			struct records_copy *copy;
+			if (records_judge(extent, slot, &copy) == RECORDS_SOUND &&
+				(!kind || copy->kind == kind))
+				visit(ctx, copy->kind, copy->id, i << RECORDS_SLOT_BITS | slot,
+					copy->bytes, copy->size);
+		}
+	}
+}
+
+/* ---- writing */
+
+/* Writes the copy that is not in force, and puts it into force. */
+static void records_commit(const struct records_extent *extent, uint32_t slot, uint32_t kind,
+	uint64_t id, const void *bytes, uint32_t size)
+{
+	struct records_copy *copy = records_get_copy(extent, slot, 0);
+	struct records_copy *other = records_get_copy(extent, slot, 1);
+	uint64_t generation = records_generation(copy);
+	uint64_t newest = records_generation(other);
+	if (generation > newest) {
+		copy = other;
+		newest = generation;
+	}
+
+	/* The copy is out of force while it is written. */
+	atomic_store_explicit(&copy->mark, RECORDS_VOID, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	copy->id = id;
+	copy->kind = kind;
+	copy->size = size;
+	memcpy(copy->bytes, bytes, size);
+	if (size % 8)
+		memset(copy->bytes + size, 0, 8 - size % 8);
+	uint64_t mark = RECORDS_GENERATION | (newest + 1);
+	copy->checksum = records_sum(copy, mark);
+	atomic_store_explicit(&copy->mark, mark, memory_order_release);
+}
+
+int gm_records_write(struct gm_records *records, uint32_t kind, uint64_t id, uint32_t *place,
+	const void *bytes, size_t size)
+{
+	unsigned int class = 0;
+
+	if (!size || size > GM_RECORDS_BYTES)
+		return -EMSGSIZE;
+	if (*place) {
+		const struct records_extent *extent =
+			records_get_extent(records, *place >> RECORDS_SLOT_BITS);
+		if (size > extent->copy_bytes - sizeof(struct records_copy))
+			return -EMSGSIZE;
+		records_commit(extent, *place & ((1 << RECORDS_SLOT_BITS) - 1), kind, id, bytes,
+			(uint32_t)size);
+		return 0;
+	}
+
+	while (size > records_copy_bytes(class) - sizeof(struct records_copy))
+		class ++;
+	struct records_spare *spare = &records->spare[class];
+	if (!spare->n) {
+		int r = records_add_extent(records, class);
+		if (r < 0)
+			return r;
+	}
+
+	uint32_t taken = spare->places[--spare->n];
+	records_commit(records_get_extent(records, taken >> RECORDS_SLOT_BITS),
+		taken & ((1 << RECORDS_SLOT_BITS) - 1), kind, id, bytes, (uint32_t)size);
+	records->records++;
+	*place = taken;
+	return 0;
+}
+
+void gm_records_erase(struct gm_records *records, uint32_t *place)
+{
+	if (!*place)
+		return;
+
+	const struct records_extent *extent =
+		records_get_extent(records, *place >> RECORDS_SLOT_BITS);
+	uint32_t slot = *place & ((1 << RECORDS_SLOT_BITS) - 1);
+	struct records_copy *copy = records_get_copy(extent, slot, 0);
+	struct records_copy *other = records_get_copy(extent, slot, 1);
+	if (records_generation(other) < records_generation(copy)) {
+		struct records_copy *swap = copy;
+		copy = other;
+		other = swap;
+	}
+
+	/* The one in force goes last: otherwise the older one would be in force in between. */
+	atomic_store_explicit(&copy->mark, RECORDS_VOID, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	atomic_store_explicit(&other->mark, RECORDS_VOID, memory_order_release);
+	records_put_spare(records, records_class_of(extent), *place);
+	records->records--;
+	*place = 0;
+}
+
+/* ---- the file */
+
+static int records_map(struct gm_records *records)
+{
+	void *file = mmap(NULL, records->most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+		records->fd, 0);
+	if (file == MAP_FAILED)
+		return -errno;
+	records->file = file;
+	return 0;
+}
+
+static struct gm_records *records_alloc(uint64_t most)
+{
+	struct gm_records *records = calloc(1, sizeof(*records));
+	if (!records)
+		return NULL;
+	records->fd = -1;
+	records->most = most && most < RECORDS_MAX ? most : RECORDS_MAX;
+	records->n_extents = 1;
+	return records;
+}
+
+int gm_records_new(uint64_t most, struct gm_records **ret_records, char why[GM_RECORDS_WHY])
+{
+	struct gm_records *records = records_alloc(most);
+	int r = records ? 0 : -ENOMEM;
+	if (r == 0)
+		r = gm_memfd_create("gpumemd-ledger", 0, &records->fd);
+	if (r == 0)
+		r = records_allocate(records, RECORDS_EXTENT);
+	if (r == 0)
+		r = records_map(records);
+	/* A file that got shorter would end the daemon. */
+	if (r == 0 && fcntl(records->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+		r = -errno;
+	if (r < 0) {
+		snprintf(why, GM_RECORDS_WHY,
+			"the ledger: there is no room for it in memory: %s; free some memory or raise "
+			"MemoryMax=",
+			strerror(-r));
+		gm_records_free(records);
+		return r;
+	}
+
+	struct records_header *header = records_get_header(records);
+	header->format = GM_RECORDS_FORMAT;
+	header->extent_bytes = RECORDS_EXTENT;
+	header->magic = RECORDS_MAGIC;
+	header->checksum = records_header_sum(header);
+	*ret_records = records;
+	return 0;
+}
+
+static int records_check_header(const struct gm_records *records, char why[GM_RECORDS_WHY])
+{
+	const struct records_header *header = records_get_header(records);
+
+	/* Of a newer format nothing else is known. */
+	if (header->magic == RECORDS_MAGIC && header->format > GM_RECORDS_FORMAT) {
+		snprintf(why, GM_RECORDS_WHY,
+			"the ledger was written by a newer gpumemd (format %u, and this one reads up "
+			"to %u)",
+			header->format, GM_RECORDS_FORMAT);
+		return -EPROTONOSUPPORT;
+	}
+	if (header->magic != RECORDS_MAGIC || header->extent_bytes != RECORDS_EXTENT ||
+		header->checksum != records_header_sum(header)) {
+		snprintf(why, GM_RECORDS_WHY, "the ledger: its header is damaged");
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+/* How many extents were cut off the end of the file. */
+static uint64_t records_count_missing(const struct gm_records *records)
+{
+	struct records_header *header = records_get_header(records);
+	uint32_t extents = atomic_load_explicit(&header->extents, memory_order_acquire);
+	uint64_t missing = gm_minus(extents, records->n_extents);
+	atomic_store_explicit(&header->extents, records->n_extents, memory_order_release);
+	return missing;
+}
+
+static int records_check_size(struct gm_records *records, char why[GM_RECORDS_WHY])
+{
+	struct stat st;
+	if (fstat(records->fd, &st) < 0)
+		return -errno;
+
+	uint64_t bytes = (uint64_t)st.st_size;
+	if (!S_ISREG(st.st_mode) || bytes < sizeof(struct records_header) || bytes > RECORDS_MAX) {
+		snprintf(why, GM_RECORDS_WHY, "the ledger: its file is not one, or was truncated");
+		return -EBADMSG;
+	}
+
+	/* An extent that was cut in the middle is damaged. Holes would be allocated when they are touched, and that can fail. */
+	records->damaged += bytes % RECORDS_EXTENT != 0;
+	return records_allocate(
+		records, (bytes + RECORDS_EXTENT - 1) / RECORDS_EXTENT * RECORDS_EXTENT);
+}
+
+int gm_records_open(int fd, struct gm_records **ret_records, char why[GM_RECORDS_WHY])
+{
+	struct gm_records *records = records_alloc(0);
+	int r = records ? 0 : -ENOMEM;
+	snprintf(why, GM_RECORDS_WHY, "the ledger cannot be read");
+	if (r == 0) {
+		records->fd = fd;
+		r = records_check_size(records, why);
+	}
+	if (r == 0)
+		r = records_map(records);
+	if (r == 0)
+		r = records_check_header(records, why);
+	if (r == 0) {
+		records->n_extents = (uint32_t)(records->bytes / RECORDS_EXTENT);
+		records->damaged += records_count_missing(records);
+		r = records_read_extents(records);
+	}
+	if (r < 0) {
+		if (records)
+			records->fd = -1; /* it stays the caller's */
+		gm_records_free(records);
+		return r;
+	}
+	*ret_records = records;
+	return 0;
+}
+
+void gm_records_free(struct gm_records *records)
+{
+	if (!records)
+		return;
+	if (records->file)
+		munmap(records->file, records->most);
+	for (unsigned int i = 0; i < RECORDS_CLASSES; i++)
+		free(records->spare[i].places);
+	gm_close(records->fd);
+	free(records);
+}
+
+int gm_records_fd(const struct gm_records *records)
+{
+	return records->fd;
+}
+
+void gm_records_get_state(const struct gm_records *records, struct gm_records_state *ret)
+{
+	*ret = (struct gm_records_state){
+		.records = records->records,
+		.damaged = records->damaged,
+		.bytes = records->bytes,
+	};
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_KEEPER_KEEPER_H
+#define GM_KEEPER_KEEPER_H
+
+#include <stdbool.h>
+
+/*
+ * This folder is gpumem-keeper: it holds file descriptors for the daemon while the daemon is away,
+ * and gives them back to the next one. It must never know what they are for, nor include anything of
+ * the daemon's.
+ *
+ * It serves one daemon at a time: a process of its own uid, or of root. A connection of anybody else
+ * is closed without a word.
+ */
+struct gm_keeper;
+
+/*
+ * Listens on this path, with mode 0600. A socket that a dead keeper left there is removed. On error,
+ * returns a negative errno, and why names the cause and the remedy; -EADDRINUSE: another keeper
+ * has the path.
+ */
+#define GM_KEEPER_WHY 512
+int gm_keeper_new(const char *path, struct gm_keeper **ret_keeper, char why[GM_KEEPER_WHY]);
+/* Removes the socket. keeper may be NULL. */
+void gm_keeper_free(struct gm_keeper *keeper);
+
+/*
+ * Serves until there is nothing left to do. Returns 0. It ends
+ *   - when a byte can be read from the descriptor stop;
+ *   - when the daemon says that nothing is worth keeping, unless stays is set;
+ *   - when no daemon is connected, and none could find it: its socket is gone.
+ */
+int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_FAKE_LEDGER_H
+#define GM_TESTS_FAKE_LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/core/core.h"
+#include "tests/unit/core/fake_core.h"
+
+/*
+ * A ledger in plain memory, and the keeper's half of the story: which chunks exist. The death of a
+ * daemon is a ledger that stops: from that write on it takes no more notice of the core, which can then
+ * be taken down at leisure.
+ */
+#define FAKE_RECORD_BYTES 2016
+
+struct fake_record {
+	uint32_t kind; /* 0: free */
+	uint64_t id;
+	size_t size, room;
+	uint64_t bytes[FAKE_RECORD_BYTES / 8];
+};
+
+struct fake_kept {
+	uint64_t id, bytes;
+	uint32_t device;
+	bool gone;
+};
+
+struct fake_ledger {
+	struct fake_record *records; /* by place - 1 */
+	size_t n, room;
+	uint64_t writes;  /* and erasures */
+	uint64_t stop_at; /* the daemon dies before this write; 0: never */
+	bool stopped;
+	bool full; /* there is no room for a new record */
+	uint64_t last_id;
+	struct fake_kept *kept;
+	size_t n_kept;
+};
+
+void fake_ledger_deinit(struct fake_ledger *ledger);
+/* Above all ids in the ledger. */
+uint64_t fake_ledger_last_id(const struct fake_ledger *ledger);
+int fake_ledger_record(struct fake_ledger *ledger, uint32_t kind, uint64_t id, uint32_t *place,
+	const void *bytes, size_t size);
+void fake_ledger_erase(struct fake_ledger *ledger, uint32_t *place);
+void fake_ledger_created(struct fake_ledger *ledger, const struct gm_chunk *chunk);
+void fake_ledger_destroyed(struct fake_ledger *ledger, const struct gm_chunk *chunk);
+/* The nth record of a kind, from 0; NULL: there are fewer. */
+struct fake_record *fake_ledger_find(struct fake_ledger *ledger, uint32_t kind, size_t n);
+size_t fake_ledger_count(const struct fake_ledger *ledger, uint32_t kind);
+
+/* A session with both of its records. */
+struct gm_session *fake_ledger_join(
+	struct fake_core *fake, uid_t uid, const char *unit, uint8_t ret_token[GM_TOKEN_BYTES]);
+void fake_ledger_leave(struct fake_core *fake, struct gm_session *session, bool died);
+
+/*
+ * The daemon dies, and another one takes over: takes down the core of fake, makes another one with the
+ * same devices, and adopts. strict: a chunk that was adopted must exist.
+ */
+void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_info *devices,
+	uint32_t n_devices, bool strict, struct gm_adopt_result *ret_result);
+
+/* The books: a line for each session, lease, chunk, opened lease, share and limit, in order. */
+struct fake_books {
+	char (*lines)[256];
+	size_t n;
+};
+void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books);
+void fake_books_deinit(struct fake_books *books);
+bool fake_books_has(const struct fake_books *books, const char *line);
+/* Fails the test unless they are equal. */
+void fake_books_equal(const struct fake_books *a, const struct fake_books *b);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may be behind the keeper's socket, and whom the keeper talks to. */
+#include "daemon/keep/keep_find.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "common/seqpacket.h"
+#include "tests/unit/keep/keep_fixture.h"
+
+#define NOBODY 65534
+
+/* Listens on the path. */
+static int listen_on(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	strcpy(address.sun_path, path);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 4), 0);
+	return fd;
+}
+
+static void expect_foreign(const char *path, const char *words)
+{
+	char why[GM_KEEP_FIND_WHY] = "";
+	int fd = -1;
+	pid_t pid;
+	int r = gm_keep_find(path, &fd, &pid, why);
+	ck_assert_msg(r == -EPERM, "%d: %s", r, why);
+	ck_assert_msg(strstr(why, words) && strstr(why, "uid 65534"), "%s", why);
+	ck_assert_int_eq(fd, -1);
+}
+
+START_TEST(a_socket_of_another_user_is_refused)
+{
+	char path[256];
+	world_scratch(path);
+	int fd = listen_on(path);
+	ck_assert_int_eq(chown(path, NOBODY, NOBODY), 0);
+	expect_foreign(path, "the keeper's socket belongs to");
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_process_of_another_user_is_refused)
+{
+	char path[256];
+	int ready[2], status;
+	char byte;
+
+	world_scratch(path);
+	*strrchr(path, '/') = '\0';
+	ck_assert_int_eq(chmod(path, 0777), 0);
+	strcat(path, "/keeper");
+	ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+			_exit(1);
+		listen_on(path);
+		if (write(ready[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+	}
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	/* It gave the socket's file away, and still listens. */
+	ck_assert_int_eq(chown(path, 0, 0), 0);
+	expect_foreign(path, "the process that listens belongs to");
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+}
+END_TEST
+
+START_TEST(the_keeper_says_nothing_to_another_user)
+{
+	struct keep_world world;
+	char path[256];
+	int status, fd = world_memory(1);
+
+	world_scratch(path);
+	world_open(&world, path);
+	ck_assert_int_eq(gm_keep_deposit(world.keep, GM_KEEP_CHUNK, 1, fd, NULL), 0);
+	world_close(&world, false);
+	*strrchr(path, '/') = '\0';
+	ck_assert_int_eq(chmod(path, 0755), 0);
+	strcat(path, "/keeper");
+	struct stat st;
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0600);
+	/* As if somebody had opened it to all. */
+	ck_assert_int_eq(chmod(path, 0666), 0);
+
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		struct gm_keeper_message hello = {.verb = GM_KEEPER_HELLO, .value = 1}, answer;
+		struct pollfd p = {.events = POLLIN};
+		struct gm_packet_in packet;
+		if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+			_exit(1);
+		if (gm_seqpacket_connect(path, 10000, &p.fd) < 0)
+			_exit(2);
+		(void)gm_seqpacket_send(p.fd, &hello, sizeof(hello), NULL, 0);
+		poll(&p, 1, -1);
+		_exit(gm_seqpacket_receive(p.fd, &answer, sizeof(answer), &packet) == -EPIPE ? 0
+											     : 3);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+
+	/* The daemon still finds what it left. */
+	world_open(&world, path);
+	ck_assert_int_eq(gm_keep_claim(world.keep, GM_KEEP_CHUNK, 1, &status), 0);
+	close(status);
+	close(fd);
+	world_close(&world, true);
+}
+END_TEST
+
+START_TEST(a_path_longer_than_an_address_is_no_obstacle)
+{
+	struct keep_world world;
+	char path[512], word[60];
+
+	gm_scratch_folder(path, 200);
+	memset(word, 'd', sizeof(word) - 1);
+	word[sizeof(word) - 1] = '\0';
+	for (int i = 0; i < 3; i++) {
+		strcat(path, "/");
+		strcat(path, word);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+	}
+	strcat(path, "/keeper");
+	world_open(&world, path);
+	world_close(&world, true);
+}
+END_TEST
+
+START_TEST(a_file_that_is_no_socket_is_left_alone)
+{
+	char path[256];
+	char why[GM_KEEP_FIND_WHY];
+	int fd = -1;
+	pid_t pid;
+
+	world_scratch(path);
+	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	ck_assert_int_lt(gm_keep_find(path, &fd, &pid, why), 0);
+	struct keep_world world;
+	struct gm_keep_options options = {.path = path, .program = world_keeper(), .wait_ms = 50};
+	ck_assert_int_eq(world_try(&world, &options), -ECHILD);
+	uv_run(&world.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	ck_assert_int_eq(uv_loop_close(&world.loop), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("keep_find");
+	TCase *tc = tcase_create("keep_find");
+	if (GM_TAP_WITH_USERS(a_socket_of_another_user_is_refused))
+		tcase_add_test(tc, a_socket_of_another_user_is_refused);
+	if (GM_TAP_WITH_USERS(a_process_of_another_user_is_refused))
+		tcase_add_test(tc, a_process_of_another_user_is_refused);
+	if (GM_TAP_WITH_USERS(the_keeper_says_nothing_to_another_user))
+		tcase_add_test(tc, the_keeper_says_nothing_to_another_user);
+	tcase_add_test(tc, a_path_longer_than_an_address_is_no_obstacle);
+	tcase_add_test(tc, a_file_that_is_no_socket_is_left_alone);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
