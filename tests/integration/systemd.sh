@@ -239,13 +239,13 @@ came_back() {
 the_watchdog_restarts_a_daemon_that_hangs() {
 	local from pid
 	from=$(next_line events) pid=$(property MainPID)
-	kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid"
+	[ "$pid" != 0 ] && kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid"
 }
 
 a_killed_daemon_is_started_again() {
 	local from pid
 	from=$(next_line events) pid=$(property MainPID)
-	kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
+	[ "$pid" != 0 ] && kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
 }
 
 keeper_pid() { property MainPID gpumemd-keeper.service; }
@@ -253,7 +253,7 @@ keeper_pid() { property MainPID gpumemd-keeper.service; }
 the_keeper_goes_on_when_the_daemon_dies_or_stops() {
 	local from pid keeper
 	keeper=$(keeper_pid) from=$(next_line events) pid=$(property MainPID)
-	[ "$keeper" != 0 ] && kill -KILL "$pid" && came_back "$from" "$pid" && expect "the keeper" "$(keeper_pid)" "$keeper" &&
+	[ "$keeper" != 0 ] && [ "$pid" != 0 ] && kill -KILL "$pid" && came_back "$from" "$pid" && expect "the keeper" "$(keeper_pid)" "$keeper" &&
 		systemctl restart gpumemd.service && expect "the keeper" "$(keeper_pid)" "$keeper" &&
 		systemctl stop gpumemd.service 2>/dev/null && expect "the keeper" "$(keeper_pid)" "$keeper" &&
 		systemctl start gpumemd.service && status_works
@@ -267,7 +267,7 @@ a_killed_keeper_is_started_again_and_gets_everything() {
 	pid=$(property MainPID)
 	for i in 1 2 3 4 5 6 7 8; do
 		from=$(next_line log)
-		kill -KILL "$(keeper_pid)" && await log "$from" 'the keeper is back .* has everything again' >/dev/null || return 1
+		[ "$(keeper_pid)" != 0 ] && kill -KILL "$(keeper_pid)" && await log "$from" 'the keeper is back .* has everything again' >/dev/null || return 1
 	done
 	expect "the daemon" "$(property MainPID)" "$pid" && expect "keeper_ready" "$(figure keeper_ready)" true &&
 		expect "keeper_pid" "$(figure keeper_pid)" "$(keeper_pid)"
@@ -278,12 +278,12 @@ what_clients_hold_is_known_after_each_of_these() {
 	hold 64998 64 || return 1
 	before=$(figure leases)
 	from=$(next_line events) pid=$(property MainPID)
-	kill -KILL "$pid" && came_back "$from" "$pid" && expect "leases after a kill" "$(figure leases)" "$before" &&
+	[ "$pid" != 0 ] && kill -KILL "$pid" && came_back "$from" "$pid" && expect "leases after a kill" "$(figure leases)" "$before" &&
 		systemctl restart gpumemd.service && expect "leases after a restart" "$(figure leases)" "$before" &&
 		systemctl stop gpumemd.service 2>/dev/null && systemctl start gpumemd.service &&
 		expect "leases after a stop and a start" "$(figure leases)" "$before" || status=1
 	from=$(next_line events) pid=$(property MainPID)
-	kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid" &&
+	[ "$pid" != 0 ] && kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid" &&
 		expect "leases after the watchdog" "$(figure leases)" "$before" || status=1
 	let_go
 	return "$status"
@@ -304,7 +304,7 @@ what_somebody_stored_does_not_keep_it_from_starting() {
 		expect "what is stored" "$(property NFileDescriptorStore)" 2 || status=1
 	if [ "$status" = 0 ]; then
 		from=$(next_line events) log_from=$(next_line log) pid=$(property MainPID)
-		kill -KILL "$pid" && came_back "$from" "$pid" &&
+		[ "$pid" != 0 ] && kill -KILL "$pid" && came_back "$from" "$pid" &&
 			await log "$log_from" '2 descriptors passed by the service manager and not known here' >/dev/null || status=1
 	fi
 	rm "$conf" && systemctl daemon-reload && systemctl restart gpumemd.service && status_works || status=1
