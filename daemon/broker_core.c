@@ -123,8 +123,7 @@ static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
 	       broker->ops->in_use(broker->backend, &chunk->handle);
 }
 
-/* A client that returns thousands of chunks must not hold up the loop with as many calls of
- * open(). */
+/* A client that returns thousands of chunks must not hold up the loop with as many calls of open(). */
 static void broker_core_pooled(void *ctx, const struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
@@ -142,7 +141,7 @@ void gm_broker_on_turn(uv_prepare_t *turn)
 static void broker_core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
-	gm_worker_sample(broker->workers[device], gm_core_wants_attribution(broker->core, device));
+	gm_worker_sample(broker->workers[device]);
 }
 
 /* ---- what the device threads and the clock tell core */
@@ -174,36 +173,16 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 	gm_broker_check_idle(broker);
 }
 
-/* NVML takes milliseconds to list the processes, and many chunks may be destroyed one after
- * another. The next sample makes up for what is skipped here. */
-#define GM_BROKER_WHOSE_NS UINT64_C(100000000)
-
-/* Memory did not come back. Finds out soon whether it lingers, so that nobody gains anything by
- * having it counted late. */
-static void broker_ask_whose(struct gm_broker *broker, uint32_t device)
-{
-	uint64_t now = gm_clock_ns();
-	if (now - broker->whose_ns[device] < GM_BROKER_WHOSE_NS ||
-		!gm_core_wants_attribution(broker->core, device))
-		return;
-	broker->whose_ns[device] = now;
-	gm_worker_sample(broker->workers[device], true);
-}
-
 static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
-	uint32_t device = chunk->device;
-	bool stayed = chunk->job.stayed > 0;
 	if (!gm_broker_keep_failed(broker, chunk))
 		gm_core_destroyed(broker->core, chunk);
-	if (stayed)
-		broker_ask_whose(broker, device);
 	gm_broker_check_idle(broker);
 }
 
-static void broker_on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes,
-	const uint64_t *attributed, bool latest)
+static void broker_on_sampled(
+	void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
 {
 	struct gm_broker *broker = ctx;
 	if (gm_broker_keep_hides(broker, device, latest))
@@ -212,8 +191,6 @@ static void broker_on_sampled(void *ctx, uint32_t device, int result, uint64_t f
 		gm_core_sample_failed(broker->core, device);
 	else
 		gm_core_sample(broker->core, device, free_bytes);
-	if (result == 0 && attributed)
-		gm_core_attributed(broker->core, device, free_bytes, *attributed);
 	if (latest)
 		gm_core_probed(broker->core, device);
 }
@@ -302,6 +279,5 @@ void gm_broker_on_sample(uv_timer_t *timer)
 	struct gm_broker *broker = timer->data;
 	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
 		if (broker->serve.devices[i].measured)
-			gm_worker_sample(
-				broker->workers[i], gm_core_wants_attribution(broker->core, i));
+			gm_worker_sample(broker->workers[i]);
 }

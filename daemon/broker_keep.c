@@ -55,8 +55,7 @@ static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t
 	gm_core_created(broker->core, chunk, 0);
 	if (!broker->undeposited[device] && broker->resample & UINT32_C(1) << device) {
 		broker->resample &= ~(UINT32_C(1) << device);
-		gm_worker_sample(
-			broker->workers[device], gm_core_wants_attribution(broker->core, device));
+		gm_worker_sample(broker->workers[device]);
 	}
 	gm_broker_check_idle(broker);
 }

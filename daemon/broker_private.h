@@ -44,7 +44,6 @@ struct gm_broker {
 	const struct gm_backend_ops *ops;
 	void *backend;
 	struct gm_worker *workers[GM_LIMIT_DEVICES];
-	uint64_t whose_ns[GM_LIMIT_DEVICES]; /* when memory that stayed was last asked about */
 	struct gm_core *core;
 	struct gm_fd_budget fds;
 	struct gm_hub hub;

@@ -3,8 +3,8 @@
 
 /*
  * Which processes still have memory that the daemon cannot free. The daemon does not know them, and
- * often may not look into them. Root may, and compares what they map and have open with what the
- * daemon has open. That is known for host memory only.
+ * often may not look into them. Root may, and compares what they map and have open with what the daemon
+ * has open. That is known for host memory only.
  */
 
 #include "ctl/doctor/doctor.h"

@@ -14,9 +14,8 @@
  * backend on one thread per device. It must never know who may have memory, or how much of it.
  *
  * These run on the loop's thread, before the device threads start or after they have ended: open,
- * close, device_info and the first memory_free. trouble, open_fd, prepare and in_use must be quick,
- * and may run at any time. Everything else may be slow and runs on the device's thread, one call at
- * a time.
+ * close, device_info and the first memory_free. trouble, open_fd, prepare and in_use must be quick, and
+ * may run at any time. Everything else may be slow and runs on the device's thread, one call at a time.
  */
 
 #define GM_BACKEND_WHY 128
@@ -95,18 +94,18 @@ struct gm_backend_ops {
 	/* Takes over a chunk by its fd, which outlived the daemon that made it. No caller in the
 	 * daemon yet. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
-	/* Frees the memory of a chunk that is about to be destroyed for good, unless a process has
-	 * it. Not called when the daemon ends, because others may then keep the chunk for the next
-	 * one. May be NULL: destroying frees it. */
+	/* Frees the memory of a chunk that is about to be destroyed for good, unless a process has it.
+	 * Not called when the daemon ends, because others may then keep the chunk for the next one. May
+	 * be NULL: destroying frees it. */
 	void (*discard)(void *backend, const struct gm_handle *handle, uint64_t bytes);
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *handle);
-	/* Opens a second fd for the same memory, to be sent to a client. The caller closes it. May
-	 * be NULL: the handle's own fd is sent, and read_only is only a request to the client. */
+	/* Opens a second fd for the same memory, to be sent to a client. The caller closes it. May be
+	 * NULL: the handle's own fd is sent, and read_only is only a request to the client. */
 	int (*open_fd)(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd);
-	/* A client will soon get the chunk, which no process has now. Opens the fd that open_fd
-	 * will then return. At most GM_COPIES chunks are kept prepared. May be NULL. */
+	/* A client will soon get the chunk, which no process has now. Opens the fd that open_fd will
+	 * then return. At most GM_COPIES chunks are kept prepared. May be NULL: nothing to do. */
 	void (*prepare)(void *backend, const struct gm_handle *handle);
 	/* Whether a process has such an fd, or maps what it got by one. May be NULL: that cannot be
 	 * known. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Descriptors opened in advance. The loop's thread puts and takes them, and a device's thread drops
- * those of a chunk that it destroys. So a slot is one number, and whoever swaps it out owns the
- * copy.
+ * those of a chunk that it destroys. So a slot is one number, and whoever swaps it out owns the copy.
  */
 #include "daemon/backend/copies.h"
 

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/limits.h"
 
@@ -75,23 +74,6 @@ struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, 
 	if (r == 0)
 		free(list);
 	return usage;
-}
-
-uint64_t gm_usage_attributed(const struct gm_backend_ops *ops, void *backend, uint32_t device)
-{
-	struct gm_backend_process *list = NULL;
-	size_t n = 0;
-	uint64_t sum = 0;
-	if (!ops->processes || ops->processes(backend, device, &list, &n) < 0)
-		return GM_BACKEND_UNKNOWN;
-	for (size_t i = 0; i < n && sum != GM_BACKEND_UNKNOWN; i++) {
-		if (list[i].bytes == GM_BACKEND_UNKNOWN)
-			sum = GM_BACKEND_UNKNOWN;
-		else if (list[i].pid != getpid())
-			sum += list[i].bytes;
-	}
-	free(list);
-	return sum;
 }
 
 void gm_usage_free(struct gm_usage *usage)

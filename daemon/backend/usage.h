@@ -31,9 +31,6 @@ struct gm_usage {
 /* Asks the backend, then /proc. Must run on the device's thread. Returns NULL if there is no
  * memory. */
 struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, uint32_t device);
-/* How much of the device belongs to processes other than this one. GM_BACKEND_UNKNOWN: the driver
- * does not tell, or not of each process. Must run on the device's thread. */
-uint64_t gm_usage_attributed(const struct gm_backend_ops *ops, void *backend, uint32_t device);
 void gm_usage_free(struct gm_usage *usage);
 
 #endif

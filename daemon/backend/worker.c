@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arith.h"
 #include "daemon/backend/turns.h"
 
 /* How many results the loop takes before others have their turn. */
@@ -32,8 +31,6 @@ struct worker_sample {
 	bool ready; /* there is one to pass on */
 	int result;
 	uint64_t free_bytes;
-	bool asked; /* attributed says whether the device could tell */
-	uint64_t attributed;
 	uint64_t after; /* n_done when it was taken */
 	uint64_t asks;  /* n_asks when it began */
 };
@@ -59,7 +56,7 @@ struct gm_worker {
 	struct gm_turns turns; /* jobs that have not begun */
 	struct gm_job_queue done;
 	uint64_t n_done; /* since the start */
-	bool want_sample, want_survey, want_attribution;
+	bool want_sample, want_survey;
 	struct worker_sample sample;
 	struct worker_survey survey;
 	uint64_t n_asks; /* for samples, since the start; only the loop's thread counts it up */
@@ -90,29 +87,14 @@ static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 	return chunk;
 }
 
-/* Measures whether the memory comes back: a process may still map it. That cannot be told from an
- * ipc block, which the backend may keep. */
-static void worker_destroy_chunk(
-	struct gm_worker *worker, struct gm_chunk *chunk, const struct gm_seen *seen)
-{
-	const struct gm_backend_ops *ops = worker->ops;
-	uint64_t before = 0, after = 0;
-	bool measured = !ops->exclusive && chunk->transport == GM_TRANSPORT_FD &&
-			chunk->domain != GM_DOMAIN_FRESH &&
-			ops->memory_free(worker->backend, worker->number, &before) == 0;
-	if (ops->discard && !chunk->last)
-		ops->discard(worker->backend, &chunk->handle, chunk->bytes);
-	ops->destroy(worker->backend, worker->number, chunk->transport, chunk->bytes, seen,
-		&chunk->handle);
-	if (measured && ops->memory_free(worker->backend, worker->number, &after) == 0)
-		chunk->job.stayed = gm_minus(chunk->bytes, gm_minus(after, before));
-}
-
 static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
 	if (chunk->job.destroy) {
-		worker_destroy_chunk(worker, chunk, &seen);
+		if (worker->ops->discard && !chunk->last)
+			worker->ops->discard(worker->backend, &chunk->handle, chunk->bytes);
+		worker->ops->destroy(worker->backend, worker->number, chunk->transport,
+			chunk->bytes, &seen, &chunk->handle);
 		chunk->job.result = 0;
 		return;
 	}
@@ -123,13 +105,9 @@ static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 /* Must be called with the lock held, and releases it during the backend's call. */
 static void worker_take_sample(struct gm_worker *worker)
 {
-	struct worker_sample sample = {
-		.ready = true, .asks = worker->n_asks, .asked = worker->want_attribution};
-	worker->want_sample = worker->want_attribution = false;
+	struct worker_sample sample = {.ready = true, .asks = worker->n_asks};
+	worker->want_sample = false;
 	pthread_mutex_unlock(&worker->lock);
-	if (sample.asked)
-		sample.attributed =
-			gm_usage_attributed(worker->ops, worker->backend, worker->number);
 	sample.result =
 		worker->ops->memory_free(worker->backend, worker->number, &sample.free_bytes);
 	pthread_mutex_lock(&worker->lock);
@@ -232,8 +210,7 @@ static void worker_on_async(uv_async_t *async)
 			sample.ready = false;
 			/* An event above may have asked for another sample. */
 			worker->events->sampled(worker->ctx, worker->number, sample.result,
-				sample.free_bytes, sample.asked ? &sample.attributed : NULL,
-				sample.asks == worker->n_asks);
+				sample.free_bytes, sample.asks == worker->n_asks);
 		}
 		if (survey.ready && worker->n_told == survey.after) {
 			survey.ready = false;
@@ -365,13 +342,12 @@ void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk)
 	worker_submit(worker, chunk, true, 0);
 }
 
-void gm_worker_sample(struct gm_worker *worker, bool attribution)
+void gm_worker_sample(struct gm_worker *worker)
 {
 	if (worker->ops->exclusive)
 		return;
 	pthread_mutex_lock(&worker->lock);
 	worker->want_sample = true;
-	worker->want_attribution |= attribution;
 	worker->n_asks++;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);

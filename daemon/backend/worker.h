@@ -21,11 +21,9 @@ struct gm_worker;
 struct gm_worker_events {
 	void (*created)(void *ctx, struct gm_chunk *chunk, int result);
 	void (*destroyed)(void *ctx, struct gm_chunk *chunk);
-	/* A sample was taken. result is 0, or a negative errno: the device could not tell.
-	 * attributed is NULL unless it was asked for (gm_usage_attributed()). latest: it began
-	 * after every gm_worker_sample() so far. Otherwise another sample follows. */
-	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes,
-		const uint64_t *attributed, bool latest);
+	/* A sample was taken. result is 0, or a negative errno: the device could not tell. latest:
+	 * it began after every gm_worker_sample() so far. Otherwise another sample follows. */
+	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest);
 	/* A survey was made. Takes ownership of usage, which is NULL if there was no memory. */
 	void (*surveyed)(void *ctx, uint32_t device, struct gm_usage *usage);
 };
@@ -42,9 +40,9 @@ void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk);
 /* Cancels a creation. Returns true if it had not begun: then created() is not called for it. */
 bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk);
-/* Has the thread sample how much is free, between two jobs, and with attribution also how much
- * belongs to processes. Does nothing if the backend's devices are exclusive. */
-void gm_worker_sample(struct gm_worker *worker, bool attribution);
+/* Has the thread sample how much is free, between two jobs. Does nothing if the backend's devices
+ * are exclusive. */
+void gm_worker_sample(struct gm_worker *worker);
 /* Has the thread take a sample and then survey who uses the device, between two jobs. Several calls
  * before surveyed() make one survey. Must not be called if the backend's devices are exclusive. */
 void gm_worker_survey(struct gm_worker *worker);

@@ -104,7 +104,7 @@ struct gm_chunk {
 	uint64_t index;             /* its place in the lease; never used twice there */
 	uint64_t asked;             /* gm_request.id of the request that brought it to the lease */
 	uint64_t pooled_at;         /* ns */
-	struct gm_estate *estate;   /* lingering: who is charged for it; doomed: who had it */
+	struct gm_estate *estate;   /* lingering: who is charged for it */
 	uint64_t linger_ns;         /* when to look again whether it is gone */
 	uint8_t linger_level;
 
@@ -127,7 +127,6 @@ struct gm_chunk {
 	struct {
 		uint64_t turn; /* of the session that wants it */
 		int result;
-		uint64_t stayed; /* bytes that did not come back when it was destroyed */
 		bool destroy;
 		bool waits; /* a creation that has not begun */
 		uint64_t

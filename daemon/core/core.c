@@ -180,7 +180,6 @@ void gm_core_shutdown(struct gm_core *core)
 		while (gm_lease_end_some(&core->devices[d]))
 			continue;
 		gm_linger_end_all(&core->devices[d]);
-		gm_estimate_end(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 	}
@@ -501,9 +500,6 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	gm_ledger_destroyed(&d->ledger, chunk->bytes);
 	d->freed += chunk->bytes;
 	bool decayed = chunk->decayed;
-	if (chunk->job.stayed > 0)
-		gm_estimate_add(core, d, chunk, chunk->job.stayed);
-	gm_estate_unref(chunk->estate);
 	gm_fds_move(&core->env, chunk, GM_FDS_NONE, NULL);
 	free(chunk);
 
@@ -532,30 +528,6 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 	if (free_bytes < min_free && d->pool.bytes < pooled)
 		gm_ladder_min_free(d, min_free - free_bytes, pooled - d->pool.bytes);
 	gm_reserve_refill(d);
-	gm_env_leave(&core->env);
-}
-
-bool gm_core_wants_attribution(const struct gm_core *core, uint32_t device)
-{
-	return gm_estimate_wanted(core_device_of(core, device));
-}
-
-void gm_core_attributed(
-	struct gm_core *core, uint32_t device, uint64_t free_bytes, uint64_t attributed)
-{
-	struct gm_device *d = core_device_of(core, device);
-	uint64_t lingering = d->ledger.lingering;
-	if (attributed == GM_CORE_UNKNOWN)
-		gm_estimate_end(d);
-	else
-		gm_estimate_update(d, gm_ledger_outside(&d->ledger, free_bytes), attributed);
-	gm_ledger_sample(&d->ledger, free_bytes);
-	if (lingering == d->ledger.lingering)
-		return;
-	d->freed += gm_minus(lingering, d->ledger.lingering);
-
-	gm_env_enter(&core->env);
-	gm_reserve_settle(d);
 	gm_env_leave(&core->env);
 }
 

@@ -49,7 +49,7 @@
  *   reserve, decay, probe
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
- *   session, estate, lease, linger, estimate, share,
+ *   session, estate, lease, linger, share,
  *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
  *   core                                                       this header, and core.c
  */
@@ -197,15 +197,6 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk);
  * sample reported before -ENOMEM makes the refusal name what is foreign now.
  */
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
-/*
- * On a GPU, core estimates what lingers (estimate.c). While it wants to know that, the daemon says
- * with each sample, right after gm_core_sample(), how much of what was in use then belonged to
- * processes other than the daemon. GM_CORE_UNKNOWN: nobody can tell, so nothing lingers.
- */
-bool gm_core_wants_attribution(const struct gm_core *core, uint32_t device);
-void gm_core_attributed(
-	struct gm_core *core, uint32_t device, uint64_t free_bytes, uint64_t attributed);
-#define GM_CORE_UNKNOWN UINT64_MAX
 /* The device could not say: foreign stays what it was, and does not count as measured any more. */
 void gm_core_sample_failed(struct gm_core *core, uint32_t device);
 /* The sample reported last, or its failure, began after the call of gm_core_ops.probe. Does nothing
@@ -213,9 +204,8 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device);
 void gm_core_probed(struct gm_core *core, uint32_t device);
 /*
  * Does what is due: the dwell of the pressure level, another try at the reserve, the decay of the
- * pool, lingering chunks, deadlines of waiting requests and of clients that were asked for memory,
- * the ladder's next step. Returns when it must be called next, in ns, or UINT64_MAX. That time may
- * become earlier: see wake_at().
+ * pool, lingering chunks, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
+ * it must be called next, in ns, or UINT64_MAX. That time may become earlier: see wake_at().
  */
 uint64_t gm_core_tick(struct gm_core *core);
 

@@ -25,9 +25,7 @@ uint64_t gm_device_capacity(const struct gm_device *device)
 
 uint64_t gm_device_ceiling(const struct gm_device *device)
 {
-	/* What lingers by estimate takes no more than if it were foreign. */
-	return gm_policy_ceiling(device->share + device->ledger.unseen, device->beyond_min_free,
-		device->ledger.foreign);
+	return gm_policy_ceiling(device->share, device->beyond_min_free, device->ledger.foreign);
 }
 
 uint64_t gm_device_available(const struct gm_device *device)

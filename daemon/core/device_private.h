@@ -51,14 +51,6 @@ struct gm_linger {
 	uint64_t due_ns; /* the next look; UINT64_MAX: none */
 };
 
-/* What lingers on the device by estimate. Kept by estimate.c. */
-struct gm_estimate {
-	struct gm_debt *debts; /* oldest first, one for each estate */
-	uint64_t owed;         /* the sum of them */
-	uint64_t base;         /* what is nobody's without any of them */
-	bool based;            /* base was measured */
-};
-
 /* Kept by probe.c. */
 struct gm_probe {
 	uint64_t begun;   /* the number of the last probe that began; the first one is 1 */
@@ -153,8 +145,7 @@ struct gm_device {
 	struct gm_probe probe;
 	struct gm_linger linger;
 	struct gm_lease
-		*ending; /* leases that nobody holds and whose chunks go in slices (lease.c) */
-	struct gm_estimate estimate;
+		*ending;      /* leases that nobody holds and whose chunks go in slices (lease.c) */
 	uint64_t freed;       /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
 	int32_t top_priority; /* of all payers, unless top_stale (quota.c) */

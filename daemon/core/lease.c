@@ -246,8 +246,6 @@ static void lease_release(
 	gm_deadlock_returned(device, account);
 	if (gm_device_release(device, chunk, account, reusable))
 		device->pool.returns++;
-	else
-		chunk->estate = gm_estate_ref(lease->estate);
 }
 
 /* Releases chunks of a lease that nobody holds, and frees the lease with its last one. Returns false

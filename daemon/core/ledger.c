@@ -16,7 +16,7 @@
 static void ledger_check(const struct gm_ledger *ledger, const struct gm_account *account)
 {
 	assert(gm_ledger_charged(ledger) == ledger->held);
-	assert(ledger->lingering <= ledger->quarantined && ledger->unseen <= ledger->lingering);
+	assert(ledger->lingering <= ledger->quarantined);
 	if (account) {
 		assert(account->admitted <= account->held);
 		assert(account->held <= ledger->held);
@@ -253,26 +253,6 @@ void gm_ledger_adopt_lingering(struct gm_ledger *ledger, struct gm_account *acco
 	ledger_check(ledger, account);
 }
 
-void gm_ledger_linger_unseen(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
-{
-	ledger_put(&ledger->quarantined, bytes);
-	ledger_put(&ledger->lingering, bytes);
-	ledger_put(&ledger->unseen, bytes);
-	ledger_put(&account->lingering, bytes);
-	ledger_charge(ledger, account, bytes);
-	ledger_check(ledger, account);
-}
-
-void gm_ledger_unlinger_unseen(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
-{
-	ledger_take(&ledger->quarantined, bytes);
-	ledger_take(&ledger->lingering, bytes);
-	ledger_take(&ledger->unseen, bytes);
-	ledger_take(&account->lingering, bytes);
-	ledger_uncharge(ledger, account, bytes);
-	ledger_check(ledger, account);
-}
-
 void gm_ledger_move(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
 {
@@ -305,13 +285,6 @@ uint64_t gm_ledger_free(const struct gm_ledger *ledger)
 {
 	uint64_t used = ledger->foreign + gm_ledger_created(ledger) + ledger->doomed;
 	return used < ledger->total ? ledger->total - used : 0;
-}
-
-uint64_t gm_ledger_outside(const struct gm_ledger *ledger, uint64_t free_bytes)
-{
-	uint64_t ours = gm_ledger_created(ledger) - ledger->unseen + ledger->doomed;
-	uint64_t used = free_bytes < ledger->total ? ledger->total - free_bytes : 0;
-	return used > ours ? used - ours : 0;
 }
 
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes)

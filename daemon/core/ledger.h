@@ -27,7 +27,6 @@ struct gm_ledger {
 	bool measured; /* foreign comes from the last sample */
 	uint64_t admitted, leased, quarantined;
 	uint64_t lingering; /* part of quarantined */
-	uint64_t unseen;    /* part of lingering: an estimate, for destroyed chunks (estimate.c) */
 	uint64_t pooled, unclaimed, doomed;
 	uint64_t held; /* of all accounts */
 	uint64_t unmet;
@@ -170,10 +169,6 @@ void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *accou
 void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_adopt_lingering(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* Bytes of destroyed chunks begin to linger; they are gone. foreign has to be measured anew. */
-void gm_ledger_linger_unseen(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-void gm_ledger_unlinger_unseen(
-	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
 /* Moves the charge for something created to another account. */
 void gm_ledger_move(
@@ -183,8 +178,6 @@ void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account);
 
 /* What nobody has: total - foreign - all that is ours, including doomed. */
 uint64_t gm_ledger_free(const struct gm_ledger *ledger);
-/* total - free - all that is ours and was seen: foreign, and what lingers unseen. */
-uint64_t gm_ledger_outside(const struct gm_ledger *ledger, uint64_t free_bytes);
 /* Sets foreign = total - free - all that is ours, including doomed. Returns whether it changed. */
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes);
 

@@ -239,19 +239,6 @@ void gm_linger_look(struct gm_device *device);
 /* Destroys all of them, in use or not. */
 void gm_linger_end_all(struct gm_device *device);
 
-/* ---- estimate.c */
-
-/* The device destroyed the chunk, and so many bytes did not come back. */
-void gm_estimate_add(
-	struct gm_core *core, struct gm_device *device, struct gm_chunk *chunk, uint64_t bytes);
-/* Whether gm_estimate_update() has something to find out. */
-bool gm_estimate_wanted(const struct gm_device *device);
-/* So much was in use that is not the broker's, or lingers unseen (gm_ledger_outside()), and so much of
- * that belonged to processes. The caller then measures foreign anew. */
-void gm_estimate_update(struct gm_device *device, uint64_t outside, uint64_t attributed);
-/* Forgets all debts. */
-void gm_estimate_end(struct gm_device *device);
-
 /* ---- share.c */
 
 /* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.

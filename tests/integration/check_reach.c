@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * Other ways to memory than the descriptor that the daemon sent: /proc, a path without an open
- * file, and another process's descriptors. Nobody of another uid gets at a chunk, and whoever keeps
- * a way to a chunk that was returned keeps no memory that is not charged to its uid.
+ * Other ways to memory than the descriptor that the daemon sent: /proc, a path without an open file,
+ * and another process's descriptors. Nobody of another uid gets at a chunk, and whoever keeps a way to
+ * a chunk that was returned keeps no memory that is not charged to its uid.
  */
 
 #include <errno.h>

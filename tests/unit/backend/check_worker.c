@@ -24,7 +24,6 @@ static struct {
 	size_t n;
 	int fail_with;
 	uint64_t free_bytes;
-	uint64_t comes_back; /* with a destruction */
 	int sample_fails_with;
 	bool processes_fail;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -57,7 +56,6 @@ static void fake_destroy(void *backend, uint32_t device, enum gm_transport trans
 {
 	pthread_mutex_lock(&fake.lock);
 	note(0x1000 + bytes);
-	fake.free_bytes += fake.comes_back;
 	pthread_mutex_unlock(&fake.lock);
 }
 
@@ -103,7 +101,7 @@ static struct gm_chunk chunks[JOBS];
 static pthread_t loop_thread;
 static struct {
 	size_t created, destroyed, sampled, failed, surveyed, not_sampled, latest;
-	uint64_t last_free, last_attributed; /* UINT64_MAX - 1: not asked for */
+	uint64_t last_free;
 	size_t created_before_sample, created_before_survey, sampled_before_survey;
 	struct gm_usage *usage;
 } told;
@@ -130,15 +128,13 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	tell();
 }
 
-static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes,
-	const uint64_t *attributed, bool latest)
+static void on_sampled(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
 {
 	ck_assert_uint_eq(device, 3);
 	told.sampled++;
 	told.not_sampled += result < 0;
 	told.latest += latest;
 	told.last_free = free_bytes;
-	told.last_attributed = attributed ? *attributed : UINT64_MAX - 1;
 	told.created_before_sample = told.created;
 	tell();
 }
@@ -303,55 +299,9 @@ START_TEST(a_sample_is_told_when_it_is_asked_for)
 {
 	start(&shared_ops);
 	fake.free_bytes = 17;
-	gm_worker_sample(worker, false);
+	gm_worker_sample(worker);
 	run_until(1);
 	ck_assert_uint_eq(told.last_free, 17);
-	stop();
-}
-END_TEST
-
-START_TEST(a_sample_says_what_belongs_to_other_processes_if_that_is_asked_for)
-{
-	start(&shared_ops);
-	gm_worker_sample(worker, false);
-	run_until(1);
-	ck_assert_uint_eq(told.last_attributed, UINT64_MAX - 1);
-	gm_worker_sample(worker, true);
-	run_until(2);
-	ck_assert_uint_eq(told.last_attributed, 7);
-	fake.processes_fail = true;
-	gm_worker_sample(worker, true);
-	run_until(3);
-	ck_assert_uint_eq(told.last_attributed, GM_BACKEND_UNKNOWN);
-	stop();
-}
-END_TEST
-
-START_TEST(a_destruction_says_how_much_did_not_come_back)
-{
-	static const struct {
-		uint64_t comes_back, stays;
-		gm_domain domain;
-		enum gm_transport transport;
-		int fails;
-	} rows[] = {{64, 0, 1, GM_TRANSPORT_FD, 0}, {0, 64, 1, GM_TRANSPORT_FD, 0},
-		{48, 16, 1, GM_TRANSPORT_FD, 0}, {1000, 0, 1, GM_TRANSPORT_FD, 0},
-		/* Nobody had it; a block that the backend may keep; nobody can tell. */
-		{0, 0, GM_DOMAIN_FRESH, GM_TRANSPORT_FD, 0}, {0, 0, 1, GM_TRANSPORT_IPC, 0},
-		{0, 0, 1, GM_TRANSPORT_FD, -EIO}};
-	start(&shared_ops);
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		fake.comes_back = rows[i].comes_back;
-		fake.sample_fails_with = rows[i].fails;
-		chunks[i].bytes = 64;
-		chunks[i].domain = rows[i].domain;
-		chunks[i].transport = rows[i].transport;
-		gm_worker_destroy(worker, &chunks[i]);
-		run_until(i + 1);
-		ck_assert_msg(chunks[i].job.stayed == rows[i].stays, "row %zu: %llu", i,
-			(unsigned long long)chunks[i].job.stayed);
-	}
-	fake.sample_fails_with = 0;
 	stop();
 }
 END_TEST
@@ -365,7 +315,7 @@ START_TEST(a_sample_that_began_before_it_was_asked_for_is_not_the_latest)
 	permit(1);
 	/* The first has failed, and was looked after; the second is under way. */
 	wait_until_stuck();
-	gm_worker_sample(worker, false);
+	gm_worker_sample(worker);
 	run_until(2);
 	ck_assert_uint_eq(told.sampled, 1);
 	ck_assert_uint_eq(told.latest, 0);
@@ -382,7 +332,7 @@ START_TEST(devices_that_are_exclusive_are_not_sampled)
 {
 	start(&exclusive_ops);
 	fake.fail_with = -ENOMEM;
-	gm_worker_sample(worker, false);
+	gm_worker_sample(worker);
 	gm_worker_create(worker, &chunks[0], 1);
 	permit(1);
 	run_until(1);
@@ -397,7 +347,7 @@ START_TEST(a_sample_that_fails_is_told_as_such)
 {
 	start(&shared_ops);
 	fake.sample_fails_with = -EIO;
-	gm_worker_sample(worker, false);
+	gm_worker_sample(worker);
 	run_until(1);
 	ck_assert_uint_eq(told.not_sampled, 1);
 	stop();
@@ -455,8 +405,6 @@ int main(void)
 	tcase_add_test(tests, the_loop_turns_while_the_backend_is_stuck);
 	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);
 	tcase_add_test(tests, a_sample_is_told_when_it_is_asked_for);
-	tcase_add_test(tests, a_sample_says_what_belongs_to_other_processes_if_that_is_asked_for);
-	tcase_add_test(tests, a_destruction_says_how_much_did_not_come_back);
 	tcase_add_test(tests, a_sample_that_began_before_it_was_asked_for_is_not_the_latest);
 	tcase_add_test(tests, devices_that_are_exclusive_are_not_sampled);
 	tcase_add_test(tests, a_sample_that_fails_is_told_as_such);

@@ -59,7 +59,6 @@ struct fake_core {
 	/* Whether somebody has the chunk. NULL: in_use says so. */
 	bool (*mapped)(void *ctx, const struct gm_chunk *chunk);
 	void *mapped_ctx;
-	bool stays;      /* what is destroyed does not come back to the device */
 	uint64_t pooled; /* how often a chunk went into the pool */
 	uint64_t looks;  /* how often that was asked */
 	bool calls_off;  /* no creation has begun before the test completes it */

@@ -100,8 +100,7 @@ static void on_destroyed(void *ctx, struct gm_chunk *chunk)
 	gm_core_destroyed(core, chunk);
 }
 
-static void on_sampled(void *ctx, uint32_t number, int result, uint64_t free_bytes,
-	const uint64_t *attributed, bool latest)
+static void on_sampled(void *ctx, uint32_t number, int result, uint64_t free_bytes, bool latest)
 {
 	ck_assert_int_eq(result, 0);
 	gm_core_sample(core, number, free_bytes);
