@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accepts connections. A daemon without free file descriptors can neither accept a waiting
- * connection nor get rid of it, and a level-triggered loop would spin on it. So some descriptors are
- * kept in reserve. One is given up to accept such a connection, tell the client why it is refused,
- * and close it. The administrators' listener gives up as many as a connection needs and serves it.
+ * Accepts connections. The backlog is one line for all users, so it must be short: several
+ * connections are accepted in a turn of the loop, and as little as possible is done with each. The
+ * kernel says whose it is, which is enough to refuse it. To find out more costs far more, and waits
+ * for the turn of its user. So users take turns in connecting, as in everything else. Those who
+ * have a connection come before those who want one.
+ *
+ * A daemon without free file descriptors can neither accept a waiting connection nor get rid of it,
+ * and a level-triggered loop would spin on it. So some descriptors are kept in reserve. One is given
+ * up to accept such a connection, tell the client why it is refused, and close it. The
+ * administrators' listener gives up as many as a connection needs and serves it at once.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,13 +41,21 @@
 /* How long to leave connections in the backlog while pooled chunks give up their descriptors. */
 #define GM_LISTENER_FDS_MS 5
 
+/* So many connections are accepted in one turn of the loop. */
+#define GM_LISTENER_ACCEPTS 16
+
 /* Longest reason for a refusal. */
 #define GM_LISTENER_DETAIL 320
 
 struct connection {
 	struct gm_listener *listener;
-	struct gm_peer *peer;
+	struct gm_peer *peer; /* NULL: it waits for the turn of its user */
 	struct connection *prev, *next;
+	/* while it waits */
+	struct gm_lane_task turn;
+	struct gm_lane *lane;
+	struct ucred who;
+	int socket;
 };
 
 struct gm_listener {
@@ -89,20 +105,21 @@ static void listener_on_closed(void *ctx, struct gm_peer *peer)
 static const struct gm_peer_ops peer_ops = {
 	.packet = listener_on_packet, .closed = listener_on_closed};
 
-static void listener_refuse(struct gm_listener *listener, int socket,
-	const struct gm_identity *identity, gpumem_status status, const char *detail)
+/* Says why, and closes the socket. who: NULL if that is not known. */
+static void listener_refuse(struct gm_listener *listener, int socket, const struct ucred *who,
+	gpumem_status status, const char *detail)
 {
-	if (identity && gm_quiet_allows(&listener->hub->quiet, identity->uid, GM_LOG_NOTICE,
-				GM_QUIET_CONNECTION)) {
+	if (who && gm_quiet_allows(
+			   &listener->hub->quiet, who->uid, GM_LOG_NOTICE, GM_QUIET_CONNECTION)) {
 		char pid[32], uid[32], user[GM_UID_NAME_TEXT];
 		const char *const fields[] = {pid, uid, NULL};
-		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)identity->pid);
-		snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", identity->uid);
-		gm_log_fields(GM_LOG_NOTICE, fields, "pid %d, %s refused: %s", (int)identity->pid,
-			gm_uid_name_say(identity->uid, user), detail);
+		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)who->pid);
+		snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", who->uid);
+		gm_log_fields(GM_LOG_NOTICE, fields, "pid %d, %s refused: %s", (int)who->pid,
+			gm_uid_name_say(who->uid, user), detail);
 	}
 	gm_hub_refuse(listener->hub, socket, status, detail);
-	gm_closer_close(listener->hub->closer, identity ? identity->uid : (uint32_t)-1, socket,
+	gm_closer_close(listener->hub->closer, who ? who->uid : (uint32_t)-1, socket,
 		gm_seqpacket_may_have_fds(socket));
 }
 
@@ -114,19 +131,12 @@ static gpumem_status listener_status_of(int error, gpumem_status otherwise)
 	return error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : otherwise;
 }
 
-/* Whether a client must not get a connection: then detail and *ret_status say why. */
-static bool listener_refuses(const struct gm_listener *listener, const struct gm_identity *identity,
-	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL], gpumem_status *ret_status)
+/* Whether a user must not get a connection: then detail says why. */
+static bool listener_refuses(const struct gm_listener *listener, uid_t uid,
+	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL])
 {
 	char user[GM_UID_NAME_TEXT];
 
-	*ret_status = GPUMEM_E_LIMIT;
-	if (listener->admits && !listener->admits(listener->ctx, identity)) {
-		snprintf(detail, GM_LISTENER_DETAIL,
-			"this socket is for administrators; use the one beside it");
-		*ret_status = GPUMEM_E_DENIED;
-		return true;
-	}
 	if (listener->n >= listener->most) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"the daemon has %u connections%s, the most it accepts", listener->n,
@@ -134,62 +144,172 @@ static bool listener_refuses(const struct gm_listener *listener, const struct gm
 		return true;
 	}
 	uint32_t n = lane ? lane->connections : 0;
-	n += gm_closer_waiting(listener->hub->closer, identity->uid);
+	n += gm_closer_waiting(listener->hub->closer, uid);
 	if (n >= listener->per_uid) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
-			gm_uid_name_say(identity->uid, user), n);
+			gm_uid_name_say(uid, user), n);
 		return true;
 	}
 	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
 					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
-			gm_uid_name_say(identity->uid, user));
+			gm_uid_name_say(uid, user));
 		return true;
 	}
 	return false;
 }
 
-static void listener_admit(struct gm_listener *listener, int socket)
+/* Whether the other end has closed the connection, so that nobody can read an answer. */
+static bool listener_is_gone(int socket)
 {
+	struct pollfd poll_one = {.fd = socket};
+	return poll(&poll_one, 1, 0) == 1 && (poll_one.revents & (POLLHUP | POLLERR));
+}
+
+/* Forgets a connection that waits. The caller closes its socket. */
+static void listener_forget(struct connection *connection)
+{
+	connection->listener->n--;
+	DL_DELETE(connection->listener->connections, connection);
+	gm_lane_withdraw(&connection->turn);
+	gm_lane_disconnected(connection->lane);
+	gm_lane_unref(connection->lane);
+	free(connection);
+}
+
+/* Ends a connection that waits. detail: NULL if there is nobody to tell. */
+static void listener_end(struct connection *connection, gpumem_status status, const char *detail)
+{
+	struct gm_listener *listener = connection->listener;
+	struct ucred who = connection->who;
+	int socket = connection->socket;
+
+	listener_forget(connection);
+	if (detail)
+		listener_refuse(listener, socket, &who, status, detail);
+	else
+		gm_closer_close(
+			listener->hub->closer, who.uid, socket, gm_seqpacket_may_have_fds(socket));
+}
+
+/* Makes a peer of a connection that waited. */
+static int listener_admit(struct connection *connection, struct gm_identity *identity)
+{
+	struct gm_listener *listener = connection->listener;
+	struct gm_lane *lane = connection->lane;
+	int r = gm_peer_new(listener->hub, connection->socket, identity, lane->key,
+		listener->hello_ms, &peer_ops, connection, &connection->peer);
+	if (r < 0)
+		return r;
+
+	/* The peer has counted itself, and has its own reference. */
+	gm_lane_disconnected(lane);
+	gm_lane_unref(lane);
+	connection->lane = NULL;
+	return 0;
+}
+
+/* Finds out who is at the other end, and admits or refuses it. */
+static void listener_identify(struct connection *connection)
+{
+	const struct gm_listener *listener = connection->listener;
 	char why[256], detail[GM_LISTENER_DETAIL];
 	struct gm_identity *identity;
-	gpumem_status status;
-	int r = gm_identity_read(socket, &identity, why);
+	int r = gm_identity_read(connection->socket, &identity, why);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
-		listener_refuse(
-			listener, socket, NULL, listener_status_of(r, GPUMEM_E_DENIED), detail);
+		listener_end(connection, listener_status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
 
-	gm_uid_name_learn(identity->uid);
-	uint64_t key = identity->uid | listener->lane_bits;
-	if (listener_refuses(listener, identity, gm_lane_find(&listener->hub->lanes, key), detail,
-		    &status)) {
-		listener_refuse(listener, socket, identity, status, detail);
-		gm_identity_unref(identity);
-		return;
+	if (listener->admits && !listener->admits(listener->ctx, identity)) {
+		listener_end(connection, GPUMEM_E_DENIED,
+			"this socket is for administrators; use the one beside it");
+	} else if ((r = listener_admit(connection, identity)) < 0) {
+		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
+			strerror(-r));
+		listener_end(connection, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
 	}
+	gm_identity_unref(identity);
+}
 
+static void listener_on_turn(struct gm_lane_task *turn)
+{
+	struct connection *connection =
+		(struct connection *)((char *)turn - offsetof(struct connection, turn));
+
+	if (listener_is_gone(connection->socket))
+		listener_end(connection, GPUMEM_OK, NULL);
+	else
+		listener_identify(connection);
+}
+
+static int listener_remember(struct gm_listener *listener, int socket, const struct ucred *who,
+	struct connection **ret_connection)
+{
 	struct connection *connection = calloc(1, sizeof(*connection));
-	r = connection ? gm_peer_new(listener->hub, socket, identity, key, listener->hello_ms,
-				 &peer_ops, connection, &connection->peer)
-		       : -ENOMEM;
-	if (r == 0) {
-		connection->listener = listener;
-		listener->n++;
-		DL_APPEND(listener->connections, connection);
-	} else {
+	if (!connection)
+		return -ENOMEM;
+
+	int r = gm_lane_get(
+		&listener->hub->lanes, who->uid | listener->lane_bits, &connection->lane);
+	if (r < 0) {
+		free(connection);
+		return r;
+	}
+
+	connection->listener = listener;
+	connection->socket = socket;
+	connection->who = *who;
+	connection->turn.run = listener_on_turn;
+	gm_lane_connected(connection->lane);
+	listener->n++;
+	DL_APPEND(listener->connections, connection);
+	*ret_connection = connection;
+	return 0;
+}
+
+/* Takes a connection that was accepted. An administrator's does not wait: it may need descriptors
+ * that were just given up for it. */
+static void listener_take(struct gm_listener *listener, int socket)
+{
+	char detail[GM_LISTENER_DETAIL];
+	struct connection *connection;
+	struct ucred who;
+	socklen_t n = sizeof(who);
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0) {
+		snprintf(detail, sizeof(detail),
+			"the client is refused: its credentials cannot be read: %s",
+			strerror(errno));
+		listener_refuse(listener, socket, NULL, GPUMEM_E_DENIED, detail);
+		return;
+	}
+	if (listener_is_gone(socket)) {
+		gm_closer_close(
+			listener->hub->closer, who.uid, socket, gm_seqpacket_may_have_fds(socket));
+		return;
+	}
+
+	gm_uid_name_learn(who.uid);
+	struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, who.uid | listener->lane_bits);
+	if (listener_refuses(listener, who.uid, lane, detail)) {
+		listener_refuse(listener, socket, &who, GPUMEM_E_LIMIT, detail);
+		return;
+	}
+
+	int r = listener_remember(listener, socket, &who, &connection);
+	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
 		listener_refuse(
-			listener, socket, identity, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
-		free(connection);
+			listener, socket, &who, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
+	} else if (listener->admits) {
+		listener_identify(connection);
+	} else {
+		gm_lane_post(connection->lane, &connection->turn);
 	}
-
-	gm_identity_unref(identity);
 }
 
 /* ---- accepting */
@@ -250,12 +370,52 @@ static void listener_use_reserve(struct gm_listener *listener, int error)
 	listener_give_up_reserve(listener, listener->admits ? GM_LISTENER_CONNECTION_FDS : 1);
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (socket >= 0 && listener->admits)
-		listener_admit(listener, socket);
+		listener_take(listener, socket);
 	else if (socket >= 0)
 		listener_refuse(listener, socket, NULL, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 	if (!listener->admits)
 		listener_fill_reserve(listener);
+}
+
+static void listener_accept_failed(struct gm_listener *listener, int error)
+{
+	switch (error) {
+	case EAGAIN:
+	case EINTR:
+	case ECONNABORTED:
+		return;
+	case EMFILE:
+	case ENFILE:
+		if (!listener->admits && gm_fd_budget_exhausted(listener->hub->lanes.budget))
+			listener_wait_for_fds(listener);
+		else
+			listener_use_reserve(listener, EMFILE);
+		return;
+	default:
+		listener_take_pause(listener, error);
+	}
+}
+
+/* Accepts a connection that waits in the backlog. Returns whether there may be more. */
+static bool listener_accept(struct gm_listener *listener)
+{
+	struct gm_fd_budget *budget = listener->hub->lanes.budget;
+	if (!listener->admits && !gm_fd_budget_ready(budget, GM_LISTENER_CONNECTION_FDS)) {
+		listener_wait_for_fds(listener);
+		return false;
+	}
+
+	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (socket < 0) {
+		listener_accept_failed(listener, errno);
+		return false;
+	}
+
+	listener->paused_logged = false;
+	listener_fill_reserve(listener);
+	listener_take(listener, socket);
+	return true;
 }
 
 static void listener_on_poll(uv_poll_t *poll, int status, int events)
@@ -266,35 +426,10 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	}
 
-	struct gm_fd_budget *budget = listener->hub->lanes.budget;
-	if (!listener->admits && !gm_fd_budget_ready(budget, GM_LISTENER_CONNECTION_FDS)) {
-		listener_wait_for_fds(listener);
-		return;
-	}
-
-	/* One connection per turn of the loop: those who have one come before those who want one. */
-	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (socket >= 0) {
-		listener->paused_logged = false;
-		listener_fill_reserve(listener);
-		listener_admit(listener, socket);
-		return;
-	}
-	switch (errno) {
-	case EAGAIN:
-	case EINTR:
-	case ECONNABORTED:
-		return;
-	case EMFILE:
-	case ENFILE:
-		if (!listener->admits && gm_fd_budget_exhausted(budget))
-			listener_wait_for_fds(listener);
-		else
-			listener_use_reserve(listener, EMFILE);
-		return;
-	default:
-		listener_take_pause(listener, errno);
-	}
+	/* Administrators are identified here and now, which takes longer. */
+	int most = listener->admits ? 1 : GM_LISTENER_ACCEPTS;
+	while (most-- > 0 && listener_accept(listener))
+		;
 }
 
 static void listener_on_handle_closed(uv_handle_t *handle)
@@ -385,8 +520,12 @@ void gm_listener_close(struct gm_listener *listener)
 		return;
 	uv_poll_stop(&listener->poll);
 	uv_timer_stop(&listener->pause);
-	while (listener->connections)
-		gm_peer_close(listener->connections->peer); /* removes it from the list */
+	while (listener->connections) { /* both ways remove it from the list */
+		if (listener->connections->peer)
+			gm_peer_close(listener->connections->peer);
+		else
+			listener_end(listener->connections, GPUMEM_OK, NULL);
+	}
 	uv_close((uv_handle_t *)&listener->poll, listener_on_handle_closed);
 	uv_close((uv_handle_t *)&listener->pause, listener_on_handle_closed);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Connections as they are taken, with a daemon that runs out of memory over one of them. */
+/* Connections as they are taken, from many users at once, and with a daemon that runs out of memory
+ * over one of them. */
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +14,7 @@
 #include "daemon/net/listener.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
+#include "tests/unit/open_fds.h"
 #include "tests/unit/daemon/wire_client.h"
 
 static uv_loop_t loop;
@@ -39,7 +42,7 @@ static void setup(void)
 	socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	ck_assert_int_ge(socket_, 0);
 	ck_assert_int_eq(bind(socket_, (struct sockaddr *)&address, sizeof(address.sun_family)), 0);
-	ck_assert_int_eq(listen(socket_, 8), 0);
+	ck_assert_int_eq(listen(socket_, 128), 0);
 	address_n = sizeof(address);
 	ck_assert_int_eq(getsockname(socket_, (struct sockaddr *)&address, &address_n), 0);
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
@@ -86,7 +89,8 @@ START_TEST(who_is_refused_for_want_of_memory_is_told_so_and_not_denied)
 	do {
 		struct wire_client *client = new_client();
 		failing_malloc_arm(++n);
-		uv_run(&loop, UV_RUN_ONCE);
+		uv_run(&loop, UV_RUN_ONCE);   /* accepts it */
+		uv_run(&loop, UV_RUN_NOWAIT); /* finds out who it is */
 		fired = failing_malloc_fired();
 		if (fired) {
 			Gm__Wire__Failure *told = failure(client);
@@ -110,6 +114,38 @@ START_TEST(who_is_refused_for_want_of_memory_is_told_so_and_not_denied)
 }
 END_TEST
 
+/* Lets the loop turn so many times. */
+static void turn(int times)
+{
+	for (int i = 0; i < times; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+/* The next connections are those of another user. */
+static void become(uid_t uid)
+{
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_eq(seteuid(uid), 0);
+}
+
+/* Sends something that on_packet() answers. */
+static void ask(struct wire_client *client)
+{
+	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	packet.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
+	packet.get_status = &body;
+	wire_send(client, &packet);
+}
+
+static bool is_answered(const struct wire_client *client)
+{
+	char byte;
+	return recv(client->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+/* To find out who is there costs most, and takes a pidfd. */
 START_TEST(those_who_want_a_connection_come_after_those_who_have_one)
 {
 	enum { MANY = 6 };
@@ -118,12 +154,90 @@ START_TEST(those_who_want_a_connection_come_after_those_who_have_one)
 	gm_listener_set_bounds(listener, MANY, 60000);
 	for (size_t i = 0; i < MANY; i++)
 		clients[i] = new_client();
-	for (uint32_t turn = 1; turn <= MANY; turn++) {
-		uv_run(&loop, UV_RUN_NOWAIT);
-		ck_assert_uint_eq(gm_lane_find(&hub.lanes, getuid())->connections, turn);
+	turn(1);
+	ck_assert_uint_eq(gm_lane_find(&hub.lanes, getuid())->connections, MANY);
+	unsigned before = open_fds();
+	for (unsigned i = 1; i <= MANY; i++) {
+		turn(1);
+		ck_assert_uint_eq(open_fds(), before + i);
+		ck_assert_uint_eq(gm_lane_find(&hub.lanes, getuid())->connections, MANY);
 	}
 	for (size_t i = 0; i < MANY; i++)
 		wire_close(clients[i]);
+}
+END_TEST
+
+START_TEST(connections_that_are_gone_again_keep_nobody_waiting)
+{
+	gm_listener_set_bounds(listener, 1, 60000);
+	for (int i = 0; i < 15; i++)
+		wire_close(new_client());
+	struct wire_client *client = new_client();
+	ask(client);
+	turn(3);
+	ck_assert(is_answered(client));
+	wire_close(client);
+}
+END_TEST
+
+START_TEST(connections_that_go_before_their_turn_are_forgotten)
+{
+	enum { MANY = 6 };
+	struct wire_client *clients[MANY];
+	unsigned before = open_fds();
+
+	gm_listener_set_bounds(listener, MANY, 60000);
+	for (size_t i = 0; i < MANY; i++)
+		clients[i] = new_client();
+	turn(1);
+	for (size_t i = 0; i < MANY; i++)
+		wire_close(clients[i]);
+	turn(MANY);
+	ck_assert_ptr_null(gm_lane_find(&hub.lanes, getuid()));
+	/* On kernels that cannot refuse descriptors, a thread closes connections. */
+	while (open_fds() != before)
+		sched_yield();
+}
+END_TEST
+
+START_TEST(the_listener_can_end_while_connections_wait_for_their_turn)
+{
+	struct wire_client *clients[3];
+
+	gm_listener_set_bounds(listener, 3, 60000);
+	for (size_t i = 0; i < 3; i++)
+		clients[i] = new_client();
+	turn(1);
+	gm_listener_close(listener);
+	listener = NULL;
+	turn(1);
+	ck_assert_ptr_null(gm_lane_find(&hub.lanes, getuid()));
+	for (size_t i = 0; i < 3; i++) {
+		ck_assert_ptr_null(wire_receive(clients[i]));
+		wire_close(clients[i]);
+	}
+}
+END_TEST
+
+START_TEST(users_take_turns_in_connecting)
+{
+	enum { MANY = 12 };
+	struct wire_client *many[MANY];
+
+	gm_listener_set_bounds(listener, MANY, 60000);
+	become(64999);
+	for (size_t i = 0; i < MANY; i++)
+		many[i] = new_client();
+	become(65001);
+	struct wire_client *one = new_client();
+	become(0);
+	ask(one);
+	turn(4);
+	ck_assert(is_answered(one));
+	ck_assert_uint_eq(gm_lane_find(&hub.lanes, 64999)->connections, MANY);
+	wire_close(one);
+	for (size_t i = 0; i < MANY; i++)
+		wire_close(many[i]);
 }
 END_TEST
 
@@ -134,6 +248,11 @@ int main(void)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, who_is_refused_for_want_of_memory_is_told_so_and_not_denied);
 	tcase_add_test(tests, those_who_want_a_connection_come_after_those_who_have_one);
+	tcase_add_test(tests, connections_that_are_gone_again_keep_nobody_waiting);
+	tcase_add_test(tests, connections_that_go_before_their_turn_are_forgotten);
+	tcase_add_test(tests, the_listener_can_end_while_connections_wait_for_their_turn);
+	if (GM_TAP_WITH_USERS(users_take_turns_in_connecting))
+		tcase_add_test(tests, users_take_turns_in_connecting);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
