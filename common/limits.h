@@ -58,7 +58,7 @@
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
 	X(QUOTAS, 1024, "a further limit of an owner is refused") \
 	X(PROCESSES, 256, "further processes that use a device are counted but not listed") \
-	X(GROUPS, 1024, "further supplementary groups of a client are not looked at") \
+	X(GROUPS, 1024, "a client with more supplementary groups counts as one without any") \
 	X(LOGGED_UIDS, 4096, \
 		"the log says nothing about further uids until those of the last seconds are " \
 		"summed up") \

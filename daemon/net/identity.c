@@ -149,56 +149,51 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 	return 0;
 }
 
-/* The number that a process has in the daemon's pid namespace, or 0 if it is not in it. On a
- * shortage, returns a negative errno. */
-static pid_t identity_pid_of(int pidfd)
+/* Reads which number the process has in the daemon's pid namespace (0: it is not in it), and how many
+ * it has in all. Returns an error on a shortage only. /proc/PID/status has both, too, but also a
+ * list of groups, which takes the kernel milliseconds if the user likes. */
+static int identity_read_pid(struct gm_identity *identity, size_t *ret_depth)
 {
 	char file[32];
 	char *text;
-	snprintf(file, sizeof(file), "fdinfo/%d", pidfd);
+	snprintf(file, sizeof(file), "fdinfo/%d", identity->pidfd);
+	*ret_depth = 0;
 	int r = identity_read_proc(0, file, &text);
 	if (r < 0)
 		return identity_is_shortage(r) ? r : 0;
+
 	int pid = 0;
 	const char *line = strstr(text, "\nPid:");
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
 		pid = 0;
+	identity->pid = pid > 0 ? pid : 0;
+	*ret_depth = gm_identity_pid_depth(text);
 	free(text);
-	return pid > 0 ? pid : 0;
+	return 0;
 }
 
-/* The identity is kept as long as its connection, so it must not be long. */
-static void identity_cut_groups(struct gm_identity *identity)
-{
-	if (identity->n_groups <= GM_LIMIT_GROUPS)
-		return;
-	identity->n_groups = GM_LIMIT_GROUPS;
-	gid_t *less = realloc(identity->groups, GM_LIMIT_GROUPS * sizeof(gid_t));
-	if (less)
-		identity->groups = less;
-}
-
+/* The kernel copies all groups or none, one by one. So that neither time nor memory grows with what a
+ * user can have, a process with more than these counts as one without any. */
 static int identity_read_groups(int socket, struct gm_identity *identity)
 {
-	socklen_t n = 32 * sizeof(gid_t);
-	for (;;) {
-		gid_t *groups = realloc(identity->groups, n ? n : sizeof(gid_t));
-		if (!groups)
-			return -ENOMEM;
-		identity->groups = groups;
-		if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &n) == 0) {
-			identity->n_groups = n / sizeof(gid_t);
-			identity_cut_groups(identity);
-			return 0;
-		}
-		if (errno != ERANGE)
-			return -errno;
-	}
+	gid_t groups[GM_LIMIT_GROUPS];
+	socklen_t n = sizeof(groups);
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &n) < 0)
+		return errno == ERANGE ? 0 : -errno;
+	if (n == 0)
+		return 0;
+
+	identity->groups = malloc(n);
+	if (!identity->groups)
+		return -ENOMEM;
+	memcpy(identity->groups, groups, n);
+	identity->n_groups = n / sizeof(gid_t);
+	return 0;
 }
 
-size_t gm_identity_pid_depth(const char *status)
+size_t gm_identity_pid_depth(const char *text)
 {
-	const char *line = strncmp(status, "NSpid:", 6) == 0 ? status : strstr(status, "\nNSpid:");
+	const char *line = strncmp(text, "NSpid:", 6) == 0 ? text : strstr(text, "\nNSpid:");
 	if (!line)
 		return 0;
 
@@ -222,7 +217,7 @@ size_t gm_identity_pid_depth(const char *status)
  * /proc. If the daemon is nested itself, processes in sibling namespaces have as many numbers as
  * the daemon, and only the link tells them apart.
  */
-static int identity_in_own_pid_namespace(pid_t pid, const char *status)
+static int identity_in_own_pid_namespace(pid_t pid, size_t its_depth)
 {
 	char *own;
 	int r = identity_read_proc(0, "status", &own);
@@ -231,7 +226,7 @@ static int identity_in_own_pid_namespace(pid_t pid, const char *status)
 
 	size_t depth = gm_identity_pid_depth(own);
 	free(own);
-	if (depth == 0 || gm_identity_pid_depth(status) != depth)
+	if (depth == 0 || its_depth != depth)
 		return false;
 	if (depth == 1)
 		return true;
@@ -260,7 +255,7 @@ static int identity_read_command(pid_t pid, struct gm_identity *identity)
 /* Reads the cgroup, the pid namespace and the command. If something cannot be read, assumes the
  * worse. A shortage of the daemon's own is an error instead, because it must not cost the client
  * its rights for as long as it is connected. */
-static int identity_read_surroundings(struct gm_identity *identity)
+static int identity_read_surroundings(struct gm_identity *identity, size_t depth)
 {
 	char *text;
 	identity->confined = true;
@@ -273,12 +268,9 @@ static int identity_read_surroundings(struct gm_identity *identity)
 		free(text);
 	}
 
-	if (!identity_is_shortage(r))
-		r = identity_read_proc(identity->pid, "status", &text);
-	if (r == 0) {
-		r = identity_in_own_pid_namespace(identity->pid, text);
+	if (!identity_is_shortage(r)) {
+		r = identity_in_own_pid_namespace(identity->pid, depth);
 		identity->own_pid_namespace = r == 1;
-		free(text);
 	}
 
 	if (!identity_is_shortage(r))
@@ -326,18 +318,18 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 		return r;
 	}
 
-	r = identity_pid_of(identity->pidfd);
+	size_t depth;
+	r = identity_read_pid(identity, &depth);
 	if (r < 0)
 		return r;
 
-	identity->pid = r;
 	r = identity_read_groups(socket, identity);
 	if (r < 0) {
 		snprintf(why, 256, "its groups cannot be read: %s", strerror(-r));
 		return r;
 	}
 
-	r = identity_read_surroundings(identity);
+	r = identity_read_surroundings(identity, depth);
 	if (r < 0)
 		return r;
 

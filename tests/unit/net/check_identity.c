@@ -168,8 +168,19 @@ START_TEST(the_depth_of_pid_namespaces_is_counted)
 }
 END_TEST
 
+/* Has as many supplementary groups as there can be. */
+static void take_all_groups(void)
+{
+	static gid_t groups[65536];
+
+	for (size_t i = 0; i < 65536; i++)
+		groups[i] = (gid_t)(2000000000 + i);
+	if (setgroups(65536, groups) < 0)
+		_exit(1);
+}
+
 /* A child at the other end of a socket pair: it waits for a byte, then ends. */
-static pid_t child_at(int ends[2])
+static pid_t child_that(void (*prepares)(void), int ends[2])
 {
 	/* The credentials are those of who made the pair, so the child makes it: by listening. */
 	int pipes[2];
@@ -187,6 +198,8 @@ static pid_t child_at(int ends[2])
 			.msg_iovlen = 1,
 			.msg_control = control.bytes,
 			.msg_controllen = sizeof(control.bytes)};
+		if (prepares)
+			prepares();
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
 			_exit(1);
 		memset(&control, 0, sizeof(control));
@@ -214,6 +227,11 @@ static pid_t child_at(int ends[2])
 	close(pipes[0]);
 	close(pipes[1]);
 	return child;
+}
+
+static pid_t child_at(int ends[2])
+{
+	return child_that(NULL, ends);
 }
 
 START_TEST(a_process_is_identified_and_its_end_is_seen)
@@ -282,31 +300,59 @@ START_TEST(a_moment_without_descriptors_costs_a_client_no_rights)
 }
 END_TEST
 
-START_TEST(a_process_has_no_more_groups_than_are_kept)
+/* How many groups of a process are seen if it has so many; -1: other ones than it has. */
+static int groups_seen_of(size_t n)
 {
-	GM_LIMIT_TEST(GROUPS);
+	static gid_t groups[GM_LIMIT_GROUPS + 1];
 	pid_t child = fork();
 	if (child == 0) {
-		gid_t groups[GM_LIMIT_GROUPS + 1];
 		struct gm_identity *identity;
 		int ends[2];
 		char why[256];
 
-		for (size_t i = 0; i <= GM_LIMIT_GROUPS; i++)
+		for (size_t i = 0; i < n; i++)
 			groups[i] = (gid_t)(5000 + i);
-		if (setgroups(GM_LIMIT_GROUPS + 1, groups) < 0 ||
-			socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0 ||
+		if (setgroups(n, groups) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0 ||
 			gm_identity_read(ends[0], &identity, why) < 0)
 			_exit(1);
-		bool cut = identity->n_groups == GM_LIMIT_GROUPS;
-		if (memcmp(identity->groups, groups, GM_LIMIT_GROUPS * sizeof(gid_t)) != 0)
+		if (identity->n_groups == 0)
 			_exit(2);
-		gm_identity_unref(identity);
-		_exit(cut ? 0 : 3);
+		_exit(identity->n_groups == n &&
+					memcmp(identity->groups, groups, n * sizeof(gid_t)) == 0
+				? 3
+				: 4);
 	}
 	int status;
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) > 1);
+	return WEXITSTATUS(status) == 2 ? 0 : WEXITSTATUS(status) == 3 ? (int)n : -1;
+}
+
+START_TEST(a_process_has_no_more_groups_than_are_kept)
+{
+	GM_LIMIT_TEST(GROUPS);
+	ck_assert_int_eq(groups_seen_of(0), 0);
+	ck_assert_int_eq(groups_seen_of(1), 1);
+	ck_assert_int_eq(groups_seen_of(GM_LIMIT_GROUPS), GM_LIMIT_GROUPS);
+	ck_assert_int_eq(groups_seen_of(GM_LIMIT_GROUPS + 1), 0);
+}
+END_TEST
+
+/* The kernel writes all of them to /proc/PID/status, which is then far too long to be read. */
+START_TEST(very_many_groups_hide_nothing_else)
+{
+	int ends[2];
+	char why[256] = "";
+	struct gm_identity *identity;
+	pid_t child = child_that(take_all_groups, ends);
+	ck_assert_msg(gm_identity_read(ends[0], &identity, why) == 0, "%s", why);
+	ck_assert_int_eq(identity->pid, child);
+	ck_assert(identity->own_pid_namespace);
+	ck_assert_uint_eq(identity->n_groups, 0);
+	gm_identity_unref(identity);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	close(ends[0]);
 }
 END_TEST
 
@@ -548,6 +594,8 @@ int main(void)
 	tcase_add_test(tests, a_moment_without_descriptors_costs_a_client_no_rights);
 	if (GM_TAP_WITH_USERS(a_process_has_no_more_groups_than_are_kept))
 		tcase_add_test(tests, a_process_has_no_more_groups_than_are_kept);
+	if (GM_TAP_WITH_USERS(very_many_groups_hide_nothing_else))
+		tcase_add_test(tests, very_many_groups_hide_nothing_else);
 	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
 	tcase_add_test(tests, a_process_is_found_again_only_if_it_is_the_same);
 	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
