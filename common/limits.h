@@ -32,7 +32,9 @@
 	X(EVENT_SOCKET_BYTES, 16384, \
 		"further events wait, and are merged, until the client reads") \
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
-	X(CONNECTIONS, 8192, "a further connection is refused") \
+	X(CONNECTIONS, 8192, \
+		"a further connection is refused; if its uid has none, it gets the place of one " \
+		"without a session, of the uid that has most") \
 	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \

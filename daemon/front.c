@@ -78,8 +78,10 @@ void gm_front_set_bounds(struct gm_front *front, const struct gm_config *config)
 {
 	uint64_t hello_ms = config->hello_deadline_ns / GM_NS_PER_MS;
 
-	gm_listener_set_bounds(front->listener, config->connections_per_uid, hello_ms);
-	gm_listener_set_bounds(front->admin_listener, config->connections_per_uid, hello_ms);
+	gm_listener_set_bounds(
+		front->listener, GM_LIMIT_CONNECTIONS, config->connections_per_uid, hello_ms);
+	gm_listener_set_bounds(
+		front->admin_listener, GM_LIMIT_CONNECTIONS, config->connections_per_uid, hello_ms);
 }
 
 void gm_front_hang_up(struct gm_front *front)

@@ -72,6 +72,7 @@ struct gm_listener {
 	int reserve[GM_LISTENER_RESERVE];
 	size_t n_reserve, want_reserve; /* how many are open, and should be */
 	bool paused_logged;
+	bool made_room; /* in this turn of the loop */
 	uv_poll_t poll;
 	uv_timer_t pause;
 	int open_handles;
@@ -131,36 +132,6 @@ static gpumem_status listener_status_of(int error, gpumem_status otherwise)
 	return error == -EMFILE || error == -ENFILE ? GPUMEM_E_LIMIT : otherwise;
 }
 
-/* Whether a user must not get a connection: then detail says why. */
-static bool listener_refuses(const struct gm_listener *listener, uid_t uid,
-	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL])
-{
-	char user[GM_UID_NAME_TEXT];
-
-	if (listener->n >= listener->most) {
-		snprintf(detail, GM_LISTENER_DETAIL,
-			"the daemon has %u connections%s, the most it accepts", listener->n,
-			listener->admits ? " of administrators" : "");
-		return true;
-	}
-	uint32_t n = lane ? lane->connections : 0;
-	n += gm_closer_waiting(listener->hub->closer, uid);
-	if (n >= listener->per_uid) {
-		snprintf(detail, GM_LISTENER_DETAIL,
-			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
-			gm_uid_name_say(uid, user), n);
-		return true;
-	}
-	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
-					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
-		snprintf(detail, GM_LISTENER_DETAIL,
-			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
-			gm_uid_name_say(uid, user));
-		return true;
-	}
-	return false;
-}
-
 /* Whether the other end has closed the connection, so that nobody can read an answer. */
 static bool listener_is_gone(int socket)
 {
@@ -192,6 +163,80 @@ static void listener_end(struct connection *connection, gpumem_status status, co
 	else
 		gm_closer_close(
 			listener->hub->closer, who.uid, socket, gm_seqpacket_may_have_fds(socket));
+}
+
+/* The youngest connection without a session, of the user that has most connections. NULL: no user
+ * has such a one beside another. */
+static struct connection *listener_find_spare(const struct gm_listener *listener)
+{
+	struct connection *connection, *spare = NULL;
+	uint32_t most = 2;
+
+	DL_FOREACH (listener->connections, connection) {
+		const struct gm_peer *peer = connection->peer;
+		const struct gm_lane *lane = peer ? gm_peer_lane(peer) : connection->lane;
+
+		if (lane->connections < most || (peer && gm_peer_user(peer)))
+			continue;
+		most = lane->connections;
+		spare = connection;
+	}
+	return spare;
+}
+
+/* All connections are taken. Ends one for a user that has none, so that a few users cannot keep the
+ * others out. Returns whether it did. */
+static bool listener_make_room(struct gm_listener *listener, const struct gm_lane *lane)
+{
+	static const char detail[] =
+		"the daemon has as many connections as it accepts, and needs this one for another user";
+	struct connection *spare = NULL;
+
+	if (!listener->admits && !(lane && lane->connections))
+		spare = listener_find_spare(listener);
+	if (!spare)
+		return false;
+
+	/* To look through all connections takes a while. */
+	listener->made_room = true;
+	if (spare->peer) {
+		struct gm_peer *peer = spare->peer;
+		gm_peer_refuse(peer, 0, GPUMEM_E_LIMIT, detail);
+		gm_peer_close(peer);
+	} else {
+		listener_end(spare, GPUMEM_E_LIMIT, detail);
+	}
+	return true;
+}
+
+/* Whether a user must not get a connection: then detail says why. */
+static bool listener_refuses(struct gm_listener *listener, uid_t uid, const struct gm_lane *lane,
+	char detail[GM_LISTENER_DETAIL])
+{
+	char user[GM_UID_NAME_TEXT];
+
+	if (listener->n >= listener->most && !listener_make_room(listener, lane)) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"the daemon has %u connections%s, the most it accepts", listener->n,
+			listener->admits ? " of administrators" : "");
+		return true;
+	}
+	uint32_t n = lane ? lane->connections : 0;
+	n += gm_closer_waiting(listener->hub->closer, uid);
+	if (n >= listener->per_uid) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
+			gm_uid_name_say(uid, user), n);
+		return true;
+	}
+	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
+					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
+		snprintf(detail, GM_LISTENER_DETAIL,
+			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
+			gm_uid_name_say(uid, user));
+		return true;
+	}
+	return false;
 }
 
 /* Makes a peer of a connection that waited. */
@@ -428,7 +473,8 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
 
 	/* Administrators are identified here and now, which takes longer. */
 	int most = listener->admits ? 1 : GM_LISTENER_ACCEPTS;
-	while (most-- > 0 && listener_accept(listener))
+	listener->made_room = false;
+	while (most-- > 0 && !listener->made_room && listener_accept(listener))
 		;
 }
 
@@ -505,12 +551,15 @@ int gm_listener_new_admin(struct gm_hub *hub, int socket, const struct gm_peer_o
 	return listener_start(listener, ret_listener);
 }
 
-void gm_listener_set_bounds(struct gm_listener *listener, uint32_t per_uid, uint64_t hello_ms)
+void gm_listener_set_bounds(
+	struct gm_listener *listener, uint32_t most, uint32_t per_uid, uint64_t hello_ms)
 {
 	if (!listener)
 		return;
-	if (!listener->admits)
+	if (!listener->admits) {
+		listener->most = most;
 		listener->per_uid = per_uid;
+	}
 	listener->hello_ms = hello_ms;
 }
 

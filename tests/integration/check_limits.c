@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/integration/gate.h"
@@ -521,6 +522,21 @@ START_TEST(a_connection_past_those_of_a_uid_is_refused_until_one_ends)
 }
 END_TEST
 
+/* A user that has no connection yet gets the place of one of those who have most. */
+static void require_served_to_a_stranger(const struct gm_daemon *daemon)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		struct gm_raw raw;
+		gm_become_stranger();
+		gm_raw_join(&raw, daemon);
+		_exit(gm_raw_goodbye(&raw) == GPUMEM_OK ? 0 : 1);
+	}
+	int status;
+	GM_REQUIRE(waitpid(child, &status, 0) == child);
+	GM_REQUIRE_EQ(status, 0);
+}
+
 START_TEST(a_connection_past_all_is_refused)
 {
 	GM_LIMIT_TEST(CONNECTIONS);
@@ -547,6 +563,8 @@ START_TEST(a_connection_past_all_is_refused)
 		GM_REQUIRE_EQ(r, 0);
 	}
 	require_refused(daemon.socket);
+	if (gm_tap_has_users())
+		require_served_to_a_stranger(&daemon);
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&first, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	give_back(&first, &lease);

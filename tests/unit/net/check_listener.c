@@ -24,8 +24,12 @@ static int socket_;
 static struct sockaddr_un address;
 static socklen_t address_n;
 
+static bool joins; /* a packet makes a session */
+
 static void on_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
+	if (joins)
+		gm_peer_set_user(peer, &joins);
 	gm_peer_send_done(peer, packet->id);
 }
 
@@ -48,7 +52,7 @@ static void setup(void)
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
 	ck_assert_int_eq(gm_hub_init(&hub, &loop, 1), 0);
 	ck_assert_int_eq(gm_listener_new(&hub, socket_, &ops, NULL, &listener), 0);
-	gm_listener_set_bounds(listener, 1, 60000);
+	gm_listener_set_bounds(listener, 64, 1, 60000);
 }
 
 static void teardown(void)
@@ -151,7 +155,7 @@ START_TEST(those_who_want_a_connection_come_after_those_who_have_one)
 	enum { MANY = 6 };
 	struct wire_client *clients[MANY];
 
-	gm_listener_set_bounds(listener, MANY, 60000);
+	gm_listener_set_bounds(listener, 64, MANY, 60000);
 	for (size_t i = 0; i < MANY; i++)
 		clients[i] = new_client();
 	turn(1);
@@ -169,7 +173,7 @@ END_TEST
 
 START_TEST(connections_that_are_gone_again_keep_nobody_waiting)
 {
-	gm_listener_set_bounds(listener, 1, 60000);
+	gm_listener_set_bounds(listener, 64, 1, 60000);
 	for (int i = 0; i < 15; i++)
 		wire_close(new_client());
 	struct wire_client *client = new_client();
@@ -186,7 +190,7 @@ START_TEST(connections_that_go_before_their_turn_are_forgotten)
 	struct wire_client *clients[MANY];
 	unsigned before = open_fds();
 
-	gm_listener_set_bounds(listener, MANY, 60000);
+	gm_listener_set_bounds(listener, 64, MANY, 60000);
 	for (size_t i = 0; i < MANY; i++)
 		clients[i] = new_client();
 	turn(1);
@@ -204,7 +208,7 @@ START_TEST(the_listener_can_end_while_connections_wait_for_their_turn)
 {
 	struct wire_client *clients[3];
 
-	gm_listener_set_bounds(listener, 3, 60000);
+	gm_listener_set_bounds(listener, 64, 3, 60000);
 	for (size_t i = 0; i < 3; i++)
 		clients[i] = new_client();
 	turn(1);
@@ -224,7 +228,7 @@ START_TEST(users_take_turns_in_connecting)
 	enum { MANY = 12 };
 	struct wire_client *many[MANY];
 
-	gm_listener_set_bounds(listener, MANY, 60000);
+	gm_listener_set_bounds(listener, 64, MANY, 60000);
 	become(64999);
 	for (size_t i = 0; i < MANY; i++)
 		many[i] = new_client();
@@ -241,6 +245,107 @@ START_TEST(users_take_turns_in_connecting)
 }
 END_TEST
 
+/* Lets all that wait have their turn. */
+static void settle(void)
+{
+	turn(20);
+}
+
+static bool is_ended(const struct wire_client *client)
+{
+	struct pollfd p = {.fd = client->socket};
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
+}
+
+START_TEST(a_user_without_a_connection_gets_one_of_those_who_have_most)
+{
+	struct wire_client *few[2], *many[4], *one, *next;
+
+	gm_listener_set_bounds(listener, 6, 6, 60000);
+	become(64998);
+	for (size_t i = 0; i < 2; i++)
+		few[i] = new_client();
+	settle();
+	become(64999);
+	for (size_t i = 0; i < 4; i++)
+		many[i] = new_client();
+	become(0);
+	settle();
+
+	/* The youngest of 64999 goes, and is told why. */
+	become(65001);
+	one = new_client();
+	become(0);
+	ask(one);
+	settle();
+	ck_assert(is_answered(one));
+	ck_assert_int_eq(failure(many[3])->status, GPUMEM_E_LIMIT);
+	ck_assert_ptr_null(wire_receive(many[3]));
+
+	/* Who has one gets no second one. */
+	become(65001);
+	next = new_client();
+	become(0);
+	settle();
+	ck_assert_int_eq(failure(next)->status, GPUMEM_E_LIMIT);
+	wire_close(next);
+
+	for (size_t i = 0; i < 3; i++)
+		ck_assert(!is_ended(many[i]) && !is_answered(many[i]));
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert(!is_ended(few[i]));
+		wire_close(few[i]);
+	}
+	for (size_t i = 0; i < 4; i++)
+		wire_close(many[i]);
+	wire_close(one);
+}
+END_TEST
+
+START_TEST(connections_with_a_session_and_last_ones_are_left_alone)
+{
+	struct wire_client *pair[2], *alone, *one;
+
+	gm_listener_set_bounds(listener, 3, 3, 60000);
+	joins = true; /* whoever asks */
+	become(64998);
+	alone = new_client();
+	become(64999);
+	for (size_t i = 0; i < 2; i++) {
+		pair[i] = new_client();
+		ask(pair[i]);
+	}
+	become(0);
+	settle();
+	become(65001);
+	one = new_client();
+	become(0);
+	settle();
+	ck_assert_int_eq(failure(one)->status, GPUMEM_E_LIMIT);
+	ck_assert(!is_ended(alone));
+	wire_close(one);
+
+	/* One that waits for its turn can be the one that goes. */
+	wire_close(pair[1]);
+	settle();
+	become(64999);
+	pair[1] = new_client();
+	become(0);
+	turn(1);
+	become(65001);
+	one = new_client();
+	become(0);
+	settle();
+	ck_assert_int_eq(failure(pair[1])->status, GPUMEM_E_LIMIT);
+	ck_assert_ptr_null(wire_receive(pair[1]));
+	ck_assert(!is_ended(pair[0]) && !is_ended(one));
+	wire_close(one);
+	wire_close(alone);
+	for (size_t i = 0; i < 2; i++)
+		wire_close(pair[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("listener");
@@ -253,6 +358,10 @@ int main(void)
 	tcase_add_test(tests, the_listener_can_end_while_connections_wait_for_their_turn);
 	if (GM_TAP_WITH_USERS(users_take_turns_in_connecting))
 		tcase_add_test(tests, users_take_turns_in_connecting);
+	if (GM_TAP_WITH_USERS(a_user_without_a_connection_gets_one_of_those_who_have_most))
+		tcase_add_test(tests, a_user_without_a_connection_gets_one_of_those_who_have_most);
+	if (GM_TAP_WITH_USERS(connections_with_a_session_and_last_ones_are_left_alone))
+		tcase_add_test(tests, connections_with_a_session_and_last_ones_are_left_alone);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
