@@ -20,8 +20,9 @@
 struct gm_inflight {
 	struct gm_lane *lane;
 	int socket;
+	uint64_t seen; /* the client says that these were read */
 	/* private to inflight.c */
-	uint64_t sent, seen, gone;       /* gone: the kernel says that these were read */
+	uint64_t sent, gone;             /* gone: the kernel says that these were read */
 	struct gm_inflight *prev, *next; /* in lane->inflight while sent != gone */
 };
 

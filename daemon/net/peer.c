@@ -11,8 +11,8 @@
  * In each turn of its user the daemon reads one packet, or makes one packet of a long answer. So a
  * busy user does not starve the others.
  *
- * Answers with fds are streams. Their packets are made when they can be sent, and their fds are
- * owned elsewhere, so no fd is duplicated and no queue holds one. Packets without fds go ahead of
+ * Answers with fds are streams. Their packets are made when they can be sent. Their fds are owned by
+ * the stream's maker, or opened for one packet, so no queue holds one. Packets without fds go ahead of
  * streams. Both get their number when they are packed, so the numbers on a connection always grow.
  *
  * libuv handles are freed only in their close callbacks, and so is the peer.
@@ -346,18 +346,24 @@ static void peer_pump(struct gm_peer *peer)
 		peer_update_events(peer);
 }
 
-int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds)
+int gm_peer_may_emit(struct gm_peer *peer, size_t n_fds)
 {
-	if (peer->doomed)
-		return -EPIPE;
-
 	int r = n_fds ? gm_inflight_check(&peer->inflight, n_fds) : 0;
+
 	if (r == GM_INFLIGHT_E_ACK)
 		peer->starved = true; /* its acknowledgement starts peer_pump() again */
 	else if (r == GM_INFLIGHT_E_BOUND)
 		peer_wait(peer);
-	if (r > 0)
-		return -EAGAIN;
+	return r ? -EAGAIN : 0;
+}
+
+int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds)
+{
+	if (peer->doomed)
+		return -EPIPE;
+	int r = gm_peer_may_emit(peer, n_fds);
+	if (r < 0)
+		return r;
 
 	size_t n;
 	r = gm_hub_pack(peer->hub, packet, n_fds, &n);
@@ -489,12 +495,13 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 				    : "this is not a packet of the protocol");
 		return;
 	}
+	uint64_t seen = peer->inflight.seen;
 	if (!gm_inflight_acknowledge(&peer->inflight, packet->fds_seen)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
 			"the client acknowledged more file descriptors than it was sent");
 		return;
 	}
-	if (peer->starved)
+	if (peer->starved && peer->inflight.seen > seen)
 		peer_pump(peer);
 
 	if (packet->body_case == GM__WIRE__PACKET__BODY_ACK || peer->doomed)

@@ -110,6 +110,9 @@ void gm_peer_send_done(struct gm_peer *peer, uint64_t id);
 void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
 /* Starts an answer. Takes ownership of the stream. */
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream);
+/* For a stream's next(), before it opens fds for a packet: 0 or -EAGAIN, as gm_peer_emit() would say
+ * it of so many. */
+int gm_peer_may_emit(struct gm_peer *peer, size_t n_fds);
 /* For a stream's next(). Returns 0; -EAGAIN: there is no room now; or another negative errno: the
  * connection is broken. The caller keeps the fds. */
 int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds, size_t n_fds);

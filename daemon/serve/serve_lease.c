@@ -2,8 +2,9 @@
 /*
  * Leases and shares on the wire. Core decides whether a request is granted. This file checks what
  * the wire format lets through, and sends handles: a long answer walks the lease by index and
- * attaches up to 64 fds to a packet, straight from the chunks. It keeps the lease's id and not the
- * lease, because the lease may end between two packets. Then the answer ends with a Failure.
+ * attaches up to 64 fds to a packet, straight from the chunks, or up to 16 that are opened for the
+ * packet. It keeps the lease's id and not the lease, because the lease may end between two packets.
+ * Then the answer ends with a Failure.
  */
 #include "daemon/serve/serve_lease.h"
 
@@ -21,6 +22,10 @@
 
 /* A wait that is at least this long counts as forever. */
 #define GM_SERVE_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
+
+/* A packet is a turn of its user, so it must not take long. It has this many handles at most where
+ * each takes an open(). */
+#define GM_SERVE_OPENS 16
 
 static struct gm_session *serve_session(const struct gm_peer *peer)
 {
@@ -84,6 +89,66 @@ static int serve_open_fds(
 	return 0;
 }
 
+/* The chunks of one packet. */
+struct serve_chunks {
+	Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS];
+	Gm__Wire__Chunk *list[GM_LIMIT_PACKET_FDS];
+	int fds[GM_LIMIT_PACKET_FDS];
+	size_t n, n_fds;
+	const struct gm_chunk *last; /* NULL: there are none */
+	bool more;                   /* further ones follow */
+};
+
+/* Lists the next chunks of the answer, as many as a packet may have. */
+static void serve_list_chunks(const struct serve_handles *handles, const struct gm_lease *lease,
+	size_t most, struct serve_chunks *ret)
+{
+	const struct gm_chunk *chunk = gm_lease_chunk_after(lease, handles->last, handles->from);
+
+	ret->n = ret->n_fds = 0;
+	ret->last = NULL;
+	for (; chunk && chunk->index < handles->to && ret->n < most; chunk = chunk->next) {
+		Gm__Wire__Chunk *c = &ret->chunks[ret->n];
+
+		gm__wire__chunk__init(c);
+		c->id = chunk->id;
+		c->index = chunk->index;
+		c->bytes = chunk->bytes;
+		if (chunk->transport == GM_TRANSPORT_IPC) {
+			c->ipc_handle.data = (uint8_t *)chunk->handle.ipc;
+			c->ipc_handle.len = GM_IPC_HANDLE_BYTES;
+		} else {
+			ret->fds[ret->n_fds++] = chunk->handle.fd;
+		}
+		ret->last = chunk;
+		ret->list[ret->n++] = c;
+	}
+	ret->more = chunk && chunk->index < handles->to;
+}
+
+static int serve_emit_chunks(struct serve_handles *handles, struct gm_peer *peer,
+	const struct gm_lease_info *info, struct serve_chunks *chunks, const int *fds)
+{
+	Gm__Wire__LeaseReply reply = GM__WIRE__LEASE_REPLY__INIT;
+
+	reply.lease = info->id;
+	reply.device = info->device;
+	reply.transport = (Gm__Wire__Transport)info->transport;
+	reply.bytes = info->bytes;
+	reply.n_chunks = chunks->n;
+	reply.chunks = chunks->list;
+	reply.read_only = info->read_only;
+	reply.tag = (char *)(info->tag ? info->tag : "");
+	reply.user_bytes = info->user_bytes;
+	int r = gm_answer_emit_fds(&handles->head.stream, peer, chunks->more,
+		GM__WIRE__PACKET__BODY_LEASE_REPLY, &reply, fds, chunks->n_fds);
+	if (r >= 0 && chunks->last) {
+		handles->from = chunks->last->index + 1;
+		handles->last = chunks->last->id;
+	}
+	return r;
+}
+
 static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct serve_handles *handles = (struct serve_handles *)stream;
@@ -96,66 +161,33 @@ static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
 			"the lease was returned while its handles were being sent");
 
 	struct gm_lease_info info;
-	Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS];
-	Gm__Wire__Chunk *list[GM_LIMIT_PACKET_FDS];
-	int fds[GM_LIMIT_PACKET_FDS];
-	size_t n = 0, n_fds = 0;
-	const struct gm_chunk *chunk = gm_lease_chunk_after(lease, handles->last, handles->from);
-	const struct gm_chunk *last = NULL;
+	struct serve_chunks chunks;
 	gm_lease_info(lease, client->session, &info);
-	if (chunk && chunk->index >= handles->to)
-		chunk = NULL;
-	while (chunk && n < GM_LIMIT_PACKET_FDS) {
-		gm__wire__chunk__init(&chunks[n]);
-		chunks[n].id = chunk->id;
-		chunks[n].index = chunk->index;
-		chunks[n].bytes = chunk->bytes;
-		if (chunk->transport == GM_TRANSPORT_IPC) {
-			chunks[n].ipc_handle.data = (uint8_t *)chunk->handle.ipc;
-			chunks[n].ipc_handle.len = GM_IPC_HANDLE_BYTES;
-		} else {
-			fds[n_fds++] = chunk->handle.fd;
-		}
-		last = chunk;
-		list[n] = &chunks[n];
-		n++;
-		chunk = chunk->next && chunk->next->index < handles->to ? chunk->next : NULL;
+	if (!serve->ops->open_fd) {
+		serve_list_chunks(handles, lease, GM_LIMIT_PACKET_FDS, &chunks);
+		return serve_emit_chunks(handles, peer, &info, &chunks, chunks.fds);
 	}
 
-	Gm__Wire__LeaseReply reply = GM__WIRE__LEASE_REPLY__INIT;
-	reply.lease = info.id;
-	reply.device = info.device;
-	reply.transport = (Gm__Wire__Transport)info.transport;
-	reply.bytes = info.bytes;
-	reply.n_chunks = n;
-	reply.chunks = list;
-	reply.read_only = info.read_only;
-	reply.tag = (char *)(info.tag ? info.tag : "");
-	reply.user_bytes = info.user_bytes;
+	serve_list_chunks(handles, lease, GM_SERVE_OPENS, &chunks);
+	int r = gm_peer_may_emit(peer, chunks.n_fds);
+	if (r < 0)
+		return r;
 
-	int copies[GM_LIMIT_PACKET_FDS];
-	size_t n_copies = serve->ops->open_fd ? n_fds : 0;
-	int r = serve_open_fds(serve, fds, n_copies, info.read_only, copies);
-	if (r < 0) {
-		n_copies = 0;
+	int copies[GM_SERVE_OPENS];
+	r = serve_open_fds(serve, chunks.fds, chunks.n_fds, info.read_only, copies);
+	if (r == 0) {
+		r = serve_emit_chunks(handles, peer, &info, &chunks, copies);
+		serve_close_fds(copies, chunks.n_fds);
+	} else if (!info.read_only) {
 		/* The daemon's own descriptors will do, but nobody can see who has them. */
-		if (!info.read_only)
-			gm_lease_spoil(lease);
-	}
-	if (r < 0 && info.read_only) {
+		gm_lease_spoil(lease);
+		r = serve_emit_chunks(handles, peer, &info, &chunks, chunks.fds);
+	} else {
 		r = serve_emit_failure(stream, peer, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		if (r == 0 && handles->opening)
 			gm_lease_return(client->session, lease);
-	} else {
-		r = gm_answer_emit_fds(stream, peer, chunk, GM__WIRE__PACKET__BODY_LEASE_REPLY,
-			&reply, n_copies > 0 ? copies : fds, n_fds);
-		if (r >= 0 && last) {
-			handles->from = last->index + 1;
-			handles->last = last->id;
-		}
 	}
-	serve_close_fds(copies, n_copies);
 	return r;
 }
 

@@ -323,8 +323,8 @@ static void lie_about_handles(int channel, void *argument)
 		for (size_t i = 0; i < LIARS; i++) {
 			if (!gm_raw_readable(raws[i].socket))
 				continue;
-			/* The first packet is there, with as many as a packet takes. */
-			acknowledge_unread(&raws[i], raws[i].fds_seen + GM_LIMIT_PACKET_FDS);
+			/* The first packet is there, with as many as the host backend opens. */
+			acknowledge_unread(&raws[i], raws[i].fds_seen + 16);
 			gm_raw_send(&raws[i], GM_RAW_PACKET(GET_HANDLES, get_handles, &get));
 		}
 	}

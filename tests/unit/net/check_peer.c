@@ -374,9 +374,12 @@ struct fds_stream {
 	uint64_t takes_ns; /* to make a packet */
 };
 
+static unsigned int n_made; /* packets of streams, the ones that cannot be sent included */
+
 static int stream_next(struct gm_stream *stream, struct gm_peer *to)
 {
 	struct fds_stream *own = (struct fds_stream *)stream;
+	n_made++;
 	int fds[GM_LIMIT_PACKET_FDS];
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
@@ -502,6 +505,28 @@ START_TEST(handles_wait_until_the_client_says_that_it_read_those_before)
 	gm_fdlist_deinit(&in.fds);
 	ck_assert_uint_eq(streams_alive, 0);
 	ck_assert_uint_eq(count_fds(), before);
+}
+END_TEST
+
+START_TEST(a_packet_that_acknowledges_nothing_costs_nothing)
+{
+	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
+	for (int i = 0; i < 10; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	unsigned int before = n_made;
+	for (int i = 0; i < 20; i++)
+		send_request(far, 0, 0);
+	for (int i = 0; i < 40; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_made, before);
+	ck_assert_int_eq(gm_peer_may_emit(peer, 1), -EAGAIN);
+	ck_assert_int_eq(gm_peer_may_emit(peer, 0), 0);
+	/* One that does makes it go on. */
+	send_request(far, 0, 128);
+	for (int i = 0; i < 5; i++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_gt(n_made, before);
+	ck_assert_uint_eq(streams_alive, 0);
 }
 END_TEST
 
@@ -692,6 +717,7 @@ int main(void)
 	tcase_add_test(tests, a_client_that_does_not_read_its_answers_is_dropped);
 	tcase_add_test(tests, queued_answers_arrive_in_order_once_the_client_reads);
 	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
+	tcase_add_test(tests, a_packet_that_acknowledges_nothing_costs_nothing);
 	tcase_add_test(tests, handles_wait_for_a_client_that_says_that_it_read_and_did_not);
 	tcase_add_test(tests, an_answer_of_more_than_a_packets_fds_is_several_packets);
 	tcase_add_test(tests, a_long_answer_that_takes_a_while_does_not_starve_another_client);
