@@ -518,7 +518,10 @@ void gm_client_disconnected(struct gm_client *client)
 	client->events = NULL;
 	gm_session_quarantine(client->session);
 	DL_APPEND2(clients->away, client, away_prev, away_next);
-	client_look_in(clients, GM_CLIENTS_LOOK_FIRST_MS);
+	/* Never later than it would be: clients that come and go must not put off the look at others. */
+	if (!uv_is_active((uv_handle_t *)&clients->look) ||
+		uv_timer_get_due_in(&clients->look) > GM_CLIENTS_LOOK_FIRST_MS)
+		client_look_in(clients, GM_CLIENTS_LOOK_FIRST_MS);
 }
 
 void gm_clients_end_all(struct gm_clients *clients)

@@ -364,6 +364,78 @@ START_TEST(a_session_goes_on_with_its_token_and_its_leases)
 }
 END_TEST
 
+/* Loses its connection and comes back, again and again, until it is told to stop. */
+static void come_and_go(int channel, void *argument)
+{
+	const struct gm_daemon *daemon = argument;
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+
+	gm_raw_join(&raw, daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	int page = raw.client_page;
+	gm_say_word(channel, 'g');
+	while (!gm_raw_readable(channel)) {
+		uint64_t session = raw.session;
+		uint8_t token[GM_TOKEN_BYTES];
+
+		memcpy(token, raw.token, sizeof(token));
+		gm_raw_hang_up(&raw);
+		GM_REQUIRE_EQ(resume(&raw, session, token, sizeof(token)), GPUMEM_OK);
+		GM_REQUIRE(raw.resumed);
+		close(page);
+		page = raw.client_page;
+	}
+	gm_hear_word(channel, 'e');
+	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+/* The worker takes memory and becomes another program, which keeps the page until the test speaks,
+ * and then runs on. */
+static void exec_with_page(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	gm_raw_join(&raw, argument);
+	take(&raw, &lease);
+	GM_REQUIRE(dup2(channel, STDIN_FILENO) == STDIN_FILENO);
+	GM_REQUIRE(dup2(channel, STDOUT_FILENO) == STDOUT_FILENO);
+	GM_REQUIRE(raw.client_page != 9 && dup2(raw.client_page, 9) == 9);
+	execl("/bin/sh", "sh", "-c", "printf r; read -r a; exec 9>&-; read -r b", NULL);
+	GM_FAIL("exec: %s", strerror(errno));
+}
+
+START_TEST(clients_that_come_and_go_do_not_put_off_the_end_of_one_that_called_exec)
+{
+	enum { GOERS = 4 };
+	struct gm_worker goers[GOERS], worker;
+	char running;
+	int status;
+	gm_worker_start(&worker, exec_with_page, &daemon_);
+	GM_REQUIRE_EQ(read(worker.channel, &running, 1), 1);
+	GM_REQUIRE_EQ(running, 'r');
+	GM_UNTIL(gm_figures_now(&daemon_).quarantined_clients == 1);
+	for (int i = 0; i < GOERS; i++)
+		gm_worker_start(&goers[i], come_and_go, &daemon_);
+	for (int i = 0; i < GOERS; i++)
+		gm_hear_word(goers[i].channel, 'g');
+
+	GM_REQUIRE_EQ(write(worker.channel, "\n", 1), 1);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == GOERS);
+	GM_REQUIRE_EQ(waitpid(worker.pid, &status, WNOHANG), 0);
+
+	GM_REQUIRE_EQ(write(worker.channel, "\n", 1), 1);
+	GM_REQUIRE(waitpid(worker.pid, &status, 0) == worker.pid);
+	close(worker.channel);
+	for (int i = 0; i < GOERS; i++) {
+		gm_say_word(goers[i].channel, 'e');
+		gm_worker_join(&goers[i]);
+	}
+}
+END_TEST
+
 START_TEST(a_client_that_is_back_before_its_end_was_seen_takes_its_session_over)
 {
 	struct gm_raw raw, back;
@@ -646,6 +718,7 @@ int main(void)
 	tcase_add_test(tc,
 		a_killed_client_is_gone_though_its_forked_child_keeps_the_socket_and_the_memory);
 	tcase_add_test(tc, exec_returns_the_memory_though_the_process_lives_on);
+	tcase_add_test(tc, clients_that_come_and_go_do_not_put_off_the_end_of_one_that_called_exec);
 	tcase_add_test(tc, a_session_goes_on_with_its_token_and_its_leases);
 	tcase_add_test(tc, a_client_that_is_back_before_its_end_was_seen_takes_its_session_over);
 	tcase_add_test(tc, a_session_that_goes_on_keeps_the_name_that_its_limits_go_by);
