@@ -34,14 +34,29 @@ struct gm_identity *gm_identity_ref(struct gm_identity *identity)
 	return identity;
 }
 
+static void identity_drop_pidfd(struct gm_identity *identity)
+{
+	if (identity->process)
+		gm_identity_unref(identity->process);
+	else if (identity->pidfd >= 0)
+		close(identity->pidfd);
+}
+
 void gm_identity_unref(struct gm_identity *identity)
 {
 	if (!identity || --identity->references > 0)
 		return;
-	if (identity->pidfd >= 0)
-		close(identity->pidfd);
+	identity_drop_pidfd(identity);
 	free(identity->groups);
 	free(identity);
+}
+
+void gm_identity_share(struct gm_identity *identity, struct gm_identity *same)
+{
+	gm_identity_ref(same);
+	identity_drop_pidfd(identity);
+	identity->process = same;
+	identity->pidfd = same->pidfd;
 }
 
 /* Whether the daemon itself is short of something right now, which says nothing about a client. */

@@ -18,7 +18,8 @@ struct gm_identity {
 	uid_t uid;
 	gid_t gid;
 	int pidfd;
-	gid_t *groups; /* the supplementary ones */
+	struct gm_identity *process; /* whose pidfd it is; NULL: its own */
+	gid_t *groups;               /* the supplementary ones */
 	size_t n_groups;
 	struct gm_cgroup cgroup;
 	char command[16 * 4];   /* printable */
@@ -41,6 +42,8 @@ int gm_identity_restore(const struct gm_identity *known, unsigned long long star
 	struct gm_identity **ret_identity);
 struct gm_identity *gm_identity_ref(struct gm_identity *identity);
 void gm_identity_unref(struct gm_identity *identity);
+/* Both are known to be of one process: identity gives up its pidfd and uses that of same. */
+void gm_identity_share(struct gm_identity *identity, struct gm_identity *same);
 
 /* Whether the process is in the daemon's pid namespace and belongs to root, to the daemon's own
  * user or to a member of the group (-1: there is none). */

@@ -76,9 +76,10 @@ struct gm_lane *gm_lane_ref(struct gm_lane *lane);
 void gm_lane_unref(struct gm_lane *lane);
 
 /* What a connection holds open: its socket and its pidfd. What a session does: its end of the event
- * channel and the client's page. */
+ * channel, the client's page and, once it was resumed, the page before. One in quarantine has no
+ * event channel, but keeps the pidfd. */
 #define GM_LANE_CONNECTION_FDS 2
-#define GM_LANE_SESSION_FDS    2
+#define GM_LANE_SESSION_FDS    3
 /* Whether the user may have n more descriptors. lane: NULL if the user has none yet; then n counts
  * the lane, too. */
 bool gm_lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n);

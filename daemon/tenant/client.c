@@ -683,7 +683,7 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 	const uint8_t *token, uint8_t new_token[GM_TOKEN_BYTES], struct gm_client **ret_client)
 {
 	struct gm_client *client = gm_clients_find(clients, id);
-	const struct gm_identity *identity = gm_peer_identity(peer);
+	struct gm_identity *identity = gm_peer_identity(peer);
 
 	if (!client)
 		return -ENOENT;
@@ -703,6 +703,7 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 	}
 	if (r < 0)
 		return r;
+	gm_identity_share(identity, client->identity);
 	clients->quarantined--;
 	client_is_back(client);
 	client->peer = peer;

@@ -274,6 +274,59 @@ START_TEST(a_user_with_many_connections_leaves_descriptors_to_others)
 }
 END_TEST
 
+/* Takes sessions, and takes each up again, until no more are given to it. */
+static void hold_resumed_sessions(int channel, void *argument)
+{
+	static struct gm_raw raws[MANY];
+	const struct gm_daemon *daemon = argument;
+	gpumem_status status = GPUMEM_OK;
+	size_t n = 0;
+
+	gm_become_stranger();
+	for (; n < MANY; n++) {
+		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+		struct gm_raw_lease lease;
+		uint8_t token[GM_TOKEN_BYTES];
+
+		hello.major = GM_WIRE_MAJOR;
+		status = gm_raw_hello(&raws[n], daemon->socket, &hello);
+		if (status == GPUMEM_OK)
+			status = gm_raw_lease(&raws[n], 0, GM_CHUNK_MIN, &lease);
+		if (status != GPUMEM_OK)
+			break;
+		gm_raw_lease_clear(&lease);
+
+		memcpy(token, raws[n].token, sizeof(token));
+		hello.session = raws[n].session;
+		hello.token.data = token;
+		hello.token.len = sizeof(token);
+		gm_raw_hang_up(&raws[n]);
+		status = gm_raw_hello(&raws[n], daemon->socket, &hello);
+		if (status != GPUMEM_OK)
+			break;
+		GM_REQUIRE(raws[n].resumed);
+	}
+	GM_REQUIRE(n > 10);
+	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+}
+
+START_TEST(a_user_with_many_resumed_sessions_leaves_descriptors_to_others)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+
+	gm_daemon_start(&daemon, &very_few);
+	gm_worker_start(&worker, hold_resumed_sessions, &daemon);
+	gm_hear_word(worker.channel, 'f');
+	expect_served(&daemon, 2);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 /* ---- on their way */
 
 #define LIARS 110
@@ -440,6 +493,8 @@ int main(void)
 		tcase_add_test(tc, a_user_with_many_lingering_chunks_leaves_descriptors_to_others);
 	if (GM_TAP_WITH_USERS(a_user_with_many_connections_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_connections_leaves_descriptors_to_others);
+	if (GM_TAP_WITH_USERS(a_user_with_many_resumed_sessions_leaves_descriptors_to_others))
+		tcase_add_test(tc, a_user_with_many_resumed_sessions_leaves_descriptors_to_others);
 	if (GM_TAP_WITH_USERS(descriptors_that_one_user_does_not_read_stop_nobody_else))
 		tcase_add_test(tc, descriptors_that_one_user_does_not_read_stop_nobody_else);
 	/* The memory of a fake GPU is really there, and this takes more than many machines have. */
