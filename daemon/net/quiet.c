@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines per uid. A record lives from the first line until the timer finds that its time is over, so
- * there are as many as uids caused a line in the last GM_QUIET_S seconds, but no more than
- * GM_LIMIT_LOGGED_UIDS: one user can have many uids. A further uid, or one for which there is no
- * memory, says nothing at all.
+ * Lines per uid. A record lives from the first line until the timer finds that its time is over, up
+ * to a second late. So there are as many as uids caused a line in the last seconds, but no more
+ * than GM_LIMIT_LOGGED_UIDS: one user can have many uids. A further uid, or one for which there is
+ * no memory, says nothing at all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +16,12 @@
 #include "common/uid_name.h"
 #include "daemon/net/quiet.h"
 
+/* How often the timer looks, while there are records. */
+#define QUIET_LOOK_MS 1000
+
 struct gm_quiet_user {
 	uid_t uid;
+	uint64_t until_ms;
 	uint32_t lines;
 	uint64_t left_out[GM_QUIET_KINDS];
 	UT_hash_handle hh;
@@ -46,16 +50,24 @@ static void quiet_sum_up(const struct gm_quiet_user *user)
 		gm_log_fields(GM_LOG_WARNING, fields, "%s in %d s", lines, GM_QUIET_S);
 }
 
-static void quiet_on_timer(uv_timer_t *timer)
+void gm_quiet_expire(struct gm_quiet *quiet, uint64_t now_ms)
 {
-	struct gm_quiet *quiet = timer->data;
 	struct gm_quiet_user *user, *next;
 
 	HASH_ITER (hh, quiet->users, user, next) {
+		if (user->until_ms > now_ms)
+			continue;
 		quiet_sum_up(user);
 		HASH_DELETE(hh, quiet->users, user);
 		free(user);
 	}
+	if (!quiet->users)
+		uv_timer_stop(&quiet->timer);
+}
+
+static void quiet_on_timer(uv_timer_t *timer)
+{
+	gm_quiet_expire(timer->data, uv_now(timer->loop));
 }
 
 void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop)
@@ -71,7 +83,7 @@ void gm_quiet_close(struct gm_quiet *quiet)
 {
 	if (!quiet->timer_open)
 		return;
-	quiet_on_timer(&quiet->timer);
+	gm_quiet_expire(quiet, UINT64_MAX);
 	uv_close((uv_handle_t *)&quiet->timer, NULL);
 	quiet->timer_open = false;
 }
@@ -87,13 +99,14 @@ static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t uid)
 	if (!user)
 		return NULL;
 	user->uid = uid;
+	user->until_ms = uv_now(quiet->timer.loop) + GM_QUIET_S * 1000;
 	HASH_ADD(hh, quiet->users, uid, sizeof(user->uid), user);
 	if (!user->hh.tbl) {
 		free(user);
 		return NULL;
 	}
 	if (!uv_is_active((uv_handle_t *)&quiet->timer))
-		uv_timer_start(&quiet->timer, quiet_on_timer, GM_QUIET_S * 1000, 0);
+		uv_timer_start(&quiet->timer, quiet_on_timer, QUIET_LOOK_MS, QUIET_LOOK_MS);
 	return user;
 }
 

@@ -36,6 +36,9 @@ enum gm_quiet_kind {
 void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop);
 /* Closes the handle and forgets all. The loop must turn once more before the memory goes. */
 void gm_quiet_close(struct gm_quiet *quiet);
+/* Forgets the uids whose time is over at now_ms, in the loop's time, and says what was left out. The
+ * timer does so; here for tests. */
+void gm_quiet_expire(struct gm_quiet *quiet, uint64_t now_ms);
 /* Whether a line of this level that this uid causes may be logged. If not, it is counted. */
 bool gm_quiet_allows(
 	struct gm_quiet *quiet, uid_t uid, enum gm_log_level level, enum gm_quiet_kind kind);

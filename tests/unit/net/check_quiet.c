@@ -68,6 +68,25 @@ START_TEST(lines_of_all_kinds_count_together)
 }
 END_TEST
 
+START_TEST(each_user_has_its_own_time)
+{
+	allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, GM_QUIET_LINES + 1);
+	uint64_t first = uv_now(&loop);
+	while (uv_now(&loop) == first)
+		uv_update_time(&loop);
+	allowed(1001, GM_LOG_NOTICE, GM_QUIET_OTHER, GM_QUIET_LINES + 1);
+
+	gm_quiet_expire(&quiet, first + GM_QUIET_S * 1000 - 1);
+	ck_assert_uint_eq(n_lines, 0);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 0);
+	gm_quiet_expire(&quiet, first + GM_QUIET_S * 1000);
+	ck_assert_uint_eq(n_lines, 1);
+	ck_assert_str_eq(line, "left out 2 log lines about uid 1000 in 10 s");
+	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 1);
+	ck_assert_uint_eq(allowed(1001, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 0);
+}
+END_TEST
+
 START_TEST(so_many_users_are_heard_until_the_sum)
 {
 	GM_LIMIT_TEST(LOGGED_UIDS);
@@ -107,6 +126,7 @@ int main(void)
 	tcase_add_test(tests, a_user_causes_so_many_lines_and_then_a_sum);
 	tcase_add_test(tests, lines_of_all_kinds_count_together);
 	tcase_add_test(tests, another_user_is_heard);
+	tcase_add_test(tests, each_user_has_its_own_time);
 	tcase_add_test(tests, so_many_users_are_heard_until_the_sum);
 	tcase_add_test(tests, lines_for_debugging_are_not_counted);
 	suite_add_tcase(suite, tests);
