@@ -409,8 +409,9 @@ static void listener_use_reserve(struct gm_listener *listener, int error)
 		return;
 	}
 	if (!listener->paused_logged)
-		gm_log(GM_LOG_ERROR,
-			"no file descriptors are left, so connections are refused; raise LimitNOFILE=");
+		gm_log(GM_LOG_ERROR, "no file descriptors are left, so %s; raise LimitNOFILE=",
+			listener->admits ? "administrators are served from a reserve"
+					 : "connections are refused");
 	listener->paused_logged = true;
 	listener_give_up_reserve(listener, listener->admits ? GM_LISTENER_CONNECTION_FDS : 1);
 	int socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
