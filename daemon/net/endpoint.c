@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/seqpacket.h"
 #include "daemon/net/endpoint.h"
@@ -341,7 +342,9 @@ int gm_endpoint_adopt(struct gm_endpoint *endpoint, int socket, char why[GM_ENDP
 		fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) < 0)
 		return endpoint_fail("the socket from the service manager", why);
 
-	size_t length = n - offsetof(struct sockaddr_un, sun_path);
+	/* The kernel counts a 0 byte behind a path that fills all of it. */
+	size_t length =
+		gm_min(n - offsetof(struct sockaddr_un, sun_path), sizeof(address.sun_path));
 	if (length && address.sun_path[0]) {
 		memcpy(endpoint->path, address.sun_path, length);
 		endpoint->path[length] = '\0';
