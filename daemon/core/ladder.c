@@ -86,40 +86,62 @@ static int ladder_compare(const void *left, const void *right)
 	return a->id < b->id ? -1 : 1;
 }
 
-/* What the client says about its use of the device, as far as it can be true. */
-static struct gm_use ladder_use_of(const struct gm_device *device, const struct gm_payer *payer)
+/* Looks at what the client says about its use of the device, as far as it can be true. */
+static const struct gm_said *ladder_look(
+	const struct gm_device *device, struct gm_session *session, struct gm_account *account)
 {
 	const struct gm_env *env = device->env;
-	const struct gm_account *account = &payer->accounts[device->number];
 	uint64_t held = account->held - account->admitted;
 	struct gm_use use = {0};
 
 	if (env->ops.use)
-		env->ops.use(env->ctx, payer->session, device->number, &use);
-	use.cached = gm_min(use.cached, held);
-	use.evictable = gm_min(use.evictable, held - use.cached);
-	return use;
+		env->ops.use(env->ctx, session, device->number, &use);
+	uint64_t cached = gm_min(use.cached, held);
+	account->said = (struct gm_said){
+		.until_ns = gm_plus(gm_device_now(device), GM_LADDER_SAID_NS),
+		.held = held,
+		.cached = cached,
+		.evictable = gm_min(use.evictable, held - cached),
+		.rough = use.rough,
+	};
+	return &account->said;
+}
+
+/* Whether the client says now that it has something to give. */
+static bool ladder_claims(
+	const struct gm_device *device, struct gm_session *session, struct gm_account *account)
+{
+	const struct gm_said *said = ladder_look(device, session, account);
+	return said->cached > 0 || said->evictable > 0;
+}
+
+/* What the client says, by a look of not long ago if there was one. Every request that does
+ * not fit needs this of every client. */
+static const struct gm_said *ladder_use_of(const struct gm_device *device, struct gm_payer *payer)
+{
+	struct gm_account *account = &payer->accounts[device->number];
+	const struct gm_said *said = &account->said;
+	bool fresh = gm_device_now(device) < said->until_ns &&
+		     said->held == account->held - account->admitted;
+	return fresh ? said : ladder_look(device, payer->session, account);
 }
 
 /* What the client could give on this rung; 0: there is nothing to ask it for. */
-static uint64_t ladder_offer_of(const struct gm_device *device, const struct gm_payer *payer,
+static uint64_t ladder_offer_of(const struct gm_device *device, struct gm_payer *payer,
 	enum gm_rung rung, bool self, bool *ret_claimed)
 {
-	const struct gm_account *account = &payer->accounts[device->number];
-	uint64_t held = account->held - account->admitted;
-	struct gm_use use = ladder_use_of(device, payer);
-	uint64_t cached = use.cached;
+	const struct gm_said *said = ladder_use_of(device, payer);
 
-	*ret_claimed = !use.rough;
+	*ret_claimed = !said->rough;
 	switch (rung) {
 	case GM_RUNG_CACHED:
-		return cached;
+		return said->cached;
 	case GM_RUNG_SPILL:
-		return use.evictable;
+		return said->evictable;
 	case GM_RUNG_UNUSED:
 		/* The client that asks knows what it does not use, and has tried that already. */
-		*ret_claimed = cached > 0 && !use.rough;
-		return self ? cached : held;
+		*ret_claimed = said->cached > 0 && !said->rough;
+		return self ? said->cached : said->held;
 	default:
 		return 0;
 	}
@@ -209,18 +231,20 @@ uint64_t gm_ladder_claimed(const struct gm_device *device, const struct gm_accou
 		if (p->accounts[device->number].guaranteed)
 			p->accounts[device->number].guaranteed->planned = 0;
 
-	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
+	for (struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
 		const struct gm_account *account = &p->accounts[device->number];
-		if (p->ending || p->quarantined || account->asked.ignored > 0)
+		if (p->ending || p->quarantined || account->asked.ignored > 0 ||
+			account->held == account->admitted)
 			continue;
-		struct gm_use use = ladder_use_of(device, p);
+		const struct gm_said *said = ladder_use_of(device, p);
 		struct gm_tally *kept = account->guaranteed;
+		uint64_t cached = said->cached;
 		if (kept && kept != self->guaranteed) {
 			uint64_t over = gm_minus(kept->held, kept->guarantee);
-			use.cached = gm_min(use.cached, gm_minus(over, kept->planned));
-			kept->planned += use.cached;
+			cached = gm_min(cached, gm_minus(over, kept->planned));
+			kept->planned += cached;
 		}
-		sum += use.rough ? 0 : use.cached;
+		sum += said->rough ? 0 : cached;
 	}
 	return sum;
 }
@@ -291,7 +315,9 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 
 	ladder_settle_account(device, account);
 	account->asked.owing = true;
-	account->asked.claimed = step->claimed;
+	/* The plan may rest on an older look. A client that has used its memory since must not be
+	 * blamed for it. */
+	account->asked.claimed = step->claimed && ladder_claims(device, step->session, account);
 	account->asked.trigger = (uint8_t)plan->trigger;
 	account->asked.rung = (uint8_t)step->rung;
 	account->asked.wanted = account->asked.bytes = step->bytes;
@@ -387,13 +413,14 @@ void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
 
 /* Of what the client owes, what it could have returned: it says that it still caches that much. It
  * may have used the rest since, or the rest never could come back. */
-static uint64_t ladder_kept_back(const struct gm_device *device, const struct gm_payer *payer)
+static uint64_t ladder_kept_back(const struct gm_device *device, struct gm_payer *payer)
 {
-	const struct gm_asked *asked = &payer->accounts[device->number].asked;
+	struct gm_account *account = &payer->accounts[device->number];
+	const struct gm_asked *asked = &account->asked;
 	if (!asked->owing || !asked->claimed)
 		return 0;
-	struct gm_use use = ladder_use_of(device, payer);
-	return use.rough ? 0 : gm_min(asked->bytes, use.cached);
+	const struct gm_said *said = ladder_look(device, payer->session, account);
+	return said->rough ? 0 : gm_min(asked->bytes, said->cached);
 }
 
 static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
@@ -445,7 +472,7 @@ static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigg
 		return sum >= run->need;
 
 	/* If all there is was wanted, it came if no client still caches what it owes. */
-	for (const struct gm_payer *p = run->owing ? device->env->payers : NULL; p; p = p->hh.next)
+	for (struct gm_payer *p = run->owing ? device->env->payers : NULL; p; p = p->hh.next)
 		if (p->accounts[device->number].asked.trigger == trigger &&
 			ladder_kept_back(device, p) > 0)
 			return false;

@@ -7,6 +7,10 @@
 
 /* The ladder for core's own modules: building a plan, carrying it out, and what came of it. */
 
+/* What a client said is used for so long, or until what it holds changes. Before a client is asked,
+ * and when its deadline has passed, core looks again. */
+#define GM_LADDER_SAID_NS UINT64_C(50000000)
+
 void gm_ladder_init(struct gm_ladder *ladder);
 
 /* A plan is built rung by rung. The functions that return int may return -ENOMEM; then the plan

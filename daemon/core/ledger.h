@@ -70,6 +70,15 @@ struct gm_asked {
 	uint64_t quiet_ns; /* it is left alone until then */
 };
 
+/* What the client said about its use of the device when core last looked at its page. Kept by
+ * ladder.c. */
+struct gm_said {
+	uint64_t until_ns; /* core does not look again before */
+	uint64_t held;     /* what the client held then; when that changes, core looks again */
+	uint64_t cached, evictable;
+	bool rough;
+};
+
 /* What one session is charged on one device. */
 struct gm_account {
 	uint64_t held;      /* including admitted */
@@ -85,6 +94,7 @@ struct gm_account {
 	uint32_t endless;
 	uint64_t endless_ns;
 	struct gm_asked asked;
+	struct gm_said said;
 };
 
 /* Whether what the account is charged counts for this owner. */

@@ -144,6 +144,83 @@ START_TEST(without_memory_for_a_plan_nobody_is_asked)
 }
 END_TEST
 
+static uint64_t page_looks(void)
+{
+	uint64_t n = fake.page_looks;
+	fake.page_looks = 0;
+	return n;
+}
+
+/* What a dry run finds with clients, after so many looks at their pages. */
+static uint64_t found_by(uint64_t looks)
+{
+	struct gm_ladder_plan plan;
+	ck_assert_int_eq(gm_core_cleanup_plan(fake.core, d, 0, &plan, detail), GPUMEM_OK);
+	ck_assert_uint_eq(page_looks(), looks);
+	uint64_t bytes = plan.rungs[GM_RUNG_CACHED] + plan.rungs[GM_RUNG_SPILL];
+	gm_ladder_plan_deinit(&plan);
+	return bytes;
+}
+
+START_TEST(many_dry_runs_look_at_each_client_once_in_a_while)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 20 * GiB);
+	struct gm_lease *of_b = fake_lease(&fake, b, d, 20 * GiB);
+	fake_says(&fake, a, d, 2 * GiB, GiB);
+	fake_says(&fake, b, d, 5 * GiB, 0);
+	page_looks();
+	ck_assert_uint_eq(found_by(2), 8 * GiB);
+	for (int i = 0; i < 1000; i++)
+		ck_assert_uint_eq(found_by(0), 8 * GiB);
+
+	/* What a client holds has changed, so it is looked at again, and the others are not. */
+	give_back(b, of_b, 16 * GiB);
+	ck_assert_uint_eq(found_by(1), 7 * GiB);
+	/* After a while all are. */
+	fake.use[gm_session_id(a) % FAKE_LOG][d].cached = 4 * GiB;
+	ck_assert_uint_eq(found_by(0), 7 * GiB);
+	fake_pass(&fake, 50 * MS);
+	ck_assert_uint_eq(found_by(2), 9 * GiB);
+}
+END_TEST
+
+START_TEST(many_requests_that_do_not_fit_look_at_each_client_once_in_a_while)
+{
+	no_levels();
+	static struct fake_request q[20];
+	for (int i = 0; i < 20; i++) {
+		struct gm_session *s = fake_session(&fake, 5, 5);
+		fake_lease(&fake, s, d, 5 * GiB);
+		fake_says(&fake, s, d, GiB, 0);
+	}
+	page_looks();
+	for (int i = 0; i < 20; i++)
+		fake_ask(&fake, &q[i], c, d, 2 * GiB, GM_TRANSPORT_AUTO);
+	/* Each client was asked, and looked at again then. */
+	ck_assert_uint_ge(asks(), 20);
+	ck_assert_uint_le(page_looks(), 2 * 20);
+	fake_pass(&fake, SECOND);
+	for (int i = 0; i < 20; i++)
+		ck_assert_int_eq(q[i].status, GPUMEM_E_NO_MEMORY);
+}
+END_TEST
+
+START_TEST(a_client_that_used_its_memory_between_a_look_and_the_ask_is_not_blamed)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_says(&fake, a, d, 15 * GiB, 0);
+	ck_assert_uint_eq(found_by(1), 15 * GiB);
+	fake.use[gm_session_id(a) % FAKE_LOG][d].cached = 0;
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 0, NULL, detail), GPUMEM_OK);
+	ck_assert_uint_eq(asks(), 1);
+	fake_pass(&fake, 100 * MS);
+	ck_assert(fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->event.reached);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ladder_cleanup");
@@ -155,6 +232,10 @@ int main(void)
 		tcase, a_cleanup_of_all_there_is_fails_only_if_a_client_still_caches_what_it_owes);
 	tcase_add_test(tcase, a_cleanup_of_more_than_there_is_says_so_and_does_nothing);
 	tcase_add_test(tcase, without_memory_for_a_plan_nobody_is_asked);
+	tcase_add_test(tcase, many_dry_runs_look_at_each_client_once_in_a_while);
+	tcase_add_test(tcase, many_requests_that_do_not_fit_look_at_each_client_once_in_a_while);
+	tcase_add_test(
+		tcase, a_client_that_used_its_memory_between_a_look_and_the_ask_is_not_blamed);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -125,6 +125,7 @@ static void level_changed(void *ctx, uint32_t device, enum gm_level level)
 static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
 	struct fake_core *fake = ctx;
+	fake->page_looks++;
 	*ret = fake->use[gm_session_id(session) % FAKE_LOG][device];
 }
 
@@ -192,9 +193,10 @@ static void event(void *ctx, const struct gm_event *told)
 	}
 }
 
-void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
-	uint64_t cached, uint64_t evictable)
+void fake_says(struct fake_core *fake, struct gm_session *session, uint32_t device, uint64_t cached,
+	uint64_t evictable)
 {
+	session->payer.accounts[device].said.until_ns = 0;
 	fake->use[gm_session_id(session) % FAKE_LOG][device] =
 		(struct gm_use){.cached = cached, .evictable = evictable};
 }
@@ -207,8 +209,9 @@ uint64_t fake_claims(
 	return cached < held ? cached : held;
 }
 
-void fake_says_roughly(struct fake_core *fake, const struct gm_session *session, uint32_t device)
+void fake_says_roughly(struct fake_core *fake, struct gm_session *session, uint32_t device)
 {
+	session->payer.accounts[device].said.until_ns = 0;
 	fake->use[gm_session_id(session) % FAKE_LOG][device].rough = true;
 }
 

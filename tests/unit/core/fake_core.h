@@ -59,9 +59,10 @@ struct fake_core {
 	/* Whether somebody has the chunk. NULL: in_use says so. */
 	bool (*mapped)(void *ctx, const struct gm_chunk *chunk);
 	void *mapped_ctx;
-	uint64_t pooled; /* how often a chunk went into the pool */
-	uint64_t looks;  /* how often that was asked */
-	bool calls_off;  /* no creation has begun before the test completes it */
+	uint64_t pooled;     /* how often a chunk went into the pool */
+	uint64_t looks;      /* how often that was asked */
+	uint64_t page_looks; /* how often core looked at what a client says */
+	bool calls_off;      /* no creation has begun before the test completes it */
 
 	/* What a client says it has, by the last digits of its session's id. */
 	struct gm_use use[FAKE_LOG][GM_LIMIT_DEVICES];
@@ -93,14 +94,14 @@ void fake_core_init_probing(struct fake_core *fake);
 void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign);
 /* The same with records, and without devices: the core is about to adopt what the ledger has. */
 void fake_core_init_keeping(struct fake_core *fake, struct fake_ledger *ledger);
-/* What the client's page would say. */
-void fake_says(struct fake_core *fake, const struct gm_session *session, uint32_t device,
-	uint64_t cached, uint64_t evictable);
+/* What the client's page would say. Core has not looked at it for long enough to look again. */
+void fake_says(struct fake_core *fake, struct gm_session *session, uint32_t device, uint64_t cached,
+	uint64_t evictable);
 /* What it says is cached, as far as it can be true. */
 uint64_t fake_claims(
 	const struct fake_core *fake, const struct gm_session *session, uint32_t device);
 /* The client's page is of the version whose cached includes rounding. */
-void fake_says_roughly(struct fake_core *fake, const struct gm_session *session, uint32_t device);
+void fake_says_roughly(struct fake_core *fake, struct gm_session *session, uint32_t device);
 /* The last ask of that client; NULL: it was not asked. */
 const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session);
 /* The last event of that kind; NULL: there was none. */
