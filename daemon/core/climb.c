@@ -11,6 +11,7 @@
 #include "daemon/core/climb.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "common/arith.h"
 #include "common/units.h"
@@ -129,13 +130,126 @@ static bool climb_spill(struct gm_device *device)
 
 /* ---- the last rung */
 
-/* The client of the lowest priority, then the largest, then the youngest. A client whose owner
- * holds no more than its guarantee is spared. */
-static const struct gm_payer *climb_find_victim(const struct gm_device *device)
+struct climb_candidate {
+	const struct gm_payer *payer;
+	const struct gm_tally *kept; /* the guarantee that it counts for; NULL: none */
+	uint64_t held;
+	size_t order; /* the oldest first */
+};
+
+/* A user's or a process's part of the list of candidates. */
+struct climb_part {
+	size_t from, to;
+	uint64_t bytes;
+	size_t youngest;
+};
+
+static int climb_compare_users(const void *left, const void *right)
+{
+	const struct climb_candidate *a = left, *b = right;
+	if (a->payer->uid != b->payer->uid)
+		return a->payer->uid < b->payer->uid ? -1 : 1;
+	if (a->kept != b->kept)
+		return (uintptr_t)a->kept < (uintptr_t)b->kept ? -1 : 1;
+	return 0;
+}
+
+static int climb_compare_processes(const void *left, const void *right)
+{
+	const struct climb_candidate *a = left, *b = right;
+	return (a->payer->pid > b->payer->pid) - (a->payer->pid < b->payer->pid);
+}
+
+/* Extends the part by the candidates that are equal to the first one behind it. Returns what they
+ * hold. */
+static uint64_t climb_add_equals(const struct climb_candidate *list, size_t n,
+	struct climb_part *part, int (*compare)(const void *left, const void *right))
+{
+	const struct climb_candidate *first = &list[part->to];
+	uint64_t sum = 0;
+	for (; part->to < n && compare(&list[part->to], first) == 0; part->to++) {
+		const struct climb_candidate *c = &list[part->to];
+		sum += c->held;
+		if (c->order > part->youngest)
+			part->youngest = c->order;
+	}
+	return sum;
+}
+
+static void climb_keep_larger(struct climb_part *best, const struct climb_part *part)
+{
+	if (part->bytes > best->bytes ||
+		(part->bytes == best->bytes && part->youngest >= best->youngest))
+		*best = *part;
+}
+
+/* The user that holds most beyond its guarantees. Sorts the list. */
+static struct climb_part climb_largest_user(struct climb_candidate *list, size_t n)
+{
+	struct climb_part best = {0};
+	qsort(list, n, sizeof(*list), climb_compare_users);
+
+	for (size_t i = 0; i < n;) {
+		struct climb_part user = {.from = i, .to = i};
+		while (user.to < n && list[user.to].payer->uid == list[i].payer->uid) {
+			const struct gm_tally *kept = list[user.to].kept;
+			uint64_t held = climb_add_equals(list, n, &user, climb_compare_users);
+			if (kept)
+				held = gm_min(held, gm_minus(kept->held, kept->guarantee));
+			user.bytes += held;
+		}
+		climb_keep_larger(&best, &user);
+		i = user.to;
+	}
+	return best;
+}
+
+/* The process that holds most of a user's part of the list. Sorts that part. */
+static struct climb_part climb_largest_process(
+	struct climb_candidate *list, const struct climb_part *user)
+{
+	struct climb_part best = {0};
+	qsort(list + user->from, user->to - user->from, sizeof(*list), climb_compare_processes);
+
+	for (size_t i = user->from; i < user->to;) {
+		struct climb_part process = {.from = i, .to = i};
+		process.bytes = climb_add_equals(list, user->to, &process, climb_compare_processes);
+		climb_keep_larger(&best, &process);
+		i = process.to;
+	}
+	return best;
+}
+
+/* Lists the clients of the lowest priority. A client whose owner holds no more than its guarantee is
+ * spared. */
+static size_t climb_list_candidates(
+	const struct gm_device *device, struct climb_candidate *ret_list)
+{
+	int32_t lowest = INT32_MAX;
+	size_t n = 0, order = 0;
+
+	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next, order++) {
+		const struct gm_account *a = &p->accounts[device->number];
+		if (p->ending || p->estate || a->held == 0 || a->priority > lowest)
+			continue;
+		if (a->guaranteed && a->guaranteed->held <= a->guaranteed->guarantee)
+			continue;
+		if (a->priority < lowest)
+			n = 0;
+		lowest = a->priority;
+		ret_list[n++] = (struct climb_candidate){
+			.payer = p, .kept = a->guaranteed, .held = a->held, .order = order};
+	}
+	return n;
+}
+
+/* Of the clients of the lowest priority, the process that holds most of the user that holds most
+ * beyond its guarantee. Many small sessions must not hide a large holder behind others. Returns the
+ * process's largest session, and what all its sessions hold. NULL: there is none, or no memory to
+ * find it. */
+static const struct gm_payer *climb_find_victim(const struct gm_device *device, uint64_t *ret_held)
 {
 	const struct gm_policy *policy = &device->info.policy;
-	uint32_t d = device->number;
-	const struct gm_payer *victim = NULL;
 
 	/* If the device would be critical without any client, ending one helps nobody. */
 	uint32_t at_best =
@@ -143,18 +257,24 @@ static const struct gm_payer *climb_find_victim(const struct gm_device *device)
 	if (gm_policy_level(policy, at_best, GM_LEVEL_CRITICAL) == GM_LEVEL_CRITICAL)
 		return NULL;
 
-	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
-		const struct gm_account *a = &p->accounts[d];
-		const struct gm_account *v = victim ? &victim->accounts[d] : NULL;
-		if (p->ending || p->estate || a->held == 0)
-			continue;
-		if (a->guaranteed && a->guaranteed->held <= a->guaranteed->guarantee)
-			continue;
-		if (!v || a->priority < v->priority ||
-			(a->priority == v->priority && a->held >= v->held))
-			victim = p;
+	size_t most = HASH_COUNT(device->env->payers);
+	struct climb_candidate *list = most ? calloc(most, sizeof(*list)) : NULL;
+	size_t n = list ? climb_list_candidates(device, list) : 0;
+	const struct climb_candidate *victim = NULL;
+	const struct gm_payer *payer = NULL;
+
+	if (n > 0) {
+		struct climb_part user = climb_largest_user(list, n);
+		struct climb_part process = climb_largest_process(list, &user);
+		for (size_t i = process.from; i < process.to; i++)
+			if (!victim || list[i].held > victim->held ||
+				(list[i].held == victim->held && list[i].order > victim->order))
+				victim = &list[i];
+		*ret_held = process.bytes;
+		payer = victim->payer;
 	}
-	return victim;
+	free(list);
+	return payer;
 }
 
 static void climb_terminate(struct gm_device *device)
@@ -163,7 +283,8 @@ static void climb_terminate(struct gm_device *device)
 	struct gm_ladder *ladder = &device->ladder;
 	if (!env->ops.terminate || ladder->powerless || ladder->victim)
 		return;
-	const struct gm_payer *victim = climb_find_victim(device);
+	uint64_t held = 0;
+	const struct gm_payer *victim = climb_find_victim(device, &held);
 	if (!victim)
 		return;
 
@@ -178,7 +299,7 @@ static void climb_terminate(struct gm_device *device)
 
 	gm_say(text, "device %u is at critical pressure: client %llu (priority %d, holds %s) %s",
 		device->number, (unsigned long long)victim->id, account->priority,
-		gm_format_size(account->held, size),
+		gm_format_size(held, size),
 		r == 0        ? "is terminated"
 		: r == -EPERM ? "should be terminated, but the daemon has no right to"
 			      : "should be terminated, but cannot be");
@@ -186,7 +307,7 @@ static void climb_terminate(struct gm_device *device)
 				 .device = device->number,
 				 .text = text,
 				 .session = victim->session,
-				 .held = account->held,
+				 .held = held,
 				 .priority = account->priority,
 				 .trigger = GM_TRIGGER_PRESSURE,
 				 .error = r});

@@ -34,7 +34,7 @@ enum gm_rung {
 	 * evictable memory yet. */
 	GM_RUNG_SPILL,
 	GM_RUNG_HOLD,      /* new leases of lower priority are refused, or wait */
-	GM_RUNG_TERMINATE, /* the largest client of the lowest priority is terminated */
+	GM_RUNG_TERMINATE, /* a client of the lowest priority is terminated */
 	GM_RUNGS,
 };
 

@@ -35,9 +35,9 @@
  * twice as long each time (64 times at most), until it returns something. After an action of the
  * pressure ladder, the next one waits for settle_ns. Only a higher level acts at once.
  *
- * No rung but the last takes anything by force. There, the victim is the client of the lowest
- * priority, and of those the one that holds most. A client whose owner holds no more than its
- * guarantee is spared. Nobody is terminated if the device would be critical without any client.
+ * No rung but the last takes anything by force. There, the victim is of the lowest priority. Among
+ * equals, it is of the user that holds most beyond its guarantee, and there the process that holds
+ * most, by all its sessions. A client whose owner holds no more than its guarantee is spared. Nobody is terminated if the device would be critical without any client.
  */
 
 struct gm_account;

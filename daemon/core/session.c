@@ -76,6 +76,8 @@ struct gm_session *gm_session_make(
 	struct gm_payer *payer = &session->payer;
 	payer->id = id ? id : env->ops.new_id(env->ctx);
 	payer->session = session;
+	payer->uid = info->uid;
+	payer->pid = info->pid;
 	payer->estate = payer->quarantined = estate;
 	session->fds = gm_fds_user_get(env, info->uid);
 	if (!session->fds || session_copy_names(session, info) < 0) {

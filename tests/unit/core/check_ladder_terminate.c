@@ -176,6 +176,76 @@ START_TEST(nobody_is_terminated_for_what_foreign_programs_use)
 }
 END_TEST
 
+/* A session of a process of its own. */
+static struct gm_session *session_of(uid_t uid, pid_t pid)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *session;
+	struct gm_session_info info = {.pid = pid, .uid = uid, .gid = uid, .domain = uid};
+	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &session), 0);
+	return session;
+}
+
+START_TEST(many_small_sessions_do_not_hide_a_large_holder)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_lease(&fake, a, d, 30 * GiB);
+	struct gm_session *last = NULL;
+	for (int i = 0; i < 66; i++) {
+		last = session_of(70, 700);
+		fake_lease(&fake, last, d, GiB);
+	}
+	fake_pass(&fake, 3 * SECOND);
+	victim_is(1, last);
+	/* The process holds all of it. */
+	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_VICTIM)->event.held, 66 * GiB);
+}
+END_TEST
+
+START_TEST(of_the_user_that_holds_most_the_process_ends_that_holds_most)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	fake_lease(&fake, a, d, 30 * GiB);
+	struct gm_session *large[2];
+	fake_lease(&fake, session_of(70, 700), d, 25 * GiB);
+	large[0] = session_of(70, 701);
+	fake_lease(&fake, large[0], d, 10 * GiB);
+	large[1] = session_of(70, 701);
+	fake_lease(&fake, large[1], d, 16 * GiB);
+	/* Another user's process of the same number is another process. */
+	fake_lease(&fake, session_of(71, 700), d, 15 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	victim_is(1, large[1]);
+	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_VICTIM)->event.held, 26 * GiB);
+}
+END_TEST
+
+START_TEST(what_a_user_holds_within_its_guarantee_does_not_count_against_it)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	give(1, GM_QUOTA_GUARANTEE, 45 * GiB, 0);
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, a, d, 20 * GiB);
+	fake_lease(&fake, b, d, 20 * GiB);
+	fake_lease(&fake, c, d, 16 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	/* a is 15 GiB beyond it. */
+	victim_is(1, b);
+}
+END_TEST
+
+START_TEST(a_lower_priority_goes_first_however_little_its_user_holds)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	give(3, GM_QUOTA_PRIORITY, 0, -1);
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_lease(&fake, c, d, 16 * GiB);
+	fake_lease(&fake, b, d, 20 * GiB);
+	fake_pass(&fake, 3 * SECOND);
+	victim_is(1, c);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ladder_terminate");
@@ -189,6 +259,10 @@ int main(void)
 	tcase_add_test(tcase, a_victim_that_ended_by_itself_is_no_lack_of_rights);
 	tcase_add_test(tcase, without_the_right_to_terminate_it_is_told_once);
 	tcase_add_test(tcase, nobody_is_terminated_for_what_foreign_programs_use);
+	tcase_add_test(tcase, many_small_sessions_do_not_hide_a_large_holder);
+	tcase_add_test(tcase, of_the_user_that_holds_most_the_process_ends_that_holds_most);
+	tcase_add_test(tcase, what_a_user_holds_within_its_guarantee_does_not_count_against_it);
+	tcase_add_test(tcase, a_lower_priority_goes_first_however_little_its_user_holds);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
