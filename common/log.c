@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,11 +95,16 @@ gm_log_sink gm_log_get_sink(void)
 bool gm_log_is_ready(gm_log_sink sink)
 {
 	struct pollfd stderr_poll = {.fd = STDERR_FILENO, .events = POLLOUT};
+	struct stat st;
 
+	if (sink != log_to_stderr || fstat(STDERR_FILENO, &st) < 0)
+		return false;
+	/* A terminal or a socket is ready if it has room for a byte. */
+	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
+		return false;
 	/* A pipe is ready if it has room for PIPE_BUF bytes, which is more than a line has. */
 	_Static_assert(LOG_BYTES + 64 < PIPE_BUF, "a line fits into a pipe that is ready");
-	return sink == log_to_stderr && poll(&stderr_poll, 1, 0) == 1 &&
-	       (stderr_poll.revents & POLLOUT);
+	return poll(&stderr_poll, 1, 0) == 1 && (stderr_poll.revents & POLLOUT);
 }
 
 void gm_log_set_level(enum gm_log_level most)

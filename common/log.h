@@ -25,7 +25,7 @@ typedef void (*gm_log_sink)(
 void gm_log_set_sink(gm_log_sink sink); /* NULL: the default sink */
 gm_log_sink gm_log_get_sink(void);      /* the one in use; never NULL */
 /* Whether a message of one line can be written now without waiting: true only if the sink is the
- * default one and stderr has room. */
+ * default one and stderr is a file, or a pipe that has room. */
 bool gm_log_is_ready(gm_log_sink sink);
 void gm_log_set_level(enum gm_log_level most); /* GM_LOG_INFO by default */
 

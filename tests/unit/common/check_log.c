@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,6 +170,47 @@ START_TEST(a_closed_stderr_is_no_reason_to_fail)
 }
 END_TEST
 
+/* Whether a line may be written to this at once, as stderr. */
+static bool ready_on(int fd)
+{
+	int before = dup(STDERR_FILENO);
+	ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
+	bool ready = gm_log_is_ready(gm_log_get_sink());
+	ck_assert_int_ge(dup2(before, STDERR_FILENO), 0);
+	close(before);
+	return ready;
+}
+
+START_TEST(a_line_is_written_at_once_only_where_a_whole_line_fits)
+{
+	int ends[2], file = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	gm_log_set_sink(NULL);
+	if (file >= 0) {
+		ck_assert(ready_on(file));
+		close(file);
+	}
+
+	char byte = 0;
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert(ready_on(ends[1]));
+	while (write(ends[1], &byte, 1) == 1)
+		;
+	ck_assert(!ready_on(ends[1]));
+	close(ends[0]);
+	close(ends[1]);
+
+	/* These have room, but nobody knows how much. */
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	ck_assert(!ready_on(ends[0]));
+	close(ends[0]);
+	close(ends[1]);
+	int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (terminal >= 0)
+		ck_assert(!ready_on(terminal));
+	close(terminal);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("log");
@@ -180,6 +223,7 @@ int main(void)
 	tcase_add_test(tc, the_default_sink_writes_time_level_and_message);
 	tcase_add_test(tc, control_characters_do_not_reach_the_terminal);
 	tcase_add_test(tc, a_closed_stderr_is_no_reason_to_fail);
+	tcase_add_test(tc, a_line_is_written_at_once_only_where_a_whole_line_fits);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
