@@ -178,10 +178,13 @@ void gm_log_thread_stop(void)
 	while ((log_first || log_dropped || log_busy) && moving) {
 		uint64_t written = log_written;
 		struct timespec until;
+		int r = 0;
 
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec++;
-		pthread_cond_timedwait(&log_wrote, &log_lock, &until);
+		/* It may end early for no reason. */
+		while (log_written == written && r == 0)
+			r = pthread_cond_clockwait(&log_wrote, &log_lock, CLOCK_MONOTONIC, &until);
 		moving = log_written != written;
 	}
 	pthread_mutex_unlock(&log_lock);

@@ -2,6 +2,7 @@
 
 /* The log's thread, before a reader that takes its time. */
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,51 @@ START_TEST(the_end_does_not_wait_for_a_reader_that_is_stuck)
 }
 END_TEST
 
+/* How many waits with a time limit end early, for no reason, as pthread_cond_wait(3) allows. After the
+ * last, the reader goes on. */
+static int early;
+
+static bool ends_early(void)
+{
+	if (early == 0)
+		return false;
+	if (--early == 0)
+		set_shut(false);
+	return true;
+}
+
+/* Instead of those of the C library. */
+int pthread_cond_timedwait(
+	pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
+{
+	int (*wait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *) =
+		dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+	return ends_early() ? 0 : wait(cond, mutex, until);
+}
+
+int pthread_cond_clockwait(
+	pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until)
+{
+	int (*wait)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *) =
+		dlsym(RTLD_NEXT, "pthread_cond_clockwait");
+	return ends_early() ? 0 : wait(cond, mutex, clock, until);
+}
+
+START_TEST(a_wait_that_ends_early_does_not_lose_lines)
+{
+	set_shut(true);
+	gm_log(GM_LOG_INFO, "a line that is read late");
+	pthread_mutex_lock(&lock);
+	while (!stuck)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	early = 3;
+	gm_log_thread_stop();
+	ck_assert_int_eq(early, 0);
+	ck_assert_uint_eq(n_lines, 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("log_thread");
@@ -104,6 +150,7 @@ int main(void)
 	tcase_add_test(tests, lines_arrive_in_order_with_their_fields);
 	tcase_add_test(tests, nobody_waits_for_the_reader_and_what_was_dropped_is_told);
 	tcase_add_test(tests, the_end_does_not_wait_for_a_reader_that_is_stuck);
+	tcase_add_test(tests, a_wait_that_ends_early_does_not_lose_lines);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
