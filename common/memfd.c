@@ -25,8 +25,8 @@
 
 #define MEMFD_PATH 32
 
-/* This kernel takes memory for used that nobody has. */
-static atomic_bool memfd_blind;
+/* Somebody may look at a new memfd just when the kernel is asked about it. */
+#define MEMFD_TRIES 4
 
 static enum gm_memfd_use memfd_ask(int fd)
 {
@@ -77,13 +77,43 @@ int gm_memfd_create(const char *name, uint64_t bytes, int *ret_fd)
 	if (r == 0)
 		r = gm_memfd_open(fd, false, ret_fd);
 	gm_close(fd);
-	if (r == 0 && memfd_ask(*ret_fd) == GM_MEMFD_IN_USE)
-		atomic_store_explicit(&memfd_blind, true, memory_order_relaxed);
 	return r;
+}
+
+/* Whether the kernel refuses the lease even on memory that nobody else has open, so that its answer
+ * means nothing. */
+static bool memfd_find_blind(void)
+{
+	bool blind = true;
+	for (int i = 0; i < MEMFD_TRIES && blind; i++) {
+		GM_AUTO_FD int fd = -1;
+		blind = gm_memfd_create("gpumem-try", 1, &fd) == 0 &&
+			memfd_ask(fd) == GM_MEMFD_IN_USE;
+	}
+	return blind;
+}
+
+/* Finds that out once. */
+static bool memfd_is_blind(void)
+{
+	enum { NOT_KNOWN, SEES, BLIND };
+	static atomic_int sight = NOT_KNOWN;
+	int known = atomic_load_explicit(&sight, memory_order_relaxed);
+	if (known == NOT_KNOWN) {
+		known = memfd_find_blind() ? BLIND : SEES;
+		atomic_store_explicit(&sight, known, memory_order_relaxed);
+	}
+	return known == BLIND;
 }
 
 enum gm_memfd_use gm_memfd_in_use(int fd)
 {
-	return atomic_load_explicit(&memfd_blind, memory_order_relaxed) ? GM_MEMFD_UNKNOWN
-									: memfd_ask(fd);
+	return memfd_is_blind() ? GM_MEMFD_UNKNOWN : memfd_ask(fd);
+}
+
+bool gm_memfd_can_tell(void)
+{
+	GM_AUTO_FD int fd = -1;
+	return gm_memfd_create("gpumem-try", 1, &fd) == 0 &&
+	       gm_memfd_in_use(fd) != GM_MEMFD_UNKNOWN;
 }

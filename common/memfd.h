@@ -12,6 +12,10 @@
  * the open files of the memory. A descriptor keeps its open file, and so do its copies in other
  * processes and every mapping made of it, even after the descriptor is closed. So the maker can see
  * whether anybody else can still reach the memory.
+ *
+ * To find that out, it asks for a lease (fcntl(2)) and gives it back at once. If somebody opens the
+ * memory in between, the kernel sends SIGIO to the asking process. It must ignore that signal, whose
+ * default action would end it.
  */
 
 /* Makes memory of exactly this size. Only the maker's uid can open it by itself. The result is
@@ -27,5 +31,7 @@ enum gm_memfd_use {
 	GM_MEMFD_UNKNOWN, /* the kernel does not tell; leases may be disabled (fs.leases-enable) */
 };
 enum gm_memfd_use gm_memfd_in_use(int fd);
+/* Whether that is ever known on this kernel. */
+bool gm_memfd_can_tell(void);
 
 #endif

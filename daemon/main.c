@@ -22,6 +22,7 @@
 
 #include "common/closest.h"
 #include "common/log.h"
+#include "common/memfd.h"
 #include "daemon/broker.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
@@ -190,6 +191,8 @@ int main(int argc, char **argv)
 
 	gm_service_init_log();
 	signal(SIGPIPE, SIG_IGN);
+	/* The kernel sends it when a lease is broken; see common/memfd.h. */
+	signal(SIGIO, SIG_IGN);
 	raise_fd_limit();
 	int r = gm_log_thread_start();
 	if (r < 0) {
@@ -199,6 +202,9 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	}
 
+	if (!gm_memfd_can_tell())
+		gm_log(GM_LOG_WARNING,
+			"this kernel does not tell who has memory open, so memory that a process keeps after its client returned it is not noticed");
 	r = gm_broker_run(&options, config);
 	gm_log_thread_stop();
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

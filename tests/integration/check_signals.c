@@ -74,6 +74,21 @@ START_TEST(sigint_ends_it_just_as_well)
 }
 END_TEST
 
+/* The kernel sends it when somebody opens memory at the moment at which the daemon asks who has it. */
+START_TEST(sigio_is_of_no_account)
+{
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	gm_daemon_start(&daemon, NULL);
+	gm_daemon_signal(&daemon, SIGIO);
+	gm_raw_join(&raw, &daemon);
+	gm_raw_close(&raw);
+	gm_daemon_signal(&daemon, SIGTERM);
+	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 static void config_value(const struct gm_daemon *daemon, const char *key, char value[64])
 {
 	struct gm_raw raw;
@@ -401,6 +416,7 @@ int main(void)
 	tcase_add_test(tc, sigterm_says_goodbye_to_clients_and_ends_with_status_0);
 	tcase_add_test(tc, sigterm_ends_a_daemon_whose_client_does_not_read);
 	tcase_add_test(tc, sigint_ends_it_just_as_well);
+	tcase_add_test(tc, sigio_is_of_no_account);
 	tcase_add_test(tc, sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad);
 	tcase_add_test(tc, a_size_changed_by_a_reload_stays_and_is_said);
 	tcase_add_test(tc, a_killed_daemon_leaves_its_clients_their_memory);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* common/memfd.c: who still has the memory. */
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +16,36 @@
 #define BYTES UINT64_C(65536)
 
 static int fd;
+static int busy; /* so many times, somebody has the memory open when a lease is asked for */
+
+static int control(int number, int command, void *argument)
+{
+	if (command == F_SETLEASE && (long)argument == F_WRLCK && busy > 0) {
+		busy--;
+		errno = EAGAIN;
+		return -1;
+	}
+	return (int)syscall(SYS_fcntl, number, command, argument);
+}
+
+/* Instead of those of the C library. */
+int fcntl(int number, int command, ...)
+{
+	va_list arguments;
+	va_start(arguments, command);
+	void *argument = va_arg(arguments, void *);
+	va_end(arguments);
+	return control(number, command, argument);
+}
+
+int fcntl64(int number, int command, ...)
+{
+	va_list arguments;
+	va_start(arguments, command);
+	void *argument = va_arg(arguments, void *);
+	va_end(arguments);
+	return control(number, command, argument);
+}
 
 static void setup(void)
 {
@@ -111,6 +145,29 @@ START_TEST(where_the_kernel_does_not_tell_it_is_not_known)
 }
 END_TEST
 
+/* While it is made (0), and when it is first asked about (1). */
+START_TEST(one_look_from_outside_does_not_blind_it_for_good)
+{
+	int other;
+	busy = 1;
+	ck_assert_int_eq(gm_memfd_create("other", BYTES, &other), 0);
+	busy = _i;
+	(void)gm_memfd_in_use(other);
+	busy = 0;
+	ck_assert_int_eq(gm_memfd_in_use(other), GM_MEMFD_FREE);
+	ck_assert(gm_memfd_can_tell());
+	close(other);
+}
+END_TEST
+
+START_TEST(a_kernel_that_takes_all_memory_for_used_is_not_believed)
+{
+	busy = INT_MAX;
+	ck_assert_int_eq(gm_memfd_in_use(fd), GM_MEMFD_UNKNOWN);
+	ck_assert(!gm_memfd_can_tell());
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("memfd");
@@ -122,6 +179,8 @@ int main(void)
 		tcase, it_is_in_use_until_the_last_descriptor_and_mapping_are_gone, 0, 2);
 	tcase_add_test(tcase, a_forked_child_has_it_though_its_parent_let_go);
 	tcase_add_test(tcase, where_the_kernel_does_not_tell_it_is_not_known);
+	tcase_add_loop_test(tcase, one_look_from_outside_does_not_blind_it_for_good, 0, 2);
+	tcase_add_test(tcase, a_kernel_that_takes_all_memory_for_used_is_not_believed);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
