@@ -134,19 +134,25 @@ static gpumem_status kill_check_namespace(
 
 /* ---- finding the client */
 
-static bool kill_is_meant(const struct kill_client *client, const char *word)
+/* What the word is, the first one that any client fits. A client chooses its name, so a name must not
+ * stand for, or protect, the process that has the number. */
+enum kill_meaning { KILL_PID, KILL_SESSION, KILL_NAME, KILL_MEANINGS };
+
+static bool kill_is_meant(
+	const struct kill_client *client, const char *word, enum kill_meaning meaning)
 {
 	uint64_t n;
 
-	if (!client->hidden && !strcmp(client->name, word) && *word)
-		return true;
+	if (meaning == KILL_NAME)
+		return !client->hidden && !strcmp(client->name, word) && *word;
 	if (gm_parse_u64(word, &n) < 0 || !n)
 		return false;
-	return n == client->session || (client->pid > 0 && n == (uint64_t)client->pid);
+	return meaning == KILL_SESSION ? n == client->session
+				       : client->pid > 0 && n == (uint64_t)client->pid;
 }
 
-static gpumem_status kill_ambiguous(
-	struct gm_ctl *ctl, const struct kill_answer *answer, const char *word)
+static gpumem_status kill_ambiguous(struct gm_ctl *ctl, const struct kill_answer *answer,
+	const char *word, enum kill_meaning meaning)
 {
 	char text[sizeof(ctl->trouble.text)], user[GM_USER_TEXT];
 	size_t used = 0;
@@ -154,7 +160,7 @@ static gpumem_status kill_ambiguous(
 	for (size_t i = 0; i < answer->n && used < sizeof(text); i++) {
 		const struct kill_client *client = &answer->clients[i];
 
-		if (kill_is_meant(client, word))
+		if (kill_is_meant(client, word, meaning))
 			used += (size_t)snprintf(text + used, sizeof(text) - used,
 				"%spid %lld (client %llu, %s%s%s)", used ? ", " : "",
 				(long long)client->pid, (unsigned long long)client->session,
@@ -172,15 +178,17 @@ static gpumem_status kill_find(struct gm_ctl *ctl, const struct kill_answer *ans
 	const struct kill_client *found = NULL;
 	bool hidden = false;
 
-	for (size_t i = 0; i < answer->n; i++) {
-		const struct kill_client *client = &answer->clients[i];
+	for (enum kill_meaning meaning = KILL_PID; meaning < KILL_MEANINGS && !found; meaning++) {
+		for (size_t i = 0; i < answer->n; i++) {
+			const struct kill_client *client = &answer->clients[i];
 
-		hidden = hidden || client->hidden;
-		if (!kill_is_meant(client, word))
-			continue;
-		if (found && found->pid != client->pid)
-			return kill_ambiguous(ctl, answer, word);
-		found = client;
+			hidden = hidden || client->hidden;
+			if (!kill_is_meant(client, word, meaning))
+				continue;
+			if (found && found->pid != client->pid)
+				return kill_ambiguous(ctl, answer, word, meaning);
+			found = client;
+		}
 	}
 
 	if (!found)
@@ -319,10 +327,10 @@ const struct gm_verb gm_verb_kill = {
 	.arguments = "CLIENT",
 	.summary = "end the process of a client",
 	.help = "  --signal SIGNAL  TERM (the default), KILL, or another name or number\n\n"
-		"CLIENT is a pid, a name, or the number of a session, as 'gpumemctl clients\n"
-		"--columns session,pid,name' shows them. gpumemctl sends the signal itself, so\n"
-		"you may end your own processes, and root may end all. If a process has several\n"
-		"sessions, all of them end with it.\n",
+		"CLIENT is a pid, the number of a session, or a name, in this order, as\n"
+		"'gpumemctl clients --columns session,pid,name' shows them. gpumemctl sends the\n"
+		"signal itself, so you may end your own processes, and root may end all. If a\n"
+		"process has several sessions, all of them end with it.\n",
 	.takes = GM_OPTION_SIGNAL,
 	.max_args = 1,
 	.run = kill_run,

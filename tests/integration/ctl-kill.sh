@@ -55,6 +55,27 @@ run 0 kill "${pid[first]}"
 check "one of them is ended by its pid" all "[ $status = 0 ]" "ended first 15"
 check "and the other one lives" kill -0 "${pid[twin]}"
 
+# Clients that call themselves what another client's numbers are.
+again ann
+await_value status clients 2 || bail "ann did not come"
+start_worker "${pid[ann]}"
+decoy=${pid[ann]}
+run 0 kill "${pid[ann]}"
+check "a number is a pid before it is a name" all "[ $status = 0 ]" "ended ann 15"
+check "and the client of that name lives" kill -0 "${pid[$decoy]}"
+run 0 kill "$decoy"
+check "when no process has the number, it is a name" all "[ $status = 0 ]" "ended $decoy 15"
+await_value status clients 1 || bail "they did not go"
+again ann
+run 0 clients --csv --no-legend --columns session,name
+id=$(sed -n 's/,ann$//p' "$dir/stdout")
+start_worker "$id"
+run 0 kill "$id"
+check "a number is a session before it is a name" all "[ $status = 0 ]" "[ -n '$id' ]" "ended ann 15"
+check "and the client of that name lives, too" kill -0 "${pid[$id]}"
+run 0 kill "${pid[$id]}"
+check "it is ended by its pid" all "[ $status = 0 ]" "ended $id 15"
+
 # Several sessions of one process.
 start_worker actor "$build/tests/integration/actor"
 ask actor join second
