@@ -122,6 +122,7 @@ struct gm_queue {
 	uint64_t due_ns;  /* when the first request is due; valid while the queue is not woken */
 	/* Kept by turn.c. */
 	struct gm_request *holder; /* holds others back; NULL: none does */
+	bool holds_own;            /* only those of its own uid */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
 	/* Kept by deadlock.c. */

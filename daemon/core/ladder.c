@@ -224,8 +224,10 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	return r;
 }
 
-uint64_t gm_ladder_claimed(const struct gm_device *device, const struct gm_account *self)
+uint64_t gm_ladder_claimed(
+	const struct gm_device *device, const struct gm_payer *self, bool with_own)
 {
+	const struct gm_tally *own = self->accounts[device->number].guaranteed;
 	uint64_t sum = 0;
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next)
 		if (p->accounts[device->number].guaranteed)
@@ -233,13 +235,13 @@ uint64_t gm_ladder_claimed(const struct gm_device *device, const struct gm_accou
 
 	for (struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
 		const struct gm_account *account = &p->accounts[device->number];
-		if (p->ending || p->quarantined || account->asked.ignored > 0 ||
-			account->held == account->admitted)
+		if (p->ending || p->quarantined || (p->uid == self->uid && !with_own) ||
+			account->asked.ignored > 0 || account->held == account->admitted)
 			continue;
 		const struct gm_said *said = ladder_use_of(device, p);
 		struct gm_tally *kept = account->guaranteed;
 		uint64_t cached = said->cached;
-		if (kept && kept != self->guaranteed) {
+		if (kept && kept != own) {
 			uint64_t over = gm_minus(kept->held, kept->guarantee);
 			cached = gm_min(cached, gm_minus(over, kept->planned));
 			kept->planned += cached;

@@ -41,9 +41,11 @@ void gm_ladder_end_runs(struct gm_device *device);
  */
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully);
-/* The bytes that clients say they could return and that would help self. A client that let its last
- * deadline pass is not believed, nor is one that cannot tell. */
-uint64_t gm_ladder_claimed(const struct gm_device *device, const struct gm_account *self);
+/* The bytes that clients say they could return and that would help self. with_own: also the clients
+ * of its own user. A client that let its last deadline pass is not believed, nor is one that cannot
+ * tell. */
+uint64_t gm_ladder_claimed(
+	const struct gm_device *device, const struct gm_payer *self, bool with_own);
 /* The bytes that clients were asked for by this trigger and still owe. */
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
 /* Whether clients still have time to return what they were asked for. */

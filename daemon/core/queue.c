@@ -357,7 +357,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
 		} else if (now >= w->until_ns ||
-			   !gm_turn_bars(device, w->account, w->exact, w->order)) {
+			   !gm_turn_bars(device, request, w->exact, w->order)) {
 			/* To be held back is no reason to fail. */
 			queue_grant(device, request);
 			return true;

@@ -24,7 +24,8 @@
  *   - once GM_TURN_OVERTAKES requests behind it were granted;
  *   - within the limits of its owner: a request that waits for a limit holds nobody back;
  *   - while what is free, pooled, being destroyed, or cached by the word of clients covers it. A
- *     client that has just let a deadline pass is not believed;
+ *     client that has just let a deadline pass is not believed. If only the clients of its own uid
+ *     cover it, it holds back nobody but that uid;
  *   - for GM_TURN_HOLD_NS at most. Then its uid rests for six times as long as it held others back,
  *     and no request holds others back for as long as this one did.
  * Requests of a higher priority are before it by definition. They are not held back, and they do

@@ -459,7 +459,7 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 	uint64_t exact = gm_plan_exact(request->bytes);
 	struct gm_refusal refusal = {0};
 	bool fits = gm_admit_now(device, account, exact, &refusal);
-	if (fits && device->queue.holder && gm_turn_bars(device, account, exact, UINT64_MAX)) {
+	if (fits && device->queue.holder && gm_turn_bars(device, request, exact, UINT64_MAX)) {
 		refusal.block = GM_BLOCK_TURN;
 		fits = false;
 	}

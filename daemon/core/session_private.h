@@ -399,8 +399,8 @@ void gm_turn_look(struct gm_device *device, uint64_t now);
 uint64_t gm_turn_due(const struct gm_device *device);
 /* The request leaves its line. */
 void gm_turn_leave(struct gm_device *device, const struct gm_request *request);
-/* Whether a request of this account must wait because another one holds it back. */
-bool gm_turn_bars(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
+/* Whether a request must wait because another one holds it back. order: as above. */
+bool gm_turn_bars(const struct gm_device *device, const struct gm_request *request, uint64_t bytes,
 	uint64_t order);
 
 /* ---- deadlock.c */

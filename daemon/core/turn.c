@@ -44,14 +44,22 @@ void gm_turn_overtake(struct gm_device *device, const struct gm_account *account
 
 /* ---- holding back */
 
+/* What would cover a request. A user could return its own memory without being asked, so its word
+ * for that holds back nobody else. */
+enum turn_cover { NOT_COVERED, BY_OWN_WORD, COVERED };
+
 /* Whether the request could be granted from what the device has and what clients say that they
  * could return. What is free, pooled or dying is charged to nobody, so it is available. */
-static bool turn_is_covered(struct gm_device *device, const struct gm_request *request)
+static enum turn_cover turn_find_cover(struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
+	const struct gm_payer *self = &request->session->payer;
 	struct gm_refusal refusal = {.block = GM_BLOCK_DEVICE};
 	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
-	return missing == 0 || missing <= gm_ladder_claimed(device, w->account);
+
+	if (missing == 0 || missing <= gm_ladder_claimed(device, self, false))
+		return COVERED;
+	return missing <= gm_ladder_claimed(device, self, true) ? BY_OWN_WORD : NOT_COVERED;
 }
 
 static void turn_end(struct gm_device *device, uint64_t now)
@@ -74,6 +82,14 @@ void gm_turn_leave(struct gm_device *device, const struct gm_request *request)
 		turn_end(device, gm_device_now(device));
 }
 
+/* When others need not be held back any more, they are served. */
+static void turn_set_own(struct gm_device *device, bool own)
+{
+	if (own && !device->queue.holds_own)
+		gm_device_wake_queue(device);
+	device->queue.holds_own = own;
+}
+
 void gm_turn_look(struct gm_device *device, uint64_t now)
 {
 	struct gm_queue *queue = &device->queue;
@@ -86,8 +102,11 @@ void gm_turn_look(struct gm_device *device, uint64_t now)
 		turn_end(device, now);
 	} else if (now >= w->look_ns) {
 		w->look_ns = now + TURN_LOOK_NS;
-		if (!turn_is_covered(device, queue->holder))
+		enum turn_cover cover = turn_find_cover(device, queue->holder);
+		if (cover == NOT_COVERED)
 			turn_end(device, now);
+		else
+			turn_set_own(device, cover == BY_OWN_WORD);
 	}
 }
 
@@ -101,9 +120,11 @@ void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_
 		return;
 
 	w->look_ns = now + TURN_LOOK_NS;
-	if (!turn_is_covered(device, request))
+	enum turn_cover cover = turn_find_cover(device, request);
+	if (cover == NOT_COVERED)
 		return;
 	queue->holder = request;
+	queue->holds_own = cover == BY_OWN_WORD;
 	queue->hold_ns = now;
 	/* What it rests on is asked for now. */
 	w->again_ns = now;
@@ -118,13 +139,17 @@ uint64_t gm_turn_due(const struct gm_device *device)
 	return gm_min(queue->hold_ns + GM_TURN_HOLD_NS, queue->holder->waiting.look_ns);
 }
 
-bool gm_turn_bars(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
+bool gm_turn_bars(const struct gm_device *device, const struct gm_request *request, uint64_t bytes,
 	uint64_t order)
 {
 	const struct gm_queue *queue = &device->queue;
+	const struct gm_payer *payer = &request->session->payer;
+	const struct gm_account *account = &payer->accounts[device->number];
 	if (!queue->holder || !gm_waiting_before(&queue->holder->waiting, account->priority, order))
 		return false;
 	if (gm_device_now(device) >= queue->hold_ns + GM_TURN_HOLD_NS)
+		return false;
+	if (queue->holds_own && payer->uid != queue->holder->session->payer.uid)
 		return false;
 	/* The request that holds others back could not have that memory anyway. */
 	return !account->guaranteed || bytes > gm_tally_unmet(account->guaranteed);

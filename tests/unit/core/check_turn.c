@@ -146,6 +146,27 @@ START_TEST(what_a_guarantee_keeps_does_not_cover_it)
 }
 END_TEST
 
+/* It could return that memory without being asked. */
+START_TEST(what_its_own_user_claims_covers_it_against_that_user_alone)
+{
+	struct gm_session *other_of_a = fake_session(&fake, 1, 1);
+	static struct fake_request own;
+	fake_says(&fake, a, d, 14 * GiB, 0);
+	fake_wait(&fake, &large, other_of_a, d, 8 * GiB, GM_WAIT_FOREVER);
+	overtake(2 * GM_TURN_OVERTAKES);
+	ck_assert_uint_eq(large.ended, 0);
+	ck_assert_ptr_eq(fake_queue_holder(&fake, d), &large.r);
+	fake_wait(&fake, &own, a, d, 2 * MiB, GM_WAIT_FOREVER);
+	ck_assert_int_eq(own.r.waiting.block, GM_BLOCK_TURN);
+
+	/* Another user is served still. */
+	fake_lease(&fake, b, d, 2 * MiB);
+	gm_core_cancel(fake.core, &large.r);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(own.ended, 1);
+}
+END_TEST
+
 START_TEST(it_ends_when_the_memory_is_in_use_again)
 {
 	fake_says(&fake, a, d, 14 * GiB, 0);
@@ -326,6 +347,7 @@ int main(void)
 	tcase_add_test(tcase, a_higher_priority_is_not_held_back);
 	tcase_add_test(tcase, what_is_guaranteed_to_an_owner_is_not_held_back);
 	tcase_add_test(tcase, what_a_guarantee_keeps_does_not_cover_it);
+	tcase_add_test(tcase, what_its_own_user_claims_covers_it_against_that_user_alone);
 	tcase_add_test(tcase, it_ends_when_the_memory_is_in_use_again);
 	tcase_add_test(tcase, a_client_that_let_a_deadline_pass_is_not_believed);
 	tcase_add_test(tcase, whatever_clients_claim_it_ends_after_ten_seconds_and_the_user_rests);
