@@ -395,16 +395,18 @@ static int identity_check_restored(
 {
 	if (syscall(SYS_pidfd_send_signal, identity->pidfd, 0, NULL, 0) < 0 && errno == EBADF)
 		return -ESRCH; /* it is no pidfd */
-	pid_t pid = identity_pid_of(identity->pidfd);
-	if (pid < 0)
-		return pid;
-	if (pid != identity->pid || gm_identity_dead(identity))
+	struct gm_identity now = {.pidfd = identity->pidfd};
+	size_t depth;
+	int r = identity_read_pid(&now, &depth);
+	if (r < 0)
+		return r;
+	if (now.pid != identity->pid || gm_identity_dead(identity))
 		return -ESRCH;
-	if (pid == 0)
+	if (now.pid == 0)
 		return 0; /* another pid namespace: the pidfd alone tells */
 
 	unsigned long long ticks;
-	int r = identity_read_start_time(pid, &ticks);
+	r = identity_read_start_time(now.pid, &ticks);
 	if (identity_is_shortage(r))
 		return r;
 	return r < 0 || ticks != start_time || gm_identity_dead(identity) ? -ESRCH : 0;
