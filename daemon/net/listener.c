@@ -41,8 +41,9 @@
 /* How long to leave connections in the backlog while pooled chunks give up their descriptors. */
 #define GM_LISTENER_FDS_MS 5
 
-/* So many connections are accepted in one turn of the loop. */
-#define GM_LISTENER_ACCEPTS 16
+/* So many connections are accepted in one turn of the loop: as long as the backlog is full, those who
+ * have a connection wait for that. */
+#define GM_LISTENER_ACCEPTS 4
 
 /* Longest reason for a refusal. */
 #define GM_LISTENER_DETAIL 320

@@ -152,7 +152,7 @@ static bool is_answered(const struct wire_client *client)
 /* To find out who is there costs most, and takes a pidfd. */
 START_TEST(those_who_want_a_connection_come_after_those_who_have_one)
 {
-	enum { MANY = 6 };
+	enum { MANY = 4 };
 	struct wire_client *clients[MANY];
 
 	gm_listener_set_bounds(listener, 64, MANY, 60000);
@@ -178,7 +178,7 @@ START_TEST(connections_that_are_gone_again_keep_nobody_waiting)
 		wire_close(new_client());
 	struct wire_client *client = new_client();
 	ask(client);
-	turn(3);
+	turn(4 + 2);
 	ck_assert(is_answered(client));
 	wire_close(client);
 }
@@ -186,7 +186,7 @@ END_TEST
 
 START_TEST(connections_that_go_before_their_turn_are_forgotten)
 {
-	enum { MANY = 6 };
+	enum { MANY = 4 };
 	struct wire_client *clients[MANY];
 	unsigned before = open_fds();
 
@@ -236,7 +236,7 @@ START_TEST(users_take_turns_in_connecting)
 	struct wire_client *one = new_client();
 	become(0);
 	ask(one);
-	turn(4);
+	turn(4 + 2);
 	ck_assert(is_answered(one));
 	ck_assert_uint_eq(gm_lane_find(&hub.lanes, 64999)->connections, MANY);
 	wire_close(one);
