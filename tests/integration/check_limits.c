@@ -64,8 +64,8 @@ START_TEST(handles_past_a_packets_fds_come_in_further_packets)
 	lease_chunks(&peer, GM_LIMIT_PACKET_FDS + 1, &lease);
 	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, 0, &again), GPUMEM_OK);
 	GM_REQUIRE_EQ(again.n, GM_LIMIT_PACKET_FDS + 1);
-	/* The host backend opens a file for each handle, and so few for a packet. */
-	GM_REQUIRE_EQ(again.packets, 5);
+	/* The host backend opens a file for each handle, so it sends few in a packet. */
+	GM_REQUIRE_EQ(again.packets, gm_on_gpu() ? 2 : 5);
 	GM_REQUIRE(!again.fds_lost);
 	for (size_t i = 0; i < lease.n; i++) {
 		struct stat a, b;
