@@ -202,7 +202,7 @@ static int identity_read_groups(int socket, struct gm_identity *identity)
 	if (!identity->groups)
 		return -ENOMEM;
 	memcpy(identity->groups, groups, n);
-	identity->n_groups = n / sizeof(gid_t);
+	identity->n_groups = (uint32_t)(n / sizeof(gid_t));
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "daemon/net/cgroup.h"
@@ -18,9 +19,9 @@ struct gm_identity {
 	uid_t uid;
 	gid_t gid;
 	int pidfd;
+	uint32_t n_groups;
 	struct gm_identity *process; /* whose pidfd it is; NULL: its own */
 	gid_t *groups;               /* the supplementary ones */
-	size_t n_groups;
 	struct gm_cgroup cgroup;
 	char command[16 * 4];   /* printable */
 	bool own_pid_namespace; /* it is in the daemon's pid namespace */
