@@ -94,10 +94,11 @@ struct gm_backend_ops {
 	/* Takes over a chunk by its fd, which outlived the daemon that made it. No caller in the
 	 * daemon yet. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
-	/* Frees the memory of a chunk that is about to be destroyed for good, unless a process has it.
+	/* Frees a part of a chunk that is about to be destroyed for good, unless a process has it.
 	 * Not called when the daemon ends, because others may then keep the chunk for the next one. May
 	 * be NULL: destroying frees it. */
-	void (*discard)(void *backend, const struct gm_handle *handle, uint64_t bytes);
+	void (*discard)(
+		void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes);
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *handle);

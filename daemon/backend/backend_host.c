@@ -246,13 +246,14 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 }
 
 /* A path alone (O_PATH) keeps the file, with its memory, but nobody can use it. */
-static void host_discard(void *backend, const struct gm_handle *handle, uint64_t bytes)
+static void host_discard(
+	void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes)
 {
 	struct gm_host *host = backend;
 	gm_copies_drop(&host->copies, handle->fd);
 	if (gm_memfd_in_use(handle->fd) == GM_MEMFD_FREE)
-		(void)fallocate(
-			handle->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+		(void)fallocate(handle->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+			(off_t)bytes);
 }
 
 static void host_destroy(void *backend, uint32_t device, enum gm_transport transport,

@@ -164,7 +164,5 @@ struct gm_chunk *gm_turns_next(struct gm_turns *turns)
 		DL_APPEND(turns->circle, user);
 		chunk = turns_pick(turns, user);
 	}
-	if (chunk)
-		gm_turns_remove(turns, chunk);
 	return chunk;
 }

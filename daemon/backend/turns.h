@@ -31,9 +31,10 @@ struct gm_turns {
 
 /* Adds a job: chunk->job.destroy, chunk->job.turn (a session) and chunk->uid are set. Cannot fail. */
 void gm_turns_add(struct gm_turns *turns, struct gm_chunk *chunk);
-/* Takes out the job whose turn it is. Returns NULL if there is none. */
+/* The job whose turn it is. It keeps its place until it is removed, so a job that is done in parts
+ * has further turns. Returns NULL if there is none. */
 struct gm_chunk *gm_turns_next(struct gm_turns *turns);
-/* Takes out a job that was added and not taken yet. */
+/* Takes out a job. */
 void gm_turns_remove(struct gm_turns *turns, struct gm_chunk *chunk);
 
 #endif

@@ -21,6 +21,8 @@
 /* How many results the loop takes before others have their turn. */
 #define GM_WORKER_RESULTS 8
 #define GM_WORKER_STACK   (1024 * 1024)
+/* How much of a chunk is freed before others have their turn. That takes a few milliseconds. */
+#define GM_WORKER_DISCARD (UINT64_C(16) << 20)
 
 struct gm_job_queue {
 	struct gm_chunk *first, *last;
@@ -87,19 +89,32 @@ static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 	return chunk;
 }
 
-static void worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
+/* Frees a part of a chunk that is about to be destroyed. Returns whether that was all of it. */
+static bool worker_discard_some(const struct gm_worker *worker, struct gm_chunk *chunk)
+{
+	uint64_t from = chunk->job.discarded;
+	if (!worker->ops->discard || chunk->last)
+		return true;
+	chunk->job.discarded += gm_min(chunk->bytes - from, GM_WORKER_DISCARD);
+	worker->ops->discard(worker->backend, &chunk->handle, from, chunk->job.discarded - from);
+	return chunk->job.discarded == chunk->bytes;
+}
+
+/* Returns false if the job needs another turn. */
+static bool worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
 	if (chunk->job.destroy) {
-		if (worker->ops->discard && !chunk->last)
-			worker->ops->discard(worker->backend, &chunk->handle, chunk->bytes);
+		if (!worker_discard_some(worker, chunk))
+			return false;
 		worker->ops->destroy(worker->backend, worker->number, chunk->transport,
 			chunk->bytes, &seen, &chunk->handle);
 		chunk->job.result = 0;
-		return;
+		return true;
 	}
 	chunk->job.result = worker->ops->create(worker->backend, worker->number, chunk->transport,
 		chunk->bytes, &seen, &chunk->handle);
+	return true;
 }
 
 /* Must be called with the lock held, and releases it during the backend's call. */
@@ -142,9 +157,16 @@ static void *worker_thread_main(void *arg)
 			worker_take_sample(worker);
 		struct gm_chunk *chunk = gm_turns_next(&worker->turns);
 		if (chunk) {
+			/* A creation that has begun cannot be called off any more. */
+			if (!chunk->job.destroy)
+				gm_turns_remove(&worker->turns, chunk);
 			pthread_mutex_unlock(&worker->lock);
-			worker_run_job(worker, chunk);
+			bool through = worker_run_job(worker, chunk);
 			pthread_mutex_lock(&worker->lock);
+			if (!through)
+				continue;
+			if (chunk->job.destroy)
+				gm_turns_remove(&worker->turns, chunk);
 			/* Core expected that the chunk would fit, so it must see first how much is
 			 * free. */
 			if (!chunk->job.destroy && chunk->job.result == -ENOMEM &&
@@ -316,6 +338,7 @@ static void worker_submit(
 	chunk->job.destroy = destroy;
 	chunk->job.turn = turn;
 	chunk->job.result = 0;
+	chunk->job.discarded = 0;
 	pthread_mutex_lock(&worker->lock);
 	gm_turns_add(&worker->turns, chunk);
 	pthread_cond_signal(&worker->wake);

@@ -127,6 +127,7 @@ struct gm_chunk {
 	struct {
 		uint64_t turn; /* of the session that wants it */
 		int result;
+		uint64_t discarded; /* bytes that were freed already, from the start */
 		bool destroy;
 		bool waits; /* a creation that has not begun */
 		uint64_t

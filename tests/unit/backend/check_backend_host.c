@@ -199,13 +199,19 @@ START_TEST(a_chunk_is_emptied_unless_somebody_has_it)
 	int fd;
 	ck_assert_int_eq(ops->open_fd(backend, &handle, false, &fd), 0);
 	ck_assert_int_eq(pwrite(fd, "data", 4, 0), 4);
-	ops->discard(backend, &handle, 2 * MIB);
+	ck_assert_int_eq(pwrite(fd, "more", 4, MIB), 4);
+	ops->discard(backend, &handle, 0, 2 * MIB);
 	ck_assert_int_eq(pread(handle.fd, text, 4, 0), 4);
 	ck_assert_mem_eq(text, "data", 4);
 	close(fd);
 	ops->prepare(backend, &handle);
-	ops->discard(backend, &handle, 2 * MIB);
+	ops->discard(backend, &handle, 0, MIB);
 	ck_assert_int_eq(pread(handle.fd, text, 4, 0), 4);
+	ck_assert_mem_eq(text, "\0\0\0\0", 4);
+	ck_assert_int_eq(pread(handle.fd, text, 4, MIB), 4);
+	ck_assert_mem_eq(text, "more", 4);
+	ops->discard(backend, &handle, MIB, MIB);
+	ck_assert_int_eq(pread(handle.fd, text, 4, MIB), 4);
 	ck_assert_mem_eq(text, "\0\0\0\0", 4);
 	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
 }

@@ -21,10 +21,18 @@ static void add(size_t i, uid_t uid, uint64_t session, bool destroy)
 	gm_turns_add(&turns, &chunks[i]);
 }
 
+static struct gm_chunk *take(void)
+{
+	struct gm_chunk *chunk = gm_turns_next(&turns);
+	if (chunk)
+		gm_turns_remove(&turns, chunk);
+	return chunk;
+}
+
 static void expect(const size_t *order, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct gm_chunk *chunk = gm_turns_next(&turns);
+		struct gm_chunk *chunk = take();
 		ck_assert_ptr_nonnull(chunk);
 		ck_assert_uint_eq(chunk->id, order[i]);
 	}
@@ -54,6 +62,23 @@ START_TEST(users_take_turns_whatever_they_want)
 	/* A user who comes later waits for one job of each of the others. */
 	add(22, 1002, 8, false);
 	EXPECT(4, 14, 22, 5, 6);
+}
+END_TEST
+
+START_TEST(a_job_that_is_not_through_keeps_its_place)
+{
+	add(1, 1000, 1, true);
+	add(2, 1000, 1, true);
+	add(11, 1001, 2, true);
+	chunks[12].after_doomed = true;
+	add(12, 1001, 2, false);
+	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[1]);
+	EXPECT(11);
+	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[1]);
+	/* The creation waits for it, so it is the next one on that user's turn, too. */
+	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[1]);
+	EXPECT(1, 2, 12);
+	chunks[12].after_doomed = false;
 }
 END_TEST
 
@@ -142,6 +167,7 @@ int main(void)
 	TCase *tests = tcase_create("turns");
 
 	tcase_add_checked_fixture(tests, NULL, teardown);
+	tcase_add_test(tests, a_job_that_is_not_through_keeps_its_place);
 	tcase_add_test(tests, users_take_turns_whatever_they_want);
 	tcase_add_test(tests, the_sessions_of_a_user_take_turns);
 	tcase_add_test(tests, a_users_destructions_come_before_its_creations);

@@ -95,6 +95,25 @@ static const struct gm_backend_ops exclusive_ops = {
 	.memory_free = fake_memory_free,
 };
 
+/* Noted as 0x2000 and the number of the first MiB. */
+static void fake_discard(
+	void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes)
+{
+	pthread_mutex_lock(&fake.lock);
+	note(0x2000 + (from >> 20));
+	ck_assert_uint_le(bytes, 16 << 20);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+static const struct gm_backend_ops discarding_ops = {
+	.name = "fake",
+	.exclusive = true,
+	.create = fake_create,
+	.discard = fake_discard,
+	.destroy = fake_destroy,
+	.memory_free = fake_memory_free,
+};
+
 static uv_loop_t loop;
 static struct gm_worker *worker;
 static struct gm_chunk chunks[JOBS];
@@ -268,6 +287,31 @@ START_TEST(a_users_destructions_go_before_its_creations)
 }
 END_TEST
 
+START_TEST(a_large_chunk_is_destroyed_in_parts_between_which_others_have_their_turn)
+{
+	static const uint64_t large = 40 << 20;
+	start(&discarding_ops);
+	gm_worker_create(worker, &chunks[0], 99);
+	wait_until_stuck();
+	chunks[1].uid = 1;
+	chunks[1].bytes = large;
+	gm_worker_destroy(worker, &chunks[1]);
+	/* 5 is of the same user. 4 needs room, so it waits for all of the large one. */
+	static const uid_t uids[] = {2, 2, 2, 1, 3};
+	for (size_t i = 2; i <= 6; i++) {
+		chunks[i].uid = uids[i - 2];
+		chunks[i].after_doomed = i == 4;
+		gm_worker_create(worker, &chunks[i], 7);
+	}
+	permit(6);
+	run_until(7);
+	static const uint64_t order[] = {0, 0x2000, 2, 6, 0x2010, 3, 0x2020, 0x1000 + large, 4, 5};
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+		ck_assert_uint_eq(fake.order[i], order[i]);
+	stop();
+}
+END_TEST
+
 START_TEST(the_loop_turns_while_the_backend_is_stuck)
 {
 	start_stuck(1);
@@ -402,6 +446,8 @@ int main(void)
 	tcase_add_test(tests,
 		a_creation_that_has_not_begun_is_called_off_and_leaves_the_others_as_they_were);
 	tcase_add_test(tests, a_users_destructions_go_before_its_creations);
+	tcase_add_test(
+		tests, a_large_chunk_is_destroyed_in_parts_between_which_others_have_their_turn);
 	tcase_add_test(tests, the_loop_turns_while_the_backend_is_stuck);
 	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);
 	tcase_add_test(tests, a_sample_is_told_when_it_is_asked_for);
