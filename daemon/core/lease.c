@@ -456,6 +456,36 @@ gpumem_status gm_lease_return_chunks(
 	return GPUMEM_OK;
 }
 
+/* Whether there may be more chunks than are released in one go. The last one never counts as more. */
+static bool lease_is_long(const struct gm_lease *lease)
+{
+	return lease->bytes > GM_LEASE_SLICE * GM_CHUNK_MIN && lease->chunks->next;
+}
+
+bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (!hold || hold->count > 1 || lease->holds != hold || hold->next || !lease_is_long(lease))
+		return false;
+
+	gm_env_enter(device->env);
+	/* Nobody may open what is going away. */
+	if (lease->maker == session) {
+		gm_request_cancel_grows(session, lease);
+		gm_share_end_all(lease);
+	}
+	for (uint64_t slice = GM_LEASE_SLICE; slice > 0 && lease_is_long(lease); slice--)
+		lease_release(lease, lease->chunks, lease_payer_account(lease), lease->reusable);
+	if (lease->user_bytes > lease->bytes)
+		lease->user_bytes = lease->bytes;
+	bool more = lease_is_long(lease);
+	gm_session_changed(session, device);
+	gm_reserve_settle(device);
+	gm_env_leave(device->env);
+	return more;
+}
+
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;

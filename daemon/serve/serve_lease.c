@@ -474,6 +474,52 @@ static void serve_answer_status(
 		gm_peer_send_failure(peer, id, status, detail);
 }
 
+/* ---- returns */
+
+/* The answer to the return of a whole lease that has many chunks. */
+struct serve_returning {
+	struct gm_answer head;
+	uint64_t lease;
+};
+
+/* Releases one part of the chunks on each turn of the client's user. There is no packet before the
+ * last. */
+static int serve_return_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	const struct serve_returning *returning = (const struct serve_returning *)stream;
+	struct gm_client *client = gm_peer_user(peer);
+	struct gm_lease *lease =
+		client ? gm_session_find_lease(client->session, returning->lease) : NULL;
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+
+	if (lease && gm_lease_return_some(client->session, lease))
+		return 1;
+	int r = gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
+	if (r == 0 && lease)
+		gm_lease_return(client->session, lease);
+	return r;
+}
+
+static void serve_return_lease(
+	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, struct gm_lease *lease)
+{
+	struct gm_session *session = serve_session(peer);
+	struct gm_lease_info info;
+	gm_lease_info(lease, session, &info);
+	struct serve_returning *returning = NULL;
+
+	if (gm_lease_return_some(session, lease))
+		returning = gm_answer_new(serve, peer, id, serve_return_next, sizeof(*returning));
+	/* Without memory to do it in parts, it is done at once. */
+	if (!returning) {
+		gm_lease_return(session, lease);
+		gm_peer_send_done(peer, id);
+		return;
+	}
+	returning->lease = info.id;
+	gm_peer_start(peer, &returning->head.stream);
+}
+
 void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Return *what = packet->return_chunks;
@@ -482,8 +528,7 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	if (!lease)
 		return;
 	if (what->n_chunks == 0) {
-		gm_lease_return(serve_session(peer), lease);
-		gm_peer_send_done(peer, packet->id);
+		serve_return_lease(serve, peer, packet->id, lease);
 		return;
 	}
 

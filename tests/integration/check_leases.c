@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/integration/witness.h"
@@ -216,6 +217,51 @@ START_TEST(memory_in_chunks_of_the_wrong_size_serves_any_request_that_fits)
 }
 END_TEST
 
+enum { MANY = 1200 };
+
+/* A lease of so many chunks that it is returned in parts. */
+static void take_many(struct gm_raw *raw)
+{
+	gm_raw_lease_clear(&lease);
+	GM_REQUIRE_EQ(gm_raw_lease(raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	for (int i = 1; i < MANY; i++) {
+		struct gm_raw_lease grown = {.id = lease.id};
+		GM_REQUIRE_EQ(gm_raw_grow(raw, &grown, GM_CHUNK_MIN), GPUMEM_OK);
+		gm_raw_lease_clear(&grown);
+	}
+	uint64_t id = lease.id;
+	gm_raw_lease_clear(&lease);
+	lease.id = id;
+}
+
+START_TEST(a_lease_of_many_chunks_is_gone_when_its_return_is_answered)
+{
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	struct rlimit files;
+	GM_REQUIRE_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+	if (files.rlim_max < 4 * MANY) /* the daemon would refuse so many chunks */
+		return;
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = "[device 0]\nsize = 4G\n"});
+	gm_raw_join(&raw, &daemon);
+	take_many(&raw);
+	GM_REQUIRE_EQ(gm_raw_return(&raw, lease.id, NULL, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).leased, 0);
+	GM_REQUIRE_EQ(gm_raw_return(&raw, lease.id, NULL, 0), GPUMEM_E_NOT_FOUND);
+
+	/* The client may leave before it has the answer. */
+	take_many(&raw);
+	Gm__Wire__Return give = GM__WIRE__RETURN__INIT;
+	give.lease = lease.id;
+	gm_raw_send(&raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &give));
+	Gm__Wire__Goodbye goodbye = GM__WIRE__GOODBYE__INIT;
+	gm_raw_send(&raw, GM_RAW_PACKET(GOODBYE, goodbye, &goodbye));
+	gm_raw_close(&raw);
+	GM_UNTIL(gm_figures_now(&daemon).leased == 0);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("leases");
@@ -234,5 +280,9 @@ int main(void)
 	tcase_add_test(tc, any_size_is_granted_in_powers_of_two_that_cover_it);
 	tcase_add_test(tc, memory_in_chunks_of_the_wrong_size_serves_any_request_that_fits);
 	suite_add_tcase(suite, tc);
+	TCase *many = tcase_create("many");
+	tcase_set_timeout(many, 120);
+	tcase_add_test(many, a_lease_of_many_chunks_is_gone_when_its_return_is_answered);
+	suite_add_tcase(suite, many);
 	return gm_tap_run(suite);
 }

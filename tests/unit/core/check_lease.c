@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/session_private.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
@@ -271,6 +272,39 @@ START_TEST(leases_are_listed_in_order_of_age)
 }
 END_TEST
 
+/* A lease of so many chunks. */
+static struct gm_lease *lease_of(size_t n)
+{
+	static struct fake_request grow;
+	struct gm_lease *lease = fake_lease(&fake, s, d, 2 * MiB);
+	while (--n > 0) {
+		fake_grow(&fake, &grow, s, lease, 2 * MiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(grow.status, GPUMEM_OK);
+	}
+	return lease;
+}
+
+START_TEST(a_large_lease_is_returned_in_parts)
+{
+	size_t left = 3 * GM_LEASE_SLICE;
+	struct gm_lease *lease = lease_of(left);
+	struct gm_session *stranger = fake_session(&fake, 1, 1);
+	for (bool more = true; more; fake_core_check(&fake, d)) {
+		more = gm_lease_return_some(s, lease);
+		left -= GM_LEASE_SLICE;
+		ck_assert_uint_eq(fake_chunks(lease), left);
+		ck_assert_uint_eq(gm_session_held(s, d), left * 2 * MiB);
+		ck_assert_int_eq(more, left > GM_LEASE_SLICE);
+	}
+	ck_assert(!gm_lease_return_some(s, lease));
+	ck_assert(!gm_lease_return_some(stranger, lease));
+	gm_lease_return(s, lease);
+	ck_assert_uint_eq(gm_session_held(s, d), 0);
+	ck_assert_uint_eq(gm_session_lease_count(s), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lease");
@@ -290,6 +324,7 @@ int main(void)
 	tcase_add_test(tcase, a_grow_that_is_pending_when_its_lease_is_returned_is_cancelled);
 	tcase_add_test(tcase, a_lease_too_many_is_refused);
 	tcase_add_test(tcase, leases_are_listed_in_order_of_age);
+	tcase_add_test(tcase, a_large_lease_is_returned_in_parts);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
