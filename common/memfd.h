@@ -14,8 +14,8 @@
  * whether anybody else can still reach the memory.
  *
  * To find that out, it asks for a lease (fcntl(2)) and gives it back at once. If somebody opens the
- * memory in between, the kernel sends SIGIO to the asking process. It must ignore that signal, whose
- * default action would end it.
+ * memory in between, the kernel sends SIGIO to the asking process. It must ignore that signal,
+ * whose default action would end it.
  */
 
 /* Makes memory of exactly this size. Only the maker's uid can open it by itself. The result is

@@ -134,8 +134,8 @@ static gpumem_status kill_check_namespace(
 
 /* ---- finding the client */
 
-/* What the word is, the first one that any client fits. A client chooses its name, so a name must not
- * stand for, or protect, the process that has the number. */
+/* What the word is, the first one that any client fits. A client chooses its name, so a name must
+ * not stand for, or protect, the process that has the number. */
 enum kill_meaning { KILL_PID, KILL_SESSION, KILL_NAME, KILL_MEANINGS };
 
 static bool kill_is_meant(

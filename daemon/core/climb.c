@@ -220,8 +220,8 @@ static struct climb_part climb_largest_process(
 	return best;
 }
 
-/* Lists the clients of the lowest priority. A client whose owner holds no more than its guarantee is
- * spared. */
+/* Lists the clients of the lowest priority. A client whose owner holds no more than its guarantee
+ * is spared. */
 static size_t climb_list_candidates(
 	const struct gm_device *device, struct climb_candidate *ret_list)
 {

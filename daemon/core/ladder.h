@@ -37,7 +37,8 @@
  *
  * No rung but the last takes anything by force. There, the victim is of the lowest priority. Among
  * equals, it is of the user that holds most beyond its guarantee, and there the process that holds
- * most, by all its sessions. A client whose owner holds no more than its guarantee is spared. Nobody is terminated if the device would be critical without any client.
+ * most, by all its sessions. A client whose owner holds no more than its guarantee is spared. Nobody
+ * is terminated if the device would be critical without any client.
  */
 
 struct gm_account;

@@ -456,7 +456,8 @@ gpumem_status gm_lease_return_chunks(
 	return GPUMEM_OK;
 }
 
-/* Whether there may be more chunks than are released in one go. The last one never counts as more. */
+/* Whether there may be more chunks than are released in one go. The last one never counts as more.
+ */
 static bool lease_is_long(const struct gm_lease *lease)
 {
 	return lease->bytes > GM_LEASE_SLICE * GM_CHUNK_MIN && lease->chunks->next;

@@ -61,8 +61,8 @@ void gm_lease_spoil(struct gm_lease *lease);
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease);
 /*
  * Does a part of gm_lease_return(), about a millisecond's work: if the lease would end with it,
- * releases some of the chunks. Call gm_lease_return() when this returns false: no work is left that is
- * worth a part of its own.
+ * releases some of the chunks. Call gm_lease_return() when this returns false: no work is left that
+ * is worth a part of its own.
  */
 bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease);
 

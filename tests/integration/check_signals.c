@@ -74,7 +74,7 @@ START_TEST(sigint_ends_it_just_as_well)
 }
 END_TEST
 
-/* The kernel sends it when somebody opens memory at the moment at which the daemon asks who has it. */
+/* The kernel sends it when somebody opens memory just when the daemon asks who has it. */
 START_TEST(sigio_is_of_no_account)
 {
 	struct gm_daemon daemon;

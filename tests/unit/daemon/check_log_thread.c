@@ -96,8 +96,8 @@ START_TEST(the_end_does_not_wait_for_a_reader_that_is_stuck)
 }
 END_TEST
 
-/* How many waits with a time limit end early, for no reason, as pthread_cond_wait(3) allows. After the
- * last, the reader goes on. */
+/* How many waits with a time limit end early, for no reason, as pthread_cond_wait(3) allows. After
+ * the last, the reader goes on. */
 static int early;
 
 static bool ends_early(void)
