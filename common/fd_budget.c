@@ -22,6 +22,8 @@ bool gm_fd_budget_allows_connection(const struct gm_fd_budget *budget, uint64_t 
 {
 	uint64_t left = gm_minus(budget->total, budget->connections + budget->chunks);
 
+	if (own > 0)
+		left = gm_minus(left, gm_fd_budget_free(budget));
 	return n <= left && own + n <= 7 * (left - n);
 }
 

@@ -19,6 +19,8 @@
  *
  * A released chunk keeps its descriptor until the device's thread has destroyed it. So a new chunk
  * may have to wait for that. A few descriptors are always kept free, so that connections need not.
+ * They are for users who have none yet: what a user leaves to others is beside them, so that those
+ * get chunks as well.
  *
  * daemon/net counts connections and daemon/core counts chunks. Neither knows the other: this account
  * is all they share. Administrators' connections are not counted, because their listener has a
@@ -42,13 +44,17 @@ struct gm_fd_budget {
 /* limit: RLIMIT_NOFILE. in_use: how many the daemon has open before the first client. */
 void gm_fd_budget_init(struct gm_fd_budget *budget, uint64_t limit, uint64_t in_use);
 
+/* How many are kept free, for connections. */
+static inline uint64_t gm_fd_budget_free(const struct gm_fd_budget *budget)
+{
+	return gm_min(32, budget->total / 8);
+}
+
 /* How many there may be of chunks and spare together. */
 static inline uint64_t gm_fd_budget_for_chunks(const struct gm_fd_budget *budget)
 {
-	uint64_t free = gm_min(32, budget->total / 8);
-
 	return gm_min(budget->total - budget->total / 4,
-		gm_minus(budget->total, budget->connections + free));
+		gm_minus(budget->total, budget->connections + gm_fd_budget_free(budget)));
 }
 
 /* Whether a user that holds own descriptors for chunks may have n more. */

@@ -52,10 +52,10 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events. */
-	GM_KEPT_SESSIONS = 3200 + 2048 + 704 + 2048 + 2048 + GM_KEPT_PAGES + 512 +
+	GM_KEPT_SESSIONS = 3200 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 +
 			   GM_LIMIT_EVENT_SOCKET_BYTES + 4096 + 5 * GM_KEPT_KERNEL,
-	GM_KEPT_BARE_LEASES = 384,
-	GM_KEPT_SHARES = 160,
+	GM_KEPT_BARE_LEASES = 416,
+	GM_KEPT_SHARES = 192,
 	GM_KEPT_ESTATES = 3200 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
@@ -74,7 +74,7 @@ enum gm_kept {
 
 /* A chunk with the lease that it may be the only chunk of, and its memfd. The descriptors bound
  * their number. */
-#define GM_KEPT_CHUNK (480 + 384 + 2048)
+#define GM_KEPT_CHUNK (512 + 416 + 2048)
 /* The program itself, its log, its news, and the driver with a context for each device. */
 #define GM_KEPT_BASE (UINT64_C(1) << 30)
 

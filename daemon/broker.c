@@ -39,8 +39,8 @@
 #define GM_BROKER_SAMPLE_MS 1000
 
 /* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
- * of the loop, the device threads, the driver and the lookup of a user's name. */
-#define GM_BROKER_FDS_LATER 26
+ * of the loop, the device threads and the driver. */
+#define GM_BROKER_FDS_LATER 24
 /* With fewer, no chunk is prepared. */
 #define GM_BROKER_FDS_MANY 1024
 

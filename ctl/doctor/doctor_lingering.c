@@ -182,7 +182,7 @@ static void lingering_look_at(
 	uint64_t number = strtoull(pid, NULL, 10), mapped = 0;
 	const struct doctor_client *client = NULL;
 
-	if (number == doctor->daemon.pid)
+	if (number == doctor->daemon.pid || number == doctor->daemon.keeper_pid)
 		return;
 	for (size_t i = 0; i < search->n; i++)
 		if (search->clients[i].pid == number)

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "daemon/backend/turns.h"
 
 /* How many results the loop takes before others have their turn. */

@@ -477,9 +477,11 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 		gm_share_end_all(lease);
 	}
 	for (uint64_t slice = GM_LEASE_SLICE; slice > 0 && lease_is_long(lease); slice--)
-		lease_release(lease, lease->chunks, lease_payer_account(lease), lease->reusable);
-	if (lease->user_bytes > lease->bytes)
+		lease_release(lease, lease->chunks, gm_lease_payer_account(lease), lease->reusable);
+	if (lease->user_bytes > lease->bytes) {
 		lease->user_bytes = lease->bytes;
+		gm_commit_lease(lease);
+	}
 	bool more = lease_is_long(lease);
 	gm_session_changed(session, device);
 	gm_reserve_settle(device);

@@ -338,7 +338,6 @@ static void listener_take(struct gm_listener *listener, int socket)
 		return;
 	}
 
-	gm_uid_name_learn(who.uid);
 	struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, who.uid | listener->lane_bits);
 	if (listener_refuses(listener, who.uid, lane, detail)) {
 		listener_refuse(listener, socket, &who, GPUMEM_E_LIMIT, detail);

@@ -10,7 +10,7 @@ build=${top_builddir:-.} source=${top_srcdir:-.}
 
 printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
 
-# Verb with arguments | not running | hung | forbidden | running. watch has no end while the daemon runs.
+# Verb with arguments | not running | hung | forbidden | running. watch has no end while the daemon runs, and stop ends it.
 table='
 status                          | 3 3 4 0
 devices                         | 3 3 4 0
@@ -29,6 +29,7 @@ cleanup --dry-run               | 3 3 4 0
 cleanup --need 2G               | 3 3 4 6
 kill nobody                     | 3 3 4 1
 watch                           | 3 3 4 -
+stop                            | 3 3 4 -
 config show                     | 3 3 4 0
 config check CONF               | 0 0 0 0
 doctor                          | 0 1 1 0

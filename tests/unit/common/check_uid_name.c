@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The names of users: those in a file, those that are looked up, and those that nobody knows. */
+/* The names of users: those in a file, and those that it does not have. */
 
-#include <pwd.h>
-#include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/uid_name.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
-
-/* On Linux, no user has this number: it is below the last one, which means "none". */
-#define NOBODY_HAS 4294967000u
 
 static void read_names(const char *lines)
 {
@@ -78,24 +74,6 @@ START_TEST(a_name_that_no_line_should_have_is_not_said)
 }
 END_TEST
 
-START_TEST(a_name_can_be_learned)
-{
-	const struct passwd *entry = getpwuid(getuid());
-	char text[GM_UID_NAME_TEXT], want[GM_UID_NAME_TEXT];
-
-	if (!entry || strlen(entry->pw_name) > 32)
-		return; /* this user has no name to learn */
-	snprintf(want, sizeof(want), "user %s", entry->pw_name);
-	/* A lookup may be under way for another user, so ask until this one is known. */
-	gm_uid_name_learn(NOBODY_HAS);
-	do {
-		gm_uid_name_learn(getuid());
-		sched_yield();
-	} while (strcmp(gm_uid_name_say(getuid(), text), want));
-	is_said(NOBODY_HAS, "uid 4294967000");
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("uid_name");
@@ -105,7 +83,6 @@ int main(void)
 	tcase_add_test(tests, a_new_file_replaces_all_names);
 	tcase_add_test(tests, of_two_users_with_one_place_the_last_has_it);
 	tcase_add_test(tests, a_name_that_no_line_should_have_is_not_said);
-	tcase_add_test(tests, a_name_can_be_learned);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -20,14 +20,14 @@ START_TEST(no_struct_costs_more_than_is_said)
 
 	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 3200);
 	ck_assert_uint_le(names + OVERHEAD, 2048);
-	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 704);
+	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 736);
 	ck_assert_uint_le(sizeof(struct gm_line) * GM_LIMIT_DEVICES, 2048);
 	ck_assert_uint_le(sizeof(struct gm_identity) + 16, 1536);
 	ck_assert_uint_le(sizeof(struct gm_lease) + OVERHEAD, GM_KEPT_BARE_LEASES);
 	ck_assert_uint_le(sizeof(struct gm_hold) + OVERHEAD, GM_KEPT_BARE_LEASES);
 	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
 	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_user), 256);
-	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 480);
+	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 512);
 	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);
 	ck_assert_uint_le(sizeof(struct gm_page_daemon), 4096);
 	ck_assert_uint_le(sizeof(struct gm_page_client), 135168);
