@@ -23,7 +23,8 @@
 enum { MOST_CONNECTIONS = 1000, MOST_SAMPLES = 20000, ROUNDS = 5 };
 #define ROUND_NS UINT64_C(400000000)
 /* What is asked. RATIO: half and 99% of the leases take 3 times as long as in the control at most.
- * HELLO: half of them take as long as in the control and one hello. MOST: the longest takes so long. */
+ * HELLO: the median is at most that of the control plus one hello. MOST: the longest is at most
+ * GOAL_US. */
 #define GOAL_RATIO 3
 #define GOAL_US    10000
 

@@ -63,7 +63,7 @@ static inline bool gm_fd_budget_allows_chunks(
 {
 	uint64_t most = gm_fd_budget_for_chunks(budget);
 
-	/* Who has none gets the last one. */
+	/* A user that has none may take the last one. */
 	return budget->chunks + n <= most && own + n <= 3 * (most - budget->chunks - n) + 1;
 }
 

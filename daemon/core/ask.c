@@ -10,7 +10,7 @@
 #include "common/arith.h"
 #include "daemon/core/ladder_private.h"
 
-/* Asking goes through all clients: it counts for looking at so many requests. */
+/* Asking walks all clients, so it uses up this much of the line's slice. */
 #define ASK_WORK 16
 
 /* The bytes that requests ahead of it want from the same place: those of its own line, and the first

@@ -10,9 +10,9 @@
  * Pooled chunks that nobody took for a while go back to the device, so that programs outside the
  * broker can have the memory. The reserve stays.
  *
- * They go in slices: the next ones when those before are gone. A destruction goes ahead of all
- * creations, so a request that needs a new chunk waits for one slice at most, however large the
- * pool is.
+ * They go in slices: the next ones when those before are gone. The device's thread does a user's
+ * destructions before that user's creations, and a creation that needs the room waits for all
+ * destructions before it. Slices keep both waits short, however large the pool is.
  */
 
 /* Releases the next slice if one is due and none is under way. */

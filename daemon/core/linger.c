@@ -2,8 +2,8 @@
 /*
  * Lingering chunks: they are to be destroyed, but a process may still reach them (a forked child, or
  * a client that returned them falsely), so their memory would not come back. This file promises that
- * such a chunk stays charged to its owners, in their estate, until it is gone, and that it is
- * destroyed soon after. It asks again at growing intervals, a bounded number of chunks at a time. It
+ * such a chunk stays charged to the estate of its owners until no process can reach it, and is
+ * destroyed soon after that. It asks again at growing intervals, a bounded number of chunks at a time. It
  * must never pool a chunk.
  */
 #include "daemon/core/hash_table.h"
@@ -14,8 +14,8 @@
 #include "common/arith.h"
 #include "daemon/core/reserve.h"
 
-/* A chunk is looked at after this time, and then each time after twice as long, as far as there are
- * levels: up to 6.4 s. */
+/* The first look comes after this time. Each further one waits twice as long as the one before, up
+ * to 6.4 s. */
 #define LINGER_FIRST_NS UINT64_C(100000000)
 /* Each look is a system call or two, so a call from above makes so many at most. */
 #define LINGER_LOOK_AT 64

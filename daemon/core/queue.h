@@ -9,7 +9,8 @@
 
 /*
  * Requests that wait, one queue per device. It has a line for each uid, so that one uid's requests
- * cost the others little: of each line, GM_QUEUE_SLICE requests are looked at per turn of the loop.
+ * cost the others little: of each line, GM_QUEUE_SLICE requests are looked at each time the queue
+ * runs. (The search for deadlocks, and new limits, look at all requests.)
  *
  * Order: by priority (more first), then by arrival. Whenever memory comes back, a limit is raised
  * or the level falls, core goes through the lines and grants whatever fits, before the call that

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sharing by token. This file promises that a lease is opened only by a session that shows a token
- * made for it and belongs to the token's audience, and that a wrong token and a wrong audience look
- * the same, in words and in time. It must never keep a token: see token_hash.c.
+ * made for it and belongs to the token's audience, and that a wrong token and a wrong audience get
+ * the same answer. (Not in the same time: a token is 128 random bits, so that tells nobody anything.)
+ * It must never keep a token: see token_hash.c.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"

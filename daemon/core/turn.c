@@ -3,8 +3,8 @@
  * Whose turn it is. What fits is served, whoever waits for more. So that a large request is not
  * overtaken for ever, it may hold others back for a while; queue.h says when. This file promises
  * that no request holds others back for longer than GM_TURN_HOLD_NS, that a uid rests afterwards,
- * and that nothing is held back for memory which is not there by anybody's word. It must never keep
- * a request from memory that is guaranteed to its owner.
+ * and that a request holds others back only while free memory and what clients say they can return
+ * would cover it. It must never keep a request from memory that is guaranteed to its owner.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -70,7 +70,7 @@ static void turn_end(struct gm_device *device, uint64_t now)
 
 	w->overtaken = 0;
 	w->line->rest_ns = gm_plus(now, TURN_REST * held);
-	/* Whoever comes next: the others are served for as long as they were held back. */
+	/* No request holds others back for as long as this one did, so that those are served. */
 	queue->rest_ns = gm_plus(now, held);
 	queue->holder = NULL;
 	gm_device_wake_queue(device);

@@ -9,7 +9,7 @@
 
 /*
  * Bytes of answers that the daemon keeps because a client does not read them. They are bounded for
- * each client, for each uid, and in all. Past a bound the client whose answer it is is dropped.
+ * each client, for each uid, and in all. Past a bound, the daemon drops the client that does not read.
  */
 struct gm_unread {
 	struct gm_lane *lane;

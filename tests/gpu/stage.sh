@@ -11,7 +11,7 @@ set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
 read -ra suite <<<"$4 $5"
-programs=(daemon/gpumemd ctl/gpumemctl examples/copy examples/cuda_worker examples/ipc_open bench/fairness "${suite[@]}")
+programs=(daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl examples/copy examples/cuda_worker examples/ipc_open bench/fairness "${suite[@]}")
 
 if [ "$machine" != x86_64 ]; then
 	if [ "$(id -u)" = 0 ]; then
