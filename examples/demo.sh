@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # make demo: a private daemon, and three workers that share its memory: a trainer, a server and a notebook. They share a
-# buffer, meet a limit, wait for each other, give cached memory back, and one of them is killed. Every claim printed here
-# is checked first; the exit status is 0 only if all of them held. Leaves nothing behind, however it ends.
+# buffer, meet a limit, wait for each other, give cached memory back, and one of them is killed; then so is the daemon, and comes
+# back. Every claim printed here is checked first; the exit status is 0 only if all of them held. Leaves nothing behind, however it ends.
 set -u
 build=${top_builddir:-.}
 gpumemd=$build/daemon/gpumemd gpumemctl=$build/ctl/gpumemctl examples=$build/examples
@@ -110,15 +110,18 @@ configure 1.0
 mkfifo "$dir/ready"
 exec {ready}<>"$dir/ready"
 await() { read -r -t 30 -u "$ready" line && [ "$line" = "$1" ]; }
-with_us "$examples/demo-ready" "$dir/notify" >"$dir/ready" &
-pid[ready]=$!
-await listening || fail "cannot wait for the daemon"
-NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
-	2>"$dir/log" &
-pid[daemon]=$!
-await ready || fail "the daemon did not start"
-wait "${pid[ready]}"
-unset 'pid[ready]'
+start_daemon() {
+	with_us "$examples/demo-ready" "$dir/notify" >"$dir/ready" &
+	pid[ready]=$!
+	await listening || fail "cannot wait for the daemon"
+	NOTIFY_SOCKET=$dir/notify with_us "$gpumemd" --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" \
+		2>>"$dir/log" &
+	pid[daemon]=$!
+	await ready || fail "the daemon did not start"
+	wait "${pid[ready]}"
+	unset 'pid[ready]'
+}
+start_daemon
 gpu=1
 "$gpumemctl" devices --json | grep -q '"backend": "host"' && gpu=''
 if [ -n "$gpu" ]; then
@@ -213,7 +216,23 @@ echo "   leased: $(human "$before") before, $(human "$(number leased status)") a
 ask notebook check 1001
 echo "   what it shared with the others is as it was"
 
-say "8. Everybody goes home."
+say "8. The broker is killed, too, and started again. Nobody notices."
+before=$(number leased status)
+daemon=${pid[daemon]}
+disown "$daemon"
+kill -KILL "$daemon"
+ask trainer check 1001
+echo "   The broker is gone. The trainer reads 1001, 1002, ..., and asks for 64 MiB."
+tell trainer hold $size gradients
+start_daemon
+answer trainer "hold"
+ask notebook check 1001
+[ "$(number leased status)" = $((before + size)) ] || fail "the new broker charges $(number leased status)"
+echo "   The next one knows what its predecessor handed out: $(human "$before"), and grants the"
+echo "   64 MiB. No call failed."
+show clients
+
+say "9. Everybody goes home."
 for name in trainer notebook; do
 	to=${in[$name]}
 	exec {to}>&-

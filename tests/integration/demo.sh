@@ -17,6 +17,7 @@ says() { grep -qF -- "$1" "$dir/output"; }
 bash "$source/examples/demo.sh" >"$dir/output" 2>&1
 report "the demo shows what it claims" [ $? = 0 ]
 report "it says so" says "the server's 512 MiB are back"
+report "a killed daemon comes back, and no call fails" says "64 MiB. No call failed."
 report "it leaves nothing behind" nothing_left
 awk 'length > 80' "$dir/output" >"$dir/wide"
 report "it fits 80 columns" [ ! -s "$dir/wide" ]
