@@ -24,17 +24,6 @@ const char *__tsan_default_options(void)
 	return "die_after_fork=0";
 }
 
-/*
- * A worker is forked while no thread but this one is there: the sanitizers' own locks do not
- * survive a fork that happens while the library's thread begins.
- */
-static void start_worker(struct gm_worker *worker, gm_worker_fn fn)
-{
-	gpumem_disconnect(session);
-	gm_worker_start(worker, fn, NULL);
-	session = join("the test");
-}
-
 static void open_and_answer(int channel, void *argument)
 {
 	gpumem_token token;

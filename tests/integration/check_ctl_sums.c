@@ -164,7 +164,7 @@ START_TEST(the_rows_of_buffers_sum_up_to_what_each_client_holds)
 	gpumem_token token;
 
 	/* CUDA does not work after a fork, so the other process comes first. */
-	gm_worker_start(&worker, opener, NULL);
+	start_worker(&worker, opener);
 	make_all(session, &made);
 	OK(gpumem_share(made.buffer, NULL, &token));
 	gm_say(worker.channel, &token, sizeof(token));
@@ -200,7 +200,7 @@ START_TEST(a_buffer_whose_maker_left_has_a_row_of_its_own)
 	gpumem_buffer *opened;
 	gpumem_token token;
 
-	gm_worker_start(&worker, maker, NULL);
+	start_worker(&worker, maker);
 	gm_hear(worker.channel, &token, sizeof(token));
 	OK(gpumem_open(session, &token, &opened));
 	gm_say_word(worker.channel, 'e');

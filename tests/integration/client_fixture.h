@@ -35,6 +35,17 @@ static inline gpumem_session *join_away(const char *name, uint32_t away_ms)
 	return join_as(options, name);
 }
 
+/*
+ * A worker is forked while no thread but this one is there: the sanitizers' own locks do not
+ * survive a fork that happens while the library's thread begins.
+ */
+static inline void start_worker(struct gm_worker *worker, gm_worker_fn fn)
+{
+	gpumem_disconnect(session);
+	gm_worker_start(worker, fn, NULL);
+	session = join("the test");
+}
+
 static inline void set_up(void)
 {
 	gm_daemon_start(
