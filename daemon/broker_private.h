@@ -59,7 +59,7 @@ struct gm_broker {
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
 	bool forget; /* when it stops, all that clients hold ends */
-	bool stuck; /* a backend call did not return in time */
+	bool stuck;  /* a backend call did not return in time */
 };
 
 /* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
