@@ -460,9 +460,11 @@ bool gm_identity_exiting(const struct gm_identity *identity)
 {
 	char *text;
 
-	/* The process has not been reaped, or its pidfd would say so: the number is its own. */
-	if (!identity->pid || identity_read_proc(identity->pid, "statm", &text) < 0)
+	if (!identity->pid)
 		return false;
+	/* If it has been reaped, which the loop may not have heard yet, it has no file. */
+	if (identity_read_proc(identity->pid, "statm", &text) < 0)
+		return gm_identity_dead(identity);
 	bool none = strncmp(text, "0 ", 2) == 0;
 	free(text);
 	return none;
