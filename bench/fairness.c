@@ -22,7 +22,7 @@
 
 enum { MOST_CONNECTIONS = 1000, MOST_SAMPLES = 20000, ROUNDS = 5 };
 #define ROUND_NS UINT64_C(400000000)
-/* What is asked. RATIO: half and 99% of the leases take 3 times as long as in the control at most.
+/* The goals. RATIO: half and 99% of the leases take 3 times as long as in the control at most.
  * HELLO: the median is at most that of the control plus one hello. MOST: the longest is at most
  * GOAL_US. */
 #define GOAL_RATIO 3
@@ -82,7 +82,7 @@ static void lease_and_return(const struct flood *flood, const struct gm_daemon *
 			GM_REQUIRE_EQ(
 				raws[i].packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 			leases[i] = raws[i].packet->lease_reply->lease;
-			/* What is still open would count as in use after the return. */
+			/* The daemon would take a chunk that is still open for lingering memory. */
 			gm_fdlist_deinit(&raws[i].fds);
 			gm_fdlist_init(&raws[i].fds);
 		}

@@ -97,7 +97,7 @@ static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uin
 
 /* ---- memory in the hands of other threads; the callers hold the lock */
 
-/* What this thread did itself is no news for it. */
+/* Ends a pass of this thread. The thread need not look again because of it. */
 static void grow_pass_end(struct gm_arena *arena, struct gm_arena_want *want)
 {
 	gm_arena_pass_end(arena);
@@ -113,7 +113,7 @@ static bool grow_pass_await(struct gm_arena *arena, struct gm_arena_want *want)
 	if (arena->passed == want->passed)
 		return false;
 
-	/* What the source got back, it may give. */
+	/* Another thread gave memory back to the source, so the source may grant it now. */
 	if (arena->given != want->given)
 		want->refused = UINT64_MAX;
 	want->passed = arena->passed;
@@ -260,7 +260,8 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
 	if (stage == STAGE_STEP && grow_step_of(arena) > bytes && grow_step_of(arena) <= want->room)
 		bytes = grow_step_of(arena);
-	/* What goes back makes room for what was refused, unless nobody is there to take it. */
+	/* The source may have room for this call once it has regions back. refused is 0 if the daemon
+	 * is away: then nobody takes them. */
 	if (stage == STAGE_ALL && want->refused && grow_give_back(arena, want))
 		want->refused = UINT64_MAX;
 	if (!grow_may_ask(want, stage, bytes))

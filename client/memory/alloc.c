@@ -181,7 +181,7 @@ static bool alloc_from_freed(void *ctx)
 /*
  * Waits for the daemon, which was away when the heap needed it, and then lets the heap try again.
  * Memory that another thread frees meanwhile will do, too. *outcome and *refusal say why the heap
- * failed, before and after; given->wait_ms becomes what is left of it. Fails if the daemon does not
+ * failed, before and after; given->wait_ms becomes the time that the call may still wait. Fails if the daemon does not
  * come back.
  */
 static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t device,

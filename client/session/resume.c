@@ -83,8 +83,8 @@ gpumem_status gm_resume(struct gpumem_session *session)
 		resume_keep_token(session, &greeted);
 	status = resume_settle(session, &greeted);
 	if (!status) {
-		/* What was given back meanwhile goes first: a request that waits may need the room.
-		 * Returns of an older epoch are dropped, not sent. */
+		/* The session first returns what the program freed meanwhile: a waiting request may
+		 * need the room. Returns of an older epoch are dropped, not sent. */
 		if (greeted.resumed)
 			(void)gm_returns_flush(session, greeted.conn);
 		gm_session_adopt(session, &greeted);

@@ -5,7 +5,7 @@
 #include "client/session/returns.h"
 
 /*
- * What the daemon granted, but no answer brought here, because the connection ended first. After the
+ * Memory that the daemon granted while the connection ended, so that no answer named it. After the
  * session is resumed, the requests that were under way are repeated, and their answers claim what
  * belongs to them. What is left when all of them have ended goes back.
  *
