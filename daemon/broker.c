@@ -34,6 +34,8 @@
 #include "daemon/serve/journal.h"
 #include "daemon/serve/watch.h"
 #include "daemon/service.h"
+#include "daemon/tenant/client_keep.h"
+#include "daemon/tenant/client_news.h"
 
 #define GM_BROKER_STOP_MS   3000
 #define GM_BROKER_SAMPLE_MS 1000

@@ -17,6 +17,7 @@
 #include "common/random.h"
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/watch.h"
+#include "daemon/tenant/client_news.h"
 
 /* ---- what core asks for */
 

@@ -18,6 +18,8 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "daemon/tenant/client_adopt.h"
+#include "daemon/tenant/client_keep.h"
 
 /* How long to wait at the start for a keeper that somebody else starts. */
 #define GM_BROKER_KEEPER_MS 10000

@@ -20,6 +20,7 @@
 #include "daemon/core/quota.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/watch.h"
+#include "daemon/tenant/client_news.h"
 
 /* How many rows a packet takes. Each is below 512 bytes. */
 #define GM_LIMITS_ROWS 100

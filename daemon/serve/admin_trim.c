@@ -7,6 +7,7 @@
 
 #include "common/units.h"
 #include "daemon/serve/answer.h"
+#include "daemon/tenant/client_news.h"
 
 struct trim_slices {
 	struct gm_answer head;

@@ -19,6 +19,7 @@
 #include "common/random.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/serve/dispatch.h"
+#include "daemon/tenant/client_news.h"
 #include "daemon/backend/worker.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/tenant/client_keep.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static int client_keep_read_boot(uint8_t boot[GM_RECORD_BOOT_BYTES])
+{
+	char text[64];
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return n < 0 ? -errno : -EIO;
+
+	text[n] = '\0';
+	size_t digits = 0;
+	memset(boot, 0, GM_RECORD_BOOT_BYTES);
+	for (const char *at = text; *at && digits < 2 * GM_RECORD_BOOT_BYTES; at++) {
+		static const char hex[] = "0123456789abcdef";
+		const char *place = strchr(hex, *at);
+		if (!place)
+			continue;
+		unsigned digit = (unsigned)(place - hex);
+		boot[digits / 2] |= (uint8_t)(digits % 2 ? digit : digit << 4);
+		digits++;
+	}
+	return digits == 2 * GM_RECORD_BOOT_BYTES ? 0 : -EBADMSG;
+}
+
+int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep *keep, void *ctx)
+{
+	int r = client_keep_read_boot(clients->boot);
+	if (r < 0)
+		return r;
+	clients->keep = keep;
+	clients->keep_ctx = ctx;
+	return 0;
+}
+
+int gm_client_keep(struct gm_client *client)
+{
+	const struct gm_clients *clients = client->clients;
+	const struct gm_identity *identity = client->identity;
+	if (!clients->keep)
+		return 0;
+
+	struct gm_record_client record = {
+		.start_time = client->start_time,
+		.since_ns = client->since_ns,
+		.pid = identity->pid,
+		.gid = identity->gid,
+		.page_version = client->pages.version,
+		.loose = identity->cgroup.name_is_loose,
+		.confined = identity->confined,
+		.own_pid_namespace = identity->own_pid_namespace,
+		.page_unsafe = client->page_unsafe,
+	};
+	gm_record_begin(&record.head, GM_RECORD_CLIENT, client->id, sizeof(record), identity->uid);
+	memcpy(record.boot, clients->boot, sizeof(record.boot));
+	strcpy(record.name, client->name);
+	strcpy(record.command, identity->command);
+	strcpy(record.unit, identity->cgroup.unit);
+	strcpy(record.container, identity->cgroup.container);
+	strcpy(record.scope, identity->cgroup.scope);
+	return clients->keep->record(clients->keep_ctx, GM_RECORD_CLIENT, client->id,
+		&client->place, &record, sizeof(record));
+}
+
+bool gm_client_keep_fd(const struct gm_client *client, enum gm_client_item item, int fd)
+{
+	const struct gm_clients *clients = client->clients;
+	if (!clients->keep)
+		return true;
+	if (fd >= 0)
+		return clients->keep->deposit(clients->keep_ctx, item, client->id, fd);
+	clients->keep->withdraw(clients->keep_ctx, item, client->id);
+	return true;
+}
+
+void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t place)
+{
+	if (!clients->keep)
+		return;
+	clients->keep->erase(clients->keep_ctx, &place);
+	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PROCESS, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PAGE, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_FORMER, id);
+}

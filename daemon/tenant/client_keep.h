@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_CLIENT_KEEP_H
+#define GM_DAEMON_CLIENT_KEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/tenant/client_table.h"
+
+/*
+ * What outlives the daemon of each client: a record in the ledger, and copies of its descriptors in
+ * the keeper. client.c calls this as clients come and go; client_adopt.c reads it back.
+ */
+
+/* The descriptors that are copied. */
+enum gm_client_item {
+	GM_CLIENT_PROCESS, /* its pidfd */
+	GM_CLIENT_PAGE,    /* its page */
+	GM_CLIENT_FORMER,  /* its page from before it was resumed */
+};
+
+struct gm_clients_keep {
+	/* As in gm_core_ops. */
+	int (*record)(void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes,
+		size_t size);
+	void (*erase)(void *ctx, uint32_t *place);
+	/* Keeps a copy of a client's fd, instead of the one that it keeps so far. Returns whether the
+	 * copy is safe by now: it may have to wait, or there may be no room for it. */
+	bool (*deposit)(void *ctx, enum gm_client_item item, uint64_t id, int fd);
+	/* Gives up the copy, if there is one. */
+	void (*withdraw)(void *ctx, enum gm_client_item item, uint64_t id);
+};
+
+/* From now on, clients outlive the daemon. Before anybody joins; keep must outlive clients. */
+int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep *keep, void *ctx);
+
+/* Without gm_clients_set_keep(), all of these succeed and do nothing. */
+
+/* Writes the client's record. */
+int gm_client_keep(struct gm_client *client);
+/* Copies a descriptor. Returns whether the copy is safe. fd -1: there is none any more. */
+bool gm_client_keep_fd(const struct gm_client *client, enum gm_client_item item, int fd);
+/* Forgets a client whose session has ended. place is that of its record; 0: it is erased already. */
+void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t place);
+
+#endif
