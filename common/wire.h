@@ -14,7 +14,7 @@
  */
 
 #define GM_WIRE_MAJOR 1
-#define GM_WIRE_MINOR 3
+#define GM_WIRE_MINOR 4
 /* From this minor on, a client never uses the id of a packet twice in a session. */
 #define GM_WIRE_MINOR_UNIQUE_IDS 3
 

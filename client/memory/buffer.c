@@ -234,6 +234,8 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	if (given.transport != GPUMEM_TRANSPORT_AUTO && given.transport != GPUMEM_TRANSPORT_FD &&
 		given.transport != GPUMEM_TRANSPORT_IPC)
 		return gm_error(GPUMEM_E_INVALID, "there is no transport %d", (int)given.transport);
+	if (given.flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
+		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
 	status = gm_mapping_open(session, device);
 	if (status)
 		return status;
@@ -244,8 +246,14 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	struct gm_elsewhere elsewhere = {.session = session, .device = device};
 	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere,
 		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms);
-	status = gm_session_lease_take(session, device, size, (enum gm_transport)given.transport,
-		given.tag, &wait, &lease, &chunks);
+	const struct gm_lease_what what = {
+		.device = device,
+		.bytes = size,
+		.transport = (enum gm_transport)given.transport,
+		.tag = given.tag,
+		.for_others = given.flags & GPUMEM_BUFFER_FOR_OTHERS,
+	};
+	status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
 	if (status)
 		return status;
 

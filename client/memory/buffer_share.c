@@ -80,6 +80,8 @@ gpumem_status gpumem_share(
 		return gm_error(GPUMEM_E_INVALID, "there is no audience %d", (int)given.audience);
 	if (given.mode != GPUMEM_SHARE_READ_WRITE && given.mode != GPUMEM_SHARE_READ_ONLY)
 		return gm_error(GPUMEM_E_INVALID, "there is no share mode %d", (int)given.mode);
+	if (given.flags & ~(uint32_t)GPUMEM_READERS_CAN_WRITE)
+		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
 
 	struct share_call *share = calloc(1, sizeof(*share));
 	if (!share)
@@ -92,6 +94,7 @@ gpumem_status gpumem_share(
 	body.audience = (Gm__Wire__Audience)given.audience;
 	body.audience_id = given.id;
 	body.read_only = given.mode == GPUMEM_SHARE_READ_ONLY;
+	body.readers_can_write = given.flags & GPUMEM_READERS_CAN_WRITE;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(SHARE, share, &body);
 
 	struct gm_call *call = &share->call;

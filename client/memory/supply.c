@@ -88,6 +88,19 @@ static bool supply_may_wait(const struct gm_supply *supply, const struct gm_leas
 	return wait->ms ? wait->ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
 }
 
+static gpumem_status supply_take(const struct gm_supply *supply, uint64_t bytes,
+	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
+{
+	const struct gm_lease_what what = {
+		.device = supply->device,
+		.bytes = bytes,
+		.transport = supply->ipc ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD,
+		.tag = "heap",
+	};
+	return gm_session_lease_take(supply->session, &what, wait, ret_lease, ret_chunks);
+}
+
 /* Makes the lease. If another thread made it meanwhile, *ret_lease is that lease, to be grown;
  * otherwise it is NULL. */
 static gpumem_status supply_make(struct gm_supply *supply, const struct gm_session_lease *gone,
@@ -103,8 +116,7 @@ static gpumem_status supply_make(struct gm_supply *supply, const struct gm_sessi
 		pthread_mutex_lock(&supply->making);
 	struct gm_session_lease *lease = supply_current(supply);
 	if (!lease || lease == gone) {
-		status = gm_session_lease_take(supply->session, supply->device, bytes,
-			GM_TRANSPORT_FD, "heap", wait, &lease, ret_chunks);
+		status = supply_take(supply, bytes, wait, &lease, ret_chunks);
 		if (!status) {
 			pthread_mutex_lock(&supply->lock);
 			/* The old lease stays in the session's list: it may have chunks and
@@ -126,8 +138,7 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes,
 {
 	if (supply->ipc) {
 		struct gm_session_lease *lease;
-		gpumem_status status = gm_session_lease_take(supply->session, supply->device, bytes,
-			GM_TRANSPORT_IPC, "heap", wait, &lease, ret_chunks);
+		gpumem_status status = supply_take(supply, bytes, wait, &lease, ret_chunks);
 		if (!status)
 			(*ret_chunks)->whole = lease;
 		return status;

@@ -502,18 +502,19 @@ static gpumem_status lease_note_refused(
 	return status;
 }
 
-gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, const struct gm_lease_wait *wait,
+gpumem_status gm_session_lease_take(struct gpumem_session *session,
+	const struct gm_lease_what *what, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
 {
 	struct lease_call *call = lease_call_new(session, LEASE);
 	if (!call)
 		return lease_no_memory();
 	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
-	body.device = device;
-	body.bytes = bytes;
-	body.transport = (Gm__Wire__Transport)transport;
-	body.tag = (char *)(tag ? tag : "");
+	body.device = what->device;
+	body.bytes = what->bytes;
+	body.transport = (Gm__Wire__Transport)what->transport;
+	body.tag = (char *)(what->tag ? what->tag : "");
+	body.for_others = what->for_others;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	lease_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;

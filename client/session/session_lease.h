@@ -35,6 +35,15 @@ struct gm_session_lease {
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };
 
+/* What a new lease is to be. */
+struct gm_lease_what {
+	uint32_t device;
+	uint64_t bytes;
+	enum gm_transport transport;
+	const char *tag; /* may be NULL */
+	bool for_others; /* it may be shared outside its trust domain */
+};
+
 /* How a request waits if the device is full. */
 struct gm_lease_wait {
 	uint64_t ms; /* how long: 0 means as the daemon is configured, or one of these */
@@ -53,9 +62,9 @@ struct gm_lease_wait {
 
 /* These functions ask for memory. The caller owns the list of chunks: each has its handle, none
  * appears twice, and on the ipc transport there is only one. On error nothing is held, and the
- * sentence is left for gpumem_error_detail(). tag may be NULL. */
-gpumem_status gm_session_lease_take(struct gpumem_session *session, uint32_t device, uint64_t bytes,
-	enum gm_transport transport, const char *tag, const struct gm_lease_wait *wait,
+ * sentence is left for gpumem_error_detail(). */
+gpumem_status gm_session_lease_take(struct gpumem_session *session,
+	const struct gm_lease_what *what, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,

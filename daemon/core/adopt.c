@@ -324,7 +324,7 @@ static bool adopt_lease_is_sound(const struct gm_record_lease *record)
 	       (record->session != 0) == (record->made > 0) &&
 	       record->made <= GM_LIMIT_OPENERS_PER_LEASE + 1 &&
 	       adopt_is_name(record->tag, sizeof(record->tag)) &&
-	       record->head.size == gm_record_lease_size(strlen(record->tag));
+	       record->head.size == gm_record_lease_size(strlen(record->tag), record->for_others);
 }
 
 static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
@@ -350,6 +350,7 @@ static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
 	if (!lease)
 		return -ENOMEM;
 	lease->reusable = false;
+	lease->for_others = record->for_others;
 	lease->grants = record->grants;
 	lease->next_index = record->next_index;
 	lease->user_bytes = record->user_bytes;

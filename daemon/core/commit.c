@@ -76,7 +76,8 @@ static int commit_lease(
 {
 	const struct gm_env *env = lease->device->env;
 	struct gm_record_lease record;
-	size_t tag = lease->tag[0] ? strlen(lease->tag) : 0, size = gm_record_lease_size(tag);
+	size_t tag = lease->tag[0] ? strlen(lease->tag) : 0,
+	       size = gm_record_lease_size(tag, lease->for_others);
 
 	/* A lease that nobody holds yet is about to be its maker's. */
 	uint32_t made = lease->maker ? lease->own.count + !lease->own.lease : 0;
@@ -90,7 +91,8 @@ static int commit_lease(
 	record.device = lease->device->key;
 	record.made = made;
 	record.transport = (uint32_t)lease->transport;
-	if (tag > 0)
+	record.for_others = lease->for_others;
+	if (tag > 0 || lease->for_others)
 		memcpy(record.tag, lease->tag, sizeof(record.tag));
 	return gm_env_record(env, GM_RECORD_LEASE, lease->id, &lease->place, &record, size);
 }

@@ -2,6 +2,7 @@
 #ifndef GM_CORE_RECORD_H
 #define GM_CORE_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,7 +30,7 @@
  */
 
 /* A daemon does not read the records of a higher format. */
-#define GM_RECORD_FORMAT 1
+#define GM_RECORD_FORMAT 2
 
 /*   X(kind, number, struct, what a message calls many of them) */
 #define GM_RECORDS(X) \
@@ -147,6 +148,7 @@ struct gm_record_lease {
 	uint32_t made; /* how often its maker holds it */
 	uint32_t transport;
 	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
+	uint64_t for_others;               /* since format 2; written only if it is not 0 */
 };
 
 enum gm_record_chunk_state {
@@ -198,10 +200,12 @@ static inline void gm_record_begin(
 	head->id = id;
 }
 
-/* How much of a lease's record is written: its tag as far as it is used. It never changes, so the
- * record stays where it is. */
-static inline size_t gm_record_lease_size(size_t tag)
+/* How much of a lease's record is written: its tag as far as it is used, or all of it. It never
+ * changes, so the record stays where it is. */
+static inline size_t gm_record_lease_size(size_t tag, bool for_others)
 {
+	if (for_others)
+		return sizeof(struct gm_record_lease);
 	size_t words = tag > 0 ? tag / sizeof(uint64_t) + 1 : 0;
 	return offsetof(struct gm_record_lease, tag) + words * sizeof(uint64_t);
 }

@@ -294,6 +294,13 @@ static gpumem_status request_pick_transport(const struct gm_device *device, enum
 	return GPUMEM_OK;
 }
 
+/* Whose used chunks the request may have. Memory that others will see must not have old data. */
+static gm_domain request_domain(const struct gm_request *request)
+{
+	bool for_others = request->lease ? request->lease->for_others : request->for_others;
+	return for_others ? GM_DOMAIN_FRESH : request->session->info.domain;
+}
+
 /* Makes the structs of all chunks that the plan creates, before anything is charged. */
 static int request_make_chunks(struct gm_device *device, enum gm_transport transport,
 	const struct gm_session *session, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
@@ -330,8 +337,8 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 	struct gm_account *account = gm_session_account(request->session, device);
 	for (unsigned c = plan->classes; c-- > 0;) {
 		for (uint32_t i = 0; i < plan->pooled[c]; i++) {
-			struct gm_chunk *chunk = gm_pool_take(&device->pool, transport,
-				plan->size[c], request->session->info.domain);
+			struct gm_chunk *chunk = gm_pool_take(
+				&device->pool, transport, plan->size[c], request_domain(request));
 			assert(chunk);
 			if (chunk->domain == GM_DOMAIN_FRESH)
 				device->reserve.short_of = true;
@@ -385,7 +392,7 @@ gpumem_status gm_request_admit(
 	struct gm_account *account = gm_session_account(session, device);
 	uint64_t room = gm_ledger_room(&device->ledger, account, ceiling);
 	int r = gm_plan_make(
-		&device->pool, transport, session->info.domain, request->bytes, room, &plan);
+		&device->pool, transport, request_domain(request), request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
 
 	uint64_t own = session->fds->held, fds = plan.n_pooled + plan.n_created;
@@ -404,6 +411,8 @@ gpumem_status gm_request_admit(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another lease");
 	}
 
+	if (!request->lease)
+		target->for_others = request->for_others;
 	request->target = target;
 	request->charged = plan.bytes;
 	r = gm_ledger_admit(&device->ledger, account, ceiling, plan.bytes);

@@ -173,6 +173,7 @@ struct gm_lease {
 	gm_domain domain;
 	bool reusable;
 	bool across;              /* a session of another domain has opened it */
+	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
 	struct gm_hold *holds;

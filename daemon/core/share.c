@@ -91,6 +91,8 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	case GM_AUDIENCE_GID:
 		if (options->id == UINT32_MAX) /* to the kernel, this is no uid or gid */
 			return GPUMEM_E_INVALID;
+		if (!lease->for_others)
+			return GPUMEM_E_UNSUPPORTED;
 		break;
 	default:
 		return GPUMEM_E_INVALID;

@@ -23,7 +23,10 @@ struct gm_share_options {
 	uint32_t id; /* uid or gid */
 	bool read_only;
 };
-/* Makes a token for a lease. Only the session that made the lease may do so: GPUMEM_E_DENIED. */
+/*
+ * Makes a token for a lease. Only the session that made the lease may do so: GPUMEM_E_DENIED.
+ * Audiences beyond the trust domain need a lease that was made for others: GPUMEM_E_UNSUPPORTED.
+ */
 gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES]);
 /* Opens the lease of a token. An unknown token and the wrong audience look the same:

@@ -444,6 +444,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.bytes = lease->bytes,
 		.transport = transport,
 		.tag = lease->tag,
+		.for_others = lease->for_others,
 	};
 	serve_ask(serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait, lease->again_of);
 }
@@ -555,6 +556,34 @@ void gm_serve_get_handles(
 
 /* ---- sharing */
 
+/* Whether a share gives others more than its maker may know: nobody can keep a process from writing
+ * to memory of a GPU. */
+static bool serve_share_surprises(
+	const struct gm_serve *serve, const struct gm_peer *peer, const Gm__Wire__Share *share)
+{
+	if (serve->ops->open_fd || share->readers_can_write)
+		return false;
+	if (share->audience == GM__WIRE__AUDIENCE__AUDIENCE_UID)
+		return share->audience_id != gm_peer_identity(peer)->uid;
+	return share->audience == GM__WIRE__AUDIENCE__AUDIENCE_GID;
+}
+
+static void serve_refuse_share(
+	struct gm_peer *peer, const Gm__Wire__Packet *packet, gpumem_status status)
+{
+	char detail[GM_DETAIL_BYTES] = "the lease cannot be shared";
+
+	if (status == GPUMEM_E_LIMIT)
+		gm_session_say_share_limit(serve_session(peer), detail);
+	else if (status == GPUMEM_E_DENIED)
+		gm_say(detail, "only the client that made a lease can share it");
+	else if (status == GPUMEM_E_UNSUPPORTED)
+		gm_say(detail,
+			"the buffer may have old data of its trust domain, so it cannot be shared "
+			"with a uid or gid; create it with GPUMEM_BUFFER_FOR_OTHERS");
+	gm_peer_send_failure(peer, packet->id, status, detail);
+}
+
 void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Share *share = packet->share;
@@ -583,15 +612,17 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
+	if (serve_share_surprises(serve, peer, share)) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
+			"a GPU cannot keep other users from writing to its memory; share it with "
+			"GPUMEM_READERS_CAN_WRITE if that is meant");
+		return;
+	}
+
 	uint8_t token[GM_TOKEN_BYTES];
 	gpumem_status status = gm_lease_share(serve_session(peer), lease, &options, token);
 	if (status != GPUMEM_OK) {
-		char detail[GM_DETAIL_BYTES] = "the lease cannot be shared";
-		if (status == GPUMEM_E_LIMIT)
-			gm_session_say_share_limit(serve_session(peer), detail);
-		else if (status == GPUMEM_E_DENIED)
-			gm_say(detail, "only the client that made a lease can share it");
-		gm_peer_send_failure(peer, packet->id, status, detail);
+		serve_refuse_share(peer, packet, status);
 		return;
 	}
 

@@ -331,16 +331,21 @@ GPUMEM_API gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t gra
 
 typedef struct gpumem_buffer gpumem_buffer;
 
+/* The buffer may be shared with other users or groups (GPUMEM_AUDIENCE_UID and _GID). So that they
+ * see no old data, it is made of fresh memory, which takes longer to get. */
+#define GPUMEM_BUFFER_FOR_OTHERS 1u
+
 typedef struct gpumem_buffer_options {
 	size_t size;
 	const char *tag;            /* at most 63 bytes; may be NULL */
 	gpumem_transport transport; /* GPUMEM_E_UNSUPPORTED if the device does not have it */
 	uint32_t wait_ms;           /* how long to wait if the device is full, see above */
+	uint32_t flags;             /* GPUMEM_BUFFER_FOR_OTHERS, or 0 */
 } gpumem_buffer_options;
 
 #define GPUMEM_BUFFER_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0 \
+		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, 0 \
 	}
 
 /* Each call sends a message: programs that allocate often should use gpumem_alloc(). options may be
@@ -404,16 +409,22 @@ typedef enum gpumem_share_mode {
 	GPUMEM_SHARE_READ_ONLY = 1, /* enforced on host memory, advisory on a GPU */
 } gpumem_share_mode;
 
+/* Other users who open the buffer can write to it, whatever the mode: no GPU can prevent that. A
+ * buffer on a GPU is shared with other users, or a group, only with this flag. */
+#define GPUMEM_READERS_CAN_WRITE 1u
+
 typedef struct gpumem_share_options {
 	size_t size;
 	gpumem_audience audience;
 	uint32_t id; /* the audience's uid or gid */
 	gpumem_share_mode mode;
+	uint32_t flags; /* GPUMEM_READERS_CAN_WRITE, or 0 */
 } gpumem_share_options;
 
 #define GPUMEM_SHARE_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_share_options), GPUMEM_AUDIENCE_DOMAIN, 0, GPUMEM_SHARE_READ_WRITE \
+		sizeof(gpumem_share_options), GPUMEM_AUDIENCE_DOMAIN, 0, GPUMEM_SHARE_READ_WRITE, \
+			0 \
 	}
 
 /* Makes a token for the buffer. If options is NULL, the creator's trust domain may read and write.

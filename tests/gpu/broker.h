@@ -11,6 +11,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "tests/gpu/worker.h"
@@ -52,6 +53,15 @@ static inline gpumem_status create(uint64_t bytes, gpumem_transport transport, g
 	return gpumem_buffer_create(session, 0, bytes, &options, ret);
 }
 
+static inline gpumem_status create_for_others(
+	uint64_t bytes, gpumem_transport transport, gpumem_buffer **ret)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.transport = transport;
+	options.flags = GPUMEM_BUFFER_FOR_OTHERS;
+	return gpumem_buffer_create(session, 0, bytes, &options, ret);
+}
+
 /* ---- a buffer that goes from one process to another */
 
 #define PASSED (48 * MIB)
@@ -60,6 +70,17 @@ struct passing {
 	gpumem_transport transport;
 	bool other_uid;
 };
+
+/* A buffer that was not made for others cannot be shared with them. */
+static inline void require_no_old_data(const gpumem_share_options *options)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+	OK(create(2 * MIB, GPUMEM_TRANSPORT_AUTO, &buffer));
+	GM_REQUIRE_EQ(gpumem_share(buffer, options, &token), GPUMEM_E_UNSUPPORTED);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "GPUMEM_BUFFER_FOR_OTHERS") != NULL);
+	gpumem_buffer_destroy(buffer);
+}
 
 static inline void maker(int channel, void *argument)
 {
@@ -73,10 +94,15 @@ static inline void maker(int channel, void *argument)
 	}
 	join("maker");
 	use_gpu();
-	OK(create(PASSED, passing->transport, &buffer));
+	OK(create_for_others(PASSED, passing->transport, &buffer));
 	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), passing->transport);
 	fill(gpumem_buffer_ptr(buffer), PASSED, 0x11, NULL);
 	CU(cuda->cuStreamSynchronize(NULL));
+	if (passing->other_uid) {
+		GM_REQUIRE_EQ(gpumem_share(buffer, &options, &token), GPUMEM_E_UNSUPPORTED);
+		options.flags = GPUMEM_READERS_CAN_WRITE;
+		require_no_old_data(&options);
+	}
 	OK(gpumem_share(buffer, &options, &token));
 	gm_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'r');

@@ -50,9 +50,10 @@ static void sharer(int channel, void *argument)
 	gpumem_token token;
 	options.audience = GPUMEM_AUDIENCE_UID;
 	options.id = UID_A;
+	options.flags = GPUMEM_READERS_CAN_WRITE;
 	join("sharer");
 	use_gpu();
-	OK(create(KEPT, GPUMEM_TRANSPORT_IPC, &buffer));
+	OK(create_for_others(KEPT, GPUMEM_TRANSPORT_IPC, &buffer));
 	OK(gpumem_share(buffer, &options, &token));
 	gm_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'o');

@@ -327,7 +327,7 @@ START_TEST(a_shared_token_opens_its_lease_after_a_restart)
 
 	gm_daemon_start(&daemon, NULL);
 	gm_raw_join(&maker, &daemon);
-	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_lease_for_others(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	gm_raw_chunk_fill(&lease.chunks[0], 77);
 	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_UID,
 			      (uint32_t)geteuid(), false, token),

@@ -46,7 +46,20 @@ static void become(uid_t uid, gid_t further)
 /*
  * A worker that does what it is told: the test scripts both sides of a share by these orders.
  */
-enum verb { LEASE = 1, FILL, IS, SHARE, OPEN, UNSHARE, RETURN, GOODBYE, WRITE_PROTECTED, MAP, END };
+enum verb {
+	LEASE = 1,
+	LEASE_FOR_OTHERS,
+	FILL,
+	IS,
+	SHARE,
+	OPEN,
+	UNSHARE,
+	RETURN,
+	GOODBYE,
+	WRITE_PROTECTED,
+	MAP,
+	END
+};
 struct order {
 	enum verb verb;
 	uint64_t bytes;
@@ -110,6 +123,9 @@ static void obey(int channel, void *argument)
 		switch (order.verb) {
 		case LEASE:
 			report.status = gm_raw_lease(&raw, 0, order.bytes, &lease);
+			break;
+		case LEASE_FOR_OTHERS:
+			report.status = gm_raw_lease_for_others(&raw, 0, order.bytes, &lease);
 			break;
 		case FILL:
 			for (chunk = lease.chunks; chunk < lease.chunks + lease.n; chunk++)
@@ -286,7 +302,8 @@ START_TEST(a_right_token_of_the_wrong_uid_finds_nothing)
 	gm_worker_start(&maker, obey, &who);
 	gm_worker_start(&stranger, obey, &other);
 	gm_worker_start(&root, obey, &super);
-	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		TELL(maker, .verb = LEASE_FOR_OTHERS, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
 	struct report domain = TELL(maker, .verb = SHARE);
 	struct report uid = TELL(
 		maker, .verb = SHARE, .audience = GM__WIRE__AUDIENCE__AUDIENCE_UID, .id = UID_A);
@@ -307,6 +324,36 @@ START_TEST(a_right_token_of_the_wrong_uid_finds_nothing)
 }
 END_TEST
 
+START_TEST(old_data_is_not_shared_with_others)
+{
+	struct gm_worker maker;
+	struct person who = {UID_A, 0};
+	gm_worker_start(&maker, obey, &who);
+	/* What the pool has is the maker's own, but the others' to see. */
+	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
+	TELL(maker, .verb = FILL, .byte = 9);
+	GM_REQUIRE_EQ(TELL(maker, .verb = RETURN).status, GPUMEM_OK);
+
+	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
+	GM_REQUIRE(TELL(maker, .verb = IS, .byte = 9).yes);
+	GM_REQUIRE_EQ(TELL(maker, .verb = SHARE, .audience = GM__WIRE__AUDIENCE__AUDIENCE_UID,
+			      .id = UID_B)
+			      .status,
+		GPUMEM_E_UNSUPPORTED);
+	GM_REQUIRE_EQ(TELL(maker, .verb = SHARE, .audience = GM__WIRE__AUDIENCE__AUDIENCE_GID,
+			      .id = GID_C)
+			      .status,
+		GPUMEM_E_UNSUPPORTED);
+	GM_REQUIRE_EQ(TELL(maker, .verb = SHARE).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(TELL(maker, .verb = RETURN).status, GPUMEM_OK);
+
+	GM_REQUIRE_EQ(
+		TELL(maker, .verb = LEASE_FOR_OTHERS, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
+	GM_REQUIRE(TELL(maker, .verb = IS, .byte = 0).yes);
+	end(&maker);
+}
+END_TEST
+
 START_TEST(a_share_for_a_uid_or_gid_is_opened_by_it)
 {
 	struct gm_worker maker, by_uid, by_gid;
@@ -314,7 +361,8 @@ START_TEST(a_share_for_a_uid_or_gid_is_opened_by_it)
 	gm_worker_start(&maker, obey, &who);
 	gm_worker_start(&by_uid, obey, &uid_b);
 	gm_worker_start(&by_gid, obey, &in_c);
-	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		TELL(maker, .verb = LEASE_FOR_OTHERS, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
 	TELL(maker, .verb = FILL, .byte = 7);
 	struct report uid = TELL(
 		maker, .verb = SHARE, .audience = GM__WIRE__AUDIENCE__AUDIENCE_UID, .id = UID_B);
@@ -345,7 +393,8 @@ START_TEST(a_read_only_share_cannot_be_written_by_its_opener)
 	struct person who = {UID_A, 0}, other = {UID_B, 0};
 	gm_worker_start(&maker, obey, &who);
 	gm_worker_start(&opener, obey, &other);
-	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		TELL(maker, .verb = LEASE_FOR_OTHERS, .bytes = GM_CHUNK_MIN).status, GPUMEM_OK);
 	TELL(maker, .verb = FILL, .byte = 3);
 	struct report share = TELL(maker, .verb = SHARE,
 		.audience = GM__WIRE__AUDIENCE__AUDIENCE_UID, .id = UID_B, .read_only = true);
@@ -460,7 +509,7 @@ START_TEST(opening_and_returning_moves_no_charge_past_a_limit)
 	gm_worker_start(&maker, obey, &a);
 	int made = 0;
 	for (; made < ROUNDS; made++) {
-		if (TELL(maker, .verb = LEASE, .bytes = EACH).status != GPUMEM_OK)
+		if (TELL(maker, .verb = LEASE_FOR_OTHERS, .bytes = EACH).status != GPUMEM_OK)
 			break;
 		struct report share = TELL(maker, .verb = SHARE,
 			.audience = GM__WIRE__AUDIENCE__AUDIENCE_UID, .id = UID_B);
@@ -479,8 +528,8 @@ START_TEST(opening_and_returning_moves_no_charge_past_a_limit)
 
 	/* B can use its own limit in full. A can make more as soon as an opener has left. */
 	GM_REQUIRE_EQ(TELL(openers[0], .verb = RETURN).status, GPUMEM_OK);
-	GM_REQUIRE_EQ(TELL(openers[0], .verb = LEASE, .bytes = EACH).status, GPUMEM_OK);
-	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE, .bytes = EACH).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(TELL(openers[0], .verb = LEASE_FOR_OTHERS, .bytes = EACH).status, GPUMEM_OK);
+	GM_REQUIRE_EQ(TELL(maker, .verb = LEASE_FOR_OTHERS, .bytes = EACH).status, GPUMEM_OK);
 	end(&maker);
 	for (int i = 0; i < made; i++)
 		end(&openers[i]);
@@ -663,6 +712,7 @@ int main(void)
 	tcase_add_test(tc, with_trust_client_nothing_returned_is_given_to_anybody);
 	tcase_add_test(tc, a_buffer_is_one_memory_in_two_processes);
 	tcase_add_test(tc, a_right_token_of_the_wrong_uid_finds_nothing);
+	tcase_add_test(tc, old_data_is_not_shared_with_others);
 	tcase_add_test(tc, a_share_for_a_uid_or_gid_is_opened_by_it);
 	/* On a GPU read-only is a request: whoever has the handle chooses its access. */
 	if (!gm_on_gpu()) {

@@ -309,6 +309,17 @@ gpumem_status gm_raw_lease(
 	return call_lease(raw, GM_RAW_PACKET(LEASE, lease, &lease), ret);
 }
 
+gpumem_status gm_raw_lease_for_others(
+	struct gm_raw *raw, uint32_t device, uint64_t bytes, struct gm_raw_lease *ret)
+{
+	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
+	lease.device = device;
+	lease.bytes = bytes;
+	lease.for_others = true;
+	*ret = (struct gm_raw_lease){0};
+	return call_lease(raw, GM_RAW_PACKET(LEASE, lease, &lease), ret);
+}
+
 gpumem_status gm_raw_grow(struct gm_raw *raw, struct gm_raw_lease *lease, uint64_t bytes)
 {
 	Gm__Wire__Grow grow = GM__WIRE__GROW__INIT;
@@ -351,6 +362,7 @@ gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audienc
 	share.audience = audience;
 	share.audience_id = id;
 	share.read_only = read_only;
+	share.readers_can_write = true;
 	gpumem_status status = gm_raw_call(raw, GM_RAW_PACKET(SHARE, share, &share));
 	if (status != GPUMEM_OK)
 		return status;

@@ -88,6 +88,9 @@ void gm_raw_lease_clear(struct gm_raw_lease *lease); /* closes the fds */
 
 gpumem_status gm_raw_lease(
 	struct gm_raw *raw, uint32_t device, uint64_t bytes, struct gm_raw_lease *ret);
+/* One that may be shared with uids and gids. */
+gpumem_status gm_raw_lease_for_others(
+	struct gm_raw *raw, uint32_t device, uint64_t bytes, struct gm_raw_lease *ret);
 /* What is new is added to the lease. */
 gpumem_status gm_raw_grow(struct gm_raw *raw, struct gm_raw_lease *lease, uint64_t bytes);
 gpumem_status gm_raw_handles(

@@ -72,6 +72,7 @@ static struct gm_lease *ask(struct gm_session *session, struct gm_lease *lease, 
 			.bytes = bytes,
 			.id = id,
 			.tag = "test",
+			.for_others = true,
 			.wait_ns = GM_WAIT_NEVER,
 			.done = fake_request_done},
 	};

@@ -102,6 +102,7 @@ static void open_by(struct gm_session *session, struct gm_lease *l)
 
 START_TEST(what_was_opened_from_another_domain_was_seen_by_several)
 {
+	fake.for_others = true;
 	struct gm_lease *l = lease(s, _i ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD);
 
 	open_by(fake_session(&fake, 6, UID + 1), l);
@@ -113,6 +114,7 @@ END_TEST
 
 START_TEST(what_was_opened_in_its_own_domain_was_seen_by_it_alone)
 {
+	fake.for_others = true;
 	struct gm_lease *l = lease(s, GM_TRANSPORT_IPC);
 
 	open_by(fake_session(&fake, 5, UID + 1), l);

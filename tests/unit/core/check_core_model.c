@@ -123,6 +123,7 @@ static void step_ask(struct model *m, bool grow)
 	size_t jobs = m->fake.n_jobs;
 	uint64_t hits = fake_pool(&m->fake, r->device).hits;
 
+	m->fake.for_others = model_roll(m, 4) == 0;
 	if (grow)
 		fake_grow(&m->fake, &r->q, m->sessions[s].s, m->leases[lease].l, bytes);
 	else
@@ -279,6 +280,10 @@ static void step_share(struct model *m)
 	}
 	if (status == GPUMEM_E_HOST_MEMORY && failing_malloc_fired())
 		return;
+	if (!m->leases[i].for_others && options.audience != GM_AUDIENCE_DOMAIN) {
+		must(m, status == GPUMEM_E_UNSUPPORTED, "shared outside its domain: %d", status);
+		return;
+	}
 	must(m, status == GPUMEM_OK, "not shared: %d", status);
 	m->tokens[t].used = true;
 	m->tokens[t].lease = i;

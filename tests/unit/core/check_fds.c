@@ -62,6 +62,7 @@ START_TEST(whoever_asked_for_a_chunk_pays_as_long_as_it_is_leased)
 {
 	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 2000};
 	uint8_t token[GM_TOKEN_BYTES];
+	fake.for_others = true;
 	struct gm_lease *lease = fake_lease(&fake, s, d, 2 * MiB), *opened;
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(other, token, NULL, 0, &opened), GPUMEM_OK);

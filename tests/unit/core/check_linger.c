@@ -152,6 +152,7 @@ END_TEST
 
 START_TEST(a_shared_lease_lingers_at_the_expense_of_its_maker)
 {
+	fake.for_others = true;
 	struct gm_session *other = fake_session(&fake, 2, 8);
 	struct gm_lease *lease = fake_lease(&fake, s, d, 4 * MiB), *opened;
 	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 8};

@@ -403,6 +403,7 @@ START_TEST(a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has
 {
 	struct gm_session *maker = client(7, 70, "u.service", "box", "n");
 	struct gm_session *opener = client(8, 8, NULL, NULL, NULL);
+	fake.for_others = true;
 	struct gm_lease *lease = fake_lease(&fake, maker, d, GiB), *opened;
 	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 8};
 	uint8_t token[GM_TOKEN_BYTES];

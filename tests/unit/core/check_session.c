@@ -277,6 +277,7 @@ START_TEST(estates_are_left_to_others)
 
 	/* The estates outlive the sessions: each leaves memory that another uid holds. */
 	struct gm_session *holder = fake_session(&large, 1, 4000);
+	large.for_others = true;
 	for (in_box.uid = 2000; in_box.uid < 2100; in_box.uid++) {
 		for (uint64_t i = 0; i < GM_LIMIT_ESTATES_PER_UID; i++) {
 			struct gm_lease *l, *opened;

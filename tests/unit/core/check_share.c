@@ -22,6 +22,7 @@ static void setup(void)
 	maker = fake_session(&fake, 1, 1000);
 	mate = fake_session(&fake, 1, 1000);
 	stranger = fake_session(&fake, 2, 1000);
+	fake.for_others = true;
 	l = fake_lease(&fake, maker, d, 64 * MiB);
 }
 
@@ -70,6 +71,43 @@ START_TEST(a_token_for_a_uid_or_gid_is_good_for_those)
 	ck_assert_int_eq(gm_session_open(other, token, groups, 2, &opened), GPUMEM_OK);
 	share(GM_AUDIENCE_GID, 2000);
 	ck_assert_int_eq(open_it(other), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(what_was_not_made_for_others_stays_in_its_domain)
+{
+	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 1000};
+
+	fake.for_others = false;
+	struct gm_lease *own = fake_lease(&fake, maker, d, 2 * MiB);
+	ck_assert_int_eq(gm_lease_share(maker, own, &options, token), GPUMEM_E_UNSUPPORTED);
+	options.audience = GM_AUDIENCE_GID;
+	ck_assert_int_eq(gm_lease_share(maker, own, &options, token), GPUMEM_E_UNSUPPORTED);
+	options.audience = GM_AUDIENCE_DOMAIN;
+	ck_assert_int_eq(gm_lease_share(maker, own, &options, token), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(what_is_made_for_others_has_no_old_data)
+{
+	fake.for_others = false;
+	gm_lease_return(maker, fake_lease(&fake, maker, d, 8 * MiB));
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	uint64_t hits = fake_pool(&fake, d).hits;
+
+	fake.for_others = true;
+	struct gm_lease *lease = fake_lease(&fake, maker, d, 8 * MiB);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	struct fake_request q;
+	fake_grow(&fake, &q, maker, lease, 8 * MiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	ck_assert_uint_eq(fake_pool(&fake, d).hits, hits);
+
+	/* Nobody opened it, so its maker's domain may use it again. */
+	gm_lease_return(maker, lease);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 24 * MiB);
 }
 END_TEST
 
@@ -424,6 +462,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_token_for_the_domain_is_good_for_the_domain_alone);
 	tcase_add_test(tcase, a_token_for_a_uid_or_gid_is_good_for_those);
+	tcase_add_test(tcase, what_was_not_made_for_others_stays_in_its_domain);
+	tcase_add_test(tcase, what_is_made_for_others_has_no_old_data);
 	tcase_add_test(tcase, a_guess_is_not_found_whichever_bit_is_wrong);
 	tcase_add_test(tcase, a_session_that_is_away_opens_nothing);
 	tcase_add_test(tcase, an_audience_that_is_nobody_is_invalid);

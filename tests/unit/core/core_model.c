@@ -160,6 +160,7 @@ static void granted(struct model *m, struct m_request *r)
 			.maker = r->session,
 			.uid = m->sessions[r->session].uid,
 			.n_holders = 1,
+			.for_others = r->q.r.for_others,
 			.reusable = m->sessions[r->session].pooling};
 		l->holders[0].session = r->session;
 		l->holders[0].count = 1;
@@ -175,6 +176,8 @@ static void granted(struct model *m, struct m_request *r)
 		must(m, !k->mapped, "chunk %" PRIu64 " is leased while somebody has it", c->id);
 		must(m, k->fate == UNKNOWN || (k->fate == RETURNED && k->domain == domain),
 			"chunk %" PRIu64 " was used by another domain, or not returned", c->id);
+		must(m, k->fate == UNKNOWN || !l->for_others,
+			"chunk %" PRIu64 " was used before, and others will see it", c->id);
 		must(m, k->fate == UNKNOWN || k->bytes == c->bytes, "a chunk changed its size");
 		must(m, c->index >= l->next_index, "indices do not rise");
 		must(m, c->transport == r->transport && c->device == r->device, "wrong kind");

@@ -54,6 +54,7 @@ struct m_lease {
 	} holders[HOLDERS];
 	size_t n_holders;
 	bool reusable;
+	bool for_others;
 	uint64_t *chunks; /* ids, in order */
 	size_t n_chunks;
 };

@@ -45,6 +45,7 @@ struct fake_ledger;
 struct fake_core {
 	struct gm_core *core;
 	struct fake_ledger *ledger; /* NULL: nothing outlives the core */
+	bool for_others;            /* what fake_ask() asks for */
 	uint64_t now;
 	uint64_t last_id;
 	uint64_t random;

@@ -54,8 +54,10 @@ START_TEST(what_could_not_be_given_back_goes_back_later)
 	struct gm_session_chunk *chunks;
 	struct gm_session_lease *lease;
 	error = errors[_i];
-	ck_assert_int_eq(gm_session_lease_take(session, 0, 4 * MIB, GM_TRANSPORT_FD, NULL,
-				 &(struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT}, &lease, &chunks),
+	ck_assert_int_eq(
+		gm_session_lease_take(session,
+			&(struct gm_lease_what){.bytes = 4 * MIB, .transport = GM_TRANSPORT_FD},
+			&(struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT}, &lease, &chunks),
 		GPUMEM_OK);
 	gm_session_chunks_free(chunks);
 	ck_assert_uint_eq(fake_leases(fake), 1);
