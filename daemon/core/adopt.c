@@ -6,7 +6,7 @@
  * anything.
  *
  * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks, opened
- * leases, shares, limits.
+ * leases, shares, names, limits.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -304,6 +304,7 @@ static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
 	estate->user->n_sessions++;
 	core->n_sessions++;
 	session->token = record->token;
+	session->domain = record->domain;
 	session->former = record->former;
 	session->former_valid = record->former.h[0] || record->former.h[1];
 	session->place = entry->place;
@@ -477,6 +478,22 @@ static int adopt_share(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
+static int adopt_name(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_name *record = (const void *)entry->record;
+	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
+	if (!lease || lease->name || !lease->chunks || adopt_lease_uid(lease) != record->head.uid ||
+		record->audience > GM_AUDIENCE_GID ||
+		(record->audience != GM_AUDIENCE_DOMAIN &&
+			(record->audience_id == UINT32_MAX || !lease->for_others)) ||
+		!adopt_is_name(record->text, sizeof(record->text)))
+		return 0;
+	int r = gm_name_adopt(lease, entry->id, entry->place, record);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	return 1;
+}
+
 /* Builds the owner anew, so that nothing but what belongs there is hashed. */
 static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_owner)
 {
@@ -612,7 +629,7 @@ static void adopt_end_unheld(struct gm_adopt *adopt)
 		if (!lease)
 			continue;
 		lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
-		if (!lease->holds)
+		if (!lease->holds && !lease->name)
 			gm_lease_end_unheld(lease);
 		list->entries[i]->object = NULL;
 	}
@@ -648,6 +665,7 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_CHUNK, adopt_chunk},
 		{GM_RECORD_HOLD, adopt_hold},
 		{GM_RECORD_SHARE, adopt_share},
+		{GM_RECORD_NAME, adopt_name},
 		{GM_RECORD_LIMIT, adopt_limit},
 	};
 	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)

@@ -40,6 +40,7 @@ int gm_commit_session(struct gm_session *session)
 
 	struct gm_record_session record = {
 		.token = session->token,
+		.domain = session->domain,
 		.pid = info->pid,
 		.gid = info->gid,
 	};
@@ -180,6 +181,24 @@ int gm_commit_hold(struct gm_hold *hold)
 	gm_record_begin(
 		&record.head, GM_RECORD_HOLD, hold->id, sizeof(record), hold->session->info.uid);
 	return gm_env_record(env, GM_RECORD_HOLD, hold->id, &hold->place, &record, sizeof(record));
+}
+
+int gm_commit_name(struct gm_name *name)
+{
+	struct gm_record_name record = {
+		.lease = name->lease->id,
+		.version = name->version,
+		.since_ns = name->since_ns,
+		.domain = name->domain,
+		.audience = name->share.audience,
+		.audience_id = name->share.id,
+		.read_only = name->share.read_only,
+		.until_unread = name->until_unread,
+	};
+	gm_record_begin(&record.head, GM_RECORD_NAME, name->id, sizeof(record), name->uid);
+	strcpy(record.text, name->text);
+	return gm_env_record(
+		&name->core->env, GM_RECORD_NAME, name->id, &name->place, &record, sizeof(record));
 }
 
 int gm_commit_share(struct gm_share *share)

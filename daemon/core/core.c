@@ -176,6 +176,7 @@ void gm_core_shutdown(struct gm_core *core)
 	/* Nothing is pooled any more, so it makes no difference how the sessions end. */
 	for (struct gm_session *session; (session = core_first_session(core));)
 		gm_session_end_died(session);
+	gm_name_end_all(core);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
 		while (gm_lease_end_some(&core->devices[d]))
 			continue;

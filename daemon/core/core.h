@@ -16,6 +16,7 @@
 #include "daemon/core/quota.h"
 #include "daemon/core/request.h"
 #include "daemon/core/session.h"
+#include "daemon/core/name.h"
 #include "daemon/core/share.h"
 
 /*

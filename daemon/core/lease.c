@@ -46,7 +46,7 @@ void gm_lease_free(struct gm_lease *lease)
 {
 	if (!lease)
 		return;
-	assert(!lease->holds && !lease->chunks && !lease->shares);
+	assert(!lease->holds && !lease->chunks && !lease->shares && !lease->name);
 	gm_estate_unref(lease->estate);
 	free(lease);
 }
@@ -270,6 +270,21 @@ void gm_lease_end_unheld(struct gm_lease *lease)
 	lease_end(lease, gm_lease_payer_account(lease), &all);
 }
 
+void gm_lease_settle(struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	if (lease->holds || lease->name)
+		return;
+
+	uint64_t slice = GM_LEASE_SLICE;
+	lease->core->n_leases--;
+	if (!lease_end(lease, gm_lease_payer_account(lease), &slice)) {
+		DL_APPEND(device->ending, lease);
+		gm_env_need_tick(device->env, 0);
+	}
+	gm_reserve_settle(device);
+}
+
 bool gm_lease_end_some(struct gm_device *device)
 {
 	uint64_t slice = GM_LEASE_SLICE;
@@ -306,13 +321,16 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	}
 	DL_DELETE(lease->holds, hold);
 	HASH_DEL(session->holds, hold);
+	if (!made)
+		gm_name_reader_left(
+			lease); /* before the record that shows that there was a reader */
 	gm_env_erase(device->env, &hold->place);
 	if (hold != &lease->own)
 		free(hold);
 	if (died)
 		lease->reusable = false;
 
-	if (!lease->holds) {
+	if (!lease->holds && !lease->name) {
 		lease->core->n_leases--;
 		if (lease_end(lease, account, slice))
 			lease = NULL;
@@ -424,7 +442,7 @@ gpumem_status gm_lease_return_chunks(
 	if (!gm_lease_find_hold(lease, session))
 		return GPUMEM_E_NOT_FOUND;
 	if (lease->maker != session || lease->holds != &lease->own || lease->own.next ||
-		lease->own.count > 1 || lease->shares)
+		lease->own.count > 1 || lease->shares || lease->name)
 		return GPUMEM_E_BUSY;
 
 	for (size_t i = 0; i < n; i++) {
@@ -467,7 +485,8 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;
 	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (!hold || hold->count > 1 || lease->holds != hold || hold->next || !lease_is_long(lease))
+	if (!hold || hold->count > 1 || lease->holds != hold || hold->next || lease->name ||
+		!lease_is_long(lease))
 		return false;
 
 	gm_env_enter(device->env);

@@ -43,7 +43,8 @@
 	X(LEASE, 7, gm_record_lease, "leases") \
 	X(CHUNK, 8, gm_record_chunk, "chunks") \
 	X(HOLD, 9, gm_record_hold, "opened leases") \
-	X(SHARE, 10, gm_record_share, "shares")
+	X(SHARE, 10, gm_record_share, "shares") \
+	X(NAME, 11, gm_record_name, "names")
 
 enum gm_record_kind {
 	GM_RECORD_NONE = 0,
@@ -110,6 +111,7 @@ struct gm_record_session {
 	char unit[GM_OWNER_NAME_BYTES + 1];
 	char container[GM_OWNER_NAME_BYTES + 1];
 	char name[GM_OWNER_NAME_BYTES + 1];
+	struct gm_token_hash domain; /* since format 2: of its trust domain's key; 0: not known */
 };
 
 /* The same session, as daemon/tenant knows it; it has the same id. */
@@ -187,6 +189,20 @@ struct gm_record_share {
 	uint32_t id;
 	uint32_t read_only;
 	uint32_t reserved;
+};
+
+/* A name that keeps a lease. */
+struct gm_record_name {
+	struct gm_record head; /* the uid that it belongs to, which is that of the lease */
+	uint64_t lease;
+	uint64_t version;
+	uint64_t since_ns;
+	struct gm_token_hash domain;
+	uint32_t audience;
+	uint32_t audience_id;
+	uint32_t read_only;
+	uint32_t until_unread;
+	char text[GM_LIMIT_NAME_BYTES + 1];
 };
 
 /* Fills the head of a record of which size bytes will be written. */

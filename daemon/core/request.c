@@ -259,6 +259,10 @@ static gpumem_status request_check(
 		if (request->lease->maker != session)
 			return gm_refuse(GPUMEM_E_DENIED, detail,
 				"only the client that made a lease can grow it");
+		if (request->lease->name)
+			return gm_refuse(GPUMEM_E_BUSY, detail,
+				"the lease is published as %s, so it stays as it is",
+				request->lease->name->text);
 		if (request->lease->transport == GM_TRANSPORT_IPC)
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"a lease on the ipc transport is one block and cannot grow; make "

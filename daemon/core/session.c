@@ -73,6 +73,7 @@ struct gm_session *gm_session_make(
 
 	session->core = core;
 	session->info = *info;
+	session->info.domain_key = NULL; /* the caller's */
 	struct gm_payer *payer = &session->payer;
 	payer->id = id ? id : env->ops.new_id(env->ctx);
 	payer->session = session;
@@ -131,6 +132,8 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	session->estate = estate;
 	estate->user->n_sessions++;
 	core->n_sessions++;
+	if (info->domain_key)
+		session->domain = gm_token_hash_text(&core->token_key, info->domain_key);
 	session_new_token(session, ret_token);
 	if (gm_commit_session(session) < 0) {
 		estate->user->n_sessions--;

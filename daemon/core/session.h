@@ -20,6 +20,9 @@ struct gm_session_info {
 	uid_t uid;
 	gid_t gid;
 	gm_domain domain;
+	/* What the domain is called, as long as the ledger lives; core keeps its hash. NULL: it is a
+	 * domain of one client. */
+	const char *domain_key;
 	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
 	void *user;   /* the daemon's record of the client; NULL while quarantined */
 	/* Further owners that limits can be given to. NULL or "": none. Core copies them. The name

@@ -9,6 +9,7 @@
 
 #include "daemon/core/admit.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/name.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota_private.h"
 #include "daemon/core/request.h"
@@ -18,7 +19,7 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in fourteen files (session.c, estate.c, lease.c, linger.c, share.c,
+ * wait. They are one object in fifteen files (session.c, estate.c, lease.c, linger.c, share.c, name.c,
  * request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c, commit.c and adopt.c), because each of them
  * can end the others. The modules below know nothing of it.
  */
@@ -31,6 +32,7 @@ struct gm_core {
 	struct gm_token_hash_key token_key;
 	uint32_t key_place;             /* of the key's record */
 	struct gm_share *shares;        /* by hash of token */
+	struct gm_name *names;          /* by hash; oldest first */
 	struct gm_estate_user *estates; /* by uid */
 	struct gm_estate *estate_list;  /* oldest first */
 	uint64_t n_estates;
@@ -52,6 +54,7 @@ struct gm_session {
 	struct gm_token_hash token;
 	struct gm_token_hash former; /* the token that it was resumed with, if former_valid */
 	bool former_valid;           /* the client may not have got the other one */
+	struct gm_token_hash domain; /* of its domain's key; 0: it has none */
 	bool indexed;                /* grants has all grants from before the last resume */
 	uint64_t last_asked;         /* the highest gm_request.id of its chunks */
 	struct gm_grant *grants;     /* by id of the request (grant.c) */
@@ -119,6 +122,7 @@ struct gm_estate_user {
 	uint64_t n_sessions;
 	uint64_t n_bare; /* leases that its sessions opened, or made and have no chunks */
 	uint64_t n_shares;
+	uint64_t n_names;
 	struct gm_estate *list;
 	UT_hash_handle hh;
 };
@@ -180,6 +184,7 @@ struct gm_lease {
 	struct gm_hold own; /* the maker's */
 	uint32_t n_opens;   /* by all sessions, as often as they opened it */
 	struct gm_share *shares;
+	struct gm_name *name;    /* NULL: none */
 	struct gm_chunk *chunks; /* in order of index */
 	uint64_t next_index;
 	uint64_t grants; /* how many requests brought it chunks */
@@ -212,8 +217,10 @@ int gm_lease_adopt_opener(struct gm_lease *lease, struct gm_session *session, ui
 void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk);
 /* Who is charged for the lease. */
 struct gm_account *gm_lease_payer_account(const struct gm_lease *lease);
-/* Ends a lease that nobody holds. */
+/* Ends a lease that nobody holds and that has no name. */
 void gm_lease_end_unheld(struct gm_lease *lease);
+/* The lease has lost its name: ends it, in slices, unless somebody holds it. */
+void gm_lease_settle(struct gm_lease *lease);
 /*
  * Ends a session's part in the lease, however often it opened it. The lease ends with its last
  * hold. Releases no more than *slice chunks and counts them off. If there are more, the lease's
@@ -259,6 +266,42 @@ int gm_share_adopt(
 	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_share *record);
 /* Ends every token of a lease whose maker still holds it. */
 void gm_share_end_all(struct gm_lease *lease);
+/* Whether a lease may be shared like that. */
+gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share_options *options,
+	char detail[GM_DETAIL_BYTES]);
+/* Whether the session belongs to the audience. */
+bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lease *lease,
+	const struct gm_session *session, const gid_t *groups, size_t n_groups);
+/* Opens a lease for a session that may. asked and again are as in gm_session_open_by(). */
+gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
+	uint64_t asked, bool again, struct gm_lease **ret_lease);
+
+/* ---- name.c */
+
+/* One name. Its lease is kept while it has the name. */
+struct gm_name {
+	struct gm_core *core;
+	struct gm_token_hash hash; /* of uid and text */
+	struct gm_lease *lease;
+	uint64_t id;
+	struct gm_token_hash domain; /* of its maker; 0: a domain of one client */
+	uint64_t version;
+	uint64_t since_ns;
+	uid_t uid;
+	uint32_t place; /* of its record */
+	struct gm_share_options share;
+	bool until_unread;
+	char text[GM_LIMIT_NAME_BYTES + 1];
+	UT_hash_handle hh;
+};
+
+/* Puts back a name that an earlier daemon had. -ENOMEM; -EEXIST: it cannot be, or is there. */
+int gm_name_adopt(
+	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_name *record);
+/* A session that attached has left the lease. */
+void gm_name_reader_left(struct gm_lease *lease);
+/* Ends all names. */
+void gm_name_end_all(struct gm_core *core);
 
 /* ---- grant.c */
 
@@ -274,6 +317,7 @@ int gm_commit_estate(struct gm_estate *estate);
 int gm_commit_lease(struct gm_lease *lease);
 int gm_commit_hold(struct gm_hold *hold);
 int gm_commit_share(struct gm_share *share);
+int gm_commit_name(struct gm_name *name);
 /* The chunk lingers from now on. */
 void gm_commit_lingering(struct gm_chunk *chunk);
 /*

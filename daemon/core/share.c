@@ -76,6 +76,27 @@ int gm_share_adopt(
 	return 0;
 }
 
+gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share_options *options,
+	char detail[GM_DETAIL_BYTES])
+{
+	switch (options->audience) {
+	case GM_AUDIENCE_DOMAIN:
+		return GPUMEM_OK;
+	case GM_AUDIENCE_UID:
+	case GM_AUDIENCE_GID:
+		if (options->id == UINT32_MAX) /* to the kernel, this is no uid or gid */
+			break;
+		if (!lease->for_others)
+			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+				"the buffer may have old data of its trust domain, so it cannot be "
+				"shared with a uid or gid; create it with "
+				"GPUMEM_BUFFER_FOR_OTHERS");
+		return GPUMEM_OK;
+	}
+	return gm_refuse(GPUMEM_E_INVALID, detail,
+		"no such audience; share with the domain, a uid or a gid");
+}
+
 gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES])
 {
@@ -84,19 +105,10 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	uint8_t token[GM_TOKEN_BYTES];
 	if (lease->maker != session)
 		return GPUMEM_E_DENIED;
-	switch (options->audience) {
-	case GM_AUDIENCE_DOMAIN:
-		break;
-	case GM_AUDIENCE_UID:
-	case GM_AUDIENCE_GID:
-		if (options->id == UINT32_MAX) /* to the kernel, this is no uid or gid */
-			return GPUMEM_E_INVALID;
-		if (!lease->for_others)
-			return GPUMEM_E_UNSUPPORTED;
-		break;
-	default:
-		return GPUMEM_E_INVALID;
-	}
+	char unsaid[GM_DETAIL_BYTES];
+	gpumem_status status = gm_share_check(lease, options, unsaid);
+	if (status != GPUMEM_OK)
+		return status;
 	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT ||
 		!gm_leaves_enough(user->n_shares, core->n_shares, GM_LIMIT_SHARES))
 		return GPUMEM_E_LIMIT;
@@ -121,20 +133,20 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	return GPUMEM_OK;
 }
 
-static bool share_in_audience(const struct gm_share *share, const struct gm_session *session,
-	const gid_t *groups, size_t n_groups)
+bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lease *lease,
+	const struct gm_session *session, const gid_t *groups, size_t n_groups)
 {
 	const struct gm_session_info *info = &session->info;
-	switch (share->options.audience) {
+	switch (options->audience) {
 	case GM_AUDIENCE_DOMAIN:
-		return info->domain == share->lease->domain;
+		return info->domain == lease->domain;
 	case GM_AUDIENCE_UID:
-		return info->uid == share->options.id;
+		return info->uid == options->id;
 	case GM_AUDIENCE_GID:
-		if (info->gid == share->options.id)
+		if (info->gid == options->id)
 			return true;
 		for (size_t i = 0; i < n_groups; i++)
-			if (groups[i] == share->options.id)
+			if (groups[i] == options->id)
 				return true;
 		return false;
 	}
@@ -157,10 +169,15 @@ gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token
 
 	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
 	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
-		!share_in_audience(share, session, groups, n_groups))
+		!gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
+	return gm_share_open(
+		session, share->lease, share->options.read_only, asked, again, ret_lease);
+}
 
-	struct gm_lease *lease = share->lease;
+gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
+	uint64_t asked, bool again, struct gm_lease **ret_lease)
+{
 	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;
 	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
@@ -173,7 +190,7 @@ gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token
 	char unsaid[GM_DETAIL_BYTES];
 	if (!hold && gm_session_full(session, unsaid))
 		return GPUMEM_E_LIMIT;
-	if (gm_lease_add_opener(lease, session, share->options.read_only, asked) < 0)
+	if (gm_lease_add_opener(lease, session, read_only, asked) < 0)
 		return GPUMEM_E_HOST_MEMORY;
 	*ret_lease = lease;
 	return GPUMEM_OK;

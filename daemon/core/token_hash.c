@@ -66,3 +66,21 @@ struct gm_token_hash gm_token_hash_make(
 	hash.h[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
 	return hash;
 }
+
+struct gm_token_hash gm_token_hash_text(const struct gm_token_hash_key *key, const char *text)
+{
+	struct gm_token_hash hash = {{0, 0}};
+	uint8_t block[GM_TOKEN_BYTES];
+	_Static_assert(sizeof(block) == sizeof(hash), "each block is mixed with the last hash");
+
+	for (size_t left = strlen(text) + 1; left > 0;) {
+		size_t n = left < sizeof(block) ? left : sizeof(block);
+		memcpy(block, &hash, sizeof(block));
+		for (size_t i = 0; i < n; i++)
+			block[i] ^= (uint8_t)text[i];
+		hash = gm_token_hash_make(key, block);
+		text += n;
+		left -= n;
+	}
+	return hash;
+}

@@ -19,5 +19,7 @@ struct gm_token_hash {
 
 struct gm_token_hash gm_token_hash_make(
 	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES]);
+/* The same for a text. Whoever chooses texts cannot make two with one hash. */
+struct gm_token_hash gm_token_hash_text(const struct gm_token_hash_key *key, const char *text);
 
 #endif

@@ -375,6 +375,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	if (r < 0)
 		goto no_domain;
 	info.domain = client->domain;
+	info.domain_key = gm_domains_key(clients->domains, client->domain);
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)
 		goto no_session;

@@ -135,6 +135,14 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	return 0;
 }
 
+const char *gm_domains_key(const struct gm_domains *domains, gm_domain number)
+{
+	const struct domain *domain;
+
+	HASH_FIND(by_number, domains->by_number, &number, sizeof(number), domain);
+	return domain ? domain->key : NULL;
+}
+
 void gm_domains_release(struct gm_domains *domains, gm_domain number)
 {
 	struct domain *domain;

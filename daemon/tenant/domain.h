@@ -29,6 +29,8 @@ void gm_domains_free(struct gm_domains *domains);
  */
 int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling);
+/* What the number stands for, also in a later daemon. NULL: a domain of one client. */
+const char *gm_domains_key(const struct gm_domains *domains, gm_domain domain);
 void gm_domains_release(struct gm_domains *domains, gm_domain domain);
 
 /*

@@ -133,6 +133,37 @@ static void step_open(struct adopt_model *m, struct adopt_session *o)
 			++m->last_request, false, &lease);
 }
 
+static const char *const names[] = {"llama", "mistral", "gemma"};
+
+static void step_publish(struct adopt_model *m, struct adopt_session *o)
+{
+	struct gm_lease *lease = pick_lease(m, o->s);
+	const char *text = names[model_roll(m, 3)];
+	uid_t uid = gm_session_info(o->s)->uid;
+	struct gm_publish what = {
+		.text = text,
+		.share = {.audience = model_roll(m, 2) ? GM_AUDIENCE_DOMAIN : GM_AUDIENCE_UID,
+			.id = 100 + (uint32_t)model_roll(m, 3),
+			.read_only = model_roll(m, 2)},
+		.until_unread = model_roll(m, 2),
+		.replace = model_roll(m, 2),
+	};
+	char detail[GM_DETAIL_BYTES];
+	uint64_t version;
+	if (model_roll(m, 4) == 0)
+		gm_core_unpublish(m->fake.core, uid, text);
+	else if (lease)
+		gm_lease_publish(o->s, lease, &what, &version, detail);
+}
+
+static void step_attach(struct adopt_model *m, struct adopt_session *o)
+{
+	struct gm_lease *lease;
+	uint64_t version;
+	gm_session_attach(o->s, 100 + (uid_t)model_roll(m, 3), names[model_roll(m, 3)], NULL, 0,
+		++m->last_request, false, &lease, &version);
+}
+
 static void step_limit(struct adopt_model *m, const struct adopt_session *o)
 {
 	struct gm_quota_values values = {.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY,
@@ -177,7 +208,13 @@ static void step(struct adopt_model *m)
 		step_join(m);
 		return;
 	}
-	switch (model_roll(m, 16)) {
+	switch (model_roll(m, 18)) {
+	case 16:
+		step_publish(m, o);
+		break;
+	case 17:
+		step_attach(m, o);
+		break;
 	case 0:
 		m->fake.in_use = model_roll(m, 2);
 		fake_ledger_leave(&m->fake, o->s, model_roll(m, 2));

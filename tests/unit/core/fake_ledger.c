@@ -410,6 +410,16 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 			if (h->lease->holds == h)
 				books_add_lease(ret_books, h->lease);
 	}
+	for (const struct gm_name *n = fake->core->names; n; n = n->hh.next) {
+		snprintf(books_add(ret_books), LINE,
+			"name %u/%s version %" PRIu64 " of %" PRIu64 " for %d %u%s%s", n->uid,
+			n->text, n->version, n->lease->id, (int)n->share.audience, n->share.id,
+			n->share.read_only ? " read-only" : "",
+			n->until_unread ? " until unread" : "");
+		ck_assert_ptr_eq(n->lease->name, n);
+		if (!n->lease->holds)
+			books_add_lease(ret_books, n->lease);
+	}
 	for (size_t i = 0; i < GM_ENV_TABLES; i++)
 		for (const struct gm_chunk *c = env->chunks[i]; c; c = c->hh.next)
 			books_add_lingering(ret_books, c);

@@ -26,6 +26,7 @@ START_TEST(no_struct_costs_more_than_is_said)
 	ck_assert_uint_le(sizeof(struct gm_lease) + OVERHEAD, GM_KEPT_BARE_LEASES);
 	ck_assert_uint_le(sizeof(struct gm_hold) + OVERHEAD, GM_KEPT_BARE_LEASES);
 	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
+	ck_assert_uint_le(sizeof(struct gm_name) + OVERHEAD, GM_KEPT_NAMES);
 	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_user), 256);
 	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 512);
 	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);

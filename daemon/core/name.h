@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_NAME_H
+#define GM_CORE_NAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gpumem/status.h"
+#include "common/limits.h"
+#include "daemon/core/say.h"
+#include "daemon/core/share.h"
+
+/*
+ * Names for leases. A name keeps its lease, so that memory outlives its maker: the weights of a model
+ * stay on the device while processes come and go. The maker publishes the lease under a name when it
+ * has filled it; nobody else can see it before. Whoever belongs to the name's audience may attach.
+ *
+ * A name belongs to a uid: other uids have names of their own. Publishing under a name that exists
+ * replaces it in one step. Those who attached before keep the lease that they have. The maker's uid
+ * pays until the name is gone and the last one who attached has left.
+ */
+
+struct gm_core;
+struct gm_lease;
+struct gm_session;
+
+struct gm_publish {
+	const char *text; /* 1 to 63 bytes of printable UTF-8 without "/" */
+	struct gm_share_options share;
+	bool until_unread; /* the name ends when the last session that attached has left */
+	bool replace;      /* the name may exist: it gets this lease instead of its own */
+};
+
+/*
+ * Publishes a lease under a name of the session's uid. To publish it again under the name that it has
+ * changes nothing and succeeds. Returns GPUMEM_OK and the version: how often the name was published.
+ *   GPUMEM_E_DENIED       the session did not make the lease
+ *   GPUMEM_E_INVALID      the name, or the audience
+ *   GPUMEM_E_BUSY         the name exists, or the lease has another
+ *   GPUMEM_E_LIMIT        the uid has as many names as it leaves to others (GM_LIMIT_NAMES)
+ *   GPUMEM_E_UNSUPPORTED  the lease was not made for this audience, or ends with the daemon (ipc)
+ *   GPUMEM_E_HOST_MEMORY
+ * detail says cause and remedy.
+ */
+gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES]);
+
+/* Opens the lease of a uid's name, as gm_session_open_by() does. A name that does not exist and one
+ * for another audience look the same: GPUMEM_E_NOT_FOUND. */
+gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const char *text,
+	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
+	struct gm_lease **ret_lease, uint64_t *ret_version);
+
+/* Ends a name. Those who attached keep the lease. GPUMEM_E_NOT_FOUND: there is no such name. */
+gpumem_status gm_core_unpublish(struct gm_core *core, uid_t uid, const char *text);
+
+struct gm_name_info {
+	uint64_t id; /* of the name; it grows with time */
+	uid_t uid;
+	const char *text;
+	uint64_t version;
+	struct gm_share_options share;
+	bool until_unread;
+	bool made;        /* the process that made the lease still has it */
+	uint32_t readers; /* sessions that attached */
+	uint64_t lease, bytes, user_bytes;
+	uint32_t device;
+	uint64_t since_ns; /* when this version was published, by the realtime clock */
+};
+/* Visits the names in order of their ids, those above after, until visit returns false. */
+void gm_core_name_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_name_info *name), void *ctx);
+
+#endif
