@@ -387,6 +387,7 @@ void gm_lease_info(
 		.bytes = lease->bytes,
 		.user_bytes = lease->user_bytes,
 		.read_only = hold ? hold->read_only : true,
+		.version = lease->version,
 		.tag = lease->tag,
 	};
 }

@@ -26,6 +26,7 @@ struct gm_lease_info {
 	uint64_t bytes;      /* whole chunks */
 	uint64_t user_bytes; /* what was asked for */
 	bool read_only;      /* for the session that asks */
+	uint64_t version;    /* of the name that it was published under; 0: none */
 	const char *tag;
 };
 void gm_lease_info(

@@ -52,6 +52,7 @@ static int name_add(struct gm_name *name)
 	if (!GM_TABLE_ADDED(name))
 		return -ENOMEM;
 	name->lease->name = name;
+	name->lease->version = name->version;
 	name->lease->estate->user->n_names++;
 	return 0;
 }
@@ -201,6 +202,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 	name->lease = lease;
 	if (old) {
 		lease->name = name;
+		lease->version = name->version;
 		lease->estate->user->n_names++;
 		gm_lease_settle(old);
 		return 0;
@@ -285,18 +287,14 @@ static bool name_is_for(const struct gm_name *name, const struct gm_session *ses
 
 gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const char *text,
 	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
-	struct gm_lease **ret_lease, uint64_t *ret_version)
+	struct gm_lease **ret_lease)
 {
 	const struct gm_name *name =
 		name_is_sound(text) ? name_find(session->core, uid, text) : NULL;
 
 	if (!name || !name_is_for(name, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
-	gpumem_status status =
-		gm_share_open(session, name->lease, name->share.read_only, asked, again, ret_lease);
-	if (status == GPUMEM_OK)
-		*ret_version = name->version;
-	return status;
+	return gm_share_open(session, name->lease, name->share.read_only, asked, again, ret_lease);
 }
 
 /* ---- for whoever looks */
@@ -317,15 +315,14 @@ void gm_core_name_each(const struct gm_core *core, uint64_t after,
 			.share = name->share,
 			.until_unread = name->until_unread,
 			.made = lease->maker != NULL,
+			.readers = lease->n_opens,
 			.lease = lease->id,
 			.bytes = lease->bytes,
 			.user_bytes = lease->user_bytes,
+			.tag = lease->tag,
 			.device = lease->device->number,
 			.since_ns = name->since_ns,
 		};
-		const struct gm_hold *hold;
-		DL_FOREACH (lease->holds, hold)
-			info.readers += hold != &lease->own;
 		if (!visit(ctx, &info))
 			return;
 	}

@@ -51,7 +51,7 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
  * for another audience look the same: GPUMEM_E_NOT_FOUND. */
 gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const char *text,
 	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
-	struct gm_lease **ret_lease, uint64_t *ret_version);
+	struct gm_lease **ret_lease);
 
 /* Ends a name. Those who attached keep the lease. GPUMEM_E_NOT_FOUND: there is no such name. */
 gpumem_status gm_core_unpublish(struct gm_core *core, uid_t uid, const char *text);
@@ -64,10 +64,11 @@ struct gm_name_info {
 	struct gm_share_options share;
 	bool until_unread;
 	bool made;        /* the process that made the lease still has it */
-	uint32_t readers; /* sessions that attached */
+	uint32_t readers; /* how often sessions attached and have not left */
 	uint64_t lease, bytes, user_bytes;
+	const char *tag;
 	uint32_t device;
-	uint64_t since_ns; /* when this version was published, by the realtime clock */
+	uint64_t since_ns; /* when this version was published */
 };
 /* Visits the names in order of their ids, those above after, until visit returns false. */
 void gm_core_name_each(const struct gm_core *core, uint64_t after,

@@ -185,6 +185,7 @@ struct gm_lease {
 	uint32_t n_opens;   /* by all sessions, as often as they opened it */
 	struct gm_share *shares;
 	struct gm_name *name;    /* NULL: none */
+	uint64_t version;        /* of the name that it has or had; 0: none */
 	struct gm_chunk *chunks; /* in order of index */
 	uint64_t next_index;
 	uint64_t grants; /* how many requests brought it chunks */

@@ -8,11 +8,13 @@
 #include "daemon/serve/admin.h"
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/admin_limits.h"
+#include "daemon/serve/admin_names.h"
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/admin_stop.h"
 #include "daemon/serve/admin_trim.h"
 #include "daemon/serve/serve_lease.h"
 #include "daemon/serve/serve_session.h"
+#include "daemon/serve/serve_share.h"
 #include "daemon/serve/watch.h"
 
 enum dispatch_need {
@@ -37,6 +39,10 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_SHARE, NEED_SESSION, gm_serve_share},
 	{GM__WIRE__PACKET__BODY_OPEN, NEED_SESSION, gm_serve_open},
 	{GM__WIRE__PACKET__BODY_UNSHARE, NEED_SESSION, gm_serve_unshare},
+	{GM__WIRE__PACKET__BODY_PUBLISH, NEED_SESSION, gm_serve_publish},
+	{GM__WIRE__PACKET__BODY_ATTACH, NEED_SESSION, gm_serve_attach},
+	{GM__WIRE__PACKET__BODY_UNPUBLISH, NEED_HELLO, gm_serve_unpublish},
+	{GM__WIRE__PACKET__BODY_GET_NAMES, NEED_HELLO, gm_admin_get_names},
 	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},
 	{GM__WIRE__PACKET__BODY_GET_PROCESSES, NEED_HELLO, gm_admin_get_processes},
 	{GM__WIRE__PACKET__BODY_GET_POOLS, NEED_HELLO, gm_admin_get_pools},

@@ -116,3 +116,12 @@ void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices
 		ret->list[i] = &ret->devices[i];
 	}
 }
+
+void gm_serve_answer_status(
+	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail)
+{
+	if (status == GPUMEM_OK)
+		gm_peer_send_done(peer, id);
+	else
+		gm_peer_send_failure(peer, id, status, detail);
+}

@@ -69,6 +69,9 @@ bool gm_serve_require_admin(
 /* Returns false, with the refusal sent, if there is no such device. */
 bool gm_serve_require_device(
 	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, uint32_t device);
+/* Answers with Done, or with a Failure. */
+void gm_serve_answer_status(
+	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
 /* The daemon is out of memory. */
 void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
 

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases and shares on the wire. Core decides whether a request is granted. This file checks what
- * the wire format lets through, and sends handles: a long answer walks the lease by index and
- * attaches up to 64 fds to a packet, straight from the chunks, or up to 16 that are opened for the
- * packet. It keeps the lease's id and not the lease, because the lease may end between two packets.
- * Then the answer ends with a Failure.
+ * Leases on the wire: asking for memory and giving it back. Core decides whether a request is
+ * granted. This file checks what the wire format lets through.
  */
 #include "daemon/serve/serve_lease.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <utlist.h>
 
@@ -19,194 +15,10 @@
 #include "common/units.h"
 #include "common/zeroed.h"
 #include "daemon/serve/answer.h"
+#include "daemon/serve/serve_handles.h"
 
 /* A wait that is at least this long counts as forever. */
 #define GM_SERVE_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
-
-/* A packet is a turn of its user, so it must not take long. It has this many handles at most where
- * each takes an open(). */
-#define GM_SERVE_OPENS 16
-
-static struct gm_session *serve_session(const struct gm_peer *peer)
-{
-	return ((struct gm_client *)gm_peer_user(peer))->session;
-}
-
-/* Returns the lease that a request names, or NULL with the refusal sent. */
-static struct gm_lease *serve_find_lease(struct gm_peer *peer, uint64_t id, uint64_t name)
-{
-	struct gm_lease *lease = gm_session_find_lease(serve_session(peer), name);
-	char detail[GM_DETAIL_BYTES];
-
-	if (!lease) {
-		snprintf(detail, sizeof(detail), "this client has no lease %llu",
-			(unsigned long long)name);
-		gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND, detail);
-	}
-	return lease;
-}
-
-/* ---- handles */
-
-struct serve_handles {
-	struct gm_answer head;
-	uint64_t lease;
-	uint64_t from, to; /* indexes, without to itself */
-	uint64_t last;     /* id of the last chunk that was sent; 0: none */
-	bool opening;      /* the answer to an Open: if it fails, the client's view ends with it */
-};
-
-/* Ends an answer that cannot be completed. */
-static int serve_emit_failure(const struct gm_stream *stream, struct gm_peer *peer,
-	gpumem_status status, const char *detail)
-{
-	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-
-	failure.status = status;
-	failure.detail = (char *)detail;
-	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_FAILURE, &failure);
-}
-
-static void serve_close_fds(const int *fds, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		close(fds[i]);
-}
-
-/* Opens n fds once more, for the client. On failure it returns a negative errno, and nothing is
- * open. */
-static int serve_open_fds(
-	const struct gm_serve *serve, const int *fds, size_t n, bool read_only, int *ret_fds)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct gm_handle handle = {.fd = fds[i]};
-		int r = serve->ops->open_fd(serve->backend, &handle, read_only, &ret_fds[i]);
-		if (r < 0) {
-			serve_close_fds(ret_fds, i);
-			return r;
-		}
-	}
-	return 0;
-}
-
-/* The chunks of one packet. */
-struct serve_chunks {
-	Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS];
-	Gm__Wire__Chunk *list[GM_LIMIT_PACKET_FDS];
-	int fds[GM_LIMIT_PACKET_FDS];
-	size_t n, n_fds;
-	const struct gm_chunk *last; /* NULL: there are none */
-	bool more;                   /* further ones follow */
-};
-
-/* Lists the next chunks of the answer, as many as a packet may have. */
-static void serve_list_chunks(const struct serve_handles *handles, const struct gm_lease *lease,
-	size_t most, struct serve_chunks *ret)
-{
-	const struct gm_chunk *chunk = gm_lease_chunk_after(lease, handles->last, handles->from);
-
-	ret->n = ret->n_fds = 0;
-	ret->last = NULL;
-	for (; chunk && chunk->index < handles->to && ret->n < most; chunk = chunk->next) {
-		Gm__Wire__Chunk *c = &ret->chunks[ret->n];
-
-		gm__wire__chunk__init(c);
-		c->id = chunk->id;
-		c->index = chunk->index;
-		c->bytes = chunk->bytes;
-		if (chunk->transport == GM_TRANSPORT_IPC) {
-			c->ipc_handle.data = (uint8_t *)chunk->handle.ipc;
-			c->ipc_handle.len = GM_IPC_HANDLE_BYTES;
-		} else {
-			ret->fds[ret->n_fds++] = chunk->handle.fd;
-		}
-		ret->last = chunk;
-		ret->list[ret->n++] = c;
-	}
-	ret->more = chunk && chunk->index < handles->to;
-}
-
-static int serve_emit_chunks(struct serve_handles *handles, struct gm_peer *peer,
-	const struct gm_lease_info *info, struct serve_chunks *chunks, const int *fds)
-{
-	Gm__Wire__LeaseReply reply = GM__WIRE__LEASE_REPLY__INIT;
-
-	reply.lease = info->id;
-	reply.device = info->device;
-	reply.transport = (Gm__Wire__Transport)info->transport;
-	reply.bytes = info->bytes;
-	reply.n_chunks = chunks->n;
-	reply.chunks = chunks->list;
-	reply.read_only = info->read_only;
-	reply.tag = (char *)(info->tag ? info->tag : "");
-	reply.user_bytes = info->user_bytes;
-	int r = gm_answer_emit_fds(&handles->head.stream, peer, chunks->more,
-		GM__WIRE__PACKET__BODY_LEASE_REPLY, &reply, fds, chunks->n_fds);
-	if (r >= 0 && chunks->last) {
-		handles->from = chunks->last->index + 1;
-		handles->last = chunks->last->id;
-	}
-	return r;
-}
-
-static int serve_handles_next(struct gm_stream *stream, struct gm_peer *peer)
-{
-	struct serve_handles *handles = (struct serve_handles *)stream;
-	const struct gm_serve *serve = handles->head.serve;
-	struct gm_client *client = gm_peer_user(peer);
-	struct gm_lease *lease =
-		client ? gm_session_find_lease(client->session, handles->lease) : NULL;
-	if (!lease)
-		return serve_emit_failure(stream, peer, GPUMEM_E_NOT_FOUND,
-			"the lease was returned while its handles were being sent");
-
-	struct gm_lease_info info;
-	struct serve_chunks chunks;
-	gm_lease_info(lease, client->session, &info);
-	if (!serve->ops->open_fd) {
-		serve_list_chunks(handles, lease, GM_LIMIT_PACKET_FDS, &chunks);
-		return serve_emit_chunks(handles, peer, &info, &chunks, chunks.fds);
-	}
-
-	serve_list_chunks(handles, lease, GM_SERVE_OPENS, &chunks);
-	int r = gm_peer_may_emit(peer, chunks.n_fds);
-	if (r < 0)
-		return r;
-
-	int copies[GM_SERVE_OPENS];
-	r = serve_open_fds(serve, chunks.fds, chunks.n_fds, info.read_only, copies);
-	if (r == 0) {
-		r = serve_emit_chunks(handles, peer, &info, &chunks, copies);
-		serve_close_fds(copies, chunks.n_fds);
-	} else if (!info.read_only) {
-		/* The daemon's own descriptors will do, but nobody can see who has them. */
-		gm_lease_spoil(lease);
-		r = serve_emit_chunks(handles, peer, &info, &chunks, chunks.fds);
-	} else {
-		r = serve_emit_failure(stream, peer, GPUMEM_E_LIMIT,
-			"the daemon has no file descriptors left; raise its LimitNOFILE=");
-		if (r == 0 && handles->opening)
-			gm_lease_return(client->session, lease);
-	}
-	return r;
-}
-
-/* Returns false if the daemon is out of memory. */
-static bool serve_send_handles(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
-	uint64_t lease, uint64_t from, uint64_t to, bool opening)
-{
-	struct serve_handles *handles =
-		gm_answer_new(serve, peer, id, serve_handles_next, sizeof(*handles));
-
-	if (!handles)
-		return false;
-	handles->lease = lease;
-	handles->from = from;
-	handles->to = to;
-	handles->opening = opening;
-	gm_peer_start(peer, &handles->head.stream);
-	return true;
-}
 
 /* ---- asking for memory */
 
@@ -273,7 +85,7 @@ static void serve_on_done(struct gm_request *request, gpumem_status status, cons
 	free(asked);
 	/* Without an answer the client cannot know what it holds. Its connection ends, and its
 	 * chunks are released when its process does. */
-	if (!serve_send_handles(serve, peer, id, info.id, from, to, false))
+	if (!gm_serve_send_handles(serve, peer, id, info.id, from, to, false))
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
@@ -363,7 +175,7 @@ static bool serve_repeat(
 		(lease && lease != found))
 		return false;
 	gm_lease_info(found, client->session, &info);
-	if (!serve_send_handles(serve, peer, id, info.id, from, to, false))
+	if (!gm_serve_send_handles(serve, peer, id, info.id, from, to, false))
 		gm_serve_fail_memory(peer, id);
 	return true;
 }
@@ -451,7 +263,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 
 void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_lease *lease = serve_find_lease(peer, packet->id, packet->grow->lease);
+	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, packet->grow->lease);
 
 	if (!lease)
 		return;
@@ -459,20 +271,11 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	if (serve_repeat(serve, peer, packet->id, lease))
 		return;
 	struct gm_lease_info info;
-	gm_lease_info(lease, serve_session(peer), &info);
+	gm_lease_info(lease, gm_serve_session_of(peer), &info);
 	const struct gm_request what = {
 		.lease = lease, .device = info.device, .bytes = packet->grow->bytes};
 	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
 		packet->grow->again_of);
-}
-
-static void serve_answer_status(
-	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail)
-{
-	if (status == GPUMEM_OK)
-		gm_peer_send_done(peer, id);
-	else
-		gm_peer_send_failure(peer, id, status, detail);
 }
 
 /* ---- returns */
@@ -504,7 +307,7 @@ static int serve_return_next(struct gm_stream *stream, struct gm_peer *peer)
 static void serve_return_lease(
 	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, struct gm_lease *lease)
 {
-	struct gm_session *session = serve_session(peer);
+	struct gm_session *session = gm_serve_session_of(peer);
 	struct gm_lease_info info;
 	gm_lease_info(lease, session, &info);
 	struct serve_returning *returning = NULL;
@@ -524,7 +327,7 @@ static void serve_return_lease(
 void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Return *what = packet->return_chunks;
-	struct gm_lease *lease = serve_find_lease(peer, packet->id, what->lease);
+	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, what->lease);
 
 	if (!lease)
 		return;
@@ -533,147 +336,23 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 		return;
 	}
 
-	gpumem_status status =
-		gm_lease_return_chunks(serve_session(peer), lease, what->chunks, what->n_chunks);
+	gpumem_status status = gm_lease_return_chunks(
+		gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
 	const char *detail = "the chunks cannot be returned";
 	if (status == GPUMEM_E_NOT_FOUND)
 		detail = "a chunk is not (or no longer) in the lease, or is named twice; none was "
 			 "returned";
 	else if (status == GPUMEM_E_BUSY)
 		detail = "the lease is shared, so it can only be returned as a whole";
-	serve_answer_status(peer, packet->id, status, detail);
+	gm_serve_answer_status(peer, packet->id, status, detail);
 }
 
 void gm_serve_get_handles(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	if (!serve_find_lease(peer, packet->id, packet->get_handles->lease))
+	if (!gm_serve_find_lease(peer, packet->id, packet->get_handles->lease))
 		return;
-	if (!serve_send_handles(serve, peer, packet->id, packet->get_handles->lease,
+	if (!gm_serve_send_handles(serve, peer, packet->id, packet->get_handles->lease,
 		    packet->get_handles->from, UINT64_MAX, false))
 		gm_serve_fail_memory(peer, packet->id);
-}
-
-/* ---- sharing */
-
-/* Whether a share gives others more than its maker may know: nobody can keep a process from writing
- * to memory of a GPU. */
-static bool serve_share_surprises(
-	const struct gm_serve *serve, const struct gm_peer *peer, const Gm__Wire__Share *share)
-{
-	if (serve->ops->open_fd || share->readers_can_write)
-		return false;
-	if (share->audience == GM__WIRE__AUDIENCE__AUDIENCE_UID)
-		return share->audience_id != gm_peer_identity(peer)->uid;
-	return share->audience == GM__WIRE__AUDIENCE__AUDIENCE_GID;
-}
-
-static void serve_refuse_share(
-	struct gm_peer *peer, const Gm__Wire__Packet *packet, gpumem_status status)
-{
-	char detail[GM_DETAIL_BYTES] = "the lease cannot be shared";
-
-	if (status == GPUMEM_E_LIMIT)
-		gm_session_say_share_limit(serve_session(peer), detail);
-	else if (status == GPUMEM_E_DENIED)
-		gm_say(detail, "only the client that made a lease can share it");
-	else if (status == GPUMEM_E_UNSUPPORTED)
-		gm_say(detail,
-			"the buffer may have old data of its trust domain, so it cannot be shared "
-			"with a uid or gid; create it with GPUMEM_BUFFER_FOR_OTHERS");
-	gm_peer_send_failure(peer, packet->id, status, detail);
-}
-
-void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
-{
-	const Gm__Wire__Share *share = packet->share;
-	struct gm_lease *lease = serve_find_lease(peer, packet->id, share->lease);
-
-	if (!lease)
-		return;
-
-	struct gm_share_options options = {
-		.id = share->audience_id,
-		.read_only = share->read_only,
-	};
-	switch (share->audience) {
-	case GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN:
-		options.audience = GM_AUDIENCE_DOMAIN;
-		break;
-	case GM__WIRE__AUDIENCE__AUDIENCE_UID:
-		options.audience = GM_AUDIENCE_UID;
-		break;
-	case GM__WIRE__AUDIENCE__AUDIENCE_GID:
-		options.audience = GM_AUDIENCE_GID;
-		break;
-	default:
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
-			"no such audience; share with the domain, a uid or a gid");
-		return;
-	}
-
-	if (serve_share_surprises(serve, peer, share)) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
-			"a GPU cannot keep other users from writing to its memory; share it with "
-			"GPUMEM_READERS_CAN_WRITE if that is meant");
-		return;
-	}
-
-	uint8_t token[GM_TOKEN_BYTES];
-	gpumem_status status = gm_lease_share(serve_session(peer), lease, &options, token);
-	if (status != GPUMEM_OK) {
-		serve_refuse_share(peer, packet, status);
-		return;
-	}
-
-	Gm__Wire__ShareReply reply = GM__WIRE__SHARE_REPLY__INIT;
-	reply.token.data = token;
-	reply.token.len = sizeof(token);
-	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_SHARE_REPLY, &reply);
-	explicit_bzero(token, sizeof(token));
-}
-
-void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
-{
-	const Gm__Wire__Open *open = packet->open;
-	const struct gm_identity *identity = gm_peer_identity(peer);
-	struct gm_lease *lease;
-
-	if (open->token.len != GM_TOKEN_BYTES) {
-		gm_peer_send_failure(
-			peer, packet->id, GPUMEM_E_INVALID, "a token must have 16 bytes");
-		return;
-	}
-
-	const struct gm_client *client = gm_peer_user(peer);
-	gpumem_status status = gm_session_open_by(client->session, open->token.data,
-		identity->groups, identity->n_groups, packet->id, client->resumed, &lease);
-	if (status != GPUMEM_OK) {
-		char detail[GM_DETAIL_BYTES] = "the lease cannot be opened";
-		if (status == GPUMEM_E_NOT_FOUND)
-			gm_say(detail,
-				"this token opens nothing for this client: the sharing may have "
-				"ended, or be meant for somebody else");
-		else if (status == GPUMEM_E_LIMIT)
-			gm_session_say_open_limit(serve_session(peer), detail);
-		gm_peer_send_failure(peer, packet->id, status, detail);
-		return;
-	}
-
-	struct gm_lease_info info;
-	gm_lease_info(lease, serve_session(peer), &info);
-	if (!serve_send_handles(serve, peer, packet->id, info.id, 0, UINT64_MAX, true)) {
-		gm_lease_return(serve_session(peer), lease);
-		gm_serve_fail_memory(peer, packet->id);
-	}
-}
-
-void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
-{
-	struct gm_lease *lease = serve_find_lease(peer, packet->id, packet->unshare->lease);
-
-	if (!lease)
-		return;
-	serve_answer_status(peer, packet->id, gm_lease_unshare(serve_session(peer), lease),
-		"only the client that made a lease can unshare it");
 }

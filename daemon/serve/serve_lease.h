@@ -4,8 +4,8 @@
 
 #include "daemon/serve/serve.h"
 
-/* Requests about leases and sharing. */
+/* Requests for memory, and returns. */
 gm_serve_handler gm_serve_lease, gm_serve_grow, gm_serve_cancel, gm_serve_return,
-	gm_serve_get_handles, gm_serve_share, gm_serve_open, gm_serve_unshare;
+	gm_serve_get_handles;
 
 #endif

@@ -389,6 +389,52 @@ gpumem_status gm_raw_unshare(struct gm_raw *raw, uint64_t lease)
 	return gm_raw_call(raw, GM_RAW_PACKET(UNSHARE, unshare, &unshare));
 }
 
+gpumem_status gm_raw_publish(
+	struct gm_raw *raw, const Gm__Wire__Publish *publish, uint64_t *ret_version)
+{
+	Gm__Wire__Publish copy = *publish;
+	gpumem_status status = gm_raw_call(raw, GM_RAW_PACKET(PUBLISH, publish, &copy));
+	if (status == GPUMEM_OK) {
+		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_PUBLISH_REPLY);
+		*ret_version = raw->packet->publish_reply->version;
+	}
+	return status;
+}
+
+gpumem_status gm_raw_attach(
+	struct gm_raw *raw, uid_t owner, const char *name, struct gm_raw_lease *ret)
+{
+	Gm__Wire__Attach attach = GM__WIRE__ATTACH__INIT;
+	attach.name = (char *)name;
+	attach.foreign = owner != (uid_t)-1;
+	attach.owner = attach.foreign ? owner : 0;
+	*ret = (struct gm_raw_lease){0};
+	return call_lease(raw, GM_RAW_PACKET(ATTACH, attach, &attach), ret);
+}
+
+gpumem_status gm_raw_unpublish(struct gm_raw *raw, uid_t owner, const char *name)
+{
+	Gm__Wire__Unpublish unpublish = GM__WIRE__UNPUBLISH__INIT;
+	unpublish.name = (char *)name;
+	unpublish.foreign = owner != (uid_t)-1;
+	unpublish.owner = unpublish.foreign ? owner : 0;
+	return gm_raw_call(raw, GM_RAW_PACKET(UNPUBLISH, unpublish, &unpublish));
+}
+
+size_t gm_raw_count_names(struct gm_raw *raw)
+{
+	Gm__Wire__GetNames get = GM__WIRE__GET_NAMES__INIT;
+	size_t n = 0;
+	GM_REQUIRE_EQ(gm_raw_call(raw, GM_RAW_PACKET(GET_NAMES, get_names, &get)), GPUMEM_OK);
+	for (;;) {
+		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_NAMES);
+		n += raw->packet->names->n_names;
+		if (!raw->packet->more)
+			return n;
+		GM_REQUIRE(gm_raw_receive(raw));
+	}
+}
+
 gpumem_status gm_raw_goodbye(struct gm_raw *raw)
 {
 	Gm__Wire__Goodbye goodbye = GM__WIRE__GOODBYE__INIT;

@@ -102,6 +102,14 @@ gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audienc
 	uint32_t id, bool read_only, uint8_t ret_token[GM_TOKEN_BYTES]);
 gpumem_status gm_raw_open(
 	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], struct gm_raw_lease *ret);
+gpumem_status gm_raw_publish(
+	struct gm_raw *raw, const Gm__Wire__Publish *publish, uint64_t *ret_version);
+/* owner -1: one's own name. */
+gpumem_status gm_raw_attach(
+	struct gm_raw *raw, uid_t owner, const char *name, struct gm_raw_lease *ret);
+gpumem_status gm_raw_unpublish(struct gm_raw *raw, uid_t owner, const char *name);
+/* How many names the peer can see. */
+size_t gm_raw_count_names(struct gm_raw *raw);
 gpumem_status gm_raw_unshare(struct gm_raw *raw, uint64_t lease);
 gpumem_status gm_raw_goodbye(struct gm_raw *raw);
 /* Collects the packets of a LeaseReply that has begun (raw->packet is its first) into the lease. */

@@ -159,9 +159,8 @@ static void step_publish(struct adopt_model *m, struct adopt_session *o)
 static void step_attach(struct adopt_model *m, struct adopt_session *o)
 {
 	struct gm_lease *lease;
-	uint64_t version;
 	gm_session_attach(o->s, 100 + (uid_t)model_roll(m, 3), names[model_roll(m, 3)], NULL, 0,
-		++m->last_request, false, &lease, &version);
+		++m->last_request, false, &lease);
 }
 
 static void step_limit(struct adopt_model *m, const struct adopt_session *o)

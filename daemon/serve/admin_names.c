@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/serve/admin_names.h"
+
+#include <string.h>
+
+#include "common/clock.h"
+#include "daemon/serve/answer.h"
+
+/* How many names a packet has, and how many are looked at for it: most may be somebody else's. */
+#define NAMES_IN_PACKET 64
+#define NAMES_LOOKED_AT 512
+
+struct names_listing {
+	struct gm_answer head;
+	uint64_t last; /* id of the last name that was looked at */
+};
+
+struct names_list {
+	const struct names_listing *listing;
+	const struct gm_identity *identity;
+	uint64_t now, last;
+	size_t n, looked_at;
+	bool more;
+	Gm__Wire__Name names[NAMES_IN_PACKET];
+	Gm__Wire__Name *list[NAMES_IN_PACKET];
+};
+
+/* Only those who may attach can see a name. */
+static bool names_may_see(const struct names_list *out, const struct gm_name_info *name)
+{
+	const struct gm_identity *identity = out->identity;
+
+	if (out->listing->head.admin)
+		return true;
+	if (!identity->confined && identity->uid == name->uid)
+		return true;
+	switch (name->share.audience) {
+	case GM_AUDIENCE_DOMAIN:
+		return false;
+	case GM_AUDIENCE_UID:
+		return identity->uid == name->share.id;
+	case GM_AUDIENCE_GID:
+		for (size_t i = 0; i < identity->n_groups; i++)
+			if (identity->groups[i] == name->share.id)
+				return true;
+		return identity->gid == name->share.id;
+	}
+	return false;
+}
+
+static bool names_add(void *ctx, const struct gm_name_info *name)
+{
+	struct names_list *out = ctx;
+
+	if (out->n == NAMES_IN_PACKET || out->looked_at == NAMES_LOOKED_AT) {
+		out->more = true;
+		return false;
+	}
+	out->looked_at++;
+	out->last = name->id;
+	if (!names_may_see(out, name))
+		return true;
+
+	Gm__Wire__Name *row = out->list[out->n] = &out->names[out->n];
+	gm__wire__name__init(row);
+	row->owner = name->uid;
+	row->name = (char *)name->text;
+	row->version = name->version;
+	row->device = name->device;
+	row->bytes = name->bytes;
+	row->user_bytes = name->user_bytes;
+	row->audience = (Gm__Wire__Audience)name->share.audience;
+	row->audience_id = name->share.id;
+	row->read_only = name->share.read_only;
+	row->until_unread = name->until_unread;
+	row->maker = name->made;
+	row->readers = name->readers;
+	row->age_ms = out->now > name->since_ns ? (out->now - name->since_ns) / GM_NS_PER_MS : 0;
+	row->tag = (char *)name->tag;
+	out->n++;
+	return true;
+}
+
+static int names_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct names_listing *listing = (struct names_listing *)stream;
+	struct names_list out = {.listing = listing,
+		.identity = gm_peer_identity(peer),
+		.now = gm_clock_ns(),
+		.last = listing->last};
+	Gm__Wire__NamesReply reply = GM__WIRE__NAMES_REPLY__INIT;
+
+	gm_core_name_each(listing->head.serve->core, listing->last, names_add, &out);
+	reply.n_names = out.n;
+	reply.names = out.list;
+	int r = 1;
+	if (out.n > 0 || !out.more)
+		r = gm_answer_emit(stream, peer, out.more, GM__WIRE__PACKET__BODY_NAMES, &reply);
+	if (r >= 0)
+		listing->last = out.last;
+	return r;
+}
+
+void gm_admin_get_names(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	struct names_listing *listing =
+		gm_answer_new(serve, peer, packet->id, names_next, sizeof(*listing));
+
+	if (listing)
+		gm_peer_start(peer, &listing->head.stream);
+	else
+		gm_serve_fail_memory(peer, packet->id);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing on the wire: tokens and names. Core decides who may open what. This file checks what the
+ * wire format lets through, and that nobody gives away more than it knows.
+ */
+#include "daemon/serve/serve_share.h"
+
+#include <string.h>
+
+#include "daemon/serve/answer.h"
+#include "daemon/serve/serve_handles.h"
+
+/*
+ * Reads whom a lease is to be shared with. Returns false with the refusal sent: there is no such
+ * audience, or other users could write to memory of a GPU, which nobody can prevent, and the client
+ * does not say that it knows (readers_can_write).
+ */
+static bool share_read_audience(const struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	Gm__Wire__Audience audience, uint32_t audience_id, bool readers_can_write,
+	struct gm_share_options *ret)
+{
+	bool stranger = false;
+
+	ret->id = audience_id;
+	switch (audience) {
+	case GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN:
+		ret->audience = GM_AUDIENCE_DOMAIN;
+		break;
+	case GM__WIRE__AUDIENCE__AUDIENCE_UID:
+		ret->audience = GM_AUDIENCE_UID;
+		stranger = audience_id != gm_peer_identity(peer)->uid;
+		break;
+	case GM__WIRE__AUDIENCE__AUDIENCE_GID:
+		ret->audience = GM_AUDIENCE_GID;
+		stranger = true;
+		break;
+	default:
+		gm_peer_send_failure(peer, id, GPUMEM_E_INVALID,
+			"no such audience; share with the domain, a uid or a gid");
+		return false;
+	}
+	if (stranger && !serve->ops->open_fd && !readers_can_write) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_UNSUPPORTED,
+			"a GPU cannot keep other users from writing to its memory; share it with "
+			"GPUMEM_READERS_CAN_WRITE if that is meant");
+		return false;
+	}
+	return true;
+}
+
+/* Answers with a lease that the client has opened, or with why it has not. */
+static void share_answer_opened(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	gpumem_status status, struct gm_lease *lease, const char *not_found)
+{
+	struct gm_session *session = gm_serve_session_of(peer);
+	struct gm_lease_info info;
+
+	if (status != GPUMEM_OK) {
+		char detail[GM_DETAIL_BYTES] = "the lease cannot be opened";
+		if (status == GPUMEM_E_NOT_FOUND)
+			gm_say(detail, "%s", not_found);
+		else if (status == GPUMEM_E_LIMIT)
+			gm_session_say_open_limit(session, detail);
+		gm_peer_send_failure(peer, id, status, detail);
+		return;
+	}
+
+	gm_lease_info(lease, session, &info);
+	if (!gm_serve_send_handles(serve, peer, id, info.id, 0, UINT64_MAX, true)) {
+		gm_lease_return(session, lease);
+		gm_serve_fail_memory(peer, id);
+	}
+}
+
+/* ---- tokens */
+
+static void share_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status)
+{
+	char detail[GM_DETAIL_BYTES] = "the lease cannot be shared";
+
+	if (status == GPUMEM_E_LIMIT)
+		gm_session_say_share_limit(gm_serve_session_of(peer), detail);
+	else if (status == GPUMEM_E_DENIED)
+		gm_say(detail, "only the client that made a lease can share it");
+	else if (status == GPUMEM_E_UNSUPPORTED)
+		gm_say(detail,
+			"the buffer may have old data of its trust domain, so it cannot be shared "
+			"with a uid or gid; create it with GPUMEM_BUFFER_FOR_OTHERS");
+	gm_peer_send_failure(peer, id, status, detail);
+}
+
+void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Share *share = packet->share;
+	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, share->lease);
+	struct gm_share_options options = {.read_only = share->read_only};
+
+	if (!lease || !share_read_audience(serve, peer, packet->id, share->audience,
+			      share->audience_id, share->readers_can_write, &options))
+		return;
+
+	uint8_t token[GM_TOKEN_BYTES];
+	gpumem_status status = gm_lease_share(gm_serve_session_of(peer), lease, &options, token);
+	if (status != GPUMEM_OK) {
+		share_refuse(peer, packet->id, status);
+		return;
+	}
+
+	Gm__Wire__ShareReply reply = GM__WIRE__SHARE_REPLY__INIT;
+	reply.token.data = token;
+	reply.token.len = sizeof(token);
+	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_SHARE_REPLY, &reply);
+	explicit_bzero(token, sizeof(token));
+}
+
+void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Open *open = packet->open;
+	const struct gm_identity *identity = gm_peer_identity(peer);
+	const struct gm_client *client = gm_peer_user(peer);
+	struct gm_lease *lease = NULL;
+
+	if (open->token.len != GM_TOKEN_BYTES) {
+		gm_peer_send_failure(
+			peer, packet->id, GPUMEM_E_INVALID, "a token must have 16 bytes");
+		return;
+	}
+
+	gpumem_status status = gm_session_open_by(client->session, open->token.data,
+		identity->groups, identity->n_groups, packet->id, client->resumed, &lease);
+	share_answer_opened(serve, peer, packet->id, status, lease,
+		"this token opens nothing for this client: the sharing may have ended, or be meant "
+		"for somebody else");
+}
+
+void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, packet->unshare->lease);
+
+	if (!lease)
+		return;
+	gm_serve_answer_status(peer, packet->id, gm_lease_unshare(gm_serve_session_of(peer), lease),
+		"only the client that made a lease can unshare it");
+}
+
+/* ---- names */
+
+void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Publish *publish = packet->publish;
+	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, publish->lease);
+	struct gm_publish what = {
+		.text = publish->name,
+		.share = {.read_only = publish->read_only},
+		.until_unread = publish->until_unread,
+		.replace = publish->replace,
+	};
+
+	if (!lease || !share_read_audience(serve, peer, packet->id, publish->audience,
+			      publish->audience_id, publish->readers_can_write, &what.share))
+		return;
+
+	Gm__Wire__PublishReply reply = GM__WIRE__PUBLISH_REPLY__INIT;
+	char detail[GM_DETAIL_BYTES];
+	gpumem_status status =
+		gm_lease_publish(gm_serve_session_of(peer), lease, &what, &reply.version, detail);
+	if (status == GPUMEM_OK)
+		gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_PUBLISH_REPLY, &reply);
+	else
+		gm_peer_send_failure(peer, packet->id, status, detail);
+}
+
+void gm_serve_attach(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Attach *attach = packet->attach;
+	const struct gm_identity *identity = gm_peer_identity(peer);
+	const struct gm_client *client = gm_peer_user(peer);
+	struct gm_lease *lease = NULL;
+
+	gpumem_status status = gm_session_attach(client->session,
+		attach->foreign ? attach->owner : identity->uid, attach->name, identity->groups,
+		identity->n_groups, packet->id, client->resumed, &lease);
+	share_answer_opened(serve, peer, packet->id, status, lease,
+		"there is no such name for this client: it may not be published yet, or be meant for "
+		"somebody else");
+}
+
+void gm_serve_unpublish(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Unpublish *unpublish = packet->unpublish;
+	uid_t own = gm_peer_identity(peer)->uid;
+	uid_t owner = unpublish->foreign ? unpublish->owner : own;
+
+	if (owner != own &&
+		!gm_serve_require_admin(serve, peer, packet->id, "removing a name of another user"))
+		return;
+	gm_serve_answer_status(peer, packet->id,
+		gm_core_unpublish(serve->core, owner, unpublish->name), "there is no such name");
+}
