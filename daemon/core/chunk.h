@@ -90,7 +90,7 @@ struct gm_chunk {
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
 	bool retried;      /* the backend was out of memory once */
-	bool marked;       /* found in the list of ids that a client returns */
+	bool marked;       /* its client has returned it: it is in gm_lease.leaving */
 	bool reserve;      /* under creation for the reserve */
 	bool after_doomed; /* there is room for it only when what is doomed by then is gone */
 	bool last;         /* doomed because the daemon ends */
@@ -110,6 +110,7 @@ struct gm_chunk {
 
 	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
 	struct gm_chunk *prev, *next;
+	struct gm_chunk *leaving_next;            /* if marked */
 	struct gm_chunk *age_prev, *age_next;     /* of its domain's pooled chunks, oldest first */
 	struct gm_chunk *decay_prev, *decay_next; /* of the pooled chunks that decay; else NULL */
 	UT_hash_handle hh; /* of all chunks, by id; doomed ones are not in it */

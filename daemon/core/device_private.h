@@ -145,11 +145,10 @@ struct gm_device {
 	struct gm_ladder ladder;
 	struct gm_probe probe;
 	struct gm_linger linger;
-	struct gm_lease
-		*ending;      /* leases that nobody holds and whose chunks go in slices (lease.c) */
-	uint64_t freed;       /* bytes since the start: destroyed, or no longer foreign */
-	uint64_t guaranteed;  /* the sum of all guarantees (quota.c) */
-	int32_t top_priority; /* of all payers, unless top_stale (quota.c) */
+	struct gm_lease *ending; /* leases whose chunks go in ticks: all, or some (lease.c) */
+	uint64_t freed;          /* bytes since the start: destroyed, or no longer foreign */
+	uint64_t guaranteed;     /* the sum of all guarantees (quota.c) */
+	int32_t top_priority;    /* of all payers, unless top_stale (quota.c) */
 	bool top_stale;
 	uint64_t key;                 /* its name in records; no other device has the same */
 	struct gm_record_device kept; /* its record, as it was written last */

@@ -248,6 +248,69 @@ static void lease_release(
 		device->pool.returns++;
 }
 
+/* The chunk to be released next: one that the client has returned, if there are any. */
+static struct gm_chunk *lease_pick(struct gm_lease *lease)
+{
+	struct gm_chunk *chunk = lease->leaving;
+	if (!chunk)
+		return lease->chunks;
+
+	lease->leaving = chunk->leaving_next;
+	if (!lease->leaving)
+		lease->leaving_last = NULL;
+	chunk->marked = false;
+	return chunk;
+}
+
+static void lease_clamp(struct gm_lease *lease)
+{
+	if (lease->user_bytes <= lease->bytes)
+		return;
+	lease->user_bytes = lease->bytes;
+	gm_commit_lease(lease);
+}
+
+static void lease_count_leaving(struct gm_lease *lease, bool leaving)
+{
+	if (lease->counted == leaving)
+		return;
+	lease->counted = leaving;
+	lease->maker->n_leaving += leaving ? 1 : -UINT64_C(1);
+}
+
+/* Releases chunks that the client has returned, of a lease that somebody holds. Returns whether
+ * there are more. */
+static bool lease_release_leaving(struct gm_lease *lease, uint64_t *slice)
+{
+	for (; lease->leaving && *slice > 0; --*slice)
+		lease_release(
+			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
+	lease_clamp(lease);
+	if (lease->maker) {
+		lease_count_leaving(lease, lease->leaving);
+		if (!lease->chunks)
+			lease_count_bare(lease->maker);
+		gm_session_changed(lease->maker, lease->device);
+	}
+	return lease->leaving;
+}
+
+static void lease_end_in_ticks(struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	if (!lease->ending)
+		DL_APPEND(device->ending, lease);
+	lease->ending = true;
+	gm_env_need_tick(device->env, 0);
+}
+
+void gm_lease_hand_over(struct gm_session *session)
+{
+	for (const struct gm_hold *hold = session->holds; hold; hold = hold->hh.next)
+		if (hold->lease->counted && hold->lease->maker == session)
+			lease_end_in_ticks(hold->lease);
+}
+
 /* Releases chunks of a lease that nobody holds, and frees the lease with its last one. Returns false
  * if the slice is used up first. */
 static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64_t *slice)
@@ -255,7 +318,7 @@ static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64
 	for (; lease->chunks; --*slice) {
 		if (*slice == 0)
 			return false;
-		lease_release(lease, lease->chunks, account, lease->reusable);
+		lease_release(lease, lease_pick(lease), account, lease->reusable);
 	}
 	gm_env_erase(lease->device->env, &lease->place);
 	gm_lease_free(lease);
@@ -294,9 +357,15 @@ bool gm_lease_end_some(struct gm_device *device)
 	while (device->ending && slice > 0) {
 		struct gm_lease *lease = device->ending;
 		DL_DELETE(device->ending, lease);
+		lease->ending = false;
+		bool more;
+		if (lease->holds)
+			more = lease_release_leaving(lease, &slice);
+		else
+			more = !lease_end(lease, gm_estate_account(lease->estate, device), &slice);
 		/* The others come first, so that a long one does not hold them up. */
-		if (!lease_end(lease, gm_estate_account(lease->estate, device), &slice))
-			DL_APPEND(device->ending, lease);
+		if (more)
+			lease_end_in_ticks(lease);
 	}
 	gm_reserve_settle(device);
 	return device->ending;
@@ -314,6 +383,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	if (made) {
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
+		lease_count_leaving(lease, false);
 		lease->maker = NULL;
 		lease->n_opens -= hold->count - 1;
 	} else {
@@ -332,18 +402,19 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 
 	if (!lease->holds && !lease->name) {
 		lease->core->n_leases--;
+		if (lease->ending)
+			DL_DELETE(device->ending, lease);
+		lease->ending = false;
 		if (lease_end(lease, account, slice))
 			lease = NULL;
-		else
-			DL_APPEND(device->ending, lease);
 	}
 	if (made && lease) {
 		gm_ledger_move(
 			&device->ledger, account, gm_lease_payer_account(lease), lease->bytes);
 		gm_commit_lease(lease);
 	}
-	if (device->ending)
-		gm_env_need_tick(device->env, 0);
+	if (lease && (!lease->holds || lease->leaving))
+		lease_end_in_ticks(lease);
 	if (made)
 		gm_session_changed(session, device);
 }
@@ -424,55 +495,72 @@ const struct gm_chunk *gm_lease_chunk_after(
 	return gm_lease_chunk(lease, from);
 }
 
-static void lease_unmark(struct gm_env *env, const uint64_t *ids, size_t n)
+/* Takes back the marks of all chunks behind this one; NULL: of all. */
+static void lease_unmark(struct gm_lease *lease, struct gm_chunk *before)
 {
+	struct gm_chunk **end = before ? &before->leaving_next : &lease->leaving;
+	for (struct gm_chunk *chunk = *end; chunk; chunk = chunk->leaving_next)
+		chunk->marked = false;
+	*end = NULL;
+	lease->leaving_last = before;
+}
+
+/* Marks the chunks as returned, all or none of them. */
+static gpumem_status lease_mark(struct gm_lease *lease, const uint64_t *ids, size_t n)
+{
+	struct gm_env *env = lease->device->env;
+	struct gm_chunk *before = lease->leaving_last;
+
 	for (size_t i = 0; i < n; i++) {
 		struct gm_chunk *chunk;
 		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
-		chunk->marked = false;
+		if (!chunk || chunk->lease != lease || chunk->marked) {
+			lease_unmark(lease, before);
+			return GPUMEM_E_NOT_FOUND;
+		}
+		chunk->marked = true;
+		chunk->leaving_next = NULL;
+		if (lease->leaving_last)
+			lease->leaving_last->leaving_next = chunk;
+		else
+			lease->leaving = chunk;
+		lease->leaving_last = chunk;
 	}
+	return GPUMEM_OK;
+}
+
+bool gm_lease_is_leaving(const struct gm_lease *lease)
+{
+	return lease->leaving;
+}
+
+bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	uint64_t slice = GM_LEASE_SLICE;
+	if (!lease->leaving || lease->maker != session)
+		return false;
+
+	gm_env_enter(device->env);
+	bool more = lease_release_leaving(lease, &slice);
+	gm_reserve_settle(device);
+	gm_env_leave(device->env);
+	return more;
 }
 
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n)
 {
-	struct gm_device *device = lease->device;
-	struct gm_env *env = device->env;
-	struct gm_chunk *chunk;
-
 	if (!gm_lease_find_hold(lease, session))
 		return GPUMEM_E_NOT_FOUND;
 	if (lease->maker != session || lease->holds != &lease->own || lease->own.next ||
 		lease->own.count > 1 || lease->shares || lease->name)
 		return GPUMEM_E_BUSY;
 
-	for (size_t i = 0; i < n; i++) {
-		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
-		if (!chunk || chunk->lease != lease || chunk->marked) {
-			lease_unmark(env, ids, i);
-			return GPUMEM_E_NOT_FOUND;
-		}
-		chunk->marked = true;
-	}
-
-	gm_env_enter(env);
-	for (size_t i = 0; i < n; i++) {
-		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
-		chunk->marked = false;
-		lease_release(lease, chunk, gm_lease_payer_account(lease), lease->reusable);
-	}
-	if (lease->user_bytes > lease->bytes) {
-		lease->user_bytes = lease->bytes;
-		gm_commit_lease(lease);
-	}
-	if (n > 0) {
-		if (!lease->chunks)
-			lease_count_bare(session);
-		gm_session_changed(session, device);
-		gm_reserve_settle(device);
-	}
-	gm_env_leave(env);
-	return GPUMEM_OK;
+	gpumem_status status = lease_mark(lease, ids, n);
+	if (status == GPUMEM_OK)
+		gm_lease_return_more(session, lease);
+	return status;
 }
 
 /* Whether there may be more chunks than are released in one go. The last one never counts as more.
@@ -497,11 +585,11 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 		gm_share_end_all(lease);
 	}
 	for (uint64_t slice = GM_LEASE_SLICE; slice > 0 && lease_is_long(lease); slice--)
-		lease_release(lease, lease->chunks, gm_lease_payer_account(lease), lease->reusable);
-	if (lease->user_bytes > lease->bytes) {
-		lease->user_bytes = lease->bytes;
-		gm_commit_lease(lease);
-	}
+		lease_release(
+			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
+	lease_clamp(lease);
+	if (lease->maker)
+		lease_count_leaving(lease, lease->leaving);
 	bool more = lease_is_long(lease);
 	gm_session_changed(session, device);
 	gm_reserve_settle(device);

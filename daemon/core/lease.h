@@ -52,9 +52,15 @@ bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm
  * Gives back some chunks of a lease that the session made, all or nothing. GPUMEM_E_NOT_FOUND: an
  * id is not (or no longer) in the lease, or is named twice. GPUMEM_E_BUSY: the lease is shared, so
  * it can be returned only as a whole.
+ *
+ * Of very many chunks it releases some, about a millisecond's work. Then gm_lease_is_leaving() says
+ * so. Each gm_lease_return_more() releases some of the others, and returns whether there are more. If
+ * the session loses its connection first, they go in ticks.
  */
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n);
+bool gm_lease_is_leaving(const struct gm_lease *lease);
+bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease);
 /* Its chunks will never be pooled: what clients do with them cannot be seen. */
 void gm_lease_spoil(struct gm_lease *lease);
 /* Gives back the whole lease, or the session's view of it if the session opened it. The lease ends

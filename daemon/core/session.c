@@ -249,6 +249,8 @@ void gm_session_quarantine(struct gm_session *session)
 	session->payer.quarantined = true;
 	session->info.user = NULL;
 	gm_request_cancel_all(session);
+	if (session->n_leaving > 0)
+		gm_lease_hand_over(session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
 		gm_ledger_quarantine(&env->devices[d].ledger, &session->payer.accounts[d]);
 		gm_ladder_gone(&env->devices[d], &session->payer);

@@ -65,6 +65,7 @@ struct gm_session {
 	struct gm_estate *estate; /* pays for what the session leaves behind */
 	uint64_t n_shares;
 	uint64_t n_new;             /* pending requests for a new lease */
+	uint64_t n_leaving;         /* leases it made that still have chunks which it returned */
 	struct gm_request *pending; /* oldest first */
 	struct gm_hold *holds;      /* by lease, in order of age */
 	struct gm_payer payer;      /* last: its accounts follow */
@@ -187,6 +188,11 @@ struct gm_lease {
 	struct gm_name *name;    /* NULL: none */
 	uint64_t version;        /* of the name that it has or had; 0: none */
 	struct gm_chunk *chunks; /* in order of index */
+	/* Those of them that the maker has returned and that are to be released, in slices if there are
+	 * many. */
+	struct gm_chunk *leaving, *leaving_last;
+	bool counted; /* in the maker's n_leaving */
+	bool ending;  /* in gm_device.ending */
 	uint64_t next_index;
 	uint64_t grants; /* how many requests brought it chunks */
 	uint32_t place;  /* of its record */
@@ -230,8 +236,11 @@ void gm_lease_settle(struct gm_lease *lease);
 void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice);
 /* How many chunks are released in one go when a session ends: about a millisecond's work. */
 #define GM_LEASE_SLICE 512
-/* Releases some of the chunks of leases that have ended. Returns whether there are more. */
+/* Releases some of the chunks of leases that have ended, or that were handed over. Returns whether
+ * there are more. */
 bool gm_lease_end_some(struct gm_device *device);
+/* The session lost its connection: what it has returned and what is not released yet goes in ticks. */
+void gm_lease_hand_over(struct gm_session *session);
 
 /* ---- linger.c */
 

@@ -96,6 +96,9 @@ static void handles_list(const struct serve_handles *handles, const struct gm_le
 	for (; chunk && chunk->index < handles->to && ret->n < most; chunk = chunk->next) {
 		Gm__Wire__Chunk *c = &ret->chunks[ret->n];
 
+		/* The client has returned it. */
+		if (chunk->marked)
+			continue;
 		gm__wire__chunk__init(c);
 		c->id = chunk->id;
 		c->index = chunk->index;

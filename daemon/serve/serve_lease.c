@@ -280,14 +280,27 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 
 /* ---- returns */
 
-/* The answer to the return of a whole lease that has many chunks. */
+/* The answer to the return of very many chunks: a whole lease, or some of it. */
 struct serve_returning {
 	struct gm_answer head;
 	uint64_t lease;
 };
 
-/* Releases one part of the chunks on each turn of the client's user. There is no packet before the
- * last. */
+/* These release one part of the chunks on each turn of the client's user. There is no packet before
+ * the last. */
+static int serve_return_more(struct gm_stream *stream, struct gm_peer *peer)
+{
+	const struct serve_returning *returning = (const struct serve_returning *)stream;
+	struct gm_client *client = gm_peer_user(peer);
+	struct gm_lease *lease =
+		client ? gm_session_find_lease(client->session, returning->lease) : NULL;
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+
+	if (lease && gm_lease_return_more(client->session, lease))
+		return 1;
+	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
+}
+
 static int serve_return_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	const struct serve_returning *returning = (const struct serve_returning *)stream;
@@ -304,24 +317,43 @@ static int serve_return_next(struct gm_stream *stream, struct gm_peer *peer)
 	return r;
 }
 
+/* Begins an answer that returns the lease, or some of it. Returns false if there is no memory to do it
+ * in parts. */
+static bool serve_start_return(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	const struct gm_lease *lease, int (*next)(struct gm_stream *stream, struct gm_peer *peer))
+{
+	struct serve_returning *returning =
+		gm_answer_new(serve, peer, id, next, sizeof(*returning));
+	struct gm_lease_info info;
+	if (!returning)
+		return false;
+
+	gm_lease_info(lease, gm_serve_session_of(peer), &info);
+	returning->lease = info.id;
+	gm_peer_start(peer, &returning->head.stream);
+	return true;
+}
+
 static void serve_return_lease(
 	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, struct gm_lease *lease)
 {
 	struct gm_session *session = gm_serve_session_of(peer);
-	struct gm_lease_info info;
-	gm_lease_info(lease, session, &info);
-	struct serve_returning *returning = NULL;
 
-	if (gm_lease_return_some(session, lease))
-		returning = gm_answer_new(serve, peer, id, serve_return_next, sizeof(*returning));
-	/* Without memory to do it in parts, it is done at once. */
-	if (!returning) {
-		gm_lease_return(session, lease);
-		gm_peer_send_done(peer, id);
+	if (gm_lease_return_some(session, lease) &&
+		serve_start_return(serve, peer, id, lease, serve_return_next))
 		return;
-	}
-	returning->lease = info.id;
-	gm_peer_start(peer, &returning->head.stream);
+	gm_lease_return(session, lease);
+	gm_peer_send_done(peer, id);
+}
+
+static void serve_return_rest(
+	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, struct gm_lease *lease)
+{
+	if (serve_start_return(serve, peer, id, lease, serve_return_more))
+		return;
+	while (gm_lease_return_more(gm_serve_session_of(peer), lease))
+		;
+	gm_peer_send_done(peer, id);
 }
 
 void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -336,8 +368,12 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 		return;
 	}
 
-	gpumem_status status = gm_lease_return_chunks(
-		gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
+	gpumem_status status =
+		gm_lease_return_chunks(gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
+	if (status == GPUMEM_OK && gm_lease_is_leaving(lease)) {
+		serve_return_rest(serve, peer, packet->id, lease);
+		return;
+	}
 	const char *detail = "the chunks cannot be returned";
 	if (status == GPUMEM_E_NOT_FOUND)
 		detail = "a chunk is not (or no longer) in the lease, or is named twice; none was "

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/integration/flood.h"
 #include "tests/tap.h"
@@ -128,6 +129,86 @@ START_TEST(nor_do_many_watchers)
 }
 END_TEST
 
+/* ---- returns */
+
+/* More chunks than are released at once. */
+#define MANY 2048
+/* How many may be released on one turn of a user. */
+#define TURN 512
+
+/* A process of another user. It returns very many chunks by their ids. */
+static void returner(int channel, void *argument)
+{
+	const struct gm_daemon *daemon = argument;
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	static uint64_t ids[MANY];
+
+	gm_become_stranger();
+	gm_raw_join(&raw, daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	for (size_t i = 0; i < MANY; i++) {
+		if (i > 0)
+			GM_REQUIRE_EQ(gm_raw_grow(&raw, &lease, GM_CHUNK_MIN), GPUMEM_OK);
+		ids[i] = lease.chunks[i].id;
+		close(lease.chunks[i].fd);
+		lease.chunks[i].fd = -1;
+	}
+	gm_say_word(channel, 'r');
+
+	gm_hear_word(channel, 'g');
+	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
+	body.lease = lease.id;
+	body.chunks = ids;
+	body.n_chunks = MANY;
+	gm_raw_send(&raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body));
+	gm_say_word(channel, 'f');
+	GM_REQUIRE(gm_raw_receive(&raw));
+	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+	gm_raw_lease_clear(&lease);
+	gm_raw_close(&raw);
+}
+
+START_TEST(nor_does_one_return_of_many_chunks)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+	struct gm_raw user;
+	uint64_t left = MANY * GM_CHUNK_MIN;
+	int status;
+
+	gm_daemon_start(
+		&daemon, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "16G")});
+	gm_worker_start(&worker, returner, &daemon);
+	gm_raw_join(&user, &daemon);
+	gm_hear_word(worker.channel, 'r');
+
+	gm_daemon_signal(&daemon, SIGSTOP);
+	GM_REQUIRE_EQ(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
+	gm_say_word(worker.channel, 'g');
+	gm_hear_word(worker.channel, 'f');
+	for (int i = 0; i < 2 * MANY / TURN; i++)
+		gm_raw_send(&user, gm_flood_status());
+	gm_daemon_signal(&daemon, SIGCONT);
+
+	/* Between two packets of the user, the other one has one turn, or is in the middle of one. */
+	for (int i = 0; i < 2 * MANY / TURN; i++) {
+		GM_REQUIRE(gm_raw_receive(&user));
+		GM_REQUIRE_EQ(user.packet->body_case, GM__WIRE__PACKET__BODY_STATUS);
+		uint64_t leased = user.packet->status->devices[0]->leased;
+		if (left - leased > 2 * TURN * GM_CHUNK_MIN)
+			GM_FAIL("%llu chunks were released between two packets of the user",
+				(unsigned long long)((left - leased) / GM_CHUNK_MIN));
+		left = leased;
+	}
+	gm_worker_join(&worker);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).leased, 0);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&user), GPUMEM_OK);
+	gm_raw_close(&user);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fairness");
@@ -142,6 +223,8 @@ int main(void)
 		tcase_add_test(tests, nor_do_long_returns);
 	if (GM_TAP_WITH_USERS(nor_do_many_watchers))
 		tcase_add_test(tests, nor_do_many_watchers);
+	if (GM_TAP_WITH_USERS(nor_does_one_return_of_many_chunks))
+		tcase_add_test(tests, nor_does_one_return_of_many_chunks);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -305,6 +305,101 @@ START_TEST(a_large_lease_is_returned_in_parts)
 }
 END_TEST
 
+/* Returns all but the first chunk, by their ids. */
+static void return_most(struct gm_lease *lease, size_t n)
+{
+	uint64_t *ids = calloc(n, sizeof(*ids));
+	size_t i = 0;
+	for (const struct gm_chunk *c = gm_lease_chunk(lease, 1); c; c = c->next)
+		ids[i++] = c->id;
+	ck_assert_uint_eq(i, n - 1);
+	ck_assert_int_eq(gm_lease_return_chunks(s, lease, ids, i), GPUMEM_OK);
+	/* They are the client's no more. */
+	ck_assert_int_eq(gm_lease_return_chunks(s, lease, &ids[i - 1], 1), GPUMEM_E_NOT_FOUND);
+	free(ids);
+}
+
+START_TEST(many_chunks_are_returned_in_parts)
+{
+	size_t left = 3 * GM_LEASE_SLICE + 1;
+	struct gm_lease *lease = lease_of(left);
+	return_most(lease, left);
+	for (left -= GM_LEASE_SLICE; left > 1; left -= GM_LEASE_SLICE) {
+		ck_assert_uint_eq(fake_chunks(lease), left);
+		ck_assert_uint_eq(gm_session_held(s, d), left * 2 * MiB);
+		ck_assert(gm_lease_is_leaving(lease));
+		ck_assert_int_eq(gm_lease_return_more(s, lease), left > GM_LEASE_SLICE + 1);
+		fake_core_check(&fake, d);
+	}
+	ck_assert_uint_eq(fake_chunks(lease), 1);
+	ck_assert(!gm_lease_is_leaving(lease));
+	ck_assert(!gm_lease_return_more(s, lease));
+}
+END_TEST
+
+/* Lets ticks release what was returned, a part in each. */
+static void expect_ticks(size_t left, size_t last)
+{
+	while (left > last) {
+		gm_core_tick(fake.core);
+		left -= GM_LEASE_SLICE < left - last ? GM_LEASE_SLICE : left - last;
+		struct gm_device_figures figures;
+		gm_core_device_figures(fake.core, d, &figures);
+		ck_assert_uint_eq(figures.leased + figures.quarantined, left * 2 * MiB);
+	}
+}
+
+START_TEST(what_was_returned_goes_in_ticks_if_the_connection_ends)
+{
+	size_t n = 3 * GM_LEASE_SLICE + 1;
+	struct gm_lease *lease = lease_of(n);
+	return_most(lease, n);
+	gm_session_quarantine(s);
+	expect_ticks(n - GM_LEASE_SLICE, 1);
+	fake_core_check(&fake, d);
+	ck_assert_uint_eq(gm_session_held(s, d), 2 * MiB);
+}
+END_TEST
+
+START_TEST(or_if_the_maker_leaves_the_lease_to_others)
+{
+	size_t n = 3 * GM_LEASE_SLICE + 1;
+	struct gm_lease *lease = lease_of(n);
+	struct gm_session *mate = fake_session(&fake, 1, 1);
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_lease *opened;
+	return_most(lease, n);
+	ck_assert_int_eq(gm_lease_share(s, lease, &(struct gm_share_options){0}, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_open(mate, token, NULL, 0, &opened), GPUMEM_OK);
+	gm_lease_return(s, lease);
+	expect_ticks(n - GM_LEASE_SLICE, 1);
+	gm_lease_return(mate, opened);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+START_TEST(a_lease_that_is_being_emptied_can_be_returned_as_a_whole)
+{
+	size_t n = 3 * GM_LEASE_SLICE + 1;
+	struct gm_lease *lease = lease_of(n);
+	return_most(lease, n);
+	gm_session_quarantine(s);
+	gm_session_end_unmapped(s);
+	expect_ticks(n - 2 * GM_LEASE_SLICE, 0);
+	fake_core_check(&fake, d);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 0);
+	s = fake_session(&fake, 1, 1);
+
+	lease = lease_of(n);
+	return_most(lease, n);
+	ck_assert(gm_lease_return_some(s, lease));
+	ck_assert(!gm_lease_return_some(s, lease));
+	gm_lease_return(s, lease);
+	ck_assert_uint_eq(gm_session_held(s, d), 0);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lease");
@@ -325,6 +420,10 @@ int main(void)
 	tcase_add_test(tcase, a_lease_too_many_is_refused);
 	tcase_add_test(tcase, leases_are_listed_in_order_of_age);
 	tcase_add_test(tcase, a_large_lease_is_returned_in_parts);
+	tcase_add_test(tcase, many_chunks_are_returned_in_parts);
+	tcase_add_test(tcase, what_was_returned_goes_in_ticks_if_the_connection_ends);
+	tcase_add_test(tcase, or_if_the_maker_leaves_the_lease_to_others);
+	tcase_add_test(tcase, a_lease_that_is_being_emptied_can_be_returned_as_a_whole);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
