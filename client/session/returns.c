@@ -2,7 +2,7 @@
 /*
  * Gives chunks and leases back. Nothing that was granted is forgotten: if the daemon cannot be
  * reached or does not answer, the return is kept and sent later. Sending it twice does no harm,
- * because ids are never reused. The daemon does not know leases of an older epoch, so those need no
+ * because ids are never reused, and an opened lease is named by its Open. The daemon does not know leases of an older epoch, so those need no
  * message.
  */
 #include "client/session/returns.h"
@@ -38,16 +38,17 @@ void gm_returns_keep(struct gpumem_session *session, struct gm_held *list)
 		returns_free(list);
 }
 
-gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via, uint64_t lease,
-	uint64_t epoch, uint64_t *chunks, size_t n)
+gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via,
+	const struct gm_held *held, uint64_t *chunks, size_t n)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
-	body.lease = lease;
+	body.lease = held->lease;
 	body.chunks = chunks;
 	body.n_chunks = n;
+	body.view = held->view;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(RETURN_CHUNKS, return_chunks, &body);
 	/* Nobody waits for an absent daemon only to give something back. */
-	return gm_session_tell(session, via, &packet, epoch, true);
+	return gm_session_tell(session, via, &packet, held->epoch, true);
 }
 
 bool gm_returns_later(gpumem_status status)
@@ -91,8 +92,7 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			continue;
 		}
 
-		gpumem_status status =
-			gm_returns_tell(session, via, batch->lease, batch->epoch, chunks, n);
+		gpumem_status status = gm_returns_tell(session, via, batch, chunks, n);
 		if (gm_returns_later(status)) {
 			LL_CONCAT(batch, list);
 			gm_returns_keep(session, batch);
@@ -111,8 +111,7 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			struct gm_held *one = batch;
 			batch = one->next;
 			one->next = NULL;
-			if (gm_returns_later(gm_returns_tell(
-				    session, via, one->lease, one->epoch, &one->chunk, 1)))
+			if (gm_returns_later(gm_returns_tell(session, via, one, &one->chunk, 1)))
 				gm_returns_keep(session, one);
 			else
 				returns_free(one);

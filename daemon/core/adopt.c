@@ -361,7 +361,7 @@ static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
 		return -ENOMEM;
 	}
 	if (maker) {
-		lease->own.count = record->made;
+		lease->own.count = lease->made = record->made;
 		lease->n_opens = record->made - 1;
 	} else {
 		adopt->core->n_leases++;
@@ -452,14 +452,16 @@ static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
 	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
 	char unsaid[GM_DETAIL_BYTES];
-	if (!session || !lease || session->info.uid != record->head.uid ||
+	if (!session || !lease)
+		return 0;
+	bool full = gm_lease_find_hold(lease, session) ? gm_session_full_of_bare(session, unsaid)
+						       : gm_session_full(session, unsaid);
+	if (full || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > GM_LIMIT_OPENERS_PER_LEASE -
-					gm_min(lease->n_opens, GM_LIMIT_OPENERS_PER_LEASE) ||
-		lease->maker == session || gm_lease_find_hold(lease, session) ||
-		gm_session_full(session, unsaid))
+					gm_min(lease->n_opens, GM_LIMIT_OPENERS_PER_LEASE))
 		return 0;
-	int r = gm_lease_adopt_opener(lease, session, entry->id, entry->place, record);
+	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
 	return r < 0 ? r : 1;
 }
 

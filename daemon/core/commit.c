@@ -81,7 +81,7 @@ static int commit_lease(
 	       size = gm_record_lease_size(tag, lease->for_others);
 
 	/* A lease that nobody holds yet is about to be its maker's. */
-	uint32_t made = lease->maker ? lease->own.count + !lease->own.lease : 0;
+	uint32_t made = lease->maker ? lease->made + !lease->own.lease : 0;
 	gm_record_begin(
 		&record.head, GM_RECORD_LEASE, lease->id, size, lease->estate->session->info.uid);
 	record.session = lease->maker ? lease->maker->payer.id : 0;
@@ -164,23 +164,23 @@ void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks)
 	commit_erase_chunks(lease->device->env, chunks);
 }
 
-int gm_commit_hold(struct gm_hold *hold)
+int gm_commit_open(
+	struct gm_open *open, const struct gm_lease *lease, const struct gm_session *session)
 {
-	const struct gm_env *env = hold->lease->device->env;
+	const struct gm_env *env = lease->device->env;
 	if (!env->ops.record)
 		return 0;
 
 	struct gm_record_hold record = {
-		.lease_uid = hold->lease->estate->session->info.uid,
-		.lease = hold->lease->id,
-		.session = hold->session->payer.id,
-		.request = hold->asked,
-		.count = hold->count,
-		.read_only = hold->read_only,
+		.lease_uid = lease->estate->session->info.uid,
+		.lease = lease->id,
+		.session = session->payer.id,
+		.request = open->asked,
+		.count = open->count,
+		.read_only = open->read_only,
 	};
-	gm_record_begin(
-		&record.head, GM_RECORD_HOLD, hold->id, sizeof(record), hold->session->info.uid);
-	return gm_env_record(env, GM_RECORD_HOLD, hold->id, &hold->place, &record, sizeof(record));
+	gm_record_begin(&record.head, GM_RECORD_HOLD, open->id, sizeof(record), session->info.uid);
+	return gm_env_record(env, GM_RECORD_HOLD, open->id, &open->place, &record, sizeof(record));
 }
 
 int gm_commit_name(struct gm_name *name)

@@ -50,7 +50,7 @@
  *   reserve, decay, probe
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
- *   session, estate, lease, linger, share,
+ *   session, estate, lease, hold, linger, share,
  *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
  *   core                                                       this header, and core.c
  */

@@ -10,11 +10,12 @@
 
 #include <stdlib.h>
 
-/* The chunks of a lease with these indexes, without to itself. */
+/* The chunks of a lease with these indexes, without to itself, or a view of it. */
 struct gm_grant {
 	uint64_t asked;
 	uint64_t lease;
 	uint64_t from, to;
+	bool opened;
 };
 
 void gm_grant_forget(struct gm_session *session)
@@ -25,13 +26,26 @@ void gm_grant_forget(struct gm_session *session)
 	session->indexed = false;
 }
 
-/* Writes the grants of all leases that the session made to grants (NULL: only counts them). */
+/* Writes the opens of the session to grants (NULL: only counts them). */
+static size_t grant_list_opens(const struct gm_hold *hold, struct gm_grant *grants)
+{
+	size_t n = 0;
+	for (const struct gm_open *open = hold->opens; open; open = open->next, n++)
+		if (grants)
+			grants[n] = (struct gm_grant){
+				.asked = open->asked, .lease = hold->lease_id, .opened = true};
+	return n;
+}
+
+/* Writes the grants of all leases that the session made or opened to grants (NULL: only counts
+ * them). */
 static size_t grant_list(const struct gm_session *session, struct gm_grant *grants)
 {
 	size_t n = 0;
 	for (const struct gm_hold *hold = session->holds; hold; hold = hold->hh.next) {
 		const struct gm_lease *lease = hold->lease;
 		const struct gm_chunk *before = NULL;
+		n += grant_list_opens(hold, grants ? grants + n : NULL);
 		if (lease->maker != session)
 			continue;
 		for (const struct gm_chunk *c = lease->chunks; c; before = c, c = c->next) {
@@ -69,20 +83,26 @@ static bool grant_index(struct gm_session *session)
 	return true;
 }
 
-bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease,
-	uint64_t *ret_from, uint64_t *ret_to)
+static const struct gm_grant *grant_find(struct gm_session *session, uint64_t asked, bool opened)
 {
 	/* Ids grow, so this is a new request. */
 	if (asked == 0 || asked > session->last_asked)
-		return false;
+		return NULL;
 	if (!session->indexed && !grant_index(session))
-		return false;
+		return NULL;
 
 	const struct gm_grant key = {.asked = asked};
 	const struct gm_grant *grant = session->n_grants == 0
 					       ? NULL
 					       : bsearch(&key, session->grants, session->n_grants,
 							 sizeof(key), grant_compare);
+	return grant && grant->opened == opened ? grant : NULL;
+}
+
+bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease,
+	uint64_t *ret_from, uint64_t *ret_to)
+{
+	const struct gm_grant *grant = grant_find(session, asked, false);
 	struct gm_lease *lease = grant ? gm_session_find_lease(session, grant->lease) : NULL;
 	const struct gm_chunk *chunk = lease ? gm_lease_chunk(lease, grant->from) : NULL;
 	if (!chunk || chunk->index >= grant->to)
@@ -92,4 +112,16 @@ bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm
 	*ret_from = grant->from;
 	*ret_to = grant->to;
 	return true;
+}
+
+bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease)
+{
+	const struct gm_grant *grant = grant_find(session, asked, true);
+	struct gm_lease *lease = grant ? gm_session_find_lease(session, grant->lease) : NULL;
+	const struct gm_open *open = NULL;
+	if (lease)
+		DL_SEARCH_SCALAR(gm_lease_find_hold(lease, session)->opens, open, asked, asked);
+	if (open)
+		*ret_lease = lease;
+	return open;
 }

@@ -56,7 +56,6 @@ static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, st
 	hold->lease_id = lease->id;
 	hold->lease = lease;
 	hold->session = session;
-	hold->count = 1;
 	HASH_ADD(hh, session->holds, lease_id, sizeof(hold->lease_id), hold);
 	if (!GM_TABLE_ADDED(hold))
 		return -ENOMEM;
@@ -64,15 +63,13 @@ static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, st
 	return 0;
 }
 
-/* Counts a lease that the session opened, or that it made and that has no chunks. Memory does not
- * bound the number of those. */
-static void lease_count_bare(const struct gm_session *session)
+void gm_lease_count_bare(const struct gm_session *session)
 {
 	session->estate->user->n_bare++;
 	session->core->n_bare++;
 }
 
-static void lease_uncount_bare(const struct gm_session *session)
+void gm_lease_uncount_bare(const struct gm_session *session)
 {
 	assert(session->estate->user->n_bare > 0);
 	session->estate->user->n_bare--;
@@ -83,8 +80,9 @@ int gm_lease_begin(struct gm_lease *lease)
 {
 	int r = lease_hold_add(lease, lease->maker, &lease->own);
 	if (r == 0) {
+		lease->own.count = lease->made = 1;
 		lease->core->n_leases++;
-		lease_count_bare(lease->maker);
+		gm_lease_count_bare(lease->maker);
 	}
 	return r;
 }
@@ -97,7 +95,7 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 		lease->maker->last_asked = chunks->asked;
 	struct gm_chunk *chunk;
 	if (!lease->chunks && chunks)
-		lease_uncount_bare(lease->maker);
+		gm_lease_uncount_bare(lease->maker);
 	DL_FOREACH (chunks, chunk) {
 		assert(chunk->state == GM_CHUNK_LEASED && !chunk->lease);
 		chunk->lease = lease;
@@ -126,82 +124,16 @@ struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm
 	return lease_hold_of(session, lease->id);
 }
 
-/* A session that did not hold the lease opens it. */
-static int lease_open(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
 {
 	int r = lease_hold_add(lease, session, hold);
 	if (r < 0)
 		return r;
-	lease_count_bare(session);
 
 	if (session->info.domain != lease->domain)
 		lease->across = true;
 	if (lease->across || !session->info.pooling)
 		lease->reusable = false;
-	return 0;
-}
-
-/* How often it is held changed. */
-static void lease_hold_commit(struct gm_hold *hold)
-{
-	if (hold == &hold->lease->own)
-		gm_commit_lease(hold->lease);
-	else
-		gm_commit_hold(hold);
-}
-
-int gm_lease_add_opener(
-	struct gm_lease *lease, struct gm_session *session, bool read_only, uint64_t asked)
-{
-	struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (hold) {
-		hold->count++;
-		hold->read_only = hold->read_only && read_only;
-		hold->asked = asked;
-		lease->n_opens++;
-		lease_hold_commit(hold);
-		return 0;
-	}
-
-	const struct gm_env *env = lease->device->env;
-	hold = gm_zeroed(sizeof(*hold));
-	if (!hold)
-		return -ENOMEM;
-	hold->id = env->ops.record ? env->ops.new_id(env->ctx) : 0;
-	hold->read_only = read_only;
-	hold->asked = asked;
-	hold->lease = lease;
-	hold->session = session;
-	hold->count = 1;
-	int r = gm_commit_hold(hold);
-	if (r == 0)
-		r = lease_open(lease, session, hold);
-	if (r < 0) {
-		gm_env_erase(env, &hold->place);
-		free(hold);
-		return r;
-	}
-	lease->n_opens++;
-	return 0;
-}
-
-int gm_lease_adopt_opener(struct gm_lease *lease, struct gm_session *session, uint64_t id,
-	uint32_t place, const struct gm_record_hold *record)
-{
-	struct gm_hold *hold = gm_zeroed(sizeof(*hold));
-	if (!hold)
-		return -ENOMEM;
-	hold->id = id;
-	hold->place = place;
-	hold->read_only = record->read_only;
-	hold->asked = record->request;
-	int r = lease_open(lease, session, hold);
-	if (r < 0) {
-		free(hold);
-		return r;
-	}
-	hold->count = record->count;
-	lease->n_opens += record->count;
 	return 0;
 }
 
@@ -214,7 +146,7 @@ struct gm_account *gm_lease_payer_account(const struct gm_lease *lease)
 void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
 {
 	if (!lease->chunks && lease->maker)
-		lease_uncount_bare(lease->maker);
+		gm_lease_uncount_bare(lease->maker);
 	chunk->domain = lease->domain;
 	chunk->lease = lease;
 	DL_APPEND(lease->chunks, chunk);
@@ -289,7 +221,7 @@ static bool lease_release_leaving(struct gm_lease *lease, uint64_t *slice)
 	if (lease->maker) {
 		lease_count_leaving(lease, lease->leaving);
 		if (!lease->chunks)
-			lease_count_bare(lease->maker);
+			gm_lease_count_bare(lease->maker);
 		gm_session_changed(lease->maker, lease->device);
 	}
 	return lease->leaving;
@@ -378,8 +310,11 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	struct gm_account *account = gm_lease_payer_account(lease);
 	bool made = lease->maker == session;
 
-	if (!made || !lease->chunks)
-		lease_uncount_bare(session);
+	if (made && !lease->chunks)
+		gm_lease_uncount_bare(session);
+	if (!made)
+		gm_name_reader_left(lease, hold);
+	gm_hold_end_all(hold);
 	if (made) {
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
@@ -391,10 +326,6 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	}
 	DL_DELETE(lease->holds, hold);
 	HASH_DEL(session->holds, hold);
-	if (!made)
-		gm_name_reader_left(
-			lease); /* before the record that shows that there was a reader */
-	gm_env_erase(device->env, &hold->place);
 	if (hold != &lease->own)
 		free(hold);
 	if (died)
@@ -597,16 +528,26 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 	return more;
 }
 
+bool gm_lease_has_view(
+	const struct gm_session *session, const struct gm_lease *lease, uint64_t view)
+{
+	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	return hold && gm_hold_has(hold, view);
+}
+
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
+{
+	gm_lease_return_view(session, lease, 0);
+}
+
+void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, uint64_t view)
 {
 	struct gm_device *device = lease->device;
 	struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (!hold)
+	if (!hold || !gm_hold_has(hold, view))
 		return;
 	if (hold->count > 1) {
-		hold->count--;
-		lease->n_opens--;
-		lease_hold_commit(hold);
+		gm_hold_end_one(hold, view);
 		return;
 	}
 

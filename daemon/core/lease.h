@@ -47,6 +47,8 @@ const struct gm_chunk *gm_lease_chunk_after(
  */
 bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease,
 	uint64_t *ret_from, uint64_t *ret_to);
+/* The same for an Open: the lease that it opened. */
+bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease);
 
 /*
  * Gives back some chunks of a lease that the session made, all or nothing. GPUMEM_E_NOT_FOUND: an
@@ -66,6 +68,15 @@ void gm_lease_spoil(struct gm_lease *lease);
 /* Gives back the whole lease, or the session's view of it if the session opened it. The lease ends
  * with its last holder. */
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease);
+/*
+ * A session that opened a lease several times has several views of it. Each is named by the id of the
+ * packet that opened it (gm_session_open_by()). _has_view: whether it has this one still; 0: any. A
+ * session that made the lease may mean that, so it has every view. _return_view: gives this one
+ * back, or any; does nothing if the session has no such view.
+ */
+bool gm_lease_has_view(
+	const struct gm_session *session, const struct gm_lease *lease, uint64_t view);
+void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, uint64_t view);
 /*
  * Does a part of gm_lease_return(), about a millisecond's work: if the lease would end with it,
  * releases some of the chunks. Call gm_lease_return() when this returns false: no work is left that

@@ -78,7 +78,7 @@ static void name_free(struct gm_name *name)
 	free(name);
 }
 
-void gm_name_reader_left(struct gm_lease *lease)
+void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving)
 {
 	struct gm_name *name = lease->name;
 	const struct gm_hold *hold;
@@ -86,7 +86,7 @@ void gm_name_reader_left(struct gm_lease *lease)
 	if (!name || !name->until_unread)
 		return;
 	DL_FOREACH (lease->holds, hold)
-		if (hold != &lease->own)
+		if (hold != &lease->own && hold != leaving)
 			return;
 	name_part(name);
 	name_free(name);
@@ -289,12 +289,14 @@ gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const cha
 	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
 	struct gm_lease **ret_lease)
 {
+	if (again && gm_session_find_open(session, asked, ret_lease))
+		return GPUMEM_OK; /* the name may mean another lease since */
 	const struct gm_name *name =
 		name_is_sound(text) ? name_find(session->core, uid, text) : NULL;
 
 	if (!name || !name_is_for(name, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
-	return gm_share_open(session, name->lease, name->share.read_only, asked, again, ret_lease);
+	return gm_share_open(session, name->lease, name->share.read_only, asked, ret_lease);
 }
 
 /* ---- for whoever looks */

@@ -147,7 +147,8 @@ struct gm_record_lease {
 	uint64_t next_index;
 	uint64_t user_bytes;
 	uint64_t device;
-	uint32_t made; /* how often its maker holds it */
+	uint32_t
+		made; /* how often its maker holds it, without what it opened and has a record for */
 	uint32_t transport;
 	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
 	uint64_t for_others;               /* since format 2; written only if it is not 0 */
@@ -169,14 +170,15 @@ struct gm_record_chunk {
 	uint32_t state;
 };
 
-/* A lease that a session opened. The session that made it has no such record. */
+/* A lease that a session opened. It has one for each time; older daemons wrote one for all, and none
+ * for the session that made the lease. */
 struct gm_record_hold {
 	struct gm_record head; /* the uid of the session */
 	uint32_t lease_uid, reserved;
 	uint64_t lease;
 	uint64_t session;
-	uint64_t request; /* the id of the packet that opened it last */
-	uint32_t count;
+	uint64_t request; /* the id of the packet that opened it, or of the last one */
+	uint32_t count;   /* how many packets; 1, except in an older record */
 	uint32_t read_only;
 };
 

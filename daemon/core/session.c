@@ -192,24 +192,27 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 	return gm_ledger_room(&d->ledger, &session->payer.accounts[device], gm_device_ceiling(d));
 }
 
-bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_estate_user *user = session->estate->user;
+	if (gm_leaves_enough(user->n_bare, session->core->n_bare, GM_LIMIT_BARE_LEASES))
+		return false;
+	gm_say(detail,
+		"uid %u has %llu leases that it opened or that are empty, as many as it leaves "
+		"to others; the most is %d for all; return some",
+		user->uid, (unsigned long long)user->n_bare, GM_LIMIT_BARE_LEASES);
+	return true;
+}
 
+bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
 	if (HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT) {
 		gm_say(detail,
 			"this client has %d leases, which is the most; return some, or grow one",
 			GM_LIMIT_LEASES_PER_CLIENT);
 		return true;
 	}
-	if (!gm_leaves_enough(user->n_bare, session->core->n_bare, GM_LIMIT_BARE_LEASES)) {
-		gm_say(detail,
-			"uid %u has %llu leases that it opened or that are empty, as many as it leaves "
-			"to others; the most is %d for all; return some",
-			user->uid, (unsigned long long)user->n_bare, GM_LIMIT_BARE_LEASES);
-		return true;
-	}
-	return false;
+	return gm_session_full_of_bare(session, detail);
 }
 
 bool gm_session_owner(

@@ -19,7 +19,7 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in fifteen files (session.c, estate.c, lease.c, linger.c, share.c, name.c,
+ * wait. They are one object in sixteen files (session.c, estate.c, lease.c, hold.c, linger.c, share.c, name.c,
  * request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c, commit.c and adopt.c), because each of them
  * can end the others. The modules below know nothing of it.
  */
@@ -92,6 +92,8 @@ void gm_session_unmake(struct gm_session *session);
 /* Whether the session holds as many leases as it may, with those it asked for. detail says which
  * bound that is. */
 bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
+/* Whether its user has as many opened and empty leases as it may. */
+bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
 /* For gm_quotas.owner_of. */
 bool gm_session_owner(
 	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
@@ -155,11 +157,9 @@ struct gm_hold {
 	uint64_t lease_id;
 	struct gm_lease *lease;
 	struct gm_session *session;
-	uint32_t count; /* how often the session made or opened it and did not return it */
-	bool read_only; /* it was opened for reading each time */
-	uint32_t place; /* of its record; the maker has none */
-	uint64_t id;    /* of that record */
-	uint64_t asked; /* the id of the client's packet that opened it last */
+	uint32_t count;        /* how often the session made or opened it and did not return it */
+	bool read_only;        /* it was opened for reading each time */
+	struct gm_open *opens; /* oldest first; what the session made is not among them */
 	struct gm_hold *prev, *next; /* of the lease, oldest first */
 	UT_hash_handle hh;           /* of the session */
 };
@@ -183,6 +183,7 @@ struct gm_lease {
 	struct gm_estate *estate; /* the maker's */
 	struct gm_hold *holds;
 	struct gm_hold own; /* the maker's */
+	uint32_t made;      /* of own.count: without what has a record of its own; 1 at first */
 	uint32_t n_opens;   /* by all sessions, as often as they opened it */
 	struct gm_share *shares;
 	struct gm_name *name;    /* NULL: none */
@@ -214,12 +215,11 @@ int gm_lease_begin(struct gm_lease *lease);
  * the index of the first. */
 uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes);
 struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session);
-/* One more open, by the client's packet of this id. -ENOMEM, -ENOSPC */
-int gm_lease_add_opener(
-	struct gm_lease *lease, struct gm_session *session, bool read_only, uint64_t asked);
-/* The same after a start: the record is there, and says how often. -ENOMEM */
-int gm_lease_adopt_opener(struct gm_lease *lease, struct gm_session *session, uint64_t id,
-	uint32_t place, const struct gm_record_hold *record);
+/* The session, which did not hold the lease, does from now on, with a count of 0. -ENOMEM */
+int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold);
+/* Count what memory does not bound: an open, or a lease without chunks. */
+void gm_lease_count_bare(const struct gm_session *session);
+void gm_lease_uncount_bare(const struct gm_session *session);
 /* Puts a chunk that an earlier daemon made behind those that the lease has, and charges it. */
 void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk);
 /* Who is charged for the lease. */
@@ -241,6 +241,33 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 bool gm_lease_end_some(struct gm_device *device);
 /* The session lost its connection: what it has returned and what is not released yet goes in ticks. */
 void gm_lease_hand_over(struct gm_session *session);
+
+/* ---- hold.c */
+
+/* One Open of a lease by a session. A client names it by the id of its packet. */
+struct gm_open {
+	struct gm_hold *hold;
+	uint64_t asked; /* the id of the packet; 0: not known */
+	uint32_t
+		count; /* 1; more in the record of an older daemon, where asked is the last of them */
+	bool read_only;
+	uint32_t place;              /* of its record */
+	uint64_t id;                 /* of its record */
+	struct gm_open *prev, *next; /* of the hold */
+};
+
+/* One more open, by the client's packet of this id. -ENOMEM, -ENOSPC */
+int gm_hold_open(
+	struct gm_lease *lease, struct gm_session *session, bool read_only, uint64_t asked);
+/* The same after a start: the record is there. -ENOMEM */
+int gm_hold_adopt(struct gm_lease *lease, struct gm_session *session, uint64_t id, uint32_t place,
+	const struct gm_record_hold *record);
+/* Whether the session has this view: see gm_lease_has_view(). */
+bool gm_hold_has(const struct gm_hold *hold, uint64_t view);
+/* Ends one of several views: this one, or (0) any. */
+void gm_hold_end_one(struct gm_hold *hold, uint64_t view);
+/* Ends all opens. The caller takes care of the counts of the lease. */
+void gm_hold_end_all(struct gm_hold *hold);
 
 /* ---- linger.c */
 
@@ -282,9 +309,9 @@ gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share
 /* Whether the session belongs to the audience. */
 bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lease *lease,
 	const struct gm_session *session, const gid_t *groups, size_t n_groups);
-/* Opens a lease for a session that may. asked and again are as in gm_session_open_by(). */
+/* Opens a lease for a session that may, by the client's packet of this id. */
 gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
-	uint64_t asked, bool again, struct gm_lease **ret_lease);
+	uint64_t asked, struct gm_lease **ret_lease);
 
 /* ---- name.c */
 
@@ -308,8 +335,9 @@ struct gm_name {
 /* Puts back a name that an earlier daemon had. -ENOMEM; -EEXIST: it cannot be, or is there. */
 int gm_name_adopt(
 	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_name *record);
-/* A session that attached has left the lease. */
-void gm_name_reader_left(struct gm_lease *lease);
+/* A session is about to leave a lease that it opened. If there is no other reader, the name may end with
+ * it: before the records which show that there was one. */
+void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving);
 /* Ends all names. */
 void gm_name_end_all(struct gm_core *core);
 
@@ -325,7 +353,9 @@ void gm_grant_forget(struct gm_session *session);
 int gm_commit_session(struct gm_session *session);
 int gm_commit_estate(struct gm_estate *estate);
 int gm_commit_lease(struct gm_lease *lease);
-int gm_commit_hold(struct gm_hold *hold);
+/* open->hold is not used. */
+int gm_commit_open(
+	struct gm_open *open, const struct gm_lease *lease, const struct gm_session *session);
 int gm_commit_share(struct gm_share *share);
 int gm_commit_name(struct gm_name *name);
 /* The chunk lingers from now on. */

@@ -167,30 +167,29 @@ gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token
 	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
 	struct gm_share *share;
 
+	/* The share may have ended since. */
+	if (again && gm_session_find_open(session, asked, ret_lease))
+		return GPUMEM_OK;
 	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
 	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
 		!gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
 	return gm_share_open(
-		session, share->lease, share->options.read_only, asked, again, ret_lease);
+		session, share->lease, share->options.read_only, asked, ret_lease);
 }
 
 gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
-	uint64_t asked, bool again, struct gm_lease **ret_lease)
+	uint64_t asked, struct gm_lease **ret_lease)
 {
 	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;
-	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (again && hold && hold->asked == asked) {
-		*ret_lease = lease;
-		return GPUMEM_OK;
-	}
 	if (lease->n_opens >= GM_LIMIT_OPENERS_PER_LEASE)
 		return GPUMEM_E_LIMIT;
 	char unsaid[GM_DETAIL_BYTES];
-	if (!hold && gm_session_full(session, unsaid))
+	if (gm_lease_find_hold(lease, session) ? gm_session_full_of_bare(session, unsaid)
+					       : gm_session_full(session, unsaid))
 		return GPUMEM_E_LIMIT;
-	if (gm_lease_add_opener(lease, session, read_only, asked) < 0)
+	if (gm_hold_open(lease, session, read_only, asked) < 0)
 		return GPUMEM_E_HOST_MEMORY;
 	*ret_lease = lease;
 	return GPUMEM_OK;

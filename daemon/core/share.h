@@ -33,8 +33,8 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
  * GPUMEM_E_NOT_FOUND. Opening it twice counts twice. */
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease);
-/* The same for the client's packet of this id. again: the packet may have been here before; if it
- * was the last one that opened the lease, it does not count twice. */
+/* The same for the client's packet of this id. again: the packet may have been here before, and if it
+ * opened the lease then, it does not count twice. */
 gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
 	struct gm_lease **ret_lease);

@@ -176,7 +176,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 		r = handles_emit_failure(stream, peer, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		if (r == 0 && handles->opening)
-			gm_lease_return(client->session, lease);
+			gm_lease_return_view(client->session, lease, stream->id);
 	}
 	return r;
 }

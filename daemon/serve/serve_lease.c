@@ -284,6 +284,7 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 struct serve_returning {
 	struct gm_answer head;
 	uint64_t lease;
+	uint64_t view; /* of a whole lease: which one of several; 0: any */
 };
 
 /* These release one part of the chunks on each turn of the client's user. There is no packet before
@@ -313,14 +314,15 @@ static int serve_return_next(struct gm_stream *stream, struct gm_peer *peer)
 		return 1;
 	int r = gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
 	if (r == 0 && lease)
-		gm_lease_return(client->session, lease);
+		gm_lease_return_view(client->session, lease, returning->view);
 	return r;
 }
 
 /* Begins an answer that returns the lease, or some of it. Returns false if there is no memory to do it
  * in parts. */
 static bool serve_start_return(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
-	const struct gm_lease *lease, int (*next)(struct gm_stream *stream, struct gm_peer *peer))
+	const struct gm_lease *lease, uint64_t view,
+	int (*next)(struct gm_stream *stream, struct gm_peer *peer))
 {
 	struct serve_returning *returning =
 		gm_answer_new(serve, peer, id, next, sizeof(*returning));
@@ -330,26 +332,32 @@ static bool serve_start_return(struct gm_serve *serve, struct gm_peer *peer, uin
 
 	gm_lease_info(lease, gm_serve_session_of(peer), &info);
 	returning->lease = info.id;
+	returning->view = view;
 	gm_peer_start(peer, &returning->head.stream);
 	return true;
 }
 
-static void serve_return_lease(
-	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, struct gm_lease *lease)
+static void serve_return_lease(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	struct gm_lease *lease, uint64_t view)
 {
 	struct gm_session *session = gm_serve_session_of(peer);
 
-	if (gm_lease_return_some(session, lease) &&
-		serve_start_return(serve, peer, id, lease, serve_return_next))
+	if (!gm_lease_has_view(session, lease, view)) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND,
+			"this client has returned this view of the lease already");
 		return;
-	gm_lease_return(session, lease);
+	}
+	if (gm_lease_return_some(session, lease) &&
+		serve_start_return(serve, peer, id, lease, view, serve_return_next))
+		return;
+	gm_lease_return_view(session, lease, view);
 	gm_peer_send_done(peer, id);
 }
 
 static void serve_return_rest(
 	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, struct gm_lease *lease)
 {
-	if (serve_start_return(serve, peer, id, lease, serve_return_more))
+	if (serve_start_return(serve, peer, id, lease, 0, serve_return_more))
 		return;
 	while (gm_lease_return_more(gm_serve_session_of(peer), lease))
 		;
@@ -364,7 +372,7 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	if (!lease)
 		return;
 	if (what->n_chunks == 0) {
-		serve_return_lease(serve, peer, packet->id, lease);
+		serve_return_lease(serve, peer, packet->id, lease, what->view);
 		return;
 	}
 

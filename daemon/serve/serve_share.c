@@ -67,7 +67,7 @@ static void share_answer_opened(struct gm_serve *serve, struct gm_peer *peer, ui
 
 	gm_lease_info(lease, session, &info);
 	if (!gm_serve_send_handles(serve, peer, id, info.id, 0, UINT64_MAX, true)) {
-		gm_lease_return(session, lease);
+		gm_lease_return_view(session, lease, id);
 		gm_serve_fail_memory(peer, id);
 	}
 }

@@ -352,6 +352,65 @@ START_TEST(a_shared_token_opens_its_lease_after_a_restart)
 }
 END_TEST
 
+static gpumem_status return_view(struct gm_raw *raw, uint64_t lease, uint64_t view)
+{
+	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
+	body.lease = lease;
+	body.view = view;
+	return gm_raw_call(raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body));
+}
+
+#define OPENS 3
+
+START_TEST(every_open_and_return_may_be_repeated_after_a_kill)
+{
+	struct gm_daemon daemon;
+	struct gm_raw maker, opener;
+	struct gm_raw_lease lease, opened;
+	uint8_t token[GM_TOKEN_BYTES];
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_join(&maker, &daemon);
+	gm_raw_join(&opener, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false,
+			      token),
+		GPUMEM_OK);
+
+	/* Three opens whose answers the client does not see. */
+	uint64_t first = opener.next_id;
+	for (int round = 0; round < 2; round++) {
+		opener.next_id = first;
+		for (int i = 0; i < OPENS; i++) {
+			GM_REQUIRE_EQ(gm_raw_open(&opener, token, &opened), GPUMEM_OK);
+			GM_REQUIRE_EQ(opened.id, lease.id);
+			gm_raw_lease_clear(&opened);
+		}
+		restart(&daemon, KILL);
+		resume(&opener, &daemon);
+	}
+
+	/* A return whose answer was lost is repeated, and takes no other view with it. */
+	opener.next_id = first + OPENS;
+	GM_REQUIRE_EQ(return_view(&opener, lease.id, first), GPUMEM_OK);
+	restart(&daemon, KILL);
+	resume(&opener, &daemon);
+	opener.next_id = first + OPENS + 1;
+	GM_REQUIRE_EQ(return_view(&opener, lease.id, first), GPUMEM_E_NOT_FOUND);
+	for (int i = 1; i < OPENS; i++)
+		GM_REQUIRE_EQ(return_view(&opener, lease.id, first + (uint64_t)i), GPUMEM_OK);
+	GM_REQUIRE_EQ(return_view(&opener, lease.id, first + 1), GPUMEM_E_NOT_FOUND);
+
+	resume(&maker, &daemon);
+	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &lease), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).leases, 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).leased, 0);
+	gm_raw_close(&maker);
+	gm_raw_close(&opener);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 START_TEST(a_limit_set_at_run_time_is_still_set)
 {
 	struct gm_scene scene;
@@ -424,6 +483,7 @@ int main(void)
 	tcase_add_test(tc, a_session_belongs_to_its_process_after_a_restart_too);
 	tcase_add_test(tc, what_is_held_counts_against_limits_and_the_device_after_a_restart);
 	tcase_add_test(tc, a_shared_token_opens_its_lease_after_a_restart);
+	tcase_add_test(tc, every_open_and_return_may_be_repeated_after_a_kill);
 	tcase_add_test(tc, a_limit_set_at_run_time_is_still_set);
 	tcase_add_test(tc, memory_that_is_gone_is_gone_from_the_keeper);
 	tcase_add_test(tc, pooled_memory_is_gone_after_a_kill);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/core/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 
@@ -212,6 +213,126 @@ START_TEST(a_repeated_request_is_found_with_what_it_brought)
 	ck_assert(gm_session_find_grant(s, 8, &found, &from, &to));
 	gm_lease_return(s, found);
 	ck_assert(!gm_session_find_grant(s, 8, &found, &from, &to));
+}
+END_TEST
+
+/* A token of a lease of another user's session, for uid 100. */
+static void share_with_us(uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 100};
+	uint8_t others[GM_TOKEN_BYTES];
+	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
+	struct gm_lease *lease = ask(other, NULL, 6 * MiB, 1, GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_share(other, lease, &options, ret_token), GPUMEM_OK);
+}
+
+static struct gm_lease *open_again(const uint8_t share[GM_TOKEN_BYTES], uint64_t asked, bool again)
+{
+	struct gm_lease *lease;
+	ck_assert_int_eq(gm_session_open_by(s, share, NULL, 0, asked, again, &lease), GPUMEM_OK);
+	return lease;
+}
+
+START_TEST(every_repeated_open_is_known)
+{
+	uint8_t share[GM_TOKEN_BYTES];
+	uint64_t id = gm_session_id(s);
+	struct gm_lease *lease, *none;
+	uint64_t from, to;
+	share_with_us(share);
+	for (uint64_t asked = 1; asked <= 3; asked++)
+		lease = open_again(share, asked, false);
+
+	for (int round = 0; round < 2; round++) {
+		restart();
+		s = back(id, token);
+		memcpy(token, next, sizeof(token));
+		for (uint64_t asked = 1; asked <= 3; asked++)
+			lease = open_again(share, asked, true);
+		ck_assert_uint_eq(lease->n_opens, 3);
+		ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_HOLD), 3);
+		/* An Open is no Lease. */
+		ck_assert(!gm_session_find_grant(s, 2, &none, &from, &to));
+	}
+
+	/* Even if the share has ended, but not once it was returned. */
+	gm_lease_unshare(lease->maker, lease);
+	open_again(share, 2, true);
+	gm_lease_return_view(s, lease, 2);
+	ck_assert_int_eq(gm_session_open_by(s, share, NULL, 0, 2, true, &none), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(lease->n_opens, 2);
+}
+END_TEST
+
+START_TEST(a_view_ends_once_however_often_its_return_is_repeated)
+{
+	uint8_t share[GM_TOKEN_BYTES];
+	uint64_t id = gm_session_id(s), lease_id;
+	struct gm_lease *lease;
+	share_with_us(share);
+	open_again(share, 1, false);
+	lease = open_again(share, 2, false);
+	lease_id = lease->id;
+
+	/* The daemon dies after it has carried the return out, and before it answers. */
+	gm_lease_return_view(s, lease, 1);
+	restart();
+	s = back(id, token);
+	lease = gm_session_find_lease(s, lease_id);
+	ck_assert(!gm_lease_has_view(s, lease, 1));
+	gm_lease_return_view(s, lease, 1);
+	ck_assert_ptr_eq(gm_session_find_lease(s, lease_id), lease);
+	ck_assert_uint_eq(lease->n_opens, 1);
+	/* Clients that do not name the view return any. */
+	gm_lease_return(s, lease);
+	ck_assert_ptr_null(gm_session_find_lease(s, lease_id));
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_HOLD), 0);
+}
+END_TEST
+
+START_TEST(a_maker_may_open_its_own_lease)
+{
+	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	struct gm_lease *lease = ask(s, NULL, 6 * MiB, 1, GPUMEM_OK);
+	uint64_t id = gm_session_id(s), lease_id = lease->id;
+	uint8_t share[GM_TOKEN_BYTES];
+	ck_assert_int_eq(gm_lease_share(s, lease, &options, share), GPUMEM_OK);
+	open_again(share, 2, false);
+	open_again(share, 3, false);
+	restart();
+	s = back(id, token);
+	lease = gm_session_find_lease(s, lease_id);
+	ck_assert_uint_eq(lease->own.count, 3);
+	open_again(share, 2, true);
+	gm_lease_return_view(s, lease, 3);
+	ck_assert_uint_eq(lease->own.count, 2);
+	/* In any order, and whatever it means. */
+	gm_lease_return(s, lease);
+	gm_lease_return_view(s, lease, 2);
+	ck_assert_ptr_null(gm_session_find_lease(s, lease_id));
+	ck_assert_uint_eq(gm_session_held(s, 0), 0);
+}
+END_TEST
+
+START_TEST(an_older_daemons_record_counts_several_opens)
+{
+	uint8_t share[GM_TOKEN_BYTES];
+	uint64_t id = gm_session_id(s);
+	struct gm_lease *lease;
+	share_with_us(share);
+	open_again(share, 4, false);
+	struct gm_record_hold *hold = (void *)fake_ledger_find(&ledger, GM_RECORD_HOLD, 0)->bytes;
+	hold->count = 3;
+	restart();
+	s = back(id, token);
+	lease = open_again(share, 4, true);
+	ck_assert_uint_eq(lease->n_opens, 3);
+	/* Of the others it is not known which packets they were. */
+	gm_lease_return_view(s, lease, 2);
+	ck_assert_uint_eq(lease->n_opens, 2);
+	gm_lease_return_view(s, lease, 4);
+	gm_lease_return_view(s, lease, 3);
+	ck_assert_uint_eq(gm_session_lease_count(s), 0);
 }
 END_TEST
 
@@ -474,6 +595,10 @@ int main(void)
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);
 	tcase_add_test(tcase, lingering_memory_stays_charged_until_it_is_gone);
 	tcase_add_test(tcase, a_repeated_request_is_found_with_what_it_brought);
+	tcase_add_test(tcase, every_repeated_open_is_known);
+	tcase_add_test(tcase, a_view_ends_once_however_often_its_return_is_repeated);
+	tcase_add_test(tcase, a_maker_may_open_its_own_lease);
+	tcase_add_test(tcase, an_older_daemons_record_counts_several_opens);
 	tcase_add_test(
 		tcase, a_request_that_was_never_answered_is_granted_as_a_whole_or_not_at_all);
 	tcase_add_test(tcase, a_full_ledger_refuses_and_leaves_nothing);

@@ -354,12 +354,15 @@ static void books_add_lease(struct fake_books *books, const struct gm_lease *lea
 			c->id, lease->id, c->index, c->bytes, c->device, c->uid, c->asked);
 	}
 	ck_assert_uint_eq(bytes, lease->bytes);
-	for (const struct gm_hold *h = lease->holds; h; h = h->next)
-		if (h != &lease->own)
+	for (const struct gm_hold *h = lease->holds; h; h = h->next) {
+		uint32_t count = h == &lease->own ? lease->made : 0;
+		for (const struct gm_open *o = h->opens; o; count += o->count, o = o->next)
 			snprintf(books_add(books), LINE,
 				"hold %" PRIu64 " by %" PRIu64 " count %u%s asked %" PRIu64,
-				lease->id, h->session->payer.id, h->count,
-				h->read_only ? " read-only" : "", h->asked);
+				lease->id, h->session->payer.id, o->count,
+				o->read_only ? " read-only" : "", o->asked);
+		ck_assert_uint_eq(count, h->count);
+	}
 	for (const struct gm_share *s = lease->shares; s; s = s->next)
 		snprintf(books_add(books), LINE,
 			"share %" PRIx64 "%" PRIx64 " of %" PRIu64 " for %d %u%s", s->hash.h[0],
