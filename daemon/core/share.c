@@ -174,8 +174,7 @@ gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token
 	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
 		!gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
-	return gm_share_open(
-		session, share->lease, share->options.read_only, asked, ret_lease);
+	return gm_share_open(session, share->lease, share->options.read_only, asked, ret_lease);
 }
 
 gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,

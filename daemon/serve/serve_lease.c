@@ -376,8 +376,8 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 		return;
 	}
 
-	gpumem_status status =
-		gm_lease_return_chunks(gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
+	gpumem_status status = gm_lease_return_chunks(
+		gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
 	if (status == GPUMEM_OK && gm_lease_is_leaving(lease)) {
 		serve_return_rest(serve, peer, packet->id, lease);
 		return;
