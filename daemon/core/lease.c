@@ -20,6 +20,11 @@
 
 /* ---- life */
 
+static bool lease_is_kept(const struct gm_lease *lease)
+{
+	return lease->holds || lease->name;
+}
+
 struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_session *maker,
 	struct gm_estate *estate, struct gm_device *device, enum gm_transport transport,
 	const char *tag)
@@ -268,15 +273,13 @@ void gm_lease_end_unheld(struct gm_lease *lease)
 void gm_lease_settle(struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;
-	if (lease->holds || lease->name)
+	if (lease_is_kept(lease))
 		return;
 
 	uint64_t slice = GM_LEASE_SLICE;
 	lease->core->n_leases--;
-	if (!lease_end(lease, gm_lease_payer_account(lease), &slice)) {
-		DL_APPEND(device->ending, lease);
-		gm_env_need_tick(device->env, 0);
-	}
+	if (!lease_end(lease, gm_lease_payer_account(lease), &slice))
+		lease_end_in_ticks(lease);
 	gm_reserve_settle(device);
 }
 
@@ -291,7 +294,7 @@ bool gm_lease_end_some(struct gm_device *device)
 		DL_DELETE(device->ending, lease);
 		lease->ending = false;
 		bool more;
-		if (lease->holds)
+		if (lease_is_kept(lease))
 			more = lease_release_leaving(lease, &slice);
 		else
 			more = !lease_end(lease, gm_estate_account(lease->estate, device), &slice);
@@ -331,7 +334,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	if (died)
 		lease->reusable = false;
 
-	if (!lease->holds && !lease->name) {
+	if (!lease_is_kept(lease)) {
 		lease->core->n_leases--;
 		if (lease->ending)
 			DL_DELETE(device->ending, lease);
@@ -344,7 +347,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 			&device->ledger, account, gm_lease_payer_account(lease), lease->bytes);
 		gm_commit_lease(lease);
 	}
-	if (lease && (!lease->holds || lease->leaving))
+	if (lease && (!lease_is_kept(lease) || lease->leaving))
 		lease_end_in_ticks(lease);
 	if (made)
 		gm_session_changed(session, device);

@@ -147,6 +147,9 @@ static gpumem_status name_check(const struct gm_session *session, const struct g
 			GM_LIMIT_NAME_BYTES);
 	if (!lease->chunks)
 		return gm_refuse(GPUMEM_E_INVALID, detail, "the lease has no memory");
+	if (lease->leaving)
+		return gm_refuse(
+			GPUMEM_E_BUSY, detail, "a part of the lease is being returned; try again");
 	if (lease->transport == GM_TRANSPORT_IPC)
 		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"memory of the ipc transport ends with the daemon, so it cannot be "
