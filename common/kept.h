@@ -52,12 +52,12 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events. */
-	GM_KEPT_SESSIONS = 3200 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 +
+	GM_KEPT_SESSIONS = 3840 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 +
 			   GM_LIMIT_EVENT_SOCKET_BYTES + 4096 + 5 * GM_KEPT_KERNEL,
 	GM_KEPT_BARE_LEASES = 416,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
-	GM_KEPT_ESTATES = 3200 + 2048 + 256,
+	GM_KEPT_ESTATES = 3840 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,

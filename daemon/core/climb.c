@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <utlist.h>
+
 #include "common/arith.h"
 #include "common/units.h"
 #include "daemon/core/ladder_private.h"
@@ -96,8 +98,9 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	if (!rising || !env->ops.reclaim)
 		return;
 	/* A client that says it has nothing is told as well, but it owes nothing. */
-	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
-		const struct gm_account *account = &p->accounts[device->number];
+	const struct gm_account *account;
+	DL_FOREACH (device->ledger.holders, account) {
+		const struct gm_payer *p = account->payer;
 		if (p->ending || p->quarantined || account->asked.owing ||
 			account->held == account->admitted)
 			continue;

@@ -72,7 +72,7 @@ static void deadlock_add(struct gm_standstill *group, const struct gm_account *a
 	group->since_ns = gm_max(group->since_ns, account->endless_ns);
 }
 
-/* Looks at every account once, and fills in each group that a request waits for. */
+/* Looks at every account that holds something once, and fills in each group that a request waits for. */
 static void deadlock_survey(struct gm_device *device)
 {
 	const struct gm_request *r;
@@ -80,10 +80,8 @@ static void deadlock_survey(struct gm_device *device)
 	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r))
 		deadlock_clear(deadlock_group_of(device, r));
 
-	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
-		const struct gm_account *account = &p->accounts[device->number];
-		if (account->held == 0)
-			continue;
+	const struct gm_account *account;
+	DL_FOREACH (device->ledger.holders, account) {
 		deadlock_add(&device->queue.still, account);
 		for (unsigned i = 0; i < account->n_tallies; i++)
 			deadlock_add(&account->tallies[i]->still, account);

@@ -74,11 +74,13 @@ struct gm_ladder_run {
 /* Kept by ladder.c and climb.c. */
 struct gm_ladder {
 	struct gm_ladder_run runs[GM_TRIGGERS];
-	enum gm_level level; /* the level that was acted on last */
-	unsigned stage;      /* at critical: the next rung to climb */
-	uint64_t next_ns;    /* the pressure ladder's next action; UINT64_MAX: none */
-	uint64_t victim;     /* id of the payer that is being terminated; 0: none */
-	bool powerless;      /* terminate() has failed since the level became critical */
+	enum gm_level level;      /* the level that was acted on last */
+	unsigned stage;           /* at critical: the next rung to climb */
+	uint64_t next_ns;         /* the pressure ladder's next action; UINT64_MAX: none */
+	uint64_t victim;          /* id of the payer that is being terminated; 0: none */
+	bool powerless;           /* terminate() has failed since the level became critical */
+	uint64_t steps;           /* since the start: how often a plan considered a client */
+	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
 };
 
 /* The requests of one uid that wait for the device. Kept by line.c, and by turn.c, queue.c and

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <utlist.h>
+
 #include "common/arith.h"
 #include "common/units.h"
 
@@ -115,22 +117,33 @@ static bool ladder_claims(
 	return said->cached > 0 || said->evictable > 0;
 }
 
-/* What the client says, by a look of not long ago if there was one. Every request that does
- * not fit needs this of every client. */
-static const struct gm_said *ladder_use_of(const struct gm_device *device, struct gm_payer *payer)
+/* What the client says, by a look of not long ago if there was one, or if no more looks are left.
+ * Every request that does not fit needs this of every client. */
+static const struct gm_said *ladder_use_of(
+	struct gm_device *device, struct gm_account *account, uint32_t *looks)
 {
-	struct gm_account *account = &payer->accounts[device->number];
-	const struct gm_said *said = &account->said;
-	bool fresh = gm_device_now(device) < said->until_ns &&
-		     said->held == account->held - account->admitted;
-	return fresh ? said : ladder_look(device, payer->session, account);
+	struct gm_said *said = &account->said;
+	uint64_t held = account->held - account->admitted;
+	if (gm_device_now(device) < said->until_ns && said->held == held)
+		return said;
+	if (*looks == 0) {
+		said->cached = gm_min(said->cached, held);
+		said->evictable = gm_min(said->evictable, held - said->cached);
+		return said;
+	}
+
+	/* The others come first next time. */
+	--*looks;
+	DL_DELETE(device->ledger.holders, account);
+	DL_APPEND(device->ledger.holders, account);
+	return ladder_look(device, account->payer->session, account);
 }
 
 /* What the client could give on this rung; 0: there is nothing to ask it for. */
-static uint64_t ladder_offer_of(const struct gm_device *device, struct gm_payer *payer,
-	enum gm_rung rung, bool self, bool *ret_claimed)
+static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *account,
+	enum gm_rung rung, bool self, uint32_t *looks, bool *ret_claimed)
 {
-	const struct gm_said *said = ladder_use_of(device, payer);
+	const struct gm_said *said = ladder_use_of(device, account, looks);
 
 	*ret_claimed = !said->rough;
 	switch (rung) {
@@ -141,17 +154,17 @@ static uint64_t ladder_offer_of(const struct gm_device *device, struct gm_payer 
 	case GM_RUNG_UNUSED:
 		/* The client that asks knows what it does not use, and has tried that already. */
 		*ret_claimed = said->cached > 0 && !said->rough;
-		return self ? said->cached : said->held;
+		return self ? said->cached : account->held - account->admitted;
 	default:
 		return 0;
 	}
 }
 
 /* Whether the client can be asked now, for this trigger. */
-static bool ladder_may_ask(const struct gm_device *device, const struct gm_payer *payer,
-	const struct gm_tally *tally, enum gm_trigger trigger, uint64_t now)
+static bool ladder_may_ask(const struct gm_account *account, const struct gm_tally *tally,
+	enum gm_trigger trigger, uint64_t now)
 {
-	const struct gm_account *account = &payer->accounts[device->number];
+	const struct gm_payer *payer = account->payer;
 	const struct gm_asked *asked = &account->asked;
 	if (payer->ending || payer->quarantined || account->held == account->admitted)
 		return false;
@@ -177,26 +190,33 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	/* Memory that one owner holds within its guarantee cannot help another owner's request. */
 	const struct gm_tally *own = self ? self->guaranteed : NULL;
 	bool guarded = plan->trigger == GM_TRIGGER_REQUEST && !tally;
-	if (!env->ops.reclaim || bytes == 0 || !env->payers)
+	uint32_t looks = plan->trigger == GM_TRIGGER_MANUAL ? UINT32_MAX : GM_LADDER_LOOKS;
+	uint32_t holders = device->ledger.n_holders;
+	if (!env->ops.reclaim || bytes == 0 || holders == 0)
 		return 0;
 
-	struct ladder_candidate *list = malloc(HASH_COUNT(env->payers) * sizeof(*list));
+	struct ladder_candidate *list = malloc(holders * sizeof(*list));
 	size_t n = 0;
 	if (!list)
 		return -ENOMEM;
 
-	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
-		struct gm_account *account = &p->accounts[device->number];
-		if (!ladder_may_ask(device, p, tally, plan->trigger, now))
+	/* An account goes to the end of the list when it is looked at, so that each comes once. */
+	struct gm_account *next = device->ledger.holders;
+	while (holders-- > 0) {
+		struct gm_account *account = next;
+		next = account->next;
+		device->ladder.steps++;
+		if (!ladder_may_ask(account, tally, plan->trigger, now))
 			continue;
-		struct ladder_candidate c = {.id = p->id,
+		struct ladder_candidate c = {.id = account->payer->id,
 			.self = account == self,
 			.step = {.rung = rung,
-				.session = p->session,
+				.session = account->payer->session,
 				.account = account,
 				.held = account->held - account->admitted,
 				.priority = account->priority}};
-		c.step.bytes = ladder_offer_of(device, p, rung, c.self, &c.step.claimed);
+		c.step.bytes =
+			ladder_offer_of(device, account, rung, c.self, &looks, &c.step.claimed);
 		if (c.step.bytes == 0)
 			continue;
 		if (account->guaranteed)
@@ -224,21 +244,26 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	return r;
 }
 
-uint64_t gm_ladder_claimed(
-	const struct gm_device *device, const struct gm_payer *self, bool with_own)
+uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own)
 {
 	const struct gm_tally *own = self->accounts[device->number].guaranteed;
+	uint32_t looks = GM_LADDER_LOOKS, holders = device->ledger.n_holders;
 	uint64_t sum = 0;
-	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next)
-		if (p->accounts[device->number].guaranteed)
-			p->accounts[device->number].guaranteed->planned = 0;
+	struct gm_account *next;
+	DL_FOREACH (device->ledger.holders, next)
+		if (next->guaranteed)
+			next->guaranteed->planned = 0;
 
-	for (struct gm_payer *p = device->env->payers; p; p = p->hh.next) {
-		const struct gm_account *account = &p->accounts[device->number];
+	next = device->ledger.holders;
+	while (holders-- > 0) {
+		struct gm_account *account = next;
+		const struct gm_payer *p = account->payer;
+		next = account->next;
+		device->ladder.steps++;
 		if (p->ending || p->quarantined || (p->uid == self->uid && !with_own) ||
 			account->asked.ignored > 0 || account->held == account->admitted)
 			continue;
-		const struct gm_said *said = ladder_use_of(device, p);
+		const struct gm_said *said = ladder_use_of(device, account, &looks);
 		struct gm_tally *kept = account->guaranteed;
 		uint64_t cached = said->cached;
 		if (kept && kept != own) {
@@ -305,6 +330,7 @@ static void ladder_settle_account(struct gm_device *device, struct gm_account *a
 	run->owed -= account->asked.bytes;
 	account->asked.owing = false;
 	account->asked.bytes = 0;
+	DL_DELETE2(device->ladder.owing, account, owing_prev, owing_next);
 	device->env->woken = true; /* it may have been the last one of the run */
 }
 
@@ -317,6 +343,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 
 	ladder_settle_account(device, account);
 	account->asked.owing = true;
+	DL_APPEND2(device->ladder.owing, account, owing_prev, owing_next);
 	/* The plan may rest on an older look. A client that has used its memory since must not be
 	 * blamed for it. */
 	account->asked.claimed = step->claimed && ladder_claims(device, step->session, account);
@@ -415,22 +442,21 @@ void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
 
 /* Of what the client owes, what it could have returned: it says that it still caches that much. It
  * may have used the rest since, or the rest never could come back. */
-static uint64_t ladder_kept_back(const struct gm_device *device, struct gm_payer *payer)
+static uint64_t ladder_kept_back(const struct gm_device *device, struct gm_account *account)
 {
-	struct gm_account *account = &payer->accounts[device->number];
 	const struct gm_asked *asked = &account->asked;
 	if (!asked->owing || !asked->claimed)
 		return 0;
-	const struct gm_said *said = ladder_look(device, payer->session, account);
+	const struct gm_said *said = ladder_look(device, account->payer->session, account);
 	return said->rough ? 0 : gm_min(asked->bytes, said->cached);
 }
 
-static void ladder_give_up_on(struct gm_device *device, struct gm_payer *payer)
+static void ladder_give_up_on(struct gm_device *device, struct gm_account *account)
 {
-	struct gm_account *account = &payer->accounts[device->number];
+	const struct gm_payer *payer = account->payer;
 	struct gm_asked *asked = &account->asked;
 	uint64_t came = asked->wanted - asked->bytes;
-	uint64_t kept = ladder_kept_back(device, payer);
+	uint64_t kept = ladder_kept_back(device, account);
 	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
 	bool claimed = asked->claimed;
 
@@ -474,9 +500,9 @@ static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigg
 		return sum >= run->need;
 
 	/* If all there is was wanted, it came if no client still caches what it owes. */
-	for (struct gm_payer *p = run->owing ? device->env->payers : NULL; p; p = p->hh.next)
-		if (p->accounts[device->number].asked.trigger == trigger &&
-			ladder_kept_back(device, p) > 0)
+	struct gm_account *account;
+	DL_FOREACH2 (device->ladder.owing, account, owing_next)
+		if (account->asked.trigger == trigger && ladder_kept_back(device, account) > 0)
 			return false;
 	return true;
 }
@@ -485,11 +511,10 @@ static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	bool ok = ladder_reached(device, trigger);
-	for (struct gm_payer *p = run->owing ? device->env->payers : NULL; p; p = p->hh.next) {
-		const struct gm_asked *asked = &p->accounts[device->number].asked;
-		if (asked->owing && asked->trigger == trigger)
-			ladder_give_up_on(device, p);
-	}
+	struct gm_account *account, *next;
+	DL_FOREACH_SAFE2 (device->ladder.owing, account, next, owing_next)
+		if (account->asked.trigger == trigger)
+			ladder_give_up_on(device, account);
 
 	assert(run->owing == 0 && run->owed == 0);
 	run->active = false;

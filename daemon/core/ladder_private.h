@@ -10,6 +10,9 @@
 /* What a client said is used for so long, or until what it holds changes. Before a client is asked,
  * and when its deadline has passed, core looks again. */
 #define GM_LADDER_SAID_NS UINT64_C(50000000)
+/* A plan looks at so many clients at most, those it has not looked at for longest: each look is a
+ * system call. Of the others, what they said before counts. Only a cleanup by hand looks at all. */
+#define GM_LADDER_LOOKS 256
 
 void gm_ladder_init(struct gm_ladder *ladder);
 
@@ -44,8 +47,7 @@ uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 /* The bytes that clients say they could return and that would help self. with_own: also the clients
  * of its own user. A client that let its last deadline pass is not believed, nor is one that cannot
  * tell. */
-uint64_t gm_ladder_claimed(
-	const struct gm_device *device, const struct gm_payer *self, bool with_own);
+uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own);
 /* The bytes that clients were asked for by this trigger and still owe. */
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
 /* Whether clients still have time to return what they were asked for. */

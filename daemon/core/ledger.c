@@ -13,6 +13,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include <utlist.h>
+
 static void ledger_check(const struct gm_ledger *ledger, const struct gm_account *account)
 {
 	assert(gm_ledger_charged(ledger) == ledger->held);
@@ -44,8 +46,22 @@ static void ledger_count(struct gm_ledger *ledger, struct gm_tally *tally, uint6
 	ledger->unmet += gm_tally_unmet(tally);
 }
 
+static void ledger_begin_holding(struct gm_ledger *ledger, struct gm_account *account)
+{
+	DL_APPEND(ledger->holders, account);
+	ledger->n_holders++;
+}
+
+static void ledger_end_holding(struct gm_ledger *ledger, struct gm_account *account)
+{
+	DL_DELETE(ledger->holders, account);
+	ledger->n_holders--;
+}
+
 static void ledger_charge(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
+	if (account->held == 0 && bytes > 0)
+		ledger_begin_holding(ledger, account);
 	ledger_put(&ledger->held, bytes);
 	ledger_put(&account->held, bytes);
 	for (unsigned i = 0; i < account->n_tallies; i++)
@@ -56,6 +72,8 @@ static void ledger_uncharge(struct gm_ledger *ledger, struct gm_account *account
 {
 	ledger_take(&account->held, bytes);
 	ledger_take(&ledger->held, bytes);
+	if (account->held == 0 && bytes > 0)
+		ledger_end_holding(ledger, account);
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		assert(account->tallies[i]->held >= bytes);
 		ledger_count(ledger, account->tallies[i], account->tallies[i]->held - bytes);
@@ -92,7 +110,7 @@ void gm_ledger_init(struct gm_ledger *ledger, uint64_t total)
 
 void gm_ledger_deinit(struct gm_ledger *ledger)
 {
-	assert(gm_ledger_charged(ledger) == 0 && ledger->held == 0);
+	assert(gm_ledger_charged(ledger) == 0 && ledger->held == 0 && !ledger->holders);
 	assert(ledger->pooled == 0 && ledger->unclaimed == 0 && ledger->doomed == 0);
 }
 

@@ -31,8 +31,13 @@ struct gm_ledger {
 	uint64_t held; /* of all accounts */
 	uint64_t unmet;
 	uint64_t peak_charged;
+	/* The accounts that hold something, so that nobody pays for those that do not. The client that
+	 * core has not looked at for longest is first (ladder.c). */
+	struct gm_account *holders;
+	uint32_t n_holders;
 };
 
+struct gm_payer;
 struct gm_quota;
 
 /* Whether a group of accounts still moves: those of a device, or of one owner on it. Kept by
@@ -95,6 +100,9 @@ struct gm_account {
 	uint64_t endless_ns;
 	struct gm_asked asked;
 	struct gm_said said;
+	struct gm_payer *payer;                     /* whose it is */
+	struct gm_account *prev, *next;             /* of gm_ledger.holders */
+	struct gm_account *owing_prev, *owing_next; /* of gm_ladder.owing */
 };
 
 /* Whether what the account is charged counts for this owner. */

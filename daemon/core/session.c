@@ -80,6 +80,8 @@ struct gm_session *gm_session_make(
 	payer->uid = info->uid;
 	payer->pid = info->pid;
 	payer->estate = payer->quarantined = estate;
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		payer->accounts[d].payer = payer;
 	session->fds = gm_fds_user_get(env, info->uid);
 	if (!session->fds || session_copy_names(session, info) < 0) {
 		session_free(session);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gm_core_cleanup() and its dry run: the plan, what is done of it, and what is refused. */
 #include "daemon/core/ladder.h"
+#include "daemon/core/ladder_private.h"
+#include "daemon/core/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/core/fake_core.h"
@@ -206,6 +208,63 @@ START_TEST(many_requests_that_do_not_fit_look_at_each_client_once_in_a_while)
 }
 END_TEST
 
+#define IDLE 2000
+
+/* How many clients plans considered since the last call. */
+static uint64_t plan_steps(void)
+{
+	static uint64_t before;
+	uint64_t now = fake.core->devices[d].ladder.steps, n = now - before;
+	before = now;
+	return n;
+}
+
+START_TEST(clients_that_hold_nothing_cost_a_plan_nothing)
+{
+	no_levels();
+	struct fake_request q;
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, b, d, 40 * GiB);
+	fake_says(&fake, a, d, GiB, 0);
+	for (int i = 0; i < IDLE; i++)
+		fake_session(&fake, 5, 5);
+	plan_steps();
+	fake_ask(&fake, &q, c, d, 30 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_ge(plan_steps(), 2);
+	fake_pass(&fake, SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	/* None of them was considered, however often clients were asked. */
+	plan_steps();
+	fake_ask(&fake, &q, c, d, 30 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_le(plan_steps(), 16);
+	fake_pass(&fake, SECOND);
+}
+END_TEST
+
+START_TEST(a_plan_looks_at_a_bounded_number_of_clients)
+{
+	no_levels();
+	static struct gm_session *holders[IDLE];
+	static struct fake_request q;
+	for (int i = 0; i < IDLE; i++) {
+		holders[i] = fake_session(&fake, 5, 5);
+		fake_lease(&fake, holders[i], d, 2 * MiB);
+	}
+	page_looks();
+	/* In time each of them is looked at. */
+	for (int i = 0; i < IDLE / GM_LADDER_LOOKS + 1; i++) {
+		fake_ask(&fake, &q, c, d, 99 * GiB, GM_TRANSPORT_AUTO);
+		uint64_t looks = page_looks();
+		ck_assert_uint_le(looks, 4 * GM_LADDER_LOOKS);
+		fake_pass(&fake, 100 * SECOND);
+		ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+		page_looks();
+	}
+	for (int i = 0; i < IDLE; i++)
+		ck_assert_uint_gt(holders[i]->payer.accounts[d].said.until_ns, 0);
+}
+END_TEST
+
 START_TEST(a_client_that_used_its_memory_between_a_look_and_the_ask_is_not_blamed)
 {
 	no_levels();
@@ -234,6 +293,8 @@ int main(void)
 	tcase_add_test(tcase, without_memory_for_a_plan_nobody_is_asked);
 	tcase_add_test(tcase, many_dry_runs_look_at_each_client_once_in_a_while);
 	tcase_add_test(tcase, many_requests_that_do_not_fit_look_at_each_client_once_in_a_while);
+	tcase_add_test(tcase, clients_that_hold_nothing_cost_a_plan_nothing);
+	tcase_add_test(tcase, a_plan_looks_at_a_bounded_number_of_clients);
 	tcase_add_test(
 		tcase, a_client_that_used_its_memory_between_a_look_and_the_ask_is_not_blamed);
 	suite_add_tcase(suite, tcase);
