@@ -60,6 +60,19 @@ const char *gm_uid_name_say(uid_t uid, char text[GM_UID_NAME_TEXT])
 	return text;
 }
 
+const char *gm_uid_name_say_payer(uid_t payer_uid, uid_t uid, char text[GM_UID_NAME_PAYER_TEXT])
+{
+	char payer[GM_UID_NAME_TEXT];
+
+	gm_uid_name_say(payer_uid, payer);
+	if (payer_uid == uid)
+		snprintf(text, GM_UID_NAME_PAYER_TEXT, "%s", payer);
+	else
+		snprintf(text, GM_UID_NAME_PAYER_TEXT, "%s (with subordinate uid %u)", payer,
+			(unsigned)uid);
+	return text;
+}
+
 void gm_uid_name_read(const char *path)
 {
 	char room[UID_NAME_ENTRY];

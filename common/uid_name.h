@@ -13,6 +13,11 @@
 /* Writes "user ann" or, if the name is not known, "uid 1000". Returns text. */
 const char *gm_uid_name_say(uid_t uid, char text[GM_UID_NAME_TEXT]);
 
+#define GM_UID_NAME_PAYER_TEXT 88
+/* The same for one that pays for a process with another uid: "user ann (with subordinate uid 100000)".
+ */
+const char *gm_uid_name_say_payer(uid_t payer_uid, uid_t uid, char text[GM_UID_NAME_PAYER_TEXT]);
+
 /*
  * Forgets all names, and reads those in a file like /etc/passwd. It waits for the disk. If the file
  * cannot be read, no names are known.

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <grp.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/platform.h"
 #include "common/uid_name.h"
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
@@ -64,11 +66,22 @@ static gid_t broker_find_admin_group(const struct gm_config *config)
 	return group ? group->gr_gid : (gid_t)-1;
 }
 
+/* Reads who has which name, and who pays for whom. */
+static void broker_read_users(struct gm_broker *broker)
+{
+	const char *root = gm_platform_root();
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/etc/passwd", root);
+	gm_uid_name_read(path);
+	gm_subuids_read(&broker->hub.subuids, root);
+}
+
 static void broker_apply_bounds(struct gm_broker *broker)
 {
 	const struct gm_config *config = broker->config;
 	broker->serve.admin_group = broker_find_admin_group(config);
-	gm_uid_name_read("/etc/passwd");
+	broker_read_users(broker);
 	gm_front_set_bounds(&broker->front, config);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }

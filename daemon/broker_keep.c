@@ -310,7 +310,7 @@ static void broker_keep_drop_chunk(
 	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
 {
 	struct gm_broker *broker = ctx;
-	struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .uid = (uid_t)-1};
+	struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .payer_uid = (uid_t)-1};
 	(void)gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, id, NULL);
 	broker->ops->destroy(broker->backend, device, GM_TRANSPORT_FD, bytes, &nobody, handle);
 }

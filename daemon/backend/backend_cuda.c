@@ -486,7 +486,7 @@ static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t by
 	if (r == GM_IPC_BLOCKS_E_TAKEN)
 		return cuda_refuse_crowded(device, number);
 	if (r)
-		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_refuse_spent(backend, seen->uid) : r;
+		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_refuse_spent(backend, seen->payer_uid) : r;
 
 	device->crowded = false;
 	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};

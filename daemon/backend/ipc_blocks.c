@@ -183,10 +183,10 @@ static int ipc_claim(
 		number->live = true;
 		return 0;
 	}
-	if (ipc_is_spent(blocks, seen->uid))
+	if (ipc_is_spent(blocks, seen->payer_uid))
 		return GM_IPC_BLOCKS_E_SPENT;
 
-	payer = ipc_payer_of(blocks, seen->uid);
+	payer = ipc_payer_of(blocks, seen->payer_uid);
 	if (!payer)
 		return -ENOMEM;
 
@@ -196,7 +196,7 @@ static int ipc_claim(
 
 	memcpy(&number->key, (const char *)handle + NUMBER_AT, sizeof(number->key));
 	number->live = true;
-	number->uid = seen->uid;
+	number->uid = seen->payer_uid;
 	HASH_ADD(hh, blocks->numbers, key, sizeof(number->key), number);
 	if (!GM_TABLE_ADDED(number)) {
 		free(number);
@@ -304,7 +304,7 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 	r = ipc_try(blocks, bytes, seen, ret_block, ret_call, ret_result);
 
 	/* A uid that may not have a new number gets no pages made for it. */
-	if (r == GM_IPC_BLOCKS_E_TAKEN && ipc_is_spent(blocks, seen->uid))
+	if (r == GM_IPC_BLOCKS_E_TAKEN && ipc_is_spent(blocks, seen->payer_uid))
 		r = GM_IPC_BLOCKS_E_SPENT;
 
 	/* Each page keeps one number out of use, as long as the context exists. */

@@ -18,7 +18,7 @@
  *
  * The driver does not bound its numbers, and a domain may be gone for good (trust = client makes
  * one for every connection). So a uid can have GM_LIMIT_IPC_NUMBERS_PER_UID of them, in use or
- * former. They count by uid, because nobody can make uids by connecting.
+ * former. They count by the uid that pays, because nobody can make such uids.
  *
  * Thread-safe, because all devices share the process's numbers.
  */
@@ -38,7 +38,7 @@ struct gm_ipc_block {
 #define GM_IPC_BLOCKS_E_SPENT  2 /* the uid has had too many numbers */
 #define GM_IPC_BLOCKS_E_TAKEN  3 /* every number that the driver gave was another domain's */
 
-/* Makes a block in the current context, for seen->domain and charged to seen->uid. Returns 0, one
+/* Makes a block in the current context, for seen->domain and charged to seen->payer_uid. Returns 0, one
  * of the above, or -ENOMEM: there is no host memory. */
 int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t bytes,
 	const struct gm_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,

@@ -22,7 +22,7 @@ struct gm_turns_session {
 };
 
 struct gm_turns_user {
-	uid_t uid;
+	uid_t payer_uid;
 	struct gm_chunk *destroys;
 	struct gm_turns_session *sessions; /* by id */
 	struct gm_turns_session *circle;
@@ -30,18 +30,18 @@ struct gm_turns_user {
 	UT_hash_handle hh;
 };
 
-static struct gm_turns_user *turns_get_user(struct gm_turns *turns, uid_t uid)
+static struct gm_turns_user *turns_get_user(struct gm_turns *turns, uid_t payer_uid)
 {
 	struct gm_turns_user *user;
 
-	HASH_FIND(hh, turns->users, &uid, sizeof(uid), user);
+	HASH_FIND(hh, turns->users, &payer_uid, sizeof(payer_uid), user);
 	if (user)
 		return user;
 	user = calloc(1, sizeof(*user));
 	if (!user)
 		return NULL;
-	user->uid = uid;
-	HASH_ADD(hh, turns->users, uid, sizeof(user->uid), user);
+	user->payer_uid = payer_uid;
+	HASH_ADD(hh, turns->users, payer_uid, sizeof(user->payer_uid), user);
 	if (!GM_TABLE_ADDED(user)) {
 		free(user);
 		return NULL;
@@ -91,7 +91,7 @@ static void turns_drop_session_if_idle(struct gm_turns_session *session)
 
 void gm_turns_add(struct gm_turns *turns, struct gm_chunk *chunk)
 {
-	struct gm_turns_user *user = turns_get_user(turns, chunk->uid);
+	struct gm_turns_user *user = turns_get_user(turns, chunk->payer_uid);
 
 	chunk->job.user = user;
 	chunk->job.session = NULL;

@@ -22,14 +22,14 @@
 struct gm_turns_user;
 
 struct gm_turns {
-	struct gm_turns_user *users;  /* by uid */
+	struct gm_turns_user *users;  /* by payer_uid */
 	struct gm_turns_user *circle; /* the same, in the order of their turns */
 	struct gm_chunk *destroys;    /* all destructions, oldest first */
 	uint64_t n_destroys;          /* that were added, since the start */
 	struct gm_chunk *orphans;     /* jobs for which there was no memory to keep an order */
 };
 
-/* Adds a job: chunk->job.destroy, chunk->job.turn (a session) and chunk->uid are set. Cannot fail. */
+/* Adds a job: chunk->job.destroy, chunk->job.turn (a session) and chunk->payer_uid are set. Cannot fail. */
 void gm_turns_add(struct gm_turns *turns, struct gm_chunk *chunk);
 /* The job whose turn it is. It keeps its place until it is removed, so a job that is done in parts
  * has further turns. Returns NULL if there is none. */

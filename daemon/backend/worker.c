@@ -104,7 +104,7 @@ static bool worker_discard_some(const struct gm_worker *worker, struct gm_chunk 
 /* Returns false if the job needs another turn. */
 static bool worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
-	struct gm_seen seen = {chunk->domain, chunk->uid, chunk->several};
+	struct gm_seen seen = {chunk->domain, chunk->payer_uid, chunk->several};
 	if (chunk->job.destroy) {
 		if (!worker_discard_some(worker, chunk))
 			return false;

@@ -7,6 +7,7 @@
 #include "daemon/core/admit.h"
 
 #include "common/arith.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/core/quota_private.h"
 
@@ -73,9 +74,21 @@ uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_accoun
 	return gm_minus(taken + bytes, gm_device_ceiling(device));
 }
 
-gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+/* Names the owner of a limit. If that is a user who pays for a process with another uid, says so:
+ * people look for that uid in vain among the limits. */
+static const char *admit_say_owner(
+	const struct gm_owner *owner, const struct gm_payer *payer, char text[GM_OWNER_TEXT])
 {
+	_Static_assert(GM_OWNER_TEXT >= GM_UID_NAME_PAYER_TEXT, "both sentences fit");
+	if (owner->kind == GM_OWNER_UID)
+		return gm_uid_name_say_payer(payer->payer_uid, payer->uid, text);
+	return gm_owner_format(owner, text);
+}
+
+gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_account *account = &payer->accounts[device->number];
 	const struct gm_tally *tally = refusal->tally;
 	const char *never = refusal->never ? ", which it can never give" : "";
 	uint64_t foreign = device->ledger.foreign;
@@ -87,7 +100,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *ac
 
 	switch (refusal->block) {
 	case GM_BLOCK_QUOTA:
-		gm_owner_format(gm_quota_owner(tally->quota), owner);
+		admit_say_owner(gm_quota_owner(tally->quota), payer, owner);
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"%.100s may hold %s, holds %s, asked for %s%s; see gpumemctl limit", owner,
 			gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,

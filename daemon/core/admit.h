@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/core/device_private.h"
+#include "daemon/core/payer.h"
 
 /* Whether an account may have so many bytes more of a device, now or ever, and why not. Nothing
  * here changes anything: gm_ledger_admit() makes the charge itself. */
@@ -28,8 +29,8 @@ bool gm_admit_ever(const struct gm_device *device, const struct gm_account *acco
 /* How many bytes must come back (to the limit, or to the device) before it fits. */
 uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, const struct gm_refusal *refusal);
-/* Writes the sentence for a refusal. Returns the status that goes with it. */
-gpumem_status gm_admit_say(struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+/* Writes the sentence for a refusal of the payer. Returns the status that goes with it. */
+gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
 
 #endif

@@ -248,6 +248,7 @@ static int adopt_estate(struct gm_adopt *adopt, struct adopt_entry *entry)
 	const struct gm_record_estate *record = (const void *)entry->record;
 	struct gm_session_info info = {
 		.uid = record->head.uid,
+		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
 		.unit = record->unit,
 		.container = record->container,
@@ -271,6 +272,8 @@ static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
 	const struct gm_record_client *client = other ? (const void *)other->record : NULL;
 	struct gm_core *core = adopt->core;
 	if (!client || client->head.uid != record->head.uid || client->pid != record->pid ||
+		gm_record_payer_uid(&client->head, client->payer_uid) !=
+			gm_record_payer_uid(&record->head, record->payer_uid) ||
 		!adopt_is_name(record->unit, sizeof(record->unit)) ||
 		!adopt_is_name(record->container, sizeof(record->container)) ||
 		!adopt_is_name(record->name, sizeof(record->name)) ||
@@ -280,6 +283,7 @@ static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
 	struct gm_session_info info = {
 		.pid = record->pid,
 		.uid = record->head.uid,
+		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
 		.unit = record->unit,
 		.container = record->container,
@@ -393,7 +397,7 @@ static int adopt_memory(struct gm_adopt *adopt, struct adopt_entry *entry, struc
 		adopt->ops->drop(adopt->ctx, entry->id, device->number, record->bytes, &handle);
 		return -ENOMEM;
 	}
-	chunk->uid = record->head.uid;
+	chunk->payer_uid = payer->payer.payer_uid;
 	chunk->place = entry->place;
 	chunk->index = record->index;
 	chunk->asked = record->request;

@@ -44,7 +44,7 @@ typedef uint64_t gm_domain;
  * handle. */
 struct gm_seen {
 	gm_domain domain; /* GM_DOMAIN_FRESH: nobody */
-	uid_t uid;        /* the uid of that domain */
+	uid_t payer_uid;  /* the user that pays for that domain */
 	bool several;     /* other domains may have seen it, too */
 };
 
@@ -84,9 +84,9 @@ struct gm_chunk {
 	/* The domain that may have seen it. Leasing the chunk sets it. An ipc block belongs to its
 	 * domain from the start: the backend may have put it where that domain had one before. */
 	gm_domain domain;
-	uid_t uid;    /* the uid that wants it, or had it last; (uid_t)-1: nobody did */
-	bool several; /* other domains may have seen it, too */
-	bool single;  /* ipc: its domain has only one client, so it is never pooled */
+	uid_t payer_uid; /* who pays, or paid last; (uid_t)-1: nobody did */
+	bool several;    /* other domains may have seen it, too */
+	bool single;     /* ipc: its domain has only one client, so it is never pooled */
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
 	bool retried;      /* the backend was out of memory once */

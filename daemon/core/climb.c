@@ -150,8 +150,8 @@ struct climb_part {
 static int climb_compare_users(const void *left, const void *right)
 {
 	const struct climb_candidate *a = left, *b = right;
-	if (a->payer->uid != b->payer->uid)
-		return a->payer->uid < b->payer->uid ? -1 : 1;
+	if (a->payer->payer_uid != b->payer->payer_uid)
+		return a->payer->payer_uid < b->payer->payer_uid ? -1 : 1;
 	if (a->kept != b->kept)
 		return (uintptr_t)a->kept < (uintptr_t)b->kept ? -1 : 1;
 	return 0;
@@ -194,7 +194,7 @@ static struct climb_part climb_largest_user(struct climb_candidate *list, size_t
 
 	for (size_t i = 0; i < n;) {
 		struct climb_part user = {.from = i, .to = i};
-		while (user.to < n && list[user.to].payer->uid == list[i].payer->uid) {
+		while (user.to < n && list[user.to].payer->payer_uid == list[i].payer->payer_uid) {
 			const struct gm_tally *kept = list[user.to].kept;
 			uint64_t held = climb_add_equals(list, n, &user, climb_compare_users);
 			if (kept)

@@ -43,6 +43,7 @@ int gm_commit_session(struct gm_session *session)
 		.domain = session->domain,
 		.pid = info->pid,
 		.gid = info->gid,
+		.payer_uid = info->payer_uid,
 	};
 	gm_record_begin(
 		&record.head, GM_RECORD_SESSION, session->payer.id, sizeof(record), info->uid);
@@ -62,7 +63,7 @@ int gm_commit_estate(struct gm_estate *estate)
 	if (!session->core->env.ops.record)
 		return 0;
 
-	struct gm_record_estate record = {.gid = info->gid};
+	struct gm_record_estate record = {.gid = info->gid, .payer_uid = info->payer_uid};
 	gm_record_begin(
 		&record.head, GM_RECORD_ESTATE, session->payer.id, sizeof(record), info->uid);
 	commit_copy_name(record.unit, info->unit);

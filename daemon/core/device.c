@@ -58,7 +58,7 @@ static struct gm_chunk *device_new_chunk(
 	chunk->bytes = bytes;
 	chunk->device = device->number;
 	chunk->domain = GM_DOMAIN_FRESH;
-	chunk->uid = (uid_t)-1;
+	chunk->payer_uid = (uid_t)-1;
 	chunk->transport = transport;
 	chunk->state = GM_CHUNK_CREATING;
 	chunk->handle.fd = -1;

@@ -83,10 +83,10 @@ struct gm_ladder {
 	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
 };
 
-/* The requests of one uid that wait for the device. Kept by line.c, and by turn.c, queue.c and
+/* The requests of one user that wait for the device. Kept by line.c, and by turn.c, queue.c and
  * ask.c where it says so. */
 struct gm_line {
-	uid_t uid;
+	uid_t payer_uid;
 	uint32_t length;
 	struct gm_request *requests; /* in order */
 	/* Kept by turn.c: the first in order that waits for room on the device. It counts who
@@ -111,7 +111,7 @@ struct gm_line {
 
 /* Kept by queue.c. */
 struct gm_queue {
-	struct gm_line *lines; /* the uid whose turn it is first */
+	struct gm_line *lines; /* the user whose turn it is first */
 	uint64_t length;       /* of all lines */
 	uint64_t last_order;
 	uint64_t denied;  /* requests that the backend had no memory for */
@@ -124,7 +124,7 @@ struct gm_queue {
 	uint64_t due_ns;  /* when the first request is due; valid while the queue is not woken */
 	/* Kept by turn.c. */
 	struct gm_request *holder; /* holds others back; NULL: none does */
-	bool holds_own;            /* only those of its own uid */
+	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
 	/* Kept by deadlock.c. */

@@ -36,7 +36,7 @@ struct gm_env {
 	struct gm_chunk *chunks[GM_ENV_TABLES];
 
 	struct gm_fd_budget *fds;     /* never NULL */
-	struct gm_fds_user *fd_users; /* by uid (fds.c) */
+	struct gm_fds_user *fd_users; /* by payer_uid (fds.c) */
 	struct gm_chunk *fd_waiting;  /* for a descriptor, longest first (fds.c) */
 
 	bool adopting; /* core takes over from an earlier daemon: nothing is created yet */

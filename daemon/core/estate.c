@@ -2,7 +2,7 @@
 /*
  * Estates: the accounts of what sessions left behind. This file promises that there is one estate
  * for each combination of uid, gid, unit and container, that it lives as long as a session, a
- * lease or a lingering chunk may charge something to it, and that a uid has a bounded number of
+ * lease or a lingering chunk may charge something to it, and that a user has a bounded number of
  * them. It must never decide what is charged to an estate: lease.c and linger.c do that.
  */
 #include "daemon/core/hash_table.h"
@@ -30,25 +30,26 @@ static struct gm_estate *estate_find(
 	struct gm_estate *estate;
 	DL_FOREACH (user->list, estate) {
 		const struct gm_session_info *own = &estate->session->info;
-		if (own->gid == info->gid && estate_same_name(own->unit, info->unit) &&
+		if (own->uid == info->uid && own->gid == info->gid &&
+			estate_same_name(own->unit, info->unit) &&
 			estate_same_name(own->container, info->container))
 			return estate;
 	}
 	return NULL;
 }
 
-static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t uid)
+static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t payer_uid)
 {
 	struct gm_estate_user *user;
-	HASH_FIND(hh, core->estates, &uid, sizeof(uid), user);
+	HASH_FIND(hh, core->estates, &payer_uid, sizeof(payer_uid), user);
 	if (user)
 		return user;
 
 	user = calloc(1, sizeof(*user));
 	if (!user)
 		return NULL;
-	user->uid = uid;
-	HASH_ADD(hh, core->estates, uid, sizeof(user->uid), user);
+	user->payer_uid = payer_uid;
+	HASH_ADD(hh, core->estates, payer_uid, sizeof(user->payer_uid), user);
 	if (!GM_TABLE_ADDED(user)) {
 		free(user);
 		return NULL;
@@ -69,6 +70,7 @@ static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_user 
 {
 	struct gm_session_info owner = {
 		.uid = info->uid,
+		.payer_uid = info->payer_uid,
 		.gid = info->gid,
 		.unit = info->unit,
 		.container = info->container,
@@ -100,7 +102,7 @@ static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_user 
 static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
 	const struct gm_session_info *info, struct gm_estate **ret_estate)
 {
-	struct gm_estate_user *user = estate_user_get(core, info->uid);
+	struct gm_estate_user *user = estate_user_get(core, gm_session_payer_uid(info));
 	if (!user)
 		return -ENOMEM;
 

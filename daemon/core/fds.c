@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The descriptors of chunks. This file promises that every chunk on the fd transport is in one
- * column of the account, and that a uid is charged for exactly the chunks that were asked for on its
+ * column of the account, and that a user is charged for exactly the chunks that were asked for on its
  * behalf and are leased, or linger. It must never decide which chunk is released: it does not know the pools.
  */
 #include "daemon/core/hash_table.h"
@@ -12,16 +12,16 @@
 
 /* ---- users */
 
-struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t uid)
+struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid)
 {
 	struct gm_fds_user *user;
-	HASH_FIND(hh, env->fd_users, &uid, sizeof(uid), user);
+	HASH_FIND(hh, env->fd_users, &payer_uid, sizeof(payer_uid), user);
 	if (!user) {
 		user = calloc(1, sizeof(*user));
 		if (!user)
 			return NULL;
-		user->uid = uid;
-		HASH_ADD(hh, env->fd_users, uid, sizeof(user->uid), user);
+		user->payer_uid = payer_uid;
+		HASH_ADD(hh, env->fd_users, payer_uid, sizeof(user->payer_uid), user);
 		if (!GM_TABLE_ADDED(user)) {
 			free(user);
 			return NULL;

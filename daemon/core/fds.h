@@ -13,21 +13,21 @@
 
 /*
  * The file descriptors of chunks, and which user each counts for. A chunk on the fd transport costs
- * one from the moment it is asked for until it is destroyed. The uid that asked for it is charged as
+ * one from the moment it is asked for until it is destroyed. The user that asked for it is charged as
  * long as the chunk is leased or lingers, whoever opens the lease. The account (common/fd_budget.h) is shared
  * with the connections. Chunks on the ipc transport cost none, and nothing here counts them.
  */
 
-/* What one uid holds. It exists while somebody has a reference, or a chunk counts for it. */
+/* What one user holds. It exists while somebody has a reference, or a chunk counts for it. */
 struct gm_fds_user {
-	uid_t uid;
+	uid_t payer_uid;
 	uint64_t held;
 	uint32_t refs;
 	UT_hash_handle hh; /* of gm_env.fd_users */
 };
 
 /* Returns a reference, or NULL if there is no memory. */
-struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t uid);
+struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid);
 /* user may be NULL. */
 void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user);
 

@@ -260,7 +260,7 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		const struct gm_payer *p = account->payer;
 		next = account->next;
 		device->ladder.steps++;
-		if (p->ending || p->quarantined || (p->uid == self->uid && !with_own) ||
+		if (p->ending || p->quarantined || (p->payer_uid == self->payer_uid && !with_own) ||
 			account->asked.ignored > 0 || account->held == account->admitted)
 			continue;
 		const struct gm_said *said = ladder_use_of(device, account, &looks);

@@ -106,7 +106,7 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 		chunk->lease = lease;
 		chunk->request = NULL;
 		chunk->domain = lease->domain;
-		chunk->uid = lease->estate->session->info.uid;
+		chunk->payer_uid = lease->estate->session->payer.payer_uid;
 		chunk->index = lease->next_index++;
 		lease->bytes += chunk->bytes;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines: the requests of one uid that wait for one device. A queue is made of lines, so that the
- * work which one uid causes is counted and bounded, and the uids can take turns. This file promises
+ * Lines: the requests of one user that wait for one device. A queue is made of lines, so that the
+ * work which one user causes is counted and bounded, and the users can take turns. This file promises
  * that a line stays in order, and that whoever goes through it never has a pointer to a request
  * that left. It must never decide about a request.
  */
@@ -25,16 +25,16 @@ static int line_compare(const struct gm_request *a, const struct gm_request *b)
 
 /* ---- life */
 
-static struct gm_line *line_find(const struct gm_device *device, uid_t uid)
+static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid)
 {
 	struct gm_line *line;
 	DL_FOREACH (device->queue.lines, line)
-		if (line->uid == uid)
+		if (line->payer_uid == payer_uid)
 			return line;
 	return NULL;
 }
 
-/* An empty line is kept while its uid rests, so that it cannot escape its rest by leaving. */
+/* An empty line is kept while its user rests, so that it cannot escape its rest by leaving. */
 static void line_drop_empty(struct gm_device *device, uint64_t now)
 {
 	struct gm_line *line, *next;
@@ -46,9 +46,9 @@ static void line_drop_empty(struct gm_device *device, uint64_t now)
 	}
 }
 
-struct gm_line *gm_line_get(struct gm_device *device, uid_t uid)
+struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid)
 {
-	struct gm_line *line = line_find(device, uid);
+	struct gm_line *line = line_find(device, payer_uid);
 	if (line)
 		return line;
 
@@ -58,15 +58,15 @@ struct gm_line *gm_line_get(struct gm_device *device, uid_t uid)
 	line = calloc(1, sizeof(*line));
 	if (!line)
 		return NULL;
-	line->uid = uid;
+	line->payer_uid = payer_uid;
 	line->due_ns = line->next_due_ns = UINT64_MAX;
 	DL_APPEND(device->queue.lines, line);
 	return line;
 }
 
-uint32_t gm_line_length(const struct gm_device *device, uid_t uid)
+uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid)
 {
-	const struct gm_line *line = line_find(device, uid);
+	const struct gm_line *line = line_find(device, payer_uid);
 	return line ? line->length : 0;
 }
 

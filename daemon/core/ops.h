@@ -20,11 +20,11 @@ struct gm_core_ops {
 	/*
 	 * Starts the creation of chunk->bytes on chunk->device by chunk->transport. It must not
 	 * complete before this returns. The daemon reports the end with gm_core_created(). Users
-	 * (chunk->uid) take turns, and so do the sessions (turn) of a user. If chunk->after_doomed is
+	 * (chunk->payer_uid) take turns, and so do the sessions (turn) of a user. If chunk->after_doomed is
 	 * set, all destructions that were started before must end first.
 	 */
 	void (*create)(void *ctx, struct gm_chunk *chunk, uint64_t turn);
-	/* Starts the destruction of what chunk->handle names, on the turn of chunk->uid. The daemon
+	/* Starts the destruction of what chunk->handle names, on the turn of chunk->payer_uid. The daemon
 	 * reports the end with gm_core_destroyed(). */
 	void (*destroy)(void *ctx, struct gm_chunk *chunk);
 	/* The monotonic clock. */

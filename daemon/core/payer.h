@@ -16,11 +16,12 @@
 struct gm_payer {
 	uint64_t id;
 	struct gm_session *session; /* opaque here: for the functions of gm_core_ops */
-	uid_t uid;
-	pid_t pid;        /* several sessions may have the same */
-	bool quarantined; /* its connection is gone, so it cannot be asked for anything */
-	bool ending;      /* it will be freed before the call into core returns */
-	bool limited;     /* a limit applies to it */
+	uid_t uid;                  /* of the process: for sentences only */
+	uid_t payer_uid;            /* the user that it counts for: gm_session_info */
+	pid_t pid;                  /* several sessions may have the same */
+	bool quarantined;           /* its connection is gone, so it cannot be asked for anything */
+	bool ending;                /* it will be freed before the call into core returns */
+	bool limited;               /* a limit applies to it */
 	/* It stands for what other sessions left behind, and has no process of its own: nobody can
 	 * ask it or end it. quarantined is set, too. */
 	bool estate;

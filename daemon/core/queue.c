@@ -51,12 +51,12 @@ static uint64_t queue_due_of(const struct gm_waiting *w, uint64_t now)
 	return w->until_ns;
 }
 
-/* There must be a line for its uid (see queue_refuses_more()). */
+/* There must be a line for its user (see queue_refuses_more()). */
 static void queue_insert(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
-	struct gm_line *line = gm_line_get(device, request->session->info.uid);
+	struct gm_line *line = gm_line_get(device, request->session->payer.payer_uid);
 
 	gm_line_add(device, line, request);
 	w->queued = true;
@@ -142,7 +142,8 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 {
 	char why[GM_DETAIL_BYTES], detail[GM_DETAIL_BYTES];
 	const struct gm_waiting *w = &request->waiting;
-	gpumem_status status = gm_admit_say(device, w->account, w->exact, refusal, why);
+	gpumem_status status =
+		gm_admit_say(device, &request->session->payer, w->exact, refusal, why);
 	gm_say(detail, "%s%s", prefix, why);
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
@@ -200,23 +201,23 @@ static bool queue_may_fit(const struct gm_device *device, const struct gm_reques
 	return gm_waiting_wants_device(w) && gm_probe_helps(device, w->account, w->exact);
 }
 
-/* Whether no request of its uid may be added. Then detail, which says what the request lacks, says
+/* Whether no request of its user may be added. Then detail, which says what the request lacks, says
  * so, too, and *status is what to refuse it with. */
 static bool queue_refuses_more(struct gm_device *device, const struct gm_request *request,
 	gpumem_status *status, char detail[GM_DETAIL_BYTES])
 {
-	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
-	uid_t uid = request->session->info.uid;
-	if (gm_line_length(device, uid) >= GM_LIMIT_WAITING_PER_UID) {
+	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_PAYER_TEXT];
+	uid_t payer_uid = request->session->payer.payer_uid;
+	if (gm_line_length(device, payer_uid) >= GM_LIMIT_WAITING_PER_UID) {
 		gm_say(lacks, "%s", detail);
 		gm_say(detail,
 			"%s has %d requests that wait for device %u, which is the most; try "
 			"again later: %s",
-			gm_uid_name_say(uid, user), GM_LIMIT_WAITING_PER_UID, device->number,
-			lacks);
+			gm_uid_name_say_payer(payer_uid, request->session->info.uid, user),
+			GM_LIMIT_WAITING_PER_UID, device->number, lacks);
 		return true;
 	}
-	if (gm_line_get(device, uid))
+	if (gm_line_get(device, payer_uid))
 		return false;
 	*status = gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
 		"the daemon has no memory for another request that waits");
@@ -234,7 +235,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	w->order = ++device->queue.last_order;
 	w->block = why.block;
 	w->tally = why.tally;
-	gpumem_status status = gm_admit_say(device, w->account, exact, &why, detail);
+	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
 	if (w->block == GM_BLOCK_QUOTA && !request->again)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
@@ -274,7 +275,8 @@ void gm_queue_deny(
 	w->returns = device->pool.returns;
 
 	struct gm_refusal refusal = queue_refusal_of(w);
-	gpumem_status status = gm_admit_say(device, w->account, w->exact, &refusal, detail);
+	gpumem_status status =
+		gm_admit_say(device, &request->session->payer, w->exact, &refusal, detail);
 	if (queue_refuses_more(device, request, &status, detail)) {
 		queue_refuse(request, status, detail);
 		return;
@@ -376,7 +378,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	w->probe = 0;
 	if (!w->begun && now < w->until_ns) {
 		char why[GM_DETAIL_BYTES];
-		gm_admit_say(device, w->account, w->exact, &refusal, why);
+		gm_admit_say(device, &request->session->payer, w->exact, &refusal, why);
 		if (!queue_begin(device, request, why)) {
 			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 			return true;

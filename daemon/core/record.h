@@ -26,7 +26,8 @@
  *     grant is above that number was never granted.
  *   - A return erases the chunks, or turns them into lingering ones, and then erases the lease.
  *   - A session's record is the last one to go.
- * Each record names its uid. Records that belong together must agree on it.
+ * Each record names its uid. Records that belong together must agree on it. Who pays for that uid is
+ * what it was when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
 /* A daemon does not read the records of a higher format. */
@@ -99,6 +100,7 @@ struct gm_record_estate {
 	uint32_t gid, reserved;
 	char unit[GM_OWNER_NAME_BYTES + 1];
 	char container[GM_OWNER_NAME_BYTES + 1];
+	uint32_t payer_uid, reserved_2; /* 0: the uid, as in the next two; since format 2 */
 };
 
 /* A session, as core knows it. */
@@ -112,6 +114,7 @@ struct gm_record_session {
 	char container[GM_OWNER_NAME_BYTES + 1];
 	char name[GM_OWNER_NAME_BYTES + 1];
 	struct gm_token_hash domain; /* since format 2: of its trust domain's key; 0: not known */
+	uint32_t payer_uid, reserved; /* since format 2 */
 };
 
 /* The same session, as daemon/tenant knows it; it has the same id. */
@@ -137,6 +140,7 @@ struct gm_record_client {
 	char unit[GM_RECORD_UNIT_BYTES];
 	char container[GM_RECORD_CONTAINER_BYTES];
 	char scope[GM_RECORD_SCOPE_BYTES];
+	uint32_t payer_uid, reserved; /* since format 2 */
 };
 
 struct gm_record_lease {
@@ -206,6 +210,12 @@ struct gm_record_name {
 	uint32_t until_unread;
 	char text[GM_LIMIT_NAME_BYTES + 1];
 };
+
+/* Who pays for the uid of a record. */
+static inline uint32_t gm_record_payer_uid(const struct gm_record *head, uint32_t payer_uid)
+{
+	return payer_uid ? payer_uid : head->uid;
+}
 
 /* Fills the head of a record of which size bytes will be written. */
 static inline void gm_record_begin(

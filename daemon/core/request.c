@@ -168,7 +168,7 @@ static void request_refuse_backend(
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"no ipc block can be made for %s that no old handle would open; ask "
 			"for the fd transport, or restart gpumemd; see the daemon's log",
-			gm_uid_name_say(chunk->uid, user));
+			gm_uid_name_say(chunk->payer_uid, user));
 	else if (result == -EMFILE || result == -ENFILE)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
@@ -315,7 +315,7 @@ static int request_make_chunks(struct gm_device *device, enum gm_transport trans
 			chunk = gm_device_new_chunk(device, transport, plan->size[c]);
 			if (!chunk)
 				goto fail;
-			chunk->uid = session->info.uid;
+			chunk->payer_uid = session->payer.payer_uid;
 			if (transport == GM_TRANSPORT_IPC) {
 				chunk->domain = session->info.domain;
 				chunk->single = !session->info.pooling;
@@ -368,14 +368,14 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 {
 	const struct gm_fds_user *user = session->fds;
 	const struct gm_fd_budget *fds = session->core->env.fds;
-	char name[GM_UID_NAME_TEXT];
+	char name[GM_UID_NAME_PAYER_TEXT];
 
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
 		"%s has %llu chunks and asked for %llu more, each of which needs a file descriptor of "
 		"the daemon; %llu of %llu are left, and others must be able to have some; return some, "
 		"ask for larger leases, or raise LimitNOFILE= of the daemon",
-		gm_uid_name_say(user->uid, name), (unsigned long long)user->held,
-		(unsigned long long)n,
+		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
+		(unsigned long long)user->held, (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
 		(unsigned long long)gm_fd_budget_for_chunks(fds));
 }

@@ -15,6 +15,7 @@
 
 #include "common/arith.h"
 #include "common/token.h"
+#include "common/uid_name.h"
 #include "daemon/core/fds.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/reserve.h"
@@ -78,11 +79,12 @@ struct gm_session *gm_session_make(
 	payer->id = id ? id : env->ops.new_id(env->ctx);
 	payer->session = session;
 	payer->uid = info->uid;
+	payer->payer_uid = session->info.payer_uid = gm_session_payer_uid(info);
 	payer->pid = info->pid;
 	payer->estate = payer->quarantined = estate;
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		payer->accounts[d].payer = payer;
-	session->fds = gm_fds_user_get(env, info->uid);
+	session->fds = gm_fds_user_get(env, payer->payer_uid);
 	if (!session->fds || session_copy_names(session, info) < 0) {
 		session_free(session);
 		return NULL;
@@ -197,12 +199,14 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_estate_user *user = session->estate->user;
+	char name[GM_UID_NAME_PAYER_TEXT];
 	if (gm_leaves_enough(user->n_bare, session->core->n_bare, GM_LIMIT_BARE_LEASES))
 		return false;
 	gm_say(detail,
-		"uid %u has %llu leases that it opened or that are empty, as many as it leaves "
+		"%s has %llu leases that it opened or that are empty, as many as it leaves "
 		"to others; the most is %d for all; return some",
-		user->uid, (unsigned long long)user->n_bare, GM_LIMIT_BARE_LEASES);
+		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
+		(unsigned long long)user->n_bare, GM_LIMIT_BARE_LEASES);
 	return true;
 }
 
@@ -232,7 +236,7 @@ bool gm_session_owner(
 		gm_owner_by_id(kind, session->payer.id, ret_owner);
 		return !session->payer.estate;
 	default:
-		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->uid : info->gid, ret_owner);
+		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);
 		return true;
 	}
 }

@@ -17,7 +17,8 @@ struct gm_session;
 
 struct gm_session_info {
 	pid_t pid;
-	uid_t uid;
+	uid_t uid;       /* whose process it is: who may open a share, who sees it */
+	uid_t payer_uid; /* who pays: bounds, turns and limits of users. 0: the same */
 	gid_t gid;
 	gm_domain domain;
 	/* What the domain is called, as long as the ledger lives; core keeps its hash. NULL: it is a
@@ -31,8 +32,15 @@ struct gm_session_info {
 	const char *unit, *container, *name;
 };
 
+/* The uid that bounds, turns and limits of users count by: uid, or the owner of the subordinate
+ * uids that it is one of. It never changes. */
+static inline uid_t gm_session_payer_uid(const struct gm_session_info *info)
+{
+	return info->payer_uid ? info->payer_uid : info->uid;
+}
+
 /* Makes a session and its resume token. Core keeps only the token's hash. -ENOMEM; -ESHUTDOWN;
- * -ENOSPC: the uid has as many sessions as it leaves to others (GM_LIMIT_SESSIONS); -EMLINK: its
+ * -ENOSPC: the user has as many sessions as it leaves to others (GM_LIMIT_SESSIONS); -EMLINK: its
  * sessions are in too many units, containers and groups (GM_LIMIT_ESTATES_PER_UID). */
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);

@@ -33,7 +33,7 @@ struct gm_core {
 	uint32_t key_place;             /* of the key's record */
 	struct gm_share *shares;        /* by hash of token */
 	struct gm_name *names;          /* by hash; oldest first */
-	struct gm_estate_user *estates; /* by uid */
+	struct gm_estate_user *estates; /* by payer_uid */
 	struct gm_estate *estate_list;  /* oldest first */
 	uint64_t n_estates;
 	uint64_t n_leases;
@@ -113,14 +113,14 @@ struct gm_estate {
 	uint64_t refs;
 	uint32_t place; /* of its record */
 	struct gm_estate_user *user;
-	struct gm_estate *prev, *next;         /* of its uid */
+	struct gm_estate *prev, *next;         /* of its user */
 	struct gm_estate *all_prev, *all_next; /* oldest first */
 };
 
-/* What one uid makes the daemon keep. It exists while the uid has an estate. Each count is bounded by
+/* What one user makes the daemon keep. It exists while the user has an estate. Each count is bounded by
  * a row of common/limits.h and by gm_leaves_enough(). */
 struct gm_estate_user {
-	uid_t uid;
+	uid_t payer_uid;
 	uint32_t n; /* estates */
 	uint64_t n_sessions;
 	uint64_t n_bare; /* leases that its sessions opened, or made and have no chunks */
@@ -131,7 +131,7 @@ struct gm_estate_user {
 };
 
 /* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
- * -EMLINK: the uid has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
+ * -EMLINK: the user has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
 int gm_estate_get(
 	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate);
 /* Makes the estate of that id, which an earlier daemon had and whose record is there. The same
@@ -402,7 +402,7 @@ void gm_request_unlink(struct gm_request *request);
  * A request does not fit; refusal says why. GPUMEM_OK: it is queued, and clients were asked for
  * what it lacks, or will be when the device has been probed. Any other status: the caller must
  * refuse it with that status and detail. It may not wait and nobody can be asked, it could never be
- * granted, or too many of its uid wait (GM_LIMIT_WAITING_PER_UID).
+ * granted, or too many of its user wait (GM_LIMIT_WAITING_PER_UID).
  */
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
@@ -452,9 +452,9 @@ static inline bool gm_waiting_wants_device(const struct gm_waiting *w)
 	return w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE;
 }
 
-/* The line of a uid, which is made if there is none. NULL: no memory. */
-struct gm_line *gm_line_get(struct gm_device *device, uid_t uid);
-uint32_t gm_line_length(const struct gm_device *device, uid_t uid);
+/* The line of a user, which is made if there is none. NULL: no memory. */
+struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid);
+uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid);
 /* Frees the lines. They must be empty. */
 void gm_line_free_all(struct gm_device *device);
 /* Puts the request into the line at its place in the order, or takes it out of its line. */

@@ -15,6 +15,7 @@
 
 #include "common/arith.h"
 #include "common/token.h"
+#include "common/uid_name.h"
 
 static void share_free(struct gm_share *share)
 {
@@ -197,6 +198,7 @@ gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, 
 void gm_session_say_share_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_estate_user *user = session->estate->user;
+	char name[GM_UID_NAME_PAYER_TEXT];
 
 	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
 		gm_say(detail,
@@ -204,9 +206,10 @@ void gm_session_say_share_limit(const struct gm_session *session, char detail[GM
 			GM_LIMIT_SHARES_PER_CLIENT);
 	else
 		gm_say(detail,
-			"uid %u has %llu shares, as many as it leaves to others; the most is %d for "
+			"%s has %llu shares, as many as it leaves to others; the most is %d for "
 			"all; unshare a lease first",
-			user->uid, (unsigned long long)user->n_shares, GM_LIMIT_SHARES);
+			gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
+			(unsigned long long)user->n_shares, GM_LIMIT_SHARES);
 }
 
 void gm_session_say_open_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])

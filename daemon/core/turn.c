@@ -149,7 +149,7 @@ bool gm_turn_bars(const struct gm_device *device, const struct gm_request *reque
 		return false;
 	if (gm_device_now(device) >= queue->hold_ns + GM_TURN_HOLD_NS)
 		return false;
-	if (queue->holds_own && payer->uid != queue->holder->session->payer.uid)
+	if (queue->holds_own && payer->payer_uid != queue->holder->session->payer.payer_uid)
 		return false;
 	/* The request that holds others back could not have that memory anyway. */
 	return !account->guaranteed || bytes > gm_tally_unmet(account->guaranteed);

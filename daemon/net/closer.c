@@ -31,7 +31,7 @@ struct closer_socket {
 
 struct closer_user {
 	struct gm_closer *closer;
-	uint32_t uid;
+	uint32_t payer_uid;
 	uint32_t waiting;
 	uint64_t since_ns;   /* when the thread began to close a connection; 0: it does not */
 	bool runs;           /* it has a thread */
@@ -123,25 +123,25 @@ static void closer_start(struct closer_user *user)
 	pthread_attr_destroy(&attr);
 }
 
-static struct closer_user *closer_find(const struct gm_closer *closer, uint32_t uid)
+static struct closer_user *closer_find(const struct gm_closer *closer, uint32_t payer_uid)
 {
 	struct closer_user *user;
 
-	DL_SEARCH_SCALAR(closer->users, user, uid, uid);
+	DL_SEARCH_SCALAR(closer->users, user, payer_uid, payer_uid);
 	return user;
 }
 
-static void closer_hand_over(struct gm_closer *closer, uint32_t uid, int socket)
+static void closer_hand_over(struct gm_closer *closer, uint32_t payer_uid, int socket)
 {
 	struct closer_socket *item = malloc(sizeof(*item));
 
 	pthread_mutex_lock(&closer->lock);
-	struct closer_user *user = closer_find(closer, uid);
+	struct closer_user *user = closer_find(closer, payer_uid);
 	if (!user && item) {
 		user = calloc(1, sizeof(*user));
 		if (user) {
 			user->closer = closer;
-			user->uid = uid;
+			user->payer_uid = payer_uid;
 			pthread_cond_init(&user->more, NULL);
 			DL_APPEND(closer->users, user);
 		}
@@ -162,18 +162,18 @@ static void closer_hand_over(struct gm_closer *closer, uint32_t uid, int socket)
 	pthread_mutex_unlock(&closer->lock);
 }
 
-void gm_closer_close(struct gm_closer *closer, uint32_t uid, int socket, bool wary)
+void gm_closer_close(struct gm_closer *closer, uint32_t payer_uid, int socket, bool wary)
 {
 	if (wary)
-		closer_hand_over(closer, uid, socket);
+		closer_hand_over(closer, payer_uid, socket);
 	else
 		close(socket);
 }
 
-uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t uid)
+uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t payer_uid)
 {
 	pthread_mutex_lock(&closer->lock);
-	const struct closer_user *user = closer_find(closer, uid);
+	const struct closer_user *user = closer_find(closer, payer_uid);
 	bool stuck = user && user->since_ns && gm_clock_ns() - user->since_ns > LONG_NS;
 	uint32_t waiting = stuck ? user->waiting : 0;
 	pthread_mutex_unlock(&closer->lock);

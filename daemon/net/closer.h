@@ -14,7 +14,7 @@
  *
  * Since Linux 6.16 a socket can refuse descriptors (gm_seqpacket_refuse_fds()), and then no
  * connection has any. On older kernels, the daemon looks before it reads, never reads a packet with
- * descriptors, and lets a thread close connections: one thread per uid, while that has something to
+ * descriptors, and lets a thread close connections: one thread per user, while that has something to
  * close.
  */
 struct gm_closer;
@@ -24,9 +24,9 @@ struct gm_closer *gm_closer_new(void); /* NULL: no memory */
  * closer may be NULL. */
 void gm_closer_free(struct gm_closer *closer);
 
-/* Closes a connection of this uid without waiting. wary: descriptors may lie on it. */
-void gm_closer_close(struct gm_closer *closer, uint32_t uid, int socket, bool wary);
-/* How many connections of the uid wait to be closed, if its thread has waited for one for long. */
-uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t uid);
+/* Closes a connection of this user without waiting. wary: descriptors may lie on it. */
+void gm_closer_close(struct gm_closer *closer, uint32_t payer_uid, int socket, bool wary);
+/* How many connections of the user wait to be closed, if its thread has waited for one for long. */
+uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t payer_uid);
 
 #endif

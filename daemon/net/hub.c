@@ -73,6 +73,7 @@ void gm_hub_deinit(struct gm_hub *hub)
 	hub->in = hub->out = NULL;
 	gm_closer_free(hub->closer);
 	hub->closer = NULL;
+	gm_subuids_deinit(&hub->subuids);
 }
 
 void gm_hub_doom(struct gm_hub *hub)

@@ -325,7 +325,7 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 		return -error;
 	}
 
-	identity->uid = cred.uid;
+	identity->uid = identity->payer_uid = cred.uid;
 	identity->gid = cred.gid;
 	int r = identity_read_pidfd(socket, &cred, &identity->pidfd);
 	if (r < 0) {

@@ -16,7 +16,11 @@
 struct gm_identity {
 	unsigned int references;
 	pid_t pid; /* 0: not visible from here (another pid namespace) */
+	/* Two uids that must not be mixed up. Whose process it is decides who may see, open, resume and
+	 * administer what. Who pays decides all bounds, turns and limits of users: it is the owner of
+	 * the subordinate uids (subuid.h) that uid is one of, or uid itself. It never changes. */
 	uid_t uid;
+	uid_t payer_uid;
 	gid_t gid;
 	int pidfd;
 	uint32_t n_groups;
@@ -30,7 +34,7 @@ struct gm_identity {
 
 /* Identifies the process at the other end. On error, returns a negative errno, and why says why the
  * client must be refused. -ENOMEM, -EMFILE and -ENFILE are the daemon's own shortage and say
- * nothing about the client. */
+ * nothing about the client. It pays for itself, unless the caller knows better. */
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256]);
 /* When the process started, in the kernel's ticks since the boot. 0: that is not known. */
 unsigned long long gm_identity_start_time(const struct gm_identity *identity);

@@ -12,7 +12,7 @@
 #include "common/fd_budget.h"
 
 /*
- * Lanes make the loop serve users in turn, not connections. All sockets of one uid are in one epoll
+ * Lanes make the loop serve users in turn, not connections. All sockets of one user are in one epoll
  * set, its lane, and all lanes are in another one, which the loop watches. In each turn of the loop
  * a lane delivers one event and runs one task. So a user with 1,000 busy connections gets one packet
  * served, then every other user gets one. Inside a lane the kernel takes the ready sockets in turn.
@@ -33,7 +33,7 @@ struct gm_lanes {
 	uv_idle_t idle; /* runs while there are tasks */
 	bool open;
 	/* Descriptors on their way to clients: how many there are, how many there may be, and how
-	 * many of one uid (inflight.c). */
+	 * many of one user (inflight.c). */
 	uint64_t fds_unread, fds_max, fds_per_uid;
 	uint64_t bytes_unread; /* of answers (unread.c) */
 	/* What connections and sessions hold open is counted there. Never NULL; whoever knows a
@@ -63,7 +63,7 @@ int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
 /* Closes the handles. All lanes must be gone. The loop must turn once more before the memory goes. */
 void gm_lanes_close(struct gm_lanes *lanes);
 
-/* A lane's key is a uid, with this bit for connections over the administrators' socket: what a user
+/* A lane's key is the uid that pays (identity.h), with this bit for connections over the administrators' socket: what a user
  * does elsewhere does not delay those. */
 #define GM_LANE_ADMIN (UINT64_C(1) << 32)
 

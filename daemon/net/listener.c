@@ -56,6 +56,7 @@ struct connection {
 	struct gm_lane_task turn;
 	struct gm_lane *lane;
 	struct ucred who;
+	uid_t payer_uid;
 	int socket;
 };
 
@@ -107,12 +108,12 @@ static void listener_on_closed(void *ctx, struct gm_peer *peer)
 static const struct gm_peer_ops peer_ops = {
 	.packet = listener_on_packet, .closed = listener_on_closed};
 
-/* Says why, and closes the socket. who: NULL if that is not known. */
-static void listener_refuse(struct gm_listener *listener, int socket, const struct ucred *who,
-	gpumem_status status, const char *detail)
+/* Says why, and closes the socket. who: NULL if that is not known; then payer_uid is -1. */
+static void listener_refuse(struct gm_listener *listener, int socket, uid_t payer_uid,
+	const struct ucred *who, gpumem_status status, const char *detail)
 {
 	if (who && gm_quiet_allows(
-			   &listener->hub->quiet, who->uid, GM_LOG_NOTICE, GM_QUIET_CONNECTION)) {
+			   &listener->hub->quiet, payer_uid, GM_LOG_NOTICE, GM_QUIET_CONNECTION)) {
 		char pid[32], uid[32], user[GM_UID_NAME_TEXT];
 		const char *const fields[] = {pid, uid, NULL};
 		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)who->pid);
@@ -121,8 +122,8 @@ static void listener_refuse(struct gm_listener *listener, int socket, const stru
 			gm_uid_name_say(who->uid, user), detail);
 	}
 	gm_hub_refuse(listener->hub, socket, status, detail);
-	gm_closer_close(listener->hub->closer, who ? who->uid : (uint32_t)-1, socket,
-		gm_seqpacket_may_have_fds(socket));
+	gm_closer_close(
+		listener->hub->closer, payer_uid, socket, gm_seqpacket_may_have_fds(socket));
 }
 
 /* A shortage of the daemon's own is not the client's fault. */
@@ -158,12 +159,13 @@ static void listener_end(struct connection *connection, gpumem_status status, co
 	struct ucred who = connection->who;
 	int socket = connection->socket;
 
+	uid_t payer_uid = connection->payer_uid;
 	listener_forget(connection);
 	if (detail)
-		listener_refuse(listener, socket, &who, status, detail);
+		listener_refuse(listener, socket, payer_uid, &who, status, detail);
 	else
-		gm_closer_close(
-			listener->hub->closer, who.uid, socket, gm_seqpacket_may_have_fds(socket));
+		gm_closer_close(listener->hub->closer, payer_uid, socket,
+			gm_seqpacket_may_have_fds(socket));
 }
 
 /* The youngest connection without a session, of the user that has most connections. NULL: no user
@@ -211,10 +213,10 @@ static bool listener_make_room(struct gm_listener *listener, const struct gm_lan
 }
 
 /* Whether a user must not get a connection: then detail says why. */
-static bool listener_refuses(struct gm_listener *listener, uid_t uid, const struct gm_lane *lane,
-	char detail[GM_LISTENER_DETAIL])
+static bool listener_refuses(struct gm_listener *listener, uid_t payer_uid, uid_t uid,
+	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL])
 {
-	char user[GM_UID_NAME_TEXT];
+	char user[GM_UID_NAME_PAYER_TEXT];
 
 	if (listener->n >= listener->most && !listener_make_room(listener, lane)) {
 		snprintf(detail, GM_LISTENER_DETAIL,
@@ -223,18 +225,18 @@ static bool listener_refuses(struct gm_listener *listener, uid_t uid, const stru
 		return true;
 	}
 	uint32_t n = lane ? lane->connections : 0;
-	n += gm_closer_waiting(listener->hub->closer, uid);
+	n += gm_closer_waiting(listener->hub->closer, payer_uid);
 	if (n >= listener->per_uid) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
-			gm_uid_name_say(uid, user), n);
+			gm_uid_name_say_payer(payer_uid, uid, user), n);
 		return true;
 	}
 	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
 					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
-			gm_uid_name_say(uid, user));
+			gm_uid_name_say_payer(payer_uid, uid, user));
 		return true;
 	}
 	return false;
@@ -269,6 +271,8 @@ static void listener_identify(struct connection *connection)
 		listener_end(connection, listener_status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
+	/* As when it was put in its lane: the subordinate uids may have been read anew since. */
+	identity->payer_uid = connection->payer_uid;
 
 	if (listener->admits && !listener->admits(listener->ctx, identity)) {
 		listener_end(connection, GPUMEM_E_DENIED,
@@ -292,15 +296,15 @@ static void listener_on_turn(struct gm_lane_task *turn)
 		listener_identify(connection);
 }
 
-static int listener_remember(struct gm_listener *listener, int socket, const struct ucred *who,
-	struct connection **ret_connection)
+static int listener_remember(struct gm_listener *listener, int socket, uid_t payer_uid,
+	const struct ucred *who, struct connection **ret_connection)
 {
 	struct connection *connection = calloc(1, sizeof(*connection));
 	if (!connection)
 		return -ENOMEM;
 
 	int r = gm_lane_get(
-		&listener->hub->lanes, who->uid | listener->lane_bits, &connection->lane);
+		&listener->hub->lanes, payer_uid | listener->lane_bits, &connection->lane);
 	if (r < 0) {
 		free(connection);
 		return r;
@@ -309,6 +313,7 @@ static int listener_remember(struct gm_listener *listener, int socket, const str
 	connection->listener = listener;
 	connection->socket = socket;
 	connection->who = *who;
+	connection->payer_uid = payer_uid;
 	connection->turn.run = listener_on_turn;
 	gm_lane_connected(connection->lane);
 	listener->n++;
@@ -329,27 +334,28 @@ static void listener_take(struct gm_listener *listener, int socket)
 		snprintf(detail, sizeof(detail),
 			"the client is refused: its credentials cannot be read: %s",
 			strerror(errno));
-		listener_refuse(listener, socket, NULL, GPUMEM_E_DENIED, detail);
+		listener_refuse(listener, socket, (uid_t)-1, NULL, GPUMEM_E_DENIED, detail);
 		return;
 	}
+	uid_t payer_uid = gm_subuids_payer(&listener->hub->subuids, who.uid);
 	if (listener_is_gone(socket)) {
-		gm_closer_close(
-			listener->hub->closer, who.uid, socket, gm_seqpacket_may_have_fds(socket));
+		gm_closer_close(listener->hub->closer, payer_uid, socket,
+			gm_seqpacket_may_have_fds(socket));
 		return;
 	}
 
-	struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, who.uid | listener->lane_bits);
-	if (listener_refuses(listener, who.uid, lane, detail)) {
-		listener_refuse(listener, socket, &who, GPUMEM_E_LIMIT, detail);
+	struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, payer_uid | listener->lane_bits);
+	if (listener_refuses(listener, payer_uid, who.uid, lane, detail)) {
+		listener_refuse(listener, socket, payer_uid, &who, GPUMEM_E_LIMIT, detail);
 		return;
 	}
 
-	int r = listener_remember(listener, socket, &who, &connection);
+	int r = listener_remember(listener, socket, payer_uid, &who, &connection);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
-		listener_refuse(
-			listener, socket, &who, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
+		listener_refuse(listener, socket, payer_uid, &who,
+			listener_status_of(r, GPUMEM_E_SYSTEM), detail);
 	} else if (listener->admits) {
 		listener_identify(connection);
 	} else {
@@ -418,7 +424,7 @@ static void listener_use_reserve(struct gm_listener *listener, int error)
 	if (socket >= 0 && listener->admits)
 		listener_take(listener, socket);
 	else if (socket >= 0)
-		listener_refuse(listener, socket, NULL, GPUMEM_E_LIMIT,
+		listener_refuse(listener, socket, (uid_t)-1, NULL, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 	if (!listener->admits)
 		listener_fill_reserve(listener);

@@ -125,7 +125,7 @@ void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *form
 	char message[512];
 	va_list args;
 
-	if (!gm_quiet_allows(&peer->hub->quiet, peer->identity->uid, level, GM_QUIET_OTHER))
+	if (!gm_quiet_allows(&peer->hub->quiet, peer->identity->payer_uid, level, GM_QUIET_OTHER))
 		return;
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);
@@ -139,7 +139,8 @@ static void peer_drop_for(struct gm_peer *peer, enum gm_log_level level, const c
 	char message[512];
 
 	snprintf(message, sizeof(message), "dropped: %s", why);
-	if (gm_quiet_allows(&peer->hub->quiet, peer->identity->uid, level, GM_QUIET_CONNECTION))
+	if (gm_quiet_allows(
+		    &peer->hub->quiet, peer->identity->payer_uid, level, GM_QUIET_CONNECTION))
 		peer_write_log(peer, level, message);
 	gm_peer_drop(peer);
 }
@@ -199,7 +200,7 @@ void gm_peer_close(struct gm_peer *peer)
 	gm_lane_remove(&peer->socket);
 	gm_inflight_deinit(&peer->inflight);
 	gm_unread_deinit(&peer->unread);
-	gm_closer_close(peer->hub->closer, peer->identity->uid, peer->socket.fd, peer->wary);
+	gm_closer_close(peer->hub->closer, peer->identity->payer_uid, peer->socket.fd, peer->wary);
 	gm_lane_disconnected(peer->lane);
 	gm_lane_unref(peer->lane);
 	uv_close((uv_handle_t *)&peer->deadline, peer_on_deadline_closed);

@@ -13,6 +13,7 @@
 #include "daemon/net/identity.h"
 #include "daemon/net/lane.h"
 #include "daemon/net/quiet.h"
+#include "daemon/net/subuid.h"
 
 /*
  * This folder promises connections from identified processes: packets in, packets out, and bounds
@@ -26,6 +27,7 @@ struct gm_hub {
 	struct gm_lanes lanes;
 	struct gm_quiet quiet;
 	struct gm_closer *closer;
+	struct gm_subuids subuids; /* who pays for whom; whoever knows reads them */
 	uint64_t generation;
 	uint64_t sequence; /* of the last packet that was packed */
 	struct gm_wire_arena arena;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines per uid. A record lives from the first line until the timer finds that its time is over, up
- * to a second late. So there are as many as uids caused a line in the last seconds, but no more
- * than GM_LIMIT_LOGGED_UIDS: one user can have many uids. A further uid, or one for which there is
+ * Lines per user. A record lives from the first line until the timer finds that its time is over, up
+ * to a second late. So there are as many as users caused a line in the last seconds, but no more
+ * than GM_LIMIT_LOGGED_UIDS. A further user, or one for which there is
  * no memory, says nothing at all.
  */
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #define QUIET_LOOK_MS 1000
 
 struct gm_quiet_user {
-	uid_t uid;
+	uid_t payer_uid;
 	uint64_t until_ms;
 	uint32_t lines;
 	uint64_t left_out[GM_QUIET_KINDS];
@@ -36,8 +36,8 @@ static void quiet_sum_up(const struct gm_quiet_user *user)
 
 	if (connections == 0 && others == 0)
 		return;
-	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->uid);
-	gm_uid_name_say(user->uid, who);
+	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->payer_uid);
+	gm_uid_name_say(user->payer_uid, who);
 	if (others)
 		snprintf(lines, sizeof(lines), "left out %llu log lines about %s",
 			(unsigned long long)others, who);
@@ -88,19 +88,19 @@ void gm_quiet_close(struct gm_quiet *quiet)
 	quiet->timer_open = false;
 }
 
-static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t uid)
+static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t payer_uid)
 {
 	struct gm_quiet_user *user;
 
-	HASH_FIND(hh, quiet->users, &uid, sizeof(uid), user);
+	HASH_FIND(hh, quiet->users, &payer_uid, sizeof(payer_uid), user);
 	if (user || HASH_COUNT(quiet->users) >= GM_LIMIT_LOGGED_UIDS)
 		return user;
 	user = calloc(1, sizeof(*user));
 	if (!user)
 		return NULL;
-	user->uid = uid;
+	user->payer_uid = payer_uid;
 	user->until_ms = uv_now(quiet->timer.loop) + GM_QUIET_S * 1000;
-	HASH_ADD(hh, quiet->users, uid, sizeof(user->uid), user);
+	HASH_ADD(hh, quiet->users, payer_uid, sizeof(user->payer_uid), user);
 	if (!user->hh.tbl) {
 		free(user);
 		return NULL;
@@ -111,12 +111,12 @@ static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t uid)
 }
 
 bool gm_quiet_allows(
-	struct gm_quiet *quiet, uid_t uid, enum gm_log_level level, enum gm_quiet_kind kind)
+	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, enum gm_quiet_kind kind)
 {
 	if (level >= GM_LOG_DEBUG)
 		return true;
 
-	struct gm_quiet_user *user = quiet->timer_open ? quiet_get(quiet, uid) : NULL;
+	struct gm_quiet_user *user = quiet->timer_open ? quiet_get(quiet, payer_uid) : NULL;
 
 	if (!user)
 		return false;

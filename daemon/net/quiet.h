@@ -10,9 +10,9 @@
 #include "common/log.h"
 
 /*
- * How much one user can make the daemon log. Each uid may cause GM_QUIET_LINES lines in
+ * How much one user can make the daemon log. Each user may cause GM_QUIET_LINES lines in
  * GM_QUIET_S seconds, whatever they say. What is left out is counted, and one line at the end of
- * that time says how much it was. The record of a uid outlives its connections. Lines for debugging
+ * that time says how much it was. The record of a user outlives its connections. Lines for debugging
  * are not counted: an administrator asked for them.
  */
 #define GM_QUIET_LINES 50
@@ -22,7 +22,7 @@ struct gm_quiet_user;
 
 /* Embedded in gm_hub. */
 struct gm_quiet {
-	struct gm_quiet_user *users; /* by uid: those that caused a line lately */
+	struct gm_quiet_user *users; /* by payer_uid: those that caused a line lately */
 	uv_timer_t timer;
 	bool timer_open;
 };
@@ -36,11 +36,11 @@ enum gm_quiet_kind {
 void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop);
 /* Closes the handle and forgets all. The loop must turn once more before the memory goes. */
 void gm_quiet_close(struct gm_quiet *quiet);
-/* Forgets the uids whose time is over at now_ms, in the loop's time, and says what was left out. The
+/* Forgets the users whose time is over at now_ms, in the loop's time, and says what was left out. The
  * timer does so; here for tests. */
 void gm_quiet_expire(struct gm_quiet *quiet, uint64_t now_ms);
-/* Whether a line of this level that this uid causes may be logged. If not, it is counted. */
+/* Whether a line of this level that this user causes may be logged. If not, it is counted. */
 bool gm_quiet_allows(
-	struct gm_quiet *quiet, uid_t uid, enum gm_log_level level, enum gm_quiet_kind kind);
+	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, enum gm_quiet_kind kind);
 
 #endif

@@ -104,9 +104,10 @@ static int serve_answer_hello(struct gm_serve *serve, struct gm_peer *peer, uint
 
 static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 {
-	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
+	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_PAYER_TEXT];
+	const struct gm_identity *identity = gm_peer_identity(peer);
 
-	gm_uid_name_say(gm_peer_identity(peer)->uid, user);
+	gm_uid_name_say_payer(identity->payer_uid, identity->uid, user);
 	switch (error) {
 	case -EACCES:
 		gm_peer_refuse(peer, id, GPUMEM_E_DENIED,
@@ -121,16 +122,16 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 		break;
 	case -ENOSPC:
 		snprintf(detail, sizeof(detail),
-			"uid %u has as many sessions as it leaves to others; the most is %d for all; "
+			"%s has as many sessions as it leaves to others; the most is %d for all; "
 			"end some of its clients",
-			gm_peer_identity(peer)->uid, GM_LIMIT_SESSIONS);
+			user, GM_LIMIT_SESSIONS);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EMLINK:
 		snprintf(detail, sizeof(detail),
-			"uid %u has clients, or has left memory, in too many units, containers and "
-			"groups; the most is %d, and %d for all; start the client where the uid has one",
-			gm_peer_identity(peer)->uid, GM_LIMIT_ESTATES_PER_UID, GM_LIMIT_ESTATES);
+			"%s has clients, or has left memory, in too many units, containers and "
+			"groups; the most is %d, and %d for all; start the client where the user has one",
+			user, GM_LIMIT_ESTATES_PER_UID, GM_LIMIT_ESTATES);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EDQUOT:

@@ -148,7 +148,7 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 
 	gm_journal_text(event, identity, client ? client->name : NULL, text);
 	if (watch_log_again(serve->watch, client, event) &&
-		(!identity || gm_quiet_allows(&serve->clients->hub->quiet, identity->uid,
+		(!identity || gm_quiet_allows(&serve->clients->hub->quiet, identity->payer_uid,
 				      GM_LOG_NOTICE, GM_QUIET_OTHER)))
 		gm_journal_event(event, identity, text);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)

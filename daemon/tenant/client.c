@@ -356,13 +356,14 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	struct gm_session_info info = {
 		.pid = identity->pid,
 		.uid = identity->uid,
+		.payer_uid = identity->payer_uid,
 		.gid = identity->gid,
 		.unit = identity->cgroup.unit,
 		.container = gm_cgroup_limit_name(&identity->cgroup),
 		.name = name,
 	};
 
-	int r = gm_lane_get(&clients->hub->lanes, identity->uid, &client->lane);
+	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
 	if (r < 0)
 		goto no_lane;
 	if (client->lane->clients >= clients->per_uid)

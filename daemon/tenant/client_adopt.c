@@ -25,7 +25,7 @@ static int client_adopt_restore(struct gm_clients *clients, uint64_t id, uint32_
 	struct gm_client *client = calloc(1, sizeof(*client));
 	if (!client)
 		return -ENOMEM;
-	int r = gm_lane_get(&clients->hub->lanes, identity->uid, &client->lane);
+	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
 	if (r < 0) {
 		free(client);
 		return r;
@@ -69,6 +69,7 @@ static void client_adopt_known(const struct gm_record_client *record, struct gm_
 	*ret = (struct gm_identity){
 		.pid = record->pid,
 		.uid = record->head.uid,
+		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
 		.pidfd = -1,
 		.own_pid_namespace = record->own_pid_namespace,

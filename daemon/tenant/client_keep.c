@@ -58,6 +58,7 @@ int gm_client_keep(struct gm_client *client)
 		.loose = identity->cgroup.name_is_loose,
 		.confined = identity->confined,
 		.own_pid_namespace = identity->own_pid_namespace,
+		.payer_uid = identity->payer_uid,
 		.page_unsafe = client->page_unsafe,
 	};
 	gm_record_begin(&record.head, GM_RECORD_CLIENT, client->id, sizeof(record), identity->uid);

@@ -15,8 +15,8 @@ void gm_client_log(const struct gm_client *client, enum gm_log_level level, cons
 	char id[48], pid[32], uid[32], user[GM_UID_NAME_TEXT];
 	const char *const fields[] = {id, pid, uid, NULL};
 
-	if (!gm_quiet_allows(
-		    &client->clients->hub->quiet, client->identity->uid, level, GM_QUIET_OTHER))
+	if (!gm_quiet_allows(&client->clients->hub->quiet, client->identity->payer_uid, level,
+		    GM_QUIET_OTHER))
 		return;
 	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);

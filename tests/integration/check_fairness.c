@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/integration/flood.h"
+#include "tests/integration/subuids.h"
 #include "tests/tap.h"
 
 /* How many packets may go ahead of a user's: its own turn comes within one turn of the loop, and
@@ -23,7 +24,8 @@
 struct flood {
 	const struct gm_daemon *daemon;
 	size_t connections, requests;
-	bool watch;                              /* the connections watch before the flood */
+	uid_t first_uid; /* 0: one uid for all connections; else each has one, from this */
+	bool watch;      /* the connections watch before the flood */
 	const Gm__Wire__Packet *(*packet)(void); /* what each connection sends */
 };
 
@@ -36,8 +38,13 @@ static void flooder(int channel, void *argument)
 	struct gm_raw client;
 	uint64_t users, before = 0;
 
-	gm_become_stranger();
+	if (!flood->first_uid)
+		gm_become_stranger();
 	for (size_t i = 0; i < flood->connections; i++) {
+		if (flood->first_uid) {
+			GM_REQUIRE_EQ(seteuid(0), 0);
+			GM_REQUIRE_EQ(seteuid(flood->first_uid + (uid_t)i), 0);
+		}
 		if (flood->watch) {
 			Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
 			gm_raw_observe(&raws[i], flood->daemon);
@@ -73,9 +80,12 @@ static void expect_few_ahead(struct flood *flood)
 	struct gm_raw user;
 	uint64_t sequence, before;
 
+	const char *const env[] = {gm_subuids_env("ann:100000:65536\n"), NULL};
 	gm_daemon_start(&daemon,
-		&(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH(
-						    "", "16G") "[limit uid:64999]\nmax = 64M\n"});
+		&(struct gm_daemon_options){
+			.config = GM_DAEMON_CONFIG_WITH("", "16G") "[limit uid:64999]\nmax = 64M\n",
+			.env = env,
+		});
 	flood->daemon = &daemon;
 	gm_worker_start(&worker, flooder, flood);
 	gm_raw_join(&user, &daemon);
@@ -105,6 +115,13 @@ START_TEST(many_connections_do_not_come_before_another_user)
 {
 	expect_few_ahead(
 		&(struct flood){.connections = 64, .requests = 8, .packet = gm_flood_status});
+}
+END_TEST
+
+START_TEST(nor_do_connections_of_as_many_subordinate_uids)
+{
+	expect_few_ahead(&(struct flood){
+		.connections = 64, .requests = 8, .first_uid = 100000, .packet = gm_flood_status});
 }
 END_TEST
 
@@ -217,6 +234,8 @@ int main(void)
 	tcase_set_timeout(tests, GM_PATIENCE_MS / 1000.0 * 2);
 	if (GM_TAP_WITH_USERS(many_connections_do_not_come_before_another_user))
 		tcase_add_test(tests, many_connections_do_not_come_before_another_user);
+	if (GM_TAP_WITH_USERS(nor_do_connections_of_as_many_subordinate_uids))
+		tcase_add_test(tests, nor_do_connections_of_as_many_subordinate_uids);
 	if (GM_TAP_WITH_USERS(nor_do_long_lists))
 		tcase_add_test(tests, nor_do_long_lists);
 	if (GM_TAP_WITH_USERS(nor_do_long_returns))

@@ -22,7 +22,7 @@
 
 #define MIB UINT64_C(0x100000)
 
-static const struct gm_seen someone = {.domain = 1, .uid = 1000};
+static const struct gm_seen someone = {.domain = 1, .payer_uid = 1000};
 static const struct gm_backend_ops *ops = &gm_backend_host;
 static void *backend;
 static uint32_t devices;

@@ -17,7 +17,7 @@
 #include "tests/unit/backend/backend_cuda_fixture.h"
 #include "tests/unit/failing_malloc.h"
 
-static const struct gm_seen another = {.domain = 2, .uid = 1001};
+static const struct gm_seen another = {.domain = 2, .payer_uid = 1001};
 
 static struct gm_handle make(uint32_t device, uint64_t bytes, const struct gm_seen *seen)
 {
@@ -139,7 +139,7 @@ END_TEST
 
 START_TEST(a_number_that_nobody_had_is_anybodys)
 {
-	static const struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .uid = 1000};
+	static const struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .payer_uid = 1000};
 	struct gm_handle keep, first, other;
 
 	open_it();
@@ -243,7 +243,7 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 	open_it();
 	struct gm_handle keep = make(0, 2 * MIB, &another); /* so that the context stays */
 	for (gm_domain domain = 10; domain < 10 + GM_LIMIT_IPC_NUMBERS_PER_UID; domain++) {
-		struct gm_seen seen = {.domain = domain, .uid = 1000};
+		struct gm_seen seen = {.domain = domain, .payer_uid = 1000};
 		handle = make(0, 2 * MIB, &seen);
 		unmake(0, 2 * MIB, &seen, &handle);
 	}
@@ -264,7 +264,7 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 	unmake(0, 2 * MIB, &another, &handle);
 	/* Their own come again. */
 	next_number = 1;
-	struct gm_seen seen = {.domain = 10, .uid = 1000};
+	struct gm_seen seen = {.domain = 10, .payer_uid = 1000};
 	handle = make(0, 2 * MIB, &seen);
 	unmake(0, 2 * MIB, &seen, &handle);
 	unmake(0, 2 * MIB, &another, &keep);
@@ -286,7 +286,7 @@ START_TEST(users_leave_numbers_to_others)
 	gm_log_set_sink(hear);
 	struct gm_handle keep = make(0, 2 * MIB, &another);
 	for (uid_t uid = 2000; uid < 2020; uid++, all += own) {
-		struct gm_seen seen = {.domain = uid, .uid = uid};
+		struct gm_seen seen = {.domain = uid, .payer_uid = uid};
 		for (own = 0;; own++) {
 			/* A domain's own number would come again. */
 			seen.domain += 1000;
@@ -407,7 +407,7 @@ START_TEST(others_get_a_block_whatever_one_uid_has_left_behind)
 	for (size_t i = _i ? 1 : 0; i < n; i++)
 		unmake(0, 2 * MIB, &someone, &left[i]);
 	/* The uid itself has had its share, and nothing is done for it in vain. */
-	struct gm_seen anew = {.domain = 3, .uid = someone.uid};
+	struct gm_seen anew = {.domain = 3, .payer_uid = someone.payer_uid};
 	struct gm_handle other;
 	gm_log_set_sink(hear);
 	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, LARGE, &anew, &other), -EDQUOT);
@@ -457,7 +457,7 @@ START_TEST(every_page_ends_with_the_context)
 	open_it();
 	keep = make(0, 4 * MIB, &someone);
 	for (gm_domain domain = 10; domain < 30; domain++) {
-		struct gm_seen seen = {.domain = domain, .uid = 1000};
+		struct gm_seen seen = {.domain = domain, .payer_uid = 1000};
 		handle = make(0, 4 * MIB, &seen);
 		unmake(0, 4 * MIB, &seen, &handle);
 	}

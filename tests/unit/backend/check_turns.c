@@ -15,7 +15,7 @@ static struct gm_chunk chunks[64];
 static void add(size_t i, uid_t uid, uint64_t session, bool destroy)
 {
 	chunks[i].id = i;
-	chunks[i].uid = uid;
+	chunks[i].payer_uid = uid;
 	chunks[i].job.turn = session;
 	chunks[i].job.destroy = destroy;
 	gm_turns_add(&turns, &chunks[i]);

@@ -293,13 +293,13 @@ START_TEST(a_large_chunk_is_destroyed_in_parts_between_which_others_have_their_t
 	start(&discarding_ops);
 	gm_worker_create(worker, &chunks[0], 99);
 	wait_until_stuck();
-	chunks[1].uid = 1;
+	chunks[1].payer_uid = 1;
 	chunks[1].bytes = large;
 	gm_worker_destroy(worker, &chunks[1]);
 	/* 5 is of the same user. 4 needs room, so it waits for all of the large one. */
 	static const uid_t uids[] = {2, 2, 2, 1, 3};
 	for (size_t i = 2; i <= 6; i++) {
-		chunks[i].uid = uids[i - 2];
+		chunks[i].payer_uid = uids[i - 2];
 		chunks[i].after_doomed = i == 4;
 		gm_worker_create(worker, &chunks[i], 7);
 	}

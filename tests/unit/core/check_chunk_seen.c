@@ -50,7 +50,7 @@ START_TEST(an_ipc_block_is_its_domains_from_the_start_and_a_chunk_by_fd_is_not)
 {
 	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_IPC);
 	ck_assert_uint_eq(job(false)->domain, 5);
-	ck_assert_uint_eq(job(false)->uid, UID);
+	ck_assert_uint_eq(job(false)->payer_uid, UID);
 	ck_assert(!job(false)->several);
 	fake_core_run(&fake);
 	fake_ask(&fake, &q, s, d, 8 * MiB, GM_TRANSPORT_FD);
@@ -123,7 +123,7 @@ START_TEST(what_was_opened_in_its_own_domain_was_seen_by_it_alone)
 	gm_core_trim(fake.core, d, &(uint64_t){UINT64_MAX});
 	ck_assert(!job(true)->several);
 	ck_assert_uint_eq(job(true)->domain, 5);
-	ck_assert_uint_eq(job(true)->uid, UID);
+	ck_assert_uint_eq(job(true)->payer_uid, UID);
 }
 END_TEST
 

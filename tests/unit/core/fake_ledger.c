@@ -346,12 +346,12 @@ static void books_add_lease(struct fake_books *books, const struct gm_lease *lea
 		lease->n_opens, lease->tag);
 	for (const struct gm_chunk *c = lease->chunks; c; c = c->next) {
 		ck_assert_ptr_eq(c->lease, lease);
-		ck_assert_uint_eq(c->uid, uid);
+		ck_assert_uint_eq(c->payer_uid, uid);
 		bytes += c->bytes;
 		snprintf(books_add(books), LINE,
 			"chunk %" PRIu64 " lease %" PRIu64 " index %" PRIu64 " bytes %" PRIu64
 			" device %u uid %u asked %" PRIu64,
-			c->id, lease->id, c->index, c->bytes, c->device, c->uid, c->asked);
+			c->id, lease->id, c->index, c->bytes, c->device, c->payer_uid, c->asked);
 	}
 	ck_assert_uint_eq(bytes, lease->bytes);
 	for (const struct gm_hold *h = lease->holds; h; h = h->next) {
