@@ -66,6 +66,23 @@ static gid_t broker_find_admin_group(const struct gm_config *config)
 	return group ? group->gr_gid : (gid_t)-1;
 }
 
+/* Warns about limits of uids that somebody else pays for. */
+static void broker_check_users(const struct gm_broker *broker)
+{
+	for (size_t i = 0; i < broker->config->n_limits; i++) {
+		char user[GM_UID_NAME_TEXT];
+		unsigned uid;
+		if (sscanf(broker->config->limits[i].owner, "uid:%u", &uid) != 1)
+			continue;
+
+		uid_t payer_uid = gm_subuids_payer(&broker->hub.subuids, uid);
+		if (payer_uid != uid)
+			gm_log(GM_LOG_WARNING,
+				"the limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
+				uid, gm_uid_name_say(payer_uid, user), (unsigned)payer_uid);
+	}
+}
+
 /* Reads who has which name, and who pays for whom. */
 static void broker_read_users(struct gm_broker *broker)
 {
@@ -75,6 +92,7 @@ static void broker_read_users(struct gm_broker *broker)
 	snprintf(path, sizeof(path), "%s/etc/passwd", root);
 	gm_uid_name_read(path);
 	gm_subuids_read(&broker->hub.subuids, root);
+	broker_check_users(broker);
 }
 
 static void broker_apply_bounds(struct gm_broker *broker)

@@ -13,6 +13,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/core/policy.h"
@@ -193,6 +194,25 @@ static bool limits_parse_owner(
 	return false;
 }
 
+/* Refuses a limit that would hold nobody, because somebody else pays for the uid. */
+static bool limits_is_payer(const struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	const struct gm_owner *owner)
+{
+	uid_t uid = (uid_t)owner->id;
+	uid_t payer_uid = owner->kind == GM_OWNER_UID
+				  ? gm_subuids_payer(&serve->clients->hub->subuids, uid)
+				  : uid;
+	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
+
+	if (payer_uid == uid)
+		return true;
+	snprintf(detail, sizeof(detail),
+		"uid %u is a subordinate uid of %s, whose limits hold for it; set one for uid:%u",
+		(unsigned)uid, gm_uid_name_say(payer_uid, user), (unsigned)payer_uid);
+	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
+	return false;
+}
+
 static void limits_describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_BYTES])
 {
 	char size[GM_UNITS_TEXT];
@@ -225,7 +245,8 @@ void gm_admin_set_limit(
 	};
 
 	if (!gm_serve_require_admin(serve, peer, packet->id, "setting a limit") ||
-		!limits_parse_owner(peer, packet->id, set->owner, &owner))
+		!limits_parse_owner(peer, packet->id, set->owner, &owner) ||
+		!limits_is_payer(serve, peer, packet->id, &owner))
 		return;
 	if (set->set & ~(uint32_t)(GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY) ||
 		set->priority > GM_CONFIG_PRIORITY_MAX || set->priority < -GM_CONFIG_PRIORITY_MAX) {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/integration/raw.h"
+#include "tests/integration/scene.h"
 #include "tests/integration/subuids.h"
 #include "tests/tap.h"
 
@@ -258,6 +258,29 @@ START_TEST(all_its_uids_together_have_the_connections_of_one_user)
 }
 END_TEST
 
+START_TEST(a_limit_of_a_subordinate_uid_is_no_limit)
+{
+	struct gm_scene scene;
+	const char *const env[] = {gm_subuids_env(LINES), NULL};
+	gm_scene_start_with(
+		&scene, &(struct gm_daemon_options){
+				.config = GM_DAEMON_CONFIG "[limit uid:100007]\nmax = 64M\n"
+							   "[limit uid:300000]\nmax = 64M\n",
+				.env = env,
+			});
+	GM_REQUIRE(gm_scene_logged(&scene, "the limit of uid:100007 has no effect: it is a "
+					   "subordinate uid of user ann"));
+	GM_REQUIRE(!gm_scene_logged(&scene, "the limit of uid:300000"));
+
+	GM_REQUIRE_EQ(gm_scene_set_limit(&scene, "uid:100000", 1, MIB, 0, 0), GPUMEM_E_INVALID);
+	if (strcmp(gm_raw_detail(&scene.ctl), "uid 100000 is a subordinate uid of user ann, whose "
+					      "limits hold for it; set one for uid:64998"))
+		GM_FAIL("\"%s\"", gm_raw_detail(&scene.ctl));
+	GM_REQUIRE_EQ(gm_scene_set_limit(&scene, "gid:100000", 1, MIB, 0, 0), GPUMEM_OK);
+	gm_scene_stop(&scene);
+}
+END_TEST
+
 START_TEST(no_byte_goes_from_one_of_its_uids_to_another)
 {
 	struct gm_daemon daemon;
@@ -296,6 +319,7 @@ int main(void)
 		tcase_add_test(tests, a_reload_reads_the_ranges_and_moves_no_charge);
 	if (GM_TAP_WITH_USERS(all_its_uids_together_have_the_connections_of_one_user))
 		tcase_add_test(tests, all_its_uids_together_have_the_connections_of_one_user);
+	tcase_add_test(tests, a_limit_of_a_subordinate_uid_is_no_limit);
 	if (GM_TAP_WITH_USERS(no_byte_goes_from_one_of_its_uids_to_another))
 		tcase_add_test(tests, no_byte_goes_from_one_of_its_uids_to_another);
 	suite_add_tcase(suite, tests);

@@ -41,6 +41,20 @@ START_TEST(a_user_has_its_name_or_else_its_number)
 }
 END_TEST
 
+START_TEST(one_who_pays_for_another_uid_is_said_with_it)
+{
+	char text[GM_UID_NAME_PAYER_TEXT];
+
+	read_names("a23456789b123456789c123456789d12:x:1000:1000::/:/bin/sh\n");
+	ck_assert_str_eq(
+		gm_uid_name_say_payer(1000, 1000, text), "user a23456789b123456789c123456789d12");
+	ck_assert_str_eq(gm_uid_name_say_payer(1000, UINT32_MAX, text),
+		"user a23456789b123456789c123456789d12 (with subordinate uid 4294967295)");
+	ck_assert_str_eq(gm_uid_name_say_payer(100000, 100001, text),
+		"uid 100000 (with subordinate uid 100001)");
+}
+END_TEST
+
 START_TEST(a_new_file_replaces_all_names)
 {
 	read_names("ann:x:1000:1000::/:/bin/sh\nben:x:1001:1001::/:/bin/sh\n");
@@ -80,6 +94,7 @@ int main(void)
 	TCase *tests = tcase_create("uid_name");
 
 	tcase_add_test(tests, a_user_has_its_name_or_else_its_number);
+	tcase_add_test(tests, one_who_pays_for_another_uid_is_said_with_it);
 	tcase_add_test(tests, a_new_file_replaces_all_names);
 	tcase_add_test(tests, of_two_users_with_one_place_the_last_has_it);
 	tcase_add_test(tests, a_name_that_no_line_should_have_is_not_said);

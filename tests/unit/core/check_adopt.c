@@ -443,6 +443,7 @@ START_TEST(a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not)
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
 	ck_assert_ptr_null(gm_session_info(gm_core_find_session(fake.core, id))->name);
+	ck_assert_uint_eq(gm_session_info(gm_core_find_session(fake.core, id))->payer_uid, 100);
 
 	head = (void *)fake_ledger_find(&ledger, GM_RECORD_LEASE, 0)->bytes;
 	head->format = GM_RECORD_FORMAT + 1;
@@ -450,6 +451,44 @@ START_TEST(a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not)
 	ck_assert_uint_eq(result.damaged[GM_RECORD_LEASE], 1);
 	ck_assert_uint_eq(gm_core_lease_count(fake.core), 0);
 	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_LEASE), 0);
+}
+END_TEST
+
+static void set_payer(enum gm_record_kind kind, uint32_t payer_uid)
+{
+	void *record = fake_ledger_find(&ledger, kind, 0)->bytes;
+	if (kind == GM_RECORD_ESTATE)
+		((struct gm_record_estate *)record)->payer_uid = payer_uid;
+	else if (kind == GM_RECORD_SESSION)
+		((struct gm_record_session *)record)->payer_uid = payer_uid;
+	else
+		((struct gm_record_client *)record)->payer_uid = payer_uid;
+}
+
+START_TEST(who_pays_is_remembered_and_must_be_the_same_in_all_records)
+{
+	uint64_t id = gm_session_id(s);
+	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 4 * MiB};
+	struct gm_owner owner;
+	char detail[GM_DETAIL_BYTES];
+	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
+
+	set_payer(GM_RECORD_ESTATE, 300);
+	set_payer(GM_RECORD_SESSION, 300);
+	set_payer(GM_RECORD_CLIENT, 300);
+	restart();
+	ck_assert_uint_eq(all_damaged(), 0);
+	s = back(id, token);
+	ck_assert_uint_eq(gm_session_info(s)->uid, 100);
+	ck_assert_uint_eq(gm_session_info(s)->payer_uid, 300);
+	gm_owner_by_id(GM_OWNER_UID, 300, &owner);
+	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
+	ask(s, NULL, 2 * MiB, 2, GPUMEM_E_LIMIT);
+
+	set_payer(GM_RECORD_SESSION, 200);
+	restart();
+	ck_assert_uint_eq(result.damaged[GM_RECORD_SESSION], 1);
+	ck_assert_ptr_null(gm_core_find_session(fake.core, id));
 }
 END_TEST
 
@@ -604,6 +643,7 @@ int main(void)
 	tcase_add_test(tcase, a_full_ledger_refuses_and_leaves_nothing);
 	tcase_add_test(tcase, devices_are_found_by_uuid_when_their_numbers_change);
 	tcase_add_test(tcase, ipc_leases_end_with_their_daemon_and_are_reported);
+	tcase_add_test(tcase, who_pays_is_remembered_and_must_be_the_same_in_all_records);
 	tcase_add_test(tcase, a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not);
 	tcase_add_loop_test(tcase, a_damaged_record_is_dropped_and_counted, 0,
 		(int)(sizeof(cases) / sizeof(cases[0])));

@@ -68,6 +68,16 @@ static struct gm_session *client(
 	return session;
 }
 
+static struct gm_session *subordinate(uid_t payer_uid, uid_t uid)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *session;
+	struct gm_session_info info = {
+		.pid = 1, .uid = uid, .payer_uid = payer_uid, .domain = uid + 1, .pooling = true};
+	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &session), 0);
+	return session;
+}
+
 static gpumem_status ask(struct gm_session *session, uint64_t bytes)
 {
 	struct fake_request q;
@@ -210,6 +220,30 @@ START_TEST(it_is_shared_by_all_clients_of_the_owner_and_never_passed_by_a_byte)
 	ck_assert_uint_eq(shown("uid 7").clients, 7);
 	ck_assert_uint_eq(shown("uid 7").held, 100 * MiB - 16 * MiB);
 	ck_assert_int_eq(ask(s[1], 16 * MiB), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(it_counts_for_the_user_who_pays_for_a_uid)
+{
+	struct gm_session *user = client(1002, 1, NULL, NULL, NULL);
+	struct gm_session *one = subordinate(1002, 100000), *two = subordinate(1002, 100001);
+	ck_assert_int_eq(set("uid:1002", 8 * MiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(set("uid:100001", 2 * MiB, 0), GPUMEM_OK);
+
+	ck_assert_int_eq(ask(user, 2 * MiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(one, 2 * MiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(two, 4 * MiB), GPUMEM_OK);
+	ck_assert_uint_eq(shown("uid 1002").held, 8 * MiB);
+	ck_assert_uint_eq(shown("uid 1002").clients, 3);
+	ck_assert_uint_eq(shown("uid 100001").held, 0);
+
+	ck_assert_int_eq(ask(user, 2 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_str_eq(
+		detail, "uid 1002 may hold 8.0M, holds 8.0M, asked for 2.0M; see gpumemctl limit");
+	ck_assert_int_eq(ask(two, 2 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_str_eq(detail,
+		"uid 1002 (with subordinate uid 100001) may hold 8.0M, holds 8.0M, asked for 2.0M; "
+		"see gpumemctl limit");
 }
 END_TEST
 
@@ -567,6 +601,7 @@ int main(void)
 	tcase_add_test(tcase, a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked);
 	tcase_add_test(tcase, every_max_that_matches_applies);
 	tcase_add_test(tcase, it_is_shared_by_all_clients_of_the_owner_and_never_passed_by_a_byte);
+	tcase_add_test(tcase, it_counts_for_the_user_who_pays_for_a_uid);
 	tcase_add_test(tcase, rounding_up_stops_at_the_limit);
 	tcase_add_test(tcase, a_max_below_what_is_held_is_over_and_takes_nothing);
 	tcase_add_test(tcase, a_guarantee_is_kept_free_for_its_owner_under_full_load);

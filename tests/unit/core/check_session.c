@@ -236,6 +236,31 @@ START_TEST(an_estate_too_many_is_refused)
 }
 END_TEST
 
+START_TEST(all_uids_that_one_user_pays_for_have_the_estates_of_one)
+{
+	struct gm_session *other, *last = NULL;
+	struct gm_session_info sub = {.pid = 7, .payer_uid = 5000, .domain = 1};
+	int n = 0, r;
+
+	for (sub.uid = 100000; (r = gm_session_new(fake.core, &sub, next, &other)) == 0;
+		sub.uid++) {
+		last = other;
+		n++;
+	}
+	ck_assert_int_eq(r, -EMLINK);
+	ck_assert_int_eq(n, GM_LIMIT_ESTATES_PER_UID);
+	ck_assert_uint_eq(gm_session_info(last)->uid, 100000 + n - 1);
+	ck_assert_uint_eq(gm_session_info(last)->payer_uid, 5000);
+
+	/* The user itself is one of them, and others are not affected. */
+	struct gm_session_info user = {.pid = 7, .uid = 5000, .domain = 1};
+	ck_assert_int_eq(gm_session_new(fake.core, &user, next, &other), -EMLINK);
+	user.uid = (uid_t)(100000 + n);
+	ck_assert_int_eq(gm_session_new(fake.core, &user, next, &other), 0);
+	ck_assert_uint_eq(gm_session_info(other)->payer_uid, user.uid);
+}
+END_TEST
+
 START_TEST(a_uid_leaves_sessions_to_others)
 {
 	GM_LIMIT_TEST(SESSIONS);
@@ -450,6 +475,7 @@ int main(void)
 	tcase_add_test(tcase, a_process_that_ends_in_quarantine_gives_everything_up);
 	tcase_add_test(tcase, without_memory_there_is_no_session);
 	tcase_add_test(tcase, an_estate_too_many_is_refused);
+	tcase_add_test(tcase, all_uids_that_one_user_pays_for_have_the_estates_of_one);
 	tcase_add_test(tcase, a_uid_leaves_sessions_to_others);
 	tcase_add_test(tcase, estates_are_left_to_others);
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
