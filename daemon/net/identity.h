@@ -14,6 +14,8 @@
 
 /* One process, as it was when it connected. Counted by references. */
 struct gm_identity {
+	struct gm_identity *process; /* whose pidfd it is; NULL: its own */
+	gid_t *groups;               /* the supplementary ones */
 	unsigned int references;
 	pid_t pid; /* 0: not visible from here (another pid namespace) */
 	/* Two uids that must not be mixed up. Whose process it is decides who may see, open, resume and
@@ -24,8 +26,6 @@ struct gm_identity {
 	gid_t gid;
 	int pidfd;
 	uint32_t n_groups;
-	struct gm_identity *process; /* whose pidfd it is; NULL: its own */
-	gid_t *groups;               /* the supplementary ones */
 	struct gm_cgroup cgroup;
 	char command[16 * 4];   /* printable */
 	bool own_pid_namespace; /* it is in the daemon's pid namespace */
