@@ -20,10 +20,12 @@ void gm_fd_budget_init(struct gm_fd_budget *budget, uint64_t limit, uint64_t in_
 
 bool gm_fd_budget_allows_connection(const struct gm_fd_budget *budget, uint64_t own, uint64_t n)
 {
+	uint64_t reserve = gm_fd_budget_reserve(budget);
 	uint64_t left = gm_minus(budget->total, budget->connections + budget->chunks);
 
-	if (own > 0)
-		left = gm_minus(left, gm_fd_budget_free(budget));
+	if (own + n <= gm_min(GM_FD_BUDGET_CONNECTIONS, reserve / 2))
+		return n <= left;
+	left = gm_minus(left, reserve);
 	return n <= left && own + n <= 7 * (left - n);
 }
 

@@ -9,18 +9,21 @@
 
 /*
  * The daemon's file descriptors, and who may have them. Connections, sessions and chunks on the fd
- * transport need some. This account promises that one user cannot use them up:
+ * transport need some. This account promises that one user cannot use them up, nor can a few:
  *
  *   - A quarter is for connections and sessions alone.
- *   - For chunks, a user may hold three times as many as are left for others. For connections and
- *     sessions, it may hold seven times as many.
+ *   - An eighth is a reserve for users who have little: the first GM_FD_BUDGET_CONNECTIONS for
+ *     connections and sessions, and the first GM_FD_BUDGET_CHUNKS for chunks.
+ *   - Beside the reserve, a user may hold three times as many for chunks as are left for others. For
+ *     connections and sessions, it may hold seven times as many.
  *   - Chunks that nobody has (pooled ones) hold at most half of what is for chunks. They are released
  *     when descriptors get short, so they count as left.
  *
+ * By the shares alone, each user would leave an eighth to the next, and the fourth got nothing. With
+ * 1,024 descriptors the reserve is enough for about ten further users with a client each.
+ *
  * A released chunk keeps its descriptor until the device's thread has destroyed it. So a new chunk
- * may have to wait for that. A few descriptors are always kept free, so that connections need not.
- * They are for users who have none yet: what a user leaves to others is beside them, so that those
- * get chunks as well.
+ * may have to wait for that. Connections need not: chunks leave a quarter of the reserve to them.
  *
  * daemon/net counts connections and daemon/core counts chunks. Neither knows the other: this account
  * is all they share. Administrators' connections are not counted, because their listener has a
@@ -44,27 +47,43 @@ struct gm_fd_budget {
 /* limit: RLIMIT_NOFILE. in_use: how many the daemon has open before the first client. */
 void gm_fd_budget_init(struct gm_fd_budget *budget, uint64_t limit, uint64_t in_use);
 
-/* How many are kept free, for connections. */
-static inline uint64_t gm_fd_budget_free(const struct gm_fd_budget *budget)
+/* So much is little: two clients with a lane, and four chunks. A daemon with few descriptors has to do
+ * with less. */
+#define GM_FD_BUDGET_CONNECTIONS 11
+#define GM_FD_BUDGET_CHUNKS      4
+
+/* How many are kept for users who have little. */
+static inline uint64_t gm_fd_budget_reserve(const struct gm_fd_budget *budget)
 {
-	return gm_min(32, budget->total / 8);
+	return budget->total / 8;
+}
+
+/* The most that chunks may ever have. The rest is for connections and sessions alone. */
+static inline uint64_t gm_fd_budget_chunks_at_most(const struct gm_fd_budget *budget)
+{
+	return budget->total - budget->total / 4;
 }
 
 /* How many there may be of chunks and spare together. */
 static inline uint64_t gm_fd_budget_for_chunks(const struct gm_fd_budget *budget)
 {
-	return gm_min(budget->total - budget->total / 4,
-		gm_minus(budget->total, budget->connections + gm_fd_budget_free(budget)));
+	return gm_min(gm_fd_budget_chunks_at_most(budget),
+		gm_minus(budget->total, budget->connections + gm_fd_budget_reserve(budget)));
 }
 
 /* Whether a user that holds own descriptors for chunks may have n more. */
 static inline bool gm_fd_budget_allows_chunks(
 	const struct gm_fd_budget *budget, uint64_t own, uint64_t n)
 {
+	uint64_t reserve = gm_fd_budget_reserve(budget);
 	uint64_t most = gm_fd_budget_for_chunks(budget);
 
+	if (own + n <= gm_min(GM_FD_BUDGET_CHUNKS, reserve / 4))
+		return budget->chunks + n <= gm_fd_budget_chunks_at_most(budget) &&
+		       budget->connections + budget->chunks + n <= budget->total - reserve / 4;
 	/* A user that has none may take the last one. */
-	return budget->chunks + n <= most && own + n <= 3 * (most - budget->chunks - n) + 1;
+	return budget->chunks + n + reserve / 2 <= most &&
+	       own + n <= 3 * (most - budget->chunks - n) + 1;
 }
 
 /* Whether spare chunks must be released. */

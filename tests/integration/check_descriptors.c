@@ -274,6 +274,50 @@ START_TEST(a_user_with_many_connections_leaves_descriptors_to_others)
 }
 END_TEST
 
+/* A process of one user after the other. Each takes as many connections as it gets. */
+#define USERS 6
+static void hold_observers(int channel, void *argument)
+{
+	static struct gm_raw raws[MANY];
+	const struct gm_daemon *daemon = argument;
+	size_t n = 0;
+
+	for (uid_t uid = GM_STRANGER - USERS; uid < GM_STRANGER; uid++) {
+		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+		hello.major = GM_WIRE_MAJOR;
+		hello.observer = true;
+		GM_REQUIRE_EQ(seteuid(0), 0);
+		GM_REQUIRE_EQ(seteuid(uid), 0);
+		for (size_t had = n;; n++) {
+			gpumem_status status;
+			GM_REQUIRE(n < MANY);
+			status = gm_raw_hello(&raws[n], daemon->socket, &hello);
+			if (status == GPUMEM_OK)
+				continue;
+			GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
+			GM_REQUIRE(n > had);
+			break;
+		}
+	}
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+}
+
+START_TEST(and_so_do_several_users_together)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+
+	gm_daemon_start(&daemon, &few);
+	gm_worker_start(&worker, hold_observers, &daemon);
+	gm_hear_word(worker.channel, 'f');
+	expect_served(&daemon, 4);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 /* Takes sessions, and takes each up again, until no more are given to it. */
 static void hold_resumed_sessions(int channel, void *argument)
 {
@@ -495,6 +539,8 @@ int main(void)
 		tcase_add_test(tc, a_user_with_many_lingering_chunks_leaves_descriptors_to_others);
 	if (GM_TAP_WITH_USERS(a_user_with_many_connections_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_connections_leaves_descriptors_to_others);
+	if (GM_TAP_WITH_USERS(and_so_do_several_users_together))
+		tcase_add_test(tc, and_so_do_several_users_together);
 	if (GM_TAP_WITH_USERS(a_user_with_many_resumed_sessions_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_resumed_sessions_leaves_descriptors_to_others);
 	if (GM_TAP_WITH_USERS(descriptors_that_one_user_does_not_read_stop_nobody_else))

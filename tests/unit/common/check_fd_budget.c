@@ -51,12 +51,13 @@ START_TEST(chunks_leave_a_quarter_to_connections)
 	ck_assert_uint_eq(most, 675);
 	budget.chunks = most;
 	ck_assert(!gm_fd_budget_allows_chunks(&budget, 0, 1));
-	ck_assert(gm_fd_budget_allows_connection(&budget, 0, 100));
-	/* Connections that take more than the quarter take it from what chunks may have, and some
-	 * stay free. */
+	ck_assert(gm_fd_budget_allows_connection(&budget, 0, 98));
+	ck_assert(!gm_fd_budget_allows_connection(&budget, 0, 99));
+	/* Connections that take more than the quarter take it from what chunks may have, and a
+	 * reserve stays. */
 	budget.chunks = 0;
 	budget.connections = 600;
-	ck_assert_uint_eq(gm_fd_budget_for_chunks(&budget), 900 - 600 - 32);
+	ck_assert_uint_eq(gm_fd_budget_for_chunks(&budget), 900 - 600 - 112);
 	budget.connections = 900;
 	ck_assert_uint_eq(gm_fd_budget_for_chunks(&budget), 0);
 }
@@ -87,20 +88,58 @@ START_TEST(each_user_leaves_something_to_the_next)
 }
 END_TEST
 
+/* A user with one connection, one session and a few chunks. */
+static bool little_is_left(void)
+{
+	if (!gm_fd_budget_allows_connection(&budget, 0, 3))
+		return false;
+	budget.connections += 3;
+	if (!gm_fd_budget_allows_connection(&budget, 3, 3))
+		return false;
+	budget.connections += 3;
+	for (uint64_t own = 0; own < 4; own++) {
+		if (!gm_fd_budget_allows_chunks(&budget, own, 1))
+			return false;
+		budget.chunks++;
+	}
+	return true;
+}
+
+/* Some users take all that they get, of the one or of the other; then others come who want little. */
+START_TEST(however_many_take_what_they_get_a_further_one_gets_a_little)
+{
+	for (int connections = 0; connections < 2; connections++) {
+		set_up();
+		for (int user = 0; user < 6; user++) {
+			uint64_t own = 0;
+			while (connections ? gm_fd_budget_allows_connection(&budget, own, 1)
+					   : gm_fd_budget_allows_chunks(&budget, own, 1)) {
+				own++;
+				*(connections ? &budget.connections : &budget.chunks) += 1;
+			}
+			ck_assert_uint_ge(own, 4);
+		}
+		for (int user = 0; user < 5; user++)
+			ck_assert_msg(little_is_left(), "not to user %d", user);
+		ck_assert_uint_le(budget.connections + budget.chunks, budget.total);
+	}
+}
+END_TEST
+
 START_TEST(spare_ones_are_released_when_connections_need_theirs)
 {
-	budget.spare = 600;
+	budget.spare = 580;
 	gm_fd_budget_connect(&budget, 200);
 	ck_assert_uint_eq(settled, 0);
 	gm_fd_budget_connect(&budget, 200);
 	ck_assert_uint_eq(settled, 1);
-	ck_assert_uint_eq(budget.spare, 900 - 400 - 32);
+	ck_assert_uint_eq(budget.spare, 900 - 400 - 112);
 	/* Those that are being destroyed are still open. */
-	ck_assert_uint_eq(budget.dying, 132);
+	ck_assert_uint_eq(budget.dying, 192);
 	ck_assert(!gm_fd_budget_ready(&budget, 5));
 	budget.dying = 0;
 	ck_assert(gm_fd_budget_ready(&budget, 5));
-	ck_assert_uint_eq(budget.spare, 900 - 400 - 32);
+	ck_assert_uint_eq(budget.spare, 900 - 400 - 112);
 }
 END_TEST
 
@@ -152,6 +191,7 @@ int main(void)
 	tcase_add_test(tc, what_is_open_for_a_moment_has_room_beside_it);
 	tcase_add_test(tc, chunks_leave_a_quarter_to_connections);
 	tcase_add_test(tc, each_user_leaves_something_to_the_next);
+	tcase_add_test(tc, however_many_take_what_they_get_a_further_one_gets_a_little);
 	tcase_add_test(tc, spare_ones_are_released_when_connections_need_theirs);
 	tcase_add_test(tc, all_spare_ones_go_when_the_kernel_has_none);
 	tcase_add_test(tc, an_end_of_a_connection_lets_those_that_wait_go_on);
