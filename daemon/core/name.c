@@ -15,6 +15,7 @@
 
 #include "common/arith.h"
 #include "common/token.h"
+#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/core/reserve.h"
 
@@ -221,6 +222,7 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 {
 	struct gm_core *core = session->core;
 	const struct gm_estate_user *user = session->estate->user;
+	char owner[GM_UID_NAME_PAYER_TEXT];
 	gpumem_status status = name_check(session, lease, what, detail);
 	if (status != GPUMEM_OK)
 		return status;
@@ -236,9 +238,10 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 			"the name %s is taken; remove it first, or ask to replace it", what->text);
 	if (fresh && !gm_leaves_enough(user->n_names, HASH_COUNT(core->names), GM_LIMIT_NAMES))
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
-			"uid %u has %llu names, as many as it leaves to others; the most is %d for "
-			"all; remove one first",
-			user->uid, (unsigned long long)user->n_names, GM_LIMIT_NAMES);
+			"%s has %llu names, as many as it leaves to others; the most is %d for all; "
+			"remove one first",
+			gm_uid_name_say_payer(user->payer_uid, session->info.uid, owner),
+			(unsigned long long)user->n_names, GM_LIMIT_NAMES);
 	if (fresh)
 		name = name_make(session, what->text);
 
