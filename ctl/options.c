@@ -45,6 +45,8 @@ enum {
 	OPTION_SIGNAL,
 	OPTION_QUIET,
 	OPTION_FORGET,
+	OPTION_UNDO,
+	OPTION_WAIT,
 	OPTION_COLOR,
 };
 
@@ -72,6 +74,8 @@ static const struct option long_options[] = {
 	{"signal", required_argument, NULL, OPTION_SIGNAL},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
 	{"forget", no_argument, NULL, OPTION_FORGET},
+	{"undo", no_argument, NULL, OPTION_UNDO},
+	{"wait", required_argument, NULL, OPTION_WAIT},
 	{"color", required_argument, NULL, OPTION_COLOR},
 	{0},
 };
@@ -151,6 +155,19 @@ struct options_texts {
 	const char *sort, *columns;
 };
 
+static int options_take_device(struct gm_options *options, const char *before, const char *text,
+	char error[GM_OPTIONS_ERROR])
+{
+	if (gm_device_name_parse(text, &options->device_name) < 0)
+		return options_fail(error,
+			"%s'%s' is not a device; use a number from 0 to %d, a UUID or a PCI address",
+			before, text, GM_LIMIT_DEVICES - 1);
+	options->device = options->device_name.number;
+	options->device_text = text;
+	options->given |= GM_OPTION_DEVICE;
+	return 0;
+}
+
 static int options_take(struct gm_options *options, struct options_texts *texts, int option,
 	char error[GM_OPTIONS_ERROR])
 {
@@ -197,14 +214,7 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 		options->given |= GM_OPTION_OLDER_THAN;
 		return 0;
 	case OPTION_DEVICE:
-		if (gm_device_name_parse(optarg, &options->device_name) < 0)
-			return options_fail(error,
-				"--device '%s' is not a device; use a number from 0 to %d, a UUID or a PCI address",
-				optarg, GM_LIMIT_DEVICES - 1);
-		options->device = options->device_name.number;
-		options->device_text = optarg;
-		options->given |= GM_OPTION_DEVICE;
-		return 0;
+		return options_take_device(options, "--device ", optarg, error);
 	case OPTION_MEASURE:
 		options->given |= GM_OPTION_MEASURE;
 		return 0;
@@ -258,6 +268,16 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 	case OPTION_FORGET:
 		options->given |= GM_OPTION_FORGET;
 		return 0;
+	case OPTION_UNDO:
+		options->given |= GM_OPTION_UNDO;
+		return 0;
+	case OPTION_WAIT:
+		if (gm_parse_duration(optarg, &n) < 0)
+			return options_fail(error,
+				"--wait '%s' is not a time; use 0s, 30s, 5min or 2h", optarg);
+		options->wait_ms = n / 1000000;
+		options->given |= GM_OPTION_WAIT;
+		return 0;
 	case OPTION_COLOR:
 		for (n = 0; n < GM_COLOURS && strcmp(optarg, colours[n]) != 0; n++)
 			;
@@ -289,6 +309,8 @@ static const char *options_first_name(unsigned set)
 		{GM_OPTION_SIGNAL, "--signal"},
 		{GM_OPTION_QUIET, "--quiet"},
 		{GM_OPTION_FORGET, "--forget"},
+		{GM_OPTION_UNDO, "--undo"},
+		{GM_OPTION_WAIT, "--wait"},
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -329,7 +351,8 @@ static int options_for_verb(
 int gm_options_parse(
 	int argc, char **argv, struct gm_options *ret_options, char error[GM_OPTIONS_ERROR])
 {
-	struct gm_options options = {.timeout_ms = GM_OPTIONS_TIMEOUT_MS, .signal = SIGTERM};
+	struct gm_options options = {
+		.timeout_ms = GM_OPTIONS_TIMEOUT_MS, .wait_ms = UINT64_MAX, .signal = SIGTERM};
 	struct options_texts texts = {0};
 	int r;
 
@@ -368,6 +391,11 @@ int gm_options_parse(
 				"'%s' is one argument too many; see 'gpumemctl %s --help'",
 				argv[optind], options.verb->name);
 		options.args[options.n_args++] = argv[optind];
+		r = options.verb->names_device && !options.help
+			    ? options_take_device(&options, "", argv[optind], error)
+			    : 0;
+		if (r < 0)
+			return r;
 	}
 
 	r = options.help ? 0 : options_for_verb(&options, &texts, error);

@@ -17,6 +17,7 @@
 	X(pressure) \
 	X(queue) \
 	X(cleanup) \
+	X(drain) \
 	X(kill) \
 	X(stop) \
 	X(watch) \

@@ -284,6 +284,8 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 		gm_core_retire(broker->core);
 	else
 		gm_core_shutdown(broker->core);
+	for (uint32_t i = 0; broker->forget && i < gm_core_device_count(broker->core); i++)
+		gm_core_undrain(broker->core, i);
 	uv_timer_start(&broker->stop, broker_on_stuck, GM_BROKER_STOP_MS, 0);
 	gm_broker_check_idle(broker);
 }

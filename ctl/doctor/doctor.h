@@ -37,6 +37,11 @@ struct gm_doctor_daemon {
 	enum gm_daemon_kind kind;
 	uint32_t n_devices;
 	uint64_t lingering; /* bytes, on all devices */
+	struct {
+		bool drained;
+		uint32_t by; /* uid */
+		uint64_t ms;
+	} devices[GM_LIMIT_DEVICES]; /* that it serves, by number */
 	/* Which transport a client gets that asks for none. Both, if that depends on the device. */
 	bool by_fd, by_ipc;
 	bool keeper, keeper_ready; /* there is to be one; it has everything */
@@ -89,6 +94,7 @@ void gm_doctor_platform(struct gm_doctor *doctor);
 void gm_doctor_container(struct gm_doctor *doctor);
 void gm_doctor_configuration(struct gm_doctor *doctor);
 void gm_doctor_daemon(struct gm_doctor *doctor); /* the socket, and the daemon behind it */
+void gm_doctor_drained(struct gm_doctor *doctor);
 void gm_doctor_keeper(struct gm_doctor *doctor);
 void gm_doctor_files(struct gm_doctor *doctor);
 void gm_doctor_memory(struct gm_doctor *doctor);

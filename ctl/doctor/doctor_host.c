@@ -153,6 +153,11 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 
 		daemon->n_devices += !device->pinned;
 		daemon->lingering += device->lingering;
+		if (device->drainer && device->number < GM_LIMIT_DEVICES) {
+			daemon->devices[device->number].drained = true;
+			daemon->devices[device->number].by = device->drainer->uid;
+			daemon->devices[device->number].ms = device->drainer->age_ms;
+		}
 		daemon->by_fd |=
 			!device->pinned && device->transport == GM__WIRE__TRANSPORT__TRANSPORT_FD;
 		daemon->by_ipc |=
@@ -327,6 +332,21 @@ static bool doctor_unit_number(
 		globfree(&found);
 	}
 	return unit;
+}
+
+void gm_doctor_drained(struct gm_doctor *doctor)
+{
+	char user[GM_USER_TEXT], age[GM_UNITS_TEXT], remedy[64];
+
+	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
+		if (!doctor->daemon.devices[i].drained)
+			continue;
+		snprintf(remedy, sizeof(remedy), "'gpumemctl drain --undo %d'", i);
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "drain", i, remedy,
+			"drained by user %s for %s: nobody gets new memory",
+			gm_user_name(doctor->daemon.devices[i].by, user),
+			gm_text_duration(doctor->daemon.devices[i].ms, age));
+	}
 }
 
 void gm_doctor_keeper(struct gm_doctor *doctor)

@@ -41,6 +41,9 @@ static const struct gm_column columns[] = {
 	{"pressure", "PRESSURE", GM_COLUMN_RIGHT},
 	{"level", "LEVEL", 0},
 	{"lingering", NULL, 0},
+	{"drained", NULL, 0},
+	{"drained_by", NULL, 0},
+	{"drained_ms", NULL, 0},
 };
 
 struct gm_table *gm_device_table_new(void)
@@ -84,6 +87,11 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_text(table, gm_device_level(device->level));
 	gm_table_mark(table, gm_device_level_mark(device->level));
 	gm_table_size(table, device->lingering);
+	gm_table_bool(table, device->drainer);
+	gm_table_count(table, device->drainer ? device->drainer->uid : 0);
+	gm_table_known(table, device->drainer);
+	gm_table_time(table, device->drainer ? device->drainer->age_ms : 0);
+	gm_table_known(table, device->drainer);
 }
 
 const char *gm_device_level(uint32_t level)

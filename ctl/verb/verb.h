@@ -36,6 +36,8 @@ enum gm_option_bits {
 	GM_OPTION_SIGNAL = 1024,
 	GM_OPTION_QUIET = 2048,
 	GM_OPTION_FORGET = 4096,
+	GM_OPTION_UNDO = 8192,
+	GM_OPTION_WAIT = 16384,
 };
 #define GM_OPTIONS_OF_LISTS \
 	(GM_OPTION_SORT | GM_OPTION_COLUMNS | GM_OPTION_DEVICE | GM_OPTION_USER | GM_OPTION_NAME)
@@ -70,6 +72,7 @@ struct gm_options {
 	bool version;
 	unsigned given; /* enum gm_option_bits */
 	uint64_t older_than_ms;
+	uint64_t wait_ms;                  /* UINT64_MAX: for ever */
 	uint32_t device;                   /* the number, once the name is resolved */
 	struct gm_device_name device_name; /* as given */
 	const char *device_text;
@@ -103,7 +106,8 @@ struct gm_verb {
 	const char *help;      /* what --help adds; gpumemctl(1) says more */
 	unsigned takes;        /* enum gm_option_bits */
 	unsigned max_args;
-	bool streams; /* writes line by line, so it has no CSV */
+	bool names_device; /* its argument is a device, as after --device */
+	bool streams;      /* writes line by line, so it has no CSV */
 	/* For --sort and --columns: the columns to choose from, and the order without --sort. */
 	const struct gm_column *columns;
 	size_t n_columns;

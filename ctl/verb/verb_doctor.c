@@ -26,6 +26,7 @@ static void (*const checks[])(struct gm_doctor *doctor) = {
 	gm_doctor_mps,
 	gm_doctor_context,
 	gm_doctor_daemon,
+	gm_doctor_drained,
 	gm_doctor_keeper,
 	gm_doctor_files,
 	gm_doctor_memory,

@@ -22,6 +22,9 @@ struct status_device {
 	uint32_t number, level;
 	uint64_t capacity, ceiling, foreign, available, quarantined, lingering;
 	bool measured;
+	bool drained;
+	uint32_t drained_by;
+	uint64_t drained_ms;
 	char trouble[160]; /* "": none */
 };
 
@@ -179,6 +182,9 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 			.quarantined = device->quarantined - device->lingering,
 			.lingering = device->lingering,
 			.measured = device->measured,
+			.drained = device->drainer,
+			.drained_by = device->drainer ? device->drainer->uid : 0,
+			.drained_ms = device->drainer ? device->drainer->age_ms : 0,
 		};
 		snprintf(kept->trouble, sizeof(kept->trouble), "%s", device->trouble);
 	}
@@ -186,8 +192,13 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 
 static void status_note_device(struct gm_writer *writer, const struct status_device *device)
 {
-	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], user[GM_USER_TEXT];
 
+	if (device->drained)
+		gm_writer_note(writer, "drained", GM_MARK_WARN,
+			"device %u: drained by user %s for %s; 'gpumemctl drain --undo %u' ends that",
+			device->number, gm_user_name(device->drained_by, user),
+			gm_text_duration(device->drained_ms, a), device->number);
 	if (device->level >= GM_LEVEL_HIGH)
 		gm_writer_note(writer, "pressure", gm_device_level_mark(device->level),
 			"device %u: pressure is %s, %s available; see gpumemctl clients",

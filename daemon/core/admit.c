@@ -24,10 +24,14 @@ bool gm_admit_now(struct gm_device *device, const struct gm_account *account, ui
 	const struct gm_ledger *ledger = &device->ledger;
 	uint64_t ceiling = gm_device_ceiling(device);
 	bool fits = bytes <= gm_ledger_room(ledger, account, ceiling);
-	if (fits && !admit_held_back(device, account))
+	if (fits && !device->drain.on && !admit_held_back(device, account))
 		return true;
 
 	*ret = (struct gm_refusal){0};
+	if (device->drain.on) {
+		ret->block = GM_BLOCK_DRAIN;
+		return false;
+	}
 	for (unsigned i = 0; i < account->n_tallies && !ret->tally; i++)
 		if (bytes > gm_minus(account->tallies[i]->max, account->tallies[i]->held))
 			ret->tally = account->tallies[i];
@@ -45,6 +49,13 @@ bool gm_admit_now(struct gm_device *device, const struct gm_account *account, ui
 bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret)
 {
+	/* Nobody knows how long a drain lasts. And a holder that waited for more would keep the device
+	 * from becoming empty. */
+	if (device->drain.on) {
+		*ret = (struct gm_refusal){.block = GM_BLOCK_DRAIN, .never = true};
+		return false;
+	}
+
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		if (bytes <= account->tallies[i]->max)
 			continue;
@@ -95,7 +106,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
 	uint64_t of = gm_device_available(device), capacity = gm_device_capacity(device);
 	char owner[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT];
-	char asked[GM_UNITS_TEXT];
+	char asked[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT];
 	gm_format_size(bytes, asked);
 
 	switch (refusal->block) {
@@ -125,6 +136,11 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			"another request waits for device %u and goes first for a while, asked for "
 			"%s; try again, or see gpumemctl queue",
 			device->number, asked);
+	case GM_BLOCK_DRAIN:
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u is being drained by %s, so nobody gets new memory on it, asked "
+			"for %s; use another device, or see gpumemctl status",
+			device->number, gm_uid_name_say(device->drain.uid, user), asked);
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:
 		break;

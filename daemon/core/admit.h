@@ -23,7 +23,8 @@ struct gm_refusal {
 /* Whether it fits now. If it does not, *ret says why. Does not consider whose turn it is. */
 bool gm_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret);
-/* Whether it could be granted if all others returned everything and nothing were foreign. */
+/* Whether it could be granted if all others returned everything and nothing were foreign. Never, while
+ * the device is being drained. */
 bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret);
 /* How many bytes must come back (to the limit, or to the device) before it fits. */

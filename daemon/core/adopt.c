@@ -18,6 +18,7 @@
 
 #include "common/arith.h"
 #include "daemon/core/adopt.h"
+#include "daemon/core/drain.h"
 #include "daemon/core/fds.h"
 
 /* A record as it was read, with zeros for what an older daemon did not write. */
@@ -240,6 +241,16 @@ static int adopt_device(struct gm_adopt *adopt, struct adopt_entry *entry)
 	/* Each device's record has them, as of its last change. */
 	counters->requests = gm_max(counters->requests, record->requests);
 	counters->refusals = gm_max(counters->refusals, record->refusals);
+	return 1;
+}
+
+static int adopt_drain(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_drain *record = (const void *)entry->record;
+	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
+	if (!device)
+		return 0;
+	gm_drain_adopt(device, record, entry->place);
 	return 1;
 }
 
@@ -665,6 +676,7 @@ static int adopt_all(struct gm_adopt *adopt)
 	} steps[] = {
 		{GM_RECORD_KEY, adopt_key},
 		{GM_RECORD_DEVICE, adopt_device},
+		{GM_RECORD_DRAIN, adopt_drain},
 		{GM_RECORD_ESTATE, adopt_estate},
 		{GM_RECORD_SESSION, adopt_session},
 		{GM_RECORD_LEASE, adopt_lease},

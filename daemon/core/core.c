@@ -15,6 +15,7 @@
 #include "common/arith.h"
 #include "daemon/core/climb.h"
 #include "daemon/core/decay.h"
+#include "daemon/core/drain.h"
 #include "daemon/core/fds.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/probe.h"
@@ -33,7 +34,7 @@ static uint64_t core_due_of(const struct gm_device *d)
 {
 	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
 	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)), d->linger.due_ns);
-	if (d->ending)
+	if (d->ending || gm_drain_wants_slice(d))
 		return 0;
 	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), spare));
 }
@@ -92,6 +93,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		gm_linger_look(d);
 		gm_commit_device(d);
 		gm_lease_end_some(d);
+		gm_drain_release_some(d);
 		gm_decay_run(d);
 		gm_reserve_refill(d);
 	}
@@ -282,13 +284,14 @@ void gm_core_device_figures(
 		.foreign = d->ledger.foreign,
 		.capacity = gm_device_capacity(d),
 		.ceiling = gm_device_ceiling(d),
-		.available = gm_device_available(d),
+		.available = d->drain.on ? 0 : gm_device_available(d),
 		.leased = d->ledger.leased,
 		.quarantined = d->ledger.quarantined,
 		.lingering = d->ledger.lingering,
 		.admitted = d->ledger.admitted,
 		.pooled = d->ledger.pooled,
 		.created = gm_ledger_created(&d->ledger),
+		.dying = d->ledger.doomed,
 		.free = gm_ledger_free(&d->ledger),
 		.measured = d->ledger.measured,
 		.peak_charged = d->ledger.peak_charged,
@@ -296,6 +299,7 @@ void gm_core_device_figures(
 		.pressure_ppm = gm_device_pressure(d),
 		.level = gm_device_level_now(d),
 		.reclaim_epoch = d->reclaim_epoch,
+		.drain = d->drain,
 		.policy = d->info.policy,
 	};
 }
@@ -337,6 +341,25 @@ uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice)
 	gm_reserve_settle(d);
 	gm_env_leave(&core->env);
 	return released;
+}
+
+int gm_core_drain(struct gm_core *core, uint32_t device, uid_t uid)
+{
+	gm_env_enter(&core->env);
+	int r = gm_drain_begin(core_device_of(core, device), uid);
+	gm_env_leave(&core->env);
+	return r;
+}
+
+bool gm_core_undrain(struct gm_core *core, uint32_t device)
+{
+	struct gm_device *d = core_device_of(core, device);
+	gm_env_enter(&core->env);
+	bool was_on = gm_drain_end(d);
+	if (was_on)
+		gm_reserve_settle(d);
+	gm_env_leave(&core->env);
+	return was_on;
 }
 
 gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,

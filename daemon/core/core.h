@@ -47,7 +47,7 @@
  *   ops, payer, env                                            what all modules share
  *   fds                                                        descriptors of chunks, per user
  *   device                                                     ledger and pool together
- *   reserve, decay, probe
+ *   reserve, decay, probe, drain
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
  *   session, estate, lease, hold, linger, share,
@@ -106,6 +106,16 @@ void gm_core_pool_each(const struct gm_core *core, uint32_t device,
 uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice);
 /* A slice of a few milliseconds. */
 #define GM_CORE_TRIM_SLICE 4096
+
+/*
+ * Drains a device: until gm_core_undrain(), nobody gets new memory on it. Requests that wait for it are
+ * refused, its pool is destroyed, and so is what comes back. What clients hold stays theirs. uid is
+ * who asked for it, and a refusal says so. If the device is drained already, that stays as it is, but
+ * the reclaim epoch rises. A negative errno: the drain cannot be recorded, and nothing changed.
+ */
+int gm_core_drain(struct gm_core *core, uint32_t device, uid_t uid);
+/* Returns whether the device was drained. */
+bool gm_core_undrain(struct gm_core *core, uint32_t device);
 
 /*
  * Plans a cleanup by hand: what must be done so that free bytes of the device are free for anybody

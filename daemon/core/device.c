@@ -195,7 +195,8 @@ static bool device_pool(struct gm_device *device, struct gm_chunk *chunk)
 static bool device_has_room(
 	const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
 {
-	if (device->env->stopping || device->pressure.level == GM_LEVEL_CRITICAL)
+	if (device->env->stopping || device->drain.on ||
+		device->pressure.level == GM_LEVEL_CRITICAL)
 		return false;
 	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
 		return false;

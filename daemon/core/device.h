@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/limits.h"
 #include "common/types.h"
@@ -21,18 +22,27 @@ struct gm_core_device_info {
 	struct gm_policy policy;
 };
 
+/* Whether nobody gets new memory on a device, because it is to become empty. */
+struct gm_drain {
+	bool on;
+	uid_t uid;         /* of who set it */
+	uint64_t since_ns; /* on core's clock, also if an earlier daemon set it */
+};
+
 /* The budget arithmetic, as it stands now. */
 struct gm_device_figures {
 	uint64_t total, foreign, capacity, ceiling, available;
 	uint64_t leased, quarantined, admitted, pooled, created;
 	uint64_t lingering; /* part of quarantined: destroyed, but a process may still map it */
-	uint64_t free;      /* total - foreign - created - what is being destroyed */
+	uint64_t dying;     /* being destroyed */
+	uint64_t free;      /* total - foreign - created - dying */
 	bool measured;      /* foreign comes from a sample; false: it is not known */
 	uint64_t peak_charged;
 	uint64_t chunks;
 	uint32_t pressure_ppm;
 	enum gm_level level;
 	uint64_t reclaim_epoch;
+	struct gm_drain drain; /* while it is on, nothing is available */
 	struct gm_policy policy;
 };
 

@@ -15,7 +15,7 @@
 /*
  * A device as core's modules see it: all of its state, and the ways that a chunk can go.
  *
- * The state of the modules above (reserve, decay, probe, ladder and queue) is plain data here, so that
+ * The state of the modules above (reserve, decay, probe, drain, ladder and queue) is plain data here, so that
  * they can be stored together. Each part is written only by the files that keep it, except these
  * fields:
  *
@@ -147,6 +147,8 @@ struct gm_device {
 	struct gm_ladder ladder;
 	struct gm_probe probe;
 	struct gm_linger linger;
+	struct gm_drain drain; /* kept by drain.c */
+	uint32_t drain_place;  /* of its record */
 	struct gm_lease *ending; /* leases whose chunks go in ticks: all, or some (lease.c) */
 	uint64_t freed;          /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;     /* the sum of all guarantees (quota.c) */

@@ -63,6 +63,7 @@ enum gm_block {
 	GM_BLOCK_GUARANTEE, /* the device has enough, but keeps it for other owners */
 	GM_BLOCK_CRITICAL,  /* pressure is critical, and there are clients of a higher priority */
 	GM_BLOCK_TURN,      /* a request before it holds it back */
+	GM_BLOCK_DRAIN,     /* the device is being drained; such a request never waits */
 };
 
 enum gm_event_kind {

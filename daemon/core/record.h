@@ -45,7 +45,8 @@
 	X(CHUNK, 8, gm_record_chunk, "chunks") \
 	X(HOLD, 9, gm_record_hold, "opened leases") \
 	X(SHARE, 10, gm_record_share, "shares") \
-	X(NAME, 11, gm_record_name, "names")
+	X(NAME, 11, gm_record_name, "names") \
+	X(DRAIN, 12, gm_record_drain, "drains")
 
 enum gm_record_kind {
 	GM_RECORD_NONE = 0,
@@ -216,6 +217,12 @@ static inline uint32_t gm_record_payer_uid(const struct gm_record *head, uint32_
 {
 	return payer_uid ? payer_uid : head->uid;
 }
+
+/* A device that is being drained. It has the id of the device's record, and the uid of who drains it. */
+struct gm_record_drain {
+	struct gm_record head;
+	uint64_t since_ns;
+};
 
 /* Fills the head of a record of which size bytes will be written. */
 static inline void gm_record_begin(

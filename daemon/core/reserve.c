@@ -53,7 +53,7 @@ static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 static bool reserve_is_wanted(const struct gm_device *device)
 {
 	const struct gm_env *env = device->env;
-	return device->reserve.short_of && !env->stopping && !env->adopting &&
+	return device->reserve.short_of && !env->stopping && !env->adopting && !device->drain.on &&
 	       device->info.transport_fd && device->pressure.level == GM_LEVEL_LOW;
 }
 

@@ -193,6 +193,8 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 	if (device >= env->n_devices)
 		return 0;
 	const struct gm_device *d = &env->devices[device];
+	if (d->drain.on)
+		return 0;
 	return gm_ledger_room(&d->ledger, &session->payer.accounts[device], gm_device_ceiling(d));
 }
 

@@ -7,6 +7,7 @@
 
 #include "daemon/serve/admin.h"
 #include "daemon/serve/admin_cleanup.h"
+#include "daemon/serve/admin_drain.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_names.h"
 #include "daemon/serve/admin_processes.h"
@@ -57,6 +58,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_CLEANUP, NEED_HELLO, gm_admin_cleanup},
 	{GM__WIRE__PACKET__BODY_WATCH, NEED_HELLO, gm_watch_start},
 	{GM__WIRE__PACKET__BODY_STOP, NEED_HELLO, gm_admin_stop},
+	{GM__WIRE__PACKET__BODY_DRAIN, NEED_HELLO, gm_admin_drain},
 };
 
 static void dispatch_to(const struct dispatch_row *row, void *ctx, struct gm_peer *peer,

@@ -193,3 +193,18 @@ void gm_journal_limits(const struct gm_identity *who, const char *owner, const c
 	gm_log_fields(GM_LOG_NOTICE, f.list, "%s (%s, pid %d) changed limits: %s %s",
 		gm_uid_name_say(who->uid, user), who->command, (int)who->pid, owner, what);
 }
+
+void gm_journal_drain(const struct gm_identity *who, uint32_t device, bool undone)
+{
+	struct fields f = {.n = 0};
+	char user[GM_UID_NAME_TEXT];
+
+	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_DRAIN);
+	journal_add(&f, "GPUMEM_EVENT=drain");
+	journal_add_identity(&f, who);
+	journal_add_number(&f, "DEVICE", device);
+
+	gm_log_fields(GM_LOG_NOTICE, f.list, "%s (%s, pid %d) %s device %u",
+		gm_uid_name_say(who->uid, user), who->command, (int)who->pid,
+		undone ? "ended the drain of" : "drains", device);
+}

@@ -23,6 +23,7 @@
 #define GM_MESSAGE_TERMINATED      "4df97b7e1c4d435e965de88bb9fd397f"
 #define GM_MESSAGE_LIMITS_SET      "4cdd51f1f9b341b1ad6e6cfde7d147be"
 #define GM_MESSAGE_POWERLESS       "97e05145fd13481ea3d2e6a12e8ad477"
+#define GM_MESSAGE_DRAIN           "5e0b7d3a9c424f6f8a1d2c7be95b60d4"
 
 #define GM_JOURNAL_TEXT 640
 
@@ -39,5 +40,7 @@ void gm_journal_event(
 void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures);
 /* An administrator changed limits. */
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what);
+/* An administrator drains a device, or (undone) ends that. */
+void gm_journal_drain(const struct gm_identity *who, uint32_t device, bool undone);
 
 #endif

@@ -64,7 +64,7 @@ void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id)
 }
 
 static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
-	char trouble[GM_BACKEND_TROUBLE], Gm__Wire__Device *ret)
+	char trouble[GM_BACKEND_TROUBLE], Gm__Wire__Drainer *drainer, Gm__Wire__Device *ret)
 {
 	const struct gm_backend_device *info = &serve->devices[device];
 	struct gm_device_figures figures;
@@ -103,6 +103,12 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 	ret->peak_charged = figures.peak_charged;
 	ret->free = figures.free;
 	ret->measured = serve->ops->exclusive || info->pinned || figures.measured;
+	if (figures.drain.on) {
+		gm__wire__drainer__init(drainer);
+		drainer->uid = figures.drain.uid;
+		drainer->age_ms = (gm_clock_ns() - figures.drain.since_ns) / GM_NS_PER_MS;
+		ret->drainer = drainer;
+	}
 	if (serve->ops->trouble && serve->ops->trouble(serve->backend, device, trouble, &when)) {
 		ret->trouble = trouble;
 		ret->trouble_age_ms = (gm_clock_ns() - when) / GM_NS_PER_MS;
@@ -112,7 +118,7 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices *ret)
 {
 	for (uint32_t i = 0; i < serve->n_devices; i++) {
-		serve_fill_device(serve, i, ret->troubles[i], &ret->devices[i]);
+		serve_fill_device(serve, i, ret->troubles[i], &ret->drainers[i], &ret->devices[i]);
 		ret->list[i] = &ret->devices[i];
 	}
 }

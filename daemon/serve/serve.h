@@ -79,6 +79,7 @@ void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
 struct gm_serve_devices {
 	Gm__Wire__Device devices[GM_LIMIT_DEVICES];
 	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
+	Gm__Wire__Drainer drainers[GM_LIMIT_DEVICES];
 	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
 };
 void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices *ret);

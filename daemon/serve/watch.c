@@ -205,6 +205,23 @@ void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, cons
 	}
 }
 
+void gm_watch_drain(
+	struct gm_serve *serve, const struct gm_identity *who, uint32_t device, bool undone)
+{
+	gm_journal_drain(who, device, undone);
+	if (!gm_news_is_watched(serve->watch->news))
+		return;
+
+	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
+	item->notice.kind = (char *)"drain";
+	item->notice.device = device;
+	item->notice.pid = who->pid;
+	item->notice.uid = who->uid;
+	snprintf(item->text, sizeof(item->text), "uid %u (pid %d) %s device %u", who->uid,
+		(int)who->pid, undone ? "ended the drain of" : "drains", device);
+}
+
 void gm_watch_goodbye(struct gm_serve *serve, const char *reason, bool restart)
 {
 	Gm__Wire__GoodbyeEvent event = GM__WIRE__GOODBYE_EVENT__INIT;

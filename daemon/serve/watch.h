@@ -19,6 +19,9 @@ void gm_watch_level(struct gm_serve *serve, uint32_t device);
 /* An administrator changed limits, or (who is NULL) a reload did. max: the new one; 0: it stays. */
 void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, const char *owner,
 	const char *what, uint64_t max);
+/* An administrator drains a device, or (undone) ends that. */
+void gm_watch_drain(
+	struct gm_serve *serve, const struct gm_identity *who, uint32_t device, bool undone);
 /* The daemon stops. */
 void gm_watch_goodbye(struct gm_serve *serve, const char *reason, bool restart);
 

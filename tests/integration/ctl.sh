@@ -138,7 +138,7 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
-	"queue --sort pid" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"queue --sort pid" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -199,7 +199,7 @@ ask ben make $((size / 2)) scratch
 
 run 0 limit set "uid:$(id -u)" priority=-3
 check "a limit is set" all "[ $status = 0 ]" "says uid:$(id -un)"
-every=("status" "devices" "pools" "clients" "buffers" "limit" "pressure" "queue" "cleanup --dry-run" "config show" "version"
+every=("status" "devices" "pools" "clients" "buffers" "limit" "pressure" "queue" "cleanup --dry-run" "drain 0 --undo" "config show" "version"
 	"help")
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086

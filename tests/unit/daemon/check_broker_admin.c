@@ -69,6 +69,68 @@ START_TEST(a_trim_asks_holders_for_what_they_cache_and_events_merge)
 }
 END_TEST
 
+static Gm__Wire__Packet *drain(struct wire_client *client, uint32_t device, bool undo, bool again)
+{
+	Gm__Wire__Drain body = GM__WIRE__DRAIN__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	body.device = device;
+	body.undo = undo;
+	body.again = again;
+	packet.body_case = GM__WIRE__PACKET__BODY_DRAIN;
+	packet.drain = &body;
+	return wire_call(client, &packet);
+}
+
+START_TEST(a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_undone)
+{
+	start();
+	struct wire_client *client = wire_join(path, false), *observer = wire_join(path, true);
+	uint64_t lease = wire_lease(client, 8 * MIB);
+	wire_return(client, wire_lease(client, 2 * MIB));
+	ck_assert_ptr_null(wire_status(observer)->devices[0]->drainer);
+
+	Gm__Wire__Packet *answer = drain(observer, 0, false, false);
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_DRAIN_REPLY);
+	ck_assert(answer->drain_reply->drained && answer->drain_reply->changed);
+	ck_assert_uint_eq(answer->drain_reply->clients_asked, 1);
+	ck_assert_uint_eq(answer->drain_reply->held, 8 * MIB);
+	Gm__Wire__Packet *event = wire_receive_from(client, client->events);
+	ck_assert_int_eq(event->body_case, GM__WIRE__PACKET__BODY_RECLAIM_EVENT);
+	ck_assert(event->reclaim_event->urgent);
+
+	const Gm__Wire__Device *device = wire_status(observer)->devices[0];
+	ck_assert_ptr_nonnull(device->drainer);
+	ck_assert_uint_eq(device->drainer->uid, getuid());
+	ck_assert_uint_eq(device->available, 0);
+	ck_assert_uint_eq(device->pooled, 0);
+	wire_send_lease(client, 0, MIB);
+	wire_expect_failure(wire_receive(client), GPUMEM_E_NO_MEMORY);
+
+	/* Again: who holds memory is asked again. */
+	answer = drain(observer, 0, false, true);
+	ck_assert(answer->drain_reply->drained && !answer->drain_reply->changed);
+	event = wire_receive_from(client, client->events);
+	ck_assert_int_eq(event->body_case, GM__WIRE__PACKET__BODY_RECLAIM_EVENT);
+	wire_return(client, lease);
+	do
+		answer = drain(observer, 0, false, true);
+	while (answer->drain_reply->held + answer->drain_reply->going);
+
+	answer = drain(observer, 0, true, false);
+	ck_assert(!answer->drain_reply->drained && answer->drain_reply->changed);
+	answer = drain(observer, 0, true, false);
+	ck_assert(!answer->drain_reply->changed);
+	/* A waiting observer does not begin it anew. */
+	answer = drain(observer, 0, false, true);
+	ck_assert(!answer->drain_reply->drained && !answer->drain_reply->changed);
+	ck_assert_ptr_null(wire_status(observer)->devices[0]->drainer);
+	wire_lease(client, 2 * MIB);
+	wire_expect_failure(drain(observer, 7, false, false), GPUMEM_E_NOT_FOUND);
+	wire_close(client);
+	wire_close(observer);
+}
+END_TEST
+
 START_TEST(an_ordinary_user_sees_totals_and_changes_nothing)
 {
 	start();
@@ -99,6 +161,12 @@ START_TEST(an_ordinary_user_sees_totals_and_changes_nothing)
 		if (answer->body_case != GM__WIRE__PACKET__BODY_FAILURE ||
 			answer->failure->status != GPUMEM_E_DENIED)
 			_exit(5);
+		for (int undo = 0; undo < 2; undo++) {
+			answer = drain(other, 0, undo, false);
+			if (answer->body_case != GM__WIRE__PACKET__BODY_FAILURE ||
+				answer->failure->status != GPUMEM_E_DENIED)
+				_exit(6);
+		}
 		_exit(0);
 	}
 	int status;
@@ -175,6 +243,8 @@ int main(void)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, an_observer_sees_and_holds_nothing);
 	tcase_add_test(tests, a_trim_asks_holders_for_what_they_cache_and_events_merge);
+	tcase_add_test(
+		tests, a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_undone);
 	if (GM_TAP_WITH_USERS(an_ordinary_user_sees_totals_and_changes_nothing))
 		tcase_add_test(tests, an_ordinary_user_sees_totals_and_changes_nothing);
 	tcase_add_test(tests, tracked_buffers_are_listed_whatever_the_client_wrote);

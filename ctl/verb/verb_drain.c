@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl drain: empties a device, or ends that. The daemon refuses new memory and asks clients for
+ * what they do not use; the rest is a matter of waiting, which gpumemctl does. So it asks again and
+ * again, and the drain stays when nobody waits any more. A daemon that is restarted meanwhile goes on
+ * draining.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/arith.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/units.h"
+#include "ctl/io/message.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
+
+/* How long to wait between two looks, at first and at most. */
+#define DRAIN_FIRST_MS 50
+#define DRAIN_MOST_MS  1000
+/* How many holders a line of progress names. */
+#define DRAIN_NAMED 4
+#define DRAIN_LINE  512
+
+static const struct gm_column columns[] = {
+	{"session", NULL, GM_COLUMN_RIGHT},
+	{"pid", "PID", GM_COLUMN_RIGHT},
+	{"uid", NULL, 0},
+	{"user", "USER", GM_COLUMN_SHRINK},
+	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"held", "HELD", GM_COLUMN_RIGHT},
+	{"state", "STATE", 0},
+};
+
+/* What one look at the device found. */
+struct drain_look {
+	uint32_t device;
+	bool drained;
+	bool changed;
+	uint64_t clients_asked, held, going;
+	struct gm_table *holders;
+	size_t n_holders;
+	char named[DRAIN_LINE]; /* the first holders, in words */
+};
+
+static void drain_take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct drain_look *look = user;
+
+	look->drained = packet->drain_reply->drained;
+	look->changed = packet->drain_reply->changed;
+	look->clients_asked = packet->drain_reply->clients_asked;
+	look->held = packet->drain_reply->held;
+	look->going = packet->drain_reply->going;
+}
+
+static void drain_name_holder(
+	struct drain_look *look, const Gm__Wire__Client *client, uint64_t held)
+{
+	char user[GM_USER_TEXT], size[GM_UNITS_TEXT], who[160];
+	size_t used = strlen(look->named);
+
+	gm_user_name(client->uid, user);
+	if (client->left)
+		snprintf(who, sizeof(who), "left behind by user %s", user);
+	else
+		snprintf(who, sizeof(who), "%s%spid %lld, user %s%s", client->name,
+			*client->name ? " (" : "", (long long)client->pid, user,
+			*client->name ? ")" : "");
+	snprintf(look->named + used, sizeof(look->named) - used, "%s%s %s", used ? ", " : "",
+		gm_format_size(held, size), who);
+}
+
+static void drain_take_clients(void *user, const Gm__Wire__Packet *packet)
+{
+	struct drain_look *look = user;
+
+	for (size_t i = 0; i < packet->clients->n_clients; i++) {
+		const Gm__Wire__Client *client = packet->clients->clients[i];
+		uint64_t held = 0;
+
+		for (size_t j = 0; j < client->n_use; j++)
+			if (client->use[j]->device == look->device)
+				held += client->use[j]->held;
+		if (!held)
+			continue;
+
+		gm_table_row(look->holders);
+		gm_verb_add_client(
+			look->holders, client->session, client->pid, client->uid, client->name);
+		gm_table_size(look->holders, held);
+		gm_table_text(look->holders, client->left          ? "left"
+					     : client->quarantined ? "quarantined"
+								   : "connected");
+		if (look->n_holders++ < DRAIN_NAMED)
+			drain_name_holder(look, client, held);
+	}
+}
+
+static void drain_forget(struct drain_look *look)
+{
+	gm_table_free(look->holders);
+	look->holders = NULL;
+}
+
+static gpumem_status drain_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool undo, bool again,
+	struct drain_look *look)
+{
+	Gm__Wire__Drain body = GM__WIRE__DRAIN__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+	body.device = look->device;
+	body.undo = undo;
+	body.again = again;
+	request.body_case = GM__WIRE__PACKET__BODY_DRAIN;
+	request.drain = &body;
+	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DRAIN_REPLY, drain_take, look,
+		&ctl->trouble);
+}
+
+/* Asks for the drain and for those who hold memory of the device. */
+static gpumem_status drain_look(struct gm_ctl *ctl, bool undo, bool again, struct drain_look *ret)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_ctl_conn *conn;
+
+	*ret = (struct drain_look){.device = ctl->options->device};
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+
+	ret->holders = GM_TABLE_NEW(columns);
+	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
+	request.get_clients = &body;
+	status = drain_ask(ctl, conn, undo, again, ret);
+	if (status == GPUMEM_OK && !undo)
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+			drain_take_clients, ret, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	if (status != GPUMEM_OK)
+		drain_forget(ret);
+	return status;
+}
+
+/* Says on stderr how far it is, if that changed. */
+static void drain_say_progress(const struct drain_look *look, char last[DRAIN_LINE])
+{
+	char line[DRAIN_LINE], size[GM_UNITS_TEXT], more[64] = "";
+
+	if (look->n_holders > DRAIN_NAMED)
+		snprintf(more, sizeof(more), ", and %zu more", look->n_holders - DRAIN_NAMED);
+	if (look->held)
+		snprintf(line, sizeof(line), "device %u: %s still held: %.360s%s", look->device,
+			gm_format_size(look->held, size), look->named, more);
+	else
+		snprintf(line, sizeof(line), "device %u: %s are being released", look->device,
+			gm_format_size(look->going, size));
+	if (strcmp(line, last) == 0)
+		return;
+	if (!*last)
+		gm_message(NULL,
+			"waiting until the device is empty; Ctrl-C ends the wait, and the device stays drained");
+	gm_message(NULL, line);
+	memcpy(last, line, DRAIN_LINE);
+}
+
+/* Whether a daemon that was there before may come back. */
+static bool drain_is_away(gpumem_status status)
+{
+	return status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_TIMEOUT;
+}
+
+static void drain_pause(uint64_t ms)
+{
+	struct timespec pause = {
+		.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	nanosleep(&pause, NULL);
+}
+
+/* Drains, and waits until the device is empty or the time is over. */
+static gpumem_status drain_wait(struct gm_ctl *ctl, struct drain_look *look)
+{
+	uint64_t until = gm_plus(gm_clock_ns() / GM_NS_PER_MS, ctl->options->wait_ms);
+	uint64_t pause = DRAIN_FIRST_MS;
+	char last[DRAIN_LINE] = "";
+	bool away = false;
+
+	gpumem_status status = drain_look(ctl, false, false, look);
+	if (status != GPUMEM_OK)
+		return status;
+	bool changed = look->changed;
+
+	for (;;) {
+		uint64_t now = gm_clock_ns() / GM_NS_PER_MS;
+		bool known = status == GPUMEM_OK;
+		if (known && (!look->drained || look->held + look->going == 0))
+			break;
+		if (now >= until)
+			break;
+		if (known)
+			drain_say_progress(look, last);
+		else if (!away)
+			gm_message(NULL, "the daemon is away; waiting for it");
+		away = !known;
+
+		drain_pause(gm_min(pause, until - now));
+		pause = gm_min(2 * pause, DRAIN_MOST_MS);
+		drain_forget(look);
+		status = drain_look(ctl, false, true, look);
+		if (status != GPUMEM_OK && !drain_is_away(status))
+			return status;
+	}
+	look->changed = changed;
+	return status;
+}
+
+static void drain_write(struct gm_ctl *ctl, struct drain_look *look)
+{
+	struct gm_writer *writer = ctl->writer;
+	bool empty = look->held + look->going == 0;
+	char size[GM_UNITS_TEXT];
+
+	gm_writer_count(writer, "device", look->device);
+	gm_writer_bool(writer, "drained", look->drained);
+	gm_writer_bool(writer, "changed", look->changed);
+	gm_writer_bool(writer, "empty", empty);
+	gm_writer_size(writer, "held", look->held);
+	gm_writer_size(writer, "going", look->going);
+	if (empty) {
+		gm_writer_line(writer, "",
+			"Device %u is empty. It stays drained until 'gpumemctl drain --undo %u'.",
+			look->device, look->device);
+		gm_writer_data(writer, "holders", gm_steal_ptr(&look->holders));
+		return;
+	}
+
+	ctl->status = GPUMEM_E_BUSY;
+	gm_writer_line(writer, "", "Device %u is drained, but not empty: %s %s.", look->device,
+		gm_writer_bytes(writer, look->held ? look->held : look->going, size),
+		look->held ? "are still held" : "are being released");
+	if (!look->n_holders) {
+		gm_writer_data(writer, "holders", gm_steal_ptr(&look->holders));
+		return;
+	}
+	gm_writer_blank_line(writer);
+	gm_writer_table(writer, "holders", gm_steal_ptr(&look->holders));
+	gm_writer_blank_line(writer);
+	gm_writer_line(writer, "", "'gpumemctl kill CLIENT' ends a client.");
+}
+
+static gpumem_status drain_undo(struct gm_ctl *ctl)
+{
+	struct drain_look look;
+
+	gpumem_status status = drain_look(ctl, true, false, &look);
+	if (status != GPUMEM_OK)
+		return status;
+	drain_forget(&look);
+
+	gm_writer_count(ctl->writer, "device", look.device);
+	gm_writer_bool(ctl->writer, "drained", look.drained);
+	gm_writer_bool(ctl->writer, "changed", look.changed);
+	gm_writer_line(ctl->writer, "",
+		look.changed ? "Device %u is not drained any more." : "Device %u was not drained.",
+		look.device);
+	return GPUMEM_OK;
+}
+
+static gpumem_status drain_run(struct gm_ctl *ctl)
+{
+	unsigned given = ctl->options->given;
+	struct drain_look look;
+
+	if (!(given & GM_OPTION_DEVICE))
+		return gm_verb_wrong_use(ctl,
+			"'drain' needs a device: its number, UUID or PCI address; see 'gpumemctl devices'");
+	if (given & GM_OPTION_UNDO && given & GM_OPTION_WAIT)
+		return gm_verb_wrong_use(ctl, "--undo and --wait exclude each other");
+	if (given & GM_OPTION_UNDO)
+		return drain_undo(ctl);
+
+	gpumem_status status = drain_wait(ctl, &look);
+	if (status != GPUMEM_OK)
+		return status;
+	if (look.drained) {
+		drain_write(ctl, &look);
+	} else {
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_CANCELLED,
+			"somebody ended the drain of device %u; see the daemon's log", look.device);
+	}
+	drain_forget(&look);
+	return status;
+}
+
+const struct gm_verb gm_verb_drain = {
+	.name = "drain",
+	.arguments = "DEVICE [--undo]",
+	.summary = "empty a device",
+	.help = "  --wait TIME  wait so long until the device is empty, and then fail; 0s: not\n"
+		"               at all; without it, wait for ever\n"
+		"  --undo       end the drain: the device gives out memory again\n\n"
+		"DEVICE is a number, a UUID or a PCI address. Nobody gets new memory on a drained\n"
+		"device, and requests that wait for it are refused. The daemon destroys what is\n"
+		"pooled there, and asks clients for all that they do not use. What they do use\n"
+		"stays theirs: 'drain' waits for it, and shows on stderr who holds it. The drain\n"
+		"lasts until it is undone, whether or not somebody waits and the daemon is\n"
+		"restarted. For administrators: root, the user that runs the daemon, and the\n"
+		"members of the configured admin_group.\n",
+	.takes = GM_OPTION_DEVICE | GM_OPTION_UNDO | GM_OPTION_WAIT,
+	.max_args = 1,
+	.names_device = true,
+	.run = drain_run,
+};
