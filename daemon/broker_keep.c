@@ -77,7 +77,7 @@ bool gm_broker_keep_failed(struct gm_broker *broker, struct gm_chunk *chunk)
 	if (!r)
 		return false;
 	chunk->unkept = 0;
-	gm_core_created(broker->core, chunk, r == -ENOSPC ? -ENFILE : r);
+	gm_core_created(broker->core, chunk, r == -ENOSPC ? -EXFULL : r);
 	return true;
 }
 
@@ -338,11 +338,12 @@ static void broker_keep_read(
 static void broker_keep_report(const struct gm_adopt_result *result, uint64_t gone, uint64_t closed)
 {
 	static const char *const names[GM_RECORD_KINDS] = {
+		[GM_RECORD_NONE] = "records of an unknown kind",
 #define GM_BROKER_KEEP_NAME(kind, number, type, text) [number] = (text),
 		GM_RECORDS(GM_BROKER_KEEP_NAME)
 #undef GM_BROKER_KEEP_NAME
 	};
-	for (unsigned int kind = 1; kind < GM_RECORD_KINDS; kind++)
+	for (unsigned int kind = 0; kind < GM_RECORD_KINDS; kind++)
 		if (result->damaged[kind])
 			gm_log(GM_LOG_WARNING,
 				"ledger: %llu of the %s were damaged, and are given up",
@@ -376,6 +377,11 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 	if (r < 0)
 		return r;
 	gm_keep_each_record(broker->keep, 0, broker_keep_read, &reading);
+	if (reading.result == -EPROTONOSUPPORT)
+		gm_log(GM_LOG_ERROR,
+			"the ledger has records of a newer gpumemd (this one reads formats up to %d); "
+			"start the newer gpumemd again, or end gpumem-keeper, which gives up all memory",
+			GM_RECORD_FORMAT);
 	if (reading.result < 0) {
 		gm_adopt_free(reading.adopt);
 		return reading.result;

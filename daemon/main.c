@@ -193,6 +193,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	/* The kernel sends it when a lease is broken; see common/memfd.h. */
 	signal(SIGIO, SIG_IGN);
+	/* A memfd that would pass RLIMIT_FSIZE: the call fails with EFBIG, which is handled. */
+	signal(SIGXFSZ, SIG_IGN);
 	raise_fd_limit();
 	int r = gm_log_thread_start();
 	if (r < 0) {

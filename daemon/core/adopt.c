@@ -95,13 +95,16 @@ int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t pl
 	const void *bytes, size_t size)
 {
 	size_t room = adopt_size(kind);
-	struct gm_record head;
+	struct gm_record head = {0};
 	adopt->result.records++;
 	if (size >= sizeof(head))
 		memcpy(&head, bytes, sizeof(head));
-	if (room == 0 || id == 0 || size < sizeof(head) || head.size != size || head.id != id ||
-		head.kind != kind || head.format == 0 || head.format > GM_RECORD_FORMAT ||
-		size > room) {
+	bool whole = id != 0 && head.size == size && head.id == id && head.kind == kind &&
+		     head.format != 0;
+	/* Giving it up would give up what a newer daemon could still use. */
+	if (whole && head.format > GM_RECORD_FORMAT)
+		return -EPROTONOSUPPORT;
+	if (!whole || room == 0 || size > room) {
 		adopt->result.damaged[room ? kind : GM_RECORD_NONE]++;
 		gm_env_erase(&adopt->core->env, &place);
 		return 0;

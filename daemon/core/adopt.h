@@ -23,6 +23,7 @@ struct gm_core;
 int gm_adopt_new(struct gm_core *core, struct gm_adopt **ret_adopt);
 void gm_adopt_free(struct gm_adopt *adopt);
 /* Takes note of a record, and copies it. A record that cannot be read is counted as damaged.
+ * -EPROTONOSUPPORT: a newer daemon wrote it. Then the daemon must end without another call into core.
  * -ENOMEM */
 int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t place,
 	const void *bytes, size_t size);

@@ -198,7 +198,7 @@ void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret);
 /* ---- what the daemon must tell core */
 
 /* The end of a creation. result: 0, with chunk->handle filled, or a negative errno (-ENOMEM: the
- * backend is out of memory). */
+ * backend is out of memory; -EXFULL: the keeper has no room for it). */
 void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result);
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk);
 /*

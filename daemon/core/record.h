@@ -16,8 +16,8 @@
  * its own kind. Whoever stores them sees a kind, an id and bytes.
  *
  * To add a kind, write a struct that begins with struct gm_record, and add a line to the table. To
- * add a field, append it to its struct and raise GM_RECORD_FORMAT: in a record that an older daemon
- * wrote, it reads as 0. Never change what a field or a number means. A record is replaced in place, so
+ * add a field, append it to its struct: in a record that an older daemon wrote, it reads as 0. In both
+ * cases raise GM_RECORD_FORMAT, so that an older daemon does not lose what it cannot read. Never change what a field or a number means. A record is replaced in place, so
  * a struct may grow to the next of 96, 224, 480, 992 and 2,016 bytes; what does not fit is another
  * kind.
  *
@@ -30,7 +30,7 @@
  * what it was when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
-/* A daemon does not read the records of a higher format. */
+/* A daemon does not start if there is a record of a higher format. 2: drains, names, who pays. */
 #define GM_RECORD_FORMAT 2
 
 /*   X(kind, number, struct, what a message calls many of them) */

@@ -172,6 +172,10 @@ static void request_refuse_backend(
 	else if (result == -EMFILE || result == -ENFILE)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
+	else if (result == -EXFULL)
+		status = gm_refuse(GPUMEM_E_LIMIT, detail,
+			"the keeper has no room for another chunk's file descriptor; return some "
+			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
 	else
 		status = gm_refuse(GPUMEM_E_SYSTEM, detail,
 			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
@@ -227,7 +231,8 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 		return;
 	}
 
-	if ((result == -EMFILE || result == -ENFILE) && gm_device_create_again(device, chunk))
+	if ((result == -EMFILE || result == -ENFILE || result == -EXFULL) &&
+		gm_device_create_again(device, chunk))
 		return;
 
 	DL_DELETE(request->chunks, chunk);
@@ -371,9 +376,9 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 	char name[GM_UID_NAME_PAYER_TEXT];
 
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
-		"%s has %llu chunks and asked for %llu more, each of which needs a file descriptor of "
+		"%s has %llu chunks and asked for %llu more; each needs a file descriptor of "
 		"the daemon; %llu of %llu are left, and others must be able to have some; return some, "
-		"ask for larger leases, or raise LimitNOFILE= of the daemon",
+		"ask for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
 		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
 		(unsigned long long)user->held, (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
