@@ -326,7 +326,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
 	if (broker->stuck || kept) {
 		gm_log_thread_stop();
-		_exit(result < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
+		_exit(gm_broker_exit_status(result));
 	}
 
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
@@ -649,6 +649,13 @@ static int broker_start(struct gm_broker *broker)
 	if (watchdog_ms)
 		uv_timer_start(&broker->watchdog, broker_on_watchdog, watchdog_ms, watchdog_ms);
 	return 0;
+}
+
+int gm_broker_exit_status(int result)
+{
+	if (result == -EINVAL || result == -EPROTONOSUPPORT)
+		return GM_BROKER_EXIT_CONFIG;
+	return result < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config)

@@ -20,4 +20,8 @@ struct gm_broker_options {
  * was stopped, or a negative errno if it could not start: then the log says why. */
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config);
 
+/* The exit status for what gm_broker_run() returned. CONFIG: another start would not help. */
+#define GM_BROKER_EXIT_CONFIG 78
+int gm_broker_exit_status(int result);
+
 #endif

@@ -182,7 +182,7 @@ int main(int argc, char **argv)
 	if (gm_config_load_for(options.config_path, &known, &config, &error) < 0) {
 		complain(error);
 		free(error);
-		return EXIT_FAILURE;
+		return check ? EXIT_FAILURE : GM_BROKER_EXIT_CONFIG;
 	}
 	if (check) {
 		gm_config_free(config);
@@ -209,5 +209,5 @@ int main(int argc, char **argv)
 			"this kernel does not tell who has memory open, so memory that a process keeps after its client returned it is not noticed");
 	r = gm_broker_run(&options, config);
 	gm_log_thread_stop();
-	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+	return gm_broker_exit_status(r);
 }

@@ -75,7 +75,7 @@ check "and the files are named, also those without a mistake" complains "strict.
 grep -v ': was read$' "$dir/stderr" >"$dir/mistakes"
 "$gpumemd" --config "$dir/strict.conf" 2>"$dir/stderr"
 status=$?
-check "the daemon refuses to start with the same words" all "[ $status = 1 ]" 'cmp -s "$dir/mistakes" "$dir/stderr"'
+check "the daemon refuses to start with the same words" all "[ $status = 78 ]" 'cmp -s "$dir/mistakes" "$dir/stderr"'
 sed -i '/^fraction/d; /_group/d; /^socket/d; /^pressure/d; /^\[limit uid:no/,+1d' "$dir/strict.conf"
 rm "$dir/strict.conf.d/10-a.conf"
 run 1 config check "$dir/strict.conf"

@@ -23,6 +23,7 @@ tests=(
 	a_reload_keeps_the_old_configuration_when_the_new_one_is_bad
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
+	however_often_it_dies_it_is_started_again
 	the_keeper_goes_on_when_the_daemon_dies_or_stops
 	a_killed_keeper_is_started_again_and_gets_everything
 	what_clients_hold_is_known_after_each_of_these
@@ -60,9 +61,6 @@ if [ "${1-}" != inside ]; then
 	cp "$top_srcdir/tests/integration/systemd.sh" "$work/root/"
 	# There is no journal inside. The unit itself writes down its starts and ends, outside of its confinement.
 	cat >"$work/units/gpumemd.service.d/test.conf" <<-'UNIT'
-		# It dies more often here than in ten quiet years.
-		[Unit]
-		StartLimitIntervalSec=0
 		[Service]
 		WatchdogSec=2s
 		StandardOutput=append:/run/sandbox/log
@@ -248,6 +246,14 @@ a_killed_daemon_is_started_again() {
 	[ "$pid" != 0 ] && kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
 }
 
+however_often_it_dies_it_is_started_again() {
+	local i
+	for i in 1 2 3 4 5 6 7 8; do
+		a_killed_daemon_is_started_again || { echo "death number $i" >&2; return 1; }
+	done
+	expect "the socket" "$(property ActiveState gpumemd.socket)" active
+}
+
 keeper_pid() { property MainPID gpumemd-keeper.service; }
 
 the_keeper_goes_on_when_the_daemon_dies_or_stops() {
@@ -332,7 +338,8 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 		echo "it started" >&2
 		return 1
 	fi
-	await log "$from" '/etc/gpumemd/gpumemd\.conf:2: trust: "everybody" is not one of' >/dev/null || return 1
+	await log "$from" '/etc/gpumemd/gpumemd\.conf:2: trust: "everybody" is not one of' >/dev/null &&
+		expect "the service" "$(property ActiveState) $(property ExecMainStatus)" "failed 78" || return 1
 	systemctl stop gpumemd.service gpumemd.socket
 	systemctl reset-failed gpumemd.service gpumemd.socket
 	configure ''
