@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "common/kept.h"
 #include "common/path.h"
 #include "common/platform.h"
+#include "common/seqpacket.h"
 #include "common/units.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/doctor/doctor_lingering.h"
@@ -219,7 +221,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	char path[GM_PATH_BYTES], owner[GM_USER_TEXT];
+	char path[GM_PATH_BYTES], keeper[GM_PATH_BYTES], owner[GM_USER_TEXT];
 	const char *why = "--socket", *given = doctor->socket;
 	struct gm_trouble trouble;
 	struct gm_ctl_conn *conn;
@@ -229,6 +231,9 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		snprintf(path, sizeof(path), "%s", given);
 	else if (gm_path_client_socket(path, &why) < 0)
 		snprintf(path, sizeof(path), "%s", GM_SYSTEM_SOCKET);
+	if (gm_path_keeper_socket(path, keeper) == 0)
+		snprintf(doctor->daemon.keeper_socket, sizeof(doctor->daemon.keeper_socket),
+			"%.255s", keeper);
 
 	if (lstat(path, &st) < 0) {
 		gm_doctor_say(doctor, errno == ENOENT ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
@@ -349,12 +354,31 @@ void gm_doctor_drained(struct gm_doctor *doctor)
 	}
 }
 
+/* There is no daemon. A keeper that runs all the same has what clients hold. */
+static void doctor_tell_waiting_keeper(struct gm_doctor *doctor)
+{
+	struct ucred who;
+	socklen_t n = sizeof(who);
+	int fd;
+
+	if (gm_seqpacket_connect(doctor->daemon.keeper_socket, 0, &fd) < 0)
+		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0)
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "keeper", GM_DOCTOR_NO_DEVICE,
+			"start the daemon; to give up what it keeps, end the keeper",
+			"pid %d, runs without a daemon: what clients hold waits for the next one",
+			(int)who.pid);
+	close(fd);
+}
+
 void gm_doctor_keeper(struct gm_doctor *doctor)
 {
 	const struct gm_doctor_daemon *daemon = &doctor->daemon;
 
-	if (!daemon->up)
+	if (!daemon->up) {
+		doctor_tell_waiting_keeper(doctor);
 		return;
+	}
 	if (!daemon->keeper)
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
 			"give the daemon a socket with a path, where a keeper can have its own",

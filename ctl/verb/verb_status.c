@@ -104,9 +104,10 @@ static void status_say_keeper(struct status_answer *answer, const Gm__Wire__Keep
 	}
 
 	if (keeper->pid)
-		gm_writer_line(writer, "keeper", "pid %llu, %llu descriptors, %llu records",
+		gm_writer_line(writer, "keeper", "pid %llu, %llu descriptor%s, %llu record%s",
 			(unsigned long long)keeper->pid, (unsigned long long)keeper->items,
-			(unsigned long long)keeper->records);
+			keeper->items == 1 ? "" : "s", (unsigned long long)keeper->records,
+			keeper->records == 1 ? "" : "s");
 	else
 		gm_writer_line(writer, "keeper", "away");
 	answer->keeper = true;
@@ -237,7 +238,7 @@ static void status_note_unusual(const struct status_answer *answer)
 
 	if (answer->keeper && !answer->keeper_ready)
 		gm_writer_note(writer, "keeper", GM_MARK_BAD,
-			"the keeper is away, so new memory waits, and nothing would outlive the daemon; see gpumemctl doctor");
+			"the keeper is away, so new memory waits for it; see gpumemctl doctor");
 	if (answer->lost)
 		gm_writer_note(writer, "keeper", GM_MARK_WARN,
 			"the keeper could not take %llu descriptors; see gpumemctl doctor",

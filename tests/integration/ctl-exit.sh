@@ -27,6 +27,8 @@ queue                           | 3 3 4 0
 cleanup                         | 3 3 4 0
 cleanup --dry-run               | 3 3 4 0
 cleanup --need 2G               | 3 3 4 6
+drain 0                         | 3 3 4 0
+drain 0 --undo                  | 3 3 4 0
 kill nobody                     | 3 3 4 1
 watch                           | 3 3 4 -
 stop                            | 3 3 4 -
@@ -71,6 +73,18 @@ run 3 clients --timeout 20ms
 check "hung: the message says so" all "complains 'did not answer within 20ms'" "complains 'overloaded or stopped'"
 kill -CONT "${pid[daemon]}"
 timeout=60s
+
+# A daemon that is killed leaves its keeper.
+run 0 doctor || [ $status = 1 ]
+check "doctor: nothing is said of a keeper that waits while there is a daemon" all "! says 'runs without a daemon'" "says keeper"
+kill -KILL "${pid[daemon]}"
+wait "${pid[daemon]}" 2>/dev/null
+unset 'pid[daemon]'
+run 0 doctor || [ $status = 1 ]
+check "doctor: the keeper of a dead daemon is named" says "runs without a daemon"
+end_keeper "$dir"
+run 0 doctor || [ $status = 1 ]
+check "and not when it has ended, too" all "! says 'runs without a daemon'"
 
 # Root may enter every folder.
 mkdir -m 0700 "$dir/closed"
