@@ -55,6 +55,8 @@ restart_daemon() {
 
 run 0 pools --json
 check "the reserve is there before" is pools.0.pooled 8388608
+exec {eye}< <("$gpumemctl" watch 2>&1)
+read -r -t 60 -u "$eye" line # the level
 run 0 drain 0 --json
 check "a device that nobody uses is empty at once" all "[ $status = 0 ]" "is device 0" "is drained true" "is changed true" \
 	"is empty true" "is held 0" "is going 0" "is holders.# 0"
@@ -66,6 +68,11 @@ check "and for people" all "says 'device 0: drained by user $me for '" 'says "gp
 "$gpumemctl" doctor >"$dir/stdout" 2>"$dir/stderr"
 check "and so does doctor" all "says 'drained by user $me'" "says \"'gpumemctl drain --undo 0'\""
 run 0 drain 0 --undo
+read -r -t 60 -u "$eye" line
+check "watch tells who drains" [ "${line#* drain *user "$me" (pid }" != "$line" ]
+read -r -t 60 -u "$eye" line
+check "and who ended that" [ "${line%ended the drain of device 0}" != "$line" ]
+exec {eye}<&-
 check "it is undone" all "[ $status = 0 ]" "says 'Device 0 is not drained any more.'"
 run 0 status --json
 check "and status shows nothing of it" all "is devices.0.drained false" "is devices.0.drained_by null" "is warnings.# 0"

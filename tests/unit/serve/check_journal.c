@@ -293,6 +293,18 @@ START_TEST(who_changes_limits_is_named)
 }
 END_TEST
 
+START_TEST(who_drains_a_device_is_named)
+{
+	gm_journal_drain(&identity, 3, false);
+	is("GPUMEM_UID", "1002");
+	is("GPUMEM_DEVICE", "3");
+	ck_assert_str_eq(last.message, "uid 1002 (python3, pid 4711) drains device 3");
+	check_event("drain", GM_MESSAGE_DRAIN);
+	gm_journal_drain(&identity, 3, true);
+	ck_assert_str_eq(last.message, "uid 1002 (python3, pid 4711) ended the drain of device 3");
+}
+END_TEST
+
 /* Puts a socket of the test in the place of the journal's. Returns -1 if that is not possible. */
 static int own_journal(void)
 {
@@ -349,6 +361,7 @@ int main(void)
 	tcase_add_test(tcase, an_end_by_force_is_a_warning_with_its_victim);
 	tcase_add_test(tcase, a_level_says_what_is_left_and_what_is_done);
 	tcase_add_test(tcase, who_changes_limits_is_named);
+	tcase_add_test(tcase, who_drains_a_device_is_named);
 	tcase_add_test(tcase, the_journal_gets_the_line_and_its_fields);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
