@@ -166,10 +166,13 @@ fi
 # ---- what forgets it
 
 run 1 drain 0 --wait 0s
+run 0 limit set client:nobody max=1G
 run 0 stop --forget
 wait "${pid[daemon]}"
 start_daemon
 run 0 status --json
 check "stop --forget forgets the drain, too" all "is devices.0.drained false" "is devices.0.quarantined 0"
+run 0 limit --json
+check "and limits that were set at run time" is limits.# 0
 
 echo "1..$n"
