@@ -258,7 +258,7 @@ const struct gm_verb gm_verb_limit = {
 		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (the name\n"
 		"that clients give themselves) or session:N (one client). A max below what the\n"
 		"owner holds takes nothing away, but the owner gets nothing more. What is set\n"
-		"lasts until it is reset or the daemon is restarted. 'set' and 'reset' are for\n"
+		"lasts until it is reset, also after a restart. 'set' and 'reset' are for\n"
 		"administrators.\n",
 	.takes = GM_OPTION_DEVICE,
 	.max_args = 5,
