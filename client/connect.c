@@ -94,7 +94,7 @@ static void connect_session_free(struct gpumem_session *session)
 	}
 
 	gm_session_pages_deinit(&session->pages);
-	gm_close(session->events);
+	gm_close(session->bell);
 	gm_close(session->wake);
 	pthread_cond_destroy(&session->changed);
 	pthread_mutex_destroy(&session->lock);
@@ -134,7 +134,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	struct gpumem_session *session = calloc(1, sizeof(*session));
 	if (!session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
-	session->events = -1;
+	session->bell = -1;
 	session->resume = gm_resume;
 	gm_backoff_init(&session->backoff, gm_clock_ns() ^ (uint64_t)getpid() << 40);
 	gm_cond_init(&session->changed);
@@ -228,7 +228,7 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 	gm_session_adopt(session, &hello);
 	status = connect_set_up_devices(session);
 	if (!status) {
-		r = gm_thread_start(session, gm_steal_fd(&session->events));
+		r = gm_thread_start(session, gm_steal_fd(&session->bell));
 		if (r < 0)
 			status = gm_error(gm_status_from_errno(r),
 				"cannot start the library's thread: %s", strerror(-r));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread behind a session. It waits for the event socket, for the connection (its end, and
+ * The thread behind a session. It waits for the bell of the events, for the connection (its end, and
  * answers whose callers gave up), for being woken, and for the earliest of its timers. In a program
  * that is idle and connected, no timer is set.
  *
@@ -24,8 +24,10 @@
 #include "client/session/absence.h"
 #include "client/session/returns.h"
 #include "common/arith.h"
+#include "common/bell.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/page_event.h"
 
 #define NEVER UINT64_MAX
 
@@ -34,6 +36,8 @@
 #define PUBLISH_NS       (1 * GM_NS_PER_S)
 /* How soon failed returns are sent again while the connection works. */
 #define RETURN_NS (1 * GM_NS_PER_S)
+/* How soon to look again at a page that the daemon was writing. */
+#define LOOK_NS (1 * GM_NS_PER_MS)
 
 struct gm_thread {
 	struct gpumem_session *session;
@@ -41,11 +45,10 @@ struct gm_thread {
 	_Atomic bool stop;
 
 	/* Used only by the thread itself. */
-	int socket;      /* for events; -1 while away */
-	uint64_t losses; /* of the session, as far as the program was told */
-	uint64_t tick_at, publish_at, return_at;
-	struct gm_wire_arena arena;
-	uint8_t packet[GM_LIMIT_PACKET_BYTES];
+	int bell;                   /* for events; -1 while away */
+	struct gm_page_heard heard; /* events that the program was told */
+	uint64_t losses;            /* of the session, as far as the program was told */
+	uint64_t tick_at, publish_at, return_at, look_at;
 
 	pthread_mutex_t calling; /* held while fn runs */
 	gpumem_event_fn fn;
@@ -101,79 +104,60 @@ static uint64_t thread_give_back(
 	return wanted == UINT64_MAX ? wanted : gm_minus(wanted, returned);
 }
 
-static void thread_on_packet(struct gm_thread *thread, const Gm__Wire__Packet *packet)
+static void thread_on_event(struct gm_thread *thread, const struct gm_page_event *said)
 {
-	gpumem_event event = {0};
+	gpumem_event event = {.device = gm_session_device_name(thread->session, said->device)};
 
-	switch (packet->body_case) {
-	case GM__WIRE__PACKET__BODY_PRESSURE_EVENT:
+	switch (said->kind) {
+	case GM_PAGE_EVENT_PRESSURE:
 		event.kind = GPUMEM_EVENT_PRESSURE;
-		event.device =
-			gm_session_device_name(thread->session, packet->pressure_event->device);
-		event.level =
-			(gpumem_level)gm_min(packet->pressure_event->level, GPUMEM_LEVEL_CRITICAL);
-		event.pressure = packet->pressure_event->pressure_ppm / 1e6;
+		event.level = (gpumem_level)gm_min(said->level, GPUMEM_LEVEL_CRITICAL);
+		event.pressure = said->pressure_ppm / 1e6;
 		break;
-	case GM__WIRE__PACKET__BODY_RECLAIM_EVENT:
+	case GM_PAGE_EVENT_RECLAIM:
 		event.kind = GPUMEM_EVENT_RECLAIM;
-		event.device =
-			gm_session_device_name(thread->session, packet->reclaim_event->device);
-		event.urgent = packet->reclaim_event->urgent;
+		event.urgent = said->urgent;
 		/* Return what the library itself can, before the program hears of it. */
-		event.bytes =
-			packet->reclaim_event->bytes ? packet->reclaim_event->bytes : UINT64_MAX;
 		event.bytes = thread_give_back(
-			thread, packet->reclaim_event->device, event.urgent, event.bytes);
+			thread, said->device, said->urgent, said->bytes ? said->bytes : UINT64_MAX);
 		break;
-	case GM__WIRE__PACKET__BODY_LIMITS_EVENT:
+	case GM_PAGE_EVENT_LIMITS:
 		event.kind = GPUMEM_EVENT_LIMITS;
-		event.device =
-			gm_session_device_name(thread->session, packet->limits_event->device);
-		event.bytes = packet->limits_event->max;
+		event.bytes = said->bytes;
 		break;
-	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
+	case GM_PAGE_EVENT_GOODBYE:
 		event.kind = GPUMEM_EVENT_GOODBYE;
-		event.text = packet->goodbye_event->reason;
+		event.device = 0;
+		event.text = said->reason;
 		break;
-	default:
-		return; /* an event that only newer daemons know */
 	}
 
 	thread_emit(thread, event);
 
 	/* The program may have freed memory when it heard of the reclaim. */
 	if (event.kind == GPUMEM_EVENT_RECLAIM && event.bytes)
-		thread_give_back(thread, packet->reclaim_event->device, event.urgent, event.bytes);
+		thread_give_back(thread, said->device, event.urgent, event.bytes);
 }
 
-/* Reads all events that have arrived. Returns a negative errno when the channel has ended. */
-static int thread_read_events(struct gm_thread *thread)
+/* Tells the program about all events that are new on the daemon's page. */
+static void thread_look(struct gm_thread *thread)
 {
-	for (;;) {
-		struct gm_packet_in in;
-		int r = gm_seqpacket_receive(
-			thread->socket, thread->packet, sizeof(thread->packet), &in);
-		if (r == -EAGAIN)
-			return 0;
-		if (r < 0)
-			return r;
-		gm_fdlist_deinit(&in.fds);
-		Gm__Wire__Packet *packet;
-		if (in.data_cut)
-			return -EBADMSG;
-		r = gm_wire_unpack(&thread->arena, thread->packet, in.n, &packet);
-		if (r < 0)
-			return r;
-		thread_on_packet(thread, packet);
+	struct gm_page_event event;
+	int r;
+
+	while ((r = gm_page_event_next(thread->session->pages.daemon, &thread->heard, &event)) >
+		0) {
+		thread_on_event(thread, &event);
 		if (atomic_load(&thread->stop))
-			return 0;
+			return;
 	}
+	thread->look_at = r < 0 ? gm_clock_ns() + LOOK_NS : NEVER;
 }
 
 /* ---- losing and resuming the connection */
 
 /* Any thread may notice that the connection was lost, and may resume the session. This one tells the
- * program, and listens on the new event socket. */
+ * program, and listens for the new bell. */
 static void thread_follow(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
@@ -185,18 +169,23 @@ static void thread_follow(struct gm_thread *thread)
 	memcpy(reason, session->away, sizeof(reason));
 	pthread_mutex_unlock(&session->lock);
 	if (lost) {
-		thread->socket = gm_close(thread->socket);
+		/* The last event may be a goodbye, whose bell the end of the connection overtook. */
+		if (thread->bell >= 0)
+			thread_look(thread);
+		thread->bell = gm_close(thread->bell);
+		thread->look_at = NEVER;
 		thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = reason});
 	}
 
 	pthread_mutex_lock(&session->lock);
-	int events = thread->losses == session->losses ? gm_steal_fd(&session->events) : -1;
+	int bell = thread->losses == session->losses ? gm_steal_fd(&session->bell) : -1;
 	bool resumed = session->resumed;
 	pthread_mutex_unlock(&session->lock);
-	if (events < 0)
+	if (bell < 0)
 		return;
 
-	thread->socket = events;
+	thread->bell = bell;
+	thread->heard = (struct gm_page_heard){0};
 	thread->return_at = gm_clock_ns();
 	thread->publish_at = gm_clock_ns();
 	thread_emit(thread,
@@ -208,14 +197,14 @@ static void thread_follow(struct gm_thread *thread)
 		});
 }
 
-/* A reference to the connection whose event socket this thread has, or NULL: the daemon is away, or
+/* A reference to the connection whose bell this thread has, or NULL: the daemon is away, or
  * thread_follow() must be called first. */
 static struct gm_conn *thread_conn(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
 
 	pthread_mutex_lock(&session->lock);
-	bool ours = session->conn && session->events < 0 && thread->losses == session->losses;
+	bool ours = session->conn && session->bell < 0 && thread->losses == session->losses;
 	struct gm_conn *conn = ours ? gm_conn_ref(session->conn) : NULL;
 	pthread_mutex_unlock(&session->lock);
 	return conn;
@@ -246,7 +235,8 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
 	return gm_min(gm_min(thread->tick_at, thread->publish_at),
-		gm_min(gm_absence_retry_at(thread->session), thread->return_at));
+		gm_min(gm_absence_retry_at(thread->session),
+			gm_min(thread->return_at, thread->look_at)));
 }
 
 static void thread_run_timers(struct gm_thread *thread, bool woken)
@@ -267,16 +257,16 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 		thread_publish(thread, now);
 
 	/* While the daemon is away, nothing can be returned. */
-	if (thread->socket < 0)
+	if (thread->bell < 0)
 		thread->return_at = NEVER;
 	else if (woken || now >= thread->return_at)
 		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
 	gm_absence_retry(session);
 }
 
-/* What there is to do: the thread was woken, events arrived, or answers did. */
+/* What there is to do: the thread was woken, the bell rang, or answers arrived. */
 static void thread_turn(
-	struct gm_thread *thread, struct gm_conn *conn, bool woken, bool events, bool answers)
+	struct gm_thread *thread, struct gm_conn *conn, bool woken, bool rang, bool answers)
 {
 	struct gpumem_session *session = thread->session;
 
@@ -285,11 +275,13 @@ static void thread_turn(
 		(void)eventfd_read(session->wake, &count);
 	}
 
-	if (conn && events && thread_read_events(thread) < 0) {
+	if (conn && rang && gm_bell_clear(thread->bell) < 0) {
 		/* First read the answers that the daemon sent before it closed. */
 		gm_conn_drain(conn);
 		gm_conn_kill(conn, "the daemon closed the event channel");
 	}
+	if (conn && (rang || gm_clock_ns() >= thread->look_at))
+		thread_look(thread);
 	if (conn && answers)
 		gm_conn_drain(conn);
 	if (conn && gm_conn_dead(conn))
@@ -307,7 +299,7 @@ static void *thread_run(void *ctx)
 		struct gm_conn *conn = thread_conn(thread);
 		struct pollfd p[3] = {
 			{.fd = session->wake, .events = POLLIN},
-			{.fd = thread->socket, .events = POLLIN},
+			{.fd = thread->bell, .events = POLLIN},
 			{.fd = conn ? gm_conn_fd(conn) : -1,
 				.events = conn && gm_conn_unread(conn) ? POLLIN : 0},
 		};
@@ -330,24 +322,22 @@ static void thread_free(struct gm_thread *thread)
 {
 	if (!thread)
 		return;
-	gm_close(thread->socket);
-	gm_wire_arena_deinit(&thread->arena);
+	gm_close(thread->bell);
 	pthread_mutex_destroy(&thread->calling);
 	free(thread);
 }
 
-int gm_thread_start(struct gpumem_session *session, int socket)
+int gm_thread_start(struct gpumem_session *session, int bell)
 {
 	struct gm_thread *thread = calloc(1, sizeof(*thread));
 	if (!thread) {
-		gm_close(socket);
+		gm_close(bell);
 		return -ENOMEM;
 	}
 
 	thread->session = session;
-	thread->socket = socket;
-	thread->tick_at = thread->publish_at = thread->return_at = NEVER;
-	gm_wire_arena_init(&thread->arena);
+	thread->bell = bell;
+	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
 	pthread_mutex_init(&thread->calling, NULL);
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */

@@ -15,8 +15,8 @@
  */
 struct gm_thread;
 
-/* Takes ownership of the event socket, even on error. On error, returns a negative errno. */
-int gm_thread_start(struct gpumem_session *session, int socket);
+/* Takes ownership of the bell, even on error. On error, returns a negative errno. */
+int gm_thread_start(struct gpumem_session *session, int bell);
 /* When this returns, the thread has ended. */
 void gm_thread_stop(struct gpumem_session *session);
 

@@ -42,8 +42,7 @@ enum gm_kept {
 	GM_KEPT_SEND_QUEUE_BYTES = 0,   /* in UNREAD_BYTES */
 	GM_KEPT_UNREAD_BYTES_PER_UID = 0,
 	GM_KEPT_UNREAD_BYTES = 1,
-	GM_KEPT_SOCKET_BYTES = 0,       /* of a connection */
-	GM_KEPT_EVENT_SOCKET_BYTES = 0, /* of a session */
+	GM_KEPT_SOCKET_BYTES = 0, /* of a connection */
 	GM_KEPT_NAME_BYTES = 0,
 	GM_KEPT_CONNECTIONS = GM_KEPT_CONNECTION,
 	GM_KEPT_ADMIN_CONNECTIONS = GM_KEPT_CONNECTION,
@@ -51,9 +50,9 @@ enum gm_kept {
 	GM_KEPT_SHARES_PER_CLIENT = 0,
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
-	 * events. */
-	GM_KEPT_SESSIONS = 3840 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 +
-			   GM_LIMIT_EVENT_SOCKET_BYTES + 4096 + 5 * GM_KEPT_KERNEL,
+	 * events with their bell. */
+	GM_KEPT_SESSIONS =
+		3840 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 5 * GM_KEPT_KERNEL,
 	GM_KEPT_BARE_LEASES = 416,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,

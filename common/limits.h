@@ -29,8 +29,6 @@
 		"a peer whose answers would not be read at once is dropped; a uid may keep as " \
 		"much as it leaves to others, and always one packet") \
 	X(SOCKET_BYTES, 212992, "further answers wait until the peer reads") \
-	X(EVENT_SOCKET_BYTES, 16384, \
-		"further events wait, and are merged, until the client reads") \
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
 	X(CONNECTIONS, 8192, \
 		"a further connection is refused; if its uid has none, it gets the place of one " \

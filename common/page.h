@@ -32,13 +32,24 @@
  *   1   cached includes rounding, so a client may hold "cached" memory that it cannot return.
  *   2   cached is what the client could return right now. Has slack, opened, room, and bytes in the
  *       header.
+ *   3   The daemon's page has the events.
  */
-#define GM_PAGE_VERSION 2
-#define GM_PAGE_BLOCK   128
+#define GM_PAGE_VERSION        3
+#define GM_PAGE_VERSION_EVENTS 3
+#define GM_PAGE_BLOCK          128
 /* The version for a client that speaks this minor version of the protocol. */
-#define GM_PAGE_VERSION_AT(minor) ((minor) < 2 ? 1 : GM_PAGE_VERSION)
+#define GM_PAGE_VERSION_AT(minor) ((minor) < 2 ? 1 : (minor) < 4 ? 2 : GM_PAGE_VERSION)
 
-/* Written once, before the page is handed over. */
+/* What the daemon's page says at the end of a run of the daemon. */
+enum gm_page_goodbye {
+	GM_PAGE_STAYS = 0,
+	GM_PAGE_STOPS = 1,    /* the daemon is stopping */
+	GM_PAGE_RESTARTS = 2, /* and means to come back */
+};
+#define GM_PAGE_REASON_BYTES 80
+
+/* Written once, before the page is handed over; goodbye and reason once more, by
+ * gm_page_event_goodbye(). */
 struct gm_page_header {
 	uint32_t magic;
 	uint32_t version;
@@ -47,15 +58,18 @@ struct gm_page_header {
 	uint32_t devices; /* how many device blocks follow */
 	uint32_t rows;    /* client's page: how many tracked rows follow the device blocks */
 	uint64_t bytes;   /* of the whole page; 0 in version 1 */
-	uint8_t reserved[88];
+	/* the daemon's page, from version 3 on */
+	_Atomic uint32_t goodbye; /* enum gm_page_goodbye; written after the reason */
+	uint32_t reserved0;
+	char reason[GM_PAGE_REASON_BYTES];
 };
 
 /* What the daemon tells one client about one device. */
 struct gm_page_device {
 	_Atomic uint32_t seq;
-	uint32_t level;        /* 0 low … 3 critical */
-	uint32_t pressure_ppm; /* 0 … 1,000,000 */
-	uint32_t reserved0;
+	uint32_t level;         /* 0 low … 3 critical */
+	uint32_t pressure_ppm;  /* 0 … 1,000,000 */
+	uint32_t urgent;        /* of the last reclaim: it wants everything unused, now */
 	uint64_t reclaim_epoch; /* grows when the daemon wants cached chunks back */
 	uint64_t total;
 	uint64_t capacity;
@@ -63,7 +77,12 @@ struct gm_page_device {
 	uint64_t held; /* by this client */
 	uint64_t max;  /* this client's limit; UINT64_MAX: none of its own */
 	uint64_t room; /* what this client could get now, by all limits; from version 2 on */
-	uint64_t reserved[7];
+	/* Events, from version 3 on: the sequence number of the last one of each kind; 0: none yet. */
+	uint64_t pressure_event;
+	uint64_t reclaim_event;
+	uint64_t limits_event;
+	uint64_t wanted; /* bytes, by the last reclaim; 0: everything unused */
+	uint64_t reserved[3];
 };
 
 struct gm_page_daemon {

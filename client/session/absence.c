@@ -45,7 +45,7 @@ gpumem_status gm_absence_error(struct gpumem_session *session)
 
 void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, const char *reason)
 {
-	int events = -1;
+	int bell = -1;
 
 	/* Every call on the connection ends before the session is away, also abandoned ones. */
 	gm_conn_kill(conn, reason);
@@ -56,7 +56,7 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 		session->conn = NULL;
 		session->state = GM_SESSION_AWAY;
 		session->losses++;
-		events = gm_steal_fd(&session->events);
+		bell = gm_steal_fd(&session->bell);
 		(void)gm_conn_reason(conn, session->away);
 		gm_backoff_lost(&session->backoff, now, now - session->since_ns);
 		pthread_cond_broadcast(&session->changed);
@@ -65,7 +65,7 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 	if (!ours)
 		return;
 
-	gm_close(events);
+	gm_close(bell);
 	gm_conn_unref(conn);
 	gm_session_wake(session);
 }

@@ -151,7 +151,7 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 		&session->track_from, session_track_from(hello->track), memory_order_relaxed);
 	pthread_mutex_lock(&session->lock);
 	session->conn = gm_steal_ptr(&hello->conn);
-	session->events = gm_steal_fd(&hello->events);
+	session->bell = gm_steal_fd(&hello->bell);
 	session->resumed = hello->resumed;
 	session->since_ns = gm_clock_ns();
 	session->id = hello->session;

@@ -106,10 +106,10 @@ struct gpumem_session {
 	pthread_cond_t changed;    /* of the state, and of what waiting requests look at */
 	char away[GM_ERROR_BYTES]; /* why the daemon cannot be reached */
 	struct gm_conn *conn;      /* NULL unless up */
-	int events;        /* its event socket, until the library's thread takes it; or -1 */
-	bool resumed;      /* the daemon still knew the session */
-	uint64_t losses;   /* how often the connection was lost */
-	uint64_t since_ns; /* when the connection began */
+	int bell;                  /* for events, until the library's thread takes it; or -1 */
+	bool resumed;              /* the daemon still knew the session */
+	uint64_t losses;           /* how often the connection was lost */
+	uint64_t since_ns;         /* when the connection began */
 	struct gm_backoff backoff; /* when to try to resume */
 	bool resuming;             /* a thread is trying */
 	struct gm_conn *greeting;  /* the connection that it is trying with */
@@ -199,7 +199,7 @@ uint64_t gm_session_wait_ms(struct gpumem_session *session);
  * one. */
 gpumem_status gm_session_hello(
 	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello);
-/* Takes over the connection, the event socket and the settings that a hello brought. The caller must
+/* Takes over the connection, the bell and the settings that a hello brought. The caller must
  * still deinit the hello. */
 void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first contact with a daemon: from a path to a connection, with its event socket and its two
+ * The first contact with a daemon: from a path to a connection, with its bell and its two
  * pages. Every error says what to do about it, because these are the first errors that a user of
  * the library meets.
  */
@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/status_table.h"
 
-enum { FD_EVENTS, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };
+enum { FD_BELL, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };
 
 struct hello_call {
 	struct gm_call call;
@@ -27,7 +27,7 @@ struct hello_call {
 
 static void hello_init(struct gm_hello *hello)
 {
-	*hello = (struct gm_hello){.events = -1, .daemon_page = -1, .client_page = -1};
+	*hello = (struct gm_hello){.bell = -1, .daemon_page = -1, .client_page = -1};
 }
 
 void gm_hello_deinit(struct gm_hello *hello)
@@ -35,7 +35,7 @@ void gm_hello_deinit(struct gm_hello *hello)
 	if (!hello)
 		return;
 	gm_conn_unref(hello->conn);
-	gm_close(hello->events);
+	gm_close(hello->bell);
 	gm_close(hello->daemon_page);
 	gm_close(hello->client_page);
 	free(hello->leases);
@@ -60,7 +60,7 @@ static int hello_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		if (reply->token.len != GM_TOKEN_BYTES || packet->fds != FDS || !reply->session)
 			return -EPROTO;
 		call->fds_lost = in->fds.n < FDS;
-		hello->events = gm_fdlist_steal(&in->fds, FD_EVENTS);
+		hello->bell = gm_fdlist_steal(&in->fds, FD_BELL);
 		hello->daemon_page = gm_fdlist_steal(&in->fds, FD_DAEMON_PAGE);
 		hello->client_page = gm_fdlist_steal(&in->fds, FD_CLIENT_PAGE);
 		hello->generation = packet->generation;

@@ -27,7 +27,7 @@ struct gm_hello_ask {
 /* What the daemon answers. The struct owns the connection, the fds and the list. */
 struct gm_hello {
 	struct gm_conn *conn;
-	int events;      /* the event socket */
+	int bell;        /* rings when the daemon's page has a new event */
 	int daemon_page; /* fds of the two pages */
 	int client_page;
 	uint64_t generation;

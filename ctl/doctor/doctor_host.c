@@ -33,7 +33,7 @@
 
 #define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
 
-/* What the daemon keeps open for a client: its socket, the event socket, a pidfd, two pages. */
+/* What the daemon keeps open for a client: its socket, its bell, a pidfd, two pages. */
 /* Descriptors that a keeper has for itself. */
 #define KEEPER_OWN     64
 #define FDS_PER_CLIENT 5

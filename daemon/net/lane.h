@@ -75,9 +75,9 @@ struct gm_lane *gm_lane_ref(struct gm_lane *lane);
 /* lane may be NULL. */
 void gm_lane_unref(struct gm_lane *lane);
 
-/* What a connection holds open: its socket and its pidfd. What a session does: its end of the event
- * channel, the client's page and, once it was resumed, the page before. One in quarantine has no
- * event channel, but keeps the pidfd. */
+/* What a connection holds open: its socket and its pidfd. What a session does: its bell, the
+ * client's page and, once it was resumed, the page before. One in quarantine has no bell, but keeps
+ * the pidfd. */
 #define GM_LANE_CONNECTION_FDS 2
 #define GM_LANE_SESSION_FDS    3
 /* Whether the user may have n more descriptors. lane: NULL if the user has none yet; then n counts

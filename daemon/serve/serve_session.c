@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hello, goodbye and the list of devices. The answer to a hello carries three fds (the event
- * socket, the daemon's page, the client's page), so it may have to wait for room like any packet
+ * Hello, goodbye and the list of devices. The answer to a hello carries three fds (the bell,
+ * the daemon's page, the client's page), so it may have to wait for room like any packet
  * with fds. It owns the fds until it is sent. A resume token is written into packets and nowhere
  * else.
  */
@@ -61,7 +61,7 @@ static int serve_hello_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct hello_answer *answer = (struct hello_answer *)stream;
 	struct gm_client *client = gm_peer_user(peer);
 	const int fds[] = {
-		answer->welcome.events, answer->welcome.daemon_page, answer->welcome.client_page};
+		answer->welcome.bell, answer->welcome.daemon_page, answer->welcome.client_page};
 	uint64_t left = answer->n_leases - answer->at;
 	Gm__Wire__HelloReply reply = GM__WIRE__HELLO_REPLY__INIT;
 

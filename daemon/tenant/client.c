@@ -259,7 +259,7 @@ void gm_clients_end_all(struct gm_clients *clients)
 
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
 {
-	welcome->events = gm_close(welcome->events);
+	welcome->bell = gm_close(welcome->bell);
 	welcome->daemon_page = gm_close(welcome->daemon_page);
 	welcome->client_page = gm_close(welcome->client_page);
 }
@@ -280,8 +280,9 @@ static void client_keep_former_page(struct gm_client *client)
 	client->former = kept;
 }
 
-/* Gives the client new pages and a new event channel. A process that resumes its client keeps those
- * of its previous connection to itself. */
+/* Gives the client new pages and a new bell. A process that resumes its client keeps those of its
+ * previous connection to itself. A client that does not know of events on its page gets a bell that
+ * never rings. */
 static int client_equip(
 	struct gm_client *client, uint32_t page_version, struct gm_client_welcome *welcome)
 {
@@ -294,8 +295,8 @@ static int client_equip(
 		return r;
 	r = gm_pages_share(&pages, &welcome->client_page);
 	if (r == 0)
-		r = gm_events_new(
-			clients->hub, client->lane, clients->core, &welcome->events, &events);
+		r = gm_events_new(clients->hub, client->lane, clients->core, &client->pages,
+			&welcome->bell, &events);
 	if (r < 0) {
 		gm_pages_deinit(&pages);
 		return r;
@@ -306,6 +307,10 @@ static int client_equip(
 	gm_events_free(client->events);
 	client->pages = pages;
 	client->page_lost = false;
+	if (page_version < GM_PAGE_VERSION_EVENTS) {
+		gm_events_free(events);
+		events = NULL;
+	}
 	client->events = events;
 	/* The record says so before the client can have its new page. */
 	bool safe = gm_client_keep_fd(client, GM_CLIENT_FORMER, client->former.client_fd);
@@ -445,7 +450,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	struct gm_client_welcome *ret_welcome)
 {
 	struct gm_client *client = NULL;
-	struct gm_client_welcome welcome = {.events = -1, .daemon_page = -1, .client_page = -1};
+	struct gm_client_welcome welcome = {.bell = -1, .daemon_page = -1, .client_page = -1};
 	int r = -ENOENT;
 
 	if (resume_id)

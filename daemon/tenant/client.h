@@ -5,8 +5,8 @@
 #include "daemon/tenant/client_table.h"
 
 /*
- * This folder keeps a record of every client process, with its session, trust domain, event channel
- * and shared pages, and never releases memory that a live process may still use. It must never
+ * This folder keeps a record of every client process, with its session, trust domain, events and
+ * shared pages, and never releases memory that a live process may still use. It must never
  * know how requests are answered, or how a device makes memory.
  *
  * A client lives until its process ends (the daemon watches its pidfd), until it says goodbye, or
@@ -31,7 +31,7 @@ void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid);
 struct gm_client_welcome {
 	uint8_t token[GM_TOKEN_BYTES];
 	bool resumed;
-	int events, daemon_page, client_page;
+	int bell, daemon_page, client_page;
 };
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 

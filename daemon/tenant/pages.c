@@ -141,6 +141,30 @@ void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held,
 	gm_page_write_end(&block->seq);
 }
 
+void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
+	const struct gm_device_figures *figures, const struct gm_pages_event *event)
+{
+	if (!pages->daemon || device >= pages->devices)
+		return;
+	struct gm_page_device *block = &pages->daemon->devices[device];
+	gm_page_write_begin(&block->seq);
+	block->level = figures->level;
+	block->pressure_ppm = figures->pressure_ppm;
+	block->reclaim_epoch = figures->reclaim_epoch;
+	if (event->pressure)
+		block->pressure_event = event->pressure;
+	if (event->reclaim) {
+		block->reclaim_event = event->reclaim;
+		block->urgent = event->urgent;
+		block->wanted = event->wanted;
+	}
+	if (event->limits) {
+		block->limits_event = event->limits;
+		block->max = event->max;
+	}
+	gm_page_write_end(&block->seq);
+}
+
 /* Makes in_use, cached and slack add up to held. What the client did not account for is slack. */
 static void pages_bound_use(struct gm_page_use *use, uint64_t held)
 {

@@ -33,6 +33,17 @@ void gm_pages_write_device(struct gm_pages *pages, uint32_t device,
 	const struct gm_device_figures *figures, uint64_t held, uint64_t max, uint64_t room);
 void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held, uint64_t room);
 
+/* Events of a device: their sequence numbers, 0: there is no such event. */
+struct gm_pages_event {
+	uint64_t pressure, reclaim, limits;
+	bool urgent;     /* of the reclaim */
+	uint64_t wanted; /* by the reclaim; 0: everything unused */
+	uint64_t max;    /* of the limits */
+};
+/* Writes events with the figures that they are about. */
+void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
+	const struct gm_device_figures *figures, const struct gm_pages_event *event);
+
 /*
  * Reads what the client says about its use of a device, bounded by what the daemon knows: in_use,
  * cached and slack together are held, and there are no more buffers than fit into held. Returns 0,

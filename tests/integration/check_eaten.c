@@ -169,7 +169,7 @@ START_TEST(a_driver_out_of_memory_is_tried_again_when_a_client_returned_some)
 	gm_scene_claim_cached(&s.a, 64 * MiB);
 	uint64_t id = gm_scene_ask(&s.b, 32 * MiB, 0);
 	gm_scene_await_reclaim(&s.a);
-	GM_REQUIRE_EQ(s.a.packet->reclaim_event->bytes, 32 * MiB);
+	GM_REQUIRE_EQ(s.a.event.bytes, 32 * MiB);
 	gm_scene_give(&s.a, idle);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_figures_now(&s.daemon).leased, 288 * MiB);

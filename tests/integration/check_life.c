@@ -583,13 +583,12 @@ START_TEST(replies_and_events_carry_one_rising_sequence_and_one_generation)
 	GM_REQUIRE(a.sequence > last);
 	last = a.sequence;
 	GM_REQUIRE(gm_raw_receive_event(&b));
-	GM_REQUIRE_EQ(b.packet->body_case, GM__WIRE__PACKET__BODY_PRESSURE_EVENT);
-	GM_REQUIRE_EQ(b.packet->pressure_event->level, 3);
-	GM_REQUIRE_EQ(b.packet->id, 0);
+	GM_REQUIRE_EQ(b.event.kind, GM_PAGE_EVENT_PRESSURE);
+	GM_REQUIRE_EQ(b.event.level, 3);
 	GM_REQUIRE_EQ(b.generation, generation);
 	uint64_t event_b = b.sequence;
 	GM_REQUIRE(gm_raw_receive_event(&a));
-	GM_REQUIRE_EQ(a.packet->body_case, GM__WIRE__PACKET__BODY_PRESSURE_EVENT);
+	GM_REQUIRE_EQ(a.event.kind, GM_PAGE_EVENT_PRESSURE);
 	GM_REQUIRE(a.sequence != event_b && a.sequence != last && event_b != last);
 	uint64_t high = a.sequence > event_b ? a.sequence : event_b;
 	if (last > high)

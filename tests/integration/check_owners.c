@@ -62,8 +62,8 @@ START_TEST(a_limit_set_below_what_is_held_is_accepted_and_shown_as_over)
 		struct gm_raw *raw = i ? &s.b : &s.a;
 		do
 			GM_REQUIRE(gm_raw_receive_event(raw));
-		while (raw->packet->body_case != GM__WIRE__PACKET__BODY_LIMITS_EVENT);
-		GM_REQUIRE_EQ(raw->packet->limits_event->max, 16 * MiB);
+		while (raw->event.kind != GM_PAGE_EVENT_LIMITS);
+		GM_REQUIRE_EQ(raw->event.bytes, 16 * MiB);
 	}
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 2 * MiB, NULL), GPUMEM_E_LIMIT);
 	gm_scene_give(&s.a, id);

@@ -30,7 +30,7 @@ START_TEST(a_request_that_does_not_fit_gets_what_another_one_caches)
 	/* It does not wait for long: only for those who were asked. */
 	uint64_t id = gm_scene_ask(&s.b, 600 * MiB, 0);
 	gm_scene_await_reclaim(&s.a);
-	GM_REQUIRE(s.a.packet->reclaim_event->bytes >= 176 * MiB);
+	GM_REQUIRE(s.a.event.bytes >= 176 * MiB);
 	gm_scene_give(&s.a, idle);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	gm_scene_stop(&s);
@@ -88,7 +88,7 @@ static gpumem_status cleanup(uint64_t need, bool dry_run, struct plan *ret)
 		if (!s.ctl.packet->more)
 			return GPUMEM_OK;
 		/* Between the plan and its end the clients are asked: here they answer. */
-		while (gm_raw_readable(s.a.events)) {
+		while (gm_raw_has_event(&s.a)) {
 			GM_REQUIRE(gm_raw_receive_event(&s.a));
 		}
 		GM_REQUIRE(gm_raw_receive(&s.ctl));

@@ -34,8 +34,8 @@ START_TEST(sigterm_says_goodbye_to_clients_and_ends_with_status_0)
 	for (int i = 0; i < 3; i++) {
 		do
 			GM_REQUIRE(gm_raw_receive_event(&raws[i]));
-		while (raws[i].packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT);
-		GM_REQUIRE(strlen(raws[i].packet->goodbye_event->reason) > 0);
+		while (raws[i].event.kind != GM_PAGE_EVENT_GOODBYE);
+		GM_REQUIRE(strlen(raws[i].event.reason) > 0);
 	}
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
 	/* Its memory is still the client's. */
@@ -399,7 +399,7 @@ START_TEST(sigterm_while_the_backend_is_busy_ends_once_it_is_through)
 	gm_daemon_signal(&daemon, SIGTERM);
 	do
 		GM_REQUIRE(gm_raw_receive_event(&raw));
-	while (raw.packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT);
+	while (raw.event.kind != GM_PAGE_EVENT_GOODBYE);
 	gm_gate_let(&gate, 1);
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
 	gm_raw_close(&raw);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/integration/raw.h"
@@ -25,7 +26,7 @@ static _Atomic uint64_t connections;
 int gm_raw_connect(struct gm_raw *raw, const char *path)
 {
 	*raw = (struct gm_raw){.socket = -1,
-		.events = -1,
+		.bell = -1,
 		.daemon_page = -1,
 		.client_page = -1,
 		.next_id = (connections++ << 24) + 1};
@@ -49,7 +50,8 @@ static void close_fd(int *fd)
 void gm_raw_close(struct gm_raw *raw)
 {
 	close_fd(&raw->socket);
-	close_fd(&raw->events);
+	gm_hearing_end(&raw->hearing);
+	close_fd(&raw->bell);
 	close_fd(&raw->daemon_page);
 	close_fd(&raw->client_page);
 	gm_fdlist_deinit(&raw->fds);
@@ -109,16 +111,16 @@ bool gm_raw_readable(int socket)
 	return poll(&fd, 1, 0) == 1;
 }
 
-static bool receive(struct gm_raw *raw, int socket)
+bool gm_raw_receive(struct gm_raw *raw)
 {
 	struct gm_packet_in in;
 	int r;
 	raw->packet = NULL;
 	for (;;) {
-		struct pollfd fd = {.fd = socket, .events = POLLIN};
+		struct pollfd fd = {.fd = raw->socket, .events = POLLIN};
 		if (poll(&fd, 1, GM_PATIENCE_MS) != 1)
 			GM_FAIL("the daemon said nothing");
-		r = gm_seqpacket_receive(socket, raw->bytes, GM_LIMIT_PACKET_BYTES, &in);
+		r = gm_seqpacket_receive(raw->socket, raw->bytes, GM_LIMIT_PACKET_BYTES, &in);
 		if (r != -EAGAIN)
 			break;
 	}
@@ -133,21 +135,26 @@ static bool receive(struct gm_raw *raw, int socket)
 	raw->fds_cut = in.fds_cut;
 	GM_REQUIRE(gm_wire_unpack(&raw->arena, raw->bytes, in.n, &raw->packet) == 0);
 	GM_REQUIRE(raw->packet->fds >= in.fds.n);
-	if (socket == raw->socket)
-		raw->fds_seen += raw->packet->fds;
+	raw->fds_seen += raw->packet->fds;
 	raw->sequence = raw->packet->sequence;
 	raw->generation = raw->packet->generation;
 	return true;
 }
 
-bool gm_raw_receive(struct gm_raw *raw)
+bool gm_raw_has_event(const struct gm_raw *raw)
 {
-	return receive(raw, raw->socket);
+	return gm_hearing_waits(&raw->hearing);
 }
 
 bool gm_raw_receive_event(struct gm_raw *raw)
 {
-	return receive(raw, raw->events);
+	int r = gm_hearing_next(&raw->hearing, raw->socket, GM_PATIENCE_MS, &raw->event);
+	if (r < 0)
+		GM_FAIL("the daemon rang no bell");
+	if (r == 0)
+		return false;
+	raw->sequence = raw->event.sequence;
+	return true;
 }
 
 static gpumem_status outcome(const struct gm_raw *raw)
@@ -214,9 +221,17 @@ gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire_
 	GM_REQUIRE(reply->session != 0);
 	GM_REQUIRE_EQ(reply->token.len, GM_TOKEN_BYTES);
 	memcpy(raw->token, reply->token.data, GM_TOKEN_BYTES);
-	raw->events = gm_fdlist_steal(&raw->fds, 0);
+	/* The kernel may let the sender of a Unix socket wait, whatever its flags. */
+	for (size_t i = 0; i < raw->fds.n; i++) {
+		struct stat st;
+		GM_REQUIRE(fstat(raw->fds.fds[i], &st) == 0);
+		GM_REQUIRE(!S_ISSOCK(st.st_mode));
+	}
+	raw->bell = gm_fdlist_steal(&raw->fds, 0);
 	raw->daemon_page = gm_fdlist_steal(&raw->fds, 1);
 	raw->client_page = gm_fdlist_steal(&raw->fds, 2);
+	if (raw->daemon_page >= 0)
+		GM_REQUIRE(gm_hearing_begin(&raw->hearing, raw->bell, raw->daemon_page));
 	return status;
 }
 

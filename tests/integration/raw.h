@@ -9,6 +9,7 @@
 #include "common/seqpacket.h"
 #include "common/wire.h"
 #include "gpumem/status.h"
+#include "tests/hearing.h"
 #include "tests/integration/harness.h"
 
 /*
@@ -18,14 +19,16 @@
 
 struct gm_raw {
 	int socket;
-	int events, daemon_page, client_page; /* from the hello reply; -1: none */
+	int bell, daemon_page, client_page; /* from the hello reply; -1: none */
+	struct gm_hearing hearing;
+	struct gm_page_event event; /* the last one */
 	uint64_t next_id;
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];
 	bool resumed;
 	bool mute;                     /* acknowledges no fds */
 	uint64_t fds_seen;             /* announced so far */
-	uint64_t sequence, generation; /* of the last packet */
+	uint64_t sequence, generation; /* of the last packet or event */
 	size_t n_fds_got;              /* that came with it */
 	bool fds_cut;
 	struct gm_wire_arena arena;
@@ -59,8 +62,10 @@ int gm_raw_send_bytes(
 uint64_t gm_raw_send(struct gm_raw *raw, const Gm__Wire__Packet *packet);
 /* Waits for a packet on the connection: true, raw->packet. The daemon hung up: false. */
 bool gm_raw_receive(struct gm_raw *raw);
-/* The same on the event channel. */
+/* Waits for an event: true, raw->event. The daemon hung up: false. */
 bool gm_raw_receive_event(struct gm_raw *raw);
+/* Whether there is an event. */
+bool gm_raw_has_event(const struct gm_raw *raw);
 /* Whether something can be read now. */
 bool gm_raw_readable(int socket);
 /* Sends and waits for the (first) packet of the answer; GPUMEM_OK, or what the Failure said.

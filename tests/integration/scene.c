@@ -148,5 +148,5 @@ void gm_scene_await_reclaim(struct gm_raw *raw)
 {
 	do
 		GM_REQUIRE(gm_raw_receive_event(raw));
-	while (raw->packet->body_case != GM__WIRE__PACKET__BODY_RECLAIM_EVENT);
+	while (raw->event.kind != GM_PAGE_EVENT_RECLAIM);
 }

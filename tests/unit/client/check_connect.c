@@ -90,8 +90,8 @@ START_TEST(what_is_no_gpumemd_is_not_taken_for_one)
 	says("before it answered the hello");
 	fake_hang_up(fake);
 	fake_will(fake, &(struct fake_will){0});
-	/* Pages and event sockets of the fake come and go with each hello: two page fds and one
-	 * end of a channel stay with it. */
+	/* Pages and bells of the fake come and go with each hello: two page fds and one bell
+	 * stay with it. */
 	ck_assert_uint_le(open_fds(), before + 2);
 }
 END_TEST

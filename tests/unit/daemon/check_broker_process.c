@@ -61,12 +61,11 @@ START_TEST(a_daemon_that_is_told_to_stop_says_goodbye_and_ends_with_0)
 	wire_lease(client, 8 * MIB);
 	ck_assert_int_eq(kill(daemon_pid, SIGTERM), 0);
 	wait_for("STOPPING=1");
-	Gm__Wire__Packet *event = wire_receive_from(client, client->events);
+	const struct gm_page_event *event = wire_hear(client);
 	ck_assert_ptr_nonnull(event);
-	ck_assert_uint_eq(event->id, 0);
-	ck_assert_int_eq(event->body_case, GM__WIRE__PACKET__BODY_GOODBYE_EVENT);
-	ck_assert(strlen(event->goodbye_event->reason) > 0);
-	ck_assert_ptr_null(wire_receive_from(client, client->events));
+	ck_assert_int_eq(event->kind, GM_PAGE_EVENT_GOODBYE);
+	ck_assert(strlen(event->reason) > 0);
+	ck_assert_ptr_null(wire_hear(client));
 	ck_assert_ptr_null(wire_receive(client));
 	ck_assert_ptr_null(wire_receive(observer));
 	int status;

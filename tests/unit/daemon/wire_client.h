@@ -12,6 +12,7 @@
 #include "gpumem/status.h"
 #include "common/seqpacket.h"
 #include "common/wire.h"
+#include "tests/hearing.h"
 
 /* A client that speaks the wire by hand, one packet at a time, right or wrong as a test wants it.
  */
@@ -26,7 +27,9 @@ struct wire_client {
 	/* of the hello */
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];
-	int events, daemon_page, client_page;
+	int bell, daemon_page, client_page;
+	struct gm_hearing hearing;
+	struct gm_page_event event; /* the last one */
 };
 
 static inline struct wire_client *wire_connect(const char *path)
@@ -35,7 +38,7 @@ static inline struct wire_client *wire_connect(const char *path)
 	ck_assert_ptr_nonnull(client);
 	gm_wire_arena_init(&client->arena);
 	gm_fdlist_init(&client->in.fds);
-	client->events = client->daemon_page = client->client_page = -1;
+	client->bell = client->daemon_page = client->client_page = -1;
 	/* Ids of its own: none comes twice when a session is resumed. */
 	static _Atomic uint64_t connections;
 	client->next_id = connections++ << 24;
@@ -46,8 +49,8 @@ static inline struct wire_client *wire_connect(const char *path)
 
 static inline void wire_close(struct wire_client *client)
 {
-	const int fds[] = {
-		client->socket, client->events, client->daemon_page, client->client_page};
+	const int fds[] = {client->socket, client->bell, client->daemon_page, client->client_page};
+	gm_hearing_end(&client->hearing);
 	for (size_t i = 0; i < 4; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -82,17 +85,19 @@ static inline uint64_t wire_send(struct wire_client *client, Gm__Wire__Packet *p
 	return packet->id;
 }
 
-static inline Gm__Wire__Packet *wire_receive_from(struct wire_client *client, int socket)
+/* The next packet; NULL: the connection has ended. */
+static inline Gm__Wire__Packet *wire_receive(struct wire_client *client)
 {
 	Gm__Wire__Packet *packet;
-	struct pollfd p = {.fd = socket, .events = POLLIN};
+	struct pollfd p = {.fd = client->socket, .events = POLLIN};
 	int r;
 	gm_fdlist_deinit(&client->in.fds);
 	gm_fdlist_init(&client->in.fds);
 	do {
 		while (poll(&p, 1, -1) < 0)
 			ck_assert_int_eq(errno, EINTR);
-		r = gm_seqpacket_receive(socket, client->bytes, sizeof(client->bytes), &client->in);
+		r = gm_seqpacket_receive(
+			client->socket, client->bytes, sizeof(client->bytes), &client->in);
 	} while (r == -EAGAIN);
 	if (r == -EPIPE)
 		return NULL;
@@ -102,10 +107,11 @@ static inline Gm__Wire__Packet *wire_receive_from(struct wire_client *client, in
 	return packet;
 }
 
-/* The next packet; NULL: the connection has ended. */
-static inline Gm__Wire__Packet *wire_receive(struct wire_client *client)
+/* The next event; NULL: the connection has ended. */
+static inline const struct gm_page_event *wire_hear(struct wire_client *client)
 {
-	return wire_receive_from(client, client->socket);
+	int r = gm_hearing_next(&client->hearing, client->socket, -1, &client->event);
+	return r == 1 ? &client->event : NULL;
 }
 
 /* The answer to a request, which must be the next packet. */
@@ -128,9 +134,12 @@ static inline Gm__Wire__Packet *wire_hello_as(struct wire_client *client, Gm__Wi
 		client->session = answer->hello_reply->session;
 		if (answer->hello_reply->token.len == GM_TOKEN_BYTES)
 			memcpy(client->token, answer->hello_reply->token.data, GM_TOKEN_BYTES);
-		client->events = gm_fdlist_steal(&client->in.fds, 0);
+		client->bell = gm_fdlist_steal(&client->in.fds, 0);
 		client->daemon_page = gm_fdlist_steal(&client->in.fds, 1);
 		client->client_page = gm_fdlist_steal(&client->in.fds, 2);
+		if (client->bell >= 0)
+			ck_assert(gm_hearing_begin(
+				&client->hearing, client->bell, client->daemon_page));
 	}
 	return answer;
 }

@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "common/cleanup.h"
+#include "common/bell.h"
 #include "common/seqpacket.h"
 #include "tests/unit/wire_failure.h"
 
@@ -165,15 +166,16 @@ static void hello(struct fake *fake, int fd, uint64_t id, const Gm__Wire__Hello 
 		fake->session = ++fake->books.last_id;
 	}
 	memset(fake->token, (int)(++fake->books.last_id & 0xff), GM_TOKEN_BYTES);
-	int pair[2], daemon_page = new_pages(fake);
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-	fake->events = pair[0];
+	int bell, daemon_page = new_pages(fake);
+	ck_assert_int_eq(gm_bell_new(&fake->bell), 0);
+	bell = fcntl(fake->bell, F_DUPFD_CLOEXEC, 0);
+	ck_assert_int_ge(bell, 0);
 	for (int i = 0; i < FAKE_CONNS; i++) {
 		if (fake->conns[i] >= 0 && fake->conns[i] == fd)
-			fake->channels[i] = pair[0];
+			fake->bells[i] = fake->bell;
 	}
 	if (fd < 0)
-		fake->events = gm_close(pair[0]);
+		fake->bell = gm_close(fake->bell);
 
 	uint64_t leases[1024];
 	Gm__Wire__HelloReply body = GM__WIRE__HELLO_REPLY__INIT;
@@ -198,9 +200,9 @@ static void hello(struct fake *fake, int fd, uint64_t id, const Gm__Wire__Hello 
 	packet.generation = 1;
 	packet.body_case = GM__WIRE__PACKET__BODY_HELLO_REPLY;
 	packet.hello_reply = &body;
-	int fds[] = {pair[1], daemon_page, fake->client_page};
+	int fds[] = {bell, daemon_page, fake->client_page};
 	fake_answer_send(fake, fd, &packet, fds, 3);
-	close(pair[1]);
+	close(bell);
 	close(daemon_page);
 }
 

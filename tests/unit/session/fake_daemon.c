@@ -20,7 +20,9 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "common/bell.h"
 #include "common/cleanup.h"
+#include "common/page_event.h"
 #include "common/seqpacket.h"
 #include "tests/scratch.h"
 #include "tests/unit/session/fake_daemon_private.h"
@@ -38,7 +40,7 @@ struct fake_held {
 static void close_conn(struct fake *fake, int i)
 {
 	fake->conns[i] = gm_close(fake->conns[i]);
-	fake->channels[i] = gm_close(fake->channels[i]);
+	fake->bells[i] = gm_close(fake->bells[i]);
 }
 
 static void hang_up(struct fake *fake)
@@ -49,7 +51,7 @@ static void hang_up(struct fake *fake)
 	fake->held = NULL;
 	for (int i = 0; i < FAKE_CONNS; i++)
 		close_conn(fake, i);
-	fake->events = -1;
+	fake->bell = -1;
 }
 
 /* Requests that have an answer have an id of their own, unless they are repeated. A new client
@@ -191,8 +193,8 @@ struct fake *fake_start(void)
 	pthread_cond_init(&fake->changed, NULL);
 	gm_wire_arena_init(&fake->arena);
 	for (int i = 0; i < FAKE_CONNS; i++)
-		fake->conns[i] = fake->channels[i] = -1;
-	fake->events = fake->client_page = -1;
+		fake->conns[i] = fake->bells[i] = -1;
+	fake->bell = fake->client_page = -1;
 	fake->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fake->will = (struct fake_will){.major = GM_WIRE_MAJOR, .minor = GM_WIRE_MINOR};
 	start_listening(fake);
@@ -357,51 +359,50 @@ unsigned fake_repeated(struct fake *fake)
 void fake_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level)
 {
 	pthread_mutex_lock(&fake->lock);
-	struct gm_page_device value = {
-		.pressure_ppm = ppm, .level = level, .capacity = 1000, .available = 500};
+	struct gm_page_device value = fake->page->devices[device];
+	value.pressure_ppm = ppm;
+	value.level = level;
+	value.capacity = 1000;
+	value.available = 500;
 	gm_page_write(&fake->page->devices[device], &value, sizeof(value));
 	pthread_mutex_unlock(&fake->lock);
 }
 
-static void send_event(struct fake *fake, Gm__Wire__Packet *packet)
+/* Locked. */
+static void send_event(struct fake *fake, uint32_t device, const struct gm_page_device *value)
 {
-	pthread_mutex_lock(&fake->lock);
-	fake_answer_send(fake, fake->events, packet, NULL, 0);
-	pthread_mutex_unlock(&fake->lock);
+	gm_page_write(&fake->page->devices[device], value, sizeof(*value));
+	gm_bell_ring(fake->bell);
 }
 
 void fake_send_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level)
 {
-	Gm__Wire__PressureEvent body = GM__WIRE__PRESSURE_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	body.device = device;
-	body.pressure_ppm = ppm;
-	body.level = level;
-	packet.body_case = GM__WIRE__PACKET__BODY_PRESSURE_EVENT;
-	packet.pressure_event = &body;
-	send_event(fake, &packet);
+	pthread_mutex_lock(&fake->lock);
+	struct gm_page_device value = fake->page->devices[device];
+	value.pressure_ppm = ppm;
+	value.level = level;
+	value.pressure_event = ++fake->sequence;
+	send_event(fake, device, &value);
+	pthread_mutex_unlock(&fake->lock);
 }
 
 void fake_send_reclaim(struct fake *fake, uint32_t device, bool urgent, uint64_t bytes)
 {
-	Gm__Wire__ReclaimEvent body = GM__WIRE__RECLAIM_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	body.device = device;
-	body.urgent = urgent;
-	body.bytes = bytes;
-	packet.body_case = GM__WIRE__PACKET__BODY_RECLAIM_EVENT;
-	packet.reclaim_event = &body;
-	send_event(fake, &packet);
+	pthread_mutex_lock(&fake->lock);
+	struct gm_page_device value = fake->page->devices[device];
+	value.urgent = urgent;
+	value.wanted = bytes;
+	value.reclaim_event = ++fake->sequence;
+	send_event(fake, device, &value);
+	pthread_mutex_unlock(&fake->lock);
 }
 
 void fake_send_goodbye(struct fake *fake, const char *reason)
 {
-	Gm__Wire__GoodbyeEvent body = GM__WIRE__GOODBYE_EVENT__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	body.reason = (char *)reason;
-	packet.body_case = GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
-	packet.goodbye_event = &body;
-	send_event(fake, &packet);
+	pthread_mutex_lock(&fake->lock);
+	gm_page_event_goodbye(fake->page, false, reason);
+	gm_bell_ring(fake->bell);
+	pthread_mutex_unlock(&fake->lock);
 }
 
 void fake_read_use(struct fake *fake, uint32_t device, struct gm_page_use *ret)

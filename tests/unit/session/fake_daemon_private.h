@@ -23,7 +23,7 @@ struct fake {
 	pthread_cond_t changed;
 	int listener, wake;
 	int conns[FAKE_CONNS];
-	int channels[FAKE_CONNS]; /* the daemon's ends of their event channels */
+	int bells[FAKE_CONNS];
 	bool stop;
 	struct fake_will will;
 	struct fake_held *held;
@@ -36,7 +36,8 @@ struct fake {
 	/* its client */
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];
-	int events; /* the channel of the client that came last: one of the above */
+	int bell;          /* of the client that came last: one of the above */
+	uint64_t sequence; /* of the last event */
 	int client_page;
 	struct gm_page_daemon *page;
 	struct fake_books books;
