@@ -50,9 +50,9 @@ enum gm_kept {
 	GM_KEPT_SHARES_PER_CLIENT = 0,
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
-	 * events with their bell. */
+	 * events with their bell, and its account of the limit of its name. */
 	GM_KEPT_SESSIONS =
-		3840 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 5 * GM_KEPT_KERNEL,
+		3840 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 + 5 * GM_KEPT_KERNEL,
 	GM_KEPT_BARE_LEASES = 416,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,

@@ -27,6 +27,9 @@ struct gm_quota {
 	uint64_t id;  /* of the record of what was set at run time */
 	uint32_t place;
 	uint64_t clients;
+	/* A limit of a client's name has an account for each user whose clients have that name. In
+	 * one of these: the limit, and the next account of it. In the limit: the first one. */
+	struct gm_quota *model, *next_user, *users;
 	UT_hash_handle hh;
 	struct quota_on_device devices[];
 };
@@ -82,6 +85,8 @@ static gpumem_status quota_copy(
 {
 	struct gm_quotas copy = {.env = from->env, .owner_of = from->owner_of};
 	for (const struct gm_quota *q = from->by_owner; q; q = q->hh.next) {
+		if (q->model)
+			continue; /* made anew when payers join */
 		struct gm_quota *mine = quota_get(&copy, &q->owner);
 		if (!mine)
 			return quota_no_memory(&copy, detail);
@@ -245,6 +250,65 @@ static gpumem_status quota_check(const struct gm_policy *policies, struct gm_quo
 	return status;
 }
 
+/* ---- a client's name, and its users */
+
+/* The user's account of the limit of a client's name. Without memory for it, the limit itself: then
+ * the user shares it with others like that. */
+static struct gm_quota *quota_get_user(
+	struct gm_quotas *quotas, struct gm_quota *model, const struct gm_session *session)
+{
+	struct gm_owner user, owner = model->owner;
+	if (!quotas->owner_of(session, GM_OWNER_UID, &user))
+		return model;
+
+	owner.id = user.id + 1;
+	struct gm_quota *quota = quota_get(quotas, &owner);
+	if (!quota)
+		return model;
+	if (quota->model)
+		return quota;
+
+	quota->model = model;
+	quota->next_user = model->users;
+	model->users = quota;
+	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
+		struct gm_quota_values v = quota_in_force(&model->devices[d]);
+		quota->devices[d].configured = v;
+		quota->devices[d].tally = (struct gm_tally){.quota = quota, .max = v.max};
+	}
+	return quota;
+}
+
+static void quota_free_user(struct gm_quotas *quotas, struct gm_quota *quota)
+{
+	struct gm_quota **at = &quota->model->users;
+	while (*at != quota)
+		at = &(*at)->next_user;
+	*at = quota->next_user;
+	HASH_DEL(quotas->by_owner, quota);
+	free(quota);
+}
+
+/* The quota of this kind that the payer has joined, or NULL. */
+static struct gm_quota *quota_joined(
+	const struct gm_quotas *quotas, const struct gm_payer *payer, enum gm_owner_kind kind)
+{
+	struct gm_owner owner;
+	struct gm_quota *quota = NULL;
+	if (quotas->owner_of(payer->session, kind, &owner))
+		quota = quota_find(quotas, &owner);
+	if (!quota || kind != GM_OWNER_NAME)
+		return quota;
+
+	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
+		const struct gm_account *account = &payer->accounts[d];
+		for (unsigned i = 0; i < account->n_tallies; i++)
+			if (account->tallies[i]->quota->model == quota)
+				return account->tallies[i]->quota;
+	}
+	return quota;
+}
+
 /* Finds the payer's part in the table. */
 static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 {
@@ -267,6 +331,8 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 		if (!quota)
 			continue;
 
+		if (by_rank[k] == GM_OWNER_NAME)
+			quota = quota_get_user(quotas, quota, payer->session);
 		quota->clients += !payer->estate;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
 			struct gm_account *account = &payer->accounts[d];
@@ -455,6 +521,8 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 	for (const struct gm_quota *old = quotas->by_owner; old; old = old->hh.next) {
 		struct gm_quota *q = quota_find(ret_next, &old->owner);
 		uint32_t place = old->place;
+		if (old->model)
+			continue;
 		if (owner && memcmp(&old->owner, owner, sizeof(*owner)) != 0)
 			continue;
 		if (q)
@@ -484,15 +552,16 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 		return;
 
 	for (unsigned kind = 0; kind < GM_OWNER_KINDS; kind++) {
-		struct gm_owner owner;
-		struct gm_quota *quota = NULL;
-		if (quotas->owner_of(payer->session, kind, &owner))
-			quota = quota_find(quotas, &owner);
+		struct gm_quota *quota = quota_joined(quotas, payer, kind);
 		if (!quota)
 			continue;
 
 		assert(quota->clients >= !payer->estate);
 		quota->clients -= !payer->estate;
+		if (quota->model && quota->clients == 0) {
+			quota_free_user(quotas, quota);
+			continue;
+		}
 		if (kind != GM_OWNER_SESSION)
 			continue;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
@@ -510,7 +579,7 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 
 const struct gm_owner *gm_quota_owner(const struct gm_quota *quota)
 {
-	return &quota->owner;
+	return quota->model ? &quota->model->owner : &quota->owner;
 }
 
 int32_t gm_quota_top(struct gm_device *device)
@@ -527,12 +596,28 @@ int32_t gm_quota_top(struct gm_device *device)
 	return device->top_priority;
 }
 
+/* Sums up what counts against a limit. user: of a client's name, only the account of this one. */
+static void quota_sum_users(const struct gm_quota *quota, uint64_t user, struct gm_quota_info *info)
+{
+	info->held = quota->devices[info->device].tally.held;
+	info->clients = quota->clients;
+	info->over = info->held > info->values.max;
+	for (const struct gm_quota *u = quota->users; u; u = u->next_user) {
+		uint64_t held = u->devices[info->device].tally.held;
+		if (user && u->owner.id != user)
+			continue;
+		info->held += held;
+		info->clients += u->clients;
+		info->over = info->over || held > info->values.max;
+	}
+}
+
 bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place,
 	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx)
 {
 	uint32_t n_devices = quotas->env->n_devices;
 	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
-		if (q->age < place->age)
+		if (q->age < place->age || q->model)
 			continue;
 		for (uint32_t d = q->age == place->age ? place->device : 0; d < n_devices; d++) {
 			struct gm_quota_info info = {
@@ -540,12 +625,11 @@ bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place
 				.device = d,
 				.values = quota_in_force(&q->devices[d]),
 				.run_time = q->devices[d].run_time,
-				.held = q->devices[d].tally.held,
-				.clients = q->clients,
 			};
-			info.over = info.held > info.values.max;
+			quota_sum_users(q, place->user, &info);
 			if (info.values.set && !visit(ctx, &info)) {
-				*place = (struct gm_quota_place){.age = q->age, .device = d};
+				place->age = q->age;
+				place->device = d;
 				return true;
 			}
 		}

@@ -14,7 +14,8 @@
  * There are two layers. A reload replaces the configuration's layer as a whole. What was set at run
  * time lies over it, value by value, and survives a reload until it is reset. If several limits
  * match a client, every max applies. All that the owner's clients are charged counts against a
- * limit: leased, quarantined and admitted, in whole chunks.
+ * limit: leased, quarantined and admitted, in whole chunks. A limit of a client's name is counted for
+ * each user by itself, because anybody may choose that name.
  *
  * A guarantee is kept free for its owner. To all others,
  *     available = available - sum of (guarantee - held, where positive).
@@ -58,13 +59,16 @@ struct gm_quota_info {
 	struct gm_quota_values run_time; /* those of them that were set at run time */
 	uint64_t held;
 	uint64_t clients; /* that the limit applies to */
-	bool over;        /* held > max */
+	bool over;        /* held > max; of a client's name: for one of its users */
 };
 /* A place in the list of limits, for a caller that goes through it in several calls. All 0 is the
  * first place. A place stays valid whatever happens to the limits. */
 struct gm_quota_place {
 	uint64_t age;
 	uint32_t device;
+	/* Set by the caller: a uid + 1, to see of a client's name only what its clients of this user
+	 * hold. */
+	uint64_t user;
 };
 
 #endif

@@ -37,7 +37,7 @@ static bool answer_is_of(const struct gm_client *client, const struct gm_owner *
 	case GM_OWNER_UNIT:
 		return strcmp(client->identity->cgroup.unit, owner->name) == 0;
 	case GM_OWNER_CONTAINER:
-		return strcmp(client->identity->cgroup.container, owner->name) == 0;
+		return strcmp(gm_cgroup_limit_name(&client->identity->cgroup), owner->name) == 0;
 	default:
 		return strcmp(client->name, owner->name) == 0;
 	}

@@ -243,6 +243,47 @@ START_TEST(who_is_no_administrator_sees_limits_and_changes_none)
 }
 END_TEST
 
+/* Somebody else takes the name of other clients. */
+static void take_the_name(int channel, void *argument)
+{
+	struct gm_raw thief;
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	gm_become_stranger();
+	gm_raw_join(&thief, &s.daemon);
+	GM_REQUIRE_EQ(gm_scene_lease(&thief, 12 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&thief, 8 * MiB, NULL), GPUMEM_E_LIMIT);
+
+	/* It hears of its own use, and of nobody else's. */
+	GM_REQUIRE_EQ(gm_raw_call(&thief, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
+	GM_REQUIRE_EQ(thief.packet->limits->n_limits, 1);
+	const Gm__Wire__Limit *row = thief.packet->limits->limits[0];
+	GM_REQUIRE(!strcmp(row->owner, "client:raw"));
+	GM_REQUIRE_EQ(row->held, 12 * MiB);
+	GM_REQUIRE_EQ(row->clients, 1);
+	gm_say_word(channel, 't');
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&thief);
+}
+
+START_TEST(who_takes_a_name_uses_up_no_limit_of_others_and_learns_nothing_about_them)
+{
+	struct gm_worker worker;
+	gm_scene_start(&s, GM_DAEMON_CONFIG "[limit client:raw]\nmax = 16M\n");
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 4 * MiB, NULL), GPUMEM_OK);
+	gm_worker_start(&worker, take_the_name, NULL);
+	gm_hear_word(worker.channel, 't');
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 12 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 2 * MiB, NULL), GPUMEM_E_LIMIT);
+	const Gm__Wire__Limit *row = gm_scene_limit(&s, "client:raw");
+	GM_REQUIRE_EQ(row->held, 28 * MiB);
+	GM_REQUIRE_EQ(row->clients, 3);
+	GM_REQUIRE(!row->over);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("owners");
@@ -257,6 +298,10 @@ int main(void)
 	tcase_add_test(tcase, a_guarantee_is_kept_free_for_its_owner);
 	if (GM_TAP_WITH_USERS(who_is_no_administrator_sees_limits_and_changes_none))
 		tcase_add_test(tcase, who_is_no_administrator_sees_limits_and_changes_none);
+	if (GM_TAP_WITH_USERS(
+		    who_takes_a_name_uses_up_no_limit_of_others_and_learns_nothing_about_them))
+		tcase_add_test(tcase,
+			who_takes_a_name_uses_up_no_limit_of_others_and_learns_nothing_about_them);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

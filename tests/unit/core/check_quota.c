@@ -346,6 +346,48 @@ START_TEST(the_name_a_client_gives_itself_can_only_tighten)
 }
 END_TEST
 
+START_TEST(what_others_hold_under_the_same_name_does_not_count)
+{
+	struct gm_session *mine = client(7, 7, NULL, NULL, "trainer");
+	struct gm_session *stranger = client(8, 8, NULL, NULL, "trainer");
+	struct gm_session *second = client(7, 7, NULL, NULL, "trainer");
+	ck_assert_int_eq(set("client:trainer", 100 * MiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(ask(stranger, 64 * MiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(mine, 60 * MiB), GPUMEM_OK);
+
+	/* One user's clients count together. */
+	ck_assert_int_eq(ask(second, 60 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "client trainer may hold 100.0M, holds 60.0M"));
+	ck_assert_int_eq(ask(second, 40 * MiB), GPUMEM_OK);
+
+	/* Who asks for all users sees the sum, which may be more than the max. */
+	ck_assert_uint_eq(shown("client trainer").held, 164 * MiB);
+	ck_assert_uint_eq(shown("client trainer").clients, 3);
+	ck_assert(!shown("client trainer").over);
+	ck_assert_uint_eq(count(), 1);
+	struct seen seen = {.text = "client trainer"};
+	gm_core_quota_each(fake.core, &(struct gm_quota_place){.user = 8 + 1}, see, &seen);
+	ck_assert_uint_eq(seen.info.held, 64 * MiB);
+	ck_assert_uint_eq(seen.info.clients, 1);
+
+	/* The accounts outlive a change of limits, and end with their clients. */
+	ck_assert_int_eq(set("client:trainer", 80 * MiB, 0), GPUMEM_OK);
+	ck_assert(shown("client trainer").over);
+	ck_assert_int_eq(ask(mine, 2 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(ask(stranger, 16 * MiB), GPUMEM_OK);
+	gm_session_end_died(stranger);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(shown("client trainer").held, 100 * MiB);
+	ck_assert_uint_eq(shown("client trainer").clients, 2);
+	gm_session_end_died(mine);
+	gm_session_end_died(second);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(shown("client trainer").held, 0);
+	ck_assert_int_eq(set("uid:7", GiB, 0), GPUMEM_OK);
+	ck_assert_uint_eq(count(), 2);
+}
+END_TEST
+
 START_TEST(the_closest_owner_gives_the_priority)
 {
 	struct gm_session *s = client(7, 8, "u", "c", NULL);
@@ -607,6 +649,7 @@ int main(void)
 	tcase_add_test(tcase, a_guarantee_is_kept_free_for_its_owner_under_full_load);
 	tcase_add_test(tcase, contradictions_are_an_error_and_change_nothing);
 	tcase_add_test(tcase, the_name_a_client_gives_itself_can_only_tighten);
+	tcase_add_test(tcase, what_others_hold_under_the_same_name_does_not_count);
 	tcase_add_test(tcase, the_closest_owner_gives_the_priority);
 	tcase_add_test(tcase, what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset);
 	tcase_add_test(tcase, a_reload_that_contradicts_what_was_set_keeps_the_old_one);

@@ -78,16 +78,37 @@ static bool add_left(void *ctx, const struct gm_session *estate)
 }
 
 struct limits {
-	struct gm_quota_info info[OWNERS];
+	struct gm_quota_info info[OWNERS + UIDS];
+	uid_t user[OWNERS + UIDS]; /* 0: the limit counts for all users together */
 	size_t n;
+	uid_t asked;
 };
 
+/* The limit of a name is listed once for each user. */
 static bool list_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limits *limits = ctx;
-	ck_assert_uint_lt(limits->n, OWNERS);
+	if ((info->owner.kind == GM_OWNER_NAME) != (limits->asked != 0))
+		return true;
+	ck_assert_uint_lt(limits->n, OWNERS + UIDS);
+	limits->user[limits->n] = limits->asked;
 	limits->info[limits->n++] = *info;
 	return true;
+}
+
+static void list_limits(struct model *m, struct limits *limits)
+{
+	for (uid_t uid = 0; uid <= UIDS; uid++) {
+		struct gm_quota_place place = {.user = uid ? uid + 1 : 0};
+		limits->asked = uid;
+		gm_core_quota_each(m->fake.core, &place, list_limit, limits);
+	}
+}
+
+static bool limits_apply(const struct limits *limits, size_t i, const struct m_session *s)
+{
+	return matches(s, &limits->info[i].owner) &&
+	       (!limits->user[i] || limits->user[i] == s->uid);
 }
 
 struct listed {
@@ -113,7 +134,7 @@ static uint64_t room(const struct limits *limits, const struct m_session *s, uin
 	uint64_t kept = 0, promised = 0, most = UINT64_MAX, ever = UINT64_MAX;
 	for (size_t i = 0; i < limits->n; i++) {
 		const struct gm_quota_info *l = &limits->info[i];
-		if (!matches(s, &l->owner)) {
+		if (!limits_apply(limits, i, s)) {
 			kept += model_less(l->values.guarantee, l->held);
 			promised += l->values.guarantee;
 			continue;
@@ -154,7 +175,7 @@ static void check_limits(struct model *m, const struct limits *limits,
 		uint64_t held = left.held;
 		bool grew_here = false;
 		for (int k = 0; k < SESSIONS; k++) {
-			if (!m->sessions[k].s || !matches(&m->sessions[k], &l->owner))
+			if (!m->sessions[k].s || !limits_apply(limits, i, &m->sessions[k]))
 				continue;
 			held += gm_session_held(m->sessions[k].s, 0);
 			grew_here |= grew[k];
@@ -387,7 +408,7 @@ void model_check(struct model *m)
 	bool grew[SESSIONS], grew_any = false;
 	model_sweep(m);
 	fake_core_check(&m->fake, 0);
-	gm_core_quota_each(m->fake.core, &(struct gm_quota_place){0}, list_limit, &limits);
+	list_limits(m, &limits);
 	gm_core_queue_each(m->fake.core, 0, &GM_QUEUE_FIRST, list_waiting, &queue);
 	for (size_t i = 0; i < queue.n; i++)
 		if (queue.info[i].owner)

@@ -202,6 +202,7 @@ static void turn_loop(void)
 struct guise {
 	uid_t uid;
 	const char *scope, *container;
+	bool loose; /* the name proves nothing */
 };
 
 static void disguise(struct gm_identity *identity, const struct guise *guise)
@@ -211,6 +212,7 @@ static void disguise(struct gm_identity *identity, const struct guise *guise)
 	snprintf(identity->cgroup.scope, sizeof(identity->cgroup.scope), "%s", guise->scope);
 	snprintf(identity->cgroup.container, sizeof(identity->cgroup.container), "%s",
 		guise->container);
+	identity->cgroup.name_is_loose = guise->loose;
 }
 
 static int send_buffer; /* of the daemon's end of the next connections; 0: the default */
@@ -396,16 +398,16 @@ static void expect_domain(struct wire_client *client, const char *want)
 
 START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
 {
-	const struct guise owner = {1000, "/docker/a", "box"};
+	const struct guise owner = {1000, "/docker/a", "box", false};
 	const struct {
 		struct guise guise;
 		const char *sees;
 	} askers[] = {
-		{{1000, "/docker/a", "box"}, "uid 1000 in box"},
-		{{1000, "/docker/b", "other"}, "uid 1000 in a container"},
-		{{1000, "", ""}, "uid 1000 in a container"},
-		{{2000, "/docker/a", "box"}, "uid 1000 in a container"},
-		{{0, "", ""}, "uid 1000 in box"}, /* an administrator sees everything */
+		{{1000, "/docker/a", "box", false}, "uid 1000 in box"},
+		{{1000, "/docker/b", "other", false}, "uid 1000 in a container"},
+		{{1000, "", "", false}, "uid 1000 in a container"},
+		{{2000, "/docker/a", "box", false}, "uid 1000 in a container"},
+		{{0, "", "", false}, "uid 1000 in box"}, /* an administrator sees everything */
 	};
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
@@ -434,10 +436,45 @@ START_TEST(which_container_left_memory_in_the_pool_is_not_told_to_everybody)
 }
 END_TEST
 
+START_TEST(a_container_whose_name_proves_nothing_does_not_see_the_limit_of_that_name)
+{
+	const struct {
+		struct guise guise;
+		size_t sees;
+	} askers[] = {
+		{{1000, "/docker/prod", "prod", false}, 1},
+		{{1000, "/user.slice/user@1000.service/lxc.payload.prod", "prod", true}, 0},
+	};
+	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 123 * MIB};
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	char detail[GM_DETAIL_BYTES];
+	struct gm_owner owner;
+
+	serve.uid = 0; /* so that the user who runs this test is no administrator */
+	ck_assert_int_eq(gm_owner_parse("container:prod", &owner), 0);
+	ck_assert_int_eq(
+		gm_core_set_quota(core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+	hello.major = GM_WIRE_MAJOR;
+	for (size_t i = 0; i < 2; i++) {
+		struct wire_client *asker = new_client();
+		ck_assert(join(asker, &askers[i].guise));
+		ck_assert(!failed(call(asker, GM__WIRE__PACKET__BODY_HELLO, &hello)));
+		const Gm__Wire__Packet *answer =
+			call(asker, GM__WIRE__PACKET__BODY_GET_LIMITS, &get);
+		ck_assert(!failed(answer));
+		ck_assert_uint_eq(answer->limits->n_limits, askers[i].sees);
+		ck_assert_uint_eq(answer->limits->hidden_owners, 1 - askers[i].sees);
+		leave(asker);
+	}
+	ck_assert_int_eq(gm_core_reset_quota(core, &owner, GM_ALL_DEVICES, detail), GPUMEM_OK);
+}
+END_TEST
+
 /* Lets a new client of that uid, which is a domain of its own, lease a chunk. */
 static struct wire_client *lease_as(uid_t uid, uint64_t *ret_lease)
 {
-	const struct guise guise = {uid, "", ""};
+	const struct guise guise = {uid, "", "", false};
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
 	struct wire_client *client = new_client();
@@ -515,6 +552,8 @@ int main(void)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, every_request_is_answered);
 	tcase_add_test(tests, which_container_left_memory_in_the_pool_is_not_told_to_everybody);
+	tcase_add_test(
+		tests, a_container_whose_name_proves_nothing_does_not_see_the_limit_of_that_name);
 	tcase_add_test(tests, whichever_allocation_fails_somebody_is_told_and_nothing_is_lost);
 	suite_add_tcase(suite, tests);
 	tests = tcase_create("long lists");
