@@ -22,13 +22,14 @@
 #include "daemon/serve/answer.h"
 #include "daemon/serve/journal.h"
 #include "daemon/serve/news.h"
+#include "daemon/serve/repeat.h"
 
 #define GM_WATCH_JOURNAL_NS GM_NS_PER_S
 
 struct gm_watch {
 	struct gm_news *news;
 	/* When the journal last got a line that is about no client. */
-	uint64_t said_ns[GM_LIMIT_DEVICES][GM_EVENTS][GM_TRIGGERS];
+	struct gm_repeat said[GM_LIMIT_DEVICES][GM_EVENTS][GM_TRIGGERS];
 };
 
 int gm_watch_new(struct gm_watch **ret_watch)
@@ -62,20 +63,37 @@ void gm_watch_peer_closed(struct gm_watch *watch, const struct gm_peer *peer)
 
 /* ---- events */
 
-static bool watch_log_again(
-	struct gm_watch *watch, struct gm_client *client, const struct gm_event *event)
+/* Whether the journal gets a line. *ret_left_out: how many like it were left out before. */
+static bool watch_log_again(struct gm_watch *watch, struct gm_client *client,
+	const struct gm_event *event, struct gm_quiet *quiet, uint64_t *ret_left_out)
 {
 	uint64_t now = gm_clock_ns();
-	uint64_t *said = client ? &client->said_ns[event->kind]
-				: &watch->said_ns[event->device][event->kind][event->trigger];
 
-	/* The client has just gone, so this is the last line about it. */
-	if (!client && event->session)
-		return true;
-	if (*said && now - *said < GM_WATCH_JOURNAL_NS)
+	*ret_left_out = 0;
+	if (!event->session)
+		return gm_repeat_allows(&watch->said[event->device][event->kind][event->trigger],
+			now, ret_left_out);
+	/* Without a client: it has just gone, and this is the last line about it. */
+	if (client && client->said_ns[event->kind] &&
+		now - client->said_ns[event->kind] < GM_WATCH_JOURNAL_NS)
 		return false;
-	*said = now;
-	return true;
+	if (client)
+		client->said_ns[event->kind] = now;
+	return gm_quiet_allows(
+		quiet, gm_session_info(event->session)->uid, GM_LOG_NOTICE, GM_QUIET_OTHER);
+}
+
+static void watch_log(const struct gm_event *event, const struct gm_identity *identity,
+	const char *text, uint64_t left_out)
+{
+	char longer[GM_JOURNAL_TEXT + 64];
+
+	if (left_out) {
+		snprintf(longer, sizeof(longer), "%s (%llu lines like this were left out before)",
+			text, (unsigned long long)left_out);
+		text = longer;
+	}
+	gm_journal_event(event, identity, text);
 }
 
 /* What happened, for watchers that may not know whose limit it is. */
@@ -145,12 +163,11 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 		event->session ? gm_clients_of(serve->clients, event->session) : NULL;
 	const struct gm_identity *identity = client ? client->identity : NULL;
 	char text[GM_JOURNAL_TEXT];
+	uint64_t left_out;
 
 	gm_journal_text(event, identity, client ? client->name : NULL, text);
-	if (watch_log_again(serve->watch, client, event) &&
-		(!identity || gm_quiet_allows(&serve->clients->hub->quiet, identity->payer_uid,
-				      GM_LOG_NOTICE, GM_QUIET_OTHER)))
-		gm_journal_event(event, identity, text);
+	if (watch_log_again(serve->watch, client, event, &serve->clients->hub->quiet, &left_out))
+		watch_log(event, identity, text, left_out);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
 		gm_admin_cleanup_ended(serve, event);
 	if (gm_news_is_watched(serve->watch->news))

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_REPEAT_H
+#define GM_DAEMON_REPEAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Log lines that say the same again and again, about no client in particular. The first one is
+ * written at once. While more keep coming, the time between two lines doubles, from GM_REPEAT_FIRST_NS to
+ * GM_REPEAT_LAST_NS. So a day of them takes some 1,450 lines, however many there are.
+ */
+#define GM_REPEAT_FIRST_NS UINT64_C(1000000000)
+#define GM_REPEAT_LAST_NS  UINT64_C(60000000000)
+
+/* All fields 0: there was no line yet. */
+struct gm_repeat {
+	uint64_t said_ns, gap_ns;
+	uint64_t left_out;
+};
+
+/* Whether the next line may be written. If not, it is counted; if so, *ret_left_out is how many were
+ * left out since the line before. */
+bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_left_out);
+
+#endif

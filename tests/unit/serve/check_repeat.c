@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines that say the same again and again: how many are written, and what is said of the others. */
+#include "common/clock.h"
+#include "daemon/serve/repeat.h"
+#include "tests/tap.h"
+
+START_TEST(a_day_of_reclaims_takes_few_lines_and_none_is_forgotten)
+{
+	struct gm_repeat repeat = {0};
+	uint64_t lines = 0, left_out = 0, n = UINT64_C(2) * 86400;
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t left = 0;
+		if (gm_repeat_allows(&repeat, 1 + i * GM_NS_PER_S / 2, &left))
+			lines++;
+		left_out += left;
+	}
+	ck_assert_uint_le(lines, 86400 / 60 + 10);
+	ck_assert_uint_ge(lines, 86400 / 60 - 10);
+	ck_assert_uint_eq(lines + left_out + repeat.left_out, n);
+}
+END_TEST
+
+START_TEST(after_a_calm_time_lines_are_written_at_once_again)
+{
+	struct gm_repeat repeat = {0};
+	uint64_t now = 1, left = 7;
+
+	ck_assert(gm_repeat_allows(&repeat, now, &left));
+	ck_assert_uint_eq(left, 0);
+	ck_assert(!gm_repeat_allows(&repeat, now + 1, &left));
+	ck_assert(!gm_repeat_allows(&repeat, now + 2, &left));
+	now += GM_REPEAT_FIRST_NS;
+	ck_assert(gm_repeat_allows(&repeat, now, &left));
+	ck_assert_uint_eq(left, 2);
+	ck_assert(!gm_repeat_allows(&repeat, now + GM_REPEAT_FIRST_NS, &left));
+
+	/* Two calm lines: the second one says nothing of others, and then a second is enough. */
+	now += GM_REPEAT_LAST_NS;
+	ck_assert(gm_repeat_allows(&repeat, now, &left));
+	ck_assert_uint_eq(left, 1);
+	now += GM_REPEAT_LAST_NS;
+	ck_assert(gm_repeat_allows(&repeat, now, &left));
+	ck_assert_uint_eq(left, 0);
+	ck_assert(gm_repeat_allows(&repeat, now + GM_REPEAT_FIRST_NS, &left));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("repeat");
+	TCase *tcase = tcase_create("repeat");
+	tcase_add_test(tcase, a_day_of_reclaims_takes_few_lines_and_none_is_forgotten);
+	tcase_add_test(tcase, after_a_calm_time_lines_are_written_at_once_again);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
