@@ -12,7 +12,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <grp.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +29,7 @@
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
+#include "daemon/config/config_account.h"
 #include "daemon/log_thread.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
@@ -62,8 +62,8 @@ static gid_t broker_find_admin_group(const struct gm_config *config)
 {
 	if (!config->admin_group[0])
 		return (gid_t)-1;
-	struct group *group = getgrnam(config->admin_group);
-	return group ? group->gr_gid : (gid_t)-1;
+	gid_t gid;
+	return gm_config_account_group(config->admin_group, &gid) ? gid : (gid_t)-1;
 }
 
 /* Warns about limits of uids that somebody else pays for. */
@@ -232,6 +232,7 @@ static void broker_reload(struct gm_broker *broker)
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	char status[256], detail[GM_DETAIL_BYTES];
+	gm_config_account_stay_local();
 	gm_service_reloading();
 	int r = broker_load_for_devices(broker, broker->serve.n_devices, &config, &error);
 	if (r < 0) {

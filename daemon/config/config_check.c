@@ -8,7 +8,6 @@
 #include "daemon/config/config_check.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #include "common/path.h"
 #include "common/types.h"
+#include "daemon/config/config_account.h"
 #include "daemon/config/config_effective.h"
 #include "daemon/config/config_fit.h"
 
@@ -146,11 +146,14 @@ static int config_check_group(struct gm_config_reader *reader, size_t id)
 {
 	const struct gm_config_setting *setting = &reader->settings[GM_CONFIG_SLOT_GENERAL][id];
 	char shown[GM_CONFIG_SHOW_BYTES];
-	if (!setting->text || !*setting->text || setting->refused || getgrnam(setting->text))
+	gid_t gid;
+	if (!setting->text || !*setting->text || setting->refused ||
+		gm_config_account_group(setting->text, &gid))
 		return 0;
 	return gm_config_errors_add(&reader->errors, setting->source, setting->line,
-		"%s: there is no group \"%s\"; create it with groupadd, or leave out the key",
-		gm_config_key(id)->name, gm_config_shown(setting->text, shown));
+		"%s: there is no group \"%s\"; create it with groupadd, or leave out the key%s",
+		gm_config_key(id)->name, gm_config_shown(setting->text, shown),
+		gm_config_account_hint());
 }
 
 /* The daemon makes the socket, but not its folder. */

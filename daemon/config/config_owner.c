@@ -7,8 +7,6 @@
 #include "daemon/config/config_owner.h"
 
 #include <errno.h>
-#include <grp.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 
 #include "common/limits.h"
 #include "common/units.h"
+#include "daemon/config/config_account.h"
 #include "daemon/config/config_value.h"
 
 #define NAME_BYTES 255
@@ -44,17 +43,17 @@ static int config_owner_parse_id(const char *kind, const char *text, char *owner
 		return config_owner_refuse(
 			why, "\"%s\" is too large for a %s", gm_config_shown(text, shown), kind);
 	if (r < 0 && !strcmp(kind, "uid")) {
-		const struct passwd *user = getpwnam(text);
-		if (!user)
-			return config_owner_refuse(
-				why, "there is no user \"%s\"", gm_config_shown(text, shown));
-		id = user->pw_uid;
+		uid_t uid;
+		if (!gm_config_account_user(text, &uid))
+			return config_owner_refuse(why, "there is no user \"%s\"%s",
+				gm_config_shown(text, shown), gm_config_account_hint());
+		id = uid;
 	} else if (r < 0) {
-		const struct group *group = getgrnam(text);
-		if (!group)
-			return config_owner_refuse(
-				why, "there is no group \"%s\"", gm_config_shown(text, shown));
-		id = group->gr_gid;
+		gid_t gid;
+		if (!gm_config_account_group(text, &gid))
+			return config_owner_refuse(why, "there is no group \"%s\"%s",
+				gm_config_shown(text, shown), gm_config_account_hint());
+		id = gid;
 	}
 
 	snprintf(owner, GM_CONFIG_OWNER_BYTES, "%s:%llu", kind, (unsigned long long)id);

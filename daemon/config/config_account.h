@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CONFIG_ACCOUNT_H
+#define GM_CONFIG_ACCOUNT_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * The users and groups that a configuration names. At first whatever name service the host has is
+ * asked, which may take any time, and its answers are kept. Once the daemon serves clients, a name is
+ * looked for in /etc/passwd or /etc/group, and then among those answers: the loop must never wait for a
+ * directory. Only one thread may call these functions.
+ */
+
+/* Returns false if the name is not known. */
+bool gm_config_account_user(const char *name, uid_t *ret_uid);
+bool gm_config_account_group(const char *name, gid_t *ret_gid);
+
+/* From now on, no name service is asked. */
+void gm_config_account_stay_local(void);
+/* What a person can do about a name that is not known, or "". */
+const char *gm_config_account_hint(void);
+
+#endif
