@@ -163,23 +163,81 @@ size_t fake_free_bytes(const struct fake_device *device)
 	return fstatvfs(device->dir, &vfs) < 0 ? 0 : (size_t)vfs.f_bavail * vfs.f_frsize;
 }
 
-static void account(struct fake_device *device, int64_t bytes, int64_t contexts)
+bool fake_lock(int fd, bool shared)
 {
-	static __thread char path[4300];
-	struct fake_use use = {0};
+	struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+/* The file gets its name when it is locked, or NVML would take it for one that a dead process left. */
+static int use_open(const struct fake_device *device)
+{
+	static __thread char path[4300], hidden[4300];
 	int fd;
 
 	snprintf(
 		path, sizeof path, "%s/gpu%d.use/%ld", fake.folder, device->number, (long)getpid());
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	snprintf(hidden, sizeof hidden, "%s/gpu%d.use/.%ld", fake.folder, device->number,
+		(long)getpid());
+	unlink(hidden);
+	fd = open(hidden, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0)
+		return 0;
+	if (!fake_lock(fd, false) || rename(hidden, path) < 0) {
+		unlink(hidden);
+		close(fd);
+		return 0;
+	}
+	return fd;
+}
+
+static void account(struct fake_device *device, int64_t bytes, int64_t contexts)
+{
+	struct fake_use use = {0};
+
+	if (!device->use_fd)
+		device->use_fd = use_open(device);
+	if (!device->use_fd)
 		return;
-	if (pread(fd, &use, sizeof use, 0) != sizeof use)
+	if (pread(device->use_fd, &use, sizeof use, 0) != sizeof use)
 		use = (struct fake_use){0};
 	use.bytes += bytes;
 	use.contexts += contexts;
-	(void)!pwrite(fd, &use, sizeof use, 0);
-	close(fd);
+	(void)!pwrite(device->use_fd, &use, sizeof use, 0);
+}
+
+static off_t import_place(size_t place)
+{
+	return (off_t)(sizeof(struct fake_use) + (place - 1) * sizeof(struct fake_import));
+}
+
+size_t fake_account_import(struct fake_device *device, const struct fake_import *import)
+{
+	size_t place;
+
+	account(device, 0, 0);
+	if (!device->use_fd)
+		return 0;
+	place = device->n_free_imports ? device->free_imports[--device->n_free_imports]
+				       : ++device->imports;
+	(void)!pwrite(device->use_fd, import, sizeof *import, import_place(place));
+	return place;
+}
+
+void fake_account_import_end(struct fake_device *device, size_t place)
+{
+	const struct fake_import none = {0};
+	size_t *larger;
+
+	if (!place)
+		return;
+	(void)!pwrite(device->use_fd, &none, sizeof none, import_place(place));
+	larger = realloc(device->free_imports, (device->n_free_imports + 1) * sizeof *larger);
+	if (!larger)
+		return; /* never used again, then */
+	device->free_imports = larger;
+	larger[device->n_free_imports++] = place;
 }
 
 void fake_account(struct fake_device *device, int64_t bytes)

@@ -59,6 +59,9 @@ struct fake_device {
 	bool mig;
 	gm_cu_uuid uuid;
 	int init_fd;    /* what cuInit takes, as an unlinked file */
+	int use_fd;     /* its file for NVML; 0: none yet */
+	size_t imports; /* places for imports in that file, used or not */
+	size_t *free_imports, n_free_imports;
 	int context_fd; /* likewise the primary context; -1: there is none */
 	int context_refs;
 	int context_held; /* how often it is on the threads' stacks */
@@ -72,6 +75,7 @@ struct fake_mem {
 	size_t size;
 	int device;    /* ordinal; -1: host memory */
 	bool imported; /* cannot be exported */
+	size_t import; /* its place among the imports that NVML is told of, from 1 on; 0: none */
 	int64_t owner; /* the process that it was opened from by an IPC handle */
 	bool shareable;
 	bool shared;     /* has an IPC handle */
@@ -154,14 +158,28 @@ size_t fake_bytes_env(const char *name, size_t otherwise);
 gm_cu_result fake_find_devices(void);
 struct fake_device *fake_get_device(gm_cu_device device);
 size_t fake_free_bytes(const struct fake_device *device);
-/* Writes down what this process uses of a device, for NVML, which tells it of processes that have a
- * context there and of no others. */
+/*
+ * Writes down what this process uses of a device, for NVML, which tells it of processes that have a
+ * context there and of no others. The process has the file locked, and so do its forked children: while
+ * one of them lives, NVML lists it. Behind that are the process's imports. NVML counts an import when
+ * nobody has a lock on the memory itself any more: its maker and every fd that the maker exported share
+ * one (an open file description lock), and importers open the memory anew.
+ */
 struct fake_use {
 	int64_t bytes;
 	int64_t contexts;
 };
+struct fake_import {
+	uint64_t device, inode; /* of the memory's file */
+	int64_t bytes;          /* 0: the place is free */
+};
 void fake_account(struct fake_device *device, int64_t bytes);
 void fake_account_context(struct fake_device *device, bool made);
+/* Takes a place for an import, or gives it back. */
+size_t fake_account_import(struct fake_device *device, const struct fake_import *import);
+void fake_account_import_end(struct fake_device *device, size_t place);
+/* Locks a file until the last fd, and the last mapping, of this opening of it is gone. */
+bool fake_lock(int fd, bool shared);
 
 /* memory.c, with the lock held */
 gm_cu_result fake_mem_new(int device, size_t size, struct fake_mem **ret_mem);

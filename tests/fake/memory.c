@@ -79,6 +79,10 @@ gm_cu_result fake_mem_new(int number, size_t size, struct fake_mem **ret_mem)
 		return error == EMFILE || error == ENFILE ? GM_CUDA_ERROR_OPERATING_SYSTEM
 							  : GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	if (number >= 0) {
+		fake_lock(mem->fd, true);
+		(void)!fchmod(mem->fd, 0666); /* importers of other users open it */
+	}
 	mem->id = fake.next_id++;
 	mem->number = fake_number_take();
 	mem->size = size;
@@ -103,8 +107,9 @@ void fake_mem_put(struct fake_mem *mem)
 	if (mem->handles || mem->mappings)
 		return;
 	HASH_DEL(fake.mems, mem);
-	/* What is another's counts for nobody here: so does the real driver. */
-	if (mem->device >= 0 && !mem->imported)
+	if (mem->device >= 0 && mem->imported)
+		fake_account_import_end(fake_get_device(mem->device), mem->import);
+	else if (mem->device >= 0)
 		fake_account(fake_get_device(mem->device), -(int64_t)mem->size);
 	if (!mem->imported)
 		fake_number_leave(mem->number);
@@ -315,6 +320,26 @@ static int home(int fd, struct stat *st)
 	return strncmp(name, "/memfd:fake-host", 16) == 0 ? -1 : -2;
 }
 
+/* Memory of a device is opened anew, without the lock that its maker has. */
+static int import_fd(int fd, int device)
+{
+	char path[64];
+
+	if (device < 0)
+		return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* What is another's counts for nobody, until nobody but importers has it: so does the real driver. */
+static void import_account(struct fake_mem *mem, const struct stat *st)
+{
+	const struct fake_import import = {st->st_dev, st->st_ino, st->st_size};
+
+	if (mem->device >= 0)
+		mem->import = fake_account_import(fake_get_device(mem->device), &import);
+}
+
 FAKE_API gm_cu_result cuMemImportFromShareableHandle(
 	gm_cu_mem *handle, void *os_handle, gm_cu_handle_type type);
 FAKE_API gm_cu_result cuMemImportFromShareableHandle(
@@ -333,7 +358,7 @@ FAKE_API gm_cu_result cuMemImportFromShareableHandle(
 	if (device >= 0 && fake_device_lost(&fake.device[device])) {
 		result = GM_CUDA_ERROR_DEVICE_UNAVAILABLE;
 	} else if (device >= -1 && (mem = calloc(1, sizeof *mem))) {
-		mem->fd = fcntl((int)(intptr_t)os_handle, F_DUPFD_CLOEXEC, 0);
+		mem->fd = import_fd((int)(intptr_t)os_handle, device);
 		if (mem->fd < 0) {
 			free(mem);
 			result = GM_CUDA_ERROR_OPERATING_SYSTEM;
@@ -343,6 +368,7 @@ FAKE_API gm_cu_result cuMemImportFromShareableHandle(
 			mem->device = device;
 			mem->imported = true;
 			mem->handles = 1;
+			import_account(mem, &st);
 			HASH_ADD(hh, fake.mems, id, sizeof mem->id, mem);
 			*handle = mem->id;
 			result = GM_CUDA_SUCCESS;

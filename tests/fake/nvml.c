@@ -5,14 +5,13 @@
  * the fake driver but the folder.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "tests/fake/fake.h"
@@ -141,6 +140,94 @@ API gm_nvml_return nvmlDeviceGetMemoryInfo(gm_nvml_device device, gm_nvml_memory
 	return GM_NVML_SUCCESS;
 }
 
+/* ---- processes */
+
+/* Memory that its maker, or an fd from its maker, still has. */
+struct held {
+	uint64_t device, inode;
+};
+
+static int by_inode(const void *a, const void *b)
+{
+	const struct held *x = a, *y = b;
+
+	if (x->inode != y->inode)
+		return x->inode < y->inode ? -1 : 1;
+	return x->device < y->device ? -1 : x->device > y->device;
+}
+
+/* The kernel's list of locks has all of it. Returns a sorted list, which the caller frees. */
+static struct held *read_held(size_t *ret_n)
+{
+	FILE *file = fopen("/proc/locks", "re");
+	size_t n = 0, room = 0;
+	struct held *list = NULL;
+	char line[256];
+
+	while (file && fgets(line, sizeof line, file)) {
+		unsigned major, minor;
+		unsigned long long inode;
+		if (sscanf(line, "%*d: OFDLCK %*s %*s %*s %x:%x:%llu", &major, &minor, &inode) != 3)
+			continue;
+		if (n == room) {
+			struct held *larger = realloc(list, (room = 2 * room + 64) * sizeof *list);
+			if (!larger)
+				break;
+			list = larger;
+		}
+		list[n++] = (struct held){makedev(major, minor), inode};
+	}
+	if (file)
+		fclose(file);
+	if (n)
+		qsort(list, n, sizeof *list, by_inode);
+	*ret_n = n;
+	return list;
+}
+
+/* What a process imported and nobody but importers has any more. */
+static int64_t left_over(int fd)
+{
+	struct held *held = NULL;
+	size_t n_held = 0;
+	bool known = false;
+	int64_t bytes = 0;
+	struct fake_import import;
+	off_t at = sizeof(struct fake_use);
+
+	for (; pread(fd, &import, sizeof import, at) == sizeof import; at += sizeof import) {
+		struct held key = {import.device, import.inode};
+		if (import.bytes == 0)
+			continue;
+		if (!known)
+			held = read_held(&n_held);
+		known = true;
+		if (!n_held || !bsearch(&key, held, n_held, sizeof key, by_inode))
+			bytes += import.bytes;
+	}
+	free(held);
+	return bytes;
+}
+
+/* Whether the process that wrote the file lives, or a child that it forked does. */
+static bool in_use(int fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* As the real one: without a context it is not listed. */
+static bool read_use(int fd, unsigned long long *ret_bytes)
+{
+	struct fake_use use;
+
+	if (pread(fd, &use, sizeof use, 0) != sizeof use || use.contexts <= 0)
+		return false;
+	*ret_bytes = (unsigned long long)(use.bytes + left_over(fd));
+	return true;
+}
+
 API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
 	gm_nvml_device device, unsigned int *n, gm_nvml_process *processes);
 API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
@@ -160,25 +247,23 @@ API gm_nvml_return nvmlDeviceGetComputeRunningProcesses_v3(
 	dir = opendir(path);
 	while (dir && (entry = readdir(dir))) {
 		long pid = atol(entry->d_name);
-		struct fake_use use = {0};
+		unsigned long long bytes;
+		bool listed;
 		int fd;
 		if (pid <= 0)
 			continue;
 		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
 			continue;
-		if (pread(fd, &use, sizeof use, 0) != sizeof use)
-			use.contexts = 0;
-		close(fd);
-		if (kill((pid_t)pid, 0) < 0 && errno == ESRCH) {
+		if (!in_use(fd))
 			unlinkat(dirfd(dir), entry->d_name, 0);
+		listed = in_use(fd) && read_use(fd, &bytes);
+		close(fd);
+		if (!listed)
 			continue;
-		}
-		if (use.contexts <= 0)
-			continue; /* as the real one: without a context it is not listed */
 		if (found < *n)
-			processes[found] = (gm_nvml_process){(unsigned)pid,
-				(unsigned long long)use.bytes, 0xffffffff, 0xffffffff};
+			processes[found] =
+				(gm_nvml_process){(unsigned)pid, bytes, 0xffffffff, 0xffffffff};
 		found++;
 	}
 	if (dir)

@@ -4,6 +4,8 @@
  */
 #include "tests/gpu/conformance.h"
 
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 static void nvml_and_the_driver_agree(void)
@@ -71,9 +73,95 @@ static void nvml_counts_a_process_for_what_it_made_and_not_for_what_it_imports(v
 		"NVML lists processes with a context, and counts what they made, not what they import");
 }
 
+/* A process with another's memory mapped, of which nobody has an fd. */
+static uint64_t map_all(struct puppet *user, struct puppet *owner, uint64_t handle)
+{
+	int fd = conform_export(owner, handle);
+	uint64_t imported = conform_import(user, fd).value, va = OK(user, RESERVE, .a = FULL);
+
+	close(fd);
+	OK(user, MAP, .a = va, .b = FULL, .c = imported);
+	OK(user, ACCESS, .a = va, .b = FULL, .c = GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE, .d = 0);
+	OK(user, RELEASE, .a = imported);
+	return va;
+}
+
+/* So memory that a client returned and still maps is seen in what NVML says of the client. */
+static void nvml_counts_memory_for_who_maps_it_once_its_maker_has_released_it(void)
+{
+	struct puppet watcher = conform_begin(false), owner = conform_begin(false),
+		      user = conform_begin(true);
+	uint64_t handle = OK(&owner, CREATE, .a = FULL, .b = 0, .c = 1);
+	uint64_t va = map_all(&user, &owner, handle), context = said_of(&watcher, &user);
+	int fd = conform_export(&owner, handle);
+
+	OK(&owner, RELEASE, .a = handle);
+	conform_value("while there is an fd", said_of(&watcher, &user), context);
+	close(fd);
+	conform_value("when it is closed", said_of(&watcher, &user), context + FULL);
+	OK(&user, UNMAP, .a = va, .b = FULL);
+	conform_value("after the unmap", said_of(&watcher, &user), context);
+	puppet_stop(&user);
+	puppet_stop(&owner);
+	puppet_stop(&watcher);
+	conform_end(
+		"NVML counts memory for the process that maps it, once its maker has released it");
+}
+
+/* A process that unmapped what it had does not grow when its maker releases it. */
+static void nvml_counts_nothing_for_who_has_unmapped_it(void)
+{
+	struct puppet watcher = conform_begin(false), owner = conform_begin(false),
+		      user = conform_begin(true);
+	uint64_t handle = OK(&owner, CREATE, .a = FULL, .b = 0, .c = 1);
+	uint64_t va = map_all(&user, &owner, handle), context = said_of(&watcher, &user);
+
+	OK(&user, UNMAP, .a = va, .b = FULL);
+	OK(&owner, RELEASE, .a = handle);
+	conform_value("after the release", said_of(&watcher, &user), context);
+	puppet_stop(&user);
+	puppet_stop(&owner);
+	puppet_stop(&watcher);
+	conform_end("NVML counts nothing for a process that unmapped what its maker then released");
+}
+
+static bool comes_off_the_list(struct puppet *watcher, const struct puppet *p)
+{
+	const struct timespec pause = {.tv_nsec = 10000000};
+
+	for (int i = 0; i < 1000 && listed(watcher, p); i++)
+		nanosleep(&pause, NULL);
+	return !listed(watcher, p);
+}
+
+static void nvml_counts_a_dead_process_that_has_a_child(void)
+{
+	struct puppet watcher = conform_begin(false), owner = conform_begin(false),
+		      user = conform_begin(true), dead;
+	uint64_t handle = OK(&owner, CREATE, .a = FULL, .b = 0, .c = 1), before;
+	pid_t child;
+
+	(void)map_all(&user, &owner, handle);
+	child = (pid_t)OK(&user, FORK, .a = 0);
+	dead = user;
+	puppet_kill(&user);
+	before = said_of(&watcher, &dead);
+	OK(&owner, RELEASE, .a = handle);
+	conform_true("the dead process is listed", listed(&watcher, &dead));
+	conform_true("with what the child maps", said_of(&watcher, &dead) >= before + FULL);
+	kill(child, SIGKILL);
+	conform_true("and not when the child has ended", comes_off_the_list(&watcher, &dead));
+	puppet_stop(&owner);
+	puppet_stop(&watcher);
+	conform_end("NVML counts what a forked child maps for the number of its dead parent");
+}
+
 void conform_figures(void)
 {
 	nvml_and_the_driver_agree();
 	a_context_costs_memory();
 	nvml_counts_a_process_for_what_it_made_and_not_for_what_it_imports();
+	nvml_counts_memory_for_who_maps_it_once_its_maker_has_released_it();
+	nvml_counts_nothing_for_who_has_unmapped_it();
+	nvml_counts_a_dead_process_that_has_a_child();
 }

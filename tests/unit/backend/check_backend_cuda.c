@@ -4,6 +4,7 @@
  * wrong there. Over the fake driver: see backend_cuda_fixture.h.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,7 @@ END_TEST
 START_TEST(more_others_than_expected_are_listed_all_the_same)
 {
 	struct gm_backend_process *list;
+	FILE *files[200];
 	char path[256];
 	size_t n;
 
@@ -99,14 +101,18 @@ START_TEST(more_others_than_expected_are_listed_all_the_same)
 		const int64_t use[2] = {1000 + i, 1};
 		snprintf(path, sizeof path, "%s/gpu0.use/%d.%d", getenv("GPUMEM_FAKE_DIR"),
 			(int)getpid(), i);
-		FILE *file = fopen(path, "w");
-		ck_assert_ptr_nonnull(file);
-		ck_assert_uint_eq(fwrite(use, sizeof use, 1, file), 1);
-		fclose(file);
+		struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+		files[i] = fopen(path, "w");
+		ck_assert_ptr_nonnull(files[i]);
+		ck_assert_uint_eq(fwrite(use, sizeof use, 1, files[i]), 1);
+		ck_assert_int_eq(fflush(files[i]), 0);
+		ck_assert_int_eq(fcntl(fileno(files[i]), F_OFD_SETLK, &lock), 0);
 	}
 	ck_assert_int_eq(ops->processes(backend, 0, &list, &n), 0);
 	ck_assert_uint_eq(n, 200);
 	free(list);
+	for (int i = 0; i < 200; i++)
+		fclose(files[i]);
 	snprintf(path, sizeof path, "rm -r %s/gpu0.use/*", getenv("GPUMEM_FAKE_DIR"));
 	ck_assert_int_eq(system(path), 0);
 	ops->close(backend);
