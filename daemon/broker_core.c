@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "daemon/net/identity.h"
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/watch.h"
 #include "daemon/tenant/client_news.h"
@@ -139,6 +140,24 @@ void gm_broker_on_turn(uv_prepare_t *turn)
 	((struct gm_broker *)turn->data)->to_prepare = GM_COPIES;
 }
 
+static void broker_core_count(void *ctx, uint32_t device)
+{
+	struct gm_broker *broker = ctx;
+	gm_worker_count(broker->workers[device]);
+}
+
+static enum gm_fate broker_core_fate(void *ctx, pid_t pid, uint64_t began)
+{
+	unsigned long long now_began;
+	bool ended;
+	int r = gm_identity_number(pid, &now_began, &ended);
+	if (r < 0)
+		return r == -ESRCH ? GM_FATE_GONE : GM_FATE_ALIVE;
+	if (began && now_began != began)
+		return GM_FATE_REPLACED;
+	return ended ? GM_FATE_GONE : GM_FATE_ALIVE;
+}
+
 static void broker_core_probe(void *ctx, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
@@ -196,6 +215,14 @@ static void broker_on_sampled(
 		gm_core_probed(broker->core, device);
 }
 
+static void broker_on_counted(void *ctx, uint32_t device, struct gm_counted *counted)
+{
+	struct gm_broker *broker = ctx;
+	if (gm_broker_keep_hides(broker, device, false))
+		counted->sampled = false;
+	gm_core_counted(broker->core, device, counted);
+}
+
 static void broker_on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
@@ -206,6 +233,7 @@ const struct gm_worker_events gm_broker_device_events = {
 	.created = broker_on_created,
 	.destroyed = broker_on_destroyed,
 	.sampled = broker_on_sampled,
+	.counted = broker_on_counted,
 	.surveyed = broker_on_surveyed,
 };
 
@@ -260,6 +288,8 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.terminate = broker_core_terminate,
 	.probe = broker_core_probe,
 	.in_use = broker_core_in_use,
+	.count = broker_core_count,
+	.fate = broker_core_fate,
 	.pooled = broker_core_pooled,
 	.trouble = broker_core_trouble,
 	.wake_at = broker_core_wake_at,

@@ -76,6 +76,36 @@ struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, 
 	return usage;
 }
 
+static int usage_by_pid(const void *a, const void *b)
+{
+	const struct gm_counted_process *p = a, *q = b;
+	return p->pid < q->pid ? -1 : p->pid > q->pid;
+}
+
+struct gm_counted *gm_usage_count(const struct gm_backend_ops *ops, void *backend, uint32_t device)
+{
+	struct gm_backend_process *list = NULL;
+	size_t n = 0;
+	int r = ops->processes ? ops->processes(backend, device, &list, &n) : -EOPNOTSUPP;
+	if (r < 0)
+		n = 0;
+
+	struct gm_counted *counted = calloc(1, sizeof(*counted) + n * sizeof(counted->list[0]));
+	if (counted) {
+		counted->known = r == 0;
+		for (size_t i = 0; i < n; i++)
+			if (list[i].bytes != GM_BACKEND_UNKNOWN)
+				counted->list[counted->n++] =
+					(struct gm_counted_process){list[i].pid, list[i].bytes};
+		if (counted->n)
+			qsort(counted->list, counted->n, sizeof(counted->list[0]), usage_by_pid);
+	}
+
+	if (r == 0)
+		free(list);
+	return counted;
+}
+
 void gm_usage_free(struct gm_usage *usage)
 {
 	free(usage);

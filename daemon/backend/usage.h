@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "daemon/backend/backend.h"
+#include "daemon/core/counted.h"
 
 /* A survey of a device: which processes use it at one moment. */
 
@@ -31,6 +32,8 @@ struct gm_usage {
 /* Asks the backend, then /proc. Must run on the device's thread. Returns NULL if there is no
  * memory. */
 struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, uint32_t device);
+/* Asks the backend alone. Must run on the device's thread. Returns NULL if there is no memory. */
+struct gm_counted *gm_usage_count(const struct gm_backend_ops *ops, void *backend, uint32_t device);
 void gm_usage_free(struct gm_usage *usage);
 
 #endif

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/cond.h"
 #include "daemon/backend/turns.h"
 
 /* How many results the loop takes before others have their turn. */
@@ -45,6 +46,14 @@ struct worker_survey {
 	uint64_t after;         /* n_done when it was made */
 };
 
+/* A count, and when that was. */
+struct worker_count {
+	struct gm_counted *counted;
+	uint64_t after; /* n_done when it was made */
+};
+/* If the loop is so far behind, no more counts are made. */
+#define GM_WORKER_COUNTS 16
+
 struct gm_worker {
 	const struct gm_backend_ops *ops;
 	void *backend;
@@ -62,6 +71,12 @@ struct gm_worker {
 	bool want_sample, want_survey;
 	struct worker_sample sample;
 	struct worker_survey survey;
+	bool want_count;
+	uint32_t uncounted; /* chunks that were watched and destroyed since the last count */
+	uint64_t paced_ns;  /* the time that counts have used up: see GM_WORKER_PACE */
+	uint64_t pause_ns;  /* by how much the last one moved it on */
+	struct worker_count counts[GM_WORKER_COUNTS]; /* oldest first */
+	unsigned n_counts;
 	uint64_t n_asks; /* for samples, since the start; only the loop's thread counts it up */
 	bool stop;
 
@@ -147,6 +162,54 @@ static void worker_take_survey(struct gm_worker *worker)
 	uv_async_send(&worker->async);
 }
 
+/* Must be called with the lock held, and releases it during the calls. */
+static void worker_take_count(struct gm_worker *worker)
+{
+	uint64_t began = gm_clock_ns(), free_bytes = 0;
+
+	worker->want_count = false;
+	worker->uncounted = 0;
+	pthread_mutex_unlock(&worker->lock);
+	bool sampled = worker->ops->memory_free(worker->backend, worker->number, &free_bytes) == 0;
+	struct gm_counted *counted = gm_usage_count(worker->ops, worker->backend, worker->number);
+	pthread_mutex_lock(&worker->lock);
+
+	uint64_t now = gm_clock_ns();
+	worker->pause_ns = GM_WORKER_PACE * (now - began);
+	worker->paced_ns = gm_max(worker->paced_ns, now) + worker->pause_ns;
+	if (!counted)
+		return;
+	counted->sampled = sampled;
+	counted->free_bytes = free_bytes;
+	worker->counts[worker->n_counts++] = (struct worker_count){counted, worker->n_done};
+	uv_async_send(&worker->async);
+}
+
+/* When the thread may count by itself. After a pause, it may do so twice. */
+static uint64_t worker_may_count_at(const struct gm_worker *worker)
+{
+	return gm_minus(worker->paced_ns, worker->pause_ns);
+}
+
+static bool worker_may_count(const struct gm_worker *worker)
+{
+	return worker->n_counts < GM_WORKER_COUNTS && worker_may_count_at(worker) <= gm_clock_ns();
+}
+
+static bool worker_is_watched(const struct gm_chunk *chunk)
+{
+	return chunk && chunk->job.destroy && chunk->watched;
+}
+
+/* Waits for something to do, or until the last destructions may be counted. */
+static void worker_wait(struct gm_worker *worker)
+{
+	if (worker->uncounted && worker->n_counts < GM_WORKER_COUNTS)
+		gm_cond_wait_until(&worker->wake, &worker->lock, worker_may_count_at(worker));
+	else
+		pthread_cond_wait(&worker->wake, &worker->lock);
+}
+
 static void *worker_thread_main(void *arg)
 {
 	struct gm_worker *worker = arg;
@@ -156,7 +219,14 @@ static void *worker_thread_main(void *arg)
 			worker_take_survey(worker);
 		else if (worker->want_sample)
 			worker_take_sample(worker);
+		if ((worker->want_count && worker->n_counts < GM_WORKER_COUNTS) ||
+			(worker->uncounted && worker_may_count(worker)))
+			worker_take_count(worker);
 		struct gm_chunk *chunk = gm_turns_next(&worker->turns);
+		if (worker_is_watched(chunk) && !worker->uncounted && worker_may_count(worker)) {
+			worker_take_count(worker);
+			chunk = gm_turns_next(&worker->turns);
+		}
 		if (chunk) {
 			/* A creation that has begun cannot be called off any more. */
 			if (!chunk->job.destroy)
@@ -168,6 +238,7 @@ static void *worker_thread_main(void *arg)
 				continue;
 			if (chunk->job.destroy)
 				gm_turns_remove(&worker->turns, chunk);
+			worker->uncounted += worker_is_watched(chunk);
 			/* Core expected that the chunk would fit, so it must see first how much is
 			 * free. */
 			if (!chunk->job.destroy && chunk->job.result == -ENOMEM &&
@@ -178,11 +249,12 @@ static void *worker_thread_main(void *arg)
 			uv_async_send(&worker->async);
 			continue;
 		}
-		if (worker->want_sample || worker->want_survey)
+		if (worker->want_sample || worker->want_survey ||
+			(worker->want_count && worker->n_counts < GM_WORKER_COUNTS))
 			continue;
 		if (worker->stop)
 			break;
-		pthread_cond_wait(&worker->wake, &worker->lock);
+		worker_wait(worker);
 	}
 
 	pthread_mutex_unlock(&worker->lock);
@@ -194,8 +266,25 @@ struct worker_results {
 	struct gm_job_queue done;
 	struct worker_sample sample;
 	struct worker_survey survey;
+	struct worker_count counts[GM_WORKER_COUNTS];
+	unsigned n_counts;
 	bool more;
 };
+
+/* Takes the counts that were made by then. */
+static void worker_take_counts(
+	struct gm_worker *worker, uint64_t upto, struct worker_results *results)
+{
+	unsigned n = 0;
+	while (n < worker->n_counts && worker->counts[n].after <= upto)
+		n++;
+	memcpy(results->counts, worker->counts, n * sizeof(worker->counts[0]));
+	results->n_counts = n;
+	worker->n_counts -= n;
+	memmove(worker->counts, worker->counts + n, worker->n_counts * sizeof(worker->counts[0]));
+	if (n > 0 && (worker->uncounted || worker->want_count))
+		pthread_cond_signal(&worker->wake);
+}
 
 /* Takes a bounded number of results, and a sample or survey if it belongs among them. */
 static void worker_take_results(struct gm_worker *worker, struct worker_results *results)
@@ -216,6 +305,7 @@ static void worker_take_results(struct gm_worker *worker, struct worker_results 
 		worker->survey.ready = false;
 		worker->survey.usage = NULL;
 	}
+	worker_take_counts(worker, upto, results);
 	pthread_mutex_unlock(&worker->lock);
 }
 
@@ -228,7 +318,12 @@ static void worker_on_async(uv_async_t *async)
 	struct worker_sample sample = results.sample;
 	struct worker_survey survey = results.survey;
 	struct gm_chunk *chunk;
+	unsigned told = 0;
 	for (;;) {
+		for (; told < results.n_counts && results.counts[told].after == worker->n_told;
+			told++)
+			worker->events->counted(
+				worker->ctx, worker->number, results.counts[told].counted);
 		if (sample.ready && worker->n_told == sample.after) {
 			sample.ready = false;
 			/* An event above may have asked for another sample. */
@@ -256,6 +351,8 @@ static void worker_on_closed(uv_handle_t *handle)
 {
 	struct gm_worker *worker = handle->data;
 	gm_usage_free(worker->survey.usage);
+	for (unsigned i = 0; i < worker->n_counts; i++)
+		free(worker->counts[i].counted);
 	pthread_cond_destroy(&worker->wake);
 	pthread_mutex_destroy(&worker->lock);
 	free(worker);
@@ -301,7 +398,7 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
 	worker->events = events;
 	worker->ctx = ctx;
 	pthread_mutex_init(&worker->lock, NULL);
-	pthread_cond_init(&worker->wake, NULL);
+	gm_cond_init(&worker->wake);
 	int r = uv_async_init(loop, &worker->async, worker_on_async);
 	if (r < 0) {
 		pthread_cond_destroy(&worker->wake);
@@ -373,6 +470,14 @@ void gm_worker_sample(struct gm_worker *worker)
 	pthread_mutex_lock(&worker->lock);
 	worker->want_sample = true;
 	worker->n_asks++;
+	pthread_cond_signal(&worker->wake);
+	pthread_mutex_unlock(&worker->lock);
+}
+
+void gm_worker_count(struct gm_worker *worker)
+{
+	pthread_mutex_lock(&worker->lock);
+	worker->want_count = true;
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }

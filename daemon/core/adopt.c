@@ -296,6 +296,7 @@ static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
 
 	struct gm_session_info info = {
 		.pid = record->pid,
+		.began = client->start_time,
 		.uid = record->head.uid,
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
@@ -437,6 +438,17 @@ static int adopt_lingering(struct gm_adopt *adopt, struct adopt_entry *entry)
 		&device->ledger, gm_estate_account(estate, device), record->bytes);
 	gm_linger_adopt(device, chunk, estate);
 	return 1;
+}
+
+static int adopt_debt(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_debt *record = (const void *)entry->record;
+	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
+	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
+	if (!estate || !device || estate->session->info.uid != record->head.uid ||
+		record->bytes == 0 || record->bytes > device->info.total)
+		return 0;
+	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0 ? 0 : 1;
 }
 
 static int adopt_chunk(struct gm_adopt *adopt, struct adopt_entry *entry)
@@ -684,6 +696,7 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_SESSION, adopt_session},
 		{GM_RECORD_LEASE, adopt_lease},
 		{GM_RECORD_CHUNK, adopt_chunk},
+		{GM_RECORD_DEBT, adopt_debt},
 		{GM_RECORD_HOLD, adopt_hold},
 		{GM_RECORD_SHARE, adopt_share},
 		{GM_RECORD_NAME, adopt_name},

@@ -71,6 +71,7 @@ struct gm_handle {
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 };
 
+struct gm_debt;
 struct gm_fds_user;
 struct gm_lease;
 struct gm_request;
@@ -96,6 +97,7 @@ struct gm_chunk {
 	bool last;         /* doomed because the daemon ends */
 	bool decayed;      /* doomed because nobody took it from the pool in time */
 	bool adopted;      /* an earlier daemon made it, so it is never pooled */
+	bool watched;      /* doomed: counts before and after its destruction are wanted */
 	uint32_t place;    /* of its record; 0: none */
 	struct gm_handle handle;
 
@@ -107,6 +109,7 @@ struct gm_chunk {
 	struct gm_estate *estate;   /* lingering: who is charged for it */
 	uint64_t linger_ns;         /* when to look again whether it is gone */
 	uint8_t linger_level;
+	struct gm_debt *debt; /* of the process that had it last; NULL: nobody looks (debt.c) */
 
 	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
 	struct gm_chunk *prev, *next;

@@ -222,6 +222,32 @@ int gm_commit_share(struct gm_share *share)
 		env, GM_RECORD_SHARE, share->id, &share->place, &record, sizeof(record));
 }
 
+void gm_commit_debt(struct gm_debt *debt)
+{
+	const struct gm_env *env = debt->device->env;
+	const struct gm_session *estate = debt->estate->session;
+	if (!env->ops.record)
+		return;
+	if (debt->bytes == 0) {
+		gm_env_erase(env, &debt->place);
+		return;
+	}
+
+	if (!debt->id)
+		debt->id = env->ops.new_id(env->ctx);
+	struct gm_record_debt record = {
+		.estate = estate->payer.id,
+		.device = debt->device->key,
+		.bytes = debt->bytes,
+		.before = debt->before,
+		.began = debt->began,
+		.pid = debt->pid,
+	};
+	gm_record_begin(&record.head, GM_RECORD_DEBT, debt->id, sizeof(record), estate->info.uid);
+	/* Without a record, the next daemon does not know of it: it is an estimate anyway. */
+	(void)gm_env_record(env, GM_RECORD_DEBT, debt->id, &debt->place, &record, sizeof(record));
+}
+
 void gm_commit_device(struct gm_device *device)
 {
 	const struct gm_core_counters *counters = &device->env->core->counters;

@@ -33,7 +33,8 @@ static struct gm_device *core_device_of(const struct gm_core *core, uint32_t dev
 static uint64_t core_due_of(const struct gm_device *d)
 {
 	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)), d->linger.due_ns);
+	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)),
+		gm_min(d->linger.due_ns, d->debts.due_ns));
 	if (d->ending || gm_drain_wants_slice(d))
 		return 0;
 	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), spare));
@@ -91,6 +92,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		if (gm_climb_due(d) <= now)
 			env->woken = true;
 		gm_linger_look(d);
+		gm_debt_tick(d);
 		gm_commit_device(d);
 		gm_lease_end_some(d);
 		gm_drain_release_some(d);
@@ -183,6 +185,7 @@ void gm_core_shutdown(struct gm_core *core)
 		while (gm_lease_end_some(&core->devices[d]))
 			continue;
 		gm_linger_end_all(&core->devices[d]);
+		gm_debt_end_all(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 	}
@@ -525,6 +528,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	d->freed += chunk->bytes;
 	bool decayed = chunk->decayed;
 	gm_fds_move(&core->env, chunk, GM_FDS_NONE, NULL);
+	gm_debt_destroyed(d, chunk);
 	free(chunk);
 
 	gm_env_enter(&core->env);
@@ -558,6 +562,22 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 void gm_core_sample_failed(struct gm_core *core, uint32_t device)
 {
 	core_device_of(core, device)->ledger.measured = false;
+}
+
+void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *counted)
+{
+	struct gm_device *d = core_device_of(core, device);
+	uint64_t free_bytes = counted->free_bytes;
+	bool sampled = counted->sampled;
+
+	gm_env_enter(&core->env);
+	bool changed = gm_debt_count(d, counted);
+	/* What is owed was foreign, so foreign must be right before anybody looks at the sum. */
+	if (sampled)
+		gm_core_sample(core, device, free_bytes);
+	if (changed)
+		gm_reserve_settle(d);
+	gm_env_leave(&core->env);
 }
 
 void gm_core_probed(struct gm_core *core, uint32_t device)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "daemon/core/adopt.h"
+#include "daemon/core/counted.h"
 #include "daemon/core/device.h"
 #include "daemon/core/ladder.h"
 #include "daemon/core/lease.h"
@@ -50,7 +51,7 @@
  *   reserve, decay, probe, drain
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
- *   session, estate, lease, hold, linger, share,
+ *   session, estate, lease, hold, linger, debt, share, name,
  *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
  *   core                                                       this header, and core.c
  */
@@ -210,12 +211,18 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk);
 void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
 /* The device could not say: foreign stays what it was, and does not count as measured any more. */
 void gm_core_sample_failed(struct gm_core *core, uint32_t device);
+/*
+ * What the driver counts for each process, if the device is counted. Core takes ownership. It must come
+ * in order with the other reports of the device: for a chunk that is watched, one count before its
+ * destruction and one after it.
+ */
+void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *counted);
 /* The sample reported last, or its failure, began after the call of gm_core_ops.probe. Does nothing
  * if no probe is under way. */
 void gm_core_probed(struct gm_core *core, uint32_t device);
 /*
  * Does what is due: the dwell of the pressure level, another try at the reserve, the decay of the
- * pool, lingering chunks, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
+ * pool, lingering chunks, debts, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
  * it must be called next, in ns, or UINT64_MAX. That time may become earlier: see wake_at().
  */
 uint64_t gm_core_tick(struct gm_core *core);

@@ -157,6 +157,7 @@ static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 	gm_fds_move(device->env, chunk, GM_FDS_DYING, NULL);
 	chunk->state = GM_CHUNK_DOOMED;
 	chunk->last = device->env->stopping;
+	chunk->watched = chunk->debt && !chunk->last;
 	chunk->lease = NULL;
 	chunk->request = NULL;
 
@@ -348,6 +349,7 @@ void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t numbe
 	device->key = device_make_key(device);
 	gm_ledger_init(&device->ledger, info->total);
 	device->linger.due_ns = UINT64_MAX;
+	device->debts.due_ns = UINT64_MAX;
 	gm_pool_init(&device->pool, device_pool_released, device);
 	gm_device_set_policy(device, &info->policy);
 }
@@ -355,6 +357,7 @@ void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t numbe
 void gm_device_deinit(struct gm_device *device)
 {
 	assert(device->chunks == 0 && device->jobs == 0 && device->queue.length == 0);
+	free(device->debts.last);
 	gm_pool_deinit(&device->pool);
 	gm_ledger_deinit(&device->ledger);
 }

@@ -18,6 +18,7 @@ struct gm_core_device_info {
 	bool transport_fd;
 	bool transport_ipc;
 	bool measured; /* free_bytes is what was free before core made anything on the device */
+	bool counted;  /* gm_core_counted() will tell what processes have of it */
 	uint64_t free_bytes;
 	struct gm_policy policy;
 };

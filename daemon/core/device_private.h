@@ -26,6 +26,8 @@
  *   pool.returns       counted by lease.c
  */
 
+struct gm_counted;
+struct gm_debt;
 struct gm_request;
 
 /* Kept by reserve.c. */
@@ -49,6 +51,13 @@ struct gm_decay {
 struct gm_linger {
 	struct gm_chunk *levels[GM_LINGER_LEVELS];
 	uint64_t due_ns; /* the next look; UINT64_MAX: none */
+};
+
+/* Kept by debt.c: what processes still map of memory that was destroyed, as an estimate. */
+struct gm_debts {
+	struct gm_debt *list;    /* those that owe something, or of which something was destroyed */
+	struct gm_counted *last; /* the last count; NULL: it is not known */
+	uint64_t due_ns;         /* the next count; UINT64_MAX: none */
 };
 
 /* Kept by probe.c. */
@@ -147,6 +156,7 @@ struct gm_device {
 	struct gm_ladder ladder;
 	struct gm_probe probe;
 	struct gm_linger linger;
+	struct gm_debts debts;
 	struct gm_drain drain; /* kept by drain.c */
 	uint32_t drain_place;  /* of its record */
 	struct gm_lease *ending; /* leases whose chunks go in ticks: all, or some (lease.c) */

@@ -53,6 +53,7 @@ void gm_lease_free(struct gm_lease *lease)
 		return;
 	assert(!lease->holds && !lease->chunks && !lease->shares && !lease->name);
 	gm_estate_unref(lease->estate);
+	gm_debt_unref(lease->debt);
 	free(lease);
 }
 
@@ -99,9 +100,11 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 	if (chunks->asked > lease->maker->last_asked)
 		lease->maker->last_asked = chunks->asked;
 	struct gm_chunk *chunk;
+	struct gm_debt *debt = gm_debt_of(lease->maker, lease->device);
 	if (!lease->chunks && chunks)
 		gm_lease_uncount_bare(lease->maker);
 	DL_FOREACH (chunks, chunk) {
+		gm_debt_watch(chunk, lease->transport == GM_TRANSPORT_FD ? debt : NULL);
 		assert(chunk->state == GM_CHUNK_LEASED && !chunk->lease);
 		chunk->lease = lease;
 		chunk->request = NULL;
@@ -154,6 +157,8 @@ void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
 		gm_lease_uncount_bare(lease->maker);
 	chunk->domain = lease->domain;
 	chunk->lease = lease;
+	if (lease->maker)
+		gm_debt_watch(chunk, gm_debt_of(lease->maker, lease->device));
 	DL_APPEND(lease->chunks, chunk);
 	lease->bytes += chunk->bytes;
 	if (lease->maker && lease->maker->last_asked < chunk->asked)
@@ -171,6 +176,8 @@ static void lease_release(
 	lease->bytes -= chunk->bytes;
 
 	chunk->several = lease->across;
+	if (lease->debt)
+		gm_debt_watch(chunk, lease->debt);
 	if (gm_linger_in_use(device, chunk)) {
 		/* Nothing came back, whatever the client says. */
 		gm_linger_begin(device, chunk, account, lease->estate);
@@ -333,6 +340,8 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		free(hold);
 	if (died)
 		lease->reusable = false;
+	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD)
+		lease->debt = gm_debt_of_opener(device, session, lease->estate);
 
 	if (!lease_is_kept(lease)) {
 		lease->core->n_leases--;

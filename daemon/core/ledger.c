@@ -271,6 +271,20 @@ void gm_ledger_adopt_lingering(struct gm_ledger *ledger, struct gm_account *acco
 	ledger_check(ledger, account);
 }
 
+void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	gm_ledger_adopt_lingering(ledger, account, bytes);
+}
+
+void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_take(&ledger->quarantined, bytes);
+	ledger_take(&ledger->lingering, bytes);
+	ledger_take(&account->lingering, bytes);
+	ledger_uncharge(ledger, account, bytes);
+	ledger_check(ledger, account);
+}
+
 void gm_ledger_move(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
 {

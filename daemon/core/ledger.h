@@ -37,6 +37,7 @@ struct gm_ledger {
 	uint32_t n_holders;
 };
 
+struct gm_debt;
 struct gm_payer;
 struct gm_quota;
 
@@ -98,6 +99,7 @@ struct gm_account {
 	 * (kept by queue.c). */
 	uint32_t endless;
 	uint64_t endless_ns;
+	struct gm_debt *debt; /* of its process (kept by debt.c); NULL: none */
 	struct gm_asked asked;
 	struct gm_said said;
 	struct gm_payer *payer;                     /* whose it is */
@@ -187,6 +189,11 @@ void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *accou
 void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_adopt_lingering(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+
+/* An account begins to pay for memory that was destroyed and that a process still maps; it need not
+ * any more. Such memory is in no chunk, and counts as lingering. */
+void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
 /* Moves the charge for something created to another account. */
 void gm_ledger_move(

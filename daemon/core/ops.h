@@ -8,6 +8,7 @@
 
 #include "common/types.h"
 #include "daemon/core/chunk.h"
+#include "daemon/core/counted.h"
 #include "daemon/core/event.h"
 #include "daemon/core/say.h"
 
@@ -81,6 +82,11 @@ struct gm_core_ops {
 	 * chunk that is destroyed counts as gone, and a client that returns a chunk is believed.
 	 */
 	bool (*in_use)(void *ctx, const struct gm_chunk *chunk);
+	/* Starts a count of what processes have of the device. gm_core_counted() reports it. */
+	void (*count)(void *ctx, uint32_t device);
+	/* What became of the process that had this number and began at that time (0: not known). Must
+	 * be quick. Without this function, every process counts as alive. */
+	enum gm_fate (*fate)(void *ctx, pid_t pid, uint64_t began);
 	/* A chunk is in the pool now. Must be quick. */
 	void (*pooled)(void *ctx, const struct gm_chunk *chunk);
 	/* What the device said when it failed to make a chunk just now. Returns false if it said

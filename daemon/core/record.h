@@ -46,7 +46,8 @@
 	X(HOLD, 9, gm_record_hold, "opened leases") \
 	X(SHARE, 10, gm_record_share, "shares") \
 	X(NAME, 11, gm_record_name, "names") \
-	X(DRAIN, 12, gm_record_drain, "drains")
+	X(DRAIN, 12, gm_record_drain, "drains") \
+	X(DEBT, 13, gm_record_debt, "debts")
 
 enum gm_record_kind {
 	GM_RECORD_NONE = 0,
@@ -222,6 +223,18 @@ static inline uint32_t gm_record_payer_uid(const struct gm_record *head, uint32_
 struct gm_record_drain {
 	struct gm_record head;
 	uint64_t since_ns;
+};
+
+/* Memory that was destroyed and that a process still maps, as far as it is charged (debt.c). */
+struct gm_record_debt {
+	struct gm_record head;
+	uint64_t estate; /* who pays */
+	uint64_t device;
+	uint64_t bytes;
+	uint64_t before; /* what the driver counted for the process without it */
+	uint64_t began;  /* when the process began; 0: not known */
+	int32_t pid;
+	uint32_t reserved;
 };
 
 /* Fills the head of a record of which size bytes will be written. */

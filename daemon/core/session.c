@@ -104,8 +104,10 @@ void gm_session_unmake(struct gm_session *session)
 	struct gm_env *env = &session->core->env;
 	struct gm_payer *payer = &session->payer;
 
-	for (uint32_t d = 0; d < env->n_devices; d++)
+	for (uint32_t d = 0; d < env->n_devices; d++) {
 		assert(payer->accounts[d].held == 0);
+		gm_debt_unref(payer->accounts[d].debt);
+	}
 	gm_quotas_leave(&session->core->quotas, payer);
 	HASH_DEL(env->payers, payer);
 	session_free(session);

@@ -8,6 +8,7 @@
 #include <uthash.h>
 
 #include "daemon/core/admit.h"
+#include "daemon/core/counted.h"
 #include "daemon/core/lease.h"
 #include "daemon/core/name.h"
 #include "daemon/core/queue.h"
@@ -19,7 +20,8 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in sixteen files (session.c, estate.c, lease.c, hold.c, linger.c, share.c, name.c,
+ * wait. They are one object in seventeen files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, share.c,
+ * name.c,
  * request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c, commit.c and adopt.c), because each of them
  * can end the others. The modules below know nothing of it.
  */
@@ -104,7 +106,7 @@ bool gm_session_owner(
  * What sessions leave behind is charged to their estate: memory that they shared and returned, or
  * did not live to return, while others still hold it, and lingering memory. So it goes on counting for the same uid, gid,
  * unit and container, and charges never move to another owner. There is one estate for each such
- * combination. It lives as long as a session, a lease or a lingering chunk refers to it.
+ * combination. It lives as long as a session, a lease, a lingering chunk or a debt refers to it.
  *
  * A client's own name is not part of the combination: it is the client's own word.
  */
@@ -181,6 +183,7 @@ struct gm_lease {
 	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
+	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
 	struct gm_hold *holds;
 	struct gm_hold own; /* the maker's */
 	uint32_t made;      /* of own.count: without what has a record of its own; 1 at first */
@@ -284,6 +287,46 @@ void gm_linger_look(struct gm_device *device);
 /* Destroys all of them, in use or not. */
 void gm_linger_end_all(struct gm_device *device);
 
+/* ---- debt.c */
+
+/* What one process still maps of memory that was destroyed on a device, as an estimate. References:
+ * the account of its session, chunks that the process had, and the list of the device. */
+struct gm_debt {
+	struct gm_device *device;
+	struct gm_estate *estate; /* who pays */
+	pid_t pid;
+	uint64_t began; /* when the process began; 0: not known */
+	uint64_t refs;
+	uint64_t bytes;               /* charged to the estate */
+	uint64_t before;              /* what the driver counted for the process without them */
+	uint64_t destroyed, smallest; /* since the last count: bytes, and the smallest chunk */
+	uint64_t id;                  /* of its record */
+	uint32_t place;               /* of its record */
+	struct gm_debt *prev, *next;  /* of gm_debts.list */
+};
+
+/* The debt of a session's process, which owns it. NULL: the device is not counted, or no memory. */
+struct gm_debt *gm_debt_of(struct gm_session *session, struct gm_device *device);
+/* The same of a process that opened what another one made: its maker's estate pays. The caller owns
+ * a reference. */
+struct gm_debt *gm_debt_of_opener(
+	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate);
+void gm_debt_unref(struct gm_debt *debt);
+/* From now on, the chunk is that process's. debt may be NULL. */
+void gm_debt_watch(struct gm_chunk *chunk, struct gm_debt *debt);
+/* The chunk was destroyed after the last count, and before the next. */
+void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk);
+/* Works out all debts by a new count, and takes ownership of it. Returns whether something changed. */
+bool gm_debt_count(struct gm_device *device, struct gm_counted *counted);
+/* Asks for a count if one is due. */
+void gm_debt_tick(struct gm_device *device);
+/* Puts back the debt of a record that an earlier daemon wrote. A negative number: that is not
+ * possible here, or there is no memory. */
+int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t id, uint32_t place,
+	const struct gm_record_debt *record);
+/* Forgives all debts. */
+void gm_debt_end_all(struct gm_device *device);
+
 /* ---- share.c */
 
 /* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.
@@ -368,6 +411,8 @@ int gm_commit_grant(
 	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes);
 /* Takes back a grant that made the lease. */
 void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
+/* The debt as it stands; one of 0 bytes has no record. */
+void gm_commit_debt(struct gm_debt *debt);
 /* The counts of a device, if they have changed. */
 void gm_commit_device(struct gm_device *device);
 

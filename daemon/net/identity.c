@@ -9,6 +9,7 @@
 #include "daemon/net/identity.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -111,9 +112,9 @@ static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 	return 0;
 }
 
-/* Reads field 22 of /proc/PID/stat. Counts from the end of field 2, because the name in it may
+/* Reads fields 3 and 22 of /proc/PID/stat. Counts from the end of field 2, because the name in it may
  * contain anything. */
-static int identity_read_start_time(pid_t pid, unsigned long long *ret)
+static int identity_read_stat(pid_t pid, char *ret_state, unsigned long long *ret_ticks)
 {
 	char *text;
 	int r = identity_read_proc(pid, "stat", &text);
@@ -122,12 +123,30 @@ static int identity_read_start_time(pid_t pid, unsigned long long *ret)
 	const char *at = strrchr(text, ')');
 	r = -EBADMSG;
 	if (at && sscanf(at + 1,
-			  " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			  " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
 			  "%*s %*s %*s %llu",
-			  ret) == 1)
+			  ret_state, ret_ticks) == 2)
 		r = 0;
 	free(text);
 	return r;
+}
+
+static int identity_read_start_time(pid_t pid, unsigned long long *ret)
+{
+	char state;
+	return identity_read_stat(pid, &state, ret);
+}
+
+int gm_identity_number(pid_t pid, unsigned long long *ret_began, bool *ret_ended)
+{
+	char state;
+	int r = identity_read_stat(pid, &state, ret_began);
+	if (r == 0)
+		*ret_ended = state == 'Z' || state == 'X';
+	/* /proc may hide the processes of other users. */
+	if (r < 0 && kill(pid, 0) < 0 && errno == ESRCH)
+		return -ESRCH;
+	return r == -ESRCH ? -ENOENT : r;
 }
 
 /*

@@ -38,6 +38,9 @@ struct gm_identity {
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256]);
 /* When the process started, in the kernel's ticks since the boot. 0: that is not known. */
 unsigned long long gm_identity_start_time(const struct gm_identity *identity);
+/* When the process of this number began, as above, and whether it has ended and is only not reaped yet.
+ * -ESRCH: there is no process of this number. Any other error: that is not known. */
+int gm_identity_number(pid_t pid, unsigned long long *ret_began, bool *ret_ended);
 /*
  * Makes the identity of a process that an earlier daemon saw, and takes ownership of the pidfd (-1: it
  * is lost). known has everything but the pidfd and the groups. The process must have the same number

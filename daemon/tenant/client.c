@@ -382,6 +382,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		goto no_domain;
 	info.domain = client->domain;
 	info.domain_key = gm_domains_key(clients->domains, client->domain);
+	info.began = client->start_time = gm_identity_start_time(identity);
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)
 		goto no_session;
@@ -393,8 +394,6 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
-	if (clients->keep)
-		client->start_time = gm_identity_start_time(identity);
 	/* Without it, the next daemon goes by the number and the start time. */
 	(void)gm_client_keep_fd(client, GM_CLIENT_PROCESS, identity->pidfd);
 	*ret_client = client;

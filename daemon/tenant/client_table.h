@@ -28,7 +28,7 @@ struct gm_client {
 	struct gm_identity *identity;
 	gm_domain domain;
 	uint64_t since_ns;
-	uint64_t start_time; /* of its process; 0: not known, or nothing outlives the daemon */
+	uint64_t start_time; /* of its process; 0: not known */
 	uint32_t place;      /* of its record */
 	bool page_lost;   /* an earlier daemon had its page, so nobody can say whether it is gone */
 	bool page_unsafe; /* its page may not outlive the daemon */

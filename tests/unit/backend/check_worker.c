@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/backend/worker.h"
@@ -26,6 +27,7 @@ static struct {
 	uint64_t free_bytes;
 	int sample_fails_with;
 	bool processes_fail;
+	long count_ns; /* how long it takes to list processes */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void note(uint64_t what)
@@ -71,6 +73,7 @@ static int fake_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
 static int fake_processes(
 	void *backend, uint32_t device, struct gm_backend_process **ret_list, size_t *ret_n)
 {
+	nanosleep(&(struct timespec){.tv_nsec = fake.count_ns}, NULL);
 	if (fake.processes_fail)
 		return -EOPNOTSUPP;
 	*ret_list = calloc(2, sizeof(**ret_list));
@@ -123,6 +126,8 @@ static struct {
 	uint64_t last_free;
 	size_t created_before_sample, created_before_survey, sampled_before_survey;
 	struct gm_usage *usage;
+	size_t counted, destroyed_before_count[JOBS];
+	struct gm_counted *last_count;
 } told;
 static size_t expect;
 
@@ -169,7 +174,23 @@ static void on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 	tell();
 }
 
-static const struct gm_worker_events events = {on_created, on_destroyed, on_sampled, on_surveyed};
+static void on_counted(void *ctx, uint32_t device, struct gm_counted *counted)
+{
+	ck_assert_uint_eq(device, 3);
+	ck_assert(pthread_equal(pthread_self(), loop_thread));
+	ck_assert_uint_lt(told.counted, JOBS);
+	told.destroyed_before_count[told.counted++] = told.destroyed;
+	free(told.last_count);
+	told.last_count = counted;
+}
+
+static const struct gm_worker_events events = {
+	.created = on_created,
+	.destroyed = on_destroyed,
+	.sampled = on_sampled,
+	.counted = on_counted,
+	.surveyed = on_surveyed,
+};
 
 static void start(const struct gm_backend_ops *ops)
 {
@@ -193,6 +214,12 @@ static void run_until(size_t n)
 	if (told.created + told.destroyed + told.sampled + told.surveyed < n)
 		uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_uint_eq(told.created + told.destroyed + told.sampled + told.surveyed, n);
+}
+
+static void run_until_counted(size_t n)
+{
+	while (told.counted < n)
+		uv_run(&loop, UV_RUN_ONCE);
 }
 
 static void permit(unsigned int n)
@@ -438,6 +465,73 @@ START_TEST(a_survey_that_fails_says_that_nothing_is_known)
 }
 END_TEST
 
+START_TEST(a_count_is_in_order_of_pid_and_comes_with_a_sample)
+{
+	start(&shared_ops);
+	fake.free_bytes = 4711;
+	gm_worker_count(worker);
+	run_until_counted(1);
+	ck_assert(told.last_count->known && told.last_count->sampled);
+	ck_assert_uint_eq(told.last_count->free_bytes, 4711);
+	ck_assert_uint_eq(told.last_count->n, 2);
+	ck_assert_int_eq(told.last_count->list[0].pid, 1);
+	ck_assert_uint_eq(told.last_count->list[0].bytes, 7);
+	ck_assert_int_eq(told.last_count->list[1].pid, getpid());
+	ck_assert_uint_eq(told.sampled, 0);
+
+	fake.processes_fail = true;
+	fake.sample_fails_with = -EIO;
+	gm_worker_count(worker);
+	run_until_counted(2);
+	ck_assert(!told.last_count->known && !told.last_count->sampled);
+	free(told.last_count);
+	stop();
+}
+END_TEST
+
+START_TEST(a_watched_chunk_is_destroyed_between_two_counts)
+{
+	start(&shared_ops);
+	gm_worker_destroy(worker, &chunks[1]);
+	run_until(1);
+	ck_assert_uint_eq(told.counted, 0);
+	chunks[2].watched = true;
+	gm_worker_destroy(worker, &chunks[2]);
+	run_until_counted(2);
+	ck_assert_uint_eq(told.destroyed_before_count[0], 1);
+	ck_assert_uint_eq(told.destroyed_before_count[1], 2);
+	free(told.last_count);
+	stop();
+}
+END_TEST
+
+/* A count takes far longer than a destruction here. */
+START_TEST(many_watched_chunks_are_counted_together)
+{
+	enum { MANY = 60 };
+	size_t behind = 0;
+	start(&shared_ops);
+	fake.count_ns = 2000000;
+	gm_worker_create(worker, &chunks[0], 99);
+	wait_until_stuck();
+	for (size_t i = 1; i <= MANY; i++) {
+		chunks[i].watched = true;
+		gm_worker_destroy(worker, &chunks[i]);
+	}
+	permit(1);
+	run_until(MANY + 1);
+	/* The last of them is counted, too. */
+	while (behind < MANY) {
+		run_until_counted(told.counted + 1);
+		behind = told.destroyed_before_count[told.counted - 1];
+	}
+	ck_assert_uint_eq(told.destroyed_before_count[0], 0);
+	ck_assert_uint_le(told.counted, MANY / 3);
+	free(told.last_count);
+	stop();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("worker");
@@ -456,6 +550,9 @@ int main(void)
 	tcase_add_test(tests, a_sample_that_fails_is_told_as_such);
 	tcase_add_test(tests, a_survey_comes_between_two_jobs_with_a_sample_before_it);
 	tcase_add_test(tests, a_survey_that_fails_says_that_nothing_is_known);
+	tcase_add_test(tests, a_count_is_in_order_of_pid_and_comes_with_a_sample);
+	tcase_add_test(tests, a_watched_chunk_is_destroyed_between_two_counts);
+	tcase_add_test(tests, many_watched_chunks_are_counted_together);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

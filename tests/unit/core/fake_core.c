@@ -164,6 +164,17 @@ void fake_probed(struct fake_core *fake, uint32_t device, uint64_t foreign)
 	gm_core_probed(fake->core, device);
 }
 
+static void count(void *ctx, uint32_t device)
+{
+	((struct fake_core *)ctx)->counts++;
+}
+
+static enum gm_fate fate(void *ctx, pid_t pid, uint64_t began)
+{
+	must(pid > 0);
+	return ((struct fake_core *)ctx)->fate;
+}
+
 static void wake_at(void *ctx, uint64_t ns)
 {
 	((struct fake_core *)ctx)->wake_ns = ns;
@@ -293,6 +304,8 @@ static void init(struct fake_core *fake, bool asking, bool probing, struct fake_
 		.call_off = call_off,
 		.in_use = in_use,
 		.pooled = pooled,
+		.count = count,
+		.fate = fate,
 	};
 	if (asking) {
 		ops.use = use;

@@ -74,12 +74,14 @@ struct fake_core {
 	size_t n_events;
 	/* Reclaims by device and trigger, as they were told. */
 	uint64_t started[GM_LIMIT_DEVICES][GM_TRIGGERS], ended[GM_LIMIT_DEVICES][GM_TRIGGERS];
-	uint64_t victim;  /* session that was to be terminated last */
-	uint64_t victims; /* how many */
-	int terminate;    /* what terminate() returns */
-	uint64_t wake_ns; /* of the last wake_at() */
-	uint64_t probes;  /* that were wanted */
-	bool probing;     /* one of them is under way */
+	uint64_t victim;   /* session that was to be terminated last */
+	uint64_t victims;  /* how many */
+	int terminate;     /* what terminate() returns */
+	uint64_t wake_ns;  /* of the last wake_at() */
+	uint64_t probes;   /* that were wanted */
+	bool probing;      /* one of them is under way */
+	uint64_t counts;   /* of what processes have, that were wanted */
+	enum gm_fate fate; /* of every process */
 };
 
 /* total of one device, fraction 1, min_free 0, pooling, no reserve, no bounds on the pool */
