@@ -21,6 +21,8 @@
 #define GM_KEPT_REQUEST 512
 /* A socket, or a memfd, with its descriptor, and what watches it. */
 #define GM_KEPT_KERNEL 4096
+/* What a process may still map on one device. */
+#define GM_KEPT_DEBT 192
 /* What the kernel lets the last packet pass the bound of a socket by. */
 #define GM_KEPT_PASSING (2 * GM_LIMIT_PACKET_BYTES + 4096)
 /* Both pages of a client, and the client's page from before it resumed its session. */
@@ -50,13 +52,13 @@ enum gm_kept {
 	GM_KEPT_SHARES_PER_CLIENT = 0,
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
-	 * events with their bell, and its account of the limit of its name. */
-	GM_KEPT_SESSIONS =
-		3840 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 + 5 * GM_KEPT_KERNEL,
-	GM_KEPT_BARE_LEASES = 416,
+	 * events with their bell, its account of the limit of its name, and its debts. */
+	GM_KEPT_SESSIONS = 3968 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 +
+			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
+	GM_KEPT_BARE_LEASES = 448,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
-	GM_KEPT_ESTATES = 3840 + 2048 + 256,
+	GM_KEPT_ESTATES = 3968 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,
@@ -72,9 +74,9 @@ enum gm_kept {
 	GM_KEPT_REPEATS = 0, /* of a session */
 };
 
-/* A chunk with the lease that it may be the only chunk of, and its memfd. The descriptors bound
- * their number. */
-#define GM_KEPT_CHUNK (512 + 416 + 2048)
+/* A chunk with the lease that it may be the only chunk of, its memfd, and the debt of a process that
+ * had it and has no session any more. The descriptors bound their number. */
+#define GM_KEPT_CHUNK (512 + 416 + 2048 + GM_KEPT_DEBT)
 /* The program itself, its log, its news, and the driver with a context for each device. */
 #define GM_KEPT_BASE (UINT64_C(1) << 30)
 

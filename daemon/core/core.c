@@ -198,6 +198,7 @@ void gm_core_retire(struct gm_core *core)
 	gm_env_enter(env);
 	env->stopping = true;
 	for (uint32_t d = 0; d < env->n_devices; d++) {
+		gm_debt_retire(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 		gm_commit_device(&core->devices[d]);

@@ -271,6 +271,14 @@ void gm_debt_tick(struct gm_device *device)
 		env->ops.count(env->ctx, device->number);
 }
 
+void gm_debt_retire(struct gm_device *device)
+{
+	struct gm_debt *debt, *next;
+	DL_FOREACH_SAFE (device->debts.list, debt, next)
+		if (debt->bytes == 0)
+			debt_unlist(debt);
+}
+
 void gm_debt_end_all(struct gm_device *device)
 {
 	struct gm_debt *debt, *next;

@@ -324,6 +324,8 @@ void gm_debt_tick(struct gm_device *device);
  * possible here, or there is no memory. */
 int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t id, uint32_t place,
 	const struct gm_record_debt *record);
+/* No more counts will come: forgets what was not counted yet, so that only debts are left. */
+void gm_debt_retire(struct gm_device *device);
 /* Forgives all debts. */
 void gm_debt_end_all(struct gm_device *device);
 

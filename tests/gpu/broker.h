@@ -35,6 +35,7 @@ static inline void start_with(const char *config)
 static inline void tear_down(void)
 {
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
 	struct gm_figures f = gm_figures_now(&daemon_);
 	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
 	gm_daemon_stop(&daemon_);
