@@ -4,7 +4,7 @@
 /*
  * Which processes still have memory that the daemon cannot free. The daemon does not know them, and
  * often may not look into them. Root may, and compares what they map and have open with what the daemon
- * has open. That is known for host memory only.
+ * has open. That is known for host memory only; for a GPU, the processes of 'gpumemctl devices' tell.
  */
 
 #include "ctl/doctor/doctor.h"

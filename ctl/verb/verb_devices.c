@@ -96,22 +96,23 @@ static void devices_take_processes(void *user, const Gm__Wire__Packet *packet)
 }
 
 /*
- * Adds the foreign memory that belongs to no listed process: the process has ended while a child
- * that it forked lives on, or it uses the device without a context.
+ * Adds the foreign memory that belongs to no listed process: a process only has an fd of it, or uses
+ * the device without a context. What lingers on a GPU is not foreign, but processes are listed with it.
  */
 static void devices_add_rest(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_table *table = answer->processes;
+	uint64_t others = device->foreign + device->lingering;
 
 	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
 		!answer->sums[device->number].complete ||
-		device->foreign <= answer->sums[device->number].bytes)
+		others <= answer->sums[device->number].bytes)
 		return;
 
 	gm_table_row(table);
 	gm_table_count(table, device->number);
 	gm_table_nones(table, 4);
-	gm_table_size(table, device->foreign - answer->sums[device->number].bytes);
+	gm_table_size(table, others - answer->sums[device->number].bytes);
 	gm_table_text(table, "unlisted");
 	gm_table_text(table, "without a process");
 }
@@ -263,6 +264,7 @@ const struct gm_verb gm_verb_devices = {
 		"free. The other figures follow from these. Below are the processes that use a\n"
 		"device by themselves. A client is listed with the memory that it uses besides\n"
 		"its leases: its CUDA context. That counts as foreign, too. Lingering memory is\n"
-		"part of quarantined: no client has it any more, but a process may still map it.\n",
+		"part of quarantined: no client has it any more, but a process may still map it.\n"
+		"On a GPU, it is in the figure of that process, too.\n",
 	.run = devices_run,
 };
