@@ -108,6 +108,27 @@ static void nvml_counts_memory_for_who_maps_it_once_its_maker_has_released_it(vo
 		"NVML counts memory for the process that maps it, once its maker has released it");
 }
 
+/* A handle is as good as a mapping. */
+static void nvml_counts_memory_for_who_has_a_handle_of_it(void)
+{
+	struct puppet watcher = conform_begin(false), owner = conform_begin(false),
+		      user = conform_begin(true);
+	uint64_t handle = OK(&owner, CREATE, .a = FULL, .b = 0, .c = 1);
+	uint64_t context = said_of(&watcher, &user);
+	int fd = conform_export(&owner, handle);
+	uint64_t imported = conform_import(&user, fd).value;
+
+	close(fd);
+	OK(&owner, RELEASE, .a = handle);
+	conform_value("with the handle", said_of(&watcher, &user), context + FULL);
+	OK(&user, RELEASE, .a = imported);
+	conform_value("without it", said_of(&watcher, &user), context);
+	puppet_stop(&user);
+	puppet_stop(&owner);
+	puppet_stop(&watcher);
+	conform_end("NVML counts released memory for the process that has a handle of it");
+}
+
 /* A process that unmapped what it had does not grow when its maker releases it. */
 static void nvml_counts_nothing_for_who_has_unmapped_it(void)
 {
@@ -162,6 +183,7 @@ void conform_figures(void)
 	a_context_costs_memory();
 	nvml_counts_a_process_for_what_it_made_and_not_for_what_it_imports();
 	nvml_counts_memory_for_who_maps_it_once_its_maker_has_released_it();
+	nvml_counts_memory_for_who_has_a_handle_of_it();
 	nvml_counts_nothing_for_who_has_unmapped_it();
 	nvml_counts_a_dead_process_that_has_a_child();
 }

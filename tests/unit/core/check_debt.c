@@ -210,6 +210,28 @@ START_TEST(a_dead_process_owes_no_more_than_was_destroyed)
 }
 END_TEST
 
+/* The process lives on with what its new program gets. */
+START_TEST(a_process_that_called_exec_owes_only_what_came_to_it_at_the_destruction)
+{
+	count(1, PID, CONTEXT);
+	fake_lease(&fake, s, 0, 64 * MiB);
+	gm_session_end_died(s);
+	fake_core_run(&fake);
+	count(1, PID, CONTEXT);
+	count(1, PID, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(lingering(), 0);
+
+	s = join(PID, 7);
+	fake_lease(&fake, s, 0, 64 * MiB);
+	gm_session_end_died(s);
+	fake_core_run(&fake);
+	count(1, PID, CONTEXT + 128 * MiB);
+	ck_assert_uint_eq(lingering(), 64 * MiB);
+	count(1, PID, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(lingering(), 0);
+}
+END_TEST
+
 START_TEST(a_number_that_another_process_has_by_now_owes_nothing)
 {
 	count(1, PID, CONTEXT);
@@ -368,6 +390,8 @@ int main(void)
 	tcase_add_test(tcase, memory_of_its_own_between_two_debts_is_no_part_of_them);
 	tcase_add_test(tcase, a_dead_process_owes_what_its_child_maps_until_the_child_ends);
 	tcase_add_test(tcase, a_dead_process_owes_no_more_than_was_destroyed);
+	tcase_add_test(
+		tcase, a_process_that_called_exec_owes_only_what_came_to_it_at_the_destruction);
 	tcase_add_test(tcase, a_number_that_another_process_has_by_now_owes_nothing);
 	tcase_add_test(tcase, two_sessions_of_one_process_do_not_owe_the_same);
 	tcase_add_test(tcase, what_the_last_opener_keeps_is_charged_to_the_maker);
