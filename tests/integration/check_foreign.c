@@ -99,6 +99,14 @@ static uint64_t foreign(size_t device)
 	return n;
 }
 
+static uint64_t lingering(size_t device)
+{
+	json_t *json = ask("devices");
+	uint64_t n = figure(json, device, "lingering");
+	json_decref(json);
+	return n;
+}
+
 /* A device's thread that is busy from the start, here with a slow reserve, keeps nobody from
  * knowing what others use: "not yet" is not "no NVML". */
 START_TEST(what_others_use_is_known_from_the_first_answer_on)
@@ -228,7 +236,8 @@ START_TEST(a_clients_own_part_is_foreign_and_its_leases_are_not)
 }
 END_TEST
 
-START_TEST(what_a_dead_clients_child_keeps_is_foreign_until_it_ends_too)
+/* It is listed with its dead parent, as the driver has it, and charged to the uid. */
+START_TEST(what_a_dead_clients_child_keeps_lingers_until_it_ends_too)
 {
 	struct gm_worker worker;
 	pid_t child;
@@ -240,18 +249,24 @@ START_TEST(what_a_dead_clients_child_keeps_is_foreign_until_it_ends_too)
 	pid_t pid = worker.pid;
 	gm_worker_kill(&worker);
 	/* Released by the broker, and still there. */
-	GM_UNTIL(foreign(0) >= 64 * MIB);
+	GM_UNTIL(lingering(0) == 64 * MIB);
 	json_t *json = ask("devices");
 	GM_REQUIRE_EQ(figure(json, 0, "leased") + figure(json, 0, "pooled"), 0);
+	GM_REQUIRE_EQ(figure(json, 0, "quarantined"), 64 * MIB);
+	GM_REQUIRE_EQ(figure(json, 0, "foreign"), 2 * INIT_BYTES + CONTEXT_BYTES);
 	GM_REQUIRE(adds_up(json, 0));
-	GM_REQUIRE(!row(json, 0, pid));
-	const json_t *entry = row(json, 0, 0);
+	const json_t *entry = row(json, 0, pid);
+	GM_REQUIRE(entry);
+	GM_REQUIRE_EQ(bytes(entry), 64 * MIB + INIT_BYTES + CONTEXT_BYTES);
+	/* What the daemon has without a context. */
+	entry = row(json, 0, 0);
 	GM_REQUIRE(entry);
 	GM_REQUIRE(!strcmp(text(entry, "kind"), "unlisted"));
-	GM_REQUIRE(bytes(entry) >= 64 * MIB);
+	GM_REQUIRE_EQ(bytes(entry), INIT_BYTES);
 	json_decref(json);
 	GM_REQUIRE(kill(child, SIGKILL) == 0);
 	GM_UNTIL(foreign(0) == INIT_BYTES);
+	GM_UNTIL(lingering(0) == 0);
 	gm_daemon_stop(&broker);
 }
 END_TEST
@@ -396,7 +411,7 @@ int main(int argc, char **argv)
 		tests, figures_of_a_lost_gpu_are_missing_for_that_reason_and_not_for_want_of_nvml);
 	tcase_add_test(tests, a_process_beside_the_broker_is_named_and_gone_when_it_ends);
 	tcase_add_test(tests, a_clients_own_part_is_foreign_and_its_leases_are_not);
-	tcase_add_test(tests, what_a_dead_clients_child_keeps_is_foreign_until_it_ends_too);
+	tcase_add_test(tests, what_a_dead_clients_child_keeps_lingers_until_it_ends_too);
 	tcase_add_test(tests, foreign_holds_still_while_chunks_come_and_go);
 	tcase_add_test(tests, programs_outside_get_what_clients_left_in_the_pool);
 	tcase_add_test(tests, without_nvml_the_ledger_alone_counts_and_that_is_said);
