@@ -592,6 +592,33 @@ bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_c
 	return search.found;
 }
 
+struct raw_rows {
+	struct gm_client_row *rows;
+	size_t n, most;
+};
+
+static void raw_add_row(void *ctx, const struct gm_client_row *row)
+{
+	struct raw_rows *all = ctx;
+	if (all->n < all->most)
+		all->rows[all->n] = *row;
+	all->n++;
+}
+
+static int raw_compare_rows(const void *a, const void *b)
+{
+	const struct gm_client_row *x = a, *y = b;
+	return x->session < y->session ? -1 : x->session > y->session;
+}
+
+size_t gm_client_rows(const struct gm_daemon *daemon, struct gm_client_row *rows, size_t most)
+{
+	struct raw_rows all = {.rows = rows, .most = most};
+	raw_each_row(daemon, raw_add_row, &all);
+	qsort(rows, all.n < most ? all.n : most, sizeof(*rows), raw_compare_rows);
+	return all.n;
+}
+
 struct raw_left {
 	uid_t uid;
 	uint64_t held;

@@ -147,6 +147,8 @@ struct gm_client_row {
 	char name[GM_LIMIT_NAME_BYTES + 1];
 };
 bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret);
+/* All of them, sorted by session; at most that many. Returns how many there are. */
+size_t gm_client_rows(const struct gm_daemon *daemon, struct gm_client_row *rows, size_t most);
 /* What the uid's processes left behind on device 0, as this process is shown it. */
 uint64_t gm_left_by(const struct gm_daemon *daemon, uid_t uid);
 /* How many requests wait, but for those that are only there while clients are asked. */
