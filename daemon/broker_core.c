@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/step.h"
 #include "daemon/net/identity.h"
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/watch.h"
@@ -196,6 +197,7 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
+	GM_STEP("chunk: destroyed");
 	if (!gm_broker_keep_failed(broker, chunk))
 		gm_core_destroyed(broker->core, chunk);
 	gm_broker_check_idle(broker);

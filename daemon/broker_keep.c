@@ -18,6 +18,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/step.h"
 #include "daemon/tenant/client_adopt.h"
 #include "daemon/tenant/client_keep.h"
 
@@ -29,6 +30,7 @@
 void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, int result)
 {
 	int r = 0;
+	GM_STEP("chunk: created");
 	if (result == 0 && broker->keep && chunk->transport == GM_TRANSPORT_FD)
 		r = gm_keep_deposit(
 			broker->keep, GM_KEEP_CHUNK, chunk->id, chunk->handle.fd, chunk);
@@ -42,6 +44,7 @@ void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, in
 		gm_worker_destroy(broker->workers[chunk->device], chunk);
 		return;
 	}
+	GM_STEP("chunk: deposited");
 	gm_core_created(broker->core, chunk, result);
 }
 
@@ -138,6 +141,7 @@ void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk)
 	int r = 0;
 	if (broker->keep && chunk->transport == GM_TRANSPORT_FD)
 		r = gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, chunk->id, chunk);
+	GM_STEP("chunk: withdrawn");
 	if (r == GM_KEEP_E_WAIT)
 		broker->closing[chunk->device].asked++;
 	else
@@ -150,6 +154,7 @@ static void broker_keep_on_withdrawn(void *ctx, enum gm_keep_kind kind, uint64_t
 	struct gm_chunk *chunk = user;
 	if (kind != GM_KEEP_CHUNK)
 		return;
+	GM_STEP("chunk: the keeper has closed it");
 	gm_worker_destroy(broker->workers[chunk->device], chunk);
 	broker_keep_closed(broker, chunk->device);
 }
@@ -372,6 +377,7 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 	struct gm_adopt_result result = {0};
 	if (!broker->keep)
 		return 0;
+	GM_STEP("start: everything taken back");
 
 	int r = gm_adopt_new(broker->core, &reading.adopt);
 	if (r < 0)
@@ -389,9 +395,12 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 	r = gm_core_adopt(reading.adopt, &broker_keep_adopt_ops, broker, &result);
 	if (r < 0)
 		return r;
+	GM_STEP("start: core has adopted");
 
 	uint64_t gone = gm_clients_adopt_end(&broker->clients);
+	GM_STEP("start: clients have been adopted");
 	uint64_t closed = gm_keep_settle(broker->keep);
+	GM_STEP("start: settled");
 	broker_keep_report(&result, gone, closed);
 	return 0;
 }

@@ -31,6 +31,7 @@
 #include "common/keeper_wire.h"
 #include "common/limits.h"
 #include "common/seqpacket.h"
+#include "common/step.h"
 
 #define KEEPER_BACKLOG 16
 /* Descriptors for itself: standard files, sockets, the lock, a connection that is refused. */
@@ -178,8 +179,10 @@ static void keeper_take_deposit(struct gm_keeper *keeper, const struct gm_keeper
 	int fd = gm_fdlist_steal(&packet->fds, 0);
 	int r = fd < 0 ? -EMFILE : 0;
 
+	GM_STEP("deposit: received");
 	if (r == 0)
 		r = keeper_put(keeper, message->kind, message->id, fd);
+	GM_STEP("deposit: held");
 	if (r < 0)
 		keeper_answer(keeper, GM_KEEPER_LOST, message->kind, message->id, (uint64_t)-r);
 }
@@ -197,6 +200,7 @@ static void keeper_take_message(struct gm_keeper *keeper, const struct gm_keeper
 		keeper->greeted = keeper->listing = true;
 		keeper->next = keeper->items;
 		keeper_answer(keeper, GM_KEEPER_WELCOME, 0, keeper->capacity, GM_KEEPER_VERSION);
+		GM_STEP("hello: welcomed");
 		break;
 	case GM_KEEPER_DEPOSIT:
 		keeper_take_deposit(keeper, message, packet);
@@ -205,7 +209,9 @@ static void keeper_take_message(struct gm_keeper *keeper, const struct gm_keeper
 		struct keeper_item *item = keeper_find(keeper, message->kind, message->id);
 		if (item)
 			keeper_forget(keeper, item);
+		GM_STEP("close: forgotten");
 		keeper_answer(keeper, GM_KEEPER_CLOSED, message->kind, message->id, 0);
+		GM_STEP("close: answered");
 		break;
 	}
 	case GM_KEEPER_END:

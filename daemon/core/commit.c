@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "common/step.h"
+
 static void commit_copy_name(char to[GM_OWNER_NAME_BYTES + 1], const char *name)
 {
 	if (name)
@@ -52,8 +54,10 @@ int gm_commit_session(struct gm_session *session)
 	commit_copy_name(record.unit, info->unit);
 	commit_copy_name(record.container, info->container);
 	commit_copy_name(record.name, info->name);
-	return gm_env_record(&core->env, GM_RECORD_SESSION, session->payer.id, &session->place,
+	r = gm_env_record(&core->env, GM_RECORD_SESSION, session->payer.id, &session->place,
 		&record, sizeof(record));
+	GM_STEP("session: recorded");
+	return r;
 }
 
 int gm_commit_estate(struct gm_estate *estate)
@@ -96,7 +100,9 @@ static int commit_lease(
 	record.for_others = lease->for_others;
 	if (tag > 0 || lease->for_others)
 		memcpy(record.tag, lease->tag, sizeof(record.tag));
-	return gm_env_record(env, GM_RECORD_LEASE, lease->id, &lease->place, &record, size);
+	int r = gm_env_record(env, GM_RECORD_LEASE, lease->id, &lease->place, &record, size);
+	GM_STEP("lease: recorded");
+	return r;
 }
 
 int gm_commit_lease(struct gm_lease *lease)
@@ -117,8 +123,10 @@ static int commit_chunk(struct gm_chunk *chunk, const struct gm_device *device, 
 	record.device = device->key;
 	record.transport = (uint32_t)chunk->transport;
 	record.state = state;
-	return gm_env_record(
+	int r = gm_env_record(
 		device->env, GM_RECORD_CHUNK, chunk->id, &chunk->place, &record, sizeof(record));
+	GM_STEP("chunk: recorded");
+	return r;
 }
 
 void gm_commit_lingering(struct gm_chunk *chunk)
@@ -181,7 +189,9 @@ int gm_commit_open(
 		.read_only = open->read_only,
 	};
 	gm_record_begin(&record.head, GM_RECORD_HOLD, open->id, sizeof(record), session->info.uid);
-	return gm_env_record(env, GM_RECORD_HOLD, open->id, &open->place, &record, sizeof(record));
+	int r = gm_env_record(env, GM_RECORD_HOLD, open->id, &open->place, &record, sizeof(record));
+	GM_STEP("open: hold recorded");
+	return r;
 }
 
 int gm_commit_name(struct gm_name *name)
@@ -218,8 +228,10 @@ int gm_commit_share(struct gm_share *share)
 	};
 	gm_record_begin(&record.head, GM_RECORD_SHARE, share->id, sizeof(record),
 		lease->estate->session->info.uid);
-	return gm_env_record(
+	int r = gm_env_record(
 		env, GM_RECORD_SHARE, share->id, &share->place, &record, sizeof(record));
+	GM_STEP("share: recorded");
+	return r;
 }
 
 void gm_commit_debt(struct gm_debt *debt)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "common/arith.h"
+#include "common/step.h"
 #include "common/zeroed.h"
 
 static struct gm_open *hold_find(const struct gm_hold *hold, uint64_t asked)
@@ -103,6 +104,7 @@ static void hold_end(struct gm_open *open)
 	struct gm_hold *hold = open->hold;
 	DL_DELETE(hold->opens, open);
 	gm_env_erase(hold->lease->device->env, &open->place);
+	GM_STEP("close: hold's record erased");
 	gm_lease_uncount_bare(hold->session);
 	free(open);
 }

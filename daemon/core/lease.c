@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/step.h"
 #include "common/zeroed.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/reserve.h"
@@ -184,7 +185,9 @@ static void lease_release(
 		return;
 	}
 
+	GM_STEP("return: begun");
 	gm_env_erase(device->env, &chunk->place);
+	GM_STEP("return: chunk's record erased");
 	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
 		reusable = false;
 	gm_deadlock_returned(device, account);
@@ -265,6 +268,7 @@ static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64
 		lease_release(lease, lease_pick(lease), account, lease->reusable);
 	}
 	gm_env_erase(lease->device->env, &lease->place);
+	GM_STEP("return: lease's record erased");
 	gm_lease_free(lease);
 	return true;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/step.h"
 #include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/core/fds.h"
@@ -102,6 +103,7 @@ static void request_finish(struct gm_request *request)
 	struct gm_lease *lease = request->target;
 	struct gm_device *device = lease->device;
 	assert(request->missing == 0);
+	GM_STEP("grant: every chunk is there");
 	if (gm_commit_grant(lease, request->chunks, request->id, request->bytes) < 0) {
 		request_fail(request, GPUMEM_E_HOST_MEMORY,
 			"the daemon's ledger has no room for another lease; return some");

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/step.h"
 #include "common/token.h"
 #include "common/uid_name.h"
 #include "daemon/core/fds.h"
@@ -334,6 +335,7 @@ static void session_end(struct gm_session *session, bool died)
 	gm_env_enter(env);
 	payer->ending = true;
 	gm_request_cancel_all(session);
+	GM_STEP("end: begun");
 	while (session->holds)
 		gm_lease_drop(session->holds->lease, session->holds, died, &slice);
 	assert(session->n_shares == 0 && session->n_new == 0);
@@ -341,7 +343,9 @@ static void session_end(struct gm_session *session, bool died)
 		gm_ladder_gone(&env->devices[d], payer);
 
 	struct gm_estate *estate = session->estate;
+	GM_STEP("end: leases dropped");
 	gm_env_erase(env, &session->place);
+	GM_STEP("end: session's record erased");
 	estate->user->n_sessions--;
 	session->core->n_sessions--;
 	gm_session_unmake(session);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/step.h"
 #include "common/token.h"
 #include "common/uid_name.h"
 
@@ -23,6 +24,7 @@ static void share_free(struct gm_share *share)
 	assert(lease->maker->n_shares > 0);
 	lease->maker->n_shares--;
 	gm_env_erase(&lease->core->env, &share->place);
+	GM_STEP("unshare: record erased");
 	lease->estate->user->n_shares--;
 	lease->core->n_shares--;
 	DL_DELETE(lease->shares, share);

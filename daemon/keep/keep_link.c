@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/seqpacket.h"
+#include "common/step.h"
 
 /* Packets that are sent or read before the loop serves others. */
 #define KEEP_SLICE 64
@@ -42,6 +43,7 @@ static int keep_send(struct gm_keep *keep, struct gm_keep_item *item)
 		item->held = true;
 		item->unconfirmed += item->closing;
 	}
+	GM_STEP("keeper: packet sent");
 	return r;
 }
 

@@ -26,6 +26,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/memfd.h"
+#include "common/step.h"
 
 #define RECORDS_MAGIC  UINT64_C(0x7265676d6d757067) /* "gpummger" */
 #define RECORDS_EXTENT 65536
@@ -345,8 +346,10 @@ static void records_commit(const struct records_extent *extent, uint32_t slot, u
 	if (size % 8)
 		memset(copy->bytes + size, 0, 8 - size % 8);
 	uint64_t mark = RECORDS_GENERATION | (newest + 1);
+	GM_STEP("ledger: half written");
 	copy->checksum = records_sum(copy, mark);
 	atomic_store_explicit(&copy->mark, mark, memory_order_release);
+	GM_STEP("ledger: written");
 }
 
 int gm_records_write(struct gm_records *records, uint32_t kind, uint64_t id, uint32_t *place,
@@ -402,7 +405,9 @@ void gm_records_erase(struct gm_records *records, uint32_t *place)
 	/* The one in force goes last: otherwise the older one would be in force in between. */
 	atomic_store_explicit(&copy->mark, RECORDS_VOID, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
+	GM_STEP("ledger: half erased");
 	atomic_store_explicit(&other->mark, RECORDS_VOID, memory_order_release);
+	GM_STEP("ledger: erased");
 	records_put_spare(records, records_class_of(extent), *place);
 	records->records--;
 	*place = 0;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/step.h"
 #include "daemon/serve/answer.h"
 
 /* A packet is a turn of its user, so it must not take long. It has this many handles at most where
@@ -132,6 +133,7 @@ static int handles_emit(struct serve_handles *handles, struct gm_peer *peer,
 	reply.version = info->version;
 	int r = gm_answer_emit_fds(&handles->head.stream, peer, chunks->more,
 		GM__WIRE__PACKET__BODY_LEASE_REPLY, &reply, fds, chunks->n_fds);
+	GM_STEP("grant or open: answered");
 	if (r >= 0 && chunks->last) {
 		handles->from = chunks->last->index + 1;
 		handles->last = chunks->last->id;

@@ -12,6 +12,7 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "common/step.h"
 #include "common/units.h"
 #include "common/zeroed.h"
 #include "daemon/serve/answer.h"
@@ -351,7 +352,9 @@ static void serve_return_lease(struct gm_serve *serve, struct gm_peer *peer, uin
 		serve_start_return(serve, peer, id, lease, view, serve_return_next))
 		return;
 	gm_lease_return_view(session, lease, view);
+	GM_STEP("return: a lease came back");
 	gm_peer_send_done(peer, id);
+	GM_STEP("return: answered");
 }
 
 static void serve_return_rest(
@@ -378,6 +381,7 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 
 	gpumem_status status = gm_lease_return_chunks(
 		gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
+	GM_STEP("return: chunks came back");
 	if (status == GPUMEM_OK && gm_lease_is_leaving(lease)) {
 		serve_return_rest(serve, peer, packet->id, lease);
 		return;

@@ -16,6 +16,7 @@
 
 #include "common/arith.h"
 #include "common/clock.h"
+#include "common/step.h"
 #include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/serve/answer.h"
@@ -78,6 +79,7 @@ static int serve_hello_next(struct gm_stream *stream, struct gm_peer *peer)
 		GM__WIRE__PACKET__BODY_HELLO_REPLY, &reply, fds, answer->at ? 0 : 3);
 	if (r >= 0)
 		answer->at += reply.n_leases;
+	GM_STEP("hello: answered");
 	return r;
 }
 
@@ -212,6 +214,7 @@ void gm_serve_goodbye(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 {
 	gm_client_goodbye(gm_peer_user(peer));
 	gm_peer_send_done(peer, packet->id);
+	GM_STEP("end: answered");
 }
 
 void gm_serve_get_devices(

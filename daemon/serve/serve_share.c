@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "common/step.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/serve_handles.h"
 
@@ -110,6 +111,7 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	reply.token.data = token;
 	reply.token.len = sizeof(token);
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_SHARE_REPLY, &reply);
+	GM_STEP("share: answered");
 	explicit_bzero(token, sizeof(token));
 }
 

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/step.h"
+
 static int client_keep_read_boot(uint8_t boot[GM_RECORD_BOOT_BYTES])
 {
 	char text[64];
@@ -68,8 +70,10 @@ int gm_client_keep(struct gm_client *client)
 	strcpy(record.unit, identity->cgroup.unit);
 	strcpy(record.container, identity->cgroup.container);
 	strcpy(record.scope, identity->cgroup.scope);
-	return clients->keep->record(clients->keep_ctx, GM_RECORD_CLIENT, client->id,
+	int r = clients->keep->record(clients->keep_ctx, GM_RECORD_CLIENT, client->id,
 		&client->place, &record, sizeof(record));
+	GM_STEP("hello: client recorded");
+	return r;
 }
 
 bool gm_client_keep_fd(const struct gm_client *client, enum gm_client_item item, int fd)
@@ -88,7 +92,9 @@ void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t pl
 	if (!clients->keep)
 		return;
 	clients->keep->erase(clients->keep_ctx, &place);
+	GM_STEP("end: client's record erased");
 	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PROCESS, id);
+	GM_STEP("end: process withdrawn");
 	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PAGE, id);
 	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_FORMER, id);
 }

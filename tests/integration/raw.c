@@ -483,14 +483,10 @@ void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte)
 
 /* ---- what the daemon says of itself */
 
-void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_figures *ret)
+static void raw_fill_figures(const struct gm_raw *raw, uint32_t device, struct gm_figures *ret)
 {
-	struct gm_raw raw;
-	gm_raw_observe(&raw, daemon);
-	Gm__Wire__GetStatus get = GM__WIRE__GET_STATUS__INIT;
-	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &get)), GPUMEM_OK);
-	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_STATUS);
-	const Gm__Wire__StatusReply *s = raw.packet->status;
+	GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_STATUS);
+	const Gm__Wire__StatusReply *s = raw->packet->status;
 	GM_REQUIRE(s->n_devices > device);
 	const Gm__Wire__Device *d = s->devices[device];
 	*ret = (struct gm_figures){.clients = s->clients,
@@ -510,8 +506,41 @@ void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_fi
 		.foreign = d->foreign,
 		.chunks = d->chunks,
 		.peak_charged = d->peak_charged,
-		.generation = raw.generation};
+		.generation = raw->generation,
+		.kept = s->keeper ? s->keeper->items : 0,
+		.records = s->keeper ? s->keeper->records : 0};
+}
+
+void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_figures *ret)
+{
+	struct gm_raw raw;
+	gm_raw_observe(&raw, daemon);
+	Gm__Wire__GetStatus get = GM__WIRE__GET_STATUS__INIT;
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &get)), GPUMEM_OK);
+	raw_fill_figures(&raw, device, ret);
 	gm_raw_close(&raw);
+}
+
+bool gm_figures_try(const struct gm_daemon *daemon, struct gm_figures *ret)
+{
+	struct gm_raw raw;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	Gm__Wire__GetStatus get = GM__WIRE__GET_STATUS__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = (char *)"raw";
+	hello.observer = true;
+	if (gm_raw_connect(&raw, daemon->socket) < 0)
+		return false;
+	gpumem_status status = gm_raw_call(&raw, GM_RAW_PACKET(HELLO, hello, &hello));
+	if (status == GPUMEM_OK)
+		status = gm_raw_call(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &get));
+	if (status == GPUMEM_OK)
+		raw_fill_figures(&raw, 0, ret);
+	gm_raw_close(&raw);
+	if (status != GPUMEM_OK && status != GPUMEM_E_DISCONNECTED)
+		GM_FAIL("the daemon refused to tell its figures: %d", (int)status);
+	return status == GPUMEM_OK;
 }
 
 void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret)

@@ -133,11 +133,14 @@ struct gm_figures {
 	uint64_t total, capacity, ceiling, available;
 	uint64_t leased, quarantined, lingering, admitted, pooled, foreign, chunks, peak_charged;
 	uint64_t generation;
+	uint64_t kept, records; /* descriptors in the keeper, and records of the ledger */
 };
 void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret);
 /* The same of another device. */
 void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_figures *ret);
 struct gm_figures gm_figures_now(const struct gm_daemon *daemon);
+/* The same of a daemon that may be away, or die meanwhile: then false. */
+bool gm_figures_try(const struct gm_daemon *daemon, struct gm_figures *ret);
 /* One client as GetClients shows it to this process; false: not there. */
 struct gm_client_row {
 	uint64_t session, leases, held, in_use, cached, active_buffers;

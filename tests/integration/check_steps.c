@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * The daemon, or its keeper, dies between any two steps of a grant, a return, a sharing, a hello or an
+ * end (GM_STEP in the source). Two workers do the same things again and again, and the process dies in
+ * another place each time. No call of theirs fails, what they hold keeps its contents, and the books
+ * say what they hold: nothing is lost, and nothing is charged twice.
+ *
+ * The programs are those of step.c. The first run only counts how often each step is passed, and
+ * requires that every step of the source is. GPUMEM_TEST_STEP is the name of a step: only that one.
+ */
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpumem/gpumem.h"
+#include "tests/end_keeper.h"
+#include "tests/integration/device.h"
+#include "tests/integration/ok.h"
+#include "tests/integration/raw.h"
+#include "tests/integration/step_table.h"
+#include "tests/tap.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+/* Workers are forked, and start threads of their own: thread sanitizer takes that for a mistake
+ * unless told. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
+
+static struct gm_daemon daemon_;
+static struct gm_step_tables *steps;
+
+/* What the test and the workers share. */
+static struct {
+	gpumem_token token;
+} * board;
+
+/* ---- a worker: does one thing for each word */
+
+enum { BUFFERS = 2, POINTERS = 2, VIEWS = 2 };
+
+struct actor {
+	gpumem_session *session;
+	gpumem_buffer *buffers[BUFFERS], *views[VIEWS];
+	void *pointers[POINTERS];
+};
+
+static const size_t buffer_bytes[] = {6 * MIB, 2 * MIB};
+static const size_t pointer_bytes[] = {2 * MIB, 5 * MIB};
+
+/* Marks the first and the last byte. */
+static void mark(void *ptr, size_t bytes, uint8_t value)
+{
+	gm_device_set(ptr, 1, value);
+	gm_device_set((uint8_t *)ptr + bytes - 1, 1, value);
+}
+
+static void require_mark(const void *ptr, size_t bytes, uint8_t value)
+{
+	GM_REQUIRE(gm_device_is(ptr, 1, value));
+	GM_REQUIRE(gm_device_is((const uint8_t *)ptr + bytes - 1, 1, value));
+}
+
+static void check_all(const struct actor *actor)
+{
+	for (unsigned i = 0; i < BUFFERS; i++)
+		if (actor->buffers[i])
+			require_mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i],
+				(uint8_t)(1 + i));
+	for (unsigned i = 0; i < POINTERS; i++)
+		if (actor->pointers[i])
+			require_mark(actor->pointers[i], pointer_bytes[i], (uint8_t)(11 + i));
+	for (unsigned i = 0; i < VIEWS; i++)
+		if (actor->views[i])
+			require_mark(gpumem_buffer_ptr(actor->views[i]), buffer_bytes[0], 1);
+}
+
+/* A connection is not waited for: a daemon that dies meanwhile is an error, and the program asks again. */
+static void join(struct actor *actor)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.name = "actor";
+	GM_UNTIL(gpumem_connect(&options, &actor->session) == GPUMEM_OK);
+}
+
+static void create(struct actor *actor, unsigned i)
+{
+	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[i], NULL, &actor->buffers[i]));
+	mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i], (uint8_t)(1 + i));
+}
+
+static void destroy(gpumem_buffer **buffer)
+{
+	gpumem_buffer_destroy(*buffer);
+	*buffer = NULL;
+}
+
+static void allocate(struct actor *actor, unsigned i)
+{
+	OK(gpumem_alloc(actor->session, 0, pointer_bytes[i], NULL, NULL, &actor->pointers[i]));
+	mark(actor->pointers[i], pointer_bytes[i], (uint8_t)(11 + i));
+}
+
+static void free_all(struct actor *actor)
+{
+	for (unsigned i = 0; i < POINTERS; i++) {
+		OK(gpumem_free(actor->session, actor->pointers[i], GPUMEM_STREAM_DONE));
+		actor->pointers[i] = NULL;
+	}
+}
+
+static void share(struct actor *actor, unsigned i)
+{
+	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
+	if (gm_tap_has_users()) {
+		options.audience = GPUMEM_AUDIENCE_UID;
+		options.id = GM_STRANGER;
+	}
+	OK(gpumem_share(actor->buffers[i], &options, &board->token));
+}
+
+static void act(struct actor *actor, char word)
+{
+	gpumem_token token;
+	switch (word) {
+	case 'j':
+		join(actor);
+		break;
+	case 'b':
+	case 'B':
+		create(actor, word == 'B');
+		break;
+	case 'd':
+	case 'D':
+		destroy(&actor->buffers[word == 'D']);
+		break;
+	case 'a':
+	case 'A':
+		allocate(actor, word == 'A');
+		break;
+	case 'f':
+		free_all(actor);
+		break;
+	case 't':
+		OK(gpumem_trim(actor->session, NULL));
+		break;
+	case 's':
+		share(actor, 0);
+		break;
+	case 'u':
+		OK(gpumem_unshare(actor->buffers[0]));
+		break;
+	case 'o':
+	case 'O':
+		OK(gpumem_open(actor->session, &board->token, &actor->views[word == 'O']));
+		break;
+	case 'x': /* its own buffer, by a token of its own */
+		OK(gpumem_share(actor->buffers[0], NULL, &token));
+		OK(gpumem_open(actor->session, &token, &actor->views[0]));
+		break;
+	case 'c':
+	case 'C':
+		destroy(&actor->views[word == 'C']);
+		break;
+	case 'q':
+		gpumem_disconnect(actor->session);
+		*actor = (struct actor){0};
+		break;
+	}
+	check_all(actor);
+}
+
+static void work(int channel, void *argument)
+{
+	struct actor actor = {0};
+	char word;
+	if (argument)
+		gm_become_stranger_if_possible();
+	do {
+		gm_hear(channel, &word, 1);
+		act(&actor, word);
+		gpumem_stats_t stats = GPUMEM_STATS_INIT;
+		if (actor.session)
+			OK(gpumem_stats(actor.session, 0, &stats));
+		gm_say(channel, &stats.allocated, sizeof(stats.allocated));
+	} while (word != 'q');
+}
+
+/* ---- the test's side */
+
+static unsigned deaths;
+
+static void require_killed(int status)
+{
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+		GM_FAIL("the daemon ended with wait status %#x", (unsigned)status);
+	deaths++;
+}
+
+static void start_again(void)
+{
+	int status;
+	while ((status = gm_daemon_spawn(&daemon_)) != -1)
+		require_killed(status);
+}
+
+/* Starts the daemon again if it has died. Waits for that no longer than for the other fd. */
+static void tend(int other)
+{
+	struct pollfd fds[] = {
+		{.fd = daemon_.pidfd, .events = POLLIN}, {.fd = other, .events = POLLIN}};
+	if (poll(fds, 2, other < 0 ? 0 : GM_PATIENCE_MS) < 1 && other >= 0)
+		GM_FAIL("a worker does not answer");
+	if (fds[0].revents) {
+		require_killed(gm_daemon_wait(&daemon_));
+		start_again();
+	}
+}
+
+/* What the books must say: what the workers hold, and what is left of a buffer that its maker has
+ * destroyed and the other one still has open. */
+struct expected {
+	uint64_t held[2], left;
+	unsigned clients;
+};
+
+static const char *last_difference;
+
+static bool books_agree(const struct expected *expected)
+{
+	struct gm_figures f;
+	if (!gm_figures_try(&daemon_, &f))
+		return false;
+	last_difference = f.leased != expected->held[0] + expected->held[1] + expected->left
+				  ? "leased"
+			  : f.clients != expected->clients ? "clients"
+			  : f.quarantined_clients          ? "quarantined clients"
+			  : f.quarantined                  ? "quarantined"
+			  : f.lingering                    ? "lingering"
+			  : f.admitted                     ? "admitted"
+			  : f.foreign                      ? "foreign"
+							   : NULL;
+	return !last_difference;
+}
+
+static void await_books(const struct expected *expected, const char *when)
+{
+	char text[128];
+	struct gm_patience patience = {0};
+	while (!books_agree(expected)) {
+		tend(-1);
+		snprintf(text, sizeof(text), "the books agree on %s after %s", last_difference,
+			when);
+		gm_patience_wait(&patience, __FILE__, __LINE__, text);
+	}
+}
+
+/* Two letters each: who, and what. The second worker has another user where there can be one. */
+static const char *const script[] = {
+	"1j", "1b", "1a", "1A",             /* hello, leases, and one that grows */
+	"1s", "2j", "2o", "2c",             /* open, and close */
+	"2o", "1d", "2c",                   /* closed by the opener last */
+	"1f", "1t",                         /* chunks come back */
+	"1b", "1s", "2o", "1u", "2c", "1d", /* shared no more */
+	"2b", "2B", "2k",                   /* killed while it holds something */
+	"1B", "1q",                         /* goodbye while it holds something */
+};
+
+static void perform(struct gm_worker workers[2], const char *line, struct expected *expected)
+{
+	unsigned who = line[0] == '2';
+	if (line[1] == 'k') {
+		gm_worker_kill(&workers[who]);
+		expected->held[who] = 0;
+		expected->clients--;
+		return;
+	}
+
+	uint64_t before = expected->held[who];
+	gm_say_word(workers[who].channel, line[1]);
+	while (!gm_raw_readable(workers[who].channel))
+		tend(workers[who].channel);
+	gm_hear(workers[who].channel, &expected->held[who], sizeof(uint64_t));
+	if (line[1] == 'j')
+		expected->clients++;
+	else if (line[1] == 'q')
+		expected->clients--;
+	/* The third script line of its kind: the opener still has it. */
+	else if (line[1] == 'd' && expected->left == UINT64_MAX)
+		expected->left = before - expected->held[who];
+	else if (line[1] == 'c' && who == 1)
+		expected->left = 0;
+}
+
+/* How many records there are when nobody has anything; 0: not known yet. */
+static uint64_t records_of_nobody;
+
+static bool nothing_is_left(void)
+{
+	struct gm_figures f;
+	if (!gm_figures_try(&daemon_, &f))
+		return false;
+	last_difference = f.clients + f.leases                      ? "clients"
+			  : f.leased + f.quarantined + f.lingering  ? "leased"
+			  : f.admitted + f.foreign                  ? "foreign"
+			  : f.kept != f.chunks + 1 /* the ledger */ ? "what the keeper has"
+			  : records_of_nobody && f.records != records_of_nobody ? "records"
+										: NULL;
+	return !last_difference;
+}
+
+/* One run of the script. restart: the daemon is also killed once from outside. */
+static void run_script(bool restart)
+{
+	struct gm_worker workers[2];
+	struct expected expected = {0};
+	static bool second = true;
+
+	gm_worker_start(&workers[0], work, NULL);
+	gm_worker_start(&workers[1], work, &second);
+	for (size_t i = 0; i < sizeof(script) / sizeof(*script); i++) {
+		bool still_open =
+			i > 0 && strcmp(script[i], "1d") == 0 && strcmp(script[i - 1], "2o") == 0;
+		if (still_open)
+			expected.left = UINT64_MAX;
+		perform(workers, script[i], &expected);
+		await_books(&expected, script[i]);
+		if (restart && strcmp(script[i], "1s") == 0) {
+			gm_daemon_kill(&daemon_);
+			start_again();
+			await_books(&expected, "a restart");
+		}
+	}
+	gm_worker_join(&workers[0]);
+
+	struct gm_patience patience = {0};
+	while (!nothing_is_left()) {
+		char text[64];
+		tend(-1);
+		snprintf(text, sizeof(text), "nothing is left of %s", last_difference);
+		gm_patience_wait(&patience, __FILE__, __LINE__, text);
+	}
+}
+
+/* ---- which steps */
+
+static struct gm_step_row *find_row(struct gm_step_row *rows, const char *name)
+{
+	for (unsigned i = 0; i < GM_STEP_ROWS; i++)
+		if (strcmp(rows[i].name, name) == 0)
+			return &rows[i];
+	return NULL;
+}
+
+/* Every step of the source was passed. */
+static void require_covered(const char *folder, struct gm_step_row *rows)
+{
+	char command[512], line[512], name[64];
+	unsigned n = 0;
+	snprintf(command, sizeof(command),
+		"grep -rhoE --include='*.c' 'GM_STEP\\(\"[^\"]+' '%s/%s'",
+		getenv("top_srcdir") ? getenv("top_srcdir") : ".", folder);
+	FILE *found = popen(command, "r");
+	GM_REQUIRE(found);
+	while (fgets(line, sizeof(line), found)) {
+		GM_REQUIRE(sscanf(line, "GM_STEP(\"%63[^\n]", name) == 1);
+		const struct gm_step_row *row = find_row(rows, name);
+		if (!row || !row->passes)
+			GM_FAIL("%s: no line of the script comes to the step '%s'", folder, name);
+		n++;
+	}
+	GM_REQUIRE(pclose(found) == 0 && n > 0);
+}
+
+/* Dies at this pass of the step. Returns whether it came so far. */
+static bool die_at(struct gm_step_row *row, unsigned pass)
+{
+	unsigned before = row->passes;
+	unsigned fatal = before + pass;
+	bool restart = strncmp(row->name, "start: ", 7) == 0;
+	row->fatal = fatal;
+	run_script(restart);
+	row->fatal = 0;
+	return row->passes >= fatal;
+}
+
+static void die_everywhere(struct gm_step_row *rows, const char *what)
+{
+	const char *only = getenv("GPUMEM_TEST_STEP");
+	unsigned runs = 0, names = 0;
+	for (unsigned i = 0; i < GM_STEP_ROWS && rows[i].name[0]; i++) {
+		if (only && strcmp(only, rows[i].name) != 0)
+			continue;
+		names++;
+		for (unsigned pass = 1;; pass++) {
+			fprintf(stderr, "# %s dies at '%s', pass %u\n", what, rows[i].name, pass);
+			if (!die_at(&rows[i], pass))
+				break;
+			runs++;
+		}
+	}
+	fprintf(stderr, "# %s died at %u steps, %u times\n", what, names, runs);
+}
+
+/* ---- the programs with steps */
+
+static char steps_file[96];
+
+static void set_up(void)
+{
+	static char variable[4][256];
+	static const char *env[5];
+	static const char *const names[] = {"GPUMEM_TEST_STEPS", "GPUMEM_KEEPER"};
+	char keeper[192];
+	const char *top = getenv("top_builddir") ? getenv("top_builddir") : ".";
+
+	snprintf(variable[0], sizeof(variable[0]), "%.200s/tests/integration/gpumemd-steps", top);
+	setenv("GPUMEMD", variable[0], 1);
+	snprintf(keeper, sizeof(keeper), "%.140s/tests/integration/gpumem-keeper-steps", top);
+
+	gm_daemon_prepare(
+		&daemon_, &(struct gm_daemon_options){
+				  .config = GM_DAEMON_CONFIG_WITH("pressure_dwell = 0s\n", "1G")});
+	snprintf(steps_file, sizeof(steps_file), "%s/steps", daemon_.folder);
+	int fd = open(steps_file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	GM_REQUIRE(fd >= 0 && ftruncate(fd, sizeof(*steps)) == 0);
+	steps = mmap(NULL, sizeof(*steps), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	GM_REQUIRE(steps != MAP_FAILED);
+	close(fd);
+	board = mmap(
+		NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	GM_REQUIRE(board != MAP_FAILED);
+
+	snprintf(variable[1], sizeof(variable[1]), "%s=%s", names[0], steps_file);
+	snprintf(variable[2], sizeof(variable[2]), "%s=%s", names[1], keeper);
+	env[0] = variable[1];
+	env[1] = variable[2];
+	daemon_.options.env = env;
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	/* A counter or a key may be recorded once and for good. */
+	run_script(true);
+	run_script(true);
+	records_of_nobody = gm_figures_now(&daemon_).records;
+	require_covered("daemon", steps->daemon);
+	require_covered("keeper", steps->keeper);
+}
+
+static void tear_down(void)
+{
+	unlink(steps_file);
+	gm_daemon_stop(&daemon_);
+	munmap(steps, sizeof(*steps));
+	munmap(board, sizeof(*board));
+}
+
+START_TEST(the_daemon_may_die_between_any_two_steps)
+{
+	die_everywhere(steps->daemon, "the daemon");
+}
+END_TEST
+
+START_TEST(the_keeper_may_die_between_any_two_steps)
+{
+	die_everywhere(steps->keeper, "the keeper");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("steps");
+	TCase *tc = tcase_create("steps");
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_set_timeout(tc, 900); /* hundreds of daemons start and end */
+	tcase_add_test(tc, the_daemon_may_die_between_any_two_steps);
+	tcase_add_test(tc, the_keeper_may_die_between_any_two_steps);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
