@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "client/memory/alloc.h"
+#include "client/memory/batch.h"
 #include "client/memory/buffer.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
@@ -70,6 +71,7 @@ static void connect_session_free(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 	gm_conn_unref(greeting);
 
+	gm_batch_drop_all(session);
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
 	gm_alloc_drop_all(session);

@@ -50,7 +50,7 @@ report every_public_function_has_its_prototype_in_one_page "$complaint"
 {
 	echo '#include <gpumem/gpumem.h>'
 	for page in "$man"/*.3.scd; do
-		sed -n '/^# SYNOPSIS/,/^# DESCRIPTION/p' "$page" | sed -n '/^```/,/^```/p' | grep -vE '^(```|#define|GPUMEM_AUTO_BUFFER)'
+		sed -n '/^# SYNOPSIS/,/^# DESCRIPTION/p' "$page" | sed -n '/^```/,/^```/p' | grep -vE '^(```|#define|GPUMEM_AUTO_)'
 	done
 } >"$work/prototypes.c"
 complaint=$(${CC:-cc} -std=gnu11 -Wall -Wno-unused-function -Werror -fsyntax-only -I"$top_srcdir/include" "$work/prototypes.c" 2>&1)

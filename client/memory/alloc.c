@@ -18,6 +18,7 @@
 #include "client/map/map.h"
 #include "client/memory/buffer.h"
 #include "client/memory/elsewhere.h"
+#include "client/memory/leaving.h"
 #include "client/memory/listing.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
@@ -97,7 +98,8 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
-	uint64_t next = gm_pinned_tick(session, now_ns);
+	gm_buffer_settle(session);
+	uint64_t next = gm_leaving_next(session, now_ns);
 
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
@@ -534,7 +536,6 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 		return gm_session_refused(session);
 	uint64_t bytes = 0;
 	GM_UNCANCELLED;
-	(void)gm_pinned_tick(session, gm_clock_ns());
 	gm_buffer_settle(session);
 	for (uint32_t i = 0; i < session->devices; i++)
 		bytes += gm_alloc_trim(session, i, UINT64_MAX);

@@ -114,19 +114,20 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->list, buffer);
-	d->buffer_in_use += buffer->size;
+	if (!buffer->carved) {
+		d->buffer_in_use += buffer->size;
+		d->buffers++;
+	}
 	if (buffer->opened) {
 		d->buffer_opened += buffer->size;
 	} else {
 		d->buffer_held += buffer->bytes;
 		d->buffer_misses++;
 	}
-
-	d->buffers++;
 	pthread_mutex_unlock(&session->lock);
 
 	/* A buffer is listed once: with the client that made it, which pays for it. */
-	if (!buffer->opened &&
+	if (!buffer->opened && !buffer->carved &&
 		buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
 		buffer->row = gm_session_pages_row_add(
 			&session->pages, buffer->device, buffer->size, buffer->tag);
@@ -140,15 +141,16 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->list, buffer);
-	d->buffer_in_use -= buffer->size;
+	if (!buffer->carved) {
+		d->buffer_in_use -= buffer->size;
+		d->buffers--;
+	}
 	if (buffer->opened) {
 		d->buffer_opened -= buffer->size;
 	} else {
 		d->buffer_held -= buffer->bytes;
 		d->buffer_returns += buffer->chunks;
 	}
-
-	d->buffers--;
 	pthread_mutex_unlock(&session->lock);
 
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
@@ -156,7 +158,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 }
 
 gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks, bool opened, gpumem_buffer **ret_buffer)
+	struct gm_session_chunk *chunks, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
 {
 	gpumem_status status = GPUMEM_OK;
 	struct gpumem_buffer *buffer = calloc(1, sizeof(*buffer));
@@ -168,7 +170,8 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 	buffer->session = session;
 	buffer->lease = lease;
 	buffer->device = lease->device;
-	buffer->opened = opened;
+	buffer->opened = kind == GM_BUFFER_OPENED;
+	buffer->carved = kind == GM_BUFFER_CARVED;
 
 	if (lease->device >= session->devices) {
 		status = gm_session_no_device(session, lease->device);
@@ -209,6 +212,50 @@ out:
 	return status;
 }
 
+gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
+{
+	if (!size || size > GM_LEASE_BYTES_MAX)
+		return gm_error(GPUMEM_E_INVALID,
+			"a buffer has 1 to %llu bytes; %zu were asked for",
+			(unsigned long long)GM_LEASE_BYTES_MAX, size);
+	gpumem_status status = gm_buffer_tag_check(options->tag);
+	if (status)
+		return status;
+	if (options->transport != GPUMEM_TRANSPORT_AUTO &&
+		options->transport != GPUMEM_TRANSPORT_FD &&
+		options->transport != GPUMEM_TRANSPORT_IPC)
+		return gm_error(
+			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
+	if (options->flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
+		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
+	status = gm_mapping_open(session, device);
+	if (status)
+		return status;
+
+	gm_buffer_settle(session);
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+	struct gm_elsewhere elsewhere = {.session = session, .device = device};
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere,
+		options->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : options->wait_ms);
+	const struct gm_lease_what what = {
+		.device = device,
+		.bytes = size,
+		.transport = (enum gm_transport)options->transport,
+		.tag = options->tag,
+		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
+	};
+	status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
+	if (status)
+		return status;
+
+	/* What the program asked for counts, not what the daemon repeated. */
+	lease->user_bytes = size;
+	snprintf(lease->tag, sizeof(lease->tag), "%s", options->tag ? options->tag : "");
+	return gm_buffer_new(session, lease, chunks, kind, ret_buffer);
+}
+
 gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_t size,
 	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer)
 {
@@ -222,45 +269,10 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
-	if (!size || size > GM_LEASE_BYTES_MAX)
-		return gm_error(GPUMEM_E_INVALID,
-			"a buffer has 1 to %llu bytes; %zu were asked for",
-			(unsigned long long)GM_LEASE_BYTES_MAX, size);
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
-	if (!status)
-		status = gm_buffer_tag_check(given.tag);
 	if (status)
 		return status;
-	if (given.transport != GPUMEM_TRANSPORT_AUTO && given.transport != GPUMEM_TRANSPORT_FD &&
-		given.transport != GPUMEM_TRANSPORT_IPC)
-		return gm_error(GPUMEM_E_INVALID, "there is no transport %d", (int)given.transport);
-	if (given.flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
-		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
-	status = gm_mapping_open(session, device);
-	if (status)
-		return status;
-
-	gm_buffer_settle(session);
-	struct gm_session_lease *lease;
-	struct gm_session_chunk *chunks;
-	struct gm_elsewhere elsewhere = {.session = session, .device = device};
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere,
-		given.wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given.wait_ms);
-	const struct gm_lease_what what = {
-		.device = device,
-		.bytes = size,
-		.transport = (enum gm_transport)given.transport,
-		.tag = given.tag,
-		.for_others = given.flags & GPUMEM_BUFFER_FOR_OTHERS,
-	};
-	status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
-	if (status)
-		return status;
-
-	/* What the program asked for counts, not what the daemon repeated. */
-	lease->user_bytes = size;
-	snprintf(lease->tag, sizeof(lease->tag), "%s", given.tag ? given.tag : "");
-	return gm_buffer_new(session, lease, chunks, false, ret_buffer);
+	return gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
 }
 
 void gpumem_buffer_destroy(gpumem_buffer *buffer)
@@ -278,6 +290,31 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 	gm_session_wake(session);
 }
 
+void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
+{
+	struct gpumem_session *session = buffer->session;
+	const struct gm_session_device *d = &session->device[buffer->device];
+
+	if (idle || !gm_leaving_needed(d)) {
+		gpumem_buffer_destroy(buffer);
+		return;
+	}
+
+	/* So that gm_buffer_settle() looks after it. */
+	atomic_fetch_add(&session->unsettled, 1);
+	gm_leaving_add(session, &buffer->leaver, d);
+}
+
+static void buffer_destroy_left(struct gpumem_session *session, struct gm_leaver *list)
+{
+	struct gm_leaver *leaver, *tmp;
+
+	LL_FOREACH_SAFE (list, leaver, tmp) {
+		gpumem_buffer_destroy((struct gpumem_buffer *)leaver);
+		atomic_fetch_sub(&session->unsettled, 1);
+	}
+}
+
 void gm_buffer_settle(struct gpumem_session *session)
 {
 	struct gpumem_buffer *list, *buffer, *tmp;
@@ -285,6 +322,7 @@ void gm_buffer_settle(struct gpumem_session *session)
 	if (!atomic_load(&session->unsettled))
 		return;
 	pthread_mutex_lock(&session->settling);
+	buffer_destroy_left(session, gm_leaving_take(session));
 	pthread_mutex_lock(&session->lock);
 	list = session->ended;
 	session->ended = NULL;
@@ -303,6 +341,7 @@ void gm_buffer_settle(struct gpumem_session *session)
 
 void gm_buffer_drop_all(struct gpumem_session *session)
 {
+	buffer_destroy_left(session, gm_leaving_await(session));
 	gm_buffer_settle(session);
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {

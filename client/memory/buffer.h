@@ -2,15 +2,18 @@
 #ifndef GM_CLIENT_MEMORY_BUFFER_H
 #define GM_CLIENT_MEMORY_BUFFER_H
 
+#include "client/memory/leaving.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_lease.h"
 
 /* A lease that is mapped into an address range of its own. */
 struct gpumem_buffer {
+	struct gm_leaver leaver; /* comes first */
 	struct gpumem_session *session;
 	struct gm_session_lease *lease;
 	uint32_t device;
 	bool opened;                      /* another process made it and is charged for it */
+	bool carved;                      /* its maker counts and lists pieces of it instead */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 	void *addr;
 	uint64_t bytes;  /* of the range: whole chunks */
@@ -22,12 +25,25 @@ struct gpumem_buffer {
 	struct gpumem_buffer *prev, *next; /* in the session's list */
 };
 
+enum gm_buffer_kind {
+	GM_BUFFER_MADE,   /* this process made it */
+	GM_BUFFER_OPENED, /* another process made it */
+	GM_BUFFER_CARVED, /* this process made it, and counts and lists pieces of it instead */
+};
+
 /* Maps the chunks of a lease and makes a buffer of them. Takes ownership of both, even on error. */
 gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks, bool opened, gpumem_buffer **ret_buffer);
+	struct gm_session_chunk *chunks, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);
+/* gpumem_buffer_create() for a device by its index. The options have all fields. */
+gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);
+/* Destroys the buffer as soon as the device has finished with it, and never waits. idle: nothing uses
+ * it any more. */
+void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
 /*
  * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
- * were destroyed before the call, also those that another thread was working on.
+ * were destroyed before the call, also those that another thread was working on. It also
+ * destroys the buffers of gm_buffer_leave() that the device has finished with.
  *
  * The driver needs hundreds of microseconds to unmap a large buffer. So gpumem_buffer_destroy()
  * only lists the buffer, and the library's thread or the next caller that needs memory calls this

@@ -120,7 +120,7 @@ gpumem_status gpumem_open(
 	gpumem_status status = gm_session_lease_open(session, token->bytes, &lease, &chunks);
 	if (status)
 		return status;
-	return gm_buffer_new(session, lease, chunks, true, ret_buffer);
+	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, ret_buffer);
 }
 
 gpumem_status gpumem_unshare(gpumem_buffer *buffer)

@@ -27,11 +27,7 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr);
 /* Never waits: the block goes back when the work launched before the call is done. Returns false if
  * ptr is not a block. */
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream);
-/* Gives back the blocks that the device no longer uses. Returns when to call it again, like
- * gm_alloc_tick(). */
-uint64_t gm_pinned_tick(struct gpumem_session *session, uint64_t now_ns);
-/* Waits until the device no longer uses the freed blocks, and forgets all blocks. Their buffers end
- * with the session. */
+/* Forgets all blocks. Their buffers end with the session. */
 void gm_pinned_drop_all(struct gpumem_session *session);
 
 #endif

@@ -29,6 +29,7 @@
 
 struct gm_arena;
 struct gm_held;
+struct gm_leaver;
 struct gm_map_ops;
 struct gm_pinned_block;
 struct gm_session_lease;
@@ -98,7 +99,7 @@ struct gpumem_session {
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t settling;    /* held while destroyed buffers are unmapped and given back */
 	pthread_mutex_t flushing;    /* held while kept returns are sent */
-	_Atomic uint64_t unsettled;  /* destroyed buffers that are not given back yet */
+	_Atomic uint64_t unsettled;  /* buffers that leave or are destroyed, and not given back */
 	_Atomic bool kept;           /* something could not be unmapped and is still mapped */
 
 	pthread_mutex_t lock; /* of the fields below and of buffer figures; held only briefly */
@@ -133,13 +134,14 @@ struct gpumem_session {
 	bool flush;                      /* some of it is being sent */
 	/* Grants whose answers were lost, and the requests that may claim them: unclaimed.c. */
 	struct gm_held *unclaimed;
-	uint64_t resumes;                /* how often the session was resumed */
-	unsigned asking;                 /* requests for memory under way */
-	unsigned asking_older;           /* those of them that began before the last resume */
-	struct gm_pinned_block *blocks;  /* pinned memory, if each block is a buffer: pinned.c */
-	struct gm_pinned_block *leaving; /* freed, but the device may still use them */
-	struct gpumem_buffer *list;      /* buffers that are not destroyed */
-	struct gpumem_buffer *ended;     /* destroyed, but still mapped: gm_buffer_settle() */
+	uint64_t resumes;               /* how often the session was resumed */
+	unsigned asking;                /* requests for memory under way */
+	unsigned asking_older;          /* those of them that began before the last resume */
+	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
+	struct gpumem_batch *batches;   /* that are not destroyed */
+	struct gpumem_buffer *list;     /* buffers that are not destroyed */
+	struct gm_leaver *leaving;   /* buffers that are freed, but the device may still use them */
+	struct gpumem_buffer *ended; /* destroyed, but still mapped: gm_buffer_settle() */
 };
 
 /* Every call begins with this check; gm_session_refused() says why it failed. */

@@ -131,8 +131,8 @@ typedef struct gpumem_device_info {
 
 /*
  * Stands for pinned host memory instead of a device number. gpumem_device_info(),
- * gpumem_pressure(), gpumem_stats() and gpumem_buffer_create() accept it, and results and events
- * use it. gpumem_device_count() does not count it.
+ * gpumem_pressure(), gpumem_stats(), gpumem_buffer_create() and gpumem_batch_create() accept it, and
+ * results and events use it. gpumem_device_count() does not count it.
  */
 #define GPUMEM_DEVICE_HOST UINT32_MAX
 
@@ -374,17 +374,6 @@ GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
 	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
 
-/* "GPUMEM_AUTO_BUFFER gpumem_buffer *b = NULL;": the buffer is destroyed when b goes out of
- * scope. */
-static inline void gpumem_buffer_cleanup(gpumem_buffer **buffer)
-{
-	gpumem_buffer_destroy(*buffer);
-	*buffer = NULL;
-}
-#if defined(__GNUC__)
-#define GPUMEM_AUTO_BUFFER __attribute__((cleanup(gpumem_buffer_cleanup)))
-#endif
-
 /* ---- sharing */
 
 /* 128 random bits. A process that has them and belongs to the audience may open the buffer. */
@@ -437,6 +426,104 @@ GPUMEM_API gpumem_status gpumem_open(
 	gpumem_session *session, const gpumem_token *token, gpumem_buffer **ret_buffer);
 /* Ends every token of the buffer. Processes that have opened the buffer keep it. */
 GPUMEM_API gpumem_status gpumem_unshare(gpumem_buffer *buffer);
+
+/* ---- batches: many pieces of memory in one request */
+
+/*
+ * A batch is one lease that the library carves up. Either all its entries are there or none, and
+ * making it costs as much as making one buffer. An entry can be freed on its own, but neither shared
+ * nor resized: use a buffer for that. The lease goes back as a whole, when the last entry is freed;
+ * until then the memory of entries that were freed counts as slack.
+ */
+typedef struct gpumem_batch gpumem_batch;
+
+#define GPUMEM_BATCH_MOST 1024
+
+/* One piece of memory that is wanted. This struct does not grow in later versions. */
+typedef struct gpumem_batch_entry {
+	size_t bytes;     /* not 0 */
+	size_t alignment; /* a power of two, at most 2 MiB; 0: 256. It is 256 at least. */
+	const char *tag;  /* shown by gpumemctl buffers; at most 63 bytes; NULL: the batch's tag */
+} gpumem_batch_entry;
+
+typedef struct gpumem_batch_options {
+	size_t size;
+	const char *tag;            /* of the whole batch; at most 63 bytes; may be NULL */
+	gpumem_transport transport; /* GPUMEM_E_UNSUPPORTED if the device does not have it */
+	uint32_t wait_ms;           /* how long to wait if the device is full, see above */
+	/* May be NULL. If the call fails: the index of the entry that is wrong or did not fit, or
+	 * GPUMEM_BATCH_NO_ENTRY if no single entry is to blame. */
+	size_t *ret_failed;
+} gpumem_batch_options;
+
+#define GPUMEM_BATCH_NO_ENTRY SIZE_MAX
+
+#define GPUMEM_BATCH_OPTIONS_INIT \
+	{ \
+		sizeof(gpumem_batch_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, NULL \
+	}
+
+/*
+ * Makes a batch of 1 to GPUMEM_BATCH_MOST entries, which lie in the given order. Nothing of entries
+ * is needed after the call. If they do not all fit, nothing is allocated, and the sentence names the
+ * first entry that does not fit. device may be GPUMEM_DEVICE_HOST. options may be NULL.
+ */
+GPUMEM_API gpumem_status gpumem_batch_create(gpumem_session *session, uint32_t device,
+	const gpumem_batch_entry *entries, size_t count, const gpumem_batch_options *options,
+	gpumem_batch **ret_batch);
+/* Frees the entries that are left, and ends the batch. Never waits: work launched before the call,
+ * on any stream, may still use the memory, which goes back when that work is done. A graph that
+ * uses the memory must not be launched any more. batch may be NULL. */
+GPUMEM_API void gpumem_batch_destroy(gpumem_batch *batch);
+/*
+ * Frees one entry. Never waits: work launched on the stream before the call may still use the
+ * memory. The stream may be GPUMEM_STREAM_ANY or GPUMEM_STREAM_DONE. If it is being captured, the
+ * memory stays in place until gpumem_batch_destroy().
+ */
+GPUMEM_API gpumem_status gpumem_batch_free_entry(
+	gpumem_batch *batch, size_t index, gpumem_stream stream);
+/* How many entries the batch was made with. */
+GPUMEM_API size_t gpumem_batch_count(const gpumem_batch *batch);
+/* NULL if the entry was freed, or if there is no such entry. */
+GPUMEM_API void *gpumem_batch_ptr(const gpumem_batch *batch, size_t index);
+/* As requested; 0 if there is no such entry. */
+GPUMEM_API size_t gpumem_batch_size(const gpumem_batch *batch, size_t index);
+/* Never NULL. */
+GPUMEM_API const char *gpumem_batch_tag(const gpumem_batch *batch, size_t index);
+GPUMEM_API uint32_t gpumem_batch_device(const gpumem_batch *batch);
+
+/* ---- managed lifetime */
+
+/*
+ * For compilers with the GNU cleanup attribute, such as gcc and clang: what the variable holds is
+ * ended when the variable goes out of scope, in the reverse order of declaration. So declare the
+ * session first, and initialise each variable with NULL:
+ *
+ *   GPUMEM_AUTO_SESSION gpumem_session *session = NULL;
+ *   GPUMEM_AUTO_BATCH gpumem_batch *batch = NULL;
+ *
+ * C++ programs use gpumem.hpp.
+ */
+static inline void gpumem_session_cleanup(gpumem_session **session)
+{
+	gpumem_disconnect(*session);
+	*session = NULL;
+}
+static inline void gpumem_buffer_cleanup(gpumem_buffer **buffer)
+{
+	gpumem_buffer_destroy(*buffer);
+	*buffer = NULL;
+}
+static inline void gpumem_batch_cleanup(gpumem_batch **batch)
+{
+	gpumem_batch_destroy(*batch);
+	*batch = NULL;
+}
+#if defined(__GNUC__)
+#define GPUMEM_AUTO_SESSION __attribute__((cleanup(gpumem_session_cleanup)))
+#define GPUMEM_AUTO_BUFFER  __attribute__((cleanup(gpumem_buffer_cleanup)))
+#define GPUMEM_AUTO_BATCH   __attribute__((cleanup(gpumem_batch_cleanup)))
+#endif
 
 #ifdef __cplusplus
 }
