@@ -53,6 +53,16 @@ for header in "$headers"/*.h; do
 	result "$name compiles by itself as C++"
 done
 
+printf '#include <gpumem/gpumem.hpp>\nint main() { return 0; }\n' >"$work/alone.cc"
+for std in c++17 c++20; do
+	for flags in '' '-fno-exceptions -fno-rtti'; do
+		# shellcheck disable=SC2086 # several flags
+		${CXX:-c++} -std=$std $flags -pedantic -Wall -Wextra -Werror -I"$top_srcdir/include" \
+			-fsyntax-only "$work/alone.cc" >"$work/why" 2>&1
+		result "gpumem.hpp compiles by itself as $std $flags"
+	done
+done
+
 cat >"$work/use.cc" <<'END'
 #include <gpumem/gpumem.h>
 int main()

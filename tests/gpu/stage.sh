@@ -17,7 +17,7 @@ if [ "$machine" != x86_64 ]; then
 	if [ "$(id -u)" = 0 ]; then
 		dpkg --add-architecture amd64
 		apt-get update -q
-		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu libc6-dev:amd64 \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu g++-x86-64-linux-gnu libc6-dev:amd64 \
 			libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64 libini-config-dev:amd64 \
 			libjansson-dev:amd64 check:amd64 uthash-dev
 	fi

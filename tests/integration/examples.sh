@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "data goes to the device and back" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a worker in C++ gets memory" "data goes to the device and back" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -38,16 +38,31 @@ until "$build/ctl/gpumemctl" version --json 2>/dev/null | grep -q '"gpumemd": "'
 	kill -0 "$daemon" 2>/dev/null || { cat "$dir/log"; exit 1; }
 done
 "$build/examples/worker" >"$dir/worker" 2>&1 && grep -q '^64 MiB at 0x' "$dir/worker" && echo "a worker gets memory"
+"$build/examples/batch" >"$dir/batch" 2>&1 && grep -q '^49 tensors, 176 MiB, the first at 0x' "$dir/batch" && echo "a batch gives many tensors"
+# Without a compiler for C++17 there is nothing to run.
+cxx=$(sed -n 's/^CXX = //p' "$build/Makefile")
+if grep -q "^CXX17_TRUE = #" "$build/Makefile"; then
+	cxx=
+	echo "a worker in C++ gets memory"
+else
+	"$build/examples/cxx_worker" >"$dir/cxx" 2>&1 && grep -q '^1048576 floats at 0x' "$dir/cxx" &&
+		grep -q '^1 TiB: ' "$dir/cxx" && echo "a worker in C++ gets memory"
+fi
 "$build/examples/copy" >"$dir/copy" 2>&1 && grep -q '^"hello" at 0x' "$dir/copy" && echo "data goes to the device and back"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
 for page in "$source"/man/*.3.scd; do
-	sed -n '/^# EXAMPLE/,$p' "$page" | awk '/^```$/ { if (open) exit; open = 1; next } open' | sed 's/\\\\/\\/g' >"$dir/program.c"
-	grep -q 'int main' "$dir/program.c" || continue
+	program=$dir/program.c compile=${GPUMEM_TEST_CC:-cc}
+	if [ "${page##*/}" = gpumem.hpp.3.scd ]; then
+		[ -n "$cxx" ] || continue
+		program=$dir/program.cpp compile=${GPUMEM_TEST_CXX:-c++ -std=c++17}
+	fi
+	sed -n '/^# EXAMPLE/,$p' "$page" | awk '/^```$/ { if (open) exit; open = 1; next } open' | sed 's/\\\\/\\/g' >"$program"
+	grep -q 'int main' "$program" || continue
 	found=$((found + 1))
 	# The library may be built with sanitizers, so make says how to compile. Word splitting is meant.
 	# shellcheck disable=SC2086
-	${GPUMEM_TEST_CC:-cc} -Wall -Werror -o "$dir/program" "$dir/program.c" -I"$source/include" -L"$build/client/.libs" \
+	$compile -Wall -Werror -o "$dir/program" "$program" -I"$source/include" -L"$build/client/.libs" \
 		-lgpumem-client >>"$dir/cc" 2>&1 &&
 		LD_LIBRARY_PATH=$build/client/.libs:${LD_LIBRARY_PATH-} "$dir/program" </dev/null >>"$dir/cc" 2>&1 && ran=$((ran + 1))
 done
@@ -55,4 +70,4 @@ done
 "$build/examples/share" >"$dir/share" 2>&1 || echo "share: status $?" >>"$dir/share"
 grep -q '33554432 bytes "greeting" at 0x.*: hello from the parent$' "$dir/share" && echo "a buffer is seen in another process"
 grep -q 'the same place now says: hello again$' "$dir/share" && echo "and so is what is written later"
-cat "$dir/worker" "$dir/copy" "$dir/cc" "$dir/share" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir"/cxx* "$dir/copy" "$dir/cc" "$dir/share" "$dir/log"

@@ -84,14 +84,16 @@ export PKG_CONFIG_PATH=$root$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root GPUME
 export LD_LIBRARY_PATH=$root$libdir:${LD_LIBRARY_PATH-}
 cp -r "$root$docdir/examples" "$dir/examples" && chmod -R u+w "$dir/examples"
 # The library may be built with sanitizers, so make says how to compile.
-check "the examples build with pkg-config" make -s -C "$dir/examples" CC="${GPUMEM_TEST_CC:-cc}"
+check "the examples build with pkg-config" make -s -C "$dir/examples" CC="${GPUMEM_TEST_CC:-cc}" CXX="${GPUMEM_TEST_CXX:-c++}"
 printf '[gpumemd]\nmin_free = 0\n[device 0]\nsize = 512M\n' >"$dir/conf"
 "$root$bindir/gpumemd" --backend host --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
 daemon=$!
 until "$root$bindir/gpumemctl" status >/dev/null 2>&1; do
 	kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 done
-for program in worker copy share; do check "$program runs" "$dir/examples/$program"; done
+programs="worker batch copy share"
+[ ! -x "$build/examples/cxx_worker" ] || programs+=" cxx_worker"
+for program in $programs; do check "$program runs" "$dir/examples/$program"; done
 
 # ---- uninstalling
 

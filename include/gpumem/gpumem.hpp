@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GPUMEM_HPP
+#define GPUMEM_HPP
+
+/*
+ * libgpumem-client for C++17 and later: sessions, buffers and batches that end by themselves.
+ *
+ * Errors. The static functions (session::connect(), buffer::create(), …) return a result, which holds
+ * the object or an error. The constructors throw the error. result::value() throws it, too: so a
+ * program chooses for each call. Without exceptions (-fno-exceptions) there are no such constructors,
+ * and value() ends the program if there is no value.
+ *
+ * Lifetime. All objects can be moved and not copied; one that was moved from holds nothing. Buffers,
+ * batches and host_resources keep their session alive: it ends when the last of them is gone, in
+ * whatever order they go. So the last of them must not go in the function given to gpumem_on_event(),
+ * where a session cannot end.
+ *
+ * Everything else is done with the functions of gpumem.h, on the pointers that get() returns. The
+ * objects add no lock: as with a pointer, several threads may use one, but only one may change it.
+ */
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#if __has_include(<memory_resource>)
+#include <memory_resource>
+#endif
+#if __cplusplus >= 202002L && __has_include(<span>)
+#include <span>
+#endif
+
+#include "gpumem.h"
+
+/* The namespaces keep apart what is compiled with and without exceptions, so that one program can have
+ * both. */
+#if defined(__cpp_exceptions)
+#define GPUMEM_HPP_EXCEPTIONS 1
+#define GPUMEM_HPP_NAMESPACE  throwing
+#else
+#define GPUMEM_HPP_EXCEPTIONS 0
+#define GPUMEM_HPP_NAMESPACE  plain
+#endif
+
+namespace gpumem
+{
+inline namespace GPUMEM_HPP_NAMESPACE
+{
+
+/* ---- errors */
+
+/* Why a call failed: its status, and the sentence with the cause and the remedy. Takes no memory. */
+class error : public std::exception
+{
+public:
+	error(gpumem_status status, const char *text,
+		std::size_t entry = GPUMEM_BATCH_NO_ENTRY) noexcept
+	    : status_(status), entry_(entry)
+	{
+		std::strncpy(text_, text, sizeof(text_) - 1);
+	}
+
+	gpumem_status status() const noexcept { return status_; }
+	const char *what() const noexcept override { return text_; }
+	/* The entry of a batch that is wrong or did not fit, or GPUMEM_BATCH_NO_ENTRY. */
+	std::size_t entry() const noexcept { return entry_; }
+
+private:
+	gpumem_status status_;
+	std::size_t entry_;
+	char text_[512] = {};
+};
+
+namespace detail
+{
+
+/* This thread's last failure. */
+inline error last_error(gpumem_status status, std::size_t entry = GPUMEM_BATCH_NO_ENTRY) noexcept
+{
+	return error(status, gpumem_error_detail(), entry);
+}
+
+[[noreturn]] inline void fail(const error &why)
+{
+#if GPUMEM_HPP_EXCEPTIONS
+	throw why;
+#else
+	static_cast<void>(why);
+	std::abort();
+#endif
+}
+
+} /* namespace detail */
+
+/* A value or an error. The value may be void. */
+template <class T> class [[nodiscard]] result
+{
+public:
+	result(T value) noexcept : state_(std::in_place_index<0>, std::move(value)) {}
+	result(const error &why) noexcept : state_(std::in_place_index<1>, why) {}
+
+	explicit operator bool() const noexcept { return state_.index() == 0; }
+	gpumem_status status() const noexcept { return *this ? GPUMEM_OK : failure().status(); }
+	/* Only if there is no value. */
+	const class error &failure() const noexcept { return *std::get_if<1>(&state_); }
+
+	/* If there is no value, throws the error. */
+	T &value() & { return *checked(); }
+	T &&value() && { return std::move(*checked()); }
+	/* Only if there is a value. */
+	T &operator*() &noexcept { return *std::get_if<0>(&state_); }
+	T &&operator*() &&noexcept { return std::move(*std::get_if<0>(&state_)); }
+	T *operator->() noexcept { return std::get_if<0>(&state_); }
+
+private:
+	T *checked()
+	{
+		if (!*this)
+			detail::fail(failure());
+		return std::get_if<0>(&state_);
+	}
+
+	std::variant<T, error> state_;
+};
+
+template <> class [[nodiscard]] result<void>
+{
+public:
+	result() noexcept = default;
+	result(const error &why) noexcept : state_(why) {}
+
+	explicit operator bool() const noexcept { return state_.index() == 0; }
+	gpumem_status status() const noexcept { return *this ? GPUMEM_OK : failure().status(); }
+	const class error &failure() const noexcept { return *std::get_if<1>(&state_); }
+	void value() const
+	{
+		if (!*this)
+			detail::fail(failure());
+	}
+
+private:
+	std::variant<std::monostate, error> state_;
+};
+
+/* ---- typed memory */
+
+/*
+ * A view of memory as elements of one type; it owns nothing. The CPU can use the elements if the
+ * memory is pinned host memory or on the host backend. For memory of a GPU, data() and size() are for
+ * kernels and copies. As C++20, it converts to std::span.
+ */
+template <class T> class span
+{
+	static_assert(std::is_trivially_copyable_v<T>, "device memory holds plain bytes");
+
+public:
+	using element_type = T;
+	using value_type = std::remove_cv_t<T>;
+	using size_type = std::size_t;
+	using pointer = T *;
+	using reference = T &;
+	using iterator = T *;
+
+	constexpr span() noexcept = default;
+	constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
+	/* A view of T is one of const T. */
+	template <class U,
+		class = std::enable_if_t<std::is_same_v<T, const U> && !std::is_same_v<T, U>>>
+	constexpr span(const span<U> &other) noexcept : data_(other.data()), size_(other.size())
+	{
+	}
+
+	constexpr T *data() const noexcept { return data_; }
+	constexpr std::size_t size() const noexcept { return size_; }
+	constexpr std::size_t size_bytes() const noexcept { return size_ * sizeof(T); }
+	constexpr bool empty() const noexcept { return size_ == 0; }
+	constexpr T *begin() const noexcept { return data_; }
+	constexpr T *end() const noexcept { return data_ + size_; }
+	constexpr T &operator[](std::size_t index) const noexcept { return data_[index]; }
+
+	/* From an element on, at most so many; what lies past the end is left out. */
+	constexpr span subspan(std::size_t from, std::size_t size = SIZE_MAX) const noexcept
+	{
+		from = from < size_ ? from : size_;
+		return span(data_ + from, size < size_ - from ? size : size_ - from);
+	}
+
+private:
+	T *data_ = nullptr;
+	std::size_t size_ = 0;
+};
+
+namespace detail
+{
+
+/* As many whole elements as there is room for. */
+template <class T> span<T> view(void *ptr, std::size_t bytes) noexcept
+{
+	return ptr ? span<T>(static_cast<T *>(ptr), bytes / sizeof(T)) : span<T>();
+}
+
+/* A session with the number of objects that use it. */
+struct shared_session {
+	gpumem_session *handle;
+	std::atomic<std::size_t> uses;
+};
+
+/* One use of a session. */
+class session_use
+{
+public:
+	session_use() noexcept = default;
+	explicit session_use(shared_session *shared) noexcept : shared_(shared) {}
+	session_use(const session_use &other) noexcept : shared_(other.shared_)
+	{
+		if (shared_)
+			shared_->uses.fetch_add(1, std::memory_order_relaxed);
+	}
+	session_use(session_use &&other) noexcept : shared_(std::exchange(other.shared_, nullptr))
+	{
+	}
+	session_use &operator=(session_use other) noexcept
+	{
+		std::swap(shared_, other.shared_);
+		return *this;
+	}
+	~session_use()
+	{
+		if (!shared_ || shared_->uses.fetch_sub(1, std::memory_order_acq_rel) != 1)
+			return;
+		gpumem_disconnect(shared_->handle);
+		delete shared_;
+	}
+
+	gpumem_session *handle() const noexcept { return shared_ ? shared_->handle : nullptr; }
+
+private:
+	shared_session *shared_ = nullptr;
+};
+
+/* A handle of the library and one use of its session. The handle goes first. */
+template <class H, void (*End)(H *)> class owned
+{
+public:
+	owned(session_use session, H *handle) noexcept
+	    : session_(std::move(session)), handle_(handle)
+	{
+	}
+	owned(owned &&other) noexcept
+	    : session_(std::move(other.session_)), handle_(std::exchange(other.handle_, nullptr))
+	{
+	}
+	owned &operator=(owned &&other) noexcept
+	{
+		if (this != &other) {
+			End(std::exchange(handle_, std::exchange(other.handle_, nullptr)));
+			session_ = std::move(other.session_);
+		}
+		return *this;
+	}
+	~owned() { End(handle_); }
+
+	H *handle() const noexcept { return handle_; }
+
+private:
+	session_use session_;
+	H *handle_;
+};
+
+} /* namespace detail */
+
+/* ---- session */
+
+inline gpumem_connect_options connect_options() noexcept
+{
+	return GPUMEM_CONNECT_OPTIONS_INIT;
+}
+
+class session
+{
+public:
+	static result<session> connect(
+		const gpumem_connect_options &options = connect_options()) noexcept
+	{
+		gpumem_session *handle = nullptr;
+		if (gpumem_status status = gpumem_connect(&options, &handle))
+			return detail::last_error(status);
+		return adopt(handle);
+	}
+	/* Takes ownership of a session, even on error. */
+	static result<session> adopt(gpumem_session *handle) noexcept
+	{
+		auto *shared = new (std::nothrow) detail::shared_session{handle, {1}};
+		if (!shared) {
+			gpumem_disconnect(handle);
+			return error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
+		}
+		return session(detail::session_use(shared));
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	explicit session(const gpumem_connect_options &options = connect_options())
+	    : session(connect(options).value())
+	{
+	}
+#endif
+	session(session &&) noexcept = default;
+	session &operator=(session &&) noexcept = default;
+
+	/* NULL if it was moved from. */
+	gpumem_session *get() const noexcept
+	{
+		return use_.handle();
+	}
+	explicit operator bool() const noexcept
+	{
+		return get();
+	}
+
+	/* For the objects of this header: one more use. */
+	detail::session_use use() const noexcept
+	{
+		return use_;
+	}
+
+private:
+	explicit session(detail::session_use use) noexcept : use_(std::move(use))
+	{
+	}
+
+	detail::session_use use_;
+};
+
+/* ---- buffer */
+
+inline gpumem_buffer_options buffer_options() noexcept
+{
+	return GPUMEM_BUFFER_OPTIONS_INIT;
+}
+
+class buffer
+{
+public:
+	static result<buffer> create(const session &session, std::uint32_t device, std::size_t size,
+		const gpumem_buffer_options &options = buffer_options()) noexcept
+	{
+		gpumem_buffer *handle = nullptr;
+		gpumem_status status =
+			gpumem_buffer_create(session.get(), device, size, &options, &handle);
+		if (status)
+			return detail::last_error(status);
+		return adopt(session, handle);
+	}
+	/* Maps a buffer that another process shared. */
+	static result<buffer> open(const session &session, const gpumem_token &token) noexcept
+	{
+		gpumem_buffer *handle = nullptr;
+		if (gpumem_status status = gpumem_open(session.get(), &token, &handle))
+			return detail::last_error(status);
+		return adopt(session, handle);
+	}
+	/* Takes ownership of a buffer of the session. */
+	static buffer adopt(const session &session, gpumem_buffer *handle) noexcept
+	{
+		return buffer(session.use(), handle);
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	buffer(const session &session, std::uint32_t device, std::size_t size,
+		const gpumem_buffer_options &options = buffer_options())
+	    : buffer(create(session, device, size, options).value())
+	{
+	}
+#endif
+
+	gpumem_buffer *get() const noexcept
+	{
+		return owned_.handle();
+	}
+	explicit operator bool() const noexcept
+	{
+		return get();
+	}
+	void *data() const noexcept
+	{
+		return gpumem_buffer_ptr(get());
+	}
+	std::size_t size() const noexcept
+	{
+		return gpumem_buffer_size(get());
+	}
+	template <class T> span<T> as() const noexcept
+	{
+		return detail::view<T>(data(), size());
+	}
+
+private:
+	buffer(detail::session_use use, gpumem_buffer *handle) noexcept
+	    : owned_(std::move(use), handle)
+	{
+	}
+
+	detail::owned<gpumem_buffer, gpumem_buffer_destroy> owned_;
+};
+
+/* ---- batch */
+
+inline gpumem_batch_options batch_options() noexcept
+{
+	return GPUMEM_BATCH_OPTIONS_INIT;
+}
+
+/* An entry with room for so many elements. A count that overflows is refused by batch::create(). */
+template <class T>
+constexpr gpumem_batch_entry entry_of(std::size_t count, const char *tag = nullptr) noexcept
+{
+	return {count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T), alignof(T), tag};
+}
+
+class batch
+{
+public:
+	/* If it fails, error::entry() is the entry to blame, whatever options.ret_failed says. */
+	static result<batch> create(const session &session, std::uint32_t device,
+		const gpumem_batch_entry *entries, std::size_t count,
+		gpumem_batch_options options = batch_options()) noexcept
+	{
+		gpumem_batch *handle = nullptr;
+		std::size_t failed = GPUMEM_BATCH_NO_ENTRY;
+		options.ret_failed = &failed;
+		gpumem_status status = gpumem_batch_create(
+			session.get(), device, entries, count, &options, &handle);
+		if (status)
+			return detail::last_error(status, failed);
+		return adopt(session, handle);
+	}
+	static result<batch> create(const session &session, std::uint32_t device,
+		std::initializer_list<gpumem_batch_entry> entries,
+		const gpumem_batch_options &options = batch_options()) noexcept
+	{
+		return create(session, device, entries.begin(), entries.size(), options);
+	}
+	/* Takes ownership of a batch of the session. */
+	static batch adopt(const session &session, gpumem_batch *handle) noexcept
+	{
+		return batch(session.use(), handle);
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	batch(const session &session, std::uint32_t device, const gpumem_batch_entry *entries,
+		std::size_t count, const gpumem_batch_options &options = batch_options())
+	    : batch(create(session, device, entries, count, options).value())
+	{
+	}
+	batch(const session &session, std::uint32_t device,
+		std::initializer_list<gpumem_batch_entry> entries,
+		const gpumem_batch_options &options = batch_options())
+	    : batch(create(session, device, entries, options).value())
+	{
+	}
+#endif
+
+	gpumem_batch *get() const noexcept
+	{
+		return owned_.handle();
+	}
+	explicit operator bool() const noexcept
+	{
+		return get();
+	}
+	/* How many entries it was made with. */
+	std::size_t size() const noexcept
+	{
+		return gpumem_batch_count(get());
+	}
+	/* NULL if the entry was freed, or if there is no such entry. */
+	void *data(std::size_t index) const noexcept
+	{
+		return gpumem_batch_ptr(get(), index);
+	}
+	std::size_t bytes(std::size_t index) const noexcept
+	{
+		return gpumem_batch_size(get(), index);
+	}
+	const char *tag(std::size_t index) const noexcept
+	{
+		return gpumem_batch_tag(get(), index);
+	}
+	/* Empty if the entry was freed, or if there is no such entry. */
+	template <class T> span<T> as(std::size_t index) const noexcept
+	{
+		return detail::view<T>(data(index), bytes(index));
+	}
+
+	/* Frees one entry; the others go with the batch. */
+	result<void> free_entry(
+		std::size_t index, gpumem_stream stream = GPUMEM_STREAM_ANY) noexcept
+	{
+		if (gpumem_status status = gpumem_batch_free_entry(get(), index, stream))
+			return detail::last_error(status, index);
+		return {};
+	}
+
+private:
+	batch(detail::session_use use, gpumem_batch *handle) noexcept
+	    : owned_(std::move(use), handle)
+	{
+	}
+
+	detail::owned<gpumem_batch, gpumem_batch_destroy> owned_;
+};
+
+/* ---- pinned host memory for containers */
+
+#if __has_include(<memory_resource>)
+
+#if GPUMEM_HPP_EXCEPTIONS
+/* What a host_resource throws: a std::bad_alloc with a status and a sentence. */
+class bad_alloc : public std::bad_alloc
+{
+public:
+	explicit bad_alloc(const error &why) noexcept : why_(why) {}
+	gpumem_status status() const noexcept { return why_.status(); }
+	const char *what() const noexcept override { return why_.what(); }
+
+private:
+	error why_;
+};
+#endif
+
+/*
+ * Pinned host memory for containers, as in
+ *
+ *   gpumem::host_resource pinned(session);
+ *   std::pmr::vector<float> staging(n, &pinned);
+ *
+ * It must outlive them. Memory that is freed is reused when the work that was launched before is
+ * done. Without exceptions, the program ends if there is no memory.
+ */
+class host_resource : public std::pmr::memory_resource
+{
+public:
+	explicit host_resource(const session &session) noexcept : use_(session.use()) {}
+
+private:
+	void *do_allocate(std::size_t bytes, std::size_t alignment) override
+	{
+		gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+		void *ptr = nullptr;
+		options.alignment = alignment;
+		options.tag = "host_resource";
+		gpumem_status status =
+			gpumem_host_alloc(use_.handle(), bytes ? bytes : 1, &options, &ptr);
+		if (status) {
+#if GPUMEM_HPP_EXCEPTIONS
+			throw bad_alloc(detail::last_error(status));
+#else
+			std::abort();
+#endif
+		}
+		return ptr;
+	}
+
+	void do_deallocate(void *ptr, std::size_t, std::size_t) override
+	{
+		gpumem_host_free(use_.handle(), ptr);
+	}
+
+	/* Two resources of one session can free each other's memory. */
+	bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
+	{
+#if defined(__cpp_rtti)
+		auto *same = dynamic_cast<const host_resource *>(&other);
+		return same && same->use_.handle() == use_.handle();
+#else
+		return this == &other;
+#endif
+	}
+
+	detail::session_use use_;
+};
+
+#endif
+
+} // namespace GPUMEM_HPP_NAMESPACE
+} /* namespace gpumem */
+
+#if defined(__cpp_lib_span)
+template <class T> inline constexpr bool std::ranges::enable_borrowed_range<gpumem::span<T>> = true;
+template <class T> inline constexpr bool std::ranges::enable_view<gpumem::span<T>> = true;
+#endif
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that uses gpumem.hpp, for hpp.sh: with exceptions as C++17, and without them as C++20. It
+ * prints "pass NAME" or "fail NAME: WHY" for each case. In every case, the daemon must have everything
+ * back at the end.
+ */
+#include <gpumem/gpumem.hpp>
+
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+#include <time.h>
+
+static_assert(!std::is_copy_constructible_v<gpumem::session>, "move-only");
+static_assert(!std::is_copy_constructible_v<gpumem::buffer>, "move-only");
+static_assert(!std::is_copy_constructible_v<gpumem::batch>, "move-only");
+static_assert(std::is_nothrow_move_constructible_v<gpumem::session>, "movable");
+static_assert(std::is_nothrow_move_assignable_v<gpumem::buffer>, "movable");
+static_assert(std::is_nothrow_move_assignable_v<gpumem::batch>, "movable");
+static_assert(std::is_convertible_v<gpumem::span<int>, gpumem::span<const int>>, "more const");
+static_assert(!std::is_convertible_v<gpumem::span<const int>, gpumem::span<int>>, "not less");
+#if defined(__cpp_lib_span)
+static_assert(std::is_convertible_v<gpumem::span<int>, std::span<int>>, "a std::span");
+static_assert(std::is_convertible_v<gpumem::span<int>, std::span<const int>>, "a std::span");
+#endif
+
+static const std::size_t MIB = 1 << 20;
+static const char *why; /* of the case that runs; NULL: it passes so far */
+
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+#define REQUIRE(what) \
+	do { \
+		if (!(what)) { \
+			why = "line " TEXT(__LINE__) ": " #what; \
+			return; \
+		} \
+	} while (0)
+
+/* ---- what the daemon has, as another session sees it */
+
+static gpumem_session *watcher;
+static std::uint64_t untouched;
+static bool on_host;
+
+static std::uint64_t available()
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	return gpumem_device_info(watcher, 0, &info) ? 0 : info.available;
+}
+
+/* Waits for an event, and for 60 s if it never comes. */
+template <class F> static bool until(F happened)
+{
+	const time_t end = time(nullptr) + 60;
+	while (!happened()) {
+		if (time(nullptr) > end)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
+static bool everything_is_back()
+{
+	return until([] { return available() == untouched; });
+}
+
+/* ---- the cases */
+
+static void a_session_that_cannot_be_had_is_an_error_with_a_sentence()
+{
+	gpumem_connect_options options = gpumem::connect_options();
+	options.socket = "/nonexistent/gpumemd/socket";
+	auto session = gpumem::session::connect(options);
+	REQUIRE(!session);
+	REQUIRE(session.status() == GPUMEM_E_DISCONNECTED);
+	REQUIRE(std::strstr(session.failure().what(), "/nonexistent/gpumemd/socket"));
+	REQUIRE(session.failure().entry() == GPUMEM_BATCH_NO_ENTRY);
+}
+
+static void a_buffer_is_a_view_of_elements()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session && session.status() == GPUMEM_OK);
+	auto buffer = gpumem::buffer::create(*session, 0, 4 * MIB + 3);
+	REQUIRE(buffer && *buffer);
+	REQUIRE(buffer->size() == 4 * MIB + 3);
+	gpumem::span<double> view = buffer->as<double>();
+	REQUIRE(view.data() == buffer->data());
+	REQUIRE(view.size() == 4 * MIB / sizeof(double) && view.size_bytes() == 4 * MIB);
+	REQUIRE(view.subspan(2).size() == view.size() - 2 && view.subspan(2).data() == &view[2]);
+	REQUIRE(view.subspan(2, 5).size() == 5 && view.subspan(view.size() + 1).empty());
+	gpumem::span<const double> same = view;
+	REQUIRE(same.begin() == view.begin() && same.end() == view.end());
+	if (on_host) {
+		for (double &x : view)
+			x = 2.5;
+		REQUIRE(same[view.size() - 1] == 2.5);
+	}
+#if defined(__cpp_lib_span)
+	std::span<const double> standard = view;
+	REQUIRE(standard.data() == view.data() && standard.size() == view.size());
+#endif
+}
+
+static void what_is_moved_changes_its_owner()
+{
+	auto connected = gpumem::session::connect();
+	REQUIRE(connected);
+	gpumem::session session = *std::move(connected);
+	gpumem::session other = std::move(session);
+	REQUIRE(!session && !session.get() && other);
+
+	auto first = gpumem::buffer::create(other, 0, 10 * MIB);
+	auto second = gpumem::buffer::create(other, 0, 20 * MIB);
+	REQUIRE(first && second);
+	void *data = second->data();
+	*first = *std::move(second);
+	REQUIRE(first->data() == data && first->size() == 20 * MIB);
+	REQUIRE(!*second && !second->data() && second->size() == 0 && second->as<int>().empty());
+	REQUIRE(until([] { return available() == untouched - 20 * MIB; }));
+
+	/* Nothing can be had of a session that was moved from. */
+	REQUIRE(gpumem::buffer::create(session, 0, MIB).status() == GPUMEM_E_INVALID);
+}
+
+static void a_session_lives_as_long_as_its_buffers_and_batches()
+{
+	auto connected = gpumem::session::connect();
+	REQUIRE(connected);
+	auto *session = new gpumem::session(*std::move(connected));
+	auto buffer = gpumem::buffer::create(*session, 0, 2 * MIB);
+	auto batch = gpumem::batch::create(*session, 0, {{3 * MIB, 0, "a"}, {MIB, 0, "b"}});
+	delete session;
+	REQUIRE(buffer && batch);
+	if (on_host) {
+		buffer->as<char>()[2 * MIB - 1] = 1;
+		batch->as<char>(1)[MIB - 1] = 1;
+	}
+	/* In whatever order, and in whatever thread. */
+	std::thread([held = *std::move(batch)] {}).join();
+	REQUIRE(buffer->data());
+}
+
+static void a_batch_has_typed_entries_that_are_freed_one_by_one()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	struct alignas(1024) page {
+		char bytes[1024];
+	};
+	auto batch = gpumem::batch::create(*session, 0,
+		{
+			gpumem::entry_of<float>(1000, "weights"),
+			gpumem::entry_of<page>(3, "pages"),
+			{5, 0, nullptr},
+		});
+	REQUIRE(batch && batch->size() == 3);
+	REQUIRE(batch->as<float>(0).size() == 1000 && batch->bytes(0) == 4000);
+	REQUIRE(batch->as<page>(1).size() == 3);
+	REQUIRE(reinterpret_cast<std::uintptr_t>(batch->data(1)) % alignof(page) == 0);
+	REQUIRE(!std::strcmp(batch->tag(0), "weights") && !std::strcmp(batch->tag(2), ""));
+
+	REQUIRE(batch->free_entry(1));
+	REQUIRE(!batch->data(1) && batch->as<page>(1).empty());
+	auto again = batch->free_entry(1, GPUMEM_STREAM_DONE);
+	REQUIRE(!again && again.status() == GPUMEM_E_INVALID);
+	REQUIRE(std::strstr(again.failure().what(), "freed before") &&
+		again.failure().entry() == 1);
+	REQUIRE(batch->free_entry(0) && batch->free_entry(2));
+	REQUIRE(everything_is_back());
+}
+
+static void a_batch_that_does_not_fit_names_its_entry()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	auto batch = gpumem::batch::create(*session, 0,
+		{
+			{300 * MIB, 0, nullptr},
+			{300 * MIB, 0, nullptr},
+			{900 * MIB, 0, "too much"},
+		});
+	REQUIRE(!batch && batch.status() == GPUMEM_E_NO_MEMORY);
+	REQUIRE(batch.failure().entry() == 2);
+	REQUIRE(std::strstr(batch.failure().what(), "entry 2 of the batch (too much"));
+
+	auto overflow = gpumem::batch::create(
+		*session, 0, {{1, 0, nullptr}, gpumem::entry_of<double>(SIZE_MAX / 2)});
+	REQUIRE(!overflow && overflow.status() == GPUMEM_E_INVALID);
+	REQUIRE(overflow.failure().entry() == 1);
+	std::vector<gpumem_batch_entry> many(
+		GPUMEM_BATCH_MOST + 1, gpumem_batch_entry{1, 0, nullptr});
+	auto refused = gpumem::batch::create(*session, 0, many.data(), many.size());
+	REQUIRE(!refused && refused.failure().entry() == GPUMEM_BATCH_NO_ENTRY);
+	REQUIRE(everything_is_back());
+}
+
+static void a_buffer_can_be_opened_by_its_token()
+{
+	auto one = gpumem::session::connect(), other = gpumem::session::connect();
+	REQUIRE(one && other);
+	auto made = gpumem::buffer::create(*one, 0, MIB);
+	REQUIRE(made);
+	gpumem_token token;
+	REQUIRE(!gpumem_share(made->get(), nullptr, &token));
+	auto opened = gpumem::buffer::open(*other, token);
+	REQUIRE(opened && opened->size() == MIB);
+	token.bytes[0] ^= 1;
+	auto wrong = gpumem::buffer::open(*other, token);
+	REQUIRE(!wrong && wrong.status() == GPUMEM_E_NOT_FOUND);
+}
+
+static void a_container_can_have_pinned_host_memory()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	gpumem::host_resource pinned(*session), same(*session);
+	std::pmr::vector<std::uint64_t> numbers(&pinned);
+	for (std::uint64_t i = 0; i < 300000; i++)
+		numbers.push_back(i * i);
+	for (std::uint64_t i = 0; i < 300000; i++)
+		REQUIRE(numbers[i] == i * i);
+	void *aligned = pinned.allocate(100, 4096);
+	REQUIRE(reinterpret_cast<std::uintptr_t>(aligned) % 4096 == 0);
+	pinned.deallocate(aligned, 100, 4096);
+	void *nothing = pinned.allocate(0);
+	pinned.deallocate(nothing, 0);
+	REQUIRE(pinned == pinned && !(pinned == *std::pmr::new_delete_resource()));
+#if defined(__cpp_rtti)
+	REQUIRE(pinned == same);
+#endif
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	REQUIRE(!gpumem_stats(session->get(), GPUMEM_DEVICE_HOST, &stats));
+	REQUIRE(stats.in_use >= 300000 * sizeof(std::uint64_t));
+}
+
+#if GPUMEM_HPP_EXCEPTIONS
+
+static void fail_after_much_work()
+{
+	gpumem::session session;
+	gpumem::buffer buffer(session, 0, 10 * MIB);
+	gpumem::host_resource pinned(session);
+	std::pmr::vector<char> bytes(MIB, 'x', &pinned);
+	gpumem::batch batch(session, 0, {{5 * MIB, 0, nullptr}, {6 * MIB, 0, nullptr}});
+	batch.free_entry(0).value();
+	std::vector<gpumem::buffer> buffers;
+	for (;;)
+		buffers.emplace_back(session, 0, 100 * MIB);
+}
+
+static void an_error_that_is_thrown_frees_everything()
+{
+	try {
+		fail_after_much_work();
+		why = "nothing was thrown";
+	} catch (const gpumem::error &e) {
+		REQUIRE(e.status() == GPUMEM_E_NO_MEMORY && std::strlen(e.what()) > 0);
+	}
+}
+
+static void constructors_and_value_throw_what_a_result_holds()
+{
+	gpumem_connect_options options = gpumem::connect_options();
+	options.socket = "/nonexistent/gpumemd/socket";
+	try {
+		gpumem::session session(options);
+		why = "it connected";
+	} catch (const std::exception &e) {
+		REQUIRE(std::strstr(e.what(), "/nonexistent/gpumemd/socket"));
+	}
+
+	gpumem::session session;
+	try {
+		gpumem::batch batch(session, 0, {{1, 0, nullptr}, {0, 0, nullptr}});
+		why = "a batch of nothing";
+	} catch (const gpumem::error &e) {
+		REQUIRE(e.status() == GPUMEM_E_INVALID && e.entry() == 1);
+	}
+	gpumem::batch batch(session, 0, {{1, 0, nullptr}});
+	try {
+		batch.free_entry(7).value();
+		why = "there is no such entry";
+	} catch (const gpumem::error &e) {
+		REQUIRE(e.status() == GPUMEM_E_INVALID);
+	}
+	gpumem::buffer buffer = gpumem::buffer::create(session, 0, MIB).value();
+	REQUIRE(buffer.size() == MIB);
+}
+
+static void a_container_without_memory_throws_bad_alloc()
+{
+	gpumem::session session;
+	gpumem::host_resource pinned(session);
+	try {
+		std::pmr::vector<char> huge(std::size_t(1) << 40, &pinned);
+		why = "1 TiB of pinned memory";
+	} catch (const std::bad_alloc &e) {
+		auto *ours = dynamic_cast<const gpumem::bad_alloc *>(&e);
+		REQUIRE(ours && ours->status() != GPUMEM_OK && std::strlen(e.what()) > 20);
+	}
+	std::pmr::vector<char> some(1000, &pinned);
+	REQUIRE(some.data());
+}
+
+#endif
+
+/* ---- */
+
+static int failures;
+
+static void run(const char *name, void (*test)())
+{
+	why = nullptr;
+	test();
+	if (!why && !everything_is_back())
+		why = "the daemon does not have everything back";
+	if (why) {
+		std::printf("fail %s: %s (%s)\n", name, why, gpumem_error_detail());
+		failures++;
+	} else {
+		std::printf("pass %s\n", name);
+	}
+	std::fflush(stdout);
+}
+#define RUN(test) run(#test, test)
+
+int main()
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	if (gpumem_connect(nullptr, &watcher) || gpumem_device_info(watcher, 0, &info)) {
+		std::printf("fail: %s\n", gpumem_error_detail());
+		return 1;
+	}
+	untouched = info.available;
+	on_host = !std::strcmp(info.backend, "host");
+
+	RUN(a_session_that_cannot_be_had_is_an_error_with_a_sentence);
+	RUN(a_buffer_is_a_view_of_elements);
+	RUN(what_is_moved_changes_its_owner);
+	RUN(a_session_lives_as_long_as_its_buffers_and_batches);
+	RUN(a_batch_has_typed_entries_that_are_freed_one_by_one);
+	RUN(a_batch_that_does_not_fit_names_its_entry);
+	RUN(a_buffer_can_be_opened_by_its_token);
+	RUN(a_container_can_have_pinned_host_memory);
+#if GPUMEM_HPP_EXCEPTIONS
+	RUN(an_error_that_is_thrown_frees_everything);
+	RUN(constructors_and_value_throw_what_a_result_holds);
+	RUN(a_container_without_memory_throws_bad_alloc);
+#endif
+	gpumem_disconnect(watcher);
+	return failures != 0;
+}
