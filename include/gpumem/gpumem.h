@@ -478,7 +478,7 @@ GPUMEM_API void gpumem_batch_destroy(gpumem_batch *batch);
 /*
  * Frees one entry. Never waits: work launched on the stream before the call may still use the
  * memory. The stream may be GPUMEM_STREAM_ANY or GPUMEM_STREAM_DONE. If it is being captured, the
- * memory stays in place until gpumem_batch_destroy().
+ * memory stays in place until gpumem_batch_destroy(), so that the graph can be launched until then.
  */
 GPUMEM_API gpumem_status gpumem_batch_free_entry(
 	gpumem_batch *batch, size_t index, gpumem_stream stream);

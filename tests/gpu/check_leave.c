@@ -48,24 +48,31 @@ static void *open_gate_at_last(void *unused)
 	return NULL;
 }
 
-enum how { ON_ITS_STREAM, ON_ANY, SMALL, PINNED, HOWS };
+enum how { ON_ITS_STREAM, ON_ANY, SMALL, BATCH, PINNED, HOWS };
 
 static void leave_at_work(int channel, void *argument)
 {
 	const enum how how = *(const int *)argument;
 	uint64_t bytes = how == SMALL ? 512 : BYTES;
 	pthread_t thread;
-	void *ptr;
+	void *ptr = NULL;
+	gpumem_batch *batch = NULL;
+	const gpumem_batch_entry two[2] = {{bytes, 0, NULL}, {bytes, 0, NULL}};
 	join("leaving");
 	use_gpu();
 	gm_cu_stream stream = stream_new();
 	if (how == PINNED)
 		OK(gpumem_host_alloc(session, bytes, NULL, &ptr));
+	else if (how == BATCH)
+		OK(gpumem_batch_create(session, 0, two, 2, NULL, &batch));
 	else
 		OK(gpumem_alloc(session, 0, bytes, stream, NULL, &ptr));
 	keep_busy(stream);
-	fill(ptr, bytes, 1, stream);
-	OK(gpumem_free(session, ptr, how == ON_ANY ? GPUMEM_STREAM_ANY : stream));
+	fill(batch ? gpumem_batch_ptr(batch, 0) : ptr, bytes, 1, stream);
+	if (batch)
+		OK(gpumem_batch_free_entry(batch, 0, stream));
+	else
+		OK(gpumem_free(session, ptr, how == ON_ANY ? GPUMEM_STREAM_ANY : stream));
 	GM_REQUIRE(pthread_create(&thread, NULL, open_gate_at_last, NULL) == 0);
 	gpumem_disconnect(session);
 	left = true;
