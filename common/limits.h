@@ -21,7 +21,7 @@
 		"a packet that unpacks to more is answered with an error, and its sender is " \
 		"dropped") \
 	X(REQUESTS_IN_FLIGHT, 64, \
-		"further requests of a client are not read until one is answered") \
+		"each further request counts as 1,024 bytes of answers that are not read") \
 	X(SEND_QUEUE_BYTES, 1048576, "a peer that does not read its answers is dropped") \
 	X(UNREAD_BYTES_PER_UID, 16777216, \
 		"a peer whose answers would not be read at once is dropped") \

@@ -4,7 +4,7 @@
  * in the lane of its user (lane.h). A packet is sent at once; the peer waits for writability only
  * after EAGAIN. Everything that the other end can make the daemon keep is bounded:
  *
- *   requests in flight           at the bound, the peer is not read
+ *   requests in flight           past the bound, each counts as bytes that it does not read
  *   fds that it has not read     at the bound, handles wait
  *   bytes that it does not read  past the bound, the peer is dropped
  *
@@ -38,7 +38,8 @@
 /* How long to wait for a hello that has arrived and was not read yet. */
 #define GM_PEER_HELLO_GRACE_MS 20
 /* A request past the bound of those in flight counts as this many bytes not read: more than it
- * costs. */
+ * costs. The peer is read on, because what makes room may come behind the requests: a Cancel, a
+ * Return or an Ack. */
 #define GM_PEER_WAITING_BYTES 1024
 
 struct queued {
@@ -208,16 +209,6 @@ void gm_peer_close(struct gm_peer *peer)
 
 /* ---- sending */
 
-/*
- * Whether the next packet of the peer may be read. While answers wait for it to acknowledge fds,
- * that acknowledgement must get through. So the requests before it are read, too, and count as
- * answers that the peer does not read.
- */
-static bool peer_may_read(const struct gm_peer *peer)
-{
-	return peer->pending < GM_LIMIT_REQUESTS_IN_FLIGHT || peer->starved;
-}
-
 /* Counts a request that was read. Returns false if the daemon must not keep it. */
 static bool peer_count_request(struct gm_peer *peer)
 {
@@ -235,9 +226,7 @@ static void peer_update_events(struct gm_peer *peer)
 	if (peer->doomed)
 		return;
 
-	uint32_t events = EPOLLRDHUP;
-	if (peer_may_read(peer))
-		events |= EPOLLIN;
+	uint32_t events = EPOLLIN | EPOLLRDHUP;
 	if (peer->want_write)
 		events |= EPOLLOUT;
 	if (gm_lane_change(&peer->socket, events) < 0)
@@ -514,7 +503,8 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 
 	if (!peer_count_request(peer)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_LIMIT,
-			"too many requests wait until this client acknowledges its handles");
+			"too many requests of this client are unanswered: read the answers, and "
+			"acknowledge the handles");
 		return;
 	}
 	if (r == GM_WIRE_E_UNKNOWN)
@@ -569,10 +559,9 @@ static void peer_on_ready(struct gm_lane_fd *socket, uint32_t events)
 		peer_pump(peer);
 	if (peer->doomed)
 		return;
-	if ((events & EPOLLIN) && peer_may_read(peer))
+	if (events & EPOLLIN)
 		peer_receive_one(peer);
 	else if (events & (EPOLLHUP | EPOLLRDHUP))
-		/* The peer may not be read now, or there is nothing left to read. */
 		gm_peer_drop(peer);
 }
 
