@@ -19,6 +19,7 @@
 #include "client/memory/buffer.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
+#include "client/memory/request_list.h"
 #include "client/memory/supply.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/resume.h"
@@ -71,6 +72,7 @@ static void connect_session_free(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 	gm_conn_unref(greeting);
 
+	gm_requests_deinit(session);
 	gm_batch_drop_all(session);
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
@@ -149,6 +151,8 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	gm_session_pages_init(&session->pages);
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int r = session->wake < 0 ? -errno : gm_fork_mark(&session->mark);
+	if (r == 0)
+		r = gm_requests_init(session);
 	if (r < 0) {
 		connect_session_free(session);
 		return gm_error(

@@ -20,6 +20,7 @@
 #include "client/memory/alloc.h"
 #include "client/memory/buffer.h"
 #include "client/memory/listing.h"
+#include "client/memory/request_step.h"
 #include "client/memory/use.h"
 #include "client/session/absence.h"
 #include "client/session/returns.h"
@@ -48,7 +49,7 @@ struct gm_thread {
 	int bell;                   /* for events; -1 while away */
 	struct gm_page_heard heard; /* events that the program was told */
 	uint64_t losses;            /* of the session, as far as the program was told */
-	uint64_t tick_at, publish_at, return_at, look_at;
+	uint64_t tick_at, publish_at, return_at, look_at, request_at;
 
 	pthread_mutex_t calling; /* held while fn runs */
 	gpumem_event_fn fn;
@@ -235,7 +236,7 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
 	return gm_min(gm_min(thread->tick_at, thread->publish_at),
-		gm_min(gm_absence_retry_at(thread->session),
+		gm_min(gm_min(gm_absence_retry_at(thread->session), thread->request_at),
 			gm_min(thread->return_at, thread->look_at)));
 }
 
@@ -262,6 +263,7 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	else if (woken || now >= thread->return_at)
 		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
 	gm_absence_retry(session);
+	thread->request_at = gm_requests_step(session);
 }
 
 /* What there is to do: the thread was woken, the bell rang, or answers arrived. */
@@ -338,6 +340,7 @@ int gm_thread_start(struct gpumem_session *session, int bell)
 	thread->session = session;
 	thread->bell = bell;
 	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
+	thread->request_at = NEVER;
 	pthread_mutex_init(&thread->calling, NULL);
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */

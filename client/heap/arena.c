@@ -261,7 +261,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 
 	key = gm_arena_key(arena, stream);
 	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED)) {
-		r = gm_arena_small_alloc(arena, size, alignment, key, ret_ptr, &status);
+		r = gm_arena_small_alloc(arena, size, alignment, key, flags, ret_ptr, &status);
 		if (r == 0)
 			return 0;
 		/* Without a chunk for a slab, there is none for a larger block. */
@@ -277,6 +277,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		.alignment = alignment,
 		.stream = stream,
 		.key = key,
+		.here = flags & GM_ARENA_HERE,
 	};
 	if (__builtin_expect(tag != NULL, 0)) {
 		note = calloc(1, sizeof(*note));

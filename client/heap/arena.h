@@ -79,6 +79,8 @@ enum gm_arena_flag {
 	/* The block can be listed, so it does not come from a thread's cache. Blocks larger than
 	 * GM_SMALL_MAX can always be listed. */
 	GM_ARENA_LISTED = 1 << 0,
+	/* The call does not wait for chunks that another thread has asked the source for. */
+	GM_ARENA_HERE = 1 << 1,
 };
 
 /*

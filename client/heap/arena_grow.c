@@ -405,7 +405,8 @@ int gm_arena_grow(
 			stage = STAGE_ALL;
 			continue;
 		}
-		if (stage == STAGE_STEP && grow_ask_join(arena, want->bytes, false, &joined))
+		if (stage == STAGE_STEP && !want->here &&
+			grow_ask_join(arena, want->bytes, false, &joined))
 			continue;
 		if (!pumped && arena->streams && gm_pending_bytes(&arena->pending)) {
 			pumped = true;
@@ -439,7 +440,8 @@ int gm_arena_grow(
 }
 
 /* Like gm_arena_grow_small(), for an arena of regions. */
-static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
+static int grow_small_region(
+	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status)
 {
 	struct gm_arena_chunk *list = NULL, *bad = NULL, *chunk;
 	struct gm_arena_ask ask;
@@ -448,7 +450,7 @@ static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_sta
 	int r;
 
 	pthread_mutex_lock(&arena->lock);
-	if (arena->odd_source || grow_ask_join(arena, 0, true, &joined)) {
+	if (arena->odd_source || (!here && grow_ask_join(arena, 0, true, &joined))) {
 		r = arena->odd_source ? GM_ARENA_E_SPACE : 0;
 		pthread_mutex_unlock(&arena->lock);
 		return r;
@@ -481,7 +483,8 @@ static int grow_small_region(struct gm_arena *arena, bool *ret_asked, gpumem_sta
 	return r;
 }
 
-int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status)
+int gm_arena_grow_small(
+	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status)
 {
 	struct gm_arena_growth g = {.arena = arena};
 	struct gm_arena_ask ask;
@@ -494,9 +497,9 @@ int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *
 	if (arena->config.source.begin)
 		arena->config.source.begin(arena->config.source.ctx);
 	if (arena->config.regions)
-		return grow_small_region(arena, ret_asked, ret_status);
+		return grow_small_region(arena, here, ret_asked, ret_status);
 	pthread_mutex_lock(&arena->lock);
-	if (grow_ask_join(arena, 0, true, &joined)) {
+	if (!here && grow_ask_join(arena, 0, true, &joined)) {
 		pthread_mutex_unlock(&arena->lock);
 		return 0;
 	}

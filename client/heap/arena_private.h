@@ -88,6 +88,7 @@ struct gm_arena_want {
 	uint64_t refused;     /* the source gave not even that much; UINT64_MAX: it was not asked */
 	uint64_t passed;      /* the arena's, as far as this thread has taken note of it */
 	uint64_t given;       /* likewise */
+	bool here;            /* do not wait for what other threads have asked for */
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
 };
@@ -186,7 +187,7 @@ static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t
 /* Allocates a small block; size and alignment are at most GM_SMALL_MAX. Fails like
  * gm_arena_alloc(); the caller may then try the heap. Call without the lock. */
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gm_stream_key key, void **ret_ptr, gpumem_status *ret_status);
+	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status);
 int gm_arena_small_dealloc(
 	struct gm_arena *arena, struct gm_small_span *span, uint64_t addr, gpumem_stream stream);
 /* The drain() of the arena's caches. */
@@ -199,8 +200,9 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block);
 /* 0: there is a new slab, or for another reason it is worth looking for an object again. Fails like
- * gm_arena_grow(). Call without the lock. */
-int gm_arena_grow_small(struct gm_arena *arena, bool *ret_asked, gpumem_status *ret_status);
+ * gm_arena_grow(). here is as in struct gm_arena_want. Call without the lock. */
+int gm_arena_grow_small(
+	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status);
 
 /* ---- arena_shrink.c */
 

@@ -239,7 +239,7 @@ static inline struct gm_tcache_entry *arena_small_bin_pop(struct gm_tcache_set *
 
 /* Allocates past the cache, and grows the arena if need be. */
 static int arena_small_alloc_slow(struct gm_arena *arena, uint64_t size, gm_stream_key key,
-	unsigned class, void **ret_ptr, gpumem_status *ret_status)
+	unsigned class, unsigned flags, void **ret_ptr, gpumem_status *ret_status)
 {
 	bool asked = false;
 
@@ -250,14 +250,14 @@ static int arena_small_alloc_slow(struct gm_arena *arena, uint64_t size, gm_stre
 			return 0;
 		if (!pumped && gm_arena_pump(arena))
 			continue;
-		r = gm_arena_grow_small(arena, &asked, ret_status);
+		r = gm_arena_grow_small(arena, flags & GM_ARENA_HERE, &asked, ret_status);
 		if (r)
 			return r;
 	}
 }
 
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
-	gm_stream_key key, void **ret_ptr, gpumem_status *ret_status)
+	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status)
 {
 	unsigned class =
 		alignment <= 256 ? gm_small_class(size) : gm_small_class_aligned(size, alignment);
@@ -268,7 +268,7 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 	uint64_t object;
 
 	if (!cache || !gm_tcache_enter(cache))
-		return arena_small_alloc_slow(arena, size, key, class, ret_ptr, ret_status);
+		return arena_small_alloc_slow(arena, size, key, class, flags, ret_ptr, ret_status);
 
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY) {
 		set = gm_tcache_find(cache, key);
@@ -286,7 +286,8 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 		object = arena_small_refill(arena, cache, key, class);
 		if (!object) {
 			gm_tcache_leave(cache);
-			return arena_small_alloc_slow(arena, size, key, class, ret_ptr, ret_status);
+			return arena_small_alloc_slow(
+				arena, size, key, class, flags, ret_ptr, ret_status);
 		}
 		word = arena_small_word_of(arena, object);
 	}

@@ -126,9 +126,11 @@ static inline int alloc_dealloc(struct gpumem_session *session, uint32_t device,
 
 /* ---- the calls */
 
-static gpumem_status alloc_failed(
-	const struct gm_session_device *d, int outcome, gpumem_status source, uint64_t size)
+gpumem_status gm_alloc_failed(const struct gpumem_session *session, uint32_t device, int outcome,
+	gpumem_status source, uint64_t size)
 {
+	const struct gm_session_device *d = &session->device[device];
+
 	if (outcome == GM_ARENA_E_SOURCE)
 		return source;
 	const char *text = gm_arena_text(outcome), *s = size == 1 ? "" : "s";
@@ -148,21 +150,8 @@ static inline uint64_t alloc_graph_of(const struct gm_session_device *d, gpumem_
 	return map && map->captured_into ? map->captured_into(d->backend, stream) : 0;
 }
 
-/* An allocation that waits. */
-struct alloc_wanted {
-	struct gm_arena *arena;
-	struct gm_supply *supply;
-	size_t size;
-	gpumem_stream stream;
-	uint64_t alignment;
-	unsigned flags;
-	const char *tag;
-	void *ptr; /* out */
-};
-
-/* Allocates out of what the heap has and the offer brings. */
-static int alloc_from_offer(
-	struct alloc_wanted *w, struct gm_supply_offer *offer, gpumem_status *ret_status)
+int gm_alloc_from_offer(
+	struct gm_alloc_wanted *w, struct gm_supply_offer *offer, gpumem_status *ret_status)
 {
 	gm_supply_offer(offer);
 	int r = gm_arena_alloc(
@@ -171,13 +160,19 @@ static int alloc_from_offer(
 	return r;
 }
 
+uint64_t gm_alloc_bytes(const struct gm_alloc_wanted *wanted)
+{
+	return wanted->size > SIZE_MAX - wanted->alignment ? wanted->size
+							   : wanted->size + wanted->alignment;
+}
+
 /* Allocates out of what other threads have freed. */
 static bool alloc_from_freed(void *ctx)
 {
-	struct alloc_wanted *w = ctx;
+	struct gm_alloc_wanted *w = ctx;
 	struct gm_supply_offer nothing = {.supply = w->supply};
 	gpumem_status status;
-	return alloc_from_offer(w, &nothing, &status) == 0;
+	return gm_alloc_from_offer(w, &nothing, &status) == 0;
 }
 
 /*
@@ -187,7 +182,7 @@ static bool alloc_from_freed(void *ctx)
  * come back.
  */
 static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t device,
-	struct alloc_wanted *wanted, gpumem_alloc_options *given, int *outcome,
+	struct gm_alloc_wanted *wanted, gpumem_alloc_options *given, int *outcome,
 	gpumem_status *refusal)
 {
 	if (*outcome != GM_ARENA_E_SOURCE || *refusal != GPUMEM_E_DISCONNECTED)
@@ -232,14 +227,14 @@ static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t devi
  * failed.
  */
 static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device,
-	struct alloc_wanted *wanted, const gpumem_alloc_options *given, int outcome,
+	struct gm_alloc_wanted *wanted, const gpumem_alloc_options *given, int outcome,
 	gpumem_status refusal)
 {
 	struct gm_session_device *d = &session->device[device];
 	struct gm_elsewhere elsewhere = {
 		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
 	size_t size = wanted->size;
-	uint64_t bytes = size > SIZE_MAX - given->alignment ? size : size + given->alignment;
+	uint64_t bytes = gm_alloc_bytes(wanted);
 	uint64_t wait_ms =
 		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
 	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
@@ -247,7 +242,7 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 	/* Other failures do not go away with time. */
 	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
 		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
-		return alloc_failed(d, outcome, refusal, size);
+		return gm_alloc_failed(session, device, outcome, refusal, size);
 
 	uint64_t end = gm_clock_ns() + gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 	for (;;) {
@@ -261,11 +256,11 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 		if (status)
 			return status;
 
-		int r = alloc_from_offer(wanted, &offer, &status);
+		int r = gm_alloc_from_offer(wanted, &offer, &status);
 		if (r == 0)
 			return GPUMEM_OK;
 		if (r != GM_ARENA_E_SOURCE || status != GPUMEM_E_NO_MEMORY)
-			return alloc_failed(d, r, status, size);
+			return gm_alloc_failed(session, device, r, status, size);
 
 		uint64_t now = gm_clock_ns();
 		if (now >= end)
@@ -279,7 +274,7 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 
 /* Allocates what the heap could not give at once: outcome and refusal say why. */
 static gpumem_status alloc_slowly(struct gpumem_session *session, uint32_t device,
-	struct alloc_wanted *wanted, const gpumem_alloc_options *options, int outcome,
+	struct gm_alloc_wanted *wanted, const gpumem_alloc_options *options, int outcome,
 	gpumem_status refusal)
 {
 	gpumem_alloc_options given = *options;
@@ -296,6 +291,40 @@ static gpumem_status alloc_no_memory_for_graph(void)
 	return gm_error(GPUMEM_E_HOST_MEMORY, "no host memory to record what a graph uses");
 }
 
+static inline gpumem_status alloc_hand_over(
+	struct gpumem_session *session, uint32_t device, gpumem_stream stream, void *ptr)
+{
+	uint64_t graph = alloc_graph_of(&session->device[device], stream);
+	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0)
+		return alloc_no_memory_for_graph();
+	gm_session_stir(session);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_alloc_hand_over(
+	struct gpumem_session *session, uint32_t device, gpumem_stream stream, void *ptr)
+{
+	return alloc_hand_over(session, device, stream, ptr);
+}
+
+/* Checks what the program gave; *given must have its defaults. */
+static inline gpumem_status alloc_check(
+	size_t size, const gpumem_alloc_options *options, gpumem_alloc_options *given)
+{
+	if (unlikely(!size))
+		return gm_error(GPUMEM_E_INVALID, "size must not be 0");
+	if (!options)
+		return GPUMEM_OK;
+	gpumem_status status = gm_sized_in(given, sizeof(*given), options);
+	return status ? status : gm_buffer_tag_check(given->tag);
+}
+
+/* Whether the block is listed in the page; only then does it keep its tag. */
+static inline bool alloc_listed(const struct gpumem_session *session, size_t size)
+{
+	return size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
+}
+
 static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t device, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr)
 {
@@ -304,15 +333,9 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 
 	if (unlikely(!ret_ptr))
 		return gm_error(GPUMEM_E_INVALID, "ret_ptr must not be NULL");
-	if (unlikely(!size))
-		return gm_error(GPUMEM_E_INVALID, "size must not be 0");
-	if (options) {
-		status = gm_sized_in(&given, sizeof(given), options);
-		if (!status)
-			status = gm_buffer_tag_check(given.tag);
-		if (status)
-			return status;
-	}
+	status = alloc_check(size, options, &given);
+	if (unlikely(status))
+		return status;
 
 	struct gm_arena *arena = alloc_arena(session, device);
 	if (unlikely(!arena)) {
@@ -321,7 +344,7 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 			return status;
 	}
 
-	bool listed = size >= atomic_load_explicit(&session->track_from, memory_order_relaxed);
+	bool listed = alloc_listed(session, size);
 	const char *tag = unlikely(given.tag && *given.tag) && listed ? given.tag : NULL;
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
@@ -331,7 +354,7 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	if (unlikely(given.wait_ms))
 		gm_supply_patient(false);
 	if (unlikely(r)) {
-		struct alloc_wanted wanted = {
+		struct gm_alloc_wanted wanted = {
 			.arena = arena,
 			.supply = session->device[device].supply,
 			.size = size,
@@ -346,15 +369,22 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 		ptr = wanted.ptr;
 	}
 
-	uint64_t graph = alloc_graph_of(&session->device[device], stream);
-	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0) {
+	status = alloc_hand_over(session, device, stream, ptr);
+	if (unlikely(status)) {
 		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_DONE);
-		return alloc_no_memory_for_graph();
+		return status;
 	}
-
-	gm_session_stir(session);
 	*ret_ptr = ptr;
 	return GPUMEM_OK;
+}
+
+static gpumem_status alloc_no_device(const struct gpumem_session *session, uint32_t device)
+{
+	if (device == GPUMEM_DEVICE_HOST)
+		return gm_error(GPUMEM_E_INVALID,
+			"pinned host memory is not ordered by streams, because the CPU uses it "
+			"too: use gpumem_host_alloc()");
+	return gm_session_no_device(session, device);
 }
 
 gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size,
@@ -362,13 +392,8 @@ gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size
 {
 	if (unlikely(!gm_session_ok(session)))
 		return gm_session_refused(session);
-	if (unlikely(device >= session->counted)) {
-		if (device == GPUMEM_DEVICE_HOST)
-			return gm_error(GPUMEM_E_INVALID,
-				"pinned host memory is not ordered by streams, because the CPU "
-				"uses it too: use gpumem_host_alloc()");
-		return gm_session_no_device(session, device);
-	}
+	if (unlikely(device >= session->counted))
+		return alloc_no_device(session, device);
 	return alloc_take(session, device, size, stream, options, ret_ptr);
 }
 
@@ -388,6 +413,43 @@ gpumem_status gpumem_host_alloc(
 		return gm_pinned_alloc(session, size, options, ret_ptr);
 	/* Not ordered by a stream: the CPU may write at once, so no GPU may still use the block. */
 	return alloc_take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
+}
+
+gpumem_status gm_alloc_prepare(struct gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options,
+	struct gm_alloc_wanted *ret_wanted, uint32_t *ret_wait_ms)
+{
+	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
+
+	if (device >= session->counted)
+		return alloc_no_device(session, device);
+	gpumem_status status = alloc_check(size, options, &given);
+	if (status)
+		return status;
+	struct gm_arena *arena = alloc_arena(session, device);
+	if (!arena)
+		status = alloc_arena_make(session, device, &arena);
+	if (status)
+		return status;
+
+	bool listed = alloc_listed(session, size);
+	*ret_wanted = (struct gm_alloc_wanted){
+		.arena = arena,
+		.supply = session->device[device].supply,
+		.size = size,
+		.stream = stream,
+		.alignment = given.alignment,
+		.flags = listed ? GM_ARENA_LISTED : 0,
+		.tag = given.tag && *given.tag && listed ? given.tag : NULL,
+	};
+	*ret_wait_ms = given.wait_ms;
+	return GPUMEM_OK;
+}
+
+void gm_alloc_undo(struct gpumem_session *session, uint32_t device, void *ptr)
+{
+	(void)alloc_dealloc(session, device, alloc_arena(session, device), ptr, GPUMEM_STREAM_DONE);
+	gm_session_stir_freed(session);
 }
 
 static gpumem_status alloc_free_failed(int outcome, const void *ptr)

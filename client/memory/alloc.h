@@ -13,6 +13,40 @@
  * This header is for pointers: gpumem_alloc() and gpumem_free() on the heap of each device.
  */
 
+struct gm_arena;
+struct gm_supply_offer;
+
+/* An allocation that the heap could not make at once. */
+struct gm_alloc_wanted {
+	struct gm_arena *arena;
+	struct gm_supply *supply;
+	size_t size;
+	gpumem_stream stream;
+	uint64_t alignment;
+	unsigned flags;
+	const char *tag;
+	void *ptr; /* out */
+};
+
+/* For requests that are taken later (request_calls.c). gm_alloc_prepare() checks the arguments of a
+ * gpumem_alloc(), and makes the heap. It leaves the tag where the options have it. */
+gpumem_status gm_alloc_prepare(struct gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options,
+	struct gm_alloc_wanted *ret_wanted, uint32_t *ret_wait_ms);
+/* Allocates out of what the heap has and the offer brings. Returns an outcome of the arena. */
+int gm_alloc_from_offer(
+	struct gm_alloc_wanted *wanted, struct gm_supply_offer *offer, gpumem_status *ret_status);
+/* Why the heap failed: its outcome, and the status of its source. */
+gpumem_status gm_alloc_failed(const struct gpumem_session *session, uint32_t device, int outcome,
+	gpumem_status source, uint64_t size);
+/* How many bytes to ask the daemon for, so that the block fits wherever they lie. */
+uint64_t gm_alloc_bytes(const struct gm_alloc_wanted *wanted);
+/* Hands a block to the program. Fails if there is no memory to record that a graph uses it. */
+gpumem_status gm_alloc_hand_over(
+	struct gpumem_session *session, uint32_t device, gpumem_stream stream, void *ptr);
+/* Frees a block that the program never got. */
+void gm_alloc_undo(struct gpumem_session *session, uint32_t device, void *ptr);
+
 /* Ends the heaps and unmaps their memory. No thread may be allocating. */
 void gm_alloc_drop_all(struct gpumem_session *session);
 /* Gives unused memory of one device back, until that many bytes are returned (UINT64_MAX: all of

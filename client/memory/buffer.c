@@ -212,8 +212,9 @@ out:
 	return status;
 }
 
-gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
-	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
+/* Checks what is asked for, and prepares the device for mapping. */
+static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options)
 {
 	if (!size || size > GM_LEASE_BYTES_MAX)
 		return gm_error(GPUMEM_E_INVALID,
@@ -229,10 +230,38 @@ gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, si
 			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
 	if (options->flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
 		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
-	status = gm_mapping_open(session, device);
+	return gm_mapping_open(session, device);
+}
+
+gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
+	const gpumem_buffer_options *options, gpumem_buffer_options *ret_given,
+	uint32_t *ret_device)
+{
+	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
+
+	if (!gm_session_find_device(session, name, ret_device))
+		return gm_session_no_device(session, name);
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (status)
 		return status;
+	*ret_given = given;
+	return buffer_prepare(session, *ret_device, size, &given);
+}
 
+gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
+	gpumem_buffer **ret_buffer)
+{
+	/* What the program asked for counts, not what the daemon repeated. */
+	lease->user_bytes = size;
+	snprintf(lease->tag, sizeof(lease->tag), "%s", tag ? tag : "");
+	return gm_buffer_new(session, lease, chunks, kind, ret_buffer);
+}
+
+/* Asks for the memory of a buffer that may be had. */
+static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
+{
 	gm_buffer_settle(session);
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
@@ -246,33 +275,34 @@ gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, si
 		.tag = options->tag,
 		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
 	};
-	status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
+	gpumem_status status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
 	if (status)
 		return status;
+	return gm_buffer_of_lease(session, lease, chunks, size, options->tag, kind, ret_buffer);
+}
 
-	/* What the program asked for counts, not what the daemon repeated. */
-	lease->user_bytes = size;
-	snprintf(lease->tag, sizeof(lease->tag), "%s", options->tag ? options->tag : "");
-	return gm_buffer_new(session, lease, chunks, kind, ret_buffer);
+gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
+{
+	gpumem_status status = buffer_prepare(session, device, size, options);
+	return status ? status : buffer_take(session, device, size, options, kind, ret_buffer);
 }
 
 gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_t size,
 	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer)
 {
 	uint32_t device;
-	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer_options given;
 	GM_UNCANCELLED;
 
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
 	if (!ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
-	if (!gm_session_find_device(session, name, &device))
-		return gm_session_no_device(session, name);
-	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	gpumem_status status = gm_buffer_check(session, name, size, options, &given, &device);
 	if (status)
 		return status;
-	return gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
+	return buffer_take(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
 }
 
 void gpumem_buffer_destroy(gpumem_buffer *buffer)

@@ -40,6 +40,14 @@ gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, si
 /* Destroys the buffer as soon as the device has finished with it, and never waits. idle: nothing uses
  * it any more. */
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
+/* Checks the arguments of gpumem_buffer_create(), and prepares the device for mapping. */
+gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
+	const gpumem_buffer_options *options, gpumem_buffer_options *ret_given,
+	uint32_t *ret_device);
+/* As gm_buffer_new(), for a buffer of that size and tag that this process asked for. */
+gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
+	gpumem_buffer **ret_buffer);
 /*
  * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
  * were destroyed before the call, also those that another thread was working on. It also

@@ -16,6 +16,7 @@
 
 #include "client/memory/buffer.h"
 #include "client/session/absence.h"
+#include "client/session/session_ask.h"
 #include "client/session/session_lease.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
@@ -188,19 +189,56 @@ static void supply_give_back(struct gm_supply *supply, struct gm_session_chunk *
 	}
 }
 
+static void supply_make_offer(struct gm_supply *supply, struct gm_session_chunk *chunks,
+	struct gm_supply_offer *ret_offer)
+{
+	struct gm_session_chunk *chunk;
+
+	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
+	LL_FOREACH (chunks, chunk)
+		ret_offer->bytes += chunk->bytes;
+}
+
 gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer)
 {
-	struct gm_session_chunk *chunks, *chunk;
+	struct gm_session_chunk *chunks;
 	struct gm_lease_wait again = *wait;
 	again.refused = &supply_refused;
 	gpumem_status status = supply_obtain(supply, bytes, &again, &chunks);
 	if (status)
 		return status;
-	*ret_offer = (struct gm_supply_offer){.supply = supply, .chunks = chunks};
-	LL_FOREACH (chunks, chunk)
-		ret_offer->bytes += chunk->bytes;
+	supply_make_offer(supply, chunks, ret_offer);
 	return GPUMEM_OK;
+}
+
+void gm_supply_wanted(struct gm_supply *supply, struct gm_ask_wanted *wanted)
+{
+	wanted->grown = supply->ipc ? NULL : supply_current(supply);
+	wanted->device = supply->device;
+	wanted->transport = supply->ipc ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD;
+	wanted->tag = "heap";
+}
+
+void gm_supply_got(struct gm_supply *supply, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, struct gm_supply_offer *ret_offer)
+{
+	if (supply->ipc) {
+		chunks->whole = lease;
+	} else if (lease) {
+		pthread_mutex_lock(&supply->lock);
+		supply->lease = lease;
+		pthread_mutex_unlock(&supply->lock);
+	}
+	supply_make_offer(supply, chunks, ret_offer);
+}
+
+void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *lease)
+{
+	pthread_mutex_lock(&supply->lock);
+	if (supply->lease == lease)
+		supply->lease = NULL;
+	pthread_mutex_unlock(&supply->lock);
 }
 
 void gm_supply_patient(bool patient)

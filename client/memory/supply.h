@@ -21,7 +21,9 @@ int gm_supply_new(
 void gm_supply_free(struct gm_supply *supply);
 struct gm_source gm_supply_source(struct gm_supply *supply);
 
+struct gm_ask_wanted;
 struct gm_lease_wait;
+struct gm_session_lease;
 struct gm_session_chunk;
 
 /* Chunks that a caller waited for, on their way to the heap. */
@@ -33,6 +35,14 @@ struct gm_supply_offer {
 /* Asks the daemon for chunks and waits for them, as gm_session_lease_take() does. */
 gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer);
+/* The same without waiting, in two steps. The first fills in what to ask the session for: wanted->grown
+ * and what follows it. The second takes over what the request brought: lease is NULL if it grew one. */
+void gm_supply_wanted(struct gm_supply *supply, struct gm_ask_wanted *wanted);
+void gm_supply_got(struct gm_supply *supply, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, struct gm_supply_offer *ret_offer);
+/* The daemon does not know the lease, which was to be grown, any more: the next request makes a new
+ * one. */
+void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *lease);
 /* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing else. An
  * offer without chunks lets the heap use only what is there. */
 void gm_supply_offer(struct gm_supply_offer *offer);

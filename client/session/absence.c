@@ -59,6 +59,8 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 		bell = gm_steal_fd(&session->bell);
 		(void)gm_conn_reason(conn, session->away);
 		gm_backoff_lost(&session->backoff, now, now - session->since_ns);
+		if (session->waiting)
+			gm_backoff_hurry(&session->backoff);
 		pthread_cond_broadcast(&session->changed);
 	}
 	pthread_mutex_unlock(&session->lock);

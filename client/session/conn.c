@@ -39,7 +39,7 @@
 /* An Ack is worth a packet of its own when this many handles are not acknowledged. */
 #define ACK_AT 32
 
-/* At its own limit the daemon would stop reading, and miss the acknowledgement that it waits
+/* At its own limit an older daemon would stop reading, and miss the acknowledgement that it waits
  * for. */
 #define IN_FLIGHT_MAX (GM_LIMIT_REQUESTS_IN_FLIGHT - 1)
 
@@ -487,19 +487,41 @@ static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t
 	return 0;
 }
 
-static int conn_call_whole(
-	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
+static void conn_call_init(struct gm_call *call)
 {
-	struct gm_call *late = NULL;
-	bool wake = false;
-
 	call->result = 0;
 	call->status = GPUMEM_OK;
 	call->detail[0] = '\0';
 	call->state = GM_CALL_SENDING;
 	call->poked = false;
 	gm_cond_init(&call->answered);
+}
 
+/* Locked. Listed before it is sent, because another thread may read the answer at once. */
+static void conn_call_list(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call)
+{
+	if (!call->id)
+		call->id = atomic_fetch_add(conn->ids, 1) + 1;
+	request->id = call->id;
+	DL_APPEND(conn->calls, call);
+	conn->in_flight++;
+}
+
+/* Locked. The call was not sent. */
+static void conn_call_unlist(struct gm_conn *conn, struct gm_call *call)
+{
+	DL_DELETE(conn->calls, call);
+	conn->in_flight--;
+	pthread_cond_signal(&conn->slot);
+}
+
+static int conn_call_whole(
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
+{
+	struct gm_call *late = NULL;
+	bool wake = false;
+
+	conn_call_init(call);
 	pthread_mutex_lock(&conn->lock);
 	/* Without the descriptor, the leader is not woken, and looks at again_ns. */
 	if (call->again && conn->poke < 0)
@@ -507,12 +529,7 @@ static int conn_call_whole(
 	int r = conn_wait_slot(conn, deadline_ns);
 	if (r < 0)
 		goto unsent;
-	if (!call->id)
-		call->id = atomic_fetch_add(conn->ids, 1) + 1;
-	request->id = call->id;
-	/* Listed before it is sent, because another thread may read the answer at once. */
-	DL_APPEND(conn->calls, call);
-	conn->in_flight++;
+	conn_call_list(conn, request, call);
 	r = conn_send_wait(conn, request, deadline_ns);
 	/* The daemon may have sent a reason before it closed the connection: read it first. */
 	if (r == -EPIPE && !conn->dead)
@@ -522,11 +539,8 @@ static int conn_call_whole(
 			conn_die(conn, "the daemon closed the connection", &late);
 			r = -EPIPE;
 		}
-		if (call->state != GM_CALL_DONE) {
-			DL_DELETE(conn->calls, call);
-			conn->in_flight--;
-			pthread_cond_signal(&conn->slot);
-		}
+		if (call->state != GM_CALL_DONE)
+			conn_call_unlist(conn, call);
 		goto unsent;
 	}
 
@@ -567,4 +581,47 @@ int gm_conn_call(
 {
 	GM_UNCANCELLED; /* the leader reads the answers of all threads */
 	return conn_call_whole(conn, request, call, deadline_ns);
+}
+
+int gm_conn_begin(
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, bool urgent)
+{
+	struct gm_call *late = NULL;
+	bool wake = false;
+	int r = -EPIPE;
+	GM_UNCANCELLED;
+
+	conn_call_init(call);
+	pthread_mutex_lock(&conn->lock);
+	if (!conn->dead)
+		r = urgent || conn->in_flight < IN_FLIGHT_MAX ? 0 : -EAGAIN;
+	if (r == 0) {
+		conn_call_list(conn, request, call);
+		r = conn_send_locked(conn, request);
+		/* The daemon may have sent a reason before it closed the connection: whoever reads
+		 * finds it, and ends the call. */
+		if (r == -EPIPE)
+			r = 0;
+		if (r == -ENOBUFS)
+			r = -ENOMEM;
+		if (r < 0)
+			conn_call_unlist(conn, call);
+	}
+
+	if (r == 0) {
+		call->state = GM_CALL_ABANDONED;
+		conn->abandoned++;
+		wake = !conn->reading;
+	} else if (r != -EPIPE && r != -EAGAIN && !conn_unsent_error(r)) {
+		conn_die(conn, "the daemon closed the connection", &late);
+		r = -EPIPE;
+	}
+	pthread_mutex_unlock(&conn->lock);
+
+	if (r < 0)
+		pthread_cond_destroy(&call->answered);
+	conn_finish_late(late);
+	if (wake)
+		conn->wake(conn->wake_ctx);
+	return r;
 }

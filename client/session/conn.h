@@ -28,10 +28,9 @@ struct gm_call_ops {
 	 */
 	int (*take)(struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in);
 	/*
-	 * Gets a call whose caller gave up (gm_conn_call() returned -ETIMEDOUT or -ECANCELED) when it
-	 * has ended,
-	 * with all that take() collected, and must free it. Runs on the thread that reads, with
-	 * nothing locked.
+	 * Gets a call for which no caller waits when it has ended, with all that take() collected,
+	 * and owns it from then on: gm_conn_begin() sent it, or its caller gave up (gm_conn_call()
+	 * returned -ETIMEDOUT or -ECANCELED). Runs on the thread that reads, with nothing locked.
 	 */
 	void (*late)(struct gm_call *call);
 	/*
@@ -116,6 +115,17 @@ void gm_conn_unref(struct gm_conn *conn);
  */
 int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call,
 	uint64_t deadline_ns);
+
+/*
+ * Sends the request and does not wait for the answer: on success, the connection owns the call at
+ * once and ends it in ops->late(), which may have run already. The request's id is filled in as by
+ * gm_conn_call(). urgent: the request is sent however many are unanswered. On error, the call stays
+ * the caller's. Returns:
+ *   -EAGAIN      Too many requests are unanswered, or the socket is full. It can be sent later.
+ *   -EPIPE, -E2BIG, -ENOMEM   as gm_conn_call()
+ */
+int gm_conn_begin(
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, bool urgent);
 
 /* Wakes every call that has an again(). */
 void gm_conn_poke(struct gm_conn *conn);

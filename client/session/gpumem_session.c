@@ -51,13 +51,16 @@ static void session_poke(struct gpumem_session *session)
 	struct gm_conn *conn = NULL;
 
 	pthread_mutex_lock(&session->lock);
-	if (session->state == GM_SESSION_UP) {
+	session->freed++;
+	bool begun = session->begun;
+	if (session->state == GM_SESSION_UP)
 		conn = gm_conn_ref(session->conn);
-	} else {
-		session->freed++;
+	else
 		pthread_cond_broadcast(&session->changed);
-	}
 	pthread_mutex_unlock(&session->lock);
+
+	if (begun)
+		gm_session_wake(session);
 	if (!conn)
 		return;
 

@@ -32,6 +32,7 @@ struct gm_held;
 struct gm_leaver;
 struct gm_map_ops;
 struct gm_pinned_block;
+struct gm_requests;
 struct gm_session_lease;
 struct gm_supply;
 struct gm_thread;
@@ -120,7 +121,9 @@ struct gpumem_session {
 	 * function may be waiting for that thread, or may be the one that waits. */
 	bool busy;
 	unsigned waiting; /* requests that wait for the daemon */
-	uint64_t freed;   /* grows when memory was freed that such a request may use */
+	uint64_t freed;   /* grows when memory was freed that a waiting request may use */
+	bool begun;       /* there are requests that no thread waits for in a call */
+	struct gm_requests *requests; /* those, and what became of them: client/memory/request_list.h */
 	uint64_t id;
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t generation;

@@ -29,6 +29,34 @@ static gpumem_status session_cancel(
 	return gm_error(GPUMEM_E_CANCELLED, "the request was cancelled");
 }
 
+/* The connection ended, or the request could not be sent. */
+static gpumem_status session_call_unsent(
+	struct gpumem_session *session, struct gm_conn *conn, int error)
+{
+	char reason[GM_ERROR_BYTES];
+
+	if (error != -EPIPE)
+		return gm_error(gm_status_from_errno(error), "cannot send to gpumemd at %s: %s",
+			session->path, strerror(-error));
+	(void)gm_conn_reason(conn, reason);
+	return gm_error(GPUMEM_E_DISCONNECTED, "the connection to gpumemd at %s ended: %.200s",
+		session->path, reason);
+}
+
+static gpumem_status session_call_answered(
+	struct gpumem_session *session, const struct gm_call *call)
+{
+	if (call->status)
+		return gm_error(call->status, "%s", call->detail);
+	if (call->result == -ENOMEM)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for gpumemd's answer");
+	if (call->result < 0)
+		return gm_error(GPUMEM_E_PROTOCOL,
+			"gpumemd at %s sent an answer that does not match the request",
+			session->path);
+	return GPUMEM_OK;
+}
+
 /* Sends the request on a connection and waits for the answer. Returns 0 or a negative errno, as
  * gm_conn_call() does. */
 static int session_call_conn(struct gpumem_session *session, struct gm_conn *conn,
@@ -69,25 +97,8 @@ static gpumem_status session_call_on(struct gpumem_session *session, struct gm_c
 		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s did not answer within %s",
 			session->path, gm_format_duration(patience_ns, patience));
 	}
-	if (r == -EPIPE) {
-		char reason[GM_ERROR_BYTES];
-		(void)gm_conn_reason(conn, reason);
-		return gm_error(GPUMEM_E_DISCONNECTED,
-			"the connection to gpumemd at %s ended: %.200s", session->path, reason);
-	}
-	if (r < 0)
-		return gm_error(gm_status_from_errno(r), "cannot send to gpumemd at %s: %s",
-			session->path, strerror(-r));
-
-	if ((*call)->status)
-		return gm_error((*call)->status, "%s", (*call)->detail);
-	if ((*call)->result == -ENOMEM)
-		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for gpumemd's answer");
-	if ((*call)->result < 0)
-		return gm_error(GPUMEM_E_PROTOCOL,
-			"gpumemd at %s sent an answer that does not match the request",
-			session->path);
-	return GPUMEM_OK;
+	return r < 0 ? session_call_unsent(session, conn, r)
+		     : session_call_answered(session, *call);
 }
 
 /* Whether the request can be sent: for the first time, or once more after its connection ended. */
@@ -150,6 +161,49 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	}
 }
 
+gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet *request,
+	struct gm_call *call, bool again, struct gm_conn **ret_conn)
+{
+	struct gm_absence_patience none = {.end_ns = 0};
+	struct gm_conn *conn;
+	uint64_t epoch;
+	GM_UNCANCELLED;
+
+	gpumem_status status = gm_absence_get_conn(session, &none, &conn, &epoch);
+	if (status)
+		return status;
+
+	status = session_call_prepare(session, call, again, epoch);
+	int r = status ? 0 : gm_conn_begin(conn, request, call, false);
+	if (r == -EAGAIN) {
+		status = gm_error(GPUMEM_E_BUSY, "too many requests are unanswered");
+	} else if (r < 0) {
+		status = session_call_unsent(session, conn, r);
+		if (r == -EPIPE)
+			gm_absence_begin(session, conn, gm_error_text());
+	}
+
+	if (status)
+		gm_conn_unref(conn);
+	else
+		*ret_conn = conn;
+	return status;
+}
+
+gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn *conn,
+	const struct gm_call *call, bool *ret_lost)
+{
+	GM_UNCANCELLED;
+
+	/* A daemon that is about to stop refuses requests like this. */
+	*ret_lost = call->result == -EPIPE || call->status == GPUMEM_E_DISCONNECTED;
+	gpumem_status status = call->result == -EPIPE ? session_call_unsent(session, conn, -EPIPE)
+						      : session_call_answered(session, call);
+	if (*ret_lost)
+		gm_absence_begin(session, conn, gm_error_text());
+	return status;
+}
+
 static int session_done_take(
 	struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
@@ -175,6 +229,25 @@ gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *vi
 	gpumem_status status = gm_session_call(session, via, request, &call);
 	free(call);
 	return status;
+}
+
+void gm_session_call_off(struct gpumem_session *session, uint64_t request, struct gm_call *call)
+{
+	Gm__Wire__Cancel body = GM__WIRE__CANCEL__INIT;
+	body.request = request;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(CANCEL, cancel, &body);
+	call->ops = &done_ops;
+
+	pthread_mutex_lock(&session->lock);
+	bool up = session->state == GM_SESSION_UP;
+	struct gm_conn *conn = up ? gm_conn_ref(session->conn) : NULL;
+	pthread_mutex_unlock(&session->lock);
+
+	/* With its connection, the request ends by itself. The socket has room: fewer packets can be
+	 * in it than there may be unanswered requests, twice. */
+	if (!conn || gm_conn_begin(conn, &packet, call, true) < 0)
+		free(call);
+	gm_conn_unref(conn);
 }
 
 static void session_kept_late(struct gm_call *call)

@@ -25,6 +25,24 @@
  */
 gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, struct gm_call **call);
+/*
+ * Sends a request and does not wait, neither for the answer nor for an absent daemon. On success the
+ * connection owns the call at once and ends it in ops->late(); *ret_conn is a reference to that
+ * connection. again: the call's last connection ended before it was answered. Otherwise the call
+ * stays the caller's, and can be sent later after these:
+ *   GPUMEM_E_BUSY          Too many requests are unanswered. again has been dealt with.
+ *   GPUMEM_E_DISCONNECTED  The daemon is away.
+ */
+gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet *request,
+	struct gm_call *call, bool again, struct gm_conn **ret_conn);
+/* How such a call ended. *ret_lost: the connection, which is given, ended first; the session is away
+ * then, and the request can be repeated. */
+gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn *conn,
+	const struct gm_call *call, bool *ret_lost);
+/* Tells the daemon that a request is not wanted any more, and does not wait. Takes ownership of call,
+ * which must be zeroed memory from malloc(). */
+void gm_session_call_off(struct gpumem_session *session, uint64_t request, struct gm_call *call);
+
 /* The same for a request that is answered with Done. of_epoch and impatient are as in struct
  * gm_call. */
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,

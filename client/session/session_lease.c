@@ -19,26 +19,11 @@
 #include <utlist.h>
 
 #include "client/session/session_call.h"
+#include "client/session/session_lease_private.h"
 #include "client/session/unclaimed.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-
-enum lease_kind { LEASE, GROW, OPEN, HANDLES };
-
-struct lease_call {
-	struct gm_call call;
-	struct gpumem_session *session;
-	enum lease_kind kind;
-	struct gm_session_lease *lease;  /* LEASE, OPEN: owned until the call succeeds */
-	struct gm_session_lease *grown;  /* GROW: lives as long as the session */
-	uint64_t lease_id;               /* GROW, HANDLES */
-	enum gm_transport transport;     /* as answered */
-	bool cut;                        /* the kernel dropped handles that were sent */
-	struct gm_session_chunk *chunks; /* collected so far */
-	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
-	uint64_t wait_end_ns;            /* when that time is over */
-};
 
 /* ---- the list of leases */
 
@@ -121,7 +106,7 @@ static bool lease_chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
 }
 
 static int lease_take_chunks(
-	struct lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_packet_in *in)
+	struct gm_lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_packet_in *in)
 {
 	/* next_index moves at once and not when the caller wakes, so that resuming in between does
 	 * not take these chunks for unknown ones. */
@@ -153,7 +138,7 @@ static int lease_take_chunks(
 
 static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
-	struct lease_call *call = (struct lease_call *)base;
+	struct gm_lease_call *call = (struct gm_lease_call *)base;
 
 	if (packet->body_case != GM__WIRE__PACKET__BODY_LEASE_REPLY)
 		return -EPROTO;
@@ -197,7 +182,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	return lease_take_chunks(call, reply, in);
 }
 
-static void lease_call_free(struct lease_call *call)
+static void lease_call_free(struct gm_lease_call *call)
 {
 	if (!call)
 		return;
@@ -205,10 +190,9 @@ static void lease_call_free(struct lease_call *call)
 	free(call);
 }
 
-/* Gives back what a call was granted, and frees the call. */
-static void lease_call_undo(struct lease_call *call, bool now)
+void gm_lease_call_undo(struct gm_lease_call *call, bool now)
 {
-	if (call->kind == GROW)
+	if (call->kind == GM_LEASE_GROW)
 		lease_return(call->session, lease_chunks_held(gm_steal_ptr(&call->chunks)), now);
 	if (call->lease)
 		lease_end(call->session, call->lease, now);
@@ -218,14 +202,19 @@ static void lease_call_undo(struct lease_call *call, bool now)
 /* Nobody waits for the call any more. The library's thread gives back what it brought. */
 static void lease_late(struct gm_call *base)
 {
-	struct lease_call *call = (struct lease_call *)base;
+	struct gm_lease_call *call = (struct gm_lease_call *)base;
 	struct gpumem_session *session = call->session;
-	lease_call_undo(call, false);
+
+	if (call->ended) {
+		call->ended(call);
+		return;
+	}
+	gm_lease_call_undo(call, false);
 	gm_session_wake(session);
 }
 
 /* Notes what the lost answer brought, in case the repeated request brings something else. */
-static int lease_forget(struct lease_call *call)
+static int lease_forget(struct gm_lease_call *call)
 {
 	if (call->lease && call->lease->held.lease) {
 		struct gm_held *whole = calloc(1, sizeof(*whole));
@@ -242,7 +231,7 @@ static int lease_forget(struct lease_call *call)
 		call->lease_id = 0;
 	}
 
-	if (call->kind == GROW)
+	if (call->kind == GM_LEASE_GROW)
 		gm_unclaimed_add(call->session, lease_chunks_held(gm_steal_ptr(&call->chunks)));
 	gm_session_chunks_free(gm_steal_ptr(&call->chunks));
 	call->cut = false;
@@ -251,7 +240,7 @@ static int lease_forget(struct lease_call *call)
 
 static int lease_repeat(struct gm_call *base)
 {
-	struct lease_call *call = (struct lease_call *)base;
+	struct gm_lease_call *call = (struct gm_lease_call *)base;
 	int r = lease_forget(call);
 	if (r < 0)
 		return r;
@@ -270,15 +259,16 @@ static const struct gm_call_ops lease_ops = {
 
 /* ---- requests */
 
-static struct lease_call *lease_call_new(struct gpumem_session *session, enum lease_kind kind)
+struct gm_lease_call *gm_lease_call_new(
+	struct gpumem_session *session, enum gm_lease_kind kind, size_t bytes)
 {
-	struct lease_call *call = calloc(1, sizeof(*call));
+	struct gm_lease_call *call = calloc(1, bytes);
 	if (!call)
 		return NULL;
 	call->call.ops = &lease_ops;
 	call->session = session;
 	call->kind = kind;
-	if (kind == LEASE || kind == OPEN) {
+	if (kind == GM_LEASE_LEASE || kind == GM_LEASE_OPEN) {
 		call->lease = lease_new(session);
 		if (!call->lease) {
 			free(call);
@@ -294,21 +284,21 @@ static gpumem_status lease_no_memory(void)
 }
 
 /* Undoes a failed call, which may be NULL. Keeps the sentence for gpumem_error_detail(). */
-static void lease_call_fail(struct lease_call *call)
+static void lease_call_fail(struct gm_lease_call *call)
 {
 	char text[GM_ERROR_BYTES];
 
 	if (!call)
 		return;
 	snprintf(text, sizeof(text), "%s", gm_error_text());
-	lease_call_undo(call, true);
+	gm_lease_call_undo(call, true);
 	gm_error(GPUMEM_OK, "%s", text);
 }
 
 static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t epoch, uint64_t from, struct lease_call **ret_call)
+	uint64_t lease, uint64_t epoch, uint64_t from, struct gm_lease_call **ret_call)
 {
-	struct lease_call *call = lease_call_new(session, HANDLES);
+	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_HANDLES, sizeof(*call));
 	if (!call)
 		return lease_no_memory();
 	call->lease_id = lease;
@@ -322,7 +312,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 	struct gm_call *base = &call->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &base);
 	if (status) {
-		lease_call_free((struct lease_call *)base);
+		lease_call_free((struct gm_lease_call *)base);
 		return status;
 	}
 
@@ -330,7 +320,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 	return GPUMEM_OK;
 }
 
-static const struct gm_session_chunk *lease_first_missing(const struct lease_call *call)
+static const struct gm_session_chunk *lease_first_missing(const struct gm_lease_call *call)
 {
 	const struct gm_session_chunk *chunk, *first = NULL;
 
@@ -359,12 +349,12 @@ static gpumem_status lease_no_handles(bool cut)
 }
 
 /* Requests lost handles again, as long as that brings some. */
-static gpumem_status lease_complete(struct gpumem_session *session, struct lease_call *call)
+static gpumem_status lease_complete(struct gpumem_session *session, struct gm_lease_call *call)
 {
 	const struct gm_session_chunk *missing;
 
 	while ((missing = lease_first_missing(call))) {
-		struct lease_call *again;
+		struct gm_lease_call *again;
 		gpumem_status status = lease_get_handles(
 			session, NULL, call->lease_id, call->call.epoch, missing->index, &again);
 		if (status)
@@ -402,7 +392,7 @@ static int lease_by_id(const struct gm_session_chunk *a, const struct gm_session
 
 /* Refuses an answer that lists a chunk twice: the same memory would be used for two purposes. Such
  * an answer cannot be trusted, so none of its chunks is given back; a new lease is, as a whole. */
-static gpumem_status lease_check_ids(struct lease_call *call)
+static gpumem_status lease_check_ids(struct gm_lease_call *call)
 {
 	const struct gm_session_chunk *chunk;
 
@@ -417,7 +407,7 @@ static gpumem_status lease_check_ids(struct lease_call *call)
 }
 
 /* The daemon may have granted this before, in an answer that was lost. */
-static void lease_claim(struct gpumem_session *session, const struct lease_call *call)
+static void lease_claim(struct gpumem_session *session, const struct gm_lease_call *call)
 {
 	const struct gm_session_chunk *chunk;
 
@@ -430,15 +420,10 @@ static void lease_claim(struct gpumem_session *session, const struct lease_call 
 			gm_unclaimed_claim(session, call->lease_id, chunk->held.chunk);
 }
 
-/* Sends a Lease, Grow or Open and completes it. Takes ownership of the call. */
-static gpumem_status lease_ask_whole(struct gpumem_session *session, struct lease_call *call,
-	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
+gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lease_call *call,
+	gpumem_status status, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
-	struct gm_call *base = &call->call;
-	gpumem_status status = gm_session_call(session, NULL, packet, &base);
-
-	call = (struct lease_call *)base;
 	if (call)
 		lease_claim(session, call);
 	if (!status)
@@ -460,7 +445,18 @@ static gpumem_status lease_ask_whole(struct gpumem_session *session, struct leas
 	return GPUMEM_OK;
 }
 
-static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call *call,
+/* Sends a Lease, Grow or Open and completes it. Takes ownership of the call. */
+static gpumem_status lease_ask_whole(struct gpumem_session *session, struct gm_lease_call *call,
+	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
+{
+	struct gm_call *base = &call->call;
+	gpumem_status status = gm_session_call(session, NULL, packet, &base);
+	return gm_lease_call_finish(
+		session, (struct gm_lease_call *)base, status, ret_lease, ret_chunks);
+}
+
+static gpumem_status lease_ask(struct gpumem_session *session, struct gm_lease_call *call,
 	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
@@ -474,9 +470,7 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct lease_call
 	return status;
 }
 
-/* While a request waits in the daemon's queue, its answer is not overdue. Sets the wait_ms of the
- * message. */
-static void lease_set_patience(struct gpumem_session *session, struct lease_call *call,
+void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
 	const struct gm_lease_wait *wait, uint64_t *wait_ms)
 {
 	uint64_t asked_ms = wait->ms == GM_LEASE_NO_WAIT ? 0 : wait->ms;
@@ -507,7 +501,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	const struct gm_lease_what *what, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
 {
-	struct lease_call *call = lease_call_new(session, LEASE);
+	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_LEASE, sizeof(*call));
 	if (!call)
 		return lease_no_memory();
 	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
@@ -517,7 +511,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.tag = (char *)(what->tag ? what->tag : "");
 	body.for_others = what->for_others;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
-	lease_set_patience(session, call, wait, &body.wait_ms);
+	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
 	return lease_note_refused(
@@ -528,7 +522,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
-	struct lease_call *call = lease_call_new(session, OPEN);
+	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));
 	if (!call)
 		return lease_no_memory();
 	Gm__Wire__Open body = GM__WIRE__OPEN__INIT;
@@ -541,7 +535,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
 	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
 {
-	struct lease_call *call = lease_call_new(session, GROW);
+	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_GROW, sizeof(*call));
 	if (!call)
 		return lease_no_memory();
 	call->lease_id = lease->held.lease;
@@ -551,7 +545,7 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
-	lease_set_patience(session, call, wait, &body.wait_ms);
+	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_note_refused(
@@ -611,7 +605,7 @@ static gpumem_status lease_list_unknown(struct gpumem_session *session, struct g
 	}
 
 	/* Indexes are given in order, so chunks from next_index on are unknown. */
-	struct lease_call *call;
+	struct gm_lease_call *call;
 	gpumem_status status =
 		lease_get_handles(session, via, mine->id, 0, mine->next_index, &call);
 	if (!status) {

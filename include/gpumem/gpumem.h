@@ -93,7 +93,8 @@ GPUMEM_API gpumem_status gpumem_connect(
 /*
  * Ends the session and gives all its memory back. Its pointers and buffers become invalid. Nothing
  * may still be using memory that was not freed. If the device may still be using memory that was
- * freed, the call waits for it, unless the program is capturing a stream. session may be NULL.
+ * freed, the call waits for it, unless the program is capturing a stream. Requests that have not
+ * ended are cancelled and freed. session may be NULL.
  *
  * No other thread may be using the session. In a forked child, and in the function given to
  * gpumem_on_event(), the call does nothing.
@@ -240,7 +241,8 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  *   GPUMEM_E_NO_MEMORY     The device can never, or no longer, grant that much; or too many
  *                          requests wait for the device already.
  *   GPUMEM_E_LIMIT         A limit can never, or no longer, allow that much; or too many requests
- *                          wait already: 32 of this session, or too many for the device.
+ *                          wait already: 32 of this session, or too many for the device. Requests
+ *                          that were begun (below) use at most 24 of the 32.
  *   GPUMEM_E_DISCONNECTED  The daemon was away and did not come back in time. A restart of the
  *                          daemon by itself does not end the wait.
  */
@@ -304,6 +306,71 @@ GPUMEM_API gpumem_status gpumem_host_alloc(
  * from gpumem_host_alloc(), or be NULL. */
 GPUMEM_API gpumem_status gpumem_host_free(gpumem_session *session, void *ptr);
 
+/* ---- requests: memory that is asked for now and taken later */
+
+/*
+ * A request for a pointer or a buffer that the program does not wait for. It is pending, and then
+ * ready or failed. Hundreds can be pending at once. The library asks the daemon for some of them at
+ * a time and keeps the others in their order. It has one thread for all of them.
+ *
+ * gpumem_alloc_take() and gpumem_buffer_take() hand over what a request brought, and end it.
+ * gpumem_request_cancel() ends it in any state. A request that has ended must not be used again.
+ * gpumem_disconnect() cancels and frees all requests of the session; their functions are not called.
+ *
+ * wait_ms counts from the begin. While the daemon is away, requests stay pending, for at most
+ * away_ms; when it is back, the library repeats them, and nothing is granted twice.
+ */
+typedef struct gpumem_request gpumem_request;
+
+typedef enum gpumem_request_state {
+	GPUMEM_REQUEST_PENDING = 0,
+	GPUMEM_REQUEST_READY = 1,
+	GPUMEM_REQUEST_FAILED = 2,
+} gpumem_request_state;
+
+/*
+ * Begins an allocation, as gpumem_alloc() would make it. If this process has the memory cached, the
+ * request is ready at once, and no message is sent. The stream is used in this call and in
+ * gpumem_alloc_take() only: memory that the daemon grants can be used on any stream. These calls fail
+ * where the arguments are wrong, and never wait for the daemon; the first one for a device takes as
+ * long as its driver takes to start.
+ */
+GPUMEM_API gpumem_status gpumem_alloc_begin(gpumem_session *session, uint32_t device, size_t size,
+	gpumem_stream stream, const gpumem_alloc_options *options, gpumem_request **ret_request);
+
+/* Whether the request is still pending. Never waits, and sends no message. */
+GPUMEM_API gpumem_request_state gpumem_request_ready(const gpumem_request *request);
+/* Waits until the request is ready or failed: GPUMEM_OK in both cases. If it is still pending after
+ * timeout_ms, returns GPUMEM_E_TIMEOUT, and the request goes on. */
+GPUMEM_API gpumem_status gpumem_request_wait(gpumem_request *request, uint32_t timeout_ms);
+
+/*
+ * Takes the pointer or the buffer, and ends the request. If the request failed, returns why, and ends
+ * it as well. If it is still pending, returns GPUMEM_E_BUSY; if it was begun with the other function,
+ * or a result pointer is NULL, GPUMEM_E_INVALID. Then nothing changes.
+ */
+GPUMEM_API gpumem_status gpumem_alloc_take(gpumem_request *request, void **ret_ptr);
+/* Drops a request in any state, and gives back what it brought or still brings. Never waits. request
+ * may be NULL. No other thread may be using the request. */
+GPUMEM_API void gpumem_request_cancel(gpumem_request *request);
+
+/*
+ * Completions on a thread of the program's choice. When the request is ready or failed, the next
+ * gpumem_dispatch() calls fn(user, request) once, on its own thread. fn may call everything, and will
+ * usually take the request. If fn is NULL, no function is called any more. The library never calls fn
+ * by itself.
+ */
+typedef void (*gpumem_request_fn)(void *user, gpumem_request *request);
+GPUMEM_API gpumem_status gpumem_request_on_done(
+	gpumem_request *request, gpumem_request_fn fn, void *user);
+/* Calls the functions of all requests that have become ready or failed. ret_ran, which may be NULL,
+ * gets their number. While a function runs, no other thread may end its request. */
+GPUMEM_API gpumem_status gpumem_dispatch(gpumem_session *session, uint32_t *ret_ran);
+/* A descriptor for an event loop (poll, epoll, libuv, asyncio): it is readable while
+ * gpumem_dispatch() has something to do. The library owns it until the session ends: do not read,
+ * write or close it. */
+GPUMEM_API gpumem_status gpumem_session_fd(gpumem_session *session, int *ret_fd);
+
 /* ---- graphs */
 
 /*
@@ -352,6 +419,10 @@ typedef struct gpumem_buffer_options {
  * NULL. */
 GPUMEM_API gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer);
+/* The same as a request: see above. gpumem_buffer_take() ends it, as gpumem_alloc_take() does. */
+GPUMEM_API gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t device,
+	size_t size, const gpumem_buffer_options *options, gpumem_request **ret_request);
+GPUMEM_API gpumem_status gpumem_buffer_take(gpumem_request *request, gpumem_buffer **ret_buffer);
 /* Nothing may be using the memory any more. If another process created the buffer, this only closes
  * the view of it here. buffer may be NULL. */
 GPUMEM_API void gpumem_buffer_destroy(gpumem_buffer *buffer);

@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a worker in C++ gets memory" "data goes to the device and back" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -49,6 +49,7 @@ else
 		grep -q '^1 TiB: ' "$dir/cxx" && echo "a worker in C++ gets memory"
 fi
 "$build/examples/copy" >"$dir/copy" 2>&1 && grep -q '^"hello" at 0x' "$dir/copy" && echo "data goes to the device and back"
+"$build/examples/async" >"$dir/async" 2>&1 && grep -q '^64 buffers of 4194304 bytes on .*, 0 failed$' "$dir/async" && echo "an event loop gets its buffers"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
 for page in "$source"/man/*.3.scd; do
@@ -70,4 +71,4 @@ done
 "$build/examples/share" >"$dir/share" 2>&1 || echo "share: status $?" >>"$dir/share"
 grep -q '33554432 bytes "greeting" at 0x.*: hello from the parent$' "$dir/share" && echo "a buffer is seen in another process"
 grep -q 'the same place now says: hello again$' "$dir/share" && echo "and so is what is written later"
-cat "$dir/worker" "$dir/batch" "$dir"/cxx* "$dir/copy" "$dir/cc" "$dir/share" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/log"

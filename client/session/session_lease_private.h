@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_SESSION_SESSION_LEASE_PRIVATE_H
+#define GM_CLIENT_SESSION_SESSION_LEASE_PRIVATE_H
+
+#include "client/session/session_lease.h"
+
+/* A request for memory and what its answer brings: for session_lease.c and session_ask.c only. */
+
+enum gm_lease_kind { GM_LEASE_LEASE, GM_LEASE_GROW, GM_LEASE_OPEN, GM_LEASE_HANDLES };
+
+struct gm_lease_call {
+	struct gm_call call;
+	struct gpumem_session *session;
+	enum gm_lease_kind kind;
+	struct gm_session_lease *lease;  /* LEASE, OPEN: owned until the call succeeds */
+	struct gm_session_lease *grown;  /* GROW: lives as long as the session */
+	uint64_t lease_id;               /* GROW, HANDLES */
+	enum gm_transport transport;     /* as answered */
+	bool cut;                        /* the kernel dropped handles that were sent */
+	struct gm_session_chunk *chunks; /* collected so far */
+	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
+	uint64_t wait_end_ns;            /* when that time is over */
+	/* Gets the call when it has ended and no caller waits for it. NULL: what it brought goes
+	 * back. */
+	void (*ended)(struct gm_lease_call *call);
+};
+
+/* Makes a struct of that many bytes, whose first member is the call. NULL: no memory. */
+struct gm_lease_call *gm_lease_call_new(
+	struct gpumem_session *session, enum gm_lease_kind kind, size_t bytes);
+/* Sets the wait_ms of the message. While a request waits in the daemon's queue, its answer is not
+ * overdue. */
+void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
+	const struct gm_lease_wait *wait, uint64_t *wait_ms);
+/* Completes a Lease, Grow or Open that ended with this status. Takes ownership of the call, which may
+ * be NULL after a failure. ret_lease may be NULL. */
+gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lease_call *call,
+	gpumem_status status, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks);
+/* Gives back what a call was granted, now or by the library's thread, and frees the call. */
+void gm_lease_call_undo(struct gm_lease_call *call, bool now);
+
+#endif
