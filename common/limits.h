@@ -44,7 +44,8 @@
 		"that it opened or that have no chunks as it leaves to others") \
 	X(SHARES, 65536, \
 		"a further share is refused; a uid may have as many as it leaves to others") \
-	X(NAMES, 16384, "a further name is refused; a uid may have as many as it leaves to others") \
+	X(NAMES, 16384, \
+		"a further name is refused; a uid may have as many as it leaves to others") \
 	X(ESTATES, 16384, "as with the next one; a uid may have as many as it leaves to others") \
 	X(ESTATES_PER_UID, 1024, \
 		"a further client is refused if none of the uid's clients runs in its unit, " \

@@ -157,8 +157,8 @@ struct gm_device {
 	struct gm_probe probe;
 	struct gm_linger linger;
 	struct gm_debts debts;
-	struct gm_drain drain; /* kept by drain.c */
-	uint32_t drain_place;  /* of its record */
+	struct gm_drain drain;   /* kept by drain.c */
+	uint32_t drain_place;    /* of its record */
 	struct gm_lease *ending; /* leases whose chunks go in ticks: all, or some (lease.c) */
 	uint64_t freed;          /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;     /* the sum of all guarantees (quota.c) */

@@ -115,7 +115,7 @@ struct gm_record_session {
 	char unit[GM_OWNER_NAME_BYTES + 1];
 	char container[GM_OWNER_NAME_BYTES + 1];
 	char name[GM_OWNER_NAME_BYTES + 1];
-	struct gm_token_hash domain; /* since format 2: of its trust domain's key; 0: not known */
+	struct gm_token_hash domain;  /* since format 2: of its trust domain's key; 0: not known */
 	uint32_t payer_uid, reserved; /* since format 2 */
 };
 

@@ -17,7 +17,7 @@ struct gm_session;
 
 struct gm_session_info {
 	pid_t pid;
-	uint64_t began; /* when the process began, in ticks since the boot; 0: not known */
+	uint64_t began;  /* when the process began, in ticks since the boot; 0: not known */
 	uid_t uid;       /* whose process it is: who may open a share, who sees it */
 	uid_t payer_uid; /* who pays: bounds, turns and limits of users. 0: the same */
 	gid_t gid;
