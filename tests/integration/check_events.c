@@ -8,6 +8,7 @@
  */
 
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +217,53 @@ START_TEST(a_trim_asks_the_clients_that_hold_memory_for_what_they_cache)
 }
 END_TEST
 
+/* A request that lacks 16 MiB, and is refused because they do not come. */
+static void lack_memory(void)
+{
+	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
+	ask.bytes = 46 << 20; /* of 64, 32 of which are leased, and 2 by the witness */
+	ask.no_wait = true;
+	GM_REQUIRE_EQ(
+		gm_raw_call(&witness.raw, GM_RAW_PACKET(LEASE, lease, &ask)), GPUMEM_E_NO_MEMORY);
+}
+
+static uint64_t hear_reclaim(void)
+{
+	do
+		GM_REQUIRE(gm_raw_receive_event(&peer));
+	while (peer.event.kind != GM_PAGE_EVENT_RECLAIM);
+	return peer.event.bytes;
+}
+
+START_TEST(of_reclaims_that_were_not_heard_the_largest_counts)
+{
+	struct gm_page_use use = {.cached = 32 << 20};
+	struct gm_raw_lease lease;
+	struct gm_raw admin;
+	Gm__Wire__Trim trim = GM__WIRE__TRIM__INIT;
+	GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, 32 << 20, &lease), GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		pwrite(peer.client_page, &use, sizeof(use), offsetof(struct gm_page_client, use)),
+		(long long)sizeof(use));
+
+	/* All, which the client has not heard when less is wanted. */
+	gm_raw_observe(&admin, &witness.daemon);
+	trim.all_devices = true;
+	GM_REQUIRE_EQ(gm_raw_call(&admin, GM_RAW_PACKET(TRIM, trim, &trim)), GPUMEM_OK);
+	uint64_t first = peer.hearing.page->devices[0].reclaim_event;
+	lack_memory();
+	GM_REQUIRE(peer.hearing.page->devices[0].reclaim_event > first);
+	GM_REQUIRE_EQ(hear_reclaim(), 0);
+
+	/* What was heard counts no more. A client that is late again and again is asked less often. */
+	uint64_t last = peer.sequence;
+	GM_UNTIL((lack_memory(), peer.hearing.page->devices[0].reclaim_event > last));
+	GM_REQUIRE_EQ(hear_reclaim(), 16 << 20);
+	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
+	gm_raw_close(&admin);
+}
+END_TEST
+
 START_TEST(an_observer_gets_no_memory)
 {
 	struct gm_raw observer;
@@ -249,6 +297,7 @@ int main(void)
 	tcase_add_test(tc, a_client_that_ends_its_sending_side_is_gone);
 	tcase_add_test(tc, a_client_that_ends_its_receiving_side_is_gone_at_its_next_answer);
 	tcase_add_test(tc, a_trim_asks_the_clients_that_hold_memory_for_what_they_cache);
+	tcase_add_test(tc, of_reclaims_that_were_not_heard_the_largest_counts);
 	tcase_add_test(tc, an_observer_gets_no_memory);
 	tcase_add_test(tc, after_a_goodbye_a_connection_gets_no_memory);
 	suite_add_tcase(suite, tc);
