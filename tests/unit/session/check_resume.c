@@ -64,7 +64,7 @@ START_TEST(a_session_is_taken_up_again_with_all_it_holds)
 	double pressure;
 	ck_assert_int_eq(gpumem_pressure(session, 0, &pressure, NULL), GPUMEM_OK);
 	ck_assert_double_eq(pressure, 0.75);
-	/* And so does the event channel. */
+	/* And so do events. */
 	fake_send_pressure(fake, 1, 500000, 1);
 	wait_event(GPUMEM_EVENT_PRESSURE, 1);
 	gpumem_token token;
