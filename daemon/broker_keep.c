@@ -362,8 +362,8 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 			(unsigned long long)result->ipc);
 	if (result->adopted[GM_RECORD_SESSION] || closed)
 		gm_log(GM_LOG_NOTICE,
-			"took over from an earlier daemon: %llu clients (%llu of them have ended), "
-			"%llu leases, %llu chunks; closed %llu descriptors that nobody needs",
+			"took over from an earlier daemon: clients: %llu (ended meanwhile: %llu), "
+			"leases: %llu, chunks: %llu; descriptors that nobody needs any more: %llu",
 			(unsigned long long)result->adopted[GM_RECORD_SESSION],
 			(unsigned long long)gone,
 			(unsigned long long)result->adopted[GM_RECORD_LEASE],

@@ -64,7 +64,7 @@ static gpumem_status conn_not_reached(
 		hint = "Is it running? 'systemctl start gpumemd' starts it, or run 'gpumemd' yourself.";
 		break;
 	case ECONNREFUSED:
-		hint = "No daemon listens on this socket. 'systemctl status gpumemd' may say why.";
+		hint = "No daemon listens on this socket. 'systemctl status gpumemd' may say why. If it is no service, start it again: clients go on with what they hold.";
 		break;
 	case EACCES:
 	case EPERM:
