@@ -130,6 +130,9 @@ static struct gm_hold *lease_hold_of(const struct gm_session *session, uint64_t 
 
 struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session)
 {
+	/* Most leases have one holder, and it made them. */
+	if (lease->maker == session && lease->own.lease)
+		return (struct gm_hold *)&lease->own;
 	return lease_hold_of(session, lease->id);
 }
 
