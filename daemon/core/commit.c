@@ -145,6 +145,16 @@ static void commit_erase_chunks(const struct gm_env *env, struct gm_chunk *chunk
 		gm_env_erase(env, &chunk->place);
 }
 
+/* Writes the counts of a device at a grant if they would lag too far behind. A write each time would
+ * cost a pool hit 5% more. */
+static void commit_counts(struct gm_device *device)
+{
+	uint64_t requests = device->env->core->counters.requests;
+	if (device->ledger.peak_charged != device->kept.peak_charged ||
+		requests - device->kept.requests >= GM_COMMIT_LAG)
+		gm_commit_device(device);
+}
+
 int gm_commit_grant(
 	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes)
 {
@@ -164,6 +174,8 @@ int gm_commit_grant(
 		r = commit_lease(lease, 1, n, user_bytes);
 	if (r < 0)
 		commit_erase_chunks(device->env, chunks);
+	if (r == 0 && device->env->ops.record)
+		commit_counts(lease->device);
 	return r;
 }
 

@@ -415,7 +415,10 @@ int gm_commit_grant(
 void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
 /* The debt as it stands; one of 0 bytes has no record. */
 void gm_commit_debt(struct gm_debt *debt);
-/* The counts of a device, if they have changed. */
+/* The counts of a device, if they have changed. Core writes them in each tick, and at a grant that
+ * raises the peak or is so many requests after the last write: a daemon that is killed forgets fewer
+ * than that, and never a peak. */
+#define GM_COMMIT_LAG 64
 void gm_commit_device(struct gm_device *device);
 
 /* ---- request.c */

@@ -45,7 +45,7 @@ static void require_same(const struct gm_figures *before, const struct gm_figure
 	GM_REQUIRE_EQ(after->capacity, before->capacity);
 	GM_REQUIRE_EQ(after->available, before->available);
 	GM_REQUIRE_EQ(after->peak_charged, before->peak_charged);
-	/* A counter is written now and then, so a daemon that is killed may forget the last ones. */
+	/* A counter is written at every 64th grant, so a daemon that is killed may forget the last ones. */
 	GM_REQUIRE(after->requests > 0 && after->requests <= before->requests);
 	GM_REQUIRE(after->generation > before->generation);
 }

@@ -133,6 +133,25 @@ START_TEST(everything_is_back_after_a_restart)
 }
 END_TEST
 
+START_TEST(a_kill_forgets_few_counts_and_no_peak)
+{
+	struct gm_core_counters before, after;
+	struct gm_lease *lease = ask(s, NULL, 8 * MiB, 1, GPUMEM_OK);
+	uint64_t peak = fake_figures(&fake, 0).peak_charged, hits = 0;
+	gm_lease_return(s, lease);
+	for (uint64_t i = 2; i < 3 * GM_COMMIT_LAG; i++)
+		gm_lease_return(s, ask(s, NULL, 8 * MiB, i, GPUMEM_OK));
+	hits = fake_pool(&fake, 0).hits;
+	gm_core_counters(fake.core, &before);
+	restart();
+	gm_core_counters(fake.core, &after);
+	ck_assert_uint_le(after.requests, before.requests);
+	ck_assert_uint_gt(after.requests + GM_COMMIT_LAG, before.requests);
+	ck_assert_uint_gt(fake_pool(&fake, 0).hits + GM_COMMIT_LAG, hits);
+	ck_assert_uint_eq(fake_figures(&fake, 0).peak_charged, peak);
+}
+END_TEST
+
 START_TEST(adopted_chunks_are_never_pooled)
 {
 	struct gm_lease *lease = ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
@@ -641,6 +660,7 @@ int main(void)
 	TCase *tcase = tcase_create("adopt");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, everything_is_back_after_a_restart);
+	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);
 	tcase_add_test(tcase, lingering_memory_stays_charged_until_it_is_gone);
