@@ -58,6 +58,29 @@ START_TEST(an_ipc_block_is_its_domains_from_the_start_and_a_chunk_by_fd_is_not)
 }
 END_TEST
 
+START_TEST(who_pays_for_a_uid_has_the_turn_and_the_domain_stays_that_of_the_uid)
+{
+	struct gm_session_info info = {
+		.pid = 78, .uid = 100000, .payer_uid = UID, .domain = 9, .pooling = true};
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *sub;
+
+	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &sub), 0);
+	fake_ask(&fake, &q, sub, d, 8 * MiB, GM_TRANSPORT_FD);
+	ck_assert_uint_eq(job(false)->payer_uid, UID);
+	fake_core_run(&fake);
+	gm_lease_return(sub, q.r.lease);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+
+	/* The payer itself gets none of it. */
+	lease(s, GM_TRANSPORT_FD);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	gm_core_trim(fake.core, d, &(uint64_t){UINT64_MAX});
+	ck_assert_uint_eq(job(true)->domain, 9);
+	ck_assert_uint_eq(job(true)->payer_uid, UID);
+}
+END_TEST
+
 /* Before it is made, or after: the backend may have put it where the domain had one. */
 START_TEST(an_ipc_block_that_nobody_waits_for_any_more_is_kept_for_its_domain)
 {
@@ -148,6 +171,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, an_ipc_block_is_its_domains_from_the_start_and_a_chunk_by_fd_is_not);
+	tcase_add_test(tcase, who_pays_for_a_uid_has_the_turn_and_the_domain_stays_that_of_the_uid);
 	tcase_add_test(tcase, an_ipc_block_that_nobody_waits_for_any_more_is_kept_for_its_domain);
 	tcase_add_test(
 		tcase, an_ipc_block_that_the_only_client_of_its_domain_does_not_want_is_destroyed);

@@ -482,6 +482,35 @@ START_TEST(who_waits_for_its_own_limit_is_in_nobody_elses_way)
 }
 END_TEST
 
+START_TEST(all_uids_that_one_user_pays_for_wait_in_one_line)
+{
+	enum { EACH = GM_LIMIT_WAITING_PER_UID / 2 };
+	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
+	static struct fake_request q[2][EACH], more, other;
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *sub[2];
+	for (uid_t i = 0; i < 2; i++) {
+		struct gm_session_info info = {
+			.uid = 100000 + i, .payer_uid = 5, .domain = 50 + i, .pooling = true};
+		ck_assert_int_eq(gm_session_new(fake.core, &info, token, &sub[i]), 0);
+		for (size_t n = 0; n < EACH; n++)
+			fake_wait(&fake, &q[i][n], sub[i], d, 2 * MiB, SECOND);
+	}
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+
+	fake_wait(&fake, &more, sub[1], d, 2 * MiB, SECOND);
+	ck_assert_int_eq(more.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_ptr_nonnull(strstr(
+		more.detail, "uid 5 (with subordinate uid 100001) has 1024 requests that wait"));
+	fake_wait(&fake, &other, b, d, 2 * MiB, SECOND);
+	ck_assert_uint_eq(other.ended, 0);
+	gm_lease_return(a, lease);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(other.ended, 1);
+	ck_assert_int_eq(other.status, GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 {
 	GM_LIMIT_TEST(WAITING_PER_UID);
@@ -586,6 +615,7 @@ int main(void)
 	TCase *full = tcase_create("full");
 	tcase_add_checked_fixture(full, setup, teardown);
 	tcase_set_timeout(full, 120);
+	tcase_add_test(full, all_uids_that_one_user_pays_for_wait_in_one_line);
 	tcase_add_test(full, a_request_too_many_is_refused_instead_of_waiting);
 	tcase_add_loop_test(full, a_queue_full_of_one_users_requests_costs_the_others_little, 0, 2);
 	suite_add_tcase(suite, full);
