@@ -277,7 +277,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		.alignment = alignment,
 		.stream = stream,
 		.key = key,
-		.here = flags & GM_ARENA_HERE,
+		.flags = flags,
 	};
 	if (__builtin_expect(tag != NULL, 0)) {
 		note = calloc(1, sizeof(*note));

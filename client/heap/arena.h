@@ -79,8 +79,11 @@ enum gm_arena_flag {
 	/* The block can be listed, so it does not come from a thread's cache. Blocks larger than
 	 * GM_SMALL_MAX can always be listed. */
 	GM_ARENA_LISTED = 1 << 0,
-	/* The call does not wait for chunks that another thread has asked the source for. */
+	/* The call does not wait for other threads, which may have asked the source for chunks. */
 	GM_ARENA_HERE = 1 << 1,
+	/* The call takes what is at hand: it neither empties the caches of other threads, nor makes
+	 * the stream wait for work that uses freed memory. */
+	GM_ARENA_EASY = 1 << 2,
 };
 
 /*

@@ -378,7 +378,7 @@ int gm_arena_grow(
 	enum grow_stage stage = STAGE_STEP;
 	uint64_t joined = 0;
 	unsigned again = 0, passes = 0;
-	bool pumped = false;
+	bool pumped = false, here = want->flags & GM_ARENA_HERE;
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
 
@@ -400,12 +400,12 @@ int gm_arena_grow(
 			break;
 		if (stage == STAGE_FAIL) {
 			r = failed;
-			if (passes++ == PASSES_MAX || !grow_pass_await(arena, want))
+			if (here || passes++ == PASSES_MAX || !grow_pass_await(arena, want))
 				break;
 			stage = STAGE_ALL;
 			continue;
 		}
-		if (stage == STAGE_STEP && !want->here &&
+		if (stage == STAGE_STEP && !here &&
 			grow_ask_join(arena, want->bytes, false, &joined))
 			continue;
 		if (!pumped && arena->streams && gm_pending_bytes(&arena->pending)) {
@@ -428,7 +428,9 @@ int gm_arena_grow(
 			continue;
 		failed = r == AGAIN ? GM_ARENA_E_SPACE : r;
 		stage++;
-		if (stage == STAGE_ALL) {
+		if (stage == STAGE_ALL && (want->flags & GM_ARENA_EASY)) {
+			stage = STAGE_FAIL;
+		} else if (stage == STAGE_ALL) {
 			pumped = false;
 			pthread_mutex_unlock(&arena->lock);
 			gm_tcache_drain_all(&arena->caches, false);

@@ -88,7 +88,7 @@ struct gm_arena_want {
 	uint64_t refused;     /* the source gave not even that much; UINT64_MAX: it was not asked */
 	uint64_t passed;      /* the arena's, as far as this thread has taken note of it */
 	uint64_t given;       /* likewise */
-	bool here;            /* do not wait for what other threads have asked for */
+	unsigned flags;       /* of the call */
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
 };
@@ -200,7 +200,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block);
 /* 0: there is a new slab, or for another reason it is worth looking for an object again. Fails like
- * gm_arena_grow(). here is as in struct gm_arena_want. Call without the lock. */
+ * gm_arena_grow(). here: as GM_ARENA_HERE. Call without the lock. */
 int gm_arena_grow_small(
 	struct gm_arena *arena, bool here, bool *ret_asked, gpumem_status *ret_status);
 

@@ -141,8 +141,9 @@ gpumem_status gpumem_alloc_begin(gpumem_session *session, uint32_t device, size_
 		return request_no_memory();
 
 	struct gm_supply_offer nothing = {.supply = wanted.supply};
-	wanted.flags |= GM_ARENA_HERE;
+	wanted.flags |= GM_ARENA_HERE | GM_ARENA_EASY;
 	int outcome = gm_alloc_from_offer(&wanted, &nothing, &status);
+	wanted.flags &= ~(unsigned)GM_ARENA_EASY;
 	if (outcome && outcome != GM_ARENA_E_SOURCE) {
 		free(request);
 		return gm_alloc_failed(session, device, outcome, status, size);

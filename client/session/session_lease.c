@@ -151,7 +151,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		 * fails. */
 		call->lease->held.lease = reply->lease;
 		call->lease->held.epoch = call->call.epoch;
-		call->lease->held.view = call->kind == OPEN ? packet->id : 0;
+		call->lease->held.view = call->kind == GM_LEASE_OPEN ? packet->id : 0;
 		call->lease->device = reply->device;
 		call->lease->bytes = reply->bytes;
 		call->lease->user_bytes = reply->user_bytes;

@@ -7,6 +7,7 @@
 
 #include "daemon/serve/answer.h"
 #include "daemon/serve/watch.h"
+#include "daemon/tenant/client_news.h"
 
 static void drain_answer(struct gm_serve *serve, struct gm_peer *peer,
 	const Gm__Wire__Packet *packet, bool changed, uint64_t asked)

@@ -160,7 +160,7 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.peer = peer;
 	out.asked = (struct gm_owner){.kind = GM_OWNER_KINDS}; /* nobody */
 	out.only = listing->one ? &listing->owner : NULL;
-	place.user = listing->head.admin ? 0 : UINT64_C(1) + gm_peer_identity(peer)->uid;
+	place.user = listing->head.admin ? 0 : UINT64_C(1) + gm_peer_identity(peer)->payer_uid;
 	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
