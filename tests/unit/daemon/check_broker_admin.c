@@ -94,9 +94,9 @@ START_TEST(a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_und
 	ck_assert(answer->drain_reply->drained && answer->drain_reply->changed);
 	ck_assert_uint_eq(answer->drain_reply->clients_asked, 1);
 	ck_assert_uint_eq(answer->drain_reply->held, 8 * MIB);
-	Gm__Wire__Packet *event = wire_receive_from(client, client->events);
-	ck_assert_int_eq(event->body_case, GM__WIRE__PACKET__BODY_RECLAIM_EVENT);
-	ck_assert(event->reclaim_event->urgent);
+	const struct gm_page_event *event = wire_hear(client);
+	ck_assert_int_eq(event->kind, GM_PAGE_EVENT_RECLAIM);
+	ck_assert(event->urgent);
 
 	const Gm__Wire__Device *device = wire_status(observer)->devices[0];
 	ck_assert_ptr_nonnull(device->drainer);
@@ -109,8 +109,8 @@ START_TEST(a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_und
 	/* Again: who holds memory is asked again. */
 	answer = drain(observer, 0, false, true);
 	ck_assert(answer->drain_reply->drained && !answer->drain_reply->changed);
-	event = wire_receive_from(client, client->events);
-	ck_assert_int_eq(event->body_case, GM__WIRE__PACKET__BODY_RECLAIM_EVENT);
+	event = wire_hear(client);
+	ck_assert_int_eq(event->kind, GM_PAGE_EVENT_RECLAIM);
 	wire_return(client, lease);
 	do
 		answer = drain(observer, 0, false, true);

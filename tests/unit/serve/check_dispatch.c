@@ -113,7 +113,11 @@ static void on_surveyed(void *ctx, uint32_t number, struct gm_usage *usage)
 }
 
 static const struct gm_worker_events worker_events = {
-	on_created, on_destroyed, on_sampled, on_surveyed};
+	.created = on_created,
+	.destroyed = on_destroyed,
+	.sampled = on_sampled,
+	.surveyed = on_surveyed,
+};
 
 static void on_closed(void *ctx, struct gm_peer *peer)
 {
