@@ -385,7 +385,7 @@ static struct difference books_differ(const struct books *books, const struct ac
 {
 	const struct gm_figures *f = &books->figures;
 	uint64_t sum = 0, held[2] = {0, 0};
-	struct difference d = {NULL};
+	struct difference d = {0};
 	/* For a moment there may be rows of memory that somebody still had open. */
 	differ(&d, "rows", books->n_rows, n_workers);
 	for (unsigned i = 0; i < n_workers; i++) {
