@@ -61,6 +61,7 @@ gpumem_status gpumem_dispatch(gpumem_session *session, uint32_t *ret_ran)
 		return gm_session_refused(session);
 	struct gm_requests *q = session->requests;
 	uint32_t ran = 0;
+	GM_UNCANCELLED;
 
 	pthread_mutex_lock(&session->lock);
 	/* A function that begins requests which are ready at once must not keep this call busy for
@@ -217,6 +218,7 @@ gpumem_request_state gpumem_request_ready(const gpumem_request *request)
 
 gpumem_status gpumem_request_on_done(gpumem_request *request, gpumem_request_fn fn, void *user)
 {
+	GM_UNCANCELLED;
 	gpumem_status status = request_check(request);
 	if (status)
 		return status;

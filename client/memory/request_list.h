@@ -41,6 +41,7 @@ struct gpumem_request {
 	const struct gm_session_lease *grown; /* by the ask */
 	bool regrown, trimmed;                /* both were tried */
 	unsigned refills;                     /* memory came, and was not enough */
+	uint64_t spare;                       /* what the ask brings for others */
 	uint64_t sent_ns;                     /* last; 0: never */
 	uint64_t lost_ns;                     /* when its connection ended */
 	uint64_t patience_ns;                 /* how long it may wait for the daemon after that */

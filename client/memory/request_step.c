@@ -33,6 +33,8 @@
 /* What is left to threads that call and wait. */
 #define OTHERS   8
 #define ASKS_MAX (GM_LIMIT_WAITING_PER_CLIENT - OTHERS)
+/* How many more may be under way that the daemon answers at once. */
+#define QUICK_MAX 16
 /* How often memory may come and not be enough, because others took what was left in the heap. */
 #define REFILLS_MAX 8
 /* Looking empties the caches of all threads, so it must not happen at each free. */
@@ -284,7 +286,9 @@ static void step_finish(struct gpumem_request *request, uint64_t now)
 	}
 
 	request->ask = NULL;
-	if (step_lease_gone(request, status)) {
+	/* If the daemon went away in the last moment, or does not know the lease to be grown, a new
+	 * request is made. */
+	if (status == GPUMEM_E_DISCONNECTED || step_lease_gone(request, status)) {
 		over = false;
 	} else if (request->for_buffer) {
 		if (!status)
@@ -399,42 +403,67 @@ static uint64_t step_expire_all(struct gpumem_session *session, uint64_t now)
 
 /* ---- sending */
 
-/* What the asks of a device bring more than was asked for. Only small ones count: a large one may
- * wait where a small one need not. Locked. */
-static uint64_t step_spare(const struct gm_requests *q, uint32_t device)
+/* Locked. Whether the daemon may let the request wait. */
+static bool step_may_wait(const struct gpumem_request *request)
 {
-	const struct gpumem_request *request;
-	uint64_t spare = 0;
-
-	DL_FOREACH (q->asked, request) {
-		uint64_t bytes = gm_alloc_bytes(&request->wanted);
-		if (!request->for_buffer && request->device == device && bytes < GM_CHUNK_MIN)
-			spare += GM_CHUNK_MIN - bytes;
-	}
-	return spare;
+	return request->wait_ms || request->session->wait_ms;
 }
 
-/* Locked. The next request to send, or NULL. */
+/* Locked. Notes how much more than was asked for the requests under way bring, and counts them. Only
+ * small ones bring more: a large one may wait where a small one need not. */
+static void step_count_asked(struct gpumem_session *session, size_t *ret_waiting, size_t *ret_quick)
+{
+	struct gpumem_request *request;
+	size_t waiting = 0, quick = 0;
+
+	DL_FOREACH (session->requests->asked, request) {
+		uint64_t bytes = gm_alloc_bytes(&request->wanted);
+		request->spare = request->for_buffer ? 0 : gm_minus(GM_CHUNK_MIN, bytes);
+		waiting += step_may_wait(request);
+		quick += !step_may_wait(request);
+	}
+	/* The rest of those that ask for memory are threads, which may wait. */
+	*ret_waiting = waiting + gm_minus(session->asking, waiting + quick);
+	*ret_quick = quick;
+}
+
+/* Locked. Whether a request under way brings enough for this one, and waits no longer than it. */
+static bool step_rides(struct gm_requests *q, const struct gpumem_request *rider)
+{
+	uint64_t bytes = gm_alloc_bytes(&rider->wanted);
+	struct gpumem_request *request;
+
+	if (rider->for_buffer)
+		return false;
+	DL_FOREACH (q->asked, request) {
+		if (request->device == rider->device && request->spare >= bytes &&
+			request->wait_ms <= rider->wait_ms) {
+			request->spare -= bytes;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Locked. The next request to send, or NULL. One that the daemon answers at once may overtake those
+ * that wait for a place in its queue. */
 static struct gpumem_request *step_find_unsent(struct gpumem_session *session)
 {
 	struct gm_requests *q = session->requests;
 	struct gpumem_request *request;
-	uint64_t spare[GM_LIMIT_DEVICES];
+	size_t waiting, quick;
 
 	if (session->state != GM_SESSION_UP)
 		return NULL;
-	for (uint32_t i = 0; i < session->devices; i++)
-		spare[i] = q->pending[i] ? step_spare(q, i) : 0;
-
+	step_count_asked(session, &waiting, &quick);
 	DL_FOREACH (q->queued, request) {
 		if (request->ask)
 			return request;
-		if (session->asking >= ASKS_MAX)
+		if (waiting >= ASKS_MAX && quick >= QUICK_MAX)
 			return NULL;
-		uint64_t bytes = gm_alloc_bytes(&request->wanted);
-		if (request->for_buffer || bytes > spare[request->device])
+		bool room = step_may_wait(request) ? waiting < ASKS_MAX : quick < QUICK_MAX;
+		if (room && !step_rides(q, request))
 			return request;
-		spare[request->device] -= bytes;
 	}
 	return NULL;
 }

@@ -106,6 +106,7 @@ gpumem_status gm_ask_new(
 
 	ask->cancel = cancel;
 	ask->base.ended = ask_on_end;
+	ask->base.impatient = true;
 	ask->ended = wanted->ended;
 	ask->ctx = wanted->ctx;
 	ask_write_message(ask, wanted);

@@ -296,13 +296,15 @@ static void lease_call_fail(struct gm_lease_call *call)
 }
 
 static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t epoch, uint64_t from, struct gm_lease_call **ret_call)
+	uint64_t lease, uint64_t epoch, uint64_t from, bool impatient,
+	struct gm_lease_call **ret_call)
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_HANDLES, sizeof(*call));
 	if (!call)
 		return lease_no_memory();
 	call->lease_id = lease;
 	call->call.of_epoch = epoch;
+	call->call.impatient = impatient;
 
 	Gm__Wire__GetHandles body = GM__WIRE__GET_HANDLES__INIT;
 	body.lease = lease;
@@ -355,8 +357,8 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct gm_le
 
 	while ((missing = lease_first_missing(call))) {
 		struct gm_lease_call *again;
-		gpumem_status status = lease_get_handles(
-			session, NULL, call->lease_id, call->call.epoch, missing->index, &again);
+		gpumem_status status = lease_get_handles(session, NULL, call->lease_id,
+			call->call.epoch, missing->index, call->impatient, &again);
 		if (status)
 			return status;
 
@@ -607,7 +609,7 @@ static gpumem_status lease_list_unknown(struct gpumem_session *session, struct g
 	/* Indexes are given in order, so chunks from next_index on are unknown. */
 	struct gm_lease_call *call;
 	gpumem_status status =
-		lease_get_handles(session, via, mine->id, 0, mine->next_index, &call);
+		lease_get_handles(session, via, mine->id, 0, mine->next_index, true, &call);
 	if (!status) {
 		struct gm_held *chunks = lease_chunks_held(gm_steal_ptr(&call->chunks));
 		LL_CONCAT(*list, chunks);

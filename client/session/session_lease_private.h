@@ -20,6 +20,8 @@ struct gm_lease_call {
 	struct gm_session_chunk *chunks; /* collected so far */
 	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
 	uint64_t wait_end_ns;            /* when that time is over */
+	/* Handles that were lost are not awaited if the daemon is away. */
+	bool impatient;
 	/* Gets the call when it has ended and no caller waits for it. NULL: what it brought goes
 	 * back. */
 	void (*ended)(struct gm_lease_call *call);

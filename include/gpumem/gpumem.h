@@ -356,8 +356,8 @@ GPUMEM_API void gpumem_request_cancel(gpumem_request *request);
 
 /*
  * Completions on a thread of the program's choice. When the request is ready or failed, the next
- * gpumem_dispatch() calls fn(user, request) once, on its own thread. fn may call everything, and will
- * usually take the request. If fn is NULL, no function is called any more. The library never calls fn
+ * gpumem_dispatch() calls fn(user, request) once, on its own thread. fn may call everything except
+ * gpumem_disconnect(), and will usually take the request. If fn is NULL, no function is called any more. The library never calls fn
  * by itself.
  */
 typedef void (*gpumem_request_fn)(void *user, gpumem_request *request);

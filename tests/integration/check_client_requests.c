@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -279,6 +280,49 @@ START_TEST(small_requests_share_a_chunk)
 	GM_REQUIRE(stats.allocated <= 4 * GM_CHUNK_MIN);
 	for (int i = 0; i < MANY; i++)
 		let_go(taken[i]);
+}
+END_TEST
+
+START_TEST(a_request_that_does_not_wait_is_answered_while_others_wait)
+{
+	void *all = hold(1024 * MIB), *ptr;
+	gpumem_buffer *buffer;
+	for (int i = 0; i < 100; i++)
+		many[i] = begin_waiting(session, i % 2 ? 1000 : 10 * MIB, FOREVER);
+	GM_UNTIL(gm_waiting(&daemon_) >= 16);
+	for (int i = 0; i < 50; i++) {
+		gpumem_request *small = begin(1000), *large = begin_buffer(3 * MIB, 0);
+		OK(gpumem_request_wait(small, FOREVER));
+		GM_REQUIRE_EQ(gpumem_alloc_take(small, &ptr), GPUMEM_E_NO_MEMORY);
+		OK(gpumem_request_wait(large, FOREVER));
+		GM_REQUIRE_EQ(gpumem_buffer_take(large, &buffer), GPUMEM_E_NO_MEMORY);
+	}
+	for (int i = 0; i < 100; i++)
+		gpumem_request_cancel(many[i]);
+	let_go(all);
+}
+END_TEST
+
+START_TEST(handles_that_this_process_cannot_receive_fail_the_request)
+{
+	struct rlimit limit, none;
+	gpumem_buffer *buffer = NULL;
+	GM_REQUIRE_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	/* The next descriptor is the lowest one that is free. */
+	int next = dup(0);
+	GM_REQUIRE(next >= 0);
+	none = limit;
+	none.rlim_cur = (rlim_t)next;
+	close(next);
+	GM_REQUIRE_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	gpumem_request *request = begin_buffer(2 * MIB, 0);
+	OK(gpumem_request_wait(request, FOREVER));
+	gpumem_status status = gpumem_buffer_take(request, &buffer);
+	GM_REQUIRE_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	GM_REQUIRE_EQ(status, GPUMEM_E_SYSTEM);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "open files"));
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	gpumem_buffer_destroy(take_buffer(begin_buffer(2 * MIB, 0)));
 }
 END_TEST
 
@@ -700,6 +744,8 @@ int main(void)
 	tcase_add_test(tc, a_request_whose_time_is_over_fails);
 	tcase_add_test(tc, hundreds_of_requests_are_in_flight_and_the_daemon_sees_only_so_many);
 	tcase_add_test(tc, small_requests_share_a_chunk);
+	tcase_add_test(tc, a_request_that_does_not_wait_is_answered_while_others_wait);
+	tcase_add_test(tc, handles_that_this_process_cannot_receive_fail_the_request);
 	tcase_add_test(tc, a_pending_request_gets_memory_that_this_process_frees);
 	tcase_add_test(tc, requests_are_dropped_in_every_state);
 	tcase_add_test(tc, the_end_of_the_session_frees_its_requests);
