@@ -124,7 +124,9 @@ static gpumem_status batch_refused(struct gpumem_session *session, uint32_t devi
 	if (status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT &&
 		status != GPUMEM_E_TIMEOUT && status != GPUMEM_E_DEADLOCK)
 		return status;
-	if (gm_session_pages_device(&session->pages, device, &page) < 0)
+	/* In version 1, the page does not say. */
+	if (session->pages.daemon->header.version < 2 ||
+		gm_session_pages_device(&session->pages, device, &page) < 0)
 		return status;
 
 	for (size_t i = 0; i < request->count; i++) {

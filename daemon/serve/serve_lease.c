@@ -17,6 +17,7 @@
 #include "common/zeroed.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/serve_handles.h"
+#include "daemon/tenant/client_news.h"
 
 /* A wait that is at least this long counts as forever. */
 #define GM_SERVE_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
@@ -68,8 +69,11 @@ static void serve_on_done(struct gm_request *request, gpumem_status status, cons
 	DL_DELETE(asked->client->asked, asked);
 	asked->client->n_waiting -= asked->waits;
 	if (status != GPUMEM_OK) {
-		if (status != GPUMEM_E_CANCELLED)
+		if (status != GPUMEM_E_CANCELLED) {
 			serve_note_refused(asked->client, id, asked->repeats);
+			/* The client may look at its page to see how much it could have had. */
+			gm_clients_session_changed(request->session, request->device);
+		}
 		free(asked);
 		gm_peer_send_failure(peer, id, status, detail);
 		return;

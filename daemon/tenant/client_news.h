@@ -8,7 +8,8 @@
 /*
  * What clients are told, on their pages and by events, and what the journal is told about them.
  *
- * The daemon writes what a client holds to the client's page at once. The figures of a device are
+ * The daemon writes what a client holds, and what it could get, to the client's page at once, also
+ * when it refuses a request of the client. The figures of a device are
  * the same for all clients, so they are written to all pages together, at most once per interval.
  * Only a new pressure level is written at once. So the cost of a request does not grow with the
  * number of clients, and nothing runs while nothing changes.

@@ -258,6 +258,30 @@ START_TEST(the_first_entry_that_does_not_fit_is_named_and_none_is_there)
 }
 END_TEST
 
+START_TEST(what_others_took_just_now_counts)
+{
+	gpumem_session *other = join("other");
+	gpumem_buffer *buffer;
+	gpumem_batch *batch = NULL;
+	gpumem_batch_options options = GPUMEM_BATCH_OPTIONS_INIT;
+	size_t failed = 0;
+	all_entries_have(100 * MIB);
+	options.ret_failed = &failed;
+	/* So little that the pages of all clients are not written at once. Only the first refusal
+	 * takes a while, because the daemon asks the other client first. */
+	for (size_t i = 0; i < 10; i++) {
+		const size_t expected = i & 1 ? 7 : 9;
+		OK(gpumem_buffer_create(other, 0, (i & 1 ? 230 : 30) * MIB, NULL, &buffer));
+		GM_REQUIRE_EQ(gpumem_batch_create(session, 0, entries, 10, &options, &batch),
+			GPUMEM_E_NO_MEMORY);
+		GM_REQUIRE_EQ(failed, expected);
+		gpumem_buffer_destroy(buffer);
+		OK(gpumem_trim(other, NULL));
+	}
+	gpumem_disconnect(other);
+}
+END_TEST
+
 START_TEST(an_entry_past_a_limit_is_named)
 {
 	gm_daemon_reload(
@@ -477,6 +501,7 @@ int main(void)
 	tcase_add_test(tc, an_entry_that_makes_no_sense_is_named);
 	tcase_add_test(tc, arguments_that_make_no_sense_are_named);
 	tcase_add_test(tc, the_first_entry_that_does_not_fit_is_named_and_none_is_there);
+	tcase_add_test(tc, what_others_took_just_now_counts);
 	tcase_add_test(tc, an_entry_past_a_limit_is_named);
 	tcase_add_test(tc, a_batch_that_waits_in_vain_names_the_entry);
 	tcase_add_test(tc, a_batch_can_wait_for_its_memory);

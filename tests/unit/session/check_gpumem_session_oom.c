@@ -66,6 +66,13 @@ static unsigned live(void)
 		}
 		gpumem_buffer_destroy(made);
 	}
+	const gpumem_batch_entry entries[] = {{5 * MIB, 0, "first"}, {9 * MIB, 0, NULL}};
+	gpumem_batch *batch;
+	if (fine(gpumem_batch_create(session, 0, entries, 2, NULL, &batch), &failures)) {
+		memset(gpumem_batch_ptr(batch, 1), 4, 9 * MIB);
+		expect(!gpumem_batch_free_entry(batch, 0, NULL), "free an entry");
+		gpumem_batch_destroy(batch);
+	}
 	gpumem_alloc_options tagged = GPUMEM_ALLOC_OPTIONS_INIT;
 	tagged.tag = "tagged";
 	if (fine(gpumem_alloc(session, 0, 3 * MIB, NULL, &tagged, &ptr), &failures)) {

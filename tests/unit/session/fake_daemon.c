@@ -368,6 +368,14 @@ void fake_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t le
 	pthread_mutex_unlock(&fake->lock);
 }
 
+void fake_room(struct fake *fake, uint32_t device, uint64_t room)
+{
+	pthread_mutex_lock(&fake->lock);
+	struct gm_page_device value = {.room = room};
+	gm_page_write(&fake->page->devices[device], &value, sizeof(value));
+	pthread_mutex_unlock(&fake->lock);
+}
+
 /* Locked. */
 static void send_event(struct fake *fake, uint32_t device, const struct gm_page_device *value)
 {

@@ -62,6 +62,8 @@ void fake_add_lease(struct fake *fake, uint64_t bytes);
 
 /* Figures in the daemon's page of the last client; events on its channel. */
 void fake_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level);
+/* What its page says the client could get. */
+void fake_room(struct fake *fake, uint32_t device, uint64_t room);
 void fake_send_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level);
 void fake_send_reclaim(struct fake *fake, uint32_t device, bool urgent, uint64_t bytes);
 void fake_send_goodbye(struct fake *fake, const char *reason);
