@@ -134,6 +134,7 @@ struct gpumem_session {
 	 * an older epoch either, so they are dropped without a message. */
 	uint64_t epoch;
 	struct gm_session_lease *leases; /* every lease that the daemon may have granted */
+	uint64_t views;                  /* how many of them were opened, not made */
 	struct gm_held *returning;       /* to be given back when the daemon can be reached */
 	bool flush;                      /* some of it is being sent */
 	/* Grants whose answers were lost, and the requests that may claim them: unclaimed.c. */

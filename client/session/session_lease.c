@@ -27,13 +27,15 @@
 
 /* ---- the list of leases */
 
-static struct gm_session_lease *lease_new(struct gpumem_session *session)
+static struct gm_session_lease *lease_new(struct gpumem_session *session, bool opened)
 {
 	struct gm_session_lease *lease = calloc(1, sizeof(*lease));
 	if (!lease)
 		return NULL;
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->leases, lease);
+	lease->opened = opened;
+	session->views += opened;
 	pthread_mutex_unlock(&session->lock);
 	return lease;
 }
@@ -47,10 +49,33 @@ static void lease_return(struct gpumem_session *session, struct gm_held *list, b
 		gm_returns_keep(session, list);
 }
 
+/*
+ * A lease that was made here has no name in a Return. If it is open here, too, a Return without a name
+ * could end any of them, and a second time another one. So the view gives its name, and the lease is
+ * that view's from now on. The session is locked.
+ */
+static void lease_name(struct gpumem_session *session, struct gm_session_lease *lease)
+{
+	struct gm_session_lease *other;
+	if (!session->views || !lease->held.lease || lease->held.view)
+		return;
+
+	DL_FOREACH (session->leases, other) {
+		if (other->held.lease != lease->held.lease || !other->held.view ||
+			other->held.epoch != lease->held.epoch)
+			continue;
+		lease->held.view = other->held.view;
+		other->held.view = 0;
+		return;
+	}
+}
+
 static void lease_end(struct gpumem_session *session, struct gm_session_lease *lease, bool now)
 {
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->leases, lease);
+	session->views -= lease->opened;
+	lease_name(session, lease);
 	pthread_mutex_unlock(&session->lock);
 
 	lease->held.next = NULL;
@@ -136,6 +161,19 @@ static int lease_take_chunks(
 	return 0;
 }
 
+/* Once: a thread that gives the same lease back may take the name of the view. */
+static void lease_take_name(const struct gm_lease_call *call, uint64_t lease, uint64_t id)
+{
+	struct gm_held *held = &call->lease->held;
+	pthread_mutex_lock(&call->session->lock);
+	if (!held->lease) {
+		held->lease = lease;
+		held->epoch = call->call.epoch;
+		held->view = call->kind == GM_LEASE_OPEN ? id : 0;
+	}
+	pthread_mutex_unlock(&call->session->lock);
+}
+
 static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
 	struct gm_lease_call *call = (struct gm_lease_call *)base;
@@ -149,9 +187,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	if (call->lease) {
 		/* Known from the first packet on, so that it can be given back if a later one
 		 * fails. */
-		call->lease->held.lease = reply->lease;
-		call->lease->held.epoch = call->call.epoch;
-		call->lease->held.view = call->kind == GM_LEASE_OPEN ? packet->id : 0;
+		lease_take_name(call, reply->lease, packet->id);
 		call->lease->device = reply->device;
 		call->lease->bytes = reply->bytes;
 		call->lease->user_bytes = reply->user_bytes;
@@ -269,7 +305,7 @@ struct gm_lease_call *gm_lease_call_new(
 	call->session = session;
 	call->kind = kind;
 	if (kind == GM_LEASE_LEASE || kind == GM_LEASE_OPEN) {
-		call->lease = lease_new(session);
+		call->lease = lease_new(session, kind == GM_LEASE_OPEN);
 		if (!call->lease) {
 			free(call);
 			return NULL;

@@ -31,6 +31,7 @@ struct gm_session_lease {
 	uint64_t user_bytes; /* what was requested */
 	uint64_t next_index; /* highest index seen + 1; set by the thread that reads answers */
 	bool read_only;
+	bool opened; /* and not made here */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };

@@ -117,9 +117,10 @@ void gm_hold_end_all(struct gm_hold *hold)
 
 bool gm_hold_has(const struct gm_hold *hold, uint64_t view)
 {
-	/* A maker may mean what it made. */
-	return view == 0 || hold == &hold->lease->own || hold_find(hold, view) ||
-	       hold_find_unnamed(hold);
+	/* What the maker made has no name, so it must not end with the name of a view that has ended
+	 * before. */
+	bool made = hold == &hold->lease->own && hold->lease->made > 1;
+	return view == 0 || hold->loose || made || hold_find(hold, view) || hold_find_unnamed(hold);
 }
 
 void gm_hold_end_one(struct gm_hold *hold, uint64_t view)
@@ -139,8 +140,10 @@ void gm_hold_end_one(struct gm_hold *hold, uint64_t view)
 	}
 	if (!open)
 		open = hold_find_unnamed(hold);
-	if (!open)
+	if (!open) {
 		open = hold->opens;
+		hold->loose = true;
+	}
 	if (open->count == 1) {
 		hold_end(open);
 		return;

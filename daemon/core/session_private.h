@@ -161,6 +161,7 @@ struct gm_hold {
 	struct gm_session *session;
 	uint32_t count;        /* how often the session made or opened it and did not return it */
 	bool read_only;        /* it was opened for reading each time */
+	bool loose;            /* one of several was returned without a name: the rest have none */
 	struct gm_open *opens; /* oldest first; what the session made is not among them */
 	struct gm_hold *prev, *next; /* of the lease, oldest first */
 	UT_hash_handle hh;           /* of the session */

@@ -195,16 +195,21 @@ static void visit(struct worker *worker)
 	gpumem_buffer_destroy(view);
 }
 
-/* Shares a buffer that nobody opens. */
+/* Shares a buffer for a moment, and opens it itself. The buffer or the view may go first. */
 static void share_for_a_moment(struct worker *worker)
 {
-	gpumem_buffer *buffer;
+	gpumem_buffer *both[2];
+	unsigned first = (unsigned)rand_r(&worker->seed) % 2;
 	gpumem_token token;
-	OK(gpumem_buffer_create(worker->session, 0, 2 * MIB, NULL, &buffer));
-	OK(gpumem_share(buffer, NULL, &token));
+	OK(gpumem_buffer_create(worker->session, 0, 2 * MIB, NULL, &both[0]));
+	gm_device_set(gpumem_buffer_ptr(both[0]), MARK_BYTES, 7);
+	OK(gpumem_share(both[0], NULL, &token));
+	OK(gpumem_open(worker->session, &token, &both[1]));
 	if (rand_r(&worker->seed) % 2)
-		OK(gpumem_unshare(buffer));
-	gpumem_buffer_destroy(buffer);
+		OK(gpumem_unshare(both[0]));
+	gpumem_buffer_destroy(both[first]);
+	GM_REQUIRE(gm_device_is(gpumem_buffer_ptr(both[!first]), MARK_BYTES, 7));
+	gpumem_buffer_destroy(both[!first]);
 }
 
 static void check_all(const struct worker *worker)

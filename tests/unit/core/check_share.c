@@ -58,6 +58,26 @@ START_TEST(a_token_for_the_domain_is_good_for_the_domain_alone)
 }
 END_TEST
 
+START_TEST(a_maker_that_returns_its_view_twice_keeps_what_it_made)
+{
+	struct gm_lease *opened;
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(gm_session_open_by(maker, token, NULL, 0, 5, false, &opened), GPUMEM_OK);
+	gm_lease_return_view(maker, l, 5);
+	ck_assert(!gm_lease_has_view(maker, l, 5));
+	gm_lease_return_view(maker, l, 5);
+	ck_assert_uint_eq(gm_session_held(maker, d), 64 * MiB);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 1);
+
+	/* Without names, each return ends one of them. */
+	ck_assert_int_eq(gm_session_open_by(maker, token, NULL, 0, 6, false, &opened), GPUMEM_OK);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 1);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 0);
+}
+END_TEST
+
 START_TEST(a_token_for_a_uid_or_gid_is_good_for_those)
 {
 	struct gm_session *other = fake_session(&fake, 3, 2000);
@@ -481,6 +501,7 @@ int main(void)
 	tcase_add_test(tcase, a_uid_leaves_shares_to_others);
 	tcase_add_test(tcase, a_uid_leaves_opened_and_empty_leases_to_others);
 	tcase_add_test(tcase, an_opener_too_many_is_refused);
+	tcase_add_test(tcase, a_maker_that_returns_its_view_twice_keeps_what_it_made);
 	tcase_add_test(tcase, without_memory_nothing_is_shared_or_opened);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
