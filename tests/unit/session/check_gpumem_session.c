@@ -86,6 +86,18 @@ static gpumem_status ask_buffer(uint32_t device)
 	return gpumem_buffer_create(session, device, 1, NULL, &buffer);
 }
 
+static gpumem_status begin_alloc(uint32_t device)
+{
+	gpumem_request *request;
+	return gpumem_alloc_begin(session, device, 1, NULL, NULL, &request);
+}
+
+static gpumem_status begin_buffer(uint32_t device)
+{
+	gpumem_request *request;
+	return gpumem_buffer_create_begin(session, device, 1, NULL, &request);
+}
+
 static const struct {
 	gpumem_status (*ask)(uint32_t device);
 	gpumem_status host; /* for GPUMEM_DEVICE_HOST, where the daemon hands out none */
@@ -96,6 +108,8 @@ static const struct {
 	{ask_alloc, GPUMEM_E_INVALID},
 	{ask_graph, GPUMEM_E_INVALID},
 	{ask_buffer, GPUMEM_E_UNSUPPORTED},
+	{begin_alloc, GPUMEM_E_INVALID},
+	{begin_buffer, GPUMEM_E_UNSUPPORTED},
 };
 
 START_TEST(a_device_that_does_not_exist_is_not_found_by_any_call)
