@@ -454,6 +454,49 @@ END_TEST
 
 /* ---- what bad input gets */
 
+static void batcher(int channel, void *argument)
+{
+	const gpumem_batch_entry entries[] = {
+		{3 * MIB + 1, 0, "a"}, {5 * MIB, 4096, "b"}, {7, 0, NULL}};
+	gpumem_batch_entry many[] = {{40 * MIB, 0, NULL}, {40 * MIB, 0, NULL}};
+	gpumem_batch_options options = GPUMEM_BATCH_OPTIONS_INIT;
+	gpumem_batch *batch, *none = NULL;
+	gpumem_buffer *buffer;
+	size_t failed;
+	join("batcher");
+	use_gpu_of(0);
+	OK(gpumem_batch_create(session, GPUMEM_DEVICE_HOST, entries, 3, NULL, &batch));
+	GM_REQUIRE_EQ(gpumem_batch_device(batch), GPUMEM_DEVICE_HOST);
+	OK(gpumem_buffer_create(session, 0, 5 * MIB, NULL, &buffer));
+	for (size_t i = 0; i < 3; i++)
+		memset(gpumem_batch_ptr(batch, i), (int)(i + 1), entries[i].bytes);
+	/* In one copy each, from the CPU to the GPU and back. */
+	copy(gpumem_buffer_ptr(buffer), gpumem_batch_ptr(batch, 1), 5 * MIB);
+	memset(gpumem_batch_ptr(batch, 1), 0, 5 * MIB);
+	copy(gpumem_batch_ptr(batch, 1), gpumem_buffer_ptr(buffer), 5 * MIB);
+	for (size_t i = 0; i < 3; i++)
+		GM_REQUIRE(all_are(
+			gpumem_batch_ptr(batch, i), entries[i].bytes, (unsigned char)(i + 1)));
+
+	/* host_limit is 64 MiB, and the first batch has some of it. */
+	options.ret_failed = &failed;
+	GM_REQUIRE(gpumem_batch_create(session, GPUMEM_DEVICE_HOST, many, 2, &options, &none));
+	GM_REQUIRE_EQ(failed, 1);
+
+	OK(gpumem_batch_free_entry(batch, 0, GPUMEM_STREAM_ANY));
+	gpumem_batch_destroy(batch);
+	GM_UNTIL(now().leased == 0);
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+}
+
+START_TEST(a_batch_of_pinned_memory_is_written_and_copied)
+{
+	one_worker(batcher, NULL);
+}
+END_TEST
+
 static void wrong(int channel, void *argument)
 {
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
@@ -549,6 +592,7 @@ static Suite *suite(void)
 	tcase_add_test(t, pooled_chunks_are_reused_within_a_domain_and_by_nobody_else);
 	tcase_add_test(t, a_worker_uses_it_on_while_the_daemon_is_dead);
 	tcase_add_test(t, a_call_that_waits_gets_what_another_process_gives_back);
+	tcase_add_test(t, a_batch_of_pinned_memory_is_written_and_copied);
 	tcase_add_test(t, wrong_calls_are_refused);
 	tcase_add_test(t, a_process_without_a_gpu_gets_what_it_can_use);
 	/* What has nothing to test somewhere is not run there: it would count as passed. On host
