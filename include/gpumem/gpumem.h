@@ -208,9 +208,10 @@ typedef struct gpumem_stats_t {
 	double hit_rate;         /* hits / (hits + misses), or 0 if there were none */
 	uint64_t returns;        /* chunks returned to the daemon */
 	uint64_t cpu_fallbacks;  /* reserved, always 0 */
-	uint64_t active_buffers; /* pointers and buffers that are not freed yet */
+	uint64_t active_buffers; /* pointers, buffers and entries of batches not freed yet */
 	uint64_t slack;          /* neither in use nor pooled: rounding, free pieces of chunks that
-				    are partly in use, and freed memory that the GPU still uses */
+				    are partly in use, freed entries of batches that have others,
+				    and freed memory that the GPU still uses */
 } gpumem_stats_t;
 
 #define GPUMEM_STATS_INIT \
