@@ -53,12 +53,12 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events with their bell, its account of the limit of its name, and its debts. */
-	GM_KEPT_SESSIONS = 3968 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 +
+	GM_KEPT_SESSIONS = 4096 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
 	GM_KEPT_BARE_LEASES = 448,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
-	GM_KEPT_ESTATES = 3968 + 2048 + 256,
+	GM_KEPT_ESTATES = 4096 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,

@@ -170,13 +170,16 @@ static void share_for_life(struct worker *worker, bool other)
 {
 	struct held *held = &worker->held[other];
 	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
+	gpumem_buffer_options made = GPUMEM_BUFFER_OPTIONS_INIT;
 	if (other) {
+		made.flags = GPUMEM_BUFFER_FOR_OTHERS;
+		options.flags = GPUMEM_READERS_CAN_WRITE;
 		options.audience = GPUMEM_AUDIENCE_UID;
 		options.id = (uint32_t)uid_of(worker->number + 1);
 	}
 	held->bytes = 3 * MIB;
 	held->mark = shared_mark(worker->number, other);
-	OK(gpumem_buffer_create(worker->session, 0, held->bytes, NULL, &held->buffer));
+	OK(gpumem_buffer_create(worker->session, 0, held->bytes, &made, &held->buffer));
 	held->ptr = gpumem_buffer_ptr(held->buffer);
 	mark(held);
 	OK(gpumem_share(held->buffer, &options,

@@ -184,7 +184,7 @@ START_TEST(what_cannot_stand_is_told_with_its_line_and_changes_nothing)
 		&daemon_, &(struct gm_daemon_options){
 				  .config = with_limits("[device 5 limit uid:7]\nmax = 1M\n")});
 	int status = gm_daemon_spawn(&daemon_);
-	GM_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	GM_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 78);
 	GM_REQUIRE(logged("%s:11: [device 5 limit uid:7]: there is no device 5", daemon_.config));
 	gm_daemon_stop(&daemon_);
 }

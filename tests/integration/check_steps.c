@@ -98,7 +98,9 @@ static void join(struct actor *actor)
 
 static void create(struct actor *actor, unsigned i)
 {
-	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[i], NULL, &actor->buffers[i]));
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.flags = GPUMEM_BUFFER_FOR_OTHERS;
+	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[i], &options, &actor->buffers[i]));
 	mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i], (uint8_t)(1 + i));
 }
 
@@ -126,6 +128,7 @@ static void share(struct actor *actor, unsigned i)
 {
 	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
 	if (gm_tap_has_users()) {
+		options.flags = GPUMEM_READERS_CAN_WRITE;
 		options.audience = GPUMEM_AUDIENCE_UID;
 		options.id = GM_STRANGER;
 	}

@@ -259,6 +259,7 @@ END_TEST
 
 START_TEST(what_the_last_opener_keeps_is_charged_to_the_maker)
 {
+	fake.for_others = true;
 	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 8};
 	struct gm_session *opener = join(OTHER, 8);
 	struct gm_lease *lease = fake_lease(&fake, s, 0, 64 * MiB), *opened;

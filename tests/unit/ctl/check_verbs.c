@@ -625,7 +625,7 @@ static void script_version(struct gm_fake *f, void *user)
 START_TEST(version_shows_both_sides)
 {
 	char *text = run_text("version", script_version);
-	has(text, "gpumemctl: " PACKAGE_VERSION ", protocol 1.3\n");
+	has(text, "gpumemctl: " PACKAGE_VERSION ", protocol 1.4\n");
 	has(text, "gpumemd: 9.8.7, protocol 1.10\n");
 	free(text);
 	json_t *json = run_json("version", script_version);

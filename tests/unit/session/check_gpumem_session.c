@@ -98,6 +98,13 @@ static gpumem_status begin_buffer(uint32_t device)
 	return gpumem_buffer_create_begin(session, device, 1, NULL, &request);
 }
 
+static gpumem_status ask_batch(uint32_t device)
+{
+	const gpumem_batch_entry entry = {.bytes = 1};
+	gpumem_batch *batch;
+	return gpumem_batch_create(session, device, &entry, 1, NULL, &batch);
+}
+
 static const struct {
 	gpumem_status (*ask)(uint32_t device);
 	gpumem_status host; /* for GPUMEM_DEVICE_HOST, where the daemon hands out none */
@@ -110,6 +117,7 @@ static const struct {
 	{ask_buffer, GPUMEM_E_UNSUPPORTED},
 	{begin_alloc, GPUMEM_E_INVALID},
 	{begin_buffer, GPUMEM_E_UNSUPPORTED},
+	{ask_batch, GPUMEM_E_UNSUPPORTED},
 };
 
 START_TEST(a_device_that_does_not_exist_is_not_found_by_any_call)
