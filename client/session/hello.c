@@ -106,7 +106,7 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 	case ENOTDIR:
 		status = GPUMEM_E_DISCONNECTED;
 		reason = "no daemon listens there; start it with 'systemctl start gpumemd', or run "
-			 "'gpumemd'";
+			 "'gpumemd', with --socket for a path of your own";
 		break;
 	case EACCES:
 	case EPERM:

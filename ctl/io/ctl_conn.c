@@ -57,14 +57,18 @@ static gpumem_status conn_not_reached(
 	struct gm_trouble *trouble, const char *path, const char *why, int error)
 {
 	const char *hint;
+	struct stat st;
 
 	switch (-error) {
 	case ENOENT:
 	case ENOTDIR:
-		hint = "Is it running? 'systemctl start gpumemd' starts it, or run 'gpumemd' yourself.";
+		hint = "Is it running, and is the path right? 'systemctl start gpumemd' starts it, or run 'gpumemd' yourself, with --socket PATH for a path of your own.";
 		break;
 	case ECONNREFUSED:
-		hint = "No daemon listens on this socket. 'systemctl status gpumemd' may say why. If it is no service, start it again: clients go on with what they hold.";
+		if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+			hint = "This is not a socket. Is the path right?";
+		else
+			hint = "No daemon listens on this socket. 'systemctl status gpumemd' may say why. If it is no service, start it again: clients go on with what they hold.";
 		break;
 	case EACCES:
 	case EPERM:

@@ -6,6 +6,8 @@
  * forgotten.
  */
 
+#include <stdio.h>
+
 #include "ctl/verb/verb.h"
 
 /* The answer says nothing but that it will be done. */
@@ -25,6 +27,10 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	request.stop = &body;
 	gpumem_status status =
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, stop_take, NULL);
+	if (status == GPUMEM_E_DISCONNECTED && body.forget)
+		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
+			"If no daemon runs, a keeper may still have what clients hold: "
+			"'gpumemctl doctor' shows its pid. End it with 'kill'.");
 	if (status != GPUMEM_OK)
 		return status;
 
@@ -42,7 +48,7 @@ const struct gm_verb gm_verb_stop = {
 	.help = "  --forget    end all sessions, destroy all memory of the daemon, and\n"
 		"              forget what was set at run time; programs keep what they\n"
 		"              have mapped, but nobody counts it any more\n\n"
-		"Without --forget, leases, shares and limits wait for the next daemon, as\n"
+		"Without --forget, leases, shares, drains and limits wait for the next daemon, as\n"
 		"after 'systemctl stop'. A service manager may start it again at once. For\n"
 		"administrators: root, the user that runs the daemon, and the members of the\n"
 		"configured admin_group.\n",
