@@ -245,7 +245,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		return;
 	}
 
-	gpumem_status status = gm_ctl_conn_open(path, doctor->timeout_ms, &trouble, &conn);
+	gpumem_status status = gm_ctl_conn_open(given, doctor->timeout_ms, &trouble, &conn);
 	if (status != GPUMEM_OK) {
 		bool down = trouble.status == GPUMEM_E_DISCONNECTED && access(path, W_OK) == 0;
 		gm_doctor_say(doctor, down ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
@@ -346,7 +346,7 @@ void gm_doctor_drained(struct gm_doctor *doctor)
 	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
 		if (!doctor->daemon.devices[i].drained)
 			continue;
-		snprintf(remedy, sizeof(remedy), "'gpumemctl drain --undo %d'", i);
+		snprintf(remedy, sizeof(remedy), "'gpumemctl drain %d --undo'", i);
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "drain", i, remedy,
 			"drained by user %s for %s: nobody gets new memory",
 			gm_user_name(doctor->daemon.devices[i].by, user),

@@ -236,7 +236,7 @@ static void drain_write(struct gm_ctl *ctl, struct drain_look *look)
 	gm_writer_size(writer, "going", look->going);
 	if (empty) {
 		gm_writer_line(writer, "",
-			"Device %u is empty. It stays drained until 'gpumemctl drain --undo %u'.",
+			"Device %u is empty. It stays drained until 'gpumemctl drain %u --undo'.",
 			look->device, look->device);
 		gm_writer_data(writer, "holders", gm_steal_ptr(&look->holders));
 		return;

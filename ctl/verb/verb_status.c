@@ -197,7 +197,7 @@ static void status_note_device(struct gm_writer *writer, const struct status_dev
 
 	if (device->drained)
 		gm_writer_note(writer, "drained", GM_MARK_WARN,
-			"device %u: drained by user %s for %s; gpumemctl drain --undo %u ends it",
+			"device %u: drained by user %s for %s; gpumemctl drain %u --undo ends it",
 			device->number, gm_user_name(device->drained_by, user),
 			gm_text_duration(device->drained_ms, a), device->number);
 	if (device->level >= GM_LEVEL_HIGH)

@@ -64,9 +64,9 @@ run 0 status --json
 check "status says who drains it, for programs" all "is devices.0.drained true" "is devices.0.drained_by $(id -u)" \
 	"is devices.0.available 0" "is devices.0.pooled 0" "is warnings.0.kind drained"
 run 0 status
-check "and for people" all "says 'device 0: drained by user $me for '" 'says "gpumemctl drain --undo 0"' fits
+check "and for people" all "says 'device 0: drained by user $me for '" 'says "gpumemctl drain 0 --undo"' fits
 "$gpumemctl" doctor >"$dir/stdout" 2>"$dir/stderr"
-check "and so does doctor" all "says 'drained by user $me'" "says \"'gpumemctl drain --undo 0'\""
+check "and so does doctor" all "says 'drained by user $me'" "says \"'gpumemctl drain 0 --undo'\""
 run 0 drain 0 --undo
 read -r -t 60 -u "$eye" line
 check "watch tells who drains" [ "${line#* drain *user "$me" (pid }" != "$line" ]

@@ -88,7 +88,7 @@ START_TEST(an_empty_device_is_said_to_be_empty)
 	states = &empty;
 	char *text = run("drain", script_once, false, &options);
 	ck_assert_ptr_nonnull(text);
-	has(text, "Device 3 is empty. It stays drained until 'gpumemctl drain --undo 3'.");
+	has(text, "Device 3 is empty. It stays drained until 'gpumemctl drain 3 --undo'.");
 	ck_assert(!asked.undo && !asked.again);
 	ck_assert_uint_eq(asked.device, 3);
 	ck_assert_int_eq(ended, GPUMEM_OK);
