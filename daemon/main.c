@@ -157,19 +157,19 @@ int main(int argc, char **argv)
 
 	if (optind < argc) {
 		fprintf(stderr, "gpumemd: unexpected argument: %s\n", argv[optind]);
-		usage(stderr);
+		fputs("See 'gpumemd --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
 	if (options.socket && !*options.socket) {
 		fputs("gpumemd: --socket needs a path\n", stderr);
-		usage(stderr);
+		fputs("See 'gpumemd --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
 
 	char why[GM_CONFIG_WHY_BYTES];
 	if (options.backend && !is_backend(options.backend, why)) {
 		fprintf(stderr, "gpumemd: --backend: %s\n", why);
-		usage(stderr);
+		fputs("See 'gpumemd --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
 

@@ -166,7 +166,7 @@ int main(int argc, char **argv)
 	}
 	if (optind < argc) {
 		fprintf(stderr, "gpumem-keeper: unexpected argument: %s\n", argv[optind]);
-		usage(stderr);
+		fputs("See 'gpumem-keeper --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
 

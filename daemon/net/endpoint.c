@@ -172,6 +172,13 @@ static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT
 				endpoint->path);
 			return -ENOENT;
 		}
+		if (fd < 0 && errno == EACCES) {
+			snprintf(why, GM_ENDPOINT_WHY,
+				"cannot listen on %.300s: you may not write in its folder, or another "
+				"user's daemon has it; use --socket with another path",
+				endpoint->path);
+			return -EACCES;
+		}
 		if (fd < 0)
 			return endpoint_fail(name, why);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {

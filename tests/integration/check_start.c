@@ -81,7 +81,7 @@ static void require_exit(
 START_TEST(a_backend_that_there_is_not_is_wrong_usage)
 {
 	static const char why[] =
-		"gpumemd: --backend: \"nosuch\" is not one of auto, cuda, host\nUsage:";
+		"gpumemd: --backend: \"nosuch\" is not one of auto, cuda, host\nSee 'gpumemd --help'";
 	require_exit(NULL, (const char *[]){"--backend", "nosuch", NULL}, 2, why);
 	require_exit(NULL, (const char *[]){"--check-config", "--backend", "nosuch", NULL}, 2, why);
 	require_exit(NULL, (const char *[]){"--backend", "", NULL}, 2, "--backend: has no value");
