@@ -38,8 +38,8 @@ bool gm_serve_require_admin(
 
 	if (gm_serve_is_admin(serve, peer))
 		return true;
-	snprintf(detail, sizeof(detail), "%s needs root, %s or the group %s, outside of containers",
-		what, gm_uid_name_say(serve->uid, user),
+	snprintf(detail, sizeof(detail), "%s needs root%s%s or the group %s, outside of containers",
+		what, serve->uid ? ", " : "", serve->uid ? gm_uid_name_say(serve->uid, user) : "",
 		serve->config->admin_group[0] ? serve->config->admin_group : "(none)");
 	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
 	return false;
