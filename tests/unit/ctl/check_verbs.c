@@ -626,7 +626,7 @@ START_TEST(version_shows_both_sides)
 {
 	char *text = run_text("version", script_version);
 	has(text, "gpumemctl: " PACKAGE_VERSION ", protocol 1.4\n");
-	has(text, "gpumemd: 9.8.7, protocol 1.10\n");
+	has(text, "gpumemd: 9.8.7, protocol 1.11\n");
 	free(text);
 	json_t *json = run_json("version", script_version);
 	ck_assert_str_eq(json_string_value(json_object_get(json, "gpumemd")), "9.8.7");
