@@ -36,7 +36,9 @@
 	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
-	X(OPENERS_PER_LEASE, 1024, "a further open of a shared lease is refused") \
+	X(OPENERS_PER_LEASE, 2048, \
+		"a further open of a shared lease is refused; a uid may have as many as it " \
+		"leaves to others") \
 	X(SESSIONS, 8192, \
 		"a further session is refused; a uid may have as many as it leaves to others") \
 	X(BARE_LEASES, 262144, \

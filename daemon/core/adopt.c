@@ -353,12 +353,11 @@ static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
 	struct gm_session *maker = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
 	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
-	char unsaid[GM_DETAIL_BYTES];
 	if (record->session)
 		estate = maker ? maker->estate : NULL;
+	/* No bound counts here: the client may still map it. */
 	if (!adopt_lease_is_sound(record) || !device || !estate ||
-		estate->session->info.uid != record->head.uid ||
-		(maker && gm_session_full(maker, unsaid)))
+		estate->session->info.uid != record->head.uid)
 		return 0;
 	if (record->transport != GM_TRANSPORT_FD) {
 		adopt->result.ipc += record->transport == GM_TRANSPORT_IPC;
@@ -481,12 +480,9 @@ static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
 	const struct gm_record_hold *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
-	char unsaid[GM_DETAIL_BYTES];
-	if (!session || !lease)
-		return 0;
-	bool full = gm_lease_find_hold(lease, session) ? gm_session_full_of_bare(session, unsaid)
-						       : gm_session_full(session, unsaid);
-	if (full || session->info.uid != record->head.uid ||
+	/* Bounds were kept when it was opened. A client may still use it, so it is taken back whatever
+	 * the bounds say now. */
+	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > GM_LIMIT_OPENERS_PER_LEASE -
 					gm_min(lease->n_opens, GM_LIMIT_OPENERS_PER_LEASE))

@@ -56,6 +56,7 @@ static int hold_add(struct gm_lease *lease, struct gm_session *session, struct g
 	hold->read_only = hold->read_only && open->read_only;
 	lease->n_opens += open->count;
 	session->last_asked = gm_max(session->last_asked, open->asked);
+	session->n_views++;
 	gm_lease_count_bare(session);
 	return 0;
 }
@@ -106,6 +107,7 @@ static void hold_end(struct gm_open *open)
 	gm_env_erase(hold->lease->device->env, &open->place);
 	GM_STEP("close: hold's record erased");
 	gm_lease_uncount_bare(hold->session);
+	hold->session->n_views--;
 	free(open);
 }
 

@@ -232,13 +232,14 @@ static void lease_count_leaving(struct gm_lease *lease, bool leaving)
  * there are more. */
 static bool lease_release_leaving(struct gm_lease *lease, uint64_t *slice)
 {
+	bool had = lease->chunks;
 	for (; lease->leaving && *slice > 0; --*slice)
 		lease_release(
 			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
 	lease_clamp(lease);
 	if (lease->maker) {
 		lease_count_leaving(lease, lease->leaving);
-		if (!lease->chunks)
+		if (had && !lease->chunks)
 			gm_lease_count_bare(lease->maker);
 		gm_session_changed(lease->maker, lease->device);
 	}
@@ -292,6 +293,9 @@ void gm_lease_settle(struct gm_lease *lease)
 
 	uint64_t slice = GM_LEASE_SLICE;
 	lease->core->n_leases--;
+	if (lease->ending)
+		DL_DELETE(device->ending, lease);
+	lease->ending = false;
 	if (!lease_end(lease, gm_lease_payer_account(lease), &slice))
 		lease_end_in_ticks(lease);
 	gm_reserve_settle(device);
@@ -571,8 +575,8 @@ void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, ui
 	}
 
 	gm_env_enter(device->env);
-	uint64_t all = UINT64_MAX;
-	gm_lease_drop(lease, hold, false, &all);
+	uint64_t slice = GM_LEASE_SLICE;
+	gm_lease_drop(lease, hold, false, &slice);
 	gm_reserve_settle(device);
 	gm_env_leave(device->env);
 }

@@ -134,6 +134,24 @@ int gm_name_adopt(
 	return 0;
 }
 
+/* Whether the name is the asker's to replace, to end and to see. */
+static bool name_is_own(const struct gm_name *name, const struct gm_name_asker *asker)
+{
+	static const struct gm_token_hash none;
+
+	if (asker->admin || (asker->session && asker->session == name->lease->maker))
+		return true;
+	return !gm_secret_equal(&name->domain, &none, sizeof(none)) &&
+	       gm_secret_equal(&name->domain, &asker->domain, sizeof(none));
+}
+
+struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
+{
+	static const struct gm_token_hash none;
+
+	return key ? gm_token_hash_text(&core->token_key, key) : none;
+}
+
 /* ---- publishing */
 
 static gpumem_status name_check(const struct gm_session *session, const struct gm_lease *lease,
@@ -236,6 +254,11 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 	if (name && !what->replace)
 		return gm_refuse(GPUMEM_E_BUSY, detail,
 			"the name %s is taken; remove it first, or ask to replace it", what->text);
+	const struct gm_name_asker self = {.session = session, .domain = session->domain};
+	if (name && !name_is_own(name, &self))
+		return gm_refuse(GPUMEM_E_BUSY, detail,
+			"the name %s is taken, in another container of this user; choose another",
+			what->text);
 	if (fresh && !gm_leaves_enough(user->n_names, HASH_COUNT(core->names), GM_LIMIT_NAMES))
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"%s has %llu names, as many as it leaves to others; the most is %d for all; "
@@ -262,10 +285,11 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_core_unpublish(struct gm_core *core, uid_t uid, const char *text)
+gpumem_status gm_core_unpublish(
+	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text)
 {
 	struct gm_name *name = name_is_sound(text) ? name_find(core, uid, text) : NULL;
-	if (!name)
+	if (!name || !name_is_own(name, asker))
 		return GPUMEM_E_NOT_FOUND;
 
 	gm_env_enter(&core->env);
@@ -307,8 +331,8 @@ gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const cha
 
 /* ---- for whoever looks */
 
-void gm_core_name_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_name_info *name), void *ctx)
+void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *asker,
+	uint64_t after, bool (*visit)(void *ctx, const struct gm_name_info *name), void *ctx)
 {
 	/* In the order in which they were made, which is that of their ids. */
 	for (const struct gm_name *name = core->names; name; name = name->hh.next) {
@@ -322,6 +346,7 @@ void gm_core_name_each(const struct gm_core *core, uint64_t after,
 			.version = name->version,
 			.share = name->share,
 			.until_unread = name->until_unread,
+			.own = name_is_own(name, asker),
 			.made = lease->maker != NULL,
 			.readers = lease->n_opens,
 			.lease = lease->id,

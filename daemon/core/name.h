@@ -11,6 +11,7 @@
 #include "common/limits.h"
 #include "daemon/core/say.h"
 #include "daemon/core/share.h"
+#include "daemon/core/token_hash.h"
 
 /*
  * Names for leases. A name keeps its lease, so that memory outlives its maker: the weights of a model
@@ -38,7 +39,8 @@ struct gm_publish {
  * changes nothing and succeeds. Returns GPUMEM_OK and the version: how often the name was published.
  *   GPUMEM_E_DENIED       the session did not make the lease
  *   GPUMEM_E_INVALID      the name, or the audience
- *   GPUMEM_E_BUSY         the name exists, or the lease has another
+ *   GPUMEM_E_BUSY         the name exists, and may not be replaced or is of another trust domain of
+ *                         the uid; or the lease has another name
  *   GPUMEM_E_LIMIT        the uid has as many names as it leaves to others (GM_LIMIT_NAMES)
  *   GPUMEM_E_UNSUPPORTED  the lease was not made for this audience, or ends with the daemon (ipc)
  *   GPUMEM_E_HOST_MEMORY
@@ -53,8 +55,20 @@ gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const cha
 	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
 	struct gm_lease **ret_lease);
 
-/* Ends a name. Those who attached keep the lease. GPUMEM_E_NOT_FOUND: there is no such name. */
-gpumem_status gm_core_unpublish(struct gm_core *core, uid_t uid, const char *text);
+/* Who asks about names. Names of a uid that were published in another trust domain, another container
+ * for example, are none of its business. */
+struct gm_name_asker {
+	bool admin;                       /* may do everything */
+	const struct gm_session *session; /* NULL: none */
+	struct gm_token_hash domain;      /* gm_core_domain(); 0: a domain of one client */
+};
+/* The hash of a trust domain's key; 0 for NULL. */
+struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key);
+
+/* Ends a name. Those who attached keep the lease. GPUMEM_E_NOT_FOUND: there is no such name, or it is of
+ * another trust domain. */
+gpumem_status gm_core_unpublish(
+	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text);
 
 struct gm_name_info {
 	uint64_t id; /* of the name; it grows with time */
@@ -63,6 +77,7 @@ struct gm_name_info {
 	uint64_t version;
 	struct gm_share_options share;
 	bool until_unread;
+	bool own;         /* it is of the asker's trust domain, or the asker may do everything */
 	bool made;        /* the process that made the lease still has it */
 	uint32_t readers; /* how often sessions attached and have not left */
 	uint64_t lease, bytes, user_bytes;
@@ -71,7 +86,7 @@ struct gm_name_info {
 	uint64_t since_ns; /* when this version was published */
 };
 /* Visits the names in order of their ids, those above after, until visit returns false. */
-void gm_core_name_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_name_info *name), void *ctx);
+void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *asker,
+	uint64_t after, bool (*visit)(void *ctx, const struct gm_name_info *name), void *ctx);
 
 #endif

@@ -139,8 +139,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	session->estate = estate;
 	estate->user->n_sessions++;
 	core->n_sessions++;
-	if (info->domain_key)
-		session->domain = gm_token_hash_text(&core->token_key, info->domain_key);
+	session->domain = gm_core_domain(core, info->domain_key);
 	session_new_token(session, ret_token);
 	if (gm_commit_session(session) < 0) {
 		estate->user->n_sessions--;
@@ -205,6 +204,12 @@ bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DE
 {
 	const struct gm_estate_user *user = session->estate->user;
 	char name[GM_UID_NAME_PAYER_TEXT];
+	if (session->n_views >= GM_LIMIT_LEASES_PER_CLIENT) {
+		gm_say(detail,
+			"this client has opened leases %d times, which is the most; return some",
+			GM_LIMIT_LEASES_PER_CLIENT);
+		return true;
+	}
 	if (gm_leaves_enough(user->n_bare, session->core->n_bare, GM_LIMIT_BARE_LEASES))
 		return false;
 	gm_say(detail,

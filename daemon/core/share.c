@@ -180,12 +180,25 @@ gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token
 	return gm_share_open(session, share->lease, share->options.read_only, asked, ret_lease);
 }
 
+/* How often a user has the lease open. */
+static uint64_t share_opens_of(const struct gm_lease *lease, uid_t payer_uid)
+{
+	const struct gm_hold *hold;
+	uint64_t n = 0;
+
+	DL_FOREACH (lease->holds, hold)
+		if (hold->session->info.payer_uid == payer_uid)
+			n += hold == &lease->own ? hold->count - 1 : hold->count;
+	return n;
+}
+
 gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
 	uint64_t asked, struct gm_lease **ret_lease)
 {
 	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;
-	if (lease->n_opens >= GM_LIMIT_OPENERS_PER_LEASE)
+	if (!gm_leaves_enough(share_opens_of(lease, session->info.payer_uid), lease->n_opens,
+		    GM_LIMIT_OPENERS_PER_LEASE))
 		return GPUMEM_E_LIMIT;
 	char unsaid[GM_DETAIL_BYTES];
 	if (gm_lease_find_hold(lease, session) ? gm_session_full_of_bare(session, unsaid)
@@ -218,7 +231,8 @@ void gm_session_say_open_limit(const struct gm_session *session, char detail[GM_
 {
 	if (!gm_session_full(session, detail))
 		gm_say(detail,
-			"the lease is open %d times, which is the most; a client must return it first",
+			"this user has the lease open as often as it leaves to others; the most is %d "
+			"times for all; a client must return it first",
 			GM_LIMIT_OPENERS_PER_LEASE);
 }
 

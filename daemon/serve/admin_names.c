@@ -16,7 +16,6 @@ struct names_listing {
 };
 
 struct names_list {
-	const struct names_listing *listing;
 	const struct gm_identity *identity;
 	uint64_t now, last;
 	size_t n, looked_at;
@@ -26,13 +25,10 @@ struct names_list {
 };
 
 /* Only those who may attach can see a name. */
-static bool names_may_see(const struct names_list *out, const struct gm_name_info *name)
+static bool names_may_see(const struct gm_identity *identity, const struct gm_name_info *name)
 {
-	const struct gm_identity *identity = out->identity;
 
-	if (out->listing->head.admin)
-		return true;
-	if (!identity->confined && identity->uid == name->uid)
+	if (name->own)
 		return true;
 	switch (name->share.audience) {
 	case GM_AUDIENCE_DOMAIN:
@@ -58,7 +54,7 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 	}
 	out->looked_at++;
 	out->last = name->id;
-	if (!names_may_see(out, name))
+	if (!names_may_see(out->identity, name))
 		return true;
 
 	Gm__Wire__Name *row = out->list[out->n] = &out->names[out->n];
@@ -84,13 +80,12 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 static int names_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct names_listing *listing = (struct names_listing *)stream;
-	struct names_list out = {.listing = listing,
-		.identity = gm_peer_identity(peer),
-		.now = gm_clock_ns(),
-		.last = listing->last};
+	struct names_list out = {
+		.identity = gm_peer_identity(peer), .now = gm_clock_ns(), .last = listing->last};
 	Gm__Wire__NamesReply reply = GM__WIRE__NAMES_REPLY__INIT;
 
-	gm_core_name_each(listing->head.serve->core, listing->last, names_add, &out);
+	const struct gm_name_asker asker = gm_serve_asker(listing->head.serve, peer);
+	gm_core_name_each(listing->head.serve->core, &asker, listing->last, names_add, &out);
 	reply.n_names = out.n;
 	reply.names = out.list;
 	int r = 1;

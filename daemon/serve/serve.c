@@ -123,6 +123,19 @@ void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices
 	}
 }
 
+struct gm_name_asker gm_serve_asker(const struct gm_serve *serve, const struct gm_peer *peer)
+{
+	const struct gm_client *client = gm_peer_user(peer);
+	char key[GM_DOMAIN_KEY_BYTES];
+	bool has = gm_domain_key(serve->config->trust, gm_peer_identity(peer), key);
+
+	return (struct gm_name_asker){
+		.admin = gm_serve_is_admin(serve, peer),
+		.session = client ? client->session : NULL,
+		.domain = gm_core_domain(serve->core, has ? key : NULL),
+	};
+}
+
 void gm_serve_answer_status(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail)
 {

@@ -197,6 +197,8 @@ void gm_serve_unpublish(
 	if (owner != own &&
 		!gm_serve_require_admin(serve, peer, packet->id, "removing a name of another user"))
 		return;
+	const struct gm_name_asker asker = gm_serve_asker(serve, peer);
 	gm_serve_answer_status(peer, packet->id,
-		gm_core_unpublish(serve->core, owner, unpublish->name), "there is no such name");
+		gm_core_unpublish(serve->core, &asker, owner, unpublish->name),
+		"there is no such name");
 }

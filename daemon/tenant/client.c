@@ -384,7 +384,9 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	if (r < 0)
 		goto no_domain;
 	info.domain = client->domain;
-	info.domain_key = gm_domains_key(clients->domains, client->domain);
+	char key[GM_DOMAIN_KEY_BYTES];
+	if (gm_domain_key(trust, identity, key))
+		info.domain_key = key;
 	info.began = client->start_time = gm_identity_start_time(identity);
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)

@@ -99,28 +99,27 @@ static int domain_add(struct gm_domains *domains, const struct gm_identity *iden
 	return 0;
 }
 
-#define KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
-
-static void domain_make_key(
-	const struct gm_identity *identity, bool with_container, char key[KEY_BYTES])
+bool gm_domain_key(
+	enum gm_trust trust, const struct gm_identity *identity, char key[GM_DOMAIN_KEY_BYTES])
 {
-	snprintf(key, KEY_BYTES, "%u %s", identity->uid,
-		with_container ? identity->cgroup.scope : "");
+	if (trust == GM_TRUST_CLIENT || identity->uid == GM_OVERFLOW_UID ||
+		(trust == GM_TRUST_CONTAINER && identity->confined))
+		return false;
+	snprintf(key, GM_DOMAIN_KEY_BYTES, "%u %s", identity->uid,
+		trust == GM_TRUST_CONTAINER ? identity->cgroup.scope : "");
+	return true;
 }
 
 int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling)
 {
-	bool alone = trust == GM_TRUST_CLIENT || identity->uid == GM_OVERFLOW_UID ||
-		     (trust == GM_TRUST_CONTAINER && identity->confined);
 	bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
 	struct domain *domain = NULL;
-	char key[KEY_BYTES];
+	char key[GM_DOMAIN_KEY_BYTES];
+	bool alone = !gm_domain_key(trust, identity, key);
 
-	if (!alone) {
-		domain_make_key(identity, container, key);
+	if (!alone)
 		HASH_FIND(by_key, domains->by_key, key, strlen(key), domain);
-	}
 	if (!domain) {
 		int r = domain_add(domains, identity, alone ? NULL : key, container, &domain);
 		if (r < 0)
@@ -133,14 +132,6 @@ int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	*ret_domain = domain->number;
 	*ret_pooling = !alone;
 	return 0;
-}
-
-const char *gm_domains_key(const struct gm_domains *domains, gm_domain number)
-{
-	const struct domain *domain;
-
-	HASH_FIND(by_number, domains->by_number, &number, sizeof(number), domain);
-	return domain ? domain->key : NULL;
 }
 
 void gm_domains_release(struct gm_domains *domains, gm_domain number)
@@ -165,10 +156,10 @@ void gm_domains_release(struct gm_domains *domains, gm_domain number)
 
 static bool domain_is_of(const struct domain *domain, const struct gm_identity *asker)
 {
-	char key[KEY_BYTES];
+	char key[GM_DOMAIN_KEY_BYTES];
 
-	domain_make_key(asker, true, key);
-	return !asker->confined && domain->key && strcmp(domain->key, key) == 0;
+	return domain->key && gm_domain_key(GM_TRUST_CONTAINER, asker, key) &&
+	       strcmp(domain->key, key) == 0;
 }
 
 const char *gm_domains_text(const struct gm_domains *domains, gm_domain number,

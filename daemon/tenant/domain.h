@@ -29,8 +29,11 @@ void gm_domains_free(struct gm_domains *domains);
  */
 int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling);
-/* What the number stands for, also in a later daemon. NULL: a domain of one client. */
-const char *gm_domains_key(const struct gm_domains *domains, gm_domain domain);
+/* What a process's domain is called, also in a later daemon. Returns false if it is a domain of one
+ * client. */
+#define GM_DOMAIN_KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
+bool gm_domain_key(
+	enum gm_trust trust, const struct gm_identity *identity, char key[GM_DOMAIN_KEY_BYTES]);
 void gm_domains_release(struct gm_domains *domains, gm_domain domain);
 
 /*

@@ -151,7 +151,7 @@ static void step_publish(struct adopt_model *m, struct adopt_session *o)
 	char detail[GM_DETAIL_BYTES];
 	uint64_t version;
 	if (model_roll(m, 4) == 0)
-		gm_core_unpublish(m->fake.core, uid, text);
+		gm_core_unpublish(m->fake.core, &(struct gm_name_asker){.admin = true}, uid, text);
 	else if (lease)
 		gm_lease_publish(o->s, lease, &what, &version, detail);
 }

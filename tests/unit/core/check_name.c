@@ -3,6 +3,7 @@
  * back. */
 #include <string.h>
 
+#include "daemon/core/session_private.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
@@ -14,6 +15,7 @@ static struct gm_adopt_result result;
 static struct gm_session *maker;
 static char detail[GM_DETAIL_BYTES];
 static uint64_t version;
+static const struct gm_name_asker administrator = {.admin = true};
 
 static struct gm_session *client(uid_t uid, gm_domain domain, const char *key)
 {
@@ -77,7 +79,7 @@ static bool on_name(void *ctx, const struct gm_name_info *name)
 static size_t count_names(void)
 {
 	n_found = 0;
-	gm_core_name_each(fake.core, 0, on_name, NULL);
+	gm_core_name_each(fake.core, &administrator, 0, on_name, NULL);
 	return n_found;
 }
 
@@ -101,8 +103,9 @@ START_TEST(a_published_lease_outlives_its_maker)
 	ck_assert(!found.made);
 
 	/* Its name is gone, but not its reader. */
-	ck_assert_int_eq(gm_core_unpublish(fake.core, 100, "llama"), GPUMEM_OK);
-	ck_assert_int_eq(gm_core_unpublish(fake.core, 100, "llama"), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_E_NOT_FOUND);
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 8 * MiB);
 	gm_session_end_unmapped(reader);
 	fake_core_run(&fake);
@@ -120,7 +123,8 @@ START_TEST(a_name_belongs_to_its_uid)
 	ck_assert_uint_eq(count_names(), 2);
 	ck_assert_int_eq(attach(other, 100, "llama"), GPUMEM_E_NOT_FOUND);
 	ck_assert_int_eq(attach(maker, 200, "llama"), GPUMEM_E_NOT_FOUND);
-	ck_assert_int_eq(gm_core_unpublish(fake.core, 300, "llama"), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_core_unpublish(fake.core, &administrator, 300, "llama"), GPUMEM_E_NOT_FOUND);
 }
 END_TEST
 
@@ -130,6 +134,32 @@ START_TEST(the_domain_is_known_by_its_key)
 	ck_assert_int_eq(attach(client(100, 7, "100 "), 100, "llama"), GPUMEM_OK);
 	ck_assert_int_eq(attach(client(100, 8, "100 /box"), 100, "llama"), GPUMEM_E_NOT_FOUND);
 	ck_assert_int_eq(attach(client(100, 9, NULL), 100, "llama"), GPUMEM_E_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(another_container_of_the_uid_has_no_say)
+{
+	struct gm_publish what = {.text = "llama", .replace = true};
+	struct gm_session *other = client(100, 8, "100 /box"), *same = client(100, 9, "100 ");
+	struct gm_name_asker asker = {.domain = gm_core_domain(fake.core, "100 /box")};
+
+	ck_assert_int_eq(publish(maker, fake_lease(&fake, maker, 0, 2 * MiB), "llama"), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_publish(other, fake_lease(&fake, other, 0, 2 * MiB), &what,
+				 &version, detail),
+		GPUMEM_E_BUSY);
+	ck_assert_ptr_nonnull(strstr(detail, "another container"));
+	ck_assert_int_eq(gm_core_unpublish(fake.core, &asker, 100, "llama"), GPUMEM_E_NOT_FOUND);
+	gm_core_name_each(fake.core, &asker, 0, on_name, NULL);
+	ck_assert(!found.own);
+
+	/* Its own has. */
+	asker.domain = gm_core_domain(fake.core, "100 ");
+	gm_core_name_each(fake.core, &asker, 0, on_name, NULL);
+	ck_assert(found.own);
+	ck_assert_int_eq(gm_lease_publish(same, fake_lease(&fake, same, 0, 2 * MiB), &what,
+				 &version, detail),
+		GPUMEM_OK);
+	ck_assert_int_eq(gm_core_unpublish(fake.core, &asker, 100, "llama"), GPUMEM_OK);
 }
 END_TEST
 
@@ -225,6 +255,35 @@ START_TEST(a_published_lease_stays_as_it_is)
 }
 END_TEST
 
+/* The maker's connection ends while it returns very many chunks, and it comes back before ticks are done
+ * with them. */
+START_TEST(a_lease_whose_chunks_leave_ends_once)
+{
+	uint64_t ids[1100], n = 0;
+	struct gm_lease *lease = fake_lease(&fake, maker, 0, 2 * MiB);
+	struct fake_request q;
+	for (int i = 0; i < 1099; i++) {
+		fake_grow(&fake, &q, maker, lease, 2 * MiB);
+		fake_core_run(&fake);
+	}
+	for (const struct gm_chunk *c = gm_lease_chunk(lease, 0); c && n < 1098; c = c->next)
+		ids[n++] = c->id;
+	ck_assert_int_eq(gm_lease_return_chunks(maker, lease, ids, n), GPUMEM_OK);
+	ck_assert_int_eq(publish(maker, lease, "llama"), GPUMEM_E_BUSY);
+	gm_lease_hand_over(maker);
+	while (gm_lease_return_more(maker, lease))
+		continue;
+	ck_assert_int_eq(publish(maker, lease, "llama"), GPUMEM_OK);
+	gm_lease_return(maker, lease);
+	ck_assert_int_eq(gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
+	for (int i = 0; i < 8; i++)
+		gm_core_tick(fake.core);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 0);
+	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 0);
+}
+END_TEST
+
 START_TEST(a_bad_name_is_refused)
 {
 	static const char *const bad[] = {"", "a/b", "a\nb", "\xff",
@@ -233,7 +292,8 @@ START_TEST(a_bad_name_is_refused)
 
 	ck_assert_int_eq(publish(maker, lease, bad[_i]), GPUMEM_E_INVALID);
 	ck_assert_int_eq(attach(maker, 100, bad[_i]), GPUMEM_E_NOT_FOUND);
-	ck_assert_int_eq(gm_core_unpublish(fake.core, 100, bad[_i]), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_core_unpublish(fake.core, &administrator, 100, bad[_i]), GPUMEM_E_NOT_FOUND);
 }
 END_TEST
 
@@ -271,7 +331,7 @@ START_TEST(a_later_daemon_has_the_names)
 			attach(client(100, 78, "100 /box"), 100, "llama"), GPUMEM_E_NOT_FOUND);
 		/* These sessions have no client, so they are not taken back. */
 	}
-	ck_assert_int_eq(gm_core_unpublish(fake.core, 100, "llama"), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
 	restart();
 	ck_assert_uint_eq(count_names(), 0);
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 0);
@@ -291,13 +351,13 @@ START_TEST(a_daemon_that_dies_while_it_replaces_has_one_of_them)
 		gm_lease_info(first, s, &seen);
 		first_id = seen.id;
 		ck_assert_int_eq(gm_lease_publish(s, first, &what, &version, detail), GPUMEM_OK);
-		gm_lease_return(s, first);
 		struct gm_lease *second = fake_lease(&fake, s, 0, 4 * MiB);
 		gm_lease_info(second, s, &seen);
 		second_id = seen.id;
 
 		ledger.stop_at = ledger.writes + step;
 		gm_lease_publish(s, second, &what, &version, detail);
+		gm_lease_return(s, first);
 		gm_lease_return(s, second);
 		bool complete = !ledger.stopped;
 		restart();
@@ -309,7 +369,8 @@ START_TEST(a_daemon_that_dies_while_it_replaces_has_one_of_them)
 			fake_ledger_leave(&fake, each, true);
 		fake_core_run(&fake);
 		ck_assert_uint_eq(fake_left_by(&fake, 100, 0), found.bytes);
-		ck_assert_int_eq(gm_core_unpublish(fake.core, 100, "llama"), GPUMEM_OK);
+		ck_assert_int_eq(
+			gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
 		fake_core_run(&fake);
 		ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 0);
 		if (complete) {
@@ -369,6 +430,7 @@ int main(void)
 	tcase_add_test(tcase, a_published_lease_outlives_its_maker);
 	tcase_add_test(tcase, a_name_belongs_to_its_uid);
 	tcase_add_test(tcase, the_domain_is_known_by_its_key);
+	tcase_add_test(tcase, another_container_of_the_uid_has_no_say);
 	tcase_add_test(tcase, others_attach_to_what_was_made_for_them);
 	tcase_add_test(tcase, a_newer_version_replaces_an_older_one_in_one_step);
 	tcase_add_test(tcase, a_name_may_end_with_its_last_reader);
@@ -381,6 +443,7 @@ int main(void)
 	TCase *large = tcase_create("large");
 	tcase_add_checked_fixture(large, setup_large, teardown);
 	tcase_add_test(large, a_uid_leaves_names_to_others);
+	tcase_add_test(large, a_lease_whose_chunks_leave_ends_once);
 	suite_add_tcase(suite, large);
 	return gm_tap_run(suite);
 }

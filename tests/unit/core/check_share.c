@@ -427,18 +427,26 @@ END_TEST
 START_TEST(an_opener_too_many_is_refused)
 {
 	GM_LIMIT_TEST(OPENERS_PER_LEASE);
+	const int most = GM_LIMIT_OPENERS_PER_LEASE / 2;
 	share(GM_AUDIENCE_DOMAIN, 0);
 	/* Some from many sessions, the others from one. */
 	for (int i = 0; i < 100; i++)
 		ck_assert_int_eq(open_it(fake_session(&fake, 1, 1000)), GPUMEM_OK);
-	for (int i = 100; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
+	for (int i = 100; i < most; i++)
 		ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	ck_assert_int_eq(open_it(mate), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(open_it(maker), GPUMEM_E_LIMIT);
+	/* Another user finds some left. */
+	struct gm_session *other = fake_session(&fake, 1, 2000);
+	for (int i = 0; i < most / 2; i++)
+		ck_assert_int_eq(open_it(other), GPUMEM_OK);
+	ck_assert_int_eq(open_it(other), GPUMEM_E_LIMIT);
+	gm_session_end_died(other);
+
 	gm_lease_return(mate, l);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_session_end_died(mate);
-	for (int i = 100; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
+	for (int i = 100; i < most; i++)
 		ck_assert_int_eq(open_it(maker), GPUMEM_OK);
 	ck_assert_int_eq(open_it(maker), GPUMEM_E_LIMIT);
 }
