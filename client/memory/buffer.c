@@ -182,6 +182,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 	if (status)
 		goto out;
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
+	atomic_init(&buffer->version, lease->version);
 	int r = buffer_map(buffer, chunks);
 	if (r < 0) {
 		/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
@@ -422,6 +423,11 @@ gpumem_status gpumem_buffer_ipc_handle(
 			"valid: the buffer keeps working here, but no other process can open it");
 	memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
 	return GPUMEM_OK;
+}
+
+uint64_t gpumem_buffer_version(const gpumem_buffer *buffer)
+{
+	return buffer ? atomic_load(&buffer->version) : 0;
 }
 
 const char *gpumem_buffer_tag(const gpumem_buffer *buffer)

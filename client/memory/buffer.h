@@ -20,7 +20,8 @@ struct gpumem_buffer {
 	uint64_t mapped; /* how much of the range is mapped, from its start */
 	size_t size;     /* as requested */
 	size_t chunks;
-	uint32_t row; /* in the client's page; 0: not listed */
+	_Atomic uint64_t version; /* of its name; 0: none that this process knows */
+	uint32_t row;             /* in the client's page; 0: not listed */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gpumem_buffer *prev, *next; /* in the session's list */
 };
@@ -61,6 +62,13 @@ void gm_buffer_settle(struct gpumem_session *session);
 /* Unmaps and frees all buffers without a message: the session ends. If something cannot be
  * unmapped, here or in gm_buffer_settle(), the session's kept is set. */
 void gm_buffer_drop_all(struct gpumem_session *session);
+
+/* Checks that the program may share or publish this buffer. */
+gpumem_status gm_buffer_share_check(const gpumem_buffer *buffer);
+/* Passes the status of such a request on, unless the daemon forgot the buffer while the request waited
+ * for it. */
+gpumem_status gm_buffer_share_status(const gpumem_buffer *buffer, gpumem_status status);
+gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
 
 /* Checks a tag from a program, which may be NULL. */
 gpumem_status gm_buffer_tag_check(const char *tag);

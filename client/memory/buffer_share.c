@@ -39,8 +39,7 @@ static void share_late(struct gm_call *call)
 
 static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
 
-/* Checks that the program may share this buffer, or end the sharing. */
-static gpumem_status share_check(gpumem_buffer *buffer)
+gpumem_status gm_buffer_share_check(const gpumem_buffer *buffer)
 {
 	if (!buffer)
 		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
@@ -56,18 +55,32 @@ static gpumem_status share_check(gpumem_buffer *buffer)
 	return GPUMEM_OK;
 }
 
-/* The daemon may have forgotten the buffer while the request waited for it. */
-static gpumem_status share_status(gpumem_buffer *buffer, gpumem_status status)
+gpumem_status gm_buffer_share_status(const gpumem_buffer *buffer, gpumem_status status)
 {
-	gpumem_status forgotten = status == GPUMEM_E_NOT_FOUND ? share_check(buffer) : GPUMEM_OK;
+	gpumem_status forgotten =
+		status == GPUMEM_E_NOT_FOUND ? gm_buffer_share_check(buffer) : GPUMEM_OK;
 	return forgotten ? forgotten : status;
+}
+
+gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options)
+{
+	if (options->audience != GPUMEM_AUDIENCE_DOMAIN &&
+		options->audience != GPUMEM_AUDIENCE_UID &&
+		options->audience != GPUMEM_AUDIENCE_GID)
+		return gm_error(
+			GPUMEM_E_INVALID, "there is no audience %d", (int)options->audience);
+	if (options->mode != GPUMEM_SHARE_READ_WRITE && options->mode != GPUMEM_SHARE_READ_ONLY)
+		return gm_error(GPUMEM_E_INVALID, "there is no share mode %d", (int)options->mode);
+	if (options->flags & ~(uint32_t)GPUMEM_READERS_CAN_WRITE)
+		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
+	return GPUMEM_OK;
 }
 
 gpumem_status gpumem_share(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
 {
 	gpumem_share_options given = GPUMEM_SHARE_OPTIONS_INIT;
-	gpumem_status status = share_check(buffer);
+	gpumem_status status = gm_buffer_share_check(buffer);
 	if (status)
 		return status;
 	if (!ret_token)
@@ -75,13 +88,9 @@ gpumem_status gpumem_share(
 	status = gm_sized_in(&given, sizeof(given), options);
 	if (status)
 		return status;
-	if (given.audience != GPUMEM_AUDIENCE_DOMAIN && given.audience != GPUMEM_AUDIENCE_UID &&
-		given.audience != GPUMEM_AUDIENCE_GID)
-		return gm_error(GPUMEM_E_INVALID, "there is no audience %d", (int)given.audience);
-	if (given.mode != GPUMEM_SHARE_READ_WRITE && given.mode != GPUMEM_SHARE_READ_ONLY)
-		return gm_error(GPUMEM_E_INVALID, "there is no share mode %d", (int)given.mode);
-	if (given.flags & ~(uint32_t)GPUMEM_READERS_CAN_WRITE)
-		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
+	status = gm_buffer_share_options_check(&given);
+	if (status)
+		return status;
 
 	struct share_call *share = calloc(1, sizeof(*share));
 	if (!share)
@@ -102,7 +111,7 @@ gpumem_status gpumem_share(
 	if (!status)
 		*ret_token = share->token;
 	free(call);
-	return share_status(buffer, status);
+	return gm_buffer_share_status(buffer, status);
 }
 
 gpumem_status gpumem_open(
@@ -125,14 +134,14 @@ gpumem_status gpumem_open(
 
 gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 {
-	gpumem_status status = share_check(buffer);
+	gpumem_status status = gm_buffer_share_check(buffer);
 	if (status)
 		return status;
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.lease = buffer->lease->held.lease;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
 	status = gm_session_tell(buffer->session, NULL, &packet, buffer->lease->held.epoch, false);
-	return share_status(buffer, status);
+	return gm_buffer_share_status(buffer, status);
 }
 
 /* ---- tokens as text */

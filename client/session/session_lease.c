@@ -24,6 +24,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/share_name.h"
 
 /* ---- the list of leases */
 
@@ -192,6 +193,7 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->lease->bytes = reply->bytes;
 		call->lease->user_bytes = reply->user_bytes;
 		call->lease->read_only = reply->read_only;
+		call->lease->version = reply->version;
 		snprintf(call->lease->tag, sizeof(call->lease->tag), "%s", reply->tag);
 	}
 
@@ -567,6 +569,21 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	body.token.data = (uint8_t *)token;
 	body.token.len = GM_TOKEN_BYTES;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(OPEN, open, &body);
+	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
+}
+
+gpumem_status gm_session_lease_attach(struct gpumem_session *session,
+	const struct gm_share_name *name, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
+{
+	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));
+	if (!call)
+		return lease_no_memory();
+	Gm__Wire__Attach body = GM__WIRE__ATTACH__INIT;
+	body.name = (char *)name->name;
+	body.foreign = name->foreign;
+	body.owner = name->owner;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(ATTACH, attach, &body);
 	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
 

@@ -8,6 +8,8 @@
 #include "client/session/returns.h"
 #include "client/session/gpumem_session.h"
 
+struct gm_share_name;
+
 /* A chunk that the daemon granted to this process; held.chunk is its id. */
 struct gm_session_chunk {
 	struct gm_held held;
@@ -30,6 +32,7 @@ struct gm_session_lease {
 	uint64_t bytes;      /* of its chunks */
 	uint64_t user_bytes; /* what was requested */
 	uint64_t next_index; /* highest index seen + 1; set by the thread that reads answers */
+	uint64_t version;    /* of the name that it was attached by; 0: none */
 	bool read_only;
 	bool opened; /* and not made here */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
@@ -69,6 +72,9 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks);
+gpumem_status gm_session_lease_attach(struct gpumem_session *session,
+	const struct gm_share_name *name, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
 	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);

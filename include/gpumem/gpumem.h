@@ -499,6 +499,70 @@ GPUMEM_API gpumem_status gpumem_open(
 /* Ends every token of the buffer. Processes that have opened the buffer keep it. */
 GPUMEM_API gpumem_status gpumem_unshare(gpumem_buffer *buffer);
 
+/* ---- names: buffers that outlive their maker */
+
+/*
+ * A published buffer stays on its device until its name is removed, whatever becomes of the process
+ * that made it or of the daemon: for example a model's weights, while workers come and go. Nobody can
+ * see the buffer before it is published. Its maker may write to it afterwards, but should not: readers
+ * would see that.
+ *
+ * A name belongs to a user. "llama" is the caller's own name of that kind, and "uid:1000/llama" that of
+ * the user with this uid. A name has 1 to 63 bytes of printable UTF-8 without "/".
+ *
+ * The memory is charged to the user who published it, until the name is gone and the last process that
+ * attached has destroyed its buffer or ended.
+ */
+
+typedef struct gpumem_publish_options {
+	size_t size;
+	/* Who may attach, and how: as in gpumem_share_options. A buffer for another user or a group
+	 * is made with GPUMEM_BUFFER_FOR_OTHERS. */
+	gpumem_audience audience;
+	uint32_t id;
+	gpumem_share_mode mode;
+	uint32_t flags; /* GPUMEM_READERS_CAN_WRITE, or 0 */
+	/* If not 0, the name may exist. It then means this buffer, with the next version; processes
+	 * that attached before keep what they have. */
+	uint32_t replace;
+	/* If not 0, the name ends when the last process that attached has left. */
+	uint32_t until_unread;
+} gpumem_publish_options;
+
+#define GPUMEM_PUBLISH_OPTIONS_INIT \
+	{ \
+		sizeof(gpumem_publish_options), GPUMEM_AUDIENCE_DOMAIN, 0, \
+			GPUMEM_SHARE_READ_WRITE, 0, 0, 0 \
+	}
+
+/*
+ * Puts a buffer under a name of the caller's user. The call first waits until all work is done that was
+ * launched before, on the stream and on every other one, so that a process that attaches finds the
+ * buffer complete. GPUMEM_STREAM_DONE: nothing writes to it any more, and the call does not wait. While
+ * a stream is being captured into a graph, nobody can know when its work is done, and the call is
+ * refused.
+ *
+ * Afterwards the buffer may be destroyed; the memory stays. A buffer has at most one name. To publish
+ * it again under that name changes nothing. If options is NULL, the creator's trust domain may read
+ * and write, and the name must be a new one. ret_version, which may be NULL, gets the version: 1, or
+ * one more than that of the buffer that was replaced.
+ *
+ *   GPUMEM_E_BUSY         The name exists, the buffer has another name, or a stream is being captured.
+ *   GPUMEM_E_UNSUPPORTED  The buffer is on the ipc transport, or was not made for this audience.
+ *   GPUMEM_E_DENIED       Another process made the buffer.
+ */
+GPUMEM_API gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
+	const gpumem_publish_options *options, gpumem_stream stream, uint64_t *ret_version);
+/* Maps the buffer that the name means now. A name that does not exist and one that is meant for
+ * somebody else look the same: GPUMEM_E_NOT_FOUND. gpumem_buffer_destroy() ends the use of it. */
+GPUMEM_API gpumem_status gpumem_attach(
+	gpumem_session *session, const char *name, gpumem_buffer **ret_buffer);
+/* Removes a name. Processes that attached keep the buffer. Only administrators may remove the name of
+ * another user. */
+GPUMEM_API gpumem_status gpumem_unpublish(gpumem_session *session, const char *name);
+/* The version that the buffer was published or attached as; 0: neither. */
+GPUMEM_API uint64_t gpumem_buffer_version(const gpumem_buffer *buffer);
+
 /* ---- batches: many pieces of memory in one request */
 
 /*

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Buffers under names. A published buffer belongs to its name: it outlives this process, and everybody
+ * in its audience may attach to it. The publish is sent when the program's work on the buffer is done,
+ * so nobody ever sees a buffer that is half filled: a maker that dies before leaves no name.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "client/map/map.h"
+#include "client/memory/buffer.h"
+#include "client/memory/mapping.h"
+#include "client/session/gpumem_session.h"
+#include "client/session/session_call.h"
+#include "client/session/session_lease.h"
+#include "common/arith.h"
+#include "common/cancel.h"
+#include "common/clock.h"
+#include "common/share_name.h"
+
+#define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
+#define AWAIT_MOST_NS  GM_NS_PER_MS
+
+/* ---- the program's work on the buffer */
+
+static gpumem_status publish_capturing(void)
+{
+	return gm_error(GPUMEM_E_BUSY,
+		"a stream is being captured into a graph, so nobody can know when its work is done; "
+		"publish after the capture, or with GPUMEM_STREAM_DONE");
+}
+
+/* Waits until the event has passed. */
+static int publish_await_event(const struct gm_session_device *d, struct gm_map_event *event)
+{
+	uint64_t pause_ns = AWAIT_LEAST_NS;
+	int r;
+
+	/* -EAGAIN: another thread captures a stream. The event passes after that. */
+	while ((r = d->map->passed(d->backend, event)) == 0 || r == -EAGAIN) {
+		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
+		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Waits for everything that may still write to the buffer. */
+static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream stream)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	struct gm_map_event *event;
+
+	if (stream == GPUMEM_STREAM_DONE || !d->map->record)
+		return GPUMEM_OK;
+	if (d->map->here)
+		(void)d->map->here(d->backend);
+	if (stream && stream != GPUMEM_STREAM_ANY && d->map->captured_into &&
+		d->map->captured_into(d->backend, stream))
+		return publish_capturing();
+
+	int r = d->map->record(d->backend, &event);
+	if (r == -EAGAIN)
+		return publish_capturing();
+	if (r == 0) {
+		r = publish_await_event(d, event);
+		d->map->forget(d->backend, event);
+	}
+	if (r < 0)
+		return gm_error(GPUMEM_E_SYSTEM,
+			"cannot wait for the work on this buffer, so it is not published: %s",
+			gm_mapping_error(d, r));
+	return GPUMEM_OK;
+}
+
+/* ---- publishing */
+
+struct publish_call {
+	struct gm_call call;
+	uint64_t version;
+};
+
+static int publish_take(
+	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	struct publish_call *call = (struct publish_call *)base;
+
+	if (packet->body_case != GM__WIRE__PACKET__BODY_PUBLISH_REPLY ||
+		packet->publish_reply->version == 0)
+		return -EPROTO;
+	call->version = packet->publish_reply->version;
+	return 0;
+}
+
+static void publish_late(struct gm_call *call)
+{
+	free(call);
+}
+
+static const struct gm_call_ops publish_ops = {.take = publish_take, .late = publish_late};
+
+static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
+	const gpumem_publish_options *options, uint64_t *ret_version)
+{
+	struct publish_call *publish = calloc(1, sizeof(*publish));
+	if (!publish)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	publish->call.ops = &publish_ops;
+	publish->call.of_epoch = buffer->lease->held.epoch;
+
+	Gm__Wire__Publish body = GM__WIRE__PUBLISH__INIT;
+	body.lease = buffer->lease->held.lease;
+	body.name = (char *)name;
+	body.audience = (Gm__Wire__Audience)options->audience;
+	body.audience_id = options->id;
+	body.read_only = options->mode == GPUMEM_SHARE_READ_ONLY;
+	body.readers_can_write = options->flags & GPUMEM_READERS_CAN_WRITE;
+	body.until_unread = options->until_unread != 0;
+	body.replace = options->replace != 0;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(PUBLISH, publish, &body);
+
+	struct gm_call *call = &publish->call;
+	gpumem_status status = gm_session_call(buffer->session, NULL, &packet, &call);
+	if (!status)
+		*ret_version = publish->version;
+	free(call);
+	return gm_buffer_share_status(buffer, status);
+}
+
+gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
+	const gpumem_publish_options *options, gpumem_stream stream, uint64_t *ret_version)
+{
+	gpumem_publish_options given = GPUMEM_PUBLISH_OPTIONS_INIT;
+	uint64_t version = 0;
+	GM_UNCANCELLED;
+
+	gpumem_status status = gm_buffer_share_check(buffer);
+	if (status)
+		return status;
+	const char *wrong = gm_share_name_check(name);
+	if (wrong)
+		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+	status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
+	status = gm_buffer_share_options_check(&(gpumem_share_options){
+		sizeof(gpumem_share_options), given.audience, given.id, given.mode, given.flags});
+	if (status)
+		return status;
+
+	status = publish_await(buffer, stream);
+	if (!status)
+		status = publish_send(buffer, name, &given, &version);
+	if (status)
+		return status;
+
+	atomic_store(&buffer->version, version);
+	if (ret_version)
+		*ret_version = version;
+	return GPUMEM_OK;
+}
+
+/* ---- attaching */
+
+gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_buffer **ret_buffer)
+{
+	struct gm_share_name parsed;
+	GM_UNCANCELLED;
+
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	const char *wrong = gm_share_name_parse(name, &parsed);
+	if (wrong)
+		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+	if (!ret_buffer)
+		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
+
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+	gpumem_status status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
+	if (status)
+		return status;
+	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, ret_buffer);
+}
+
+/* ---- removing */
+
+struct publish_remove_call {
+	struct gm_call call;
+	bool again; /* it was sent before, and the daemon may have done it */
+};
+
+static int publish_remove_take(
+	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	return packet->body_case == GM__WIRE__PACKET__BODY_DONE ? 0 : -EPROTO;
+}
+
+static int publish_remove_repeat(struct gm_call *base)
+{
+	((struct publish_remove_call *)base)->again = true;
+	return 0;
+}
+
+static const struct gm_call_ops publish_remove_ops = {
+	.take = publish_remove_take, .late = publish_late, .repeat = publish_remove_repeat};
+
+gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
+{
+	struct gm_share_name parsed;
+	GM_UNCANCELLED;
+
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	const char *wrong = gm_share_name_parse(name, &parsed);
+	if (wrong)
+		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+
+	struct publish_remove_call *unpublish = calloc(1, sizeof(*unpublish));
+	if (!unpublish)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	unpublish->call.ops = &publish_remove_ops;
+
+	Gm__Wire__Unpublish body = GM__WIRE__UNPUBLISH__INIT;
+	body.name = (char *)parsed.name;
+	body.foreign = parsed.foreign;
+	body.owner = parsed.owner;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNPUBLISH, unpublish, &body);
+
+	struct gm_call *call = &unpublish->call;
+	gpumem_status status = gm_session_call(session, NULL, &packet, &call);
+	if (status == GPUMEM_E_NOT_FOUND && call && unpublish->again)
+		status = GPUMEM_OK;
+	free(call);
+	return status;
+}

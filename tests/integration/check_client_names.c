@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Buffers under names, through the library: they outlive their maker, a reader never sees one that is
+ * half filled, and what is refused names the argument.
+ */
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/integration/client_fixture.h"
+#include "tests/integration/device.h"
+#include "tests/tap.h"
+
+#define BYTES (5 * MIB + 7)
+
+/* The test itself forks workers, so it must not use the driver: what it asks of the daemon, it asks
+ * through figures. */
+static void set_up_alone(void)
+{
+	gm_daemon_start(&daemon_, NULL);
+}
+
+static void tear_down_alone(void)
+{
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).leases == 0);
+	gm_daemon_stop(&daemon_);
+}
+
+static gpumem_buffer *filled(gpumem_session *s, uint8_t byte)
+{
+	gpumem_buffer *buffer = NULL;
+	OK(gpumem_buffer_create(s, 0, BYTES, NULL, &buffer));
+	gm_device_set(gpumem_buffer_ptr(buffer), BYTES, byte);
+	return buffer;
+}
+
+static bool has_all(const gpumem_buffer *buffer, uint8_t byte)
+{
+	return gpumem_buffer_size(buffer) == BYTES &&
+	       gm_device_is(gpumem_buffer_ptr(buffer), BYTES, byte);
+}
+
+static void refused_(gpumem_status got, gpumem_status status, const char *says, int line)
+{
+	if (got != status || !strstr(gpumem_error_detail(), says))
+		gm_fail(__FILE__, line, "%s: %s, not %s with '%s'", gpumem_status_text(got),
+			gpumem_error_detail(), gpumem_status_text(status), says);
+}
+#define REFUSED(call, status, says) refused_((call), (status), (says), __LINE__)
+
+/* ---- makers and readers, each a process */
+
+struct making {
+	uint8_t byte;
+	bool replace, until_unread;
+	bool destroy; /* the maker destroys its buffer and disconnects before it ends */
+};
+
+/* Publishes "llama" and says the version. */
+static void make(int channel, void *argument)
+{
+	const struct making *making = argument;
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_session *s = join("maker");
+	gpumem_buffer *buffer = filled(s, making->byte);
+	uint64_t version = 0;
+
+	GM_REQUIRE_EQ(gpumem_buffer_version(buffer), 0);
+	options.replace = making->replace;
+	options.until_unread = making->until_unread;
+	OK(gpumem_publish(buffer, "llama", &options, NULL, &version));
+	GM_REQUIRE_EQ(gpumem_buffer_version(buffer), version);
+	if (making->destroy) {
+		gpumem_buffer_destroy(buffer);
+		gpumem_disconnect(s);
+	}
+	gm_say(channel, &version, sizeof(version));
+	if (!making->destroy)
+		gm_hear_word(channel, 'e');
+}
+
+static uint64_t made(struct making making)
+{
+	struct gm_worker worker;
+	uint64_t version;
+
+	gm_worker_start(&worker, make, &making);
+	gm_hear(worker.channel, &version, sizeof(version));
+	if (making.destroy)
+		gm_worker_join(&worker);
+	else
+		gm_worker_kill(&worker);
+	return version;
+}
+
+struct reading {
+	uint8_t byte;
+	uint64_t version;
+};
+
+/* Attaches, says what it found, and looks once more when it is told to. */
+static void read_it(int channel, void *argument)
+{
+	gpumem_session *s = join("reader");
+	gpumem_buffer *buffer = NULL;
+	struct reading found = {0};
+
+	OK(gpumem_attach(s, "llama", &buffer));
+	found.version = gpumem_buffer_version(buffer);
+	for (int byte = 1; byte < 256 && !found.byte; byte++)
+		if (has_all(buffer, (uint8_t)byte))
+			found.byte = (uint8_t)byte;
+	gm_say(channel, &found, sizeof(found));
+	gm_hear_word(channel, 'e');
+	GM_REQUIRE(has_all(buffer, found.byte));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(s);
+}
+
+static struct reading start_reader(struct gm_worker *worker)
+{
+	struct reading found;
+
+	gm_worker_start(worker, read_it, NULL);
+	gm_hear(worker->channel, &found, sizeof(found));
+	return found;
+}
+
+static void end_reader(struct gm_worker *worker)
+{
+	gm_say_word(worker->channel, 'e');
+	gm_worker_join(worker);
+}
+
+static void is_read(uint8_t byte, uint64_t version)
+{
+	struct gm_worker worker;
+	struct reading found = start_reader(&worker);
+
+	GM_REQUIRE_EQ(found.byte, byte);
+	GM_REQUIRE_EQ(found.version, version);
+	end_reader(&worker);
+}
+
+static void remove_name(int channel, void *argument)
+{
+	gpumem_session *s = join("remover");
+	OK(gpumem_unpublish(s, "llama"));
+	REFUSED(gpumem_unpublish(s, "llama"), GPUMEM_E_NOT_FOUND, "no such name");
+	gpumem_disconnect(s);
+}
+
+static void remove_llama(void)
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, remove_name, NULL);
+	gm_worker_join(&worker);
+}
+
+START_TEST(a_published_buffer_outlives_its_maker_and_the_daemon)
+{
+	struct making making = {.byte = 42, .destroy = _i};
+
+	GM_REQUIRE_EQ(made(making), 1);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	is_read(42, 1);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	is_read(42, 1);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, 1);
+	remove_llama();
+}
+END_TEST
+
+START_TEST(readers_keep_the_version_that_they_have)
+{
+	struct gm_worker worker;
+
+	GM_REQUIRE_EQ(made((struct making){.byte = 1}), 1);
+	GM_REQUIRE_EQ(start_reader(&worker).byte, 1);
+	GM_REQUIRE_EQ(made((struct making){.byte = 2, .replace = true}), 2);
+	is_read(2, 2);
+	end_reader(&worker);
+	GM_UNTIL(gm_figures_now(&daemon_).leases == 1);
+	remove_llama();
+}
+END_TEST
+
+START_TEST(a_name_can_end_with_its_last_reader)
+{
+	struct gm_worker first, second;
+
+	GM_REQUIRE_EQ(made((struct making){.byte = 3, .until_unread = true}), 1);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, 1);
+	start_reader(&first);
+	start_reader(&second);
+	end_reader(&first);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, 1);
+	end_reader(&second);
+	GM_UNTIL(gm_figures_now(&daemon_).leases == 0);
+}
+END_TEST
+
+START_TEST(a_reader_keeps_what_it_has_when_the_name_is_removed)
+{
+	struct gm_worker worker;
+
+	GM_REQUIRE_EQ(made((struct making){.byte = 4}), 1);
+	start_reader(&worker);
+	remove_llama();
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	end_reader(&worker);
+}
+END_TEST
+
+/* ---- deaths around the publish */
+
+/* Publishes new versions without end, each filled with its number. */
+static void make_many(int channel, void *argument)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_session *s = join("maker");
+	gpumem_buffer *buffer, *old = NULL;
+	uint64_t version;
+
+	options.replace = 1;
+	gm_say_word(channel, 'r');
+	for (;;) {
+		buffer = filled(s, 0xff); /* nobody may see this */
+		if (old)
+			gpumem_buffer_destroy(old);
+		version = 0;
+		if (gpumem_attach(s, "llama", &old) == GPUMEM_OK) {
+			version = gpumem_buffer_version(old);
+			gpumem_buffer_destroy(old);
+		}
+		gm_device_set(gpumem_buffer_ptr(buffer), BYTES, (uint8_t)(version % 200 + 1));
+		OK(gpumem_publish(buffer, "llama", &options, NULL, &version));
+		old = buffer;
+	}
+}
+
+START_TEST(a_maker_that_is_killed_leaves_a_whole_buffer_or_none)
+{
+	struct gm_worker maker, reader;
+	unsigned seed = (unsigned)getpid();
+	uint64_t last = 0;
+
+	GM_REQUIRE_EQ(made((struct making){.byte = 1}), 1);
+	for (int i = 0; i < 12; i++) {
+		gm_worker_start(&maker, make_many, NULL);
+		gm_hear_word(maker.channel, 'r');
+		usleep((useconds_t)(rand_r(&seed) % 30000)); /* anywhere in its loop */
+		if (i % 4 == 3) {
+			gm_daemon_kill(&daemon_);
+			GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		}
+		if (i % 2)
+			gm_worker_kill(&maker);
+		struct reading found = start_reader(&reader);
+		GM_REQUIRE_EQ(found.byte, (found.version - 1) % 200 + 1);
+		GM_REQUIRE(found.version >= last);
+		last = found.version;
+		end_reader(&reader);
+		if (i % 2 == 0)
+			gm_worker_kill(&maker);
+	}
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).leases == 1);
+	remove_llama();
+}
+END_TEST
+
+/* Publishes and removes while the daemon comes and goes; each call must say the truth. */
+static void make_and_remove(int channel, void *argument)
+{
+	gpumem_session *s = join("maker");
+	char word = 'r';
+
+	for (;;) {
+		gpumem_buffer *buffer = filled(s, 9), *view = NULL;
+		uint64_t version = 0;
+		OK(gpumem_publish(buffer, "mine", NULL, NULL, &version));
+		GM_REQUIRE_EQ(version, 1);
+		OK(gpumem_attach(s, "mine", &view));
+		GM_REQUIRE_EQ(gpumem_buffer_version(view), 1);
+		gpumem_buffer_destroy(buffer);
+		GM_REQUIRE(has_all(view, 9));
+		OK(gpumem_unpublish(s, "mine"));
+		gpumem_buffer_destroy(view);
+		gm_say_word(channel, word);
+		gm_hear(channel, &word, 1);
+		if (word == 'e')
+			break;
+	}
+	gpumem_disconnect(s);
+}
+
+START_TEST(every_call_outlasts_the_daemon)
+{
+	struct gm_worker maker;
+	unsigned seed = (unsigned)getpid();
+
+	gm_worker_start(&maker, make_and_remove, NULL);
+	gm_hear_word(maker.channel, 'r');
+	for (int i = 0; i < 10; i++) {
+		gm_say_word(maker.channel, 'r');
+		usleep((useconds_t)(rand_r(&seed) % 5000)); /* anywhere in its loop */
+		gm_daemon_kill(&daemon_);
+		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		gm_hear_word(maker.channel, 'r');
+	}
+	gm_say_word(maker.channel, 'e');
+	gm_worker_join(&maker);
+}
+END_TEST
+
+/* ---- what is refused */
+
+START_TEST(bad_names_are_refused_and_change_nothing)
+{
+	static const struct {
+		const char *name, *says;
+	} bad[] = {
+		{NULL, "name must not be NULL"},
+		{"", "name must not be empty"},
+		{"a/b", "name must not have a \"/\""},
+		{"a\nb", "name must be printable"},
+		{"\x01", "name must be printable"},
+		{"1234567890123456789012345678901234567890123456789012345678901234", "63 bytes"},
+	};
+	gpumem_buffer *buffer = filled(session, 1), *view = buffer;
+	uint64_t version = 77;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		REFUSED(gpumem_publish(buffer, bad[i].name, NULL, NULL, &version), GPUMEM_E_INVALID,
+			bad[i].says);
+		REFUSED(gpumem_attach(session, bad[i].name, &view), GPUMEM_E_INVALID, bad[i].says);
+		REFUSED(gpumem_unpublish(session, bad[i].name), GPUMEM_E_INVALID, bad[i].says);
+	}
+	REFUSED(gpumem_publish(buffer, "uid:1000/llama", NULL, NULL, &version), GPUMEM_E_INVALID,
+		"name must not have a \"/\"");
+	REFUSED(gpumem_attach(session, "uid:x/llama", &view), GPUMEM_E_INVALID, "uid:1000/llama");
+	REFUSED(gpumem_attach(session, "llama", NULL), GPUMEM_E_INVALID, "ret_buffer");
+	REFUSED(gpumem_publish(NULL, "llama", NULL, NULL, NULL), GPUMEM_E_INVALID, "buffer");
+	REFUSED(gpumem_attach(session, "llama", &view), GPUMEM_E_NOT_FOUND, "no such name");
+	GM_REQUIRE(view == buffer);
+	GM_REQUIRE_EQ(version, 77);
+	GM_REQUIRE_EQ(gpumem_buffer_version(buffer), 0);
+	GM_REQUIRE_EQ(gpumem_buffer_version(NULL), 0);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(bad_options_are_refused_and_change_nothing)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *buffer = filled(session, 1), *view = NULL;
+
+	options.audience = (gpumem_audience)3;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, NULL), GPUMEM_E_INVALID, "audience 3");
+	options = (gpumem_publish_options)GPUMEM_PUBLISH_OPTIONS_INIT;
+	options.mode = (gpumem_share_mode)2;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, NULL), GPUMEM_E_INVALID, "mode 2");
+	options = (gpumem_publish_options)GPUMEM_PUBLISH_OPTIONS_INIT;
+	options.flags = 2;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, NULL), GPUMEM_E_INVALID, "flags 0x2");
+	options.size = 0;
+	GM_REQUIRE_EQ(gpumem_publish(buffer, "x", &options, NULL, NULL), GPUMEM_E_INVALID);
+
+	/* The buffer was not made for others. */
+	options = (gpumem_publish_options)GPUMEM_PUBLISH_OPTIONS_INIT;
+	options.audience = GPUMEM_AUDIENCE_UID;
+	options.id = 12345;
+	options.flags = GPUMEM_READERS_CAN_WRITE;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, NULL), GPUMEM_E_UNSUPPORTED,
+		"GPUMEM_BUFFER_FOR_OTHERS");
+	REFUSED(gpumem_attach(session, "x", &view), GPUMEM_E_NOT_FOUND, "no such name");
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(a_name_is_taken_once_and_a_buffer_has_one)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *first = filled(session, 1), *second = filled(session, 2), *view = NULL;
+	uint64_t version = 0;
+
+	OK(gpumem_publish(first, "x", NULL, NULL, &version));
+	GM_REQUIRE_EQ(version, 1);
+	OK(gpumem_publish(first, "x", NULL, GPUMEM_STREAM_DONE, &version)); /* nothing changes */
+	GM_REQUIRE_EQ(version, 1);
+	REFUSED(gpumem_publish(first, "y", NULL, NULL, NULL), GPUMEM_E_BUSY, "one name");
+	REFUSED(gpumem_publish(second, "x", NULL, NULL, NULL), GPUMEM_E_BUSY, "x");
+	GM_REQUIRE_EQ(gpumem_buffer_version(second), 0);
+	options.replace = 1;
+	OK(gpumem_publish(second, "x", &options, GPUMEM_STREAM_ANY, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_version(second), 2);
+
+	OK(gpumem_attach(session, "x", &view));
+	GM_REQUIRE(has_all(view, 2));
+	REFUSED(gpumem_publish(view, "z", NULL, NULL, NULL), GPUMEM_E_DENIED, "created");
+	gpumem_buffer_destroy(view);
+
+	/* Own names by the uid. */
+	char own[64];
+	snprintf(own, sizeof(own), "uid:%u/x", (unsigned)getuid());
+	OK(gpumem_attach(session, own, &view));
+	GM_REQUIRE_EQ(gpumem_buffer_version(view), 2);
+	snprintf(own, sizeof(own), "uid:%u/x", (unsigned)getuid() + 1);
+	REFUSED(gpumem_attach(session, own, &view), GPUMEM_E_NOT_FOUND, "no such name");
+	gpumem_buffer_destroy(view);
+	gpumem_buffer_destroy(first);
+	gpumem_buffer_destroy(second);
+	OK(gpumem_unpublish(session, "x"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client names");
+	TCase *tc = tcase_create("processes");
+	tcase_add_checked_fixture(tc, set_up_alone, tear_down_alone);
+	tcase_set_timeout(tc, 240);
+	tcase_add_loop_test(tc, a_published_buffer_outlives_its_maker_and_the_daemon, 0, 2);
+	tcase_add_test(tc, readers_keep_the_version_that_they_have);
+	tcase_add_test(tc, a_name_can_end_with_its_last_reader);
+	tcase_add_test(tc, a_reader_keeps_what_it_has_when_the_name_is_removed);
+	tcase_add_test(tc, a_maker_that_is_killed_leaves_a_whole_buffer_or_none);
+	tcase_add_test(tc, every_call_outlasts_the_daemon);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("one session");
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, bad_names_are_refused_and_change_nothing);
+	tcase_add_test(tc, bad_options_are_refused_and_change_nothing);
+	tcase_add_test(tc, a_name_is_taken_once_and_a_buffer_has_one);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
