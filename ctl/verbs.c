@@ -12,6 +12,7 @@
 	X(pools) \
 	X(clients) \
 	X(buffers) \
+	X(shares) \
 	X(trim) \
 	X(limit) \
 	X(pressure) \

@@ -17,6 +17,8 @@ devices                         | 3 3 4 0
 pools                           | 3 3 4 0
 clients                         | 3 3 4 0
 buffers                         | 3 3 4 0
+shares                          | 3 3 4 0
+shares remove nobody            | 3 3 4 1
 trim                            | 3 3 4 0
 limit                           | 3 3 4 0
 limit set client:nobody max=1G  | 3 3 4 0

@@ -138,7 +138,7 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
-	"queue --sort pid" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -197,9 +197,13 @@ ask ann share
 start_worker ben
 ask ben make $((size / 2)) scratch
 
+"$examples/publish" make weights >"$dir/stdout" 2>"$dir/stderr"
+status=$?
+check "the example publishes a buffer" all "[ $status = 0 ]" "says 'published weights, version 1'"
+await_value status clients 2 || bail "the example did not go"
 run 0 limit set "uid:$(id -u)" priority=-3
 check "a limit is set" all "[ $status = 0 ]" "says uid:$(id -un)"
-every=("status" "devices" "pools" "clients" "buffers" "limit" "pressure" "queue" "cleanup --dry-run" "drain 0 --undo" "config show" "version"
+every=("status" "devices" "pools" "clients" "buffers" "shares" "limit" "pressure" "queue" "cleanup --dry-run" "drain 0 --undo" "config show" "version"
 	"help")
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086
@@ -225,6 +229,28 @@ for words in "${every[@]}"; do
 	run 0 $words --bytes
 	check "$words: no unit with --bytes" all "[ $status = 0 ]" '[ "$words" = "config show" ] || ! grep -Eq "[0-9](\.[0-9])?[KMGT]( |$)" "$dir/stdout"'
 done
+
+run 0 shares --json
+check "shares: what is published, and whose it is" all "is shares.# 1" "is shares.0.name weights" "is shares.0.uid $(id -u)" \
+	"is shares.0.user $(id -un)" "is shares.0.version 1" "is shares.0.device 0" "is shares.0.bytes 33554432" \
+	"is shares.0.audience domain" "is shares.0.mode read" "is shares.0.readers 0" "is shares.0.maker false"
+run 0 shares
+check "shares: for people" all "says weights" "says $(id -un)" "says 32.0M"
+run 0 shares --name 'x*'
+check "shares: nothing matches" says "No name matches."
+offered='remove'
+check "completion knows what follows shares" complete_is shares r
+run 0 shares remove weights
+check "shares remove: a name ends" all "[ $status = 0 ]" "says 'Removed weights.'"
+run 0 shares
+check "shares: there are none" says "There is no name"
+run 1 shares remove weights
+check "shares remove: once" all "[ $status = 1 ]" "complains 'no such name'"
+"$examples/publish" make weights >"$dir/stdout" 2>"$dir/stderr"
+run 0 shares remove "uid:$(id -un)/weights" --json
+check "shares remove: with the owner, for programs" all "[ $status = 0 ]" "is removed uid:$(id -un)/weights"
+await_value status clients 2 || bail "the example did not go"
+run 0 trim
 
 run 0
 check "without a verb it is the status" says "gpumemd"

@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "and its name is removed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -71,4 +71,10 @@ done
 "$build/examples/share" >"$dir/share" 2>&1 || echo "share: status $?" >>"$dir/share"
 grep -q '33554432 bytes "greeting" at 0x.*: hello from the parent$' "$dir/share" && echo "a buffer is seen in another process"
 grep -q 'the same place now says: hello again$' "$dir/share" && echo "and so is what is written later"
-cat "$dir/worker" "$dir/batch" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/log"
+"$build/examples/publish" >"$dir/publish" 2>&1 || echo "publish: status $?" >>"$dir/publish"
+maker=$(sed -n 's/^process \([0-9]*\) published weights, version 1, and ends$/\1/p' "$dir/publish")
+grep -q "^process [0-9]* attached to weights, version 1, 33554432 bytes: hello from process ${maker:-none}\$" "$dir/publish" &&
+	echo "a buffer outlives its maker"
+grep -q '^weights is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
+	echo "and its name is removed"
+cat "$dir/worker" "$dir/batch" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/log"

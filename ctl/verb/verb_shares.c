@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl shares: the buffers that are published under names, and removing a name. Whose name it is,
+ * a person writes as in 'limit', with the name of the user. The daemon gets numbers.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/closest.h"
+#include "common/share_name.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
+
+static const struct gm_column columns[] = {
+	{"uid", NULL, 0},
+	{"user", "OWNER", GM_COLUMN_SHRINK},
+	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"version", "VERSION", GM_COLUMN_RIGHT},
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"bytes", "SIZE", GM_COLUMN_RIGHT},
+	{"user_bytes", NULL, 0},
+	{"audience", NULL, 0},
+	{"audience_name", "FOR", GM_COLUMN_SHRINK},
+	{"mode", "MODE", 0},
+	{"readers", "READERS", GM_COLUMN_RIGHT},
+	{"age_ms", "AGE", GM_COLUMN_RIGHT},
+	{"maker", "MAKER", 0},
+	{"until_unread", NULL, 0},
+	{"tag", NULL, 0},
+};
+
+struct shares_answer {
+	const struct gm_options *options;
+	struct gm_table *table;
+};
+
+/* Who may attach, as the daemon writes owners. */
+static const char *shares_audience(const Gm__Wire__Name *name, char *text, size_t room)
+{
+	switch (name->audience) {
+	case GM__WIRE__AUDIENCE__AUDIENCE_UID:
+		snprintf(text, room, "uid:%u", name->audience_id);
+		return text;
+	case GM__WIRE__AUDIENCE__AUDIENCE_GID:
+		snprintf(text, room, "gid:%u", name->audience_id);
+		return text;
+	case GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN:
+		return "domain";
+	default:
+		return NULL;
+	}
+}
+
+static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
+{
+	char user[GM_USER_TEXT], number[32], owner[GM_USER_OWNER_TEXT];
+	const char *audience = shares_audience(name, number, sizeof(number));
+
+	gm_table_row(table);
+	gm_table_count(table, name->owner);
+	gm_table_text(table, gm_user_name(name->owner, user));
+	gm_table_text(table, name->name);
+	gm_table_count(table, name->version);
+	gm_table_count(table, name->device);
+	gm_table_size(table, name->bytes);
+	gm_table_size(table, name->user_bytes);
+	gm_table_text(table, audience);
+	gm_table_text(table, audience ? gm_user_owner(audience, owner) : NULL);
+	gm_table_text(table, name->read_only ? "read" : "write");
+	gm_table_count(table, name->readers);
+	gm_table_time(table, name->age_ms);
+	gm_table_bool(table, name->maker);
+	gm_table_bool(table, name->until_unread);
+	gm_table_text(table, name->tag);
+}
+
+static void shares_take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct shares_answer *answer = user;
+
+	for (size_t i = 0; i < packet->names->n_names; i++) {
+		const Gm__Wire__Name *name = packet->names->names[i];
+
+		if (gm_verb_wants(answer->options, name->device, name->owner, name->name))
+			shares_add(answer->table, name);
+	}
+}
+
+static gpumem_status shares_list(struct gm_ctl *ctl)
+{
+	struct shares_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
+	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_ctl_conn *conn = NULL;
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_NAMES;
+	request.get_names = &body;
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take,
+			&answer, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	if (status != GPUMEM_OK) {
+		gm_table_free(answer.table);
+		return status;
+	}
+
+	gm_view_apply(&ctl->options->view, answer.table);
+	gm_writer_table_or(ctl->writer, "shares", answer.table,
+		ctl->options->given & ~(unsigned)(GM_OPTION_SORT | GM_OPTION_COLUMNS)
+			? "No name matches."
+			: "There is no name that you may see.");
+	return GPUMEM_OK;
+}
+
+/* ---- removing */
+
+/* Reads NAME or uid:USER/NAME. */
+static gpumem_status shares_parse(
+	struct gm_ctl *ctl, const char *text, Gm__Wire__Unpublish *unpublish)
+{
+	static const char prefix[] = "uid:";
+	const char *slash = strchr(text, '/');
+
+	if (slash && strncmp(text, prefix, strlen(prefix)) == 0) {
+		const char *from = text + strlen(prefix);
+		char user[GM_USER_TEXT];
+		uid_t uid;
+
+		if ((size_t)(slash - from) >= sizeof(user))
+			return gm_verb_wrong_use(ctl, "the name of the owner is too long");
+		snprintf(user, sizeof(user), "%.*s", (int)(slash - from), from);
+		if (gm_user_find(user, &uid) < 0)
+			return gm_verb_wrong_use(ctl, "there is no user '%s'", user);
+		unpublish->foreign = true;
+		unpublish->owner = uid;
+		text = slash + 1;
+	}
+
+	const char *wrong = gm_share_name_check(text);
+	if (wrong)
+		return gm_verb_wrong_use(ctl,
+			"the name %s; it is as 'gpumemctl shares' shows it, or uid:USER/NAME for that "
+			"of another user",
+			wrong);
+	unpublish->name = (char *)text;
+	return GPUMEM_OK;
+}
+
+static void shares_take_done(void *user, const Gm__Wire__Packet *packet)
+{
+}
+
+static gpumem_status shares_remove(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	Gm__Wire__Unpublish body = GM__WIRE__UNPUBLISH__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+	if (options->n_args < 2)
+		return gm_verb_wrong_use(
+			ctl, "'shares remove' needs a name; see 'gpumemctl shares' for the names");
+	if (options->given)
+		return gm_verb_wrong_use(ctl, "'shares remove' takes no options of the list");
+	gpumem_status status = shares_parse(ctl, options->args[1], &body);
+	if (status != GPUMEM_OK)
+		return status;
+
+	request.body_case = GM__WIRE__PACKET__BODY_UNPUBLISH;
+	request.unpublish = &body;
+	status = gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, shares_take_done, NULL);
+	if (status != GPUMEM_OK)
+		return status;
+
+	gm_writer_text(ctl->writer, "removed", options->args[1]);
+	gm_writer_line(ctl->writer, "",
+		"Removed %s. Processes that attached to it keep the buffer.", options->args[1]);
+	return GPUMEM_OK;
+}
+
+static gpumem_status shares_run(struct gm_ctl *ctl)
+{
+	static const char *const words[] = {"remove", NULL};
+	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
+
+	if (!word)
+		return shares_list(ctl);
+	if (!strcmp(word, "remove"))
+		return shares_remove(ctl);
+	return gm_verb_unknown(ctl, "shares ", word, gm_closest(word, words),
+		"use 'shares' or 'shares remove NAME'");
+}
+
+const struct gm_verb gm_verb_shares = {
+	.name = "shares",
+	.arguments = "[remove NAME]",
+	.summary = "buffers that are published under names",
+	.help = "  remove NAME           remove a name; processes that attached keep the buffer\n"
+		"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n"
+		"  --columns COLUMN,...  show these columns, in this order\n"
+		"  --device N            only on this device\n"
+		"  --user USER           only names of this user (a name or a number)\n"
+		"  --name PATTERN        only names like this; *, ? and [...] match as in a\n"
+		"                        shell, so quote them\n"
+		"\nA published buffer outlives the process that made it, and its user pays for it.\n"
+		"FOR says who may attach, READERS how often processes have, and MAKER whether the\n"
+		"process that made it still has it. You see the names that you may attach to;\n"
+		"administrators see all. NAME is one of yours, or uid:USER/NAME. Only\n"
+		"administrators may remove the names of others.\n",
+	.takes = GM_OPTIONS_OF_LISTS,
+	.max_args = 2,
+	.columns = columns,
+	.n_columns = sizeof(columns) / sizeof(*columns),
+	.sort = "user,name",
+	.run = shares_run,
+};

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl shares against a scripted daemon: the names as people and programs get to read them, and
+ * what is asked of the daemon to remove one.
+ */
+
+#include "tests/tap.h"
+#include "tests/unit/verb/shortage_script.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+static bool none;
+
+static void script_shares(struct gm_fake *f, void *user)
+{
+	Gm__Wire__NamesReply reply = GM__WIRE__NAMES_REPLY__INIT;
+	Gm__Wire__Name rows[4], *list[4];
+	if (!gm_fake_hello(f))
+		return;
+	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_GET_NAMES);
+	if (!id)
+		return;
+	for (int i = 0; i < 4; i++) {
+		gm__wire__name__init(&rows[i]);
+		list[i] = &rows[i];
+		rows[i].name = (char *)"llama";
+		rows[i].version = 1;
+		rows[i].bytes = 2 * G;
+		rows[i].user_bytes = 2 * G - 1;
+		rows[i].audience = (Gm__Wire__Audience)i;
+	}
+	rows[0].owner = 4000000000;
+	rows[0].name = (char *)"a name that has as many bytes as a name may have: that is sixty";
+	rows[0].version = 1234567;
+	rows[0].readers = 100000;
+	rows[0].age_ms = 200000;
+	rows[0].maker = true;
+	rows[0].tag = (char *)"weights";
+	rows[1].audience_id = 0;
+	rows[1].read_only = true;
+	rows[1].until_unread = true;
+	rows[2].audience_id = 4000000001;
+	rows[3].audience = (Gm__Wire__Audience)77; /* of a newer daemon */
+	packet.body_case = GM__WIRE__PACKET__BODY_NAMES;
+	packet.names = &reply;
+	reply.names = list;
+	reply.n_names = none ? 0 : 1;
+	send_answer(f, &packet, id, true);
+	reply.names = list + 1;
+	reply.n_names = none ? 0 : 3;
+	send_answer(f, &packet, id, false);
+}
+
+START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
+{
+	none = false;
+	char *text = run_text("shares", script_shares);
+	has(text, "OWNER");
+	has(text, "4000000000");
+	has(text, "domain");
+	has(text, "uid:root");
+	has(text, "gid:4000");
+	has(text, "3min");
+	fits_screen(text, 6);
+	free(text);
+
+	/* Sorted by owner and name; these are the rows of root and one of somebody without a name. */
+	json_t *json = run_json("shares", script_shares);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "shares")), 4);
+	size_t other = number(json, "shares", 0, "uid") ? 0 : 3, root = other ? 0 : 1;
+	ck_assert_int_eq(number(json, "shares", other, "uid"), 4000000000);
+	ck_assert_int_eq(number(json, "shares", other, "version"), 1234567);
+	ck_assert_int_eq(number(json, "shares", other, "readers"), 100000);
+	ck_assert_int_eq(number(json, "shares", other, "age_ms"), 200000);
+	ck_assert(json_is_true(at(json, "shares", other, "maker")));
+	equals(json, "shares", other, "audience", "domain");
+	equals(json, "shares", other, "mode", "write");
+	equals(json, "shares", other, "tag", "weights");
+	equals(json, "shares", root, "user", "root");
+	equals(json, "shares", root, "audience", "uid:0");
+	equals(json, "shares", root, "audience_name", "uid:root");
+	equals(json, "shares", root, "mode", "read");
+	ck_assert(json_is_true(at(json, "shares", root, "until_unread")));
+	ck_assert(json_is_false(at(json, "shares", root, "maker")));
+	ck_assert_int_eq(number(json, "shares", root, "bytes"), 2 * G);
+	ck_assert_int_eq(number(json, "shares", root, "user_bytes"), 2 * G - 1);
+	equals(json, "shares", root + 1, "audience", "gid:4000000001");
+	ck_assert(json_is_null(at(json, "shares", root + 2, "audience")));
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(no_names_are_said_in_words_and_an_empty_list)
+{
+	none = true;
+	char *text = run_text("shares", script_shares);
+	ck_assert_str_eq(text, "There is no name that you may see.\n");
+	free(text);
+	json_t *json = run_json("shares", script_shares);
+	ck_assert(json_is_array(json_object_get(json, "shares")));
+	json_decref(json);
+}
+END_TEST
+
+static struct {
+	char name[64];
+	bool foreign;
+	uint32_t owner;
+} removed;
+
+static void script_remove(struct gm_fake *f, void *user)
+{
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_UNPUBLISH);
+	if (!request)
+		return;
+	begin();
+	snprintf(removed.name, sizeof(removed.name), "%s", request->unpublish->name);
+	removed.foreign = request->unpublish->foreign;
+	removed.owner = request->unpublish->owner;
+	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
+	packet.done = &done;
+	send_answer(f, &packet, request->id, false);
+}
+
+static char *run_remove(const char *name, gm_fake_script script)
+{
+	struct gm_options options = {.args = {"remove", name}, .n_args = name ? 2 : 1};
+	return run("shares", script, false, &options);
+}
+
+START_TEST(a_name_is_removed_by_its_owner_or_with_the_owner)
+{
+	char *text = run_remove("llama", script_remove);
+	ck_assert_str_eq(removed.name, "llama");
+	ck_assert(!removed.foreign);
+	has(text, "Removed llama.");
+	free(text);
+	free(run_remove("uid:root/llama", script_remove));
+	ck_assert(removed.foreign);
+	ck_assert_uint_eq(removed.owner, 0);
+	ck_assert_str_eq(removed.name, "llama");
+	free(run_remove("uid:4000000000/b", script_remove));
+	ck_assert_uint_eq(removed.owner, 4000000000);
+	ck_assert_str_eq(removed.name, "b");
+}
+END_TEST
+
+/* Runs it where nobody listens: it must not get so far. */
+static bool remove_is_wrong_usage(const char *name)
+{
+	struct gm_options options = {.args = {"remove", name}, .n_args = name ? 2 : 1};
+	struct gm_ctl ctl = {.options = &options};
+	options.socket = "/nowhere/at/all";
+	options.timeout_ms = 1000;
+	options.verb = gm_verb_find(gm_verbs, "shares");
+	ctl.writer = gm_writer_json_new();
+	ck_assert_int_ne(options.verb->run(&ctl), GPUMEM_OK);
+	gm_writer_free(ctl.writer);
+	return ctl.usage;
+}
+
+START_TEST(wrong_names_never_reach_the_daemon)
+{
+	static const char *const wrong[] = {NULL, "", "a/b", "/", "uid:root/", "uid:no-such-user/x",
+		"uid:/x", "uid:0/a/b", "a\nb",
+		"uid:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/x"};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		ck_assert_msg(remove_is_wrong_usage(wrong[i]), "%s", wrong[i]);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verb_shares");
+	TCase *tcase = tcase_create("verb");
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, names_are_shown_with_whose_they_are_and_for_whom);
+	tcase_add_test(tcase, no_names_are_said_in_words_and_an_empty_list);
+	tcase_add_test(tcase, a_name_is_removed_by_its_owner_or_with_the_owner);
+	tcase_add_test(tcase, wrong_names_never_reach_the_daemon);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
