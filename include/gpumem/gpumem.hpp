@@ -344,6 +344,11 @@ inline gpumem_buffer_options buffer_options() noexcept
 	return GPUMEM_BUFFER_OPTIONS_INIT;
 }
 
+inline gpumem_publish_options publish_options() noexcept
+{
+	return GPUMEM_PUBLISH_OPTIONS_INIT;
+}
+
 class buffer
 {
 public:
@@ -362,6 +367,14 @@ public:
 	{
 		gpumem_buffer *handle = nullptr;
 		if (gpumem_status status = gpumem_open(session.get(), &token, &handle))
+			return detail::last_error(status);
+		return adopt(session, handle);
+	}
+	/* Maps the buffer that the name means now. */
+	static result<buffer> attach(const session &session, const char *name) noexcept
+	{
+		gpumem_buffer *handle = nullptr;
+		if (gpumem_status status = gpumem_attach(session.get(), name, &handle))
 			return detail::last_error(status);
 		return adopt(session, handle);
 	}
@@ -397,6 +410,19 @@ public:
 	template <class T> span<T> as() const noexcept
 	{
 		return detail::view<T>(data(), size());
+	}
+	/* Puts the buffer under a name, where it outlives this object. */
+	result<void> publish(const char *name, gpumem_stream stream = GPUMEM_STREAM_ANY,
+		const gpumem_publish_options &options = publish_options()) const noexcept
+	{
+		if (gpumem_status status = gpumem_publish(get(), name, &options, stream, nullptr))
+			return detail::last_error(status);
+		return {};
+	}
+	/* As which it was published or attached; 0: neither. */
+	std::uint64_t version() const noexcept
+	{
+		return gpumem_buffer_version(get());
 	}
 
 private:

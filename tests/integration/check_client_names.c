@@ -324,6 +324,72 @@ START_TEST(every_call_outlasts_the_daemon)
 }
 END_TEST
 
+/* ---- another user */
+
+/* Publishes for the user who is nobody special, read-only. */
+static void make_for_stranger(int channel, void *argument)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer_options for_others = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_session *s = join("maker");
+	gpumem_buffer *buffer = NULL;
+
+	for_others.flags = GPUMEM_BUFFER_FOR_OTHERS;
+	OK(gpumem_buffer_create(s, 0, BYTES, &for_others, &buffer));
+	gm_device_set(gpumem_buffer_ptr(buffer), BYTES, 5);
+	options.audience = GPUMEM_AUDIENCE_UID;
+	options.id = GM_STRANGER;
+	options.mode = GPUMEM_SHARE_READ_ONLY;
+	if (gm_on_gpu()) {
+		REFUSED(gpumem_publish(buffer, "llama", &options, NULL, NULL), GPUMEM_E_UNSUPPORTED,
+			"GPUMEM_READERS_CAN_WRITE");
+		options.flags = GPUMEM_READERS_CAN_WRITE;
+	}
+	OK(gpumem_publish(buffer, "llama", &options, NULL, NULL));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(s);
+}
+
+static void read_as_stranger(int channel, void *argument)
+{
+	const bool *may = argument;
+	gpumem_buffer *buffer = NULL;
+	char name[64];
+
+	snprintf(name, sizeof(name), "uid:%u/llama", (unsigned)getuid());
+	gm_become_stranger();
+	gpumem_session *s = join("stranger");
+	REFUSED(gpumem_attach(s, "llama", &buffer), GPUMEM_E_NOT_FOUND, "no such name");
+	if (*may) {
+		OK(gpumem_attach(s, name, &buffer));
+		GM_REQUIRE(has_all(buffer, 5));
+		gpumem_buffer_destroy(buffer);
+	} else {
+		REFUSED(gpumem_attach(s, name, &buffer), GPUMEM_E_NOT_FOUND, "no such name");
+	}
+	GM_REQUIRE_EQ(gpumem_unpublish(s, name), GPUMEM_E_DENIED);
+	gpumem_disconnect(s);
+}
+
+START_TEST(another_user_attaches_only_to_what_is_for_it)
+{
+	struct gm_worker worker;
+	bool may = false;
+
+	made((struct making){.byte = 5, .destroy = true});
+	gm_worker_start(&worker, read_as_stranger, &may);
+	gm_worker_join(&worker);
+	remove_llama();
+
+	gm_worker_start(&worker, make_for_stranger, NULL);
+	gm_worker_join(&worker);
+	may = true;
+	gm_worker_start(&worker, read_as_stranger, &may);
+	gm_worker_join(&worker);
+	remove_llama();
+}
+END_TEST
+
 /* ---- what is refused */
 
 START_TEST(bad_names_are_refused_and_change_nothing)
@@ -437,6 +503,8 @@ int main(void)
 	tcase_add_test(tc, a_reader_keeps_what_it_has_when_the_name_is_removed);
 	tcase_add_test(tc, a_maker_that_is_killed_leaves_a_whole_buffer_or_none);
 	tcase_add_test(tc, every_call_outlasts_the_daemon);
+	if (GM_TAP_WITH_USERS(another_user_attaches_only_to_what_is_for_it))
+		tcase_add_test(tc, another_user_attaches_only_to_what_is_for_it);
 	suite_add_tcase(suite, tc);
 
 	tc = tcase_create("one session");

@@ -214,6 +214,28 @@ static void a_buffer_can_be_opened_by_its_token()
 	REQUIRE(!wrong && wrong.status() == GPUMEM_E_NOT_FOUND);
 }
 
+static void a_published_buffer_outlives_its_object()
+{
+	auto one = gpumem::session::connect(), other = gpumem::session::connect();
+	REQUIRE(one && other);
+	{
+		auto made = gpumem::buffer::create(*one, 0, MIB);
+		REQUIRE(made && made->version() == 0);
+		REQUIRE(made->publish("a/b").status() == GPUMEM_E_INVALID);
+		REQUIRE(made->publish("weights") && made->version() == 1);
+		auto second = gpumem::buffer::create(*one, 0, MIB);
+		REQUIRE(second && second->publish("weights").status() == GPUMEM_E_BUSY);
+		gpumem_publish_options options = gpumem::publish_options();
+		options.replace = 1;
+		REQUIRE(second->publish("weights", nullptr, options) && second->version() == 2);
+	}
+	auto attached = gpumem::buffer::attach(*other, "weights");
+	REQUIRE(attached && attached->size() == MIB && attached->version() == 2);
+	REQUIRE(!gpumem_unpublish(other->get(), "weights"));
+	auto gone = gpumem::buffer::attach(*other, "weights");
+	REQUIRE(!gone && gone.status() == GPUMEM_E_NOT_FOUND);
+}
+
 static void a_container_can_have_pinned_host_memory()
 {
 	auto session = gpumem::session::connect();
@@ -346,6 +368,7 @@ int main()
 	RUN(a_batch_has_typed_entries_that_are_freed_one_by_one);
 	RUN(a_batch_that_does_not_fit_names_its_entry);
 	RUN(a_buffer_can_be_opened_by_its_token);
+	RUN(a_published_buffer_outlives_its_object);
 	RUN(a_container_can_have_pinned_host_memory);
 #if GPUMEM_HPP_EXCEPTIONS
 	RUN(an_error_that_is_thrown_frees_everything);
