@@ -15,7 +15,7 @@
 
 #include "client/session/returns.h"
 #include "client/session/session_call.h"
-#include "client/session/session_lease.h"
+#include "client/session/session_reconcile.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
 
@@ -66,8 +66,7 @@ static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hel
 
 	if (!greeted->resumed)
 		return GPUMEM_OK;
-	return gm_session_lease_reconcile(
-		session, greeted->conn, greeted->leases, greeted->n_leases);
+	return gm_session_reconcile(session, greeted->conn, greeted->leases, greeted->n_leases);
 }
 
 gpumem_status gm_resume(struct gpumem_session *session)

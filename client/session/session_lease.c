@@ -316,7 +316,7 @@ struct gm_lease_call *gm_lease_call_new(
 	return call;
 }
 
-static gpumem_status lease_no_memory(void)
+gpumem_status gm_lease_no_memory(void)
 {
 	return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 }
@@ -339,7 +339,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_HANDLES, sizeof(*call));
 	if (!call)
-		return lease_no_memory();
+		return gm_lease_no_memory();
 	call->lease_id = lease;
 	call->call.of_epoch = epoch;
 	call->call.impatient = impatient;
@@ -543,7 +543,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_LEASE, sizeof(*call));
 	if (!call)
-		return lease_no_memory();
+		return gm_lease_no_memory();
 	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
 	body.device = what->device;
 	body.bytes = what->bytes;
@@ -564,7 +564,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));
 	if (!call)
-		return lease_no_memory();
+		return gm_lease_no_memory();
 	Gm__Wire__Open body = GM__WIRE__OPEN__INIT;
 	body.token.data = (uint8_t *)token;
 	body.token.len = GM_TOKEN_BYTES;
@@ -578,7 +578,7 @@ gpumem_status gm_session_lease_attach(struct gpumem_session *session,
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));
 	if (!call)
-		return lease_no_memory();
+		return gm_lease_no_memory();
 	Gm__Wire__Attach body = GM__WIRE__ATTACH__INIT;
 	body.name = (char *)name->name;
 	body.foreign = name->foreign;
@@ -592,7 +592,7 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_GROW, sizeof(*call));
 	if (!call)
-		return lease_no_memory();
+		return gm_lease_no_memory();
 	call->lease_id = lease->held.lease;
 	call->call.of_epoch = lease->held.epoch;
 	call->grown = lease;
@@ -607,98 +607,14 @@ gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_se
 		wait, &packet, lease_ask(session, call, &packet, NULL, ret_chunks));
 }
 
-/* ---- after a resume */
-
-static int lease_by_value(const void *a, const void *b)
+gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_conn *via,
+	uint64_t lease, uint64_t from, struct gm_held **ret_list)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
-struct lease_known {
-	uint64_t id, next_index;
-};
-
-/* The leases that this process knows, sorted by id. Returns NULL with *ret_n > 0 if there is no
- * memory for the list. */
-static struct lease_known *lease_list_known(struct gpumem_session *session, size_t *ret_n)
-{
-	size_t n = 0, i = 0;
-	struct gm_session_lease *lease;
-
-	pthread_mutex_lock(&session->lock);
-	DL_FOREACH (session->leases, lease)
-		n += lease->held.lease && lease->held.epoch == session->epoch;
-	struct lease_known *known = n ? calloc(n, sizeof(*known)) : NULL;
-	if (known) {
-		DL_FOREACH (session->leases, lease) {
-			if (lease->held.lease && lease->held.epoch == session->epoch)
-				known[i++] =
-					(struct lease_known){lease->held.lease, lease->next_index};
-		}
-	}
-	pthread_mutex_unlock(&session->lock);
-
-	if (known)
-		qsort(known, n, sizeof(*known), lease_by_value);
-	*ret_n = n;
-	return known;
-}
-
-/* Adds to the list what the daemon has of a lease and nobody here knows about. */
-static gpumem_status lease_list_unknown(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, const struct lease_known *mine, struct gm_held **list)
-{
-	if (!mine) {
-		struct gm_held *whole = calloc(1, sizeof(*whole));
-		if (!whole)
-			return lease_no_memory();
-		whole->lease = lease;
-		whole->epoch = gm_session_epoch(session);
-		LL_PREPEND(*list, whole);
-		return GPUMEM_OK;
-	}
-
-	/* Indexes are given in order, so chunks from next_index on are unknown. */
 	struct gm_lease_call *call;
-	gpumem_status status =
-		lease_get_handles(session, via, mine->id, 0, mine->next_index, true, &call);
-	if (!status) {
-		struct gm_held *chunks = lease_chunks_held(gm_steal_ptr(&call->chunks));
-		LL_CONCAT(*list, chunks);
-		lease_call_free(call);
-	}
-	/* A lease that has just ended has no chunks. */
-	return gm_returns_later(status) ? status : GPUMEM_OK;
-}
-
-static void lease_list_free(struct gm_held *list)
-{
-	struct gm_held *held, *tmp;
-	LL_FOREACH_SAFE (list, held, tmp)
-		free(held);
-}
-
-gpumem_status gm_session_lease_reconcile(
-	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n)
-{
-	size_t n_known;
-	struct gm_held *unknown = NULL;
-	GM_AUTO_FREE struct lease_known *known = lease_list_known(session, &n_known);
-	if (n_known && !known)
-		return lease_no_memory();
-
-	for (size_t i = 0; i < n; i++) {
-		const struct lease_known *mine =
-			known ? bsearch(&leases[i], known, n_known, sizeof(*known), lease_by_value)
-			      : NULL;
-		gpumem_status status = lease_list_unknown(session, via, leases[i], mine, &unknown);
-		if (status) {
-			lease_list_free(unknown);
-			return status;
-		}
-	}
-
-	gm_unclaimed_resumed(session, unknown);
+	gpumem_status status = lease_get_handles(session, via, lease, 0, from, true, &call);
+	if (status)
+		return status;
+	*ret_list = lease_chunks_held(gm_steal_ptr(&call->chunks));
+	lease_call_free(call);
 	return GPUMEM_OK;
 }

@@ -87,13 +87,4 @@ void gm_session_chunks_free(struct gm_session_chunk *chunks);
 /* Gives the chunks back and frees them; none of them may be mapped. */
 void gm_session_chunks_give(struct gpumem_session *session, struct gm_session_chunk *chunks);
 
-/*
- * Finds what the daemon holds for this session but nobody here knows about, because the answer was
- * lost. The requests that are repeated may claim it; the rest is given back. leases is the daemon's
- * list. Must be called while the session is being resumed, before other threads may send. If it
- * fails, resuming must fail.
- */
-gpumem_status gm_session_lease_reconcile(
-	struct gpumem_session *session, struct gm_conn *via, const uint64_t *leases, size_t n);
-
 #endif

@@ -4,7 +4,8 @@
 
 #include "client/session/session_lease.h"
 
-/* A request for memory and what its answer brings: for session_lease.c and session_ask.c only. */
+/* A request for memory and what its answer brings: for session_lease.c, session_ask.c and
+ * session_reconcile.c only. */
 
 enum gm_lease_kind { GM_LEASE_LEASE, GM_LEASE_GROW, GM_LEASE_OPEN, GM_LEASE_HANDLES };
 
@@ -41,5 +42,12 @@ gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lea
 	struct gm_session_chunk **ret_chunks);
 /* Gives back what a call was granted, now or by the library's thread, and frees the call. */
 void gm_lease_call_undo(struct gm_lease_call *call, bool now);
+
+/* Lists the chunks of a lease from this index on, over a connection on which the session is being
+ * resumed. Does not wait for an absent daemon. */
+gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_conn *via,
+	uint64_t lease, uint64_t from, struct gm_held **ret_list);
+/* Says that there is no memory for a request. */
+gpumem_status gm_lease_no_memory(void);
 
 #endif
