@@ -7,7 +7,8 @@
  * those who had the chunks, while the driver's figure stays above the one from before.
  *
  * This file promises that a process whose figure did not grow when its chunks were destroyed owes
- * nothing, and that nobody owes more than was destroyed. Whatever cannot be told is no debt. It must
+ * nothing, and that nobody owes more than was destroyed. Whatever cannot be told is no debt. A debt
+ * of 0 bytes keeps no estate: pooled chunks refer to it long after the last session has ended. It must
  * never ask the driver itself: the device's thread does, at moments of its own choice.
  */
 #include "daemon/core/hash_table.h"
@@ -15,6 +16,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/arith.h"
 #include "common/zeroed.h"
@@ -26,17 +28,30 @@
 
 /* ---- life */
 
+static size_t debt_name_bytes(const char *name)
+{
+	return name ? strlen(name) + 1 : 0;
+}
+
 static struct gm_debt *debt_new(
 	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate)
 {
 	if (!device->info.counted || session->info.pid <= 0)
 		return NULL;
-	struct gm_debt *debt = gm_zeroed(sizeof(*debt));
+	const struct gm_session_info *payer = &estate->session->info;
+	size_t unit = debt_name_bytes(payer->unit), container = debt_name_bytes(payer->container);
+	struct gm_debt *debt = gm_zeroed(sizeof(*debt) + unit + container);
 	if (!debt)
 		return NULL;
 
 	debt->device = device;
-	debt->estate = gm_estate_ref(estate);
+	debt->payer.uid = payer->uid;
+	debt->payer.payer_uid = payer->payer_uid;
+	debt->payer.gid = payer->gid;
+	if (unit)
+		debt->payer.unit = memcpy(debt->names, payer->unit, unit);
+	if (container)
+		debt->payer.container = memcpy(debt->names + unit, payer->container, container);
 	debt->pid = session->info.pid;
 	debt->began = session->info.began;
 	debt->refs = 1;
@@ -71,8 +86,7 @@ void gm_debt_unref(struct gm_debt *debt)
 	assert(debt->refs > 0);
 	if (--debt->refs > 0)
 		return;
-	assert(debt->bytes == 0 && debt->place == 0);
-	gm_estate_unref(debt->estate);
+	assert(debt->bytes == 0 && debt->place == 0 && !debt->estate);
 	free(debt);
 }
 
@@ -120,9 +134,14 @@ void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk)
 
 /* ---- what is charged */
 
+/* If there is no room for its estate, a debt stays at 0 bytes. */
 static void debt_set(struct gm_debt *debt, uint64_t bytes)
 {
 	struct gm_device *device = debt->device;
+	if (!debt->estate &&
+		(bytes == 0 || gm_estate_get(device->env->core, &debt->payer, &debt->estate) < 0))
+		return;
+
 	struct gm_account *account = gm_estate_account(debt->estate, device);
 	if (bytes > debt->bytes)
 		gm_ledger_owe(&device->ledger, account, bytes - debt->bytes);
@@ -132,6 +151,10 @@ static void debt_set(struct gm_debt *debt, uint64_t bytes)
 	}
 	debt->bytes = bytes;
 	gm_commit_debt(debt);
+	if (bytes > 0)
+		return;
+	gm_estate_unref(debt->estate);
+	debt->estate = NULL;
 }
 
 int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t id, uint32_t place,
@@ -143,6 +166,7 @@ int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t i
 	if (!debt)
 		return -1;
 
+	debt->estate = gm_estate_ref(estate);
 	debt->id = id;
 	debt->place = place;
 	debt->before = record->before;
@@ -243,7 +267,7 @@ bool gm_debt_count(struct gm_device *device, struct gm_counted *counted)
 			debt_set(debt, bytes);
 			changed = true;
 		}
-		if (bytes == 0)
+		if (debt->bytes == 0)
 			debt_unlist(debt);
 		else
 			debts->due_ns = gm_device_now(device) + DEBT_EVERY_NS;

@@ -2,8 +2,9 @@
 /*
  * Estates: the accounts of what sessions left behind. This file promises that there is one estate
  * for each combination of uid, gid, unit and container, that it lives as long as a session, a
- * lease or a lingering chunk may charge something to it, and that a user has a bounded number of
- * them. It must never decide what is charged to an estate: lease.c and linger.c do that.
+ * lease or a lingering chunk may charge something to it or a debt does, and that a user has a bounded
+ * number of them. It must never decide what is charged to an estate: lease.c, linger.c and debt.c do
+ * that.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"

@@ -107,7 +107,8 @@ bool gm_session_owner(
  * What sessions leave behind is charged to their estate: memory that they shared and returned, or
  * did not live to return, while others still hold it, and lingering memory. So it goes on counting for the same uid, gid,
  * unit and container, and charges never move to another owner. There is one estate for each such
- * combination. It lives as long as a session, a lease, a lingering chunk or a debt refers to it.
+ * combination. It lives as long as a session, a lease, a lingering chunk or a debt of more than 0
+ * bytes refers to it.
  *
  * A client's own name is not part of the combination: it is the client's own word.
  */
@@ -295,7 +296,8 @@ void gm_linger_end_all(struct gm_device *device);
  * the account of its session, chunks that the process had, and the list of the device. */
 struct gm_debt {
 	struct gm_device *device;
-	struct gm_estate *estate; /* who pays */
+	struct gm_session_info payer; /* whose estate pays */
+	struct gm_estate *estate;     /* the same; NULL while it owes nothing */
 	pid_t pid;
 	uint64_t began; /* when the process began; 0: not known */
 	uint64_t refs;
@@ -305,6 +307,7 @@ struct gm_debt {
 	uint64_t id;                  /* of its record */
 	uint32_t place;               /* of its record */
 	struct gm_debt *prev, *next;  /* of gm_debts.list */
+	char names[];                 /* of the payer */
 };
 
 /* The debt of a session's process, which owns it. NULL: the device is not counted, or no memory. */

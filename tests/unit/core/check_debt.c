@@ -297,6 +297,44 @@ START_TEST(what_was_pooled_counts_when_the_pool_gives_it_up)
 }
 END_TEST
 
+/* Or each unit that ever left something in the pool would count for GM_LIMIT_ESTATES_PER_UID. */
+START_TEST(a_pooled_chunk_keeps_no_estate_of_a_process_that_owes_nothing)
+{
+	uint64_t slice = UINT64_MAX;
+	uint8_t token[GM_TOKEN_BYTES];
+	memset(info.uuid, 1, sizeof(info.uuid));
+	info.policy.pooling = true;
+	fake_core_deinit(&fake);
+	fake_core_init_keeping(&fake, &ledger);
+	fake_core_add(&fake, &info);
+	gm_core_end_adoption(fake.core);
+	s = fake_ledger_join(&fake, 100, "a.service", token);
+	pid_t pid = gm_session_info(s)->pid;
+
+	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 1);
+	fake_ledger_leave(&fake, s, false);
+	ck_assert_uint_eq(fake_figures(&fake, 0).pooled, 64 * MiB);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 0);
+
+	/* If it does owe something in the end, the estate is the same as before. */
+	count(1, pid, CONTEXT);
+	gm_core_trim(fake.core, 0, &slice);
+	fake_core_run(&fake);
+	count(1, pid, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 64 * MiB);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 1);
+	const struct gm_record_estate *estate =
+		(const void *)fake_ledger_find(&ledger, GM_RECORD_ESTATE, 0)->bytes;
+	ck_assert_str_eq(estate->unit, "a.service");
+	ck_assert_uint_eq(estate->head.uid, 100);
+	count(0);
+	ck_assert_uint_eq(lingering(), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_DEBT), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 0);
+}
+END_TEST
+
 START_TEST(a_count_that_failed_makes_no_debt_and_ends_none)
 {
 	count(1, PID, CONTEXT);
@@ -397,6 +435,7 @@ int main(void)
 	tcase_add_test(tcase, two_sessions_of_one_process_do_not_owe_the_same);
 	tcase_add_test(tcase, what_the_last_opener_keeps_is_charged_to_the_maker);
 	tcase_add_test(tcase, what_was_pooled_counts_when_the_pool_gives_it_up);
+	tcase_add_test(tcase, a_pooled_chunk_keeps_no_estate_of_a_process_that_owes_nothing);
 	tcase_add_test(tcase, a_count_that_failed_makes_no_debt_and_ends_none);
 	tcase_add_test(tcase, a_debt_is_not_foreign);
 	tcase_add_test(tcase, a_debt_outlives_the_daemon);
