@@ -25,14 +25,145 @@
 /* How many users the loop serves in one turn. If more are ready, the kernel takes them in turn. */
 #define GM_LANE_USERS 64
 
+static uint64_t lane_clock(clockid_t id)
+{
+	struct timespec now;
+
+	clock_gettime(id, &now); /* cannot fail */
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- whose turn it is */
+
+static void lane_on_idle(uv_idle_t *idle);
+
+static void lane_enter_busy(struct gm_lane *lane)
+{
+	struct gm_lanes *lanes = lane->lanes;
+
+	DL_APPEND(lanes->busy, lane);
+	if (lanes->n_busy++ == 0)
+		uv_idle_start(&lanes->idle, lane_on_idle);
+}
+
+static void lane_leave_busy(struct gm_lane *lane)
+{
+	struct gm_lanes *lanes = lane->lanes;
+
+	DL_DELETE(lanes->busy, lane);
+	if (--lanes->n_busy == 0)
+		uv_idle_stop(&lanes->idle);
+}
+
+/* Tells the loop's set whether to report the lane. This needs no memory, so it does not fail. */
+static void lane_watch(const struct gm_lane *lane, uint32_t events)
+{
+	struct epoll_event event = {.events = events, .data.u64 = lane->key};
+
+	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_MOD, lane->epoll, &event);
+}
+
+static void lane_end_rest(struct gm_lane *lane)
+{
+	DL_DELETE(lane->lanes->resting, lane);
+	lane->rest_until_ns = 0;
+	lane_watch(lane, EPOLLIN);
+	if (lane->tasks)
+		lane_enter_busy(lane);
+}
+
+static void lane_on_rest(uv_timer_t *timer)
+{
+	struct gm_lanes *lanes = timer->data;
+	uint64_t now = lanes->clock(CLOCK_MONOTONIC), first = UINT64_MAX;
+	struct gm_lane *lane, *next;
+
+	DL_FOREACH_SAFE (lanes->resting, lane, next) {
+		if (lane->rest_until_ns <= now)
+			lane_end_rest(lane);
+		else if (lane->rest_until_ns < first)
+			first = lane->rest_until_ns;
+	}
+	if (lanes->resting)
+		uv_timer_start(timer, lane_on_rest, (first - now) / 1000000 + 1, 0);
+}
+
+/* Makes the lane rest if spent_ns, which end at now_ns, were too long. Time in which the kernel ran
+ * other programs on this CPU is not the user's fault and does not count. */
+static void lane_charge(struct gm_lane *lane, uint64_t spent_ns, uint64_t now_ns)
+{
+	struct gm_lanes *lanes = lane->lanes;
+
+	if (spent_ns <= GM_LANE_TURN_NS || (lane->key & GM_LANE_ADMIN))
+		return;
+	uint64_t ran_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID) - lanes->cpu_ns;
+	if (spent_ns > ran_ns)
+		spent_ns = ran_ns;
+	if (spent_ns <= GM_LANE_TURN_NS)
+		return;
+
+	uint64_t rest_ns = (spent_ns - GM_LANE_TURN_NS) * GM_LANE_REST_FACTOR;
+	if (rest_ns > GM_LANE_REST_MAX_NS)
+		rest_ns = GM_LANE_REST_MAX_NS;
+	if (!lane->rest_until_ns) {
+		if (lane->tasks)
+			lane_leave_busy(lane);
+		lane_watch(lane, 0);
+		DL_APPEND(lanes->resting, lane);
+	}
+	lane->rest_until_ns = now_ns + rest_ns;
+	uv_timer_start(&lanes->rest, lane_on_rest, 0, 0); /* it looks which rest ends first */
+}
+
+static void lane_begin_turn(struct gm_lane *lane)
+{
+	lane->lanes->serving = lane;
+	lane->lanes->began_ns = lane->lanes->clock(CLOCK_MONOTONIC);
+}
+
+static void lane_end_turn(struct gm_lanes *lanes)
+{
+	uint64_t now = lanes->clock(CLOCK_MONOTONIC);
+
+	if (lanes->serving) /* the turn may have ended the lane */
+		lane_charge(lanes->serving, now - lanes->began_ns, now);
+	lanes->serving = NULL;
+}
+
+bool gm_lane_rests(const struct gm_lane *lane)
+{
+	return lane->rest_until_ns > 0;
+}
+
+uint64_t gm_lane_begin_send(const struct gm_lane *lane)
+{
+	return lane->lanes->clock(CLOCK_MONOTONIC);
+}
+
+void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns)
+{
+	struct gm_lanes *lanes = lane->lanes;
+	uint64_t now = lanes->clock(CLOCK_MONOTONIC);
+
+	if (lane == lanes->serving) {
+		lane_charge(lane, now - lanes->began_ns, now);
+	} else {
+		lane_charge(lane, now - began_ns, now);
+		lanes->began_ns += now - began_ns;
+	}
+}
+
 static void lane_serve(struct gm_lane *lane)
 {
+	struct gm_lanes *lanes = lane->lanes;
 	struct epoll_event event;
 
-	if (epoll_wait(lane->epoll, &event, 1, 0) != 1)
-		return;
-	struct gm_lane_fd *fd = event.data.ptr;
-	fd->ready(fd, event.events);
+	lane_begin_turn(lane);
+	if (epoll_wait(lane->epoll, &event, 1, 0) == 1) {
+		struct gm_lane_fd *fd = event.data.ptr;
+		fd->ready(fd, event.events);
+	}
+	lane_end_turn(lanes);
 }
 
 static void lane_on_ready(uv_poll_t *poll, int status, int events)
@@ -42,10 +173,11 @@ static void lane_on_ready(uv_poll_t *poll, int status, int events)
 
 	(void)events;
 	int n = status < 0 ? 0 : epoll_wait(lanes->epoll, ready, GM_LANE_USERS, 0);
-	/* An event may end lanes, so they are looked up by their keys. */
+	lanes->cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
+	/* An event may end lanes, or make others rest, so they are looked up by their keys. */
 	for (int i = 0; i < n; i++) {
 		struct gm_lane *lane = gm_lane_find(lanes, ready[i].data.u64);
-		if (lane)
+		if (lane && !gm_lane_rests(lane))
 			lane_serve(lane);
 	}
 }
@@ -54,6 +186,7 @@ static void lane_on_idle(uv_idle_t *idle)
 {
 	struct gm_lanes *lanes = idle->data;
 
+	lanes->cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
 	for (size_t n = lanes->n_busy; n > 0 && lanes->busy; n--) {
 		struct gm_lane *lane = lanes->busy;
 		struct gm_lane_task *task = lane->tasks;
@@ -61,8 +194,10 @@ static void lane_on_idle(uv_idle_t *idle)
 		/* To the end of the line, if the lane has more to do. */
 		DL_DELETE(lanes->busy, lane);
 		DL_APPEND(lanes->busy, lane);
+		lane_begin_turn(lane);
 		gm_lane_withdraw(task);
 		task->run(task);
+		lane_end_turn(lanes);
 	}
 }
 
@@ -81,6 +216,9 @@ int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
 	lanes->poll.data = lanes;
 	uv_idle_init(loop, &lanes->idle); /* cannot fail */
 	lanes->idle.data = lanes;
+	uv_timer_init(loop, &lanes->rest); /* neither can this */
+	lanes->rest.data = lanes;
+	lanes->clock = lane_clock;
 	lanes->open = true;
 	r = uv_poll_start(&lanes->poll, UV_READABLE, lane_on_ready);
 	if (r < 0)
@@ -103,6 +241,7 @@ void gm_lanes_close(struct gm_lanes *lanes)
 {
 	if (!lanes->open)
 		return;
+	uv_close((uv_handle_t *)&lanes->rest, NULL);
 	uv_close((uv_handle_t *)&lanes->idle, NULL);
 	uv_close((uv_handle_t *)&lanes->poll, NULL);
 	close(lanes->epoll);
@@ -184,6 +323,10 @@ void gm_lane_unref(struct gm_lane *lane)
 	if (!lane || --lane->refs > 0)
 		return;
 
+	if (gm_lane_rests(lane))
+		DL_DELETE(lane->lanes->resting, lane);
+	if (lane->lanes->serving == lane)
+		lane->lanes->serving = NULL;
 	HASH_DELETE(hh, lane->lanes->all, lane);
 	lane_count_fds(lane, -1);
 	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_DEL, lane->epoll, NULL);
@@ -265,16 +408,11 @@ void gm_lane_remove(struct gm_lane_fd *fd)
 
 void gm_lane_post(struct gm_lane *lane, struct gm_lane_task *task)
 {
-	struct gm_lanes *lanes = lane->lanes;
-
 	if (task->lane)
 		return;
 	task->lane = lane;
-	if (!lane->tasks) {
-		DL_APPEND(lanes->busy, lane);
-		if (lanes->n_busy++ == 0)
-			uv_idle_start(&lanes->idle, lane_on_idle);
-	}
+	if (!lane->tasks && !gm_lane_rests(lane))
+		lane_enter_busy(lane);
 	DL_APPEND(lane->tasks, task);
 }
 
@@ -286,9 +424,6 @@ void gm_lane_withdraw(struct gm_lane_task *task)
 		return;
 	task->lane = NULL;
 	DL_DELETE(lane->tasks, task);
-	if (lane->tasks)
-		return;
-	DL_DELETE(lane->lanes->busy, lane);
-	if (--lane->lanes->n_busy == 0)
-		uv_idle_stop(&lane->lanes->idle);
+	if (!lane->tasks && !gm_lane_rests(lane))
+		lane_leave_busy(lane);
 }

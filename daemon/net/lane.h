@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 #include <uv.h>
 
 #include <uthash.h>
@@ -17,11 +18,20 @@
  * a lane delivers one event and runs one task. So a user with 1,000 busy connections gets one packet
  * served, then every other user gets one. Inside a lane the kernel takes the ready sockets in turn.
  *
+ * A user pays for long turns: a lane whose turn took more than GM_LANE_TURN_NS rests for
+ * GM_LANE_REST_FACTOR times the excess. While it rests, the loop serves nothing of it; the ends of
+ * its processes wait, too. Then it goes on where it was. Administrators' lanes never rest.
+ *
  * libuv's own table of descriptors ends the program if it cannot grow. It knows one descriptor of
  * all lanes, so it need not.
  */
 struct gm_inflight;
 struct gm_lane_task;
+
+/* The longest turns of ordinary requests take about half of that: a slice of a Return. */
+#define GM_LANE_TURN_NS     UINT64_C(2000000)
+#define GM_LANE_REST_FACTOR 8
+#define GM_LANE_REST_MAX_NS UINT64_C(2000000000)
 
 /* Embedded in gm_hub. */
 struct gm_lanes {
@@ -31,7 +41,14 @@ struct gm_lanes {
 	struct gm_lane *busy; /* those with tasks, in the order of their turns */
 	size_t n_busy;
 	uv_idle_t idle; /* runs while there are tasks */
+	struct gm_lane *resting;
+	uv_timer_t rest; /* runs while lanes rest */
 	bool open;
+	/* The turn that goes on: whose it is, NULL if nobody's, and when it began. cpu_ns is what this
+	 * thread had used at some time before that. */
+	struct gm_lane *serving;
+	uint64_t began_ns, cpu_ns;
+	uint64_t (*clock)(clockid_t id); /* in nanoseconds; tests have their own */
 	/* Descriptors on their way to clients: how many there are, how many there may be, and how
 	 * many of one user (inflight.c). */
 	uint64_t fds_unread, fds_max, fds_per_uid;
@@ -54,7 +71,8 @@ struct gm_lane {
 	uint32_t refs;
 	int epoll;
 	struct gm_lane_task *tasks;
-	struct gm_lane *prev, *next; /* in lanes->busy */
+	struct gm_lane *prev, *next; /* in lanes->busy or lanes->resting */
+	uint64_t rest_until_ns;      /* 0: it does not rest */
 	UT_hash_handle hh;
 };
 
@@ -74,6 +92,13 @@ int gm_lane_get(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 struct gm_lane *gm_lane_ref(struct gm_lane *lane);
 /* lane may be NULL. */
 void gm_lane_unref(struct gm_lane *lane);
+
+/* Whether the lane rests. Then nothing is sent to its user: how long a send takes is up to the user,
+ * because the kernel wakes all that wait for the socket within it. */
+bool gm_lane_rests(const struct gm_lane *lane);
+/* Call these before and after a send, so that the receiver's lane pays for it, whoever's turn it is. */
+uint64_t gm_lane_begin_send(const struct gm_lane *lane);
+void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns);
 
 /* What a connection holds open: its socket and its pidfd. What a session does: its bell, the
  * client's page and, once it was resumed, the page before. One in quarantine has no bell, but keeps

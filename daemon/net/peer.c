@@ -271,6 +271,19 @@ static int peer_send_failed(struct gm_peer *peer, int r)
 	}
 }
 
+/* Sends a packet. Returns 0, -EAGAIN if it is tried again later, or another negative errno. */
+static int peer_transmit(
+	struct gm_peer *peer, const void *bytes, size_t n, const int *fds, size_t n_fds)
+{
+	if (gm_lane_rests(peer->lane))
+		return peer_send_failed(peer, -EAGAIN);
+
+	uint64_t began_ns = gm_lane_begin_send(peer->lane);
+	int r = gm_seqpacket_send(peer->socket.fd, bytes, n, fds, n_fds);
+	gm_lane_end_send(peer->lane, began_ns);
+	return r < 0 ? peer_send_failed(peer, r) : 0;
+}
+
 static void peer_answered(struct gm_peer *peer)
 {
 	if (peer->pending > 0 && --peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT)
@@ -281,9 +294,9 @@ static int peer_flush_queue(struct gm_peer *peer)
 {
 	while (peer->first) {
 		struct queued *queued = peer->first;
-		int r = gm_seqpacket_send(peer->socket.fd, queued->bytes, queued->n, NULL, 0);
+		int r = peer_transmit(peer, queued->bytes, queued->n, NULL, 0);
 		if (r < 0)
-			return peer_send_failed(peer, r);
+			return r;
 		peer->first = queued->next;
 		if (!peer->first)
 			peer->last = NULL;
@@ -338,6 +351,9 @@ static void peer_pump(struct gm_peer *peer)
 
 int gm_peer_may_emit(struct gm_peer *peer, size_t n_fds)
 {
+	if (gm_lane_rests(peer->lane))
+		return peer_send_failed(peer, -EAGAIN);
+
 	int r = n_fds ? gm_inflight_check(&peer->inflight, n_fds) : 0;
 
 	if (r == GM_INFLIGHT_E_ACK)
@@ -360,9 +376,9 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 	if (r < 0)
 		return r;
 
-	r = gm_seqpacket_send(peer->socket.fd, peer->hub->out, n, fds, n_fds);
+	r = peer_transmit(peer, peer->hub->out, n, fds, n_fds);
 	if (r < 0)
-		return peer_send_failed(peer, r);
+		return r;
 
 	gm_inflight_add(&peer->inflight, n_fds);
 	return 0;
@@ -418,11 +434,8 @@ void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet)
 	if (packet->id && !packet->more)
 		peer_answered(peer);
 	r = -EAGAIN;
-	if (!peer->first) {
-		r = gm_seqpacket_send(peer->socket.fd, peer->hub->out, n, NULL, 0);
-		if (r < 0)
-			r = peer_send_failed(peer, r);
-	}
+	if (!peer->first)
+		r = peer_transmit(peer, peer->hub->out, n, NULL, 0);
 
 	if (r == -EAGAIN) {
 		r = peer_enqueue(peer, peer->hub->out, n);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Lanes with descriptors that are always ready: who is served, and how often, in a turn. */
+/* Lanes with descriptors that are always ready: who is served, and how often, in a turn. Time is
+ * what the test says, so a lane that rests does so until the test lets time pass. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +21,36 @@ struct source {
 	struct gm_lane_fd fd;
 	struct gm_lane_task task;
 	unsigned int served, ran;
-	unsigned int again; /* the task posts itself so many times more */
+	unsigned int again;      /* the task posts itself so many times more */
+	uint64_t takes_ns;       /* a turn takes so long, */
+	bool waits;              /* without using the CPU */
+	struct source *sends_to; /* what is sent to this one's user in a turn takes the time */
 };
+
+static uint64_t now_ns, cpu_ns;
+
+static uint64_t fake_clock(clockid_t id)
+{
+	return id == CLOCK_MONOTONIC ? now_ns : cpu_ns;
+}
+
+static void spend(const struct source *source)
+{
+	uint64_t began_ns = 0;
+
+	if (source->sends_to)
+		began_ns = gm_lane_begin_send(source->sends_to->fd.lane);
+	now_ns += source->takes_ns;
+	cpu_ns += source->waits ? 0 : source->takes_ns;
+	if (source->sends_to)
+		gm_lane_end_send(source->sends_to->fd.lane, began_ns);
+}
 
 static void on_ready(struct gm_lane_fd *fd, uint32_t events)
 {
 	ck_assert(events & EPOLLIN);
 	((struct source *)fd)->served++;
+	spend((struct source *)fd);
 }
 
 static void on_run(struct gm_lane_task *task)
@@ -34,6 +58,7 @@ static void on_run(struct gm_lane_task *task)
 	struct source *source = (struct source *)((char *)task - offsetof(struct source, task));
 
 	source->ran++;
+	spend(source);
 	if (source->again && source->again--)
 		gm_lane_post(source->fd.lane, task);
 }
@@ -42,18 +67,20 @@ static void setup(void)
 {
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
 	ck_assert_int_eq(gm_lanes_init(&lanes, &loop), 0);
+	lanes.clock = fake_clock;
 }
 
 static void teardown(void)
 {
 	ck_assert_ptr_null(lanes.all);
 	ck_assert_uint_eq(lanes.n_busy, 0);
+	ck_assert_ptr_null(lanes.resting);
 	gm_lanes_close(&lanes);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
 
-static void open_source(struct source *source, uid_t uid)
+static void open_source(struct source *source, uint64_t uid)
 {
 	struct gm_lane *lane;
 
@@ -203,6 +230,147 @@ START_TEST(a_descriptor_is_heard_of_only_for_what_it_asked)
 }
 END_TEST
 
+/* ---- turns that take long */
+
+enum { TURNS = 10 };
+#define LONG_NS (GM_LANE_TURN_NS + 1000000)
+#define REST_NS (GM_LANE_REST_FACTOR * UINT64_C(1000000))
+
+static void run_turns(unsigned int n)
+{
+	for (unsigned int turn = 0; turn < n; turn++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+/* Lets time pass, and waits until nobody rests. */
+static void pass(uint64_t ns)
+{
+	now_ns += ns;
+	while (lanes.resting)
+		uv_run(&loop, UV_RUN_ONCE);
+}
+
+START_TEST(a_user_whose_turn_took_long_rests_and_the_others_do_not)
+{
+	struct source slow, other;
+
+	open_source(&slow, 1000);
+	open_source(&other, 1001);
+	slow.takes_ns = LONG_NS;
+	run_turns(TURNS);
+	ck_assert(gm_lane_rests(slow.fd.lane));
+	ck_assert_uint_eq(slow.served, 1);
+	ck_assert_uint_eq(other.served, TURNS);
+
+	/* It goes on where it was, and rests again after the next long turn. */
+	ck_assert_uint_eq(slow.fd.lane->rest_until_ns, now_ns + REST_NS);
+	pass(REST_NS);
+	run_turns(TURNS);
+	ck_assert_uint_eq(slow.served, 2);
+	slow.takes_ns = 0;
+	pass(REST_NS);
+	run_turns(TURNS);
+	ck_assert(!gm_lane_rests(slow.fd.lane));
+	ck_assert_uint_ge(slow.served, 2 + TURNS);
+	close_source(&slow);
+	close_source(&other);
+}
+END_TEST
+
+START_TEST(a_user_whose_task_took_long_rests_with_all_its_tasks)
+{
+	struct source slow, second, other;
+
+	open_source(&slow, 1000);
+	open_source(&second, 1000);
+	open_source(&other, 1001);
+	ck_assert_int_eq(gm_lane_change(&slow.fd, 0), 0);
+	ck_assert_int_eq(gm_lane_change(&second.fd, 0), 0);
+	slow.takes_ns = LONG_NS;
+	other.again = TURNS - 1;
+	gm_lane_post(slow.fd.lane, &slow.task);
+	gm_lane_post(second.fd.lane, &second.task);
+	gm_lane_post(other.fd.lane, &other.task);
+	run_turns(TURNS);
+	ck_assert_uint_eq(slow.ran, 1);
+	ck_assert_uint_eq(second.ran, 0);
+	ck_assert_uint_eq(other.ran, TURNS);
+
+	/* What is posted and withdrawn meanwhile is neither run nor lost. */
+	gm_lane_post(slow.fd.lane, &slow.task);
+	gm_lane_withdraw(&second.task);
+	run_turns(TURNS);
+	ck_assert_uint_eq(slow.ran, 1);
+	slow.takes_ns = 0;
+	pass(REST_NS);
+	run_turns(TURNS);
+	ck_assert_uint_eq(slow.ran, 2);
+	ck_assert_uint_eq(second.ran, 0);
+	close_source(&slow);
+	close_source(&second);
+	close_source(&other);
+}
+END_TEST
+
+START_TEST(the_loop_sleeps_while_the_only_user_rests)
+{
+	struct source slow;
+
+	open_source(&slow, 1000);
+	slow.takes_ns = UINT64_C(3600000000000);
+	slow.again = 1;
+	gm_lane_post(slow.fd.lane, &slow.task);
+	run_turns(TURNS);
+	ck_assert_uint_eq(slow.served + slow.ran, 1);
+	ck_assert(!uv_is_active((uv_handle_t *)&lanes.idle));
+	struct epoll_event event;
+	ck_assert_int_eq(epoll_wait(lanes.epoll, &event, 1, 0), 0);
+
+	/* However long the turn took, the rest has a bound. */
+	ck_assert_uint_eq(slow.fd.lane->rest_until_ns, now_ns + GM_LANE_REST_MAX_NS);
+	close_source(&slow);
+	ck_assert_ptr_null(gm_lane_find(&lanes, 1000));
+}
+END_TEST
+
+START_TEST(a_user_pays_for_what_is_sent_to_it_in_the_turn_of_another)
+{
+	struct source sender, receiver;
+
+	open_source(&sender, 1000);
+	open_source(&receiver, 1001);
+	ck_assert_int_eq(gm_lane_change(&receiver.fd, 0), 0);
+	sender.takes_ns = LONG_NS;
+	sender.sends_to = &receiver;
+	run_turns(TURNS);
+	ck_assert(gm_lane_rests(receiver.fd.lane));
+	ck_assert(!gm_lane_rests(sender.fd.lane));
+	ck_assert_uint_eq(sender.served, TURNS);
+	close_source(&sender);
+	close_source(&receiver);
+}
+END_TEST
+
+START_TEST(neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu)
+{
+	struct source admin, user;
+
+	open_source(&admin, 1000 | GM_LANE_ADMIN);
+	open_source(&user, 1000);
+	admin.takes_ns = LONG_NS;
+	run_turns(TURNS);
+	ck_assert_uint_eq(admin.served, TURNS);
+	close_source(&admin);
+
+	user.served = 0;
+	user.takes_ns = LONG_NS;
+	user.waits = true;
+	run_turns(TURNS);
+	ck_assert_uint_eq(user.served, TURNS);
+	close_source(&user);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -214,6 +382,11 @@ int main(void)
 	tcase_add_test(tests, a_task_that_is_withdrawn_does_not_run);
 	tcase_add_test(tests, a_descriptor_may_end_all_others_and_the_lane);
 	tcase_add_test(tests, a_descriptor_is_heard_of_only_for_what_it_asked);
+	tcase_add_test(tests, a_user_whose_turn_took_long_rests_and_the_others_do_not);
+	tcase_add_test(tests, a_user_whose_task_took_long_rests_with_all_its_tasks);
+	tcase_add_test(tests, the_loop_sleeps_while_the_only_user_rests);
+	tcase_add_test(tests, a_user_pays_for_what_is_sent_to_it_in_the_turn_of_another);
+	tcase_add_test(tests, neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

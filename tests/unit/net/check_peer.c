@@ -99,6 +99,14 @@ static size_t hub_unread(void)
 	return hub.lanes.bytes_unread;
 }
 
+static uint64_t clock_ns = 1;
+
+static uint64_t fake_clock(clockid_t id)
+{
+	(void)id;
+	return clock_ns;
+}
+
 static void send_request(int to, uint64_t id, uint64_t fds_seen)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
@@ -462,6 +470,40 @@ static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
 	start_slow_stream(id, packets, fds_each, 0);
 }
 
+START_TEST(answers_wait_in_order_while_their_user_rests)
+{
+	struct gm_lane *lane = gm_peer_lane(peer);
+
+	hub.lanes.clock = fake_clock;
+	hub.lanes.cpu_ns = 0;
+	uint64_t began_ns = gm_lane_begin_send(lane);
+	clock_ns += GM_LANE_TURN_NS + 1000;
+	gm_lane_end_send(lane, began_ns);
+	ck_assert(gm_lane_rests(lane));
+
+	send_request(far, 1, 0);
+	gm_peer_send_done(peer, 2);
+	start_stream(3, 2, 1);
+	gm_peer_send_done(peer, 4);
+	for (int turn = 0; turn < 10; turn++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert(!readable(far));
+	ck_assert_uint_eq(n_packets, 0);
+
+	/* Packets without descriptors go ahead of streams. */
+	clock_ns += GM_LANE_REST_MAX_NS;
+	ck_assert_uint_eq(receive(far)->id, 2);
+	ck_assert_uint_eq(receive(far)->id, 4);
+	for (int part = 0; part < 2; part++) {
+		ck_assert_uint_eq(receive(far)->id, 3);
+		gm_fdlist_deinit(&in.fds);
+	}
+	while (n_packets == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+	ck_assert_uint_eq(n_closed, 0);
+}
+END_TEST
+
 START_TEST(a_long_answer_that_takes_a_while_does_not_starve_another_client)
 {
 	int second;
@@ -740,6 +782,7 @@ int main(void)
 	tcase_add_test(tests, a_client_with_many_unanswered_requests_is_seen_to_leave);
 	tcase_add_test(tests, one_busy_client_does_not_starve_another);
 	tcase_add_test(tests, a_client_that_does_not_read_its_answers_is_dropped);
+	tcase_add_test(tests, answers_wait_in_order_while_their_user_rests);
 	tcase_add_test(tests, queued_answers_arrive_in_order_once_the_client_reads);
 	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
 	tcase_add_test(tests, a_packet_that_acknowledges_nothing_costs_nothing);
