@@ -21,8 +21,8 @@
 #define GM_KEPT_REQUEST 512
 /* A socket, or a memfd, with its descriptor, and what watches it. */
 #define GM_KEPT_KERNEL 4096
-/* What a process may still map on one device. */
-#define GM_KEPT_DEBT 192
+/* What a process may still map on one device, with the names of its unit and its container. */
+#define GM_KEPT_DEBT (192 + 512)
 /* What the kernel lets the last packet pass the bound of a socket by. */
 #define GM_KEPT_PASSING (2 * GM_LIMIT_PACKET_BYTES + 4096)
 /* Both pages of a client, and the client's page from before it resumed its session. */

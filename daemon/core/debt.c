@@ -45,13 +45,13 @@ static struct gm_debt *debt_new(
 		return NULL;
 
 	debt->device = device;
-	debt->payer.uid = payer->uid;
-	debt->payer.payer_uid = payer->payer_uid;
-	debt->payer.gid = payer->gid;
+	debt->uid = payer->uid;
+	debt->payer_uid = payer->payer_uid;
+	debt->gid = payer->gid;
 	if (unit)
-		debt->payer.unit = memcpy(debt->names, payer->unit, unit);
+		debt->unit = memcpy(debt->names, payer->unit, unit);
 	if (container)
-		debt->payer.container = memcpy(debt->names + unit, payer->container, container);
+		debt->container = memcpy(debt->names + unit, payer->container, container);
 	debt->pid = session->info.pid;
 	debt->began = session->info.began;
 	debt->refs = 1;
@@ -134,12 +134,23 @@ void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk)
 
 /* ---- what is charged */
 
+static int debt_get_estate(struct gm_debt *debt)
+{
+	const struct gm_session_info payer = {
+		.uid = debt->uid,
+		.payer_uid = debt->payer_uid,
+		.gid = debt->gid,
+		.unit = debt->unit,
+		.container = debt->container,
+	};
+	return gm_estate_get(debt->device->env->core, &payer, &debt->estate);
+}
+
 /* If there is no room for its estate, a debt stays at 0 bytes. */
 static void debt_set(struct gm_debt *debt, uint64_t bytes)
 {
 	struct gm_device *device = debt->device;
-	if (!debt->estate &&
-		(bytes == 0 || gm_estate_get(device->env->core, &debt->payer, &debt->estate) < 0))
+	if (!debt->estate && (bytes == 0 || debt_get_estate(debt) < 0))
 		return;
 
 	struct gm_account *account = gm_estate_account(debt->estate, device);

@@ -296,8 +296,11 @@ void gm_linger_end_all(struct gm_device *device);
  * the account of its session, chunks that the process had, and the list of the device. */
 struct gm_debt {
 	struct gm_device *device;
-	struct gm_session_info payer; /* whose estate pays */
-	struct gm_estate *estate;     /* the same; NULL while it owes nothing */
+	/* Whose estate pays, as in gm_session_info; and that estate, NULL while it owes nothing. */
+	uid_t uid, payer_uid;
+	gid_t gid;
+	const char *unit, *container;
+	struct gm_estate *estate;
 	pid_t pid;
 	uint64_t began; /* when the process began; 0: not known */
 	uint64_t refs;
@@ -307,7 +310,7 @@ struct gm_debt {
 	uint64_t id;                  /* of its record */
 	uint32_t place;               /* of its record */
 	struct gm_debt *prev, *next;  /* of gm_debts.list */
-	char names[];                 /* of the payer */
+	char names[];                 /* the unit and the container */
 };
 
 /* The debt of a session's process, which owns it. NULL: the device is not counted, or no memory. */

@@ -40,6 +40,19 @@ static void setup(void)
 	s = join(PID, 7);
 }
 
+/* Starts again with a core that writes records, and a session of uid 100 in a.service. */
+static pid_t join_kept(void)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	memset(info.uuid, 1, sizeof(info.uuid));
+	fake_core_deinit(&fake);
+	fake_core_init_keeping(&fake, &ledger);
+	fake_core_add(&fake, &info);
+	gm_core_end_adoption(fake.core);
+	s = fake_ledger_join(&fake, 100, "a.service", token);
+	return gm_session_info(s)->pid;
+}
+
 static void teardown(void)
 {
 	fake_core_deinit(&fake);
@@ -301,15 +314,8 @@ END_TEST
 START_TEST(a_pooled_chunk_keeps_no_estate_of_a_process_that_owes_nothing)
 {
 	uint64_t slice = UINT64_MAX;
-	uint8_t token[GM_TOKEN_BYTES];
-	memset(info.uuid, 1, sizeof(info.uuid));
 	info.policy.pooling = true;
-	fake_core_deinit(&fake);
-	fake_core_init_keeping(&fake, &ledger);
-	fake_core_add(&fake, &info);
-	gm_core_end_adoption(fake.core);
-	s = fake_ledger_join(&fake, 100, "a.service", token);
-	pid_t pid = gm_session_info(s)->pid;
+	pid_t pid = join_kept();
 
 	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
 	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 1);
@@ -332,6 +338,28 @@ START_TEST(a_pooled_chunk_keeps_no_estate_of_a_process_that_owes_nothing)
 	ck_assert_uint_eq(lingering(), 0);
 	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_DEBT), 0);
 	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 0);
+}
+END_TEST
+
+START_TEST(without_room_for_its_estate_there_is_no_debt)
+{
+	uint64_t slice = UINT64_MAX;
+	info.policy.pooling = true;
+	pid_t pid = join_kept();
+	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
+	fake_ledger_leave(&fake, s, false);
+
+	count(1, pid, CONTEXT);
+	gm_core_trim(fake.core, 0, &slice);
+	fake_core_run(&fake);
+	ledger.full = true;
+	count(1, pid, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(lingering(), 0);
+	ledger.full = false;
+	count(1, pid, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(lingering(), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 0);
+	ck_assert_uint_eq(gm_core_tick(fake.core), UINT64_MAX);
 }
 END_TEST
 
@@ -375,13 +403,7 @@ START_TEST(a_debt_outlives_the_daemon)
 {
 	struct gm_adopt_result result;
 	uint8_t token[GM_TOKEN_BYTES];
-	memset(info.uuid, 1, sizeof(info.uuid));
-	fake_core_deinit(&fake);
-	fake_core_init_keeping(&fake, &ledger);
-	fake_core_add(&fake, &info);
-	gm_core_end_adoption(fake.core);
-	s = fake_ledger_join(&fake, 100, "a.service", token);
-	pid_t pid = gm_session_info(s)->pid;
+	pid_t pid = join_kept();
 
 	count(1, pid, CONTEXT);
 	come_and_go(s, 64 * MiB);
@@ -436,6 +458,7 @@ int main(void)
 	tcase_add_test(tcase, what_the_last_opener_keeps_is_charged_to_the_maker);
 	tcase_add_test(tcase, what_was_pooled_counts_when_the_pool_gives_it_up);
 	tcase_add_test(tcase, a_pooled_chunk_keeps_no_estate_of_a_process_that_owes_nothing);
+	tcase_add_test(tcase, without_room_for_its_estate_there_is_no_debt);
 	tcase_add_test(tcase, a_count_that_failed_makes_no_debt_and_ends_none);
 	tcase_add_test(tcase, a_debt_is_not_foreign);
 	tcase_add_test(tcase, a_debt_outlives_the_daemon);

@@ -26,7 +26,8 @@ START_TEST(no_struct_costs_more_than_is_said)
 	ck_assert_uint_le(sizeof(struct gm_lease) + OVERHEAD, GM_KEPT_BARE_LEASES);
 	ck_assert_uint_le(sizeof(struct gm_hold) + sizeof(struct gm_open) + 2 * OVERHEAD,
 		GM_KEPT_BARE_LEASES);
-	ck_assert_uint_le(sizeof(struct gm_debt) + OVERHEAD, GM_KEPT_DEBT);
+	ck_assert_uint_le(
+		sizeof(struct gm_debt) + 2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, GM_KEPT_DEBT);
 	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
 	ck_assert_uint_le(sizeof(struct gm_name) + OVERHEAD, GM_KEPT_NAMES);
 	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_user), 256);
