@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -401,13 +402,13 @@ static bool die_at(struct gm_step_row *row, unsigned pass)
 
 static void die_everywhere(struct gm_step_row *rows, const char *what)
 {
-	const char *only = getenv("GPUMEM_TEST_STEP");
-	unsigned runs = 0, names = 0;
+	const char *only = getenv("GPUMEM_TEST_STEP"), *passes = getenv("GPUMEM_TEST_PASSES");
+	unsigned runs = 0, names = 0, most = passes ? (unsigned)atoi(passes) : UINT_MAX;
 	for (unsigned i = 0; i < GM_STEP_ROWS && rows[i].name[0]; i++) {
 		if (only && strcmp(only, rows[i].name) != 0)
 			continue;
 		names++;
-		for (unsigned pass = 1;; pass++) {
+		for (unsigned pass = 1; pass <= most; pass++) {
 			fprintf(stderr, "# %s dies at '%s', pass %u\n", what, rows[i].name, pass);
 			if (!die_at(&rows[i], pass))
 				break;
