@@ -45,10 +45,13 @@ gpumem_status gm_absence_error(struct gpumem_session *session)
 
 void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, const char *reason)
 {
+	char why[GM_ERROR_BYTES];
 	int bell = -1;
 
 	/* Every call on the connection ends before the session is away, also abandoned ones. */
 	gm_conn_kill(conn, reason);
+	/* The connection's lock comes before the session's. */
+	(void)gm_conn_reason(conn, why);
 	pthread_mutex_lock(&session->lock);
 	bool ours = session->conn == conn;
 	if (ours) {
@@ -57,7 +60,7 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 		session->state = GM_SESSION_AWAY;
 		session->losses++;
 		bell = gm_steal_fd(&session->bell);
-		(void)gm_conn_reason(conn, session->away);
+		memcpy(session->away, why, sizeof(why));
 		gm_backoff_lost(&session->backoff, now, now - session->since_ns);
 		if (session->waiting)
 			gm_backoff_hurry(&session->backoff);
