@@ -20,7 +20,7 @@ bool gm_leaving_needed(const struct gm_session_device *device)
 	return device->map->record != NULL;
 }
 
-/* Records the event, if there is none. This can fail; then it is tried again later. */
+/* Records the event, if there is none. If the driver refuses, the next look tries again. */
 static void leaving_try_record(struct gm_leaver *leaver)
 {
 	const struct gm_session_device *d = leaver->device;

@@ -36,7 +36,7 @@ struct gpumem_request {
 	uint64_t began_ns;
 	uint64_t end_ns; /* no longer may it wait; UINT64_MAX: it does not say */
 
-	/* Of the thread in gm_requests_step(). */
+	/* Used only by the thread that runs gm_requests_step(). */
 	struct gm_ask *ask;                   /* NULL until it can be sent */
 	const struct gm_session_lease *grown; /* by the ask */
 	bool regrown, trimmed;                /* both were tried */
@@ -85,7 +85,7 @@ struct gm_requests {
 	int nudge;                        /* an eventfd that wakes that thread */
 	uint64_t due_ns;                  /* when the first queued request has waited enough */
 
-	/* Of the thread in gm_requests_step(). */
+	/* Used only by the thread that runs gm_requests_step(). */
 	uint64_t freed;   /* the session's, at the last look */
 	uint64_t away_ns; /* since when the daemon is away; 0: it is not */
 	struct gm_request_look look[GM_LIMIT_DEVICES];
