@@ -77,7 +77,8 @@ struct gm_worker {
 	uint64_t pause_ns;  /* by how much the last one moved it on */
 	struct worker_count counts[GM_WORKER_COUNTS]; /* oldest first */
 	unsigned n_counts;
-	uint64_t n_asks; /* for samples, since the start; only the loop's thread counts it up */
+	uint64_t n_counted; /* since the start */
+	uint64_t n_asks;    /* for samples, since the start; only the loop's thread counts it up */
 	bool stop;
 
 	uint64_t n_told; /* how many of n_done were passed on; only the loop's thread uses it */
@@ -169,6 +170,7 @@ static void worker_take_count(struct gm_worker *worker)
 
 	worker->want_count = false;
 	worker->uncounted = 0;
+	worker->n_counted++;
 	pthread_mutex_unlock(&worker->lock);
 	bool sampled = worker->ops->memory_free(worker->backend, worker->number, &free_bytes) == 0;
 	struct gm_counted *counted = gm_usage_count(worker->ops, worker->backend, worker->number);
@@ -201,6 +203,22 @@ static bool worker_is_watched(const struct gm_chunk *chunk)
 	return chunk && chunk->job.destroy && chunk->watched;
 }
 
+/* A chunk whose process no count has seen is worth a count at any pace. One is enough for all chunks
+ * that were queued before it. */
+static bool worker_must_count(const struct gm_worker *worker, const struct gm_chunk *chunk)
+{
+	return worker->n_counts < GM_WORKER_COUNTS && chunk->unseen &&
+	       chunk->job.queued == worker->n_counted;
+}
+
+/* Whether a count is due before this job. */
+static bool worker_counts_before(const struct gm_worker *worker, const struct gm_chunk *chunk)
+{
+	if (!worker_is_watched(chunk))
+		return false;
+	return worker_must_count(worker, chunk) || (!worker->uncounted && worker_may_count(worker));
+}
+
 /* Waits for something to do, or until the last destructions may be counted. */
 static void worker_wait(struct gm_worker *worker)
 {
@@ -223,7 +241,7 @@ static void *worker_thread_main(void *arg)
 			(worker->uncounted && worker_may_count(worker)))
 			worker_take_count(worker);
 		struct gm_chunk *chunk = gm_turns_next(&worker->turns);
-		if (worker_is_watched(chunk) && !worker->uncounted && worker_may_count(worker)) {
+		if (worker_counts_before(worker, chunk)) {
 			worker_take_count(worker);
 			chunk = gm_turns_next(&worker->turns);
 		}
@@ -438,6 +456,7 @@ static void worker_submit(
 	chunk->job.result = 0;
 	chunk->job.discarded = 0;
 	pthread_mutex_lock(&worker->lock);
+	chunk->job.queued = worker->n_counted;
 	gm_turns_add(&worker->turns, chunk);
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);

@@ -48,7 +48,8 @@ void gm_worker_sample(struct gm_worker *worker);
 /*
  * Has the thread count what processes have of the device, together with how much is free. It also does
  * that by itself, before and after it destroys chunks that are watched, as often as the pace below
- * allows: the destructions between two counts are then seen together.
+ * allows: the destructions between two counts are then seen together. It does so at any pace before it
+ * destroys a chunk that is unseen, if it has not begun a count since the chunk was queued.
  */
 void gm_worker_count(struct gm_worker *worker);
 /* A count takes time in which the device does nothing for anybody. So after one, the thread counts by

@@ -98,6 +98,8 @@ struct gm_chunk {
 	bool decayed;      /* doomed because nobody took it from the pool in time */
 	bool adopted;      /* an earlier daemon made it, so it is never pooled */
 	bool watched;      /* doomed: counts before and after its destruction are wanted */
+	bool unseen;       /* watched: the last count does not have its process, so nothing can be
+			    * told of it without another one first */
 	uint32_t place;    /* of its record; 0: none */
 	struct gm_handle handle;
 
@@ -109,6 +111,7 @@ struct gm_chunk {
 	struct gm_estate *estate;   /* lingering: who is charged for it */
 	uint64_t linger_ns;         /* when to look again whether it is gone */
 	uint8_t linger_level;
+	pid_t debtor;         /* the process that had it last; 0: nobody looks */
 	struct gm_debt *debt; /* of the process that had it last; NULL: nobody looks (debt.c) */
 
 	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
@@ -132,6 +135,7 @@ struct gm_chunk {
 		uint64_t turn; /* of the session that wants it */
 		int result;
 		uint64_t discarded; /* bytes that were freed already, from the start */
+		uint64_t queued;    /* how many counts the thread had begun by then */
 		bool destroy;
 		bool waits; /* a creation that has not begun */
 		uint64_t

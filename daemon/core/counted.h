@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/types.h>
 
 /* What the driver says each process has on a device, at one moment. debt.c makes estimates of it. */
@@ -22,6 +23,22 @@ struct gm_counted {
 	size_t n;
 	struct gm_counted_process list[]; /* in order of pid, each once */
 };
+
+/* Order of pid, for bsearch(). */
+static inline int gm_counted_order(const void *a, const void *b)
+{
+	const struct gm_counted_process *x = a, *y = b;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* What a count says of a process. NULL: nothing, or there is no count. */
+static inline struct gm_counted_process *gm_counted_find(struct gm_counted *counted, pid_t pid)
+{
+	struct gm_counted_process key = {.pid = pid};
+	if (!counted || counted->n == 0)
+		return NULL;
+	return bsearch(&key, counted->list, counted->n, sizeof(key), gm_counted_order);
+}
 
 /* What became of a process. */
 enum gm_fate {

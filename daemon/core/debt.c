@@ -96,6 +96,7 @@ void gm_debt_watch(struct gm_chunk *chunk, struct gm_debt *debt)
 	if (before == debt)
 		return;
 	chunk->debt = debt_ref(debt);
+	chunk->debtor = debt ? debt->pid : 0;
 	gm_debt_unref(before);
 }
 
@@ -191,20 +192,6 @@ int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t i
 
 /* ---- counts */
 
-static int debt_by_pid(const void *a, const void *b)
-{
-	const struct gm_counted_process *x = a, *y = b;
-	return x->pid < y->pid ? -1 : x->pid > y->pid;
-}
-
-static struct gm_counted_process *debt_find(struct gm_counted *counted, pid_t pid)
-{
-	struct gm_counted_process key = {.pid = pid};
-	if (!counted || counted->n == 0)
-		return NULL;
-	return bsearch(&key, counted->list, counted->n, sizeof(key), debt_by_pid);
-}
-
 /*
  * How much of what came to a process is memory of its chunks. A living process may have got memory of
  * its own at that moment. So it must be a sum of chunks: a multiple of the smallest, and no more than
@@ -266,11 +253,11 @@ bool gm_debt_count(struct gm_device *device, struct gm_counted *counted)
 
 	debts->due_ns = UINT64_MAX;
 	DL_FOREACH_SAFE (debts->list, debt, next) {
-		struct gm_counted_process *now = debt_find(counted, debt->pid);
+		struct gm_counted_process *now = gm_counted_find(counted, debt->pid);
 		uint64_t bytes = debt->bytes, before = debt->before;
 		if (counted->known)
-			bytes = now ? debt_estimate(
-					      debt, debt_find(debts->last, debt->pid), now, &looks)
+			bytes = now ? debt_estimate(debt, gm_counted_find(debts->last, debt->pid),
+					      now, &looks)
 				    : 0;
 
 		debt->destroyed = debt->smallest = 0;

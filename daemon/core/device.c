@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "daemon/core/counted.h"
 #include "daemon/core/fds.h"
 #include "daemon/core/plan.h"
 
@@ -158,6 +159,7 @@ static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 	chunk->state = GM_CHUNK_DOOMED;
 	chunk->last = device->env->stopping;
 	chunk->watched = chunk->debt && !chunk->last;
+	chunk->unseen = chunk->watched && !gm_counted_find(device->debts.last, chunk->debtor);
 	chunk->lease = NULL;
 	chunk->request = NULL;
 

@@ -532,6 +532,33 @@ START_TEST(many_watched_chunks_are_counted_together)
 }
 END_TEST
 
+/* Nothing could be told of a process that no count has seen, so the pace does not hold for it. */
+START_TEST(an_unseen_chunk_is_counted_before_it_is_destroyed_at_any_pace)
+{
+	start(&shared_ops);
+	fake.count_ns =
+		200000000; /* after two of these in a row, the thread counts no more for long */
+	chunks[1].watched = true;
+	gm_worker_destroy(worker, &chunks[1]);
+	run_until_counted(2);
+	gm_worker_create(worker, &chunks[0], 99);
+	wait_until_stuck();
+	for (size_t i = 2; i <= 5; i++) {
+		chunks[i].watched = chunks[i].unseen = true;
+		gm_worker_destroy(worker, &chunks[i]);
+	}
+	permit(1);
+	run_until(6);
+	/* One count is enough for all of them. */
+	ck_assert_uint_ge(told.counted, 3);
+	ck_assert_uint_eq(told.destroyed_before_count[2], 1);
+	for (size_t i = 3; i < told.counted; i++)
+		ck_assert_uint_eq(told.destroyed_before_count[i], 5);
+	free(told.last_count);
+	stop();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("worker");
@@ -553,6 +580,7 @@ int main(void)
 	tcase_add_test(tests, a_count_is_in_order_of_pid_and_comes_with_a_sample);
 	tcase_add_test(tests, a_watched_chunk_is_destroyed_between_two_counts);
 	tcase_add_test(tests, many_watched_chunks_are_counted_together);
+	tcase_add_test(tests, an_unseen_chunk_is_counted_before_it_is_destroyed_at_any_pace);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

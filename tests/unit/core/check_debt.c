@@ -399,6 +399,29 @@ START_TEST(a_debt_is_not_foreign)
 }
 END_TEST
 
+/* The device's thread counts at any pace for chunks that are unseen. */
+START_TEST(a_chunk_is_unseen_while_no_count_has_its_process)
+{
+	struct gm_lease *lease = fake_lease(&fake, s, 0, 2 * MiB);
+	gm_lease_return(s, lease);
+	ck_assert(fake.jobs[0].destroy && fake.jobs[0].chunk->watched);
+	ck_assert(fake.jobs[0].chunk->unseen);
+	fake_core_run(&fake);
+
+	lease = fake_lease(&fake, s, 0, 2 * MiB);
+	count(1, OTHER, CONTEXT);
+	gm_lease_return(s, lease);
+	ck_assert(fake.jobs[0].chunk->unseen);
+	fake_core_run(&fake);
+
+	lease = fake_lease(&fake, s, 0, 2 * MiB);
+	count(2, PID, CONTEXT, OTHER, CONTEXT);
+	gm_lease_return(s, lease);
+	ck_assert(fake.jobs[0].chunk->watched && !fake.jobs[0].chunk->unseen);
+	fake_core_run(&fake);
+}
+END_TEST
+
 START_TEST(a_debt_outlives_the_daemon)
 {
 	struct gm_adopt_result result;
@@ -461,6 +484,7 @@ int main(void)
 	tcase_add_test(tcase, without_room_for_its_estate_there_is_no_debt);
 	tcase_add_test(tcase, a_count_that_failed_makes_no_debt_and_ends_none);
 	tcase_add_test(tcase, a_debt_is_not_foreign);
+	tcase_add_test(tcase, a_chunk_is_unseen_while_no_count_has_its_process);
 	tcase_add_test(tcase, a_debt_outlives_the_daemon);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
