@@ -15,7 +15,7 @@
  * is no measure of anything. A test that takes a second by itself sets its own, and says why. */
 __attribute__((constructor)) static void gm_tap_patience(void)
 {
-	setenv("CK_DEFAULT_TIMEOUT", "20", 0);
+	setenv("CK_DEFAULT_TIMEOUT", "60", 0);
 }
 
 /*
