@@ -97,7 +97,7 @@ static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uin
 
 /* ---- memory in the hands of other threads; the callers hold the lock */
 
-/* Ends a pass of this thread. The thread need not look again because of it. */
+/* This thread ends its pass. It notes that, because its own pass is no reason for it to look again. */
 static void grow_pass_end(struct gm_arena *arena, struct gm_arena_want *want)
 {
 	gm_arena_pass_end(arena);

@@ -46,7 +46,7 @@ struct gpumem_batch {
 	struct gm_batch_piece pieces[]; /* and then their tags */
 };
 
-/* What a program asked for, while the batch is being made. */
+/* What the program asked for, while the batch is being made. */
 struct batch_request {
 	const gpumem_batch_entry *entries;
 	size_t count;

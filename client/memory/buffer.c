@@ -253,7 +253,7 @@ gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_sessi
 	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
 	gpumem_buffer **ret_buffer)
 {
-	/* What the program asked for counts, not what the daemon repeated. */
+	/* The size that the program asked for, not the one that the daemon repeated. */
 	lease->user_bytes = size;
 	snprintf(lease->tag, sizeof(lease->tag), "%s", tag ? tag : "");
 	return gm_buffer_new(session, lease, chunks, kind, ret_buffer);

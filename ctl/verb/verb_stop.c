@@ -37,7 +37,7 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	gm_writer_bool(ctl->writer, "forgotten", body.forget);
 	gm_writer_line(ctl->writer, "",
 		body.forget ? "The daemon ends, and so does all memory that it handed out."
-			    : "The daemon ends. What clients hold waits for the next one.");
+			    : "The daemon ends. If clients hold memory, it waits for the next one.");
 	return GPUMEM_OK;
 }
 
