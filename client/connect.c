@@ -219,7 +219,8 @@ static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 static gpumem_status connect_greet(struct gpumem_session *session)
 {
 	struct gm_hello hello;
-	gpumem_status status = gm_session_hello(session, true, &hello);
+	bool refused;
+	gpumem_status status = gm_session_hello(session, true, &hello, &refused);
 	if (status)
 		return status;
 

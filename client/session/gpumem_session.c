@@ -113,7 +113,7 @@ static void session_greet(void *ctx, struct gm_conn *conn)
 }
 
 gpumem_status gm_session_hello(
-	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello)
+	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello, bool *ret_refused)
 {
 	struct gm_hello_ask ask = {
 		.path = session->path,
@@ -132,7 +132,7 @@ gpumem_status gm_session_hello(
 		memcpy(ask.token, session->token, sizeof(ask.token));
 		pthread_mutex_unlock(&session->lock);
 	}
-	return gm_hello(&ask, ret_hello);
+	return gm_hello(&ask, ret_hello, ret_refused);
 }
 
 static uint64_t session_track_from(enum gm_track track)

@@ -129,8 +129,8 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 		status, "cannot connect to gpumemd at %s (%s): %s", ask->path, ask->why, reason);
 }
 
-static gpumem_status hello_say(
-	const struct gm_hello_ask *ask, struct gm_conn *conn, struct hello_call **ret_call)
+static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *conn,
+	struct hello_call **ret_call, bool *ret_refused)
 {
 	struct hello_call *call = calloc(1, sizeof(*call));
 	if (!call)
@@ -169,6 +169,7 @@ static gpumem_status hello_say(
 		else
 			gm_error(status, "%s", reason);
 	} else if (call->call.status) {
+		*ret_refused = true;
 		status = gm_error(call->call.status, "%s", call->call.detail);
 	} else if (call->answered && call->major != GM_WIRE_MAJOR) {
 		status = gm_error(GPUMEM_E_VERSION,
@@ -194,8 +195,11 @@ static gpumem_status hello_say(
 	return status;
 }
 
-gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hello)
+gpumem_status gm_hello(
+	const struct gm_hello_ask *ask, struct gm_hello *ret_hello, bool *ret_refused)
 {
+	*ret_refused = false;
+
 	uint64_t now = gm_clock_ns();
 	uint64_t left_ns = ask->deadline_ns > now ? ask->deadline_ns - now : 0;
 	/* Nothing can end the wait for a place in the listener's queue, so a session that is resumed
@@ -215,7 +219,7 @@ gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hell
 	if (ask->connected)
 		ask->connected(ask->ctx, conn);
 	struct hello_call *call;
-	gpumem_status status = hello_say(ask, conn, &call);
+	gpumem_status status = hello_say(ask, conn, &call, ret_refused);
 	if (status) {
 		gm_conn_unref(conn);
 		return status;

@@ -41,9 +41,14 @@ struct gm_hello {
 	size_t n_leases;
 };
 
-/* Connects and says hello. On error, leaves *ret_hello untouched; the sentence names the cause and
- * the remedy. */
-gpumem_status gm_hello(const struct gm_hello_ask *ask, struct gm_hello *ret_hello);
+/*
+ * Connects and says hello. On error, leaves *ret_hello untouched; the sentence names the cause and
+ * the remedy. *ret_refused, which is always written, says whether the error is the daemon's answer
+ * to this hello. Any other error says nothing about the session: the same status may come from a
+ * socket that cannot be opened yet.
+ */
+gpumem_status gm_hello(
+	const struct gm_hello_ask *ask, struct gm_hello *ret_hello, bool *ret_refused);
 void gm_hello_deinit(struct gm_hello *hello);
 
 #endif

@@ -19,6 +19,19 @@
 #include "common/cleanup.h"
 #include "common/status_table.h"
 
+/* To ask for a new session is to give up the old one, with everything that the daemon charged to it and
+ * that others opened. So only the daemon's own answer about the session may lead there. A daemon that
+ * cannot be reached, for whatever reason, is tried again later. */
+static gpumem_status resume_hello(struct gpumem_session *session, struct gm_hello *ret_greeted)
+{
+	bool refused;
+	gpumem_status status = gm_session_hello(session, false, ret_greeted, &refused);
+	if (refused && (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED ||
+			       status == GPUMEM_E_INVALID))
+		status = gm_session_hello(session, true, ret_greeted, &refused);
+	return status;
+}
+
 /* Checks that the daemon still has the devices that this process may hold memory of. */
 static gpumem_status resume_check_devices(struct gpumem_session *session, struct gm_conn *conn)
 {
@@ -72,9 +85,7 @@ static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hel
 gpumem_status gm_resume(struct gpumem_session *session)
 {
 	struct gm_hello greeted;
-	gpumem_status status = gm_session_hello(session, false, &greeted);
-	if (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED || status == GPUMEM_E_INVALID)
-		status = gm_session_hello(session, true, &greeted);
+	gpumem_status status = resume_hello(session, &greeted);
 	if (status)
 		return status;
 

@@ -265,8 +265,12 @@ static int endpoint_set_owner(
 	return 0;
 }
 
-/* Nobody can connect before the caller has set the owner and the mode. */
-static int endpoint_bind_and_listen(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
+/*
+ * Until endpoint_listen(), nobody can connect, whatever the mode. So the socket begins with a mode that
+ * denies nobody: a client that tries in between must hear that no daemon listens, not that it may not
+ * use the socket.
+ */
+static int endpoint_bind(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 {
 	struct sockaddr_un address;
 	struct stat st;
@@ -275,7 +279,7 @@ static int endpoint_bind_and_listen(struct gm_endpoint *endpoint, char why[GM_EN
 	if (endpoint->socket < 0)
 		goto failed;
 
-	mode_t before = umask(0777);
+	mode_t before = umask(0);
 	int r = bind(endpoint->socket, (struct sockaddr *)&address, sizeof(address));
 	int error = errno;
 	umask(before);
@@ -290,12 +294,18 @@ static int endpoint_bind_and_listen(struct gm_endpoint *endpoint, char why[GM_EN
 	endpoint->device = st.st_dev;
 	endpoint->inode = st.st_ino;
 	gm_seqpacket_refuse_fds(endpoint->socket);
-	if (listen(endpoint->socket, GM_ENDPOINT_BACKLOG) < 0)
-		goto failed;
 	return 0;
 
 failed:
 	return endpoint_fail(endpoint->path, why);
+}
+
+/* The owner and the mode are set before. */
+static int endpoint_listen(const struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
+{
+	if (listen(endpoint->socket, GM_ENDPOINT_BACKLOG) < 0)
+		return endpoint_fail(endpoint->path, why);
+	return 0;
 }
 
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
@@ -308,9 +318,11 @@ int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode
 	if (r == 0)
 		r = endpoint_clear_path(endpoint->path, why);
 	if (r == 0)
-		r = endpoint_bind_and_listen(endpoint, why);
+		r = endpoint_bind(endpoint, why);
 	if (r == 0)
 		r = endpoint_set_owner(endpoint->path, mode, group, why);
+	if (r == 0)
+		r = endpoint_listen(endpoint, why);
 	if (r < 0)
 		gm_endpoint_close(endpoint);
 	return r;
@@ -329,12 +341,14 @@ int gm_endpoint_open_admin(struct gm_endpoint *endpoint, const struct gm_endpoin
 
 	r = endpoint_clear_path(endpoint->path, why);
 	if (r == 0)
-		r = endpoint_bind_and_listen(endpoint, why);
+		r = endpoint_bind(endpoint, why);
 	if (r == 0) {
 		bool given = group != (gid_t)-1 && chown(endpoint->path, (uid_t)-1, group) == 0;
 		if (chmod(endpoint->path, given ? 0660 : 0600) < 0)
 			r = endpoint_fail(endpoint->path, why);
 	}
+	if (r == 0)
+		r = endpoint_listen(endpoint, why);
 	if (r < 0)
 		gm_endpoint_close(endpoint);
 	return r;

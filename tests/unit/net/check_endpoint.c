@@ -1,15 +1,97 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A socket that the service manager made. */
+/* The socket: one that the daemon makes, and one that the service manager made. */
 
+#include <errno.h>
+#include <linux/capability.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "daemon/net/endpoint.h"
 #include "tests/tap.h"
+
+/* ---- a socket that the daemon makes */
+
+/* The mode that the socket must have before anybody can connect. 0: nobody looks. */
+static mode_t watched;
+static unsigned looks;
+
+/* As an ordinary user sees it: root may connect whatever the mode says. */
+static void obey_modes(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+
+	ck_assert_int_eq(syscall(SYS_capget, &header, data), 0);
+	data[0].effective &= ~(1U << CAP_DAC_OVERRIDE);
+	ck_assert_int_eq(syscall(SYS_capset, &header, data), 0);
+}
+
+/* A client that tries to connect now hears that nobody listens, not that it may not. */
+static void look(const struct sockaddr_un *address)
+{
+	int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_ge(client, 0);
+	ck_assert_int_eq(connect(client, (const struct sockaddr *)address, sizeof(*address)), -1);
+	ck_assert_int_eq(errno, ECONNREFUSED);
+	close(client);
+	looks++;
+}
+
+int bind(int fd, const struct sockaddr *address, socklen_t n)
+{
+	int r = (int)syscall(SYS_bind, fd, address, n);
+
+	if (r == 0 && watched)
+		look((const struct sockaddr_un *)address);
+	return r;
+}
+
+int listen(int fd, int backlog)
+{
+	struct sockaddr_un address;
+	socklen_t n = sizeof(address);
+	struct stat st;
+
+	if (watched) {
+		ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &n), 0);
+		look(&address);
+		ck_assert_int_eq(stat(address.sun_path, &st), 0);
+		ck_assert_uint_eq(st.st_mode & 07777, watched);
+	}
+	return (int)syscall(SYS_listen, fd, backlog);
+}
+
+START_TEST(a_daemon_that_starts_never_denies_its_socket_to_those_who_may_use_it)
+{
+	struct gm_endpoint endpoint, admin;
+	char folder[] = "/tmp/gpumem-endpoint-XXXXXX";
+	char path[64], why[GM_ENDPOINT_WHY];
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/socket", folder);
+	obey_modes();
+	watched = 0666;
+	ck_assert_int_eq(gm_endpoint_open(&endpoint, path, 0666, "", why), 0);
+	ck_assert_uint_eq(looks, 2);
+	watched = 0600;
+	ck_assert_int_eq(gm_endpoint_open_admin(&admin, &endpoint, (gid_t)-1, why), 0);
+	ck_assert_uint_eq(looks, 4);
+	watched = 0;
+	gm_endpoint_close(&admin);
+	gm_endpoint_close(&endpoint);
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+/* ---- a socket that the service manager made */
 
 /* A path that leaves no room for a 0 byte in its address. */
 START_TEST(a_passed_socket_has_its_whole_path)
@@ -53,6 +135,7 @@ int main(void)
 	Suite *suite = suite_create("endpoint");
 	TCase *tests = tcase_create("endpoint");
 
+	tcase_add_test(tests, a_daemon_that_starts_never_denies_its_socket_to_those_who_may_use_it);
 	tcase_add_test(tests, a_passed_socket_has_its_whole_path);
 	tcase_add_test(tests, one_without_a_path_is_taken_too);
 	suite_add_tcase(suite, tests);

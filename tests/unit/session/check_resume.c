@@ -3,8 +3,13 @@
  * The daemon goes, and comes back with or without a memory: what is held works on, and nothing is
  * lost.
  */
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/wire.h"
 #include "tests/tap.h"
@@ -141,6 +146,50 @@ START_TEST(a_daemon_that_forgot_the_session_gives_a_new_one)
 }
 END_TEST
 
+/* So many connections fail that would not, as on a socket whose mode the daemon has not set yet. */
+static _Atomic unsigned denials;
+
+int connect(int fd, const struct sockaddr *address, socklen_t n)
+{
+	int r = (int)syscall(SYS_connect, fd, address, n);
+	if (r == 0 && denials > 0) {
+		denials--;
+		errno = EACCES;
+		return -1;
+	}
+	return r;
+}
+
+/* The daemon is back, but the first try to reach it fails. */
+static void require_the_same_session(const struct fake_will *will)
+{
+	gpumem_buffer *kept = make_buffer(4 * MIB);
+	gpumem_token token;
+	listen_to(session);
+	fake_away(fake);
+	wait_event(GPUMEM_EVENT_LOST, 1);
+	fake_will(fake, will);
+	fake_back(fake);
+	wait_event(GPUMEM_EVENT_RESTORED, 1);
+	ck_assert_int_eq(gpumem_share(kept, NULL, &token), GPUMEM_OK);
+	ck_assert_uint_eq(fake_leases(fake), 1);
+	gpumem_buffer_destroy(kept);
+}
+
+START_TEST(a_socket_that_cannot_be_opened_yet_does_not_cost_the_session)
+{
+	denials = 1;
+	require_the_same_session(&(struct fake_will){0});
+	ck_assert_uint_eq(denials, 0);
+}
+END_TEST
+
+START_TEST(a_connection_that_is_refused_before_its_hello_does_not_cost_the_session)
+{
+	require_the_same_session(&(struct fake_will){.turn_away = 1});
+}
+END_TEST
+
 static _Atomic bool over;
 
 static void *stubborn(void *ctx)
@@ -192,6 +241,8 @@ int main(void)
 	tcase_add_test(tc, a_session_is_taken_up_again_with_all_it_holds);
 	tcase_add_test(tc, a_grant_whose_answer_was_lost_goes_back_at_the_resume);
 	tcase_add_test(tc, a_daemon_that_forgot_the_session_gives_a_new_one);
+	tcase_add_test(tc, a_socket_that_cannot_be_opened_yet_does_not_cost_the_session);
+	tcase_add_test(tc, a_connection_that_is_refused_before_its_hello_does_not_cost_the_session);
 	tcase_add_test(tc, nothing_is_lost_when_the_connection_breaks_again_and_again);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

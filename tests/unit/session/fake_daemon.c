@@ -132,6 +132,25 @@ static void read_conn(struct fake *fake, int i)
 		ck_assert_uint_eq(in.fds.n, 0);
 }
 
+/* Locked. */
+static void accept_conn(struct fake *fake)
+{
+	int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0 && fake->will.turn_away > 0) {
+		fake->will.turn_away--;
+		fake_answer_refuse(
+			fake, fd, 0, GPUMEM_E_DENIED, "its process cannot be identified");
+		fd = gm_close(fd);
+	}
+	for (int i = 0; fd >= 0 && i < FAKE_CONNS; i++) {
+		if (fake->conns[i] < 0) {
+			fake->conns[i] = fd;
+			fd = -1;
+		}
+	}
+	gm_close(fd);
+}
+
 static void *run(void *ctx)
 {
 	struct fake *fake = ctx;
@@ -149,16 +168,8 @@ static void *run(void *ctx)
 		eventfd_t count;
 		if (p[0].revents)
 			(void)eventfd_read(fake->wake, &count);
-		if (p[1].revents && fake->listener == p[1].fd) {
-			int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
-			for (int i = 0; fd >= 0 && i < FAKE_CONNS; i++) {
-				if (fake->conns[i] < 0) {
-					fake->conns[i] = fd;
-					fd = -1;
-				}
-			}
-			gm_close(fd);
-		}
+		if (p[1].revents && fake->listener == p[1].fd)
+			accept_conn(fake);
 		for (int i = 0; i < FAKE_CONNS; i++) {
 			if (p[i + 2].revents && fake->conns[i] >= 0 &&
 				fake->conns[i] == p[i + 2].fd)

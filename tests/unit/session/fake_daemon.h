@@ -22,6 +22,7 @@ const char *fake_path(const struct fake *fake);
 struct fake_will {
 	uint32_t major, minor; /* of its hello reply */
 	gpumem_status refuse;  /* every hello */
+	unsigned turn_away;    /* so many connections are refused before their hello is read */
 	bool mute_hello;       /* never answers one */
 	bool nonsense_hello;   /* answers it with something else */
 	bool forget;           /* knows no session any more: a resume gets a new one */
