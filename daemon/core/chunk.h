@@ -31,6 +31,12 @@
  * reports that the chunk is gone.
  */
 
+/* The largest size class (a power of two; 0: GM_CHUNK_MIN) that is not larger than this. */
+static inline unsigned gm_chunk_class(uint64_t bytes)
+{
+	return (unsigned)(63 - __builtin_clzll(bytes)) - GM_CHUNK_MIN_SHIFT;
+}
+
 /* daemon/tenant/domain.c numbers trust domains: equal numbers mean the same domain. No number is
  * used twice. That is why it has 64 bits: a client can make as many domains as it can make
  * connections. */

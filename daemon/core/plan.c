@@ -45,70 +45,67 @@ static uint64_t plan_round(uint64_t exact, uint64_t budget)
 	return best;
 }
 
-static int plan_ipc(const struct gm_pool *pool, gm_domain domain, uint64_t bytes, uint64_t budget,
+static void plan_ipc(const struct gm_pool *pool, gm_domain domain, uint64_t bytes, uint64_t budget,
 	struct gm_plan *plan)
 {
 	plan->classes = 1;
 	plan->bytes = gm_plan_ipc_class(bytes);
 	if (plan->bytes > budget)
 		plan->bytes = gm_plan_exact(bytes);
-	if (plan->bytes > budget)
-		return GM_PLAN_E_NO_ROOM;
 
 	plan->size[0] = plan->bytes;
 	if (gm_pool_count(pool, GM_TRANSPORT_IPC, plan->bytes, domain))
 		plan->n_pooled = plan->pooled[0] = 1;
 	else
 		plan->n_created = plan->created[0] = 1;
-	return 0;
+}
+
+static void plan_fd(const struct gm_pool *pool, gm_domain domain, uint64_t bytes, uint64_t budget,
+	struct gm_plan *plan)
+{
+	plan->bytes = plan_round(gm_plan_exact(bytes), budget);
+	plan->classes = gm_chunk_class(gm_min(plan->bytes, GM_CHUNK_MAX)) + 1;
+
+	uint64_t left = plan->bytes;
+	uint64_t have[GM_CHUNK_CLASSES] = {0};
+	for (unsigned c = plan->classes; c-- > 0;) {
+		uint64_t size = plan->size[c] = GM_CHUNK_MIN << c;
+		if (size > left || pool->chunks == 0)
+			continue;
+		have[c] = gm_pool_count(pool, GM_TRANSPORT_FD, size, domain);
+		if (size < plan->bytes / SLACK_PART)
+			continue;
+		uint64_t n = gm_min(left / size, have[c]);
+		plan->pooled[c] += (uint32_t)n;
+		plan->n_pooled += (uint32_t)n;
+		have[c] -= n;
+		left -= n * size;
+	}
+
+	for (unsigned c = plan->classes; c-- > 0 && left > 0;) {
+		uint64_t size = plan->size[c];
+		uint64_t n = left / size;
+		uint64_t from_pool = gm_min(n, have[c]);
+		plan->pooled[c] += (uint32_t)from_pool;
+		plan->n_pooled += (uint32_t)from_pool;
+		plan->created[c] += (uint32_t)(n - from_pool);
+		plan->n_created += (uint32_t)(n - from_pool);
+		left -= n * size;
+	}
+	assert(left == 0);
 }
 
 int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_domain domain,
 	uint64_t bytes, uint64_t budget, struct gm_plan *ret_plan)
 {
-	struct gm_plan plan = {0};
 	assert(bytes > 0 && bytes <= GM_LEASE_BYTES_MAX);
-
-	if (transport == GM_TRANSPORT_IPC) {
-		int r = plan_ipc(pool, domain, bytes, budget, &plan);
-		if (r == 0)
-			*ret_plan = plan;
-		return r;
-	}
-
-	uint64_t exact = gm_plan_exact(bytes);
-	if (exact > budget)
+	if (gm_plan_exact(bytes) > budget)
 		return GM_PLAN_E_NO_ROOM;
-	plan.bytes = plan_round(exact, budget);
-	plan.classes = GM_CHUNK_CLASSES;
 
-	uint64_t left = plan.bytes;
-	uint64_t have[GM_CHUNK_CLASSES] = {0};
-	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0;) {
-		uint64_t size = plan.size[c] = GM_CHUNK_MIN << c;
-		if (size > left || pool->chunks == 0)
-			continue;
-		have[c] = gm_pool_count(pool, transport, size, domain);
-		if (size < plan.bytes / SLACK_PART)
-			continue;
-		uint64_t n = gm_min(left / size, have[c]);
-		plan.pooled[c] += (uint32_t)n;
-		plan.n_pooled += (uint32_t)n;
-		have[c] -= n;
-		left -= n * size;
-	}
-
-	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0 && left > 0;) {
-		uint64_t size = plan.size[c];
-		uint64_t n = left / size;
-		uint64_t from_pool = gm_min(n, have[c]);
-		plan.pooled[c] += (uint32_t)from_pool;
-		plan.n_pooled += (uint32_t)from_pool;
-		plan.created[c] += (uint32_t)(n - from_pool);
-		plan.n_created += (uint32_t)(n - from_pool);
-		left -= n * size;
-	}
-	assert(left == 0);
-	*ret_plan = plan;
+	*ret_plan = (struct gm_plan){0};
+	if (transport == GM_TRANSPORT_IPC)
+		plan_ipc(pool, domain, bytes, budget, ret_plan);
+	else
+		plan_fd(pool, domain, bytes, budget, ret_plan);
 	return 0;
 }

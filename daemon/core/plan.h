@@ -21,7 +21,7 @@ struct gm_plan {
 	uint64_t size[GM_CHUNK_CLASSES];
 	uint32_t pooled[GM_CHUNK_CLASSES];
 	uint32_t created[GM_CHUNK_CLASSES];
-	unsigned classes; /* in use */
+	unsigned classes; /* how many of them may be in use: the others are larger than the lease */
 	uint32_t n_pooled, n_created;
 };
 

@@ -16,18 +16,13 @@
 #define RETRY_FIRST_NS UINT64_C(1000000000)
 #define RETRY_DOUBLED  6
 
-static unsigned reserve_class_of(uint64_t bytes)
-{
-	return (unsigned)(63 - __builtin_clzll(bytes)) - GM_CHUNK_MIN_SHIFT;
-}
-
 void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 {
 	struct gm_reserve *reserve = &device->reserve;
 	uint64_t left = gm_min(bytes, device->info.total);
 	memset(reserve->wanted, 0, sizeof(reserve->wanted));
 	while (left >= 2 * GM_CHUNK_MIN) {
-		unsigned c = reserve_class_of(gm_min(left / 2, GM_CHUNK_MAX));
+		unsigned c = gm_chunk_class(gm_min(left / 2, GM_CHUNK_MAX));
 		reserve->wanted[c]++;
 		left -= GM_CHUNK_MIN << c;
 	}
@@ -118,7 +113,7 @@ void gm_reserve_back_off(struct gm_device *device)
 void gm_reserve_created(struct gm_device *device, struct gm_chunk *chunk, bool ok)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	unsigned c = reserve_class_of(chunk->bytes);
+	unsigned c = gm_chunk_class(chunk->bytes);
 	assert(chunk->reserve && reserve->coming[c] > 0);
 	chunk->reserve = false;
 	reserve->coming[c]--;
