@@ -44,7 +44,7 @@ struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_sessi
 	lease->maker = maker;
 	lease->estate = gm_estate_ref(estate);
 	if (tag)
-		strncpy(lease->tag, tag, GM_LIMIT_NAME_BYTES);
+		memcpy(lease->tag, tag, strnlen(tag, GM_LIMIT_NAME_BYTES));
 	return lease;
 }
 

@@ -501,7 +501,8 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 
 void gm_request_begin(struct gm_core *core, struct gm_request *request)
 {
-	char detail[GM_DETAIL_BYTES] = "";
+	char detail[GM_DETAIL_BYTES];
+	detail[0] = '\0'; /* an initializer would clear all of it, for every pool hit */
 	request->first_index = 0;
 	request->charged = 0;
 	request->missing = 0;

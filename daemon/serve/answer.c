@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/zeroed.h"
+
 static void answer_free(struct gm_stream *stream)
 {
 	free(stream);
@@ -13,7 +15,7 @@ static void answer_free(struct gm_stream *stream)
 void *gm_answer_new(struct gm_serve *serve, const struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes)
 {
-	struct gm_answer *answer = calloc(1, bytes);
+	struct gm_answer *answer = gm_zeroed(bytes);
 
 	if (!answer)
 		return NULL;

@@ -29,13 +29,14 @@ static const struct dispatch_row {
 	enum dispatch_need need;
 	gm_serve_handler *handler;
 } table[] = {
+	/* First those that come most often: each lookup begins here. */
+	{GM__WIRE__PACKET__BODY_LEASE, NEED_SESSION, gm_serve_lease},
+	{GM__WIRE__PACKET__BODY_RETURN_CHUNKS, NEED_SESSION, gm_serve_return},
 	{GM__WIRE__PACKET__BODY_HELLO, NEED_NOTHING, gm_serve_hello},
 	{GM__WIRE__PACKET__BODY_GOODBYE, NEED_SESSION, gm_serve_goodbye},
 	{GM__WIRE__PACKET__BODY_GET_DEVICES, NEED_HELLO, gm_serve_get_devices},
-	{GM__WIRE__PACKET__BODY_LEASE, NEED_SESSION, gm_serve_lease},
 	{GM__WIRE__PACKET__BODY_GROW, NEED_SESSION, gm_serve_grow},
 	{GM__WIRE__PACKET__BODY_CANCEL, NEED_SESSION, gm_serve_cancel},
-	{GM__WIRE__PACKET__BODY_RETURN_CHUNKS, NEED_SESSION, gm_serve_return},
 	{GM__WIRE__PACKET__BODY_GET_HANDLES, NEED_SESSION, gm_serve_get_handles},
 	{GM__WIRE__PACKET__BODY_SHARE, NEED_SESSION, gm_serve_share},
 	{GM__WIRE__PACKET__BODY_OPEN, NEED_SESSION, gm_serve_open},

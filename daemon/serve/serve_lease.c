@@ -137,7 +137,7 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	asked->request.done = serve_on_done;
 	asked->request.id = id;
 	if (what->tag)
-		strncpy(asked->tag, what->tag, sizeof(asked->tag) - 1);
+		memcpy(asked->tag, what->tag, strnlen(what->tag, sizeof(asked->tag) - 1));
 	asked->request.tag = asked->tag;
 	asked->serve = serve;
 	asked->client = client;
