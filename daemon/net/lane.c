@@ -137,7 +137,10 @@ bool gm_lane_rests(const struct gm_lane *lane)
 
 uint64_t gm_lane_begin_send(const struct gm_lane *lane)
 {
-	return lane->lanes->clock(CLOCK_MONOTONIC);
+	const struct gm_lanes *lanes = lane->lanes;
+
+	/* A send to the user whose turn it is counts as a part of the turn. */
+	return lane == lanes->serving ? lanes->began_ns : lanes->clock(CLOCK_MONOTONIC);
 }
 
 void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns)
@@ -145,12 +148,9 @@ void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns)
 	struct gm_lanes *lanes = lane->lanes;
 	uint64_t now = lanes->clock(CLOCK_MONOTONIC);
 
-	if (lane == lanes->serving) {
-		lane_charge(lane, now - lanes->began_ns, now);
-	} else {
-		lane_charge(lane, now - began_ns, now);
+	lane_charge(lane, now - began_ns, now);
+	if (lane != lanes->serving)
 		lanes->began_ns += now - began_ns;
-	}
 }
 
 static void lane_serve(struct gm_lane *lane)
