@@ -198,6 +198,80 @@ int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event
 	return 0;
 }
 
+/* ---- recording on one stream */
+
+/* The context that is current, if the library knows it. The caller holds walking. */
+static struct gm_cuda_context *event_current_context(struct gm_cuda_contexts *contexts)
+{
+	struct gm_cuda_context *context;
+	gm_cu_result unused;
+	gm_cu_ctx cu = NULL;
+
+	if (contexts->cuda->cuCtxGetCurrent(&cu))
+		return NULL;
+	context = gm_cuda_contexts_first(contexts, &unused);
+	while (context && context->cu != cu)
+		context = context->next;
+	return context && gm_cuda_context_safe(contexts, context) ? context : NULL;
+}
+
+/* Adds a point after the work of the stream. The caller holds walking, and a context is current. */
+static gm_cu_result event_record_stream(
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_event *event)
+{
+	struct gm_cuda_context *context = event_current_context(contexts);
+	struct gm_cuda_point *point;
+	gm_cu_result result;
+
+	if (!context)
+		return GM_CUDA_ERROR_INVALID_CONTEXT;
+	result = event_point_get(contexts, context, &point);
+	if (result)
+		return result;
+
+	/* The driver refuses a stream of another context than the event's. */
+	result = contexts->cuda->cuEventRecord(point->cu, (gm_cu_stream)stream);
+	if (result)
+		event_point_free(point);
+	else
+		LL_PREPEND(event->points, point);
+	return result;
+}
+
+int gm_cuda_event_record_on(
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_event **ret_event)
+{
+	struct gm_cuda_entered entered;
+	struct gm_cuda_event *event;
+	gm_cu_result result;
+
+	/* A default stream cannot be used while a stream that waits for it is being captured. */
+	if (gm_cuda_captured(contexts->cuda, contexts->device, stream) ||
+		((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD &&
+			gm_cuda_capturing(contexts->cuda, contexts->device)))
+		return -EAGAIN;
+	result = gm_cuda_contexts_enter(contexts, &entered);
+	if (result)
+		return (int)result;
+	event = calloc(1, sizeof(*event));
+	if (!event) {
+		gm_cuda_contexts_leave(contexts, &entered);
+		return -ENOMEM;
+	}
+
+	event->contexts = contexts;
+	gm_cuda_contexts_walk(contexts);
+	result = event_record_stream(contexts, stream, event);
+	gm_cuda_contexts_walked(contexts);
+	gm_cuda_contexts_leave(contexts, &entered);
+	if (result) {
+		gm_cuda_event_forget(event);
+		return gm_cuda_event_record(contexts, ret_event);
+	}
+	*ret_event = event;
+	return 0;
+}
+
 /* ---- asking and waiting */
 
 /* Whether the keeper knows that a point has passed; for points whose driver event cannot be

@@ -25,6 +25,10 @@
 struct gm_cuda_event;
 
 int gm_cuda_event_record(struct gm_cuda_contexts *contexts, struct gm_cuda_event **ret_event);
+/* The same for one stream. If the stream is of a context that this thread cannot make an event in,
+ * the event covers all streams. */
+int gm_cuda_event_record_on(
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_event **ret_event);
 /* GM_CUDA_ERROR_NOT_READY: the event has not passed yet. */
 int gm_cuda_event_passed(struct gm_cuda_event *event);
 /* Makes the stream wait for the event. contexts are those of the stream's GPU; the event may be

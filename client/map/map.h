@@ -73,6 +73,12 @@ struct gm_map_ops {
 	 * once.
 	 */
 	int (*record)(void *backend, struct gm_map_event **ret_event);
+	/*
+	 * The same for one stream: the event passes when the work is done that was launched on it
+	 * before. If the stream is of a context that is not current, the event may cover more.
+	 * -EAGAIN: the stream is being captured.
+	 */
+	int (*record_on)(void *backend, gpumem_stream stream, struct gm_map_event **ret_event);
 	/* 1: the event has passed. 0: not yet. */
 	int (*passed)(void *backend, struct gm_map_event *event);
 	/* Makes everything that is launched on the stream from now on wait for the event. */

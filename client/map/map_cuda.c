@@ -473,6 +473,20 @@ static int cuda_record(void *ctx, struct gm_map_event **ret_event)
 	return 0;
 }
 
+static int cuda_record_on(void *ctx, gpumem_stream stream, struct gm_map_event **ret_event)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_event *event;
+	int r;
+
+	last_error = "";
+	r = gm_cuda_event_record_on(backend->contexts, stream, &event);
+	if (r)
+		return cuda_errno(backend, r);
+	*ret_event = (struct gm_map_event *)event;
+	return 0;
+}
+
 static int cuda_passed(void *ctx, struct gm_map_event *event)
 {
 	struct gm_map_cuda *backend = ctx;
@@ -552,6 +566,7 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.attach = cuda_attach,
 		.detach = cuda_detach,
 		.record = cuda_record,
+		.record_on = cuda_record_on,
 		.passed = cuda_passed,
 		.order = cuda_order,
 		.forget = cuda_forget,

@@ -320,6 +320,23 @@ static int pinned_record(void *ctx, struct gm_map_event **ret_event)
 	return 0;
 }
 
+/* The stream is one of this thread's GPU. The event has no part on the others. */
+static int pinned_record_on(void *ctx, gpumem_stream stream, struct gm_map_event **ret_event)
+{
+	struct gm_map_pinned *backend = ctx;
+	struct gm_pinned_event *event = calloc(1, sizeof(*event));
+
+	if (!event)
+		return -ENOMEM;
+	int r = gm_map_cuda_ops()->record_on(pinned_any_gpu(backend), stream, &event->parts[0]);
+	if (r < 0) {
+		free(event);
+		return r;
+	}
+	*ret_event = (struct gm_map_event *)event;
+	return 0;
+}
+
 static int pinned_passed(void *ctx, struct gm_map_event *given)
 {
 	struct gm_pinned_event *event = (struct gm_pinned_event *)given;
@@ -368,8 +385,8 @@ static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
 		.error = gm_map_cuda_error, .reserve = pinned_reserve, \
 		.unreserve = pinned_unreserve, .map = pinned_map, .access = pinned_access, \
 		.move = pinned_move, .unmap = pinned_unmap, .record = pinned_record, \
-		.passed = pinned_passed, .order = pinned_order, .forget = pinned_forget, \
-		.here = pinned_here, .stream_id = pinned_stream_id, \
+		.record_on = pinned_record_on, .passed = pinned_passed, .order = pinned_order, \
+		.forget = pinned_forget, .here = pinned_here, .stream_id = pinned_stream_id, \
 		.captured_into = pinned_captured_into, \
 	}
 

@@ -45,7 +45,7 @@ static int publish_await_event(const struct gm_session_device *d, struct gm_map_
 	return r < 0 ? r : 0;
 }
 
-/* Waits for everything that may still write to the buffer. */
+/* Waits for what may still write to the buffer: the work of the stream, or of all streams. */
 static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream stream)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
@@ -59,7 +59,8 @@ static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream st
 		d->map->captured_into(d->backend, stream))
 		return publish_capturing();
 
-	int r = d->map->record(d->backend, &event);
+	int r = stream == GPUMEM_STREAM_ANY ? d->map->record(d->backend, &event)
+					    : d->map->record_on(d->backend, stream, &event);
 	if (r == -EAGAIN)
 		return publish_capturing();
 	if (r == 0) {

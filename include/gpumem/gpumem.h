@@ -536,11 +536,12 @@ typedef struct gpumem_publish_options {
 	}
 
 /*
- * Puts a buffer under a name of the caller's user. The call first waits until all work is done that was
- * launched before, on the stream and on every other one, so that a process that attaches finds the
- * buffer complete. GPUMEM_STREAM_DONE: nothing writes to it any more, and the call does not wait. While
- * a stream is being captured into a graph, nobody can know when its work is done, and the call is
- * refused.
+ * Puts a buffer under a name of the caller's user. The call first waits until the work is done that was
+ * launched on the stream before, so that a process that attaches finds the buffer complete. What runs on
+ * other streams does not delay it. GPUMEM_STREAM_ANY: it waits for all streams. GPUMEM_STREAM_DONE:
+ * nothing writes to the buffer any more, and the call does not wait. While the stream is being captured
+ * into a graph (with GPUMEM_STREAM_ANY: any stream), nobody can know when its work is done, and the call
+ * is refused.
  *
  * Afterwards the buffer may be destroyed; the memory stays. A buffer has at most one name. To publish
  * it again under that name changes nothing. If options is NULL, the creator's trust domain may read

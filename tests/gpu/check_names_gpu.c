@@ -123,6 +123,40 @@ START_TEST(a_maker_that_is_killed_while_its_stream_works_leaves_no_name)
 }
 END_TEST
 
+/* Another stream of the process works for good. Only the stream that the program names counts. */
+static void beside_a_busy_stream(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join("maker");
+	use_gpu();
+	gm_cu_stream busy = stream_new(), stream = stream_new();
+	OK(create(BYTES, GPUMEM_TRANSPORT_FD, &buffer));
+	keep_busy(busy);
+	fill(gpumem_buffer_ptr(buffer), BYTES, 0x77, stream);
+	OK(gpumem_publish(buffer, NAME, NULL, stream, NULL));
+	GM_REQUIRE_EQ(cuda->cuStreamQuery(busy), GM_CUDA_ERROR_NOT_READY);
+	gm_say_word(channel, 'p');
+	gm_hear_word(channel, 'g');
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_publish_waits_for_its_stream_and_for_no_other)
+{
+	struct gm_worker maker_;
+	start_with(CONFIG(""));
+	gm_worker_start(&maker_, beside_a_busy_stream, NULL);
+	gm_hear_word(maker_.channel, 'p');
+	one_worker(reader, NULL);
+	gm_say_word(maker_.channel, 'g');
+	gm_worker_join(&maker_);
+	one_worker(remover, NULL);
+	tear_down();
+}
+END_TEST
+
 /* ---- captures */
 
 static void capturer(int channel, void *argument)
@@ -255,6 +289,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, readers_find_all_that_the_stream_of_a_dead_maker_wrote);
 	tcase_add_test(tc, a_maker_that_is_killed_while_its_stream_works_leaves_no_name);
+	tcase_add_test(tc, a_publish_waits_for_its_stream_and_for_no_other);
 	tcase_add_test(tc, a_capture_is_refused_and_not_broken);
 	tcase_add_test(tc, memory_that_ends_with_the_daemon_is_not_published);
 	tcase_add_loop_test(tc, pinned_memory_outlives_its_maker, 0, 2);
