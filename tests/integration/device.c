@@ -45,19 +45,38 @@ static bool all(const uint8_t *at, size_t n, uint8_t byte)
 	return at[0] == byte && memcmp(at, at + 1, n - 1) == 0;
 }
 
+static void copy(void *to, const void *from, size_t n)
+{
+	if (!gm_on_gpu()) {
+		memcpy(to, from, n);
+		return;
+	}
+	const struct gm_cuda *cuda = enter();
+	GM_REQUIRE_EQ(
+		cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, n, NULL),
+		GM_CUDA_SUCCESS);
+	GM_REQUIRE_EQ(cuda->cuStreamSynchronize(NULL), GM_CUDA_SUCCESS);
+	cuda->cuCtxPopCurrent(NULL);
+}
+
+void gm_device_write(void *ptr, const void *from, size_t n)
+{
+	copy(ptr, from, n);
+}
+
+void gm_device_read(void *to, const void *ptr, size_t n)
+{
+	copy(to, ptr, n);
+}
+
 bool gm_device_is(const void *ptr, size_t n, uint8_t byte)
 {
 	if (!gm_on_gpu())
 		return all(ptr, n, byte);
-	uint8_t *copy = malloc(n);
-	GM_REQUIRE(copy);
-	const struct gm_cuda *cuda = enter();
-	GM_REQUIRE_EQ(
-		cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)copy, (gm_cu_ptr)(uintptr_t)ptr, n, NULL),
-		GM_CUDA_SUCCESS);
-	GM_REQUIRE_EQ(cuda->cuStreamSynchronize(NULL), GM_CUDA_SUCCESS);
-	cuda->cuCtxPopCurrent(NULL);
-	bool same = all(copy, n, byte);
-	free(copy);
+	uint8_t *there = malloc(n);
+	GM_REQUIRE(there);
+	copy(there, ptr, n);
+	bool same = all(there, n, byte);
+	free(there);
 	return same;
 }

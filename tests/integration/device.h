@@ -14,5 +14,8 @@
 void gm_device_set(void *ptr, size_t n, uint8_t byte);
 /* Every byte of it is this one. */
 bool gm_device_is(const void *ptr, size_t n, uint8_t byte);
+/* Copies bytes of the program to that memory, and back. */
+void gm_device_write(void *ptr, const void *from, size_t n);
+void gm_device_read(void *to, const void *ptr, size_t n);
 
 #endif
