@@ -32,7 +32,7 @@
  *   1   cached includes rounding, so a client may hold "cached" memory that it cannot return.
  *   2   cached is what the client could return right now. Has slack, opened, room, and bytes in the
  *       header.
- *   3   The daemon's page has the events.
+ *   3   The daemon's page has the events. Rows have growth.
  */
 #define GM_PAGE_VERSION        3
 #define GM_PAGE_VERSION_EVENTS 3
@@ -108,6 +108,17 @@ struct gm_page_use {
 	uint64_t reserved[4];
 };
 
+/* How a buffer grows, and how much of it is used; from version 3 on. Sizes are in units of
+ * GM_CHUNK_MIN. All 0: it was not made to grow. */
+struct gm_page_growth {
+	uint64_t used;    /* bytes; see use_known */
+	uint32_t max;     /* how far it can grow where it is; 0: not at all */
+	uint32_t step;    /* of its policy, as the next two; 0: none */
+	uint32_t ceiling; /* 0: none */
+	uint16_t percent; /* 150: half as much again; 0: none */
+	uint16_t use_known;
+};
+
 /* One tracked buffer. bytes == 0: the row is free. */
 struct gm_page_row {
 	_Atomic uint32_t seq;
@@ -115,7 +126,8 @@ struct gm_page_row {
 	uint64_t bytes;
 	uint64_t born_ns; /* CLOCK_MONOTONIC */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
-	uint8_t reserved[40];
+	struct gm_page_growth growth;
+	uint8_t reserved[16];
 };
 
 struct gm_page_client {

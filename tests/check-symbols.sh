@@ -71,12 +71,13 @@ int main()
 	gpumem_alloc_options alloc = GPUMEM_ALLOC_OPTIONS_INIT;
 	gpumem_buffer_options buffer = GPUMEM_BUFFER_OPTIONS_INIT;
 	gpumem_batch_options batch = GPUMEM_BATCH_OPTIONS_INIT;
+	gpumem_buffer_policy policy = GPUMEM_BUFFER_POLICY_INIT;
 	gpumem_share_options share = GPUMEM_SHARE_OPTIONS_INIT;
 	gpumem_publish_options publish = GPUMEM_PUBLISH_OPTIONS_INIT;
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	void *ptr = GPUMEM_STREAM_ANY;
-	return connect.size && alloc.size && buffer.size && batch.size && share.size && publish.size && info.size && stats.size &&
+	return connect.size && alloc.size && buffer.size && batch.size && policy.size && share.size && publish.size && info.size && stats.size &&
 	       ptr ? 0 : 1;
 }
 END

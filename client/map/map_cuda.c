@@ -332,6 +332,24 @@ static int cuda_unmap(void *ctx, void *addr, uint64_t bytes)
 	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : cuda_outcome(backend, result);
 }
 
+static int cuda_copy(void *ctx, void *to, const void *from, uint64_t bytes, gpumem_stream stream)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	gm_cu_result result;
+
+	last_error = "";
+	if (!backend->cuda->cuMemcpyAsync)
+		return -EOPNOTSUPP;
+	result = cuda_enter(backend, &entered);
+	if (!result) {
+		result = backend->cuda->cuMemcpyAsync(
+			cuda_at(to), (gm_cu_ptr)(uintptr_t)from, bytes, (gm_cu_stream)stream);
+		cuda_leave(backend, &entered);
+	}
+	return cuda_outcome(backend, result);
+}
+
 /* ---- the ipc transport */
 
 /* One for the whole process: the driver counts openings per process, not per session. */
@@ -563,6 +581,7 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.access = cuda_access,
 		.move = cuda_move,
 		.unmap = cuda_unmap,
+		.copy = cuda_copy,
 		.attach = cuda_attach,
 		.detach = cuda_detach,
 		.record = cuda_record,

@@ -8,6 +8,7 @@
 #include "client/map/map_host.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "common/limits.h"
@@ -93,6 +94,13 @@ static int host_move(void *backend, void *from, void *to, uint64_t bytes)
 	return host_empty(from, bytes);
 }
 
+static int host_copy(
+	void *backend, void *to, const void *from, uint64_t bytes, gpumem_stream stream)
+{
+	memcpy(to, from, bytes);
+	return 0;
+}
+
 /* There is no state to free. */
 static void host_close(void *backend)
 {
@@ -109,6 +117,7 @@ const struct gm_map_ops *gm_map_host_ops(void)
 		.access = host_access,
 		.move = host_move,
 		.unmap = host_unmap,
+		.copy = host_copy,
 	};
 
 	return &ops;

@@ -287,6 +287,11 @@ static int pinned_unmap(void *ctx, void *addr, uint64_t bytes)
 	return pinned_under(ctx, &under)->unmap(under, addr, bytes);
 }
 
+static int pinned_copy(void *ctx, void *to, const void *from, uint64_t bytes, gpumem_stream stream)
+{
+	return gm_map_cuda_ops()->copy(pinned_any_gpu(ctx), to, from, bytes, stream);
+}
+
 /* ---- streams and events */
 
 static void pinned_forget(void *ctx, struct gm_map_event *given)
@@ -384,8 +389,9 @@ static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
 		.name = "pinned", .whole = (whole_), .close = pinned_close, \
 		.error = gm_map_cuda_error, .reserve = pinned_reserve, \
 		.unreserve = pinned_unreserve, .map = pinned_map, .access = pinned_access, \
-		.move = pinned_move, .unmap = pinned_unmap, .record = pinned_record, \
-		.record_on = pinned_record_on, .passed = pinned_passed, .order = pinned_order, \
+		.move = pinned_move, .unmap = pinned_unmap, .copy = pinned_copy, \
+		.record = pinned_record, .record_on = pinned_record_on, \
+		.passed = pinned_passed, .order = pinned_order, \
 		.forget = pinned_forget, .here = pinned_here, .stream_id = pinned_stream_id, \
 		.captured_into = pinned_captured_into, \
 	}

@@ -16,9 +16,11 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/memory/buffer_tail.h"
 #include "client/memory/elsewhere.h"
 #include "client/memory/mapping.h"
 #include "client/memory/use.h"
+#include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
@@ -39,7 +41,7 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 static bool buffer_unmap(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	bool ipc = buffer->lease->transport == GM_TRANSPORT_IPC;
+	bool ipc = buffer->transport == GM_TRANSPORT_IPC;
 	int r = 0;
 
 	if (!buffer->addr)
@@ -50,7 +52,7 @@ static bool buffer_unmap(struct gpumem_buffer *buffer)
 	else if (buffer->mapped)
 		r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
 	if (r == 0 && !ipc)
-		d->map->unreserve(d->backend, buffer->addr, buffer->bytes);
+		d->map->unreserve(d->backend, buffer->addr, buffer->room);
 
 	if (r < 0)
 		atomic_store(&buffer->session->kept, true);
@@ -64,7 +66,7 @@ static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	void *addr;
 
-	buffer->bytes = chunk->bytes;
+	buffer->bytes = buffer->reach = chunk->bytes;
 	buffer->chunks = 1;
 	memcpy(buffer->ipc, chunk->ipc, sizeof(buffer->ipc));
 	if (!d->map->attach)
@@ -75,12 +77,46 @@ static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session
 	return r;
 }
 
+/* How much address space a buffer needs to grow to so many bytes: the daemon may round what it grows by
+ * up by 1/64, and then to whole chunks. */
+static uint64_t buffer_room_for(uint64_t reach)
+{
+	return gm_round_up(reach + reach / 64 + GM_CHUNK_MIN, GM_CHUNK_MIN);
+}
+
+/* Reserves address space, as much as the buffer may need one day. If there is not that much, the buffer
+ * can do with less, and moves when it needs more. */
+static int buffer_reserve(struct gpumem_buffer *buffer)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	uint64_t reach = gm_round_up(buffer->wish.max_size, GM_CHUNK_MIN);
+	void *addr;
+	int r;
+
+	for (;;) {
+		bool grows = reach > buffer->bytes && !d->map->whole;
+		uint64_t room =
+			grows ? gm_max(buffer_room_for(reach), buffer->bytes) : buffer->bytes;
+
+		r = d->map->reserve(d->backend, room, &addr);
+		if (r == 0) {
+			buffer->addr = addr;
+			buffer->room = room;
+			buffer->reach = grows ? reach : buffer->bytes;
+			return 0;
+		}
+		if (r != -ENOMEM || !grows)
+			return r;
+		reach = gm_round_up(reach / 2, GM_CHUNK_MIN);
+	}
+}
+
 static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chunks)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	struct gm_session_chunk *chunk;
 
-	if (buffer->lease->transport == GM_TRANSPORT_IPC)
+	if (buffer->transport == GM_TRANSPORT_IPC)
 		return buffer_open_ipc(buffer, chunks);
 
 	LL_FOREACH (chunks, chunk) {
@@ -88,11 +124,9 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 		buffer->chunks++;
 	}
 
-	int r = d->map->reserve(d->backend, buffer->bytes, &buffer->addr);
-	if (r < 0) {
-		buffer->addr = NULL;
+	int r = buffer_reserve(buffer);
+	if (r < 0)
 		return r;
-	}
 
 	LL_FOREACH (chunks, chunk) {
 		uint8_t *place = (uint8_t *)buffer->addr + buffer->mapped;
@@ -114,6 +148,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->list, buffer);
+	buffer->counted = true;
 	if (!buffer->carved) {
 		d->buffer_in_use += buffer->size;
 		d->buffers++;
@@ -124,13 +159,40 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 		d->buffer_held += buffer->bytes;
 		d->buffer_misses++;
 	}
+	gm_buffer_relist(buffer);
 	pthread_mutex_unlock(&session->lock);
+	(void)gm_use_publish(session, buffer->device);
+}
 
-	/* A buffer is listed once: with the client that made it, which pays for it. */
-	if (!buffer->opened && !buffer->carved &&
+/* A buffer is listed once: with the client that made it, which pays for it. */
+void gm_buffer_relist(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+
+	if (buffer->opened || buffer->carved)
+		return;
+	if (!buffer->row &&
 		buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
 		buffer->row = gm_session_pages_row_add(
 			&session->pages, buffer->device, buffer->size, buffer->tag);
+
+	/* Up to its chunks any buffer can grow, but that is not what it was made for. */
+	bool grows = buffer->wish.max_size && buffer->parts &&
+		     !session->device[buffer->device].map->whole;
+	buffer->growth.max = grows ? (uint32_t)(buffer->reach / GM_CHUNK_MIN) : 0;
+	gm_session_pages_row_size(&session->pages, buffer->row, buffer->size, &buffer->growth);
+}
+
+void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size)
+{
+	struct gpumem_session *session = buffer->session;
+
+	pthread_mutex_lock(&session->lock);
+	session->device[buffer->device].buffer_in_use += size - buffer->size;
+	buffer->size = size;
+	buffer->growth.used = gm_min(buffer->growth.used, size);
+	gm_buffer_relist(buffer);
+	pthread_mutex_unlock(&session->lock);
 	(void)gm_use_publish(session, buffer->device);
 }
 
@@ -141,6 +203,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->list, buffer);
+	buffer->counted = false;
 	if (!buffer->carved) {
 		d->buffer_in_use -= buffer->size;
 		d->buffers--;
@@ -157,8 +220,19 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	(void)gm_use_publish(session, buffer->device);
 }
 
+static void buffer_free(struct gpumem_buffer *buffer)
+{
+	if (!buffer)
+		return;
+	gm_buffer_tail_forget(buffer);
+	gm_session_chunks_free(buffer->parts);
+	pthread_mutex_destroy(&buffer->lock);
+	free(buffer);
+}
+
 gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
+	struct gm_session_chunk *chunks, enum gm_buffer_kind kind,
+	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer)
 {
 	gpumem_status status = GPUMEM_OK;
 	struct gpumem_buffer *buffer = calloc(1, sizeof(*buffer));
@@ -167,11 +241,15 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 		goto out;
 	}
 
+	pthread_mutex_init(&buffer->lock, NULL);
 	buffer->session = session;
 	buffer->lease = lease;
 	buffer->device = lease->device;
+	buffer->transport = lease->transport;
 	buffer->opened = kind == GM_BUFFER_OPENED;
 	buffer->carved = kind == GM_BUFFER_CARVED;
+	if (wish)
+		buffer->wish = *wish;
 
 	if (lease->device >= session->devices) {
 		status = gm_session_no_device(session, lease->device);
@@ -201,6 +279,8 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 		goto out;
 	}
 
+	if (!buffer->opened && buffer->transport == GM_TRANSPORT_FD)
+		buffer->parts = gm_steal_ptr(&chunks);
 	buffer_enlist(buffer);
 	*ret_buffer = buffer;
 out:
@@ -208,7 +288,7 @@ out:
 	if (status) {
 		if (!buffer || buffer_unmap(buffer))
 			gm_session_lease_give(session, lease);
-		free(buffer);
+		buffer_free(buffer);
 	}
 	return status;
 }
@@ -231,6 +311,11 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
 	if (options->flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
 		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
+	if (options->max_size &&
+		(options->max_size < size || options->max_size > GM_LEASE_BYTES_MAX))
+		return gm_error(GPUMEM_E_INVALID,
+			"max_size is 0, or from size to %llu; %zu was given for a size of %zu",
+			(unsigned long long)GM_LEASE_BYTES_MAX, options->max_size, size);
 	return gm_mapping_open(session, device);
 }
 
@@ -251,12 +336,21 @@ gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, siz
 
 gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
-	gpumem_buffer **ret_buffer)
+	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer)
 {
 	/* The size that the program asked for, not the one that the daemon repeated. */
 	lease->user_bytes = size;
 	snprintf(lease->tag, sizeof(lease->tag), "%s", tag ? tag : "");
-	return gm_buffer_new(session, lease, chunks, kind, ret_buffer);
+	return gm_buffer_new(session, lease, chunks, kind, wish, ret_buffer);
+}
+
+struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
+{
+	return (struct gm_buffer_wish){
+		.max_size = options->max_size,
+		.wait_ms = options->wait_ms,
+		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
+	};
 }
 
 /* Asks for the memory of a buffer that may be had. */
@@ -279,7 +373,9 @@ static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
 	if (status)
 		return status;
-	return gm_buffer_of_lease(session, lease, chunks, size, options->tag, kind, ret_buffer);
+	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
+	return gm_buffer_of_lease(
+		session, lease, chunks, size, options->tag, kind, &wish, ret_buffer);
 }
 
 gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
@@ -321,6 +417,11 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 	gm_session_wake(session);
 }
 
+static void buffer_left(struct gm_leaver *leaver)
+{
+	gpumem_buffer_destroy((struct gpumem_buffer *)leaver);
+}
+
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
 {
 	struct gpumem_session *session = buffer->session;
@@ -333,15 +434,16 @@ void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
 
 	/* So that gm_buffer_settle() looks after it. */
 	atomic_fetch_add(&session->unsettled, 1);
+	buffer->leaver.left = buffer_left;
 	gm_leaving_add(session, &buffer->leaver, d);
 }
 
-static void buffer_destroy_left(struct gpumem_session *session, struct gm_leaver *list)
+static void buffer_all_left(struct gpumem_session *session, struct gm_leaver *list)
 {
 	struct gm_leaver *leaver, *tmp;
 
 	LL_FOREACH_SAFE (list, leaver, tmp) {
-		gpumem_buffer_destroy((struct gpumem_buffer *)leaver);
+		leaver->left(leaver);
 		atomic_fetch_sub(&session->unsettled, 1);
 	}
 }
@@ -353,7 +455,7 @@ void gm_buffer_settle(struct gpumem_session *session)
 	if (!atomic_load(&session->unsettled))
 		return;
 	pthread_mutex_lock(&session->settling);
-	buffer_destroy_left(session, gm_leaving_take(session));
+	buffer_all_left(session, gm_leaving_take(session));
 	pthread_mutex_lock(&session->lock);
 	list = session->ended;
 	session->ended = NULL;
@@ -364,7 +466,7 @@ void gm_buffer_settle(struct gpumem_session *session)
 		 * ends. */
 		if (buffer_unmap(buffer))
 			gm_session_lease_give(session, buffer->lease);
-		free(buffer);
+		buffer_free(buffer);
 		atomic_fetch_sub(&session->unsettled, 1);
 	}
 	pthread_mutex_unlock(&session->settling);
@@ -372,13 +474,13 @@ void gm_buffer_settle(struct gpumem_session *session)
 
 void gm_buffer_drop_all(struct gpumem_session *session)
 {
-	buffer_destroy_left(session, gm_leaving_await(session));
+	buffer_all_left(session, gm_leaving_await(session));
 	gm_buffer_settle(session);
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
 		buffer_unlist(buffer);
 		(void)buffer_unmap(buffer);
-		free(buffer);
+		buffer_free(buffer);
 	}
 }
 
@@ -394,6 +496,13 @@ size_t gpumem_buffer_size(const gpumem_buffer *buffer)
 	return buffer ? buffer->size : 0;
 }
 
+size_t gpumem_buffer_max_size(const gpumem_buffer *buffer)
+{
+	if (!buffer)
+		return 0;
+	return buffer->opened ? buffer->size : gm_max(buffer->reach, buffer->size);
+}
+
 uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
 {
 	return buffer ? gm_session_device_name(buffer->session, buffer->device) : 0;
@@ -401,7 +510,7 @@ uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
 
 gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
 {
-	return buffer ? (gpumem_transport)buffer->lease->transport : GPUMEM_TRANSPORT_AUTO;
+	return buffer ? (gpumem_transport)buffer->transport : GPUMEM_TRANSPORT_AUTO;
 }
 
 gpumem_status gpumem_buffer_ipc_handle(
@@ -413,15 +522,22 @@ gpumem_status gpumem_buffer_ipc_handle(
 			GPUMEM_E_INVALID, "%s must not be NULL", buffer ? "ret_handle" : "buffer");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
-	if (buffer->lease->transport != GM_TRANSPORT_IPC)
+	if (buffer->transport != GM_TRANSPORT_IPC)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"this buffer is on the fd transport and has no CUDA IPC handle: create it "
 			"with transport GPUMEM_TRANSPORT_IPC");
-	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
+
+	/* A move changes the lease and the handle. */
+	pthread_mutex_t *lock = &((gpumem_buffer *)buffer)->lock;
+	pthread_mutex_lock(lock);
+	bool known = buffer->lease->held.epoch == gm_session_epoch(buffer->session);
+	if (known)
+		memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
+	pthread_mutex_unlock(lock);
+	if (!known)
 		return gm_error(GPUMEM_E_DISCONNECTED,
 			"gpumemd was restarted, so the CUDA IPC handle of this buffer is no longer "
 			"valid: the buffer keeps working here, but no other process can open it");
-	memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
 	return GPUMEM_OK;
 }
 

@@ -6,22 +6,43 @@
 #include "client/session/gpumem_session.h"
 #include "client/session/session_lease.h"
 
+struct gm_buffer_tail;
+
+/* What a buffer keeps of the options that it was made with, for when it grows. */
+struct gm_buffer_wish {
+	uint64_t max_size; /* 0: none */
+	uint32_t wait_ms;
+	bool for_others;
+};
+
 /* A lease that is mapped into an address range of its own. */
 struct gpumem_buffer {
 	struct gm_leaver leaver; /* comes first */
 	struct gpumem_session *session;
-	struct gm_session_lease *lease;
+	/* Held while the buffer is resized, shared or published, across messages. */
+	pthread_mutex_t lock;
+	struct gm_session_lease *lease; /* a move replaces it, under the lock */
 	uint32_t device;
+	enum gm_transport transport;
 	bool opened;                      /* another process made it and is charged for it */
 	bool carved;                      /* its maker counts and lists pieces of it instead */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
-	void *addr;
-	uint64_t bytes;  /* of the range: whole chunks */
-	uint64_t mapped; /* how much of the range is mapped, from its start */
-	size_t size;     /* as requested */
+	_Atomic(void *) addr;
+	uint64_t room;          /* of the range, fd transport; a move changes it, under the lock */
+	_Atomic uint64_t reach; /* how far the buffer can grow there */
+	/* Only a resize, or a tail that goes, changes these, with the session's settling held and,
+	 * because they are counted, the session's lock. */
+	uint64_t bytes;      /* whole chunks, with the tail */
+	uint64_t mapped;     /* how much of the range is mapped, from its start */
+	_Atomic size_t size; /* as requested */
 	size_t chunks;
-	_Atomic uint64_t version; /* of its name; 0: none that this process knows */
-	uint32_t row;             /* in the client's page; 0: not listed */
+	bool counted;                   /* in the figures of the device */
+	struct gm_session_chunk *parts; /* the chunks, by address; NULL if they go back together */
+	struct gm_buffer_tail *tail;    /* NULL: none; buffer_tail.h */
+	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
+	uint32_t row;                   /* in the client's page; 0: not listed */
+	struct gm_buffer_wish wish;
+	struct gm_page_growth growth; /* of its row; the session's lock protects it */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gpumem_buffer *prev, *next; /* in the session's list */
 };
@@ -32,9 +53,11 @@ enum gm_buffer_kind {
 	GM_BUFFER_CARVED, /* this process made it, and counts and lists pieces of it instead */
 };
 
-/* Maps the chunks of a lease and makes a buffer of them. Takes ownership of both, even on error. */
+/* Maps the chunks of a lease and makes a buffer of them. Takes ownership of both, even on error. wish
+ * may be NULL. */
 gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);
+	struct gm_session_chunk *chunks, enum gm_buffer_kind kind,
+	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
 /* gpumem_buffer_create() for a device by its index. The options have all fields. */
 gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);
@@ -48,7 +71,15 @@ gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, siz
 /* As gm_buffer_new(), for a buffer of that size and tag that this process asked for. */
 gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
-	gpumem_buffer **ret_buffer);
+	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
+struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options);
+/* The buffer has another size or growth now: counts and lists that. */
+void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
+/* The same, if only the growth has changed. The session is locked. */
+void gm_buffer_relist(struct gpumem_buffer *buffer);
+/* gpumem_buffer_resize() with another wait_ms. grow_only: a larger buffer stays as it is. */
+gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool grow_only,
+	gpumem_stream stream, uint32_t wait_ms, int *ret_moved);
 /*
  * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
  * were destroyed before the call, also those that another thread was working on. It also
@@ -64,10 +95,13 @@ void gm_buffer_settle(struct gpumem_session *session);
 void gm_buffer_drop_all(struct gpumem_session *session);
 
 /* Checks that the program may share or publish this buffer. */
-gpumem_status gm_buffer_share_check(const gpumem_buffer *buffer);
+gpumem_status gm_buffer_share_check(gpumem_buffer *buffer);
 /* Passes the status of such a request on, unless the daemon forgot the buffer while the request waited
  * for it. */
-gpumem_status gm_buffer_share_status(const gpumem_buffer *buffer, gpumem_status status);
+gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status);
+/* Locks the buffer for such a request, so that nobody resizes it. GPUMEM_E_BUSY: a part that was cut off
+ * has not gone back yet, and others would get it, too; then it is not locked. */
+gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer);
 gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
 
 /* Checks a tag from a program, which may be NULL. */

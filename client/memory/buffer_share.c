@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/memory/buffer.h"
+#include "client/memory/buffer_tail.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "client/session/session_lease.h"
@@ -39,7 +40,7 @@ static void share_late(struct gm_call *call)
 
 static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
 
-gpumem_status gm_buffer_share_check(const gpumem_buffer *buffer)
+gpumem_status gm_buffer_share_check(gpumem_buffer *buffer)
 {
 	if (!buffer)
 		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
@@ -48,14 +49,30 @@ gpumem_status gm_buffer_share_check(const gpumem_buffer *buffer)
 	if (buffer->opened)
 		return gm_error(
 			GPUMEM_E_DENIED, "only the process that created a buffer can share it");
-	if (buffer->lease->held.epoch != gm_session_epoch(buffer->session))
+
+	pthread_mutex_lock(&buffer->lock);
+	bool known = buffer->lease->held.epoch == gm_session_epoch(buffer->session);
+	pthread_mutex_unlock(&buffer->lock);
+	if (!known)
 		return gm_error(GPUMEM_E_DISCONNECTED,
 			"gpumemd was restarted and does not know this buffer: it keeps working "
 			"here, but cannot be shared; create a new one");
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_buffer_share_status(const gpumem_buffer *buffer, gpumem_status status)
+gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer)
+{
+	gm_buffer_settle(buffer->session);
+	pthread_mutex_lock(&buffer->lock);
+	if (!gm_buffer_tail_has(buffer))
+		return GPUMEM_OK;
+	pthread_mutex_unlock(&buffer->lock);
+	return gm_error(GPUMEM_E_BUSY,
+		"this buffer was made smaller, and the device may still use what was cut off: try "
+		"again when its work is done");
+}
+
+gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status)
 {
 	gpumem_status forgotten =
 		status == GPUMEM_E_NOT_FOUND ? gm_buffer_share_check(buffer) : GPUMEM_OK;
@@ -95,6 +112,11 @@ gpumem_status gpumem_share(
 	struct share_call *share = calloc(1, sizeof(*share));
 	if (!share)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	status = gm_buffer_share_lock(buffer);
+	if (status) {
+		free(share);
+		return status;
+	}
 	share->call.ops = &share_ops;
 	share->call.of_epoch = buffer->lease->held.epoch;
 
@@ -108,6 +130,7 @@ gpumem_status gpumem_share(
 
 	struct gm_call *call = &share->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
+	pthread_mutex_unlock(&buffer->lock);
 	if (!status)
 		*ret_token = share->token;
 	free(call);
@@ -129,7 +152,7 @@ gpumem_status gpumem_open(
 	gpumem_status status = gm_session_lease_open(session, token->bytes, &lease, &chunks);
 	if (status)
 		return status;
-	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, ret_buffer);
+	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
 }
 
 gpumem_status gpumem_unshare(gpumem_buffer *buffer)
@@ -137,10 +160,12 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 	gpumem_status status = gm_buffer_share_check(buffer);
 	if (status)
 		return status;
+	pthread_mutex_lock(&buffer->lock);
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.lease = buffer->lease->held.lease;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
 	status = gm_session_tell(buffer->session, NULL, &packet, buffer->lease->held.epoch, false);
+	pthread_mutex_unlock(&buffer->lock);
 	return gm_buffer_share_status(buffer, status);
 }
 

@@ -53,6 +53,13 @@ void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 	gm_session_wake(session);
 }
 
+void gm_leaving_renew(struct gm_leaver *leaver)
+{
+	if (leaver->event)
+		leaving_forget(leaver);
+	leaving_try_record(leaver);
+}
+
 static struct gm_leaver *leaving_take_all(struct gpumem_session *session)
 {
 	pthread_mutex_lock(&session->lock);

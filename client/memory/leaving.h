@@ -17,6 +17,8 @@ struct gm_leaver {
 	const struct gm_session_device *device;
 	struct gm_map_event
 		*event; /* passes when the device has finished; NULL: not recorded yet */
+	/* The owner's: called by whoever got the leaver from one of the functions below. */
+	void (*left)(struct gm_leaver *leaver);
 	struct gm_leaver *next;
 };
 
@@ -27,6 +29,9 @@ bool gm_leaving_needed(const struct gm_session_device *device);
  * it. */
 void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 	const struct gm_session_device *device);
+/* For work that was launched since: the leaver, which the session owns, waits for that, too. No other
+ * thread may be in gm_leaving_take(). */
+void gm_leaving_renew(struct gm_leaver *leaver);
 /* Returns a list of those that the device has finished with. Must be called by one thread at a
  * time. */
 struct gm_leaver *gm_leaving_take(struct gpumem_session *session);

@@ -106,6 +106,11 @@ static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 	struct publish_call *publish = calloc(1, sizeof(*publish));
 	if (!publish)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	gpumem_status status = gm_buffer_share_lock(buffer);
+	if (status) {
+		free(publish);
+		return status;
+	}
 	publish->call.ops = &publish_ops;
 	publish->call.of_epoch = buffer->lease->held.epoch;
 
@@ -121,7 +126,8 @@ static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(PUBLISH, publish, &body);
 
 	struct gm_call *call = &publish->call;
-	gpumem_status status = gm_session_call(buffer->session, NULL, &packet, &call);
+	status = gm_session_call(buffer->session, NULL, &packet, &call);
+	pthread_mutex_unlock(&buffer->lock);
 	if (!status)
 		*ret_version = publish->version;
 	free(call);
@@ -181,7 +187,7 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 	gpumem_status status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
 	if (status)
 		return status;
-	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, ret_buffer);
+	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
 }
 
 /* ---- removing */

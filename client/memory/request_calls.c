@@ -185,7 +185,7 @@ gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t name,
 
 	request->for_buffer = true;
 	request->transport = (enum gm_transport)given.transport;
-	request->for_others = given.flags & GPUMEM_BUFFER_FOR_OTHERS;
+	request->wish = gm_buffer_wish_of(&given);
 	snprintf(request->tag, sizeof(request->tag), "%s", given.tag ? given.tag : "");
 	request_begin(request, GM_REQUEST_QUEUED);
 	*ret_request = request;

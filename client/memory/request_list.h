@@ -3,6 +3,7 @@
 #define GM_CLIENT_MEMORY_REQUEST_LIST_H
 
 #include "client/memory/alloc.h"
+#include "client/memory/buffer.h"
 #include "client/memory/elsewhere.h"
 #include "client/session/session_ask.h"
 
@@ -28,7 +29,7 @@ struct gpumem_request {
 	size_t size;
 	gpumem_stream stream;
 	enum gm_transport transport; /* of a buffer */
-	bool for_others;
+	struct gm_buffer_wish wish;
 	struct gm_alloc_wanted
 		wanted; /* of a pointer; on any stream, because it is made elsewhere */
 	char tag[GM_LIMIT_NAME_BYTES + 1];

@@ -293,7 +293,7 @@ static void step_finish(struct gpumem_request *request, uint64_t now)
 	} else if (request->for_buffer) {
 		if (!status)
 			status = gm_buffer_of_lease(session, lease, chunks, request->size,
-				request->tag, GM_BUFFER_MADE, &request->buffer);
+				request->tag, GM_BUFFER_MADE, &request->wish, &request->buffer);
 		step_end(request, status);
 		over = true;
 	} else {
@@ -475,7 +475,7 @@ static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
 		.device = request->device,
 		.transport = request->transport,
 		.tag = request->tag,
-		.for_others = request->for_others,
+		.for_others = request->wish.for_others,
 		.ended = gm_requests_nudge,
 		.ctx = request->session,
 	};

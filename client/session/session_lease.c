@@ -131,6 +131,19 @@ static bool lease_chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
 	       !(chunk->bytes & (chunk->bytes - 1));
 }
 
+/* Notes that chunks up to this index are known. The lease may have ended since it was to be grown. */
+static void lease_reached(const struct gm_lease_call *call, uint64_t lease, uint64_t index)
+{
+	struct gm_session_lease *grown;
+
+	pthread_mutex_lock(&call->session->lock);
+	DL_FOREACH (call->session->leases, grown)
+		if (grown->held.lease == lease && grown->held.epoch == call->call.epoch &&
+			!grown->opened && index >= grown->next_index)
+			grown->next_index = index + 1;
+	pthread_mutex_unlock(&call->session->lock);
+}
+
 static int lease_take_chunks(
 	struct gm_lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_packet_in *in)
 {
@@ -159,6 +172,8 @@ static int lease_take_chunks(
 		if (lease && from->index >= lease->next_index)
 			lease->next_index = from->index + 1;
 	}
+	if (call->kind == GM_LEASE_GROW && !call->grown && call->chunks)
+		lease_reached(call, reply->lease, call->chunks->index);
 	return 0;
 }
 
@@ -587,24 +602,49 @@ gpumem_status gm_session_lease_attach(struct gpumem_session *session,
 	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }
 
-gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
-	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
+static gpumem_status lease_grow(struct gpumem_session *session,
+	const struct gm_session_lease *lease, struct gm_session_lease *grown, uint64_t bytes,
+	uint64_t user_bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_GROW, sizeof(*call));
 	if (!call)
 		return gm_lease_no_memory();
 	call->lease_id = lease->held.lease;
 	call->call.of_epoch = lease->held.epoch;
-	call->grown = lease;
+	call->grown = grown;
 	Gm__Wire__Grow body = GM__WIRE__GROW__INIT;
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
+	body.user_bytes = user_bytes;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_note_refused(
 		wait, &packet, lease_ask(session, call, &packet, NULL, ret_chunks));
+}
+
+gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
+	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
+{
+	return lease_grow(session, lease, lease, bytes, 0, wait, ret_chunks);
+}
+
+gpumem_status gm_session_lease_resize(struct gpumem_session *session,
+	const struct gm_session_lease *lease, uint64_t bytes, uint64_t user_bytes,
+	const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks)
+{
+	return lease_grow(session, lease, NULL, bytes, user_bytes, wait, ret_chunks);
+}
+
+gpumem_status gm_session_lease_set_size(
+	struct gpumem_session *session, const struct gm_session_lease *lease, uint64_t user_bytes)
+{
+	Gm__Wire__Grow body = GM__WIRE__GROW__INIT;
+	body.lease = lease->held.lease;
+	body.user_bytes = user_bytes;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
+	return gm_session_tell(session, NULL, &packet, lease->held.epoch, false);
 }
 
 gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_conn *via,

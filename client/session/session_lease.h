@@ -78,6 +78,14 @@ gpumem_status gm_session_lease_attach(struct gpumem_session *session,
 	struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
 	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);
+/* The same for a lease that may be given back while the answer is still on its way, and that is resized:
+ * it has user_bytes from then on. GPUMEM_E_BUSY: somebody else has the lease, or could get it. */
+gpumem_status gm_session_lease_resize(struct gpumem_session *session,
+	const struct gm_session_lease *lease, uint64_t bytes, uint64_t user_bytes,
+	const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);
+/* The same where the lease needs no more chunks. */
+gpumem_status gm_session_lease_set_size(
+	struct gpumem_session *session, const struct gm_session_lease *lease, uint64_t user_bytes);
 
 /* Gives a whole lease back; nothing of it may be mapped. Takes ownership of the struct, but not of
  * the chunks. */

@@ -13,11 +13,12 @@ struct gm_lease_call {
 	struct gm_call call;
 	struct gpumem_session *session;
 	enum gm_lease_kind kind;
-	struct gm_session_lease *lease;  /* LEASE, OPEN: owned until the call succeeds */
-	struct gm_session_lease *grown;  /* GROW: lives as long as the session */
-	uint64_t lease_id;               /* GROW, HANDLES */
-	enum gm_transport transport;     /* as answered */
-	bool cut;                        /* the kernel dropped handles that were sent */
+	struct gm_session_lease *lease; /* LEASE, OPEN: owned until the call succeeds */
+	struct gm_session_lease
+		*grown;              /* GROW: lives as long as the session; NULL: may end before */
+	uint64_t lease_id;           /* GROW, HANDLES */
+	enum gm_transport transport; /* as answered */
+	bool cut;                    /* the kernel dropped handles that were sent */
 	struct gm_session_chunk *chunks; /* collected so far */
 	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
 	uint64_t wait_end_ns;            /* when that time is over */

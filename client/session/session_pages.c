@@ -217,6 +217,21 @@ void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, cons
 	pthread_mutex_unlock(&pages->lock);
 }
 
+void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, uint64_t bytes,
+	const struct gm_page_growth *growth)
+{
+	if (!row || row == GM_PAGES_UNTRACKED)
+		return;
+	pthread_mutex_lock(&pages->lock);
+	struct gm_page_row *place = &pages->client->rows[row - 1];
+	struct gm_page_row value;
+	memcpy(&value, place, sizeof(value));
+	value.bytes = bytes;
+	value.growth = *growth;
+	gm_page_write(place, &value, sizeof(value));
+	pthread_mutex_unlock(&pages->lock);
+}
+
 void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device, uint32_t row)
 {
 	if (!row)

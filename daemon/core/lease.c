@@ -502,13 +502,45 @@ bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
 	return more;
 }
 
+bool gm_lease_is_alone(const struct gm_lease *lease, const struct gm_session *session)
+{
+	return lease->maker == session && lease->holds == &lease->own && !lease->own.next &&
+	       lease->own.count == 1 && !lease->shares && !lease->name;
+}
+
+gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lease,
+	uint64_t user_bytes, char detail[GM_DETAIL_BYTES])
+{
+	uint64_t before = lease->user_bytes;
+
+	if (lease->maker != session)
+		return gm_refuse(
+			GPUMEM_E_DENIED, detail, "only the client that made a lease can resize it");
+	if (lease->name)
+		return gm_refuse(GPUMEM_E_BUSY, detail,
+			"the lease is published as %s, so it stays as it is", lease->name->text);
+	if (!gm_lease_is_alone(lease, session))
+		return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
+	if (user_bytes == 0 || user_bytes > lease->bytes)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"a lease of %llu bytes cannot have a size of %llu",
+			(unsigned long long)lease->bytes, (unsigned long long)user_bytes);
+
+	lease->user_bytes = user_bytes;
+	if (before != user_bytes && gm_commit_lease(lease) < 0) {
+		lease->user_bytes = before;
+		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+			"the daemon's ledger has no room; return some memory");
+	}
+	return GPUMEM_OK;
+}
+
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n)
 {
 	if (!gm_lease_find_hold(lease, session))
 		return GPUMEM_E_NOT_FOUND;
-	if (lease->maker != session || lease->holds != &lease->own || lease->own.next ||
-		lease->own.count > 1 || lease->shares || lease->name)
+	if (!gm_lease_is_alone(lease, session))
 		return GPUMEM_E_BUSY;
 
 	gpumem_status status = lease_mark(lease, ids, n);

@@ -8,6 +8,7 @@
 
 #include "gpumem/status.h"
 #include "daemon/core/chunk.h"
+#include "daemon/core/say.h"
 
 /* Leases: chunks granted to a session for one purpose. A request makes them, see request.h. */
 
@@ -62,6 +63,16 @@ bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n);
 bool gm_lease_is_leaving(const struct gm_lease *lease);
+/*
+ * Says how many bytes of the lease its maker uses from now on: 1 to those of its chunks. On error,
+ * nothing changes, and detail says why: GPUMEM_E_DENIED, _INVALID, _BUSY (somebody else has the lease,
+ * or could get it) or _HOST_MEMORY.
+ */
+gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lease,
+	uint64_t user_bytes, char detail[GM_DETAIL_BYTES]);
+#define GM_LEASE_NOT_ALONE \
+	"the buffer is shared, so it stays as it is: end its tokens (gpumem_unshare), and let the " \
+	"processes that opened it destroy it"
 bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease);
 /* Its chunks will never be pooled: what clients do with them cannot be seen. */
 void gm_lease_spoil(struct gm_lease *lease);

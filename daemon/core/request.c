@@ -102,9 +102,12 @@ static void request_finish(struct gm_request *request)
 {
 	struct gm_lease *lease = request->target;
 	struct gm_device *device = lease->device;
+	/* user_bytes is a sum, so it may as well become smaller. */
+	uint64_t more =
+		request->user_bytes ? request->user_bytes - lease->user_bytes : request->bytes;
 	assert(request->missing == 0);
 	GM_STEP("grant: every chunk is there");
-	if (gm_commit_grant(lease, request->chunks, request->id, request->bytes) < 0) {
+	if (gm_commit_grant(lease, request->chunks, request->id, more) < 0) {
 		request_fail(request, GPUMEM_E_HOST_MEMORY,
 			"the daemon's ledger has no room for another lease; return some");
 		return;
@@ -117,7 +120,7 @@ static void request_finish(struct gm_request *request)
 	}
 
 	gm_request_unlink(request);
-	request->first_index = gm_lease_append(lease, request->chunks, request->bytes);
+	request->first_index = gm_lease_append(lease, request->chunks, more);
 	request->chunks = NULL;
 	request->target = NULL;
 	request->lease = lease;
@@ -274,6 +277,13 @@ static gpumem_status request_check(
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"a lease on the ipc transport is one block and cannot grow; make "
 				"another one");
+		if (request->user_bytes && !gm_lease_is_alone(request->lease, session))
+			return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
+		if (request->user_bytes > request->lease->bytes + request->bytes)
+			return gm_refuse(GPUMEM_E_INVALID, detail,
+				"a lease that grows to %llu bytes cannot have a size of %llu",
+				(unsigned long long)(request->lease->bytes + request->bytes),
+				(unsigned long long)request->user_bytes);
 		return GPUMEM_OK;
 	}
 

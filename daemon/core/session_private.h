@@ -220,6 +220,8 @@ int gm_lease_begin(struct gm_lease *lease);
 /* Takes ownership of created chunks, in this order. They are charged to the payer already. Returns
  * the index of the first. */
 uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes);
+/* Whether the session made the lease, and nobody else has it or could get it. */
+bool gm_lease_is_alone(const struct gm_lease *lease, const struct gm_session *session);
 struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session);
 /* The session, which did not hold the lease, does from now on, with a count of 0. -ENOMEM */
 int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold);

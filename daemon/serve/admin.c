@@ -281,12 +281,29 @@ void gm_admin_get_clients(
 struct buffer_list {
 	Gm__Wire__Buffer buffers[GM_ADMIN_BUFFERS];
 	Gm__Wire__Buffer *list[GM_ADMIN_BUFFERS];
+	Gm__Wire__BufferGrowth growth[GM_ADMIN_BUFFERS];
 	char tags[GM_ADMIN_BUFFERS][GM_LIMIT_NAME_BYTES + 1];
 	size_t n;
 	Gm__Wire__BufferTotals totals[GM_ADMIN_TOTALS];
 	Gm__Wire__BufferTotals *totals_list[GM_ADMIN_TOTALS];
 	size_t n_totals;
 };
+
+/* Says how the buffer grows, and how much of it is used. policy is memory for it. */
+static void admin_add_growth(Gm__Wire__Buffer *buffer, const struct gm_page_growth *growth,
+	Gm__Wire__BufferGrowth *policy)
+{
+	buffer->max_bytes = growth->max * GM_CHUNK_MIN;
+	buffer->use_known = growth->use_known != 0;
+	buffer->used_bytes = growth->use_known ? growth->used : 0;
+	if (!growth->percent && !growth->step && !growth->ceiling)
+		return;
+	gm__wire__buffer_growth__init(policy);
+	policy->percent = growth->percent;
+	policy->step = growth->step * GM_CHUNK_MIN;
+	policy->ceiling = growth->ceiling * GM_CHUNK_MIN;
+	buffer->growth = policy;
+}
 
 /*
  * Adds a client's rows, beginning with at->row. Returns false if the list is full: then at->row is
@@ -324,6 +341,7 @@ static bool admin_list_rows(
 		buffer->bytes = found.bytes;
 		buffer->age_ms = (now - found.born_ns) / GM_NS_PER_MS;
 		buffer->tag = memcpy(out->tags[out->n], found.tag, sizeof(found.tag));
+		admin_add_growth(buffer, &found.growth, &out->growth[out->n]);
 		out->n++;
 	}
 	return false;

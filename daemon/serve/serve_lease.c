@@ -273,12 +273,24 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	if (!lease)
 		return;
 
+	if (packet->grow->bytes == 0 && packet->grow->user_bytes) {
+		char detail[GM_DETAIL_BYTES];
+		gpumem_status status = gm_lease_set_size(
+			gm_serve_session_of(peer), lease, packet->grow->user_bytes, detail);
+		gm_serve_answer_status(peer, packet->id, status, detail);
+		return;
+	}
+
 	if (serve_repeat(serve, peer, packet->id, lease))
 		return;
 	struct gm_lease_info info;
 	gm_lease_info(lease, gm_serve_session_of(peer), &info);
 	const struct gm_request what = {
-		.lease = lease, .device = info.device, .bytes = packet->grow->bytes};
+		.lease = lease,
+		.device = info.device,
+		.bytes = packet->grow->bytes,
+		.user_bytes = packet->grow->user_bytes,
+	};
 	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
 		packet->grow->again_of);
 }

@@ -259,6 +259,8 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 		memset(ret->tag, 0, sizeof(ret->tag));
 		if (memchr(row->tag, '\0', sizeof(row->tag)) && gm_name_ok(row->tag))
 			strcpy(ret->tag, row->tag);
+		ret->growth = row->growth;
+		ret->growth.used = gm_min(row->growth.used, row->bytes);
 		return 1;
 	}
 	return 0;

@@ -59,6 +59,7 @@ struct gm_pages_row {
 	uint64_t bytes;
 	uint64_t born_ns;
 	char tag[GM_LIMIT_NAME_BYTES + 1];
+	struct gm_page_growth growth; /* used is at most bytes */
 };
 /* Rows of a page as they were read together. Begins as {.valid = false}, for one page. */
 #define GM_PAGES_ROWS 64

@@ -409,11 +409,12 @@ typedef struct gpumem_buffer_options {
 	gpumem_transport transport; /* GPUMEM_E_UNSUPPORTED if the device does not have it */
 	uint32_t wait_ms;           /* how long to wait if the device is full, see above */
 	uint32_t flags;             /* GPUMEM_BUFFER_FOR_OTHERS, or 0 */
+	size_t max_size;            /* how far it will grow: see resizing, below; 0: not at all */
 } gpumem_buffer_options;
 
 #define GPUMEM_BUFFER_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, 0 \
+		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, 0, 0 \
 	}
 
 /* Each call sends a message: programs that allocate often should use gpumem_alloc(). options may be
@@ -445,6 +446,73 @@ GPUMEM_API gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
 GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
 	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
+
+/* ---- resizing: buffers that grow and shrink where they are */
+
+/*
+ * A buffer that is made with max_size reserves that much address space, and no memory for it. Up to
+ * there it grows at its address: no byte is copied, and the content stays. The pointer goes on
+ * working, in kernels and graphs, too.
+ *
+ * A buffer moves if it grows beyond, if no address space was left for it, or if it cannot grow where it
+ * is (on the ipc transport, and pinned memory that is made of memfds). Then the device copies the
+ * content, which needs memory for both until the copy is done.
+ */
+
+/*
+ * Makes a buffer larger or smaller. size is from 1 to what a limit allows. What is added has any
+ * content. If the device is full, the call waits as long as the buffer's wait_ms says.
+ *
+ * Shrinking never waits for the device: work launched before the call, on any stream, may still use the
+ * part that is cut off, whose chunks go back when that work is done. GPUMEM_STREAM_DONE: nothing uses
+ * that part any more. Only whole chunks go back, so a smaller buffer may hold more than its size.
+ * Nothing shrinks by itself.
+ *
+ * If the buffer has to move, the copy runs on the stream, after the work launched there before, and
+ * other streams must not use the buffer meanwhile. With GPUMEM_STREAM_ANY the call waits for all work,
+ * and with GPUMEM_STREAM_DONE for the copy. ret_moved, which may be NULL, gets 1 if the buffer has
+ * moved, so that gpumem_buffer_ptr() is another, and 0 otherwise. The old memory goes back when the
+ * copy is done.
+ *
+ * If the call fails, nothing has changed:
+ *
+ *   GPUMEM_E_BUSY    The buffer has a token or a name, another process has it open, or the stream is
+ *                    being captured into a graph.
+ *   GPUMEM_E_DENIED  Another process made the buffer.
+ *   GPUMEM_E_INVALID The size is 0 or too large.
+ *
+ * or as gpumem_buffer_create() would.
+ */
+GPUMEM_API gpumem_status gpumem_buffer_resize(
+	gpumem_buffer *buffer, size_t size, gpumem_stream stream, int *ret_moved);
+/* How far the buffer can grow where it is; its size at least. */
+GPUMEM_API size_t gpumem_buffer_max_size(const gpumem_buffer *buffer);
+
+/* How gpumem_buffer_ensure() grows a buffer. gpumemctl buffers shows it. */
+typedef struct gpumem_buffer_policy {
+	size_t size;
+	double factor; /* to at least so many times its size: 1.5. From 1 to 100; 0: to what is needed */
+	size_t step;    /* by a multiple of this, rounded up to 2 MiB; 0: any size */
+	size_t ceiling; /* never beyond this, rounded up to 2 MiB; 0: no ceiling */
+} gpumem_buffer_policy;
+
+#define GPUMEM_BUFFER_POLICY_INIT \
+	{ \
+		sizeof(gpumem_buffer_policy), 0, 0, 0 \
+	}
+
+/* policy NULL: none, as at the beginning. */
+GPUMEM_API gpumem_status gpumem_buffer_set_policy(
+	gpumem_buffer *buffer, const gpumem_buffer_policy *policy);
+/*
+ * Sees to it that the buffer has at least that many bytes. If it has, the call costs next to nothing.
+ * Otherwise it is gpumem_buffer_resize() to what the policy says, or to what is needed if there is not
+ * that much memory. The policy alone never makes a buffer move. Beyond the ceiling: GPUMEM_E_LIMIT.
+ */
+GPUMEM_API gpumem_status gpumem_buffer_ensure(
+	gpumem_buffer *buffer, size_t needed, gpumem_stream stream, int *ret_moved);
+/* Says how many bytes of the buffer the program uses, for gpumemctl buffers. Sends no message. */
+GPUMEM_API gpumem_status gpumem_buffer_report_use(gpumem_buffer *buffer, size_t used);
 
 /* ---- sharing */
 

@@ -411,6 +411,27 @@ public:
 	{
 		return detail::view<T>(data(), size());
 	}
+	/* Makes it larger or smaller. The result says whether it has moved, so that data() is another. */
+	result<bool> resize(std::size_t size, gpumem_stream stream = GPUMEM_STREAM_ANY) noexcept
+	{
+		int moved = 0;
+		if (gpumem_status status = gpumem_buffer_resize(get(), size, stream, &moved))
+			return detail::last_error(status);
+		return moved != 0;
+	}
+	/* Sees to it that it has so many bytes: grows as its policy says. */
+	result<bool> ensure(std::size_t needed, gpumem_stream stream = GPUMEM_STREAM_ANY) noexcept
+	{
+		int moved = 0;
+		if (gpumem_status status = gpumem_buffer_ensure(get(), needed, stream, &moved))
+			return detail::last_error(status);
+		return moved != 0;
+	}
+	/* How far it can grow where it is. */
+	std::size_t max_size() const noexcept
+	{
+		return gpumem_buffer_max_size(get());
+	}
 	/* Puts the buffer under a name, where it outlives this object. */
 	result<void> publish(const char *name, gpumem_stream stream = GPUMEM_STREAM_ANY,
 		const gpumem_publish_options &options = publish_options()) const noexcept

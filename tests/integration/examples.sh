@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "and its name is removed"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "and its name is removed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -39,6 +39,8 @@ until "$build/ctl/gpumemctl" version --json 2>/dev/null | grep -q '"gpumemd": "'
 done
 "$build/examples/worker" >"$dir/worker" 2>&1 && grep -q '^64 MiB at 0x' "$dir/worker" && echo "a worker gets memory"
 "$build/examples/batch" >"$dir/batch" 2>&1 && grep -q '^49 tensors, 176 MiB, the first at 0x' "$dir/batch" && echo "a batch gives many tensors"
+"$build/examples/resize" >"$dir/resize" 2>&1 && grep -q '^grew [0-9]* times, to .* MiB, where it was$' "$dir/resize" &&
+	grep -q '^and shrank to 8 MiB$' "$dir/resize" && echo "a buffer grows where it is"
 # Without a compiler for C++17 there is nothing to run.
 cxx=$(sed -n 's/^CXX = //p' "$build/Makefile")
 if grep -q "^CXX17_TRUE = #" "$build/Makefile"; then
@@ -77,4 +79,4 @@ grep -q "^process [0-9]* attached to weights, version 1, 33554432 bytes: hello f
 	echo "a buffer outlives its maker"
 grep -q '^weights is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
 	echo "and its name is removed"
-cat "$dir/worker" "$dir/batch" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/log"

@@ -91,7 +91,7 @@ daemon=$!
 until "$root$bindir/gpumemctl" status >/dev/null 2>&1; do
 	kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 done
-programs="worker batch copy share"
+programs="worker batch resize copy share"
 [ ! -x "$build/examples/cxx_worker" ] || programs+=" cxx_worker"
 for program in $programs; do check "$program runs" "$dir/examples/$program"; done
 

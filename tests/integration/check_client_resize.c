@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Resizing buffers against a real daemon: they grow and shrink at their address, move where they have to,
+ * and what is refused changes nothing.
+ */
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/limits.h"
+#include "common/types.h"
+#include "tests/integration/client_fixture.h"
+#include "tests/integration/device.h"
+#include "tests/tap.h"
+
+static gpumem_stats_t stats_now(void)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	OK(gpumem_stats(session, 0, &stats));
+	return stats;
+}
+
+static gpumem_buffer *create_with(size_t size, gpumem_buffer_options options)
+{
+	gpumem_buffer *buffer = NULL;
+	OK(gpumem_buffer_create(session, 0, size, &options, &buffer));
+	return buffer;
+}
+
+static gpumem_buffer *create(size_t size, size_t max_size)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.max_size = max_size;
+	options.tag = "growing";
+	return create_with(size, options);
+}
+
+static void set(gpumem_buffer *buffer, size_t from, size_t to, uint8_t byte)
+{
+	gm_device_set((uint8_t *)gpumem_buffer_ptr(buffer) + from, to - from, byte);
+}
+
+static void require(const gpumem_buffer *buffer, size_t from, size_t to, uint8_t byte)
+{
+	GM_REQUIRE(
+		gm_device_is((const uint8_t *)gpumem_buffer_ptr(buffer) + from, to - from, byte));
+}
+
+/* All books say the same. */
+static void require_held(uint64_t in_use, uint64_t held)
+{
+	gpumem_stats_t stats = stats_now();
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(stats.in_use, in_use);
+	GM_REQUIRE_EQ(stats.allocated, held);
+	GM_REQUIRE_EQ(stats.slack, held - in_use);
+	GM_REQUIRE_EQ(f.leased, held);
+}
+
+/* ---- what it is for */
+
+START_TEST(a_buffer_grows_and_shrinks_where_it_is)
+{
+	gpumem_buffer *buffer = create(6 * MIB, 256 * MIB);
+	const void *place = gpumem_buffer_ptr(buffer);
+	int moved = 7;
+	GM_REQUIRE_EQ(gpumem_buffer_max_size(buffer), 256 * MIB);
+	require_held(6 * MIB, 6 * MIB);
+	set(buffer, 0, 6 * MIB, 1);
+
+	OK(gpumem_buffer_resize(buffer, 64 * MIB, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 64 * MIB);
+	require(buffer, 0, 6 * MIB, 1);
+	set(buffer, 6 * MIB, 64 * MIB, 2);
+	require_held(64 * MIB, gm_figures_now(&daemon_).leased);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, 1);
+
+	OK(gpumem_buffer_resize(buffer, 256 * MIB, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	require(buffer, 0, 6 * MIB, 1);
+	require(buffer, 6 * MIB, 64 * MIB, 2);
+	set(buffer, 64 * MIB, 256 * MIB, 3);
+
+	OK(gpumem_buffer_resize(buffer, 5 * MIB, GPUMEM_STREAM_DONE, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	require(buffer, 0, 5 * MIB, 1);
+	require_held(5 * MIB, 6 * MIB);
+
+	OK(gpumem_buffer_resize(buffer, 100 * MIB, NULL, NULL));
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	require(buffer, 0, 5 * MIB, 1);
+	set(buffer, 5 * MIB, 100 * MIB, 4);
+	require(buffer, 0, 5 * MIB, 1);
+	require(buffer, 5 * MIB, 100 * MIB, 4);
+	GM_REQUIRE_EQ(stats_now().active_buffers, 1);
+	gpumem_buffer_destroy(buffer);
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	require_held(0, 0);
+}
+END_TEST
+
+START_TEST(what_fits_into_its_chunks_needs_no_more_of_them)
+{
+	gpumem_buffer *buffer = create(5 * MIB, 0);
+	const void *place = gpumem_buffer_ptr(buffer);
+	int moved = 7;
+	require_held(5 * MIB, 6 * MIB);
+	OK(gpumem_buffer_resize(buffer, 6 * MIB, NULL, &moved));
+	require_held(6 * MIB, 6 * MIB);
+	OK(gpumem_buffer_resize(buffer, 5 * MIB + 1, NULL, &moved));
+	require_held(5 * MIB + 1, 6 * MIB);
+	OK(gpumem_buffer_resize(buffer, 5 * MIB + 1, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(a_buffer_that_outgrows_its_place_moves_with_its_content)
+{
+	gpumem_buffer *buffer = create(8 * MIB, 16 * MIB);
+	int moved = 7;
+	set(buffer, 0, 8 * MIB, 1);
+	OK(gpumem_buffer_resize(buffer, 40 * MIB, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 1);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 40 * MIB);
+	require(buffer, 0, 8 * MIB, 1);
+	set(buffer, 8 * MIB, 40 * MIB, 2);
+	/* The old memory goes back by itself. */
+	GM_UNTIL(gm_figures_now(&daemon_).leases == 1);
+	require_held(40 * MIB, 40 * MIB);
+	GM_REQUIRE_EQ(stats_now().active_buffers, 1);
+
+	/* Then it has room. */
+	const void *place = gpumem_buffer_ptr(buffer);
+	GM_REQUIRE_EQ(gpumem_buffer_max_size(buffer), 80 * MIB);
+	OK(gpumem_buffer_resize(buffer, 80 * MIB, GPUMEM_STREAM_ANY, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	OK(gpumem_buffer_resize(buffer, 82 * MIB, GPUMEM_STREAM_ANY, &moved));
+	GM_REQUIRE_EQ(moved, 1);
+	OK(gpumem_buffer_resize(buffer, 200 * MIB, GPUMEM_STREAM_DONE, &moved));
+	GM_REQUIRE_EQ(moved, 1);
+	require(buffer, 0, 8 * MIB, 1);
+	require(buffer, 8 * MIB, 40 * MIB, 2);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(few_large_chunks_make_a_buffer_grow)
+{
+	gm_daemon_stop(&daemon_);
+	gpumem_disconnect(session);
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "20G")});
+	session = join("the test");
+	gpumem_buffer *buffer = create(1024 * MIB, 16384 * MIB);
+	for (int i = 0; i < 2; i++) {
+		OK(gpumem_buffer_resize(buffer, 16384 * MIB, NULL, NULL));
+		struct gm_raw raw;
+		gm_raw_observe(&raw, &daemon_);
+		gm_raw_close(&raw);
+		GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 16384 * MIB);
+		/* The daemon counts chunks; none of those is smaller than 256 MiB. */
+		GM_REQUIRE(gm_figures_now(&daemon_).chunks <= 16384 / 256);
+		OK(gpumem_buffer_resize(buffer, 1024 * MIB, GPUMEM_STREAM_DONE, NULL));
+		GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 1024 * MIB);
+	}
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(a_buffer_of_a_request_grows_like_any_other)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_request *request;
+	gpumem_buffer *buffer;
+	int moved = 7;
+	options.max_size = 64 * MIB;
+	OK(gpumem_buffer_create_begin(session, 0, 4 * MIB, &options, &request));
+	OK(gpumem_request_wait(request, GPUMEM_WAIT_FOREVER));
+	OK(gpumem_buffer_take(request, &buffer));
+	OK(gpumem_buffer_resize(buffer, 64 * MIB, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* ---- what is refused */
+
+struct was {
+	void *ptr;
+	size_t size;
+	gpumem_stats_t stats;
+	uint64_t leased;
+};
+
+static struct was now(const gpumem_buffer *buffer)
+{
+	return (struct was){gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), stats_now(),
+		gm_figures_now(&daemon_).leased};
+}
+
+/* Nothing has changed. */
+static void require_as(const gpumem_buffer *buffer, const struct was *was)
+{
+	gpumem_stats_t stats = stats_now();
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == was->ptr);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), was->size);
+	GM_REQUIRE_EQ(stats.in_use, was->stats.in_use);
+	GM_REQUIRE_EQ(stats.allocated, was->stats.allocated);
+	GM_REQUIRE_EQ(stats.active_buffers, was->stats.active_buffers);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, was->leased);
+}
+
+static void refused(gpumem_buffer *buffer, size_t size, gpumem_status status, const char *says)
+{
+	struct was was = now(buffer);
+	int moved = 7;
+	GM_REQUIRE_EQ(gpumem_buffer_resize(buffer, size, NULL, &moved), status);
+	if (!strstr(gpumem_error_detail(), says))
+		GM_FAIL("'%s' does not say '%s'", gpumem_error_detail(), says);
+	GM_REQUIRE_EQ(moved, 7);
+	require_as(buffer, &was);
+}
+
+START_TEST(sizes_that_make_no_sense_are_refused)
+{
+	gpumem_buffer *buffer = create(6 * MIB, 64 * MIB), *none = NULL;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	set(buffer, 0, 6 * MIB, 1);
+	refused(buffer, 0, GPUMEM_E_INVALID, "size must be from 1 to");
+	refused(buffer, SIZE_MAX, GPUMEM_E_INVALID, "size must be");
+	refused(buffer, GM_LEASE_BYTES_MAX + 1, GPUMEM_E_INVALID, "size must be");
+	refused(buffer, GM_LEASE_BYTES_MAX, GPUMEM_E_NO_MEMORY, "");
+	GM_REQUIRE_EQ(gpumem_buffer_resize(NULL, 1, NULL, NULL), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "buffer must not be NULL"));
+	GM_REQUIRE_EQ(gpumem_buffer_max_size(NULL), 0);
+	require(buffer, 0, 6 * MIB, 1);
+
+	options.max_size = 2 * MIB;
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 3 * MIB, &options, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "max_size"));
+	options.max_size = SIZE_MAX;
+	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 3 * MIB, &options, &none), GPUMEM_E_INVALID);
+	GM_REQUIRE(!none);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(what_the_device_or_a_limit_does_not_allow_changes_nothing)
+{
+	gpumem_buffer *buffer = create(6 * MIB, 2048 * MIB);
+	set(buffer, 0, 6 * MIB, 1);
+	refused(buffer, 2048 * MIB, GPUMEM_E_NO_MEMORY, "");
+	refused(buffer, 1025 * MIB, GPUMEM_E_NO_MEMORY, "");
+	/* Where it would have to move, too. */
+	refused(buffer, 3000 * MIB, GPUMEM_E_NO_MEMORY, "");
+	gm_daemon_reload(
+		&daemon_, GM_DAEMON_CONFIG_WITH("[limit client:the test]\nmax = 64M\n", "1G"));
+	refused(buffer, 66 * MIB, GPUMEM_E_LIMIT, "");
+	OK(gpumem_buffer_resize(buffer, 64 * MIB, NULL, NULL));
+	require(buffer, 0, 6 * MIB, 1);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(a_buffer_with_a_token_stays_as_it_is)
+{
+	gpumem_session *other = join("other");
+	gpumem_buffer *buffer = create(6 * MIB, 64 * MIB), *opened;
+	gpumem_token token;
+	OK(gpumem_share(buffer, NULL, &token));
+	refused(buffer, 32 * MIB, GPUMEM_E_BUSY, "gpumem_unshare");
+	refused(buffer, 2 * MIB, GPUMEM_E_BUSY, "shared");
+	refused(buffer, 5 * MIB, GPUMEM_E_BUSY, "shared");
+	refused(buffer, 128 * MIB, GPUMEM_E_BUSY, "shared"); /* it would move */
+
+	/* Nor while somebody has it open. */
+	OK(gpumem_open(other, &token, &opened));
+	OK(gpumem_unshare(buffer));
+	refused(buffer, 32 * MIB, GPUMEM_E_BUSY, "opened");
+	refused(buffer, 2 * MIB, GPUMEM_E_BUSY, "opened");
+	GM_REQUIRE_EQ(gpumem_buffer_resize(opened, 2 * MIB, NULL, NULL), GPUMEM_E_DENIED);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "another process made"));
+	GM_REQUIRE_EQ(gpumem_buffer_ensure(opened, 8 * MIB, NULL, NULL), GPUMEM_E_DENIED);
+	GM_REQUIRE_EQ(gpumem_buffer_max_size(opened), 6 * MIB);
+	gpumem_disconnect(other);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
+
+	OK(gpumem_buffer_resize(buffer, 32 * MIB + 5, NULL, NULL));
+	OK(gpumem_buffer_resize(buffer, 7 * MIB + 3, GPUMEM_STREAM_DONE, NULL));
+	/* And who opens it then sees its new size. */
+	OK(gpumem_share(buffer, NULL, &token));
+	other = join("other");
+	OK(gpumem_open(other, &token, &opened));
+	GM_REQUIRE_EQ(gpumem_buffer_size(opened), 7 * MIB + 3);
+	gpumem_disconnect(other);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(a_buffer_with_a_name_stays_as_it_is)
+{
+	gpumem_buffer *buffer = create(6 * MIB, 64 * MIB), *attached;
+	OK(gpumem_publish(buffer, "weights", NULL, NULL, NULL));
+	refused(buffer, 32 * MIB, GPUMEM_E_BUSY, "published as weights");
+	refused(buffer, 2 * MIB, GPUMEM_E_BUSY, "published as weights");
+	OK(gpumem_attach(session, "weights", &attached));
+	GM_REQUIRE_EQ(gpumem_buffer_resize(attached, 2 * MIB, NULL, NULL), GPUMEM_E_DENIED);
+	gpumem_buffer_destroy(attached);
+	OK(gpumem_trim(session, NULL));
+	OK(gpumem_unpublish(session, "weights"));
+	OK(gpumem_buffer_resize(buffer, 33 * MIB, NULL, NULL));
+	OK(gpumem_publish(buffer, "weights", NULL, NULL, NULL));
+	OK(gpumem_attach(session, "weights", &attached));
+	GM_REQUIRE_EQ(gpumem_buffer_size(attached), 33 * MIB);
+	gpumem_buffer_destroy(attached);
+	OK(gpumem_unpublish(session, "weights"));
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* ---- waiting */
+
+static void *end_soon(void *other)
+{
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	gpumem_disconnect(other);
+	return NULL;
+}
+
+START_TEST(a_buffer_that_grows_waits_as_it_did_when_it_was_made)
+{
+	gpumem_session *other = join("other");
+	gpumem_buffer *filler, *buffer, *impatient;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	pthread_t thread;
+	OK(gpumem_buffer_create(other, 0, 900 * MIB, NULL, &filler));
+	options.max_size = 512 * MIB;
+	options.wait_ms = 20;
+	impatient = create_with(2 * MIB, options);
+	refused(impatient, 500 * MIB, GPUMEM_E_TIMEOUT, "");
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	buffer = create_with(2 * MIB, options);
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, end_soon, other), 0);
+	OK(gpumem_buffer_resize(buffer, 500 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	gpumem_buffer_destroy(buffer);
+	gpumem_buffer_destroy(impatient);
+}
+END_TEST
+
+/* ---- policies and use */
+
+START_TEST(a_policy_says_how_a_buffer_grows)
+{
+	gpumem_buffer *buffer = create(10 * MIB, 512 * MIB);
+	gpumem_buffer_policy policy = GPUMEM_BUFFER_POLICY_INIT;
+	int moved = 7;
+	OK(gpumem_buffer_ensure(buffer, 10 * MIB, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 10 * MIB);
+	OK(gpumem_buffer_ensure(buffer, 12 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 12 * MIB);
+
+	policy.factor = 1.5;
+	OK(gpumem_buffer_set_policy(buffer, &policy));
+	OK(gpumem_buffer_ensure(buffer, 13 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer) / MIB, 17);
+	OK(gpumem_buffer_ensure(buffer, 40 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 40 * MIB);
+	OK(gpumem_buffer_ensure(buffer, 30 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 40 * MIB);
+
+	policy.factor = 0;
+	policy.step = 15 * MIB; /* counts as 16 */
+	policy.ceiling = 100 * MIB;
+	OK(gpumem_buffer_set_policy(buffer, &policy));
+	OK(gpumem_buffer_ensure(buffer, 41 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 56 * MIB);
+	OK(gpumem_buffer_ensure(buffer, 90 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 100 * MIB);
+	struct was was = now(buffer);
+	GM_REQUIRE_EQ(gpumem_buffer_ensure(buffer, 100 * MIB + 1, NULL, NULL), GPUMEM_E_LIMIT);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "ceiling of 104857600"));
+	require_as(buffer, &was);
+
+	/* The policy alone does not move it, and asks for no more than there is. */
+	policy = (gpumem_buffer_policy)GPUMEM_BUFFER_POLICY_INIT;
+	policy.factor = 50;
+	OK(gpumem_buffer_set_policy(buffer, &policy));
+	OK(gpumem_buffer_ensure(buffer, 101 * MIB, NULL, &moved));
+	GM_REQUIRE_EQ(moved, 0);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 512 * MIB);
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_trim(session, NULL));
+	buffer = create(10 * MIB, 2048 * MIB);
+	OK(gpumem_buffer_set_policy(buffer, &policy));
+	OK(gpumem_buffer_ensure(buffer, 11 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer) / MIB, 499);
+	OK(gpumem_buffer_ensure(buffer, 500 * MIB, NULL, NULL));
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 500 * MIB);
+	GM_REQUIRE_EQ(gpumem_buffer_ensure(buffer, SIZE_MAX, NULL, NULL), GPUMEM_E_INVALID);
+	OK(gpumem_buffer_set_policy(buffer, NULL));
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(policies_that_make_no_sense_are_refused)
+{
+	gpumem_buffer *buffer = create(2 * MIB, 0);
+	gpumem_buffer_policy policy = GPUMEM_BUFFER_POLICY_INIT;
+	static const double factors[] = {0.5, -1, 101, 1e300, -1e300};
+	for (size_t i = 0; i < sizeof(factors) / sizeof(*factors) + 1; i++) {
+		policy.factor = i ? factors[i - 1] : strtod("nan", NULL);
+		GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
+		GM_REQUIRE(strstr(gpumem_error_detail(), "factor"));
+	}
+	policy.factor = 1;
+	policy.step = SIZE_MAX;
+	GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "step"));
+	policy.step = 0;
+	policy.ceiling = SIZE_MAX;
+	GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "ceiling"));
+	policy.ceiling = 0;
+	policy.size = 0;
+	GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_buffer_set_policy(NULL, NULL), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_buffer_ensure(NULL, 1, NULL, NULL), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_buffer_report_use(NULL, 1), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(gpumem_buffer_report_use(buffer, 2 * MIB + 1), GPUMEM_E_INVALID);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "used"));
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* The one row that gpumemctl buffers would show. The caller closes raw. */
+static const Gm__Wire__Buffer *listed(struct gm_raw *raw)
+{
+	Gm__Wire__GetBuffers get = GM__WIRE__GET_BUFFERS__INIT;
+	gm_raw_observe(raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_call(raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get)), GPUMEM_OK);
+	GM_REQUIRE(!raw->packet->more);
+	GM_REQUIRE_EQ(raw->packet->buffers->n_buffers, 1);
+	return raw->packet->buffers->buffers[0];
+}
+
+START_TEST(others_see_how_a_buffer_grows_and_how_full_it_is)
+{
+	struct gm_raw raw;
+	gpumem_buffer *buffer = create(1000, 64 * MIB);
+	gpumem_buffer_policy policy = {sizeof(policy), 1.25, 4 * MIB, 48 * MIB};
+	/* It is too small to be listed, until it grows. */
+	OK(gpumem_buffer_set_policy(buffer, &policy));
+	OK(gpumem_buffer_report_use(buffer, 900));
+	OK(gpumem_buffer_resize(buffer, 8 * MIB, NULL, NULL));
+	const Gm__Wire__Buffer *row = listed(&raw);
+	GM_REQUIRE_EQ(row->bytes, 8 * MIB);
+	GM_REQUIRE(strcmp(row->tag, "growing") == 0);
+	GM_REQUIRE_EQ(row->max_bytes, 64 * MIB);
+	GM_REQUIRE(row->use_known);
+	GM_REQUIRE_EQ(row->used_bytes, 900);
+	GM_REQUIRE(row->growth != NULL);
+	GM_REQUIRE_EQ(row->growth->percent, 125);
+	GM_REQUIRE_EQ(row->growth->step, 4 * MIB);
+	GM_REQUIRE_EQ(row->growth->ceiling, 48 * MIB);
+	gm_raw_close(&raw);
+
+	/* The use cannot be more than there is. */
+	OK(gpumem_buffer_report_use(buffer, 7 * MIB));
+	OK(gpumem_buffer_resize(buffer, 6 * MIB, NULL, NULL));
+	OK(gpumem_buffer_set_policy(buffer, NULL));
+	OK(gpumem_buffer_set_tag(buffer, "renamed"));
+	row = listed(&raw);
+	GM_REQUIRE_EQ(row->bytes, 6 * MIB);
+	GM_REQUIRE_EQ(row->used_bytes, 6 * MIB);
+	GM_REQUIRE(!row->growth);
+	GM_REQUIRE(strcmp(row->tag, "renamed") == 0);
+	gm_raw_close(&raw);
+	gpumem_buffer_destroy(buffer);
+
+	buffer = create(2 * MIB, 0);
+	row = listed(&raw);
+	GM_REQUIRE_EQ(row->max_bytes, 0);
+	GM_REQUIRE(!row->use_known && !row->growth);
+	gm_raw_close(&raw);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* ---- restarts */
+
+struct call {
+	gpumem_buffer *buffer;
+	size_t size;
+	gpumem_status status;
+	int moved;
+};
+
+static void *resize(void *argument)
+{
+	struct call *call = argument;
+	call->status = gpumem_buffer_resize(call->buffer, call->size, NULL, &call->moved);
+	return NULL;
+}
+
+START_TEST(a_buffer_that_grows_while_the_daemon_is_away_waits_for_it)
+{
+	pthread_t thread;
+	struct call call = {.buffer = create(6 * MIB, 64 * MIB), .size = (_i ? 5 : 63) * MIB};
+	set(call.buffer, 0, 5 * MIB, 1);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, resize, &call), 0);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	GM_REQUIRE_EQ(call.status, GPUMEM_OK);
+	GM_REQUIRE_EQ(call.moved, 0);
+	require(call.buffer, 0, 5 * MIB, 1);
+	require_held(call.size, _i ? 6 * MIB : 64 * MIB);
+
+	/* The next daemon knows its size, too. */
+	gpumem_token token;
+	gpumem_buffer *opened;
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	OK(gpumem_share(call.buffer, NULL, &token));
+	OK(gpumem_open(session, &token, &opened));
+	GM_REQUIRE_EQ(gpumem_buffer_size(opened), call.size);
+	gpumem_buffer_destroy(opened);
+	gpumem_buffer_destroy(call.buffer);
+}
+END_TEST
+
+START_TEST(a_growth_that_a_frozen_daemon_never_answered_is_not_granted_twice)
+{
+	pthread_t thread;
+	struct call call = {.buffer = create(6 * MIB, 64 * MIB), .size = 62 * MIB};
+	gm_daemon_signal(&daemon_, SIGSTOP);
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, resize, &call), 0);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	GM_REQUIRE_EQ(call.status, GPUMEM_OK);
+	require_held(62 * MIB, 62 * MIB);
+	gpumem_buffer_destroy(call.buffer);
+}
+END_TEST
+
+START_TEST(a_daemon_that_does_not_come_back_leaves_the_buffer_as_it_was)
+{
+	gpumem_session *s = join_away("short", 10);
+	gpumem_buffer *buffer;
+	OK(gpumem_buffer_create(s, 0, 6 * MIB, NULL, &buffer));
+	set(buffer, 0, 6 * MIB, 1);
+	const void *place = gpumem_buffer_ptr(buffer);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gpumem_buffer_resize(buffer, 2 * MIB, NULL, NULL), GPUMEM_E_DISCONNECTED);
+	GM_REQUIRE_EQ(gpumem_buffer_resize(buffer, 9 * MIB, NULL, NULL), GPUMEM_E_DISCONNECTED);
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 6 * MIB);
+	require(buffer, 0, 6 * MIB, 1);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gpumem_disconnect(s);
+}
+END_TEST
+
+/* ---- threads */
+
+#define ROUNDS 60
+
+static void *resize_often(void *argument)
+{
+	gpumem_buffer *buffer = argument;
+	for (size_t i = 0; i < ROUNDS; i++) {
+		OK(gpumem_buffer_resize(buffer, (1 + i * 7 % 32) * MIB + i,
+			i & 1 ? GPUMEM_STREAM_DONE : NULL, NULL));
+		(void)gpumem_buffer_size(buffer);
+		(void)gpumem_buffer_ptr(buffer);
+		OK(gpumem_buffer_report_use(buffer, 1));
+	}
+	return NULL;
+}
+
+static void *ensure_often(void *argument)
+{
+	gpumem_buffer *buffer = argument;
+	for (size_t i = 1; i <= ROUNDS; i++) {
+		OK(gpumem_buffer_ensure(buffer, i * MIB / 2, NULL, NULL));
+		gpumem_buffer *other = create(3 * MIB, 64 * MIB);
+		OK(gpumem_buffer_resize(other, 9 * MIB, NULL, NULL));
+		gpumem_buffer_destroy(other);
+	}
+	return NULL;
+}
+
+static void *share_often(void *argument)
+{
+	gpumem_buffer *buffer = argument;
+	for (size_t i = 0; i < ROUNDS; i++) {
+		gpumem_token token;
+		OK(gpumem_share(buffer, NULL, &token));
+		OK(gpumem_unshare(buffer));
+	}
+	return NULL;
+}
+
+START_TEST(several_threads_resize_one_buffer_and_others)
+{
+	gpumem_buffer *buffer = create(3 * MIB, 64 * MIB);
+	void *(*const work[])(void *) = {resize_often, resize_often, ensure_often};
+	pthread_t threads[3];
+	for (size_t i = 0; i < 3; i++)
+		GM_REQUIRE_EQ(pthread_create(&threads[i], NULL, work[i], buffer), 0);
+	for (size_t i = 0; i < 3; i++)
+		GM_REQUIRE_EQ(pthread_join(threads[i], NULL), 0);
+	OK(gpumem_buffer_resize(buffer, 20 * MIB, NULL, NULL));
+	set(buffer, 0, 20 * MIB, 9);
+	require(buffer, 0, 20 * MIB, 9);
+	OK(gpumem_trim(session, NULL));
+	GM_UNTIL(gm_figures_now(&daemon_).leases == 1);
+	require_held(20 * MIB, gm_figures_now(&daemon_).leased);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(a_buffer_that_is_shared_meanwhile_is_either_resized_or_not)
+{
+	gpumem_buffer *buffer = create(3 * MIB, 64 * MIB);
+	pthread_t thread;
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, share_often, buffer), 0);
+	for (size_t i = 0; i < ROUNDS; i++) {
+		size_t size = (1 + i * 7 % 32) * MIB, before = gpumem_buffer_size(buffer);
+		gpumem_status status = gpumem_buffer_resize(buffer, size, NULL, NULL);
+		GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_BUSY);
+		GM_REQUIRE_EQ(gpumem_buffer_size(buffer), status ? before : size);
+	}
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	require_held(gpumem_buffer_size(buffer), gm_figures_now(&daemon_).leased);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(resized_buffers_end_with_their_session)
+{
+	gpumem_session *s = join("forgetful");
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.max_size = 64 * MIB;
+	OK(gpumem_buffer_create(s, 0, 6 * MIB, &options, &buffer));
+	OK(gpumem_buffer_resize(buffer, 64 * MIB, NULL, NULL));
+	OK(gpumem_buffer_resize(buffer, 80 * MIB, NULL, NULL));
+	OK(gpumem_buffer_resize(buffer, 3 * MIB, NULL, NULL));
+	gpumem_disconnect(s);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client resize");
+	TCase *tc = tcase_create("client resize");
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_set_timeout(tc, 180);
+	tcase_add_test(tc, a_buffer_grows_and_shrinks_where_it_is);
+	tcase_add_test(tc, what_fits_into_its_chunks_needs_no_more_of_them);
+	tcase_add_test(tc, a_buffer_that_outgrows_its_place_moves_with_its_content);
+	if (!gm_on_gpu() && !gm_sanitized())
+		tcase_add_test(tc, few_large_chunks_make_a_buffer_grow);
+	tcase_add_test(tc, a_buffer_of_a_request_grows_like_any_other);
+	tcase_add_test(tc, sizes_that_make_no_sense_are_refused);
+	tcase_add_test(tc, what_the_device_or_a_limit_does_not_allow_changes_nothing);
+	tcase_add_test(tc, a_buffer_with_a_token_stays_as_it_is);
+	tcase_add_test(tc, a_buffer_with_a_name_stays_as_it_is);
+	tcase_add_test(tc, a_buffer_that_grows_waits_as_it_did_when_it_was_made);
+	tcase_add_test(tc, a_policy_says_how_a_buffer_grows);
+	tcase_add_test(tc, policies_that_make_no_sense_are_refused);
+	tcase_add_test(tc, others_see_how_a_buffer_grows_and_how_full_it_is);
+	tcase_add_loop_test(tc, a_buffer_that_grows_while_the_daemon_is_away_waits_for_it, 0, 2);
+	tcase_add_test(tc, a_growth_that_a_frozen_daemon_never_answered_is_not_granted_twice);
+	tcase_add_test(tc, a_daemon_that_does_not_come_back_leaves_the_buffer_as_it_was);
+	tcase_add_test(tc, several_threads_resize_one_buffer_and_others);
+	tcase_add_test(tc, a_buffer_that_is_shared_meanwhile_is_either_resized_or_not);
+	tcase_add_test(tc, resized_buffers_end_with_their_session);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
