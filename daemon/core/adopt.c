@@ -212,7 +212,12 @@ static uid_t adopt_lease_uid(const struct gm_lease *lease)
 	return lease->estate->session->info.uid;
 }
 
-/* ---- each kind: 1: adopted; 0: damaged, or it rests on something that was not adopted; -ENOMEM */
+/*
+ * ---- each kind: 1: adopted; 0: damaged, or it rests on something that was not adopted; -ENOMEM
+ *
+ * No bound counts here. The daemon before kept its own, clients still use what it granted, and to give
+ * that up would take memory from them which they map. Bounds hold again for what is new.
+ */
 
 static int adopt_key(struct gm_adopt *adopt, struct adopt_entry *entry)
 {
@@ -341,8 +346,7 @@ static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
 static bool adopt_lease_is_sound(const struct gm_record_lease *record)
 {
 	return record->grants > 0 && record->next_index >= record->grants &&
-	       (record->session != 0) == (record->made > 0) &&
-	       record->made <= GM_LIMIT_OPENERS_PER_LEASE + 1 &&
+	       (record->session != 0) == (record->made > 0) && record->made <= INT32_MAX &&
 	       adopt_is_name(record->tag, sizeof(record->tag)) &&
 	       record->head.size == gm_record_lease_size(strlen(record->tag), record->for_others);
 }
@@ -355,7 +359,6 @@ static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
 	if (record->session)
 		estate = maker ? maker->estate : NULL;
-	/* No bound counts here: the client may still map it. */
 	if (!adopt_lease_is_sound(record) || !device || !estate ||
 		estate->session->info.uid != record->head.uid)
 		return 0;
@@ -480,12 +483,9 @@ static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
 	const struct gm_record_hold *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
-	/* Bounds were kept when it was opened. A client may still use it, so it is taken back whatever
-	 * the bounds say now. */
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
-		record->count > GM_LIMIT_OPENERS_PER_LEASE -
-					gm_min(lease->n_opens, GM_LIMIT_OPENERS_PER_LEASE))
+		record->count > gm_minus(INT32_MAX, lease->n_opens))
 		return 0;
 	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
 	return r < 0 ? r : 1;
@@ -497,8 +497,7 @@ static int adopt_share(struct gm_adopt *adopt, struct adopt_entry *entry)
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
-		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX) ||
-		lease->maker->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
 		return 0;
 	int r = gm_share_adopt(lease, entry->id, entry->place, record);
 	if (r < 0)

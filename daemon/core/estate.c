@@ -110,8 +110,9 @@ static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
 	struct gm_estate *estate = estate_find(user, info);
 	if (estate && id)
 		return -EEXIST;
-	if (!estate && (user->n >= GM_LIMIT_ESTATES_PER_UID ||
-			       !gm_leaves_enough(user->n, core->n_estates, GM_LIMIT_ESTATES))) {
+	bool full = user->n >= GM_LIMIT_ESTATES_PER_UID ||
+		    !gm_leaves_enough(user->n, core->n_estates, GM_LIMIT_ESTATES);
+	if (!estate && full && !core->env.adopting) {
 		estate_user_put(core, user);
 		return -EMLINK;
 	}

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "daemon/core/session_private.h"
 
 /* ---- records */
@@ -60,9 +61,10 @@ int fake_ledger_record(struct fake_ledger *ledger, uint32_t kind, uint64_t id, u
 	}
 
 	if (!*place) {
-		size_t i = 0;
+		size_t i = ledger->used;
 		while (i < ledger->n && ledger->records[i].kind)
 			i++;
+		ledger->used = i + 1;
 		if (i == ledger->room) {
 			ledger->room = 2 * ledger->room + 16;
 			ledger->records =
@@ -96,6 +98,7 @@ void fake_ledger_erase(struct fake_ledger *ledger, uint32_t *place)
 	if (ledger_lives(ledger)) {
 		ck_assert(*place <= ledger->n && ledger->records[*place - 1].kind);
 		ledger->records[*place - 1].kind = 0;
+		ledger->used = gm_min(ledger->used, *place - 1);
 	}
 	*place = 0;
 }

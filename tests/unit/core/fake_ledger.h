@@ -32,6 +32,7 @@ struct fake_kept {
 struct fake_ledger {
 	struct fake_record *records; /* by place - 1 */
 	size_t n, room;
+	size_t used;      /* so many from the first one on are not free */
 	uint64_t writes;  /* and erasures */
 	uint64_t stop_at; /* the daemon dies before this write; 0: never */
 	bool stopped;
