@@ -139,6 +139,7 @@ void gm_core_free(struct gm_core *core)
 
 	assert(!core->env.payers && !core->shares && !core->estates && core->n_leases == 0);
 	for (uint32_t d = 0; d < core->env.n_devices; d++) {
+		assert(!core->devices[d].debts.list);
 		gm_line_free_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
 	}

@@ -69,7 +69,8 @@ void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds);
  * way. */
 void gm_core_shutdown(struct gm_core *core);
 /* Empties the pools, and makes nothing new. What sessions hold stays, for the next daemon to adopt. There
- * is no way back, and core cannot be freed. */
+ * is no way back. Core can be freed only if nothing is left that has a record: until then sessions, leases
+ * and debts stay. */
 void gm_core_retire(struct gm_core *core);
 bool gm_core_idle(const struct gm_core *core);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/core/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 
@@ -462,6 +463,56 @@ START_TEST(a_debt_outlives_the_daemon)
 }
 END_TEST
 
+/* No chunk and no lease is left that would keep the daemon: only what was counted, which has a record,
+ * and what was not, which nobody will count any more. */
+START_TEST(a_daemon_that_stops_leaves_to_the_next_one_what_was_counted_and_nothing_else)
+{
+	struct gm_adopt_result result;
+	uint8_t token[GM_TOKEN_BYTES];
+	pid_t pid = join_kept();
+	struct gm_session *second = fake_ledger_join(&fake, 200, NULL, token);
+
+	count(2, pid, CONTEXT, gm_session_info(second)->pid, CONTEXT);
+	come_and_go(s, 64 * MiB);
+	count(2, pid, CONTEXT + 64 * MiB, gm_session_info(second)->pid, CONTEXT);
+	come_and_go(second, 32 * MiB);
+	fake_ledger_leave(&fake, s, false);
+	fake_ledger_leave(&fake, second, false);
+
+	gm_core_retire(fake.core);
+	ck_assert(gm_core_idle(fake.core));
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_DEBT), 1);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 1);
+	const struct gm_debt *left = fake.core->devices[0].debts.list;
+	ck_assert(left && !left->next);
+	ck_assert_uint_eq(left->bytes, 64 * MiB);
+	fake_ledger_restart(&fake, &info, 1, true, &result);
+	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 64 * MiB);
+	ck_assert_uint_eq(fake_left_by(&fake, 200, 0), 0);
+}
+END_TEST
+
+/* The last count arrives while the daemon stops. Then nothing is worth keeping, and it ends like one that
+ * forgets everything. */
+START_TEST(a_debt_that_ends_while_the_daemon_stops_leaves_nothing)
+{
+	pid_t pid = join_kept();
+
+	count(1, pid, CONTEXT);
+	come_and_go(s, 64 * MiB);
+	count(1, pid, CONTEXT + 64 * MiB);
+	fake_ledger_leave(&fake, s, false);
+	gm_core_retire(fake.core);
+	count(0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_DEBT), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 0);
+	/* Without gm_core_shutdown(), as in the broker. */
+	gm_core_free(fake.core);
+	free(fake.jobs);
+	fake_core_init_keeping(&fake, &ledger);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("debt");
@@ -486,6 +537,9 @@ int main(void)
 	tcase_add_test(tcase, a_debt_is_not_foreign);
 	tcase_add_test(tcase, a_chunk_is_unseen_while_no_count_has_its_process);
 	tcase_add_test(tcase, a_debt_outlives_the_daemon);
+	tcase_add_test(tcase,
+		a_daemon_that_stops_leaves_to_the_next_one_what_was_counted_and_nothing_else);
+	tcase_add_test(tcase, a_debt_that_ends_while_the_daemon_stops_leaves_nothing);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
