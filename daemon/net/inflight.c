@@ -80,8 +80,9 @@ int gm_inflight_check(struct gm_inflight *inflight, size_t n)
 	if (inflight->sent - inflight->gone + n > 2 * GM_LIMIT_FDS_IN_FLIGHT)
 		return GM_INFLIGHT_E_BOUND;
 
-	if (inflight_too_many(inflight->lane, n))
-		inflight_sweep(inflight->lane);
+	if (!inflight_too_many(inflight->lane, n))
+		return 0;
+	inflight_sweep(inflight->lane);
 	return inflight_too_many(inflight->lane, n) ? GM_INFLIGHT_E_BOUND : 0;
 }
 
