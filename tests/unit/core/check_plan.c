@@ -74,6 +74,18 @@ static uint64_t rounded(uint64_t bytes, uint64_t budget)
 	return plan.bytes;
 }
 
+START_TEST(a_plan_has_no_class_larger_than_the_lease)
+{
+	ck_assert_int_eq(fd(1, UINT64_MAX), 0);
+	ck_assert_uint_eq(plan.classes, 1);
+	ck_assert_int_eq(fd(100 * MiB, UINT64_MAX), 0);
+	ck_assert_uint_eq(plan.classes, class_of(64 * MiB) + 1);
+	ck_assert_int_eq(fd(3 * GiB, UINT64_MAX), 0);
+	ck_assert_uint_eq(plan.classes, GM_CHUNK_CLASSES);
+	ck_assert_uint_eq(plan.size[GM_CHUNK_CLASSES - 1], GiB);
+}
+END_TEST
+
 START_TEST(rounding_saves_chunks_within_a_64th_and_the_budget)
 {
 	ck_assert_uint_eq(rounded(1022 * MiB, UINT64_MAX), GiB);
@@ -175,6 +187,7 @@ int main(void)
 	TCase *tcase = tcase_create("plan");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_size_is_the_sum_of_its_powers_of_two);
+	tcase_add_test(tcase, a_plan_has_no_class_larger_than_the_lease);
 	tcase_add_test(tcase, rounding_saves_chunks_within_a_64th_and_the_budget);
 	tcase_add_test(tcase, what_does_not_fit_the_budget_gets_no_plan);
 	tcase_add_test(tcase, the_pool_is_used_down_to_a_64th_of_the_size);
