@@ -211,6 +211,7 @@ int gm_commit_name(struct gm_name *name)
 	struct gm_record_name record = {
 		.lease = name->lease->id,
 		.version = name->version,
+		.request = name->asked,
 		.since_ns = name->since_ns,
 		.domain = name->domain,
 		.audience = name->share.audience,
@@ -237,6 +238,7 @@ int gm_commit_share(struct gm_share *share)
 		.audience = share->options.audience,
 		.id = share->options.id,
 		.read_only = share->options.read_only,
+		.request = share->asked,
 	};
 	gm_record_begin(&record.head, GM_RECORD_SHARE, share->id, sizeof(record),
 		lease->estate->session->info.uid);

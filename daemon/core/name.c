@@ -54,6 +54,7 @@ static int name_add(struct gm_name *name)
 		return -ENOMEM;
 	name->lease->name = name;
 	name->lease->version = name->version;
+	name->lease->published_by = name->asked;
 	name->lease->estate->user->n_names++;
 	return 0;
 }
@@ -120,6 +121,7 @@ int gm_name_adopt(
 	strcpy(name->text, record->text);
 	name->domain = record->domain;
 	name->version = record->version;
+	name->asked = record->request;
 	name->since_ns = record->since_ns;
 	name->until_unread = record->until_unread;
 	name->share = (struct gm_share_options){
@@ -205,6 +207,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 	next.lease = lease;
 	next.domain = lease->maker->domain;
 	next.version++;
+	next.asked = what->asked;
 	next.share = what->share;
 	next.until_unread = what->until_unread;
 	next.since_ns = gm_env_now(&name->core->env);
@@ -218,6 +221,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 		name_part(name);
 	name->domain = next.domain;
 	name->version = next.version;
+	name->asked = next.asked;
 	name->share = next.share;
 	name->until_unread = next.until_unread;
 	name->since_ns = next.since_ns;
@@ -225,6 +229,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 	if (old) {
 		lease->name = name;
 		lease->version = name->version;
+		lease->published_by = name->asked;
 		lease->estate->user->n_names++;
 		gm_lease_settle(old);
 		return 0;
@@ -244,8 +249,8 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 	gpumem_status status = name_check(session, lease, what, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	if (lease->name) {
-		*ret_version = lease->name->version;
+	if (lease->name || (what->again && what->asked && lease->published_by == what->asked)) {
+		*ret_version = lease->version;
 		return GPUMEM_OK;
 	}
 

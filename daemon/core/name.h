@@ -32,11 +32,14 @@ struct gm_publish {
 	struct gm_share_options share;
 	bool until_unread; /* the name ends when the last session that attached has left */
 	bool replace;      /* the name may exist: it gets this lease instead of its own */
+	uint64_t asked;    /* the id of the client's packet; 0: none */
+	bool again;        /* the packet may have been here before */
 };
 
 /*
  * Publishes a lease under a name of the session's uid. To publish it again under the name that it has
- * changes nothing and succeeds. Returns GPUMEM_OK and the version: how often the name was published.
+ * changes nothing and succeeds. So does a packet that published the lease when it was here before,
+ * whatever became of the name since. Returns GPUMEM_OK and the version: how often the name was published.
  *   GPUMEM_E_DENIED       the session did not make the lease
  *   GPUMEM_E_INVALID      the name, or the audience
  *   GPUMEM_E_BUSY         the name exists, and may not be replaced or is of another trust domain of

@@ -197,6 +197,7 @@ struct gm_record_share {
 	uint32_t id;
 	uint32_t read_only;
 	uint32_t reserved;
+	uint64_t request; /* since format 2: the id of the packet that made it; 0: not known */
 };
 
 /* A name that keeps a lease. */
@@ -204,6 +205,7 @@ struct gm_record_name {
 	struct gm_record head; /* the uid that it belongs to, which is that of the lease */
 	uint64_t lease;
 	uint64_t version;
+	uint64_t request; /* the id of the packet that published this version; 0: not known */
 	uint64_t since_ns;
 	struct gm_token_hash domain;
 	uint32_t audience;

@@ -194,6 +194,7 @@ struct gm_lease {
 	struct gm_share *shares;
 	struct gm_name *name;    /* NULL: none */
 	uint64_t version;        /* of the name that it has or had; 0: none */
+	uint64_t published_by;   /* the id of its maker's packet that published it; 0: not known */
 	struct gm_chunk *chunks; /* in order of index */
 	/* Those of them that the maker has returned and that are to be released, in slices if there are
 	 * many. */
@@ -347,6 +348,7 @@ struct gm_share {
 	struct gm_token_hash hash;
 	struct gm_lease *lease;
 	struct gm_share_options options;
+	uint64_t asked;               /* the id of the client's packet; 0: not known */
 	uint64_t id;                  /* of its record */
 	uint32_t place;               /* of its record */
 	struct gm_share *prev, *next; /* of the lease */
@@ -378,6 +380,7 @@ struct gm_name {
 	uint64_t id;
 	struct gm_token_hash domain; /* of its maker; 0: a domain of one client */
 	uint64_t version;
+	uint64_t asked; /* the id of the packet that published this version; 0: not known */
 	uint64_t since_ns;
 	uid_t uid;
 	uint32_t place; /* of its record */

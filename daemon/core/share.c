@@ -70,6 +70,7 @@ int gm_share_adopt(
 		.id = record->id,
 		.read_only = record->read_only,
 	};
+	share->asked = record->request;
 	share->id = id;
 	share->place = place;
 	if (share_add(share) < 0) {
@@ -103,6 +104,23 @@ gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share
 gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES])
 {
+	return gm_lease_share_by(session, lease, options, 0, false, ret_token);
+}
+
+/* Ends the token that this packet made when it was here before. */
+static void share_forget(struct gm_lease *lease, uint64_t asked)
+{
+	struct gm_share *share;
+
+	DL_SEARCH_SCALAR(lease->shares, share, asked, asked);
+	if (share)
+		share_free(share);
+}
+
+gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint64_t asked, bool again,
+	uint8_t ret_token[GM_TOKEN_BYTES])
+{
 	struct gm_core *core = session->core;
 	struct gm_estate_user *user = session->estate->user;
 	uint8_t token[GM_TOKEN_BYTES];
@@ -112,6 +130,8 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	gpumem_status status = gm_share_check(lease, options, unsaid);
 	if (status != GPUMEM_OK)
 		return status;
+	if (again && asked)
+		share_forget(lease, asked);
 	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT ||
 		!gm_leaves_enough(user->n_shares, core->n_shares, GM_LIMIT_SHARES))
 		return GPUMEM_E_LIMIT;
@@ -124,6 +144,7 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	share->hash = gm_token_hash_make(&core->token_key, token);
 	share->lease = lease;
 	share->options = *options;
+	share->asked = asked;
 	share->id = core->env.ops.record ? core->env.ops.new_id(core->env.ctx) : 0;
 	if (gm_commit_share(share) < 0 || share_add(share) < 0) {
 		gm_env_erase(&core->env, &share->place);

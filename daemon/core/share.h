@@ -29,6 +29,11 @@ struct gm_share_options {
  */
 gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES]);
+/* The same for the client's packet of this id. again: the packet may have been here before. The token
+ * that it made then ends: the client never saw it, and nobody else can know it. */
+gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint64_t asked, bool again,
+	uint8_t ret_token[GM_TOKEN_BYTES]);
 /* Opens the lease of a token. An unknown token and the wrong audience look the same:
  * GPUMEM_E_NOT_FOUND. Opening it twice counts twice. */
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],

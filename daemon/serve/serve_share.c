@@ -101,7 +101,9 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 
 	uint8_t token[GM_TOKEN_BYTES];
-	gpumem_status status = gm_lease_share(gm_serve_session_of(peer), lease, &options, token);
+	const struct gm_client *client = gm_peer_user(peer);
+	gpumem_status status = gm_lease_share_by(
+		client->session, lease, &options, packet->id, client->resumed, token);
 	if (status != GPUMEM_OK) {
 		share_refuse(peer, packet->id, status);
 		return;
@@ -150,12 +152,15 @@ void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Publish *publish = packet->publish;
+	const struct gm_client *client = gm_peer_user(peer);
 	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, publish->lease);
 	struct gm_publish what = {
 		.text = publish->name,
 		.share = {.read_only = publish->read_only},
 		.until_unread = publish->until_unread,
 		.replace = publish->replace,
+		.asked = packet->id,
+		.again = client->resumed,
 	};
 
 	if (!lease || !share_read_audience(serve, peer, packet->id, publish->audience,
@@ -165,7 +170,7 @@ void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 	Gm__Wire__PublishReply reply = GM__WIRE__PUBLISH_REPLY__INIT;
 	char detail[GM_DETAIL_BYTES];
 	gpumem_status status =
-		gm_lease_publish(gm_serve_session_of(peer), lease, &what, &reply.version, detail);
+		gm_lease_publish(client->session, lease, &what, &reply.version, detail);
 	if (status == GPUMEM_OK)
 		gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_PUBLISH_REPLY, &reply);
 	else

@@ -411,6 +411,108 @@ START_TEST(every_open_and_return_may_be_repeated_after_a_kill)
 }
 END_TEST
 
+START_TEST(a_share_that_is_repeated_after_a_kill_replaces_the_token_that_nobody_knows)
+{
+	struct gm_daemon daemon;
+	struct gm_raw maker, opener;
+	struct gm_raw_lease lease, opened;
+	uint8_t lost[GM_TOKEN_BYTES], token[GM_TOKEN_BYTES];
+	const Gm__Wire__Audience domain = GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN;
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_join(&maker, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, domain, 0, false, token), GPUMEM_OK);
+
+	/* The client does not see this token. It can repeat the request as often as it must. */
+	uint64_t id = maker.next_id;
+	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, domain, 0, false, lost), GPUMEM_OK);
+	restart(&daemon, KILL);
+	resume(&maker, &daemon);
+	gm_raw_join(&opener, &daemon);
+	uint64_t records = gm_figures_now(&daemon).records;
+	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++) {
+		uint8_t before[GM_TOKEN_BYTES];
+		memcpy(before, lost, sizeof(lost));
+		maker.next_id = id;
+		GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, domain, 0, false, lost), GPUMEM_OK);
+		if (i < 3)
+			GM_REQUIRE_EQ(gm_raw_open(&opener, before, &opened), GPUMEM_E_NOT_FOUND);
+	}
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).records, records);
+
+	/* Other tokens are not touched, and another request makes another one. */
+	GM_REQUIRE_EQ(gm_raw_open(&opener, token, &opened), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_give_back(&opener, &opened), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, domain, 0, false, token), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_open(&opener, lost, &opened), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_give_back(&opener, &opened), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &lease), GPUMEM_OK);
+	gm_raw_close(&maker);
+	gm_raw_close(&opener);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+static uint64_t publish(struct gm_raw *raw, uint64_t lease, bool until_unread)
+{
+	Gm__Wire__Publish what = GM__WIRE__PUBLISH__INIT;
+	uint64_t version = 0;
+	what.lease = lease;
+	what.name = (char *)"llama";
+	what.replace = true;
+	what.until_unread = until_unread;
+	GM_REQUIRE_EQ(gm_raw_publish(raw, &what, &version), GPUMEM_OK);
+	return version;
+}
+
+/* The name was replaced, or its last reader has left, before the publisher is back. */
+START_TEST(a_publish_that_is_repeated_after_a_kill_undoes_nothing)
+{
+	struct gm_daemon daemon;
+	struct gm_raw maker, other;
+	struct gm_raw_lease first, second, seen;
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_join(&maker, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &first), GPUMEM_OK);
+	uint64_t id = maker.next_id;
+	GM_REQUIRE_EQ(publish(&maker, first.id, _i), 1);
+	restart(&daemon, KILL);
+
+	gm_raw_join(&other, &daemon);
+	if (_i) {
+		GM_REQUIRE_EQ(gm_raw_attach(&other, (uid_t)-1, "llama", &second), GPUMEM_OK);
+	} else {
+		GM_REQUIRE_EQ(gm_raw_lease(&other, 0, GM_CHUNK_MIN, &second), GPUMEM_OK);
+		GM_REQUIRE_EQ(publish(&other, second.id, false), 2);
+	}
+	GM_REQUIRE_EQ(gm_raw_give_back(&other, &second), GPUMEM_OK);
+
+	resume(&maker, &daemon);
+	for (int i = 0; i < 2; i++) {
+		maker.next_id = id;
+		GM_REQUIRE_EQ(publish(&maker, first.id, _i), 1);
+	}
+	GM_REQUIRE_EQ(gm_raw_attach(&other, (uid_t)-1, "llama", &seen),
+		_i ? GPUMEM_E_NOT_FOUND : GPUMEM_OK);
+	if (!_i) {
+		GM_REQUIRE_EQ(other.packet->lease_reply->version, 2);
+		GM_REQUIRE(seen.id != first.id);
+		GM_REQUIRE_EQ(gm_raw_give_back(&other, &seen), GPUMEM_OK);
+	}
+
+	/* Another request is another one. */
+	GM_REQUIRE_EQ(publish(&maker, first.id, false), _i ? 1 : 3);
+	GM_REQUIRE_EQ(gm_raw_unpublish(&maker, (uid_t)-1, "llama"), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &first), GPUMEM_OK);
+	GM_UNTIL(gm_figures_now(&daemon).leases == 0);
+	gm_raw_close(&maker);
+	gm_raw_close(&other);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 START_TEST(a_limit_set_at_run_time_is_still_set)
 {
 	struct gm_scene scene;
@@ -484,6 +586,9 @@ int main(void)
 	tcase_add_test(tc, what_is_held_counts_against_limits_and_the_device_after_a_restart);
 	tcase_add_test(tc, a_shared_token_opens_its_lease_after_a_restart);
 	tcase_add_test(tc, every_open_and_return_may_be_repeated_after_a_kill);
+	tcase_add_test(
+		tc, a_share_that_is_repeated_after_a_kill_replaces_the_token_that_nobody_knows);
+	tcase_add_loop_test(tc, a_publish_that_is_repeated_after_a_kill_undoes_nothing, 0, 2);
 	tcase_add_test(tc, a_limit_set_at_run_time_is_still_set);
 	tcase_add_test(tc, memory_that_is_gone_is_gone_from_the_keeper);
 	tcase_add_test(tc, pooled_memory_is_gone_after_a_kill);
