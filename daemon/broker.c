@@ -483,6 +483,25 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 	return 0;
 }
 
+static void broker_count_kept(void *ctx, uint64_t id)
+{
+	uint64_t *n = ctx;
+	(*n)++;
+}
+
+/* How many descriptors came from the keeper and are not claimed yet. Those are of chunks and of clients,
+ * and will be counted as such when they are adopted. */
+static uint64_t broker_kept_fds(struct gm_broker *broker)
+{
+	static const enum gm_keep_kind kinds[] = {
+		GM_KEEP_CHUNK, GM_KEEP_PROCESS, GM_KEEP_PAGE, GM_KEEP_FORMER};
+	uint64_t n = 0;
+
+	for (size_t i = 0; broker->keep && i < sizeof(kinds) / sizeof(*kinds); i++)
+		gm_keep_each_unclaimed(broker->keep, kinds[i], broker_count_kept, &n);
+	return n;
+}
+
 /* Shares out what the limit on descriptors leaves to clients. The backend is open by now, and has
  * its own. */
 static void broker_share_fds(struct gm_broker *broker)
@@ -495,6 +514,7 @@ static void broker_share_fds(struct gm_broker *broker)
 		;
 	if (folder)
 		closedir(folder);
+	n = gm_minus(n, broker_kept_fds(broker));
 	if (broker->ops->prepare && limit >= GM_BROKER_FDS_MANY) {
 		uv_prepare_start(&broker->turn, gm_broker_on_turn);
 		n += GM_COPIES;
