@@ -34,11 +34,12 @@ enum gm_keeper_verb {
 
 /* What an item is. The keeper does not care. Never change a number. */
 enum gm_keep_kind {
-	GM_KEEP_LEDGER = 1,  /* the daemon's records */
-	GM_KEEP_CHUNK = 2,   /* id: the chunk's */
-	GM_KEEP_PROCESS = 3, /* a client's pidfd; id: the session's */
-	GM_KEEP_PAGE = 4,    /* a client's page; id: the session's */
-	GM_KEEP_FORMER = 5,  /* its page from before it resumed; id: the session's */
+	GM_KEEP_LEDGER = 1,   /* the daemon's records */
+	GM_KEEP_CHUNK = 2,    /* id: the chunk's */
+	GM_KEEP_PROCESS = 3,  /* a client's pidfd; id: the session's */
+	GM_KEEP_PAGE = 4,     /* a client's page; id: the session's */
+	GM_KEEP_FORMER = 5,   /* its page from before it resumed; id: the session's */
+	GM_KEEP_METADATA = 6, /* of a published lease; id: that of its record */
 };
 
 struct gm_keeper_message {

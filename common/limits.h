@@ -48,6 +48,10 @@
 		"a further share is refused; a uid may have as many as it leaves to others") \
 	X(NAMES, 16384, \
 		"a further name is refused; a uid may have as many as it leaves to others") \
+	X(METADATA, 1073741824, \
+		"further metadata is refused; a uid may have as many bytes as it leaves to " \
+		"others; a page is added for each") \
+	X(METADATA_BYTES, 16777216, "longer metadata of a name is refused") \
 	X(ESTATES, 16384, "as with the next one; a uid may have as many as it leaves to others") \
 	X(ESTATES_PER_UID, 1024, \
 		"a further client is refused if none of the uid's clients runs in its unit, " \
@@ -88,6 +92,11 @@ enum gm_limit {
 /* The most that one request may ask for: far above any device, and far below the point where sums
  * could overflow. */
 #define GM_LEASE_BYTES_MAX (UINT64_C(1) << 46)
+
+/* Metadata travels in pieces of this size, so that each packet is a short turn. */
+#define GM_METADATA_PIECE 61440
+/* The longest time after which a name may end: a hundred years. */
+#define GM_LIFETIME_MS_MAX UINT64_C(3155760000000)
 
 #define GM_TOKEN_BYTES      16
 #define GM_IPC_HANDLE_BYTES 64

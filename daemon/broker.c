@@ -543,6 +543,8 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (!broker->keep) {
 		ops.record = NULL;
 		ops.erase = NULL;
+		ops.deposit = NULL;
+		ops.withdraw = NULL;
 	}
 	r = gm_core_new(&ops, broker, &broker->core);
 	if (r < 0)

@@ -298,6 +298,8 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.event = broker_core_event,
 	.record = gm_broker_keep_record,
 	.erase = gm_broker_keep_erase,
+	.deposit = gm_broker_keep_deposit,
+	.withdraw = gm_broker_keep_withdraw,
 };
 
 void gm_broker_on_flushed(void *ctx)

@@ -184,6 +184,23 @@ void gm_broker_keep_erase(void *ctx, uint32_t *place)
 	gm_keep_erase(broker->keep, place);
 }
 
+int gm_broker_keep_deposit(void *ctx, uint64_t id, int fd)
+{
+	struct gm_broker *broker = ctx;
+	int r = gm_keep_deposit(broker->keep, GM_KEEP_METADATA, id, fd, NULL);
+	if (r != GM_KEEP_E_WAIT)
+		return r;
+	/* The keeper is away, or has much to read. The client tries again. */
+	gm_broker_keep_withdraw(broker, id);
+	return -EAGAIN;
+}
+
+void gm_broker_keep_withdraw(void *ctx, uint64_t id)
+{
+	struct gm_broker *broker = ctx;
+	(void)gm_keep_withdraw(broker->keep, GM_KEEP_METADATA, id, NULL);
+}
+
 static enum gm_keep_kind broker_keep_kind(enum gm_client_item item)
 {
 	switch (item) {
@@ -311,6 +328,12 @@ static int broker_keep_adopt_chunk(
 	return r;
 }
 
+static int broker_keep_adopt_metadata(void *ctx, uint64_t id, int *ret_fd)
+{
+	struct gm_broker *broker = ctx;
+	return gm_keep_claim(broker->keep, GM_KEEP_METADATA, id, ret_fd);
+}
+
 static void broker_keep_drop_chunk(
 	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
 {
@@ -323,6 +346,7 @@ static void broker_keep_drop_chunk(
 static const struct gm_adopt_ops broker_keep_adopt_ops = {
 	.client = broker_keep_adopt_client,
 	.chunk = broker_keep_adopt_chunk,
+	.metadata = broker_keep_adopt_metadata,
 	.drop = broker_keep_drop_chunk,
 };
 

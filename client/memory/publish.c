@@ -11,6 +11,7 @@
 #include "client/map/map.h"
 #include "client/memory/buffer.h"
 #include "client/memory/mapping.h"
+#include "client/memory/publish_metadata.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "client/session/session_lease.h"
@@ -21,6 +22,11 @@
 
 #define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
 #define AWAIT_MOST_NS  GM_NS_PER_MS
+
+/* How often, and for how long, metadata is sent again that the daemon has lost or cannot keep. */
+#define RESEND_LEAST_NS GM_NS_PER_MS
+#define RESEND_MOST_NS  (250 * GM_NS_PER_MS)
+#define RESEND_FOR_NS   (30 * GM_NS_PER_S)
 
 /* ---- the program's work on the buffer */
 
@@ -79,6 +85,7 @@ static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream st
 struct publish_call {
 	struct gm_call call;
 	uint64_t version;
+	bool resend;
 };
 
 static int publish_take(
@@ -87,9 +94,10 @@ static int publish_take(
 	struct publish_call *call = (struct publish_call *)base;
 
 	if (packet->body_case != GM__WIRE__PACKET__BODY_PUBLISH_REPLY ||
-		packet->publish_reply->version == 0)
+		(packet->publish_reply->version == 0) != packet->publish_reply->resend)
 		return -EPROTO;
 	call->version = packet->publish_reply->version;
+	call->resend = packet->publish_reply->resend;
 	return 0;
 }
 
@@ -101,7 +109,7 @@ static void publish_late(struct gm_call *call)
 static const struct gm_call_ops publish_ops = {.take = publish_take, .late = publish_late};
 
 static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
-	const gpumem_publish_options *options, uint64_t *ret_version)
+	const gpumem_publish_options *options, uint64_t *ret_version, bool *ret_resend)
 {
 	struct publish_call *publish = calloc(1, sizeof(*publish));
 	if (!publish)
@@ -123,15 +131,44 @@ static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 	body.readers_can_write = options->flags & GPUMEM_READERS_CAN_WRITE;
 	body.until_unread = options->until_unread != 0;
 	body.replace = options->replace != 0;
+	body.metadata_bytes = options->metadata_size;
+	body.lifetime_ms = (uint64_t)options->expires_s * 1000;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(PUBLISH, publish, &body);
 
 	struct gm_call *call = &publish->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
 	pthread_mutex_unlock(&buffer->lock);
-	if (!status)
+	if (!status) {
 		*ret_version = publish->version;
+		*ret_resend = publish->resend;
+	}
 	free(call);
 	return gm_buffer_share_status(buffer, status);
+}
+
+/* Sends the metadata and then the publish, until the daemon has both: it may restart in between, or
+ * its keeper may be away for a moment. */
+static gpumem_status publish_send_all(gpumem_buffer *buffer, const char *name,
+	const gpumem_publish_options *options, uint64_t *ret_version)
+{
+	uint64_t pause_ns = RESEND_LEAST_NS, end_ns = gm_clock_ns() + RESEND_FOR_NS;
+
+	for (;;) {
+		bool resend = false;
+		gpumem_status status =
+			gm_publish_metadata_send(buffer, options->metadata, options->metadata_size);
+		if (!status)
+			status = publish_send(buffer, name, options, ret_version, &resend);
+		if (status || !resend)
+			return status;
+		if (gm_clock_ns() > end_ns)
+			return gm_error(GPUMEM_E_BUSY,
+				"gpumemd cannot keep the metadata of %s right now, so nothing is "
+				"published; see 'gpumemctl status' for its keeper, and try again",
+				name);
+		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
+		pause_ns = gm_min(2 * pause_ns, RESEND_MOST_NS);
+	}
 }
 
 gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
@@ -155,9 +192,13 @@ gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
 	if (status)
 		return status;
 
+	status = gm_publish_metadata_check(given.metadata, given.metadata_size);
+	if (status)
+		return status;
+
 	status = publish_await(buffer, stream);
 	if (!status)
-		status = publish_send(buffer, name, &given, &version);
+		status = publish_send_all(buffer, name, &given, &version);
 	if (status)
 		return status;
 

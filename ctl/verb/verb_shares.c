@@ -2,15 +2,19 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl shares: the buffers that are published under names, and removing a name. Whose name it is,
- * a person writes as in 'limit', with the name of the user. The daemon gets numbers.
+ * gpumemctl shares: the buffers that are published under names, removing a name, and saying when it
+ * ends. Whose name it is, a person writes as in 'limit', with the name of the user. The daemon gets
+ * numbers.
  */
 
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/closest.h"
+#include "common/limits.h"
 #include "common/share_name.h"
+#include "common/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
@@ -27,8 +31,10 @@ static const struct gm_column columns[] = {
 	{"mode", "MODE", 0},
 	{"readers", "READERS", GM_COLUMN_RIGHT},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
+	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
 	{"maker", "MAKER", 0},
 	{"until_unread", NULL, 0},
+	{"metadata_bytes", NULL, 0},
 	{"tag", NULL, 0},
 };
 
@@ -72,8 +78,11 @@ static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 	gm_table_text(table, name->read_only ? "read" : "write");
 	gm_table_count(table, name->readers);
 	gm_table_time(table, name->age_ms);
+	gm_table_time(table, name->left_ms);
+	gm_table_known(table, name->left_ms != 0);
 	gm_table_bool(table, name->maker);
 	gm_table_bool(table, name->until_unread);
+	gm_table_size(table, name->metadata_bytes);
 	gm_table_text(table, name->tag);
 }
 
@@ -118,11 +127,11 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-/* ---- removing */
+/* ---- changing */
 
 /* Reads NAME or uid:USER/NAME. */
 static gpumem_status shares_parse(
-	struct gm_ctl *ctl, const char *text, Gm__Wire__Unpublish *unpublish)
+	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name)
 {
 	static const char prefix[] = "uid:";
 	const char *slash = strchr(text, '/');
@@ -137,8 +146,8 @@ static gpumem_status shares_parse(
 		snprintf(user, sizeof(user), "%.*s", (int)(slash - from), from);
 		if (gm_user_find(user, &uid) < 0)
 			return gm_verb_wrong_use(ctl, "there is no user '%s'", user);
-		unpublish->foreign = true;
-		unpublish->owner = uid;
+		ret_name->foreign = true;
+		ret_name->owner = uid;
 		text = slash + 1;
 	}
 
@@ -148,7 +157,7 @@ static gpumem_status shares_parse(
 			"the name %s; it is as 'gpumemctl shares' shows it, or uid:USER/NAME for that "
 			"of another user",
 			wrong);
-	unpublish->name = (char *)text;
+	ret_name->name = text;
 	return GPUMEM_OK;
 }
 
@@ -161,15 +170,21 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__Unpublish body = GM__WIRE__UNPUBLISH__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_share_name name = {0};
 
+	if (options->n_args > 2)
+		return gm_verb_wrong_use(ctl, "'shares remove' takes one name");
 	if (options->n_args < 2)
 		return gm_verb_wrong_use(
 			ctl, "'shares remove' needs a name; see 'gpumemctl shares' for the names");
 	if (options->given)
 		return gm_verb_wrong_use(ctl, "'shares remove' takes no options of the list");
-	gpumem_status status = shares_parse(ctl, options->args[1], &body);
+	gpumem_status status = shares_parse(ctl, options->args[1], &name);
 	if (status != GPUMEM_OK)
 		return status;
+	body.name = (char *)name.name;
+	body.foreign = name.foreign;
+	body.owner = name.owner;
 
 	request.body_case = GM__WIRE__PACKET__BODY_UNPUBLISH;
 	request.unpublish = &body;
@@ -183,24 +198,87 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
+/* Reads TIME or 'never', which is 0. */
+static gpumem_status shares_parse_lifetime(
+	struct gm_ctl *ctl, const char *text, uint64_t *ret_lifetime_ms)
+{
+	uint64_t ns;
+
+	*ret_lifetime_ms = 0;
+	if (!strcmp(text, "never"))
+		return GPUMEM_OK;
+	if (gm_parse_duration(text, &ns) < 0)
+		return gm_verb_wrong_use(
+			ctl, "'%s' is no time; write 90s, 12h or 7d, for example, or never", text);
+	*ret_lifetime_ms = ns / GM_NS_PER_MS;
+	if (*ret_lifetime_ms == 0)
+		return gm_verb_wrong_use(ctl, "to end a name now, use 'shares remove'");
+	if (*ret_lifetime_ms > GM_LIFETIME_MS_MAX)
+		return gm_verb_wrong_use(ctl, "that is more than a hundred years; use 'never'");
+	return GPUMEM_OK;
+}
+
+static gpumem_status shares_expire(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	Gm__Wire__ExpireName body = GM__WIRE__EXPIRE_NAME__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	struct gm_share_name name = {0};
+
+	if (options->n_args < 3)
+		return gm_verb_wrong_use(ctl,
+			"'shares expire' needs a name, and a time or 'never'; see 'gpumemctl shares' "
+			"for the names");
+	if (options->given)
+		return gm_verb_wrong_use(ctl, "'shares expire' takes no options of the list");
+	gpumem_status status = shares_parse(ctl, options->args[1], &name);
+	if (status == GPUMEM_OK)
+		status = shares_parse_lifetime(ctl, options->args[2], &body.lifetime_ms);
+	if (status != GPUMEM_OK)
+		return status;
+
+	body.name = (char *)name.name;
+	body.foreign = name.foreign;
+	body.owner = name.owner;
+	request.body_case = GM__WIRE__PACKET__BODY_EXPIRE_NAME;
+	request.expire_name = &body;
+	status = gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, shares_take_done, NULL);
+	if (status != GPUMEM_OK)
+		return status;
+
+	gm_writer_text(ctl->writer, "expires", options->args[1]);
+	gm_writer_time(ctl->writer, "left_ms", body.lifetime_ms ? body.lifetime_ms : UINT64_MAX);
+	if (body.lifetime_ms)
+		gm_writer_line(ctl->writer, "",
+			"%s ends in %s. Processes that attached keep the buffer.", options->args[1],
+			options->args[2]);
+	else
+		gm_writer_line(ctl->writer, "", "%s does not end by itself.", options->args[1]);
+	return GPUMEM_OK;
+}
+
 static gpumem_status shares_run(struct gm_ctl *ctl)
 {
-	static const char *const words[] = {"remove", NULL};
+	static const char *const words[] = {"remove", "expire", NULL};
 	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
 
 	if (!word)
 		return shares_list(ctl);
 	if (!strcmp(word, "remove"))
 		return shares_remove(ctl);
+	if (!strcmp(word, "expire"))
+		return shares_expire(ctl);
 	return gm_verb_unknown(ctl, "shares ", word, gm_closest(word, words),
-		"use 'shares' or 'shares remove NAME'");
+		"use 'shares', 'shares remove NAME' or 'shares expire NAME TIME|never'");
 }
 
 const struct gm_verb gm_verb_shares = {
 	.name = "shares",
-	.arguments = "[remove NAME]",
+	.arguments = "[remove NAME | expire NAME TIME|never]",
 	.summary = "buffers that are published under names",
 	.help = "  remove NAME           remove a name; processes that attached keep the buffer\n"
+		"  expire NAME TIME      remove it after this time, such as 90s, 12h or 7d; never:\n"
+		"                        it does not end by itself\n"
 		"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n"
 		"  --columns COLUMN,...  show these columns, in this order\n"
 		"  --device N            only on this device\n"
@@ -209,11 +287,12 @@ const struct gm_verb gm_verb_shares = {
 		"                        shell, so quote them\n"
 		"\nA published buffer outlives the process that made it, and its user pays for it.\n"
 		"FOR says who may attach, READERS how often processes have, and MAKER whether the\n"
-		"process that made it still has it. You see the names that you may attach to;\n"
-		"administrators see all. NAME is one of yours, or uid:USER/NAME. Only\n"
-		"administrators may remove the names of others.\n",
+		"process that made it still has it. LEFT says in what time the name ends by\n"
+		"itself. You see the names that you may attach to; administrators see all. NAME is\n"
+		"one of yours, or uid:USER/NAME. Only administrators may remove or expire the names\n"
+		"of others.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
-	.max_args = 2,
+	.max_args = 3,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),
 	.sort = "user,name",

@@ -6,7 +6,7 @@
  * anything.
  *
  * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks, opened
- * leases, shares, names, limits.
+ * leases, shares, names, metadata, limits.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -521,6 +521,21 @@ static int adopt_name(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
+static int adopt_metadata(struct gm_adopt *adopt, struct adopt_entry *entry)
+{
+	const struct gm_record_metadata *record = (const void *)entry->record;
+	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
+	int fd;
+	if (adopt_lease_uid(lease) != record->head.uid || record->bytes == 0 ||
+		record->bytes > GM_LIMIT_METADATA_BYTES || !adopt->ops->metadata ||
+		adopt->ops->metadata(adopt->ctx, entry->id, &fd) < 0)
+		return 0;
+	int r = gm_metadata_adopt(lease, entry->id, entry->place, record, fd);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	return 1;
+}
+
 /* Builds the owner anew, so that nothing but what belongs there is hashed. */
 static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_owner)
 {
@@ -589,6 +604,13 @@ static bool adopt_is_unfinished(
 		const struct gm_record_limit *limit = (const void *)entry->record;
 		return limit->owner.kind == GM_OWNER_SESSION &&
 		       !adopt_find(adopt, GM_RECORD_SESSION, limit->owner.id);
+	}
+	/* It is recorded before its name, and erased after it. */
+	if (kind == GM_RECORD_METADATA) {
+		const struct gm_record_metadata *metadata = (const void *)entry->record;
+		const struct gm_lease *of =
+			adopt_find_object(adopt, GM_RECORD_LEASE, metadata->lease);
+		return !of || of->metadata || (of->name && of->name->metadata != entry->id);
 	}
 	if (kind != GM_RECORD_CHUNK)
 		return false;
@@ -695,6 +717,7 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_HOLD, adopt_hold},
 		{GM_RECORD_SHARE, adopt_share},
 		{GM_RECORD_NAME, adopt_name},
+		{GM_RECORD_METADATA, adopt_metadata},
 		{GM_RECORD_LIMIT, adopt_limit},
 	};
 	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)

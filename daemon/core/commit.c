@@ -218,6 +218,8 @@ int gm_commit_name(struct gm_name *name)
 		.audience_id = name->share.id,
 		.read_only = name->share.read_only,
 		.until_unread = name->until_unread,
+		.expires_ns = name->expires_ns,
+		.metadata = name->metadata,
 	};
 	gm_record_begin(&record.head, GM_RECORD_NAME, name->id, sizeof(record), name->uid);
 	strcpy(record.text, name->text);

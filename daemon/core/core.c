@@ -42,7 +42,7 @@ static uint64_t core_due_of(const struct gm_device *d)
 
 static uint64_t core_next_due(const struct gm_core *core)
 {
-	uint64_t next = UINT64_MAX;
+	uint64_t next = gm_expiry_next(core);
 	if (core->env.woken)
 		return gm_env_now(&core->env);
 	for (uint32_t n = 0; n < core->env.n_devices; n++)
@@ -83,6 +83,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 {
 	struct gm_env *env = &core->env;
 	gm_env_enter(env);
+	gm_name_expire_some(core);
 	for (uint32_t n = 0; n < env->n_devices; n++) {
 		struct gm_device *d = &core->devices[n];
 		uint64_t now = gm_device_now(d);
@@ -138,6 +139,8 @@ void gm_core_free(struct gm_core *core)
 		return;
 
 	assert(!core->env.payers && !core->shares && !core->estates && core->n_leases == 0);
+	assert(!core->metadata && core->n_metadata == 0 && core->expiries.n == 0);
+	free(core->expiries.names);
 	for (uint32_t d = 0; d < core->env.n_devices; d++) {
 		assert(!core->devices[d].debts.list);
 		gm_line_free_all(&core->devices[d]);

@@ -11,6 +11,7 @@
 #include "daemon/core/device.h"
 #include "daemon/core/ladder.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/metadata.h"
 #include "daemon/core/ops.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/queue.h"
@@ -52,6 +53,7 @@
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
  *   session, estate, lease, hold, linger, debt, share, name,
+ *   expiry, metadata,
  *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
  *   core                                                       this header, and core.c
  */

@@ -48,6 +48,20 @@ void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user)
 	fds_user_release(env, user);
 }
 
+void gm_fds_take(struct gm_env *env, struct gm_fds_user *user)
+{
+	env->fds->chunks++;
+	user->held++;
+}
+
+void gm_fds_give(struct gm_env *env, struct gm_fds_user *user)
+{
+	assert(user->held > 0 && env->fds->chunks > 0);
+	env->fds->chunks--;
+	user->held--;
+	fds_user_release(env, user);
+}
+
 /* ---- columns */
 
 static uint64_t *fds_column(struct gm_fd_budget *budget, enum gm_fds_column column)

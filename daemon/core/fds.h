@@ -31,6 +31,11 @@ struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid);
 /* user may be NULL. */
 void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user);
 
+/* Count one more descriptor for a user, or one less, that is no chunk's. It is as if the user held
+ * another chunk. */
+void gm_fds_take(struct gm_env *env, struct gm_fds_user *user);
+void gm_fds_give(struct gm_env *env, struct gm_fds_user *user);
+
 /* Moves a chunk's descriptor from one column of the account to another. user: the one that
  * GM_FDS_HELD counts for. */
 void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,

@@ -53,6 +53,7 @@ void gm_lease_free(struct gm_lease *lease)
 	if (!lease)
 		return;
 	assert(!lease->holds && !lease->chunks && !lease->shares && !lease->name);
+	assert(!lease->draft && !lease->metadata);
 	gm_estate_unref(lease->estate);
 	gm_debt_unref(lease->debt);
 	free(lease);
@@ -285,18 +286,18 @@ void gm_lease_end_unheld(struct gm_lease *lease)
 	lease_end(lease, gm_lease_payer_account(lease), &all);
 }
 
-void gm_lease_settle(struct gm_lease *lease)
+void gm_lease_settle(struct gm_lease *lease, uint64_t *slice)
 {
 	struct gm_device *device = lease->device;
+	gm_metadata_settle(lease);
 	if (lease_is_kept(lease))
 		return;
 
-	uint64_t slice = GM_LEASE_SLICE;
 	lease->core->n_leases--;
 	if (lease->ending)
 		DL_DELETE(device->ending, lease);
 	lease->ending = false;
-	if (!lease_end(lease, gm_lease_payer_account(lease), &slice))
+	if (!lease_end(lease, gm_lease_payer_account(lease), slice))
 		lease_end_in_ticks(lease);
 	gm_reserve_settle(device);
 }
@@ -349,6 +350,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	HASH_DEL(session->holds, hold);
 	if (hold != &lease->own)
 		free(hold);
+	gm_metadata_settle(lease);
 	if (died)
 		lease->reusable = false;
 	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD)

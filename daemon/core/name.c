@@ -76,8 +76,17 @@ static void name_free(struct gm_name *name)
 	struct gm_core *core = name->core;
 
 	gm_env_erase(&core->env, &name->place);
+	gm_expiry_set(name, 0);
 	HASH_DEL(core->names, name);
 	free(name);
+}
+
+static void name_end(struct gm_name *name, uint64_t *slice)
+{
+	struct gm_lease *lease = name_part(name);
+
+	name_free(name);
+	gm_lease_settle(lease, slice);
 }
 
 void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving)
@@ -97,11 +106,20 @@ void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving)
 void gm_name_end_all(struct gm_core *core)
 {
 	while (core->names) {
-		struct gm_name *name = core->names;
-		struct gm_lease *lease = name_part(name);
-		name_free(name);
-		gm_lease_settle(lease);
+		uint64_t slice = GM_LEASE_SLICE;
+		name_end(core->names, &slice);
 	}
+}
+
+/* So many end in one tick. The next tick comes at once if there are more. */
+#define NAMES_AT_ONCE 64
+
+void gm_name_expire_some(struct gm_core *core)
+{
+	uint64_t now = gm_env_now(&core->env), slice = GM_LEASE_SLICE;
+
+	for (int n = 0; n < NAMES_AT_ONCE && gm_expiry_next(core) <= now; n++)
+		name_end(core->expiries.names[0], &slice);
 }
 
 int gm_name_adopt(
@@ -111,8 +129,10 @@ int gm_name_adopt(
 		return -EEXIST;
 
 	struct gm_name *name = calloc(1, sizeof(*name));
-	if (!name)
+	if (!name || gm_expiry_make_room(lease->core) < 0) {
+		free(name);
 		return -ENOMEM;
+	}
 	name->core = lease->core;
 	name->id = id;
 	name->place = place;
@@ -124,6 +144,7 @@ int gm_name_adopt(
 	name->asked = record->request;
 	name->since_ns = record->since_ns;
 	name->until_unread = record->until_unread;
+	name->metadata = record->metadata;
 	name->share = (struct gm_share_options){
 		.audience = (enum gm_audience)record->audience,
 		.id = record->audience_id,
@@ -133,6 +154,7 @@ int gm_name_adopt(
 		free(name);
 		return -ENOMEM;
 	}
+	gm_expiry_set(name, record->expires_ns);
 	return 0;
 }
 
@@ -198,11 +220,19 @@ static struct gm_name *name_make(struct gm_session *session, const char *text)
 	return name;
 }
 
+static gpumem_status name_lacks_metadata(char detail[GM_DETAIL_BYTES])
+{
+	return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+		"the daemon does not have all of the metadata, or cannot keep it right now; send it "
+		"again");
+}
+
 /* The name means this lease from now on. Writes the record first: that is the step that counts. On
  * failure nothing has changed. */
 static int name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_publish *what)
 {
 	struct gm_name next = *name;
+	uint64_t now = gm_env_now(&name->core->env);
 
 	next.lease = lease;
 	next.domain = lease->maker->domain;
@@ -210,8 +240,14 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 	next.asked = what->asked;
 	next.share = what->share;
 	next.until_unread = what->until_unread;
-	next.since_ns = gm_env_now(&name->core->env);
-	int r = gm_commit_name(&next);
+	next.since_ns = now;
+	next.metadata = 0;
+	next.expires_ns = what->lifetime_ns ? gm_plus(now, what->lifetime_ns) : 0;
+	int r = gm_expiry_make_room(name->core);
+	if (r == 0 && lease->draft)
+		r = gm_metadata_commit(lease, &next.metadata);
+	if (r == 0)
+		r = gm_commit_name(&next);
 	if (r < 0)
 		return r;
 
@@ -225,22 +261,30 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 	name->share = next.share;
 	name->until_unread = next.until_unread;
 	name->since_ns = next.since_ns;
+	name->metadata = next.metadata;
 	name->lease = lease;
 	if (old) {
 		lease->name = name;
 		lease->version = name->version;
 		lease->published_by = name->asked;
 		lease->estate->user->n_names++;
-		gm_lease_settle(old);
-		return 0;
+	} else {
+		r = name_add(name);
 	}
-	r = name_add(name);
-	if (r < 0)
+	if (r < 0) {
 		gm_env_erase(&name->core->env, &name->place);
-	return r;
+		return r;
+	}
+
+	gm_metadata_publish(lease);
+	gm_expiry_set(name, next.expires_ns);
+	uint64_t slice = GM_LEASE_SLICE;
+	if (old)
+		gm_lease_settle(old, &slice);
+	return 0;
 }
 
-gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *lease,
+static gpumem_status name_publish(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = session->core;
@@ -270,6 +314,10 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 			"remove one first",
 			gm_uid_name_say_payer(user->payer_uid, session->info.uid, owner),
 			(unsigned long long)user->n_names, GM_LIMIT_NAMES);
+	if (what->metadata_bytes && !gm_metadata_is_whole(lease, what->metadata_bytes))
+		return name_lacks_metadata(detail);
+	if (!what->metadata_bytes)
+		gm_metadata_drop_draft(lease);
 	if (fresh)
 		name = name_make(session, what->text);
 
@@ -284,10 +332,22 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 		free(name);
 	}
 	gm_env_leave(&core->env);
+	if (r == -EAGAIN)
+		return name_lacks_metadata(detail);
 	if (r < 0)
 		return gm_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another name");
 	return GPUMEM_OK;
+}
+
+gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
+{
+	gpumem_status status = name_publish(session, lease, what, ret_version, detail);
+
+	if (lease->maker == session)
+		gm_metadata_drop_draft(lease);
+	return status;
 }
 
 gpumem_status gm_core_unpublish(
@@ -297,10 +357,26 @@ gpumem_status gm_core_unpublish(
 	if (!name || !name_is_own(name, asker))
 		return GPUMEM_E_NOT_FOUND;
 
+	uint64_t slice = GM_LEASE_SLICE;
 	gm_env_enter(&core->env);
-	struct gm_lease *lease = name_part(name);
-	name_free(name);
-	gm_lease_settle(lease);
+	name_end(name, &slice);
+	gm_env_leave(&core->env);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
+	const char *text, uint64_t lifetime_ns)
+{
+	struct gm_name *name = name_is_sound(text) ? name_find(core, uid, text) : NULL;
+	if (!name || !name_is_own(name, asker))
+		return GPUMEM_E_NOT_FOUND;
+	if (gm_expiry_make_room(core) < 0)
+		return GPUMEM_E_HOST_MEMORY;
+
+	uint64_t now = gm_env_now(&core->env);
+	gm_env_enter(&core->env);
+	gm_expiry_set(name, lifetime_ns ? gm_plus(now, lifetime_ns) : 0);
+	(void)gm_commit_name(name); /* replacing a record never fails */
 	gm_env_leave(&core->env);
 	return GPUMEM_OK;
 }
@@ -334,6 +410,18 @@ gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const cha
 	return gm_share_open(session, name->lease, name->share.read_only, asked, ret_lease);
 }
 
+gpumem_status gm_session_find_metadata(struct gm_session *session, uid_t uid, const char *text,
+	const gid_t *groups, size_t n_groups, struct gm_metadata_info *ret)
+{
+	const struct gm_name *name =
+		name_is_sound(text) ? name_find(session->core, uid, text) : NULL;
+
+	if (!name || !name_is_for(name, session, groups, n_groups))
+		return GPUMEM_E_NOT_FOUND;
+	gm_lease_metadata(name->lease, ret);
+	return GPUMEM_OK;
+}
+
 /* ---- for whoever looks */
 
 void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *asker,
@@ -344,6 +432,8 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 		const struct gm_lease *lease = name->lease;
 		if (name->id <= after)
 			continue;
+		struct gm_metadata_info metadata;
+		gm_lease_metadata(lease, &metadata);
 		struct gm_name_info info = {
 			.id = name->id,
 			.uid = name->uid,
@@ -360,6 +450,8 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 			.tag = lease->tag,
 			.device = lease->device->number,
 			.since_ns = name->since_ns,
+			.expires_ns = name->expires_ns,
+			.metadata_bytes = metadata.size,
 		};
 		if (!visit(ctx, &info))
 			return;

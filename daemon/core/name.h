@@ -20,7 +20,9 @@
  *
  * A name belongs to a uid: other uids have names of their own. Publishing under a name that exists
  * replaces it in one step. Those who attached before keep the lease that they have. The maker's uid
- * pays until the name is gone and the last one who attached has left.
+ * pays until the name is gone and the last one who attached has left. A name can end by itself, at a
+ * time on core's clock: that goes on while the daemon restarts, and ends with the machine, as memory
+ * does.
  */
 
 struct gm_core;
@@ -30,10 +32,12 @@ struct gm_session;
 struct gm_publish {
 	const char *text; /* 1 to 63 bytes of printable UTF-8 without "/" */
 	struct gm_share_options share;
-	bool until_unread; /* the name ends when the last session that attached has left */
-	bool replace;      /* the name may exist: it gets this lease instead of its own */
-	uint64_t asked;    /* the id of the client's packet; 0: none */
-	bool again;        /* the packet may have been here before */
+	bool until_unread;       /* the name ends when the last session that attached has left */
+	bool replace;            /* the name may exist: it gets this lease instead of its own */
+	uint64_t metadata_bytes; /* of the lease's draft (metadata.h); 0: it has no metadata */
+	uint64_t lifetime_ns;    /* the name ends after this time; 0: never */
+	uint64_t asked;          /* the id of the client's packet; 0: none */
+	bool again;              /* the packet may have been here before */
 };
 
 /*
@@ -46,8 +50,9 @@ struct gm_publish {
  *                         the uid; or the lease has another name
  *   GPUMEM_E_LIMIT        the uid has as many names as it leaves to others (GM_LIMIT_NAMES)
  *   GPUMEM_E_UNSUPPORTED  the lease was not made for this audience, or ends with the daemon (ipc)
+ *   GPUMEM_E_NOT_FOUND    the metadata is not there, or cannot be kept right now: it must be sent again
  *   GPUMEM_E_HOST_MEMORY
- * detail says cause and remedy.
+ * detail says cause and remedy. However it ends, the lease has no draft of metadata any more.
  */
 gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *lease,
 	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES]);
@@ -73,6 +78,11 @@ struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
 gpumem_status gm_core_unpublish(
 	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text);
 
+/* The name ends after this time, from now on; 0: it does not end by itself. GPUMEM_E_NOT_FOUND: as with
+ * the last one. GPUMEM_E_HOST_MEMORY */
+gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
+	const char *text, uint64_t lifetime_ns);
+
 struct gm_name_info {
 	uint64_t id; /* of the name; it grows with time */
 	uid_t uid;
@@ -86,7 +96,9 @@ struct gm_name_info {
 	uint64_t lease, bytes, user_bytes;
 	const char *tag;
 	uint32_t device;
-	uint64_t since_ns; /* when this version was published */
+	uint64_t since_ns;   /* when this version was published */
+	uint64_t expires_ns; /* when it ends; 0: never */
+	uint64_t metadata_bytes;
 };
 /* Visits the names in order of their ids, those above after, until visit returns false. */
 void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *asker,

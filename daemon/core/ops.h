@@ -107,6 +107,14 @@ struct gm_core_ops {
 		size_t size);
 	/* Forgets the record, and sets *place to 0. Does nothing if it is 0. Comes with record. */
 	void (*erase)(void *ctx, uint32_t *place);
+	/*
+	 * Puts a copy of the memfd of metadata where it outlives the daemon. The fd stays core's. Returns
+	 * 0 when the copy is safe whatever happens to the daemon. Otherwise nothing is kept: -EAGAIN
+	 * (it may be possible soon), -ENOSPC, -ENOMEM.
+	 */
+	int (*deposit)(void *ctx, uint64_t id, int fd);
+	/* Gives up that copy. Comes with deposit. */
+	void (*withdraw)(void *ctx, uint64_t id);
 };
 
 #endif

@@ -30,7 +30,7 @@
  * what it was when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
-/* A daemon does not start if there is a record of a higher format. 2: drains, names, who pays. */
+/* A daemon does not start if there is a record of a higher format. 2: drains, names, metadata, who pays. */
 #define GM_RECORD_FORMAT 2
 
 /*   X(kind, number, struct, what a message calls many of them) */
@@ -47,7 +47,8 @@
 	X(SHARE, 10, gm_record_share, "shares") \
 	X(NAME, 11, gm_record_name, "names") \
 	X(DRAIN, 12, gm_record_drain, "drains") \
-	X(DEBT, 13, gm_record_debt, "debts")
+	X(DEBT, 13, gm_record_debt, "debts") \
+	X(METADATA, 14, gm_record_metadata, "metadata")
 
 enum gm_record_kind {
 	GM_RECORD_NONE = 0,
@@ -213,6 +214,15 @@ struct gm_record_name {
 	uint32_t read_only;
 	uint32_t until_unread;
 	char text[GM_LIMIT_NAME_BYTES + 1];
+	uint64_t expires_ns; /* 0: never. On the same clock as since_ns */
+	uint64_t metadata;   /* the id of its record; 0: none */
+};
+
+/* The metadata of a lease. The keeper has its memfd, under the same id. */
+struct gm_record_metadata {
+	struct gm_record head; /* the uid of the lease */
+	uint64_t lease;
+	uint64_t bytes;
 };
 
 /* Who pays for the uid of a record. */

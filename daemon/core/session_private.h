@@ -10,6 +10,7 @@
 #include "daemon/core/admit.h"
 #include "daemon/core/counted.h"
 #include "daemon/core/lease.h"
+#include "daemon/core/metadata.h"
 #include "daemon/core/name.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota_private.h"
@@ -20,11 +21,16 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in seventeen files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, share.c,
- * name.c,
- * request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c, commit.c and adopt.c), because each of them
- * can end the others. The modules below know nothing of it.
+ * wait. They are one object in nineteen files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c,
+ * share.c, name.c, expiry.c, metadata.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c,
+ * commit.c and adopt.c), because each of them can end the others. The modules below know nothing of it.
  */
+
+/* The names that end by themselves, in a heap (expiry.c). */
+struct gm_expiries {
+	struct gm_name **names;
+	size_t n, room;
+};
 
 /* All of core's state. core.c puts it together. */
 struct gm_core {
@@ -32,9 +38,12 @@ struct gm_core {
 	struct gm_device devices[GM_LIMIT_DEVICES]; /* env.devices points here */
 	struct gm_quotas quotas;
 	struct gm_token_hash_key token_key;
-	uint32_t key_place;             /* of the key's record */
-	struct gm_share *shares;        /* by hash of token */
-	struct gm_name *names;          /* by hash; oldest first */
+	uint32_t key_place;      /* of the key's record */
+	struct gm_share *shares; /* by hash of token */
+	struct gm_name *names;   /* by hash; oldest first */
+	struct gm_expiries expiries;
+	struct gm_metadata *metadata;   /* by id */
+	uint64_t n_metadata;            /* what all of it is charged, in bytes */
 	struct gm_estate_user *estates; /* by payer_uid */
 	struct gm_estate *estate_list;  /* oldest first */
 	uint64_t n_estates;
@@ -130,6 +139,7 @@ struct gm_estate_user {
 	uint64_t n_bare; /* leases that its sessions opened, or made and have no chunks */
 	uint64_t n_shares;
 	uint64_t n_names;
+	uint64_t metadata; /* what its metadata is charged, in bytes */
 	struct gm_estate *list;
 	UT_hash_handle hh;
 };
@@ -192,10 +202,12 @@ struct gm_lease {
 	uint32_t made;      /* of own.count: without what has a record of its own; 1 at first */
 	uint32_t n_opens;   /* by all sessions, as often as they opened it */
 	struct gm_share *shares;
-	struct gm_name *name;    /* NULL: none */
-	uint64_t version;        /* of the name that it has or had; 0: none */
-	uint64_t published_by;   /* the id of its maker's packet that published it; 0: not known */
-	struct gm_chunk *chunks; /* in order of index */
+	struct gm_name *name;         /* NULL: none */
+	uint64_t version;             /* of the name that it has or had; 0: none */
+	uint64_t published_by;        /* the id of its maker's packet that published it; 0: not known */
+	struct gm_metadata *metadata; /* of that version; NULL: none */
+	struct gm_metadata *draft;    /* what it is to be published with; NULL: none */
+	struct gm_chunk *chunks;      /* in order of index */
 	/* Those of them that the maker has returned and that are to be released, in slices if there are
 	 * many. */
 	struct gm_chunk *leaving, *leaving_last;
@@ -235,8 +247,9 @@ void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk);
 struct gm_account *gm_lease_payer_account(const struct gm_lease *lease);
 /* Ends a lease that nobody holds and that has no name. */
 void gm_lease_end_unheld(struct gm_lease *lease);
-/* The lease has lost its name: ends it, in slices, unless somebody holds it. */
-void gm_lease_settle(struct gm_lease *lease);
+/* The lease has lost its name: ends it, unless somebody holds it. Releases no more than *slice chunks
+ * and counts them off; the rest goes in ticks. */
+void gm_lease_settle(struct gm_lease *lease, uint64_t *slice);
 /*
  * Ends a session's part in the lease, however often it opened it. The lease ends with its last
  * hold. Releases no more than *slice chunks and counts them off. If there are more, the lease's
@@ -386,6 +399,9 @@ struct gm_name {
 	uint32_t place; /* of its record */
 	struct gm_share_options share;
 	bool until_unread;
+	uint64_t metadata;   /* the id of what it was published with; 0: none */
+	uint64_t expires_ns; /* 0: never. expiry.c sets it, and the next one */
+	size_t expiry_place; /* in the heap, from 1; 0: it is not there */
 	char text[GM_LIMIT_NAME_BYTES + 1];
 	UT_hash_handle hh;
 };
@@ -396,8 +412,35 @@ int gm_name_adopt(
 /* A session is about to leave a lease that it opened. If there is no other reader, the name may end with
  * it: before the records which show that there was one. */
 void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving);
+/* Ends names whose time has come, or some of them. */
+void gm_name_expire_some(struct gm_core *core);
 /* Ends all names. */
 void gm_name_end_all(struct gm_core *core);
+
+/* ---- expiry.c */
+
+/* Room for one more name that ends by itself. -ENOMEM */
+int gm_expiry_make_room(struct gm_core *core);
+/* The name ends at that time; 0: never. There must be room. */
+void gm_expiry_set(struct gm_name *name, uint64_t expires_ns);
+/* When the next name ends; UINT64_MAX: none does. */
+uint64_t gm_expiry_next(const struct gm_core *core);
+
+/* ---- metadata.c */
+
+/* Whether the draft is there, with all of its bytes. */
+bool gm_metadata_is_whole(const struct gm_lease *lease, uint64_t size);
+/* Seals and keeps the draft, so that a later daemon has it. -EAGAIN: that may be possible soon;
+ * -ENOSPC, -ENOMEM. */
+int gm_metadata_commit(struct gm_lease *lease, uint64_t *ret_id);
+/* The draft, or nothing if there is none, is the lease's metadata from now on. */
+void gm_metadata_publish(struct gm_lease *lease);
+void gm_metadata_drop_draft(struct gm_lease *lease);
+/* A holder has left the lease, or the name has: ends what nobody can use any more. */
+void gm_metadata_settle(struct gm_lease *lease);
+/* Puts back what an earlier daemon had. Takes ownership of the fd. -ENOMEM; -EINVAL: it is not sound. */
+int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
+	const struct gm_record_metadata *record, int fd);
 
 /* ---- grant.c */
 

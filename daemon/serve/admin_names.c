@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/clock.h"
 #include "daemon/serve/answer.h"
 
@@ -72,6 +73,9 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 	row->maker = name->made;
 	row->readers = name->readers;
 	row->age_ms = out->now > name->since_ns ? (out->now - name->since_ns) / GM_NS_PER_MS : 0;
+	row->left_ms =
+		name->expires_ns ? gm_minus(name->expires_ns, out->now) / GM_NS_PER_MS + 1 : 0;
+	row->metadata_bytes = name->metadata_bytes;
 	row->tag = (char *)name->tag;
 	out->n++;
 	return true;

@@ -83,6 +83,16 @@ int gm_answer_emit(const struct gm_stream *stream, struct gm_peer *peer, bool mo
 	return gm_answer_emit_fds(stream, peer, more, body, message, NULL, 0);
 }
 
+int gm_answer_emit_failure(const struct gm_stream *stream, struct gm_peer *peer,
+	gpumem_status status, const char *detail)
+{
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+
+	failure.status = status;
+	failure.detail = (char *)detail;
+	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_FAILURE, &failure);
+}
+
 void gm_answer_send(
 	struct gm_peer *peer, uint64_t id, Gm__Wire__Packet__BodyCase body, void *message)
 {

@@ -44,6 +44,10 @@ int gm_answer_emit(const struct gm_stream *stream, struct gm_peer *peer, bool mo
 int gm_answer_emit_fds(const struct gm_stream *stream, struct gm_peer *peer, bool more,
 	Gm__Wire__Packet__BodyCase body, void *message, const int *fds, size_t n_fds);
 
+/* Ends a long answer that cannot be completed. Returns what next() has to return. */
+int gm_answer_emit_failure(const struct gm_stream *stream, struct gm_peer *peer,
+	gpumem_status status, const char *detail);
+
 /* Sends an answer of one packet, or (id 0) an event. */
 void gm_answer_send(
 	struct gm_peer *peer, uint64_t id, Gm__Wire__Packet__BodyCase body, void *message);

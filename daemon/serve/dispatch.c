@@ -14,6 +14,7 @@
 #include "daemon/serve/admin_stop.h"
 #include "daemon/serve/admin_trim.h"
 #include "daemon/serve/serve_lease.h"
+#include "daemon/serve/serve_metadata.h"
 #include "daemon/serve/serve_session.h"
 #include "daemon/serve/serve_share.h"
 #include "daemon/serve/watch.h"
@@ -43,7 +44,10 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_UNSHARE, NEED_SESSION, gm_serve_unshare},
 	{GM__WIRE__PACKET__BODY_PUBLISH, NEED_SESSION, gm_serve_publish},
 	{GM__WIRE__PACKET__BODY_ATTACH, NEED_SESSION, gm_serve_attach},
+	{GM__WIRE__PACKET__BODY_PUT_METADATA, NEED_SESSION, gm_serve_put_metadata},
+	{GM__WIRE__PACKET__BODY_GET_METADATA, NEED_SESSION, gm_serve_get_metadata},
 	{GM__WIRE__PACKET__BODY_UNPUBLISH, NEED_HELLO, gm_serve_unpublish},
+	{GM__WIRE__PACKET__BODY_EXPIRE_NAME, NEED_HELLO, gm_serve_expire_name},
 	{GM__WIRE__PACKET__BODY_GET_NAMES, NEED_HELLO, gm_admin_get_names},
 	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},
 	{GM__WIRE__PACKET__BODY_GET_PROCESSES, NEED_HELLO, gm_admin_get_processes},

@@ -74,6 +74,10 @@ bool gm_serve_require_device(
 /* Answers with Done, or with a Failure. */
 void gm_serve_answer_status(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
+/* To a client, a name that does not exist and one for somebody else look the same. */
+#define GM_SERVE_NO_NAME \
+	"there is no such name for this client: it may not be published yet, or be meant for " \
+	"somebody else"
 /* The daemon is out of memory. */
 void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
 

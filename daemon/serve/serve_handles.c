@@ -43,17 +43,6 @@ struct serve_handles {
 	bool opening;      /* the answer to an Open: if it fails, the client's view ends with it */
 };
 
-/* Ends an answer that cannot be completed. */
-static int handles_emit_failure(const struct gm_stream *stream, struct gm_peer *peer,
-	gpumem_status status, const char *detail)
-{
-	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-
-	failure.status = status;
-	failure.detail = (char *)detail;
-	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_FAILURE, &failure);
-}
-
 static void handles_close_fds(const int *fds, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -149,7 +138,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct gm_lease *lease =
 		client ? gm_session_find_lease(client->session, handles->lease) : NULL;
 	if (!lease)
-		return handles_emit_failure(stream, peer, GPUMEM_E_NOT_FOUND,
+		return gm_answer_emit_failure(stream, peer, GPUMEM_E_NOT_FOUND,
 			"the lease was returned while its handles were being sent");
 
 	struct gm_lease_info info;
@@ -175,7 +164,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 		gm_lease_spoil(lease);
 		r = handles_emit(handles, peer, &info, &chunks, chunks.fds);
 	} else {
-		r = handles_emit_failure(stream, peer, GPUMEM_E_LIMIT,
+		r = gm_answer_emit_failure(stream, peer, GPUMEM_E_LIMIT,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 		if (r == 0 && handles->opening)
 			gm_lease_return_view(client->session, lease, stream->id);

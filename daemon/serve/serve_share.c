@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/step.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/serve_handles.h"
@@ -149,6 +150,16 @@ void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 
 /* ---- names */
 
+/* Returns false, with the refusal sent, if a name cannot live that long. */
+static bool share_read_lifetime(struct gm_peer *peer, uint64_t id, uint64_t lifetime_ms)
+{
+	if (lifetime_ms <= GM_LIFETIME_MS_MAX)
+		return true;
+	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID,
+		"a name ends after a hundred years at the latest, or never (0)");
+	return false;
+}
+
 void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Publish *publish = packet->publish;
@@ -161,17 +172,21 @@ void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 		.replace = publish->replace,
 		.asked = packet->id,
 		.again = client->resumed,
+		.metadata_bytes = publish->metadata_bytes,
+		.lifetime_ns = publish->lifetime_ms * GM_NS_PER_MS,
 	};
 
-	if (!lease || !share_read_audience(serve, peer, packet->id, publish->audience,
-			      publish->audience_id, publish->readers_can_write, &what.share))
+	if (!lease || !share_read_lifetime(peer, packet->id, publish->lifetime_ms) ||
+		!share_read_audience(serve, peer, packet->id, publish->audience,
+			publish->audience_id, publish->readers_can_write, &what.share))
 		return;
 
 	Gm__Wire__PublishReply reply = GM__WIRE__PUBLISH_REPLY__INIT;
 	char detail[GM_DETAIL_BYTES];
 	gpumem_status status =
 		gm_lease_publish(client->session, lease, &what, &reply.version, detail);
-	if (status == GPUMEM_OK)
+	reply.resend = status == GPUMEM_E_NOT_FOUND;
+	if (status == GPUMEM_OK || reply.resend)
 		gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_PUBLISH_REPLY, &reply);
 	else
 		gm_peer_send_failure(peer, packet->id, status, detail);
@@ -187,20 +202,45 @@ void gm_serve_attach(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	gpumem_status status = gm_session_attach(client->session,
 		attach->foreign ? attach->owner : identity->uid, attach->name, identity->groups,
 		identity->n_groups, packet->id, client->resumed, &lease);
-	share_answer_opened(serve, peer, packet->id, status, lease,
-		"there is no such name for this client: it may not be published yet, or be meant for "
-		"somebody else");
+	share_answer_opened(serve, peer, packet->id, status, lease, GM_SERVE_NO_NAME);
+}
+
+/* Whose name it is. Returns false, with the refusal sent, if the peer may not do that to it. */
+static bool share_read_owner(const struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	bool foreign, uid_t named, const char *what, uid_t *ret_owner)
+{
+	uid_t own = gm_peer_identity(peer)->uid;
+
+	*ret_owner = foreign ? named : own;
+	return *ret_owner == own || gm_serve_require_admin(serve, peer, id, what);
+}
+
+void gm_serve_expire_name(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__ExpireName *expire = packet->expire_name;
+	uid_t owner;
+
+	if (!share_read_owner(serve, peer, packet->id, expire->foreign, expire->owner,
+		    "saying when a name of another user ends", &owner) ||
+		!share_read_lifetime(peer, packet->id, expire->lifetime_ms))
+		return;
+	const struct gm_name_asker asker = gm_serve_asker(serve, peer);
+	gpumem_status status = gm_core_expire(
+		serve->core, &asker, owner, expire->name, expire->lifetime_ms * GM_NS_PER_MS);
+	gm_serve_answer_status(peer, packet->id, status,
+		status == GPUMEM_E_NOT_FOUND ? "there is no such name"
+					     : "the daemon is out of memory");
 }
 
 void gm_serve_unpublish(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Unpublish *unpublish = packet->unpublish;
-	uid_t own = gm_peer_identity(peer)->uid;
-	uid_t owner = unpublish->foreign ? unpublish->owner : own;
+	uid_t owner;
 
-	if (owner != own &&
-		!gm_serve_require_admin(serve, peer, packet->id, "removing a name of another user"))
+	if (!share_read_owner(serve, peer, packet->id, unpublish->foreign, unpublish->owner,
+		    "removing a name of another user", &owner))
 		return;
 	const struct gm_name_asker asker = gm_serve_asker(serve, peer);
 	gm_serve_answer_status(peer, packet->id,

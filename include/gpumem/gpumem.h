@@ -595,13 +595,21 @@ typedef struct gpumem_publish_options {
 	uint32_t replace;
 	/* If not 0, the name ends when the last process that attached has left. */
 	uint32_t until_unread;
+	/* If not 0, the name ends by itself after so many seconds, as if it had been removed. */
+	uint32_t expires_s;
+	/* What is to be known about the buffer: at most GPUMEM_METADATA_MOST bytes of any kind. The
+	 * call copies them. Whoever may attach can read them: gpumem_metadata_read(). */
+	const void *metadata;
+	size_t metadata_size;
 } gpumem_publish_options;
 
 #define GPUMEM_PUBLISH_OPTIONS_INIT \
 	{ \
 		sizeof(gpumem_publish_options), GPUMEM_AUDIENCE_DOMAIN, 0, \
-			GPUMEM_SHARE_READ_WRITE, 0, 0, 0 \
+			GPUMEM_SHARE_READ_WRITE, 0, 0, 0, 0, NULL, 0 \
 	}
+
+#define GPUMEM_METADATA_MOST (16 * 1024 * 1024)
 
 /*
  * Puts a buffer under a name of the caller's user. The call first waits until the work is done that was
@@ -612,11 +620,13 @@ typedef struct gpumem_publish_options {
  * is refused.
  *
  * Afterwards the buffer may be destroyed; the memory stays. A buffer has at most one name. To publish
- * it again under that name changes nothing. If options is NULL, the creator's trust domain may read
+ * it again under that name changes nothing, and is refused with metadata. If options is NULL, the creator's trust domain may read
  * and write, and the name must be a new one. ret_version, which may be NULL, gets the version: 1, or
  * one more than that of the buffer that was replaced.
  *
- *   GPUMEM_E_BUSY         The name exists, the buffer has another name, or a stream is being captured.
+ *   GPUMEM_E_BUSY         The name exists, the buffer has another name, or a stream is being captured;
+ *                         or the buffer is published already, and metadata was given again.
+ *   GPUMEM_E_LIMIT        The user has too many names, or too much metadata.
  *   GPUMEM_E_UNSUPPORTED  The buffer is on the ipc transport, or was not made for this audience.
  *   GPUMEM_E_DENIED       Another process made the buffer.
  */
@@ -629,6 +639,20 @@ GPUMEM_API gpumem_status gpumem_attach(
 /* Removes a name. Processes that attached keep the buffer. Only administrators may remove the name of
  * another user. */
 GPUMEM_API gpumem_status gpumem_unpublish(gpumem_session *session, const char *name);
+/*
+ * Reads what a name was published with, without attaching to it. *ret_data gets a copy, to be freed with
+ * gpumem_metadata_free(); a zero byte follows the last one, so text can be used as a string. NULL, with a
+ * size of 0: there is none. ret_version, which may be NULL, gets the version that it belongs to. Only
+ * those who may attach can read it; to others, the name does not exist (GPUMEM_E_NOT_FOUND).
+ */
+GPUMEM_API gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name,
+	void **ret_data, size_t *ret_size, uint64_t *ret_version);
+/* The same for a buffer that was published or attached, in the version that it has, whatever its name
+ * means by now. */
+GPUMEM_API gpumem_status gpumem_buffer_metadata(
+	gpumem_buffer *buffer, void **ret_data, size_t *ret_size);
+/* data may be NULL. */
+GPUMEM_API void gpumem_metadata_free(void *data);
 /* The version that the buffer was published or attached as; 0: neither. */
 GPUMEM_API uint64_t gpumem_buffer_version(const gpumem_buffer *buffer);
 

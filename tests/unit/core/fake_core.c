@@ -13,6 +13,7 @@
 
 #include "daemon/core/session_private.h"
 #include "tests/unit/core/fake_ledger.h"
+#include "tests/unit/failing_malloc.h"
 
 /* ck_assert() allocates even when all is well, which would be what a test makes fail. */
 #define must(condition) \
@@ -80,15 +81,43 @@ static uint64_t new_id(void *ctx)
 	return ++((struct fake_core *)ctx)->last_id;
 }
 
+/* The ledger's own memory never fails. Most tests do without failing memory. */
+#pragma weak failing_malloc_pause
+static void pause_failures(bool paused)
+{
+	if (failing_malloc_pause)
+		failing_malloc_pause(paused);
+}
+
 static int record(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size)
 {
-	return fake_ledger_record(((struct fake_core *)ctx)->ledger, kind, id, place, bytes, size);
+	pause_failures(true);
+	int r = fake_ledger_record(((struct fake_core *)ctx)->ledger, kind, id, place, bytes, size);
+	pause_failures(false);
+	return r;
 }
 
 static void erase(void *ctx, uint32_t *place)
 {
+	pause_failures(true);
 	fake_ledger_erase(((struct fake_core *)ctx)->ledger, place);
+	pause_failures(false);
+}
+
+static int deposit(void *ctx, uint64_t id, int fd)
+{
+	pause_failures(true);
+	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, id, fd);
+	pause_failures(false);
+	return r;
+}
+
+static void withdraw(void *ctx, uint64_t id)
+{
+	pause_failures(true);
+	fake_ledger_withdraw(((struct fake_core *)ctx)->ledger, id);
+	pause_failures(false);
 }
 
 static void random_bytes(void *ctx, void *bytes, size_t n)
@@ -319,6 +348,8 @@ static void init(struct fake_core *fake, bool asking, bool probing, struct fake_
 	if (ledger) {
 		ops.record = record;
 		ops.erase = erase;
+		ops.deposit = deposit;
+		ops.withdraw = withdraw;
 	}
 	memset(fake, 0, sizeof(*fake));
 	fake->ledger = ledger;

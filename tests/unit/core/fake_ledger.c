@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/arith.h"
 #include "daemon/core/session_private.h"
@@ -22,6 +23,9 @@ void fake_ledger_deinit(struct fake_ledger *ledger)
 {
 	free(ledger->records);
 	free(ledger->kept);
+	while (ledger->n_deposits > 0)
+		close(ledger->deposits[--ledger->n_deposits].fd);
+	free(ledger->deposits);
 	memset(ledger, 0, sizeof(*ledger));
 }
 
@@ -132,6 +136,40 @@ void fake_ledger_destroyed(struct fake_ledger *ledger, const struct gm_chunk *ch
 	}
 }
 
+static struct fake_deposit *ledger_find_deposit(struct fake_ledger *ledger, uint64_t id)
+{
+	for (size_t i = 0; i < ledger->n_deposits; i++)
+		if (ledger->deposits[i].id == id)
+			return &ledger->deposits[i];
+	return NULL;
+}
+
+int fake_ledger_deposit(struct fake_ledger *ledger, uint64_t id, int fd)
+{
+	if (ledger->refuses_deposits)
+		return ledger->refuses_deposits;
+	if (!ledger_lives(ledger))
+		return 0;
+	ledger->deposits =
+		realloc(ledger->deposits, (ledger->n_deposits + 1) * sizeof(ledger->deposits[0]));
+	ck_assert_ptr_nonnull(ledger->deposits);
+	ck_assert_ptr_null(ledger_find_deposit(ledger, id));
+	ledger->deposits[ledger->n_deposits++] = (struct fake_deposit){.id = id, .fd = dup(fd)};
+	if (id > ledger->last_id)
+		ledger->last_id = id;
+	return 0;
+}
+
+void fake_ledger_withdraw(struct fake_ledger *ledger, uint64_t id)
+{
+	if (!ledger_lives(ledger))
+		return;
+	struct fake_deposit *deposit = ledger_find_deposit(ledger, id);
+	ck_assert_ptr_nonnull(deposit);
+	close(deposit->fd);
+	*deposit = ledger->deposits[--ledger->n_deposits];
+}
+
 struct fake_record *fake_ledger_find(struct fake_ledger *ledger, uint32_t kind, size_t n)
 {
 	for (size_t i = 0; i < ledger->n; i++)
@@ -238,6 +276,16 @@ static int ledger_adopt_chunk(
 	return 0;
 }
 
+static int ledger_adopt_metadata(void *ctx, uint64_t id, int *ret_fd)
+{
+	struct ledger_adopting *adopting = ctx;
+	const struct fake_deposit *deposit = ledger_find_deposit(adopting->fake->ledger, id);
+	if (!deposit)
+		return -ENOENT;
+	*ret_fd = dup(deposit->fd);
+	return 0;
+}
+
 static void ledger_drop_chunk(
 	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
 {
@@ -249,6 +297,7 @@ static void ledger_drop_chunk(
 static const struct gm_adopt_ops ledger_adopt_ops = {
 	.client = ledger_adopt_client,
 	.chunk = ledger_adopt_chunk,
+	.metadata = ledger_adopt_metadata,
 	.drop = ledger_drop_chunk,
 };
 
@@ -268,6 +317,15 @@ static void ledger_drop_unclaimed(struct fake_core *fake)
 			i++;
 		else
 			ledger->kept[i] = ledger->kept[--ledger->n_kept];
+	}
+	for (size_t i = 0; i < ledger->n_deposits;) {
+		char byte;
+		if (gm_core_read_metadata(fake->core, ledger->deposits[i].id, 0, &byte, 1) == 0) {
+			i++;
+			continue;
+		}
+		close(ledger->deposits[i].fd);
+		ledger->deposits[i] = ledger->deposits[--ledger->n_deposits];
 	}
 }
 

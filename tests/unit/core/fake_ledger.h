@@ -29,6 +29,12 @@ struct fake_kept {
 	bool gone;
 };
 
+/* A copy of the memfd of metadata. */
+struct fake_deposit {
+	uint64_t id;
+	int fd;
+};
+
 struct fake_ledger {
 	struct fake_record *records; /* by place - 1 */
 	size_t n, room;
@@ -40,6 +46,9 @@ struct fake_ledger {
 	uint64_t last_id;
 	struct fake_kept *kept;
 	size_t n_kept;
+	struct fake_deposit *deposits;
+	size_t n_deposits;
+	int refuses_deposits; /* 0, or the negative errno with which it does */
 };
 
 void fake_ledger_deinit(struct fake_ledger *ledger);
@@ -50,6 +59,8 @@ int fake_ledger_record(struct fake_ledger *ledger, uint32_t kind, uint64_t id, u
 void fake_ledger_erase(struct fake_ledger *ledger, uint32_t *place);
 void fake_ledger_created(struct fake_ledger *ledger, const struct gm_chunk *chunk);
 void fake_ledger_destroyed(struct fake_ledger *ledger, const struct gm_chunk *chunk);
+int fake_ledger_deposit(struct fake_ledger *ledger, uint64_t id, int fd);
+void fake_ledger_withdraw(struct fake_ledger *ledger, uint64_t id);
 /* The nth record of a kind, from 0; NULL: there are fewer. */
 struct fake_record *fake_ledger_find(struct fake_ledger *ledger, uint32_t kind, size_t n);
 size_t fake_ledger_count(const struct fake_ledger *ledger, uint32_t kind);

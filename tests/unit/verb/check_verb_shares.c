@@ -35,6 +35,8 @@ static void script_shares(struct gm_fake *f, void *user)
 	rows[0].version = 1234567;
 	rows[0].readers = 100000;
 	rows[0].age_ms = 200000;
+	rows[0].left_ms = 7200000;
+	rows[0].metadata_bytes = 1234;
 	rows[0].maker = true;
 	rows[0].tag = (char *)"weights";
 	rows[1].audience_id = 0;
@@ -62,6 +64,7 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	has(text, "uid:root");
 	has(text, "gid:4000");
 	has(text, "3min");
+	has(text, "2h");
 	fits_screen(text, 6);
 	free(text);
 
@@ -73,6 +76,9 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	ck_assert_int_eq(number(json, "shares", other, "version"), 1234567);
 	ck_assert_int_eq(number(json, "shares", other, "readers"), 100000);
 	ck_assert_int_eq(number(json, "shares", other, "age_ms"), 200000);
+	ck_assert_int_eq(number(json, "shares", other, "left_ms"), 7200000);
+	ck_assert(json_is_null(at(json, "shares", root, "left_ms")));
+	ck_assert_int_eq(number(json, "shares", other, "metadata_bytes"), 1234);
 	ck_assert(json_is_true(at(json, "shares", other, "maker")));
 	equals(json, "shares", other, "audience", "domain");
 	equals(json, "shares", other, "mode", "write");
@@ -149,10 +155,62 @@ START_TEST(a_name_is_removed_by_its_owner_or_with_the_owner)
 }
 END_TEST
 
-/* Runs it where nobody listens: it must not get so far. */
-static bool remove_is_wrong_usage(const char *name)
+static struct {
+	char name[64];
+	bool foreign;
+	uint32_t owner;
+	uint64_t lifetime_ms;
+} expired;
+
+static void script_expire(struct gm_fake *f, void *user)
 {
-	struct gm_options options = {.args = {"remove", name}, .n_args = name ? 2 : 1};
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_EXPIRE_NAME);
+	if (!request)
+		return;
+	begin();
+	snprintf(expired.name, sizeof(expired.name), "%s", request->expire_name->name);
+	expired.foreign = request->expire_name->foreign;
+	expired.owner = request->expire_name->owner;
+	expired.lifetime_ms = request->expire_name->lifetime_ms;
+	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
+	packet.done = &done;
+	send_answer(f, &packet, request->id, false);
+}
+
+START_TEST(a_name_is_told_when_it_ends)
+{
+	struct gm_options options = {.args = {"expire", "llama", "2h"}, .n_args = 3};
+	char *text = run("shares", script_expire, false, &options);
+	ck_assert_str_eq(expired.name, "llama");
+	ck_assert(!expired.foreign);
+	ck_assert_uint_eq(expired.lifetime_ms, 7200000);
+	has(text, "llama ends in 2h.");
+	free(text);
+
+	options.args[1] = "uid:root/llama";
+	options.args[2] = "never";
+	text = run("shares", script_expire, false, &options);
+	ck_assert(expired.foreign);
+	ck_assert_uint_eq(expired.owner, 0);
+	ck_assert_uint_eq(expired.lifetime_ms, 0);
+	has(text, "does not end by itself");
+	free(text);
+
+	text = run("shares", script_expire, true, &options);
+	json_t *json = json_loads(text, 0, NULL);
+	ck_assert_str_eq(json_string_value(json_object_get(json, "expires")), "uid:root/llama");
+	ck_assert(json_is_null(json_object_get(json, "left_ms")));
+	json_decref(json);
+	free(text);
+}
+END_TEST
+
+/* Runs it where nobody listens: it must not get so far. */
+static bool is_wrong_usage(struct gm_options options)
+{
 	struct gm_ctl ctl = {.options = &options};
 	options.socket = "/nowhere/at/all";
 	options.timeout_ms = 1000;
@@ -163,6 +221,18 @@ static bool remove_is_wrong_usage(const char *name)
 	return ctl.usage;
 }
 
+static bool remove_is_wrong_usage(const char *name)
+{
+	return is_wrong_usage(
+		(struct gm_options){.args = {"remove", name}, .n_args = name ? 2 : 1});
+}
+
+static bool expire_is_wrong_usage(const char *name, const char *time)
+{
+	return is_wrong_usage(
+		(struct gm_options){.args = {"expire", name, time}, .n_args = time ? 3 : 2});
+}
+
 START_TEST(wrong_names_never_reach_the_daemon)
 {
 	static const char *const wrong[] = {NULL, "", "a/b", "/", "uid:root/", "uid:no-such-user/x",
@@ -171,6 +241,20 @@ START_TEST(wrong_names_never_reach_the_daemon)
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		ck_assert_msg(remove_is_wrong_usage(wrong[i]), "%s", wrong[i]);
+	ck_assert(is_wrong_usage(
+		(struct gm_options){.args = {"remove", "llama", "mistral"}, .n_args = 3}));
+}
+END_TEST
+
+START_TEST(wrong_times_never_reach_the_daemon)
+{
+	static const char *const wrong[] = {NULL, "", "soon", "-1s", "0", "0s", "10us", "40000d",
+		"99999999999999999999d", "1x"};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		ck_assert_msg(expire_is_wrong_usage("llama", wrong[i]), "%s", wrong[i]);
+	ck_assert(expire_is_wrong_usage("a/b", "1h"));
+	ck_assert(expire_is_wrong_usage("uid:no-such-user/x", "1h"));
 }
 END_TEST
 
@@ -183,6 +267,8 @@ int main(void)
 	tcase_add_test(tcase, no_names_are_said_in_words_and_an_empty_list);
 	tcase_add_test(tcase, a_name_is_removed_by_its_owner_or_with_the_owner);
 	tcase_add_test(tcase, wrong_names_never_reach_the_daemon);
+	tcase_add_test(tcase, a_name_is_told_when_it_ends);
+	tcase_add_test(tcase, wrong_times_never_reach_the_daemon);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_MEMORY_PUBLISH_METADATA_H
+#define GM_CLIENT_MEMORY_PUBLISH_METADATA_H
+
+#include "client/memory/buffer.h"
+
+/* Checks the metadata that a program gives, by the names of its options. */
+gpumem_status gm_publish_metadata_check(const void *metadata, size_t size);
+/* Sends the metadata that the buffer is to be published with. The daemon may lose it until then: it
+ * says so when it is asked to publish. */
+gpumem_status gm_publish_metadata_send(
+	const gpumem_buffer *buffer, const void *metadata, size_t size);
+
+#endif
