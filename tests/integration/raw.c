@@ -436,6 +436,65 @@ gpumem_status gm_raw_unpublish(struct gm_raw *raw, uid_t owner, const char *name
 	return gm_raw_call(raw, GM_RAW_PACKET(UNPUBLISH, unpublish, &unpublish));
 }
 
+gpumem_status gm_raw_put_metadata(struct gm_raw *raw, uint64_t lease, uint64_t size,
+	uint64_t offset, const void *data, size_t n)
+{
+	Gm__Wire__PutMetadata put = GM__WIRE__PUT_METADATA__INIT;
+	put.lease = lease;
+	put.size = size;
+	put.offset = offset;
+	put.data.data = (uint8_t *)data;
+	put.data.len = n;
+	return gm_raw_call(raw, GM_RAW_PACKET(PUT_METADATA, put_metadata, &put));
+}
+
+gpumem_status gm_raw_get_metadata(struct gm_raw *raw, uid_t owner, const char *name, uint64_t lease,
+	uint8_t **ret_data, size_t *ret_size)
+{
+	Gm__Wire__GetMetadata get = GM__WIRE__GET_METADATA__INIT;
+	get.name = (char *)(name ? name : "");
+	get.foreign = owner != (uid_t)-1;
+	get.owner = get.foreign ? owner : 0;
+	get.lease = lease;
+	gpumem_status status = gm_raw_call(raw, GM_RAW_PACKET(GET_METADATA, get_metadata, &get));
+	if (status != GPUMEM_OK)
+		return status;
+
+	size_t size = raw->packet->metadata_reply->size, have = 0;
+	uint8_t *data = size ? malloc(size) : NULL;
+	for (;;) {
+		if (raw->packet->body_case == GM__WIRE__PACKET__BODY_FAILURE) {
+			free(data);
+			return (gpumem_status)raw->packet->failure->status;
+		}
+		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_METADATA_REPLY);
+		GM_REQUIRE_EQ(raw->packet->fds, 0);
+		const Gm__Wire__MetadataReply *reply = raw->packet->metadata_reply;
+		GM_REQUIRE(reply->size == size && reply->offset == have &&
+			   reply->data.len <= size - have);
+		if (reply->data.len)
+			memcpy(data + have, reply->data.data, reply->data.len);
+		have += reply->data.len;
+		if (!raw->packet->more)
+			break;
+		GM_REQUIRE(gm_raw_receive(raw));
+	}
+	GM_REQUIRE_EQ(have, size);
+	*ret_data = data;
+	*ret_size = size;
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_raw_expire(struct gm_raw *raw, uid_t owner, const char *name, uint64_t lifetime_ms)
+{
+	Gm__Wire__ExpireName expire = GM__WIRE__EXPIRE_NAME__INIT;
+	expire.name = (char *)name;
+	expire.foreign = owner != (uid_t)-1;
+	expire.owner = expire.foreign ? owner : 0;
+	expire.lifetime_ms = lifetime_ms;
+	return gm_raw_call(raw, GM_RAW_PACKET(EXPIRE_NAME, expire_name, &expire));
+}
+
 size_t gm_raw_count_names(struct gm_raw *raw)
 {
 	Gm__Wire__GetNames get = GM__WIRE__GET_NAMES__INIT;

@@ -113,6 +113,14 @@ gpumem_status gm_raw_publish(
 gpumem_status gm_raw_attach(
 	struct gm_raw *raw, uid_t owner, const char *name, struct gm_raw_lease *ret);
 gpumem_status gm_raw_unpublish(struct gm_raw *raw, uid_t owner, const char *name);
+/* One piece. */
+gpumem_status gm_raw_put_metadata(struct gm_raw *raw, uint64_t lease, uint64_t size,
+	uint64_t offset, const void *data, size_t n);
+/* Of a name, or of a lease if that is not 0. The caller frees the data, which is NULL if there is none. */
+gpumem_status gm_raw_get_metadata(struct gm_raw *raw, uid_t owner, const char *name, uint64_t lease,
+	uint8_t **ret_data, size_t *ret_size);
+gpumem_status gm_raw_expire(
+	struct gm_raw *raw, uid_t owner, const char *name, uint64_t lifetime_ms);
 /* How many names the peer can see. */
 size_t gm_raw_count_names(struct gm_raw *raw);
 gpumem_status gm_raw_unshare(struct gm_raw *raw, uint64_t lease);
