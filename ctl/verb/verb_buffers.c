@@ -22,13 +22,40 @@ static const struct gm_column columns[] = {
 	{"uid", NULL, GM_COLUMN_RIGHT},
 	{"user", "USER", GM_COLUMN_SHRINK},
 	{"client", "CLIENT", GM_COLUMN_SHRINK},
+	{"used_bytes", "USED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"max_bytes", "MAX", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"growth_factor", "FACTOR", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"growth_step", "STEP", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"growth_ceiling", "CEILING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 };
+#define GROWTH_COLUMNS 5
 
 struct buffers_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
 	uint64_t untracked, hidden;
 };
+
+/* A size that is 0 if it does not apply. */
+static void buffers_add_size(struct gm_table *table, uint64_t bytes)
+{
+	gm_table_size(table, bytes);
+	gm_table_known(table, bytes);
+}
+
+/* How the buffer grows, and how much of it is used. */
+static void buffers_add_growth(struct gm_table *table, const Gm__Wire__Buffer *buffer)
+{
+	const Gm__Wire__BufferGrowth *growth = buffer->growth;
+
+	gm_table_size(table, buffer->used_bytes);
+	gm_table_known(table, buffer->use_known);
+	buffers_add_size(table, buffer->max_bytes);
+	gm_table_share(table, growth ? growth->percent * UINT64_C(10000) : 0);
+	gm_table_known(table, growth && growth->percent);
+	buffers_add_size(table, growth ? growth->step : 0);
+	buffers_add_size(table, growth ? growth->ceiling : 0);
+}
 
 static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *buffer)
 {
@@ -43,6 +70,7 @@ static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *b
 	gm_table_text(table, "buffer");
 	gm_table_text(table, buffer->tag);
 	gm_verb_add_client(table, buffer->session, buffer->pid, buffer->uid, buffer->client);
+	buffers_add_growth(table, buffer);
 }
 
 static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__BufferTotals *totals,
@@ -59,6 +87,7 @@ static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__Buff
 	gm_table_text(table, kind);
 	gm_table_none(table);
 	gm_verb_add_client(table, totals->session, totals->pid, totals->uid, totals->client);
+	gm_table_nones(table, GROWTH_COLUMNS);
 }
 
 /* Adds what the client holds besides its tracked buffers. */
@@ -114,6 +143,7 @@ static void buffers_add_left(struct buffers_answer *answer, const Gm__Wire__Clie
 	gm_table_count(table, client->uid);
 	gm_table_text(table, gm_user_name(client->uid, user));
 	gm_table_none(table);
+	gm_table_nones(table, GROWTH_COLUMNS);
 }
 
 /* Takes the list of clients, for those that have no process any more. */
@@ -216,6 +246,9 @@ const struct gm_verb gm_verb_buffers = {
 		"of rounding. What clients left behind is 'left' while others have it open, and\n"
 		"'lingering' while a process still maps it. The rows of a client add up to its\n"
 		"HELD in 'gpumemctl clients'.\n\n"
+		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
+		"uses, or lets it grow: to MAX where it is, and by its policy to FACTOR times its\n"
+		"size, by multiples of STEP, at most to CEILING.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
 	.takes = GM_OPTION_OLDER_THAN | GM_OPTIONS_OF_LISTS,

@@ -214,6 +214,25 @@ static void a_buffer_can_be_opened_by_its_token()
 	REQUIRE(!wrong && wrong.status() == GPUMEM_E_NOT_FOUND);
 }
 
+static void a_buffer_grows_where_it_is()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	gpumem_buffer_options options = gpumem::buffer_options();
+	options.max_size = 64 * MIB;
+	auto made = gpumem::buffer::create(*session, 0, MIB, options);
+	REQUIRE(made && made->max_size() == 64 * MIB);
+	void *place = made->data();
+	auto moved = made->resize(32 * MIB, nullptr);
+	REQUIRE(moved && !*moved && made->data() == place && made->size() == 32 * MIB);
+	auto ensured = made->ensure(33 * MIB);
+	REQUIRE(ensured && !*ensured && made->size() == 33 * MIB);
+	REQUIRE(made->resize(0).status() == GPUMEM_E_INVALID && made->size() == 33 * MIB);
+	auto farther = made->resize(100 * MIB);
+	REQUIRE(farther && *farther && made->size() == 100 * MIB);
+	REQUIRE(made->resize(MIB, GPUMEM_STREAM_DONE) && made->size() == MIB);
+}
+
 static void a_published_buffer_outlives_its_object()
 {
 	auto one = gpumem::session::connect(), other = gpumem::session::connect();
@@ -368,6 +387,7 @@ int main()
 	RUN(a_batch_has_typed_entries_that_are_freed_one_by_one);
 	RUN(a_batch_that_does_not_fit_names_its_entry);
 	RUN(a_buffer_can_be_opened_by_its_token);
+	RUN(a_buffer_grows_where_it_is);
 	RUN(a_published_buffer_outlives_its_object);
 	RUN(a_container_can_have_pinned_host_memory);
 #if GPUMEM_HPP_EXCEPTIONS
