@@ -2,7 +2,7 @@
 #ifndef GM_CLIENT_MEMORY_BUFFER_TAIL_H
 #define GM_CLIENT_MEMORY_BUFFER_TAIL_H
 
-#include "client/memory/buffer.h"
+#include "client/memory/gpumem_buffer.h"
 
 /*
  * The tail of a buffer: chunks at its end that a resize cut off while the device may still use them. It

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_MEMORY_GPUMEM_BUFFER_H
+#define GM_CLIENT_MEMORY_GPUMEM_BUFFER_H
+
+#include "client/memory/leaving.h"
+#include "client/session/gpumem_session.h"
+#include "client/session/session_lease.h"
+
+struct gm_buffer_tail;
+
+/* What a buffer keeps of the options that it was made with, for when it grows. */
+struct gm_buffer_wish {
+	uint64_t max_size; /* 0: none */
+	uint32_t wait_ms;
+	bool for_others;
+};
+
+/* A lease that is mapped into an address range of its own. */
+struct gpumem_buffer {
+	struct gm_leaver leaver; /* comes first */
+	struct gpumem_session *session;
+	/* Held while the buffer is resized, shared or published, across messages. */
+	pthread_mutex_t lock;
+	struct gm_session_lease *lease; /* a move replaces it, under the lock */
+	uint32_t device;
+	enum gm_transport transport;
+	bool opened;                      /* another process made it and is charged for it */
+	bool carved;                      /* its maker counts and lists pieces of it instead */
+	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
+	_Atomic(void *) addr;
+	uint64_t room;          /* of the range, fd transport; a move changes it, under the lock */
+	_Atomic uint64_t reach; /* how far the buffer can grow there */
+	/* Only a resize, or a tail that goes, changes these, with the session's settling held and,
+	 * because they are counted, the session's lock. */
+	uint64_t bytes;      /* whole chunks, with the tail */
+	uint64_t mapped;     /* how much of the range is mapped, from its start */
+	_Atomic size_t size; /* as requested */
+	size_t chunks;
+	bool counted;                   /* in the figures of the device */
+	struct gm_session_chunk *parts; /* the chunks, by address; NULL if they go back together */
+	struct gm_buffer_tail *tail;    /* NULL: none; buffer_tail.h */
+	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
+	uint32_t row;                   /* in the client's page; 0: not listed */
+	struct gm_buffer_wish wish;
+	struct gm_page_growth growth; /* of its row; the session's lock protects it */
+	char tag[GM_LIMIT_NAME_BYTES + 1];
+	struct gpumem_buffer *prev, *next; /* in the session's list */
+};
+
+#endif
