@@ -49,7 +49,7 @@ struct gm_thread {
 	int bell;                   /* for events; -1 while away */
 	struct gm_page_heard heard; /* events that the program was told */
 	uint64_t losses;            /* of the session, as far as the program was told */
-	uint64_t tick_at, publish_at, return_at, look_at, request_at;
+	uint64_t tick_at, publish_at, return_at, look_at, request_at, makers_at;
 
 	pthread_mutex_t calling; /* held while fn runs */
 	gpumem_event_fn fn;
@@ -126,6 +126,10 @@ static void thread_on_event(struct gm_thread *thread, const struct gm_page_event
 		event.kind = GPUMEM_EVENT_LIMITS;
 		event.bytes = said->bytes;
 		break;
+	case GM_PAGE_EVENT_MAKERS:
+		/* The program hears of it where it waits. */
+		atomic_store(&thread->session->makers_due, true);
+		return;
 	case GM_PAGE_EVENT_GOODBYE:
 		event.kind = GPUMEM_EVENT_GOODBYE;
 		event.device = 0;
@@ -189,6 +193,7 @@ static void thread_follow(struct gm_thread *thread)
 	thread->heard = (struct gm_page_heard){0};
 	thread->return_at = gm_clock_ns();
 	thread->publish_at = gm_clock_ns();
+	atomic_store(&session->makers_due, true);
 	thread_emit(thread,
 		(gpumem_event){
 			.kind = GPUMEM_EVENT_RESTORED,
@@ -235,7 +240,7 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
-	return gm_min(gm_min(thread->tick_at, thread->publish_at),
+	return gm_min(gm_min(gm_min(thread->tick_at, thread->publish_at), thread->makers_at),
 		gm_min(gm_min(gm_absence_retry_at(thread->session), thread->request_at),
 			gm_min(thread->return_at, thread->look_at)));
 }
@@ -264,6 +269,8 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
 	gm_absence_retry(session);
 	thread->request_at = gm_requests_step(session);
+	if (atomic_exchange(&session->makers_due, false) || now >= thread->makers_at)
+		thread->makers_at = gm_buffer_signal_settle(session);
 }
 
 /* What there is to do: the thread was woken, the bell rang, or answers arrived. */
@@ -340,7 +347,7 @@ int gm_thread_start(struct gpumem_session *session, int bell)
 	thread->session = session;
 	thread->bell = bell;
 	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
-	thread->request_at = NEVER;
+	thread->request_at = thread->makers_at = NEVER;
 	pthread_mutex_init(&thread->calling, NULL);
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */

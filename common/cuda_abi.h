@@ -114,6 +114,7 @@ typedef void (*gm_cu_host_fn)(void *user);
 	X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102) \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103) \
 	X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110) \
+	X(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 122) \
 	X(CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 125) \
 	X(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 128) \
 	X(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 134) \
@@ -135,6 +136,8 @@ typedef void (*gm_cu_host_fn)(void *user);
 	X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1) \
 	X(CU_STREAM_CAPTURE_MODE_RELAXED, 2) \
 	X(CU_STREAM_NON_BLOCKING, 1) \
+	X(CU_STREAM_WAIT_VALUE_GEQ, 0) \
+	X(CU_STREAM_WRITE_VALUE_DEFAULT, 0) \
 	X(CU_EVENT_DISABLE_TIMING, 2) \
 	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1) \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1) \
@@ -233,11 +236,17 @@ enum gm_cu_value {
 	X(cuMemcpyAsync, "cuMemcpyAsync", 4000, 1, \
 		(gm_cu_ptr to, gm_cu_ptr from, size_t bytes, gm_cu_stream stream)) \
 	X(cuStreamCreate, "cuStreamCreate", 2000, 1, (gm_cu_stream * stream, unsigned int flags)) \
+	X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, 0, \
+		(gm_cu_stream * stream, unsigned int flags, int priority)) \
 	X(cuStreamDestroy, "cuStreamDestroy_v2", 4000, 1, (gm_cu_stream stream)) \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 1, (gm_cu_stream stream)) \
 	X(cuStreamQuery, "cuStreamQuery", 2000, 1, (gm_cu_stream stream)) \
 	X(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, 1, \
 		(gm_cu_stream stream, gm_cu_event event, unsigned int flags)) \
+	X(cuStreamWaitValue64, "cuStreamWaitValue64_v2", 11070, 0, \
+		(gm_cu_stream stream, gm_cu_ptr addr, gm_cu_u64 value, unsigned int flags)) \
+	X(cuStreamWriteValue64, "cuStreamWriteValue64_v2", 11070, 0, \
+		(gm_cu_stream stream, gm_cu_ptr addr, gm_cu_u64 value, unsigned int flags)) \
 	X(cuStreamGetId, "cuStreamGetId", 12000, 0, (gm_cu_stream stream, unsigned long long *id)) \
 	X(cuStreamIsCapturing, "cuStreamIsCapturing", 10000, 0, \
 		(gm_cu_stream stream, gm_cu_capture_status * status)) \

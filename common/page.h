@@ -49,7 +49,7 @@ enum gm_page_goodbye {
 #define GM_PAGE_REASON_BYTES 80
 
 /* Written once, before the page is handed over; goodbye and reason once more, by
- * gm_page_event_goodbye(). */
+ * gm_page_event_goodbye(), and makers_left as it grows. */
 struct gm_page_header {
 	uint32_t magic;
 	uint32_t version;
@@ -59,8 +59,8 @@ struct gm_page_header {
 	uint32_t rows;    /* client's page: how many tracked rows follow the device blocks */
 	uint64_t bytes;   /* of the whole page; 0 in version 1 */
 	/* the daemon's page, from version 3 on */
-	_Atomic uint32_t goodbye; /* enum gm_page_goodbye; written after the reason */
-	uint32_t reserved0;
+	_Atomic uint32_t goodbye;     /* enum gm_page_goodbye; written after the reason */
+	_Atomic uint32_t makers_left; /* how often GM_PAGE_EVENT_MAKERS happened */
 	char reason[GM_PAGE_REASON_BYTES];
 };
 

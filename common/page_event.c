@@ -52,6 +52,18 @@ static void page_event_note(struct gm_page_heard *heard, const struct gm_page_ev
 		heard->limits[event->device] = event->sequence;
 }
 
+static bool page_event_is_makers(const struct gm_page_header *header, struct gm_page_heard *heard,
+	struct gm_page_event *event)
+{
+	uint32_t makers = atomic_load_explicit(&header->makers_left, memory_order_acquire);
+
+	if (makers == heard->makers)
+		return false;
+	heard->makers = makers;
+	event->kind = GM_PAGE_EVENT_MAKERS;
+	return true;
+}
+
 static bool page_event_is_goodbye(const struct gm_page_header *header, struct gm_page_heard *heard,
 	struct gm_page_event *event)
 {
@@ -88,11 +100,17 @@ int gm_page_event_next(const struct gm_page_daemon *page, struct gm_page_heard *
 		page_event_note(heard, &event);
 	else if (busy)
 		return -EAGAIN;
-	else if (!page_event_is_goodbye(&page->header, heard, &event))
+	else if (!page_event_is_makers(&page->header, heard, &event) &&
+		 !page_event_is_goodbye(&page->header, heard, &event))
 		return 0;
 
 	*ret_event = event;
 	return 1;
+}
+
+void gm_page_event_makers(struct gm_page_daemon *page)
+{
+	atomic_fetch_add_explicit(&page->header.makers_left, 1, memory_order_release);
 }
 
 void gm_page_event_goodbye(struct gm_page_daemon *page, bool restart, const char *reason)

@@ -18,12 +18,13 @@ enum gm_page_event_kind {
 	GM_PAGE_EVENT_RECLAIM,  /* epoch, urgent, bytes (0: everything unused) */
 	GM_PAGE_EVENT_LIMITS,   /* bytes: the most that the client may hold; UINT64_MAX: no limit */
 	GM_PAGE_EVENT_GOODBYE,  /* restart, reason */
+	GM_PAGE_EVENT_MAKERS,   /* a lease with signals that the client opened lost its maker */
 };
 
 struct gm_page_event {
 	enum gm_page_event_kind kind;
 	uint32_t device;
-	uint64_t sequence; /* 0 for a goodbye */
+	uint64_t sequence; /* 0 for a goodbye and for makers */
 	uint32_t level, pressure_ppm;
 	uint64_t epoch, bytes;
 	bool urgent, restart;
@@ -35,6 +36,7 @@ struct gm_page_heard {
 	uint64_t pressure[GM_LIMIT_DEVICES];
 	uint64_t reclaim[GM_LIMIT_DEVICES];
 	uint64_t limits[GM_LIMIT_DEVICES];
+	uint32_t makers;
 	bool goodbye;
 };
 
@@ -46,6 +48,8 @@ struct gm_page_heard {
 int gm_page_event_next(const struct gm_page_daemon *page, struct gm_page_heard *heard,
 	struct gm_page_event *ret_event);
 
+/* For the daemon: another lease of the client's has no maker any more. */
+void gm_page_event_makers(struct gm_page_daemon *page);
 /* For the daemon: says goodbye, once in the life of a page. A longer reason is cut. */
 void gm_page_event_goodbye(struct gm_page_daemon *page, bool restart, const char *reason);
 

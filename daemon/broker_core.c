@@ -89,6 +89,11 @@ static void broker_core_reclaim(void *ctx, struct gm_session *session, const str
 	gm_clients_reclaim_from(session, ask);
 }
 
+static void broker_core_maker_left(void *ctx, struct gm_session *session)
+{
+	gm_clients_maker_left(session);
+}
+
 static int broker_core_terminate(void *ctx, struct gm_session *session, uint32_t device)
 {
 	struct gm_broker *broker = ctx;
@@ -287,6 +292,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.call_off = broker_core_call_off,
 	.use = broker_core_use,
 	.reclaim = broker_core_reclaim,
+	.maker_left = broker_core_maker_left,
 	.terminate = broker_core_terminate,
 	.probe = broker_core_probe,
 	.in_use = broker_core_in_use,

@@ -3,6 +3,7 @@
 #define GM_CLIENT_MAP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/types.h"
@@ -90,6 +91,24 @@ struct gm_map_ops {
 	int (*order)(void *backend, gpumem_stream stream, struct gm_map_event *event);
 	/* Frees an event, which may be NULL. */
 	void (*forget)(void *backend, struct gm_map_event *event);
+	/*
+	 * 64-bit words in mapped memory that streams write and wait for, also across processes. Such a
+	 * word must be mapped for reading and writing. All are NULL if the CPU reads and writes the
+	 * memory itself (host), or if there are no such words (signals is false).
+	 *
+	 * -EAGAIN: the stream is being captured. -EOPNOTSUPP: the device cannot do it.
+	 *
+	 * post() writes the value to each word, in this order, when the work is done that was launched
+	 * on the stream before. await() makes everything that is launched on the stream from now on wait
+	 * until the word is at least the value, by a difference with a sign. poke() writes a word now,
+	 * whatever streams wait for. peek() reads words; it may wait for the device.
+	 */
+	bool signals;
+	int (*post)(void *backend, gpumem_stream stream, uint64_t *const *words, size_t n,
+		uint64_t value);
+	int (*await)(void *backend, gpumem_stream stream, uint64_t *word, uint64_t value);
+	int (*poke)(void *backend, uint64_t *word, uint64_t value);
+	int (*peek)(void *backend, const uint64_t *words, size_t n, uint64_t *ret_values);
 	/* Notes the context of the calling thread, which is about to allocate, or frees memory that
 	 * it has used. Returns a number below 2^32 for the context, which tells default streams
 	 * apart. Any larger value: the backend cannot tell whose default stream is meant. NULL:

@@ -17,6 +17,7 @@
 
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_event.h"
+#include "client/map/cuda_signal.h"
 #include "client/map/ipc_cache.h"
 #include "common/cuda.h"
 
@@ -528,6 +529,43 @@ static void cuda_forget(void *ctx, struct gm_map_event *event)
 	gm_cuda_event_forget((struct gm_cuda_event *)event);
 }
 
+/* ---- signals */
+
+static int cuda_post(
+	void *ctx, gpumem_stream stream, uint64_t *const *words, size_t n, uint64_t value)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return cuda_errno(backend, gm_cuda_signal_post(backend->contexts, stream, words, n, value));
+}
+
+static int cuda_await(void *ctx, gpumem_stream stream, uint64_t *word, uint64_t value)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return cuda_errno(backend, gm_cuda_signal_await(backend->contexts, stream, word, value));
+}
+
+static int cuda_poke(void *ctx, uint64_t *word, uint64_t value)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return cuda_errno(backend, gm_cuda_signal_poke(backend->contexts, word, value));
+}
+
+static int cuda_peek(void *ctx, const uint64_t *words, size_t n, uint64_t *ret_values)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return cuda_errno(backend, gm_cuda_signal_peek(backend->contexts, words, n, ret_values));
+}
+
+/* ---- which stream, and where */
+
 static uint64_t cuda_here(void *ctx)
 {
 	struct gm_map_cuda *backend = ctx;
@@ -589,6 +627,11 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.passed = cuda_passed,
 		.order = cuda_order,
 		.forget = cuda_forget,
+		.signals = true,
+		.post = cuda_post,
+		.await = cuda_await,
+		.poke = cuda_poke,
+		.peek = cuda_peek,
 		.here = cuda_here,
 		.stream_id = cuda_stream_id,
 		.captured_into = cuda_captured_into,

@@ -116,6 +116,7 @@ const struct gm_map_ops *gm_map_host_ops(void)
 		.map = host_map,
 		.access = host_access,
 		.move = host_move,
+		.signals = true,
 		.unmap = host_unmap,
 		.copy = host_copy,
 	};

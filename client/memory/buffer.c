@@ -36,6 +36,21 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 
 /* ---- the address range */
 
+/* Ends the writable mapping of the control block, if there is one. */
+static int buffer_unmap_control(struct gpumem_buffer *buffer)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	struct gm_signals *signals = &buffer->signals;
+
+	if (!signals->addr)
+		return 0;
+	int r = d->map->unmap(d->backend, signals->addr, signals->bytes);
+	if (r == 0)
+		d->map->unreserve(d->backend, signals->addr, signals->bytes);
+	signals->addr = NULL;
+	return r;
+}
+
 /* Returns false if the memory is still mapped. Then it must not go back, neither now nor by the
  * session's goodbye. */
 static bool buffer_unmap(struct gpumem_buffer *buffer)
@@ -53,11 +68,12 @@ static bool buffer_unmap(struct gpumem_buffer *buffer)
 		r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
 	if (r == 0 && !ipc)
 		d->map->unreserve(d->backend, buffer->addr, buffer->room);
+	int twice = buffer_unmap_control(buffer);
 
-	if (r < 0)
+	if (r < 0 || twice < 0)
 		atomic_store(&buffer->session->kept, true);
 	buffer->addr = NULL;
-	return r == 0;
+	return r == 0 && twice == 0;
 }
 
 /* Opens the one chunk of an ipc lease, at the driver's address. */
@@ -111,6 +127,30 @@ static int buffer_reserve(struct gpumem_buffer *buffer)
 	}
 }
 
+/* Maps a chunk a second time, for writing. A stream that waits for a signal is released by a write of
+ * this process, even if the program may only read the buffer. */
+static int buffer_map_control(
+	struct gpumem_buffer *buffer, const struct gm_session_chunk *chunk, uint64_t offset)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	void *addr;
+	int r = d->map->reserve(d->backend, chunk->bytes, &addr);
+	if (r < 0)
+		return r;
+
+	r = d->map->map(d->backend, addr, chunk->bytes, chunk->fd);
+	if (r == 0)
+		r = d->map->access(d->backend, addr, chunk->bytes, false);
+	if (r < 0) {
+		d->map->unreserve(d->backend, addr, chunk->bytes);
+		return r;
+	}
+	buffer->signals.addr = addr;
+	buffer->signals.bytes = chunk->bytes;
+	buffer->signals.control = (struct gm_control *)((uint8_t *)addr + offset);
+	return 0;
+}
+
 static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chunks)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
@@ -128,9 +168,13 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 	if (r < 0)
 		return r;
 
+	bool apart = buffer->lease->signals && buffer->lease->read_only && d->map->poke;
+	uint64_t control = gm_control_offset(buffer->lease->user_bytes);
 	LL_FOREACH (chunks, chunk) {
 		uint8_t *place = (uint8_t *)buffer->addr + buffer->mapped;
 		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd);
+		if (r == 0 && apart && control - buffer->mapped < chunk->bytes)
+			r = buffer_map_control(buffer, chunk, control - buffer->mapped);
 		if (r < 0)
 			return r;
 		chunk->fd = gm_close(chunk->fd);
@@ -225,6 +269,7 @@ static void buffer_free(struct gpumem_buffer *buffer)
 	if (!buffer)
 		return;
 	gm_buffer_tail_forget(buffer);
+	gm_signals_deinit(&buffer->signals);
 	gm_session_chunks_free(buffer->parts);
 	pthread_mutex_destroy(&buffer->lock);
 	free(buffer);
@@ -242,6 +287,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 	}
 
 	pthread_mutex_init(&buffer->lock, NULL);
+	gm_signals_init(&buffer->signals);
 	buffer->session = session;
 	buffer->lease = lease;
 	buffer->device = lease->device;
@@ -281,7 +327,17 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 
 	if (!buffer->opened && buffer->transport == GM_TRANSPORT_FD)
 		buffer->parts = gm_steal_ptr(&chunks);
+	status = gm_signals_begin(&buffer->signals, &session->device[buffer->device], lease,
+		buffer->addr, buffer->bytes);
+	if (status)
+		goto out;
+
 	buffer_enlist(buffer);
+	/* Its maker may have left before the library's thread could find it in the list. */
+	if (buffer->signals.control && buffer->opened) {
+		atomic_store(&session->makers_due, true);
+		gm_session_wake(session);
+	}
 	*ret_buffer = buffer;
 out:
 	gm_session_chunks_free(chunks);
@@ -309,14 +365,19 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 		options->transport != GPUMEM_TRANSPORT_IPC)
 		return gm_error(
 			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
-	if (options->flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
+	if (options->flags & ~(uint32_t)(GPUMEM_BUFFER_FOR_OTHERS | GPUMEM_BUFFER_SIGNALS))
 		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
 	if (options->max_size &&
 		(options->max_size < size || options->max_size > GM_LEASE_BYTES_MAX))
 		return gm_error(GPUMEM_E_INVALID,
 			"max_size is 0, or from size to %llu; %zu was given for a size of %zu",
 			(unsigned long long)GM_LEASE_BYTES_MAX, options->max_size, size);
-	return gm_mapping_open(session, device);
+	if (options->max_size && options->flags & GPUMEM_BUFFER_SIGNALS)
+		return gm_error(GPUMEM_E_INVALID,
+			"a buffer with signals cannot grow, so max_size must be 0");
+	if (options->flags & GPUMEM_BUFFER_SIGNALS)
+		status = gm_signals_check(session, device, options->transport);
+	return status ? status : gm_mapping_open(session, device);
 }
 
 gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
@@ -350,6 +411,7 @@ struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
 		.max_size = options->max_size,
 		.wait_ms = options->wait_ms,
 		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
+		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
 	};
 }
 
@@ -369,6 +431,7 @@ static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device
 		.transport = (enum gm_transport)options->transport,
 		.tag = options->tag,
 		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
+		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
 	};
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
 	if (status)

@@ -61,6 +61,17 @@ gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status
 gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer);
 gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
 
+/* ---- buffer_signal.c */
+
+/*
+ * Asks the daemon which of the opened buffers have no maker any more, and releases all waits for their
+ * signals. For the library's thread. Returns when to call it again, or UINT64_MAX: not before the
+ * session's makers_due is set, or the session was resumed.
+ */
+uint64_t gm_buffer_signal_settle(struct gpumem_session *session);
+
+/* ---- tags */
+
 /* Checks a tag from a program, which may be NULL. */
 gpumem_status gm_buffer_tag_check(const char *tag);
 

@@ -3,6 +3,7 @@
 #define GM_CLIENT_MEMORY_GPUMEM_BUFFER_H
 
 #include "client/memory/leaving.h"
+#include "client/memory/signals.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_lease.h"
 
@@ -12,7 +13,7 @@ struct gm_buffer_tail;
 struct gm_buffer_wish {
 	uint64_t max_size; /* 0: none */
 	uint32_t wait_ms;
-	bool for_others;
+	bool for_others, signals;
 };
 
 /* A lease that is mapped into an address range of its own. */
@@ -40,6 +41,7 @@ struct gpumem_buffer {
 	struct gm_session_chunk *parts; /* the chunks, by address; NULL if they go back together */
 	struct gm_buffer_tail *tail;    /* NULL: none; buffer_tail.h */
 	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
+	struct gm_signals signals;
 	uint32_t row;                   /* in the client's page; 0: not listed */
 	struct gm_buffer_wish wish;
 	struct gm_page_growth growth; /* of its row; the session's lock protects it */

@@ -476,6 +476,7 @@ static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
 		.transport = request->transport,
 		.tag = request->tag,
 		.for_others = request->wish.for_others,
+		.signals = request->wish.signals,
 		.ended = gm_requests_nudge,
 		.ctx = request->session,
 	};

@@ -87,6 +87,7 @@ static void ask_write_message(struct gm_ask *ask, const struct gm_ask_wanted *wa
 	ask->lease.transport = (Gm__Wire__Transport)wanted->transport;
 	ask->lease.tag = ask->tag;
 	ask->lease.for_others = wanted->for_others;
+	ask->lease.signals = wanted->signals;
 	gm_lease_call_set_patience(session, &ask->base, &wait, &ask->lease.wait_ms);
 	ask->packet = (Gm__Wire__Packet)GM_WIRE_PACKET(LEASE, lease, &ask->lease);
 }

@@ -15,6 +15,7 @@ struct gm_ask;
 struct gm_ask_wanted {
 	uint64_t bytes;
 	bool for_others;                /* as in struct gm_lease_what */
+	bool signals;                   /* the same */
 	uint64_t wait_ms;               /* as in struct gm_lease_wait */
 	struct gm_session_lease *grown; /* the lease to grow; NULL: a new one, as follows */
 	uint32_t device;

@@ -209,6 +209,8 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 		call->lease->user_bytes = reply->user_bytes;
 		call->lease->read_only = reply->read_only;
 		call->lease->version = reply->version;
+		call->lease->signals = reply->signals;
+		call->lease->maker_gone = reply->maker_gone;
 		snprintf(call->lease->tag, sizeof(call->lease->tag), "%s", reply->tag);
 	}
 
@@ -565,6 +567,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.transport = (Gm__Wire__Transport)what->transport;
 	body.tag = (char *)(what->tag ? what->tag : "");
 	body.for_others = what->for_others;
+	body.signals = what->signals;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;

@@ -34,7 +34,9 @@ struct gm_session_lease {
 	uint64_t next_index; /* highest index seen + 1; set by the thread that reads answers */
 	uint64_t version;    /* of the name that it was attached by; 0: none */
 	bool read_only;
-	bool opened; /* and not made here */
+	bool signals;    /* it has a control block: common/control.h */
+	bool maker_gone; /* and its maker had left when it was opened */
+	bool opened;     /* and not made here */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };
@@ -46,6 +48,7 @@ struct gm_lease_what {
 	enum gm_transport transport;
 	const char *tag; /* may be NULL */
 	bool for_others; /* it may be shared outside its trust domain */
+	bool signals;    /* it is to have a control block */
 };
 
 /* How a request waits if the device is full. */

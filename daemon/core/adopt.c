@@ -348,7 +348,7 @@ static bool adopt_lease_is_sound(const struct gm_record_lease *record)
 	return record->grants > 0 && record->next_index >= record->grants &&
 	       (record->session != 0) == (record->made > 0) && record->made <= INT32_MAX &&
 	       adopt_is_name(record->tag, sizeof(record->tag)) &&
-	       record->head.size == gm_record_lease_size(strlen(record->tag), record->for_others);
+	       record->head.size == gm_record_lease_size(strlen(record->tag), record->flags);
 }
 
 static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
@@ -372,7 +372,8 @@ static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
 	if (!lease)
 		return -ENOMEM;
 	lease->reusable = false;
-	lease->for_others = record->for_others;
+	lease->for_others = record->flags & GM_RECORD_FOR_OTHERS;
+	lease->signals = record->flags & GM_RECORD_SIGNALS;
 	lease->grants = record->grants;
 	lease->next_index = record->next_index;
 	lease->user_bytes = record->user_bytes;

@@ -82,8 +82,10 @@ static int commit_lease(
 {
 	const struct gm_env *env = lease->device->env;
 	struct gm_record_lease record;
+	uint64_t flags = (lease->for_others ? GM_RECORD_FOR_OTHERS : 0) |
+			 (lease->signals ? GM_RECORD_SIGNALS : 0);
 	size_t tag = lease->tag[0] ? strlen(lease->tag) : 0,
-	       size = gm_record_lease_size(tag, lease->for_others);
+	       size = gm_record_lease_size(tag, flags);
 
 	/* A lease that nobody holds yet is about to be its maker's. */
 	uint32_t made = lease->maker ? lease->made + !lease->own.lease : 0;
@@ -97,8 +99,8 @@ static int commit_lease(
 	record.device = lease->device->key;
 	record.made = made;
 	record.transport = (uint32_t)lease->transport;
-	record.for_others = lease->for_others;
-	if (tag > 0 || lease->for_others)
+	record.flags = flags;
+	if (tag > 0 || flags)
 		memcpy(record.tag, lease->tag, sizeof(record.tag));
 	int r = gm_env_record(env, GM_RECORD_LEASE, lease->id, &lease->place, &record, size);
 	GM_STEP("lease: recorded");

@@ -325,6 +325,18 @@ bool gm_lease_end_some(struct gm_device *device)
 	return device->ending;
 }
 
+/* The maker has left the lease. */
+static void lease_tell_openers(const struct gm_lease *lease)
+{
+	const struct gm_env *env = lease->device->env;
+	const struct gm_hold *hold;
+
+	if (!lease->signals || !env->ops.maker_left)
+		return;
+	DL_FOREACH (lease->holds, hold)
+		env->ops.maker_left(env->ctx, hold->session);
+}
+
 void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice)
 {
 	struct gm_session *session = hold->session;
@@ -351,6 +363,8 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	if (hold != &lease->own)
 		free(hold);
 	gm_metadata_settle(lease);
+	if (made)
+		lease_tell_openers(lease);
 	if (died)
 		lease->reusable = false;
 	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD)
@@ -415,6 +429,8 @@ void gm_lease_info(
 		.user_bytes = lease->user_bytes,
 		.read_only = hold ? hold->read_only : true,
 		.version = lease->version,
+		.signals = lease->signals,
+		.made = lease->maker,
 		.tag = lease->tag,
 	};
 }

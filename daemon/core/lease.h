@@ -28,6 +28,8 @@ struct gm_lease_info {
 	uint64_t user_bytes; /* what was asked for */
 	bool read_only;      /* for the session that asks */
 	uint64_t version;    /* of the name that it was published under; 0: none */
+	bool signals;        /* it has a control block */
+	bool made;           /* the session that made it still has it */
 	const char *tag;
 };
 void gm_lease_info(

@@ -62,6 +62,9 @@ struct gm_core_ops {
 	 * alone for a while. Must not return memory or end a session before it returns.
 	 */
 	void (*reclaim)(void *ctx, struct gm_session *session, const struct gm_reclaim *ask);
+	/* The maker of a lease with signals that this session opened has returned it or has ended, so
+	 * no signal will come. */
+	void (*maker_left)(void *ctx, struct gm_session *session);
 	/*
 	 * Terminates a client's process: only with oom = terminate, and only at the end of the
 	 * ladder. Core then waits for gm_session_end_died(). A negative errno means that it cannot

@@ -158,7 +158,11 @@ struct gm_record_lease {
 		made; /* how often its maker holds it, without what it opened and has a record for */
 	uint32_t transport;
 	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
-	uint64_t for_others;               /* since format 2; written only if it is not 0 */
+	uint64_t flags;                    /* since format 2; written only if it is not 0 */
+};
+enum gm_record_lease_flag {
+	GM_RECORD_FOR_OTHERS = 1,
+	GM_RECORD_SIGNALS = 2,
 };
 
 enum gm_record_chunk_state {
@@ -262,9 +266,9 @@ static inline void gm_record_begin(
 
 /* How much of a lease's record is written: its tag as far as it is used, or all of it. It never
  * changes, so the record stays where it is. */
-static inline size_t gm_record_lease_size(size_t tag, bool for_others)
+static inline size_t gm_record_lease_size(size_t tag, uint64_t flags)
 {
-	if (for_others)
+	if (flags)
 		return sizeof(struct gm_record_lease);
 	size_t words = tag > 0 ? tag / sizeof(uint64_t) + 1 : 0;
 	return offsetof(struct gm_record_lease, tag) + words * sizeof(uint64_t);

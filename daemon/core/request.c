@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/control.h"
 #include "common/step.h"
 #include "common/uid_name.h"
 #include "common/units.h"
@@ -103,8 +104,9 @@ static void request_finish(struct gm_request *request)
 	struct gm_lease *lease = request->target;
 	struct gm_device *device = lease->device;
 	/* user_bytes is a sum, so it may as well become smaller. */
-	uint64_t more =
-		request->user_bytes ? request->user_bytes - lease->user_bytes : request->bytes;
+	uint64_t more = request->bytes - (request->signals ? GM_CONTROL_BYTES : 0);
+	if (request->user_bytes)
+		more = request->user_bytes - lease->user_bytes;
 	assert(request->missing == 0);
 	GM_STEP("grant: every chunk is there");
 	if (gm_commit_grant(lease, request->chunks, request->id, more) < 0) {
@@ -432,8 +434,10 @@ gpumem_status gm_request_admit(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another lease");
 	}
 
-	if (!request->lease)
+	if (!request->lease) {
 		target->for_others = request->for_others;
+		target->signals = request->signals;
+	}
 	request->target = target;
 	request->charged = plan.bytes;
 	r = gm_ledger_admit(&device->ledger, account, ceiling, plan.bytes);

@@ -194,6 +194,7 @@ struct gm_lease {
 	bool reusable;
 	bool across;              /* a session of another domain has opened it */
 	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
+	bool signals;             /* its openers are told when its maker leaves */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
 	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */

@@ -48,6 +48,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_GET_METADATA, NEED_SESSION, gm_serve_get_metadata},
 	{GM__WIRE__PACKET__BODY_UNPUBLISH, NEED_HELLO, gm_serve_unpublish},
 	{GM__WIRE__PACKET__BODY_EXPIRE_NAME, NEED_HELLO, gm_serve_expire_name},
+	{GM__WIRE__PACKET__BODY_GET_MAKERS, NEED_SESSION, gm_serve_get_makers},
 	{GM__WIRE__PACKET__BODY_GET_NAMES, NEED_HELLO, gm_admin_get_names},
 	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},
 	{GM__WIRE__PACKET__BODY_GET_PROCESSES, NEED_HELLO, gm_admin_get_processes},

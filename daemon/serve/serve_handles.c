@@ -120,6 +120,8 @@ static int handles_emit(struct serve_handles *handles, struct gm_peer *peer,
 	reply.tag = (char *)(info->tag ? info->tag : "");
 	reply.user_bytes = info->user_bytes;
 	reply.version = info->version;
+	reply.signals = info->signals;
+	reply.maker_gone = info->signals && !info->made;
 	int r = gm_answer_emit_fds(&handles->head.stream, peer, chunks->more,
 		GM__WIRE__PACKET__BODY_LEASE_REPLY, &reply, fds, chunks->n_fds);
 	GM_STEP("grant or open: answered");

@@ -12,6 +12,7 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "common/control.h"
 #include "common/step.h"
 #include "common/units.h"
 #include "common/zeroed.h"
@@ -133,6 +134,8 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 		return;
 	}
 	asked->request = *what;
+	if (what->signals)
+		asked->request.bytes += GM_CONTROL_BYTES;
 	asked->request.session = client->session;
 	asked->request.done = serve_on_done;
 	asked->request.id = id;
@@ -254,11 +257,18 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
+	if (lease->signals && transport != GM_TRANSPORT_FD) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
+			"signals need the fd transport; ask for fd, or for no signals");
+		return;
+	}
+
 	if (serve_repeat(serve, peer, packet->id, NULL))
 		return;
 	const struct gm_request what = {
 		.device = lease->device,
 		.bytes = lease->bytes,
+		.signals = lease->signals,
 		.transport = transport,
 		.tag = lease->tag,
 		.for_others = lease->for_others,
@@ -285,6 +295,12 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		return;
 	struct gm_lease_info info;
 	gm_lease_info(lease, gm_serve_session_of(peer), &info);
+	/* Its control block lies behind the bytes that it has. */
+	if (info.signals) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
+			"a lease with signals cannot grow; ask for a larger one");
+		return;
+	}
 	const struct gm_request what = {
 		.lease = lease,
 		.device = info.device,

@@ -5,6 +5,7 @@
  */
 #include "daemon/serve/serve_share.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -246,4 +247,31 @@ void gm_serve_unpublish(
 	gm_serve_answer_status(peer, packet->id,
 		gm_core_unpublish(serve->core, &asker, owner, unpublish->name),
 		"there is no such name");
+}
+
+/* ---- makers */
+
+void gm_serve_get_makers(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__GetMakers *ask = packet->get_makers;
+	struct gm_session *session = gm_serve_session_of(peer);
+	Gm__Wire__MakersReply reply = GM__WIRE__MAKERS_REPLY__INIT;
+
+	/* The answer is no longer than the question, which was one packet. */
+	reply.gone = calloc(ask->n_leases + 1, sizeof(*reply.gone));
+	if (!reply.gone) {
+		gm_serve_fail_memory(peer, packet->id);
+		return;
+	}
+	for (size_t i = 0; i < ask->n_leases; i++) {
+		struct gm_lease *lease = gm_session_find_lease(session, ask->leases[i]);
+		struct gm_lease_info info = {0};
+		if (lease)
+			gm_lease_info(lease, session, &info);
+		if (!info.made)
+			reply.gone[reply.n_gone++] = ask->leases[i];
+	}
+	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_MAKERS, &reply);
+	free(reply.gone);
 }

@@ -156,6 +156,15 @@ void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim
 		gm_events_reclaim(client->events, ask->device, ask->urgent, all ? 0 : ask->bytes);
 }
 
+void gm_clients_maker_left(struct gm_session *session)
+{
+	struct gm_client *client = gm_session_info(session)->user;
+
+	/* A client that is away looks at all its leases when it comes back. */
+	if (client && client->events)
+		gm_events_makers(client->events);
+}
+
 void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
 	struct gm_client *client = gm_session_info(session)->user;

@@ -31,6 +31,7 @@ struct gm_events {
 	uint64_t rung_ns;                   /* when */
 	uint32_t pressure, reclaim, limits; /* what waits: a bit per device */
 	uint32_t asked;                     /* reclaims that were told, and may not be heard yet */
+	bool makers;                        /* a maker has left, which waits to be told */
 	uint32_t urgent;                    /* of those that wait or were told */
 	uint64_t wanted[GM_LIMIT_DEVICES];  /* the same; 0: everything unused */
 	uint64_t max[GM_LIMIT_DEVICES];
@@ -108,6 +109,9 @@ static void events_write_waiting(struct gm_events *events)
 			events_write_device(events, i);
 	events->asked |= events->reclaim;
 	events->pressure = events->reclaim = events->limits = 0;
+	if (events->makers)
+		gm_page_event_makers(events->pages->daemon);
+	events->makers = false;
 }
 
 static void events_ring(struct gm_events *events)
@@ -163,6 +167,12 @@ void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max)
 {
 	events->limits |= UINT32_C(1) << device;
 	events->max[device] = max;
+	gm_lane_post(events->lane, &events->task);
+}
+
+void gm_events_makers(struct gm_events *events)
+{
+	events->makers = true;
 	gm_lane_post(events->lane, &events->task);
 }
 

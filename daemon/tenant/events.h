@@ -30,6 +30,8 @@ void gm_events_pressure(struct gm_events *events, uint32_t device);
 void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes);
 /* Tells the client how much it may hold from now on. */
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max);
+/* Tells the client that a lease with signals that it opened has no maker any more. */
+void gm_events_makers(struct gm_events *events);
 /* Tells the client at once that the daemon stops, and everything that waits to be told. */
 void gm_events_goodbye(struct gm_events *events, const char *reason, bool restart);
 

@@ -403,12 +403,15 @@ typedef struct gpumem_buffer gpumem_buffer;
  * see no old data, it is made of fresh memory, which takes longer to get. */
 #define GPUMEM_BUFFER_FOR_OTHERS 1u
 
+/* The buffer has signals: see gpumem_buffer_signal(). */
+#define GPUMEM_BUFFER_SIGNALS 2u
+
 typedef struct gpumem_buffer_options {
 	size_t size;
 	const char *tag;            /* at most 63 bytes; may be NULL */
 	gpumem_transport transport; /* GPUMEM_E_UNSUPPORTED if the device does not have it */
 	uint32_t wait_ms;           /* how long to wait if the device is full, see above */
-	uint32_t flags;             /* GPUMEM_BUFFER_FOR_OTHERS, or 0 */
+	uint32_t flags;             /* a sum of GPUMEM_BUFFER_…, or 0 */
 	size_t max_size;            /* how far it will grow: see resizing, below; 0: not at all */
 } gpumem_buffer_options;
 
@@ -655,6 +658,39 @@ GPUMEM_API gpumem_status gpumem_buffer_metadata(
 GPUMEM_API void gpumem_metadata_free(void *data);
 /* The version that the buffer was published or attached as; 0: neither. */
 GPUMEM_API uint64_t gpumem_buffer_version(const gpumem_buffer *buffer);
+
+/* ---- signals: ordering between processes that share a buffer */
+
+#define GPUMEM_SIGNAL_MAX (UINT64_C(1) << 62)
+/*
+ * The process that created a buffer with GPUMEM_BUFFER_SIGNALS signals a value: when all work that was
+ * launched on the stream before is done, waits for that value and for smaller ones end. Values are 1 to
+ * GPUMEM_SIGNAL_MAX, and each must be above the one before. The call waits for nothing. With
+ * GPUMEM_STREAM_DONE the value is signalled at once, as on the host backend, which has no streams.
+ *
+ *   GPUMEM_E_DENIED       Another process created the buffer. To answer, create another buffer.
+ *   GPUMEM_E_INVALID      The value is not above the last one, or GPUMEM_STREAM_ANY was given.
+ *   GPUMEM_E_UNSUPPORTED  The buffer has no signals, or the GPU cannot do it.
+ *   GPUMEM_E_BUSY         The stream is being captured into a graph.
+ */
+GPUMEM_API gpumem_status gpumem_buffer_signal(
+	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value);
+/*
+ * Makes everything that is launched on the stream from now on wait for a value. The call itself does
+ * not wait, except on the host backend, where it returns when the value is signalled.
+ *
+ * If the process that created the buffer destroys it or ends without signalling the value, the wait is
+ * lost: the library lets the stream go on, and gpumem_buffer_lost() says so. Ask it after the stream was
+ * synchronized, before what the buffer holds is used. If the process was gone before, or the call
+ * itself waits, it returns GPUMEM_E_CANCELLED. While the daemon is away, nobody notices such an end; it
+ * is noticed when the daemon is back.
+ */
+GPUMEM_API gpumem_status gpumem_buffer_wait(
+	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value);
+/* GPUMEM_E_CANCELLED: the process that created the buffer is gone and did not signal the value, so a
+ * wait for it was lost. GPUMEM_OK: the value was signalled, or may still come. On a GPU the call reads a
+ * few bytes from the device. */
+GPUMEM_API gpumem_status gpumem_buffer_lost(gpumem_buffer *buffer, uint64_t value);
 
 /* ---- batches: many pieces of memory in one request */
 

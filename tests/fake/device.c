@@ -398,6 +398,9 @@ FAKE_API gm_cu_result cuDeviceGetAttribute(
 			return GM_CUDA_ERROR_INVALID_VALUE; /* not known to it yet */
 		*value = !fake_without("ipc");
 		break;
+	case GM_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+		*value = !fake_without("memops");
+		break;
 	case GM_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		*value = !fake_without("rdma");
 		break;

@@ -31,13 +31,14 @@ struct fake_capture {
 	struct fake_capture *prev, *next;
 };
 
-enum fake_kind { FAKE_SET, FAKE_COPY, FAKE_CALL, FAKE_WAIT };
+enum fake_kind { FAKE_SET, FAKE_COPY, FAKE_CALL, FAKE_WAIT, FAKE_WRITE_WORD, FAKE_AWAIT_WORD };
 
 struct fake_op {
 	enum fake_kind kind;
 	int device; /* that works */
 	gm_cu_ptr to, from;
 	unsigned char value;
+	gm_cu_u64 word; /* what is written to one, or waited for */
 	size_t n;
 	gm_cu_host_fn fn;
 	void *user;

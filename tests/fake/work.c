@@ -7,6 +7,7 @@
 #include "tests/fake/stream.h"
 
 #include <string.h>
+#include <time.h>
 
 #include <utlist.h>
 
@@ -63,15 +64,66 @@ static bool copy_bytes(const struct fake_op *op)
 	return true;
 }
 
+static bool write_word(const struct fake_op *op)
+{
+	size_t piece;
+	char *at = reach(op->to, sizeof op->word, op->device, true, &piece);
+
+	if (at)
+		__atomic_store_n((gm_cu_u64 *)(void *)at, op->word, __ATOMIC_RELEASE);
+	return at;
+}
+
+/* Whether the word is there. Other processes write it, too. */
+static bool word_reached(const struct fake_op *op, bool *ret_ok)
+{
+	size_t piece;
+	const char *at = reach(op->to, sizeof op->word, op->device, false, &piece);
+
+	*ret_ok = at;
+	return !at ||
+	       (int64_t)(__atomic_load_n((const gm_cu_u64 *)(const void *)at, __ATOMIC_ACQUIRE) -
+			 op->word) >= 0;
+}
+
+static bool await_word(const struct fake_op *op)
+{
+	bool reached, ok;
+
+	for (;;) {
+		pthread_mutex_lock(&fake.lock);
+		reached = word_reached(op, &ok);
+		pthread_mutex_unlock(&fake.lock);
+		if (reached)
+			return ok;
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	}
+}
+
+static void work_failed(void)
+{
+	__atomic_store_n(&fake.sticky, GM_CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELEASE);
+}
+
 void fake_perform(const struct fake_op *op)
 {
+	bool ok = true;
+
 	if (op->kind == FAKE_CALL)
 		op->fn(op->user);
-	if (op->kind != FAKE_SET && op->kind != FAKE_COPY)
+	if (op->kind == FAKE_AWAIT_WORD && !await_word(op))
+		work_failed();
+	if (op->kind != FAKE_SET && op->kind != FAKE_COPY && op->kind != FAKE_WRITE_WORD)
 		return;
 	pthread_mutex_lock(&fake.lock);
-	if (!(op->kind == FAKE_SET ? set_bytes(op) : copy_bytes(op)))
-		__atomic_store_n(&fake.sticky, GM_CUDA_ERROR_ILLEGAL_ADDRESS, __ATOMIC_RELEASE);
+	if (op->kind == FAKE_SET)
+		ok = set_bytes(op);
+	else if (op->kind == FAKE_COPY)
+		ok = copy_bytes(op);
+	else
+		ok = write_word(op);
+	if (!ok)
+		work_failed();
 	pthread_mutex_unlock(&fake.lock);
 }
 
@@ -211,4 +263,42 @@ FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, vo
 	if ((result = fake_stream_context(stream, &device, &context)))
 		return result;
 	return fake_submit(stream, &(struct fake_op){.kind = FAKE_CALL, .fn = fn, .user = user});
+}
+
+/* ---- words that streams write and wait for */
+
+static gm_cu_result submit_word(
+	gm_cu_stream stream, gm_cu_ptr at, gm_cu_u64 word, unsigned int flags, enum fake_kind kind)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int number, context;
+
+	if ((result = fake_stream_context(stream, &device, &context)))
+		return result;
+	number = (int)(device - fake.device);
+	if (fake_without("memops"))
+		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	if (flags || !at || at % sizeof word || !range_ok(at, sizeof word, number, true))
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	return fake_submit(
+		stream, &(struct fake_op){.kind = kind, .device = number, .to = at, .word = word});
+}
+
+FAKE_API gm_cu_result cuStreamWaitValue64_v2(
+	gm_cu_stream stream, gm_cu_ptr at, gm_cu_u64 value, unsigned int flags);
+FAKE_API gm_cu_result cuStreamWaitValue64_v2(
+	gm_cu_stream stream, gm_cu_ptr at, gm_cu_u64 value, unsigned int flags)
+{
+	FAKE_ENTER("cuStreamWaitValue64");
+	return submit_word(stream, at, value, flags, FAKE_AWAIT_WORD);
+}
+
+FAKE_API gm_cu_result cuStreamWriteValue64_v2(
+	gm_cu_stream stream, gm_cu_ptr at, gm_cu_u64 value, unsigned int flags);
+FAKE_API gm_cu_result cuStreamWriteValue64_v2(
+	gm_cu_stream stream, gm_cu_ptr at, gm_cu_u64 value, unsigned int flags)
+{
+	FAKE_ENTER("cuStreamWriteValue64");
+	return submit_word(stream, at, value, flags, FAKE_WRITE_WORD);
 }
