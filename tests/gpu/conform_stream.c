@@ -2,6 +2,10 @@
 /*
  * Contexts, streams and events. See conformance.h.
  */
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "tests/gpu/conformance.h"
 
 static void events_pass_when_their_work_is_done(void)
@@ -154,6 +158,133 @@ static void a_stream_ends_after_its_work(void)
 	conform_end("a stream that is destroyed does its work, and its events pass");
 }
 
+/* ---- words that streams write and wait for */
+
+/* A place for words, which are 0, in memory that another process may import. */
+static uint64_t words_new(struct puppet *p, uint64_t *ret_handle)
+{
+	uint64_t handle = OK(p, CREATE, .a = 2 * MIB, .b = 0, .c = 1);
+	uint64_t va = conform_place(p, handle, 2 * MIB);
+
+	OK(p, SET, .a = va, .b = 2 * MIB, .c = 0);
+	OK(p, SYNC, .a = 0);
+	if (ret_handle)
+		*ret_handle = handle;
+	return va;
+}
+
+static void streams_wait_for_words(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t t = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t va = words_new(&p, NULL), most = (uint64_t)1 << 62;
+
+	conform_value("the device can",
+		OK(&p, ATTRIBUTE, .a = GM_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS), 1);
+	OK(&p, AWAIT_WORD, .a = s, .b = va, .c = 5);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	OK(&p, WRITE_WORD, .a = t, .b = va, .c = 4);
+	OK(&p, SYNC, .a = t);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	OK(&p, WRITE_WORD, .a = t, .b = va, .c = 6);
+	OK(&p, SYNC, .a = s);
+
+	/* A write comes after what was launched before it, and not after what another stream does. */
+	OK(&p, BUSY, .a = t);
+	OK(&p, WRITE_WORD, .a = t, .b = va, .c = 7);
+	OK(&p, AWAIT_WORD, .a = s, .b = va, .c = 7);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	OK(&p, IDLE, .a = 0);
+	OK(&p, SYNC, .a = s);
+
+	/* By a difference with a sign. */
+	OK(&p, AWAIT_WORD, .a = s, .b = va, .c = most);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	OK(&p, WRITE_WORD, .a = t, .b = va, .c = 2 * most - 1);
+	OK(&p, SYNC, .a = s);
+	OK(&p, AWAIT_WORD, .a = s, .b = va, .c = 1);
+	OK(&p, SYNC, .a = s);
+
+	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, AWAIT_WORD, .a = s, .b = 0, .c = 1);
+	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, AWAIT_WORD, .a = s, .b = va + 4, .c = 1);
+	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, WRITE_WORD, .a = s, .b = 0, .c = 1);
+	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, WRITE_WORD, .a = s, .b = va + 4, .c = 1);
+	puppet_stop(&p);
+	conform_end("a stream waits for a word that another stream writes");
+}
+
+static void words_order_processes(void)
+{
+	struct puppet producer = conform_begin(true), p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t handle, theirs = words_new(&producer, &handle), word, read_only;
+	int fd = conform_export(&producer, handle);
+	struct puppet_answer imported = conform_import(&p, fd);
+
+	conform_expect("import", imported.result, GM_CUDA_SUCCESS);
+	word = conform_place(&p, imported.value, 2 * MIB);
+	OK(&p, AWAIT_WORD, .a = s, .b = word, .c = 1);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	OK(&producer, WRITE_WORD, .a = 0, .b = theirs, .c = 1);
+	OK(&p, SYNC, .a = s);
+
+	/* The same memory a second time, for reading only: words are read and written by the first. */
+	read_only = OK(&p, RESERVE, .a = 2 * MIB);
+	OK(&p, MAP, .a = read_only, .b = 2 * MIB, .c = imported.value);
+	OK(&p, ACCESS, .a = read_only, .b = 2 * MIB, .c = GM_CU_MEM_ACCESS_FLAGS_PROT_READ);
+	conform_value("bytes of the word", OK(&p, COUNT, .a = read_only, .b = 8, .c = 0), 7);
+
+	/* Who waits for a process that was killed lets itself go on. */
+	OK(&p, AWAIT_WORD, .a = s, .b = word, .c = 2);
+	puppet_kill(&producer);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	uint64_t own = OK(&p, STREAM_HIGH, .a = GM_CU_STREAM_NON_BLOCKING);
+	OK(&p, WRITE_WORD, .a = own, .b = word, .c = UINT64_MAX >> 1);
+	OK(&p, SYNC, .a = s);
+	close(fd);
+	puppet_stop(&p);
+	conform_end("words order processes, and whoever waits for a dead one can end that");
+}
+
+/* Writes a word by streams of the highest priority, one after the other, until one comes through.
+ * Returns how many were needed; 0: none did. */
+static int write_through(struct puppet *p, uint64_t word, uint64_t value)
+{
+	for (int i = 1; i <= 40; i++) {
+		uint64_t stream = OK(p, STREAM_HIGH, .a = GM_CU_STREAM_NON_BLOCKING);
+		OK(p, WRITE_WORD, .a = stream, .b = word, .c = value);
+		for (int j = 0; j < 100; j++) {
+			if (!PUPPET(p, STREAM_QUERY, .a = stream).result)
+				return i;
+			nanosleep(&(struct timespec){0, 1000000}, NULL);
+		}
+	}
+	return 0;
+}
+
+static void a_write_passes_streams_that_wait(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t va = words_new(&p, NULL), streams[40];
+
+	/* More than the device has queues. */
+	for (int i = 0; i < 40; i++) {
+		streams[i] = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+		OK(&p, AWAIT_WORD, .a = streams[i], .b = va, .c = 1);
+	}
+	int needed = write_through(&p, va + 64, 1);
+	conform_true("a write of the highest priority comes through", needed > 0);
+	if (needed > 1)
+		printf("# seen: it took %d streams\n", needed);
+	conform_true("and so does the one that lets them go on",
+		write_through(&p, va, UINT64_MAX >> 1) > 0);
+	for (int i = 0; i < 40; i++)
+		OK(&p, SYNC, .a = streams[i]);
+	puppet_stop(&p);
+	conform_end("a write on a stream of its own passes 40 streams that wait");
+}
+
 void conform_stream(void)
 {
 	events_pass_when_their_work_is_done();
@@ -163,4 +294,7 @@ void conform_stream(void)
 	a_context_takes_its_memory_along();
 	an_event_is_passed_until_it_is_recorded();
 	a_stream_ends_after_its_work();
+	streams_wait_for_words();
+	words_order_processes();
+	a_write_passes_streams_that_wait();
 }

@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -464,6 +465,19 @@ void puppet_call_make(
 	case PUPPET_WAIT_EVENT:
 		answer->result =
 			cuda->cuStreamWaitEvent(stream, (gm_cu_event)(uintptr_t)call->b, 0);
+		break;
+	case PUPPET_STREAM_HIGH:
+		answer->result =
+			cuda->cuStreamCreateWithPriority(&stream, (unsigned)call->a, INT_MIN / 2);
+		*value = (uintptr_t)stream;
+		break;
+	case PUPPET_WRITE_WORD:
+		answer->result = cuda->cuStreamWriteValue64(
+			stream, call->b, call->c, GM_CU_STREAM_WRITE_VALUE_DEFAULT);
+		break;
+	case PUPPET_AWAIT_WORD:
+		answer->result = cuda->cuStreamWaitValue64(
+			stream, call->b, call->c, GM_CU_STREAM_WAIT_VALUE_GEQ);
 		break;
 	case PUPPET_ALLOC:
 		answer->result = cuda->cuMemAlloc((gm_cu_ptr *)value, call->a);

@@ -64,6 +64,9 @@ enum puppet_op {
 	PUPPET_EVENT_QUERY,   /* a event */
 	PUPPET_EVENT_END,     /* a event */
 	PUPPET_WAIT_EVENT,    /* a stream, b event */
+	PUPPET_STREAM_HIGH,   /* a flags → stream of the highest priority */
+	PUPPET_WRITE_WORD,    /* a stream, b address, c value */
+	PUPPET_AWAIT_WORD,    /* a stream, b address, c value */
 	PUPPET_ALLOC,         /* a bytes → address */
 	PUPPET_FREE,          /* a address */
 	PUPPET_IPC_GET,       /* a address → blob */
