@@ -225,8 +225,10 @@ int gm_commit_name(struct gm_name *name)
 	};
 	gm_record_begin(&record.head, GM_RECORD_NAME, name->id, sizeof(record), name->uid);
 	strcpy(record.text, name->text);
-	return gm_env_record(
+	int r = gm_env_record(
 		&name->core->env, GM_RECORD_NAME, name->id, &name->place, &record, sizeof(record));
+	GM_STEP("publish: recorded");
+	return r;
 }
 
 int gm_commit_share(struct gm_share *share)

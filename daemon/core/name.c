@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/step.h"
 #include "common/token.h"
 #include "common/uid_name.h"
 #include "common/units.h"
@@ -76,6 +77,7 @@ static void name_free(struct gm_name *name)
 	struct gm_core *core = name->core;
 
 	gm_env_erase(&core->env, &name->place);
+	GM_STEP("unpublish: record erased");
 	gm_expiry_set(name, 0);
 	HASH_DEL(core->names, name);
 	free(name);

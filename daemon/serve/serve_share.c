@@ -191,6 +191,7 @@ void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 		gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_PUBLISH_REPLY, &reply);
 	else
 		gm_peer_send_failure(peer, packet->id, status, detail);
+	GM_STEP("publish: answered");
 }
 
 void gm_serve_attach(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -247,6 +248,7 @@ void gm_serve_unpublish(
 	gm_serve_answer_status(peer, packet->id,
 		gm_core_unpublish(serve->core, &asker, owner, unpublish->name),
 		"there is no such name");
+	GM_STEP("unpublish: answered");
 }
 
 /* ---- makers */

@@ -2,10 +2,10 @@
 #include "autoconf.h"
 
 /*
- * The daemon, or its keeper, dies between any two steps of a grant, a return, a sharing, a hello or an
- * end (GM_STEP in the source). Two workers do the same things again and again, and the process dies in
- * another place each time. No call of theirs fails, what they hold keeps its contents, and the books
- * say what they hold: nothing is lost, and nothing is charged twice.
+ * The daemon, or its keeper, dies between any two steps of a grant, a return, a sharing, a publishing, a
+ * hello or an end (GM_STEP in the source). Two workers do the same things again and again, and the
+ * process dies in another place each time. No call of theirs fails, what they hold keeps its contents,
+ * and the books say what they hold: nothing is lost, and nothing is charged twice.
  *
  * The programs are those of step.c. The first run only counts how often each step is passed, and
  * requires that every step of the source is. GPUMEM_TEST_STEP is the name of a step: only that one.
@@ -46,6 +46,7 @@ static struct gm_step_tables *steps;
 /* What the test and the workers share. */
 static struct {
 	gpumem_token token;
+	char name[32];
 } * board;
 
 /* ---- a worker: does one thing for each word */
@@ -136,6 +137,21 @@ static void share(struct actor *actor, unsigned i)
 	OK(gpumem_share(actor->buffers[i], &options, &board->token));
 }
 
+static void publish(struct actor *actor, unsigned i, bool until_unread)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	if (gm_tap_has_users()) {
+		options.flags = GPUMEM_READERS_CAN_WRITE;
+		options.audience = GPUMEM_AUDIENCE_UID;
+		options.id = GM_STRANGER;
+	}
+	options.replace = i;
+	options.until_unread = until_unread;
+	uint64_t version = 0;
+	OK(gpumem_publish(actor->buffers[i], "llama", &options, GPUMEM_STREAM_DONE, &version));
+	GM_REQUIRE_EQ(version, 1 + i);
+}
+
 static void act(struct actor *actor, char word)
 {
 	gpumem_token token;
@@ -170,6 +186,19 @@ static void act(struct actor *actor, char word)
 	case 'o':
 	case 'O':
 		OK(gpumem_open(actor->session, &board->token, &actor->views[word == 'O']));
+		break;
+	case 'p':
+	case 'P': /* replaces what 'p' has published */
+		publish(actor, word == 'P', false);
+		break;
+	case 'U':
+		publish(actor, 0, true);
+		break;
+	case 'n':
+		OK(gpumem_attach(actor->session, board->name, &actor->views[0]));
+		break;
+	case 'r':
+		OK(gpumem_unpublish(actor->session, "llama"));
 		break;
 	case 'x': /* its own buffer, by a token of its own */
 		OK(gpumem_share(actor->buffers[0], NULL, &token));
@@ -277,15 +306,65 @@ static void await_books(const struct expected *expected, const char *when)
  *   *  the memory stays charged, although its maker has destroyed it: somebody still has it open
  *   .  and now it does not
  */
-static const char *const script[] = {
-	"1j", "1b", "1a", "1A",             /* hello, leases, and one that grows */
-	"1s", "2j", "2o", "2c",             /* open, and close */
-	"2o", "1d*", "2c.",                 /* closed by the opener last */
-	"1f", "1t",                         /* chunks come back */
-	"1b", "1s", "2o", "1u", "2c", "1d", /* shared no more */
-	"2b", "2B", "2k",                   /* killed while it holds something */
-	"1B", "1q",                         /* goodbye while it holds something */
+static const char *const script_of_tokens[] = {
+	"1j",
+	"1b",
+	"1a",
+	"1A", /* hello, leases, and one that grows */
+	"1s",
+	"2j",
+	"2o",
+	"2c", /* open, and close */
+	"2o",
+	"1d*",
+	"2c.", /* closed by the opener last */
+	"1f",
+	"1t", /* chunks come back */
+	"1b",
+	"1s",
+	"2o",
+	"1u",
+	"2c",
+	"1d", /* shared no more */
+	"2b",
+	"2B",
+	"2k", /* killed while it holds something */
+	"1B",
+	"1q", /* goodbye while it holds something */
+	NULL,
 };
+static const char *const script_of_names[] = {
+	"1j",
+	"2j",
+	"1b",
+	"1p",
+	"2n",
+	"1d*",
+	"2c*", /* kept by its name */
+	"1r.",
+	"1b",
+	"1p",
+	"1B",
+	"1P",
+	"1d", /* a newer version */
+	"1D*",
+	"1r.", /* removed */
+	"1b",
+	"1U",
+	"2n",
+	"1d*",
+	"2c.", /* removed with the last reader */
+	"1b",
+	"1p",
+	"2n",
+	"1d*",
+	"1r*",
+	"2c.", /* removed before */
+	"2k",
+	"1q",
+	NULL,
+};
+static const char *const *script;
 
 static void perform(struct gm_worker workers[2], const char *line, struct expected *expected)
 {
@@ -307,7 +386,7 @@ static void perform(struct gm_worker workers[2], const char *line, struct expect
 	else if (line[1] == 'q')
 		expected->clients--;
 	if (line[2] == '*')
-		expected->left = before - expected->held[who];
+		expected->left += before - expected->held[who];
 	else if (line[2] == '.')
 		expected->left = 0;
 }
@@ -338,10 +417,10 @@ static void run_script(bool restart)
 
 	gm_worker_start(&workers[0], work, NULL);
 	gm_worker_start(&workers[1], work, &second);
-	for (size_t i = 0; i < sizeof(script) / sizeof(*script); i++) {
+	for (size_t i = 0; script[i]; i++) {
 		perform(workers, script[i], &expected);
 		await_books(&expected, script[i]);
-		if (restart && strcmp(script[i], "1s") == 0) {
+		if (restart && (strcmp(script[i], "1s") == 0 || strcmp(script[i], "1P") == 0)) {
 			gm_daemon_kill(&daemon_);
 			start_again();
 			await_books(&expected, "a restart");
@@ -410,13 +489,14 @@ static void die_everywhere(struct gm_step_row *rows, const char *what)
 	for (unsigned i = 0; i < GM_STEP_ROWS && rows[i].name[0]; i++) {
 		if (only && strcmp(only, rows[i].name) != 0)
 			continue;
-		names++;
+		unsigned before = runs;
 		for (unsigned pass = 1; pass <= most; pass++) {
 			fprintf(stderr, "# %s dies at '%s', pass %u\n", what, rows[i].name, pass);
 			if (!die_at(&rows[i], pass))
 				break;
 			runs++;
 		}
+		names += runs > before;
 	}
 	fprintf(stderr, "# %s died at %u steps, %u times\n", what, names, runs);
 }
@@ -449,6 +529,7 @@ static void set_up(void)
 	board = mmap(
 		NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	GM_REQUIRE(board != MAP_FAILED);
+	snprintf(board->name, sizeof(board->name), "uid:%u/llama", (unsigned)geteuid());
 
 	snprintf(variable[1], sizeof(variable[1]), "%s=%s", names[0], steps_file);
 	snprintf(variable[2], sizeof(variable[2]), "%s=%s", names[1], keeper);
@@ -457,6 +538,9 @@ static void set_up(void)
 	daemon_.options.env = env;
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	/* A counter or a key may be recorded once and for good. */
+	script = script_of_names;
+	run_script(true);
+	script = script_of_tokens;
 	run_script(true);
 	run_script(true);
 	records_of_nobody = gm_figures_now(&daemon_).records;
@@ -478,6 +562,13 @@ START_TEST(the_daemon_may_die_between_any_two_steps)
 }
 END_TEST
 
+START_TEST(the_daemon_may_die_between_any_two_steps_of_a_name)
+{
+	script = script_of_names;
+	die_everywhere(steps->daemon, "the daemon, with names,");
+}
+END_TEST
+
 START_TEST(the_keeper_may_die_between_any_two_steps)
 {
 	die_everywhere(steps->keeper, "the keeper");
@@ -491,6 +582,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 900); /* hundreds of daemons start and end */
 	tcase_add_test(tc, the_daemon_may_die_between_any_two_steps);
+	tcase_add_test(tc, the_daemon_may_die_between_any_two_steps_of_a_name);
 	tcase_add_test(tc, the_keeper_may_die_between_any_two_steps);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
