@@ -489,7 +489,10 @@ static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
 		record->count > gm_minus(INT32_MAX, lease->n_opens))
 		return 0;
 	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
-	return r < 0 ? r : 1;
+	if (r < 0)
+		return r;
+	lease->version = gm_max(lease->version, record->version);
+	return 1;
 }
 
 static int adopt_share(struct gm_adopt *adopt, struct adopt_entry *entry)

@@ -201,6 +201,7 @@ int gm_commit_open(
 		.request = open->asked,
 		.count = open->count,
 		.read_only = open->read_only,
+		.version = lease->version,
 	};
 	gm_record_begin(&record.head, GM_RECORD_HOLD, open->id, sizeof(record), session->info.uid);
 	int r = gm_env_record(env, GM_RECORD_HOLD, open->id, &open->place, &record, sizeof(record));

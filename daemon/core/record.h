@@ -191,6 +191,7 @@ struct gm_record_hold {
 	uint64_t request; /* the id of the packet that opened it, or of the last one */
 	uint32_t count;   /* how many packets; 1, except in an older record */
 	uint32_t read_only;
+	uint64_t version; /* since format 2: of the lease's name; 0: it had none */
 };
 
 /* A token that opens a lease. */

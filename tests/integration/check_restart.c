@@ -513,6 +513,43 @@ START_TEST(a_publish_that_is_repeated_after_a_kill_undoes_nothing)
 }
 END_TEST
 
+START_TEST(an_attach_that_is_repeated_after_a_kill_brings_the_version_that_it_had)
+{
+	struct gm_daemon daemon;
+	struct gm_raw maker, reader;
+	struct gm_raw_lease first, second, seen;
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_join(&maker, &daemon);
+	gm_raw_join(&reader, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &first), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &second), GPUMEM_OK);
+	GM_REQUIRE_EQ(publish(&maker, first.id, false), 1);
+
+	/* The reader does not see this answer, and the name means another lease when it is back. */
+	uint64_t id = reader.next_id;
+	GM_REQUIRE_EQ(gm_raw_attach(&reader, (uid_t)-1, "llama", &seen), GPUMEM_OK);
+	gm_raw_lease_clear(&seen);
+	GM_REQUIRE_EQ(publish(&maker, second.id, false), 2);
+	restart(&daemon, KILL);
+	resume(&reader, &daemon);
+	reader.next_id = id;
+	GM_REQUIRE_EQ(gm_raw_attach(&reader, (uid_t)-1, "llama", &seen), GPUMEM_OK);
+	GM_REQUIRE_EQ(seen.id, first.id);
+	GM_REQUIRE_EQ(reader.packet->lease_reply->version, 1);
+
+	GM_REQUIRE_EQ(gm_raw_give_back(&reader, &seen), GPUMEM_OK);
+	resume(&maker, &daemon);
+	GM_REQUIRE_EQ(gm_raw_unpublish(&maker, (uid_t)-1, "llama"), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &first), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &second), GPUMEM_OK);
+	GM_UNTIL(gm_figures_now(&daemon).leases == 0);
+	gm_raw_close(&maker);
+	gm_raw_close(&reader);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 START_TEST(a_limit_set_at_run_time_is_still_set)
 {
 	struct gm_scene scene;
@@ -589,6 +626,7 @@ int main(void)
 	tcase_add_test(
 		tc, a_share_that_is_repeated_after_a_kill_replaces_the_token_that_nobody_knows);
 	tcase_add_loop_test(tc, a_publish_that_is_repeated_after_a_kill_undoes_nothing, 0, 2);
+	tcase_add_test(tc, an_attach_that_is_repeated_after_a_kill_brings_the_version_that_it_had);
 	tcase_add_test(tc, a_limit_set_at_run_time_is_still_set);
 	tcase_add_test(tc, memory_that_is_gone_is_gone_from_the_keeper);
 	tcase_add_test(tc, pooled_memory_is_gone_after_a_kill);
