@@ -132,7 +132,6 @@ void gm_hold_end_one(struct gm_hold *hold, uint64_t view)
 	assert(hold->count > 1);
 	hold->count--;
 	lease->n_opens--;
-	gm_metadata_settle(lease);
 
 	/* What an older daemon recorded, or what has no name, goes first, and then the oldest: the
 	 * client may repeat the others. */

@@ -272,6 +272,7 @@ static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64
 			return false;
 		lease_release(lease, lease_pick(lease), account, lease->reusable);
 	}
+	gm_metadata_drop(lease);
 	gm_env_erase(lease->device->env, &lease->place);
 	GM_STEP("return: lease's record erased");
 	gm_lease_free(lease);
@@ -289,7 +290,6 @@ void gm_lease_end_unheld(struct gm_lease *lease)
 void gm_lease_settle(struct gm_lease *lease, uint64_t *slice)
 {
 	struct gm_device *device = lease->device;
-	gm_metadata_settle(lease);
 	if (lease_is_kept(lease))
 		return;
 
@@ -352,6 +352,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	if (made) {
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
+		gm_metadata_drop_draft(lease);
 		lease_count_leaving(lease, false);
 		lease->maker = NULL;
 		lease->n_opens -= hold->count - 1;
@@ -362,7 +363,6 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	HASH_DEL(session->holds, hold);
 	if (hold != &lease->own)
 		free(hold);
-	gm_metadata_settle(lease);
 	if (made)
 		lease_tell_openers(lease);
 	if (died)

@@ -100,12 +100,9 @@ void gm_metadata_drop_draft(struct gm_lease *lease)
 	metadata_free(gm_steal_ptr(&lease->draft));
 }
 
-void gm_metadata_settle(struct gm_lease *lease)
+void gm_metadata_drop(struct gm_lease *lease)
 {
-	if (!lease->maker)
-		gm_metadata_drop_draft(lease);
-	if (!lease->name && lease->n_opens == 0)
-		metadata_free(gm_steal_ptr(&lease->metadata));
+	metadata_free(gm_steal_ptr(&lease->metadata));
 }
 
 /* ---- drafts */
@@ -276,7 +273,6 @@ int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 	metadata->place = place;
 	metadata->deposited = lease->core->env.ops.deposit != NULL;
 	lease->metadata = metadata;
-	gm_metadata_settle(lease);
 	return 0;
 }
 

@@ -16,8 +16,9 @@
  * metadata, nor keep its memory after it has ended.
  *
  * Until then it is a draft of the client that made the lease. It ends with any publish of the lease,
- * and with that client's part in the lease. Published metadata ends when the lease has neither a name
- * nor an opener. All of it is charged to the lease's user, from the first byte of a draft.
+ * and with that client's part in the lease. Published metadata ends with the lease, which has one version
+ * at a time, or when that is published once more. All of it is charged to the lease's user, from the
+ * first byte of a draft.
  */
 
 struct gm_core;

@@ -436,9 +436,10 @@ bool gm_metadata_is_whole(const struct gm_lease *lease, uint64_t size);
 int gm_metadata_commit(struct gm_lease *lease, uint64_t *ret_id);
 /* The draft, or nothing if there is none, is the lease's metadata from now on. */
 void gm_metadata_publish(struct gm_lease *lease);
+/* The maker leaves the lease. */
 void gm_metadata_drop_draft(struct gm_lease *lease);
-/* A holder has left the lease, or the name has: ends what nobody can use any more. */
-void gm_metadata_settle(struct gm_lease *lease);
+/* The lease ends. */
+void gm_metadata_drop(struct gm_lease *lease);
 /* Puts back what an earlier daemon had. Takes ownership of the fd. -ENOMEM; -EINVAL: it is not sound. */
 int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 	const struct gm_record_metadata *record, int fd);

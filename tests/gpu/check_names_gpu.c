@@ -13,6 +13,7 @@
 
 #define BYTES (40 * MIB)
 #define NAME  "weights"
+#define META  200003 /* bytes of metadata: several packets */
 
 static gpumem_status attach_status(const char *name)
 {
@@ -28,10 +29,16 @@ static atomic_bool published;
 
 static void *publish_now(void *argument)
 {
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
 	void **of = argument;
 	uint64_t version = 0;
-	OK(gpumem_publish(of[0], NAME, NULL, of[1], &version));
+	void *metadata = malloc(META);
+	GM_REQUIRE(metadata);
+	options.metadata = memset(metadata, 0x33, META);
+	options.metadata_size = META;
+	OK(gpumem_publish(of[0], NAME, &options, of[1], &version));
 	GM_REQUIRE_EQ(version, 1);
+	free(metadata);
 	atomic_store(&published, true);
 	return NULL;
 }
@@ -79,6 +86,24 @@ static void reader(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
+/* Reads the metadata without a context, and without any memory of the GPU. */
+static void describer(int channel, void *argument)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	uint64_t version = 0;
+	uint8_t *data = NULL;
+	size_t size = 0;
+	join("describer");
+	OK(gpumem_metadata_read(session, NAME, (void **)&data, &size, &version));
+	GM_REQUIRE_EQ(version, 1);
+	GM_REQUIRE_EQ(size, META);
+	GM_REQUIRE(data[0] == 0x33 && memcmp(data, data + 1, META - 1) == 0);
+	gpumem_metadata_free(data);
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE_EQ(stats.active_buffers, 0);
+	gpumem_disconnect(session);
+}
+
 static void remover(int channel, void *argument)
 {
 	join("remover");
@@ -96,9 +121,11 @@ START_TEST(readers_find_all_that_the_stream_of_a_dead_maker_wrote)
 	gm_hear_word(maker_.channel, 'p');
 	gm_worker_kill(&maker_);
 	one_worker(reader, NULL);
+	one_worker(describer, NULL);
 	gm_daemon_kill(&daemon_);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	one_worker(reader, NULL);
+	one_worker(describer, NULL);
 	one_worker(remover, NULL);
 	tear_down();
 }
@@ -153,6 +180,36 @@ START_TEST(a_publish_waits_for_its_stream_and_for_no_other)
 	gm_say_word(maker_.channel, 'g');
 	gm_worker_join(&maker_);
 	one_worker(remover, NULL);
+	tear_down();
+}
+END_TEST
+
+/* ---- names that end by themselves */
+
+/* Publishes for a second, and looks at the memory after the name has ended. */
+static void short_lived(int channel, void *argument)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *buffer, *view;
+	join("maker");
+	use_gpu();
+	OK(create(BYTES, GPUMEM_TRANSPORT_FD, &buffer));
+	fill(gpumem_buffer_ptr(buffer), BYTES, 0x77, NULL);
+	options.expires_s = 1;
+	OK(gpumem_publish(buffer, NAME, &options, NULL, NULL));
+	OK(gpumem_attach(session, NAME, &view));
+	gpumem_buffer_destroy(buffer);
+	while (attach_status(NAME) == GPUMEM_OK)
+		continue;
+	GM_REQUIRE(all(gpumem_buffer_ptr(view), BYTES, 0x77, NULL));
+	gpumem_buffer_destroy(view);
+	gpumem_disconnect(session);
+}
+
+START_TEST(an_expired_name_leaves_readers_what_they_have)
+{
+	start_with(CONFIG(""));
+	one_worker(short_lived, NULL);
 	tear_down();
 }
 END_TEST
@@ -290,6 +347,7 @@ int main(void)
 	tcase_add_test(tc, readers_find_all_that_the_stream_of_a_dead_maker_wrote);
 	tcase_add_test(tc, a_maker_that_is_killed_while_its_stream_works_leaves_no_name);
 	tcase_add_test(tc, a_publish_waits_for_its_stream_and_for_no_other);
+	tcase_add_test(tc, an_expired_name_leaves_readers_what_they_have);
 	tcase_add_test(tc, a_capture_is_refused_and_not_broken);
 	tcase_add_test(tc, memory_that_ends_with_the_daemon_is_not_published);
 	tcase_add_loop_test(tc, pinned_memory_outlives_its_maker, 0, 2);

@@ -17,6 +17,7 @@
 #include "tests/tap.h"
 
 #define BYTES (5 * MIB + 7)
+#define META  200003 /* bytes of metadata: several packets */
 
 /* The test itself forks workers, so it must not use the driver: what it asks of the daemon, it asks
  * through figures. */
@@ -54,6 +55,35 @@ static void refused_(gpumem_status got, gpumem_status status, const char *says, 
 }
 #define REFUSED(call, status, says) refused_((call), (status), (says), __LINE__)
 
+/* Has the buffer published with META times that byte. The caller frees it. */
+static void *describe(gpumem_publish_options *options, uint8_t byte)
+{
+	void *metadata = malloc(META);
+	GM_REQUIRE(metadata);
+	memset(metadata, byte, META);
+	options->metadata = metadata;
+	options->metadata_size = META;
+	return metadata;
+}
+
+/* Frees it. */
+static bool is_described(void *data, size_t size, uint8_t byte)
+{
+	const uint8_t *bytes = data;
+	bool same = size == META && bytes[0] == byte && memcmp(bytes, bytes + 1, META - 1) == 0 &&
+		    bytes[META] == 0;
+	gpumem_metadata_free(data);
+	return same;
+}
+
+static bool buffer_is_described(gpumem_buffer *buffer, uint8_t byte)
+{
+	void *data;
+	size_t size;
+	OK(gpumem_buffer_metadata(buffer, &data, &size));
+	return is_described(data, size, byte);
+}
+
 /* ---- makers and readers, each a process */
 
 struct making {
@@ -74,7 +104,10 @@ static void make(int channel, void *argument)
 	GM_REQUIRE_EQ(gpumem_buffer_version(buffer), 0);
 	options.replace = making->replace;
 	options.until_unread = making->until_unread;
+	void *metadata = describe(&options, making->byte);
 	OK(gpumem_publish(buffer, "llama", &options, NULL, &version));
+	free(metadata);
+	GM_REQUIRE(buffer_is_described(buffer, making->byte));
 	GM_REQUIRE_EQ(gpumem_buffer_version(buffer), version);
 	if (making->destroy) {
 		gpumem_buffer_destroy(buffer);
@@ -116,9 +149,12 @@ static void read_it(int channel, void *argument)
 	for (int byte = 1; byte < 256 && !found.byte; byte++)
 		if (has_all(buffer, (uint8_t)byte))
 			found.byte = (uint8_t)byte;
+	GM_REQUIRE(buffer_is_described(buffer, found.byte));
 	gm_say(channel, &found, sizeof(found));
 	gm_hear_word(channel, 'e');
 	GM_REQUIRE(has_all(buffer, found.byte));
+	/* Of its own version, whatever the name means by now. */
+	GM_REQUIRE(buffer_is_described(buffer, found.byte));
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(s);
 }
@@ -243,8 +279,11 @@ static void make_many(int channel, void *argument)
 			version = gpumem_buffer_version(old);
 			gpumem_buffer_destroy(old);
 		}
-		gm_device_set(gpumem_buffer_ptr(buffer), BYTES, (uint8_t)(version % 200 + 1));
+		uint8_t byte = (uint8_t)(version % 200 + 1);
+		gm_device_set(gpumem_buffer_ptr(buffer), BYTES, byte);
+		void *metadata = describe(&options, byte);
 		OK(gpumem_publish(buffer, "llama", &options, NULL, &version));
+		free(metadata);
 		old = buffer;
 	}
 }
@@ -283,25 +322,34 @@ END_TEST
 /* Publishes and removes while the daemon comes and goes; each call must say the truth. */
 static void make_and_remove(int channel, void *argument)
 {
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
 	gpumem_session *s = join("maker");
 	char word = 'r';
+	void *metadata = describe(&options, 9), *data;
+	size_t size;
 
 	for (;;) {
 		gpumem_buffer *buffer = filled(s, 9), *view = NULL;
 		uint64_t version = 0;
-		OK(gpumem_publish(buffer, "mine", NULL, NULL, &version));
+		OK(gpumem_publish(buffer, "mine", &options, NULL, &version));
 		GM_REQUIRE_EQ(version, 1);
+		version = 0;
+		OK(gpumem_metadata_read(s, "mine", &data, &size, &version));
+		GM_REQUIRE_EQ(version, 1);
+		GM_REQUIRE(is_described(data, size, 9));
 		OK(gpumem_attach(s, "mine", &view));
 		GM_REQUIRE_EQ(gpumem_buffer_version(view), 1);
 		gpumem_buffer_destroy(buffer);
 		GM_REQUIRE(has_all(view, 9));
 		OK(gpumem_unpublish(s, "mine"));
+		GM_REQUIRE(buffer_is_described(view, 9));
 		gpumem_buffer_destroy(view);
 		gm_say_word(channel, word);
 		gm_hear(channel, &word, 1);
 		if (word == 'e')
 			break;
 	}
+	free(metadata);
 	gpumem_disconnect(s);
 }
 
@@ -345,7 +393,9 @@ static void make_for_stranger(int channel, void *argument)
 			"GPUMEM_READERS_CAN_WRITE");
 		options.flags = GPUMEM_READERS_CAN_WRITE;
 	}
+	void *metadata = describe(&options, 5);
 	OK(gpumem_publish(buffer, "llama", &options, NULL, NULL));
+	free(metadata);
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(s);
 }
@@ -360,12 +410,22 @@ static void read_as_stranger(int channel, void *argument)
 	gm_become_stranger();
 	gpumem_session *s = join("stranger");
 	REFUSED(gpumem_attach(s, "llama", &buffer), GPUMEM_E_NOT_FOUND, "no such name");
+	void *data = NULL;
+	size_t size = 77;
+	REFUSED(gpumem_metadata_read(s, "llama", &data, &size, NULL), GPUMEM_E_NOT_FOUND,
+		"no such name");
 	if (*may) {
+		OK(gpumem_metadata_read(s, name, &data, &size, NULL));
+		GM_REQUIRE(is_described(data, size, 5));
 		OK(gpumem_attach(s, name, &buffer));
+		GM_REQUIRE(buffer_is_described(buffer, 5));
 		GM_REQUIRE(has_all(buffer, 5));
 		gpumem_buffer_destroy(buffer);
 	} else {
 		REFUSED(gpumem_attach(s, name, &buffer), GPUMEM_E_NOT_FOUND, "no such name");
+		REFUSED(gpumem_metadata_read(s, name, &data, &size, NULL), GPUMEM_E_NOT_FOUND,
+			"no such name");
+		GM_REQUIRE(!data && size == 77);
 	}
 	GM_REQUIRE_EQ(gpumem_unpublish(s, name), GPUMEM_E_DENIED);
 	gpumem_disconnect(s);
@@ -491,6 +551,126 @@ START_TEST(a_name_is_taken_once_and_a_buffer_has_one)
 }
 END_TEST
 
+/* ---- metadata and lifetimes */
+
+START_TEST(metadata_is_read_without_mapping_the_buffer)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *first = filled(session, 1), *second = filled(session, 2), *view = NULL;
+	static const char text[] = "{\"layers\": 32}";
+	void *data = NULL;
+	size_t size = 77;
+	uint64_t version = 77;
+
+	OK(gpumem_buffer_metadata(first, &data, &size)); /* it is not published */
+	GM_REQUIRE(!data && size == 0);
+	options.metadata = text;
+	options.metadata_size = strlen(text);
+	OK(gpumem_publish(first, "x", &options, NULL, NULL));
+	gpumem_stats_t before = GPUMEM_STATS_INIT, after = GPUMEM_STATS_INIT;
+	OK(gpumem_stats(session, 0, &before));
+	OK(gpumem_metadata_read(session, "x", &data, &size, &version));
+	OK(gpumem_stats(session, 0, &after));
+	GM_REQUIRE_EQ(before.active_buffers, after.active_buffers);
+	GM_REQUIRE(size == strlen(text) && strcmp(data, text) == 0);
+	GM_REQUIRE_EQ(version, 1);
+	gpumem_metadata_free(data);
+
+	/* The next version has none, and a reader of the first one has its own. */
+	OK(gpumem_attach(session, "x", &view));
+	options = (gpumem_publish_options)GPUMEM_PUBLISH_OPTIONS_INIT;
+	options.replace = 1;
+	OK(gpumem_publish(second, "x", &options, NULL, NULL));
+	OK(gpumem_metadata_read(session, "x", &data, &size, NULL));
+	GM_REQUIRE(!data && size == 0);
+	OK(gpumem_buffer_metadata(view, &data, &size));
+	GM_REQUIRE(size == strlen(text) && strcmp(data, text) == 0);
+	gpumem_metadata_free(data);
+	gpumem_metadata_free(NULL);
+
+	OK(gpumem_unpublish(session, "x"));
+	data = NULL;
+	REFUSED(gpumem_metadata_read(session, "x", &data, &size, NULL), GPUMEM_E_NOT_FOUND,
+		"no such name");
+	GM_REQUIRE(!data);
+	gpumem_buffer_destroy(view);
+	gpumem_buffer_destroy(first);
+	gpumem_buffer_destroy(second);
+}
+END_TEST
+
+START_TEST(bad_metadata_is_refused_and_changes_nothing)
+{
+	static const char *const bad[] = {NULL, "", "a/b", "a\nb", "uid:x/y"};
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *buffer = filled(session, 1), *view = NULL;
+	uint8_t *most = calloc(1, GPUMEM_METADATA_MOST + 1);
+	void *data = NULL;
+	size_t size = 77;
+	uint64_t version = 77;
+
+	GM_REQUIRE(most);
+	options.metadata = most;
+	options.metadata_size = GPUMEM_METADATA_MOST + 1;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, &version), GPUMEM_E_INVALID,
+		"metadata_size");
+	options.metadata_size = SIZE_MAX;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, &version), GPUMEM_E_INVALID,
+		"metadata_size");
+	options.metadata = NULL;
+	options.metadata_size = 1;
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, &version), GPUMEM_E_INVALID,
+		"metadata must not be NULL");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		REFUSED(gpumem_metadata_read(session, bad[i], &data, &size, &version),
+			GPUMEM_E_INVALID, "name");
+	REFUSED(gpumem_metadata_read(session, "x", NULL, &size, NULL), GPUMEM_E_INVALID,
+		"ret_data");
+	REFUSED(gpumem_metadata_read(session, "x", &data, NULL, NULL), GPUMEM_E_INVALID,
+		"ret_size");
+	REFUSED(gpumem_buffer_metadata(NULL, &data, &size), GPUMEM_E_INVALID, "buffer");
+	REFUSED(gpumem_buffer_metadata(buffer, NULL, &size), GPUMEM_E_INVALID, "ret_data");
+	REFUSED(gpumem_buffer_metadata(buffer, &data, NULL), GPUMEM_E_INVALID, "ret_size");
+	REFUSED(gpumem_attach(session, "x", &view), GPUMEM_E_NOT_FOUND, "no such name");
+	GM_REQUIRE(!data && size == 77 && version == 77);
+
+	/* As much as there may be. A second time is refused, and so is a name that is taken. */
+	most[GPUMEM_METADATA_MOST - 1] = 5;
+	options.metadata = most;
+	options.metadata_size = GPUMEM_METADATA_MOST;
+	OK(gpumem_publish(buffer, "x", &options, NULL, &version));
+	REFUSED(gpumem_publish(buffer, "x", &options, NULL, &version), GPUMEM_E_BUSY, "metadata");
+	gpumem_buffer *other = filled(session, 2);
+	options.metadata_size = 10;
+	REFUSED(gpumem_publish(other, "x", &options, NULL, &version), GPUMEM_E_BUSY, "taken");
+	OK(gpumem_metadata_read(session, "x", &data, &size, &version));
+	GM_REQUIRE(size == GPUMEM_METADATA_MOST && memcmp(data, most, size) == 0);
+	GM_REQUIRE_EQ(version, 1);
+	gpumem_metadata_free(data);
+	OK(gpumem_unpublish(session, "x"));
+	gpumem_buffer_destroy(buffer);
+	gpumem_buffer_destroy(other);
+	free(most);
+}
+END_TEST
+
+START_TEST(a_name_ends_when_its_time_has_come)
+{
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *buffer = filled(session, 1), *view = NULL, *again = NULL;
+
+	options.expires_s = 2;
+	OK(gpumem_publish(buffer, "x", &options, NULL, NULL));
+	OK(gpumem_attach(session, "x", &view));
+	gpumem_buffer_destroy(buffer);
+	while (gpumem_attach(session, "x", &again) == GPUMEM_OK)
+		gpumem_buffer_destroy(again);
+	REFUSED(gpumem_attach(session, "x", &again), GPUMEM_E_NOT_FOUND, "no such name");
+	GM_REQUIRE(has_all(view, 1));
+	gpumem_buffer_destroy(view);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client names");
@@ -513,6 +693,9 @@ int main(void)
 	tcase_add_test(tc, bad_names_are_refused_and_change_nothing);
 	tcase_add_test(tc, bad_options_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_name_is_taken_once_and_a_buffer_has_one);
+	tcase_add_test(tc, metadata_is_read_without_mapping_the_buffer);
+	tcase_add_test(tc, bad_metadata_is_refused_and_changes_nothing);
+	tcase_add_test(tc, a_name_ends_when_its_time_has_come);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

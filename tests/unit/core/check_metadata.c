@@ -201,6 +201,7 @@ START_TEST(metadata_belongs_to_a_version)
 	ck_assert_uint_eq(charged(), gm_metadata_cost(13));
 
 	/* The third one has none. */
+	gm_lease_return(maker, second);
 	ck_assert_int_eq(publish(third, NULL), GPUMEM_OK);
 	has("", 3);
 	nothing_is_left();
@@ -213,8 +214,10 @@ START_TEST(a_lease_that_is_published_again_has_the_later_metadata)
 
 	ck_assert_int_eq(publish(lease, "one"), GPUMEM_OK);
 	ck_assert_int_eq(gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
-	nothing_is_left(); /* although its maker has the lease */
+	ck_assert_uint_eq(ledger.n_deposits, 1); /* its maker has the lease */
 	ck_assert_int_eq(publish(lease, "two"), GPUMEM_OK);
+	ck_assert_uint_eq(ledger.n_deposits, 1);
+	ck_assert_uint_eq(charged(), gm_metadata_cost(3));
 
 	/* With a reader, the old one stays until the new one is published. */
 	struct gm_session *reader = client(100, 5, "100 ");
@@ -231,6 +234,7 @@ START_TEST(a_lease_that_is_published_again_has_the_later_metadata)
 	ck_assert_uint_eq(ledger.n_deposits, 1);
 	ck_assert_int_eq(gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
 	gm_lease_return(reader, opened);
+	gm_lease_return(maker, lease);
 	nothing_is_left();
 }
 END_TEST
