@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A buffer that outlives the process that made it, such as the weights of a model. One process fills a
- * buffer, publishes it under a name, and ends. Another process attaches to the name and finds what was
- * written, without a copy. Without arguments, this program does all of it. To try it in two terminals:
+ * buffer, publishes it under a name with some metadata, and ends. Another process reads the metadata,
+ * attaches to the name, and finds what was written, without a copy. Without arguments, this program does all of it. To try it in two terminals:
  *
  *   publish make weights      fills a buffer, publishes it as "weights", and ends
- *   publish read weights      in another terminal: attaches, and prints what it finds
+ *   publish describe weights  in another terminal: prints the metadata; nothing is mapped for it
+ *   publish read weights      attaches, and prints what it finds
  *   publish remove weights    the memory goes back
  *
  * Another user's name is uid:1000/weights, if it was published for this user.
@@ -69,7 +70,7 @@ static int make(const char *name)
 	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
 	gpumem_session *session;
 	gpumem_buffer *buffer;
-	char text[TEXT] = "";
+	char text[TEXT] = "", metadata[TEXT];
 	uint64_t version;
 
 	join(&session);
@@ -80,10 +81,30 @@ static int make(const char *name)
 	/* A newer version replaces the old one; those who read the old one keep it. */
 	options.replace = 1;
 	options.mode = GPUMEM_SHARE_READ_ONLY;
+	/* Any bytes, such as the shapes of tensors; here a line of text. */
+	snprintf(metadata, sizeof(metadata), "{\"type\": \"text\", \"bytes\": %zu}", strlen(text));
+	options.metadata = metadata;
+	options.metadata_size = strlen(metadata);
 	check(gpumem_publish(buffer, name, &options, NULL, &version), "publish");
 	printf("process %d published %s, version %llu, and ends\n", (int)getpid(), name,
 		(unsigned long long)version);
 	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+	return 0;
+}
+
+static int describe(const char *name)
+{
+	gpumem_session *session;
+	void *metadata;
+	size_t size;
+	uint64_t version;
+
+	check(gpumem_connect(NULL, &session), "connect");
+	check(gpumem_metadata_read(session, name, &metadata, &size, &version), "metadata");
+	printf("process %d read about %s, version %llu: %s\n", (int)getpid(), name,
+		(unsigned long long)version, size ? (char *)metadata : "nothing");
+	gpumem_metadata_free(metadata);
 	gpumem_disconnect(session);
 	return 0;
 }
@@ -134,15 +155,18 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "make"))
 		return make(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "describe"))
+		return describe(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "read"))
 		return read_name(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "remove"))
 		return remove_name(argv[2]);
 	if (argc != 1) {
-		fprintf(stderr, "usage: publish [make|read|remove NAME]\n");
+		fprintf(stderr, "usage: publish [make|describe|read|remove NAME]\n");
 		return 2;
 	}
 	int failed = in_process(make, "weights");
+	failed = failed || in_process(describe, "weights");
 	failed = failed || in_process(read_name, "weights");
 	return failed || in_process(remove_name, "weights");
 }

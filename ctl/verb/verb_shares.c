@@ -274,7 +274,7 @@ static gpumem_status shares_run(struct gm_ctl *ctl)
 
 const struct gm_verb gm_verb_shares = {
 	.name = "shares",
-	.arguments = "[remove NAME | expire NAME TIME|never]",
+	.arguments = "[remove | expire NAME]",
 	.summary = "buffers that are published under names",
 	.help = "  remove NAME           remove a name; processes that attached keep the buffer\n"
 		"  expire NAME TIME      remove it after this time, such as 90s, 12h or 7d; never:\n"
@@ -288,9 +288,9 @@ const struct gm_verb gm_verb_shares = {
 		"\nA published buffer outlives the process that made it, and its user pays for it.\n"
 		"FOR says who may attach, READERS how often processes have, and MAKER whether the\n"
 		"process that made it still has it. LEFT says in what time the name ends by\n"
-		"itself. You see the names that you may attach to; administrators see all. NAME is\n"
-		"one of yours, or uid:USER/NAME. Only administrators may remove or expire the names\n"
-		"of others.\n",
+		"itself. You see the names that you may attach to; administrators see all. NAME\n"
+		"is one of yours, or uid:USER/NAME. Only administrators may remove or expire the\n"
+		"names of others.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.max_args = 3,
 	.columns = columns,

@@ -27,6 +27,7 @@
 #include <exception>
 #include <initializer_list>
 #include <new>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -349,6 +350,56 @@ inline gpumem_publish_options publish_options() noexcept
 	return GPUMEM_PUBLISH_OPTIONS_INIT;
 }
 
+/* What a name was published with: a copy that this object owns. */
+class metadata
+{
+public:
+	/* Without attaching to the name. */
+	static result<metadata> read(const session &session, const char *name) noexcept
+	{
+		metadata read;
+		if (gpumem_status status = gpumem_metadata_read(
+			    session.get(), name, &read.data_, &read.size_, &read.version_))
+			return detail::last_error(status);
+		return read;
+	}
+	/* Of a buffer that was published or attached, in its own version. */
+	static result<metadata> of(gpumem_buffer *buffer) noexcept
+	{
+		metadata read;
+		if (gpumem_status status = gpumem_buffer_metadata(buffer, &read.data_, &read.size_))
+			return detail::last_error(status);
+		read.version_ = gpumem_buffer_version(buffer);
+		return read;
+	}
+	metadata(metadata &&other) noexcept
+	    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)),
+	      version_(std::exchange(other.version_, 0))
+	{
+	}
+	metadata &operator=(metadata &&other) noexcept
+	{
+		std::swap(data_, other.data_);
+		std::swap(size_, other.size_);
+		std::swap(version_, other.version_);
+		return *this;
+	}
+	~metadata() { gpumem_metadata_free(data_); }
+
+	/* NULL, with a size of 0: there is none. */
+	const void *data() const noexcept { return data_; }
+	std::size_t size() const noexcept { return size_; }
+	std::uint64_t version() const noexcept { return version_; }
+	std::string_view text() const noexcept { return {static_cast<const char *>(data_), size_}; }
+
+private:
+	metadata() noexcept = default;
+
+	void *data_ = nullptr;
+	std::size_t size_ = 0;
+	std::uint64_t version_ = 0;
+};
+
 class buffer
 {
 public:
@@ -439,6 +490,11 @@ public:
 		if (gpumem_status status = gpumem_publish(get(), name, &options, stream, nullptr))
 			return detail::last_error(status);
 		return {};
+	}
+	/* What it was published with. */
+	result<gpumem::metadata> metadata() const noexcept
+	{
+		return gpumem::metadata::of(get());
 	}
 	/* As which it was published or attached; 0: neither. */
 	std::uint64_t version() const noexcept

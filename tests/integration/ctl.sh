@@ -138,7 +138,7 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
-	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" "shares remove x y" "shares expire" "shares expire x" "shares expire x soon" "shares expire x 0s" "shares expire a/b 1h" "shares expire x 1h --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -233,13 +233,24 @@ done
 run 0 shares --json
 check "shares: what is published, and whose it is" all "is shares.# 1" "is shares.0.name weights" "is shares.0.uid $(id -u)" \
 	"is shares.0.user $(id -un)" "is shares.0.version 1" "is shares.0.device 0" "is shares.0.bytes 33554432" \
-	"is shares.0.audience domain" "is shares.0.mode read" "is shares.0.readers 0" "is shares.0.maker false"
+	"is shares.0.audience domain" "is shares.0.mode read" "is shares.0.readers 0" "is shares.0.maker false" \
+	"is shares.0.left_ms null" '[ "$(value shares.0.metadata_bytes)" -gt 10 ]'
 run 0 shares
 check "shares: for people" all "says weights" "says $(id -un)" "says 32.0M"
 run 0 shares --name 'x*'
 check "shares: nothing matches" says "No name matches."
 offered='remove'
 check "completion knows what follows shares" complete_is shares r
+offered='expire'
+check "completion knows that names expire" complete_is shares e
+run 0 shares expire weights 2h
+check "shares expire: for people" all "[ $status = 0 ]" "says 'weights ends in 2h.'"
+run 0 shares
+check "shares: what is left" says "1h 59min"
+run 0 shares expire weights never --json
+check "shares expire: for programs" all "[ $status = 0 ]" "is expires weights" "is left_ms null"
+run 1 shares expire mistral 2h
+check "shares expire: no such name" all "[ $status = 1 ]" "complains 'no such name'"
 run 0 shares remove weights
 check "shares remove: a name ends" all "[ $status = 0 ]" "says 'Removed weights.'"
 run 0 shares

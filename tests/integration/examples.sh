@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "and its name is removed"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -77,6 +77,8 @@ grep -q 'the same place now says: hello again$' "$dir/share" && echo "and so is 
 maker=$(sed -n 's/^process \([0-9]*\) published weights, version 1, and ends$/\1/p' "$dir/publish")
 grep -q "^process [0-9]* attached to weights, version 1, 33554432 bytes: hello from process ${maker:-none}\$" "$dir/publish" &&
 	echo "a buffer outlives its maker"
+grep -q '^process [0-9]* read about weights, version 1: {"type": "text", "bytes": [0-9]*}$' "$dir/publish" &&
+	echo "its metadata is read without it"
 grep -q '^weights is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
 	echo "and its name is removed"
 cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/log"

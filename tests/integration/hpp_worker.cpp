@@ -246,10 +246,21 @@ static void a_published_buffer_outlives_its_object()
 		REQUIRE(second && second->publish("weights").status() == GPUMEM_E_BUSY);
 		gpumem_publish_options options = gpumem::publish_options();
 		options.replace = 1;
+		options.metadata = "about";
+		options.metadata_size = 5;
+		REQUIRE(made->metadata() && made->metadata()->size() == 0);
 		REQUIRE(second->publish("weights", nullptr, options) && second->version() == 2);
 	}
 	auto attached = gpumem::buffer::attach(*other, "weights");
 	REQUIRE(attached && attached->size() == MIB && attached->version() == 2);
+	auto about = gpumem::metadata::read(*other, "weights");
+	REQUIRE(about && about->text() == "about" && about->version() == 2);
+	gpumem::metadata moved = std::move(*about);
+	REQUIRE(moved.size() == 5 && about->size() == 0 && !about->data());
+	moved = std::move(attached->metadata().value());
+	REQUIRE(moved.text() == "about" && moved.version() == 2);
+	REQUIRE(gpumem::metadata::read(*other, "mistral").status() == GPUMEM_E_NOT_FOUND);
+	REQUIRE(gpumem::metadata::read(*other, "a/b").status() == GPUMEM_E_INVALID);
 	REQUIRE(!gpumem_unpublish(other->get(), "weights"));
 	auto gone = gpumem::buffer::attach(*other, "weights");
 	REQUIRE(!gone && gone.status() == GPUMEM_E_NOT_FOUND);
