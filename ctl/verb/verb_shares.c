@@ -274,11 +274,11 @@ static gpumem_status shares_run(struct gm_ctl *ctl)
 
 const struct gm_verb gm_verb_shares = {
 	.name = "shares",
-	.arguments = "[remove | expire NAME]",
+	.arguments = "[remove | expire]",
 	.summary = "buffers that are published under names",
 	.help = "  remove NAME           remove a name; processes that attached keep the buffer\n"
-		"  expire NAME TIME      remove it after this time, such as 90s, 12h or 7d; never:\n"
-		"                        it does not end by itself\n"
+		"  expire NAME TIME      remove it after this time, such as 90s, 12h or 7d;\n"
+		"                        'never': it does not end by itself\n"
 		"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n"
 		"  --columns COLUMN,...  show these columns, in this order\n"
 		"  --device N            only on this device\n"
