@@ -82,7 +82,8 @@ static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	void *addr;
 
-	buffer->bytes = buffer->reach = chunk->bytes;
+	buffer->bytes = chunk->bytes;
+	buffer->reach = chunk->bytes;
 	buffer->chunks = 1;
 	memcpy(buffer->ipc, chunk->ipc, sizeof(buffer->ipc));
 	if (!d->map->attach)

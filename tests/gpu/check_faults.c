@@ -424,6 +424,71 @@ START_TEST(memory_that_cannot_be_mapped_goes_back_and_the_drivers_word_for_it_is
 }
 END_TEST
 
+/* ---- growing that fails halfway */
+
+/* The calls for the first chunk, which the buffer begins with, come before. */
+static const struct {
+	const char *plan;
+	gpumem_status status;
+	const char *says;
+} ungrown[] = {
+	{"cuMemImportFromShareableHandle:2:304", GPUMEM_E_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM"},
+	{"cuMemImportFromShareableHandle:5:999", GPUMEM_E_SYSTEM, "CUDA_ERROR_UNKNOWN"},
+	{"cuMemMap:3:205", GPUMEM_E_SYSTEM, "CUDA_ERROR_MAP_FAILED"},
+	{"cuMemMap:4:2", GPUMEM_E_NO_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+	{"cuMemSetAccess:2:801", GPUMEM_E_SYSTEM, "CUDA_ERROR_NOT_SUPPORTED"},
+	{"cuMemSetAccess:2:2", GPUMEM_E_NO_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+};
+#define UNGROWN ((int)(sizeof(ungrown) / sizeof(*ungrown)))
+
+static void cannot_grow(int channel, void *argument)
+{
+	const int *which = argument;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer, *opened;
+	gpumem_token token;
+	setenv("GPUMEM_FAKE_FAIL", ungrown[*which].plan, 1);
+	join("unlucky");
+	options.max_size = 64 * MIB;
+	OK(gpumem_buffer_create(session, 0, 2 * MIB - 5, &options, &buffer));
+	void *place = gpumem_buffer_ptr(buffer);
+	gm_device_set(place, 2 * MIB - 5, 7);
+	REFUSED(gpumem_buffer_resize(buffer, 2 * MIB + FOUR_CHUNKS, NULL, NULL),
+		ungrown[*which].status, ungrown[*which].says);
+	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 2 * MIB - 5);
+	GM_REQUIRE(gm_device_is(place, 2 * MIB - 5, 7));
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 2 * MIB);
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	OK(gpumem_stats(session, 0, &stats));
+	GM_REQUIRE_EQ(stats.allocated, 2 * MIB);
+	unsetenv("GPUMEM_FAKE_FAIL");
+	/* The daemon knows the old size, too. */
+	OK(gpumem_share(buffer, NULL, &token));
+	OK(gpumem_open(session, &token, &opened));
+	GM_REQUIRE_EQ(gpumem_buffer_size(opened), 2 * MIB - 5);
+	gpumem_buffer_destroy(opened);
+	OK(gpumem_trim(session, NULL));
+	OK(gpumem_unshare(buffer));
+
+	/* And it goes on as if nothing had been. */
+	OK(gpumem_buffer_resize(buffer, 2 * MIB + FOUR_CHUNKS, NULL, NULL));
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+	GM_REQUIRE(gm_device_is(place, 2 * MIB - 5, 7));
+	gm_device_set(place, 2 * MIB + FOUR_CHUNKS, 8);
+	GM_REQUIRE(gm_device_is(place, 2 * MIB + FOUR_CHUNKS, 8));
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_buffer_whose_new_chunks_cannot_be_mapped_stays_as_it_was)
+{
+	start(NULL);
+	one_worker(cannot_grow, &_i);
+	GM_REQUIRE(ledger_is_true(0));
+	stop();
+}
+END_TEST
+
 static void stop_before_mapping(int channel, void *argument)
 {
 	char plan[160];
@@ -673,6 +738,8 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc,
 		memory_that_cannot_be_mapped_goes_back_and_the_drivers_word_for_it_is_told, 0,
 		2 * UNOPENED);
+	tcase_add_loop_test(
+		tc, a_buffer_whose_new_chunks_cannot_be_mapped_stays_as_it_was, 0, UNGROWN);
 	tcase_add_test(tc, a_client_that_dies_between_grant_and_map_leaves_nothing);
 	tcase_add_test(tc, a_refusal_names_what_others_use);
 	tcase_add_test(tc, a_program_whose_work_went_astray_leaves_nothing_behind);

@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * The daemon, or its keeper, dies between any two steps of a grant, a return, a sharing, a publishing, a
- * hello or an end (GM_STEP in the source). Two workers do the same things again and again, and the
+ * The daemon, or its keeper, dies between any two steps of a grant, a return, a resize, a sharing, a
+ * publishing, a hello or an end (GM_STEP in the source). Two workers do the same things again and again, and the
  * process dies in another place each time. No call of theirs fails, what they hold keeps its contents,
  * and the books say what they hold: nothing is lost, and nothing is charged twice.
  *
@@ -102,6 +102,7 @@ static void create(struct actor *actor, unsigned i)
 {
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 	options.flags = GPUMEM_BUFFER_FOR_OTHERS;
+	options.max_size = 64 * MIB;
 	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[i], &options, &actor->buffers[i]));
 	mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i], (uint8_t)(1 + i));
 }
@@ -166,6 +167,13 @@ static void act(struct actor *actor, char word)
 	case 'd':
 	case 'D':
 		destroy(&actor->buffers[word == 'D']);
+		break;
+	case 'g': /* its second buffer grows, and becomes what it was */
+		OK(gpumem_buffer_resize(actor->buffers[1], 11 * MIB, NULL, NULL));
+		break;
+	case 'h':
+		OK(gpumem_buffer_resize(
+			actor->buffers[1], buffer_bytes[1], GPUMEM_STREAM_DONE, NULL));
 		break;
 	case 'a':
 	case 'A':
@@ -330,6 +338,9 @@ static const char *const script_of_tokens[] = {
 	"2B",
 	"2k", /* killed while it holds something */
 	"1B",
+	"1g",
+	"1h",
+	"1g", /* a buffer grows and shrinks */
 	"1q", /* goodbye while it holds something */
 	NULL,
 };

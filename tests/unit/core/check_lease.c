@@ -68,6 +68,70 @@ START_TEST(it_grows_and_shrinks_and_never_gives_an_index_twice)
 }
 END_TEST
 
+/* Grows the lease to a size of its own. */
+static gpumem_status resize(struct gm_lease *l, uint64_t bytes, uint64_t user_bytes)
+{
+	fake_grow(&fake, &q, s, l, 0); /* fills it in, and is refused */
+	q = (struct fake_request){.r = {.session = s,
+					  .lease = l,
+					  .bytes = bytes,
+					  .user_bytes = user_bytes,
+					  .done = q.r.done}};
+	gm_core_request(fake.core, &q.r);
+	fake_core_run(&fake);
+	return q.status;
+}
+
+START_TEST(it_has_the_size_that_its_maker_says)
+{
+	char detail[GM_DETAIL_BYTES] = "";
+	struct gm_session *other = fake_session(&fake, 1, 1000);
+	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB);
+	ck_assert_int_eq(gm_lease_set_size(s, l, 6 * MiB, detail), GPUMEM_OK);
+	ck_assert_uint_eq(info_of(l).user_bytes, 6 * MiB);
+	ck_assert_int_eq(gm_lease_set_size(s, l, 1, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_set_size(s, l, 0, detail), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gm_lease_set_size(s, l, 6 * MiB + 1, detail), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gm_lease_set_size(s, l, UINT64_MAX, detail), GPUMEM_E_INVALID);
+	ck_assert_int_eq(gm_lease_set_size(other, l, MiB, detail), GPUMEM_E_DENIED);
+	ck_assert_uint_eq(info_of(l).user_bytes, 1);
+	ck_assert_uint_eq(info_of(l).bytes, 6 * MiB);
+
+	ck_assert_int_eq(resize(l, 4 * MiB, 9 * MiB + 1), GPUMEM_OK);
+	ck_assert_uint_eq(info_of(l).user_bytes, 9 * MiB + 1);
+	ck_assert_uint_eq(info_of(l).bytes, 10 * MiB);
+	ck_assert_int_eq(resize(l, 2 * MiB, 12 * MiB + 1), GPUMEM_E_INVALID);
+	ck_assert_int_eq(resize(l, 2 * MiB, UINT64_MAX), GPUMEM_E_INVALID);
+	ck_assert_uint_eq(info_of(l).bytes, 10 * MiB);
+	ck_assert_uint_eq(info_of(l).user_bytes, 9 * MiB + 1);
+}
+END_TEST
+
+START_TEST(a_lease_that_others_have_or_could_get_is_not_resized)
+{
+	char detail[GM_DETAIL_BYTES] = "";
+	uint8_t token[GM_TOKEN_BYTES];
+	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	struct gm_session *other = fake_session(&fake, 1, 1000);
+	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB), *opened;
+	ck_assert_int_eq(gm_lease_share(s, l, &options, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_set_size(s, l, MiB, detail), GPUMEM_E_BUSY);
+	ck_assert_ptr_nonnull(strstr(detail, "gpumem_unshare"));
+	ck_assert_int_eq(resize(l, 2 * MiB, 8 * MiB), GPUMEM_E_BUSY);
+	/* It may still have more chunks: that harms nobody. */
+	ck_assert_int_eq(resize(l, 2 * MiB, 0), GPUMEM_OK);
+
+	ck_assert_int_eq(gm_session_open(other, token, NULL, 0, &opened), GPUMEM_OK);
+	gm_lease_unshare(s, l);
+	ck_assert_int_eq(gm_lease_set_size(s, l, MiB, detail), GPUMEM_E_BUSY);
+	ck_assert_int_eq(resize(l, 2 * MiB, 8 * MiB), GPUMEM_E_BUSY);
+	gm_lease_return(other, opened);
+	ck_assert_int_eq(gm_lease_set_size(s, l, MiB, detail), GPUMEM_OK);
+	ck_assert_int_eq(resize(l, 2 * MiB, 8 * MiB), GPUMEM_OK);
+	ck_assert_uint_eq(info_of(l).user_bytes, 8 * MiB);
+}
+END_TEST
+
 START_TEST(any_chunk_is_found_by_its_index_and_past_holes)
 {
 	struct gm_lease *l = fake_lease(&fake, s, d, 2 * MiB);
@@ -408,6 +472,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_lease_says_what_it_is);
 	tcase_add_test(tcase, it_grows_and_shrinks_and_never_gives_an_index_twice);
+	tcase_add_test(tcase, it_has_the_size_that_its_maker_says);
+	tcase_add_test(tcase, a_lease_that_others_have_or_could_get_is_not_resized);
 	tcase_add_test(tcase, any_chunk_is_found_by_its_index_and_past_holes);
 	tcase_add_test(tcase, the_next_chunk_is_found_by_the_one_before_it);
 	tcase_add_test(tcase, a_return_with_a_wrong_id_changes_nothing);
