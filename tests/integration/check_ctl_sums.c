@@ -213,6 +213,38 @@ START_TEST(a_buffer_whose_maker_left_has_a_row_of_its_own)
 }
 END_TEST
 
+/* The sums stay right while a buffer grows, and the table shows how it does. */
+START_TEST(a_buffer_that_grows_is_listed_with_its_policy_and_its_use)
+{
+	static const char columns[] = "buffers --columns kind,tag,bytes,used_bytes,max_bytes,"
+				      "growth_factor,growth_step,growth_ceiling";
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer_policy policy = {sizeof(policy), 1.5, 4 * MIB, 48 * MIB};
+	gpumem_buffer *buffer, *plain;
+
+	options.tag = "kv";
+	options.max_size = 64 * MIB;
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, &options, &buffer));
+	options.tag = "plain";
+	options.max_size = 0;
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, &options, &plain));
+	GM_REQUIRE_EQ(ctl_count(columns, "buffer,kv,2097152,,67108864,,,\n"), 1);
+
+	OK(gpumem_buffer_set_policy(buffer, &policy));
+	OK(gpumem_buffer_resize(buffer, 9 * MIB, NULL, NULL));
+	OK(gpumem_buffer_report_use(buffer, 5 * MIB));
+	GM_REQUIRE_EQ(ctl_count(columns,
+			      "buffer,kv,9437184,5242880,67108864,1.500000,4194304,50331648\n"),
+		1);
+	GM_REQUIRE_EQ(ctl_count(columns, "buffer,plain,2097152,,,,,\n"), 1);
+	GM_UNTIL(tables_agree(1));
+	OK(gpumem_buffer_resize(buffer, 3 * MIB, NULL, NULL));
+	GM_UNTIL(tables_agree(1));
+	gpumem_buffer_destroy(buffer);
+	gpumem_buffer_destroy(plain);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ctl sums");
@@ -222,6 +254,7 @@ int main(void)
 	tcase_set_timeout(tc, 180);
 	tcase_add_test(tc, a_buffer_whose_maker_left_has_a_row_of_its_own);
 	tcase_add_test(tc, the_rows_of_buffers_sum_up_to_what_each_client_holds);
+	tcase_add_test(tc, a_buffer_that_grows_is_listed_with_its_policy_and_its_use);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
