@@ -247,8 +247,8 @@ const struct gm_verb gm_verb_buffers = {
 		"'lingering' while a process still maps it. The rows of a client add up to its\n"
 		"HELD in 'gpumemctl clients'.\n\n"
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
-		"uses, or lets it grow: to MAX where it is, and by its policy to FACTOR (150%: half as much again) of its\n"
-		"size, by multiples of STEP, at most to CEILING.\n\n"
+		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
+		"size (150% is half as much again), by multiples of STEP, at most to CEILING.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
 	.takes = GM_OPTION_OLDER_THAN | GM_OPTIONS_OF_LISTS,
