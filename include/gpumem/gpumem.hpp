@@ -496,6 +496,25 @@ public:
 	{
 		return gpumem::metadata::of(get());
 	}
+	/* Signals and waits, of a buffer with GPUMEM_BUFFER_SIGNALS: see gpumem_buffer_signal(3). */
+	result<void> signal(gpumem_stream stream, std::uint64_t value) const noexcept
+	{
+		if (gpumem_status status = gpumem_buffer_signal(get(), stream, value))
+			return detail::last_error(status);
+		return {};
+	}
+	result<void> wait(gpumem_stream stream, std::uint64_t value) const noexcept
+	{
+		if (gpumem_status status = gpumem_buffer_wait(get(), stream, value))
+			return detail::last_error(status);
+		return {};
+	}
+	/* Whether a wait for the value was lost, because the producer is gone. An error counts as
+	 * lost, too: what was waited for cannot be relied on. */
+	bool lost(std::uint64_t value) const noexcept
+	{
+		return gpumem_buffer_lost(get(), value) != GPUMEM_OK;
+	}
 	/* As which it was published or attached; 0: neither. */
 	std::uint64_t version() const noexcept
 	{

@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -81,4 +81,7 @@ grep -q '^process [0-9]* read about weights, version 1: {"type": "text", "bytes"
 	echo "its metadata is read without it"
 grep -q '^weights is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
 	echo "and its name is removed"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/log"
+"$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
+[ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"
+grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"

@@ -266,6 +266,28 @@ static void a_published_buffer_outlives_its_object()
 	REQUIRE(!gone && gone.status() == GPUMEM_E_NOT_FOUND);
 }
 
+static void signals_pass_between_two_sessions()
+{
+	auto one = gpumem::session::connect(), other = gpumem::session::connect();
+	REQUIRE(one && other);
+	gpumem_buffer_options options = gpumem::buffer_options();
+	options.flags = GPUMEM_BUFFER_SIGNALS;
+	auto made = gpumem::buffer::create(*one, 0, MIB, options);
+	REQUIRE(made);
+	gpumem_token token;
+	REQUIRE(!gpumem_share(made->get(), nullptr, &token));
+	auto opened = gpumem::buffer::open(*other, token);
+	REQUIRE(opened && opened->signal(nullptr, 1).status() == GPUMEM_E_DENIED);
+	REQUIRE(made->signal(GPUMEM_STREAM_DONE, 1));
+	REQUIRE(opened->wait(nullptr, 1) && !opened->lost(1) && !opened->lost(2));
+	{
+		gpumem::buffer gone = std::move(*made); /* the producer goes */
+	}
+	while (!opened->lost(2))
+		std::this_thread::yield();
+	REQUIRE(!opened->lost(1) && opened->wait(nullptr, 2).status() == GPUMEM_E_CANCELLED);
+}
+
 static void a_container_can_have_pinned_host_memory()
 {
 	auto session = gpumem::session::connect();
@@ -400,6 +422,7 @@ int main()
 	RUN(a_buffer_can_be_opened_by_its_token);
 	RUN(a_buffer_grows_where_it_is);
 	RUN(a_published_buffer_outlives_its_object);
+	RUN(signals_pass_between_two_sessions);
 	RUN(a_container_can_have_pinned_host_memory);
 #if GPUMEM_HPP_EXCEPTIONS
 	RUN(an_error_that_is_thrown_frees_everything);
