@@ -129,6 +129,20 @@ START_TEST(the_pool_is_used_down_to_a_64th_of_the_size)
 }
 END_TEST
 
+/* Whoever attaches to it maps few chunks, whatever the pool holds. */
+START_TEST(sixteen_gigabytes_have_no_chunk_below_256_megabytes)
+{
+	for (unsigned c = 0; c < GM_CHUNK_CLASSES; c++)
+		for (int i = 0; i < 5; i++)
+			pooled(GM_CHUNK_MIN << c, i % 2 ? 1 : GM_DOMAIN_FRESH, GM_TRANSPORT_FD);
+	ck_assert_int_eq(fd(16 * GiB, UINT64_MAX), 0);
+	for (unsigned c = 0; c < class_of(256 * MiB); c++)
+		ck_assert_uint_eq(plan.pooled[c] + plan.created[c], 0);
+	ck_assert_uint_le(plan.n_pooled + plan.n_created, 64);
+	ck_assert_uint_eq(plan.bytes, 16 * GiB);
+}
+END_TEST
+
 START_TEST(a_small_piece_that_is_needed_anyway_comes_from_the_pool)
 {
 	pooled(2 * MiB, GM_DOMAIN_FRESH, GM_TRANSPORT_FD);
@@ -191,6 +205,7 @@ int main(void)
 	tcase_add_test(tcase, rounding_saves_chunks_within_a_64th_and_the_budget);
 	tcase_add_test(tcase, what_does_not_fit_the_budget_gets_no_plan);
 	tcase_add_test(tcase, the_pool_is_used_down_to_a_64th_of_the_size);
+	tcase_add_test(tcase, sixteen_gigabytes_have_no_chunk_below_256_megabytes);
 	tcase_add_test(tcase, a_small_piece_that_is_needed_anyway_comes_from_the_pool);
 	tcase_add_test(tcase, a_chunk_larger_than_what_is_left_is_not_used);
 	tcase_add_test(tcase, an_ipc_lease_is_one_chunk_of_four_classes_per_doubling);
