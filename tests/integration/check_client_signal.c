@@ -459,6 +459,63 @@ START_TEST(a_lie_ends_with_the_next_signal)
 }
 END_TEST
 
+/* ---- the wire */
+
+/* Asks which of the leases have no maker; how many are said to be gone. */
+static size_t ask_makers(struct gm_raw *raw, uint64_t *leases, size_t n)
+{
+	Gm__Wire__GetMakers ask = GM__WIRE__GET_MAKERS__INIT;
+	ask.leases = leases;
+	ask.n_leases = n;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_MAKERS, get_makers, &ask);
+
+	OK(gm_raw_call(raw, &packet));
+	GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_MAKERS);
+	return raw->packet->makers->n_gone;
+}
+
+START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
+{
+	struct gm_raw maker, opener;
+	struct gm_raw_lease lease = {0}, opened = {0};
+	uint8_t token[GM_TOKEN_BYTES];
+	uint64_t many[4000];
+
+	gm_raw_join(&maker, &daemon_);
+	gm_raw_join(&opener, &daemon_);
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	body.bytes = 2 * MIB;
+	body.signals = true;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
+	OK(gm_raw_call(&maker, &packet));
+	GM_REQUIRE(maker.packet->lease_reply->signals && !maker.packet->lease_reply->maker_gone);
+	GM_REQUIRE_EQ(maker.packet->lease_reply->user_bytes, 2 * MIB);
+	OK(gm_raw_collect(&maker, &lease));
+	GM_REQUIRE_EQ(lease.bytes, 4 * MIB);
+	GM_REQUIRE_EQ(gm_raw_grow(&maker, &lease, 2 * MIB), GPUMEM_E_UNSUPPORTED);
+	GM_REQUIRE(strstr(gm_raw_detail(&maker), "cannot grow") != NULL);
+
+	OK(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false, token));
+	OK(gm_raw_open(&opener, token, &opened));
+	uint64_t asked[] = {lease.id, UINT64_MAX, 0};
+	GM_REQUIRE_EQ(ask_makers(&opener, asked, 3), 2); /* all but the one that it holds */
+	GM_REQUIRE_EQ(ask_makers(&opener, NULL, 0), 0);
+	GM_REQUIRE(!gm_raw_has_event(&opener));
+
+	gm_raw_lease_clear(&lease);
+	OK(gm_raw_goodbye(&maker));
+	GM_REQUIRE(gm_raw_receive_event(&opener));
+	GM_REQUIRE_EQ(opener.event.kind, GM_PAGE_EVENT_MAKERS);
+	GM_REQUIRE_EQ(ask_makers(&opener, asked, 3), 3);
+	for (size_t i = 0; i < 4000; i++)
+		many[i] = opened.id;
+	GM_REQUIRE_EQ(ask_makers(&opener, many, 4000), 4000);
+	OK(gm_raw_give_back(&opener, &opened));
+	gm_raw_close(&maker);
+	gm_raw_close(&opener);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client signal");
@@ -471,6 +528,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_restart_of_the_daemon_changes_nothing, 0, 2);
 	tcase_add_test(tc, a_producer_that_dies_while_the_daemon_is_away_is_noticed);
 	tcase_add_test(tc, a_producer_that_dies_after_a_restart_is_noticed);
+	tcase_add_test(tc, the_daemon_tells_openers_and_answers_for_what_they_hold);
 	tcase_add_test(tc, who_attaches_after_the_end_gets_what_was_signalled);
 	suite_add_tcase(suite, tc);
 

@@ -103,6 +103,23 @@ START_TEST(a_block_that_is_being_written_holds_up_no_other)
 }
 END_TEST
 
+START_TEST(makers_that_left_are_one_event_until_it_is_heard)
+{
+	gm_page_event_makers(&page);
+	gm_page_event_makers(&page);
+	ck_assert_int_eq(next(), 1);
+	ck_assert_int_eq(event.kind, GM_PAGE_EVENT_MAKERS);
+	ck_assert_int_eq(next(), 0);
+	gm_page_event_goodbye(&page, false, "the end");
+	gm_page_event_makers(&page);
+	ck_assert_int_eq(next(), 1);
+	ck_assert_int_eq(event.kind, GM_PAGE_EVENT_MAKERS);
+	ck_assert_int_eq(next(), 1);
+	ck_assert_int_eq(event.kind, GM_PAGE_EVENT_GOODBYE);
+	ck_assert_int_eq(next(), 0);
+}
+END_TEST
+
 START_TEST(an_older_page_has_no_events)
 {
 	page.header.version = 2;
@@ -120,6 +137,7 @@ int main(void)
 	tcase_add_test(tc, each_event_is_heard_once);
 	tcase_add_test(tc, a_goodbye_is_the_last_event_and_is_said_once);
 	tcase_add_test(tc, a_block_that_is_being_written_holds_up_no_other);
+	tcase_add_test(tc, makers_that_left_are_one_event_until_it_is_heard);
 	tcase_add_test(tc, an_older_page_has_no_events);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -85,6 +85,7 @@ static void step_ask(struct adopt_model *m, struct adopt_session *o, bool grow)
 		.tag = model_roll(m, 2) ? "some tag" : NULL,
 		.id = ++m->last_request,
 		.for_others = model_roll(m, 2),
+		.signals = !lease && model_roll(m, 2),
 		.wait_ns = GM_WAIT_NEVER,
 		.done = fake_request_done};
 	gm_core_request(m->fake.core, &q.r);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tests/limit.h"
+#include "common/control.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/core/fake_core.h"
@@ -483,6 +484,43 @@ START_TEST(without_memory_nothing_is_shared_or_opened)
 }
 END_TEST
 
+START_TEST(openers_are_told_when_the_maker_of_signals_leaves)
+{
+	struct gm_lease_info info;
+
+	/* A lease without signals is nobody's concern. */
+	share(GM_AUDIENCE_DOMAIN, 0);
+	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+	gm_lease_return(maker, l);
+	ck_assert_uint_eq(fake.left, 0);
+	gm_lease_return(mate, l);
+
+	fake.signals = true;
+	for (int died = 0; died < 2; died++) {
+		l = fake_lease(&fake, maker, d, 64 * MiB);
+		gm_lease_info(l, maker, &info);
+		ck_assert(info.signals && info.made);
+		ck_assert_uint_eq(info.user_bytes, 64 * MiB - GM_CONTROL_BYTES);
+		share(GM_AUDIENCE_DOMAIN, 0);
+		ck_assert_int_eq(open_it(mate), GPUMEM_OK);
+		ck_assert_int_eq(open_it(mate), GPUMEM_OK); /* twice, and told once */
+		fake.left = 0;
+		if (died)
+			gm_session_end_died(maker);
+		else
+			gm_lease_return(maker, l);
+		ck_assert_uint_eq(fake.left, 1);
+		ck_assert_uint_eq(fake.left_to, gm_session_id(mate));
+		gm_lease_info(l, mate, &info);
+		ck_assert(info.signals && !info.made);
+		gm_lease_return(mate, l);
+		gm_lease_return(mate, l);
+		ck_assert_uint_eq(fake.left, 1); /* an opener that leaves is no maker */
+	}
+	fake_core_run(&fake);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("share");
@@ -492,6 +530,7 @@ int main(void)
 	tcase_add_test(tcase, a_token_for_a_uid_or_gid_is_good_for_those);
 	tcase_add_test(tcase, what_was_not_made_for_others_stays_in_its_domain);
 	tcase_add_test(tcase, what_is_made_for_others_has_no_old_data);
+	tcase_add_test(tcase, openers_are_told_when_the_maker_of_signals_leaves);
 	tcase_add_test(tcase, a_guess_is_not_found_whichever_bit_is_wrong);
 	tcase_add_test(tcase, a_session_that_is_away_opens_nothing);
 	tcase_add_test(tcase, an_audience_that_is_nobody_is_invalid);

@@ -167,6 +167,13 @@ static void reclaim(void *ctx, struct gm_session *session, const struct gm_recla
 		(struct fake_ask){.session = gm_session_id(session), .ask = *ask};
 }
 
+static void maker_left(void *ctx, struct gm_session *session)
+{
+	struct fake_core *fake = ctx;
+	fake->left++;
+	fake->left_to = gm_session_id(session);
+}
+
 static int terminate(void *ctx, struct gm_session *session, uint32_t device)
 {
 	struct fake_core *fake = ctx;
@@ -331,6 +338,7 @@ static void init(struct fake_core *fake, bool asking, bool probing, struct fake_
 		.session_changed = session_changed,
 		.level_changed = level_changed,
 		.call_off = call_off,
+		.maker_left = maker_left,
 		.in_use = in_use,
 		.pooled = pooled,
 		.count = count,
@@ -558,6 +566,7 @@ void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session 
 	q->r.transport = transport;
 	q->r.tag = "test";
 	q->r.for_others = fake->for_others;
+	q->r.signals = fake->signals;
 	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }

@@ -45,7 +45,7 @@ struct fake_ledger;
 struct fake_core {
 	struct gm_core *core;
 	struct fake_ledger *ledger; /* NULL: nothing outlives the core */
-	bool for_others;            /* what fake_ask() asks for */
+	bool for_others, signals;   /* what fake_ask() asks for */
 	uint64_t now;
 	uint64_t last_id;
 	uint64_t random;
@@ -76,6 +76,8 @@ struct fake_core {
 	uint64_t started[GM_LIMIT_DEVICES][GM_TRIGGERS], ended[GM_LIMIT_DEVICES][GM_TRIGGERS];
 	uint64_t victim;   /* session that was to be terminated last */
 	uint64_t victims;  /* how many */
+	uint64_t left;     /* how often a maker left */
+	uint64_t left_to;  /* session that was told so last */
 	int terminate;     /* what terminate() returns */
 	uint64_t wake_ns;  /* of the last wake_at() */
 	uint64_t probes;   /* that were wanted */
