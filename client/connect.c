@@ -17,6 +17,7 @@
 #include "client/memory/alloc.h"
 #include "client/memory/batch.h"
 #include "client/memory/buffer.h"
+#include "client/memory/leaks.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
 #include "client/memory/request_list.h"
@@ -26,6 +27,7 @@
 #include "client/session/returns.h"
 #include "client/session/session_call.h"
 #include "client/session/session_lease.h"
+#include "client/session/session_stacks.h"
 #include "client/session/unclaimed.h"
 #include "client/thread.h"
 #include "common/arith.h"
@@ -73,6 +75,8 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_conn_unref(greeting);
 
 	gm_requests_deinit(session);
+	if (session->report && session->devices)
+		gm_leaks_report(session);
 	gm_batch_drop_all(session);
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
@@ -195,6 +199,52 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 	return GPUMEM_OK;
 }
 
+/* Decides how the session tracks memory: as the program says, or else its environment. */
+static gpumem_status connect_find_tracking(struct gpumem_session *session, gpumem_track given)
+{
+	const char *text = getenv("GPUMEM_TRACK");
+
+	if (given == GPUMEM_TRACK_AUTO && text && *text) {
+		if (strcmp(text, "all") != 0 && strcmp(text, "stacks") != 0)
+			return gm_error(GPUMEM_E_INVALID,
+				"the environment variable GPUMEM_TRACK must be all or stacks, and "
+				"is %.40s",
+				text);
+		given = *text == 'a' ? GPUMEM_TRACK_ALL : GPUMEM_TRACK_STACKS;
+	}
+
+	switch (given) {
+	case GPUMEM_TRACK_AUTO:
+		break;
+	case GPUMEM_TRACK_ALL:
+		session->tracking = GM_SESSION_TRACK_ALL;
+		break;
+	case GPUMEM_TRACK_STACKS:
+		session->tracking = GM_SESSION_TRACK_STACKS;
+		break;
+	default:
+		return gm_error(GPUMEM_E_INVALID, "there is no way of tracking %d", (int)given);
+	}
+	session->report = session->tracking != GM_SESSION_TRACK_LATER;
+	return GPUMEM_OK;
+}
+
+/* Begins to track. The daemon may want stacks of programs that do not ask for them. */
+static gpumem_status connect_begin_tracking(
+	struct gpumem_session *session, const struct gm_hello *hello)
+{
+	struct gm_session_pages *pages = &session->pages;
+
+	if (!session->report && hello->track == GM_TRACK_STACKS)
+		session->tracking = GM_SESSION_TRACK_STACKS;
+	pages->own_rows = session->report;
+	if (session->tracking != GM_SESSION_TRACK_STACKS || !pages->noted)
+		return GPUMEM_OK;
+	pages->stacks = gm_session_stacks_new(pages->client);
+	return pages->stacks ? GPUMEM_OK
+			     : gm_error(GPUMEM_E_HOST_MEMORY, "no memory for call stacks");
+}
+
 static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
@@ -232,8 +282,10 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 			strerror(-r));
 	}
 
+	status = connect_begin_tracking(session, &hello);
 	gm_session_adopt(session, &hello);
-	status = connect_set_up_devices(session);
+	if (!status)
+		status = connect_set_up_devices(session);
 	if (!status) {
 		r = gm_thread_start(session, gm_steal_fd(&session->bell));
 		if (r < 0)
@@ -266,6 +318,8 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	status = connect_find_socket(session, given.socket);
 	if (!status)
 		status = connect_find_name(session, given.name);
+	if (!status)
+		status = connect_find_tracking(session, given.track);
 	if (!status)
 		status = connect_greet(session);
 	if (status) {

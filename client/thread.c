@@ -224,7 +224,8 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 	bool moved = false;
 
 	/* The flag is cleared first, so that a change after the figures were read sets it again. */
-	atomic_fetch_and(&session->stirred, ~GM_SESSION_STIRRED);
+	uint32_t bit = gm_session_stirred_bit(session);
+	atomic_fetch_and(&session->stirred, ~bit);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_listing_publish(session, i);
 		moved |= gm_use_publish(session, i);
@@ -232,8 +233,7 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 
 	thread->publish_at = NEVER;
 	if (moved) {
-		atomic_fetch_or_explicit(
-			&session->stirred, GM_SESSION_STIRRED, memory_order_relaxed);
+		atomic_fetch_or_explicit(&session->stirred, bit, memory_order_relaxed);
 		thread->publish_at = now + PUBLISH_NS;
 	}
 }
@@ -257,7 +257,7 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 
 	if (woken && thread->publish_at == NEVER &&
 		(atomic_load_explicit(&session->stirred, memory_order_relaxed) &
-			GM_SESSION_STIRRED))
+			gm_session_stirred_bit(session)))
 		thread->publish_at = now + PUBLISH_FIRST_NS;
 	if (now >= thread->publish_at)
 		thread_publish(thread, now);

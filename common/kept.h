@@ -26,7 +26,7 @@
 /* What the kernel lets the last packet pass the bound of a socket by. */
 #define GM_KEPT_PASSING (2 * GM_LIMIT_PACKET_BYTES + 4096)
 /* Both pages of a client, and the client's page from before it resumed its session. */
-#define GM_KEPT_PAGES (4096 + 2 * 135168)
+#define GM_KEPT_PAGES (4096 + 2 * 258048)
 
 /* The peer, its identity with the groups, its requests, its socket, and one packet that it may leave
  * unread in any case. */
@@ -67,6 +67,9 @@ enum gm_kept {
 	GM_KEPT_DEVICES = 65536,
 	GM_KEPT_SOCKET_PATH_BYTES = 0,
 	GM_KEPT_TRACKED_BUFFERS = 0, /* in the pages of a session */
+	GM_KEPT_KIND_BYTES = 0,
+	GM_KEPT_STACKS = 0, /* in the pages of a session */
+	GM_KEPT_STACK_MODULES = 0,
 	GM_KEPT_QUOTAS = 4096,
 	GM_KEPT_PROCESSES = 256 * GM_LIMIT_DEVICES,
 	GM_KEPT_GROUPS = 0, /* of a connection */

@@ -64,6 +64,10 @@
 	X(DEVICES, 16, "a configuration with more devices is refused") \
 	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
+	X(KIND_BYTES, 11, "a longer type or precision of a buffer is refused") \
+	X(STACKS, 512, "further call stacks of a client are not listed") \
+	X(STACK_MODULES, 32, \
+		"frames in further programs and libraries of a client are not listed") \
 	X(QUOTAS, 1024, "a further limit of an owner is refused") \
 	X(PROCESSES, 256, "further processes that use a device are counted but not listed") \
 	X(GROUPS, 1024, "a client with more supplementary groups counts as one without any") \

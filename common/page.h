@@ -3,6 +3,7 @@
 #define GM_COMMON_PAGE_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/types.h>
@@ -32,10 +33,12 @@
  *   1   cached includes rounding, so a client may hold "cached" memory that it cannot return.
  *   2   cached is what the client could return right now. Has slack, opened, room, and bytes in the
  *       header.
- *   3   The daemon's page has the events. Rows have growth.
+ *   3   The daemon's page has the events. Rows have growth. The client's page has notes on its rows, and
+ *       call stacks.
  */
 #define GM_PAGE_VERSION        3
 #define GM_PAGE_VERSION_EVENTS 3
+#define GM_PAGE_VERSION_NOTES  3
 #define GM_PAGE_BLOCK          128
 /* The version for a client that speaks this minor version of the protocol. */
 #define GM_PAGE_VERSION_AT(minor) ((minor) < 2 ? 1 : (minor) < 4 ? 2 : GM_PAGE_VERSION)
@@ -130,16 +133,63 @@ struct gm_page_row {
 	uint8_t reserved[16];
 };
 
+/*
+ * More about the buffer in the row of the same index, from version 3 on. It is about that buffer only
+ * if born_ns is the same in both.
+ */
+struct gm_page_note {
+	_Atomic uint32_t seq;
+	uint32_t stack; /* index of the block of its call stack, plus 1; 0: not known */
+	uint64_t born_ns;
+	uint64_t used_ns; /* CLOCK_MONOTONIC, the last use that is known; 0: none */
+	char type[GM_LIMIT_KIND_BYTES + 1];
+	char precision[GM_LIMIT_KIND_BYTES + 1];
+};
+
+/*
+ * Call stacks of buffers, from version 3 on. A frame is an address in a module, less one, so that it
+ * lies within the call: the index of the module in the upper 16 bits, and below it the offset from the
+ * start of the module. The caller of the library comes first.
+ */
+#define GM_PAGE_FRAMES       15
+#define GM_PAGE_FRAME_SHIFT  48
+#define GM_PAGE_FRAME_OFFSET ((UINT64_C(1) << GM_PAGE_FRAME_SHIFT) - 1)
+struct gm_page_stack {
+	_Atomic uint32_t seq;
+	uint32_t frames; /* 0: the block is free */
+	uint64_t frame[GM_PAGE_FRAMES];
+};
+
+#define GM_PAGE_MODULE_ID   20
+#define GM_PAGE_MODULE_PATH 228
+/* A program or a library that frames are in. Once written, it does not change. */
+struct gm_page_module {
+	_Atomic uint32_t seq;
+	uint32_t id_bytes; /* of the build id; 0: it has none */
+	uint8_t id[GM_PAGE_MODULE_ID];
+	char path
+		[GM_PAGE_MODULE_PATH]; /* "": not known, or longer than fits; then the block is free
+					   if it has no id either */
+};
+
 struct gm_page_client {
 	struct gm_page_header header;
 	struct gm_page_use use[GM_LIMIT_DEVICES];
 	struct gm_page_row rows[GM_LIMIT_TRACKED_BUFFERS];
+	/* Pages of older versions end here. */
+	struct gm_page_note notes[GM_LIMIT_TRACKED_BUFFERS];
+	struct gm_page_module modules[GM_LIMIT_STACK_MODULES];
+	struct gm_page_stack stacks[GM_LIMIT_STACKS];
 };
+#define GM_PAGE_CLIENT_BYTES_OLD offsetof(struct gm_page_client, notes)
 
 _Static_assert(sizeof(struct gm_page_header) == GM_PAGE_BLOCK, "blocks are 128 bytes");
 _Static_assert(sizeof(struct gm_page_device) == GM_PAGE_BLOCK, "blocks are 128 bytes");
 _Static_assert(sizeof(struct gm_page_use) == GM_PAGE_BLOCK, "blocks are 128 bytes");
 _Static_assert(sizeof(struct gm_page_row) == GM_PAGE_BLOCK, "blocks are 128 bytes");
+_Static_assert(sizeof(struct gm_page_stack) == GM_PAGE_BLOCK, "blocks are 128 bytes");
+_Static_assert(sizeof(struct gm_page_note) == 48, "the layout is part of the protocol");
+_Static_assert(sizeof(struct gm_page_module) == 256, "the layout is part of the protocol");
 
 /* For writers: everything written between begin and end changes together. Each block may have only
  * one writer at a time. */

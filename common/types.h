@@ -42,6 +42,7 @@ enum gm_track {
 	GM_TRACK_OFF = 0,
 	GM_TRACK_LARGE = 1, /* of at least GM_TRACK_LARGE_BYTES */
 	GM_TRACK_ALL = 2,
+	GM_TRACK_STACKS = 3, /* all, with where they were allocated */
 };
 /* Smaller buffers are many, and seldom what a person looks for; a client has only 1,024 rows. */
 #define GM_TRACK_LARGE_BYTES UINT64_C(0x100000)

@@ -124,6 +124,12 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
  * or another block is there now, or it has a cookie already. */
 int gm_arena_set_cookie(
 	struct gm_arena *arena, const struct gm_arena_entry *entry, uint32_t cookie);
+/* Describes a live block that starts at ptr, whether it has a cookie or not. Fails like
+ * gm_arena_dealloc(), and for small objects that threads may cache. */
+int gm_arena_describe(struct gm_arena *arena, void *ptr, struct gm_arena_entry *ret_entry);
+/* Leaves a cookie on such a block, and returns the one that was there, or 0. Nobody may free the block
+ * meanwhile. */
+int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uint32_t *ret_old);
 /* A number that changes whenever blocks of the heap come or go. */
 uint64_t gm_arena_changes(struct gm_arena *arena);
 

@@ -52,24 +52,53 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
 	return found;
 }
 
+/* Call with the lock held. */
+static struct gm_heap_block *arena_list_find(struct gm_arena *arena, const void *ptr)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
+	struct gm_heap_block *block = (struct gm_heap_block *)value;
+
+	return block && !(value & GM_SMALL_MARK) && block->addr == addr ? block : NULL;
+}
+
 int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *entry, uint32_t cookie)
 {
-	uint64_t addr = (uint64_t)(uintptr_t)entry->ptr;
-	struct gm_heap_block *block;
 	int r = GM_ARENA_E_FREED;
 
 	pthread_mutex_lock(&arena->lock);
-	block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
+	struct gm_heap_block *block = arena_list_find(arena, entry->ptr);
 	/* If a new block has the same address and size, and neither has a tag, it is as good as the
 	 * old one. */
-	if (block && !((uintptr_t)block & GM_SMALL_MARK) && block->addr == addr &&
-		block->stamp == entry->size && arena_list_serial(block) == entry->serial &&
+	if (block && block->stamp == entry->size && arena_list_serial(block) == entry->serial &&
 		!block->cookie) {
 		block->cookie = cookie;
 		r = 0;
 	}
 	pthread_mutex_unlock(&arena->lock);
 	return r;
+}
+
+int gm_arena_describe(struct gm_arena *arena, void *ptr, struct gm_arena_entry *ret_entry)
+{
+	pthread_mutex_lock(&arena->lock);
+	const struct gm_heap_block *block = arena_list_find(arena, ptr);
+	if (block)
+		arena_list_describe(block, ret_entry);
+	pthread_mutex_unlock(&arena->lock);
+	return block ? 0 : GM_ARENA_E_FREED;
+}
+
+int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uint32_t *ret_old)
+{
+	pthread_mutex_lock(&arena->lock);
+	struct gm_heap_block *block = arena_list_find(arena, ptr);
+	if (block) {
+		*ret_old = block->cookie;
+		block->cookie = cookie;
+	}
+	pthread_mutex_unlock(&arena->lock);
+	return block ? 0 : GM_ARENA_E_FREED;
 }
 
 uint64_t gm_arena_changes(struct gm_arena *arena)

@@ -291,13 +291,23 @@ static gpumem_status alloc_no_memory_for_graph(void)
 	return gm_error(GPUMEM_E_HOST_MEMORY, "no host memory to record what a graph uses");
 }
 
+/* The slow path after an allocation: something has to be published, or the session tracks everything. */
+static __attribute__((noinline, cold)) void alloc_unstirred(
+	struct gpumem_session *session, uint32_t device, void *ptr)
+{
+	gm_session_stir_now(session);
+	if (session->tracking)
+		gm_listing_add(session, device, ptr);
+}
+
 static inline gpumem_status alloc_hand_over(
 	struct gpumem_session *session, uint32_t device, gpumem_stream stream, void *ptr)
 {
 	uint64_t graph = alloc_graph_of(&session->device[device], stream);
 	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0)
 		return alloc_no_memory_for_graph();
-	gm_session_stir(session);
+	if (gm_session_unstirred(session))
+		alloc_unstirred(session, device, ptr);
 	return GPUMEM_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "client/map/map.h"
 #include "client/memory/buffer.h"
 #include "client/memory/use.h"
+#include "client/session/session_stacks.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/units.h"
@@ -51,6 +52,7 @@ struct batch_request {
 	const gpumem_batch_entry *entries;
 	size_t count;
 	const char *tag; /* of entries without one */
+	const char *type, *precision;
 	size_t tag_bytes;
 	uint64_t bytes; /* of all pieces, where they will lie */
 	size_t failed;  /* the entry to blame */
@@ -178,11 +180,29 @@ static void batch_carve(struct gpumem_batch *batch, const struct batch_request *
 	}
 }
 
-static void batch_enlist(struct gpumem_batch *batch)
+/* Gives a piece its row. The pieces have one stack in common. */
+static void batch_enlist_piece(struct gpumem_batch *batch, struct gm_batch_piece *piece,
+	const struct batch_request *request, uint32_t stack)
+{
+	struct gm_session_pages *pages = &batch->session->pages;
+
+	piece->row = gm_session_pages_row_add(pages, batch->device, piece->size, piece->tag);
+	gm_session_stacks_ref(pages->stacks, stack);
+	gm_session_pages_row_note(pages, piece->row,
+		&(struct gm_pages_about){
+			.ptr = batch->base + piece->offset,
+			.type = request->type,
+			.precision = request->precision,
+			.stack = stack,
+		});
+}
+
+static void batch_enlist(struct gpumem_batch *batch, const struct batch_request *request)
 {
 	struct gpumem_session *session = batch->session;
 	struct gm_session_device *d = &session->device[batch->device];
 	uint64_t from = atomic_load_explicit(&session->track_from, memory_order_relaxed);
+	uint32_t stack = gm_session_stacks_take(session->pages.stacks);
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < batch->count; i++) {
@@ -190,9 +210,9 @@ static void batch_enlist(struct gpumem_batch *batch)
 
 		bytes += piece->size;
 		if (piece->size >= from)
-			piece->row = gm_session_pages_row_add(
-				&session->pages, batch->device, piece->size, piece->tag);
+			batch_enlist_piece(batch, piece, request, stack);
 	}
+	gm_session_stacks_drop(session->pages.stacks, stack);
 
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->batches, batch);
@@ -214,9 +234,13 @@ static gpumem_status batch_make(struct gpumem_session *session, uint32_t device,
 	gpumem_batch **ret_batch)
 {
 	gpumem_status status = gm_buffer_tag_check(options->tag);
+	if (!status)
+		status = gm_buffer_kinds_check(options->type, options->precision);
 	if (status)
 		return status;
 	request->tag = options->tag ? options->tag : "";
+	request->type = options->type;
+	request->precision = options->precision;
 	status = batch_check(request);
 	if (status)
 		return status;
@@ -241,7 +265,7 @@ static gpumem_status batch_make(struct gpumem_session *session, uint32_t device,
 	batch->base = gpumem_buffer_ptr(batch->buffer);
 	batch_show_context(&session->device[device]);
 	batch_carve(batch, request);
-	batch_enlist(batch);
+	batch_enlist(batch, request);
 	*ret_batch = batch;
 	return GPUMEM_OK;
 }

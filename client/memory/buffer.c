@@ -20,6 +20,7 @@
 #include "client/memory/elsewhere.h"
 #include "client/memory/mapping.h"
 #include "client/memory/use.h"
+#include "client/session/session_stacks.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
@@ -32,6 +33,20 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 		return gm_error(GPUMEM_E_INVALID,
 			"a tag must be printable UTF-8 of at most %d bytes", GM_LIMIT_NAME_BYTES);
 	return GPUMEM_OK;
+}
+
+static gpumem_status buffer_kind_check(const char *what, const char *text)
+{
+	if (text && (!gm_name_ok(text) || strlen(text) > GM_LIMIT_KIND_BYTES))
+		return gm_error(GPUMEM_E_INVALID, "%s must be printable UTF-8 of at most %d bytes",
+			what, GM_LIMIT_KIND_BYTES);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_buffer_kinds_check(const char *type, const char *precision)
+{
+	gpumem_status status = buffer_kind_check("type", type);
+	return status ? status : buffer_kind_check("precision", precision);
 }
 
 /* ---- the address range */
@@ -359,6 +374,8 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 			"a buffer has 1 to %llu bytes; %zu were asked for",
 			(unsigned long long)GM_LEASE_BYTES_MAX, size);
 	gpumem_status status = gm_buffer_tag_check(options->tag);
+	if (!status)
+		status = gm_buffer_kinds_check(options->type, options->precision);
 	if (status)
 		return status;
 	if (options->transport != GPUMEM_TRANSPORT_AUTO &&
@@ -416,6 +433,22 @@ struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
 	};
 }
 
+void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision)
+{
+	gm_session_pages_row_note(&buffer->session->pages, buffer->row,
+		&(struct gm_pages_about){
+			.ptr = buffer->addr, .type = type, .precision = precision});
+}
+
+void gm_buffer_made_here(gpumem_buffer *buffer)
+{
+	struct gm_session_pages *pages = &buffer->session->pages;
+
+	if (buffer->row && pages->stacks)
+		gm_session_pages_row_stack(
+			pages, buffer->row, gm_session_stacks_take(pages->stacks));
+}
+
 /* Asks for the memory of a buffer that may be had. */
 static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
@@ -438,8 +471,13 @@ static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device
 	if (status)
 		return status;
 	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
-	return gm_buffer_of_lease(
+	status = gm_buffer_of_lease(
 		session, lease, chunks, size, options->tag, kind, &wish, ret_buffer);
+	if (!status) {
+		gm_buffer_note(*ret_buffer, options->type, options->precision);
+		gm_buffer_made_here(*ret_buffer);
+	}
+	return status;
 }
 
 gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
@@ -626,5 +664,15 @@ gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
 		return status;
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
 	gm_session_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
+	return GPUMEM_OK;
+}
+
+gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer)
+{
+	if (!buffer)
+		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	gm_session_pages_row_touch(&buffer->session->pages, buffer->row);
 	return GPUMEM_OK;
 }

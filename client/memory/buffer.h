@@ -37,6 +37,10 @@ void gm_buffer_relist(struct gpumem_buffer *buffer);
 /* gpumem_buffer_resize() with another wait_ms. grow_only: a larger buffer stays as it is. */
 gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool grow_only,
 	gpumem_stream stream, uint32_t wait_ms, int *ret_moved);
+/* Says in the buffer's row what it is for; either text may be NULL. */
+void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision);
+/* Says in its row that the calling thread made it here, if the session keeps stacks. */
+void gm_buffer_made_here(gpumem_buffer *buffer);
 /*
  * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
  * were destroyed before the call, also those that another thread was working on. It also
@@ -74,5 +78,7 @@ uint64_t gm_buffer_signal_settle(struct gpumem_session *session);
 
 /* Checks a tag from a program, which may be NULL. */
 gpumem_status gm_buffer_tag_check(const char *tag);
+/* The same for the type and the precision. */
+gpumem_status gm_buffer_kinds_check(const char *type, const char *precision);
 
 #endif

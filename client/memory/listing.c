@@ -9,6 +9,31 @@
 #include "client/memory/listing.h"
 
 #include "client/heap/arena.h"
+#include "client/session/session_stacks.h"
+#include "common/cancel.h"
+
+void gm_listing_add(struct gpumem_session *session, uint32_t device, void *ptr)
+{
+	struct gm_arena *arena =
+		atomic_load_explicit(&session->device[device].arena, memory_order_acquire);
+	struct gm_arena_entry entry;
+	uint32_t other = 0;
+	GM_UNCANCELLED;
+
+	/* A block that bypassed the caches of threads can be described. */
+	if (gm_arena_describe(arena, ptr, &entry))
+		return;
+	uint32_t row = gm_session_pages_row_add(&session->pages, device, entry.size, entry.tag);
+	gm_session_pages_row_note(&session->pages, row,
+		&(struct gm_pages_about){
+			.ptr = ptr, .stack = gm_session_stacks_take(session->pages.stacks)});
+
+	/* The library's thread may have listed the block meanwhile. */
+	if (gm_arena_swap_cookie(arena, ptr, row, &other))
+		gm_session_pages_row_remove(&session->pages, device, row);
+	else
+		gm_session_pages_row_remove(&session->pages, device, other);
+}
 
 void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 {
@@ -35,9 +60,13 @@ void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 		for (size_t i = 0; i < n; i++) {
 			uint32_t row = gm_session_pages_row_try(
 				&session->pages, device, entries[i].size, entries[i].tag);
-			if (!row)
+			if (!row) {
 				left++;
-			else if (gm_arena_set_cookie(arena, &entries[i], row))
+				continue;
+			}
+			gm_session_pages_row_note(&session->pages, row,
+				&(struct gm_pages_about){.ptr = entries[i].ptr});
+			if (gm_arena_set_cookie(arena, &entries[i], row))
 				gm_session_pages_row_remove(&session->pages, device, row);
 		}
 	}

@@ -14,5 +14,8 @@
  * counted if no row was free. If nothing was allocated since the last call, it costs little.
  */
 void gm_listing_publish(struct gpumem_session *session, uint32_t device);
+/* Lists a block at once, with the calling thread's stack if the session keeps stacks: for sessions that
+ * track everything. The block must not be freed meanwhile. */
+void gm_listing_add(struct gpumem_session *session, uint32_t device, void *ptr);
 
 #endif

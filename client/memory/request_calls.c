@@ -187,6 +187,9 @@ gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t name,
 	request->transport = (enum gm_transport)given.transport;
 	request->wish = gm_buffer_wish_of(&given);
 	snprintf(request->tag, sizeof(request->tag), "%s", given.tag ? given.tag : "");
+	snprintf(request->type, sizeof(request->type), "%s", given.type ? given.type : "");
+	snprintf(request->precision, sizeof(request->precision), "%s",
+		given.precision ? given.precision : "");
 	request_begin(request, GM_REQUEST_QUEUED);
 	*ret_request = request;
 	return GPUMEM_OK;
@@ -377,6 +380,7 @@ gpumem_status gpumem_buffer_take(gpumem_request *request, gpumem_buffer **ret_bu
 	gpumem_status status = request_take(request, true, ret_buffer);
 	if (status)
 		return status;
+	gm_buffer_made_here(request->buffer);
 	*ret_buffer = gm_steal_ptr(&request->buffer);
 	gpumem_request_cancel(request);
 	return GPUMEM_OK;

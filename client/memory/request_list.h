@@ -33,6 +33,7 @@ struct gpumem_request {
 	struct gm_alloc_wanted
 		wanted; /* of a pointer; on any stream, because it is made elsewhere */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char type[GM_LIMIT_KIND_BYTES + 1], precision[GM_LIMIT_KIND_BYTES + 1]; /* of a buffer */
 	uint32_t wait_ms;
 	uint64_t began_ns;
 	uint64_t end_ns; /* no longer may it wait; UINT64_MAX: it does not say */

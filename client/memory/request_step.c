@@ -294,6 +294,8 @@ static void step_finish(struct gpumem_request *request, uint64_t now)
 		if (!status)
 			status = gm_buffer_of_lease(session, lease, chunks, request->size,
 				request->tag, GM_BUFFER_MADE, &request->wish, &request->buffer);
+		if (!status)
+			gm_buffer_note(request->buffer, request->type, request->precision);
 		step_end(request, status);
 		over = true;
 	} else {

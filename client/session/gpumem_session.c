@@ -70,9 +70,13 @@ static void session_poke(struct gpumem_session *session)
 
 void gm_session_stir_now(struct gpumem_session *session)
 {
-	uint32_t was = atomic_fetch_or_explicit(
-		&session->stirred, GM_SESSION_STIRRED, memory_order_relaxed);
-	if (!(was & GM_SESSION_STIRRED))
+	uint32_t bit = gm_session_stirred_bit(session);
+	uint32_t was = atomic_load_explicit(&session->stirred, memory_order_relaxed);
+
+	/* A session that tracks everything comes here each time. */
+	if (!(was & bit))
+		was = atomic_fetch_or_explicit(&session->stirred, bit, memory_order_relaxed);
+	if (!(was & bit))
 		gm_session_wake(session);
 	if (was >= GM_SESSION_AWAITED)
 		session_poke(session);
@@ -141,6 +145,7 @@ static uint64_t session_track_from(enum gm_track track)
 	case GM_TRACK_OFF:
 		return UINT64_MAX;
 	case GM_TRACK_ALL:
+	case GM_TRACK_STACKS:
 		return 0;
 	case GM_TRACK_LARGE:
 		break;
@@ -150,8 +155,8 @@ static uint64_t session_track_from(enum gm_track track)
 
 void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 {
-	atomic_store_explicit(
-		&session->track_from, session_track_from(hello->track), memory_order_relaxed);
+	uint64_t from = session->tracking ? 0 : session_track_from(hello->track);
+	atomic_store_explicit(&session->track_from, from, memory_order_relaxed);
 	pthread_mutex_lock(&session->lock);
 	session->conn = gm_steal_ptr(&hello->conn);
 	session->bell = gm_steal_fd(&hello->bell);

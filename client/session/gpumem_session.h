@@ -61,6 +61,13 @@ struct gm_session_device {
 	uint64_t peak;           /* the highest use of the device that was seen, heap included */
 };
 
+/* How this session tracks memory. */
+enum gm_session_tracking {
+	GM_SESSION_TRACK_LATER = 0, /* the library's thread lists large blocks, if they live long */
+	GM_SESSION_TRACK_ALL,       /* everything, when it is allocated */
+	GM_SESSION_TRACK_STACKS,    /* and where */
+};
+
 enum gm_session_state {
 	GM_SESSION_UP,     /* connected */
 	GM_SESSION_AWAY,   /* the daemon cannot be reached: held memory works, requests wait */
@@ -76,10 +83,13 @@ struct gpumem_session {
 	uint32_t counted; /* without pinned host memory, which is the last device */
 	_Atomic uint64_t
 		track_from; /* buffers of at least this many bytes are listed in the page */
-	/* GM_SESSION_STIRRED, plus GM_SESSION_AWAITED for each call that waits for memory and could
-	 * use what another thread frees. One word, so that freeing reads one word. */
+	/* GM_SESSION_STIRRED or _STIRRED_TRACKING, plus GM_SESSION_AWAITED for each call that waits
+	 * for memory and could use what another thread frees. One word, so that freeing reads one
+	 * word. */
 	_Atomic uint32_t stirred;
 	bool peers; /* GPUs may use one another's memory */
+	enum gm_session_tracking tracking;
+	bool report; /* the program asked for the tracking, so its end says what was not freed */
 	struct gm_session_device device[GM_LIMIT_DEVICES];
 
 	char path[GM_PATH_BYTES];
@@ -176,17 +186,32 @@ static inline bool gm_session_find_device(
 void gm_session_wake(void *session);
 
 #define GM_SESSION_STIRRED UINT32_C(1) /* the library's thread is publishing the figures */
-#define GM_SESSION_AWAITED UINT32_C(2)
+/* The same in a session that tracks everything. There, the first bit stays clear, so that a block that
+ * was allocated takes the slow path, and tracking costs other sessions nothing. */
+#define GM_SESSION_STIRRED_TRACKING UINT32_C(2)
+#define GM_SESSION_AWAITED          UINT32_C(4)
+
+static inline uint32_t gm_session_stirred_bit(const struct gpumem_session *session)
+{
+	return session->tracking ? GM_SESSION_STIRRED_TRACKING : GM_SESSION_STIRRED;
+}
 
 /* Something changed, so the figures must be published, and calls that wait may find memory here. */
 void gm_session_stir_now(struct gpumem_session *session);
+
+/* Whether the slow path is needed after an allocation: gm_session_stir_now() and, if the session
+ * tracks everything, a row for the block. This costs one load. */
+static inline bool gm_session_unstirred(const struct gpumem_session *session)
+{
+	uint32_t stirred = atomic_load_explicit(&session->stirred, memory_order_relaxed);
+	return __builtin_expect(!(stirred & GM_SESSION_STIRRED), 0);
+}
 
 /* Something was allocated, so the figures must be published. While the library's thread is
  * publishing, this costs one load. */
 static inline void gm_session_stir(struct gpumem_session *session)
 {
-	uint32_t stirred = atomic_load_explicit(&session->stirred, memory_order_relaxed);
-	if (__builtin_expect(!(stirred & GM_SESSION_STIRRED), 0))
+	if (gm_session_unstirred(session))
 		gm_session_stir_now(session);
 }
 

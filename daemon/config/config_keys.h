@@ -34,7 +34,7 @@
 	X(ADMIN_GROUP, "admin_group", GROUP, GENERAL, "gpumem", NULL, NULL, 1, GM_LIMIT_NAME_BYTES, NULL) \
 	X(TRUST, "trust", CHOICE, GENERAL, "container", NULL, NULL, 0, 0, "uid container client") \
 	X(TRANSPORT, "transport", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto fd ipc") \
-	X(TRACK, "track", CHOICE, GENERAL, "large", NULL, NULL, 0, 0, "off large all") \
+	X(TRACK, "track", CHOICE, GENERAL, "large", NULL, NULL, 0, 0, "off large all stacks") \
 	X(SIZE, "size", DEVICE_SIZE, DEVICE, "auto", NULL, NULL, GM_CHUNK_MIN, GM_CONFIG_SIZE_MAX, NULL) \
 	X(FRACTION, "fraction", FRACTION, BOTH, "0.9", "0.95", "0.6", 1, 1000000, NULL) \
 	X(MIN_FREE, "min_free", SIZE, BOTH, "512M", "256M", "1G", 0, GM_CONFIG_SIZE_MAX, NULL) \

@@ -282,7 +282,7 @@ struct buffer_list {
 	Gm__Wire__Buffer buffers[GM_ADMIN_BUFFERS];
 	Gm__Wire__Buffer *list[GM_ADMIN_BUFFERS];
 	Gm__Wire__BufferGrowth growth[GM_ADMIN_BUFFERS];
-	char tags[GM_ADMIN_BUFFERS][GM_LIMIT_NAME_BYTES + 1];
+	struct gm_pages_row rows[GM_ADMIN_BUFFERS]; /* have the texts */
 	size_t n;
 	Gm__Wire__BufferTotals totals[GM_ADMIN_TOTALS];
 	Gm__Wire__BufferTotals *totals_list[GM_ADMIN_TOTALS];
@@ -316,7 +316,6 @@ static bool admin_list_rows(
 	uint64_t room[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
 	struct gm_pages_rows rows = {.valid = false};
-	struct gm_pages_row found;
 
 	for (uint32_t i = 0; i < at->head.serve->n_devices; i++) {
 		uint64_t held = gm_session_held(client->session, i);
@@ -324,11 +323,12 @@ static bool admin_list_rows(
 	}
 
 	while (out->n < GM_ADMIN_BUFFERS) {
-		if (gm_pages_next_row(&client->pages, &rows, room, now, &at->row, &found) <= 0)
+		struct gm_pages_row *found = &out->rows[out->n];
+		if (gm_pages_next_row(&client->pages, &rows, room, now, &at->row, found) <= 0)
 			return true;
-		room[found.device] -= found.bytes;
-		at->tracked[found.device] += found.bytes;
-		if (now - found.born_ns < at->older_than_ns)
+		room[found->device] -= found->bytes;
+		at->tracked[found->device] += found->bytes;
+		if (now - found->born_ns < at->older_than_ns)
 			continue;
 
 		Gm__Wire__Buffer *buffer = out->list[out->n] = &out->buffers[out->n];
@@ -337,11 +337,15 @@ static bool admin_list_rows(
 		buffer->pid = client->identity->pid;
 		buffer->uid = client->identity->uid;
 		buffer->client = (char *)client->name;
-		buffer->device = found.device;
-		buffer->bytes = found.bytes;
-		buffer->age_ms = (now - found.born_ns) / GM_NS_PER_MS;
-		buffer->tag = memcpy(out->tags[out->n], found.tag, sizeof(found.tag));
-		admin_add_growth(buffer, &found.growth, &out->growth[out->n]);
+		buffer->device = found->device;
+		buffer->bytes = found->bytes;
+		buffer->age_ms = (now - found->born_ns) / GM_NS_PER_MS;
+		buffer->idle_ms = (now - found->used_ns) / GM_NS_PER_MS;
+		buffer->tag = found->tag;
+		buffer->type = found->type;
+		buffer->precision = found->precision;
+		buffer->stack = found->stack;
+		admin_add_growth(buffer, &found->growth, &out->growth[out->n]);
 		out->n++;
 	}
 	return false;

@@ -11,6 +11,7 @@
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_names.h"
 #include "daemon/serve/admin_processes.h"
+#include "daemon/serve/admin_stacks.h"
 #include "daemon/serve/admin_stop.h"
 #include "daemon/serve/admin_trim.h"
 #include "daemon/serve/serve_lease.h"
@@ -55,6 +56,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_GET_POOLS, NEED_HELLO, gm_admin_get_pools},
 	{GM__WIRE__PACKET__BODY_GET_CLIENTS, NEED_HELLO, gm_admin_get_clients},
 	{GM__WIRE__PACKET__BODY_GET_BUFFERS, NEED_HELLO, gm_admin_get_buffers},
+	{GM__WIRE__PACKET__BODY_GET_STACKS, NEED_HELLO, gm_admin_get_stacks},
 	{GM__WIRE__PACKET__BODY_TRIM, NEED_HELLO, gm_admin_trim},
 	{GM__WIRE__PACKET__BODY_GET_CONFIG, NEED_HELLO, gm_admin_get_config},
 	{GM__WIRE__PACKET__BODY_GET_LIMITS, NEED_HELLO, gm_admin_get_limits},

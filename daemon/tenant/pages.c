@@ -199,6 +199,60 @@ int gm_pages_read_use(
 }
 
 /*
+ * Reads blocks of this size twice. A block is sound if its count is even and both copies are the same:
+ * the client did not write it in between. Others are set to 0.
+ */
+static int pages_read_twice(
+	const struct gm_pages *pages, size_t offset, size_t block, size_t n, void *ret_blocks)
+{
+	uint8_t again[GM_PAGES_STACKS * GM_PAGE_BLOCK];
+	uint8_t *blocks = ret_blocks;
+	const ssize_t bytes = (ssize_t)(block * n);
+	uint32_t seq;
+
+	ssize_t got = pread(pages->client_fd, blocks, (size_t)bytes, (off_t)offset);
+	if (got == bytes) {
+		/* A system call by itself does not order memory accesses. */
+		atomic_thread_fence(memory_order_acquire);
+		got = pread(pages->client_fd, again, (size_t)bytes, (off_t)offset);
+	}
+	if (got != bytes)
+		return got < 0 ? -errno : -EIO;
+
+	for (size_t i = 0; i < n; i++) {
+		uint8_t *at = blocks + i * block;
+		memcpy(&seq, at, sizeof(seq));
+		if (seq % 2 || memcmp(at, again + i * block, block) != 0)
+			memset(at, 0, block);
+	}
+	return 0;
+}
+
+/* Reads the notes on rows that were read. Without them, there are only the rows. */
+static void pages_read_notes(const struct gm_pages *pages, struct gm_pages_rows *rows)
+{
+	_Static_assert(sizeof(rows->notes) <= GM_PAGES_STACKS * GM_PAGE_BLOCK, "they fit");
+	bool any = false;
+
+	for (size_t i = 0; i < GM_PAGES_ROWS; i++)
+		any |= rows->rows[i].bytes != 0;
+	if (!any || pages->version < GM_PAGE_VERSION_NOTES ||
+		pages_read_twice(pages,
+			offsetof(struct gm_page_client, notes) +
+				rows->first * sizeof(rows->notes[0]),
+			sizeof(rows->notes[0]), GM_PAGES_ROWS, rows->notes) < 0)
+		memset(rows->notes, 0, sizeof(rows->notes));
+}
+
+/* Copies a text of the client's that must be printable and end within its room, or "". */
+static void pages_copy_text(char *to, const char *from, size_t room)
+{
+	memset(to, 0, room);
+	if (memchr(from, '\0', room) && gm_text_ok(from))
+		strcpy(to, from);
+}
+
+/*
  * Reads the block that has this row. Of a file that a client may write to, the daemon calls pread()
  * alone: lseek() and the like wait for a lock that the client can hold for as long as it likes.
  *
@@ -233,7 +287,22 @@ static int pages_read_rows(const struct gm_pages *pages, uint32_t at, struct gm_
 			rows->rows[i].bytes = 0;
 	rows->first = first;
 	rows->valid = true;
+	pages_read_notes(pages, rows);
 	return 0;
+}
+
+/* Adds what the note says about the buffer, if it is about it. */
+static void pages_take_note(
+	const struct gm_page_note *note, uint64_t now_ns, struct gm_pages_row *ret)
+{
+	bool about = note->born_ns == ret->born_ns;
+	const struct gm_page_note nothing = {.used_ns = 0};
+
+	note = about ? note : &nothing;
+	ret->used_ns = gm_min(gm_max(note->used_ns, ret->born_ns), now_ns);
+	ret->stack = note->stack <= GM_LIMIT_STACKS ? note->stack : 0;
+	pages_copy_text(ret->type, note->type, sizeof(ret->type));
+	pages_copy_text(ret->precision, note->precision, sizeof(ret->precision));
 }
 
 int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
@@ -249,6 +318,7 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 				return r;
 		}
 
+		const struct gm_page_note *note = &rows->notes[*at - rows->first];
 		const struct gm_page_row *row = &rows->rows[(*at)++ - rows->first];
 		if (row->bytes == 0 || row->device >= pages->devices ||
 			row->bytes > held[row->device] || row->born_ns > now_ns)
@@ -256,12 +326,53 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 		ret->device = row->device;
 		ret->bytes = row->bytes;
 		ret->born_ns = row->born_ns;
-		memset(ret->tag, 0, sizeof(ret->tag));
-		if (memchr(row->tag, '\0', sizeof(row->tag)) && gm_name_ok(row->tag))
-			strcpy(ret->tag, row->tag);
+		pages_copy_text(ret->tag, row->tag, sizeof(row->tag));
+		pages_take_note(note, now_ns, ret);
 		ret->growth = row->growth;
 		ret->growth.used = gm_min(row->growth.used, row->bytes);
 		return 1;
 	}
 	return 0;
+}
+
+/* ---- call stacks */
+
+int gm_pages_read_stacks(const struct gm_pages *pages, uint32_t first,
+	struct gm_page_stack ret_stacks[GM_PAGES_STACKS])
+{
+	if (pages->client_fd < 0 || pages->version < GM_PAGE_VERSION_NOTES ||
+		first >= GM_LIMIT_STACKS)
+		return 0;
+	const uint32_t n = (uint32_t)gm_min(GM_PAGES_STACKS, GM_LIMIT_STACKS - first);
+	int r = pages_read_twice(pages,
+		offsetof(struct gm_page_client, stacks) + first * sizeof(*ret_stacks),
+		sizeof(*ret_stacks), n, ret_stacks);
+
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		if (ret_stacks[i].frames > GM_PAGE_FRAMES)
+			ret_stacks[i].frames = 0;
+	return r < 0 ? r : (int)n;
+}
+
+int gm_pages_read_modules(const struct gm_pages *pages, uint32_t first,
+	struct gm_page_module ret_modules[GM_PAGES_MODULES])
+{
+	if (pages->client_fd < 0 || pages->version < GM_PAGE_VERSION_NOTES ||
+		first >= GM_LIMIT_STACK_MODULES)
+		return 0;
+	const uint32_t n = (uint32_t)gm_min(GM_PAGES_MODULES, GM_LIMIT_STACK_MODULES - first);
+	int r = pages_read_twice(pages,
+		offsetof(struct gm_page_client, modules) + first * sizeof(*ret_modules),
+		sizeof(*ret_modules), n, ret_modules);
+
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
+		struct gm_page_module *module = &ret_modules[i];
+		char path[GM_PAGE_MODULE_PATH];
+
+		pages_copy_text(path, module->path, sizeof(path));
+		memcpy(module->path, path, sizeof(path));
+		if (module->id_bytes > sizeof(module->id))
+			module->id_bytes = 0;
+	}
+	return r < 0 ? r : (int)n;
 }

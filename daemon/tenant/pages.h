@@ -58,7 +58,11 @@ struct gm_pages_row {
 	uint32_t device;
 	uint64_t bytes;
 	uint64_t born_ns;
+	uint64_t used_ns; /* not before born_ns, and not after now */
+	uint32_t stack;   /* of gm_pages_read_stacks(); 0: not known */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char type[GM_LIMIT_KIND_BYTES + 1];
+	char precision[GM_LIMIT_KIND_BYTES + 1];
 	struct gm_page_growth growth; /* used is at most bytes */
 };
 /* Rows of a page as they were read together. Begins as {.valid = false}, for one page. */
@@ -67,16 +71,29 @@ struct gm_pages_rows {
 	bool valid;
 	uint32_t first;
 	struct gm_page_row rows[GM_PAGES_ROWS];
+	struct gm_page_note notes[GM_PAGES_ROWS];
 };
 _Static_assert(GM_LIMIT_TRACKED_BUFFERS % GM_PAGES_ROWS == 0, "the table has whole blocks of rows");
 /*
  * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
- * cannot be true, or that the client is writing. A tag that is not printable becomes "". held says
- * how much the client holds of each device. Returns 1 if there is a buffer, 0 if there are no more,
- * or a negative errno. Reading a whole page takes 48 system calls at most, whatever is on it.
+ * cannot be true, or that the client is writing. A tag, type or precision that is not printable becomes
+ * "". held says how much the client holds of each device. Returns 1 if there is a buffer, 0 if there are
+ * no more, or a negative errno. Reading a whole page takes 80 system calls at most, whatever is on it.
  */
 int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
 	struct gm_pages_row *ret);
+
+/*
+ * Reads up to GM_PAGES_STACKS call stacks, or GM_PAGES_MODULES modules, from this index on. Blocks that
+ * are free, that the client is writing, or that cannot be true have no frames, or neither path nor id.
+ * A path is printable, or "". Returns how many blocks there were, 0 at the end, or a negative errno.
+ */
+#define GM_PAGES_STACKS  64
+#define GM_PAGES_MODULES 16
+int gm_pages_read_stacks(const struct gm_pages *pages, uint32_t first,
+	struct gm_page_stack ret_stacks[GM_PAGES_STACKS]);
+int gm_pages_read_modules(const struct gm_pages *pages, uint32_t first,
+	struct gm_page_module ret_modules[GM_PAGES_MODULES]);
 
 #endif

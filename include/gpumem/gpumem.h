@@ -64,6 +64,17 @@ GPUMEM_API const char *gpumem_version(void);
 
 typedef struct gpumem_session gpumem_session;
 
+/* Which memory a session tracks, for gpumem_leaks() and gpumemctl buffers. */
+typedef enum gpumem_track {
+	/* As the environment variable GPUMEM_TRACK says ("all" or "stacks"), else as the daemon's key
+	 * track says: by default large blocks that live for a while. */
+	GPUMEM_TRACK_AUTO = 0,
+	/* Everything, from the call that allocated it on. Allocations then take longer, and each one at
+	 * least 32 KiB. gpumem_disconnect() reports on stderr what was never freed. */
+	GPUMEM_TRACK_ALL = 1,
+	GPUMEM_TRACK_STACKS = 2, /* the same, and where it was allocated: the call stack */
+} gpumem_track;
+
 typedef struct gpumem_connect_options {
 	size_t size;
 	/* The daemon's socket. NULL: $GPUMEM_SOCKET if it is set, else the user's own daemon if it
@@ -80,11 +91,12 @@ typedef struct gpumem_connect_options {
 	/* How long a request waits for the daemon if it is away, in milliseconds; see Restarts
 	 * above. 0: such a request fails at once. The macro sets 30 s, and so does NULL. */
 	uint32_t away_ms;
+	gpumem_track track;
 } gpumem_connect_options;
 
 #define GPUMEM_CONNECT_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_connect_options), NULL, NULL, 0, 0, 30000 \
+		sizeof(gpumem_connect_options), NULL, NULL, 0, 0, 30000, GPUMEM_TRACK_AUTO \
 	}
 
 /* options may be NULL. */
@@ -94,7 +106,8 @@ GPUMEM_API gpumem_status gpumem_connect(
  * Ends the session and gives all its memory back. Its pointers and buffers become invalid. Nothing
  * may still be using memory that was not freed. If the device may still be using memory that was
  * freed, the call waits for it, unless the program is capturing a stream. Requests that have not
- * ended are cancelled and freed. session may be NULL.
+ * ended are cancelled and freed. If the program asked for tracking (gpumem_track), the call says on
+ * stderr what was never freed. session may be NULL.
  *
  * No other thread may be using the session. In a forked child, and in the function given to
  * gpumem_on_event(), the call does nothing.
@@ -413,11 +426,15 @@ typedef struct gpumem_buffer_options {
 	uint32_t wait_ms;           /* how long to wait if the device is full, see above */
 	uint32_t flags;             /* a sum of GPUMEM_BUFFER_…, or 0 */
 	size_t max_size;            /* how far it will grow: see resizing, below; 0: not at all */
+	/* What the buffer is for ("weights", "kv", "activations") and what its numbers are ("bf16",
+	 * "fp8"): shown by gpumemctl buffers; at most 11 bytes each; may be NULL. */
+	const char *type;
+	const char *precision;
 } gpumem_buffer_options;
 
 #define GPUMEM_BUFFER_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, 0, 0 \
+		sizeof(gpumem_buffer_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, 0, 0, NULL, NULL \
 	}
 
 /* Each call sends a message: programs that allocate often should use gpumem_alloc(). options may be
@@ -449,6 +466,9 @@ GPUMEM_API gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
 GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
 	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
+/* Says that the buffer is being used now. gpumemctl buffers and gpumem_leaks() then show how long it was
+ * not. The library cannot see uses by itself. Takes some 50 ns. */
+GPUMEM_API gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer);
 
 /* ---- resizing: buffers that grow and shrink where they are */
 
@@ -719,13 +739,15 @@ typedef struct gpumem_batch_options {
 	/* May be NULL. If the call fails: the index of the entry that is wrong or did not fit, or
 	 * GPUMEM_BATCH_NO_ENTRY if no single entry is to blame. */
 	size_t *ret_failed;
+	const char *type; /* of all entries, as in gpumem_buffer_options; may be NULL */
+	const char *precision;
 } gpumem_batch_options;
 
 #define GPUMEM_BATCH_NO_ENTRY SIZE_MAX
 
 #define GPUMEM_BATCH_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_batch_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, NULL \
+		sizeof(gpumem_batch_options), NULL, GPUMEM_TRANSPORT_AUTO, 0, NULL, NULL, NULL \
 	}
 
 /*
@@ -756,6 +778,35 @@ GPUMEM_API size_t gpumem_batch_size(const gpumem_batch *batch, size_t index);
 /* Never NULL. */
 GPUMEM_API const char *gpumem_batch_tag(const gpumem_batch *batch, size_t index);
 GPUMEM_API uint32_t gpumem_batch_device(const gpumem_batch *batch);
+
+/* ---- leaks */
+
+/* Memory that was allocated and not freed: a pointer, a buffer that this process made, or an entry of a
+ * batch. */
+typedef struct gpumem_leak {
+	size_t size;
+	void *ptr;
+	uint64_t bytes; /* as requested */
+	uint32_t device;
+	uint64_t age_ms;  /* since it was allocated, or since the library's thread saw it first */
+	uint64_t idle_ms; /* since it was allocated, or since the last gpumem_buffer_touch() */
+	const char *tag;  /* never NULL, as the following; valid only during the call */
+	const char *type;
+	const char *precision;
+	const char *stack; /* a line for each call, the innermost first: PATH+0xOFFSET (SYMBOL) */
+} gpumem_leak;
+
+/*
+ * Calls fn for all memory that the session tracks, that is not freed, and that is at least so old; the
+ * oldest comes first. fn runs on the calling thread, without any lock held, and may call everything in
+ * this library except gpumem_disconnect(). It may be NULL, if only the number is wanted. ret_count,
+ * which may be NULL, gets the number. Sends no message.
+ *
+ * GPUMEM_TRACK_ALL and _STACKS track everything. Otherwise the daemon's key track says what is tracked.
+ */
+typedef void (*gpumem_leak_fn)(void *user, const gpumem_leak *leak);
+GPUMEM_API gpumem_status gpumem_leaks(gpumem_session *session, uint64_t older_than_ms,
+	gpumem_leak_fn fn, void *user, uint64_t *ret_count);
 
 /* ---- managed lifetime */
 

@@ -34,7 +34,7 @@ START_TEST(no_struct_costs_more_than_is_said)
 	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 512);
 	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);
 	ck_assert_uint_le(sizeof(struct gm_page_daemon), 4096);
-	ck_assert_uint_le(sizeof(struct gm_page_client), 135168);
+	ck_assert_uint_le(sizeof(struct gm_page_client), 258048);
 	ck_assert_uint_le(sizeof(struct gm_device), GM_KEPT_DEVICES);
 }
 END_TEST

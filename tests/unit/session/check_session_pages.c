@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -121,6 +122,153 @@ START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 	ck_assert_uint_eq(row(500).bytes, 10);
 	ck_assert_uint_eq(row(500).device, 1);
 	ck_assert_str_eq(row(500).tag, "block");
+}
+END_TEST
+
+static struct gm_page_note note(uint32_t i)
+{
+	struct gm_page_note ret;
+	ck_assert_int_eq(pread(client_fd, &ret, sizeof(ret),
+				 (off_t)(offsetof(struct gm_page_client, notes) + i * sizeof(ret))),
+		(ssize_t)sizeof(ret));
+	return ret;
+}
+
+static size_t n_rows(uint64_t born_until_ns, struct gm_pages_seen_row *ret_first)
+{
+	struct gm_pages_seen_row *rows;
+	size_t n;
+	ck_assert_int_eq(gm_session_pages_rows(&pages, born_until_ns, &rows, &n), 0);
+	if (n && ret_first)
+		*ret_first = rows[0];
+	free(rows);
+	return n;
+}
+
+START_TEST(a_note_says_more_about_a_row_and_ends_with_it)
+{
+	struct gm_pages_about about = {.ptr = &about, .type = "kv", .precision = "bf16"};
+	struct gm_pages_seen_row seen;
+	uint32_t one = gm_session_pages_row_add(&pages, 0, 5, "one");
+	uint32_t two = gm_session_pages_row_add(&pages, 0, 6, "two");
+
+	gm_session_pages_row_note(&pages, one, &about);
+	ck_assert_uint_eq(note(0).born_ns, row(0).born_ns);
+	ck_assert_uint_ne(row(0).born_ns, row(1).born_ns);
+	ck_assert_str_eq(note(0).type, "kv");
+	ck_assert_str_eq(note(0).precision, "bf16");
+	ck_assert_uint_eq(note(0).used_ns, 0);
+	gm_session_pages_row_touch(&pages, one);
+	gm_session_pages_row_touch(&pages, two);
+	gm_session_pages_row_touch(&pages, 0);
+	gm_session_pages_row_touch(&pages, GM_PAGES_UNTRACKED);
+	ck_assert_uint_ne(note(0).used_ns, 0);
+	ck_assert_str_eq(note(0).type, "kv");
+	ck_assert_uint_eq(note(1).born_ns, row(1).born_ns);
+
+	ck_assert_uint_eq(n_rows(UINT64_MAX, &seen), 2);
+	ck_assert_ptr_eq(seen.ptr, &about);
+	ck_assert_str_eq(seen.row.tag, "one");
+	ck_assert_str_eq(seen.note.precision, "bf16");
+	ck_assert_uint_eq(n_rows(row(0).born_ns, NULL), 1);
+	ck_assert_uint_eq(n_rows(row(0).born_ns - 1, NULL), 0);
+
+	gm_session_pages_row_remove(&pages, 0, one);
+	ck_assert_uint_eq(note(0).born_ns, 0);
+	ck_assert_str_eq(note(0).type, "");
+	ck_assert_uint_eq(n_rows(UINT64_MAX, &seen), 1);
+	ck_assert_ptr_null(seen.ptr);
+}
+END_TEST
+
+START_TEST(rows_that_find_no_room_are_kept_in_this_process)
+{
+	enum { N = 3 * GM_PAGES_OWN_ROWS };
+	uint32_t rows[N];
+	struct gm_page_use nothing = {.in_use = 0};
+
+	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
+		gm_session_pages_row_add(&pages, 0, 1, NULL);
+	pages.own_rows = true;
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < N; i++) {
+			rows[i] = gm_session_pages_row_add(&pages, 1, 2, "own");
+			ck_assert_uint_ne(rows[i], GM_PAGES_UNTRACKED);
+			gm_session_pages_row_note(&pages, rows[i],
+				&(struct gm_pages_about){.ptr = &rows[i], .type = "kv"});
+			gm_session_pages_row_tag(&pages, rows[i], "renamed");
+			gm_session_pages_row_touch(&pages, rows[i]);
+		}
+		ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), GM_LIMIT_TRACKED_BUFFERS + N);
+		gm_session_pages_use(&pages, 1, &nothing);
+		ck_assert_uint_eq(use(1).untracked, N);
+		for (int i = 0; i < N; i++)
+			gm_session_pages_row_remove(&pages, 1, rows[i]);
+		ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), GM_LIMIT_TRACKED_BUFFERS);
+	}
+	ck_assert_uint_eq(pages.n_own, 3);
+	gm_session_pages_use(&pages, 1, &nothing);
+	ck_assert_uint_eq(use(1).untracked, 0);
+}
+END_TEST
+
+/* What tracking takes in this process and in the page, the name included. */
+START_TEST(a_tracked_buffer_takes_256_bytes_at_most)
+{
+	const size_t name = GM_LIMIT_NAME_BYTES + 1;
+
+	ck_assert_uint_le(sizeof(struct gm_page_row) + sizeof(struct gm_page_note) +
+				  sizeof(pages.row_ptr[0]) + sizeof(pages.free_rows[0]) + name,
+		256);
+	ck_assert_uint_le(sizeof(struct gm_pages_own_row) + name, 256);
+}
+END_TEST
+
+START_TEST(a_page_of_an_older_daemon_has_rows_without_notes)
+{
+	struct gm_pages_about about = {.ptr = &about, .type = "kv"};
+	struct gm_pages_seen_row seen;
+
+	gm_session_pages_deinit(&pages);
+	gm_session_pages_init(&pages);
+	close(client_fd);
+	client_fd = page_of(2, GM_PAGE_CLIENT_MAGIC, GM_PAGE_CLIENT_BYTES_OLD, F_SEAL_SHRINK);
+	ck_assert_int_eq(gm_session_pages_map(&pages, daemon_fd, client_fd), 0);
+	uint32_t one = gm_session_pages_row_add(&pages, 0, 5, "one");
+	gm_session_pages_row_note(&pages, one, &about);
+	gm_session_pages_row_touch(&pages, one);
+	ck_assert_uint_eq(n_rows(UINT64_MAX, &seen), 1);
+	ck_assert_ptr_eq(seen.ptr, &about);
+	ck_assert_str_eq(seen.note.type, "");
+
+	/* And a newer daemon changes nothing about that. */
+	close(client_fd);
+	client_fd = page(GM_PAGE_CLIENT_MAGIC, sizeof(struct gm_page_client), F_SEAL_SHRINK);
+	ck_assert_int_eq(gm_session_pages_map(&pages, daemon_fd, client_fd), 0);
+	gm_session_pages_row_note(&pages, one, &about);
+	ck_assert_uint_eq(row(0).bytes, 5);
+	gm_session_pages_row_remove(&pages, 0, one);
+	ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), 0);
+}
+END_TEST
+
+START_TEST(notes_outlive_the_daemon_that_made_the_page)
+{
+	struct gm_pages_about about = {.type = "kv"};
+
+	for (int old = 0; old < 2; old++) {
+		uint32_t one = gm_session_pages_row_add(&pages, 0, 5, "one");
+		gm_session_pages_row_note(&pages, one, &about);
+		close(client_fd);
+		client_fd = page(GM_PAGE_CLIENT_MAGIC,
+			old ? GM_PAGE_CLIENT_BYTES_OLD : sizeof(struct gm_page_client),
+			F_SEAL_SHRINK);
+		ck_assert_int_eq(gm_session_pages_map(&pages, daemon_fd, client_fd), 0);
+		if (!old)
+			ck_assert_str_eq(note(0).type, "kv");
+		gm_session_pages_row_note(&pages, one, &about);
+		gm_session_pages_row_remove(&pages, 0, one);
+	}
 }
 END_TEST
 
@@ -256,6 +404,11 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, buffers_past_the_table_are_counted_and_not_listed);
+	tcase_add_test(tc, a_note_says_more_about_a_row_and_ends_with_it);
+	tcase_add_test(tc, rows_that_find_no_room_are_kept_in_this_process);
+	tcase_add_test(tc, a_tracked_buffer_takes_256_bytes_at_most);
+	tcase_add_test(tc, a_page_of_an_older_daemon_has_rows_without_notes);
+	tcase_add_test(tc, notes_outlive_the_daemon_that_made_the_page);
 	tcase_add_test(tc, figures_are_published_when_they_differ);
 	tcase_add_test(tc, new_pages_go_on_where_the_old_ones_ended);
 	tcase_add_test(tc, pages_of_an_older_or_newer_daemon_are_taken);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/units.h"
 #include "daemon/tenant/pages.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
@@ -264,6 +265,141 @@ START_TEST(rows_are_listed_in_order_and_senseless_ones_passed_over)
 }
 END_TEST
 
+static void put_note(uint32_t at, uint64_t born, uint64_t used, uint32_t stack, const char *type)
+{
+	struct gm_page_note note = {.born_ns = born, .used_ns = used, .stack = stack};
+	memcpy(note.type, type, strnlen(type, sizeof(note.type)));
+	gm_page_write(&client->notes[at], &note, sizeof(note));
+}
+
+START_TEST(notes_are_taken_if_they_are_about_the_row_and_can_be_true)
+{
+	static const struct {
+		uint64_t born, used;
+		uint32_t stack;
+		const char *type;
+		uint64_t want_used;
+		uint32_t want_stack;
+		const char *want_type;
+	} rows[] = {
+		{10, 20, 3, "weights", 20, 3, "weights"},
+		{11, 20, 3, "of another", 10, 0, ""},
+		{10, 5, GM_LIMIT_STACKS, "activations", 10, GM_LIMIT_STACKS, "activations"},
+		{10, NOW + 1, GM_LIMIT_STACKS + 1, "\x1b[2J", NOW, 0, ""},
+		{10, UINT64_MAX, UINT32_MAX, "has no end at all", NOW, 0, ""},
+	};
+	struct gm_pages_row row;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct gm_pages_rows block = {.valid = false};
+		uint32_t at = 0;
+
+		put_row(0, 0, 4096, 10, "x");
+		put_note(0, rows[i].born, rows[i].used, rows[i].stack, rows[i].type);
+		ck_assert_int_eq(gm_pages_next_row(&pages, &block, held, NOW, &at, &row), 1);
+		ck_assert_uint_eq(row.used_ns, rows[i].want_used);
+		ck_assert_uint_eq(row.stack, rows[i].want_stack);
+		ck_assert_str_eq(row.type, rows[i].want_type);
+	}
+
+	/* One that is being written says nothing. */
+	struct gm_pages_rows block = {.valid = false};
+	uint32_t at = 0;
+	put_note(0, 10, 20, 3, "weights");
+	client->notes[0].seq++;
+	ck_assert_int_eq(gm_pages_next_row(&pages, &block, held, NOW, &at, &row), 1);
+	ck_assert_str_eq(row.type, "");
+
+	/* A client of an older version means nothing by these words. */
+	client->notes[0].seq++;
+	pages.version = 2;
+	block.valid = false;
+	at = 0;
+	ck_assert_int_eq(gm_pages_next_row(&pages, &block, held, NOW, &at, &row), 1);
+	ck_assert_str_eq(row.type, "");
+}
+END_TEST
+
+START_TEST(stacks_and_modules_are_read_within_their_bounds)
+{
+	GM_LIMIT_TEST(STACKS);
+	GM_LIMIT_TEST(STACK_MODULES);
+	struct gm_page_stack stacks[GM_PAGES_STACKS], value = {.frames = 2, .frame = {7, 8}};
+	struct gm_page_module modules[GM_PAGES_MODULES],
+		module = {.id_bytes = 2, .id = {1, 2}, .path = "/usr/bin/x"};
+
+	gm_page_write(&client->stacks[GM_LIMIT_STACKS - 1], &value, sizeof(value));
+	value.frames = GM_PAGE_FRAMES + 1;
+	gm_page_write(&client->stacks[GM_LIMIT_STACKS - 2], &value, sizeof(value));
+	uint32_t first = GM_LIMIT_STACKS - GM_PAGES_STACKS;
+	ck_assert_int_eq(gm_pages_read_stacks(&pages, first, stacks), GM_PAGES_STACKS);
+	ck_assert_uint_eq(stacks[GM_PAGES_STACKS - 1].frames, 2);
+	ck_assert_uint_eq(stacks[GM_PAGES_STACKS - 1].frame[1], 8);
+	ck_assert_uint_eq(stacks[GM_PAGES_STACKS - 2].frames, 0);
+	ck_assert_int_eq(gm_pages_read_stacks(&pages, GM_LIMIT_STACKS, stacks), 0);
+	ck_assert_int_eq(gm_pages_read_stacks(&pages, UINT32_MAX, stacks), 0);
+
+	gm_page_write(&client->modules[0], &module, sizeof(module));
+	module.id_bytes = UINT32_MAX;
+	memset(module.path, 'x', sizeof(module.path));
+	gm_page_write(&client->modules[1], &module, sizeof(module));
+	ck_assert_int_eq(gm_pages_read_modules(&pages, 0, modules), GM_PAGES_MODULES);
+	ck_assert_str_eq(modules[0].path, "/usr/bin/x");
+	ck_assert_uint_eq(modules[0].id_bytes, 2);
+	ck_assert_str_eq(modules[1].path, "");
+	ck_assert_uint_eq(modules[1].id_bytes, 0);
+	ck_assert_int_eq(gm_pages_read_modules(&pages, GM_LIMIT_STACK_MODULES, modules), 0);
+}
+END_TEST
+
+/* Whatever the client writes: what is read stays within what the daemon knows, and is printable. */
+START_TEST(random_pages_are_read_within_bounds)
+{
+	unsigned seed = 4711;
+	uint8_t *bytes = (uint8_t *)client;
+
+	for (int round = 0; round < 200; round++) {
+		struct gm_pages_rows rows = {.valid = false};
+		struct gm_page_module modules[GM_PAGES_MODULES];
+		struct gm_page_stack stacks[GM_PAGES_STACKS];
+		struct gm_pages_row row;
+		uint32_t at = 0;
+
+		for (size_t i = sizeof(client->header); i < sizeof(*client); i++)
+			bytes[i] = round % 2 ? (uint8_t)rand_r(&seed) & 3 : (uint8_t)rand_r(&seed);
+		/* So that some are believed. */
+		for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+			client->rows[i].seq &= ~1U;
+			client->rows[i].device %= 2;
+			client->rows[i].bytes %= 256;
+			client->rows[i].born_ns %= NOW;
+			client->notes[i].seq &= ~1U;
+			client->notes[i].born_ns = client->rows[i].born_ns;
+		}
+		while (gm_pages_next_row(&pages, &rows, held, NOW, &at, &row) > 0) {
+			ck_assert_uint_lt(row.device, 2);
+			ck_assert_uint_le(row.bytes, held[row.device]);
+			ck_assert_uint_le(row.born_ns, row.used_ns);
+			ck_assert_uint_le(row.used_ns, NOW);
+			ck_assert_uint_le(row.stack, GM_LIMIT_STACKS);
+			ck_assert(gm_text_ok(row.tag) && strlen(row.tag) < sizeof(row.tag));
+			ck_assert(gm_text_ok(row.type) && strlen(row.type) < sizeof(row.type));
+			ck_assert(gm_text_ok(row.precision));
+		}
+		for (uint32_t i = 0; gm_pages_read_stacks(&pages, i, stacks) > 0;
+			i += GM_PAGES_STACKS)
+			for (size_t k = 0; k < GM_PAGES_STACKS; k++)
+				ck_assert_uint_le(stacks[k].frames, GM_PAGE_FRAMES);
+		for (uint32_t i = 0; gm_pages_read_modules(&pages, i, modules) > 0;
+			i += GM_PAGES_MODULES)
+			for (size_t k = 0; k < GM_PAGES_MODULES; k++) {
+				ck_assert_uint_le(modules[k].id_bytes, GM_PAGE_MODULE_ID);
+				ck_assert(gm_text_ok(modules[k].path));
+			}
+	}
+}
+END_TEST
+
 /* How many system calls this process has made to read something. */
 static unsigned long long reads_so_far(void)
 {
@@ -346,6 +482,9 @@ int main(void)
 	tcase_add_test(tests, a_client_of_version_1_gets_its_pages_and_is_understood);
 	tcase_add_test(tests, nonsense_is_held_within_what_the_daemon_knows);
 	tcase_add_test(tests, rows_are_listed_in_order_and_senseless_ones_passed_over);
+	tcase_add_test(tests, notes_are_taken_if_they_are_about_the_row_and_can_be_true);
+	tcase_add_test(tests, stacks_and_modules_are_read_within_their_bounds);
+	tcase_add_test(tests, random_pages_are_read_within_bounds);
 	tcase_add_test(tests, whatever_is_on_a_page_it_is_read_by_few_system_calls);
 	tcase_add_test(tests, a_clients_page_is_never_seeked_in);
 	tcase_add_test(tests, pages_that_were_never_made_say_nothing);
