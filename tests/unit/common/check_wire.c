@@ -136,6 +136,14 @@ static void require_packed_as_protobuf_does(const Gm__Wire__Packet *packet)
 	ck_assert_uint_eq(n_bytes, n);
 	ck_assert_int_eq(memcmp(bytes, theirs, n), 0);
 	ck_assert_int_eq(gm_wire_pack(packet, bytes, n - 1, &n_bytes), -E2BIG);
+
+	/* The same with room to spare, of which nothing is used. */
+	memset(bytes, 0x5a, n + 64);
+	ck_assert_int_eq(gm_wire_pack(packet, bytes, sizeof(bytes), &n_bytes), 0);
+	ck_assert_uint_eq(n_bytes, n);
+	ck_assert_int_eq(memcmp(bytes, theirs, n), 0);
+	for (size_t i = n; i < n + 64; i++)
+		ck_assert_uint_eq(bytes[i], 0x5a);
 }
 
 START_TEST(packets_are_packed_to_the_bytes_that_protobuf_would_make)
@@ -171,6 +179,28 @@ START_TEST(packets_are_packed_to_the_bytes_that_protobuf_would_make)
 			require_packed_as_protobuf_does(&packet);
 		}
 		free(body);
+	}
+}
+END_TEST
+
+START_TEST(bodies_of_every_length_are_packed_like_that)
+{
+	static const size_t near[] = {0, 128, 16384, 60000};
+	static char text[60000 + 17];
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+
+	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+	packet.failure = &failure;
+	failure.status = 3;
+	failure.detail = text;
+	for (size_t k = 0; k < sizeof(near) / sizeof(near[0]); k++) {
+		size_t from = near[k] > 16 ? near[k] - 16 : 0;
+		for (size_t n = from; n <= near[k] + 16; n++) {
+			memset(text, 'x', n);
+			text[n] = '\0';
+			require_packed_as_protobuf_does(&packet);
+		}
 	}
 }
 END_TEST
@@ -571,6 +601,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_packet_comes_back_as_it_went);
 	tcase_add_test(tc, packets_are_packed_to_the_bytes_that_protobuf_would_make);
+	tcase_add_test(tc, bodies_of_every_length_are_packed_like_that);
 	tcase_add_test(tc, strings_that_were_not_sent_are_empty_and_never_null);
 	tcase_add_test(tc, a_packet_cut_anywhere_is_refused_or_whole_and_never_more);
 	tcase_add_test(tc, a_packet_with_any_bit_turned_does_no_harm);
