@@ -483,10 +483,12 @@ static bool die_at(struct gm_step_row *row, unsigned pass)
 {
 	unsigned before = row->passes;
 	unsigned fatal = before + pass;
-	/* These steps are also passed when sessions are resumed. */
-	bool restart = strncmp(row->name, "start: ", 7) == 0 ||
-		       strncmp(row->name, "hello: ", 7) == 0 ||
-		       strncmp(row->name, "session: ", 9) == 0;
+	/* The daemon also passes these steps when sessions are resumed. The keeper's must not be fatal
+	 * while there is no daemon: then everything would be gone. */
+	bool daemons = row >= steps->daemon && row < steps->daemon + GM_STEP_ROWS;
+	bool restart = daemons && (strncmp(row->name, "start: ", 7) == 0 ||
+					  strncmp(row->name, "hello: ", 7) == 0 ||
+					  strncmp(row->name, "session: ", 9) == 0);
 	row->fatal = fatal;
 	run_script(restart);
 	row->fatal = 0;
