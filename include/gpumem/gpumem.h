@@ -581,7 +581,7 @@ typedef struct gpumem_share_options {
 
 /* Makes a token for the buffer. If options is NULL, the creator's trust domain may read and write.
  * The memory is charged to the user who created the buffer until the last process that opened it has
- * closed it or ended. */
+ * closed it or ended. GPUMEM_E_BUSY: the device may still use what gpumem_buffer_resize() cut off. */
 GPUMEM_API gpumem_status gpumem_share(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token);
 /* Maps a buffer that another process shared. */
