@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache that grows while requests come in, at the same address: nothing is copied, and pointers into
- * it stay valid. When the work is over, it gives most of its memory back.
+ * A cache that grows while requests come in, at the same address: nothing is copied, and pointers
+ * into it stay valid. When the work is over, it gives most of its memory back.
  */
 #include <gpumem/gpumem.h>
 #include <stdio.h>

@@ -65,8 +65,8 @@ struct gm_map_ops {
 	int (*attach)(void *backend, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr);
 	int (*detach)(void *backend, void *addr);
 
-	/* Copies memory of this device, after all that was launched on the stream, which must not be
-	 * one that is being captured. Host memory that no GPU uses is copied at once. */
+	/* Copies memory of this device, after all that was launched on the stream, which must not
+	 * be one that is being captured. Host memory that no GPU uses is copied at once. */
 	int (*copy)(
 		void *backend, void *to, const void *from, uint64_t bytes, gpumem_stream stream);
 

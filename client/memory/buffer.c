@@ -109,15 +109,15 @@ static int buffer_open_ipc(struct gpumem_buffer *buffer, const struct gm_session
 	return r;
 }
 
-/* How much address space a buffer needs to grow to so many bytes: the daemon may round what it grows by
- * up by 1/64, and then to whole chunks. */
+/* How much address space a buffer needs to grow to so many bytes: the daemon may round what it
+ * grows by up by 1/64, and then to whole chunks. */
 static uint64_t buffer_room_for(uint64_t reach)
 {
 	return gm_round_up(reach + reach / 64 + GM_CHUNK_MIN, GM_CHUNK_MIN);
 }
 
-/* Reserves address space, as much as the buffer may need one day. If there is not that much, the buffer
- * can do with less, and moves when it needs more. */
+/* Reserves address space, as much as the buffer may need one day. If there is not that much, the
+ * buffer can do with less, and moves when it needs more. */
 static int buffer_reserve(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a buffer grows, and how much of it the program uses. Both are for gpumem_buffer_ensure() and for
- * people who look with gpumemctl; the daemon does nothing about them.
+ * How a buffer grows, and how much of it the program uses. Both are for gpumem_buffer_ensure() and
+ * for people who look with gpumemctl; the daemon does nothing about them.
  */
 #include "client/memory/buffer.h"
 

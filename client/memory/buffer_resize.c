@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Resizes buffers. A buffer grows by chunks that are mapped behind those it has, and shrinks by chunks
- * at its end that go back (buffer_tail.h). Where that is not possible, it moves: a second lease takes its
- * place, and the device copies the content.
+ * Resizes buffers. A buffer grows by chunks that are mapped behind those it has, and shrinks by
+ * chunks at its end that go back (buffer_tail.h). Where that is not possible, it moves: a second
+ * lease takes its place, and the device copies the content.
  *
- * This file promises that a resize which fails changes nothing, and that no chunk is unmapped or given
- * back while the device may use it. The daemon decides first, because it alone knows whether others have
- * the buffer. It must never wait for the device, except to move a buffer whose stream it does not know.
+ * This file promises that a resize which fails changes nothing, and that no chunk is unmapped or
+ * given back while the device may use it. The daemon decides first, because it alone knows whether
+ * others have the buffer. It must never wait for the device, except to move a buffer whose stream
+ * it does not know.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -301,8 +302,8 @@ static gpumem_status resize_copy(const struct buffer_resize *r, struct gpumem_bu
 		(b) = swap_; \
 	} while (0)
 
-/* The buffer gets the memory of the other one, which gets the old memory. Neither is in the hands of
- * another thread. */
+/* The buffer gets the memory of the other one, which gets the old memory. Neither is in the hands
+ * of another thread. */
 static void resize_exchange(const struct buffer_resize *r, struct gpumem_buffer *other)
 {
 	struct gpumem_buffer *buffer = r->buffer;
@@ -370,8 +371,8 @@ static gpumem_status resize_move(struct buffer_resize *r)
 
 /* ---- the call */
 
-/* A buffer that is one block gives memory back only by moving. That is done where it pays, and if there is
- * room for both. */
+/* A buffer that is one block gives memory back only by moving. That is done where it pays, and if
+ * there is room for both. */
 static gpumem_status resize_smaller_block(struct buffer_resize *r)
 {
 	const struct gpumem_buffer *buffer = r->buffer;

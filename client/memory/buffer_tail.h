@@ -5,9 +5,10 @@
 #include "client/memory/gpumem_buffer.h"
 
 /*
- * The tail of a buffer: chunks at its end that a resize cut off while the device may still use them. It
- * stays mapped until the device has finished, and then goes back. A buffer has one tail at most; what is
- * cut off later becomes a part of it. If the buffer grows again before, it takes its tail back.
+ * The tail of a buffer: chunks at its end that a resize cut off while the device may still use
+ * them. It stays mapped until the device has finished, and then goes back. A buffer has one tail at
+ * most; what is cut off later becomes a part of it. If the buffer grows again before, it takes its
+ * tail back.
  *
  * All functions are called with the session's settling held, except _new() and _has().
  */
@@ -31,8 +32,8 @@ static inline uint64_t gm_buffer_tail_bytes(const struct gpumem_buffer *buffer)
 /* Between these two, the tail stays. */
 void gm_buffer_tail_keep(struct gpumem_buffer *buffer);
 void gm_buffer_tail_let_go(struct gpumem_buffer *buffer);
-/* Cuts off so many bytes, whole chunks. idle: the device does not use them. Takes ownership of spare, from
- * gm_buffer_tail_new(). */
+/* Cuts off so many bytes, whole chunks. idle: the device does not use them. Takes ownership of
+ * spare, from gm_buffer_tail_new(). */
 void gm_buffer_tail_cut(
 	struct gpumem_buffer *buffer, uint64_t bytes, bool idle, struct gm_buffer_tail *spare);
 /* Takes the tail back, but for so many bytes at its end. */

@@ -29,8 +29,8 @@ bool gm_leaving_needed(const struct gm_session_device *device);
  * it. */
 void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 	const struct gm_session_device *device);
-/* For work that was launched since: the leaver, which the session owns, waits for that, too. No other
- * thread may be in gm_leaving_take(). */
+/* For work that was launched since: the leaver, which the session owns, waits for that, too. No
+ * other thread may be in gm_leaving_take(). */
 void gm_leaving_renew(struct gm_leaver *leaver);
 /* Returns a list of those that the device has finished with. Must be called by one thread at a
  * time. */

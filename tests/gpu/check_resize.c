@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * Buffers that are resized on GPUs: their content through growing and moving, and the part that is cut
- * off while the GPU is at work in it. See broker.h.
+ * Buffers that are resized on GPUs: their content through growing and moving, and the part that is
+ * cut off while the GPU is at work in it. See broker.h.
  */
 
 #include "tests/gpu/broker.h"

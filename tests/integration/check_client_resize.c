@@ -2,8 +2,8 @@
 #include "autoconf.h"
 
 /*
- * Resizing buffers against a real daemon: they grow and shrink at their address, move where they have to,
- * and what is refused changes nothing.
+ * Resizing buffers against a real daemon: they grow and shrink at their address, move where they
+ * have to, and what is refused changes nothing.
  */
 
 #include <pthread.h>
