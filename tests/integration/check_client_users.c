@@ -2,9 +2,9 @@
 #include "autoconf.h"
 
 /*
- * A user who has as much as a user may have: of buffers that outlive their makers, and of requests that
- * wait. All of it goes through the library, with processes of several users. What is past the bound is
- * refused, and another user does not notice.
+ * A user who has as much as a user may have: of buffers that outlive their makers, and of requests
+ * that wait. All of it goes through the library, with processes of several users. What is past the
+ * bound is refused, and another user does not notice.
  */
 
 #include <stdio.h>
@@ -50,8 +50,8 @@ static void run(gm_worker_fn fn, void *result, size_t n)
 
 /* ---- buffers that outlive their makers */
 
-/* Each of these buffers has a chunk of its own, and the daemon a descriptor of each. This daemon may not
- * have many: that bounds them, before GM_LIMIT_NAMES does. */
+/* Each of these buffers has a chunk of its own, and the daemon a descriptor of each. This daemon
+ * may not have many: that bounds them, before GM_LIMIT_NAMES does. */
 #define DAEMON_FDS 4096
 
 static gpumem_status publish_one(gpumem_session *s, const char *name, bool replace)
@@ -94,7 +94,8 @@ static void publish_all(int channel, void *argument)
 	gpumem_disconnect(s);
 }
 
-/* The user has all it may have, whichever of its processes asks. If it removes some, it can go on. */
+/* The user has all it may have, whichever of its processes asks. If it removes some,
+ * it can go on. */
 static void publish_past(int channel, void *argument)
 {
 	enum { SOME = 20 };
@@ -174,8 +175,8 @@ END_TEST
 
 enum { SESSIONS = 34, EACH = 40 };
 
-/* Has more requests waiting than the daemon takes of a user, and more in each session than the daemon
- * takes of a client. The library keeps the rest. */
+/* Has more requests waiting than the daemon takes of a user, and more in each session than the
+ * daemon takes of a client. The library keeps the rest. */
 static void wait_in_vain(int channel, void *argument)
 {
 	static gpumem_request *requests[SESSIONS][EACH];

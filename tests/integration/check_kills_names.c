@@ -2,11 +2,11 @@
 #include "autoconf.h"
 
 /*
- * Makers, publishers, readers and the daemon are killed at random moments, while they make buffers,
- * publish them, attach, remove names, make batches, and begin requests that they drop (storm.h).
- * What a worker attaches to is always whole, and no older than what anybody saw before. In the end the
- * names that were kept are there. When they are removed, nothing is left: not in the books, not in
- * the keeper, and not on the device.
+ * Makers, publishers, readers, the daemon and its keeper are killed at random moments, while the
+ * workers make buffers, publish them, attach, remove names, make batches, and begin requests that
+ * they drop (storm.h). What a worker attaches to is always whole, and no older than what anybody saw
+ * before. In the end the names that were kept are there. When they are removed, nothing is left: not
+ * in the books, not in the keeper, and not on the device.
  *
  *   GPUMEM_TEST_STORM  how many processes are killed
  *   GPUMEM_TEST_SEED   which random moments and steps
@@ -45,7 +45,7 @@ const char *__tsan_default_options(void)
 static struct gm_daemon daemon_;
 static struct gm_worker workers[GM_STORM_WORKERS];
 static unsigned n_workers;
-static unsigned killed[GM_STORM_ROLES], killed_daemons;
+static unsigned killed[GM_STORM_ROLES], killed_daemons, killed_keepers;
 
 static unsigned environment(const char *name, unsigned otherwise)
 {
@@ -170,8 +170,8 @@ static void empty_the_pool(void)
 	gm_raw_close(&raw);
 }
 
-/* The books of a daemon that served somebody, and nobody has anything: a key and counters are recorded
- * once and for good. */
+/* The books of a daemon that served somebody, and nobody has anything: a key and counters are
+ * recorded once and for good. */
 static struct gm_figures books_of_nobody(void)
 {
 	struct gm_raw_lease lease;
@@ -251,10 +251,24 @@ static void kill_worker(unsigned number)
 	killed[gm_storm_role_of(number)]++;
 }
 
+/* Returns when the next keeper has everything: before that, the daemon must not die. */
+static void kill_keeper(void)
+{
+	size_t said = gm_daemon_said(&daemon_, "has everything again");
+	gm_keeper_signal(keeper(), SIGKILL);
+	GM_UNTIL(gm_daemon_said(&daemon_, "has everything again") > said);
+	killed_keepers++;
+}
+
 static void kill_something(unsigned *seed)
 {
 	unsigned number = (unsigned)rand_r(seed) % n_workers;
-	unsigned what = (unsigned)rand_r(seed) % 8;
+	unsigned what = (unsigned)rand_r(seed) % 16;
+	if (what == 15) {
+		kill_keeper();
+		return;
+	}
+	what %= 8;
 	bool daemon_too = what < 2;
 
 	if (daemon_too) {
@@ -271,7 +285,7 @@ static void kill_something(unsigned *seed)
 
 static unsigned count_killed(void)
 {
-	unsigned n = killed_daemons;
+	unsigned n = killed_daemons + killed_keepers;
 	for (unsigned i = 0; i < GM_STORM_ROLES; i++)
 		n += killed[i];
 	return n;
@@ -291,12 +305,13 @@ static void report(void)
 {
 	const struct gm_storm_board *b = gm_storm_board;
 	fprintf(stderr,
-		"# %u deaths: %u makers, %u publishers, %u readers, %u daemons; %llu published, %llu "
+		"# %u deaths: %u makers, %u publishers, %u readers, %u daemons, %u keepers; %llu published, %llu "
 		"attached, %llu names removed, %llu batches, %llu requests\n",
 		count_killed(), killed[GM_STORM_MAKER], killed[GM_STORM_PUBLISHER],
-		killed[GM_STORM_READER], killed_daemons, (unsigned long long)b->published,
-		(unsigned long long)b->attached, (unsigned long long)b->removed,
-		(unsigned long long)b->batches, (unsigned long long)b->begun);
+		killed[GM_STORM_READER], killed_daemons, killed_keepers,
+		(unsigned long long)b->published, (unsigned long long)b->attached,
+		(unsigned long long)b->removed, (unsigned long long)b->batches,
+		(unsigned long long)b->begun);
 }
 
 static void start(void)

@@ -3,9 +3,10 @@
 
 /*
  * The daemon, or its keeper, dies between any two steps of a grant, a return, a resize, a sharing, a
- * publishing, a hello or an end (GM_STEP in the source). Two workers do the same things again and again, and the
- * process dies in another place each time. No call of theirs fails, what they hold keeps its contents,
- * and the books say what they hold: nothing is lost, and nothing is charged twice.
+ * publishing, a hello or an end (GM_STEP in the source). Two workers do the same things again and
+ * again, and the process dies in another place each time. No call of theirs fails, what they hold
+ * keeps its contents, and the books say what they hold: nothing is lost, and nothing is charged
+ * twice.
  *
  * The programs are those of step.c. The first run only counts how often each step is passed, and
  * requires that every step of the source is. GPUMEM_TEST_STEP is the name of a step: only that one.
@@ -89,7 +90,8 @@ static void check_all(const struct actor *actor)
 			require_mark(gpumem_buffer_ptr(actor->views[i]), buffer_bytes[0], 1);
 }
 
-/* A connection is not waited for: a daemon that dies meanwhile is an error, and the program asks again. */
+/* A connection is not waited for: a daemon that dies meanwhile is an error, and the program asks
+ * again. */
 static void join(struct actor *actor)
 {
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;

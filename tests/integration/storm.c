@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-/* What a worker does until it is killed: see storm.h. It must never wait for another worker, which may
- * be dead. */
+/* What a worker does until it is killed: see storm.h. It must never wait for another worker, which
+ * may be dead. */
 
 #include <stdio.h>
 #include <stdlib.h>

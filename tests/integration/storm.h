@@ -9,13 +9,14 @@
 #include "tests/integration/harness.h"
 
 /*
- * Workers that may be killed at any instruction, and the daemon with them. They make buffers, publish
- * them under names, attach, remove names, make batches, and begin requests that they drop. Each call
- * of a worker that lives must do what it says, and what a worker attaches to must be whole.
+ * Workers that may be killed at any instruction, and the daemon with them. They make buffers,
+ * publish them under names, attach, remove names, make batches, and begin requests that they drop.
+ * Each call of a worker that lives must do what it says, and what a worker attaches to must be
+ * whole.
  *
- * Each buffer has a stamp, a number that no other buffer ever has. The stamp is at many places of the
- * buffer, each time with the offset of that place, and the buffer's size follows from it. The workers
- * and the test write into one board what they know of each name and each stamp.
+ * Each buffer has a stamp, a number that no other buffer ever has. The stamp is at many places of
+ * the buffer, each time with the offset of that place, and the buffer's size follows from it. The
+ * workers and the test write into one board what they know of each name and each stamp.
  */
 
 enum {
@@ -39,7 +40,8 @@ struct gm_storm_board {
 	uid_t uids[GM_STORM_USERS]; /* the same, where there can be one user only */
 	_Atomic unsigned steps[GM_STORM_WORKERS];
 	_Atomic uint64_t last_stamp;
-	/* The newest version of a kept name that anybody knows of. Nobody may find an older one later. */
+	/* The newest version of a kept name that anybody knows of. Nobody may find an older one
+	 * later. */
 	_Atomic uint64_t newest[GM_STORM_USERS][GM_STORM_NAMES];
 	/* The name and the version that a stamp was seen under: it has one of each, for good. */
 	_Atomic uint64_t seen_as[GM_STORM_STAMPS];
@@ -51,8 +53,8 @@ struct gm_storm_worker {
 	unsigned number;
 	unsigned seed;
 };
-/* For gm_worker_start(): works until it hears a word. 'e': gives everything back and disconnects. 'x':
- * ends with everything. */
+/* For gm_worker_start(): works until it hears a word. 'e': gives everything back and disconnects.
+ * 'x': ends with everything. */
 void gm_storm_work(int channel, void *argument);
 
 /* For gm_worker_start(): attaches to every kept name that was published, looks at it, and ends. The
