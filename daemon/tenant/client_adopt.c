@@ -143,38 +143,49 @@ int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust, uint64_t i
 	return r;
 }
 
-/* Core has decided about the session. Returns whether the client's process is gone. */
-static bool client_adopt_end_one(
+/* Core has decided about the session of a client that lives. */
+static void client_adopt_end_living(
 	struct gm_clients *clients, const struct gm_client_adopted *adopted)
 {
 	struct gm_session *session = gm_core_find_session(clients->core, adopted->id);
 	struct gm_client *client = adopted->client;
-	if (client && !session) {
+	if (!session) {
 		clients->quarantined--;
 		gm_client_unkeep(clients, adopted->id, 0); /* core has erased the record */
 		gm_client_forget(client);
-		return false;
-	}
-	if (!client) {
-		if (session)
-			gm_session_end_died(session);
-		gm_domains_release(clients->domains, adopted->domain);
-		gm_client_unkeep(clients, adopted->id, session ? adopted->place : 0);
-		return session;
+		return;
 	}
 
 	client->session = session;
 	for (uint32_t i = 0; i < clients->devices; i++)
 		client->max[i] = gm_session_max(session, i);
 	gm_client_is_away(client);
-	return false;
+}
+
+/* The same of one whose process is gone. Returns whether there was a session. */
+static bool client_adopt_end_gone(
+	struct gm_clients *clients, const struct gm_client_adopted *adopted)
+{
+	struct gm_session *session = gm_core_find_session(clients->core, adopted->id);
+
+	if (session)
+		gm_session_end_died(session);
+	gm_domains_release(clients->domains, adopted->domain);
+	gm_client_unkeep(clients, adopted->id, session ? adopted->place : 0);
+	return session;
 }
 
 uint64_t gm_clients_adopt_end(struct gm_clients *clients)
 {
 	uint64_t gone = 0;
+
+	/* When a session ends, core tells all clients what there is now: they need their sessions. */
 	for (size_t i = 0; i < clients->n_adopted; i++)
-		gone += client_adopt_end_one(clients, &clients->adopted[i]);
+		if (clients->adopted[i].client)
+			client_adopt_end_living(clients, &clients->adopted[i]);
+	for (size_t i = 0; i < clients->n_adopted; i++)
+		if (!clients->adopted[i].client)
+			gone += client_adopt_end_gone(clients, &clients->adopted[i]);
 	free(clients->adopted);
 	clients->adopted = NULL;
 	clients->n_adopted = 0;

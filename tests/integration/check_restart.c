@@ -250,6 +250,35 @@ START_TEST(memory_of_a_worker_that_died_meanwhile_is_free)
 }
 END_TEST
 
+/* The pressure is known when the first of them ends, and is news for those who live. */
+START_TEST(a_worker_that_died_meanwhile_does_not_trouble_others_on_a_full_device)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	uint8_t first = 1;
+
+	gm_daemon_start(
+		&daemon, &(struct gm_daemon_options){
+				 .config = GM_DAEMON_CONFIG_WITH("pressure_dwell = 0s\n", "1G")});
+	gm_worker_start(&worker, hold_memory, &daemon);
+	gm_say(worker.channel, &first, sizeof(first));
+	gm_hear_word(worker.channel, 'h');
+	gm_raw_join(&raw, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 960 * UINT64_C(1048576), &lease), GPUMEM_OK);
+
+	gm_daemon_kill(&daemon);
+	gm_worker_kill(&worker);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	resume(&raw, &daemon);
+	GM_REQUIRE_EQ(gm_raw_give_back(&raw, &lease), GPUMEM_OK);
+	GM_UNTIL(gm_figures_now(&daemon).leases == 0);
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 START_TEST(a_session_belongs_to_its_process_after_a_restart_too)
 {
 	struct gm_daemon daemon;
@@ -619,6 +648,7 @@ int main(void)
 	tcase_add_loop_test(
 		tc, an_administrator_stops_the_daemon_with_or_without_what_it_handed_out, 0, 2);
 	tcase_add_test(tc, memory_of_a_worker_that_died_meanwhile_is_free);
+	tcase_add_test(tc, a_worker_that_died_meanwhile_does_not_trouble_others_on_a_full_device);
 	tcase_add_test(tc, a_session_belongs_to_its_process_after_a_restart_too);
 	tcase_add_test(tc, what_is_held_counts_against_limits_and_the_device_after_a_restart);
 	tcase_add_test(tc, a_shared_token_opens_its_lease_after_a_restart);
