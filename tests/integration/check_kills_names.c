@@ -33,6 +33,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 enum { KILLS = 40 };
+#define CONFIG(size) GM_DAEMON_CONFIG_WITH("pressure_dwell = 0s\n", size)
 
 /* Workers are forked, and start threads of their own: thread sanitizer takes that for a mistake
  * unless told. */
@@ -323,9 +324,9 @@ static void start(void)
 	gm_storm_board->uids[0] = geteuid();
 	gm_storm_board->uids[1] = gm_tap_has_users() ? GM_STRANGER : geteuid();
 	n_workers = gm_on_gpu() || gm_sanitized() ? 6 : GM_STORM_WORKERS;
-	gm_daemon_start(
-		&daemon_, &(struct gm_daemon_options){
-				  .config = GM_DAEMON_CONFIG_WITH("pressure_dwell = 0s\n", "2G")});
+	/* Small enough for pressure now and then. */
+	gm_daemon_start(&daemon_,
+		&(struct gm_daemon_options){.config = gm_on_gpu() ? CONFIG("2G") : CONFIG("1G")});
 	set_limits();
 }
 
