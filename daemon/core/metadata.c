@@ -34,6 +34,7 @@ struct gm_metadata {
 	struct gm_estate_user *user; /* is charged */
 	struct gm_fds_user *fds;
 	uint64_t size, received, cost;
+	uint64_t version; /* of the name; 0: a draft */
 	int fd;
 	bool deposited;
 	uint32_t place; /* of its record */
@@ -219,7 +220,7 @@ bool gm_metadata_is_whole(const struct gm_lease *lease, uint64_t size)
 	return draft && draft->size == size && draft->received == size;
 }
 
-int gm_metadata_commit(struct gm_lease *lease, uint64_t *ret_id)
+int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_id)
 {
 	struct gm_metadata *draft = lease->draft;
 	struct gm_env *env = &lease->core->env;
@@ -234,7 +235,9 @@ int gm_metadata_commit(struct gm_lease *lease, uint64_t *ret_id)
 	}
 	GM_STEP("metadata: deposited");
 
-	struct gm_record_metadata record = {.lease = lease->id, .bytes = draft->size};
+	draft->version = version;
+	struct gm_record_metadata record = {
+		.lease = lease->id, .bytes = draft->size, .version = version};
 	gm_record_begin(&record.head, GM_RECORD_METADATA, draft->id, sizeof(record),
 		lease->estate->session->info.uid);
 	int r = gm_env_record(
@@ -270,6 +273,7 @@ int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 
 	metadata->fd = fd;
 	metadata->received = metadata->size;
+	metadata->version = record->version;
 	metadata->place = place;
 	metadata->deposited = lease->core->env.ops.deposit != NULL;
 	lease->metadata = metadata;
@@ -285,7 +289,7 @@ void gm_lease_metadata(const struct gm_lease *lease, struct gm_metadata_info *re
 	*ret = (struct gm_metadata_info){
 		.id = metadata ? metadata->id : 0,
 		.size = metadata ? metadata->size : 0,
-		.version = lease->version,
+		.version = metadata ? metadata->version : lease->version,
 	};
 }
 

@@ -247,7 +247,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 	next.expires_ns = what->lifetime_ns ? gm_plus(now, what->lifetime_ns) : 0;
 	int r = gm_expiry_make_room(name->core);
 	if (r == 0 && lease->draft)
-		r = gm_metadata_commit(lease, &next.metadata);
+		r = gm_metadata_commit(lease, next.version, &next.metadata);
 	if (r == 0)
 		r = gm_commit_name(&next);
 	if (r < 0)

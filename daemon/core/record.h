@@ -228,6 +228,7 @@ struct gm_record_metadata {
 	struct gm_record head; /* the uid of the lease */
 	uint64_t lease;
 	uint64_t bytes;
+	uint64_t version; /* of the name */
 };
 
 /* Who pays for the uid of a record. */

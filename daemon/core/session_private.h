@@ -431,9 +431,9 @@ uint64_t gm_expiry_next(const struct gm_core *core);
 
 /* Whether the draft is there, with all of its bytes. */
 bool gm_metadata_is_whole(const struct gm_lease *lease, uint64_t size);
-/* Seals and keeps the draft, so that a later daemon has it. -EAGAIN: that may be possible soon;
- * -ENOSPC, -ENOMEM. */
-int gm_metadata_commit(struct gm_lease *lease, uint64_t *ret_id);
+/* Seals and keeps the draft, so that a later daemon has it, as that of a version. -EAGAIN: that may be
+ * possible soon; -ENOSPC, -ENOMEM. */
+int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_id);
 /* The draft, or nothing if there is none, is the lease's metadata from now on. */
 void gm_metadata_publish(struct gm_lease *lease);
 /* The maker leaves the lease. */

@@ -148,10 +148,20 @@ static void step_publish(struct adopt_model *m, struct adopt_session *o)
 			.read_only = model_roll(m, 2)},
 		.until_unread = model_roll(m, 2),
 		.replace = model_roll(m, 2),
+		.metadata_bytes = model_roll(m, 3),
+		.lifetime_ns = model_roll(m, 2) ? UINT64_C(1) << 50 : 0,
 	};
 	char detail[GM_DETAIL_BYTES];
 	uint64_t version;
+	/* A draft that is used, one that is too short, and one that is forgotten. */
+	struct gm_metadata_piece piece = {
+		.size = 1 + model_roll(m, 2), .bytes = "xy", .n = 1 + model_roll(m, 2)};
+	if (lease && model_roll(m, 4) > 0)
+		gm_lease_put_metadata(o->s, lease, &piece, detail);
 	if (model_roll(m, 4) == 0)
+		gm_core_expire(m->fake.core, &(struct gm_name_asker){.admin = true}, uid, text,
+			(UINT64_C(1) << 40) + model_roll(m, 100));
+	else if (model_roll(m, 4) == 0)
 		gm_core_unpublish(m->fake.core, &(struct gm_name_asker){.admin = true}, uid, text);
 	else if (lease)
 		gm_lease_publish(o->s, lease, &what, &version, detail);

@@ -479,6 +479,43 @@ START_TEST(a_later_daemon_has_the_metadata)
 }
 END_TEST
 
+/* The name is gone, and a reader that comes back has the metadata of its version still. */
+START_TEST(a_reader_of_an_older_version_has_it_after_a_restart)
+{
+	struct gm_session *reader =
+		fake_ledger_join(&fake, 100, NULL, (uint8_t[GM_TOKEN_BYTES]){0});
+	struct gm_lease *opened;
+	struct gm_metadata_info found;
+	struct gm_publish what = {.text = "llama", .replace = true, .metadata_bytes = 3};
+
+	what.share = (struct gm_share_options){.audience = GM_AUDIENCE_UID, .id = 100};
+	fake.for_others = true;
+	for (int i = 0; i < 2; i++) {
+		struct gm_lease *lease = some();
+		ck_assert_int_eq(put(maker, lease, 3, 0, i ? "two" : "one"), GPUMEM_OK);
+		ck_assert_int_eq(
+			gm_lease_publish(maker, lease, &what, &version, detail), GPUMEM_OK);
+		if (i == 0)
+			ck_assert_int_eq(
+				gm_session_attach(reader, 100, "llama", NULL, 0, 1, false, &opened),
+				GPUMEM_OK);
+	}
+	uint64_t id = gm_session_id(reader);
+	gm_session_end_died(maker);
+	fake_core_run(&fake);
+	restart();
+	ck_assert_uint_eq(result.adopted[GM_RECORD_METADATA], 2);
+	reader = gm_core_find_session(fake.core, id);
+	ck_assert_ptr_nonnull(reader);
+	gm_lease_metadata(gm_session_next_lease(reader, NULL), &found);
+	is_read(&found, "one");
+	ck_assert_uint_eq(found.version, 1);
+	fake_ledger_leave(&fake, reader, true);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(ledger.n_deposits, 1);
+}
+END_TEST
+
 START_TEST(metadata_that_is_damaged_or_gone_is_given_up)
 {
 	ck_assert_int_eq(publish(some(), "text"), GPUMEM_OK);
@@ -578,6 +615,7 @@ int main(void)
 	tcase_add_test(tcase, metadata_counts_as_a_descriptor_of_its_user);
 	tcase_add_test(tcase, without_memory_nothing_is_left);
 	tcase_add_test(tcase, a_later_daemon_has_the_metadata);
+	tcase_add_test(tcase, a_reader_of_an_older_version_has_it_after_a_restart);
 	tcase_add_loop_test(tcase, metadata_that_is_damaged_or_gone_is_given_up, 0, 5);
 	tcase_add_test(tcase, a_daemon_that_dies_while_it_publishes_has_all_of_it_or_nothing);
 	suite_add_tcase(suite, tcase);

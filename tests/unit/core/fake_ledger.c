@@ -475,11 +475,16 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 				books_add_lease(ret_books, h->lease);
 	}
 	for (const struct gm_name *n = fake->core->names; n; n = n->hh.next) {
+		struct gm_metadata_info metadata;
+		gm_lease_metadata(n->lease, &metadata);
 		snprintf(books_add(ret_books), LINE,
-			"name %u/%s version %" PRIu64 " of %" PRIu64 " for %d %u%s%s", n->uid,
-			n->text, n->version, n->lease->id, (int)n->share.audience, n->share.id,
-			n->share.read_only ? " read-only" : "",
-			n->until_unread ? " until unread" : "");
+			"name %u/%s version %" PRIu64 " of %" PRIu64
+			" for %d %u%s%s metadata %" PRIu64 " bytes %" PRIu64 " version %" PRIu64
+			" expires %" PRIu64,
+			n->uid, n->text, n->version, n->lease->id, (int)n->share.audience,
+			n->share.id, n->share.read_only ? " read-only" : "",
+			n->until_unread ? " until unread" : "", metadata.id, metadata.size,
+			metadata.version, n->expires_ns);
 		ck_assert_ptr_eq(n->lease->name, n);
 		if (!n->lease->holds)
 			books_add_lease(ret_books, n->lease);
