@@ -489,6 +489,35 @@ START_TEST(a_buffer_whose_new_chunks_cannot_be_mapped_stays_as_it_was)
 }
 END_TEST
 
+/* ---- signals */
+
+static void cannot_signal(int channel, void *argument)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer = NULL;
+	options.flags = GPUMEM_BUFFER_SIGNALS;
+	setenv("GPUMEM_FAKE_WITHOUT", "memops", 1);
+	join("unable");
+	REFUSED(gpumem_buffer_create(session, 0, FOUR_CHUNKS, &options, &buffer),
+		GPUMEM_E_UNSUPPORTED, "64-bit memory operations on streams");
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'g');
+	gpumem_disconnect(session);
+}
+
+START_TEST(signals_on_a_gpu_that_has_none_are_refused_and_nothing_is_held)
+{
+	struct gm_worker worker;
+	start(NULL);
+	gm_worker_start(&worker, cannot_signal, NULL);
+	gm_hear_word(worker.channel, 'f');
+	GM_UNTIL(figures(0).leased == 0);
+	gm_say_word(worker.channel, 'g');
+	gm_worker_join(&worker);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
 static void stop_before_mapping(int channel, void *argument)
 {
 	char plan[160];
@@ -735,6 +764,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_client_that_dies_on_a_lost_gpu_leaves_a_true_ledger);
 	tcase_add_test(tc, a_session_goes_on_only_with_the_gpus_that_it_began_with);
 	tcase_add_test(tc, a_client_without_the_gpu_connects_and_is_told_why_it_gets_no_memory);
+	tcase_add_test(tc, signals_on_a_gpu_that_has_none_are_refused_and_nothing_is_held);
 	tcase_add_loop_test(tc,
 		memory_that_cannot_be_mapped_goes_back_and_the_drivers_word_for_it_is_told, 0,
 		2 * UNOPENED);

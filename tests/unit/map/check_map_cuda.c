@@ -7,6 +7,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,6 +323,10 @@ START_TEST(a_stream_that_was_captured_may_be_destroyed)
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EAGAIN);
 	ck_assert_uint_ne(ops->captured_into(map, (gpumem_stream)stream), 0);
 	ck_assert_int_eq(ops->record(map, &event), -EAGAIN);
+	ck_assert_int_eq(ops->record_on(map, (gpumem_stream)stream, &event), -EAGAIN);
+	ck_assert_int_eq(ops->record_on(map, NULL, &event), -EAGAIN);
+	ck_assert_int_eq(ops->post(map, (gpumem_stream)stream, NULL, 0, 1), -EAGAIN);
+	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, NULL, 1), -EAGAIN);
 	ck_assert_int_eq(end(stream, &graph), 0);
 	if (_i)
 		ck_assert_uint_eq(ops->captured_into(map, (gpumem_stream)stream), 0);
@@ -334,9 +339,85 @@ START_TEST(a_stream_that_was_captured_may_be_destroyed)
 }
 END_TEST
 
+/* ---- one stream, and words that streams wait for */
+
+START_TEST(an_event_on_one_stream_does_not_wait_for_another)
+{
+	struct gm_map_event *event, *all;
+	uint64_t *word;
+
+	open_it();
+	use(0);
+	gm_cu_stream busy = stream_new(), stream = stream_new();
+	char *addr = reserve();
+	map_at(addr);
+	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
+	word = (uint64_t *)(void *)addr;
+	ck_assert_int_eq(ops->poke(map, word, 0), 0);
+	ck_assert_int_eq(ops->await(map, (gpumem_stream)busy, word, 1), 0);
+
+	ck_assert_int_eq(ops->record_on(map, (gpumem_stream)stream, &event), 0);
+	while (ops->passed(map, event) == 0)
+		sched_yield();
+	ops->forget(map, event);
+	ck_assert_int_eq(ops->record(map, &all), 0);
+	ck_assert_int_eq(ops->record_on(map, (gpumem_stream)busy, &event), 0);
+	ck_assert_int_eq(ops->passed(map, event), 0);
+	ck_assert_int_eq(ops->passed(map, all), 0);
+
+	/* The stream of the map passes the one that waits. */
+	uint64_t values[2] = {7, 7};
+	ck_assert_int_eq(ops->peek(map, word, 1, values), 0);
+	ck_assert_uint_eq(values[0], 0);
+	ck_assert_uint_eq(values[1], 7);
+	ck_assert_int_eq(ops->poke(map, word, 1), 0);
+	while (ops->passed(map, event) == 0 || ops->passed(map, all) == 0)
+		sched_yield();
+	ops->forget(map, event);
+	ops->forget(map, all);
+	ops->unreserve(map, addr, 4 * M);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(a_device_without_memory_operations_says_so)
+{
+	uint64_t *word;
+
+	setenv("GPUMEM_FAKE_WITHOUT", "memops", 1);
+	open_it();
+	use(0);
+	char *addr = reserve();
+	map_at(addr);
+	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
+	word = (uint64_t *)(void *)addr;
+	ck_assert_int_eq(ops->poke(map, word, 1), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->post(map, NULL, &word, 1, 1), -EOPNOTSUPP);
+	ck_assert_int_eq(ops->await(map, NULL, word, 1), -EOPNOTSUPP);
+	ops->unreserve(map, addr, 4 * M);
+	ops->close(map);
+}
+END_TEST
+
 /* ---- failures, call by call */
 
-enum op { RESERVE, MAP, ACCESS, MOVE, UNMAP, RECORD, PASSED, ORDER, STREAM_ID, CALL };
+enum op {
+	RESERVE,
+	MAP,
+	ACCESS,
+	MOVE,
+	UNMAP,
+	RECORD,
+	RECORD_ON,
+	PASSED,
+	ORDER,
+	POST,
+	AWAIT,
+	POKE,
+	PEEK,
+	STREAM_ID,
+	CALL
+};
 
 static const struct {
 	const char *call;
@@ -360,13 +441,35 @@ static const struct {
 	{"cuCtxPushCurrent", RECORD},
 	{"cuEventCreate", RECORD},
 	{"cuCtxRecordEvent", RECORD},
+	{"cuCtxPushCurrent", RECORD_ON},
 	{"cuCtxPushCurrent", PASSED},
 	{"cuEventQuery", PASSED},
 	{"cuCtxPushCurrent", ORDER},
 	{"cuStreamWaitEvent", ORDER},
+	{"cuCtxPushCurrent", POST},
+	{"cuStreamWriteValue64", POST},
+	{"cuCtxPushCurrent", AWAIT},
+	{"cuStreamWaitValue64", AWAIT},
+	{"cuCtxPushCurrent", POKE},
+	{"cuStreamCreate", POKE},
+	{"cuStreamWriteValue64", POKE},
+	{"cuStreamQuery", POKE},
+	{"cuCtxPushCurrent", PEEK},
+	{"cuStreamCreate", PEEK},
+	{"cuMemcpyAsync", PEEK},
+	{"cuStreamSynchronize", PEEK},
 	{"cuStreamGetId", STREAM_ID},
 	{"cuCtxPushCurrent", CALL},
 };
+
+static int record_on(gpumem_stream stream)
+{
+	struct gm_map_event *made;
+	int r = ops->record_on(map, stream, &made);
+	if (r == 0)
+		ops->forget(map, made);
+	return r;
+}
 
 static int record(void)
 {
@@ -381,7 +484,7 @@ static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct 
 {
 	gm_cu_device device;
 	void *other;
-	uint64_t id;
+	uint64_t id, *word = addr ? (uint64_t *)(void *)(addr + 64) : NULL;
 
 	switch (op) {
 	case RESERVE:
@@ -396,6 +499,16 @@ static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct 
 		return ops->unmap(map, addr, M);
 	case RECORD:
 		return record();
+	case RECORD_ON:
+		return record_on(stream);
+	case POST:
+		return ops->post(map, stream, &word, 1, 1);
+	case AWAIT:
+		return ops->await(map, stream, word, 1);
+	case POKE:
+		return ops->poke(map, word, 1);
+	case PEEK:
+		return ops->peek(map, word, 1, &id);
 	case PASSED:
 		return ops->passed(map, event);
 	case ORDER:
@@ -567,6 +680,8 @@ int main(void)
 	tcase_add_test(tcase, chunks_are_mapped_side_by_side_moved_and_unmapped);
 	tcase_add_test(tcase, what_is_no_handle_is_refused_without_a_word_of_the_driver);
 	tcase_add_test(tcase, a_thread_without_a_context_has_none_afterwards);
+	tcase_add_test(tcase, an_event_on_one_stream_does_not_wait_for_another);
+	tcase_add_test(tcase, a_device_without_memory_operations_says_so);
 	tcase_add_loop_test(tcase, the_programs_own_context_stays_current, 0, 2);
 	tcase_add_test(tcase, the_threads_capture_mode_is_as_it_was);
 	tcase_add_test(tcase, a_call_of_others_runs_in_a_context_of_the_device);
