@@ -516,6 +516,33 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 }
 END_TEST
 
+/* A maker says that there is a control block, and has returned the chunk that it was in. */
+START_TEST(a_control_block_that_is_not_there_is_noticed)
+{
+	struct gm_raw maker;
+	struct gm_raw_lease lease = {0};
+	gpumem_buffer *buffer = NULL;
+	gpumem_token token;
+
+	gm_raw_join(&maker, &daemon_);
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	body.bytes = 4 * MIB;
+	body.signals = true;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
+	OK(gm_raw_call(&maker, &packet));
+	OK(gm_raw_collect(&maker, &lease));
+	GM_REQUIRE_EQ(lease.n, 2);
+	close(lease.chunks[1].fd);
+	lease.chunks[1].fd = -1;
+	OK(gm_raw_return(&maker, lease.id, &lease.chunks[1].id, 1));
+	OK(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, _i, token.bytes));
+	REFUSED(gpumem_open(session, &token, &buffer), GPUMEM_E_PROTOCOL,
+		"signals without room for them");
+	OK(gm_raw_give_back(&maker, &lease));
+	gm_raw_close(&maker);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client signal");
@@ -539,6 +566,7 @@ int main(void)
 	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_buffer_that_was_begun_has_signals_too);
 	tcase_add_test(tc, a_lie_ends_with_the_next_signal);
+	tcase_add_loop_test(tc, a_control_block_that_is_not_there_is_noticed, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
