@@ -33,6 +33,7 @@ enum {
 	OPTION_DEBUG,
 	OPTION_VERSION,
 	OPTION_OLDER_THAN,
+	OPTION_STACKS,
 	OPTION_DEVICE,
 	OPTION_MEASURE,
 	OPTION_AT_LEAST,
@@ -62,6 +63,7 @@ static const struct option long_options[] = {
 	{"debug", no_argument, NULL, OPTION_DEBUG},
 	{"version", no_argument, NULL, OPTION_VERSION},
 	{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
+	{"stacks", no_argument, NULL, OPTION_STACKS},
 	{"device", required_argument, NULL, OPTION_DEVICE},
 	{"measure", no_argument, NULL, OPTION_MEASURE},
 	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
@@ -213,6 +215,9 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 		options->older_than_ms = n / 1000000;
 		options->given |= GM_OPTION_OLDER_THAN;
 		return 0;
+	case OPTION_STACKS:
+		options->given |= GM_OPTION_STACKS;
+		return 0;
 	case OPTION_DEVICE:
 		return options_take_device(options, "--device ", optarg, error);
 	case OPTION_MEASURE:
@@ -297,6 +302,7 @@ static const char *options_first_name(unsigned set)
 		unsigned bit;
 		const char *name;
 	} names[] = {
+		{GM_OPTION_STACKS, "--stacks"},
 		{GM_OPTION_DEVICE, "--device"},
 		{GM_OPTION_MEASURE, "--measure"},
 		{GM_OPTION_AT_LEAST, "--at-least"},

@@ -50,6 +50,7 @@ rules='
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda_abi.h and loaded at run time
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
+^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^ctl/                only gpumemctl uses jansson
 ^<sys/(socket|un)\.h ^(common|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
 ^<                   ^(common|daemon|client|ctl|keeper)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only

@@ -9,14 +9,20 @@
 
 #include "common/arith.h"
 #include "ctl/io/user.h"
+#include "ctl/verb/stack_list.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
+	{"idle_ms", "IDLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"kind", "KIND", 0},
 	{"tag", "TAG", GM_COLUMN_SHRINK},
+	{"type", "TYPE", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	{"precision", "PREC", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	{NULL, "STACK", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"stack", NULL, GM_COLUMN_NESTED},
 	{"session", NULL, GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, GM_COLUMN_RIGHT},
@@ -33,6 +39,7 @@ static const struct gm_column columns[] = {
 struct buffers_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
+	struct gm_stack_list *stacks; /* NULL: nobody wants them */
 	uint64_t untracked, hidden;
 };
 
@@ -57,6 +64,23 @@ static void buffers_add_growth(struct gm_table *table, const Gm__Wire__Buffer *b
 	buffers_add_size(table, growth ? growth->ceiling : 0);
 }
 
+/* The number of the stack, and its frames. */
+static void buffers_add_stack(struct buffers_answer *answer, const Gm__Wire__Buffer *buffer)
+{
+	struct gm_table *table = answer->table;
+	uint32_t number = answer->stacks && buffer->stack
+				  ? gm_stack_list_count(answer->stacks, buffer->session,
+					    buffer->stack, buffer->bytes)
+				  : 0;
+
+	if (!number) {
+		gm_table_nones(table, 2);
+		return;
+	}
+	gm_table_count(table, number);
+	gm_table_rows(table, gm_stack_list_frames(answer->stacks, number));
+}
+
 static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *buffer)
 {
 	struct gm_table *table = answer->table;
@@ -65,10 +89,16 @@ static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *b
 		return;
 	gm_table_row(table);
 	gm_table_time(table, buffer->age_ms);
+	/* As old as itself: no use of it is known. */
+	gm_table_time(table, buffer->idle_ms);
+	gm_table_known(table, buffer->idle_ms < buffer->age_ms);
 	gm_table_size(table, buffer->bytes);
 	gm_table_count(table, buffer->device);
 	gm_table_text(table, "buffer");
 	gm_table_text(table, buffer->tag);
+	gm_table_text(table, buffer->type);
+	gm_table_text(table, buffer->precision);
+	buffers_add_stack(answer, buffer);
 	gm_verb_add_client(table, buffer->session, buffer->pid, buffer->uid, buffer->client);
 	buffers_add_growth(table, buffer);
 }
@@ -81,11 +111,11 @@ static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__Buff
 	if (!bytes || !gm_verb_wants(answer->options, totals->device, totals->uid, totals->client))
 		return;
 	gm_table_row(table);
-	gm_table_none(table);
+	gm_table_nones(table, 2);
 	gm_table_size(table, bytes);
 	gm_table_count(table, totals->device);
 	gm_table_text(table, kind);
-	gm_table_none(table);
+	gm_table_nones(table, 5);
 	gm_verb_add_client(table, totals->session, totals->pid, totals->uid, totals->client);
 	gm_table_nones(table, GROWTH_COLUMNS);
 }
@@ -133,11 +163,11 @@ static void buffers_add_left(struct buffers_answer *answer, const Gm__Wire__Clie
 	if (!bytes || !gm_verb_wants(answer->options, device, client->uid, NULL))
 		return;
 	gm_table_row(table);
-	gm_table_none(table);
+	gm_table_nones(table, 2);
 	gm_table_size(table, bytes);
 	gm_table_count(table, device);
 	gm_table_text(table, kind);
-	gm_table_none(table);
+	gm_table_nones(table, 5);
 	gm_table_count(table, client->session);
 	gm_table_none(table);
 	gm_table_count(table, client->uid);
@@ -168,6 +198,26 @@ static void buffers_take_clients(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+static void buffers_want_stacks(void *user, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__BuffersReply *reply = packet->buffers;
+
+	for (size_t i = 0; i < reply->n_buffers; i++)
+		if (reply->buffers[i]->stack)
+			gm_stack_list_want(
+				user, reply->buffers[i]->session, reply->buffers[i]->uid);
+}
+
+/* Asks whose buffers have stacks, and for those. */
+static gpumem_status buffers_ask_stacks(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
+	Gm__Wire__Packet *request, struct gm_stack_list *stacks)
+{
+	gpumem_status status = gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_BUFFERS,
+		buffers_want_stacks, stacks, &ctl->trouble);
+
+	return status == GPUMEM_OK ? gm_stack_list_ask(stacks, ctl, conn) : status;
+}
+
 static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
 {
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
@@ -183,6 +233,8 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
 	request.get_buffers = &body;
 	status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK && answer->stacks)
+		status = buffers_ask_stacks(ctl, conn, &request, answer->stacks);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS,
 			buffers_take, answer, &ctl->trouble);
@@ -199,9 +251,11 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 /* Says why there is nothing to show. */
 static const char *buffers_none(const struct gm_options *options, uint64_t hidden)
 {
-	if (options->given & ~(unsigned)GM_OPTION_OLDER_THAN)
+	unsigned given = options->given & ~(unsigned)GM_OPTION_STACKS;
+
+	if (given & ~(unsigned)GM_OPTION_OLDER_THAN)
 		return "No buffer matches.";
-	if (options->given)
+	if (given)
 		return "No tracked buffer is that old.";
 	return hidden ? "No client of yours holds memory." : "No client holds memory.";
 }
@@ -209,16 +263,26 @@ static const char *buffers_none(const struct gm_options *options, uint64_t hidde
 static gpumem_status buffers_run(struct gm_ctl *ctl)
 {
 	struct buffers_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
+	bool stacks = ctl->options->given & GM_OPTION_STACKS;
 
+	if (stacks)
+		answer.stacks = gm_stack_list_new();
 	gpumem_status status = buffers_ask(ctl, &answer);
-	if (status != GPUMEM_OK) {
+	if (status != GPUMEM_OK || (stacks && !answer.stacks)) {
+		gm_stack_list_free(answer.stacks);
 		gm_table_free(answer.table);
-		return status;
+		return status != GPUMEM_OK ? status
+					   : gm_trouble_set(&ctl->trouble, GPUMEM_E_HOST_MEMORY,
+						     "no memory for the call stacks");
 	}
 
 	gm_view_apply(&ctl->options->view, answer.table);
 	gm_writer_table_or(
 		ctl->writer, "buffers", answer.table, buffers_none(ctl->options, answer.hidden));
+
+	if (answer.stacks)
+		gm_stack_list_write(answer.stacks, ctl->writer);
+	gm_stack_list_free(answer.stacks);
 
 	gm_writer_count(ctl->writer, "untracked", answer.untracked);
 	gm_writer_count(ctl->writer, "hidden_clients", answer.hidden);
@@ -238,9 +302,10 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 
 const struct gm_verb gm_verb_buffers = {
 	.name = "buffers",
-	.arguments = "[--older-than TIME]",
+	.arguments = "[--older-than TIME] [--stacks]",
 	.summary = "what clients hold, oldest buffers first",
-	.help = "  --older-than TIME     only buffers that are at least this old: 60s, 2h\n" GM_VERB_HELP_OF_LISTS
+	.help = "  --older-than TIME     only buffers that are at least this old: 60s, 2h\n"
+		"  --stacks              show where they were allocated, if clients track that\n" GM_VERB_HELP_OF_LISTS
 		"\nA row is a tracked buffer or, by its KIND, all small and untracked blocks of a\n"
 		"client on a device, what it caches, or its slack: memory that it holds because\n"
 		"of rounding. What clients left behind is 'left' while others have it open, and\n"
@@ -250,8 +315,10 @@ const struct gm_verb gm_verb_buffers = {
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
 		"size (150% is half as much again), by multiples of STEP, at most to CEILING.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
-		"'track' in gpumemd.conf(5) sets which buffers clients track.\n",
-	.takes = GM_OPTION_OLDER_THAN | GM_OPTIONS_OF_LISTS,
+		"'track' in gpumemd.conf(5) sets which buffers clients track.\n\n"
+		"IDLE is the time since the program said that it uses the buffer. TYPE and PREC\n"
+		"are what it says about the content.\n",
+	.takes = GM_OPTION_OLDER_THAN | GM_OPTION_STACKS | GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),
 	.sort = "-age_ms,-bytes",

@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -52,6 +52,10 @@ else
 fi
 "$build/examples/copy" >"$dir/copy" 2>&1 && grep -q '^"hello" at 0x' "$dir/copy" && echo "data goes to the device and back"
 "$build/examples/async" >"$dir/async" 2>&1 && grep -q '^64 buffers of 4194304 bytes on .*, 0 failed$' "$dir/async" && echo "an event loop gets its buffers"
+"$build/examples/leaks" >"$dir/leaks" 2>"$dir/leaks.err" && grep -q '^not freed: 16 MiB, layer 1, weights, bf16$' "$dir/leaks" &&
+	grep -q '^4 in all' "$dir/leaks" && echo "what is not freed is found"
+grep -q '^gpumem:   6.0M in 3 allocations on device 0, tag scratch$' "$dir/leaks.err" &&
+	grep -q '^gpumem:     /.*leaks+0x' "$dir/leaks.err" && echo "and reported with its place"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
 for page in "$source"/man/*.3.scd; do
@@ -84,4 +88,4 @@ grep -q '^weights is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares -
 "$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
 [ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"
 grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir"/leaks* "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Symbols of addresses, by libdw of elfutils, in a child process. The child sends one record for each
+ * address through a pipe. The parent believes nothing but their size: the texts are cut where they must
+ * end, and the writers clean them.
+ */
+#include "ctl/io/symbols.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef HAVE_LIBDW
+#include <elfutils/libdwfl.h>
+#endif
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+
+#define FIND_NS (20 * GM_NS_PER_S)
+#define FIND_S  20
+#define NOBODY  65534
+/* Larger files are no programs. */
+#define FILE_MOST (INT64_C(8) << 30)
+
+struct symbol_record {
+	uint32_t line;
+	char function[sizeof(((struct gm_symbol *)0)->function)];
+	char file[sizeof(((struct gm_symbol *)0)->file)];
+};
+
+/* ---- in the child */
+
+#ifdef HAVE_LIBDW
+/* Opens a file that may be anything. Returns -1 unless it can be a program. */
+static int symbols_open(const char *path)
+{
+	struct stat st;
+	int fd = *path == '/' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+
+	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MOST))
+		fd = gm_close(fd);
+	return fd;
+}
+
+/* Loads the file, if it has that build id. dwfl owns the module. */
+static Dwfl_Module *symbols_load(Dwfl *dwfl, const struct gm_symbol *symbol)
+{
+	const unsigned char *id;
+	GElf_Addr where;
+	GElf_Addr bias;
+	int fd = symbols_open(symbol->path);
+	if (fd < 0)
+		return NULL;
+
+	dwfl_report_begin(dwfl);
+	Dwfl_Module *module = dwfl_report_elf(dwfl, symbol->path, symbol->path, fd, 0, true);
+	if (!module)
+		gm_close(fd); /* otherwise, it is the module's */
+	if (dwfl_report_end(dwfl, NULL, NULL) != 0 || !module || !dwfl_module_getelf(module, &bias))
+		return NULL;
+	int n = dwfl_module_build_id(module, &id, &where);
+	if (n <= 0 || (size_t)n != symbol->id_bytes || memcmp(id, symbol->id, (size_t)n) != 0)
+		return NULL;
+	return module;
+}
+
+static void symbols_ask(Dwfl_Module *module, uint64_t offset, struct symbol_record *ret)
+{
+	Dwfl_Line *line = dwfl_module_getsrc(module, offset);
+	const char *name = dwfl_module_addrname(module, offset), *file = NULL;
+	int number = 0;
+
+	if (line)
+		file = dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL);
+	snprintf(ret->function, sizeof(ret->function), "%s", name ? name : "");
+	/* The end of a long path says more than its beginning. */
+	size_t n = file ? strlen(file) : 0, most = sizeof(ret->file) - 1;
+	snprintf(ret->file, sizeof(ret->file), "%s",
+		!file      ? ""
+		: n > most ? file + n - most
+			   : file);
+	ret->line = number > 0 ? (uint32_t)number : 0;
+}
+
+static bool symbols_same_module(const struct gm_symbol *one, const struct gm_symbol *other)
+{
+	return strcmp(one->path, other->path) == 0 && one->id_bytes == other->id_bytes &&
+	       memcmp(one->id, other->id, one->id_bytes) == 0;
+}
+
+static void symbols_answer(const struct gm_symbol *symbols, size_t n, struct symbol_record *records)
+{
+	static char *no_path;
+	static const Dwfl_Callbacks callbacks = {
+		.find_elf = dwfl_build_id_find_elf,
+		.find_debuginfo = dwfl_standard_find_debuginfo,
+		.debuginfo_path = &no_path,
+	};
+
+	for (size_t i = 0; i < n; i++) {
+		bool first = symbols[i].id_bytes && symbols[i].path;
+		for (size_t k = 0; first && k < i; k++)
+			first = !symbols[k].id_bytes || !symbols[k].path ||
+				!symbols_same_module(&symbols[k], &symbols[i]);
+		Dwfl *dwfl = first ? dwfl_begin(&callbacks) : NULL;
+		if (!dwfl)
+			continue;
+		/* Each module has its own addresses from 0 on. */
+		Dwfl_Module *module = symbols_load(dwfl, &symbols[i]);
+		for (size_t k = i; module && k < n; k++)
+			if (symbols[k].id_bytes && symbols[k].path &&
+				symbols_same_module(&symbols[k], &symbols[i]))
+				symbols_ask(module, symbols[k].offset, &records[k]);
+		dwfl_end(dwfl);
+	}
+}
+#else
+static void symbols_answer(const struct gm_symbol *symbols, size_t n, struct symbol_record *records)
+{
+	(void)symbols;
+	(void)n;
+	(void)records;
+}
+#endif
+
+/* Gives up all rights but those of the user. */
+static bool symbols_become(uid_t uid)
+{
+	const struct rlimit cpu = {FIND_S, FIND_S}, none = {0, 0};
+
+	if (setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
+		setrlimit(RLIMIT_FSIZE, &none) < 0)
+		return false;
+	/* Debug information comes from this machine alone. */
+	unsetenv("DEBUGINFOD_URLS");
+	if (geteuid() != 0 || uid == 0)
+		return true;
+	return setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
+	       setresuid(uid, uid, uid) == 0;
+}
+
+static void symbols_child(int out, uid_t uid, const struct gm_symbol *symbols, size_t n)
+{
+	struct symbol_record *records = calloc(n, sizeof(*records));
+	const uint8_t *at = (const uint8_t *)records;
+	size_t left = n * sizeof(*records);
+
+	/* Nothing that libraries say is for the user of gpumemctl. */
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; null >= 0 && fd < 3; fd++)
+		(void)dup2(null, fd);
+	if (!records || !symbols_become(uid))
+		_exit(1);
+	symbols_answer(symbols, n, records);
+	while (left) {
+		ssize_t done = write(out, at, left);
+		if (done <= 0)
+			_exit(1);
+		at += done;
+		left -= (size_t)done;
+	}
+	_exit(0);
+}
+
+/* ---- in gpumemctl */
+
+/* Reads so many bytes, in bounded time. */
+static bool symbols_read(int in, void *bytes, size_t n)
+{
+	uint64_t end_ns = gm_clock_ns() + FIND_NS;
+	uint8_t *at = bytes;
+
+	while (n) {
+		struct pollfd p = {.fd = in, .events = POLLIN};
+		int ready = poll(&p, 1, gm_clock_poll_ms(end_ns));
+		if (ready < 0 && errno == EINTR)
+			continue;
+		ssize_t got = ready > 0 ? read(in, at, n) : 0;
+		if (got <= 0)
+			return false;
+		at += got;
+		n -= (size_t)got;
+	}
+	return true;
+}
+
+void gm_symbols_find(uid_t uid, struct gm_symbol *symbols, size_t n)
+{
+	int ends[2];
+	struct symbol_record *records = n ? calloc(n, sizeof(*records)) : NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		symbols[i].function[0] = symbols[i].file[0] = '\0';
+		symbols[i].line = 0;
+	}
+	if (!records || pipe2(ends, O_CLOEXEC) < 0) {
+		free(records);
+		return;
+	}
+
+	pid_t child = fork();
+	if (child == 0)
+		symbols_child(ends[1], uid, symbols, n);
+	gm_close(ends[1]);
+	if (child > 0 && symbols_read(ends[0], records, n * sizeof(*records)))
+		for (size_t i = 0; i < n; i++) {
+			records[i].function[sizeof(records[i].function) - 1] = '\0';
+			records[i].file[sizeof(records[i].file) - 1] = '\0';
+			strcpy(symbols[i].function, records[i].function);
+			strcpy(symbols[i].file, records[i].file);
+			symbols[i].line = records[i].line;
+		}
+	gm_close(ends[0]);
+	if (child > 0) {
+		kill(child, SIGKILL);
+		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	free(records);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl buffers against a scripted daemon: what programs say about their buffers, and where they were
+ * allocated, also if the client lies about that.
+ */
+
+#include "common/page.h"
+#include "tests/tap.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+#define FRAME(module, offset) ((uint64_t)(module) << GM_PAGE_FRAME_SHIFT | (offset))
+
+static Gm__Wire__Packet packet;
+static bool with_stacks, gone;
+
+static bool send_buffers(struct gm_fake *f)
+{
+	const Gm__Wire__Packet *asked = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_BUFFERS);
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
+	Gm__Wire__Buffer rows[4], *list[4];
+
+	if (!asked)
+		return false;
+	for (int i = 0; i < 4; i++) {
+		gm__wire__buffer__init(&rows[i]);
+		list[i] = &rows[i];
+		rows[i].session = 17;
+		rows[i].pid = 4711;
+		rows[i].client = (char *)"trainer with a long name";
+		rows[i].bytes = G;
+		rows[i].age_ms = 100000 - 10000 * (uint64_t)i;
+		rows[i].idle_ms = rows[i].age_ms;
+		rows[i].tag = (char *)"a tag that is long enough to need more room than there is";
+	}
+	rows[0].type = (char *)"activations";
+	rows[0].precision = (char *)"float8_e4m3";
+	rows[0].idle_ms = 2000;
+	rows[0].stack = rows[1].stack = 3;
+	rows[2].stack = 4;
+	rows[3].stack = 77; /* there is no such stack */
+	packet = (Gm__Wire__Packet)GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
+	packet.buffers = &reply;
+	reply.buffers = list;
+	reply.n_buffers = 4;
+	send_answer(f, &packet, asked->id, false);
+	return true;
+}
+
+static bool send_stacks(struct gm_fake *f)
+{
+	const Gm__Wire__Packet *asked = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_STACKS);
+	Gm__Wire__StacksReply reply = GM__WIRE__STACKS_REPLY__INIT;
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+	Gm__Wire__StackModule modules[2], *module_list[2] = {&modules[0], &modules[1]};
+	Gm__Wire__Stack stacks[2], *stack_list[2] = {&stacks[0], &stacks[1]};
+	uint64_t sound[] = {FRAME(1, 0x1234), FRAME(0, 0x10)};
+	/* Modules that are not there, and more frames than there can be. */
+	uint64_t lies[20] = {FRAME(2, 1), FRAME(0x7fff, 2), UINT64_MAX};
+
+	if (!asked || asked->get_stacks->session != 17)
+		return false;
+	packet = (Gm__Wire__Packet)GM__WIRE__PACKET__INIT;
+	if (gone) {
+		packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+		packet.failure = &failure;
+		failure.status = GPUMEM_E_NOT_FOUND;
+		failure.detail = (char *)"there is no such session";
+		send_answer(f, &packet, asked->id, false);
+		return true;
+	}
+	for (int i = 0; i < 2; i++) {
+		gm__wire__stack_module__init(&modules[i]);
+		gm__wire__stack__init(&stacks[i]);
+	}
+	modules[0].path = (char *)"/usr/bin/true\033[2J";
+	modules[1].index = 1;
+	modules[1].path = (char *)"/nowhere/libmodel.so";
+	modules[1].build_id.data = (uint8_t *)"0123456789012345678901234567890123456789";
+	modules[1].build_id.len = 40;
+	stacks[0].id = 3;
+	stacks[0].frames = sound;
+	stacks[0].n_frames = 2;
+	stacks[1].id = 4;
+	stacks[1].frames = lies;
+	stacks[1].n_frames = 20;
+
+	packet.body_case = GM__WIRE__PACKET__BODY_STACKS;
+	packet.stacks = &reply;
+	reply.modules = module_list;
+	reply.n_modules = 2;
+	send_answer(f, &packet, asked->id, true);
+	reply.n_modules = 0;
+	reply.stacks = stack_list;
+	reply.n_stacks = 2;
+	send_answer(f, &packet, asked->id, false);
+	return true;
+}
+
+static void script(struct gm_fake *f, void *user)
+{
+	Gm__Wire__ClientsReply clients = GM__WIRE__CLIENTS_REPLY__INIT;
+
+	(void)user;
+	if (!gm_fake_hello(f) || !send_buffers(f) ||
+		(with_stacks && (!send_stacks(f) || !send_buffers(f))))
+		return;
+	const Gm__Wire__Packet *asked = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
+	if (!asked)
+		return;
+	packet = (Gm__Wire__Packet)GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+	packet.clients = &clients;
+	send_answer(f, &packet, asked->id, false);
+}
+
+START_TEST(what_programs_say_about_a_buffer_is_shown)
+{
+	with_stacks = false;
+	char *text = run_text("buffers", script);
+	has(text, "IDLE");
+	has(text, "TYPE");
+	has(text, "PREC");
+	has(text, "2s");
+	ck_assert_ptr_null(strstr(text, "STACK"));
+	fits_screen(text, 7);
+	free(text);
+
+	json_t *json = run_json("buffers", script);
+	equals(json, "buffers", 0, "type", "activations");
+	equals(json, "buffers", 0, "precision", "float8_e4m3");
+	ck_assert_int_eq(number(json, "buffers", 0, "idle_ms"), 2000);
+	/* No use of it is known. */
+	ck_assert(json_is_null(at(json, "buffers", 1, "idle_ms")));
+	ck_assert(json_is_null(at(json, "buffers", 1, "type")));
+	ck_assert(json_is_null(at(json, "buffers", 0, "stack")));
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(stacks_are_listed_below_the_table)
+{
+	struct gm_options options = {.given = GM_OPTION_STACKS};
+
+	with_stacks = true;
+	gone = false;
+	char *text = run("buffers", script, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "STACK");
+	has(text, "stack 1: 2.0G in 2 buffers\n  #0  libmodel.so+0x1234\n  #1  ");
+	has(text, "stack 2: 1.0G in 1 buffer\n  #0  ?+0x1\n  #1  ?+0x2\n  #2  ?+0xffffffffffff\n");
+	ck_assert_ptr_null(strchr(text, '\033'));
+	ck_assert_ptr_null(strstr(text, "#15"));
+	fits_screen(text, 30);
+	free(text);
+
+	json_t *json = parse(run("buffers", script, true, &options));
+	const json_t *stack = at(json, "buffers", 0, "stack");
+	ck_assert_uint_eq(json_array_size(stack), 2);
+	ck_assert_str_eq(json_string_value(json_object_get(json_array_get(stack, 0), "module")),
+		"/nowhere/libmodel.so");
+	ck_assert_int_eq(
+		json_integer_value(json_object_get(json_array_get(stack, 0), "offset")), 0x1234);
+	ck_assert(json_is_null(json_object_get(json_array_get(stack, 0), "function")));
+	ck_assert_uint_eq(json_array_size(at(json, "buffers", 2, "stack")), GM_PAGE_FRAMES);
+	ck_assert(json_is_null(at(json, "buffers", 3, "stack")));
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(a_client_that_ended_meanwhile_has_no_stacks)
+{
+	struct gm_options options = {.given = GM_OPTION_STACKS};
+
+	with_stacks = gone = true;
+	char *text = run("buffers", script, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	ck_assert_ptr_null(strstr(text, "stack 1"));
+	free(text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verb buffers");
+	TCase *tc = tcase_create("verb buffers");
+	tcase_add_unchecked_fixture(tc, setup, NULL);
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, what_programs_say_about_a_buffer_is_shown);
+	tcase_add_test(tc, stacks_are_listed_below_the_table);
+	tcase_add_test(tc, a_client_that_ended_meanwhile_has_no_stacks);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
