@@ -126,13 +126,6 @@ static void symbols_answer(const struct gm_symbol *symbols, size_t n, struct sym
 		dwfl_end(dwfl);
 	}
 }
-#else
-static void symbols_answer(const struct gm_symbol *symbols, size_t n, struct symbol_record *records)
-{
-	(void)symbols;
-	(void)n;
-	(void)records;
-}
 #endif
 
 /* Gives up all rights but those of the user. */
@@ -163,7 +156,11 @@ static void symbols_child(int out, uid_t uid, const struct gm_symbol *symbols, s
 		(void)dup2(null, fd);
 	if (!records || !symbols_become(uid))
 		_exit(1);
+#ifdef HAVE_LIBDW
 	symbols_answer(symbols, n, records);
+#else
+	(void)symbols;
+#endif
 	while (left) {
 		ssize_t done = write(out, at, left);
 		if (done <= 0)

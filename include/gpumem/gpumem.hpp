@@ -515,6 +515,11 @@ public:
 	{
 		return gpumem_buffer_lost(get(), value) != GPUMEM_OK;
 	}
+	/* Says that the buffer is used now, for gpumem_leaks() and gpumemctl buffers. */
+	void touch() const noexcept
+	{
+		(void)gpumem_buffer_touch(get());
+	}
 	/* As which it was published or attached; 0: neither. */
 	std::uint64_t version() const noexcept
 	{

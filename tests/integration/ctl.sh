@@ -203,7 +203,7 @@ check "the example publishes a buffer" all "[ $status = 0 ]" "says 'published we
 await_value status clients 2 || bail "the example did not go"
 run 0 limit set "uid:$(id -u)" priority=-3
 check "a limit is set" all "[ $status = 0 ]" "says uid:$(id -un)"
-every=("status" "devices" "pools" "clients" "buffers" "shares" "limit" "pressure" "queue" "cleanup --dry-run" "drain 0 --undo" "config show" "version"
+every=("status" "devices" "pools" "clients" "buffers" "buffers --stacks" "shares" "limit" "pressure" "queue" "cleanup --dry-run" "drain 0 --undo" "config show" "version"
 	"help")
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086

@@ -461,7 +461,7 @@ static const char *const bad_values[][3] = {
 	{"preset", "fast", "\"fast\" is not one of default, inference, constrained"},
 	{"backend", "rocm", "\"rocm\" is not one of auto, cuda, host"},
 	{"transport", "FD", "\"FD\" is not one of auto, fd, ipc; did you mean fd?"},
-	{"track", "on", "\"on\" is not one of off, large, all"},
+	{"track", "on", "\"on\" is not one of off, large, all, stacks"},
 	{"trust", "uid container", "\"uid container\" is not one of uid, container, client"},
 	{"socket", "run/socket", "\"run/socket\" is not an absolute path; give one, or auto"},
 	{"socket", "@abstract", "\"@abstract\" is not an absolute path; give one, or auto"},
