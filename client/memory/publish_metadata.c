@@ -31,12 +31,12 @@ gpumem_status gm_publish_metadata_check(const void *metadata, size_t size)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_publish_metadata_send(
-	const gpumem_buffer *buffer, const void *metadata, size_t size)
+gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metadata, size_t size)
 {
-	const struct gm_held *held = &buffer->lease->held;
 	gpumem_status status = GPUMEM_OK;
 
+	pthread_mutex_lock(&buffer->lock);
+	const struct gm_held *held = &buffer->lease->held;
 	for (size_t sent = 0, n; sent < size && !status; sent += n) {
 		Gm__Wire__PutMetadata body = GM__WIRE__PUT_METADATA__INIT;
 		n = gm_min(size - sent, (size_t)GM_METADATA_PIECE);
@@ -48,6 +48,7 @@ gpumem_status gm_publish_metadata_send(
 		Gm__Wire__Packet packet = GM_WIRE_PACKET(PUT_METADATA, put_metadata, &body);
 		status = gm_session_tell(buffer->session, NULL, &packet, held->epoch, false);
 	}
+	pthread_mutex_unlock(&buffer->lock);
 	return gm_buffer_share_status(buffer, status);
 }
 
@@ -181,9 +182,12 @@ gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, siz
 			ret_data ? "ret_size" : "ret_data");
 
 	Gm__Wire__GetMetadata body = GM__WIRE__GET_METADATA__INIT;
-	body.lease = buffer->lease->held.lease;
-	gpumem_status status = metadata_ask(
-		buffer->session, &body, buffer->lease->held.epoch, ret_data, ret_size, NULL);
+	pthread_mutex_lock(&buffer->lock);
+	const struct gm_held *held = &buffer->lease->held;
+	body.lease = held->lease;
+	gpumem_status status =
+		metadata_ask(buffer->session, &body, held->epoch, ret_data, ret_size, NULL);
+	pthread_mutex_unlock(&buffer->lock);
 	if (status == GPUMEM_E_NOT_FOUND)
 		return gm_error(GPUMEM_E_DISCONNECTED,
 			"gpumemd was restarted and does not know this buffer: it keeps working "

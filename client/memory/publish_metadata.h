@@ -8,7 +8,6 @@
 gpumem_status gm_publish_metadata_check(const void *metadata, size_t size);
 /* Sends the metadata that the buffer is to be published with. The daemon may lose it until then: it
  * says so when it is asked to publish. */
-gpumem_status gm_publish_metadata_send(
-	const gpumem_buffer *buffer, const void *metadata, size_t size);
+gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metadata, size_t size);
 
 #endif
