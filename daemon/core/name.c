@@ -250,6 +250,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 		r = gm_metadata_commit(lease, next.version, &next.metadata);
 	if (r == 0)
 		r = gm_commit_name(&next);
+	GM_STEP("publish: name recorded");
 	if (r < 0)
 		return r;
 

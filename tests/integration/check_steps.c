@@ -140,6 +140,9 @@ static void share(struct actor *actor, unsigned i)
 	OK(gpumem_share(actor->buffers[i], &options, &board->token));
 }
 
+/* The metadata of a name takes several packets. */
+static uint8_t metadata[150000];
+
 static void publish(struct actor *actor, unsigned i, bool until_unread)
 {
 	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
@@ -150,9 +153,26 @@ static void publish(struct actor *actor, unsigned i, bool until_unread)
 	}
 	options.replace = i;
 	options.until_unread = until_unread;
+	options.metadata = metadata;
+	options.metadata_size = sizeof(metadata);
+	options.expires_s = 3600;
+	memset(metadata, 7, sizeof(metadata));
 	uint64_t version = 0;
 	OK(gpumem_publish(actor->buffers[i], "llama", &options, GPUMEM_STREAM_DONE, &version));
 	GM_REQUIRE_EQ(version, 1 + i);
+}
+
+static void read_metadata(struct actor *actor)
+{
+	void *data;
+	size_t size;
+	uint64_t version = 0;
+	OK(gpumem_metadata_read(actor->session, "llama", &data, &size, &version));
+	GM_REQUIRE(version == 1 && size == sizeof(metadata) && !memcmp(data, metadata, size));
+	gpumem_metadata_free(data);
+	OK(gpumem_buffer_metadata(actor->buffers[0], &data, &size));
+	GM_REQUIRE(size == sizeof(metadata) && !memcmp(data, metadata, size));
+	gpumem_metadata_free(data);
 }
 
 static void act(struct actor *actor, char word)
@@ -213,6 +233,9 @@ static void act(struct actor *actor, char word)
 	case 'x': /* its own buffer, by a token of its own */
 		OK(gpumem_share(actor->buffers[0], NULL, &token));
 		OK(gpumem_open(actor->session, &token, &actor->views[0]));
+		break;
+	case 'm':
+		read_metadata(actor);
 		break;
 	case 'c':
 	case 'C':
@@ -351,6 +374,7 @@ static const char *const script_of_names[] = {
 	"2j",
 	"1b",
 	"1p",
+	"1m",
 	"2n",
 	"1d*",
 	"2c*", /* kept by its name */
