@@ -253,6 +253,9 @@ void gm_serve_unpublish(
 
 /* ---- makers */
 
+/* So that the answer fits into one packet, whatever the ids are. */
+#define GM_SERVE_MAKERS_MOST 4096
+
 void gm_serve_get_makers(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
@@ -260,7 +263,12 @@ void gm_serve_get_makers(
 	struct gm_session *session = gm_serve_session_of(peer);
 	Gm__Wire__MakersReply reply = GM__WIRE__MAKERS_REPLY__INIT;
 
-	/* The answer is no longer than the question, which was one packet. */
+	if (ask->n_leases > GM_SERVE_MAKERS_MOST) {
+		char detail[GM_DETAIL_BYTES];
+		gm_say(detail, "at most %d leases in one question", GM_SERVE_MAKERS_MOST);
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, detail);
+		return;
+	}
 	reply.gone = calloc(ask->n_leases + 1, sizeof(*reply.gone));
 	if (!reply.gone) {
 		gm_serve_fail_memory(peer, packet->id);

@@ -479,7 +479,7 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 	struct gm_raw maker, opener;
 	struct gm_raw_lease lease = {0}, opened = {0};
 	uint8_t token[GM_TOKEN_BYTES];
-	uint64_t many[4000];
+	uint64_t many[4097];
 
 	gm_raw_join(&maker, &daemon_);
 	gm_raw_join(&opener, &daemon_);
@@ -507,9 +507,13 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 	GM_REQUIRE(gm_raw_receive_event(&opener));
 	GM_REQUIRE_EQ(opener.event.kind, GM_PAGE_EVENT_MAKERS);
 	GM_REQUIRE_EQ(ask_makers(&opener, asked, 3), 3);
-	for (size_t i = 0; i < 4000; i++)
-		many[i] = opened.id;
-	GM_REQUIRE_EQ(ask_makers(&opener, many, 4000), 4000);
+	memset(many, 0xff, sizeof(many)); /* the longest ids that there are */
+	GM_REQUIRE_EQ(ask_makers(&opener, many, 4096), 4096);
+	Gm__Wire__GetMakers too_many = GM__WIRE__GET_MAKERS__INIT;
+	too_many.leases = many;
+	too_many.n_leases = 4097;
+	packet = (Gm__Wire__Packet)GM_WIRE_PACKET(GET_MAKERS, get_makers, &too_many);
+	GM_REQUIRE_EQ(gm_raw_call(&opener, &packet), GPUMEM_E_INVALID);
 	OK(gm_raw_give_back(&opener, &opened));
 	gm_raw_close(&maker);
 	gm_raw_close(&opener);
