@@ -380,6 +380,24 @@ START_TEST(an_event_on_one_stream_does_not_wait_for_another)
 }
 END_TEST
 
+/* It is tried on one stream after the other, and then the caller may try again later. */
+START_TEST(a_write_that_never_comes_through_does_not_hold_up_its_caller)
+{
+	open_it();
+	use(0);
+	char *addr = reserve();
+	map_at(addr);
+	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
+	setenv("GPUMEM_FAKE_FAIL", "cuStreamQuery:0:600", 1);
+	ck_assert_int_eq(ops->poke(map, (uint64_t *)(void *)addr, 1), -EIO);
+	ck_assert_str_eq(ops->error(), "CUDA_ERROR_NOT_READY");
+	unsetenv("GPUMEM_FAKE_FAIL");
+	ck_assert_int_eq(ops->poke(map, (uint64_t *)(void *)addr, 2), 0);
+	ops->unreserve(map, addr, 4 * M);
+	ops->close(map);
+}
+END_TEST
+
 START_TEST(a_device_without_memory_operations_says_so)
 {
 	uint64_t *word;
@@ -681,6 +699,7 @@ int main(void)
 	tcase_add_test(tcase, what_is_no_handle_is_refused_without_a_word_of_the_driver);
 	tcase_add_test(tcase, a_thread_without_a_context_has_none_afterwards);
 	tcase_add_test(tcase, an_event_on_one_stream_does_not_wait_for_another);
+	tcase_add_test(tcase, a_write_that_never_comes_through_does_not_hold_up_its_caller);
 	tcase_add_test(tcase, a_device_without_memory_operations_says_so);
 	tcase_add_loop_test(tcase, the_programs_own_context_stays_current, 0, 2);
 	tcase_add_test(tcase, the_threads_capture_mode_is_as_it_was);
