@@ -6,12 +6,14 @@
  * producer that is gone. tests/gpu/check_signal.c does the same with streams.
  */
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/control.h"
+#include "tests/end_keeper.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
@@ -303,6 +305,26 @@ START_TEST(a_producer_that_dies_after_a_restart_is_noticed)
 }
 END_TEST
 
+/* A daemon that knows nothing of the buffer would never tell of its maker's end. */
+START_TEST(a_daemon_that_forgot_everything_releases_all_waits)
+{
+	struct producing producing = {0};
+	struct gm_worker producer, consumer;
+
+	begin(&producing, &producer, &consumer, 1);
+	char run[128];
+	snprintf(run, sizeof(run), "%.*s", (int)(strrchr(daemon_.socket, '/') - daemon_.socket),
+		daemon_.socket);
+	pid_t keeper = gm_keeper_in(run);
+	GM_REQUIRE(keeper > 0);
+	gm_daemon_kill(&daemon_);
+	gm_keeper_signal(keeper, SIGKILL);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	require_waited(&consumer, GPUMEM_E_CANCELLED);
+	gm_worker_kill(&producer);
+}
+END_TEST
+
 /* ---- a late reader */
 
 static void attach_late(int channel, void *argument)
@@ -559,6 +581,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_restart_of_the_daemon_changes_nothing, 0, 2);
 	tcase_add_test(tc, a_producer_that_dies_while_the_daemon_is_away_is_noticed);
 	tcase_add_test(tc, a_producer_that_dies_after_a_restart_is_noticed);
+	tcase_add_test(tc, a_daemon_that_forgot_everything_releases_all_waits);
 	tcase_add_test(tc, the_daemon_tells_openers_and_answers_for_what_they_hold);
 	tcase_add_test(tc, who_attaches_after_the_end_gets_what_was_signalled);
 	suite_add_tcase(suite, tc);
