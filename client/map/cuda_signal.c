@@ -12,6 +12,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "client/map/cuda_capture.h"
@@ -142,24 +145,62 @@ int gm_cuda_signal_poke(struct gm_cuda_contexts *contexts, uint64_t *word, uint6
 	return (int)result;
 }
 
+/* Where a copy lands. If the driver does not say when it is done, it may land at any time, and the
+ * place is kept for good. */
+struct signal_place {
+	struct signal_place *next;
+	uint64_t words[];
+};
+static _Atomic(struct signal_place *) strays;
+
+static void signal_keep(struct signal_place *place)
+{
+	place->next = atomic_load(&strays);
+	while (!atomic_compare_exchange_weak(&strays, &place->next, place))
+		;
+}
+
+static gm_cu_result signal_copy(const struct gm_cuda *cuda, const uint64_t *words, size_t n,
+	struct signal_place *place, bool *ret_done)
+{
+	gm_cu_stream stream;
+	gm_cu_result result = signal_stream(cuda, &stream);
+
+	*ret_done = true;
+	if (result)
+		return result;
+	result = cuda->cuMemcpyAsync(
+		(gm_cu_ptr)(uintptr_t)place->words, signal_at(words), n * sizeof(*words), stream);
+	if (!result) {
+		result = cuda->cuStreamSynchronize(stream);
+		*ret_done = !result;
+	}
+	(void)cuda->cuStreamDestroy(stream);
+	return result;
+}
+
 int gm_cuda_signal_peek(
 	struct gm_cuda_contexts *contexts, const uint64_t *words, size_t n, uint64_t *ret_values)
 {
-	const struct gm_cuda *cuda = contexts->cuda;
+	struct signal_place *place = calloc(1, sizeof(*place) + n * sizeof(*words));
 	struct gm_cuda_entered entered;
-	gm_cu_result result = gm_cuda_contexts_enter(contexts, &entered);
-	gm_cu_stream stream;
+	bool done;
 
-	if (result)
+	if (!place)
+		return -ENOMEM;
+	gm_cu_result result = gm_cuda_contexts_enter(contexts, &entered);
+	if (result) {
+		free(place);
 		return (int)result;
-	result = signal_stream(cuda, &stream);
-	if (!result) {
-		result = cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)ret_values, signal_at(words),
-			n * sizeof(*words), stream);
-		gm_cu_result ended = cuda->cuStreamSynchronize(stream);
-		result = result ? result : ended;
-		(void)cuda->cuStreamDestroy(stream);
 	}
+	result = signal_copy(contexts->cuda, words, n, place, &done);
 	gm_cuda_contexts_leave(contexts, &entered);
+
+	if (!result)
+		memcpy(ret_values, place->words, n * sizeof(*words));
+	if (done)
+		free(place);
+	else
+		signal_keep(place);
 	return (int)result;
 }
