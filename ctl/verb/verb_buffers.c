@@ -302,7 +302,7 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 
 const struct gm_verb gm_verb_buffers = {
 	.name = "buffers",
-	.arguments = "[--older-than TIME] [--stacks]",
+	.arguments = "[--older-than TIME]",
 	.summary = "what clients hold, oldest buffers first",
 	.help = "  --older-than TIME     only buffers that are at least this old: 60s, 2h\n"
 		"  --stacks              show where they were allocated, if clients track that\n" GM_VERB_HELP_OF_LISTS
