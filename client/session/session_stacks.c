@@ -367,7 +367,8 @@ void gm_session_stacks_text(
 	uint32_t modules = stacks->modules;
 	pthread_mutex_unlock(&stacks->lock);
 
-	for (uint32_t i = 0; i < place.frames && at < GM_STACK_TEXT; i++) {
+	/* Whoever had it may have freed its memory meanwhile. */
+	for (uint32_t i = 0; place.refs && i < place.frames && at < GM_STACK_TEXT; i++) {
 		uint64_t module = frames.frame[i] >> GM_PAGE_FRAME_SHIFT;
 		const char *path = module < modules ? stacks->page->modules[module].path : "";
 		const char *symbol = stacks_symbol((uintptr_t)place.pc[i] - 1);

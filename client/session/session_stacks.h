@@ -32,8 +32,7 @@ void gm_session_stacks_release(struct gm_session_stacks *stacks);
 
 /*
  * Writes a stack as text: a line for each frame, "PATH+0xOFFSET" and, if the symbol is exported, its
- * name in brackets. The caller holds a reference, or frees nothing meanwhile. Without a stack, the text
- * is "".
+ * name in brackets. Without a stack, or if nothing refers to it any more, the text is "".
  */
 #define GM_STACK_TEXT (GM_PAGE_FRAMES * (GM_PAGE_MODULE_PATH + 128))
 void gm_session_stacks_text(
