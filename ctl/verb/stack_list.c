@@ -15,7 +15,6 @@
 #include "ctl/io/symbols.h"
 
 struct stack_entry {
-	uint64_t session;
 	uint32_t id;
 	uint32_t number; /* for people; 0: no buffer has it */
 	uint64_t buffers, bytes;
@@ -28,10 +27,10 @@ struct stack_module {
 	size_t id_bytes;
 };
 
-/* A session, while its stacks are asked for. */
 struct stack_session {
 	uint64_t id;
 	uint32_t uid;
+	size_t first, n; /* its stacks */
 };
 
 struct gm_stack_list {
@@ -46,7 +45,8 @@ struct gm_stack_list {
 	struct gm_symbol *frames; /* paths belong to the modules */
 	size_t *frame_modules;    /* plus 1; 0: not known */
 	size_t n_frames;
-	uint64_t session; /* that is being asked about */
+	size_t counted;   /* the session that a buffer was counted for last */
+	size_t *numbered; /* the stacks that were counted, by their number less 1 */
 	uint32_t numbers;
 };
 
@@ -66,6 +66,7 @@ void gm_stack_list_free(struct gm_stack_list *list)
 	free(list->entries);
 	free(list->frames);
 	free(list->frame_modules);
+	free(list->numbered);
 	free(list);
 }
 
@@ -140,8 +141,7 @@ static void stack_list_take(void *user, const Gm__Wire__Packet *packet)
 		stack_list_add_module(list, reply->modules[i]);
 	for (size_t i = 0; i < reply->n_stacks; i++) {
 		const Gm__Wire__Stack *stack = reply->stacks[i];
-		struct stack_entry entry = {
-			.session = list->session, .id = stack->id, .first = list->n_frames};
+		struct stack_entry entry = {.id = stack->id, .first = list->n_frames};
 
 		for (size_t k = 0; k < gm_min(stack->n_frames, (size_t)GM_PAGE_FRAMES); k++)
 			stack_list_add_frame(list, stack->frames[k]);
@@ -177,7 +177,8 @@ gpumem_status gm_stack_list_ask(
 		Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 		size_t first = list->n_frames;
 
-		body.session = list->session = list->sessions[i].id;
+		list->sessions[i].first = list->n_entries;
+		body.session = list->sessions[i].id;
 		list->first_module = list->n_modules;
 		request.body_case = GM__WIRE__PACKET__BODY_GET_STACKS;
 		request.get_stacks = &body;
@@ -187,6 +188,7 @@ gpumem_status gm_stack_list_ask(
 			continue;
 		if (status != GPUMEM_OK)
 			return status;
+		list->sessions[i].n = list->n_entries - list->sessions[i].first;
 		stack_list_resolve(list, first, list->sessions[i].uid);
 	}
 	return list->no_memory ? gm_trouble_set(&ctl->trouble, GPUMEM_E_HOST_MEMORY,
@@ -196,29 +198,41 @@ gpumem_status gm_stack_list_ask(
 
 /* ---- for the verb */
 
+/* The rows of a client come one after the other, so this seldom looks further than at the last one. */
+static const struct stack_session *stack_list_session(struct gm_stack_list *list, uint64_t id)
+{
+	for (size_t tried = 0; tried < list->n_sessions; tried++) {
+		const struct stack_session *session = &list->sessions[list->counted];
+
+		if (session->id == id)
+			return session;
+		list->counted = (list->counted + 1) % list->n_sessions;
+	}
+	return NULL;
+}
+
 uint32_t gm_stack_list_count(
 	struct gm_stack_list *list, uint64_t session, uint32_t stack, uint64_t bytes)
 {
-	for (size_t i = 0; i < list->n_entries; i++) {
-		struct stack_entry *entry = &list->entries[i];
+	const struct stack_session *owner = stack_list_session(list, session);
 
-		if (entry->session != session || entry->id != stack)
+	for (size_t i = 0; owner && i < owner->n; i++) {
+		struct stack_entry *entry = &list->entries[owner->first + i];
+
+		if (entry->id != stack)
 			continue;
-		if (!entry->number)
+		if (!entry->number) {
+			if (!stack_list_grow(list, (void **)&list->numbered, list->numbers,
+				    sizeof(*list->numbered)))
+				return 0;
+			list->numbered[list->numbers] = owner->first + i;
 			entry->number = ++list->numbers;
+		}
 		entry->buffers++;
 		entry->bytes += bytes;
 		return entry->number;
 	}
 	return 0;
-}
-
-static const struct stack_entry *stack_list_find(const struct gm_stack_list *list, uint32_t number)
-{
-	for (size_t i = 0; i < list->n_entries; i++)
-		if (list->entries[i].number == number)
-			return &list->entries[i];
-	return NULL;
 }
 
 static const struct gm_column frame_columns[] = {
@@ -231,10 +245,10 @@ static const struct gm_column frame_columns[] = {
 
 struct gm_table *gm_stack_list_frames(const struct gm_stack_list *list, uint32_t number)
 {
-	const struct stack_entry *entry = stack_list_find(list, number);
+	const struct stack_entry *entry = &list->entries[list->numbered[number - 1]];
 	struct gm_table *table = GM_TABLE_NEW(frame_columns);
 
-	for (size_t i = 0; entry && i < entry->n; i++) {
+	for (size_t i = 0; i < entry->n; i++) {
 		const struct gm_symbol *frame = &list->frames[entry->first + i];
 
 		gm_table_row(table);
@@ -276,7 +290,7 @@ void gm_stack_list_write(const struct gm_stack_list *list, struct gm_writer *wri
 	char text[GM_UNITS_TEXT];
 
 	for (uint32_t number = 1; number <= list->numbers; number++) {
-		const struct stack_entry *entry = stack_list_find(list, number);
+		const struct stack_entry *entry = &list->entries[list->numbered[number - 1]];
 
 		gm_writer_blank_line(writer);
 		gm_writer_line(writer, "", "stack %u: %s in %llu buffer%s", number,

@@ -200,22 +200,26 @@ static void buffers_take_clients(void *user, const Gm__Wire__Packet *packet)
 
 static void buffers_want_stacks(void *user, const Gm__Wire__Packet *packet)
 {
+	struct buffers_answer *answer = user;
 	const Gm__Wire__BuffersReply *reply = packet->buffers;
 
-	for (size_t i = 0; i < reply->n_buffers; i++)
-		if (reply->buffers[i]->stack)
-			gm_stack_list_want(
-				user, reply->buffers[i]->session, reply->buffers[i]->uid);
+	for (size_t i = 0; i < reply->n_buffers; i++) {
+		const Gm__Wire__Buffer *buffer = reply->buffers[i];
+
+		if (buffer->stack &&
+			gm_verb_wants(answer->options, buffer->device, buffer->uid, buffer->client))
+			gm_stack_list_want(answer->stacks, buffer->session, buffer->uid);
+	}
 }
 
 /* Asks whose buffers have stacks, and for those. */
 static gpumem_status buffers_ask_stacks(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
-	Gm__Wire__Packet *request, struct gm_stack_list *stacks)
+	Gm__Wire__Packet *request, struct buffers_answer *answer)
 {
 	gpumem_status status = gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_BUFFERS,
-		buffers_want_stacks, stacks, &ctl->trouble);
+		buffers_want_stacks, answer, &ctl->trouble);
 
-	return status == GPUMEM_OK ? gm_stack_list_ask(stacks, ctl, conn) : status;
+	return status == GPUMEM_OK ? gm_stack_list_ask(answer->stacks, ctl, conn) : status;
 }
 
 static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
@@ -234,7 +238,7 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 	request.get_buffers = &body;
 	status = gm_verb_require_device(ctl, conn);
 	if (status == GPUMEM_OK && answer->stacks)
-		status = buffers_ask_stacks(ctl, conn, &request, answer->stacks);
+		status = buffers_ask_stacks(ctl, conn, &request, answer);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS,
 			buffers_take, answer, &ctl->trouble);
