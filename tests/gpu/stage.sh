@@ -19,7 +19,7 @@ if [ "$machine" != x86_64 ]; then
 		apt-get update -q
 		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu g++-x86-64-linux-gnu libc6-dev:amd64 \
 			libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64 libini-config-dev:amd64 \
-			libjansson-dev:amd64 check:amd64 uthash-dev
+			libjansson-dev:amd64 libdw-dev:amd64 check:amd64 uthash-dev
 	fi
 	unset MAKEFLAGS MAKELEVEL # they carry the variables of the make that runs this script, which are another build's
 	cross=$(mktemp -d)
