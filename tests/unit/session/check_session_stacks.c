@@ -31,10 +31,8 @@ static void tear_down(void)
 	free(page);
 }
 
-static volatile unsigned calls;
-
-/* Takes the stack of a way that the bits of a number choose. What follows each call keeps the compiler
- * from joining the two. */
+/* Takes the stack of a way that the bits of a number choose. What stands around each call keeps the
+ * compiler from joining the two. */
 static __attribute__((noinline)) uint32_t go(unsigned way, unsigned depth)
 {
 	uint32_t id;
@@ -42,11 +40,13 @@ static __attribute__((noinline)) uint32_t go(unsigned way, unsigned depth)
 	if (!depth)
 		return gm_session_stacks_take(stacks);
 	if (way & 1) {
+		__asm__ volatile("/* one */");
 		id = go(way >> 1, depth - 1);
-		calls = calls + 1;
+		__asm__ volatile("/* one */");
 	} else {
+		__asm__ volatile("/* other */");
 		id = go(way >> 1, depth - 1);
-		calls = calls + 2;
+		__asm__ volatile("/* other */");
 	}
 	return id;
 }
