@@ -534,6 +534,9 @@ void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
 		return;
 	}
 
+	/* The program has freed it, so it is listed no more. */
+	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
+	buffer->row = 0;
 	/* So that gm_buffer_settle() looks after it. */
 	atomic_fetch_add(&session->unsettled, 1);
 	buffer->leaver.left = buffer_left;

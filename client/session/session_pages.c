@@ -335,7 +335,7 @@ void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, uin
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
 	pthread_mutex_lock(&pages->lock);
-	struct gm_page_row *place = &pages->client->rows[row - 1];
+	struct gm_page_row *place = pages_row(pages, row);
 	struct gm_page_row value;
 	memcpy(&value, place, sizeof(value));
 	value.bytes = bytes;

@@ -167,10 +167,11 @@ static void read_metadata(struct actor *actor)
 	void *data;
 	size_t size;
 	uint64_t version = 0;
-	OK(gpumem_metadata_read(actor->session, "llama", &data, &size, &version));
+	memset(metadata, 7, sizeof(metadata));
+	OK(gpumem_metadata_read(actor->session, board->name, &data, &size, &version));
 	GM_REQUIRE(version == 1 && size == sizeof(metadata) && !memcmp(data, metadata, size));
 	gpumem_metadata_free(data);
-	OK(gpumem_buffer_metadata(actor->buffers[0], &data, &size));
+	OK(gpumem_buffer_metadata(actor->views[0], &data, &size));
 	GM_REQUIRE(size == sizeof(metadata) && !memcmp(data, metadata, size));
 	gpumem_metadata_free(data);
 }
@@ -374,8 +375,8 @@ static const char *const script_of_names[] = {
 	"2j",
 	"1b",
 	"1p",
-	"1m",
 	"2n",
+	"2m",
 	"1d*",
 	"2c*", /* kept by its name */
 	"1r.",

@@ -50,7 +50,16 @@ START_TEST(the_layout_is_part_of_the_protocol)
 	ck_assert_uint_eq(offsetof(struct gm_page_row, tag), 24);
 	ck_assert_uint_eq(offsetof(struct gm_page_client, use), 128);
 	ck_assert_uint_eq(offsetof(struct gm_page_client, rows), 128 * 17);
-	ck_assert_uint_eq(sizeof(struct gm_page_client), 128 * (17 + 1024));
+	ck_assert_uint_eq(offsetof(struct gm_page_row, growth), 88);
+	ck_assert_uint_eq(offsetof(struct gm_page_client, notes), 128 * (17 + 1024));
+	ck_assert_uint_eq(sizeof(struct gm_page_note), 48);
+	ck_assert_uint_eq(sizeof(struct gm_page_module), 256);
+	ck_assert_uint_eq(sizeof(struct gm_page_stack), 128);
+	ck_assert_uint_eq(offsetof(struct gm_page_client, modules), 128 * (17 + 1024) + 48 * 1024);
+	ck_assert_uint_eq(
+		offsetof(struct gm_page_client, stacks), 128 * (17 + 1024) + 48 * 1024 + 256 * 32);
+	ck_assert_uint_eq(sizeof(struct gm_page_client),
+		128 * (17 + 1024) + 48 * 1024 + 256 * 32 + 128 * 512);
 	ck_assert_int_eq(memcmp(&(uint32_t){GM_PAGE_DAEMON_MAGIC}, "GMD1", 4), 0);
 	ck_assert_int_eq(memcmp(&(uint32_t){GM_PAGE_CLIENT_MAGIC}, "GMC1", 4), 0);
 }
