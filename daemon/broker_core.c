@@ -280,6 +280,12 @@ static void broker_core_wake_at(void *ctx, uint64_t ns)
 		broker_tick_at(broker, ns);
 }
 
+static void broker_core_close(void *ctx, uid_t payer_uid, int fd)
+{
+	struct gm_broker *broker = ctx;
+	gm_closer_close(broker->hub.closer, payer_uid, fd, true);
+}
+
 const struct gm_core_ops gm_broker_core_ops = {
 	.create = broker_core_create,
 	.destroy = broker_core_destroy,
@@ -306,6 +312,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.erase = gm_broker_keep_erase,
 	.deposit = gm_broker_keep_deposit,
 	.withdraw = gm_broker_keep_withdraw,
+	.close = broker_core_close,
 };
 
 void gm_broker_on_flushed(void *ctx)

@@ -25,7 +25,8 @@ static void work(const gpumem::session &session)
 	/* A caller that expects a failure asks for a result instead of an exception. */
 	auto huge = gpumem::buffer::create(session, 0, std::size_t(1) << 40);
 	if (!huge)
-		std::printf("1 TiB is refused, as expected: %s\n", gpumem_status_text(huge.status()));
+		std::printf(
+			"1 TiB is refused, as expected: %s\n", gpumem_status_text(huge.status()));
 }
 
 int main()

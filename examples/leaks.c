@@ -52,7 +52,7 @@ int main(void)
 	/* What is not freed now. A server would ask for what is older than ten minutes. */
 	if (gpumem_leaks(session, 0, on_leak, NULL, &count))
 		goto failed;
-	printf("%llu in all; gpumemctl buffers --stacks shows the same\n",
+	printf("%llu in all; gpumemctl buffers --stacks shows the same while this runs\n",
 		(unsigned long long)count);
 	return 0;
 

@@ -23,6 +23,8 @@
 
 #define BYTES (32 << 20)
 #define TEXT  64
+/* The name of the run without arguments. */
+#define EXAMPLE "publish-example"
 
 static void check(gpumem_status status, const char *what)
 {
@@ -78,8 +80,9 @@ static int make(const char *name)
 	snprintf(text, sizeof(text), "hello from process %d", (int)getpid());
 	copy(gpumem_buffer_ptr(buffer), text, TEXT);
 
-	/* A newer version replaces the old one; those who read the old one keep it. */
-	options.replace = 1;
+	/* A newer version replaces the old one; those who read the old one keep it. The run without
+	 * arguments leaves alone what is there. */
+	options.replace = strcmp(name, EXAMPLE) != 0;
 	options.mode = GPUMEM_SHARE_READ_ONLY;
 	/* Any bytes, such as the shapes of tensors; here a line of text. */
 	snprintf(metadata, sizeof(metadata), "{\"type\": \"text\", \"bytes\": %zu}", strlen(text));
@@ -165,8 +168,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: publish [make|describe|read|remove NAME]\n");
 		return 2;
 	}
-	int failed = in_process(make, "weights");
-	failed = failed || in_process(describe, "weights");
-	failed = failed || in_process(read_name, "weights");
-	return failed || in_process(remove_name, "weights");
+	int failed = in_process(make, EXAMPLE);
+	failed = failed || in_process(describe, EXAMPLE);
+	failed = failed || in_process(read_name, EXAMPLE);
+	return failed || in_process(remove_name, EXAMPLE);
 }

@@ -20,10 +20,13 @@
 #include "client/map/cuda_capture.h"
 #include "common/arith.h"
 #include "common/clock.h"
+#include "common/control.h"
 
 /* How long a write may take before it is tried on another stream, and how many streams are tried. */
 #define SIGNAL_PATIENCE_NS (20 * GM_NS_PER_MS)
 #define SIGNAL_STREAMS     40
+/* How long a copy may take: its stream, too, may share a queue with one that waits. */
+#define SIGNAL_COPY_NS (5000 * GM_NS_PER_MS)
 
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device)
 {
@@ -100,9 +103,10 @@ static gm_cu_result signal_stream(const struct gm_cuda *cuda, gm_cu_stream *ret_
 }
 
 /* GM_CUDA_ERROR_NOT_READY: the stream has not come to its end in time. */
-static gm_cu_result signal_end_of(const struct gm_cuda *cuda, gm_cu_stream stream)
+static gm_cu_result signal_end_of(
+	const struct gm_cuda *cuda, gm_cu_stream stream, uint64_t patience_ns)
 {
-	uint64_t until = gm_clock_ns() + SIGNAL_PATIENCE_NS, pause_ns = GM_NS_PER_US;
+	uint64_t until = gm_clock_ns() + patience_ns, pause_ns = GM_NS_PER_US;
 	gm_cu_result result;
 
 	while ((result = cuda->cuStreamQuery(stream)) == GM_CUDA_ERROR_NOT_READY &&
@@ -113,7 +117,8 @@ static gm_cu_result signal_end_of(const struct gm_cuda *cuda, gm_cu_stream strea
 	return result;
 }
 
-static gm_cu_result signal_try_poke(const struct gm_cuda *cuda, uint64_t *word, uint64_t value)
+static gm_cu_result signal_try_poke(
+	const struct gm_cuda *cuda, uint64_t *word, uint64_t value, uint64_t patience_ns)
 {
 	gm_cu_stream stream;
 	gm_cu_result result = signal_stream(cuda, &stream);
@@ -123,8 +128,8 @@ static gm_cu_result signal_try_poke(const struct gm_cuda *cuda, uint64_t *word, 
 	result = cuda->cuStreamWriteValue64(
 		stream, signal_at(word), value, GM_CU_STREAM_WRITE_VALUE_DEFAULT);
 	if (!result)
-		result = signal_end_of(cuda, stream);
-	/* A write that is still under way is done later. It writes the same value. */
+		result = signal_end_of(cuda, stream, patience_ns);
+	/* A write that is still under way is done later. */
 	(void)cuda->cuStreamDestroy(stream);
 	return result;
 }
@@ -139,8 +144,12 @@ int gm_cuda_signal_poke(struct gm_cuda_contexts *contexts, uint64_t *word, uint6
 	int r = (int)gm_cuda_contexts_enter(contexts, &entered);
 	if (r)
 		return r;
-	for (int i = 0; i < SIGNAL_STREAMS && result == GM_CUDA_ERROR_NOT_READY; i++)
-		result = signal_try_poke(contexts->cuda, word, value);
+	/* Only the last word there will ever be is written more than once: any other could come late,
+	 * after a larger one. */
+	int tries = value == GM_CONTROL_LOST ? SIGNAL_STREAMS : 1;
+	for (int i = 0; i < tries && result == GM_CUDA_ERROR_NOT_READY; i++)
+		result = signal_try_poke(contexts->cuda, word, value,
+			SIGNAL_PATIENCE_NS * SIGNAL_STREAMS / (unsigned)tries);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return (int)result;
 }
@@ -172,7 +181,7 @@ static gm_cu_result signal_copy(const struct gm_cuda *cuda, const uint64_t *word
 	result = cuda->cuMemcpyAsync(
 		(gm_cu_ptr)(uintptr_t)place->words, signal_at(words), n * sizeof(*words), stream);
 	if (!result) {
-		result = cuda->cuStreamSynchronize(stream);
+		result = signal_end_of(cuda, stream, SIGNAL_COPY_NS);
 		*ret_done = !result;
 	}
 	(void)cuda->cuStreamDestroy(stream);

@@ -390,10 +390,9 @@ static uint64_t pinned_captured_into(void *ctx, gpumem_stream stream)
 		.error = gm_map_cuda_error, .reserve = pinned_reserve, \
 		.unreserve = pinned_unreserve, .map = pinned_map, .access = pinned_access, \
 		.move = pinned_move, .unmap = pinned_unmap, .copy = pinned_copy, \
-		.record = pinned_record, .record_on = pinned_record_on, \
-		.passed = pinned_passed, .order = pinned_order, \
-		.forget = pinned_forget, .here = pinned_here, .stream_id = pinned_stream_id, \
-		.captured_into = pinned_captured_into, \
+		.record = pinned_record, .record_on = pinned_record_on, .passed = pinned_passed, \
+		.order = pinned_order, .forget = pinned_forget, .here = pinned_here, \
+		.stream_id = pinned_stream_id, .captured_into = pinned_captured_into, \
 	}
 
 const struct gm_map_ops *gm_map_pinned_ops(bool memfd)

@@ -240,7 +240,8 @@ void gm_buffer_relist(struct gpumem_buffer *buffer)
 	bool grows = buffer->wish.max_size && buffer->parts &&
 		     !session->device[buffer->device].map->whole;
 	buffer->growth.max = grows ? (uint32_t)(buffer->reach / GM_CHUNK_MIN) : 0;
-	gm_session_pages_row_size(&session->pages, buffer->row, buffer->size, &buffer->growth);
+	gm_session_pages_row_size(
+		&session->pages, buffer->row, buffer->addr, buffer->size, &buffer->growth);
 }
 
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size)
@@ -605,7 +606,8 @@ size_t gpumem_buffer_max_size(const gpumem_buffer *buffer)
 {
 	if (!buffer)
 		return 0;
-	return buffer->opened ? buffer->size : gm_max(buffer->reach, buffer->size);
+	bool fixed = buffer->opened || buffer->wish.signals;
+	return fixed ? buffer->size : gm_max(buffer->reach, buffer->size);
 }
 
 uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
@@ -665,8 +667,10 @@ gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
 	gpumem_status status = gm_buffer_tag_check(tag);
 	if (status)
 		return status;
+	pthread_mutex_lock(&buffer->session->lock);
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
 	gm_session_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
+	pthread_mutex_unlock(&buffer->session->lock);
 	return GPUMEM_OK;
 }
 

@@ -53,8 +53,7 @@ static gpumem_status resize_check(const struct gpumem_buffer *buffer, size_t siz
 			"a buffer with GPUMEM_BUFFER_SIGNALS cannot be resized: others look for its signals "
 			"behind its last byte");
 	if (!size || size > GM_LEASE_BYTES_MAX)
-		return gm_error(GPUMEM_E_INVALID,
-			"size must be from 1 to %llu, and is %zu: a buffer has no other size",
+		return gm_error(GPUMEM_E_INVALID, "size must be from 1 to %llu, and is %zu",
 			(unsigned long long)GM_LEASE_BYTES_MAX, size);
 	return GPUMEM_OK;
 }
@@ -342,7 +341,12 @@ static gpumem_status resize_move(struct buffer_resize *r)
 {
 	struct gpumem_buffer *buffer = r->buffer, *other;
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	options.tag = buffer->tag;
+	char tag[sizeof(buffer->tag)];
+
+	pthread_mutex_lock(&r->session->lock);
+	memcpy(tag, buffer->tag, sizeof(tag));
+	pthread_mutex_unlock(&r->session->lock);
+	options.tag = tag;
 	options.transport = (gpumem_transport)buffer->transport;
 	options.wait_ms = r->wait_ms;
 	options.flags = buffer->wish.for_others ? GPUMEM_BUFFER_FOR_OTHERS : 0;

@@ -97,6 +97,8 @@ gpumem_status gpumem_share(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
 {
 	gpumem_share_options given = GPUMEM_SHARE_OPTIONS_INIT;
+	GM_UNCANCELLED;
+
 	gpumem_status status = gm_buffer_share_check(buffer);
 	if (status)
 		return status;
@@ -157,6 +159,8 @@ gpumem_status gpumem_open(
 
 gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 {
+	GM_UNCANCELLED;
+
 	gpumem_status status = gm_buffer_share_check(buffer);
 	if (status)
 		return status;

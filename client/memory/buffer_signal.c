@@ -147,8 +147,8 @@ gpumem_status gpumem_buffer_signal(gpumem_buffer *buffer, gpumem_stream stream, 
 static gpumem_status signal_lost(uint64_t value, uint64_t last)
 {
 	return gm_error(GPUMEM_E_CANCELLED,
-		"the process that created the buffer is gone; its last signal was %llu, and %llu will "
-		"not come",
+		"the process that created the buffer has destroyed it or ended; its last signal was "
+		"%llu, and %llu will not come",
 		(unsigned long long)last, (unsigned long long)value);
 }
 

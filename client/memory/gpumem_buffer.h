@@ -42,7 +42,7 @@ struct gpumem_buffer {
 	struct gm_buffer_tail *tail;    /* NULL: none; buffer_tail.h */
 	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
 	struct gm_signals signals;
-	uint32_t row;                   /* in the client's page; 0: not listed */
+	_Atomic uint32_t row; /* in the client's page; 0: not listed */
 	struct gm_buffer_wish wish;
 	struct gm_page_growth growth; /* of its row; the session's lock protects it */
 	char tag[GM_LIMIT_NAME_BYTES + 1];

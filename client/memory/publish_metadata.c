@@ -33,9 +33,12 @@ gpumem_status gm_publish_metadata_check(const void *metadata, size_t size)
 
 gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metadata, size_t size)
 {
-	gpumem_status status = GPUMEM_OK;
+	if (!size)
+		return GPUMEM_OK;
+	gpumem_status status = gm_buffer_share_lock(buffer);
+	if (status)
+		return status;
 
-	pthread_mutex_lock(&buffer->lock);
 	const struct gm_held *held = &buffer->lease->held;
 	for (size_t sent = 0, n; sent < size && !status; sent += n) {
 		Gm__Wire__PutMetadata body = GM__WIRE__PUT_METADATA__INIT;

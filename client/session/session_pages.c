@@ -315,6 +315,15 @@ void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, 
 	pthread_mutex_unlock(&pages->lock);
 }
 
+/* Locked. The row is tracked. */
+static void pages_set_ptr(struct gm_session_pages *pages, uint32_t row, void *ptr)
+{
+	if (pages_in_page(row))
+		pages->row_ptr[row - 1] = ptr;
+	else
+		pages_own(pages, row)->ptr = ptr;
+}
+
 void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, const char *tag)
 {
 	if (!row || row == GM_PAGES_UNTRACKED)
@@ -329,8 +338,8 @@ void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, cons
 	pthread_mutex_unlock(&pages->lock);
 }
 
-void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, uint64_t bytes,
-	const struct gm_page_growth *growth)
+void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, void *ptr,
+	uint64_t bytes, const struct gm_page_growth *growth)
 {
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
@@ -341,6 +350,7 @@ void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, uin
 	value.bytes = bytes;
 	value.growth = *growth;
 	gm_page_write(place, &value, sizeof(value));
+	pages_set_ptr(pages, row, ptr);
 	pthread_mutex_unlock(&pages->lock);
 }
 
@@ -387,10 +397,8 @@ void gm_session_pages_row_note(
 		return;
 	pthread_mutex_lock(&pages->lock);
 	struct gm_page_note *note = row == GM_PAGES_UNTRACKED ? NULL : pages_note(pages, row);
-	if (pages_in_page(row))
-		pages->row_ptr[row - 1] = about->ptr;
-	else if (note)
-		pages_own(pages, row)->ptr = about->ptr;
+	if (row != GM_PAGES_UNTRACKED)
+		pages_set_ptr(pages, row, about->ptr);
 
 	if (note) {
 		struct gm_page_note value = {

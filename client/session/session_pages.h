@@ -84,9 +84,9 @@ uint32_t gm_session_pages_row_try(
 	struct gm_session_pages *pages, uint32_t device, uint64_t bytes, const char *tag);
 /* Sets the number of blocks that have no row. */
 void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, uint64_t n);
-/* Sets a buffer's size, and how it grows. */
-void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, uint64_t bytes,
-	const struct gm_page_growth *growth);
+/* Sets where a buffer is, its size, and how it grows. */
+void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, void *ptr,
+	uint64_t bytes, const struct gm_page_growth *growth);
 void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, const char *tag);
 /* device is the buffer's, for the count of untracked buffers. */
 void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device, uint32_t row);

@@ -20,8 +20,9 @@
 #include <unistd.h>
 
 /* The frames of this library come first, and are left out. */
-#define OWN_FRAMES 16
-#define BUCKETS    1024
+#define OWN_FRAMES     16
+#define WATCHER_FRAMES 2
+#define BUCKETS        1024
 
 struct stack_place {
 	void *pc[GM_PAGE_FRAMES];
@@ -264,18 +265,36 @@ static uint32_t stacks_add(struct gm_session_stacks *stacks, uint32_t bucket, vo
 	return id;
 }
 
+static bool stacks_is_own(const struct gm_session_stacks *stacks, const void *pc)
+{
+	return (uintptr_t)pc >= stacks->own_begin && (uintptr_t)pc < stacks->own_end;
+}
+
+/* How many frames, from the innermost on, are the library's. Somebody who watches backtrace() itself, such
+ * as a sanitizer, may have a frame before them. */
+static int stacks_own_frames(const struct gm_session_stacks *stacks, void *const *pc, int all)
+{
+	int own = 0;
+
+	while (own < all && own < WATCHER_FRAMES && !stacks_is_own(stacks, pc[own]))
+		own++;
+	if (own == all || !stacks_is_own(stacks, pc[own]))
+		return 0;
+	while (own < all && own < OWN_FRAMES && stacks_is_own(stacks, pc[own]))
+		own++;
+	return own;
+}
+
 uint32_t gm_session_stacks_take(struct gm_session_stacks *stacks)
 {
 	void *pc[OWN_FRAMES + GM_PAGE_FRAMES];
 	struct stack_frame frames[GM_PAGE_FRAMES];
-	int own = 0, all;
+	int own, all;
 
 	if (!stacks)
 		return 0;
 	all = backtrace(pc, OWN_FRAMES + GM_PAGE_FRAMES);
-	while (own < all && own < OWN_FRAMES && (uintptr_t)pc[own] >= stacks->own_begin &&
-		(uintptr_t)pc[own] < stacks->own_end)
-		own++;
+	own = stacks_own_frames(stacks, pc, all);
 	uint32_t n = (uint32_t)(all - own < GM_PAGE_FRAMES ? all - own : GM_PAGE_FRAMES);
 	if (!n)
 		return 0;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -31,8 +32,11 @@
 #define FIND_NS (20 * GM_NS_PER_S)
 #define FIND_S  20
 #define NOBODY  65534
+/* Where the child writes. It has no other descriptors but the standard ones. */
+#define ANSWER_FD 3
 /* Larger files are no programs. */
-#define FILE_MOST (INT64_C(8) << 30)
+#define FILE_MOST   (INT64_C(8) << 30)
+#define MEMORY_MOST ((rlim_t)2 << 30)
 
 struct symbol_record {
 	uint32_t line;
@@ -128,20 +132,49 @@ static void symbols_answer(const struct gm_symbol *symbols, size_t n, struct sym
 }
 #endif
 
-/* Gives up all rights but those of the user. */
-static bool symbols_become(uid_t uid)
+/* How much address space the child may have: what it has already, and some more. A file of a few bytes
+ * can unpack to any size. */
+static rlim_t symbols_memory(void)
+{
+	unsigned long pages = 0;
+	FILE *statm = fopen("/proc/self/statm", "re");
+
+	if (statm && fscanf(statm, "%lu", &pages) != 1)
+		pages = 0;
+	if (statm)
+		fclose(statm);
+	return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + MEMORY_MOST;
+}
+
+static bool symbols_bound(void)
 {
 	const struct rlimit cpu = {FIND_S, FIND_S}, none = {0, 0};
+	const struct rlimit memory = {symbols_memory(), symbols_memory()};
 
-	if (setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
-		setrlimit(RLIMIT_FSIZE, &none) < 0)
-		return false;
+	/* A file may also make libdw wait without any work. */
+	alarm(FIND_S);
+	return setrlimit(RLIMIT_CPU, &cpu) == 0 && setrlimit(RLIMIT_CORE, &none) == 0 &&
+	       setrlimit(RLIMIT_FSIZE, &none) == 0 && setrlimit(RLIMIT_AS, &memory) == 0;
+}
+
+/*
+ * Gives up all rights but those of the user. The root of a container is no root here: a client of uid 0
+ * gets the rights of nobody. Returns false if that is not possible; an ordinary user who is an
+ * administrator must not read the files of others.
+ */
+static bool symbols_become(uid_t uid)
+{
+	uid_t to = uid ? uid : NOBODY;
+
 	/* Debug information comes from this machine alone. */
 	unsetenv("DEBUGINFOD_URLS");
-	if (geteuid() != 0 || uid == 0)
+	if (geteuid() != 0)
+		return uid == geteuid();
+	/* A namespace with root alone in it has no more rights than the user who made it. */
+	if (uid == 0 && setresgid(NOBODY, NOBODY, NOBODY) < 0 && errno == EINVAL)
 		return true;
 	return setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
-	       setresuid(uid, uid, uid) == 0;
+	       setresuid(to, to, to) == 0;
 }
 
 static void symbols_child(int out, uid_t uid, const struct gm_symbol *symbols, size_t n)
@@ -154,7 +187,13 @@ static void symbols_child(int out, uid_t uid, const struct gm_symbol *symbols, s
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; null >= 0 && fd < 3; fd++)
 		(void)dup2(null, fd);
-	if (!records || !symbols_become(uid))
+	/* The connection to the daemon is none of the child's business: it reads files of the client. */
+	if (out != ANSWER_FD && dup2(out, ANSWER_FD) < 0)
+		_exit(1);
+	out = ANSWER_FD;
+	(void)close_range(ANSWER_FD + 1, ~0U, 0);
+	if (!records || !symbols_bound() || !symbols_become(uid) ||
+		prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		_exit(1);
 #ifdef HAVE_LIBDW
 	symbols_answer(symbols, n, records);
@@ -173,10 +212,11 @@ static void symbols_child(int out, uid_t uid, const struct gm_symbol *symbols, s
 
 /* ---- in gpumemctl */
 
-/* Reads so many bytes, in bounded time. */
+/* Reads so many bytes, in bounded time: all calls of this process share it. */
 static bool symbols_read(int in, void *bytes, size_t n)
 {
-	uint64_t end_ns = gm_clock_ns() + FIND_NS;
+	static uint64_t left_ns = FIND_NS;
+	uint64_t began_ns = gm_clock_ns(), end_ns = began_ns + left_ns;
 	uint8_t *at = bytes;
 
 	while (n) {
@@ -186,11 +226,13 @@ static bool symbols_read(int in, void *bytes, size_t n)
 			continue;
 		ssize_t got = ready > 0 ? read(in, at, n) : 0;
 		if (got <= 0)
-			return false;
+			break;
 		at += got;
 		n -= (size_t)got;
 	}
-	return true;
+	uint64_t took_ns = gm_clock_ns() - began_ns;
+	left_ns -= took_ns < left_ns ? took_ns : left_ns;
+	return n == 0;
 }
 
 void gm_symbols_find(uid_t uid, struct gm_symbol *symbols, size_t n)

@@ -286,11 +286,11 @@ const struct gm_verb gm_verb_shares = {
 		"  --name PATTERN        only names like this; *, ? and [...] match as in a\n"
 		"                        shell, so quote them\n"
 		"\nA published buffer outlives the process that made it, and its user pays for it.\n"
-		"FOR says who may attach, READERS how often processes have, and MAKER whether the\n"
-		"process that made it still has it. LEFT says in what time the name ends by\n"
-		"itself. You see the names that you may attach to; administrators see all. NAME\n"
-		"is one of yours, or uid:USER/NAME. Only administrators may remove or expire the\n"
-		"names of others.\n",
+		"FOR says who may attach, READERS how often it is attached now, and MAKER whether\n"
+		"the process that made it still has it. LEFT says in what time the name ends by\n"
+		"itself. You see your own names and those that you may attach to; administrators\n"
+		"see all. NAME is one of yours, or uid:USER/NAME. Only administrators may remove\n"
+		"or expire the names of others.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.max_args = 3,
 	.columns = columns,

@@ -36,8 +36,9 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 
 	gm_writer_bool(ctl->writer, "forgotten", body.forget);
 	gm_writer_line(ctl->writer, "",
-		body.forget ? "The daemon ends, and so does all memory that it handed out."
-			    : "The daemon ends. If clients hold memory, it waits for the next one.");
+		body.forget
+			? "The daemon ends, and so does all memory that it handed out."
+			: "The daemon ends. What clients hold, and names, wait for the next daemon.");
 	return GPUMEM_OK;
 }
 

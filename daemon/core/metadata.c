@@ -61,7 +61,10 @@ static void metadata_free(struct gm_metadata *metadata)
 	GM_STEP("metadata: record erased");
 	if (metadata->deposited)
 		env->ops.withdraw(env->ctx, metadata->id);
-	gm_close(metadata->fd);
+	if (metadata->fd >= 0 && env->ops.close)
+		env->ops.close(env->ctx, metadata->user->payer_uid, metadata->fd);
+	else
+		gm_close(metadata->fd);
 	gm_fds_give(env, metadata->fds);
 	metadata->user->metadata -= metadata->cost;
 	core->n_metadata -= metadata->cost;

@@ -118,6 +118,9 @@ struct gm_core_ops {
 	int (*deposit)(void *ctx, uint64_t id, int fd);
 	/* Gives up that copy. Comes with deposit. */
 	void (*withdraw)(void *ctx, uint64_t id);
+	/* Closes a descriptor of this user that may be the last of a large file. That takes the kernel
+	 * milliseconds, in which the loop could do nothing for others. */
+	void (*close)(void *ctx, uid_t payer_uid, int fd);
 };
 
 #endif

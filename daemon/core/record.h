@@ -211,7 +211,6 @@ struct gm_record_name {
 	struct gm_record head; /* the uid that it belongs to, which is that of the lease */
 	uint64_t lease;
 	uint64_t version;
-	uint64_t request; /* the id of the packet that published this version; 0: not known */
 	uint64_t since_ns;
 	struct gm_token_hash domain;
 	uint32_t audience;
@@ -221,6 +220,7 @@ struct gm_record_name {
 	char text[GM_LIMIT_NAME_BYTES + 1];
 	uint64_t expires_ns; /* 0: never. On the same clock as since_ns */
 	uint64_t metadata;   /* the id of its record; 0: none */
+	uint64_t request;    /* the id of the packet that published this version; 0: not known */
 };
 
 /* The metadata of a lease. The keeper has its memfd, under the same id. */

@@ -99,6 +99,18 @@ static __attribute__((cold)) void request_fail(
 	gm_reserve_refill(device);
 }
 
+/* Whether a resize can still be done. */
+static bool request_may_resize(const struct gm_request *request)
+{
+	const struct gm_lease *lease = request->target;
+	uint64_t bytes = lease->bytes;
+	const struct gm_chunk *chunk;
+
+	DL_FOREACH (request->chunks, chunk)
+		bytes += chunk->bytes;
+	return gm_lease_is_alone(lease, request->session) && request->user_bytes <= bytes;
+}
+
 static void request_finish(struct gm_request *request)
 {
 	struct gm_lease *lease = request->target;
@@ -109,6 +121,12 @@ static void request_finish(struct gm_request *request)
 		more = request->user_bytes - lease->user_bytes;
 	assert(request->missing == 0);
 	GM_STEP("grant: every chunk is there");
+	/* Since it was asked for, chunks may have gone back, or somebody may have got a token. */
+	if (request->user_bytes && !request_may_resize(request)) {
+		request_fail(request, GPUMEM_E_BUSY,
+			"the buffer was shared, or a part of it was returned, while it grew");
+		return;
+	}
 	if (gm_commit_grant(lease, request->chunks, request->id, more) < 0) {
 		request_fail(request, GPUMEM_E_HOST_MEMORY,
 			"the daemon's ledger has no room for another lease; return some");
@@ -273,7 +291,8 @@ static gpumem_status request_check(
 				"only the client that made a lease can grow it");
 		if (request->lease->name)
 			return gm_refuse(GPUMEM_E_BUSY, detail,
-				"the lease is published as %s, so it stays as it is",
+				"the buffer is published as %s, so it stays as it is: remove "
+				"the name first (gpumem_unpublish)",
 				request->lease->name->text);
 		if (request->lease->transport == GM_TRANSPORT_IPC)
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,

@@ -203,9 +203,9 @@ struct gm_lease {
 	uint32_t made;      /* of own.count: without what has a record of its own; 1 at first */
 	uint32_t n_opens;   /* by all sessions, as often as they opened it */
 	struct gm_share *shares;
-	struct gm_name *name;         /* NULL: none */
-	uint64_t version;             /* of the name that it has or had; 0: none */
-	uint64_t published_by;        /* the id of its maker's packet that published it; 0: not known */
+	struct gm_name *name;  /* NULL: none */
+	uint64_t version;      /* of the name that it has or had; 0: none */
+	uint64_t published_by; /* the id of its maker's packet that published it; 0: not known */
 	struct gm_metadata *metadata; /* of that version; NULL: none */
 	struct gm_metadata *draft;    /* what it is to be published with; NULL: none */
 	struct gm_chunk *chunks;      /* in order of index */

@@ -76,8 +76,8 @@ void gm_serve_answer_status(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
 /* To a client, a name that does not exist and one for somebody else look the same. */
 #define GM_SERVE_NO_NAME \
-	"there is no such name for this client: it may not be published yet, or be meant for " \
-	"somebody else"
+	"there is no such name for this client: it may not be published yet, have ended, or " \
+	"be meant for somebody else"
 /* The daemon is out of memory. */
 void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
 

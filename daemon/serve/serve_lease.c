@@ -283,6 +283,15 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	if (!lease)
 		return;
 
+	struct gm_lease_info info;
+	gm_lease_info(lease, gm_serve_session_of(peer), &info);
+	/* Its control block lies behind the bytes that it has. */
+	if (info.signals) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
+			"a lease with signals cannot grow; ask for a larger one");
+		return;
+	}
+
 	if (packet->grow->bytes == 0 && packet->grow->user_bytes) {
 		char detail[GM_DETAIL_BYTES];
 		gpumem_status status = gm_lease_set_size(
@@ -293,14 +302,6 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 
 	if (serve_repeat(serve, peer, packet->id, lease))
 		return;
-	struct gm_lease_info info;
-	gm_lease_info(lease, gm_serve_session_of(peer), &info);
-	/* Its control block lies behind the bytes that it has. */
-	if (info.signals) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
-			"a lease with signals cannot grow; ask for a larger one");
-		return;
-	}
 	const struct gm_request what = {
 		.lease = lease,
 		.device = info.device,

@@ -157,7 +157,8 @@ static bool share_read_lifetime(struct gm_peer *peer, uint64_t id, uint64_t life
 	if (lifetime_ms <= GM_LIFETIME_MS_MAX)
 		return true;
 	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID,
-		"a name ends after a hundred years at the latest, or never (0)");
+		"the time after which a name ends (expires_s) is at most a hundred years, or 0: "
+		"never");
 	return false;
 }
 

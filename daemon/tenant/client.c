@@ -141,6 +141,13 @@ void gm_client_goodbye(struct gm_client *client)
 	gm_client_unkeep(clients, id, place);
 }
 
+static void client_log_death(struct gm_client *client)
+{
+	gm_client_log(client, GM_LOG_INFO,
+		"ended without a goodbye; its memory is released, except what has a name or is open "
+		"elsewhere");
+}
+
 static void client_on_process_end(struct gm_lane_fd *process, uint32_t events)
 {
 	struct gm_client *client =
@@ -154,7 +161,7 @@ static void client_on_process_end(struct gm_lane_fd *process, uint32_t events)
 			client, GM_LOG_ERROR, "can no longer be watched; its memory stays charged");
 		return;
 	}
-	gm_client_log(client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
+	client_log_death(client);
 	client_end_died(client);
 }
 
@@ -221,8 +228,7 @@ void gm_client_disconnected(struct gm_client *client)
 	client->peer = NULL;
 	client->clients->quarantined++;
 	if (gm_identity_dead(client->identity)) {
-		gm_client_log(
-			client, GM_LOG_INFO, "ended without a goodbye; its memory is released");
+		client_log_death(client);
 		client_end_died(client);
 		return;
 	}

@@ -443,7 +443,9 @@ static void require_same(const struct books *before, const struct books *after)
 	GM_REQUIRE_EQ(a->clients, b->clients);
 	GM_REQUIRE_EQ(a->leases, b->leases);
 	GM_REQUIRE_EQ(a->leased, b->leased);
-	GM_REQUIRE_EQ(a->quarantined + a->lingering + a->admitted, 0);
+	GM_REQUIRE_EQ(a->quarantined, 0);
+	GM_REQUIRE_EQ(a->lingering, 0);
+	GM_REQUIRE_EQ(a->admitted, 0);
 	GM_REQUIRE_EQ(a->foreign, b->foreign);
 	GM_REQUIRE_EQ(a->total, b->total);
 	GM_REQUIRE_EQ(a->capacity, b->capacity);

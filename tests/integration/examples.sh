@@ -78,12 +78,12 @@ done
 grep -q '33554432 bytes "greeting" at 0x.*: hello from the parent$' "$dir/share" && echo "a buffer is seen in another process"
 grep -q 'the same place now says: hello again$' "$dir/share" && echo "and so is what is written later"
 "$build/examples/publish" >"$dir/publish" 2>&1 || echo "publish: status $?" >>"$dir/publish"
-maker=$(sed -n 's/^process \([0-9]*\) published weights, version 1, and ends$/\1/p' "$dir/publish")
-grep -q "^process [0-9]* attached to weights, version 1, 33554432 bytes: hello from process ${maker:-none}\$" "$dir/publish" &&
+maker=$(sed -n 's/^process \([0-9]*\) published publish-example, version 1, and ends$/\1/p' "$dir/publish")
+grep -q "^process [0-9]* attached to publish-example, version 1, 33554432 bytes: hello from process ${maker:-none}\$" "$dir/publish" &&
 	echo "a buffer outlives its maker"
-grep -q '^process [0-9]* read about weights, version 1: {"type": "text", "bytes": [0-9]*}$' "$dir/publish" &&
+grep -q '^process [0-9]* read about publish-example, version 1: {"type": "text", "bytes": [0-9]*}$' "$dir/publish" &&
 	echo "its metadata is read without it"
-grep -q '^weights is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
+grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
 	echo "and its name is removed"
 "$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
 [ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"

@@ -475,7 +475,7 @@ static const struct {
 	{"cuCtxPushCurrent", PEEK},
 	{"cuStreamCreate", PEEK},
 	{"cuMemcpyAsync", PEEK},
-	{"cuStreamSynchronize", PEEK},
+	{"cuStreamQuery", PEEK},
 	{"cuStreamGetId", STREAM_ID},
 	{"cuCtxPushCurrent", CALL},
 };
