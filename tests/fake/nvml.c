@@ -185,27 +185,40 @@ static struct held *read_held(size_t *ret_n)
 	return list;
 }
 
+/* The kernel prints its list a page at a time. If a lock goes meanwhile, another one may be left out.
+ * So whatever is not there is looked for again. */
+#define LOOKS 4
+
+struct held_list {
+	struct held *list;
+	size_t n;
+};
+
+static bool is_held(struct held_list *held, const struct held *key)
+{
+	for (int i = 0; i < LOOKS; i++) {
+		if (held->n && bsearch(key, held->list, held->n, sizeof *key, by_inode))
+			return true;
+		free(held->list);
+		held->list = read_held(&held->n);
+	}
+	return held->n && bsearch(key, held->list, held->n, sizeof *key, by_inode);
+}
+
 /* What a process imported and nobody but importers has any more. */
 static int64_t left_over(int fd)
 {
-	struct held *held = NULL;
-	size_t n_held = 0;
-	bool known = false;
+	struct held_list held = {0};
 	int64_t bytes = 0;
 	struct fake_import import;
 	off_t at = sizeof(struct fake_use);
 
 	for (; pread(fd, &import, sizeof import, at) == sizeof import; at += sizeof import) {
 		struct held key = {import.device, import.inode};
-		if (import.bytes == 0)
-			continue;
-		if (!known)
-			held = read_held(&n_held);
-		known = true;
-		if (!n_held || !bsearch(&key, held, n_held, sizeof key, by_inode))
+		if (import.bytes != 0 && !is_held(&held, &key))
 			bytes += import.bytes;
 	}
-	free(held);
+	free(held.list);
 	return bytes;
 }
 
