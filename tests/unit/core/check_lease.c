@@ -68,8 +68,7 @@ START_TEST(it_grows_and_shrinks_and_never_gives_an_index_twice)
 }
 END_TEST
 
-/* Grows the lease to a size of its own. */
-static gpumem_status resize(struct gm_lease *l, uint64_t bytes, uint64_t user_bytes)
+static void resize_begin(struct gm_lease *l, uint64_t bytes, uint64_t user_bytes)
 {
 	fake_grow(&fake, &q, s, l, 0); /* fills it in, and is refused */
 	q = (struct fake_request){.r = {.session = s,
@@ -78,6 +77,12 @@ static gpumem_status resize(struct gm_lease *l, uint64_t bytes, uint64_t user_by
 					  .user_bytes = user_bytes,
 					  .done = q.r.done}};
 	gm_core_request(fake.core, &q.r);
+}
+
+/* Grows the lease to a size of its own. */
+static gpumem_status resize(struct gm_lease *l, uint64_t bytes, uint64_t user_bytes)
+{
+	resize_begin(l, bytes, user_bytes);
 	fake_core_run(&fake);
 	return q.status;
 }
@@ -129,6 +134,23 @@ START_TEST(a_lease_that_others_have_or_could_get_is_not_resized)
 	ck_assert_int_eq(gm_lease_set_size(s, l, MiB, detail), GPUMEM_OK);
 	ck_assert_int_eq(resize(l, 2 * MiB, 8 * MiB), GPUMEM_OK);
 	ck_assert_uint_eq(info_of(l).user_bytes, 8 * MiB);
+}
+END_TEST
+
+/* While its chunk is created, the lease is shared: whoever opens it is told one size, once. */
+START_TEST(a_resize_that_a_share_overtakes_is_refused)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB);
+	resize_begin(l, 2 * MiB, 8 * MiB);
+	ck_assert_uint_eq(fake_core_count(&fake, false), 1);
+	ck_assert_int_eq(gm_lease_share(s, l, &options, token), GPUMEM_OK);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_E_BUSY);
+	ck_assert_uint_eq(info_of(l).user_bytes, 5 * MiB);
+	ck_assert_uint_eq(info_of(l).bytes, 6 * MiB);
+	ck_assert_uint_eq(gm_session_held(s, d), 6 * MiB);
 }
 END_TEST
 
@@ -474,6 +496,7 @@ int main(void)
 	tcase_add_test(tcase, it_grows_and_shrinks_and_never_gives_an_index_twice);
 	tcase_add_test(tcase, it_has_the_size_that_its_maker_says);
 	tcase_add_test(tcase, a_lease_that_others_have_or_could_get_is_not_resized);
+	tcase_add_test(tcase, a_resize_that_a_share_overtakes_is_refused);
 	tcase_add_test(tcase, any_chunk_is_found_by_its_index_and_past_holes);
 	tcase_add_test(tcase, the_next_chunk_is_found_by_the_one_before_it);
 	tcase_add_test(tcase, a_return_with_a_wrong_id_changes_nothing);

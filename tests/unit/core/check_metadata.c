@@ -346,6 +346,7 @@ START_TEST(a_draft_ends_with_its_maker_or_with_any_publish)
 {
 	struct gm_lease *lease = some();
 	size_t files = open_files();
+	uid_t payer = gm_session_info(maker)->payer_uid;
 	struct gm_publish what = {.text = _i == 3 ? "a/b" : "llama", .metadata_bytes = 4};
 
 	ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_OK);
@@ -369,6 +370,9 @@ START_TEST(a_draft_ends_with_its_maker_or_with_any_publish)
 	}
 	nothing_is_left();
 	ck_assert_uint_eq(open_files(), files);
+	/* To close the last descriptor of a large file takes long. */
+	ck_assert_uint_eq(fake.closed_aside, 1);
+	ck_assert_uint_eq(fake.closed_for, payer);
 }
 END_TEST
 

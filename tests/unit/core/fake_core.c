@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/core/session_private.h"
 #include "tests/unit/core/fake_ledger.h"
@@ -118,6 +119,14 @@ static void withdraw(void *ctx, uint64_t id)
 	pause_failures(true);
 	fake_ledger_withdraw(((struct fake_core *)ctx)->ledger, id);
 	pause_failures(false);
+}
+
+static void close_aside(void *ctx, uid_t payer_uid, int fd)
+{
+	struct fake_core *fake = ctx;
+	fake->closed_aside++;
+	fake->closed_for = payer_uid;
+	must(close(fd) == 0);
 }
 
 static void random_bytes(void *ctx, void *bytes, size_t n)
@@ -358,6 +367,7 @@ static void init(struct fake_core *fake, bool asking, bool probing, struct fake_
 		ops.erase = erase;
 		ops.deposit = deposit;
 		ops.withdraw = withdraw;
+		ops.close = close_aside;
 	}
 	memset(fake, 0, sizeof(*fake));
 	fake->ledger = ledger;

@@ -54,6 +54,8 @@ struct fake_core {
 	uint64_t backend_bytes[GM_LIMIT_DEVICES];
 	uint64_t backend_chunks[GM_LIMIT_DEVICES];
 	uint64_t device_changes, session_changes, level_changes;
+	uint64_t closed_aside; /* descriptors that core does not close itself */
+	uid_t closed_for;      /* the last of them */
 	enum gm_level level;
 	bool quiet;  /* no device_changed counted: for measuring */
 	bool in_use; /* somebody has every chunk */
