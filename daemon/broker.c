@@ -682,6 +682,15 @@ int gm_broker_exit_status(int result)
 	return result < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* Turns the loop until it is stopped. In the turn in which it is, a client may end that was to be kept:
+ * what it held must still be destroyed. */
+static void broker_turn(struct gm_broker *broker)
+{
+	do
+		uv_run(&broker->loop, UV_RUN_DEFAULT);
+	while (!broker->stuck && !gm_core_idle(broker->core));
+}
+
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config)
 {
 	struct gm_broker *broker = calloc(1, sizeof(*broker));
@@ -698,10 +707,10 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		broker_status_text(broker, status);
 		gm_log(GM_LOG_INFO, "%s", status);
 		gm_service_ready(status);
-		uv_run(&broker->loop, UV_RUN_DEFAULT);
+		broker_turn(broker);
 	} else if (broker->core && !gm_broker_keep_is_worth(broker)) {
 		broker_begin_stop(broker, "the daemon could not start");
-		uv_run(&broker->loop, UV_RUN_DEFAULT);
+		broker_turn(broker);
 	}
 
 	broker_finish(broker, r);

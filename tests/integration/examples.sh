@@ -54,7 +54,8 @@ fi
 "$build/examples/async" >"$dir/async" 2>&1 && grep -q '^64 buffers of 4194304 bytes on .*, 0 failed$' "$dir/async" && echo "an event loop gets its buffers"
 "$build/examples/leaks" >"$dir/leaks" 2>"$dir/leaks.err" && grep -q '^not freed: 16 MiB, layer 1, weights, bf16$' "$dir/leaks" &&
 	grep -q '^4 in all' "$dir/leaks" && echo "what is not freed is found"
-grep -q '^gpumem:   6.0M in 3 allocations on device 0, tag scratch$' "$dir/leaks.err" &&
+# Three places, if the compiler has unrolled the loop.
+grep -Eq '^gpumem:   (6.0M in 3 allocations|2.0M in 1 allocation) on device 0, tag scratch$' "$dir/leaks.err" &&
 	grep -q '^gpumem:     /.*leaks+0x' "$dir/leaks.err" && echo "and reported with its place"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
