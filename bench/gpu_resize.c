@@ -53,7 +53,7 @@ static void measure(gpumem_buffer *buffer, bool pooled, double asked_ms)
 	uint64_t before = pooled ? 0 : free_on_device();
 
 	for (int i = -1; i < ROUNDS; i++) {
-		/* What the daemon still destroys must not slow the next round down. */
+		/* The daemon may still destroy chunks: wait, or the next round would be slower. */
 		GM_UNTIL(gm_figures_now(&daemon_).leased == unit &&
 			 free_on_device() + unit / 4 >= before);
 		double c = driver_grows();

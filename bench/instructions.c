@@ -39,7 +39,7 @@ static const char limits[] = "[limit uid:%u]\nmax = 16G\nguarantee = 1G\npriorit
 static const char *const valgrind[] = {"valgrind", "--tool=callgrind",
 	"--callgrind-out-file=/dev/null", "--toggle-collect=gm_dispatch_packet", NULL};
 
-/* What the daemon has to look after while the client leases and returns. */
+/* The clients, leases and limits that the daemon has while one client leases and returns. */
 struct scene {
 	size_t leases, clients;
 	bool limited;

@@ -47,7 +47,7 @@ struct gpumem_batch {
 	struct gm_batch_piece pieces[]; /* and then their tags */
 };
 
-/* What the program asked for, while the batch is being made. */
+/* The entries that the program asked for, while the library makes the batch. */
 struct batch_request {
 	const gpumem_batch_entry *entries;
 	size_t count;

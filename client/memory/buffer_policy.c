@@ -64,7 +64,7 @@ gpumem_status gpumem_buffer_set_policy(gpumem_buffer *buffer, const gpumem_buffe
 	return GPUMEM_OK;
 }
 
-/* What the buffer grows to if so much is needed. 0: that is beyond its ceiling, which is set. */
+/* The size that the policy gives the buffer if the program needs so much. 0: beyond its ceiling. */
 static uint64_t policy_target(const struct gpumem_buffer *buffer,
 	const struct gm_page_growth *growth, uint64_t needed, uint64_t *ret_ceiling)
 {
@@ -113,7 +113,7 @@ gpumem_status gpumem_buffer_ensure(
 			"with gpumem_buffer_set_policy()",
 			needed, (unsigned long long)ceiling);
 
-	/* What is not needed is not waited for. */
+	/* The program does not need this much, so the call does not wait for it. */
 	if (target > needed) {
 		status = gm_buffer_resize(buffer, target, true, stream, 0, ret_moved);
 		if (status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT &&

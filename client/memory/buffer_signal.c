@@ -102,7 +102,7 @@ static int signal_post_now(struct gpumem_buffer *buffer, uint64_t value)
 static int signal_post(struct gpumem_buffer *buffer, gpumem_stream stream, uint64_t value)
 {
 	const struct gm_session_device *d = signal_device(buffer);
-	/* What was reached is written first: a maker that dies in between has reached it. */
+	/* The maker writes the value it has reached first: if it dies in between, that is no loss. */
 	uint64_t *const words[] = {gm_signals_word(&buffer->signals.control->last),
 		gm_signals_word(&buffer->signals.control->value)};
 

@@ -53,7 +53,7 @@ static void tail_give(struct gpumem_buffer *buffer)
 	uint64_t bytes = buffer->tail->bytes, offset = buffer->bytes - bytes;
 	size_t n;
 
-	/* What cannot be unmapped stays leased and charged; the buffer may take it back. */
+	/* If the driver does not unmap it, it stays leased and charged; the buffer may take it back. */
 	if (d->map->unmap(d->backend, (uint8_t *)buffer->addr + offset, bytes) < 0) {
 		atomic_store(&session->kept, true);
 		return;
