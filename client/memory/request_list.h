@@ -44,9 +44,9 @@ struct gpumem_request {
 	bool regrown, trimmed;                /* both were tried */
 	unsigned refills;                     /* memory came, and was not enough */
 	uint64_t spare;                       /* what the ask brings for others */
-	uint64_t sent_ns;                     /* last; 0: never */
-	uint64_t lost_ns;                     /* when its connection ended */
-	uint64_t patience_ns;                 /* how long it may wait for the daemon after that */
+	uint64_t sent_ns;                     /* last */
+	uint64_t lost_ns;     /* when its connection ended; 0: it has no ask that was lost */
+	uint64_t patience_ns; /* how long it may wait for the daemon after that */
 
 	enum gm_request_state state;
 	bool working; /* gm_requests_step() is at it without the lock: it must not be freed */

@@ -332,7 +332,7 @@ static uint64_t step_queued_until(const struct gm_requests *q, const struct gpum
 {
 	uint64_t from = gm_max(request->began_ns, q->away_ns), away_ns = UINT64_MAX;
 
-	if (q->away_ns && request->sent_ns)
+	if (q->away_ns && request->lost_ns)
 		away_ns = request->lost_ns + request->patience_ns;
 	else if (q->away_ns)
 		away_ns = from + request->session->away_ns;
@@ -507,9 +507,10 @@ static bool step_send(struct gpumem_request *request, uint64_t now)
 		return false;
 	}
 	if (!status) {
-		if (request->sent_ns)
+		if (request->lost_ns)
 			request->patience_ns =
 				gm_minus(request->patience_ns, now - request->lost_ns);
+		request->lost_ns = 0;
 		request->sent_ns = now;
 		step_let_go(request, GM_REQUEST_ASKED);
 	} else if (step_lease_gone(request, status)) {

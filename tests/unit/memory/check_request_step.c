@@ -45,6 +45,7 @@ static void refused(gpumem_request *request, gpumem_status status, const char *w
 }
 
 #define LEASE_BODY  GM__WIRE__PACKET__BODY_LEASE
+#define GROW_BODY   GM__WIRE__PACKET__BODY_GROW
 #define CANCEL_BODY GM__WIRE__PACKET__BODY_CANCEL
 
 /* ---- the connection ends */
@@ -97,6 +98,29 @@ START_TEST(a_daemon_that_forgot_the_session_is_asked_anew)
 	ck_assert_int_eq(gpumem_alloc_take(more, &other), GPUMEM_OK);
 	memset(other, 2, 40 * MIB);
 	ck_assert_int_eq(gpumem_free(session, other, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(a_request_that_was_asked_for_anew_waits_for_the_daemon_as_long_as_another)
+{
+	void *ptr;
+	ck_assert_int_eq(gpumem_alloc(session, 0, 40 * MIB, NULL, NULL, &ptr), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+
+	/* The daemon refuses. So the library returns what it cached and asks again, and then the
+	 * daemon goes away. */
+	fake_will(fake,
+		&(struct fake_will){.repeats = true, .fail_once = GROW_BODY, .die = GROW_BODY});
+	gpumem_request *request = NULL;
+	ck_assert_int_eq(gpumem_alloc_begin(session, 0, 80 * MIB, NULL, NULL, &request), GPUMEM_OK);
+	fake_wait_seen(fake, GROW_BODY, 2);
+	fake_away(fake);
+	ck_assert_int_eq(gpumem_request_wait(request, 100), GPUMEM_E_TIMEOUT);
+
+	fake_back(fake);
+	ck_assert_int_eq(gpumem_request_wait(request, FOREVER), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_alloc_take(request, &ptr), GPUMEM_OK);
 	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
 }
 END_TEST
@@ -249,6 +273,8 @@ int main(void)
 	tcase_add_loop_test(tc, a_request_whose_answer_was_lost_is_repeated_and_granted_once, 0, 3);
 	tcase_add_test(tc, a_request_that_is_dropped_when_its_answer_was_lost_goes_back);
 	tcase_add_test(tc, a_daemon_that_forgot_the_session_is_asked_anew);
+	tcase_add_test(
+		tc, a_request_that_was_asked_for_anew_waits_for_the_daemon_as_long_as_another);
 	tcase_add_test(tc, a_request_that_is_dropped_is_cancelled_and_what_comes_late_goes_back);
 	tcase_add_test(tc, a_daemon_that_does_not_answer_fails_the_request_in_time);
 	tcase_add_test(tc, handles_that_were_lost_are_requested_again);

@@ -87,7 +87,8 @@ static bool handle(struct fake *fake, int conn, const void *bytes, size_t n, boo
 		note_id(fake, packet);
 		pthread_cond_broadcast(&fake->changed);
 	}
-	if (fake->will.die == body) {
+	bool refused = fake->will.fail == body || fake->will.fail_once == body;
+	if (fake->will.die == body && !refused) {
 		fake->will.die = 0;
 		return false;
 	}
@@ -100,7 +101,9 @@ static bool handle(struct fake *fake, int conn, const void *bytes, size_t n, boo
 		LL_APPEND(fake->held, held);
 		return true;
 	}
-	if (fake->will.fail == body) {
+	if (refused) {
+		if (fake->will.fail_once == body)
+			fake->will.fail_once = 0;
 		fake_answer_refuse(
 			fake, fake->conns[conn], packet->id, GPUMEM_E_NO_MEMORY, "no room");
 		return true;

@@ -26,15 +26,16 @@ struct fake_will {
 	bool mute_hello;       /* never answers one */
 	bool nonsense_hello;   /* answers it with something else */
 	bool forget;           /* knows no session any more: a resume gets a new one */
-	int hold;     /* requests of this body are answered when the will changes, not before */
-	int drop;     /* a request of this body is carried out, then the connection is closed */
-	int die;      /* a request of this body is not carried out, and the connection is closed */
-	int half;     /* a request of this body is carried out, and the first packet of the answer,
+	int hold;      /* requests of this body are answered when the will changes, not before */
+	int drop;      /* a request of this body is carried out, then the connection is closed */
+	int die;       /* a request of this body is not carried out, and the connection is closed */
+	int half;      /* a request of this body is carried out, and the first packet of the answer,
 		       * with one chunk, is all that is sent before the connection is closed */
-	bool repeats; /* knows a Lease or Grow again by its id, and grants nothing twice */
-	int fail;     /* a request of this body is refused with GPUMEM_E_NO_MEMORY */
-	unsigned cut; /* so many answers announce more handles than they bring */
-	bool twice;   /* answers list their last chunk twice, under an index of its own */
+	bool repeats;  /* knows a Lease or Grow again by its id, and grants nothing twice */
+	int fail;      /* a request of this body is refused with GPUMEM_E_NO_MEMORY */
+	int fail_once; /* the first request of this body is refused so */
+	unsigned cut;  /* so many answers announce more handles than they bring */
+	bool twice;    /* answers list their last chunk twice, under an index of its own */
 	uint32_t per_packet; /* chunks in one packet of an answer; 0: as many as fit */
 };
 void fake_will(struct fake *fake, const struct fake_will *will);
