@@ -54,7 +54,8 @@ all() {
 with_us() {
 	local fd
 	for fd in "${in[@]}" "${out[@]}" ${ready:-}; do exec {fd}>&-; done
-	exec setpriv --pdeathsig TERM -- "$@"
+	# Where make was started in the background, SIGINT is ignored, and only env can undo that.
+	exec env --default-signal=INT setpriv --pdeathsig TERM -- "$@"
 }
 await() { read -r -t 60 -u "$ready" line && [ "$line" = "$1" ]; }
 start_daemon() {

@@ -31,6 +31,7 @@
 
 #include "tests/end_keeper.h"
 #include "tests/integration/harness.h"
+#include "tests/integration/launch.h"
 #include "tests/scratch.h"
 
 /* The daemons of this process that run, for the log of a failing test. */
@@ -130,20 +131,6 @@ static void size_fake_gpus(const struct gm_daemon *daemon)
 		fclose(f);
 }
 
-/* What a test sets for the host backend, in the fake driver's words. */
-static void set_for_fake(const char *variable)
-{
-	char text[256];
-	const char *value = strchr(variable, '=');
-	if (strncmp(variable, "GPUMEM_TEST_HOST_GATE=", 22) == 0) {
-		snprintf(text, sizeof(text), "cuMemCreate:%s", value + 1);
-		setenv("GPUMEM_FAKE_GATE", text, 1);
-	} else if (strncmp(variable, "GPUMEM_TEST_HOST_FAIL=", 22) == 0) {
-		snprintf(text, sizeof(text), "cuMemCreate:%s:2", value + 1);
-		setenv("GPUMEM_FAKE_FAIL", text, 1);
-	}
-}
-
 /* ---- daemons */
 
 static int open_pidfd(pid_t pid)
@@ -208,95 +195,6 @@ void gm_daemon_prepare(struct gm_daemon *daemon, const struct gm_daemon_options 
 	make_notify_socket(daemon);
 }
 
-static const char *daemon_binary(void)
-{
-	static char path[4096];
-	const char *named = getenv("GPUMEMD");
-	if (named)
-		return named;
-	const char *top = getenv("top_builddir");
-	snprintf(path, sizeof(path), "%s/gpumemd", top ? top : ".");
-	if (access(path, X_OK) != 0)
-		snprintf(path, sizeof(path), "%s/daemon/gpumemd", top ? top : ".");
-	return path;
-}
-
-static void set_rlimit(int resource, rlim_t value)
-{
-	struct rlimit limit = {.rlim_cur = value, .rlim_max = value};
-	if (value && setrlimit(resource, &limit) != 0)
-		_exit(126);
-}
-
-#define FIRST_PASSED 3
-
-static void pass_fds(const struct gm_daemon_options *o)
-{
-	char text[32];
-	/* Out of the way first: one may be where another is to be. */
-	int copies[16];
-	if (o->n_passed > sizeof(copies) / sizeof(*copies))
-		_exit(126);
-	for (size_t i = 0; i < o->n_passed; i++)
-		copies[i] = fcntl(o->passed[i], F_DUPFD_CLOEXEC, FIRST_PASSED + (int)o->n_passed);
-	for (size_t i = 0; i < o->n_passed; i++)
-		if (copies[i] < 0 || dup2(copies[i], FIRST_PASSED + (int)i) < 0)
-			_exit(126);
-	snprintf(text, sizeof(text), "%zu", o->n_passed);
-	setenv("LISTEN_FDS", text, 1);
-	snprintf(text, sizeof(text), "%d", (int)getpid());
-	setenv("LISTEN_PID", text, 1);
-	if (o->passed_names)
-		setenv("LISTEN_FDNAMES", o->passed_names, 1);
-}
-
-static _Noreturn void exec_daemon(struct gm_daemon *daemon, pid_t parent)
-{
-	const char *argv[64];
-	size_t n = 0;
-	const struct gm_daemon_options *o = &daemon->options;
-	for (size_t i = 0; o->runner && o->runner[i] && n < 40; i++)
-		argv[n++] = o->runner[i];
-	argv[n++] = daemon_binary();
-	argv[n++] = "--config";
-	argv[n++] = daemon->config;
-	argv[n++] = "--socket";
-	argv[n++] = daemon->socket;
-	argv[n++] = "--backend";
-	argv[n++] = gm_on_gpu() ? "cuda" : "host";
-	for (size_t i = 0; o->args && o->args[i] && n < 63; i++)
-		argv[n++] = o->args[i];
-	argv[n] = NULL;
-
-	char notify[96];
-	snprintf(notify, sizeof(notify), "%s/notify", daemon->folder);
-	setenv("NOTIFY_SOCKET", notify, 1);
-	unsetenv("LISTEN_FDS");
-	unsetenv("LISTEN_PID");
-	unsetenv("LISTEN_FDNAMES");
-	unsetenv("WATCHDOG_USEC");
-	for (size_t i = 0; o->env && o->env[i]; i++) {
-		putenv((char *)o->env[i]);
-		if (gm_on_gpu())
-			set_for_fake(o->env[i]);
-	}
-	int log = open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	if (log < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
-		_exit(126);
-	if (o->n_passed)
-		pass_fds(o);
-	set_rlimit(RLIMIT_NOFILE, o->nofile);
-	set_rlimit(RLIMIT_AS, o->as);
-	if (o->uid && (setgid(o->uid) != 0 || setuid(o->uid) != 0))
-		_exit(126);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(126);
-	execvp(argv[0], (char **)argv);
-	fprintf(stderr, "cannot run %s: %s\n", argv[0], strerror(errno));
-	_exit(127);
-}
-
 /* A datagram into text: true. The daemon ended: false. */
 static bool next_notice(struct gm_daemon *daemon, char *text, size_t room)
 {
@@ -320,10 +218,12 @@ int gm_daemon_spawn(struct gm_daemon *daemon)
 	fflush(NULL);
 	if (gm_on_gpu())
 		size_fake_gpus(daemon);
+	struct gm_launch *launch = gm_launch_new(daemon);
 	pid_t pid = fork();
 	GM_REQUIRE(pid >= 0);
 	if (pid == 0)
-		exec_daemon(daemon, parent);
+		gm_launch_exec(launch, parent);
+	gm_launch_free(launch);
 	daemon->pid = pid;
 	daemon->pidfd = open_pidfd(pid);
 	GM_REQUIRE(daemon->pidfd >= 0);
