@@ -118,6 +118,7 @@ int gm_parse_duration(const char *text, uint64_t *ret_ns)
 		{"ms", GM_NS_PER_MS},
 		{"s", GM_NS_PER_S},
 		{"min", 60 * GM_NS_PER_S},
+		{"m", 60 * GM_NS_PER_S},
 		{"h", 3600 * GM_NS_PER_S},
 		{"d", 86400 * GM_NS_PER_S},
 	};

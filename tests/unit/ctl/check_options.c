@@ -50,6 +50,9 @@ START_TEST(options_may_stand_on_both_sides_of_the_verb)
 	ck_assert_uint_eq(options.older_than_ms, 90000);
 	ck_assert_uint_eq(options.timeout_ms, 500);
 	ck_assert_uint_eq(options.given, GM_OPTION_OLDER_THAN);
+
+	ck_assert_int_eq(PARSE("buffers", "--older-than", "10m"), 0);
+	ck_assert_uint_eq(options.older_than_ms, 600000);
 }
 END_TEST
 
