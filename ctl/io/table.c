@@ -144,9 +144,19 @@ void gm_table_time(struct gm_table *table, uint64_t ms)
 	table_add(table, (struct gm_value){.kind = GM_VALUE_TIME, .n = ms});
 }
 
+void gm_table_left(struct gm_table *table, uint64_t ms)
+{
+	table_add(table, (struct gm_value){.kind = GM_VALUE_LEFT, .n = ms});
+}
+
 void gm_table_share(struct gm_table *table, uint64_t millionths)
 {
 	table_add(table, (struct gm_value){.kind = GM_VALUE_SHARE, .n = millionths});
+}
+
+void gm_table_factor(struct gm_table *table, uint64_t millionths)
+{
+	table_add(table, (struct gm_value){.kind = GM_VALUE_FACTOR, .n = millionths});
 }
 
 void gm_table_bool(struct gm_table *table, bool yes)

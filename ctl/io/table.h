@@ -17,8 +17,10 @@ enum gm_value_kind {
 	GM_VALUE_SIZE, /* bytes */
 	GM_VALUE_COUNT,
 	GM_VALUE_SIGNED, /* n is an int64_t */
-	GM_VALUE_TIME,   /* milliseconds */
+	GM_VALUE_TIME,   /* milliseconds that have passed: 3min */
+	GM_VALUE_LEFT,   /* milliseconds that are left: 3min 20s */
 	GM_VALUE_SHARE,  /* millionths: 38%, 0.38 */
+	GM_VALUE_FACTOR, /* millionths: 1.5 */
 	GM_VALUE_BOOL,
 	GM_VALUE_ROWS, /* a table within a row, for programs only */
 };
@@ -44,6 +46,8 @@ enum gm_column_flags {
 	GM_COLUMN_OPTIONAL = 4, /* hidden from people if no row has a value in it */
 	GM_COLUMN_NESTED = 8,   /* a table within a row: in JSON only */
 	GM_COLUMN_FLAT = 16,    /* not in JSON, where a nested table has the same */
+	GM_COLUMN_NAME = 32,    /* shrinks, but only after the others */
+	GM_COLUMN_SPARE = 64,   /* left out if there is no room; the verb must take --columns */
 };
 
 struct gm_column {
@@ -96,7 +100,9 @@ void gm_table_size(struct gm_table *table, uint64_t bytes);
 void gm_table_count(struct gm_table *table, uint64_t n);
 void gm_table_signed(struct gm_table *table, int64_t n);
 void gm_table_time(struct gm_table *table, uint64_t ms);
+void gm_table_left(struct gm_table *table, uint64_t ms);
 void gm_table_share(struct gm_table *table, uint64_t millionths);
+void gm_table_factor(struct gm_table *table, uint64_t millionths);
 void gm_table_bool(struct gm_table *table, bool yes);
 /* Takes ownership of rows. NULL counts as out of memory. */
 void gm_table_rows(struct gm_table *table, struct gm_table *rows);

@@ -56,6 +56,7 @@ static char *csv_text(const struct gm_value *value)
 	case GM_VALUE_SIZE:
 	case GM_VALUE_COUNT:
 	case GM_VALUE_TIME:
+	case GM_VALUE_LEFT:
 		/* As in JSON, UINT64_MAX stands for "all" or "no end". */
 		if (value->n > INT64_MAX)
 			return strdup("");
@@ -65,6 +66,7 @@ static char *csv_text(const struct gm_value *value)
 		n = asprintf(&shown, "%lld", (long long)value->n);
 		break;
 	case GM_VALUE_SHARE:
+	case GM_VALUE_FACTOR:
 		n = asprintf(&shown, "%llu.%06llu", (unsigned long long)(value->n / 1000000),
 			(unsigned long long)(value->n % 1000000));
 		break;

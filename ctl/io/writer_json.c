@@ -45,10 +45,12 @@ static json_t *json_from_value(const struct gm_value *value)
 	case GM_VALUE_SIZE:
 	case GM_VALUE_COUNT:
 	case GM_VALUE_TIME:
+	case GM_VALUE_LEFT:
 		return json_from_number(value->n);
 	case GM_VALUE_SIGNED:
 		return json_integer((json_int_t)(int64_t)value->n);
 	case GM_VALUE_SHARE:
+	case GM_VALUE_FACTOR:
 		return json_real((double)value->n / 1e6);
 	case GM_VALUE_BOOL:
 		return json_boolean(value->n);

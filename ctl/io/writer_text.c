@@ -3,8 +3,10 @@
 
 /*
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
- * widest cell. If the terminal is too narrow, the columns that may shrink do, the widest one first.
- * If that is not enough, each row becomes a list, with a line for each of its cells.
+ * widest cell. If the terminal is too narrow, columns that can be spared are left out, the last one
+ * first, and a line below the table names them. Then the columns that may shrink do, the widest one
+ * first and names last. On a small terminal, if that is not enough, each row becomes a list, with a
+ * line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
@@ -13,12 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "ctl/io/text.h"
 #include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 
 #define LABEL_COLUMNS  11
 #define SHRUNK_COLUMNS 4 /* columns shrink no further than this */
+/* A name, or another text, is only cut to less if there is no other way. */
+#define NAME_COLUMNS 16
+#define TEXT_COLUMNS 8
 /* Rows become lists on terminals of at least the first and less than the second width. On a narrower
  * one, a list is no better. A wider one has room for all but those who ask for many columns. */
 #define LISTS_FROM  20
@@ -69,6 +75,18 @@ static void text_line(struct gm_writer *base, const char *label, const char *tex
 	free(clean);
 }
 
+/* Returns a malloc'ed text with at most two decimals, or NULL if out of memory. */
+static char *text_factor(uint64_t millionths)
+{
+	unsigned hundredths = (unsigned)(millionths / 10000 % 100);
+	unsigned long long whole = millionths / 1000000;
+	char *shown;
+	int n = hundredths % 10 ? asprintf(&shown, "%llu.%02u", whole, hundredths)
+				: asprintf(&shown, "%llu.%u", whole, hundredths / 10);
+
+	return n < 0 ? NULL : shown;
+}
+
 /* Returns a malloc'ed, cleaned text, or NULL if out of memory. */
 static char *text_value(const struct writer_text *writer, const struct gm_value *value)
 {
@@ -93,8 +111,14 @@ static char *text_value(const struct writer_text *writer, const struct gm_value 
 			text);
 		text[strcspn(text, " ")] = '\0';
 		return strdup(text);
+	case GM_VALUE_LEFT:
+		/* Twice as much may be left as the larger unit says. */
+		return strdup(gm_text_duration(
+			value->n < 1000 ? value->n : value->n / 1000 * 1000, text));
 	case GM_VALUE_SHARE:
 		return strdup(gm_format_percent(value->n, text));
+	case GM_VALUE_FACTOR:
+		return text_factor(value->n);
 	case GM_VALUE_BOOL:
 		return strdup(value->n ? "yes" : "no");
 	case GM_VALUE_NONE:
@@ -104,15 +128,17 @@ static char *text_value(const struct writer_text *writer, const struct gm_value 
 	return strdup("-");
 }
 
+struct text_column {
+	size_t column;
+	size_t width;
+	size_t label; /* how wide its heading is */
+	unsigned flags;
+};
+
 /* The columns that are shown, and how wide they are. */
 struct text_layout {
 	size_t n;
-	struct {
-		size_t column;
-		size_t width;
-		size_t label; /* how wide its heading is */
-		bool shrinks;
-	} * columns;
+	struct text_column *columns;
 };
 
 static bool text_column_has_values(const struct gm_table *table, size_t column)
@@ -187,22 +213,58 @@ static int text_layout_init(
 		layout->columns[layout->n].column = c;
 		layout->columns[layout->n].width = width;
 		layout->columns[layout->n].label = label;
-		layout->columns[layout->n].shrinks = column->flags & GM_COLUMN_SHRINK;
+		layout->columns[layout->n].flags = column->flags;
 		layout->n++;
 	}
 	return 0;
 }
 
-/* Returns whether the table fits now. */
-static bool text_layout_shrink(struct text_layout *layout, size_t columns)
+/* How wide the table is if what may shrink is as narrow as it still reads well. */
+static size_t text_layout_least(const struct text_layout *layout)
+{
+	size_t sum = layout->n - 1;
+
+	for (size_t i = 0; i < layout->n; i++) {
+		size_t width = layout->columns[i].width;
+		unsigned flags = layout->columns[i].flags;
+
+		sum += flags & GM_COLUMN_NAME     ? gm_min(width, (size_t)NAME_COLUMNS)
+		       : flags & GM_COLUMN_SHRINK ? gm_min(width, (size_t)TEXT_COLUMNS)
+						  : width;
+	}
+	return sum;
+}
+
+/* Leaves out columns that can be spared until the others fit. Returns how many columns there were: those
+ * that were left out now follow the others, the one that was left out first at the end. */
+static size_t text_layout_spare(struct text_layout *layout, size_t columns)
+{
+	size_t n = layout->n, at = n;
+
+	while (at-- > 0 && text_layout_least(layout) > columns) {
+		struct text_column spare = layout->columns[at];
+
+		if (!(spare.flags & GM_COLUMN_SPARE))
+			continue;
+		layout->n--;
+		memmove(&layout->columns[at], &layout->columns[at + 1],
+			(layout->n - at) * sizeof(spare));
+		layout->columns[layout->n] = spare;
+	}
+	return n;
+}
+
+/* Makes the columns with this flag narrower, the widest one first, but none narrower than least. Returns
+ * whether the table fits now. */
+static bool text_layout_narrow(
+	struct text_layout *layout, size_t columns, unsigned flag, size_t least)
 {
 	for (;;) {
 		size_t sum = layout->n - 1, widest = layout->n;
 
 		for (size_t i = 0; i < layout->n; i++) {
 			sum += layout->columns[i].width;
-			if (layout->columns[i].shrinks &&
-				layout->columns[i].width > SHRUNK_COLUMNS &&
+			if (layout->columns[i].flags & flag && layout->columns[i].width > least &&
 				(widest == layout->n ||
 					layout->columns[i].width > layout->columns[widest].width))
 				widest = i;
@@ -212,6 +274,15 @@ static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 			return sum <= columns;
 		layout->columns[widest].width--;
 	}
+}
+
+/* Returns whether the table fits now. */
+static bool text_layout_shrink(struct text_layout *layout, size_t columns)
+{
+	return text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, TEXT_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, NAME_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, SHRUNK_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, SHRUNK_COLUMNS);
 }
 
 static int text_put_cell(struct writer_text *writer, const struct text_layout *layout, size_t i,
@@ -305,13 +376,26 @@ static int text_put_lists(
 	return r;
 }
 
+/* Names the columns that found no room, which follow the others. */
+static void text_put_spared(struct writer_text *writer, const struct text_layout *layout,
+	const struct gm_table *table, size_t n)
+{
+	for (size_t i = layout->n; i < n; i++)
+		fprintf(writer->stream, "%s%s", i == layout->n ? "! no room for " : ", ",
+			table->columns[layout->columns[i].column].title);
+	if (layout->n < n)
+		fputs(": see --columns and --json\n", writer->stream);
+}
+
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_text *writer = (struct writer_text *)base;
 	struct text_layout layout;
 	int r = text_layout_init(&layout, writer, table);
 
-	size_t columns = writer->style.columns;
+	size_t columns = writer->style.columns, n = layout.n;
+	if (r == 0 && columns >= LISTS_BELOW && !gm_view_chooses(table->view))
+		n = text_layout_spare(&layout, columns);
 	if (r == 0 && layout.n && columns && !text_layout_shrink(&layout, columns) &&
 		columns >= LISTS_FROM && columns < LISTS_BELOW && writer->style.legend) {
 		r = text_put_lists(writer, &layout, table);
@@ -320,6 +404,8 @@ static void text_table(struct gm_writer *base, const char *key, const struct gm_
 			r = text_put_row(writer, &layout, table, NULL);
 		for (size_t i = 0; r == 0 && i < table->n_rows; i++)
 			r = text_put_row(writer, &layout, table, &table->rows[i]);
+		if (r == 0 && writer->style.legend)
+			text_put_spared(writer, &layout, table, n);
 	}
 	free(layout.columns);
 	if (r < 0)

@@ -14,11 +14,11 @@
 
 static const struct gm_column columns[] = {
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
-	{"idle_ms", "IDLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"idle_ms", "IDLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"kind", "KIND", 0},
-	{"tag", "TAG", GM_COLUMN_SHRINK},
+	{"tag", "TAG", GM_COLUMN_NAME},
 	{"type", "TYPE", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"precision", "PREC", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{NULL, "STACK", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
@@ -28,11 +28,11 @@ static const struct gm_column columns[] = {
 	{"uid", NULL, GM_COLUMN_RIGHT},
 	{"user", "USER", GM_COLUMN_SHRINK},
 	{"client", "CLIENT", GM_COLUMN_SHRINK},
-	{"used_bytes", "USED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"max_bytes", "MAX", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"growth_factor", "FACTOR", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"growth_step", "STEP", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"growth_ceiling", "CEILING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"used_bytes", "USED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{"max_bytes", "MAX", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{"growth_factor", "FACTOR", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{"growth_step", "STEP", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{"growth_ceiling", "CEILING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 };
 #define GROWTH_COLUMNS 5
 
@@ -40,6 +40,7 @@ struct buffers_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
 	struct gm_stack_list *stacks; /* NULL: nobody wants them */
+	bool has_stacks;              /* a client keeps them */
 	uint64_t untracked, hidden;
 };
 
@@ -58,7 +59,7 @@ static void buffers_add_growth(struct gm_table *table, const Gm__Wire__Buffer *b
 	gm_table_size(table, buffer->used_bytes);
 	gm_table_known(table, buffer->use_known);
 	buffers_add_size(table, buffer->max_bytes);
-	gm_table_share(table, growth ? growth->percent * UINT64_C(10000) : 0);
+	gm_table_factor(table, growth ? growth->percent * UINT64_C(10000) : 0);
 	gm_table_known(table, growth && growth->percent);
 	buffers_add_size(table, growth ? growth->step : 0);
 	buffers_add_size(table, growth ? growth->ceiling : 0);
@@ -206,9 +207,11 @@ static void buffers_want_stacks(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < reply->n_buffers; i++) {
 		const Gm__Wire__Buffer *buffer = reply->buffers[i];
 
-		if (buffer->stack &&
-			gm_verb_wants(answer->options, buffer->device, buffer->uid, buffer->client))
-			gm_stack_list_want(answer->stacks, buffer->session, buffer->uid);
+		if (!buffer->stack || !gm_verb_wants(answer->options, buffer->device, buffer->uid,
+					      buffer->client))
+			continue;
+		answer->has_stacks = true;
+		gm_stack_list_want(answer->stacks, buffer->session, buffer->uid);
 	}
 }
 
@@ -295,6 +298,9 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 		gm_writer_note(ctl->writer, "untracked", GM_MARK_WARN,
 			"%llu more buffer%s found no room in the tables of their clients",
 			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
+	if (stacks && !answer.has_stacks)
+		gm_writer_note(ctl->writer, "no_stacks", GM_MARK_NONE,
+			"no client here keeps stacks: start programs with GPUMEM_TRACK=stacks");
 	if (answer.hidden)
 		gm_writer_note(ctl->writer, "hidden", GM_MARK_NONE,
 			"%llu more client%s memory; only %s and administrators see %s buffers",
@@ -317,7 +323,7 @@ const struct gm_verb gm_verb_buffers = {
 		"HELD in 'gpumemctl clients'.\n\n"
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
-		"size (150% is half as much again), by multiples of STEP, at most to CEILING.\n\n"
+		"size (1.5 is half as much again), by multiples of STEP, at most to CEILING.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n\n"
 		"IDLE is the time since the program said that it uses the buffer. TYPE and PREC\n"

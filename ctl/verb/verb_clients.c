@@ -15,7 +15,7 @@ static const struct gm_column columns[] = {
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, GM_COLUMN_RIGHT},
 	{"user", "USER", GM_COLUMN_SHRINK},
-	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"name", "NAME", GM_COLUMN_NAME},
 	{"command", NULL, GM_COLUMN_SHRINK},
 	{"unit", NULL, GM_COLUMN_SHRINK},
 	{"container", NULL, GM_COLUMN_SHRINK},

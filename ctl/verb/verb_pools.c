@@ -75,7 +75,7 @@ static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket 
 	gm_table_count(table, bucket->chunks);
 	gm_table_size(table, bytes);
 	gm_table_time(table, bucket->oldest_ms);
-	gm_table_time(table, bucket->decay_ms);
+	gm_table_left(table, bucket->decay_ms);
 	gm_table_known(table, bucket->decays);
 	gm_table_text(table, bucket->domain);
 	gm_table_text(table, gm_user_sentence(bucket->domain, domain, sizeof(domain)));

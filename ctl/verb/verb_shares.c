@@ -15,13 +15,14 @@
 #include "common/limits.h"
 #include "common/share_name.h"
 #include "common/units.h"
+#include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
 	{"uid", NULL, 0},
 	{"user", "OWNER", GM_COLUMN_SHRINK},
-	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"name", "NAME", GM_COLUMN_NAME},
 	{"version", "VERSION", GM_COLUMN_RIGHT},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
@@ -30,9 +31,9 @@ static const struct gm_column columns[] = {
 	{"audience_name", "FOR", GM_COLUMN_SHRINK},
 	{"mode", "MODE", 0},
 	{"readers", "READERS", GM_COLUMN_RIGHT},
-	{"age_ms", "AGE", GM_COLUMN_RIGHT},
+	{"age_ms", "AGE", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
-	{"maker", "MAKER", 0},
+	{"maker", "MAKER", GM_COLUMN_SPARE},
 	{"until_unread", NULL, 0},
 	{"metadata_bytes", NULL, 0},
 	{"tag", NULL, 0},
@@ -78,7 +79,7 @@ static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 	gm_table_text(table, name->read_only ? "read" : "write");
 	gm_table_count(table, name->readers);
 	gm_table_time(table, name->age_ms);
-	gm_table_time(table, name->left_ms);
+	gm_table_left(table, name->left_ms);
 	gm_table_known(table, name->left_ms != 0);
 	gm_table_bool(table, name->maker);
 	gm_table_bool(table, name->until_unread);
@@ -224,6 +225,7 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 	Gm__Wire__ExpireName body = GM__WIRE__EXPIRE_NAME__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct gm_share_name name = {0};
+	char text[GM_UNITS_TEXT];
 
 	if (options->n_args < 3)
 		return gm_verb_wrong_use(ctl,
@@ -248,10 +250,11 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 
 	gm_writer_text(ctl->writer, "expires", options->args[1]);
 	gm_writer_time(ctl->writer, "left_ms", body.lifetime_ms ? body.lifetime_ms : UINT64_MAX);
+	/* As it was understood: a bare number is seconds, for example. */
 	if (body.lifetime_ms)
 		gm_writer_line(ctl->writer, "",
 			"%s ends in %s. Processes that attached keep the buffer.", options->args[1],
-			options->args[2]);
+			gm_text_duration(body.lifetime_ms, text));
 	else
 		gm_writer_line(ctl->writer, "", "%s does not end by itself.", options->args[1]);
 	return GPUMEM_OK;

@@ -132,6 +132,57 @@ START_TEST(a_narrow_terminal_cuts_the_widest_column_that_may_shrink)
 }
 END_TEST
 
+START_TEST(a_name_is_cut_after_all_others)
+{
+	static const struct gm_column texts[] = {
+		{"user", "USER", GM_COLUMN_SHRINK},
+		{"name", "NAME", GM_COLUMN_NAME},
+	};
+	static const char *const expected[] = {
+		"USER     NAME\nsomebod… a name that goes on\n",
+		"USER     NAME\nsomebod… a name that goe…\n",
+		"USER NAME\nsom… a name that goe…\n",
+		"USER NAME\nsom… a name that go…\n",
+	};
+	static const size_t widths[] = {28, 25, 21, 20};
+
+	struct gm_writer *writer = text_writer(widths[_i], true, false);
+	struct gm_table *table = GM_TABLE_NEW(texts);
+	gm_table_row(table);
+	gm_table_text(table, "somebody else");
+	gm_table_text(table, "a name that goes on");
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, expected[_i]);
+}
+END_TEST
+
+START_TEST(what_can_be_spared_is_left_out_from_the_end_and_named)
+{
+	static const struct gm_column many[] = {
+		{"one", "ONE", GM_COLUMN_SPARE},
+		{"two", "TWO", GM_COLUMN_NAME},
+		{"three", "THREE", GM_COLUMN_SPARE},
+		{"four", "FOUR", 0},
+		{"five", "FIVE", GM_COLUMN_SPARE},
+	};
+	static const char word[] = "0123456789012345678901234567890123456789";
+	struct gm_writer *writer = text_writer(80, true, false);
+	struct gm_table *table = GM_TABLE_NEW(many);
+
+	gm_table_row(table);
+	gm_table_text(table, "short");
+	gm_table_text(table, word);
+	gm_table_text(table, word);
+	gm_table_text(table, word);
+	gm_table_text(table, "x");
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, "ONE   TWO                               FOUR\n"
+			"short 01234567890123456789012345678901… "
+			"0123456789012345678901234567890123456789\n"
+			"! no room for THREE, FIVE: see --columns and --json\n");
+}
+END_TEST
+
 START_TEST(where_a_table_does_not_fit_its_rows_are_lists)
 {
 	static const struct gm_column wide[] = {
@@ -220,6 +271,26 @@ START_TEST(without_colour_no_escape_is_written)
 
 	gm_writer_note(writer, "kind", GM_MARK_BAD, "device %d is full", 3);
 	is_text(writer, "! device 3 is full\n");
+}
+END_TEST
+
+START_TEST(time_that_is_left_has_two_units_and_a_factor_as_many_decimals_as_it_needs)
+{
+	static const struct gm_column kinds[] = {{"left_ms", "LEFT", 0}, {"by", "BY", 0}};
+	struct gm_writer *writer = text_writer(0, false, false);
+	struct gm_table *table = GM_TABLE_NEW(kinds);
+
+	gm_table_row(table);
+	gm_table_left(table, 90 * 1000);
+	gm_table_factor(table, 1500000);
+	gm_table_row(table);
+	gm_table_left(table, 59999);
+	gm_table_factor(table, 2000000);
+	gm_table_row(table);
+	gm_table_left(table, 350);
+	gm_table_factor(table, 1050000);
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, "1min 30s 1.5\n59s      2.0\n350ms    1.05\n");
 }
 END_TEST
 
@@ -411,12 +482,16 @@ int main(void)
 	tcase_add_test(tcase, without_a_legend_there_is_data_only);
 	tcase_add_test(tcase, an_optional_column_appears_with_its_first_value);
 	tcase_add_test(tcase, a_narrow_terminal_cuts_the_widest_column_that_may_shrink);
+	tcase_add_loop_test(tcase, a_name_is_cut_after_all_others, 0, 4);
+	tcase_add_test(tcase, what_can_be_spared_is_left_out_from_the_end_and_named);
 	tcase_add_loop_test(tcase, where_a_table_does_not_fit_its_rows_are_lists, 0, 2);
 	tcase_add_test(tcase, a_terminal_narrower_than_any_table_still_gets_one);
 	tcase_add_test(tcase, names_from_clients_cannot_command_the_terminal);
 	tcase_add_test(tcase, colour_surrounds_marked_values_only_and_does_not_count_as_width);
 	tcase_add_test(tcase, without_colour_no_escape_is_written);
 	tcase_add_test(tcase, a_table_shows_the_larger_unit_of_a_time);
+	tcase_add_test(
+		tcase, time_that_is_left_has_two_units_and_a_factor_as_many_decimals_as_it_needs);
 	tcase_add_test(tcase, rows_that_go_on_are_for_people_only);
 	tcase_add_test(tcase, json_has_the_keys_and_exact_numbers);
 	tcase_add_test(tcase, json_nests_rows_and_writes_shares_as_fractions);

@@ -13,7 +13,7 @@
 #define FRAME(module, offset) ((uint64_t)(module) << GM_PAGE_FRAME_SHIFT | (offset))
 
 static Gm__Wire__Packet packet;
-static bool with_stacks, gone;
+static bool with_stacks, gone, none_keeps, grows;
 
 static bool send_buffers(struct gm_fake *f)
 {
@@ -34,12 +34,27 @@ static bool send_buffers(struct gm_fake *f)
 		rows[i].idle_ms = rows[i].age_ms;
 		rows[i].tag = (char *)"a tag that is long enough to need more room than there is";
 	}
-	rows[0].type = (char *)"activations";
-	rows[0].precision = (char *)"float8_e4m3";
+	if (!grows || with_stacks) {
+		rows[0].type = (char *)"activations";
+		rows[0].precision = (char *)"float8_e4m3";
+	}
 	rows[0].idle_ms = 2000;
 	rows[0].stack = rows[1].stack = 3;
 	rows[2].stack = 4;
 	rows[3].stack = 77; /* there is no such stack */
+	for (int i = 0; i < 4 && none_keeps; i++)
+		rows[i].stack = 0;
+
+	Gm__Wire__BufferGrowth growth = GM__WIRE__BUFFER_GROWTH__INIT;
+	growth.percent = 150;
+	growth.step = G - G / 1000;
+	growth.ceiling = 1000 * G - G / 16;
+	if (grows) {
+		rows[0].growth = &growth;
+		rows[0].use_known = true;
+		rows[0].used_bytes = G - G / 1000;
+		rows[0].max_bytes = 1000 * G - G / 16;
+	}
 	packet = (Gm__Wire__Packet)GM__WIRE__PACKET__INIT;
 	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
 	packet.buffers = &reply;
@@ -105,7 +120,7 @@ static void script(struct gm_fake *f, void *user)
 
 	(void)user;
 	if (!gm_fake_hello(f) || !send_buffers(f) ||
-		(with_stacks && (!send_stacks(f) || !send_buffers(f))))
+		(with_stacks && ((!none_keeps && !send_stacks(f)) || !send_buffers(f))))
 		return;
 	const Gm__Wire__Packet *asked = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
 	if (!asked)
@@ -170,6 +185,64 @@ START_TEST(stacks_are_listed_below_the_table)
 }
 END_TEST
 
+START_TEST(where_no_client_keeps_stacks_a_line_says_how_to_have_them)
+{
+	struct gm_options options = {.given = GM_OPTION_STACKS};
+
+	with_stacks = none_keeps = true;
+	char *text = run("buffers", script, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "GPUMEM_TRACK=stacks\n");
+	fits_screen(text, 8);
+	free(text);
+
+	json_t *json = parse(run("buffers", script, true, &options));
+	equals(json, "warnings", 0, "kind", "no_stacks");
+	json_decref(json);
+}
+END_TEST
+
+/* Everything that can be shown at once, in texts and figures that are as wide as they get. */
+START_TEST(what_finds_no_room_is_left_out_and_named)
+{
+	struct gm_options options = {.given = GM_OPTION_STACKS};
+	char why[GM_VIEW_WHY];
+
+	with_stacks = grows = true;
+	char *text = run("buffers", script, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, " STACK ");
+	has(text, "a tag that is l");
+	has(text,
+		"! no room for IDLE, USED, MAX, FACTOR, STEP, CEILING: see --columns and --json\n");
+	fits_screen(text, 31);
+	free(text);
+
+	/* A growing buffer alone. */
+	with_stacks = false;
+	text = run_text("buffers", script);
+	has(text, "a tag that is l");
+	has(text, " USED ");
+	has(text, "! no room for FACTOR, STEP, CEILING: see");
+	fits_screen(text, 8);
+	free(text);
+
+	options = (struct gm_options){.given = GM_OPTION_COLUMNS};
+	const struct gm_verb *verb = gm_verb_find(gm_verbs, "buffers");
+	ck_assert_int_eq(gm_view_show(&options.view, verb->columns, verb->n_columns,
+				 "growth_factor,growth_step", why),
+		0);
+	text = run("buffers", script, false, &options);
+	has(text, "FACTOR    STEP\n   1.5 1023.0M\n");
+	free(text);
+
+	json_t *json = run_json("buffers", script);
+	ck_assert(json_real_value(at(json, "buffers", 0, "growth_factor")) == 1.5);
+	ck_assert_int_eq(number(json, "buffers", 0, "growth_ceiling"), 1000 * G - G / 16);
+	json_decref(json);
+}
+END_TEST
+
 START_TEST(a_client_that_ended_meanwhile_has_no_stacks)
 {
 	struct gm_options options = {.given = GM_OPTION_STACKS};
@@ -190,6 +263,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_programs_say_about_a_buffer_is_shown);
 	tcase_add_test(tc, stacks_are_listed_below_the_table);
+	tcase_add_test(tc, where_no_client_keeps_stacks_a_line_says_how_to_have_them);
+	tcase_add_test(tc, what_finds_no_room_is_left_out_and_named);
 	tcase_add_test(tc, a_client_that_ended_meanwhile_has_no_stacks);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -35,7 +35,7 @@ static void script_shares(struct gm_fake *f, void *user)
 	rows[0].version = 1234567;
 	rows[0].readers = 100000;
 	rows[0].age_ms = 200000;
-	rows[0].left_ms = 7200000;
+	rows[0].left_ms = 7200000 + 180000;
 	rows[0].metadata_bytes = 1234;
 	rows[0].maker = true;
 	rows[0].tag = (char *)"weights";
@@ -59,13 +59,14 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	none = false;
 	char *text = run_text("shares", script_shares);
 	has(text, "OWNER");
-	has(text, "4000000000");
+	has(text, "4000000");
 	has(text, "domain");
+	/* The name is the last text that is cut. */
+	has(text, "a name that has");
 	has(text, "uid:root");
-	has(text, "gid:4000");
-	has(text, "3min");
-	has(text, "2h");
-	fits_screen(text, 6);
+	has(text, " 2h 3min");
+	has(text, "! no room for ");
+	fits_screen(text, 7);
 	free(text);
 
 	/* Sorted by owner and name; these are the rows of root and one of somebody without a name. */
@@ -76,7 +77,7 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	ck_assert_int_eq(number(json, "shares", other, "version"), 1234567);
 	ck_assert_int_eq(number(json, "shares", other, "readers"), 100000);
 	ck_assert_int_eq(number(json, "shares", other, "age_ms"), 200000);
-	ck_assert_int_eq(number(json, "shares", other, "left_ms"), 7200000);
+	ck_assert_int_eq(number(json, "shares", other, "left_ms"), 7380000);
 	ck_assert(json_is_null(at(json, "shares", root, "left_ms")));
 	ck_assert_int_eq(number(json, "shares", other, "metadata_bytes"), 1234);
 	ck_assert(json_is_true(at(json, "shares", other, "maker")));
@@ -188,6 +189,13 @@ START_TEST(a_name_is_told_when_it_ends)
 	ck_assert(!expired.foreign);
 	ck_assert_uint_eq(expired.lifetime_ms, 7200000);
 	has(text, "llama ends in 2h.");
+	free(text);
+
+	/* It says what it understood. */
+	options.args[2] = "90";
+	text = run("shares", script_expire, false, &options);
+	ck_assert_uint_eq(expired.lifetime_ms, 90000);
+	has(text, "llama ends in 1min 30s.");
 	free(text);
 
 	options.args[1] = "uid:root/llama";
