@@ -299,8 +299,8 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 			"%llu more buffer%s found no room in the tables of their clients",
 			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
 	if (stacks && !answer.has_stacks)
-		gm_writer_note(ctl->writer, "no_stacks", GM_MARK_NONE,
-			"no client here keeps stacks: start programs with GPUMEM_TRACK=stacks");
+		gm_writer_line(ctl->writer, "",
+			"! no client here keeps stacks: start programs with GPUMEM_TRACK=stacks");
 	if (answer.hidden)
 		gm_writer_note(ctl->writer, "hidden", GM_MARK_NONE,
 			"%llu more client%s memory; only %s and administrators see %s buffers",

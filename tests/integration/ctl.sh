@@ -244,7 +244,7 @@ check "completion knows what follows shares" complete_is shares r
 offered='expire'
 check "completion knows that names expire" complete_is shares e
 run 0 shares expire weights 150min
-check "shares expire: for people" all "[ $status = 0 ]" "says 'weights ends in 150min.'"
+check "shares expire: for people" all "[ $status = 0 ]" "says 'weights ends in 2h 30min.'"
 run 0 shares
 check "shares: what is left" says " 2h "
 run 0 shares expire weights never --json
