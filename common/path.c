@@ -40,32 +40,42 @@ int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES])
 	return 0;
 }
 
-/* Whether the path exists, in a folder that only the user or root can change. */
-static bool path_is_users(const char *path, uid_t uid)
+static const char *path_why_not_found(void)
+{
+	return errno == EACCES || errno == EPERM ? "not permitted" : "not there";
+}
+
+/* Why it is not taken that the path exists in a folder that only the user or root can change. NULL: it
+ * is. */
+static const char *path_objection(const char *path, uid_t uid)
 {
 	char folder[GM_PATH_BYTES];
 	struct stat st;
 
 	strcpy(folder, path);
 	*strrchr(folder, '/') = '\0';
-	if (lstat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
-		return false;
+	if (lstat(folder, &st) < 0)
+		return path_why_not_found();
+	if (!S_ISDIR(st.st_mode))
+		return "not in a folder";
 	if (st.st_uid != uid && st.st_uid != 0)
-		return false;
+		return "not trusted, its folder belongs to another user";
 	if (st.st_mode & (S_IWGRP | S_IWOTH))
-		return false;
-	return lstat(path, &st) == 0;
+		return "not trusted, others can write to its folder";
+	return lstat(path, &st) < 0 ? path_why_not_found() : NULL;
 }
 
 bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES])
 {
 	char users[GM_PATH_BYTES];
 
-	if (gm_path_user_socket(uid, users) < 0 || !path_is_users(users, uid))
+	if (gm_path_user_socket(uid, users) < 0 || path_objection(users, uid))
 		return false;
 	strcpy(path, users);
 	return true;
 }
+
+static const char users_daemon[] = "the user's daemon", systems_daemon[] = "the system's daemon";
 
 int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 {
@@ -80,13 +90,35 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 	}
 
 	if (gm_path_find_user_socket(geteuid(), path)) {
-		*ret_why = "the user's daemon";
+		*ret_why = users_daemon;
 		return 0;
 	}
 
 	strcpy(path, GM_SYSTEM_SOCKET);
-	*ret_why = "the system's daemon";
+	*ret_why = systems_daemon;
 	return 0;
+}
+
+const char *gm_path_other(const char *why, char text[GM_PATH_OTHER_BYTES])
+{
+	char users[GM_PATH_BYTES];
+	struct stat st;
+
+	*text = '\0';
+	if (!strcmp(why, users_daemon)) {
+		snprintf(text, GM_PATH_OTHER_BYTES, "; " GM_SYSTEM_SOCKET " (%s): %s",
+			systems_daemon,
+			lstat(GM_SYSTEM_SOCKET, &st) == 0
+				? "not tried, set GPUMEM_SOCKET to this path to use it"
+				: path_why_not_found());
+	} else if (!strcmp(why, systems_daemon) && gm_path_user_socket(geteuid(), users) == 0) {
+		const char *objection = path_objection(users, geteuid());
+
+		snprintf(text, GM_PATH_OTHER_BYTES, "; also looked at %.*s (%s): %s",
+			GM_LIMIT_SOCKET_PATH_BYTES, users, users_daemon,
+			objection ? objection : "there only now, try again");
+	}
+	return text;
 }
 
 /* The path of a socket beside another one: the word in place of "socket", else added to its name. */

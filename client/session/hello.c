@@ -13,6 +13,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/path.h"
 #include "common/status_table.h"
 
 enum { FD_BELL, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };
@@ -99,6 +100,7 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 {
 	gpumem_status status = gm_status_from_errno(r);
 	const char *reason = strerror(-r);
+	char other[GM_PATH_OTHER_BYTES];
 
 	switch (-r) {
 	case ENOENT:
@@ -125,8 +127,8 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 		reason = "the socket is of another type, so another program listens there";
 		break;
 	}
-	return gm_error(
-		status, "cannot connect to gpumemd at %s (%s): %s", ask->path, ask->why, reason);
+	return gm_error(status, "cannot connect to gpumemd at %s (%s): %s%s", ask->path, ask->why,
+		reason, gm_path_other(ask->why, other));
 }
 
 static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *conn,

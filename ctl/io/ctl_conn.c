@@ -56,6 +56,7 @@ gpumem_status gm_trouble_set(
 static gpumem_status conn_not_reached(
 	struct gm_trouble *trouble, const char *path, const char *why, int error)
 {
+	char other[GM_PATH_OTHER_BYTES];
 	const char *hint;
 	struct stat st;
 
@@ -88,7 +89,8 @@ static gpumem_status conn_not_reached(
 	}
 	gm_trouble_set(trouble,
 		error == -EACCES || error == -EPERM ? GPUMEM_E_DENIED : GPUMEM_E_DISCONNECTED,
-		"cannot reach gpumemd at %s (%s): %s", path, why, strerror(-error));
+		"cannot reach gpumemd at %s (%s): %s%s", path, why, strerror(-error),
+		gm_path_other(why, other));
 	snprintf(trouble->hint, sizeof(trouble->hint), "%s", hint);
 	return trouble->status;
 }

@@ -8,15 +8,38 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "ctl/io/message.h"
 #include "ctl/io/text.h"
 
+#define MESSAGE_COLUMNS 80 /* longer lines are hard to read */
+
+/* How wide a line may be; 0: as long as it is, for programs that look for a sentence in it. */
+static size_t message_columns(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDERR_FILENO))
+		return 0;
+	return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col &&
+			       size.ws_col < MESSAGE_COLUMNS
+		       ? size.ws_col
+		       : MESSAGE_COLUMNS;
+}
+
 void gm_message(const char *from, const char *text)
 {
-	char *clean = gm_text_clean(text, false);
+	size_t columns = message_columns();
+	char *line, *clean = NULL;
 
-	fprintf(stderr, "%s%s%s\n", from ? from : "", from ? ": " : "",
-		clean ? clean : "out of memory");
+	if (asprintf(&line, "%s%s%s", from ? from : "", from ? ": " : "", text) >= 0) {
+		clean = gm_text_clean(line, false);
+		free(line);
+	}
+	if (clean && columns)
+		gm_text_wrap(clean, columns);
+	fprintf(stderr, "%s\n", clean ? clean : "out of memory");
 	free(clean);
 }

@@ -136,6 +136,27 @@ char *gm_text_fit(const char *clean, size_t columns, bool ascii)
 	return fit;
 }
 
+void gm_text_wrap(char *clean, size_t columns)
+{
+	char *blank = NULL; /* the last one in this line */
+
+	for (char *line = clean, *at = clean;; at++) {
+		bool end = *at == '\0';
+
+		if (!end && *at != ' ')
+			continue;
+		*at = '\0';
+		if (blank && gm_text_width(line) > columns) {
+			*blank = '\n';
+			line = blank + 1;
+		}
+		if (end)
+			return;
+		*at = ' ';
+		blank = at;
+	}
+}
+
 const char *gm_text_duration(uint64_t ms, char text[GM_UNITS_TEXT])
 {
 	return gm_format_duration(ms > UINT64_MAX / 1000000 ? UINT64_MAX : ms * 1000000, text);

@@ -38,6 +38,10 @@ size_t gm_text_width(const char *clean);
  */
 char *gm_text_fit(const char *clean, size_t columns, bool ascii);
 
+/* Breaks a cleaned text into lines of at most so many columns: blanks become line ends. A longer word has a
+ * line of its own. */
+void gm_text_wrap(char *clean, size_t columns);
+
 /* Formats a number of milliseconds as gm_format_duration() does. Returns text. */
 const char *gm_text_duration(uint64_t ms, char text[GM_UNITS_TEXT]);
 

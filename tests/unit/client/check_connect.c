@@ -3,10 +3,15 @@
  * How a session begins, against a daemon that is there, gone, another version, or no daemon at all.
  */
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/wire.h"
 #include "tests/limit.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/open_fds.h"
 #include "tests/unit/session/session_fixture.h"
@@ -34,6 +39,31 @@ START_TEST(the_socket_is_found_through_the_environment)
 	setenv("GPUMEM_SOCKET", "/nonexistent/socket", 1);
 	ck_assert_int_eq(gpumem_connect(NULL, &session), GPUMEM_E_DISCONNECTED);
 	says("(GPUMEM_SOCKET)");
+}
+END_TEST
+
+START_TEST(a_users_socket_without_a_daemon_is_named_together_with_the_systems)
+{
+	char base[64], folder[96], path[128];
+
+	gm_scratch_folder(base, sizeof(base));
+	snprintf(folder, sizeof(folder), "%s/gpumemd", base);
+	snprintf(path, sizeof(path), "%s/socket", folder);
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	FILE *left = fopen(path, "wxe");
+	ck_assert_ptr_nonnull(left);
+	fclose(left);
+	unsetenv("GPUMEM_SOCKET");
+	setenv("XDG_RUNTIME_DIR", base, 1);
+
+	ck_assert_int_eq(gpumem_connect(NULL, &session), GPUMEM_E_DISCONNECTED);
+	says(path);
+	says("(the user's daemon)");
+	says("/run/gpumemd/socket (the system's daemon)");
+	says("systemctl start gpumemd");
+	unlink(path);
+	rmdir(folder);
+	rmdir(base);
 }
 END_TEST
 
@@ -144,6 +174,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, daemon_only, tear_down);
 	tcase_add_test(tc, no_daemon_is_told_with_a_remedy);
 	tcase_add_test(tc, the_socket_is_found_through_the_environment);
+	tcase_add_test(tc, a_users_socket_without_a_daemon_is_named_together_with_the_systems);
 	tcase_add_test(tc, a_socket_path_past_the_limit_is_refused);
 	tcase_add_test(tc, another_major_version_is_refused_and_a_newer_minor_is_not);
 	tcase_add_test(tc, what_is_no_gpumemd_is_not_taken_for_one);

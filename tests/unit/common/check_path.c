@@ -186,6 +186,62 @@ START_TEST(another_users_folder_is_not_believed_and_roots_is)
 }
 END_TEST
 
+/* What a message says about the socket that was not chosen. */
+static void other_is(const char *why, const char *part)
+{
+	char text[GM_PATH_OTHER_BYTES];
+
+	ck_assert_ptr_eq(gm_path_other(why, text), text);
+	ck_assert_msg(*part ? strstr(text, part) != NULL : !*text, "'%s' in '%s'", part, text);
+}
+
+START_TEST(the_socket_that_was_not_chosen_is_named_with_the_reason)
+{
+	char found[GM_PATH_BYTES], expected[256];
+	const char *why;
+
+	ck_assert_int_eq(gm_path_client_socket(found, &why), 0);
+	snprintf(expected, sizeof(expected), "%s (the user's daemon): not there", socket_path);
+	other_is(why, expected);
+
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	make_file(socket_path);
+	ck_assert_int_eq(chmod(folder, 0777), 0);
+	ck_assert_int_eq(gm_path_client_socket(found, &why), 0);
+	other_is(why, "others can write to its folder");
+
+	/* Whether there is a daemon of the system here or not. */
+	ck_assert_int_eq(chmod(folder, 0700), 0);
+	ck_assert_int_eq(gm_path_client_socket(found, &why), 0);
+	other_is(why, GM_SYSTEM_SOCKET " (the system's daemon): not t");
+
+	/* Who names a socket means that one. */
+	ck_assert_int_eq(setenv("GPUMEM_SOCKET", "/nowhere", 1), 0);
+	ck_assert_int_eq(gm_path_client_socket(found, &why), 0);
+	other_is(why, "");
+	other_is("--socket", "");
+}
+END_TEST
+
+START_TEST(a_folder_that_may_not_be_entered_is_named_as_such)
+{
+	char inner[192], found[GM_PATH_BYTES];
+	const char *why;
+
+	/* Root may enter any folder, so as root the test becomes somebody else. */
+	bool root = geteuid() == 0;
+
+	ck_assert_int_eq(chmod(base, 0755), 0);
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	snprintf(inner, sizeof(inner), "%s/runtime", folder);
+	ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", inner, 1), 0);
+	ck_assert_int_eq(root ? seteuid(4711) : chmod(folder, 0), 0);
+	ck_assert_int_eq(gm_path_client_socket(found, &why), 0);
+	other_is(why, "): not permitted");
+	ck_assert_int_eq(root ? seteuid(0) : chmod(folder, 0700), 0);
+}
+END_TEST
+
 START_TEST(the_administrators_socket_lies_beside_the_other)
 {
 	char path[GM_PATH_BYTES], longest[GM_LIMIT_SOCKET_PATH_BYTES + 1];
@@ -220,6 +276,9 @@ int main(void)
 	tcase_add_test(tc, a_link_to_a_folder_is_not_believed);
 	tcase_add_test(tc, a_file_in_the_folders_place_is_not_believed);
 	tcase_add_test(tc, another_users_folder_is_not_believed_and_roots_is);
+	tcase_add_test(tc, the_socket_that_was_not_chosen_is_named_with_the_reason);
+	if (geteuid() != 0 || GM_TAP_WITH_USERS(a_folder_that_may_not_be_entered_is_named_as_such))
+		tcase_add_test(tc, a_folder_that_may_not_be_entered_is_named_as_such);
 	tcase_add_test(tc, the_administrators_socket_lies_beside_the_other);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

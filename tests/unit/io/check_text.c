@@ -139,6 +139,26 @@ START_TEST(what_does_not_fit_is_cut_at_a_character)
 }
 END_TEST
 
+static void wraps(const char *text, size_t columns, const char *expected)
+{
+	char *copy = strdup(text);
+	gm_text_wrap(copy, columns);
+	ck_assert_str_eq(copy, expected);
+	free(copy);
+}
+
+START_TEST(a_long_line_breaks_between_words)
+{
+	wraps("", 5, "");
+	wraps("one two", 7, "one two");
+	wraps("one two", 6, "one\ntwo");
+	wraps("one two three four", 9, "one two\nthree\nfour");
+	wraps("a wordthatistoolong b c", 6, "a\nwordthatistoolong\nb c");
+	wraps("重み 重み", 9, "重み 重み");
+	wraps("重み 重み", 8, "重み\n重み");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("text");
@@ -154,6 +174,7 @@ int main(void)
 	tcase_add_test(tcase, a_terminal_of_ascii_gets_ascii);
 	tcase_add_test(tcase, width_counts_columns_not_bytes);
 	tcase_add_test(tcase, what_does_not_fit_is_cut_at_a_character);
+	tcase_add_test(tcase, a_long_line_breaks_between_words);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
