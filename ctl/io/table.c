@@ -171,6 +171,13 @@ void gm_table_rows(struct gm_table *table, struct gm_table *rows)
 	table_add(table, (struct gm_value){.kind = GM_VALUE_ROWS, .rows = rows});
 }
 
+void gm_table_same_rows(struct gm_table *table, const struct gm_table *rows)
+{
+	if (table && (!rows || rows->no_memory))
+		table->no_memory = true;
+	table_add(table, (struct gm_value){.kind = GM_VALUE_SAME_ROWS, .same_rows = rows});
+}
+
 /* The value that was added last, or NULL if there is none. */
 static struct gm_value *table_last(struct gm_table *table)
 {

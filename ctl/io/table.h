@@ -22,7 +22,8 @@ enum gm_value_kind {
 	GM_VALUE_SHARE,  /* millionths: 38%, 0.38 */
 	GM_VALUE_FACTOR, /* millionths: 1.5 */
 	GM_VALUE_BOOL,
-	GM_VALUE_ROWS, /* a table within a row, for programs only */
+	GM_VALUE_ROWS,      /* a table within a row, for programs only */
+	GM_VALUE_SAME_ROWS, /* the same, and several rows have it: it belongs to somebody else */
 };
 
 /* How much attention a value or a note deserves. */
@@ -37,6 +38,7 @@ struct gm_value {
 		uint64_t n;
 		char *text; /* owned, not cleaned */
 		struct gm_table *rows;
+		const struct gm_table *same_rows;
 	};
 };
 
@@ -106,6 +108,8 @@ void gm_table_factor(struct gm_table *table, uint64_t millionths);
 void gm_table_bool(struct gm_table *table, bool yes);
 /* Takes ownership of rows. NULL counts as out of memory. */
 void gm_table_rows(struct gm_table *table, struct gm_table *rows);
+/* The rows must outlive the table, and the writer that shows it. NULL counts as out of memory. */
+void gm_table_same_rows(struct gm_table *table, const struct gm_table *rows);
 
 /* These change the value that was added last. */
 void gm_table_mark(struct gm_table *table, enum gm_mark mark);

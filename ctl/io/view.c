@@ -181,6 +181,7 @@ static int view_compare_values(const struct gm_value *a, const struct gm_value *
 		return (int64_t)a->n < (int64_t)b->n ? -1 : (int64_t)a->n > (int64_t)b->n;
 	case GM_VALUE_NONE:
 	case GM_VALUE_ROWS:
+	case GM_VALUE_SAME_ROWS:
 		return 0;
 	default:
 		return view_compare_numbers(a->n, b->n);

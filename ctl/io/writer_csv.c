@@ -74,6 +74,7 @@ static char *csv_text(const struct gm_value *value)
 		return strdup(value->n ? "true" : "false");
 	case GM_VALUE_NONE:
 	case GM_VALUE_ROWS:
+	case GM_VALUE_SAME_ROWS:
 		return strdup("");
 	}
 	return n < 0 ? NULL : shown;

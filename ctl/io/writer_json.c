@@ -9,12 +9,25 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
+#define HASH_NONFATAL_OOM         1
+#define uthash_nonfatal_oom(same) ((same)->lost = true)
+#include <uthash.h>
 
 #include "ctl/io/text.h"
 #include "ctl/io/writer.h"
 
+/* Rows that several values have become one JSON value, to which all of them refer. */
+struct json_same {
+	const struct gm_table *rows;
+	json_t *json;
+	bool lost; /* no memory to find it again */
+	UT_hash_handle hh;
+};
+
 struct writer_json {
 	struct gm_writer base;
+	struct json_same *same;
 	json_t *root;
 	json_t *into; /* the object that fields go to: the root, or a group in it */
 	size_t flags; /* for json_dumpf() */
@@ -35,9 +48,32 @@ static json_t *json_from_number(uint64_t n)
 	return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
 }
 
-static json_t *json_from_rows(const struct gm_table *table);
+static json_t *json_from_rows(struct writer_json *writer, const struct gm_table *table);
 
-static json_t *json_from_value(const struct gm_value *value)
+/* Returns a new reference, or NULL if out of memory. */
+static json_t *json_from_same_rows(struct writer_json *writer, const struct gm_table *rows)
+{
+	struct json_same *same;
+
+	HASH_FIND_PTR(writer->same, &rows, same);
+	if (same)
+		return json_incref(same->json);
+
+	same = calloc(1, sizeof(*same));
+	if (same) {
+		same->rows = rows;
+		same->json = json_from_rows(writer, rows);
+		HASH_ADD_PTR(writer->same, rows, same);
+	}
+	if (same && !same->lost)
+		return json_incref(same->json);
+	if (same)
+		json_decref(same->json);
+	free(same);
+	return NULL;
+}
+
+static json_t *json_from_value(struct writer_json *writer, const struct gm_value *value)
 {
 	switch (value->kind) {
 	case GM_VALUE_TEXT:
@@ -55,14 +91,16 @@ static json_t *json_from_value(const struct gm_value *value)
 	case GM_VALUE_BOOL:
 		return json_boolean(value->n);
 	case GM_VALUE_ROWS:
-		return json_from_rows(value->rows);
+		return json_from_rows(writer, value->rows);
+	case GM_VALUE_SAME_ROWS:
+		return json_from_same_rows(writer, value->same_rows);
 	case GM_VALUE_NONE:
 		break;
 	}
 	return json_null();
 }
 
-static json_t *json_from_rows(const struct gm_table *table)
+static json_t *json_from_rows(struct writer_json *writer, const struct gm_table *table)
 {
 	json_t *rows = json_array();
 
@@ -77,7 +115,7 @@ static json_t *json_from_rows(const struct gm_table *table)
 		for (size_t c = 0; c < table->n_columns; c++)
 			if (table->columns[c].key && !(table->columns[c].flags & GM_COLUMN_FLAT) &&
 				json_object_set_new(row, table->columns[c].key,
-					json_from_value(&table->rows[r].values[c])) < 0)
+					json_from_value(writer, &table->rows[r].values[c])) < 0)
 				goto fail;
 	}
 	return rows;
@@ -90,7 +128,7 @@ static void json_field(struct gm_writer *base, const char *key, const struct gm_
 {
 	struct writer_json *writer = (struct writer_json *)base;
 
-	if (json_object_set_new(writer->into, key, json_from_value(value)) < 0)
+	if (json_object_set_new(writer->into, key, json_from_value(writer, value)) < 0)
 		base->error = -ENOMEM;
 }
 
@@ -110,7 +148,7 @@ static void json_table(struct gm_writer *base, const char *key, const struct gm_
 {
 	struct writer_json *writer = (struct writer_json *)base;
 
-	if (json_object_set_new(writer->root, key, json_from_rows(table)) < 0)
+	if (json_object_set_new(writer->root, key, json_from_rows(writer, table)) < 0)
 		base->error = -ENOMEM;
 }
 
@@ -148,7 +186,13 @@ static int json_finish(struct gm_writer *base, FILE *out)
 static void json_free(struct gm_writer *base)
 {
 	struct writer_json *writer = (struct writer_json *)base;
+	struct json_same *same, *next;
 
+	HASH_ITER (hh, writer->same, same, next) {
+		HASH_DEL(writer->same, same);
+		json_decref(same->json);
+		free(same);
+	}
 	json_decref(writer->root);
 	free(writer);
 }

@@ -123,6 +123,7 @@ static char *text_value(const struct writer_text *writer, const struct gm_value 
 		return strdup(value->n ? "yes" : "no");
 	case GM_VALUE_NONE:
 	case GM_VALUE_ROWS:
+	case GM_VALUE_SAME_ROWS:
 		break;
 	}
 	return strdup("-");

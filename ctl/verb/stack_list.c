@@ -18,7 +18,8 @@ struct stack_entry {
 	uint32_t id;
 	uint32_t number; /* for people; 0: no buffer has it */
 	uint64_t buffers, bytes;
-	size_t first, n; /* its frames */
+	size_t first, n;        /* its frames */
+	struct gm_table *table; /* the same; NULL: nobody asked for them yet */
 };
 
 struct stack_module {
@@ -61,6 +62,8 @@ void gm_stack_list_free(struct gm_stack_list *list)
 		return;
 	for (size_t i = 0; i < list->n_modules; i++)
 		free(list->modules[i].path);
+	for (size_t i = 0; i < list->n_entries; i++)
+		gm_table_free(list->entries[i].table);
 	free(list->modules);
 	free(list->sessions);
 	free(list->entries);
@@ -243,11 +246,13 @@ static const struct gm_column frame_columns[] = {
 	{"offset", NULL, 0},
 };
 
-struct gm_table *gm_stack_list_frames(const struct gm_stack_list *list, uint32_t number)
+const struct gm_table *gm_stack_list_frames(struct gm_stack_list *list, uint32_t number)
 {
-	const struct stack_entry *entry = &list->entries[list->numbered[number - 1]];
-	struct gm_table *table = GM_TABLE_NEW(frame_columns);
+	struct stack_entry *entry = &list->entries[list->numbered[number - 1]];
+	if (entry->table)
+		return entry->table;
 
+	struct gm_table *table = entry->table = GM_TABLE_NEW(frame_columns);
 	for (size_t i = 0; i < entry->n; i++) {
 		const struct gm_symbol *frame = &list->frames[entry->first + i];
 

@@ -24,8 +24,9 @@ gpumem_status gm_stack_list_ask(
  * it is not there. */
 uint32_t gm_stack_list_count(
 	struct gm_stack_list *list, uint64_t session, uint32_t stack, uint64_t bytes);
-/* The frames of a stack with that number, for programs. NULL if out of memory. */
-struct gm_table *gm_stack_list_frames(const struct gm_stack_list *list, uint32_t number);
+/* The frames of a stack with that number, for programs. They belong to the list, which makes them once.
+ * NULL if out of memory. */
+const struct gm_table *gm_stack_list_frames(struct gm_stack_list *list, uint32_t number);
 /* Shows the stacks that were counted to people. */
 void gm_stack_list_write(const struct gm_stack_list *list, struct gm_writer *writer);
 

@@ -65,7 +65,7 @@ static void buffers_add_growth(struct gm_table *table, const Gm__Wire__Buffer *b
 	buffers_add_size(table, growth ? growth->ceiling : 0);
 }
 
-/* The number of the stack, and its frames. */
+/* The number of the stack, and its frames, which all buffers with this stack share. */
 static void buffers_add_stack(struct buffers_answer *answer, const Gm__Wire__Buffer *buffer)
 {
 	struct gm_table *table = answer->table;
@@ -79,7 +79,11 @@ static void buffers_add_stack(struct buffers_answer *answer, const Gm__Wire__Buf
 		return;
 	}
 	gm_table_count(table, number);
-	gm_table_rows(table, gm_stack_list_frames(answer->stacks, number));
+	/* Only JSON has them. */
+	if (answer->options->json)
+		gm_table_same_rows(table, gm_stack_list_frames(answer->stacks, number));
+	else
+		gm_table_none(table);
 }
 
 static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *buffer)

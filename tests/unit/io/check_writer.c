@@ -392,6 +392,44 @@ START_TEST(json_nests_rows_and_writes_shares_as_fractions)
 }
 END_TEST
 
+START_TEST(rows_that_several_rows_have_are_written_for_each_and_stay_with_their_owner)
+{
+	static const struct gm_column outer[] = {{"stack", NULL, GM_COLUMN_NESTED}};
+	static const struct gm_column frames[] = {{"line", NULL, 0}};
+	struct gm_writer *writer = gm_writer_json_new();
+	struct gm_table *table = GM_TABLE_NEW(outer), *stack = GM_TABLE_NEW(frames);
+
+	gm_table_row(stack);
+	gm_table_count(stack, 7);
+	for (int i = 0; i < 3; i++) {
+		gm_table_row(table);
+		gm_table_same_rows(table, stack);
+	}
+	gm_writer_table(writer, "rows", table);
+	ck_assert_uint_eq(stack->n_rows, 1);
+	json_t *json = json_of(writer);
+	for (size_t i = 0; i < 3; i++) {
+		const json_t *row = json_array_get(json_object_get(json, "rows"), i);
+		const json_t *frame = json_array_get(json_object_get(row, "stack"), 0);
+		ck_assert_int_eq(json_integer_value(json_object_get(frame, "line")), 7);
+	}
+	json_decref(json);
+	gm_table_free(stack);
+}
+END_TEST
+
+START_TEST(a_stack_that_lacks_memory_is_not_shown)
+{
+	static const struct gm_column outer[] = {{"stack", NULL, GM_COLUMN_NESTED}};
+	struct gm_table *table = GM_TABLE_NEW(outer);
+
+	gm_table_row(table);
+	gm_table_same_rows(table, NULL);
+	ck_assert(table->no_memory);
+	gm_table_free(table);
+}
+END_TEST
+
 START_TEST(json_survives_names_that_are_no_utf8)
 {
 	struct gm_writer *writer = gm_writer_json_new();
@@ -495,6 +533,9 @@ int main(void)
 	tcase_add_test(tcase, rows_that_go_on_are_for_people_only);
 	tcase_add_test(tcase, json_has_the_keys_and_exact_numbers);
 	tcase_add_test(tcase, json_nests_rows_and_writes_shares_as_fractions);
+	tcase_add_test(
+		tcase, rows_that_several_rows_have_are_written_for_each_and_stay_with_their_owner);
+	tcase_add_test(tcase, a_stack_that_lacks_memory_is_not_shown);
 	tcase_add_test(tcase, json_survives_names_that_are_no_utf8);
 	tcase_add_test(tcase, one_line_has_groups_of_fields_and_ends_with_the_line);
 	tcase_add_test(tcase, a_table_that_lacks_memory_is_not_shown);

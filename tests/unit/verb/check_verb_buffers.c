@@ -8,29 +8,33 @@
 
 #include "common/page.h"
 #include "tests/tap.h"
+#include "tests/unit/failing_malloc.h"
 #include "tests/unit/verb/verbs_fixture.h"
 
 #define FRAME(module, offset) ((uint64_t)(module) << GM_PAGE_FRAME_SHIFT | (offset))
 
+#define MANY 200
+
 static Gm__Wire__Packet packet;
-static bool with_stacks, gone, none_keeps, grows;
+static bool with_stacks, gone, none_keeps, grows, many;
 
 static bool send_buffers(struct gm_fake *f)
 {
 	const Gm__Wire__Packet *asked = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_BUFFERS);
 	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
-	Gm__Wire__Buffer rows[4], *list[4];
+	Gm__Wire__Buffer rows[MANY], *list[MANY];
+	int n = many ? MANY : 4;
 
 	if (!asked)
 		return false;
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < n; i++) {
 		gm__wire__buffer__init(&rows[i]);
 		list[i] = &rows[i];
 		rows[i].session = 17;
 		rows[i].pid = 4711;
 		rows[i].client = (char *)"trainer with a long name";
 		rows[i].bytes = G;
-		rows[i].age_ms = 100000 - 10000 * (uint64_t)i;
+		rows[i].age_ms = 100000 - 100000 / (uint64_t)n * (uint64_t)i;
 		rows[i].idle_ms = rows[i].age_ms;
 		rows[i].tag = (char *)"a tag that is long enough to need more room than there is";
 	}
@@ -44,6 +48,8 @@ static bool send_buffers(struct gm_fake *f)
 	rows[3].stack = 77; /* there is no such stack */
 	for (int i = 0; i < 4 && none_keeps; i++)
 		rows[i].stack = 0;
+	for (int i = 0; many && i < n; i++)
+		rows[i].stack = 4;
 
 	Gm__Wire__BufferGrowth growth = GM__WIRE__BUFFER_GROWTH__INIT;
 	growth.percent = 150;
@@ -59,7 +65,7 @@ static bool send_buffers(struct gm_fake *f)
 	packet.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
 	packet.buffers = &reply;
 	reply.buffers = list;
-	reply.n_buffers = 4;
+	reply.n_buffers = (size_t)n;
 	send_answer(f, &packet, asked->id, false);
 	return true;
 }
@@ -243,6 +249,23 @@ START_TEST(what_finds_no_room_is_left_out_and_named)
 }
 END_TEST
 
+/* Many buffers are allocated in the same place: its frames are stored once, and for JSON alone. */
+START_TEST(a_stack_takes_its_memory_once_for_all_buffers)
+{
+	struct gm_options options = {.given = GM_OPTION_STACKS};
+
+	with_stacks = many = true;
+	for (int json = 0; json < 2; json++) {
+		/* So many allocations for a row are enough, and those for its 15 frames too many. */
+		failing_malloc_arm(MANY * 15);
+		char *text = run("buffers", script, json, &options);
+		ck_assert(!failing_malloc_fired());
+		has(text, json ? "\"stack\": [" : "in 200 buffers");
+		free(text);
+	}
+}
+END_TEST
+
 START_TEST(a_client_that_ended_meanwhile_has_no_stacks)
 {
 	struct gm_options options = {.given = GM_OPTION_STACKS};
@@ -265,6 +288,7 @@ int main(void)
 	tcase_add_test(tc, stacks_are_listed_below_the_table);
 	tcase_add_test(tc, where_no_client_keeps_stacks_a_line_says_how_to_have_them);
 	tcase_add_test(tc, what_finds_no_room_is_left_out_and_named);
+	tcase_add_test(tc, a_stack_takes_its_memory_once_for_all_buffers);
 	tcase_add_test(tc, a_client_that_ended_meanwhile_has_no_stacks);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
