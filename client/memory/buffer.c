@@ -224,6 +224,14 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	(void)gm_use_publish(session, buffer->device);
 }
 
+/* The session is locked. */
+static void buffer_note_row(struct gpumem_buffer *buffer)
+{
+	gm_session_pages_row_note(&buffer->session->pages, buffer->row,
+		&(struct gm_pages_about){
+			.ptr = buffer->addr, .type = buffer->type, .precision = buffer->precision});
+}
+
 /* A buffer is listed once: with the client that made it, which pays for it. */
 void gm_buffer_relist(struct gpumem_buffer *buffer)
 {
@@ -232,9 +240,11 @@ void gm_buffer_relist(struct gpumem_buffer *buffer)
 	if (buffer->opened || buffer->carved)
 		return;
 	if (!buffer->row &&
-		buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
+		buffer->size >= atomic_load_explicit(&session->track_from, memory_order_relaxed)) {
 		buffer->row = gm_session_pages_row_add(
 			&session->pages, buffer->device, buffer->size, buffer->tag);
+		buffer_note_row(buffer);
+	}
 
 	/* Up to its chunks any buffer can grow, but that is not what it was made for. */
 	bool grows = buffer->wish.max_size && buffer->parts &&
@@ -436,9 +446,11 @@ struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
 
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision)
 {
-	gm_session_pages_row_note(&buffer->session->pages, buffer->row,
-		&(struct gm_pages_about){
-			.ptr = buffer->addr, .type = type, .precision = precision});
+	pthread_mutex_lock(&buffer->session->lock);
+	snprintf(buffer->type, sizeof(buffer->type), "%s", type ? type : "");
+	snprintf(buffer->precision, sizeof(buffer->precision), "%s", precision ? precision : "");
+	buffer_note_row(buffer);
+	pthread_mutex_unlock(&buffer->session->lock);
 }
 
 void gm_buffer_made_here(gpumem_buffer *buffer)

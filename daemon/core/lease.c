@@ -213,11 +213,15 @@ static struct gm_chunk *lease_pick(struct gm_lease *lease)
 	return chunk;
 }
 
+/* A client that no longer waited for a resize returns the chunks that it brought, and means the size
+ * from before. */
 static void lease_clamp(struct gm_lease *lease)
 {
 	if (lease->user_bytes <= lease->bytes)
 		return;
-	lease->user_bytes = lease->bytes;
+	lease->user_bytes =
+		lease->size_before ? gm_min(lease->size_before, lease->bytes) : lease->bytes;
+	lease->size_before = 0;
 	gm_commit_lease(lease);
 }
 
@@ -547,6 +551,7 @@ gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lea
 			(unsigned long long)lease->bytes, (unsigned long long)user_bytes);
 
 	lease->user_bytes = user_bytes;
+	lease->size_before = 0;
 	if (before != user_bytes && gm_commit_lease(lease) < 0) {
 		lease->user_bytes = before;
 		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,

@@ -140,6 +140,7 @@ static void request_finish(struct gm_request *request)
 	}
 
 	gm_request_unlink(request);
+	lease->size_before = request->user_bytes ? lease->user_bytes : 0;
 	request->first_index = gm_lease_append(lease, request->chunks, more);
 	request->chunks = NULL;
 	request->target = NULL;

@@ -218,6 +218,7 @@ struct gm_lease {
 	uint64_t grants; /* how many requests brought it chunks */
 	uint32_t place;  /* of its record */
 	uint64_t bytes, user_bytes;
+	uint64_t size_before; /* user_bytes before the last request that resized it; 0: not known */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_lease *prev, *next; /* of gm_device.ending */
 };

@@ -466,7 +466,12 @@ static const Gm__Wire__Buffer *listed(struct gm_raw *raw)
 START_TEST(others_see_how_a_buffer_grows_and_how_full_it_is)
 {
 	struct gm_raw raw;
-	gpumem_buffer *buffer = create(1000, 64 * MIB);
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.max_size = 64 * MIB;
+	options.tag = "growing";
+	options.type = "kv-cache";
+	options.precision = "bfloat16";
+	gpumem_buffer *buffer = create_with(1000, options);
 	gpumem_buffer_policy policy = {sizeof(policy), 1.25, 4 * MIB, 48 * MIB};
 	/* It is too small to be listed, until it grows. */
 	OK(gpumem_buffer_set_policy(buffer, &policy));
@@ -475,6 +480,8 @@ START_TEST(others_see_how_a_buffer_grows_and_how_full_it_is)
 	const Gm__Wire__Buffer *row = listed(&raw);
 	GM_REQUIRE_EQ(row->bytes, 8 * MIB);
 	GM_REQUIRE(strcmp(row->tag, "growing") == 0);
+	GM_REQUIRE(strcmp(row->type, "kv-cache") == 0);
+	GM_REQUIRE(strcmp(row->precision, "bfloat16") == 0);
 	GM_REQUIRE_EQ(row->max_bytes, 64 * MIB);
 	GM_REQUIRE(row->use_known);
 	GM_REQUIRE_EQ(row->used_bytes, 900);

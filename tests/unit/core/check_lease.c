@@ -112,6 +112,32 @@ START_TEST(it_has_the_size_that_its_maker_says)
 }
 END_TEST
 
+/* The client gave up before the answer came, and so returns what a resize brought: in parts, if it is
+ * much. Whoever opens the lease must hear the size that the client knows. */
+START_TEST(it_has_its_old_size_if_what_a_resize_brought_goes_back)
+{
+	char detail[GM_DETAIL_BYTES] = "";
+	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB);
+	const uint64_t had = fake_chunks(l);
+
+	ck_assert_int_eq(resize(l, 3 * MiB, 8 * MiB + 1), GPUMEM_OK);
+	for (const struct gm_chunk *chunk; (chunk = gm_lease_chunk(l, had));) {
+		ck_assert_int_eq(gm_lease_return_chunks(s, l, &chunk->id, 1), GPUMEM_OK);
+		fake_core_run(&fake);
+	}
+	ck_assert_uint_eq(info_of(l).bytes, 6 * MiB);
+	ck_assert_uint_eq(info_of(l).user_bytes, 5 * MiB);
+
+	/* What the maker says later counts. */
+	ck_assert_int_eq(resize(l, 2 * MiB, 7 * MiB), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_set_size(s, l, 8 * MiB, detail), GPUMEM_OK);
+	uint64_t last = gm_lease_chunk(l, had)->id;
+	ck_assert_int_eq(gm_lease_return_chunks(s, l, &last, 1), GPUMEM_OK);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(info_of(l).user_bytes, 6 * MiB);
+}
+END_TEST
+
 START_TEST(a_lease_that_others_have_or_could_get_is_not_resized)
 {
 	char detail[GM_DETAIL_BYTES] = "";
@@ -495,6 +521,7 @@ int main(void)
 	tcase_add_test(tcase, a_lease_says_what_it_is);
 	tcase_add_test(tcase, it_grows_and_shrinks_and_never_gives_an_index_twice);
 	tcase_add_test(tcase, it_has_the_size_that_its_maker_says);
+	tcase_add_test(tcase, it_has_its_old_size_if_what_a_resize_brought_goes_back);
 	tcase_add_test(tcase, a_lease_that_others_have_or_could_get_is_not_resized);
 	tcase_add_test(tcase, a_resize_that_a_share_overtakes_is_refused);
 	tcase_add_test(tcase, any_chunk_is_found_by_its_index_and_past_holes);
