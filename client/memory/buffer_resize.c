@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "client/map/map.h"
@@ -24,11 +23,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
-#include "common/clock.h"
 #include "common/status_table.h"
-
-#define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
-#define AWAIT_MOST_NS  GM_NS_PER_MS
 
 /* One resize. The buffer is locked. */
 struct buffer_resize {
@@ -259,21 +254,16 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 static int resize_await(const struct buffer_resize *r)
 {
 	const struct gm_session_device *d = r->d;
-	uint64_t pause_ns = AWAIT_LEAST_NS;
 	struct gm_map_event *event;
-	int error;
 
 	if (!d->map->record)
 		return 0;
-	error = d->map->record(d->backend, &event);
+	int error = d->map->record(d->backend, &event);
 	if (error < 0)
 		return error;
-	while ((error = d->map->passed(d->backend, event)) == 0 || error == -EAGAIN) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
-	}
+	error = gm_mapping_await(d, event);
 	d->map->forget(d->backend, event);
-	return error < 0 ? error : 0;
+	return error;
 }
 
 static gpumem_status resize_copy(const struct buffer_resize *r, struct gpumem_buffer *to)

@@ -20,9 +20,6 @@
 #include "common/clock.h"
 #include "common/share_name.h"
 
-#define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
-#define AWAIT_MOST_NS  GM_NS_PER_MS
-
 /* How often, and for how long, metadata is sent again that the daemon has lost or cannot keep. */
 #define RESEND_LEAST_NS GM_NS_PER_MS
 #define RESEND_MOST_NS  (250 * GM_NS_PER_MS)
@@ -35,20 +32,6 @@ static gpumem_status publish_capturing(void)
 	return gm_error(GPUMEM_E_BUSY,
 		"a stream is being captured into a graph, so nobody can know when its work is done; "
 		"publish after the capture, or with GPUMEM_STREAM_DONE");
-}
-
-/* Waits until the event has passed. */
-static int publish_await_event(const struct gm_session_device *d, struct gm_map_event *event)
-{
-	uint64_t pause_ns = AWAIT_LEAST_NS;
-	int r;
-
-	/* -EAGAIN: another thread captures a stream. The event passes after that. */
-	while ((r = d->map->passed(d->backend, event)) == 0 || r == -EAGAIN) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
-	}
-	return r < 0 ? r : 0;
 }
 
 /* Waits for what may still write to the buffer: the work of the stream, or of all streams. */
@@ -70,7 +53,7 @@ static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream st
 	if (r == -EAGAIN)
 		return publish_capturing();
 	if (r == 0) {
-		r = publish_await_event(d, event);
+		r = gm_mapping_await(d, event);
 		d->map->forget(d->backend, event);
 	}
 	if (r < 0)
@@ -215,17 +198,15 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 	struct gm_share_name parsed;
 	GM_UNCANCELLED;
 
-	if (!gm_session_ok(session))
-		return gm_session_refused(session);
-	const char *wrong = gm_share_name_parse(name, &parsed);
-	if (wrong)
-		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+	gpumem_status status = gm_publish_name_read(session, name, &parsed);
+	if (status)
+		return status;
 	if (!ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
-	gpumem_status status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
+	status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
 	if (status)
 		return status;
 	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
@@ -258,11 +239,9 @@ gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 	struct gm_share_name parsed;
 	GM_UNCANCELLED;
 
-	if (!gm_session_ok(session))
-		return gm_session_refused(session);
-	const char *wrong = gm_share_name_parse(name, &parsed);
-	if (wrong)
-		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+	gpumem_status status = gm_publish_name_read(session, name, &parsed);
+	if (status)
+		return status;
 
 	struct publish_remove_call *unpublish = calloc(1, sizeof(*unpublish));
 	if (!unpublish)
@@ -276,7 +255,7 @@ gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNPUBLISH, unpublish, &body);
 
 	struct gm_call *call = &unpublish->call;
-	gpumem_status status = gm_session_call(session, NULL, &packet, &call);
+	status = gm_session_call(session, NULL, &packet, &call);
 	if (status == GPUMEM_E_NOT_FOUND && call && unpublish->again)
 		status = GPUMEM_OK;
 	free(call);

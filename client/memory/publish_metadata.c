@@ -144,17 +144,24 @@ static gpumem_status metadata_ask(gpumem_session *session, Gm__Wire__GetMetadata
 	return status;
 }
 
+gpumem_status gm_publish_name_read(
+	gpumem_session *session, const char *name, struct gm_share_name *ret_name)
+{
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	const char *wrong = gm_share_name_parse(name, ret_name);
+	return wrong ? gm_error(GPUMEM_E_INVALID, "name %s", wrong) : GPUMEM_OK;
+}
+
 gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name, void **ret_data,
 	size_t *ret_size, uint64_t *ret_version)
 {
 	struct gm_share_name parsed;
 	GM_UNCANCELLED;
 
-	if (!gm_session_ok(session))
-		return gm_session_refused(session);
-	const char *wrong = gm_share_name_parse(name, &parsed);
-	if (wrong)
-		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+	gpumem_status status = gm_publish_name_read(session, name, &parsed);
+	if (status)
+		return status;
 	if (!ret_data || !ret_size)
 		return gm_error(GPUMEM_E_INVALID, "%s must not be NULL",
 			ret_data ? "ret_size" : "ret_data");
@@ -166,7 +173,7 @@ gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name, vo
 
 	/* Busy: a newer version came while the older one was read. */
 	enum { TRIES = 16 };
-	gpumem_status status = GPUMEM_E_BUSY;
+	status = GPUMEM_E_BUSY;
 	for (int i = 0; i < TRIES && status == GPUMEM_E_BUSY; i++)
 		status = metadata_ask(session, &body, 0, ret_data, ret_size, ret_version);
 	return status;

@@ -4,6 +4,11 @@
 
 #include "client/memory/buffer.h"
 
+struct gm_share_name;
+
+/* Reads the name of a published buffer that a program gives. Refuses a session that cannot be used. */
+gpumem_status gm_publish_name_read(
+	gpumem_session *session, const char *name, struct gm_share_name *ret_name);
 /* Checks the metadata that a program gives, by the names of its options. */
 gpumem_status gm_publish_metadata_check(const void *metadata, size_t size);
 /* Sends the metadata that the buffer is to be published with. The daemon may lose it until then: it

@@ -212,11 +212,11 @@ struct gm_lease {
 	/* Those of them that the maker has returned and that are to be released, in slices if there are
 	 * many. */
 	struct gm_chunk *leaving, *leaving_last;
-	bool counted; /* in the maker's n_leaving */
-	bool ending;  /* in gm_device.ending */
+	bool counted;   /* in the maker's n_leaving */
+	bool ending;    /* in gm_device.ending */
+	uint32_t place; /* of its record */
 	uint64_t next_index;
 	uint64_t grants; /* how many requests brought it chunks */
-	uint32_t place;  /* of its record */
 	uint64_t bytes, user_bytes;
 	uint64_t size_before; /* user_bytes before the last request that resized it; 0: not known */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
