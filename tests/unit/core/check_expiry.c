@@ -4,51 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/session_private.h"
-#include "tests/tap.h"
-#include "tests/unit/core/fake_ledger.h"
+#include "tests/unit/core/names_fixture.h"
 
 #define SECOND UINT64_C(1000000000)
 
-static struct fake_core fake;
-static struct fake_ledger ledger;
-static struct gm_core_device_info info;
-static struct gm_adopt_result result;
-static struct gm_session *maker;
-static char detail[GM_DETAIL_BYTES];
-static uint64_t version;
-static const struct gm_name_asker administrator = {.admin = true};
-
-static struct gm_session *client(uid_t uid)
-{
-	struct gm_session_info who = {.pid = 1,
-		.uid = uid,
-		.gid = uid,
-		.domain = uid,
-		.domain_key = "key",
-		.pooling = true};
-	uint8_t token[GM_TOKEN_BYTES];
-	struct gm_session *session;
-	ck_assert_int_eq(gm_session_new(fake.core, &who, token, &session), 0);
-	return session;
-}
-
 static void setup(void)
 {
-	memset(&ledger, 0, sizeof(ledger));
-	info = fake_info(32 * GiB);
-	fake_no_levels(&info.policy);
-	memset(info.uuid, 1, sizeof(info.uuid));
-	fake_core_init_keeping(&fake, &ledger);
-	fake_core_add(&fake, &info);
-	gm_core_end_adoption(fake.core);
-	maker = client(100);
-}
-
-static void teardown(void)
-{
-	fake_core_deinit(&fake);
-	fake_ledger_deinit(&ledger);
+	names_setup(32 * GiB);
 }
 
 /* Publishes and gives up its own part. */
@@ -90,7 +52,7 @@ static uint64_t expires(const char *text)
 START_TEST(a_name_ends_when_its_time_has_come)
 {
 	struct gm_lease *opened;
-	struct gm_session *reader = client(100);
+	struct gm_session *reader = client(100, 5, "100 ");
 
 	publish("for good", 0);
 	publish("llama", 10 * SECOND);
@@ -115,7 +77,7 @@ END_TEST
 START_TEST(a_time_can_be_changed_and_taken_back)
 {
 	const struct gm_name_asker stranger = {.domain = gm_core_domain(fake.core, "other")};
-	const struct gm_name_asker owner = {.domain = gm_core_domain(fake.core, "key")};
+	const struct gm_name_asker owner = {.domain = gm_core_domain(fake.core, "100 ")};
 
 	publish("llama", 10 * SECOND);
 	ck_assert_int_eq(gm_core_expire(fake.core, &stranger, 100, "llama", 0), GPUMEM_E_NOT_FOUND);
@@ -163,7 +125,7 @@ START_TEST(a_later_daemon_knows_the_time)
 	ck_assert_int_eq(
 		gm_core_expire(fake.core, &administrator, 100, "mistral", 50 * SECOND), GPUMEM_OK);
 	fake.now += 4 * SECOND;
-	fake_ledger_restart(&fake, &info, 1, false, &result);
+	restart();
 	ck_assert_uint_eq(names(), 2);
 	ck_assert_uint_eq(expires("llama"), when);
 	ck_assert_uint_le(fake.core->env.armed_ns, when);
@@ -173,7 +135,7 @@ START_TEST(a_later_daemon_knows_the_time)
 
 	/* It was away when the time came. */
 	fake.now += 100 * SECOND;
-	fake_ledger_restart(&fake, &info, 1, false, &result);
+	restart();
 	pass(1);
 	ck_assert_uint_eq(names(), 0);
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 0);
