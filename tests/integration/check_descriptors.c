@@ -371,6 +371,71 @@ START_TEST(a_user_with_many_resumed_sessions_leaves_descriptors_to_others)
 }
 END_TEST
 
+/* ---- after a restart */
+
+#define PUBLISHED 64
+
+static void publish_with_metadata(const struct gm_daemon *daemon)
+{
+	struct gm_raw raw;
+
+	gm_raw_join(&raw, daemon);
+	for (int i = 0; i < PUBLISHED; i++) {
+		static const char text[] = "what it is";
+		Gm__Wire__Publish publish = GM__WIRE__PUBLISH__INIT;
+		struct gm_raw_lease lease;
+		uint64_t version;
+		char name[16];
+
+		snprintf(name, sizeof(name), "name-%d", i);
+		publish.name = name;
+		publish.audience = GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN;
+		publish.metadata_bytes = sizeof(text);
+		GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+		publish.lease = lease.id;
+		GM_REQUIRE_EQ(
+			gm_raw_put_metadata(&raw, lease.id, sizeof(text), 0, text, sizeof(text)),
+			GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_raw_publish(&raw, &publish, &version), GPUMEM_OK);
+		gm_raw_lease_clear(&lease);
+	}
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+/* How many chunks a client can have. */
+static size_t count_room(const struct gm_daemon *daemon)
+{
+	static uint64_t leases[MANY];
+	struct gm_raw raw;
+
+	gm_raw_join(&raw, daemon);
+	size_t n = lease_all(&raw, GM_CHUNK_MIN, leases);
+	return_all(&raw, leases, n);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+	return n;
+}
+
+/* The next daemon gets the descriptors of chunks and metadata from the keeper, before it knows whose they
+ * are. It must not count them as its own as well. */
+START_TEST(descriptors_that_are_kept_over_a_restart_count_once)
+{
+	struct gm_daemon daemon;
+
+	gm_daemon_start(&daemon, &few);
+	publish_with_metadata(&daemon);
+	size_t before = count_room(&daemon);
+	gm_daemon_kill(&daemon);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	/* Some are those of sessions that had not quite ended, and of threads. */
+	size_t after = count_room(&daemon);
+	if (after + PUBLISHED / 4 < before)
+		GM_FAIL("%zu chunks before the restart, %zu after it", before, after);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 /* ---- on their way */
 
 #define LIARS 110
@@ -531,6 +596,7 @@ int main(void)
 	tcase_add_test(tc, pooled_chunks_give_up_their_descriptors_before_anybody_is_refused);
 	tcase_add_test(tc, so_it_is_with_very_few);
 	tcase_add_test(tc, a_request_waits_for_descriptors_that_the_pool_gives_up);
+	tcase_add_test(tc, descriptors_that_are_kept_over_a_restart_count_once);
 	if (GM_TAP_WITH_USERS(a_user_with_many_chunks_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_chunks_leaves_descriptors_to_others);
 	/* On a GPU a returned chunk is destroyed, and lingers without a descriptor. */
