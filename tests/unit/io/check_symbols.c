@@ -5,11 +5,20 @@
 
 #include <fcntl.h>
 #include <link.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#ifdef HAVE_LIBDW
+#include <elfutils/libdwfl.h>
+#endif
 
 #include "ctl/io/symbols.h"
 #include "tests/tap.h"
@@ -123,6 +132,123 @@ START_TEST(a_path_may_be_anything)
 }
 END_TEST
 
+#ifdef HAVE_LIBDW
+/* What the child finds when it begins to read files, in memory that it shares with the test. */
+static struct {
+	enum { READ_ON, END, CRASH, BE_KILLED } then;
+	bool began, may_have_much_memory, asks_servers;
+	unsigned alarm_s;
+	int death_signal;
+	struct rlimit cpu, core, file_size;
+	size_t n_fds;
+	pid_t pid;
+} * child;
+
+static void look_around(void)
+{
+	child->began = true;
+	child->pid = getpid();
+	child->alarm_s = alarm(0);
+	alarm(child->alarm_s);
+	child->asks_servers = getenv("DEBUGINFOD_URLS") != NULL;
+	void *much = mmap(NULL, (size_t)3 << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	child->may_have_much_memory = much != MAP_FAILED;
+	(void)prctl(PR_GET_PDEATHSIG, &child->death_signal);
+	(void)getrlimit(RLIMIT_CPU, &child->cpu);
+	(void)getrlimit(RLIMIT_CORE, &child->core);
+	(void)getrlimit(RLIMIT_FSIZE, &child->file_size);
+
+	child->n_fds = 0;
+	for (int fd = 0; fd < 100; fd++)
+		child->n_fds += fcntl(fd, F_GETFD) >= 0;
+}
+
+/* The linker puts this in the place of libdw's function. */
+Dwfl *__real_dwfl_begin(const Dwfl_Callbacks *callbacks);
+Dwfl *__wrap_dwfl_begin(const Dwfl_Callbacks *callbacks);
+Dwfl *__wrap_dwfl_begin(const Dwfl_Callbacks *callbacks)
+{
+	if (!child)
+		return __real_dwfl_begin(callbacks);
+	look_around();
+	switch (child->then) {
+	case END:
+		_exit(0);
+	case CRASH:
+		signal(SIGSEGV, SIG_DFL);
+		raise(SIGSEGV);
+		break;
+	case BE_KILLED:
+		raise(SIGKILL);
+		break;
+	case READ_ON:
+		break;
+	}
+	return __real_dwfl_begin(callbacks);
+}
+
+static void share_child(void)
+{
+	child = mmap(
+		NULL, sizeof(*child), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(child, MAP_FAILED);
+}
+
+/* What reads files of a client has no time, no memory and no descriptors to harm anybody with. */
+START_TEST(the_process_that_reads_files_is_bounded)
+{
+	char copy[] = "/tmp/check_symbols.XXXXXX";
+	struct gm_symbol symbols[] = {here};
+	/* As the connection to the daemon. */
+	int connection = open("/dev/zero", O_RDONLY);
+
+	share_child();
+	copy_self(copy, 0644);
+	symbols[0].path = copy;
+	setenv("DEBUGINFOD_URLS", "http://localhost:1", 1);
+	gm_symbols_find(getuid(), symbols, 1);
+	ck_assert_str_eq(symbols[0].function, "find_self");
+
+	ck_assert(child->began && child->pid != getpid());
+	ck_assert_uint_ge(child->alarm_s, 1);
+	ck_assert_uint_le(child->alarm_s, 20);
+	ck_assert_uint_le(child->cpu.rlim_max, 20);
+	ck_assert_uint_eq(child->core.rlim_max, 0);
+	ck_assert_uint_eq(child->file_size.rlim_max, 0);
+	ck_assert(!child->may_have_much_memory);
+	ck_assert_int_eq(child->death_signal, SIGKILL);
+	ck_assert(!child->asks_servers);
+	/* The standard ones and the pipe. */
+	ck_assert_uint_eq(child->n_fds, 4);
+
+	/* It is gone, and nobody has to wait for it any more. */
+	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+	ck_assert_int_eq(kill(child->pid, 0), -1);
+	close(connection);
+	unlink(copy);
+}
+END_TEST
+
+START_TEST(a_process_that_ends_early_finds_nothing)
+{
+	struct gm_symbol symbols[] = {here, here};
+
+	share_child();
+	child->then = _i;
+	symbols[0].line = 7;
+	strcpy(symbols[0].function, "what was there before");
+	gm_symbols_find(getuid(), symbols, 2);
+	ck_assert(child->began);
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_str_eq(symbols[i].function, "");
+		ck_assert_str_eq(symbols[i].file, "");
+		ck_assert_uint_eq(symbols[i].line, 0);
+	}
+	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+}
+END_TEST
+#endif
+
 /* Files that the client's user may not read are not read for them, even by root. Whoever is root in a
  * container has the uid 0, too, so a client of that uid has no rights at all. */
 START_TEST(a_file_is_read_with_the_rights_of_the_user)
@@ -152,6 +278,8 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 #ifdef HAVE_LIBDW
 	tcase_add_test(tc, a_static_function_is_found);
+	tcase_add_test(tc, the_process_that_reads_files_is_bounded);
+	tcase_add_loop_test(tc, a_process_that_ends_early_finds_nothing, END, BE_KILLED + 1);
 #endif
 	tcase_add_test(tc, a_file_with_another_build_id_says_nothing);
 	tcase_add_test(tc, a_path_may_be_anything);
