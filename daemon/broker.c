@@ -2,7 +2,8 @@
 /*
  * Puts the daemon together. broker_start() makes the parts in the order in which they need one
  * another. broker_finish() takes down whatever was made, in the order that their users allow. This
- * file also handles signals and the configuration; broker_core.c connects core to the other parts.
+ * file also handles signals; broker_config.c applies the configuration, and broker_core.c connects core
+ * to the other parts.
  *
  * Stopping is the same whether a signal asked for it or broker_start() failed: clients are told,
  * sessions end, core gives its chunks back, and the loop runs until no job is under way. If a call
@@ -12,7 +13,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +24,12 @@
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/platform.h"
-#include "common/uid_name.h"
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
-#include "daemon/config/config_account.h"
 #include "daemon/log_thread.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
-#include "daemon/serve/journal.h"
 #include "daemon/serve/watch.h"
 #include "daemon/service.h"
 #include "daemon/tenant/client_keep.h"
@@ -54,202 +50,6 @@ static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_ba
 static void broker_on_watchdog(uv_timer_t *timer)
 {
 	gm_service_alive();
-}
-
-/* ---- configuration */
-
-static gid_t broker_find_admin_group(const struct gm_config *config)
-{
-	if (!config->admin_group[0])
-		return (gid_t)-1;
-	gid_t gid;
-	return gm_config_account_group(config->admin_group, &gid) ? gid : (gid_t)-1;
-}
-
-/* Warns about limits of uids that somebody else pays for. */
-static void broker_check_users(const struct gm_broker *broker)
-{
-	for (size_t i = 0; i < broker->config->n_limits; i++) {
-		char user[GM_UID_NAME_TEXT];
-		unsigned uid;
-		if (sscanf(broker->config->limits[i].owner, "uid:%u", &uid) != 1)
-			continue;
-
-		uid_t payer_uid = gm_subuids_payer(&broker->hub.subuids, uid);
-		if (payer_uid != uid)
-			gm_log(GM_LOG_WARNING,
-				"the limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
-				uid, gm_uid_name_say(payer_uid, user), (unsigned)payer_uid);
-	}
-}
-
-/* Reads who has which name, and who pays for whom. */
-static void broker_read_users(struct gm_broker *broker)
-{
-	const char *root = gm_platform_root();
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/etc/passwd", root);
-	gm_uid_name_read(path);
-	gm_subuids_read(&broker->hub.subuids, root);
-	broker_check_users(broker);
-}
-
-static void broker_apply_bounds(struct gm_broker *broker)
-{
-	const struct gm_config *config = broker->config;
-	broker->serve.admin_group = broker_find_admin_group(config);
-	broker_read_users(broker);
-	gm_front_set_bounds(&broker->front, config);
-	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
-}
-
-static void broker_log_lines(enum gm_log_level level, char *text)
-{
-	char *rest = text;
-	for (char *line; (line = strsep(&rest, "\n"));)
-		if (*line)
-			gm_log(level, "%s", line);
-}
-
-static void broker_use_config(struct gm_broker *broker, struct gm_config *config)
-{
-	broker->config = config;
-	broker->serve.config = config;
-}
-
-static void broker_device_policy(
-	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy)
-{
-	const struct gm_backend_device *info = &broker->serve.devices[device];
-	if (info->pinned)
-		gm_config_pinned_policy(broker->config, info->total, ret_policy);
-	else
-		gm_config_policy(broker->config, device, info->total, ret_policy);
-
-	/* The reserve is fd chunks, which clients of this device get only if they ask for fd. */
-	if (gm_serve_auto_transport(&broker->serve, device) != GM_TRANSPORT_FD)
-		ret_policy->reserve = 0;
-}
-
-/* Warns about settings that have no effect here. They are no error, because one file may serve
- * hosts with and without GPUs. */
-static void broker_check_devices(const struct gm_broker *broker)
-{
-	const struct gm_config *config = broker->config;
-	uint32_t n = broker->serve.n_devices;
-	n -= n && broker->serve.devices[n - 1].pinned;
-	for (uint32_t i = 0; i < n && !broker->ops->sized; i++)
-		if (config->devices[i].size)
-			gm_log(GM_LOG_WARNING,
-				"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
-				i, i, broker->serve.devices[i].name);
-	for (uint32_t i = 0; i < config->n_strangers; i++)
-		gm_log(GM_LOG_WARNING,
-			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
-			config->strangers[i]);
-	if (config->n_devices > n)
-		gm_log(GM_LOG_WARNING,
-			"[device %u] has no effect: there %s %u device%s here, numbered from 0",
-			config->n_devices - 1, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
-}
-
-static void broker_status_text(const struct gm_broker *broker, char text[256])
-{
-	uint32_t n = broker->serve.n_devices;
-	bool pinned = n && broker->serve.devices[n - 1].pinned;
-	n -= pinned;
-	snprintf(text, 256, "Serving %u device%s (%s)%s on %.150s", n, n == 1 ? "" : "s",
-		broker->ops->name, pinned ? " and pinned host memory" : "",
-		broker->front.endpoint.path);
-}
-
-/* Warns at the start, not when it is too late, if oom = terminate cannot work. */
-static void broker_check_oom(const struct gm_broker *broker)
-{
-	bool wanted = false;
-	for (uint32_t i = 0; i < broker->serve.n_devices; i++) {
-		struct gm_policy policy;
-		broker_device_policy(broker, i, &policy);
-		wanted = wanted || policy.oom == GM_OOM_TERMINATE;
-	}
-	if (!wanted || gm_terminator_may())
-		return;
-	const char *const fields[] = {"MESSAGE_ID=" GM_MESSAGE_POWERLESS, NULL};
-	gm_log_fields(GM_LOG_WARNING, fields,
-		"oom = terminate: this daemon cannot end clients of other users, because it has no "
-		"CAP_KILL; see ENDING CLIENTS in gpumemd(8)");
-}
-
-/* Applies a new configuration. Returns false and changes nothing if core refuses its limits; detail
- * says why. Takes ownership of the configuration on success. */
-static bool broker_change_config(
-	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
-{
-	struct gm_config *old = broker->config;
-	struct gm_policy policies[GM_LIMIT_DEVICES];
-	broker_use_config(broker, config);
-	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
-		broker_device_policy(broker, i, &policies[i]);
-	if (gm_admin_configure(broker->core, config, policies, detail) != GPUMEM_OK) {
-		broker_use_config(broker, old);
-		return false;
-	}
-
-	char *fixed = gm_config_fixed_changes(broker->started, config);
-	if (fixed)
-		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
-	free(fixed);
-	broker_apply_bounds(broker);
-	if (old != broker->started)
-		gm_config_free(old);
-	broker_check_devices(broker);
-	broker_check_oom(broker);
-	gm_clients_limits_changed(&broker->clients);
-	gm_watch_limits(&broker->serve, NULL, "",
-		"as in the new configuration, except those set at run time", 0);
-	return true;
-}
-
-/* Reads the configuration with the devices known, so that it can name them by UUID or PCI address,
- * and that limits are held against them. The socket is open already. */
-static int broker_load_for_devices(
-	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
-{
-	struct gm_config_known known = {.n = n, .backend = broker->options->backend};
-	for (uint32_t i = 0; i < n; i++) {
-		const struct gm_backend_device *device = &broker->serve.devices[i];
-		known.devices[i].uuid = device->pinned ? NULL : device->uuid;
-		known.devices[i].pci = device->pci;
-		known.devices[i].total = device->total;
-		known.devices[i].pinned = device->pinned;
-	}
-	return gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
-}
-
-static void broker_reload(struct gm_broker *broker)
-{
-	struct gm_config *config = NULL;
-	char *error = NULL;
-	char status[256], detail[GM_DETAIL_BYTES];
-	gm_config_account_stay_local();
-	gm_service_reloading();
-	int r = broker_load_for_devices(broker, broker->serve.n_devices, &config, &error);
-	if (r < 0) {
-		if (error)
-			broker_log_lines(GM_LOG_ERROR, error);
-		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
-		free(error);
-	} else if (!broker_change_config(broker, config, detail)) {
-		gm_log(GM_LOG_ERROR, "limits: %s", detail);
-		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
-		gm_config_free(config);
-	} else {
-		gm_log(GM_LOG_INFO, "configuration reloaded");
-	}
-
-	broker_status_text(broker, status);
-	gm_service_ready(status);
 }
 
 /* ---- the end */
@@ -304,7 +104,7 @@ static void broker_on_signal(uv_signal_t *handle, int number)
 	struct gm_broker *broker = handle->data;
 	if (number == SIGHUP) {
 		if (!broker->stopping)
-			broker_reload(broker);
+			gm_broker_config_reload(broker);
 		return;
 	}
 	gm_log(GM_LOG_INFO, "stopping on SIG%s", number == SIGTERM ? "TERM" : "INT");
@@ -404,7 +204,7 @@ static int broker_start_front(struct gm_broker *broker)
 		broker->options->socket ? broker->options->socket : broker->config->socket;
 
 	return gm_front_open(
-		&broker->front, path, broker->config, broker_find_admin_group(broker->config));
+		&broker->front, path, broker->config, gm_broker_config_admin_group(broker->config));
 }
 
 static int broker_start_ids(struct gm_broker *broker)
@@ -468,16 +268,16 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 	for (uint32_t i = 0; i < n; i++)
 		broker->ops->device_info(broker->backend, i, &broker->serve.devices[i]);
 
-	int r = broker_load_for_devices(broker, n, &config, &error);
+	int r = gm_broker_config_load(broker, n, &config, &error);
 	if (r < 0) {
 		if (error)
-			broker_log_lines(GM_LOG_ERROR, error);
+			gm_broker_config_log(GM_LOG_ERROR, error);
 		free(error);
 		return r;
 	}
 
 	struct gm_config *old = broker->config;
-	broker_use_config(broker, config);
+	gm_broker_config_use(broker, config);
 	broker->started = config;
 	gm_config_free(old);
 	return 0;
@@ -585,7 +385,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 			.free_bytes = free_bytes,
 		};
 		memcpy(core_info.uuid, info->uuid, sizeof(core_info.uuid));
-		broker_device_policy(broker, i, &core_info.policy);
+		gm_broker_config_policy(broker, i, &core_info.policy);
 		uint32_t number;
 		r = gm_core_add_device(broker->core, &core_info, &number);
 		if (r < 0)
@@ -608,8 +408,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (r < 0)
 		return broker_fail(r, "taking over from an earlier daemon");
 	gm_core_end_adoption(broker->core);
-	broker_check_devices(broker);
-	broker_check_oom(broker);
+	gm_broker_config_check(broker);
 	return 0;
 }
 
@@ -625,7 +424,7 @@ static int broker_start_serving(struct gm_broker *broker)
 	int r = gm_front_listen(&broker->front, &broker->hub, serve);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
-	broker_apply_bounds(broker);
+	gm_broker_config_apply_bounds(broker);
 	return 0;
 }
 
@@ -700,11 +499,11 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 	}
 
 	broker->options = options;
-	broker_use_config(broker, config);
+	gm_broker_config_use(broker, config);
 	int r = broker_start(broker);
 	if (r == 0) {
 		char status[256];
-		broker_status_text(broker, status);
+		gm_broker_config_status(broker, status);
 		gm_log(GM_LOG_INFO, "%s", status);
 		gm_service_ready(status);
 		broker_turn(broker);

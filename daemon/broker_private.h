@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "common/log.h"
 #include "daemon/backend/backend.h"
 #include "daemon/backend/copies.h"
 #include "daemon/backend/worker.h"
@@ -18,7 +19,7 @@
 #include "daemon/tenant/client.h"
 #include "daemon/tenant/terminate.h"
 
-/* For broker.c, broker_core.c and broker_keep.c only. */
+/* For broker.c, broker_config.c, broker_core.c and broker_keep.c only. */
 
 /* Chunks of a device that the keeper is to close, by their number, and creations that wait for that. */
 struct gm_broker_closing {
@@ -61,6 +62,29 @@ struct gm_broker {
 	bool forget; /* when it stops, all that clients hold ends */
 	bool stuck;  /* a backend call did not return in time */
 };
+
+/* broker_config.c: the configuration, at the start and when it is reloaded. */
+
+void gm_broker_config_use(struct gm_broker *broker, struct gm_config *config);
+/* Reads the configuration with the devices known, so that it can name them by UUID or PCI address,
+ * and that limits are held against them. The socket is open already. */
+int gm_broker_config_load(const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config,
+	char **ret_error);
+/* Logs each line of the text, which is changed. */
+void gm_broker_config_log(enum gm_log_level level, char *text);
+/* The group of administrators; -1: there is none. */
+gid_t gm_broker_config_admin_group(const struct gm_config *config);
+/* Applies what the other parts ask for: who is who, and how many connections a user may have. */
+void gm_broker_config_apply_bounds(struct gm_broker *broker);
+/* The policy of a device, as the configuration in use has it. */
+void gm_broker_config_policy(
+	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy);
+/* Warns about settings that have no effect here. */
+void gm_broker_config_check(const struct gm_broker *broker);
+/* Says for the service manager what is served. */
+void gm_broker_config_status(const struct gm_broker *broker, char text[256]);
+/* Reads it again and applies it. On error, logs why, and it stays as it was. */
+void gm_broker_config_reload(struct gm_broker *broker);
 
 /* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
 extern const struct gm_core_ops gm_broker_core_ops;
