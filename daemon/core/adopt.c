@@ -18,43 +18,17 @@
 
 #include "common/arith.h"
 #include "daemon/core/adopt.h"
+#include "daemon/core/adopt_records.h"
 #include "daemon/core/drain.h"
 #include "daemon/core/fds.h"
-
-/* A record as it was read, with zeros for what an older daemon did not write. */
-struct adopt_entry {
-	uint64_t id;
-	uint32_t place;
-	bool taken;   /* the record belongs to something that was adopted */
-	void *object; /* what was adopted: an estate, a session or a lease */
-	uint64_t record[];
-};
-
-struct adopt_list {
-	struct adopt_entry **entries; /* in order of id, unless it says otherwise */
-	size_t n, room;
-};
 
 struct gm_adopt {
 	struct gm_core *core;
 	const struct gm_adopt_ops *ops;
 	void *ctx;
-	struct adopt_list lists[GM_RECORD_KINDS];
+	struct gm_adopt_records records;
 	struct gm_adopt_result result;
 };
-
-static size_t adopt_size(uint32_t kind)
-{
-	switch (kind) {
-#define ADOPT_SIZE(name, number, type, text) \
-	case GM_RECORD_##name: \
-		return sizeof(struct type);
-		GM_RECORDS(ADOPT_SIZE)
-#undef ADOPT_SIZE
-	default:
-		return 0;
-	}
-}
 
 /* ---- reading */
 
@@ -72,126 +46,56 @@ void gm_adopt_free(struct gm_adopt *adopt)
 {
 	if (!adopt)
 		return;
-	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++) {
-		for (size_t i = 0; i < adopt->lists[kind].n; i++)
-			free(adopt->lists[kind].entries[i]);
-		free(adopt->lists[kind].entries);
-	}
+	gm_adopt_records_deinit(&adopt->records);
 	free(adopt);
-}
-
-static int adopt_grow(struct adopt_list *list)
-{
-	size_t room = list->room ? 2 * list->room : 64;
-	struct adopt_entry **entries = realloc(list->entries, room * sizeof(entries[0]));
-	if (!entries)
-		return -ENOMEM;
-	list->entries = entries;
-	list->room = room;
-	return 0;
 }
 
 int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t place,
 	const void *bytes, size_t size)
 {
-	size_t room = adopt_size(kind);
-	struct gm_record head = {0};
 	adopt->result.records++;
-	if (size >= sizeof(head))
-		memcpy(&head, bytes, sizeof(head));
-	bool whole = id != 0 && head.size == size && head.id == id && head.kind == kind &&
-		     head.format != 0;
-	/* Giving it up would give up what a newer daemon could still use. */
-	if (whole && head.format > GM_RECORD_FORMAT)
-		return -EPROTONOSUPPORT;
-	if (!whole || room == 0 || size > room) {
-		adopt->result.damaged[room ? kind : GM_RECORD_NONE]++;
-		gm_env_erase(&adopt->core->env, &place);
-		return 0;
-	}
-
-	struct adopt_list *list = &adopt->lists[kind];
-	if (list->n == list->room && adopt_grow(list) < 0)
-		return -ENOMEM;
-	struct adopt_entry *entry = calloc(1, sizeof(*entry) + room);
-	if (!entry)
-		return -ENOMEM;
-	entry->id = id;
-	entry->place = place;
-	memcpy(entry->record, bytes, size);
-	list->entries[list->n++] = entry;
+	int r = gm_adopt_records_add(&adopt->records, kind, id, place, bytes, size);
+	if (r != GM_ADOPT_RECORDS_E_DAMAGED)
+		return r;
+	adopt->result.damaged[gm_adopt_records_is_kind(kind) ? kind : GM_RECORD_NONE]++;
+	gm_env_erase(&adopt->core->env, &place);
 	return 0;
-}
-
-static int adopt_by_id(const void *a, const void *b)
-{
-	const struct adopt_entry *x = *(struct adopt_entry *const *)a;
-	const struct adopt_entry *y = *(struct adopt_entry *const *)b;
-	return x->id < y->id ? -1 : x->id > y->id;
 }
 
 static int adopt_by_index(const void *a, const void *b)
 {
-	const struct adopt_entry *x = *(struct adopt_entry *const *)a;
-	const struct adopt_entry *y = *(struct adopt_entry *const *)b;
+	const struct gm_adopt_entry *x = *(struct gm_adopt_entry *const *)a;
+	const struct gm_adopt_entry *y = *(struct gm_adopt_entry *const *)b;
 	const struct gm_record_chunk *p = (const void *)x->record, *q = (const void *)y->record;
 	if (p->owner != q->owner)
 		return p->owner < q->owner ? -1 : 1;
 	if (p->index != q->index)
 		return p->index < q->index ? -1 : 1;
-	return adopt_by_id(a, b);
+	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static void adopt_give_up(struct gm_adopt *adopt, struct adopt_entry *entry)
+static void adopt_give_up(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	gm_env_erase(&adopt->core->env, &entry->place);
 }
 
-/* Sorts the records of a kind. Of several with the same id, nobody can say which is right, so all of
- * them go. */
-static void adopt_sort(struct gm_adopt *adopt, unsigned kind)
+/* Nobody can say which one of several records is right. */
+static void adopt_drop_double(void *ctx, uint32_t kind, struct gm_adopt_entry *entry)
 {
-	struct adopt_list *list = &adopt->lists[kind];
-	size_t kept = 0;
-	if (list->n == 0)
-		return;
-	qsort(list->entries, list->n, sizeof(list->entries[0]), adopt_by_id);
-
-	for (size_t i = 0, next; i < list->n; i = next) {
-		for (next = i + 1; next < list->n; next++)
-			if (list->entries[next]->id != list->entries[i]->id)
-				break;
-		if (next == i + 1) {
-			list->entries[kept++] = list->entries[i];
-			continue;
-		}
-		for (size_t j = i; j < next; j++) {
-			adopt_give_up(adopt, list->entries[j]);
-			free(list->entries[j]);
-			adopt->result.damaged[kind]++;
-		}
-	}
-	list->n = kept;
+	struct gm_adopt *adopt = ctx;
+	adopt_give_up(adopt, entry);
+	adopt->result.damaged[kind]++;
 }
 
-static struct adopt_entry *adopt_find(const struct gm_adopt *adopt, unsigned kind, uint64_t id)
+static struct gm_adopt_entry *adopt_find(const struct gm_adopt *adopt, uint32_t kind, uint64_t id)
 {
-	const struct adopt_list *list = &adopt->lists[kind];
-	size_t low = 0, high = list->n;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (list->entries[middle]->id < id)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < list->n && list->entries[low]->id == id ? list->entries[low] : NULL;
+	return gm_adopt_records_find(&adopt->records, kind, id);
 }
 
 /* What was adopted under this id; NULL: nothing was. */
 static void *adopt_find_object(const struct gm_adopt *adopt, unsigned kind, uint64_t id)
 {
-	const struct adopt_entry *entry = adopt_find(adopt, kind, id);
+	const struct gm_adopt_entry *entry = adopt_find(adopt, kind, id);
 	return entry ? entry->object : NULL;
 }
 
@@ -219,7 +123,7 @@ static uid_t adopt_lease_uid(const struct gm_lease *lease)
  * that up would take memory from them which they map. Bounds hold again for what is new.
  */
 
-static int adopt_key(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_key(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_key *record = (const void *)entry->record;
 	if (entry->id != 1)
@@ -229,7 +133,7 @@ static int adopt_key(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_device(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_device(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_device *record = (const void *)entry->record;
 	struct gm_core_counters *counters = &adopt->core->counters;
@@ -252,7 +156,7 @@ static int adopt_device(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_drain(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_drain(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_drain *record = (const void *)entry->record;
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
@@ -262,7 +166,7 @@ static int adopt_drain(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_estate(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_estate(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_estate *record = (const void *)entry->record;
 	struct gm_session_info info = {
@@ -284,10 +188,10 @@ static int adopt_estate(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_session(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_session *record = (const void *)entry->record;
-	struct adopt_entry *other = adopt_find(adopt, GM_RECORD_CLIENT, entry->id);
+	struct gm_adopt_entry *other = adopt_find(adopt, GM_RECORD_CLIENT, entry->id);
 	const struct gm_record_client *client = other ? (const void *)other->record : NULL;
 	struct gm_core *core = adopt->core;
 	if (!client || client->head.uid != record->head.uid || client->pid != record->pid ||
@@ -351,7 +255,7 @@ static bool adopt_lease_is_sound(const struct gm_record_lease *record)
 	       record->head.size == gm_record_lease_size(strlen(record->tag), record->flags);
 }
 
-static int adopt_lease(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_lease *record = (const void *)entry->record;
 	struct gm_session *maker = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
@@ -400,8 +304,8 @@ static bool adopt_is_chunk_size(uint64_t bytes)
 }
 
 /* Takes over the memory of a chunk. The chunk is charged to nobody yet. */
-static int adopt_memory(struct gm_adopt *adopt, struct adopt_entry *entry, struct gm_device *device,
-	const struct gm_session *payer, struct gm_chunk **ret_chunk)
+static int adopt_memory(struct gm_adopt *adopt, struct gm_adopt_entry *entry,
+	struct gm_device *device, const struct gm_session *payer, struct gm_chunk **ret_chunk)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	struct gm_handle handle;
@@ -424,7 +328,7 @@ static int adopt_memory(struct gm_adopt *adopt, struct adopt_entry *entry, struc
 	return 1;
 }
 
-static int adopt_lingering(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_lingering(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->owner);
@@ -443,7 +347,7 @@ static int adopt_lingering(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_debt(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_debt(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_debt *record = (const void *)entry->record;
 	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
@@ -454,7 +358,7 @@ static int adopt_debt(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0 ? 0 : 1;
 }
 
-static int adopt_chunk(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_chunk(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	if (record->transport != GM_TRANSPORT_FD || !adopt_is_chunk_size(record->bytes))
@@ -479,7 +383,7 @@ static int adopt_chunk(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_hold(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_hold *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
@@ -495,7 +399,7 @@ static int adopt_hold(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_share(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_share(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_share *record = (const void *)entry->record;
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
@@ -509,7 +413,7 @@ static int adopt_share(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_name(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_name(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_name *record = (const void *)entry->record;
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
@@ -525,7 +429,7 @@ static int adopt_name(struct gm_adopt *adopt, struct adopt_entry *entry)
 	return 1;
 }
 
-static int adopt_metadata(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_metadata(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_metadata *record = (const void *)entry->record;
 	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
@@ -559,7 +463,7 @@ static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_o
 	}
 }
 
-static int adopt_limit(struct gm_adopt *adopt, struct adopt_entry *entry)
+static int adopt_limit(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_limit *record = (const void *)entry->record;
 	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
@@ -598,7 +502,7 @@ static int adopt_limit(struct gm_adopt *adopt, struct adopt_entry *entry)
 
 /* Something that was never brought to its end left it. */
 static bool adopt_is_unfinished(
-	const struct gm_adopt *adopt, unsigned kind, const struct adopt_entry *entry)
+	const struct gm_adopt *adopt, unsigned kind, const struct gm_adopt_entry *entry)
 {
 	/* A session's record is written before that of its client. */
 	if (kind == GM_RECORD_SESSION)
@@ -620,7 +524,7 @@ static bool adopt_is_unfinished(
 		return false;
 
 	const struct gm_record_chunk *record = (const void *)entry->record;
-	const struct adopt_entry *lease = adopt_find(adopt, GM_RECORD_LEASE, record->owner);
+	const struct gm_adopt_entry *lease = adopt_find(adopt, GM_RECORD_LEASE, record->owner);
 	return record->state == GM_RECORD_LEASED &&
 	       (!lease ||
 		       record->grant > ((const struct gm_record_lease *)(const void *)lease->record)
@@ -628,19 +532,19 @@ static bool adopt_is_unfinished(
 }
 
 /* Whether the chunk is that of a lease on the ipc transport. */
-static bool adopt_is_ipc(const struct adopt_entry *entry)
+static bool adopt_is_ipc(const struct gm_adopt_entry *entry)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	return record->transport == GM_TRANSPORT_IPC;
 }
 
 static int adopt_each(struct gm_adopt *adopt, unsigned kind,
-	int (*take)(struct gm_adopt *adopt, struct adopt_entry *entry))
+	int (*take)(struct gm_adopt *adopt, struct gm_adopt_entry *entry))
 {
-	struct adopt_list *list = &adopt->lists[kind];
+	struct gm_adopt_list *list = &adopt->records.lists[kind];
 	struct gm_adopt_result *result = &adopt->result;
 	for (size_t i = 0; i < list->n; i++) {
-		struct adopt_entry *entry = list->entries[i];
+		struct gm_adopt_entry *entry = list->entries[i];
 		uint64_t apart = result->lost + result->ipc;
 		if (adopt_is_unfinished(adopt, kind, entry)) {
 			result->unfinished++;
@@ -661,7 +565,7 @@ static int adopt_each(struct gm_adopt *adopt, unsigned kind,
 
 static void adopt_count_clients(struct gm_adopt *adopt)
 {
-	const struct adopt_list *list = &adopt->lists[GM_RECORD_CLIENT];
+	const struct gm_adopt_list *list = &adopt->records.lists[GM_RECORD_CLIENT];
 	for (size_t i = 0; i < list->n; i++) {
 		if (list->entries[i]->taken)
 			continue;
@@ -676,7 +580,7 @@ static void adopt_count_clients(struct gm_adopt *adopt)
 /* Ends leases that nobody holds: their last holder was about to leave. */
 static void adopt_end_unheld(struct gm_adopt *adopt)
 {
-	struct adopt_list *list = &adopt->lists[GM_RECORD_LEASE];
+	struct gm_adopt_list *list = &adopt->records.lists[GM_RECORD_LEASE];
 	for (size_t i = 0; i < list->n; i++) {
 		struct gm_lease *lease = list->entries[i]->object;
 		if (!lease)
@@ -694,21 +598,21 @@ static void adopt_finish(struct gm_adopt *adopt)
 	adopt_count_clients(adopt);
 
 	/* Estates live on if something refers to them. */
-	struct adopt_list *estates = &adopt->lists[GM_RECORD_ESTATE];
+	struct gm_adopt_list *estates = &adopt->records.lists[GM_RECORD_ESTATE];
 	for (size_t i = 0; i < estates->n; i++)
 		gm_estate_unref(estates->entries[i]->object);
 
 	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
-		for (size_t i = 0; i < adopt->lists[kind].n; i++)
-			if (!adopt->lists[kind].entries[i]->taken)
-				adopt_give_up(adopt, adopt->lists[kind].entries[i]);
+		for (size_t i = 0; i < adopt->records.lists[kind].n; i++)
+			if (!adopt->records.lists[kind].entries[i]->taken)
+				adopt_give_up(adopt, adopt->records.lists[kind].entries[i]);
 }
 
 static int adopt_all(struct gm_adopt *adopt)
 {
 	static const struct {
 		unsigned kind;
-		int (*take)(struct gm_adopt *adopt, struct adopt_entry *entry);
+		int (*take)(struct gm_adopt *adopt, struct gm_adopt_entry *entry);
 	} steps[] = {
 		{GM_RECORD_KEY, adopt_key},
 		{GM_RECORD_DEVICE, adopt_device},
@@ -724,10 +628,8 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_METADATA, adopt_metadata},
 		{GM_RECORD_LIMIT, adopt_limit},
 	};
-	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
-		adopt_sort(adopt, kind);
-
-	struct adopt_list *chunks = &adopt->lists[GM_RECORD_CHUNK];
+	gm_adopt_records_sort(&adopt->records, adopt_drop_double, adopt);
+	struct gm_adopt_list *chunks = &adopt->records.lists[GM_RECORD_CHUNK];
 	if (chunks->n > 0)
 		qsort(chunks->entries, chunks->n, sizeof(chunks->entries[0]), adopt_by_index);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
