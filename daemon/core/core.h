@@ -52,6 +52,7 @@
  *   reserve, decay, probe, drain
  *   ladder, climb                                              getting memory back
  *   quota, admit                                               who may have memory
+ *   adopt_records                                              records as they were read
  *   session, estate, lease, hold, linger, debt, share, name,
  *   expiry, metadata,
  *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
