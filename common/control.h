@@ -2,16 +2,18 @@
 #ifndef GM_COMMON_CONTROL_H
 #define GM_COMMON_CONTROL_H
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 /*
- * The control block of a buffer with signals. It lies in the buffer's own memory, behind the bytes that
- * the program asked for, so every process that maps the buffer has it, and it lives as long as they do.
- * The daemon makes room for it and never looks at it.
+ * The control block of a buffer with signals. It lies at the start of a memfd of its own, which the daemon
+ * makes with the lease and gives to every process that has the lease. So the CPU of each of them can write
+ * it at any time, whatever streams wait for it. The daemon never looks at it.
  *
- * Only the process that made the buffer signals. A process that may write to the buffer can write here,
- * too: nothing in this block is a secret, and no library trusts it further than the buffer's contents.
+ * Only the process that made the buffer signals. A process that has the buffer open can write here, too,
+ * unless it may only read host memory: nothing in this block is a secret, and no library trusts it
+ * further than the buffer's contents.
  */
 struct gm_control {
 	_Atomic uint64_t value; /* what streams wait for: the last signal, or GM_CONTROL_LOST */
@@ -27,14 +29,9 @@ _Static_assert(sizeof(struct gm_control) == 64, "one cache line");
 /* No signal will come any more: releases every wait. */
 #define GM_CONTROL_LOST (UINT64_MAX >> 1)
 
-/* How much longer a lease with a control block is. */
+/* The size of the memfd, and its seals. A process that cut it would kill the others with SIGBUS, and one
+ * that sealed it would keep the next ones from mapping it. */
 #define GM_CONTROL_BYTES 4096
-
-/* Where the block begins in a buffer of that size. */
-static inline uint64_t gm_control_offset(uint64_t user_bytes)
-{
-	uint64_t align = sizeof(struct gm_control);
-	return (user_bytes + align - 1) & ~(align - 1);
-}
+#define GM_CONTROL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 #endif

@@ -231,13 +231,13 @@ enum gm_cu_value {
 	X(cuMemHostRegister, "cuMemHostRegister_v2", 6050, 1, \
 		(void *ptr, size_t bytes, unsigned int flags)) \
 	X(cuMemHostUnregister, "cuMemHostUnregister", 4000, 1, (void *ptr)) \
+	X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", 3020, 1, \
+		(gm_cu_ptr * ptr, void *host, unsigned int flags)) \
 	X(cuMemsetD8Async, "cuMemsetD8Async", 3020, 1, \
 		(gm_cu_ptr ptr, unsigned char value, size_t bytes, gm_cu_stream stream)) \
 	X(cuMemcpyAsync, "cuMemcpyAsync", 4000, 1, \
 		(gm_cu_ptr to, gm_cu_ptr from, size_t bytes, gm_cu_stream stream)) \
 	X(cuStreamCreate, "cuStreamCreate", 2000, 1, (gm_cu_stream * stream, unsigned int flags)) \
-	X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, 0, \
-		(gm_cu_stream * stream, unsigned int flags, int priority)) \
 	X(cuStreamDestroy, "cuStreamDestroy_v2", 4000, 1, (gm_cu_stream stream)) \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 1, (gm_cu_stream stream)) \
 	X(cuStreamQuery, "cuStreamQuery", 2000, 1, (gm_cu_stream stream)) \

@@ -40,6 +40,7 @@ enum gm_keep_kind {
 	GM_KEEP_PAGE = 4,     /* a client's page; id: the session's */
 	GM_KEEP_FORMER = 5,   /* its page from before it resumed; id: the session's */
 	GM_KEEP_METADATA = 6, /* of a published lease; id: that of its record */
+	GM_KEEP_WORD = 7,     /* the control block of a lease with signals; id: the lease's */
 };
 
 struct gm_keeper_message {

@@ -289,12 +289,12 @@ static void broker_count_kept(void *ctx, uint64_t id)
 	(*n)++;
 }
 
-/* How many descriptors came from the keeper and are not claimed yet. Those are of chunks, of clients
- * and of metadata, and will be counted as such when they are adopted. */
+/* How many descriptors came from the keeper and are not claimed yet. Those are of chunks, of clients,
+ * of metadata and of signals, and will be counted as such when they are adopted. */
 static uint64_t broker_kept_fds(struct gm_broker *broker)
 {
-	static const enum gm_keep_kind kinds[] = {
-		GM_KEEP_CHUNK, GM_KEEP_PROCESS, GM_KEEP_PAGE, GM_KEEP_FORMER, GM_KEEP_METADATA};
+	static const enum gm_keep_kind kinds[] = {GM_KEEP_CHUNK, GM_KEEP_PROCESS, GM_KEEP_PAGE,
+		GM_KEEP_FORMER, GM_KEEP_METADATA, GM_KEEP_WORD};
 	uint64_t n = 0;
 
 	for (size_t i = 0; broker->keep && i < sizeof(kinds) / sizeof(*kinds); i++)

@@ -52,6 +52,8 @@ static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t
 {
 	struct gm_broker *broker = ctx;
 	struct gm_chunk *chunk = user;
+	if (kind == GM_KEEP_WORD)
+		gm_core_word_deposited(broker->core, user);
 	if (kind != GM_KEEP_CHUNK)
 		return;
 
@@ -184,21 +186,29 @@ void gm_broker_keep_erase(void *ctx, uint32_t *place)
 	gm_keep_erase(broker->keep, place);
 }
 
-int gm_broker_keep_deposit(void *ctx, uint64_t id, int fd)
+static enum gm_keep_kind broker_keep_kind_of(enum gm_item item)
+{
+	return item == GM_ITEM_WORD ? GM_KEEP_WORD : GM_KEEP_METADATA;
+}
+
+int gm_broker_keep_deposit(
+	void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease)
 {
 	struct gm_broker *broker = ctx;
-	int r = gm_keep_deposit(broker->keep, GM_KEEP_METADATA, id, fd, NULL);
+	int r = gm_keep_deposit(broker->keep, broker_keep_kind_of(item), id, fd, lease);
 	if (r != GM_KEEP_E_WAIT)
 		return r;
+	if (item == GM_ITEM_WORD)
+		return GM_DEPOSIT_WAITS;
 	/* The keeper is away, or has much to read. The client tries again. */
-	gm_broker_keep_withdraw(broker, id);
+	gm_broker_keep_withdraw(broker, item, id);
 	return -EAGAIN;
 }
 
-void gm_broker_keep_withdraw(void *ctx, uint64_t id)
+void gm_broker_keep_withdraw(void *ctx, enum gm_item item, uint64_t id)
 {
 	struct gm_broker *broker = ctx;
-	(void)gm_keep_withdraw(broker->keep, GM_KEEP_METADATA, id, NULL);
+	(void)gm_keep_withdraw(broker->keep, broker_keep_kind_of(item), id, NULL);
 }
 
 static enum gm_keep_kind broker_keep_kind(enum gm_client_item item)
@@ -334,6 +344,12 @@ static int broker_keep_adopt_metadata(void *ctx, uint64_t id, int *ret_fd)
 	return gm_keep_claim(broker->keep, GM_KEEP_METADATA, id, ret_fd);
 }
 
+static int broker_keep_adopt_word(void *ctx, uint64_t id, int *ret_fd)
+{
+	struct gm_broker *broker = ctx;
+	return gm_keep_claim(broker->keep, GM_KEEP_WORD, id, ret_fd);
+}
+
 static void broker_keep_drop_chunk(
 	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
 {
@@ -347,6 +363,7 @@ static const struct gm_adopt_ops broker_keep_adopt_ops = {
 	.client = broker_keep_adopt_client,
 	.chunk = broker_keep_adopt_chunk,
 	.metadata = broker_keep_adopt_metadata,
+	.word = broker_keep_adopt_word,
 	.drop = broker_keep_drop_chunk,
 };
 

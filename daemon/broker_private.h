@@ -114,8 +114,9 @@ void gm_broker_keep_close(struct gm_broker *broker);
 int gm_broker_keep_record(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size);
 void gm_broker_keep_erase(void *ctx, uint32_t *place);
-int gm_broker_keep_deposit(void *ctx, uint64_t id, int fd);
-void gm_broker_keep_withdraw(void *ctx, uint64_t id);
+int gm_broker_keep_deposit(
+	void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease);
+void gm_broker_keep_withdraw(void *ctx, enum gm_item item, uint64_t id);
 void gm_broker_keep_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn);
 bool gm_broker_keep_call_off(struct gm_broker *broker, struct gm_chunk *chunk);
 void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk);

@@ -1,32 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_signal.h. What this module does by itself runs on a stream of its own, which exists only
- * during the call: the program may destroy the context at any time, and nothing of ours may be left in
- * it.
- *
- * A GPU has fewer queues than a program may have streams, so a new stream may share its queue with one
- * that waits. Such a stream would wait, too. Streams of the highest priority have queues that programs
- * seldom use; if the write still does not come through, another stream gets another queue.
+ * See cuda_signal.h. To end a registration, the driver waits for all work that this process has launched,
+ * and keeps other threads from launching meanwhile. If a stream waits for a signal of another process,
+ * which in turn waits for one of this process, neither would ever go on. So registrations end only while
+ * no stream of this process waits for a signal, many at a time, and the library's thread does it. If
+ * streams wait all the time, a page for each block that was closed stays until the process ends.
  */
 #include "client/map/cuda_signal.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include <utlist.h>
 
 #include "client/map/cuda_capture.h"
-#include "common/arith.h"
-#include "common/clock.h"
-#include "common/control.h"
 
-/* How long a write may take before it is tried on another stream, and how many streams are tried. */
-#define SIGNAL_PATIENCE_NS (20 * GM_NS_PER_MS)
-#define SIGNAL_STREAMS     40
-/* How long a copy may take: its stream, too, may share a queue with one that waits. */
-#define SIGNAL_COPY_NS (5000 * GM_NS_PER_MS)
+/* So many blocks that nobody needs may stay registered. */
+#define SIGNAL_CLOSED 64
+
+struct signal_word {
+	struct gm_map_word word; /* comes first */
+	_Atomic gm_cu_ptr at;    /* where the device has the control block */
+	/* The largest value that a stream of this process was told to wait for. When the block has
+	 * reached it, nothing waits any more. */
+	_Atomic uint64_t awaited;
+	bool closed;
+	struct signal_word *prev, *next;
+};
+
+/* All of the process: the driver waits for the streams of all sessions. */
+static struct {
+	/* Held for reading while a stream is told to wait, and for writing while registrations end. */
+	pthread_rwlock_t waiting;
+	pthread_mutex_t lock; /* protects the rest */
+	struct signal_word *list;
+	size_t closed;
+} words = {.waiting = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device)
 {
@@ -38,9 +49,121 @@ bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device)
 	       able;
 }
 
-static gm_cu_ptr signal_at(const uint64_t *word)
+/* ---- registering */
+
+/* A context is current. */
+static gm_cu_result signal_register(const struct gm_cuda *cuda, struct signal_word *word)
 {
-	return (gm_cu_ptr)(uintptr_t)word;
+	struct gm_control *control = word->word.control;
+	gm_cu_ptr at = 0;
+	gm_cu_result result = cuda->cuMemHostRegister(control, GM_CONTROL_BYTES,
+		GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
+
+	if (result && result != GM_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+		return result;
+	bool made = !result;
+	result = cuda->cuMemHostGetDevicePointer(&at, control, 0);
+	if (!result)
+		atomic_store(&word->at, at);
+	else if (made)
+		(void)cuda->cuMemHostUnregister(control);
+	return result;
+}
+
+int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map_word **ret_word)
+{
+	struct gm_cuda_entered entered;
+	if (!gm_cuda_signal_able(contexts->cuda, contexts->device))
+		return -EOPNOTSUPP;
+	struct signal_word *word = calloc(1, sizeof(*word));
+	if (!word)
+		return -ENOMEM;
+
+	/* For writing, because the driver pins pages for that, and because a wait for a process that died
+	 * ends by a store of this process. */
+	int r = gm_map_word_init(&word->word, fd, false);
+	if (r < 0) {
+		free(word);
+		return r;
+	}
+	gm_cu_result result = gm_cuda_contexts_enter(contexts, &entered);
+	if (!result) {
+		result = signal_register(contexts->cuda, word);
+		gm_cuda_contexts_leave(contexts, &entered);
+	}
+	if (result) {
+		gm_map_word_deinit(&word->word);
+		free(word);
+		return (int)result;
+	}
+
+	pthread_mutex_lock(&words.lock);
+	DL_APPEND(words.list, word);
+	pthread_mutex_unlock(&words.lock);
+	*ret_word = &word->word;
+	return 0;
+}
+
+/* ---- ending registrations */
+
+static bool signal_is_awaited(const struct signal_word *word)
+{
+	uint64_t value = atomic_load(&word->word.control->value);
+
+	return (int64_t)(value - atomic_load(&word->awaited)) < 0;
+}
+
+/* Takes the closed blocks out of the list, unless a stream may wait for any block. */
+static struct signal_word *signal_take_closed(void)
+{
+	struct signal_word *word, *tmp, *taken = NULL;
+	bool awaited = false;
+
+	pthread_mutex_lock(&words.lock);
+	DL_FOREACH (words.list, word)
+		awaited = awaited || signal_is_awaited(word);
+	DL_FOREACH_SAFE (awaited ? NULL : words.list, word, tmp)
+		if (word->closed) {
+			DL_DELETE(words.list, word);
+			LL_PREPEND(taken, word);
+			words.closed--;
+		}
+	pthread_mutex_unlock(&words.lock);
+	return taken;
+}
+
+/* The driver's errors are ignored: the registration went with its context or with the driver, or work of
+ * this process has crashed the context. */
+static void signal_end_closed(struct gm_cuda_contexts *contexts)
+{
+	struct signal_word *taken, *word, *tmp;
+	struct gm_cuda_entered entered;
+
+	/* If a stream is being told to wait right now, the next one that closes a block tries again. */
+	if (pthread_rwlock_trywrlock(&words.waiting))
+		return;
+	if (gm_cuda_contexts_enter(contexts, &entered) == GM_CUDA_SUCCESS) {
+		taken = signal_take_closed();
+		LL_FOREACH_SAFE (taken, word, tmp) {
+			(void)contexts->cuda->cuMemHostUnregister(word->word.control);
+			gm_map_word_deinit(&word->word);
+			free(word);
+		}
+		gm_cuda_contexts_leave(contexts, &entered);
+	}
+	pthread_rwlock_unlock(&words.waiting);
+}
+
+void gm_cuda_signal_close(struct gm_cuda_contexts *contexts, struct gm_map_word *base)
+{
+	struct signal_word *word = (struct signal_word *)base;
+
+	pthread_mutex_lock(&words.lock);
+	word->closed = true;
+	bool many = ++words.closed > SIGNAL_CLOSED;
+	pthread_mutex_unlock(&words.lock);
+	if (many)
+		signal_end_closed(contexts);
 }
 
 /* ---- on the program's streams */
@@ -60,156 +183,72 @@ static int signal_enter(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 	return (int)gm_cuda_contexts_enter(contexts, ret_entered);
 }
 
+typedef gm_cu_result (*signal_op)(
+	const struct gm_cuda *cuda, gm_cu_stream stream, gm_cu_ptr at, uint64_t value);
+
+static gm_cu_result signal_write(
+	const struct gm_cuda *cuda, gm_cu_stream stream, gm_cu_ptr at, uint64_t value)
+{
+	gm_cu_result result = cuda->cuStreamWriteValue64(stream,
+		at + offsetof(struct gm_control, last), value, GM_CU_STREAM_WRITE_VALUE_DEFAULT);
+
+	if (result)
+		return result;
+	return cuda->cuStreamWriteValue64(stream, at + offsetof(struct gm_control, value), value,
+		GM_CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+static gm_cu_result signal_wait(
+	const struct gm_cuda *cuda, gm_cu_stream stream, gm_cu_ptr at, uint64_t value)
+{
+	return cuda->cuStreamWaitValue64(stream, at + offsetof(struct gm_control, value), value,
+		GM_CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+static int signal_launch(struct gm_cuda_contexts *contexts, gpumem_stream stream,
+	struct signal_word *word, uint64_t value, signal_op op)
+{
+	const struct gm_cuda *cuda = contexts->cuda;
+	struct gm_cuda_entered entered;
+	int r = signal_enter(contexts, stream, &entered);
+	if (r)
+		return r;
+
+	gm_cu_result result = op(cuda, (gm_cu_stream)stream, atomic_load(&word->at), value);
+	/* The registration goes with the context in which it was made, if the program destroys that. */
+	if (result == GM_CUDA_ERROR_INVALID_VALUE && !signal_register(cuda, word))
+		result = op(cuda, (gm_cu_stream)stream, atomic_load(&word->at), value);
+	gm_cuda_contexts_leave(contexts, &entered);
+	return (int)result;
+}
+
 int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
-	uint64_t *const *words, size_t n, uint64_t value)
+	struct gm_map_word *word, uint64_t value)
 {
-	struct gm_cuda_entered entered;
-	gm_cu_result result = GM_CUDA_SUCCESS;
-	int r = signal_enter(contexts, stream, &entered);
-
-	if (r)
-		return r;
-	for (size_t i = 0; i < n && !result; i++)
-		result = contexts->cuda->cuStreamWriteValue64((gm_cu_stream)stream,
-			signal_at(words[i]), value, GM_CU_STREAM_WRITE_VALUE_DEFAULT);
-	gm_cuda_contexts_leave(contexts, &entered);
-	return (int)result;
+	return signal_launch(contexts, stream, (struct signal_word *)word, value, signal_write);
 }
 
-int gm_cuda_signal_await(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, uint64_t *word, uint64_t value)
+/* Notes that a stream will wait. Returns what it was before. */
+static uint64_t signal_note(struct signal_word *word, uint64_t value)
 {
-	struct gm_cuda_entered entered;
-	gm_cu_result result;
-	int r = signal_enter(contexts, stream, &entered);
+	uint64_t before = atomic_load(&word->awaited);
 
-	if (r)
-		return r;
-	result = contexts->cuda->cuStreamWaitValue64(
-		(gm_cu_stream)stream, signal_at(word), value, GM_CU_STREAM_WAIT_VALUE_GEQ);
-	gm_cuda_contexts_leave(contexts, &entered);
-	return (int)result;
-}
-
-/* ---- on a stream of this module's */
-
-static gm_cu_result signal_stream(const struct gm_cuda *cuda, gm_cu_stream *ret_stream)
-{
-	/* The driver takes the highest priority that there is. */
-	return cuda->cuStreamCreateWithPriority
-		       ? cuda->cuStreamCreateWithPriority(
-				 ret_stream, GM_CU_STREAM_NON_BLOCKING, INT_MIN / 2)
-		       : cuda->cuStreamCreate(ret_stream, GM_CU_STREAM_NON_BLOCKING);
-}
-
-/* GM_CUDA_ERROR_NOT_READY: the stream has not come to its end in time. */
-static gm_cu_result signal_end_of(
-	const struct gm_cuda *cuda, gm_cu_stream stream, uint64_t patience_ns)
-{
-	uint64_t until = gm_clock_ns() + patience_ns, pause_ns = GM_NS_PER_US;
-	gm_cu_result result;
-
-	while ((result = cuda->cuStreamQuery(stream)) == GM_CUDA_ERROR_NOT_READY &&
-		gm_clock_ns() < until) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, GM_NS_PER_MS);
-	}
-	return result;
-}
-
-static gm_cu_result signal_try_poke(
-	const struct gm_cuda *cuda, uint64_t *word, uint64_t value, uint64_t patience_ns)
-{
-	gm_cu_stream stream;
-	gm_cu_result result = signal_stream(cuda, &stream);
-
-	if (result)
-		return result;
-	result = cuda->cuStreamWriteValue64(
-		stream, signal_at(word), value, GM_CU_STREAM_WRITE_VALUE_DEFAULT);
-	if (!result)
-		result = signal_end_of(cuda, stream, patience_ns);
-	/* A write that is still under way is done later. */
-	(void)cuda->cuStreamDestroy(stream);
-	return result;
-}
-
-int gm_cuda_signal_poke(struct gm_cuda_contexts *contexts, uint64_t *word, uint64_t value)
-{
-	gm_cu_result result = GM_CUDA_ERROR_NOT_READY;
-	struct gm_cuda_entered entered;
-
-	if (!gm_cuda_signal_able(contexts->cuda, contexts->device))
-		return -EOPNOTSUPP;
-	int r = (int)gm_cuda_contexts_enter(contexts, &entered);
-	if (r)
-		return r;
-	/* Only the last word there will ever be is written more than once: any other could come late,
-	 * after a larger one. */
-	int tries = value == GM_CONTROL_LOST ? SIGNAL_STREAMS : 1;
-	for (int i = 0; i < tries && result == GM_CUDA_ERROR_NOT_READY; i++)
-		result = signal_try_poke(contexts->cuda, word, value,
-			SIGNAL_PATIENCE_NS * SIGNAL_STREAMS / (unsigned)tries);
-	gm_cuda_contexts_leave(contexts, &entered);
-	return (int)result;
-}
-
-/* Where a copy lands. If the driver does not say when it is done, it may land at any time, and the
- * place is kept for good. */
-struct signal_place {
-	struct signal_place *next;
-	uint64_t words[];
-};
-static _Atomic(struct signal_place *) strays;
-
-static void signal_keep(struct signal_place *place)
-{
-	place->next = atomic_load(&strays);
-	while (!atomic_compare_exchange_weak(&strays, &place->next, place))
+	while (before < value && !atomic_compare_exchange_weak(&word->awaited, &before, value))
 		;
+	return before;
 }
 
-static gm_cu_result signal_copy(const struct gm_cuda *cuda, const uint64_t *words, size_t n,
-	struct signal_place *place, bool *ret_done)
+int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
+	struct gm_map_word *base, uint64_t value)
 {
-	gm_cu_stream stream;
-	gm_cu_result result = signal_stream(cuda, &stream);
+	struct signal_word *word = (struct signal_word *)base;
 
-	*ret_done = true;
-	if (result)
-		return result;
-	result = cuda->cuMemcpyAsync(
-		(gm_cu_ptr)(uintptr_t)place->words, signal_at(words), n * sizeof(*words), stream);
-	if (!result) {
-		result = signal_end_of(cuda, stream, SIGNAL_COPY_NS);
-		*ret_done = !result;
-	}
-	(void)cuda->cuStreamDestroy(stream);
-	return result;
-}
-
-int gm_cuda_signal_peek(
-	struct gm_cuda_contexts *contexts, const uint64_t *words, size_t n, uint64_t *ret_values)
-{
-	struct signal_place *place = calloc(1, sizeof(*place) + n * sizeof(*words));
-	struct gm_cuda_entered entered;
-	bool done;
-
-	if (!place)
-		return -ENOMEM;
-	gm_cu_result result = gm_cuda_contexts_enter(contexts, &entered);
-	if (result) {
-		free(place);
-		return (int)result;
-	}
-	result = signal_copy(contexts->cuda, words, n, place, &done);
-	gm_cuda_contexts_leave(contexts, &entered);
-
-	if (!result)
-		memcpy(ret_values, place->words, n * sizeof(*words));
-	if (done)
-		free(place);
-	else
-		signal_keep(place);
-	return (int)result;
+	pthread_rwlock_rdlock(&words.waiting);
+	uint64_t before = signal_note(word, value), noted = value;
+	int r = signal_launch(contexts, stream, word, value, signal_wait);
+	/* No stream waits for it, unless another thread has noted the same or more since. */
+	if (r && before < value)
+		(void)atomic_compare_exchange_strong(&word->awaited, &noted, before);
+	pthread_rwlock_unlock(&words.waiting);
+	return r;
 }

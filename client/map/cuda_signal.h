@@ -5,12 +5,13 @@
 #include <stddef.h>
 
 #include "client/map/cuda_context.h"
+#include "client/map/map_word.h"
 #include "gpumem/gpumem.h"
 
 /*
- * 64-bit words in memory of a GPU that streams write and wait for, also across processes. The words
- * must be mapped for reading and writing, because a wait for a process that died ends only by a write
- * of this process.
+ * Control blocks that streams write and wait for, also across processes. They lie in host memory that is
+ * registered with the driver. So the CPU releases a wait with a store, however many streams wait: a GPU
+ * has few queues, and a write by a stream can be stuck behind the waits that it is to release.
  *
  * Each function returns a result of the driver (positive) or a negative errno: -EAGAIN if the stream is
  * being captured, -EOPNOTSUPP if the GPU or its driver has no such operations.
@@ -19,17 +20,19 @@
 /* Whether streams of the GPU can do it. */
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device);
 
-/* Writes the value to each word, in this order, after all work that was launched on the stream before. */
+/* Maps and registers the memfd of a control block. */
+int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map_word **ret_word);
+/* The program is done with the block. Never waits for the device. The block stays registered until that can
+ * be ended without waiting for another process. */
+void gm_cuda_signal_close(struct gm_cuda_contexts *contexts, struct gm_map_word *word);
+
+/* Writes the value to the block, first as the last one and then as the value, after all work that was
+ * launched on the stream before. */
 int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
-	uint64_t *const *words, size_t n, uint64_t value);
-/* Makes all work that is launched on the stream from now on wait until the word is at least the value,
- * by a difference with a sign. */
-int gm_cuda_signal_await(
-	struct gm_cuda_contexts *contexts, gpumem_stream stream, uint64_t *word, uint64_t value);
-/* Writes a word now, whatever the program's streams wait for, and returns when it is written. */
-int gm_cuda_signal_poke(struct gm_cuda_contexts *contexts, uint64_t *word, uint64_t value);
-/* Reads words. May wait for the device if its queues are all busy. */
-int gm_cuda_signal_peek(
-	struct gm_cuda_contexts *contexts, const uint64_t *words, size_t n, uint64_t *ret_values);
+	struct gm_map_word *word, uint64_t value);
+/* Makes all work that is launched on the stream from now on wait until the block's value is at least this
+ * one, by a difference with a sign. */
+int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
+	struct gm_map_word *word, uint64_t value);
 
 #endif

@@ -25,6 +25,7 @@
 
 /* A recorded point in all streams. Opaque: each backend casts it to a struct of its own. */
 struct gm_map_event;
+struct gm_map_word;
 
 struct gm_map_ops {
 	const char *name;
@@ -92,23 +93,22 @@ struct gm_map_ops {
 	/* Frees an event, which may be NULL. */
 	void (*forget)(void *backend, struct gm_map_event *event);
 	/*
-	 * 64-bit words in mapped memory that streams write and wait for, also across processes. Such a
-	 * word must be mapped for reading and writing. All are NULL if the CPU reads and writes the
-	 * memory itself (host), or if there are no such words (signals is false).
+	 * The control blocks of buffers with signals, by which processes order their work: map_word.h.
+	 * word_open() maps the memfd of one, which stays the caller's. read_only: the CPU will not write
+	 * it; a device may need to all the same. NULL: this kind of memory has no signals. word_close()
+	 * never waits for the device, and no stream may use the block any more.
+	 *
+	 * post() writes the value to the block when the work is done that was launched on the stream
+	 * before. await() makes everything that is launched on the stream from now on wait until the
+	 * block's value is at least this one, by a difference with a sign. Both are NULL if there are no
+	 * streams.
 	 *
 	 * -EAGAIN: the stream is being captured. -EOPNOTSUPP: the device cannot do it.
-	 *
-	 * post() writes the value to each word, in this order, when the work is done that was launched
-	 * on the stream before. await() makes everything that is launched on the stream from now on wait
-	 * until the word is at least the value, by a difference with a sign. poke() writes a word now,
-	 * whatever streams wait for. peek() reads words; it may wait for the device.
 	 */
-	bool signals;
-	int (*post)(void *backend, gpumem_stream stream, uint64_t *const *words, size_t n,
-		uint64_t value);
-	int (*await)(void *backend, gpumem_stream stream, uint64_t *word, uint64_t value);
-	int (*poke)(void *backend, uint64_t *word, uint64_t value);
-	int (*peek)(void *backend, const uint64_t *words, size_t n, uint64_t *ret_values);
+	int (*word_open)(void *backend, int fd, bool read_only, struct gm_map_word **ret_word);
+	void (*word_close)(void *backend, struct gm_map_word *word);
+	int (*post)(void *backend, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
+	int (*await)(void *backend, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
 	/* Notes the context of the calling thread, which is about to allocate, or frees memory that
 	 * it has used. Returns a number below 2^32 for the context, which tells default streams
 	 * apart. Any larger value: the backend cannot tell whose default stream is meant. NULL:

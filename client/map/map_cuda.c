@@ -531,37 +531,35 @@ static void cuda_forget(void *ctx, struct gm_map_event *event)
 
 /* ---- signals */
 
-static int cuda_post(
-	void *ctx, gpumem_stream stream, uint64_t *const *words, size_t n, uint64_t value)
+static int cuda_word_open(void *ctx, int fd, bool read_only, struct gm_map_word **ret_word)
 {
 	struct gm_map_cuda *backend = ctx;
 
 	last_error = "";
-	return cuda_errno(backend, gm_cuda_signal_post(backend->contexts, stream, words, n, value));
+	return cuda_errno(backend, gm_cuda_signal_open(backend->contexts, fd, ret_word));
 }
 
-static int cuda_await(void *ctx, gpumem_stream stream, uint64_t *word, uint64_t value)
+static void cuda_word_close(void *ctx, struct gm_map_word *word)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	gm_cuda_signal_close(backend->contexts, word);
+}
+
+static int cuda_post(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return cuda_errno(backend, gm_cuda_signal_post(backend->contexts, stream, word, value));
+}
+
+static int cuda_await(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value)
 {
 	struct gm_map_cuda *backend = ctx;
 
 	last_error = "";
 	return cuda_errno(backend, gm_cuda_signal_await(backend->contexts, stream, word, value));
-}
-
-static int cuda_poke(void *ctx, uint64_t *word, uint64_t value)
-{
-	struct gm_map_cuda *backend = ctx;
-
-	last_error = "";
-	return cuda_errno(backend, gm_cuda_signal_poke(backend->contexts, word, value));
-}
-
-static int cuda_peek(void *ctx, const uint64_t *words, size_t n, uint64_t *ret_values)
-{
-	struct gm_map_cuda *backend = ctx;
-
-	last_error = "";
-	return cuda_errno(backend, gm_cuda_signal_peek(backend->contexts, words, n, ret_values));
 }
 
 /* ---- which stream, and where */
@@ -627,11 +625,10 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.passed = cuda_passed,
 		.order = cuda_order,
 		.forget = cuda_forget,
-		.signals = true,
+		.word_open = cuda_word_open,
+		.word_close = cuda_word_close,
 		.post = cuda_post,
 		.await = cuda_await,
-		.poke = cuda_poke,
-		.peek = cuda_peek,
 		.here = cuda_here,
 		.stream_id = cuda_stream_id,
 		.captured_into = cuda_captured_into,

@@ -8,9 +8,11 @@
 #include "client/map/map_host.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "client/map/map_word.h"
 #include "common/limits.h"
 
 /* Makes a part of a reservation empty. */
@@ -101,6 +103,27 @@ static int host_copy(
 	return 0;
 }
 
+static int host_word_open(void *backend, int fd, bool read_only, struct gm_map_word **ret_word)
+{
+	struct gm_map_word *word = calloc(1, sizeof(*word));
+	if (!word)
+		return -ENOMEM;
+
+	int r = gm_map_word_init(word, fd, read_only);
+	if (r < 0) {
+		free(word);
+		return r;
+	}
+	*ret_word = word;
+	return 0;
+}
+
+static void host_word_close(void *backend, struct gm_map_word *word)
+{
+	gm_map_word_deinit(word);
+	free(word);
+}
+
 /* There is no state to free. */
 static void host_close(void *backend)
 {
@@ -116,7 +139,8 @@ const struct gm_map_ops *gm_map_host_ops(void)
 		.map = host_map,
 		.access = host_access,
 		.move = host_move,
-		.signals = true,
+		.word_open = host_word_open,
+		.word_close = host_word_close,
 		.unmap = host_unmap,
 		.copy = host_copy,
 	};

@@ -51,21 +51,6 @@ gpumem_status gm_buffer_kinds_check(const char *type, const char *precision)
 
 /* ---- the address range */
 
-/* Ends the writable mapping of the control block, if there is one. */
-static int buffer_unmap_control(struct gpumem_buffer *buffer)
-{
-	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	struct gm_signals *signals = &buffer->signals;
-
-	if (!signals->addr)
-		return 0;
-	int r = d->map->unmap(d->backend, signals->addr, signals->bytes);
-	if (r == 0)
-		d->map->unreserve(d->backend, signals->addr, signals->bytes);
-	signals->addr = NULL;
-	return r;
-}
-
 /* Returns false if the memory is still mapped. Then it must not go back, neither now nor by the
  * session's goodbye. */
 static bool buffer_unmap(struct gpumem_buffer *buffer)
@@ -83,12 +68,12 @@ static bool buffer_unmap(struct gpumem_buffer *buffer)
 		r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
 	if (r == 0 && !ipc)
 		d->map->unreserve(d->backend, buffer->addr, buffer->room);
-	int twice = buffer_unmap_control(buffer);
+	gm_signals_end(&buffer->signals, d);
 
-	if (r < 0 || twice < 0)
+	if (r < 0)
 		atomic_store(&buffer->session->kept, true);
 	buffer->addr = NULL;
-	return r == 0 && twice == 0;
+	return r == 0;
 }
 
 /* Opens the one chunk of an ipc lease, at the driver's address. */
@@ -143,30 +128,6 @@ static int buffer_reserve(struct gpumem_buffer *buffer)
 	}
 }
 
-/* Maps a chunk a second time, for writing. A stream that waits for a signal is released by a write of
- * this process, even if the program may only read the buffer. */
-static int buffer_map_control(
-	struct gpumem_buffer *buffer, const struct gm_session_chunk *chunk, uint64_t offset)
-{
-	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	void *addr;
-	int r = d->map->reserve(d->backend, chunk->bytes, &addr);
-	if (r < 0)
-		return r;
-
-	r = d->map->map(d->backend, addr, chunk->bytes, chunk->fd);
-	if (r == 0)
-		r = d->map->access(d->backend, addr, chunk->bytes, false);
-	if (r < 0) {
-		d->map->unreserve(d->backend, addr, chunk->bytes);
-		return r;
-	}
-	buffer->signals.addr = addr;
-	buffer->signals.bytes = chunk->bytes;
-	buffer->signals.control = (struct gm_control *)((uint8_t *)addr + offset);
-	return 0;
-}
-
 static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chunks)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
@@ -184,13 +145,9 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 	if (r < 0)
 		return r;
 
-	bool apart = buffer->lease->signals && buffer->lease->read_only && d->map->poke;
-	uint64_t control = gm_control_offset(buffer->lease->user_bytes);
 	LL_FOREACH (chunks, chunk) {
 		uint8_t *place = (uint8_t *)buffer->addr + buffer->mapped;
 		r = d->map->map(d->backend, place, chunk->bytes, chunk->fd);
-		if (r == 0 && apart && control - buffer->mapped < chunk->bytes)
-			r = buffer_map_control(buffer, chunk, control - buffer->mapped);
 		if (r < 0)
 			return r;
 		chunk->fd = gm_close(chunk->fd);
@@ -354,14 +311,13 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 
 	if (!buffer->opened && buffer->transport == GM_TRANSPORT_FD)
 		buffer->parts = gm_steal_ptr(&chunks);
-	status = gm_signals_begin(&buffer->signals, &session->device[buffer->device], lease,
-		buffer->addr, buffer->bytes);
+	status = gm_signals_begin(&buffer->signals, &session->device[buffer->device], lease);
 	if (status)
 		goto out;
 
 	buffer_enlist(buffer);
 	/* Its maker may have left before the library's thread could find it in the list. */
-	if (buffer->signals.control && buffer->opened) {
+	if (buffer->signals.word && buffer->opened) {
 		atomic_store(&session->makers_due, true);
 		gm_session_wake(session);
 	}

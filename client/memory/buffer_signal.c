@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ordering between processes: the maker of a buffer signals growing values, and processes that opened
- * the buffer wait for them. Both go through words that lie behind the buffer's bytes (common/control.h).
- * On a GPU, streams write and wait by themselves. On the host, a wait is a futex.
+ * the buffer wait for them. Both go through a control block in host memory (common/control.h). On a GPU,
+ * streams write and wait by themselves. On the host, a wait is a futex.
  *
  * If the maker goes, nobody would ever release those waits. The daemon tells each opener, and its
- * library's thread does it: on a GPU it writes GM_CONTROL_LOST, on the host it wakes the threads that
+ * library's thread does it: for streams it stores GM_CONTROL_LOST, on the host it wakes the threads that
  * wait. Which value the maker reached stays in the word beside, so every process knows which of its waits
  * were lost.
  */
@@ -18,14 +18,15 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/map/map_word.h"
 #include "client/memory/buffer.h"
 #include "client/session/session_call.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
 
-/* How soon the library's thread tries again: to wake a thread that was about to wait, and to ask the
- * daemon or write the word after an error. */
+/* How soon the library's thread looks again: at a thread that was about to wait; and at a block that it
+ * released, or at a daemon that did not answer. */
 #define WAKE_NS  (1 * GM_NS_PER_MS)
 #define AGAIN_NS (1 * GM_NS_PER_S)
 /* In one message. */
@@ -36,34 +37,14 @@ static const struct gm_session_device *signal_device(const struct gpumem_buffer 
 	return &buffer->session->device[buffer->device];
 }
 
-/* ---- the words */
+static struct gm_control *signal_control(const struct gpumem_buffer *buffer)
+{
+	return buffer->signals.word->control;
+}
 
 static void signal_wake(struct gm_control *control)
 {
 	(void)syscall(SYS_futex, &control->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-struct signal_words {
-	uint64_t value, last;
-};
-
-static int signal_read(const struct gpumem_buffer *buffer, struct signal_words *ret)
-{
-	const struct gm_session_device *d = signal_device(buffer);
-	struct gm_control *control = buffer->signals.control;
-
-	if (!d->map->peek) {
-		ret->value = atomic_load(&control->value);
-		ret->last = atomic_load(&control->last);
-		return 0;
-	}
-
-	uint64_t words[2];
-	_Static_assert(offsetof(struct gm_control, last) == sizeof(uint64_t), "side by side");
-	int r = d->map->peek(d->backend, gm_signals_word(&control->value), 2, words);
-	if (r == 0)
-		*ret = (struct signal_words){words[0], words[1]};
-	return r;
 }
 
 /* ---- calls of the program */
@@ -74,7 +55,7 @@ static gpumem_status signal_check(const gpumem_buffer *buffer, uint64_t value)
 		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
-	if (!buffer->signals.control)
+	if (!buffer->signals.word)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"this buffer has no signals: create it with GPUMEM_BUFFER_SIGNALS");
 	if (!value || value > GM_CONTROL_MOST)
@@ -83,34 +64,28 @@ static gpumem_status signal_check(const gpumem_buffer *buffer, uint64_t value)
 	return GPUMEM_OK;
 }
 
-static int signal_post_now(struct gpumem_buffer *buffer, uint64_t value)
+static void signal_post_now(struct gpumem_buffer *buffer, uint64_t value)
 {
-	const struct gm_session_device *d = signal_device(buffer);
-	struct gm_control *control = buffer->signals.control;
+	struct gm_control *control = signal_control(buffer);
 
-	if (d->map->poke) {
-		int r = d->map->poke(d->backend, gm_signals_word(&control->last), value);
-		return r ? r : d->map->poke(d->backend, gm_signals_word(&control->value), value);
-	}
+	/* The value that was reached comes first: if the maker dies in between, that is no loss. */
 	atomic_store(&control->last, value);
 	atomic_store(&control->value, value);
 	atomic_fetch_add(&control->bell, 1);
 	signal_wake(control);
-	return 0;
 }
 
 static int signal_post(struct gpumem_buffer *buffer, gpumem_stream stream, uint64_t value)
 {
 	const struct gm_session_device *d = signal_device(buffer);
-	/* The maker writes the value it has reached first: if it dies in between, that is no loss. */
-	uint64_t *const words[] = {gm_signals_word(&buffer->signals.control->last),
-		gm_signals_word(&buffer->signals.control->value)};
 
-	if (!d->map->post || stream == GPUMEM_STREAM_DONE)
-		return signal_post_now(buffer, value);
+	if (!d->map->post || stream == GPUMEM_STREAM_DONE) {
+		signal_post_now(buffer, value);
+		return 0;
+	}
 	if (d->map->here)
 		(void)d->map->here(d->backend);
-	return d->map->post(d->backend, stream, words, 2, value);
+	return d->map->post(d->backend, stream, buffer->signals.word, value);
 }
 
 gpumem_status gpumem_buffer_signal(gpumem_buffer *buffer, gpumem_stream stream, uint64_t value)
@@ -157,25 +132,24 @@ static gpumem_status signal_lost(uint64_t value, uint64_t last)
 static gpumem_status signal_look(
 	const struct gpumem_buffer *buffer, uint64_t value, bool *ret_reached)
 {
-	/* In this order: what the maker wrote before it went is there when orphaned is set. */
+	const struct gm_control *control = signal_control(buffer);
+	/* In this order: what the maker wrote before it went is there when orphaned is set, and the last
+	 * signal before the block is released. */
 	bool orphaned = atomic_load(&buffer->signals.orphaned);
-	struct signal_words words = {0};
-	int r = signal_read(buffer, &words);
-
-	if (r < 0)
-		return gm_signals_failed(
-			signal_device(buffer), r, "read the signals of the buffer");
-	*ret_reached = words.last >= value;
 	/* The library of another process may have heard of it first. */
-	if (!*ret_reached && (orphaned || words.value == GM_CONTROL_LOST))
-		return signal_lost(value, words.last);
+	bool lost = atomic_load(&control->value) == GM_CONTROL_LOST;
+	uint64_t last = atomic_load(&control->last);
+
+	*ret_reached = last >= value;
+	if (!*ret_reached && (orphaned || lost))
+		return signal_lost(value, last);
 	return GPUMEM_OK;
 }
 
 /* Waits on the host. */
 static gpumem_status signal_wait_here(struct gpumem_buffer *buffer, uint64_t value)
 {
-	struct gm_control *control = buffer->signals.control;
+	struct gm_control *control = signal_control(buffer);
 	gpumem_status status;
 	bool reached;
 
@@ -209,8 +183,7 @@ gpumem_status gpumem_buffer_wait(gpumem_buffer *buffer, gpumem_stream stream, ui
 	}
 	if (d->map->here)
 		(void)d->map->here(d->backend);
-	int r = d->map->await(
-		d->backend, stream, gm_signals_word(&buffer->signals.control->value), value);
+	int r = d->map->await(d->backend, stream, buffer->signals.word, value);
 	return r < 0 ? gm_signals_failed(d, r, "wait") : GPUMEM_OK;
 }
 
@@ -264,7 +237,7 @@ static const struct gm_call_ops signal_makers_ops = {
 /* Whether the library's thread has something to do for the buffer. The session's lock is held. */
 static bool signal_makers_concern(const struct gpumem_buffer *buffer)
 {
-	return buffer->signals.control && buffer->opened && !buffer->signals.released;
+	return buffer->signals.word && buffer->opened && !buffer->signals.released;
 }
 
 /* Lists the leases to ask for. NULL: there are none, or no memory (-ENOMEM in *ret_error). */
@@ -344,51 +317,40 @@ static size_t signal_makers_ask(
 static uint64_t signal_release(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = signal_device(buffer);
+	struct gm_control *control = signal_control(buffer);
 
 	atomic_store(&buffer->signals.orphaned, true);
-	if (d->map->poke) {
-		int r = d->map->poke(d->backend, gm_signals_word(&buffer->signals.control->value),
-			GM_CONTROL_LOST);
-		buffer->signals.released = r == 0;
-		return r == 0 ? UINT64_MAX : gm_clock_ns() + AGAIN_NS;
+	if (d->map->await) {
+		/* A stream of the maker may have written after it; so this looks once more. */
+		buffer->signals.released =
+			atomic_exchange(&control->value, GM_CONTROL_LOST) == GM_CONTROL_LOST;
+		return buffer->signals.released ? UINT64_MAX : gm_clock_ns() + AGAIN_NS;
 	}
 	/* A thread that did not see the flag may begin to wait just after it is woken. */
 	bool waiting = atomic_load(&buffer->signals.waiting) > 0;
-	signal_wake(buffer->signals.control);
+	signal_wake(control);
 	buffer->signals.released = !waiting;
 	return waiting ? gm_clock_ns() + WAKE_NS : UINT64_MAX;
 }
 
-/* Releases what waits for makers that are gone. While settling is held, no buffer is unmapped. */
+/* Releases what waits for makers that are gone. */
 static uint64_t signal_release_gone(struct gpumem_session *session, struct signal_makers *makers)
 {
-	struct gpumem_buffer *buffer, **found;
+	struct gpumem_buffer *buffer;
 	uint64_t at = UINT64_MAX;
-	size_t n = 0;
 
-	pthread_mutex_lock(&session->settling);
+	/* A buffer that is in the list is mapped. */
 	pthread_mutex_lock(&session->lock);
-	DL_FOREACH (session->list, buffer)
-		n += signal_makers_concern(buffer);
-	found = calloc(n + 1, sizeof(*found));
-	n = 0;
-	DL_FOREACH (found ? session->list : NULL, buffer) {
+	DL_FOREACH (session->list, buffer) {
+		if (!signal_makers_concern(buffer))
+			continue;
 		const struct gm_held *held = &buffer->lease->held;
 		const struct signal_maker *lease =
-			signal_makers_concern(buffer)
-				? signal_makers_find(makers, held->lease, held->epoch)
-				: NULL;
+			signal_makers_find(makers, held->lease, held->epoch);
 		if (lease && lease->gone)
-			found[n++] = buffer;
+			at = gm_min(at, signal_release(buffer));
 	}
 	pthread_mutex_unlock(&session->lock);
-
-	for (size_t i = 0; i < n; i++)
-		at = gm_min(at, signal_release(found[i]));
-	pthread_mutex_unlock(&session->settling);
-	if (!found)
-		at = gm_clock_ns() + AGAIN_NS;
-	free(found);
 	return at;
 }
 

@@ -6,6 +6,7 @@
 #include "client/map/map.h"
 #include "client/memory/mapping.h"
 #include "client/session/session_lease.h"
+#include "common/cleanup.h"
 
 void gm_signals_init(struct gm_signals *signals)
 {
@@ -46,35 +47,28 @@ gpumem_status gm_signals_check(
 	return GPUMEM_OK;
 }
 
-/* The memory may be what another process of this trust domain returned. */
-static int signals_clear(struct gm_control *control, const struct gm_session_device *d)
-{
-	if (d->map->poke) {
-		int r = d->map->poke(d->backend, gm_signals_word(&control->value), 0);
-		return r ? r : d->map->poke(d->backend, gm_signals_word(&control->last), 0);
-	}
-	atomic_store(&control->value, 0);
-	atomic_store(&control->last, 0);
-	atomic_store(&control->bell, 0);
-	return 0;
-}
-
 gpumem_status gm_signals_begin(struct gm_signals *signals, const struct gm_session_device *d,
-	const struct gm_session_lease *lease, void *addr, uint64_t bytes)
+	struct gm_session_lease *lease)
 {
-	uint64_t offset = gm_control_offset(lease->user_bytes);
-
 	if (!lease->signals)
 		return GPUMEM_OK;
-	if (offset > bytes || bytes - offset < sizeof(struct gm_control) || !d->map->signals)
-		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted signals without room for them");
+	GM_AUTO_FD int fd = gm_steal_fd(&lease->control);
+	if (!d->map->word_open)
+		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted signals where there are none");
 
-	if (!signals->control)
-		signals->control = (struct gm_control *)((uint8_t *)addr + offset);
-	if (lease->opened) {
-		atomic_store(&signals->orphaned, lease->maker_gone);
-		return GPUMEM_OK;
-	}
-	int r = signals_clear(signals->control, d);
-	return r < 0 ? gm_signals_failed(d, r, "prepare signals") : GPUMEM_OK;
+	int r = d->map->word_open(d->backend, fd, lease->read_only, &signals->word);
+	if (r == -EPROTO)
+		return gm_error(GPUMEM_E_PROTOCOL,
+			"gpumemd granted signals without a sealed memfd for them");
+	if (r < 0)
+		return gm_signals_failed(d, r, "prepare signals");
+	atomic_store(&signals->orphaned, lease->opened && lease->maker_gone);
+	return GPUMEM_OK;
+}
+
+void gm_signals_end(struct gm_signals *signals, const struct gm_session_device *d)
+{
+	if (signals->word)
+		d->map->word_close(d->backend, signals->word);
+	signals->word = NULL;
 }

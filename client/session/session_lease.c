@@ -33,6 +33,7 @@ static struct gm_session_lease *lease_new(struct gpumem_session *session, bool o
 	struct gm_session_lease *lease = calloc(1, sizeof(*lease));
 	if (!lease)
 		return NULL;
+	lease->control = -1;
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->leases, lease);
 	lease->opened = opened;
@@ -79,6 +80,7 @@ static void lease_end(struct gpumem_session *session, struct gm_session_lease *l
 	lease_name(session, lease);
 	pthread_mutex_unlock(&session->lock);
 
+	lease->control = gm_close(lease->control);
 	lease->held.next = NULL;
 	if (lease->held.lease)
 		lease_return(session, &lease->held, now);
@@ -167,7 +169,7 @@ static int lease_take_chunks(
 		if (ipc)
 			memcpy(chunk->ipc, from->ipc_handle.data, sizeof(chunk->ipc));
 		else /* if the kernel dropped handles, it dropped the last ones */
-			chunk->fd = gm_fdlist_steal(&in->fds, i);
+			chunk->fd = gm_fdlist_steal(&in->fds, i + reply->control);
 		LL_PREPEND(call->chunks, chunk);
 		if (lease && from->index >= lease->next_index)
 			lease->next_index = from->index + 1;
@@ -217,9 +219,11 @@ static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	switch (reply->transport) {
 	case GM__WIRE__TRANSPORT__TRANSPORT_FD:
 		call->transport = GM_TRANSPORT_FD;
-		if (packet->fds != reply->n_chunks)
+		if (packet->fds != reply->n_chunks + reply->control)
 			return -EPROTO;
 		call->cut = call->cut || in->fds_cut;
+		if (reply->control && call->control < 0)
+			call->control = gm_fdlist_steal(&in->fds, 0);
 		break;
 	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
 		/* The lease must be one chunk, because several would not be one range of
@@ -242,6 +246,7 @@ static void lease_call_free(struct gm_lease_call *call)
 	if (!call)
 		return;
 	gm_session_chunks_free(call->chunks);
+	gm_close(call->control);
 	free(call);
 }
 
@@ -289,6 +294,7 @@ static int lease_forget(struct gm_lease_call *call)
 	if (call->kind == GM_LEASE_GROW)
 		gm_unclaimed_add(call->session, lease_chunks_held(gm_steal_ptr(&call->chunks)));
 	gm_session_chunks_free(gm_steal_ptr(&call->chunks));
+	call->control = gm_close(call->control);
 	call->cut = false;
 	return 0;
 }
@@ -323,6 +329,7 @@ struct gm_lease_call *gm_lease_call_new(
 	call->call.ops = &lease_ops;
 	call->session = session;
 	call->kind = kind;
+	call->control = -1;
 	if (kind == GM_LEASE_LEASE || kind == GM_LEASE_OPEN) {
 		call->lease = lease_new(session, kind == GM_LEASE_OPEN);
 		if (!call->lease) {
@@ -429,6 +436,9 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct gm_le
 			}
 		}
 
+		/* It was the first of its packet, so it was lost only if all others were. */
+		if (call->control < 0)
+			call->control = gm_steal_fd(&again->control);
 		bool cut = again->cut;
 		lease_call_free(again);
 		if (!got)
@@ -487,6 +497,9 @@ gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lea
 		status = lease_complete(session, call);
 	if (!status && !call->chunks)
 		status = gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a lease without memory");
+	if (!status && call->lease && call->lease->signals && call->control < 0)
+		status = gm_error(
+			GPUMEM_E_PROTOCOL, "gpumemd granted signals without the memory for them");
 	if (!status)
 		status = lease_check_ids(call);
 	if (status) {
@@ -496,6 +509,8 @@ gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lea
 
 	LL_SORT(call->chunks, lease_by_index);
 	*ret_chunks = gm_steal_ptr(&call->chunks);
+	if (call->lease)
+		call->lease->control = gm_steal_fd(&call->control);
 	if (ret_lease)
 		*ret_lease = gm_steal_ptr(&call->lease);
 	lease_call_free(call);

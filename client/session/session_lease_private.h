@@ -20,6 +20,7 @@ struct gm_lease_call {
 	enum gm_transport transport; /* as answered */
 	bool cut;                    /* the kernel dropped handles that were sent */
 	struct gm_session_chunk *chunks; /* collected so far */
+	int control;                     /* of a lease with signals: the fd of its control block */
 	uint64_t *wait_ms;               /* LEASE, GROW: in the message; NULL: it names no time */
 	uint64_t wait_end_ns;            /* when that time is over */
 	/* Handles that were lost are not awaited if the daemon is away. */

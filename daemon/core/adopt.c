@@ -261,6 +261,7 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	struct gm_session *maker = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
 	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
+	int fd;
 	if (record->session)
 		estate = maker ? maker->estate : NULL;
 	if (!adopt_lease_is_sound(record) || !device || !estate ||
@@ -282,6 +283,9 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	lease->next_index = record->next_index;
 	lease->user_bytes = record->user_bytes;
 	lease->place = entry->place;
+	/* Without its block, the memory is still worth having. */
+	if (lease->signals && adopt->ops->word && adopt->ops->word(adopt->ctx, entry->id, &fd) == 0)
+		gm_word_adopt(lease, fd);
 	if (maker && gm_lease_begin(lease) < 0) {
 		gm_lease_free(lease);
 		return -ENOMEM;

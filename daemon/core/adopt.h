@@ -43,6 +43,8 @@ struct gm_adopt_ops {
 	/* Takes back the memfd of metadata, which is core's from then on. A negative errno: it is not
 	 * there. */
 	int (*metadata)(void *ctx, uint64_t id, int *ret_fd);
+	/* The same for the control block of the lease with this id. */
+	int (*word)(void *ctx, uint64_t id, int *ret_fd);
 	/* Gives up a chunk that was taken over. */
 	void (*drop)(
 		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);

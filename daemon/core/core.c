@@ -524,6 +524,13 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 	gm_env_leave(&core->env);
 }
 
+void gm_core_word_deposited(struct gm_core *core, struct gm_lease *lease)
+{
+	gm_env_enter(&core->env);
+	gm_word_deposited(lease);
+	gm_env_leave(&core->env);
+}
+
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 {
 	struct gm_device *d = core_device_of(core, chunk->device);

@@ -41,6 +41,7 @@ struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_sessi
 	lease->transport = transport;
 	lease->domain = maker ? maker->info.domain : GM_DOMAIN_NOBODY;
 	lease->reusable = maker && maker->info.pooling;
+	lease->word.fd = -1;
 	lease->maker = maker;
 	lease->estate = gm_estate_ref(estate);
 	if (tag)
@@ -54,6 +55,7 @@ void gm_lease_free(struct gm_lease *lease)
 		return;
 	assert(!lease->holds && !lease->chunks && !lease->shares && !lease->name);
 	assert(!lease->draft && !lease->metadata);
+	gm_word_drop(lease);
 	gm_estate_unref(lease->estate);
 	gm_debt_unref(lease->debt);
 	free(lease);
@@ -433,7 +435,8 @@ void gm_lease_info(
 		.user_bytes = lease->user_bytes,
 		.read_only = hold ? hold->read_only : true,
 		.version = lease->version,
-		.signals = lease->signals,
+		.signals = lease->word.fd >= 0,
+		.word = lease->word.fd,
 		.made = lease->maker,
 		.tag = lease->tag,
 	};

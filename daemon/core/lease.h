@@ -29,6 +29,7 @@ struct gm_lease_info {
 	bool read_only;      /* for the session that asks */
 	uint64_t version;    /* of the name that it was published under; 0: none */
 	bool signals;        /* it has a control block */
+	int word;            /* with signals: the memfd of that; it is the lease's */
 	bool made;           /* the session that made it still has it */
 	const char *tag;
 };

@@ -60,7 +60,7 @@ static void metadata_free(struct gm_metadata *metadata)
 	gm_env_erase(env, &metadata->place);
 	GM_STEP("metadata: record erased");
 	if (metadata->deposited)
-		env->ops.withdraw(env->ctx, metadata->id);
+		env->ops.withdraw(env->ctx, GM_ITEM_METADATA, metadata->id);
 	if (metadata->fd >= 0 && env->ops.close)
 		env->ops.close(env->ctx, metadata->user->payer_uid, metadata->fd);
 	else
@@ -231,7 +231,7 @@ int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_i
 	if (fcntl(draft->fd, F_ADD_SEALS, METADATA_SEALS) < 0)
 		return -errno;
 	if (env->ops.deposit) {
-		int r = env->ops.deposit(env->ctx, draft->id, draft->fd);
+		int r = env->ops.deposit(env->ctx, GM_ITEM_METADATA, draft->id, draft->fd, NULL);
 		if (r < 0)
 			return r;
 		draft->deposited = true;
@@ -270,7 +270,7 @@ int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 		const struct gm_env *env = &lease->core->env;
 		gm_close(fd);
 		if (env->ops.withdraw)
-			env->ops.withdraw(env->ctx, id);
+			env->ops.withdraw(env->ctx, GM_ITEM_METADATA, id);
 		return sound ? -ENOMEM : -EINVAL;
 	}
 

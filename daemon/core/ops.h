@@ -12,6 +12,15 @@
 #include "daemon/core/event.h"
 #include "daemon/core/say.h"
 
+struct gm_lease;
+
+/* A memfd of core's that outlives the daemon. */
+enum gm_item {
+	GM_ITEM_METADATA, /* of a name */
+	GM_ITEM_WORD,     /* the control block of a lease; its id is the lease's */
+};
+#define GM_DEPOSIT_WAITS 1
+
 /*
  * What core asks of the daemon. Everything that core needs from above goes through this table: jobs
  * for the device threads, the clock, ids and random bytes, and whatever a client must be asked or
@@ -111,13 +120,14 @@ struct gm_core_ops {
 	/* Forgets the record, and sets *place to 0. Does nothing if it is 0. Comes with record. */
 	void (*erase)(void *ctx, uint32_t *place);
 	/*
-	 * Puts a copy of the memfd of metadata where it outlives the daemon. The fd stays core's. Returns
-	 * 0 when the copy is safe whatever happens to the daemon. Otherwise nothing is kept: -EAGAIN
-	 * (it may be possible soon), -ENOSPC, -ENOMEM.
+	 * Puts a copy of a memfd of core's where it outlives the daemon. The fd stays core's, and stays open
+	 * until it is withdrawn. Returns 0 when the copy is safe whatever happens to the daemon. Otherwise
+	 * nothing is kept: -EAGAIN (it may be possible soon; of metadata only), -ENOSPC, -ENOMEM; or
+	 * GM_DEPOSIT_WAITS (of a control block only): gm_core_word_deposited() will be called with the lease.
 	 */
-	int (*deposit)(void *ctx, uint64_t id, int fd);
+	int (*deposit)(void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease);
 	/* Gives up that copy. Comes with deposit. */
-	void (*withdraw)(void *ctx, uint64_t id);
+	void (*withdraw)(void *ctx, enum gm_item item, uint64_t id);
 	/* Closes a descriptor of this user that may be the last of a large file. That takes the kernel
 	 * milliseconds, in which the loop could do nothing for others. */
 	void (*close)(void *ctx, uid_t payer_uid, int fd);

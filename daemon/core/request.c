@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/control.h"
 #include "common/step.h"
 #include "common/uid_name.h"
 #include "common/units.h"
@@ -116,9 +115,8 @@ static void request_finish(struct gm_request *request)
 	struct gm_lease *lease = request->target;
 	struct gm_device *device = lease->device;
 	/* user_bytes is a sum, so it may as well become smaller. */
-	uint64_t more = request->bytes - (request->signals ? GM_CONTROL_BYTES : 0);
-	if (request->user_bytes)
-		more = request->user_bytes - lease->user_bytes;
+	uint64_t more =
+		request->user_bytes ? request->user_bytes - lease->user_bytes : request->bytes;
 	assert(request->missing == 0);
 	GM_STEP("grant: every chunk is there");
 	/* Since it was asked for, chunks may have gone back, or somebody may have got a token. */
@@ -231,6 +229,15 @@ static void request_put_back(struct gm_request *request, uint64_t bytes)
 	gm_queue_deny(device, request, lacking, device->ledger.doomed - doomed);
 }
 
+void gm_request_go_on(struct gm_request *request)
+{
+	assert(request->missing > 0);
+	if (--request->missing == 0)
+		request_finish(request);
+	else
+		gm_device_settle(request->target->device);
+}
+
 void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result)
 {
 	struct gm_device *device = request->target->device;
@@ -238,11 +245,7 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 		gm_ledger_lease_created(&device->ledger,
 			gm_session_account(request->session, device), chunk->bytes);
 		chunk->state = GM_CHUNK_LEASED;
-		assert(request->missing > 0);
-		if (--request->missing == 0)
-			request_finish(request);
-		else
-			gm_device_settle(device);
+		gm_request_go_on(request);
 		return;
 	}
 
@@ -344,11 +347,21 @@ static gm_domain request_domain(const struct gm_request *request)
 	return for_others ? GM_DOMAIN_FRESH : request->session->info.domain;
 }
 
+static void request_free_chunks(struct gm_device *device, struct gm_chunk *chunks)
+{
+	struct gm_chunk *chunk, *next;
+
+	DL_FOREACH_SAFE (chunks, chunk, next) {
+		DL_DELETE(chunks, chunk);
+		gm_device_free_chunk(device, chunk);
+	}
+}
+
 /* Makes the structs of all chunks that the plan creates, before anything is charged. */
 static int request_make_chunks(struct gm_device *device, enum gm_transport transport,
 	const struct gm_session *session, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
 {
-	struct gm_chunk *chunks = NULL, *chunk, *next;
+	struct gm_chunk *chunks = NULL, *chunk;
 	for (unsigned c = plan->classes; c-- > 0;) {
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
 			chunk = gm_device_new_chunk(device, transport, plan->size[c]);
@@ -365,10 +378,7 @@ static int request_make_chunks(struct gm_device *device, enum gm_transport trans
 	*ret_chunks = chunks;
 	return 0;
 fail:
-	DL_FOREACH_SAFE (chunks, chunk, next) {
-		DL_DELETE(chunks, chunk);
-		gm_device_free_chunk(device, chunk);
-	}
+	request_free_chunks(device, chunks);
 	return -ENOMEM;
 }
 
@@ -438,7 +448,7 @@ gpumem_status gm_request_admit(
 		&device->pool, transport, request_domain(request), request->bytes, room, &plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
 
-	uint64_t own = session->fds->held, fds = plan.n_pooled + plan.n_created;
+	uint64_t own = session->fds->held, fds = plan.n_pooled + plan.n_created + request->signals;
 	if (transport == GM_TRANSPORT_FD && !gm_fd_budget_allows_chunks(device->env->fds, own, fds))
 		return request_refuse_fds(session, fds, detail);
 
@@ -458,6 +468,14 @@ gpumem_status gm_request_admit(
 		target->for_others = request->for_others;
 		target->signals = request->signals;
 	}
+	if (request->signals) {
+		status = gm_word_make(target, request, detail);
+		if (status != GPUMEM_OK) {
+			request_free_chunks(device, created);
+			gm_lease_free(target);
+			return status;
+		}
+	}
 	request->target = target;
 	request->charged = plan.bytes;
 	r = gm_ledger_admit(&device->ledger, account, ceiling, plan.bytes);
@@ -465,6 +483,7 @@ gpumem_status gm_request_admit(
 	(void)r;
 
 	request_gather(request, device, transport, &plan, created);
+	request->missing += target->word.request != NULL;
 	gm_device_make_room(device, session->info.domain);
 	if (gm_fd_budget_short(device->env->fds))
 		gm_device_settle_fds(device->env, false);

@@ -68,8 +68,8 @@ struct gm_request {
 	enum gm_transport transport; /* of a new lease */
 	const char *tag;             /* of a new lease; may be NULL; copied */
 	bool for_others;             /* of a new lease: it may be shared outside its trust domain */
-	bool signals; /* of a new lease: GM_CONTROL_BYTES of bytes are its control block's */
-	uint64_t id;  /* of the client's packet; 0: it has none */
+	bool signals;                /* of a new lease: it has a control block */
+	uint64_t id;                 /* of the client's packet; 0: it has none */
 	/* How long it may wait for room, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */

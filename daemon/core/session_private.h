@@ -22,7 +22,7 @@
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
  * wait. They are one object in nineteen files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c,
- * share.c, name.c, expiry.c, metadata.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c,
+ * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c,
  * commit.c and adopt.c), because each of them can end the others. The modules below know nothing of it.
  */
 
@@ -192,9 +192,16 @@ struct gm_lease {
 	enum gm_transport transport;
 	gm_domain domain;
 	bool reusable;
-	bool across;              /* a session of another domain has opened it */
-	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
-	bool signals;             /* its openers are told when its maker leaves */
+	bool across;     /* a session of another domain has opened it */
+	bool for_others; /* it may be shared outside its domain: its chunks were fresh */
+	bool signals;    /* its openers are told when its maker leaves */
+	/* With signals: its control block. */
+	struct {
+		int fd; /* -1: none; or the daemon before lost it, and nobody else gets it */
+		bool deposited;             /* the keeper has it, or will */
+		struct gm_fds_user *fds;    /* is charged for the descriptor */
+		struct gm_request *request; /* is granted when the keeper has it; NULL: it has */
+	} word;
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
 	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
@@ -428,6 +435,19 @@ void gm_expiry_set(struct gm_name *name, uint64_t expires_ns);
 /* When the next name ends; UINT64_MAX: none does. */
 uint64_t gm_expiry_next(const struct gm_core *core);
 
+/* ---- word.c */
+
+/* Makes the control block of a new lease. If the keeper cannot have it yet, lease->word.request is set, and
+ * the request goes on when it has. After an error, gm_lease_free() undoes what was done. */
+gpumem_status gm_word_make(
+	struct gm_lease *lease, struct gm_request *request, char detail[GM_DETAIL_BYTES]);
+/* The keeper has it: the request goes on. */
+void gm_word_deposited(struct gm_lease *lease);
+/* Ends it, if there is one. */
+void gm_word_drop(struct gm_lease *lease);
+/* Takes it over from the daemon before. If it is not sound, the lease goes without. Owns fd. */
+void gm_word_adopt(struct gm_lease *lease, int fd);
+
 /* ---- metadata.c */
 
 /* Whether the draft is there, with all of its bytes. */
@@ -488,6 +508,8 @@ void gm_request_cancel(struct gm_request *request);
 /* Ends a session's pending requests as cancelled: all of them, or those that grow one lease. */
 void gm_request_cancel_all(struct gm_session *session);
 void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease);
+/* Something that the request waits for is there. */
+void gm_request_go_on(struct gm_request *request);
 /* A chunk that the request waits for was created, or could not be. */
 void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
 /*

@@ -8,8 +8,11 @@
 #include "daemon/serve/serve_handles.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/memfd.h"
 #include "common/step.h"
 #include "daemon/serve/answer.h"
 
@@ -40,6 +43,7 @@ struct serve_handles {
 	uint64_t lease;
 	uint64_t from, to; /* indexes, without to itself */
 	uint64_t last;     /* id of the last chunk that was sent; 0: none */
+	bool begun;        /* a packet was sent */
 	bool opening;      /* the answer to an Open: if it fails, the client's view ends with it */
 };
 
@@ -69,7 +73,7 @@ static int handles_open_fds(
 struct serve_chunks {
 	Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS];
 	Gm__Wire__Chunk *list[GM_LIMIT_PACKET_FDS];
-	int fds[GM_LIMIT_PACKET_FDS];
+	int fds[GM_LIMIT_PACKET_FDS]; /* of the chunks */
 	size_t n, n_fds;
 	const struct gm_chunk *last; /* NULL: there are none */
 	bool more;                   /* further ones follow */
@@ -105,10 +109,18 @@ static void handles_list(const struct serve_handles *handles, const struct gm_le
 	ret->more = chunk && chunk->index < handles->to;
 }
 
+/* Sends a packet. control: the fd of the control block, or -1 if this packet has none. */
 static int handles_emit(struct serve_handles *handles, struct gm_peer *peer,
-	const struct gm_lease_info *info, struct serve_chunks *chunks, const int *fds)
+	const struct gm_lease_info *info, struct serve_chunks *chunks, int control, const int *fds)
 {
 	Gm__Wire__LeaseReply reply = GM__WIRE__LEASE_REPLY__INIT;
+	int sent[GM_LIMIT_PACKET_FDS];
+	size_t n = 0;
+
+	if (control >= 0)
+		sent[n++] = control;
+	memcpy(sent + n, fds, chunks->n_fds * sizeof(fds[0]));
+	n += chunks->n_fds;
 
 	reply.lease = info->id;
 	reply.device = info->device;
@@ -122,12 +134,50 @@ static int handles_emit(struct serve_handles *handles, struct gm_peer *peer,
 	reply.version = info->version;
 	reply.signals = info->signals;
 	reply.maker_gone = info->signals && !info->made;
+	reply.control = control >= 0;
 	int r = gm_answer_emit_fds(&handles->head.stream, peer, chunks->more,
-		GM__WIRE__PACKET__BODY_LEASE_REPLY, &reply, fds, chunks->n_fds);
+		GM__WIRE__PACKET__BODY_LEASE_REPLY, &reply, sent, n);
 	GM_STEP("grant or open: answered");
+	if (r >= 0)
+		handles->begun = true;
 	if (r >= 0 && chunks->last) {
 		handles->from = chunks->last->index + 1;
 		handles->last = chunks->last->id;
+	}
+	return r;
+}
+
+/* The same, for a backend whose fds are opened once more for each client. */
+static int handles_emit_opened(struct serve_handles *handles, struct gm_peer *peer,
+	struct gm_lease *lease, const struct gm_lease_info *info, struct serve_chunks *chunks,
+	int control)
+{
+	const struct gm_stream *stream = &handles->head.stream;
+	const struct gm_serve *serve = handles->head.serve;
+	GM_AUTO_FD int reader = -1;
+	int copies[GM_SERVE_OPENS];
+
+	int r = handles_open_fds(serve, chunks->fds, chunks->n_fds, info->read_only, copies);
+	/* No device needs to write there, so a client that may only read cannot. */
+	if (r == 0 && control >= 0 && info->read_only) {
+		r = gm_memfd_open(control, true, &reader);
+		if (r < 0)
+			handles_close_fds(copies, chunks->n_fds);
+		control = reader;
+	}
+	if (r == 0) {
+		r = handles_emit(handles, peer, info, chunks, control, copies);
+		handles_close_fds(copies, chunks->n_fds);
+	} else if (!info->read_only) {
+		/* The daemon's own descriptors will do, but nobody can see who has them. */
+		gm_lease_spoil(lease);
+		r = handles_emit(handles, peer, info, chunks, control, chunks->fds);
+	} else {
+		struct gm_client *client = gm_peer_user(peer);
+		r = gm_answer_emit_failure(stream, peer, GPUMEM_E_LIMIT,
+			"the daemon has no file descriptors left; raise its LimitNOFILE=");
+		if (r == 0 && handles->opening)
+			gm_lease_return_view(client->session, lease, stream->id);
 	}
 	return r;
 }
@@ -146,32 +196,16 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct gm_lease_info info;
 	struct serve_chunks chunks;
 	gm_lease_info(lease, client->session, &info);
+	/* The first packet of every answer has the control block, in case it was lost on the way. */
+	int control = handles->begun || !info.signals ? -1 : info.word;
 	if (!serve->ops->open_fd) {
-		handles_list(handles, lease, GM_LIMIT_PACKET_FDS, &chunks);
-		return handles_emit(handles, peer, &info, &chunks, chunks.fds);
+		handles_list(handles, lease, GM_LIMIT_PACKET_FDS - (control >= 0), &chunks);
+		return handles_emit(handles, peer, &info, &chunks, control, chunks.fds);
 	}
 
 	handles_list(handles, lease, GM_SERVE_OPENS, &chunks);
-	int r = gm_peer_may_emit(peer, chunks.n_fds);
-	if (r < 0)
-		return r;
-
-	int copies[GM_SERVE_OPENS];
-	r = handles_open_fds(serve, chunks.fds, chunks.n_fds, info.read_only, copies);
-	if (r == 0) {
-		r = handles_emit(handles, peer, &info, &chunks, copies);
-		handles_close_fds(copies, chunks.n_fds);
-	} else if (!info.read_only) {
-		/* The daemon's own descriptors will do, but nobody can see who has them. */
-		gm_lease_spoil(lease);
-		r = handles_emit(handles, peer, &info, &chunks, chunks.fds);
-	} else {
-		r = gm_answer_emit_failure(stream, peer, GPUMEM_E_LIMIT,
-			"the daemon has no file descriptors left; raise its LimitNOFILE=");
-		if (r == 0 && handles->opening)
-			gm_lease_return_view(client->session, lease, stream->id);
-	}
-	return r;
+	int r = gm_peer_may_emit(peer, chunks.n_fds + (control >= 0));
+	return r < 0 ? r : handles_emit_opened(handles, peer, lease, &info, &chunks, control);
 }
 
 bool gm_serve_send_handles(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,

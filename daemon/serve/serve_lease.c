@@ -12,7 +12,6 @@
 #include <utlist.h>
 
 #include "common/clock.h"
-#include "common/control.h"
 #include "common/step.h"
 #include "common/units.h"
 #include "common/zeroed.h"
@@ -134,8 +133,6 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 		return;
 	}
 	asked->request = *what;
-	if (what->signals)
-		asked->request.bytes += GM_CONTROL_BYTES;
 	asked->request.session = client->session;
 	asked->request.done = serve_on_done;
 	asked->request.id = id;
@@ -285,7 +282,6 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 
 	struct gm_lease_info info;
 	gm_lease_info(lease, gm_serve_session_of(peer), &info);
-	/* Its control block lies behind the bytes that it has. */
 	if (info.signals) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
 			"a lease with signals cannot grow; ask for a larger one");

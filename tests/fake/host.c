@@ -180,6 +180,7 @@ FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_sticky()) || (result = fake_capture_forbids()))
 		return result;
+	fake_sync_all();
 	if (drop_at(ptr, false))
 		return GM_CUDA_SUCCESS;
 	/* Inside of a registration, or of the driver's own, is something else than nothing. */
@@ -189,6 +190,28 @@ FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
 			 : GM_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	pthread_mutex_unlock(&fake.lock);
 	return result;
+}
+
+FAKE_API gm_cu_result cuMemHostGetDevicePointer_v2(gm_cu_ptr *ptr, void *host, unsigned int flags);
+FAKE_API gm_cu_result cuMemHostGetDevicePointer_v2(gm_cu_ptr *ptr, void *host, unsigned int flags)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	size_t unused;
+	bool known;
+
+	FAKE_ENTER("cuMemHostGetDevicePointer");
+	if (!ptr || !host || flags)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_need_context(&device)))
+		return result;
+	pthread_mutex_lock(&fake.lock);
+	known = fake_host_find((uintptr_t)host, 1, &unused);
+	pthread_mutex_unlock(&fake.lock);
+	if (!known)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	*ptr = (gm_cu_ptr)(uintptr_t)host;
+	return GM_CUDA_SUCCESS;
 }
 
 /* For tests: how many registrations this process has. */

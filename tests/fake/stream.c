@@ -293,16 +293,6 @@ FAKE_API gm_cu_result cuStreamCreate(gm_cu_stream *ret, unsigned int flags)
 	return stream ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* All streams are equal here. */
-FAKE_API gm_cu_result cuStreamCreateWithPriority(
-	gm_cu_stream *ret, unsigned int flags, int priority);
-FAKE_API gm_cu_result cuStreamCreateWithPriority(
-	gm_cu_stream *ret, unsigned int flags, int priority)
-{
-	(void)priority;
-	return cuStreamCreate(ret, flags);
-}
-
 FAKE_API gm_cu_result cuStreamDestroy_v2(gm_cu_stream handle);
 FAKE_API gm_cu_result cuStreamDestroy_v2(gm_cu_stream handle)
 {

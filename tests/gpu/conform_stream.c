@@ -2,7 +2,10 @@
 /*
  * Contexts, streams and events. See conformance.h.
  */
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -160,6 +163,8 @@ static void a_stream_ends_after_its_work(void)
 
 /* ---- words that streams write and wait for */
 
+#define WORDS_BYTES 4096
+
 /* A place for words, which are 0, in memory that another process may import. */
 static uint64_t words_new(struct puppet *p, uint64_t *ret_handle)
 {
@@ -173,12 +178,43 @@ static uint64_t words_new(struct puppet *p, uint64_t *ret_handle)
 	return va;
 }
 
-static void streams_wait_for_words(void)
+/* The same in host memory, which is a file that this process has, too. Each process that uses it
+ * registers it. */
+static uint64_t host_words_map(struct puppet *p, int fd)
+{
+	uint64_t pages =
+		puppet_do(p, &(struct puppet_call){.op = PUPPET_PAGES, .a = WORDS_BYTES}, fd, NULL)
+			.value;
+
+	OK(p, REGISTER, .a = pages, .b = WORDS_BYTES);
+	return OK(p, DEVICE_PTR, .a = pages);
+}
+
+/* *ret_cpu: where the CPU of this process has it. */
+static int host_words_new(_Atomic uint64_t **ret_cpu)
+{
+	int fd = memfd_create("words", MFD_CLOEXEC);
+	void *at = MAP_FAILED;
+
+	if (fd >= 0 && ftruncate(fd, WORDS_BYTES) == 0)
+		at = mmap(NULL, WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED) {
+		perror("memfd_create");
+		exit(1);
+	}
+	*ret_cpu = at;
+	return fd;
+}
+
+/* In memory of the device, and in host memory. */
+static void streams_wait_for_words(bool host)
 {
 	struct puppet p = conform_begin(true);
 	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
 	uint64_t t = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
-	uint64_t va = words_new(&p, NULL), most = (uint64_t)1 << 62;
+	_Atomic uint64_t *cpu;
+	int fd = host_words_new(&cpu);
+	uint64_t va = host ? host_words_map(&p, fd) : words_new(&p, NULL), most = (uint64_t)1 << 62;
 
 	conform_value("the device can",
 		OK(&p, ATTRIBUTE, .a = GM_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS), 1);
@@ -210,8 +246,13 @@ static void streams_wait_for_words(void)
 	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, AWAIT_WORD, .a = s, .b = va + 4, .c = 1);
 	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, WRITE_WORD, .a = s, .b = 0, .c = 1);
 	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, WRITE_WORD, .a = s, .b = va + 4, .c = 1);
+	if (host)
+		conform_value("the CPU reads what the device wrote", cpu[0], 2 * most - 1);
 	puppet_stop(&p);
-	conform_end("a stream waits for a word that another stream writes");
+	close(fd);
+	munmap(cpu, WORDS_BYTES);
+	conform_end(host ? "a stream waits for a word in host memory that another stream writes"
+			 : "a stream waits for a word that another stream writes");
 }
 
 static void words_order_processes(void)
@@ -239,7 +280,7 @@ static void words_order_processes(void)
 	OK(&p, AWAIT_WORD, .a = s, .b = word, .c = 2);
 	puppet_kill(&producer);
 	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
-	uint64_t own = OK(&p, STREAM_HIGH, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t own = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
 	OK(&p, WRITE_WORD, .a = own, .b = word, .c = UINT64_MAX >> 1);
 	OK(&p, SYNC, .a = s);
 	close(fd);
@@ -282,41 +323,93 @@ static bool comes_to_its_end(struct puppet *p, uint64_t stream)
 	return false;
 }
 
-/* Writes a word by streams of the highest priority, one after the other, until one comes through.
- * Returns how many were needed; 0: none did. */
-static int write_through(struct puppet *p, uint64_t word, uint64_t value)
-{
-	uint64_t stream, none;
-	for (int i = 1; i <= 40 && p->pid >= 0; i++)
-		if (IN_TIME(p, &stream, STREAM_HIGH, .a = GM_CU_STREAM_NON_BLOCKING) &&
-			IN_TIME(p, &none, WRITE_WORD, .a = stream, .b = word, .c = value) &&
-			comes_to_its_end(p, stream))
-			return i;
-	return 0;
-}
+/* More than the device has queues. */
+#define WAITING 40
 
-/* Says how many streams waited when something did not work any more. */
-static void a_write_passes_streams_that_wait(void)
+/* A write by a stream does not get past streams that wait in all queues of a device; a store does. Says how
+ * many streams waited when something did not work any more. */
+static void a_store_passes_streams_that_wait(void)
 {
 	struct puppet p = conform_begin(true);
-	uint64_t va = words_new(&p, NULL), streams[40], none;
-	int n = 0, needed = 0;
+	uint64_t streams[WAITING], none, pages = OK(&p, PAGES, .a = WORDS_BYTES);
+	_Atomic uint64_t *cpu;
+	int fd = host_words_new(&cpu), n = 0;
+	uint64_t va = host_words_map(&p, fd);
 
-	/* More than the device has queues. */
-	while (n < 40 && IN_TIME(&p, &streams[n], STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING) &&
-		IN_TIME(&p, &none, AWAIT_WORD, .a = streams[n], .b = va, .c = 1) &&
-		(needed = write_through(&p, va + 64, (uint64_t)n + 1)) > 0)
+	while (n < WAITING &&
+		IN_TIME(&p, &streams[n], STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING) &&
+		IN_TIME(&p, &none, AWAIT_WORD, .a = streams[n], .b = va, .c = (uint64_t)n + 1) &&
+		IN_TIME(&p, &none, WRITE_WORD, .a = streams[n], .b = va + 64 * (uint64_t)(n + 1),
+			.c = 7))
 		n++;
-	conform_true("a write of the highest priority comes through", n == 40);
-	if (n < 40 || needed > 1)
-		printf("# seen: with %d streams that wait, a write took %d streams\n", n, needed);
-	conform_true("and so does the one that lets them go on",
-		write_through(&p, va, UINT64_MAX >> 1) > 0);
+	conform_true("streams can be told to wait", n == WAITING);
+	if (n < WAITING)
+		printf("# seen: %d streams could be told to wait\n", n);
 	for (int i = 0; i < n; i++)
+		conform_true("nothing goes on", cpu[8 * (i + 1)] == 0);
+	/* A buffer can be opened meanwhile. */
+	conform_true("memory can be registered while streams wait",
+		IN_TIME(&p, &none, REGISTER, .a = pages, .b = WORDS_BYTES));
+
+	/* This is what the library does, in a process of its own even. */
+	atomic_store(&cpu[0], UINT64_MAX >> 1);
+	for (int i = 0; i < n; i++) {
 		conform_true("a stream goes on", comes_to_its_end(&p, streams[i]));
+		conform_true("and does what comes next", cpu[8 * (i + 1)] == 7);
+	}
 	if (p.pid >= 0)
 		puppet_kill(&p);
-	conform_end("a write on a stream of its own passes 40 streams that wait");
+	close(fd);
+	munmap(cpu, WORDS_BYTES);
+	conform_end("a store by the CPU of another process lets 40 streams that wait go on");
+}
+
+static void a_store_replaces_a_dead_process(void)
+{
+	struct puppet producer = conform_begin(true), p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	_Atomic uint64_t *cpu;
+	int fd = host_words_new(&cpu);
+	uint64_t theirs = host_words_map(&producer, fd), word = host_words_map(&p, fd);
+
+	OK(&p, AWAIT_WORD, .a = s, .b = word, .c = 1);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	OK(&producer, WRITE_WORD, .a = 0, .b = theirs, .c = 1);
+	OK(&p, SYNC, .a = s);
+	OK(&p, AWAIT_WORD, .a = s, .b = word, .c = 2);
+	puppet_kill(&producer);
+	GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+	conform_value("the last one that the producer wrote", cpu[0], 1);
+	atomic_store(&cpu[0], 2);
+	OK(&p, SYNC, .a = s);
+	puppet_stop(&p);
+	close(fd);
+	munmap(cpu, WORDS_BYTES);
+	conform_end("words in host memory order processes, and a store replaces one that died");
+}
+
+/* So the library ends none while a stream waits for another process. */
+static void the_end_of_a_registration_waits_for_streams(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t other = OK(&p, PAGES, .a = WORDS_BYTES);
+	_Atomic uint64_t *cpu;
+	int fd = host_words_new(&cpu);
+	uint64_t va = host_words_map(&p, fd);
+
+	OK(&p, REGISTER, .a = other, .b = WORDS_BYTES);
+	OK(&p, AWAIT_WORD, .a = s, .b = va, .c = 1);
+	puppet_begin(&p, &(struct puppet_call){.op = PUPPET_UNREGISTER, .a = other});
+	nanosleep(&(struct timespec){0, 20000000}, NULL);
+	conform_true("it waits", !puppet_finished(&p));
+	atomic_store(&cpu[0], 1);
+	conform_expect("unregister", puppet_finish(&p).result, GM_CUDA_SUCCESS);
+	OK(&p, SYNC, .a = s);
+	puppet_stop(&p);
+	close(fd);
+	munmap(cpu, WORDS_BYTES);
+	conform_end("the end of a registration waits for streams that wait for other memory");
 }
 
 void conform_stream(void)
@@ -328,7 +421,10 @@ void conform_stream(void)
 	a_context_takes_its_memory_along();
 	an_event_is_passed_until_it_is_recorded();
 	a_stream_ends_after_its_work();
-	streams_wait_for_words();
+	streams_wait_for_words(false);
+	streams_wait_for_words(true);
 	words_order_processes();
-	a_write_passes_streams_that_wait();
+	a_store_passes_streams_that_wait();
+	a_store_replaces_a_dead_process();
+	the_end_of_a_registration_waits_for_streams();
 }

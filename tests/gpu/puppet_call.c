@@ -8,7 +8,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -214,9 +213,10 @@ static void do_nothing(void *unused)
 	(void)unused;
 }
 
-static int pages(uint64_t bytes, uint64_t *ret)
+static int pages(uint64_t bytes, int fd, uint64_t *ret)
 {
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
 
 	*ret = (uintptr_t)at;
 	return at == MAP_FAILED ? GM_CUDA_ERROR_OUT_OF_MEMORY : GM_CUDA_SUCCESS;
@@ -397,11 +397,15 @@ void puppet_call_make(
 			call->a, call->b, call->c, (gm_cu_stream)(uintptr_t)call->d);
 		break;
 	case PUPPET_PAGES:
-		answer->result = pages(call->a, value);
+		answer->result = pages(call->a, fd, value);
 		break;
 	case PUPPET_REGISTER:
 		answer->result = cuda->cuMemHostRegister((void *)(uintptr_t)call->a, call->b,
 			GM_CU_MEMHOSTREGISTER_PORTABLE | GM_CU_MEMHOSTREGISTER_DEVICEMAP);
+		break;
+	case PUPPET_DEVICE_PTR:
+		answer->result = cuda->cuMemHostGetDevicePointer(
+			(gm_cu_ptr *)value, (void *)(uintptr_t)call->a, 0);
 		break;
 	case PUPPET_UNREGISTER:
 		answer->result = cuda->cuMemHostUnregister((void *)(uintptr_t)call->a);
@@ -465,11 +469,6 @@ void puppet_call_make(
 	case PUPPET_WAIT_EVENT:
 		answer->result =
 			cuda->cuStreamWaitEvent(stream, (gm_cu_event)(uintptr_t)call->b, 0);
-		break;
-	case PUPPET_STREAM_HIGH:
-		answer->result =
-			cuda->cuStreamCreateWithPriority(&stream, (unsigned)call->a, INT_MIN / 2);
-		*value = (uintptr_t)stream;
 		break;
 	case PUPPET_WRITE_WORD:
 		answer->result = cuda->cuStreamWriteValue64(

@@ -42,9 +42,11 @@ enum puppet_op {
 	PUPPET_SET,       /* a address, b bytes, c value, d stream */
 	PUPPET_COUNT, /* a address, b bytes, c value → how many of the bytes have it (through a copy
 			 on stream d) */
-	PUPPET_CPU_COUNT,     /* the same, read by the CPU */
-	PUPPET_COPY,          /* a to, b from, c bytes, d stream */
-	PUPPET_PAGES,         /* a bytes → address of host memory that the driver does not know */
+	PUPPET_CPU_COUNT, /* the same, read by the CPU */
+	PUPPET_COPY,      /* a to, b from, c bytes, d stream */
+	PUPPET_PAGES, /* a bytes → address of host memory that the driver does not know; of the
+				 file that came along, shared, if one did */
+	PUPPET_DEVICE_PTR,    /* a address of registered memory → where the device has it */
 	PUPPET_REGISTER,      /* a address, b bytes */
 	PUPPET_UNREGISTER,    /* a address */
 	PUPPET_HOST_ALLOC,    /* a bytes → address */
@@ -64,7 +66,6 @@ enum puppet_op {
 	PUPPET_EVENT_QUERY,   /* a event */
 	PUPPET_EVENT_END,     /* a event */
 	PUPPET_WAIT_EVENT,    /* a stream, b event */
-	PUPPET_STREAM_HIGH,   /* a flags → stream of the highest priority */
 	PUPPET_WRITE_WORD,    /* a stream, b address, c value */
 	PUPPET_AWAIT_WORD,    /* a stream, b address, c value */
 	PUPPET_ALLOC,         /* a bytes → address */

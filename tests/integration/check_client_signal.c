@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/control.h"
@@ -370,6 +372,7 @@ END_TEST
 
 /* ---- one session */
 
+/* Nothing that the program writes to the buffer touches them, and they take no memory of the device. */
 START_TEST(signals_begin_at_0_whatever_the_memory_held)
 {
 	gpumem_buffer *buffer = NULL;
@@ -378,21 +381,21 @@ START_TEST(signals_begin_at_0_whatever_the_memory_held)
 	memset(gpumem_buffer_ptr(buffer), 0xff, 2 * MIB);
 	gpumem_buffer_destroy(buffer);
 
-	static const size_t sizes[] = {
-		1, MIB, 2 * MIB - GM_CONTROL_BYTES, 2 * MIB - 64, 2 * MIB, 2 * MIB + 1, 64 * MIB};
+	static const size_t sizes[] = {1, MIB, 2 * MIB - 64, 2 * MIB, 2 * MIB + 1, 64 * MIB};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		buffer = with_signals(session, sizes[i]);
 		uint8_t *ptr = gpumem_buffer_ptr(buffer);
-		const struct gm_control *control =
-			(const struct gm_control *)(ptr + gm_control_offset(sizes[i]));
-		memset(ptr, 0xff, sizes[i]);
-		GM_REQUIRE_EQ(control->value, 0);
-		GM_REQUIRE_EQ(control->last, 0);
+		size_t whole = (sizes[i] + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+		GM_UNTIL(gm_figures_now(&daemon_).leased == whole);
+		memset(ptr, 0xff, whole);
+		OK(gpumem_buffer_lost(buffer, 7));
 		OK(gpumem_buffer_signal(buffer, NULL, 7));
 		OK(gpumem_buffer_wait(buffer, NULL, 7));
-		memset(ptr, 0xff, sizes[i]);
-		GM_REQUIRE_EQ(control->last, 7);
+		memset(ptr, 0xff, whole);
+		OK(gpumem_buffer_signal(buffer, NULL, 8));
+		OK(gpumem_buffer_wait(buffer, NULL, 8));
 		gpumem_buffer_destroy(buffer);
+		GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	}
 }
 END_TEST
@@ -460,23 +463,62 @@ START_TEST(a_buffer_that_was_begun_has_signals_too)
 }
 END_TEST
 
+static struct gm_control *control_of(int fd, int prot)
+{
+	void *page = mmap(NULL, GM_CONTROL_BYTES, prot, MAP_SHARED, fd, 0);
+	GM_REQUIRE(page != MAP_FAILED);
+	return page;
+}
+
 /* A reader that may write the buffer can write the control block, too. The producer's next signal
- * repairs it. */
+ * repairs it. Nobody can cut it. */
 START_TEST(a_lie_ends_with_the_next_signal)
 {
 	gpumem_buffer *buffer = with_signals(session, BYTES), *view = NULL;
+	struct gm_raw_lease opened = {0};
+	struct gm_raw liar;
 	gpumem_token token;
 
 	OK(gpumem_share(buffer, NULL, &token));
 	OK(gpumem_open(session, &token, &view));
-	memset((uint8_t *)gpumem_buffer_ptr(view) + gm_control_offset(BYTES), 0,
-		sizeof(struct gm_control));
+	gm_raw_join(&liar, &daemon_);
+	OK(gm_raw_open(&liar, token.bytes, &opened));
+	GM_REQUIRE(ftruncate(opened.control, 0) < 0);
+	struct gm_control *control = control_of(opened.control, PROT_READ | PROT_WRITE);
+
+	memset(control, 0, sizeof(*control));
 	OK(gpumem_buffer_signal(buffer, NULL, 1));
-	memset((uint8_t *)gpumem_buffer_ptr(view) + gm_control_offset(BYTES), 0,
-		sizeof(struct gm_control));
+	GM_REQUIRE_EQ(control->last, 1);
+	memset(control, 0, sizeof(*control));
 	OK(gpumem_buffer_signal(buffer, NULL, 2));
 	OK(gpumem_buffer_wait(view, NULL, 2));
+	munmap(control, GM_CONTROL_BYTES);
+	OK(gm_raw_give_back(&liar, &opened));
+	gm_raw_close(&liar);
 	gpumem_buffer_destroy(view);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* Host memory can be had for reading alone, and its signals then, too. */
+START_TEST(a_reader_of_host_memory_cannot_write_its_signals)
+{
+	gpumem_buffer *buffer = with_signals(session, BYTES);
+	struct gm_raw_lease opened = {0};
+	struct gm_raw reader;
+	gpumem_token token;
+
+	OK(gpumem_share(buffer, &read_only, &token));
+	gm_raw_join(&reader, &daemon_);
+	OK(gm_raw_open(&reader, token.bytes, &opened));
+	GM_REQUIRE(mmap(NULL, GM_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, opened.control,
+			   0) == MAP_FAILED);
+	struct gm_control *control = control_of(opened.control, PROT_READ);
+	OK(gpumem_buffer_signal(buffer, NULL, 9));
+	GM_REQUIRE_EQ(control->value, 9);
+	munmap(control, GM_CONTROL_BYTES);
+	OK(gm_raw_give_back(&reader, &opened));
+	gm_raw_close(&reader);
 	gpumem_buffer_destroy(buffer);
 }
 END_TEST
@@ -513,7 +555,8 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 	GM_REQUIRE(maker.packet->lease_reply->signals && !maker.packet->lease_reply->maker_gone);
 	GM_REQUIRE_EQ(maker.packet->lease_reply->user_bytes, 2 * MIB);
 	OK(gm_raw_collect(&maker, &lease));
-	GM_REQUIRE_EQ(lease.bytes, 4 * MIB);
+	GM_REQUIRE_EQ(lease.bytes, 2 * MIB); /* the control block is no memory of the device */
+	GM_REQUIRE(lease.control > 0);
 	GM_REQUIRE_EQ(gm_raw_grow(&maker, &lease, 2 * MIB), GPUMEM_E_UNSUPPORTED);
 	GM_REQUIRE(strstr(gm_raw_detail(&maker), "cannot grow") != NULL);
 
@@ -542,8 +585,42 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 }
 END_TEST
 
-/* A maker says that there is a control block, and has returned the chunk that it was in. */
-START_TEST(a_control_block_that_is_not_there_is_noticed)
+static void raw_with_signals(struct gm_raw *raw, uint64_t bytes, struct gm_raw_lease *ret)
+{
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	body.bytes = bytes;
+	body.signals = true;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
+	OK(gm_raw_call(raw, &packet));
+	OK(gm_raw_collect(raw, ret));
+	GM_REQUIRE(ret->control > 0);
+}
+
+/* Every answer has it once, however many packets that takes: its handles may have been lost before. */
+START_TEST(each_answer_brings_the_control_block)
+{
+	struct gm_raw maker;
+	struct gm_raw_lease lease = {0}, handles;
+	struct stat first, again;
+
+	gm_raw_join(&maker, &daemon_);
+	raw_with_signals(&maker, 62 * MIB, &lease);
+	GM_REQUIRE(lease.n > 1);
+	GM_REQUIRE(fstat(lease.control, &first) == 0);
+	for (size_t from = 0; from <= lease.n; from++) {
+		OK(gm_raw_handles(&maker, lease.id, from, &handles));
+		GM_REQUIRE_EQ(handles.n, lease.n - from);
+		GM_REQUIRE(fstat(handles.control, &again) == 0);
+		GM_REQUIRE_EQ(first.st_ino, again.st_ino);
+		gm_raw_lease_clear(&handles);
+	}
+	OK(gm_raw_give_back(&maker, &lease));
+	gm_raw_close(&maker);
+}
+END_TEST
+
+/* The maker has returned a chunk, which has nothing to do with the signals. */
+START_TEST(signals_do_not_depend_on_chunks)
 {
 	struct gm_raw maker;
 	struct gm_raw_lease lease = {0};
@@ -551,19 +628,18 @@ START_TEST(a_control_block_that_is_not_there_is_noticed)
 	gpumem_token token;
 
 	gm_raw_join(&maker, &daemon_);
-	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
-	body.bytes = 4 * MIB;
-	body.signals = true;
-	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
-	OK(gm_raw_call(&maker, &packet));
-	OK(gm_raw_collect(&maker, &lease));
+	raw_with_signals(&maker, 6 * MIB, &lease);
 	GM_REQUIRE_EQ(lease.n, 2);
 	close(lease.chunks[1].fd);
 	lease.chunks[1].fd = -1;
 	OK(gm_raw_return(&maker, lease.id, &lease.chunks[1].id, 1));
 	OK(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, _i, token.bytes));
-	REFUSED(gpumem_open(session, &token, &buffer), GPUMEM_E_PROTOCOL,
-		"signals without room for them");
+	OK(gpumem_open(session, &token, &buffer));
+	struct gm_control *control = control_of(lease.control, PROT_READ | PROT_WRITE);
+	atomic_store(&control->last, 3);
+	OK(gpumem_buffer_wait(buffer, NULL, 3));
+	munmap(control, GM_CONTROL_BYTES);
+	gpumem_buffer_destroy(buffer);
 	OK(gm_raw_give_back(&maker, &lease));
 	gm_raw_close(&maker);
 }
@@ -593,7 +669,9 @@ int main(void)
 	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_buffer_that_was_begun_has_signals_too);
 	tcase_add_test(tc, a_lie_ends_with_the_next_signal);
-	tcase_add_loop_test(tc, a_control_block_that_is_not_there_is_noticed, 0, 2);
+	tcase_add_test(tc, a_reader_of_host_memory_cannot_write_its_signals);
+	tcase_add_test(tc, each_answer_brings_the_control_block);
+	tcase_add_loop_test(tc, signals_do_not_depend_on_chunks, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

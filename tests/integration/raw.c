@@ -264,6 +264,8 @@ void gm_raw_lease_clear(struct gm_raw_lease *lease)
 {
 	for (size_t i = 0; i < lease->n; i++)
 		close_fd(&lease->chunks[i].fd);
+	if (lease->control > 0)
+		close(lease->control);
 	free(lease->chunks);
 	*lease = (struct gm_raw_lease){0};
 }
@@ -275,15 +277,18 @@ gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease)
 		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 		const Gm__Wire__LeaseReply *reply = raw->packet->lease_reply;
 		GM_REQUIRE(raw->packet->fds <= GM_LIMIT_PACKET_FDS);
-		GM_REQUIRE_EQ(raw->packet->fds, reply->n_chunks);
+		GM_REQUIRE_EQ(raw->packet->fds, reply->n_chunks + reply->control);
+		GM_REQUIRE(!reply->control || !lease->control);
 		lease->packets++;
 		lease->id = reply->lease;
 		lease->bytes = reply->bytes;
 		lease->user_bytes = reply->user_bytes;
 		lease->device = reply->device;
 		lease->read_only = reply->read_only;
-		if (raw->fds_cut || raw->n_fds_got < reply->n_chunks)
+		if (raw->fds_cut || raw->n_fds_got < raw->packet->fds)
 			lease->fds_lost = true;
+		if (reply->control)
+			lease->control = gm_fdlist_steal(&raw->fds, 0);
 		size_t n = lease->n + reply->n_chunks;
 		struct gm_raw_chunk *chunks = realloc(lease->chunks, (n + 1) * sizeof(*chunks));
 		GM_REQUIRE(chunks);
@@ -293,7 +298,7 @@ gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease)
 			chunks[lease->n++] = (struct gm_raw_chunk){.id = c->id,
 				.index = c->index,
 				.bytes = c->bytes,
-				.fd = gm_fdlist_steal(&raw->fds, i)};
+				.fd = gm_fdlist_steal(&raw->fds, i + reply->control)};
 		}
 		if (!raw->packet->more)
 			return GPUMEM_OK;

@@ -86,6 +86,7 @@ struct gm_raw_lease {
 	bool read_only;
 	size_t n;
 	struct gm_raw_chunk *chunks;
+	int control;    /* the fd of its control block; 0: none */
 	size_t packets; /* that the answer took */
 	bool fds_lost;
 };

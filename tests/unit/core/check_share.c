@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "tests/limit.h"
-#include "common/control.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/core/fake_core.h"
@@ -500,7 +499,7 @@ START_TEST(openers_are_told_when_the_maker_of_signals_leaves)
 		l = fake_lease(&fake, maker, d, 64 * MiB);
 		gm_lease_info(l, maker, &info);
 		ck_assert(info.signals && info.made);
-		ck_assert_uint_eq(info.user_bytes, 64 * MiB - GM_CONTROL_BYTES);
+		ck_assert_uint_eq(info.user_bytes, 64 * MiB);
 		share(GM_AUDIENCE_DOMAIN, 0);
 		ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 		ck_assert_int_eq(open_it(mate), GPUMEM_OK); /* twice, and told once */

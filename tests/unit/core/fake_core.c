@@ -106,15 +106,15 @@ static void erase(void *ctx, uint32_t *place)
 	pause_failures(false);
 }
 
-static int deposit(void *ctx, uint64_t id, int fd)
+static int deposit(void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease)
 {
 	pause_failures(true);
-	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, id, fd);
+	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, item, id, fd, lease);
 	pause_failures(false);
 	return r;
 }
 
-static void withdraw(void *ctx, uint64_t id)
+static void withdraw(void *ctx, enum gm_item item, uint64_t id)
 {
 	pause_failures(true);
 	fake_ledger_withdraw(((struct fake_core *)ctx)->ledger, id);

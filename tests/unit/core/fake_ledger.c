@@ -144,9 +144,10 @@ static struct fake_deposit *ledger_find_deposit(struct fake_ledger *ledger, uint
 	return NULL;
 }
 
-int fake_ledger_deposit(struct fake_ledger *ledger, uint64_t id, int fd)
+int fake_ledger_deposit(
+	struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease)
 {
-	if (ledger->refuses_deposits)
+	if (ledger->refuses_deposits < 0)
 		return ledger->refuses_deposits;
 	if (!ledger_lives(ledger))
 		return 0;
@@ -154,10 +155,14 @@ int fake_ledger_deposit(struct fake_ledger *ledger, uint64_t id, int fd)
 		realloc(ledger->deposits, (ledger->n_deposits + 1) * sizeof(ledger->deposits[0]));
 	ck_assert_ptr_nonnull(ledger->deposits);
 	ck_assert_ptr_null(ledger_find_deposit(ledger, id));
-	ledger->deposits[ledger->n_deposits++] = (struct fake_deposit){.id = id, .fd = dup(fd)};
+	ledger->deposits[ledger->n_deposits++] =
+		(struct fake_deposit){.item = item, .id = id, .fd = dup(fd), .claimed = true};
 	if (id > ledger->last_id)
 		ledger->last_id = id;
-	return 0;
+	if (item != GM_ITEM_WORD || !ledger->refuses_deposits)
+		return 0;
+	ledger->awaited = lease;
+	return GM_DEPOSIT_WAITS;
 }
 
 void fake_ledger_withdraw(struct fake_ledger *ledger, uint64_t id)
@@ -286,6 +291,17 @@ static int ledger_adopt_metadata(void *ctx, uint64_t id, int *ret_fd)
 	return 0;
 }
 
+static int ledger_adopt_word(void *ctx, uint64_t id, int *ret_fd)
+{
+	struct ledger_adopting *adopting = ctx;
+	struct fake_deposit *deposit = ledger_find_deposit(adopting->fake->ledger, id);
+	if (!deposit || deposit->item != GM_ITEM_WORD)
+		return -ENOENT;
+	deposit->claimed = true;
+	*ret_fd = dup(deposit->fd);
+	return 0;
+}
+
 static void ledger_drop_chunk(
 	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
 {
@@ -298,6 +314,7 @@ static const struct gm_adopt_ops ledger_adopt_ops = {
 	.client = ledger_adopt_client,
 	.chunk = ledger_adopt_chunk,
 	.metadata = ledger_adopt_metadata,
+	.word = ledger_adopt_word,
 	.drop = ledger_drop_chunk,
 };
 
@@ -319,8 +336,11 @@ static void ledger_drop_unclaimed(struct fake_core *fake)
 			ledger->kept[i] = ledger->kept[--ledger->n_kept];
 	}
 	for (size_t i = 0; i < ledger->n_deposits;) {
+		const struct fake_deposit *deposit = &ledger->deposits[i];
 		char byte;
-		if (gm_core_read_metadata(fake->core, ledger->deposits[i].id, 0, &byte, 1) == 0) {
+		if (deposit->item == GM_ITEM_WORD ? deposit->claimed
+						  : gm_core_read_metadata(fake->core, deposit->id,
+							    0, &byte, 1) == 0) {
 			i++;
 			continue;
 		}
@@ -335,6 +355,8 @@ static void ledger_adopt_all(
 	struct fake_ledger *ledger = fake->ledger;
 	struct ledger_adopting adopting = {.fake = fake, .strict = strict};
 	struct gm_adopt *adopt;
+	for (size_t i = 0; i < ledger->n_deposits; i++)
+		ledger->deposits[i].claimed = false;
 	ck_assert_int_eq(gm_adopt_new(fake->core, &adopt), 0);
 	for (size_t i = 0; i < ledger->n; i++)
 		if (ledger->records[i].kind)

@@ -7,15 +7,18 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/map/map_cuda.h"
 #include "client/map/map_pinned.h"
+#include "client/map/map_word.h"
 #include "tests/tap.h"
 #include "tests/unit/map/map_fixture.h"
 
@@ -72,6 +75,27 @@ static int get(void *at)
 		0);
 	ck_assert_int_eq(cuda->cuStreamSynchronize(NULL), 0);
 	return byte;
+}
+
+/* A control block, as the daemon hands it over. */
+static int word_fd(void)
+{
+	int fd = memfd_create("word", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, GM_CONTROL_BYTES), 0);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, GM_CONTROL_SEALS), 0);
+	return fd;
+}
+
+static struct gm_map_word *word_new(void)
+{
+	struct gm_map_word *word;
+	int fd = word_fd();
+
+	ck_assert_int_eq(ops->word_open(map, fd, false, &word), 0);
+	close(fd);
+	return word;
 }
 
 /* ---- memory */
@@ -318,6 +342,7 @@ START_TEST(a_stream_that_was_captured_may_be_destroyed)
 	find_capture();
 	open_it();
 	use(0);
+	struct gm_map_word *word = word_new();
 	gm_cu_stream stream = stream_new();
 	ck_assert_int_eq(begin(stream, 0), 0);
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EAGAIN);
@@ -325,8 +350,8 @@ START_TEST(a_stream_that_was_captured_may_be_destroyed)
 	ck_assert_int_eq(ops->record(map, &event), -EAGAIN);
 	ck_assert_int_eq(ops->record_on(map, (gpumem_stream)stream, &event), -EAGAIN);
 	ck_assert_int_eq(ops->record_on(map, NULL, &event), -EAGAIN);
-	ck_assert_int_eq(ops->post(map, (gpumem_stream)stream, NULL, 0, 1), -EAGAIN);
-	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, NULL, 1), -EAGAIN);
+	ck_assert_int_eq(ops->post(map, (gpumem_stream)stream, word, 1), -EAGAIN);
+	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, word, 1), -EAGAIN);
 	ck_assert_int_eq(end(stream, &graph), 0);
 	if (_i)
 		ck_assert_uint_eq(ops->captured_into(map, (gpumem_stream)stream), 0);
@@ -344,16 +369,11 @@ END_TEST
 START_TEST(an_event_on_one_stream_does_not_wait_for_another)
 {
 	struct gm_map_event *event, *all;
-	uint64_t *word;
 
 	open_it();
 	use(0);
 	gm_cu_stream busy = stream_new(), stream = stream_new();
-	char *addr = reserve();
-	map_at(addr);
-	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
-	word = (uint64_t *)(void *)addr;
-	ck_assert_int_eq(ops->poke(map, word, 0), 0);
+	struct gm_map_word *word = word_new();
 	ck_assert_int_eq(ops->await(map, (gpumem_stream)busy, word, 1), 0);
 
 	ck_assert_int_eq(ops->record_on(map, (gpumem_stream)stream, &event), 0);
@@ -365,54 +385,129 @@ START_TEST(an_event_on_one_stream_does_not_wait_for_another)
 	ck_assert_int_eq(ops->passed(map, event), 0);
 	ck_assert_int_eq(ops->passed(map, all), 0);
 
-	/* The stream of the map passes the one that waits. */
-	uint64_t values[2] = {7, 7};
-	ck_assert_int_eq(ops->peek(map, word, 1, values), 0);
-	ck_assert_uint_eq(values[0], 0);
-	ck_assert_uint_eq(values[1], 7);
-	ck_assert_int_eq(ops->poke(map, word, 1), 0);
+	atomic_store(&word->control->value, 1);
 	while (ops->passed(map, event) == 0 || ops->passed(map, all) == 0)
 		sched_yield();
 	ops->forget(map, event);
 	ops->forget(map, all);
-	ops->unreserve(map, addr, 4 * M);
+	ops->word_close(map, word);
 	ops->close(map);
 }
 END_TEST
 
-/* It is tried on one stream after the other, and then the caller may try again later. */
-START_TEST(a_write_that_never_comes_through_does_not_hold_up_its_caller)
+START_TEST(a_store_releases_all_streams_that_wait)
+{
+	gm_cu_stream streams[40];
+
+	open_it();
+	use(0);
+	struct gm_map_word *word = word_new();
+	for (int i = 0; i < 40; i++) {
+		streams[i] = stream_new();
+		ck_assert_int_eq(
+			ops->await(map, (gpumem_stream)streams[i], word, (uint64_t)i + 1), 0);
+		ck_assert_int_eq(ops->post(map, (gpumem_stream)streams[i], word, 100), 0);
+	}
+	ck_assert_uint_eq(atomic_load(&word->control->value), 0);
+	atomic_store(&word->control->value, GM_CONTROL_LOST);
+	for (int i = 0; i < 40; i++)
+		ck_assert_int_eq(cuda->cuStreamSynchronize(streams[i]), 0);
+	ck_assert_uint_eq(atomic_load(&word->control->value), 100);
+	ck_assert_uint_eq(atomic_load(&word->control->last), 100);
+	ops->word_close(map, word);
+	ops->close(map);
+}
+END_TEST
+
+/* The driver would wait for the stream, and hold up every launch until it goes on. */
+START_TEST(no_registration_ends_while_a_stream_waits)
 {
 	open_it();
 	use(0);
-	char *addr = reserve();
-	map_at(addr);
-	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
-	setenv("GPUMEM_FAKE_FAIL", "cuStreamQuery:0:600", 1);
-	ck_assert_int_eq(ops->poke(map, (uint64_t *)(void *)addr, 1), -EIO);
-	ck_assert_str_eq(ops->error(), "CUDA_ERROR_NOT_READY");
+	int (*registered)(void);
+	*(void **)&registered = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_registered");
+	ck_assert_ptr_nonnull(registered);
+	gm_cu_stream stream = stream_new();
+	struct gm_map_word *word = word_new();
+
+	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, word, 5), 0);
+	for (int i = 0; i < 200; i++)
+		ops->word_close(map, word_new());
+	ck_assert_int_eq(registered(), 201);
+	ck_assert_int_eq(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
+
+	atomic_store(&word->control->value, 5);
+	ck_assert_int_eq(cuda->cuStreamSynchronize(stream), 0);
+	ops->word_close(map, word_new());
+	ck_assert_int_eq(registered(), 1);
+
+	/* Some may stay, so that the driver need not wait each time; not many. */
+	for (int i = 0; i < 1000; i++) {
+		ops->word_close(map, word_new());
+		ck_assert_int_le(registered(), 100);
+	}
+
+	/* A wait that could not be launched is none. */
+	setenv("GPUMEM_FAKE_FAIL", "cuStreamWaitValue64:0:999", 1);
+	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, word, 6), -EIO);
 	unsetenv("GPUMEM_FAKE_FAIL");
-	ck_assert_int_eq(ops->poke(map, (uint64_t *)(void *)addr, 2), 0);
-	ops->unreserve(map, addr, 4 * M);
+	ops->word_close(map, word);
+	for (int i = 0; i < 100; i++)
+		ops->word_close(map, word_new());
+	ck_assert_int_le(registered(), 100);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(a_block_works_after_the_context_in_which_it_was_registered)
+{
+	gm_cu_ctx context;
+
+	open_it();
+	ck_assert_int_eq(cuda->cuCtxCreate(&context, 0, 0), 0);
+	struct gm_map_word *word = word_new();
+	ck_assert_int_eq(cuda->cuCtxDestroy(context), 0);
+	use(0);
+	gm_cu_stream stream = stream_new();
+	ck_assert_int_eq(ops->post(map, (gpumem_stream)stream, word, 3), 0);
+	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, word, 3), 0);
+	ck_assert_int_eq(cuda->cuStreamSynchronize(stream), 0);
+	ck_assert_uint_eq(atomic_load(&word->control->value), 3);
+	ops->word_close(map, word);
+	ops->close(map);
+}
+END_TEST
+
+START_TEST(a_memfd_that_somebody_could_cut_is_refused)
+{
+	struct gm_map_word *word = NULL;
+	int fd = memfd_create("word", MFD_CLOEXEC | MFD_ALLOW_SEALING), fds[2];
+
+	open_it();
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_eq(ops->word_open(map, fds[0], false, &word), -EPROTO);
+	ck_assert_int_eq(ops->word_open(map, -1, false, &word), -EPROTO);
+	ck_assert_int_eq(ops->word_open(map, fd, false, &word), -EPROTO);
+	ck_assert_int_eq(ftruncate(fd, GM_CONTROL_BYTES), 0);
+	ck_assert_int_eq(ops->word_open(map, fd, false, &word), -EPROTO);
+	ck_assert_int_eq(ftruncate(fd, 64), 0);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, GM_CONTROL_SEALS), 0);
+	ck_assert_int_eq(ops->word_open(map, fd, false, &word), -EPROTO);
+	ck_assert_ptr_null(word);
 	ops->close(map);
 }
 END_TEST
 
 START_TEST(a_device_without_memory_operations_says_so)
 {
-	uint64_t *word;
+	struct gm_map_word *word = NULL;
 
 	setenv("GPUMEM_FAKE_WITHOUT", "memops", 1);
 	open_it();
 	use(0);
-	char *addr = reserve();
-	map_at(addr);
-	ck_assert_int_eq(ops->access(map, addr, M, false), 0);
-	word = (uint64_t *)(void *)addr;
-	ck_assert_int_eq(ops->poke(map, word, 1), -EOPNOTSUPP);
-	ck_assert_int_eq(ops->post(map, NULL, &word, 1, 1), -EOPNOTSUPP);
-	ck_assert_int_eq(ops->await(map, NULL, word, 1), -EOPNOTSUPP);
-	ops->unreserve(map, addr, 4 * M);
+	ck_assert_int_eq(ops->word_open(map, -1, false, &word), -EOPNOTSUPP);
+	ck_assert_ptr_null(word);
+	ck_assert_int_eq(ops->post(map, NULL, word, 1), -EOPNOTSUPP);
 	ops->close(map);
 }
 END_TEST
@@ -431,8 +526,7 @@ enum op {
 	ORDER,
 	POST,
 	AWAIT,
-	POKE,
-	PEEK,
+	WORD_OPEN,
 	STREAM_ID,
 	CALL
 };
@@ -468,14 +562,9 @@ static const struct {
 	{"cuStreamWriteValue64", POST},
 	{"cuCtxPushCurrent", AWAIT},
 	{"cuStreamWaitValue64", AWAIT},
-	{"cuCtxPushCurrent", POKE},
-	{"cuStreamCreate", POKE},
-	{"cuStreamWriteValue64", POKE},
-	{"cuStreamQuery", POKE},
-	{"cuCtxPushCurrent", PEEK},
-	{"cuStreamCreate", PEEK},
-	{"cuMemcpyAsync", PEEK},
-	{"cuStreamQuery", PEEK},
+	{"cuCtxPushCurrent", WORD_OPEN},
+	{"cuMemHostRegister", WORD_OPEN},
+	{"cuMemHostGetDevicePointer", WORD_OPEN},
 	{"cuStreamGetId", STREAM_ID},
 	{"cuCtxPushCurrent", CALL},
 };
@@ -498,11 +587,22 @@ static int record(void)
 	return r;
 }
 
+static int open_word(int fd)
+{
+	struct gm_map_word *word;
+	int r = ops->word_open(map, fd, false, &word);
+	if (r == 0)
+		ops->word_close(map, word);
+	return r;
+}
+
+static struct gm_map_word *tried;
+
 static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct gm_map_event *event)
 {
 	gm_cu_device device;
 	void *other;
-	uint64_t id, *word = addr ? (uint64_t *)(void *)(addr + 64) : NULL;
+	uint64_t id;
 
 	switch (op) {
 	case RESERVE:
@@ -520,13 +620,11 @@ static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct 
 	case RECORD_ON:
 		return record_on(stream);
 	case POST:
-		return ops->post(map, stream, &word, 1, 1);
+		return ops->post(map, stream, tried, 1);
 	case AWAIT:
-		return ops->await(map, stream, word, 1);
-	case POKE:
-		return ops->poke(map, word, 1);
-	case PEEK:
-		return ops->peek(map, word, 1, &id);
+		return ops->await(map, stream, tried, 1);
+	case WORD_OPEN:
+		return open_word(fd);
 	case PASSED:
 		return ops->passed(map, event);
 	case ORDER:
@@ -576,7 +674,8 @@ START_TEST(a_call_that_fails_is_named_and_leaves_all_as_it_was)
 	open_it();
 	use(0);
 	stream = stream_new();
-	int fd = chunk();
+	int fd = op == WORD_OPEN ? word_fd() : chunk();
+	tried = op == POST || op == AWAIT ? word_new() : NULL;
 	if (op != RESERVE) {
 		addr = reserve();
 		map_at(addr);
@@ -699,7 +798,10 @@ int main(void)
 	tcase_add_test(tcase, what_is_no_handle_is_refused_without_a_word_of_the_driver);
 	tcase_add_test(tcase, a_thread_without_a_context_has_none_afterwards);
 	tcase_add_test(tcase, an_event_on_one_stream_does_not_wait_for_another);
-	tcase_add_test(tcase, a_write_that_never_comes_through_does_not_hold_up_its_caller);
+	tcase_add_test(tcase, a_store_releases_all_streams_that_wait);
+	tcase_add_test(tcase, no_registration_ends_while_a_stream_waits);
+	tcase_add_test(tcase, a_block_works_after_the_context_in_which_it_was_registered);
+	tcase_add_test(tcase, a_memfd_that_somebody_could_cut_is_refused);
 	tcase_add_test(tcase, a_device_without_memory_operations_says_so);
 	tcase_add_loop_test(tcase, the_programs_own_context_stays_current, 0, 2);
 	tcase_add_test(tcase, the_threads_capture_mode_is_as_it_was);
