@@ -21,9 +21,9 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in nineteen files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c,
- * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c, grant.c,
- * commit.c and adopt.c), because each of them can end the others. The modules below know nothing of it.
+ * wait. They are one object in twenty files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c,
+ * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c,
+ * grant.c, commit.c and adopt.c), because each of them can end the others. The modules below know nothing of it.
  */
 
 /* The names that end by themselves, in a heap (expiry.c). */

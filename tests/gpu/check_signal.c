@@ -223,11 +223,11 @@ END_TEST
 
 START_TEST(a_producer_that_dies_while_the_daemon_is_away_is_noticed)
 {
-	static struct going going = {.waits = 1};
+	static struct going goings[] = {{.waits = 1}, {.waits = 40}};
 	struct gm_worker producer, consumers[2];
 
 	start_with(CONFIG(""));
-	begin_going(&going, &producer, consumers, 2);
+	begin_going(&goings[_i], &producer, consumers, 2);
 	gm_daemon_kill(&daemon_);
 	gm_worker_kill(&producer);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
@@ -298,7 +298,7 @@ int main(void)
 	tcase_add_test(tc, streams_of_two_processes_answer_one_another);
 	tcase_add_loop_test(tc, streams_that_wait_for_a_killed_producer_go_on, 0, 4);
 	tcase_add_test(tc, streams_that_wait_for_a_producer_that_leaves_go_on);
-	tcase_add_test(tc, a_producer_that_dies_while_the_daemon_is_away_is_noticed);
+	tcase_add_loop_test(tc, a_producer_that_dies_while_the_daemon_is_away_is_noticed, 0, 2);
 	tcase_add_loop_test(tc, what_cannot_be_signalled_is_refused, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

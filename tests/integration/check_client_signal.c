@@ -307,6 +307,16 @@ START_TEST(a_producer_that_dies_after_a_restart_is_noticed)
 }
 END_TEST
 
+static pid_t keeper(void)
+{
+	char run[128];
+	snprintf(run, sizeof(run), "%.*s", (int)(strrchr(daemon_.socket, '/') - daemon_.socket),
+		daemon_.socket);
+	pid_t pid = gm_keeper_in(run);
+	GM_REQUIRE(pid > 0);
+	return pid;
+}
+
 /* A daemon that knows nothing of the buffer would never tell of its maker's end. */
 START_TEST(a_daemon_that_forgot_everything_releases_all_waits)
 {
@@ -314,13 +324,9 @@ START_TEST(a_daemon_that_forgot_everything_releases_all_waits)
 	struct gm_worker producer, consumer;
 
 	begin(&producing, &producer, &consumer, 1);
-	char run[128];
-	snprintf(run, sizeof(run), "%.*s", (int)(strrchr(daemon_.socket, '/') - daemon_.socket),
-		daemon_.socket);
-	pid_t keeper = gm_keeper_in(run);
-	GM_REQUIRE(keeper > 0);
+	pid_t pid = keeper();
 	gm_daemon_kill(&daemon_);
-	gm_keeper_signal(keeper, SIGKILL);
+	gm_keeper_signal(pid, SIGKILL);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	require_waited(&consumer, GPUMEM_E_CANCELLED);
 	gm_worker_kill(&producer);
@@ -363,6 +369,34 @@ START_TEST(who_attaches_after_the_end_gets_what_was_signalled)
 	gm_worker_join(&late);
 	gm_daemon_kill(&daemon_);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_worker_start(&late, attach_late, NULL);
+	gm_worker_join(&late);
+	gm_worker_start(&late, unpublish, NULL);
+	gm_worker_join(&late);
+}
+END_TEST
+
+/* ---- the keeper goes */
+
+/* A buffer that is asked for while the keeper is away has its control block in the next one. */
+START_TEST(the_keeper_that_follows_has_the_control_blocks)
+{
+	struct producing producing = {.name = "frames"};
+	struct gm_worker before, late;
+	gpumem_token unused;
+
+	size_t said = gm_daemon_said(&daemon_, "has everything again");
+	if (_i == 0)
+		gm_keeper_signal(keeper(), SIGKILL);
+	gm_worker_start(&before, produce, &producing);
+	gm_hear(before.channel, &unused, sizeof(unused));
+	if (_i == 1)
+		gm_keeper_signal(keeper(), SIGKILL);
+	GM_UNTIL(gm_daemon_said(&daemon_, "has everything again") == said + 1);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_worker_kill(&before);
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
 	gm_worker_start(&late, attach_late, NULL);
 	gm_worker_join(&late);
 	gm_worker_start(&late, unpublish, NULL);
@@ -660,6 +694,7 @@ int main(void)
 	tcase_add_test(tc, a_daemon_that_forgot_everything_releases_all_waits);
 	tcase_add_test(tc, the_daemon_tells_openers_and_answers_for_what_they_hold);
 	tcase_add_test(tc, who_attaches_after_the_end_gets_what_was_signalled);
+	tcase_add_loop_test(tc, the_keeper_that_follows_has_the_control_blocks, 0, 2);
 	suite_add_tcase(suite, tc);
 
 	tc = tcase_create("one session");

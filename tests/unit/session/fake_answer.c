@@ -68,9 +68,10 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 	const struct listed *listed)
 {
 	struct fake_chunk *chunk = next_listed(lease->chunks, listed);
+	bool begun = false;
 	do {
 		Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS], *list[GM_LIMIT_PACKET_FDS];
-		int fds[GM_LIMIT_PACKET_FDS];
+		int fds[1 + GM_LIMIT_PACKET_FDS], *sent = fds + 1;
 		size_t n = 0,
 		       most = fake->will.per_packet ? fake->will.per_packet : GM_LIMIT_PACKET_FDS;
 		if (listed->half)
@@ -81,13 +82,13 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 			chunks[n].index = chunk->index;
 			chunks[n].bytes = chunk->bytes;
 			list[n] = &chunks[n];
-			fds[n] = chunk->fd;
+			sent[n] = chunk->fd;
 		}
 		if (fake->will.twice && !chunk && n && n < GM_LIMIT_PACKET_FDS) {
 			chunks[n] = chunks[n - 1];
 			chunks[n].index++;
 			list[n] = &chunks[n];
-			fds[n] = fds[n - 1];
+			sent[n] = sent[n - 1];
 			n++;
 		}
 		Gm__Wire__LeaseReply body = GM__WIRE__LEASE_REPLY__INIT;
@@ -102,12 +103,19 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 		body.chunks = list;
 		packet.id = id;
 		packet.more = chunk != NULL || listed->half;
-		packet.fds = (uint32_t)n;
+		/* Only the first packet has it. */
+		body.signals = fake->will.signals;
+		body.control = fake->will.control && !begun;
+		if (body.control)
+			*--sent = fake->will.control;
+		begun = true;
+		size_t n_fds = n + (size_t)body.control;
+		packet.fds = (uint32_t)n_fds;
 		packet.body_case = GM__WIRE__PACKET__BODY_LEASE_REPLY;
 		packet.lease_reply = &body;
-		size_t lost = n && fake->will.cut ? 1 : 0;
-		fake->will.cut -= (unsigned)lost;
-		fake_answer_send(fake, fd, &packet, fds, n - lost);
+		size_t lost = n && fake->will.cut ? fake->will.loses ? n_fds : 1 : 0;
+		fake->will.cut -= lost > 0;
+		fake_answer_send(fake, fd, &packet, sent, n_fds - lost);
 	} while (chunk && !listed->half);
 }
 

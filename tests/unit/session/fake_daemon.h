@@ -35,8 +35,11 @@ struct fake_will {
 	int fail;      /* a request of this body is refused with GPUMEM_E_NO_MEMORY */
 	int fail_once; /* the first request of this body is refused so */
 	unsigned cut;  /* so many answers announce more handles than they bring */
+	bool loses;    /* then they bring none */
 	bool twice;    /* answers list their last chunk twice, under an index of its own */
 	uint32_t per_packet; /* chunks in one packet of an answer; 0: as many as fit */
+	bool signals;        /* says that leases have signals */
+	int control;         /* and that this is their control block; 0: does not send one */
 };
 void fake_will(struct fake *fake, const struct fake_will *will);
 
