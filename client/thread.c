@@ -21,6 +21,7 @@
 #include "client/memory/buffer.h"
 #include "client/memory/listing.h"
 #include "client/memory/request_step.h"
+#include "client/memory/signals.h"
 #include "client/memory/use.h"
 #include "client/session/absence.h"
 #include "client/session/returns.h"
@@ -250,8 +251,10 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	struct gpumem_session *session = thread->session;
 	uint64_t now = gm_clock_ns();
 
-	if (woken)
+	if (woken) {
 		gm_buffer_settle(session);
+		gm_signals_settle(session);
+	}
 	if (woken || now >= thread->tick_at)
 		thread->tick_at = gm_alloc_tick(session, now);
 

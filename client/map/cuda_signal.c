@@ -3,8 +3,8 @@
  * See cuda_signal.h. To end a registration, the driver waits for all work that this process has launched,
  * and keeps other threads from launching meanwhile. If a stream waits for a signal of another process,
  * which in turn waits for one of this process, neither would ever go on. So registrations end only while
- * no stream of this process waits for a signal, many at a time, and the library's thread does it. If
- * streams wait all the time, a page for each block that was closed stays until the process ends.
+ * no stream of this process waits for a signal, and many at a time. If streams wait all the time, a page
+ * for each block that was closed stays until the process ends.
  */
 #include "client/map/cuda_signal.h"
 
@@ -139,7 +139,7 @@ static void signal_end_closed(struct gm_cuda_contexts *contexts)
 	struct signal_word *taken, *word, *tmp;
 	struct gm_cuda_entered entered;
 
-	/* If a stream is being told to wait right now, the next one that closes a block tries again. */
+	/* If a stream is being told to wait right now, there will be another time. */
 	if (pthread_rwlock_trywrlock(&words.waiting))
 		return;
 	if (gm_cuda_contexts_enter(contexts, &entered) == GM_CUDA_SUCCESS) {
@@ -154,13 +154,18 @@ static void signal_end_closed(struct gm_cuda_contexts *contexts)
 	pthread_rwlock_unlock(&words.waiting);
 }
 
-void gm_cuda_signal_close(struct gm_cuda_contexts *contexts, struct gm_map_word *base)
+void gm_cuda_signal_close(struct gm_map_word *word)
 {
-	struct signal_word *word = (struct signal_word *)base;
-
 	pthread_mutex_lock(&words.lock);
-	word->closed = true;
-	bool many = ++words.closed > SIGNAL_CLOSED;
+	((struct signal_word *)word)->closed = true;
+	words.closed++;
+	pthread_mutex_unlock(&words.lock);
+}
+
+void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts)
+{
+	pthread_mutex_lock(&words.lock);
+	bool many = words.closed > SIGNAL_CLOSED;
 	pthread_mutex_unlock(&words.lock);
 	if (many)
 		signal_end_closed(contexts);

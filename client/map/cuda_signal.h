@@ -22,9 +22,11 @@ bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device);
 
 /* Maps and registers the memfd of a control block. */
 int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map_word **ret_word);
-/* The program is done with the block. Never waits for the device. The block stays registered until that can
- * be ended without waiting for another process. */
-void gm_cuda_signal_close(struct gm_cuda_contexts *contexts, struct gm_map_word *word);
+/* The program is done with the block, which stays registered. */
+void gm_cuda_signal_close(struct gm_map_word *word);
+/* Ends the registrations of blocks that were closed, if there are many and no stream of this process waits
+ * for a signal. May wait for the device. */
+void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts);
 
 /* Writes the value to the block, first as the last one and then as the value, after all work that was
  * launched on the stream before. */

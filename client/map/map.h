@@ -17,8 +17,8 @@
  *
  * All functions of the table may be called from any thread. They return 0 or a negative errno,
  * unless their comment says otherwise: -ENOMEM means that the host has no memory, -ENOBUFS that the
- * device or its driver has none. None of them waits for the GPU, except detach() and, for host
- * memory that is registered with the driver, unreserve().
+ * device or its driver has none. None of them waits for the GPU, except detach(),
+ * word_settle() and, for host memory that is registered with the driver, unreserve().
  *
  * An address range consists of whole chunks.
  */
@@ -96,7 +96,9 @@ struct gm_map_ops {
 	 * The control blocks of buffers with signals, by which processes order their work: map_word.h.
 	 * word_open() maps the memfd of one, which stays the caller's. read_only: the CPU will not write
 	 * it; a device may need to all the same. NULL: this kind of memory has no signals. word_close()
-	 * never waits for the device, and no stream may use the block any more.
+	 * never waits for the device; no stream may use the block any more. word_settle() ends what that
+	 * left behind, where it has become much. It may wait for the device, but never for a signal. It
+	 * is for the library's thread; NULL: there is nothing to end.
 	 *
 	 * post() writes the value to the block when the work is done that was launched on the stream
 	 * before. await() makes everything that is launched on the stream from now on wait until the
@@ -107,6 +109,7 @@ struct gm_map_ops {
 	 */
 	int (*word_open)(void *backend, int fd, bool read_only, struct gm_map_word **ret_word);
 	void (*word_close)(void *backend, struct gm_map_word *word);
+	void (*word_settle)(void *backend);
 	int (*post)(void *backend, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
 	int (*await)(void *backend, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
 	/* Notes the context of the calling thread, which is about to allocate, or frees memory that

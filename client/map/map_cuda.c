@@ -4,7 +4,7 @@
  * promises. It keeps no handle of a chunk, because the driver finds a mapped chunk from its
  * address. cuda_context.c chooses the context for each call, and cuda_event.c does the events.
  *
- * It must never wait for the GPU, except to close a block of the ipc transport.
+ * It must never wait for the GPU, except to close a block of the ipc transport and in word_settle().
  */
 #include "client/map/map_cuda.h"
 
@@ -541,9 +541,14 @@ static int cuda_word_open(void *ctx, int fd, bool read_only, struct gm_map_word 
 
 static void cuda_word_close(void *ctx, struct gm_map_word *word)
 {
+	gm_cuda_signal_close(word);
+}
+
+static void cuda_word_settle(void *ctx)
+{
 	struct gm_map_cuda *backend = ctx;
 
-	gm_cuda_signal_close(backend->contexts, word);
+	gm_cuda_signal_settle(backend->contexts);
 }
 
 static int cuda_post(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value)
@@ -627,6 +632,7 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.forget = cuda_forget,
 		.word_open = cuda_word_open,
 		.word_close = cuda_word_close,
+		.word_settle = cuda_word_settle,
 		.post = cuda_post,
 		.await = cuda_await,
 		.here = cuda_here,

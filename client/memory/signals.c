@@ -72,3 +72,14 @@ void gm_signals_end(struct gm_signals *signals, const struct gm_session_device *
 		d->map->word_close(d->backend, signals->word);
 	signals->word = NULL;
 }
+
+void gm_signals_settle(struct gpumem_session *session)
+{
+	for (uint32_t i = 0; i < session->devices; i++) {
+		const struct gm_session_device *d = &session->device[i];
+		const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
+
+		if (map && map->word_settle)
+			map->word_settle(d->backend);
+	}
+}

@@ -33,6 +33,9 @@ gpumem_status gm_signals_begin(struct gm_signals *signals, const struct gm_sessi
 	struct gm_session_lease *lease);
 /* No stream uses them any more, and no thread waits. Never waits for the device. */
 void gm_signals_end(struct gm_signals *signals, const struct gm_session_device *device);
+/* Ends what closed signals left behind with the driver. For the library's thread: it may wait for the device,
+ * but never for a signal. */
+void gm_signals_settle(struct gpumem_session *session);
 /* The sentence for an errno of a map operation on signals. */
 gpumem_status gm_signals_failed(
 	const struct gm_session_device *device, int error, const char *what);
