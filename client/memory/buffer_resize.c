@@ -45,8 +45,8 @@ static gpumem_status resize_check(const struct gpumem_buffer *buffer, size_t siz
 			"another process made this buffer, and only that one can resize it");
 	if (buffer->wish.signals)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"a buffer with GPUMEM_BUFFER_SIGNALS cannot be resized: others look for its signals "
-			"behind its last byte");
+			"a buffer with GPUMEM_BUFFER_SIGNALS cannot be resized: a move would leave its "
+			"signals behind");
 	if (!size || size > GM_LEASE_BYTES_MAX)
 		return gm_error(GPUMEM_E_INVALID, "size must be from 1 to %llu, and is %zu",
 			(unsigned long long)GM_LEASE_BYTES_MAX, size);

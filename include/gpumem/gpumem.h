@@ -708,8 +708,7 @@ GPUMEM_API gpumem_status gpumem_buffer_signal(
 GPUMEM_API gpumem_status gpumem_buffer_wait(
 	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value);
 /* GPUMEM_E_CANCELLED: the process that created the buffer is gone and did not signal the value, so a
- * wait for it was lost. GPUMEM_OK: the value was signalled, or may still come. On a GPU the call reads a
- * few bytes from the device. */
+ * wait for it was lost. GPUMEM_OK: the value was signalled, or may still come. */
 GPUMEM_API gpumem_status gpumem_buffer_lost(gpumem_buffer *buffer, uint64_t value);
 
 /* ---- batches: many pieces of memory in one request */
