@@ -283,9 +283,6 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	lease->next_index = record->next_index;
 	lease->user_bytes = record->user_bytes;
 	lease->place = entry->place;
-	/* Without its block, the memory is still worth having. */
-	if (lease->signals && adopt->ops->word && adopt->ops->word(adopt->ctx, entry->id, &fd) == 0)
-		gm_word_adopt(lease, fd);
 	if (maker && gm_lease_begin(lease) < 0) {
 		gm_lease_free(lease);
 		return -ENOMEM;
@@ -296,6 +293,9 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	} else {
 		adopt->core->n_leases++;
 	}
+	/* Without its block, the memory is still worth having. */
+	if (lease->signals && adopt->ops->word && adopt->ops->word(adopt->ctx, entry->id, &fd) == 0)
+		gm_word_adopt(lease, fd);
 	if (record->estate != estate->session->payer.id)
 		gm_commit_lease(lease);
 	entry->object = lease;
