@@ -13,6 +13,7 @@
 #include "daemon/core/lease.h"
 #include "daemon/core/metadata.h"
 #include "daemon/core/ops.h"
+#include "daemon/core/place.h"
 #include "daemon/core/pool.h"
 #include "daemon/core/queue.h"
 #include "daemon/core/quota.h"
@@ -56,6 +57,7 @@
  *   session, estate, lease, hold, linger, debt, share, name,
  *   expiry, metadata, word,
  *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
+ *   place                                                      advice, nothing changes
  *   core                                                       this header, and core.c
  */
 

@@ -275,20 +275,26 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 
 /* ---- the beginning */
 
+gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES])
+{
+	char size[GM_UNITS_TEXT];
+	if (bytes > 0 && bytes <= GM_LEASE_BYTES_MAX)
+		return GPUMEM_OK;
+	return gm_refuse(GPUMEM_E_INVALID, detail,
+		"asked for %llu bytes; a request is for 1 byte to %s", (unsigned long long)bytes,
+		gm_format_size(GM_LEASE_BYTES_MAX, size));
+}
+
 static gpumem_status request_check(
 	const struct gm_env *env, const struct gm_request *request, char *detail)
 {
 	const struct gm_session *session = request->session;
-	char size[GM_UNITS_TEXT];
 	if (env->stopping)
 		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
 	if (session->payer.ending || session->payer.quarantined)
 		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the session is not connected");
 	if (request->bytes == 0 || request->bytes > GM_LEASE_BYTES_MAX)
-		return gm_refuse(GPUMEM_E_INVALID, detail,
-			"asked for %llu bytes; a request is for 1 byte to %s",
-			(unsigned long long)request->bytes,
-			gm_format_size(GM_LEASE_BYTES_MAX, size));
+		return gm_request_check_bytes(request->bytes, detail);
 	if (request->lease) {
 		if (request->lease->maker != session)
 			return gm_refuse(GPUMEM_E_DENIED, detail,
@@ -429,8 +435,9 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 		(unsigned long long)gm_fd_budget_for_chunks(fds));
 }
 
-gpumem_status gm_request_admit(
-	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES])
+/* Chooses the transport and the chunks of a request that fits. */
+static gpumem_status request_plan(const struct gm_request *request, struct gm_device *device,
+	enum gm_transport *ret_transport, struct gm_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_session *session = request->session;
 	enum gm_transport transport = GM_TRANSPORT_FD;
@@ -440,17 +447,32 @@ gpumem_status gm_request_admit(
 	if (status != GPUMEM_OK)
 		return status;
 
-	struct gm_plan plan;
 	uint64_t ceiling = gm_device_ceiling(device);
 	struct gm_account *account = gm_session_account(session, device);
 	uint64_t room = gm_ledger_room(&device->ledger, account, ceiling);
 	int r = gm_plan_make(
-		&device->pool, transport, request_domain(request), request->bytes, room, &plan);
+		&device->pool, transport, request_domain(request), request->bytes, room, ret_plan);
 	assert(r == 0); /* gm_admit_now() said that it fits */
+	(void)r;
 
-	uint64_t own = session->fds->held, fds = plan.n_pooled + plan.n_created + request->signals;
+	uint64_t own = session->fds->held;
+	uint64_t fds = ret_plan->n_pooled + ret_plan->n_created + request->signals;
 	if (transport == GM_TRANSPORT_FD && !gm_fd_budget_allows_chunks(device->env->fds, own, fds))
 		return request_refuse_fds(session, fds, detail);
+	*ret_transport = transport;
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_request_admit(
+	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_session *session = request->session;
+	struct gm_account *account = gm_session_account(session, device);
+	enum gm_transport transport;
+	struct gm_plan plan;
+	gpumem_status status = request_plan(request, device, &transport, &plan, detail);
+	if (status != GPUMEM_OK)
+		return status;
 
 	struct gm_lease *target = request->lease;
 	struct gm_chunk *created = NULL;
@@ -478,7 +500,7 @@ gpumem_status gm_request_admit(
 	}
 	request->target = target;
 	request->charged = plan.bytes;
-	r = gm_ledger_admit(&device->ledger, account, ceiling, plan.bytes);
+	int r = gm_ledger_admit(&device->ledger, account, gm_device_ceiling(device), plan.bytes);
 	assert(r == 0); /* the plan was made for what there is room for */
 	(void)r;
 
@@ -519,6 +541,41 @@ void gm_request_start(struct gm_request *request)
 		request_submit(request);
 }
 
+/* Whether the request may be granted now. If not, *ret says why. */
+static bool request_fits(struct gm_device *device, const struct gm_request *request, uint64_t exact,
+	struct gm_refusal *ret)
+{
+	const struct gm_account *account = gm_session_account(request->session, device);
+	if (!gm_admit_now(device, account, exact, ret))
+		return false;
+	if (!device->queue.holder || !gm_turn_bars(device, request, exact, UINT64_MAX))
+		return true;
+	ret->block = GM_BLOCK_TURN;
+	return false;
+}
+
+gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
+	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_refusal never;
+	uint64_t exact = gm_plan_exact(request->bytes);
+	enum gm_transport transport;
+	struct gm_plan plan;
+
+	*ret_refusal = (struct gm_refusal){0};
+	if (request_fits(device, request, exact, ret_refusal))
+		return request_plan(request, device, &transport, &plan, detail);
+	gpumem_status status =
+		request_pick_transport(device, request->transport, &transport, detail);
+	if (status != GPUMEM_OK)
+		return status;
+
+	const struct gm_payer *payer = &request->session->payer;
+	if (!gm_admit_ever(device, &payer->accounts[device->number], exact, &never))
+		*ret_refusal = never;
+	return gm_admit_say(device, payer, exact, ret_refusal, detail);
+}
+
 /* Grants the request or queues it. Any other status than GPUMEM_OK: it must be refused. */
 static gpumem_status request_take(struct gm_env *env, struct gm_request *request, char *detail)
 {
@@ -528,14 +585,9 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 
 	struct gm_device *device =
 		request->lease ? request->lease->device : &env->devices[request->device];
-	const struct gm_account *account = gm_session_account(request->session, device);
 	uint64_t exact = gm_plan_exact(request->bytes);
 	struct gm_refusal refusal = {0};
-	bool fits = gm_admit_now(device, account, exact, &refusal);
-	if (fits && device->queue.holder && gm_turn_bars(device, request, exact, UINT64_MAX)) {
-		refusal.block = GM_BLOCK_TURN;
-		fits = false;
-	}
+	bool fits = request_fits(device, request, exact, &refusal);
 	if (fits) {
 		status = gm_request_admit(request, device, detail);
 		if (status == GPUMEM_OK)

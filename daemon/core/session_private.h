@@ -519,6 +519,15 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
  */
 gpumem_status gm_request_admit(
 	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
+/* GPUMEM_E_INVALID: no request is for so many bytes. */
+gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES]);
+/*
+ * What gm_core_request() would say to a request for a new lease, without doing anything. GPUMEM_OK: it
+ * would be granted at once. Otherwise detail says why not, and so does *ret_refusal; if its block is
+ * GM_BLOCK_NONE, no memory would help. Does not look at how many leases the session has.
+ */
+gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
+	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
 /* Submits what an admitted request lacks, or ends the request if it lacks nothing. */
 void gm_request_start(struct gm_request *request);
 /* Ends a request that holds nothing and is in no list. */

@@ -16,6 +16,7 @@
 #include "daemon/serve/admin_trim.h"
 #include "daemon/serve/serve_lease.h"
 #include "daemon/serve/serve_metadata.h"
+#include "daemon/serve/serve_place.h"
 #include "daemon/serve/serve_session.h"
 #include "daemon/serve/serve_share.h"
 #include "daemon/serve/watch.h"
@@ -51,6 +52,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_EXPIRE_NAME, NEED_HELLO, gm_serve_expire_name},
 	{GM__WIRE__PACKET__BODY_GET_MAKERS, NEED_SESSION, gm_serve_get_makers},
 	{GM__WIRE__PACKET__BODY_GET_NAMES, NEED_HELLO, gm_admin_get_names},
+	{GM__WIRE__PACKET__BODY_PLACE, NEED_HELLO, gm_serve_place},
 	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},
 	{GM__WIRE__PACKET__BODY_GET_PROCESSES, NEED_HELLO, gm_admin_get_processes},
 	{GM__WIRE__PACKET__BODY_GET_POOLS, NEED_HELLO, gm_admin_get_pools},

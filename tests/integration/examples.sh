@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -57,6 +57,11 @@ fi
 # Three places, if the compiler has unrolled the loop.
 grep -Eq '^gpumem:   (6.0M in 3 allocations|2.0M in 1 allocation) on device 0, tag scratch$' "$dir/leaks.err" &&
 	grep -q '^gpumem:     /.*leaks+0x' "$dir/leaks.err" && echo "and reported with its place"
+"$build/examples/place" >"$dir/place" 2>&1
+"$build/examples/place" 4096 14336 32 32000 32 8 4096 2 >>"$dir/place" 2>&1 || echo "place: status $?" >>"$dir/place"
+grep -q '^55976448 parameters: weights 107 MiB, KV cache 4 MiB, activations 4 MiB$' "$dir/place" && grep -q '^got 115 MiB on device 0$' "$dir/place" &&
+	grep -q '^7241732096 parameters: weights 13813 MiB' "$dir/place" &&
+	grep -q '^place: on device 0: device 0 has .*, asked for 14.3G, which it can never give' "$dir/place" && echo "a model finds its device"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
 for page in "$source"/man/*.3.scd; do
@@ -89,4 +94,4 @@ grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" 
 "$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
 [ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"
 grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir"/leaks* "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"

@@ -69,6 +69,58 @@ START_TEST(a_trim_asks_holders_for_what_they_cache_and_events_merge)
 }
 END_TEST
 
+static Gm__Wire__Packet *place(struct wire_client *client, uint64_t bytes)
+{
+	Gm__Wire__Place body = GM__WIRE__PLACE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	body.bytes = bytes;
+	packet.body_case = GM__WIRE__PACKET__BODY_PLACE;
+	packet.place = &body;
+	return wire_call(client, &packet);
+}
+
+/* The only device but pinned memory. */
+static const Gm__Wire__Placement *placement(struct wire_client *client, uint64_t bytes)
+{
+	const Gm__Wire__Packet *answer = place(client, bytes);
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_PLACE_REPLY);
+	ck_assert(!answer->more);
+	ck_assert_uint_eq(answer->place_reply->n_placements, 1);
+	ck_assert_uint_eq(answer->place_reply->placements[0]->device, 0);
+	return answer->place_reply->placements[0];
+}
+
+START_TEST(a_client_and_an_observer_learn_where_memory_would_find_room)
+{
+	start();
+	struct wire_client *client = wire_join(path, false), *observer = wire_join(path, true);
+	uint64_t room = placement(client, MIB)->room;
+	ck_assert_uint_gt(room, 8 * MIB);
+	ck_assert_int_eq(placement(observer, MIB)->fit, GM__WIRE__FIT__FIT_NOW);
+	ck_assert_uint_eq(placement(observer, MIB)->room, room);
+	ck_assert_str_eq(placement(observer, MIB)->detail, "");
+
+	/* Both see what a lease takes. */
+	uint64_t lease = wire_lease(client, 8 * MIB);
+	ck_assert_uint_eq(placement(client, room)->room, room - 8 * MIB);
+	ck_assert_uint_eq(placement(observer, room)->room, room - 8 * MIB);
+	ck_assert_int_eq(placement(observer, room)->fit, GM__WIRE__FIT__FIT_WAIT);
+	ck_assert_uint_eq(placement(observer, room)->status, GPUMEM_E_NO_MEMORY);
+	ck_assert_ptr_nonnull(strstr(placement(observer, room)->detail, "device 0 has "));
+	ck_assert_int_eq(placement(client, 2 * room)->fit, GM__WIRE__FIT__FIT_NONE);
+
+	/* It is not a request, and makes no session. */
+	ck_assert_uint_eq(wire_status(observer)->requests, 1);
+	ck_assert_uint_eq(wire_status(observer)->clients, 1);
+	wire_expect_failure(place(client, 0), GPUMEM_E_INVALID);
+	wire_expect_failure(place(observer, UINT64_MAX), GPUMEM_E_INVALID);
+	wire_return(client, lease);
+	ck_assert_uint_eq(placement(observer, MIB)->room, room);
+	wire_close(client);
+	wire_close(observer);
+}
+END_TEST
+
 static Gm__Wire__Packet *drain(struct wire_client *client, uint32_t device, bool undo, bool again)
 {
 	Gm__Wire__Drain body = GM__WIRE__DRAIN__INIT;
@@ -243,6 +295,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, an_observer_sees_and_holds_nothing);
 	tcase_add_test(tests, a_trim_asks_holders_for_what_they_cache_and_events_merge);
+	tcase_add_test(tests, a_client_and_an_observer_learn_where_memory_would_find_room);
 	tcase_add_test(
 		tests, a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_undone);
 	if (GM_TAP_WITH_USERS(an_ordinary_user_sees_totals_and_changes_nothing))

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Advice on where to ask for memory. This file promises the answer that a request would get at this
+ * moment: it runs the checks of a request and stops before the first change. It must never charge,
+ * ask or probe anything.
+ */
+#include "daemon/core/place.h"
+
+#include <stdlib.h>
+
+#include "common/units.h"
+#include "daemon/core/ladder_private.h"
+#include "daemon/core/plan.h"
+#include "daemon/core/session_private.h"
+
+/* The id of a client that does not exist. No session has it: ids are below 2^53. */
+#define PLACE_NOBODY UINT64_MAX
+
+/* Whether clients say that they could return what a request lacks. Returns GM_FIT_WAIT if they do not,
+ * or if the daemon has no memory to find out. */
+static enum gm_fit place_find_cached(struct gm_device *device, const struct gm_account *account,
+	uint64_t exact, const struct gm_refusal *refusal)
+{
+	struct gm_ladder_plan plan;
+	if (refusal->block != GM_BLOCK_QUOTA && refusal->block != GM_BLOCK_DEVICE &&
+		refusal->block != GM_BLOCK_GUARANTEE)
+		return GM_FIT_WAIT;
+
+	uint64_t missing = gm_admit_missing(device, account, exact, refusal);
+	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, missing, &plan);
+	int r = gm_ladder_plan_clients(
+		device, account, refusal->tally, GM_RUNG_CACHED, missing, &plan);
+	bool enough = r == 0 && plan.planned >= missing;
+	gm_ladder_plan_deinit(&plan);
+	return enough ? GM_FIT_RECLAIM : GM_FIT_WAIT;
+}
+
+static void place_try(struct gm_session *session, uint64_t bytes, struct gm_placement *p)
+{
+	struct gm_device *device = &session->core->env.devices[p->device];
+	const struct gm_request request = {
+		.session = session, .device = p->device, .bytes = bytes, .transport = p->transport};
+	struct gm_refusal refusal = {0};
+
+	p->detail[0] = '\0';
+	p->room = gm_session_room(session, p->device);
+	/* A client that does not exist has no leases yet. */
+	if (session->estate && gm_session_full(session, p->detail))
+		p->status = GPUMEM_E_LIMIT;
+	else
+		p->status = gm_request_foresee(&request, device, &refusal, p->detail);
+
+	if (p->status == GPUMEM_OK)
+		p->fit = GM_FIT_NOW;
+	else if (refusal.block == GM_BLOCK_NONE || refusal.never)
+		p->fit = GM_FIT_NONE;
+	else
+		p->fit = place_find_cached(device, gm_session_account(session, device),
+			gm_plan_exact(bytes), &refusal);
+}
+
+static int place_compare(const void *left, const void *right)
+{
+	const struct gm_placement *a = left, *b = right;
+	if (a->fit != b->fit)
+		return a->fit < b->fit ? -1 : 1;
+	if (a->room != b->room)
+		return a->room > b->room ? -1 : 1;
+	return a->device < b->device ? -1 : 1;
+}
+
+gpumem_status gm_place(struct gm_core *core, struct gm_session *session,
+	const struct gm_session_info *info, uint64_t bytes, struct gm_placement *placements,
+	size_t n, char detail[GM_DETAIL_BYTES])
+{
+	gpumem_status status = gm_request_check_bytes(bytes, detail);
+	if (status != GPUMEM_OK)
+		return status;
+	if (core->env.stopping)
+		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
+
+	struct gm_session *visitor = NULL;
+	if (!session)
+		session = visitor = gm_session_make(core, PLACE_NOBODY, info, false);
+	if (!session)
+		return gm_refuse(
+			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for the answer");
+
+	for (size_t i = 0; i < n; i++)
+		place_try(session, bytes, &placements[i]);
+	if (n > 0)
+		qsort(placements, n, sizeof(*placements), place_compare);
+	if (visitor)
+		gm_session_unmake(visitor);
+	return GPUMEM_OK;
+}
