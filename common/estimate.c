@@ -126,7 +126,9 @@ static struct estimate_shape estimate_shape_of(const gpumem_model *m)
 		.heads = {"heads", m->heads},
 		.kv_heads = {"kv_heads", m->kv_heads},
 		.context = {"context", m->context},
-		.head_dim = {"head_dim", m->head_dim ? m->head_dim : m->hidden / m->heads},
+		/* If it follows from others, one of those is wrong. */
+		.head_dim = {m->head_dim ? "head_dim" : NULL,
+			m->head_dim ? m->head_dim : m->hidden / m->heads},
 		.value = {NULL, m->bytes_per_value ? m->bytes_per_value : least},
 	};
 }

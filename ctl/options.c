@@ -20,6 +20,7 @@
 #include "common/types.h"
 #include "common/units.h"
 #include "ctl/io/device_table.h"
+#include "ctl/io/model_file.h"
 #include "ctl/io/user.h"
 #include "ctl/verbs.h"
 
@@ -38,7 +39,11 @@ enum {
 	OPTION_MEASURE,
 	OPTION_AT_LEAST,
 	OPTION_NEED,
-	OPTION_DRY_RUN,
+	OPTION_MAY_WAIT,
+	OPTION_DTYPE,
+	OPTION_TIED,
+	OPTION_DIMENSION, /* and so many numbers behind it */
+	OPTION_DRY_RUN = OPTION_DIMENSION + GM_MODEL_N_DIMENSIONS,
 	OPTION_SORT,
 	OPTION_COLUMNS,
 	OPTION_USER,
@@ -68,6 +73,17 @@ static const struct option long_options[] = {
 	{"measure", no_argument, NULL, OPTION_MEASURE},
 	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
 	{"need", required_argument, NULL, OPTION_NEED},
+	{"may-wait", no_argument, NULL, OPTION_MAY_WAIT},
+	{"dtype", required_argument, NULL, OPTION_DTYPE},
+	{"tied", no_argument, NULL, OPTION_TIED},
+	{"hidden", required_argument, NULL, OPTION_DIMENSION},
+	{"intermediate", required_argument, NULL, OPTION_DIMENSION + 1},
+	{"layers", required_argument, NULL, OPTION_DIMENSION + 2},
+	{"vocab", required_argument, NULL, OPTION_DIMENSION + 3},
+	{"heads", required_argument, NULL, OPTION_DIMENSION + 4},
+	{"kv-heads", required_argument, NULL, OPTION_DIMENSION + 5},
+	{"context", required_argument, NULL, OPTION_DIMENSION + 6},
+	{"head-dim", required_argument, NULL, OPTION_DIMENSION + 7},
 	{"dry-run", no_argument, NULL, OPTION_DRY_RUN},
 	{"sort", required_argument, NULL, OPTION_SORT},
 	{"columns", required_argument, NULL, OPTION_COLUMNS},
@@ -170,11 +186,30 @@ static int options_take_device(struct gm_options *options, const char *before, c
 	return 0;
 }
 
+/* Reads the i-th dimension of a model. */
+static int options_take_dimension(
+	struct gm_options *options, size_t i, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	const char *name = gm_model_dimensions[i].option;
+	uint64_t n;
+
+	/* 128K tokens are usual. */
+	if (gm_parse_size(text, &n) < 0 || n == 0)
+		return options_fail(
+			error, "--%s '%s' is not a whole number of 1 or more", name, text);
+	*gm_model_dimension(&options->model, i) = n;
+	options->given |= GM_OPTION_MODEL;
+	return 0;
+}
+
 static int options_take(struct gm_options *options, struct options_texts *texts, int option,
 	char error[GM_OPTIONS_ERROR])
 {
 	uint64_t n;
 
+	if (option >= OPTION_DIMENSION && option < OPTION_DRY_RUN)
+		return options_take_dimension(
+			options, (size_t)(option - OPTION_DIMENSION), optarg, error);
 	switch (option) {
 	case 'h':
 		options->help = true;
@@ -238,6 +273,21 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 			return options_fail(
 				error, "--need '%s' is not a size; use 512M or 16G", optarg);
 		options->given |= GM_OPTION_NEED;
+		return 0;
+	case OPTION_MAY_WAIT:
+		options->given |= GM_OPTION_MAY_WAIT;
+		return 0;
+	case OPTION_DTYPE:
+		if (gm_model_file_dtype(optarg, &options->model.bytes_per_weight) < 0)
+			return options_fail(error,
+				"--dtype '%s' is not a type; use float32, bfloat16, int8, int4, or a "
+				"number of bytes up to 16",
+				optarg);
+		options->given |= GM_OPTION_MODEL;
+		return 0;
+	case OPTION_TIED:
+		options->model.tied = 1;
+		options->given |= GM_OPTION_MODEL;
 		return 0;
 	case OPTION_DRY_RUN:
 		options->given |= GM_OPTION_DRY_RUN;
@@ -307,6 +357,8 @@ static const char *options_first_name(unsigned set)
 		{GM_OPTION_MEASURE, "--measure"},
 		{GM_OPTION_AT_LEAST, "--at-least"},
 		{GM_OPTION_NEED, "--need"},
+		{GM_OPTION_MODEL, "the dimensions of a model"},
+		{GM_OPTION_MAY_WAIT, "--may-wait"},
 		{GM_OPTION_DRY_RUN, "--dry-run"},
 		{GM_OPTION_SORT, "--sort"},
 		{GM_OPTION_COLUMNS, "--columns"},

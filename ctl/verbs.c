@@ -18,6 +18,8 @@
 	X(pressure) \
 	X(queue) \
 	X(cleanup) \
+	X(place) \
+	X(estimate) \
 	X(drain) \
 	X(kill) \
 	X(stop) \

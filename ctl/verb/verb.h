@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "gpumem/gpumem.h"
 #include "common/device_name.h"
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/view.h"
@@ -39,6 +40,8 @@ enum gm_option_bits {
 	GM_OPTION_UNDO = 8192,
 	GM_OPTION_WAIT = 16384,
 	GM_OPTION_STACKS = 32768,
+	GM_OPTION_MODEL = 1 << 24, /* the dimensions of a model, --dtype and --tied */
+	GM_OPTION_MAY_WAIT = 1 << 25,
 };
 #define GM_OPTIONS_OF_LISTS \
 	(GM_OPTION_SORT | GM_OPTION_COLUMNS | GM_OPTION_DEVICE | GM_OPTION_USER | GM_OPTION_NAME)
@@ -79,6 +82,7 @@ struct gm_options {
 	const char *device_text;
 	uint32_t at_least; /* a level of pressure, 0 to 3 */
 	uint64_t need;
+	gpumem_model model;  /* what was given of it; the rest is 0 */
 	struct gm_view view; /* --sort and --columns, or the verb's own order */
 	uid_t user;
 	const char *name; /* a pattern */

@@ -138,7 +138,7 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
-	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" "shares remove x y" "shares expire" "shares expire x" "shares expire x soon" "shares expire x 0s" "shares expire a/b 1h" "shares expire x 1h --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" "shares remove x y" "shares expire" "shares expire x" "shares expire x soon" "shares expire x 0s" "shares expire a/b 1h" "shares expire x 1h --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" place "place much" "place 0" "place 1G 2G" "place 1G --quiet --json" "trim --may-wait" "trim --hidden 7" estimate "estimate --hidden 0" "estimate --hidden x" "estimate --dtype float7" "estimate --dtype nan" "estimate a b" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -203,7 +203,20 @@ check "the example publishes a buffer" all "[ $status = 0 ]" "says 'published we
 await_value status clients 2 || bail "the example did not go"
 run 0 limit set "uid:$(id -u)" priority=-3
 check "a limit is set" all "[ $status = 0 ]" "says uid:$(id -un)"
-every=("status" "devices" "pools" "clients" "buffers" "buffers --stacks" "shares" "limit" "pressure" "queue" "cleanup --dry-run" "drain 0 --undo" "config show" "version"
+cat >"$dir/small.json" <<EOF
+{
+  "hidden_size": 512,
+  "intermediate_size": 1376,
+  "max_position_embeddings": 512,
+  "num_attention_heads": 8,
+  "num_hidden_layers": 8,
+  "num_key_value_heads": 4,
+  "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16",
+  "vocab_size": 32000
+}
+EOF
+every=("status" "devices" "pools" "clients" "buffers" "buffers --stacks" "shares" "limit" "pressure" "queue" "cleanup --dry-run" "place 1M" "estimate $dir/small.json" "drain 0 --undo" "config show" "version"
 	"help")
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086
@@ -229,6 +242,43 @@ for words in "${every[@]}"; do
 	run 0 $words --bytes
 	check "$words: no unit with --bytes" all "[ $status = 0 ]" '[ "$words" = "config show" ] || ! grep -Eq "[0-9](\.[0-9])?[KMGT]( |$)" "$dir/stdout"'
 done
+
+run 0 place 128M
+check "place: the device and why" all "[ $status = 0 ]" "says 'Device 0 has '" "says 'a request would be granted at once'"
+run 0 place 128M --quiet
+check "place --quiet: only the number" all '[ "$(cat "$dir/stdout")" = 0 ]' "silent stderr"
+run 0 place 128M --json
+check "place: for programs" all "is device 0" "is bytes 134217728" "is fit now" "is placements.# 1" "is placements.0.fit now" "is placements.0.why null"
+run 1 place 2G
+check "place: none, and why" all "[ $status = 1 ]" "silent stdout" "complains 'no device has room for 2.0G'" \
+	"complains 'device 0: device 0 has '" "complains 'which it can never give'"
+run 1 place 2G --quiet
+check "place --quiet: none" all "[ $status = 1 ]" "silent stdout" "silent stderr"
+run 1 place 2G --json
+check "place: none, for programs" all "[ $status = 1 ]" "is device null" "is fit none" "is placements.0.fit none" "silent stderr"
+run 1 place 900M
+check "place: what others use is not room" all "[ $status = 1 ]" "complains 'a request could wait'"
+run 0 place 900M --may-wait
+check "unless one may wait" all "[ $status = 0 ]" "says 'would have to wait for memory in use'"
+run 1 place 65T
+check "place: more than any request has" all "[ $status = 1 ]" "complains 'a request is for 1 byte to 64.0T'"
+run 0 estimate "$dir/small.json" --json
+check "estimate: figures and devices" all "is parameters 55976448" "is weights 111952896" "is kv_cache 4194304" "is placements.0.fit now" \
+	"is model.context 512" "is model.head_dim 64" "is warnings.# 0"
+run 0 estimate "$dir/small.json" --dtype float32 --context 1K --tied --json
+check "estimate: options go before the file" all "is parameters 39592448" "is weights 158369792" "is model.context 1024" "is model.tied true"
+run 0 estimate --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 --heads 32 --kv-heads 8 --context 4096
+check "estimate: Mistral 7B, which does not fit" all "says 7241732096" "says '13.5G (2 bytes each)'" "says none"
+sed 's/"num_attention_heads": 8/"num_attention_heads": 7/' "$dir/small.json" >"$dir/wrong.json"
+run 1 estimate "$dir/wrong.json"
+check "estimate: what is wrong, with line and key" all "[ $status = 1 ]" "silent stdout" 'complains "$dir/wrong.json:5: num_attention_heads: heads is 7"'
+sed 's/"vocab_size": 32000/"vocab_size": 32000,/' "$dir/small.json" >"$dir/wrong.json"
+run 1 estimate "$dir/wrong.json"
+check "estimate: a damaged file" all "[ $status = 1 ]" "silent stdout" 'complains "$dir/wrong.json:11: "'
+run 1 estimate /dev/zero
+check "estimate: a file without end" all "[ $status = 1 ]" "complains 'is longer than 1 MiB'"
+run 1 estimate "$dir"
+check "estimate: a folder" all "[ $status = 1 ]" "complains 'cannot be read: Is a directory'"
 
 run 0 shares --json
 check "shares: what is published, and whose it is" all "is shares.# 1" "is shares.0.name weights" "is shares.0.uid $(id -u)" \

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/* Where memory would find room, as the daemon says: for the verbs that show it. */
+
+#include "ctl/verb/placement_list.h"
+
+#include <stdio.h>
+
+static void placement_take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_placement_list *list = user;
+
+	for (size_t i = 0; i < packet->place_reply->n_placements; i++) {
+		const Gm__Wire__Placement *from = packet->place_reply->placements[i];
+		struct gm_placement_item *to = &list->items[list->n];
+
+		if (list->n == GM_LIMIT_DEVICES)
+			break;
+		to->device = from->device;
+		to->fit = (uint32_t)from->fit;
+		if (to->fit > GM__WIRE__FIT__FIT_NONE)
+			to->fit = GM__WIRE__FIT__FIT_NONE;
+		to->room = from->room;
+		snprintf(to->why, sizeof(to->why), "%s", from->detail);
+		list->n++;
+	}
+}
+
+gpumem_status gm_placement_list_ask(
+	struct gm_ctl *ctl, uint64_t bytes, struct gm_placement_list *ret_list)
+{
+	Gm__Wire__Place body = GM__WIRE__PLACE__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+	ret_list->n = 0;
+	body.bytes = bytes;
+	request.body_case = GM__WIRE__PACKET__BODY_PLACE;
+	request.place = &body;
+	return gm_verb_ask(
+		ctl, &request, GM__WIRE__PACKET__BODY_PLACE_REPLY, placement_take, ret_list);
+}
+
+const char *gm_placement_list_fit(uint32_t fit)
+{
+	static const char *const words[] = {"now", "reclaim", "wait", "none"};
+	return words[fit <= GM__WIRE__FIT__FIT_NONE ? fit : GM__WIRE__FIT__FIT_NONE];
+}
+
+struct gm_table *gm_placement_list_table(const struct gm_placement_list *list)
+{
+	static const struct gm_column columns[] = {
+		{"device", "DEV", GM_COLUMN_RIGHT},
+		{"fit", "FIT", 0},
+		{"room", "ROOM", GM_COLUMN_RIGHT},
+		{"why", "WHY", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	};
+	static const enum gm_mark marks[] = {GM_MARK_GOOD, GM_MARK_GOOD, GM_MARK_WARN, GM_MARK_BAD};
+	struct gm_table *table = GM_TABLE_NEW(columns);
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct gm_placement_item *item = &list->items[i];
+
+		gm_table_row(table);
+		gm_table_count(table, item->device);
+		gm_table_text(table, gm_placement_list_fit(item->fit));
+		gm_table_mark(table, marks[item->fit]);
+		gm_table_size(table, item->room);
+		gm_table_text(table, item->why);
+	}
+	return table;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CTL_VERB_PLACEMENT_LIST_H
+#define GM_CTL_VERB_PLACEMENT_LIST_H
+
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "ctl/verb/verb.h"
+
+/* What the daemon says about each device to a question for room: the best device comes first. */
+
+struct gm_placement_item {
+	uint32_t device;
+	uint32_t fit; /* Gm__Wire__Fit; FIT_NONE if it is not known */
+	uint64_t room;
+	char why[256]; /* "": it fits */
+};
+
+struct gm_placement_list {
+	struct gm_placement_item items[GM_LIMIT_DEVICES];
+	size_t n;
+};
+
+/* Asks the daemon. On failure, ctl->trouble says why. */
+gpumem_status gm_placement_list_ask(
+	struct gm_ctl *ctl, uint64_t bytes, struct gm_placement_list *ret_list);
+/* "now", "reclaim", "wait" or "none". */
+const char *gm_placement_list_fit(uint32_t fit);
+/* A row for each device. Returns NULL if out of memory. */
+struct gm_table *gm_placement_list_table(const struct gm_placement_list *list);
+
+#endif

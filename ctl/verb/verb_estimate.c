@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl estimate: how much memory a model needs for inference, by its dimensions or its config.json,
+ * and on which devices it fits. It answers without a daemon, too; then it says nothing about devices.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/estimate.h"
+#include "common/units.h"
+#include "ctl/io/model_file.h"
+#include "ctl/verb/placement_list.h"
+
+/* Weights have 16 bits if nobody says otherwise. */
+#define ESTIMATE_BYTES 2
+
+/* Which dimension a sentence of gm_estimate_inference() is about: it begins with it. */
+static size_t estimate_dimension_of(const char *wrong)
+{
+	size_t i = 0;
+
+	for (; i < GM_MODEL_N_DIMENSIONS; i++) {
+		size_t n = strlen(gm_model_dimensions[i].member);
+		if (!strncmp(wrong, gm_model_dimensions[i].member, n) && wrong[n] == ' ')
+			break;
+	}
+	return i;
+}
+
+/* Says what is wrong with the model, where the dimension comes from: the file, or an option. */
+static gpumem_status estimate_refuse(struct gm_ctl *ctl, const struct gm_model_file *file,
+	const gpumem_model *model, const char *wrong)
+{
+	const char *path = ctl->options->n_args ? ctl->options->args[0] : NULL;
+	gpumem_model given = ctl->options->model, used = *model;
+	size_t i = estimate_dimension_of(wrong);
+
+	if (i == GM_MODEL_N_DIMENSIONS)
+		return gm_verb_wrong_use(ctl, "%s", wrong);
+
+	const struct gm_model_dimension *d = &gm_model_dimensions[i];
+	if (*gm_model_dimension(&given, i))
+		return gm_verb_wrong_use(ctl, "--%s: %s", d->option, wrong);
+	if (path && !*gm_model_dimension(&used, i))
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID,
+			"%s: %s is missing; give --%s", path, d->key, d->option);
+	if (!path)
+		return gm_verb_wrong_use(ctl,
+			"--%s is missing; give all dimensions, or the config.json of a model",
+			d->option);
+	if (file->lines[i])
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, "%s:%u: %s: %s", path,
+			file->lines[i], d->key, wrong);
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, "%s: %s: %s", path, d->key, wrong);
+}
+
+/* What the options say goes before what the file says. */
+static void estimate_merge(const struct gm_options *options, gpumem_model *model)
+{
+	gpumem_model given = options->model;
+
+	for (size_t i = 0; i < GM_MODEL_N_DIMENSIONS; i++)
+		if (*gm_model_dimension(&given, i))
+			*gm_model_dimension(model, i) = *gm_model_dimension(&given, i);
+	if (!model->kv_heads)
+		model->kv_heads = model->heads;
+	if (given.bytes_per_weight > 0)
+		model->bytes_per_weight = given.bytes_per_weight;
+	if (!(model->bytes_per_weight > 0))
+		model->bytes_per_weight = ESTIMATE_BYTES;
+	model->tied |= given.tied;
+}
+
+static void estimate_write(
+	struct gm_writer *writer, const gpumem_model *model, const gpumem_estimate *estimate)
+{
+	gpumem_model used = *model;
+	char text[GM_UNITS_TEXT];
+
+	if (!used.head_dim)
+		used.head_dim = used.hidden / used.heads;
+	gm_writer_count(writer, "parameters", estimate->parameters);
+	gm_writer_size(writer, "weights", estimate->weights);
+	gm_writer_size(writer, "kv_cache", estimate->kv_cache);
+	gm_writer_size(writer, "activations", estimate->activations);
+	gm_writer_size(writer, "total", estimate->total);
+	gm_writer_group(writer, "model");
+	for (size_t i = 0; i < GM_MODEL_N_DIMENSIONS; i++)
+		gm_writer_count(
+			writer, gm_model_dimensions[i].member, *gm_model_dimension(&used, i));
+	gm_writer_share(
+		writer, "bytes_per_weight", (uint64_t)(model->bytes_per_weight * 1e6 + 0.5));
+	gm_writer_bool(writer, "tied", model->tied != 0);
+	gm_writer_group(writer, NULL);
+
+	gm_writer_line(writer, "parameters", "%llu", (unsigned long long)estimate->parameters);
+	gm_writer_line(writer, "weights", "%s (%g bytes each)",
+		gm_writer_bytes(writer, estimate->weights, text), model->bytes_per_weight);
+	gm_writer_line(writer, "KV cache", "%s (%llu tokens)",
+		gm_writer_bytes(writer, estimate->kv_cache, text),
+		(unsigned long long)model->context);
+	gm_writer_line(
+		writer, "activations", "%s", gm_writer_bytes(writer, estimate->activations, text));
+	gm_writer_line(writer, "total", "%s", gm_writer_bytes(writer, estimate->total, text));
+}
+
+/* Whether it fits, device by device, if a daemon runs. */
+static void estimate_write_devices(struct gm_ctl *ctl, uint64_t total)
+{
+	struct gm_placement_list list;
+
+	if (gm_placement_list_ask(ctl, total, &list) == GPUMEM_OK) {
+		gm_writer_blank_line(ctl->writer);
+		gm_writer_table_or(ctl->writer, "placements", gm_placement_list_table(&list),
+			"The daemon serves no device.");
+		return;
+	}
+	list.n = 0;
+	gm_writer_data(ctl->writer, "placements", gm_placement_list_table(&list));
+	gm_writer_note(ctl->writer, "no-daemon", GM_MARK_NONE, "whether it fits is not known: %s",
+		ctl->trouble.text);
+}
+
+static gpumem_status estimate_run(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	struct gm_model_file file = {.model = GPUMEM_MODEL_INIT};
+	gpumem_estimate estimate;
+	char error[GM_MODEL_FILE_ERROR], wrong[GM_ESTIMATE_WRONG];
+
+	if (options->n_args > 0 && gm_model_file_read(options->args[0], &file, error) < 0)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, "%s", error);
+
+	gpumem_model model = file.model;
+	estimate_merge(options, &model);
+	if (gm_estimate_inference(&model, &estimate, wrong) != GPUMEM_OK)
+		return estimate_refuse(ctl, &file, &model, wrong);
+
+	estimate_write(ctl->writer, &model, &estimate);
+	gm_writer_notes(ctl->writer);
+	if (file.quantised && !(options->model.bytes_per_weight > 0))
+		gm_writer_note(ctl->writer, "quantised", GM_MARK_WARN,
+			"the weights are quantised; give their size, for example --dtype int4");
+	/* Without a table, CSV has the estimate itself. */
+	if (!options->csv)
+		estimate_write_devices(ctl, estimate.total);
+	return GPUMEM_OK;
+}
+
+const struct gm_verb gm_verb_estimate = {
+	.name = "estimate",
+	.arguments = "[CONFIG.JSON] ...",
+	.summary = "how much memory a model needs",
+	.help = "  --context N       tokens of prompt and answer together; 32K is 32768\n"
+		"  --dtype TYPE      of the weights: float32, bfloat16, int8, int4, or how many\n"
+		"                    bytes each has; without it, as the file says, else 2\n"
+		"  --hidden N        the width of the model\n"
+		"  --intermediate N  the width of its MLP\n"
+		"  --layers N        the number of layers\n"
+		"  --vocab N         the number of tokens\n"
+		"  --heads N         the number of heads of attention\n"
+		"  --kv-heads N      the number of heads of keys and values; without it, as many\n"
+		"  --head-dim N      the width of a head; without it, hidden / heads\n"
+		"  --tied            the output layer uses the weights of the embeddings\n\n"
+		"Takes the dimensions of a language model from its config.json, and from the\n"
+		"options, which go first. gpumem_estimate_inference(3) has the formulas. If a\n"
+		"daemon runs, shows on which devices the model would fit; see 'place'.\n",
+	.takes = GM_OPTION_MODEL,
+	.max_args = 1,
+	.run = estimate_run,
+};
