@@ -40,6 +40,8 @@
 #include "common/units.h"
 
 #define TIMEOUT_MS 10000
+/* What the rings of transfers may have until gpumem_copy_set_limit() says otherwise. */
+#define COPY_LIMIT (UINT64_C(256) << 20)
 
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
@@ -144,6 +146,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
 	session->bell = -1;
 	session->resume = gm_resume;
+	atomic_init(&session->copy_limit, COPY_LIMIT);
 	gm_backoff_init(&session->backoff, gm_clock_ns() ^ (uint64_t)getpid() << 40);
 	gm_cond_init(&session->changed);
 	pthread_mutex_init(&session->lock, NULL);

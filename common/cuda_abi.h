@@ -63,6 +63,7 @@ typedef int gm_cu_granularity;
 typedef int gm_cu_capture_status;
 typedef int gm_cu_capture_mode;
 typedef int gm_cu_query_result;
+typedef int gm_cu_pointer_attribute;
 typedef void (*gm_cu_host_fn)(void *user);
 #endif
 
@@ -142,6 +143,9 @@ typedef void (*gm_cu_host_fn)(void *user);
 	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1) \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1) \
 	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2) \
+	X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2) \
+	X(CU_MEMORYTYPE_HOST, 1) \
+	X(CU_MEMORYTYPE_DEVICE, 2) \
 	X(CU_GET_PROC_ADDRESS_DEFAULT, 0)
 
 enum gm_cu_value {
@@ -237,6 +241,8 @@ enum gm_cu_value {
 		(gm_cu_ptr ptr, unsigned char value, size_t bytes, gm_cu_stream stream)) \
 	X(cuMemcpyAsync, "cuMemcpyAsync", 4000, 1, \
 		(gm_cu_ptr to, gm_cu_ptr from, size_t bytes, gm_cu_stream stream)) \
+	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0, \
+		(void *data, gm_cu_pointer_attribute attribute, gm_cu_ptr ptr)) \
 	X(cuStreamCreate, "cuStreamCreate", 2000, 1, (gm_cu_stream * stream, unsigned int flags)) \
 	X(cuStreamDestroy, "cuStreamDestroy_v2", 4000, 1, (gm_cu_stream stream)) \
 	X(cuStreamSynchronize, "cuStreamSynchronize", 2000, 1, (gm_cu_stream stream)) \

@@ -26,7 +26,7 @@ report() { # NAME COMPLAINT
 cat "$headers"/*.h | sed -z 's,/\*[^*]*\*\+\([^/*][^*]*\*\+\)*/,,g' >"$work/code"
 functions=$(grep -o '\bgpumem_[a-z_]*(' "$work/code" | tr -d '(' | sort -u)
 constants=$(grep -ohE '^(#define )?\s*GPUMEM_[A-Z_]+\b' "$work/code" | grep -o 'GPUMEM_.*' |
-	grep -vE '^GPUMEM_(H|STATUS_H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
+	grep -vE '^GPUMEM_(([A-Z]+_)?H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
 # STRUCT MEMBER, one line each.
 awk '/^typedef struct [a-z_]+ \{/ { name = $3 }
 	/^}/ { name = "" }

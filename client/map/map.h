@@ -71,6 +71,14 @@ struct gm_map_ops {
 	int (*copy)(
 		void *backend, void *to, const void *from, uint64_t bytes, gpumem_stream stream);
 
+	/* Whether the driver knows the memory at an address, so that it copies it without staging:
+	 * pinned, managed, or of a device. Never fails. NULL: there is no driver. */
+	bool (*known)(void *backend, const void *ptr);
+	/* A stream of the library's own, which waits for no other stream. Closing it does not end what
+	 * was launched there. NULL: there are no streams. */
+	int (*stream_open)(void *backend, gpumem_stream *ret_stream);
+	void (*stream_close)(void *backend, gpumem_stream stream);
+
 	/*
 	 * Records an event. It passes when all work is done that was launched before, on any stream
 	 * of any context that here() has noted.

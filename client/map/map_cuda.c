@@ -351,6 +351,51 @@ static int cuda_copy(void *ctx, void *to, const void *from, uint64_t bytes, gpum
 	return cuda_outcome(backend, result);
 }
 
+static bool cuda_known(void *ctx, const void *ptr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	unsigned int type = 0;
+	gm_cu_result result;
+
+	if (!backend->cuda->cuPointerGetAttribute || cuda_enter(backend, &entered))
+		return false;
+	result = backend->cuda->cuPointerGetAttribute(
+		&type, GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (gm_cu_ptr)(uintptr_t)ptr);
+	cuda_leave(backend, &entered);
+	return result == GM_CUDA_SUCCESS && type != 0;
+}
+
+static int cuda_stream_open(void *ctx, gpumem_stream *ret_stream)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+	gm_cu_stream stream;
+	gm_cu_result result;
+
+	last_error = "";
+	result = cuda_enter(backend, &entered);
+	if (!result) {
+		result = backend->cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING);
+		cuda_leave(backend, &entered);
+	}
+	if (result)
+		return cuda_outcome(backend, result);
+	*ret_stream = (gpumem_stream)stream;
+	return 0;
+}
+
+static void cuda_stream_close(void *ctx, gpumem_stream stream)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+
+	if (cuda_enter(backend, &entered))
+		return;
+	(void)backend->cuda->cuStreamDestroy((gm_cu_stream)stream);
+	cuda_leave(backend, &entered);
+}
+
 /* ---- the ipc transport */
 
 /* One for the whole process: the driver counts openings per process, not per session. */
@@ -623,6 +668,9 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.move = cuda_move,
 		.unmap = cuda_unmap,
 		.copy = cuda_copy,
+		.known = cuda_known,
+		.stream_open = cuda_stream_open,
+		.stream_close = cuda_stream_close,
 		.attach = cuda_attach,
 		.detach = cuda_detach,
 		.record = cuda_record,

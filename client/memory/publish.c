@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "client/map/map.h"
+#include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/mapping.h"
 #include "client/memory/publish_metadata.h"
@@ -38,24 +38,10 @@ static gpumem_status publish_capturing(void)
 static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream stream)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	struct gm_map_event *event;
+	int r = gm_await_stream(d, stream);
 
-	if (stream == GPUMEM_STREAM_DONE || !d->map->record)
-		return GPUMEM_OK;
-	if (d->map->here)
-		(void)d->map->here(d->backend);
-	if (stream && stream != GPUMEM_STREAM_ANY && d->map->captured_into &&
-		d->map->captured_into(d->backend, stream))
-		return publish_capturing();
-
-	int r = stream == GPUMEM_STREAM_ANY ? d->map->record(d->backend, &event)
-					    : d->map->record_on(d->backend, stream, &event);
 	if (r == -EAGAIN)
 		return publish_capturing();
-	if (r == 0) {
-		r = gm_mapping_await(d, event);
-		d->map->forget(d->backend, event);
-	}
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on this buffer, so it is not published: %s",

@@ -105,6 +105,8 @@ struct gpumem_session {
 	struct gm_call goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
 
+	_Atomic uint64_t copy_limit; /* pinned bytes that the rings of transfers may have */
+	_Atomic uint64_t copy_used;  /* that they have now */
 	struct gm_captures captures; /* memory that graphs use */
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */

@@ -250,6 +250,51 @@ FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_c
 			.kind = FAKE_COPY, .device = number, .to = to, .from = from, .n = n});
 }
 
+/* Returns when the copy is done. Only programs outside of the broker call it. */
+FAKE_API gm_cu_result cuMemcpyHtoD_v2(gm_cu_ptr to, const void *from, size_t n);
+FAKE_API gm_cu_result cuMemcpyHtoD_v2(gm_cu_ptr to, const void *from, size_t n)
+{
+	gm_cu_result result;
+
+	FAKE_ENTER("cuMemcpyHtoD");
+	result = cuMemcpyAsync(to, (gm_cu_ptr)(uintptr_t)from, n, NULL);
+	if (result)
+		return result;
+	fake_streams_await(fake_context());
+	return fake_sticky();
+}
+
+/* Of all attributes, the type of the memory. Pageable memory is unknown to the driver. */
+FAKE_API gm_cu_result cuPointerGetAttribute(
+	void *data, gm_cu_pointer_attribute attribute, gm_cu_ptr ptr);
+FAKE_API gm_cu_result cuPointerGetAttribute(
+	void *data, gm_cu_pointer_attribute attribute, gm_cu_ptr ptr)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	struct fake_map *map;
+	enum kind kind;
+	size_t piece;
+
+	FAKE_ENTER("cuPointerGetAttribute");
+	if (!data || attribute != GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if ((result = fake_need_context(&device)))
+		return result;
+	pthread_mutex_lock(&fake.lock);
+	map = fake_map_find((uintptr_t)ptr);
+	if (map)
+		kind = map->plain ? PLAIN : map->mem->device < 0 ? HOST : DEVICE;
+	else
+		kind = kind_at(ptr, 1, (int)(device - fake.device), &piece);
+	pthread_mutex_unlock(&fake.lock);
+	if (kind == NOWHERE || kind == PAGEABLE)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	*(unsigned int *)data = kind == REGISTERED || kind == HOST ? GM_CU_MEMORYTYPE_HOST
+								   : GM_CU_MEMORYTYPE_DEVICE;
+	return GM_CUDA_SUCCESS;
+}
+
 FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, void *user);
 FAKE_API gm_cu_result cuLaunchHostFunc(gm_cu_stream stream, gm_cu_host_fn fn, void *user)
 {

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_COPY_RING_H
+#define GM_CLIENT_COPY_RING_H
+
+#include "client/session/gpumem_session.h"
+
+/*
+ * The slots that a transfer goes through, side by side. They are pinned memory, as a program gets it
+ * from gpumem_host_alloc(): the session's heap of pinned memory keeps what was freed, answers the
+ * daemon's reclaim with it, and lets it go after a while. So nothing is kept here.
+ */
+struct gm_copy_ring {
+	struct gpumem_session *session;
+	uint8_t *slots;
+	uint32_t n;
+	size_t slot_bytes;
+	bool pinned;
+	gpumem_status
+		refused; /* why there are fewer or smaller slots than wanted, or none pinned */
+};
+
+/* Gets n slots of that size, or fewer, or smaller ones. false: no pinned memory can be had. Never waits
+ * for memory or for an absent daemon. */
+bool gm_copy_ring_init(
+	struct gm_copy_ring *ring, struct gpumem_session *session, uint32_t n, size_t slot_bytes);
+/* Two slots of ordinary memory instead. false: there is no memory. */
+bool gm_copy_ring_init_pageable(
+	struct gm_copy_ring *ring, struct gpumem_session *session, size_t slot_bytes);
+/* done: the device has finished with all slots. */
+void gm_copy_ring_deinit(struct gm_copy_ring *ring, bool done);
+
+#endif
