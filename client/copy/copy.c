@@ -12,6 +12,7 @@
 #include "client/copy/copy_pipe.h"
 #include "client/map/map.h"
 #include "client/memory/await.h"
+#include "client/memory/buffer.h"
 #include "client/memory/mapping.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -52,7 +53,7 @@ static gpumem_status copy_check_options(const gpumem_copy_options *options)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_copy_init(struct gm_copy *copy, gpumem_buffer *buffer, size_t offset,
+gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size_t offset,
 	uint64_t bytes, bool out, gpumem_stream stream, const gpumem_copy_options *options,
 	const gpumem_copy_result *result)
 {
@@ -60,7 +61,7 @@ gpumem_status gm_copy_init(struct gm_copy *copy, gpumem_buffer *buffer, size_t o
 		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
-	*copy = (struct gm_copy){.session = buffer->session,
+	*copy = (struct gm_transfer){.session = buffer->session,
 		.device = &buffer->session->device[buffer->device],
 		.total = bytes,
 		.out = out,
@@ -97,13 +98,13 @@ gpumem_status gm_copy_init(struct gm_copy *copy, gpumem_buffer *buffer, size_t o
 }
 
 /* The name of the argument with the program's memory. */
-static const char *copy_side(const struct gm_copy *copy)
+static const char *copy_side(const struct gm_transfer *copy)
 {
 	return copy->out ? "to" : "from";
 }
 
 /* Checks the program's memory. */
-static gpumem_status copy_check_memory(const struct gm_copy *copy)
+static gpumem_status copy_check_memory(const struct gm_transfer *copy)
 {
 	uintptr_t host = (uintptr_t)copy->memory, there = (uintptr_t)copy->at;
 
@@ -134,7 +135,7 @@ static uint32_t copy_processors(void)
 	return (uint32_t)gm_max(CPU_COUNT(&set), 1);
 }
 
-static uint32_t copy_threads(const struct gm_copy *copy)
+static uint32_t copy_threads(const struct gm_transfer *copy)
 {
 	if (copy->serial)
 		return 1;
@@ -143,7 +144,7 @@ static uint32_t copy_threads(const struct gm_copy *copy)
 }
 
 /* The size of a slot. That of a short transfer is smaller, so that all threads have something to do. */
-static size_t copy_slot_bytes(const struct gm_copy *copy)
+static size_t copy_slot_bytes(const struct gm_transfer *copy)
 {
 	if (copy->options.slot_bytes)
 		return copy->options.slot_bytes;
@@ -162,7 +163,7 @@ static bool copy_registers(const struct gpumem_session *session)
 	return map && map->whole;
 }
 
-static gpumem_copy_strategy copy_choose(const struct gm_copy *copy, bool known)
+static gpumem_copy_strategy copy_choose(const struct gm_transfer *copy, bool known)
 {
 	gpumem_copy_strategy given = copy->options.strategy;
 	uint64_t from =
@@ -181,7 +182,7 @@ static gpumem_copy_strategy copy_choose(const struct gm_copy *copy, bool known)
 /* ---- doing it */
 
 /* Waits for the stream's work, and says so if that is not possible. */
-static gpumem_status copy_await(const struct gm_copy *copy)
+static gpumem_status copy_await(const struct gm_transfer *copy)
 {
 	int r = gm_await_stream(copy->device, copy->stream);
 
@@ -196,7 +197,7 @@ static gpumem_status copy_await(const struct gm_copy *copy)
 	return GPUMEM_OK;
 }
 
-static gpumem_status copy_run_cpu(struct gm_copy *copy)
+static gpumem_status copy_run_cpu(struct gm_transfer *copy)
 {
 	bool staged = copy->result.strategy == GPUMEM_COPY_STAGED, unused;
 	size_t piece = staged ? copy_slot_bytes(copy) : COPY_PIECE_OF_CPU;
@@ -208,7 +209,7 @@ static gpumem_status copy_run_cpu(struct gm_copy *copy)
 }
 
 /* Runs a transfer through a ring. *ret_none: there is no ring, so nothing was done. */
-static gpumem_status copy_run_ring(struct gm_copy *copy, bool *ret_none)
+static gpumem_status copy_run_ring(struct gm_transfer *copy, bool *ret_none)
 {
 	bool staged = copy->result.strategy == GPUMEM_COPY_STAGED, done;
 	size_t slot_bytes = copy_slot_bytes(copy);
@@ -238,7 +239,7 @@ static gpumem_status copy_run_ring(struct gm_copy *copy, bool *ret_none)
 	return status;
 }
 
-static gpumem_status copy_run_gpu(struct gm_copy *copy)
+static gpumem_status copy_run_gpu(struct gm_transfer *copy)
 {
 	bool none = true, unused;
 	gpumem_status status = GPUMEM_OK;
@@ -253,7 +254,7 @@ static gpumem_status copy_run_gpu(struct gm_copy *copy)
 
 /* Without a stream of the program's, the transfer gets one of its own, so that it waits for no other
  * work. */
-static gpumem_status copy_run_unnamed(struct gm_copy *copy)
+static gpumem_status copy_run_unnamed(struct gm_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 	gpumem_status status = copy_await(copy);
@@ -269,7 +270,7 @@ static gpumem_status copy_run_unnamed(struct gm_copy *copy)
 	return status;
 }
 
-gpumem_status gm_copy_run(struct gm_copy *copy, bool known)
+gpumem_status gm_copy_run(struct gm_transfer *copy, bool known)
 {
 	const struct gm_session_device *d = copy->device;
 
@@ -290,7 +291,7 @@ gpumem_status gm_copy_run(struct gm_copy *copy, bool known)
 
 /* ---- the ways without a pipe */
 
-static gpumem_status copy_run_managed(struct gm_copy *copy)
+static gpumem_status copy_run_managed(struct gm_transfer *copy)
 {
 	copy->result.strategy = GPUMEM_COPY_MANAGED;
 	if (!copy->visible)
@@ -309,7 +310,7 @@ static gpumem_status copy_run_managed(struct gm_copy *copy)
 	return status;
 }
 
-static gpumem_status copy_run_async(struct gm_copy *copy)
+static gpumem_status copy_run_async(struct gm_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 	uint8_t *here = copy->memory;
@@ -343,7 +344,7 @@ static gpumem_status copy_run_async(struct gm_copy *copy)
 
 static int copy_move_memory(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_n)
 {
-	struct gm_copy *copy = ctx;
+	struct gm_transfer *copy = ctx;
 	uint8_t *memory = copy->memory + at;
 
 	memcpy(copy->out ? memory : place, copy->out ? place : memory, n);
@@ -352,7 +353,7 @@ static int copy_move_memory(void *ctx, uint64_t at, void *place, size_t n, size_
 }
 
 /* Whether the driver knows the program's memory. If it knows only one end, threads copy. */
-static bool copy_is_known(const struct gm_copy *copy)
+static bool copy_is_known(const struct gm_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 
@@ -361,7 +362,7 @@ static bool copy_is_known(const struct gm_copy *copy)
 }
 
 gpumem_status gm_copy_end(
-	const struct gm_copy *copy, gpumem_status status, gpumem_copy_result *ret_result)
+	const struct gm_transfer *copy, gpumem_status status, gpumem_copy_result *ret_result)
 {
 	if (ret_result)
 		(void)gm_sized_out(ret_result, &copy->result, sizeof(copy->result));
@@ -372,7 +373,7 @@ static gpumem_status copy_memory(gpumem_buffer *buffer, size_t offset, void *mem
 	bool out, gpumem_stream stream, const gpumem_copy_options *options,
 	gpumem_copy_result *ret_result)
 {
-	struct gm_copy copy;
+	struct gm_transfer copy;
 	gpumem_status status =
 		gm_copy_init(&copy, buffer, offset, bytes, out, stream, options, ret_result);
 	copy.memory = memory;

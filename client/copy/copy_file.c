@@ -25,7 +25,7 @@
 #define FILE_E_ENDED   (-10003) /* the pipe ended early */
 
 struct copy_file {
-	struct gm_copy copy; /* comes first */
+	struct gm_transfer copy; /* comes first */
 	const char *name;
 	int fd;
 	uint64_t offset;
@@ -106,7 +106,7 @@ static int file_move_serial(void *ctx, uint64_t at, void *place, size_t n, size_
 	return 0;
 }
 
-static gpumem_status file_explain(const struct gm_copy *copy, int error)
+static gpumem_status file_explain(const struct gm_transfer *copy, int error)
 {
 	const struct copy_file *file = (const struct copy_file *)copy;
 	unsigned long long bytes = copy->result.bytes, total = copy->total;
@@ -202,7 +202,7 @@ static gpumem_status file_look(struct copy_file *file, uint64_t bytes, uint64_t 
 
 static gpumem_status file_load(struct copy_file *file, uint64_t wanted)
 {
-	struct gm_copy *copy = &file->copy;
+	struct gm_transfer *copy = &file->copy;
 	gpumem_status status = file_look(file, wanted, &copy->total);
 	if (status)
 		return status;
@@ -225,7 +225,7 @@ gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 	gpumem_copy_file given = GPUMEM_COPY_FILE_INIT;
 	GM_AUTO_FD int opened = -1;
 	struct copy_file source = {0};
-	struct gm_copy *copy = &source.copy;
+	struct gm_transfer *copy = &source.copy;
 	GM_UNCANCELLED;
 
 	if (!file)

@@ -43,7 +43,7 @@ struct pipe_slot {
 };
 
 struct copy_pipe {
-	struct gm_copy *copy;
+	struct gm_transfer *copy;
 	enum gm_copy_way way;
 	const struct gm_copy_ring *ring;
 	size_t piece;
@@ -85,7 +85,7 @@ static uint8_t *pipe_place(const struct copy_pipe *pipe, uint64_t k)
 /* Moves the next piece. The lock is held, but not meanwhile. */
 static void pipe_move(struct copy_pipe *pipe)
 {
-	struct gm_copy *copy = pipe->copy;
+	struct gm_transfer *copy = pipe->copy;
 	uint64_t k = pipe->next++;
 	size_t n = pipe_length(pipe, k), got = n;
 
@@ -165,7 +165,7 @@ static int pipe_record(struct copy_pipe *pipe, struct gm_map_event **ret_event)
 /* Gives the driver the next piece. false: it refuses. */
 static bool pipe_send(struct copy_pipe *pipe)
 {
-	struct gm_copy *copy = pipe->copy;
+	struct gm_transfer *copy = pipe->copy;
 	const struct gm_session_device *d = copy->device;
 	uint64_t k = pipe->sent;
 	uint8_t *there = copy->at + k * pipe->piece;
@@ -340,7 +340,7 @@ static void pipe_loop(struct copy_pipe *pipe, bool alone)
 
 static gpumem_status pipe_outcome(const struct copy_pipe *pipe)
 {
-	const struct gm_copy *copy = pipe->copy;
+	const struct gm_transfer *copy = pipe->copy;
 	unsigned long long bytes = copy->result.bytes, asked = pipe->asked;
 
 	if (pipe_arrived(pipe) >= pipe->pieces)
@@ -364,7 +364,7 @@ static gpumem_status pipe_outcome(const struct copy_pipe *pipe)
 		bytes, asked);
 }
 
-gpumem_status gm_copy_pipe(struct gm_copy *copy, enum gm_copy_way way,
+gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 	const struct gm_copy_ring *ring, size_t piece, uint32_t threads, bool *ret_done)
 {
 	pthread_t thread[GPUMEM_COPY_THREADS_MOST];

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_COPY_TRANSFER_H
+#define GM_CLIENT_COPY_TRANSFER_H
+
+#include <stdatomic.h>
+
+#include "client/session/gpumem_session.h"
+#include "gpumem/gpumem_copy.h"
+
+/* Moves bytes between a place that the CPU sees (a slot, or the buffer itself) and the program's
+ * memory or file; at counts from the beginning of the transfer. Several threads call it at a time.
+ * Returns 0 or a negative errno. If it moved fewer bytes than n, the input ends there. */
+typedef int (*gm_transfer_move)(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_n);
+
+/* One transfer. */
+struct gm_transfer {
+	struct gpumem_session *session;
+	const struct gm_session_device *device;
+	uint8_t *at;    /* the place in the buffer */
+	uint64_t room;  /* bytes of the buffer from there on */
+	uint64_t total; /* bytes of the transfer */
+	bool out;       /* from the buffer */
+	bool visible;   /* the CPU sees the buffer */
+	gpumem_stream stream;
+	gpumem_copy_options options;
+	gpumem_copy_result result;
+
+	/* The host's side. */
+	gm_transfer_move move;
+	void *ctx;
+	uint8_t *memory;       /* NULL: a file */
+	bool serial;           /* the input has an order: one thread reads it */
+	_Atomic bool stopping; /* a move() that waits for input gives up: -ECANCELED */
+	/* What to say of another error of move(), after result.bytes have arrived. */
+	gpumem_status (*explain)(const struct gm_transfer *copy, int error);
+};
+
+#endif
