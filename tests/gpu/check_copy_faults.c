@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Transfers with a driver that fails, on fake GPUs, which do when told: the error says how many bytes
+ * arrived, they are there, nothing of the ring stays in use, and the next transfer works. See pinned.h.
+ */
+
+#include "gpumem/gpumem_copy.h"
+#include "tests/gpu/pinned.h"
+#include "tests/tap.h"
+
+#define BYTES (6 * MIB + 99)
+#define SLOT  (256 * 1024)
+
+struct fault {
+	const char *fails;
+	gpumem_status status;
+	const char *says;
+	gpumem_stream stream;
+};
+
+/* The calls are counted from the start of the process. */
+static const struct fault faults[] = {
+	{"cuMemcpyAsync:5:719", GPUMEM_E_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", NULL},
+	{"cuMemcpyAsync:1:719", GPUMEM_E_SYSTEM, "after 0 of", NULL},
+	{"cuMemcpyAsync:24:719", GPUMEM_E_SYSTEM, "of 6291555 bytes", NULL},
+	{"cuMemcpyAsync:3:400", GPUMEM_E_INVALID, "stream must be open", NULL},
+	{"cuEventQuery:4:719", GPUMEM_E_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", NULL},
+	{"cuEventQuery:4+:719", GPUMEM_E_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", NULL},
+	{"cuStreamCreate:1:2", GPUMEM_E_SYSTEM, "no stream", GPUMEM_STREAM_DONE},
+	/* An event that cannot be recorded on the stream is recorded for the whole context. */
+	{"cuEventRecord:2:719", GPUMEM_OK, "", NULL},
+	{"cuEventRecord:2+:719,cuCtxRecordEvent:0:719", GPUMEM_E_SYSTEM, "CUDA_ERROR", NULL},
+};
+
+static uint8_t *pattern(unsigned seed)
+{
+	uint8_t *bytes = malloc(BYTES);
+	GM_REQUIRE(bytes);
+	for (size_t i = 0; i < BYTES; i++)
+		bytes[i] = (uint8_t)(i * 31 + (i >> 12) * 7 + seed);
+	return bytes;
+}
+
+static gpumem_copy_options staged(void)
+{
+	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
+	options.strategy = GPUMEM_COPY_STAGED;
+	options.threads = 2;
+	options.slots = 3;
+	options.slot_bytes = SLOT;
+	return options;
+}
+
+static void read_back(gpumem_buffer *buffer, uint8_t *to)
+{
+	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to,
+		(gm_cu_ptr)(uintptr_t)gpumem_buffer_ptr(buffer), BYTES, NULL));
+	CU(cuda->cuStreamSynchronize(NULL));
+}
+
+/* The ring is free, and can be returned. */
+static void require_no_ring(void)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	OK(gpumem_stats(session, GPUMEM_DEVICE_HOST, &stats));
+	GM_REQUIRE_EQ(stats.in_use, 0);
+}
+
+static void unlucky(int channel, void *argument)
+{
+	const struct fault *fault = argument;
+	gpumem_copy_options options = staged();
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(1), *there = calloc(1, BYTES);
+	GM_REQUIRE(there);
+	join("unlucky");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+
+	setenv("GPUMEM_FAKE_FAIL", fault->fails, 1);
+	gpumem_status status =
+		gpumem_copy_in(buffer, 0, bytes, BYTES, fault->stream, &options, &result);
+	setenv("GPUMEM_FAKE_FAIL", "", 1);
+	if (fault->status)
+		REFUSED(status, fault->status, fault->says);
+	else
+		GM_REQUIRE_EQ(status, GPUMEM_OK);
+	if (!strstr(fault->says, "no stream")) {
+		char arrived[64];
+		snprintf(arrived, sizeof(arrived), "after %llu of",
+			(unsigned long long)result.bytes);
+		GM_REQUIRE(!fault->status || strstr(gpumem_error_detail(), arrived));
+	}
+	read_back(buffer, there);
+	GM_REQUIRE(memcmp(there, bytes, result.bytes) == 0);
+	require_no_ring();
+
+	/* And the other way, for which the calls of before do not count as failures. */
+	OK(gpumem_copy_in(buffer, 0, bytes, BYTES, NULL, &options, &result));
+	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
+	memset(there, 0, BYTES);
+	OK(gpumem_copy_out(buffer, 0, there, BYTES, NULL, &options, &result));
+	GM_REQUIRE(memcmp(there, bytes, BYTES) == 0);
+	require_no_ring();
+	gpumem_disconnect(session);
+	free(bytes);
+	free(there);
+}
+
+START_TEST(a_copy_that_fails_halfway_says_what_arrived)
+{
+	one_worker(unlucky, (void *)&faults[_i]);
+}
+END_TEST
+
+static void out_of_luck(int channel, void *argument)
+{
+	gpumem_copy_options options = staged();
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(1), *there = calloc(1, BYTES);
+	GM_REQUIRE(there);
+	join("out of luck");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	OK(gpumem_copy_in(buffer, 0, bytes, BYTES, NULL, NULL, NULL));
+	/* The driver copies from the device no more than once. */
+	setenv("GPUMEM_FAKE_FAIL", argument, 1);
+	REFUSED(gpumem_copy_out(buffer, 0, there, BYTES, NULL, &options, &result), GPUMEM_E_SYSTEM,
+		"CUDA_ERROR_LAUNCH_FAILED");
+	setenv("GPUMEM_FAKE_FAIL", "", 1);
+	GM_REQUIRE(result.bytes < BYTES);
+	GM_REQUIRE(memcmp(there, bytes, result.bytes) == 0);
+	require_no_ring();
+	gpumem_disconnect(session);
+	free(bytes);
+	free(there);
+}
+
+START_TEST(a_copy_back_that_fails_halfway_says_what_arrived)
+{
+	one_worker(out_of_luck, (void *)"cuMemcpyAsync:9+:719");
+}
+END_TEST
+
+/* Pinned memory that cannot be mapped: the transfer goes on without it. */
+static void without_pinned(int channel, void *argument)
+{
+	gpumem_copy_options options = staged();
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(1), *there = calloc(1, BYTES);
+	GM_REQUIRE(there);
+	join("without");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	setenv("GPUMEM_FAKE_FAIL", argument, 1);
+	OK(gpumem_copy_in(buffer, 0, bytes, BYTES, NULL, &options, &result));
+	setenv("GPUMEM_FAKE_FAIL", "", 1);
+	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_SYNC);
+	GM_REQUIRE_EQ(result.slots, 0);
+	GM_REQUIRE(result.ring != GPUMEM_OK);
+	read_back(buffer, there);
+	GM_REQUIRE(memcmp(there, bytes, BYTES) == 0);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+	free(bytes);
+	free(there);
+}
+
+START_TEST(memory_that_cannot_be_pinned_is_done_without)
+{
+	one_worker(without_pinned,
+		(void *)(registers() ? "cuMemHostRegister:0:304" : "cuMemSetAccess:0:304"));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("copy_faults");
+	TCase *tc = tcase_create("faults");
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_set_timeout(tc, 240);
+	tcase_add_loop_test(tc, a_copy_that_fails_halfway_says_what_arrived, 0,
+		sizeof(faults) / sizeof(*faults));
+	tcase_add_test(tc, a_copy_back_that_fails_halfway_says_what_arrived);
+	tcase_add_test(tc, memory_that_cannot_be_pinned_is_done_without);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
