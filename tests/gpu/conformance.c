@@ -123,6 +123,7 @@ int main(int argc, char **argv)
 	conform_life();
 	conform_map();
 	conform_host();
+	conform_copy();
 	conform_stream();
 	conform_context();
 	conform_capture();

@@ -30,6 +30,7 @@ void conform_memory(void);
 void conform_life(void);
 void conform_map(void);
 void conform_host(void);
+void conform_copy(void);
 void conform_stream(void);
 void conform_context(void);
 void conform_capture(void);

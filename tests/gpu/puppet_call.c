@@ -396,6 +396,13 @@ void puppet_call_make(
 		answer->result = cuda->cuMemcpyAsync(
 			call->a, call->b, call->c, (gm_cu_stream)(uintptr_t)call->d);
 		break;
+	case PUPPET_MEMORY_TYPE: {
+		unsigned int type = 0;
+		answer->result = cuda->cuPointerGetAttribute(
+			&type, GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, call->a);
+		*value = type;
+		break;
+	}
 	case PUPPET_PAGES:
 		answer->result = pages(call->a, fd, value);
 		break;

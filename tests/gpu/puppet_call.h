@@ -42,8 +42,9 @@ enum puppet_op {
 	PUPPET_SET,       /* a address, b bytes, c value, d stream */
 	PUPPET_COUNT, /* a address, b bytes, c value → how many of the bytes have it (through a copy
 			 on stream d) */
-	PUPPET_CPU_COUNT, /* the same, read by the CPU */
-	PUPPET_COPY,      /* a to, b from, c bytes, d stream */
+	PUPPET_CPU_COUNT,   /* the same, read by the CPU */
+	PUPPET_COPY,        /* a to, b from, c bytes, d stream */
+	PUPPET_MEMORY_TYPE, /* a address → what the driver takes its memory for */
 	PUPPET_PAGES, /* a bytes → address of host memory that the driver does not know; of the
 				 file that came along, shared, if one did */
 	PUPPET_DEVICE_PTR,    /* a address of registered memory → where the device has it */
